@@ -1,0 +1,55 @@
+// The realm: loading the driver so that all its user-space state is known, and rewinding it.
+//
+// The driver is loaded at the first call through any door. Right after dlopen its GOT slots of libc
+// imports are rewritten to hooks of ours, so that its heap is a private region and its mappings,
+// descriptors, threads, keys and exit handlers are known; then its writable segments are copied
+// (pristine). realm_rewind() puts them back in a restored process, after which cuInit starts as in
+// a new one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gpuckpt {
+
+// Where private heaps lie: every generation starts beyond the high-water mark of the one before.
+inline constexpr uint64_t kRealmHeapBase = 0x200000000000;
+
+// Finds the driver: GPUCKPT_DRIVER, LD_LIBRARY_PATH, ld.so.cache, usual folders; never a stub,
+// never ourselves.
+bool realm_find_driver(char* path, size_t bytes);
+
+// Loads it once (any thread, blocks others meanwhile). False: there is none; real() then answers
+// CUDA_ERROR_NO_DEVICE everywhere.
+bool realm_load();
+bool realm_loaded();
+const char* realm_driver_path();  // "" when not loaded
+
+// PARKED, restored process, before any application thread: pristine segments back, dead generation
+// forgotten, private heap of the new generation opened, placeholders over recorded reservations,
+// gate_new_generation() and translate_forget_all(). The driver's old heap stays as ordinary memory.
+void realm_rewind();
+
+// PARKED. Does [address, address+length) belong to the driver and die with the process: its
+// mappings? (Segments of the driver's files and its private heap are ordinary memory and kept.)
+bool realm_owns(uint64_t address, uint64_t length);
+bool realm_owns_fd(int fd);
+// A thread the driver started, and where it must go on in a restored process to leave at once.
+bool realm_driver_thread(int tid, uint64_t* resume_pc, uint64_t* resume_sp);
+// PARKED, before the snapshot's memory is taken: may it be taken now? False while a thread is
+// inside one of our hooks.
+bool realm_quiet();
+
+// Counters: ioctl and syscall calls of the driver so far (an ioctl while the gate is closed means
+// that somebody reached the driver by a private table: the attempt is to be given up).
+uint64_t realm_ioctls();
+
+// Imports of the driver outside the reviewed list, comma separated; "" when there are none.
+const char* realm_unknown_imports();
+
+// Blocks of the private heap, for tests and statistics.
+uint64_t realm_heap_bytes();       // in use
+uint64_t realm_heap_high_water();  // bytes beyond kRealmHeapBase ever used
+bool realm_heap_contains(const void*);
+
+}  // namespace gpuckpt
