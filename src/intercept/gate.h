@@ -33,7 +33,7 @@ struct alignas(64) ThreadRecord {
   // ("ctx" column of the spec). A restore re-establishes it at this thread's first entry of the new
   // generation.
   uint32_t context_count;
-  uint32_t pad;
+  uint32_t generation;  // of the last entry
   void* context[kMaxContexts];
 };
 

@@ -8,7 +8,7 @@
 // handles, and use name_of() where the registry must know the object by the application's name.
 #pragma once
 
-#include <cuda.h>
+#include "intercept/cuda_types.h"
 
 #include <atomic>
 #include <cstdint>
