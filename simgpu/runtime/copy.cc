@@ -1,0 +1,362 @@
+// Copies and sets. The driver knows no "kind": it has one call per direction, and cuMemcpy finds
+// out by the addresses.
+#include "runtime.h"
+
+using namespace simgpu::runtime;
+
+namespace {
+
+bool validKind(cudaMemcpyKind kind) {
+  return kind >= cudaMemcpyHostToHost && kind <= cudaMemcpyDefault;
+}
+
+template <Flavour F>
+cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  if (bytes == 0) return cudaSuccess;
+  switch (kind) {
+    case cudaMemcpyHostToDevice:
+      return fromDriver(cu<F>().cuMemcpyHtoD(devicePtr(to), from, bytes));
+    case cudaMemcpyDeviceToHost:
+      return fromDriver(cu<F>().cuMemcpyDtoH(to, devicePtr(from), bytes));
+    case cudaMemcpyDeviceToDevice:
+      return fromDriver(cu<F>().cuMemcpyDtoD(devicePtr(to), devicePtr(from), bytes));
+    case cudaMemcpyHostToHost:
+    case cudaMemcpyDefault:
+      return fromDriver(cu<F>().cuMemcpy(devicePtr(to), devicePtr(from), bytes));
+  }
+  return cudaErrorInvalidMemcpyDirection;
+}
+
+template <Flavour F>
+cudaError_t copyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                      cudaStream_t stream) {
+  if (bytes == 0) return cudaSuccess;
+  switch (kind) {
+    case cudaMemcpyHostToDevice:
+      return fromDriver(cu<F>().cuMemcpyHtoDAsync(devicePtr(to), from, bytes, stream));
+    case cudaMemcpyDeviceToHost:
+      return fromDriver(cu<F>().cuMemcpyDtoHAsync(to, devicePtr(from), bytes, stream));
+    case cudaMemcpyDeviceToDevice:
+      return fromDriver(cu<F>().cuMemcpyDtoDAsync(devicePtr(to), devicePtr(from), bytes, stream));
+    case cudaMemcpyHostToHost:
+    case cudaMemcpyDefault:
+      return fromDriver(cu<F>().cuMemcpyAsync(devicePtr(to), devicePtr(from), bytes, stream));
+  }
+  return cudaErrorInvalidMemcpyDirection;
+}
+
+bool fromHost(cudaMemcpyKind kind) {
+  return kind == cudaMemcpyHostToDevice || kind == cudaMemcpyHostToHost;
+}
+bool toHost(cudaMemcpyKind kind) {
+  return kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyHostToHost;
+}
+
+// Fills one side of a CUDA_MEMCPY2D, CUDA_MEMCPY3D or CUDA_MEMCPY3D_PEER.
+template <typename Copy>
+void setSource(Copy* copy, const void* address, bool host, bool unified) {
+  copy->srcMemoryType = unified ? CU_MEMORYTYPE_UNIFIED
+                        : host  ? CU_MEMORYTYPE_HOST
+                                : CU_MEMORYTYPE_DEVICE;
+  if (host && !unified) {
+    copy->srcHost = address;
+  } else {
+    copy->srcDevice = devicePtr(address);
+  }
+}
+template <typename Copy>
+void setDestination(Copy* copy, void* address, bool host, bool unified) {
+  copy->dstMemoryType = unified ? CU_MEMORYTYPE_UNIFIED
+                        : host  ? CU_MEMORYTYPE_HOST
+                                : CU_MEMORYTYPE_DEVICE;
+  if (host && !unified) {
+    copy->dstHost = address;
+  } else {
+    copy->dstDevice = devicePtr(address);
+  }
+}
+
+cudaError_t describe2D(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
+                       size_t height, cudaMemcpyKind kind, CUDA_MEMCPY2D* out) {
+  if (!validKind(kind)) return cudaErrorInvalidMemcpyDirection;
+  if (width > to_pitch || width > from_pitch) return cudaErrorInvalidPitchValue;
+  *out = {};
+  bool unified = kind == cudaMemcpyDefault;
+  setSource(out, from, fromHost(kind), unified);
+  setDestination(out, to, toHost(kind), unified);
+  out->srcPitch = from_pitch;
+  out->dstPitch = to_pitch;
+  out->WidthInBytes = width;
+  out->Height = height;
+  return cudaSuccess;
+}
+
+// Both kinds of 3D parameters have these fields in common; positions and extents count bytes, as no
+// array is involved.
+template <typename Parameters, typename Copy>
+void describeBox(const Parameters& p, Copy* out) {
+  out->srcXInBytes = p.srcPos.x;
+  out->srcY = p.srcPos.y;
+  out->srcZ = p.srcPos.z;
+  out->srcPitch = p.srcPtr.pitch;
+  out->srcHeight = p.srcPtr.ysize;
+  out->dstXInBytes = p.dstPos.x;
+  out->dstY = p.dstPos.y;
+  out->dstZ = p.dstPos.z;
+  out->dstPitch = p.dstPtr.pitch;
+  out->dstHeight = p.dstPtr.ysize;
+  out->WidthInBytes = p.extent.width;
+  out->Height = p.extent.height;
+  out->Depth = p.extent.depth;
+}
+
+cudaError_t describe3D(const cudaMemcpy3DParms* p, CUDA_MEMCPY3D* out) {
+  if (p == nullptr) return cudaErrorInvalidValue;
+  if (!validKind(p->kind)) return cudaErrorInvalidMemcpyDirection;
+  if (p->srcArray != nullptr || p->dstArray != nullptr) return cudaErrorNotSupported;
+  *out = {};
+  bool unified = p->kind == cudaMemcpyDefault;
+  setSource(out, p->srcPtr.ptr, fromHost(p->kind), unified);
+  setDestination(out, p->dstPtr.ptr, toHost(p->kind), unified);
+  describeBox(*p, out);
+  return cudaSuccess;
+}
+
+cudaError_t describe3DPeer(const cudaMemcpy3DPeerParms* p, CUDA_MEMCPY3D_PEER* out) {
+  if (p == nullptr) return cudaErrorInvalidValue;
+  if (p->srcArray != nullptr || p->dstArray != nullptr) return cudaErrorNotSupported;
+  *out = {};
+  setSource(out, p->srcPtr.ptr, false, false);
+  setDestination(out, p->dstPtr.ptr, false, false);
+  describeBox(*p, out);
+  CUDART_TRY(primaryContext(p->srcDevice, &out->srcContext));
+  return primaryContext(p->dstDevice, &out->dstContext);
+}
+
+// Where `bytes` at `offset` of a variable are.
+cudaError_t insideSymbol(const void* symbol, size_t bytes, size_t offset, void** address) {
+  CUdeviceptr start;
+  size_t size;
+  CUDART_TRY(findSymbol(symbol, &start, &size));
+  if (offset > size || bytes > size - offset) return cudaErrorInvalidValue;
+  *address = reinterpret_cast<void*>(start + offset);
+  return cudaSuccess;
+}
+
+bool intoSymbol(cudaMemcpyKind kind) {
+  return kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice ||
+         kind == cudaMemcpyDefault;
+}
+bool outOfSymbol(cudaMemcpyKind kind) {
+  return kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice ||
+         kind == cudaMemcpyDefault;
+}
+
+unsigned char byteOf(int value) { return static_cast<unsigned char>(value); }
+
+// Calls set(address, pitch, width, height) for the box: once when its slices are contiguous, else
+// slice by slice.
+template <typename Set>
+cudaError_t setBox(const cudaPitchedPtr& box, const cudaExtent& extent, Set set) {
+  if (extent.width == 0 || extent.height == 0 || extent.depth == 0) return cudaSuccess;
+  CUdeviceptr start = devicePtr(box.ptr);
+  if (extent.depth == 1 || box.ysize == extent.height) {
+    return fromDriver(set(start, extent.height * extent.depth));
+  }
+  for (size_t z = 0; z < extent.depth; ++z) {
+    CUDART_TRY(fromDriver(set(start + z * box.pitch * box.ysize, extent.height)));
+  }
+  return cudaSuccess;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------------
+// copies
+
+CUDART_API_PTDS(cudaMemcpy, (void* to, const void* from, size_t bytes, cudaMemcpyKind kind),
+                (to, from, bytes, kind)) {
+  if (!validKind(kind)) return cudaErrorInvalidMemcpyDirection;
+  CUDART_TRY(ready());
+  return copy<F>(to, from, bytes, kind);
+}
+
+CUDART_API_PTSZ(cudaMemcpyAsync,
+                (void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                 cudaStream_t stream),
+                (to, from, bytes, kind, stream)) {
+  if (!validKind(kind)) return cudaErrorInvalidMemcpyDirection;
+  CUDART_TRY(ready());
+  return copyAsync<F>(to, from, bytes, kind, stream);
+}
+
+CUDART_API_PTDS(cudaMemcpy2D,
+                (void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
+                 size_t height, cudaMemcpyKind kind),
+                (to, to_pitch, from, from_pitch, width, height, kind)) {
+  CUDART_TRY(ready());
+  CUDA_MEMCPY2D copy;
+  CUDART_TRY(describe2D(to, to_pitch, from, from_pitch, width, height, kind, &copy));
+  if (width == 0 || height == 0) return cudaSuccess;
+  return fromDriver(cu<F>().cuMemcpy2DUnaligned(&copy));
+}
+
+CUDART_API_PTSZ(cudaMemcpy2DAsync,
+                (void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
+                 size_t height, cudaMemcpyKind kind, cudaStream_t stream),
+                (to, to_pitch, from, from_pitch, width, height, kind, stream)) {
+  CUDART_TRY(ready());
+  CUDA_MEMCPY2D copy;
+  CUDART_TRY(describe2D(to, to_pitch, from, from_pitch, width, height, kind, &copy));
+  if (width == 0 || height == 0) return cudaSuccess;
+  return fromDriver(cu<F>().cuMemcpy2DAsync(&copy, stream));
+}
+
+CUDART_API_PTDS(cudaMemcpy3D, (const cudaMemcpy3DParms* parameters), (parameters)) {
+  CUDART_TRY(ready());
+  CUDA_MEMCPY3D copy;
+  CUDART_TRY(describe3D(parameters, &copy));
+  return fromDriver(cu<F>().cuMemcpy3D(&copy));
+}
+
+CUDART_API_PTSZ(cudaMemcpy3DAsync, (const cudaMemcpy3DParms* parameters, cudaStream_t stream),
+                (parameters, stream)) {
+  CUDART_TRY(ready());
+  CUDA_MEMCPY3D copy;
+  CUDART_TRY(describe3D(parameters, &copy));
+  return fromDriver(cu<F>().cuMemcpy3DAsync(&copy, stream));
+}
+
+CUDART_API_PTDS(cudaMemcpy3DPeer, (const cudaMemcpy3DPeerParms* parameters), (parameters)) {
+  CUDART_TRY(ready());
+  CUDA_MEMCPY3D_PEER copy;
+  CUDART_TRY(describe3DPeer(parameters, &copy));
+  return fromDriver(cu<F>().cuMemcpy3DPeer(&copy));
+}
+
+CUDART_API_PTSZ(cudaMemcpy3DPeerAsync,
+                (const cudaMemcpy3DPeerParms* parameters, cudaStream_t stream),
+                (parameters, stream)) {
+  CUDART_TRY(ready());
+  CUDA_MEMCPY3D_PEER copy;
+  CUDART_TRY(describe3DPeer(parameters, &copy));
+  return fromDriver(cu<F>().cuMemcpy3DPeerAsync(&copy, stream));
+}
+
+CUDART_API(cudaMemcpyPeer,
+           (void* to, int to_device, const void* from, int from_device, size_t bytes),
+           (to, to_device, from, from_device, bytes)) {
+  CUDART_TRY(ready());
+  CUcontext to_context, from_context;
+  CUDART_TRY(primaryContext(to_device, &to_context));
+  CUDART_TRY(primaryContext(from_device, &from_context));
+  if (bytes == 0) return cudaSuccess;
+  return fromDriver(
+      cu().cuMemcpyPeer(devicePtr(to), to_context, devicePtr(from), from_context, bytes));
+}
+
+CUDART_API(cudaMemcpyPeerAsync,
+           (void* to, int to_device, const void* from, int from_device, size_t bytes,
+            cudaStream_t stream),
+           (to, to_device, from, from_device, bytes, stream)) {
+  CUDART_TRY(ready());
+  CUcontext to_context, from_context;
+  CUDART_TRY(primaryContext(to_device, &to_context));
+  CUDART_TRY(primaryContext(from_device, &from_context));
+  if (bytes == 0) return cudaSuccess;
+  return fromDriver(cu().cuMemcpyPeerAsync(devicePtr(to), to_context, devicePtr(from), from_context,
+                                           bytes, stream));
+}
+
+CUDART_API_PTDS(cudaMemcpyToSymbol,
+                (const void* symbol, const void* from, size_t bytes, size_t offset,
+                 cudaMemcpyKind kind),
+                (symbol, from, bytes, offset, kind)) {
+  if (!intoSymbol(kind)) return cudaErrorInvalidMemcpyDirection;
+  CUDART_TRY(ready());
+  void* to;
+  CUDART_TRY(insideSymbol(symbol, bytes, offset, &to));
+  return copy<F>(to, from, bytes, kind);
+}
+
+CUDART_API_PTSZ(cudaMemcpyToSymbolAsync,
+                (const void* symbol, const void* from, size_t bytes, size_t offset,
+                 cudaMemcpyKind kind, cudaStream_t stream),
+                (symbol, from, bytes, offset, kind, stream)) {
+  if (!intoSymbol(kind)) return cudaErrorInvalidMemcpyDirection;
+  CUDART_TRY(ready());
+  void* to;
+  CUDART_TRY(insideSymbol(symbol, bytes, offset, &to));
+  return copyAsync<F>(to, from, bytes, kind, stream);
+}
+
+CUDART_API_PTDS(cudaMemcpyFromSymbol,
+                (void* to, const void* symbol, size_t bytes, size_t offset, cudaMemcpyKind kind),
+                (to, symbol, bytes, offset, kind)) {
+  if (!outOfSymbol(kind)) return cudaErrorInvalidMemcpyDirection;
+  CUDART_TRY(ready());
+  void* from;
+  CUDART_TRY(insideSymbol(symbol, bytes, offset, &from));
+  return copy<F>(to, from, bytes, kind);
+}
+
+CUDART_API_PTSZ(cudaMemcpyFromSymbolAsync,
+                (void* to, const void* symbol, size_t bytes, size_t offset, cudaMemcpyKind kind,
+                 cudaStream_t stream),
+                (to, symbol, bytes, offset, kind, stream)) {
+  if (!outOfSymbol(kind)) return cudaErrorInvalidMemcpyDirection;
+  CUDART_TRY(ready());
+  void* from;
+  CUDART_TRY(insideSymbol(symbol, bytes, offset, &from));
+  return copyAsync<F>(to, from, bytes, kind, stream);
+}
+
+// -----------------------------------------------------------------------------------------------
+// sets
+
+CUDART_API_PTDS(cudaMemset, (void* address, int value, size_t bytes), (address, value, bytes)) {
+  CUDART_TRY(ready());
+  if (bytes == 0) return cudaSuccess;
+  return fromDriver(cu<F>().cuMemsetD8(devicePtr(address), byteOf(value), bytes));
+}
+
+CUDART_API_PTSZ(cudaMemsetAsync, (void* address, int value, size_t bytes, cudaStream_t stream),
+                (address, value, bytes, stream)) {
+  CUDART_TRY(ready());
+  if (bytes == 0) return cudaSuccess;
+  return fromDriver(cu<F>().cuMemsetD8Async(devicePtr(address), byteOf(value), bytes, stream));
+}
+
+CUDART_API_PTDS(cudaMemset2D, (void* address, size_t pitch, int value, size_t width, size_t height),
+                (address, pitch, value, width, height)) {
+  CUDART_TRY(ready());
+  if (width == 0 || height == 0) return cudaSuccess;
+  return fromDriver(cu<F>().cuMemsetD2D8(devicePtr(address), pitch, byteOf(value), width, height));
+}
+
+CUDART_API_PTSZ(cudaMemset2DAsync,
+                (void* address, size_t pitch, int value, size_t width, size_t height,
+                 cudaStream_t stream),
+                (address, pitch, value, width, height, stream)) {
+  CUDART_TRY(ready());
+  if (width == 0 || height == 0) return cudaSuccess;
+  return fromDriver(
+      cu<F>().cuMemsetD2D8Async(devicePtr(address), pitch, byteOf(value), width, height, stream));
+}
+
+CUDART_API_PTDS(cudaMemset3D, (cudaPitchedPtr box, int value, cudaExtent extent),
+                (box, value, extent)) {
+  CUDART_TRY(ready());
+  return setBox(box, extent, [&](CUdeviceptr start, size_t rows) {
+    return cu<F>().cuMemsetD2D8(start, box.pitch, byteOf(value), extent.width, rows);
+  });
+}
+
+CUDART_API_PTSZ(cudaMemset3DAsync,
+                (cudaPitchedPtr box, int value, cudaExtent extent, cudaStream_t stream),
+                (box, value, extent, stream)) {
+  CUDART_TRY(ready());
+  return setBox(box, extent, [&](CUdeviceptr start, size_t rows) {
+    return cu<F>().cuMemsetD2D8Async(start, box.pitch, byteOf(value), extent.width, rows, stream);
+  });
+}

@@ -1,0 +1,284 @@
+// Initialisation, contexts and errors: see runtime.h.
+#include "runtime.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include <atomic>
+
+namespace simgpu::runtime {
+namespace {
+
+struct Device {
+  CUdevice device;
+  CUcontext primary;
+  bool retained;
+  std::atomic<uint32_t> generation;  // +1 at every reset
+};
+
+pthread_mutex_t g_devices_mutex = PTHREAD_MUTEX_INITIALIZER;
+std::atomic<bool> g_initialised;
+bool g_driver_loaded;
+int g_device_count;
+Device g_devices[kMaxDevices];
+std::atomic<uint32_t> g_resets;
+
+pthread_once_t g_key_once = PTHREAD_ONCE_INIT;
+pthread_key_t g_key;
+ThreadState g_emergency_state;  // shared by threads for which there is no memory
+
+void makeKey() { pthread_key_create(&g_key, free); }
+
+class Lock {
+ public:
+  explicit Lock(pthread_mutex_t* mutex) : mutex_(mutex) { pthread_mutex_lock(mutex_); }
+  ~Lock() { pthread_mutex_unlock(mutex_); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  pthread_mutex_t* mutex_;
+};
+
+cudaError_t initialise() {
+  Lock lock(&g_devices_mutex);
+  if (g_initialised.load(std::memory_order_relaxed)) return cudaSuccess;
+  if (!g_driver_loaded) {
+    if (!loadDriverApi()) return cudaErrorInsufficientDriver;
+    g_driver_loaded = true;
+  }
+  int version = 0;
+  CUDART_TRY(fromDriver(cu().cuDriverGetVersion(&version)));
+  if (version < kRuntimeVersion) return cudaErrorInsufficientDriver;
+  CUDART_TRY(fromDriver(cu().cuInit(0)));
+  int count = 0;
+  CUDART_TRY(fromDriver(cu().cuDeviceGetCount(&count)));
+  if (count == 0) return cudaErrorNoDevice;
+  if (count > kMaxDevices) count = kMaxDevices;
+  for (int i = 0; i < count; ++i) {
+    CUDART_TRY(fromDriver(cu().cuDeviceGet(&g_devices[i].device, i)));
+  }
+  g_device_count = count;
+  g_initialised.store(true, std::memory_order_release);
+  return cudaSuccess;
+}
+
+// Makes the primary context of the thread's device current.
+cudaError_t bind(ThreadState* thread) {
+  CUcontext context = nullptr;
+  CUDART_TRY(primaryContext(thread->device, &context));
+  CUDART_TRY(fromDriver(cu().cuCtxSetCurrent(context)));
+  thread->bound = context;
+  thread->bound_generation = g_devices[thread->device].generation.load();
+  return cudaSuccess;
+}
+
+bool isSticky(cudaError_t error) {
+  switch (error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorTensorMemoryLeak:
+    case cudaErrorExternalDevice:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+ThreadState* threadState() {
+  pthread_once(&g_key_once, makeKey);
+  auto* state = static_cast<ThreadState*>(pthread_getspecific(g_key));
+  if (state != nullptr) return state;
+  state = static_cast<ThreadState*>(calloc(1, sizeof(ThreadState)));
+  if (state == nullptr) return &g_emergency_state;
+  pthread_setspecific(g_key, state);
+  return state;
+}
+
+cudaError_t fromDriver(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_CONTEXT_ALREADY_CURRENT:
+      return cudaErrorUnknown;
+    case CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE:
+      return cudaErrorSetOnActiveProcess;
+    default:
+      return static_cast<cudaError_t>(result);
+  }
+}
+
+cudaError_t done(cudaError_t error) {
+  if (error != cudaSuccess) {
+    ThreadState* thread = threadState();
+    thread->last_error = error;
+    thread->error_generation = g_resets.load();
+  }
+  return error;
+}
+
+cudaError_t driverReady() {
+  if (g_initialised.load(std::memory_order_acquire)) return cudaSuccess;
+  return initialise();
+}
+
+cudaError_t ready() {
+  CUDART_TRY(driverReady());
+  ThreadState* thread = threadState();
+  CUcontext current = nullptr;
+  CUDART_TRY(fromDriver(cu().cuCtxGetCurrent(&current)));
+  if (current == nullptr) return bind(thread);
+  // Another thread may have reset the device whose primary context we had bound here.
+  if (current == thread->bound &&
+      thread->bound_generation != g_devices[thread->device].generation.load()) {
+    return bind(thread);
+  }
+  return cudaSuccess;
+}
+
+int deviceCount() { return g_device_count; }
+bool validDevice(int ordinal) { return ordinal >= 0 && ordinal < g_device_count; }
+CUdevice deviceOf(int ordinal) { return g_devices[ordinal].device; }
+
+int currentDevice() {
+  CUcontext current = nullptr;
+  CUdevice device;
+  if (cu().cuCtxGetCurrent(&current) == CUDA_SUCCESS && current != nullptr &&
+      cu().cuCtxGetDevice(&device) == CUDA_SUCCESS) {
+    for (int i = 0; i < g_device_count; ++i) {
+      if (g_devices[i].device == device) return i;
+    }
+  }
+  return threadState()->device;
+}
+
+cudaError_t primaryContext(int ordinal, CUcontext* context) {
+  if (!validDevice(ordinal)) return cudaErrorInvalidDevice;
+  Lock lock(&g_devices_mutex);
+  Device& device = g_devices[ordinal];
+  if (!device.retained) {
+    CUDART_TRY(fromDriver(cu().cuDevicePrimaryCtxRetain(&device.primary, device.device)));
+    device.retained = true;
+  }
+  *context = device.primary;
+  return cudaSuccess;
+}
+
+}  // namespace simgpu::runtime
+
+using namespace simgpu::runtime;
+
+CUDART_API(cudaSetDevice, (int ordinal), (ordinal)) {
+  CUDART_TRY(driverReady());
+  if (!validDevice(ordinal)) return cudaErrorInvalidDevice;
+  ThreadState* thread = threadState();
+  thread->device = ordinal;
+  return bind(thread);
+}
+
+CUDART_API(cudaInitDevice, (int ordinal, unsigned flags, unsigned device_flags_valid),
+           (ordinal, flags, device_flags_valid)) {
+  CUDART_TRY(driverReady());
+  if (!validDevice(ordinal)) return cudaErrorInvalidDevice;
+  if (device_flags_valid & cudaInitDeviceFlagsAreValid) {
+    CUDART_TRY(fromDriver(
+        cu().cuDevicePrimaryCtxSetFlags(deviceOf(ordinal), flags & ~unsigned{cudaDeviceMapHost})));
+  }
+  CUcontext context;
+  return primaryContext(ordinal, &context);
+}
+
+CUDART_API(cudaGetDevice, (int* ordinal), (ordinal)) {
+  CUDART_TRY(driverReady());
+  if (ordinal == nullptr) return cudaErrorInvalidValue;
+  *ordinal = currentDevice();
+  return cudaSuccess;
+}
+
+CUDART_API(cudaGetDeviceCount, (int* count), (count)) {
+  if (count == nullptr) return cudaErrorInvalidValue;
+  *count = 0;
+  CUDART_TRY(driverReady());
+  *count = deviceCount();
+  return cudaSuccess;
+}
+
+// The driver keeps our reference to the primary context across a reset; we give it up, so that the
+// next call on any thread starts with a new one.
+CUDART_API(cudaDeviceReset, (), ()) {
+  CUDART_TRY(driverReady());
+  int ordinal = currentDevice();
+  Lock lock(&g_devices_mutex);
+  Device& device = g_devices[ordinal];
+  CUresult result = cu().cuDevicePrimaryCtxReset(device.device);
+  if (device.retained) {
+    CUcontext current = nullptr;
+    cu().cuCtxGetCurrent(&current);
+    if (current == device.primary) cu().cuCtxSetCurrent(nullptr);
+    cu().cuDevicePrimaryCtxRelease(device.device);
+    device.retained = false;
+    device.generation.fetch_add(1);
+  }
+  ThreadState* thread = threadState();
+  thread->bound = nullptr;
+  thread->last_error = cudaSuccess;
+  g_resets.fetch_add(1);
+  return fromDriver(result);
+}
+
+CUDART_API(cudaSetDeviceFlags, (unsigned flags), (flags)) {
+  CUDART_TRY(driverReady());
+  return fromDriver(cu().cuDevicePrimaryCtxSetFlags(deviceOf(currentDevice()),
+                                                    flags & ~unsigned{cudaDeviceMapHost}));
+}
+
+CUDART_API(cudaGetDeviceFlags, (unsigned* flags), (flags)) {
+  CUDART_TRY(driverReady());
+  if (flags == nullptr) return cudaErrorInvalidValue;
+  int active = 0;
+  CUDART_TRY(
+      fromDriver(cu().cuDevicePrimaryCtxGetState(deviceOf(currentDevice()), flags, &active)));
+  *flags |= cudaDeviceMapHost;  // always possible with unified addressing
+  return cudaSuccess;
+}
+
+CUDART_API(cudaDeviceSynchronize, (), ()) {
+  CUDART_TRY(ready());
+  return fromDriver(cu().cuCtxSynchronize());
+}
+
+CUDART_API(cudaDriverGetVersion, (int* version), (version)) {
+  if (version == nullptr) return cudaErrorInvalidValue;
+  *version = 0;
+  cudaError_t error = driverReady();
+  if (error == cudaErrorInsufficientDriver && !g_driver_loaded) return cudaSuccess;
+  return fromDriver(cu().cuDriverGetVersion(version));
+}
+
+CUDART_API(cudaRuntimeGetVersion, (int* version), (version)) {
+  if (version == nullptr) return cudaErrorInvalidValue;
+  *version = kRuntimeVersion;
+  return cudaSuccess;
+}
+
+// Errors that broke the context stay until the device is reset; others are handed out once.
+extern "C" cudaError_t cudaGetLastError() {
+  ThreadState* thread = threadState();
+  cudaError_t error = thread->last_error;
+  if (!isSticky(error) || thread->error_generation != g_resets.load()) {
+    thread->last_error = cudaSuccess;
+  }
+  return error;
+}
+
+extern "C" cudaError_t cudaPeekAtLastError() { return threadState()->last_error; }
