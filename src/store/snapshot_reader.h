@@ -1,5 +1,5 @@
-// Reading one published snapshot: blobs by name, bytes by (space, address). Ordinary C++; used by the command line and
-// by the front of restore, never inside the application.
+// Reading one published snapshot: blobs by name, bytes by (space, address). Ordinary C++; used by
+// the command line and by the front of restore, never inside the application.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,9 @@
 
 namespace gpuckpt::store {
 
-// One stored piece of a space. Extents of a space are sorted, disjoint and non-empty; neighbours are merged as far as
-// their kind (data or zero) is the same. Addresses nobody captured are in no extent.
+// One stored piece of a space. Extents of a space are sorted, disjoint and non-empty; neighbours
+// are merged as far as their kind (data or zero) is the same. Addresses nobody captured are in no
+// extent.
 struct Extent {
   uint64_t address;
   uint64_t length;
@@ -26,7 +27,8 @@ class SnapshotReader {
   virtual ~SnapshotReader() = default;
 
   virtual const std::string& id() const = 0;
-  // The manifest's description: JSON text (time, host, kernel, pid, command, tag, statistics, sizes).
+  // The manifest's description: JSON text (time, host, kernel, pid, command, tag, statistics,
+  // sizes).
   virtual const std::string& meta() const = 0;
 
   virtual std::vector<uint64_t> spaces() const = 0;
@@ -39,8 +41,8 @@ class SnapshotReader {
   // `read` fills `out` completely or fails; bytes outside every extent are an error.
   virtual Status read(uint64_t space, uint64_t address, std::span<uint8_t> out) const = 0;
 
-  // Delivers every data extent of `space` piecewise, in no order, from `threads` threads at once (0: all cores).
-  // `sink` may be called concurrently; it returns false to stop.
+  // Delivers every data extent of `space` piecewise, in no order, from `threads` threads at once
+  // (0: all cores). `sink` may be called concurrently; it returns false to stop.
   using Sink = std::function<bool(uint64_t address, std::span<const uint8_t> bytes)>;
   virtual Status read_all(uint64_t space, unsigned threads, const Sink& sink) const = 0;
 };

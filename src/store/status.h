@@ -1,5 +1,6 @@
-// Errors of the ordinary C++ side (store, writer, command line, front of restore) are values: a class that becomes the
-// exit code, and one sentence that says what happened, where, and what to do.
+// Errors of the ordinary C++ side (store, writer, command line, front of restore) are values: a
+// class that becomes the exit code, and one sentence that says what happened, where, and what to
+// do.
 #pragma once
 
 #include <string>
@@ -26,7 +27,9 @@ class [[nodiscard]] Status {
   ExitCode code() const { return code_; }
   const std::string& text() const { return text_; }
   // The same failure seen from one level up: "restore: chunk 17 ...".
-  Status in(const std::string& where) const { return ok() ? *this : Status(code_, where + ": " + text_); }
+  Status in(const std::string& where) const {
+    return ok() ? *this : Status(code_, where + ": " + text_);
+  }
 
  private:
   ExitCode code_ = kExitOk;

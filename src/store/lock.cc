@@ -1,0 +1,158 @@
+#include "store/lock.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "store/format.h"
+
+namespace gpuckpt::store {
+namespace {
+
+// A lock held by another machine (or another pid namespace, where we cannot look) is respected this
+// long after its last refresh.
+constexpr int64_t kForeignLifeNs = 30ll * 60 * 1'000'000'000;
+
+std::string first_line(const char* path) {
+  std::ifstream in(path);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+std::string host_name() {
+  char name[256] = "";
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+uint64_t pid_namespace() {
+  struct stat st;
+  return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+}
+
+// Field 22 of /proc/PID/stat: distinguishes a process from a later one with the same pid. 0: no
+// such process.
+uint64_t start_time(int64_t pid) {
+  std::string line = first_line(fmt::format("/proc/{}/stat", pid).c_str());
+  size_t paren = line.rfind(')');
+  if (paren == std::string::npos) return 0;
+  unsigned long long ticks = 0;
+  char state = 'Z';
+  int n = sscanf(line.c_str() + paren + 1,
+                 " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu",
+                 &state, &ticks);
+  if (n != 2 || state == 'Z' || state == 'X') return 0;
+  return ticks;
+}
+
+bool live(const nlohmann::json& j, int64_t age_ns) {
+  bool here = j.value("boot", "") == first_line("/proc/sys/kernel/random/boot_id") &&
+              j.value("pid_namespace", uint64_t{0}) == pid_namespace();
+  if (here) return start_time(j.value("pid", int64_t{0})) == j.value("start_time", uint64_t{1});
+  return age_ns < kForeignLifeNs;
+}
+
+}  // namespace
+
+Status list_locks(Env* env, const std::string& store, int64_t clock_ns,
+                  std::vector<LockOwner>* out) {
+  out->clear();
+  std::string directory = store + "/locks";
+  std::vector<std::string> names;
+  if (int e = env->list(directory, &names)) return io_error("list", directory, e);
+  if (clock_ns == 0) clock_ns = env->now_ns();
+  for (const std::string& name : names) {
+    if (!name.ends_with(".lock")) continue;
+    std::string path = directory + "/" + name;
+    FileInfo info;
+    std::vector<uint8_t> text;
+    if (env->info(path, &info) != 0 || !read_file(env, path, 64 * 1024, &text).ok()) {
+      if (env->info(path, &info) == ENOENT) continue;  // released meanwhile
+    }
+    auto j = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
+    LockOwner owner;
+    owner.file = name;
+    // Half-written by someone who died or is just writing it: only its age tells.
+    if (!j.is_object()) {
+      owner.kind = name.starts_with("x") ? LockKind::kExclusive : LockKind::kShared;
+      owner.host = "unknown";
+      owner.what = "locking";
+      owner.live = clock_ns - info.mtime_ns < 60ll * 1'000'000'000;
+    } else {
+      try {
+        owner.kind = j.value("kind", "") == "exclusive" ? LockKind::kExclusive : LockKind::kShared;
+        owner.host = j.value("host", "");
+        owner.pid = j.value("pid", int64_t{0});
+        owner.what = j.value("what", "");
+        owner.live = live(j, clock_ns - info.mtime_ns);
+      } catch (const nlohmann::json::exception&) {
+        owner.what = "locking (unreadable)";
+        owner.live = clock_ns - info.mtime_ns < kForeignLifeNs;
+      }
+    }
+    out->push_back(std::move(owner));
+  }
+  return Status::Ok();
+}
+
+Status Lock::acquire(Env* env, const std::string& store, LockKind kind, const std::string& what,
+                     std::unique_ptr<Lock>* out) {
+  uint8_t random[8];
+  if (getrandom(random, sizeof(random), 0) != sizeof(random))
+    return io_error("read", "random numbers", errno);
+  std::unique_ptr<Lock> lock(new Lock);
+  lock->env_ = env;
+  lock->id_ = (kind == LockKind::kExclusive ? "x" : "s") + hex(random, sizeof(random));
+  std::string path = store + "/locks/" + lock->id_ + ".lock";
+  std::unique_ptr<File> file;
+  if (int e = env->create(path, &file)) return io_error("create", path, e);
+  lock->path_ = path;  // from here on the destructor removes it
+  nlohmann::json j = {{"kind", kind == LockKind::kExclusive ? "exclusive" : "shared"},
+                      {"host", host_name()},
+                      {"boot", first_line("/proc/sys/kernel/random/boot_id")},
+                      {"pid_namespace", pid_namespace()},
+                      {"pid", getpid()},
+                      {"start_time", start_time(getpid())},
+                      {"what", what}};
+  std::string text = j.dump() + "\n";
+  std::span<const uint8_t> parts[] = {{reinterpret_cast<const uint8_t*>(text.data()), text.size()}};
+  if (int e = file->append(parts)) return io_error("write", path, e);
+  file.reset();
+
+  FileInfo mine;
+  if (int e = env->info(path, &mine)) return io_error("look at", path, e);
+  std::vector<LockOwner> owners;
+  if (Status status = list_locks(env, store, mine.mtime_ns, &owners); !status.ok()) return status;
+  for (const LockOwner& owner : owners) {
+    if (owner.file == lock->id_ + ".lock") continue;
+    if (!owner.live) {
+      env->remove(store + "/locks/" + owner.file);
+      continue;
+    }
+    if (kind == LockKind::kShared && owner.kind == LockKind::kShared) continue;
+    return Status::Locked(fmt::format(
+        "store {} is locked by process {} on {} ({}): wait for it, or remove {}/locks/{} "
+        "if you know that it is gone",
+        store, owner.pid, owner.host, owner.what, store, owner.file));
+  }
+  *out = std::move(lock);
+  return Status::Ok();
+}
+
+Lock::~Lock() {
+  if (!path_.empty()) env_->remove(path_);
+}
+
+void Lock::refresh() { env_->touch(path_); }
+
+}  // namespace gpuckpt::store

@@ -1,0 +1,306 @@
+#include "store/pack.h"
+
+#include <errno.h>
+#include <sys/random.h>
+#include <xxhash.h>
+#include <zstd.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace gpuckpt::store {
+namespace {
+
+struct CompressContext {
+  ZSTD_CCtx* zstd = ZSTD_createCCtx();
+  ~CompressContext() { ZSTD_freeCCtx(zstd); }
+};
+struct DecompressContext {
+  ZSTD_DCtx* zstd = ZSTD_createDCtx();
+  ~DecompressContext() { ZSTD_freeDCtx(zstd); }
+};
+
+template <typename T>
+std::span<const uint8_t> bytes_of(const T& value) {
+  return {reinterpret_cast<const uint8_t*>(&value), sizeof(value)};
+}
+template <typename T>
+std::span<const uint8_t> bytes_of(const std::vector<T>& values) {
+  return {reinterpret_cast<const uint8_t*>(values.data()), values.size() * sizeof(T)};
+}
+
+struct HashContext {
+  XXH3_state_t* state = XXH3_createState();
+  ~HashContext() { XXH3_freeState(state); }
+};
+
+uint64_t hash64(std::initializer_list<std::span<const uint8_t>> parts) {
+  thread_local HashContext context;
+  XXH3_64bits_reset(context.state);
+  for (const auto& part : parts) {
+    if (!part.empty()) XXH3_64bits_update(context.state, part.data(), part.size());
+  }
+  return XXH3_64bits_digest(context.state);
+}
+
+uint64_t frame_checksum(const FrameHeader& header, std::span<const uint8_t> lengths,
+                        std::span<const uint8_t> stored) {
+  return hash64({bytes_of(header).first(offsetof(FrameHeader, checksum)), lengths, stored});
+}
+
+}  // namespace
+
+std::string pack_file(const PackId& id) { return hex(id) + ".pack"; }
+
+SealedFrame seal(FrameDraft&& draft, int level) {
+  thread_local CompressContext context;
+  SealedFrame out;
+  FrameHeader& header = out.header;
+  header = {};
+  header.magic = kFrameMagic;
+  header.codec = kCodecPlain;
+  header.plain_length = static_cast<uint32_t>(draft.plain.size());
+  header.chunks = static_cast<uint32_t>(draft.names.size());
+  if (level != 0) {
+    out.stored.resize(ZSTD_compressBound(draft.plain.size()));
+    size_t n = ZSTD_compressCCtx(context.zstd, out.stored.data(), out.stored.size(),
+                                 draft.plain.data(), draft.plain.size(), level);
+    // Less than 3 % saved is not worth a decompression at restore.
+    if (!ZSTD_isError(n) && n + draft.plain.size() / 32 < draft.plain.size()) {
+      out.stored.resize(n);
+      header.codec = kCodecZstd;
+    }
+  }
+  if (header.codec == kCodecPlain) out.stored = std::move(draft.plain);
+  out.lengths = std::move(draft.lengths);
+  out.names = std::move(draft.names);
+  header.stored_length = static_cast<uint32_t>(out.stored.size());
+  header.checksum = frame_checksum(header, bytes_of(out.lengths), out.stored);
+  return out;
+}
+
+Status PackWriter::create(Env* env, const std::string& path, std::unique_ptr<PackWriter>* out) {
+  auto pack = std::make_unique<PackWriter>();
+  pack->env_ = env;
+  pack->path_ = path;
+  if (getrandom(pack->id_.data(), pack->id_.size(), 0) != static_cast<ssize_t>(pack->id_.size())) {
+    return io_error("read", "random numbers", errno);
+  }
+  if (int e = env->create(path, &pack->file_)) return io_error("create", path, e);
+  PackHeader header{};
+  memcpy(header.magic, kPackMagic, sizeof(header.magic));
+  header.version = kPackVersion;
+  header.id = pack->id_;
+  header.checksum = hash64({bytes_of(header).first(offsetof(PackHeader, checksum))});
+  std::span<const uint8_t> parts[] = {bytes_of(header)};
+  if (int e = pack->file_->append(parts)) return io_error("write", path, e);
+  pack->bytes_ = sizeof(header);
+  *out = std::move(pack);
+  return Status::Ok();
+}
+
+Status PackWriter::append(const SealedFrame& frame, uint32_t* first_chunk) {
+  std::span<const uint8_t> parts[] = {bytes_of(frame.header), bytes_of(frame.lengths),
+                                      frame.stored};
+  if (int e = file_->append(parts)) return io_error("write", path_, e);
+  *first_chunk = static_cast<uint32_t>(chunks_.size());
+  frames_.push_back({bytes_, frame.header.codec, frame.header.plain_length,
+                     frame.header.stored_length, frame.header.chunks, *first_chunk, 0,
+                     frame.header.checksum});
+  for (size_t i = 0; i < frame.names.size(); ++i)
+    chunks_.push_back({frame.names[i], frame.lengths[i]});
+  bytes_ += frame.disk_bytes();
+  plain_bytes_ += frame.header.plain_length;
+  if (bytes_ - written_back_ >= 16 * 1024 * 1024) {
+    file_->start_writeback(written_back_, bytes_ - written_back_);
+    written_back_ = bytes_;
+  }
+  return Status::Ok();
+}
+
+Status PackWriter::finish() {
+  PackTrailer trailer{};
+  trailer.table_offset = bytes_;
+  trailer.frames = static_cast<uint32_t>(frames_.size());
+  trailer.chunks = static_cast<uint32_t>(chunks_.size());
+  trailer.plain_bytes = plain_bytes_;
+  trailer.id = id_;
+  trailer.table_checksum = table_checksum_ = hash64({bytes_of(frames_), bytes_of(chunks_)});
+  trailer.version = kPackVersion;
+  trailer.checksum = hash64({bytes_of(trailer).first(offsetof(PackTrailer, checksum))});
+  memcpy(trailer.magic, kPackEndMagic, sizeof(trailer.magic));
+  std::span<const uint8_t> parts[] = {bytes_of(frames_), bytes_of(chunks_), bytes_of(trailer)};
+  uint64_t added = table_bytes();
+  if (int e = file_->append(parts)) return io_error("write", path_, e);
+  bytes_ += added;
+  if (int e = file_->sync()) return io_error("sync", path_, e);
+  file_.reset();
+  return Status::Ok();
+}
+
+uint32_t PackTable::frame_of(uint32_t chunk) const {
+  auto it =
+      std::upper_bound(frames.begin(), frames.end(), chunk,
+                       [](uint32_t c, const FrameEntry& frame) { return c < frame.first_chunk; });
+  return static_cast<uint32_t>(it - frames.begin()) - 1;
+}
+
+Status PackReader::open(Env* env, const std::string& path, const PackId& id,
+                        std::unique_ptr<PackReader>* out) {
+  auto pack = std::make_unique<PackReader>();
+  pack->env_ = env;
+  pack->path_ = path;
+  if (int e = env->open_read(path, &pack->file_)) return io_error("open", path, e);
+  File& file = *pack->file_;
+  PackTable& table = pack->table_;
+  if (int e = file.size(&table.file_length)) return io_error("read", path, e);
+  auto bad = [&](const std::string& why) {
+    return Status::Corruption(fmt::format("pack {} is damaged: {}", path, why));
+  };
+  if (table.file_length < sizeof(PackHeader) + sizeof(PackTrailer)) return bad("it is too short");
+
+  PackHeader header;
+  if (int e = file.pread(0, {reinterpret_cast<uint8_t*>(&header), sizeof(header)})) {
+    return io_error("read", path, e);
+  }
+  if (memcmp(header.magic, kPackMagic, sizeof(header.magic)) != 0)
+    return bad("its first bytes are not a pack's");
+  bool header_whole =
+      header.checksum == hash64({bytes_of(header).first(offsetof(PackHeader, checksum))});
+  if (!header_whole) return bad("its header's checksum is wrong");
+  if (header.version != kPackVersion) {
+    return Status::Incompatible(
+        fmt::format("pack {} has format version {}; this gpuckpt reads version {}: use the "
+                    "gpuckpt that wrote it, or a newer one",
+                    path, header.version, kPackVersion));
+  }
+  if (header.reserved != 0 || !all_zero(header.zeros, sizeof(header.zeros)))
+    return bad("reserved bytes are set");
+
+  PackTrailer trailer;
+  uint64_t end = table.file_length - sizeof(trailer);
+  if (int e = file.pread(end, {reinterpret_cast<uint8_t*>(&trailer), sizeof(trailer)})) {
+    return io_error("read", path, e);
+  }
+  if (memcmp(trailer.magic, kPackEndMagic, sizeof(trailer.magic)) != 0) {
+    return bad("it does not end as a pack does (truncated?)");
+  }
+  if (trailer.checksum != hash64({bytes_of(trailer).first(offsetof(PackTrailer, checksum))})) {
+    return bad("its trailer's checksum is wrong");
+  }
+  if (trailer.version != header.version) return bad("header and trailer differ in version");
+  if (trailer.id != header.id || trailer.id != id)
+    return bad("it is another pack than its name says");
+  uint64_t table_bytes =
+      trailer.frames * uint64_t{sizeof(FrameEntry)} + trailer.chunks * uint64_t{sizeof(ChunkEntry)};
+  if (trailer.reserved != 0 || trailer.table_offset < sizeof(PackHeader) ||
+      trailer.table_offset > end || end - trailer.table_offset != table_bytes) {
+    return bad("its table does not fit into the file");
+  }
+
+  table.id = id;
+  table.table_checksum = trailer.table_checksum;
+  table.plain_bytes = trailer.plain_bytes;
+  table.frames.resize(trailer.frames);
+  table.chunks.resize(trailer.chunks);
+  std::span<uint8_t> frames(reinterpret_cast<uint8_t*>(table.frames.data()),
+                            trailer.frames * sizeof(FrameEntry));
+  std::span<uint8_t> chunks(reinterpret_cast<uint8_t*>(table.chunks.data()),
+                            trailer.chunks * sizeof(ChunkEntry));
+  if (int e = file.pread(trailer.table_offset, frames)) return io_error("read", path, e);
+  if (int e = file.pread(trailer.table_offset + frames.size(), chunks))
+    return io_error("read", path, e);
+  if (hash64({frames, chunks}) != trailer.table_checksum)
+    return bad("its table's checksum is wrong");
+
+  // The checksum says that a gpuckpt wrote this; the bounds below say that reading it is safe
+  // whoever did.
+  uint64_t offset = sizeof(PackHeader), chunk = 0, plain = 0;
+  for (const FrameEntry& frame : table.frames) {
+    if (frame.offset != offset || frame.first_chunk != chunk || frame.chunks == 0 ||
+        frame.chunks > kMaxFrameChunks || frame.plain_length == 0 ||
+        frame.plain_length > kMaxFrameBytes || frame.stored_length == 0 ||
+        frame.stored_length > kMaxFrameBytes || frame.chunks > trailer.chunks - chunk) {
+      return bad(fmt::format("its table contradicts itself at chunk {}", chunk));
+    }
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < frame.chunks; ++i) sum += table.chunks[chunk + i].length;
+    if (sum != frame.plain_length)
+      return bad(fmt::format("chunk lengths do not add up at chunk {}", chunk));
+    offset += sizeof(FrameHeader) + 4ull * frame.chunks + frame.stored_length;
+    chunk += frame.chunks;
+    plain += frame.plain_length;
+  }
+  if (offset != trailer.table_offset || chunk != trailer.chunks || plain != trailer.plain_bytes) {
+    return bad("its table does not cover the file");
+  }
+  *out = std::move(pack);
+  return Status::Ok();
+}
+
+Status PackReader::read_frame(uint32_t number, std::vector<uint8_t>* plain) const {
+  thread_local DecompressContext context;
+  thread_local std::vector<uint8_t> raw;
+  const FrameEntry& frame = table_.frames[number];
+  size_t lengths_bytes = 4ull * frame.chunks;
+  raw.resize(sizeof(FrameHeader) + lengths_bytes + frame.stored_length);
+  if (int e = file_->pread(frame.offset, raw)) return io_error("read", path_, e);
+  FrameHeader header;
+  memcpy(&header, raw.data(), sizeof(header));
+  auto bad = [&](const char* why) {
+    return Status::Corruption(fmt::format("pack {} is damaged: frame {} at offset {}: {}", path_,
+                                          number, frame.offset, why));
+  };
+  std::span<const uint8_t> lengths(raw.data() + sizeof(header), lengths_bytes);
+  std::span<const uint8_t> stored(raw.data() + sizeof(header) + lengths_bytes, frame.stored_length);
+  if (header.magic != kFrameMagic || header.codec != frame.codec ||
+      header.plain_length != frame.plain_length || header.stored_length != frame.stored_length ||
+      header.chunks != frame.chunks || header.reserved != 0) {
+    return bad("its header is not what the table says");
+  }
+  if (header.checksum != frame.checksum ||
+      frame_checksum(header, lengths, stored) != frame.checksum) {
+    return bad("its checksum is wrong");
+  }
+  plain->resize(frame.plain_length);
+  switch (frame.codec) {
+    case kCodecPlain:
+      if (frame.stored_length != frame.plain_length) return bad("its lengths differ");
+      memcpy(plain->data(), stored.data(), stored.size());
+      return Status::Ok();
+    case kCodecZstd: {
+      size_t n = ZSTD_decompressDCtx(context.zstd, plain->data(), plain->size(), stored.data(),
+                                     stored.size());
+      if (ZSTD_isError(n) || n != plain->size()) return bad("it does not decompress");
+      return Status::Ok();
+    }
+    default:
+      return Status::Incompatible(
+          fmt::format("pack {} frame {} uses codec {}, unknown to this gpuckpt: use a newer one",
+                      path_, number, frame.codec));
+  }
+}
+
+Status PackReader::check_chunk(uint32_t chunk, std::span<const uint8_t> bytes) const {
+  if (chunk_name(bytes.data(), bytes.size()) == table_.chunks[chunk].name) return Status::Ok();
+  return Status::Corruption(
+      fmt::format("pack {} is damaged: chunk {} does not have the bytes its name {} stands for",
+                  path_, chunk, hex(table_.chunks[chunk].name)));
+}
+
+Status PackReader::check_frame(uint32_t number) const {
+  thread_local std::vector<uint8_t> plain;
+  const FrameEntry& frame = table_.frames[number];
+  if (Status status = read_frame(number, &plain); !status.ok()) return status;
+  size_t offset = 0;
+  for (uint32_t i = 0; i < frame.chunks; ++i) {
+    size_t length = table_.chunks[frame.first_chunk + i].length;
+    Status status = check_chunk(frame.first_chunk + i, std::span(plain).subspan(offset, length));
+    if (!status.ok()) return status;
+    offset += length;
+  }
+  return Status::Ok();
+}
+
+}  // namespace gpuckpt::store

@@ -1,0 +1,104 @@
+// Packs: write-once files of compressed frames, each a few chunks, with a table of contents at the
+// end.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "store/env.h"
+#include "store/format.h"
+
+namespace gpuckpt::store {
+
+// A frame under construction: chunks are added until kFrameBytes is reached.
+struct FrameDraft {
+  std::vector<uint8_t> plain;
+  std::vector<ChunkName> names;
+  std::vector<uint32_t> lengths;
+  bool full() const { return plain.size() >= kFrameBytes || names.size() >= kMaxFrameChunks; }
+};
+
+// A frame as it goes to disk. Sealing (compression) is the work that runs in parallel.
+struct SealedFrame {
+  FrameHeader header;
+  std::vector<uint8_t> stored;
+  std::vector<uint32_t> lengths;
+  std::vector<ChunkName> names;
+  uint64_t disk_bytes() const { return sizeof(header) + 4 * lengths.size() + stored.size(); }
+};
+
+// Compresses a draft with zstd at `level` (0: stored plain); plain where compression does not pay.
+SealedFrame seal(FrameDraft&& draft, int level);
+
+// One pack being written. Not thread safe. `finish` writes the table, syncs and closes; before it
+// the file is nothing.
+class PackWriter {
+ public:
+  static Status create(Env* env, const std::string& path, std::unique_ptr<PackWriter>* out);
+  // The chunks of the frame got numbers from *first_chunk on.
+  Status append(const SealedFrame& frame, uint32_t* first_chunk);
+  Status finish();
+
+  const PackId& id() const { return id_; }
+  const std::string& path() const { return path_; }
+  uint64_t bytes() const { return bytes_; }
+  uint64_t table_checksum() const { return table_checksum_; }
+  // After `finish`: the names of what is in it.
+  std::vector<ChunkEntry> take_chunks() { return std::move(chunks_); }
+  // What `finish` will still add.
+  uint64_t table_bytes() const {
+    return frames_.size() * sizeof(FrameEntry) + chunks_.size() * sizeof(ChunkEntry) +
+           sizeof(PackTrailer);
+  }
+
+ private:
+  Env* env_ = nullptr;
+  std::string path_;
+  std::unique_ptr<File> file_;
+  PackId id_{};
+  uint64_t bytes_ = 0, written_back_ = 0, plain_bytes_ = 0, table_checksum_ = 0;
+  std::vector<FrameEntry> frames_;
+  std::vector<ChunkEntry> chunks_;
+};
+
+// The table of one pack, in memory.
+struct PackTable {
+  PackId id{};
+  uint64_t file_length = 0;
+  uint64_t table_checksum = 0;
+  uint64_t plain_bytes = 0;
+  std::vector<FrameEntry> frames;
+  std::vector<ChunkEntry> chunks;
+  // The frame that holds chunk number `chunk` (which must exist).
+  uint32_t frame_of(uint32_t chunk) const;
+};
+
+// An open pack. Thread safe.
+class PackReader {
+ public:
+  // Reads and checks header, trailer and table; everything in the table is within bounds
+  // afterwards.
+  static Status open(Env* env, const std::string& path, const PackId& id,
+                     std::unique_ptr<PackReader>* out);
+
+  const PackTable& table() const { return table_; }
+  const std::string& path() const { return path_; }
+  // The plain bytes of one frame, its checksum verified. Names of chunks are not (see check_chunk).
+  Status read_frame(uint32_t frame, std::vector<uint8_t>* plain) const;
+  // Does the chunk (at `offset` of its frame's plain bytes) have the name the table says?
+  Status check_chunk(uint32_t chunk, std::span<const uint8_t> bytes) const;
+  // The frame's checksum and the names of all its chunks.
+  Status check_frame(uint32_t frame) const;
+
+ private:
+  Env* env_ = nullptr;
+  std::string path_;
+  std::unique_ptr<File> file_;
+  PackTable table_;
+};
+
+std::string pack_file(const PackId& id);  // "<32 hex>.pack"
+
+}  // namespace gpuckpt::store

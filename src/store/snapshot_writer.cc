@@ -1,0 +1,545 @@
+// Writing a snapshot: bytes -> chunks -> (known? reference it : add it to a frame) -> packs, then
+// the manifest.
+//
+// Order of writes, which law 4 rests on: packs and manifest under temporary names, each synced;
+// packs renamed to their names; their directory synced; manifest renamed; its directory synced.
+// Other writers may refer to a pack as soon as it has its name, so from then on only prune (alone)
+// may remove it.
+
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "store/index.h"
+#include "store/parts.h"
+
+namespace gpuckpt::store {
+namespace {
+
+constexpr uint32_t kZeroFrame = 0xfffffffe;
+constexpr uint32_t kNoPack = 0xffffffff;
+
+struct PlacedRun {
+  uint64_t space, address, length;
+  ChunkPlace place;
+  uint32_t count;
+};
+
+struct FramePlace {
+  uint32_t pack = kNoPack;
+  uint32_t first_chunk = 0;
+};
+
+struct PackInUse {
+  PackRef ref;
+  std::vector<ChunkEntry> chunks;      // of packs that were there before
+  std::unique_ptr<PackWriter> writer;  // of ours
+};
+
+// What one thread at a time works in.
+struct Lane {
+  struct Open {
+    FrameDraft draft;
+    uint32_t frame = 0;
+  };
+  Open open[2];  // small and large chunks do not share a frame: a restore of one space reads little
+                 // of the others
+  std::vector<PlacedRun> runs;
+
+  void note(uint64_t space, uint64_t address, uint64_t length, ChunkPlace place) {
+    bool zero = place.frame == kZeroFrame;
+    if (!runs.empty()) {
+      PlacedRun& last = runs.back();
+      if (last.space == space && last.address + last.length == address &&
+          last.place.frame == place.frame &&
+          (zero || last.place.index + last.count == place.index)) {
+        last.length += length;
+        last.count += zero ? 0 : 1;
+        return;
+      }
+    }
+    runs.push_back({space, address, length, place, zero ? 0u : 1u});
+  }
+};
+
+class Writer : public SnapshotWriter {
+ public:
+  Writer(Env* env, const Paths& paths, const WriteOptions& options)
+      : env_(env), paths_(paths), options_(options) {}
+  ~Writer() override;
+  Status begin();
+  Status put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes) override;
+  Status put_zero(uint64_t space, uint64_t address, uint64_t length) override;
+  Status append_blob(const std::string& name, std::span<const uint8_t> bytes) override;
+  Status commit(const std::string& meta, CommitResult* result) override;
+
+ private:
+  struct Blob {
+    uint64_t space = 0;
+    uint64_t length = 0;
+    std::vector<uint8_t> pending;
+  };
+  class Borrowed;  // a lane, given back at the end of its scope
+
+  Status load_index();
+  Status fail(Status status);
+  Status failure();
+  Status add(Lane& lane, uint64_t space, uint64_t address, std::span<const uint8_t> bytes);
+  Status close_frame(Lane::Open& open);
+  Status append_frame(const SealedFrame& sealed, uint32_t frame);
+  Status check_room(uint64_t more);
+  Status finish_pack();
+  Status publish_packs();
+  Status build_manifest(Manifest* manifest);
+  Status describe(const std::string& meta, std::string* id, std::string* out);
+  const ChunkName& name_of(uint32_t pack, uint32_t chunk) const;
+
+  Env* env_;
+  Paths paths_;
+  WriteOptions options_;
+  std::unique_ptr<Lock> lock_;
+  ChunkIndex index_;
+
+  std::mutex lanes_mutex_;
+  std::vector<std::unique_ptr<Lane>> lanes_;  // all
+  std::vector<Lane*> idle_;
+
+  std::mutex io_mutex_;  // packs_, frames_, current_ and the files
+  std::vector<PackInUse> packs_;
+  std::vector<FramePlace> frames_;
+  uint32_t current_ = kNoPack;
+  uint64_t used_before_ = 0, written_ = 0, checked_at_ = 0;
+  int64_t refreshed_ns_ = 0;
+
+  std::mutex blobs_mutex_;
+  std::map<std::string, Blob> blobs_;
+
+  std::atomic<uint64_t> logical_{0}, new_{0}, zero_{0};
+  std::atomic<bool> failed_{false};
+  std::mutex failure_mutex_;
+  Status failure_;
+  bool packs_published_ = false, committed_ = false;
+};
+
+class Writer::Borrowed {
+ public:
+  explicit Borrowed(Writer* writer) : writer_(writer) {
+    std::lock_guard guard(writer_->lanes_mutex_);
+    if (writer_->idle_.empty()) {
+      writer_->lanes_.push_back(std::make_unique<Lane>());
+      lane_ = writer_->lanes_.back().get();
+    } else {
+      lane_ = writer_->idle_.back();
+      writer_->idle_.pop_back();
+    }
+  }
+  ~Borrowed() {
+    std::lock_guard guard(writer_->lanes_mutex_);
+    writer_->idle_.push_back(lane_);
+  }
+  Lane& operator*() { return *lane_; }
+  Lane* operator->() { return lane_; }
+
+ private:
+  Writer* writer_;
+  Lane* lane_;
+};
+
+Status Writer::begin() {
+  if (Status s = Lock::acquire(env_, paths_.root, LockKind::kShared, "writing a snapshot", &lock_);
+      !s.ok())
+    return s;
+  refreshed_ns_ = env_->now_ns();
+  (void)remove_leftovers(env_, paths_, nullptr);
+  if (Status s = disk_bytes(env_, paths_, &used_before_); !s.ok()) return s;
+  if (Status s = check_room(0); !s.ok()) return s;
+  return load_index();
+}
+
+Status Writer::load_index() {
+  std::vector<PackId> ids;
+  if (Status s = list_packs(env_, paths_, &ids); !s.ok()) return s;
+  for (const PackId& id : ids) {
+    std::unique_ptr<PackReader> pack;
+    // A pack we cannot read is not referred to: what it held is simply stored again.
+    if (!PackReader::open(env_, paths_.pack(id), id, &pack).ok()) continue;
+    const PackTable& table = pack->table();
+    uint32_t number = static_cast<uint32_t>(packs_.size());
+    index_.reserve(table.chunks.size());
+    for (const FrameEntry& frame : table.frames) {
+      uint32_t frame_number = static_cast<uint32_t>(frames_.size());
+      frames_.push_back({number, frame.first_chunk});
+      for (uint32_t i = 0; i < frame.chunks; ++i) {
+        index_.find_or_insert(table.chunks[frame.first_chunk + i].name, {frame_number, i});
+      }
+    }
+    packs_.push_back({{id, table.file_length, table.table_checksum}, table.chunks, nullptr});
+  }
+  return Status::Ok();
+}
+
+Writer::~Writer() {
+  if (committed_ || packs_published_) return;
+  for (PackInUse& pack : packs_) {
+    if (pack.writer) env_->remove(pack.writer->path());
+  }
+}
+
+Status Writer::fail(Status status) {
+  std::lock_guard guard(failure_mutex_);
+  if (failure_.ok()) failure_ = status;
+  failed_ = true;
+  return failure_;
+}
+
+Status Writer::failure() {
+  std::lock_guard guard(failure_mutex_);
+  return failure_;
+}
+
+Status Writer::put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes) {
+  if (failed_) return failure();
+  if (space & kBlobSpace)
+    return fail(Status::Error("space numbers of 2^63 and more are the store's own"));
+  if (address + bytes.size() < address)
+    return fail(Status::Error("a run goes beyond the end of its space"));
+  logical_ += bytes.size();
+  Borrowed lane(this);
+  return add(*lane, space, address, bytes);
+}
+
+Status Writer::put_zero(uint64_t space, uint64_t address, uint64_t length) {
+  if (failed_) return failure();
+  if (length == 0) return Status::Ok();
+  if (space & kBlobSpace)
+    return fail(Status::Error("space numbers of 2^63 and more are the store's own"));
+  if (address + length < address)
+    return fail(Status::Error("a run goes beyond the end of its space"));
+  logical_ += length;
+  zero_ += length;
+  Borrowed lane(this);
+  lane->note(space, address, length, {kZeroFrame, 0});
+  return Status::Ok();
+}
+
+Status Writer::append_blob(const std::string& name, std::span<const uint8_t> bytes) {
+  if (failed_) return failure();
+  std::lock_guard guard(blobs_mutex_);
+  auto [it, added] = blobs_.try_emplace(name);
+  Blob& blob = it->second;
+  if (added) blob.space = kBlobSpace | (blobs_.size() - 1);
+  blob.pending.insert(blob.pending.end(), bytes.begin(), bytes.end());
+  blob.length += bytes.size();
+  logical_ += bytes.size();
+  uint64_t whole = blob.pending.size() / kLargeChunk * kLargeChunk;
+  if (whole == 0) return Status::Ok();
+  uint64_t start = blob.length - blob.pending.size();
+  Borrowed lane(this);
+  Status status = add(*lane, blob.space, start, std::span(blob.pending).first(whole));
+  blob.pending.erase(blob.pending.begin(), blob.pending.begin() + static_cast<ptrdiff_t>(whole));
+  return status;
+}
+
+Status Writer::add(Lane& lane, uint64_t space, uint64_t address, std::span<const uint8_t> bytes) {
+  const uint64_t unit = chunk_unit(space);
+  Lane::Open& open = lane.open[unit == kLargeChunk];
+  while (!bytes.empty()) {
+    std::span<const uint8_t> piece =
+        bytes.first(std::min<uint64_t>(unit - address % unit, bytes.size()));
+    if (all_zero(piece.data(), piece.size())) {
+      zero_ += piece.size();
+      lane.note(space, address, piece.size(), {kZeroFrame, 0});
+    } else {
+      if (open.draft.names.empty()) {
+        std::lock_guard guard(io_mutex_);
+        open.frame = static_cast<uint32_t>(frames_.size());
+        frames_.push_back({});
+        open.draft.plain.reserve(kFrameBytes);
+      }
+      ChunkName name = chunk_name(piece.data(), piece.size());
+      ChunkPlace mine{open.frame, static_cast<uint32_t>(open.draft.names.size())};
+      ChunkPlace place = index_.find_or_insert(name, mine);
+      lane.note(space, address, piece.size(), place);
+      if (place == mine) {
+        new_ += piece.size();
+        open.draft.plain.insert(open.draft.plain.end(), piece.begin(), piece.end());
+        open.draft.names.push_back(name);
+        open.draft.lengths.push_back(static_cast<uint32_t>(piece.size()));
+        if (open.draft.full()) {
+          if (Status status = close_frame(open); !status.ok()) return fail(status);
+        }
+      }
+    }
+    address += piece.size();
+    bytes = bytes.subspan(piece.size());
+  }
+  return Status::Ok();
+}
+
+Status Writer::close_frame(Lane::Open& open) {
+  if (open.draft.names.empty()) return Status::Ok();
+  SealedFrame sealed = seal(std::move(open.draft), options_.level);
+  open.draft = {};
+  std::lock_guard guard(io_mutex_);
+  return append_frame(sealed, open.frame);
+}
+
+Status Writer::append_frame(const SealedFrame& sealed, uint32_t frame) {
+  if (failed_) return failure();
+  if (current_ == kNoPack) {
+    PackInUse pack{};
+    std::string path;
+    uint8_t random[8];
+    if (getrandom(random, sizeof(random), 0) != sizeof(random))
+      return io_error("read", "random numbers", errno);
+    path = fmt::format("{}/{}.{}.tmp", paths_.packs(), hex(random, sizeof(random)), lock_->id());
+    if (Status status = PackWriter::create(env_, path, &pack.writer); !status.ok()) return status;
+    pack.ref.id = pack.writer->id();
+    current_ = static_cast<uint32_t>(packs_.size());
+    packs_.push_back(std::move(pack));
+  }
+  PackWriter& pack = *packs_[current_].writer;
+  if (Status status = check_room(sealed.disk_bytes() + pack.table_bytes()); !status.ok())
+    return status;
+  uint32_t first_chunk = 0;
+  if (Status status = pack.append(sealed, &first_chunk); !status.ok()) return status;
+  written_ += sealed.disk_bytes();
+  frames_[frame] = {current_, first_chunk};
+  if (pack.bytes() >= kPackBytes) return finish_pack();
+  return Status::Ok();
+}
+
+// Refuses before the disk is full, so that the other tenants of the disk, and our own manifest,
+// still find room.
+Status Writer::check_room(uint64_t more) {
+  uint64_t now = used_before_ + written_ + more;
+  if (options_.budget != 0 && now > options_.budget) {
+    return Status::Error(
+        fmt::format("the disk budget of {} bytes for store {} is used up ({} bytes before this "
+                    "snapshot): raise --budget, "
+                    "or make room with `gpuckpt prune {} --keep N`",
+                    options_.budget, paths_.root, used_before_, paths_.root));
+  }
+  if (written_ >= checked_at_) {
+    checked_at_ = written_ + (32ull << 20);
+    uint64_t left = 0;
+    if (env_->free_bytes(paths_.root, &left) == 0 && left < options_.keep_free) {
+      return Status::Error(fmt::format(
+          "the disk of store {} is full ({} bytes left): free space, `gpuckpt prune`, or choose "
+          "another --store",
+          paths_.root, left));
+    }
+    if (int64_t t = env_->now_ns(); t - refreshed_ns_ > 60'000'000'000 || t < refreshed_ns_) {
+      lock_->refresh();
+      refreshed_ns_ = t;
+    }
+  }
+  return Status::Ok();
+}
+
+Status Writer::finish_pack() {
+  if (current_ == kNoPack) return Status::Ok();
+  PackInUse& pack = packs_[current_];
+  current_ = kNoPack;
+  uint64_t before = pack.writer->bytes();
+  if (Status status = pack.writer->finish(); !status.ok()) return status;
+  written_ += pack.writer->bytes() - before;
+  pack.ref.file_length = pack.writer->bytes();
+  pack.ref.table_checksum = pack.writer->table_checksum();
+  pack.chunks = pack.writer->take_chunks();
+  return Status::Ok();
+}
+
+Status Writer::publish_packs() {
+  for (PackInUse& pack : packs_) {
+    if (!pack.writer) continue;
+    packs_published_ = true;
+    std::string path = paths_.pack(pack.ref.id);
+    if (int e = env_->rename(pack.writer->path(), path))
+      return io_error("rename", pack.writer->path(), e);
+  }
+  if (int e = env_->sync_directory(paths_.packs())) return io_error("sync", paths_.packs(), e);
+  return Status::Ok();
+}
+
+const ChunkName& Writer::name_of(uint32_t pack, uint32_t chunk) const {
+  return packs_[pack].chunks[chunk].name;
+}
+
+Status Writer::build_manifest(Manifest* manifest) {
+  std::vector<PlacedRun> all;
+  for (auto& lane : lanes_) {
+    all.insert(all.end(), lane->runs.begin(), lane->runs.end());
+    lane->runs = {};
+  }
+  std::sort(all.begin(), all.end(), [](const PlacedRun& a, const PlacedRun& b) {
+    return a.space != b.space ? a.space < b.space : a.address < b.address;
+  });
+  std::vector<uint32_t> number(packs_.size(), kNoPack);  // pack of ours -> pack of the manifest
+  for (const PlacedRun& run : all) {
+    bool zero = run.place.frame == kZeroFrame;
+    if (manifest->spaces.empty() || manifest->spaces.back().space != run.space) {
+      manifest->spaces.push_back({run.space, {}, {}});
+    }
+    std::vector<RunRef>& runs = manifest->spaces.back().runs;
+    RunRef ref{run.address, run.length, kZeroPack, 0, 0, 0};
+    if (!zero) {
+      const FramePlace& frame = frames_[run.place.frame];
+      if (frame.pack == kNoPack)
+        return Status::Error("a frame was never written (a bug in gpuckpt: please report)");
+      if (number[frame.pack] == kNoPack) {
+        number[frame.pack] = static_cast<uint32_t>(manifest->packs.size());
+        manifest->packs.push_back(packs_[frame.pack].ref);
+      }
+      ref.pack = number[frame.pack];
+      ref.chunk = frame.first_chunk + run.place.index;
+      ref.count = run.count;
+    }
+    if (!runs.empty()) {
+      RunRef& last = runs.back();
+      uint64_t end = last.address + last.length;
+      if (ref.address < end) {
+        return Status::Error(
+            fmt::format("address {:#x} of space {:#x} was captured twice", ref.address, run.space));
+      }
+      if (ref.address == end && ref.pack == last.pack &&
+          (zero || last.chunk + last.count == ref.chunk)) {
+        last.length += ref.length;
+        last.count += ref.count;
+        continue;
+      }
+    }
+    runs.push_back(ref);
+  }
+  std::vector<uint32_t> back(manifest->packs.size());
+  for (uint32_t i = 0; i < number.size(); ++i) {
+    if (number[i] != kNoPack) back[number[i]] = i;
+  }
+  for (SpaceMap& space : manifest->spaces) {
+    SpaceDigest sum;
+    for (const RunRef& run : space.runs) {
+      sum.run(run);
+      for (uint32_t i = 0; i < run.count; ++i) sum.name(name_of(back[run.pack], run.chunk + i));
+    }
+    space.digest = sum.finish();
+  }
+  manifest->blobs.resize(blobs_.size());
+  for (const auto& [name, blob] : blobs_)
+    manifest->blobs[blob.space & ~kBlobSpace] = {name, blob.length};
+  return Status::Ok();
+}
+
+// Ids sort by time, also when the clock went backwards, and differ by their last part when two
+// writers meet.
+std::string make_id(int64_t now_ns, const std::string& newest) {
+  auto stamp = [](int64_t ms) {
+    time_t seconds = ms / 1000;
+    tm parts;
+    gmtime_r(&seconds, &parts);
+    return fmt::format("{:04}{:02}{:02}-{:02}{:02}{:02}{:03}", parts.tm_year + 1900,
+                       parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec,
+                       ms % 1000);
+  };
+  constexpr size_t kStampLength = 18;
+  std::string id = stamp(now_ns / 1'000'000);
+  if (newest.size() > kStampLength && newest.substr(0, kStampLength) >= id) {
+    tm parts{};
+    int ms = 0;
+    if (sscanf(newest.c_str(), "%4d%2d%2d-%2d%2d%2d%3d", &parts.tm_year, &parts.tm_mon,
+               &parts.tm_mday, &parts.tm_hour, &parts.tm_min, &parts.tm_sec, &ms) == 7) {
+      parts.tm_year -= 1900;
+      parts.tm_mon -= 1;
+      id = stamp(timegm(&parts) * int64_t{1000} + ms + 1);
+    }
+  }
+  static const char letters[] = "23456789abcdefghjkmnpqrstvwxyz";
+  uint8_t random[4] = {};
+  (void)!getrandom(random, sizeof(random), 0);
+  id += '-';
+  for (uint8_t byte : random) id += letters[byte % (sizeof(letters) - 1)];
+  return id;
+}
+
+Status Writer::describe(const std::string& meta, std::string* id, std::string* out) {
+  std::vector<std::string> ids;
+  if (Status status = list_snapshots(env_, paths_, &ids); !status.ok()) return status;
+  int64_t now = env_->now_ns();
+  *id = make_id(now, ids.empty() ? "" : ids.back());
+  nlohmann::json j = nlohmann::json::parse(meta, nullptr, false);
+  if (!j.is_object()) return Status::Error("the description of the snapshot is not a JSON object");
+  time_t seconds = now / 1'000'000'000;
+  tm parts;
+  gmtime_r(&seconds, &parts);
+  char iso[32];
+  strftime(iso, sizeof(iso), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  j["id"] = *id;
+  j["time"] = iso;
+  j["time_ns"] = now;
+  j["job"] = options_.job;
+  j["sizes"] = {{"logical_bytes", logical_.load()},
+                {"new_bytes", new_.load()},
+                {"zero_bytes", zero_.load()},
+                {"stored_bytes", written_}};
+  *out = j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return Status::Ok();
+}
+
+Status Writer::commit(const std::string& meta, CommitResult* result) {
+  for (auto& [name, blob] : blobs_) {
+    if (blob.pending.empty()) continue;
+    Borrowed lane(this);
+    Status status = add(*lane, blob.space, blob.length - blob.pending.size(), blob.pending);
+    if (!status.ok()) return status;
+    blob.pending = {};
+  }
+  for (auto& lane : lanes_) {
+    for (Lane::Open& open : lane->open) {
+      if (Status status = close_frame(open); !status.ok()) return fail(status);
+    }
+  }
+  if (failed_) return failure();
+  if (Status status = finish_pack(); !status.ok()) return fail(status);
+  Manifest manifest;
+  if (Status status = build_manifest(&manifest); !status.ok()) return fail(status);
+  if (Status status = describe(meta, &result->id, &manifest.meta); !status.ok())
+    return fail(status);
+  std::vector<uint8_t> bytes = encode_manifest(manifest);
+  if (Status status = check_room(bytes.size()); !status.ok()) return fail(status);
+  // Everything that can run out of space comes before the first rename.
+  std::string pending;
+  Status status = write_pending_manifest(env_, paths_, lock_->id(), result->id, bytes, &pending);
+  if (!status.ok()) return fail(status);
+  status = publish_packs();
+  if (!status.ok()) {
+    env_->remove(pending);
+    return fail(status);
+  }
+  status = publish_pending_manifest(env_, paths_, result->id, pending, false);
+  if (!status.ok()) return fail(status);
+  committed_ = true;
+  result->logical_bytes = logical_;
+  result->new_bytes = new_;
+  result->zero_bytes = zero_;
+  result->stored_bytes = written_ + bytes.size();
+  lock_.reset();
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status begin_snapshot(Env* env, const Paths& paths, const WriteOptions& options,
+                      std::unique_ptr<SnapshotWriter>* out) {
+  auto writer = std::make_unique<Writer>(env, paths, options);
+  if (Status status = writer->begin(); !status.ok()) return status;
+  *out = std::move(writer);
+  return Status::Ok();
+}
+
+}  // namespace gpuckpt::store

@@ -1,0 +1,365 @@
+#include "store/store.h"
+
+#include <errno.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "store/parts.h"
+
+namespace gpuckpt::store {
+namespace {
+
+constexpr const char* kManifestSuffix = ".manifest";
+constexpr const char* kPackSuffix = ".pack";
+
+// Ids become file names: nothing else than what make_id can produce is one.
+bool plausible_id(const std::string& id) {
+  if (id.empty() || id.size() > 63 || id[0] == '-') return false;
+  return std::all_of(id.begin(), id.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '-';
+  });
+}
+
+Status write_new_file(Env* env, const std::string& path, std::span<const uint8_t> bytes) {
+  std::unique_ptr<File> file;
+  if (int e = env->create(path, &file)) return io_error("create", path, e);
+  std::span<const uint8_t> parts[] = {bytes};
+  int error = file->append(parts);
+  if (error) {
+    env->remove(path);
+    return io_error("write", path, error);
+  }
+  error = file->sync();
+  if (error) {
+    env->remove(path);
+    return io_error("sync", path, error);
+  }
+  return Status::Ok();
+}
+
+std::string format_text() {
+  uint8_t id[16] = {};
+  (void)!getrandom(id, sizeof(id), 0);
+  nlohmann::json j = {
+      {"format", "gpuckpt store"}, {"version", kStoreVersion}, {"id", hex(id, sizeof(id))}};
+  return j.dump() + "\n";
+}
+
+Status check_format(const std::string& path, std::span<const uint8_t> text) {
+  auto j = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
+  if (!j.is_object() || !j.contains("format") || j["format"] != "gpuckpt store" ||
+      !j.contains("version") || !j["version"].is_number_unsigned()) {
+    return Status::Corruption(
+        fmt::format("{}/format is not the description of a gpuckpt store; if the rest is whole, "
+                    "`gpuckpt repair` writes it anew",
+                    path));
+  }
+  if (j["version"].get<uint64_t>() != kStoreVersion) {
+    return Status::Incompatible(
+        fmt::format("store {} has format version {}; this gpuckpt reads version {}: use the "
+                    "gpuckpt that wrote it, or a newer one",
+                    path, j["version"].get<uint64_t>(), kStoreVersion));
+  }
+  return Status::Ok();
+}
+
+Status check_owner(const std::string& path, const FileInfo& info, bool any_owner) {
+  if (any_owner) return Status::Ok();
+  if (info.uid != geteuid()) {
+    return Status::Refused(fmt::format(
+        "store {} belongs to user {}, not to you (user {}): a snapshot is a program that will "
+        "run as you; --any-owner if you trust its owner",
+        path, info.uid, geteuid()));
+  }
+  if (info.mode & 022) {
+    return Status::Refused(fmt::format(
+        "store {} can be written by other users (mode {:o}): chmod 700 {}", path, info.mode, path));
+  }
+  return Status::Ok();
+}
+
+Status create_store(Env* env, const std::string& path) {
+  // Only our own names may be there: the remains of a creation that was interrupted.
+  std::vector<std::string> names;
+  int error = env->list(path, &names);
+  if (error == ENOENT) {
+    if (int e = env->mkdir(path); e && e != EEXIST) return io_error("create store", path, e);
+    error = env->list(path, &names);
+  }
+  if (error) return io_error("list", path, error);
+  for (const std::string& name : names) {
+    bool ours =
+        name == "packs" || name == "snapshots" || name == "locks" || name.starts_with("format");
+    if (!ours) {
+      return Status::NotFound(fmt::format(
+          "{} is not a gpuckpt store, and not empty (it holds \"{}\"): choose an empty or "
+          "new directory for --store",
+          path, name));
+    }
+  }
+  for (const char* directory : {"packs", "snapshots", "locks"}) {
+    std::string full = path + "/" + directory;
+    if (int e = env->mkdir(full); e && e != EEXIST) return io_error("create", full, e);
+  }
+  // Two creators at once: the last rename wins, and both files say the same of everything that
+  // matters.
+  std::string text = format_text();
+  uint8_t random[8] = {};
+  (void)!getrandom(random, sizeof(random), 0);
+  std::string pending = path + "/format." + hex(random, sizeof(random)) + ".tmp";
+  Status status =
+      write_new_file(env, pending, {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+  if (!status.ok()) return status;
+  if (int e = env->rename(pending, path + "/format")) return io_error("rename", pending, e);
+  if (int e = env->sync_directory(path)) return io_error("sync", path, e);
+  size_t slash = path.find_last_of('/');
+  (void)env->sync_directory(slash == std::string::npos ? "."
+                            : slash == 0               ? "/"
+                                                       : path.substr(0, slash));
+  return Status::Ok();
+}
+
+class StoreImpl : public Store {
+ public:
+  StoreImpl(Env* env, Paths paths) : env_(env), paths_(std::move(paths)) {}
+  const std::string& path() const override { return paths_.root; }
+
+  Status list(std::vector<SnapshotInfo>* out) override {
+    out->clear();
+    std::vector<std::string> ids;
+    if (Status status = list_snapshots(env_, paths_, &ids); !status.ok()) return status;
+    for (const std::string& id : ids) {
+      SnapshotInfo info;
+      info.id = id;
+      info.status = read_manifest_meta(env_, paths_.manifest(id), &info.meta, &info.manifest_bytes);
+      if (info.status.code() == kExitAbsent) continue;  // pruned meanwhile
+      if (!info.status.ok()) info.meta.clear();
+      out->push_back(std::move(info));
+    }
+    return Status::Ok();
+  }
+
+  Status resolve(const std::string& name, std::string* id) override {
+    std::vector<std::string> ids;
+    if (Status status = list_snapshots(env_, paths_, &ids); !status.ok()) return status;
+    if (ids.empty()) return Status::NotFound(fmt::format("store {} has no snapshot", paths_.root));
+    if (name.empty() || name == "latest") {
+      *id = ids.back();
+      return Status::Ok();
+    }
+    std::vector<std::string> matches;
+    for (const std::string& candidate : ids) {
+      if (candidate == name) {
+        *id = name;
+        return Status::Ok();
+      }
+      if (name.size() >= 4 && (candidate.starts_with(name) || candidate.ends_with(name)))
+        matches.push_back(candidate);
+    }
+    for (auto it = ids.rbegin(); it != ids.rend(); ++it) {
+      std::string meta;
+      uint64_t length;
+      if (!read_manifest_meta(env_, paths_.manifest(*it), &meta, &length).ok()) continue;
+      auto j = nlohmann::json::parse(meta, nullptr, false);
+      if (j.is_object() && j.contains("tag") && j["tag"].is_string() && j["tag"] == name) {
+        *id = *it;
+        return Status::Ok();
+      }
+    }
+    if (matches.size() == 1) {
+      *id = matches[0];
+      return Status::Ok();
+    }
+    if (matches.size() > 1) {
+      return Status::NotFound(
+          fmt::format("\"{}\" could be {} snapshots of store {} ({}, {}, ...): give more of the id",
+                      name, matches.size(), paths_.root, matches[0], matches[1]));
+    }
+    return Status::NotFound(fmt::format(
+        "store {} has no snapshot or tag \"{}\" (`gpuckpt list {}` shows what there is)",
+        paths_.root, name, paths_.root));
+  }
+
+  Status open_snapshot(const std::string& id, std::unique_ptr<SnapshotReader>* out) override {
+    if (!plausible_id(id))
+      return Status::NotFound(fmt::format("\"{}\" is not the id of a snapshot", id));
+    return store::open_snapshot(env_, paths_, id, out);
+  }
+  Status begin(const WriteOptions& options, std::unique_ptr<SnapshotWriter>* out) override {
+    return begin_snapshot(env_, paths_, options, out);
+  }
+  Status verify(const VerifyOptions& options, VerifyReport* report) override {
+    return verify_store(env_, paths_, options, report);
+  }
+  Status prune(const PruneOptions& options, PruneReport* report) override {
+    return prune_store(env_, paths_, options, report);
+  }
+  Status disk_bytes(uint64_t* out) override { return store::disk_bytes(env_, paths_, out); }
+
+ private:
+  Env* env_;
+  Paths paths_;
+};
+
+}  // namespace
+
+Status Store::open(const std::string& given, const Options& options, std::unique_ptr<Store>* out) {
+  Env* env = options.env ? options.env : posix_env();
+  std::string path = given;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  if (path.empty()) return Status::NotFound("no store was given");
+  FileInfo info;
+  int error = env->info_followed(path, &info);
+  if (error && !(error == ENOENT && options.create)) {
+    if (error == ENOENT) return Status::NotFound(fmt::format("there is no store at {}", path));
+    return io_error("open store", path, error);
+  }
+  if (!error && !info.directory)
+    return Status::NotFound(fmt::format("{} is a file, not a store", path));
+  if (!error) {
+    if (Status status = check_owner(path, info, options.any_owner); !status.ok()) return status;
+  }
+  std::string format = path + "/format";
+  FileInfo format_info;
+  if (error || env->info(format, &format_info) == ENOENT) {
+    if (!options.create) {
+      return Status::NotFound(
+          fmt::format("{} is not a gpuckpt store (it has no file \"format\")", path));
+    }
+    if (Status status = create_store(env, path); !status.ok()) return status;
+  }
+  std::vector<uint8_t> text;
+  if (Status status = read_file(env, format, 64 * 1024, &text); !status.ok()) return status;
+  if (Status status = check_format(path, text); !status.ok()) return status;
+  *out = std::make_unique<StoreImpl>(env, Paths{path});
+  return Status::Ok();
+}
+
+Status list_packs(Env* env, const Paths& paths, std::vector<PackId>* out) {
+  out->clear();
+  std::vector<std::string> names;
+  if (int e = env->list(paths.packs(), &names)) return io_error("list", paths.packs(), e);
+  for (const std::string& name : names) {
+    PackId id;
+    if (name.ends_with(kPackSuffix) &&
+        unhex(name.substr(0, name.size() - strlen(kPackSuffix)), id.data(), id.size())) {
+      out->push_back(id);
+    }
+  }
+  return Status::Ok();
+}
+
+Status list_snapshots(Env* env, const Paths& paths, std::vector<std::string>* out) {
+  out->clear();
+  std::vector<std::string> names;
+  if (int e = env->list(paths.snapshots(), &names)) return io_error("list", paths.snapshots(), e);
+  for (const std::string& name : names) {
+    if (!name.ends_with(kManifestSuffix)) continue;
+    std::string id = name.substr(0, name.size() - strlen(kManifestSuffix));
+    if (plausible_id(id)) out->push_back(std::move(id));
+  }
+  return Status::Ok();
+}
+
+Status remove_leftovers(Env* env, const Paths& paths, uint64_t* count) {
+  if (count) *count = 0;
+  // First the files, then the locks: a writer takes its lock before it creates a file, so a file
+  // seen here whose lock is not seen afterwards is nobody's.
+  std::vector<std::string> found;
+  for (const std::string& directory : {paths.packs(), paths.snapshots()}) {
+    std::vector<std::string> names;
+    if (int e = env->list(directory, &names)) return io_error("list", directory, e);
+    for (const std::string& name : names) {
+      if (name.ends_with(".tmp")) found.push_back(directory + "/" + name);
+    }
+  }
+  if (found.empty()) return Status::Ok();
+  std::vector<LockOwner> owners;
+  if (Status status = list_locks(env, paths.root, 0, &owners); !status.ok()) return status;
+  for (const std::string& path : found) {
+    bool owned = std::any_of(owners.begin(), owners.end(), [&](const LockOwner& owner) {
+      std::string id = owner.file.substr(0, owner.file.size() - strlen(".lock"));
+      return owner.live && path.find("." + id + ".tmp") != std::string::npos;
+    });
+    if (owned) continue;
+    if (env->remove(path) == 0 && count) ++*count;
+  }
+  return Status::Ok();
+}
+
+Status load_manifest(Env* env, const Paths& paths, const std::string& id, Manifest* out) {
+  std::string path = paths.manifest(id);
+  std::vector<uint8_t> bytes;
+  if (Status status = read_file(env, path, kMaxManifestBytes, &bytes); !status.ok()) {
+    if (status.code() != kExitAbsent) return status;
+    return Status::NotFound(fmt::format("store {} has no snapshot {}", paths.root, id));
+  }
+  if (Status status = decode_manifest(path, bytes, out); !status.ok()) return status;
+  auto j = nlohmann::json::parse(out->meta, nullptr, false);
+  if (!j.is_object() || !j.contains("id") || j["id"] != id) {
+    return Status::Corruption(
+        fmt::format("snapshot {} is damaged: it is another snapshot than its name says", path));
+  }
+  return Status::Ok();
+}
+
+Status write_pending_manifest(Env* env, const Paths& paths, const std::string& lock_id,
+                              const std::string& id, std::span<const uint8_t> bytes,
+                              std::string* pending) {
+  *pending = fmt::format("{}/{}.{}.tmp", paths.snapshots(), id, lock_id);
+  return write_new_file(env, *pending, bytes);
+}
+
+Status publish_pending_manifest(Env* env, const Paths& paths, const std::string& id,
+                                const std::string& pending, bool replace) {
+  std::string path = paths.manifest(id);
+  if (int e = env->rename(pending, path)) {
+    env->remove(pending);
+    return io_error("rename", pending, e);
+  }
+  if (int e = env->sync_directory(paths.snapshots())) {
+    if (!replace) env->remove(path);
+    return io_error("sync", paths.snapshots(), e);
+  }
+  return Status::Ok();
+}
+
+Status disk_bytes(Env* env, const Paths& paths, uint64_t* out) {
+  *out = 0;
+  for (const std::string& directory : {paths.packs(), paths.snapshots()}) {
+    std::vector<std::string> names;
+    if (int e = env->list(directory, &names)) return io_error("list", directory, e);
+    for (const std::string& name : names) {
+      FileInfo info;
+      if (env->info(directory + "/" + name, &info) == 0 && info.regular) *out += info.size;
+    }
+  }
+  return Status::Ok();
+}
+
+void split_reference(const std::string& reference, std::string* store, std::string* name) {
+  *store = reference;
+  name->clear();
+  FileInfo info;
+  if (posix_env()->info_followed(reference, &info) == 0) return;
+  size_t at = reference.rfind('@');
+  if (at == std::string::npos || reference.find('/', at) != std::string::npos) return;
+  *store = reference.substr(0, at);
+  *name = reference.substr(at + 1);
+}
+
+Status open_reference(const std::string& reference, const Store::Options& options,
+                      std::unique_ptr<Store>* store, std::unique_ptr<SnapshotReader>* snapshot) {
+  std::string path, name, id;
+  split_reference(reference, &path, &name);
+  if (Status status = Store::open(path, options, store); !status.ok()) return status;
+  if (Status status = (*store)->resolve(name, &id); !status.ok()) return status;
+  return (*store)->open_snapshot(id, snapshot);
+}
+
+}  // namespace gpuckpt::store

@@ -1,0 +1,121 @@
+// A store: a directory of write-once packs and of manifests, one per snapshot. This is the door to
+// everything in src/store. Format: docs/FORMAT.md.
+//
+// Several processes may write and read at once; prune and repair are alone (lock.h). A snapshot
+// exists when its manifest is published, and not before: whatever fails earlier leaves every other
+// snapshot as it was.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "store/env.h"
+#include "store/lock.h"
+#include "store/snapshot_reader.h"
+#include "store/status.h"
+
+namespace gpuckpt::store {
+
+struct SnapshotInfo {
+  std::string id;
+  std::string meta;  // JSON; empty when `status` is not ok
+  uint64_t manifest_bytes = 0;
+  Status status;  // why the manifest cannot be used
+};
+
+struct WriteOptions {
+  std::string job;
+  int level = 1;                     // zstd level; 0 stores plain
+  uint64_t budget = 0;               // the store may not grow beyond this many bytes; 0: no limit
+  uint64_t keep_free = 64ull << 20;  // fail cleanly when the disk has less than this left
+};
+
+struct CommitResult {
+  std::string id;
+  uint64_t logical_bytes = 0;  // captured, zeros included
+  uint64_t new_bytes = 0;      // plain bytes that were not in the store before
+  uint64_t stored_bytes = 0;   // bytes added to the store, manifest included
+  uint64_t zero_bytes = 0;
+};
+
+// One snapshot being written. put, put_zero and append_blob are thread safe; each either succeeds
+// or fails the snapshot as a whole (every later call repeats the first failure). Destroying it
+// without `commit` drops everything it wrote.
+class SnapshotWriter {
+ public:
+  virtual ~SnapshotWriter() = default;
+  // Every address at most once per space.
+  virtual Status put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes) = 0;
+  virtual Status put_zero(uint64_t space, uint64_t address, uint64_t length) = 0;
+  // Appends; calls for one name must be in order.
+  virtual Status append_blob(const std::string& name, std::span<const uint8_t> bytes) = 0;
+  // Makes everything durable and publishes the manifest. `meta`: a JSON object; id, time, time_ns,
+  // job and sizes are added to it. When it fails there is no snapshot.
+  virtual Status commit(const std::string& meta, CommitResult* result) = 0;
+};
+
+struct VerifyOptions {
+  bool full = false;  // read every byte; otherwise structure only (manifests, tables, lengths)
+  std::string id;     // one snapshot only; empty: the whole store
+  unsigned threads = 0;
+  std::function<void(uint64_t done, uint64_t total)> progress;
+};
+struct VerifyReport {
+  std::vector<std::string> whole;                            // snapshot ids
+  std::vector<std::pair<std::string, std::string>> damaged;  // id, why
+  std::vector<std::string> findings;                         // damaged files, leftovers
+  uint64_t packs = 0, pack_bytes = 0, checked_bytes = 0;
+  bool ok() const { return damaged.empty() && findings.empty(); }
+};
+
+struct PruneOptions {
+  int keep = -1;                    // newest snapshots kept, per job; -1: all
+  std::vector<std::string> remove;  // these ids go as well
+  bool dry_run = false;
+};
+struct PruneReport {
+  std::vector<std::string> removed, kept;
+  uint64_t packs_removed = 0, packs_rewritten = 0, bytes_freed = 0, leftovers = 0;
+  std::string
+      postponed;  // why space was not given back yet (another writer is active); empty: it was
+};
+
+class Store {
+ public:
+  virtual ~Store() = default;
+  struct Options {
+    Env* env = nullptr;      // null: the real one
+    bool create = false;     // make a store of an absent or empty directory
+    bool any_owner = false;  // accept a store that belongs to another user
+  };
+  // kExitAbsent: there is none. kExitIncompatible: another version. kExitRefused: somebody else's.
+  static Status open(const std::string& path, const Options& options, std::unique_ptr<Store>* out);
+
+  virtual const std::string& path() const = 0;
+  // Oldest first. Manifests that cannot be read are in it, with their status.
+  virtual Status list(std::vector<SnapshotInfo>* out) = 0;
+  // "latest" or "" (the newest), an id, a unique beginning or end of one, or a tag (the newest that
+  // has it).
+  virtual Status resolve(const std::string& name, std::string* id) = 0;
+  virtual Status open_snapshot(const std::string& id, std::unique_ptr<SnapshotReader>* out) = 0;
+  virtual Status begin(const WriteOptions& options, std::unique_ptr<SnapshotWriter>* out) = 0;
+  // Ok also when damage was found: the report says so. Fails when it could not look.
+  virtual Status verify(const VerifyOptions& options, VerifyReport* report) = 0;
+  // Removes snapshots, then what no snapshot needs. Never the newest snapshot of a job.
+  virtual Status prune(const PruneOptions& options, PruneReport* report) = 0;
+  // Bytes of all files of the store.
+  virtual Status disk_bytes(uint64_t* out) = 0;
+};
+
+// Splits "STORE[@NAME]": the part after the last '@' unless the whole is an existing directory.
+void split_reference(const std::string& reference, std::string* store, std::string* name);
+
+// Opens "STORE[@ID|@latest|@tag]".
+Status open_reference(const std::string& reference, const Store::Options& options,
+                      std::unique_ptr<Store>* store, std::unique_ptr<SnapshotReader>* snapshot);
+
+}  // namespace gpuckpt::store

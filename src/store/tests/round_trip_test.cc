@@ -1,0 +1,194 @@
+// What goes in comes out, costs nothing twice, and is found by name.
+#include <thread>
+
+#include "testing.h"
+
+using namespace gpuckpt;
+using namespace gpuckpt::store;
+
+TEST_CASE("a snapshot comes back as it was") {
+  TemporaryDirectory dir;
+  std::unique_ptr<Store> store;
+  REQUIRE_OK(Store::open(dir.store(), {.create = true}, &store));
+  Model model = some_model(1);
+  CommitResult result;
+  REQUIRE_OK(write_model(*store, model, R"({"tag":"first","pid":7})", &result));
+  CHECK(result.new_bytes > 0);
+  CHECK(result.stored_bytes < result.logical_bytes);
+
+  std::unique_ptr<Store> again;
+  std::unique_ptr<SnapshotReader> reader;
+  REQUIRE_OK(open_reference(dir.store() + "@first", {}, &again, &reader));
+  CHECK(reader->id() == result.id);
+  CHECK(reader->meta().find("\"pid\":7") != std::string::npos);
+  CHECK(compare_model(*reader, model) == "");
+  CHECK(reader->spaces() == std::vector<uint64_t>{0, 0x100, 0x1000000});
+  std::vector<uint8_t> page(4096);
+  CHECK(reader->read(0, 0x10000, page).code() == kExitAbsent);
+  CHECK(reader->read(0, 0x400000 + 16 * 4096 - 1, page).code() == kExitAbsent);
+  CHECK(reader->read(5, 0, page).code() == kExitAbsent);
+  CHECK(reader->blob("nothing", &page).code() == kExitAbsent);
+}
+
+TEST_CASE("files are private and temporary ones are gone") {
+  TemporaryDirectory dir;
+  std::unique_ptr<Store> store;
+  REQUIRE_OK(Store::open(dir.store(), {.create = true}, &store));
+  CommitResult result;
+  REQUIRE_OK(write_model(*store, some_model(2), "{}", &result));
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(dir.path())) {
+    INFO(entry.path());
+    struct stat st;
+    REQUIRE(lstat(entry.path().c_str(), &st) == 0);
+    CHECK((st.st_mode & 077) == 0);
+    CHECK(entry.path().extension() != ".tmp");
+    CHECK(entry.path().extension() != ".lock");
+  }
+}
+
+TEST_CASE("what is there already is not stored again") {
+  TemporaryDirectory dir;
+  std::unique_ptr<Store> store;
+  REQUIRE_OK(Store::open(dir.store(), {.create = true}, &store));
+  Model model = some_model(3);
+  CommitResult first, second, third;
+  REQUIRE_OK(write_model(*store, model, "{}", &first));
+  REQUIRE_OK(write_model(*store, model, "{}", &second, {.job = "another job"}));
+  CHECK(second.new_bytes == 0);
+  CHECK(second.stored_bytes < 4096);
+  CHECK(second.id > first.id);
+  model[0][0x7f0000000000][5 * 4096] ^= 1;
+  REQUIRE_OK(write_model(*store, model, "{}", &third));
+  CHECK(third.new_bytes == 4096);
+  std::unique_ptr<SnapshotReader> reader;
+  REQUIRE_OK(store->open_snapshot(third.id, &reader));
+  CHECK(compare_model(*reader, model) == "");
+}
+
+TEST_CASE("zero pages are never stored, one page many times is stored once") {
+  TemporaryDirectory dir;
+  std::unique_ptr<Store> store;
+  REQUIRE_OK(Store::open(dir.store(), {.create = true}, &store));
+  std::unique_ptr<SnapshotWriter> writer;
+  REQUIRE_OK(store->begin({}, &writer));
+  std::vector<uint8_t> zeros(1 << 20), same(1 << 20, 'x');
+  REQUIRE_OK(writer->put(0, 0x100000, zeros));
+  REQUIRE_OK(writer->put_zero(0, 0x200000, 1ull << 40));
+  REQUIRE_OK(writer->put(0, 0x30000000000, same));
+  CommitResult result;
+  REQUIRE_OK(writer->commit("{}", &result));
+  CHECK(result.new_bytes == 4096);
+  CHECK(result.zero_bytes == (1 << 20) + (1ull << 40));
+  std::unique_ptr<SnapshotReader> reader;
+  REQUIRE_OK(store->open_snapshot(result.id, &reader));
+  auto extents = reader->extents(0);
+  REQUIRE(extents.size() == 2);
+  CHECK(extents[0].zero);
+  CHECK(extents[0].length == (1 << 20) + (1ull << 40));
+  std::vector<uint8_t> got(1 << 20);
+  REQUIRE_OK(reader->read(0, 0x30000000000, got));
+  CHECK(got == same);
+  REQUIRE_OK(reader->read(0, 0x150000, got));
+  CHECK(got == zeros);
+}
+
+TEST_CASE("many threads write one snapshot") {
+  TemporaryDirectory dir;
+  std::unique_ptr<Store> store;
+  REQUIRE_OK(Store::open(dir.store(), {.create = true}, &store));
+  std::unique_ptr<SnapshotWriter> writer;
+  REQUIRE_OK(store->begin({}, &writer));
+  Model model;
+  for (uint64_t i = 0; i < 32; ++i)
+    model[i % 2 ? 0 : 0x1000000][i << 20] = some_bytes(i % 20, 1 << 20);
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (uint64_t i = t; i < 32; i += 4) {
+        const auto& bytes = model.at(i % 2 ? 0 : 0x1000000).at(i << 20);
+        (void)writer->put(i % 2 ? 0 : 0x1000000, i << 20, bytes);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  REQUIRE_OK(writer->append_blob(
+      "process", std::vector<uint8_t>{'{', '"', 'b', 'l', 'o', 'b', '"', ':', '1', '}'}));
+  std::vector<uint8_t> big = some_bytes(99, 200001);
+  for (size_t at = 0; at < big.size(); at += 1000) {
+    REQUIRE_OK(writer->append_blob(
+        "big", std::span(big).subspan(at, std::min<size_t>(1000, big.size() - at))));
+  }
+  CommitResult result;
+  REQUIRE_OK(writer->commit("{}", &result));
+  std::unique_ptr<SnapshotReader> reader;
+  REQUIRE_OK(store->open_snapshot(result.id, &reader));
+  CHECK(compare_model(*reader, model) == "");
+  std::vector<uint8_t> got;
+  REQUIRE_OK(reader->blob("big", &got));
+  CHECK(got == big);
+}
+
+TEST_CASE("an address captured twice is an error, not a guess") {
+  TemporaryDirectory dir;
+  std::unique_ptr<Store> store;
+  REQUIRE_OK(Store::open(dir.store(), {.create = true}, &store));
+  std::unique_ptr<SnapshotWriter> writer;
+  REQUIRE_OK(store->begin({}, &writer));
+  REQUIRE_OK(writer->put(0, 0x1000, some_bytes(1, 8192)));
+  REQUIRE_OK(writer->put_zero(0, 0x2000, 4096));
+  CommitResult result;
+  Status status = writer->commit("{}", &result);
+  CHECK(status.text().find("captured twice") != std::string::npos);
+  writer.reset();
+  std::vector<SnapshotInfo> list;
+  REQUIRE_OK(store->list(&list));
+  CHECK(list.empty());
+}
+
+TEST_CASE("names") {
+  TemporaryDirectory dir;
+  std::unique_ptr<Store> store;
+  REQUIRE(Store::open(dir.store(), {}, &store).code() == kExitAbsent);
+  REQUIRE_OK(Store::open(dir.store(), {.create = true}, &store));
+  std::string id;
+  CHECK(store->resolve("latest", &id).code() == kExitAbsent);
+  CommitResult a, b;
+  REQUIRE_OK(write_model(*store, some_model(1), R"({"tag":"best"})", &a));
+  REQUIRE_OK(write_model(*store, some_model(1), R"({"tag":"rest"})", &b));
+  REQUIRE_OK(store->resolve("", &id));
+  CHECK(id == b.id);
+  REQUIRE_OK(store->resolve("best", &id));
+  CHECK(id == a.id);
+  REQUIRE_OK(store->resolve(a.id.substr(a.id.size() - 4), &id));
+  CHECK(id == a.id);
+  CHECK(store->resolve("worst", &id).code() == kExitAbsent);
+  std::unique_ptr<SnapshotReader> reader;
+  CHECK(store->open_snapshot("../../etc/passwd", &reader).code() == kExitAbsent);
+  std::string path, name;
+  split_reference("/a/b@c", &path, &name);
+  CHECK(path == "/a/b");
+  CHECK(name == "c");
+  split_reference("/a@b/c", &path, &name);
+  CHECK(path == "/a@b/c");
+  CHECK(name == "");
+}
+
+TEST_CASE("a store of somebody else, a file, a full directory") {
+  TemporaryDirectory dir;
+  std::unique_ptr<Store> store;
+  std::filesystem::create_directory(dir.path() + "/full");
+  std::ofstream(dir.path() + "/full/thing") << "x";
+  Status status = Store::open(dir.path() + "/full", {.create = true}, &store);
+  CHECK(status.code() == kExitAbsent);
+  CHECK(status.text().find("thing") != std::string::npos);
+  CHECK(Store::open(dir.path() + "/full/thing", {.create = true}, &store).code() == kExitAbsent);
+  REQUIRE_OK(Store::open(dir.store(), {.create = true}, &store));
+  chmod(dir.store().c_str(), 0770);
+  CHECK(Store::open(dir.store(), {}, &store).code() == kExitRefused);
+  chmod(dir.store().c_str(), 0700);
+  if (geteuid() == 0) {
+    REQUIRE(chown(dir.store().c_str(), 12345, 12345) == 0);
+    CHECK(Store::open(dir.store(), {}, &store).code() == kExitRefused);
+    REQUIRE_OK(Store::open(dir.store(), {.any_owner = true}, &store));
+  }
+}

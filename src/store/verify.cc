@@ -1,0 +1,161 @@
+// Looking at a whole store: which snapshots are whole, and what is damaged.
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "store/parts.h"
+
+namespace gpuckpt::store {
+namespace {
+
+struct OpenPack {
+  std::unique_ptr<PackReader> reader;
+  std::vector<uint32_t> damaged;  // frames
+};
+using Packs = std::map<PackId, OpenPack>;
+
+unsigned thread_count(unsigned wanted) {
+  return wanted ? wanted : std::max(1u, std::thread::hardware_concurrency());
+}
+
+void open_packs(Env* env, const Paths& paths, const std::vector<PackId>& ids, Packs* packs,
+                VerifyReport* report) {
+  for (const PackId& id : ids) {
+    std::unique_ptr<PackReader> reader;
+    Status status = PackReader::open(env, paths.pack(id), id, &reader);
+    if (!status.ok()) {
+      report->findings.push_back(status.text());
+      continue;
+    }
+    ++report->packs;
+    report->pack_bytes += reader->table().file_length;
+    (*packs)[id].reader = std::move(reader);
+  }
+}
+
+void read_every_frame(const VerifyOptions& options, Packs* packs, VerifyReport* report) {
+  std::vector<std::pair<OpenPack*, uint32_t>> frames;
+  for (auto& [id, pack] : *packs) {
+    for (uint32_t f = 0; f < pack.reader->table().frames.size(); ++f) frames.push_back({&pack, f});
+  }
+  std::atomic<size_t> next{0};
+  std::atomic<uint64_t> done{0};
+  std::mutex mutex;
+  auto work = [&] {
+    for (size_t i; (i = next++) < frames.size();) {
+      auto [pack, number] = frames[i];
+      Status status = pack->reader->check_frame(number);
+      done += pack->reader->table().frames[number].stored_length;
+      if (!status.ok()) {
+        std::lock_guard guard(mutex);
+        pack->damaged.push_back(number);
+        report->findings.push_back(status.text());
+      }
+      if (options.progress && i % 256 == 0) {
+        std::lock_guard guard(mutex);
+        options.progress(done, report->pack_bytes);
+      }
+    }
+  };
+  std::vector<std::thread> pool;
+  for (unsigned i = 1; i < thread_count(options.threads); ++i) pool.emplace_back(work);
+  work();
+  for (std::thread& thread : pool) thread.join();
+  report->checked_bytes = done;
+  std::sort(report->findings.begin(), report->findings.end());
+}
+
+// Empty: none of the snapshot's chunks lies in a damaged frame.
+std::string damage_of(const Manifest& manifest, const Packs& packs) {
+  for (const SpaceMap& space : manifest.spaces) {
+    for (const RunRef& run : space.runs) {
+      if (run.pack == kZeroPack) continue;
+      auto it = packs.find(manifest.packs[run.pack].id);
+      if (it == packs.end()) continue;  // opening the snapshot said so already
+      for (uint32_t number : it->second.damaged) {
+        const FrameEntry& frame = it->second.reader->table().frames[number];
+        if (run.chunk < frame.first_chunk + frame.chunks &&
+            frame.first_chunk < run.chunk + run.count) {
+          return fmt::format("its bytes at {:#x} of space {:#x} are in damaged frame {} of pack {}",
+                             run.address, space.space, number, it->second.reader->path());
+        }
+      }
+    }
+  }
+  return "";
+}
+
+Status verify_one(Env* env, const Paths& paths, const VerifyOptions& options,
+                  VerifyReport* report) {
+  std::unique_ptr<SnapshotReader> reader;
+  Status status = open_snapshot(env, paths, options.id, &reader);
+  if (status.code() == kExitAbsent) return status;
+  Manifest manifest;
+  if (status.ok()) status = load_manifest(env, paths, options.id, &manifest);
+  std::atomic<uint64_t> done{0};
+  uint64_t total = 0;
+  for (const SpaceMap& space : manifest.spaces) {
+    for (const RunRef& run : space.runs) total += run.pack == kZeroPack ? 0 : run.length;
+  }
+  std::mutex mutex;
+  for (const SpaceMap& space : manifest.spaces) {
+    if (!status.ok() || !options.full) break;
+    status = reader->read_all(space.space, options.threads,
+                              [&](uint64_t, std::span<const uint8_t> bytes) {
+                                done += bytes.size();
+                                if (options.progress) {
+                                  std::lock_guard guard(mutex);
+                                  options.progress(done, total);
+                                }
+                                return true;
+                              });
+  }
+  report->packs = manifest.packs.size();
+  for (const PackRef& pack : manifest.packs) report->pack_bytes += pack.file_length;
+  report->checked_bytes = done;
+  if (status.ok()) {
+    report->whole.push_back(options.id);
+  } else {
+    report->damaged.push_back({options.id, status.text()});
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status verify_store(Env* env, const Paths& paths, const VerifyOptions& options,
+                    VerifyReport* report) {
+  *report = {};
+  if (!options.id.empty()) return verify_one(env, paths, options, report);
+  std::vector<PackId> ids;
+  std::vector<std::string> snapshots;
+  // Snapshots first: a pack that is written meanwhile is none of theirs.
+  if (Status status = list_snapshots(env, paths, &snapshots); !status.ok()) return status;
+  if (Status status = list_packs(env, paths, &ids); !status.ok()) return status;
+  Packs packs;
+  open_packs(env, paths, ids, &packs, report);
+  if (options.full) read_every_frame(options, &packs, report);
+  for (const std::string& id : snapshots) {
+    std::unique_ptr<SnapshotReader> reader;
+    Status status = open_snapshot(env, paths, id, &reader);
+    if (status.code() == kExitAbsent) continue;  // pruned meanwhile
+    std::string why = status.text();
+    if (status.ok()) {
+      Manifest manifest;
+      status = load_manifest(env, paths, id, &manifest);
+      why = status.ok() ? damage_of(manifest, packs) : status.text();
+    }
+    if (why.empty()) {
+      report->whole.push_back(id);
+    } else {
+      report->damaged.push_back({id, why});
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace gpuckpt::store
