@@ -1,0 +1,238 @@
+// The blob "process" of a snapshot: what a process is besides the bytes of its memory.
+// docs/FORMAT.md describes it.
+//
+// A sequence of records, each
+//     u32 type   u32 count   u64 bytes   payload[bytes]   padding to 8
+// in native little endian order. Unknown types are an error (a reader that skipped one would
+// restore something else). The first record is kRecHead; its version is bumped whenever a struct
+// below changes. Old versions are refused. Strings are stored with their terminating zero.
+#pragma once
+
+#include <cstdint>
+
+namespace gpuckpt::process {
+
+inline constexpr uint64_t kFormatMagic = 0x31636f7270'6b6370ull;  // "pckproc1"; do not change
+inline constexpr uint32_t kFormatVersion = 1;
+
+enum RecordType : uint32_t {
+  kRecHead = 1,         // Head
+  kRecMm = 2,           // Mm
+  kRecAuxv = 3,         // bytes of /proc/self/auxv
+  kRecCpu = 4,          // Cpuid[count]
+  kRecVdso = 5,         // Vdso, then its bytes
+  kRecVma = 6,          // Vma, then the path
+  kRecFile = 7,         // MappedFile, then the path
+  kRecShared = 8,       // SharedObject, then the name
+  kRecThread = 9,       // Thread
+  kRecSigactions = 10,  // SignalAction[64], signal 1 first
+  kRecPending = 11,     // siginfo (128 bytes) [count], process-wide, in order
+  kRecFd = 12,          // Descriptor, then the path
+  kRecPipe = 13,        // Pipe, then its unread bytes
+  kRecEpoll = 14,       // Epoll, then EpollEntry[count]
+  kRecCwd = 15,         // path
+  kRecLimits = 16,      // Limit[16]
+  kRecItimers = 17,     // Itimer[3]
+  kRecTimer = 18,       // PosixTimer
+  kRecExe = 19,         // path
+  kRecCommand = 20,     // bytes of /proc/self/cmdline
+  kRecGroups = 21,      // u32[count]
+  kRecLocks = 22,       // LibcLocks: appended by the copied child once it has tried
+  kRecUnix = 23,        // UnixPair, then unread bytes
+  kRecEnd = 24,         // nothing; a blob without it is cut short
+};
+
+struct RecordHead {
+  uint32_t type;
+  uint32_t count;
+  uint64_t bytes;
+};
+
+struct Head {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t generation;  // 0 for a process that was never restored
+  int32_t pid, pgid, sid, host_pid;
+  uint32_t uid[4], gid[4];  // real, effective, saved, file system
+  uint32_t umask;
+  uint32_t personality;
+  uint32_t no_new_privs;
+  uint32_t seccomp;  // mode of /proc/self/status; a restore may not have less
+  uint64_t cap_effective;
+  uint64_t monotonic_us, boottime_us, realtime_us;  // clocks at the moment of the stop
+  char boot_id[40];
+  char kernel[72];  // uname release
+  char host[72];
+  int64_t rseq_offset;  // from the thread pointer; rseq_size 0: not registered
+  uint32_t rseq_size;
+  int32_t dumpable;
+  uint64_t restore_entry;   // image address of the library's restore entry
+  uint64_t restore_stack;   // top of its stack
+  uint64_t device_present;  // the blob "device" exists
+  int32_t subreaper;
+  int32_t pdeathsig;
+  int32_t timer_slack;
+  int32_t oom_score_adj;
+  int32_t thp_disable;
+  uint32_t reserved;
+};
+
+// struct prctl_mm_map without the pointer to auxv.
+struct Mm {
+  uint64_t start_code, end_code, start_data, end_data, start_brk, brk, start_stack, arg_start,
+      arg_end, env_start, env_end;
+};
+
+struct Cpuid {
+  uint32_t leaf, subleaf, eax, ebx, ecx, edx;
+};
+
+struct Vdso {
+  uint64_t vvar_start, vvar_end;  // all vvar mappings together; they lie directly below the vdso
+  uint64_t vdso_start, vdso_end;  // bytes of this range follow
+};
+
+enum VmaKind : uint32_t {
+  kVmaAnonymous = 1,
+  kVmaFile = 2,         // private mapping of MappedFile `object`, changed pages are in kSpaceHost
+  kVmaShared = 3,       // shared mapping of SharedObject `object`
+  kVmaPlaceholder = 4,  // belonged to the driver: address space to keep free, no contents
+  kVmaFileShared = 5,   // shared mapping of MappedFile `object`
+};
+enum VmaFlags : uint32_t {
+  kVmaGrowsDown = 1,
+  kVmaNoReserve = 2,
+  kVmaDontFork = 4,
+  kVmaWipeOnFork = 8,
+  kVmaHugePage = 16,
+  kVmaNoHugePage = 32,
+  kVmaLocked = 64,
+  kVmaDontDump = 128,
+  kVmaMergeable = 256,
+  kVmaDroppable = 512,
+};
+struct Vma {
+  uint64_t start, end, offset;
+  uint32_t prot;  // PROT_*
+  uint32_t kind, flags;
+  int32_t object;  // index of MappedFile or SharedObject, -1: none
+};
+
+struct MappedFile {
+  uint64_t size, mtime_ns;
+  uint32_t mode;
+  int32_t stored_space;  // >= 0: stored whole as kSpaceFileBase + this (it had no name any more)
+  uint64_t ino, dev;
+};
+
+enum SharedKind : uint32_t {
+  kSharedAnonymous = 1,
+  kSharedMemfd = 2,
+  kSharedShm = 3,
+  kSharedFile = 4
+};
+struct SharedObject {
+  uint32_t index;  // bytes are in kSpaceSharedBase + index
+  uint32_t kind;
+  uint64_t size, ino, dev;
+  uint32_t mode, seals;
+};
+
+enum ThreadFlags : uint32_t { kThreadMain = 1, kThreadDriver = 2, kThreadZombieLeader = 4 };
+struct Thread {
+  int32_t tid;
+  uint32_t flags;
+  uint64_t ucontext;  // image address of the signal frame's ucontext
+  uint64_t siginfo;
+  uint64_t fs, gs;
+  uint64_t robust_head, robust_bytes;
+  uint64_t clear_tid;
+  uint64_t rseq;                  // 0: not registered
+  uint64_t resume_pc, resume_sp;  // kThreadDriver: where it leaves
+  uint64_t pending;               // signals pending for this thread alone (bit n-1)
+  char name[16];
+  int32_t policy, priority, nice;
+  uint32_t affinity_bytes;
+  uint64_t affinity[16];
+  uint64_t timer_slack;
+};
+
+struct SignalAction {
+  uint64_t handler, flags, restorer, mask;
+};
+
+enum FdKind : uint32_t {
+  kFdFile = 1,  // regular file: path, offset
+  kFdDirectory = 2,
+  kFdPipe = 3,      // `object` = index of kRecPipe
+  kFdEventfd = 4,   // value[0] = counter, value[1] = semaphore
+  kFdEpoll = 5,     // `object` = index of kRecEpoll
+  kFdTimerfd = 6,   // value: clock, ticks, settime flags, it_value ns, it_interval ns
+  kFdSignalfd = 7,  // value[0] = mask
+  kFdDevice = 8,    // /dev/null and its like, opened again by path
+  kFdInherit = 9,   // terminal, pipe or socket to the outside: value[0] = which of restore's own 0,
+                    // 1, 2 takes its place
+  kFdMemory = 10,   // memfd or unlinked file: `object` = index of SharedObject
+  kFdUnixPair = 11,     // `object` = index of kRecUnix
+  kFdSocketFresh = 12,  // unconnected socket: value = domain, type, protocol
+  kFdFifo = 13,         // named pipe, opened again by path
+  kFdPidfdSelf = 14,
+  kFdTerminal = 15,  // a terminal that is not stdio: value[0] as kFdInherit, else path
+};
+struct Descriptor {
+  int32_t fd;
+  uint32_t kind;
+  uint32_t flags;       // O_*
+  uint32_t fd_flags;    // FD_CLOEXEC
+  int32_t description;  // descriptors with the same number share one open file description
+  int32_t object;
+  uint64_t offset, size, ino, dev, mtime_ns;
+  uint32_t mode;
+  uint32_t owner_signal;  // F_GETSIG
+  uint64_t value[6];
+};
+
+struct Pipe {
+  uint32_t index;
+  uint32_t capacity;
+  uint64_t ino;
+  uint32_t packets;  // O_DIRECT
+  uint32_t bytes;
+};
+
+struct UnixPair {
+  uint32_t index, peer;  // peer's index; -1: closed
+  uint32_t type;
+  uint32_t bytes;
+  uint64_t ino;
+};
+
+struct Epoll {
+  uint32_t index;
+  uint32_t reserved;
+};
+struct EpollEntry {
+  int32_t fd;
+  uint32_t events;
+  uint64_t data;
+  uint64_t ino;
+};
+
+struct Limit {
+  uint64_t soft, hard;
+};
+struct Itimer {
+  int64_t interval_sec, interval_us, value_sec, value_us;
+};
+struct PosixTimer {
+  int32_t id, clock, notify, signal, tid, overrun;
+  uint64_t value;  // sigval
+  int64_t interval_sec, interval_ns, value_sec, value_ns;
+};
+
+struct LibcLocks {
+  uint32_t free;  // malloc, stdio, loader and thread creation answered in a copy of the process
+  uint32_t reserved;
+};
+
+}  // namespace gpuckpt::process

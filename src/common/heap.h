@@ -1,0 +1,44 @@
+// The library's private memory: never malloc's, so that it can be used while the application's
+// threads are parked with malloc's locks held, and so that what is ours can be told from what is
+// the application's.
+//
+// `Region` is a mapping with a PROT_NONE page on both sides: the kernel cannot merge it with a
+// neighbour. Scratch regions are registered and left out of snapshots; they do not exist after a
+// restore.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gpuckpt {
+
+struct Region {
+  uint64_t start = 0;  // of usable memory; guards lie outside
+  uint64_t bytes = 0;
+  explicit operator bool() const { return start != 0; }
+  char* data() const { return reinterpret_cast<char*>(start); }
+};
+
+// Private anonymous memory (fd < 0) or a shared mapping of `fd`. Null region when the kernel
+// refuses.
+Region region_map(uint64_t bytes, int fd = -1);
+void region_unmap(Region*);
+
+// The same, remembered as scratch.
+Region scratch_map(uint64_t bytes, int fd = -1);
+void scratch_unmap(Region*);
+// Calls for every scratch region, guards included.
+struct Range {
+  uint64_t start, end;
+};
+// Copies at most `room` scratch ranges (guards included), sorted by address.
+size_t scratch_ranges(Range* out, size_t room);
+// After a restore none of them is mapped any more.
+void scratch_forget();
+
+// A small allocator on top (16-byte aligned, spin lock, sizes up to some MiB; never gives memory
+// back to the kernel).
+void* heap_alloc(size_t bytes);
+void heap_free(void* p);
+
+}  // namespace gpuckpt

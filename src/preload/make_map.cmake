@@ -1,0 +1,13 @@
+# Writes the version script: every name in the lists (one a line, # comments) is exported, all else is local.
+set(text "{\n  global:\n")
+foreach(list ${LISTS})
+  file(STRINGS ${list} names REGEX "^[A-Za-z_]")
+  foreach(name ${names})
+    string(REGEX REPLACE "[^A-Za-z0-9_].*$" "" name "${name}")
+    string(STRIP "${name}" name)
+    string(APPEND text "    ${name}\;\n")
+  endforeach()
+endforeach()
+string(APPEND text "  local: *\;\n}\;\n")
+string(REPLACE "\;" ";" text "${text}")
+file(WRITE ${OUT} "${text}")

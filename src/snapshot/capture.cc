@@ -1,0 +1,721 @@
+#include "snapshot/capture.h"
+
+#include <cpuid.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+
+#include "common/address.h"
+#include "common/log.h"
+#include "common/proc.h"
+#include "common/syscall.h"
+#include "common/text.h"
+#include "gpuckpt/exit_codes.h"
+#include "gpuckpt/wire.h"
+#include "snapshot/device_plugin.h"
+#include "snapshot/park.h"
+#include "snapshot/state.h"
+
+extern "C" {
+void gpuckpt_restore_entry(void* plan) __attribute__((visibility("hidden"), weak));
+extern char gpuckpt_restore_stack_top[] __attribute__((visibility("hidden"), weak));
+}
+
+namespace gpuckpt {
+
+using namespace process;
+
+// --- records
+// ---------------------------------------------------------------------------------------------------------
+
+void* Records::begin(RecordType type, uint32_t count) {
+  head_ = used_;
+  RecordHead h{type, count, 0};
+  add(&h, sizeof(h));
+  return memory_.data() + used_;
+}
+
+void Records::add(const void* bytes, uint64_t n) {
+  if (memory_.bytes - used_ < n + 16) {
+    full = true;
+    return;
+  }
+  __builtin_memcpy(memory_.data() + used_, bytes, n);
+  used_ += n;
+}
+
+void Records::add_text(const char* s) { add(s, length(s) + 1); }
+
+void Records::end() {
+  if (full) return;
+  RecordHead* h = reinterpret_cast<RecordHead*>(memory_.data() + head_);
+  h->bytes = used_ - head_ - sizeof(RecordHead);
+  while (used_ & 7) memory_.data()[used_++] = 0;
+}
+
+bool Capture::refuse(const char* pattern, ...) {
+  va_list args;
+  va_start(args, pattern);
+  vformat(text, sizeof(text), pattern, args);
+  va_end(args);
+  code = kExitRefused;
+  return false;
+}
+
+namespace {
+
+// --- flags of mappings (smaps)
+// -----------------------------------------------------------------------------------------
+
+struct FlaggedRange {
+  uint64_t start, end;
+  uint32_t flags;  // VmaFlags | kRefuse...
+};
+constexpr uint32_t kDevice = 1u << 30;  // VM_IO or VM_PFNMAP
+constexpr uint32_t kHugetlb = 1u << 29;
+constexpr uint32_t kUffd = 1u << 28;
+
+struct FlagTable {
+  uint64_t count;
+  FlaggedRange range[];
+};
+
+uint32_t flags_of(const char* s) {
+  static const struct {
+    const char* name;
+    uint32_t flag;
+  } names[] = {{"gd", kVmaGrowsDown},  {"nr", kVmaNoReserve}, {"dc", kVmaDontFork},
+               {"wf", kVmaWipeOnFork}, {"hg", kVmaHugePage},  {"nh", kVmaNoHugePage},
+               {"lo", kVmaLocked},     {"dd", kVmaDontDump},  {"mg", kVmaMergeable},
+               {"dp", kVmaDroppable},  {"io", kDevice},       {"pf", kDevice},
+               {"ht", kHugetlb},       {"um", kUffd},         {"uw", kUffd}};
+  uint32_t flags = 0;
+  while (*s) {
+    while (*s == ' ') ++s;
+    if (!s[0] || !s[1]) break;
+    for (const auto& n : names)
+      if (s[0] == n.name[0] && s[1] == n.name[1]) flags |= n.flag;
+    s += 2;
+  }
+  return flags;
+}
+
+// The flags of the mapping at `start`; mappings that came since the table was made have none that
+// matter.
+uint32_t lookup_flags(const Capture* c, uint64_t start) {
+  const FlagTable* t = reinterpret_cast<const FlagTable*>(c->flag_memory.data());
+  size_t low = 0, high = t->count;
+  while (low < high) {
+    size_t mid = (low + high) / 2;
+    if (t->range[mid].end <= start)
+      low = mid + 1;
+    else
+      high = mid;
+  }
+  return low < t->count && t->range[low].start <= start ? t->range[low].flags : 0;
+}
+
+// --- small parts
+// -------------------------------------------------------------------------------------------------------
+
+void put_file(Records* r, RecordType type, const char* path) {
+  char buffer[16384];
+  int fd = sys::open(path, O_RDONLY | O_CLOEXEC);
+  r->begin(type);
+  for (long n; fd >= 0 && (n = sys::read(fd, buffer, sizeof(buffer))) > 0;) r->add(buffer, n);
+  r->end();
+  if (fd >= 0) sys::close(fd);
+}
+
+void put_link(Records* r, RecordType type, const char* link) {
+  char path[4096 + 1];
+  long n = sys::call(SYS_readlinkat, AT_FDCWD, sys::ptr(link), sys::ptr(path), 4096);
+  path[n > 0 ? n : 0] = 0;
+  r->begin(type);
+  r->add_text(path);
+  r->end();
+}
+
+const char* field(const char* text, const char* name) {
+  size_t n = length(name);
+  for (const char* s = text; *s; ++s)
+    if ((s == text || s[-1] == '\n') && starts_with(s, name)) {
+      s += n;
+      while (*s == ' ' || *s == '\t') ++s;
+      return s;
+    }
+  return "0";
+}
+
+bool put_head(Capture* c, Records* r, bool device_present) {
+  Head h;
+  __builtin_memset(&h, 0, sizeof(h));
+  h.magic = kFormatMagic;
+  h.version = kFormatVersion;
+  h.generation = library.generation;
+  h.pid = library.pid;
+  h.host_pid = library.host_pid;
+  h.pgid = static_cast<int>(sys::call(SYS_getpgid, 0));
+  h.sid = static_cast<int>(sys::call(SYS_getsid, 0));
+  char text[4096];
+  if (read_file("/proc/self/status", text, sizeof(text)) <= 0)
+    return c->refuse("/proc/self/status cannot be read; is /proc mounted?");
+  const char* s = field(text, "Uid:");
+  for (uint32_t& v : h.uid) v = static_cast<uint32_t>(scan_dec(&s)), s += *s == '\t';
+  s = field(text, "Gid:");
+  for (uint32_t& v : h.gid) v = static_cast<uint32_t>(scan_dec(&s)), s += *s == '\t';
+  s = field(text, "Umask:");
+  for (h.umask = 0; *s >= '0' && *s <= '7'; ++s)
+    h.umask = h.umask * 8 + static_cast<uint32_t>(*s - '0');
+  s = field(text, "NoNewPrivs:");
+  h.no_new_privs = static_cast<uint32_t>(scan_dec(&s));
+  s = field(text, "Seccomp:");
+  h.seccomp = static_cast<uint32_t>(scan_dec(&s));
+  s = field(text, "CapEff:");
+  h.cap_effective = scan_hex(&s);
+  if (!starts_with(field(text, "x86_Thread_features:"), "0") &&
+      starts_with(field(text, "x86_Thread_features:"), "shstk"))
+    return c->refuse(
+        "the process uses shadow stacks (GLIBC_TUNABLES=glibc.cpu.x86_shstk=off turns them off)");
+  h.personality = static_cast<uint32_t>(sys::call(SYS_personality, 0xffffffff));
+  h.monotonic_us = sys::now_us(1);
+  h.boottime_us = sys::now_us(7);
+  h.realtime_us = sys::now_us(0);
+  long n = read_file("/proc/sys/kernel/random/boot_id", h.boot_id, sizeof(h.boot_id));
+  if (n > 0 && h.boot_id[n - 1] == '\n') h.boot_id[n - 1] = 0;
+  struct utsname name;
+  if (!sys::failed(sys::call(SYS_uname, sys::ptr(&name)))) {
+    copy(h.kernel, sizeof(h.kernel), name.release);
+    copy(h.host, sizeof(h.host), name.nodename);
+  }
+  h.rseq_offset = library.rseq_offset;
+  h.rseq_size = library.rseq_size;
+  h.dumpable = static_cast<int>(sys::call(SYS_prctl, PR_GET_DUMPABLE));
+  h.restore_entry = reinterpret_cast<uint64_t>(&gpuckpt_restore_entry);
+  h.restore_stack = reinterpret_cast<uint64_t>(gpuckpt_restore_stack_top);
+  h.device_present = device_present;
+  sys::call(SYS_prctl, PR_GET_CHILD_SUBREAPER, sys::ptr(&h.subreaper));
+  sys::call(SYS_prctl, PR_GET_PDEATHSIG, sys::ptr(&h.pdeathsig));
+  h.thp_disable = static_cast<int>(sys::call(SYS_prctl, PR_GET_THP_DISABLE));
+  n = read_file("/proc/self/oom_score_adj", text, sizeof(text));
+  s = text;
+  h.oom_score_adj = n > 0 ? static_cast<int>(scan_signed(&s)) : 0;
+  r->put(kRecHead, h);
+
+  uint32_t groups[1024];
+  long count = sys::call(SYS_getgroups, 1024, sys::ptr(groups));
+  r->begin(kRecGroups, count > 0 ? static_cast<uint32_t>(count) : 0);
+  if (count > 0) r->add(groups, static_cast<uint64_t>(count) * 4);
+  r->end();
+  return true;
+}
+
+void put_mm(Records* r) {
+  char text[2048];
+  Mm mm;
+  __builtin_memset(&mm, 0, sizeof(mm));
+  if (read_file("/proc/self/stat", text, sizeof(text)) > 0) {
+    const char* s = text;
+    for (const char* p = text; *p; ++p)
+      if (*p == ')') s = p + 2;
+    uint64_t value[53] = {};
+    for (int i = 3; i < 53 && *s; ++i) {
+      if (i == 3) {
+        s += 2;
+        continue;
+      }
+      value[i] = static_cast<uint64_t>(scan_signed(&s));
+      if (*s == ' ') ++s;
+    }
+    mm.start_code = value[26], mm.end_code = value[27], mm.start_stack = value[28];
+    mm.start_data = value[45], mm.end_data = value[46], mm.start_brk = value[47];
+    mm.arg_start = value[48], mm.arg_end = value[49], mm.env_start = value[50],
+    mm.env_end = value[51];
+  }
+  mm.brk = static_cast<uint64_t>(sys::call(SYS_brk, 0));
+  r->put(kRecMm, mm);
+}
+
+void put_cpu(Records* r) {
+  static const uint32_t leaves[][2] = {
+      {0, 0},          {1, 0},          {7, 0},         {7, 1},          {0xd, 0},
+      {0xd, 1},        {0xd, 2},        {0xd, 5},       {0xd, 6},        {0xd, 7},
+      {0xd, 9},        {0xd, 17},       {0xd, 18},      {0x80000000, 0}, {0x80000001, 0},
+      {0x80000002, 0}, {0x80000003, 0}, {0x80000004, 0}};
+  constexpr uint32_t n = sizeof(leaves) / sizeof(leaves[0]);
+  r->begin(kRecCpu, n + 1);
+  for (const auto& l : leaves) {
+    Cpuid c{l[0], l[1], 0, 0, 0, 0};
+    __cpuid_count(c.leaf, c.subleaf, c.eax, c.ebx, c.ecx, c.edx);
+    r->add(&c, sizeof(c));
+  }
+  // XCR0 under a number cpuid does not have.
+  Cpuid x{0xffff0000, 0, 0, 0, 0, 0};
+  asm("xgetbv" : "=a"(x.eax), "=d"(x.edx) : "c"(0));
+  r->add(&x, sizeof(x));
+  r->end();
+}
+
+void put_signals(Records* r) {
+  r->begin(kRecSigactions, 64);
+  for (int sig = 1; sig <= 64; ++sig) {
+    sys::Sigaction a{};
+    sys::sigaction(sig, nullptr, &a);
+    SignalAction out{a.handler, a.flags, a.restorer, a.mask};
+    // Signal 33 holds our park handler just now; whose it is otherwise is glibc's business, and
+    // glibc installs it again only once. parking knows.
+    if (sig == kParkSignal) {
+      a = parking_saved_action();
+      out = {a.handler, a.flags, a.restorer, a.mask};
+    }
+    r->add(&out, sizeof(out));
+  }
+  r->end();
+  // Signals pending for the whole process: taken out and put back, because /proc tells only their
+  // numbers. The coordinator blocks everything, so none is delivered in between.
+  char info[32][128];
+  uint64_t all = ~0ull;
+  size_t n = 0;
+  sys::Timespec none{0, 0};
+  while (n < 32 &&
+         sys::call(SYS_rt_sigtimedwait, sys::ptr(&all), sys::ptr(info[n]), sys::ptr(&none), 8) > 0)
+    ++n;
+  r->begin(kRecPending, static_cast<uint32_t>(n));
+  for (size_t i = 0; i < n; ++i) {
+    int sig;
+    __builtin_memcpy(&sig, info[i], 4);
+    sys::call(SYS_rt_sigqueueinfo, library.pid, sig, sys::ptr(info[i]));
+    r->add(info[i], 128);
+  }
+  r->end();
+}
+
+void put_limits(Records* r) {
+  r->begin(kRecLimits, 16);
+  for (int i = 0; i < 16; ++i) {
+    Limit l{};
+    sys::call(SYS_prlimit64, 0, i, 0, sys::ptr(&l));
+    r->add(&l, sizeof(l));
+  }
+  r->end();
+  r->begin(kRecItimers, 3);
+  for (int i = 0; i < 3; ++i) {
+    Itimer t{};
+    sys::call(SYS_getitimer, i, sys::ptr(&t));
+    r->add(&t, sizeof(t));
+  }
+  r->end();
+}
+
+void put_timers(Records* r) {
+  char buffer[4096];
+  LineReader lines("/proc/self/timers", buffer, sizeof(buffer));
+  PosixTimer t{};
+  auto flush = [&] {
+    if (!t.id || t.id - 1 == library.timer_id) return;
+    t.id -= 1;
+    int64_t spec[4] = {};
+    sys::call(SYS_timer_gettime, t.id, sys::ptr(spec));
+    t.interval_sec = spec[0], t.interval_ns = spec[1], t.value_sec = spec[2], t.value_ns = spec[3];
+    r->put(kRecTimer, t);
+  };
+  // ID: 0 / signal: 14/0000000000000000 / notify: signal/pid.123 / ClockID: 0
+  while (char* line = lines.next()) {
+    const char* s;
+    if (starts_with(line, "ID: ")) {
+      flush();
+      t = {};
+      s = line + 4;
+      t.id = static_cast<int>(scan_dec(&s)) + 1;
+    } else if (starts_with(line, "signal: ")) {
+      s = line + 8;
+      t.signal = static_cast<int>(scan_dec(&s));
+      if (*s == '/') ++s, t.value = scan_hex(&s);
+    } else if (starts_with(line, "notify: ")) {
+      s = line + 8;
+      t.notify = starts_with(s, "signal") ? 0 : starts_with(s, "none") ? 1 : 2;
+      while (*s && *s != '/') ++s;
+      if (starts_with(s, "/tid.")) {
+        t.notify |= 4;
+        s += 5;
+        t.tid = static_cast<int>(scan_dec(&s));
+      }
+    } else if (starts_with(line, "ClockID: ")) {
+      s = line + 9;
+      t.clock = static_cast<int>(scan_signed(&s));
+    }
+  }
+  flush();
+}
+
+void put_threads(Capture* c, Records* r) {
+  for (size_t i = 0; i < parking.count(); ++i) {
+    ParkedThread& p = parking.thread(i);
+    if (p.state != kParked) continue;
+    Thread t;
+    __builtin_memset(&t, 0, sizeof(t));
+    t.tid = p.tid;
+    if (p.tid == library.pid) t.flags |= kThreadMain;
+    if (p.driver) t.flags |= kThreadDriver, t.resume_pc = p.resume_pc, t.resume_sp = p.resume_sp;
+    t.ucontext = reinterpret_cast<uint64_t>(p.context);
+    t.siginfo = reinterpret_cast<uint64_t>(p.info);
+    t.fs = p.fs, t.gs = p.gs;
+    t.robust_head = p.robust_head, t.robust_bytes = p.robust_bytes;
+    t.clear_tid = p.clear_tid;
+    if (library.rseq_size) t.rseq = p.fs + static_cast<uint64_t>(library.rseq_offset);
+    __builtin_memcpy(t.name, p.name, 16);
+    t.policy = static_cast<int>(sys::call(SYS_sched_getscheduler, p.tid));
+    int param = 0;
+    sys::call(SYS_sched_getparam, p.tid, sys::ptr(&param));
+    t.priority = param;
+    t.nice = 20 - static_cast<int>(sys::call(SYS_getpriority, 0, p.tid));
+    long n = sys::call(SYS_sched_getaffinity, p.tid, sizeof(t.affinity), sys::ptr(t.affinity));
+    t.affinity_bytes = n > 0 ? static_cast<uint32_t>(n) : 0;
+    char path[64], text[4096];
+    format(path, sizeof(path), "/proc/self/task/%d/status", p.tid);
+    if (read_file(path, text, sizeof(text)) > 0) {
+      const char* s = field(text, "SigPnd:");
+      t.pending = scan_hex(&s) & ~(1ull << (kParkSignal - 1));
+    }
+    r->put(kRecThread, t);
+    ++c->threads;
+  }
+  if (parking.zombie_leader()) {
+    Thread t;
+    __builtin_memset(&t, 0, sizeof(t));
+    t.tid = library.pid;
+    t.flags = kThreadMain | kThreadZombieLeader;
+    r->put(kRecThread, t);
+  }
+}
+
+// --- mappings
+// ----------------------------------------------------------------------------------------------------------
+
+struct KnownObject {
+  uint64_t dev, ino;
+  uint64_t size;  // shared memory: the end of what is mapped of it
+  int index;
+  bool shared;
+};
+
+struct Mappings {
+  Capture* c;
+  Records* r;
+  KnownObject* known;
+  size_t known_count, known_room;
+  Range own[160];
+  size_t own_count;
+  uint64_t vvar_start, vvar_end, vdso_start, vdso_end;
+  int files, shared_objects;
+};
+
+bool ends_with(const char* s, const char* tail) {
+  size_t n = length(s), t = length(tail);
+  return n >= t && equal(s + n - t, tail);
+}
+
+KnownObject* find_object(Mappings* m, uint64_t dev, uint64_t ino, bool shared) {
+  for (size_t i = 0; i < m->known_count; ++i) {
+    KnownObject& k = m->known[i];
+    if (k.dev == dev && k.ino == ino && k.shared == shared) return &k;
+  }
+  return nullptr;
+}
+
+KnownObject* new_object(Mappings* m, uint64_t dev, uint64_t ino, bool shared) {
+  if (m->known_count == m->known_room) return nullptr;
+  KnownObject* k = &m->known[m->known_count++];
+  *k = {dev, ino, 0, shared ? m->shared_objects++ : m->files++, shared};
+  return k;
+}
+
+EagerCopy* eager_copy(Capture* c, uint64_t space, uint64_t address, uint64_t from, uint64_t bytes,
+                      bool readable) {
+  if (c->eager_count == sizeof(c->eager) / sizeof(c->eager[0])) return nullptr;
+  EagerCopy* e = &c->eager[c->eager_count];
+  e->copy = scratch_map(bytes);
+  if (!e->copy) return nullptr;
+  ++c->eager_count;
+  e->space = space, e->address = address, e->length = bytes;
+  if (!readable)
+    sys::call(SYS_mprotect, static_cast<long>(from), static_cast<long>(bytes), PROT_READ);
+  __builtin_memcpy(e->copy.data(), reinterpret_cast<const void*>(from), bytes);
+  if (!readable)
+    sys::call(SYS_mprotect, static_cast<long>(from), static_cast<long>(bytes), PROT_NONE);
+  return e;
+}
+
+// The mapped file as it is now by its name. An unlinked one is stored whole, read through the
+// mapping.
+bool put_mapped_file(Mappings* m, const MapsLine& l, const char* path, int* index) {
+  uint64_t dev = (l.dev_major << 32) | l.dev_minor;
+  if (KnownObject* k = find_object(m, dev, l.ino, false)) {
+    *index = k->index;
+    return true;
+  }
+  KnownObject* k = new_object(m, dev, l.ino, false);
+  if (!k) return m->c->refuse("more than %lu different files are mapped", m->known_room);
+  *index = k->index;
+  MappedFile f;
+  __builtin_memset(&f, 0, sizeof(f));
+  f.stored_space = -1;
+  f.ino = l.ino;
+  f.dev = dev;
+  struct stat st;
+  bool found =
+      !sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(path), sys::ptr(&st), 0)) &&
+      st.st_ino == l.ino;
+  if (found) {
+    f.size = static_cast<uint64_t>(st.st_size);
+    f.mtime_ns = static_cast<uint64_t>(st.st_mtim.tv_sec) * 1000000000 +
+                 static_cast<uint64_t>(st.st_mtim.tv_nsec);
+    f.mode = st.st_mode;
+  } else {
+    f.stored_space = k->index;
+  }
+  m->r->begin(kRecFile);
+  m->r->add(&f, sizeof(f));
+  m->r->add_text(path);
+  m->r->end();
+  return true;
+}
+
+bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t flags) {
+  Capture* c = m->c;
+  Vma v;
+  __builtin_memset(&v, 0, sizeof(v));
+  v.start = start, v.end = end;
+  v.offset = l.offset + (start - l.start);
+  v.prot = (l.read ? PROT_READ : 0) | (l.write ? PROT_WRITE : 0) | (l.exec ? PROT_EXEC : 0);
+  v.flags = flags & 0xffff;
+  v.object = -1;
+  char path[4096];
+  copy(path, sizeof(path), l.name);
+  bool deleted = ends_with(path, " (deleted)");
+  if (deleted) path[length(path) - 10] = 0;
+  const uint64_t dev = (l.dev_major << 32) | l.dev_minor;
+
+  bool skip =
+      device_plugin && device_plugin->classify(start, end - start) == DevicePlugin::Mapping::kSkip;
+  if (skip || ((flags & kDevice) && device_plugin)) {
+    v.kind = kVmaPlaceholder;
+    v.prot = 0;
+  } else if (flags & kDevice) {
+    return c->refuse("%s maps device memory", path);
+  } else if (flags & kHugetlb) {
+    return c->refuse("the process uses hugetlbfs pages (%lx-%lx)", start, end);
+  } else if (flags & kUffd) {
+    return c->refuse("the process uses userfaultfd on %lx-%lx", start, end);
+  } else if (starts_with(path, "anon_inode:")) {
+    return c->refuse("the process maps %s, which cannot be re-created", path);
+  } else if (l.shared && l.ino) {
+    bool memory = deleted && (starts_with(path, "/memfd:") || starts_with(path, "/dev/zero") ||
+                              starts_with(path, "/SYSV"));
+    if (starts_with(path, "/dev/") && !memory && !starts_with(path, "/dev/shm/"))
+      return c->refuse("the process maps the device %s", path);
+    bool by_name = !memory && !deleted && !l.write;
+    if (by_name) {
+      v.kind = kVmaFileShared;
+      if (!put_mapped_file(m, l, path, &v.object)) return false;
+    } else {
+      KnownObject* k = find_object(m, dev, l.ino, true);
+      if (!k) {
+        k = new_object(m, dev, l.ino, true);
+        if (!k) return c->refuse("more than %lu shared objects are mapped", m->known_room);
+        SharedObject o;
+        __builtin_memset(&o, 0, sizeof(o));
+        o.index = static_cast<uint32_t>(k->index);
+        o.ino = l.ino, o.dev = dev;
+        o.kind = !memory && !deleted ? (starts_with(path, "/dev/shm/") ? kSharedShm : kSharedFile)
+                 : starts_with(path, "/memfd:") ? kSharedMemfd
+                                                : kSharedAnonymous;
+        o.mode = 0600;
+        struct stat st;
+        if (!sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(path), sys::ptr(&st), 0)) &&
+            st.st_ino == l.ino)
+          o.size = static_cast<uint64_t>(st.st_size), o.mode = st.st_mode;
+        k->size = o.size;
+        m->r->begin(kRecShared);
+        m->r->add(&o, sizeof(o));
+        m->r->add_text(path);
+        m->r->end();
+      }
+      v.kind = kVmaShared;
+      v.object = k->index;
+      uint64_t bytes = end - start;
+      // Behind the end of a file there is nothing to read.
+      if (k->size)
+        bytes = v.offset >= k->size
+                    ? 0
+                    : (k->size - v.offset < bytes ? page_up(k->size - v.offset) : bytes);
+      if (bytes && !eager_copy(c, wire::kSpaceSharedBase + static_cast<uint64_t>(k->index),
+                               v.offset, start, bytes, l.read))
+        return c->refuse("no memory to copy shared memory %s (%lu MiB) while stopped", path,
+                         bytes >> 20);
+    }
+  } else if (l.ino) {
+    v.kind = kVmaFile;
+    if (!put_mapped_file(m, l, path, &v.object)) return false;
+  } else {
+    v.kind = kVmaAnonymous;
+    v.offset = 0;
+  }
+  m->r->begin(kRecVma);
+  m->r->add(&v, sizeof(v));
+  m->r->add_text(l.ino ? path : l.name);
+  m->r->end();
+  ++c->mappings;
+
+  if (v.kind == kVmaAnonymous || v.kind == kVmaFile) {
+    if (c->range_count == c->range_room) return c->refuse("too many mappings");
+    c->ranges[c->range_count++] = {start, end, l.read};
+    if ((flags & kVmaDontFork) && c->dont_fork_count < 256)
+      c->dont_fork[c->dont_fork_count++] = {start, end};
+    if ((flags & kVmaWipeOnFork) && c->wipe_on_fork_count < 64)
+      c->wipe_on_fork[c->wipe_on_fork_count++] = {start, end};
+  }
+  return true;
+}
+
+// An unlinked file that is mapped: its bytes, as far as they can be seen through private mappings.
+// Pages the process changed are in kSpaceHost as well, so storing the changed ones here too does no
+// harm... except to other mappings of the same file, which therefore get what this one saw.
+bool put_unlinked(Mappings* m, const MapsLine& l, int index) {
+  if (!l.read) return true;
+  uint64_t bytes = l.end - l.start;
+  return eager_copy(m->c, wire::kSpaceFileBase + static_cast<uint64_t>(index), l.offset, l.start,
+                    bytes, true) != nullptr;
+}
+
+bool put_mappings(Capture* c, Records* r) {
+  Region known = scratch_map(65536 * sizeof(KnownObject));
+  if (!known) return c->refuse("no memory for the list of mapped files");
+  static Mappings m;
+  __builtin_memset(&m, 0, sizeof(m));
+  m.c = c;
+  m.r = r;
+  m.known = reinterpret_cast<KnownObject*>(known.data());
+  m.known_room = 65536;
+
+  static char buffer[65536];
+  LineReader lines("/proc/self/maps", buffer, sizeof(buffer));
+  bool ok = lines.ok() || c->refuse("/proc/self/maps cannot be read");
+  while (char* line = ok ? lines.next() : nullptr) {
+    MapsLine l;
+    if (!parse_maps_line(line, &l)) continue;
+    if (starts_with(l.name, "[vvar")) {
+      if (!m.vvar_start) m.vvar_start = l.start;
+      m.vvar_end = l.end;
+      continue;
+    }
+    if (equal(l.name, "[vdso]")) {
+      m.vdso_start = l.start, m.vdso_end = l.end;
+      continue;
+    }
+    if (equal(l.name, "[vsyscall]")) continue;
+    uint32_t flags = lookup_flags(c, l.start);
+    uint64_t at = l.start;
+    m.own_count = scratch_ranges(m.own, 160);  // eager copies of this very pass appear on the way
+    for (size_t i = 0; ok && i < m.own_count && at < l.end; ++i) {
+      const Range& o = m.own[i];
+      if (o.end <= at || o.start >= l.end) continue;
+      if (o.start > at) ok = emit(&m, l, at, o.start, flags);
+      at = o.end;
+    }
+    if (ok && at < l.end) ok = emit(&m, l, at, l.end, flags);
+    if (ok && l.ino && !l.shared && ends_with(l.name, " (deleted)")) {
+      KnownObject* k = find_object(&m, (l.dev_major << 32) | l.dev_minor, l.ino, false);
+      if (k && !put_unlinked(&m, l, k->index))
+        ok = c->refuse("no memory to copy the unlinked file %s", l.name);
+    }
+  }
+  scratch_unmap(&known);
+  if (!ok) return false;
+  Vdso v{m.vvar_start, m.vvar_end, m.vdso_start, m.vdso_end};
+  r->begin(kRecVdso);
+  r->add(&v, sizeof(v));
+  r->add(reinterpret_cast<const void*>(m.vdso_start), m.vdso_end - m.vdso_start);
+  r->end();
+  return true;
+}
+
+}  // namespace
+
+// --- the whole
+// -----------------------------------------------------------------------------------------------------------
+
+bool capture_start(Capture* c) {
+  c->record_memory = scratch_map(96ull << 20);
+  c->range_memory = scratch_map(66000 * sizeof(PumpRange));
+  c->flag_memory = scratch_map(sizeof(FlagTable) + 66000 * sizeof(FlaggedRange));
+  if (!c->record_memory || !c->range_memory || !c->flag_memory)
+    return c->refuse("no address space for the snapshot's tables");
+  c->ranges = reinterpret_cast<PumpRange*>(c->range_memory.data());
+  c->range_room = 66000;
+  return true;
+}
+
+void capture_flags(Capture* c) {
+  FlagTable* t = reinterpret_cast<FlagTable*>(c->flag_memory.data());
+  t->count = 0;
+  static char buffer[65536];
+  LineReader lines("/proc/self/smaps", buffer, sizeof(buffer));
+  FlaggedRange now{};
+  while (char* line = lines.next()) {
+    if (starts_with(line, "VmFlags:")) {
+      now.flags = flags_of(line + 8);
+      if (t->count < 66000) t->range[t->count++] = now;
+    } else if ((line[0] >= '0' && line[0] <= '9') || (line[0] >= 'a' && line[0] <= 'f')) {
+      MapsLine l;
+      if (parse_maps_line(line, &l)) now = {l.start, l.end, 0};
+    }
+  }
+}
+
+bool capture_process(Capture* c, Records* r, bool device_present) {
+  if (!put_head(c, r, device_present)) return false;
+  put_mm(r);
+  put_file(r, kRecAuxv, "/proc/self/auxv");
+  put_file(r, kRecCommand, "/proc/self/cmdline");
+  put_link(r, kRecExe, "/proc/self/exe");
+  put_link(r, kRecCwd, "/proc/self/cwd");
+  put_cpu(r);
+  put_signals(r);
+  put_limits(r);
+  put_timers(r);
+  put_threads(c, r);
+  if (!put_mappings(c, r)) return false;
+  if (r->full) return c->refuse("the description of the process does not fit into 96 MiB");
+  return true;
+}
+
+void capture_before_clone(Capture* c) {
+  for (size_t i = 0; i < c->dont_fork_count; ++i)
+    sys::call(SYS_madvise, static_cast<long>(c->dont_fork[i].start),
+              static_cast<long>(c->dont_fork[i].end - c->dont_fork[i].start), 11);
+  for (size_t i = 0; i < c->wipe_on_fork_count; ++i)
+    sys::call(SYS_madvise, static_cast<long>(c->wipe_on_fork[i].start),
+              static_cast<long>(c->wipe_on_fork[i].end - c->wipe_on_fork[i].start), 19);
+}
+
+void capture_after_clone(Capture* c) {
+  for (size_t i = 0; i < c->dont_fork_count; ++i)
+    sys::call(SYS_madvise, static_cast<long>(c->dont_fork[i].start),
+              static_cast<long>(c->dont_fork[i].end - c->dont_fork[i].start), 10);
+  for (size_t i = 0; i < c->wipe_on_fork_count; ++i)
+    sys::call(SYS_madvise, static_cast<long>(c->wipe_on_fork[i].start),
+              static_cast<long>(c->wipe_on_fork[i].end - c->wipe_on_fork[i].start), 18);
+}
+
+void capture_finish(Capture* c) {
+  scratch_unmap(&c->record_memory);
+  scratch_unmap(&c->range_memory);
+  scratch_unmap(&c->flag_memory);
+  for (size_t i = 0; i < c->eager_count; ++i) scratch_unmap(&c->eager[i].copy);
+  c->eager_count = 0;
+}
+
+}  // namespace gpuckpt

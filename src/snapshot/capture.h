@@ -1,0 +1,77 @@
+// What a process is besides its bytes: built while parked, by the coordinator, into a scratch
+// buffer.
+#pragma once
+
+#include <cstdint>
+
+#include "common/heap.h"
+#include "gpuckpt/process_format.h"
+
+namespace gpuckpt {
+
+// The blob "process" as it grows. What does not fit sets `full`, and the snapshot fails.
+class Records {
+ public:
+  explicit Records(Region memory) : memory_(memory) {}
+  void* begin(process::RecordType type, uint32_t count = 1);  // then add() its payload, then end()
+  void add(const void* bytes, uint64_t n);
+  void add_text(const char* s);
+  void end();
+  template <typename T>
+  void put(process::RecordType type, const T& value) {
+    begin(type);
+    add(&value, sizeof(value));
+    end();
+  }
+  const char* data() const { return memory_.data(); }
+  uint64_t size() const { return used_; }
+  bool full = false;
+
+ private:
+  Region memory_;
+  uint64_t used_ = 0, head_ = 0;
+};
+
+// A piece of memory that the copied child cannot see (shared with others): copied while parked.
+struct EagerCopy {
+  uint64_t space, address, length;
+  Region copy;
+};
+
+// What the copied child (or the coordinator, when cloning fails) has to send.
+struct PumpRange {
+  uint64_t start, end;
+  bool readable;
+};
+
+struct Capture {
+  int code = 0;  // ExitCode when something cannot be snapshotted
+  char text[512] = "";
+  bool retry_with_flags = false;
+
+  Region record_memory, range_memory, flag_memory;
+  PumpRange* ranges = nullptr;
+  size_t range_count = 0, range_room = 0;
+  EagerCopy eager[64];
+  size_t eager_count = 0;
+  Range dont_fork[256];  // made forkable for our clone, then restored
+  size_t dont_fork_count = 0, wipe_from = 0;
+  Range wipe_on_fork[64];
+  size_t wipe_on_fork_count = 0;
+  size_t mappings = 0, threads = 0;
+
+  bool refuse(const char* pattern, ...) __attribute__((format(printf, 2, 3)));
+};
+
+bool capture_start(Capture*);  // allocates; before anybody is parked
+void capture_flags(Capture*);  // smaps, before parking: what /proc/self/maps does not say
+// PARKED, on the courier. Fills everything but descriptors. False: code and text say why.
+bool capture_process(Capture*, Records*, bool device_present);
+// PARKED, on a thread that shares the application's descriptor table (the coordinator).
+bool capture_descriptors(Capture*, Records*);
+// PARKED. Around the clone: memory that fork would leave out or wipe.
+void capture_before_clone(Capture*);
+void capture_after_clone(Capture*);
+void capture_finish(Capture*);
+
+}  // namespace gpuckpt

@@ -1,0 +1,161 @@
+// The coordinator: a bare thread that exists from a trigger until its snapshot is durable (law 3).
+// Its thread descriptor came from ld.so, so that it may call pthread_create and pthread_join; apart
+// from that it uses raw calls.
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+
+#include "common/log.h"
+#include "common/syscall.h"
+#include "common/text.h"
+#include "gpuckpt/exit_codes.h"
+#include "snapshot/courier.h"
+#include "snapshot/job.h"
+#include "snapshot/state.h"
+
+namespace gpuckpt {
+namespace {
+
+void fill_reply(const Job* j, wire::CtlReply* r) {
+  __builtin_memset(r, 0, sizeof(*r));
+  r->magic = wire::kMagic;
+  r->version = wire::kWireVersion;
+  r->code = j->code;
+  r->stall_us = j->stall_us, r->gate_us = j->gate_us;
+  r->logical_bytes = j->logical_bytes, r->new_bytes = j->new_bytes;
+  r->stored_bytes = j->stored_bytes, r->zero_bytes = j->zero_bytes;
+  r->total_us = j->total_us;
+  copy(r->id, sizeof(r->id), j->id);
+  copy(r->text, sizeof(r->text), j->text);
+}
+
+// GPUCKPT_STATUS_FILE: the outcome of the last snapshot as one JSON object, replaced atomically.
+long write_status(Courier*, void* argument) {
+  const Job* j = static_cast<const Job*>(argument);
+  const char* path = library.config.status_file;
+  if (!path[0]) return 0;
+  static char text[4096], temporary[600];
+  Text t(text, sizeof(text));
+  t.add("{\"pid\":%d,\"generation\":%u,\"state\":\"%s\",\"code\":%d,\"id\":", library.host_pid,
+        library.generation, j->code ? "failed" : "durable", j->code);
+  t.json(j->id);
+  t.add(",\"reason\":\"%s\",\"store\":", j->reason), t.json(j->store);
+  t.add(",\"text\":"), t.json(j->text);
+  t.add(
+      ",\"stall_us\":%lu,\"park_us\":%lu,\"capture_us\":%lu,\"clone_us\":%lu,\"gate_us\":%lu,"
+      "\"total_us\":%lu,"
+      "\"threads\":%lu,\"mappings\":%lu,\"logical_bytes\":%lu,\"new_bytes\":%lu,\"stored_bytes\":%"
+      "lu,"
+      "\"zero_bytes\":%lu,\"snapshots\":%lu,\"failures\":%lu,\"time\":%lu}\n",
+      j->stall_us, j->park_us, j->capture_us, j->clone_us, j->gate_us, j->total_us, j->threads,
+      j->mappings, j->logical_bytes, j->new_bytes, j->stored_bytes, j->zero_bytes,
+      library.snapshots_done, library.snapshots_failed, sys::now_us(0) / 1000000);
+  format(temporary, sizeof(temporary), "%s.tmp", path);
+  int fd = sys::open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0) return fd;
+  sys::write(fd, text, t.used);
+  sys::close(fd);
+  return sys::call(SYS_renameat, AT_FDCWD, sys::ptr(temporary), AT_FDCWD, sys::ptr(path));
+}
+
+void finish(Job* j, bool ok) {
+  if (ok) {
+    ++library.snapshots_done;
+    log_line(LogLevel::kInfo,
+             "snapshot %s is durable: stopped for %lu us, %lu KiB captured, %lu KiB new, %lu KiB "
+             "stored, %lu ms",
+             j->id, j->stall_us, j->logical_bytes >> 10, j->new_bytes >> 10, j->stored_bytes >> 10,
+             j->total_us / 1000);
+  } else {
+    ++library.snapshots_failed;
+    log_line(LogLevel::kWarn, "no snapshot (%s); the program goes on: %s", j->reason, j->text);
+  }
+  courier.run(write_status, j);
+  static wire::CtlReply reply;
+  if (j->from_command) {
+    fill_reply(j, &reply);
+    reply.final = 1;
+    copy(reply.phase, sizeof(reply.phase), ok ? "durable" : "failed");
+    courier.run(Courier::reply, &reply);
+    courier.run(Courier::hang_up, nullptr);
+  }
+  if (ok && j->stop) sys::exit_group(j->stop_status);
+}
+
+void serve(uint32_t wanted) {
+  static Job job;
+  __builtin_memset(static_cast<void*>(&job), 0, sizeof(job));
+  job.reason = wanted & kWantCommand ? "command" : wanted & kWantTimer ? "timer" : "signal";
+  job.timeout_ms = library.config.timeout_ms;
+  copy(job.store, sizeof(job.store), library.config.store);
+  char text[160];
+  if (!courier.start(text, sizeof(text))) {
+    log_line(LogLevel::kError, "no snapshot: %s", text);
+    return;
+  }
+  if (wanted & kWantCommand) {
+    static Courier::Listen listen;
+    listen.timeout_ms = 5000;
+    if (courier.run(Courier::listen, &listen) != 1) {
+      log_line(LogLevel::kInfo, "somebody woke us for a command and did not come");
+      if (wanted == kWantCommand) {
+        courier.stop();
+        return;
+      }
+    } else {
+      const wire::CtlRequest& r = listen.request;
+      job.from_command = true;
+      if (r.verb == wire::kCtlStats) {
+        static wire::CtlReply reply;
+        fill_reply(&job, &reply);
+        reply.final = 1;
+        format(reply.text, sizeof(reply.text),
+               "{\"pid\":%d,\"generation\":%u,\"snapshots\":%lu,\"failures\":%lu,\"store\":\"%s\"}",
+               library.host_pid, library.generation, library.snapshots_done,
+               library.snapshots_failed, library.config.store);
+        courier.run(Courier::reply, &reply);
+        courier.run(Courier::hang_up, nullptr);
+        courier.stop();
+        return;
+      }
+      if (r.verb != wire::kCtlCheckpoint) {
+        job.code = kExitRefused;
+        copy(job.text, sizeof(job.text), "suspend and resume are not supported yet");
+        finish(&job, false);
+        courier.stop();
+        return;
+      }
+      job.stop = r.flags & wire::kCtlStop;
+      job.stop_status = r.stop_status;
+      if (r.timeout_ms) job.timeout_ms = r.timeout_ms;
+      copy(job.tag, sizeof(job.tag), r.tag);
+      if (r.store[0]) copy(job.store, sizeof(job.store), r.store);
+    }
+  }
+  finish(&job, take_snapshot(&job));
+  courier.stop();
+}
+
+}  // namespace
+
+void report_phase(Job* j, const char* phase) {
+  log_line(LogLevel::kDebug, "phase %s", phase);
+  if (!j->from_command) return;
+  static wire::CtlReply reply;
+  fill_reply(j, &reply);
+  copy(reply.phase, sizeof(reply.phase), phase);
+  courier.run(Courier::reply, &reply);
+}
+
+void coordinator_main(void*) {
+  *reinterpret_cast<int*>(library.coordinator_tls + library.tid_offset) = sys::gettid();
+  sys::call(SYS_prctl, PR_SET_NAME, sys::ptr("gpuckpt"));
+  for (;;) {
+    uint32_t wanted = library.wanted.fetch_and(kRunning) & ~static_cast<uint32_t>(kRunning);
+    if (wanted) serve(wanted);
+    uint32_t running = kRunning;
+    if (library.wanted.compare_exchange_strong(running, 0)) return;
+  }
+}
+
+}  // namespace gpuckpt

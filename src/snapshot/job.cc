@@ -1,0 +1,368 @@
+#include "snapshot/job.h"
+
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include "common/log.h"
+#include "common/proc.h"
+#include "common/syscall.h"
+#include "common/text.h"
+#include "gpuckpt/exit_codes.h"
+#include "snapshot/courier.h"
+#include "snapshot/libc_probe.h"
+#include "snapshot/park.h"
+#include "snapshot/pump.h"
+#include "snapshot/state.h"
+#include "snapshot/worker.h"
+
+namespace gpuckpt {
+namespace {
+
+constexpr uint64_t kParkPatienceUs = 200000;
+
+bool fail(Job* j, int code, const char* pattern, ...) __attribute__((format(printf, 3, 4)));
+bool fail(Job* j, int code, const char* pattern, ...) {
+  va_list args;
+  va_start(args, pattern);
+  vformat(j->text, sizeof(j->text), pattern, args);
+  va_end(args);
+  j->code = code;
+  return false;
+}
+
+bool parent_post(void*, uint32_t type, uint32_t slot, const char* text) {
+  return courier.post(type, slot, text);
+}
+
+void make_hello(const Job* j, char* to, size_t room) {
+  char command[1024], exe[512], host[128], kernel[128], cwd[512];
+  long n = read_file("/proc/self/cmdline", command, sizeof(command));
+  for (long i = 0; i + 1 < n; ++i)
+    if (!command[i]) command[i] = ' ';
+  auto link = [](const char* name, char* to_path, size_t path_room) {
+    long l = sys::call(SYS_readlinkat, -100, sys::ptr(name), sys::ptr(to_path),
+                       static_cast<long>(path_room - 1));
+    to_path[l > 0 ? l : 0] = 0;
+  };
+  link("/proc/self/exe", exe, sizeof(exe));
+  link("/proc/self/cwd", cwd, sizeof(cwd));
+  auto line = [](const char* name, char* text, size_t text_room) {
+    long l = read_file(name, text, text_room);
+    if (l > 0 && text[l - 1] == '\n') text[l - 1] = 0;
+    if (l <= 0) text[0] = 0;
+  };
+  line("/proc/sys/kernel/hostname", host, sizeof(host));
+  line("/proc/sys/kernel/osrelease", kernel, sizeof(kernel));
+  Text t(to, room);
+  t.add("{\"pid\":%d,\"host_pid\":%d,\"uid\":%ld,\"generation\":%u,\"reason\":\"%s\",\"command\":",
+        library.pid, library.host_pid, sys::call(SYS_geteuid), library.generation, j->reason);
+  t.json(n > 0 ? command : "");
+  t.add(",\"exe\":"), t.json(exe);
+  t.add(",\"cwd\":"), t.json(cwd);
+  t.add(",\"host\":"), t.json(host);
+  t.add(",\"kernel\":"), t.json(kernel);
+  t.add(",\"time\":%lu", sys::now_us(0) / 1000000);
+  if (j->tag[0]) t.add(",\"tag\":"), t.json(j->tag);
+  t.add("}");
+}
+
+void make_statistics(const Job* j, uint64_t host_bytes, char* to, size_t room) {
+  Text t(to, room);
+  t.add(
+      "{\"stall_us\":%lu,\"park_us\":%lu,\"capture_us\":%lu,\"clone_us\":%lu,\"gate_us\":%lu,"
+      "\"threads\":%lu,"
+      "\"mappings\":%lu,\"copied_while_running\":%s,\"device\":%s",
+      j->stall_us, j->park_us, j->capture_us, j->clone_us, j->gate_us, j->threads, j->mappings,
+      j->cloned ? "true" : "false", j->device ? "true" : "false");
+  if (host_bytes) t.add(",\"host_bytes\":%lu", host_bytes);
+  if (j->device)
+    t.add(
+        ",\"device_bytes\":%lu,\"staged_bytes\":%lu,\"allocations\":%lu,\"drain_us\":%lu,\"stage_"
+        "us\":%lu",
+        j->device_report.device_bytes, j->device_report.staged_bytes, j->device_report.allocations,
+        j->device_report.drain_us, j->device_report.stage_us);
+  t.add("}");
+}
+
+// --- the device, on a pthread
+// -------------------------------------------------------------------------------------------
+
+struct DeviceWork {
+  Job* job;
+  Producer* producer;
+  uint64_t deadline_ms;
+  bool active = false, frozen = false, ok = false;
+};
+
+void freeze_and_stage(void* argument) {
+  DeviceWork* w = static_cast<DeviceWork*>(argument);
+  if (!device_plugin->active || !device_plugin->active()) {
+    w->ok = true;
+    return;
+  }
+  w->active = true;
+  if (!device_plugin->freeze(library.config.gate_ms, w->deadline_ms, &w->job->device_report))
+    return;
+  w->frozen = true;
+  w->ok = device_plugin->stage(w->producer, &w->job->device_report) && w->producer->flush();
+}
+
+void drain(void* argument) {
+  DeviceWork* w = static_cast<DeviceWork*>(argument);
+  w->ok = device_plugin->drain(w->producer, &w->job->device_report) && w->producer->flush();
+}
+
+bool device_failed(Job* j, const char* what) {
+  const DeviceReport& r = j->device_report;
+  return fail(j, r.code ? r.code : kExitError, "%s", r.text[0] ? r.text : what);
+}
+
+// --- the copied child
+// ----------------------------------------------------------------------------------------------------
+
+struct Copy {
+  Capture* capture;
+  Records* records;
+  bool failed = false;
+  char text[256] = "";
+};
+
+bool child_post(void*, uint32_t type, uint32_t slot, const char* text) {
+  return !type || courier.send(courier.child_socket, type, slot, text);
+}
+
+// Sends everything of the host's side. `own_copy`: we are a copy of the process.
+bool send_host(Copy* copy, bool own_copy) {
+  Producer out(courier.ring.data(), child_post, nullptr);
+  bool ok = pump_memory(*copy->capture, &out, own_copy, copy->text, sizeof(copy->text));
+  if (ok) {
+    process::LibcLocks locks{own_copy && libc_is_free(), 0};
+    copy->records->put(process::kRecLocks, locks);
+    copy->records->put(process::kRecEnd, uint64_t{0});
+    ok = out.add_blob("process", copy->records->data(), copy->records->size());
+  }
+  if (ok) ok = courier.send(courier.child_socket, wire::kMsgEnd, 0, nullptr);
+  if (!ok)
+    courier.send(courier.child_socket, wire::kMsgAbort, 0,
+                 copy->text[0] ? copy->text : "the copied process could not send its memory");
+  return ok;
+}
+
+// On the courier: the copy holds the courier's descriptors and nothing else.
+long clone_and_send(Courier* c, void* argument) {
+  Copy* copy = static_cast<Copy*>(argument);
+  long pid = sys::call(SYS_clone, 0 /* no exit signal */, 0, 0, 0, 0);
+  if (pid == 0) {
+    sys::call(SYS_prctl, PR_SET_NAME, sys::ptr("gpuckpt-copy"));
+    send_host(copy, true);
+    sys::exit_group(0);
+  }
+  if (sys::failed(pid)) return pid;
+  c->child_pid = static_cast<int>(pid);
+  // The writer must see the end of the copy, whatever its cause.
+  sys::close(c->child_socket);
+  c->child_socket = -1;
+  return pid;
+}
+
+long send_while_stopped(Courier*, void* argument) {
+  return send_host(static_cast<Copy*>(argument), false);
+}
+
+// --- one attempt
+// -----------------------------------------------------------------------------------------------------------
+
+struct ParkCall {
+  char* text;
+  size_t room;
+};
+long park_on_courier(Courier*, void* argument) {
+  ParkCall* p = static_cast<ParkCall*>(argument);
+  int own[2] = {static_cast<int>(library.coordinator_tid.load()), courier.tid()};
+  return parking.park(own, 2, kParkPatienceUs, p->text, p->room);
+}
+
+struct CaptureCall {
+  Capture* capture;
+  Records* records;
+  bool device;
+};
+long capture_on_courier(Courier*, void* argument) {
+  CaptureCall* c = static_cast<CaptureCall*>(argument);
+  return capture_process(c->capture, c->records, c->device);
+}
+long flags_on_courier(Courier*, void* argument) {
+  capture_flags(static_cast<Capture*>(argument));
+  return 0;
+}
+
+// A writer that failed has the better reason.
+bool writer_failed(Job* j, const char* otherwise) {
+  if (courier.last.type == wire::kMsgFailed)
+    return fail(j, courier.last.code ? courier.last.code : kExitError, "%s", courier.last.text);
+  return fail(j, kExitError, "%s", otherwise);
+}
+
+bool await_durable(Job* j) {
+  static Courier::Await a;
+  for (;;) {
+    a.timeout_ms = 1000;
+    long r = courier.run(Courier::await_message, &a);
+    if (r < 0) return fail(j, kExitError, "the writer ended without publishing the snapshot");
+    if (r > 0 && a.message.type == wire::kMsgFailed)
+      return fail(j, a.message.code ? a.message.code : kExitError, "%s", a.message.text);
+    if (r > 0 && a.message.type == wire::kMsgDurable) break;
+    if (library.wanted & kWantCommand) {
+      library.wanted &= ~static_cast<uint32_t>(kWantCommand);
+      courier.run(Courier::turn_away, nullptr);
+    }
+  }
+  copy(j->id, sizeof(j->id), a.message.text);
+  j->logical_bytes = a.message.logical_bytes;
+  j->new_bytes = a.message.new_bytes;
+  j->stored_bytes = a.message.stored_bytes;
+  j->zero_bytes = a.message.zero_bytes;
+  return true;
+}
+
+enum class Outcome { kDone, kFailed, kRetry };
+
+// From park to unpark. `frozen`: the gate is closed and must be open afterwards, whatever happens.
+Outcome stop_and_capture(Job* j, Capture* capture, Records* records, bool frozen) {
+  ParkCall park{j->text, sizeof(j->text)};
+  uint64_t t0 = sys::now_us();
+  bool parked = false;
+  for (int attempt = 0; attempt < 3 && !(parked = courier.run(park_on_courier, &park)); ++attempt)
+    sys::sleep_us(2000);
+  if (!parked) {
+    if (frozen) device_plugin->thaw();
+    j->code = kExitTimeout;
+    return Outcome::kRetry;
+  }
+  uint64_t t1 = sys::now_us();
+  j->park_us = t1 - t0;
+  Copy copy{capture, records};
+  CaptureCall call{capture, records, j->device};
+  bool ok = courier.run(capture_on_courier, &call) && capture_descriptors(capture, records);
+  uint64_t t2 = sys::now_us();
+  j->capture_us = t2 - t1;
+  if (!ok) {
+    fail(j, capture->code ? capture->code : kExitRefused, "%s", capture->text);
+  } else {
+    capture_before_clone(capture);
+    long pid = courier.run(clone_and_send, &copy);
+    capture_after_clone(capture);
+    j->cloned = !sys::failed(pid);
+    if (!j->cloned) {
+      log_line(LogLevel::kWarn,
+               "the process cannot be copied (error %ld); writing while it stands still", -pid);
+      if (!courier.run(send_while_stopped, &copy)) ok = fail(j, kExitError, "%s", copy.text);
+    }
+    j->clone_us = sys::now_us() - t2;
+  }
+  if (frozen) device_plugin->thaw();
+  if (ok && j->stop && !frozen) {
+    // Nothing must happen after this snapshot: the application stays where it is until the snapshot
+    // is safe.
+    char statistics[1024];
+    j->threads = capture->threads, j->mappings = capture->mappings;
+    make_statistics(j, 0, statistics, sizeof(statistics));
+    courier.post(wire::kMsgEnd, 0, statistics);
+    ok = await_durable(j);
+    if (ok) return Outcome::kDone;
+  }
+  parking.unpark();
+  j->stall_us = sys::now_us() - t0;
+  j->threads = capture->threads, j->mappings = capture->mappings;
+  return ok ? Outcome::kDone : Outcome::kFailed;
+}
+
+Outcome attempt(Job* j, uint64_t deadline_us) {
+  j->code = 0;
+  j->text[0] = 0;
+  __builtin_memset(&j->device_report, 0, sizeof(j->device_report));
+  static char hello[4000];
+  make_hello(j, hello, sizeof(hello));
+  static Courier::Open open;
+  open.hello = hello;
+  open.store = j->store;
+  open.timeout_ms = 30000;
+  open.code = 0;
+  if (courier.run(Courier::open_job, &open) != 0) {
+    fail(j, open.code, "%s", open.text);
+    return Outcome::kFailed;
+  }
+  static Capture capture;
+  __builtin_memset(static_cast<void*>(&capture), 0, sizeof(capture));
+  Producer producer(courier.ring.data(), parent_post, nullptr);
+  Outcome outcome = Outcome::kFailed;
+  DeviceWork work{j, &producer, deadline_us / 1000};
+  if (!capture_start(&capture)) {
+    fail(j, kExitError, "%s", capture.text);
+  } else {
+    courier.run(flags_on_courier, &capture);
+    work.ok = true;
+    if (device_plugin) {
+      work.ok = false;
+      report_phase(j, "device");
+      if (!run_on_pthread(freeze_and_stage, &work))
+        fail(j, kExitError, "no thread for the device's work could be made");
+      else if (!work.ok)
+        device_failed(j, "the device's memory could not be captured");
+    }
+    j->device = work.active;
+    if (!work.ok) {
+      if (work.frozen) device_plugin->thaw();
+      if (producer.failed) writer_failed(j, "the writer is gone");
+      outcome = j->code == kExitTimeout ? Outcome::kRetry : Outcome::kFailed;
+    } else {
+      Records records(capture.record_memory);
+      report_phase(j, "park");
+      outcome = stop_and_capture(j, &capture, &records, work.frozen);
+    }
+  }
+  capture_finish(&capture);
+  if (outcome == Outcome::kDone && !j->id[0]) {
+    report_phase(j, "write");
+    if (work.active) {
+      work.ok = false;
+      if (!run_on_pthread(drain, &work) || !work.ok) {
+        if (producer.failed)
+          writer_failed(j, "the writer is gone");
+        else
+          device_failed(j, "the device's staged memory could not be sent");
+        outcome = Outcome::kFailed;
+      }
+      j->gate_us = j->device_report.gate_us;
+    }
+    if (outcome == Outcome::kDone) {
+      char statistics[1024];
+      make_statistics(j, 0, statistics, sizeof(statistics));
+      courier.post(wire::kMsgEnd, 0, statistics);
+      if (!await_durable(j)) outcome = Outcome::kFailed;
+    }
+  }
+  if (outcome != Outcome::kDone) courier.post(wire::kMsgAbort, 0, j->text);
+  courier.run(Courier::close_job, nullptr);
+  return outcome;
+}
+
+}  // namespace
+
+bool take_snapshot(Job* j) {
+  j->started_us = sys::now_us();
+  uint64_t deadline = j->started_us + j->timeout_ms * 1000;
+  uint64_t pause = 20000;
+  Outcome outcome;
+  for (;;) {
+    outcome = attempt(j, deadline);
+    if (outcome != Outcome::kRetry || sys::now_us() + pause > deadline) break;
+    log_line(LogLevel::kInfo, "trying again: %s", j->text);
+    sys::sleep_us(pause);
+    if (pause < 1000000) pause *= 2;
+  }
+  j->total_us = sys::now_us() - j->started_us;
+  return outcome == Outcome::kDone;
+}
+
+}  // namespace gpuckpt

@@ -1,0 +1,35 @@
+// One snapshot from trigger to durable, as the coordinator sees it.
+#pragma once
+
+#include "gpuckpt/wire.h"
+#include "snapshot/capture.h"
+#include "snapshot/device_plugin.h"
+
+namespace gpuckpt {
+
+struct Job {
+  const char* reason;  // "signal", "timer", "command"
+  bool from_command = false;
+  bool stop = false, wait = true;
+  int stop_status = 0;
+  uint64_t timeout_ms;
+  char store[1024];
+  char tag[128];
+
+  uint64_t started_us;
+  // Results.
+  int code = 0;
+  char text[1024] = "";
+  char id[64] = "";
+  uint64_t stall_us = 0, park_us = 0, clone_us = 0, gate_us = 0, capture_us = 0, total_us = 0;
+  uint64_t logical_bytes = 0, new_bytes = 0, stored_bytes = 0, zero_bytes = 0;
+  size_t threads = 0, mappings = 0;
+  bool device = false, cloned = false;
+  DeviceReport device_report;
+};
+
+// Takes the snapshot; the application goes on whatever happens. False: code and text say why not.
+bool take_snapshot(Job*);
+void report_phase(Job*, const char* phase);
+
+}  // namespace gpuckpt

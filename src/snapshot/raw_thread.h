@@ -1,0 +1,17 @@
+// Threads and processes by bare clone(2): unknown to glibc, which neither counts nor signals them.
+#pragma once
+
+#include <cstdint>
+
+namespace gpuckpt {
+
+// Starts `run(argument)` on the stack that ends at `stack_top`; the child exits with status 0 when
+// `run` returns. `flags` are clone flags with the exit signal in the low byte. Returns the child's
+// id or -errno.
+long clone_raw(uint64_t flags, uint64_t stack_top, void (*run)(void*), void* argument,
+               int* parent_tid, int* child_tid, void* tls);
+
+// The return trampoline of our signal handlers.
+extern "C" void gpuckpt_sigreturn();
+
+}  // namespace gpuckpt

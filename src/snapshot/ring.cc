@@ -1,0 +1,159 @@
+#include "snapshot/ring.h"
+
+#include "common/syscall.h"
+
+namespace gpuckpt {
+namespace {
+constexpr uint32_t kNoSlot = ~0u;
+}
+
+Producer::Producer(void* ring, Post post, void* context)
+    : ring_(static_cast<wire::RingHeader*>(ring)), post_(post), context_(context) {
+  data = [](CaptureSink* s, uint64_t space, uint64_t a, const void* b, uint64_t n) {
+    return static_cast<Producer*>(s)->add(space, a, b, n);
+  };
+  zero = [](CaptureSink* s, uint64_t space, uint64_t a, uint64_t n) {
+    return static_cast<Producer*>(s)->add_zero(space, a, n);
+  };
+  blob = [](CaptureSink* s, const char* name, const void* b, uint64_t n) {
+    return static_cast<Producer*>(s)->add_blob(name, b, n);
+  };
+}
+
+// Held for as long as a piece is copied, so it sleeps instead of spinning.
+void Producer::take() {
+  uint32_t free = 0;
+  if (lock_.compare_exchange_strong(free, 1)) return;
+  while (lock_.exchange(2)) sys::futex_wait(&lock_, 2, 10000);
+}
+void Producer::give() {
+  if (lock_.exchange(0) == 2) sys::futex_wake(&lock_, 1);
+}
+
+uint32_t Producer::claim() {
+  for (;;) {
+    if (ring_->writer_dead.load()) return kNoSlot;
+    uint32_t seen = ring_->freed.load();
+    for (uint32_t i = 0; i < wire::kRingSlots; ++i) {
+      uint32_t expected = wire::kSlotFree;
+      if (ring_->state[i].load(std::memory_order_relaxed) == expected &&
+          ring_->state[i].compare_exchange_strong(expected, wire::kSlotBusy))
+        return i;
+    }
+    sys::futex_wait(&ring_->freed, seen, 100000, true);
+    // A writer that was killed cannot set writer_dead: an empty message finds out.
+    if (!post_(context_, 0, 0, nullptr)) return kNoSlot;
+  }
+}
+
+bool Producer::open(uint64_t space) {
+  if (failed) return false;
+  if (open_ && header_->space != space && !post_slot(wire::kMsgData, nullptr)) return false;
+  if (open_) return true;
+  slot_ = claim();
+  if (slot_ == kNoSlot) {
+    failed = true;
+    return false;
+  }
+  char* base = reinterpret_cast<char*>(ring_) + wire::kRingHeaderBytes + slot_ * wire::kSlotBytes;
+  header_ = reinterpret_cast<wire::SlotHeader*>(base);
+  payload_ = base + wire::kSlotHeaderBytes;
+  header_->space = space;
+  header_->runs = 0;
+  header_->reserved = 0;
+  header_->payload_bytes = 0;
+  open_ = true;
+  return true;
+}
+
+bool Producer::post_slot(uint32_t type, const char* text) {
+  open_ = false;
+  if (!post_(context_, type, slot_, text)) failed = true;
+  return !failed;
+}
+
+bool Producer::flush() {
+  take();
+  bool ok = !failed && (!open_ || post_slot(wire::kMsgData, nullptr));
+  give();
+  return ok;
+}
+
+char* Producer::reserve(uint64_t space, uint64_t length, uint64_t* granted) {
+  take();
+  if (!open(space)) {
+    give();
+    return nullptr;
+  }
+  if (header_->runs == wire::kMaxRuns || wire::kSlotPayloadBytes - header_->payload_bytes < 4096) {
+    if (!post_slot(wire::kMsgData, nullptr) || !open(space)) {
+      give();
+      return nullptr;
+    }
+  }
+  uint64_t room = wire::kSlotPayloadBytes - header_->payload_bytes;
+  *granted = length < room ? length : room;
+  return payload_ + header_->payload_bytes;  // the lock is held until commit
+}
+
+bool Producer::commit(uint64_t address, uint64_t length) {
+  if (length) {
+    wire::Run* last = header_->runs ? &header_->run[header_->runs - 1] : nullptr;
+    if (last && last->flags == wire::kRunData && last->address + last->length == address)
+      last->length += length;
+    else
+      header_->run[header_->runs++] = {address, length, wire::kRunData, 0};
+    header_->payload_bytes += length;
+    data_bytes += length;
+  }
+  give();
+  return !failed;
+}
+
+bool Producer::add(uint64_t space, uint64_t address, const void* bytes, uint64_t length) {
+  const char* from = static_cast<const char*>(bytes);
+  while (length) {
+    uint64_t n = 0;
+    char* to = reserve(space, length, &n);
+    if (!to) return false;
+    __builtin_memcpy(to, from, n);
+    if (!commit(address, n)) return false;
+    from += n, address += n, length -= n;
+  }
+  return true;
+}
+
+bool Producer::add_zero(uint64_t space, uint64_t address, uint64_t length) {
+  if (!length) return true;
+  take();
+  bool ok = open(space);
+  if (ok && header_->runs == wire::kMaxRuns) ok = post_slot(wire::kMsgData, nullptr) && open(space);
+  if (ok) {
+    wire::Run* last = header_->runs ? &header_->run[header_->runs - 1] : nullptr;
+    if (last && last->flags == wire::kRunZero && last->address + last->length == address)
+      last->length += length;
+    else
+      header_->run[header_->runs++] = {address, length, wire::kRunZero, 0};
+    zero_bytes += length;
+  }
+  give();
+  return ok;
+}
+
+bool Producer::add_blob(const char* name, const void* bytes, uint64_t length) {
+  const char* from = static_cast<const char*>(bytes);
+  take();
+  bool ok = !failed && (!open_ || post_slot(wire::kMsgData, nullptr));
+  do {
+    if (!ok || !(ok = open(wire::kSpaceHost))) break;
+    uint64_t n = length < wire::kSlotPayloadBytes ? length : wire::kSlotPayloadBytes;
+    __builtin_memcpy(payload_, from, n);
+    header_->payload_bytes = n;
+    ok = post_slot(wire::kMsgBlob, name);
+    from += n, length -= n;
+  } while (length);
+  give();
+  return ok;
+}
+
+}  // namespace gpuckpt

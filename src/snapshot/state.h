@@ -1,0 +1,75 @@
+// What the library knows about its own process. One instance, in .bss: it is part of every
+// snapshot.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "common/heap.h"
+
+namespace gpuckpt {
+
+struct Config {
+  char store[1024];  // absolute
+  char job[128];
+  char writer[512];  // empty: ../bin/gpuckpt-writer beside the library
+  char status_file[512];
+  char session_dir[96];
+  char level[16], keep[16], budget[32], stop_status[16];
+  int signal;           // 0: none
+  uint64_t every_ms;    // 0: no timer
+  uint64_t timeout_ms;  // for one snapshot, until the application goes on
+  uint64_t gate_ms;
+  char** environment;  // private copy without LD_*
+};
+
+// Why the coordinator was started; bits of Library::wanted. kRunning is set as long as one exists.
+enum Wanted : uint32_t { kRunning = 1, kWantSignal = 2, kWantTimer = 4, kWantCommand = 8 };
+
+struct Library {
+  Config config;
+  bool ready;         // the constructor ran to its end: snapshots can be taken
+  char why_not[128];  // otherwise
+  int pid;
+  uint64_t start_time;
+  int host_pid;  // as the command line outside sees it; differs in a restored process
+  uint64_t host_start_time;
+  uint32_t generation;
+
+  std::atomic<uint32_t> wanted;
+  std::atomic<uint32_t>
+      coordinator_tid;  // cleared (and woken) by the kernel when the thread is gone
+  std::atomic<uint32_t> courier_tid;
+  Region stacks;          // see coordinator.cc
+  char* coordinator_tls;  // from _dl_allocate_tls
+  uint64_t tid_offset;    // of pthread::tid in the thread descriptor
+  int64_t rseq_offset;    // glibc's, from the thread pointer; size 0: none registered
+  uint32_t rseq_size;
+  int timer_id;  // of GPUCKPT_EVERY, -1: none
+  uint64_t snapshots_done, snapshots_failed;
+};
+extern Library library;
+
+inline constexpr uint64_t kCoordinatorStack = 256 * 1024;
+inline constexpr uint64_t kCourierStack = 128 * 1024;
+inline constexpr uint64_t kSpawnStack = 32 * 1024;
+
+// config.cc: reads the environment given to the constructor.
+void read_config(char** environment);
+int signal_by_name(const char* name);  // 0 for "none", -1 unknown
+
+// triggers.cc
+void wake_coordinator(uint32_t reason);  // async-signal-safe
+void install_wake_handler();
+void start_timer();
+void forget_after_fork();  // in the child of fork(2)
+
+// app_signals.cc: the trigger signal as the application sees it.
+void listen_to_signal(int sig);
+// Installs what the kernel must have for it (again).
+void refresh_listened_signal();
+
+// coordinator.cc
+void coordinator_main(void*);
+
+}  // namespace gpuckpt

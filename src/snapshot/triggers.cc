@@ -1,0 +1,191 @@
+// How a snapshot begins: the constructor, the wake signal, the timer, and the start of the
+// coordinator thread.
+//
+// Nothing of ours runs until a trigger comes: the constructor installs two signal handlers, maps
+// stacks and has ld.so make a TLS block. The handler starts the coordinator by a bare clone.
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <ucontext.h>
+
+#include "common/log.h"
+#include "common/proc.h"
+#include "common/syscall.h"
+#include "common/text.h"
+#include "gpuckpt/wire.h"
+#include "snapshot/eintr.h"
+#include "snapshot/raw_thread.h"
+#include "snapshot/state.h"
+
+namespace gpuckpt {
+
+constinit Library library{};
+
+namespace {
+
+constexpr uint64_t kTimerCookie = 0x67636b70'74696d65;
+constexpr uint64_t kSaFlags = SA_SIGINFO | SA_RESTART | SA_ONSTACK | 0x04000000 /* SA_RESTORER */;
+
+sys::Sigaction chained;  // who had signal 32 before us (glibc's cancellation), handler 0: nobody
+
+void wake_handler(int sig, siginfo_t* info, void* context) {
+  if (info->si_code == SI_QUEUE &&
+      reinterpret_cast<uint64_t>(info->si_value.sival_ptr) == wire::kWakeCookie) {
+    wake_coordinator(kWantCommand);
+    repair_eintr_by_code(static_cast<ucontext_t*>(context));
+    return;
+  }
+  if (info->si_code == SI_TIMER &&
+      reinterpret_cast<uint64_t>(info->si_value.sival_ptr) == kTimerCookie) {
+    wake_coordinator(kWantTimer);
+    repair_eintr_by_code(static_cast<ucontext_t*>(context));
+    return;
+  }
+  if (chained.handler <= 1) return;
+  // Cancellation may never return from here: give the thread the mask it would have had under
+  // glibc's own handler.
+  uint64_t mask;
+  __builtin_memcpy(&mask, &static_cast<ucontext_t*>(context)->uc_sigmask, sizeof(mask));
+  sys::sigprocmask_set(mask | chained.mask | (1ull << (sig - 1)));
+  reinterpret_cast<void (*)(int, siginfo_t*, void*)>(chained.handler)(sig, info, context);
+}
+
+uint64_t find_tid_offset() {
+  char* self;
+  asm("mov %%fs:0x10, %0" : "=r"(self));
+  uint64_t address = 0;
+  if (!sys::failed(sys::call(SYS_prctl, PR_GET_TID_ADDRESS, sys::ptr(&address))) && address) {
+    uint64_t offset = address - reinterpret_cast<uint64_t>(self);
+    if (offset < 4096) return offset;
+  }
+  int tid = sys::gettid();
+  for (uint64_t o = 0x200; o < 0x400; o += 4)
+    if (*reinterpret_cast<int*>(self + o) == tid) return o;
+  return 0;
+}
+
+// A thread descriptor for the coordinator, good enough to call pthread_create and pthread_join
+// with.
+bool make_coordinator_tls() {
+  using Allocate = void* (*)(void*);
+  auto allocate = reinterpret_cast<Allocate>(dlsym(RTLD_DEFAULT, "_dl_allocate_tls"));
+  library.tid_offset = find_tid_offset();
+  if (!allocate || !library.tid_offset) return false;
+  char* tcb = static_cast<char*>(allocate(nullptr));
+  if (!tcb) return false;
+  char* self;
+  asm("mov %%fs:0x10, %0" : "=r"(self));
+  *reinterpret_cast<char**>(tcb + 0x00) = tcb;
+  *reinterpret_cast<char**>(tcb + 0x10) = tcb;
+  *reinterpret_cast<int*>(tcb + 0x18) = 1;  // multiple_threads, before glibc 2.35
+  *reinterpret_cast<uint64_t*>(tcb + 0x28) = *reinterpret_cast<uint64_t*>(self + 0x28);
+  *reinterpret_cast<uint64_t*>(tcb + 0x30) = *reinterpret_cast<uint64_t*>(self + 0x30);
+  library.coordinator_tls = tcb;
+  return true;
+}
+
+void start_coordinator() {
+  // The last coordinator may still be on its way out, on the same stack.
+  for (uint32_t tid; (tid = library.coordinator_tid.load());)
+    sys::futex_wait(&library.coordinator_tid, tid, 1000, true);
+  constexpr uint64_t flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
+                             CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID |
+                             CLONE_CHILD_CLEARTID;
+  uint64_t old = sys::sigprocmask_all();
+  long tid = clone_raw(flags, library.stacks.start + kCoordinatorStack, coordinator_main, nullptr,
+                       reinterpret_cast<int*>(&library.coordinator_tid),
+                       reinterpret_cast<int*>(&library.coordinator_tid), library.coordinator_tls);
+  sys::sigprocmask_set(old);
+  if (sys::failed(tid)) {
+    library.wanted = 0;
+    log_line(LogLevel::kError, "no snapshot: cannot start a thread (error %ld)", -tid);
+    return;
+  }
+}
+
+}  // namespace
+
+void wake_coordinator(uint32_t reason) {
+  if (!library.ready || sys::getpid() != library.pid) return;
+  uint32_t before = library.wanted.fetch_or(reason | kRunning);
+  if (!(before & kRunning)) start_coordinator();
+}
+
+void install_wake_handler() {
+  sys::Sigaction mine{reinterpret_cast<uint64_t>(wake_handler), kSaFlags,
+                      reinterpret_cast<uint64_t>(gpuckpt_sigreturn), ~0ull};
+  sys::Sigaction now{};
+  sys::sigaction(wire::kWakeSignal, nullptr, &now);
+  if (now.handler != mine.handler) chained = now;
+  sys::sigaction(wire::kWakeSignal, &mine, nullptr);
+}
+
+void start_timer() {
+  library.timer_id = -1;
+  uint64_t ms = library.config.every_ms;
+  if (!ms) return;
+  struct sigevent event {};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = wire::kWakeSignal;
+  event.sigev_value.sival_ptr = reinterpret_cast<void*>(kTimerCookie);
+  int id = -1;
+  long r = sys::call(SYS_timer_create, 1 /* CLOCK_MONOTONIC */, sys::ptr(&event), sys::ptr(&id));
+  if (sys::failed(r)) {
+    log_line(LogLevel::kWarn, "GPUCKPT_EVERY: no timer (error %ld)", -r);
+    return;
+  }
+  int64_t spec[4] = {static_cast<int64_t>(ms / 1000), static_cast<int64_t>(ms % 1000) * 1000000,
+                     static_cast<int64_t>(ms / 1000), static_cast<int64_t>(ms % 1000) * 1000000};
+  sys::call(SYS_timer_settime, id, 0, sys::ptr(spec), 0);
+  library.timer_id = id;
+}
+
+void forget_after_fork() {
+  library.pid = library.host_pid = sys::getpid();
+  library.start_time = library.host_start_time = 0;  // looked up when needed
+  library.wanted = 0;
+  library.coordinator_tid = 0;
+  library.courier_tid = 0;
+  library.timer_id = -1;
+  library.snapshots_done = library.snapshots_failed = 0;
+}
+
+namespace {
+
+__attribute__((constructor(101))) void start(int, char**, char** environment) {
+  library.pid = library.host_pid = sys::getpid();
+  library.timer_id = -1;
+  read_config(environment);
+  library.stacks = region_map(kCoordinatorStack + kCourierStack + 2 * kSpawnStack);
+  if (!library.stacks || !make_coordinator_tls()) {
+    copy(library.why_not, sizeof(library.why_not),
+         "this C library's thread descriptors are unknown to us");
+    log_line(LogLevel::kWarn, "snapshots are not possible: %s", library.why_not);
+    return;
+  }
+  if (void* offset = dlsym(RTLD_DEFAULT, "__rseq_offset"))
+    library.rseq_offset = *static_cast<const ptrdiff_t*>(offset);
+  if (void* size = dlsym(RTLD_DEFAULT, "__rseq_size"))
+    library.rseq_size = *static_cast<const unsigned*>(size);
+  pthread_atfork(nullptr, nullptr, forget_after_fork);
+  library.ready = true;
+  install_wake_handler();
+  if (library.config.signal) listen_to_signal(library.config.signal);
+  start_timer();
+}
+
+}  // namespace
+}  // namespace gpuckpt
+
+// glibc installs its own handler for signal 32 at the first cancellation: ours goes back in front
+// of it.
+extern "C" __attribute__((visibility("default"))) int pthread_cancel(pthread_t thread) {
+  static int (*real)(pthread_t);
+  if (!real) real = reinterpret_cast<int (*)(pthread_t)>(dlsym(RTLD_NEXT, "pthread_cancel"));
+  // Before as well: another thread's first cancellation may have replaced ours.
+  int result = real(thread);
+  if (gpuckpt::library.ready) gpuckpt::install_wake_handler();
+  return result;
+}

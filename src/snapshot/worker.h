@@ -1,0 +1,11 @@
+// Work that needs libc or the driver runs on a short-lived pthread of its own, never while threads
+// are parked.
+#pragma once
+
+namespace gpuckpt {
+
+// Runs `work(argument)` on a new pthread (all signals blocked) and waits for its end. Called on the
+// coordinator, whose thread descriptor is good enough for that. False: no thread could be made.
+bool run_on_pthread(void (*work)(void*), void* argument);
+
+}  // namespace gpuckpt
