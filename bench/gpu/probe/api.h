@@ -31,15 +31,15 @@ __attribute__((format(printf, 1, 2))) inline void stage(const char* format, ...)
 
 struct Api {
   void* handle = nullptr;
+// clang-format off
 #define CALLS(X)                                                                                  \
-  X(cuInit)                                                                                       \
-  X(cuDriverGetVersion) X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName)                     \
-      X(cuDeviceGetAttribute) X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent) X(cuCtxGetCurrent)   \
-          X(cuCtxSynchronize) X(cuModuleLoadData) X(cuModuleGetFunction) X(cuLaunchKernel)        \
-              X(cuStreamCreate) X(cuStreamSynchronize) X(cuMemAddressReserve) X(cuMemAddressFree) \
-                  X(cuMemCreate) X(cuMemMap) X(cuMemUnmap) X(cuMemRelease) X(cuMemSetAccess)      \
-                      X(cuMemGetAllocationGranularity) X(cuMemHostRegister_v2)                    \
-                          X(cuMemHostUnregister)
+  X(cuInit) X(cuDriverGetVersion) X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName)           \
+  X(cuDeviceGetAttribute) X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent) X(cuCtxGetCurrent)       \
+  X(cuCtxSynchronize) X(cuModuleLoadData) X(cuModuleGetFunction) X(cuLaunchKernel)                \
+  X(cuStreamCreate) X(cuStreamSynchronize) X(cuMemAddressReserve) X(cuMemAddressFree)             \
+  X(cuMemCreate) X(cuMemMap) X(cuMemUnmap) X(cuMemRelease) X(cuMemSetAccess)                      \
+  X(cuMemGetAllocationGranularity) X(cuMemHostRegister_v2) X(cuMemHostUnregister)
+// clang-format on
 #define DECLARE(name) decltype(&::name) name = nullptr;
   CALLS(DECLARE)
 #undef DECLARE
