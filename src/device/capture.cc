@@ -1,0 +1,648 @@
+#include "device/capture.h"
+
+#include <sys/mman.h>
+
+#include "common/heap.h"
+#include "common/log.h"
+#include "common/syscall.h"
+#include "common/text.h"
+#include "device/idle.h"
+#include "device/launch_note.h"
+#include "device/modules.h"
+#include "device/times.h"
+#include "device/vmm.h"
+#include "gpuckpt/exit_codes.h"
+#include "gpuckpt/wire.h"
+#include "intercept/generated/functions.h"
+#include "intercept/generated/real_driver.h"
+#include "intercept/realm.h"
+#include "intercept/refuse.h"
+
+namespace gpuckpt {
+
+LaunchNote launch_notes[kLaunchNotes];
+
+namespace device {
+
+MachineFacts machine_facts;
+
+bool fail(DeviceReport* report, int code, const char* pattern, ...) {
+  va_list args;
+  va_start(args, pattern);
+  vformat(report->text, sizeof report->text, pattern, args);
+  va_end(args);
+  report->code = code;
+  return false;
+}
+
+namespace {
+
+uint64_t now_ms() { return sys::now_us() / 1000; }
+
+// Contexts that live, by name.
+void live_contexts(Vector<uint64_t>* out) {
+  Guard guard(registry().lock);
+  for (Object* o = registry().first(); o; o = o->next)
+    if (o->type == ObjectType::kContext && static_cast<ContextObject*>(o)->alive)
+      out->push(o->name);
+}
+
+int context_device(uint64_t name) {
+  Guard guard(registry().lock);
+  ContextObject* context = registry().context(name);
+  return context ? context->device : -1;
+}
+
+// ---- freeze ----
+
+bool check_refusals(DeviceReport* report) {
+  {
+    Guard guard(registry().lock);
+    if (registry().broken)
+      return fail(report, kExitRefused, "%s",
+                  registry().reason[0] ? registry().reason : "an object could not be recorded");
+  }
+  if (const char* call = vmm_in_use())
+    return fail(report, kExitRefused,
+                "%s: virtual memory mapped by the program itself is alive and is not restored yet",
+                call);
+  for (int device = 0; device < kMaxDevices; ++device) {
+    DeviceMemory* memory = machine_facts.devices > device ? device_memory(device) : nullptr;
+    if (memory && memory->native)
+      return fail(report, kExitRefused,
+                  "cuMemAlloc: device %d has no virtual memory management, so memory is at "
+                  "addresses that cannot be had again",
+                  device);
+  }
+  Refusal refusal;
+  for (int i = refuse_next(0, &refusal); i >= 0; i = refuse_next(i, &refusal))
+    if (refusal.count > 0)
+      return fail(report, kExitRefused, "%s: %s (%ld)", refusal.function, refusal.reason,
+                  static_cast<long>(refusal.count));
+  return true;
+}
+
+const char* last_kernel(CUstream stream) {
+  LaunchNote& note = launch_note_of(bits(stream));
+  if (note.stream.load(std::memory_order_relaxed) != bits(stream)) return nullptr;
+  const char* name = nullptr;
+  auto* function = reinterpret_cast<CUfunction>(note.function.load(std::memory_order_relaxed));
+  if (real().cuFuncGetName(&name, function) == CUDA_SUCCESS && name) return name;
+  if (real().cuKernelGetName(&name, reinterpret_cast<CUkernel>(function)) == CUDA_SUCCESS)
+    return name;
+  return nullptr;
+}
+
+struct Culprit {
+  char text[256] = "";
+};
+
+void name_busy(uint64_t stream, Culprit* culprit) {
+  CUstream handle = stream ? real_of<CUstream>(Kind::kStream, stream) : nullptr;
+  const char* kernel = last_kernel(handle);
+  if (stream)
+    format(culprit->text, sizeof culprit->text, "stream %p is busy%s%s",
+           reinterpret_cast<void*>(stream), kernel ? ", last kernel " : "", kernel ? kernel : "");
+  else
+    format(culprit->text, sizeof culprit->text, "a default stream is busy%s%s",
+           kernel ? ", last kernel " : "", kernel ? kernel : "");
+}
+
+// Polls until every context is idle. False: not by then (culprit), or a context is broken (report).
+bool wait_contexts(uint64_t until_ms, bool marked_only, Culprit* culprit, DeviceReport* report) {
+  Vector<uint64_t> contexts;
+  live_contexts(&contexts);
+  for (uint64_t name : contexts) {
+    IdleWatch watch(name);
+    for (uint64_t pause = 20;; pause = pause < 1000 ? pause * 2 : 1000) {
+      CUresult result = watch.poll(marked_only);
+      if (result == CUDA_SUCCESS) break;
+      if (result != CUDA_ERROR_NOT_READY) {
+        const char* text = nullptr;
+        real().cuGetErrorName(result, &text);
+        return fail(report, kExitRefused,
+                    "the device reports %s (%d): a program in this state cannot be captured",
+                    text ? text : "an error", static_cast<int>(result));
+      }
+      if (now_ms() >= until_ms) {
+        name_busy(watch.busy(), culprit);
+        return false;
+      }
+      sys::sleep_us(pause);
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+bool freeze(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
+  gate_bypass_this_thread();
+  report->code = kExitOk;
+  uint64_t start = sys::now_us();
+  machine_facts.initialised = learn_machine(&machine_facts);
+  Culprit culprit;
+  if (!machine_facts.initialised) {  // loaded, never used: nothing to wait for but the gate
+    GateHolder holder;
+    if (gate_close(deadline_ms * 1000000, &holder)) return true;
+    return fail(report, kExitTimeout, "thread %d is inside %s", holder.tid,
+                function_name(holder.function));
+  }
+  uint64_t pause_ms = 10;
+  do {
+    if (!check_refusals(report)) return false;
+    uint64_t soft = now_ms() + 2000;
+    if (soft > deadline_ms) soft = deadline_ms;
+    wait_contexts(soft, true, &culprit, report);
+    if (report->code) return false;
+
+    uint64_t closing = sys::now_us();
+    uint64_t gate_until = now_ms() + gate_ms;
+    if (gate_until > deadline_ms) gate_until = deadline_ms;
+    GateHolder holder = {};
+    if (!gate_close(gate_until * 1000000, &holder)) {
+      format(culprit.text, sizeof culprit.text, "thread %d is inside %s", holder.tid,
+             function_name(holder.function));
+    } else if (captures_active) {
+      copy(culprit.text, sizeof culprit.text, "a stream capture is in progress");
+      gate_open();
+    } else if (wait_contexts(gate_until, false, &culprit, report)) {
+      pools_settle();
+      report->drain_us = closing - start;
+      report->gate_us = sys::now_us() - closing;
+      if (check_refusals(report) && learn_state(report)) return true;
+      gate_open();
+      return false;
+    } else {
+      gate_open();
+      if (report->code) return false;
+    }
+    if (now_ms() + pause_ms < deadline_ms) sys::sleep_us(pause_ms * 1000);
+    pause_ms = pause_ms < 500 ? pause_ms * 2 : 500;
+  } while (now_ms() < deadline_ms);
+  return fail(report, kExitTimeout, "not idle before the deadline: %s", culprit.text);
+}
+
+bool learn_machine(MachineFacts* facts) {
+  *facts = {};
+  int count = 0;
+  if (!realm_loaded() || real().cuDeviceGetCount(&count) != CUDA_SUCCESS) return false;
+  facts->initialised = true;
+  facts->devices = count < kMaxDevices ? count : kMaxDevices;
+  real().cuDriverGetVersion(&facts->driver_version);
+  for (int i = 0; i < facts->devices; ++i) {
+    size_t total = 0;
+    real().cuDeviceGetName(facts->device[i].name, sizeof facts->device[i].name, i);
+    real().cuDeviceTotalMem_v2(&total, i);
+    facts->device[i].total_memory = total;
+  }
+  return true;
+}
+
+CUcontext any_context(int device) {
+  Guard guard(registry().lock);
+  for (Object* o = registry().first(); o; o = o->next) {
+    if (o->type != ObjectType::kContext) continue;
+    auto* context = static_cast<ContextObject*>(o);
+    if (context->alive && context->device == device)
+      return real_of<CUcontext>(Kind::kContext, context->name);
+  }
+  return nullptr;
+}
+
+// ---- what replay needs and only the driver knows ----
+
+namespace {
+
+void learn_context(ContextObject* context) {
+  context->limits_known = 0;
+  for (int limit = 0; limit < 16 && limit < CU_LIMIT_MAX; ++limit)
+    if (real().cuCtxGetLimit(&context->limits[limit], static_cast<CUlimit>(limit)) == CUDA_SUCCESS)
+      context->limits_known |= 1u << limit;
+  CUfunc_cache cache;
+  context->cache_config = real().cuCtxGetCacheConfig(&cache) == CUDA_SUCCESS ? cache : -1;
+  unsigned flags = 0;
+  int active = 0;
+  if (context->primary &&
+      real().cuDevicePrimaryCtxGetState(context->device, &flags, &active) == CUDA_SUCCESS)
+    context->flags = flags;
+}
+
+// Every event's time on its context's clock, which stands at `next_base_ms` now.
+bool learn_events(ContextObject* context) {
+  bool any = false;
+  for (Object* o = registry().first(); o && !any; o = o->next)
+    any = o->type == ObjectType::kEvent && o->context == context->name;
+  if (!any) return true;
+  CUevent now = nullptr;
+  CUstream stream = nullptr;
+  bool ok = real().cuEventCreate(&now, CU_EVENT_DEFAULT) == CUDA_SUCCESS &&
+            real().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
+            real().cuEventRecord(now, stream) == CUDA_SUCCESS &&
+            real().cuStreamSynchronize(stream) == CUDA_SUCCESS;
+  CUresult result;
+  context->next_base_ms = 0;
+  bool based = ok && event_time(context->name, now, &context->next_base_ms, &result);
+  for (Object* o = registry().first(); o && ok; o = o->next) {
+    if (o->type != ObjectType::kEvent || o->context != context->name) continue;
+    auto* event = static_cast<EventObject*>(o);
+    if (event->remembered) continue;
+    float before = 0;
+    event->timed = event->recorded = false;
+    auto handle = real_of<CUevent>(Kind::kEvent, event->name);
+    if (real().cuEventElapsedTime(&before, handle, now) != CUDA_SUCCESS) continue;
+    event->timed = event->recorded = true;
+    event->at_ms = (based ? context->next_base_ms : 0) - static_cast<double>(before);
+  }
+  if (now) real().cuEventDestroy_v2(now);
+  if (stream) real().cuStreamDestroy_v2(stream);
+  return ok;
+}
+
+struct Names {
+  Vector<char> text;
+  Vector<size_t> starts;
+  bool managed = false;
+};
+void take_name(void* context, const char* name, size_t length, bool managed) {
+  auto* names = static_cast<Names*>(context);
+  names->managed |= managed;
+  names->starts.push(names->text.size());
+  names->text.append(name, length);
+  names->text.push('\0');
+}
+
+// Variables of modules and libraries that the application never asked for have contents, too.
+bool learn_globals(DeviceReport* report) {
+  Vector<uint64_t> contexts;
+  live_contexts(&contexts);
+  for (Object* o = registry().first(); o; o = o->next) {
+    bool is_module = o->type == ObjectType::kModule, is_library = o->type == ObjectType::kLibrary;
+    if ((!is_module && !is_library) || o->dead) continue;
+    Image* image =
+        is_module ? static_cast<ModuleObject*>(o)->image : static_cast<LibraryObject*>(o)->image;
+    if (!image || (is_module && static_cast<ModuleObject*>(o)->listed)) continue;
+    Names names;
+    if (!list_variables(image->view(), &names, take_name))
+      return fail(report, kExitRefused, "a %s image could not be read for the variables it defines",
+                  is_module ? "module" : "library");
+    if (names.managed)
+      return fail(report, kExitRefused, "__managed__ variables are not restored yet");
+    if (is_module) static_cast<ModuleObject*>(o)->listed = true;
+    for (size_t start : names.starts) {
+      const char* symbol = names.text.data() + start;
+      CUdeviceptr address = 0;
+      size_t size = 0;
+      if (is_module) {
+        WithContext with(o->context);
+        if (with &&
+            real().cuModuleGetGlobal_v2(&address, &size, real_of<CUmodule>(Kind::kModule, o->name),
+                                        symbol) == CUDA_SUCCESS)
+          note_module_global(o->name, symbol, address, size);
+        continue;
+      }
+      for (uint64_t context : contexts) {
+        WithContext with(context);
+        if (with &&
+            real().cuLibraryGetGlobal(&address, &size, real_of<CUlibrary>(Kind::kLibrary, o->name),
+                                      symbol) == CUDA_SUCCESS)
+          note_library_global(o->name, context, symbol, address, size);
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+bool learn_state(DeviceReport* report) {
+  Vector<uint64_t> contexts;
+  live_contexts(&contexts);
+  for (uint64_t name : contexts) {
+    WithContext with(name);
+    Guard guard(registry().lock);
+    ContextObject* context = registry().context(name);
+    if (!with || !context) return fail(report, kExitError, "a context cannot be made current");
+    learn_context(context);
+    if (!learn_events(context))
+      return fail(report, kExitError, "the times of events cannot be read from the driver");
+  }
+  return learn_globals(report);
+}
+
+// ---- stage ----
+
+namespace {
+
+constexpr uint64_t kZeroBlock = 64 << 10;  // what is sent as zero is at least this and so aligned
+constexpr uint64_t kPiece = 4 << 20;       // what travels over PCIe in one copy
+
+bool is_zero(const uint8_t* bytes, uint64_t size) {
+  uint64_t any = 0, i = 0;
+  for (; i + 64 <= size; i += 64) {
+    uint64_t words[8];
+    __builtin_memcpy(words, bytes + i, 64);
+    any = words[0] | words[1] | words[2] | words[3] | words[4] | words[5] | words[6] | words[7];
+    if (any) return false;
+  }
+  for (; i < size; ++i) any |= bytes[i];
+  return !any;
+}
+
+// Sends bytes of device memory, cut where zero blocks begin and end.
+bool send(CaptureSink* sink, int device, uint64_t address, const uint8_t* bytes, uint64_t size) {
+  uint64_t space = wire::kSpaceDeviceBase + static_cast<uint64_t>(device);
+  for (uint64_t at = 0; at < size;) {
+    bool zero = false;
+    uint64_t end = at;
+    while (end < size) {
+      uint64_t block = kZeroBlock - (address + end) % kZeroBlock;
+      if (block > size - end) block = size - end;
+      bool block_zero = is_zero(bytes + end, block);
+      if (end == at) zero = block_zero;
+      if (block_zero != zero) break;
+      end += block;
+    }
+    bool sent = zero ? sink->zero(sink, space, address + at, end - at)
+                     : sink->data(sink, space, address + at, bytes + at, end - at);
+    if (!sent) return false;
+    at = end;
+  }
+  return true;
+}
+
+struct Extent {
+  uint64_t address, size;
+};
+
+// What of the device's memory counts: the 64 KiB blocks that hold anything alive, and variables.
+void list_extents(int device, Vector<Extent>* out) {
+  DeviceMemory* memory = device_memory(device);
+  auto add = [&](uint64_t address, uint64_t size) {
+    if (!out->empty()) {
+      Extent& last = (*out)[out->size() - 1];
+      if (last.address + last.size == address) {
+        last.size += size;
+        return;
+      }
+    }
+    out->push({address, size});
+  };
+  if (memory) {
+    Guard guard(memory->lock);
+    for (Chunk* c = memory->arena.first_chunk(); c; c = memory->arena.next_chunk(c)) {
+      if (!c->block) {
+        add(c->begin, c->size);
+        continue;
+      }
+      for (uint64_t at = c->begin; at < c->begin + c->size; at += kZeroBlock)
+        if (memory->arena.occupied(at, kZeroBlock)) add(at, kZeroBlock);
+    }
+  }
+  Guard guard(registry().lock);
+  for (Object* o = registry().first(); o; o = o->next) {
+    if (o->dead) continue;
+    Vector<Global>* globals =
+        o->type == ObjectType::kModule    ? &static_cast<ModuleObject*>(o)->globals
+        : o->type == ObjectType::kLibrary ? &static_cast<LibraryObject*>(o)->globals
+                                          : nullptr;
+    if (!globals) continue;
+    for (Global& g : *globals) {
+      ContextObject* context = registry().context(g.context);
+      if (context && context->alive && context->device == device && g.size)
+        out->push({g.address, g.size});
+    }
+  }
+}
+
+// Device memory to the sink through two pinned buffers: one fills while the other is sent.
+class Pump {
+ public:
+  Pump(CUcontext context, CaptureSink* sink, int device)
+      : with_(context), sink_(sink), device_(device) {
+    if (!with_) return;
+    int low = 0, high = 0;
+    real().cuCtxGetStreamPriorityRange(&low, &high);
+    void* memory = nullptr;
+    if (real().cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, low) != CUDA_SUCCESS ||
+        real().cuMemHostAlloc(&memory, 2 * kPiece, CU_MEMHOSTALLOC_PORTABLE) != CUDA_SUCCESS)
+      return;
+    buffer_[0] = static_cast<uint8_t*>(memory);
+    buffer_[1] = buffer_[0] + kPiece;
+    ok_ = real().cuEventCreate(&done_[0], CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
+          real().cuEventCreate(&done_[1], CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+  }
+  ~Pump() {
+    if (!with_) return;
+    if (stream_) real().cuStreamSynchronize(stream_);
+    for (CUevent event : done_)
+      if (event) real().cuEventDestroy_v2(event);
+    if (stream_) real().cuStreamDestroy_v2(stream_);
+    if (buffer_[0]) real().cuMemFreeHost(buffer_[0]);
+  }
+  Pump(const Pump&) = delete;
+  Pump& operator=(const Pump&) = delete;
+
+  bool ok() const { return ok_; }
+  bool writer_gone() const { return writer_gone_; }
+
+  // `from` is where the bytes lie now (the memory itself, or its copy in the stage), `address` what
+  // they are.
+  bool add(uint64_t address, uint64_t from, uint64_t size) {
+    for (uint64_t at = 0; at < size;) {
+      uint64_t piece = kPiece - (address + at) % kZeroBlock;
+      piece -= (address + at + piece) % kZeroBlock;
+      if (piece > size - at) piece = size - at;
+      if (!copy(address + at, from + at, piece)) return false;
+      at += piece;
+    }
+    return true;
+  }
+  bool finish() { return flush(turn_ ^ 1) && flush(turn_); }
+
+ private:
+  bool copy(uint64_t address, uint64_t from, uint64_t size) {
+    int i = turn_;
+    if (!flush(i)) return false;
+    if (real().cuMemcpyDtoHAsync_v2(buffer_[i], from, size, stream_) != CUDA_SUCCESS ||
+        real().cuEventRecord(done_[i], stream_) != CUDA_SUCCESS)
+      return false;
+    full_[i] = {address, size};
+    turn_ ^= 1;
+    return true;
+  }
+  bool flush(int i) {
+    if (!full_[i].size) return true;
+    Extent extent = full_[i];
+    full_[i] = {};
+    if (real().cuEventSynchronize(done_[i]) != CUDA_SUCCESS) return false;
+    writer_gone_ = !send(sink_, device_, extent.address, buffer_[i], extent.size);
+    return !writer_gone_;
+  }
+
+  WithContext with_;
+  CaptureSink* sink_;
+  int device_;
+  CUstream stream_ = nullptr;
+  uint8_t* buffer_[2] = {};
+  CUevent done_[2] = {};
+  Extent full_[2] = {};
+  int turn_ = 0;
+  bool ok_ = false, writer_gone_ = false;
+};
+
+// Copies in spare device memory, to be sent after the application goes on.
+struct Staged {
+  uint64_t address, size;
+  uint64_t copy;  // in device memory, or in host memory once the stage gave way
+};
+struct DeviceStage {
+  uint64_t memory = 0, bytes = 0;  // the driver's allocation; 0: given back
+  uint64_t context = 0;            // name
+  uint64_t host = 0, host_bytes = 0;
+  Vector<Staged> pieces;
+  size_t next = 0;  // of pieces: sent so far
+};
+struct Stage {
+  Lock lock;
+  DeviceStage device[kMaxDevices];
+  bool in_use = false;
+};
+Stage& the_stage() {
+  static Stage* instance;
+  if (!__atomic_load_n(&instance, __ATOMIC_ACQUIRE)) {
+    Stage* fresh = make<Stage>();
+    Stage* none = nullptr;
+    if (!__atomic_compare_exchange_n(&instance, &none, fresh, false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_ACQUIRE))
+      destroy(fresh);
+  }
+  return *instance;
+}
+
+}  // namespace
+
+bool stage_give_way() { return false; }
+uint64_t stage_bytes(int) { return 0; }
+void stage_forget() {}
+
+namespace {
+
+void describe(Text& json) {
+  json.add("{\"format\":1,\"driver_version\":");
+  json.add_number(static_cast<uint64_t>(machine_facts.driver_version));
+  json.add(",\"devices\":[");
+  for (int i = 0; i < machine_facts.devices; ++i) {
+    DeviceMemory* memory = device_memory(i);
+    json.add(i ? ",{\"name\":" : "{\"name\":");
+    json.add_quoted(machine_facts.device[i].name);
+    json.add(",\"ordinal\":");
+    json.add_number(static_cast<uint64_t>(i));
+    json.add(",\"total_bytes\":");
+    json.add_number(machine_facts.device[i].total_memory);
+    json.add(",\"used_bytes\":");
+    json.add_number(memory ? memory->arena.committed_bytes() : 0);
+    json.add(",\"reservations\":[");
+    for (size_t r = 0; memory && r < memory->backing.reservations.size(); ++r) {
+      json.add(r ? ",{\"address\":\"" : "{\"address\":\"");
+      json.add_hex(memory->backing.reservations[r].begin);
+      json.add("\",\"bytes\":");
+      json.add_number(memory->backing.reservations[r].size);
+      json.add("}");
+    }
+    json.add("],\"allocations\":[");
+    bool first = true;
+    if (memory) {
+      Guard guard(memory->lock);
+      for (Allocation* a = memory->arena.first(); a; a = memory->arena.next(a)) {
+        json.add(first ? "{\"address\":\"" : ",{\"address\":\"");
+        first = false;
+        json.add_hex(a->begin);
+        json.add("\",\"bytes\":");
+        json.add_number(a->size);
+        json.add(a->pool ? ",\"kind\":\"pool\"}" : ",\"kind\":\"device\"}");
+      }
+    }
+    json.add("]}");
+  }
+  json.add("],\"pinned_bytes\":");
+  json.add_number(pinned_bytes());
+  uint64_t counts[static_cast<size_t>(ObjectType::kCount)] = {};
+  Guard guard(registry().lock);
+  json.add(",\"variables\":[");
+  bool first = true;
+  for (Object* o = registry().first(); o; o = o->next) {
+    if (!o->dead) ++counts[static_cast<size_t>(o->type)];
+    if (o->dead || (o->type != ObjectType::kModule && o->type != ObjectType::kLibrary)) continue;
+    auto& globals = o->type == ObjectType::kModule ? static_cast<ModuleObject*>(o)->globals
+                                                   : static_cast<LibraryObject*>(o)->globals;
+    for (Global& g : globals) {
+      json.add(first ? "{\"name\":" : ",{\"name\":");
+      first = false;
+      json.add_quoted(g.symbol);
+      json.add(",\"address\":\"");
+      json.add_hex(g.address);
+      json.add("\",\"bytes\":");
+      json.add_number(g.size);
+      json.add("}");
+    }
+  }
+  json.add("],\"objects\":{");
+  const char* const names[] = {"contexts", "streams", "events",    "modules", "libraries",
+                               nullptr,    "kernels", "functions", "pools",   nullptr};
+  static_assert(sizeof names / sizeof *names == static_cast<size_t>(ObjectType::kCount));
+  first = true;
+  for (size_t i = 0; i < static_cast<size_t>(ObjectType::kCount); ++i) {
+    if (!names[i]) continue;
+    if (!first) json.add(",");
+    first = false;
+    json.add_quoted(names[i]);
+    json.add(":");
+    json.add_number(counts[i]);
+  }
+  json.add("}}");
+}
+
+bool broken_copy(DeviceReport* report, int device, bool writer_gone) {
+  if (writer_gone) return fail(report, kExitError, "the snapshot writer has gone");
+  return fail(report, kExitError, "device %d: its memory cannot be copied to the host", device);
+}
+
+}  // namespace
+
+bool stage(CaptureSink* sink, DeviceReport* report) {
+  report->code = kExitOk;
+  report->device_bytes = report->staged_bytes = report->allocations = 0;
+  uint64_t start = sys::now_us();
+  Text json;
+  describe(json);
+  if (!sink->blob(sink, "device", json.c_str(), json.size())) return broken_copy(report, 0, true);
+  for (int device = 0; device < machine_facts.devices; ++device) {
+    Vector<Extent> extents;
+    list_extents(device, &extents);
+    report->allocations += device_memory(device) ? device_memory(device)->arena.count() : 0;
+    if (extents.empty()) continue;
+    CUcontext context = any_context(device);
+    if (!context)
+      return fail(report, kExitRefused, "device %d has memory in use but no context", device);
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    real().cuThreadExchangeStreamCaptureMode(&mode);
+    Pump pump(context, sink, device);
+    bool ok = pump.ok();
+    for (const Extent& extent : extents) {
+      ok = ok && pump.add(extent.address, extent.address, extent.size);
+      report->device_bytes += extent.size;
+    }
+    if (!ok || !pump.finish()) return broken_copy(report, device, pump.writer_gone());
+  }
+  report->stage_us = sys::now_us() - start;
+  return true;
+}
+
+bool drain(CaptureSink*, DeviceReport* report) {
+  report->code = kExitOk;
+  return true;
+}
+
+}  // namespace device
+}  // namespace gpuckpt

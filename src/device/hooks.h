@@ -1,0 +1,45 @@
+// What the hooks share: the path of a device allocation, and pinned memory's answers to pointer
+// questions.
+#pragma once
+
+#include "device/arena_driver.h"
+#include "device/registry.h"
+
+namespace gpuckpt::device {
+
+// Takes memory from the device's arena for `context` (name). Out of memory: the stage gives way,
+// then once more.
+CUresult take_memory(int device, uint64_t context, uint64_t pool, uint64_t bytes, CUdeviceptr* out);
+
+// While a capture is open some calls fail natively (and spoil the capture): makes the driver
+// decide, by an equally forbidden call that changes nothing. CUDA_SUCCESS: allowed.
+CUresult ask_capture();
+
+// Frees what the arena holds for a context that ends.
+void free_memory_of(uint64_t context);
+void free_pinned_of(uint64_t context);
+
+// Pinned memory: the allocation or registration that covers a host address.
+struct PinnedView {
+  uint64_t begin, size, id, context;
+  unsigned flags;
+  bool ours;  // cuMemHostAlloc rather than cuMemHostRegister
+};
+bool find_pinned(uint64_t address, PinnedView* out);
+bool rebuild_pinned(DeviceReport* report);
+uint64_t pinned_bytes();
+
+// Pools.
+bool free_pool_memory(CUdeviceptr address);  // cuMemFree on memory of a pool
+void pools_reclaim(bool all);                // what finished streams no longer use
+bool pools_settle();  // gate closed and all idle: pending frees are done. Drops driver events
+void describe_pools(Text& json);
+
+// The stage gives way to the application: true when memory was freed.
+bool stage_give_way();
+uint64_t stage_bytes(int device);
+
+// A context was made or comes to its end. `name` of the context.
+void context_ended(uint64_t name);
+
+}  // namespace gpuckpt::device

@@ -1,0 +1,414 @@
+// Modules and libraries: their images by content, and everything handed out from them.
+#include <fcntl.h>
+
+#include "common/log.h"
+#include "common/syscall.h"
+#include "device/hooks.h"
+#include "device/modules.h"
+#include "intercept/generated/custom_hooks.h"
+#include "intercept/generated/real_driver.h"
+
+namespace gpuckpt {
+namespace device {
+namespace {
+
+constexpr uint64_t kImageLimit = 4ull << 30;
+
+// Options that only report back, or point into the caller's memory, mean nothing to a replay.
+bool lasting(CUjit_option option) {
+  switch (static_cast<int>(option)) {
+    case CU_JIT_WALL_TIME:
+    case CU_JIT_INFO_LOG_BUFFER:
+    case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
+    case CU_JIT_ERROR_LOG_BUFFER:
+    case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
+    case CU_JIT_LOG_VERBOSE:
+    case CU_JIT_THREADS_PER_BLOCK:  // also an output
+      return false;
+  }
+  return true;
+}
+
+void keep_options(Vector<Option>* to, unsigned count, const CUjit_option* options, void** values) {
+  for (unsigned i = 0; i < count; ++i) {
+    int key = static_cast<int>(options[i]);
+    if (key == CU_JIT_GLOBAL_SYMBOL_NAMES || key == CU_JIT_GLOBAL_SYMBOL_ADDRESSES)
+      registry().refuse("a module was loaded with symbols bound by CU_JIT_GLOBAL_SYMBOL_ADDRESSES");
+    else if (lasting(options[i]))
+      to->push({key, values ? bits(values[i]) : 0});
+  }
+}
+
+Image* keep(const void* code, const char* what) {
+  ImageView view;
+  Image* image = nullptr;
+  if (measure_image(code, kImageLimit, &view)) image = registry().keep_image(view);
+  if (!image) registry().refuse(what);
+  return image;
+}
+
+// The bytes of a file the driver has just loaded, with a terminating NUL (PTX text needs it).
+struct FileBytes {
+  explicit FileBytes(const char* path) {
+    int fd = sys::open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    for (;;) {
+      if (size + (1 << 16) > room) {
+        room = room ? room * 2 : 1 << 20;
+        void* more = allocate(room + 1);
+        if (!more) break;
+        if (size) __builtin_memcpy(more, bytes, size);
+        release(bytes);
+        bytes = static_cast<uint8_t*>(more);
+      }
+      long got = sys::read(fd, bytes + size, room - size);
+      if (got <= 0) break;
+      size += static_cast<uint64_t>(got);
+    }
+    sys::close(fd);
+  }
+  ~FileBytes() { release(bytes); }
+  FileBytes(const FileBytes&) = delete;
+  FileBytes& operator=(const FileBytes&) = delete;
+  uint8_t* bytes = nullptr;
+  uint64_t size = 0, room = 0;
+};
+
+CUresult note_module(CUresult result, CUmodule* module, const void* image, unsigned count,
+                     const CUjit_option* options, void** values) {
+  if (result != CUDA_SUCCESS) return result;
+  uint64_t name = new_name(Kind::kModule, *module), context = current_context_name();
+  Guard guard(registry().lock);
+  Image* kept = keep(image, "cuModuleLoad*: an image whose format is not known");
+  auto* object = registry().add<ModuleObject>(ObjectType::kModule, name, context);
+  if (!object) return result;
+  object->image = kept;
+  keep_options(&object->options, count, options, values);
+  return result;
+}
+
+void note_global(Vector<Global>* globals, const char* symbol, uint64_t context, uint64_t address,
+                 uint64_t size) {
+  for (Global& g : *globals)
+    if (g.context == context && !__builtin_strcmp(g.symbol, symbol)) return;
+  globals->push({keep_text(symbol), context, address, size});
+}
+
+FunctionObject* function_object(uint64_t name) {
+  return registry().find<FunctionObject>(ObjectType::kFunction, name);
+}
+
+void note_function(CUfunction function, uint64_t module, const char* symbol) {
+  uint64_t name = new_name(Kind::kFunction, function);
+  Guard guard(registry().lock);
+  if (function_object(name)) return;
+  ModuleObject* owner = registry().find<ModuleObject>(ObjectType::kModule, module);
+  auto* object = registry().add<FunctionObject>(ObjectType::kFunction, name,
+                                                owner ? owner->context : current_context_name());
+  if (!object) return;
+  object->module = module;
+  object->symbol = keep_text(symbol);
+}
+
+void note_kernel(CUkernel kernel, uint64_t library, const char* symbol) {
+  uint64_t name = new_name(Kind::kKernel, kernel);
+  Guard guard(registry().lock);
+  if (registry().find<KernelObject>(ObjectType::kKernel, name)) return;
+  auto* object = registry().add<KernelObject>(ObjectType::kKernel, name, 0);
+  if (!object) return;
+  object->library = library;
+  object->symbol = keep_text(symbol);
+}
+
+void set(Vector<Setting>* settings, int key, int value, int device) {
+  for (Setting& s : *settings) {
+    if (s.key != key || s.device != device) continue;
+    s.value = value;
+    return;
+  }
+  settings->push({key, value, device});
+}
+
+void note_setting(CUfunction function, int key, int value) {
+  Guard guard(registry().lock);
+  if (auto* f = function_object(name_from(Kind::kFunction, function))) {
+    set(&f->settings, key, value, 0);
+    return;
+  }
+  // A CUkernel may stand for a CUfunction.
+  if (auto* k =
+          registry().find<KernelObject>(ObjectType::kKernel, name_from(Kind::kKernel, function)))
+    set(&k->settings, key, value, -1);
+}
+
+CUresult note_library(CUresult result, CUlibrary* library, const void* code, unsigned jit_count,
+                      const CUjit_option* jit_options, void** jit_values, unsigned count,
+                      const CUlibraryOption* options, void** values) {
+  if (result != CUDA_SUCCESS) return result;
+  uint64_t name = new_name(Kind::kLibrary, *library);
+  Guard guard(registry().lock);
+  Image* kept = keep(code, "cuLibraryLoad*: an image whose format is not known");
+  auto* object = registry().add<LibraryObject>(ObjectType::kLibrary, name, 0);
+  if (!object) return result;
+  object->image = kept;
+  keep_options(&object->options, jit_count, jit_options, jit_values);
+  for (unsigned i = 0; i < count; ++i) {
+    if (options[i] == CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE)
+      registry().refuse("cuLibraryLoadData: a table of host functions is bound to a library");
+    else  // our copy of the image is always preserved
+      object->library_options.push({static_cast<int>(options[i]), values ? bits(values[i]) : 0});
+  }
+  return result;
+}
+
+void note_instance(uint64_t library, uint64_t context) {
+  if (!context) return;
+  Guard guard(registry().lock);
+  for (Object* o = registry().first(); o; o = o->next)
+    if (o->type == ObjectType::kInstance && o->context == context &&
+        static_cast<InstanceObject*>(o)->library == library)
+      return;
+  auto* object = registry().add<InstanceObject>(ObjectType::kInstance, 0, context);
+  if (object) object->library = library;
+}
+
+}  // namespace
+
+void note_library_global(uint64_t library, uint64_t context, const char* symbol, uint64_t address,
+                         uint64_t size) {
+  Guard guard(registry().lock);
+  if (auto* l = registry().find<LibraryObject>(ObjectType::kLibrary, library))
+    note_global(&l->globals, symbol, context, address, size);
+}
+
+void note_module_global(uint64_t module, const char* symbol, uint64_t address, uint64_t size) {
+  Guard guard(registry().lock);
+  auto* m = registry().find<ModuleObject>(ObjectType::kModule, module);
+  if (!m) return;
+  if (m->image) {
+    note_global(&m->globals, symbol, m->context, address, size);
+  } else if (auto* l = registry().find<LibraryObject>(ObjectType::kLibrary, m->library)) {
+    note_global(&l->globals, symbol, m->context, address, size);
+  }
+}
+
+}  // namespace device
+
+using namespace device;
+
+CUresult hook_cuModuleLoad(CUmodule* module, const char* fname) {
+  CUresult result = real().cuModuleLoad(module, fname);
+  if (result != CUDA_SUCCESS) return result;
+  FileBytes file(fname);
+  return note_module(result, module, file.bytes, 0, nullptr, nullptr);
+}
+
+CUresult hook_cuModuleLoadData(CUmodule* module, const void* image) {
+  return note_module(real().cuModuleLoadData(module, image), module, image, 0, nullptr, nullptr);
+}
+
+CUresult hook_cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int numOptions,
+                                 CUjit_option* options, void** optionValues) {
+  // Outputs are written over their inputs: nothing that lasts is among them.
+  return note_module(real().cuModuleLoadDataEx(module, image, numOptions, options, optionValues),
+                     module, image, numOptions, options, optionValues);
+}
+
+CUresult hook_cuModuleLoadFatBinary(CUmodule* module, const void* fatCubin) {
+  return note_module(real().cuModuleLoadFatBinary(module, fatCubin), module, fatCubin, 0, nullptr,
+                     nullptr);
+}
+
+CUresult hook_cuModuleUnload(CUmodule hmod) {
+  uint64_t name = name_from(Kind::kModule, hmod);
+  CUresult result = real().cuModuleUnload(hmod);
+  if (result != CUDA_SUCCESS) return result;
+  Guard guard(registry().lock);
+  if (auto* object = registry().find<ModuleObject>(ObjectType::kModule, name))
+    registry().unload(object);
+  return result;
+}
+
+CUresult hook_cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name) {
+  CUresult result = real().cuModuleGetFunction(hfunc, hmod, name);
+  if (result == CUDA_SUCCESS) note_function(*hfunc, name_from(Kind::kModule, hmod), name);
+  return result;
+}
+
+CUresult hook_cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunctions,
+                                         CUmodule mod) {
+  CUresult result = real().cuModuleEnumerateFunctions(functions, numFunctions, mod);
+  if (result != CUDA_SUCCESS) return result;
+  unsigned present = 0;
+  real().cuModuleGetFunctionCount(&present, mod);
+  for (unsigned i = 0; i < numFunctions && i < present; ++i) {
+    const char* symbol = nullptr;
+    if (functions[i] && real().cuFuncGetName(&symbol, functions[i]) == CUDA_SUCCESS && symbol)
+      note_function(functions[i], name_from(Kind::kModule, mod), symbol);
+  }
+  return result;
+}
+
+CUresult hook_cuModuleGetGlobal_v2(CUdeviceptr* dptr, size_t* bytes, CUmodule hmod,
+                                   const char* name) {
+  CUdeviceptr address = 0;
+  size_t size = 0;
+  CUresult result = real().cuModuleGetGlobal_v2(&address, &size, hmod, name);
+  if (result != CUDA_SUCCESS) return result;
+  if (dptr) *dptr = address;
+  if (bytes) *bytes = size;
+  note_module_global(name_from(Kind::kModule, hmod), name, address, size);
+  return result;
+}
+
+CUresult hook_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value) {
+  CUresult result = real().cuFuncSetAttribute(hfunc, attrib, value);
+  if (result == CUDA_SUCCESS) note_setting(hfunc, attrib, value);
+  return result;
+}
+
+CUresult hook_cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
+  CUresult result = real().cuFuncSetCacheConfig(hfunc, config);
+  if (result == CUDA_SUCCESS) note_setting(hfunc, kCacheConfig, config);
+  return result;
+}
+
+CUresult hook_cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
+  CUresult result = real().cuFuncGetModule(hmod, hfunc);
+  if (result != CUDA_SUCCESS) return result;
+  uint64_t name = new_name(Kind::kModule, *hmod), context = current_context_name();
+  Guard guard(registry().lock);
+  if (registry().find<ModuleObject>(ObjectType::kModule, name)) return result;
+  auto* function = function_object(name_from(Kind::kFunction, hfunc));
+  auto* kernel =
+      function ? registry().find<KernelObject>(ObjectType::kKernel, function->kernel) : nullptr;
+  if (!kernel) return result;
+  auto* object = registry().add<ModuleObject>(ObjectType::kModule, name, context);
+  if (object) object->library = kernel->library;
+  return result;
+}
+
+CUresult hook_cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jitOptions,
+                                void** jitOptionsValues, unsigned int numJitOptions,
+                                CUlibraryOption* libraryOptions, void** libraryOptionValues,
+                                unsigned int numLibraryOptions) {
+  CUresult result =
+      real().cuLibraryLoadData(library, code, jitOptions, jitOptionsValues, numJitOptions,
+                               libraryOptions, libraryOptionValues, numLibraryOptions);
+  return note_library(result, library, code, numJitOptions, jitOptions, jitOptionsValues,
+                      numLibraryOptions, libraryOptions, libraryOptionValues);
+}
+
+CUresult hook_cuLibraryLoadFromFile(CUlibrary* library, const char* fileName,
+                                    CUjit_option* jitOptions, void** jitOptionsValues,
+                                    unsigned int numJitOptions, CUlibraryOption* libraryOptions,
+                                    void** libraryOptionValues, unsigned int numLibraryOptions) {
+  CUresult result =
+      real().cuLibraryLoadFromFile(library, fileName, jitOptions, jitOptionsValues, numJitOptions,
+                                   libraryOptions, libraryOptionValues, numLibraryOptions);
+  if (result != CUDA_SUCCESS) return result;
+  FileBytes file(fileName);
+  return note_library(result, library, file.bytes, numJitOptions, jitOptions, jitOptionsValues,
+                      numLibraryOptions, libraryOptions, libraryOptionValues);
+}
+
+CUresult hook_cuLibraryUnload(CUlibrary library) {
+  uint64_t name = name_from(Kind::kLibrary, library);
+  CUresult result = real().cuLibraryUnload(library);
+  if (result != CUDA_SUCCESS) return result;
+  Guard guard(registry().lock);
+  if (auto* object = registry().find<LibraryObject>(ObjectType::kLibrary, name))
+    registry().unload(object);
+  return result;
+}
+
+CUresult hook_cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const char* name) {
+  CUresult result = real().cuLibraryGetKernel(pKernel, library, name);
+  if (result == CUDA_SUCCESS) note_kernel(*pKernel, name_from(Kind::kLibrary, library), name);
+  return result;
+}
+
+CUresult hook_cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int numKernels, CUlibrary lib) {
+  CUresult result = real().cuLibraryEnumerateKernels(kernels, numKernels, lib);
+  if (result != CUDA_SUCCESS) return result;
+  unsigned present = 0;
+  real().cuLibraryGetKernelCount(&present, lib);
+  for (unsigned i = 0; i < numKernels && i < present; ++i) {
+    const char* symbol = nullptr;
+    if (kernels[i] && real().cuKernelGetName(&symbol, kernels[i]) == CUDA_SUCCESS && symbol)
+      note_kernel(kernels[i], name_from(Kind::kLibrary, lib), symbol);
+  }
+  return result;
+}
+
+CUresult hook_cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
+  CUresult result = real().cuLibraryGetModule(pMod, library);
+  if (result != CUDA_SUCCESS) return result;
+  uint64_t name = new_name(Kind::kModule, *pMod), context = current_context_name();
+  uint64_t library_name = name_from(Kind::kLibrary, library);
+  note_instance(library_name, context);
+  Guard guard(registry().lock);
+  if (registry().find<ModuleObject>(ObjectType::kModule, name)) return result;
+  auto* object = registry().add<ModuleObject>(ObjectType::kModule, name, context);
+  if (object) object->library = library_name;
+  return result;
+}
+
+CUresult hook_cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
+                                 const char* name) {
+  CUdeviceptr address = 0;
+  size_t size = 0;
+  CUresult result = real().cuLibraryGetGlobal(&address, &size, library, name);
+  if (result != CUDA_SUCCESS) return result;
+  if (dptr) *dptr = address;
+  if (bytes) *bytes = size;
+  uint64_t context = current_context_name(), library_name = name_from(Kind::kLibrary, library);
+  note_instance(library_name, context);
+  note_library_global(library_name, context, name, address, size);
+  return result;
+}
+
+CUresult hook_cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
+  CUresult result = real().cuKernelGetFunction(pFunc, kernel);
+  if (result != CUDA_SUCCESS) return result;
+  uint64_t name = new_name(Kind::kFunction, *pFunc), context = current_context_name();
+  uint64_t kernel_name = name_from(Kind::kKernel, kernel), library = 0;
+  {
+    Guard guard(registry().lock);
+    if (auto* k = registry().find<KernelObject>(ObjectType::kKernel, kernel_name))
+      library = k->library;
+    if (function_object(name)) return result;
+  }
+  note_instance(library, context);
+  Guard guard(registry().lock);
+  auto* object = registry().add<FunctionObject>(ObjectType::kFunction, name, context);
+  if (object) object->kernel = kernel_name;
+  return result;
+}
+
+CUresult hook_cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel,
+                                   CUdevice dev) {
+  CUresult result = real().cuKernelSetAttribute(attrib, val, kernel, dev);
+  if (result != CUDA_SUCCESS) return result;
+  Guard guard(registry().lock);
+  if (auto* k =
+          registry().find<KernelObject>(ObjectType::kKernel, name_from(Kind::kKernel, kernel)))
+    set(&k->settings, attrib, val, dev);
+  return result;
+}
+
+CUresult hook_cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev) {
+  CUresult result = real().cuKernelSetCacheConfig(kernel, config, dev);
+  if (result != CUDA_SUCCESS) return result;
+  Guard guard(registry().lock);
+  if (auto* k =
+          registry().find<KernelObject>(ObjectType::kKernel, name_from(Kind::kKernel, kernel)))
+    set(&k->settings, kCacheConfig, config, dev);
+  return result;
+}
+
+CUresult hook_cuKernelGetLibrary(CUlibrary* pLib, CUkernel kernel) {
+  return real().cuKernelGetLibrary(pLib, kernel);
+}
+
+}  // namespace gpuckpt

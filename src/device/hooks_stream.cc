@@ -1,0 +1,207 @@
+// Streams and events. Whether an event was recorded, and when, is asked from the driver at snapshot
+// time; after a restore the times before it are remembered here (see replay.cc).
+#include "device/hooks.h"
+#include "device/times.h"
+#include "intercept/generated/custom_hooks.h"
+#include "intercept/generated/real_driver.h"
+
+namespace gpuckpt {
+namespace device {
+
+uint32_t remembered_events;
+
+namespace {
+
+CUresult note_stream(CUresult result, CUstream* stream, unsigned flags, int priority) {
+  if (result != CUDA_SUCCESS) return result;
+  uint64_t name = new_name(Kind::kStream, *stream), context = current_context_name();
+  Guard guard(registry().lock);
+  auto* object = registry().add<StreamObject>(ObjectType::kStream, name, context);
+  if (object) {
+    object->flags = flags;
+    object->priority = priority;
+  }
+  return result;
+}
+
+CUresult end_stream(CUstream stream, CUresult (*native)(CUstream)) {
+  uint64_t name = name_from(Kind::kStream, stream);
+  CUresult result = native(stream);
+  if (result != CUDA_SUCCESS) return result;
+  Guard guard(registry().lock);
+  if (auto* object = registry().find<StreamObject>(ObjectType::kStream, name))
+    registry().remove(object);
+  return result;
+}
+
+CUresult end_event(CUevent event, CUresult (*native)(CUevent)) {
+  uint64_t name = name_from(Kind::kEvent, event);
+  CUresult result = native(event);
+  if (result != CUDA_SUCCESS) return result;
+  Guard guard(registry().lock);
+  if (auto* object = registry().find<EventObject>(ObjectType::kEvent, name)) {
+    if (object->remembered) __atomic_sub_fetch(&remembered_events, 1, __ATOMIC_RELAXED);
+    registry().remove(object);
+  }
+  return result;
+}
+
+// A record after the restore: the driver knows the time again.
+inline void note_record(CUevent event, CUresult result) {
+  if (__builtin_expect(__atomic_load_n(&remembered_events, __ATOMIC_RELAXED) == 0, 1)) return;
+  if (result != CUDA_SUCCESS) return;
+  Guard guard(registry().lock);
+  auto* object = registry().find<EventObject>(ObjectType::kEvent, name_from(Kind::kEvent, event));
+  if (!object || !object->remembered) return;
+  object->remembered = false;
+  __atomic_sub_fetch(&remembered_events, 1, __ATOMIC_RELAXED);
+}
+
+CUresult elapsed(float* ms, CUevent start, CUevent end,
+                 CUresult (*native)(float*, CUevent, CUevent)) {
+  if (__builtin_expect(__atomic_load_n(&remembered_events, __ATOMIC_RELAXED) == 0, 1))
+    return native(ms, start, end);
+  CUresult result;
+  if (elapsed_across_restore(ms, start, end, &result)) return result;
+  return native(ms, start, end);
+}
+
+CUresult note_capture_begun(CUresult result) {
+  if (result == CUDA_SUCCESS) __atomic_add_fetch(&captures_active, 1, __ATOMIC_RELAXED);
+  return result;
+}
+
+CUresult note_capture_ended(CUresult result) {
+  // It ends with an error, too (invalidated), unless there was none.
+  bool none = result == CUDA_ERROR_ILLEGAL_STATE || result == CUDA_ERROR_INVALID_HANDLE ||
+              result == CUDA_ERROR_STREAM_CAPTURE_UNMATCHED ||
+              result == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD ||
+              result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT;
+  if (!none && __atomic_load_n(&captures_active, __ATOMIC_RELAXED))
+    __atomic_sub_fetch(&captures_active, 1, __ATOMIC_RELAXED);
+  return result;
+}
+
+}  // namespace
+
+bool elapsed_across_restore(float* ms, CUevent start, CUevent end, CUresult* result) {
+  Guard guard(registry().lock);
+  Registry& all = registry();
+  auto* from = all.find<EventObject>(ObjectType::kEvent, name_from(Kind::kEvent, start));
+  auto* to = all.find<EventObject>(ObjectType::kEvent, name_from(Kind::kEvent, end));
+  if (!from || !to || !(from->remembered || to->remembered)) return false;
+  if (!ms) {
+    *result = CUDA_ERROR_INVALID_VALUE;
+    return true;
+  }
+  double at[2];
+  EventObject* events[2] = {from, to};
+  CUevent handles[2] = {start, end};
+  for (int i = 0; i < 2; ++i) {
+    if (events[i]->remembered) {
+      if (!events[i]->timed) {
+        *result = CUDA_ERROR_INVALID_HANDLE;  // made without timing
+        return true;
+      }
+      at[i] = events[i]->at_ms;
+      continue;
+    }
+    if (!event_time(events[i]->context, handles[i], &at[i], result)) return true;
+  }
+  *ms = static_cast<float>(at[1] - at[0]);
+  *result = CUDA_SUCCESS;
+  return true;
+}
+
+bool event_time(uint64_t context_name, CUevent event, double* at_ms, CUresult* result) {
+  ContextObject* context = registry().context(context_name);
+  if (!context || !context->time_base || context->time_base_generation != generation()) {
+    *result = CUDA_ERROR_INVALID_HANDLE;
+    return false;
+  }
+  float since = 0;
+  auto* base = reinterpret_cast<CUevent>(context->time_base);
+  *result = real().cuEventElapsedTime(&since, base, event);
+  *at_ms = context->time_base_ms + static_cast<double>(since);
+  return *result == CUDA_SUCCESS;
+}
+
+}  // namespace device
+
+using namespace device;
+
+CUresult hook_cuStreamCreate(CUstream* phStream, unsigned int Flags) {
+  return note_stream(real().cuStreamCreate(phStream, Flags), phStream, Flags, 0);
+}
+CUresult hook_cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
+  return note_stream(real().cuStreamCreateWithPriority(phStream, flags, priority), phStream, flags,
+                     priority);
+}
+CUresult hook_cuStreamDestroy(CUstream hStream) {
+  return end_stream(hStream, real().cuStreamDestroy);
+}
+CUresult hook_cuStreamDestroy_v2(CUstream hStream) {
+  return end_stream(hStream, real().cuStreamDestroy_v2);
+}
+
+CUresult hook_cuEventCreate(CUevent* phEvent, unsigned int Flags) {
+  CUresult result = real().cuEventCreate(phEvent, Flags);
+  if (result != CUDA_SUCCESS) return result;
+  uint64_t name = new_name(Kind::kEvent, *phEvent), context = current_context_name();
+  Guard guard(registry().lock);
+  auto* object = registry().add<EventObject>(ObjectType::kEvent, name, context);
+  if (object) object->flags = Flags;
+  return result;
+}
+CUresult hook_cuEventDestroy(CUevent hEvent) { return end_event(hEvent, real().cuEventDestroy); }
+CUresult hook_cuEventDestroy_v2(CUevent hEvent) {
+  return end_event(hEvent, real().cuEventDestroy_v2);
+}
+
+CUresult hook_cuEventRecord(CUevent hEvent, CUstream hStream) {
+  CUresult result = real().cuEventRecord(hEvent, hStream);
+  note_record(hEvent, result);
+  return result;
+}
+CUresult hook_cuEventRecord_ptsz(CUevent hEvent, CUstream hStream) {
+  CUresult result = real().cuEventRecord_ptsz(hEvent, hStream);
+  note_record(hEvent, result);
+  return result;
+}
+CUresult hook_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
+  CUresult result = real().cuEventRecordWithFlags(hEvent, hStream, flags);
+  note_record(hEvent, result);
+  return result;
+}
+CUresult hook_cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream, unsigned int flags) {
+  CUresult result = real().cuEventRecordWithFlags_ptsz(hEvent, hStream, flags);
+  note_record(hEvent, result);
+  return result;
+}
+CUresult hook_cuEventElapsedTime(float* pMilliseconds, CUevent hStart, CUevent hEnd) {
+  return elapsed(pMilliseconds, hStart, hEnd, real().cuEventElapsedTime);
+}
+CUresult hook_cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEnd) {
+  return elapsed(pMilliseconds, hStart, hEnd, real().cuEventElapsedTime_v2);
+}
+
+CUresult hook_cuStreamBeginCapture(CUstream hStream) {
+  return note_capture_begun(real().cuStreamBeginCapture(hStream));
+}
+CUresult hook_cuStreamBeginCapture_ptsz(CUstream hStream) {
+  return note_capture_begun(real().cuStreamBeginCapture_ptsz(hStream));
+}
+CUresult hook_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode) {
+  return note_capture_begun(real().cuStreamBeginCapture_v2(hStream, mode));
+}
+CUresult hook_cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode) {
+  return note_capture_begun(real().cuStreamBeginCapture_v2_ptsz(hStream, mode));
+}
+CUresult hook_cuStreamEndCapture(CUstream hStream, CUgraph* phGraph) {
+  return note_capture_ended(real().cuStreamEndCapture(hStream, phGraph));
+}
+CUresult hook_cuStreamEndCapture_ptsz(CUstream hStream, CUgraph* phGraph) {
+  return note_capture_ended(real().cuStreamEndCapture_ptsz(hStream, phGraph));
+}
+
+}  // namespace gpuckpt

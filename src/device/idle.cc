@@ -1,0 +1,84 @@
+#include "device/idle.h"
+
+#include "common/syscall.h"
+#include "intercept/generated/real_driver.h"
+
+namespace gpuckpt::device {
+namespace {
+
+bool capturing(CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return real().cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+         status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+}  // namespace
+
+IdleWatch::IdleWatch(uint64_t context) : context_(context), generation_(generation()) {
+  if (captures_active) return;  // the legacy stream must not be touched now
+  WithContext with(context);
+  if (!with) return;
+  if (real().cuEventCreate(&mark_, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+    mark_ = nullptr;
+    return;
+  }
+  if (real().cuEventRecord(mark_, CU_STREAM_LEGACY) != CUDA_SUCCESS) {
+    real().cuEventDestroy_v2(mark_);
+    mark_ = nullptr;
+  }
+}
+
+IdleWatch::~IdleWatch() {
+  if (mark_ && generation_ == generation()) real().cuEventDestroy_v2(mark_);
+}
+
+CUresult IdleWatch::poll(bool marked_only) {
+  WithContext with(context_);
+  if (!with) return CUDA_SUCCESS;  // gone
+  busy_ = 0;
+  if (mark_ && generation_ == generation()) {
+    CUresult result = real().cuEventQuery(mark_);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  if (!marked_only && !captures_active) {
+    CUresult result = real().cuStreamQuery(CU_STREAM_LEGACY);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  // Stream names are copied first: queries need no registry lock held.
+  Vector<uint64_t> streams;
+  {
+    Registry& all = registry();
+    Guard guard(all.lock);
+    for (Object* o = all.first(); o; o = o->next)
+      if (o->type == ObjectType::kStream && o->context == context_) streams.push(o->name);
+  }
+  for (uint64_t name : streams) {
+    auto stream = real_of<CUstream>(Kind::kStream, name);
+    if (captures_active && capturing(stream)) continue;
+    CUresult result = real().cuStreamQuery(stream);
+    if (result == CUDA_ERROR_NOT_READY) {
+      busy_ = name;
+      return result;
+    }
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_HANDLE &&
+        result != CUDA_ERROR_CONTEXT_IS_DESTROYED)
+      return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult wait_idle(uint64_t context) {
+  IdleWatch watch(context);
+  for (uint64_t pause = 0;; pause = pause < 500 ? pause + 10 : 500) {
+    CUresult result = watch.poll();
+    if (result != CUDA_ERROR_NOT_READY) return result;
+    if (pause < 50) {
+      sys::call(SYS_sched_yield);
+    } else {
+      GateOutside outside;
+      sys::sleep_us(pause);
+    }
+  }
+}
+
+}  // namespace gpuckpt::device

@@ -1,0 +1,35 @@
+// Is the device still working for us? Asked by queries only (never a blocking call), never touching
+// a stream that is being captured.
+#pragma once
+
+#include "device/registry.h"
+
+namespace gpuckpt::device {
+
+// Watches one context: all streams the application made there, and the blocking ones (per-thread
+// default streams, too) through an event recorded in the legacy default stream at construction.
+class IdleWatch {
+ public:
+  explicit IdleWatch(uint64_t context);
+  ~IdleWatch();
+  IdleWatch(const IdleWatch&) = delete;
+  IdleWatch& operator=(const IdleWatch&) = delete;
+
+  // CUDA_SUCCESS: idle. CUDA_ERROR_NOT_READY: `busy()` names a stream. Else the context's own
+  // error. With `marked_only`, only what was enqueued before construction counts where that can be
+  // told.
+  CUresult poll(bool marked_only = false);
+  uint64_t busy() const { return busy_; }  // name of a stream; 0: the default streams
+
+ private:
+  uint64_t context_;
+  uint32_t generation_;
+  CUevent mark_ = nullptr;
+  uint64_t busy_ = 0;
+};
+
+// Inside a hook: waits, outside the gate where it takes long, until `context` is idle (cuMemFree
+// and friends).
+CUresult wait_idle(uint64_t context);
+
+}  // namespace gpuckpt::device

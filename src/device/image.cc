@@ -1,0 +1,321 @@
+#include "device/image.h"
+
+#include <elf.h>
+
+#define ZSTD_STATIC_LINKING_ONLY
+#include <zstd.h>
+
+namespace gpuckpt::device {
+namespace {
+
+template <typename T>
+T load(const void* from) {
+  T value;
+  __builtin_memcpy(&value, from, sizeof value);
+  return value;
+}
+
+// Entry of a fatbin container, by offset.
+constexpr size_t kEntryKind = 0, kEntryHeader = 4, kEntryPayload = 8, kEntryCompressed = 16,
+                 kEntryFlags = 40, kEntryPlain = 56;
+constexpr uint64_t kFlagLz4 = 0x2000, kFlagZstd = 0x8000;
+constexpr uint64_t kMaxPlain = 1ull << 30;
+
+bool elf_size(const uint8_t* bytes, uint64_t limit, uint64_t* size) {
+  if (limit < sizeof(Elf64_Ehdr) || bytes[EI_CLASS] != ELFCLASS64) return false;
+  auto header = load<Elf64_Ehdr>(bytes);
+  uint64_t end = sizeof header;
+  auto extend = [&](uint64_t offset, uint64_t length) {
+    if (offset > limit || length > limit - offset) return false;
+    if (offset + length > end) end = offset + length;
+    return true;
+  };
+  if (!extend(header.e_shoff, uint64_t{header.e_shnum} * header.e_shentsize) ||
+      !extend(header.e_phoff, uint64_t{header.e_phnum} * header.e_phentsize))
+    return false;
+  if (header.e_shnum && header.e_shentsize < sizeof(Elf64_Shdr)) return false;
+  for (unsigned i = 0; i < header.e_shnum; ++i) {
+    auto section = load<Elf64_Shdr>(bytes + header.e_shoff + uint64_t{i} * header.e_shentsize);
+    if (section.sh_type != SHT_NOBITS && !extend(section.sh_offset, section.sh_size)) return false;
+  }
+  *size = end;
+  return true;
+}
+
+void* zstd_allocate(void*, size_t bytes) { return allocate(bytes); }
+void zstd_release(void*, void* block) { release(block); }
+
+size_t unpack_zstd(const uint8_t* in, size_t in_size, uint8_t* out, size_t out_size) {
+  ZSTD_DCtx* context = ZSTD_createDCtx_advanced({zstd_allocate, zstd_release, nullptr});
+  if (!context) return 0;
+  size_t got = ZSTD_decompressDCtx(context, out, out_size, in, in_size);
+  ZSTD_freeDCtx(context);
+  return ZSTD_isError(got) ? 0 : got;
+}
+
+bool list_entry(uint16_t kind, const uint8_t* bytes, size_t size, void* context,
+                FoundVariable found) {
+  if (kind == 1) {
+    list_ptx_variables(reinterpret_cast<const char*>(bytes), size, context, found);
+    return true;
+  }
+  if (kind == 2) return list_elf_variables(bytes, size, context, found);
+  return true;  // LTO-IR and the like define nothing by themselves
+}
+
+bool list_fatbin(const uint8_t* bytes, uint64_t size, void* context, FoundVariable found) {
+  bool complete = true;
+  uint64_t at = load<uint16_t>(bytes + 6);
+  while (at + 64 <= size) {
+    const uint8_t* entry = bytes + at;
+    uint64_t header = load<uint32_t>(entry + kEntryHeader);
+    uint64_t payload = load<uint64_t>(entry + kEntryPayload);
+    if (header < 64 || header > size - at || payload > size - at - header) return false;
+    uint64_t flags = load<uint64_t>(entry + kEntryFlags);
+    auto kind = load<uint16_t>(entry + kEntryKind);
+    const uint8_t* data = entry + header;
+    if (flags & (kFlagLz4 | kFlagZstd)) {
+      uint64_t packed = load<uint32_t>(entry + kEntryCompressed);
+      uint64_t plain = load<uint64_t>(entry + kEntryPlain);
+      auto* room = packed <= payload && plain < kMaxPlain
+                       ? static_cast<uint8_t*>(allocate(plain + 1))
+                       : nullptr;
+      size_t got = !room                ? 0
+                   : (flags & kFlagLz4) ? unpack_lz4(data, packed, room, plain)
+                                        : unpack_zstd(data, packed, room, plain);
+      complete &= got && list_entry(kind, room, got, context, found);
+      release(room);
+    } else {
+      complete &= list_entry(kind, data, payload, context, found);
+    }
+    at += header + payload;
+  }
+  return complete;
+}
+
+// ---- PTX ----
+
+bool is_word(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+         c == '$' || c == '%' || c == '.';
+}
+
+// Words (identifiers, numbers, directives with their dot) and single characters; comments and
+// strings skipped.
+class PtxScanner {
+ public:
+  PtxScanner(const char* text, size_t length) : at_(text), end_(text + length) {}
+  bool next() {
+    skip_blank();
+    if (at_ == end_ || !*at_) return false;
+    word = at_;
+    if (is_word(*at_)) {
+      while (at_ < end_ && is_word(*at_)) ++at_;
+    } else if (*at_ == '"') {
+      for (++at_; at_ < end_ && *at_ != '"'; ++at_)
+        if (*at_ == '\\' && at_ + 1 < end_) ++at_;
+      if (at_ < end_) ++at_;
+    } else {
+      ++at_;
+    }
+    length = static_cast<size_t>(at_ - word);
+    return true;
+  }
+  bool is(const char* text) const {
+    return __builtin_strlen(text) == length && !__builtin_memcmp(word, text, length);
+  }
+  const char* word = nullptr;
+  size_t length = 0;
+
+ private:
+  void skip_blank() {
+    while (at_ < end_) {
+      if (*at_ == ' ' || *at_ == '\t' || *at_ == '\n' || *at_ == '\r') {
+        ++at_;
+      } else if (*at_ == '/' && at_ + 1 < end_ && at_[1] == '/') {
+        while (at_ < end_ && *at_ != '\n') ++at_;
+      } else if (*at_ == '/' && at_ + 1 < end_ && at_[1] == '*') {
+        at_ += 2;
+        while (at_ + 1 < end_ && !(at_[0] == '*' && at_[1] == '/')) ++at_;
+        at_ = at_ + 2 <= end_ ? at_ + 2 : end_;
+      } else {
+        break;
+      }
+    }
+  }
+  const char* at_;
+  const char* end_;
+};
+
+// After `.global` or `.const` at module scope: up to the semicolon.
+void list_declaration(PtxScanner& scan, bool external, void* context, FoundVariable found) {
+  bool managed = false, name_next = true, value = false;
+  int depth = 0;
+  while (scan.next() && !scan.is(";")) {
+    char c = *scan.word;
+    if (c == '[' || c == '{' || c == '(') ++depth;
+    if (c == ']' || c == '}' || c == ')') --depth;
+    if (scan.is(".managed")) managed = true;
+    if (depth) continue;
+    if (c == '=') value = true;
+    if (c == ',') {
+      name_next = true;
+      value = false;
+    }
+    bool identifier = is_word(c) && c != '.' && !(c >= '0' && c <= '9');
+    if (name_next && !value && identifier) {
+      if (!external) found(context, scan.word, scan.length, managed);
+      name_next = false;
+    }
+  }
+}
+
+}  // namespace
+
+void list_ptx_variables(const char* text, size_t length, void* context, FoundVariable found) {
+  PtxScanner scan(text, length);
+  int depth = 0;
+  bool external = false;
+  while (scan.next()) {
+    if (*scan.word == '{') ++depth;
+    if (*scan.word == '}') --depth;
+    if (depth) continue;
+    if (scan.is(".extern")) {
+      external = true;
+    } else if (scan.is(".global") || scan.is(".const")) {
+      list_declaration(scan, external, context, found);
+      external = false;
+    } else if (*scan.word == ';' || *scan.word == '}') {
+      external = false;
+    }
+  }
+}
+
+bool list_elf_variables(const uint8_t* bytes, size_t length, void* context, FoundVariable found) {
+  uint64_t size;
+  if (length < sizeof(Elf64_Ehdr) || __builtin_memcmp(bytes, ELFMAG, SELFMAG) ||
+      !elf_size(bytes, length, &size))
+    return false;
+  auto header = load<Elf64_Ehdr>(bytes);
+  auto section = [&](uint64_t index) {
+    return load<Elf64_Shdr>(bytes + header.e_shoff + index * header.e_shentsize);
+  };
+  if (!header.e_shnum || header.e_shstrndx >= header.e_shnum) return true;
+  Elf64_Shdr names = section(header.e_shstrndx);
+  auto text = [&](const Elf64_Shdr& table, uint64_t offset) -> const char* {
+    if (table.sh_type == SHT_NOBITS || offset >= table.sh_size) return "";
+    const auto* start = reinterpret_cast<const char*>(bytes + table.sh_offset);
+    uint64_t end = offset;
+    while (end < table.sh_size && start[end]) ++end;
+    return end < table.sh_size ? start + offset : "";
+  };
+  for (unsigned i = 0; i < header.e_shnum; ++i) {
+    Elf64_Shdr symbols = section(i);
+    if (symbols.sh_type != SHT_SYMTAB || symbols.sh_entsize < sizeof(Elf64_Sym) ||
+        symbols.sh_link >= header.e_shnum)
+      continue;
+    Elf64_Shdr strings = section(symbols.sh_link);
+    for (uint64_t at = 0; at + sizeof(Elf64_Sym) <= symbols.sh_size; at += symbols.sh_entsize) {
+      auto symbol = load<Elf64_Sym>(bytes + symbols.sh_offset + at);
+      if (ELF64_ST_TYPE(symbol.st_info) != STT_OBJECT || !symbol.st_shndx ||
+          symbol.st_shndx >= header.e_shnum)
+        continue;
+      const char* place = text(names, section(symbol.st_shndx).sh_name);
+      bool global = !__builtin_strncmp(place, ".nv.global", 10);
+      bool constant = !__builtin_strncmp(place, ".nv.constant3", 13);
+      const char* name = text(strings, symbol.st_name);
+      if ((global || constant) && *name) found(context, name, __builtin_strlen(name), false);
+    }
+  }
+  return true;
+}
+
+size_t unpack_lz4(const uint8_t* in, size_t in_size, uint8_t* out, size_t out_size) {
+  size_t read = 0, written = 0;
+  auto length_of = [&](size_t nibble, size_t* length) {
+    *length = nibble;
+    if (nibble != 15) return true;
+    for (uint8_t more = 255; more == 255;) {
+      if (read >= in_size) return false;
+      more = in[read++];
+      *length += more;
+    }
+    return true;
+  };
+  while (read < in_size) {
+    uint8_t token = in[read++];
+    size_t literals, match;
+    if (!length_of(token >> 4, &literals) || literals > in_size - read ||
+        literals > out_size - written)
+      return 0;
+    __builtin_memcpy(out + written, in + read, literals);
+    read += literals;
+    written += literals;
+    if (read == in_size) break;  // the last sequence has no match
+    if (in_size - read < 2) return 0;
+    size_t offset = static_cast<size_t>(in[read] | in[read + 1] << 8);
+    read += 2;
+    if (!length_of(token & 15, &match)) return 0;
+    match += 4;
+    if (!offset || offset > written || match > out_size - written) return 0;
+    for (size_t i = 0; i < match; ++i) out[written + i] = out[written + i - offset];
+    written += match;
+  }
+  return written;
+}
+
+bool measure_image(const void* image, uint64_t limit, ImageView* out) {
+  if (!image || limit < 4) return false;
+  *out = {};
+  uint32_t magic = load<uint32_t>(image);
+  if (magic == kWrapperMagic) {
+    auto wrapper = load<FatbinWrapper>(image);
+    if (wrapper.version != 1 || !wrapper.data) return false;
+    bool known = measure_image(wrapper.data, 1ull << 32, out);
+    out->wrapped = true;
+    return known && out->kind == ImageKind::kFatbin;
+  }
+  out->bytes = image;
+  if (magic == kContainerMagic) {
+    if (limit < 16) return false;
+    uint64_t header = load<uint16_t>(static_cast<const char*>(image) + 6);
+    uint64_t body = load<uint64_t>(static_cast<const char*>(image) + 8);
+    if (header < 16 || body > limit || header > limit - body) return false;
+    out->kind = ImageKind::kFatbin;
+    out->size = header + body;
+    return true;
+  }
+  if (!__builtin_memcmp(image, ELFMAG, SELFMAG)) {
+    out->kind = ImageKind::kElf;
+    return elf_size(static_cast<const uint8_t*>(image), limit, &out->size);
+  }
+  const char* text = static_cast<const char*>(image);
+  for (uint64_t i = 0; i < limit; ++i) {
+    auto c = static_cast<unsigned char>(text[i]);
+    if (!c) {
+      out->kind = ImageKind::kText;
+      out->size = i + 1;
+      return i > 0;
+    }
+    if (i < 16 && c < 0x20 && c != '\n' && c != '\r' && c != '\t') return false;
+  }
+  return false;
+}
+
+bool list_variables(const ImageView& image, void* context, FoundVariable found) {
+  const auto* bytes = static_cast<const uint8_t*>(image.bytes);
+  switch (image.kind) {
+    case ImageKind::kText:
+      list_ptx_variables(static_cast<const char*>(image.bytes), image.size, context, found);
+      return true;
+    case ImageKind::kFatbin:
+      return list_fatbin(bytes, image.size, context, found);
+    case ImageKind::kElf:
+      return list_elf_variables(bytes, image.size, context, found);
+    case ImageKind::kUnknown:
+      return false;
+  }
+  return false;
+}
+
+}  // namespace gpuckpt::device

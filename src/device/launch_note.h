@@ -1,0 +1,30 @@
+// Which kernel was launched last on which stream: a small lossy table, written by launch wrappers
+// without any lock (two relaxed stores), read only to name the culprit when a stream does not
+// become idle before a deadline.
+#pragma once
+
+#include "intercept/cuda_types.h"
+
+#include <atomic>
+#include <cstdint>
+
+namespace gpuckpt {
+
+struct LaunchNote {
+  std::atomic<uint64_t> stream;    // the driver's handle
+  std::atomic<uint64_t> function;  // CUfunction or CUkernel, the driver's handle
+};
+inline constexpr uint32_t kLaunchNotes = 256;
+extern LaunchNote launch_notes[kLaunchNotes];
+
+inline LaunchNote& launch_note_of(uint64_t stream) {
+  return launch_notes[(stream * 0x9e3779b97f4a7c15ull) >> 56];
+}
+inline void note_launch(CUstream stream, CUfunction function) {
+  auto key = reinterpret_cast<uint64_t>(stream);
+  LaunchNote& note = launch_note_of(key);
+  note.stream.store(key, std::memory_order_relaxed);
+  note.function.store(reinterpret_cast<uint64_t>(function), std::memory_order_relaxed);
+}
+
+}  // namespace gpuckpt

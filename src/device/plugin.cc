@@ -1,0 +1,32 @@
+// The seam to the snapshot engine (snapshot/device_plugin.h).
+#include "device/capture.h"
+#include "intercept/gate.h"
+#include "intercept/realm.h"
+
+namespace gpuckpt {
+namespace device {
+namespace {
+
+DevicePlugin::Mapping classify(uint64_t address, uint64_t length) {
+  return realm_owns(address, length) ? DevicePlugin::Mapping::kSkip : DevicePlugin::Mapping::kKeep;
+}
+
+constexpr DevicePlugin kPlugin = {
+    .active = realm_loaded,
+    .freeze = freeze,
+    .stage = stage,
+    .thaw = gate_open,
+    .drain = drain,
+    .classify = classify,
+    .driver_thread = realm_driver_thread,
+    .driver_fd = realm_owns_fd,
+    .rewind = realm_rewind,
+    .restore = restore,
+};
+
+}  // namespace
+}  // namespace device
+
+const DevicePlugin* device_plugin = &device::kPlugin;
+
+}  // namespace gpuckpt

@@ -1,0 +1,215 @@
+#include "device/registry.h"
+
+#include "common/text.h"
+#include "intercept/generated/real_driver.h"
+
+namespace gpuckpt::device {
+namespace {
+
+// How many unloaded modules are kept for the order of loads. Beyond it the oldest are forgotten;
+// should that move a variable, the restore notices and refuses.
+constexpr uint64_t kMaxDead = 4096;
+
+void free_globals(Vector<Global>& globals) {
+  for (Global& g : globals) release(g.symbol);
+  globals.clear();
+}
+
+}  // namespace
+
+uint32_t captures_active;
+
+Registry& registry() {
+  static Registry* instance;
+  Registry* seen = __atomic_load_n(&instance, __ATOMIC_ACQUIRE);
+  if (seen) return *seen;
+  Registry* fresh = make<Registry>();
+  if (__atomic_compare_exchange_n(&instance, &seen, fresh, false, __ATOMIC_ACQ_REL,
+                                  __ATOMIC_ACQUIRE))
+    return *fresh;
+  destroy(fresh);
+  return *seen;
+}
+
+char* keep_text(const char* text) {
+  size_t bytes = length(text) + 1;
+  char* copy = static_cast<char*>(allocate(bytes));
+  if (copy) __builtin_memcpy(copy, text, bytes);
+  return copy;
+}
+
+void Registry::refuse(const char* why) {
+  if (!broken) copy(reason, sizeof reason, why);
+  broken = true;
+}
+
+bool Registry::list(Object* object, ObjectType type, uint64_t name, uint64_t context) {
+  object->type = type;
+  object->name = name;
+  object->context = context;
+  if (name && !by_name_[static_cast<size_t>(type)].put(name, object)) return false;
+  object->previous = last_;
+  (last_ ? last_->next : first_) = object;
+  last_ = object;
+  return true;
+}
+
+void Registry::unlist(Object* object) {
+  (object->previous ? object->previous->next : first_) = object->next;
+  (object->next ? object->next->previous : last_) = object->previous;
+  auto& names = by_name_[static_cast<size_t>(object->type)];
+  Object** known = object->name ? names.find(object->name) : nullptr;
+  if (known && *known == object) names.erase(object->name);
+}
+
+void Registry::remove(Object* object) {
+  unlist(object);
+  switch (object->type) {
+    case ObjectType::kModule: {
+      auto* module = static_cast<ModuleObject*>(object);
+      free_globals(module->globals);
+      drop_image(module->image);
+      return destroy(module);
+    }
+    case ObjectType::kLibrary: {
+      auto* library = static_cast<LibraryObject*>(object);
+      free_globals(library->globals);
+      drop_image(library->image);
+      return destroy(library);
+    }
+    case ObjectType::kKernel:
+      release(static_cast<KernelObject*>(object)->symbol);
+      return destroy(static_cast<KernelObject*>(object));
+    case ObjectType::kFunction:
+      release(static_cast<FunctionObject*>(object)->symbol);
+      return destroy(static_cast<FunctionObject*>(object));
+    case ObjectType::kContext:
+      return destroy(static_cast<ContextObject*>(object));
+    case ObjectType::kPool:
+      return destroy(static_cast<PoolObject*>(object));
+    default:
+      release(object);  // nothing inside
+  }
+}
+
+void Registry::unload(Object* object) {
+  // What hangs on it goes at once.
+  for (Object *o = first_, *next; o; o = next) {
+    next = o->next;
+    bool gone = false;
+    if (o->type == ObjectType::kFunction)
+      gone = static_cast<FunctionObject*>(o)->module == object->name &&
+             object->type == ObjectType::kModule;
+    if (object->type == ObjectType::kLibrary) {
+      if (o->type == ObjectType::kKernel)
+        gone = static_cast<KernelObject*>(o)->library == object->name;
+      if (o->type == ObjectType::kModule)
+        gone = o != object && static_cast<ModuleObject*>(o)->library == object->name;
+    }
+    if (gone) {
+      if (translating())
+        drop(o->type == ObjectType::kFunction ? Kind::kFunction
+             : o->type == ObjectType::kKernel ? Kind::kKernel
+                                              : Kind::kModule,
+             o->name);
+      remove(o);
+    }
+  }
+  by_name_[static_cast<size_t>(object->type)].erase(object->name);
+  object->dead = true;
+  auto* note = add<UnloadObject>(ObjectType::kUnload, 0, object->context);
+  if (note) note->target = object;
+  if (++dead_ > kMaxDead) {
+    for (Object* o = first_; o; o = o->next) {
+      if (o->type != ObjectType::kUnload) continue;
+      Object* target = static_cast<UnloadObject*>(o)->target;
+      remove(o);
+      remove(target);
+      --dead_;
+      break;
+    }
+  }
+}
+
+void Registry::forget_context(uint64_t context) {
+  for (Object *o = first_, *next; o; o = next) {
+    next = o->next;
+    if (o->context != context || o->type == ObjectType::kContext) continue;
+    if (o->type == ObjectType::kUnload) {
+      Object* target = static_cast<UnloadObject*>(o)->target;
+      remove(o);
+      if (next == target) next = target->next;
+      remove(target);
+      --dead_;
+    } else if (!o->dead) {
+      remove(o);
+    }
+  }
+}
+
+ContextObject* Registry::primary_of(int device) {
+  for (Object* o = first_; o; o = o->next) {
+    if (o->type != ObjectType::kContext) continue;
+    auto* context = static_cast<ContextObject*>(o);
+    if (context->primary && context->device == device) return context;
+  }
+  return nullptr;
+}
+
+Image* Registry::keep_image(const ImageView& view) {
+  uint64_t hash = 0xcbf29ce484222325ull ^ view.size;
+  const auto* bytes = static_cast<const uint8_t*>(view.bytes);
+  uint64_t i = 0;
+  for (; i + 8 <= view.size; i += 8) {
+    uint64_t word;
+    __builtin_memcpy(&word, bytes + i, 8);
+    hash = (hash ^ word) * 0x100000001b3ull;
+    hash ^= hash >> 29;
+  }
+  for (; i < view.size; ++i) hash = (hash ^ bytes[i]) * 0x100000001b3ull;
+  for (Image* image = images_; image; image = image->next) {
+    if (image->hash == hash && image->size == view.size && image->wrapped == view.wrapped &&
+        !__builtin_memcmp(image->bytes, bytes, view.size)) {
+      ++image->uses;
+      return image;
+    }
+  }
+  auto* image = static_cast<Image*>(allocate(sizeof(Image) + view.size));
+  if (!image) return nullptr;
+  image->uses = 1;
+  image->hash = hash;
+  image->size = view.size;
+  image->kind = view.kind;
+  image->wrapped = view.wrapped;
+  image->wrapper = {kWrapperMagic, 1, image->bytes, nullptr};
+  __builtin_memcpy(image->bytes, bytes, view.size);
+  image->next = images_;
+  images_ = image;
+  return image;
+}
+
+void Registry::drop_image(Image* image) {
+  if (!image || --image->uses) return;
+  for (Image** at = &images_; *at; at = &(*at)->next) {
+    if (*at != image) continue;
+    *at = image->next;
+    break;
+  }
+  release(image);
+}
+
+uint64_t current_context_name() {
+  CUcontext context = nullptr;
+  if (real().cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context) return 0;
+  return name_from(Kind::kContext, context);
+}
+
+WithContext::WithContext(CUcontext context)
+    : pushed_(context && real().cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {}
+
+WithContext::~WithContext() {
+  CUcontext ignored;
+  if (pushed_) real().cuCtxPopCurrent_v2(&ignored);
+}
+
+}  // namespace gpuckpt::device

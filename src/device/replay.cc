@@ -1,0 +1,429 @@
+// Replay: makes in a fresh driver what the registry lists, in the order of creation, under the old
+// names, and checks that every address the GPU or the program may hold is the old one. Runs with
+// the gate closed.
+#include "common/log.h"
+#include "common/text.h"
+#include "device/capture.h"
+#include "device/times.h"
+#include "gpuckpt/exit_codes.h"
+#include "gpuckpt/wire.h"
+#include "intercept/generated/real_driver.h"
+#include "intercept/realm.h"
+
+namespace gpuckpt::device {
+namespace {
+
+const char* error_name(CUresult result) {
+  const char* name = nullptr;
+  return real().cuGetErrorName(result, &name) == CUDA_SUCCESS && name ? name : "unknown error";
+}
+
+bool cannot(DeviceReport* report, const char* what, CUresult result) {
+  return fail(report, kExitIncompatible, "%s cannot be made again: %s (%d)", what,
+              error_name(result), static_cast<int>(result));
+}
+
+bool compare_machine(DeviceReport* report) {
+  MachineFacts here;
+  if (!learn_machine(&here))
+    return fail(report, kExitIncompatible, "the driver cannot be initialised here");
+  const MachineFacts& there = machine_facts;
+  if (here.driver_version != there.driver_version)
+    return fail(report, kExitIncompatible,
+                "the snapshot was made with driver API %d, here it is %d", there.driver_version,
+                here.driver_version);
+  if (here.devices < there.devices)
+    return fail(report, kExitIncompatible, "the snapshot needs %d devices, here are %d",
+                there.devices, here.devices);
+  for (int i = 0; i < there.devices; ++i)
+    if (!equal(here.device[i].name, there.device[i].name))
+      return fail(report, kExitIncompatible, "device %d was a %s, here it is a %s", i,
+                  there.device[i].name, here.device[i].name);
+  return true;
+}
+
+bool replay_context(ContextObject* c, DeviceReport* report) {
+  if (!c->alive) return true;
+  CUcontext now = nullptr;
+  CUresult result = CUDA_SUCCESS;
+  if (c->primary) {
+    real().cuDevicePrimaryCtxSetFlags_v2(c->device, c->flags);
+    for (int i = 0; i < (c->retained ? c->retained : 1) && result == CUDA_SUCCESS; ++i)
+      result = real().cuDevicePrimaryCtxRetain(&now, c->device);
+  } else {
+    result = real().cuCtxCreate_v2(&now, c->flags, c->device);
+    CUcontext ignored;
+    if (result == CUDA_SUCCESS) real().cuCtxPopCurrent_v2(&ignored);
+  }
+  if (result != CUDA_SUCCESS) return cannot(report, "a context", result);
+  bind(Kind::kContext, c->name, bits(now));
+  WithContext with(now);
+  for (int limit = 0; limit < 16; ++limit) {
+    size_t have = 0;
+    if (!(c->limits_known & (1u << limit)) ||
+        real().cuCtxGetLimit(&have, static_cast<CUlimit>(limit)) != CUDA_SUCCESS ||
+        have == c->limits[limit])
+      continue;
+    result = real().cuCtxSetLimit(static_cast<CUlimit>(limit), c->limits[limit]);
+    if (result != CUDA_SUCCESS)
+      log_line(LogLevel::kWarn, "restore: limit %d of a context cannot be set to %zu (%d)", limit,
+               c->limits[limit], static_cast<int>(result));
+  }
+  if (c->cache_config > 0) real().cuCtxSetCacheConfig(static_cast<CUfunc_cache>(c->cache_config));
+  return true;
+}
+
+// The event that stands for now, on a stream that is gone afterwards.
+bool replay_clock(ContextObject* c) {
+  if (!c->alive) return true;
+  WithContext with(c->name);
+  CUevent base = nullptr;
+  CUstream stream = nullptr;
+  bool ok = with && real().cuEventCreate(&base, CU_EVENT_DEFAULT) == CUDA_SUCCESS &&
+            real().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
+            real().cuEventRecord(base, stream) == CUDA_SUCCESS &&
+            real().cuStreamSynchronize(stream) == CUDA_SUCCESS;
+  if (stream) real().cuStreamDestroy_v2(stream);
+  c->time_base = bits(base);
+  c->time_base_generation = generation();
+  c->time_base_ms = c->next_base_ms;
+  return ok;
+}
+
+bool replay_stream(StreamObject* s, DeviceReport* report) {
+  WithContext with(s->context);
+  CUstream now = nullptr;
+  CUresult result = real().cuStreamCreateWithPriority(&now, s->flags, s->priority);
+  if (result != CUDA_SUCCESS) return cannot(report, "a stream", result);
+  bind(Kind::kStream, s->name, bits(now));
+  return true;
+}
+
+bool replay_event(EventObject* e, DeviceReport* report) {
+  WithContext with(e->context);
+  CUevent now = nullptr;
+  CUresult result = real().cuEventCreate(&now, e->flags);
+  if (result != CUDA_SUCCESS) return cannot(report, "an event", result);
+  bind(Kind::kEvent, e->name, bits(now));
+  if (e->recorded) e->remembered = true;
+  if (e->remembered) ++remembered_events;
+  return true;
+}
+
+struct Options {
+  CUjit_option keys[32];
+  void* values[32];
+  unsigned count = 0;
+  explicit Options(const Vector<Option>& from) {
+    for (const Option& o : from) {
+      if (count == 32) break;
+      keys[count] = static_cast<CUjit_option>(o.key);
+      values[count++] = reinterpret_cast<void*>(o.value);
+    }
+  }
+};
+
+CUresult load_module(ModuleObject* m, CUmodule* now) {
+  WithContext with(m->context);
+  Options options(m->options);
+  return real().cuModuleLoadDataEx(now, m->image->code(), options.count, options.keys,
+                                   options.values);
+}
+
+CUresult load_library(LibraryObject* l, CUlibrary* now) {
+  Options options(l->options);
+  CUlibraryOption keys[8];
+  void* values[8];
+  unsigned count = 0;
+  for (const Option& o : l->library_options) {
+    if (count == 8) break;
+    keys[count] = static_cast<CUlibraryOption>(o.key);
+    values[count++] = reinterpret_cast<void*>(o.value);
+  }
+  return real().cuLibraryLoadData(now, l->image->code(), options.keys, options.values,
+                                  options.count, keys, values, count);
+}
+
+// Loads of modules that are gone by now are repeated, and their unloads, because what follows lies
+// beside them.
+struct Gone {
+  HashMap<uint64_t> handles;  // Object* -> the driver's handle of this replay
+};
+
+bool replay_module(ModuleObject* m, Gone* gone, DeviceReport* report) {
+  CUmodule now = nullptr;
+  CUresult result;
+  if (m->image) {
+    result = load_module(m, &now);
+  } else {
+    WithContext with(m->context);
+    result = real().cuLibraryGetModule(&now, real_of<CUlibrary>(Kind::kLibrary, m->library));
+  }
+  if (result != CUDA_SUCCESS) return cannot(report, "a module", result);
+  if (m->dead)
+    gone->handles.put(bits(m), bits(now));
+  else
+    bind(Kind::kModule, m->name, bits(now));
+  return true;
+}
+
+bool replay_library(LibraryObject* l, Gone* gone, DeviceReport* report) {
+  CUlibrary now = nullptr;
+  CUresult result = load_library(l, &now);
+  if (result != CUDA_SUCCESS) return cannot(report, "a library", result);
+  if (l->dead)
+    gone->handles.put(bits(l), bits(now));
+  else
+    bind(Kind::kLibrary, l->name, bits(now));
+  return true;
+}
+
+void replay_unload(UnloadObject* u, Gone* gone) {
+  uint64_t* handle = gone->handles.find(bits(u->target));
+  if (!handle) return;
+  if (u->target->type == ObjectType::kModule) {
+    WithContext with(u->target->context);
+    real().cuModuleUnload(reinterpret_cast<CUmodule>(*handle));
+  } else {
+    real().cuLibraryUnload(reinterpret_cast<CUlibrary>(*handle));
+  }
+}
+
+// A library's module comes into being at its first use in a context: here, in the old order.
+void replay_instance(InstanceObject* i) {
+  WithContext with(i->context);
+  CUmodule ignored;
+  if (with && name_bound(Kind::kLibrary, i->library))
+    real().cuLibraryGetModule(&ignored, real_of<CUlibrary>(Kind::kLibrary, i->library));
+}
+
+bool replay_kernel(KernelObject* k, DeviceReport* report) {
+  CUkernel now = nullptr;
+  CUresult result =
+      real().cuLibraryGetKernel(&now, real_of<CUlibrary>(Kind::kLibrary, k->library), k->symbol);
+  if (result != CUDA_SUCCESS) return cannot(report, k->symbol, result);
+  bind(Kind::kKernel, k->name, bits(now));
+  for (const Setting& s : k->settings) {
+    if (s.key == kCacheConfig)
+      result = real().cuKernelSetCacheConfig(now, static_cast<CUfunc_cache>(s.value), s.device);
+    else if (s.device >= 0)
+      result = real().cuKernelSetAttribute(static_cast<CUfunction_attribute>(s.key), s.value, now,
+                                           s.device);
+    else
+      result = real().cuFuncSetAttribute(reinterpret_cast<CUfunction>(now),
+                                         static_cast<CUfunction_attribute>(s.key), s.value);
+    if (result != CUDA_SUCCESS) return cannot(report, k->symbol, result);
+  }
+  return true;
+}
+
+bool replay_function(FunctionObject* f, DeviceReport* report) {
+  WithContext with(f->context);
+  CUfunction now = nullptr;
+  const char* symbol = f->symbol ? f->symbol : "a kernel's function";
+  CUresult result =
+      f->kernel ? real().cuKernelGetFunction(&now, real_of<CUkernel>(Kind::kKernel, f->kernel))
+                : real().cuModuleGetFunction(&now, real_of<CUmodule>(Kind::kModule, f->module),
+                                             f->symbol);
+  if (result != CUDA_SUCCESS) return cannot(report, symbol, result);
+  bind(Kind::kFunction, f->name, bits(now));
+  for (const Setting& s : f->settings) {
+    result =
+        s.key == kCacheConfig
+            ? real().cuFuncSetCacheConfig(now, static_cast<CUfunc_cache>(s.value))
+            : real().cuFuncSetAttribute(now, static_cast<CUfunction_attribute>(s.key), s.value);
+    if (result != CUDA_SUCCESS) return cannot(report, symbol, result);
+  }
+  return true;
+}
+
+bool replay_pool(PoolObject* p, DeviceReport* report) {
+  CUmemoryPool now = nullptr;
+  CUresult result = p->standard ? real().cuDeviceGetDefaultMemPool(&now, p->device)
+                                : real().cuMemPoolCreate(&now, &p->properties);
+  if (result != CUDA_SUCCESS) return cannot(report, "a memory pool", result);
+  bind(Kind::kPool, p->name, bits(now));
+  uint64_t threshold = p->threshold;
+  if (threshold) real().cuMemPoolSetAttribute(now, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
+  for (int i = 0; i < 3; ++i) {
+    if (p->reuse[i]) continue;
+    int off = 0;
+    real().cuMemPoolSetAttribute(
+        now, static_cast<CUmemPool_attribute>(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES + i),
+        &off);
+  }
+  if (p->current) real().cuDeviceSetMemPool(p->device, now);
+  for (int reader : p->readers) {
+    CUmemAccessDesc access = {};
+    access.location = {CU_MEM_LOCATION_TYPE_DEVICE, {reader}};
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    real().cuMemPoolSetAccess(now, &access, 1);
+  }
+  return true;
+}
+
+bool replay_contexts(DeviceReport* report) {
+  for (Object* o = registry().first(); o; o = o->next)
+    if (o->type == ObjectType::kContext && !replay_context(static_cast<ContextObject*>(o), report))
+      return false;
+  for (Object* o = registry().first(); o; o = o->next) {
+    if (o->type != ObjectType::kContext || !static_cast<ContextObject*>(o)->alive) continue;
+    WithContext with(o->name);
+    for (uint64_t peer : static_cast<ContextObject*>(o)->peers) {
+      CUresult result = real().cuCtxEnablePeerAccess(real_of<CUcontext>(Kind::kContext, peer), 0);
+      if (result != CUDA_SUCCESS) return cannot(report, "peer access between devices", result);
+    }
+  }
+  return true;
+}
+
+bool replay_objects(DeviceReport* report) {
+  Gone gone;
+  remembered_events = 0;
+  for (Object* o = registry().first(); o; o = o->next) {
+    bool ok = true;
+    switch (o->type) {
+      case ObjectType::kStream:
+        ok = replay_stream(static_cast<StreamObject*>(o), report);
+        break;
+      case ObjectType::kEvent:
+        ok = replay_event(static_cast<EventObject*>(o), report);
+        break;
+      case ObjectType::kModule:
+        ok = replay_module(static_cast<ModuleObject*>(o), &gone, report);
+        break;
+      case ObjectType::kLibrary:
+        ok = replay_library(static_cast<LibraryObject*>(o), &gone, report);
+        break;
+      case ObjectType::kInstance:
+        replay_instance(static_cast<InstanceObject*>(o));
+        break;
+      case ObjectType::kUnload:
+        replay_unload(static_cast<UnloadObject*>(o), &gone);
+        break;
+      case ObjectType::kKernel:
+        ok = replay_kernel(static_cast<KernelObject*>(o), report);
+        break;
+      case ObjectType::kFunction:
+        ok = replay_function(static_cast<FunctionObject*>(o), report);
+        break;
+      case ObjectType::kPool:
+        ok = replay_pool(static_cast<PoolObject*>(o), report);
+        break;
+      case ObjectType::kContext:
+        ok = replay_clock(static_cast<ContextObject*>(o)) ||
+             fail(report, kExitIncompatible, "the clock of a context cannot be started");
+        break;
+      case ObjectType::kCount:
+        break;
+    }
+    if (!ok) return false;
+  }
+  return true;
+}
+
+template <typename F>
+bool each_global(F f) {
+  for (Object* o = registry().first(); o; o = o->next) {
+    if (o->dead || (o->type != ObjectType::kModule && o->type != ObjectType::kLibrary)) continue;
+    bool library = o->type == ObjectType::kLibrary;
+    auto& globals =
+        library ? static_cast<LibraryObject*>(o)->globals : static_cast<ModuleObject*>(o)->globals;
+    for (Global& g : globals) {
+      ContextObject* context = registry().context(g.context);
+      if (context && context->alive && !f(o, library, g, context->device)) return false;
+    }
+  }
+  return true;
+}
+
+// A pointer to a variable may lie anywhere in the program's memory: it must still be right.
+bool compare_globals(DeviceReport* report) {
+  return each_global([&](Object* o, bool library, Global& g, int) {
+    WithContext with(g.context);
+    CUdeviceptr address = 0;
+    size_t size = 0;
+    CUresult result =
+        library ? real().cuLibraryGetGlobal(&address, &size,
+                                            real_of<CUlibrary>(Kind::kLibrary, o->name), g.symbol)
+                : real().cuModuleGetGlobal_v2(&address, &size,
+                                              real_of<CUmodule>(Kind::kModule, o->name), g.symbol);
+    if (result == CUDA_SUCCESS && address == g.address && size == g.size) return true;
+    return fail(report, kExitIncompatible,
+                "variable %s was at 0x%lx and is at 0x%lx after the restore (%s); pointers to it "
+                "would be wrong",
+                g.symbol, g.address, static_cast<unsigned long>(address), error_name(result));
+  });
+}
+
+struct Upload {
+  CUresult result = CUDA_SUCCESS;
+  uint64_t bytes = 0;
+};
+
+bool upload_piece(void* context, uint64_t address, const void* bytes, uint64_t length) {
+  auto* upload = static_cast<Upload*>(context);
+  upload->result = bytes ? real().cuMemcpyHtoD_v2(address, bytes, length)
+                         : real().cuMemsetD8_v2(address, 0, length);
+  upload->bytes += length;
+  return upload->result == CUDA_SUCCESS;
+}
+
+bool upload_range(RestoreSource* source, int device, uint64_t address, uint64_t size,
+                  DeviceReport* report) {
+  WithContext with(any_context(device));
+  Upload upload;
+  uint64_t space = wire::kSpaceDeviceBase + static_cast<uint64_t>(device);
+  bool ok = with && source->extents(source, space, address, size, &upload, upload_piece);
+  report->device_bytes += upload.bytes;
+  if (ok && upload.result == CUDA_SUCCESS) return true;
+  return fail(report, kExitError, "device %d: memory at 0x%lx cannot be filled: %s (%d)", device,
+              address, error_name(upload.result), static_cast<int>(upload.result));
+}
+
+bool upload_all(RestoreSource* source, DeviceReport* report) {
+  for (int device = 0; device < machine_facts.devices; ++device) {
+    DeviceMemory* memory = device_memory(device);
+    if (!memory) continue;
+    report->allocations += memory->arena.count();
+    for (Chunk* c = memory->arena.first_chunk(); c; c = memory->arena.next_chunk(c))
+      if (!upload_range(source, device, c->begin, c->size, report)) return false;
+  }
+  return each_global([&](Object*, bool, Global& g, int device) {
+    return !g.size || upload_range(source, device, g.address, g.size, report);
+  });
+}
+
+// A thread's first entry into the driver of a new generation: its stack of current contexts, bottom
+// first.
+void establish(ThreadRecord* thread) {
+  for (uint32_t i = 0; i < thread->context_count; ++i) {
+    uint64_t name = bits(thread->context[i]);
+    if (name && name_bound(Kind::kContext, name))
+      real().cuCtxPushCurrent_v2(real_of<CUcontext>(Kind::kContext, name));
+  }
+}
+
+}  // namespace
+
+bool restore(RestoreSource* source, DeviceReport* report) {
+  gate_bypass_this_thread();
+  *report = {};
+  gate_establish = establish;
+  captures_active = 0;
+  stage_forget();
+  if (machine_facts.initialised) {
+    CUresult result = real().cuInit(0);
+    if (result != CUDA_SUCCESS)
+      return fail(report, kExitIncompatible, "cuInit fails here: %s (%d)", error_name(result),
+                  static_cast<int>(result));
+    if (!compare_machine(report) || !replay_contexts(report) || !rebuild_device_memory(report) ||
+        !replay_objects(report) || !rebuild_pinned(report) || !compare_globals(report) ||
+        !upload_all(source, report))
+      return false;
+  }
+  gate_open();
+  return true;
+}
+
+}  // namespace gpuckpt::device
