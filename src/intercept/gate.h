@@ -42,8 +42,9 @@ struct alignas(64) Word {
   std::atomic<uint32_t> word;       // generation << 1 | closed; also the futex waiters sleep on
   std::atomic<uint32_t> translate;  // non-zero: handles have old names (generation > 0)
 };
-extern Word g_gate;
-extern thread_local ThreadRecord* t_record __attribute__((tls_model("initial-exec")));
+[[gnu::visibility("hidden")]] extern Word g_gate;
+[[gnu::visibility("hidden"),
+  gnu::tls_model("initial-exec")]] extern constinit thread_local ThreadRecord* t_record;
 ThreadRecord* adopt_thread();  // first call of this thread: also loads the driver
 void enter_slow(ThreadRecord*, uint32_t function);
 }  // namespace gate_detail
@@ -56,7 +57,7 @@ inline uint32_t generation() {
 // Enters the driver for one call of the application. Constructed first in every wrapper.
 class GateGuard {
  public:
-  explicit GateGuard(uint32_t function) : record_(gate_detail::t_record) {
+  [[gnu::always_inline]] explicit GateGuard(uint32_t function) : record_(gate_detail::t_record) {
     if (__builtin_expect(record_ == nullptr, 0)) record_ = gate_detail::adopt_thread();
     if (__builtin_expect(record_->depth++ != 0, 0)) return;
     record_->inside.store(function + 1, std::memory_order_relaxed);
@@ -66,7 +67,7 @@ class GateGuard {
       gate_detail::enter_slow(record_, function);
     }
   }
-  ~GateGuard() {
+  [[gnu::always_inline]] ~GateGuard() {
     if (--record_->depth == 0) record_->inside.store(0, std::memory_order_release);
   }
   GateGuard(const GateGuard&) = delete;

@@ -2,6 +2,12 @@
 // Hooks that only call the driver: for tests of the intercept part alone.
 #include "intercept/generated/custom_hooks.h"
 #include "intercept/generated/real_driver.h"
+#if __has_include("device/launch_note.h")
+#include "device/launch_note.h"
+namespace gpuckpt {
+LaunchNote launch_notes[kLaunchNotes];
+}
+#endif
 
 namespace gpuckpt {
 

@@ -647,7 +647,7 @@ struct RealDriver {
   CUresult (*cuWaitExternalSemaphoresAsync_ptsz)(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream);
 };
 
-extern RealDriver g_real;
+[[gnu::visibility("hidden")]] extern RealDriver g_real;
 inline const RealDriver& real() { return g_real; }
 
 // Does the driver have it?

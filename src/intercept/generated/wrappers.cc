@@ -2099,7 +2099,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchCooperativeKernel(CUfunction f
   GateGuard guard(kFn_cuLaunchCooperativeKernel);
   const bool named = translating();
   const CUresult rc = real().cuLaunchCooperativeKernel(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams);
-  if (rc == CUDA_SUCCESS) note_launch(hStream, f);
+  if (rc == CUDA_SUCCESS) note_launch(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kFunction, f));
   return rc;
 }
 
@@ -2115,7 +2115,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchCooperativeKernel_ptsz(CUfunct
   GateGuard guard(kFn_cuLaunchCooperativeKernel_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuLaunchCooperativeKernel_ptsz(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams);
-  if (rc == CUDA_SUCCESS) note_launch(hStream, f);
+  if (rc == CUDA_SUCCESS) note_launch(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kFunction, f));
   return rc;
 }
 
@@ -2153,7 +2153,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchKernel(CUfunction f, unsigned 
   GateGuard guard(kFn_cuLaunchKernel);
   const bool named = translating();
   const CUresult rc = real().cuLaunchKernel(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams, extra);
-  if (rc == CUDA_SUCCESS) note_launch(hStream, f);
+  if (rc == CUDA_SUCCESS) note_launch(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kFunction, f));
   return rc;
 }
 
@@ -2162,7 +2162,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchKernelEx(const CUlaunchConfig 
   const bool named = translating();
   StructIn config_now(named, config);
   const CUresult rc = real().cuLaunchKernelEx(config_now.get(), in_if(named, Kind::kFunction, f), kernelParams, extra);
-  if (rc == CUDA_SUCCESS) note_launch(config->hStream, f);
+  if (rc == CUDA_SUCCESS) note_launch(config_now.get()->hStream, in_if(named, Kind::kFunction, f));
   return rc;
 }
 
@@ -2171,7 +2171,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchKernelEx_ptsz(const CUlaunchCo
   const bool named = translating();
   StructIn config_now(named, config);
   const CUresult rc = real().cuLaunchKernelEx_ptsz(config_now.get(), in_if(named, Kind::kFunction, f), kernelParams, extra);
-  if (rc == CUDA_SUCCESS) note_launch(config->hStream, f);
+  if (rc == CUDA_SUCCESS) note_launch(config_now.get()->hStream, in_if(named, Kind::kFunction, f));
   return rc;
 }
 
@@ -2179,7 +2179,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchKernel_ptsz(CUfunction f, unsi
   GateGuard guard(kFn_cuLaunchKernel_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuLaunchKernel_ptsz(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams, extra);
-  if (rc == CUDA_SUCCESS) note_launch(hStream, f);
+  if (rc == CUDA_SUCCESS) note_launch(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kFunction, f));
   return rc;
 }
 

@@ -1,0 +1,158 @@
+// Names and heap against simple models.
+#define CATCH_CONFIG_MAIN
+#include <catch2/catch.hpp>
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "intercept/abi_table.h"
+#include "intercept/realm.h"
+#include "intercept/realm_internal.h"
+#include "intercept/translate.h"
+
+using namespace gpuckpt;
+
+TEST_CASE("names: bound, dropped, never another's") {
+  gate_new_generation();
+  gate_open();
+  std::mt19937_64 random(7);
+  std::map<uint64_t, uint64_t> model;
+  for (int i = 0; i < 20000; i++) {
+    uint64_t name = 0x1000 + random() % 3000 * 16;
+    switch (random() % 3) {
+      case 0:
+      case 1: {
+        uint64_t now = 0x800000 + static_cast<uint64_t>(i) * 16;
+        drop(Kind::kEvent, name);
+        bind(Kind::kEvent, name, now);
+        model[name] = now;
+        break;
+      }
+      default:
+        drop(Kind::kEvent, name);
+        model.erase(name);
+    }
+  }
+  for (uint64_t name = 0x1000; name < 0x1000 + 3000 * 16; name += 16) {
+    auto it = model.find(name);
+    REQUIRE(now_of(Kind::kEvent, name) == (it == model.end() ? name : it->second));
+    if (it != model.end()) REQUIRE(name_of(Kind::kEvent, it->second) == name);
+    REQUIRE(name_bound(Kind::kEvent, name) == (it != model.end()));
+  }
+  for (uint64_t magic : {0, 1, 2}) REQUIRE(now_of(Kind::kEvent, magic) == magic);
+  REQUIRE(now_of(Kind::kStream, 0x1000) == 0x1000);  // kinds are worlds apart
+
+  // A new object whose value is a live object's name gets a name of its own.
+  bind(Kind::kModule, 0x5000, 0x6000);
+  uint64_t name = name_new(Kind::kModule, 0x5000);
+  REQUIRE(name != 0x5000);
+  REQUIRE(now_of(Kind::kModule, name) == 0x5000);
+  REQUIRE(name_new(Kind::kModule, 0x5000) == name);
+  REQUIRE(now_of(Kind::kModule, 0x5000) == 0x6000);
+  REQUIRE(name_new(Kind::kModule, 0x7000) == 0x7000);
+  translate_forget_all();
+  REQUIRE(now_of(Kind::kModule, 0x5000) == 0x5000);
+}
+
+TEST_CASE("names: readers never see a wrong value while tables grow") {
+  std::atomic<bool> stop{false};
+  std::atomic<int> wrong{0};
+  bind(Kind::kKernel, 0x10000, 0x90000);
+  std::thread reader([&] {
+    while (!stop)
+      if (now_of(Kind::kKernel, 0x10000) != 0x90000) wrong++;
+  });
+  for (uint64_t i = 1; i < 50000; i++) bind(Kind::kKernel, 0x10000 + i * 16, 0x90000000 + i * 16);
+  stop = true;
+  reader.join();
+  REQUIRE(wrong == 0);
+}
+
+TEST_CASE("heap: blocks do not overlap, are aligned, survive") {
+  std::mt19937_64 random(3);
+  struct Block {
+    unsigned char* at;
+    size_t bytes;
+    unsigned char fill;
+  };
+  std::vector<Block> blocks;
+  for (int i = 0; i < 30000; i++) {
+    if (blocks.size() < 500 || random() % 2) {
+      size_t bytes = random() % 3 ? random() % 300 : random() % 20000;
+      if (random() % 100 == 0) bytes = 300000 + random() % 1000000;
+      size_t align = random() % 4 ? 16 : 16u << (random() % 9);
+      auto* p = static_cast<unsigned char*>(random() % 5 ? realm_heap::allocate(bytes, align)
+                                                         : realm_heap::allocate_zeroed(bytes));
+      if (!p) FAIL("no memory");
+      REQUIRE(realm_heap::contains(p));
+      REQUIRE(reinterpret_cast<uint64_t>(p) % 16 == 0);
+      REQUIRE(realm_heap::usable(p) >= bytes);
+      auto fill = static_cast<unsigned char>(random());
+      memset(p, fill, realm_heap::usable(p));
+      blocks.push_back({p, realm_heap::usable(p), fill});
+    } else {
+      size_t k = random() % blocks.size();
+      Block b = blocks[k];
+      for (size_t n = 0; n < b.bytes; n += 97)
+        if (b.at[n] != b.fill) FAIL("a block changed");
+      realm_heap::release(b.at);
+      blocks[k] = blocks.back();
+      blocks.pop_back();
+    }
+  }
+  for (size_t align : {64u, 4096u, 1u << 20}) {
+    void* p = realm_heap::allocate(100, align);
+    REQUIRE(reinterpret_cast<uint64_t>(p) % align == 0);
+    realm_heap::release(p);
+  }
+  auto* zeroed = static_cast<unsigned char*>(realm_heap::allocate_zeroed(1000));
+  for (int i = 0; i < 1000; i++) REQUIRE(zeroed[i] == 0);
+  uint64_t high = realm_heap_high_water();
+  REQUIRE(realm_heap_bytes() < 8 * high);
+  realm_heap::new_generation();
+  REQUIRE(reinterpret_cast<uint64_t>(realm_heap::allocate(10)) >= kRealmHeapBase + high);
+}
+
+TEST_CASE("maps: pieces split and join") {
+  constexpr int kFlags = 0x22;  // MAP_PRIVATE | MAP_ANONYMOUS
+  auto* p = static_cast<char*>(realm_maps::map(nullptr, 16 * 4096, 3, kFlags, -1, 0));
+  auto at = reinterpret_cast<uint64_t>(p);
+  REQUIRE(realm_maps::owns(at, 1));
+  REQUIRE(realm_maps::unmap(p + 4 * 4096, 4096) == 0);
+  REQUIRE(!realm_maps::owns(at + 4 * 4096, 4096));
+  REQUIRE(realm_maps::owns(at + 3 * 4096, 4096));
+  REQUIRE(realm_maps::owns(at + 5 * 4096, 4096));
+  REQUIRE(realm_maps::map(p + 4 * 4096, 4096, 3, kFlags | 0x10, -1, 0) == p + 4 * 4096);
+  REQUIRE(realm_maps::owns(at + 4 * 4096, 4096));
+  auto* moved = static_cast<char*>(realm_maps::remap(p, 16 * 4096, 64 * 4096, 1, nullptr));
+  REQUIRE(realm_maps::owns(reinterpret_cast<uint64_t>(moved), 64 * 4096));
+  REQUIRE(realm_maps::unmap(moved, 64 * 4096) == 0);
+  REQUIRE(!realm_maps::owns(at, 16 * 4096));
+  REQUIRE(!realm_maps::owns(reinterpret_cast<uint64_t>(moved), 64 * 4096));
+}
+
+TEST_CASE("imports: reviewed lists") {
+  bool reviewed;
+  REQUIRE(realm_hooks::replacement("malloc", &reviewed));
+  REQUIRE(realm_hooks::replacement("getline", &reviewed));
+  REQUIRE(realm_hooks::replacement("memfd_create", &reviewed));
+  REQUIRE(!realm_hooks::replacement("memcpy", &reviewed));
+  REQUIRE(reviewed);
+  REQUIRE(!realm_hooks::replacement("shmat", &reviewed));
+  REQUIRE(!reviewed);
+}
+
+TEST_CASE("spec: versions and flavours") {
+  auto name = [](const char* base, uint32_t version, bool thread) {
+    int i = abi_lookup(base, version, thread);
+    return std::string(i < 0 ? "" : kAbi[i].symbol);
+  };
+  REQUIRE(name("cuMemAlloc", 3020, false) == "cuMemAlloc_v2");
+  REQUIRE(name("cuMemAlloc", 3010, false) == "cuMemAlloc");
+  REQUIRE(name("cuMemcpy", 7000, true) == "cuMemcpy_ptds");
+  REQUIRE(name("cuMemcpy", 6000, true).empty());
+  REQUIRE(name("cuInit", 13000, true) == "cuInit");
+}
