@@ -1,0 +1,132 @@
+// gpuckpt checkpoint: asks a running process for a snapshot and waits until it is durable.
+
+#include <signal.h>
+#include <string.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "process.h"
+#include "progress.h"
+#include "verb.h"
+
+namespace gpuckpt::cli {
+namespace {
+
+struct Options {
+  int pid = 0;
+  bool stop = false, no_wait = false, wait = false;
+  std::string timeout, tag, store;
+  int stop_status = 0;
+};
+
+nlohmann::json describe(const wire::CtlReply& reply) {
+  return {{"id", reply.id},
+          {"stall_us", reply.stall_us},
+          {"gate_us", reply.gate_us},
+          {"total_us", reply.total_us},
+          {"logical_bytes", reply.logical_bytes},
+          {"new_bytes", reply.new_bytes},
+          {"stored_bytes", reply.stored_bytes},
+          {"zero_bytes", reply.zero_bytes}};
+}
+
+void summarise(const wire::CtlReply& reply) {
+  uint64_t data = reply.logical_bytes - std::min(reply.zero_bytes, reply.logical_bytes);
+  double dirty =
+      data ? 100.0 * static_cast<double>(reply.new_bytes) / static_cast<double>(data) : 0;
+  fmt::print(stderr, "stall {} (driver calls waited {}), durable after {}\n",
+             show_duration_us(reply.stall_us), show_duration_us(reply.gate_us),
+             show_duration_us(reply.total_us));
+  fmt::print(stderr,
+             "captured {}, {} of it zero; {:.1f} % of the rest was new ({}), stored as {}\n",
+             store::show_size(reply.logical_bytes), store::show_size(reply.zero_bytes), dirty,
+             store::show_size(reply.new_bytes), store::show_size(reply.stored_bytes));
+}
+
+Status checkpoint(const Options& options, const Context& context) {
+  wire::CtlRequest request = make_request(wire::kCtlCheckpoint);
+  if (options.stop) request.flags |= wire::kCtlStop;
+  if (options.no_wait) request.flags |= wire::kCtlNoWait;
+  request.stop_status = options.stop_status;
+  if (!options.timeout.empty()) parse_duration(options.timeout, &request.timeout_ms);
+  auto copy = [](const std::string& text, char* to, size_t room) {
+    if (text.size() >= room) return false;
+    memcpy(to, text.c_str(), text.size() + 1);
+    return true;
+  };
+  if (!copy(options.tag, request.tag, sizeof(request.tag)))
+    return Status(kExitUsage, "the tag is too long");
+  std::string store = options.store.empty()
+                          ? ""
+                          : std::filesystem::absolute(options.store).lexically_normal().string();
+  if (!copy(store, request.store, sizeof(request.store)))
+    return Status(kExitUsage, "the path of the store is too long");
+
+  Connection connection;
+  if (Status status = connection.open(options.pid, request); !status.ok()) return status;
+  Progress progress;
+  wire::CtlReply reply;
+  do {
+    // The library keeps the deadline for the part that disturbs the program; writing takes as long
+    // as the disk needs.
+    if (Status status = connection.receive(0, &reply); !status.ok()) return status;
+    if (!reply.final) {
+      progress.show(fmt::format("{}: {} of {} stored", reply.phase,
+                                store::show_size(reply.stored_bytes),
+                                store::show_size(reply.logical_bytes)));
+    }
+  } while (!reply.final);
+  progress.clear();
+  if (reply.code != kExitOk) {
+    return Status(static_cast<ExitCode>(reply.code),
+                  reply.text[0] ? reply.text : "the snapshot failed");
+  }
+  if (context.json) {
+    print_json(describe(reply).dump());
+  } else if (reply.id[0]) {
+    fmt::print("{}\n", reply.id);
+  }
+  if (!context.json && reply.id[0]) summarise(reply);
+  if (reply.text[0]) fmt::print(stderr, "{}\n", reply.text);
+  return Status::Ok();
+}
+
+}  // namespace
+
+void define_checkpoint(CLI::App& app, Context* context) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand(
+      "checkpoint", "Snapshot a running process; prints the snapshot's id when it is durable");
+  verb->add_option("PID", options->pid, "The process")->required()->check(CLI::PositiveNumber);
+  verb->add_flag("--stop", options->stop, "End the process once the snapshot is durable");
+  verb->add_option("--stop-status", options->stop_status, "With --stop: the status it ends with")
+      ->envname("GPUCKPT_STOP_STATUS")
+      ->check(CLI::Range(0, 255));
+  auto* wait =
+      verb->add_flag("--wait", options->wait, "Wait until the snapshot is durable (the default)");
+  verb->add_flag("--no-wait", options->no_wait, "Return as soon as the process goes on")
+      ->excludes(wait);
+  verb->add_option("--timeout", options->timeout,
+                   "Give up when the process cannot be stopped within this (default 60s)")
+      ->envname("GPUCKPT_TIMEOUT")
+      ->check(duration_check());
+  verb->add_option("--tag", options->tag, "A name for the snapshot: STORE@TAG");
+  verb->add_option("--store", options->store, "Another store than the process was started with");
+  add_json(verb, context);
+  verb->footer(
+      exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitLocked, kExitIncompatible,
+                  kExitRefused, kExitTimeout, kExitInterrupted, kExitTerminated}));
+  verb->callback([options, context] {
+    // The snapshot is the process's business: interrupting us does not interrupt it.
+    for (int number : {SIGINT, SIGTERM}) {
+      signal(number, [](int n) { _exit(n == SIGINT ? kExitInterrupted : kExitTerminated); });
+    }
+    context->run([&] { return checkpoint(*options, *context); });
+  });
+}
+
+}  // namespace gpuckpt::cli

@@ -1,0 +1,327 @@
+// gpuckpt doctor: will it work here? Each line says ok, warn or fail, and what to do.
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <linux/userfaultfd.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "install.h"
+#include "store/sizes.h"
+#include "store/store.h"
+#include "verb.h"
+
+namespace gpuckpt::cli {
+namespace {
+
+enum Grade { kOk, kWarn, kFail };
+
+struct Finding {
+  const char* name;
+  Grade grade;
+  std::string text;
+  std::string remedy;
+};
+
+struct Options {
+  std::string store;
+  bool sim = false;
+};
+
+std::string first_line(const char* path) {
+  std::ifstream in(path);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+Finding check_machine() {
+  utsname name{};
+  uname(&name);
+  if (strcmp(name.machine, "x86_64") != 0) {
+    return {"machine", kFail, fmt::format("{}", name.machine), "gpuckpt runs on x86-64 only"};
+  }
+  return {"machine", kOk, fmt::format("{} {} {}", name.sysname, name.release, name.machine), ""};
+}
+
+Finding check_installation() {
+  const Installation& own = installation();
+  for (const std::string& path : {own.library, own.writer, own.launcher}) {
+    if (!readable(path))
+      return {"installation", kFail, path + " is missing", "build or install gpuckpt completely"};
+  }
+  return {"installation", kOk, own.root, ""};
+}
+
+Finding check_library() {
+  Status status = check_loads("/proc/self/exe", installation().library, installation().library);
+  if (!status.ok())
+    return {"library", kFail, status.text(),
+            "a newer glibc is needed, or a gpuckpt built on this system"};
+  return {"library", kOk, "libgpuckpt.so loads", ""};
+}
+
+// Runs `body` in a child and returns the errno value it exits with.
+template <typename Body>
+int in_child(Body body) {
+  pid_t child = fork();
+  if (child == 0) _exit(body());
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status)) return ECHILD;
+  return WEXITSTATUS(status);
+}
+
+Finding check_clone3() {
+  // A size of zero is refused by clone3 itself, before anything happens; a filter or an old kernel
+  // says ENOSYS or EPERM.
+  syscall(SYS_clone3, nullptr, 0);
+  if (errno == EINVAL || errno == E2BIG) return {"clone3", kOk, "available", ""};
+  return {
+      "clone3", kWarn, fmt::format("not available ({})", strerror(errno)),
+      "restored programs get new process and thread ids; containers: use a newer seccomp profile"};
+}
+
+Finding check_namespaces() {
+  int error = in_child([] { return unshare(CLONE_NEWUSER | CLONE_NEWPID) == 0 ? 0 : errno; });
+  if (error == 0)
+    return {"namespaces", kOk,
+            "user and pid namespaces can be made: restored programs keep their ids", ""};
+  return {"namespaces", kWarn, fmt::format("cannot make user namespaces ({})", strerror(error)),
+          "restored programs get new ids unless run as root; sysctl user.max_user_namespaces, "
+          "kernel.unprivileged_userns_clone or "
+          "kernel.apparmor_restrict_unprivileged_userns"};
+}
+
+Finding check_userfaultfd() {
+  long fd = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+  if (fd < 0) {
+    return {"userfaultfd", kWarn, fmt::format("not available ({})", strerror(errno)),
+            "changed pages are found by comparing contents, which is slower; sysctl "
+            "vm.unprivileged_userfaultfd=1"};
+  }
+  uffdio_api api{};
+  api.api = UFFD_API;
+  api.features = 1ull << 15;  // UFFD_FEATURE_WP_ASYNC
+  bool asynchronous = ioctl(static_cast<int>(fd), UFFDIO_API, &api) == 0;
+  close(static_cast<int>(fd));
+  if (asynchronous) return {"userfaultfd", kOk, "asynchronous write protection", ""};
+  return {"userfaultfd", kWarn, "no asynchronous write protection (Linux 6.7 has it)",
+          "changed pages are found by comparing contents"};
+}
+
+Finding check_pagemap_scan() {
+  struct {
+    uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, anyof, ret;
+  } scan{};
+  scan.size = sizeof(scan);
+  void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  uint64_t region[3] = {};
+  scan.start = reinterpret_cast<uint64_t>(page);
+  scan.end = scan.start + 4096;
+  scan.vec = reinterpret_cast<uint64_t>(region);
+  scan.vec_len = 1;
+  scan.ret = 1 << 3;  // PAGE_IS_PRESENT
+  int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  long r = ioctl(fd, _IOWR('f', 16, scan), &scan);
+  int error = errno;
+  if (fd >= 0) close(fd);
+  munmap(page, 4096);
+  if (r >= 0) return {"pagemap scan", kOk, "available", ""};
+  return {"pagemap scan", kWarn, fmt::format("not available ({})", strerror(error)),
+          "Linux 6.7 has it; memory is read through /proc/self/pagemap"};
+}
+
+Finding check_huge_pages() {
+  std::string huge = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
+  if (huge.find("[never]") != std::string::npos) {
+    return {"huge pages", kWarn, "transparent huge pages are off",
+            "copying large processes stops them longer (25 ms per GiB)"};
+  }
+  return {"huge pages", kOk, huge.empty() ? "unknown" : huge, ""};
+}
+
+std::string driver_version(const std::string& path) {
+  // In a child: a real driver starts threads and maps the GPU.
+  int fds[2];
+  if (pipe2(fds, O_CLOEXEC) != 0) return "";
+  pid_t child = fork();
+  if (child == 0) {
+    void* driver = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    int version = 0, count = 0;
+    std::string text;
+    if (!driver) {
+      text = std::string("!") + dlerror();
+    } else {
+      auto init = reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"));
+      auto get_version = reinterpret_cast<int (*)(int*)>(dlsym(driver, "cuDriverGetVersion"));
+      auto get_count = reinterpret_cast<int (*)(int*)>(dlsym(driver, "cuDeviceGetCount"));
+      if (!init || !get_version || !get_count) {
+        text = "!it is not a CUDA driver";
+      } else {
+        int result = init(0);
+        get_version(&version);
+        if (result == 0) get_count(&count);
+        text = result == 0 ? fmt::format("CUDA {}.{}, {} device{}", version / 1000,
+                                         version % 1000 / 10, count, count == 1 ? "" : "s")
+                           : fmt::format("!cuInit fails with error {}", result);
+      }
+    }
+    (void)!write(fds[1], text.data(), text.size());
+    _exit(0);
+  }
+  close(fds[1]);
+  std::string out;
+  char buffer[512];
+  for (ssize_t n; (n = read(fds[0], buffer, sizeof(buffer))) > 0;)
+    out.append(buffer, static_cast<size_t>(n));
+  close(fds[0]);
+  waitpid(child, nullptr, 0);
+  return out;
+}
+
+Finding check_driver(bool sim) {
+  std::string path;
+  if (const char* chosen = getenv("GPUCKPT_DRIVER"); chosen && *chosen) path = chosen;
+  if (sim) path = installation().sim_driver;
+  bool simulated = path == installation().sim_driver;
+  if (path.empty()) path = "libcuda.so.1";
+  std::string text = driver_version(path);
+  if (!text.empty() && text[0] != '!')
+    return {"driver", kOk, fmt::format("{}: {}{}", path, text, simulated ? " (simulated)" : ""),
+            ""};
+  if (path == "libcuda.so.1" && readable(installation().sim_driver)) {
+    return {"driver", kWarn, "no NVIDIA driver here",
+            "the simulated GPU works: gpuckpt run --sim; check it with gpuckpt doctor --sim"};
+  }
+  return {"driver", kFail,
+          fmt::format("{}: {}", path, text.empty() ? "it ended while starting" : text.substr(1)),
+          "install the NVIDIA driver, or set GPUCKPT_DRIVER"};
+}
+
+// Writes and syncs a little to learn how fast the disk is; leaves nothing behind.
+double write_rate(const std::string& directory) {
+  std::string path = fmt::format("{}/.gpuckpt-doctor.{}", directory, getpid());
+  int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) return 0;
+  unlink(path.c_str());
+  std::vector<char> block(8 << 20);
+  for (size_t i = 0; i < block.size(); ++i) block[i] = static_cast<char>(i * 2654435761u >> 13);
+  auto start = std::chrono::steady_clock::now();
+  uint64_t written = 0;
+  while (written < (64u << 20)) {
+    if (write(fd, block.data(), block.size()) != static_cast<ssize_t>(block.size())) break;
+    written += block.size();
+  }
+  bool synced = fsync(fd) == 0;
+  std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  close(fd);
+  return synced && written ? static_cast<double>(written) / took.count() : 0;
+}
+
+std::vector<Finding> check_store(const std::string& given) {
+  namespace fs = std::filesystem;
+  std::vector<Finding> out;
+  std::error_code error;
+  std::string path = fs::absolute(given).lexically_normal().string();
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  bool exists = fs::exists(path, error);
+  if (exists) {
+    std::unique_ptr<store::Store> store;
+    Status status = store::Store::open(path, {.any_owner = any_owner()}, &store);
+    bool empty =
+        status.code() == kExitAbsent && fs::is_directory(path, error) && fs::is_empty(path, error);
+    if (!status.ok() && !empty) {
+      out.push_back({"store", kFail, status.text(), "choose another --store"});
+      return out;
+    }
+  }
+  std::string directory = path;
+  while (!fs::is_directory(directory, error) && directory.size() > 1)
+    directory = fs::path(directory).parent_path().string();
+  if (access(directory.c_str(), W_OK | X_OK) != 0) {
+    out.push_back({"store", kFail,
+                   fmt::format("{} cannot be written ({})", directory, strerror(errno)),
+                   "choose another --store"});
+    return out;
+  }
+  struct statvfs fs_info;
+  uint64_t left =
+      statvfs(directory.c_str(), &fs_info) == 0 ? uint64_t{fs_info.f_bavail} * fs_info.f_frsize : 0;
+  out.push_back({"store", left < (1u << 30) ? kWarn : kOk,
+                 fmt::format("{}: {}, {} free", path, exists ? "present" : "will be made",
+                             store::show_size(left)),
+                 left < (1u << 30) ? "less than 1 GiB is free" : ""});
+  double rate = write_rate(directory);
+  if (rate > 0) {
+    out.push_back({"time to durable", kOk,
+                   fmt::format("{}/s to this disk: {:.1f} s for each GiB of changed, "
+                               "incompressible data; warnings are 30 s on "
+                               "Kubernetes and GCP, 120 s on AWS",
+                               store::show_size(static_cast<uint64_t>(rate)), (1 << 30) / rate),
+                   ""});
+  } else {
+    out.push_back({"time to durable", kWarn, "could not be measured", "is the disk full?"});
+  }
+  return out;
+}
+
+Status doctor(const Options& options, Context* context) {
+  std::vector<Finding> findings = {
+      check_machine(),           check_installation(), check_library(),
+      check_driver(options.sim), check_clone3(),       check_namespaces(),
+      check_userfaultfd(),       check_pagemap_scan(), check_huge_pages()};
+  for (Finding& finding : check_store(options.store)) findings.push_back(std::move(finding));
+  static const char* grades[] = {"ok", "warn", "fail"};
+  Grade worst = kOk;
+  nlohmann::json all = nlohmann::json::array();
+  for (const Finding& finding : findings) {
+    worst = std::max(worst, finding.grade);
+    if (context->json) {
+      all.push_back({{"name", finding.name},
+                     {"grade", grades[finding.grade]},
+                     {"text", finding.text},
+                     {"remedy", finding.remedy}});
+    } else {
+      fmt::print("{:<5} {:<16} {}\n", grades[finding.grade], finding.name, finding.text);
+      if (!finding.remedy.empty()) fmt::print("{:<5} {:<16} -> {}\n", "", "", finding.remedy);
+    }
+  }
+  if (context->json) print_json(all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  context->exit_code = worst == kFail ? kExitError : worst == kWarn ? kExitWarnings : kExitOk;
+  return Status::Ok();
+}
+
+}  // namespace
+
+void define_doctor(CLI::App& app, Context* context) {
+  auto options = std::make_shared<Options>();
+  options->store = "gpuckpt.store";
+  CLI::App* verb = app.add_subcommand(
+      "doctor", "Check whether snapshots will work here, and what to do where not");
+  verb->add_option("--store", options->store, "The store to be used")
+      ->envname("GPUCKPT_STORE")
+      ->capture_default_str();
+  verb->add_flag("--sim", options->sim, "Check the simulated GPU instead of the installed driver")
+      ->envname("GPUCKPT_SIM");
+  add_json(verb, context);
+  verb->footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitWarnings}));
+  verb->callback([options, context] { context->run([&] { return doctor(*options, context); }); });
+}
+
+}  // namespace gpuckpt::cli

@@ -1,0 +1,254 @@
+// gpuckpt inspect: what is in a snapshot.
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "gpuckpt/wire.h"
+#include "process_records.h"
+#include "store/sizes.h"
+#include "store/store.h"
+#include "verb.h"
+
+namespace gpuckpt::cli {
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+  std::string reference;
+  bool threads = false, maps = false, fds = false, allocations = false;
+};
+
+std::string space_name(uint64_t space) {
+  if (space == wire::kSpaceHost) return "host";
+  if (space >= wire::kSpaceDeviceBase)
+    return fmt::format("device {}", space - wire::kSpaceDeviceBase);
+  if (space >= wire::kSpaceFileBase) return fmt::format("file {}", space - wire::kSpaceFileBase);
+  return fmt::format("shared {}", space - wire::kSpaceSharedBase);
+}
+
+std::string fd_kind(uint32_t kind) {
+  static const char* names[] = {
+      "?",      "file",      "directory", "pipe",   "eventfd", "epoll", "timerfd", "signalfd",
+      "device", "inherited", "memory",    "socket", "socket",  "fifo",  "pidfd",   "terminal"};
+  return kind < std::size(names) ? names[kind] : "?";
+}
+
+std::string protection(uint32_t prot, uint32_t kind) {
+  bool shared = kind == process::kVmaShared || kind == process::kVmaFileShared;
+  return fmt::format("{}{}{}{}", prot & PROT_READ ? 'r' : '-', prot & PROT_WRITE ? 'w' : '-',
+                     prot & PROT_EXEC ? 'x' : '-', shared ? 's' : 'p');
+}
+
+// Bytes of `extents` (sorted) in [start, end): data and zero.
+std::pair<uint64_t, uint64_t> covered(const std::vector<store::Extent>& extents, uint64_t start,
+                                      uint64_t end) {
+  uint64_t data = 0, zero = 0;
+  auto it =
+      std::upper_bound(extents.begin(), extents.end(), start,
+                       [](uint64_t a, const store::Extent& e) { return a < e.address + e.length; });
+  for (; it != extents.end() && it->address < end; ++it) {
+    uint64_t n = std::min(end, it->address + it->length) - std::max(start, it->address);
+    (it->zero ? zero : data) += n;
+  }
+  return {data, zero};
+}
+
+json threads_of(const std::vector<Record>& records) {
+  json out = json::array();
+  for (const Record& record : records) {
+    process::Thread t;
+    if (record.type != process::kRecThread || !record.get(&t)) continue;
+    t.name[sizeof(t.name) - 1] = 0;
+    out.push_back({{"tid", t.tid},
+                   {"name", t.name},
+                   {"main", (t.flags & process::kThreadMain) != 0},
+                   {"driver", (t.flags & process::kThreadDriver) != 0},
+                   {"fs", fmt::format("{:#x}", t.fs)},
+                   {"nice", t.nice},
+                   {"policy", t.policy}});
+  }
+  return out;
+}
+
+json maps_of(const std::vector<Record>& records, const store::SnapshotReader& reader) {
+  json out = json::array();
+  auto extents = reader.extents(wire::kSpaceHost);
+  for (const Record& record : records) {
+    process::Vma v;
+    if (record.type != process::kRecVma || !record.get(&v)) continue;
+    auto [data, zero] = covered(extents, v.start, v.end);
+    out.push_back({{"start", fmt::format("{:#x}", v.start)},
+                   {"end", fmt::format("{:#x}", v.end)},
+                   {"size", v.end - v.start},
+                   {"protection", protection(v.prot, v.kind)},
+                   {"placeholder", v.kind == process::kVmaPlaceholder},
+                   {"stored", data},
+                   {"zero", zero},
+                   {"path", record.text(sizeof(v))}});
+  }
+  return out;
+}
+
+json fds_of(const std::vector<Record>& records) {
+  json out = json::array();
+  for (const Record& record : records) {
+    process::Descriptor d;
+    if (record.type != process::kRecFd || !record.get(&d)) continue;
+    out.push_back({{"fd", d.fd},
+                   {"kind", fd_kind(d.kind)},
+                   {"offset", d.offset},
+                   {"size", d.size},
+                   {"access", (d.flags & O_ACCMODE) == O_RDONLY   ? "r"
+                              : (d.flags & O_ACCMODE) == O_WRONLY ? "w"
+                                                                  : "rw"},
+                   {"cloexec", d.fd_flags != 0},
+                   {"path", record.text(sizeof(d))}});
+  }
+  return out;
+}
+
+// What is known without asking the device side: the ranges of device memory that were captured.
+json allocations_of(const store::SnapshotReader& reader) {
+  json out = json::array();
+  for (uint64_t space : reader.spaces()) {
+    if (space < wire::kSpaceDeviceBase) continue;
+    uint64_t start = 0, end = 0, zero = 0;
+    auto flush = [&] {
+      if (end > start) {
+        out.push_back({{"device", space - wire::kSpaceDeviceBase},
+                       {"address", fmt::format("{:#x}", start)},
+                       {"size", end - start},
+                       {"zero", zero}});
+      }
+    };
+    for (const store::Extent& e : reader.extents(space)) {
+      if (e.address != end) {
+        flush();
+        start = e.address;
+        zero = 0;
+      }
+      end = e.address + e.length;
+      zero += e.zero ? e.length : 0;
+    }
+    flush();
+  }
+  return out;
+}
+
+void print_table(const json& rows, std::initializer_list<std::pair<const char*, int>> columns) {
+  for (const auto& [name, width] : columns) fmt::print("{:<{}} ", name, width);
+  fmt::print("\n");
+  for (const json& row : rows) {
+    for (const auto& [name, width] : columns) {
+      const json& value = row[name];
+      std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+      fmt::print("{:<{}} ", text, width);
+    }
+    fmt::print("\n");
+  }
+}
+
+void print_summary(const json& meta, const json& spaces) {
+  static const char* first[] = {"id",  "time", "job",        "tag",  "command", "exe",
+                                "cwd", "pid",  "generation", "host", "kernel"};
+  for (const char* key : first) {
+    if (!meta.contains(key)) continue;
+    const json& value = meta[key];
+    fmt::print("{:<12} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  for (const char* group : {"sizes", "stats"}) {
+    if (!meta.contains(group) || !meta[group].is_object()) continue;
+    for (const auto& [key, value] : meta[group].items()) {
+      bool bytes = key.ends_with("_bytes") && value.is_number_unsigned();
+      bool time = key.ends_with("_us") && value.is_number_unsigned();
+      std::string shown = bytes  ? store::show_size(value)
+                          : time ? show_duration_us(value)
+                                 : value.dump();
+      std::string label = key.substr(
+          0, key.rfind('_') == std::string::npos || !(bytes || time) ? key.size() : key.rfind('_'));
+      fmt::print("{:<12} {}\n", label, shown);
+    }
+  }
+  for (const json& space : spaces) {
+    fmt::print("{:<12} {} stored, {} zero\n", space["name"].get<std::string>(),
+               store::show_size(space["stored"]), store::show_size(space["zero"]));
+  }
+}
+
+Status inspect(const Options& options, Context* context) {
+  std::unique_ptr<store::Store> store;
+  std::unique_ptr<store::SnapshotReader> reader;
+  Status status =
+      store::open_reference(options.reference, {.any_owner = any_owner()}, &store, &reader);
+  if (!status.ok()) return status;
+  json meta = json::parse(reader->meta(), nullptr, false);
+  if (!meta.is_object()) return Status::Corruption("the snapshot's description is not JSON");
+  json spaces = json::array();
+  for (uint64_t space : reader->spaces()) {
+    uint64_t data = 0, zero = 0;
+    for (const store::Extent& e : reader->extents(space)) (e.zero ? zero : data) += e.length;
+    spaces.push_back(
+        {{"space", space}, {"name", space_name(space)}, {"stored", data}, {"zero", zero}});
+  }
+  json detail = json::object();
+  if (options.threads || options.maps || options.fds) {
+    std::vector<uint8_t> blob;
+    std::vector<Record> records;
+    if (status = reader->blob("process", &blob); !status.ok()) return status;
+    if (status = parse_records(blob, &records); !status.ok()) return status;
+    if (options.threads) detail["threads"] = threads_of(records);
+    if (options.maps) detail["maps"] = maps_of(records, *reader);
+    if (options.fds) detail["fds"] = fds_of(records);
+  }
+  if (options.allocations) detail["allocations"] = allocations_of(*reader);
+  if (context->json) {
+    meta["spaces"] = spaces;
+    meta.update(detail);
+    print_json(meta.dump(-1, ' ', false, json::error_handler_t::replace));
+    return Status::Ok();
+  }
+  if (detail.empty()) print_summary(meta, spaces);
+  if (detail.contains("threads"))
+    print_table(detail["threads"],
+                {{"tid", 8}, {"name", 16}, {"main", 6}, {"driver", 6}, {"fs", 18}});
+  if (detail.contains("maps")) {
+    print_table(detail["maps"], {{"start", 15},
+                                 {"end", 15},
+                                 {"protection", 10},
+                                 {"size", 13},
+                                 {"stored", 12},
+                                 {"zero", 12},
+                                 {"path", 1}});
+  }
+  if (detail.contains("fds"))
+    print_table(detail["fds"],
+                {{"fd", 5}, {"kind", 10}, {"access", 6}, {"offset", 12}, {"path", 1}});
+  if (detail.contains("allocations"))
+    print_table(detail["allocations"],
+                {{"device", 7}, {"address", 18}, {"size", 14}, {"zero", 14}});
+  return Status::Ok();
+}
+
+}  // namespace
+
+void define_inspect(CLI::App& app, Context* context) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand("inspect", "Show what a snapshot holds");
+  verb->add_option("STORE[@ID]", options->reference,
+                   "The snapshot: STORE@ID, STORE@TAG, or STORE for the newest")
+      ->required();
+  verb->add_flag("--threads", options->threads, "Its threads");
+  verb->add_flag("--maps", options->maps, "Its memory mappings, and what of each is stored");
+  verb->add_flag("--fds", options->fds, "Its descriptors");
+  verb->add_flag("--allocations", options->allocations, "Its device memory");
+  add_json(verb, context);
+  verb->footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitIncompatible,
+                           kExitCorrupt, kExitRefused}));
+  verb->callback([options, context] { context->run([&] { return inspect(*options, context); }); });
+}
+
+}  // namespace gpuckpt::cli

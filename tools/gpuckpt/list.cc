@@ -1,0 +1,102 @@
+// gpuckpt list: the snapshots of a store, oldest first.
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "store/sizes.h"
+#include "store/store.h"
+#include "verb.h"
+
+namespace gpuckpt::cli {
+namespace {
+
+// Meta is other programs' text: take from it what has the right type, and nothing else.
+std::string text(const nlohmann::json& j, const char* key) {
+  auto it = j.find(key);
+  if (it == j.end()) return "";
+  if (it->is_string()) return it->get<std::string>();
+  if (it->is_number()) return it->dump();
+  if (!it->is_array()) return "";
+  std::string out;
+  for (const auto& part : *it)
+    out += (out.empty() ? "" : " ") + (part.is_string() ? part.get<std::string>() : part.dump());
+  return out;
+}
+
+std::string printable(std::string out, size_t longest) {
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';
+  }
+  if (out.size() > longest) out = out.substr(0, longest - 3) + "...";
+  return out;
+}
+
+uint64_t number(const nlohmann::json& j, const char* key) {
+  auto it = j.find(key);
+  return it != j.end() && it->is_number_unsigned() ? it->get<uint64_t>() : 0;
+}
+
+Status list(const std::string& path, const std::string& job, Context* context) {
+  std::unique_ptr<store::Store> store;
+  if (Status status = store::Store::open(path, {.any_owner = any_owner()}, &store); !status.ok())
+    return status;
+  std::vector<store::SnapshotInfo> snapshots;
+  if (Status status = store->list(&snapshots); !status.ok()) return status;
+  nlohmann::json all = nlohmann::json::array();
+  size_t damaged = 0, shown = 0;
+  if (!context->json && !snapshots.empty()) {
+    fmt::print("{:<24} {:<20} {:>7} {:>9} {:>9}  {:<12} {:<12} {}\n", "ID", "TIME (UTC)", "PID",
+               "SIZE", "STORED", "JOB", "TAG", "COMMAND");
+  }
+  for (const store::SnapshotInfo& info : snapshots) {
+    auto meta = nlohmann::json::parse(info.meta, nullptr, false);
+    if (!meta.is_object()) meta = nlohmann::json::object();
+    if (!job.empty() && text(meta, "job") != job) continue;
+    ++shown;
+    if (!info.status.ok()) {
+      ++damaged;
+      complain(info.status.text());
+    }
+    if (context->json) {
+      meta["id"] = info.id;
+      meta["manifest_bytes"] = info.manifest_bytes;
+      meta["readable"] = info.status.ok();
+      all.push_back(std::move(meta));
+      continue;
+    }
+    auto sizes = meta.contains("sizes") && meta["sizes"].is_object() ? meta["sizes"]
+                                                                     : nlohmann::json::object();
+    fmt::print("{:<24} {:<20} {:>7} {:>9} {:>9}  {:<12} {:<12} {}\n", info.id,
+               info.status.ok() ? text(meta, "time") : "damaged", text(meta, "pid"),
+               store::show_size(number(sizes, "logical_bytes")),
+               store::show_size(number(sizes, "stored_bytes")), printable(text(meta, "job"), 12),
+               printable(text(meta, "tag"), 12), printable(text(meta, "command"), 60));
+  }
+  if (context->json) {
+    print_json(all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  } else {
+    uint64_t bytes = 0;
+    (void)store->disk_bytes(&bytes);
+    fmt::print(stderr, "{} snapshot{} in {}, {} on disk\n", shown, shown == 1 ? "" : "s", path,
+               store::show_size(bytes));
+  }
+  if (damaged) context->exit_code = kExitCorrupt;
+  return Status::Ok();
+}
+
+}  // namespace
+
+void define_list(CLI::App& app, Context* context) {
+  auto path = std::make_shared<std::string>();
+  auto job = std::make_shared<std::string>();
+  CLI::App* verb = app.add_subcommand("list", "List the snapshots of a store");
+  add_store(verb, path.get());
+  verb->add_option("--job", *job, "Only snapshots of this job")->envname("GPUCKPT_JOB");
+  add_json(verb, context);
+  verb->footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitIncompatible,
+                           kExitCorrupt, kExitRefused}));
+  verb->callback(
+      [path, job, context] { context->run([&] { return list(*path, *job, context); }); });
+}
+
+}  // namespace gpuckpt::cli

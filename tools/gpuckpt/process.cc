@@ -1,0 +1,237 @@
+#include "process.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+
+#include <fmt/format.h>
+
+namespace gpuckpt::cli {
+
+using store::Status;
+
+namespace {
+
+constexpr uint64_t kAnswerMs = 15'000;  // a parked or swapped-out process may need a while
+constexpr uint64_t kWakeAgainMs = 3'000;
+
+uint64_t now_ms() {
+  timespec ts;
+  clock_gettime(CLOCK_MONOTONIC, &ts);
+  return static_cast<uint64_t>(ts.tv_sec) * 1000 + static_cast<uint64_t>(ts.tv_nsec) / 1'000'000;
+}
+
+Status wake(int pid) {
+  siginfo_t info{};
+  info.si_signo = wire::kWakeSignal;
+  info.si_code = SI_QUEUE;
+  info.si_pid = getpid();
+  info.si_uid = getuid();
+  info.si_value.sival_ptr = reinterpret_cast<void*>(wire::kWakeCookie);
+  if (syscall(SYS_rt_sigqueueinfo, pid, wire::kWakeSignal, &info) == 0) return Status::Ok();
+  if (errno == ESRCH) return Status::NotFound(fmt::format("there is no process {}", pid));
+  if (errno == EPERM)
+    return Status::Refused(
+        fmt::format("process {} belongs to another user: run gpuckpt as that user", pid));
+  return Status::Error(fmt::format("cannot signal process {}: {}", pid, strerror(errno)));
+}
+
+// Names under which the process may listen: it knows its pid in its own namespace, we maybe
+// another.
+std::vector<std::string> socket_paths(int pid) {
+  std::string directory;
+  std::string environment = proc_file(pid, "environ");
+  for (size_t at = 0; at < environment.size(); at = environment.find('\0', at) + 1) {
+    std::string entry = environment.c_str() + at;
+    if (entry.starts_with("GPUCKPT_SESSION_DIR=")) directory = entry.substr(entry.find('=') + 1);
+    if (environment.find('\0', at) == std::string::npos) break;
+  }
+  std::istringstream uids(status_field(pid, "Uid"));
+  std::string real, effective;
+  uids >> real >> effective;
+  if (directory.empty()) directory = "/tmp/gpuckpt-" + effective;
+  std::string stat = proc_file(pid, "stat");
+  std::istringstream fields(stat.substr(std::min(stat.rfind(')') + 1, stat.size())));
+  std::string field, start;
+  for (int i = 3; i <= 22 && fields >> field; ++i) start = field;
+  // The process may have another root or mount namespace.
+  std::string root = fmt::format("/proc/{}/root", pid);
+  std::vector<std::string> out;
+  std::istringstream pids(status_field(pid, "NSpid"));
+  std::vector<std::string> names{std::to_string(pid)};
+  while (pids >> field) {
+    if (field != names[0]) names.push_back(field);
+  }
+  for (const std::string& name : names) {
+    std::string tail = fmt::format("{}/{}-{}.sock", directory, name, start);
+    out.push_back(tail);
+    if (access((root + directory).c_str(), X_OK) == 0) out.push_back(root + tail);
+  }
+  return out;
+}
+
+bool peer_is(int socket, int pid) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
+  struct stat st;
+  return stat(fmt::format("/proc/{}", pid).c_str(), &st) == 0 &&
+         (peer.uid == st.st_uid || peer.uid == 0);
+}
+
+int try_connect(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) return -1;
+  memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) return fd;
+  close(fd);
+  return -1;
+}
+
+Status check_process(int pid) {
+  if (kill(pid, 0) != 0 && errno == ESRCH)
+    return Status::NotFound(fmt::format("there is no process {}", pid));
+  std::string state = status_field(pid, "State");
+  if (state.starts_with("Z") || state.starts_with("X")) {
+    return Status::NotFound(fmt::format("process {} has ended already", pid));
+  }
+  std::string maps = proc_file(pid, "maps");
+  if (maps.empty()) {
+    return Status::Refused(fmt::format(
+        "process {} cannot be looked at: it belongs to another user, or protects itself", pid));
+  }
+  if (maps.find("libgpuckpt.so") == std::string::npos) {
+    return Status::NotFound(fmt::format(
+        "process {} ({}) does not run under gpuckpt: start it with `gpuckpt run -- ...`, or with "
+        "LD_PRELOAD=libgpuckpt.so",
+        pid, status_field(pid, "Name")));
+  }
+  uint64_t caught = strtoull(status_field(pid, "SigCgt").c_str(), nullptr, 16);
+  if (!(caught >> (wire::kWakeSignal - 1) & 1)) {
+    return Status::Refused(fmt::format(
+        "process {} has libgpuckpt.so loaded, but it is not listening (it is still starting, or "
+        "was built for another gpuckpt)",
+        pid));
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+std::string proc_file(int pid, const char* file) {
+  std::ifstream in(fmt::format("/proc/{}/{}", pid, file), std::ios::binary);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
+std::string status_field(int pid, const char* name) {
+  std::istringstream in(proc_file(pid, "status"));
+  std::string prefix = std::string(name) + ":", line;
+  while (std::getline(in, line)) {
+    if (!line.starts_with(prefix)) continue;
+    size_t from = line.find_first_not_of(" \t", prefix.size());
+    return from == std::string::npos ? "" : line.substr(from);
+  }
+  return "";
+}
+
+wire::CtlRequest make_request(wire::CtlVerb verb) {
+  wire::CtlRequest request{};
+  request.magic = wire::kMagic;
+  request.version = wire::kWireVersion;
+  request.verb = verb;
+  return request;
+}
+
+Connection::~Connection() {
+  if (socket_ >= 0) close(socket_);
+}
+
+Status Connection::open(int pid, const wire::CtlRequest& request) {
+  pid_ = pid;
+  if (Status status = check_process(pid); !status.ok()) return status;
+  std::vector<std::string> paths = socket_paths(pid);
+  uint64_t start = now_ms(), woken = 0;
+  bool first = true;
+  while (socket_ < 0) {
+    uint64_t now = now_ms();
+    if (now - start > kAnswerMs) {
+      return Status(
+          kExitTimeout,
+          fmt::format(
+              "process {} did not answer within {} s (stopped, or busy with another snapshot?)",
+              pid, kAnswerMs / 1000));
+    }
+    if (first || now - woken > kWakeAgainMs) {
+      if (Status status = wake(pid); !status.ok()) return status;
+      woken = now;
+      first = false;
+    }
+    for (const std::string& path : paths) {
+      socket_ = try_connect(path);
+      if (socket_ < 0) continue;
+      if (peer_is(socket_, pid)) break;
+      close(socket_);
+      socket_ = -1;
+      return Status::Refused(fmt::format("{} is served by another user's process", path));
+    }
+    if (socket_ < 0) usleep(2000);
+  }
+  if (send(socket_, &request, sizeof(request), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(sizeof(request))) {
+    return Status::Error(fmt::format("process {} hung up: {}", pid, strerror(errno)));
+  }
+  return Status::Ok();
+}
+
+Status Connection::receive(uint64_t timeout_ms, wire::CtlReply* out) {
+  pollfd p{socket_, POLLIN, 0};
+  uint64_t deadline = now_ms() + timeout_ms;
+  for (;;) {
+    int wait = -1;
+    if (timeout_ms) {
+      uint64_t now = now_ms();
+      if (now >= deadline)
+        return Status(kExitTimeout, fmt::format("process {} did not answer in time", pid_));
+      wait = static_cast<int>(std::min<uint64_t>(deadline - now, 1'000'000));
+    }
+    int ready = poll(&p, 1, wait);
+    if (ready > 0) break;
+    if (ready < 0 && errno != EINTR)
+      return Status::Error(fmt::format("cannot wait for process {}: {}", pid_, strerror(errno)));
+  }
+  ssize_t n = recv(socket_, out, sizeof(*out), 0);
+  if (n == 0 || (n < 0 && errno == ECONNRESET)) {
+    bool alive = kill(pid_, 0) == 0 && !status_field(pid_, "State").starts_with("Z");
+    return Status::Error(
+        alive ? fmt::format(
+                    "process {} hung up before the snapshot was durable; see its log (GPUCKPT_LOG)",
+                    pid_)
+              : fmt::format("process {} ended before the snapshot was durable", pid_));
+  }
+  if (n != static_cast<ssize_t>(sizeof(*out)) || out->magic != wire::kMagic ||
+      out->version != wire::kWireVersion) {
+    return Status::Incompatible(fmt::format(
+        "process {} runs under another version of gpuckpt: use the gpuckpt it was started with",
+        pid_));
+  }
+  out->phase[sizeof(out->phase) - 1] = out->id[sizeof(out->id) - 1] =
+      out->text[sizeof(out->text) - 1] = 0;
+  return Status::Ok();
+}
+
+}  // namespace gpuckpt::cli

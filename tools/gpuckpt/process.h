@@ -1,0 +1,32 @@
+// Talking to a running process that has libgpuckpt.so in it (wire.h, "Command line -> library").
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gpuckpt/wire.h"
+#include "store/status.h"
+
+namespace gpuckpt::cli {
+
+class Connection {
+ public:
+  ~Connection();
+  // Checks that `pid` can be reached, wakes its coordinator and sends the request.
+  store::Status open(int pid, const wire::CtlRequest& request);
+  // The next reply; `timeout_ms` 0 waits for ever. kExitTimeout: none came.
+  store::Status receive(uint64_t timeout_ms, wire::CtlReply* out);
+
+ private:
+  int pid_ = 0;
+  int socket_ = -1;
+};
+
+wire::CtlRequest make_request(wire::CtlVerb verb);
+
+// Text of /proc/PID/FILE; empty when it cannot be read.
+std::string proc_file(int pid, const char* file);
+// Value of "Name:" in /proc/PID/status.
+std::string status_field(int pid, const char* name);
+
+}  // namespace gpuckpt::cli

@@ -1,0 +1,78 @@
+// gpuckpt prune: removes old snapshots and gives their space back.
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "store/sizes.h"
+#include "store/store.h"
+#include "verb.h"
+
+namespace gpuckpt::cli {
+namespace {
+
+struct Options {
+  std::string store;
+  int keep = -1;
+  std::vector<std::string> remove;
+  bool dry_run = false;
+};
+
+Status prune(const Options& options, Context* context) {
+  std::unique_ptr<store::Store> store;
+  if (Status status = store::Store::open(options.store, {.any_owner = any_owner()}, &store);
+      !status.ok())
+    return status;
+  store::PruneOptions what;
+  what.keep = options.keep;
+  what.dry_run = options.dry_run;
+  for (const std::string& name : options.remove) {
+    std::string id;
+    if (Status status = store->resolve(name, &id); !status.ok()) return status;
+    what.remove.push_back(id);
+  }
+  store::PruneReport report;
+  Status status = store->prune(what, &report);
+  if (!status.ok() && report.removed.empty()) return status;
+  if (context->json) {
+    print_json(nlohmann::json({{"removed", report.removed},
+                               {"kept", report.kept},
+                               {"packs_removed", report.packs_removed},
+                               {"packs_rewritten", report.packs_rewritten},
+                               {"bytes_freed", report.bytes_freed},
+                               {"dry_run", options.dry_run},
+                               {"postponed", report.postponed}})
+                   .dump());
+  } else {
+    for (const std::string& id : report.removed) fmt::print("{}\n", id);
+  }
+  fmt::print(stderr, "{} {} snapshots, {} kept; {} {}\n",
+             options.dry_run ? "would remove" : "removed", report.removed.size(),
+             report.kept.size(), store::show_size(report.bytes_freed),
+             options.dry_run ? "or more would be free" : "freed");
+  if (!report.postponed.empty()) {
+    complain("space is given back later: " + report.postponed);
+    context->exit_code = kExitWarnings;
+  }
+  return status;
+}
+
+}  // namespace
+
+void define_prune(CLI::App& app, Context* context) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand(
+      "prune", "Remove old snapshots and what nobody needs; prints the removed ids");
+  add_store(verb, &options->store);
+  verb->add_option("--keep", options->keep, "Keep the newest N snapshots of each job")
+      ->envname("GPUCKPT_KEEP")
+      ->check(CLI::PositiveNumber);
+  verb->add_option("--remove", options->remove, "Remove this snapshot (id or tag)");
+  verb->add_flag("--dry-run", options->dry_run, "Only say what would be removed");
+  add_json(verb, context);
+  verb->footer("Without --keep and --remove only leftovers and unused data go.\n" +
+               exit_codes({kExitOk, kExitError, kExitUsage, kExitWarnings, kExitAbsent, kExitLocked,
+                           kExitIncompatible, kExitCorrupt, kExitRefused}));
+  verb->callback([options, context] { context->run([&] { return prune(*options, context); }); });
+}
+
+}  // namespace gpuckpt::cli

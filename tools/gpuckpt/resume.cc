@@ -1,0 +1,47 @@
+#include "resume.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "store/store.h"
+#include "verb.h"
+
+namespace gpuckpt::cli {
+
+Status resume_job(const std::string& path, const std::string& job, const std::string& status_file,
+                  bool* found) {
+  *found = false;
+  std::unique_ptr<store::Store> store;
+  Status status = store::Store::open(path, {.any_owner = any_owner()}, &store);
+  if (status.code() == kExitAbsent) return Status::Ok();
+  if (!status.ok()) return status;
+  std::vector<store::SnapshotInfo> list;
+  if (status = store->list(&list); !status.ok()) return status;
+  for (auto it = list.rbegin(); it != list.rend(); ++it) {
+    auto meta = nlohmann::json::parse(it->meta, nullptr, false);
+    if (!it->status.ok()) complain(fmt::format("warning: {}", it->status.text()));
+    if (!meta.is_object() || !meta.contains("job") || meta["job"] != job) continue;
+#ifdef GPUCKPT_HAVE_RESTORE
+    *found = true;
+    complain(fmt::format("resuming from snapshot {}", it->id));
+    std::string reference = path + "@" + it->id;
+    std::vector<const char*> argv = {"gpuckpt", "restore", reference.c_str()};
+    if (!status_file.empty()) argv.insert(argv.end(), {"--status-file", status_file.c_str()});
+    argv.push_back(nullptr);
+    execv("/proc/self/exe", const_cast<char**>(argv.data()));
+    return Status::Error(fmt::format("cannot run gpuckpt restore: {}", strerror(errno)));
+#else
+    (void)status_file;
+    return Status::Error("this build of gpuckpt cannot restore: --resume auto is not available");
+#endif
+  }
+  return Status::Ok();
+}
+
+}  // namespace gpuckpt::cli

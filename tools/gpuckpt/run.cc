@@ -1,0 +1,167 @@
+// gpuckpt run: sets the environment and becomes the program. `LD_PRELOAD=libgpuckpt.so CMD` with
+// the same variables does the same; this only checks first that it will work.
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "install.h"
+#include "resume.h"
+#include "status_file.h"
+#include "store/store.h"
+#include "verb.h"
+
+namespace gpuckpt::cli {
+namespace {
+
+struct Options {
+  bool sim = false;
+  std::string store, job, every, keep, level, budget, signal, on_term, resume = "never",
+                                                                       status_file, timeout;
+  std::vector<std::string> command;
+};
+
+std::string absolute(const std::string& path) {
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
+
+Status check_files(const Options& options) {
+  const Installation& own = installation();
+  std::vector<std::string> needed = {own.library, own.writer};
+  if (options.sim) needed.insert(needed.end(), {own.sim_driver, own.sim_runtime});
+  for (const std::string& path : needed) {
+    if (!readable(path)) {
+      return Status::NotFound(
+          fmt::format("{} is missing: build or install gpuckpt completely", path));
+    }
+  }
+  return Status::Ok();
+}
+
+void export_options(const Options& options, const std::string& preload) {
+  auto set = [](const char* name, const std::string& value) {
+    if (!value.empty()) setenv(name, value.c_str(), 1);
+  };
+  set("GPUCKPT_STORE", absolute(options.store));
+  set("GPUCKPT_JOB", options.job);
+  set("GPUCKPT_EVERY", options.every);
+  set("GPUCKPT_KEEP", options.keep);
+  set("GPUCKPT_LEVEL", options.level);
+  set("GPUCKPT_BUDGET", options.budget);
+  set("GPUCKPT_SIGNAL", options.signal);
+  set("GPUCKPT_ON_TERM", options.on_term);
+  set("GPUCKPT_TIMEOUT", options.timeout);
+  if (!options.status_file.empty()) set("GPUCKPT_STATUS_FILE", absolute(options.status_file));
+  if (options.sim) {
+    set("GPUCKPT_DRIVER", installation().sim_driver);
+    set("GPUCKPT_SIM", "1");
+  }
+  const char* before = getenv("LD_PRELOAD");
+  setenv("LD_PRELOAD", (preload + (before && *before ? std::string(":") + before : "")).c_str(), 1);
+}
+
+Status run(const Options& options) {
+  if (options.command.empty()) {
+    return Status(kExitUsage,
+                  "no program was given: gpuckpt run [OPTIONS] -- PROGRAM ARGUMENTS...");
+  }
+  if (Status status = check_files(options); !status.ok()) return status;
+  if (options.resume == "auto") {
+    bool found = false;
+    if (Status status = resume_job(options.store, options.job, options.status_file, &found);
+        !status.ok() || found) {
+      return status;
+    }
+  }
+  std::string program = find_program(options.command[0]);
+  if (program.empty()) {
+    return Status::NotFound(
+        fmt::format("there is no program \"{}\"{}", options.command[0],
+                    options.command[0].find('/') == std::string::npos ? " in PATH" : ""));
+  }
+  std::string preload = installation().library;
+  if (preload.find_first_of(" :") != std::string::npos) {
+    return Status::Error(fmt::format(
+        "the path {} has a space or a colon in it, which LD_PRELOAD cannot express: install "
+        "gpuckpt elsewhere",
+        preload));
+  }
+  if (options.sim) preload += ":" + installation().sim_runtime;
+  if (Status status = check_preloadable(program); !status.ok()) return status;
+  if (Status status = check_loads(program, preload, installation().library); !status.ok())
+    return status;
+  export_options(options, preload);
+  std::vector<char*> argv;
+  for (const std::string& argument : options.command)
+    argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  execv(program.c_str(), argv.data());
+  return Status::Error(fmt::format("cannot run {}: {}", program, strerror(errno)));
+}
+
+}  // namespace
+
+void define_run(CLI::App& app, Context* context) {
+  auto options = std::make_shared<Options>();
+  options->store = "gpuckpt.store";
+  CLI::App* verb = app.add_subcommand("run", "Start a program so that it can be snapshot");
+
+  verb->add_flag("--sim", options->sim, "Use the simulated GPU")->envname("GPUCKPT_SIM");
+  verb->add_option("--store", options->store, "Directory of the store; made when absent")
+      ->envname("GPUCKPT_STORE")
+      ->capture_default_str();
+  verb->add_option("--job", options->job, "Name of the job; separates jobs in one store")
+      ->envname("GPUCKPT_JOB");
+  verb->add_option("--every", options->every, "Snapshot at this interval")
+      ->envname("GPUCKPT_EVERY")
+      ->check(duration_check());
+  verb->add_option("--keep", options->keep, "Keep the newest N snapshots of the job")
+      ->envname("GPUCKPT_KEEP")
+      ->check(CLI::PositiveNumber);
+  verb->add_option("--budget", options->budget, "The store may not grow beyond this")
+      ->envname("GPUCKPT_BUDGET")
+      ->check(size_check());
+  verb->add_option("--level", options->level, "zstd level of stored data, 0: none (default 1)")
+      ->envname("GPUCKPT_LEVEL")
+      ->check(CLI::Range(0, 19));
+  verb->add_option("--signal", options->signal,
+                   "Signal that triggers a snapshot, or none (default USR1)")
+      ->envname("GPUCKPT_SIGNAL");
+  verb->add_option("--on-term", options->on_term,
+                   "On SIGTERM: snapshot first, or ignore (leave it to the program)")
+      ->envname("GPUCKPT_ON_TERM")
+      ->check(CLI::IsMember({"snapshot", "ignore"}));
+  verb->add_option("--timeout", options->timeout, "Give a snapshot up after this (default 60s)")
+      ->envname("GPUCKPT_TIMEOUT")
+      ->check(duration_check());
+  verb->add_option("--resume", options->resume,
+                   "auto: go on from the job's newest snapshot when there is one")
+      ->envname("GPUCKPT_RESUME")
+      ->check(CLI::IsMember({"auto", "never"}))
+      ->capture_default_str();
+  verb->add_option("--status-file", options->status_file,
+                   "Where failures and snapshots are reported (JSON)")
+      ->envname("GPUCKPT_STATUS_FILE");
+  verb->prefix_command();
+  verb->footer("Usage: gpuckpt run [OPTIONS] -- PROGRAM ARGUMENTS...\nEnds as the program ends.\n" +
+               exit_codes({kExitUsage, kExitLauncher}));
+  verb->callback([verb, options, context] {
+    options->command = verb->remaining();
+    options->command.insert(options->command.end(), context->command.begin(),
+                            context->command.end());
+    context->run([&] {
+      Status status = run(*options);
+      write_status_file(options->status_file, status);
+      if (status.code() == kExitUsage || status.ok()) return status;
+      return Status(kExitLauncher, status.text());
+    });
+  });
+}
+
+}  // namespace gpuckpt::cli

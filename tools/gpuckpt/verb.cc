@@ -1,0 +1,104 @@
+#include "verb.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include "store/sizes.h"
+
+namespace gpuckpt::cli {
+
+void complain(const std::string& text) { fmt::print(stderr, "gpuckpt: {}\n", text); }
+void print_json(const std::string& json) { fmt::print("{}\n", json); }
+
+void Context::run(const std::function<Status()>& body) {
+  Status status = body();
+  if (!status.ok()) {
+    if (!status.text().empty()) complain(status.text());
+    exit_code = status.code();
+  }
+  if (fflush(stdout) != 0 && exit_code == kExitOk) exit_code = kExitError;
+}
+
+bool parse_duration(const std::string& text, uint64_t* ms) {
+  if (text.empty() || !(text[0] >= '0' && text[0] <= '9')) return false;
+  char* end = nullptr;
+  double value = strtod(text.c_str(), &end);
+  std::string unit = end;
+  double factor = unit == "ms"                  ? 1
+                  : unit == "s" || unit.empty() ? 1e3
+                  : unit == "m"                 ? 6e4
+                  : unit == "h"                 ? 3.6e6
+                                                : 0;
+  if (factor == 0 || value * factor > 1e15) return false;
+  *ms = static_cast<uint64_t>(value * factor + 0.5);
+  return true;
+}
+
+std::string show_duration_us(uint64_t us) {
+  if (us < 1000) return fmt::format("{} us", us);
+  if (us < 1'000'000) return fmt::format("{:.1f} ms", static_cast<double>(us) / 1e3);
+  return fmt::format("{:.2f} s", static_cast<double>(us) / 1e6);
+}
+
+CLI::Validator duration_check() {
+  return CLI::Validator(
+      [](std::string& text) {
+        uint64_t ms;
+        return parse_duration(text, &ms)
+                   ? ""
+                   : fmt::format("\"{}\" is not a duration such as 30s, 5m or 500ms", text);
+      },
+      "DUR");
+}
+
+CLI::Validator size_check() {
+  return CLI::Validator(
+      [](std::string& text) {
+        uint64_t bytes;
+        return store::parse_size(text, &bytes)
+                   ? ""
+                   : fmt::format("\"{}\" is not a size such as 500M or 20G", text);
+      },
+      "SIZE");
+}
+
+std::string exit_codes(std::initializer_list<int> codes) {
+  static const std::map<int, const char*> meaning = {
+      {kExitOk, "ok"},
+      {kExitError, "error"},
+      {kExitUsage, "wrong usage"},
+      {kExitWarnings, "done, with warnings"},
+      {kExitAbsent, "store, snapshot or process absent"},
+      {kExitLocked, "locked by another"},
+      {kExitIncompatible, "this machine or gpuckpt cannot hold it"},
+      {kExitCorrupt, "data is damaged"},
+      {kExitRefused, "refused: it could not be restored, or is not yours"},
+      {kExitTimeout, "timed out"},
+      {kExitLauncher, "gpuckpt itself failed (the class is in --status-file)"},
+      {kExitInterrupted, "interrupted"},
+      {kExitTerminated, "terminated"},
+  };
+  std::string out = "Exit codes:";
+  for (int code : codes) out += fmt::format("\n  {:<4} {}", code, meaning.at(code));
+  return out;
+}
+
+CLI::Option* add_json(CLI::App* app, Context* context) {
+  return app->add_flag("--json", context->json, "Result as JSON on stdout");
+}
+
+CLI::Option* add_store(CLI::App* app, std::string* store) {
+  *store = "gpuckpt.store";
+  return app->add_option("STORE", *store, "Directory of the store")
+      ->envname("GPUCKPT_STORE")
+      ->capture_default_str();
+}
+
+bool any_owner() {
+  const char* text = getenv("GPUCKPT_ANY_OWNER");
+  return text && *text && *text != '0';
+}
+
+}  // namespace gpuckpt::cli

@@ -1,0 +1,72 @@
+// gpuckpt verify: is everything there, and is every byte what it was?
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "progress.h"
+#include "store/store.h"
+#include "verb.h"
+
+namespace gpuckpt::cli {
+namespace {
+
+Status verify(const std::string& reference, bool quick, Context* context) {
+  std::string path, name;
+  store::split_reference(reference, &path, &name);
+  std::unique_ptr<store::Store> store;
+  if (Status status = store::Store::open(path, {.any_owner = any_owner()}, &store); !status.ok())
+    return status;
+  store::VerifyOptions options;
+  options.full = !quick;
+  if (!name.empty()) {
+    if (Status status = store->resolve(name, &options.id); !status.ok()) return status;
+  }
+  Progress progress;
+  options.progress = [&](uint64_t done, uint64_t total) { progress.bar("verify", done, total); };
+  store::VerifyReport report;
+  if (Status status = store->verify(options, &report); !status.ok()) return status;
+  progress.clear();
+  if (context->json) {
+    nlohmann::json damaged = nlohmann::json::array();
+    for (const auto& [id, why] : report.damaged) damaged.push_back({{"id", id}, {"why", why}});
+    print_json(nlohmann::json({{"ok", report.ok()},
+                               {"full", !quick},
+                               {"whole", report.whole},
+                               {"damaged", damaged},
+                               {"findings", report.findings},
+                               {"packs", report.packs},
+                               {"pack_bytes", report.pack_bytes},
+                               {"checked_bytes", report.checked_bytes}})
+                   .dump());
+  } else {
+    for (const std::string& id : report.whole) fmt::print("{}  whole\n", id);
+    for (const auto& [id, why] : report.damaged) fmt::print("{}  DAMAGED: {}\n", id, why);
+  }
+  for (const std::string& finding : report.findings) complain(finding);
+  fmt::print(stderr, "{} snapshot{} whole, {} damaged; {} packs, {}{}\n", report.whole.size(),
+             report.whole.size() == 1 ? "" : "s", report.damaged.size(), report.packs,
+             store::show_size(report.pack_bytes),
+             quick ? " (structure only: without --quick every byte is read)" : ", every byte read");
+  if (!report.ok()) context->exit_code = kExitCorrupt;
+  return Status::Ok();
+}
+
+}  // namespace
+
+void define_verify(CLI::App& app, Context* context) {
+  auto reference = std::make_shared<std::string>("gpuckpt.store");
+  auto quick = std::make_shared<bool>(false);
+  CLI::App* verb = app.add_subcommand("verify", "Check a store, or one snapshot of it");
+  verb->add_option("STORE[@ID]", *reference, "The store, or one snapshot (id, tag or latest)")
+      ->envname("GPUCKPT_STORE")
+      ->capture_default_str();
+  verb->add_flag("--quick", *quick, "Structure only: manifests, tables and lengths");
+  add_json(verb, context);
+  verb->footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitIncompatible,
+                           kExitCorrupt, kExitRefused}));
+  verb->callback([reference, quick, context] {
+    context->run([&] { return verify(*reference, *quick, context); });
+  });
+}
+
+}  // namespace gpuckpt::cli
