@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Snapshot, kill, restore, compare: e2e_test.py SCENARIO [SUBJECT] [--build DIR] [--seed N] [--count N]
+
+Scenarios, each named by the fear:
+  kill        the snapshot does not hold what the program needs to go on
+  continue    the snapshot changes the program that goes on
+  repeat      a restore uses the snapshot up
+  chain       a restored program cannot be snapshot, or its descendants drift
+  nobody      it works only as root
+  cli         `checkpoint` prints an id before the snapshot is there
+  every       the timer
+  storm       snapshots back to back
+  stop        --stop loses what was computed
+  undisturbed the preload alone changes a result
+"""
+import argparse
+import random
+import sys
+import time
+
+import harness
+from harness import NOBODY, Failure, Session, cycle, reference
+
+
+def kill(tools, command, seed):
+    return cycle(tools, command, seed)
+
+
+def go_on(tools, command, seed):
+    return cycle(tools, command, seed, go_on=True)
+
+
+def repeat(tools, command, seed):
+    return cycle(tools, command, seed, restores=3)
+
+
+def chain(tools, command, seed):
+    return cycle(tools, command, seed, chain=2)
+
+
+def nobody(tools, command, seed):
+    return cycle(tools, command, seed, user=NOBODY)
+
+
+def cli(tools, command, seed):
+    return cycle(tools, command, seed, how="cli")
+
+
+def every(tools, command, seed):
+    return cycle(tools, command, seed, how="every", options=["--every", "300ms"])
+
+
+def storm(tools, command, seed):
+    """Ten snapshots one after the other; the program ends as ever, and the first, a middle and the last restore."""
+    expected, status = reference(tools, command)
+    with Session(tools, seed) as session:
+        process = session.run(command)
+        session.wait_lines(2, process)
+        taken = []
+        while len(taken) < 10 and process.poll() is None:
+            try:
+                taken.append(session.snapshot(process, "cli"))
+            except Failure:
+                if process.poll() is None:
+                    raise
+        if session.finish(process) != status:
+            raise Failure(f"ended with {process.returncode}: {session.errors('out')}")
+        session.compare(expected)
+        if len(taken) < 3:
+            raise Failure(f"only {len(taken)} snapshots before it ended")
+        for snapshot in (taken[0], taken[len(taken) // 2], taken[-1]):
+            if session.finish(session.restore(snapshot)) != status:
+                raise Failure(f"{snapshot}: {session.errors('restore')}")
+            session.compare(expected)
+        return {"snapshots": len(taken)}
+
+
+def stop(tools, command, seed):
+    expected, status = reference(tools, command)
+    with Session(tools, seed) as session:
+        process = session.run(command)
+        session.wait_lines(session.random.randint(2, len(expected) // 2), process)
+        done = session.cli("checkpoint", process.pid, "--stop")
+        session.finish(process, 30)
+        session.compare(expected, prefix=True)
+        if session.finish(session.restore(done.stdout.strip())) != status:
+            raise Failure(f"restored: {session.errors('restore')}")
+        session.compare(expected)
+        return {}
+
+
+def undisturbed(tools, command, seed):
+    expected, status = reference(tools, command)
+    with Session(tools, seed) as session:
+        if session.finish(session.run(command)) != status:
+            raise Failure(f"under the preload: {session.errors('out')}")
+        session.compare(expected)
+        return {}
+
+
+SCENARIOS = {"kill": kill, "continue": go_on, "repeat": repeat, "chain": chain, "nobody": nobody, "cli": cli,
+             "every": every, "storm": storm, "stop": stop, "undisturbed": undisturbed}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenario", choices=SCENARIOS)
+    parser.add_argument("subject", nargs="?", default="train_charlm")
+    parser.add_argument("--build")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(31))
+    parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=40)
+    options = parser.parse_args()
+    tools = harness.Tools(harness.find_build(options.build))
+    command = tools.subject(options.subject, options.steps)
+    for seed in range(options.seed, options.seed + options.count):
+        begin = time.monotonic()
+        try:
+            figures = SCENARIOS[options.scenario](tools, command, seed)
+        except Failure as failure:
+            print(f"FAILED {options.scenario} {options.subject} --seed {seed}: {failure}")
+            return 1
+        print(f"ok {options.scenario} {options.subject} --seed {seed} in {time.monotonic() - begin:.1f} s {figures}",
+              flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

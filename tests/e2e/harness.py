@@ -1,0 +1,276 @@
+"""Runs programs under gpuckpt on the simulated GPU: snapshots them, kills them, restores them, compares what they print.
+
+A subject is a program whose output is the same in every run. Its output goes to a file, so that a restore has to put
+the file back to where it was; what the file holds in the end must be what an uninterrupted run writes.
+"""
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[2]
+NOBODY = 65534
+TEXT = "/usr/share/common-licenses/GPL-3"
+
+
+class Failure(Exception):
+    """What went wrong, with what is needed to see it again."""
+
+
+def find_build(given=None):
+    return Path(given or os.environ.get("GPUCKPT_BUILD") or SOURCE / "build").resolve()
+
+
+class Tools:
+    """Where the programs under test are, and how to call them."""
+
+    def __init__(self, build):
+        self.build = build
+        self.gpuckpt = build / "bin" / "gpuckpt"
+        self.python = SOURCE / ".venv" / "bin" / "python"
+
+    def subject(self, name, steps=40, pace_ms=15):
+        """The command of a subject, by name."""
+        if name == "train_charlm":
+            return [self.build / "examples" / "train_charlm", "--steps", steps, "--pace-ms", pace_ms, TEXT]
+        if name == "train.py":
+            return [self.python, SOURCE / "examples" / "train.py", "--steps", steps, "--pace-ms", pace_ms, TEXT]
+        return [self.build / "tests" / "subjects" / name, steps, pace_ms]
+
+    def subjects(self):
+        folder = self.build / "tests" / "subjects"
+        own = sorted(p.name for p in folder.glob("*") if os.access(p, os.X_OK) and p.is_file()) if folder.is_dir() else []
+        return ["train_charlm", "train.py", *own]
+
+
+class Session:
+    """One work folder with one store, used as root or as nobody."""
+
+    def __init__(self, tools, seed=0, user=None, keep=False):
+        self.tools, self.keep = tools, keep
+        self.random = random.Random(seed)
+        self.user = user if os.getuid() == 0 else None
+        # Not the usual temporary folder's first level: its name tells what a left-over folder is.
+        self.work = Path(tempfile.mkdtemp(prefix="gpuckpt-e2e-"))
+        self.store = self.work / "store"
+        self.processes = []
+        if self.user is not None:
+            os.chown(self.work, self.user, self.user)
+        os.chmod(self.work, 0o755)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        if kind is None and not self.keep:
+            shutil.rmtree(self.work, ignore_errors=True)
+        elif kind is not None:
+            print(f"left for inspection: {self.work}", flush=True)
+
+    # ---- starting programs ----
+
+    def environment(self, **extra):
+        """What a fresh shell has: nothing of the test's own environment."""
+        base = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(self.work), "LANG": "C.UTF-8",
+                "GPUCKPT_SESSION_DIR": str(self.work / "session"), "SIMGPU_SEED": str(self.random.getrandbits(31))}
+        for name in ("GPUCKPT_LOG", "ASAN_OPTIONS", "UBSAN_OPTIONS", "GPUCKPT_LAUNCHER_DEBUG"):
+            if name in os.environ:
+                base[name] = os.environ[name]
+        return {**base, **{k: str(v) for k, v in extra.items()}}
+
+    def popen(self, command, out, cwd=None, **env):
+        options = {"user": self.user, "group": self.user, "extra_groups": []} if self.user is not None else {}
+        mode = "ab" if Path(out).exists() else "wb"
+        with open(out, mode) as sink, open(f"{out}.err", "ab") as errors:
+            if self.user is not None:
+                os.fchown(sink.fileno(), self.user, self.user)
+            process = subprocess.Popen([str(c) for c in command], stdin=subprocess.DEVNULL, stdout=sink, stderr=errors,
+                                       cwd=cwd or self.work, env=self.environment(**env), start_new_session=True,
+                                       **options)
+        self.processes.append(process)
+        return process
+
+    def cli(self, *arguments, timeout=60, check=True, cwd="/"):
+        """Runs a verb of gpuckpt to its end; returns the completed process."""
+        options = {"user": self.user, "group": self.user, "extra_groups": []} if self.user is not None else {}
+        done = subprocess.run([str(self.tools.gpuckpt), *map(str, arguments)], cwd=cwd, env=self.environment(),
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, **options)
+        if check and done.returncode != 0:
+            raise Failure(f"gpuckpt {' '.join(map(str, arguments))}: exit {done.returncode}: "
+                          f"{done.stdout.strip()} {done.stderr.strip()}")
+        return done
+
+    def plain(self, command, out, timeout=120, **env):
+        """The program on the simulated GPU without gpuckpt."""
+        simgpu = self.tools.build / "lib" / "simgpu"
+        process = self.popen(command, out, LD_LIBRARY_PATH=simgpu, **env)
+        return self.finish(process, timeout, command)
+
+    def run(self, command, out="out", options=(), **env):
+        return self.popen([self.tools.gpuckpt, "run", "--sim", "--store", self.store, *options, "--", *command],
+                          self.work / out, **env)
+
+    def restore(self, snapshot="latest", options=(), out="restore", **env):
+        """From the root folder, with a fresh environment. The program's own output goes where it went before."""
+        pid_file = self.work / f"pid-{self.random.getrandbits(32):x}"
+        begin = time.monotonic()
+        process = self.popen([self.tools.gpuckpt, "restore", f"{self.store}@{snapshot}", "--pid-file", pid_file,
+                              *options], self.work / out, cwd="/", **env)
+        while not pid_file.exists() or not pid_file.read_text().strip():
+            if process.poll() is not None:
+                if process.returncode == 0:  # a program can end at once
+                    break
+                raise Failure(f"restore of {snapshot}: exit {process.returncode}: {self.errors(out)}")
+            if time.monotonic() - begin > 60:
+                raise Failure(f"restore of {snapshot}: not running after 60 s: {self.errors(out)}")
+            time.sleep(0.01)
+        process.restored_pid = int(pid_file.read_text() or 0) if pid_file.exists() else 0
+        process.restore_seconds = time.monotonic() - begin
+        return process
+
+    def errors(self, out):
+        path = self.work / f"{out}.err"
+        return path.read_text(errors="replace")[-1500:].strip() if path.exists() else ""
+
+    # ---- waiting and comparing ----
+
+    def lines(self, out="out"):
+        path = self.work / out
+        return path.read_text(errors="replace").splitlines() if path.exists() else []
+
+    def wait_lines(self, count, process, out="out", timeout=60):
+        begin = time.monotonic()
+        while len(self.lines(out)) < count:
+            if process.poll() is not None:
+                raise Failure(f"ended with {process.returncode} after {len(self.lines(out))} lines: {self.errors(out)}")
+            if time.monotonic() - begin > timeout:
+                raise Failure(f"only {len(self.lines(out))} of {count} lines after {timeout} s: {self.errors(out)}")
+            time.sleep(0.005)
+
+    def finish(self, process, timeout=120, what=""):
+        try:
+            return process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise Failure(f"{what or process.args}: not ended after {timeout} s") from None
+
+    def kill(self, process, pid=None):
+        os.kill(pid or process.pid, signal.SIGKILL)
+        process.wait(30)
+
+    def snapshots(self):
+        """Ids of the published snapshots, oldest first."""
+        done = self.cli("list", self.store, "--json", check=False)
+        if done.returncode == 10:
+            return []
+        if done.returncode not in (0, 3):
+            raise Failure(f"list: exit {done.returncode}: {done.stderr.strip()}")
+        listed = json.loads(done.stdout)
+        return listed["snapshots"] if isinstance(listed, dict) else listed
+
+    def wait_snapshot(self, known, process, timeout=60, out="out"):
+        """The snapshot that was not there before."""
+        begin = time.monotonic()
+        while True:
+            for snapshot in self.snapshots():
+                if snapshot["id"] not in known:
+                    return snapshot["id"]
+            if time.monotonic() - begin > timeout:
+                raise Failure(f"no snapshot after {timeout} s; program "
+                              f"{'runs' if process.poll() is None else process.returncode}: {self.errors(out)}")
+            time.sleep(0.05)
+
+    def compare(self, expected, out="out", prefix=False):
+        got = self.lines(out)
+        if prefix:
+            expected = expected[:len(got)]
+        if got == expected:
+            return
+        for i, (a, b) in enumerate(zip(expected, got)):
+            if a != b:
+                raise Failure(f"{out}: line {i + 1} is {b!r}, not {a!r}")
+        raise Failure(f"{out}: {len(got)} lines, not {len(expected)}")
+
+    # ---- snapshots ----
+
+    def snapshot(self, process, how="signal", pid=None, timeout=60, out="out"):
+        pid = pid or process.pid
+        known = {s["id"] for s in self.snapshots()}
+        if how == "cli":
+            done = self.cli("checkpoint", pid, "--timeout", f"{timeout}s", timeout=timeout + 30)
+            found = done.stdout.strip().splitlines()[-1]
+            if found in known or found not in {s["id"] for s in self.snapshots()}:
+                raise Failure(f"checkpoint printed {found!r}, which list does not know as new")
+            return found
+        if how == "signal":
+            os.kill(pid, signal.SIGUSR1)
+        return self.wait_snapshot(known, process, timeout, out)
+
+
+_references = {}
+
+
+def reference(tools, command, user=None, timeout=120):
+    """What the subject prints when nobody disturbs it, without gpuckpt."""
+    key = (tuple(map(str, command)), user)
+    if key not in _references:
+        with Session(tools, user=user) as session:
+            status = session.plain(command, session.work / "out", timeout)
+            _references[key] = (session.lines(), status)
+            if status != 0:
+                raise Failure(f"{command}: exit {status} without gpuckpt: {session.errors('out')}")
+    return _references[key]
+
+
+def cycle(tools, command, seed, how="signal", user=None, restores=1, go_on=False, chain=0, keep=False, options=()):
+    """Snapshot at a random moment, end it, restore, compare. Returns a few figures.
+
+    go_on: the program runs to its end first, and what it wrote must be right; then it is restored as well.
+    restores: so many times from the same snapshot. chain: further snapshots, each taken of the restored program.
+    """
+    expected, status = reference(tools, command, user)
+    with Session(tools, seed, user, keep) as session:
+        moment = session.random.randint(2, max(2, len(expected) * 2 // 3))
+        process = session.run(command, options=options)
+        session.wait_lines(moment, process)
+        time.sleep(session.random.random() * 0.05)
+        snapshot = session.snapshot(process, how)
+        if go_on:
+            ended = session.finish(process)
+            if ended != status:
+                raise Failure(f"went on after the snapshot and ended with {ended}: {session.errors('out')}")
+            session.compare(expected)
+        else:
+            time.sleep(session.random.random() * 0.1)
+            session.kill(process)
+            session.compare(expected, prefix=True)
+        seconds = []
+        for _ in range(restores):
+            for _ in range(chain):
+                restored = session.restore(snapshot)
+                time.sleep(session.random.random() * 0.1)
+                if restored.poll() is not None:
+                    break
+                try:
+                    snapshot = session.snapshot(restored, how, pid=restored.restored_pid)
+                except (Failure, ProcessLookupError):
+                    if restored.poll() is None:
+                        raise
+                    break  # it ended by itself before the signal came
+                if restored.poll() is None:
+                    session.kill(restored, restored.restored_pid)
+            restored = session.restore(snapshot)
+            seconds.append(restored.restore_seconds)
+            ended = session.finish(restored)
+            if ended != status:
+                raise Failure(f"restored, it ended with {ended}: {session.errors('restore')} {session.errors('out')}")
+            session.compare(expected)
+        return {"moment": moment, "restore_seconds": max(seconds)}
