@@ -1,0 +1,88 @@
+// gpuckpt restore: puts a snapshot back as a running program and stays as its parent.
+
+#include "restore/front.h"
+
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "install.h"
+#include "status_file.h"
+#include "store/store.h"
+#include "verb.h"
+
+namespace gpuckpt::cli {
+namespace {
+
+struct Options {
+  std::string reference, files = "check";
+  restore::Options front;
+  bool no_namespaces = false;
+};
+
+std::string absolute(const std::string& path) {
+  return path.empty() ? "" : std::filesystem::absolute(path).lexically_normal().string();
+}
+
+// Opens the snapshot; the rest is src/restore's, including its own messages.
+Status open(Options* options, std::unique_ptr<store::Store>* store,
+            std::unique_ptr<store::SnapshotReader>* reader) {
+  options->front.keep_files = options->files == "keep";
+  options->front.namespaces = !options->no_namespaces;
+  options->front.pid_file = absolute(options->front.pid_file);
+  options->front.status_file = absolute(options->front.status_file);
+  options->front.launcher = installation().launcher;
+  if (!readable(options->front.launcher)) {
+    return Status::NotFound(
+        fmt::format("{} is missing: build or install gpuckpt completely", options->front.launcher));
+  }
+  return store::open_reference(options->reference, {.any_owner = any_owner()}, store, reader);
+}
+
+}  // namespace
+
+void define_restore(CLI::App& app, Context* context) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb =
+      app.add_subcommand("restore", "Put a snapshot back and run it; ends as the program ends");
+  verb->add_option("STORE[@ID]", options->reference,
+                   "The snapshot: STORE@ID, STORE@TAG, or STORE for the newest")
+      ->required();
+  verb->add_flag("--dry-run", options->front.dry_run, "Only check whether it can be restored here");
+  verb->add_option("--pid-file", options->front.pid_file,
+                   "Gets the program's pid at the moment it runs again")
+      ->envname("GPUCKPT_PID_FILE");
+  verb->add_option("--status-file", options->front.status_file,
+                   "Where the outcome is reported (JSON)")
+      ->envname("GPUCKPT_STATUS_FILE");
+  verb->add_option("--files", options->files,
+                   "Files open for writing: check that they match and cut them to the saved "
+                   "length, or keep them as they are")
+      ->envname("GPUCKPT_FILES")
+      ->check(CLI::IsMember({"check", "keep"}))
+      ->capture_default_str();
+  verb->add_option("--threads", options->front.threads, "Threads that read the store, 0: all cores")
+      ->envname("GPUCKPT_THREADS");
+  verb->add_flag("--no-namespaces", options->no_namespaces,
+                 "Make no namespaces: the program gets new process and thread ids");
+  verb->footer(
+      "Ends with the program's own status; failures of the restore itself end with 125 and their "
+      "class is in\n"
+      "--status-file. With --dry-run the class itself is the exit code.\n" +
+      exit_codes({kExitOk, kExitUsage, kExitAbsent, kExitIncompatible, kExitCorrupt, kExitRefused,
+                  kExitLauncher}));
+  verb->callback([options, context] {
+    std::unique_ptr<store::Store> store;
+    std::unique_ptr<store::SnapshotReader> reader;
+    Status status = open(options.get(), &store, &reader);
+    if (!status.ok()) {
+      complain(status.text());
+      write_status_file(options->front.status_file, status);
+      context->exit_code = options->front.dry_run ? status.code() : kExitLauncher;
+      return;
+    }
+    context->exit_code = restore::restore_snapshot(*reader, options->front);
+  });
+}
+
+}  // namespace gpuckpt::cli
