@@ -33,6 +33,9 @@ bool learn_machine(MachineFacts* facts);
 // A live context on `device`, by the driver's handle; null: none.
 CUcontext any_context(int device);
 
+// Writes the blob "device".
+void describe_device(Text* json);
+
 // Forgets the stage of the process this one is an image of.
 void stage_forget();
 

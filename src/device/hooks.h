@@ -33,11 +33,11 @@ uint64_t pinned_bytes();
 bool free_pool_memory(CUdeviceptr address);  // cuMemFree on memory of a pool
 void pools_reclaim(bool all);                // what finished streams no longer use
 bool pools_settle();  // gate closed and all idle: pending frees are done. Drops driver events
-void describe_pools(Text& json);
 
 // The stage gives way to the application: true when memory was freed.
 bool stage_give_way();
 uint64_t stage_bytes(int device);
+void stage_leave_context(uint64_t context);  // before it is destroyed
 
 // A context was made or comes to its end. `name` of the context.
 void context_ended(uint64_t name);

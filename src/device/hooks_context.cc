@@ -31,6 +31,7 @@ CUresult end_created(CUcontext ctx, CUresult (*native)(CUcontext)) {
     // Pinned memory must be unregistered while the context is there; the work using it must be
     // done.
     wait_idle(name);
+    stage_leave_context(name);
     ctx = real_of<CUcontext>(Kind::kContext, name);  // a restore may lie behind us
     WithContext with(ctx);
     free_pinned_of(name);
@@ -53,6 +54,7 @@ void end_primary(CUdevice device, CUresult (*native)(CUdevice), CUresult* result
   }
   if (name) {
     wait_idle(name);
+    stage_leave_context(name);
     WithContext with(name);
     if (with) free_pinned_of(name);
   }
