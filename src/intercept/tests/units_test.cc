@@ -2,6 +2,8 @@
 #define CATCH_CONFIG_MAIN
 #include <catch2/catch.hpp>
 
+#include <sys/mman.h>
+
 #include <atomic>
 #include <cstring>
 #include <map>
@@ -132,6 +134,44 @@ TEST_CASE("maps: pieces split and join") {
   REQUIRE(realm_maps::unmap(moved, 64 * 4096) == 0);
   REQUIRE(!realm_maps::owns(at, 16 * 4096));
   REQUIRE(!realm_maps::owns(reinterpret_cast<uint64_t>(moved), 64 * 4096));
+}
+
+TEST_CASE("maps: a new generation gets the reservations of the old one") {
+  constexpr int kReserve = 0x4022;      // MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE
+  constexpr int kNoReplace = 0x100000;  // MAP_FIXED_NOREPLACE
+  constexpr size_t kSize = 8 << 20;
+  auto reserve = [&](void* hint, int more = 0) {
+    return static_cast<char*>(realm_maps::map(hint, kSize, 0, kReserve | more, -1, 0));
+  };
+  char* first = reserve(nullptr);
+  char* gone = reserve(nullptr);
+  char* second = reserve(nullptr);
+  REQUIRE(realm_maps::unmap(gone, kSize) == 0);
+  // Aligned by giving back both ends.
+  REQUIRE(realm_maps::unmap(second, 1 << 20) == 0);
+  REQUIRE(realm_maps::unmap(second + (7 << 20), 1 << 20) == 0);
+  char* arena = reserve(reinterpret_cast<char*>(0x3a0000000000), kNoReplace);
+  REQUIRE(arena == reinterpret_cast<char*>(0x3a0000000000));
+  // Part of a reservation in use, and memory of its own.
+  REQUIRE(realm_maps::map(first + 4096, 4096, 3, 0x32, -1, 0) == first + 4096);
+  auto* backing = static_cast<char*>(realm_maps::map(nullptr, kSize, 3, 0x22, -1, 0));
+  realm_maps::rewind();
+  auto at = [](char* p) { return reinterpret_cast<uint64_t>(p); };
+  REQUIRE(!realm_maps::owns(at(backing), kSize));
+  REQUIRE(realm_maps::owns(at(first), kSize));  // blocked
+  REQUIRE(mmap(first, 4096, 3, 0x22 | kNoReplace, -1, 0) == MAP_FAILED);
+  // A mapping of other kind and length does not get in.
+  REQUIRE(realm_maps::map(nullptr, kSize, 3, 0x22, -1, 0) != first);
+  REQUIRE(realm_maps::map(first, 2 * kSize, 0, kReserve, -1, 0) != first);
+  // By length in order, whatever the hint; by address where it is demanded.
+  REQUIRE(reserve(arena, kNoReplace) == arena);
+  REQUIRE(reserve(arena, kNoReplace) == MAP_FAILED);
+  REQUIRE(reserve(first + (1 << 30)) == first);
+  REQUIRE(reserve(nullptr) == second);
+  char* fresh = reserve(nullptr);
+  REQUIRE(fresh != first);
+  realm_maps::release_placeholders();
+  REQUIRE(realm_maps::owns(at(first), kSize));
 }
 
 TEST_CASE("imports: reviewed lists") {
