@@ -1,0 +1,384 @@
+#include "address_space.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "context.h"
+#include "device.h"
+#include "state.h"
+#include "stream.h"
+
+namespace simgpu {
+namespace {
+
+class ReadLock {
+ public:
+  explicit ReadLock(pthread_rwlock_t& l) : l_(l) { pthread_rwlock_rdlock(&l_); }
+  ~ReadLock() { pthread_rwlock_unlock(&l_); }
+
+ private:
+  pthread_rwlock_t& l_;
+};
+class WriteLock {
+ public:
+  explicit WriteLock(pthread_rwlock_t& l) : l_(l) { pthread_rwlock_wrlock(&l_); }
+  ~WriteLock() { pthread_rwlock_unlock(&l_); }
+
+ private:
+  pthread_rwlock_t& l_;
+};
+
+// A random place below where the kernel puts mappings today. Only a hint: what is taken is not
+// touched.
+void* somewhere() {
+  static std::atomic<uint64_t> anchor{0};
+  uint64_t a = anchor.load();
+  if (a == 0) {
+    void* p = mmap(nullptr, kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return nullptr;
+    munmap(p, kPage);
+    a = round_down(reinterpret_cast<uint64_t>(p), kBigPage);
+    anchor.store(a);
+  }
+  uint64_t below = 64 * kGiB / kBigPage;
+  return reinterpret_cast<void*>(a - (1 + state()->random_below(below)) * kBigPage);
+}
+
+constexpr int kReserveFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+
+}  // namespace
+
+void* map_somewhere(uint64_t size, int fd) {
+  int flags = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+  void* p = mmap(somewhere(), size, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE, fd, 0);
+  return p == MAP_FAILED ? nullptr : p;
+}
+
+Ref<Backing> Backing::create(Device* device, uint64_t size, bool shareable) {
+  if (device != nullptr && !device->charge(size)) return {};
+  auto b = Ref<Backing>::adopt(new Backing);
+  b->device = device;
+  b->size = size;
+  if (shareable) {
+    b->fd = memfd_create("simgpu-memory", MFD_CLOEXEC);
+    if (b->fd < 0 || ftruncate(b->fd, static_cast<off_t>(size)) != 0) return {};
+  }
+  b->host = static_cast<uint8_t*>(map_somewhere(size, b->fd));
+  if (b->host == nullptr) return {};
+  return b;
+}
+
+Ref<Backing> Backing::import_fd(Device* device, int fd) {
+  struct stat st;
+  char name[64], link[64];
+  if (fstat(fd, &st) != 0 || st.st_size <= 0) return {};
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  ssize_t n = readlink(link, name, sizeof name - 1);
+  if (n <= 0) return {};
+  name[n] = 0;
+  if (strncmp(name, "/memfd:simgpu-memory", 20) != 0) return {};
+  auto b = Ref<Backing>::adopt(new Backing);
+  b->size = static_cast<uint64_t>(st.st_size);
+  if (device != nullptr && !device->charge(b->size)) return {};
+  b->device = device;
+  b->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (b->fd < 0) return {};
+  b->host = static_cast<uint8_t*>(map_somewhere(b->size, b->fd));
+  if (b->host == nullptr) return {};
+  return b;
+}
+
+Backing::~Backing() {
+  if (host != nullptr) munmap(host, size);
+  if (fd >= 0) close(fd);
+  if (device != nullptr) device->discharge(size);
+}
+
+uint64_t AddressSpace::reserve(uint64_t size, uint64_t align, uint64_t hint) {
+  size = round_up(size, kPage);
+  if (align < kPage) align = kPage;
+  void* p = MAP_FAILED;
+  if (hint != 0 && hint % align == 0 && !state()->options.ignore_hints) {
+    p = mmap(reinterpret_cast<void*>(hint), size, PROT_NONE, kReserveFlags | MAP_FIXED_NOREPLACE,
+             -1, 0);
+    if (p != MAP_FAILED &&
+        reinterpret_cast<uint64_t>(p) != hint) {  // a kernel that does not know the flag
+      munmap(p, size);
+      p = MAP_FAILED;
+    }
+  }
+  if (p == MAP_FAILED) {
+    uint64_t extra = align > kPage ? align : 0;
+    p = mmap(somewhere(), size + extra, PROT_NONE, kReserveFlags, -1, 0);
+    if (p == MAP_FAILED) return 0;
+    auto at = reinterpret_cast<uint64_t>(p);
+    uint64_t base = round_up(at, align), end = at + size + extra;
+    if (base > at) munmap(p, base - at);
+    if (end > base + size) munmap(reinterpret_cast<void*>(base + size), end - base - size);
+    p = reinterpret_cast<void*>(base);
+  }
+  auto base = reinterpret_cast<uint64_t>(p);
+  WriteLock lock(lock_);
+  reservations_[base] = base + size;
+  return base;
+}
+
+void AddressSpace::unreserve(uint64_t base) {
+  uint64_t size = 0;
+  {
+    WriteLock lock(lock_);
+    auto it = reservations_.find(base);
+    if (it == reservations_.end()) return;
+    size = it->second - base;
+    reservations_.erase(it);
+  }
+  munmap(reinterpret_cast<void*>(base), size);
+}
+
+bool AddressSpace::reserved(uint64_t address, uint64_t* begin, uint64_t* end) {
+  ReadLock lock(lock_);
+  auto it = reservations_.upper_bound(address);
+  if (it == reservations_.begin()) return false;
+  --it;
+  if (address >= it->second) return false;
+  if (begin != nullptr) *begin = it->first;
+  if (end != nullptr) *end = it->second;
+  return true;
+}
+
+void AddressSpace::changed() {
+  for (ptx::Memory* m : watchers_) m->epoch.fetch_add(1, std::memory_order_release);
+}
+
+void AddressSpace::watch(ptx::Memory* m) {
+  WriteLock lock(lock_);
+  watchers_.push_back(m);
+}
+
+void AddressSpace::unwatch(ptx::Memory* m) {
+  WriteLock lock(lock_);
+  for (auto it = watchers_.begin(); it != watchers_.end(); ++it) {
+    if (*it == m) {
+      watchers_.erase(it);
+      return;
+    }
+  }
+}
+
+Mapping* AddressSpace::find_mapping(uint64_t address) {
+  auto it = mappings_.upper_bound(address);
+  if (it == mappings_.begin()) return nullptr;
+  --it;
+  return address < it->second.end ? &it->second : nullptr;
+}
+
+Allocation* AddressSpace::find_allocation(uint64_t address) {
+  auto it = allocations_.upper_bound(address);
+  if (it == allocations_.begin()) return nullptr;
+  --it;
+  return address < it->second.base + it->second.size ? &it->second : nullptr;
+}
+
+void AddressSpace::map(Mapping m) {
+  WriteLock lock(lock_);
+  uint64_t begin = m.begin;
+  mappings_[begin] = std::move(m);
+  changed();
+}
+
+bool AddressSpace::unmap(uint64_t begin, uint64_t end) {
+  std::vector<Ref<Backing>> gone;  // released after the lock
+  {
+    WriteLock lock(lock_);
+    uint64_t at = begin;
+    auto first = mappings_.find(begin), it = first;
+    while (it != mappings_.end() && it->first == at && at < end) {
+      at = it->second.end;
+      ++it;
+    }
+    if (at != end) return false;
+    for (auto i = first; i != it; ++i) gone.push_back(std::move(i->second.backing));
+    mappings_.erase(first, it);
+    changed();
+  }
+  for (auto& b : gone)
+    if (b) retire(std::move(b));
+  return true;
+}
+
+bool AddressSpace::covered(uint64_t begin, uint64_t end) {
+  ReadLock lock(lock_);
+  for (uint64_t at = begin; at < end;) {
+    Mapping* m = find_mapping(at);
+    if (m == nullptr) return false;
+    at = m->end;
+  }
+  return true;
+}
+
+bool AddressSpace::overlaps(uint64_t begin, uint64_t end) {
+  ReadLock lock(lock_);
+  auto it = mappings_.lower_bound(begin);
+  if (it != mappings_.end() && it->first < end) return true;
+  return find_mapping(begin) != nullptr;
+}
+
+bool AddressSpace::set_access(uint64_t begin, uint64_t end, int device, bool read, bool write) {
+  WriteLock lock(lock_);
+  for (uint64_t at = begin; at < end;) {
+    Mapping* m = find_mapping(at);
+    if (m == nullptr || m->begin < begin || m->end > end) return false;
+    at = m->end;
+  }
+  uint32_t bit = 1u << device;
+  for (uint64_t at = begin; at < end;) {
+    Mapping* m = find_mapping(at);
+    m->readable = read ? m->readable | bit : m->readable & ~bit;
+    m->writable = write ? m->writable | bit : m->writable & ~bit;
+    at = m->end;
+  }
+  changed();
+  return true;
+}
+
+void AddressSpace::grant(uint64_t address, int device) {
+  WriteLock lock(lock_);
+  Mapping* m = find_mapping(address);
+  if (m == nullptr) return;
+  m->readable |= 1u << device;
+  m->writable |= 1u << device;
+  changed();
+}
+
+bool AddressSpace::mapping(uint64_t address, Mapping* out) {
+  ReadLock lock(lock_);
+  Mapping* m = find_mapping(address);
+  if (m != nullptr) *out = *m;
+  return m != nullptr;
+}
+
+void AddressSpace::add(const Allocation& a) {
+  WriteLock lock(lock_);
+  allocations_[a.base] = a;
+}
+
+bool AddressSpace::remove(uint64_t base, Allocation* out) {
+  WriteLock lock(lock_);
+  auto it = allocations_.find(base);
+  if (it == allocations_.end()) return false;
+  if (out != nullptr) *out = it->second;
+  allocations_.erase(it);
+  return true;
+}
+
+bool AddressSpace::allocation(uint64_t address, Allocation* out) {
+  ReadLock lock(lock_);
+  Allocation* a = find_allocation(address);
+  if (a != nullptr) *out = *a;
+  return a != nullptr;
+}
+
+bool AddressSpace::allocation_at(uint64_t base, Allocation* out) {
+  ReadLock lock(lock_);
+  auto it = allocations_.find(base);
+  if (it == allocations_.end()) return false;
+  *out = it->second;
+  return true;
+}
+
+bool AddressSpace::allocation_overlaps(uint64_t begin, uint64_t end, Allocation* out) {
+  ReadLock lock(lock_);
+  Allocation* a = find_allocation(begin);
+  if (a == nullptr) {
+    auto it = allocations_.lower_bound(begin);
+    if (it != allocations_.end() && it->first < end) a = &it->second;
+  }
+  if (a != nullptr) *out = *a;
+  return a != nullptr;
+}
+
+std::vector<Allocation> AddressSpace::of_context(uint64_t context) {
+  ReadLock lock(lock_);
+  std::vector<Allocation> all;
+  for (auto& [base, a] : allocations_)
+    if (a.context == context) all.push_back(a);
+  return all;
+}
+
+AddressSpace::Place AddressSpace::classify(uint64_t address, uint64_t length) {
+  ReadLock lock(lock_);
+  if (length == 0) length = 1;
+  uint64_t end = address + length;
+  if (end < address) return Place::kBad;
+  Allocation* a = find_allocation(address);
+  if (a == nullptr) {
+    auto it = reservations_.upper_bound(address);
+    if (it != reservations_.begin() && address < std::prev(it)->second) return Place::kBad;
+    if (it != reservations_.end() && it->first < end) return Place::kBad;
+    return Place::kPageable;
+  }
+  bool host = a->type == MemoryType::kPinned || a->type == MemoryType::kRegistered;
+  bool managed = a->type == MemoryType::kManaged;
+  if (!host && !managed) {
+    // One allocation, except that neighbouring cuMemMaps count as one.
+    uint64_t at = a->base + a->size;
+    while (at < end && a->type == MemoryType::kVirtual) {
+      a = find_allocation(at);
+      if (a == nullptr || a->type != MemoryType::kVirtual) return Place::kBad;
+      at = a->base + a->size;
+    }
+    if (at < end) return Place::kBad;
+    for (at = address; at < end;) {
+      Mapping* m = find_mapping(at);
+      if (m == nullptr) return Place::kBad;
+      at = m->end;
+    }
+    return Place::kDevice;
+  }
+  if (end > a->base + a->size) return Place::kPageable;
+  return managed ? Place::kManaged : Place::kHost;
+}
+
+bool AddressSpace::pin(const Context& c, uint64_t address, uint64_t length, bool write,
+                       Piece* out) {
+  ReadLock lock(lock_);
+  Mapping* m = find_mapping(address);
+  if (m == nullptr) {
+    auto it = reservations_.upper_bound(address);
+    if (it != reservations_.begin() && address < std::prev(it)->second) return false;
+    out->host = reinterpret_cast<uint8_t*>(address);
+    out->length = length;
+    auto next = mappings_.lower_bound(address);
+    if (next != mappings_.end() && next->first - address < length)
+      out->length = next->first - address;
+    out->backing = {};
+    out->on_device = false;
+    return true;
+  }
+  uint32_t own = m->device >= 0 ? 1u << m->device : 0;
+  uint32_t mask = write ? m->writable : m->readable;
+  if (!c.reaches(*m, write) && !m->peer && (mask & own) == 0) return false;
+  out->host = m->host + (address - m->begin);
+  out->length = m->end - address < length ? m->end - address : length;
+  out->backing = m->backing;
+  out->on_device = m->device >= 0;
+  return true;
+}
+
+bool AddressSpace::find(const Context& c, uint64_t address, ptx::Segment* out) {
+  ReadLock lock(lock_);
+  Mapping* m = find_mapping(address);
+  if (m == nullptr || !c.reaches(*m, false)) return false;
+  out->begin = m->begin;
+  out->end = m->end;
+  out->host = m->host;
+  out->writable = c.reaches(*m, true);
+  return true;
+}
+
+}  // namespace simgpu

@@ -1,0 +1,160 @@
+#include "stream.h"
+
+namespace simgpu {
+namespace {
+
+class Stamp : public Work {
+ public:
+  explicit Stamp(Ref<Event::Record> r) : record_(std::move(r)) {}
+  CUresult execute(Context&) override {
+    record_->time.store(now_ns());
+    return CUDA_SUCCESS;
+  }
+  const char* name() const override { return "event record"; }
+
+ private:
+  Ref<Event::Record> record_;
+};
+
+class Barrier : public Work {
+ public:
+  CUresult execute(Context&) override { return CUDA_SUCCESS; }
+  const char* name() const override { return "event wait"; }
+};
+
+CUresult find(CUevent handle, Ref<Event>* out) {
+  *out = state()->handles.get<Event>(handle);
+  if (!*out || !(*out)->context->active() || (*out)->context_id != (*out)->context->id)
+    return CUDA_ERROR_INVALID_HANDLE;
+  return (*out)->context->error();
+}
+
+CUresult record(CUevent event, CUstream stream, unsigned flags) {
+  if ((flags & ~static_cast<unsigned>(CU_EVENT_RECORD_EXTERNAL)) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  Ref<Stream> s;
+  if (CUresult r = resolve(stream, &s); r != CUDA_SUCCESS) return r;
+  Ref<Event> e;
+  if (CUresult r = find(event, &e); r != CUDA_SUCCESS) return r;
+  if (e->context.get() != s->context.get()) return CUDA_ERROR_INVALID_HANDLE;
+  bool captured = false;
+  if (CUresult r = route(*s, &captured); r != CUDA_SUCCESS) return r;
+  if (captured) {
+    capture_event(*e, *s);
+    return CUDA_SUCCESS;
+  }
+  auto record = Ref<Event::Record>::adopt(new Event::Record);
+  record->context = s->context;
+  Lock lock(e->mutex);
+  record->point.timeline = s->timeline;
+  record->point.number = s->submit(new Stamp(record));
+  e->last = record;
+  e->capture = {};
+  return CUDA_SUCCESS;
+}
+
+CUresult elapsed(float* ms, CUevent from, CUevent to) {
+  if (ms == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Ref<Event> a, b;
+  if (CUresult r = find(from, &a); r != CUDA_SUCCESS) return r;
+  if (CUresult r = find(to, &b); r != CUDA_SUCCESS) return r;
+  if (((a->flags | b->flags) & CU_EVENT_DISABLE_TIMING) != 0) return CUDA_ERROR_INVALID_HANDLE;
+  Ref<Event::Record> x = a->record(), y = b->record();
+  if (!x || !y) return CUDA_ERROR_INVALID_HANDLE;
+  if (!x->point.reached() || !y->point.reached()) return CUDA_ERROR_NOT_READY;
+  // Half a microsecond is what the hardware resolves, too.
+  auto ns = static_cast<int64_t>(y->time.load()) - static_cast<int64_t>(x->time.load());
+  *ms = static_cast<float>(static_cast<double>(ns) * 1e-6);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+}  // namespace simgpu
+
+using namespace simgpu;
+
+SIMGPU_API cuEventCreate(CUevent* out, unsigned flags) {
+  ENTER(cuEventCreate);
+  constexpr unsigned kKnown =
+      CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+  if (out == nullptr || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if ((flags & CU_EVENT_INTERPROCESS) != 0) {
+    if ((flags & CU_EVENT_DISABLE_TIMING) == 0) return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_ERROR_NOT_SUPPORTED;  // IPC
+  }
+  CURRENT(c);
+  auto* e = new Event(c, flags);
+  state()->handles.add(e);
+  *out = reinterpret_cast<CUevent>(e);
+  return CUDA_SUCCESS;
+}
+
+SIMGPU_API cuEventDestroy_v2(CUevent handle) {
+  ENTER(cuEventDestroy_v2);
+  Ref<Event> e = state()->handles.get<Event>(handle);
+  if (!e || !state()->handles.remove(e.get())) return CUDA_ERROR_INVALID_HANDLE;
+  e->release();
+  return e->context->active() && e->context_id == e->context->id ? CUDA_SUCCESS
+                                                                 : CUDA_ERROR_INVALID_HANDLE;
+}
+
+SIMGPU_API cuEventDestroy(CUevent handle) { return cuEventDestroy_v2(handle); }
+
+SIMGPU_API cuEventRecord(CUevent event, CUstream stream) {
+  ENTER(cuEventRecord);
+  return record(event, stream, 0);
+}
+
+SIMGPU_API cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) {
+  ENTER(cuEventRecordWithFlags);
+  return record(event, stream, flags);
+}
+
+SIMGPU_API cuEventQuery(CUevent handle) {
+  ENTER(cuEventQuery);
+  Ref<Event> e;
+  if (CUresult r = find(handle, &e); r != CUDA_SUCCESS) return r;
+  if (CUresult r = forbid_captured_event(*e); r != CUDA_SUCCESS) return r;
+  Ref<Event::Record> record = e->record();
+  if (record && !record->point.reached()) return CUDA_ERROR_NOT_READY;
+  return e->context->error();
+}
+
+SIMGPU_API cuEventSynchronize(CUevent handle) {
+  ENTER(cuEventSynchronize);
+  Ref<Event> e;
+  if (CUresult r = find(handle, &e); r != CUDA_SUCCESS) return r;
+  if (CUresult r = forbid_captured_event(*e); r != CUDA_SUCCESS) return r;
+  Ref<Event::Record> record = e->record();
+  if (record) record->point.timeline->wait(record->point.number);
+  e->context->flush_output();
+  return e->context->active() ? e->context->error() : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+SIMGPU_API cuEventElapsedTime(float* ms, CUevent from, CUevent to) {
+  ENTER(cuEventElapsedTime);
+  return elapsed(ms, from, to);
+}
+
+SIMGPU_API cuEventElapsedTime_v2(float* ms, CUevent from, CUevent to) {
+  ENTER(cuEventElapsedTime_v2);
+  return elapsed(ms, from, to);
+}
+
+SIMGPU_API cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
+  ENTER(cuStreamWaitEvent);
+  if ((flags & ~static_cast<unsigned>(CU_EVENT_WAIT_EXTERNAL)) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  Ref<Stream> s;
+  if (CUresult r = resolve(stream, &s); r != CUDA_SUCCESS) return r;
+  Ref<Event> e;
+  if (CUresult r = find(event, &e); r != CUDA_SUCCESS) return r;
+  CUresult r = CUDA_SUCCESS;
+  if (capture_wait(*e, *s, &r)) return r;
+  Ref<Event::Record> record = e->record();
+  if (!record || record->point.reached()) return CUDA_SUCCESS;
+  auto* wait = new Barrier;
+  wait->after.push_back(record->point);
+  s->submit(wait);
+  return CUDA_SUCCESS;
+}

@@ -1,0 +1,154 @@
+// Streams: work in order, each on its own thread, and the events that order it across streams.
+#pragma once
+
+#include <vector>
+
+#include "context.h"
+
+namespace simgpu {
+
+// How far a stream has come. Outlives the stream while anybody waits for it.
+class Timeline : public RefCounted {
+ public:
+  bool reached(uint64_t n) const { return done_.load(std::memory_order_acquire) >= n; }
+  void advance(uint64_t n);  // done up to and including n
+  void wait(uint64_t n);
+  bool wait_unless(uint64_t n, const std::atomic<bool>& cancelled);
+  uint64_t done() const { return done_.load(std::memory_order_acquire); }
+
+ private:
+  Mutex mutex_;
+  Cond moved_;
+  std::atomic<uint64_t> done_{0};
+};
+
+struct Point {
+  Ref<Timeline> timeline;
+  uint64_t number = 0;
+  bool reached() const { return !timeline || timeline->reached(number); }
+};
+
+// One piece of work. execute() runs on the stream's thread (or the caller's, for work it waits for
+// anyway).
+class Work {
+ public:
+  virtual ~Work() = default;
+  virtual CUresult execute(Context&) = 0;
+  virtual void skipped(CUresult) {}  // the context failed or ended before its turn
+  virtual const char* name() const = 0;
+
+  Work* next = nullptr;
+  uint64_t number = 0;
+  std::vector<Point> after;
+};
+
+struct Capture : public RefCounted {
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  uint64_t id = 0;
+  Stream* origin = nullptr;
+  ThreadState* owner = nullptr;
+  uint64_t context = 0;
+  uint64_t nodes = 0;
+  bool listed = false;
+};
+
+class Stream : public Object {
+ public:
+  static constexpr Kind kKind = Kind::kStream;
+  enum class Role { kCreated, kLegacy, kPerThread };
+  Stream(Ref<Context>, Role, unsigned flags, int priority);
+  ~Stream() override;
+
+  // Appends; takes over the work. Returns its number.
+  uint64_t submit(Work*);
+  // Appends and waits; runs it on the calling thread when nothing is before it. The context's
+  // error, if any.
+  CUresult run(Work*);
+  CUresult wait_all();
+  bool idle();
+  void close();  // no more work will come; the thread leaves when it has done what there is
+
+  bool blocking() const { return role == Role::kLegacy || (flags & CU_STREAM_NON_BLOCKING) == 0; }
+  Point last();
+
+  const Ref<Context> context;
+  const Role role;
+  const unsigned flags;
+  const int priority;
+  uint64_t id = 0;
+  Ref<Timeline> timeline;
+  CUstreamAttrValue attributes[12] = {};
+  Ref<Capture>
+      capture;  // guarded by capture_mutex(); a stream with work being captured, not executed
+
+ private:
+  uint64_t append(Work*, bool inline_if_idle, bool* run_inline);
+  void add_implicit_order(Work*);
+  void finish(Work*, CUresult);
+  void perform(Work*);
+  void loop();
+  static void* entry(void*);
+
+  Mutex mutex_;
+  Cond wake_;
+  Work *head_ = nullptr, *tail_ = nullptr;
+  uint64_t submitted_ = 0;
+  bool started_ = false, closing_ = false;
+};
+
+class Event : public Object {
+ public:
+  static constexpr Kind kKind = Kind::kEvent;
+  // One recording. The time is taken when the stream gets there.
+  struct Record : public RefCounted {
+    Point point;
+    std::atomic<uint64_t> time{0};
+    Ref<Context> context;
+  };
+  Event(Ref<Context> c, unsigned f)
+      : Object(kKind), context(std::move(c)), context_id(context->id), flags(f) {}
+
+  Ref<Record> record() {
+    Lock lock(mutex);
+    return last;
+  }
+  const Ref<Context> context;
+  const uint64_t context_id;  // an activation of it
+  const unsigned flags;
+  Mutex mutex;
+  Ref<Record> last;      // null: never recorded
+  Ref<Capture> capture;  // recorded in a capturing stream
+};
+
+// The stream a handle names for the calling thread: NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD or
+// a created one, and its context's sticky error.
+CUresult resolve(CUstream, Ref<Stream>*, bool tolerate_error = false);
+
+// Captures (capture.cc). The mutex guards Stream::capture and every Capture.
+Mutex& capture_mutex();
+// For a call that would order or wait for work of a capturing stream: fails and invalidates the
+// capture.
+CUresult forbid_capture(Stream&);
+// For a call that is not safe while a capture is open anywhere (by mode): cuMemAlloc and the like.
+CUresult forbid_unsafe();
+// Work for `stream`: *captured is true when a capture swallowed it. Legacy stream use may be an
+// implicit-order error.
+CUresult route(Stream&, bool* captured);
+CUresult forbid_captured_event(Event&);
+void capture_event(Event&, Stream&);
+bool capture_wait(Event&, Stream&, CUresult*);  // true: handled as part of a capture
+void end_captures_of(Stream&);
+
+// Submits unless captured; deletes the work otherwise. *captured may be null.
+CUresult enqueue(Stream&, Work*);
+
+// Device-wide order for reclaiming memory that kernels may still be using.
+void retire(Ref<Backing>);
+class KernelRunning {
+ public:
+  KernelRunning();
+  ~KernelRunning();
+};
+
+}  // namespace simgpu
