@@ -1,1 +1,571 @@
-// placeholder
+// The restore entry: where the launcher jumps to. The memory of the process is complete, there is
+// one thread, on a stack of our own, without a thread pointer; raw system calls only.
+//
+// It puts back what belongs to the process (signals, limits, timers), makes the threads anew, each
+// on a small stack of ours, and lets them wait. A new coordinator then has the device rebuilt and
+// releases them: each goes back through the signal frame in which it was parked, which holds its
+// registers, signal mask and alternate stack.
+
+#include <asm/prctl.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+
+#include "common/address.h"
+#include "common/heap.h"
+#include "common/log.h"
+#include "common/syscall.h"
+#include "common/text.h"
+#include "gpuckpt/exit_codes.h"
+#include "gpuckpt/process_format.h"
+#include "gpuckpt/wire.h"
+#include "restore/plan.h"
+#include "snapshot/device_plugin.h"
+#include "snapshot/park.h"
+#include "snapshot/raw_thread.h"
+#include "snapshot/state.h"
+#include "snapshot/worker.h"
+
+namespace gpuckpt {
+namespace {
+
+using namespace process;
+using restore::Plan;
+
+constexpr uint64_t kThreadStack = 8192;
+
+struct RestoredThread {
+  Thread saved;
+  int tid;
+  std::atomic<uint32_t> ready;
+};
+
+// One restore at a time in a process's life, before anything else runs.
+struct State {
+  Plan* plan;
+  RestoredThread* threads;
+  size_t count;
+  Region thread_memory, stack_memory;
+  std::atomic<uint32_t> ready;
+  std::atomic<uint32_t> release_driver, release;  // futex words
+  std::atomic<uint32_t> left;
+  bool locks_free, zombie_leader;
+  uint64_t started_us;
+  Head head;
+};
+State state;
+
+alignas(64) char entry_stack[64 * 1024];
+
+[[noreturn]] void die(int code, const char* pattern, ...) __attribute__((format(printf, 2, 3)));
+void die(int code, const char* pattern, ...) {
+  restore::Report r;
+  __builtin_memset(&r, 0, sizeof(r));
+  r.type = restore::kReportFailed;
+  r.code = code;
+  va_list args;
+  va_start(args, pattern);
+  vformat(r.text, sizeof(r.text), pattern, args);
+  va_end(args);
+  sys::call(SYS_sendto, state.plan->report_fd, sys::ptr(&r), sizeof(r), MSG_NOSIGNAL, 0, 0);
+  sys::exit_group(125);
+}
+
+template <typename Each>
+void each_record(const Plan* p, Each each) {
+  const char* at = reinterpret_cast<const char*>(p) + p->process;
+  const char* end = at + p->process_bytes;
+  while (at + sizeof(RecordHead) <= end) {
+    const RecordHead* h = reinterpret_cast<const RecordHead*>(at);
+    each(*h, at + sizeof(RecordHead));
+    at += sizeof(RecordHead) + ((h->bytes + 7) & ~7ull);
+  }
+}
+
+// --- one thread
+// ------------------------------------------------------------------------------------------------------
+
+void drop_capabilities() {
+  struct {
+    uint32_t version;
+    int pid;
+  } header{0x20080522, 0};
+  uint32_t none[6] = {};
+  sys::call(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+  sys::call(SYS_capset, sys::ptr(&header), sys::ptr(none));
+}
+
+void adopt(RestoredThread* t) {
+  const Thread& s = t->saved;
+  sys::call(SYS_arch_prctl, ARCH_SET_FS, static_cast<long>(s.fs));
+  if (s.gs) sys::call(SYS_arch_prctl, ARCH_SET_GS, static_cast<long>(s.gs));
+  if (s.clear_tid) {
+    sys::call(SYS_set_tid_address, static_cast<long>(s.clear_tid));
+    int* word = reinterpret_cast<int*>(s.clear_tid);
+    if (t->tid != s.tid && *word == s.tid) *word = t->tid;
+  }
+  if (s.robust_head)
+    sys::call(SYS_set_robust_list, static_cast<long>(s.robust_head),
+              static_cast<long>(s.robust_bytes));
+  if (s.rseq) {
+    // The area still says "registered, on CPU n"; the kernel wants it as at the start of a thread.
+    uint32_t* area = reinterpret_cast<uint32_t*>(s.rseq);
+    area[0] = 0;
+    area[1] = ~0u;
+    area[2] = area[3] = 0;
+    uint64_t size = state.head.rseq_size < 32 ? 32 : state.head.rseq_size;
+    sys::call(SYS_rseq, static_cast<long>(s.rseq), static_cast<long>(size), 0, 0x53053053);
+  }
+  sys::call(SYS_prctl, PR_SET_NAME, sys::ptr(s.name));
+  if (s.affinity_bytes) sys::call(SYS_sched_setaffinity, 0, s.affinity_bytes, sys::ptr(s.affinity));
+  int priority = s.priority;
+  if (s.policy & 0xff) sys::call(SYS_sched_setscheduler, 0, s.policy, sys::ptr(&priority));
+  if (s.nice) sys::call(SYS_setpriority, 0, 0, s.nice);
+  for (int sig = 1; sig <= 64; ++sig)
+    if (s.pending >> (sig - 1) & 1) sys::call(SYS_tgkill, sys::getpid(), t->tid, sig);
+}
+
+void wait_for(std::atomic<uint32_t>* word) {
+  while (!*word) sys::futex_wait(word, 0, 0);
+}
+
+// Does not return: the thread goes on in the application.
+[[noreturn]] void leave(RestoredThread* t) {
+  if (state.plan->flags & restore::kDropCapabilities) drop_capabilities();
+  if (t->saved.flags & kThreadDriver) {
+    uint64_t pc = t->saved.resume_pc, sp = t->saved.resume_sp;
+    sys::sigprocmask_set(0);
+    state.left.fetch_add(1);
+    sys::futex_wake(&state.left, 1);
+    asm volatile("mov %0, %%rsp\n xor %%ebp, %%ebp\n jmp *%1" : : "r"(sp), "r"(pc) : "memory");
+  }
+  uint64_t frame = t->saved.ucontext;
+  // From here on the stack this runs on may be gone: registers only.
+  asm volatile(
+      "lock incl %1\n"
+      "mov %0, %%rsp\n"
+      "mov $15, %%eax\n"
+      "syscall\n"
+      "hlt\n"
+      :
+      : "r"(frame), "m"(state.left)
+      : "memory");
+  __builtin_unreachable();
+}
+
+void thread_main(void* argument) {
+  RestoredThread* t = static_cast<RestoredThread*>(argument);
+  t->tid = sys::gettid();
+  adopt(t);
+  state.ready.fetch_add(1);
+  sys::futex_wake(&state.ready, 1);
+  wait_for(t->saved.flags & kThreadDriver ? &state.release_driver : &state.release);
+  leave(t);
+}
+
+// clone3 with a chosen id; the child runs thread_main on its own small stack.
+long clone_with_id(uint64_t flags, uint64_t stack_top, RestoredThread* t, int tid) {
+  struct clone_args a;
+  __builtin_memset(&a, 0, sizeof(a));
+  uint64_t* sp = reinterpret_cast<uint64_t*>(stack_top & ~63ull) - 8;
+  sp[0] = reinterpret_cast<uint64_t>(thread_main);
+  sp[1] = reinterpret_cast<uint64_t>(t);
+  a.flags = flags;
+  a.stack = reinterpret_cast<uint64_t>(sp) & ~15ull;
+  a.stack_size = 0;
+  uint64_t id = static_cast<uint64_t>(static_cast<uint32_t>(tid));
+  pid_t ids[1] = {tid};
+  (void)id;
+  a.set_tid = reinterpret_cast<uint64_t>(ids);
+  a.set_tid_size = 1;
+  // The kernel wants base and size; base + size is where the child's stack pointer starts.
+  a.stack = stack_top - kThreadStack;
+  a.stack_size = reinterpret_cast<uint64_t>(sp) - a.stack;
+  long result;
+  asm volatile(
+      "syscall\n"
+      "test %%rax, %%rax\n"
+      "jnz 1f\n"
+      "xor %%ebp, %%ebp\n"
+      "pop %%rax\n"
+      "pop %%rdi\n"
+      "call *%%rax\n"
+      "hlt\n"
+      "1:\n"
+      : "=a"(result)
+      : "a"(SYS_clone3), "D"(&a), "S"(sizeof(a))
+      : "rcx", "r11", "memory");
+  return result;
+}
+
+void make_threads(Plan* p) {
+  constexpr uint64_t flags =
+      CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
+  state.stack_memory = scratch_map(state.count * kThreadStack);
+  if (!state.stack_memory) die(kExitError, "no memory for %lu threads", state.count);
+  size_t others = 0;
+  for (size_t i = 0; i < state.count; ++i) {
+    RestoredThread* t = &state.threads[i];
+    if (t->saved.flags & kThreadMain) continue;
+    uint64_t top = state.stack_memory.start + (i + 1) * kThreadStack;
+    long r = p->flags & restore::kSameIds
+                 ? clone_with_id(flags, top, t, t->saved.tid)
+                 : clone_raw(flags, top, thread_main, t, nullptr, nullptr, nullptr);
+    if (sys::failed(r))
+      die(r == -17 ? kExitLocked : kExitError, "thread %d cannot be made again (error %ld)",
+          t->saved.tid, -r);
+    ++others;
+  }
+  uint64_t deadline = sys::now_us() + 10000000;
+  for (uint32_t n; (n = state.ready) < others;) {
+    sys::futex_wait(&state.ready, n, 100000);
+    if (sys::now_us() > deadline) die(kExitError, "%u of %lu threads came up", n, others);
+  }
+}
+
+// Without set_tid the ids are new: glibc's mutexes name their owner by id. Owned ones are found by
+// their shape; a false match needs three words in a row to look like a lock held by one of our
+// threads.
+size_t rewrite_owners(const Plan* p) {
+  size_t rewritten = 0;
+  const auto* fills =
+      reinterpret_cast<const restore::PlanFill*>(reinterpret_cast<const char*>(p) + p->fills);
+  const auto* maps =
+      reinterpret_cast<const restore::PlanMap*>(reinterpret_cast<const char*>(p) + p->maps);
+  auto new_tid = [&](uint32_t old) -> int {
+    for (size_t k = 0; k < state.count; ++k)
+      if (static_cast<uint32_t>(state.threads[k].saved.tid) == old) return state.threads[k].tid;
+    return 0;
+  };
+  for (uint64_t i = 0; i < p->fill_count; ++i) {
+    if (fills[i].offset == restore::kZeros) continue;
+    bool writable = false;
+    for (uint64_t k = 0; k < p->map_count && !writable; ++k)
+      writable = fills[i].address >= maps[k].start && fills[i].address < maps[k].end &&
+                 (maps[k].prot & 3) == 3;
+    if (!writable) continue;
+    uint64_t state_start = reinterpret_cast<uint64_t>(state.threads);
+    for (uint64_t at = fills[i].address; at + 24 <= fills[i].address + fills[i].length; at += 4) {
+      if (at >= state_start && at < state_start + state.count * sizeof(RestoredThread)) continue;
+      int32_t* w = reinterpret_cast<int32_t*>(at);
+      if (w[2] <= 0) continue;
+      int tid = new_tid(static_cast<uint32_t>(w[2]));
+      if (!tid) continue;
+      bool robust_or_pi = (w[0] & 0x3fffffff) == w[2];
+      if (!(w[0] == 1 || w[0] == 2 || robust_or_pi)) continue;
+      if (w[1] < 0 || w[1] > 10000 || w[3] < 0 || w[3] > 1 || w[4] < 0 || w[4] >= 0x200) continue;
+      if (robust_or_pi) w[0] = (w[0] & static_cast<int32_t>(0xc0000000)) | tid;
+      w[2] = tid;
+      ++rewritten;
+    }
+  }
+  return rewritten;
+}
+
+// --- the process
+// -----------------------------------------------------------------------------------------------------
+
+void restore_timer(const PosixTimer& t) {
+  struct {
+    uint64_t value;
+    int signal, notify, tid, pad[11];
+  } event{t.value, t.signal, t.notify, t.tid, {}};
+  for (size_t k = 0; k < state.count; ++k)
+    if (state.threads[k].saved.tid == t.tid) event.tid = state.threads[k].tid;
+  // Ids are given in order: make and drop timers until the wanted one comes.
+  int made[1];
+  for (int tries = 0; tries < 100000; ++tries) {
+    if (sys::failed(sys::call(SYS_timer_create, t.clock, sys::ptr(&event), sys::ptr(made)))) return;
+    if (made[0] == t.id) break;
+    sys::call(SYS_timer_delete, made[0]);
+    if (made[0] > t.id) {
+      log_line(LogLevel::kWarn, "timer %d could not get its number back and is lost", t.id);
+      return;
+    }
+  }
+  int64_t spec[4] = {t.interval_sec, t.interval_ns, t.value_sec, t.value_ns};
+  sys::call(SYS_timer_settime, t.id, 0, sys::ptr(spec), 0);
+}
+
+void restore_process(Plan* p) {
+  each_record(p, [&](const RecordHead& h, const char* at) {
+    switch (h.type) {
+      case kRecSigactions: {
+        const SignalAction* a = reinterpret_cast<const SignalAction*>(at);
+        for (int sig = 1; sig <= 64; ++sig) {
+          sys::Sigaction k{a[sig - 1].handler, a[sig - 1].flags, a[sig - 1].restorer,
+                           a[sig - 1].mask};
+          if (sig != 9 && sig != 19) sys::sigaction(sig, &k, nullptr);
+        }
+        break;
+      }
+      case kRecLimits: {
+        const Limit* l = reinterpret_cast<const Limit*>(at);
+        for (int i = 0; i < 16; ++i) {
+          Limit now = l[i];
+          if (sys::failed(sys::call(SYS_prlimit64, 0, i, sys::ptr(&now), 0))) {
+            // A hard limit cannot be raised without privilege: the soft one at least.
+            Limit have{};
+            sys::call(SYS_prlimit64, 0, i, 0, sys::ptr(&have));
+            have.soft = now.soft < have.hard ? now.soft : have.hard;
+            sys::call(SYS_prlimit64, 0, i, sys::ptr(&have), 0);
+          }
+        }
+        break;
+      }
+      default:
+        break;
+    }
+  });
+  const Head& h = state.head;
+  sys::call(SYS_umask, h.umask);
+  if (h.personality != static_cast<uint32_t>(sys::call(SYS_personality, 0xffffffff)))
+    sys::call(SYS_personality, h.personality);
+  if (h.subreaper) sys::call(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1);
+  if (h.thp_disable) sys::call(SYS_prctl, PR_SET_THP_DISABLE, 1);
+  if (h.no_new_privs) sys::call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1);
+}
+
+// After the threads, because timers may name one.
+void restore_clocks(Plan* p) {
+  each_record(p, [&](const RecordHead& h, const char* at) {
+    if (h.type == kRecItimers)
+      for (int i = 0; i < 3; ++i)
+        sys::call(SYS_setitimer, i, sys::ptr(reinterpret_cast<const Itimer*>(at) + i));
+    if (h.type == kRecTimer) restore_timer(*reinterpret_cast<const PosixTimer*>(at));
+    if (h.type == kRecPending)
+      for (uint32_t i = 0; i < h.count; ++i) {
+        char info[128];
+        __builtin_memcpy(info, at + i * 128, 128);
+        int sig;
+        __builtin_memcpy(&sig, info, 4);
+        sys::call(SYS_rt_sigqueueinfo, library.pid, sig, sys::ptr(info));
+      }
+  });
+}
+
+void restore_descriptor_flags(Plan* p) {
+  const auto* fds =
+      reinterpret_cast<const restore::PlanFd*>(reinterpret_cast<const char*>(p) + p->fds);
+  for (uint64_t i = 0; i < p->fd_count; ++i)
+    sys::call(SYS_fcntl, fds[i].fd, F_SETFD, fds[i].fd_flags);
+  for (int fd = p->report_fd + 1; fd <= p->highest_fd; ++fd)
+    if (fd != p->device_fd) sys::close(fd);
+}
+
+// What the image says of our own machinery was true in the middle of a snapshot in another process.
+void forget_the_old_process(Plan* p) {
+  scratch_forget();
+  parking_forget();
+  library.pid = library.host_pid = sys::getpid();
+  library.start_time = library.host_start_time = 0;
+  library.wanted = kRunning;  // triggers wait until the program runs
+  library.coordinator_tid = 0;
+  library.courier_tid = 0;
+  library.generation = p->generation;
+  library.snapshots_done = library.snapshots_failed = 0;
+}
+
+// --- the device
+// -------------------------------------------------------------------------------------------------------
+
+struct Source : RestoreSource {
+  const Plan* plan;
+  const char* bytes;  // of the device memfd
+};
+
+bool source_extents(RestoreSource* s, uint64_t space, uint64_t address, uint64_t length,
+                    void* context, bool (*piece)(void*, uint64_t, const void*, uint64_t)) {
+  Source* self = static_cast<Source*>(s);
+  const auto* e = reinterpret_cast<const restore::PlanExtent*>(
+      reinterpret_cast<const char*>(self->plan) + self->plan->extents);
+  for (uint64_t i = 0; i < self->plan->extent_count; ++i) {
+    if (e[i].space != space || e[i].address >= address + length ||
+        e[i].address + e[i].length <= address)
+      continue;
+    uint64_t start = e[i].address > address ? e[i].address : address;
+    uint64_t end = e[i].address + e[i].length < address + length ? e[i].address + e[i].length
+                                                                 : address + length;
+    const char* bytes = e[i].offset == restore::kZeros
+                            ? nullptr
+                            : self->bytes + e[i].offset + (start - e[i].address);
+    if (!piece(context, start, bytes, end - start)) return false;
+  }
+  return true;
+}
+
+const void* source_blob(RestoreSource* s, const char* name, uint64_t* length) {
+  Source* self = static_cast<Source*>(s);
+  const char* plan = reinterpret_cast<const char*>(self->plan);
+  const auto* b = reinterpret_cast<const restore::PlanBlob*>(plan + self->plan->blobs);
+  for (uint64_t i = 0; i < self->plan->blob_count; ++i)
+    if (equal(b[i].name, name)) {
+      *length = b[i].bytes;
+      return plan + b[i].offset;
+    }
+  return nullptr;
+}
+
+struct DeviceWork {
+  Source source;
+  DeviceReport report;
+  bool ok;
+};
+void restore_device(void* argument) {
+  DeviceWork* w = static_cast<DeviceWork*>(argument);
+  w->ok = device_plugin->restore(&w->source, &w->report);
+}
+
+// --- the coordinator
+// ----------------------------------------------------------------------------------------------------
+
+void release_threads() {
+  state.release_driver = 1;
+  sys::futex_wake(&state.release_driver, 0x7fffffff);
+  state.release = 1;
+  sys::futex_wake(&state.release, 0x7fffffff);
+}
+
+// Tells the front that everything is in place and waits for its word.
+void ask_to_go(uint64_t device_us) {
+  restore::Report r;
+  __builtin_memset(&r, 0, sizeof(r));
+  r.type = restore::kReportReady;
+  r.us[0] = sys::now_us() - state.started_us;
+  r.us[2] = device_us;
+  int fd = state.plan->report_fd;
+  sys::call(SYS_sendto, fd, sys::ptr(&r), sizeof(r), MSG_NOSIGNAL, 0, 0);
+  long n = sys::call(SYS_recvfrom, fd, sys::ptr(&r), sizeof(r), 0, 0, 0);
+  if (n != sizeof(r) || r.type != restore::kReportGo) sys::exit_group(125);
+  library.host_pid = r.host_pid;
+  library.host_start_time = r.host_start_time;
+  sys::close(fd);
+}
+
+void coordinator_after_restore(void*) {
+  *reinterpret_cast<int*>(library.coordinator_tls + library.tid_offset) = sys::gettid();
+  sys::call(SYS_prctl, PR_SET_NAME, sys::ptr("gpuckpt"));
+  Plan* p = state.plan;
+  if (device_plugin && device_plugin->rewind) device_plugin->rewind();
+  Region device_bytes{};
+  static DeviceWork work;
+  uint64_t device_us = 0;
+  bool device = state.head.device_present && device_plugin;
+  bool released = false;
+  if (state.head.device_present && !device_plugin)
+    die(kExitIncompatible, "the snapshot needs a device side this library does not have");
+  if (device) {
+    __builtin_memset(static_cast<void*>(&work), 0, sizeof(work));
+    work.source.extents = source_extents;
+    work.source.blob = source_blob;
+    work.source.plan = p;
+    if (p->device_fd >= 0) {
+      uint64_t end = 0;
+      const auto* e = reinterpret_cast<const restore::PlanExtent*>(
+          reinterpret_cast<const char*>(p) + p->extents);
+      for (uint64_t i = 0; i < p->extent_count; ++i)
+        if (e[i].offset != restore::kZeros && e[i].offset + e[i].length > end)
+          end = e[i].offset + e[i].length;
+      if (end) device_bytes = scratch_map(end, p->device_fd);
+      if (end && !device_bytes) die(kExitError, "no address space for the device's memory");
+      sys::close(p->device_fd);
+    }
+    work.source.bytes = device_bytes.data();
+    if (!state.locks_free) {
+      log_line(
+          LogLevel::kInfo,
+          "a lock of libc was held at the snapshot: the program runs before the device is back");
+      ask_to_go(0);
+      release_threads();
+      released = true;
+    } else {
+      state.release_driver = 1;
+      sys::futex_wake(&state.release_driver, 0x7fffffff);
+    }
+    uint64_t t0 = sys::now_us();
+    bool made = run_on_pthread(restore_device, &work);
+    device_us = sys::now_us() - t0;
+    if (!made || !work.ok) {
+      const char* why = made ? work.report.text : "no thread for the device's work could be made";
+      log_line(LogLevel::kError, "restore failed: %s", why);
+      if (released) sys::exit_group(125);
+      die(work.report.code ? work.report.code : kExitIncompatible, "%s", why);
+    }
+    scratch_unmap(&device_bytes);
+  }
+  if (!released) {
+    ask_to_go(device_us);
+    release_threads();
+  }
+  size_t others = state.count;
+  while (state.left < others) sys::sleep_us(100);
+  scratch_unmap(&state.stack_memory);
+  scratch_unmap(&state.thread_memory);
+  sys::munmap(p->chosen_gap, p->gap_bytes);
+  start_timer();
+  coordinator_main(nullptr);  // serves what was triggered meanwhile
+}
+
+}  // namespace
+}  // namespace gpuckpt
+
+extern "C" __attribute__((visibility("hidden"))) void gpuckpt_restore_entry(void* plan) {
+  using namespace gpuckpt;
+  Plan* p = static_cast<Plan*>(plan);
+  __builtin_memset(static_cast<void*>(&state), 0, sizeof(state));
+  state.plan = p;
+  state.started_us = sys::now_us();
+  sys::sigprocmask_all();
+  forget_the_old_process(p);
+  each_record(p, [&](const RecordHead& h, const char* at) {
+    if (h.type == kRecHead) __builtin_memcpy(&state.head, at, sizeof(Head));
+    if (h.type == kRecThread) ++state.count;
+    if (h.type == kRecLocks) state.locks_free = reinterpret_cast<const LibcLocks*>(at)->free;
+  });
+  state.thread_memory = scratch_map(state.count * sizeof(RestoredThread));
+  if (!state.thread_memory) die(kExitError, "no memory for %lu threads", state.count);
+  state.threads = reinterpret_cast<RestoredThread*>(state.thread_memory.data());
+  size_t i = 0;
+  RestoredThread* leader = nullptr;
+  each_record(p, [&](const RecordHead& h, const char* at) {
+    if (h.type != kRecThread) return;
+    RestoredThread* t = &state.threads[i++];
+    __builtin_memcpy(&t->saved, at, sizeof(Thread));
+    if (t->saved.flags & kThreadMain) leader = t;
+  });
+  if (!leader) die(kExitCorrupt, "the snapshot has no main thread");
+  leader->tid = sys::gettid();
+  restore_descriptor_flags(p);
+  log_adopt_stderr();
+  restore_process(p);
+  make_threads(p);
+  restore_clocks(p);
+  if (!(p->flags & restore::kSameIds)) {
+    size_t n = rewrite_owners(p);
+    log_line(LogLevel::kInfo, "restored with new thread ids; %lu owned mutexes rewritten", n);
+  }
+  constexpr uint64_t flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
+                             CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID |
+                             CLONE_CHILD_CLEARTID;
+  int* tid = reinterpret_cast<int*>(&library.coordinator_tid);
+  long r = clone_raw(flags, library.stacks.start + kCoordinatorStack, coordinator_after_restore,
+                     nullptr, tid, tid, library.coordinator_tls);
+  if (sys::failed(r)) die(kExitError, "cannot start a thread (error %ld)", -r);
+  if (leader->saved.flags & kThreadZombieLeader) {
+    wait_for(&state.release);
+    ++state.left;
+    sys::exit_thread(0);
+  }
+  adopt(leader);
+  wait_for(&state.release);
+  leave(leader);
+}
+
+namespace gpuckpt {
+uint64_t restore_stack_top() {
+  return reinterpret_cast<uint64_t>(entry_stack + sizeof(entry_stack)) & ~63ull;
+}
+}  // namespace gpuckpt

@@ -18,10 +18,7 @@
 #include "snapshot/park.h"
 #include "snapshot/state.h"
 
-extern "C" {
-void gpuckpt_restore_entry(void* plan) __attribute__((visibility("hidden"), weak));
-extern char gpuckpt_restore_stack_top[] __attribute__((visibility("hidden"), weak));
-}
+extern "C" void gpuckpt_restore_entry(void* plan) __attribute__((visibility("hidden")));
 
 namespace gpuckpt {
 
@@ -194,7 +191,7 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   h.rseq_size = library.rseq_size;
   h.dumpable = static_cast<int>(sys::call(SYS_prctl, PR_GET_DUMPABLE));
   h.restore_entry = reinterpret_cast<uint64_t>(&gpuckpt_restore_entry);
-  h.restore_stack = reinterpret_cast<uint64_t>(gpuckpt_restore_stack_top);
+  h.restore_stack = restore_stack_top();
   h.device_present = device_present;
   sys::call(SYS_prctl, PR_GET_CHILD_SUBREAPER, sys::ptr(&h.subreaper));
   sys::call(SYS_prctl, PR_GET_PDEATHSIG, sys::ptr(&h.pdeathsig));

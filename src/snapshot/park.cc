@@ -98,6 +98,12 @@ void continue_sleep(ParkedThread& t) {
 
 sys::Sigaction parking_saved_action() { return before; }
 
+void parking_forget() {
+  if (phase & 1) ++phase;
+  table_start = table_end = 0;
+  parking.forget();
+}
+
 ParkedThread* Parking::find(int tid) const {
   for (size_t i = 0; i < count_; ++i)
     if (threads_[i].tid == tid && threads_[i].state != kGone) return &threads_[i];

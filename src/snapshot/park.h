@@ -40,6 +40,12 @@ class Parking {
   // Lets all go on and returns when all have left the handler.
   void unpark();
 
+  void forget() {
+    memory_ = {};
+    threads_ = nullptr;
+    count_ = 0;
+  }
+
   size_t count() const { return count_; }
   ParkedThread& thread(size_t i) const { return threads_[i]; }
   bool zombie_leader() const { return zombie_leader_; }
@@ -56,5 +62,7 @@ extern Parking parking;
 
 // What signal 33 did before we borrowed it.
 sys::Sigaction parking_saved_action();
+// In a restored process: nobody is parked any more.
+void parking_forget();
 
 }  // namespace gpuckpt

@@ -72,4 +72,7 @@ void refresh_listened_signal();
 // coordinator.cc
 void coordinator_main(void*);
 
+// src/restore/entry.cc: top of the stack the launcher enters on.
+uint64_t restore_stack_top();
+
 }  // namespace gpuckpt

@@ -1,0 +1,320 @@
+#include "restore/front.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <set>
+
+#include "gpuckpt/exit_codes.h"
+#include "restore/checks.h"
+#include "restore/image.h"
+#include "restore/plan.h"
+#include "restore/plan_builder.h"
+#include "restore/start.h"
+
+namespace gpuckpt::restore {
+
+using namespace process;
+using store::SnapshotReader;
+using store::Status;
+
+namespace {
+
+std::atomic<pid_t> program{0};
+
+double now() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+}
+
+std::string json_string(const std::string& s) {
+  std::string out = "\"";
+  for (unsigned char c : s) {
+    char hex[8];
+    if (c == '"' || c == '\\')
+      out += '\\', out += static_cast<char>(c);
+    else if (c < 32)
+      snprintf(hex, sizeof(hex), "\\u%04x", c), out += hex;
+    else
+      out += static_cast<char>(c);
+  }
+  return out + "\"";
+}
+
+// A file that readers see whole or not at all.
+void replace_file(const std::string& path, const std::string& text) {
+  if (path.empty()) return;
+  std::string temporary = path + ".tmp";
+  std::ofstream(temporary) << text;
+  if (rename(temporary.c_str(), path.c_str()) != 0)
+    fprintf(stderr, "gpuckpt: warning: %s: %s\n", path.c_str(), strerror(errno));
+}
+
+void write_status(const Options& o, const std::string& state, int code, const std::string& text,
+                  const std::string& id, pid_t pid, int exit_status, double seconds) {
+  char numbers[160];
+  snprintf(numbers, sizeof(numbers),
+           ",\"code\":%d,\"pid\":%d,\"exit_status\":%d,\"restore_ms\":%.1f", code, pid, exit_status,
+           seconds * 1000);
+  replace_file(o.status_file, "{\"state\":\"" + state + "\"" + numbers + ",\"id\":" +
+                                  json_string(id) + ",\"text\":" + json_string(text) + "}\n");
+}
+
+int give_up(const Options& o, const SnapshotReader& reader, int code, const std::string& text) {
+  fprintf(stderr, "gpuckpt: restore: %s\n", text.c_str());
+  write_status(o, "failed", code, text, reader.id(), 0, -1, 0);
+  return o.dry_run ? code : kExitLauncher;
+}
+
+std::string find_launcher(const Options& o) {
+  if (!o.launcher.empty()) return o.launcher;
+  char path[PATH_MAX];
+  ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+  std::string self(path, n > 0 ? static_cast<size_t>(n) : 0);
+  return self.substr(0, self.rfind('/') + 1) + "gpuckpt-launch";
+}
+
+// --- files that were open for writing
+// -----------------------------------------------------------------------------------
+
+// What was written after the snapshot is set aside beside the file, so that the program's next
+// write continues where the snapshot left off and nothing is lost.
+Status set_tails_aside(const Image& image) {
+  std::set<std::string> seen;
+  for (const auto& [d, path] : image.fds) {
+    if (d.kind != kFdFile || (d.flags & O_ACCMODE) == O_RDONLY || !seen.insert(path).second)
+      continue;
+    Fd file(open(path.c_str(), O_RDWR | O_CLOEXEC));
+    if (!file) file = Fd(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    struct stat st;
+    if (!file || fstat(file.get(), &st) != 0)
+      return Status::Incompatible(path + ": " + strerror(errno));
+    if (static_cast<uint64_t>(st.st_size) <= d.size) continue;
+    std::string name = path + ".gpuckpt-tail";
+    Fd tail(open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, st.st_mode & 0777));
+    if (!tail)
+      return Status::Error(name + ": " + strerror(errno) +
+                           " (--files=keep leaves files as they are)");
+    std::vector<char> buffer(1 << 20);
+    off_t at = static_cast<off_t>(d.size);
+    for (ssize_t n; (n = pread(file.get(), buffer.data(), buffer.size(), at)) > 0; at += n)
+      if (write(tail.get(), buffer.data(), static_cast<size_t>(n)) != n)
+        return Status::Error(name + ": " + strerror(errno));
+    if (at != st.st_size && st.st_size > at)
+      return Status::Error(path + " cannot be read to set aside what came after the snapshot");
+    if (ftruncate(file.get(), static_cast<off_t>(d.size)) != 0)
+      return Status::Error(path + ": " + strerror(errno));
+  }
+  return Status::Ok();
+}
+
+// --- being the parent
+// -----------------------------------------------------------------------------------------------------
+
+// Signals sent to us by somebody are meant for the program. Those of the terminal reach it by
+// themselves: it is in our process group.
+void forward(int sig, siginfo_t* info, void*) {
+  int saved = errno;
+  pid_t pid = program;
+  if (pid > 0 && info->si_code <= 0) kill(pid, sig);
+  errno = saved;
+}
+
+void forward_signals() {
+  struct sigaction a {};
+  a.sa_sigaction = forward;
+  a.sa_flags = SA_SIGINFO | SA_RESTART;
+  sigfillset(&a.sa_mask);
+  for (int sig : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGCONT, SIGWINCH,
+                  SIGURG, SIGIO})
+    sigaction(sig, &a, nullptr);
+}
+
+// Receives one report with the sender's pid as it is called here.
+int receive(int fd, Report* r, pid_t* sender, int timeout_ms) {
+  pollfd p{fd, POLLIN, 0};
+  int ready;
+  do ready = poll(&p, 1, timeout_ms);
+  while (ready < 0 && errno == EINTR);
+  if (ready <= 0) return 0;
+  iovec io{r, sizeof(*r)};
+  alignas(cmsghdr) char control[256];
+  msghdr m{};
+  m.msg_iov = &io, m.msg_iovlen = 1;
+  m.msg_control = control, m.msg_controllen = sizeof(control);
+  ssize_t n;
+  do n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
+  while (n < 0 && errno == EINTR);
+  if (n != sizeof(*r)) return -1;
+  for (cmsghdr* c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c))
+    if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_CREDENTIALS) {
+      ucred cred;
+      memcpy(&cred, CMSG_DATA(c), sizeof(cred));
+      *sender = cred.pid;
+    }
+  return 1;
+}
+
+uint64_t start_time(pid_t pid) {
+  std::ifstream f("/proc/" + std::to_string(pid) + "/stat");
+  std::string text((std::istreambuf_iterator<char>(f)), {});
+  size_t at = text.rfind(')');
+  if (at == std::string::npos) return 0;
+  uint64_t value = 0;
+  const char* s = text.c_str() + at + 2;
+  for (int field = 3; field < 22 && *s; ++s)
+    if (*s == ' ') ++field;
+  value = strtoull(s, nullptr, 10);
+  return value;
+}
+
+int decode(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
+
+int wait_for_end(Started* s) {
+  int status = 0;
+  if (s->status) {
+    ssize_t n;
+    do n = read(s->status.get(), &status, sizeof(status));
+    while (n < 0 && errno == EINTR);
+    if (n == sizeof(status)) return decode(status);
+  }
+  while (waitpid(s->child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return decode(status);
+}
+
+struct Outcome {
+  bool running = false;
+  int code = kExitError;
+  std::string text;
+  pid_t pid = 0;
+};
+
+Outcome try_start(const Image& image, const Memory& memory, const Options& o, Ids ids, Started* s) {
+  Outcome out;
+  if (!start_program(image, memory, find_launcher(o), ids, s, &out.text)) {
+    out.code = kExitRefused;
+    return out;
+  }
+  Report r{};
+  int got = receive(s->report.get(), &r, &out.pid, 600000);
+  if (got == 1 && r.type == kReportReady) {
+    Status tails = o.keep_files ? Status::Ok() : set_tails_aside(image);
+    if (!tails.ok()) {
+      s->report.reset();  // the entry ends the process when nobody tells it to go
+      out.code = tails.code();
+      out.text = tails.text();
+    } else {
+      program = out.pid;
+      Report go{};
+      go.type = kReportGo;
+      go.host_pid = out.pid;
+      go.host_start_time = start_time(out.pid);
+      replace_file(o.pid_file, o.pid_file.empty() ? "" : std::to_string(out.pid) + "\n");
+      out.running = send(s->report.get(), &go, sizeof(go), MSG_NOSIGNAL) == sizeof(go);
+      if (out.running) return out;
+      out.text = "the restored process ended before it could run";
+    }
+  } else if (got == 1) {
+    out.code = r.code;
+    out.text = r.text;
+  } else {
+    out.text = got == 0 ? "the restored process did not come up within ten minutes"
+                        : "the restored process ended while it was being put together";
+  }
+  if (got == 0) kill(s->child, SIGKILL);
+  int status = 0;
+  s->report.reset();
+  while (waitpid(s->child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (got < 0 && WIFSIGNALED(status))
+    out.text += " (signal " + std::to_string(WTERMSIG(status)) + ")";
+  return out;
+}
+
+bool namespaces_allowed(const Options& o) {
+  const char* v = getenv("GPUCKPT_NAMESPACES");
+  return o.namespaces && !(v && strcmp(v, "0") == 0);
+}
+
+}  // namespace
+
+std::vector<std::string> check_snapshot(const SnapshotReader& reader, const Options& o) {
+  std::vector<uint8_t> blob;
+  if (Status s = reader.blob("process", &blob); !s.ok()) return {s.text()};
+  Image image;
+  if (Status s = parse_image(std::move(blob), &image); !s.ok()) return {s.text()};
+  std::vector<std::string> wrong = check_machine(image);
+  std::vector<std::string> files = check_files(image, o);
+  wrong.insert(wrong.end(), files.begin(), files.end());
+  if (access(find_launcher(o).c_str(), X_OK) != 0)
+    wrong.push_back(find_launcher(o) + " cannot be executed");
+  return wrong;
+}
+
+int restore_snapshot(const SnapshotReader& reader, const Options& o) {
+  const double t0 = now();
+  std::vector<uint8_t> blob;
+  if (Status s = reader.blob("process", &blob); !s.ok())
+    return give_up(o, reader, s.code(), s.text());
+  Image image;
+  if (Status s = parse_image(std::move(blob), &image); !s.ok())
+    return give_up(o, reader, s.code(), s.text());
+  std::vector<std::string> wrong = check_snapshot(reader, o);
+  if (!wrong.empty()) {
+    std::string text = "this snapshot cannot be restored here:";
+    for (const std::string& w : wrong) text += "\n  - " + w;
+    return give_up(o, reader, kExitIncompatible, text);
+  }
+  if (o.dry_run) {
+    fprintf(stderr,
+            "gpuckpt: %s can be restored here (%zu threads, %zu mappings, %zu descriptors)\n",
+            reader.id().c_str(), image.threads.size(), image.vmas.size(), image.fds.size());
+    write_status(o, "checked", 0, "", reader.id(), 0, -1, now() - t0);
+    return kExitOk;
+  }
+  Memory memory;
+  if (Status s = load_memory(image, reader, o.threads, &memory); !s.ok())
+    return give_up(o, reader, s.code(), s.text());
+
+  forward_signals();
+  std::vector<Ids> ways;
+  if (namespaces_allowed(o)) {
+    if (geteuid() == 0 && all_ids_free(image)) ways.push_back(Ids::kHere);
+    ways.push_back(Ids::kNamespace);
+  }
+  ways.push_back(Ids::kNew);
+  Outcome outcome;
+  for (Ids ids : ways) {
+    Started started;
+    outcome = try_start(image, memory, o, ids, &started);
+    if (outcome.running) {
+      if (ids == Ids::kNew && namespaces_allowed(o))
+        fprintf(stderr,
+                "gpuckpt: warning: the program has new process and thread ids (no namespaces "
+                "here); programs that keep native thread ids may notice\n");
+      write_status(o, "running", 0, "", reader.id(), outcome.pid, -1, now() - t0);
+      int status = wait_for_end(&started);
+      write_status(o, "ended", 0, "", reader.id(), outcome.pid, status, now() - t0);
+      return status;
+    }
+    // Refused or taken ids: the next way may do. Everything else would fail again.
+    if (outcome.code != kExitRefused && outcome.code != kExitLocked) break;
+  }
+  return give_up(o, reader, outcome.code, outcome.text);
+}
+
+}  // namespace gpuckpt::restore

@@ -1,0 +1,34 @@
+// The front of restore: everything that happens before the program's memory is put back. Ordinary
+// C++, called by the command line. Reads the snapshot, checks whether this machine can hold it,
+// prepares memory, files and namespaces, starts the launcher, and stays as the parent of the
+// restored program.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "store/snapshot_reader.h"
+
+namespace gpuckpt::restore {
+
+struct Options {
+  bool dry_run = false;     // checks only
+  std::string pid_file;     // gets the host pid of the program at the moment it runs again
+  std::string status_file;  // JSON: state, code, text, pid, exit status
+  bool keep_files =
+      false;  // --files=keep: neither check nor truncate files that were open for writing
+  unsigned threads = 0;  // for reading the store; 0: all cores
+  std::string launcher;  // empty: gpuckpt-launch beside this program
+  bool namespaces =
+      true;  // false: new thread ids, no namespaces (GPUCKPT_NAMESPACES=0 does the same)
+};
+
+// What stands in the way, each one sentence; empty: nothing.
+std::vector<std::string> check_snapshot(const store::SnapshotReader&, const Options&);
+
+// Returns the program's exit status (128 + signal when one ended it). Failures of restore itself
+// are printed on stderr and return 125, with the class (ExitCode) in --status-file. --dry-run
+// returns 0 or the class itself.
+int restore_snapshot(const store::SnapshotReader&, const Options&);
+
+}  // namespace gpuckpt::restore

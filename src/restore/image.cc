@@ -1,0 +1,174 @@
+#include "restore/image.h"
+
+#include <cstring>
+
+namespace gpuckpt::restore {
+
+using namespace process;
+using store::Status;
+
+namespace {
+
+// Reads a record's payload; a record that is too short for its struct is damage.
+struct Payload {
+  const uint8_t* at;
+  uint64_t left;
+  bool ok = true;
+  template <typename T>
+  T take() {
+    T value{};
+    if (left < sizeof(T)) {
+      ok = false;
+      return value;
+    }
+    memcpy(&value, at, sizeof(T));
+    at += sizeof(T), left -= sizeof(T);
+    return value;
+  }
+  std::string text() {
+    const char* s = reinterpret_cast<const char*>(at);
+    return {s, strnlen(s, left)};
+  }
+  std::vector<uint8_t> rest() { return {at, at + left}; }
+  template <typename T>
+  std::vector<T> list(uint32_t count) {
+    std::vector<T> out;
+    for (uint32_t i = 0; i < count && ok; ++i) out.push_back(take<T>());
+    return out;
+  }
+};
+
+}  // namespace
+
+Status parse_image(std::vector<uint8_t> blob, Image* out) {
+  uint64_t at = 0;
+  bool ended = false, first = true;
+  while (at + sizeof(RecordHead) <= blob.size() && !ended) {
+    RecordHead h;
+    memcpy(&h, blob.data() + at, sizeof(h));
+    at += sizeof(h);
+    if (h.bytes > blob.size() - at)
+      return Status::Corruption("the description of the process is cut short");
+    Payload p{blob.data() + at, h.bytes};
+    at += (h.bytes + 7) & ~7ull;
+    if (first && h.type != kRecHead)
+      return Status::Corruption("the description of the process does not start with its head");
+    first = false;
+    switch (h.type) {
+      case kRecHead:
+        out->head = p.take<Head>();
+        if (out->head.magic != kFormatMagic)
+          return Status::Corruption("the description of a process has another magic number");
+        if (out->head.version != kFormatVersion)
+          return Status::Incompatible(
+              "the snapshot's process format is version " + std::to_string(out->head.version) +
+              ", this gpuckpt reads version " + std::to_string(kFormatVersion));
+        break;
+      case kRecMm:
+        out->mm = p.take<Mm>();
+        break;
+      case kRecAuxv:
+        out->auxv = p.rest();
+        break;
+      case kRecCpu:
+        out->cpu = p.list<Cpuid>(h.count);
+        break;
+      case kRecVdso:
+        out->vdso = p.take<Vdso>();
+        out->vdso_bytes = p.rest();
+        break;
+      case kRecVma: {
+        auto v = p.take<Vma>();
+        if (v.start >= v.end || v.end > 1ull << 47 || (v.start | v.end) & 4095) p.ok = false;
+        out->vmas.emplace_back(v, p.text());
+        break;
+      }
+      case kRecFile: {
+        auto v = p.take<MappedFile>();
+        out->files.emplace_back(v, p.text());
+        break;
+      }
+      case kRecShared: {
+        auto v = p.take<SharedObject>();
+        out->shared.emplace_back(v, p.text());
+        break;
+      }
+      case kRecThread:
+        out->threads.push_back(p.take<Thread>());
+        break;
+      case kRecFd: {
+        auto v = p.take<Descriptor>();
+        if (v.fd < 0 || v.fd > 1 << 24) p.ok = false;
+        out->fds.emplace_back(v, p.text());
+        break;
+      }
+      case kRecPipe: {
+        auto v = p.take<Pipe>();
+        out->pipes.emplace_back(v, p.rest());
+        break;
+      }
+      case kRecUnix: {
+        auto v = p.take<UnixPair>();
+        out->pairs.emplace_back(v, p.rest());
+        break;
+      }
+      case kRecEpoll: {
+        auto v = p.take<Epoll>();
+        out->epolls.emplace_back(v, p.list<EpollEntry>(h.count));
+        break;
+      }
+      case kRecCwd:
+        out->cwd = p.text();
+        break;
+      case kRecExe:
+        out->exe = p.text();
+        break;
+      case kRecCommand:
+        for (uint8_t c : p.rest()) out->command += c ? static_cast<char>(c) : ' ';
+        break;
+      case kRecGroups:
+        out->groups = p.list<uint32_t>(h.count);
+        break;
+      case kRecLocks:
+        out->locks = p.take<LibcLocks>();
+        break;
+      case kRecSigactions:
+        if (h.bytes != 64 * sizeof(SignalAction)) p.ok = false;
+        break;
+      case kRecPending:
+        if (h.bytes != h.count * 128ull) p.ok = false;
+        break;
+      case kRecLimits:
+        if (h.bytes != 16 * sizeof(Limit)) p.ok = false;
+        break;
+      case kRecItimers:
+        if (h.bytes != 3 * sizeof(Itimer)) p.ok = false;
+        break;
+      case kRecTimer:
+        if (h.bytes != sizeof(PosixTimer)) p.ok = false;
+        break;
+      case kRecEnd:
+        ended = true;
+        break;
+      default:
+        return Status::Incompatible(
+            "the snapshot describes something this gpuckpt does not know (record type " +
+            std::to_string(h.type) + ")");
+    }
+    if (!p.ok)
+      return Status::Corruption("record " + std::to_string(h.type) + " of the process is damaged");
+  }
+  if (!ended) return Status::Corruption("the description of the process has no end");
+  if (out->threads.empty()) return Status::Corruption("the snapshot has no threads");
+  for (const auto& [v, path] : out->vmas) {
+    bool file = v.kind == kVmaFile || v.kind == kVmaFileShared;
+    if ((file && (v.object < 0 || static_cast<size_t>(v.object) >= out->files.size())) ||
+        (v.kind == kVmaShared &&
+         (v.object < 0 || static_cast<size_t>(v.object) >= out->shared.size())))
+      return Status::Corruption("a mapping of the process names no object");
+  }
+  out->blob = std::move(blob);
+  return Status::Ok();
+}
+
+}  // namespace gpuckpt::restore

@@ -1,0 +1,36 @@
+// The blob "process" as ordinary C++: parsed and checked for consistency.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpuckpt/process_format.h"
+#include "store/status.h"
+
+namespace gpuckpt::restore {
+
+struct Image {
+  process::Head head{};
+  process::Mm mm{};
+  std::vector<uint8_t> auxv;
+  std::vector<process::Cpuid> cpu;
+  process::Vdso vdso{};
+  std::vector<uint8_t> vdso_bytes;
+  std::vector<std::pair<process::Vma, std::string>> vmas;
+  std::vector<std::pair<process::MappedFile, std::string>> files;
+  std::vector<std::pair<process::SharedObject, std::string>> shared;
+  std::vector<process::Thread> threads;
+  std::vector<std::pair<process::Descriptor, std::string>> fds;
+  std::vector<std::pair<process::Pipe, std::vector<uint8_t>>> pipes;
+  std::vector<std::pair<process::UnixPair, std::vector<uint8_t>>> pairs;
+  std::vector<std::pair<process::Epoll, std::vector<process::EpollEntry>>> epolls;
+  std::string cwd, exe, command;
+  std::vector<uint32_t> groups;
+  process::LibcLocks locks{};
+  std::vector<uint8_t> blob;  // the bytes themselves, for the entry
+};
+
+store::Status parse_image(std::vector<uint8_t> blob, Image* out);
+
+}  // namespace gpuckpt::restore

@@ -1,0 +1,347 @@
+#include "restore/plan_builder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "gpuckpt/wire.h"
+
+namespace gpuckpt::restore {
+
+using namespace process;
+using store::Extent;
+using store::Status;
+
+Fd& Fd::operator=(Fd&& o) noexcept {
+  if (this != &o) {
+    reset();
+    fd_ = o.release();
+  }
+  return *this;
+}
+void Fd::reset() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+namespace {
+
+Status os_error(const std::string& what) { return Status::Error(what + ": " + strerror(errno)); }
+
+// Where the data extents of a space lie in a memfd that holds them one behind the other.
+struct Layout {
+  std::vector<Extent> extents;
+  std::vector<uint64_t> offset;  // kZeros for zero extents
+  uint64_t bytes = 0;
+};
+
+Layout lay_out(std::vector<Extent> extents, uint64_t start) {
+  Layout l;
+  l.bytes = start;
+  for (const Extent& e : extents) {
+    l.offset.push_back(e.zero ? kZeros : l.bytes);
+    if (!e.zero) l.bytes += (e.length + 4095) & ~4095ull;
+  }
+  l.extents = std::move(extents);
+  return l;
+}
+
+Status write_fully(int fd, const uint8_t* from, uint64_t n, uint64_t at) {
+  while (n) {
+    ssize_t w = pwrite(fd, from, n, static_cast<off_t>(at));
+    if (w <= 0) return os_error("no memory to hold the snapshot");
+    from += w, at += static_cast<uint64_t>(w), n -= static_cast<uint64_t>(w);
+  }
+  return Status::Ok();
+}
+
+// Copies a space's data extents into `fd`; `place` says where an address goes.
+template <typename Place>
+Status copy_space(const store::SnapshotReader& reader, uint64_t space, unsigned threads, int fd,
+                  Place place) {
+  std::atomic<bool> failed{false};
+  Status status =
+      reader.read_all(space, threads, [&](uint64_t address, std::span<const uint8_t> bytes) {
+        // A piece may span several extents only if they touch, and touching data extents are one.
+        if (!write_fully(fd, bytes.data(), bytes.size(), place(address)).ok()) failed = true;
+        return !failed.load();
+      });
+  if (failed) return Status::Error("no memory to hold the snapshot");
+  return status;
+}
+
+Status load_laid_out(const store::SnapshotReader& reader, uint64_t space, const Layout& l,
+                     unsigned threads, int fd) {
+  return copy_space(reader, space, threads, fd, [&](uint64_t address) {
+    auto it = std::upper_bound(l.extents.begin(), l.extents.end(), address,
+                               [](uint64_t a, const Extent& e) { return a < e.address; });
+    size_t i = static_cast<size_t>(it - l.extents.begin()) - 1;
+    return l.offset[i] + (address - l.extents[i].address);
+  });
+}
+
+// A space whose addresses are offsets: an object of its own.
+Status load_object(const store::SnapshotReader& reader, uint64_t space, unsigned threads, int fd) {
+  return copy_space(reader, space, threads, fd, [](uint64_t address) { return address; });
+}
+
+Status make_memfd(const char* name, uint64_t bytes, Fd* out) {
+  *out = Fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!*out || ftruncate(out->get(), static_cast<off_t>(bytes)) != 0)
+    return os_error("cannot make a memory file");
+  return Status::Ok();
+}
+
+uint64_t mapped_end(const Image& image, VmaKind kind, int object) {
+  uint64_t end = 0;
+  for (const auto& [v, path] : image.vmas)
+    if (v.kind == kind && v.object == object) end = std::max(end, v.offset + (v.end - v.start));
+  return end;
+}
+
+Status load_shared(const Image& image, const store::SnapshotReader& reader, unsigned threads,
+                   Memory* m) {
+  for (size_t i = 0; i < image.shared.size(); ++i) {
+    const auto& [o, path] = image.shared[i];
+    Fd fd;
+    uint64_t size = o.size ? o.size : mapped_end(image, kVmaShared, static_cast<int>(i));
+    if (o.kind == kSharedShm || o.kind == kSharedFile) {
+      fd = Fd(open(path.c_str(), O_RDWR | O_CLOEXEC | (o.kind == kSharedShm ? O_CREAT : 0),
+                   o.mode & 0777));
+      if (!fd)
+        return Status::Incompatible(
+            path + " is mapped shared by the program and cannot be opened: " + strerror(errno));
+      struct stat st;
+      if (fstat(fd.get(), &st) == 0 && static_cast<uint64_t>(st.st_size) < size &&
+          ftruncate(fd.get(), static_cast<off_t>(size)) != 0)
+        return os_error(path);
+    } else {
+      // A descriptor of the same object knows its true size and contents.
+      const Descriptor* d = nullptr;
+      for (const auto& [candidate, p] : image.fds)
+        if (candidate.kind == kFdMemory && candidate.ino == o.ino &&
+            ((static_cast<uint64_t>(major(candidate.dev)) << 32) | minor(candidate.dev)) == o.dev)
+          d = &candidate;
+      if (d) size = std::max<uint64_t>(size, d->size);
+      if (Status s = make_memfd("gpuckpt-shared", d ? d->size : size, &fd); !s.ok()) return s;
+    }
+    if (Status s = load_object(reader, wire::kSpaceSharedBase + i, threads, fd.get()); !s.ok())
+      return s;
+    m->shared.push_back(std::move(fd));
+  }
+  return Status::Ok();
+}
+
+Status load_unlinked(const Image& image, const store::SnapshotReader& reader, unsigned threads,
+                     Memory* m) {
+  for (const auto& [d, path] : image.fds) {
+    if (d.kind != kFdMemory || d.description != d.fd) continue;
+    Fd fd;
+    for (size_t i = 0; i < image.shared.size() && !fd; ++i)
+      if (image.shared[i].first.ino == d.ino &&
+          image.shared[i].first.dev == ((static_cast<uint64_t>(major(d.dev)) << 32) | minor(d.dev)))
+        fd = Fd(dup(m->shared[i].get()));
+    uint64_t space = wire::kSpaceFileBase + 0x8000 + static_cast<uint64_t>(d.fd);
+    bool first = !fd;
+    if (first)
+      if (Status s = make_memfd("gpuckpt-file", d.size, &fd); !s.ok()) return s;
+    if (!reader.extents(space).empty())
+      if (Status s = load_object(reader, space, threads, fd.get()); !s.ok()) return s;
+    if (ftruncate(fd.get(), static_cast<off_t>(d.size)) != 0) return os_error("ftruncate");
+    m->unlinked.emplace_back(d.fd, std::move(fd));
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status load_memory(const Image& image, const store::SnapshotReader& reader, unsigned threads,
+                   Memory* m) {
+  Layout host = lay_out(reader.extents(wire::kSpaceHost), 0);
+  if (Status s = make_memfd("gpuckpt-pages", host.bytes, &m->pages); !s.ok()) return s;
+  if (Status s = load_laid_out(reader, wire::kSpaceHost, host, threads, m->pages.get()); !s.ok())
+    return s;
+
+  std::vector<const Vma*> filled;
+  for (const auto& [v, path] : image.vmas)
+    if (v.kind == kVmaAnonymous || v.kind == kVmaFile) filled.push_back(&v);
+  std::sort(filled.begin(), filled.end(),
+            [](const Vma* a, const Vma* b) { return a->start < b->start; });
+  for (size_t i = 0; i < host.extents.size(); ++i) {
+    const Extent& e = host.extents[i];
+    uint64_t at = e.address;
+    while (at < e.address + e.length) {
+      auto it = std::upper_bound(filled.begin(), filled.end(), at,
+                                 [](uint64_t a, const Vma* v) { return a < v->start; });
+      if (it == filled.begin() || (*--it)->end <= at)
+        return Status::Corruption("the snapshot holds memory where the program had none");
+      uint64_t end = std::min(e.address + e.length, (*it)->end);
+      // Anonymous memory is zero by itself.
+      if (!e.zero || (*it)->kind == kVmaFile)
+        m->fills.push_back({at, end - at, e.zero ? kZeros : host.offset[i] + (at - e.address)});
+      at = end;
+    }
+  }
+
+  for (size_t i = 0; i < image.files.size(); ++i) {
+    const auto& [f, path] = image.files[i];
+    Fd fd;
+    if (f.stored_space >= 0) {
+      uint64_t size = std::max<uint64_t>(f.size, mapped_end(image, kVmaFile, static_cast<int>(i)));
+      if (Status s = make_memfd("gpuckpt-unlinked", size, &fd); !s.ok()) return s;
+      if (Status s =
+              load_object(reader, wire::kSpaceFileBase + static_cast<uint64_t>(f.stored_space),
+                          threads, fd.get());
+          !s.ok())
+        return s;
+    } else {
+      fd = Fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+      if (!fd)
+        return Status::Incompatible(
+            path + " is mapped by the program and cannot be opened: " + strerror(errno));
+    }
+    m->files.push_back(std::move(fd));
+  }
+  if (Status s = load_shared(image, reader, threads, m); !s.ok()) return s;
+  if (Status s = load_unlinked(image, reader, threads, m); !s.ok()) return s;
+
+  uint64_t device_bytes = 0;
+  std::vector<std::pair<uint64_t, Layout>> device;
+  for (uint64_t space : reader.spaces()) {
+    if (space < wire::kSpaceDeviceBase) continue;
+    device.emplace_back(space, lay_out(reader.extents(space), device_bytes));
+    device_bytes = device.back().second.bytes;
+  }
+  if (!device.empty()) {
+    if (Status s = make_memfd("gpuckpt-device", std::max<uint64_t>(device_bytes, 4096), &m->device);
+        !s.ok())
+      return s;
+    for (const auto& [space, l] : device) {
+      if (Status s = load_laid_out(reader, space, l, threads, m->device.get()); !s.ok()) return s;
+      for (size_t i = 0; i < l.extents.size(); ++i)
+        m->extents.push_back({space, l.extents[i].address, l.extents[i].length, l.offset[i]});
+    }
+  }
+  std::vector<uint8_t> blob;
+  if (reader.blob("device", &blob).ok()) m->blobs.emplace_back("device", std::move(blob));
+  return Status::Ok();
+}
+
+namespace {
+
+struct Builder {
+  std::vector<uint8_t> bytes = std::vector<uint8_t>(sizeof(Plan));
+  uint64_t add(const void* from, uint64_t n, uint64_t alignment = 16) {
+    bytes.resize((bytes.size() + alignment - 1) / alignment * alignment);
+    uint64_t at = bytes.size();
+    const uint8_t* p = static_cast<const uint8_t*>(from);
+    bytes.insert(bytes.end(), p, p + n);
+    return at;
+  }
+  template <typename T>
+  uint64_t add(const std::vector<T>& v) {
+    return add(v.data(), v.size() * sizeof(T));
+  }
+};
+
+PlanMap plan_map(const Vma& v, const PlanFds& fds) {
+  PlanMap m{};
+  m.start = v.start, m.end = v.end, m.offset = v.offset;
+  m.prot = v.prot;
+  m.fd = -1;
+  m.advice = v.flags;
+  switch (v.kind) {
+    case kVmaFile:
+      m.flags = MAP_PRIVATE;
+      m.fd = fds.files[static_cast<size_t>(v.object)];
+      break;
+    case kVmaFileShared:
+      m.flags = MAP_SHARED;
+      m.fd = fds.files[static_cast<size_t>(v.object)];
+      break;
+    case kVmaShared:
+      m.flags = MAP_SHARED;
+      m.fd = fds.shared[static_cast<size_t>(v.object)];
+      break;
+    case kVmaPlaceholder:
+      m.flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+      m.prot = 0;
+      m.offset = 0;
+      m.advice = 0;
+      break;
+    default:
+      m.flags = MAP_PRIVATE | MAP_ANONYMOUS;
+      m.offset = 0;
+      if (v.flags & kVmaGrowsDown) m.flags |= MAP_GROWSDOWN;
+  }
+  if (v.flags & kVmaNoReserve) m.flags |= MAP_NORESERVE;
+  return m;
+}
+
+bool is_free(const Image& image, uint64_t start, uint64_t end) {
+  for (const auto& [v, path] : image.vmas)
+    if (v.start < end && start < v.end) return false;
+  return !(image.vdso.vvar_start < end && start < image.vdso.vdso_end);
+}
+
+}  // namespace
+
+std::vector<uint8_t> build_plan(const Image& image, const Memory& memory, const PlanFds& fds,
+                                uint32_t flags, std::string* error) {
+  Builder b;
+  Plan p{};
+  p.magic = kPlanMagic;
+  p.version = kPlanVersion;
+  p.flags = flags;
+
+  std::vector<PlanMap> maps;
+  for (const auto& [v, path] : image.vmas) maps.push_back(plan_map(v, fds));
+  std::sort(maps.begin(), maps.end(),
+            [](const PlanMap& a, const PlanMap& x) { return a.start < x.start; });
+  for (const PlanFill& f : memory.fills) {
+    auto it = std::upper_bound(maps.begin(), maps.end(), f.address,
+                               [](uint64_t a, const PlanMap& m) { return a < m.start; });
+    (--it)->filled = 1;
+  }
+  p.maps = b.add(maps), p.map_count = maps.size();
+  p.fills = b.add(memory.fills), p.fill_count = memory.fills.size();
+  p.extents = b.add(memory.extents), p.extent_count = memory.extents.size();
+  std::vector<PlanBlob> blobs;
+  for (const auto& [name, bytes] : memory.blobs) {
+    PlanBlob blob{};
+    blob.offset = b.add(bytes);
+    blob.bytes = bytes.size();
+    strncpy(blob.name, name.c_str(), sizeof(blob.name) - 1);
+    blobs.push_back(blob);
+  }
+  p.blobs = b.add(blobs), p.blob_count = blobs.size();
+  std::vector<PlanFd> plan_fds;
+  for (const auto& [d, path] : image.fds) plan_fds.push_back({d.fd, d.fd_flags});
+  p.fds = b.add(plan_fds), p.fd_count = plan_fds.size();
+  p.process = b.add(image.blob), p.process_bytes = image.blob.size();
+  p.auxv = b.add(image.auxv), p.auxv_bytes = image.auxv.size();
+  p.mm = image.mm;
+  p.vdso = image.vdso;
+  p.entry = image.head.restore_entry;
+  p.entry_stack = image.head.restore_stack;
+  p.pages_fd = fds.pages, p.device_fd = fds.device, p.exe_fd = fds.exe, p.report_fd = fds.report;
+  p.plan_fd = fds.plan, p.highest_fd = fds.highest;
+  p.generation = image.head.generation + 1;
+  p.bytes = b.bytes.size();
+  p.gap_bytes = (kGapCode + kGapStack + kGapVdso + kGapText + p.bytes + 0xffff) & ~0xffffull;
+  int found = 0;
+  for (uint64_t at = 4ull << 30; at < 8ull << 40 && found < kGaps; at += 1ull << 30)
+    if (is_free(image, at, at + p.gap_bytes + 4096)) p.gap[found++] = at;
+  if (!found) *error = "the program's address space leaves no room for the launcher";
+  memcpy(b.bytes.data(), &p, sizeof(p));
+  return std::move(b.bytes);
+}
+
+}  // namespace gpuckpt::restore

@@ -1,0 +1,57 @@
+// Turns a snapshot into the launcher's plan: memory into memfds, mappings and fills into tables.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "restore/image.h"
+#include "restore/plan.h"
+#include "store/snapshot_reader.h"
+
+namespace gpuckpt::restore {
+
+// A file descriptor that closes itself.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& o) noexcept : fd_(o.release()) {}
+  Fd& operator=(Fd&& o) noexcept;
+  ~Fd() { reset(); }
+  int get() const { return fd_; }
+  int release() {
+    int fd = fd_;
+    fd_ = -1;
+    return fd;
+  }
+  void reset();
+  explicit operator bool() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+// Memory of the snapshot, ready to be mapped by the launcher. Made once, used for every attempt to
+// start.
+struct Memory {
+  Fd pages;   // all data extents of kSpaceHost, one behind the other
+  Fd device;  // the same for the device spaces
+  std::vector<PlanFill> fills;
+  std::vector<PlanExtent> extents;
+  std::vector<Fd> files, shared;             // by index of Image::files and Image::shared
+  std::vector<std::pair<int, Fd>> unlinked;  // descriptor number -> memfd with the contents
+  std::vector<std::pair<std::string, std::vector<uint8_t>>> blobs;
+};
+
+store::Status load_memory(const Image&, const store::SnapshotReader&, unsigned threads,
+                          Memory* out);
+
+// Numbers under which the launcher finds its descriptors.
+struct PlanFds {
+  std::vector<int> files, shared;
+  int pages = -1, device = -1, exe = -1, report = -1, plan = -1, highest = -1;
+};
+std::vector<uint8_t> build_plan(const Image&, const Memory&, const PlanFds&, uint32_t flags,
+                                std::string* error);
+
+}  // namespace gpuckpt::restore

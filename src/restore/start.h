@@ -1,0 +1,35 @@
+// From checks to running program: namespaces, ids, descriptors, exec of the launcher.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "restore/front.h"
+#include "restore/image.h"
+#include "restore/plan.h"
+#include "restore/plan_builder.h"
+
+namespace gpuckpt::restore {
+
+// How the program gets its old process and thread ids.
+enum class Ids {
+  kHere,       // in this pid namespace: privileged, and all of them are free
+  kNamespace,  // in a pid namespace of its own (with a user namespace where there is no privilege)
+  kNew,        // not at all: new ids, mutex owners are rewritten
+};
+
+struct Started {
+  pid_t child = -1;  // of ours: the program itself, or the init of its namespace
+  Fd report;         // to the restore entry
+  Fd status;         // kNamespace: the program's wait status arrives here
+};
+
+// True when the program is on its way; the outcome comes on `report`. Otherwise `error` says why.
+bool start_program(const Image&, const Memory&, const std::string& launcher, Ids, Started* out,
+                   std::string* error);
+
+bool all_ids_free(const Image&);
+
+}  // namespace gpuckpt::restore
