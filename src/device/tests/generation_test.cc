@@ -12,6 +12,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gpuckpt/wire.h"
@@ -354,7 +355,11 @@ uint64_t now_ms() {
   return static_cast<uint64_t>(t.tv_sec) * 1000 + static_cast<uint64_t>(t.tv_nsec) / 1000000;
 }
 
-void must(bool ok, const gpuckpt::DeviceReport& report, const char* what) {
+// As in life: driver work of the snapshot runs on a thread of its own.
+template <typename F>
+void must(F work, const gpuckpt::DeviceReport& report, const char* what) {
+  bool ok = false;
+  std::thread([&] { ok = work(); }).join();
   if (ok) return;
   fprintf(stderr, "generation %u: %s: %d %s\n", gpuckpt::generation(), what, report.code,
           report.text);
@@ -373,8 +378,8 @@ bool snapshot(bool staged) {
   sink.store = &store;
   setenv("GPUCKPT_STAGE", staged ? "" : "off", 1);
   CHECK(plugin->active());
-  must(plugin->freeze(500, now_ms() + 5000, &report), report, "freeze");
-  must(plugin->stage(&sink, &report), report, "stage");
+  must([&] { return plugin->freeze(500, now_ms() + 5000, &report); }, report, "freeze");
+  must([&] { return plugin->stage(&sink, &report); }, report, "stage");
   CHECK(report.device_bytes > 0);
   CHECK((report.staged_bytes > 0) == staged);
   CHECK(store.blobs["device"].find("\"allocations\"") != std::string::npos);
@@ -387,12 +392,12 @@ bool snapshot(bool staged) {
     source.extents = source_extents;
     source.blob = nullptr;
     source.store = &store;
-    must(plugin->restore(&source, &report), report, "restore");
+    must([&] { return plugin->restore(&source, &report); }, report, "restore");
     CHECK(!gpuckpt::gate_closed());
     return true;
   }
   plugin->thaw();
-  must(plugin->drain(&sink, &report), report, "drain");
+  must([&] { return plugin->drain(&sink, &report); }, report, "drain");
   CHECK(store.data + store.zero >= report.staged_bytes);
   if (child > 0) {
     int status;
