@@ -211,7 +211,7 @@ struct Options {
   int context = 8;
   int embedding = 16;
   int hidden = 64;
-  float rate = 0.004f;
+  float rate = 0.008f;
   uint64_t seed = 1;
   int pace_ms = 0;
   const char* log = nullptr;
@@ -226,7 +226,7 @@ struct Options {
           "  --context N    characters the model sees (8)\n"
           "  --embedding N  numbers per character (16)\n"
           "  --hidden N     width of both hidden layers (64)\n"
-          "  --rate X       Adam's learning rate (0.004)\n"
+          "  --rate X       Adam's learning rate (0.008)\n"
           "  --seed N       weights and order of examples (1)\n"
           "  --pace-ms N    wait at least this long from step to step (0)\n"
           "  --log FILE     write the log there instead of to standard output\n");
