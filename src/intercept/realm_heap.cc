@@ -167,7 +167,7 @@ bool contains(const void* p) {
 
 void new_generation() {
   if (!s.begin) return;
-  s.begin = s.at = s.committed;
+  s.begin = s.at = page_up(s.at);
   s.used = 0;
   for (Free*& f : s.list) f = nullptr;
   s.lock.reset();

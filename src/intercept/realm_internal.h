@@ -57,6 +57,8 @@ void* map(void* hint, size_t bytes, int prot, int flags, int fd, long offset);
 int unmap(void* at, size_t bytes);
 void* remap(void* at, size_t old_bytes, size_t bytes, int flags, void* to);
 int protect(void* at, size_t bytes, int prot);
+void attached(void* at, size_t bytes);  // mapped by other means than mmap
+void detached(const void* at);
 bool owns(uint64_t at, uint64_t bytes);  // PARKED
 void rewind();                           // PARKED
 void release_placeholders();

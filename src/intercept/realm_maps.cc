@@ -272,6 +272,33 @@ int protect(void* at, size_t bytes, int prot) {
   return -1;
 }
 
+namespace {
+constexpr size_t kMaxAttached = 64;
+constinit Piece g_attached[kMaxAttached] = {};
+}  // namespace
+
+void attached(void* at, size_t bytes) {
+  const auto begin = reinterpret_cast<uint64_t>(at);
+  RealmLocked locked(&s.lock);
+  if (!ready()) return;
+  remember(begin, begin + page_up(bytes));
+  for (Piece& p : g_attached) {
+    if (p.end) continue;
+    p = {begin, begin + page_up(bytes)};
+    break;
+  }
+}
+
+void detached(const void* at) {
+  RealmLocked locked(&s.lock);
+  for (Piece& p : g_attached) {
+    if (!p.end || p.begin != reinterpret_cast<uint64_t>(at)) continue;
+    s.mapped.remove(p.begin, p.end);
+    p = {};
+    break;
+  }
+}
+
 bool owns(uint64_t at, uint64_t bytes) {
   return s.mapped.touches(at, at + bytes) || s.placeholders.touches(at, at + bytes);
 }
@@ -304,6 +331,7 @@ void rewind() {
   s.befores = kept;
   s.nows = 0;
   s.mapped.clear();
+  for (Piece& p : g_attached) p = {};
 }
 
 void release_placeholders() {

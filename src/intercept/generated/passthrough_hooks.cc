@@ -137,6 +137,12 @@ CUresult hook_cuMemAddressFree(CUdeviceptr ptr, size_t size) {
 CUresult hook_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr, unsigned long long flags) {
   return real().cuMemAddressReserve(ptr, size, alignment, addr, flags);
 }
+CUresult hook_cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device) {
+  return real().cuMemAdvise(devPtr, count, advice, device);
+}
+CUresult hook_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation location) {
+  return real().cuMemAdvise_v2(devPtr, count, advice, location);
+}
 CUresult hook_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
   return real().cuMemAllocAsync(dptr, bytesize, hStream);
 }
@@ -151,6 +157,9 @@ CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, C
 }
 CUresult hook_cuMemAllocHost_v2(void **pp, size_t bytesize) {
   return real().cuMemAllocHost_v2(pp, bytesize);
+}
+CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
+  return real().cuMemAllocManaged(dptr, bytesize, flags);
 }
 CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height, unsigned int ElementSizeBytes) {
   return real().cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
@@ -218,6 +227,24 @@ CUresult hook_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr,
 CUresult hook_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
   return real().cuMemPoolTrimTo(pool, minBytesToKeep);
 }
+CUresult hook_cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream) {
+  return real().cuMemPrefetchAsync(devPtr, count, dstDevice, hStream);
+}
+CUresult hook_cuMemPrefetchAsync_ptsz(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream) {
+  return real().cuMemPrefetchAsync_ptsz(devPtr, count, dstDevice, hStream);
+}
+CUresult hook_cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream hStream) {
+  return real().cuMemPrefetchAsync_v2(devPtr, count, location, flags, hStream);
+}
+CUresult hook_cuMemPrefetchAsync_v2_ptsz(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream hStream) {
+  return real().cuMemPrefetchAsync_v2_ptsz(devPtr, count, location, flags, hStream);
+}
+CUresult hook_cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute, CUdeviceptr devPtr, size_t count) {
+  return real().cuMemRangeGetAttribute(data, dataSize, attribute, devPtr, count);
+}
+CUresult hook_cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_range_attribute *attributes, size_t numAttributes, CUdeviceptr devPtr, size_t count) {
+  return real().cuMemRangeGetAttributes(data, dataSizes, attributes, numAttributes, devPtr, count);
+}
 CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle) {
   return real().cuMemRelease(handle);
 }
@@ -259,6 +286,12 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
 }
 CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr) {
   return real().cuPointerSetAttribute(value, attribute, ptr);
+}
+CUresult hook_cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length, unsigned int flags) {
+  return real().cuStreamAttachMemAsync(hStream, dptr, length, flags);
+}
+CUresult hook_cuStreamAttachMemAsync_ptsz(CUstream hStream, CUdeviceptr dptr, size_t length, unsigned int flags) {
+  return real().cuStreamAttachMemAsync_ptsz(hStream, dptr, length, flags);
 }
 CUresult hook_cuStreamBeginCapture(CUstream hStream) {
   return real().cuStreamBeginCapture(hStream);

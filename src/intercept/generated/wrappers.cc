@@ -441,7 +441,6 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxSetFlags(unsigned int flags) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
   GateGuard guard(kFn_cuCtxSetLimit);
   const CUresult rc = real().cuCtxSetLimit(limit, value);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuCtxSetLimit);
   return rc;
 }
 
@@ -2405,13 +2404,13 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemAddressReserve(CUdeviceptr *ptr, 
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device) {
   GateGuard guard(kFn_cuMemAdvise);
-  const CUresult rc = real().cuMemAdvise(devPtr, count, advice, device);
+  const CUresult rc = hook_cuMemAdvise(devPtr, count, advice, device);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation location) {
   GateGuard guard(kFn_cuMemAdvise_v2);
-  const CUresult rc = real().cuMemAdvise_v2(devPtr, count, advice, location);
+  const CUresult rc = hook_cuMemAdvise_v2(devPtr, count, advice, location);
   return rc;
 }
 
@@ -2465,8 +2464,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemAllocHost_v2(void **pp, size_t by
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
   GateGuard guard(kFn_cuMemAllocManaged);
-  const CUresult rc = real().cuMemAllocManaged(dptr, bytesize, flags);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemAllocManaged);
+  const CUresult rc = hook_cuMemAllocManaged(dptr, bytesize, flags);
   return rc;
 }
 
@@ -2822,28 +2820,28 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolTrimTo(CUmemoryPool pool, siz
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream) {
   GateGuard guard(kFn_cuMemPrefetchAsync);
   const bool named = translating();
-  const CUresult rc = real().cuMemPrefetchAsync(devPtr, count, dstDevice, in_if(named, Kind::kStream, hStream));
+  const CUresult rc = hook_cuMemPrefetchAsync(devPtr, count, dstDevice, in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream) {
   GateGuard guard(kFn_cuMemPrefetchAsync_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuMemPrefetchAsync_ptsz(devPtr, count, dstDevice, in_if(named, Kind::kStream, hStream));
+  const CUresult rc = hook_cuMemPrefetchAsync_ptsz(devPtr, count, dstDevice, in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream hStream) {
   GateGuard guard(kFn_cuMemPrefetchAsync_v2);
   const bool named = translating();
-  const CUresult rc = real().cuMemPrefetchAsync_v2(devPtr, count, location, flags, in_if(named, Kind::kStream, hStream));
+  const CUresult rc = hook_cuMemPrefetchAsync_v2(devPtr, count, location, flags, in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream hStream) {
   GateGuard guard(kFn_cuMemPrefetchAsync_v2_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuMemPrefetchAsync_v2_ptsz(devPtr, count, location, flags, in_if(named, Kind::kStream, hStream));
+  const CUresult rc = hook_cuMemPrefetchAsync_v2_ptsz(devPtr, count, location, flags, in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
@@ -2863,13 +2861,13 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPrefetchBatchAsync_ptsz(CUdevicep
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute, CUdeviceptr devPtr, size_t count) {
   GateGuard guard(kFn_cuMemRangeGetAttribute);
-  const CUresult rc = real().cuMemRangeGetAttribute(data, dataSize, attribute, devPtr, count);
+  const CUresult rc = hook_cuMemRangeGetAttribute(data, dataSize, attribute, devPtr, count);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_range_attribute *attributes, size_t numAttributes, CUdeviceptr devPtr, size_t count) {
   GateGuard guard(kFn_cuMemRangeGetAttributes);
-  const CUresult rc = real().cuMemRangeGetAttributes(data, dataSizes, attributes, numAttributes, devPtr, count);
+  const CUresult rc = hook_cuMemRangeGetAttributes(data, dataSizes, attributes, numAttributes, devPtr, count);
   return rc;
 }
 
@@ -4011,16 +4009,14 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamAddCallback_ptsz(CUstream hStr
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length, unsigned int flags) {
   GateGuard guard(kFn_cuStreamAttachMemAsync);
   const bool named = translating();
-  const CUresult rc = real().cuStreamAttachMemAsync(in_if(named, Kind::kStream, hStream), dptr, length, flags);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuStreamAttachMemAsync);
+  const CUresult rc = hook_cuStreamAttachMemAsync(in_if(named, Kind::kStream, hStream), dptr, length, flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamAttachMemAsync_ptsz(CUstream hStream, CUdeviceptr dptr, size_t length, unsigned int flags) {
   GateGuard guard(kFn_cuStreamAttachMemAsync_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuStreamAttachMemAsync_ptsz(in_if(named, Kind::kStream, hStream), dptr, length, flags);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuStreamAttachMemAsync_ptsz);
+  const CUresult rc = hook_cuStreamAttachMemAsync_ptsz(in_if(named, Kind::kStream, hStream), dptr, length, flags);
   return rc;
 }
 
