@@ -98,6 +98,15 @@ std::atomic_flag g_mapping_lock = ATOMIC_FLAG_INIT;
 
 pthread_key_t g_keys[256];
 int g_key_count = 0;
+// Keys that the driver's constructors made, before any slot was rewritten: [first, end).
+pthread_key_t g_early_keys_first = 0, g_early_keys_end = 0;
+
+pthread_key_t next_key() {
+  pthread_key_t key = 0;
+  pthread_key_create(&key, nullptr);
+  pthread_key_delete(key);
+  return key;
+}
 
 int current_call() { return realm_current_call ? realm_current_call() : -1; }
 
@@ -803,15 +812,19 @@ void* realm_load(const char* path, const RealmOptions& options) {
     }
   }
   link_map* before = last_object();
+  g_early_keys_first = next_key();
   void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  g_early_keys_end = next_key();
   if (!handle) {
     fprintf(stderr, "probe: dlopen %s: %s\n", path, dlerror());
     return nullptr;
   }
   g_watching = true;
   adopt_new_objects(before);
-  fprintf(stderr, "probe: %s at %lx, %d objects adopted, %d libc blocks belong to them\n", path,
-          g_objects[0].map ? g_objects[0].map->l_addr : 0, g_object_count, g_block_count);
+  fprintf(stderr,
+          "probe: %s at %lx, %d objects adopted, %d libc blocks and %u keys belong to them\n", path,
+          g_objects[0].map ? g_objects[0].map->l_addr : 0, g_object_count, g_block_count,
+          g_early_keys_end - g_early_keys_first);
   return handle;
 }
 
@@ -839,8 +852,10 @@ void realm_rewind() {
   }
   g_heap.top = kHeapBase;
   memset(g_heap.free_list, 0, sizeof g_heap.free_list);
-  // The driver's constructor made one key before the rewrite; it is part of the pristine state and
-  // stays.
+  // The constructors' keys are part of the pristine state and stay, but what this thread kept in
+  // them points into the old heap.
+  for (pthread_key_t key = g_early_keys_first; key < g_early_keys_end; ++key)
+    pthread_setspecific(key, nullptr);
   for (int i = 0; i < g_key_count; ++i) pthread_key_delete(g_keys[i]);
   g_key_count = 0;
   for (int o = 0; o < g_object_count; ++o)
