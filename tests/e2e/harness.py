@@ -40,7 +40,8 @@ class Tools:
             return [self.build / "examples" / "train_charlm", "--steps", steps, "--pace-ms", pace_ms, TEXT]
         if name == "train.py":
             return [self.python, SOURCE / "examples" / "train.py", "--steps", steps, "--pace-ms", pace_ms, TEXT]
-        return [self.build / "tests" / "subjects" / name, steps, pace_ms]
+        folder = "programs" if name == "counter" else "subjects"
+        return [self.build / "tests" / folder / name, steps, pace_ms]
 
     def subjects(self):
         folder = self.build / "tests" / "subjects"

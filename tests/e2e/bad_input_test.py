@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+"""Damaged stores, wrong pids, full disks: a clear refusal with the right exit code, and nothing else is harmed.
+
+bad_input_test.py BUILD_DIR [NAME...]. Exit codes: 2 usage, 10 absent, 12 incompatible, 13 corrupt.
+"""
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import harness
+from harness import Failure, Session, reference
+
+ABSENT, LOCKED, INCOMPATIBLE, CORRUPT = 10, 11, 12, 13
+
+
+def expect(done, codes, *words, traceback=True):
+    codes = codes if isinstance(codes, tuple) else (codes,)
+    said = done.stdout + done.stderr
+    if done.returncode not in codes:
+        raise Failure(f"{done.args[1:4]}: exit {done.returncode}, not {codes}: {said.strip()[-600:]}")
+    if done.returncode and not done.stderr.strip():
+        raise Failure(f"{done.args[1:4]}: exit {done.returncode} without a word")
+    for word in words:
+        if word not in said:
+            raise Failure(f"{done.args[1:4]}: does not say {word!r}: {said.strip()[-600:]}")
+
+
+def snapshot_of(session, command, count=1):
+    """A store with snapshots of a program that was killed."""
+    process = session.run(command)
+    session.wait_lines(3, process)
+    taken = [session.snapshot(process, "cli") for _ in range(count)]
+    session.kill(process)
+    return taken
+
+
+def store_files(session):
+    return sorted(p for p in session.store.rglob("*") if p.is_file() and p.stat().st_size > 0 and "lock" not in str(p))
+
+
+def works(session, snapshot, expected):
+    if session.finish(session.restore(snapshot), 60) != 0:
+        raise Failure(f"{snapshot} does not restore any more: {session.errors('restore')}")
+    session.compare(expected)
+
+
+def absent_things(session, command, expected):
+    expect(session.cli("list", session.work / "nothing", check=False), ABSENT)
+    expect(session.cli("restore", f"{session.work}/nothing@latest", check=False), ABSENT)
+    taken = snapshot_of(session, command)
+    expect(session.cli("restore", f"{session.store}@00000000nothing", check=False), ABSENT)
+    expect(session.cli("inspect", f"{session.store}@nothing", check=False), ABSENT)
+    works(session, taken[0], expected)
+
+
+def wrong_usage(session, command, expected):
+    for arguments in (["restore"], ["frobnicate"], ["checkpoint", "no-number"], ["run", "--sim"],
+                      ["checkpoint", "1", "--timeout", "soon"]):
+        expect(session.cli(*arguments, check=False), 2)
+
+
+def wrong_pid(session, command, expected):
+    other = subprocess.Popen(["/bin/sleep", "60"])
+    try:
+        expect(session.cli("checkpoint", other.pid, check=False, timeout=30), (ABSENT, 1), str(other.pid))
+        if other.poll() is not None:
+            raise Failure("the other program was ended by the attempt")
+    finally:
+        other.kill()
+        other.wait()
+    expect(session.cli("checkpoint", 2 ** 22 - 3, check=False, timeout=30), ABSENT)
+
+
+def truncated_files(session, command, expected):
+    taken = snapshot_of(session, command)
+    copy = session.work / "copy"
+    shutil.copytree(session.store, copy)
+    for path in store_files(session):
+        size = path.stat().st_size
+        for length in (0, 1, size // 2, size - 1):
+            os.truncate(path, length)
+            done = session.cli("verify", session.store, check=False)
+            restored = session.cli("restore", f"{session.store}@{taken[0]}", check=False, timeout=30)
+            expect(done, (CORRUPT, ABSENT))
+            expect(restored, (CORRUPT, ABSENT, 125))
+            shutil.copy2(copy / path.relative_to(session.store), path)
+    works(session, taken[0], expected)
+
+
+def flipped_bits(session, command, expected):
+    taken = snapshot_of(session, command)
+    choice = random.Random(7)
+    for path in store_files(session):
+        content = path.read_bytes()
+        for _ in range(4):
+            at, bit = choice.randrange(len(content)), choice.randrange(8)
+            damaged = bytearray(content)
+            damaged[at] ^= 1 << bit
+            path.write_bytes(damaged)
+            done = session.cli("verify", session.store, check=False)
+            if done.returncode not in (CORRUPT, INCOMPATIBLE, ABSENT):
+                raise Failure(f"bit {bit} of byte {at} of {path.name} flipped: verify ends with {done.returncode}")
+        path.write_bytes(content)
+    expect(session.cli("verify", session.store, check=False), 0)
+    works(session, taken[0], expected)
+
+
+def missing_packs(session, command, expected):
+    taken = snapshot_of(session, command)
+    biggest = max(store_files(session), key=lambda p: p.stat().st_size)
+    away = session.work / "away"
+    biggest.rename(away)
+    expect(session.cli("verify", session.store, check=False), CORRUPT)
+    expect(session.cli("restore", f"{session.store}@{taken[0]}", check=False, timeout=30), (CORRUPT, 125))
+    away.rename(biggest)
+    works(session, taken[0], expected)
+
+
+def vanished_store(session, command, expected):
+    process = session.run(command)
+    session.wait_lines(3, process)
+    session.snapshot(process, "cli")
+    shutil.rmtree(session.store)
+    session.store.write_text("a file where the store was")
+    done = session.cli("checkpoint", process.pid, check=False)
+    if done.returncode == 0:
+        raise Failure("a snapshot into a store that is a file is reported as durable")
+    if session.finish(process) != 0:
+        raise Failure(f"the program ended with {process.returncode}")
+    session.compare(expected)
+
+
+def full_disk(session, command, expected):
+    """The disk fills up in the middle of a snapshot: the program goes on, the snapshot before it stays good."""
+    if os.getuid() != 0:
+        return "skipped: needs root to mount a small filesystem"
+    session.store.mkdir(mode=0o700)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m,mode=700", "none", session.store],
+                      capture_output=True).returncode:
+        return "skipped: mount is not allowed here"
+    try:
+        process = session.run(command)
+        session.wait_lines(3, process)
+        first = session.snapshot(process, "cli")
+        free = os.statvfs(session.store)
+        with open(session.store / "ballast", "wb") as ballast:
+            ballast.write(b"x" * max(0, free.f_bavail * free.f_bsize - 8192))
+        done = session.cli("checkpoint", process.pid, check=False)
+        if done.returncode == 0:
+            return "skipped: the snapshot needed no space"
+        if not done.stderr.strip():
+            raise Failure("failed without a word")
+        (session.store / "ballast").unlink()
+        second = session.snapshot(process, "cli")
+        if session.finish(process) != 0:
+            raise Failure(f"the program ended with {process.returncode}")
+        session.compare(expected)
+        for snapshot in (first, second):
+            works(session, snapshot, expected)
+    finally:
+        subprocess.run(["umount", session.store])
+    return None
+
+
+def two_at_once(session, command, expected):
+    process = session.run(command)
+    session.wait_lines(3, process)
+    arguments = [str(session.tools.gpuckpt), "checkpoint", str(process.pid)]
+    pair = [subprocess.Popen(arguments, env=session.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             text=True) for _ in range(2)]
+    results = [p.communicate(timeout=60) + (p.returncode,) for p in pair]
+    if all(code != 0 for _, _, code in results):
+        raise Failure(f"neither of two checkpoints at once came through: {results}")
+    for out, err, code in results:
+        if code not in (0, LOCKED, 15):
+            raise Failure(f"one of two checkpoints at once: exit {code}: {err.strip()}")
+    if session.finish(process) != 0:
+        raise Failure(f"the program ended with {process.returncode}")
+    session.compare(expected)
+    works(session, next(out.strip() for out, _, code in results if code == 0), expected)
+
+
+def changed_file(session, command, expected):
+    """A file that a mapping refers to is another one now."""
+    program = session.work / "program"
+    shutil.copy2(command[0], program)
+    taken = snapshot_of(session, [program, *command[1:]])
+    done = session.cli("restore", f"{session.store}@{taken[0]}", "--dry-run", check=False)
+    expect(done, (0, 3))
+    program.rename(session.work / "program.old")
+    expect(session.cli("restore", f"{session.store}@{taken[0]}", check=False, timeout=30), (INCOMPATIBLE, 125), "program")
+    (session.work / "program.old").rename(program)
+    works(session, taken[0], expected)
+
+
+def killed_writer(session, command, expected):
+    """The writer dies in the middle: the program goes on and the next snapshot is fine."""
+    process = session.run(command)
+    session.wait_lines(2, process)
+    os.kill(process.pid, signal.SIGUSR1)
+    until = time.monotonic() + 5
+    killed = 0
+    while time.monotonic() < until and not killed:
+        found = subprocess.run(["pgrep", "-f", f"gpuckpt-writer.*{session.store}"], capture_output=True, text=True)
+        for pid in found.stdout.split():
+            try:
+                os.kill(int(pid), signal.SIGKILL)
+                killed += 1
+            except ProcessLookupError:
+                pass
+    time.sleep(0.2)
+    if process.poll() is not None:
+        raise Failure(f"the program ended with {process.returncode}: {session.errors('out')}")
+    snapshot = session.snapshot(process, "cli")
+    if session.finish(process) != 0:
+        raise Failure(f"the program ended with {process.returncode}")
+    session.compare(expected)
+    works(session, snapshot, expected)
+
+
+CASES = [absent_things, wrong_usage, wrong_pid, truncated_files, flipped_bits, missing_packs, vanished_store, full_disk,
+         two_at_once, changed_file, killed_writer]
+
+
+def main():
+    tools = harness.Tools(harness.find_build(sys.argv[1]))
+    command = tools.subject("counter", 60, 25)
+    expected, _ = reference(tools, command)
+    failures = 0
+    for case in CASES:
+        if len(sys.argv) > 2 and case.__name__ not in sys.argv[2:]:
+            continue
+        begin = time.monotonic()
+        try:
+            with Session(tools, 1) as session:
+                note = case(session, command, expected)
+            print(f"ok {case.__name__} {note or ''} in {time.monotonic() - begin:.1f} s", flush=True)
+        except (Failure, subprocess.TimeoutExpired) as failure:
+            failures += 1
+            print(f"FAILED {case.__name__}: {failure}", flush=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
