@@ -29,8 +29,8 @@ def find_build(given=None):
 class Tools:
     """Where the programs under test are, and how to call them."""
 
-    def __init__(self, build):
-        self.build = build
+    def __init__(self, build, sim=True):
+        self.build, self.sim = build, sim
         self.gpuckpt = build / "bin" / "gpuckpt"
         self.python = SOURCE / ".venv" / "bin" / "python"
 
@@ -83,6 +83,8 @@ class Session:
         """What a fresh shell has: nothing of the test's own environment."""
         base = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(self.work), "LANG": "C.UTF-8",
                 "GPUCKPT_SESSION_DIR": str(self.work / "session"), "SIMGPU_SEED": str(self.random.getrandbits(31))}
+        if not self.tools.sim:  # where the machine keeps its driver and toolkit is not ours to know
+            base |= {k: v for k, v in os.environ.items() if k in ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")}
         for name in ("GPUCKPT_LOG", "ASAN_OPTIONS", "UBSAN_OPTIONS", "GPUCKPT_LAUNCHER_DEBUG"):
             if name in os.environ:
                 base[name] = os.environ[name]
@@ -112,12 +114,14 @@ class Session:
 
     def plain(self, command, out, timeout=120, **env):
         """The program on the simulated GPU without gpuckpt."""
-        simgpu = self.tools.build / "lib" / "simgpu"
-        process = self.popen(command, out, LD_LIBRARY_PATH=simgpu, **env)
+        if self.tools.sim:
+            env["LD_LIBRARY_PATH"] = self.tools.build / "lib" / "simgpu"
+        process = self.popen(command, out, **env)
         return self.finish(process, timeout, command)
 
     def run(self, command, out="out", options=(), **env):
-        return self.popen([self.tools.gpuckpt, "run", "--sim", "--store", self.store, *options, "--", *command],
+        flavour = ["--sim"] if self.tools.sim else []
+        return self.popen([self.tools.gpuckpt, "run", *flavour, "--store", self.store, *options, "--", *command],
                           self.work / out, **env)
 
     def restore(self, snapshot="latest", options=(), out="restore", **env):
