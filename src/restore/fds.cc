@@ -5,7 +5,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -132,14 +131,10 @@ struct Maker {
     auto spec = [](uint64_t ns) {
       return timespec{static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
     };
-    itimerspec s{spec(d.value[4]), spec(d.value[3])};
+    // A timer that expired and was not read yet shows no time left: it expires again at once.
+    const uint64_t ticks = d.value[1];
+    itimerspec s{spec(d.value[4]), spec(ticks && !d.value[3] ? 1 : d.value[3])};
     timerfd_settime(fd, 0, &s, nullptr);
-    uint64_t ticks = d.value[1];
-    if (ticks && ioctl(fd, 0x40085400 /* TFD_IOC_SET_TICKS */, &ticks) != 0 && !d.value[3]) {
-      // Expired and unread: let it expire again at once.
-      s.it_value = {0, 1};
-      timerfd_settime(fd, 0, &s, nullptr);
-    }
     return fd;
   }
 

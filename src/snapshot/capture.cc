@@ -429,12 +429,12 @@ KnownObject* new_object(Mappings* m, uint64_t dev, uint64_t ino, bool shared) {
   return k;
 }
 
-EagerCopy* eager_copy(Capture* c, uint64_t space, uint64_t address, uint64_t from, uint64_t bytes,
-                      bool readable) {
-  if (c->eager_count == sizeof(c->eager) / sizeof(c->eager[0])) return nullptr;
+bool copy_piece(Capture* c, uint64_t space, uint64_t address, uint64_t from, uint64_t bytes,
+                bool readable) {
+  if (c->eager_count == sizeof(c->eager) / sizeof(c->eager[0])) return false;
   EagerCopy* e = &c->eager[c->eager_count];
   e->copy = scratch_map(bytes);
-  if (!e->copy) return nullptr;
+  if (!e->copy) return false;
   ++c->eager_count;
   e->space = space, e->address = address, e->length = bytes;
   if (!readable)
@@ -442,7 +442,31 @@ EagerCopy* eager_copy(Capture* c, uint64_t space, uint64_t address, uint64_t fro
   __builtin_memcpy(e->copy.data(), reinterpret_cast<const void*>(from), bytes);
   if (!readable)
     sys::call(SYS_mprotect, static_cast<long>(from), static_cast<long>(bytes), PROT_NONE);
-  return e;
+  return true;
+}
+
+// Copies what `space` does not hold yet of [address, address+bytes), which is mapped at `from`: an
+// object can be mapped several times.
+bool eager_copy(Capture* c, uint64_t space, uint64_t address, uint64_t from, uint64_t bytes,
+                bool readable) {
+  const uint64_t end = address + bytes, delta = from - address;
+  for (uint64_t at = address; at < end;) {
+    uint64_t next = end;
+    bool have = false;
+    for (size_t i = 0; i < c->eager_count; ++i) {
+      const EagerCopy& e = c->eager[i];
+      if (e.space != space) continue;
+      if (e.address <= at && at < e.address + e.length) {
+        have = true;
+        next = e.address + e.length;
+        break;
+      }
+      if (e.address > at && e.address < next) next = e.address;
+    }
+    if (!have && !copy_piece(c, space, at, at + delta, next - at, readable)) return false;
+    at = next;
+  }
+  return true;
 }
 
 // The mapped file as it is now by its name. An unlinked one is stored whole, read through the
@@ -584,7 +608,7 @@ bool put_unlinked(Mappings* m, const MapsLine& l, int index) {
   if (!l.read) return true;
   uint64_t bytes = l.end - l.start;
   return eager_copy(m->c, wire::kSpaceFileBase + static_cast<uint64_t>(index), l.offset, l.start,
-                    bytes, true) != nullptr;
+                    bytes, true);
 }
 
 bool put_mappings(Capture* c, Records* r) {
