@@ -268,6 +268,23 @@ CUDART_API(cudaMemcpyPeerAsync,
                                            bytes, stream));
 }
 
+// The driver takes the same arrays with its own names for the element types.
+static_assert(sizeof(cudaMemcpyAttributes) == sizeof(CUmemcpyAttributes));
+
+CUDART_API_PTSZ(cudaMemcpyBatchAsync,
+                (void* const* to, const void* const* from, const size_t* bytes, size_t count,
+                 cudaMemcpyAttributes* attributes, size_t* first_copies, size_t attribute_count,
+                 cudaStream_t stream),
+                (to, from, bytes, count, attributes, first_copies, attribute_count, stream)) {
+  CUDART_TRY(ready());
+  auto addresses = [](const void* list) {
+    return static_cast<CUdeviceptr*>(const_cast<void*>(list));
+  };
+  return fromDriver(cu<F>().cuMemcpyBatchAsync(
+      addresses(to), addresses(from), const_cast<size_t*>(bytes), count,
+      reinterpret_cast<CUmemcpyAttributes*>(attributes), first_copies, attribute_count, stream));
+}
+
 CUDART_API_PTDS(cudaMemcpyToSymbol,
                 (const void* symbol, const void* from, size_t bytes, size_t offset,
                  cudaMemcpyKind kind),

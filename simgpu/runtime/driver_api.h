@@ -26,6 +26,9 @@ namespace simgpu::runtime {
   X(cuDeviceGetDefaultMemPool, 11020, 0)                           \
   X(cuDeviceSetMemPool, 11020, 0)                                  \
   X(cuDeviceGetMemPool, 11020, 0)                                  \
+  X(cuMemGetDefaultMemPool, 13000, 0)                              \
+  X(cuMemGetMemPool, 13000, 0)                                     \
+  X(cuMemSetMemPool, 13000, 0)                                     \
   X(cuDeviceCanAccessPeer, 4000, 0)                                \
   X(cuDevicePrimaryCtxRetain, 7000, 0)                             \
   X(cuDevicePrimaryCtxRelease, 7000, 0)                            \
@@ -93,6 +96,7 @@ namespace simgpu::runtime {
   X(cuMemcpyAsync, 4000, 7000)                                     \
   X(cuMemcpyPeer, 4000, 7000)                                      \
   X(cuMemcpyPeerAsync, 4000, 7000)                                 \
+  X(cuMemcpyBatchAsync, 13000, 13000)                              \
   X(cuMemcpyHtoD, 3020, 7000)                                      \
   X(cuMemcpyHtoDAsync, 3020, 7000)                                 \
   X(cuMemcpyDtoH, 3020, 7000)                                      \
@@ -147,6 +151,7 @@ namespace simgpu::runtime {
   X(cuStreamBeginCapture, 10010, 10010)                            \
   X(cuStreamEndCapture, 10000, 10000)                              \
   X(cuStreamIsCapturing, 10000, 10000)                             \
+  X(cuStreamGetCaptureInfo, 12030, 12030)                          \
   X(cuThreadExchangeStreamCaptureMode, 10010, 0)                   \
   X(cuGraphCreate, 10000, 0)                                       \
   X(cuGraphInstantiateWithFlags, 11040, 0)                         \

@@ -215,6 +215,36 @@ CUDART_API(cudaDeviceSetMemPool, (int ordinal, cudaMemPool_t pool), (ordinal, po
   return fromDriver(cu().cuDeviceSetMemPool(deviceOf(ordinal), pool));
 }
 
+CUDART_API(cudaMemGetDefaultMemPool,
+           (cudaMemPool_t * pool, cudaMemLocation* location, cudaMemAllocationType type),
+           (pool, location, type)) {
+  if (location == nullptr) return cudaErrorInvalidValue;
+  CUDART_TRY(driverReady());
+  CUmemLocation driver_location = driverLocation(*location);
+  return fromDriver(
+      cu().cuMemGetDefaultMemPool(pool, &driver_location, static_cast<CUmemAllocationType>(type)));
+}
+
+CUDART_API(cudaMemGetMemPool,
+           (cudaMemPool_t * pool, cudaMemLocation* location, cudaMemAllocationType type),
+           (pool, location, type)) {
+  if (location == nullptr) return cudaErrorInvalidValue;
+  CUDART_TRY(driverReady());
+  CUmemLocation driver_location = driverLocation(*location);
+  return fromDriver(
+      cu().cuMemGetMemPool(pool, &driver_location, static_cast<CUmemAllocationType>(type)));
+}
+
+CUDART_API(cudaMemSetMemPool,
+           (cudaMemLocation * location, cudaMemAllocationType type, cudaMemPool_t pool),
+           (location, type, pool)) {
+  if (location == nullptr) return cudaErrorInvalidValue;
+  CUDART_TRY(driverReady());
+  CUmemLocation driver_location = driverLocation(*location);
+  return fromDriver(
+      cu().cuMemSetMemPool(&driver_location, static_cast<CUmemAllocationType>(type), pool));
+}
+
 CUDART_API(cudaMemPoolCreate, (cudaMemPool_t * pool, const cudaMemPoolProps* props),
            (pool, props)) {
   if (pool == nullptr || props == nullptr) return cudaErrorInvalidValue;

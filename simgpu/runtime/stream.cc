@@ -190,6 +190,17 @@ CUDART_API_PTSZ(cudaStreamIsCapturing, (cudaStream_t stream, cudaStreamCaptureSt
       cu<F>().cuStreamIsCapturing(stream, reinterpret_cast<CUstreamCaptureStatus*>(status)));
 }
 
+CUDART_API_PTSZ(cudaStreamGetCaptureInfo,
+                (cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
+                 cudaGraph_t* graph, const cudaGraphNode_t** dependencies,
+                 const cudaGraphEdgeData** edges, size_t* count),
+                (stream, status, id, graph, dependencies, edges, count)) {
+  CUDART_TRY(ready());
+  return fromDriver(cu<F>().cuStreamGetCaptureInfo(
+      stream, reinterpret_cast<CUstreamCaptureStatus*>(status), reinterpret_cast<cuuint64_t*>(id),
+      graph, dependencies, reinterpret_cast<const CUgraphEdgeData**>(edges), count));
+}
+
 CUDART_API(cudaThreadExchangeStreamCaptureMode, (cudaStreamCaptureMode * mode), (mode)) {
   CUDART_TRY(driverReady());
   return fromDriver(
