@@ -203,9 +203,21 @@ CUresult copy3(CUstream stream, const T* p, bool blocking) {
   return copy(stream, b, to.end, from.end, blocking);
 }
 
-CUresult check_peers(CUcontext a, CUcontext b) {
+// A peer copy without Async comes after and before all work of both contexts: it waits for it, and
+// is waited for.
+CUresult peers(CUcontext a, CUcontext b, bool wait) {
   Ref<Context> x = context_of(a), y = context_of(b);
-  return x && y && x->active() && y->active() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+  if (!x || !y || !x->active() || !y->active()) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!wait) return CUDA_SUCCESS;
+  if (CUresult r = forbid_unsafe(); r != CUDA_SUCCESS) return r;
+  if (CUresult r = x->synchronize(); r != CUDA_SUCCESS) return r;
+  return y->synchronize();
+}
+
+CUresult settle(CUresult r) {
+  if (r != CUDA_SUCCESS) return r;
+  CURRENT(c);
+  return c->synchronize();
 }
 
 template <class T>
@@ -311,13 +323,13 @@ SIMGPU_API cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUst
 SIMGPU_API cuMemcpyPeer(CUdeviceptr to, CUcontext to_ctx, CUdeviceptr from, CUcontext from_ctx,
                         size_t n) {
   ENTER(cuMemcpyPeer);
-  if (CUresult r = check_peers(to_ctx, from_ctx); r != CUDA_SUCCESS) return r;
-  return copy1(nullptr, to, from, n, End::kDevice, End::kDevice, true);
+  if (CUresult r = peers(to_ctx, from_ctx, true); r != CUDA_SUCCESS) return r;
+  return settle(copy1(nullptr, to, from, n, End::kDevice, End::kDevice, true));
 }
 SIMGPU_API cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_ctx, CUdeviceptr from, CUcontext from_ctx,
                              size_t n, CUstream stream) {
   ENTER(cuMemcpyPeerAsync);
-  if (CUresult r = check_peers(to_ctx, from_ctx); r != CUDA_SUCCESS) return r;
+  if (CUresult r = peers(to_ctx, from_ctx, false); r != CUDA_SUCCESS) return r;
   return copy1(stream, to, from, n, End::kDevice, End::kDevice, false);
 }
 
@@ -343,7 +355,11 @@ SIMGPU_API cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* p, CUstream stream) {
 }
 SIMGPU_API cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* p) {
   ENTER(cuMemcpy3DPeer);
-  return copy3(nullptr, p, true);
+  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (p->dstContext != nullptr && p->srcContext != nullptr) {
+    if (CUresult r = peers(p->dstContext, p->srcContext, true); r != CUDA_SUCCESS) return r;
+  }
+  return settle(copy3(nullptr, p, true));
 }
 SIMGPU_API cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* p, CUstream stream) {
   ENTER(cuMemcpy3DPeerAsync);

@@ -12,8 +12,10 @@
 #else  // until it is there
 namespace simgpu::ptx {
 enum class FatbinResult { kOk, kNoPtx, kCorrupt };
-static FatbinResult extract_ptx(const void*, uint32_t, char**, size_t*, char*, size_t) { return FatbinResult::kCorrupt; }
+static FatbinResult extract_ptx(const void*, uint32_t, char**, size_t*, char*, size_t) {
+  return FatbinResult::kCorrupt;
 }
+}  // namespace simgpu::ptx
 #endif
 
 namespace simgpu {

@@ -1,5 +1,5 @@
-// For the driver's tests: tiny programs, one behaviour each, on the public driver API. Exit 0 and "ok", or the line
-// that was wrong.
+// For the driver's tests: tiny programs, one behaviour each, on the public driver API. Exit 0 and
+// "ok", or the line that was wrong.
 #pragma once
 
 #include <cuda.h>
@@ -16,13 +16,14 @@ inline const char* name_of(CUresult r) {
   return name != nullptr ? name : "?";
 }
 
-#define EXPECT(result, call)                                                                            \
-  do {                                                                                                  \
-    CUresult check_r = (call);                                                                          \
-    if (check_r != (result)) {                                                                          \
-      fprintf(stderr, "%s:%d: %s gave %s, not %s\n", __FILE__, __LINE__, #call, name_of(check_r), #result); \
-      exit(1);                                                                                          \
-    }                                                                                                   \
+#define EXPECT(result, call)                                                                      \
+  do {                                                                                            \
+    CUresult check_r = (call);                                                                    \
+    if (check_r != (result)) {                                                                    \
+      fprintf(stderr, "%s:%d: %s gave %s, not %s\n", __FILE__, __LINE__, #call, name_of(check_r), \
+              #result);                                                                           \
+      exit(1);                                                                                    \
+    }                                                                                             \
   } while (0)
 #define OK(call) EXPECT(CUDA_SUCCESS, call)
 #define CHECK(condition)                                                      \
@@ -40,7 +41,8 @@ inline double seconds() {
 }
 
 inline void rest(double s) {
-  timespec t{static_cast<time_t>(s), static_cast<long>((s - static_cast<double>(static_cast<time_t>(s))) * 1e9)};
+  timespec t{static_cast<time_t>(s),
+             static_cast<long>((s - static_cast<double>(static_cast<time_t>(s))) * 1e9)};
   nanosleep(&t, nullptr);
 }
 
@@ -70,7 +72,8 @@ inline CUfunction function(CUmodule module, const char* name) {
 }
 
 template <class... A>
-inline CUresult launch1(CUfunction f, unsigned grid, unsigned block, CUstream stream, A... arguments) {
+inline CUresult launch1(CUfunction f, unsigned grid, unsigned block, CUstream stream,
+                        A... arguments) {
   void* params[] = {static_cast<void*>(&arguments)..., nullptr};
   return cuLaunchKernel(f, grid, 1, 1, block, 1, 1, 0, stream, params, nullptr);
 }

@@ -1,4 +1,5 @@
-// Allocation, sets and copies of every shape give the bytes they should; wrong addresses and sizes are refused.
+// Allocation, sets and copies of every shape give the bytes they should; wrong addresses and sizes
+// are refused.
 #include "check.h"
 
 int main() {
