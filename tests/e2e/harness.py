@@ -6,6 +6,7 @@ the file back to where it was; what the file holds in the end must be what an un
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,10 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[2]
 NOBODY = 65534
 TEXT = "/usr/share/common-licenses/GPL-3"
+
+
+# Programs run in sessions of their own; none may spin on when the test that started it is ended.
+resource.setrlimit(resource.RLIMIT_CPU, (300, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
 class Failure(Exception):
