@@ -46,13 +46,21 @@ struct Chunk : RangeNode {  // begin, size: multiples of kBlockBytes
   Block* block = nullptr;  // null: belongs to one large allocation
 };
 
+// What cuMemAdvise and cuMemPrefetchAsync said about managed memory; -2: no device, -1: the host.
+struct Advice {
+  int preferred = -2, last_prefetch = -2;
+  int read_mostly = 0;
+  uint32_t accessed_by = 0;  // bit per device; bit 31: the host
+};
+
 struct Allocation : RangeNode {  // begin, size as requested
   uint64_t id = 0;               // unique in the process: CU_POINTER_ATTRIBUTE_BUFFER_ID
   uint64_t context = 0;          // the application's name of the owner
   uint64_t pool = 0;             // memory pool it came from, 0: none
   uint64_t ready = 0;            // pool memory: bookkeeping of memory_pool.cc
   uint32_t flags = 0;            // of the call that made it (pinned memory)
-  uint32_t kind = 0;
+  bool managed = false;          // host memory that answers as managed
+  Advice advice;
 };
 
 // A chunk cut into units.

@@ -36,8 +36,8 @@ void learn(DeviceMemory* memory, int device) {
   backing.peers = 1u << device;
   memory->has_vmm = attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
   backing.rdma = attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
-  backing.exportable =
-      attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+  // Exportable handles wait for the emulation of IPC inside a job: some drivers spend a descriptor
+  // on each.
   size_t granularity = 0;
   CUmemAllocationProp properties = properties_of(backing);
   if (memory->has_vmm &&

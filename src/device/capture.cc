@@ -56,10 +56,7 @@ bool check_refusals(DeviceReport* report) {
       return fail(report, kExitRefused, "%s",
                   registry().reason[0] ? registry().reason : "an object could not be recorded");
   }
-  if (const char* call = vmm_in_use())
-    return fail(report, kExitRefused,
-                "%s: virtual memory mapped by the program itself is alive and is not restored yet",
-                call);
+  if (const char* why = vmm_refusal()) return fail(report, kExitRefused, "%s", why);
   for (int device = 0; device < kMaxDevices; ++device) {
     DeviceMemory* memory = machine_facts.devices > device ? device_memory(device) : nullptr;
     if (memory && memory->native)

@@ -24,8 +24,10 @@ struct PinnedView {
   uint64_t begin, size, id, context;
   unsigned flags;
   bool ours;  // cuMemHostAlloc rather than cuMemHostRegister
+  bool managed;
 };
 bool find_pinned(uint64_t address, PinnedView* out);
+CUresult free_pinned(uint64_t address);  // waits as the driver would; not found: INVALID_VALUE
 bool rebuild_pinned(DeviceReport* report);
 uint64_t pinned_bytes();
 

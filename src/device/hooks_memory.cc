@@ -116,15 +116,15 @@ CUresult device_attribute(void* data, CUpointer_attribute attribute, uint64_t ad
       answer<uint64_t>(data, 0);
       return CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-      return answer<bool>(data, false);
+      return answer<int>(data, false);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
       return answer(data, a.id);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-      return answer<bool>(data, false);
+      return answer<int>(data, false);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       return answer<int>(data, a.device);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-      return answer<bool>(data, false);
+      return answer<int>(data, false);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       return answer(data, a.begin);
@@ -132,11 +132,11 @@ CUresult device_attribute(void* data, CUpointer_attribute attribute, uint64_t ad
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
       return answer(data, a.size);
     case CU_POINTER_ATTRIBUTE_MAPPED:
-      return answer<bool>(data, true);
+      return answer<int>(data, true);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       return answer<uint64_t>(data, 0);
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-      return answer<bool>(data, memory->backing.rdma);
+      return answer<int>(data, memory->backing.rdma);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
       return answer<unsigned>(data, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
@@ -155,7 +155,12 @@ CUresult pinned_attribute(void* data, CUpointer_attribute attribute, uint64_t ad
     case CU_POINTER_ATTRIBUTE_CONTEXT:
       return answer(data, p.context);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       return answer(data, address);
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      return answer<unsigned>(data, p.managed ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST);
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      return answer<int>(data, p.managed);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
       return answer(data, p.id);
@@ -228,7 +233,11 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t Width
 
 CUresult hook_cuMemFree_v2(CUdeviceptr dptr) {
   int device = dptr ? device_holding(dptr) : -1;
-  if (device < 0) return real().cuMemFree_v2(dptr);
+  if (device < 0) {
+    PinnedView view;
+    if (!dptr || !find_pinned(dptr, &view) || !view.ours) return real().cuMemFree_v2(dptr);
+    return view.managed ? free_pinned(dptr) : CUDA_ERROR_INVALID_VALUE;
+  }
   DeviceMemory* memory = device_memory(device);
   uint64_t context, pool;
   {

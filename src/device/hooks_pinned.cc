@@ -39,14 +39,18 @@ class HostBacking : public Backing {
         sys::mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED);
     if (sys::failed(at)) return CUDA_ERROR_OUT_OF_MEMORY;
     if (bytes >= kBlockBytes) sys::call(SYS_madvise, at, static_cast<long>(bytes), MADV_HUGEPAGE);
+    if (plain) return 0;
     CUresult result = real().cuMemHostRegister_v2(reinterpret_cast<void*>(at), bytes, kRegisterAll);
     if (result != CUDA_SUCCESS) retire(address, bytes);
     return result;
   }
   void decommit(uint64_t address, uint64_t bytes, uint64_t) override {
-    real().cuMemHostUnregister(reinterpret_cast<void*>(address));
+    if (!plain) real().cuMemHostUnregister(reinterpret_cast<void*>(address));
     retire(address, bytes);
   }
+
+  bool plain =
+      false;  // the device reads ordinary memory by itself: managed memory needs no registration
 
  private:
   static void retire(uint64_t address, uint64_t bytes) {
@@ -83,15 +87,16 @@ Pinned& pinned() {
   return *seen;
 }
 
-HostPool* pool_of(uint64_t context) {
+HostPool* pool_of(uint64_t context, bool plain) {
   for (HostPool* pool : pinned().pools)
-    if (pool->context == context) return pool;
+    if (pool->context == context && pool->backing.plain == plain) return pool;
   HostPool* pool = make<HostPool>();
   if (!pool || !pinned().pools.push(pool)) {
     destroy(pool);
     return nullptr;
   }
   pool->context = context;
+  pool->backing.plain = plain;
   pool->arena.init(&pool->backing);
   return pool;
 }
@@ -106,20 +111,31 @@ Allocation* ours(uint64_t address, HostPool** owner) {
   return nullptr;
 }
 
-CUresult allocate_pinned(void** out, size_t bytes, unsigned flags) {
+bool reads_pageable() {
+  CUdevice device;
+  int yes = 0;
+  return real().cuCtxGetDevice(&device) == CUDA_SUCCESS &&
+         real().cuDeviceGetAttribute(&yes, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, device) ==
+             CUDA_SUCCESS &&
+         yes;
+}
+
+CUresult allocate_pinned(void** out, size_t bytes, unsigned flags, bool managed) {
   CUcontext current = nullptr;
   if (CUresult result = real().cuCtxGetCurrent(&current)) return result;
   if (!current) return CUDA_ERROR_INVALID_CONTEXT;
   if (CUresult result = ask_capture()) return result;
   uint64_t context = name_from(Kind::kContext, current);
+  bool plain = managed && reads_pageable();
   Guard guard(pinned().lock);
-  HostPool* pool = pool_of(context);
+  HostPool* pool = pool_of(context, plain);
   if (!pool) return CUDA_ERROR_OUT_OF_MEMORY;
   Allocation* a = nullptr;
   int error = pool->arena.allocate(bytes, bytes >= 4096 ? 4096 : kUnitBytes, &a);
   if (error) return static_cast<CUresult>(error);
   a->context = context;
   a->flags = flags;
+  a->managed = managed;
   *out = reinterpret_cast<void*>(a->begin);
   return CUDA_SUCCESS;
 }
@@ -130,12 +146,12 @@ bool find_pinned(uint64_t address, PinnedView* out) {
   Guard guard(pinned().lock);
   HostPool* pool;
   if (Allocation* a = ours(address, &pool)) {
-    *out = {a->begin, a->size, a->id, a->context, a->flags, true};
+    *out = {a->begin, a->size, a->id, a->context, a->flags, true, a->managed};
     return true;
   }
   auto* r = static_cast<Registration*>(pinned().registrations.covering(address));
   if (!r) return false;
-  *out = {r->begin, r->size, r->id, r->context, r->flags, false};
+  *out = {r->begin, r->size, r->id, r->context, r->flags, false, false};
   return true;
 }
 
@@ -162,6 +178,35 @@ void free_pinned_of(uint64_t context) {
   }
 }
 
+CUresult free_pinned(uint64_t address) {
+  uint64_t context;
+  {
+    Guard guard(pinned().lock);
+    HostPool* pool;
+    Allocation* a = ours(address, &pool);
+    if (!a || a->begin != address) return CUDA_ERROR_INVALID_VALUE;
+    context = a->context;
+  }
+  if (CUresult result = ask_capture()) return result;
+  if (CUresult result = wait_idle(context)) return result;
+  WithContext with(context);
+  Guard guard(pinned().lock);
+  HostPool* pool;
+  Allocation* a = ours(address, &pool);
+  if (!a || a->begin != address) return CUDA_ERROR_INVALID_VALUE;
+  pool->arena.free(a);
+  return CUDA_SUCCESS;
+}
+
+bool with_managed(uint64_t address, uint64_t bytes, void* context, void (*use)(void*, Advice*)) {
+  Guard guard(pinned().lock);
+  HostPool* pool;
+  Allocation* a = ours(address, &pool);
+  if (!a || !a->managed || !bytes || address + bytes > a->begin + a->size) return false;
+  use(context, &a->advice);
+  return true;
+}
+
 bool rebuild_pinned(DeviceReport* report) {
   auto fail = [&](uint64_t begin, uint64_t size, CUresult result) {
     report->code = kExitIncompatible;
@@ -173,7 +218,7 @@ bool rebuild_pinned(DeviceReport* report) {
   };
   for (HostPool* pool : pinned().pools) {
     WithContext with(pool->context);
-    if (!with) continue;
+    if (!with || pool->backing.plain) continue;
     for (Chunk* chunk = pool->arena.first_chunk(); chunk; chunk = pool->arena.next_chunk(chunk)) {
       CUresult result = real().cuMemHostRegister_v2(reinterpret_cast<void*>(chunk->begin),
                                                     chunk->size, kRegisterAll);
@@ -209,33 +254,30 @@ CUresult hook_cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
   constexpr unsigned known =
       CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
   if (!pp || !bytesize || (Flags & ~known)) return real().cuMemHostAlloc(pp, bytesize, Flags);
-  return allocate_pinned(pp, bytesize, Flags);
+  return allocate_pinned(pp, bytesize, Flags, false);
 }
 
 CUresult hook_cuMemAllocHost_v2(void** pp, size_t bytesize) {
   if (!pp || !bytesize) return real().cuMemAllocHost_v2(pp, bytesize);
-  return allocate_pinned(pp, bytesize, 0);
+  return allocate_pinned(pp, bytesize, 0, false);
 }
 
 CUresult hook_cuMemFreeHost(void* p) {
-  uint64_t context;
-  {
-    Guard guard(pinned().lock);
-    HostPool* pool;
-    Allocation* a = p ? ours(bits(p), &pool) : nullptr;
-    if (!a) return real().cuMemFreeHost(p);
-    if (a->begin != bits(p)) return CUDA_ERROR_INVALID_VALUE;
-    context = a->context;
-  }
-  if (CUresult result = ask_capture()) return result;
-  if (CUresult result = wait_idle(context)) return result;
-  WithContext with(context);
-  Guard guard(pinned().lock);
-  HostPool* pool;
-  Allocation* a = ours(bits(p), &pool);
-  if (!a || a->begin != bits(p)) return CUDA_ERROR_INVALID_VALUE;
-  pool->arena.free(a);
-  return CUDA_SUCCESS;
+  PinnedView view;
+  if (!p || !find_pinned(bits(p), &view) || !view.ours) return real().cuMemFreeHost(p);
+  return view.managed ? CUDA_ERROR_INVALID_VALUE : free_pinned(bits(p));
+}
+
+// Managed memory is host memory the device reads in place: correct everywhere, as fast as native
+// only where the device reaches pageable memory by itself. It is captured with the host's pages, so
+// that host writes up to the last moment are in the snapshot.
+CUresult hook_cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
+  if (!dptr || !bytesize || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
+    return real().cuMemAllocManaged(dptr, bytesize, flags);
+  void* at = nullptr;
+  CUresult result = allocate_pinned(&at, bytesize, flags, true);
+  if (result == CUDA_SUCCESS) *dptr = bits(at);
+  return result;
 }
 
 CUresult hook_cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int Flags) {

@@ -17,6 +17,7 @@ constexpr DevicePlugin kPlugin = {
     .stage = stage,
     .thaw = gate_open,
     .drain = drain,
+    .quiet = realm_quiet,
     .classify = classify,
     .driver_thread = realm_driver_thread,
     .driver_fd = realm_owns_fd,

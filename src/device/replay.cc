@@ -5,6 +5,7 @@
 #include "common/text.h"
 #include "device/capture.h"
 #include "device/times.h"
+#include "device/vmm.h"
 #include "gpuckpt/exit_codes.h"
 #include "gpuckpt/wire.h"
 #include "intercept/generated/real_driver.h"
@@ -388,7 +389,12 @@ bool upload_all(RestoreSource* source, DeviceReport* report) {
     report->allocations += memory->arena.count();
     for (Chunk* c = memory->arena.first_chunk(); c; c = memory->arena.next_chunk(c))
       if (!upload_range(source, device, c->begin, c->size, report)) return false;
+    Vector<VmmExtent> mapped;
+    vmm_extents(device, &mapped);
+    for (const VmmExtent& e : mapped)
+      if (!upload_range(source, device, e.address, e.size, report)) return false;
   }
+  vmm_relock();
   return each_global([&](Object*, bool, Global& g, int device) {
     return !g.size || upload_range(source, device, g.address, g.size, report);
   });
@@ -418,9 +424,10 @@ bool restore(RestoreSource* source, DeviceReport* report) {
       return fail(report, kExitIncompatible, "cuInit fails here: %s (%d)", error_name(result),
                   static_cast<int>(result));
     if (!compare_machine(report) || !replay_contexts(report) || !rebuild_device_memory(report) ||
-        !replay_objects(report) || !rebuild_pinned(report) || !compare_globals(report) ||
-        !upload_all(source, report))
+        !rebuild_vmm(report) || !replay_objects(report) || !rebuild_pinned(report) ||
+        !compare_globals(report) || !upload_all(source, report))
       return false;
+    realm_release_placeholders();
   }
   gate_open();
   return true;

@@ -7,6 +7,7 @@
 #include "common/syscall.h"
 #include "common/text.h"
 #include "device/capture.h"
+#include "device/vmm.h"
 #include "gpuckpt/exit_codes.h"
 #include "gpuckpt/wire.h"
 #include "intercept/generated/real_driver.h"
@@ -83,6 +84,9 @@ void list_extents(int device, Vector<Extent>* out) {
         if (memory->arena.occupied(at, kZeroBlock)) add_extent(out, at, kZeroBlock);
     }
   }
+  Vector<VmmExtent> mapped;
+  vmm_extents(device, &mapped);
+  for (const VmmExtent& e : mapped) add_extent(out, e.address, e.size);
   Guard guard(registry().lock);
   for (Object* o = registry().first(); o; o = o->next) {
     if (o->dead || (o->type != ObjectType::kModule && o->type != ObjectType::kLibrary)) continue;
@@ -397,6 +401,10 @@ bool stage(CaptureSink* sink, DeviceReport* report) {
   Text json;
   describe_device(&json);
   if (!sink->blob(sink, "device", json.c_str(), json.size())) return cannot_copy(report, 0, true);
+  vmm_unlock();
+  struct Relock {
+    ~Relock() { vmm_relock(); }
+  } relock;
   for (int device = 0; device < machine_facts.devices; ++device) {
     Vector<Extent> extents;
     list_extents(device, &extents);

@@ -137,6 +137,8 @@ struct World {
   uint32_t bumps = 0, library_bumps = 0;
   CUmemoryPool pool, default_pool;
   CUdeviceptr out;
+  CUdeviceptr range, managed;  // two pieces mapped into one reservation; managed memory
+  CUmemGenericAllocationHandle physical;
   float elapsed;
   std::string log;
 };
@@ -222,6 +224,25 @@ void setup(bool with_ptx) {
   OK(cuEventCreate(&w.untimed, CU_EVENT_DISABLE_TIMING));
   OK(cuEventCreate(&w.never, CU_EVENT_DEFAULT));
   OK(cuEventRecord(w.begin, w.streams[0]));
+  CUmemAllocationProp prop = {};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  prop.location.id = w.device;
+  CUmemAccessDesc access = {};
+  access.location = prop.location;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  OK(cuMemAddressReserve(&w.range, 16 << 20, 0, 0, 0));
+  for (int i = 0; i < 2; ++i) {
+    OK(cuMemCreate(&w.physical, 2 << 20, &prop, 0));
+    OK(cuMemMap(w.range + static_cast<CUdeviceptr>(i) * (4 << 20), 2 << 20, 0, w.physical, 0));
+    OK(cuMemSetAccess(w.range + static_cast<CUdeviceptr>(i) * (4 << 20), 2 << 20, &access, 1));
+    OK(cuMemsetD32_v2(w.range + static_cast<CUdeviceptr>(i) * (4 << 20),
+                      0xabcd0000u + static_cast<uint32_t>(i), 2 << 18));
+    if (!i) OK(cuMemRelease(w.physical));
+  }
+  OK(cuMemAllocManaged(&w.managed, 5000, CU_MEM_ATTACH_GLOBAL));
+  memset(reinterpret_cast<void*>(w.managed), 0x33, 5000);
+  OK(cuCtxSetLimit(CU_LIMIT_PRINTF_FIFO_SIZE, 3 << 20));
   if (with_ptx) {
     CUmodule gone;
     OK(cuModuleLoadData(&gone, kPtx));
@@ -296,6 +317,25 @@ void check(bool with_ptx) {
     OK(cuMemHostGetFlags(&flags, p));
     CHECK(flags & CU_MEMHOSTALLOC_PORTABLE);
   }
+  for (int i = 0; i < 2; ++i) {
+    uint32_t value = 0;
+    OK(cuMemcpyDtoH_v2(&value, w.range + static_cast<CUdeviceptr>(i) * (4 << 20) + (1 << 20), 4));
+    CHECK(value == 0xabcd0000u + static_cast<uint32_t>(i));
+  }
+  CUmemAllocationProp prop;
+  OK(cuMemGetAllocationPropertiesFromHandle(&prop, w.physical));
+  CHECK(prop.location.id == w.device);
+  auto* managed = reinterpret_cast<uint32_t*>(w.managed);
+  CHECK(managed[5] == 0x33333333);
+  uint32_t from_managed = 0;
+  OK(cuMemcpy(reinterpret_cast<CUdeviceptr>(&from_managed), w.managed + 20, 4));
+  CHECK(from_managed == 0x33333333);
+  unsigned is_managed = 0;
+  OK(cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, w.managed + 8));
+  CHECK(is_managed == 1);
+  size_t limit = 0;
+  OK(cuCtxGetLimit(&limit, CU_LIMIT_PRINTF_FIFO_SIZE));
+  CHECK(limit == 3 << 20);
   w.registered[7] = 77;
   OK(cuMemcpyHtoDAsync_v2(w.out, w.registered + 7, 4, w.streams[1]));
   OK(cuStreamSynchronize(w.streams[1]));
