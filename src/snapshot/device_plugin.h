@@ -52,6 +52,10 @@ struct DevicePlugin {
   // After thaw: sends what was staged and frees the stage.
   bool (*drain)(CaptureSink*, DeviceReport*);
 
+  // PARKED, before anything is captured. False: a thread of the driver holds a lock of the realm just now; everybody is
+  // released for a moment and parked again. May be null.
+  bool (*quiet)();
+
   // PARKED. Does [address, address+length) belong to the driver's realm and die with the process (skip it)?
   // kKeep: ordinary memory. kPristine: the driver's writable segment: stored as our pristine copy by `restore`.
   enum class Mapping { kKeep, kSkip };
