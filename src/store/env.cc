@@ -91,7 +91,11 @@ class PosixEnv : public Env {
     // O_NONBLOCK: a FIFO put in place of a file must not hang us; size() and pread() then fail it.
     int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) return errno;
-    *out = std::make_unique<PosixFile>(fd);
+    auto file = std::make_unique<PosixFile>(fd);
+    struct stat st;
+    if (::fstat(fd, &st) != 0) return errno;
+    if (!S_ISREG(st.st_mode)) return S_ISDIR(st.st_mode) ? EISDIR : ENXIO;
+    *out = std::move(file);
     return 0;
   }
   int create(const std::string& path, std::unique_ptr<File>* out) override {
@@ -181,7 +185,9 @@ const char* remedy(int error) {
     case EFBIG:
       return "the file would exceed the size limit: raise `ulimit -f`";
     case ELOOP:
-      return "a symbolic link stands where a file of the store should be";
+    case EISDIR:
+    case ENXIO:
+      return "something else stands where a file of the store should be";
     default:
       return "";
   }
@@ -200,7 +206,7 @@ Status io_error(const std::string& doing, const std::string& path, int error) {
   if (*advice) text += fmt::format(" ({})", advice);
   ExitCode code = kExitError;
   if (error == ENOENT) code = kExitAbsent;
-  if (error == ENODATA) code = kExitCorrupt;
+  if (error == ENODATA || error == ELOOP || error == EISDIR || error == ENXIO) code = kExitCorrupt;
   return Status(code, std::move(text));
 }
 

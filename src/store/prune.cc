@@ -294,8 +294,10 @@ Status Sweep::publish() {
     if (!touched) continue;
     // A snapshot that is damaged already keeps its manifest as it is, and with it what is left of
     // its packs.
+    bool known = std::all_of(manifest.packs.begin(), manifest.packs.end(),
+                             [&](const PackRef& ref) { return packs_[ref.id].reader != nullptr; });
     std::unique_ptr<SnapshotReader> reader;
-    if (open_snapshot(env_, paths_, id, &reader).ok()) continue;
+    if (known && open_snapshot(env_, paths_, id, &reader).ok()) continue;
     for (const PackRef& ref : manifest.packs) packs_[ref.id].rewrite = false;
   }
   for (const auto& [id, manifest] : manifests_) {

@@ -28,7 +28,7 @@ struct SnapshotInfo {
 };
 
 struct WriteOptions {
-  std::string job;
+  std::string job = {};
   int level = 1;                     // zstd level; 0 stores plain
   uint64_t budget = 0;               // the store may not grow beyond this many bytes; 0: no limit
   uint64_t keep_free = 64ull << 20;  // fail cleanly when the disk has less than this left
@@ -59,10 +59,10 @@ class SnapshotWriter {
 };
 
 struct VerifyOptions {
-  bool full = false;  // read every byte; otherwise structure only (manifests, tables, lengths)
-  std::string id;     // one snapshot only; empty: the whole store
+  bool full = false;    // read every byte; otherwise structure only (manifests, tables, lengths)
+  std::string id = {};  // one snapshot only; empty: the whole store
   unsigned threads = 0;
-  std::function<void(uint64_t done, uint64_t total)> progress;
+  std::function<void(uint64_t done, uint64_t total)> progress = {};
 };
 struct VerifyReport {
   std::vector<std::string> whole;                            // snapshot ids
@@ -73,8 +73,8 @@ struct VerifyReport {
 };
 
 struct PruneOptions {
-  int keep = -1;                    // newest snapshots kept, per job; -1: all
-  std::vector<std::string> remove;  // these ids go as well
+  int keep = -1;                         // newest snapshots kept, per job; -1: all
+  std::vector<std::string> remove = {};  // these ids go as well
   bool dry_run = false;
 };
 struct PruneReport {
