@@ -1,8 +1,9 @@
-// The PTX engine: compiles PTX text to an internal form and runs grids of it on CPU cores. Knows nothing of the
-// driver API; the simulated driver (simgpu/driver) is its only user.
+// The PTX engine: compiles PTX text to an internal form and runs grids of it on CPU cores. Knows
+// nothing of the driver API; the simulated driver (simgpu/driver) is its only user.
 //
-// Import profile: libc only, no PT_TLS, no libstdc++ at run time (see simgpu/README.md), no exceptions, no RTTI.
-// Threads: a Module is immutable after bind(); any number of threads may launch from it at once.
+// Import profile: libc only, no PT_TLS, no libstdc++ at run time (see simgpu/README.md), no
+// exceptions, no RTTI. Threads: a Module is immutable after bind(); any number of threads may
+// launch from it at once.
 #pragma once
 
 #include <atomic>
@@ -20,10 +21,11 @@ struct ParamInfo {
 // A module-scope .global or .const variable.
 struct VariableInfo {
   const char* name;
-  uint64_t size;   // bytes; 0 for an unsized extern
+  uint64_t size;  // bytes; 0 for an unsized extern
   uint32_t align;
-  bool constant;   // .const
-  bool external;   // .extern: must be bound by the caller, or launches that touch it fail
+  bool constant;  // .const
+  bool external;  // .extern: must be bound by the caller, or launches that touch it fail
+  bool managed;   // .attribute(.managed)
 };
 
 struct KernelInfo {
@@ -32,9 +34,9 @@ struct KernelInfo {
   const ParamInfo* params;
   uint32_t param_bytes;
   uint32_t static_shared_bytes;
-  uint32_t local_bytes;      // per thread
-  uint32_t registers;        // an estimate, for CU_FUNC_ATTRIBUTE_NUM_REGS
-  uint32_t max_threads;      // .maxntid product, 1024 when absent
+  uint32_t local_bytes;        // per thread
+  uint32_t registers;          // an estimate, for CU_FUNC_ATTRIBUTE_NUM_REGS
+  uint32_t max_threads;        // .maxntid product, 1024 when absent
   uint32_t required_block[3];  // .reqntid, 0 when absent
 };
 
@@ -45,8 +47,10 @@ struct CompileOptions {
 class Module;
 
 // nullptr on failure; `log` (NUL terminated, may be null) then says what, with PTX line number:
-// "ptxas-like" one line per error. An instruction that is not known is an error here, by name and line, not at launch.
-Module* compile(const char* text, size_t length, const CompileOptions& options, char* log, size_t log_bytes);
+// "ptxas-like" one line per error. An instruction that is not known is an error here, by name and
+// line, not at launch.
+Module* compile(const char* text, size_t length, const CompileOptions& options, char* log,
+                size_t log_bytes);
 void destroy(Module*);
 
 uint32_t kernel_count(const Module*);
@@ -54,15 +58,17 @@ const KernelInfo* kernel(const Module*, uint32_t index);
 uint32_t variable_count(const Module*);
 const VariableInfo* variable(const Module*, uint32_t index);
 
-// Gives variable `index` its device address. After all are bound, `finish` resolves initialisers that hold addresses
-// (of variables and of functions) and writes every initial value (zero when none is given) through `host_of`.
+// Gives variable `index` its device address. After all are bound, `finish` resolves initialisers
+// that hold addresses (of variables and of functions) and writes every initial value (zero when
+// none is given) through `host_of`.
 void bind(Module*, uint32_t index, uint64_t device_address);
-// Function addresses are opaque 64-bit values chosen from `code_base` up; `code_bytes` says how much space they take.
+// Function addresses are opaque 64-bit values chosen from `code_base` up; `code_bytes` says how
+// much space they take.
 uint64_t code_bytes(const Module*);
 void finish(Module*, uint64_t code_base, class Memory&);
 
-// The memory kernels see. The driver owns the table; the engine caches segments per worker and drops its cache when
-// `epoch` changes. Addresses in no segment are illegal.
+// The memory kernels see. The driver owns the table; the engine caches segments per worker and
+// drops its cache when `epoch` changes. Addresses in no segment are illegal.
 struct Segment {
   uint64_t begin, end;  // device virtual addresses
   uint8_t* host;        // where `begin` lies in this process
@@ -77,19 +83,19 @@ class Memory {
 
 enum class Outcome : uint32_t {
   kDone,
-  kIllegalAddress,    // CUDA_ERROR_ILLEGAL_ADDRESS
-  kMisaligned,        // CUDA_ERROR_MISALIGNED_ADDRESS
+  kIllegalAddress,  // CUDA_ERROR_ILLEGAL_ADDRESS
+  kMisaligned,      // CUDA_ERROR_MISALIGNED_ADDRESS
   kIllegalInstruction,
-  kInvalidPc,         // call or launch of a wild function address
-  kAssert,            // CUDA_ERROR_ASSERT
-  kTrap,              // CUDA_ERROR_LAUNCH_FAILED
+  kInvalidPc,  // call or launch of a wild function address
+  kAssert,     // CUDA_ERROR_ASSERT
+  kTrap,       // CUDA_ERROR_LAUNCH_FAILED
   kCancelled,
 };
 struct Result {
   Outcome outcome = Outcome::kDone;
-  uint64_t address = 0;   // the bad address
-  uint32_t line = 0;      // PTX line
-  char text[256] = {};    // for people
+  uint64_t address = 0;  // the bad address
+  uint32_t line = 0;     // PTX line
+  char text[256] = {};   // for people
 };
 
 // Kernel printf and assert text goes here, already formatted, from any worker.
@@ -111,13 +117,15 @@ struct Launch {
   const std::atomic<bool>* cancel = nullptr;  // polled; set when the context is torn down
 };
 
-// The CPU cores. The driver makes one per process (threads by pthread_create) and every stream's grids share it.
+// The CPU cores. The driver makes one per process (threads by pthread_create) and every stream's
+// grids share it.
 class Pool;
 Pool* create_pool(unsigned threads);
 void destroy_pool(Pool*);  // joins
 
-// Runs the grid to its end on the pool; called from a stream's thread; several may run at once. Blocks make progress
-// concurrently and fairly: a block that spins on memory another block or the host writes never starves that one.
+// Runs the grid to its end on the pool; called from a stream's thread; several may run at once.
+// Blocks make progress concurrently and fairly: a block that spins on memory another block or the
+// host writes never starves that one.
 Result run(Pool*, const Launch&);
 
 }  // namespace simgpu::ptx
