@@ -232,8 +232,21 @@ Outcome stop_and_capture(Job* j, Capture* capture, Records* records, bool frozen
   ParkCall park{j->text, sizeof(j->text)};
   uint64_t t0 = sys::now_us();
   bool parked = false;
-  for (int attempt = 0; attempt < 3 && !(parked = courier.run(park_on_courier, &park)); ++attempt)
+  for (int attempt = 0, restless = 0; attempt < 3 && restless < 50 && !parked;) {
+    if (!courier.run(park_on_courier, &park)) {
+      ++attempt;
+    } else if (frozen && device_plugin->quiet && !device_plugin->quiet()) {
+      ++restless;
+      format(j->text, sizeof(j->text),
+             "a thread of the driver was always in the middle of something");
+      parking.unpark();
+    } else {
+      parked = true;
+      break;
+    }
     sys::sleep_us(2000);
+    t0 = sys::now_us();
+  }
   if (!parked) {
     if (frozen) device_plugin->thaw();
     j->code = kExitTimeout;
