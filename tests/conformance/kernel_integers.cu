@@ -25,7 +25,7 @@ __host__ __device__ uint64_t operate(int op, uint64_t a, uint64_t b) {
     case 5:
       return static_cast<uint32_t>(sx / (static_cast<int32_t>(divisor >> 1) | 1));
     case 6:
-      return static_cast<uint32_t>(sx % -(static_cast<int32_t>(divisor >> 2) | 1));
+      return static_cast<uint32_t>(sx % -(static_cast<int32_t>(divisor >> 2) | 5));
     case 7:
       return x << shift;
     case 8:
@@ -53,7 +53,7 @@ __host__ __device__ uint64_t operate(int op, uint64_t a, uint64_t b) {
     case 19:
       return a % divisor64;
     case 20:
-      return static_cast<uint64_t>(sa / ((sb >> 3) | 1));
+      return static_cast<uint64_t>(sa / (((sb >> 3) & ~2ll) | 1));
     case 21:
       return a << shift64;
     case 22:
@@ -69,7 +69,7 @@ __host__ __device__ uint64_t operate(int op, uint64_t a, uint64_t b) {
     case 27:
       return static_cast<uint64_t>(static_cast<int64_t>(sx) * sy);
     case 28:
-      return static_cast<uint16_t>(x) * static_cast<uint16_t>(y);
+      return static_cast<uint32_t>(static_cast<uint16_t>(x)) * static_cast<uint16_t>(y);
     case 29:
       return static_cast<uint16_t>(x + y);
     case 30:
@@ -89,7 +89,7 @@ __host__ __device__ uint64_t operate(int op, uint64_t a, uint64_t b) {
     case 37:
       return x == y ? 1 : x != (y ^ x) ? 2 : 3;
     case 38:
-      return static_cast<uint64_t>(static_cast<float>(sx));
+      return static_cast<uint64_t>(static_cast<int64_t>(static_cast<float>(sx)));
     case 39:
       return static_cast<uint64_t>(static_cast<int64_t>(static_cast<double>(sa >> 4)));
     case 40:
