@@ -7,16 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#if __has_include("../ptx/fatbin.h")
 #include "../ptx/fatbin.h"
-#else  // until it is there
-namespace simgpu::ptx {
-enum class FatbinResult { kOk, kNoPtx, kCorrupt };
-static FatbinResult extract_ptx(const void*, uint32_t, char**, size_t*, char*, size_t) {
-  return FatbinResult::kCorrupt;
-}
-}  // namespace simgpu::ptx
-#endif
 
 namespace simgpu {
 
