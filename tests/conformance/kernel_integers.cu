@@ -81,7 +81,7 @@ __host__ __device__ uint64_t operate(int op, uint64_t a, uint64_t b) {
     case 33:
       return static_cast<uint64_t>(static_cast<int64_t>(sx));
     case 34:
-      return sx < 0 ? -sx : sx;
+      return sx < 0 ? 0u - x : x;
     case 35:
       return x << shift | x >> (32 - shift) % 32;
     case 36:
