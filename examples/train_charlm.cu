@@ -207,10 +207,10 @@ __global__ void digest(int count, const float* weights, unsigned long long* out)
 
 struct Options {
   int steps = 200;
-  int batch = 32;
+  int batch = 64;
   int context = 8;
   int embedding = 16;
-  int hidden = 64;
+  int hidden = 96;
   float rate = 0.008f;
   uint64_t seed = 1;
   int pace_ms = 0;
@@ -222,10 +222,10 @@ struct Options {
   fprintf(status == 0 ? stdout : stderr,
           "usage: train_charlm [options] [TEXT]\n"
           "  --steps N      training steps (200)\n"
-          "  --batch N      examples per step (32)\n"
+          "  --batch N      examples per step (64)\n"
           "  --context N    characters the model sees (8)\n"
           "  --embedding N  numbers per character (16)\n"
-          "  --hidden N     width of both hidden layers (64)\n"
+          "  --hidden N     width of both hidden layers (96)\n"
           "  --rate X       Adam's learning rate (0.008)\n"
           "  --seed N       weights and order of examples (1)\n"
           "  --pace-ms N    wait at least this long from step to step (0)\n"
