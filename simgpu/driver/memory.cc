@@ -132,7 +132,7 @@ SIMGPU_API cuMemFree_v2(CUdeviceptr address) {
   if (CUresult r = forbid_unsafe(); r != CUDA_SUCCESS) return r;
   Allocation a;
   if (!space().allocation_at(address, &a)) return CUDA_ERROR_INVALID_VALUE;
-  if (a.type != MemoryType::kDevice && a.type != MemoryType::kManaged)
+  if (a.variable || (a.type != MemoryType::kDevice && a.type != MemoryType::kManaged))
     return CUDA_ERROR_INVALID_VALUE;
   // The owner: any context of the process may free.
   Ref<Context> owner = a.context_handle != nullptr ? context_of(a.context_handle) : c;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "memory.h"
 #include "stream.h"
@@ -10,14 +11,25 @@
 namespace simgpu {
 namespace {
 
-uint64_t data_bytes(const ptx::Module* code) {
+uint64_t place_after(uint64_t at, const ptx::VariableInfo* v) {
+  return round_up(at, v->align > 256 ? v->align : 256);
+}
+
+// Space for the plain or for the managed variables.
+uint64_t data_bytes(const ptx::Module* code, bool managed) {
   uint64_t at = 0;
   for (uint32_t i = 0; i < ptx::variable_count(code); ++i) {
     const ptx::VariableInfo* v = ptx::variable(code, i);
-    if (v->external) continue;
-    at = round_up(at, v->align > 256 ? v->align : 256) + v->size;
+    if (!v->external && v->managed == managed) at = place_after(at, v) + v->size;
   }
   return round_up(at, kPage);
+}
+
+// "75" of ".target sm_75"; 0 when there is none.
+int target_of(const char* text) {
+  const char* at = strstr(text, ".target");
+  const char* sm = at != nullptr ? strstr(at, "sm_") : nullptr;
+  return sm != nullptr ? atoi(sm + 3) : 0;
 }
 
 // What a program can ask to be told about a compilation, and how.
@@ -75,7 +87,8 @@ CUresult Module::measure(const Image& image, int sm, uint64_t* bytes, ptx::Modul
   ptx::CompileOptions options{static_cast<uint32_t>(sm)};
   *code = ptx::compile(image.text, image.length, options, log, log_bytes);
   if (*code == nullptr) return CUDA_ERROR_INVALID_PTX;
-  *bytes = data_bytes(*code) + round_up(ptx::code_bytes(*code) + 1, kPage);
+  *bytes = data_bytes(*code, false) + data_bytes(*code, true) +
+           round_up(ptx::code_bytes(*code) + 1, kPage);
   return CUDA_SUCCESS;
 }
 
@@ -91,6 +104,7 @@ CUresult Module::load(Context& c, const Image& image, uint64_t offset, Ref<Modul
     m->own_place_ = true;
   }
   m->offset_ = offset;
+  m->target = target_of(image.text);
   r = m->place(c, offset);
   if (r != CUDA_SUCCESS) {
     if (m->own_place_) state()->modules.remove(offset);
@@ -104,11 +118,13 @@ CUresult Module::load(Context& c, const Image& image, uint64_t offset, Ref<Modul
   return CUDA_SUCCESS;
 }
 
+// Layout: variables, managed variables, code.
 CUresult Module::place(Context& c, uint64_t offset) {
   context = &c;
   context_id = c.id;
   base_ = c.module_base + offset;
-  data_bytes_ = data_bytes(code);
+  data_bytes_ = data_bytes(code, false);
+  managed_bytes_ = data_bytes(code, true);
   if (data_bytes_ != 0) {
     Ref<Backing> backing = Backing::create(c.device, data_bytes_, false);
     if (!backing) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -122,16 +138,39 @@ CUresult Module::place(Context& c, uint64_t offset) {
     map.peer = true;
     state()->memory.map(std::move(map));
   }
-  uint64_t at = base_;
+  if (managed_bytes_ != 0) {  // the host reaches these at their own address
+    uint64_t at = base_ + data_bytes_;
+    void* p = mmap(reinterpret_cast<void*>(at), managed_bytes_, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (p == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+    Mapping map;
+    map.begin = at;
+    map.end = at + managed_bytes_;
+    map.host = static_cast<uint8_t*>(p);
+    state()->memory.map(std::move(map));
+  }
+  place_variables(c, false, base_);
+  place_variables(c, true, base_ + data_bytes_);
+  ptx::finish(code, base_ + data_bytes_ + managed_bytes_, c.memory);
+  for (uint32_t i = 0; i < ptx::kernel_count(code); ++i) {
+    functions.push_back(Ref<Function>::adopt(new Function(this, i, ptx::kernel(code, i))));
+    state()->handles.add(functions.back().get());
+  }
+  loaded_ = true;
+  return CUDA_SUCCESS;
+}
+
+void Module::place_variables(Context& c, bool managed, uint64_t at) {
   for (uint32_t i = 0; i < ptx::variable_count(code); ++i) {
     const ptx::VariableInfo* v = ptx::variable(code, i);
-    if (v->external) continue;
-    at = round_up(at, v->align > 256 ? v->align : 256);
+    if (v->external || v->managed != managed) continue;
+    at = place_after(at, v);
     ptx::bind(code, i, at);
     variables.push_back({v, at});
     if (v->size != 0) {
       Allocation a;
-      a.type = MemoryType::kModule;
+      a.type = managed ? MemoryType::kManaged : MemoryType::kModule;
+      a.variable = true;
       a.base = a.block = at;
       a.size = a.block_bytes = v->size;
       a.id = fresh_id();
@@ -142,13 +181,6 @@ CUresult Module::place(Context& c, uint64_t offset) {
     }
     at += v->size;
   }
-  ptx::finish(code, base_ + data_bytes_, c.memory);
-  for (uint32_t i = 0; i < ptx::kernel_count(code); ++i) {
-    functions.push_back(Ref<Function>::adopt(new Function(this, i, ptx::kernel(code, i))));
-    state()->handles.add(functions.back().get());
-  }
-  loaded_ = true;
-  return CUDA_SUCCESS;
 }
 
 void Module::unload() {
@@ -159,6 +191,13 @@ void Module::unload() {
   if (handle_published) s->handles.remove(this);
   for (const Variable& v : variables) s->memory.remove(v.address, nullptr);
   if (data_bytes_ != 0) s->memory.unmap(base_, base_ + data_bytes_);
+  if (managed_bytes_ != 0) {
+    uint64_t at = base_ + data_bytes_;
+    s->memory.unmap(at, at + managed_bytes_);
+    // Reserved again.
+    mmap(reinterpret_cast<void*>(at), managed_bytes_, PROT_NONE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  }
   if (own_place_) s->modules.remove(offset_);
   if (library != nullptr) library->forget(this);
 }
@@ -241,6 +280,8 @@ CUresult Function::attribute(CUfunction_attribute id, int* value) const {
       *value = static_cast<int>(info->registers);
       break;
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:
+      *value = module->target;
+      break;
     case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
       *value = module->context->device->sm();
       break;
@@ -599,6 +640,19 @@ SIMGPU_API cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary han
   CURRENT(c);
   Ref<Module> m;
   if (CUresult r = l->instance(*c, &m); r != CUDA_SUCCESS) return r;
+  return variable_of(*m, name, address, bytes);
+}
+
+SIMGPU_API cuLibraryGetManaged(CUdeviceptr* address, size_t* bytes, CUlibrary handle,
+                               const char* name) {
+  ENTER(cuLibraryGetManaged);
+  Ref<Library> l;
+  if (CUresult r = get(handle, &l); r != CUDA_SUCCESS) return r;
+  CURRENT(c);
+  Ref<Module> m;
+  if (CUresult r = l->instance(*c, &m); r != CUDA_SUCCESS) return r;
+  const Variable* v = name != nullptr ? m->variable(name) : nullptr;
+  if (v == nullptr || !v->info->managed) return CUDA_ERROR_NOT_FOUND;
   return variable_of(*m, name, address, bytes);
 }
 

@@ -56,6 +56,7 @@ class Module : public Object {
 
   Context* context = nullptr;  // valid until unload()
   uint64_t context_id = 0;
+  int target = 0;  // .target, as 75
   ptx::Module* code = nullptr;
   Library* library = nullptr;
   std::vector<Ref<Function>> functions;
@@ -66,7 +67,9 @@ class Module : public Object {
   Module() : Object(kKind) {}
   CUresult place(Context&, uint64_t offset);
 
-  uint64_t offset_ = ~0ull, base_ = 0, data_bytes_ = 0;
+  void place_variables(Context&, bool managed, uint64_t at);
+
+  uint64_t offset_ = ~0ull, base_ = 0, data_bytes_ = 0, managed_bytes_ = 0;
   bool own_place_ = false, loaded_ = false;
 };
 
