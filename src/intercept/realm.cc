@@ -49,6 +49,7 @@ constinit char g_unknown[2048] = {};
 enum LoadState : uint32_t { kNotLoaded, kLoading, kLoaded, kNoDriver };
 constinit std::atomic<uint32_t> g_state{kNotLoaded};
 constinit std::atomic<int> g_loader{0};
+constinit std::atomic<int> g_constructing{0};  // tid inside dlopen of a driver's object
 
 const char* base_name(const char* path) {
   const char* base = strrchr(path, '/');
@@ -255,7 +256,7 @@ uint32_t load() {
   pthread_atfork(nullptr, nullptr, after_fork);
   void* handle = nullptr;
   if (realm_find_driver(g_path, sizeof g_path)) {
-    handle = real_dlopen()(g_path, RTLD_NOW | RTLD_LOCAL);
+    handle = realm_dlopen(g_path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) log_line(LogLevel::kError, "gpuckpt: cannot load the driver: %s", dlerror());
   }
   if (!handle)
@@ -284,6 +285,17 @@ bool realm_load() {
     sys::futex_wait(&g_state, kLoading, 0);
   }
   return state == kLoaded;
+}
+
+void* realm_dlopen(const char* file, int mode) {
+  int before = g_constructing.exchange(sys::gettid());
+  void* handle = real_dlopen()(file, mode);
+  g_constructing.store(before);
+  return handle;
+}
+
+bool realm_loading_here() {
+  return g_constructing.load(std::memory_order_relaxed) == sys::gettid();
 }
 
 bool realm_loaded() { return g_state.load(std::memory_order_acquire) == kLoaded; }

@@ -29,7 +29,8 @@ const char* realm_driver_path();  // "" when not loaded
 // forgotten, private heap of the new generation opened, placeholders over recorded reservations,
 // gate_new_generation() and translate_forget_all(). The driver's old heap stays as ordinary memory.
 void realm_rewind();
-// After the replay: nothing more has to land at a recorded address; what no request took is given back.
+// After the replay: nothing more has to land at a recorded address; what no request took is given
+// back.
 void realm_release_placeholders();
 
 // PARKED. Does [address, address+length) belong to the driver and die with the process: its

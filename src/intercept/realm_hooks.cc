@@ -364,11 +364,11 @@ void* my_dlvsym(void* handle, const char* name, const char* version) {
   return mine ? mine : dlvsym(handle, name, version);
 }
 void* my_dlopen(const char* file, int mode) {
-  void* handle = real_dlopen()(file, mode);
-  if (handle && file) {
-    const char* base = strrchr(file, '/');
-    if (starts_with(base ? base + 1 : file, "libnvidia-")) realm_adopt_object(handle);
-  }
+  const char* base = file ? strrchr(file, '/') : nullptr;
+  base = base ? base + 1 : file;
+  if (!base || !starts_with(base, "libnvidia-")) return real_dlopen()(file, mode);
+  void* handle = realm_dlopen(file, mode);
+  if (handle) realm_adopt_object(handle);
   return handle;
 }
 // The driver stays where it is for ever, and so do its libraries.

@@ -97,6 +97,10 @@ uint64_t stray_ioctls();
 }  // namespace realm_hooks
 
 // -- realm.cc
+// Is the calling thread inside dlopen of the driver (its constructors)?
+bool realm_loading_here();
+// libc's dlopen for an object of the driver.
+void* realm_dlopen(const char* file, int mode);
 // A block that libc allocated for the driver before its imports were rewritten: must stay where it
 // is for ever.
 bool realm_is_pinned(const void* block);

@@ -1,5 +1,6 @@
 // Threads, thread keys, exit and fork handlers of the driver.
 #include <errno.h>
+#include <limits.h>
 
 #include <utility>
 
@@ -12,6 +13,8 @@ void* gpuckpt_driver_thread_start(void*);
 void gpuckpt_driver_thread_leave();
 int __cxa_atexit(void (*)(void*), void*, void*);
 int __register_atfork(void (*)(), void (*)(), void (*)(), void*);
+int __pthread_key_create(pthread_key_t*,
+                         void (*)(void*));  // libc's pthread_key_create, whoever interposes that
 }
 
 namespace gpuckpt::realm_threads {
@@ -54,6 +57,32 @@ DriverThread* take_record() {
 // Thread keys, for pthread_key_delete at a rewind.
 constexpr size_t kMaxKeys = 256;
 constinit std::atomic<uint32_t> g_key[kMaxKeys] = {};  // key + 1; 0: free
+
+// Keys of the driver's constructors: part of its pristine state, so the same numbers must stay
+// valid with every thread's value gone.
+struct ConstructorKey {
+  pthread_key_t key;
+  void (*destructor)(void*);
+};
+constexpr size_t kMaxConstructorKeys = 32;
+constinit ConstructorKey g_constructor_key[kMaxConstructorKeys] = {};
+constinit size_t g_constructor_keys = 0;
+
+// Deleting and creating a key again ends all threads' values (libc numbers the lives of a key). A
+// new key is the lowest free one, so those below are filled for a moment. Each step is one
+// compare-and-exchange in libc: PARKED is fine.
+void renew(const ConstructorKey& k) {
+  constexpr size_t kAllKeys = PTHREAD_KEYS_MAX;
+  static pthread_key_t filler[kAllKeys];
+  size_t fillers = 0;
+  pthread_key_delete(k.key);
+  pthread_key_t got;
+  while (fillers < kAllKeys && __pthread_key_create(&got, k.destructor) == 0) {
+    if (got == k.key) break;
+    filler[fillers++] = got;
+  }
+  while (fillers) pthread_key_delete(filler[--fillers]);
+}
 
 struct ExitHandler {
   void (*function)(void*);
@@ -131,7 +160,7 @@ bool find(int tid, uint64_t* pc, uint64_t* sp) {
 }
 
 int key_create(pthread_key_t* key, void (*destructor)(void*)) {
-  int rc = pthread_key_create(key, destructor);
+  int rc = __pthread_key_create(key, destructor);
   if (rc) return rc;
   for (auto& k : g_key) {
     uint32_t none = 0;
@@ -171,6 +200,7 @@ void rewind() {
     uint32_t key = k.exchange(0);
     if (key) pthread_key_delete(key - 1);
   }
+  for (size_t i = 0; i < g_constructor_keys; i++) renew(g_constructor_key[i]);
   for (DriverThread* t = g_first.load(); t; t = t->next) t->tid.store(kFree);
   g_lock.reset();
 }
@@ -180,4 +210,21 @@ void after_fork() {
   for (DriverThread* t = g_first.load(); t; t = t->next) t->tid.store(kFree);
 }
 
+void constructor_key(pthread_key_t key, void (*destructor)(void*)) {
+  if (g_constructor_keys < kMaxConstructorKeys) {
+    g_constructor_key[g_constructor_keys++] = {key, destructor};
+  }
+}
+
 }  // namespace gpuckpt::realm_threads
+
+// Exported: the driver's constructors run before its imports can be rewritten, so their keys are
+// seen here.
+extern "C" __attribute__((visibility("default"))) int pthread_key_create(
+    pthread_key_t* key, void (*destructor)(void*)) noexcept {
+  int rc = __pthread_key_create(key, destructor);
+  if (rc == 0 && gpuckpt::realm_loading_here()) {
+    gpuckpt::realm_threads::constructor_key(*key, destructor);
+  }
+  return rc;
+}

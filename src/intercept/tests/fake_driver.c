@@ -65,10 +65,12 @@ EXPORT CUresult cuInit(unsigned flags) {
   (void)flags;
   if (initialised) return CUDA_SUCCESS;
   if (private_state != 7 || strcmp(at_load, "pinned") != 0) return CUDA_ERROR_UNKNOWN;
+  if (pthread_getspecific(load_key)) return CUDA_ERROR_UNKNOWN;  // a dead generation's value
   wake_fd = eventfd(0, EFD_CLOEXEC);
   if (pipe2(pipes, O_CLOEXEC)) return CUDA_ERROR_OPERATING_SYSTEM;
   pthread_key_create(&current_key, NULL);
   banner = strdup("fake driver");
+  if (pthread_setspecific(load_key, banner)) return CUDA_ERROR_UNKNOWN;
   FILE* f = fopen("/proc/self/maps", "r");
   line = malloc(8);
   line_room = 8;
