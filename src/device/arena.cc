@@ -80,6 +80,12 @@ void Arena::free(Allocation* allocation) {
   free_range(address, bytes);
 }
 
+void Arena::reuse(Allocation* allocation, uint64_t bytes) {
+  allocated_ += bytes - allocation->size;
+  allocations_.resize(allocation, allocation->begin, bytes);
+  allocation->id = next_buffer_id();
+}
+
 Allocation* Arena::starting(uint64_t address) const {
   auto* allocation = covering(address);
   return allocation && allocation->begin == address ? allocation : nullptr;

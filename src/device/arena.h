@@ -80,6 +80,9 @@ class Arena {
   // `align` a power of two up to 4096. The allocation stays owned by the arena.
   int allocate(uint64_t bytes, uint64_t align, Allocation** out);
   void free(Allocation* allocation);
+  // Another use of the same units, with an id of its own. `bytes` rounds to as many units as
+  // before.
+  void reuse(Allocation* allocation, uint64_t bytes);
   // Gives cached empty blocks back. True when there were any.
   bool trim();
 

@@ -1,6 +1,5 @@
 // Contexts: which exist, how they were made, and what dies with them.
 #include "device/hooks.h"
-#include "device/idle.h"
 #include "intercept/generated/custom_hooks.h"
 #include "intercept/generated/real_driver.h"
 
@@ -27,15 +26,7 @@ CUresult end_created(CUcontext ctx, CUresult (*native)(CUcontext)) {
     ContextObject* context = registry().context(name);
     known = context && !context->primary;
   }
-  if (known) {
-    // Pinned memory must be unregistered while the context is there; the work using it must be
-    // done.
-    wait_idle(name);
-    stage_leave_context(name);
-    ctx = real_of<CUcontext>(Kind::kContext, name);  // a restore may lie behind us
-    WithContext with(ctx);
-    free_pinned_of(name);
-  }
+  if (known) stage_leave_context(name);
   CUresult result = native(ctx);
   if (result != CUDA_SUCCESS || !known) return result;
   context_ended(name);
@@ -52,12 +43,7 @@ void end_primary(CUdevice device, CUresult (*native)(CUdevice), CUresult* result
     ContextObject* context = registry().primary_of(device);
     if (context && context->alive && (reset || context->retained <= 1)) name = context->name;
   }
-  if (name) {
-    wait_idle(name);
-    stage_leave_context(name);
-    WithContext with(name);
-    if (with) free_pinned_of(name);
-  }
+  if (name) stage_leave_context(name);
   *result = native(device);
   if (*result != CUDA_SUCCESS) return;
   if (name) context_ended(name);
@@ -70,8 +56,11 @@ void end_primary(CUdevice device, CUresult (*native)(CUdevice), CUresult* result
 
 }  // namespace
 
+// The driver has ended the context, its work and its registrations (without waiting for what never
+// ends).
 void context_ended(uint64_t name) {
   free_memory_of(name);
+  free_pinned_of(name);
   Guard guard(registry().lock);
   registry().forget_context(name);
 }

@@ -14,7 +14,8 @@ namespace {
 enum : uint64_t { kInUse = 0, kFreed = 1, kCached = 2 };  // Allocation::ready
 
 struct Pending {
-  uint64_t address, size, pool, stream;
+  uint64_t address, size, pool, stream;  // size: in units, rounded up
+  uint64_t bytes;  // as asked for: counted as used until the free takes effect
   int device;
   CUevent done;  // null: done already
   uint32_t generation;
@@ -25,6 +26,8 @@ struct Pools {
   Vector<Pending> pending;
   Vector<Pending> cached;  // finished, kept for the pool (release threshold)
 };
+
+uint64_t round_up(uint64_t bytes) { return (bytes + kUnitBytes - 1) & ~(kUnitBytes - 1); }
 
 Pools& pools() {
   static Pools* instance;
@@ -58,11 +61,10 @@ void count_used(uint64_t name, int64_t change) {
   if (pool->used > pool->used_high) pool->used_high = pool->used;
 }
 
+// Kept by the pool without being in use. (What waits for its stream still counts as used.)
 uint64_t idle_bytes(uint64_t pool) {
   uint64_t total = 0;
   for (const Pending& p : pools().cached)
-    if (p.pool == pool) total += p.size;
-  for (const Pending& p : pools().pending)
     if (p.pool == pool) total += p.size;
   return total;
 }
@@ -102,6 +104,7 @@ void reclaim_locked(bool all) {
     }
     p.done = nullptr;
     pending.remove_at(i);
+    if (p.pool) count_used(p.pool, -static_cast<int64_t>(p.bytes));
     uint64_t held = 0;
     for (const Pending& c : cached)
       if (c.pool == p.pool) held += c.size;
@@ -119,15 +122,17 @@ bool reuse_locked(uint64_t bytes, uint64_t pool, uint64_t stream, CUdeviceptr* o
   auto take = [&](Vector<Pending>& from, bool same_stream) {
     for (size_t i = 0; i < from.size(); ++i) {
       Pending& p = from[i];
-      if (p.size != bytes || p.pool != pool || (same_stream && p.stream != stream)) continue;
+      if (p.size != round_up(bytes) || p.pool != pool || (same_stream && p.stream != stream))
+        continue;
       DeviceMemory* memory = device_memory(p.device);
       Guard guard(memory->lock);
       Allocation* a = memory->arena.starting(p.address);
       if (!a) continue;
       a->ready = kInUse;
-      a->id = next_buffer_id();
+      memory->arena.reuse(a, bytes);
       if (p.done && p.generation == generation()) real().cuEventDestroy_v2(p.done);
       *out = p.address;
+      if (same_stream) count_used(pool, -static_cast<int64_t>(p.bytes));
       from.remove_at(i);
       return true;
     }
@@ -160,19 +165,18 @@ CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, int d
   if (CUresult result = real().cuStreamQuery(stream);
       result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
     return result;
-  uint64_t rounded = (bytes + kUnitBytes - 1) & ~(kUnitBytes - 1);
   uint64_t name = name_from(Kind::kPool, pool);
   {
     Guard guard(pools().lock);
     if (!pools().pending.empty()) reclaim_locked(false);
-    if (reuse_locked(rounded, name, stream_name, out)) {
-      count_used(name, static_cast<int64_t>(rounded));
+    if (reuse_locked(bytes, name, stream_name, out)) {
+      count_used(name, static_cast<int64_t>(bytes));
       return CUDA_SUCCESS;
     }
   }
-  CUresult result = take_memory(device, current_context_name(), name, rounded, out);
+  CUresult result = take_memory(device, current_context_name(), name, bytes, out);
   if (result != CUDA_SUCCESS) return result;
-  count_used(name, static_cast<int64_t>(rounded));
+  count_used(name, static_cast<int64_t>(bytes));
   Guard guard(pools().lock);
   note_reserved(name);
   return CUDA_SUCCESS;
@@ -251,7 +255,8 @@ CUresult free_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
     Allocation* a = memory->arena.starting(dptr);
     if (!a || a->ready != kInUse) return CUDA_ERROR_INVALID_VALUE;
     p.address = dptr;
-    p.size = a->size;
+    p.bytes = a->size;
+    p.size = round_up(a->size);
     p.pool = a->pool;
   }
   p.device = device;
@@ -263,7 +268,6 @@ CUresult free_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
     return result;
   }
   mark(p, kFreed);
-  if (p.pool) count_used(p.pool, -static_cast<int64_t>(p.size));
   Guard guard(pools().lock);
   reclaim_locked(false);
   if (!pools().pending.push(p)) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -279,8 +279,15 @@ bool give_way(DeviceStage* stage) {
   if (left) {
     long at = sys::mmap(0, left, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
     if (sys::failed(at)) return false;
-    if (real().cuMemcpyDtoH_v2(reinterpret_cast<void*>(at), stage->memory + begin, left) !=
-        CUDA_SUCCESS) {
+    // On a stream of its own: a plain copy would wait for the program's streams, which may wait for
+    // us.
+    CUstream stream = nullptr;
+    bool ok = real().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
+              real().cuMemcpyDtoHAsync_v2(reinterpret_cast<void*>(at), stage->memory + begin, left,
+                                          stream) == CUDA_SUCCESS &&
+              real().cuStreamSynchronize(stream) == CUDA_SUCCESS;
+    if (stream) real().cuStreamDestroy_v2(stream);
+    if (!ok) {
       sys::munmap(static_cast<uint64_t>(at), left);
       return false;
     }
