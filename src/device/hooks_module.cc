@@ -112,6 +112,7 @@ void note_function(CUfunction function, uint64_t module, const char* symbol) {
 
 void note_kernel(CUkernel kernel, uint64_t library, const char* symbol) {
   uint64_t name = new_name(Kind::kKernel, kernel);
+  if (name != bits(kernel)) bind(Kind::kFunction, name, bits(kernel));  // it may stand for one
   Guard guard(registry().lock);
   if (registry().find<KernelObject>(ObjectType::kKernel, name)) return;
   auto* object = registry().add<KernelObject>(ObjectType::kKernel, name, 0);

@@ -107,6 +107,7 @@ void Registry::unload(Object* object) {
         gone = o != object && static_cast<ModuleObject*>(o)->library == object->name;
     }
     if (gone) {
+      if (translating() && o->type == ObjectType::kKernel) drop(Kind::kFunction, o->name);
       if (translating())
         drop(o->type == ObjectType::kFunction ? Kind::kFunction
              : o->type == ObjectType::kKernel ? Kind::kKernel

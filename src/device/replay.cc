@@ -204,6 +204,7 @@ bool replay_kernel(KernelObject* k, DeviceReport* report) {
       real().cuLibraryGetKernel(&now, real_of<CUlibrary>(Kind::kLibrary, k->library), k->symbol);
   if (result != CUDA_SUCCESS) return cannot(report, k->symbol, result);
   bind(Kind::kKernel, k->name, bits(now));
+  bind(Kind::kFunction, k->name, bits(now));  // a CUkernel may stand for a CUfunction
   for (const Setting& s : k->settings) {
     if (s.key == kCacheConfig)
       result = real().cuKernelSetCacheConfig(now, static_cast<CUfunc_cache>(s.value), s.device);

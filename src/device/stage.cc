@@ -56,12 +56,13 @@ struct Extent {
   uint64_t address, size;
 };
 
-// Appends, cut into pieces that end at multiples of kPiece.
-void add_extent(Vector<Extent>* out, uint64_t address, uint64_t size) {
+// Appends, cut into pieces that end at multiples of kPiece. Neighbours join only inside one chunk:
+// copies do not span allocations.
+void add_extent(Vector<Extent>* out, uint64_t address, uint64_t size, bool joins = false) {
   while (size) {
     uint64_t piece = kPiece - address % kPiece;
     if (piece > size) piece = size;
-    Extent* last = out->empty() ? nullptr : &(*out)[out->size() - 1];
+    Extent* last = out->empty() || !joins ? nullptr : &(*out)[out->size() - 1];
     if (last && last->address + last->size == address && address % kPiece)
       last->size += piece;
     else
@@ -81,7 +82,7 @@ void list_extents(int device, Vector<Extent>* out) {
         continue;
       }
       for (uint64_t at = c->begin; at < c->begin + c->size; at += kZeroBlock)
-        if (memory->arena.occupied(at, kZeroBlock)) add_extent(out, at, kZeroBlock);
+        if (memory->arena.occupied(at, kZeroBlock)) add_extent(out, at, kZeroBlock, at > c->begin);
     }
   }
   Vector<VmmExtent> mapped;
@@ -168,6 +169,8 @@ class Pump {
 
   bool ok() const { return ok_; }
   bool writer_gone() const { return writer_gone_; }
+  CUresult result() const { return result_; }
+  uint64_t failed_at() const { return failed_at_; }
   CUstream stream() const { return stream_; }
   void set_context_gone() { context_gone_ = true; }
 
@@ -177,9 +180,10 @@ class Pump {
   bool make_room() { return flush(turn_); }
   bool copy(uint64_t address, uint64_t from, uint64_t size) {
     int i = turn_;
-    if (real().cuMemcpyDtoHAsync_v2(buffer_[i], from, size, stream_) != CUDA_SUCCESS ||
-        real().cuEventRecord(done_[i], stream_) != CUDA_SUCCESS)
-      return false;
+    result_ = real().cuMemcpyDtoHAsync_v2(buffer_[i], from, size, stream_);
+    if (result_ == CUDA_SUCCESS) result_ = real().cuEventRecord(done_[i], stream_);
+    failed_at_ = address;
+    if (result_ != CUDA_SUCCESS) return false;
     full_[i] = {address, size};
     turn_ ^= 1;
     return true;
@@ -196,7 +200,9 @@ class Pump {
     Extent extent = full_[i];
     full_[i] = {};
     // A context that goes takes its time to finish our copies first (stage_leave_context).
-    if (!context_gone_ && real().cuEventSynchronize(done_[i]) != CUDA_SUCCESS) {
+    if (!context_gone_) result_ = real().cuEventSynchronize(done_[i]);
+    if (!context_gone_ && result_ != CUDA_SUCCESS) {
+      failed_at_ = extent.address;
       Guard guard(the_stage().lock);
       context_gone_ = the_stage().device[device_].context_gone;
       if (!context_gone_) return false;
@@ -213,6 +219,8 @@ class Pump {
   CUevent done_[2] = {};
   Extent full_[2] = {};
   int turn_ = 0;
+  CUresult result_ = CUDA_SUCCESS;
+  uint64_t failed_at_ = 0;
   bool ok_ = false, writer_gone_ = false, registered_ = false, context_gone_ = false;
 };
 
@@ -325,10 +333,13 @@ void discard() {
   }
 }
 
-bool cannot_copy(DeviceReport* report, int device, bool writer_gone) {
+bool cannot_copy(DeviceReport* report, int device, bool writer_gone, CUresult result = CUDA_SUCCESS,
+                 uint64_t address = 0) {
   discard();
   if (writer_gone) return fail(report, kExitError, "the snapshot writer has gone");
-  return fail(report, kExitError, "device %d: its memory cannot be copied to the host", device);
+  return fail(report, kExitError,
+              "device %d: its memory at 0x%lx cannot be copied to the host (driver error %d)",
+              device, address, static_cast<int>(result));
 }
 
 bool drain_device(int device, CaptureSink* sink, DeviceReport* report) {
@@ -354,13 +365,16 @@ bool drain_device(int device, CaptureSink* sink, DeviceReport* report) {
     if (host) ok = pump.send_host(piece.address, host + piece.offset, piece.size);
   }
   ok = ok && pump.finish();
-  Guard guard(the_stage().lock);
-  if (stage.memory) {
-    WithContext with(stage.context);
-    if (with) real().cuMemFree_v2(stage.memory);
+  {
+    Guard guard(the_stage().lock);
+    stage.stream = nullptr;
+    if (stage.memory) {
+      WithContext with(stage.context);
+      if (with) real().cuMemFree_v2(stage.memory);
+    }
+    reset(&stage);
   }
-  reset(&stage);
-  return ok || cannot_copy(report, device, pump.writer_gone());
+  return ok || cannot_copy(report, device, pump.writer_gone(), pump.result(), pump.failed_at());
 }
 
 }  // namespace
@@ -432,7 +446,8 @@ bool stage(CaptureSink* sink, DeviceReport* report) {
     bool ok = pump.ok();
     for (size_t i = staged; ok && i < extents.size(); ++i)
       ok = pump.make_room() && pump.copy(extents[i].address, extents[i].address, extents[i].size);
-    if (!ok || !pump.finish()) return cannot_copy(report, device, pump.writer_gone());
+    if (!ok || !pump.finish())
+      return cannot_copy(report, device, pump.writer_gone(), pump.result(), pump.failed_at());
   }
   if (report->device_bytes && report->staged_bytes)
     log_line(LogLevel::kInfo,

@@ -366,6 +366,9 @@ void check(bool with_ptx) {
     ++w.library_bumps;
     CHECK(launch(w.kernel_function, w.streams[0]) ==
           (5 + w.library_bumps) * 3 + 3 + 10 * w.library_bumps);
+    ++w.library_bumps;  // a kernel stands for its function in the current context
+    CHECK(launch(reinterpret_cast<CUfunction>(w.kernel), w.streams[1]) ==
+          (5 + w.library_bumps) * 3 + 3 + 10 * w.library_bumps);
     uint32_t counter = 0;
     OK(cuMemcpyDtoH_v2(&counter, w.counter, 4));
     CHECK(counter == 5 + w.bumps);
