@@ -448,6 +448,56 @@ struct Pair16 {
   }
 };
 
+// Video instructions on two or four parts of a word. sub: bits 0..2 operation, 3 a signed, 4 b
+// signed, 5 result signed, 6 saturate, 7 add up the parts and c, 8 four parts.
+enum VideoOp { kVideoAdd, kVideoSub, kVideoAverage, kVideoAbsdiff, kVideoMin, kVideoMax };
+const Ins* video(Ctx& c, const Ins* i) {
+  uint32_t* d = reg32(c, i->d);
+  const uint32_t* a = reg32(c, i->a);
+  const uint32_t* b = reg32(c, i->b);
+  const uint32_t* e = reg32(c, i->c);
+  const unsigned s = i->sub, width = s & 256 ? 8 : 16;
+  const bool signed_result = s & 32;
+  const int32_t top = signed_result ? (1 << (width - 1)) - 1 : (1 << width) - 1;
+  const int32_t bottom = signed_result ? -(1 << (width - 1)) : 0;
+  auto part = [&](uint32_t v, unsigned at, bool is_signed) {
+    int32_t x = (int32_t)(v << (32 - width - at));
+    return is_signed ? x >> (32 - width) : (int32_t)((uint32_t)x >> (32 - width));
+  };
+  for (unsigned l = 0; l < kLanes; ++l) {
+    if (!c.lanes[l]) continue;
+    uint32_t result = 0, sum = e[l];
+    for (unsigned at = 0; at < 32; at += width) {
+      int32_t x = part(a[l], at, s & 8), y = part(b[l], at, s & 16), r = 0;
+      switch (s & 7) {
+        case kVideoAdd:
+          r = x + y;
+          break;
+        case kVideoSub:
+          r = x - y;
+          break;
+        case kVideoAverage:
+          r = (x + y + (x + y >= 0 ? 1 : 0)) >> 1;
+          break;
+        case kVideoAbsdiff:
+          r = x > y ? x - y : y - x;
+          break;
+        case kVideoMin:
+          r = x < y ? x : y;
+          break;
+        case kVideoMax:
+          r = x > y ? x : y;
+          break;
+      }
+      if (s & 64) r = r > top ? top : r < bottom ? bottom : r;
+      sum += (uint32_t)r;
+      result |= ((uint32_t)r & ((1u << width) - 1)) << at;
+    }
+    d[l] = s & 128 ? sum : result;
+  }
+  return i + 1;
+}
+
 // ---- comparisons ----
 
 template <class T, Cmp C>
@@ -775,7 +825,7 @@ const Ins* unpack2x32(Ctx& c, const Ins* i) {
 
 template <unsigned Kind>  // 0 shared to generic, 1 local to generic, 2 window to offset, 3
                           // parameter
-                          struct Window {
+struct Window {
   using R = uint64_t;
   using A = uint64_t;
   static uint64_t f(uint64_t a) {
@@ -1078,6 +1128,8 @@ Fn pick_integer(const Key& k) {
         return wide ? carry_pick<uint64_t, kCarryMadHi>(k) : carry_pick<uint32_t, kCarryMadHi>(k);
       }
       return wide ? carry_pick<uint64_t, kCarryMadLo>(k) : carry_pick<uint32_t, kCarryMadLo>(k);
+    case Op::kVideo:
+      return video;
     case Op::kSetp:
     case Op::kSet:
       return compare_type(k);

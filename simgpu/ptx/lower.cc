@@ -1008,6 +1008,26 @@ class Body {
     i.sub = (uint16_t)(width | (is_s ? 64 : 0));
     emit(i, b_.convert(k));
   }
+  // vadd2, vabsdiff4 and so on: two or four parts of a word.
+  void video(Parts& p) {
+    static const char* const kOps[] = {"vadd", "vsub", "vavrg", "vabsdiff",
+                                       "vmin", "vmax", nullptr};
+    const Text base = p.base();
+    unsigned op = 0;
+    while (kOps[op] != nullptr && Text(base.data, base.size - 1) != kOps[op]) ++op;
+    const Ty d = p.take_type(), a = p.take_type(), b = p.take_type();
+    const bool sat = p.take("sat"), add = p.take("add");
+    if (!finished(p) || !need(4, 4)) return;
+    Ins i = blank();
+    i.a = source(1, a);
+    i.b = source(2, b);
+    i.c = source(3, Ty::kB32);
+    i.d = destination(0u, d);
+    i.sub =
+        (uint16_t)(op | (is_signed(a) ? 8 : 0) | (is_signed(b) ? 16 : 0) | (is_signed(d) ? 32 : 0) |
+                   (sat ? 64 : 0) | (add ? 128 : 0) | (base[base.size - 1] == '4' ? 256 : 0));
+    emit(i, b_.integer(Key{Op::kVideo}));
+  }
   void copysign(Parts& p) {
     Key k{Op::kCopysign};
     k.t = p.take_type();
@@ -1227,6 +1247,7 @@ class Body {
   void copy_async(Parts& p) {
     if (p.has("bulk") || p.has("tensor") || p.has("reduce"))
       return error("bulk asynchronous copies are not supported:");
+    p.take("async");
     if (p.take("commit_group") || p.take("wait_group") || p.take("wait_all")) {
       if (finished(p)) emit(blank(), op_nop);
       return;
@@ -1750,6 +1771,18 @@ const Body::Row Body::kRows[] = {
     {"cvt", &Body::convert, Op::kCvt},
     {"copysign", &Body::copysign, Op::kCopysign},
     {"testp", &Body::testp, Op::kTestp},
+    {"vadd2", &Body::video, Op::kVideo},
+    {"vadd4", &Body::video, Op::kVideo},
+    {"vsub2", &Body::video, Op::kVideo},
+    {"vsub4", &Body::video, Op::kVideo},
+    {"vavrg2", &Body::video, Op::kVideo},
+    {"vavrg4", &Body::video, Op::kVideo},
+    {"vabsdiff2", &Body::video, Op::kVideo},
+    {"vabsdiff4", &Body::video, Op::kVideo},
+    {"vmin2", &Body::video, Op::kVideo},
+    {"vmin4", &Body::video, Op::kVideo},
+    {"vmax2", &Body::video, Op::kVideo},
+    {"vmax4", &Body::video, Op::kVideo},
     {"ld", &Body::load, Op::kLd},
     {"ldu", &Body::load, Op::kLd},
     {"st", &Body::store, Op::kSt},

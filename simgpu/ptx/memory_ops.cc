@@ -168,9 +168,108 @@ const Ins* store_slow(Ctx& c, const Ins* i, Space space) {
   return i + 1;
 }
 
+// Shared memory through 32-bit addresses, the usual case, checked in 32-bit arithmetic. Offsets go
+// to `at`.
+enum class Pattern { kBad, kContiguous, kSame, kScattered };
+template <unsigned bytes>
+__attribute__((always_inline)) inline Pattern shared_offsets(Ctx& c, const Ins* i, uint32_t* at) {
+  const uint32_t size = c.block->shared_bytes;
+  if (size < bytes) return Pattern::kBad;
+  const uint32_t* a = reg32(c, i->a);
+  const auto offset = (uint32_t)i->imm;
+  const uint32_t room = size - bytes, low = bytes - 1;
+  const uint32_t first = a[__builtin_ctz(c.mask)] + offset;
+  const auto* on = reinterpret_cast<const uint32_t*>(c.lanes);
+  uint32_t bad = 0, gap = 0, differ = 0;
+  for (unsigned l = 0; l < kLanes; ++l) {
+    uint32_t v = a[l] + offset;
+    bad |= ((v > room ? ~0u : 0u) | (v & low)) & on[l];
+    gap |= v - (first + l * bytes);
+    differ |= (v ^ first) & on[l];
+    at[l] = v;
+  }
+  if (bad != 0) return Pattern::kBad;
+  if (differ == 0) return Pattern::kSame;
+  return gap == 0 && c.mask == ~0u ? Pattern::kContiguous : Pattern::kScattered;
+}
+
+template <class M, bool Wide>
+inline void copy_in(typename Cell<M, Wide>::S* d, const uint8_t* p) {
+  if constexpr (sizeof(M) >= 4 && sizeof(*d) == sizeof(M)) {
+    __builtin_memcpy(d, p, kLanes * sizeof(M));
+  } else {
+    M values[kLanes];
+    __builtin_memcpy(values, p, sizeof values);
+    SIMGPU_LANES d[l] = Cell<M, Wide>::in(values[l]);
+  }
+}
+template <class M, bool Wide>
+inline void copy_out(uint8_t* p, const typename Cell<M, Wide>::S* d) {
+  if constexpr (sizeof(M) >= 4 && sizeof(*d) == sizeof(M)) {
+    __builtin_memcpy(p, d, kLanes * sizeof(M));
+  } else {
+    M values[kLanes];
+    SIMGPU_LANES values[l] = (M)d[l];
+    __builtin_memcpy(p, values, sizeof values);
+  }
+}
+
+template <class M, bool Wide>
+inline const Ins* load_shared32(Ctx& c, const Ins* i) {
+  using S = typename Cell<M, Wide>::S;
+  alignas(64) uint32_t offset[kLanes];
+  S* d = cell<M, Wide>(c, i->d);
+  const uint8_t* shared = c.block->shared;
+  switch (shared_offsets<sizeof(M)>(c, i, offset)) {
+    case Pattern::kBad:
+      addresses(c, i);
+      return load_slow<M, Wide>(c, i, Space::kShared);
+    case Pattern::kContiguous:
+      copy_in<M, Wide>(d, shared + offset[0]);
+      break;
+    case Pattern::kSame: {
+      const S v = Cell<M, Wide>::in(load_one<M>(shared + offset[__builtin_ctz(c.mask)]));
+      const int32_t* on = c.lanes;
+      SIMGPU_LANES d[l] = on[l] ? v : d[l];
+      break;
+    }
+    case Pattern::kScattered:
+      if (c.mask == ~0u) {
+        for (unsigned l = 0; l < kLanes; ++l)
+          d[l] = Cell<M, Wide>::in(load_one<M>(shared + offset[l]));
+      } else {
+        for (unsigned l = 0; l < kLanes; ++l)
+          if (c.lanes[l]) d[l] = Cell<M, Wide>::in(load_one<M>(shared + offset[l]));
+      }
+      break;
+  }
+  return i + 1;
+}
+template <class M, bool Wide>
+inline const Ins* store_shared32(Ctx& c, const Ins* i) {
+  alignas(64) uint32_t offset[kLanes];
+  const auto* d = cell<M, Wide>(c, i->d);
+  uint8_t* shared = c.block->shared;
+  switch (shared_offsets<sizeof(M)>(c, i, offset)) {
+    case Pattern::kBad:
+      addresses(c, i);
+      return store_slow<M, Wide>(c, i, Space::kShared);
+    case Pattern::kContiguous:
+      copy_out<M, Wide>(shared + offset[0], d);
+      break;
+    default:
+      for (unsigned l = 0; l < kLanes; ++l)
+        if (c.lanes[l]) store_one<M>(shared + offset[l], (M)d[l]);
+      break;
+  }
+  return i + 1;
+}
+
 template <Space Sp, class M, bool Wide>
 const Ins* load(Ctx& c, const Ins* i) {
   using S = typename Cell<M, Wide>::S;
+  if constexpr (Sp == Space::kShared)
+    if (i->sub & kAddress32) return load_shared32<M, Wide>(c, i);
   uint64_t base = 0;
   const uint64_t* a = addresses(c, i);
   Run run = locate(c, Sp, sizeof(M), sizeof(M), false, &base);
@@ -178,18 +277,13 @@ const Ins* load(Ctx& c, const Ins* i) {
   S* d = cell<M, Wide>(c, i->d);
   const uint8_t* host = run.host - base;
   if (run.contiguous) {
-    const uint8_t* p = host + a[0];
-    if constexpr (sizeof(M) >= 4 && sizeof(S) == sizeof(M)) {
-      __builtin_memcpy(d, p, kLanes * sizeof(M));
-    } else {
-      M values[kLanes];
-      __builtin_memcpy(values, p, sizeof values);
-      SIMGPU_LANES d[l] = Cell<M, Wide>::in(values[l]);
-    }
-    return i + 1;
+    copy_in<M, Wide>(d, host + a[0]);
+  } else if (c.mask == ~0u) {
+    for (unsigned l = 0; l < kLanes; ++l) d[l] = Cell<M, Wide>::in(load_one<M>(host + a[l]));
+  } else {
+    for (unsigned l = 0; l < kLanes; ++l)
+      if (c.lanes[l]) d[l] = Cell<M, Wide>::in(load_one<M>(host + a[l]));
   }
-  for (unsigned l = 0; l < kLanes; ++l)
-    if (c.lanes[l]) d[l] = Cell<M, Wide>::in(load_one<M>(host + a[l]));
   return i + 1;
 }
 
@@ -215,6 +309,8 @@ const Ins* load_vector(Ctx& c, const Ins* i) {
 
 template <Space Sp, class M, bool Wide>
 const Ins* store(Ctx& c, const Ins* i) {
+  if constexpr (Sp == Space::kShared)
+    if (i->sub & kAddress32) return store_shared32<M, Wide>(c, i);
   uint64_t base = 0;
   const uint64_t* a = addresses(c, i);
   Run run = locate(c, Sp, sizeof(M), sizeof(M), true, &base);
@@ -222,14 +318,7 @@ const Ins* store(Ctx& c, const Ins* i) {
   const auto* d = cell<M, Wide>(c, i->d);
   uint8_t* host = run.host - base;
   if (run.contiguous) {
-    uint8_t* p = host + a[0];
-    if constexpr (sizeof(M) >= 4 && sizeof(*d) == sizeof(M)) {
-      __builtin_memcpy(p, d, kLanes * sizeof(M));
-    } else {
-      M values[kLanes];
-      SIMGPU_LANES values[l] = (M)d[l];
-      __builtin_memcpy(p, values, sizeof values);
-    }
+    copy_out<M, Wide>(host + a[0], d);
     return i + 1;
   }
   for (unsigned l = 0; l < kLanes; ++l)

@@ -220,7 +220,9 @@ class Scanner {
   }
   void scan_name() {
     const char* begin = at_;
+    const bool directive = *at_ == '.';  // ".reg.b16" is two words
     for (++at_; at_ < end_;) {
+      if (directive && *at_ == '.') break;
       if (name_part(*at_)) {
         ++at_;
       } else if (*at_ == ':' && at_ + 2 < end_ && at_[1] == ':' && name_part(at_[2])) {

@@ -1072,16 +1072,17 @@ WarpState run_warp(Ctx& c, Warp& w, int64_t budget) {
 bool start_warp(const Grid& g, Block& b, Warp& w, uint32_t id) {
   w.block = &b;
   w.id = id;
-  const uint32_t* size = g.launch->block;
-  w.live = 0;
-  for (uint32_t l = 0; l < kLanes; ++l) {
-    uint32_t t = id * kLanes + l;
-    if (t < g.threads_per_block) w.live |= 1u << l;
-    w.tid[0][l] = t % size[0];
-    w.tid[1][l] = t / size[0] % size[1];
-    w.tid[2][l] = t / size[0] / size[1];
+  if (w.initial == 0) {  // storage used for the first time; the threads stay the same
+    const uint32_t* size = g.launch->block;
+    for (uint32_t l = 0; l < kLanes; ++l) {
+      uint32_t t = id * kLanes + l;
+      if (t < g.threads_per_block) w.initial |= 1u << l;
+      w.tid[0][l] = t % size[0];
+      w.tid[1][l] = t / size[0] % size[1];
+      w.tid[2][l] = t / size[0] / size[1];
+    }
   }
-  w.initial = w.live;
+  w.live = w.initial;
   w.done = false;
   w.ages = w.turns = w.spins = 0;
   w.cluster_phase = 0;
