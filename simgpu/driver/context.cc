@@ -17,9 +17,9 @@ pthread_key_t thread_key;
 // The thread's own default streams finish what they have and go.
 void thread_ends(void* p) {
   auto* t = static_cast<ThreadState*>(p);
-  if (state() != nullptr) {
-    for (ThreadState::Own& own : t->streams) own.stream->close();
-  }
+  // In a forked child the streams' locks may be held for ever: they are left alone.
+  if (state() == nullptr && !t->streams.empty()) return;
+  for (ThreadState::Own& own : t->streams) own.stream->close();
   delete t;
 }
 

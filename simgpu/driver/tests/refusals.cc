@@ -1,0 +1,17 @@
+// For refusals.sh: calls that are refused in words and counted.
+#include "check.h"
+
+int main() {
+  const unsigned char id[16] = {0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a,
+                                0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9};
+  CUuuid uuid;
+  memcpy(&uuid, id, sizeof uuid);
+  const void* table;
+  for (int i = 0; i < 2; ++i) EXPECT(CUDA_ERROR_NOT_FOUND, cuGetExportTable(&table, &uuid));
+  start();
+  CUgraph graph;
+  CUarray array;
+  for (int i = 0; i < 3; ++i) EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuGraphCreate(&graph, 0));
+  EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuArrayCreate(&array, nullptr));
+  return 0;
+}
