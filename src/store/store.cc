@@ -42,28 +42,43 @@ Status write_new_file(Env* env, const std::string& path, std::span<const uint8_t
   return Status::Ok();
 }
 
-std::string format_text() {
-  uint8_t id[16] = {};
-  (void)!getrandom(id, sizeof(id), 0);
-  nlohmann::json j = {
-      {"format", "gpuckpt store"}, {"version", kStoreVersion}, {"id", hex(id, sizeof(id))}};
+// The file "format", exactly: one line of JSON in this order, with XXH3-128 of the id's text as its
+// check.
+std::string format_text(const std::string& id) {
+  nlohmann::ordered_json j;
+  j["format"] = "gpuckpt store";
+  j["version"] = kStoreVersion;
+  j["id"] = id;
+  j["check"] = hex(chunk_name(id.data(), id.size()));
   return j.dump() + "\n";
 }
 
-Status check_format(const std::string& path, std::span<const uint8_t> text) {
-  auto j = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
-  if (!j.is_object() || !j.contains("format") || j["format"] != "gpuckpt store" ||
-      !j.contains("version") || !j["version"].is_number_unsigned()) {
-    return Status::Corruption(
-        fmt::format("{}/format is not the description of a gpuckpt store; if the rest is whole, "
-                    "`gpuckpt repair` writes it anew",
-                    path));
-  }
-  if (j["version"].get<uint64_t>() != kStoreVersion) {
+std::string random_id() {
+  uint8_t id[16] = {};
+  (void)!getrandom(id, sizeof(id), 0);
+  return hex(id, sizeof(id));
+}
+
+Status check_format(const std::string& path, std::span<const uint8_t> bytes) {
+  std::string text(bytes.begin(), bytes.end());
+  auto j = nlohmann::json::parse(text, nullptr, false);
+  auto is = [&](const char* key, auto check) {
+    return j.is_object() && j.contains(key) && check(j[key]);
+  };
+  bool named = is("format", [](const auto& v) { return v == "gpuckpt store"; });
+  bool versioned = is("version", [](const auto& v) { return v.is_number_unsigned(); });
+  if (named && versioned && j["version"].get<uint64_t>() != kStoreVersion) {
     return Status::Incompatible(
         fmt::format("store {} has format version {}; this gpuckpt reads version {}: use the "
                     "gpuckpt that wrote it, or a newer one",
                     path, j["version"].get<uint64_t>(), kStoreVersion));
+  }
+  bool whole = named && versioned && is("id", [](const auto& v) { return v.is_string(); });
+  if (!whole || text != format_text(j["id"].get<std::string>())) {
+    return Status::Corruption(
+        fmt::format("{}/format is damaged: it is not the description of a gpuckpt store "
+                    "(`gpuckpt repair` writes it anew when the rest is whole)",
+                    path));
   }
   return Status::Ok();
 }
@@ -108,7 +123,7 @@ Status create_store(Env* env, const std::string& path) {
   }
   // Two creators at once: the last rename wins, and both files say the same of everything that
   // matters.
-  std::string text = format_text();
+  std::string text = format_text(random_id());
   uint8_t random[8] = {};
   (void)!getrandom(random, sizeof(random), 0);
   std::string pending = path + "/format." + hex(random, sizeof(random)) + ".tmp";

@@ -193,6 +193,26 @@ TEST_CASE("two manifests or two packs exchanged") {
   }
 }
 
+TEST_CASE("every byte of the format file") {
+  Victim victim(2);
+  fs::path path = victim.dir.store() + "/format";
+  Bytes whole = load(path);
+  for (size_t bit = 0; bit < 8 * whole.size(); ++bit) {
+    Bytes broken = whole;
+    broken[bit / 8] ^= static_cast<uint8_t>(1u << (bit % 8));
+    save(path, broken);
+    std::unique_ptr<Store> store;
+    Status status = Store::open(victim.dir.store(), {}, &store);
+    INFO("bit " << bit);
+    REQUIRE((status.code() == kExitCorrupt || status.code() == kExitIncompatible));
+  }
+  for (size_t length = 0; length < whole.size(); ++length) {
+    save(path, Bytes(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(length)));
+    std::unique_ptr<Store> store;
+    REQUIRE(Store::open(victim.dir.store(), {}, &store).code() == kExitCorrupt);
+  }
+}
+
 TEST_CASE("a store of the future is refused, not guessed at") {
   Victim victim(2);
   std::ofstream(victim.dir.store() + "/format") << R"({"format":"gpuckpt store","version":2})";
