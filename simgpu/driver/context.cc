@@ -66,7 +66,10 @@ bool ContextMemory::find(uint64_t address, ptx::Segment* out) {
   return state()->memory.find(context_, address, out);
 }
 
-void* Context::operator new(size_t) { return ::operator new(kContextBlock); }
+void* Context::operator new(size_t) {
+  waste_some(4);
+  return ::operator new(kContextBlock);
+}
 void Context::operator delete(void* p) { ::operator delete(p); }
 
 Context::Context(Device* d, unsigned f, bool p)

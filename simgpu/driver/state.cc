@@ -183,6 +183,7 @@ CUresult initialise() {
   }
   page->state = s;
   root.store(page, std::memory_order_release);
+  waste_some(256);  // wherever the heap stands: on from there
   for (int i = 0; i < s->options.devices; ++i) s->devices.push_back(new Device(i, s->options));
   for (Device* d : s->devices) make_default_pool(d);
   s->pool = ptx::create_pool(threads);
@@ -207,17 +208,19 @@ CUresult enter(Site& site, unsigned needs) {
   return CUDA_SUCCESS;
 }
 
-void* shuffled_malloc(size_t n) {
+void waste_some(uint64_t blocks) {
   State* s = state();
-  if (s != nullptr) {
-    static std::atomic<uint64_t> wasted{0};
-    for (uint64_t i = s->random_below(4); i > 0 && wasted.load() < 4 * kMiB; --i) {
-      size_t size = 16 + s->random_below(1008);
-      wasted.fetch_add(size);
-      void* volatile kept = malloc(size);
-      (void)kept;
-    }
+  static std::atomic<uint64_t> wasted{0};
+  for (uint64_t i = s->random_below(blocks); i > 0 && wasted.load() < 4 * kMiB; --i) {
+    size_t size = 16 + s->random_below(1008);
+    wasted.fetch_add(size);
+    void* volatile kept = malloc(size);
+    (void)kept;
   }
+}
+
+void* shuffled_malloc(size_t n) {
+  if (state() != nullptr) waste_some(4);
   return ::operator new(n);
 }
 

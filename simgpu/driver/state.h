@@ -81,6 +81,7 @@ CUresult enter(Site&, unsigned needs);
 // malloc after a random number of blocks that nobody uses: handles differ from process to process
 // with the same seed.
 void* shuffled_malloc(size_t);
+void waste_some(uint64_t most_blocks);
 // Ids of streams, contexts and buffers: unique in the process, different in the next one.
 uint64_t fresh_id();
 
