@@ -124,6 +124,9 @@ extern "C" void* gpuckpt_driver_thread_body(DriverThread* t) {
   t->thread = pthread_self();
   t->tid.store(sys::gettid(), std::memory_order_release);
   gate_bypass_this_thread();
+  // Started by a thread of ours (a replay) it would inherit a mask that keeps the park signal out.
+  uint64_t park = 1ull << (33 - 1);
+  sys::call(SYS_rt_sigprocmask, 1 /* SIG_UNBLOCK */, sys::ptr(&park), 0, sizeof park);
   void* result = nullptr;
   if (t->generation == generation()) result = t->routine(t->arg);
   t->tid.store(kFree, std::memory_order_release);
