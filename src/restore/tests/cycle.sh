@@ -2,8 +2,10 @@
 # cycle.sh BUILD OPTIONS DELAY COMMAND...: runs COMMAND plain for reference, then under the preload, takes a snapshot by
 # SIGUSR1 after DELAY, kills with SIGKILL, restores from another folder, and compares output and status.
 # OPTIONS: nobody (as that user), newids (without namespaces), chain (two more snapshots of restored processes),
-# stop (checkpoint --stop instead of a kill), refusals (what must be refused is).
+# once (the program removes its files at the end, so there is no second restore), stop (checkpoint --stop instead of a kill), refusals (what must be refused is).
 set -u
+# What the test runner left open is not the program's.
+for fd in /proc/self/fd/*; do fd=${fd##*/}; [ $fd -gt 2 ] && [ $fd != 255 ] && eval "exec $fd>&-"; done
 build=$1 options=$2 delay=$3
 shift 3
 if [[ $options == *nobody* ]]; then
@@ -34,7 +36,7 @@ else
   wait $pid 2>/dev/null
 fi
 grep -q '"state":"durable"' status || fail "no snapshot"
-unset LD_PRELOAD
+unset LD_PRELOAD GPUCKPT_STATUS_FILE  # the restored program keeps its own; restore would write to it as well
 restore() { (cd / && exec "$build/bin/gpuckpt" restore "$dir/store" --pid-file "$dir/pid" "$@") > restore.out 2> restore.log < /dev/null; }
 if [[ $options == *refusals* ]]; then
   cp out kept
