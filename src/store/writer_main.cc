@@ -115,6 +115,16 @@ wire::Msg make(uint32_t type, const std::string& text = "") {
   return message;
 }
 
+// Closing a socket with unread messages in it would reset the connection, and the other side would
+// lose our last word.
+void hang_up(int fd) {
+  if (fd < 0) return;
+  shutdown(fd, SHUT_RD);
+  wire::Msg unread;
+  while (recv(fd, &unread, sizeof(unread), MSG_DONTWAIT) > 0) {
+  }
+}
+
 std::string text_of(const wire::Msg& message) {
   return {message.text, std::min<size_t>(message.text_bytes, sizeof(message.text))};
 }
@@ -151,7 +161,10 @@ class Job {
     wire::Msg failed = make(wire::kMsgFailed, status.text());
     failed.code = status.code();
     writer_.reset();  // temporary files are gone before anybody hears of it
-    for (Source& source : sources_) send(source.fd, failed);
+    for (Source& source : sources_) {
+      send(source.fd, failed);
+      hang_up(source.fd);
+    }
     return status.code();
   }
 

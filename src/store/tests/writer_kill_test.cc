@@ -1,0 +1,417 @@
+// The writer process as the library uses it: what it publishes, when it drops, and that killing it,
+// or its application, at any moment loses nothing.
+//
+// writer_kill_test WRITER [ROUNDS]: prints one word per family; exits 1 with the reason otherwise.
+
+#include <linux/futex.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "gpuckpt/wire.h"
+#include "store/store.h"
+
+using namespace gpuckpt;
+namespace fs = std::filesystem;
+
+namespace {
+
+#define MUST(condition, ...)                          \
+  do {                                                \
+    if (!(condition)) {                               \
+      fprintf(stderr, "%s:%d: ", __FILE__, __LINE__); \
+      fprintf(stderr, __VA_ARGS__);                   \
+      fprintf(stderr, "\n");                          \
+      exit(1);                                        \
+    }                                                 \
+  } while (0)
+
+std::string writer_path;
+
+// The library's side: a ring, two sockets, one writer.
+struct Application {
+  uint8_t* ring = nullptr;
+  int parent = -1, child = -1;
+  pid_t writer = -1;
+
+  wire::RingHeader* header() { return reinterpret_cast<wire::RingHeader*>(ring); }
+  wire::SlotHeader* slot(uint32_t i) {
+    return reinterpret_cast<wire::SlotHeader*>(ring + wire::kRingHeaderBytes +
+                                               i * wire::kSlotBytes);
+  }
+
+  void start(const std::string& store, std::vector<std::string> options = {}) {
+    int fd = memfd_create("ring", 0);
+    MUST(fd >= 0 && ftruncate(fd, wire::kRingBytes) == 0, "no ring");
+    ring = static_cast<uint8_t*>(
+        mmap(nullptr, wire::kRingBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    header()->magic = wire::kMagic;
+    header()->version = wire::kWireVersion;
+    int p[2], c[2];
+    MUST(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, p) == 0 &&
+             socketpair(AF_UNIX, SOCK_SEQPACKET, 0, c) == 0,
+         "socketpair");
+    parent = p[0];
+    child = c[0];
+    std::vector<std::string> argv = {writer_path,
+                                     "--store",
+                                     store,
+                                     "--ring",
+                                     std::to_string(fd),
+                                     "--parent",
+                                     std::to_string(p[1]),
+                                     "--child",
+                                     std::to_string(c[1])};
+    argv.insert(argv.end(), options.begin(), options.end());
+    writer = fork();
+    if (writer == 0) {
+      close(p[0]);
+      close(c[0]);
+      std::vector<char*> raw;
+      for (auto& a : argv) raw.push_back(a.data());
+      raw.push_back(nullptr);
+      execv(raw[0], raw.data());
+      _exit(127);
+    }
+    close(fd);
+    close(p[1]);
+    close(c[1]);
+  }
+  bool say(int socket, uint32_t type, uint32_t slot_number = 0, const std::string& text = "") {
+    wire::Msg m{};
+    m.magic = wire::kMagic;
+    m.version = wire::kWireVersion;
+    m.type = type;
+    m.slot = slot_number;
+    m.text_bytes = static_cast<uint32_t>(text.size());
+    memcpy(m.text, text.data(), text.size());
+    return send(socket, &m, sizeof(m), MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(m));
+  }
+  // 0: the writer is gone
+  uint32_t hear(wire::Msg* m, int timeout_ms = 20000) {
+    pollfd poller{parent, POLLIN, 0};
+    MUST(poll(&poller, 1, timeout_ms) > 0, "the writer said nothing for %d ms", timeout_ms);
+    ssize_t n = recv(parent, m, sizeof(*m), 0);
+    return n == static_cast<ssize_t>(sizeof(*m)) ? m->type : 0;
+  }
+  bool claim(uint32_t* out) {
+    for (;;) {
+      uint32_t seen = header()->freed;
+      if (header()->writer_dead) return false;
+      for (uint32_t i = 0; i < wire::kRingSlots; ++i) {
+        uint32_t free = wire::kSlotFree;
+        if (header()->state[i].compare_exchange_strong(free, wire::kSlotBusy)) {
+          *out = i;
+          return true;
+        }
+      }
+      timespec wait{0, 50'000'000};
+      syscall(SYS_futex, &header()->freed, FUTEX_WAIT, seen, &wait, nullptr, 0);
+      if (kill(writer, 0) != 0 || waitpid(writer, nullptr, WNOHANG) == writer)
+        return writer = -1, false;
+    }
+  }
+  bool put(int socket, uint64_t address, const std::vector<uint8_t>& bytes) {
+    uint32_t i;
+    if (!claim(&i)) return false;
+    wire::SlotHeader* s = slot(i);
+    s->space = 0;
+    s->runs = 2;
+    s->run[0] = {address, bytes.size(), wire::kRunData, 0};
+    s->run[1] = {address + (1ull << 40), 1 << 20, wire::kRunZero, 0};
+    s->payload_bytes = bytes.size();
+    memcpy(reinterpret_cast<uint8_t*>(s) + wire::kSlotHeaderBytes, bytes.data(), bytes.size());
+    return say(socket, wire::kMsgData, i);
+  }
+  void stop() {
+    if (parent >= 0) close(parent);
+    if (child >= 0) close(child);
+    parent = child = -1;
+    if (writer > 0) waitpid(writer, nullptr, 0);
+    writer = -1;
+    if (ring) munmap(ring, wire::kRingBytes);
+    ring = nullptr;
+  }
+};
+
+std::vector<uint8_t> bytes_for(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<uint8_t> out(512 * 1024);
+  for (size_t i = 0; i < out.size(); i += 8) {
+    uint64_t word = random() & 0x0f0f0f0f0f0f0f0f;
+    memcpy(&out[i], &word, 8);
+  }
+  return out;
+}
+
+constexpr int kPieces = 12;
+
+// A whole snapshot; false as soon as the writer is gone. The id comes back when it was durable.
+bool snapshot(Application& app, const std::string& store, uint64_t seed, std::string* id,
+              std::vector<std::string> options = {}) {
+  app.start(store, options);
+  if (!app.say(app.parent, wire::kMsgHello, 0,
+               "{\"pid\":1,\"tag\":\"t" + std::to_string(seed) + "\"}"))
+    return false;
+  wire::Msg m;
+  if (app.hear(&m) != wire::kMsgReady) return false;
+  for (int i = 0; i < kPieces; ++i) {
+    int socket = i % 3 ? app.child : app.parent;
+    if (!app.put(socket, static_cast<uint64_t>(i) << 20,
+                 bytes_for(seed * 100 + static_cast<uint64_t>(i) % 8)))
+      return false;
+  }
+  if (!app.say(app.child, wire::kMsgEnd)) return false;
+  if (!app.say(app.parent, wire::kMsgEnd, 0, "{\"stall_us\":5}")) return false;
+  if (app.hear(&m, 60000) != wire::kMsgDurable) return false;
+  *id = std::string(m.text, m.text_bytes);
+  return true;
+}
+
+void check(const std::string& path, const std::set<std::string>& durable, int round) {
+  std::unique_ptr<store::Store> store;
+  store::Status s = store::Store::open(path, {}, &store);
+  MUST(s.ok() || (durable.empty() && s.code() == kExitAbsent), "round %d: %s", round,
+       s.text().c_str());
+  if (!s.ok()) return;
+  store::VerifyReport report;
+  s = store->verify({.full = true}, &report);
+  MUST(s.ok(), "round %d: %s", round, s.text().c_str());
+  MUST(report.ok(), "round %d: damage: %s", round,
+       report.findings.empty() ? report.damaged[0].second.c_str() : report.findings[0].c_str());
+  std::set<std::string> there(report.whole.begin(), report.whole.end());
+  for (const std::string& id : durable)
+    MUST(there.count(id), "round %d: snapshot %s was durable and is lost", round, id.c_str());
+}
+
+void check_content(const std::string& path, const std::string& id, uint64_t seed) {
+  std::unique_ptr<store::Store> store;
+  std::unique_ptr<store::SnapshotReader> reader;
+  store::Status s = store::open_reference(path + "@" + id, {}, &store, &reader);
+  MUST(s.ok(), "%s", s.text().c_str());
+  for (int i = 0; i < kPieces; ++i) {
+    std::vector<uint8_t> want = bytes_for(seed * 100 + static_cast<uint64_t>(i) % 8),
+                         got(want.size());
+    s = reader->read(0, static_cast<uint64_t>(i) << 20, got);
+    MUST(s.ok() && got == want, "piece %d of %s differs: %s", i, id.c_str(), s.text().c_str());
+  }
+}
+
+size_t count(const std::string& directory, const std::string& extension) {
+  size_t n = 0;
+  for (const auto& entry : fs::directory_iterator(directory))
+    n += entry.path().extension() == extension;
+  return n;
+}
+
+void published(const std::string& path) {
+  Application app;
+  std::string id;
+  MUST(snapshot(app, path, 1, &id), "the writer did not publish");
+  app.stop();
+  check_content(path, id, 1);
+  Application again;
+  MUST(snapshot(again, path, 1, &id, {"--keep", "1", "--job", "j"}), "the writer did not publish");
+  again.stop();
+  check_content(path, id, 1);
+  puts("published");
+}
+
+void dropped(const std::string& path) {
+  size_t before = count(path + "/snapshots", ".manifest");
+  for (int who = 0; who < 3; ++who) {
+    Application app;
+    app.start(path);
+    wire::Msg m;
+    app.say(app.parent, wire::kMsgHello, 0, "{}");
+    MUST(app.hear(&m) == wire::kMsgReady, "not ready");
+    app.put(app.parent, 0, bytes_for(7));
+    if (who == 0) close(std::exchange(app.parent, -1));
+    if (who == 1) {
+      app.say(app.parent, wire::kMsgEnd);
+      close(std::exchange(app.child, -1));
+    }
+    if (who == 2) app.say(app.child, wire::kMsgAbort, 0, "testing");
+    if (who != 0) {
+      MUST(app.hear(&m) == wire::kMsgFailed, "no failure was reported");
+      MUST(m.text_bytes > 10 && app.header()->writer_dead, "the failure was not explained");
+    }
+    app.stop();
+    MUST(count(path + "/snapshots", ".manifest") == before, "a dropped snapshot was published");
+    MUST(count(path + "/packs", ".tmp") == 0, "a dropped snapshot left files behind");
+    MUST(count(path + "/locks", ".lock") == 0, "a dropped snapshot left its lock behind");
+  }
+  puts("dropped");
+}
+
+// After both said kMsgEnd the application may die.
+void survives(const std::string& path) {
+  size_t before = count(path + "/snapshots", ".manifest");
+  Application app;
+  app.start(path);
+  wire::Msg m;
+  app.say(app.parent, wire::kMsgHello, 0, "{}");
+  MUST(app.hear(&m) == wire::kMsgReady, "not ready");
+  for (int i = 0; i < kPieces; ++i)
+    app.put(app.child, static_cast<uint64_t>(i) << 20, bytes_for(900 + static_cast<uint64_t>(i)));
+  app.say(app.parent, wire::kMsgEnd);
+  close(std::exchange(app.parent, -1));
+  app.say(app.child, wire::kMsgEnd);
+  app.stop();
+  MUST(count(path + "/snapshots", ".manifest") == before + 1,
+       "the snapshot of a program that ended was lost");
+  puts("survives");
+}
+
+void refuses(const std::string& path) {
+  struct {
+    const char* what;
+    void (*spoil)(Application&);
+  } cases[] = {
+      {"a slot that does not exist", [](Application& a) { a.say(a.parent, wire::kMsgData, 1000); }},
+      {"too many runs",
+       [](Application& a) {
+         a.slot(0)->runs = 1u << 30;
+         a.say(a.parent, wire::kMsgData, 0);
+       }},
+      {"a payload beyond the slot",
+       [](Application& a) {
+         a.slot(0)->runs = 1;
+         a.slot(0)->payload_bytes = ~0ull;
+         a.slot(0)->run[0] = {0, ~0ull, wire::kRunData, 0};
+         a.say(a.parent, wire::kMsgData, 0);
+       }},
+      {"runs beyond the payload",
+       [](Application& a) {
+         a.slot(0)->runs = 1;
+         a.slot(0)->payload_bytes = 4096;
+         a.slot(0)->run[0] = {0, 8192, wire::kRunData, 0};
+         a.say(a.parent, wire::kMsgData, 0);
+         a.say(a.child, wire::kMsgEnd);
+         a.say(a.parent, wire::kMsgEnd);
+       }},
+      {"a message of unknown type", [](Application& a) { a.say(a.parent, 77); }},
+      {"half a message", [](Application& a) { (void)!send(a.parent, "abc", 3, MSG_NOSIGNAL); }},
+  };
+  for (auto& c : cases) {
+    Application app;
+    app.start(path);
+    wire::Msg m;
+    app.say(app.parent, wire::kMsgHello, 0, "{}");
+    MUST(app.hear(&m) == wire::kMsgReady, "not ready");
+    c.spoil(app);
+    MUST(app.hear(&m) == wire::kMsgFailed, "%s was accepted", c.what);
+    app.stop();
+  }
+  Application app;
+  app.start(path);
+  wire::Msg m;
+  app.say(app.parent, wire::kMsgHello, 0, "not JSON");
+  MUST(app.hear(&m) == wire::kMsgFailed, "a hello that is not JSON was accepted");
+  app.stop();
+  puts("refuses");
+}
+
+void killed(const std::string& path, int rounds) {
+  std::mt19937 random(static_cast<unsigned>(getpid()));
+  std::set<std::string> durable;
+  int survived = 0;
+  // The longest a whole snapshot takes here decides over which span to kill.
+  double span_us = 60000;
+  for (int round = 0; round < rounds; ++round) {
+    Application app;
+    std::atomic<pid_t> victim{0};
+    std::atomic<bool> over{false};
+    auto start = std::chrono::steady_clock::now();
+    std::thread killer([&] {
+      usleep(static_cast<useconds_t>(std::uniform_real_distribution<>(0, span_us * 1.1)(random)));
+      if (!over && app.writer > 0) kill(app.writer, SIGKILL);
+    });
+    std::string id;
+    bool done = snapshot(
+        app, path, static_cast<uint64_t>(round % 5) + 10, &id,
+        round % 4 == 3 ? std::vector<std::string>{"--keep", "3"} : std::vector<std::string>{});
+    over = true;
+    killer.join();
+    double took =
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+    app.stop();
+    if (done) {
+      ++survived;
+      span_us = std::max(20000.0, 0.7 * span_us + 0.3 * took);
+      durable.insert(id);
+    }
+    if (done || round % 4 == 3) {
+      // --keep removed the older ones, perhaps although its writer was killed afterwards: the
+      // newest must be there.
+      if (round % 4 == 3) {
+        std::unique_ptr<store::Store> store;
+        std::vector<store::SnapshotInfo> list;
+        if (store::Store::open(path, {}, &store).ok() && store->list(&list).ok() &&
+            list.size() <= 4) {
+          while (durable.size() > 3) durable.erase(durable.begin());
+          std::set<std::string> there;
+          for (auto& info : list) there.insert(info.id);
+          if (!durable.empty())
+            MUST(there.count(*durable.rbegin()), "round %d: the newest durable snapshot was pruned",
+                 round);
+          for (auto it = durable.begin(); it != durable.end();)
+            it = there.count(*it) ? std::next(it) : durable.erase(it);
+        }
+      }
+    }
+    check(path, durable, round);
+  }
+  Application app;
+  std::string id;
+  MUST(snapshot(app, path, 50, &id), "after %d kills the store cannot be written to", rounds);
+  app.stop();
+  durable.insert(id);
+  check(path, durable, rounds);
+  check_content(path, id, 50);
+  std::unique_ptr<store::Store> store;
+  store::PruneReport report;
+  MUST(store::Store::open(path, {}, &store).ok() && store->prune({}, &report).ok() &&
+           report.postponed.empty(),
+       "prune");
+  check(path, durable, rounds + 1);
+  MUST(count(path + "/packs", ".tmp") + count(path + "/snapshots", ".tmp") == 0, "leftovers stay");
+  printf("killed %d of %d, 0 lost\n", rounds - survived, rounds);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MUST(argc >= 2, "usage: %s WRITER [ROUNDS]", argv[0]);
+  writer_path = argv[1];
+  int rounds = argc > 2 ? atoi(argv[2]) : 100;
+  const char* base = getenv("TMPDIR");
+  std::string directory = std::string(base                            ? base
+                                      : access("/dev/shm", W_OK) == 0 ? "/dev/shm"
+                                                                      : "/tmp") +
+                          "/gpuckpt-writer-test.XXXXXX";
+  MUST(mkdtemp(directory.data()), "no directory");
+  published(directory + "/a");
+  dropped(directory + "/a");
+  survives(directory + "/a");
+  refuses(directory + "/a");
+  killed(directory + "/b", rounds);
+  fs::remove_all(directory);
+  puts("EXIT-SUCCESS");
+  return 0;
+}
