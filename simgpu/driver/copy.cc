@@ -116,7 +116,11 @@ CUresult copy(CUstream stream, const Box& b, End to, End from, bool blocking) {
   }
   Work* w = new_work("copy", [b](Context& c) { return copy_box(c, b); });
   if (pageable || (blocking && !on_device_only)) return s->run(w);
-  s->submit(w);
+  if (blocking) {
+    s->submit_at_once(w);
+  } else {
+    s->submit(w);
+  }
   return CUDA_SUCCESS;
 }
 
@@ -264,7 +268,11 @@ CUresult set(CUstream stream, uint64_t at, uint64_t pitch, T value, uint64_t wid
     return CUDA_SUCCESS;
   });
   if (blocking && p != Place::kDevice) return s->run(w);
-  s->submit(w);
+  if (blocking) {
+    s->submit_at_once(w);
+  } else {
+    s->submit(w);
+  }
   return CUDA_SUCCESS;
 }
 

@@ -110,6 +110,12 @@ uint64_t Stream::submit(Work* w) {
   return n;
 }
 
+void Stream::submit_at_once(Work* w) {
+  bool run_inline = false;
+  append(w, true, &run_inline);
+  if (run_inline) perform(w);
+}
+
 CUresult Stream::run(Work* w) {
   bool run_inline = false;
   Ref<Context> c = context;
