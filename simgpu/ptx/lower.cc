@@ -980,9 +980,7 @@ class Body {
     extend.a = i.d;
     extend.d = kVirtual | d.reg;
     Key x{Op::kCvt};
-    x.t2 = type_bytes(k.t) == 4 ? (is_signed(k.t) ? Ty::kS32 : Ty::kU32)
-           : is_signed(k.t)     ? Ty::kS16
-                                : Ty::kU16;
+    x.t2 = k.t;
     x.t = have == 1 ? (is_signed(k.t) ? Ty::kS64 : Ty::kU64) : is_signed(k.t) ? Ty::kS32 : Ty::kU32;
     emit(i, b_.convert(k));
     emit(extend, b_.convert(x));
@@ -1448,6 +1446,9 @@ class Body {
     Ins i = blank();
     i.call = site;
     if (target.kind == OperandKind::kRegister) {
+      const Operand& last = operand(in_->operand_count - 1);
+      if (last.kind != OperandKind::kSymbol || last.symbol->kind != SymbolKind::kPrototype)
+        return error("an indirect call needs a prototype");
       i.a = source(target, Ty::kU64);
       f_->calls_indirectly = true;
     } else {

@@ -1,0 +1,606 @@
+// Divergence, barriers, lanes together, calls, memory faults, printf, errors.
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <thread>
+
+#include "snippet.h"
+
+using namespace simgpu::ptx;
+using namespace simgpu::ptx::testing;
+
+namespace {
+
+using Words = std::vector<uint32_t>;
+
+Words iota(uint32_t n = 32, uint32_t first = 0) {
+  Words w(n);
+  for (uint32_t i = 0; i < n; ++i) w[i] = first + i;
+  return w;
+}
+
+// A module of one kernel `k(.param .u64 out, .param .u64 in)` with %out, %in loaded.
+std::string kernel_text(const std::string& body, const std::string& before = "") {
+  return std::string(kHead) + before +
+         ".visible .entry k(.param .u64 po, .param .u64 pi) {\n"
+         ".reg .b32 %r<32>; .reg .b64 %rd<16>, %out, %in; .reg .pred %p<8>; .reg .f32 %f<8>; .reg "
+         ".b16 %h<8>;\n"
+         "ld.param.u64 %out, [po]; ld.param.u64 %in, [pi];\n" +
+         body + "\nret;\n}\n";
+}
+
+}  // namespace
+
+TEST_CASE("lanes that spin on a lock of their own warp get it", "[divergence]") {
+  Gpu gpu(1 << 20);
+  REQUIRE(gpu.load(kernel_text(R"(
+TRY:
+    atom.global.cas.b32 %r0, [%in], 0, 1;
+    setp.ne.u32 %p0, %r0, 0;
+    @%p0 bra TRY;
+    ld.volatile.global.u32 %r1, [%in+4];
+    add.u32 %r1, %r1, 1;
+    st.volatile.global.u32 [%in+4], %r1;
+    membar.gl;
+    atom.global.exch.b32 %r0, [%in], 0;
+)")));
+  uint64_t in = gpu.zeros(64);
+  Result r = gpu.run("k", 4, 128, {in, in});
+  CHECK(r.outcome == Outcome::kDone);
+  CHECK(gpu.read<uint32_t>(in + 4, 1)[0] == 512);
+}
+
+TEST_CASE("a lane waits for a value that another lane writes after the loop", "[divergence]") {
+  Gpu gpu(1 << 20);
+  REQUIRE(gpu.load(kernel_text(R"(
+    mov.u32 %r0, %tid.x;
+    setp.eq.u32 %p0, %r0, 5;
+    @%p0 bra WRITE;
+WAIT:
+    ld.volatile.global.u32 %r1, [%in];
+    setp.eq.u32 %p1, %r1, 0;
+    @%p1 bra WAIT;
+    bra DONE;
+WRITE:
+    st.volatile.global.u32 [%in], 77;
+DONE:
+    mad.wide.u32 %rd0, %r0, 4, %out;
+    st.global.u32 [%rd0], %r0;
+)")));
+  uint64_t in = gpu.zeros(64), out = gpu.zeros(4096);
+  CHECK(gpu.run("k", 1, 64, {out, in}).outcome == Outcome::kDone);
+  CHECK(gpu.read<uint32_t>(out, 64) == iota(64));
+}
+
+TEST_CASE("divergent loops and early exits meet again", "[divergence]") {
+  // Each lane loops tid times, odd lanes leave early by exit; the rest votes together afterwards.
+  Gpu gpu(1 << 20);
+  REQUIRE(gpu.load(kernel_text(R"(
+    mov.u32 %r0, %tid.x;
+    mov.u32 %r1, 0;
+    mov.u32 %r2, 0;
+LOOP:
+    setp.ge.u32 %p0, %r1, %r0;
+    @%p0 bra OUT;
+    and.b32 %r3, %r1, 3;
+    setp.eq.u32 %p1, %r3, 3;
+    @%p1 bra SKIP;
+    add.u32 %r2, %r2, %r1;
+SKIP:
+    add.u32 %r1, %r1, 1;
+    bra LOOP;
+OUT:
+    and.b32 %r3, %r0, 1;
+    setp.eq.u32 %p2, %r3, 1;
+    @%p2 exit;
+    activemask.b32 %r4;
+    setp.gt.u32 %p3, %r2, 100;
+    vote.sync.ballot.b32 %r5, %p3, 0x55555555;
+    mad.wide.u32 %rd0, %r0, 12, %out;
+    st.global.u32 [%rd0], %r2;
+    st.global.u32 [%rd0+4], %r4;
+    st.global.u32 [%rd0+8], %r5;
+)")));
+  uint64_t out = gpu.zeros(4096);
+  REQUIRE(gpu.run("k", 1, 32, {out, out}).outcome == Outcome::kDone);
+  auto v = gpu.read<uint32_t>(out, 96);
+  uint32_t ballot = 0;
+  Words sum(32);
+  for (uint32_t t = 0; t < 32; ++t) {
+    for (uint32_t i = 0; i < t; ++i)
+      if (i % 4 != 3) sum[t] += i;
+    if (t % 2 == 0 && sum[t] > 100) ballot |= 1u << t;
+  }
+  for (uint32_t t = 0; t < 32; t += 2) {
+    CHECK(v[3 * t] == sum[t]);
+    CHECK(v[3 * t + 1] == 0x55555555);
+    CHECK(v[3 * t + 2] == ballot);
+  }
+}
+
+TEST_CASE("shuffles at their edges", "[warp]") {
+  auto shfl = [](const std::string& mode, const std::string& b, const std::string& c) {
+    return lanes<uint32_t>("shfl.sync." + mode + ".b32 %t0|%q0, %a, " + b + ", " + c +
+                               ", 0xffffffff; selp.u32 %t1, 1000, 0, %q0; add.u32 %d, %t0, %t1;",
+                           iota());
+  };
+  auto up = shfl("up", "3", "0"), down = shfl("down", "3", "0x1f"),
+       bfly = shfl("bfly", "16", "0x1f"), idx = shfl("idx", "5", "0x1f"),
+       segment = shfl("idx", "1", "0x1c1f"), half = shfl("down", "1", "0x181f");
+  for (uint32_t l = 0; l < 32; ++l) {
+    CHECK(up[l] == (l >= 3 ? 1000 + l - 3 : l));
+    CHECK(down[l] == (l + 3 <= 31 ? 1000 + l + 3 : l));
+    CHECK(bfly[l] == 1000 + (l ^ 16));
+    CHECK(idx[l] == 1005);
+    CHECK(segment[l] == 1000 + (l & 28) + 1);
+    CHECK(half[l] == (l % 8 != 7 ? 1000 + l + 1 : l));
+  }
+}
+
+TEST_CASE("votes, matches and reductions with partial masks", "[warp]") {
+  auto v = lanes<uint32_t>(R"(
+    setp.lt.u32 %q0, %a, 8;
+    @!%q0 bra HIGH;
+    setp.eq.u32 %q1, %a, 3;
+    vote.sync.any.pred %q2, %q1, 0xff;
+    selp.u32 %t0, 1, 0, %q2;
+    vote.sync.all.pred %q2, %q1, 0xff;
+    selp.u32 %t1, 2, 0, %q2;
+    vote.sync.uni.pred %q2, !%q1, 0xff;
+    selp.u32 %t2, 4, 0, %q2;
+    add.u32 %d, %t0, %t1;
+    add.u32 %d, %d, %t2;
+    bra END;
+HIGH:
+    and.b32 %t3, %a, 1;
+    match.any.sync.b32 %d, %t3, 0xffffff00;
+    match.all.sync.b32 %t4|%q3, %t3, 0xffffff00;
+    @%q3 mov.u32 %d, 0;
+    redux.sync.add.s32 %t5, %a, 0xffffff00;
+    xor.b32 %d, %d, %t5;
+END:)",
+                           iota());
+  uint32_t sum = 0;
+  for (uint32_t l = 8; l < 32; ++l) sum += l;
+  for (uint32_t l = 0; l < 32; ++l)
+    CHECK(v[l] == (l < 8 ? 1u : ((l & 1 ? 0xaaaaaa00u : 0x55555500u) ^ sum)));
+  auto s = lanes<uint32_t>("redux.sync.min.s32 %d, %a, 0xffffffff;", {5, uint32_t(-7), 9});
+  CHECK(s[0] == uint32_t(-7));
+  auto u = lanes<uint32_t>("redux.sync.max.u32 %d, %a, 0xffffffff;", {5, uint32_t(-7), 9});
+  CHECK(u[31] == uint32_t(-7));
+  auto e = lanes<uint32_t>("elect.sync %t0|%q0, 0xffffffff; selp.u32 %d, 1, 0, %q0;", {0});
+  CHECK(e[0] == 1);
+  CHECK(e[1] == 0);
+}
+
+TEST_CASE("both arms of a branch may hold the same shuffle", "[warp]") {
+  auto v = lanes<uint32_t>(R"(
+    setp.lt.u32 %q0, %a, 16;
+    @%q0 bra LOW;
+    shfl.sync.bfly.b32 %d, %a, 16, 0x1f, 0xffffffff;
+    bra END;
+LOW:
+    shfl.sync.bfly.b32 %d, %a, 16, 0x1f, 0xffffffff;
+    add.u32 %d, %d, 100;
+END:)",
+                           iota());
+  for (uint32_t l = 0; l < 32; ++l) CHECK(v[l] == (l ^ 16) + (l < 16 ? 100 : 0));
+}
+
+TEST_CASE("each lane may bring its own member mask", "[warp]") {
+  auto v = lanes<uint32_t>(
+      "and.b32 %t0, %a, 24; shl.b32 %t1, 255, %t0; redux.sync.add.u32 %d, %a, %t1;", iota());
+  for (uint32_t l = 0; l < 32; ++l) CHECK(v[l] == (l & 24) * 8 + 28);
+}
+
+TEST_CASE("barriers", "[barrier]") {
+  SECTION("with threads that have left") {
+    Gpu gpu(1 << 20);
+    REQUIRE(gpu.load(kernel_text(R"(
+    .shared .align 4 .b8 s[1024];
+    mov.u32 %r0, %tid.x;
+    setp.ge.u32 %p0, %r0, 100;
+    @%p0 exit;
+    shl.b32 %r1, %r0, 2;
+    mov.u32 %r2, s;
+    add.u32 %r1, %r1, %r2;
+    st.shared.u32 [%r1], %r0;
+    bar.sync 0;
+    sub.u32 %r3, 99, %r0;
+    shl.b32 %r3, %r3, 2;
+    add.u32 %r3, %r3, %r2;
+    ld.shared.u32 %r4, [%r3];
+    mad.wide.u32 %rd0, %r0, 4, %out;
+    st.global.u32 [%rd0], %r4;)")));
+    uint64_t out = gpu.zeros(4096);
+    REQUIRE(gpu.run("k", 1, 128, {out, out}).outcome == Outcome::kDone);
+    auto v = gpu.read<uint32_t>(out, 100);
+    for (uint32_t t = 0; t < 100; ++t) CHECK(v[t] == 99 - t);
+  }
+  SECTION("reductions") {
+    auto v = lanes<uint32_t>(R"(
+    setp.lt.u32 %q0, %a, 40;
+    bar.red.popc.u32 %t0, 0, %q0;
+    bar.red.and.pred %q1, 0, %q0;
+    bar.red.or.pred %q2, 0, !%q0;
+    selp.u32 %t1, 100, 0, %q1;
+    selp.u32 %t2, 200, 0, %q2;
+    add.u32 %d, %t0, %t1;
+    add.u32 %d, %d, %t2;)",
+                             iota(96), {}, {}, nullptr, 96);
+    CHECK(v == Words(96, 240));
+  }
+  SECTION("producer and consumer with counts") {
+    // Warps 0 and 1 arrive, warps 2 and 3 wait for their data.
+    Gpu gpu(1 << 20);
+    REQUIRE(gpu.load(kernel_text(R"(
+    .shared .align 4 .b8 s[256];
+    mov.u32 %r0, %tid.x;
+    mov.u32 %r2, s;
+    and.b32 %r5, %r0, 63;
+    shl.b32 %r1, %r5, 2;
+    add.u32 %r1, %r1, %r2;
+    setp.ge.u32 %p0, %r0, 64;
+    @%p0 bra CONSUME;
+    mul.lo.u32 %r3, %r0, 3;
+    st.shared.u32 [%r1], %r3;
+    bar.arrive 1, 128;
+    ret;
+CONSUME:
+    bar.sync 1, 128;
+    ld.shared.u32 %r4, [%r1];
+    mad.wide.u32 %rd0, %r5, 4, %out;
+    st.global.u32 [%rd0], %r4;)")));
+    uint64_t out = gpu.zeros(4096);
+    REQUIRE(gpu.run("k", 1, 128, {out, out}).outcome == Outcome::kDone);
+    auto v = gpu.read<uint32_t>(out, 64);
+    for (uint32_t t = 0; t < 64; ++t) CHECK(v[t] == 3 * t);
+  }
+  SECTION("one that cannot complete is reported, not waited for") {
+    Gpu gpu(1 << 20);
+    REQUIRE(gpu.load(kernel_text("bar.sync 1, 64;")));
+    Result r = gpu.run("k", 1, 32, {uint64_t(0), uint64_t(0)});
+    // 64 threads can never come, but every thread of the block is here: the hardware would go on
+    // only with them all.
+    CHECK((r.outcome == Outcome::kTrap || r.outcome == Outcome::kDone));
+  }
+}
+
+TEST_CASE("blocks wait for one another", "[grid]") {
+  // Block b waits until block b+1 has written: needs every later block to run while the first ones
+  // spin.
+  Gpu gpu(1 << 20);
+  REQUIRE(gpu.load(kernel_text(R"(
+    mov.u32 %r0, %ctaid.x;
+    mov.u32 %r1, %nctaid.x;
+    sub.u32 %r1, %r1, 1;
+    mad.wide.u32 %rd0, %r0, 4, %in;
+    setp.eq.u32 %p0, %r0, %r1;
+    @%p0 bra WRITE;
+WAIT:
+    ld.acquire.gpu.global.u32 %r2, [%rd0+4];
+    setp.eq.u32 %p1, %r2, 0;
+    @%p1 bra WAIT;
+WRITE:
+    st.release.gpu.global.u32 [%rd0], 1;)")));
+  uint64_t in = gpu.zeros(4096);
+  REQUIRE(gpu.run("k", 200, 32, {in, in}).outcome == Outcome::kDone);
+  CHECK(gpu.read<uint32_t>(in, 200) == Words(200, 1));
+}
+
+TEST_CASE("a kernel waits for the host and can be cancelled", "[grid]") {
+  Gpu gpu(1 << 20);
+  REQUIRE(gpu.load(kernel_text(R"(
+WAIT:
+    ld.volatile.global.u32 %r2, [%in];
+    setp.eq.u32 %p1, %r2, 0;
+    @%p1 bra WAIT;)")));
+  uint64_t in = gpu.zeros(64);
+  Result r;
+  Launch l = gpu.prepare("k", 3, 64, {in, in});
+  std::thread host([&] { r = run(pool(), l); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  __atomic_store_n((uint32_t*)gpu.memory_.host(in), 1, __ATOMIC_RELEASE);
+  host.join();
+  CHECK(r.outcome == Outcome::kDone);
+  *(uint32_t*)gpu.memory_.host(in) = 0;
+  std::atomic<bool> cancel{false};
+  l.cancel = &cancel;
+  std::thread other([&] { r = run(pool(), l); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  cancel = true;
+  other.join();
+  CHECK(r.outcome == Outcome::kCancelled);
+}
+
+TEST_CASE("calls", "[call]") {
+  const char* functions = R"(
+.func (.param .b32 r) twice(.param .b32 x) {
+    .reg .b32 %r<4>;
+    ld.param.b32 %r1, [x];
+    add.u32 %r2, %r1, %r1;
+    st.param.b32 [r], %r2;
+    ret;
+}
+.func (.param .b32 r) square(.param .b32 x) {
+    .reg .b32 %r<4>;
+    ld.param.b32 %r1, [x];
+    mul.lo.u32 %r2, %r1, %r1;
+    st.param.b32 [r], %r2;
+    ret;
+}
+.func (.param .b32 r) sum(.param .b32 x) {
+    .reg .b32 %r<6>; .reg .pred %p<2>;
+    ld.param.b32 %r1, [x];
+    mov.u32 %r3, 0;
+    setp.eq.u32 %p1, %r1, 0;
+    @%p1 bra DONE;
+    sub.u32 %r2, %r1, 1;
+    { .param .b32 p0; st.param.b32 [p0], %r2; .param .b32 r0;
+      call.uni (r0), sum, (p0);
+      ld.param.b32 %r3, [r0]; }
+DONE:
+    add.u32 %r4, %r1, %r3;
+    st.param.b32 [r], %r4;
+    ret;
+}
+.global .align 8 .u64 table[2] = {twice, square};
+)";
+  Gpu gpu(4 << 20);
+  REQUIRE(gpu.load(kernel_text(R"(
+    mov.u32 %r0, %tid.x;
+    and.b32 %r1, %r0, 1;
+    mul.wide.u32 %rd0, %r1, 8;
+    mov.u64 %rd1, table;
+    add.u64 %rd1, %rd1, %rd0;
+    ld.global.u64 %rd2, [%rd1];
+    { .param .b32 p0; st.param.b32 [p0], %r0; .param .b32 q0;
+      proto : .callprototype (.param .b32 _) _ (.param .b32 _);
+      call (q0), %rd2, (p0), proto;
+      ld.param.b32 %r3, [q0]; }
+    { .param .b32 p0; st.param.b32 [p0], %r0; .param .b32 q0;
+      call.uni (q0), sum, (p0);
+      ld.param.b32 %r4, [q0]; }
+    mad.wide.u32 %rd3, %r0, 8, %out;
+    st.global.v2.u32 [%rd3], {%r3, %r4};)",
+                               functions)));
+  uint64_t out = gpu.zeros(4096);
+  REQUIRE(gpu.run("k", 1, 64, {out, out}).outcome == Outcome::kDone);
+  auto v = gpu.read<uint32_t>(out, 128);
+  for (uint32_t t = 0; t < 64; ++t) {
+    CHECK(v[2 * t] == (t % 2 ? t * t : 2 * t));
+    CHECK(v[2 * t + 1] == t * (t + 1) / 2);
+  }
+  SECTION("of a wild address") {
+    REQUIRE(gpu.load(kernel_text(R"(
+    mov.u64 %rd2, 0x1234;
+    call %rd2, (), proto;
+    )",
+                                 "")) == false);
+    REQUIRE(gpu.load(kernel_text(R"(
+    mov.u64 %rd2, 0x1234;
+    proto : .callprototype ();
+    )")) == false);
+    REQUIRE(gpu.load(kernel_text(R"(
+    mov.u64 %rd2, 0x1234;
+    proto : .callprototype _ ();
+    call %rd2, proto;)")));
+    Result r = gpu.run("k", 1, 32, {out, out});
+    CHECK(r.outcome == Outcome::kInvalidPc);
+    CHECK(r.address == 0x1234);
+  }
+  SECTION("without end") {
+    REQUIRE(gpu.load(kernel_text(
+        "call.uni f, ();",
+        ".func f() { .local .b8 x[4096]; .reg .b64 %l; mov.u64 %l, x; st.local.u32 [%l], 1; "
+        "call.uni f, (); ret; }\n")));
+    Result r = gpu.run("k", 1, 32, {out, out});
+    CHECK(r.outcome == Outcome::kTrap);
+  }
+}
+
+TEST_CASE("an indexed branch", "[divergence]") {
+  auto v = lanes<uint32_t>(R"(
+    and.b32 %t0, %a, 3;
+    targets: .branchtargets A, B, C, D;
+    brx.idx %t0, targets;
+A:  mov.u32 %d, 10; bra END;
+B:  mov.u32 %d, 20; bra END;
+C:  mov.u32 %d, 30; bra END;
+D:  mov.u32 %d, 40;
+END:)",
+                           iota());
+  for (uint32_t l = 0; l < 32; ++l) CHECK(v[l] == 10 * (l % 4) + 10);
+}
+
+TEST_CASE("atomics", "[atomic]") {
+  auto run = [](const std::string& op, uint32_t start, uint32_t threads = 64) {
+    Gpu gpu(1 << 20);
+    if (!gpu.load(kernel_text(
+            "mov.u32 %r1, %tid.x; cvt.rn.f32.u32 %f0, %r1; cvt.u64.u32 %rd1, %r1;\n" + op))) {
+      FAIL(gpu.error);
+    }
+    uint64_t in = gpu.array(Words{start, 0, 0, 0});
+    REQUIRE(gpu.run("k", 1, threads, {in, in}).outcome == Outcome::kDone);
+    return gpu.read<uint32_t>(in, 2);
+  };
+  CHECK(run("atom.global.add.u32 %r0, [%in], %r1;", 0)[0] == 2016);
+  CHECK(run("red.global.add.u64 [%in], 0x80000000;", 0)[1] == 32);
+  CHECK(run("atom.max.s32 %r0, [%in], %r1;", uint32_t(-5))[0] == 63);
+  CHECK(run("atom.min.u32 %r0, [%in], %r1;", 77)[0] == 0);
+  CHECK(run("atom.global.inc.u32 %r0, [%in], 9;", 0)[0] == 64 % 10);
+  CHECK(run("atom.global.dec.u32 %r0, [%in], 9;", 0)[0] == 6);
+  CHECK(run("atom.global.or.b32 %r0, [%in], %r1;", 0)[0] == 63);
+  CHECK(run("atom.global.xor.b32 %r0, [%in], %r1;", 0)[0] == 0);
+  CHECK(run("atom.global.and.b32 %r0, [%in], 12;", 255)[0] == 12);
+  CHECK(run("atom.global.add.f32 %f1, [%in], %f0;", 0)[0] == bits(2016.0f));
+  CHECK(run("mov.b32 %r2, 0x3c003c00; atom.global.add.noftz.f16x2 %r0, [%in], %r2;", 0, 32)[0] ==
+        0x50005000);
+  CHECK(run("mov.b32 %r2, 0x3f803f80; red.global.add.noftz.bf16x2 [%in], %r2;", 0, 32)[0] ==
+        0x42004200);
+  CHECK(run("mov.b32 {%h0, %h1}, 0x00023c00; atom.global.add.noftz.f16 %h2, [%in], %h0;", 0,
+            32)[0] == 0x5000);
+  CHECK(run("mov.b32 {%h0, %h1}, 0x00020001; atom.global.cas.b16 %h2, [%in], %h0, %h1;",
+            0x50001)[0] == 0x50002);
+  CHECK(run("atom.global.exch.b32 %r0, [%in], 5;", 1)[0] == 5);
+  CHECK(run("red.global.add.v2.f32 [%in], {%f0, %f0};", 0)[1] == bits(2016.0f));
+}
+
+TEST_CASE("shared and local memory through generic addresses", "[memory]") {
+  auto v = lanes<uint32_t>(R"(
+    .shared .align 4 .b8 s[256];
+    .local .align 8 .b8 l[64];
+    .reg .b64 %g<4>;
+    mov.u64 %g0, s; cvta.shared.u64 %g0, %g0;
+    mad.wide.u32 %g1, %lane, 4, %g0;
+    st.u32 [%g1], %a;
+    mov.u64 %g2, l; cvta.local.u64 %g2, %g2;
+    and.b32 %t0, %lane, 7;
+    mad.wide.u32 %g3, %t0, 4, %g2;
+    st.u32 [%g3], %b;
+    st.u8 [%g3+1], 9;
+    bar.sync 0;
+    ld.u32 %t1, [%g1];
+    ld.u32 %t2, [%g3];
+    xor.b32 %d, %t1, %t2;
+    isspacep.shared %q0, %g1; @!%q0 mov.u32 %d, 1;
+    isspacep.local %q0, %g3; @!%q0 mov.u32 %d, 2;
+    isspacep.global %q0, %g3; @%q0 mov.u32 %d, 3;
+    cvta.to.shared.u64 %g1, %g1; cvt.u32.u64 %t3, %g1; mov.u32 %t4, s; sub.u32 %t3, %t3, %t4; shr.u32 %t3, %t3, 2;
+    setp.ne.u32 %q1, %t3, %lane; @%q1 mov.u32 %d, 4;)",
+                           iota(32, 1000), iota(32, 0x10000));
+  for (uint32_t l = 0; l < 32; ++l)
+    CHECK(v[l] == ((1000 + l) ^ (((0x10000 + l) & 0xffff00ff) | 0x900)));
+}
+
+TEST_CASE("faults name the address and the line", "[fault]") {
+  Gpu gpu(1 << 20);
+  SECTION("wild") {
+    REQUIRE(gpu.load(kernel_text(
+        "mov.u64 %rd0, 0x5000;\nld.global.u32 %r0, [%rd0+4];\nst.global.u32 [%out], %r0;")));
+    uint64_t out = gpu.zeros(64);
+    Result r = gpu.run("k", 2, 64, {out, out});
+    CHECK(r.outcome == Outcome::kIllegalAddress);
+    CHECK(r.address == 0x5004);
+    CHECK(r.line == 8);
+    CHECK(std::string(r.text).find("k: load of 4 bytes at 0x5004") == 0);
+  }
+  SECTION("misaligned") {
+    REQUIRE(gpu.load(kernel_text("add.u64 %rd0, %out, 2;\nst.global.u32 [%rd0], 1;")));
+    uint64_t out = gpu.zeros(64);
+    Result r = gpu.run("k", 1, 1, {out, out});
+    CHECK(r.outcome == Outcome::kMisaligned);
+    CHECK(r.address == out + 2);
+  }
+  SECTION("one lane only") {
+    REQUIRE(
+        gpu.load(kernel_text("mov.u32 %r0, %tid.x; shr.u32 %r0, %r0, 4; mad.wide.u32 %rd0, %r0, "
+                             "0x7ffff000, %out; st.global.u32 [%rd0], 1;")));
+    uint64_t out = gpu.zeros(64);
+    CHECK(gpu.run("k", 1, 16, {out, out}).outcome == Outcome::kDone);
+    Result r = gpu.run("k", 1, 32, {out, out});
+    CHECK(r.outcome == Outcome::kIllegalAddress);
+    CHECK(r.address == out + 0x7ffff000);
+  }
+  SECTION("shared memory ends") {
+    REQUIRE(gpu.load(
+        kernel_text(".shared .align 4 .b8 s[16]; mov.u32 %r0, s; st.shared.u32 [%r0+16], 1;")));
+    CHECK(gpu.run("k", 1, 1, {uint64_t(0), uint64_t(0)}).outcome == Outcome::kIllegalAddress);
+    CHECK(gpu.run("k", 1, 1, {uint64_t(0), uint64_t(0)}, 16).outcome == Outcome::kDone);
+  }
+  SECTION("trap") {
+    REQUIRE(gpu.load(kernel_text("mov.u32 %r0, %ctaid.x; setp.eq.u32 %p0, %r0, 3; @%p0 trap;")));
+    CHECK(gpu.run("k", 5, 32, {uint64_t(0), uint64_t(0)}).outcome == Outcome::kTrap);
+    CHECK(gpu.run("k", 3, 32, {uint64_t(0), uint64_t(0)}).outcome == Outcome::kDone);
+  }
+}
+
+TEST_CASE("printf and assert", "[printf]") {
+  Gpu gpu(1 << 20);
+  REQUIRE(
+      gpu.load(kernel_text(R"(
+    .local .align 8 .b8 buffer[64];
+    mov.u64 %rd0, buffer;
+    mov.u32 %r0, %tid.x;
+    st.local.u32 [%rd0], %r0;
+    mov.u64 %rd1, text;
+    cvta.global.u64 %rd1, %rd1;
+    st.local.u64 [%rd0+8], %rd1;
+    mov.u64 %rd2, 0x3ff8000000000000;
+    st.local.u64 [%rd0+16], %rd2;
+    mov.u64 %rd3, -5;
+    st.local.u64 [%rd0+24], %rd3;
+    st.local.u32 [%rd0+32], 65;
+    cvta.local.u64 %rd4, %rd0;
+    mov.u64 %rd5, format;
+    cvta.global.u64 %rd5, %rd5;
+    { .param .b64 p0; st.param.b64 [p0], %rd5; .param .b64 p1; st.param.b64 [p1], %rd4; .param .b32 q;
+      call.uni (q), vprintf, (p0, p1);
+      ld.param.b32 %r1, [q]; }
+    st.global.u32 [%out], %r1;)",
+                           ".extern .func (.param .b32 r) vprintf (.param .b64 a, .param .b64 b);\n"
+                           ".global .align 1 .b8 format[] = \"%03d|%-5s|%6.2f|%lld|%c|100%%\";\n"
+                           ".global .align 1 .b8 text[4] = {97, 98, 99, 0};\n")));
+  uint64_t out = gpu.zeros(64);
+  REQUIRE(gpu.run("k", 1, 2, {out, out}).outcome == Outcome::kDone);
+  CHECK(gpu.output == "000|abc  |  1.50|-5|A|100%001|abc  |  1.50|-5|A|100%");
+  CHECK(gpu.read<uint32_t>(out, 1)[0] == 5);
+}
+
+TEST_CASE("errors carry the name and the line", "[error]") {
+  Gpu gpu(1 << 20);
+  auto error = [&](const std::string& body, const std::string& before = "") {
+    return gpu.load(kernel_text(body, before)) ? std::string("compiled") : gpu.error;
+  };
+  CHECK_THAT(
+      error("frobnicate.u32 %r0, %r1;"),
+      Catch::Contains("line 7") && Catch::Contains("unknown instruction in 'frobnicate.u32'"));
+  CHECK_THAT(error("wgmma.fence.sync.aligned;"),
+             Catch::Contains("tensor-core") && Catch::Contains("wgmma.fence"));
+  CHECK_THAT(error("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f0}, {%r0}, {%r0}, {%f0};"),
+             Catch::Contains("mma.sync"));
+  CHECK_THAT(error("tex.2d.v4.f32.f32 {%f0,%f1,%f2,%f3}, [%rd0, {%f0, %f1}];"),
+             Catch::Contains("tex"));
+  CHECK_THAT(error("add.weird.u32 %r0, %r1, %r2;"), Catch::Contains("'.weird'"));
+  CHECK_THAT(error("add.u32 %r0, %r1;"), Catch::Contains("operands"));
+  CHECK_THAT(error("add.u32 %r0, %r1, %rd2;"), Catch::Contains("does not fit"));
+  CHECK_THAT(error("add.u32 %r0, %r1, %nosuch;"), Catch::Contains("%nosuch"));
+  CHECK_THAT(error("bra NOWHERE;"), Catch::Contains("NOWHERE"));
+  CHECK_THAT(error("call.uni absent, ();", ".extern .func absent();\n"),
+             Catch::Contains("unresolved") && Catch::Contains("absent"));
+  CHECK_THAT(error("ld.param.u64 %rd0, [po+16];"), Catch::Contains("outside the parameters"));
+  CHECK_THAT(gpu.load(".version 9.0\n.target sm_121a\n.address_size 64\n", 90) ? "" : gpu.error,
+             Catch::Contains("sm_121"));
+  CHECK_FALSE(gpu.load(""));
+  CHECK_FALSE(gpu.load("hello"));
+}
+
+TEST_CASE("globals and their initial values", "[module]") {
+  Gpu gpu(1 << 20);
+  REQUIRE(gpu.load(
+      kernel_text(R"(
+    ld.global.u64 %rd0, [pointer];
+    ld.global.u32 %r0, [%rd0];
+    ld.const.u32 %r1, [constants+8];
+    ld.global.f32 %f0, [number];
+    mov.b32 %r2, %f0;
+    ld.global.u32 %r3, [zero+4];
+    ld.global.u8 %r4, [bytes+3];
+    st.global.v4.u32 [%out], {%r0, %r1, %r2, %r3};
+    st.global.u32 [%out+16], %r4;
+    mov.u64 %rd1, numbers;
+    ld.global.u64 %rd2, [pointer];
+    sub.u64 %rd2, %rd2, %rd1;
+    st.global.u64 [%out+24], %rd2;)",
+                  ".global .align 4 .u32 numbers[4] = {1, 2, 0x33, 4};\n"
+                  ".global .align 8 .u64 pointer = generic(numbers)+8;\n"
+                  ".const .align 4 .b32 constants[3] = {5, 6, -7};\n"
+                  ".global .f32 number = 0f40490FDB;\n"
+                  ".global .align 4 .b8 zero[8];\n"
+                  ".global .align 1 .b8 bytes[8] = {0xFF(numbers), 0xFF00(numbers), 1, 200};\n")));
+  uint64_t out = gpu.zeros(64);
+  REQUIRE(gpu.run("k", 1, 1, {out, out}).outcome == Outcome::kDone);
+  CHECK(gpu.read<uint32_t>(out, 5) == Words{0x33, 6 * 0 + uint32_t(-7), 0x40490fdb, 0, 200});
+  CHECK(gpu.read<uint64_t>(out + 24, 1)[0] == 8);
+  CHECK(std::string(variable(gpu.module_, 2)->name) == "constants");
+  CHECK(variable(gpu.module_, 2)->constant);
+}
