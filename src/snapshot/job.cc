@@ -18,7 +18,8 @@
 namespace gpuckpt {
 namespace {
 
-constexpr uint64_t kParkPatienceUs = 200000;
+constexpr uint64_t kParkPatienceUs = 200000;  // for one try
+constexpr uint64_t kParkRetriesUs = 600000;   // for all, until the gate is opened again
 
 bool fail(Job* j, int code, const char* pattern, ...) __attribute__((format(printf, 3, 4)));
 bool fail(Job* j, int code, const char* pattern, ...) {
@@ -232,11 +233,12 @@ Outcome stop_and_capture(Job* j, Capture* capture, Records* records, bool frozen
   ParkCall park{j->text, sizeof(j->text)};
   uint64_t t0 = sys::now_us();
   bool parked = false;
-  for (int attempt = 0, restless = 0; attempt < 3 && restless < 50 && !parked;) {
+  // A thread in the middle of something (the driver's above all) is asked again at once; with the
+  // gate closed nothing that was staged grows old meanwhile.
+  for (const uint64_t patience = t0 + kParkRetriesUs; !parked && t0 < patience;) {
     if (!courier.run(park_on_courier, &park)) {
-      ++attempt;
+      // text says who
     } else if (frozen && device_plugin->quiet && !device_plugin->quiet()) {
-      ++restless;
       format(j->text, sizeof(j->text),
              "a thread of the driver was always in the middle of something");
       parking.unpark();
@@ -252,6 +254,7 @@ Outcome stop_and_capture(Job* j, Capture* capture, Records* records, bool frozen
     j->code = kExitTimeout;
     return Outcome::kRetry;
   }
+  j->text[0] = 0;
   uint64_t t1 = sys::now_us();
   j->park_us = t1 - t0;
   Copy copy{capture, records};
