@@ -3,6 +3,7 @@
 
 bad_input_test.py BUILD_DIR [NAME...]. Exit codes: 2 usage, 10 absent, 12 incompatible, 13 corrupt.
 """
+import json
 import os
 import random
 import shutil
@@ -14,10 +15,10 @@ import time
 import harness
 from harness import Failure, Session, reference
 
-ABSENT, LOCKED, INCOMPATIBLE, CORRUPT = 10, 11, 12, 13
+ABSENT, LOCKED, INCOMPATIBLE, CORRUPT, LAUNCHER = 10, 11, 12, 13, 125
 
 
-def expect(done, codes, *words, traceback=True):
+def expect(done, codes, *words):
     codes = codes if isinstance(codes, tuple) else (codes,)
     said = done.stdout + done.stderr
     if done.returncode not in codes:
@@ -27,6 +28,17 @@ def expect(done, codes, *words, traceback=True):
     for word in words:
         if word not in said:
             raise Failure(f"{done.args[1:4]}: does not say {word!r}: {said.strip()[-600:]}")
+
+
+def refused(session, what, codes, *words):
+    """A restore that fails ends with 125, and its status file says which class of failure it was."""
+    status_file = session.work / "status.json"
+    status_file.unlink(missing_ok=True)
+    done = session.cli("restore", what, "--status-file", status_file, check=False, timeout=30)
+    expect(done, LAUNCHER, *words)
+    code = json.loads(status_file.read_text()).get("code")
+    if code not in (codes if isinstance(codes, tuple) else (codes,)):
+        raise Failure(f"restore of {what}: the status file says {status_file.read_text().strip()}, not {codes}")
 
 
 def snapshot_of(session, command, count=1):
@@ -50,9 +62,9 @@ def works(session, snapshot, expected):
 
 def absent_things(session, command, expected):
     expect(session.cli("list", session.work / "nothing", check=False), ABSENT)
-    expect(session.cli("restore", f"{session.work}/nothing@latest", check=False), ABSENT)
+    expect(session.cli("restore", f"{session.work}/nothing@latest", check=False), (ABSENT, 125))
     taken = snapshot_of(session, command)
-    expect(session.cli("restore", f"{session.store}@00000000nothing", check=False), ABSENT)
+    expect(session.cli("restore", f"{session.store}@00000000nothing", check=False), (ABSENT, 125))
     expect(session.cli("inspect", f"{session.store}@nothing", check=False), ABSENT)
     works(session, taken[0], expected)
 
@@ -84,9 +96,8 @@ def truncated_files(session, command, expected):
         for length in (0, 1, size // 2, size - 1):
             os.truncate(path, length)
             done = session.cli("verify", session.store, check=False)
-            restored = session.cli("restore", f"{session.store}@{taken[0]}", check=False, timeout=30)
             expect(done, (CORRUPT, ABSENT))
-            expect(restored, (CORRUPT, ABSENT, 125))
+            refused(session, f"{session.store}@{taken[0]}", (CORRUPT, ABSENT))
             shutil.copy2(copy / path.relative_to(session.store), path)
     works(session, taken[0], expected)
 
@@ -115,7 +126,7 @@ def missing_packs(session, command, expected):
     away = session.work / "away"
     biggest.rename(away)
     expect(session.cli("verify", session.store, check=False), CORRUPT)
-    expect(session.cli("restore", f"{session.store}@{taken[0]}", check=False, timeout=30), (CORRUPT, 125))
+    refused(session, f"{session.store}@{taken[0]}", CORRUPT)
     away.rename(biggest)
     works(session, taken[0], expected)
 
@@ -139,7 +150,7 @@ def full_disk(session, command, expected):
     if os.getuid() != 0:
         return "skipped: needs root to mount a small filesystem"
     session.store.mkdir(mode=0o700)
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m,mode=700", "none", session.store],
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=160m,mode=700", "none", session.store],
                       capture_output=True).returncode:
         return "skipped: mount is not allowed here"
     try:
@@ -192,7 +203,7 @@ def changed_file(session, command, expected):
     done = session.cli("restore", f"{session.store}@{taken[0]}", "--dry-run", check=False)
     expect(done, (0, 3))
     program.rename(session.work / "program.old")
-    expect(session.cli("restore", f"{session.store}@{taken[0]}", check=False, timeout=30), (INCOMPATIBLE, 125), "program")
+    refused(session, f"{session.store}@{taken[0]}", INCOMPATIBLE, "program")
     (session.work / "program.old").rename(program)
     works(session, taken[0], expected)
 

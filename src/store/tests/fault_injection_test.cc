@@ -187,7 +187,7 @@ TEST_CASE("nearly full, over budget") {
   REQUIRE_OK(store->disk_bytes(&after));
   CHECK(after == used);
   REQUIRE_OK(write_model(*store, small_model(1), "{}", &result, {.budget = used + 20000}));
-  env.free = 1 << 20;
+  env.free = 1 << 19;
   status = write_model(*store, small_model(30), "{}", &result);
   CHECK(status.text().find("full") != std::string::npos);
 }
