@@ -15,6 +15,10 @@ CUresult take_memory(int device, uint64_t context, uint64_t pool, uint64_t bytes
 // decide, by an equally forbidden call that changes nothing. CUDA_SUCCESS: allowed.
 CUresult ask_capture();
 
+// The calling thread's context may be broken for good (an illegal address): every call then says
+// so. CUDA_SUCCESS: no.
+CUresult ask_context();
+
 // Frees what the arena holds for a context that ends.
 void free_memory_of(uint64_t context);
 void free_pinned_of(uint64_t context);

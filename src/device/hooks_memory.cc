@@ -42,6 +42,12 @@ CUresult ask_capture() {
   return capture_error ? result : CUDA_SUCCESS;
 }
 
+CUresult ask_context() {
+  if (__atomic_load_n(&captures_active, __ATOMIC_RELAXED)) return CUDA_SUCCESS;
+  CUresult result = real().cuStreamQuery(CU_STREAM_LEGACY);
+  return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
+}
+
 void free_memory_of(uint64_t context) {
   for (int device = 0; device < kMaxDevices; ++device) {
     DeviceMemory* memory = device_memory(device);
@@ -78,6 +84,7 @@ CUresult allocate_for_caller(CUdeviceptr* out, size_t bytes, bool* native) {
     return CUDA_SUCCESS;
   }
   if (CUresult result = ask_capture()) return result;
+  if (CUresult result = ask_context()) return result;
   return take_memory(device, context, 0, bytes, out);
 }
 

@@ -125,6 +125,7 @@ CUresult allocate_pinned(void** out, size_t bytes, unsigned flags, bool managed)
   if (CUresult result = real().cuCtxGetCurrent(&current)) return result;
   if (!current) return CUDA_ERROR_INVALID_CONTEXT;
   if (CUresult result = ask_capture()) return result;
+  if (CUresult result = ask_context()) return result;
   uint64_t context = name_from(Kind::kContext, current);
   bool plain = managed && reads_pageable();
   Guard guard(pinned().lock);

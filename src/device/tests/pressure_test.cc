@@ -1,0 +1,307 @@
+// What may go wrong around a snapshot, against the simulated driver (SIMGPU_MEMORY=1G): memory
+// pressure while staged copies wait, a context destroyed meanwhile, streams that never become idle,
+// captures, failing driver calls, a writer that goes away. The program under the interposer never
+// sees any of it.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gpuckpt/exit_codes.h"
+#include "intercept/cuda_types.h"
+#include "intercept/gate.h"
+#include "snapshot/device_plugin.h"
+
+namespace {
+
+#define CHECK(condition)                                              \
+  do {                                                                \
+    if (!(condition)) {                                               \
+      fprintf(stderr, "line %d: not so: %s\n", __LINE__, #condition); \
+      _exit(1);                                                       \
+    }                                                                 \
+  } while (0)
+#define OK(call)                                                                    \
+  do {                                                                              \
+    CUresult r_ = (call);                                                           \
+    if (r_ != CUDA_SUCCESS) {                                                       \
+      fprintf(stderr, "line %d: %s = %d\n", __LINE__, #call, static_cast<int>(r_)); \
+      _exit(1);                                                                     \
+    }                                                                               \
+  } while (0)
+
+struct Sink : gpuckpt::CaptureSink {
+  std::map<uint64_t, std::vector<uint8_t>> pieces;
+  uint64_t room = ~0ull;  // bytes until the writer is gone
+  uint64_t pause_us = 0;
+};
+bool take(Sink* s, uint64_t address, std::vector<uint8_t> bytes) {
+  if (s->pause_us) usleep(static_cast<useconds_t>(s->pause_us));
+  if (s->room < bytes.size()) return false;
+  s->room -= bytes.size();
+  s->pieces[address] = std::move(bytes);
+  return true;
+}
+bool sink_data(gpuckpt::CaptureSink* s, uint64_t, uint64_t address, const void* bytes, uint64_t n) {
+  auto* b = static_cast<const uint8_t*>(bytes);
+  return take(static_cast<Sink*>(s), address, std::vector<uint8_t>(b, b + n));
+}
+bool sink_zero(gpuckpt::CaptureSink* s, uint64_t, uint64_t address, uint64_t n) {
+  return take(static_cast<Sink*>(s), address, std::vector<uint8_t>(n, 0));
+}
+bool sink_blob(gpuckpt::CaptureSink*, const char*, const void*, uint64_t) { return true; }
+Sink make_sink() {
+  Sink sink;
+  sink.data = sink_data;
+  sink.zero = sink_zero;
+  sink.blob = sink_blob;
+  return sink;
+}
+bool holds(const Sink& sink, CUdeviceptr address, uint64_t size, uint8_t value) {
+  uint64_t at = address;
+  while (at < address + size) {
+    auto it = sink.pieces.upper_bound(at);
+    if (it == sink.pieces.begin()) return false;
+    --it;
+    if (at >= it->first + it->second.size()) return false;
+    uint64_t end = std::min<uint64_t>(address + size, it->first + it->second.size());
+    for (; at < end; ++at)
+      if (it->second[at - it->first] != value) return false;
+  }
+  return true;
+}
+
+const gpuckpt::DevicePlugin* plugin;
+gpuckpt::DeviceReport report;
+
+template <typename F>
+bool on_thread(F work) {
+  bool ok = false;
+  std::thread([&] { ok = work(); }).join();
+  return ok;
+}
+uint64_t now_ms() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<uint64_t>(t.tv_sec) * 1000 + static_cast<uint64_t>(t.tv_nsec) / 1000000;
+}
+bool freeze(uint64_t patience_ms) {
+  report = {};
+  return on_thread([&] { return plugin->freeze(100, now_ms() + patience_ms, &report); });
+}
+
+constexpr size_t kMiB = 1 << 20;
+
+CUdeviceptr filled(size_t bytes, uint8_t value) {
+  CUdeviceptr p;
+  OK(cuMemAlloc_v2(&p, bytes));
+  OK(cuMemsetD8_v2(p, value, bytes));
+  OK(cuCtxSynchronize());
+  return p;
+}
+
+void stage_gives_way() {
+  CUdeviceptr p = filled(300 * kMiB, 7);
+  Sink sink = make_sink();
+  size_t before, after, total;
+  OK(cuMemGetInfo_v2(&before, &total));
+  CHECK(freeze(3000));
+  CHECK(on_thread([&] { return plugin->stage(&sink, &report); }));
+  CHECK(report.staged_bytes >= 300 * kMiB);
+  plugin->thaw();
+  OK(cuMemGetInfo_v2(&after, &total));
+  CHECK(before == after);  // the stage counts as free ...
+  OK(cuMemsetD8_v2(p, 9, 300 * kMiB));
+  CUdeviceptr big;
+  OK(cuMemAlloc_v2(&big, before - 64 * kMiB));  // ... and is
+  CHECK(on_thread([&] { return plugin->drain(&sink, &report); }));
+  CHECK(holds(sink, p, 300 * kMiB, 7));  // as it was, not as it became
+  OK(cuMemFree_v2(big));
+  OK(cuMemFree_v2(p));
+  OK(cuMemGetInfo_v2(&after, &total));
+  CHECK(after >= before + 300 * kMiB);
+}
+
+void stage_gives_way_while_draining() {
+  CUdeviceptr p = filled(300 * kMiB, 5);
+  Sink sink = make_sink();
+  sink.pause_us = 2000;
+  CHECK(freeze(3000));
+  CHECK(on_thread([&] { return plugin->stage(&sink, &report); }));
+  plugin->thaw();
+  bool drained = false;
+  std::thread drain([&] { drained = plugin->drain(&sink, &report); });
+  usleep(30000);
+  size_t free_bytes, total;
+  OK(cuMemGetInfo_v2(&free_bytes, &total));
+  CUdeviceptr big;
+  OK(cuMemAlloc_v2(&big, free_bytes - 64 * kMiB));
+  OK(cuMemsetD8_v2(big, 1, 64 * kMiB));
+  drain.join();
+  CHECK(drained);
+  CHECK(holds(sink, p, 300 * kMiB, 5));
+  OK(cuMemFree_v2(big));
+  OK(cuMemFree_v2(p));
+}
+
+void context_goes_while_staged(CUdevice device) {
+  CUcontext extra;
+  CUdeviceptr p;
+  {
+    OK(cuCtxCreate_v2(&extra, 0, device));
+    p = filled(20 * kMiB, 3);
+  }
+  Sink sink = make_sink();
+  CHECK(freeze(3000));
+  CHECK(on_thread([&] { return plugin->stage(&sink, &report); }));
+  plugin->thaw();
+  OK(cuCtxDestroy_v2(extra));
+  CHECK(on_thread([&] { return plugin->drain(&sink, &report); }));
+  CHECK(holds(sink, p, 20 * kMiB, 3));
+}
+
+void only_context_goes_while_draining(CUdevice device) {
+  CUcontext primary;
+  OK(cuDevicePrimaryCtxRelease_v2(device));
+  CUcontext extra;
+  OK(cuCtxCreate_v2(&extra, 0, device));
+  CUdeviceptr p = filled(60 * kMiB, 4);
+  Sink sink = make_sink();
+  sink.pause_us = 2000;
+  CHECK(freeze(3000));
+  CHECK(on_thread([&] { return plugin->stage(&sink, &report); }));
+  plugin->thaw();
+  bool drained = false;
+  std::thread drain([&] { drained = plugin->drain(&sink, &report); });
+  usleep(10000);
+  OK(cuCtxDestroy_v2(extra));
+  drain.join();
+  if (!drained) fprintf(stderr, "%s\n", report.text);
+  CHECK(drained);
+  CHECK(holds(sink, p, 60 * kMiB, 4));
+  OK(cuDevicePrimaryCtxRetain(&primary, device));
+  OK(cuCtxSetCurrent(primary));
+}
+
+void busy_stream_is_named() {
+  CUstream s;
+  uint32_t* flag;
+  OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+  OK(cuMemHostAlloc(reinterpret_cast<void**>(&flag), 4096, 0));
+  *flag = 0;
+  OK(cuStreamWaitValue32(s, reinterpret_cast<CUdeviceptr>(flag), 1, CU_STREAM_WAIT_VALUE_EQ));
+  uint64_t start = now_ms();
+  CHECK(!freeze(700));
+  CHECK(now_ms() - start < 3000);
+  CHECK(report.code == gpuckpt::kExitTimeout);
+  char name[32];
+  snprintf(name, sizeof name, "%p", static_cast<void*>(s));
+  CHECK(strstr(report.text, name));
+  CHECK(!gpuckpt::gate_closed());
+  CHECK(cuStreamQuery(s) == CUDA_ERROR_NOT_READY);
+  __atomic_store_n(flag, 1, __ATOMIC_RELEASE);
+  OK(cuStreamSynchronize(s));
+  CHECK(freeze(2000));
+  plugin->thaw();
+  OK(cuStreamDestroy_v2(s));
+  OK(cuMemFreeHost(flag));
+}
+
+void capture_is_waited_for() {
+  CUstream s;
+  OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+  if (cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL) != CUDA_SUCCESS) return;
+  CUdeviceptr p;
+  CHECK(cuMemAlloc_v2(&p, 100) != CUDA_SUCCESS);  // forbidden now, as natively
+  CHECK(!freeze(300));
+  CHECK(report.code == gpuckpt::kExitTimeout);
+  CHECK(strstr(report.text, "capture"));
+  CUgraph graph = nullptr;
+  cuStreamEndCapture(s, &graph);
+  if (graph) cuGraphDestroy(graph);
+  OK(cuStreamDestroy_v2(s));
+}
+
+void writer_goes(bool staged) {
+  CUdeviceptr p = filled(20 * kMiB, 3);
+  Sink sink = make_sink();
+  sink.room = 6 * kMiB;
+  setenv("GPUCKPT_STAGE", staged ? "" : "off", 1);
+  CHECK(freeze(3000));
+  bool ok = on_thread([&] { return plugin->stage(&sink, &report); });
+  CHECK(ok == staged);
+  plugin->thaw();
+  if (staged) CHECK(!on_thread([&] { return plugin->drain(&sink, &report); }));
+  CHECK(report.code == gpuckpt::kExitError);
+  CHECK(strstr(report.text, "writer"));
+  OK(cuMemsetD8_v2(p, 1, 20 * kMiB));
+  OK(cuMemFree_v2(p));
+  setenv("GPUCKPT_STAGE", "", 1);
+}
+
+void part_of_it_staged() {
+  CUdeviceptr p = filled(20 * kMiB, 6);
+  Sink sink = make_sink();
+  setenv("GPUCKPT_STAGE", "8388608", 1);
+  CHECK(freeze(3000));
+  CHECK(on_thread([&] { return plugin->stage(&sink, &report); }));
+  CHECK(report.staged_bytes > 0 && report.staged_bytes <= 8 * kMiB);
+  CHECK(report.device_bytes >= 20 * kMiB);
+  plugin->thaw();
+  OK(cuMemsetD8_v2(p, 1, 20 * kMiB));
+  CHECK(on_thread([&] { return plugin->drain(&sink, &report); }));
+  CHECK(holds(sink, p, 20 * kMiB, 6));
+  OK(cuMemFree_v2(p));
+  setenv("GPUCKPT_STAGE", "", 1);
+}
+
+void until_full() {
+  size_t free_bytes, total;
+  OK(cuMemGetInfo_v2(&free_bytes, &total));
+  std::vector<CUdeviceptr> all;
+  CUdeviceptr p;
+  CUresult r;
+  while ((r = cuMemAlloc_v2(&p, kMiB)) == CUDA_SUCCESS) all.push_back(p);
+  CHECK(r == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(all.size() * kMiB >= free_bytes / 100 * 98);
+  for (CUdeviceptr q : all) OK(cuMemFree_v2(q));
+  size_t again;
+  OK(cuMemGetInfo_v2(&again, &total));
+  CHECK(again == free_bytes);
+  CHECK(cuMemAlloc_v2(&p, total + kMiB) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(cuMemFree_v2(all[0]) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuMemFree_v2(0x123450000) == CUDA_ERROR_INVALID_VALUE);
+}
+
+}  // namespace
+
+int main() {
+  plugin = gpuckpt::device_plugin;
+  alarm(100);
+  setenv("GPUCKPT_STAGE", "", 1);
+  CUdevice device;
+  CUcontext primary;
+  OK(cuInit(0));
+  OK(cuDeviceGet(&device, 0));
+  OK(cuDevicePrimaryCtxRetain(&primary, device));
+  OK(cuCtxSetCurrent(primary));
+  until_full();
+  stage_gives_way();
+  stage_gives_way_while_draining();
+  part_of_it_staged();
+  context_goes_while_staged(device);
+  only_context_goes_while_draining(device);
+  busy_stream_is_named();
+  capture_is_waited_for();
+  writer_goes(true);
+  writer_goes(false);
+  stage_gives_way();
+  puts("PASS");
+  fflush(stdout);
+  _exit(0);
+}
