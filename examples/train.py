@@ -144,7 +144,8 @@ class Array:
     def __init__(self, values):
         self.count = values.size
         self.pointer = ok(driver.cuMemAlloc(4 * self.count))
-        ok(driver.cuMemcpyHtoD(self.pointer, np.ascontiguousarray(values, np.float32).ctypes.data, 4 * self.count))
+        host = np.ascontiguousarray(values, np.float32)
+        ok(driver.cuMemcpyHtoD(self.pointer, host.ctypes.data, host.nbytes))
 
     def read(self):
         host = np.empty(self.count, np.float32)
@@ -192,7 +193,8 @@ class Trainer:
         self.module = ok(driver.cuModuleLoadData(compile_kernels(device)))
         self.functions = {}
         constant, _ = ok(driver.cuModuleGetGlobal(self.module, b"adam"))
-        ok(driver.cuMemcpyHtoD(constant, np.array([rate, 0.9, 0.999, 1e-8], np.float32).ctypes.data, 16))
+        settings = np.array([rate, 0.9, 0.999, 1e-8], np.float32)
+        ok(driver.cuMemcpyHtoD(constant, settings.ctypes.data, settings.nbytes))
         self.compute, self.copy = ok(driver.cuStreamCreate(1)), ok(driver.cuStreamCreate(1))
         self.text, self.classes, self.random = text, classes, np.random.default_rng(seed)
         wide = CONTEXT * WIDTH

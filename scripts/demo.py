@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,8 +19,10 @@ def say(text=""):
     print(text, flush=True)
 
 
-def shown(command):
-    return " ".join(os.path.relpath(c, SOURCE) if str(c).startswith(str(SOURCE)) else str(c) for c in command)
+def shown(command, work):
+    """The command as one would type it in the source folder, the work folder being $T."""
+    words = (str(c).replace(str(work), "$T") for c in command)
+    return " ".join(os.path.relpath(w, SOURCE) if w.startswith(str(SOURCE)) else w for w in words)
 
 
 def lines(path):
@@ -63,7 +66,7 @@ class Demo:
         [str(SOURCE / "LICENSE")]
 
     def start(self, *command, env=None):
-        say(f"$ {shown(command)}")
+        say(f"$ {shown(command, self.work)}")
         # Its output may not hang on this terminal: a snapshot of a process can outlive it.
         return subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=self.errors,
                                 stderr=self.errors, cwd=self.work, start_new_session=True, env=env)
@@ -73,6 +76,7 @@ class Demo:
         return json.loads(done.stdout) if done.returncode == 0 else []
 
     def uninterrupted(self):
+        say(f"T={self.work}\n")
         say(f"1. An uninterrupted run of {self.steps} steps, without gpuckpt, for comparison")
         simgpu = self.build / "lib/simgpu"
         begin = time.monotonic()
@@ -121,11 +125,10 @@ class Demo:
         say(f"   went on at step {first}, {len(got) - 1 - first} losses and the final digest identical: {got[-1]}")
 
     def table(self):
-        sizes, statistics = self.meta.get("sizes", {}), self.meta.get("statistics", self.meta)
-        logical, stored = sizes.get("logical_bytes", 0), sizes.get("stored_bytes", 0)
-        stall = statistics.get("stall_us", self.meta.get("stall_us"))
-        rows = [("stall of the training", f"{stall / 1e3:.1f} ms" if stall is not None else "?"),
-                ("captured", f"{size(logical)} ({size(sizes.get('zero_bytes', 0))} of it zeros)"),
+        sizes, stats = self.meta["sizes"], self.meta["stats"]
+        logical, stored = sizes["logical_bytes"], sizes["stored_bytes"]
+        rows = [("stall of the training", f"{stats['stall_us'] / 1e3:.1f} ms"),
+                ("captured", f"{size(logical)}, {size(stats['device_bytes'])} of it on the GPU"),
                 ("stored", f"{size(stored)}" + (f", {logical / stored:.1f} to 1" if stored else "")),
                 ("trigger to durable", f"{self.durable:.2f} s"),
                 ("restore until it runs", f"{self.restored:.2f} s")]
@@ -133,6 +136,8 @@ class Demo:
         for name, value in rows:
             say(f"   {name:24}{value}")
         say("\nidentical: the restored run ended exactly as the uninterrupted one")
+
+        shutil.rmtree(self.work)
 
     def fail(self, why):
         self.errors.seek(0)

@@ -39,7 +39,7 @@ class Tools:
         self.gpuckpt = build / "bin" / "gpuckpt"
         self.python = SOURCE / ".venv" / "bin" / "python"
 
-    def subject(self, name, steps=40, pace_ms=15):
+    def subject(self, name, steps=100, pace_ms=15):
         """The command of a subject, by name."""
         if name == "train_charlm":
             return [self.build / "examples" / "train_charlm", "--steps", steps, "--pace-ms", pace_ms, TEXT]
@@ -101,6 +101,7 @@ class Session:
         with open(out, mode) as sink, open(f"{out}.err", "ab") as errors:
             if self.user is not None:
                 os.fchown(sink.fileno(), self.user, self.user)
+                os.fchown(errors.fileno(), self.user, self.user)
             process = subprocess.Popen([str(c) for c in command], stdin=subprocess.DEVNULL, stdout=sink, stderr=errors,
                                        cwd=cwd or self.work, env=self.environment(**env), start_new_session=True,
                                        **options)
