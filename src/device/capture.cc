@@ -9,6 +9,7 @@
 #include "device/idle.h"
 #include "device/launch_note.h"
 #include "device/modules.h"
+#include "device/registry_format.h"
 #include "device/times.h"
 #include "device/vmm.h"
 #include "gpuckpt/exit_codes.h"
@@ -324,7 +325,9 @@ bool learn_state(DeviceReport* report) {
 namespace {
 
 void describe(Text& json) {
-  json.add("{\"format\":1,\"driver_version\":");
+  json.add("{\"format\":");
+  json.add_number(kDeviceBlobFormat);
+  json.add(",\"driver_version\":");
   json.add_number(static_cast<uint64_t>(machine_facts.driver_version));
   json.add(",\"devices\":[");
   for (int i = 0; i < machine_facts.devices; ++i) {
