@@ -29,7 +29,55 @@ IdleWatch::IdleWatch(uint64_t context) : context_(context), generation_(generati
 }
 
 IdleWatch::~IdleWatch() {
-  if (mark_ && generation_ == generation()) real().cuEventDestroy_v2(mark_);
+  if (generation_ != generation()) return;
+  if (mark_) real().cuEventDestroy_v2(mark_);
+  for (size_t i = 0; i < pending_.size(); ++i)
+    if (pending_[i].mark) real().cuEventDestroy_v2(pending_[i].mark);
+}
+
+// Streams of `context` that the application made. Names are copied: queries need no registry lock.
+static void list_streams(uint64_t context, Vector<uint64_t>* out) {
+  Registry& all = registry();
+  Guard guard(all.lock);
+  for (Object* o = all.first(); o; o = o->next)
+    if (o->type == ObjectType::kStream && o->context == context) out->push(o->name);
+}
+
+static CUevent record_mark(CUstream stream) {
+  CUevent mark = nullptr;
+  if (real().cuEventCreate(&mark, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return nullptr;
+  if (real().cuEventRecord(mark, stream) == CUDA_SUCCESS) return mark;
+  real().cuEventDestroy_v2(mark);
+  return nullptr;
+}
+
+CUresult IdleWatch::poll_marks() {
+  if (!listed_) {
+    Vector<uint64_t> streams;
+    list_streams(context_, &streams);
+    for (uint64_t name : streams) pending_.push({name, nullptr});
+    listed_ = true;
+  }
+  for (size_t i = 0; i < pending_.size();) {
+    Pending& p = pending_[i];
+    auto stream = real_of<CUstream>(Kind::kStream, p.stream);
+    bool skip = captures_active && capturing(stream);
+    CUresult result = skip     ? CUDA_SUCCESS
+                      : p.mark ? real().cuEventQuery(p.mark)
+                               : real().cuStreamQuery(stream);
+    if (result == CUDA_ERROR_NOT_READY) {
+      if (!p.mark && !captures_active) p.mark = record_mark(stream);
+      busy_ = p.stream;
+      ++i;
+      continue;
+    }
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_HANDLE &&
+        result != CUDA_ERROR_CONTEXT_IS_DESTROYED)
+      return result;
+    if (p.mark) real().cuEventDestroy_v2(p.mark);
+    pending_.swap_remove(i);
+  }
+  return pending_.size() ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 CUresult IdleWatch::poll(bool marked_only) {
@@ -40,18 +88,13 @@ CUresult IdleWatch::poll(bool marked_only) {
     CUresult result = real().cuEventQuery(mark_);
     if (result != CUDA_SUCCESS) return result;
   }
-  if (!marked_only && !captures_active) {
+  if (marked_only && generation_ == generation()) return poll_marks();
+  if (!captures_active) {
     CUresult result = real().cuStreamQuery(CU_STREAM_LEGACY);
     if (result != CUDA_SUCCESS) return result;
   }
-  // Stream names are copied first: queries need no registry lock held.
   Vector<uint64_t> streams;
-  {
-    Registry& all = registry();
-    Guard guard(all.lock);
-    for (Object* o = all.first(); o; o = o->next)
-      if (o->type == ObjectType::kStream && o->context == context_) streams.push(o->name);
-  }
+  list_streams(context_, &streams);
   for (uint64_t name : streams) {
     auto stream = real_of<CUstream>(Kind::kStream, name);
     if (captures_active && capturing(stream)) continue;
@@ -70,7 +113,7 @@ CUresult IdleWatch::poll(bool marked_only) {
 CUresult wait_idle(uint64_t context) {
   IdleWatch watch(context);
   for (uint64_t pause = 0;; pause = pause < 500 ? pause + 10 : 500) {
-    CUresult result = watch.poll();
+    CUresult result = watch.poll(true);
     if (result != CUDA_ERROR_NOT_READY) return result;
     if (pause < 50) {
       sys::call(SYS_sched_yield);
