@@ -110,9 +110,11 @@ class Pool {
       }
       ++job->running;
       const uint64_t index = fresh ? job->started++ : 0;
-      const bool idle = job->polls > job->resident + 1;
+      const unsigned pause = job->polls <= job->resident + 1        ? 0
+                             : job->polls <= 64 + 8 * job->resident ? 50
+                                                                    : 500;
       pthread_mutex_unlock(&mutex_);
-      if (idle) usleep(job->polls > 64 + 8 * job->resident ? 500 : 50);
+      if (pause != 0) usleep(pause);
       UnitState state = UnitState::kError;
       Result result;
       if (fresh) {
