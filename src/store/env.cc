@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include <fmt/format.h>
 
@@ -150,6 +152,14 @@ class PosixEnv : public Env {
     if (::statvfs(path.c_str(), &st) != 0) return errno;
     *out = static_cast<uint64_t>(st.f_bavail) * st.f_frsize;
     return 0;
+  }
+  void random(void* out, size_t length) override {
+    // At most 32 bytes at a time: getrandom gives them whole. Before Linux 3.17 there is none, and
+    // no gpuckpt either.
+    ssize_t n;
+    do n = ::getrandom(out, length, 0);
+    while (n < 0 && errno == EINTR);
+    if (n != static_cast<ssize_t>(length)) ::abort();
   }
   int64_t now_ns() override {
     timespec ts;

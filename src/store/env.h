@@ -62,6 +62,7 @@ class Env {
       const std::string& path) = 0;  // modification time = now, by the file system's clock
   virtual int free_bytes(const std::string& path, uint64_t* out) = 0;
   virtual int64_t now_ns() = 0;  // wall clock
+  virtual void random(void* out, size_t length) = 0;
 };
 
 // The real one. Never destroyed.

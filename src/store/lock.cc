@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -108,8 +107,7 @@ Status list_locks(Env* env, const std::string& store, int64_t clock_ns,
 Status Lock::acquire(Env* env, const std::string& store, LockKind kind, const std::string& what,
                      std::unique_ptr<Lock>* out) {
   uint8_t random[8];
-  if (getrandom(random, sizeof(random), 0) != sizeof(random))
-    return io_error("read", "random numbers", errno);
+  env->random(random, sizeof(random));
   std::unique_ptr<Lock> lock(new Lock);
   lock->env_ = env;
   lock->id_ = (kind == LockKind::kExclusive ? "x" : "s") + hex(random, sizeof(random));

@@ -1,7 +1,6 @@
 #include "store/pack.h"
 
 #include <errno.h>
-#include <sys/random.h>
 #include <xxhash.h>
 #include <zstd.h>
 
@@ -84,9 +83,7 @@ Status PackWriter::create(Env* env, const std::string& path, std::unique_ptr<Pac
   auto pack = std::make_unique<PackWriter>();
   pack->env_ = env;
   pack->path_ = path;
-  if (getrandom(pack->id_.data(), pack->id_.size(), 0) != static_cast<ssize_t>(pack->id_.size())) {
-    return io_error("read", "random numbers", errno);
-  }
+  env->random(pack->id_.data(), pack->id_.size());
   if (int e = env->create(path, &pack->file_)) return io_error("create", path, e);
   PackHeader header{};
   memcpy(header.magic, kPackMagic, sizeof(header.magic));

@@ -6,7 +6,6 @@
 // old ones go.
 
 #include <errno.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <map>
@@ -137,8 +136,7 @@ Status Sweep::flush() {
   draft_ = {};
   if (fresh_.empty() || fresh_.back()->bytes() >= kPackBytes) {
     uint8_t random[8];
-    if (getrandom(random, sizeof(random), 0) != sizeof(random))
-      return io_error("read", "random numbers", errno);
+    env_->random(random, sizeof(random));
     std::unique_ptr<PackWriter> pack;
     std::string path =
         fmt::format("{}/{}.{}.tmp", paths_.packs(), hex(random, sizeof(random)), lock_id_);

@@ -6,7 +6,6 @@
 // Other writers may refer to a pack as soon as it has its name, so from then on only prune (alone)
 // may remove it.
 
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -297,8 +296,7 @@ Status Writer::append_frame(const SealedFrame& sealed, uint32_t frame) {
     PackInUse pack{};
     std::string path;
     uint8_t random[8];
-    if (getrandom(random, sizeof(random), 0) != sizeof(random))
-      return io_error("read", "random numbers", errno);
+    env_->random(random, sizeof(random));
     path = fmt::format("{}/{}.{}.tmp", paths_.packs(), hex(random, sizeof(random)), lock_->id());
     if (Status status = PackWriter::create(env_, path, &pack.writer); !status.ok()) return status;
     pack.ref.id = pack.writer->id();
@@ -438,7 +436,7 @@ Status Writer::build_manifest(Manifest* manifest) {
 
 // Ids sort by time, also when the clock went backwards, and differ by their last part when two
 // writers meet.
-std::string make_id(int64_t now_ns, const std::string& newest) {
+std::string make_id(Env* env, int64_t now_ns, const std::string& newest) {
   auto stamp = [](int64_t ms) {
     time_t seconds = ms / 1000;
     tm parts;
@@ -461,7 +459,7 @@ std::string make_id(int64_t now_ns, const std::string& newest) {
   }
   static const char letters[] = "23456789abcdefghjkmnpqrstvwxyz";
   uint8_t random[4] = {};
-  (void)!getrandom(random, sizeof(random), 0);
+  env->random(random, sizeof(random));
   id += '-';
   for (uint8_t byte : random) id += letters[byte % (sizeof(letters) - 1)];
   return id;
@@ -471,7 +469,7 @@ Status Writer::describe(const std::string& meta, std::string* id, std::string* o
   std::vector<std::string> ids;
   if (Status status = list_snapshots(env_, paths_, &ids); !status.ok()) return status;
   int64_t now = env_->now_ns();
-  *id = make_id(now, ids.empty() ? "" : ids.back());
+  *id = make_id(env_, now, ids.empty() ? "" : ids.back());
   nlohmann::json j = nlohmann::json::parse(meta, nullptr, false);
   if (!j.is_object()) return Status::Error("the description of the snapshot is not a JSON object");
   time_t seconds = now / 1'000'000'000;

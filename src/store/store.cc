@@ -1,7 +1,6 @@
 #include "store/store.h"
 
 #include <errno.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -53,9 +52,9 @@ std::string format_text(const std::string& id) {
   return j.dump() + "\n";
 }
 
-std::string random_id() {
+std::string random_id(Env* env) {
   uint8_t id[16] = {};
-  (void)!getrandom(id, sizeof(id), 0);
+  env->random(id, sizeof(id));
   return hex(id, sizeof(id));
 }
 
@@ -123,9 +122,9 @@ Status create_store(Env* env, const std::string& path) {
   }
   // Two creators at once: the last rename wins, and both files say the same of everything that
   // matters.
-  std::string text = format_text(random_id());
+  std::string text = format_text(random_id(env));
   uint8_t random[8] = {};
-  (void)!getrandom(random, sizeof(random), 0);
+  env->random(random, sizeof(random));
   std::string pending = path + "/format." + hex(random, sizeof(random)) + ".tmp";
   Status status =
       write_new_file(env, pending, {reinterpret_cast<const uint8_t*>(text.data()), text.size()});

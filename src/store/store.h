@@ -29,8 +29,8 @@ struct SnapshotInfo {
 
 struct WriteOptions {
   std::string job = {};
-  int level = 1;                     // zstd level; 0 stores plain
-  uint64_t budget = 0;               // the store may not grow beyond this many bytes; 0: no limit
+  int level = 1;                    // zstd level; 0 stores plain
+  uint64_t budget = 0;              // the store may not grow beyond this many bytes; 0: no limit
   uint64_t keep_free = 1ull << 20;  // fail cleanly when the disk has less than this left
 };
 

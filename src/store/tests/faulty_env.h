@@ -114,6 +114,8 @@ class FaultyEnv : public Env {
   }
   int64_t now_ns() override { return clock_ns ? clock_ns : real_->now_ns(); }
 
+  void random(void* out, size_t length) override { real_->random(out, length); }
+
  private:
   int wrap(const std::string& path, int error, std::unique_ptr<File>* file) {
     if (!error) *file = std::make_unique<FaultyFile>(this, path, std::move(*file));

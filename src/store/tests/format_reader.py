@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Reads a gpuckpt store. Written from docs/FORMAT.md alone, to show that the page suffices.
+
+format_reader.py STORE                 lists the snapshots
+format_reader.py STORE ID OUTPUT_DIR   extracts one: SPACE-ADDRESS files (hexadecimal) for each extent of data, blob-NAME
+
+Needs libzstd and libxxhash (through ctypes), nothing else.
+"""
+import ctypes
+import ctypes.util
+import json
+import os
+import struct
+import sys
+
+zstd = ctypes.CDLL(ctypes.util.find_library("zstd") or "libzstd.so.1")
+xxhash = ctypes.CDLL(ctypes.util.find_library("xxhash") or "libxxhash.so.0")
+
+
+class Hash128(ctypes.Structure):
+    _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+
+
+xxhash.XXH3_64bits.restype = ctypes.c_uint64
+xxhash.XXH3_64bits.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+xxhash.XXH3_128bits.restype = Hash128
+xxhash.XXH3_128bits.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+zstd.ZSTD_decompress.restype = ctypes.c_size_t
+zstd.ZSTD_decompress.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
+
+
+def hash64(data):
+    return xxhash.XXH3_64bits(data, len(data))
+
+
+def name_of(data):
+    h = xxhash.XXH3_128bits(data, len(data))
+    return struct.pack(">QQ", h.high, h.low)
+
+
+def decompress(data, length):
+    out = ctypes.create_string_buffer(max(length, 1))
+    n = zstd.ZSTD_decompress(out, length, data, len(data))
+    check(n == length, "zstd data does not have the stated length")
+    return out.raw[:length]
+
+
+def check(condition, what):
+    if not condition:
+        raise SystemExit(f"damaged: {what}")
+
+
+ZERO_PACK = 0xFFFFFFFF
+BLOB_SPACE = 1 << 63
+
+
+class Pack:
+    def __init__(self, path, pack_id, file_length, table_checksum):
+        with open(path, "rb") as file:
+            self.data = file.read()
+        data = self.data
+        check(len(data) == file_length, f"{path}: length")
+        magic, version, _, own_id, _, checksum = struct.unpack_from("<8sII16s24sQ", data, 0)
+        check(magic == b"GPCKPACK" and own_id == pack_id and checksum == hash64(data[:56]), f"{path}: header")
+        check(version == 1, f"{path}: version {version}")
+        trailer = data[-72:]
+        (table, frames, chunks, _, own_id, table_sum, version, _, checksum,
+         magic) = struct.unpack("<QIIQ16sQIIQ8s", trailer)
+        check(magic == b"GPCKPEND" and own_id == pack_id and checksum == hash64(trailer[:56]), f"{path}: trailer")
+        check(table_sum == table_checksum == hash64(data[table:-72]), f"{path}: table")
+        self.frames = [struct.unpack_from("<QIIIIIIQ", data, table + 40 * i) for i in range(frames)]
+        self.chunks = [struct.unpack_from("<16sI", data, table + 40 * frames + 20 * i) for i in range(chunks)]
+        self.plain = {}
+
+    def chunk(self, number):
+        for index, (offset, codec, plain_length, stored_length, count, first, _, checksum) in enumerate(self.frames):
+            if not first <= number < first + count:
+                continue
+            if index not in self.plain:
+                body = offset + 32 + 4 * count
+                head = self.data[offset:offset + 32]
+                magic, codec2, plain2, stored2, count2, _, checksum2 = struct.unpack("<IIIIIIQ", head)
+                check(head[:4] == b"Fram" and (codec2, plain2, stored2, count2, checksum2) ==
+                      (codec, plain_length, stored_length, count, checksum), f"frame {index}: header")
+                stored = self.data[body:body + stored_length]
+                check(checksum == hash64(head[:24] + self.data[offset + 32:body] + stored), f"frame {index}: checksum")
+                check(codec in (0, 1), f"frame {index}: codec {codec}")
+                self.plain[index] = stored if codec == 0 else decompress(stored, plain_length)
+            at = sum(length for _, length in self.chunks[first:number])
+            name, length = self.chunks[number]
+            data = self.plain[index][at:at + length]
+            check(name_of(data) == name, f"chunk {number}")
+            return data
+        raise SystemExit(f"damaged: no chunk {number}")
+
+
+def read_manifest(path):
+    with open(path, "rb") as file:
+        data = file.read()
+    magic, version, _, meta_length, stored, plain, meta_sum, _, checksum = struct.unpack_from("<8sIIQQQQQQ", data, 0)
+    check(magic == b"GPCKSNAP" and checksum == hash64(data[:56]), f"{path}: header")
+    check(version == 1, f"{path}: version {version}")
+    check(len(data) == 64 + meta_length + stored + 24, f"{path}: length")
+    check(data[-8:] == b"GPCKSEND" and data[-24:-8] == name_of(data[:-24]), f"{path}: checksum")
+    meta = data[64:64 + meta_length]
+    check(meta_sum == hash64(meta), f"{path}: description")
+    return json.loads(meta), decompress(data[64 + meta_length:-24], plain)
+
+
+def extract(store, snapshot, output):
+    meta, body = read_manifest(f"{store}/snapshots/{snapshot}.manifest")
+    check(meta["id"] == snapshot, "the manifest is another snapshot's")
+    packs, spaces, blobs, _ = struct.unpack_from("<IIII", body, 0)
+    at = 16
+    opened = []
+    for _ in range(packs):
+        pack_id, length, table_sum = struct.unpack_from("<16sQQ", body, at)
+        opened.append(Pack(f"{store}/packs/{pack_id.hex()}.pack", pack_id, length, table_sum))
+        at += 32
+    contents = {}  # space -> list of [address, bytes], neighbours joined
+    for _ in range(spaces):
+        space, runs, digest = struct.unpack_from("<QQ16s", body, at)
+        at += 32
+        hashed = b""
+        pieces = contents.setdefault(space, [])
+        for _ in range(runs):
+            address, length, pack, chunk, count, _ = struct.unpack_from("<QQIIII", body, at)
+            at += 32
+            hashed += struct.pack("<QQ", address, length)
+            if pack == ZERO_PACK:
+                data = bytes(length)
+            else:
+                hashed += b"".join(opened[pack].chunks[c][0] for c in range(chunk, chunk + count))
+                data = b"".join(opened[pack].chunk(c) for c in range(chunk, chunk + count))
+            check(len(data) == length, f"run at {address:#x}")
+            if pieces and pieces[-1][0] + len(pieces[-1][1]) == address:
+                pieces[-1][1] += data
+            else:
+                pieces.append([address, bytearray(data)])
+        check(digest == name_of(hashed), f"digest of space {space:#x}")
+    os.makedirs(output, exist_ok=True)
+    for space, pieces in contents.items():
+        for address, data in pieces:
+            if space < BLOB_SPACE:
+                with open(f"{output}/{space:x}-{address:x}", "wb") as file:
+                    file.write(data)
+    for index in range(blobs):
+        length, name_length, _ = struct.unpack_from("<QII", body, at)
+        name = body[at + 16:at + 16 + name_length].decode()
+        at += 16 + name_length
+        data = b"".join(bytes(data) for _, data in contents.get(BLOB_SPACE | index, []))
+        check(len(data) == length, f"blob {name}")
+        with open(f"{output}/blob-{name.replace('/', '_')}", "wb") as file:
+            file.write(data)
+    check(at == len(body), "bytes are left over in the manifest")
+
+
+def main():
+    store = sys.argv[1]
+    with open(f"{store}/format") as file:
+        description = json.load(file)
+    check(description["format"] == "gpuckpt store" and description["version"] == 1, "format")
+    if len(sys.argv) == 4:
+        extract(store, sys.argv[2], sys.argv[3])
+        return
+    for name in sorted(os.listdir(f"{store}/snapshots")):
+        if name.endswith(".manifest"):
+            meta, _ = read_manifest(f"{store}/snapshots/{name}")
+            print(meta["id"], meta["time"], meta["job"] or "-", meta["sizes"]["logical_bytes"])
+
+
+if __name__ == "__main__":
+    main()
