@@ -84,14 +84,20 @@ CUresult IdleWatch::poll(bool marked_only) {
   WithContext with(context_);
   if (!with) return CUDA_SUCCESS;  // gone
   busy_ = 0;
+  bool ready = true;  // of the default streams; a busy stream of the program's own is named first
   if (mark_ && generation_ == generation()) {
     CUresult result = real().cuEventQuery(mark_);
-    if (result != CUDA_SUCCESS) return result;
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) return result;
+    ready = result == CUDA_SUCCESS;
   }
-  if (marked_only && generation_ == generation()) return poll_marks();
+  if (marked_only && generation_ == generation()) {
+    CUresult result = poll_marks();
+    return result == CUDA_SUCCESS && !ready ? CUDA_ERROR_NOT_READY : result;
+  }
   if (!captures_active) {
     CUresult result = real().cuStreamQuery(CU_STREAM_LEGACY);
-    if (result != CUDA_SUCCESS) return result;
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) return result;
+    ready = ready && result == CUDA_SUCCESS;
   }
   Vector<uint64_t> streams;
   list_streams(context_, &streams);
@@ -107,7 +113,7 @@ CUresult IdleWatch::poll(bool marked_only) {
         result != CUDA_ERROR_CONTEXT_IS_DESTROYED)
       return result;
   }
-  return CUDA_SUCCESS;
+  return ready ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult wait_idle(uint64_t context) {

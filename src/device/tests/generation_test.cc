@@ -304,6 +304,7 @@ void check(bool with_ptx) {
     CUcontext context;
     OK(cuStreamGetCtx(s, &context));
     CHECK(context == w.primary);
+    OK(cuStreamSynchronize(s));
     OK(cuStreamQuery(s));
   }
   for (uint32_t* p : w.pinned) {

@@ -201,6 +201,7 @@ void busy_stream_is_named() {
   CHECK(report.code == gpuckpt::kExitTimeout);
   char name[32];
   snprintf(name, sizeof name, "%p", static_cast<void*>(s));
+  if (!strstr(report.text, name)) fprintf(stderr, "%s: %s\n", name, report.text);
   CHECK(strstr(report.text, name));
   CHECK(!gpuckpt::gate_closed());
   CHECK(cuStreamQuery(s) == CUDA_ERROR_NOT_READY);
