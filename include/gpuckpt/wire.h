@@ -1,11 +1,11 @@
 // What the preloaded library, the writer process and the command line say to each other.
 //
-// Bump kWireVersion when any struct or meaning below changes: the three programs come from one build and
-// refuse each other otherwise. Nothing here is stored on disk (docs/FORMAT.md is), so nothing here needs to
-// stay compatible.
+// Bump kWireVersion when any struct or meaning below changes: the three programs come from one
+// build and refuse each other otherwise. Nothing here is stored on disk (docs/FORMAT.md is), so
+// nothing here needs to stay compatible.
 //
-// All structs are plain bytes in native (little endian) order, usable without libc: the library fills them
-// while application threads are parked.
+// All structs are plain bytes in native (little endian) order, usable without libc: the library
+// fills them while application threads are parked.
 #pragma once
 
 #include <atomic>
@@ -17,18 +17,21 @@ inline constexpr uint32_t kWireVersion = 1;
 inline constexpr uint32_t kMagic = 0x6b637067;  // "gpck"
 
 // ---------------------------------------------------------------------------------------------------------
-// Spaces: every captured byte has an address in one of these. The store keeps a sparse map per space.
+// Spaces: every captured byte has an address in one of these. The store keeps a sparse map per
+// space.
 enum Space : uint64_t {
-  kSpaceHost = 0,          // the process's address space, address = virtual address
-  kSpaceSharedBase = 0x100,  // + index of a shared memory object (memfd, /dev/shm, shared anonymous), address = offset
-  kSpaceFileBase = 0x10000,  // + index of a file stored whole (unlinked, --self-contained), address = offset
+  kSpaceHost = 0,            // the process's address space, address = virtual address
+  kSpaceSharedBase = 0x100,  // + index of a shared memory object (memfd, /dev/shm, shared
+                             // anonymous), address = offset
+  kSpaceFileBase =
+      0x10000,  // + index of a file stored whole (unlinked, --self-contained), address = offset
   kSpaceDeviceBase = 0x1000000,  // + CUDA device ordinal, address = device virtual address
 };
 
 // ---------------------------------------------------------------------------------------------------------
 // The ring: a memfd mapped by producers (application, its copy-on-write child) and the writer.
-// Producer: claim a slot with acquire-CAS free->busy (wait on `freed` when none), fill it, send kMsgData on its own
-// socket. Writer: consume, store kSlotFree, ++freed, futex wake (shared futex).
+// Producer: claim a slot with acquire-CAS free->busy (wait on `freed` when none), fill it, send
+// kMsgData on its own socket. Writer: consume, store kSlotFree, ++freed, futex wake (shared futex).
 inline constexpr uint32_t kRingSlots = 32;
 inline constexpr uint64_t kSlotHeaderBytes = 16 * 1024;
 inline constexpr uint64_t kSlotPayloadBytes = 1024 * 1024;
@@ -41,13 +44,13 @@ enum SlotState : uint32_t { kSlotFree = 0, kSlotBusy = 1 };
 struct RingHeader {
   uint32_t magic;
   uint32_t version;
-  std::atomic<uint32_t> freed;       // futex word: bumped whenever the writer frees a slot
+  std::atomic<uint32_t> freed;        // futex word: bumped whenever the writer frees a slot
   std::atomic<uint32_t> writer_dead;  // set (and `freed` woken) when the writer gives up
   std::atomic<uint32_t> state[kRingSlots];
 };
 
-// A run is a piece of a space. Zero runs have no payload. The payloads of the others follow each other without gaps
-// in the slot's payload area, in the order of the runs.
+// A run is a piece of a space. Zero runs have no payload. The payloads of the others follow each
+// other without gaps in the slot's payload area, in the order of the runs.
 enum RunFlags : uint32_t { kRunData = 0, kRunZero = 1 };
 struct Run {
   uint64_t address;
@@ -67,27 +70,30 @@ struct SlotHeader {
 static_assert(sizeof(SlotHeader) <= kSlotHeaderBytes);
 
 // ---------------------------------------------------------------------------------------------------------
-// Messages on SOCK_SEQPACKET sockets between library and writer. One socket for the application (kSourceParent), one
-// for the copy-on-write child (kSourceChild). The writer is exec'ed as
-//   gpuckpt-writer --store DIR --ring FD --parent FD --child FD [--job ID] [--level N] [--keep N] [--budget BYTES]
+// Messages on SOCK_SEQPACKET sockets between library and writer. One socket for the application
+// (kSourceParent), one for the copy-on-write child (kSourceChild). The writer is exec'ed as
+//   gpuckpt-writer --store DIR --ring FD --parent FD --child FD [--job ID] [--level N] [--keep N]
+//   [--budget BYTES]
 enum MsgType : uint32_t {
-  kMsgHello = 1,      // library -> writer, first: text = JSON object with what is known of the process
-  kMsgReady = 2,      // writer -> library: store opened, lock held; only now may the library disturb the application
-  kMsgData = 3,       // producer -> writer: `slot` is filled
-  kMsgBlob = 4,       // producer -> writer: `slot`'s payload (SlotHeader.payload_bytes) is appended to blob `text`
-  kMsgEnd = 5,        // producer -> writer: this source has sent everything. From the parent: text = JSON statistics to
-                      // be kept in the manifest (stall_us, park_us, threads, ...)
-  kMsgAbort = 6,      // producer -> writer: drop the snapshot; text = why
-  kMsgDurable = 7,    // writer -> library: manifest published; text = snapshot id, counts below
-  kMsgFailed = 8,     // writer -> library: code = ExitCode, text = one clear sentence
+  kMsgHello = 1,  // library -> writer, first: text = JSON object with what is known of the process
+  kMsgReady = 2,  // writer -> library: store opened, lock held; only now may the library disturb
+                  // the application
+  kMsgData = 3,   // producer -> writer: `slot` is filled
+  kMsgBlob = 4,   // producer -> writer: `slot`'s payload (SlotHeader.payload_bytes) is appended to
+                  // blob `text`
+  kMsgEnd = 5,  // producer -> writer: this source has sent everything. From the parent: text = JSON
+                // statistics to be kept in the manifest (stall_us, park_us, threads, ...)
+  kMsgAbort = 6,    // producer -> writer: drop the snapshot; text = why
+  kMsgDurable = 7,  // writer -> library: manifest published; text = snapshot id, counts below
+  kMsgFailed = 8,   // writer -> library: code = ExitCode, text = one clear sentence
 };
 struct Msg {
   uint32_t magic;
   uint32_t version;
   uint32_t type;
   uint32_t slot;
-  int32_t code;          // ExitCode of kMsgFailed
-  uint32_t text_bytes;   // bytes of text in use
+  int32_t code;            // ExitCode of kMsgFailed
+  uint32_t text_bytes;     // bytes of text in use
   uint64_t logical_bytes;  // kMsgDurable: bytes captured
   uint64_t new_bytes;      // kMsgDurable: bytes that were not in the store before (plain)
   uint64_t stored_bytes;   // kMsgDurable: bytes added to the store (compressed)
@@ -96,13 +102,17 @@ struct Msg {
 };
 
 // ---------------------------------------------------------------------------------------------------------
-// Command line -> library. There is no resident thread and no open descriptor in the application. The command line
-// checks that /proc/PID/maps shows libgpuckpt and that /proc/PID/status catches kWakeSignal, then sends kWakeSignal
-// by rt_sigqueueinfo with si_code SI_QUEUE and value kWakeCookie. The library's coordinator then listens on
-//   <session dir>/<pid>-<start time in clock ticks>.sock   (SOCK_SEQPACKET, SO_PEERCRED must be same uid or root)
+// Command line -> library. There is no resident thread and no open descriptor in the application.
+// The command line checks that /proc/PID/maps shows libgpuckpt and that /proc/PID/status catches
+// kWakeSignal, then sends kWakeSignal by rt_sigqueueinfo with si_code SI_QUEUE and value
+// kWakeCookie. The library's coordinator then listens on
+//   <session dir>/<pid>-<start time in clock ticks>.sock   (SOCK_SEQPACKET, SO_PEERCRED must be
+//   same uid or root)
 // for five seconds; one CtlRequest comes in, CtlReply messages go out, the last one with final = 1.
-// session dir = $GPUCKPT_SESSION_DIR of the application, else /tmp/gpuckpt-<uid> (0700, owner checked).
-inline constexpr int kWakeSignal = 32;  // glibc's SIGCANCEL: no program can block or use it through libc
+// session dir = $GPUCKPT_SESSION_DIR of the application, else /tmp/gpuckpt-<uid> (0700, owner
+// checked).
+inline constexpr int kWakeSignal =
+    32;  // glibc's SIGCANCEL: no program can block or use it through libc
 inline constexpr uint64_t kWakeCookie = 0x67636b70'77616b65;
 
 enum CtlVerb : uint32_t { kCtlCheckpoint = 1, kCtlStats = 2, kCtlSuspend = 3, kCtlResume = 4 };
@@ -121,15 +131,15 @@ struct CtlRequest {
 struct CtlReply {
   uint32_t magic;
   uint32_t version;
-  uint32_t final;       // 1: the last reply
-  int32_t code;         // ExitCode
-  uint64_t stall_us;    // time application threads were parked
-  uint64_t gate_us;     // time driver calls waited at the gate
+  uint32_t final;     // 1: the last reply
+  int32_t code;       // ExitCode
+  uint64_t stall_us;  // time application threads were parked
+  uint64_t gate_us;   // time driver calls waited at the gate
   uint64_t logical_bytes, new_bytes, stored_bytes, zero_bytes;
-  uint64_t total_us;    // trigger to durable
-  char phase[32];       // "drain", "device", "park", "write", "durable"
-  char id[64];          // snapshot id once durable
-  char text[1024];      // message for people; JSON for kCtlStats
+  uint64_t total_us;  // trigger to durable
+  char phase[32];     // "drain", "device", "park", "write", "durable"
+  char id[64];        // snapshot id once durable
+  char text[1024];    // message for people; JSON for kCtlStats
 };
 
 }  // namespace gpuckpt::wire

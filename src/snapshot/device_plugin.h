@@ -1,8 +1,10 @@
-// What the snapshot engine needs of the device side, without knowing a CUDA symbol. src/device implements it.
+// What the snapshot engine needs of the device side, without knowing a CUDA symbol. src/device
+// implements it.
 //
-// Threads: `active`, `freeze`, `stage`, `drain` and `restore` run on a short-lived pthread of ours (libc and driver
-// calls allowed, application threads running); everything marked PARKED runs on the coordinator while application
-// threads are parked: raw system calls only, no lock the application can hold.
+// Threads: `active`, `freeze`, `stage`, `drain` and `restore` run on a short-lived pthread of ours
+// (libc and driver calls allowed, application threads running); everything marked PARKED runs on
+// the coordinator while application threads are parked: raw system calls only, no lock the
+// application can hold.
 #pragma once
 
 #include <cstddef>
@@ -22,28 +24,31 @@ struct RestoreSource {
   // Calls `piece` for every extent of `space` that overlaps [address, address+length), in order.
   // bytes is null for zero extents.
   bool (*extents)(RestoreSource*, uint64_t space, uint64_t address, uint64_t length, void* context,
-                  bool (*piece)(void* context, uint64_t address, const void* bytes, uint64_t length));
+                  bool (*piece)(void* context, uint64_t address, const void* bytes,
+                                uint64_t length));
   const void* (*blob)(RestoreSource*, const char* name, uint64_t* length);  // null when absent
 };
 
 struct DeviceReport {
-  int code;           // ExitCode; kExitOk when nothing stands in the way
-  char text[512];     // one clear sentence otherwise (names the API, stream or kernel)
+  int code;        // ExitCode; kExitOk when nothing stands in the way
+  char text[512];  // one clear sentence otherwise (names the API, stream or kernel)
   uint64_t device_bytes, staged_bytes, allocations;
   uint64_t drain_us, gate_us, stage_us;
 };
 
 struct DevicePlugin {
-  // Is there a driver with state in this process? When false the rest is not called (except the PARKED ones).
+  // Is there a driver with state in this process? When false the rest is not called (except the
+  // PARKED ones).
   bool (*active)();
 
-  // Drains with the gate open, then closes the gate and waits until no thread is inside the driver and every stream is
-  // idle. Past `gate_ms` it reopens, backs off and retries, until `deadline_ms` (CLOCK_MONOTONIC) -> kExitTimeout with
-  // the stream and kernel named. kExitRefused names what could not be restored. On failure the gate is open again.
+  // Drains with the gate open, then closes the gate and waits until no thread is inside the driver
+  // and every stream is idle. Past `gate_ms` it reopens, backs off and retries, until `deadline_ms`
+  // (CLOCK_MONOTONIC) -> kExitTimeout with the stream and kernel named. kExitRefused names what
+  // could not be restored. On failure the gate is open again.
   bool (*freeze)(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport*);
 
-  // Gate closed. Stages or sends all device memory and the blob "device" (the registry). What fits in spare device
-  // memory is only copied there; `drain` sends it after the application goes on.
+  // Gate closed. Stages or sends all device memory and the blob "device" (the registry). What fits
+  // in spare device memory is only copied there; `drain` sends it after the application goes on.
   bool (*stage)(CaptureSink*, DeviceReport*);
 
   // PARKED. Opens the gate: threads waiting there go on (they run only after unparking).
@@ -52,28 +57,30 @@ struct DevicePlugin {
   // After thaw: sends what was staged and frees the stage.
   bool (*drain)(CaptureSink*, DeviceReport*);
 
-  // PARKED, before anything is captured. False: a thread of the driver holds a lock of the realm just now; everybody is
-  // released for a moment and parked again. May be null.
+  // PARKED, before anything is captured. False: a thread of the driver holds a lock of the realm
+  // just now; everybody is released for a moment and parked again. May be null.
   bool (*quiet)();
 
-  // PARKED. Does [address, address+length) belong to the driver's realm and die with the process (skip it)?
-  // kKeep: ordinary memory. kPristine: the driver's writable segment: stored as our pristine copy by `restore`.
+  // PARKED. Does [address, address+length) belong to the driver's realm and die with the process
+  // (skip it)? kKeep: ordinary memory. kPristine: the driver's writable segment: stored as our
+  // pristine copy by `restore`.
   enum class Mapping { kKeep, kSkip };
   Mapping (*classify)(uint64_t address, uint64_t length);
 
-  // PARKED. Threads of the driver are re-created only to leave: true and the trampoline to jump to (on the thread's own
-  // stack, with its own TLS) when `tid` is one.
+  // PARKED. Threads of the driver are re-created only to leave: true and the trampoline to jump to
+  // (on the thread's own stack, with its own TLS) when `tid` is one.
   bool (*driver_thread)(int tid, uint64_t* resume_pc, uint64_t* resume_sp);
 
   // PARKED. Is `fd` the driver's (not captured; dies with the process)?
   bool (*driver_fd)(int fd);
 
-  // In the restored process, on the coordinator, before any thread runs: rewinds the driver's writable segments to
-  // their pristine copy, closes the gate, ++generation. PARKED rules.
+  // In the restored process, on the coordinator, before any thread runs: rewinds the driver's
+  // writable segments to their pristine copy, closes the gate, ++generation. PARKED rules.
   void (*rewind)();
 
-  // In the restored process, on a short-lived pthread: initialises the driver, replays the registry, uploads memory,
-  // opens the gate. On failure says why (kExitIncompatible names the symbol or device).
+  // In the restored process, on a short-lived pthread: initialises the driver, replays the
+  // registry, uploads memory, opens the gate. On failure says why (kExitIncompatible names the
+  // symbol or device).
   bool (*restore)(RestoreSource*, DeviceReport*);
 };
 
