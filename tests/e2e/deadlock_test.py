@@ -28,7 +28,9 @@ def attempt(tools, name, arguments, may_give_up):
                 given_up += 1
                 if "stream" not in done.stderr and "is inside cu" not in done.stderr:
                     raise Failure(f"{name}: given up without naming who stood in the way: {done.stderr.strip()}")
-            elif process.poll() is None:
+            elif "ended" in done.stderr:
+                session.finish(process, 10)
+            else:
                 raise Failure(f"{name}: exit {done.returncode}: {done.stderr.strip()}")
             if seconds > 20:
                 raise Failure(f"{name}: a snapshot with --timeout 2s took {seconds:.0f} s")
