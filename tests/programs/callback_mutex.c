@@ -19,7 +19,7 @@ int main() {
   CUdeviceptr memory;
   OK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
   OK(DRIVER(cuMemAlloc_v2)(&memory, 4096));
-  for (int step = 1; step <= 60; ++step) {
+  for (int step = 1; step <= 400; ++step) {
     for (int i = 0; i < 5; ++i) OK(DRIVER(cuLaunchHostFunc)(stream, callback, NULL));
     pthread_mutex_lock(&mutex);  // callbacks wait for us while we are in the driver
     OK(DRIVER(cuMemsetD8Async)(memory, step, 4096, stream));

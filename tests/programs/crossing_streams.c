@@ -12,7 +12,7 @@ int main() {
   OK(DRIVER(cuStreamCreate)(&b, CU_STREAM_NON_BLOCKING));
   OK(DRIVER(cuMemAlloc_v2)(&flags, 8));
   OK(DRIVER(cuMemsetD8_v2)(flags, 0, 8));
-  for (unsigned step = 1; step <= 60; ++step) {
+  for (unsigned step = 1; step <= 400; ++step) {
     OK(DRIVER(cuStreamWaitValue32_v2)(a, flags, step, CU_STREAM_WAIT_VALUE_GEQ));
     OK(DRIVER(cuStreamWriteValue32_v2)(a, flags + 4, step, 0));
     usleep(10000);  // a waits for us: no drain can end it
