@@ -300,4 +300,73 @@ Status PackReader::check_frame(uint32_t number) const {
   return Status::Ok();
 }
 
+Status rebuild_pack(Env* env, const std::string& path, const PackId& id, std::vector<uint8_t>* out,
+                    uint64_t* table_checksum) {
+  std::vector<uint8_t> file;
+  if (Status status = read_file(env, path, 2 * kPackBytes, &file); !status.ok()) return status;
+  if (file.size() < sizeof(PackHeader))
+    return Status::Corruption(fmt::format("pack {} is too short", path));
+  PackHeader header{};
+  memcpy(header.magic, kPackMagic, sizeof(header.magic));
+  header.version = kPackVersion;
+  header.id = id;
+  header.checksum = hash64({bytes_of(header).first(offsetof(PackHeader, checksum))});
+  memcpy(file.data(), &header, sizeof(header));
+
+  std::vector<FrameEntry> frames;
+  std::vector<ChunkEntry> chunks;
+  std::vector<uint8_t> plain;
+  uint64_t offset = sizeof(header), plain_bytes = 0;
+  while (offset + sizeof(FrameHeader) <= file.size()) {
+    FrameHeader frame;
+    memcpy(&frame, &file[offset], sizeof(frame));
+    uint64_t lengths_at = offset + sizeof(frame), stored_at = lengths_at + 4ull * frame.chunks;
+    if (frame.magic != kFrameMagic || frame.chunks == 0 || frame.chunks > kMaxFrameChunks ||
+        frame.plain_length > kMaxFrameBytes || frame.stored_length > kMaxFrameBytes ||
+        stored_at + frame.stored_length > file.size()) {
+      break;
+    }
+    std::span<const uint8_t> lengths(&file[lengths_at], 4ull * frame.chunks);
+    std::span<const uint8_t> stored(&file[stored_at], frame.stored_length);
+    if (frame_checksum(frame, lengths, stored) != frame.checksum) break;
+    plain.resize(frame.plain_length);
+    if (frame.codec == kCodecPlain && frame.stored_length == frame.plain_length) {
+      memcpy(plain.data(), stored.data(), stored.size());
+    } else if (frame.codec != kCodecZstd ||
+               ZSTD_decompress(plain.data(), plain.size(), stored.data(), stored.size()) !=
+                   plain.size()) {
+      break;
+    }
+    frames.push_back({offset, frame.codec, frame.plain_length, frame.stored_length, frame.chunks,
+                      static_cast<uint32_t>(chunks.size()), 0, frame.checksum});
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < frame.chunks; ++i) {
+      uint32_t length;
+      memcpy(&length, lengths.data() + 4ull * i, sizeof(length));
+      if (length > plain.size() - at)
+        return Status::Corruption(fmt::format("pack {} contradicts itself", path));
+      chunks.push_back({chunk_name(plain.data() + at, length), length});
+      at += length;
+    }
+    plain_bytes += frame.plain_length;
+    offset = stored_at + frame.stored_length;
+  }
+  PackTrailer trailer{};
+  trailer.table_offset = offset;
+  trailer.frames = static_cast<uint32_t>(frames.size());
+  trailer.chunks = static_cast<uint32_t>(chunks.size());
+  trailer.plain_bytes = plain_bytes;
+  trailer.id = id;
+  trailer.table_checksum = *table_checksum = hash64({bytes_of(frames), bytes_of(chunks)});
+  trailer.version = kPackVersion;
+  trailer.checksum = hash64({bytes_of(trailer).first(offsetof(PackTrailer, checksum))});
+  memcpy(trailer.magic, kPackEndMagic, sizeof(trailer.magic));
+  file.resize(offset);
+  for (auto part : {bytes_of(frames), bytes_of(chunks), bytes_of(trailer)}) {
+    file.insert(file.end(), part.begin(), part.end());
+  }
+  *out = std::move(file);
+  return Status::Ok();
+}
+
 }  // namespace gpuckpt::store

@@ -99,6 +99,12 @@ class PackReader {
   PackTable table_;
 };
 
+// Reads the frames of a pack one after the other, as far as they are whole, and makes its header,
+// table and trailer again. `file` gets the whole pack as it was written, when every frame of it was
+// found: its table checksum then is the one manifests know.
+Status rebuild_pack(Env* env, const std::string& path, const PackId& id, std::vector<uint8_t>* file,
+                    uint64_t* table_checksum);
+
 std::string pack_file(const PackId& id);  // "<32 hex>.pack"
 
 }  // namespace gpuckpt::store

@@ -1,6 +1,8 @@
 // What the pieces of src/store share and nobody else needs.
 #pragma once
 
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -10,6 +12,9 @@
 #include "store/store.h"
 
 namespace gpuckpt::store {
+
+// Ids become file names: nothing else than what a writer can make is one.
+bool plausible_id(const std::string& id);
 
 struct Paths {
   std::string root;
@@ -44,5 +49,15 @@ Status open_snapshot(Env* env, const Paths& paths, const std::string& id,
 Status verify_store(Env* env, const Paths& paths, const VerifyOptions& options,
                     VerifyReport* report);
 Status prune_store(Env* env, const Paths& paths, const PruneOptions& options, PruneReport* report);
+
+Status repair_store(Env* env, const Paths& paths, bool dry_run, RepairReport* report);
+// Removes packs nobody names and rewrites those that are mostly unused, or in `forced`. The caller
+// holds an exclusive lock.
+Status sweep_store(Env* env, const Paths& paths, const std::string& lock_id,
+                   const std::set<PackId>& forced, PruneReport* report);
+// Every damaged frame of the store, by reading them all. Packs that cannot be opened are in
+// `unreadable`.
+Status find_damage(Env* env, const Paths& paths, std::map<PackId, std::vector<uint32_t>>* damaged,
+                   std::map<PackId, Status>* unreadable);
 
 }  // namespace gpuckpt::store

@@ -41,11 +41,11 @@ class Sweep {
       if (!published_) env_->remove(pack->path());
     }
   }
-  Status run(const std::string& lock_id);
+  Status run(const std::string& lock_id, const std::set<PackId>& forced);
 
  private:
   Status load();
-  void mark();
+  void mark(const std::set<PackId>& forced);
   Status copy_live();
   Status copy_pack(const PackId& id, Used& used);
   Status flush();
@@ -99,7 +99,7 @@ Status Sweep::load() {
   return Status::Ok();
 }
 
-void Sweep::mark() {
+void Sweep::mark(const std::set<PackId>& forced) {
   for (const auto& [id, manifest] : manifests_) {
     for (const SpaceMap& space : manifest.spaces) {
       for (const RunRef& run : space.runs) {
@@ -125,7 +125,7 @@ void Sweep::mark() {
   for (auto& [id, used] : packs_) {
     if (!used.reader || used.live_bytes == 0) continue;
     const PackTable& table = used.reader->table();
-    used.rewrite = used.live_bytes * 2 < table.plain_bytes ||
+    used.rewrite = forced.count(id) || used.live_bytes * 2 < table.plain_bytes ||
                    (small > kManySmall && table.file_length < kSmallPack);
   }
 }
@@ -328,11 +328,11 @@ Status Sweep::remove_packs() {
   return Status::Ok();
 }
 
-Status Sweep::run(const std::string& lock_id) {
+Status Sweep::run(const std::string& lock_id, const std::set<PackId>& forced) {
   lock_id_ = lock_id;
   if (!dry_run_) (void)remove_leftovers(env_, paths_, &report_->leftovers);
   if (Status status = load(); !status.ok()) return status;
-  mark();
+  mark(forced);
   if (!dry_run_) {
     if (Status status = copy_live(); !status.ok()) return status;
     if (Status status = publish(); !status.ok()) return status;
@@ -385,7 +385,7 @@ Status prune_store(Env* env, const Paths& paths, const PruneOptions& options, Pr
     if (options.dry_run) continue;
     if (int e = env->remove(path); e && e != ENOENT) return io_error("remove", path, e);
   }
-  if (options.dry_run) return Sweep(env, paths, true, gone, report).run("");
+  if (options.dry_run) return Sweep(env, paths, true, gone, report).run("", {});
   if (!gone.empty()) {
     if (int e = env->sync_directory(paths.snapshots()))
       return io_error("sync", paths.snapshots(), e);
@@ -398,7 +398,13 @@ Status prune_store(Env* env, const Paths& paths, const PruneOptions& options, Pr
   }
   if (!status.ok()) return status;
   gone.clear();
-  return Sweep(env, paths, false, gone, report).run(lock->id());
+  return Sweep(env, paths, false, gone, report).run(lock->id(), {});
+}
+
+Status sweep_store(Env* env, const Paths& paths, const std::string& lock_id,
+                   const std::set<PackId>& forced, PruneReport* report) {
+  std::set<std::string> gone;
+  return Sweep(env, paths, false, gone, report).run(lock_id, forced);
 }
 
 }  // namespace gpuckpt::store

@@ -32,6 +32,8 @@ class Reader : public SnapshotReader {
   const std::string& meta() const override { return manifest_.meta; }
   std::vector<uint64_t> spaces() const override;
   std::vector<Extent> extents(uint64_t space) const override;
+  std::vector<NamedExtent> named_extents(uint64_t space) const override;
+  std::vector<std::string> blobs() const override;
   Status blob(const std::string& name, std::vector<uint8_t>* out) const override;
   Status read(uint64_t space, uint64_t address, std::span<uint8_t> out) const override;
   Status read_all(uint64_t space, unsigned threads, const Sink& sink) const override;
@@ -151,6 +153,31 @@ std::vector<Extent> Reader::extents(uint64_t number) const {
       out.push_back({run.address, run.length, zero});
     }
   }
+  return out;
+}
+
+std::vector<NamedExtent> Reader::named_extents(uint64_t number) const {
+  std::vector<NamedExtent> out;
+  const SpaceMap* space = find(number);
+  if (!space) return out;
+  for (const RunRef& run : space->runs) {
+    if (run.pack == kZeroPack) {
+      out.push_back({run.address, run.length, true, {}});
+      continue;
+    }
+    uint64_t address = run.address;
+    for (uint32_t i = 0; i < run.count; ++i) {
+      const ChunkEntry& chunk = packs_[run.pack]->table().chunks[run.chunk + i];
+      out.push_back({address, chunk.length, false, chunk.name});
+      address += chunk.length;
+    }
+  }
+  return out;
+}
+
+std::vector<std::string> Reader::blobs() const {
+  std::vector<std::string> out;
+  for (const BlobRef& blob : manifest_.blobs) out.push_back(blob.name);
   return out;
 }
 

@@ -2,6 +2,7 @@
 // the command line and by the front of restore, never inside the application.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,6 +23,14 @@ struct Extent {
   bool zero;
 };
 
+// The smallest stored piece of a space: equal names mean equal bytes, in any snapshot of any store.
+struct NamedExtent {
+  uint64_t address;
+  uint64_t length;
+  bool zero;
+  std::array<uint8_t, 16> name;  // of zero: nothing
+};
+
 class SnapshotReader {
  public:
   virtual ~SnapshotReader() = default;
@@ -34,6 +43,11 @@ class SnapshotReader {
   virtual std::vector<uint64_t> spaces() const = 0;
   virtual std::vector<Extent> extents(uint64_t space) const = 0;
 
+  // The same as `extents`, one by one with their names: what a comparison needs. Zero extents come
+  // whole.
+  virtual std::vector<NamedExtent> named_extents(uint64_t space) const = 0;
+
+  virtual std::vector<std::string> blobs() const = 0;
   // NotFound when the snapshot has no blob of that name.
   virtual Status blob(const std::string& name, std::vector<uint8_t>* out) const = 0;
 

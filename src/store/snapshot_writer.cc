@@ -152,9 +152,12 @@ class Writer::Borrowed {
 };
 
 Status Writer::begin() {
-  if (Status s = Lock::acquire(env_, paths_.root, LockKind::kShared, "writing a snapshot", &lock_);
-      !s.ok())
-    return s;
+  for (uint64_t waited = 0;; waited += 50) {
+    Status s = Lock::acquire(env_, paths_.root, LockKind::kShared, "writing a snapshot", &lock_);
+    if (s.ok()) break;
+    if (s.code() != kExitLocked || waited >= options_.lock_wait_ms) return s;
+    usleep(50'000);
+  }
   refreshed_ns_ = env_->now_ns();
   (void)remove_leftovers(env_, paths_, nullptr);
   if (Status s = disk_bytes(env_, paths_, &used_before_); !s.ok()) return s;
@@ -468,19 +471,27 @@ std::string make_id(Env* env, int64_t now_ns, const std::string& newest) {
 Status Writer::describe(const std::string& meta, std::string* id, std::string* out) {
   std::vector<std::string> ids;
   if (Status status = list_snapshots(env_, paths_, &ids); !status.ok()) return status;
-  int64_t now = env_->now_ns();
-  *id = make_id(env_, now, ids.empty() ? "" : ids.back());
   nlohmann::json j = nlohmann::json::parse(meta, nullptr, false);
   if (!j.is_object()) return Status::Error("the description of the snapshot is not a JSON object");
-  time_t seconds = now / 1'000'000'000;
-  tm parts;
-  gmtime_r(&seconds, &parts);
-  char iso[32];
-  strftime(iso, sizeof(iso), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  j["id"] = *id;
-  j["time"] = iso;
-  j["time_ns"] = now;
-  j["job"] = options_.job;
+  if (options_.adopt) {
+    *id = j.contains("id") && j["id"].is_string() ? j["id"].get<std::string>() : "";
+    if (!plausible_id(*id)) return Status::Corruption("the snapshot has no id");
+    if (std::find(ids.begin(), ids.end(), *id) != ids.end()) {
+      return Status::Locked(fmt::format("store {} has snapshot {} already", paths_.root, *id));
+    }
+  } else {
+    int64_t now = env_->now_ns();
+    *id = make_id(env_, now, ids.empty() ? "" : ids.back());
+    time_t seconds = now / 1'000'000'000;
+    tm parts;
+    gmtime_r(&seconds, &parts);
+    char iso[32];
+    strftime(iso, sizeof(iso), "%Y-%m-%dT%H:%M:%SZ", &parts);
+    j["id"] = *id;
+    j["time"] = iso;
+    j["time_ns"] = now;
+    j["job"] = options_.job;
+  }
   j["sizes"] = {{"logical_bytes", logical_.load()},
                 {"new_bytes", new_.load()},
                 {"zero_bytes", zero_.load()},

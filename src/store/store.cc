@@ -16,14 +16,6 @@ namespace {
 constexpr const char* kManifestSuffix = ".manifest";
 constexpr const char* kPackSuffix = ".pack";
 
-// Ids become file names: nothing else than what make_id can produce is one.
-bool plausible_id(const std::string& id) {
-  if (id.empty() || id.size() > 63 || id[0] == '-') return false;
-  return std::all_of(id.begin(), id.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '-';
-  });
-}
-
 Status write_new_file(Env* env, const std::string& path, std::span<const uint8_t> bytes) {
   std::unique_ptr<File> file;
   if (int e = env->create(path, &file)) return io_error("create", path, e);
@@ -97,6 +89,21 @@ Status check_owner(const std::string& path, const FileInfo& info, bool any_owner
   return Status::Ok();
 }
 
+Status write_format(Env* env, const std::string& path) {
+  // Two creators at once: the last rename wins, and both files say the same of everything that
+  // matters.
+  std::string text = format_text(random_id(env));
+  uint8_t random[8] = {};
+  env->random(random, sizeof(random));
+  std::string pending = path + "/format." + hex(random, sizeof(random)) + ".tmp";
+  Status status =
+      write_new_file(env, pending, {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+  if (!status.ok()) return status;
+  if (int e = env->rename(pending, path + "/format")) return io_error("rename", pending, e);
+  if (int e = env->sync_directory(path)) return io_error("sync", path, e);
+  return Status::Ok();
+}
+
 Status create_store(Env* env, const std::string& path) {
   // Only our own names may be there: the remains of a creation that was interrupted.
   std::vector<std::string> names;
@@ -120,17 +127,7 @@ Status create_store(Env* env, const std::string& path) {
     std::string full = path + "/" + directory;
     if (int e = env->mkdir(full); e && e != EEXIST) return io_error("create", full, e);
   }
-  // Two creators at once: the last rename wins, and both files say the same of everything that
-  // matters.
-  std::string text = format_text(random_id(env));
-  uint8_t random[8] = {};
-  env->random(random, sizeof(random));
-  std::string pending = path + "/format." + hex(random, sizeof(random)) + ".tmp";
-  Status status =
-      write_new_file(env, pending, {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
-  if (!status.ok()) return status;
-  if (int e = env->rename(pending, path + "/format")) return io_error("rename", pending, e);
-  if (int e = env->sync_directory(path)) return io_error("sync", path, e);
+  if (Status status = write_format(env, path); !status.ok()) return status;
   size_t slash = path.find_last_of('/');
   (void)env->sync_directory(slash == std::string::npos ? "."
                             : slash == 0               ? "/"
@@ -252,6 +249,45 @@ Status Store::open(const std::string& given, const Options& options, std::unique
   if (Status status = check_format(path, text); !status.ok()) return status;
   *out = std::make_unique<StoreImpl>(env, Paths{path});
   return Status::Ok();
+}
+
+Status Store::repair(const std::string& given, const Options& options, bool dry_run,
+                     RepairReport* report) {
+  *report = {};
+  Env* env = options.env ? options.env : posix_env();
+  std::string path = given;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  FileInfo info;
+  if (int e = env->info_followed(path, &info)) {
+    if (e == ENOENT) return Status::NotFound(fmt::format("there is no store at {}", path));
+    return io_error("open store", path, e);
+  }
+  if (Status status = check_owner(path, info, options.any_owner); !status.ok()) return status;
+  Paths paths{path};
+  for (const std::string& directory : {paths.packs(), paths.snapshots(), path + "/locks"}) {
+    if (env->info(directory, &info) != 0 || !info.directory) {
+      return Status::NotFound(
+          fmt::format("{} is not a gpuckpt store (it has no directory {})", path, directory));
+    }
+  }
+  std::vector<uint8_t> text;
+  Status status = read_file(env, path + "/format", 64 * 1024, &text);
+  if (status.ok()) status = check_format(path, text);
+  if (status.code() == kExitIncompatible) return status;
+  if (!status.ok()) {
+    report->format_rewritten = true;
+    if (!dry_run) {
+      if (status = write_format(env, path); !status.ok()) return status;
+    }
+  }
+  return repair_store(env, paths, dry_run, report);
+}
+
+bool plausible_id(const std::string& id) {
+  if (id.empty() || id.size() > 63 || id[0] == '-') return false;
+  return std::all_of(id.begin(), id.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '-';
+  });
 }
 
 Status list_packs(Env* env, const Paths& paths, std::vector<PackId>* out) {

@@ -31,6 +31,8 @@ struct WriteOptions {
   std::string job = {};
   int level = 1;                    // zstd level; 0 stores plain
   uint64_t budget = 0;              // the store may not grow beyond this many bytes; 0: no limit
+  uint64_t lock_wait_ms = 0;        // how long to wait for a prune or repair to finish
+  bool adopt = false;               // id, time and job are the description's own (import)
   uint64_t keep_free = 1ull << 20;  // fail cleanly when the disk has less than this left
 };
 
@@ -84,6 +86,14 @@ struct PruneReport {
       postponed;  // why space was not given back yet (another writer is active); empty: it was
 };
 
+struct RepairReport {
+  bool format_rewritten = false;
+  std::vector<std::string> rebuilt;                       // packs whose table was made again
+  std::vector<std::string> whole;                         // snapshots
+  std::vector<std::pair<std::string, std::string>> lost;  // snapshots that were dropped, and why
+  uint64_t packs_removed = 0, packs_rewritten = 0;
+};
+
 class Store {
  public:
   virtual ~Store() = default;
@@ -94,6 +104,12 @@ class Store {
   };
   // kExitAbsent: there is none. kExitIncompatible: another version. kExitRefused: somebody else's.
   static Status open(const std::string& path, const Options& options, std::unique_ptr<Store>* out);
+
+  // Makes again what can be derived (the format file, tables of packs), drops snapshots of which
+  // bytes are lost, and what is damaged with them. Alone in the store. With `dry_run` it only
+  // reports what it would do.
+  static Status repair(const std::string& path, const Options& options, bool dry_run,
+                       RepairReport* report);
 
   virtual const std::string& path() const = 0;
   // Oldest first. Manifests that cannot be read are in it, with their status.
@@ -110,6 +126,26 @@ class Store {
   // Bytes of all files of the store.
   virtual Status disk_bytes(uint64_t* out) = 0;
 };
+
+// What differs between two snapshots, by address. Ranges are whole chunks.
+struct Difference {
+  enum Kind { kChanged, kOnlyFirst, kOnlySecond };
+  uint64_t space, address, length;
+  Kind kind;
+};
+std::vector<Difference> compare(const SnapshotReader& first, const SnapshotReader& second);
+// Names of blobs whose bytes differ, or that only one of the two has.
+Status compare_blobs(const SnapshotReader& first, const SnapshotReader& second,
+                     std::vector<std::string>* out);
+
+// A snapshot as one stream that needs nothing else (docs/FORMAT.md, "A stream"). `write` and `read`
+// return false on failure; `read` fills the buffer completely.
+using StreamWrite = std::function<bool(std::span<const uint8_t>)>;
+using StreamRead = std::function<bool(std::span<uint8_t>)>;
+Status export_snapshot(const SnapshotReader& snapshot, const StreamWrite& write);
+// Publishes it under its own id; kExitLocked when the store has that one already.
+Status import_snapshot(Store& store, const WriteOptions& options, const StreamRead& read,
+                       CommitResult* result);
 
 // Splits "STORE[@NAME]": the part after the last '@' unless the whole is an existing directory.
 void split_reference(const std::string& reference, std::string* store, std::string* name);

@@ -127,6 +127,28 @@ Status verify_one(Env* env, const Paths& paths, const VerifyOptions& options,
 
 }  // namespace
 
+Status find_damage(Env* env, const Paths& paths, std::map<PackId, std::vector<uint32_t>>* damaged,
+                   std::map<PackId, Status>* unreadable) {
+  std::vector<PackId> ids;
+  if (Status status = list_packs(env, paths, &ids); !status.ok()) return status;
+  Packs packs;
+  VerifyReport report;
+  for (const PackId& id : ids) {
+    std::unique_ptr<PackReader> reader;
+    Status status = PackReader::open(env, paths.pack(id), id, &reader);
+    if (status.ok()) {
+      packs[id].reader = std::move(reader);
+    } else {
+      (*unreadable)[id] = status;
+    }
+  }
+  read_every_frame({}, &packs, &report);
+  for (auto& [id, pack] : packs) {
+    if (!pack.damaged.empty()) (*damaged)[id] = std::move(pack.damaged);
+  }
+  return Status::Ok();
+}
+
 Status verify_store(Env* env, const Paths& paths, const VerifyOptions& options,
                     VerifyReport* report) {
   *report = {};

@@ -214,6 +214,7 @@ class Job {
     options.any_owner = getenv("GPUCKPT_ANY_OWNER") != nullptr;
     if (Status status = store::Store::open(arguments_.store, options, &store_); !status.ok())
       return status;
+    arguments_.write.lock_wait_ms = 10'000;  // a prune is short; the application goes on meanwhile
     if (Status status = store_->begin(arguments_.write, &writer_); !status.ok()) return status;
     send(sources_[0].fd, make(wire::kMsgReady));
     return Status::Ok();

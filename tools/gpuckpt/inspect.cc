@@ -8,6 +8,7 @@
 
 #include "gpuckpt/wire.h"
 #include "process_records.h"
+#include "spaces.h"
 #include "store/sizes.h"
 #include "store/store.h"
 #include "verb.h"
@@ -21,14 +22,6 @@ struct Options {
   std::string reference;
   bool threads = false, maps = false, fds = false, allocations = false;
 };
-
-std::string space_name(uint64_t space) {
-  if (space == wire::kSpaceHost) return "host";
-  if (space >= wire::kSpaceDeviceBase)
-    return fmt::format("device {}", space - wire::kSpaceDeviceBase);
-  if (space >= wire::kSpaceFileBase) return fmt::format("file {}", space - wire::kSpaceFileBase);
-  return fmt::format("shared {}", space - wire::kSpaceSharedBase);
-}
 
 std::string fd_kind(uint32_t kind) {
   static const char* names[] = {

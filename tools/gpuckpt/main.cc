@@ -33,7 +33,11 @@ int run_main(int argc, char** argv) {
   define_list(app, &context);
   define_inspect(app, &context);
   define_verify(app, &context);
+  define_diff(app, &context);
   define_prune(app, &context);
+  define_repair(app, &context);
+  define_export(app, &context);
+  define_import(app, &context);
   define_stats(app, &context);
   define_doctor(app, &context);
   try {

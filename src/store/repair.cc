@@ -1,0 +1,161 @@
+// Making a damaged store usable again: what can be derived is made anew, what is lost is dropped,
+// and every snapshot that is whole stays. Nothing that could still be read is destroyed before its
+// replacement is durable.
+
+#include <errno.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "store/parts.h"
+
+namespace gpuckpt::store {
+namespace {
+
+// Manifests that can be read, and why not for the others.
+struct Manifests {
+  std::map<std::string, Manifest> readable;
+  std::map<std::string, Status> damaged;
+};
+
+Status load_all(Env* env, const Paths& paths, Manifests* out) {
+  std::vector<std::string> ids;
+  if (Status status = list_snapshots(env, paths, &ids); !status.ok()) return status;
+  for (const std::string& id : ids) {
+    Manifest manifest;
+    Status status = load_manifest(env, paths, id, &manifest);
+    // A manifest of a later version is not damage, and what it needs is not known: keep out.
+    if (status.code() == kExitIncompatible) return status;
+    if (status.ok()) {
+      out->readable.emplace(id, std::move(manifest));
+    } else {
+      out->damaged.emplace(id, status);
+    }
+  }
+  return Status::Ok();
+}
+
+// A pack with a bad header, table or trailer: its frames still say everything.
+Status rebuild(Env* env, const Paths& paths, const Manifests& manifests, const std::string& lock_id,
+               bool dry_run, const std::map<PackId, Status>& unreadable, RepairReport* report) {
+  for (const auto& [id, why] : unreadable) {
+    if (why.code() == kExitIncompatible) return why;
+    std::vector<uint8_t> file;
+    uint64_t table_checksum = 0;
+    if (!rebuild_pack(env, paths.pack(id), id, &file, &table_checksum).ok()) continue;
+    bool known = false;
+    for (const auto& [snapshot, manifest] : manifests.readable) {
+      for (const PackRef& ref : manifest.packs) {
+        known = known || (ref.id == id && ref.file_length == file.size() &&
+                          ref.table_checksum == table_checksum);
+      }
+    }
+    if (!known) continue;  // frames are missing, or nobody needs it
+    report->rebuilt.push_back(paths.pack(id));
+    if (dry_run) continue;
+    std::string pending = fmt::format("{}/{}.{}.tmp", paths.packs(), hex(id), lock_id);
+    std::unique_ptr<File> out;
+    if (int e = env->create(pending, &out)) return io_error("create", pending, e);
+    std::span<const uint8_t> parts[] = {file};
+    int error = out->append(parts);
+    if (!error) error = out->sync();
+    if (!error) error = env->rename(pending, paths.pack(id));
+    if (!error) error = env->sync_directory(paths.packs());
+    if (error) {
+      env->remove(pending);
+      return io_error("write", pending, error);
+    }
+  }
+  return Status::Ok();
+}
+
+// Which of a snapshot's bytes lie in damaged frames; empty: none.
+std::string lost_bytes(Env* env, const Paths& paths, const Manifest& manifest,
+                       const std::map<PackId, std::vector<uint32_t>>& damaged) {
+  std::map<uint32_t, std::pair<std::unique_ptr<PackReader>, const std::vector<uint32_t>*>> packs;
+  for (uint32_t i = 0; i < manifest.packs.size(); ++i) {
+    auto it = damaged.find(manifest.packs[i].id);
+    if (it == damaged.end()) continue;
+    std::unique_ptr<PackReader> reader;
+    if (!PackReader::open(env, paths.pack(it->first), it->first, &reader).ok())
+      return "a pack cannot be read";
+    packs[i] = {std::move(reader), &it->second};
+  }
+  for (const SpaceMap& space : manifest.spaces) {
+    for (const RunRef& run : space.runs) {
+      auto it = packs.find(run.pack);
+      if (run.pack == kZeroPack || it == packs.end()) continue;
+      for (uint32_t number : *it->second.second) {
+        const FrameEntry& frame = it->second.first->table().frames[number];
+        if (run.chunk < frame.first_chunk + frame.chunks &&
+            frame.first_chunk < run.chunk + run.count) {
+          return fmt::format("bytes at {:#x} of space {:#x} are lost", run.address, space.space);
+        }
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+Status repair_store(Env* env, const Paths& paths, bool dry_run, RepairReport* report) {
+  std::unique_ptr<Lock> lock;
+  if (Status status = Lock::acquire(env, paths.root, LockKind::kExclusive, "repairing", &lock);
+      !status.ok()) {
+    return status;
+  }
+  Manifests manifests;
+  if (Status status = load_all(env, paths, &manifests); !status.ok()) return status;
+  std::map<PackId, std::vector<uint32_t>> damaged;
+  std::map<PackId, Status> unreadable;
+  if (Status status = find_damage(env, paths, &damaged, &unreadable); !status.ok()) return status;
+  if (Status status = rebuild(env, paths, manifests, lock->id(), dry_run, unreadable, report);
+      !status.ok())
+    return status;
+  if (!unreadable.empty() && !dry_run) {
+    damaged.clear();
+    unreadable.clear();
+    if (Status status = find_damage(env, paths, &damaged, &unreadable); !status.ok()) return status;
+  }
+  for (const auto& [id, why] : manifests.damaged) report->lost.push_back({id, why.text()});
+  for (const auto& [id, manifest] : manifests.readable) {
+    std::unique_ptr<SnapshotReader> reader;
+    Status status = open_snapshot(env, paths, id, &reader);
+    // An error of the disk is not damage of the store: nothing is dropped for it.
+    if (!status.ok() && status.code() != kExitCorrupt && status.code() != kExitAbsent)
+      return status;
+    bool rebuilt =
+        dry_run &&
+        std::any_of(manifest.packs.begin(), manifest.packs.end(), [&](const PackRef& ref) {
+          return std::find(report->rebuilt.begin(), report->rebuilt.end(), paths.pack(ref.id)) !=
+                 report->rebuilt.end();
+        });
+    std::string why = status.ok() ? lost_bytes(env, paths, manifest, damaged)
+                      : rebuilt   ? ""
+                                  : status.text();
+    if (why.empty()) {
+      report->whole.push_back(id);
+    } else {
+      report->lost.push_back({id, why});
+    }
+  }
+  if (dry_run) return Status::Ok();
+  for (const auto& [id, why] : report->lost) {
+    if (int e = env->remove(paths.manifest(id)); e && e != ENOENT)
+      return io_error("remove", paths.manifest(id), e);
+  }
+  if (int e = env->sync_directory(paths.snapshots())) return io_error("sync", paths.snapshots(), e);
+  // What is left of damaged packs moves to new ones: a later snapshot must not refer to a damaged
+  // chunk.
+  std::set<PackId> forced;
+  for (const auto& [id, frames] : damaged) forced.insert(id);
+  PruneReport swept;
+  Status status = sweep_store(env, paths, lock->id(), forced, &swept);
+  report->packs_removed = swept.packs_removed;
+  report->packs_rewritten = swept.packs_rewritten;
+  return status;
+}
+
+}  // namespace gpuckpt::store

@@ -1,0 +1,153 @@
+// gpuckpt diff: what changed between two snapshots, by mapping and by device.
+
+#include <map>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "process_records.h"
+#include "spaces.h"
+#include "store/sizes.h"
+#include "store/store.h"
+#include "verb.h"
+
+namespace gpuckpt::cli {
+namespace {
+
+using nlohmann::json;
+using store::Difference;
+
+struct Options {
+  std::string first, second;
+  bool ranges = false;
+};
+
+struct Side {
+  std::unique_ptr<store::Store> store;
+  std::unique_ptr<store::SnapshotReader> reader;
+  struct Mapping {
+    uint64_t end;
+    std::string path;
+  };
+  std::map<uint64_t, Mapping> mappings;  // by start
+
+  Status open(const std::string& reference) {
+    Status status = store::open_reference(reference, {.any_owner = any_owner()}, &store, &reader);
+    if (!status.ok()) return status;
+    std::vector<uint8_t> blob;
+    std::vector<Record> records;
+    // Without a readable description differences are still found, only not by the names of files.
+    if (!reader->blob("process", &blob).ok() || !parse_records(blob, &records).ok())
+      return Status::Ok();
+    for (const Record& record : records) {
+      process::Vma v;
+      if (record.type == process::kRecVma && record.get(&v))
+        mappings[v.start] = {v.end, record.text(sizeof(v))};
+    }
+    return Status::Ok();
+  }
+  // The mapping that holds `address`, and where it ends.
+  const Mapping* at(uint64_t address) const {
+    auto it = mappings.upper_bound(address);
+    if (it == mappings.begin()) return nullptr;
+    --it;
+    return address < it->second.end ? &it->second : nullptr;
+  }
+};
+
+struct Sum {
+  uint64_t bytes[3] = {};
+};
+
+void add_by_mapping(const Difference& d, const Side& side, std::map<std::string, Sum>* sums) {
+  if (d.space != wire::kSpaceHost) {
+    (*sums)[space_name(d.space)].bytes[d.kind] += d.length;
+    return;
+  }
+  for (uint64_t at = d.address, end = d.address + d.length; at < end;) {
+    const Side::Mapping* mapping = side.at(at);
+    uint64_t to = mapping ? std::min(end, mapping->end) : end;
+    std::string name = !mapping                ? "host"
+                       : mapping->path.empty() ? "host [anonymous]"
+                                               : "host " + mapping->path;
+    (*sums)[name].bytes[d.kind] += to - at;
+    at = to;
+  }
+}
+
+Status diff(const Options& options, Context* context) {
+  Side first, second;
+  if (Status status = first.open(options.first); !status.ok()) return status;
+  if (Status status = second.open(options.second); !status.ok()) return status;
+  std::vector<Difference> differences = store::compare(*first.reader, *second.reader);
+  std::vector<std::string> blobs;
+  if (Status status = store::compare_blobs(*first.reader, *second.reader, &blobs); !status.ok())
+    return status;
+  std::map<std::string, Sum> sums;
+  Sum total;
+  for (const Difference& d : differences) {
+    total.bytes[d.kind] += d.length;
+    add_by_mapping(d, d.kind == Difference::kOnlyFirst ? first : second, &sums);
+  }
+  static const char* kinds[] = {"changed", "only_first", "only_second"};
+  if (context->json) {
+    json parts = json::array(), ranges = json::array();
+    for (const auto& [name, sum] : sums) {
+      parts.push_back({{"name", name},
+                       {"changed_bytes", sum.bytes[0]},
+                       {"only_first_bytes", sum.bytes[1]},
+                       {"only_second_bytes", sum.bytes[2]}});
+    }
+    json out = {{"first", first.reader->id()},
+                {"second", second.reader->id()},
+                {"changed_bytes", total.bytes[0]},
+                {"only_first_bytes", total.bytes[1]},
+                {"only_second_bytes", total.bytes[2]},
+                {"blobs", blobs},
+                {"parts", parts}};
+    if (options.ranges) {
+      for (const Difference& d : differences) {
+        ranges.push_back({{"space", space_name(d.space)},
+                          {"address", fmt::format("{:#x}", d.address)},
+                          {"length", d.length},
+                          {"kind", kinds[d.kind]}});
+      }
+      out["ranges"] = ranges;
+    }
+    print_json(out.dump(-1, ' ', false, json::error_handler_t::replace));
+    return Status::Ok();
+  }
+  if (options.ranges) {
+    for (const Difference& d : differences) {
+      fmt::print("{:<10} {:#018x} {:>12} {}\n", space_name(d.space), d.address, d.length,
+                 kinds[d.kind]);
+    }
+  } else if (!sums.empty()) {
+    fmt::print("{:>10} {:>10} {:>10}  {}\n", "CHANGED", "ONLY 1ST", "ONLY 2ND", "WHERE");
+    for (const auto& [name, sum] : sums) {
+      fmt::print("{:>10} {:>10} {:>10}  {}\n", store::show_size(sum.bytes[0]),
+                 store::show_size(sum.bytes[1]), store::show_size(sum.bytes[2]), name);
+    }
+  }
+  for (const std::string& name : blobs) fmt::print("blob \"{}\" differs\n", name);
+  fmt::print(stderr, "{} changed, {} only in {}, {} only in {}\n", store::show_size(total.bytes[0]),
+             store::show_size(total.bytes[1]), first.reader->id(), store::show_size(total.bytes[2]),
+             second.reader->id());
+  return Status::Ok();
+}
+
+}  // namespace
+
+void define_diff(CLI::App& app, Context* context) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand("diff", "Show what changed between two snapshots");
+  verb->add_option("FIRST", options->first, "STORE@ID")->required();
+  verb->add_option("SECOND", options->second, "STORE@ID, of the same or another store")->required();
+  verb->add_flag("--ranges", options->ranges, "Every range of addresses that differs");
+  add_json(verb, context);
+  verb->footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitIncompatible,
+                           kExitCorrupt, kExitRefused}));
+  verb->callback([options, context] { context->run([&] { return diff(*options, context); }); });
+}
+
+}  // namespace gpuckpt::cli

@@ -1,0 +1,20 @@
+// Names of spaces for people.
+#pragma once
+
+#include <string>
+
+#include <fmt/format.h>
+
+#include "gpuckpt/wire.h"
+
+namespace gpuckpt::cli {
+
+inline std::string space_name(uint64_t space) {
+  if (space == wire::kSpaceHost) return "host";
+  if (space >= wire::kSpaceDeviceBase)
+    return fmt::format("device {}", space - wire::kSpaceDeviceBase);
+  if (space >= wire::kSpaceFileBase) return fmt::format("file {}", space - wire::kSpaceFileBase);
+  return fmt::format("shared {}", space - wire::kSpaceSharedBase);
+}
+
+}  // namespace gpuckpt::cli

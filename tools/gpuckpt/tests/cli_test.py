@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""The command line as scripts see it: exit codes, results on stdout, all else on stderr, clear sentences.
+
+cli_test.py BUILD_DIR [NAME...]
+"""
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+
+build = os.path.abspath(sys.argv[1])
+gpuckpt = f"{build}/bin/gpuckpt"
+example = f"{build}/tests/store_format_example"
+VERBS = ["run", "checkpoint", "restore", "list", "inspect", "verify", "diff", "prune", "repair", "export", "import", "stats",
+         "doctor"]
+
+
+class Failure(Exception):
+    pass
+
+
+def call(*arguments, code=0, says="", env=None, program=gpuckpt, cwd=None, timeout=60):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("GPUCKPT_")}
+    environment.update(env or {})
+    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, env=environment, cwd=cwd,
+                          timeout=timeout, stdin=subprocess.DEVNULL)
+    what = f"gpuckpt {' '.join(map(str, arguments))}: exit {done.returncode}, stdout {done.stdout[-300:]!r}, stderr {done.stderr[-500:]!r}"
+    if done.returncode not in (code if isinstance(code, tuple) else (code,)):
+        raise Failure(f"{what}; expected {code}")
+    if says not in done.stderr:
+        raise Failure(f"{what}; expected {says!r} on stderr")
+    if done.returncode not in (0, 3) and "--help" not in arguments and not done.stderr.strip() and program == gpuckpt:
+        raise Failure(f"{what}; failed without a word")
+    return done
+
+
+def helps(work):
+    top = call("--help").stdout
+    for verb in VERBS:
+        if f"\n  {verb} " not in top:
+            raise Failure(f"{verb} is not in the help")
+        text = call(verb, "--help").stdout
+        if "Exit codes:" not in text:
+            raise Failure(f"{verb} --help does not list its exit codes")
+    call("--version")
+
+
+def usage(work):
+    for arguments in ([], ["nonsense"], ["list", "--nonsense"], ["checkpoint"], ["checkpoint", "x"], ["prune", "--keep", "0"],
+                      ["run", "--every", "soon", "--", "true"], ["run", "--budget", "many", "--", "true"], ["run"], ["inspect"]):
+        call(*arguments, code=(2, 125) if arguments == ["run"] else 2)
+
+
+def absent(work):
+    call("list", f"{work}/none", code=10, says="there is no store")
+    os.mkdir(f"{work}/empty")
+    call("list", f"{work}/empty", code=10, says="not a gpuckpt store")
+    call("verify", f"{work}/none", code=10)
+    call("inspect", f"{work}/none@x", code=10)
+    call("prune", f"{work}/none", "--keep", 1, code=10)
+    call("restore", f"{work}/none", "--dry-run", code=10)
+    status = f"{work}/status"
+    call("restore", f"{work}/none", "--status-file", status, code=125)
+    with open(status) as file:
+        if json.load(file)["code"] != 10:
+            raise Failure("the status file does not have the class")
+
+
+def processes(work):
+    call("checkpoint", 2 ** 22 - 5, code=10, says="no process")
+    other = subprocess.Popen(["/bin/sleep", "30"])
+    try:
+        call("checkpoint", other.pid, code=10, says="does not run under gpuckpt")
+        call("stats", other.pid, code=10)
+        if other.poll() is not None:
+            raise Failure("checkpoint ended a process that is none of ours")
+    finally:
+        other.kill()
+        other.wait()
+
+
+def store_verbs(work):
+    store = f"{work}/s"
+    subprocess.run([example, store], check=True)
+    listed = json.loads(call("list", store, "--json").stdout)
+    if len(listed) != 3 or [s["job"] for s in listed] != ["demo", "more", "more"]:
+        raise Failure(f"list: {listed}")
+    if len(call("list", store).stdout.splitlines()) != 4:
+        raise Failure("list does not print one line for each snapshot")
+    if len(json.loads(call("list", "--json", env={"GPUCKPT_STORE": store}).stdout)) != 3:
+        raise Failure("GPUCKPT_STORE is not the twin of the store")
+    if len(json.loads(call("list", store, "--job", "demo", "--json").stdout)) != 1:
+        raise Failure("--job does not select")
+    inspected = json.loads(call("inspect", f"{store}@more", "--json", "--allocations").stdout)
+    if inspected["id"] != listed[2]["id"] or not inspected["allocations"]:
+        raise Failure(f"inspect: {inspected}")
+    call("inspect", f"{store}@{listed[0]['id']}")
+    call("inspect", f"{store}@nothing", code=10, says="nothing")
+    verified = json.loads(call("verify", store, "--json", says="every byte read").stdout)
+    if not verified["ok"] or len(verified["whole"]) != 3:
+        raise Failure(f"verify: {verified}")
+    call("verify", f"{store}@latest")
+    call("verify", store, "--quick")
+    changed = json.loads(call("diff", f"{store}@{listed[1]['id']}", f"{store}@{listed[2]['id']}", "--json").stdout)
+    if not 0 < changed["changed_bytes"] < 500000:
+        raise Failure(f"diff: {changed}")
+    same = json.loads(call("diff", f"{store}@more", f"{store}@more", "--json").stdout)
+    if same["changed_bytes"] or same["only_first_bytes"] or same["only_second_bytes"]:
+        raise Failure(f"diff with itself: {same}")
+    call("export", f"{store}@more", "-o", f"{work}/one.snapshot")
+    call("import", f"{work}/other", "-i", f"{work}/one.snapshot")
+    if json.loads(call("verify", f"{work}/other", "--json").stdout)["whole"] != [listed[2]["id"]]:
+        raise Failure("what was imported is not whole")
+    with open(f"{work}/one.snapshot", "r+b") as file:
+        file.truncate(os.path.getsize(f"{work}/one.snapshot") // 2)
+    call("import", f"{work}/third", "-i", f"{work}/one.snapshot", code=13)
+    if json.loads(call("list", f"{work}/third", "--json").stdout):
+        raise Failure("half a stream became a snapshot")
+    would = json.loads(call("prune", store, "--keep", 1, "--dry-run", "--json").stdout)
+    if would["removed"] != [listed[1]["id"]] or len(json.loads(call("list", store, "--json").stdout)) != 3:
+        raise Failure(f"prune --dry-run: {would}")
+    if call("prune", store, "--keep", 1).stdout.split() != [listed[1]["id"]]:
+        raise Failure("prune does not print what it removed")
+    call("verify", store)
+    pack = max((f"{store}/packs/{n}" for n in os.listdir(f"{store}/packs")), key=os.path.getsize)
+    with open(pack, "r+b") as file:
+        file.seek(5000)
+        byte = file.read(1)[0]
+        file.seek(5000)
+        file.write(bytes([byte ^ 4]))
+    damaged = json.loads(call("verify", store, "--json", code=13).stdout)
+    if damaged["ok"] or not damaged["damaged"]:
+        raise Failure(f"verify of a damaged store: {damaged}")
+    call("repair", store, code=(0, 3))
+    call("verify", store)
+    if os.getuid() == 0:
+        os.chown(store, 12345, 12345)
+        call("list", store, code=14, says="belongs to user 12345")
+        call("list", store, env={"GPUCKPT_ANY_OWNER": "1"})
+
+
+def run_refuses(work):
+    call("run", "--", f"{work}/missing", code=125, says="there is no program")
+    call("run", "--", "no-such-program-anywhere", code=125, says="PATH")
+    copy = f"{work}/alone"
+    os.makedirs(f"{copy}/bin")
+    shutil.copy2(gpuckpt, f"{copy}/bin/gpuckpt")
+    call("run", "--", "true", code=125, says="libgpuckpt.so is missing", program=f"{copy}/bin/gpuckpt")
+    with open("/bin/true", "rb") as file:
+        elf = bytearray(file.read())
+    for name, at, value, words in (("bits", 4, 1, "32-bit"), ("machine", 18, 183, "another processor")):
+        changed = bytearray(elf)
+        changed[at] = value
+        path = f"{work}/{name}"
+        with open(path, "wb") as file:
+            file.write(changed)
+        os.chmod(path, 0o755)
+        call("run", "--", path, code=125, says=words)
+    compiler = shutil.which("cc")
+    if compiler:
+        with open(f"{work}/s.c", "w") as file:
+            file.write("int main(void) { return 0; }\n")
+        if subprocess.run([compiler, "-static", "-o", f"{work}/static", f"{work}/s.c"], capture_output=True).returncode == 0:
+            status = f"{work}/status"
+            call("run", "--status-file", status, "--", f"{work}/static", code=125, says="statically linked")
+            with open(status) as file:
+                if json.load(file)["code"] != 14:
+                    raise Failure("the status file does not have the class")
+    shutil.copy2("/bin/true", f"{work}/suid")
+    os.chmod(f"{work}/suid", os.stat(f"{work}/suid").st_mode | stat.S_ISGID)
+    if os.stat(f"{work}/suid").st_mode & stat.S_ISGID:
+        call("run", "--", f"{work}/suid", code=125, says="LD_PRELOAD")
+
+
+def run_execs(work):
+    if not os.path.exists(f"{build}/lib/libgpuckpt.so"):
+        return "skipped: the library is not built"
+    done = subprocess.run([gpuckpt, "run", "--store", f"{work}/s", "--job", "j", "--every", "1h", "--", "sh", "-c",
+                           "echo $LD_PRELOAD; echo $GPUCKPT_STORE $GPUCKPT_JOB $GPUCKPT_EVERY; exit 7"],
+                          capture_output=True, text=True, timeout=60)
+    if done.returncode != 7 or done.stdout != f"{build}/lib/libgpuckpt.so\n{work}/s j 1h\n":
+        raise Failure(f"run: {done}")
+    done = subprocess.run([gpuckpt, "run", "sh", "-c", "exit 9"], capture_output=True, text=True, timeout=60, cwd=work)
+    if done.returncode != 9:
+        raise Failure(f"run without --: {done}")
+    script = f"{work}/script"
+    with open(script, "w") as file:
+        file.write("#!/usr/bin/env sh\nexit 4\n")
+    os.chmod(script, 0o755)
+    if subprocess.run([gpuckpt, "run", "--", script], capture_output=True, timeout=60, cwd=work).returncode != 4:
+        raise Failure("a script does not run")
+    return None
+
+
+def doctor(work):
+    findings = json.loads(call("doctor", "--json", "--store", f"{work}/s", code=(0, 1, 3)).stdout)
+    if {"machine", "store", "driver", "namespaces", "time to durable"} - {f["name"] for f in findings}:
+        raise Failure(f"doctor: {findings}")
+    for finding in findings:
+        if finding["grade"] != "ok" and not finding["remedy"]:
+            raise Failure(f"doctor names no remedy: {finding}")
+    if os.listdir(work):
+        raise Failure("doctor leaves files behind")
+
+
+TESTS = [helps, usage, absent, processes, store_verbs, run_refuses, run_execs, doctor]
+
+
+def main():
+    failed = 0
+    for test in TESTS:
+        if len(sys.argv) > 2 and test.__name__ not in sys.argv[2:]:
+            continue
+        start = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="gpuckpt-cli-") as work:
+            try:
+                note = test(work)
+                print(f"ok {test.__name__} {note or ''} in {time.monotonic() - start:.1f} s")
+            except Failure as failure:
+                failed += 1
+                print(f"FAILED {test.__name__}: {failure}")
+    return failed != 0
+
+
+sys.exit(main())

@@ -1,0 +1,137 @@
+// gpuckpt export and import: one snapshot as a single stream.
+//   gpuckpt export STORE@ID | ssh host gpuckpt import STORE
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "progress.h"
+#include "store/store.h"
+#include "verb.h"
+
+namespace gpuckpt::cli {
+namespace {
+
+struct Options {
+  std::string reference, store, file;
+};
+
+Status export_one(const Options& options) {
+  std::unique_ptr<store::Store> store;
+  std::unique_ptr<store::SnapshotReader> reader;
+  Status status =
+      store::open_reference(options.reference, {.any_owner = any_owner()}, &store, &reader);
+  if (!status.ok()) return status;
+  int fd = 1;
+  if (!options.file.empty()) {
+    fd = open(options.file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return store::io_error("create", options.file, errno);
+  } else if (isatty(1)) {
+    return Status(
+        kExitUsage,
+        "a snapshot is not for a terminal: use -o FILE, or pipe it into `gpuckpt import STORE`");
+  }
+  signal(SIGPIPE, SIG_IGN);
+  Progress progress;
+  uint64_t sent = 0;
+  int error = 0;
+  status = store::export_snapshot(*reader, [&](std::span<const uint8_t> bytes) {
+    while (!bytes.empty()) {
+      ssize_t n = write(fd, bytes.data(), bytes.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) {
+        error = errno;
+        return false;
+      }
+      sent += static_cast<uint64_t>(n);
+      bytes = bytes.subspan(static_cast<size_t>(n));
+    }
+    progress.show(fmt::format("exported {}", store::show_size(sent)));
+    return true;
+  });
+  progress.clear();
+  if (fd != 1 && status.ok() && (fsync(fd) != 0 || close(fd) != 0)) error = errno;
+  if (error) {
+    if (fd != 1) unlink(options.file.c_str());
+    return store::io_error("write", options.file.empty() ? "the stream" : options.file, error);
+  }
+  if (status.ok()) fmt::print(stderr, "{} exported, {}\n", reader->id(), store::show_size(sent));
+  return status;
+}
+
+Status import_one(const Options& options, Context* context) {
+  int fd = 0;
+  if (!options.file.empty()) {
+    fd = open(options.file.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return store::io_error("open", options.file, errno);
+  } else if (isatty(0)) {
+    return Status(kExitUsage, "nothing comes in: gpuckpt export STORE@ID | gpuckpt import STORE");
+  }
+  std::unique_ptr<store::Store> store;
+  Status status =
+      store::Store::open(options.store, {.create = true, .any_owner = any_owner()}, &store);
+  if (!status.ok()) return status;
+  Progress progress;
+  uint64_t got = 0;
+  store::CommitResult result;
+  status = store::import_snapshot(
+      *store, {},
+      [&](std::span<uint8_t> bytes) {
+        while (!bytes.empty()) {
+          ssize_t n = read(fd, bytes.data(), bytes.size());
+          if (n < 0 && errno == EINTR) continue;
+          if (n <= 0) return false;
+          got += static_cast<uint64_t>(n);
+          bytes = bytes.subspan(static_cast<size_t>(n));
+        }
+        progress.show(fmt::format("imported {}", store::show_size(got)));
+        return true;
+      },
+      &result);
+  progress.clear();
+  if (!status.ok()) return status;
+  if (context->json) {
+    print_json(nlohmann::json({{"id", result.id},
+                               {"new_bytes", result.new_bytes},
+                               {"stored_bytes", result.stored_bytes}})
+                   .dump());
+  } else {
+    fmt::print("{}\n", result.id);
+  }
+  fmt::print(stderr, "imported {}, {} of it new to the store\n",
+             store::show_size(result.logical_bytes), store::show_size(result.new_bytes));
+  return Status::Ok();
+}
+
+}  // namespace
+
+void define_export(CLI::App& app, Context* context) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand("export", "Write one snapshot as a self-contained stream");
+  verb->add_option("STORE[@ID]", options->reference, "The snapshot")->required();
+  verb->add_option("-o,--output", options->file, "File to write, 0600; otherwise stdout");
+  verb->footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitIncompatible,
+                           kExitCorrupt, kExitRefused}));
+  verb->callback([options, context] { context->run([&] { return export_one(*options); }); });
+}
+
+void define_import(CLI::App& app, Context* context) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb =
+      app.add_subcommand("import", "Read such a stream into a store; prints the snapshot's id");
+  add_store(verb, &options->store);
+  verb->add_option("-i,--input", options->file, "File to read; otherwise stdin");
+  add_json(verb, context);
+  verb->footer("The snapshot keeps its id. 11: the store has it already, or is being pruned.\n" +
+               exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitLocked,
+                           kExitIncompatible, kExitCorrupt, kExitRefused}));
+  verb->callback(
+      [options, context] { context->run([&] { return import_one(*options, context); }); });
+}
+
+}  // namespace gpuckpt::cli
