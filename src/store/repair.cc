@@ -26,7 +26,8 @@ Status load_all(Env* env, const Paths& paths, Manifests* out) {
     Manifest manifest;
     Status status = load_manifest(env, paths, id, &manifest);
     // A manifest of a later version is not damage, and what it needs is not known: keep out.
-    if (status.code() == kExitIncompatible) return status;
+    // Neither is an error of the disk.
+    if (!status.ok() && status.code() != kExitCorrupt) return status;
     if (status.ok()) {
       out->readable.emplace(id, std::move(manifest));
     } else {
@@ -70,16 +71,16 @@ Status rebuild(Env* env, const Paths& paths, const Manifests& manifests, const s
   return Status::Ok();
 }
 
-// Which of a snapshot's bytes lie in damaged frames; empty: none.
-std::string lost_bytes(Env* env, const Paths& paths, const Manifest& manifest,
-                       const std::map<PackId, std::vector<uint32_t>>& damaged) {
+// Which of a snapshot's bytes lie in damaged frames; `why` stays empty when none does.
+Status lost_bytes(Env* env, const Paths& paths, const Manifest& manifest,
+                  const std::map<PackId, std::vector<uint32_t>>& damaged, std::string* why) {
   std::map<uint32_t, std::pair<std::unique_ptr<PackReader>, const std::vector<uint32_t>*>> packs;
   for (uint32_t i = 0; i < manifest.packs.size(); ++i) {
     auto it = damaged.find(manifest.packs[i].id);
     if (it == damaged.end()) continue;
     std::unique_ptr<PackReader> reader;
-    if (!PackReader::open(env, paths.pack(it->first), it->first, &reader).ok())
-      return "a pack cannot be read";
+    Status status = PackReader::open(env, paths.pack(it->first), it->first, &reader);
+    if (!status.ok()) return status;
     packs[i] = {std::move(reader), &it->second};
   }
   for (const SpaceMap& space : manifest.spaces) {
@@ -90,12 +91,13 @@ std::string lost_bytes(Env* env, const Paths& paths, const Manifest& manifest,
         const FrameEntry& frame = it->second.first->table().frames[number];
         if (run.chunk < frame.first_chunk + frame.chunks &&
             frame.first_chunk < run.chunk + run.count) {
-          return fmt::format("bytes at {:#x} of space {:#x} are lost", run.address, space.space);
+          *why = fmt::format("bytes at {:#x} of space {:#x} are lost", run.address, space.space);
+          return Status::Ok();
         }
       }
     }
   }
-  return "";
+  return Status::Ok();
 }
 
 }  // namespace
@@ -132,9 +134,11 @@ Status repair_store(Env* env, const Paths& paths, bool dry_run, RepairReport* re
           return std::find(report->rebuilt.begin(), report->rebuilt.end(), paths.pack(ref.id)) !=
                  report->rebuilt.end();
         });
-    std::string why = status.ok() ? lost_bytes(env, paths, manifest, damaged)
-                      : rebuilt   ? ""
-                                  : status.text();
+    std::string why = status.ok() || rebuilt ? "" : status.text();
+    if (status.ok()) {
+      status = lost_bytes(env, paths, manifest, damaged, &why);
+      if (!status.ok()) return status;
+    }
     if (why.empty()) {
       report->whole.push_back(id);
     } else {

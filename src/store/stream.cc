@@ -167,6 +167,8 @@ Status import_snapshot(Store& store, const WriteOptions& given, const StreamRead
       memcmp(header.magic, kStreamMagic, sizeof(header.magic)) != 0) {
     return Status::Corruption("this is not the stream of `gpuckpt export`");
   }
+  if (header.version == kStreamVersion && header.reserved != 0)
+    return Status::Corruption("the stream's header is damaged");
   if (header.version != kStreamVersion) {
     return Status::Incompatible(
         fmt::format("the stream has format version {}; this gpuckpt reads version {}",

@@ -37,7 +37,9 @@ void open_packs(Env* env, const Paths& paths, const std::vector<PackId>& ids, Pa
   }
 }
 
-void read_every_frame(const VerifyOptions& options, Packs* packs, VerifyReport* report) {
+// Returns the first failure that is none of the store's: an error of the disk.
+Status read_every_frame(const VerifyOptions& options, Packs* packs, VerifyReport* report) {
+  Status trouble;
   std::vector<std::pair<OpenPack*, uint32_t>> frames;
   for (auto& [id, pack] : *packs) {
     for (uint32_t f = 0; f < pack.reader->table().frames.size(); ++f) frames.push_back({&pack, f});
@@ -53,6 +55,7 @@ void read_every_frame(const VerifyOptions& options, Packs* packs, VerifyReport* 
       if (!status.ok()) {
         std::lock_guard guard(mutex);
         pack->damaged.push_back(number);
+        if (status.code() != kExitCorrupt && trouble.ok()) trouble = status;
         report->findings.push_back(status.text());
       }
       if (options.progress && i % 256 == 0) {
@@ -67,6 +70,7 @@ void read_every_frame(const VerifyOptions& options, Packs* packs, VerifyReport* 
   for (std::thread& thread : pool) thread.join();
   report->checked_bytes = done;
   std::sort(report->findings.begin(), report->findings.end());
+  return trouble;
 }
 
 // Empty: none of the snapshot's chunks lies in a damaged frame.
@@ -138,11 +142,13 @@ Status find_damage(Env* env, const Paths& paths, std::map<PackId, std::vector<ui
     Status status = PackReader::open(env, paths.pack(id), id, &reader);
     if (status.ok()) {
       packs[id].reader = std::move(reader);
-    } else {
+    } else if (status.code() == kExitCorrupt || status.code() == kExitIncompatible) {
       (*unreadable)[id] = status;
+    } else {
+      return status;
     }
   }
-  read_every_frame({}, &packs, &report);
+  if (Status status = read_every_frame({}, &packs, &report); !status.ok()) return status;
   for (auto& [id, pack] : packs) {
     if (!pack.damaged.empty()) (*damaged)[id] = std::move(pack.damaged);
   }
@@ -160,7 +166,7 @@ Status verify_store(Env* env, const Paths& paths, const VerifyOptions& options,
   if (Status status = list_packs(env, paths, &ids); !status.ok()) return status;
   Packs packs;
   open_packs(env, paths, ids, &packs, report);
-  if (options.full) read_every_frame(options, &packs, report);
+  if (options.full) (void)read_every_frame(options, &packs, report);  // in the report already
   for (const std::string& id : snapshots) {
     std::unique_ptr<SnapshotReader> reader;
     Status status = open_snapshot(env, paths, id, &reader);

@@ -223,3 +223,107 @@ TEST_CASE("a store of the future is refused, not guessed at") {
   std::ofstream(victim.dir.store() + "/format") << "{]";
   CHECK(Store::open(victim.dir.store(), {.create = true}, &store).code() == kExitCorrupt);
 }
+
+TEST_CASE("repair rebuilds tables and keeps every snapshot that is whole") {
+  Victim victim(3);
+  Model other;
+  other[0][0x10000] = some_bytes(50, 40 * 4096);
+  other[0][0x400000] = victim.model[0][0x400000];  // shared with the first
+  auto before = files_in(victim.dir.store() + "/packs");
+  CommitResult second;
+  {
+    std::unique_ptr<SnapshotWriter> writer;
+    REQUIRE_OK(victim.store->begin({}, &writer));
+    for (auto& [address, bytes] : other[0]) REQUIRE_OK(writer->put(0, address, bytes));
+    REQUIRE_OK(writer->commit("{}", &second));
+  }
+  Bytes whole = load(before[0]);
+  RepairReport report;
+  // Header, tables and trailer: nothing is lost.
+  for (size_t at :
+       {size_t{3}, size_t{20}, whole.size() - 1, whole.size() - 70, whole.size() - 150}) {
+    Bytes broken = whole;
+    broken[at] ^= 16;
+    save(before[0], broken);
+    REQUIRE_OK(Store::repair(victim.dir.store(), {}, true, &report));
+    CHECK(report.rebuilt.size() == 1);
+    CHECK(load(before[0]) == broken);
+    REQUIRE_OK(Store::repair(victim.dir.store(), {}, false, &report));
+    INFO("byte " << at);
+    CHECK(report.lost.empty());
+    CHECK(report.whole.size() == 2);
+    CHECK(load(before[0]) == whole);
+  }
+  fs::resize_file(before[0], whole.size() - 100);
+  save(victim.dir.store() + "/format", {'{'});
+  REQUIRE_OK(Store::repair(victim.dir.store(), {}, false, &report));
+  CHECK(report.format_rewritten);
+  CHECK(report.whole.size() == 2);
+  CHECK(load(before[0]) == whole);
+  // A byte of the device frame, which only the first snapshot needs.
+  Bytes broken = whole;
+  broken[whole.size() - 5000] ^= 1;
+  save(before[0], broken);
+  REQUIRE_OK(Store::open(victim.dir.store(), {}, &victim.store));
+  REQUIRE_OK(Store::repair(victim.dir.store(), {}, false, &report));
+  REQUIRE(report.lost.size() == 1);
+  CHECK(report.lost[0].first == victim.result.id);
+  CHECK(report.whole == std::vector<std::string>{second.id});
+  VerifyReport verified;
+  REQUIRE_OK(victim.store->verify({.full = true}, &verified));
+  CHECK(verified.ok());
+  std::unique_ptr<SnapshotReader> reader;
+  REQUIRE_OK(victim.store->open_snapshot(second.id, &reader));
+  for (auto& [address, bytes] : other[0]) {
+    Bytes got(bytes.size());
+    REQUIRE_OK(reader->read(0, address, got));
+    CHECK(got == bytes);
+  }
+  // A snapshot after the repair does not refer to what was damaged.
+  REQUIRE_OK(write_model(*victim.store, victim.model, "{}", &second));
+  REQUIRE_OK(read_everything(*victim.store, second.id));
+}
+
+TEST_CASE("a stream that is cut or damaged imports nothing") {
+  Victim victim(20);
+  std::unique_ptr<SnapshotReader> reader;
+  REQUIRE_OK(victim.store->open_snapshot(victim.result.id, &reader));
+  Bytes stream;
+  REQUIRE_OK(export_snapshot(*reader, [&](std::span<const uint8_t> bytes) {
+    stream.insert(stream.end(), bytes.begin(), bytes.end());
+    return true;
+  }));
+  auto import = [&](const Bytes& bytes, Store& store, CommitResult* result) {
+    size_t at = 0;
+    return import_snapshot(
+        store, {},
+        [&](std::span<uint8_t> out) {
+          if (out.size() > bytes.size() - at) return false;
+          std::copy_n(bytes.begin() + static_cast<ptrdiff_t>(at), out.size(), out.begin());
+          at += out.size();
+          return true;
+        },
+        result);
+  };
+  TemporaryDirectory dir;
+  std::unique_ptr<Store> target;
+  REQUIRE_OK(Store::open(dir.store(), {.create = true}, &target));
+  CommitResult result;
+  for (size_t at = 0; at < stream.size(); at += at < 200 ? 1 : 499) {
+    Bytes broken = stream;
+    broken[at] ^= 2;
+    Status status = import(broken, *target, &result);
+    INFO("byte " << at << ": " << status.text());
+    REQUIRE((status.code() == kExitCorrupt || status.code() == kExitIncompatible));
+    broken = Bytes(stream.begin(), stream.begin() + static_cast<ptrdiff_t>(at));
+    REQUIRE(import(broken, *target, &result).code() == kExitCorrupt);
+  }
+  std::vector<SnapshotInfo> list;
+  REQUIRE_OK(target->list(&list));
+  CHECK(list.empty());
+  REQUIRE_OK(import(stream, *target, &result));
+  CHECK(result.id == victim.result.id);
+  CHECK(import(stream, *target, &result).code() == kExitLocked);
+  REQUIRE_OK(target->open_snapshot(result.id, &reader));
+  CHECK(compare_model(*reader, victim.model) == "");
+}

@@ -209,3 +209,45 @@ TEST_CASE("a clock that goes backwards keeps the order of snapshots") {
   REQUIRE_OK(store->resolve("latest", &id));
   CHECK(id == c.id);
 }
+
+TEST_CASE("a failing disk while repairing loses nothing that is whole") {
+  TemporaryDirectory dir;
+  std::unique_ptr<Store> store;
+  REQUIRE_OK(Store::open(dir.store(), {.create = true}, &store));
+  Model a = small_model(1), b = small_model(50);
+  CommitResult first, second;
+  REQUIRE_OK(write_model(*store, a, "{}", &first));
+  auto pack = std::filesystem::directory_iterator(dir.store() + "/packs")->path();
+  REQUIRE_OK(write_model(*store, b, "{}", &second));
+  {
+    std::fstream file(pack, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(5000);  // in the frame of host pages, of which the second snapshot has others
+    file.put('x').put('y');
+  }
+  std::string copy = dir.path() + "/copy";
+  for (int n = 0;; ++n) {
+    REQUIRE(n < 400);
+    std::filesystem::remove_all(copy);
+    std::filesystem::copy(dir.store(), copy, std::filesystem::copy_options::recursive);
+    REQUIRE(chmod(copy.c_str(), 0700) == 0);
+    FaultyEnv env;
+    int calls = 0;
+    bool hit = false;
+    env.before = [&](Call, const std::string&) {
+      hit = hit || calls == n;
+      return calls++ == n ? EIO : 0;
+    };
+    RepairReport report;
+    Status status = Store::repair(copy, {.env = &env}, false, &report);
+    INFO("call " << n << ": " << status.text());
+    std::unique_ptr<SnapshotReader> reader;
+    std::unique_ptr<Store> after;
+    REQUIRE_OK(open_reference(copy + "@" + second.id, {}, &after, &reader));
+    REQUIRE(compare_model(*reader, b) == "");
+    if (!hit) {
+      CHECK(status.ok());
+      CHECK(report.whole == std::vector<std::string>{second.id});
+      break;
+    }
+  }
+}
