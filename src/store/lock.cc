@@ -21,6 +21,9 @@ namespace {
 // long after its last refresh.
 constexpr int64_t kForeignLifeNs = 30ll * 60 * 1'000'000'000;
 
+// A lock file without a readable owner is respected this long.
+constexpr int64_t kUnwrittenLifeNs = 60ll * 1'000'000'000;
+
 std::string first_line(const char* path) {
   std::ifstream in(path);
   std::string line;
@@ -71,9 +74,12 @@ Status list_locks(Env* env, const std::string& store, int64_t clock_ns,
   if (int e = env->list(directory, &names)) return io_error("list", directory, e);
   if (clock_ns == 0) clock_ns = env->now_ns();
   for (const std::string& name : names) {
-    if (!name.ends_with(".lock")) continue;
     std::string path = directory + "/" + name;
     FileInfo info;
+    if (name.ends_with(".tmp") && env->info(path, &info) == 0 &&
+        clock_ns - info.mtime_ns > kUnwrittenLifeNs)
+      env->remove(path);  // its writer died before it had a lock
+    if (!name.ends_with(".lock")) continue;
     std::vector<uint8_t> text;
     if (env->info(path, &info) != 0 || !read_file(env, path, 64 * 1024, &text).ok()) {
       if (env->info(path, &info) == ENOENT) continue;  // released meanwhile
@@ -81,12 +87,12 @@ Status list_locks(Env* env, const std::string& store, int64_t clock_ns,
     auto j = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
     LockOwner owner;
     owner.file = name;
-    // Half-written by someone who died or is just writing it: only its age tells.
+    // Torn by a machine that lost power: only its age tells.
     if (!j.is_object()) {
       owner.kind = name.starts_with("x") ? LockKind::kExclusive : LockKind::kShared;
       owner.host = "unknown";
       owner.what = "locking";
-      owner.live = clock_ns - info.mtime_ns < 60ll * 1'000'000'000;
+      owner.live = clock_ns - info.mtime_ns < kUnwrittenLifeNs;
     } else {
       try {
         owner.kind = j.value("kind", "") == "exclusive" ? LockKind::kExclusive : LockKind::kShared;
@@ -111,10 +117,13 @@ Status Lock::acquire(Env* env, const std::string& store, LockKind kind, const st
   std::unique_ptr<Lock> lock(new Lock);
   lock->env_ = env;
   lock->id_ = (kind == LockKind::kExclusive ? "x" : "s") + hex(random, sizeof(random));
+  // Written under another name and renamed, so that a lock which can be seen says whose it is: one
+  // who dies at this moment leaves nothing that others would have to wait for.
   std::string path = store + "/locks/" + lock->id_ + ".lock";
+  std::string unnamed = store + "/locks/" + lock->id_ + ".tmp";
   std::unique_ptr<File> file;
-  if (int e = env->create(path, &file)) return io_error("create", path, e);
-  lock->path_ = path;  // from here on the destructor removes it
+  if (int e = env->create(unnamed, &file)) return io_error("create", unnamed, e);
+  lock->path_ = unnamed;  // from here on the destructor removes it
   nlohmann::json j = {{"kind", kind == LockKind::kExclusive ? "exclusive" : "shared"},
                       {"host", host_name()},
                       {"boot", first_line("/proc/sys/kernel/random/boot_id")},
@@ -124,8 +133,10 @@ Status Lock::acquire(Env* env, const std::string& store, LockKind kind, const st
                       {"what", what}};
   std::string text = j.dump() + "\n";
   std::span<const uint8_t> parts[] = {{reinterpret_cast<const uint8_t*>(text.data()), text.size()}};
-  if (int e = file->append(parts)) return io_error("write", path, e);
+  if (int e = file->append(parts)) return io_error("write", unnamed, e);
   file.reset();
+  if (int e = env->rename(unnamed, path)) return io_error("rename", unnamed, e);
+  lock->path_ = path;
 
   FileInfo mine;
   if (int e = env->info(path, &mine)) return io_error("look at", path, e);
