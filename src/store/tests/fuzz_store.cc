@@ -1,0 +1,346 @@
+// Fuzzing whatever the store parses. The first byte of the input chooses the parser; where
+// checksums would stop every mutation at the door they are made right first, so that what lies
+// behind is reached.
+//
+// With clang: -fsanitize=fuzzer (target store_fuzzer). Otherwise store_fuzz_smoke mutates its own
+// seeds, the same every time.
+
+#include <errno.h>
+#include <unistd.h>
+#include <xxhash.h>
+#include <zstd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <random>
+
+#include "store/manifest.h"
+#include "store/pack.h"
+#include "store/parts.h"
+#include "store/store.h"
+
+using namespace gpuckpt;
+using namespace gpuckpt::store;
+
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+
+// A store in memory; only what the parsers call.
+class MemoryEnv : public Env {
+ public:
+  std::map<std::string, Bytes> files;
+
+  class MemoryFile : public File {
+   public:
+    explicit MemoryFile(Bytes* bytes) : bytes_(bytes) {}
+    int append(std::span<const std::span<const uint8_t>> parts) override {
+      for (auto part : parts) bytes_->insert(bytes_->end(), part.begin(), part.end());
+      return 0;
+    }
+    int pread(uint64_t offset, std::span<uint8_t> out) override {
+      if (offset > bytes_->size() || out.size() > bytes_->size() - offset) return ENODATA;
+      std::copy_n(bytes_->begin() + static_cast<ptrdiff_t>(offset), out.size(), out.begin());
+      return 0;
+    }
+    int size(uint64_t* out) override { return *out = bytes_->size(), 0; }
+    int sync() override { return 0; }
+    void start_writeback(uint64_t, uint64_t) override {}
+
+   private:
+    Bytes* bytes_;
+  };
+  int open_read(const std::string& path, std::unique_ptr<File>* out) override {
+    auto it = files.find(path);
+    if (it == files.end()) return ENOENT;
+    *out = std::make_unique<MemoryFile>(&it->second);
+    return 0;
+  }
+  int create(const std::string& path, std::unique_ptr<File>* out) override {
+    *out = std::make_unique<MemoryFile>(&files[path]);
+    return 0;
+  }
+  int mkdir(const std::string&) override { return 0; }
+  int rename(const std::string& from, const std::string& to) override {
+    files[to] = std::move(files[from]);
+    files.erase(from);
+    return 0;
+  }
+  int remove(const std::string& path) override { return files.erase(path) ? 0 : ENOENT; }
+  int list(const std::string& directory, std::vector<std::string>* names) override {
+    names->clear();
+    for (auto& [path, bytes] : files) {
+      if (path.starts_with(directory + "/")) names->push_back(path.substr(directory.size() + 1));
+    }
+    return 0;
+  }
+  int info(const std::string& path, FileInfo* out) override {
+    auto it = files.find(path);
+    *out = {};
+    out->directory = it == files.end();
+    out->regular = !out->directory;
+    out->mode = 0700;
+    out->uid = geteuid();
+    if (out->regular) out->size = it->second.size();
+    return it == files.end() && path.find('.') != std::string::npos ? ENOENT : 0;
+  }
+  int info_followed(const std::string& path, FileInfo* out) override { return info(path, out); }
+  int sync_directory(const std::string&) override { return 0; }
+  int touch(const std::string&) override { return 0; }
+  int free_bytes(const std::string&, uint64_t* out) override { return *out = 1ull << 40, 0; }
+  int64_t now_ns() override { return 1'800'000'000'000'000'000; }
+  void random(void* out, size_t length) override {
+    for (size_t i = 0; i < length; ++i)
+      static_cast<uint8_t*>(out)[i] = static_cast<uint8_t>(i * 37 + count_);
+    ++count_;
+  }
+
+ private:
+  uint8_t count_ = 0;
+};
+
+const std::string kRoot = "/s";
+
+struct Seed {
+  std::string id;
+  PackId pack_id;
+  Bytes manifest, body, meta, pack, stream;
+};
+
+Seed make_seed() {
+  MemoryEnv env;
+  Paths paths{kRoot};
+  std::unique_ptr<SnapshotWriter> writer;
+  if (!begin_snapshot(&env, paths, {.level = 1}, &writer).ok()) abort();
+  Bytes page(3 * 4096);
+  for (size_t i = 0; i < page.size(); ++i) page[i] = static_cast<uint8_t>(i / 4096 + i % 7);
+  if (!writer->put(0, 0x1000, page).ok() || !writer->put_zero(0, 0x9000, 4096).ok() ||
+      !writer->put(0x1000000, 0x100, Bytes(300, 'd')).ok() ||
+      !writer->append_blob("process", Bytes(50, 'b')).ok()) {
+    abort();
+  }
+  CommitResult result;
+  if (!writer->commit("{\"pid\":1}", &result).ok()) abort();
+  Seed seed;
+  seed.id = result.id;
+  seed.manifest = env.files[paths.manifest(result.id)];
+  ManifestHeader header;
+  memcpy(&header, seed.manifest.data(), sizeof(header));
+  seed.meta.assign(
+      seed.manifest.begin() + sizeof(header),
+      seed.manifest.begin() + sizeof(header) + static_cast<ptrdiff_t>(header.meta_length));
+  seed.body.resize(header.body_plain_length);
+  ZSTD_decompress(seed.body.data(), seed.body.size(),
+                  seed.manifest.data() + sizeof(header) + header.meta_length, header.body_length);
+  for (auto& [path, bytes] : env.files) {
+    if (!path.ends_with(".pack")) continue;
+    seed.pack = bytes;
+    if (!unhex(path.substr(path.rfind('/') + 1, 32), seed.pack_id.data(), 16)) abort();
+  }
+  std::unique_ptr<SnapshotReader> reader;
+  if (!open_snapshot(&env, paths, result.id, &reader).ok()) abort();
+  (void)export_snapshot(*reader, [&](std::span<const uint8_t> part) {
+    seed.stream.insert(seed.stream.end(), part.begin(), part.end());
+    return true;
+  });
+  return seed;
+}
+
+const Seed& seed() {
+  static const Seed made = make_seed();
+  return made;
+}
+
+template <typename T>
+void seal_sum(Bytes* bytes, size_t at) {
+  uint64_t sum =
+      XXH3_64bits(bytes->data() + at, sizeof(T) - (sizeof(T) == sizeof(PackTrailer) ? 16 : 8));
+  memcpy(bytes->data() + at + sizeof(T) - (sizeof(T) == sizeof(PackTrailer) ? 16 : 8), &sum, 8);
+}
+
+// A manifest file around a body, with every checksum right.
+Bytes wrap_body(std::span<const uint8_t> body) {
+  Bytes stored(ZSTD_compressBound(body.size()));
+  stored.resize(ZSTD_compress(stored.data(), stored.size(), body.data(), body.size(), 1));
+  ManifestHeader header{};
+  memcpy(header.magic, kManifestMagic, 8);
+  header.version = kManifestVersion;
+  header.meta_length = seed().meta.size();
+  header.body_length = stored.size();
+  header.body_plain_length = body.size();
+  header.meta_checksum = XXH3_64bits(seed().meta.data(), seed().meta.size());
+  header.checksum = XXH3_64bits(&header, 56);
+  Bytes out(reinterpret_cast<uint8_t*>(&header),
+            reinterpret_cast<uint8_t*>(&header) + sizeof(header));
+  out.insert(out.end(), seed().meta.begin(), seed().meta.end());
+  out.insert(out.end(), stored.begin(), stored.end());
+  ChunkName sum = chunk_name(out.data(), out.size());
+  out.insert(out.end(), sum.begin(), sum.end());
+  out.insert(out.end(), kManifestEndMagic, kManifestEndMagic + 8);
+  return out;
+}
+
+Bytes fix_pack(Bytes pack) {
+  if (pack.size() < sizeof(PackHeader) + sizeof(PackTrailer)) return pack;
+  size_t trailer_at = pack.size() - sizeof(PackTrailer);
+  PackTrailer trailer;
+  memcpy(&trailer, &pack[trailer_at], sizeof(trailer));
+  if (trailer.table_offset < trailer_at) {
+    trailer.table_checksum =
+        XXH3_64bits(&pack[trailer.table_offset], trailer_at - trailer.table_offset);
+  }
+  memcpy(&pack[trailer_at], &trailer, sizeof(trailer));
+  seal_sum<PackHeader>(&pack, 0);
+  seal_sum<PackTrailer>(&pack, trailer_at);
+  return pack;
+}
+
+void read_pack(const Bytes& bytes) {
+  MemoryEnv env;
+  env.files["/p.pack"] = bytes;
+  std::unique_ptr<PackReader> pack;
+  if (PackReader::open(&env, "/p.pack", seed().pack_id, &pack).ok()) {
+    for (uint32_t f = 0; f < pack->table().frames.size(); ++f) (void)pack->check_frame(f);
+  }
+  Bytes out;
+  uint64_t sum;
+  (void)rebuild_pack(&env, "/p.pack", seed().pack_id, &out, &sum);
+}
+
+// The manifest's packs replaced by the one there is, so that runs are followed.
+void read_snapshot(Bytes manifest) {
+  MemoryEnv env;
+  Paths paths{kRoot};
+  env.files[paths.manifest(seed().id)] = std::move(manifest);
+  env.files[paths.pack(seed().pack_id)] = seed().pack;
+  std::unique_ptr<SnapshotReader> reader;
+  if (!open_snapshot(&env, paths, seed().id, &reader).ok()) return;
+  for (uint64_t space : reader->spaces()) {
+    (void)reader->read_all(space, 1, [](uint64_t, std::span<const uint8_t>) { return true; });
+    for (const Extent& e : reader->extents(space)) {
+      Bytes some(std::min<uint64_t>(e.length, 10000));
+      (void)reader->read(space, e.address + e.length - some.size(), some);
+    }
+  }
+  for (const std::string& name : reader->blobs()) {
+    Bytes blob;
+    (void)reader->blob(name, &blob);
+  }
+  (void)compare(*reader, *reader);
+}
+
+void read_stream(const Bytes& bytes) {
+  MemoryEnv env;
+  Paths paths{kRoot};
+  env.files[kRoot + "/format"] = {};
+  class Fake : public Store {
+   public:
+    Fake(Env* env, Paths paths) : env_(env), paths_(std::move(paths)) {}
+    const std::string& path() const override { return paths_.root; }
+    Status list(std::vector<SnapshotInfo>*) override { return Status::Ok(); }
+    Status resolve(const std::string&, std::string*) override { return Status::Ok(); }
+    Status open_snapshot(const std::string&, std::unique_ptr<SnapshotReader>*) override {
+      return Status::Ok();
+    }
+    Status begin(const WriteOptions& o, std::unique_ptr<SnapshotWriter>* out) override {
+      return begin_snapshot(env_, paths_, o, out);
+    }
+    Status verify(const VerifyOptions&, VerifyReport*) override { return Status::Ok(); }
+    Status prune(const PruneOptions&, PruneReport*) override { return Status::Ok(); }
+    Status disk_bytes(uint64_t*) override { return Status::Ok(); }
+
+   private:
+    Env* env_;
+    Paths paths_;
+  } store(&env, paths);
+  size_t at = 0;
+  CommitResult result;
+  (void)import_snapshot(
+      store, {},
+      [&](std::span<uint8_t> out) {
+        if (out.size() > bytes.size() - at) return false;
+        std::copy_n(bytes.begin() + static_cast<ptrdiff_t>(at), out.size(), out.begin());
+        at += out.size();
+        return true;
+      },
+      &result);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  std::span<const uint8_t> rest(data + 1, size - 1);
+  Bytes bytes(rest.begin(), rest.end());
+  switch (data[0] % 5) {
+    case 0:
+      read_snapshot(wrap_body(rest));
+      break;
+    case 1:
+      read_snapshot(bytes);
+      break;
+    case 2:
+      read_pack(fix_pack(bytes));
+      break;
+    case 3:
+      read_pack(bytes);
+      break;
+    case 4:
+      read_stream(bytes);
+      break;
+  }
+  return 0;
+}
+
+#ifndef GPUCKPT_LIBFUZZER
+int main(int argc, char** argv) {
+  // With a directory: writes the seeds there as a corpus. Else: N rounds of mutations of them.
+  const Seed& s = seed();
+  const Bytes* seeds[] = {&s.body, &s.manifest, &s.pack, &s.pack, &s.stream};
+  if (argc > 2 && std::string(argv[1]) == "--corpus") {
+    for (int i = 0; i < 5; ++i) {
+      FILE* out = fopen((std::string(argv[2]) + "/seed" + std::to_string(i)).c_str(), "wb");
+      if (!out) return 1;
+      fputc(i, out);
+      fwrite(seeds[i]->data(), 1, seeds[i]->size(), out);
+      fclose(out);
+    }
+    return 0;
+  }
+  long rounds = argc > 1 ? atol(argv[1]) : 20000;
+  std::mt19937 random(1);
+  for (long round = 0; round < rounds; ++round) {
+    uint8_t which = static_cast<uint8_t>(round % 5);
+    Bytes input(1, which);
+    input.insert(input.end(), seeds[which]->begin(), seeds[which]->end());
+    for (unsigned n = round < 5 ? 0 : 1 + random() % 4; n > 0; --n) {
+      size_t at = 1 + random() % (input.size() - 1);
+      static const uint64_t favourites[] = {0,          1,          0x7f,  0xff,       0xffff,
+                                            0x7fffffff, 0xffffffff, ~0ull, 1ull << 63, 4096};
+      switch (random() % 4) {
+        case 0:
+          input[at] ^= static_cast<uint8_t>(1u << random() % 8);
+          break;
+        case 1: {
+          uint64_t v = favourites[random() % 10];
+          memcpy(&input[at], &v, std::min<size_t>(random() % 2 ? 8 : 4, input.size() - at));
+          break;
+        }
+        case 2:
+          input.resize(at + 1);
+          break;
+        case 3:
+          input.insert(input.begin() + static_cast<ptrdiff_t>(at), input.begin() + 1,
+                       input.begin() + static_cast<ptrdiff_t>(
+                                           1 + random() % std::min<size_t>(64, input.size() - 1)));
+          break;
+      }
+      if (input.size() < 2) break;
+    }
+    LLVMFuzzerTestOneInput(input.data(), input.size());
+  }
+  printf("%ld inputs\nEXIT-SUCCESS\n", rounds);
+  return 0;
+}
+#endif

@@ -1,0 +1,136 @@
+// Figures of the store: store_bench DIR [GiB]. Prints what each step took, and beside it what the
+// machine could do at best. Not a test: bench/ and people run it.
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <random>
+#include <thread>
+
+#include "store/format.h"
+#include "store/store.h"
+
+using namespace gpuckpt;
+using namespace gpuckpt::store;
+
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+void must(const Status& s) {
+  if (s.ok()) return;
+  fprintf(stderr, "%s\n", s.text().c_str());
+  exit(1);
+}
+
+CommitResult take(Store& store, const std::vector<uint8_t>& memory, int level, unsigned threads) {
+  std::unique_ptr<SnapshotWriter> writer;
+  must(store.begin({.level = level}, &writer));
+  std::vector<std::thread> pool;
+  std::atomic<uint64_t> next{0};
+  for (unsigned t = 0; t < threads; ++t) {
+    pool.emplace_back([&] {
+      for (uint64_t at; (at = next.fetch_add(1 << 20)) < memory.size();) {
+        must(writer->put(
+            0, 0x7f0000000000 + at,
+            std::span(memory).subspan(at, std::min<uint64_t>(1 << 20, memory.size() - at))));
+      }
+    });
+  }
+  for (auto& thread : pool) thread.join();
+  CommitResult result;
+  must(writer->commit("{}", &result));
+  return result;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) return 2;
+  std::string directory = argv[1];
+  double gib = argc > 2 ? atof(argv[2]) : 1;
+  int rounds = argc > 3 ? atoi(argv[3]) : 20;
+  unsigned threads = std::thread::hardware_concurrency();
+  std::vector<uint8_t> memory(static_cast<size_t>(gib * (1 << 30)) & ~4095ull);
+  std::mt19937_64 random(1);
+  for (size_t i = 0; i < memory.size(); i += 8) {
+    uint64_t word = random();
+    memcpy(&memory[i], &word, 8);
+  }
+  double mib = static_cast<double>(memory.size()) / (1 << 20);
+
+  double start = now();
+  int fd = open((directory + "/plain").c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
+  for (size_t at = 0; at < memory.size(); at += 1 << 20)
+    (void)!write(fd, &memory[at], std::min<size_t>(1 << 20, memory.size() - at));
+  fsync(fd);
+  close(fd);
+  printf("plain file, fsync      %8.0f MiB/s\n", mib / (now() - start));
+  std::filesystem::remove(directory + "/plain");
+
+  std::unique_ptr<Store> store;
+  must(Store::open(directory + "/store", {.create = true}, &store));
+  start = now();
+  CommitResult first = take(*store, memory, 0, threads);
+  printf("first snapshot, plain  %8.0f MiB/s\n", mib / (now() - start));
+  start = now();
+  CommitResult second = take(*store, memory, 0, threads);
+  printf("unchanged              %8.0f MiB/s, adds %.3f MiB\n", mib / (now() - start),
+         static_cast<double>(second.stored_bytes) / (1 << 20));
+
+  double dirty = 0, stored = 0, worst = 0;
+  start = now();
+  for (int round = 0; round < rounds; ++round) {
+    size_t pages = memory.size() / 4096;
+    for (size_t i = 0; i < pages / 100; ++i) {
+      uint8_t* page = &memory[random() % pages * 4096];
+      for (int k = 0; k < 512; ++k) {
+        uint64_t word = random();
+        memcpy(page + 8 * k, &word, 8);
+      }
+    }
+    CommitResult r = take(*store, memory, 1, threads);
+    dirty += static_cast<double>(r.new_bytes);
+    stored += static_cast<double>(r.stored_bytes);
+    worst = std::max(worst, static_cast<double>(r.stored_bytes) / static_cast<double>(r.new_bytes));
+  }
+  printf(
+      "%d times 1 %% dirty      %8.0f MiB/s, stored %.3f times the dirty bytes (last ones at worst "
+      "%.3f)\n",
+      rounds, mib * rounds / (now() - start), stored / dirty, worst);
+
+  start = now();
+  VerifyReport report;
+  must(store->verify({.full = true}, &report));
+  double took = now() - start;
+  printf("verify                 %8.0f MiB/s, %s\n",
+         static_cast<double>(report.pack_bytes) / (1 << 20) / took,
+         report.ok() ? "whole" : "DAMAGED");
+  std::unique_ptr<SnapshotReader> reader;
+  std::string id;
+  must(store->resolve("latest", &id));
+  start = now();
+  must(store->open_snapshot(id, &reader));
+  printf("open the newest        %8.1f ms\n", 1e3 * (now() - start));
+  start = now();
+  must(reader->read_all(0, 0, [](uint64_t, std::span<const uint8_t>) { return true; }));
+  printf("read the newest        %8.0f MiB/s\n", mib / (now() - start));
+  start = now();
+  std::vector<SnapshotInfo> list;
+  must(store->list(&list));
+  printf("list of %zu             %8.1f ms\n", list.size(), 1e3 * (now() - start));
+  start = now();
+  PruneReport pruned;
+  must(store->prune({.keep = 1}, &pruned));
+  printf("prune to one           %8.2f s, %.0f MiB freed\n", now() - start,
+         static_cast<double>(pruned.bytes_freed) / (1 << 20));
+  std::filesystem::remove_all(directory + "/store");
+  return 0;
+}
