@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
@@ -87,11 +88,22 @@ int fill_info(const struct stat& st, FileInfo* out) {
   return 0;
 }
 
+// A snapshot whose pages were written over months lies in as many packs, each an open file.
+bool raise_file_limit() {
+  rlimit limit;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return false;
+  limit.rlim_cur = limit.rlim_max;
+  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
 class PosixEnv : public Env {
  public:
   int open_read(const std::string& path, std::unique_ptr<File>* out) override {
     // O_NONBLOCK: a FIFO put in place of a file must not hang us; size() and pread() then fail it.
     int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 && errno == EMFILE && raise_file_limit()) {
+      fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    }
     if (fd < 0) return errno;
     auto file = std::make_unique<PosixFile>(fd);
     struct stat st;

@@ -44,8 +44,10 @@ Status disk_bytes(Env* env, const Paths& paths, uint64_t* out);
 
 Status begin_snapshot(Env* env, const Paths& paths, const WriteOptions& options,
                       std::unique_ptr<SnapshotWriter>* out);
+// Packs that are open already are taken from `open` (may be null) instead of being opened again.
+using OpenPacks = std::map<PackId, std::shared_ptr<PackReader>>;
 Status open_snapshot(Env* env, const Paths& paths, const std::string& id,
-                     std::unique_ptr<SnapshotReader>* out);
+                     std::unique_ptr<SnapshotReader>* out, const OpenPacks* open = nullptr);
 Status verify_store(Env* env, const Paths& paths, const VerifyOptions& options,
                     VerifyReport* report);
 Status prune_store(Env* env, const Paths& paths, const PruneOptions& options, PruneReport* report);

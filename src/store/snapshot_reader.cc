@@ -24,8 +24,8 @@ using Plain = std::shared_ptr<const std::vector<uint8_t>>;
 
 class Reader : public SnapshotReader {
  public:
-  Reader(Env* env, const Paths& paths, std::string id)
-      : env_(env), paths_(paths), id_(std::move(id)) {}
+  Reader(Env* env, const Paths& paths, std::string id, const OpenPacks* open)
+      : env_(env), paths_(paths), id_(std::move(id)), open_(open) {}
   Status open();
 
   const std::string& id() const override { return id_; }
@@ -53,7 +53,8 @@ class Reader : public SnapshotReader {
   Paths paths_;
   std::string id_;
   Manifest manifest_;
-  std::vector<std::unique_ptr<PackReader>> packs_;
+  const OpenPacks* open_;  // used in `open` only
+  std::vector<std::shared_ptr<PackReader>> packs_;
 
   // Frames decoded last by `read`, newest first. Their chunks were all checked.
   mutable std::mutex cache_mutex_;
@@ -63,8 +64,16 @@ class Reader : public SnapshotReader {
 Status Reader::open() {
   if (Status status = load_manifest(env_, paths_, id_, &manifest_); !status.ok()) return status;
   for (const PackRef& ref : manifest_.packs) {
-    std::unique_ptr<PackReader> pack;
-    Status status = PackReader::open(env_, paths_.pack(ref.id), ref.id, &pack);
+    std::shared_ptr<PackReader> pack;
+    Status status;
+    auto shared = open_ ? open_->find(ref.id) : OpenPacks::const_iterator();
+    if (open_ && shared != open_->end()) {
+      pack = shared->second;
+    } else {
+      std::unique_ptr<PackReader> own;
+      status = PackReader::open(env_, paths_.pack(ref.id), ref.id, &own);
+      pack = std::move(own);
+    }
     if (status.code() == kExitAbsent) {
       return Status::Corruption(
           fmt::format("snapshot {} is damaged: its pack {} is missing", id_, paths_.pack(ref.id)));
@@ -359,12 +368,12 @@ Status Reader::read_all(uint64_t number, unsigned threads, const Sink& sink) con
 }  // namespace
 
 Status open_snapshot(Env* env, const Paths& paths, const std::string& id,
-                     std::unique_ptr<SnapshotReader>* out) {
+                     std::unique_ptr<SnapshotReader>* out, const OpenPacks* open) {
   Status status;
   // Prune may move a snapshot's chunks to another pack between our reading its manifest and opening
   // the packs: its new manifest is there before the old pack goes, so trying again finds it.
   for (int attempt = 0; attempt < 3; ++attempt) {
-    auto reader = std::make_unique<Reader>(env, paths, id);
+    auto reader = std::make_unique<Reader>(env, paths, id, open);
     status = reader->open();
     if (status.ok()) {
       *out = std::move(reader);

@@ -13,7 +13,7 @@ namespace gpuckpt::store {
 namespace {
 
 struct OpenPack {
-  std::unique_ptr<PackReader> reader;
+  std::shared_ptr<PackReader> reader;
   std::vector<uint32_t> damaged;  // frames
 };
 using Packs = std::map<PackId, OpenPack>;
@@ -75,6 +75,11 @@ Status read_every_frame(const VerifyOptions& options, Packs* packs, VerifyReport
 
 // Empty: none of the snapshot's chunks lies in a damaged frame.
 std::string damage_of(const Manifest& manifest, const Packs& packs) {
+  bool touched = std::any_of(manifest.packs.begin(), manifest.packs.end(), [&](const PackRef& ref) {
+    auto it = packs.find(ref.id);
+    return it != packs.end() && !it->second.damaged.empty();
+  });
+  if (!touched) return "";
   for (const SpaceMap& space : manifest.spaces) {
     for (const RunRef& run : space.runs) {
       if (run.pack == kZeroPack) continue;
@@ -167,9 +172,11 @@ Status verify_store(Env* env, const Paths& paths, const VerifyOptions& options,
   Packs packs;
   open_packs(env, paths, ids, &packs, report);
   if (options.full) (void)read_every_frame(options, &packs, report);  // in the report already
+  OpenPacks open;
+  for (const auto& [id, pack] : packs) open[id] = pack.reader;
   for (const std::string& id : snapshots) {
     std::unique_ptr<SnapshotReader> reader;
-    Status status = open_snapshot(env, paths, id, &reader);
+    Status status = open_snapshot(env, paths, id, &reader, &open);
     if (status.code() == kExitAbsent) continue;  // pruned meanwhile
     std::string why = status.text();
     if (status.ok()) {

@@ -1,4 +1,6 @@
 // What goes in comes out, costs nothing twice, and is found by name.
+#include <sys/resource.h>
+
 #include <thread>
 
 #include "testing.h"
@@ -191,4 +193,61 @@ TEST_CASE("a store of somebody else, a file, a full directory") {
     CHECK(Store::open(dir.store(), {}, &store).code() == kExitRefused);
     REQUIRE_OK(Store::open(dir.store(), {.any_owner = true}, &store));
   }
+}
+
+TEST_CASE("a snapshot in more packs than a process may open files at first") {
+  TemporaryDirectory dir;
+  std::unique_ptr<Store> store;
+  REQUIRE_OK(Store::open(dir.store(), {.create = true}, &store));
+  Model model;
+  CommitResult result;
+  for (uint64_t i = 0; i < 80; ++i) {
+    model[0][i << 20] = std::vector<uint8_t>(4096, static_cast<uint8_t>(i + 1));
+    REQUIRE_OK(write_model(*store, model, "{}", &result));
+  }
+  rlimit before, low;
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  low = before;
+  low.rlim_cur = 40;
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &low) == 0);
+  std::unique_ptr<SnapshotReader> reader;
+  REQUIRE_OK(store->open_snapshot(result.id, &reader));
+  CHECK(compare_model(*reader, model) == "");
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  // Pruning gathers the small ones.
+  PruneReport report;
+  REQUIRE_OK(store->prune({.keep = 1}, &report));
+  CHECK(report.packs_rewritten == 80);
+  REQUIRE_OK(store->open_snapshot(result.id, &reader));
+  CHECK(compare_model(*reader, model) == "");
+}
+
+TEST_CASE("differences are found by address") {
+  TemporaryDirectory dir;
+  std::unique_ptr<Store> store;
+  REQUIRE_OK(Store::open(dir.store(), {.create = true}, &store));
+  std::vector<uint8_t> page(4096, 'p'), other(4096, 'q');
+  auto take = [&](std::vector<std::pair<uint64_t, const std::vector<uint8_t>*>> pieces,
+                  uint64_t zero_at, uint64_t zero_length) {
+    std::unique_ptr<SnapshotWriter> writer;
+    REQUIRE_OK(store->begin({}, &writer));
+    for (auto& [address, bytes] : pieces) REQUIRE_OK(writer->put(0, address, *bytes));
+    REQUIRE_OK(writer->put_zero(0, zero_at, zero_length));
+    CommitResult result;
+    REQUIRE_OK(writer->commit("{}", &result));
+    std::unique_ptr<SnapshotReader> reader;
+    REQUIRE_OK(store->open_snapshot(result.id, &reader));
+    return reader;
+  };
+  auto a = take({{0x1000, &page}, {0x2000, &page}, {0x9000, &page}}, 0x10000, 0x4000);
+  auto b =
+      take({{0x1000, &page}, {0x2000, &other}, {0xa000, &page}, {0x11000, &page}}, 0x12000, 0x3000);
+  auto differences = compare(*a, *b);
+  std::string text;
+  for (auto& d : differences) {
+    text += std::to_string(d.address / 4096) + "+" + std::to_string(d.length / 4096) +
+            "abc"[d.kind] + " ";
+  }
+  CHECK(text == "2+1a 9+1b 10+1c 16+1b 17+1a 20+1c ");
+  CHECK(compare(*a, *a).empty());
 }
