@@ -77,6 +77,14 @@ struct Segment {
 class Memory {
  public:
   virtual bool find(uint64_t address, Segment* out) = 0;  // any thread
+  // Where malloc and free of kernels take memory from: a range of device memory, writable, that
+  // was zero when it was given first and is nobody else's. All of the heap's state lies in it.
+  // Asked for when a kernel calls malloc (any thread); false: there is none, and malloc gives null.
+  virtual bool heap(uint64_t* address, uint64_t* bytes) {
+    (void)address;
+    (void)bytes;
+    return false;
+  }
   virtual ~Memory() = default;
   std::atomic<uint64_t> epoch{1};
 };
@@ -112,10 +120,23 @@ struct Launch {
   bool cooperative = false;      // all blocks make progress together; grid-wide barriers work
   uint64_t grid_id = 0;
   Memory* memory = nullptr;
+  class Images* images = nullptr;  // texture.h; null: no textures and surfaces
   Output output = nullptr;
   void* output_context = nullptr;
   const std::atomic<bool>* cancel = nullptr;  // polled; set when the context is torn down
 };
+
+// Links PTX texts as cuLink* and -rdc=true programs need it: one text that `compile` takes, in
+// which each `.extern` has met its definition, the first of several `.weak` ones has won and names
+// that are private to their text are kept apart. malloc'ed and NUL terminated; the caller frees it.
+// Null on failure (a name defined twice, different address sizes); `log` says what. What stays
+// `.extern` is an error when it is compiled, not here.
+struct LinkInput {
+  const char* text;
+  size_t length;
+  const char* name;  // for messages; may be null
+};
+char* link(const LinkInput* inputs, size_t count, size_t* length, char* log, size_t log_bytes);
 
 // The CPU cores. The driver makes one per process (threads by pthread_create) and every stream's
 // grids share it.
