@@ -13,7 +13,7 @@
 
 namespace gpuckpt::wire {
 
-inline constexpr uint32_t kWireVersion = 1;
+inline constexpr uint32_t kWireVersion = 2;
 inline constexpr uint32_t kMagic = 0x6b637067;  // "gpck"
 
 // ---------------------------------------------------------------------------------------------------------
@@ -49,9 +49,21 @@ struct RingHeader {
   std::atomic<uint32_t> state[kRingSlots];
 };
 
-// A run is a piece of a space. Zero runs have no payload. The payloads of the others follow each
-// other without gaps in the slot's payload area, in the order of the runs.
-enum RunFlags : uint32_t { kRunData = 0, kRunZero = 1 };
+// A run is a piece of a space. Zero runs and same runs have no payload. The payloads of the others
+// follow each other without gaps in the slot's payload area, in the order of the runs.
+//
+// kRunSame and kRunNamed are for what the other side knows to be in the store already; see "What
+// did not change" below for when they may be used.
+enum RunFlags : uint32_t {
+  kRunData = 0,   // payload: the bytes
+  kRunZero = 1,   // no payload: zeros
+  kRunSame = 2,   // no payload: what the parent snapshot has at these addresses of this space,
+                  // zeros included. The parent must have captured all of it.
+  kRunNamed = 3,  // payload: 16 bytes per chunk, the names of its chunks (XXH3-128 of the plain
+                  // bytes, most significant byte first), which kMsgHave said are known. Chunks are
+                  // cut at multiples of the space's unit (4 KiB; device memory 64 KiB), as
+                  // everywhere.
+};
 struct Run {
   uint64_t address;
   uint64_t length;  // bytes; multiple of 4096 in kSpaceHost
@@ -74,10 +86,26 @@ static_assert(sizeof(SlotHeader) <= kSlotHeaderBytes);
 // (kSourceParent), one for the copy-on-write child (kSourceChild). The writer is exec'ed as
 //   gpuckpt-writer --store DIR --ring FD --parent FD --child FD [--job ID] [--level N] [--keep N]
 //   [--budget BYTES]
+//
+// What did not change. The library remembers the id of the last durable snapshot (kMsgDurable; in a
+// restored process: the one it was restored from) and names it in its hello, as "parent":"ID".
+// kMsgReady answers with the parent in `text` when the writer found it in this store with every
+// pack it needs: from then on they cannot go away (the writer's shared lock), and kRunSame may be
+// sent. An empty `text` means: no parent here, send everything in full (it was pruned, is damaged,
+// or lies in another store). Nothing needs to be compared by the library: "not written since the
+// moment that snapshot was captured" is enough. A range that the parent does not have fails the
+// snapshot, so new mappings are sent as data.
+//
+// By name: kMsgHave asks about chunks of which the sender knows the names (the device hashes its
+// memory). It needs no parent. `slot`'s payload is names, 16 bytes each, SlotHeader.payload_bytes
+// in all; the writer answers the same sender with kMsgHave and the same slot, whose payload then
+// begins with one byte per name: 1 known (kRunNamed may be sent for it in this snapshot), 0 send
+// the bytes. The slot stays the sender's: it fills it again, or sends it empty (runs = 0) to have
+// it freed.
 enum MsgType : uint32_t {
   kMsgHello = 1,  // library -> writer, first: text = JSON object with what is known of the process
   kMsgReady = 2,  // writer -> library: store opened, lock held; only now may the library disturb
-                  // the application
+                  // the application. text = the parent's id when kRunSame may be sent, else empty
   kMsgData = 3,   // producer -> writer: `slot` is filled
   kMsgBlob = 4,   // producer -> writer: `slot`'s payload (SlotHeader.payload_bytes) is appended to
                   // blob `text`
@@ -86,6 +114,7 @@ enum MsgType : uint32_t {
   kMsgAbort = 6,    // producer -> writer: drop the snapshot; text = why
   kMsgDurable = 7,  // writer -> library: manifest published; text = snapshot id, counts below
   kMsgFailed = 8,   // writer -> library: code = ExitCode, text = one clear sentence
+  kMsgHave = 9,     // producer -> writer and back: which of these names are known? See above
 };
 struct Msg {
   uint32_t magic;
