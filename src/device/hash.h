@@ -1,0 +1,64 @@
+// Names of chunks, computed on the device by kernels/hash.cu: XXH3-128 of the plain bytes, as the
+// store computes it.
+//
+// The kernels are a module of ours in the application's context. It must leave no trace there: it
+// is loaded with the gate closed and gone before the gate opens, so that no module of the
+// application ever comes to lie beside it (a restore loads the application's modules without it,
+// and their variables must come out at the same addresses), and what the application can ask
+// (memory, modules, loading mode) never shows it.
+//
+// Threads: one at a time per context, gate closed. No locks.
+#pragma once
+
+#include "common/heap.h"
+#include "intercept/cuda_types.h"
+
+namespace gpuckpt::device {
+
+inline constexpr uint64_t kChunkBytes = 64 << 10;  // the store's unit of device memory
+inline constexpr uint64_t kMinHashed = 241;        // shorter pieces are copied, not named
+
+// Most significant byte first, as the store keeps it.
+struct ChunkName {
+  uint64_t word[2];
+  bool operator==(const ChunkName& other) const {
+    return word[0] == other.word[0] && word[1] == other.word[1];
+  }
+};
+static_assert(sizeof(ChunkName) == 16);
+
+// Of a piece that is all zeros. Pieces of kChunkBytes cost nothing to ask.
+ChunkName zero_name(uint64_t bytes);
+// The host's own answer.
+ChunkName name_of_bytes(const void* bytes, uint64_t length);
+
+// At most kSpanChunks whole chunks, the last may be shorter: names[first] onwards. As the kernel
+// reads it.
+struct HashSpan {
+  uint64_t address;
+  uint32_t bytes, first;
+};
+inline constexpr uint32_t kSpanChunks = 8;
+
+class Hasher {
+ public:
+  explicit Hasher(CUcontext context);  // loads the kernel
+  ~Hasher();                           // unloads it
+  Hasher(const Hasher&) = delete;
+  Hasher& operator=(const Hasher&) = delete;
+
+  bool ready() const { return kernel_; }
+  // Fills `names` for all spans (both in scratch memory of ours). The driver's error otherwise; a
+  // sticky one is the application's context's own.
+  CUresult hash(const Region& spans, uint32_t count, const Region& names);
+  // Time the kernel ran, all calls together.
+  uint64_t kernel_us() const { return kernel_us_; }
+
+ private:
+  CUcontext context_;
+  CUmodule module_ = nullptr;
+  CUfunction kernel_ = nullptr;
+  uint64_t kernel_us_ = 0;
+};
+
+}  // namespace gpuckpt::device
