@@ -358,6 +358,19 @@ long Courier::close_job(Courier* c, void*) {
 // --- the command line
 // ------------------------------------------------------------------------------------------------
 
+static constexpr char kBusy[] =
+    "a snapshot of this process is already being taken; try again when it is done";
+
+static void refuse(int socket, int code, const char* text) {
+  wire::CtlReply reply{};
+  reply.magic = wire::kMagic;
+  reply.version = wire::kWireVersion;
+  reply.final = 1;
+  reply.code = code;
+  copy(reply.text, sizeof(reply.text), text);
+  sys::call(SYS_sendto, socket, sys::ptr(&reply), sizeof(reply), MSG_NOSIGNAL, 0, 0);
+}
+
 int Courier::make_listener(char* path, size_t room) {
   const char* dir = library.config.session_dir;
   uint32_t me = static_cast<uint32_t>(sys::call(SYS_geteuid));
@@ -387,40 +400,56 @@ int Courier::make_listener(char* path, size_t room) {
   return static_cast<int>(fd);
 }
 
+// Reads what a connection asks for. One that sends nothing within a second, or is not ours to
+// serve, is closed: false.
+static bool read_request(int socket, wire::CtlRequest* request) {
+  uint32_t me = static_cast<uint32_t>(sys::call(SYS_geteuid));
+  struct {
+    int32_t pid;
+    uint32_t uid, gid;
+  } peer{};
+  uint32_t size = sizeof(peer);
+  sys::call(SYS_getsockopt, socket, SOL_SOCKET, SO_PEERCRED, sys::ptr(&peer), sys::ptr(&size));
+  if ((peer.uid == me || peer.uid == 0) && poll_fd(socket, 1000) > 0) {
+    long n =
+        sys::call(SYS_recvfrom, socket, sys::ptr(request), sizeof(*request), MSG_DONTWAIT, 0, 0);
+    if (n == sizeof(*request) && request->magic == wire::kMagic &&
+        request->version == wire::kWireVersion) {
+      request->store[sizeof(request->store) - 1] = request->tag[sizeof(request->tag) - 1] = 0;
+      return true;
+    }
+    refuse(socket, kExitError, "command line and library come from different builds");
+  }
+  sys::close(socket);
+  return false;
+}
+
 long Courier::accept_request(int listener, uint64_t timeout_ms, wire::CtlRequest* request,
                              int* socket) {
   uint64_t deadline = sys::now_us() + timeout_ms * 1000;
-  uint32_t me = static_cast<uint32_t>(sys::call(SYS_geteuid));
   while (sys::now_us() < deadline) {
     if (poll_fd(listener, 50) <= 0) continue;
     long s = sys::call(SYS_accept4, listener, 0, 0, SOCK_CLOEXEC);
-    if (sys::failed(s)) continue;
-    struct {
-      int32_t pid;
-      uint32_t uid, gid;
-    } peer{};
-    uint32_t size = sizeof(peer);
-    sys::call(SYS_getsockopt, s, SOL_SOCKET, SO_PEERCRED, sys::ptr(&peer), sys::ptr(&size));
-    if ((peer.uid == me || peer.uid == 0) && poll_fd(static_cast<int>(s), 1000) > 0) {
-      long n = sys::call(SYS_recvfrom, s, sys::ptr(request), sizeof(*request), MSG_DONTWAIT, 0, 0);
-      if (n == sizeof(*request) && request->magic == wire::kMagic &&
-          request->version == wire::kWireVersion) {
-        request->store[sizeof(request->store) - 1] = request->tag[sizeof(request->tag) - 1] = 0;
-        *socket = static_cast<int>(s);
-        return 1;
-      }
-      wire::CtlReply refusal{};
-      refusal.magic = wire::kMagic;
-      refusal.version = wire::kWireVersion;
-      refusal.final = 1;
-      refusal.code = kExitError;
-      copy(refusal.text, sizeof(refusal.text),
-           "command line and library come from different builds");
-      sys::call(SYS_sendto, s, sys::ptr(&refusal), sizeof(refusal), MSG_NOSIGNAL, 0, 0);
-    }
-    sys::close(static_cast<int>(s));
+    if (sys::failed(s) || !read_request(static_cast<int>(s), request)) continue;
+    *socket = static_cast<int>(s);
+    return 1;
   }
   return 0;
+}
+
+// Nobody finds the socket any more; who connected in time but was not served hears that we are
+// busy, instead of a connection that breaks.
+static void close_listener(int listener, const char* path) {
+  sys::call(SYS_unlinkat, AT_FDCWD, sys::ptr(path), 0);
+  while (poll_fd(listener, 0) > 0) {
+    long s = sys::call(SYS_accept4, listener, 0, 0, SOCK_CLOEXEC);
+    if (sys::failed(s)) break;
+    wire::CtlRequest request;
+    if (!read_request(static_cast<int>(s), &request)) continue;
+    refuse(static_cast<int>(s), kExitLocked, kBusy);
+    sys::close(static_cast<int>(s));
+  }
+  sys::close(listener);
 }
 
 long Courier::listen(Courier* c, void* argument) {
@@ -429,8 +458,7 @@ long Courier::listen(Courier* c, void* argument) {
   int fd = c->make_listener(path, sizeof(path));
   if (fd < 0) return 0;
   long r = c->accept_request(fd, l->timeout_ms, &l->request, &c->command_);
-  sys::close(fd);
-  sys::call(SYS_unlinkat, AT_FDCWD, sys::ptr(path), 0);
+  close_listener(fd, path);
   return r;
 }
 
@@ -441,18 +469,10 @@ long Courier::turn_away(Courier* c, void*) {
   wire::CtlRequest request;
   int socket = -1;
   if (c->accept_request(fd, 200, &request, &socket)) {
-    wire::CtlReply busy{};
-    busy.magic = wire::kMagic;
-    busy.version = wire::kWireVersion;
-    busy.final = 1;
-    busy.code = kExitLocked;
-    copy(busy.text, sizeof(busy.text),
-         "a snapshot of this process is already being taken; try again when it is done");
-    sys::call(SYS_sendto, socket, sys::ptr(&busy), sizeof(busy), MSG_NOSIGNAL, 0, 0);
+    refuse(socket, kExitLocked, kBusy);
     sys::close(socket);
   }
-  sys::close(fd);
-  sys::call(SYS_unlinkat, AT_FDCWD, sys::ptr(path), 0);
+  close_listener(fd, path);
   return 0;
 }
 

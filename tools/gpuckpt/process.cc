@@ -24,6 +24,7 @@ namespace {
 
 constexpr uint64_t kAnswerMs = 15'000;  // a parked or swapped-out process may need a while
 constexpr uint64_t kWakeAgainMs = 3'000;
+constexpr uint64_t kLookMs = 100;
 
 uint64_t now_ms() {
   timespec ts;
@@ -101,11 +102,17 @@ int try_connect(const std::string& path) {
   return -1;
 }
 
+// Gone, or a zombie that its parent has not looked at.
+bool ended(int pid) {
+  if (kill(pid, 0) != 0 && errno == ESRCH) return true;
+  std::string state = status_field(pid, "State");
+  return state.starts_with("Z") || state.starts_with("X");
+}
+
 Status check_process(int pid) {
   if (kill(pid, 0) != 0 && errno == ESRCH)
     return Status::NotFound(fmt::format("there is no process {}", pid));
-  std::string state = status_field(pid, "State");
-  if (state.starts_with("Z") || state.starts_with("X")) {
+  if (ended(pid)) {
     return Status::NotFound(fmt::format("process {} has ended already", pid));
   }
   std::string maps = proc_file(pid, "maps");
@@ -165,7 +172,7 @@ Status Connection::open(int pid, const wire::CtlRequest& request) {
   pid_ = pid;
   if (Status status = check_process(pid); !status.ok()) return status;
   std::vector<std::string> paths = socket_paths(pid);
-  uint64_t start = now_ms(), woken = 0;
+  uint64_t start = now_ms(), woken = 0, looked = start;
   bool first = true;
   while (socket_ < 0) {
     uint64_t now = now_ms();
@@ -181,6 +188,11 @@ Status Connection::open(int pid, const wire::CtlRequest& request) {
       woken = now;
       first = false;
     }
+    if (now - looked > kLookMs) {
+      if (ended(pid))
+        return Status::NotFound(fmt::format("process {} ended before it took the command", pid));
+      looked = now;
+    }
     for (const std::string& path : paths) {
       socket_ = try_connect(path);
       if (socket_ < 0) continue;
@@ -193,9 +205,27 @@ Status Connection::open(int pid, const wire::CtlRequest& request) {
   }
   if (send(socket_, &request, sizeof(request), MSG_NOSIGNAL) !=
       static_cast<ssize_t>(sizeof(request))) {
-    return Status::Error(fmt::format("process {} hung up: {}", pid, strerror(errno)));
+    return hung_up();
   }
   return Status::Ok();
+}
+
+Status Connection::hung_up() const {
+  // A process that ends closes its sockets a moment before it is seen to have ended.
+  bool gone = false;
+  for (int i = 0; i < 20 && !gone; ++i) {
+    if (i) usleep(10'000);
+    gone = ended(pid_);
+  }
+  if (gone)
+    return Status::Error(fmt::format("process {} ended before the snapshot was durable", pid_));
+  // The library says a word before it begins: without one, it never took the command up.
+  if (!answered_) {
+    return Status::Locked(fmt::format(
+        "process {} was busy with another command and did not take this one: try again", pid_));
+  }
+  return Status::Error(fmt::format(
+      "process {} hung up before the snapshot was durable; see its log (GPUCKPT_LOG)", pid_));
 }
 
 Status Connection::receive(uint64_t timeout_ms, wire::CtlReply* out) {
@@ -215,20 +245,14 @@ Status Connection::receive(uint64_t timeout_ms, wire::CtlReply* out) {
       return Status::Error(fmt::format("cannot wait for process {}: {}", pid_, strerror(errno)));
   }
   ssize_t n = recv(socket_, out, sizeof(*out), 0);
-  if (n == 0 || (n < 0 && errno == ECONNRESET)) {
-    bool alive = kill(pid_, 0) == 0 && !status_field(pid_, "State").starts_with("Z");
-    return Status::Error(
-        alive ? fmt::format(
-                    "process {} hung up before the snapshot was durable; see its log (GPUCKPT_LOG)",
-                    pid_)
-              : fmt::format("process {} ended before the snapshot was durable", pid_));
-  }
+  if (n == 0 || (n < 0 && errno == ECONNRESET)) return hung_up();
   if (n != static_cast<ssize_t>(sizeof(*out)) || out->magic != wire::kMagic ||
       out->version != wire::kWireVersion) {
     return Status::Incompatible(fmt::format(
         "process {} runs under another version of gpuckpt: use the gpuckpt it was started with",
         pid_));
   }
+  answered_ = true;
   out->phase[sizeof(out->phase) - 1] = out->id[sizeof(out->id) - 1] =
       out->text[sizeof(out->text) - 1] = 0;
   return Status::Ok();

@@ -18,6 +18,9 @@ class Connection {
   store::Status receive(uint64_t timeout_ms, wire::CtlReply* out);
 
  private:
+  store::Status hung_up() const;  // what it means that the other end is closed
+
+  bool answered_ = false;  // something came back
   int pid_ = 0;
   int socket_ = -1;
 };
