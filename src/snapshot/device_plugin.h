@@ -54,7 +54,8 @@ struct DevicePlugin {
   // PARKED. Opens the gate: threads waiting there go on (they run only after unparking).
   void (*thaw)();
 
-  // After thaw: sends what was staged and frees the stage.
+  // Sends what was staged and frees the stage: after thaw, or with the gate still closed when the
+  // application shall not go on.
   bool (*drain)(CaptureSink*, DeviceReport*);
 
   // PARKED, before anything is captured. False: a thread of the driver holds a lock of the realm

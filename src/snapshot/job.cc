@@ -105,7 +105,10 @@ void freeze_and_stage(void* argument) {
   if (!device_plugin->freeze(library.config.gate_ms, w->deadline_ms, &w->job->device_report))
     return;
   w->frozen = true;
-  w->ok = device_plugin->stage(w->producer, &w->job->device_report) && w->producer->flush();
+  w->ok = device_plugin->stage(w->producer, &w->job->device_report);
+  // A program that is to stop will not run again to make way for the drain: everything goes now.
+  if (w->ok && w->job->stop) w->ok = device_plugin->drain(w->producer, &w->job->device_report);
+  w->ok = w->ok && w->producer->flush();
 }
 
 void drain(void* argument) {
@@ -228,7 +231,16 @@ bool await_durable(Job* j) {
 
 enum class Outcome { kDone, kFailed, kRetry };
 
-// From park to unpark. `frozen`: the gate is closed and must be open afterwards, whatever happens.
+// All has been sent: the writer may publish.
+bool publish(Job* j) {
+  char statistics[1024];
+  make_statistics(j, 0, statistics, sizeof(statistics));
+  courier.post(wire::kMsgEnd, 0, statistics);
+  return await_durable(j);
+}
+
+// From park to unpark. `frozen`: the gate is closed and is open again afterwards, unless the
+// program is stopped for good (j->id is set then).
 Outcome stop_and_capture(Job* j, Capture* capture, Records* records, bool frozen) {
   ParkCall park{j->text, sizeof(j->text)};
   uint64_t t0 = sys::now_us();
@@ -276,20 +288,17 @@ Outcome stop_and_capture(Job* j, Capture* capture, Records* records, bool frozen
     }
     j->clone_us = sys::now_us() - t2;
   }
-  if (frozen) device_plugin->thaw();
-  if (ok && j->stop && !frozen) {
-    // Nothing must happen after this snapshot: the application stays where it is until the snapshot
-    // is safe.
-    char statistics[1024];
-    j->threads = capture->threads, j->mappings = capture->mappings;
-    make_statistics(j, 0, statistics, sizeof(statistics));
-    courier.post(wire::kMsgEnd, 0, statistics);
-    ok = await_durable(j);
-    if (ok) return Outcome::kDone;
+  j->threads = capture->threads, j->mappings = capture->mappings;
+  if (ok && j->stop) {
+    // Nothing must happen after this snapshot: the application stays where it is, its calls of the
+    // driver at the gate, until the snapshot is safe and the process ends.
+    j->stall_us = sys::now_us() - t0;
+    j->gate_us = j->device_report.gate_us;
+    if ((ok = publish(j))) return Outcome::kDone;
   }
+  if (frozen) device_plugin->thaw();
   parking.unpark();
   j->stall_us = sys::now_us() - t0;
-  j->threads = capture->threads, j->mappings = capture->mappings;
   return ok ? Outcome::kDone : Outcome::kFailed;
 }
 
@@ -351,12 +360,7 @@ Outcome attempt(Job* j, uint64_t deadline_us) {
       }
       j->gate_us = j->device_report.gate_us;
     }
-    if (outcome == Outcome::kDone) {
-      char statistics[1024];
-      make_statistics(j, 0, statistics, sizeof(statistics));
-      courier.post(wire::kMsgEnd, 0, statistics);
-      if (!await_durable(j)) outcome = Outcome::kFailed;
-    }
+    if (outcome == Outcome::kDone && !publish(j)) outcome = Outcome::kFailed;
   }
   if (outcome != Outcome::kDone) courier.post(wire::kMsgAbort, 0, j->text);
   courier.run(Courier::close_job, nullptr);

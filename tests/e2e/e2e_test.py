@@ -10,10 +10,12 @@ Scenarios, each named by the fear:
   cli         `checkpoint` prints an id before the snapshot is there
   every       the timer
   storm       snapshots back to back
-  stop        --stop loses what was computed
+  stop        --stop loses what was computed, or the program goes on behind the snapshot
+  stop_fails  --stop ends the program although there is no snapshot
   undisturbed the preload alone changes a result
 """
 import argparse
+import json
 import random
 import sys
 import time
@@ -78,15 +80,39 @@ def storm(tools, command, seed):
 
 
 def stop(tools, command, seed):
+    """Not a byte may be written after a snapshot with --stop, and the program ends with the status asked for."""
     expected, status = reference(tools, command)
     with Session(tools, seed) as session:
         process = session.run(command)
         session.wait_lines(session.random.randint(2, len(expected) // 2), process)
-        done = session.cli("checkpoint", process.pid, "--stop")
-        session.finish(process, 30)
+        done = session.cli("checkpoint", process.pid, "--stop", "--stop-status", 75)
+        if session.finish(process, 30) != 75:
+            raise Failure(f"stopped, it ended with {process.returncode}, not 75")
         session.compare(expected, prefix=True)
-        if session.finish(session.restore(done.stdout.strip())) != status:
+        snapshot = done.stdout.strip()
+        files = json.loads(session.cli("inspect", f"{session.store}@{snapshot}", "--fds", "--json").stdout)["fds"]
+        log, size = next(f for f in files if f["fd"] == 1), (session.work / "out").stat().st_size
+        if log["offset"] != size:
+            raise Failure(f"the log was at {log['offset']} in the snapshot and is at {size} now: it went on")
+        if session.finish(session.restore(snapshot)) != status:
             raise Failure(f"restored: {session.errors('restore')}")
+        session.compare(expected)
+        return {}
+
+
+def stop_fails(tools, command, seed):
+    """When a snapshot with --stop fails, early or in the middle, the program goes on as if nothing had been asked."""
+    expected, status = reference(tools, command)
+    with Session(tools, seed) as session:
+        process = session.run(command, options=["--budget", "256K"])
+        session.wait_lines(2, process)
+        (session.work / "file").write_text("no store")
+        for more, word in (["--store", session.work / "file"], "file"), ([], "budget"):
+            done = session.cli("checkpoint", process.pid, "--stop", *more, check=False)
+            if done.returncode == 0 or word not in done.stderr:
+                raise Failure(f"checkpoint --stop {more}: exit {done.returncode}: {done.stderr.strip()}")
+        if session.finish(process) != status:
+            raise Failure(f"after a snapshot that failed, it ended with {process.returncode}: {session.errors('out')}")
         session.compare(expected)
         return {}
 
@@ -101,7 +127,8 @@ def undisturbed(tools, command, seed):
 
 
 SCENARIOS = {"kill": kill, "continue": go_on, "repeat": repeat, "chain": chain, "nobody": nobody, "cli": cli,
-             "every": every, "storm": storm, "stop": stop, "undisturbed": undisturbed}
+             "every": every, "storm": storm, "stop": stop,
+             "stop_fails": stop_fails, "undisturbed": undisturbed}
 
 
 def main():
