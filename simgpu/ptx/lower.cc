@@ -2,6 +2,9 @@
 // name and line.
 #include "lower.h"
 
+#include "async.h"
+#include "images.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -96,6 +99,13 @@ class Parts {
   int take_one(const char* const* names) {
     for (int k = 0; names[k] != nullptr; ++k)
       if (take(names[k])) return k;
+    return -1;
+  }
+  // Which of `names` stands first in the opcode; -1 if none does.
+  int first_of(const char* const* names) const {
+    for (unsigned i = 1; i < count_; ++i)
+      for (int k = 0; names[k] != nullptr; ++k)
+        if (parts_[i] == names[k]) return k;
     return -1;
   }
   void take_prefix(Text prefix) {
@@ -523,13 +533,9 @@ class Body {
     static const char* const kTensor[] = {"mma",      "wmma",      "wgmma",   "ldmatrix",
                                           "stmatrix", "movmatrix", "tcgen05", "tensormap",
                                           "multimem", "st.bulk",   nullptr};
-    static const char* const kTexture[] = {"tex",   "tld4", "txq",     "suld", "sust",
-                                           "sured", "suq",  "istypep", nullptr};
     for (int k = 0; kTensor[k] != nullptr; ++k)
       if (base == kTensor[k])
         return error("tensor-core and bulk-copy instructions are not supported:");
-    for (int k = 0; kTexture[k] != nullptr; ++k)
-      if (base == kTexture[k]) return error("textures and surfaces are not supported:");
     error("unknown instruction");
   }
 
@@ -1243,9 +1249,10 @@ class Body {
   }
 
   void copy_async(Parts& p) {
-    if (p.has("bulk") || p.has("tensor") || p.has("reduce"))
-      return error("bulk asynchronous copies are not supported:");
+    if (p.has("tensor") || p.has("reduce"))
+      return error("tensor maps and reducing copies are not supported:");
     p.take("async");
+    if (p.take("bulk")) return bulk_copy(p);
     if (p.take("commit_group") || p.take("wait_group") || p.take("wait_all")) {
       if (finished(p)) emit(blank(), op_nop);
       return;
@@ -1299,7 +1306,307 @@ class Body {
     return d;
   }
 
-  void mbarrier_arrive_copy(Parts&) { error("asynchronous barriers are not supported:"); }
+  void bulk_copy(Parts& p) {
+    if (p.take("commit_group") || p.take("wait_group") || p.take("prefetch")) {
+      p.take("read");
+      p.take_prefix("L2");
+      p.take("global");
+      if (finished(p)) emit(blank(), op_nop);
+      return;
+    }
+    static const char* const kSpaces[] = {"shared::cta", "shared::cluster", "global", nullptr};
+    // The destination's space is named first.
+    const bool to_shared = p.first_of(kSpaces) < 2;
+    const int first = p.take_one(kSpaces), second = p.take_one(kSpaces);
+    const bool told = p.take("mbarrier::complete_tx::bytes");
+    p.take("bulk_group");
+    p.take_prefix("L2");
+    if (!finished(p) || !need(told ? 4 : 3, 5)) return;
+    if (first < 0 || second < 0) return error("copies need two state spaces");
+    const bool from_shared = first < 2 && second < 2 ? true : !to_shared;
+    Ins i = blank();
+    uint16_t narrow[3] = {};
+    i.a = plain_address(operand(0), to_shared ? Space::kShared : Space::kGlobal, &narrow[0]);
+    i.b = plain_address(operand(1), from_shared ? Space::kShared : Space::kGlobal, &narrow[1]);
+    i.c = source(2, Ty::kU32);
+    Roles r = Roles{};
+    r.e_read = true;
+    if (told) i.e = plain_address(operand(3), Space::kShared, &narrow[2]);
+    i.sub = (uint16_t)((narrow[0] & 1 ? kBulkTo32 : 0) | (narrow[1] & 1 ? kBulkFrom32 : 0) |
+                       (narrow[2] & 1 ? kBulkBarrier32 : 0) | (to_shared ? kBulkToShared : 0) |
+                       (from_shared ? kBulkFromShared : 0));
+    emit(i, op_bulk_copy, r);
+  }
+
+  // cp.async.mbarrier.arrive: copies are done at once, so it is an arrival or, where PTX adds one
+  // to what is pending first, nothing.
+  void mbarrier_arrive_copy(Parts& p) {
+    p.take("mbarrier");
+    p.take("arrive");
+    const bool counts = p.take("noinc");
+    const Space where = space(p);
+    p.take_type();
+    if (!finished(p) || !need(1, 1)) return;
+    Ins i = blank();
+    i.imm = (int64_t)MbarrierOp::kArrive;
+    i.a = plain_address(operand(0), where, &i.sub);
+    i.sub = (uint16_t)((i.sub & 1) | (where == Space::kShared ? 2 : 0));
+    if (failed_) return;
+    if (counts)
+      emit(i, op_mbarrier);
+    else
+      emit(blank(), op_nop);
+  }
+
+  void mbarrier(Parts& p) {
+    static const char* const kOps[] = {"init",        "inval",     "arrive",   "arrive_drop",
+                                       "complete_tx", "test_wait", "try_wait", "pending_count",
+                                       "expect_tx",   nullptr};
+    static const char* const kIgnored[] = {"acquire", "release", "relaxed", "cta",
+                                           "cluster", "b64",     nullptr};
+    const int op = p.take_one(kOps);
+    const bool expects = op != 8 && p.take("expect_tx"), parity = p.take("parity");
+    p.take("noComplete");
+    const Space where = space(p);
+    while (p.take_one(kIgnored) >= 0) {
+    }
+    if (!finished(p)) return;
+    const uint32_t n = in_->operand_count;
+    Ins i = blank();
+    Roles r = Roles{};
+    i.flags |= kSetsManyRegisters;
+    auto at = [&](uint32_t k) {
+      i.a = plain_address(operand(k), where, &i.sub);
+      i.sub = (uint16_t)((i.sub & 1) | (where == Space::kShared ? 2 : 0));
+    };
+    switch (op) {
+      case 0:
+        if (!need(2, 2)) return;
+        at(0);
+        i.imm = (int64_t)MbarrierOp::kInit;
+        i.b = source(1, Ty::kU32);
+        break;
+      case 1:
+        if (!need(1, 1)) return;
+        at(0);
+        i.imm = (int64_t)MbarrierOp::kInval;
+        break;
+      case 2:
+      case 3: {
+        // A token is given unless the barrier may be another block's.
+        const bool token = operand(0).kind != OperandKind::kAddress;
+        const uint32_t first = token ? 1 : 0;
+        if (!need(first + 1, first + 2)) return;
+        at(first);
+        i.imm = (int64_t)(op == 2 ? MbarrierOp::kArrive : MbarrierOp::kArriveDrop);
+        if (token && operand(0).kind != OperandKind::kSink) i.d = destination(0u, Ty::kB64);
+        if (n == first + 2) (expects ? i.c : i.b) = source(first + 1, Ty::kU32);
+        if (expects && n != first + 2) return operands_missing();
+        break;
+      }
+      case 4:
+      case 8:
+        if (!need(2, 2)) return;
+        at(0);
+        i.imm = (int64_t)(op == 4 ? MbarrierOp::kComplete : MbarrierOp::kExpect);
+        i.c = source(1, Ty::kU32);
+        break;
+      case 5:
+      case 6:
+        if (!need(3, 4)) return;
+        at(1);
+        i.imm = (int64_t)(parity ? MbarrierOp::kTestParity : MbarrierOp::kTestState);
+        i.b = source(2, parity ? Ty::kU32 : Ty::kB64);
+        i.d = destination(0u, Ty::kPred);
+        break;
+      case 7:
+        if (!need(2, 2)) return;
+        i.imm = (int64_t)MbarrierOp::kPending;
+        i.b = source(1, Ty::kB64);
+        i.d = destination(0u, Ty::kU32);
+        break;
+      default:
+        return error("no operation");
+    }
+    emit(i, op_mbarrier, r);
+  }
+
+  // ---- textures and surfaces ----
+  bool geometry(Parts& p, Geometry* out) {
+    static const char* const kNames[] = {"1d", "2d", "3d", "a1d", "a2d", "cube", "acube", nullptr};
+    const int k = p.take_one(kNames);
+    if (k < 0) error("this geometry is not supported");
+    *out = (Geometry)k;
+    return k >= 0;
+  }
+  static unsigned coordinates(Geometry g) {
+    static const uint8_t kCount[] = {1, 2, 3, 2, 3, 3, 4};  // layer included
+    return kCount[(unsigned)g];
+  }
+  static bool has_layer(Geometry g) {
+    return g == Geometry::k1DLayered || g == Geometry::k2DLayered || g == Geometry::kCubeLayered;
+  }
+  // The handle and coordinates of [object, {x, y}].
+  bool image_address(const Operand& o, Geometry g, Ty type, uint32_t* handle, uint32_t* out) {
+    if (o.kind != OperandKind::kAddress || o.count != 2) {
+      error("expected [object, coordinates]");
+      return false;
+    }
+    *handle = source(o.items[0], Ty::kB64);
+    const unsigned n = coordinates(g);
+    const Operand& list = o.items[1];
+    const bool single = list.kind != OperandKind::kList;
+    if (single ? n != 1 : list.count < n) {
+      error("too few coordinates");
+      return false;
+    }
+    for (unsigned k = 0; k < n; ++k)
+      out[k] = source(single ? list : list.items[k], k == 0 && has_layer(g) ? Ty::kB32 : type);
+    return !failed_;
+  }
+  void vector_of(const Operand& o, unsigned most, Ty type, uint32_t* out) {
+    if (o.kind != OperandKind::kList) {
+      out[0] = source(o, type);
+      return;
+    }
+    for (unsigned k = 0; k < o.count && k < most; ++k) out[k] = source(o.items[k], type);
+  }
+  uint32_t* image_list(unsigned count) {
+    auto* list = m_.syntax.arena.make<uint32_t>(count);
+    for (unsigned k = 0; k < count; ++k) list[k] = kNone;
+    return list;
+  }
+
+  void texture(Parts& p) {
+    static const char* const kComponents[] = {"r", "g", "b", "a", nullptr};
+    TextureShape shape{};
+    shape.mode = p.take("level")  ? TextureMode::kLevel
+                 : p.take("grad") ? TextureMode::kGradient
+                                  : TextureMode::kBase;
+    p.take("base");
+    if (p.base() == "tld4") {
+      shape.mode = TextureMode::kGather;
+      const int component = p.take_one(kComponents);
+      if (component < 0) return error("no component");
+      shape.component = (uint8_t)component;
+    }
+    if (!geometry(p, &shape.geometry)) return;
+    const unsigned results = p.take("v2") ? 2 : 4;
+    p.take("v4");
+    shape.result = p.take_type();
+    const Ty type = p.take_type();
+    if (!finished(p)) return;
+    shape.integer = type == Ty::kS32;
+    if (!(shape.result == Ty::kF32 || shape.result == Ty::kS32 || shape.result == Ty::kU32) &&
+        !(shape.result == Ty::kF16x2 && results == 2))
+      return error("this type of result is not supported");
+    const Operand& d = operand(0);
+    if (d.kind != OperandKind::kList || d.count != results) return error("bad destination");
+    Ins i = blank();
+    i.list = image_list(kTexCount);
+    if (!image_address(operand(1), shape.geometry, type, &i.a, i.list + kTexCoordinate)) return;
+    uint32_t next = 2;
+    if (shape.mode == TextureMode::kLevel) i.list[kTexLevel] = source(next++, type);
+    if (shape.mode == TextureMode::kGradient) {
+      if (in_->operand_count < 4) return operands_missing();
+      vector_of(operand(next++), 3, Ty::kF32, i.list + kTexDx);
+      vector_of(operand(next++), 3, Ty::kF32, i.list + kTexDy);
+    }
+    if (next < in_->operand_count &&
+        (operand(next).kind == OperandKind::kList || coordinates(shape.geometry) == 1)) {
+      shape.offset = true;
+      vector_of(operand(next++), 3, Ty::kS32, i.list + kTexOffset);
+    }
+    if (next != in_->operand_count) return error("depth comparison is not supported");
+    for (unsigned k = 0; k < results; ++k)
+      if (d.items[k].kind != OperandKind::kSink)
+        i.list[kTexResult + k] = destination(d.items[k], Ty::kB32);
+    if (d.pair && d.second->kind != OperandKind::kSink) i.e = destination(*d.second, Ty::kPred);
+    i.imm = shape.pack();
+    i.flags |= kSetsManyRegisters;
+    Roles r = Roles{};
+    r.list_count = kTexCount;
+    r.list_written = 4;
+    emit(i, op_texture, r);
+  }
+
+  void surface(Parts& p) {
+    static const char* const kOutside[] = {"trap", "clamp", "zero", nullptr};
+    static const char* const kOps[] = {"add", "min", "max", "and", "or", nullptr};
+    const bool load = p.base() == "suld", reduce = p.base() == "sured";
+    if (!p.take("b")) return error("formatted accesses are not supported");
+    SurfaceShape shape{};
+    shape.access = load ? SurfaceAccess::kLoad : SurfaceAccess::kStore;
+    if (reduce) {
+      const int op = p.take_one(kOps);
+      if (op < 0) return error("no operation");
+      shape.access = (SurfaceAccess)((int)SurfaceAccess::kAdd + op);
+    }
+    if (!geometry(p, &shape.geometry)) return;
+    access_words(p);
+    const unsigned n = vector(p);
+    shape.type = p.take_type();
+    const int outside = p.take_one(kOutside);
+    if (!finished(p) || !need(2, 2)) return;
+    if (outside < 0) return error("no clamp mode");
+    if (shape.type == Ty::kNone || type_bytes(shape.type) > 8 || type_bytes(shape.type) * n > 16 ||
+        (reduce && type_bytes(shape.type) < 4))
+      return error("bad type");
+    shape.outside = (Outside)outside;
+    shape.wide = type_bytes(shape.type) == 8;
+    Ins i = blank();
+    i.n = (uint8_t)n;
+    i.list = image_list(kSurfCount);
+    if (!image_address(operand(load ? 1u : 0u), shape.geometry, Ty::kS32, &i.a,
+                       i.list + kSurfCoordinate))
+      return;
+    const Operand& value = operand(load ? 0u : 1u);
+    const bool list = value.kind == OperandKind::kList;
+    if (list ? value.count != n : n != 1) return error("bad vector");
+    const Ty slot = shape.wide ? Ty::kB64 : Ty::kB32;
+    for (unsigned k = 0; k < n; ++k) {
+      const Operand& o = list ? value.items[k] : value;
+      if (!load)
+        i.list[kSurfValue + k] = source(o, slot);
+      else if (o.kind != OperandKind::kSink)
+        i.list[kSurfValue + k] = destination(o, slot);
+    }
+    i.imm = shape.pack();
+    i.flags |= kSetsManyRegisters;
+    Roles r = Roles{};
+    r.list_count = kSurfCount;
+    r.list_written = load ? kSurfCoordinate : 0;
+    emit(i, op_surface, r);
+  }
+
+  void image_query(Parts& p) {
+    static const char* const kQueries[] = {"width",         "height",
+                                           "depth",         "channel_data_type",
+                                           "channel_order", "normalized_coords",
+                                           "array_size",    "num_mipmap_levels",
+                                           "num_samples",   "force_unnormalized_coords",
+                                           "filter_mode",   "addr_mode_0",
+                                           "addr_mode_1",   "addr_mode_2",
+                                           "memory_layout", nullptr};
+    const bool level = p.take("level");
+    const int query = p.take_one(kQueries);
+    p.take_type();
+    if (!finished(p) || !need(level ? 3 : 2, level ? 3 : 2)) return;
+    if (query < 0) return error("unknown query");
+    if (query == (int)ImageQuery::kChannelType || query == (int)ImageQuery::kChannelOrder ||
+        query == (int)ImageQuery::kMemoryLayout)
+      return error("this query is not supported");
+    Ins i = blank();
+    const Operand& o = operand(1);
+    if (o.kind != OperandKind::kAddress || o.count != 1) return error("expected [object]");
+    i.a = source(*o.items, Ty::kB64);
+    if (level) i.b = source(2, Ty::kU32);
+    i.d = destination(0u, Ty::kB32);
+    i.imm = query;
+    i.sub = p.base() == "suq";
+    i.flags |= kSetsManyRegisters;
+    emit(i, op_image_query);
+  }
 
   void mapa(Parts& p) {
     Key k{op_};
@@ -1790,6 +2097,14 @@ const Body::Row Body::kRows[] = {
     {"atom", &Body::atomic, Op::kAtom},
     {"red", &Body::atomic, Op::kRed},
     {"cp", &Body::copy_async, Op::kCpAsync},
+    {"mbarrier", &Body::mbarrier, Op::kMov},
+    {"tex", &Body::texture, Op::kMov},
+    {"tld4", &Body::texture, Op::kMov},
+    {"txq", &Body::image_query, Op::kMov},
+    {"suld", &Body::surface, Op::kMov},
+    {"sust", &Body::surface, Op::kMov},
+    {"sured", &Body::surface, Op::kMov},
+    {"suq", &Body::image_query, Op::kMov},
     {"mapa", &Body::mapa, Op::kMapa},
     {"getctarank", &Body::mapa, Op::kGetctarank},
     {"cvta", &Body::convert_address, Op::kCvta},

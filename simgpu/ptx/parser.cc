@@ -14,11 +14,12 @@ struct TypeRow {
   uint32_t bytes;
 };
 constexpr TypeRow kTypes[kTyCount] = {
-    {"none", 0},   {"u8", 1},     {"u16", 2},  {"u32", 4},   {"u64", 8},   {"s8", 1},
-    {"s16", 2},    {"s32", 4},    {"s64", 8},  {"b8", 1},    {"b16", 2},   {"b32", 4},
-    {"b64", 8},    {"b128", 16},  {"f16", 2},  {"f16x2", 4}, {"bf16", 2},  {"bf16x2", 4},
-    {"f32", 4},    {"f64", 8},    {"pred", 0}, {"u16x2", 4}, {"s16x2", 4}, {"f32x2", 8},
-    {"e4m3x2", 2}, {"e5m2x2", 2}, {"tf32", 4},
+    {"none", 0},    {"u8", 1},     {"u16", 2},  {"u32", 4},    {"u64", 8},    {"s8", 1},
+    {"s16", 2},     {"s32", 4},    {"s64", 8},  {"b8", 1},     {"b16", 2},    {"b32", 4},
+    {"b64", 8},     {"b128", 16},  {"f16", 2},  {"f16x2", 4},  {"bf16", 2},   {"bf16x2", 4},
+    {"f32", 4},     {"f64", 8},    {"pred", 0}, {"u16x2", 4},  {"s16x2", 4},  {"f32x2", 8},
+    {"e4m3x2", 2},  {"e5m2x2", 2}, {"tf32", 4}, {"e2m1x2", 1}, {"e2m3x2", 2}, {"e3m2x2", 2},
+    {"ue8m0x2", 2},
 };
 
 struct SpecialRow {
@@ -952,7 +953,15 @@ class Parser {
   void operand(Operand* o, int depth) {
     if (depth > 4) return s_.fail("operand nested too deep");
     if (s_.accept('[')) return address_operand(o, depth);
-    if (s_.accept('{')) return list_operand(o, '}', depth);
+    if (s_.accept('{')) {
+      list_operand(o, '}', depth);
+      if (s_.accept('|')) {  // the predicate of a texture fetch
+        o->pair = true;
+        o->second = new (m_.arena.make<Operand>()) Operand();
+        operand(o->second, depth + 1);
+      }
+      return;
+    }
     if (s_.accept('(')) return list_operand(o, ')', depth);
     bool negated = s_.accept('!');
     bool minus = !negated && s_.accept('-');
@@ -1024,7 +1033,13 @@ class Parser {
     o->value = o->items->kind == OperandKind::kSymbol ? o->items->value : 0;
     if (o->items->kind == OperandKind::kInteger) o->value = o->items->value;
     o->value += offset_suffix();
-    if (s_.is(',')) return s_.fail("texture and tensor addresses are not supported");
+    if (s_.accept(',')) {  // [texture, {coordinates}]
+      auto* pair = m_.arena.make<Operand>(2);
+      new (&pair[0]) Operand(*o->items);
+      operand(new (&pair[1]) Operand(), depth + 1);
+      o->items = pair;
+      o->count = 2;
+    }
     s_.expect(']');
   }
 

@@ -1,5 +1,6 @@
-// Grids on CPU cores: units (blocks, or clusters of them) are handed to workers, time-sliced so
-// that no block that waits for another can keep it from running.
+// Grids on CPU cores: units (blocks, or clusters of them) are handed to workers, time-sliced so that
+// no block that waits for another can keep it from running. Small grids run on the thread that
+// launches them.
 //
 // A unit runs until it is done, its time slice is used up, or every warp of it only polls memory.
 // Then it goes to the end of its grid's waiting list. New units start first while fewer than
@@ -21,6 +22,10 @@ constexpr int64_t kWarpSlice =
     20000;  // instructions of a warp before the next warp of the block runs
 constexpr int64_t kUnitSlice = 4000000;  // instructions of a unit before another unit runs
 constexpr uint64_t kResidentBytes = 1ull << 30;
+// Grids this small run on the caller's thread: to wake a worker costs more than they do. One that
+// turns out to be long goes to the pool after a slice.
+constexpr uint64_t kSmallUnits = 4, kSmallWarps = 8;
+constexpr int64_t kSmallSlice = 100000;
 
 enum class UnitState { kDone, kYield, kSpin, kError };
 
@@ -72,6 +77,10 @@ class Pool {
   }
 
   Result run(Job* job) {
+    if (small(*job) && run_here(job)) {
+      release(job);
+      return job->result;
+    }
     pthread_mutex_lock(&mutex_);
     job->next = jobs_;
     jobs_ = job;
@@ -88,14 +97,63 @@ class Pool {
   }
 
  private:
+  static bool small(const Job& job) {
+    const Grid& g = job.grid;
+    return job.unit_count == 1 ||
+           (job.unit_count <= kSmallUnits &&
+            job.unit_count * g.cluster_size * g.warps_per_block <= kSmallWarps);
+  }
+
+  // Runs the grid's units one after the other, on a thread that is not the pool's. False when one
+  // waits for others or takes long: the job, not yet known to the pool, is left in a state to go on
+  // from.
+  bool run_here(Job* job) {
+    uint32_t before;
+    asm volatile("stmxcsr %0" : "=m"(before));
+    set_rounding();
+    Ctx c;
+    memset((void*)&c, 0, sizeof c);
+    const int64_t slice = job->unit_count == 1 ? kUnitSlice : kSmallSlice;
+    bool whole = true;
+    while (whole && job->started < job->unit_count && !job->failed) {
+      Unit* unit = job->spare;
+      if (unit != nullptr) job->spare = unit->next;
+      ++job->resident;
+      ++job->running;
+      Result result;
+      UnitState state = begin(&c, job, &unit, job->started++, slice, &result);
+      whole = state == UnitState::kDone || state == UnitState::kError;
+      finish_slice(job, unit, state, result);
+    }
+    asm volatile("ldmxcsr %0" ::"m"(before));
+    return whole;
+  }
+
+  static void set_rounding() {
+    const uint32_t csr = 0x1f80;  // round to nearest, nothing flushed, whatever the creator had
+    asm volatile("ldmxcsr %0" ::"m"(csr));
+  }
+
+  // Starts unit `index` in the given storage, or in new one, and runs its first slice.
+  static UnitState begin(Ctx* c, Job* job, Unit** unit, uint64_t index, int64_t slice,
+                         Result* result) {
+    if (*unit == nullptr) *unit = make_unit(job);
+    if (*unit != nullptr && start_unit(job, *unit, index))
+      return run_unit(c, job, *unit, slice, result);
+    result->outcome = Outcome::kTrap;
+    snprintf(result->text, sizeof result->text, "%s: no memory to run a block",
+             job->grid.kernel->info.name);
+    if (*unit != nullptr) end_unit(*unit);
+    return UnitState::kError;
+  }
+
   static void* main(void* self) {
     static_cast<Pool*>(self)->work();
     return nullptr;
   }
 
   void work() {
-    const uint32_t csr = 0x1f80;  // round to nearest, nothing flushed, whatever the creator had
-    asm volatile("ldmxcsr %0" ::"m"(csr));
+    set_rounding();
     auto* c = static_cast<Ctx*>(aligned_alloc(64, (sizeof(Ctx) + 63) & ~(size_t)63));
     if (c == nullptr) return;
     memset((void*)c, 0, sizeof *c);
@@ -117,19 +175,10 @@ class Pool {
       if (pause != 0) usleep(pause);
       UnitState state = UnitState::kError;
       Result result;
-      if (fresh) {
-        if (unit == nullptr) unit = make_unit(job);
-        if (unit == nullptr || !start_unit(job, unit, index)) {
-          result.outcome = Outcome::kTrap;
-          snprintf(result.text, sizeof result.text, "%s: no memory to run a block",
-                   job->grid.kernel->info.name);
-          if (unit != nullptr) end_unit(unit);
-        } else {
-          state = run_unit(c, job, unit, &result);
-        }
-      } else {
-        state = run_unit(c, job, unit, &result);
-      }
+      if (fresh)
+        state = begin(c, job, &unit, index, kUnitSlice, &result);
+      else
+        state = run_unit(c, job, unit, kUnitSlice, &result);
       pthread_mutex_lock(&mutex_);
       finish_slice(job, unit, state, result);
     }
@@ -275,7 +324,7 @@ class Pool {
     return g.stop.load(std::memory_order_relaxed);
   }
 
-  static UnitState run_unit(Ctx* c, Job* job, Unit* unit, Result* result) {
+  static UnitState run_unit(Ctx* c, Job* job, Unit* unit, int64_t slice, Result* result) {
     Grid& g = job->grid;
     c->grid = &g;
     c->module = g.module;
@@ -284,7 +333,7 @@ class Pool {
     for (Segment& s : c->cache)
       s = Segment{0, 0, nullptr, false};  // perhaps another context's memory
     c->epoch = g.memory->epoch.load(std::memory_order_acquire);
-    int64_t left = kUnitSlice;
+    int64_t left = slice;
     for (;;) {
       bool polled = true, ran = false;
       for (uint32_t k = 0; k < unit->block_count; ++k) {

@@ -35,8 +35,12 @@ enum class Ty : uint8_t {
   kE4M3x2,
   kE5M2x2,
   kTF32,
+  kE2M1x2,
+  kE2M3x2,
+  kE3M2x2,
+  kUE8M0x2,
 };
-inline constexpr unsigned kTyCount = 27;
+inline constexpr unsigned kTyCount = 31;
 
 uint32_t type_bytes(Ty);             // in memory; 0 for predicates
 bool type_from(Text name, Ty* out);  // "u32"
@@ -104,8 +108,11 @@ struct Operand {
   uint64_t value = 0;  // number, or byte offset of an address or symbol
   Symbol* symbol = nullptr;
   Text name;
-  Operand* items = nullptr;  // list members; the base of an address; second of a pair p|q
+  // List members; the base of an address and, when count is 2, what follows its comma; second of a
+  // pair p|q.
+  Operand* items = nullptr;
   bool pair = false;
+  Operand* second = nullptr;  // of a pair {list}|p
 };
 
 struct InstructionSyntax {

@@ -558,8 +558,8 @@ TEST_CASE("errors carry the name and the line", "[error]") {
              Catch::Contains("tensor-core") && Catch::Contains("wgmma.fence"));
   CHECK_THAT(error("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f0}, {%r0}, {%r0}, {%f0};"),
              Catch::Contains("mma.sync"));
-  CHECK_THAT(error("tex.2d.v4.f32.f32 {%f0,%f1,%f2,%f3}, [%rd0, {%f0, %f1}];"),
-             Catch::Contains("tex"));
+  CHECK_THAT(error("tex.2dms.v4.f32.f32 {%f0,%f1,%f2,%f3}, [%rd0, {%f0, %f1}];"),
+             Catch::Contains("geometry") && Catch::Contains("tex.2dms"));
   CHECK_THAT(error("add.weird.u32 %r0, %r1, %r2;"), Catch::Contains("'.weird'"));
   CHECK_THAT(error("add.u32 %r0, %r1;"), Catch::Contains("operands"));
   CHECK_THAT(error("add.u32 %r0, %r1, %rd2;"), Catch::Contains("does not fit"));
