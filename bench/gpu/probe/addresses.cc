@@ -4,6 +4,7 @@
 #include "realm.h"
 
 int main(int argc, char** argv) {
+  probe::evidence_install();
   bool isolated = argc > 1 && !strcmp(argv[1], "isolated");
   void* handle = isolated ? probe::realm_load(probe::find_driver(), {})
                           : dlopen(probe::find_driver(), RTLD_NOW);
@@ -30,7 +31,7 @@ int main(int argc, char** argv) {
     CUmodule module;
     CUfunction fill, where;
     size_t bytes;
-    if (STEP("module", api.cuModuleLoadData(&module, kPtx))) return 4;
+    if (STEP("module", load_module(api, &module, kPtx))) return 4;
     stage("\"value\": \"module %d\", \"is\": \"%p\"", round, (void*)module);
     for (const char* name : {"counter", "table", "fixed"}) {
       p = 0;

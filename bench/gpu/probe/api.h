@@ -13,6 +13,13 @@
 
 #include <initializer_list>
 
+#ifdef PROBE_UNDER_DOOR  // the door watches
+#define PROBE_NOTE(name)
+#else
+#include "evidence.h"
+#define PROBE_NOTE(name) probe::evidence_note("step", name, 0, 0, 0, 0, 0, nullptr)
+#endif
+
 inline double now_ms() {
   timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -35,7 +42,7 @@ struct Api {
 #define CALLS(X)                                                                                  \
   X(cuInit) X(cuDriverGetVersion) X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName)           \
   X(cuDeviceGetAttribute) X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent) X(cuCtxGetCurrent)       \
-  X(cuCtxSynchronize) X(cuModuleLoadData) X(cuModuleGetFunction) X(cuLaunchKernel)                \
+  X(cuCtxSynchronize) X(cuModuleLoadDataEx) X(cuModuleGetFunction) X(cuLaunchKernel)                \
   X(cuStreamCreate) X(cuStreamSynchronize) X(cuMemAddressReserve) X(cuMemAddressFree)             \
   X(cuMemCreate) X(cuMemMap) X(cuMemUnmap) X(cuMemRelease) X(cuMemSetAccess)                      \
   X(cuMemGetAllocationGranularity) X(cuMemHostRegister_v2) X(cuMemHostUnregister)
@@ -73,9 +80,21 @@ struct Api {
   }
 };
 
+// For rehearsals: PROBE_FAULT=crash@STEP or hang@STEP.
+inline void rehearse_fault(const char* name) {
+  static const char* fault = getenv("PROBE_FAULT");
+  if (!fault) return;
+  const char* at = strchr(fault, '@');
+  if (!at || strcmp(at + 1, name) != 0) return;
+  if (*fault == 'c') *reinterpret_cast<volatile int*>(0x18) = 1;
+  for (;;) pause();
+}
+
 // Calls one driver function, reports its result and time, gives the result back.
 #define STEP(name, call)                                                                \
   [&]() -> int {                                                                        \
+    PROBE_NOTE(name);                                                                   \
+    rehearse_fault(name);                                                               \
     double start_ = now_ms();                                                           \
     int rc_ = static_cast<int>(call);                                                   \
     stage("\"stage\": \"%s\", \"rc\": %d, \"ms\": %.3f", name, rc_, now_ms() - start_); \
@@ -91,7 +110,10 @@ inline const char kPtx[] = R"(
 .visible .global .align 4 .u32 counter = 41;
 .visible .global .align 8 .b8 table[4096];
 .visible .const .align 4 .u32 fixed = 7;
-.visible .func (.reg .u32 r) twist(.reg .u32 a) { add.u32 r, a, 1; ret; }
+.visible .func (.param .b32 r) twist(.param .b32 a) {
+  .reg .u32 %x;
+  ld.param.u32 %x, [a]; add.u32 %x, %x, 1; st.param.b32 [r], %x; ret;
+}
 .visible .entry fill(.param .u64 out, .param .u32 n) {
   .reg .u64 %p, %o; .reg .u32 %i, %t, %b, %n, %v; .reg .pred %q;
   ld.param.u64 %p, [out]; ld.param.u32 %n, [n];
@@ -112,6 +134,21 @@ DONE: ret;
 }
 )";
 
+// A module, and what the compiler says when it refuses.
+inline CUresult load_module(Api& api, CUmodule* module, const void* image) {
+  static char log[1500];
+  log[0] = 0;
+  CUjit_option keys[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  void* values[] = {log, reinterpret_cast<void*>(sizeof log - 1)};
+  CUresult rc = api.cuModuleLoadDataEx(module, image, 2, keys, values);
+  if (rc != CUDA_SUCCESS && log[0]) {
+    for (char* c = log; *c; ++c)
+      if (*c < 0x20 || *c > 0x7e || *c == '"' || *c == '\\') *c = ' ';
+    stage("\"stage\": \"compiler\", \"text\": \"%s\"", log);
+  }
+  return rc;
+}
+
 // Loads the module into the current context, runs the kernel on fresh memory, checks its result. 0
 // = right.
 inline int try_kernel(Api& api, CUmodule* module_out = nullptr) {
@@ -120,7 +157,7 @@ inline int try_kernel(Api& api, CUmodule* module_out = nullptr) {
   CUdeviceptr out;
   unsigned n = 4096;
   int rc;
-  if ((rc = STEP("module", api.cuModuleLoadData(&module, kPtx)))) return rc;
+  if ((rc = STEP("module", load_module(api, &module, kPtx)))) return rc;
   if ((rc = STEP("function", api.cuModuleGetFunction(&function, module, "fill")))) return rc;
   if ((rc = STEP("alloc", api.cuMemAlloc(&out, n * 4)))) return rc;
   void* arguments[] = {&out, &n};

@@ -4,6 +4,7 @@
 #include "realm.h"
 
 int main(int argc, char** argv) {
+  probe::evidence_install();
   Api api;
   void* handle = dlopen(probe::find_driver(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) {

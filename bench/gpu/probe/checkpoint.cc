@@ -1,6 +1,8 @@
 // Experiment 7: the driver's own checkpoint, called from inside the process, and its times.
-// usage: checkpoint inside|thread|outside GIGABYTES [vmm]
-//   thread: another thread of the process calls; outside: the parent process does. vmm: the memory
+// usage: checkpoint inside|thread|outside|forked GIGABYTES [vmm]
+//   thread: another thread of the process calls; outside: the parent process does; forked: inside,
+//   and while checkpointed a fork()ed child, which has the same memory under another process id but
+//   not the driver's threads, tries to restore itself as a restored image would. vmm: the memory
 //   is a mapped arena that is unmapped and released before the checkpoint, as a capsule would have
 //   it.
 #include <pthread.h>
@@ -10,14 +12,32 @@
 #include "api.h"
 #include "realm.h"
 
+#if CUDA_VERSION < 12080  // headers from before these calls; the argument blocks are zero or opaque
+enum CUprocessState : int {};
+struct CUcheckpointLockArgs {
+  unsigned timeoutMs, reserved0;
+  cuuint64_t reserved1[7];
+};
+struct CUcheckpointCheckpointArgs {
+  cuuint64_t reserved[8];
+};
+struct CUcheckpointRestoreArgs {
+  cuuint64_t reserved[8];
+};
+struct CUcheckpointUnlockArgs {
+  cuuint64_t reserved[8];
+};
+#endif
 struct Checkpoint {
-  decltype(&cuCheckpointProcessGetState) state;
-  decltype(&cuCheckpointProcessLock) lock;
-  decltype(&cuCheckpointProcessCheckpoint) checkpoint;
-  decltype(&cuCheckpointProcessRestore) restore;
-  decltype(&cuCheckpointProcessUnlock) unlock;
+  CUresult (*state)(int, CUprocessState*);
+  CUresult (*lock)(int, CUcheckpointLockArgs*);
+  CUresult (*checkpoint)(int, CUcheckpointCheckpointArgs*);
+  CUresult (*restore)(int, CUcheckpointRestoreArgs*);
+  CUresult (*unlock)(int, CUcheckpointUnlockArgs*);
 } g_api;
 static int g_pid;
+static bool g_forked, g_worked;
+static Api* g_driver;
 
 static void count_driver(const char* when) {
   FILE* maps = fopen("/proc/self/maps", "r");
@@ -38,6 +58,29 @@ static void count_driver(const char* when) {
       when, fds, mappings, lines);
 }
 
+static void restore_in_child() {
+  fflush(nullptr);
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(15);
+    stage("\"stage\": \"child\", \"pid\": %d", getpid());
+    CUprocessState state = static_cast<CUprocessState>(-1);
+    CUcheckpointRestoreArgs restore = {};
+    CUcheckpointUnlockArgs unlock = {};
+    STEP("child get state", g_api.state(getpid(), &state));
+    stage("\"stage\": \"child state\", \"value\": %d", (int)state);
+    if (STEP("child restore", g_api.restore(getpid(), &restore)) == 0) {
+      STEP("child unlock", g_api.unlock(getpid(), &unlock));
+      try_kernel(*g_driver);
+    }
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  stage("\"stage\": \"child ended\", \"status\": %d, \"signal\": %d",
+        WIFEXITED(status) ? WEXITSTATUS(status) : -1, WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+}
+
 static void* cycle(void*) {
   CUprocessState state = static_cast<CUprocessState>(-1);
   CUcheckpointLockArgs lock = {};
@@ -50,18 +93,21 @@ static void* cycle(void*) {
   if (STEP("lock", g_api.lock(g_pid, &lock))) return nullptr;
   if (STEP("checkpoint", g_api.checkpoint(g_pid, &checkpoint)) == 0) {
     if (g_pid == getpid()) count_driver("checkpointed");
-    STEP("restore", g_api.restore(g_pid, &restore));
+    if (g_forked) restore_in_child();
+    g_worked = STEP("restore", g_api.restore(g_pid, &restore)) == 0;
   }
-  STEP("unlock", g_api.unlock(g_pid, &unlock));
+  if (STEP("unlock", g_api.unlock(g_pid, &unlock))) g_worked = false;
   return nullptr;
 }
 
 int main(int argc, char** argv) {
+  probe::evidence_install();
   const char* mode = argc > 1 ? argv[1] : "inside";
   double gigabytes = argc > 2 ? atof(argv[2]) : 1;
   bool vmm = argc > 3 && !strcmp(argv[3], "vmm");
   int to_parent[2], to_child[2];
   bool outside = !strcmp(mode, "outside");
+  g_forked = !strcmp(mode, "forked");
   if (pipe(to_parent) || pipe(to_child)) return 2;
   pid_t subject = outside ? fork() : 0;
   char byte = 0;
@@ -72,6 +118,7 @@ int main(int argc, char** argv) {
   }
   Api api;
   api.bind(handle);
+  g_driver = &api;
 #define BIND(field, name) \
   g_api.field = reinterpret_cast<decltype(g_api.field)>(dlsym(handle, name));
   BIND(state, "cuCheckpointProcessGetState")
@@ -90,6 +137,7 @@ int main(int argc, char** argv) {
       STEP("outside cuInit", api.cuInit(0));
       g_pid = subject;
       cycle(nullptr);
+      if (!g_worked) stage("\"stage\": \"the cycle failed\"");
       if (write(to_child[1], &byte, 1) != 1) return 2;
     }
     int status = 0;
@@ -152,5 +200,6 @@ int main(int argc, char** argv) {
   api.cuCtxGetCurrent(&current);
   stage("\"stage\": \"same context\", \"rc\": %d", current == context ? 0 : -1);
   if (try_kernel(api)) return 5;
+  if (!outside && !g_worked) return 7;
   stage("\"stage\": \"done\"");
 }

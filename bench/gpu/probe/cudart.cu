@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <sys/wait.h>
 
+#define PROBE_UNDER_DOOR
 #include "api.h"
 
 __device__ unsigned counter = 41;

@@ -13,6 +13,7 @@
 
 #include <atomic>
 
+#include "evidence.h"
 #include "realm.h"
 
 extern "C" {
@@ -150,6 +151,12 @@ __attribute__((destructor)) void report_at_exit() { report(".exit"); }
 
 }  // namespace
 
+// So early that a crash in any constructor after ours is seen.
+__attribute__((constructor)) static void watch() { probe::evidence_install(); }
+extern "C" __attribute__((visibility("default"))) void probe_evidence(const char* stage) {
+  probe::evidence_dump(stage, 60);
+}
+
 // What is live now; a program calls it through dlsym before it ends.
 extern "C" __attribute__((visibility("default"))) void probe_report() { report(""); }
 
@@ -164,6 +171,7 @@ extern "C" __attribute__((visibility("default"))) uint64_t probe_heap_used() {
 extern "C" void* door_enter(int i, void** back) {
   void* to = target(i);
   g_calls[i]++;
+  probe::evidence_note("driver call", door_names[i], 0, 0, 0, 0, 0, nullptr);
   if (t_depth < kDepth) {
     t_frames[t_depth++] = {*back, i};
     *back = reinterpret_cast<void*>(door_return);

@@ -19,10 +19,13 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <initializer_list>
+
+#include "evidence.h"
 
 extern "C" int __cxa_atexit(void (*)(void*), void*, void*);
 extern "C" int __register_atfork(void (*)(), void (*)(), void (*)(), void*);
@@ -121,6 +124,8 @@ void note(Kind kind, uint64_t a, uint64_t b, uint64_t c, uint64_t result, const 
   g_counts[kind]++;
   int call = current_call();
   if (call < 0) g_outside[kind]++;
+  if (kind != kMalloc && kind != kFree && kind != kDlsym)
+    evidence_note(kKindNames[kind], nullptr, a, b, c, static_cast<int64_t>(result), 0, text);
   if (g_watching && detailed(kind)) {
     int i = g_event_count++;
     if (i < kMaxEvents) {
@@ -138,7 +143,8 @@ void note(Kind kind, uint64_t a, uint64_t b, uint64_t c, uint64_t result, const 
 // ---- The private heap: size classes with four steps per doubling, never given back
 // ---------------------------
 
-constexpr uint64_t kHeapBase = 0x200000000000, kHeapSize = 64ull << 30;
+constexpr uint64_t kHeapBase = 0x200000000000;
+uint64_t g_heap_size = 64ull << 30;  // less where the machine promises less
 constexpr uint64_t kBlockMagic = 0x70726f6265626c6b;
 struct Block {  // 32 bytes before what the driver sees
   uint64_t magic;
@@ -161,7 +167,7 @@ struct Locked {
   ~Locked() { flag.clear(std::memory_order_release); }
 };
 
-bool in_heap(const void* p) { return reinterpret_cast<uint64_t>(p) - kHeapBase < kHeapSize; }
+bool in_heap(const void* p) { return reinterpret_cast<uint64_t>(p) - kHeapBase < g_heap_size; }
 
 uint64_t class_size(unsigned cls) {
   return (uint64_t)(4 + cls % 4) << (4 + cls / 4);
@@ -183,7 +189,7 @@ void* heap_alloc(uint64_t size, uint64_t align = 16) {
     if (start) {
       g_heap.free_list[cls] = start->start;
     } else {
-      if (g_heap.top + class_size(cls) > kHeapBase + kHeapSize) {
+      if (g_heap.top + class_size(cls) > kHeapBase + g_heap_size) {
         errno = ENOMEM;
         return nullptr;
       }
@@ -394,6 +400,13 @@ int h_close(int fd) {
 }
 int h_dup(int fd) { return opened(dup(fd), "dup", CALLER); }
 int h_dup2(int fd, int to) { return opened(dup2(fd, to), "dup2", CALLER); }
+int h_dup3(int fd, int to, int flags) { return opened(dup3(fd, to, flags), "dup3", CALLER); }
+int h_creat(const char* path, mode_t mode) { return opened(creat(path, mode), path, CALLER); }
+int h_fcntl(int fd, int command, long argument) {
+  int rc = fcntl(fd, command, argument);
+  if (command == F_DUPFD || command == F_DUPFD_CLOEXEC) return opened(rc, "fcntl dup", CALLER);
+  return rc;
+}
 int h_pipe2(int* fds, int flags) {
   int rc = pipe2(fds, flags);
   if (rc == 0) opened(fds[0], "pipe read", CALLER), opened(fds[1], "pipe write", CALLER);
@@ -437,7 +450,18 @@ int h_ioctl(int fd, unsigned long request, void* argument) {
       break;
     }
   }
-  return ioctl(fd, request, argument);
+  int rc = ioctl(fd, request, argument), error = errno;
+  // The first words of the argument name object, class or control call; its last ones the status.
+  uint32_t words[12] = {};
+  unsigned bytes = _IOC_SIZE(request) ? _IOC_SIZE(request) : 16;
+  if (argument) memcpy(words, argument, bytes < sizeof words ? bytes & ~3u : sizeof words);
+  char text[72];
+  snprintf(text, sizeof text, "%x %x %x %x %x %x %x %x", words[0], words[1], words[2], words[3],
+           words[4], words[5], words[6], words[7]);
+  evidence_note("ioctl", nullptr, static_cast<uint64_t>(fd), request,
+                reinterpret_cast<uint64_t>(argument), rc, rc < 0 ? error : 0, text);
+  errno = error;
+  return rc;
 }
 long h_syscall(long n, long a, long b, long c, long d, long e, long f) {
   note(kSyscall, n, a, b, 0, nullptr, CALLER);
@@ -503,6 +527,11 @@ pid_t h_fork() {
   note(kProcess, 0, 0, 0, 0, "fork", CALLER);
   return fork();
 }
+pid_t h_waitpid(pid_t pid, int* status, int options) {
+  pid_t rc = waitpid(pid, status, options);
+  note(kProcess, pid, options, 0, rc, "waitpid", CALLER);
+  return rc;
+}
 FILE* h_popen(const char* command, const char* mode) {
   note(kProcess, 0, 0, 0, 0, command, CALLER);
   return popen(command, mode);
@@ -552,6 +581,10 @@ const Hook kHooks[] = {
     HOOK(close, h_close),
     HOOK(dup, h_dup),
     HOOK(dup2, h_dup2),
+    HOOK(dup3, h_dup3),
+    HOOK(creat, h_creat),
+    HOOK(fcntl, h_fcntl),
+    HOOK(fcntl64, h_fcntl),
     HOOK(pipe, h_pipe),
     HOOK(pipe2, h_pipe2),
     HOOK(eventfd, h_eventfd),
@@ -574,6 +607,7 @@ const Hook kHooks[] = {
     HOOK(setenv, h_setenv),
     HOOK(fork, h_fork),
     HOOK(popen, h_popen),
+    HOOK(waitpid, h_waitpid),
     HOOK(dlopen, h_dlopen),
     HOOK(dlsym, h_dlsym),
     HOOK(dlvsym, h_dlvsym),
@@ -805,7 +839,10 @@ void* realm_load(const char* path, const RealmOptions& options) {
       static_cast<Mapping*>(mmap(nullptr, sizeof(Mapping) * kMaxMappings, rw, anonymous, -1, 0));
   if (options.isolate) {
     void* want = reinterpret_cast<void*>(kHeapBase);
-    void* heap = mmap(want, kHeapSize, rw, anonymous | MAP_FIXED_NOREPLACE, -1, 0);
+    void* heap = MAP_FAILED;
+    for (; g_heap_size >= 256ull << 20 && heap == MAP_FAILED; g_heap_size /= 4)
+      heap = mmap(want, g_heap_size, rw, anonymous | MAP_FIXED_NOREPLACE, -1, 0);
+    g_heap_size *= 4;  // the size that was taken
     if (heap != want) {
       fprintf(stderr, "probe: private heap at %p not available: %s\n", want, strerror(errno));
       return nullptr;
@@ -820,6 +857,16 @@ void* realm_load(const char* path, const RealmOptions& options) {
     return nullptr;
   }
   g_watching = true;
+  evidence_last_words = [] {
+    const char* path = getenv("PROBE_REPORT");
+    char name[4096];
+    if (!path) return;
+    snprintf(name, sizeof name, "%s.crash", path);
+    if (FILE* out = fopen(name, "w")) {
+      realm_report(out);
+      fclose(out);
+    }
+  };
   adopt_new_objects(before);
   fprintf(stderr,
           "probe: %s at %lx, %d objects adopted, %d libc blocks and %u keys belong to them\n", path,

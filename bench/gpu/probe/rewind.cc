@@ -26,6 +26,7 @@ static CUcontext go(Api& api, int depth) {
 }
 
 int main(int argc, char** argv) {
+  probe::evidence_install();
   const char* const depths[] = {"loaded", "init", "context", "kernel"};
   int depth = 3;
   probe::RealmOptions options;
@@ -49,6 +50,7 @@ int main(int argc, char** argv) {
   fflush(nullptr);
   pid_t child = fork();
   if (child == 0) {
+    alarm(25);  // says where it is and ends
     stage("\"stage\": \"child\"");
     probe::realm_rewind();
     stage("\"stage\": \"rewound\"");
