@@ -265,9 +265,31 @@ inline const Ins* store_shared32(Ctx& c, const Ins* i) {
   return i + 1;
 }
 
+// The usual case of global memory: all lanes are active and lie side by side. Where lane 0's bytes
+// are in this process; null: look closer.
+template <Space Sp, unsigned Bytes, bool Write>
+__attribute__((always_inline)) inline uint8_t* side_by_side(Ctx& c, const Ins* i) {
+  if (c.mask != ~0u || i->a == kNone || (i->sub & kAddress32)) return nullptr;
+  const uint64_t* a = reg64(c, i->a);
+  const uint64_t first = a[0];
+  uint64_t gap = 0;
+  SIMGPU_LANES gap |= a[l] - (first + (uint64_t)l * Bytes);
+  const uint64_t address = first + (uint64_t)i->imm;
+  if (gap != 0 || address & (Bytes - 1)) return nullptr;
+  // Windows of other spaces are in no segment.
+  const Segment* s = find_segment(c, address);
+  if (s == nullptr || s->end - address < kLanes * Bytes || (Write && !s->writable)) return nullptr;
+  return s->host + (address - s->begin);
+}
+
 template <Space Sp, class M, bool Wide>
 const Ins* load(Ctx& c, const Ins* i) {
   using S = typename Cell<M, Wide>::S;
+  if constexpr (Sp == Space::kGlobal)
+    if (const uint8_t* p = side_by_side<Sp, sizeof(M), false>(c, i)) {
+      copy_in<M, Wide>(cell<M, Wide>(c, i->d), p);
+      return i + 1;
+    }
   if constexpr (Sp == Space::kShared)
     if (i->sub & kAddress32) return load_shared32<M, Wide>(c, i);
   uint64_t base = 0;
@@ -290,6 +312,17 @@ const Ins* load(Ctx& c, const Ins* i) {
 template <Space Sp, class M, bool Wide, unsigned N>
 const Ins* load_vector(Ctx& c, const Ins* i) {
   using S = typename Cell<M, Wide>::S;
+  if constexpr (Sp == Space::kGlobal && sizeof(M) >= 4)
+    if (const uint8_t* p = side_by_side<Sp, N * sizeof(M), false>(c, i)) {
+      M values[kLanes * N];
+      __builtin_memcpy(values, p, sizeof values);
+      for (unsigned k = 0; k < N; ++k) {
+        if (i->list[k] == kNone) continue;
+        S* d = cell<M, Wide>(c, i->list[k]);
+        SIMGPU_LANES d[l] = Cell<M, Wide>::in(values[l * N + k]);
+      }
+      return i + 1;
+    }
   uint64_t base = 0;
   const uint64_t* a = addresses(c, i);
   Run run = locate(c, Sp, N * sizeof(M), N * sizeof(M), false, &base);
@@ -311,6 +344,11 @@ template <Space Sp, class M, bool Wide>
 const Ins* store(Ctx& c, const Ins* i) {
   if constexpr (Sp == Space::kShared)
     if (i->sub & kAddress32) return store_shared32<M, Wide>(c, i);
+  if constexpr (Sp == Space::kGlobal)
+    if (uint8_t* p = side_by_side<Sp, sizeof(M), true>(c, i)) {
+      copy_out<M, Wide>(p, cell<M, Wide>(c, i->d));
+      return i + 1;
+    }
   uint64_t base = 0;
   const uint64_t* a = addresses(c, i);
   Run run = locate(c, Sp, sizeof(M), sizeof(M), true, &base);
@@ -329,6 +367,16 @@ const Ins* store(Ctx& c, const Ins* i) {
 template <Space Sp, class M, bool Wide, unsigned N>
 const Ins* store_vector(Ctx& c, const Ins* i) {
   using S = typename Cell<M, Wide>::S;
+  if constexpr (Sp == Space::kGlobal && sizeof(M) >= 4)
+    if (uint8_t* p = side_by_side<Sp, N * sizeof(M), true>(c, i)) {
+      M values[kLanes * N];
+      for (unsigned k = 0; k < N; ++k) {
+        const S* d = cell<M, Wide>(c, i->list[k]);
+        SIMGPU_LANES values[l * N + k] = (M)d[l];
+      }
+      __builtin_memcpy(p, values, sizeof values);
+      return i + 1;
+    }
   uint64_t base = 0;
   const uint64_t* a = addresses(c, i);
   Run run = locate(c, Sp, N * sizeof(M), N * sizeof(M), true, &base);
@@ -730,6 +778,33 @@ const Ins* atom_run(Ctx& c, const Ins* i, unsigned n, F f) {
   const uint64_t where = a[first];
   const unsigned bytes = n * sizeof(W);
   uint64_t seen = 0;
+  auto finish = [&]() {
+    if (i->d != kNone && n == 1 && spins(c, i, where, seen)) c.budget = 0;
+    return i + 1;
+  };
+  auto give = [&](unsigned l, unsigned k, W old) {
+    const uint32_t d = n == 1 ? i->d : i->list[k];
+    if (d != kNone) {
+      if constexpr (sizeof(W) == 8)
+        reg64(c, d)[l] = old;
+      else
+        reg32(c, d)[l] = old;
+    }
+    if (l == first) seen = old;
+  };
+  // The usual case: every lane in one run of memory.
+  uint64_t base = 0;
+  const Run run = locate(c, space, bytes, bytes, true, &base);
+  if (run.host != nullptr) {
+    const bool own = run.host == c.block->shared && c.grid->cluster_size == 1;
+    for (unsigned l = first; l < kLanes; ++l) {
+      if (!c.lanes[l]) continue;
+      auto* p = reinterpret_cast<W*>(run.host + (a[l] - base));
+      for (unsigned k = 0; k < n; ++k)
+        give(l, k, replace(p + k, own, [&](W o) { return f(o, l, k); }));
+    }
+    return finish();
+  }
   for (unsigned l = first; l < kLanes; ++l) {
     if (!c.lanes[l]) continue;
     uint64_t v = to_generic(space, a[l]);
@@ -745,20 +820,10 @@ const Ins* atom_run(Ctx& c, const Ins* i, unsigned n, F f) {
     }
     if (p == nullptr) return bad_access(c, i, v, bytes, "atomic");
     const bool plain = v >> 48 == kSharedWindow >> 48 && c.grid->cluster_size == 1;
-    for (unsigned k = 0; k < n; ++k) {
-      W old = replace((W*)p + k, plain, [&](W o) { return f(o, l, k); });
-      uint32_t d = n == 1 ? i->d : i->list[k];
-      if (d != kNone) {
-        if constexpr (sizeof(W) == 8)
-          reg64(c, d)[l] = old;
-        else
-          reg32(c, d)[l] = old;
-      }
-      if (l == first) seen = old;
-    }
+    for (unsigned k = 0; k < n; ++k)
+      give(l, k, replace((W*)p + k, plain, [&](W o) { return f(o, l, k); }));
   }
-  if (i->d != kNone && n == 1 && spins(c, i, where, seen)) c.budget = 0;
-  return i + 1;
+  return finish();
 }
 
 template <class T, AtomOp O>

@@ -1088,7 +1088,7 @@ bool start_warp(const Grid& g, Block& b, Warp& w, uint32_t id) {
   w.cluster_phase = 0;
   memset(w.spin, 0, sizeof w.spin);
   const Function& f = *g.kernel->function;
-  if (!reserve_local(w, f.local_bytes + 16)) return false;
+  if (f.local_bytes != 0 && !reserve_local(w, f.local_bytes + 16)) return false;
   if (f.zero_registers) memset(w.root.regs, 0, f.reg_bytes);
   if (f.local_bytes != 0) memset(w.local, 0, (size_t)f.local_bytes * kLanes);
   w.root.lanes = w.live;
