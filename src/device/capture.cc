@@ -74,11 +74,10 @@ bool check_refusals(DeviceReport* report) {
   return true;
 }
 
-const char* last_kernel(CUstream stream) {
-  LaunchNote& note = launch_note_of(bits(stream));
-  if (note.stream.load(std::memory_order_relaxed) != bits(stream)) return nullptr;
+const char* kernel_name(uint64_t handle) {
   const char* name = nullptr;
-  auto* function = reinterpret_cast<CUfunction>(note.function.load(std::memory_order_relaxed));
+  auto* function = reinterpret_cast<CUfunction>(handle);
+  if (!function) return nullptr;
   if (real().cuFuncGetName(&name, function) == CUDA_SUCCESS && name) return name;
   if (real().cuKernelGetName(&name, reinterpret_cast<CUkernel>(function)) == CUDA_SUCCESS)
     return name;
@@ -89,15 +88,38 @@ struct Culprit {
   char text[256] = "";
 };
 
-void name_busy(uint64_t stream, Culprit* culprit) {
+// "stream 0x... is busy, last kernel K, behind it cuMemcpyDtoHAsync_v2"
+void name_busy(uint64_t context, uint64_t stream, Culprit* culprit) {
+  WithContext with(context);  // names of kernels are asked for in it
   CUstream handle = stream ? real_of<CUstream>(Kind::kStream, stream) : nullptr;
-  const char* kernel = last_kernel(handle);
+  LaunchNote& note = launch_note_of(bits(handle));
+  bool known = note.stream.load(std::memory_order_relaxed) == bits(handle);
+  const char* kernel = known ? kernel_name(note.function.load(std::memory_order_relaxed)) : nullptr;
+  uint32_t call = known ? note.call.load(std::memory_order_relaxed) : 0;
+  size_t room = sizeof culprit->text;
   if (stream)
-    format(culprit->text, sizeof culprit->text, "stream %p is busy%s%s",
-           reinterpret_cast<void*>(stream), kernel ? ", last kernel " : "", kernel ? kernel : "");
+    format(culprit->text, room, "stream %p is busy", reinterpret_cast<void*>(stream));
   else
-    format(culprit->text, sizeof culprit->text, "a default stream is busy%s%s",
-           kernel ? ", last kernel " : "", kernel ? kernel : "");
+    copy(culprit->text, room, "a default stream is busy");
+  auto add = [&](const char* what, const char* name) {
+    size_t used = length(culprit->text);
+    format(culprit->text + used, room - used, "%s%s", what, name);
+  };
+  if (kernel) add(", last kernel ", kernel);
+  if (call) add(kernel ? ", behind it " : ", last queued was ", function_name(call - 1));
+}
+
+// Looks once for a stream that is busy.
+bool find_busy(Culprit* culprit) {
+  Vector<uint64_t> contexts;
+  live_contexts(&contexts);
+  for (uint64_t name : contexts) {
+    IdleWatch watch(name);
+    if (watch.poll() != CUDA_ERROR_NOT_READY) continue;
+    name_busy(name, watch.busy(), culprit);
+    return true;
+  }
+  return false;
 }
 
 // Polls until every context is idle. False: not by then (culprit), or a context is broken (report).
@@ -117,7 +139,7 @@ bool wait_contexts(uint64_t until_ms, bool marked_only, Culprit* culprit, Device
                     text ? text : "an error", static_cast<int>(result));
       }
       if (now_ms() >= until_ms) {
-        name_busy(watch.busy(), culprit);
+        name_busy(name, watch.busy(), culprit);
         return false;
       }
       sys::sleep_us(pause);
@@ -153,8 +175,11 @@ bool freeze(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
     if (gate_until > deadline_ms) gate_until = deadline_ms;
     GateHolder holder = {};
     if (!gate_close(gate_until * 1000000, &holder)) {
-      format(culprit.text, sizeof culprit.text, "thread %d is inside %s", holder.tid,
-             function_name(holder.function));
+      // A thread that waits for the device: what it waits for is the better name.
+      bool busy = find_busy(&culprit);
+      size_t used = busy ? length(culprit.text) : 0;
+      format(culprit.text + used, sizeof culprit.text - used, "%sthread %d is inside %s",
+             busy ? "; " : "", holder.tid, function_name(holder.function));
     } else if (captures_active) {
       copy(culprit.text, sizeof culprit.text, "a stream capture is in progress");
       gate_open();

@@ -1,6 +1,6 @@
-// Which kernel was launched last on which stream: a small lossy table, written by launch wrappers
-// without any lock (two relaxed stores), read only to name the culprit when a stream does not
-// become idle before a deadline.
+// What was queued last on which stream: a small lossy table, written by the wrappers without any
+// lock (a few relaxed stores), read only to name the culprit when a stream does not become idle
+// before a deadline.
 #pragma once
 
 #include "intercept/cuda_types.h"
@@ -11,8 +11,11 @@
 namespace gpuckpt {
 
 struct LaunchNote {
-  std::atomic<uint64_t> stream;    // the driver's handle
-  std::atomic<uint64_t> function;  // CUfunction or CUkernel, the driver's handle
+  std::atomic<uint64_t> stream;  // the driver's handle
+  std::atomic<uint64_t>
+      function;                // of the last kernel: CUfunction or CUkernel, the driver's handle
+  std::atomic<uint32_t> call;  // FunctionId + 1 of what was queued behind it (a copy, a host
+                               // function, a wait), 0: nothing
 };
 inline constexpr uint32_t kLaunchNotes = 256;
 extern LaunchNote launch_notes[kLaunchNotes];
@@ -25,6 +28,16 @@ inline void note_launch(CUstream stream, CUfunction function) {
   LaunchNote& note = launch_note_of(key);
   note.stream.store(key, std::memory_order_relaxed);
   note.function.store(reinterpret_cast<uint64_t>(function), std::memory_order_relaxed);
+  note.call.store(0, std::memory_order_relaxed);
+}
+inline void note_queued(CUstream stream, uint32_t function_id) {
+  auto key = reinterpret_cast<uint64_t>(stream);
+  LaunchNote& note = launch_note_of(key);
+  if (note.stream.load(std::memory_order_relaxed) != key) {
+    note.function.store(0, std::memory_order_relaxed);
+    note.stream.store(key, std::memory_order_relaxed);
+  }
+  note.call.store(function_id + 1, std::memory_order_relaxed);
 }
 
 }  // namespace gpuckpt

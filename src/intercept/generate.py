@@ -193,6 +193,13 @@ namespace gpuckpt {
     return "".join(out)
 
 
+def queues_work(r):
+    """Does a call leave work other than a kernel on a stream? It is named when that stream keeps a snapshot waiting."""
+    return ((r.cls in ("Launch", "Copy") or plain(r.symbol) == "cuStreamAddCallback")
+            and not any(e.startswith("launch:") for e in r.effects)
+            and any(k == "Stream" and not count for _, k, count, _ in r.ins))
+
+
 def wrapper(r):
     lines = [f'extern "C" GPUCKPT_DRIVER_SYMBOL {r.declaration()} {{',
              f"  GateGuard guard(kFn_{r.symbol});"]
@@ -249,6 +256,9 @@ def wrapper(r):
             base, _, field = stream.partition("->")
             real = arguments[base] + ("->" + field if field else "")
             effects.append(f"note_launch({real}, {arguments[function]});")
+    if queues_work(r):
+        stream = next(n for n, k, count, _ in r.ins if k == "Stream" and not count)
+        effects.append(f"note_queued({arguments[stream]}, kFn_{r.symbol});")
     if len(effects) == 1:
         lines.append(f"  if (rc == CUDA_SUCCESS) {effects[0]}")
     elif effects:

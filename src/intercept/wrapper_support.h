@@ -13,6 +13,7 @@
 #else
 namespace gpuckpt {
 inline void note_launch(CUstream, CUfunction) {}
+inline void note_queued(CUstream, uint32_t) {}
 }  // namespace gpuckpt
 #endif
 

@@ -203,6 +203,7 @@ void busy_stream_is_named() {
   snprintf(name, sizeof name, "%p", static_cast<void*>(s));
   if (!strstr(report.text, name)) fprintf(stderr, "%s: %s\n", name, report.text);
   CHECK(strstr(report.text, name));
+  CHECK(strstr(report.text, "cuStreamWaitValue32"));
   CHECK(!gpuckpt::gate_closed());
   CHECK(cuStreamQuery(s) == CUDA_ERROR_NOT_READY);
   __atomic_store_n(flag, 1, __ATOMIC_RELEASE);

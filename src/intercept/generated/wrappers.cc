@@ -1636,6 +1636,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphLaunch(CUgraphExec hGraphExec, 
   GateGuard guard(kFn_cuGraphLaunch);
   const bool named = translating();
   const CUresult rc = real().cuGraphLaunch(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuGraphLaunch);
   return rc;
 }
 
@@ -1643,6 +1644,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphLaunch_ptsz(CUgraphExec hGraphE
   GateGuard guard(kFn_cuGraphLaunch_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuGraphLaunch_ptsz(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuGraphLaunch_ptsz);
   return rc;
 }
 
@@ -1795,6 +1797,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphUpload(CUgraphExec hGraphExec, 
   GateGuard guard(kFn_cuGraphUpload);
   const bool named = translating();
   const CUresult rc = real().cuGraphUpload(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuGraphUpload);
   return rc;
 }
 
@@ -1802,6 +1805,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphUpload_ptsz(CUgraphExec hGraphE
   GateGuard guard(kFn_cuGraphUpload_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuGraphUpload_ptsz(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuGraphUpload_ptsz);
   return rc;
 }
 
@@ -2138,6 +2142,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchHostFunc(CUstream hStream, CUh
   GateGuard guard(kFn_cuLaunchHostFunc);
   const bool named = translating();
   const CUresult rc = real().cuLaunchHostFunc(in_if(named, Kind::kStream, hStream), fn, userData);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuLaunchHostFunc);
   return rc;
 }
 
@@ -2145,6 +2150,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchHostFunc_ptsz(CUstream hStream
   GateGuard guard(kFn_cuLaunchHostFunc_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuLaunchHostFunc_ptsz(in_if(named, Kind::kStream, hStream), fn, userData);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuLaunchHostFunc_ptsz);
   return rc;
 }
 
@@ -2515,6 +2521,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemDiscardAndPrefetchBatchAsync(CUde
   GateGuard guard(kFn_cuMemDiscardAndPrefetchBatchAsync);
   const bool named = translating();
   const CUresult rc = real().cuMemDiscardAndPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemDiscardAndPrefetchBatchAsync);
   return rc;
 }
 
@@ -2522,6 +2529,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemDiscardAndPrefetchBatchAsync_ptsz
   GateGuard guard(kFn_cuMemDiscardAndPrefetchBatchAsync_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuMemDiscardAndPrefetchBatchAsync_ptsz(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemDiscardAndPrefetchBatchAsync_ptsz);
   return rc;
 }
 
@@ -2529,6 +2537,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemDiscardBatchAsync(CUdeviceptr *dp
   GateGuard guard(kFn_cuMemDiscardBatchAsync);
   const bool named = translating();
   const CUresult rc = real().cuMemDiscardBatchAsync(dptrs, sizes, count, flags, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemDiscardBatchAsync);
   return rc;
 }
 
@@ -2536,6 +2545,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemDiscardBatchAsync_ptsz(CUdevicept
   GateGuard guard(kFn_cuMemDiscardBatchAsync_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuMemDiscardBatchAsync_ptsz(dptrs, sizes, count, flags, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemDiscardBatchAsync_ptsz);
   return rc;
 }
 
@@ -2849,6 +2859,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPrefetchBatchAsync(CUdeviceptr *d
   GateGuard guard(kFn_cuMemPrefetchBatchAsync);
   const bool named = translating();
   const CUresult rc = real().cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemPrefetchBatchAsync);
   return rc;
 }
 
@@ -2856,6 +2867,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPrefetchBatchAsync_ptsz(CUdevicep
   GateGuard guard(kFn_cuMemPrefetchBatchAsync_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuMemPrefetchBatchAsync_ptsz(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemPrefetchBatchAsync_ptsz);
   return rc;
 }
 
@@ -2931,6 +2943,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D_v1
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
   const CUresult rc = real().cuMemcpy2DAsync(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy2DAsync);
   return rc;
 }
 
@@ -2939,6 +2952,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
   const CUresult rc = real().cuMemcpy2DAsync_v2(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy2DAsync_v2);
   return rc;
 }
 
@@ -2947,6 +2961,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEM
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
   const CUresult rc = real().cuMemcpy2DAsync_v2_ptsz(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy2DAsync_v2_ptsz);
   return rc;
 }
 
@@ -3003,6 +3018,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D_v1
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
   const CUresult rc = real().cuMemcpy3DAsync(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy3DAsync);
   return rc;
 }
 
@@ -3011,6 +3027,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
   const CUresult rc = real().cuMemcpy3DAsync_v2(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy3DAsync_v2);
   return rc;
 }
 
@@ -3019,6 +3036,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DAsync_v2_ptsz(const CUDA_MEM
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
   const CUresult rc = real().cuMemcpy3DAsync_v2_ptsz(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy3DAsync_v2_ptsz);
   return rc;
 }
 
@@ -3027,6 +3045,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DBatchAsync(size_t numOps, CU
   const bool named = translating();
   StructIn opList_now(named, opList);
   const CUresult rc = real().cuMemcpy3DBatchAsync(numOps, opList_now.get(), failIdx, flags, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy3DBatchAsync);
   return rc;
 }
 
@@ -3035,6 +3054,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DBatchAsync_ptsz(size_t numOp
   const bool named = translating();
   StructIn opList_now(named, opList);
   const CUresult rc = real().cuMemcpy3DBatchAsync_ptsz(numOps, opList_now.get(), failIdx, flags, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy3DBatchAsync_ptsz);
   return rc;
 }
 
@@ -3043,6 +3063,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DBatchAsync_v2(size_t numOps,
   const bool named = translating();
   StructIn opList_now(named, opList);
   const CUresult rc = real().cuMemcpy3DBatchAsync_v2(numOps, opList_now.get(), flags, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy3DBatchAsync_v2);
   return rc;
 }
 
@@ -3051,6 +3072,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DBatchAsync_v2_ptsz(size_t nu
   const bool named = translating();
   StructIn opList_now(named, opList);
   const CUresult rc = real().cuMemcpy3DBatchAsync_v2_ptsz(numOps, opList_now.get(), flags, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy3DBatchAsync_v2_ptsz);
   return rc;
 }
 
@@ -3067,6 +3089,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
   const CUresult rc = real().cuMemcpy3DPeerAsync(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy3DPeerAsync);
   return rc;
 }
 
@@ -3075,6 +3098,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DPeerAsync_ptsz(const CUDA_ME
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
   const CUresult rc = real().cuMemcpy3DPeerAsync_ptsz(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy3DPeerAsync_ptsz);
   return rc;
 }
 
@@ -3106,6 +3130,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAsync(CUdeviceptr dst, CUdevic
   GateGuard guard(kFn_cuMemcpyAsync);
   const bool named = translating();
   const CUresult rc = real().cuMemcpyAsync(dst, src, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyAsync);
   return rc;
 }
 
@@ -3113,6 +3138,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAsync_ptsz(CUdeviceptr dst, CU
   GateGuard guard(kFn_cuMemcpyAsync_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuMemcpyAsync_ptsz(dst, src, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyAsync_ptsz);
   return rc;
 }
 
@@ -3169,6 +3195,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAtoHAsync(void *dstHost, CUarr
   GateGuard guard(kFn_cuMemcpyAtoHAsync);
   const bool named = translating();
   const CUresult rc = real().cuMemcpyAtoHAsync(dstHost, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyAtoHAsync);
   return rc;
 }
 
@@ -3176,6 +3203,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAtoHAsync_v2(void *dstHost, CU
   GateGuard guard(kFn_cuMemcpyAtoHAsync_v2);
   const bool named = translating();
   const CUresult rc = real().cuMemcpyAtoHAsync_v2(dstHost, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyAtoHAsync_v2);
   return rc;
 }
 
@@ -3183,6 +3211,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAtoHAsync_v2_ptsz(void *dstHos
   GateGuard guard(kFn_cuMemcpyAtoHAsync_v2_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuMemcpyAtoHAsync_v2_ptsz(dstHost, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyAtoHAsync_v2_ptsz);
   return rc;
 }
 
@@ -3204,6 +3233,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, 
   GateGuard guard(kFn_cuMemcpyBatchAsync);
   const bool named = translating();
   const CUresult rc = real().cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyBatchAsync);
   return rc;
 }
 
@@ -3211,6 +3241,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyBatchAsync_ptsz(CUdeviceptr *d
   GateGuard guard(kFn_cuMemcpyBatchAsync_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuMemcpyBatchAsync_ptsz(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyBatchAsync_ptsz);
   return rc;
 }
 
@@ -3218,6 +3249,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dst
   GateGuard guard(kFn_cuMemcpyBatchAsync_v2);
   const bool named = translating();
   const CUresult rc = real().cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyBatchAsync_v2);
   return rc;
 }
 
@@ -3225,6 +3257,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr
   GateGuard guard(kFn_cuMemcpyBatchAsync_v2_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuMemcpyBatchAsync_v2_ptsz(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyBatchAsync_v2_ptsz);
   return rc;
 }
 
@@ -3259,6 +3292,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoDAsync(CUdeviceptr_v1 dstDe
   GateGuard guard(kFn_cuMemcpyDtoDAsync);
   const bool named = translating();
   const CUresult rc = real().cuMemcpyDtoDAsync(dstDevice, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyDtoDAsync);
   return rc;
 }
 
@@ -3266,6 +3300,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDe
   GateGuard guard(kFn_cuMemcpyDtoDAsync_v2);
   const bool named = translating();
   const CUresult rc = real().cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyDtoDAsync_v2);
   return rc;
 }
 
@@ -3273,6 +3308,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr 
   GateGuard guard(kFn_cuMemcpyDtoDAsync_v2_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuMemcpyDtoDAsync_v2_ptsz(dstDevice, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyDtoDAsync_v2_ptsz);
   return rc;
 }
 
@@ -3298,6 +3334,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoHAsync(void *dstHost, CUdev
   GateGuard guard(kFn_cuMemcpyDtoHAsync);
   const bool named = translating();
   const CUresult rc = real().cuMemcpyDtoHAsync(dstHost, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyDtoHAsync);
   return rc;
 }
 
@@ -3305,6 +3342,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoHAsync_v2(void *dstHost, CU
   GateGuard guard(kFn_cuMemcpyDtoHAsync_v2);
   const bool named = translating();
   const CUresult rc = real().cuMemcpyDtoHAsync_v2(dstHost, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyDtoHAsync_v2);
   return rc;
 }
 
@@ -3312,6 +3350,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoHAsync_v2_ptsz(void *dstHos
   GateGuard guard(kFn_cuMemcpyDtoHAsync_v2_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuMemcpyDtoHAsync_v2_ptsz(dstHost, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyDtoHAsync_v2_ptsz);
   return rc;
 }
 
@@ -3338,6 +3377,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoAAsync(CUarray dstArray, un
   GateGuard guard(kFn_cuMemcpyHtoAAsync);
   const bool named = translating();
   const CUresult rc = real().cuMemcpyHtoAAsync(in_if(named, Kind::kArray, dstArray), dstOffset, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyHtoAAsync);
   return rc;
 }
 
@@ -3345,6 +3385,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoAAsync_v2(CUarray dstArray,
   GateGuard guard(kFn_cuMemcpyHtoAAsync_v2);
   const bool named = translating();
   const CUresult rc = real().cuMemcpyHtoAAsync_v2(in_if(named, Kind::kArray, dstArray), dstOffset, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyHtoAAsync_v2);
   return rc;
 }
 
@@ -3352,6 +3393,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoAAsync_v2_ptsz(CUarray dstA
   GateGuard guard(kFn_cuMemcpyHtoAAsync_v2_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuMemcpyHtoAAsync_v2_ptsz(in_if(named, Kind::kArray, dstArray), dstOffset, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyHtoAAsync_v2_ptsz);
   return rc;
 }
 
@@ -3379,6 +3421,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoDAsync(CUdeviceptr_v1 dstDe
   GateGuard guard(kFn_cuMemcpyHtoDAsync);
   const bool named = translating();
   const CUresult rc = real().cuMemcpyHtoDAsync(dstDevice, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyHtoDAsync);
   return rc;
 }
 
@@ -3386,6 +3429,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dstDe
   GateGuard guard(kFn_cuMemcpyHtoDAsync_v2);
   const bool named = translating();
   const CUresult rc = real().cuMemcpyHtoDAsync_v2(dstDevice, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyHtoDAsync_v2);
   return rc;
 }
 
@@ -3393,6 +3437,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr 
   GateGuard guard(kFn_cuMemcpyHtoDAsync_v2_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuMemcpyHtoDAsync_v2_ptsz(dstDevice, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyHtoDAsync_v2_ptsz);
   return rc;
 }
 
@@ -3419,6 +3464,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevic
   GateGuard guard(kFn_cuMemcpyPeerAsync);
   const bool named = translating();
   const CUresult rc = real().cuMemcpyPeerAsync(dstDevice, in_if(named, Kind::kContext, dstContext), srcDevice, in_if(named, Kind::kContext, srcContext), ByteCount, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyPeerAsync);
   return rc;
 }
 
@@ -3426,6 +3472,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr dst
   GateGuard guard(kFn_cuMemcpyPeerAsync_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuMemcpyPeerAsync_ptsz(dstDevice, in_if(named, Kind::kContext, dstContext), srcDevice, in_if(named, Kind::kContext, srcContext), ByteCount, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyPeerAsync_ptsz);
   return rc;
 }
 
@@ -3452,6 +3499,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD16Async(CUdeviceptr dstDevice
   GateGuard guard(kFn_cuMemsetD16Async);
   const bool named = translating();
   const CUresult rc = real().cuMemsetD16Async(dstDevice, us, N, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD16Async);
   return rc;
 }
 
@@ -3459,6 +3507,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD16Async_ptsz(CUdeviceptr dstD
   GateGuard guard(kFn_cuMemsetD16Async_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuMemsetD16Async_ptsz(dstDevice, us, N, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD16Async_ptsz);
   return rc;
 }
 
@@ -3484,6 +3533,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D16Async(CUdeviceptr dstDevi
   GateGuard guard(kFn_cuMemsetD2D16Async);
   const bool named = translating();
   const CUresult rc = real().cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD2D16Async);
   return rc;
 }
 
@@ -3491,6 +3541,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D16Async_ptsz(CUdeviceptr ds
   GateGuard guard(kFn_cuMemsetD2D16Async_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuMemsetD2D16Async_ptsz(dstDevice, dstPitch, us, Width, Height, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD2D16Async_ptsz);
   return rc;
 }
 
@@ -3516,6 +3567,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D32Async(CUdeviceptr dstDevi
   GateGuard guard(kFn_cuMemsetD2D32Async);
   const bool named = translating();
   const CUresult rc = real().cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD2D32Async);
   return rc;
 }
 
@@ -3523,6 +3575,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D32Async_ptsz(CUdeviceptr ds
   GateGuard guard(kFn_cuMemsetD2D32Async_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuMemsetD2D32Async_ptsz(dstDevice, dstPitch, ui, Width, Height, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD2D32Async_ptsz);
   return rc;
 }
 
@@ -3548,6 +3601,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D8Async(CUdeviceptr dstDevic
   GateGuard guard(kFn_cuMemsetD2D8Async);
   const bool named = translating();
   const CUresult rc = real().cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD2D8Async);
   return rc;
 }
 
@@ -3555,6 +3609,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D8Async_ptsz(CUdeviceptr dst
   GateGuard guard(kFn_cuMemsetD2D8Async_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuMemsetD2D8Async_ptsz(dstDevice, dstPitch, uc, Width, Height, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD2D8Async_ptsz);
   return rc;
 }
 
@@ -3580,6 +3635,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD32Async(CUdeviceptr dstDevice
   GateGuard guard(kFn_cuMemsetD32Async);
   const bool named = translating();
   const CUresult rc = real().cuMemsetD32Async(dstDevice, ui, N, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD32Async);
   return rc;
 }
 
@@ -3587,6 +3643,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD32Async_ptsz(CUdeviceptr dstD
   GateGuard guard(kFn_cuMemsetD32Async_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuMemsetD32Async_ptsz(dstDevice, ui, N, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD32Async_ptsz);
   return rc;
 }
 
@@ -3612,6 +3669,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD8Async(CUdeviceptr dstDevice,
   GateGuard guard(kFn_cuMemsetD8Async);
   const bool named = translating();
   const CUresult rc = real().cuMemsetD8Async(dstDevice, uc, N, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD8Async);
   return rc;
 }
 
@@ -3619,6 +3677,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD8Async_ptsz(CUdeviceptr dstDe
   GateGuard guard(kFn_cuMemsetD8Async_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuMemsetD8Async_ptsz(dstDevice, uc, N, in_if(named, Kind::kStream, hStream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD8Async_ptsz);
   return rc;
 }
 
@@ -3981,6 +4040,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuSignalExternalSemaphoresAsync(const 
   const bool named = translating();
   HandlesIn extSemArray_now(named, Kind::kExternalSemaphore, extSemArray, numExtSems);
   const CUresult rc = real().cuSignalExternalSemaphoresAsync(extSemArray_now.get(), paramsArray, numExtSems, in_if(named, Kind::kStream, stream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuSignalExternalSemaphoresAsync);
   return rc;
 }
 
@@ -3989,6 +4049,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuSignalExternalSemaphoresAsync_ptsz(c
   const bool named = translating();
   HandlesIn extSemArray_now(named, Kind::kExternalSemaphore, extSemArray, numExtSems);
   const CUresult rc = real().cuSignalExternalSemaphoresAsync_ptsz(extSemArray_now.get(), paramsArray, numExtSems, in_if(named, Kind::kStream, stream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuSignalExternalSemaphoresAsync_ptsz);
   return rc;
 }
 
@@ -3996,6 +4057,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamAddCallback(CUstream hStream, 
   GateGuard guard(kFn_cuStreamAddCallback);
   const bool named = translating();
   const CUresult rc = hook_cuStreamAddCallback(in_if(named, Kind::kStream, hStream), callback, userData, flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuStreamAddCallback);
   return rc;
 }
 
@@ -4003,6 +4065,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamAddCallback_ptsz(CUstream hStr
   GateGuard guard(kFn_cuStreamAddCallback_ptsz);
   const bool named = translating();
   const CUresult rc = hook_cuStreamAddCallback_ptsz(in_if(named, Kind::kStream, hStream), callback, userData, flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuStreamAddCallback_ptsz);
   return rc;
 }
 
@@ -4024,6 +4087,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamBatchMemOp(CUstream stream, un
   GateGuard guard(kFn_cuStreamBatchMemOp);
   const bool named = translating();
   const CUresult rc = real().cuStreamBatchMemOp(in_if(named, Kind::kStream, stream), count, paramArray, flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamBatchMemOp);
   return rc;
 }
 
@@ -4031,6 +4095,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamBatchMemOp_ptsz(CUstream strea
   GateGuard guard(kFn_cuStreamBatchMemOp_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuStreamBatchMemOp_ptsz(in_if(named, Kind::kStream, stream), count, paramArray, flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamBatchMemOp_ptsz);
   return rc;
 }
 
@@ -4038,6 +4103,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamBatchMemOp_v2(CUstream stream,
   GateGuard guard(kFn_cuStreamBatchMemOp_v2);
   const bool named = translating();
   const CUresult rc = real().cuStreamBatchMemOp_v2(in_if(named, Kind::kStream, stream), count, paramArray, flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamBatchMemOp_v2);
   return rc;
 }
 
@@ -4045,6 +4111,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamBatchMemOp_v2_ptsz(CUstream st
   GateGuard guard(kFn_cuStreamBatchMemOp_v2_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuStreamBatchMemOp_v2_ptsz(in_if(named, Kind::kStream, stream), count, paramArray, flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamBatchMemOp_v2_ptsz);
   return rc;
 }
 
@@ -4450,6 +4517,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitEvent(CUstream hStream, CU
   GateGuard guard(kFn_cuStreamWaitEvent);
   const bool named = translating();
   const CUresult rc = real().cuStreamWaitEvent(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kEvent, hEvent), Flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuStreamWaitEvent);
   return rc;
 }
 
@@ -4457,6 +4525,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitEvent_ptsz(CUstream hStrea
   GateGuard guard(kFn_cuStreamWaitEvent_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuStreamWaitEvent_ptsz(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kEvent, hEvent), Flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuStreamWaitEvent_ptsz);
   return rc;
 }
 
@@ -4464,6 +4533,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue32(CUstream stream, C
   GateGuard guard(kFn_cuStreamWaitValue32);
   const bool named = translating();
   const CUresult rc = real().cuStreamWaitValue32(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWaitValue32);
   return rc;
 }
 
@@ -4471,6 +4541,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue32_ptsz(CUstream stre
   GateGuard guard(kFn_cuStreamWaitValue32_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuStreamWaitValue32_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWaitValue32_ptsz);
   return rc;
 }
 
@@ -4478,6 +4549,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue32_v2(CUstream stream
   GateGuard guard(kFn_cuStreamWaitValue32_v2);
   const bool named = translating();
   const CUresult rc = real().cuStreamWaitValue32_v2(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWaitValue32_v2);
   return rc;
 }
 
@@ -4485,6 +4557,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue32_v2_ptsz(CUstream s
   GateGuard guard(kFn_cuStreamWaitValue32_v2_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuStreamWaitValue32_v2_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWaitValue32_v2_ptsz);
   return rc;
 }
 
@@ -4492,6 +4565,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue64(CUstream stream, C
   GateGuard guard(kFn_cuStreamWaitValue64);
   const bool named = translating();
   const CUresult rc = real().cuStreamWaitValue64(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWaitValue64);
   return rc;
 }
 
@@ -4499,6 +4573,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue64_ptsz(CUstream stre
   GateGuard guard(kFn_cuStreamWaitValue64_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuStreamWaitValue64_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWaitValue64_ptsz);
   return rc;
 }
 
@@ -4506,6 +4581,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue64_v2(CUstream stream
   GateGuard guard(kFn_cuStreamWaitValue64_v2);
   const bool named = translating();
   const CUresult rc = real().cuStreamWaitValue64_v2(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWaitValue64_v2);
   return rc;
 }
 
@@ -4513,6 +4589,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue64_v2_ptsz(CUstream s
   GateGuard guard(kFn_cuStreamWaitValue64_v2_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuStreamWaitValue64_v2_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWaitValue64_v2_ptsz);
   return rc;
 }
 
@@ -4520,6 +4597,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWriteValue32(CUstream stream, 
   GateGuard guard(kFn_cuStreamWriteValue32);
   const bool named = translating();
   const CUresult rc = real().cuStreamWriteValue32(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWriteValue32);
   return rc;
 }
 
@@ -4527,6 +4605,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWriteValue32_ptsz(CUstream str
   GateGuard guard(kFn_cuStreamWriteValue32_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuStreamWriteValue32_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWriteValue32_ptsz);
   return rc;
 }
 
@@ -4534,6 +4613,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWriteValue32_v2(CUstream strea
   GateGuard guard(kFn_cuStreamWriteValue32_v2);
   const bool named = translating();
   const CUresult rc = real().cuStreamWriteValue32_v2(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWriteValue32_v2);
   return rc;
 }
 
@@ -4541,6 +4621,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWriteValue32_v2_ptsz(CUstream 
   GateGuard guard(kFn_cuStreamWriteValue32_v2_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuStreamWriteValue32_v2_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWriteValue32_v2_ptsz);
   return rc;
 }
 
@@ -4548,6 +4629,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWriteValue64(CUstream stream, 
   GateGuard guard(kFn_cuStreamWriteValue64);
   const bool named = translating();
   const CUresult rc = real().cuStreamWriteValue64(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWriteValue64);
   return rc;
 }
 
@@ -4555,6 +4637,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWriteValue64_ptsz(CUstream str
   GateGuard guard(kFn_cuStreamWriteValue64_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuStreamWriteValue64_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWriteValue64_ptsz);
   return rc;
 }
 
@@ -4562,6 +4645,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWriteValue64_v2(CUstream strea
   GateGuard guard(kFn_cuStreamWriteValue64_v2);
   const bool named = translating();
   const CUresult rc = real().cuStreamWriteValue64_v2(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWriteValue64_v2);
   return rc;
 }
 
@@ -4569,6 +4653,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWriteValue64_v2_ptsz(CUstream 
   GateGuard guard(kFn_cuStreamWriteValue64_v2_ptsz);
   const bool named = translating();
   const CUresult rc = real().cuStreamWriteValue64_v2_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWriteValue64_v2_ptsz);
   return rc;
 }
 
@@ -4959,6 +5044,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuWaitExternalSemaphoresAsync(const CU
   const bool named = translating();
   HandlesIn extSemArray_now(named, Kind::kExternalSemaphore, extSemArray, numExtSems);
   const CUresult rc = real().cuWaitExternalSemaphoresAsync(extSemArray_now.get(), paramsArray, numExtSems, in_if(named, Kind::kStream, stream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuWaitExternalSemaphoresAsync);
   return rc;
 }
 
@@ -4967,6 +5053,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuWaitExternalSemaphoresAsync_ptsz(con
   const bool named = translating();
   HandlesIn extSemArray_now(named, Kind::kExternalSemaphore, extSemArray, numExtSems);
   const CUresult rc = real().cuWaitExternalSemaphoresAsync_ptsz(extSemArray_now.get(), paramsArray, numExtSems, in_if(named, Kind::kStream, stream));
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuWaitExternalSemaphoresAsync_ptsz);
   return rc;
 }
 
