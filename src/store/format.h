@@ -13,18 +13,20 @@
 
 namespace gpuckpt::store {
 
-inline constexpr uint32_t kStoreVersion = 1;     // do not change: 1 = the first
-inline constexpr uint32_t kPackVersion = 1;      // "
-inline constexpr uint32_t kManifestVersion = 1;  // "
+inline constexpr uint32_t kStoreVersion = 2;     // do not change; FORMAT.md, "Versions"
+inline constexpr uint32_t kPackVersion = 2;      // "
+inline constexpr uint32_t kManifestVersion = 2;  // "
+inline constexpr uint32_t kLayerVersion = 1;     // "
 
 inline constexpr char kPackMagic[8] = {'G', 'P', 'C', 'K', 'P', 'A', 'C', 'K'};
 inline constexpr char kPackEndMagic[8] = {'G', 'P', 'C', 'K', 'P', 'E', 'N', 'D'};
 inline constexpr char kManifestMagic[8] = {'G', 'P', 'C', 'K', 'S', 'N', 'A', 'P'};
 inline constexpr char kManifestEndMagic[8] = {'G', 'P', 'C', 'K', 'S', 'E', 'N', 'D'};
+inline constexpr char kLayerMagic[8] = {'G', 'P', 'C', 'K', 'L', 'A', 'Y', 'R'};
 inline constexpr uint32_t kFrameMagic = 0x6d617246;  // "Fram"
 
 // XXH3-128 of a chunk's plain bytes, in XXH128_canonicalFromHash order (big endian, as xxhsum -H2
-// prints it).
+// prints it). In an encrypted store: a keyed function of that (crypt.h).
 using ChunkName = std::array<uint8_t, 16>;
 using PackId = std::array<uint8_t, 16>;  // random
 
@@ -38,12 +40,15 @@ inline constexpr uint64_t kPackBytes =
 
 enum Codec : uint32_t { kCodecPlain = 0, kCodecZstd = 1 };
 
+// Of packs, layers and manifests: what is stored of their contents is nonce, ciphertext and tag.
+enum Flags : uint32_t { kFlagEncrypted = 1 };
+
 // --- pack: PackHeader, frames, FrameEntry[frames], ChunkEntry[chunks], PackTrailer
 // -------------------------
 struct PackHeader {
   char magic[8];
   uint32_t version;
-  uint32_t reserved;  // 0
+  uint32_t flags;  // Flags
   PackId id;
   uint8_t zeros[24];
   uint64_t checksum;  // XXH3-64 of the 56 bytes before
@@ -99,11 +104,11 @@ static_assert(sizeof(PackTrailer) == 72);
 struct ManifestHeader {
   char magic[8];
   uint32_t version;
-  uint32_t reserved;  // 0
-  uint64_t meta_length;
+  uint32_t flags;              // Flags
+  uint64_t meta_length;        // as stored
   uint64_t body_length;        // as stored
   uint64_t body_plain_length;  // after decompression
-  uint64_t meta_checksum;      // XXH3-64 of the meta bytes
+  uint64_t meta_checksum;      // XXH3-64 of the meta bytes as stored
   uint64_t zeros;
   uint64_t checksum;  // XXH3-64 of the 56 bytes before
 };
@@ -115,42 +120,30 @@ struct ManifestTrailer {
 };
 static_assert(sizeof(ManifestTrailer) == 24);
 
-// The body, decompressed: BodyHeader, PackRef[packs], then per space SpaceHeader and RunRef[runs],
-// then per blob BlobHeader and its name.
+// The body, decompressed: BodyHeader, LayerRef[layers], the top layer, SpaceSum[spaces], then per
+// blob BlobHeader and its name.
 struct BodyHeader {
-  uint32_t packs;
+  uint32_t layers;
   uint32_t spaces;
   uint32_t blobs;
-  uint32_t reserved;  // 0
+  uint32_t reserved;    // 0
+  uint64_t top_length;  // bytes of the top layer
 };
-static_assert(sizeof(BodyHeader) == 16);
+static_assert(sizeof(BodyHeader) == 24);
 
-struct PackRef {
-  PackId id;
+struct LayerRef {
+  ChunkName name;  // XXH3-128 of the file, which bears it
   uint64_t file_length;
-  uint64_t table_checksum;
+  uint64_t entries;  // its runs
 };
-static_assert(sizeof(PackRef) == 32);
+static_assert(sizeof(LayerRef) == 32);
 
-struct SpaceHeader {
+struct SpaceSum {
   uint64_t space;
-  uint64_t runs;
-  uint8_t digest[16];  // XXH3-128 (canonical) over the runs, see FORMAT.md "Space digest"
+  uint64_t bytes;      // captured
+  uint8_t digest[16];  // XXH3-128 (canonical) over its chunks, see FORMAT.md "Digest"
 };
-static_assert(sizeof(SpaceHeader) == 32);
-
-inline constexpr uint32_t kZeroPack = 0xffffffff;
-// `count` whole chunks of pack `pack` (index into PackRef[]), from chunk number `chunk` on, make up
-// the bytes [address, address+length). pack = kZeroPack: zeros; chunk and count are 0 then.
-struct RunRef {
-  uint64_t address;
-  uint64_t length;
-  uint32_t pack;
-  uint32_t chunk;
-  uint32_t count;
-  uint32_t reserved;  // 0
-};
-static_assert(sizeof(RunRef) == 32);
+static_assert(sizeof(SpaceSum) == 32);
 
 // A blob is a space of its own: kBlobSpace | index.
 inline constexpr uint64_t kBlobSpace = 1ull << 63;
@@ -160,6 +153,27 @@ struct BlobHeader {
   uint32_t reserved;  // 0
 };
 static_assert(sizeof(BlobHeader) == 16);
+
+// --- layer file: LayerFileHeader, body (zstd). A layer, decompressed, and the top layer in a
+// manifest: map.cc and FORMAT.md.
+struct LayerFileHeader {
+  char magic[8];
+  uint32_t version;
+  uint32_t flags;              // Flags
+  uint64_t body_length;        // as stored
+  uint64_t body_plain_length;  // after decompression
+  uint8_t zeros[24];
+  uint64_t checksum;  // XXH3-64 of the 56 bytes before
+};
+static_assert(sizeof(LayerFileHeader) == 64);
+
+// Named in layers.
+struct PackRef {
+  PackId id;
+  uint64_t file_length;
+  uint64_t table_checksum;
+};
+static_assert(sizeof(PackRef) == 32);
 
 // Limits a reader holds files to before it allocates for them.
 inline constexpr uint64_t kMaxManifestBytes = 1ull << 32;

@@ -44,6 +44,20 @@ ChunkPlace ChunkIndex::find_or_insert(const ChunkName& name, ChunkPlace mine) {
   }
 }
 
+bool ChunkIndex::find(const ChunkName& name, ChunkPlace* out) const {
+  Shard& shard = shards_[name[0] % kShards];
+  std::lock_guard guard(shard.mutex);
+  if (shard.slots.empty()) return false;
+  uint64_t mask = shard.slots.size() - 1;
+  for (uint64_t at = word(name, 8) & mask;; at = (at + 1) & mask) {
+    const Entry& entry = shard.slots[at];
+    if (entry.place.frame == kEmpty) return false;
+    if (entry.name != name) continue;
+    *out = entry.place;
+    return true;
+  }
+}
+
 void ChunkIndex::reserve(uint64_t chunks) {
   for (unsigned i = 0; i < kShards; ++i) {
     std::lock_guard guard(shards_[i].mutex);

@@ -23,6 +23,8 @@ class ChunkIndex {
   ChunkIndex();
   // Returns where `name` is already, else enters `mine` and returns it.
   ChunkPlace find_or_insert(const ChunkName& name, ChunkPlace mine);
+  // False: nobody has it.
+  bool find(const ChunkName& name, ChunkPlace* out) const;
   void reserve(uint64_t chunks);
   uint64_t size() const;
 

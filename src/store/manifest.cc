@@ -9,6 +9,37 @@ namespace gpuckpt::store {
 namespace {
 
 constexpr int kManifestLevel = 3;
+// A top layer larger than this, compressed, becomes a file that later snapshots share.
+constexpr size_t kLargestTop = 8 * 1024;
+// A compressed body that claims to be larger than this many times its size is not ours.
+constexpr uint64_t kMostRatio = 2048;
+
+uint64_t captured_bytes(const SpaceMap& space) {
+  uint64_t sum = 0;
+  for (const Run& run : space.runs) sum += run.length;
+  return sum;
+}
+
+std::vector<uint8_t> compress(std::span<const uint8_t> plain) {
+  std::vector<uint8_t> out(ZSTD_compressBound(plain.size()));
+  out.resize(ZSTD_compress(out.data(), out.size(), plain.data(), plain.size(), kManifestLevel));
+  return out;
+}
+
+// The frame knows its own size: a lying header cannot make us allocate gigabytes for a few bytes.
+bool decompress(std::span<const uint8_t> stored, uint64_t plain_length, std::vector<uint8_t>* out) {
+  if (ZSTD_getFrameContentSize(stored.data(), stored.size()) != plain_length ||
+      plain_length > kMaxManifestBytes || plain_length / kMostRatio > stored.size() + 1024) {
+    return false;
+  }
+  out->resize(plain_length);
+  size_t n = ZSTD_decompress(out->data(), out->size(), stored.data(), stored.size());
+  return !ZSTD_isError(n) && n == out->size();
+}
+
+std::span<const uint8_t> text_bytes(const std::string& text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
 
 class Cursor {
  public:
@@ -35,18 +66,19 @@ void put(std::vector<uint8_t>* out, const void* bytes, size_t length) {
   out->insert(out->end(), p, p + length);
 }
 
-std::vector<uint8_t> encode_body(const Manifest& manifest) {
+std::vector<uint8_t> encode_body(const Manifest& manifest, const std::vector<LayerRef>& layers,
+                                 std::span<const uint8_t> top) {
   std::vector<uint8_t> body;
-  BodyHeader header{static_cast<uint32_t>(manifest.packs.size()),
+  BodyHeader header{static_cast<uint32_t>(layers.size()),
                     static_cast<uint32_t>(manifest.spaces.size()),
-                    static_cast<uint32_t>(manifest.blobs.size()), 0};
+                    static_cast<uint32_t>(manifest.blobs.size()), 0, top.size()};
   put(&body, &header, sizeof(header));
-  put(&body, manifest.packs.data(), manifest.packs.size() * sizeof(PackRef));
+  put(&body, layers.data(), layers.size() * sizeof(LayerRef));
+  put(&body, top.data(), top.size());
   for (const SpaceMap& space : manifest.spaces) {
-    SpaceHeader sh{space.space, space.runs.size(), {}};
-    memcpy(sh.digest, space.digest.data(), sizeof(sh.digest));
-    put(&body, &sh, sizeof(sh));
-    put(&body, space.runs.data(), space.runs.size() * sizeof(RunRef));
+    SpaceSum sum{space.space, captured_bytes(space), {}};
+    memcpy(sum.digest, space.digest.data(), sizeof(sum.digest));
+    put(&body, &sum, sizeof(sum));
   }
   for (const BlobRef& blob : manifest.blobs) {
     BlobHeader bh{blob.length, static_cast<uint32_t>(blob.name.size()), 0};
@@ -56,38 +88,22 @@ std::vector<uint8_t> encode_body(const Manifest& manifest) {
   return body;
 }
 
-const char* decode_body(std::span<const uint8_t> body, Manifest* out) {
+const char* decode_body(std::span<const uint8_t> body, DecodedManifest* out) {
   Cursor cursor(body);
   BodyHeader header;
   if (!cursor.take(&header) || header.reserved != 0) return "its body has no header";
-  if (header.packs > cursor.left() / sizeof(PackRef)) return "its pack list is cut off";
-  out->packs.resize(header.packs);
-  cursor.take(out->packs.data(), header.packs * sizeof(PackRef));
-  if (header.spaces > cursor.left() / sizeof(SpaceHeader)) return "its space list is cut off";
-  out->spaces.resize(header.spaces);
-  uint64_t previous_space = 0;
-  for (uint32_t i = 0; i < header.spaces; ++i) {
-    SpaceMap& space = out->spaces[i];
-    SpaceHeader sh;
-    if (!cursor.take(&sh) || sh.runs > cursor.left() / sizeof(RunRef)) return "a space is cut off";
-    if (i > 0 && sh.space <= previous_space) return "its spaces are out of order";
-    previous_space = space.space = sh.space;
-    memcpy(space.digest.data(), sh.digest, sizeof(sh.digest));
-    space.runs.resize(sh.runs);
-    cursor.take(space.runs.data(), sh.runs * sizeof(RunRef));
-    uint64_t end = 0;
-    for (const RunRef& run : space.runs) {
-      bool zero = run.pack == kZeroPack;
-      if (run.length == 0 || run.address < end || run.address + run.length < run.address ||
-          run.reserved != 0 ||
-          (zero ? run.chunk != 0 || run.count != 0 : run.pack >= header.packs || run.count == 0)) {
-        return "a run makes no sense";
-      }
-      end = run.address + run.length;
-    }
-  }
-  out->blobs.resize(header.blobs < cursor.left() / sizeof(BlobHeader) + 1 ? header.blobs : 0);
-  if (out->blobs.size() != header.blobs) return "its blob list is cut off";
+  if (header.layers > cursor.left() / sizeof(LayerRef)) return "its list of layers is cut off";
+  out->layers.resize(header.layers);
+  cursor.take(out->layers.data(), header.layers * sizeof(LayerRef));
+  if (header.top_length > cursor.left()) return "its top layer is cut off";
+  std::vector<uint8_t> top(header.top_length);
+  cursor.take(top.data(), top.size());
+  if (const char* why = decode_layer(top, &out->top)) return why;
+  if (header.spaces > cursor.left() / sizeof(SpaceSum)) return "its list of spaces is cut off";
+  out->sums.resize(header.spaces);
+  cursor.take(out->sums.data(), header.spaces * sizeof(SpaceSum));
+  if (header.blobs > cursor.left() / sizeof(BlobHeader)) return "its list of blobs is cut off";
+  out->blobs.resize(header.blobs);
   for (BlobRef& blob : out->blobs) {
     BlobHeader bh;
     if (!cursor.take(&bh) || bh.reserved != 0 || bh.name_length > cursor.left())
@@ -103,7 +119,7 @@ Status bad(const std::string& path, const std::string& why) {
   return Status::Corruption(fmt::format("snapshot {} is damaged: {}", path, why));
 }
 
-Status check_header(const std::string& path, const ManifestHeader& header) {
+Status check_header(const std::string& path, const ManifestHeader& header, const Keys* keys) {
   if (memcmp(header.magic, kManifestMagic, sizeof(header.magic)) != 0) {
     return bad(path, "its first bytes are not a manifest's");
   }
@@ -117,46 +133,92 @@ Status check_header(const std::string& path, const ManifestHeader& header) {
                     "or a newer one",
                     path, header.version, kManifestVersion));
   }
-  if (header.reserved != 0 || header.zeros != 0 || header.meta_length > kMaxMetaBytes ||
+  if ((header.flags & ~kFlagEncrypted) != 0) {
+    return Status::Incompatible(
+        fmt::format("snapshot {} has flags unknown to this gpuckpt ({:#x}): use a newer one", path,
+                    header.flags));
+  }
+  if (header.zeros != 0 || header.meta_length > kMaxMetaBytes ||
       header.body_length > kMaxManifestBytes || header.body_plain_length > kMaxManifestBytes) {
     return bad(path, "its header makes no sense");
+  }
+  if ((keys != nullptr) != ((header.flags & kFlagEncrypted) != 0)) {
+    return bad(path, keys ? "it is not encrypted, in an encrypted store"
+                          : "it is encrypted, in a store that is not");
   }
   return Status::Ok();
 }
 
 }  // namespace
 
-std::vector<uint8_t> encode_manifest(const Manifest& manifest) {
-  std::vector<uint8_t> body = encode_body(manifest);
-  std::vector<uint8_t> stored(ZSTD_compressBound(body.size()));
-  stored.resize(
-      ZSTD_compress(stored.data(), stored.size(), body.data(), body.size(), kManifestLevel));
+EncodedManifest encode_manifest(const Manifest& manifest, const Manifest* parent,
+                                const Keys* keys) {
+  // Share as many of the parent's layers as pay. A layer that is not larger than what is new is
+  // merged into it, as in a binary counter: n snapshots have about log n layers, and each run is
+  // written about log n times.
+  size_t keep = parent ? parent->layers.size() : 0;
+  Layer top;
+  for (;; --keep) {
+    PageMap below;
+    for (size_t i = 0; i < keep; ++i) (void)apply(*parent->layers[i].layer, &below);
+    top = difference(below, manifest);
+    if (keep == 0 || parent->layers[keep - 1].ref.entries > top.entries()) break;
+  }
+  std::vector<LayerRef> layers;
+  for (size_t i = 0; i < keep; ++i) layers.push_back(parent->layers[i].ref);
+  std::vector<uint8_t> top_bytes = encode_layer(top);
+  std::vector<uint8_t> packed = compress(top_bytes);
+
+  EncodedManifest out;
+  if (packed.size() > kLargestTop) {
+    LayerFileHeader header{};
+    memcpy(header.magic, kLayerMagic, sizeof(header.magic));
+    header.version = kLayerVersion;
+    header.flags = keys ? uint32_t{kFlagEncrypted} : 0;
+    if (keys) packed = keys->seal(Keys::kLayers, {}, packed);
+    header.body_length = packed.size();
+    header.body_plain_length = top_bytes.size();
+    header.checksum = XXH3_64bits(&header, offsetof(LayerFileHeader, checksum));
+    put(&out.layer_bytes, &header, sizeof(header));
+    put(&out.layer_bytes, packed.data(), packed.size());
+    out.layer_name = chunk_name(out.layer_bytes.data(), out.layer_bytes.size());
+    layers.push_back({out.layer_name, out.layer_bytes.size(), top.entries()});
+    top_bytes = encode_layer({});
+  }
+  std::vector<uint8_t> body = encode_body(manifest, layers, top_bytes);
+  std::vector<uint8_t> stored = compress(body);
+  std::vector<uint8_t> meta(manifest.meta.begin(), manifest.meta.end());
+  if (keys) {
+    meta = keys->seal(Keys::kManifests, {}, meta);
+    stored = keys->seal(Keys::kManifests, meta, stored);  // this body belongs to this description
+  }
   ManifestHeader header{};
   memcpy(header.magic, kManifestMagic, sizeof(header.magic));
   header.version = kManifestVersion;
-  header.meta_length = manifest.meta.size();
+  header.flags = keys ? uint32_t{kFlagEncrypted} : 0;
+  header.meta_length = meta.size();
   header.body_length = stored.size();
   header.body_plain_length = body.size();
-  header.meta_checksum = XXH3_64bits(manifest.meta.data(), manifest.meta.size());
+  header.meta_checksum = XXH3_64bits(meta.data(), meta.size());
   header.checksum = XXH3_64bits(&header, offsetof(ManifestHeader, checksum));
-  std::vector<uint8_t> out;
-  put(&out, &header, sizeof(header));
-  put(&out, manifest.meta.data(), manifest.meta.size());
-  put(&out, stored.data(), stored.size());
+  put(&out.bytes, &header, sizeof(header));
+  put(&out.bytes, meta.data(), meta.size());
+  put(&out.bytes, stored.data(), stored.size());
   ManifestTrailer trailer;
-  ChunkName checksum = chunk_name(out.data(), out.size());
+  ChunkName checksum = chunk_name(out.bytes.data(), out.bytes.size());
   memcpy(trailer.checksum, checksum.data(), checksum.size());
   memcpy(trailer.magic, kManifestEndMagic, sizeof(trailer.magic));
-  put(&out, &trailer, sizeof(trailer));
+  put(&out.bytes, &trailer, sizeof(trailer));
   return out;
 }
 
-Status decode_manifest(const std::string& path, std::span<const uint8_t> bytes, Manifest* out) {
+Status decode_manifest(const std::string& path, std::span<const uint8_t> bytes, const Keys* keys,
+                       DecodedManifest* out) {
   ManifestHeader header;
   ManifestTrailer trailer;
   if (bytes.size() < sizeof(header) + sizeof(trailer)) return bad(path, "it is too short");
   memcpy(&header, bytes.data(), sizeof(header));
-  if (Status status = check_header(path, header); !status.ok()) return status;
+  if (Status status = check_header(path, header, keys); !status.ok()) return status;
   if (bytes.size() != sizeof(header) + header.meta_length + header.body_length + sizeof(trailer)) {
     return bad(path, "its length is not what its header says (truncated?)");
   }
@@ -166,25 +228,90 @@ Status decode_manifest(const std::string& path, std::span<const uint8_t> bytes, 
       memcmp(trailer.checksum, checksum.data(), checksum.size()) != 0) {
     return bad(path, "its checksum is wrong");
   }
-  const uint8_t* meta = bytes.data() + sizeof(header);
-  if (XXH3_64bits(meta, header.meta_length) != header.meta_checksum) {
+  std::span<const uint8_t> meta = bytes.subspan(sizeof(header), header.meta_length);
+  std::span<const uint8_t> stored =
+      bytes.subspan(sizeof(header) + header.meta_length, header.body_length);
+  if (XXH3_64bits(meta.data(), meta.size()) != header.meta_checksum) {
     return bad(path, "its description's checksum is wrong");
   }
-  out->meta.assign(reinterpret_cast<const char*>(meta), header.meta_length);
-  const uint8_t* stored = meta + header.meta_length;
-  // The frame knows its own size: a lying header cannot make us allocate gigabytes for a few bytes.
-  if (ZSTD_getFrameContentSize(stored, header.body_length) != header.body_plain_length ||
-      header.body_plain_length / 2048 > header.body_length + 1024) {
-    return bad(path, "its body's length is wrong");
+  std::vector<uint8_t> plain_meta(meta.begin(), meta.end()), opened;
+  if (keys) {
+    if (!keys->open(Keys::kManifests, {}, meta, &plain_meta) ||
+        !keys->open(Keys::kManifests, meta, stored, &opened)) {
+      return bad(path, "it was not written with this store's key, or was changed since");
+    }
+    stored = opened;
   }
-  std::vector<uint8_t> body(header.body_plain_length);
-  size_t n = ZSTD_decompress(body.data(), body.size(), stored, header.body_length);
-  if (ZSTD_isError(n) || n != body.size()) return bad(path, "its body does not decompress");
+  out->meta.assign(plain_meta.begin(), plain_meta.end());
+  std::vector<uint8_t> body;
+  if (!decompress(stored, header.body_plain_length, &body))
+    return bad(path, "its body does not decompress");
   if (const char* why = decode_body(body, out)) return bad(path, why);
   return Status::Ok();
 }
 
-Status read_manifest_meta(Env* env, const std::string& path, std::string* meta,
+Status decode_layer_file(const std::string& path, std::span<const uint8_t> bytes, const Keys* keys,
+                         const LayerRef& ref, Layer* out) {
+  auto broken = [&](const char* why) {
+    return Status::Corruption(fmt::format("layer {} is damaged: {}", path, why));
+  };
+  if (bytes.size() != ref.file_length || bytes.size() < sizeof(LayerFileHeader))
+    return broken("it does not have the length it was written with (truncated?)");
+  LayerFileHeader header;
+  memcpy(&header, bytes.data(), sizeof(header));
+  if (memcmp(header.magic, kLayerMagic, sizeof(header.magic)) != 0)
+    return broken("its first bytes are not a layer's");
+  if (XXH3_64bits(&header, offsetof(LayerFileHeader, checksum)) != header.checksum)
+    return broken("its header's checksum is wrong");
+  if (header.version != kLayerVersion || (header.flags & ~kFlagEncrypted) != 0) {
+    return Status::Incompatible(
+        fmt::format("layer {} has format version {}; this gpuckpt reads version {}: use the "
+                    "gpuckpt that wrote it, or a newer one",
+                    path, header.version, kLayerVersion));
+  }
+  if (chunk_name(bytes.data(), bytes.size()) != ref.name)
+    return broken("its checksum is not its name");
+  std::span<const uint8_t> stored = bytes.subspan(sizeof(header));
+  if (header.body_length != stored.size() || !all_zero(header.zeros, sizeof(header.zeros)) ||
+      ((header.flags & kFlagEncrypted) != 0) != (keys != nullptr)) {
+    return broken("its header makes no sense");
+  }
+  std::vector<uint8_t> opened, body;
+  if (keys) {
+    if (!keys->open(Keys::kLayers, {}, stored, &opened))
+      return broken("it was not written with this store's key, or was changed since");
+    stored = opened;
+  }
+  if (!decompress(stored, header.body_plain_length, &body))
+    return broken("its body does not decompress");
+  if (const char* why = decode_layer(body, out)) return broken(why);
+  if (out->entries() != ref.entries) return broken("it does not have as many runs as it should");
+  return Status::Ok();
+}
+
+Status assemble(const std::string& path, DecodedManifest&& decoded,
+                std::vector<SharedLayer>&& shared, Manifest* out) {
+  *out = {};
+  for (const SharedLayer& layer : shared) {
+    if (const char* why = apply(*layer.layer, out)) return bad(path, why);
+  }
+  if (const char* why = apply(decoded.top, out)) return bad(path, why);
+  forget_unused_packs(out);
+  if (out->spaces.size() != decoded.sums.size()) return bad(path, "a space is missing");
+  for (size_t i = 0; i < out->spaces.size(); ++i) {
+    const SpaceSum& sum = decoded.sums[i];
+    SpaceMap& space = out->spaces[i];
+    if (sum.space != space.space || sum.bytes != captured_bytes(space))
+      return bad(path, "its layers do not make up what it says");
+    memcpy(space.digest.data(), sum.digest, sizeof(sum.digest));
+  }
+  out->meta = std::move(decoded.meta);
+  out->blobs = std::move(decoded.blobs);
+  out->layers = std::move(shared);
+  return Status::Ok();
+}
+
+Status read_manifest_meta(Env* env, const std::string& path, const Keys* keys, std::string* meta,
                           uint64_t* file_length) {
   std::unique_ptr<File> file;
   if (int e = env->open_read(path, &file)) return io_error("open", path, e);
@@ -195,7 +322,7 @@ Status read_manifest_meta(Env* env, const std::string& path, std::string* meta,
   if (int e = file->pread(0, {reinterpret_cast<uint8_t*>(&header), sizeof(header)})) {
     return io_error("read", path, e);
   }
-  if (Status status = check_header(path, header); !status.ok()) return status;
+  if (Status status = check_header(path, header, keys); !status.ok()) return status;
   if (*file_length !=
       sizeof(header) + header.meta_length + header.body_length + sizeof(ManifestTrailer)) {
     return bad(path, "its length is not what its header says (truncated?)");
@@ -208,26 +335,13 @@ Status read_manifest_meta(Env* env, const std::string& path, std::string* meta,
   if (XXH3_64bits(meta->data(), meta->size()) != header.meta_checksum) {
     return bad(path, "its description's checksum is wrong");
   }
+  if (keys) {
+    std::vector<uint8_t> plain;
+    if (!keys->open(Keys::kManifests, {}, text_bytes(*meta), &plain))
+      return bad(path, "it was not written with this store's key, or was changed since");
+    meta->assign(plain.begin(), plain.end());
+  }
   return Status::Ok();
-}
-
-SpaceDigest::SpaceDigest() : state_(XXH3_createState()) {
-  XXH3_128bits_reset(static_cast<XXH3_state_t*>(state_));
-}
-SpaceDigest::~SpaceDigest() { XXH3_freeState(static_cast<XXH3_state_t*>(state_)); }
-void SpaceDigest::run(const RunRef& run) {
-  uint64_t words[2] = {run.address, run.length};
-  XXH3_128bits_update(static_cast<XXH3_state_t*>(state_), words, sizeof(words));
-}
-void SpaceDigest::name(const ChunkName& name) {
-  XXH3_128bits_update(static_cast<XXH3_state_t*>(state_), name.data(), name.size());
-}
-ChunkName SpaceDigest::finish() {
-  XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(static_cast<XXH3_state_t*>(state_)));
-  ChunkName out;
-  memcpy(out.data(), canonical.digest, out.size());
-  return out;
 }
 
 }  // namespace gpuckpt::store

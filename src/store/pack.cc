@@ -11,6 +11,8 @@
 namespace gpuckpt::store {
 namespace {
 
+const char* const kUnknownCodec = "its codec is unknown to this gpuckpt: use a newer one";
+
 struct CompressContext {
   ZSTD_CCtx* zstd = ZSTD_createCCtx();
   ~CompressContext() { ZSTD_freeCCtx(zstd); }
@@ -48,11 +50,50 @@ uint64_t frame_checksum(const FrameHeader& header, std::span<const uint8_t> leng
   return hash64({bytes_of(header).first(offsetof(FrameHeader, checksum)), lengths, stored});
 }
 
+// What was compressed as `codec` comes out again, or why not.
+const char* decompress(uint32_t codec, std::span<const uint8_t> stored, std::span<uint8_t> plain) {
+  thread_local DecompressContext context;
+  switch (codec) {
+    case kCodecPlain:
+      if (stored.size() != plain.size()) return "its lengths differ";
+      memcpy(plain.data(), stored.data(), stored.size());
+      return nullptr;
+    case kCodecZstd: {
+      size_t n = ZSTD_decompressDCtx(context.zstd, plain.data(), plain.size(), stored.data(),
+                                     stored.size());
+      return ZSTD_isError(n) || n != plain.size() ? "it does not decompress" : nullptr;
+    }
+    default:
+      return kUnknownCodec;
+  }
+}
+
+// What authenticated encryption binds a frame's bytes to: its header and the lengths of its chunks.
+std::vector<uint8_t> frame_context(const FrameHeader& header, std::span<const uint8_t> lengths) {
+  std::vector<uint8_t> out(sizeof(header));
+  memcpy(out.data(), &header, sizeof(header));
+  out.resize(offsetof(FrameHeader, checksum));
+  out.insert(out.end(), lengths.begin(), lengths.end());
+  return out;
+}
+
+// Decrypts and decompresses; null, or why not.
+const char* unseal(const FrameHeader& header, std::span<const uint8_t> lengths,
+                   std::span<const uint8_t> stored, const Keys* keys, std::span<uint8_t> plain) {
+  thread_local std::vector<uint8_t> opened;
+  if (keys) {
+    if (!keys->open(Keys::kFrames, frame_context(header, lengths), stored, &opened))
+      return "it was not written with this store's key, or was changed since";
+    stored = opened;
+  }
+  return decompress(header.codec, stored, plain);
+}
+
 }  // namespace
 
 std::string pack_file(const PackId& id) { return hex(id) + ".pack"; }
 
-SealedFrame seal(FrameDraft&& draft, int level) {
+SealedFrame seal(FrameDraft&& draft, int level, const Keys* keys) {
   thread_local CompressContext context;
   SealedFrame out;
   FrameHeader& header = out.header;
@@ -74,12 +115,17 @@ SealedFrame seal(FrameDraft&& draft, int level) {
   if (header.codec == kCodecPlain) out.stored = std::move(draft.plain);
   out.lengths = std::move(draft.lengths);
   out.names = std::move(draft.names);
-  header.stored_length = static_cast<uint32_t>(out.stored.size());
+  header.stored_length = static_cast<uint32_t>(out.stored.size() + (keys ? Keys::kOverhead : 0));
+  if (keys) {
+    out.stored =
+        keys->seal(Keys::kFrames, frame_context(header, bytes_of(out.lengths)), out.stored);
+  }
   header.checksum = frame_checksum(header, bytes_of(out.lengths), out.stored);
   return out;
 }
 
-Status PackWriter::create(Env* env, const std::string& path, std::unique_ptr<PackWriter>* out) {
+Status PackWriter::create(Env* env, const std::string& path, bool encrypted,
+                          std::unique_ptr<PackWriter>* out) {
   auto pack = std::make_unique<PackWriter>();
   pack->env_ = env;
   pack->path_ = path;
@@ -88,6 +134,7 @@ Status PackWriter::create(Env* env, const std::string& path, std::unique_ptr<Pac
   PackHeader header{};
   memcpy(header.magic, kPackMagic, sizeof(header.magic));
   header.version = kPackVersion;
+  header.flags = encrypted ? uint32_t{kFlagEncrypted} : 0;
   header.id = pack->id_;
   header.checksum = hash64({bytes_of(header).first(offsetof(PackHeader, checksum))});
   std::span<const uint8_t> parts[] = {bytes_of(header)};
@@ -144,8 +191,9 @@ uint32_t PackTable::frame_of(uint32_t chunk) const {
 }
 
 Status PackReader::open(Env* env, const std::string& path, const PackId& id,
-                        std::unique_ptr<PackReader>* out) {
+                        std::shared_ptr<const Keys> keys, std::unique_ptr<PackReader>* out) {
   auto pack = std::make_unique<PackReader>();
+  pack->keys_ = std::move(keys);
   pack->env_ = env;
   pack->path_ = path;
   if (int e = env->open_read(path, &pack->file_)) return io_error("open", path, e);
@@ -172,8 +220,12 @@ Status PackReader::open(Env* env, const std::string& path, const PackId& id,
                     "gpuckpt that wrote it, or a newer one",
                     path, header.version, kPackVersion));
   }
-  if (header.reserved != 0 || !all_zero(header.zeros, sizeof(header.zeros)))
+  if ((header.flags & ~kFlagEncrypted) != 0 || !all_zero(header.zeros, sizeof(header.zeros)))
     return bad("reserved bytes are set");
+  if ((header.flags != 0) != (pack->keys_ != nullptr)) {
+    return bad(pack->keys_ ? "it is not encrypted, in an encrypted store"
+                           : "it is encrypted, in a store that is not");
+  }
 
   PackTrailer trailer;
   uint64_t end = table.file_length - sizeof(trailer);
@@ -218,7 +270,8 @@ Status PackReader::open(Env* env, const std::string& path, const PackId& id,
     if (frame.offset != offset || frame.first_chunk != chunk || frame.chunks == 0 ||
         frame.chunks > kMaxFrameChunks || frame.plain_length == 0 ||
         frame.plain_length > kMaxFrameBytes || frame.stored_length == 0 ||
-        frame.stored_length > kMaxFrameBytes || frame.chunks > trailer.chunks - chunk) {
+        frame.stored_length > kMaxFrameBytes + Keys::kOverhead ||
+        frame.chunks > trailer.chunks - chunk) {
       return bad(fmt::format("its table contradicts itself at chunk {}", chunk));
     }
     uint64_t sum = 0;
@@ -237,7 +290,6 @@ Status PackReader::open(Env* env, const std::string& path, const PackId& id,
 }
 
 Status PackReader::read_frame(uint32_t number, std::vector<uint8_t>* plain) const {
-  thread_local DecompressContext context;
   thread_local std::vector<uint8_t> raw;
   const FrameEntry& frame = table_.frames[number];
   size_t lengths_bytes = 4ull * frame.chunks;
@@ -261,26 +313,18 @@ Status PackReader::read_frame(uint32_t number, std::vector<uint8_t>* plain) cons
     return bad("its checksum is wrong");
   }
   plain->resize(frame.plain_length);
-  switch (frame.codec) {
-    case kCodecPlain:
-      if (frame.stored_length != frame.plain_length) return bad("its lengths differ");
-      memcpy(plain->data(), stored.data(), stored.size());
-      return Status::Ok();
-    case kCodecZstd: {
-      size_t n = ZSTD_decompressDCtx(context.zstd, plain->data(), plain->size(), stored.data(),
-                                     stored.size());
-      if (ZSTD_isError(n) || n != plain->size()) return bad("it does not decompress");
-      return Status::Ok();
-    }
-    default:
-      return Status::Incompatible(
-          fmt::format("pack {} frame {} uses codec {}, unknown to this gpuckpt: use a newer one",
-                      path_, number, frame.codec));
+  const char* why = unseal(header, lengths, stored, keys_.get(), *plain);
+  if (why == kUnknownCodec) {
+    return Status::Incompatible(
+        fmt::format("pack {} frame {} uses codec {}, unknown to this gpuckpt: use a newer one",
+                    path_, number, frame.codec));
   }
+  return why ? bad(why) : Status::Ok();
 }
 
 Status PackReader::check_chunk(uint32_t chunk, std::span<const uint8_t> bytes) const {
-  if (chunk_name(bytes.data(), bytes.size()) == table_.chunks[chunk].name) return Status::Ok();
+  if (stored_name(keys_.get(), bytes.data(), bytes.size()) == table_.chunks[chunk].name)
+    return Status::Ok();
   return Status::Corruption(
       fmt::format("pack {} is damaged: chunk {} does not have the bytes its name {} stands for",
                   path_, chunk, hex(table_.chunks[chunk].name)));
@@ -300,8 +344,8 @@ Status PackReader::check_frame(uint32_t number) const {
   return Status::Ok();
 }
 
-Status rebuild_pack(Env* env, const std::string& path, const PackId& id, std::vector<uint8_t>* out,
-                    uint64_t* table_checksum) {
+Status rebuild_pack(Env* env, const std::string& path, const PackId& id, const Keys* keys,
+                    std::vector<uint8_t>* out, uint64_t* table_checksum) {
   std::vector<uint8_t> file;
   if (Status status = read_file(env, path, 2 * kPackBytes, &file); !status.ok()) return status;
   if (file.size() < sizeof(PackHeader))
@@ -309,6 +353,7 @@ Status rebuild_pack(Env* env, const std::string& path, const PackId& id, std::ve
   PackHeader header{};
   memcpy(header.magic, kPackMagic, sizeof(header.magic));
   header.version = kPackVersion;
+  header.flags = keys ? uint32_t{kFlagEncrypted} : 0;
   header.id = id;
   header.checksum = hash64({bytes_of(header).first(offsetof(PackHeader, checksum))});
   memcpy(file.data(), &header, sizeof(header));
@@ -322,7 +367,8 @@ Status rebuild_pack(Env* env, const std::string& path, const PackId& id, std::ve
     memcpy(&frame, &file[offset], sizeof(frame));
     uint64_t lengths_at = offset + sizeof(frame), stored_at = lengths_at + 4ull * frame.chunks;
     if (frame.magic != kFrameMagic || frame.chunks == 0 || frame.chunks > kMaxFrameChunks ||
-        frame.plain_length > kMaxFrameBytes || frame.stored_length > kMaxFrameBytes ||
+        frame.plain_length > kMaxFrameBytes ||
+        frame.stored_length > kMaxFrameBytes + Keys::kOverhead ||
         stored_at + frame.stored_length > file.size()) {
       break;
     }
@@ -330,13 +376,7 @@ Status rebuild_pack(Env* env, const std::string& path, const PackId& id, std::ve
     std::span<const uint8_t> stored(&file[stored_at], frame.stored_length);
     if (frame_checksum(frame, lengths, stored) != frame.checksum) break;
     plain.resize(frame.plain_length);
-    if (frame.codec == kCodecPlain && frame.stored_length == frame.plain_length) {
-      memcpy(plain.data(), stored.data(), stored.size());
-    } else if (frame.codec != kCodecZstd ||
-               ZSTD_decompress(plain.data(), plain.size(), stored.data(), stored.size()) !=
-                   plain.size()) {
-      break;
-    }
+    if (unseal(frame, lengths, stored, keys, plain)) break;
     frames.push_back({offset, frame.codec, frame.plain_length, frame.stored_length, frame.chunks,
                       static_cast<uint32_t>(chunks.size()), 0, frame.checksum});
     uint64_t at = 0;
@@ -345,7 +385,7 @@ Status rebuild_pack(Env* env, const std::string& path, const PackId& id, std::ve
       memcpy(&length, lengths.data() + 4ull * i, sizeof(length));
       if (length > plain.size() - at)
         return Status::Corruption(fmt::format("pack {} contradicts itself", path));
-      chunks.push_back({chunk_name(plain.data() + at, length), length});
+      chunks.push_back({stored_name(keys, plain.data() + at, length), length});
       at += length;
     }
     plain_bytes += frame.plain_length;

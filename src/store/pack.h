@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "store/crypt.h"
 #include "store/env.h"
 #include "store/format.h"
 
@@ -29,14 +30,16 @@ struct SealedFrame {
   uint64_t disk_bytes() const { return sizeof(header) + 4 * lengths.size() + stored.size(); }
 };
 
-// Compresses a draft with zstd at `level` (0: stored plain); plain where compression does not pay.
-SealedFrame seal(FrameDraft&& draft, int level);
+// Compresses a draft with zstd at `level` (0: stored plain), plain where compression does not pay,
+// and encrypts it when there are keys.
+SealedFrame seal(FrameDraft&& draft, int level, const Keys* keys);
 
 // One pack being written. Not thread safe. `finish` writes the table, syncs and closes; before it
 // the file is nothing.
 class PackWriter {
  public:
-  static Status create(Env* env, const std::string& path, std::unique_ptr<PackWriter>* out);
+  static Status create(Env* env, const std::string& path, bool encrypted,
+                       std::unique_ptr<PackWriter>* out);
   // The chunks of the frame got numbers from *first_chunk on.
   Status append(const SealedFrame& frame, uint32_t* first_chunk);
   Status finish();
@@ -81,7 +84,7 @@ class PackReader {
   // Reads and checks header, trailer and table; everything in the table is within bounds
   // afterwards.
   static Status open(Env* env, const std::string& path, const PackId& id,
-                     std::unique_ptr<PackReader>* out);
+                     std::shared_ptr<const Keys> keys, std::unique_ptr<PackReader>* out);
 
   const PackTable& table() const { return table_; }
   const std::string& path() const { return path_; }
@@ -96,14 +99,15 @@ class PackReader {
   Env* env_ = nullptr;
   std::string path_;
   std::unique_ptr<File> file_;
+  std::shared_ptr<const Keys> keys_;
   PackTable table_;
 };
 
 // Reads the frames of a pack one after the other, as far as they are whole, and makes its header,
 // table and trailer again. `file` gets the whole pack as it was written, when every frame of it was
 // found: its table checksum then is the one manifests know.
-Status rebuild_pack(Env* env, const std::string& path, const PackId& id, std::vector<uint8_t>* file,
-                    uint64_t* table_checksum);
+Status rebuild_pack(Env* env, const std::string& path, const PackId& id, const Keys* keys,
+                    std::vector<uint8_t>* file, uint64_t* table_checksum);
 
 std::string pack_file(const PackId& id);  // "<32 hex>.pack"
 

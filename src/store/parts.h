@@ -16,10 +16,14 @@ namespace gpuckpt::store {
 // Ids become file names: nothing else than what a writer can make is one.
 bool plausible_id(const std::string& id);
 
+// Where the pieces of a store are, and what it takes to read them.
 struct Paths {
   std::string root;
+  std::shared_ptr<const Keys> keys = nullptr;  // null: not encrypted
   std::string packs() const { return root + "/packs"; }
   std::string snapshots() const { return root + "/snapshots"; }
+  std::string layers() const { return root + "/layers"; }
+  std::string layer(const ChunkName& name) const { return layers() + "/" + hex(name) + ".layer"; }
   std::string pack(const PackId& id) const { return packs() + "/" + pack_file(id); }
   std::string manifest(const std::string& id) const { return snapshots() + "/" + id + ".manifest"; }
 };
@@ -30,16 +34,33 @@ Status list_packs(Env* env, const Paths& paths, std::vector<PackId>* out);
 Status list_snapshots(Env* env, const Paths& paths, std::vector<std::string>* out);
 // Temporary files whose writer is gone are removed; `count` may be null.
 Status remove_leftovers(Env* env, const Paths& paths, uint64_t* count);
-Status load_manifest(Env* env, const Paths& paths, const std::string& id, Manifest* out);
-// Writes a manifest under a temporary name that carries `lock_id`, and syncs it; removes it again
-// on failure.
-Status write_pending_manifest(Env* env, const Paths& paths, const std::string& lock_id,
-                              const std::string& id, std::span<const uint8_t> bytes,
-                              std::string* pending);
-// Gives it its name and makes that durable. With `replace` there is a manifest of this id that says
-// the same with other packs, and a failure leaves one of the two; without, a failure leaves none.
-Status publish_pending_manifest(Env* env, const Paths& paths, const std::string& id,
-                                const std::string& pending, bool replace);
+// Layers that were read before; what one operation passes around so that it reads each once.
+using LayerCache = std::map<ChunkName, std::shared_ptr<const Layer>>;
+Status load_manifest(Env* env, const Paths& paths, const std::string& id, Manifest* out,
+                     LayerCache* cache = nullptr);
+Status open_pack(Env* env, const Paths& paths, const PackId& id, std::unique_ptr<PackReader>* out);
+Status list_layers(Env* env, const Paths& paths, std::vector<ChunkName>* out);
+
+// A manifest on its way: written and synced under temporary names that carry `lock_id`, then
+// published. Destroyed before, it leaves nothing.
+class PendingManifest {
+ public:
+  PendingManifest(Env* env, const Paths& paths, std::string lock_id, std::string id)
+      : env_(env), paths_(paths), lock_id_(std::move(lock_id)), id_(std::move(id)) {}
+  ~PendingManifest();
+  PendingManifest(const PendingManifest&) = delete;
+  PendingManifest& operator=(const PendingManifest&) = delete;
+  Status write(const EncodedManifest& encoded);
+  // Layer first, then the manifest, each made durable. With `replace` there is a manifest of this
+  // id that says the same with other packs, and a failure leaves one of the two; without, a failure
+  // leaves none.
+  Status publish(bool replace);
+
+ private:
+  Env* env_;
+  const Paths& paths_;
+  std::string lock_id_, id_, layer_, pending_layer_, pending_;
+};
 Status disk_bytes(Env* env, const Paths& paths, uint64_t* out);
 
 Status begin_snapshot(Env* env, const Paths& paths, const WriteOptions& options,
@@ -47,7 +68,8 @@ Status begin_snapshot(Env* env, const Paths& paths, const WriteOptions& options,
 // Packs that are open already are taken from `open` (may be null) instead of being opened again.
 using OpenPacks = std::map<PackId, std::shared_ptr<PackReader>>;
 Status open_snapshot(Env* env, const Paths& paths, const std::string& id,
-                     std::unique_ptr<SnapshotReader>* out, const OpenPacks* open = nullptr);
+                     std::unique_ptr<SnapshotReader>* out, const OpenPacks* open = nullptr,
+                     LayerCache* cache = nullptr);
 Status verify_store(Env* env, const Paths& paths, const VerifyOptions& options,
                     VerifyReport* report);
 Status prune_store(Env* env, const Paths& paths, const PruneOptions& options, PruneReport* report);

@@ -19,16 +19,24 @@
 namespace gpuckpt::store {
 namespace {
 
+struct NewPlace {
+  uint32_t pack = 0xffffffff;  // index into Sweep::fresh_
+  uint32_t chunk = 0;
+};
+
 struct Used {
   std::unique_ptr<PackReader> reader;
   std::vector<bool> live;  // by chunk number
   uint64_t live_bytes = 0;
   bool rewrite = false;
+  std::vector<NewPlace> moved;  // by chunk number, when it is rewritten
 };
 
-struct NewPlace {
-  uint32_t pack;  // index into Sweep::fresh_
-  uint32_t chunk;
+// What is kept in mind of a snapshot. Its map can be large, so one is looked at after the other.
+struct Kept {
+  std::string id;
+  std::vector<PackId> packs;
+  std::vector<ChunkName> layers;
 };
 
 class Sweep {
@@ -45,13 +53,16 @@ class Sweep {
 
  private:
   Status load();
-  void mark(const std::set<PackId>& forced);
+  void mark(const Manifest& manifest);
+  void choose_packs(const std::set<PackId>& forced);
+  bool touched(const Kept& kept) const;
   Status copy_live();
   Status copy_pack(const PackId& id, Used& used);
   Status flush();
   Status publish();
-  Status rewrite_manifest(const std::string& id, const Manifest& old);
+  Status rewrite_manifest(const std::string& id, const std::string& before);
   Status remove_packs();
+  Status remove_layers();
 
   Env* env_;
   Paths paths_;
@@ -59,25 +70,32 @@ class Sweep {
   const std::set<std::string>& gone_;  // removed manifests, in a dry run still there
   PruneReport* report_;
   std::string lock_id_;
-  std::vector<std::pair<std::string, Manifest>> manifests_;
+  std::vector<Kept> snapshots_;
+  LayerCache layers_;
   std::map<PackId, Used> packs_;
 
   FrameDraft draft_;
   std::vector<std::pair<PackId, uint32_t>> in_draft_;
   std::vector<std::unique_ptr<PackWriter>> fresh_;
   std::vector<PackRef> fresh_refs_;
-  std::vector<std::vector<ChunkEntry>> fresh_chunks_;
-  std::map<std::pair<PackId, uint32_t>, NewPlace> moved_;
   bool published_ = false;
 };
 
 Status Sweep::load() {
+  std::vector<PackId> packs;
+  if (Status status = list_packs(env_, paths_, &packs); !status.ok()) return status;
+  for (const PackId& id : packs) {
+    Used& used = packs_[id];
+    // A damaged pack stays as long as a manifest names it.
+    if (!open_pack(env_, paths_, id, &used.reader).ok()) continue;
+    used.live.resize(used.reader->table().chunks.size());
+  }
   std::vector<std::string> ids;
   if (Status status = list_snapshots(env_, paths_, &ids); !status.ok()) return status;
   for (const std::string& id : ids) {
     if (gone_.count(id)) continue;
     Manifest manifest;
-    Status status = load_manifest(env_, paths_, id, &manifest);
+    Status status = load_manifest(env_, paths_, id, &manifest, &layers_);
     if (!status.ok()) {
       return Status(
           status.code(),
@@ -86,34 +104,38 @@ Status Sweep::load() {
               "remove it with `gpuckpt prune {} --remove {}` if it is not wanted",
               id, status.text(), paths_.root, id));
     }
-    manifests_.emplace_back(id, std::move(manifest));
-  }
-  std::vector<PackId> packs;
-  if (Status status = list_packs(env_, paths_, &packs); !status.ok()) return status;
-  for (const PackId& id : packs) {
-    Used& used = packs_[id];
-    // A damaged pack stays as long as a manifest names it.
-    if (!PackReader::open(env_, paths_.pack(id), id, &used.reader).ok()) continue;
-    used.live.resize(used.reader->table().chunks.size());
+    mark(manifest);
+    Kept kept{id, {}, {}};
+    for (const PackRef& ref : manifest.packs) kept.packs.push_back(ref.id);
+    for (const SharedLayer& layer : manifest.layers) kept.layers.push_back(layer.ref.name);
+    snapshots_.push_back(std::move(kept));
   }
   return Status::Ok();
 }
 
-void Sweep::mark(const std::set<PackId>& forced) {
-  for (const auto& [id, manifest] : manifests_) {
-    for (const SpaceMap& space : manifest.spaces) {
-      for (const RunRef& run : space.runs) {
-        if (run.pack == kZeroPack) continue;
-        Used& used = packs_[manifest.packs[run.pack].id];
-        for (uint64_t c = run.chunk; c < uint64_t{run.chunk} + run.count && c < used.live.size();
-             ++c) {
-          if (used.live[c]) continue;
-          used.live[c] = true;
-          used.live_bytes += used.reader->table().chunks[c].length;
-        }
+void Sweep::mark(const Manifest& manifest) {
+  std::vector<Used*> packs;
+  for (const PackRef& ref : manifest.packs) packs.push_back(&packs_[ref.id]);
+  for (const SpaceMap& space : manifest.spaces) {
+    for (const Run& run : space.runs) {
+      if (run.pack == kZeroPack) continue;
+      Used& used = *packs[run.pack];
+      for (uint64_t c = run.chunk; c < uint64_t{run.chunk} + run.count && c < used.live.size();
+           ++c) {
+        if (used.live[c]) continue;
+        used.live[c] = true;
+        used.live_bytes += used.reader->table().chunks[c].length;
       }
     }
   }
+}
+
+bool Sweep::touched(const Kept& kept) const {
+  return std::any_of(kept.packs.begin(), kept.packs.end(),
+                     [&](const PackId& id) { return packs_.at(id).rewrite; });
+}
+
+void Sweep::choose_packs(const std::set<PackId>& forced) {
   // Small packs are gathered once there are many: a store of a thousand little snapshots should not
   // be a thousand files.
   constexpr uint64_t kSmallPack = 4ull << 20;
@@ -132,7 +154,7 @@ void Sweep::mark(const std::set<PackId>& forced) {
 
 Status Sweep::flush() {
   if (draft_.names.empty()) return Status::Ok();
-  SealedFrame sealed = seal(std::move(draft_), 1);
+  SealedFrame sealed = seal(std::move(draft_), 1, paths_.keys.get());
   draft_ = {};
   if (fresh_.empty() || fresh_.back()->bytes() >= kPackBytes) {
     uint8_t random[8];
@@ -140,14 +162,16 @@ Status Sweep::flush() {
     std::unique_ptr<PackWriter> pack;
     std::string path =
         fmt::format("{}/{}.{}.tmp", paths_.packs(), hex(random, sizeof(random)), lock_id_);
-    if (Status status = PackWriter::create(env_, path, &pack); !status.ok()) return status;
+    if (Status status = PackWriter::create(env_, path, paths_.keys != nullptr, &pack); !status.ok())
+      return status;
     fresh_.push_back(std::move(pack));
   }
   uint32_t first = 0;
   if (Status status = fresh_.back()->append(sealed, &first); !status.ok()) return status;
   for (size_t i = 0; i < in_draft_.size(); ++i) {
-    moved_[in_draft_[i]] = {static_cast<uint32_t>(fresh_.size() - 1),
-                            first + static_cast<uint32_t>(i)};
+    auto [id, chunk] = in_draft_[i];
+    packs_.at(id).moved[chunk] = {static_cast<uint32_t>(fresh_.size() - 1),
+                                  first + static_cast<uint32_t>(i)};
   }
   in_draft_.clear();
   return Status::Ok();
@@ -166,6 +190,7 @@ Status Sweep::copy_pack(const PackId& id, Used& used) {
       return Status::Ok();
     }
   }
+  used.moved.resize(table.chunks.size());
   std::vector<uint8_t> plain;
   for (uint32_t f = 0; f < table.frames.size(); ++f) {
     const FrameEntry& frame = table.frames[f];
@@ -204,13 +229,14 @@ Status Sweep::copy_live() {
   for (auto& pack : fresh_) {
     if (Status status = pack->finish(); !status.ok()) return status;
     fresh_refs_.push_back({pack->id(), pack->bytes(), pack->table_checksum()});
-    fresh_chunks_.push_back(pack->take_chunks());
   }
   return Status::Ok();
 }
 
-Status Sweep::rewrite_manifest(const std::string& id, const Manifest& old) {
-  Manifest fresh;
+Status Sweep::rewrite_manifest(const std::string& id, const std::string& before) {
+  Manifest old, fresh, parent;
+  if (Status status = load_manifest(env_, paths_, id, &old, &layers_); !status.ok()) return status;
+  bool shares = !before.empty() && load_manifest(env_, paths_, before, &parent, &layers_).ok();
   fresh.meta = old.meta;
   fresh.blobs = old.blobs;
   std::map<PackId, uint32_t> number;
@@ -220,62 +246,38 @@ Status Sweep::rewrite_manifest(const std::string& id, const Manifest& old) {
     return it->second;
   };
   for (const SpaceMap& space : old.spaces) {
-    SpaceMap map{space.space, {}, {}};
-    auto add = [&](RunRef run) {
-      if (!map.runs.empty()) {
-        RunRef& last = map.runs.back();
-        if (last.address + last.length == run.address && last.pack == run.pack &&
-            (run.pack == kZeroPack || last.chunk + last.count == run.chunk)) {
-          last.length += run.length;
-          last.count += run.count;
-          return;
-        }
-      }
-      map.runs.push_back(run);
-    };
-    for (const RunRef& run : space.runs) {
+    const uint64_t unit = chunk_unit(space.space);
+    SpaceMap map{space.space, space.digest, {}};  // of bytes and places, which stay the same
+    for (const Run& run : space.runs) {
       if (run.pack == kZeroPack) {
-        add(run);
+        add_run(&map.runs, run, unit);
         continue;
       }
       const PackRef& ref = old.packs[run.pack];
       const Used& used = packs_.at(ref.id);
       if (!used.rewrite) {
-        RunRef same = run;
+        Run same = run;
         same.pack = pack_number(ref);
-        add(same);
+        add_run(&map.runs, same, unit);
         continue;
       }
       uint64_t address = run.address;
       for (uint32_t c = run.chunk; c < run.chunk + run.count; ++c) {
-        auto it = moved_.find({ref.id, c});
-        if (it == moved_.end())
+        const NewPlace place = c < used.moved.size() ? used.moved[c] : NewPlace{};
+        if (place.pack >= fresh_refs_.size())
           return Status::Corruption(fmt::format("snapshot {} names a chunk that is not there", id));
-        uint64_t length = used.reader->table().chunks[c].length;
-        add({address, length, pack_number(fresh_refs_[it->second.pack]), it->second.chunk, 1, 0});
+        uint64_t length = chunk_length(address, run.end(), unit);
+        add_run(&map.runs, {address, length, pack_number(fresh_refs_[place.pack]), place.chunk, 1},
+                unit);
         address += length;
       }
     }
-    SpaceDigest digest;
-    for (const RunRef& run : map.runs) {
-      digest.run(run);
-      for (uint32_t c = run.chunk; c < run.chunk + run.count; ++c) {
-        const PackId& pack = fresh.packs[run.pack].id;
-        auto made = std::find_if(fresh_refs_.begin(), fresh_refs_.end(),
-                                 [&](const PackRef& r) { return r.id == pack; });
-        digest.name(made == fresh_refs_.end()
-                        ? packs_.at(pack).reader->table().chunks[c].name
-                        : fresh_chunks_[static_cast<size_t>(made - fresh_refs_.begin())][c].name);
-      }
-    }
-    map.digest = digest.finish();
     fresh.spaces.push_back(std::move(map));
   }
-  std::string pending;
-  Status status =
-      write_pending_manifest(env_, paths_, lock_id_, id, encode_manifest(fresh), &pending);
-  if (!status.ok()) return status;
-  return publish_pending_manifest(env_, paths_, id, pending, true);
+  EncodedManifest encoded = encode_manifest(fresh, shares ? &parent : nullptr, paths_.keys.get());
+  PendingManifest pending(env_, paths_, lock_id_, id);
+  if (Status status = pending.write(encoded); !status.ok()) return status;
+  return pending.publish(true);
 }
 
 Status Sweep::publish() {
@@ -286,32 +288,29 @@ Status Sweep::publish() {
       return io_error("rename", pack->path(), e);
   }
   if (int e = env_->sync_directory(paths_.packs())) return io_error("sync", paths_.packs(), e);
-  for (const auto& [id, manifest] : manifests_) {
-    bool touched = std::any_of(manifest.packs.begin(), manifest.packs.end(),
-                               [&](const PackRef& ref) { return packs_[ref.id].rewrite; });
-    if (!touched) continue;
+  for (const Kept& kept : snapshots_) {
+    if (!touched(kept)) continue;
     // A snapshot that is damaged already keeps its manifest as it is, and with it what is left of
     // its packs.
-    bool known = std::all_of(manifest.packs.begin(), manifest.packs.end(),
-                             [&](const PackRef& ref) { return packs_[ref.id].reader != nullptr; });
+    bool known = std::all_of(kept.packs.begin(), kept.packs.end(),
+                             [&](const PackId& id) { return packs_.at(id).reader != nullptr; });
     std::unique_ptr<SnapshotReader> reader;
-    if (known && open_snapshot(env_, paths_, id, &reader).ok()) continue;
-    for (const PackRef& ref : manifest.packs) packs_[ref.id].rewrite = false;
+    if (known && open_snapshot(env_, paths_, kept.id, &reader, nullptr, &layers_).ok()) continue;
+    for (const PackId& id : kept.packs) packs_.at(id).rewrite = false;
   }
-  for (const auto& [id, manifest] : manifests_) {
-    bool touched = std::any_of(manifest.packs.begin(), manifest.packs.end(),
-                               [&](const PackRef& ref) { return packs_[ref.id].rewrite; });
-    if (!touched) continue;
-    if (Status status = rewrite_manifest(id, manifest); !status.ok()) return status;
+  std::string before;
+  for (Kept& kept : snapshots_) {
+    if (touched(kept)) {
+      if (Status status = rewrite_manifest(kept.id, before); !status.ok()) return status;
+    }
+    before = kept.id;
   }
   return Status::Ok();
 }
 
 Status Sweep::remove_packs() {
   std::set<PackId> named;
-  for (const auto& [id, manifest] : manifests_) {
-    for (const PackRef& ref : manifest.packs) named.insert(ref.id);
-  }
+  for (const Kept& kept : snapshots_) named.insert(kept.packs.begin(), kept.packs.end());
   for (auto& [id, used] : packs_) {
     if (named.count(id) && !used.rewrite) continue;
     FileInfo info;
@@ -328,16 +327,47 @@ Status Sweep::remove_packs() {
   return Status::Ok();
 }
 
+// Layers that no manifest names. Which ones are named is read again: manifests were replaced.
+Status Sweep::remove_layers() {
+  std::set<ChunkName> named;
+  for (const Kept& kept : snapshots_) {
+    if (dry_run_ || fresh_.empty()) {
+      named.insert(kept.layers.begin(), kept.layers.end());
+      continue;
+    }
+    Manifest manifest;
+    Status status = load_manifest(env_, paths_, kept.id, &manifest, &layers_);
+    if (!status.ok()) return status;
+    for (const SharedLayer& layer : manifest.layers) named.insert(layer.ref.name);
+  }
+  std::vector<ChunkName> all;
+  if (Status status = list_layers(env_, paths_, &all); !status.ok()) return status;
+  for (const ChunkName& name : all) {
+    if (named.count(name)) continue;
+    FileInfo info;
+    std::string path = paths_.layer(name);
+    if (env_->info(path, &info) != 0) continue;
+    if (!dry_run_) {
+      if (int e = env_->remove(path)) return io_error("remove", path, e);
+    }
+    report_->bytes_freed += info.size;
+  }
+  if (dry_run_) return Status::Ok();
+  if (int e = env_->sync_directory(paths_.layers())) return io_error("sync", paths_.layers(), e);
+  return Status::Ok();
+}
+
 Status Sweep::run(const std::string& lock_id, const std::set<PackId>& forced) {
   lock_id_ = lock_id;
   if (!dry_run_) (void)remove_leftovers(env_, paths_, &report_->leftovers);
   if (Status status = load(); !status.ok()) return status;
-  mark(forced);
+  choose_packs(forced);
   if (!dry_run_) {
     if (Status status = copy_live(); !status.ok()) return status;
     if (Status status = publish(); !status.ok()) return status;
   }
   if (Status status = remove_packs(); !status.ok()) return status;
+  if (Status status = remove_layers(); !status.ok()) return status;
   uint64_t added = 0;
   for (const PackRef& ref : fresh_refs_) added += ref.file_length;
   report_->bytes_freed -= std::min(report_->bytes_freed, added);
@@ -360,7 +390,7 @@ Status choose(Env* env, const Paths& paths, const PruneOptions& options, PruneRe
     uint64_t length = 0;
     // One that cannot be read is never removed by count, and does not count as one of those kept.
     if (!remove && options.keep >= 0 &&
-        read_manifest_meta(env, paths.manifest(*it), &meta, &length).ok()) {
+        read_manifest_meta(env, paths.manifest(*it), paths.keys.get(), &meta, &length).ok()) {
       auto j = nlohmann::json::parse(meta, nullptr, false);
       std::string job = j.is_object() && j.contains("job") && j["job"].is_string()
                             ? j["job"].get<std::string>()

@@ -22,9 +22,10 @@ struct Manifests {
 Status load_all(Env* env, const Paths& paths, Manifests* out) {
   std::vector<std::string> ids;
   if (Status status = list_snapshots(env, paths, &ids); !status.ok()) return status;
+  LayerCache layers;
   for (const std::string& id : ids) {
     Manifest manifest;
-    Status status = load_manifest(env, paths, id, &manifest);
+    Status status = load_manifest(env, paths, id, &manifest, &layers);
     // A manifest of a later version is not damage, and what it needs is not known: keep out.
     // Neither is an error of the disk.
     if (!status.ok() && status.code() != kExitCorrupt) return status;
@@ -44,7 +45,8 @@ Status rebuild(Env* env, const Paths& paths, const Manifests& manifests, const s
     if (why.code() == kExitIncompatible) return why;
     std::vector<uint8_t> file;
     uint64_t table_checksum = 0;
-    if (!rebuild_pack(env, paths.pack(id), id, &file, &table_checksum).ok()) continue;
+    if (!rebuild_pack(env, paths.pack(id), id, paths.keys.get(), &file, &table_checksum).ok())
+      continue;
     bool known = false;
     for (const auto& [snapshot, manifest] : manifests.readable) {
       for (const PackRef& ref : manifest.packs) {
@@ -79,12 +81,12 @@ Status lost_bytes(Env* env, const Paths& paths, const Manifest& manifest,
     auto it = damaged.find(manifest.packs[i].id);
     if (it == damaged.end()) continue;
     std::unique_ptr<PackReader> reader;
-    Status status = PackReader::open(env, paths.pack(it->first), it->first, &reader);
+    Status status = open_pack(env, paths, it->first, &reader);
     if (!status.ok()) return status;
     packs[i] = {std::move(reader), &it->second};
   }
   for (const SpaceMap& space : manifest.spaces) {
-    for (const RunRef& run : space.runs) {
+    for (const Run& run : space.runs) {
       auto it = packs.find(run.pack);
       if (run.pack == kZeroPack || it == packs.end()) continue;
       for (uint32_t number : *it->second.second) {

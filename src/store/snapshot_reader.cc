@@ -24,8 +24,8 @@ using Plain = std::shared_ptr<const std::vector<uint8_t>>;
 
 class Reader : public SnapshotReader {
  public:
-  Reader(Env* env, const Paths& paths, std::string id, const OpenPacks* open)
-      : env_(env), paths_(paths), id_(std::move(id)), open_(open) {}
+  Reader(Env* env, const Paths& paths, std::string id, const OpenPacks* open, LayerCache* cache)
+      : env_(env), paths_(paths), id_(std::move(id)), open_(open), cache_layers_(cache) {}
   Status open();
 
   const std::string& id() const override { return id_; }
@@ -46,14 +46,15 @@ class Reader : public SnapshotReader {
   const SpaceMap* find(uint64_t space) const;
   Status check_space(const SpaceMap& space) const;
   Status frame(uint32_t pack, uint32_t frame, Plain* out) const;
-  Status read_run(const RunRef& run, uint64_t skip, std::span<uint8_t> out) const;
+  Status read_run(const Run& run, uint64_t skip, std::span<uint8_t> out) const;
   Status deliver(const Piece* first, const Piece* last, const Sink& sink, bool* go_on) const;
 
   Env* env_;
   Paths paths_;
   std::string id_;
   Manifest manifest_;
-  const OpenPacks* open_;  // used in `open` only
+  const OpenPacks* open_;     // used in `open` only
+  LayerCache* cache_layers_;  // "
   std::vector<std::shared_ptr<PackReader>> packs_;
 
   // Frames decoded last by `read`, newest first. Their chunks were all checked.
@@ -62,7 +63,8 @@ class Reader : public SnapshotReader {
 };
 
 Status Reader::open() {
-  if (Status status = load_manifest(env_, paths_, id_, &manifest_); !status.ok()) return status;
+  if (Status status = load_manifest(env_, paths_, id_, &manifest_, cache_layers_); !status.ok())
+    return status;
   for (const PackRef& ref : manifest_.packs) {
     std::shared_ptr<PackReader> pack;
     Status status;
@@ -71,7 +73,7 @@ Status Reader::open() {
       pack = shared->second;
     } else {
       std::unique_ptr<PackReader> own;
-      status = PackReader::open(env_, paths_.pack(ref.id), ref.id, &own);
+      status = open_pack(env_, paths_, ref.id, &own);
       pack = std::move(own);
     }
     if (status.code() == kExitAbsent) {
@@ -93,7 +95,7 @@ Status Reader::open() {
     const SpaceMap* space = find(kBlobSpace | i);
     uint64_t end = 0, sum = 0;
     if (space) {
-      for (const RunRef& run : space->runs) {
+      for (const Run& run : space->runs) {
         end = run.address + run.length;
         sum += run.length;
       }
@@ -108,24 +110,29 @@ Status Reader::open() {
 
 Status Reader::check_space(const SpaceMap& space) const {
   SpaceDigest digest;
-  auto bad = [&](const RunRef& run, const char* why) {
+  const uint64_t unit = chunk_unit(space.space);
+  auto bad = [&](const Run& run, const char* why) {
     return Status::Corruption(
         fmt::format("snapshot {} is damaged: the run at {:#x} of space {:#x} {}", id_, run.address,
                     space.space, why));
   };
-  for (const RunRef& run : space.runs) {
-    digest.run(run);
-    if (run.pack == kZeroPack) continue;
+  for (const Run& run : space.runs) {
+    if (run.pack == kZeroPack) {
+      digest.zeros(run.address, run.length);
+      continue;
+    }
     const PackTable& table = packs_[run.pack]->table();
     if (run.chunk > table.chunks.size() || run.count > table.chunks.size() - run.chunk) {
       return bad(run, "names chunks its pack does not have");
     }
-    uint64_t sum = 0;
+    uint64_t address = run.address;
     for (uint32_t i = 0; i < run.count; ++i) {
-      sum += table.chunks[run.chunk + i].length;
-      digest.name(table.chunks[run.chunk + i].name);
+      const ChunkEntry& chunk = table.chunks[run.chunk + i];
+      if (chunk.length != chunk_length(address, run.end(), unit))
+        return bad(run, "is not as long as its chunks");
+      digest.chunk(address, chunk.length, chunk.name);
+      address += chunk.length;
     }
-    if (sum != run.length) return bad(run, "is not as long as its chunks");
   }
   if (digest.finish() != space.digest) {
     return Status::Corruption(fmt::format(
@@ -153,7 +160,7 @@ std::vector<Extent> Reader::extents(uint64_t number) const {
   std::vector<Extent> out;
   const SpaceMap* space = find(number);
   if (!space) return out;
-  for (const RunRef& run : space->runs) {
+  for (const Run& run : space->runs) {
     bool zero = run.pack == kZeroPack;
     if (!out.empty() && out.back().address + out.back().length == run.address &&
         out.back().zero == zero) {
@@ -169,7 +176,7 @@ std::vector<NamedExtent> Reader::named_extents(uint64_t number) const {
   std::vector<NamedExtent> out;
   const SpaceMap* space = find(number);
   if (!space) return out;
-  for (const RunRef& run : space->runs) {
+  for (const Run& run : space->runs) {
     if (run.pack == kZeroPack) {
       out.push_back({run.address, run.length, true, {}});
       continue;
@@ -229,7 +236,7 @@ Status Reader::frame(uint32_t pack, uint32_t number, Plain* out) const {
   return Status::Ok();
 }
 
-Status Reader::read_run(const RunRef& run, uint64_t skip, std::span<uint8_t> out) const {
+Status Reader::read_run(const Run& run, uint64_t skip, std::span<uint8_t> out) const {
   if (run.pack == kZeroPack) {
     memset(out.data(), 0, out.size());
     return Status::Ok();
@@ -263,7 +270,7 @@ Status Reader::read(uint64_t number, uint64_t address, std::span<uint8_t> out) c
   };
   if (!space) return missing(address);
   auto it = std::upper_bound(space->runs.begin(), space->runs.end(), address,
-                             [](uint64_t a, const RunRef& run) { return a < run.address; });
+                             [](uint64_t a, const Run& run) { return a < run.address; });
   if (it == space->runs.begin()) return missing(address);
   for (--it; !out.empty(); ++it) {
     if (it == space->runs.end() || address < it->address || address - it->address >= it->length)
@@ -315,7 +322,7 @@ Status Reader::read_all(uint64_t number, unsigned threads, const Sink& sink) con
   // Cut runs at frames, and go frame by frame: each is read and decompressed once, whoever needs
   // it.
   std::vector<Piece> pieces;
-  for (const RunRef& run : space->runs) {
+  for (const Run& run : space->runs) {
     if (run.pack == kZeroPack) continue;
     const PackTable& table = packs_[run.pack]->table();
     uint32_t chunk = run.chunk, end = run.chunk + run.count;
@@ -368,12 +375,13 @@ Status Reader::read_all(uint64_t number, unsigned threads, const Sink& sink) con
 }  // namespace
 
 Status open_snapshot(Env* env, const Paths& paths, const std::string& id,
-                     std::unique_ptr<SnapshotReader>* out, const OpenPacks* open) {
+                     std::unique_ptr<SnapshotReader>* out, const OpenPacks* open,
+                     LayerCache* cache) {
   Status status;
   // Prune may move a snapshot's chunks to another pack between our reading its manifest and opening
   // the packs: its new manifest is there before the old pack goes, so trying again finds it.
   for (int attempt = 0; attempt < 3; ++attempt) {
-    auto reader = std::make_unique<Reader>(env, paths, id, open);
+    auto reader = std::make_unique<Reader>(env, paths, id, open, cache);
     status = reader->open();
     if (status.ok()) {
       *out = std::move(reader);

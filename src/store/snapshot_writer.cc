@@ -23,12 +23,14 @@ namespace gpuckpt::store {
 namespace {
 
 constexpr uint32_t kZeroFrame = 0xfffffffe;
+constexpr uint32_t kDirect = 0xfffffffd;  // not by frame: PlacedRun::pack says it
 constexpr uint32_t kNoPack = 0xffffffff;
 
 struct PlacedRun {
   uint64_t space, address, length;
-  ChunkPlace place;
+  ChunkPlace place;  // with a `pack`: index is the chunk's number in it
   uint32_t count;
+  uint32_t pack = kNoPack;  // where the place is known already: what the parent has
 };
 
 struct FramePlace {
@@ -52,19 +54,22 @@ struct Lane {
                  // of the others
   std::vector<PlacedRun> runs;
 
-  void note(uint64_t space, uint64_t address, uint64_t length, ChunkPlace place) {
-    bool zero = place.frame == kZeroFrame;
+  void note(const PlacedRun& run) {
     if (!runs.empty()) {
       PlacedRun& last = runs.back();
-      if (last.space == space && last.address + last.length == address &&
-          last.place.frame == place.frame &&
-          (zero || last.place.index + last.count == place.index)) {
-        last.length += length;
-        last.count += zero ? 0 : 1;
+      if (last.space == run.space && last.address + last.length == run.address &&
+          last.place.frame == run.place.frame && last.pack == run.pack &&
+          (run.count == 0 || (last.place.index + last.count == run.place.index &&
+                              run.address % chunk_unit(run.space) == 0))) {
+        last.length += run.length;
+        last.count += run.count;
         return;
       }
     }
-    runs.push_back({space, address, length, place, zero ? 0u : 1u});
+    runs.push_back(run);
+  }
+  void note(uint64_t space, uint64_t address, uint64_t length, ChunkPlace place) {
+    note({space, address, length, place, place.frame == kZeroFrame ? 0u : 1u, kNoPack});
   }
 };
 
@@ -76,6 +81,11 @@ class Writer : public SnapshotWriter {
   Status begin();
   Status put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes) override;
   Status put_zero(uint64_t space, uint64_t address, uint64_t length) override;
+  Status put_same(uint64_t space, uint64_t address, uint64_t length) override;
+  Status put_named(uint64_t space, uint64_t address, uint64_t length,
+                   std::span<const ChunkName> names) override;
+  void known(std::span<const ChunkName> names, uint8_t* out) override;
+  const std::string& parent() const override { return parent_id_; }
   Status append_blob(const std::string& name, std::span<const uint8_t> bytes) override;
   Status commit(const std::string& meta, CommitResult* result) override;
 
@@ -88,6 +98,11 @@ class Writer : public SnapshotWriter {
   class Borrowed;  // a lane, given back at the end of its scope
 
   Status load_index();
+  void find_parent();
+  Status check_parent(const Manifest& manifest, std::vector<uint32_t>* number) const;
+  Status same_run(Lane& lane, uint64_t space, const Run& run, uint64_t from, uint64_t to);
+  Status check_range(uint64_t space, uint64_t address, uint64_t length);
+  const Manifest* layers_to_share();
   Status fail(Status status);
   Status failure();
   Status add(Lane& lane, uint64_t space, uint64_t address, std::span<const uint8_t> bytes);
@@ -98,7 +113,6 @@ class Writer : public SnapshotWriter {
   Status publish_packs();
   Status build_manifest(Manifest* manifest);
   Status describe(const std::string& meta, std::string* id, std::string* out);
-  const ChunkName& name_of(uint32_t pack, uint32_t chunk) const;
 
   Env* env_;
   Paths paths_;
@@ -120,7 +134,14 @@ class Writer : public SnapshotWriter {
   std::mutex blobs_mutex_;
   std::map<std::string, Blob> blobs_;
 
-  std::atomic<uint64_t> logical_{0}, new_{0}, zero_{0};
+  // The snapshot that the sender may refer to: its packs are open, and stay (our lock).
+  std::string parent_id_;
+  Manifest parent_;
+  std::vector<uint32_t> parent_packs_;  // index in packs_
+  std::once_flag parent_opened_;
+  std::unique_ptr<SnapshotReader> parent_reader_;
+
+  std::atomic<uint64_t> logical_{0}, new_{0}, zero_{0}, same_{0};
   std::atomic<bool> failed_{false};
   std::mutex failure_mutex_;
   Status failure_;
@@ -162,7 +183,9 @@ Status Writer::begin() {
   (void)remove_leftovers(env_, paths_, nullptr);
   if (Status s = disk_bytes(env_, paths_, &used_before_); !s.ok()) return s;
   if (Status s = check_room(0); !s.ok()) return s;
-  return load_index();
+  if (Status s = load_index(); !s.ok()) return s;
+  find_parent();
+  return Status::Ok();
 }
 
 Status Writer::load_index() {
@@ -171,7 +194,7 @@ Status Writer::load_index() {
   for (const PackId& id : ids) {
     std::unique_ptr<PackReader> pack;
     // A pack we cannot read is not referred to: what it held is simply stored again.
-    if (!PackReader::open(env_, paths_.pack(id), id, &pack).ok()) continue;
+    if (!open_pack(env_, paths_, id, &pack).ok()) continue;
     const PackTable& table = pack->table();
     uint32_t number = static_cast<uint32_t>(packs_.size());
     index_.reserve(table.chunks.size());
@@ -183,6 +206,49 @@ Status Writer::load_index() {
       }
     }
     packs_.push_back({{id, table.file_length, table.table_checksum}, table.chunks, nullptr});
+  }
+  return Status::Ok();
+}
+
+void Writer::find_parent() {
+  if (!plausible_id(options_.parent)) return;
+  if (!load_manifest(env_, paths_, options_.parent, &parent_).ok() ||
+      !check_parent(parent_, &parent_packs_).ok()) {
+    parent_ = {};
+    return;
+  }
+  parent_id_ = options_.parent;
+}
+
+// Everything that opening the snapshot would check, with the packs that are open already.
+Status Writer::check_parent(const Manifest& manifest, std::vector<uint32_t>* number) const {
+  std::map<PackId, uint32_t> known;
+  for (uint32_t i = 0; i < packs_.size(); ++i) known[packs_[i].ref.id] = i;
+  auto bad = [] { return Status::Corruption("the parent cannot be used"); };
+  for (const PackRef& ref : manifest.packs) {
+    auto it = known.find(ref.id);
+    if (it == known.end() || memcmp(&packs_[it->second].ref, &ref, sizeof(ref)) != 0) return bad();
+    number->push_back(it->second);
+  }
+  for (const SpaceMap& space : manifest.spaces) {
+    SpaceDigest digest;
+    const uint64_t unit = chunk_unit(space.space);
+    for (const Run& run : space.runs) {
+      if (run.pack == kZeroPack) {
+        digest.zeros(run.address, run.length);
+        continue;
+      }
+      const std::vector<ChunkEntry>& chunks = packs_[(*number)[run.pack]].chunks;
+      if (run.chunk > chunks.size() || run.count > chunks.size() - run.chunk) return bad();
+      uint64_t address = run.address;
+      for (uint32_t i = 0; i < run.count; ++i) {
+        const ChunkEntry& chunk = chunks[run.chunk + i];
+        if (chunk.length != chunk_length(address, run.end(), unit)) return bad();
+        digest.chunk(address, chunk.length, chunk.name);
+        address += chunk.length;
+      }
+    }
+    if (digest.finish() != space.digest) return bad();
   }
   return Status::Ok();
 }
@@ -206,28 +272,125 @@ Status Writer::failure() {
   return failure_;
 }
 
-Status Writer::put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes) {
+Status Writer::check_range(uint64_t space, uint64_t address, uint64_t length) {
   if (failed_) return failure();
   if (space & kBlobSpace)
     return fail(Status::Error("space numbers of 2^63 and more are the store's own"));
-  if (address + bytes.size() < address)
+  if (address + length < address || address + length > ~0ull - 2 * kLargeChunk)
     return fail(Status::Error("a run goes beyond the end of its space"));
+  return Status::Ok();
+}
+
+Status Writer::put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes) {
+  if (Status status = check_range(space, address, bytes.size()); !status.ok()) return status;
   logical_ += bytes.size();
   Borrowed lane(this);
   return add(*lane, space, address, bytes);
 }
 
 Status Writer::put_zero(uint64_t space, uint64_t address, uint64_t length) {
-  if (failed_) return failure();
+  if (Status status = check_range(space, address, length); !status.ok()) return status;
   if (length == 0) return Status::Ok();
-  if (space & kBlobSpace)
-    return fail(Status::Error("space numbers of 2^63 and more are the store's own"));
-  if (address + length < address)
-    return fail(Status::Error("a run goes beyond the end of its space"));
   logical_ += length;
   zero_ += length;
   Borrowed lane(this);
   lane->note(space, address, length, {kZeroFrame, 0});
+  return Status::Ok();
+}
+
+Status Writer::put_same(uint64_t space, uint64_t address, uint64_t length) {
+  if (Status status = check_range(space, address, length); !status.ok()) return status;
+  auto missing = [&](uint64_t at) {
+    return fail(Status::Error(fmt::format(
+        "address {:#x} of space {:#x} was said to be as in snapshot {}, which does not have it "
+        "(a bug in gpuckpt: please report)",
+        at, space, parent_id_.empty() ? "(none)" : parent_id_)));
+  };
+  auto map = std::lower_bound(parent_.spaces.begin(), parent_.spaces.end(), space,
+                              [](const SpaceMap& m, uint64_t s) { return m.space < s; });
+  if (length == 0) return Status::Ok();
+  if (map == parent_.spaces.end() || map->space != space) return missing(address);
+  logical_ += length;
+  Borrowed lane(this);
+  auto run = std::upper_bound(map->runs.begin(), map->runs.end(), address,
+                              [](uint64_t a, const Run& r) { return a < r.address; });
+  if (run != map->runs.begin()) --run;
+  for (const uint64_t end = address + length; address < end; ++run) {
+    if (run == map->runs.end() || run->address > address || run->end() <= address)
+      return missing(address);
+    uint64_t to = std::min(end, run->end());
+    if (Status status = same_run(*lane, space, *run, address, to); !status.ok()) return status;
+    address = to;
+  }
+  return Status::Ok();
+}
+
+// [from, to) of one run of the parent. Chunks of which only a part is wanted are read and stored as
+// new ones.
+Status Writer::same_run(Lane& lane, uint64_t space, const Run& run, uint64_t from, uint64_t to) {
+  if (run.pack == kZeroPack) {
+    zero_ += to - from;
+    lane.note(space, from, to - from, {kZeroFrame, 0});
+    return Status::Ok();
+  }
+  const uint64_t unit = chunk_unit(space);
+  auto copy = [&](uint64_t at, uint64_t end) {
+    std::call_once(parent_opened_,
+                   [&] { (void)open_snapshot(env_, paths_, parent_id_, &parent_reader_); });
+    if (!parent_reader_) return fail(Status::Corruption("the parent snapshot cannot be read"));
+    std::vector<uint8_t> bytes(end - at);
+    Status status = parent_reader_->read(space, at, bytes);
+    return status.ok() ? add(lane, space, at, bytes) : fail(status);
+  };
+  uint64_t first = from, last = to;
+  if (from != run.address && from % unit != 0) first = std::min(to, from + unit - from % unit);
+  if (to != run.end() && to % unit != 0) last = std::max(first, to - to % unit);
+  if (from < first) {
+    if (Status status = copy(from, first); !status.ok()) return status;
+  }
+  if (first < last) {
+    Run part = part_of(run, first, last, unit);
+    same_ += part.length;
+    lane.note({space,
+               part.address,
+               part.length,
+               {kDirect, part.chunk},
+               part.count,
+               parent_packs_[run.pack]});
+  }
+  return last < to ? copy(last, to) : Status::Ok();
+}
+
+void Writer::known(std::span<const ChunkName> names, uint8_t* out) {
+  ChunkPlace place;
+  for (size_t i = 0; i < names.size(); ++i) {
+    ChunkName name = paths_.keys ? paths_.keys->name(names[i]) : names[i];
+    out[i] = index_.find(name, &place);
+  }
+}
+
+Status Writer::put_named(uint64_t space, uint64_t address, uint64_t length,
+                         std::span<const ChunkName> names) {
+  if (Status status = check_range(space, address, length); !status.ok()) return status;
+  if (length == 0) return Status::Ok();
+  const uint64_t unit = chunk_unit(space), end = address + length;
+  if (names.size() != chunks_in(address, length, unit))
+    return fail(Status::Error("a run does not have as many names as chunks"));
+  logical_ += length;
+  same_ += length;
+  Borrowed lane(this);
+  for (const ChunkName& plain : names) {
+    ChunkPlace place;
+    if (!index_.find(paths_.keys ? paths_.keys->name(plain) : plain, &place)) {
+      return fail(Status::Error(
+          fmt::format("chunk {} was said to be in the store, which does not have it (a bug in "
+                      "gpuckpt: please report)",
+                      hex(plain))));
+    }
+    uint64_t step = chunk_length(address, end, unit);
+    lane->note(space, address, step, place);
+    address += step;
+  }
   return Status::Ok();
 }
 
@@ -265,7 +428,7 @@ Status Writer::add(Lane& lane, uint64_t space, uint64_t address, std::span<const
         frames_.push_back({});
         open.draft.plain.reserve(kFrameBytes);
       }
-      ChunkName name = chunk_name(piece.data(), piece.size());
+      ChunkName name = stored_name(paths_.keys.get(), piece.data(), piece.size());
       ChunkPlace mine{open.frame, static_cast<uint32_t>(open.draft.names.size())};
       ChunkPlace place = index_.find_or_insert(name, mine);
       lane.note(space, address, piece.size(), place);
@@ -287,7 +450,7 @@ Status Writer::add(Lane& lane, uint64_t space, uint64_t address, std::span<const
 
 Status Writer::close_frame(Lane::Open& open) {
   if (open.draft.names.empty()) return Status::Ok();
-  SealedFrame sealed = seal(std::move(open.draft), options_.level);
+  SealedFrame sealed = seal(std::move(open.draft), options_.level, paths_.keys.get());
   open.draft = {};
   std::lock_guard guard(io_mutex_);
   return append_frame(sealed, open.frame);
@@ -301,7 +464,9 @@ Status Writer::append_frame(const SealedFrame& sealed, uint32_t frame) {
     uint8_t random[8];
     env_->random(random, sizeof(random));
     path = fmt::format("{}/{}.{}.tmp", paths_.packs(), hex(random, sizeof(random)), lock_->id());
-    if (Status status = PackWriter::create(env_, path, &pack.writer); !status.ok()) return status;
+    if (Status status = PackWriter::create(env_, path, paths_.keys != nullptr, &pack.writer);
+        !status.ok())
+      return status;
     pack.ref.id = pack.writer->id();
     current_ = static_cast<uint32_t>(packs_.size());
     packs_.push_back(std::move(pack));
@@ -370,10 +535,6 @@ Status Writer::publish_packs() {
   return Status::Ok();
 }
 
-const ChunkName& Writer::name_of(uint32_t pack, uint32_t chunk) const {
-  return packs_[pack].chunks[chunk].name;
-}
-
 Status Writer::build_manifest(Manifest* manifest) {
   std::vector<PlacedRun> all;
   for (auto& lane : lanes_) {
@@ -384,50 +545,54 @@ Status Writer::build_manifest(Manifest* manifest) {
     return a.space != b.space ? a.space < b.space : a.address < b.address;
   });
   std::vector<uint32_t> number(packs_.size(), kNoPack);  // pack of ours -> pack of the manifest
+  std::vector<uint32_t> back;                            // and back
   for (const PlacedRun& run : all) {
-    bool zero = run.place.frame == kZeroFrame;
     if (manifest->spaces.empty() || manifest->spaces.back().space != run.space) {
       manifest->spaces.push_back({run.space, {}, {}});
     }
-    std::vector<RunRef>& runs = manifest->spaces.back().runs;
-    RunRef ref{run.address, run.length, kZeroPack, 0, 0, 0};
-    if (!zero) {
-      const FramePlace& frame = frames_[run.place.frame];
-      if (frame.pack == kNoPack)
+    std::vector<Run>& runs = manifest->spaces.back().runs;
+    Run ref{run.address, run.length, kZeroPack, 0, 0};
+    if (run.place.frame != kZeroFrame) {
+      FramePlace at{run.pack, 0};
+      if (run.place.frame != kDirect) at = frames_[run.place.frame];
+      if (at.pack == kNoPack)
         return Status::Error("a frame was never written (a bug in gpuckpt: please report)");
-      if (number[frame.pack] == kNoPack) {
-        number[frame.pack] = static_cast<uint32_t>(manifest->packs.size());
-        manifest->packs.push_back(packs_[frame.pack].ref);
+      uint32_t& n = number[at.pack];
+      if (n == kNoPack) {
+        n = static_cast<uint32_t>(manifest->packs.size());
+        manifest->packs.push_back(packs_[at.pack].ref);
+        back.push_back(at.pack);
       }
-      ref.pack = number[frame.pack];
-      ref.chunk = frame.first_chunk + run.place.index;
+      ref.pack = n;
+      ref.chunk = at.first_chunk + run.place.index;
       ref.count = run.count;
     }
-    if (!runs.empty()) {
-      RunRef& last = runs.back();
-      uint64_t end = last.address + last.length;
-      if (ref.address < end) {
-        return Status::Error(
-            fmt::format("address {:#x} of space {:#x} was captured twice", ref.address, run.space));
-      }
-      if (ref.address == end && ref.pack == last.pack &&
-          (zero || last.chunk + last.count == ref.chunk)) {
-        last.length += ref.length;
-        last.count += ref.count;
-        continue;
-      }
+    if (!runs.empty() && ref.address < runs.back().end()) {
+      return Status::Error(
+          fmt::format("address {:#x} of space {:#x} was captured twice", ref.address, run.space));
     }
-    runs.push_back(ref);
-  }
-  std::vector<uint32_t> back(manifest->packs.size());
-  for (uint32_t i = 0; i < number.size(); ++i) {
-    if (number[i] != kNoPack) back[number[i]] = i;
+    add_run(&runs, ref, chunk_unit(run.space));
   }
   for (SpaceMap& space : manifest->spaces) {
     SpaceDigest sum;
-    for (const RunRef& run : space.runs) {
-      sum.run(run);
-      for (uint32_t i = 0; i < run.count; ++i) sum.name(name_of(back[run.pack], run.chunk + i));
+    const uint64_t unit = chunk_unit(space.space);
+    for (const Run& run : space.runs) {
+      if (run.pack == kZeroPack) {
+        sum.zeros(run.address, run.length);
+        continue;
+      }
+      const std::vector<ChunkEntry>& chunks = packs_[back[run.pack]].chunks;
+      uint64_t address = run.address;
+      for (uint32_t i = run.chunk; i < run.chunk + run.count; ++i) {
+        if (chunks[i].length != chunk_length(address, run.end(), unit)) {
+          return Status::Error(
+              fmt::format("the chunk at {:#x} of space {:#x} has another length than its name "
+                          "stands for (a bug in gpuckpt: please report)",
+                          address, space.space));
+        }
+        sum.chunk(address, chunks[i].length, chunks[i].name);
+        address += chunks[i].length;
+      }
     }
     space.digest = sum.finish();
   }
@@ -494,10 +659,31 @@ Status Writer::describe(const std::string& meta, std::string* id, std::string* o
   }
   j["sizes"] = {{"logical_bytes", logical_.load()},
                 {"new_bytes", new_.load()},
+                {"same_bytes", same_.load()},
                 {"zero_bytes", zero_.load()},
                 {"stored_bytes", written_}};
   *out = j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return Status::Ok();
+}
+
+// The parent, or else the newest snapshot of this job: what resembles ours most.
+const Manifest* Writer::layers_to_share() {
+  if (!parent_id_.empty()) return &parent_;
+  std::vector<std::string> ids;
+  if (!list_snapshots(env_, paths_, &ids).ok()) return nullptr;
+  constexpr size_t kLook = 16;
+  for (size_t i = 0; i < std::min(kLook, ids.size()); ++i) {
+    const std::string& id = ids[ids.size() - 1 - i];
+    std::string meta;
+    uint64_t length = 0;
+    if (!read_manifest_meta(env_, paths_.manifest(id), paths_.keys.get(), &meta, &length).ok())
+      continue;
+    auto j = nlohmann::json::parse(meta, nullptr, false);
+    bool ours = j.is_object() && j.contains("job") && j["job"] == options_.job;
+    if (!ours || !load_manifest(env_, paths_, id, &parent_).ok()) continue;
+    return &parent_;
+  }
+  return nullptr;
 }
 
 Status Writer::commit(const std::string& meta, CommitResult* result) {
@@ -519,24 +705,18 @@ Status Writer::commit(const std::string& meta, CommitResult* result) {
   if (Status status = build_manifest(&manifest); !status.ok()) return fail(status);
   if (Status status = describe(meta, &result->id, &manifest.meta); !status.ok())
     return fail(status);
-  std::vector<uint8_t> bytes = encode_manifest(manifest);
-  if (Status status = check_room(bytes.size()); !status.ok()) return fail(status);
+  EncodedManifest encoded = encode_manifest(manifest, layers_to_share(), paths_.keys.get());
+  if (Status status = check_room(encoded.disk_bytes()); !status.ok()) return fail(status);
   // Everything that can run out of space comes before the first rename.
-  std::string pending;
-  Status status = write_pending_manifest(env_, paths_, lock_->id(), result->id, bytes, &pending);
-  if (!status.ok()) return fail(status);
-  status = publish_packs();
-  if (!status.ok()) {
-    env_->remove(pending);
-    return fail(status);
-  }
-  status = publish_pending_manifest(env_, paths_, result->id, pending, false);
-  if (!status.ok()) return fail(status);
+  PendingManifest pending(env_, paths_, lock_->id(), result->id);
+  if (Status status = pending.write(encoded); !status.ok()) return fail(status);
+  if (Status status = publish_packs(); !status.ok()) return fail(status);
+  if (Status status = pending.publish(false); !status.ok()) return fail(status);
   committed_ = true;
   result->logical_bytes = logical_;
   result->new_bytes = new_;
   result->zero_bytes = zero_;
-  result->stored_bytes = written_ + bytes.size();
+  result->stored_bytes = written_ + encoded.disk_bytes();
   lock_.reset();
   return Status::Ok();
 }

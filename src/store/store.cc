@@ -15,6 +15,7 @@ namespace {
 
 constexpr const char* kManifestSuffix = ".manifest";
 constexpr const char* kPackSuffix = ".pack";
+constexpr const char* kLayerSuffix = ".layer";
 
 Status write_new_file(Env* env, const std::string& path, std::span<const uint8_t> bytes) {
   std::unique_ptr<File> file;
@@ -34,12 +35,13 @@ Status write_new_file(Env* env, const std::string& path, std::span<const uint8_t
 }
 
 // The file "format", exactly: one line of JSON in this order, with XXH3-128 of the id's text as its
-// check.
-std::string format_text(const std::string& id) {
+// check. `key`: Keys::check() of an encrypted store.
+std::string format_text(const std::string& id, const std::string& key) {
   nlohmann::ordered_json j;
   j["format"] = "gpuckpt store";
   j["version"] = kStoreVersion;
   j["id"] = id;
+  if (!key.empty()) j["key"] = key;
   j["check"] = hex(chunk_name(id.data(), id.size()));
   return j.dump() + "\n";
 }
@@ -50,12 +52,15 @@ std::string random_id(Env* env) {
   return hex(id, sizeof(id));
 }
 
-Status check_format(const std::string& path, std::span<const uint8_t> bytes) {
+// Reads the file "format", and the keys when the store is encrypted.
+Status check_format(const std::string& path, std::span<const uint8_t> bytes,
+                    const std::string& key_file, std::shared_ptr<const Keys>* keys) {
   std::string text(bytes.begin(), bytes.end());
   auto j = nlohmann::json::parse(text, nullptr, false);
   auto is = [&](const char* key, auto check) {
     return j.is_object() && j.contains(key) && check(j[key]);
   };
+  auto is_text = [](const auto& v) { return v.is_string(); };
   bool named = is("format", [](const auto& v) { return v == "gpuckpt store"; });
   bool versioned = is("version", [](const auto& v) { return v.is_number_unsigned(); });
   if (named && versioned && j["version"].get<uint64_t>() != kStoreVersion) {
@@ -64,12 +69,30 @@ Status check_format(const std::string& path, std::span<const uint8_t> bytes) {
                     "gpuckpt that wrote it, or a newer one",
                     path, j["version"].get<uint64_t>(), kStoreVersion));
   }
-  bool whole = named && versioned && is("id", [](const auto& v) { return v.is_string(); });
-  if (!whole || text != format_text(j["id"].get<std::string>())) {
+  bool whole =
+      named && versioned && is("id", is_text) && (!j.contains("key") || is("key", is_text));
+  std::string id = whole ? j["id"].get<std::string>() : "";
+  std::string key = whole && j.contains("key") ? j["key"].get<std::string>() : "";
+  if (!whole || text != format_text(id, key)) {
     return Status::Corruption(
         fmt::format("{}/format is damaged: it is not the description of a gpuckpt store "
                     "(`gpuckpt repair` writes it anew when the rest is whole)",
                     path));
+  }
+  if (key.empty() && key_file.empty()) return Status::Ok();
+  if (key.empty()) {
+    return Status::Refused(fmt::format(
+        "store {} is not encrypted: leave --key-file away, or choose a new directory for --store",
+        path));
+  }
+  if (key_file.empty()) {
+    return Status::Refused(fmt::format(
+        "store {} is encrypted: give its key with --key-file FILE (or GPUCKPT_KEY_FILE)", path));
+  }
+  if (Status status = Keys::load(key_file, id, keys); !status.ok()) return status;
+  if ((*keys)->check() != key) {
+    return Status::Refused(fmt::format(
+        "{} is not the key of store {} (the store itself was not looked at)", key_file, path));
   }
   return Status::Ok();
 }
@@ -89,10 +112,15 @@ Status check_owner(const std::string& path, const FileInfo& info, bool any_owner
   return Status::Ok();
 }
 
-Status write_format(Env* env, const std::string& path) {
-  // Two creators at once: the last rename wins, and both files say the same of everything that
-  // matters.
-  std::string text = format_text(random_id(env));
+Status write_format(Env* env, const std::string& path, const std::string& key_file) {
+  // Two creators at once: the last rename wins, and whoever comes then reads what it says.
+  std::string id = random_id(env), key;
+  if (!key_file.empty()) {
+    std::shared_ptr<const Keys> keys;
+    if (Status status = Keys::load(key_file, id, &keys); !status.ok()) return status;
+    key = keys->check();
+  }
+  std::string text = format_text(id, key);
   uint8_t random[8] = {};
   env->random(random, sizeof(random));
   std::string pending = path + "/format." + hex(random, sizeof(random)) + ".tmp";
@@ -104,7 +132,7 @@ Status write_format(Env* env, const std::string& path) {
   return Status::Ok();
 }
 
-Status create_store(Env* env, const std::string& path) {
+Status create_store(Env* env, const std::string& path, const std::string& key_file) {
   // Only our own names may be there: the remains of a creation that was interrupted.
   std::vector<std::string> names;
   int error = env->list(path, &names);
@@ -114,8 +142,8 @@ Status create_store(Env* env, const std::string& path) {
   }
   if (error) return io_error("list", path, error);
   for (const std::string& name : names) {
-    bool ours =
-        name == "packs" || name == "snapshots" || name == "locks" || name.starts_with("format");
+    bool ours = name == "packs" || name == "layers" || name == "snapshots" || name == "locks" ||
+                name.starts_with("format");
     if (!ours) {
       return Status::NotFound(fmt::format(
           "{} is not a gpuckpt store, and not empty (it holds \"{}\"): choose an empty or "
@@ -123,11 +151,22 @@ Status create_store(Env* env, const std::string& path) {
           path, name));
     }
   }
-  for (const char* directory : {"packs", "snapshots", "locks"}) {
+  for (const char* directory : {"packs", "layers", "snapshots", "locks"}) {
     std::string full = path + "/" + directory;
     if (int e = env->mkdir(full); e && e != EEXIST) return io_error("create", full, e);
   }
-  if (Status status = write_format(env, path); !status.ok()) return status;
+  // One creator at a time: what is derived from the id in "format" must not be exchanged under
+  // somebody who has read it.
+  std::unique_ptr<Lock> lock;
+  for (int attempt = 0;; ++attempt) {
+    Status status = Lock::acquire(env, path, LockKind::kExclusive, "creating the store", &lock);
+    FileInfo info;
+    if (env->info(path + "/format", &info) == 0) return Status::Ok();
+    if (status.ok()) break;
+    if (status.code() != kExitLocked || attempt == 100) return status;
+    usleep(50'000);
+  }
+  if (Status status = write_format(env, path, key_file); !status.ok()) return status;
   size_t slash = path.find_last_of('/');
   (void)env->sync_directory(slash == std::string::npos ? "."
                             : slash == 0               ? "/"
@@ -147,7 +186,8 @@ class StoreImpl : public Store {
     for (const std::string& id : ids) {
       SnapshotInfo info;
       info.id = id;
-      info.status = read_manifest_meta(env_, paths_.manifest(id), &info.meta, &info.manifest_bytes);
+      info.status = read_manifest_meta(env_, paths_.manifest(id), paths_.keys.get(), &info.meta,
+                                       &info.manifest_bytes);
       if (info.status.code() == kExitAbsent) continue;  // pruned meanwhile
       if (!info.status.ok()) info.meta.clear();
       out->push_back(std::move(info));
@@ -175,7 +215,8 @@ class StoreImpl : public Store {
     for (auto it = ids.rbegin(); it != ids.rend(); ++it) {
       std::string meta;
       uint64_t length;
-      if (!read_manifest_meta(env_, paths_.manifest(*it), &meta, &length).ok()) continue;
+      if (!read_manifest_meta(env_, paths_.manifest(*it), paths_.keys.get(), &meta, &length).ok())
+        continue;
       auto j = nlohmann::json::parse(meta, nullptr, false);
       if (j.is_object() && j.contains("tag") && j["tag"].is_string() && j["tag"] == name) {
         *id = *it;
@@ -242,12 +283,14 @@ Status Store::open(const std::string& given, const Options& options, std::unique
       return Status::NotFound(
           fmt::format("{} is not a gpuckpt store (it has no file \"format\")", path));
     }
-    if (Status status = create_store(env, path); !status.ok()) return status;
+    if (Status status = create_store(env, path, options.key_file); !status.ok()) return status;
   }
   std::vector<uint8_t> text;
   if (Status status = read_file(env, format, 64 * 1024, &text); !status.ok()) return status;
-  if (Status status = check_format(path, text); !status.ok()) return status;
-  *out = std::make_unique<StoreImpl>(env, Paths{path});
+  Paths paths{path};
+  if (Status status = check_format(path, text, options.key_file, &paths.keys); !status.ok())
+    return status;
+  *out = std::make_unique<StoreImpl>(env, std::move(paths));
   return Status::Ok();
 }
 
@@ -264,7 +307,8 @@ Status Store::repair(const std::string& given, const Options& options, bool dry_
   }
   if (Status status = check_owner(path, info, options.any_owner); !status.ok()) return status;
   Paths paths{path};
-  for (const std::string& directory : {paths.packs(), paths.snapshots(), path + "/locks"}) {
+  for (const std::string& directory :
+       {paths.packs(), paths.layers(), paths.snapshots(), path + "/locks"}) {
     if (env->info(directory, &info) != 0 || !info.directory) {
       return Status::NotFound(
           fmt::format("{} is not a gpuckpt store (it has no directory {})", path, directory));
@@ -272,12 +316,18 @@ Status Store::repair(const std::string& given, const Options& options, bool dry_
   }
   std::vector<uint8_t> text;
   Status status = read_file(env, path + "/format", 64 * 1024, &text);
-  if (status.ok()) status = check_format(path, text);
-  if (status.code() == kExitIncompatible) return status;
+  if (status.ok()) status = check_format(path, text, options.key_file, &paths.keys);
+  if (status.code() == kExitIncompatible || status.code() == kExitRefused) return status;
+  if (!status.ok() && !options.key_file.empty()) {
+    return Status::Corruption(fmt::format(
+        "{}/format is damaged; of an encrypted store it cannot be written anew, because "
+        "the key is bound to the id in it: restore that one file from a copy",
+        path));
+  }
   if (!status.ok()) {
     report->format_rewritten = true;
     if (!dry_run) {
-      if (status = write_format(env, path); !status.ok()) return status;
+      if (status = write_format(env, path, ""); !status.ok()) return status;
     }
   }
   return repair_store(env, paths, dry_run, report);
@@ -321,7 +371,7 @@ Status remove_leftovers(Env* env, const Paths& paths, uint64_t* count) {
   // First the files, then the locks: a writer takes its lock before it creates a file, so a file
   // seen here whose lock is not seen afterwards is nobody's.
   std::vector<std::string> found;
-  for (const std::string& directory : {paths.packs(), paths.snapshots()}) {
+  for (const std::string& directory : {paths.packs(), paths.layers(), paths.snapshots()}) {
     std::vector<std::string> names;
     if (int e = env->list(directory, &names)) return io_error("list", directory, e);
     for (const std::string& name : names) {
@@ -342,46 +392,109 @@ Status remove_leftovers(Env* env, const Paths& paths, uint64_t* count) {
   return Status::Ok();
 }
 
-Status load_manifest(Env* env, const Paths& paths, const std::string& id, Manifest* out) {
+Status list_layers(Env* env, const Paths& paths, std::vector<ChunkName>* out) {
+  out->clear();
+  std::vector<std::string> names;
+  if (int e = env->list(paths.layers(), &names)) return io_error("list", paths.layers(), e);
+  for (const std::string& name : names) {
+    ChunkName layer;
+    if (name.ends_with(kLayerSuffix) &&
+        unhex(name.substr(0, name.size() - strlen(kLayerSuffix)), layer.data(), layer.size())) {
+      out->push_back(layer);
+    }
+  }
+  return Status::Ok();
+}
+
+Status open_pack(Env* env, const Paths& paths, const PackId& id, std::unique_ptr<PackReader>* out) {
+  return PackReader::open(env, paths.pack(id), id, paths.keys, out);
+}
+
+namespace {
+
+Status load_layer(Env* env, const Paths& paths, const LayerRef& ref,
+                  std::shared_ptr<const Layer>* out) {
+  std::string path = paths.layer(ref.name);
+  std::vector<uint8_t> bytes;
+  if (Status status = read_file(env, path, kMaxManifestBytes, &bytes); !status.ok()) {
+    if (status.code() != kExitAbsent) return status;
+    return Status::Corruption(fmt::format("its layer {} is missing", path));
+  }
+  auto layer = std::make_shared<Layer>();
+  Status status = decode_layer_file(path, bytes, paths.keys.get(), ref, layer.get());
+  *out = std::move(layer);
+  return status;
+}
+
+}  // namespace
+
+Status load_manifest(Env* env, const Paths& paths, const std::string& id, Manifest* out,
+                     LayerCache* cache) {
   std::string path = paths.manifest(id);
   std::vector<uint8_t> bytes;
   if (Status status = read_file(env, path, kMaxManifestBytes, &bytes); !status.ok()) {
     if (status.code() != kExitAbsent) return status;
     return Status::NotFound(fmt::format("store {} has no snapshot {}", paths.root, id));
   }
-  if (Status status = decode_manifest(path, bytes, out); !status.ok()) return status;
-  auto j = nlohmann::json::parse(out->meta, nullptr, false);
+  DecodedManifest decoded;
+  if (Status status = decode_manifest(path, bytes, paths.keys.get(), &decoded); !status.ok())
+    return status;
+  auto j = nlohmann::json::parse(decoded.meta, nullptr, false);
   if (!j.is_object() || !j.contains("id") || j["id"] != id) {
     return Status::Corruption(
         fmt::format("snapshot {} is damaged: it is another snapshot than its name says", path));
   }
-  return Status::Ok();
-}
-
-Status write_pending_manifest(Env* env, const Paths& paths, const std::string& lock_id,
-                              const std::string& id, std::span<const uint8_t> bytes,
-                              std::string* pending) {
-  *pending = fmt::format("{}/{}.{}.tmp", paths.snapshots(), id, lock_id);
-  return write_new_file(env, *pending, bytes);
-}
-
-Status publish_pending_manifest(Env* env, const Paths& paths, const std::string& id,
-                                const std::string& pending, bool replace) {
-  std::string path = paths.manifest(id);
-  if (int e = env->rename(pending, path)) {
-    env->remove(pending);
-    return io_error("rename", pending, e);
+  std::vector<SharedLayer> shared;
+  for (const LayerRef& ref : decoded.layers) {
+    std::shared_ptr<const Layer> layer;
+    if (cache) layer = (*cache)[ref.name];
+    if (!layer) {
+      if (Status status = load_layer(env, paths, ref, &layer); !status.ok())
+        return status.in("snapshot " + id);
+      if (cache) (*cache)[ref.name] = layer;
+    }
+    shared.push_back({ref, std::move(layer)});
   }
-  if (int e = env->sync_directory(paths.snapshots())) {
-    if (!replace) env->remove(path);
-    return io_error("sync", paths.snapshots(), e);
+  return assemble(path, std::move(decoded), std::move(shared), out);
+}
+
+PendingManifest::~PendingManifest() {
+  for (const std::string& path : {pending_, pending_layer_}) {
+    if (!path.empty()) env_->remove(path);
+  }
+}
+
+Status PendingManifest::write(const EncodedManifest& encoded) {
+  if (!encoded.layer_bytes.empty()) {
+    layer_ = paths_.layer(encoded.layer_name);
+    pending_layer_ =
+        fmt::format("{}/{}.{}.tmp", paths_.layers(), hex(encoded.layer_name), lock_id_);
+    if (Status status = write_new_file(env_, pending_layer_, encoded.layer_bytes); !status.ok())
+      return status;
+  }
+  pending_ = fmt::format("{}/{}.{}.tmp", paths_.snapshots(), id_, lock_id_);
+  return write_new_file(env_, pending_, encoded.bytes);
+}
+
+Status PendingManifest::publish(bool replace) {
+  if (!pending_layer_.empty()) {
+    if (int e = env_->rename(pending_layer_, layer_)) return io_error("rename", pending_layer_, e);
+    pending_layer_.clear();
+    if (int e = env_->sync_directory(paths_.layers())) return io_error("sync", paths_.layers(), e);
+  }
+  std::string path = paths_.manifest(id_);
+  if (int e = env_->rename(pending_, path)) return io_error("rename", pending_, e);
+  pending_.clear();
+  if (int e = env_->sync_directory(paths_.snapshots())) {
+    if (!replace) env_->remove(path);
+    return io_error("sync", paths_.snapshots(), e);
   }
   return Status::Ok();
 }
 
 Status disk_bytes(Env* env, const Paths& paths, uint64_t* out) {
   *out = 0;
-  for (const std::string& directory : {paths.packs(), paths.snapshots()}) {
+  for (const std::string& directory : {paths.packs(), paths.layers(), paths.snapshots()}) {
     std::vector<std::string> names;
     if (int e = env->list(directory, &names)) return io_error("list", directory, e);
     for (const std::string& name : names) {

@@ -29,6 +29,8 @@ struct SnapshotInfo {
 
 struct WriteOptions {
   std::string job = {};
+  // A snapshot that put_same may refer to (SnapshotWriter::parent tells whether it can).
+  std::string parent = {};
   int level = 1;                    // zstd level; 0 stores plain
   uint64_t budget = 0;              // the store may not grow beyond this many bytes; 0: no limit
   uint64_t lock_wait_ms = 0;        // how long to wait for a prune or repair to finish
@@ -44,8 +46,8 @@ struct CommitResult {
   uint64_t zero_bytes = 0;
 };
 
-// One snapshot being written. put, put_zero and append_blob are thread safe; each either succeeds
-// or fails the snapshot as a whole (every later call repeats the first failure). Destroying it
+// One snapshot being written. All but commit are thread safe; puts either succeed
+// or fail the snapshot as a whole (every later call repeats the first failure). Destroying it
 // without `commit` drops everything it wrote.
 class SnapshotWriter {
  public:
@@ -53,6 +55,17 @@ class SnapshotWriter {
   // Every address at most once per space.
   virtual Status put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes) = 0;
   virtual Status put_zero(uint64_t space, uint64_t address, uint64_t length) = 0;
+  // What the parent has at these addresses, zeros included; it must have all of it. Neither sent
+  // nor read: nothing is known of these bytes but that they are in packs which are there.
+  virtual Status put_same(uint64_t space, uint64_t address, uint64_t length) = 0;
+  // Chunks by their names (plain hashes), cut as put would; all must be known.
+  virtual Status put_named(uint64_t space, uint64_t address, uint64_t length,
+                           std::span<const std::array<uint8_t, 16>> names) = 0;
+  // For each name 1 when put_named may be called for it, else 0.
+  virtual void known(std::span<const std::array<uint8_t, 16>> names, uint8_t* out) = 0;
+  // The parent asked for, once it was found with all it needs (it stays until we are destroyed,
+  // also when it is pruned meanwhile); empty: there is none, send everything.
+  virtual const std::string& parent() const = 0;
   // Appends; calls for one name must be in order.
   virtual Status append_blob(const std::string& name, std::span<const uint8_t> bytes) = 0;
   // Makes everything durable and publishes the manifest. `meta`: a JSON object; id, time, time_ns,
@@ -98,9 +111,10 @@ class Store {
  public:
   virtual ~Store() = default;
   struct Options {
-    Env* env = nullptr;      // null: the real one
-    bool create = false;     // make a store of an absent or empty directory
-    bool any_owner = false;  // accept a store that belongs to another user
+    Env* env = nullptr;         // null: the real one
+    bool create = false;        // make a store of an absent or empty directory
+    bool any_owner = false;     // accept a store that belongs to another user
+    std::string key_file = {};  // of an encrypted store; with `create` makes the new store one
   };
   // kExitAbsent: there is none. kExitIncompatible: another version. kExitRefused: somebody else's.
   static Status open(const std::string& path, const Options& options, std::unique_ptr<Store>* out);

@@ -26,7 +26,7 @@ void open_packs(Env* env, const Paths& paths, const std::vector<PackId>& ids, Pa
                 VerifyReport* report) {
   for (const PackId& id : ids) {
     std::unique_ptr<PackReader> reader;
-    Status status = PackReader::open(env, paths.pack(id), id, &reader);
+    Status status = open_pack(env, paths, id, &reader);
     if (!status.ok()) {
       report->findings.push_back(status.text());
       continue;
@@ -81,7 +81,7 @@ std::string damage_of(const Manifest& manifest, const Packs& packs) {
   });
   if (!touched) return "";
   for (const SpaceMap& space : manifest.spaces) {
-    for (const RunRef& run : space.runs) {
+    for (const Run& run : space.runs) {
       if (run.pack == kZeroPack) continue;
       auto it = packs.find(manifest.packs[run.pack].id);
       if (it == packs.end()) continue;  // opening the snapshot said so already
@@ -108,7 +108,7 @@ Status verify_one(Env* env, const Paths& paths, const VerifyOptions& options,
   std::atomic<uint64_t> done{0};
   uint64_t total = 0;
   for (const SpaceMap& space : manifest.spaces) {
-    for (const RunRef& run : space.runs) total += run.pack == kZeroPack ? 0 : run.length;
+    for (const Run& run : space.runs) total += run.pack == kZeroPack ? 0 : run.length;
   }
   std::mutex mutex;
   for (const SpaceMap& space : manifest.spaces) {
@@ -144,7 +144,7 @@ Status find_damage(Env* env, const Paths& paths, std::map<PackId, std::vector<ui
   VerifyReport report;
   for (const PackId& id : ids) {
     std::unique_ptr<PackReader> reader;
-    Status status = PackReader::open(env, paths.pack(id), id, &reader);
+    Status status = open_pack(env, paths, id, &reader);
     if (status.ok()) {
       packs[id].reader = std::move(reader);
     } else if (status.code() == kExitCorrupt || status.code() == kExitIncompatible) {
@@ -173,15 +173,16 @@ Status verify_store(Env* env, const Paths& paths, const VerifyOptions& options,
   open_packs(env, paths, ids, &packs, report);
   if (options.full) (void)read_every_frame(options, &packs, report);  // in the report already
   OpenPacks open;
+  LayerCache layers;
   for (const auto& [id, pack] : packs) open[id] = pack.reader;
   for (const std::string& id : snapshots) {
     std::unique_ptr<SnapshotReader> reader;
-    Status status = open_snapshot(env, paths, id, &reader, &open);
+    Status status = open_snapshot(env, paths, id, &reader, &open, &layers);
     if (status.code() == kExitAbsent) continue;  // pruned meanwhile
     std::string why = status.text();
     if (status.ok()) {
       Manifest manifest;
-      status = load_manifest(env, paths, id, &manifest);
+      status = load_manifest(env, paths, id, &manifest, &layers);
       why = status.ok() ? damage_of(manifest, packs) : status.text();
     }
     if (why.empty()) {

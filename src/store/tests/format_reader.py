@@ -50,7 +50,6 @@ def check(condition, what):
         raise SystemExit(f"damaged: {what}")
 
 
-ZERO_PACK = 0xFFFFFFFF
 BLOB_SPACE = 1 << 63
 
 
@@ -60,9 +59,10 @@ class Pack:
             self.data = file.read()
         data = self.data
         check(len(data) == file_length, f"{path}: length")
-        magic, version, _, own_id, _, checksum = struct.unpack_from("<8sII16s24sQ", data, 0)
+        magic, version, flags, own_id, _, checksum = struct.unpack_from("<8sII16s24sQ", data, 0)
         check(magic == b"GPCKPACK" and own_id == pack_id and checksum == hash64(data[:56]), f"{path}: header")
-        check(version == 1, f"{path}: version {version}")
+        check(version == 2, f"{path}: version {version}")
+        check(flags == 0, f"{path}: encrypted, which this reader does not read")
         trailer = data[-72:]
         (table, frames, chunks, _, own_id, table_sum, version, _, checksum,
          magic) = struct.unpack("<QIIQ16sQIIQ8s", trailer)
@@ -97,9 +97,10 @@ class Pack:
 def read_manifest(path):
     with open(path, "rb") as file:
         data = file.read()
-    magic, version, _, meta_length, stored, plain, meta_sum, _, checksum = struct.unpack_from("<8sIIQQQQQQ", data, 0)
+    magic, version, flags, meta_length, stored, plain, meta_sum, _, checksum = struct.unpack_from("<8sIIQQQQQQ", data, 0)
     check(magic == b"GPCKSNAP" and checksum == hash64(data[:56]), f"{path}: header")
-    check(version == 1, f"{path}: version {version}")
+    check(version == 2, f"{path}: version {version}")
+    check(flags == 0, f"{path}: encrypted, which this reader does not read")
     check(len(data) == 64 + meta_length + stored + 24, f"{path}: length")
     check(data[-8:] == b"GPCKSEND" and data[-24:-8] == name_of(data[:-24]), f"{path}: checksum")
     meta = data[64:64 + meta_length]
@@ -107,40 +108,121 @@ def read_manifest(path):
     return json.loads(meta), decompress(data[64 + meta_length:-24], plain)
 
 
+def read_varint(data, at):
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value, at
+
+
+def unit_of(space):
+    return 65536 if space >= 0x1000000 else 4096
+
+
+def read_layer(data):
+    """[(space, [(address, length, pack, chunk)])]; pack is None for a hole, "zero", or (id, length, sum)."""
+    packs, spaces = struct.unpack_from("<II", data, 0)
+    at = 8
+    refs = [struct.unpack_from("<16sQQ", data, at + 32 * i) for i in range(packs)]
+    at += 32 * packs
+    out = []
+    for _ in range(spaces):
+        space, runs = struct.unpack_from("<QQ", data, at)
+        at += 16
+        places, kinds, end = [], [], 0
+        for _ in range(runs):
+            gap, at = read_varint(data, at)
+            length, at = read_varint(data, at)
+            places.append((end + gap, length))
+            end += gap + length
+        for _ in range(runs):
+            kind, at = read_varint(data, at)
+            kinds.append(None if kind == 0 else "zero" if kind == 1 else refs[kind - 2])
+        entries, following = [], 0
+        for (address, length), kind in zip(places, kinds):
+            chunk = 0
+            if isinstance(kind, tuple):
+                step, at = read_varint(data, at)
+                chunk = following + ((step >> 1) ^ -(step & 1))
+                following = chunk + (address + length - 1) // unit_of(space) - address // unit_of(space) + 1
+            entries.append((address, length, kind, chunk))
+        out.append((space, entries))
+    check(at == len(data), "bytes are left over in a layer")
+    return out
+
+
+def read_layer_file(store, name, length):
+    path = f"{store}/layers/{name.hex()}.layer"
+    with open(path, "rb") as file:
+        data = file.read()
+    magic, version, flags, stored, plain, _, checksum = struct.unpack_from("<8sIIQQ24sQ", data, 0)
+    check(len(data) == length and name_of(data) == name, f"{path}: length or sum")
+    check(magic == b"GPCKLAYR" and version == 1 and checksum == hash64(data[:56]), f"{path}: header")
+    check(flags == 0 and len(data) == 64 + stored, f"{path}: header")
+    return read_layer(decompress(data[64:], plain))
+
+
 def extract(store, snapshot, output):
     meta, body = read_manifest(f"{store}/snapshots/{snapshot}.manifest")
     check(meta["id"] == snapshot, "the manifest is another snapshot's")
-    packs, spaces, blobs, _ = struct.unpack_from("<IIII", body, 0)
-    at = 16
-    opened = []
-    for _ in range(packs):
-        pack_id, length, table_sum = struct.unpack_from("<16sQQ", body, at)
-        opened.append(Pack(f"{store}/packs/{pack_id.hex()}.pack", pack_id, length, table_sum))
+    layers, spaces, blobs, _, top = struct.unpack_from("<IIIIQ", body, 0)
+    at = 24
+    stack = []
+    for _ in range(layers):
+        name, length, _ = struct.unpack_from("<16sQQ", body, at)
+        stack.append(read_layer_file(store, name, length))
         at += 32
+    stack.append(read_layer(body[at:at + top]))
+    at += top
+    # One entry per chunk, or per unit of zeros: simple, and large enough for a test.
+    pieces = {}  # space -> address -> (length, pack or "zero", chunk)
+    for layer in stack:
+        for space, entries in layer:
+            here, unit = pieces.setdefault(space, {}), unit_of(space)
+            for address, length, kind, chunk in entries:
+                end = address + length
+                for old in [a for a in here if address <= a < end]:
+                    del here[old]
+                while address < end and kind is not None:
+                    step = min(end, (address // unit + 1) * unit) - address
+                    here[address] = (step, kind, chunk)
+                    address, chunk = address + step, chunk + 1
+    opened = {}
     contents = {}  # space -> list of [address, bytes], neighbours joined
     for _ in range(spaces):
-        space, runs, digest = struct.unpack_from("<QQ16s", body, at)
+        space, captured, digest = struct.unpack_from("<QQ16s", body, at)
         at += 32
-        hashed = b""
-        pieces = contents.setdefault(space, [])
-        for _ in range(runs):
-            address, length, pack, chunk, count, _ = struct.unpack_from("<QQIIII", body, at)
-            at += 32
-            hashed += struct.pack("<QQ", address, length)
-            if pack == ZERO_PACK:
+        joined = contents.setdefault(space, [])
+        hashed, zeros, total = b"", None, 0
+        for address, (length, kind, chunk) in sorted(pieces.get(space, {}).items()):
+            if zeros and (kind != "zero" or zeros[1] != address):
+                hashed += struct.pack("<QQ16s", zeros[0], zeros[1] - zeros[0], bytes(16))
+                zeros = None
+            if kind == "zero":
+                zeros = (zeros[0] if zeros else address, address + length)
                 data = bytes(length)
             else:
-                hashed += b"".join(opened[pack].chunks[c][0] for c in range(chunk, chunk + count))
-                data = b"".join(opened[pack].chunk(c) for c in range(chunk, chunk + count))
-            check(len(data) == length, f"run at {address:#x}")
-            if pieces and pieces[-1][0] + len(pieces[-1][1]) == address:
-                pieces[-1][1] += data
+                if kind not in opened:
+                    opened[kind] = Pack(f"{store}/packs/{kind[0].hex()}.pack", *kind)
+                data = opened[kind].chunk(chunk)
+                hashed += struct.pack("<QQ16s", address, length, opened[kind].chunks[chunk][0])
+            check(len(data) == length, f"chunk at {address:#x}")
+            total += length
+            if joined and joined[-1][0] + len(joined[-1][1]) == address:
+                joined[-1][1] += data
             else:
-                pieces.append([address, bytearray(data)])
+                joined.append([address, bytearray(data)])
+        if zeros:
+            hashed += struct.pack("<QQ16s", zeros[0], zeros[1] - zeros[0], bytes(16))
+        check(total == captured, f"bytes of space {space:#x}")
         check(digest == name_of(hashed), f"digest of space {space:#x}")
     os.makedirs(output, exist_ok=True)
-    for space, pieces in contents.items():
-        for address, data in pieces:
+    for space, joined in contents.items():
+        for address, data in joined:
             if space < BLOB_SPACE:
                 with open(f"{output}/{space:x}-{address:x}", "wb") as file:
                     file.write(data)
@@ -159,7 +241,7 @@ def main():
     store = sys.argv[1]
     with open(f"{store}/format") as file:
         description = json.load(file)
-    check(description["format"] == "gpuckpt store" and description["version"] == 1, "format")
+    check(description["format"] == "gpuckpt store" and description["version"] == 2, "format")
     if len(sys.argv) == 4:
         extract(store, sys.argv[2], sys.argv[3])
         return

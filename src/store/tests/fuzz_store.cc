@@ -200,12 +200,12 @@ void read_pack(const Bytes& bytes) {
   MemoryEnv env;
   env.files["/p.pack"] = bytes;
   std::unique_ptr<PackReader> pack;
-  if (PackReader::open(&env, "/p.pack", seed().pack_id, &pack).ok()) {
+  if (PackReader::open(&env, "/p.pack", seed().pack_id, nullptr, &pack).ok()) {
     for (uint32_t f = 0; f < pack->table().frames.size(); ++f) (void)pack->check_frame(f);
   }
   Bytes out;
   uint64_t sum;
-  (void)rebuild_pack(&env, "/p.pack", seed().pack_id, &out, &sum);
+  (void)rebuild_pack(&env, "/p.pack", seed().pack_id, nullptr, &out, &sum);
 }
 
 // The manifest's packs replaced by the one there is, so that runs are followed.
