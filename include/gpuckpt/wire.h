@@ -13,7 +13,7 @@
 
 namespace gpuckpt::wire {
 
-inline constexpr uint32_t kWireVersion = 2;
+inline constexpr uint32_t kWireVersion = 3;
 inline constexpr uint32_t kMagic = 0x6b637067;  // "gpck"
 
 // ---------------------------------------------------------------------------------------------------------
@@ -55,14 +55,17 @@ struct RingHeader {
 // kRunSame and kRunNamed are for what the other side knows to be in the store already; see "What
 // did not change" below for when they may be used.
 enum RunFlags : uint32_t {
-  kRunData = 0,   // payload: the bytes
-  kRunZero = 1,   // no payload: zeros
-  kRunSame = 2,   // no payload: what the parent snapshot has at these addresses of this space,
-                  // zeros included. The parent must have captured all of it.
-  kRunNamed = 3,  // payload: 16 bytes per chunk, the names of its chunks (XXH3-128 of the plain
-                  // bytes, most significant byte first), which kMsgHave said are known. Chunks are
-                  // cut at multiples of the space's unit (4 KiB; device memory 64 KiB), as
-                  // everywhere.
+  kRunData = 0,    // payload: the bytes
+  kRunZero = 1,    // no payload: zeros
+  kRunSame = 2,    // no payload: what the parent snapshot has at these addresses of this space,
+                   // zeros included. The parent must have captured all of it.
+  kRunNamed = 3,   // payload: 16 bytes per chunk, the names of its chunks (XXH3-128 of the plain
+                   // bytes, most significant byte first), which kMsgHave said are known. Chunks are
+                   // cut at multiples of the space's unit (4 KiB; device memory 64 KiB), as
+                   // everywhere.
+  kRunSealed = 4,  // payload: the names of its chunks as above, then the bytes. The names come from
+                   // where the bytes were before they travelled (device memory, hashed there): the
+                   // writer compares, and a difference fails the snapshot.
 };
 struct Run {
   uint64_t address;

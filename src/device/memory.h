@@ -92,6 +92,11 @@ class Vector {
   void swap_remove(size_t index) { data_[index] = data_[--size_]; }
   void truncate(size_t size) { size_ = size < size_ ? size : size_; }
   void clear() { size_ = 0; }
+  void swap(Vector& other) {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(capacity_, other.capacity_);
+  }
   T& operator[](size_t index) { return data_[index]; }
   const T& operator[](size_t index) const { return data_[index]; }
   size_t size() const { return size_; }

@@ -17,6 +17,7 @@ constexpr DevicePlugin kPlugin = {
     .stage = stage,
     .thaw = gate_open,
     .drain = drain,
+    .settle = settle,
     .quiet = realm_quiet,
     .classify = classify,
     .driver_thread = realm_driver_thread,

@@ -1,5 +1,10 @@
-// Where captured device memory goes: into spare device memory first, as far as there is some, and
-// from there to the sink after the application goes on; the rest to the sink at once.
+// One snapshot of device memory: named chunk by chunk where it lies, compared with the last
+// snapshot's names, and only what changed moves: into spare device memory first, as far as there is
+// some, and from there to the sink after the application goes on; the rest to the sink at once.
+//
+// The stage never takes memory that the application needs: it counts as free in cuMemGetInfo, and
+// when a call of the application fails for want of memory the stage gives way (its copies go to
+// host memory) before the call is made once more.
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -7,6 +12,8 @@
 #include "common/syscall.h"
 #include "common/text.h"
 #include "device/capture.h"
+#include "device/hooks.h"
+#include "device/pump.h"
 #include "device/vmm.h"
 #include "gpuckpt/exit_codes.h"
 #include "gpuckpt/wire.h"
@@ -15,110 +22,29 @@
 namespace gpuckpt::device {
 namespace {
 
-constexpr uint64_t kZeroBlock = 64 << 10;  // what is sent as zero is at least this and so aligned
-constexpr uint64_t kPiece = 4 << 20;       // what travels over PCIe in one copy
+// How long a drain waits for a capture to end before it goes on beside it (its calls are made in
+// relaxed mode, which no capture forbids).
+constexpr uint64_t kCapturePatienceUs = 10'000'000;
 
-bool is_zero(const uint8_t* bytes, uint64_t size) {
-  uint64_t i = 0;
-  for (; i + 64 <= size; i += 64) {
-    uint64_t w[8];
-    __builtin_memcpy(w, bytes + i, 64);
-    if (w[0] | w[1] | w[2] | w[3] | w[4] | w[5] | w[6] | w[7]) return false;
-  }
-  uint8_t any = 0;
-  for (; i < size; ++i) any |= bytes[i];
-  return !any;
-}
-
-// Sends bytes of device memory, cut where zero blocks begin and end.
-bool send(CaptureSink* sink, int device, uint64_t address, const uint8_t* bytes, uint64_t size) {
-  uint64_t space = wire::kSpaceDeviceBase + static_cast<uint64_t>(device);
-  for (uint64_t at = 0; at < size;) {
-    bool zero = false;
-    uint64_t end = at;
-    while (end < size) {
-      uint64_t block = kZeroBlock - (address + end) % kZeroBlock;
-      if (block > size - end) block = size - end;
-      bool block_zero = is_zero(bytes + end, block);
-      if (end == at) zero = block_zero;
-      if (block_zero != zero) break;
-      end += block;
-    }
-    bool sent = zero ? sink->zero(sink, space, address + at, end - at)
-                     : sink->data(sink, space, address + at, bytes + at, end - at);
-    if (!sent) return false;
-    at = end;
-  }
-  return true;
-}
-
-struct Extent {
-  uint64_t address, size;
-};
-
-// Appends, cut into pieces that end at multiples of kPiece. Neighbours join only inside one chunk:
-// copies do not span allocations.
-void add_extent(Vector<Extent>* out, uint64_t address, uint64_t size, bool joins = false) {
-  while (size) {
-    uint64_t piece = kPiece - address % kPiece;
-    if (piece > size) piece = size;
-    Extent* last = out->empty() || !joins ? nullptr : &(*out)[out->size() - 1];
-    if (last && last->address + last->size == address && address % kPiece)
-      last->size += piece;
-    else
-      out->push({address, piece});
-    address += piece;
-    size -= piece;
-  }
-}
-
-// What of the device's memory counts: the 64 KiB blocks that hold anything alive, and variables.
-void list_extents(int device, Vector<Extent>* out) {
-  if (DeviceMemory* memory = device_memory(device)) {
-    Guard guard(memory->lock);
-    for (Chunk* c = memory->arena.first_chunk(); c; c = memory->arena.next_chunk(c)) {
-      if (!c->block) {
-        add_extent(out, c->begin, c->size);
-        continue;
-      }
-      for (uint64_t at = c->begin; at < c->begin + c->size; at += kZeroBlock)
-        if (memory->arena.occupied(at, kZeroBlock)) add_extent(out, at, kZeroBlock, at > c->begin);
-    }
-  }
-  Vector<VmmExtent> mapped;
-  vmm_extents(device, &mapped);
-  for (const VmmExtent& e : mapped) add_extent(out, e.address, e.size);
-  Guard guard(registry().lock);
-  for (Object* o = registry().first(); o; o = o->next) {
-    if (o->dead || (o->type != ObjectType::kModule && o->type != ObjectType::kLibrary)) continue;
-    auto& globals = o->type == ObjectType::kModule ? static_cast<ModuleObject*>(o)->globals
-                                                   : static_cast<LibraryObject*>(o)->globals;
-    for (Global& g : globals) {
-      ContextObject* context = registry().context(g.context);
-      if (context && context->alive && context->device == device)
-        add_extent(out, g.address, g.size);
-    }
-  }
-}
-
-// Copies in spare device memory, to be sent after the application goes on.
-struct Staged {
-  uint64_t address, size, offset;
-};
 struct DeviceStage {
   CUdeviceptr memory = 0;  // the driver's allocation; 0: none, or given back
   uint64_t bytes = 0;
   uint64_t context = 0;       // name of the context everything of it lives in
   CUstream stream = nullptr;  // of the drain in progress
   bool context_gone = false;
+  bool lost = false;                  // given back without a copy: the snapshot fails
   uint64_t host = 0, host_bytes = 0;  // where the copies lie once the memory was given back
   uint64_t host_from = 0;             // offset of its first byte
-  Vector<Staged> pieces;
-  size_t next = 0;  // pieces before it are sent, or on their way
+  Vector<Piece> pieces;               // staged
+  size_t next = 0;                    // pieces before it are sent, or on their way
+  Vector<Segment> quiet;              // what moves nothing: zero, or as before
+
+  NameTable now, last;  // names of the snapshot in progress, and of the last that was published
 };
 struct Stage {
   Lock lock;
   DeviceStage device[kMaxDevices];
+  char last_id[64] = "";  // the snapshot that `last` describes
 };
 Stage& the_stage() {
   static Stage* instance;
@@ -132,133 +58,77 @@ Stage& the_stage() {
   return *seen;
 }
 
-// Device memory to the sink through two pinned buffers: one fills while the other is sent. The
-// buffers are plain memory of ours, so that they outlive a context which the application destroys
-// meanwhile.
-class Pump {
- public:
-  Pump(CUcontext context, CaptureSink* sink, int device)
-      : with_(context), sink_(sink), device_(device) {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    real().cuThreadExchangeStreamCaptureMode(&mode);
-    long at = sys::mmap(0, 2 * kPiece, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
-    if (!with_ || sys::failed(at)) return;
-    buffer_[0] = reinterpret_cast<uint8_t*>(at);
-    buffer_[1] = buffer_[0] + kPiece;
-    registered_ = real().cuMemHostRegister_v2(buffer_[0], 2 * kPiece,
-                                              CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS;
-    int low = 0, high = 0;
-    real().cuCtxGetStreamPriorityRange(&low, &high);
-    ok_ =
-        real().cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, low) == CUDA_SUCCESS &&
-        real().cuEventCreate(&done_[0], CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
-        real().cuEventCreate(&done_[1], CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
-  }
-  ~Pump() {
-    if (!context_gone_ && with_) {
-      if (stream_) real().cuStreamSynchronize(stream_);
-      for (CUevent event : done_)
-        if (event) real().cuEventDestroy_v2(event);
-      if (stream_) real().cuStreamDestroy_v2(stream_);
-      if (registered_) real().cuMemHostUnregister(buffer_[0]);
-    }
-    if (buffer_[0]) sys::munmap(bits(buffer_[0]), 2 * kPiece);
-  }
-  Pump(const Pump&) = delete;
-  Pump& operator=(const Pump&) = delete;
-
-  bool ok() const { return ok_; }
-  bool writer_gone() const { return writer_gone_; }
-  CUresult result() const { return result_; }
-  uint64_t failed_at() const { return failed_at_; }
-  CUstream stream() const { return stream_; }
-  void set_context_gone() { context_gone_ = true; }
-
-  // Frees the next buffer (sends what is in it), then starts a copy of at most kPiece bytes into
-  // it. `from` is where the bytes lie now (the memory itself, or its copy in the stage), `address`
-  // what they are.
-  bool make_room() { return flush(turn_); }
-  bool copy(uint64_t address, uint64_t from, uint64_t size) {
-    int i = turn_;
-    result_ = real().cuMemcpyDtoHAsync_v2(buffer_[i], from, size, stream_);
-    if (result_ == CUDA_SUCCESS) result_ = real().cuEventRecord(done_[i], stream_);
-    failed_at_ = address;
-    if (result_ != CUDA_SUCCESS) return false;
-    full_[i] = {address, size};
-    turn_ ^= 1;
-    return true;
-  }
-  bool send_host(uint64_t address, uint64_t from, uint64_t size) {
-    writer_gone_ |= !send(sink_, device_, address, reinterpret_cast<const uint8_t*>(from), size);
-    return !writer_gone_;
-  }
-  bool finish() { return flush(turn_) && flush(turn_ ^ 1); }
-
- private:
-  bool flush(int i) {
-    if (!full_[i].size) return true;
-    Extent extent = full_[i];
-    full_[i] = {};
-    // A context that goes takes its time to finish our copies first (stage_leave_context).
-    if (!context_gone_) result_ = real().cuEventSynchronize(done_[i]);
-    if (!context_gone_ && result_ != CUDA_SUCCESS) {
-      failed_at_ = extent.address;
-      Guard guard(the_stage().lock);
-      context_gone_ = the_stage().device[device_].context_gone;
-      if (!context_gone_) return false;
-    }
-    writer_gone_ |= !send(sink_, device_, extent.address, buffer_[i], extent.size);
-    return !writer_gone_;
-  }
-
-  WithContext with_;
-  CaptureSink* sink_;
-  int device_;
-  CUstream stream_ = nullptr;
-  uint8_t* buffer_[2] = {};
-  CUevent done_[2] = {};
-  Extent full_[2] = {};
-  int turn_ = 0;
-  CUresult result_ = CUDA_SUCCESS;
-  uint64_t failed_at_ = 0;
-  bool ok_ = false, writer_gone_ = false, registered_ = false, context_gone_ = false;
-};
-
-// GPUCKPT_STAGE: off, or the most bytes to use.
-uint64_t stage_cap() {
-  const char* text = getenv("GPUCKPT_STAGE");
-  if (!text || !*text) return ~uint64_t{0};
+// "off" is 0; nothing is `otherwise`. With a suffix K, M or G.
+uint64_t size_setting(const char* variable, uint64_t otherwise) {
+  const char* text = getenv(variable);
+  if (!text || !*text) return otherwise;
   if (equal(text, "off")) return 0;
-  return scan_dec(&text);
+  uint64_t value = scan_dec(&text);
+  int shift = *text == 'K' ? 10 : *text == 'M' ? 20 : *text == 'G' ? 30 : 0;
+  return value << shift;
 }
 
-// Copies as many of the extents as fit into spare memory; how many that were.
-size_t fill_stage(int device, uint64_t context, const Vector<Extent>& extents) {
+constexpr uint64_t rounded(uint64_t bytes) { return (bytes + kUnitBytes - 1) & ~(kUnitBytes - 1); }
+
+// ---- before resume ----
+
+// Divides the segments into what moves and what does not. Returns the bytes to be moved.
+bool sort_out(const NameTable& names, const NameTable* before, Vector<Piece>* moves,
+              Vector<Segment>* quiet, uint64_t* bytes) {
+  Vector<Segment> segments;
+  if (!names.compare(before, kPumpBytes, &segments)) return false;
+  uint64_t offset = 0;
+  *bytes = 0;
+  for (const Segment& s : segments) {
+    if (s.fate != Fate::kMove) {
+      if (!quiet->push(s)) return false;
+      continue;
+    }
+    // Without names (variables, no kernel) segments are not cut yet.
+    for (uint64_t at = s.address, end = s.address + s.size; at < end;) {
+      uint64_t size = kPumpBytes - at % kPumpBytes;
+      if (size > end - at) size = end - at;
+      uint64_t number = s.name + (at / kChunkBytes - s.address / kChunkBytes);
+      if (!moves->push({at, size, offset, s.name == kNoName ? nullptr : names.name(number)}))
+        return false;
+      offset += rounded(size);
+      *bytes += size;
+      at += size;
+    }
+  }
+  return true;
+}
+
+// How many of the pieces fit into memory that nobody uses.
+size_t fitting(const Vector<Piece>& moves, uint64_t* bytes) {
   size_t free = 0, total = 0;
-  uint64_t cap = stage_cap();
+  uint64_t cap = size_setting("GPUCKPT_STAGE", ~uint64_t{0});
   if (!cap || real().cuMemGetInfo_v2(&free, &total) != CUDA_SUCCESS) return 0;
   uint64_t reserve = total / 32 > (256 << 20) ? total / 32 : 256 << 20;
   uint64_t room = free > reserve ? free - reserve : 0;
   if (room > cap) room = cap;
+  size_t count = moves.size();
+  while (count && moves[count - 1].offset + rounded(moves[count - 1].size) > room) --count;
+  *bytes = count ? moves[count - 1].offset + rounded(moves[count - 1].size) : 0;
+  return count;
+}
+
+// Copies as many of the pieces as fit into spare memory; how many that were.
+size_t fill_stage(int device, uint64_t context, const Vector<Piece>& moves) {
   uint64_t bytes = 0;
-  size_t count = 0;
-  for (; count < extents.size(); ++count) {
-    uint64_t size = (extents[count].size + kUnitBytes - 1) & ~(kUnitBytes - 1);
-    if (bytes + size > room) break;
-    bytes += size;
-  }
+  size_t count = fitting(moves, &bytes);
   DeviceStage& stage = the_stage().device[device];
   CUdeviceptr memory = 0;
-  if (!bytes || real().cuMemAlloc_v2(&memory, bytes) != CUDA_SUCCESS) return 0;
+  if (!count || !stage.pieces.append(moves.data(), count)) return 0;
+  if (real().cuMemAlloc_v2(&memory, bytes) != CUDA_SUCCESS) {
+    stage.pieces.clear();
+    return 0;
+  }
   CUstream stream = nullptr;
   CUresult result = real().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
-  uint64_t offset = 0;
-  for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
-    const Extent& e = extents[i];
-    result = real().cuMemcpyDtoDAsync_v2(memory + offset, e.address, e.size, stream);
-    if (!stage.pieces.push({e.address, e.size, offset})) result = CUDA_ERROR_OUT_OF_MEMORY;
-    offset += (e.size + kUnitBytes - 1) & ~(kUnitBytes - 1);
-  }
+  for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i)
+    result = real().cuMemcpyDtoDAsync_v2(memory + moves[i].offset, moves[i].address, moves[i].size,
+                                         stream);
   if (result == CUDA_SUCCESS) result = real().cuStreamSynchronize(stream);
   if (stream) real().cuStreamDestroy_v2(stream);
   if (result != CUDA_SUCCESS) {
@@ -269,45 +139,10 @@ size_t fill_stage(int device, uint64_t context, const Vector<Extent>& extents) {
   Guard guard(the_stage().lock);
   stage.memory = memory;
   stage.context = context;
-  stage.context_gone = false;
+  stage.context_gone = stage.lost = false;
   stage.next = 0;
   __atomic_store_n(&stage.bytes, bytes, __ATOMIC_RELEASE);
   return count;
-}
-
-// Stage lock held. What is not sent yet goes to host memory, the device memory back to the driver.
-bool give_way(DeviceStage* stage) {
-  if (!stage->memory) return false;
-  WithContext with(stage->context);
-  if (!with) return false;
-  if (stage->stream) real().cuStreamSynchronize(stage->stream);
-  uint64_t begin =
-      stage->next < stage->pieces.size() ? stage->pieces[stage->next].offset : stage->bytes;
-  uint64_t left = stage->bytes - begin;
-  if (left) {
-    long at = sys::mmap(0, left, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
-    if (sys::failed(at)) return false;
-    // On a stream of its own: a plain copy would wait for the program's streams, which may wait for
-    // us.
-    CUstream stream = nullptr;
-    bool ok = real().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
-              real().cuMemcpyDtoHAsync_v2(reinterpret_cast<void*>(at), stage->memory + begin, left,
-                                          stream) == CUDA_SUCCESS &&
-              real().cuStreamSynchronize(stream) == CUDA_SUCCESS;
-    if (stream) real().cuStreamDestroy_v2(stream);
-    if (!ok) {
-      sys::munmap(static_cast<uint64_t>(at), left);
-      return false;
-    }
-    stage->host = static_cast<uint64_t>(at);
-    stage->host_bytes = left;
-    stage->host_from = begin;
-  }
-  real().cuMemFree_v2(stage->memory);
-  stage->memory = 0;
-  log_line(LogLevel::kInfo, "the stage gave %lu bytes of device memory back to the program",
-           static_cast<unsigned long>(stage->bytes));
-  return true;
 }
 
 void reset(DeviceStage* stage) {
@@ -316,8 +151,10 @@ void reset(DeviceStage* stage) {
   stage->host = 0;
   stage->stream = nullptr;
   stage->pieces.clear();
+  stage->quiet.clear();
   stage->next = 0;
   stage->context = 0;
+  stage->lost = false;
   __atomic_store_n(&stage->bytes, 0, __ATOMIC_RELEASE);
 }
 
@@ -333,40 +170,187 @@ void discard() {
   }
 }
 
-bool cannot_copy(DeviceReport* report, int device, bool writer_gone, CUresult result = CUDA_SUCCESS,
-                 uint64_t address = 0) {
+bool cannot_copy(DeviceReport* report, int device, const Pump& pump) {
   discard();
-  if (writer_gone) return fail(report, kExitError, "the snapshot writer has gone");
+  if (pump.writer_gone()) return fail(report, kExitError, "the snapshot writer has gone");
   return fail(report, kExitError,
               "device %d: its memory at 0x%lx cannot be copied to the host (driver error %d)",
-              device, address, static_cast<int>(result));
+              device, pump.failed_at(), static_cast<int>(pump.result()));
+}
+
+// What does not fit the stage.
+bool move_now(int device, CUcontext context, const Piece* pieces, size_t count, CaptureSink* sink,
+              DeviceReport* report) {
+  Pump pump(context, sink, device);
+  bool ok = pump.ok();
+  for (size_t i = 0; ok && i < count;) {
+    size_t batch = Pump::batch(pieces + i, count - i);
+    ok = pump.make_room() && pump.take(pieces + i, batch, 0);
+    i += batch;
+  }
+  return (ok && pump.finish()) || cannot_copy(report, device, pump);
+}
+
+bool stage_device(int device, CaptureSink* sink, DeviceReport* report) {
+  DeviceStage& stage = the_stage().device[device];
+  Stage& all = the_stage();
+  CUcontext context = any_context(device);
+  {
+    Hasher hasher(context);
+    stage.now.fill(device, &hasher);
+    report->hash_us += hasher.kernel_us();
+  }
+  report->allocations += device_memory(device) ? device_memory(device)->arena.count() : 0;
+  report->device_bytes += stage.now.bytes();
+  if (!stage.now.bytes()) return true;
+  if (!context)
+    return fail(report, kExitRefused, "device %d has memory in use but no context", device);
+  bool parent = sink->same && sink->parent && *sink->parent && equal(sink->parent, all.last_id);
+  Vector<Piece> moves;
+  uint64_t bytes = 0;
+  if (!sort_out(stage.now, parent ? &stage.last : nullptr, &moves, &stage.quiet, &bytes))
+    return fail(report, kExitError, "no host memory to list what changed on device %d", device);
+  size_t staged = 0;
+  if (!moves.empty()) {
+    WithContext with(context);
+    staged = fill_stage(device, name_from(Kind::kContext, context), moves);
+  }
+  report->moved_bytes += bytes;
+  for (size_t i = 0; i < staged; ++i) report->staged_bytes += moves[i].size;
+  return staged == moves.size() ||
+         move_now(device, context, moves.data() + staged, moves.size() - staged, sink, report);
+}
+
+// ---- giving way ----
+
+// Copies what is not sent yet to host memory.
+bool rescue(DeviceStage* stage) {
+  uint64_t begin =
+      stage->next < stage->pieces.size() ? stage->pieces[stage->next].offset : stage->bytes;
+  uint64_t left = stage->bytes - begin;
+  if (!left) return true;
+  long at = sys::mmap(0, left, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+  if (sys::failed(at)) return false;
+  // On a stream of its own: a plain copy would wait for the program's streams, which may wait for
+  // us.
+  CUstream stream = nullptr;
+  bool ok = real().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
+            real().cuMemcpyDtoHAsync_v2(reinterpret_cast<void*>(at), stage->memory + begin, left,
+                                        stream) == CUDA_SUCCESS &&
+            real().cuStreamSynchronize(stream) == CUDA_SUCCESS;
+  if (stream) real().cuStreamDestroy_v2(stream);
+  if (!ok) {
+    sys::munmap(static_cast<uint64_t>(at), left);
+    return false;
+  }
+  stage->host = static_cast<uint64_t>(at);
+  stage->host_bytes = left;
+  stage->host_from = begin;
+  return true;
+}
+
+// Stage lock held. The device memory goes back to the driver, whatever becomes of the snapshot.
+bool give_way(DeviceStage* stage) {
+  if (!stage->memory) return false;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  real().cuThreadExchangeStreamCaptureMode(&mode);
+  WithContext with(stage->context);
+  if (with) {
+    if (stage->stream) real().cuStreamSynchronize(stage->stream);
+    stage->lost = !rescue(stage);
+    real().cuMemFree_v2(stage->memory);
+  }
+  real().cuThreadExchangeStreamCaptureMode(&mode);
+  if (!with) return false;
+  stage->memory = 0;
+  log_line(stage->lost ? LogLevel::kWarn : LogLevel::kInfo,
+           "the stage gave %lu bytes of device memory back to the program%s",
+           static_cast<unsigned long>(stage->bytes),
+           stage->lost ? "; they could not be kept, so the snapshot fails" : "");
+  return true;
+}
+
+// ---- after resume ----
+
+bool send_quiet(int device, CaptureSink* sink) {
+  uint64_t space = wire::kSpaceDeviceBase + static_cast<uint64_t>(device);
+  for (const Segment& s : the_stage().device[device].quiet)
+    if (!(s.fate == Fate::kZero ? sink->zero : sink->same)(sink, space, s.address, s.size))
+      return false;
+  return true;
+}
+
+// Not faster than GPUCKPT_DRAIN_RATE (bytes a second), and not while a stream is being captured.
+class Throttle {
+ public:
+  Throttle() : rate_(size_setting("GPUCKPT_DRAIN_RATE", 0)), start_(sys::now_us()) {}
+  void before(uint64_t bytes) {
+    uint64_t since = sys::now_us();
+    while (__atomic_load_n(&captures_active, __ATOMIC_RELAXED) &&
+           sys::now_us() - since < kCapturePatienceUs)
+      sys::sleep_us(2000);
+    if (!rate_) return;
+    uint64_t due = start_ + static_cast<uint64_t>(static_cast<double>(sent_) * 1e6 /
+                                                  static_cast<double>(rate_));
+    uint64_t now = sys::now_us();
+    if (due > now) sys::sleep_us(due - now);
+    sent_ += bytes;
+  }
+
+ private:
+  uint64_t rate_, start_, sent_ = 0;
+};
+
+// The next batch: into the pump, or, when the stage has given way, into *host. `count` 0: the end.
+// False: lost, or the copy cannot be started.
+bool next_batch(DeviceStage* stage, Pump* pump, const Piece** first, size_t* count,
+                const uint8_t** host) {
+  Guard guard(the_stage().lock);
+  *host = nullptr;
+  *first = stage->pieces.data() + stage->next;
+  size_t left = stage->pieces.size() - stage->next;
+  *count = left ? Pump::batch(*first, left) : 0;
+  if (!left) return true;
+  if (stage->lost) return false;
+  stage->next += *count;
+  if (stage->memory) return pump->take(*first, *count, stage->memory);
+  *host = reinterpret_cast<const uint8_t*>(stage->host - stage->host_from);  // + offset
+  return true;
+}
+
+bool send_staged(DeviceStage* stage, Pump* pump) {
+  Throttle throttle;
+  for (;;) {
+    if (!pump->make_room()) return false;  // waits for the writer: without the lock
+    throttle.before(kPumpBytes);
+    const Piece* first;
+    size_t count;
+    const uint8_t* host;
+    if (!next_batch(stage, pump, &first, &count, &host)) return false;
+    if (!count) return pump->finish();
+    for (size_t i = 0; host && i < count; ++i)
+      if (!pump->send_host(first[i], host + first[i].offset)) return false;
+  }
 }
 
 bool drain_device(int device, CaptureSink* sink, DeviceReport* report) {
-  DeviceStage& stage = the_stage().device[device];
-  Pump pump(real_of<CUcontext>(Kind::kContext, stage.context), sink, device);
-  bool ok = pump.ok();
+  Stage& all = the_stage();
+  DeviceStage& stage = all.device[device];
+  if (!send_quiet(device, sink)) return fail(report, kExitError, "the snapshot writer has gone");
+  if (stage.pieces.empty()) return true;
+  Leave leave{&all.lock, &stage.context_gone};
+  CUcontext context =
+      stage.context_gone ? nullptr : real_of<CUcontext>(Kind::kContext, stage.context);
+  Pump pump(context, sink, device, &leave);
   {
-    Guard guard(the_stage().lock);
+    Guard guard(all.lock);
     stage.stream = pump.stream();
   }
-  while (ok) {
-    if (!(ok = pump.make_room())) break;  // waits for the writer: without the lock
-    Staged piece;
-    uint64_t host;
-    {
-      Guard guard(the_stage().lock);
-      if (stage.context_gone) pump.set_context_gone();
-      if (stage.next == stage.pieces.size()) break;
-      piece = stage.pieces[stage.next++];
-      host = stage.memory ? 0 : stage.host - stage.host_from;  // + offset: the piece
-      if (!host) ok = pump.copy(piece.address, stage.memory + piece.offset, piece.size);
-    }
-    if (host) ok = pump.send_host(piece.address, host + piece.offset, piece.size);
-  }
-  ok = ok && pump.finish();
+  // A context that went before we came leaves its copies in host memory.
+  bool ok = (pump.ok() || stage.context_gone || !stage.memory) && send_staged(&stage, &pump);
+  bool lost = stage.lost;
   {
-    Guard guard(the_stage().lock);
+    Guard guard(all.lock);
     stage.stream = nullptr;
     if (stage.memory) {
       WithContext with(stage.context);
@@ -374,7 +358,12 @@ bool drain_device(int device, CaptureSink* sink, DeviceReport* report) {
     }
     reset(&stage);
   }
-  return ok || cannot_copy(report, device, pump.writer_gone(), pump.result(), pump.failed_at());
+  if (!ok && lost)
+    return fail(report, kExitError,
+                "device %d: the program needed the memory of the stage, and its copies found no "
+                "room in host memory",
+                device);
+  return ok || cannot_copy(report, device, pump);
 }
 
 }  // namespace
@@ -408,52 +397,36 @@ uint64_t stage_bytes(int device) {
 }
 
 void stage_forget() {
-  for (DeviceStage& stage : the_stage().device) {
+  Stage& all = the_stage();
+  all.last_id[0] = 0;
+  for (DeviceStage& stage : all.device) {
     stage.host = 0;
     reset(&stage);
+    stage.now.forget();
+    stage.last.forget();
   }
 }
 
 bool stage(CaptureSink* sink, DeviceReport* report) {
   report->code = kExitOk;
-  report->device_bytes = report->staged_bytes = report->allocations = 0;
+  report->device_bytes = report->moved_bytes = report->staged_bytes = 0;
+  report->allocations = report->hash_us = 0;
   uint64_t start = sys::now_us();
   discard();
   Text json;
   describe_device(&json);
-  if (!sink->blob(sink, "device", json.c_str(), json.size())) return cannot_copy(report, 0, true);
+  if (!sink->blob(sink, "device", json.c_str(), json.size()))
+    return fail(report, kExitError, "the snapshot writer has gone");
   vmm_unlock();
   struct Relock {
     ~Relock() { vmm_relock(); }
   } relock;
-  for (int device = 0; device < machine_facts.devices; ++device) {
-    Vector<Extent> extents;
-    list_extents(device, &extents);
-    report->allocations += device_memory(device) ? device_memory(device)->arena.count() : 0;
-    if (extents.empty()) continue;
-    CUcontext context = any_context(device);
-    if (!context)
-      return fail(report, kExitRefused, "device %d has memory in use but no context", device);
-    size_t staged;
-    {
-      WithContext with(context);
-      staged = fill_stage(device, name_from(Kind::kContext, context), extents);
-    }
-    for (size_t i = 0; i < extents.size(); ++i)
-      (i < staged ? report->staged_bytes : report->device_bytes) += extents[i].size;
-    if (staged == extents.size()) continue;
-    Pump pump(context, sink, device);
-    bool ok = pump.ok();
-    for (size_t i = staged; ok && i < extents.size(); ++i)
-      ok = pump.make_room() && pump.copy(extents[i].address, extents[i].address, extents[i].size);
-    if (!ok || !pump.finish())
-      return cannot_copy(report, device, pump.writer_gone(), pump.result(), pump.failed_at());
-  }
-  if (report->device_bytes && report->staged_bytes)
+  for (int device = 0; device < machine_facts.devices; ++device)
+    if (!stage_device(device, sink, report)) return false;
+  if (report->staged_bytes && report->moved_bytes > report->staged_bytes)
     log_line(LogLevel::kInfo,
              "%lu bytes of device memory did not fit the stage: copied before resume",
-             static_cast<unsigned long>(report->device_bytes));
-  report->device_bytes += report->staged_bytes;
+             static_cast<unsigned long>(report->moved_bytes - report->staged_bytes));
   report->stage_us = sys::now_us() - start;
   return true;
 }
@@ -462,10 +435,19 @@ bool drain(CaptureSink* sink, DeviceReport* report) {
   gate_bypass_this_thread();
   report->code = kExitOk;
   bool ok = true;
-  for (int device = 0; device < kMaxDevices; ++device)
-    if (__atomic_load_n(&the_stage().device[device].bytes, __ATOMIC_ACQUIRE))
-      ok &= drain_device(device, sink, report);
+  for (int device = 0; device < kMaxDevices && ok; ++device)
+    ok = drain_device(device, sink, report);
+  if (!ok) discard();
   return ok;
+}
+
+void settle(const char* id) {
+  Stage& all = the_stage();
+  for (DeviceStage& stage : all.device) {
+    if (id) stage.last.take(&stage.now);
+    stage.now.clear();
+  }
+  if (id) copy(all.last_id, sizeof all.last_id, id);
 }
 
 }  // namespace gpuckpt::device

@@ -315,7 +315,11 @@ long Courier::open_job(Courier* c, void* argument) {
     wire::Msg m;
     long got = c->receive(&m, 50);
     if (got < 0) return fail(kExitError, "the writer ended before it was ready", 0);
-    if (got > 0 && m.type == wire::kMsgReady) return 0;
+    if (got > 0 && m.type == wire::kMsgReady) {
+      m.text[sizeof(m.text) - 1] = 0;
+      copy(o->parent, sizeof(o->parent), m.text);
+      return 0;
+    }
     if (got > 0 && m.type == wire::kMsgFailed) return fail(m.code ? m.code : kExitError, m.text, 0);
     if (sys::now_us() > deadline)
       return fail(kExitTimeout, "the writer could not open the store in time", 0);

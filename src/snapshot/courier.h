@@ -33,6 +33,7 @@ class Courier {
     const char* store;    // absolute
     uint64_t timeout_ms;  // for kMsgReady
     int code = 0;         // ExitCode
+    char parent[64];      // out: the snapshot that kRunSame may refer to; empty: none
     char text[512];
   };
   static long open_job(Courier*, void* open);  // 0, or -1 with code and text set

@@ -17,6 +17,16 @@ struct CaptureSink {
   bool (*data)(CaptureSink*, uint64_t space, uint64_t address, const void* bytes, uint64_t length);
   bool (*zero)(CaptureSink*, uint64_t space, uint64_t address, uint64_t length);
   bool (*blob)(CaptureSink*, const char* name, const void* bytes, uint64_t length);  // appends
+
+  // May be null; `data` then. Bytes with the names (16 bytes each, XXH3-128, most significant byte
+  // first) of their chunks, which are cut at multiples of 64 KiB: computed before the bytes
+  // travelled, compared when they have arrived.
+  bool (*sealed)(CaptureSink*, uint64_t space, uint64_t address, const void* bytes, uint64_t length,
+                 const void* names) = nullptr;
+  // May be null. What `parent` has at these addresses, of which it captured all.
+  bool (*same)(CaptureSink*, uint64_t space, uint64_t address, uint64_t length) = nullptr;
+  // Id of the snapshot that `same` refers to; null or empty: there is none.
+  const char* parent = nullptr;
 };
 
 // Where restored bytes come from: device spaces and blobs, mapped read-only into the process.
@@ -30,10 +40,13 @@ struct RestoreSource {
 };
 
 struct DeviceReport {
-  int code;        // ExitCode; kExitOk when nothing stands in the way
-  char text[512];  // one clear sentence otherwise (names the API, stream or kernel)
-  uint64_t device_bytes, staged_bytes, allocations;
-  uint64_t drain_us, gate_us, stage_us;
+  int code;               // ExitCode; kExitOk when nothing stands in the way
+  char text[512];         // one clear sentence otherwise (names the API, stream or kernel)
+  uint64_t device_bytes;  // in use
+  uint64_t moved_bytes;   // of them, copied to the host: changed since the parent, and not zero
+  uint64_t staged_bytes;  // of these, copied on the device first
+  uint64_t allocations;
+  uint64_t drain_us, gate_us, stage_us, hash_us;  // stage_us includes hash_us
 };
 
 struct DevicePlugin {
@@ -57,6 +70,10 @@ struct DevicePlugin {
   // Sends what was staged and frees the stage: after thaw, or with the gate still closed when the
   // application shall not go on.
   bool (*drain)(CaptureSink*, DeviceReport*);
+
+  // After an attempt that came as far as `stage`: it was published as `id`, or failed (null). What
+  // the next one may call unchanged depends on it.
+  void (*settle)(const char* id);
 
   // PARKED, before anything is captured. False: a thread of the driver holds a lock of the realm
   // just now; everybody is released for a moment and parked again. May be null.

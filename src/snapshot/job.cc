@@ -64,6 +64,7 @@ void make_hello(const Job* j, char* to, size_t room) {
   t.add(",\"kernel\":"), t.json(kernel);
   t.add(",\"time\":%lu", sys::now_us(0) / 1000000);
   if (j->tag[0]) t.add(",\"tag\":"), t.json(j->tag);
+  if (library.last_snapshot[0]) t.add(",\"parent\":"), t.json(library.last_snapshot);
   t.add("}");
 }
 
@@ -78,10 +79,12 @@ void make_statistics(const Job* j, uint64_t host_bytes, char* to, size_t room) {
   if (host_bytes) t.add(",\"host_bytes\":%lu", host_bytes);
   if (j->device)
     t.add(
-        ",\"device_bytes\":%lu,\"staged_bytes\":%lu,\"allocations\":%lu,\"drain_us\":%lu,\"stage_"
-        "us\":%lu",
-        j->device_report.device_bytes, j->device_report.staged_bytes, j->device_report.allocations,
-        j->device_report.drain_us, j->device_report.stage_us);
+        ",\"device_bytes\":%lu,\"moved_bytes\":%lu,\"staged_bytes\":%lu,\"allocations\":%lu,"
+        "\"drain_"
+        "us\":%lu,\"stage_us\":%lu,\"hash_us\":%lu",
+        j->device_report.device_bytes, j->device_report.moved_bytes, j->device_report.staged_bytes,
+        j->device_report.allocations, j->device_report.drain_us, j->device_report.stage_us,
+        j->device_report.hash_us);
   t.add("}");
 }
 
@@ -93,6 +96,7 @@ struct DeviceWork {
   Producer* producer;
   uint64_t deadline_ms;
   bool active = false, frozen = false, ok = false;
+  bool staged = false;  // `stage` was called: to be settled
 };
 
 void freeze_and_stage(void* argument) {
@@ -105,6 +109,7 @@ void freeze_and_stage(void* argument) {
   if (!device_plugin->freeze(library.config.gate_ms, w->deadline_ms, &w->job->device_report))
     return;
   w->frozen = true;
+  w->staged = true;
   w->ok = device_plugin->stage(w->producer, &w->job->device_report);
   // A program that is to stop will not run again to make way for the drain: everything goes now.
   if (w->ok && w->job->stop) w->ok = device_plugin->drain(w->producer, &w->job->device_report);
@@ -313,6 +318,7 @@ Outcome attempt(Job* j, uint64_t deadline_us) {
   open.store = j->store;
   open.timeout_ms = 30000;
   open.code = 0;
+  open.parent[0] = 0;
   if (courier.run(Courier::open_job, &open) != 0) {
     fail(j, open.code, "%s", open.text);
     return Outcome::kFailed;
@@ -320,6 +326,7 @@ Outcome attempt(Job* j, uint64_t deadline_us) {
   static Capture capture;
   __builtin_memset(static_cast<void*>(&capture), 0, sizeof(capture));
   Producer producer(courier.ring.data(), parent_post, nullptr);
+  producer.parent = open.parent;
   Outcome outcome = Outcome::kFailed;
   DeviceWork work{j, &producer, deadline_us / 1000};
   if (!capture_start(&capture)) {
@@ -364,6 +371,15 @@ Outcome attempt(Job* j, uint64_t deadline_us) {
   }
   if (outcome != Outcome::kDone) courier.post(wire::kMsgAbort, 0, j->text);
   courier.run(Courier::close_job, nullptr);
+  if (outcome == Outcome::kDone) copy(library.last_snapshot, sizeof(library.last_snapshot), j->id);
+  // (A program that was stopped stands where it is, perhaps with locks of ours, and ends.)
+  if (work.staged && device_plugin->settle && !(outcome == Outcome::kDone && j->stop))
+    device_plugin->settle(outcome == Outcome::kDone ? j->id : nullptr);
+  if (outcome == Outcome::kFailed && j->code == kExitAbsent && open.parent[0]) {
+    // What we called unchanged is not in the store any more: once more, without a parent.
+    library.last_snapshot[0] = 0;
+    return Outcome::kRetry;
+  }
   return outcome;
 }
 

@@ -18,6 +18,13 @@ Producer::Producer(void* ring, Post post, void* context)
   blob = [](CaptureSink* s, const char* name, const void* b, uint64_t n) {
     return static_cast<Producer*>(s)->add_blob(name, b, n);
   };
+  sealed = [](CaptureSink* s, uint64_t space, uint64_t a, const void* b, uint64_t n,
+              const void* names) {
+    return static_cast<Producer*>(s)->add_sealed(space, a, b, n, names);
+  };
+  same = [](CaptureSink* s, uint64_t space, uint64_t a, uint64_t n) {
+    return static_cast<Producer*>(s)->add_same(space, a, n);
+  };
 }
 
 // Held for as long as a piece is copied, so it sleeps instead of spinning.
@@ -123,21 +130,63 @@ bool Producer::add(uint64_t space, uint64_t address, const void* bytes, uint64_t
   return true;
 }
 
-bool Producer::add_zero(uint64_t space, uint64_t address, uint64_t length) {
+// A run without payload.
+bool Producer::add_empty(uint64_t space, uint64_t address, uint64_t length, uint32_t flags) {
   if (!length) return true;
   take();
   bool ok = open(space);
   if (ok && header_->runs == wire::kMaxRuns) ok = post_slot(wire::kMsgData, nullptr) && open(space);
   if (ok) {
     wire::Run* last = header_->runs ? &header_->run[header_->runs - 1] : nullptr;
-    if (last && last->flags == wire::kRunZero && last->address + last->length == address)
+    if (last && last->flags == flags && last->address + last->length == address)
       last->length += length;
     else
-      header_->run[header_->runs++] = {address, length, wire::kRunZero, 0};
-    zero_bytes += length;
+      header_->run[header_->runs++] = {address, length, flags, 0};
+    (flags == wire::kRunZero ? zero_bytes : same_bytes) += length;
   }
   give();
   return ok;
+}
+
+bool Producer::add_zero(uint64_t space, uint64_t address, uint64_t length) {
+  return add_empty(space, address, length, wire::kRunZero);
+}
+
+bool Producer::add_same(uint64_t space, uint64_t address, uint64_t length) {
+  return add_empty(space, address, length, wire::kRunSame);
+}
+
+bool Producer::add_sealed(uint64_t space, uint64_t address, const void* bytes, uint64_t length,
+                          const void* names) {
+  constexpr uint64_t kChunk = 64 << 10, kName = 16;
+  const char* from = static_cast<const char*>(bytes);
+  const char* name = static_cast<const char*>(names);
+  take();
+  bool ok = true;
+  while (length && (ok = open(space))) {
+    uint64_t room = wire::kSlotPayloadBytes - header_->payload_bytes, chunks = 0, n = 0;
+    while (n < length && header_->runs < wire::kMaxRuns) {
+      uint64_t chunk = kChunk - (address + n) % kChunk;
+      if (chunk > length - n) chunk = length - n;
+      if (n + chunk + (chunks + 1) * kName > room) break;
+      n += chunk;
+      ++chunks;
+    }
+    if (!n) {
+      if (!(ok = post_slot(wire::kMsgData, nullptr))) break;
+      continue;
+    }
+    char* to = payload_ + header_->payload_bytes;
+    __builtin_memcpy(to, name, chunks * kName);
+    __builtin_memcpy(to + chunks * kName, from, n);
+    header_->run[header_->runs++] = {address, n, wire::kRunSealed, 0};
+    header_->payload_bytes += chunks * kName + n;
+    data_bytes += n;
+    name += chunks * kName;
+    from += n, address += n, length -= n;
+  }
+  give();
+  return ok && !failed;
 }
 
 bool Producer::add_blob(const char* name, const void* bytes, uint64_t length) {

@@ -19,6 +19,10 @@ class Producer : public CaptureSink {
   bool add(uint64_t space, uint64_t address, const void* bytes, uint64_t length);
   bool add_zero(uint64_t space, uint64_t address, uint64_t length);
   bool add_blob(const char* name, const void* bytes, uint64_t length);
+  // What the parent snapshot has; of whole chunks with their names (device_plugin.h).
+  bool add_same(uint64_t space, uint64_t address, uint64_t length);
+  bool add_sealed(uint64_t space, uint64_t address, const void* bytes, uint64_t length,
+                  const void* names);
   bool flush();  // posts what is still being collected
 
   // For producers that fill memory themselves: room for `length` bytes (at most a slot) of one run,
@@ -26,11 +30,12 @@ class Producer : public CaptureSink {
   char* reserve(uint64_t space, uint64_t length, uint64_t* granted);
   bool commit(uint64_t address, uint64_t length);
 
-  uint64_t data_bytes = 0, zero_bytes = 0;
+  uint64_t data_bytes = 0, zero_bytes = 0, same_bytes = 0;
   bool failed = false;
 
  private:
   bool open(uint64_t space);
+  bool add_empty(uint64_t space, uint64_t address, uint64_t length, uint32_t flags);
   bool post_slot(uint32_t type, const char* text);
   uint32_t claim();
   void take();

@@ -47,6 +47,7 @@ struct Library {
   uint32_t rseq_size;
   int timer_id;  // of GPUCKPT_EVERY, -1: none
   uint64_t snapshots_done, snapshots_failed;
+  char last_snapshot[64];  // id of the last durable one of this process; empty: none yet
 };
 extern Library library;
 

@@ -150,6 +150,7 @@ void forget_after_fork() {
   library.courier_tid = 0;
   library.timer_id = -1;
   library.snapshots_done = library.snapshots_failed = 0;
+  library.last_snapshot[0] = 0;
 }
 
 namespace {

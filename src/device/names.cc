@@ -1,0 +1,214 @@
+#include "device/names.h"
+
+#include <algorithm>
+
+#include "common/log.h"
+#include "device/arena_driver.h"
+#include "device/registry.h"
+#include "device/vmm.h"
+
+namespace gpuckpt::device {
+namespace {
+
+// Variables below this are moved without asking. Among them are all that may lie in a constant
+// bank, which kernels do not read through the address that copies use.
+constexpr uint64_t kMinVariable = kChunkBytes + 1;
+
+void add_block_extents(const Arena& arena, const Chunk* chunk, Vector<Extent>* out) {
+  bool joins = false;  // copies do not span chunks
+  for (uint64_t at = chunk->begin; at < chunk->begin + chunk->size; at += kChunkBytes) {
+    if (!arena.occupied(at, kChunkBytes)) {
+      joins = false;
+      continue;
+    }
+    if (joins)
+      (*out)[out->size() - 1].size += kChunkBytes;
+    else
+      out->push({at, kChunkBytes, true});
+    joins = true;
+  }
+}
+
+void add_variables(int device, Vector<Extent>* out) {
+  Guard guard(registry().lock);
+  for (Object* o = registry().first(); o; o = o->next) {
+    if (o->dead || (o->type != ObjectType::kModule && o->type != ObjectType::kLibrary)) continue;
+    auto& globals = o->type == ObjectType::kModule ? static_cast<ModuleObject*>(o)->globals
+                                                   : static_cast<LibraryObject*>(o)->globals;
+    for (Global& g : globals) {
+      ContextObject* context = registry().context(g.context);
+      if (g.size && context && context->alive && context->device == device)
+        out->push({g.address, g.size, g.size >= kMinVariable});
+    }
+  }
+}
+
+// Sorted, and every address once: a variable may be known by two handles.
+void tidy(Vector<Extent>* list) {
+  std::sort(list->begin(), list->end(),
+            [](const Extent& a, const Extent& b) { return a.address < b.address; });
+  size_t kept = 0;
+  uint64_t end = 0;
+  for (Extent e : *list) {
+    if (e.address < end) {
+      uint64_t over = end - e.address < e.size ? end - e.address : e.size;
+      e.address += over;
+      e.size -= over;
+    }
+    if (!e.size) continue;
+    end = e.address + e.size;
+    (*list)[kept++] = e;
+  }
+  list->truncate(kept);
+}
+
+// The piece that begins at `at` within `e` (a beginning of a piece).
+uint64_t piece_at(const Extent& e, uint64_t at) {
+  uint64_t size = kChunkBytes - at % kChunkBytes;
+  uint64_t left = e.address + e.size - at;
+  return size < left ? size : left;
+}
+uint64_t pieces_of(const Extent& e) {
+  return (e.address % kChunkBytes + e.size + kChunkBytes - 1) / kChunkBytes;
+}
+bool has_name(const Extent& e, uint64_t size) { return e.hashable && size >= kMinHashed; }
+
+}  // namespace
+
+void list_extents(int device, Vector<Extent>* out) {
+  if (DeviceMemory* memory = device_memory(device)) {
+    Guard guard(memory->lock);
+    for (Chunk* c = memory->arena.first_chunk(); c; c = memory->arena.next_chunk(c)) {
+      if (c->block)
+        add_block_extents(memory->arena, c, out);
+      else
+        out->push({c->begin, c->size, true});
+    }
+  }
+  Vector<VmmExtent> mapped;
+  vmm_extents(device, &mapped);
+  for (const VmmExtent& e : mapped) out->push({e.address, e.size, true});
+  add_variables(device, out);
+  tidy(out);
+}
+
+void NameTable::clear() {
+  scratch_unmap(&names_);
+  forget();
+}
+
+void NameTable::forget() {
+  names_ = {};
+  extents_.clear();
+  pieces_ = bytes_ = 0;
+  named_ = false;
+}
+
+void NameTable::take(NameTable* from) {
+  clear();
+  extents_.swap(from->extents_);
+  names_ = from->names_;
+  pieces_ = from->pieces_;
+  bytes_ = from->bytes_;
+  named_ = from->named_;
+  from->forget();
+}
+
+bool NameTable::number() {
+  for (Extent& e : extents_) {
+    e.first = pieces_;
+    pieces_ += pieces_of(e);
+    bytes_ += e.size;
+  }
+  return pieces_ < 1ull << 32;
+}
+
+// Spans are of whole chunks, aligned; what is shorter is a span of its own.
+bool NameTable::make_spans(Region* spans, uint32_t* count) const {
+  uint64_t most = 0;
+  for (const Extent& e : extents_)
+    if (e.hashable) most += pieces_of(e) / kSpanChunks + 3;
+  *count = 0;
+  if (!most) return true;
+  *spans = scratch_map(most * sizeof(HashSpan));
+  if (!*spans) return false;
+  auto* out = reinterpret_cast<HashSpan*>(spans->data());
+  for (const Extent& e : extents_) {
+    if (!e.hashable) continue;
+    uint64_t number = e.first;
+    for (uint64_t at = e.address, end = e.address + e.size; at < end;) {
+      uint64_t size = piece_at(e, at), pieces = 1;
+      while (at % kChunkBytes == 0 && pieces < kSpanChunks && at + size < end &&
+             end - at - size >= kMinHashed) {
+        size += piece_at(e, at + size);
+        ++pieces;
+      }
+      if (size >= kMinHashed)
+        out[(*count)++] = {at, static_cast<uint32_t>(size), static_cast<uint32_t>(number)};
+      at += size;
+      number += pieces;
+    }
+  }
+  return true;
+}
+
+CUresult NameTable::fill(int device, Hasher* hasher) {
+  clear();
+  list_extents(device, &extents_);
+  if (!number() || !hasher || !hasher->ready() || !pieces_) return CUDA_SUCCESS;
+  Region spans;
+  uint32_t count = 0;
+  names_ = scratch_map(pieces_ * sizeof(ChunkName));
+  CUresult result = CUDA_SUCCESS;
+  if (names_ && make_spans(&spans, &count) && count) {
+    result = hasher->hash(spans, count, names_);
+    named_ = result == CUDA_SUCCESS;
+  }
+  scratch_unmap(&spans);
+  if (named_) return CUDA_SUCCESS;
+  scratch_unmap(&names_);
+  if (result == CUDA_SUCCESS) return result;
+  log_line(LogLevel::kWarn, "the device's memory could not be hashed (driver error %d)",
+           static_cast<int>(result));
+  return result;
+}
+
+bool NameTable::compare(const NameTable* before, uint64_t cut, Vector<Segment>* out) const {
+  const ChunkName zero = zero_name(kChunkBytes);
+  const bool parent = before && before->named_;
+  size_t old = 0;
+  for (const Extent& e : extents_) {
+    uint64_t number = e.first;
+    bool fresh = true;  // no segment of this extent yet
+    for (uint64_t at = e.address, end = e.address + e.size; at < end; ++number) {
+      uint64_t size = piece_at(e, at);
+      bool named = named_ && has_name(e, size);
+      Fate fate = Fate::kMove;
+      if (named && *name(number) == (size == kChunkBytes ? zero : zero_name(size))) {
+        fate = Fate::kZero;
+      } else if (named && parent) {
+        while (old < before->extents_.size() &&
+               before->extents_[old].address + before->extents_[old].size <= at)
+          ++old;
+        const Extent* o = old < before->extents_.size() ? &before->extents_[old] : nullptr;
+        bool begins = o && (o->address == at || (o->address < at && at % kChunkBytes == 0));
+        if (begins && piece_at(*o, at) == size && has_name(*o, size)) {
+          uint64_t its = o->first + (at / kChunkBytes - o->address / kChunkBytes);
+          if (*before->name(its) == *name(number)) fate = Fate::kSame;
+        }
+      }
+      Segment* last = fresh || out->empty() ? nullptr : &(*out)[out->size() - 1];
+      bool joins = last && last->fate == fate && (last->name != kNoName) == named &&
+                   (fate != Fate::kMove || at % cut != 0);
+      if (joins)
+        last->size += size;
+      else if (!out->push({at, size, named ? number : kNoName, fate}))
+        return false;
+      fresh = false;
+      at += size;
+    }
+  }
+  return true;
+}
+
+}  // namespace gpuckpt::device
