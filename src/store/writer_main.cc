@@ -29,6 +29,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gpuckpt/wire.h"
+#include "store/map.h"
 #include "store/sizes.h"
 #include "store/store.h"
 
@@ -38,7 +39,7 @@ namespace {
 using store::Status;
 
 struct Arguments {
-  std::string store;
+  std::string store, key_file;
   int ring = -1, parent = -1, child = -1;
   int keep = -1;
   store::WriteOptions write;
@@ -69,8 +70,8 @@ class Ring {
     return reinterpret_cast<wire::SlotHeader*>(base_ + wire::kRingHeaderBytes +
                                                i * wire::kSlotBytes);
   }
-  const uint8_t* payload(uint32_t i) {
-    return reinterpret_cast<const uint8_t*>(slot(i)) + wire::kSlotHeaderBytes;
+  uint8_t* payload(uint32_t i) {
+    return base_ + wire::kRingHeaderBytes + i * wire::kSlotBytes + wire::kSlotHeaderBytes;
   }
   void free(uint32_t i) {
     header()->state[i].store(wire::kSlotFree, std::memory_order_release);
@@ -212,11 +213,14 @@ class Job {
     store::Store::Options options;
     options.create = true;
     options.any_owner = getenv("GPUCKPT_ANY_OWNER") != nullptr;
+    options.key_file = arguments_.key_file;
     if (Status status = store::Store::open(arguments_.store, options, &store_); !status.ok())
       return status;
+    if (description_.contains("parent") && description_["parent"].is_string())
+      arguments_.write.parent = description_["parent"].get<std::string>();
     arguments_.write.lock_wait_ms = 10'000;  // a prune is short; the application goes on meanwhile
     if (Status status = store_->begin(arguments_.write, &writer_); !status.ok()) return status;
-    send(sources_[0].fd, make(wire::kMsgReady));
+    send(sources_[0].fd, make(wire::kMsgReady, writer_->parent()));
     return Status::Ok();
   }
 
@@ -255,6 +259,12 @@ class Job {
         ring_.free(message.slot);
         return status;
       }
+      case wire::kMsgHave: {
+        if (Status status = check_slot(message.slot, true); !status.ok()) return status;
+        answer(message.slot);
+        send(source.fd, message);
+        return Status::Ok();
+      }
       case wire::kMsgEnd:
         source.ended = true;
         if (message.text_bytes) {
@@ -281,6 +291,21 @@ class Job {
     return Status::Ok();
   }
 
+  // Which of the names in this slot are known?
+  void answer(uint32_t slot) {
+    uint8_t* payload = ring_.payload(slot);
+    uint64_t bytes = std::min(ring_.slot(slot)->payload_bytes, wire::kSlotPayloadBytes);
+    std::vector<store::ChunkName> names = names_at(payload, bytes);
+    std::vector<uint8_t> known(names.size());
+    writer_->known(names, known.data());
+    std::copy(known.begin(), known.end(), payload);
+  }
+  static std::vector<store::ChunkName> names_at(const uint8_t* bytes, uint64_t length) {
+    std::vector<store::ChunkName> out(length / sizeof(store::ChunkName));
+    if (!out.empty()) memcpy(out.data(), bytes, out.size() * sizeof(store::ChunkName));
+    return out;
+  }
+
   Status put_slot(uint32_t slot) {
     const wire::SlotHeader* header = ring_.slot(slot);
     const uint8_t* payload = ring_.payload(slot);
@@ -294,6 +319,17 @@ class Job {
       Status status;
       if (run.flags == wire::kRunZero) {
         status = writer_->put_zero(space, run.address, run.length);
+      } else if (run.flags == wire::kRunSame) {
+        status = writer_->put_same(space, run.address, run.length);
+      } else if (run.flags == wire::kRunNamed) {
+        uint64_t length =
+            run.length == 0 || run.length > bytes * store::kLargeChunk
+                ? bytes + 1
+                : sizeof(store::ChunkName) *
+                      store::chunks_in(run.address, run.length, store::chunk_unit(space));
+        if (length > bytes - at) return Status::Error("the names of a run do not fit its slot");
+        status = writer_->put_named(space, run.address, run.length, names_at(payload + at, length));
+        at += length;
       } else if (run.flags == wire::kRunSealed) {
         status = put_sealed(space, run, {payload, bytes}, &at);
       } else if (run.flags != wire::kRunData || run.length > bytes - at) {
@@ -404,10 +440,11 @@ class Job {
 // -----------------------------------------------------------------------------------------------------------
 
 bool parse(int argc, char** argv, Arguments* out) {
-  static const option options[] = {
-      {"store", 1, nullptr, 's'}, {"ring", 1, nullptr, 'r'},   {"parent", 1, nullptr, 'p'},
-      {"child", 1, nullptr, 'c'}, {"job", 1, nullptr, 'j'},    {"level", 1, nullptr, 'l'},
-      {"keep", 1, nullptr, 'k'},  {"budget", 1, nullptr, 'b'}, {nullptr, 0, nullptr, 0}};
+  static const option options[] = {{"store", 1, nullptr, 's'},    {"ring", 1, nullptr, 'r'},
+                                   {"parent", 1, nullptr, 'p'},   {"child", 1, nullptr, 'c'},
+                                   {"job", 1, nullptr, 'j'},      {"level", 1, nullptr, 'l'},
+                                   {"keep", 1, nullptr, 'k'},     {"budget", 1, nullptr, 'b'},
+                                   {"key-file", 1, nullptr, 'K'}, {nullptr, 0, nullptr, 0}};
   for (int c; (c = getopt_long(argc, argv, "", options, nullptr)) != -1;) {
     switch (c) {
       case 's':
@@ -434,10 +471,15 @@ bool parse(int argc, char** argv, Arguments* out) {
       case 'b':
         if (!store::parse_size(optarg, &out->write.budget)) return false;
         break;
+      case 'K':
+        out->key_file = optarg;
+        break;
       default:
         return false;
     }
   }
+  if (const char* key = getenv("GPUCKPT_KEY_FILE"); key && out->key_file.empty())
+    out->key_file = key;
   return !out->store.empty() && out->ring >= 0 && out->parent >= 0;
 }
 
@@ -472,12 +514,13 @@ int main(int argc, char** argv) {
     fprintf(stderr,
             "gpuckpt-writer is started by libgpuckpt.so, not by hand:\n"
             "  gpuckpt-writer --store DIR --ring FD --parent FD [--child FD] [--job ID] [--level "
-            "N] [--keep N] [--budget SIZE]\n");
+            "N] [--keep N] [--budget SIZE] [--key-file FILE]\n");
     return gpuckpt::kExitUsage;
   }
-  if (arguments.store[0] != '/') {
+  for (std::string* path : {&arguments.store, &arguments.key_file}) {
+    if (path->empty() || (*path)[0] == '/') continue;
     char* cwd = getcwd(nullptr, 0);
-    if (cwd) arguments.store = std::string(cwd) + "/" + arguments.store;
+    if (cwd) *path = std::string(cwd) + "/" + *path;
     free(cwd);
   }
   gpuckpt::stand_alone(arguments);
