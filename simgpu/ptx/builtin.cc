@@ -1,8 +1,7 @@
-// Device-side system calls: vprintf, __assertfail. (malloc and free on the device are refused when
-// they are called.)
+// Device-side system calls: vprintf, __assertfail, malloc, free.
 #include <stdio.h>
 
-#include "ir.h"
+#include "device_heap.h"
 
 namespace simgpu::ptx {
 
@@ -238,11 +237,13 @@ bool call_builtin(Ctx& c, const Ins* i) {
         assert_fail(c, i, lane, argument);
         return false;
       case Builtin::kMalloc:
-        break;  // null: the heap is empty
+        result = device_malloc(c, argument[0]);
+        break;
       case Builtin::kFree:
-        if (argument[0] != 0) {
+        if (argument[0] != 0 && !device_free(c, argument[0])) {
           fault(c, i, Outcome::kIllegalAddress, argument[0],
-                "free of 0x%llx, which malloc never gave", (unsigned long long)argument[0]);
+                "free of 0x%llx, which malloc did not give or free took before",
+                (unsigned long long)argument[0]);
           return false;
         }
         break;

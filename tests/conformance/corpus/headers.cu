@@ -10,7 +10,12 @@
 #include <cuda_fp6.h>
 #include <cuda_fp8.h>
 #include <cuda_pipeline.h>
+#if __has_include(<curand_kernel.h>)
 #include <curand_kernel.h>
+#define HAVE_CURAND
+#else
+#pragma message("curand_kernel.h is not installed: its kernels are left out")
+#endif
 
 #include <cuda/atomic>
 #include <cuda/barrier>
@@ -105,6 +110,7 @@ __global__ void library(int* data, unsigned long long* longs) {
   data[4] = static_cast<int>(cuda::std::abs(z));
 }
 
+#ifdef HAVE_CURAND
 __global__ void random(float* reals, double* doubles, unsigned* words) {
   curandStatePhilox4_32_10_t philox;
   curandStateXORWOW_t xorwow;
@@ -122,6 +128,7 @@ __global__ void random(float* reals, double* doubles, unsigned* words) {
   doubles[id] = curand_uniform_double(&mrg) + curand_normal_double(&xorwow);
   words[id] = curand(&sobol) + curand_poisson(&philox, 3.5) + curand(&xorwow);
 }
+#endif
 
 __global__ void halves(__half* h, __nv_bfloat16* b, float* f, unsigned char* bytes) {
   unsigned id = threadIdx.x;
