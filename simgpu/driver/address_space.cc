@@ -207,7 +207,7 @@ bool AddressSpace::unmap(uint64_t begin, uint64_t end) {
     changed();
   }
   for (auto& b : gone)
-    if (b) retire(std::move(b));
+    if (b) retire(Ref<RefCounted>(b.get()));
   return true;
 }
 

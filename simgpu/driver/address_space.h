@@ -61,6 +61,7 @@ struct Allocation {
   uint64_t block_bytes = 0;  // small allocations: bytes taken of the block
   Object* pool = nullptr;    // for freeing only; the pool outlives it
   bool sync_memops = false;
+  bool graph = false;                         // made by an allocation node
   bool variable = false;                      // of a module: not for cuMemFree
   CUmemGenericAllocationHandle physical = 0;  // kVirtual
   bool freeing = false;                       // cuMemFreeAsync is on its way

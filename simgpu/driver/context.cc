@@ -66,6 +66,22 @@ bool ContextMemory::find(uint64_t address, ptx::Segment* out) {
   return state()->memory.find(context_, address, out);
 }
 
+bool ContextMemory::heap(uint64_t* address, uint64_t* bytes) {
+  Lock lock(heap_mutex_);
+  if (heap_ == 0) {
+    const uint64_t limit = context_.limits[CU_LIMIT_MALLOC_HEAP_SIZE];
+    Allocation a;
+    a.variable = true;  // nobody's to free
+    const uint64_t size = limit < kBigPage ? kBigPage : limit;
+    if (const_cast<Context&>(context_).heap.allocate(size, &a) != CUDA_SUCCESS) return false;
+    heap_ = a.base;
+    heap_bytes_ = size;
+  }
+  *address = heap_;
+  *bytes = heap_bytes_;
+  return true;
+}
+
 void* Context::operator new(size_t) {
   waste_some(4);
   return ::operator new(kContextBlock);
@@ -93,6 +109,7 @@ CUresult Context::activate() {
   error_.store(device->lost ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS);
   peers.store(0);
   for (int i = 0; i < 8; ++i) limits[i] = default_limit(i);
+  memory.forget_heap();
   legacy = Ref<Stream>::adopt(new Stream(Ref<Context>(this), Stream::Role::kLegacy, 0, 0));
   s->memory.watch(&memory);
   {

@@ -18,9 +18,15 @@ class ContextMemory : public ptx::Memory {
  public:
   explicit ContextMemory(const Context& c) : context_(c) {}
   bool find(uint64_t address, ptx::Segment* out) override;
+  // Device memory of the size that CU_LIMIT_MALLOC_HEAP_SIZE says, taken when it is asked for
+  // first.
+  bool heap(uint64_t* address, uint64_t* bytes) override;
+  void forget_heap() { heap_ = heap_bytes_ = 0; }
 
  private:
   const Context& context_;
+  Mutex heap_mutex_;
+  uint64_t heap_ = 0, heap_bytes_ = 0;
 };
 
 class Context : public Object {
@@ -97,6 +103,9 @@ struct ThreadState {
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   int per_thread = 0;        // inside a _ptsz/_ptds entry point
   bool in_callback = false;  // a host function is running
+  // What cuStreamGetCaptureInfo gave the thread last.
+  std::vector<CUgraphNode> asked_nodes;
+  std::vector<CUgraphEdgeData> asked_edges;
 };
 ThreadState* thread();           // makes it
 ThreadState* thread_if_known();  // may be null

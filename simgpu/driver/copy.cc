@@ -1,8 +1,11 @@
 // Copies and sets. All of them are one Box of rows; addresses are resolved again when the stream
 // gets there.
+#include "copy.h"
+
 #include <stdlib.h>
 #include <string.h>
 
+#include "action.h"
 #include "memory.h"
 #include "work.h"
 
@@ -10,19 +13,6 @@ namespace simgpu {
 namespace {
 
 using Place = AddressSpace::Place;
-
-struct Box {
-  uint64_t to = 0, from = 0;
-  uint64_t width = 0, height = 1, depth = 1;
-  uint64_t to_pitch = 0, from_pitch = 0;  // between rows
-  uint64_t to_slice = 0, from_slice = 0;  // between layers
-
-  bool empty() const { return width == 0 || height == 0 || depth == 0; }
-  uint64_t to_span() const { return (depth - 1) * to_slice + (height - 1) * to_pitch + width; }
-  uint64_t from_span() const {
-    return (depth - 1) * from_slice + (height - 1) * from_pitch + width;
-  }
-};
 
 // SIMGPU_SLOW_COPY: as if the bus were that slow.
 void pay_for(uint64_t bytes, Context& c) {
@@ -36,11 +26,21 @@ void pay_for(uint64_t bytes, Context& c) {
   }
 }
 
-CUresult copy_row(Context& c, uint64_t to, uint64_t from, uint64_t n) {
-  AddressSpace& space = state()->memory;
+// `at` of an array is an offset in its texels.
+bool piece_of(Context& c, Array* array, uint64_t at, uint64_t n, bool write, Piece* out) {
+  if (array == nullptr) return state()->memory.pin(c, at, n, write, out);
+  if (at > array->bytes() || n > array->bytes() - at) return false;
+  out->host = array->host() + at;
+  out->length = n;
+  out->on_device = true;
+  return true;
+}
+
+CUresult copy_row(Context& c, const Box& b, uint64_t to, uint64_t from, uint64_t n) {
   while (n > 0) {
     Piece d, s;
-    if (!space.pin(c, to, n, true, &d) || !space.pin(c, from, n, false, &s))
+    if (!piece_of(c, b.to_array.get(), to, n, true, &d) ||
+        !piece_of(c, b.from_array.get(), from, n, false, &s))
       return CUDA_ERROR_ILLEGAL_ADDRESS;
     uint64_t k = d.length < s.length ? d.length : s.length;
     memmove(d.host, s.host, k);
@@ -52,20 +52,24 @@ CUresult copy_row(Context& c, uint64_t to, uint64_t from, uint64_t n) {
   return CUDA_SUCCESS;
 }
 
+}  // namespace
+
 CUresult copy_box(Context& c, const Box& b) {
   for (uint64_t z = 0; z < b.depth; ++z) {
     uint64_t to = b.to + z * b.to_slice, from = b.from + z * b.from_slice;
     if (b.to_pitch == b.width && b.from_pitch == b.width) {
-      if (CUresult r = copy_row(c, to, from, b.width * b.height); r != CUDA_SUCCESS) return r;
+      if (CUresult r = copy_row(c, b, to, from, b.width * b.height); r != CUDA_SUCCESS) return r;
       continue;
     }
     for (uint64_t y = 0; y < b.height; ++y) {
-      CUresult r = copy_row(c, to + y * b.to_pitch, from + y * b.from_pitch, b.width);
+      CUresult r = copy_row(c, b, to + y * b.to_pitch, from + y * b.from_pitch, b.width);
       if (r != CUDA_SUCCESS) return r;
     }
   }
   return CUDA_SUCCESS;
 }
+
+namespace {
 
 enum class End { kAny, kHost, kDevice };
 
@@ -78,6 +82,60 @@ bool acceptable(Place p, End e) {
 
 constexpr uint64_t kStaged = 64 * kKiB;
 
+// Both ends, checked.
+struct Ends {
+  Place to, from;
+};
+CUresult check(const Box& b, End to, End from, Ends* out) {
+  out->to = b.to_array ? Place::kDevice : place_of(b.to, b.to_span());
+  out->from = b.from_array ? Place::kDevice : place_of(b.from, b.from_span());
+  return acceptable(out->to, to) && acceptable(out->from, from) ? CUDA_SUCCESS
+                                                                : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUmemorytype memory_type(const Ref<Array>& array, Place p) {
+  return array                                        ? CU_MEMORYTYPE_ARRAY
+         : p == Place::kPageable || p == Place::kHost ? CU_MEMORYTYPE_HOST
+                                                      : CU_MEMORYTYPE_DEVICE;
+}
+
+// The box as the structure that describes a copy node.
+CUDA_MEMCPY3D describe(const Box& b, const Ends& ends) {
+  CUDA_MEMCPY3D p = {};
+  p.WidthInBytes = b.width;
+  p.Height = b.height;
+  p.Depth = b.depth;
+  p.dstMemoryType = memory_type(b.to_array, ends.to);
+  p.srcMemoryType = memory_type(b.from_array, ends.from);
+  p.dstPitch = b.to_pitch;
+  p.srcPitch = b.from_pitch;
+  p.dstHeight = b.to_pitch != 0 && b.to_slice != 0 ? b.to_slice / b.to_pitch : b.height;
+  p.srcHeight = b.from_pitch != 0 && b.from_slice != 0 ? b.from_slice / b.from_pitch : b.height;
+  if (b.to_array) {
+    p.dstArray = reinterpret_cast<CUarray>(b.to_array.get());
+    p.dstZ = b.to / b.to_slice;
+    p.dstY = b.to % b.to_slice / b.to_pitch;
+    p.dstXInBytes = b.to % b.to_pitch;
+    p.dstPitch = p.dstHeight = 0;
+  } else if (p.dstMemoryType == CU_MEMORYTYPE_HOST) {
+    p.dstHost = reinterpret_cast<void*>(b.to);
+  } else {
+    p.dstDevice = b.to;
+  }
+  if (b.from_array) {
+    p.srcArray = reinterpret_cast<CUarray>(b.from_array.get());
+    p.srcZ = b.from / b.from_slice;
+    p.srcY = b.from % b.from_slice / b.from_pitch;
+    p.srcXInBytes = b.from % b.from_pitch;
+    p.srcPitch = p.srcHeight = 0;
+  } else if (p.srcMemoryType == CU_MEMORYTYPE_HOST) {
+    p.srcHost = reinterpret_cast<const void*>(b.from);
+  } else {
+    p.srcDevice = b.from;
+  }
+  return p;
+}
+
 // What cuMemcpy* does once its arguments are a box. `blocking`: the call without Async in its name.
 CUresult copy(CUstream stream, const Box& b, End to, End from, bool blocking) {
   Ref<Stream> s;
@@ -86,16 +144,17 @@ CUresult copy(CUstream stream, const Box& b, End to, End from, bool blocking) {
     if (CUresult r = forbid_unsafe(); r != CUDA_SUCCESS) return r;
   }
   if (b.empty()) return CUDA_SUCCESS;
-  AddressSpace& space = state()->memory;
-  Place d = space.classify(b.to, b.to_span()), f = space.classify(b.from, b.from_span());
-  if (!acceptable(d, to) || !acceptable(f, from)) return CUDA_ERROR_INVALID_VALUE;
+  Ends ends;
+  if (CUresult r = check(b, to, from, &ends); r != CUDA_SUCCESS) return r;
+  auto action = Ref<CopyAction>::adopt(new CopyAction(s->context, b));
+  action->params = describe(b, ends);
   bool captured = false;
-  if (CUresult r = route(*s, &captured); r != CUDA_SUCCESS || captured) return r;
+  if (CUresult r = route(*s, as_action(action), &captured); r != CUDA_SUCCESS || captured) return r;
 
-  bool pageable = d == Place::kPageable || f == Place::kPageable;
-  bool on_device_only = d == Place::kDevice && f == Place::kDevice;
+  bool pageable = ends.to == Place::kPageable || ends.from == Place::kPageable;
+  bool on_device_only = ends.to == Place::kDevice && ends.from == Place::kDevice;
   // A small pageable source is taken at once; a large one, and a pageable target, keep the caller.
-  if (!blocking && f == Place::kPageable && d != Place::kPageable && b.height == 1 &&
+  if (!blocking && ends.from == Place::kPageable && ends.to != Place::kPageable && b.height == 1 &&
       b.depth == 1 && b.width <= kStaged) {
     void* stage = malloc(b.width);
     if (stage == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -114,7 +173,7 @@ CUresult copy(CUstream stream, const Box& b, End to, End from, bool blocking) {
     s->submit(w);
     return CUDA_SUCCESS;
   }
-  Work* w = new_work("copy", [b](Context& c) { return copy_box(c, b); });
+  Work* w = new ActionWork(as_action(action));
   if (pageable || (blocking && !on_device_only)) return s->run(w);
   if (blocking) {
     s->submit_at_once(w);
@@ -136,75 +195,130 @@ CUresult copy1(CUstream stream, uint64_t to, uint64_t from, uint64_t n, End te, 
 uint64_t host(const void* p) { return reinterpret_cast<uint64_t>(p); }
 
 struct Side {
-  uint64_t base;
-  End end;
+  uint64_t base = 0;
+  End end = End::kAny;
+  Ref<Array> array;
 };
 
-CUresult side(CUmemorytype type, const void* h, CUdeviceptr d, Side* out) {
+CUresult side(CUmemorytype type, const void* h, CUdeviceptr d, CUarray array, Side* out) {
   switch (static_cast<int>(type)) {
     case CU_MEMORYTYPE_HOST:
-      *out = {host(h), End::kHost};
+      out->base = host(h);
+      out->end = End::kHost;
       return CUDA_SUCCESS;
     case CU_MEMORYTYPE_DEVICE:
-      *out = {d, End::kDevice};
+      out->base = d;
+      out->end = End::kDevice;
       return CUDA_SUCCESS;
     case CU_MEMORYTYPE_UNIFIED:
-      *out = {d, End::kAny};
+      out->base = d;
       return CUDA_SUCCESS;
     case CU_MEMORYTYPE_ARRAY:
-      return CUDA_ERROR_NOT_SUPPORTED;
+      out->array = state()->handles.get<Array>(array);
+      return out->array ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
+// One end of a box: where it starts, and the way from row to row and from layer to layer.
+struct Corner {
+  uint64_t x, y, z, pitch, rows;
+};
+CUresult place(const Side& s, Corner at, uint64_t width, uint64_t height, uint64_t depth,
+               uint64_t* start, uint64_t* pitch, uint64_t* slice) {
+  if (s.array) {
+    const Array& a = *s.array;
+    if (at.x + width > a.row_bytes() || at.y + height > a.rows || at.z + depth > a.slices ||
+        at.x % a.texel_bytes() != 0 || width % a.texel_bytes() != 0)
+      return CUDA_ERROR_INVALID_VALUE;
+    *pitch = a.row_bytes();
+    *slice = a.slice_bytes();
+    *start = at.z * *slice + at.y * *pitch + at.x;
+    return CUDA_SUCCESS;
+  }
+  *pitch = at.pitch != 0 ? at.pitch : width + at.x;
+  if ((height > 1 || depth > 1) && *pitch < at.x + width) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t rows = at.rows != 0 ? at.rows : height + at.y;
+  if (depth > 1 && rows < at.y + height) return CUDA_ERROR_INVALID_VALUE;
+  *slice = *pitch * rows;
+  *start = s.base + at.z * *slice + at.y * *pitch + at.x;
+  return CUDA_SUCCESS;
+}
+
+CUresult make_box(const Side& to, const Corner& to_at, const Side& from, const Corner& from_at,
+                  uint64_t width, uint64_t height, uint64_t depth, Box* b) {
+  b->width = width;
+  b->height = height;
+  b->depth = depth;
+  b->to_array = to.array;
+  b->from_array = from.array;
+  if (b->empty()) return CUDA_SUCCESS;
+  if (CUresult r = place(to, to_at, width, height, depth, &b->to, &b->to_pitch, &b->to_slice);
+      r != CUDA_SUCCESS)
+    return r;
+  return place(from, from_at, width, height, depth, &b->from, &b->from_pitch, &b->from_slice);
+}
+
 CUresult copy2(CUstream stream, const CUDA_MEMCPY2D* p, bool blocking) {
   if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Side to, from;
-  if (CUresult r = side(p->dstMemoryType, p->dstHost, p->dstDevice, &to); r != CUDA_SUCCESS)
+  if (CUresult r = side(p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, &to);
+      r != CUDA_SUCCESS)
     return r;
-  if (CUresult r = side(p->srcMemoryType, p->srcHost, p->srcDevice, &from); r != CUDA_SUCCESS)
+  if (CUresult r = side(p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, &from);
+      r != CUDA_SUCCESS)
     return r;
   Box b;
-  b.width = p->WidthInBytes;
-  b.height = p->Height;
-  if (b.height > 1 &&
-      (p->dstPitch < p->dstXInBytes + b.width || p->srcPitch < p->srcXInBytes + b.width))
-    return CUDA_ERROR_INVALID_VALUE;
-  b.to_pitch = p->dstPitch != 0 ? p->dstPitch : b.width;
-  b.from_pitch = p->srcPitch != 0 ? p->srcPitch : b.width;
-  b.to = to.base + p->dstY * b.to_pitch + p->dstXInBytes;
-  b.from = from.base + p->srcY * b.from_pitch + p->srcXInBytes;
+  if (CUresult r =
+          make_box(to, {p->dstXInBytes, p->dstY, 0, p->dstPitch, 0}, from,
+                   {p->srcXInBytes, p->srcY, 0, p->srcPitch, 0}, p->WidthInBytes, p->Height, 1, &b);
+      r != CUDA_SUCCESS)
+    return r;
   return copy(stream, b, to.end, from.end, blocking);
 }
 
 // CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER.
 template <class T>
+CUresult box_of(const T& p, Box* b, Side* to, Side* from) {
+  if (CUresult r = side(p.dstMemoryType, p.dstHost, p.dstDevice, p.dstArray, to); r != CUDA_SUCCESS)
+    return r;
+  if (CUresult r = side(p.srcMemoryType, p.srcHost, p.srcDevice, p.srcArray, from);
+      r != CUDA_SUCCESS)
+    return r;
+  if (p.srcLOD != 0 || p.dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
+  return make_box(*to, {p.dstXInBytes, p.dstY, p.dstZ, p.dstPitch, p.dstHeight}, *from,
+                  {p.srcXInBytes, p.srcY, p.srcZ, p.srcPitch, p.srcHeight}, p.WidthInBytes,
+                  p.Height, p.Depth, b);
+}
+
+template <class T>
 CUresult copy3(CUstream stream, const T* p, bool blocking) {
   if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Side to, from;
-  if (CUresult r = side(p->dstMemoryType, p->dstHost, p->dstDevice, &to); r != CUDA_SUCCESS)
-    return r;
-  if (CUresult r = side(p->srcMemoryType, p->srcHost, p->srcDevice, &from); r != CUDA_SUCCESS)
-    return r;
-  if (p->srcLOD != 0 || p->dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
   Box b;
-  b.width = p->WidthInBytes;
-  b.height = p->Height;
-  b.depth = p->Depth;
-  b.to_pitch = p->dstPitch != 0 ? p->dstPitch : b.width + p->dstXInBytes;
-  b.from_pitch = p->srcPitch != 0 ? p->srcPitch : b.width + p->srcXInBytes;
-  if (b.to_pitch < p->dstXInBytes + b.width || b.from_pitch < p->srcXInBytes + b.width)
-    return CUDA_ERROR_INVALID_VALUE;
-  uint64_t to_rows = p->dstHeight != 0 ? p->dstHeight : b.height + p->dstY;
-  uint64_t from_rows = p->srcHeight != 0 ? p->srcHeight : b.height + p->srcY;
-  if (b.depth > 1 && (to_rows < p->dstY + b.height || from_rows < p->srcY + b.height))
-    return CUDA_ERROR_INVALID_VALUE;
-  b.to_slice = b.to_pitch * to_rows;
-  b.from_slice = b.from_pitch * from_rows;
-  b.to = to.base + p->dstZ * b.to_slice + p->dstY * b.to_pitch + p->dstXInBytes;
-  b.from = from.base + p->srcZ * b.from_slice + p->srcY * b.from_pitch + p->srcXInBytes;
+  if (CUresult r = box_of(*p, &b, &to, &from); r != CUDA_SUCCESS) return r;
   return copy(stream, b, to.end, from.end, blocking);
+}
+
+// Between an array's first row (cuMemcpyHtoA and its like address bytes along it) and an address.
+CUresult copy_array(CUstream stream, CUarray to_array, uint64_t to, CUarray from_array,
+                    uint64_t from, uint64_t n, End to_end, End from_end, bool blocking) {
+  if (to_array == nullptr && from_array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  Side t, f;
+  CUmemorytype array = CU_MEMORYTYPE_ARRAY, any = CU_MEMORYTYPE_UNIFIED;
+  if (CUresult r = side(to_array != nullptr ? array : any, nullptr, to, to_array, &t);
+      r != CUDA_SUCCESS)
+    return r;
+  if (CUresult r = side(from_array != nullptr ? array : any, nullptr, from, from_array, &f);
+      r != CUDA_SUCCESS)
+    return r;
+  Box b;
+  if (CUresult r = make_box(t, {t.array ? to : 0, 0, 0, 0, 0}, f, {f.array ? from : 0, 0, 0, 0, 0},
+                            n, 1, 1, &b);
+      r != CUDA_SUCCESS)
+    return r;
+  return copy(stream, b, to_end, from_end, blocking);
 }
 
 // A peer copy without Async comes after and before all work of both contexts: it waits for it, and
@@ -242,31 +356,33 @@ CUresult set_row(Context& c, uint64_t at, T value, uint64_t count) {
   return CUDA_SUCCESS;
 }
 
+CUresult check_set(const CUDA_MEMSET_NODE_PARAMS_v1& p, Place* place) {
+  unsigned e = p.elementSize;
+  if (e != 1 && e != 2 && e != 4) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t bytes;
+  if (__builtin_mul_overflow(p.width, e, &bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (p.dst % e != 0 || (p.height > 1 && (p.pitch < bytes || p.pitch % e != 0)))
+    return CUDA_ERROR_INVALID_VALUE;
+  *place = place_of(p.dst, (p.height - 1) * p.pitch + bytes);
+  return acceptable(*place, End::kDevice) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 // Sets return before they are done, also those without Async, unless they touch memory of the host.
-template <class T>
-CUresult set(CUstream stream, uint64_t at, uint64_t pitch, T value, uint64_t width, uint64_t height,
-             bool blocking) {
+CUresult set(CUstream stream, uint64_t at, uint64_t pitch, unsigned value, unsigned element,
+             uint64_t width, uint64_t height, bool blocking) {
   Ref<Stream> s;
   if (CUresult r = resolve(stream, &s); r != CUDA_SUCCESS) return r;
   if (blocking) {
     if (CUresult r = forbid_unsafe(); r != CUDA_SUCCESS) return r;
   }
   if (width == 0 || height == 0) return CUDA_SUCCESS;
-  if (at % sizeof(T) != 0 || (height > 1 && (pitch < width * sizeof(T) || pitch % sizeof(T) != 0)))
-    return CUDA_ERROR_INVALID_VALUE;
-  uint64_t bytes;
-  if (__builtin_mul_overflow(width, sizeof(T), &bytes)) return CUDA_ERROR_INVALID_VALUE;
-  Place p = state()->memory.classify(at, (height - 1) * pitch + bytes);
-  if (!acceptable(p, End::kDevice)) return CUDA_ERROR_INVALID_VALUE;
+  CUDA_MEMSET_NODE_PARAMS_v1 params = {at, height > 1 ? pitch : 0, value, element, width, height};
+  Place p;
+  if (CUresult r = check_set(params, &p); r != CUDA_SUCCESS) return r;
+  auto action = Ref<Action>::adopt(new SetAction(s->context, params));
   bool captured = false;
-  if (CUresult r = route(*s, &captured); r != CUDA_SUCCESS || captured) return r;
-  Work* w = new_work("set", [=](Context& c) {
-    for (uint64_t y = 0; y < height; ++y) {
-      CUresult r = set_row<T>(c, at + y * pitch, value, width);
-      if (r != CUDA_SUCCESS) return r;
-    }
-    return CUDA_SUCCESS;
-  });
+  if (CUresult r = route(*s, action, &captured); r != CUDA_SUCCESS || captured) return r;
+  Work* w = new ActionWork(action);
   if (blocking && p != Place::kDevice) return s->run(w);
   if (blocking) {
     s->submit_at_once(w);
@@ -291,6 +407,41 @@ CUresult copy_batch(CUdeviceptr* to, CUdeviceptr* from, size_t* sizes, size_t co
 }
 
 }  // namespace
+
+CUresult SetAction::execute(Context& c) {
+  for (uint64_t y = 0; y < params.height; ++y) {
+    uint64_t at = params.dst + y * params.pitch;
+    CUresult r = params.elementSize == 1
+                     ? set_row<uint8_t>(c, at, static_cast<uint8_t>(params.value), params.width)
+                 : params.elementSize == 2
+                     ? set_row<uint16_t>(c, at, static_cast<uint16_t>(params.value), params.width)
+                     : set_row<uint32_t>(c, at, params.value, params.width);
+    if (r != CUDA_SUCCESS) return r;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult make_set(Ref<Context> c, const CUDA_MEMSET_NODE_PARAMS_v1& p, Ref<SetAction>* out) {
+  if (p.width == 0 || p.height == 0) return CUDA_ERROR_INVALID_VALUE;
+  Place place;
+  if (CUresult r = check_set(p, &place); r != CUDA_SUCCESS) return r;
+  *out = Ref<SetAction>::adopt(new SetAction(std::move(c), p));
+  return CUDA_SUCCESS;
+}
+
+CUresult make_copy(Ref<Context> c, const CUDA_MEMCPY3D& p, Ref<CopyAction>* out) {
+  Side to, from;
+  Box b;
+  if (CUresult r = box_of(p, &b, &to, &from); r != CUDA_SUCCESS) return r;
+  if (b.empty()) return CUDA_ERROR_INVALID_VALUE;
+  Ends ends;
+  if (CUresult r = check(b, to.end, from.end, &ends); r != CUDA_SUCCESS) return r;
+  auto action = Ref<CopyAction>::adopt(new CopyAction(std::move(c), b));
+  action->params = p;
+  *out = std::move(action);
+  return CUDA_SUCCESS;
+}
+
 }  // namespace simgpu
 
 using namespace simgpu;
@@ -388,52 +539,82 @@ SIMGPU_API cuMemcpyBatchAsync_v2(CUdeviceptr* to, CUdeviceptr* from, size_t* siz
 
 SIMGPU_API cuMemsetD8_v2(CUdeviceptr at, unsigned char v, size_t n) {
   ENTER(cuMemsetD8_v2);
-  return set(nullptr, at, 0, v, n, 1, true);
+  return set(nullptr, at, 0, v, 1, n, 1, true);
 }
 SIMGPU_API cuMemsetD16_v2(CUdeviceptr at, unsigned short v, size_t n) {
   ENTER(cuMemsetD16_v2);
-  return set(nullptr, at, 0, v, n, 1, true);
+  return set(nullptr, at, 0, v, 2, n, 1, true);
 }
 SIMGPU_API cuMemsetD32_v2(CUdeviceptr at, unsigned v, size_t n) {
   ENTER(cuMemsetD32_v2);
-  return set(nullptr, at, 0, v, n, 1, true);
+  return set(nullptr, at, 0, v, 4, n, 1, true);
 }
 SIMGPU_API cuMemsetD2D8_v2(CUdeviceptr at, size_t pitch, unsigned char v, size_t w, size_t h) {
   ENTER(cuMemsetD2D8_v2);
-  return set(nullptr, at, pitch, v, w, h, true);
+  return set(nullptr, at, pitch, v, 1, w, h, true);
 }
 SIMGPU_API cuMemsetD2D16_v2(CUdeviceptr at, size_t pitch, unsigned short v, size_t w, size_t h) {
   ENTER(cuMemsetD2D16_v2);
-  return set(nullptr, at, pitch, v, w, h, true);
+  return set(nullptr, at, pitch, v, 2, w, h, true);
 }
 SIMGPU_API cuMemsetD2D32_v2(CUdeviceptr at, size_t pitch, unsigned v, size_t w, size_t h) {
   ENTER(cuMemsetD2D32_v2);
-  return set(nullptr, at, pitch, v, w, h, true);
+  return set(nullptr, at, pitch, v, 4, w, h, true);
 }
 SIMGPU_API cuMemsetD8Async(CUdeviceptr at, unsigned char v, size_t n, CUstream s) {
   ENTER(cuMemsetD8Async);
-  return set(s, at, 0, v, n, 1, false);
+  return set(s, at, 0, v, 1, n, 1, false);
 }
 SIMGPU_API cuMemsetD16Async(CUdeviceptr at, unsigned short v, size_t n, CUstream s) {
   ENTER(cuMemsetD16Async);
-  return set(s, at, 0, v, n, 1, false);
+  return set(s, at, 0, v, 2, n, 1, false);
 }
 SIMGPU_API cuMemsetD32Async(CUdeviceptr at, unsigned v, size_t n, CUstream s) {
   ENTER(cuMemsetD32Async);
-  return set(s, at, 0, v, n, 1, false);
+  return set(s, at, 0, v, 4, n, 1, false);
 }
 SIMGPU_API cuMemsetD2D8Async(CUdeviceptr at, size_t pitch, unsigned char v, size_t w, size_t h,
                              CUstream s) {
   ENTER(cuMemsetD2D8Async);
-  return set(s, at, pitch, v, w, h, false);
+  return set(s, at, pitch, v, 1, w, h, false);
 }
 SIMGPU_API cuMemsetD2D16Async(CUdeviceptr at, size_t pitch, unsigned short v, size_t w, size_t h,
                               CUstream s) {
   ENTER(cuMemsetD2D16Async);
-  return set(s, at, pitch, v, w, h, false);
+  return set(s, at, pitch, v, 2, w, h, false);
 }
 SIMGPU_API cuMemsetD2D32Async(CUdeviceptr at, size_t pitch, unsigned v, size_t w, size_t h,
                               CUstream s) {
   ENTER(cuMemsetD2D32Async);
-  return set(s, at, pitch, v, w, h, false);
+  return set(s, at, pitch, v, 4, w, h, false);
+}
+
+SIMGPU_API cuMemcpyDtoA_v2(CUarray to, size_t at, CUdeviceptr from, size_t n) {
+  ENTER(cuMemcpyDtoA_v2);
+  return copy_array(nullptr, to, at, nullptr, from, n, End::kAny, End::kDevice, true);
+}
+SIMGPU_API cuMemcpyAtoD_v2(CUdeviceptr to, CUarray from, size_t at, size_t n) {
+  ENTER(cuMemcpyAtoD_v2);
+  return copy_array(nullptr, nullptr, to, from, at, n, End::kDevice, End::kAny, true);
+}
+SIMGPU_API cuMemcpyHtoA_v2(CUarray to, size_t at, const void* from, size_t n) {
+  ENTER(cuMemcpyHtoA_v2);
+  return copy_array(nullptr, to, at, nullptr, host(from), n, End::kAny, End::kHost, true);
+}
+SIMGPU_API cuMemcpyAtoH_v2(void* to, CUarray from, size_t at, size_t n) {
+  ENTER(cuMemcpyAtoH_v2);
+  return copy_array(nullptr, nullptr, host(to), from, at, n, End::kHost, End::kAny, true);
+}
+SIMGPU_API cuMemcpyAtoA_v2(CUarray to, size_t to_at, CUarray from, size_t from_at, size_t n) {
+  ENTER(cuMemcpyAtoA_v2);
+  if (to == nullptr || from == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return copy_array(nullptr, to, to_at, from, from_at, n, End::kAny, End::kAny, true);
+}
+SIMGPU_API cuMemcpyHtoAAsync_v2(CUarray to, size_t at, const void* from, size_t n, CUstream s) {
+  ENTER(cuMemcpyHtoAAsync_v2);
+  return copy_array(s, to, at, nullptr, host(from), n, End::kAny, End::kHost, false);
+}
+SIMGPU_API cuMemcpyAtoHAsync_v2(void* to, CUarray from, size_t at, size_t n, CUstream s) {
+  ENTER(cuMemcpyAtoHAsync_v2);
+  return copy_array(s, nullptr, host(to), from, at, n, End::kHost, End::kAny, false);
 }

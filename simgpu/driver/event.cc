@@ -1,4 +1,4 @@
-#include "stream.h"
+#include "action.h"
 
 namespace simgpu {
 namespace {
@@ -37,10 +37,13 @@ CUresult record(CUevent event, CUstream stream, unsigned flags) {
   Ref<Event> e;
   if (CUresult r = find(event, &e); r != CUDA_SUCCESS) return r;
   if (e->context.get() != s->context.get()) return CUDA_ERROR_INVALID_HANDLE;
-  bool captured = false;
-  if (CUresult r = route(*s, &captured); r != CUDA_SUCCESS) return r;
-  if (captured) {
-    capture_event(*e, *s);
+  if ((flags & CU_EVENT_RECORD_EXTERNAL) != 0) {
+    if (!is_capturing(*s)) return CUDA_ERROR_INVALID_VALUE;
+    return enqueue(*s, Ref<Action>::adopt(new EventAction(CU_GRAPH_NODE_TYPE_EVENT_RECORD, e)));
+  }
+  if (bool captured = false; CUresult r = capture_event(*e, *s, &captured)) {
+    return r;
+  } else if (captured) {
     return CUDA_SUCCESS;
   }
   auto record = Ref<Event::Record>::adopt(new Event::Record);
@@ -50,6 +53,7 @@ CUresult record(CUevent event, CUstream stream, unsigned flags) {
   record->point.number = s->submit(new Stamp(record));
   e->last = record;
   e->capture = {};
+  e->capture_points.clear();
   return CUDA_SUCCESS;
 }
 
@@ -149,6 +153,10 @@ SIMGPU_API cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   if (CUresult r = resolve(stream, &s); r != CUDA_SUCCESS) return r;
   Ref<Event> e;
   if (CUresult r = find(event, &e); r != CUDA_SUCCESS) return r;
+  if ((flags & CU_EVENT_WAIT_EXTERNAL) != 0) {
+    if (!is_capturing(*s)) return CUDA_ERROR_INVALID_VALUE;
+    return enqueue(*s, Ref<Action>::adopt(new EventAction(CU_GRAPH_NODE_TYPE_WAIT_EVENT, e)));
+  }
   CUresult r = CUDA_SUCCESS;
   if (capture_wait(*e, *s, &r)) return r;
   Ref<Event::Record> record = e->record();

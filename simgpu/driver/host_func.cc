@@ -1,5 +1,5 @@
 // Host functions and callbacks: on the stream's thread, where driver calls are not permitted.
-#include "work.h"
+#include "action.h"
 
 namespace simgpu {
 namespace {
@@ -32,6 +32,13 @@ class Callback : public Work {
 };
 
 }  // namespace
+
+CUresult HostAction::execute(Context&) {
+  InCallback guard;
+  function(data);
+  return CUDA_SUCCESS;
+}
+
 }  // namespace simgpu
 
 using namespace simgpu;
@@ -41,11 +48,7 @@ SIMGPU_API cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
   if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Ref<Stream> s;
   if (CUresult r = resolve(stream, &s); r != CUDA_SUCCESS) return r;
-  return enqueue(*s, new_work("host function", [=](Context&) {
-    InCallback guard;
-    function(data);
-    return CUDA_SUCCESS;
-  }));
+  return enqueue(*s, Ref<Action>::adopt(new HostAction(function, data)));
 }
 
 SIMGPU_API cuStreamAddCallback(CUstream stream, CUstreamCallback function, void* data,

@@ -2,19 +2,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "action.h"
 #include "module.h"
 #include "occupancy.h"
-#include "work.h"
+#include "texture.h"
 
 namespace simgpu {
 namespace {
-
-struct Spec {
-  unsigned grid[3] = {1, 1, 1}, block[3] = {1, 1, 1}, cluster[3] = {1, 1, 1};
-  unsigned shared = 0;
-  bool cooperative = false;
-  CUstream stream = nullptr;
-};
 
 CUresult result_of(const ptx::Result& r) {
   switch (r.outcome) {
@@ -45,53 +39,52 @@ void print(void* context, const char* text, size_t length) {
   c->output.insert(c->output.end(), text, text + length);
 }
 
-class KernelWork : public Work {
- public:
-  KernelWork(Ref<Module> m, Ref<Function> f, const Spec& s, uint8_t* params)
-      : module_(std::move(m)), function_(std::move(f)), spec_(s), params_(params) {}
-  ~KernelWork() override { free(params_); }
-  const char* name() const override { return function_->info->name; }
+}  // namespace
 
-  CUresult execute(Context& c) override {
-    State* s = state();
-    uint64_t number = s->launches.fetch_add(1) + 1;
-    if (s->options.lost != 0 && number == s->options.lost) c.device->lost.store(true);
-    if (c.device->lost.load()) return CUDA_ERROR_UNKNOWN;
-    ptx::Launch l;
-    l.module = module_->code;
-    l.kernel = function_->index;
-    for (int i = 0; i < 3; ++i) {
-      l.grid[i] = spec_.grid[i];
-      l.block[i] = spec_.block[i];
-      l.cluster[i] = spec_.cluster[i];
-    }
-    l.dynamic_shared_bytes = spec_.shared;
-    l.params = params_;
-    l.cooperative = spec_.cooperative;
-    l.grid_id = number;
-    l.memory = &c.memory;
-    l.output = print;
-    l.output_context = &c;
-    l.cancel = &c.cancel;
-    ptx::Result r;
-    {
-      KernelRunning running;
-      r = ptx::run(s->pool, l);
-    }
-    if (r.outcome == ptx::Outcome::kDone) return CUDA_SUCCESS;
-    const char* log = getenv("SIMGPU_LOG");
-    if (log != nullptr && *log == '1' && r.outcome != ptx::Outcome::kCancelled)
-      say("kernel %s: %s (PTX line %u, address 0x%llx)", name(), r.text, r.line,
-          static_cast<unsigned long long>(r.address));
-    return result_of(r);
+KernelAction::~KernelAction() { free(params); }
+
+CUresult KernelAction::execute(Context& c) {
+  State* s = state();
+  uint64_t number = s->launches.fetch_add(1) + 1;
+  if (s->options.lost != 0 && number == s->options.lost) c.device->lost.store(true);
+  if (c.device->lost.load()) return CUDA_ERROR_UNKNOWN;
+  ptx::Launch l;
+  l.module = module->code;
+  l.kernel = function->index;
+  for (int i = 0; i < 3; ++i) {
+    l.grid[i] = shape.grid[i];
+    l.block[i] = shape.block[i];
+    l.cluster[i] = shape.cluster[i];
   }
+  l.dynamic_shared_bytes = shape.shared;
+  l.params = params;
+  l.cooperative = shape.cooperative;
+  l.grid_id = number;
+  l.memory = &c.memory;
+  l.images = images_of(c);
+  l.output = print;
+  l.output_context = &c;
+  l.cancel = &c.cancel;
+  ptx::Result r;
+  {
+    KernelRunning running;
+    r = ptx::run(s->pool, l);
+  }
+  if (r.outcome == ptx::Outcome::kDone) return CUDA_SUCCESS;
+  const char* log = getenv("SIMGPU_LOG");
+  if (log != nullptr && *log == '1' && r.outcome != ptx::Outcome::kCancelled)
+    say("kernel %s: %s (PTX line %u, address 0x%llx)", name(), r.text, r.line,
+        static_cast<unsigned long long>(r.address));
+  return result_of(r);
+}
 
- private:
-  const Ref<Module> module_;
-  const Ref<Function> function_;
-  const Spec spec_;
-  uint8_t* const params_;
-};
+CUlaunchAttribute* KernelAction::attribute(CUlaunchAttributeID id) {
+  for (CUlaunchAttribute& a : attributes)
+    if (a.id == id) return &a;
+  return nullptr;
+}
+
+namespace {
 
 // Packs the parameters; null on success of a kernel without any.
 CUresult pack(const ptx::KernelInfo& k, void** params, void** extra, uint8_t** out) {
@@ -122,7 +115,7 @@ CUresult pack(const ptx::KernelInfo& k, void** params, void** extra, uint8_t** o
   return CUDA_SUCCESS;
 }
 
-CUresult check(const Function& f, const Device& d, const Spec& s) {
+CUresult check(const Function& f, const Device& d, const LaunchShape& s) {
   const ptx::KernelInfo& k = *f.info;
   uint64_t threads = 1;
   for (int i = 0; i < 3; ++i) {
@@ -159,24 +152,7 @@ CUresult check(const Function& f, const Device& d, const Spec& s) {
   return CUDA_SUCCESS;
 }
 
-CUresult launch(CUfunction handle, const Spec& spec, void** params, void** extra) {
-  Ref<Stream> s;
-  if (CUresult r = resolve(spec.stream, &s); r != CUDA_SUCCESS) return r;
-  Ref<Function> f;
-  if (CUresult r = function_of(handle, *s->context, &f); r != CUDA_SUCCESS) return r;
-  if (f->module->context != s->context.get()) return CUDA_ERROR_INVALID_HANDLE;
-  if (CUresult r = check(*f, *s->context->device, spec); r != CUDA_SUCCESS) return r;
-  uint8_t* buffer = nullptr;
-  CUresult r = pack(*f->info, params, extra, &buffer);
-  if (r != CUDA_SUCCESS) {
-    free(buffer);
-    return r;
-  }
-  s->context->flush_output();
-  return enqueue(*s, new KernelWork(Ref<Module>(f->module), f, spec, buffer));
-}
-
-CUresult apply(const CUlaunchAttribute& a, Spec* s) {
+CUresult apply(const CUlaunchAttribute& a, LaunchShape* s) {
   switch (static_cast<int>(a.id)) {
     case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
       s->cooperative = a.value.cooperative != 0;
@@ -202,7 +178,49 @@ CUresult apply(const CUlaunchAttribute& a, Spec* s) {
   }
 }
 
+CUresult launch(CUfunction handle, const LaunchShape& shape, CUstream stream, void** params,
+                void** extra, const CUlaunchAttribute* attributes = nullptr, unsigned count = 0) {
+  Ref<Stream> s;
+  if (CUresult r = resolve(stream, &s); r != CUDA_SUCCESS) return r;
+  Ref<KernelAction> k;
+  if (CUresult r = make_kernel(s->context, handle, shape, params, extra, attributes, count, &k);
+      r != CUDA_SUCCESS)
+    return r;
+  s->context->flush_output();
+  return enqueue(*s, as_action(k));
+}
+
 }  // namespace
+
+CUresult KernelAction::set_attribute(const CUlaunchAttribute& a) {
+  if (CUresult r = apply(a, &shape); r != CUDA_SUCCESS) return r;
+  if (a.id == CU_LAUNCH_ATTRIBUTE_IGNORE) return CUDA_SUCCESS;
+  if (CUlaunchAttribute* have = attribute(a.id)) {
+    have->value = a.value;
+  } else {
+    attributes.push_back(a);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult make_kernel(Ref<Context> c, CUfunction handle, const LaunchShape& shape, void** params,
+                     void** extra, const CUlaunchAttribute* attributes, unsigned count,
+                     Ref<KernelAction>* out) {
+  Ref<Function> f;
+  if (CUresult r = function_of(handle, *c, &f); r != CUDA_SUCCESS) return r;
+  if (f->module->context != c.get()) return CUDA_ERROR_INVALID_HANDLE;
+  auto k = Ref<KernelAction>::adopt(new KernelAction(c, Ref<Module>(f->module), f));
+  k->shape = shape;
+  for (unsigned i = 0; i < count; ++i)
+    if (CUresult r = k->set_attribute(attributes[i]); r != CUDA_SUCCESS) return r;
+  if (CUresult r = check(*f, *c->device, k->shape); r != CUDA_SUCCESS) return r;
+  if (CUresult r = pack(*f->info, params, extra, &k->params); r != CUDA_SUCCESS) return r;
+  for (uint32_t i = 0; i < f->info->param_count; ++i)
+    k->pointers.push_back(k->params + f->info->params[i].offset);
+  *out = std::move(k);
+  return CUDA_SUCCESS;
+}
+
 }  // namespace simgpu
 
 using namespace simgpu;
@@ -211,16 +229,19 @@ SIMGPU_API cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, u
                           unsigned by, unsigned bz, unsigned shared, CUstream stream, void** params,
                           void** extra) {
   ENTER(cuLaunchKernel);
-  Spec s{{gx, gy, gz}, {bx, by, bz}, {1, 1, 1}, shared, false, stream};
-  return launch(f, s, params, extra);
+  LaunchShape s{{gx, gy, gz}, {bx, by, bz}, {1, 1, 1}, shared, false};
+  return launch(f, s, stream, params, extra);
 }
 
 SIMGPU_API cuLaunchCooperativeKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz,
                                      unsigned bx, unsigned by, unsigned bz, unsigned shared,
                                      CUstream stream, void** params) {
   ENTER(cuLaunchCooperativeKernel);
-  Spec s{{gx, gy, gz}, {bx, by, bz}, {1, 1, 1}, shared, true, stream};
-  return launch(f, s, params, nullptr);
+  LaunchShape s{{gx, gy, gz}, {bx, by, bz}, {1, 1, 1}, shared, false};
+  CUlaunchAttribute cooperative = {};
+  cooperative.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+  cooperative.value.cooperative = 1;
+  return launch(f, s, stream, params, nullptr, &cooperative, 1);
 }
 
 SIMGPU_API cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** params,
@@ -228,13 +249,10 @@ SIMGPU_API cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** p
   ENTER(cuLaunchKernelEx);
   if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr))
     return CUDA_ERROR_INVALID_VALUE;
-  Spec s{{config->gridDimX, config->gridDimY, config->gridDimZ},
-         {config->blockDimX, config->blockDimY, config->blockDimZ},
-         {1, 1, 1},
-         config->sharedMemBytes,
-         false,
-         config->hStream};
-  for (unsigned i = 0; i < config->numAttrs; ++i)
-    if (CUresult r = apply(config->attrs[i], &s); r != CUDA_SUCCESS) return r;
-  return launch(f, s, params, extra);
+  LaunchShape s{{config->gridDimX, config->gridDimY, config->gridDimZ},
+                {config->blockDimX, config->blockDimY, config->blockDimZ},
+                {1, 1, 1},
+                config->sharedMemBytes,
+                false};
+  return launch(f, s, config->hStream, params, extra, config->attrs, config->numAttrs);
 }

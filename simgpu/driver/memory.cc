@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "graph_memory.h"
 #include "pool.h"
 #include "stream.h"
 
@@ -73,6 +74,7 @@ void free_allocation(const Allocation& a, Context& owner) {
   if (!space().remove(a.base, nullptr)) return;
   switch (a.type) {
     case MemoryType::kDevice:
+      if (a.graph) break;  // its own affair
       if (a.pool != nullptr) {
         static_cast<Pool*>(a.pool)->release_memory(a);
       } else {
@@ -139,6 +141,7 @@ SIMGPU_API cuMemFree_v2(CUdeviceptr address) {
   if (!owner) return CUDA_ERROR_INVALID_VALUE;
   CUresult r = owner->synchronize();
   if (r != CUDA_SUCCESS) return r;
+  if (a.graph) return free_graph_memory(address);
   free_allocation(a, *owner);
   return CUDA_SUCCESS;
 }

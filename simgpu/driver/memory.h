@@ -7,4 +7,8 @@ namespace simgpu {
 // Everything that frees an allocation ends here; `a` is still in the table.
 void free_allocation(const Allocation& a, Context& owner);
 
+// AddressSpace::classify, except that memory of graphs counts as the device's also while no launch
+// has allocated it.
+AddressSpace::Place place_of(uint64_t address, uint64_t length);
+
 }  // namespace simgpu

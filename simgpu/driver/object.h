@@ -20,6 +20,15 @@ enum class Kind : uint8_t {
   kPool,
   kPhysical,
   kLink,
+  kGraph,
+  kGraphNode,
+  kGraphExec,
+  kUserObject,
+  kArray,
+  kMipmap,
+  kTexture,
+  kSurface,
+  kGreenContext,
 };
 
 class Object : public RefCounted {

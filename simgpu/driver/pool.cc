@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "graph.h"
 #include "memory.h"
 #include "work.h"
 
@@ -47,6 +48,26 @@ CUresult find(CUmemoryPool handle, Ref<Pool>* out) {
   return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
+// An allocation node; the pool's properties are the node's.
+CUresult capture_allocation(CUdeviceptr* out, uint64_t bytes, const Pool& pool, Stream& s) {
+  if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  CUmemAccessDesc access[8];
+  CUDA_MEM_ALLOC_NODE_PARAMS_v1 params = {};
+  params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  params.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, {pool.device->ordinal}};
+  params.bytesize = bytes;
+  params.accessDescs = access;
+  for (int d = 0; d < 8; ++d)
+    if ((pool.access >> d & 1) != 0)
+      access[params.accessDescCount++] = {{CU_MEM_LOCATION_TYPE_DEVICE, {d}},
+                                          CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  Ref<GraphMemory> memory = GraphMemory::make(s.context, params);
+  if (!memory) return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult r = enqueue(s, Ref<Action>::adopt(new AllocAction(memory)));
+  if (r == CUDA_SUCCESS) *out = memory->address;
+  return r;
+}
+
 CUresult allocate_async(CUdeviceptr* out, uint64_t bytes, CUmemoryPool handle, CUstream stream) {
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Ref<Stream> s;
@@ -58,9 +79,8 @@ CUresult allocate_async(CUdeviceptr* out, uint64_t bytes, CUmemoryPool handle, C
   } else if (CUresult r = find(handle, &pool); r != CUDA_SUCCESS) {
     return r;
   }
-  bool captured = false;
-  if (CUresult r = route(*s, &captured); r != CUDA_SUCCESS) return r;
-  if (captured) return forbid_capture(*s);  // needs graph memory nodes
+  if (is_capturing(*s)) return capture_allocation(out, bytes, *pool, *s);
+  if (CUresult r = refuse_capture(*s); r != CUDA_SUCCESS) return r;
   if (bytes == 0) {
     *out = 0;
     return CUDA_SUCCESS;
@@ -101,12 +121,16 @@ SIMGPU_API cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   Ref<Stream> s;
   if (CUresult r = resolve(stream, &s); r != CUDA_SUCCESS) return r;
   if (address == 0) return CUDA_SUCCESS;
+  if (is_capturing(*s)) {
+    Ref<GraphMemory> memory = graph_memory_at(address);
+    if (!memory) return CUDA_ERROR_INVALID_VALUE;
+    return enqueue(*s, Ref<Action>::adopt(new FreeAction(memory->context, address)));
+  }
   Allocation a;
   if (!state()->memory.allocation_at(address, &a) || a.type != MemoryType::kDevice || a.freeing)
     return CUDA_ERROR_INVALID_VALUE;
-  bool captured = false;
-  if (CUresult r = route(*s, &captured); r != CUDA_SUCCESS) return r;
-  if (captured) return forbid_capture(*s);
+  if (CUresult r = refuse_capture(*s); r != CUDA_SUCCESS) return r;
+  if (a.graph) return free_graph_memory(address);
   state()->memory.update(address, [](Allocation& x) { x.freeing = true; });
   uint64_t id = a.id;
   s->submit(new_work("free", [=](Context& c) {

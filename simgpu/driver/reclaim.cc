@@ -9,16 +9,16 @@ Mutex& mutex() {
   return m;
 }
 int running = 0;
-std::vector<Ref<Backing>>* waiting = nullptr;
+std::vector<Ref<RefCounted>>* waiting = nullptr;
 }  // namespace
 
-void retire(Ref<Backing> b) {
+void retire(Ref<RefCounted> b) {
   Lock lock(mutex());
   if (running == 0) {
     lock.unlock();
     return;  // freed here
   }
-  if (waiting == nullptr) waiting = new std::vector<Ref<Backing>>;
+  if (waiting == nullptr) waiting = new std::vector<Ref<RefCounted>>;
   waiting->push_back(std::move(b));
 }
 
@@ -28,7 +28,7 @@ KernelRunning::KernelRunning() {
 }
 
 KernelRunning::~KernelRunning() {
-  std::vector<Ref<Backing>> gone;
+  std::vector<Ref<RefCounted>> gone;
   Lock lock(mutex());
   if (--running == 0 && waiting != nullptr) gone.swap(*waiting);
   lock.unlock();

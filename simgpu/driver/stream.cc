@@ -208,9 +208,8 @@ void* Stream::entry(void* self) {
 }
 
 CUresult enqueue(Stream& s, Work* w) {
-  bool captured = false;
-  CUresult r = route(s, &captured);
-  if (r != CUDA_SUCCESS || captured) {
+  CUresult r = refuse_capture(s);
+  if (r != CUDA_SUCCESS) {
     delete w;
     return r;
   }

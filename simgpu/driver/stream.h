@@ -42,15 +42,31 @@ class Work {
   std::vector<Point> after;
 };
 
+class Action;
+class Graph;
+class GraphNode;
+
+// The nodes that the next work of a capturing stream depends on.
+struct CapturePoint {
+  Ref<GraphNode> node;
+  CUgraphEdgeData data;
+  ~CapturePoint();
+  CapturePoint(Ref<GraphNode>, const CUgraphEdgeData&);
+  CapturePoint(const CapturePoint&);
+  CapturePoint& operator=(const CapturePoint&);
+};
+
 struct Capture : public RefCounted {
+  ~Capture() override;
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
   uint64_t id = 0;
   Stream* origin = nullptr;
   ThreadState* owner = nullptr;
   uint64_t context = 0;
-  uint64_t nodes = 0;
   bool listed = false;
+  bool own_graph = true;  // false: cuStreamBeginCaptureToGraph
+  Ref<Graph> graph;
 };
 
 class Stream : public Object {
@@ -82,8 +98,9 @@ class Stream : public Object {
   uint64_t id = 0;
   Ref<Timeline> timeline;
   CUstreamAttrValue attributes[12] = {};
-  Ref<Capture>
-      capture;  // guarded by capture_mutex(); a stream with work being captured, not executed
+  // Guarded by capture_mutex(). A stream with a capture executes nothing: its work becomes nodes.
+  Ref<Capture> capture;
+  std::vector<CapturePoint> capture_points;
 
  private:
   uint64_t append(Work*, bool inline_if_idle, bool* run_inline);
@@ -121,7 +138,8 @@ class Event : public Object {
   const unsigned flags;
   Mutex mutex;
   Ref<Record> last;      // null: never recorded
-  Ref<Capture> capture;  // recorded in a capturing stream
+  Ref<Capture> capture;  // recorded in a capturing stream, which had come so far:
+  std::vector<CapturePoint> capture_points;
 };
 
 // The stream a handle names for the calling thread: NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD or
@@ -135,19 +153,20 @@ Mutex& capture_mutex();
 CUresult forbid_capture(Stream&);
 // For a call that is not safe while a capture is open anywhere (by mode): cuMemAlloc and the like.
 CUresult forbid_unsafe();
-// Work for `stream`: *captured is true when a capture swallowed it. Legacy stream use may be an
-// implicit-order error.
-CUresult route(Stream&, bool* captured);
+// For work of `stream` that cannot be captured, and for use of the legacy stream while blocking
+// streams capture.
+CUresult refuse_capture(Stream&);
 CUresult forbid_captured_event(Event&);
-void capture_event(Event&, Stream&);
+CUresult capture_event(Event&, Stream&, bool* captured);
 bool capture_wait(Event&, Stream&, CUresult*);  // true: handled as part of a capture
 void end_captures_of(Stream&);
 
-// Submits unless captured; deletes the work otherwise. *captured may be null.
+// Submits work that cannot be captured; deletes it when the stream captures. What can be captured
+// is an Action (action.h).
 CUresult enqueue(Stream&, Work*);
 
 // Device-wide order for reclaiming memory that kernels may still be using.
-void retire(Ref<Backing>);
+void retire(Ref<RefCounted>);
 class KernelRunning {
  public:
   KernelRunning();

@@ -1,7 +1,8 @@
 // Waiting for and writing 32 and 64-bit values in memory, in stream order.
 #include <string.h>
 
-#include "work.h"
+#include "action.h"
+#include "memory.h"
 
 namespace simgpu {
 namespace {
@@ -10,7 +11,7 @@ using Place = AddressSpace::Place;
 
 CUresult check(CUdeviceptr at, unsigned width) {
   if (at == 0 || at % width != 0) return CUDA_ERROR_INVALID_VALUE;
-  Place p = state()->memory.classify(at, width);
+  Place p = place_of(at, width);
   return p == Place::kBad || p == Place::kPageable ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
@@ -58,37 +59,19 @@ CUresult write_value(Context& c, CUdeviceptr at, T value) {
   return CUDA_SUCCESS;
 }
 
-template <class T>
-CUresult wait_on(CUstream stream, CUdeviceptr at, T value, unsigned flags) {
-  if ((flags & ~(3u | CU_STREAM_WAIT_VALUE_FLUSH)) != 0) return CUDA_ERROR_INVALID_VALUE;
-  Ref<Stream> s;
-  if (CUresult r = resolve(stream, &s); r != CUDA_SUCCESS) return r;
-  if (CUresult r = check(at, sizeof(T)); r != CUDA_SUCCESS) return r;
-  return enqueue(
-      *s, new_work("wait value", [=](Context& c) { return wait_value<T>(c, at, value, flags); }));
-}
-
-template <class T>
-CUresult write_on(CUstream stream, CUdeviceptr at, T value, unsigned flags) {
-  if ((flags & ~static_cast<unsigned>(CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER)) != 0)
-    return CUDA_ERROR_INVALID_VALUE;
-  Ref<Stream> s;
-  if (CUresult r = resolve(stream, &s); r != CUDA_SUCCESS) return r;
-  if (CUresult r = check(at, sizeof(T)); r != CUDA_SUCCESS) return r;
-  return enqueue(*s,
-                 new_work("write value", [=](Context& c) { return write_value<T>(c, at, value); }));
-}
-
 CUresult check_op(const CUstreamBatchMemOpParams& p) {
   switch (static_cast<int>(p.operation)) {
     case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-      return check(p.waitValue.address, 4);
     case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-      return check(p.waitValue.address, 8);
+      if ((p.waitValue.flags & ~(3u | CU_STREAM_WAIT_VALUE_FLUSH)) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+      return check(p.waitValue.address, p.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 ? 4 : 8);
     case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-      return check(p.writeValue.address, 4);
     case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-      return check(p.writeValue.address, 8);
+      if ((p.writeValue.flags & ~static_cast<unsigned>(CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER)) !=
+          0)
+        return CUDA_ERROR_INVALID_VALUE;
+      return check(p.writeValue.address, p.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 ? 4 : 8);
     case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
     case CU_STREAM_MEM_OP_BARRIER:
       return CUDA_SUCCESS;
@@ -112,26 +95,77 @@ CUresult perform(Context& c, const CUstreamBatchMemOpParams& p) {
   }
 }
 
+CUresult submit(CUstream stream, const CUstreamBatchMemOpParams* params, unsigned count,
+                unsigned flags) {
+  Ref<Stream> s;
+  if (CUresult r = resolve(stream, &s); r != CUDA_SUCCESS) return r;
+  Ref<BatchAction> a;
+  if (CUresult r = make_batch(s->context, params, count, flags, &a); r != CUDA_SUCCESS) return r;
+  return enqueue(*s, as_action(a));
+}
+
+CUresult wait_on(CUstream stream, CUstreamBatchMemOpType type, CUdeviceptr at, cuuint64_t value,
+                 unsigned flags) {
+  CUstreamBatchMemOpParams p = {};
+  p.operation = type;
+  p.waitValue.address = at;
+  if (type == CU_STREAM_MEM_OP_WAIT_VALUE_64)
+    p.waitValue.value64 = value;
+  else
+    p.waitValue.value = static_cast<cuuint32_t>(value);
+  p.waitValue.flags = flags;
+  return submit(stream, &p, 1, 0);
+}
+
+CUresult write_on(CUstream stream, CUstreamBatchMemOpType type, CUdeviceptr at, cuuint64_t value,
+                  unsigned flags) {
+  CUstreamBatchMemOpParams p = {};
+  p.operation = type;
+  p.writeValue.address = at;
+  if (type == CU_STREAM_MEM_OP_WRITE_VALUE_64)
+    p.writeValue.value64 = value;
+  else
+    p.writeValue.value = static_cast<cuuint32_t>(value);
+  p.writeValue.flags = flags;
+  return submit(stream, &p, 1, 0);
+}
+
 }  // namespace
+
+CUresult BatchAction::execute(Context& c) {
+  for (const CUstreamBatchMemOpParams& p : params)
+    if (CUresult r = perform(c, p); r != CUDA_SUCCESS) return r;
+  return CUDA_SUCCESS;
+}
+
+CUresult make_batch(Ref<Context> c, const CUstreamBatchMemOpParams* params, unsigned count,
+                    unsigned flags, Ref<BatchAction>* out) {
+  if (params == nullptr || count == 0 || count > 256 || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  for (unsigned i = 0; i < count; ++i)
+    if (CUresult r = check_op(params[i]); r != CUDA_SUCCESS) return r;
+  *out = Ref<BatchAction>::adopt(new BatchAction(std::move(c), params, count));
+  return CUDA_SUCCESS;
+}
+
 }  // namespace simgpu
 
 using namespace simgpu;
 
 SIMGPU_API cuStreamWaitValue32_v2(CUstream s, CUdeviceptr at, cuuint32_t v, unsigned flags) {
   ENTER(cuStreamWaitValue32_v2);
-  return wait_on<uint32_t>(s, at, v, flags);
+  return wait_on(s, CU_STREAM_MEM_OP_WAIT_VALUE_32, at, v, flags);
 }
 SIMGPU_API cuStreamWaitValue64_v2(CUstream s, CUdeviceptr at, cuuint64_t v, unsigned flags) {
   ENTER(cuStreamWaitValue64_v2);
-  return wait_on<uint64_t>(s, at, v, flags);
+  return wait_on(s, CU_STREAM_MEM_OP_WAIT_VALUE_64, at, v, flags);
 }
 SIMGPU_API cuStreamWriteValue32_v2(CUstream s, CUdeviceptr at, cuuint32_t v, unsigned flags) {
   ENTER(cuStreamWriteValue32_v2);
-  return write_on<uint32_t>(s, at, v, flags);
+  return write_on(s, CU_STREAM_MEM_OP_WRITE_VALUE_32, at, v, flags);
 }
 SIMGPU_API cuStreamWriteValue64_v2(CUstream s, CUdeviceptr at, cuuint64_t v, unsigned flags) {
   ENTER(cuStreamWriteValue64_v2);
-  return write_on<uint64_t>(s, at, v, flags);
+  return write_on(s, CU_STREAM_MEM_OP_WRITE_VALUE_64, at, v, flags);
 }
 SIMGPU_API cuStreamWaitValue32(CUstream s, CUdeviceptr at, cuuint32_t v, unsigned flags) {
   return cuStreamWaitValue32_v2(s, at, v, flags);
@@ -149,17 +183,7 @@ SIMGPU_API cuStreamWriteValue64(CUstream s, CUdeviceptr at, cuuint64_t v, unsign
 SIMGPU_API cuStreamBatchMemOp_v2(CUstream stream, unsigned count, CUstreamBatchMemOpParams* params,
                                  unsigned flags) {
   ENTER(cuStreamBatchMemOp_v2);
-  if (params == nullptr || count == 0 || count > 256 || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  Ref<Stream> s;
-  if (CUresult r = resolve(stream, &s); r != CUDA_SUCCESS) return r;
-  for (unsigned i = 0; i < count; ++i)
-    if (CUresult r = check_op(params[i]); r != CUDA_SUCCESS) return r;
-  std::vector<CUstreamBatchMemOpParams> all(params, params + count);
-  return enqueue(*s, new_work("batch of memory operations", [all = std::move(all)](Context& c) {
-    for (const CUstreamBatchMemOpParams& p : all)
-      if (CUresult r = perform(c, p); r != CUDA_SUCCESS) return r;
-    return CUDA_SUCCESS;
-  }));
+  return submit(stream, params, count, flags);
 }
 
 SIMGPU_API cuStreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpParams* params,

@@ -11,6 +11,18 @@ SIMGPU_API cuEventRecord_ptsz(CUevent hEvent, CUstream hStream) {
   PerThreadDefault simgpu_scope;
   return cuEventRecord(hEvent, hStream);
 }
+SIMGPU_API cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams) {
+  PerThreadDefault simgpu_scope;
+  return cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams);
+}
+SIMGPU_API cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream) {
+  PerThreadDefault simgpu_scope;
+  return cuGraphLaunch(hGraphExec, hStream);
+}
+SIMGPU_API cuGraphUpload_ptsz(CUgraphExec hGraphExec, CUstream hStream) {
+  PerThreadDefault simgpu_scope;
+  return cuGraphUpload(hGraphExec, hStream);
+}
 SIMGPU_API cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream, void **kernelParams) {
   PerThreadDefault simgpu_scope;
   return cuLaunchCooperativeKernel(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, hStream, kernelParams);
@@ -79,6 +91,22 @@ SIMGPU_API cuMemcpyAsync_ptsz(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount
   PerThreadDefault simgpu_scope;
   return cuMemcpyAsync(dst, src, ByteCount, hStream);
 }
+SIMGPU_API cuMemcpyAtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t ByteCount) {
+  PerThreadDefault simgpu_scope;
+  return cuMemcpyAtoA_v2(dstArray, dstOffset, srcArray, srcOffset, ByteCount);
+}
+SIMGPU_API cuMemcpyAtoD_v2_ptds(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t ByteCount) {
+  PerThreadDefault simgpu_scope;
+  return cuMemcpyAtoD_v2(dstDevice, srcArray, srcOffset, ByteCount);
+}
+SIMGPU_API cuMemcpyAtoHAsync_v2_ptsz(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount, CUstream hStream) {
+  PerThreadDefault simgpu_scope;
+  return cuMemcpyAtoHAsync_v2(dstHost, srcArray, srcOffset, ByteCount, hStream);
+}
+SIMGPU_API cuMemcpyAtoH_v2_ptds(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount) {
+  PerThreadDefault simgpu_scope;
+  return cuMemcpyAtoH_v2(dstHost, srcArray, srcOffset, ByteCount);
+}
 SIMGPU_API cuMemcpyBatchAsync_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream hStream) {
   PerThreadDefault simgpu_scope;
   return cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream);
@@ -86,6 +114,10 @@ SIMGPU_API cuMemcpyBatchAsync_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t 
 SIMGPU_API cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream hStream) {
   PerThreadDefault simgpu_scope;
   return cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream);
+}
+SIMGPU_API cuMemcpyDtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t ByteCount) {
+  PerThreadDefault simgpu_scope;
+  return cuMemcpyDtoA_v2(dstArray, dstOffset, srcDevice, ByteCount);
 }
 SIMGPU_API cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream) {
   PerThreadDefault simgpu_scope;
@@ -102,6 +134,14 @@ SIMGPU_API cuMemcpyDtoHAsync_v2_ptsz(void *dstHost, CUdeviceptr srcDevice, size_
 SIMGPU_API cuMemcpyDtoH_v2_ptds(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
   PerThreadDefault simgpu_scope;
   return cuMemcpyDtoH_v2(dstHost, srcDevice, ByteCount);
+}
+SIMGPU_API cuMemcpyHtoAAsync_v2_ptsz(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount, CUstream hStream) {
+  PerThreadDefault simgpu_scope;
+  return cuMemcpyHtoAAsync_v2(dstArray, dstOffset, srcHost, ByteCount, hStream);
+}
+SIMGPU_API cuMemcpyHtoA_v2_ptds(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount) {
+  PerThreadDefault simgpu_scope;
+  return cuMemcpyHtoA_v2(dstArray, dstOffset, srcHost, ByteCount);
 }
 SIMGPU_API cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream) {
   PerThreadDefault simgpu_scope;
@@ -187,6 +227,10 @@ SIMGPU_API cuStreamBatchMemOp_v2_ptsz(CUstream stream, unsigned int count, CUstr
   PerThreadDefault simgpu_scope;
   return cuStreamBatchMemOp_v2(stream, count, paramArray, flags);
 }
+SIMGPU_API cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode) {
+  PerThreadDefault simgpu_scope;
+  return cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies, dependencyData, numDependencies, mode);
+}
 SIMGPU_API cuStreamBeginCapture_ptsz(CUstream hStream) {
   PerThreadDefault simgpu_scope;
   return cuStreamBeginCapture(hStream);
@@ -258,6 +302,14 @@ SIMGPU_API cuStreamSetAttribute_ptsz(CUstream hStream, CUstreamAttrID attr, cons
 SIMGPU_API cuStreamSynchronize_ptsz(CUstream hStream) {
   PerThreadDefault simgpu_scope;
   return cuStreamSynchronize(hStream);
+}
+SIMGPU_API cuStreamUpdateCaptureDependencies_ptsz(CUstream hStream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags) {
+  PerThreadDefault simgpu_scope;
+  return cuStreamUpdateCaptureDependencies(hStream, dependencies, numDependencies, flags);
+}
+SIMGPU_API cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream hStream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, unsigned int flags) {
+  PerThreadDefault simgpu_scope;
+  return cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, dependencyData, numDependencies, flags);
 }
 SIMGPU_API cuStreamWaitEvent_ptsz(CUstream hStream, CUevent hEvent, unsigned int Flags) {
   PerThreadDefault simgpu_scope;

@@ -8,24 +8,16 @@ struct Stub {
   std::atomic<uint64_t> calls;
 };
 int unimplemented_stub(Stub&);
-constexpr unsigned kStubs = 362;
+constexpr unsigned kStubs = 231;
 extern Stub stubs[kStubs];
 }  // namespace simgpu
 
 namespace simgpu {
 Stub stubs[kStubs] = {
     {"cuArray3DCreate", {0}},
-    {"cuArray3DCreate_v2", {0}},
     {"cuArray3DGetDescriptor", {0}},
-    {"cuArray3DGetDescriptor_v2", {0}},
     {"cuArrayCreate", {0}},
-    {"cuArrayCreate_v2", {0}},
-    {"cuArrayDestroy", {0}},
     {"cuArrayGetDescriptor", {0}},
-    {"cuArrayGetDescriptor_v2", {0}},
-    {"cuArrayGetMemoryRequirements", {0}},
-    {"cuArrayGetPlane", {0}},
-    {"cuArrayGetSparseProperties", {0}},
     {"cuCheckpointProcessCheckpoint", {0}},
     {"cuCheckpointProcessGetRestoreThreadId", {0}},
     {"cuCheckpointProcessGetState", {0}},
@@ -48,14 +40,11 @@ Stub stubs[kStubs] = {
     {"cuDevResourceGenerateDesc", {0}},
     {"cuDevSmResourceSplitByCount", {0}},
     {"cuDeviceGetDevResource", {0}},
-    {"cuDeviceGetGraphMemAttribute", {0}},
     {"cuDeviceGetHostAtomicCapabilities", {0}},
     {"cuDeviceGetLuid", {0}},
     {"cuDeviceGetNvSciSyncAttributes", {0}},
     {"cuDeviceGetP2PAtomicCapabilities", {0}},
-    {"cuDeviceGraphMemTrim", {0}},
     {"cuDeviceRegisterAsyncNotification", {0}},
-    {"cuDeviceSetGraphMemAttribute", {0}},
     {"cuDeviceTotalMem", {0}},
     {"cuDeviceUnregisterAsyncNotification", {0}},
     {"cuEGLApiInit", {0}},
@@ -88,98 +77,14 @@ Stub stubs[kStubs] = {
     {"cuGLUnmapBufferObject", {0}},
     {"cuGLUnmapBufferObjectAsync", {0}},
     {"cuGLUnregisterBufferObject", {0}},
-    {"cuGraphAddBatchMemOpNode", {0}},
-    {"cuGraphAddChildGraphNode", {0}},
-    {"cuGraphAddDependencies", {0}},
-    {"cuGraphAddDependencies_v2", {0}},
-    {"cuGraphAddEmptyNode", {0}},
-    {"cuGraphAddEventRecordNode", {0}},
-    {"cuGraphAddEventWaitNode", {0}},
     {"cuGraphAddExternalSemaphoresSignalNode", {0}},
     {"cuGraphAddExternalSemaphoresWaitNode", {0}},
-    {"cuGraphAddHostNode", {0}},
-    {"cuGraphAddKernelNode", {0}},
-    {"cuGraphAddKernelNode_v2", {0}},
-    {"cuGraphAddMemAllocNode", {0}},
-    {"cuGraphAddMemFreeNode", {0}},
-    {"cuGraphAddMemcpyNode", {0}},
-    {"cuGraphAddMemsetNode", {0}},
-    {"cuGraphAddNode", {0}},
-    {"cuGraphAddNode_v2", {0}},
-    {"cuGraphBatchMemOpNodeGetParams", {0}},
-    {"cuGraphBatchMemOpNodeSetParams", {0}},
-    {"cuGraphChildGraphNodeGetGraph", {0}},
-    {"cuGraphClone", {0}},
-    {"cuGraphConditionalHandleCreate", {0}},
-    {"cuGraphCreate", {0}},
-    {"cuGraphDebugDotPrint", {0}},
-    {"cuGraphDestroy", {0}},
-    {"cuGraphDestroyNode", {0}},
-    {"cuGraphEventRecordNodeGetEvent", {0}},
-    {"cuGraphEventRecordNodeSetEvent", {0}},
-    {"cuGraphEventWaitNodeGetEvent", {0}},
-    {"cuGraphEventWaitNodeSetEvent", {0}},
-    {"cuGraphExecBatchMemOpNodeSetParams", {0}},
-    {"cuGraphExecChildGraphNodeSetParams", {0}},
-    {"cuGraphExecDestroy", {0}},
-    {"cuGraphExecEventRecordNodeSetEvent", {0}},
-    {"cuGraphExecEventWaitNodeSetEvent", {0}},
     {"cuGraphExecExternalSemaphoresSignalNodeSetParams", {0}},
     {"cuGraphExecExternalSemaphoresWaitNodeSetParams", {0}},
-    {"cuGraphExecGetFlags", {0}},
-    {"cuGraphExecHostNodeSetParams", {0}},
-    {"cuGraphExecKernelNodeSetParams", {0}},
-    {"cuGraphExecKernelNodeSetParams_v2", {0}},
-    {"cuGraphExecMemcpyNodeSetParams", {0}},
-    {"cuGraphExecMemsetNodeSetParams", {0}},
-    {"cuGraphExecNodeSetParams", {0}},
-    {"cuGraphExecUpdate", {0}},
-    {"cuGraphExecUpdate_v2", {0}},
     {"cuGraphExternalSemaphoresSignalNodeGetParams", {0}},
     {"cuGraphExternalSemaphoresSignalNodeSetParams", {0}},
     {"cuGraphExternalSemaphoresWaitNodeGetParams", {0}},
     {"cuGraphExternalSemaphoresWaitNodeSetParams", {0}},
-    {"cuGraphGetEdges", {0}},
-    {"cuGraphGetEdges_v2", {0}},
-    {"cuGraphGetNodes", {0}},
-    {"cuGraphGetRootNodes", {0}},
-    {"cuGraphHostNodeGetParams", {0}},
-    {"cuGraphHostNodeSetParams", {0}},
-    {"cuGraphInstantiate", {0}},
-    {"cuGraphInstantiateWithFlags", {0}},
-    {"cuGraphInstantiateWithParams", {0}},
-    {"cuGraphInstantiateWithParams_ptsz", {0}},
-    {"cuGraphInstantiate_v2", {0}},
-    {"cuGraphKernelNodeCopyAttributes", {0}},
-    {"cuGraphKernelNodeGetAttribute", {0}},
-    {"cuGraphKernelNodeGetParams", {0}},
-    {"cuGraphKernelNodeGetParams_v2", {0}},
-    {"cuGraphKernelNodeSetAttribute", {0}},
-    {"cuGraphKernelNodeSetParams", {0}},
-    {"cuGraphKernelNodeSetParams_v2", {0}},
-    {"cuGraphLaunch", {0}},
-    {"cuGraphLaunch_ptsz", {0}},
-    {"cuGraphMemAllocNodeGetParams", {0}},
-    {"cuGraphMemFreeNodeGetParams", {0}},
-    {"cuGraphMemcpyNodeGetParams", {0}},
-    {"cuGraphMemcpyNodeSetParams", {0}},
-    {"cuGraphMemsetNodeGetParams", {0}},
-    {"cuGraphMemsetNodeSetParams", {0}},
-    {"cuGraphNodeFindInClone", {0}},
-    {"cuGraphNodeGetDependencies", {0}},
-    {"cuGraphNodeGetDependencies_v2", {0}},
-    {"cuGraphNodeGetDependentNodes", {0}},
-    {"cuGraphNodeGetDependentNodes_v2", {0}},
-    {"cuGraphNodeGetEnabled", {0}},
-    {"cuGraphNodeGetType", {0}},
-    {"cuGraphNodeSetEnabled", {0}},
-    {"cuGraphNodeSetParams", {0}},
-    {"cuGraphReleaseUserObject", {0}},
-    {"cuGraphRemoveDependencies", {0}},
-    {"cuGraphRemoveDependencies_v2", {0}},
-    {"cuGraphRetainUserObject", {0}},
-    {"cuGraphUpload", {0}},
-    {"cuGraphUpload_ptsz", {0}},
     {"cuGraphicsEGLRegisterImage", {0}},
     {"cuGraphicsGLRegisterBuffer", {0}},
     {"cuGraphicsGLRegisterImage", {0}},
@@ -264,30 +169,16 @@ Stub stubs[kStubs] = {
     {"cuMemcpy3DBatchAsync_v2", {0}},
     {"cuMemcpy3DBatchAsync_v2_ptsz", {0}},
     {"cuMemcpyAtoA", {0}},
-    {"cuMemcpyAtoA_v2", {0}},
-    {"cuMemcpyAtoA_v2_ptds", {0}},
     {"cuMemcpyAtoD", {0}},
-    {"cuMemcpyAtoD_v2", {0}},
-    {"cuMemcpyAtoD_v2_ptds", {0}},
     {"cuMemcpyAtoH", {0}},
     {"cuMemcpyAtoHAsync", {0}},
-    {"cuMemcpyAtoHAsync_v2", {0}},
-    {"cuMemcpyAtoHAsync_v2_ptsz", {0}},
-    {"cuMemcpyAtoH_v2", {0}},
-    {"cuMemcpyAtoH_v2_ptds", {0}},
     {"cuMemcpyDtoA", {0}},
-    {"cuMemcpyDtoA_v2", {0}},
-    {"cuMemcpyDtoA_v2_ptds", {0}},
     {"cuMemcpyDtoD", {0}},
     {"cuMemcpyDtoDAsync", {0}},
     {"cuMemcpyDtoH", {0}},
     {"cuMemcpyDtoHAsync", {0}},
     {"cuMemcpyHtoA", {0}},
     {"cuMemcpyHtoAAsync", {0}},
-    {"cuMemcpyHtoAAsync_v2", {0}},
-    {"cuMemcpyHtoAAsync_v2_ptsz", {0}},
-    {"cuMemcpyHtoA_v2", {0}},
-    {"cuMemcpyHtoA_v2_ptds", {0}},
     {"cuMemcpyHtoD", {0}},
     {"cuMemcpyHtoDAsync", {0}},
     {"cuMemsetD16", {0}},
@@ -296,11 +187,6 @@ Stub stubs[kStubs] = {
     {"cuMemsetD2D8", {0}},
     {"cuMemsetD32", {0}},
     {"cuMemsetD8", {0}},
-    {"cuMipmappedArrayCreate", {0}},
-    {"cuMipmappedArrayDestroy", {0}},
-    {"cuMipmappedArrayGetLevel", {0}},
-    {"cuMipmappedArrayGetMemoryRequirements", {0}},
-    {"cuMipmappedArrayGetSparseProperties", {0}},
     {"cuModuleGetGlobal", {0}},
     {"cuMulticastAddDevice", {0}},
     {"cuMulticastBindAddr", {0}},
@@ -316,27 +202,13 @@ Stub stubs[kStubs] = {
     {"cuProfilerInitialize", {0}},
     {"cuSignalExternalSemaphoresAsync", {0}},
     {"cuSignalExternalSemaphoresAsync_ptsz", {0}},
-    {"cuStreamBeginCaptureToGraph", {0}},
-    {"cuStreamBeginCaptureToGraph_ptsz", {0}},
     {"cuStreamGetGreenCtx", {0}},
-    {"cuStreamUpdateCaptureDependencies", {0}},
-    {"cuStreamUpdateCaptureDependencies_ptsz", {0}},
-    {"cuStreamUpdateCaptureDependencies_v2", {0}},
-    {"cuStreamUpdateCaptureDependencies_v2_ptsz", {0}},
-    {"cuSurfObjectCreate", {0}},
-    {"cuSurfObjectDestroy", {0}},
-    {"cuSurfObjectGetResourceDesc", {0}},
     {"cuSurfRefGetArray", {0}},
     {"cuSurfRefSetArray", {0}},
     {"cuTensorMapEncodeIm2col", {0}},
     {"cuTensorMapEncodeIm2colWide", {0}},
     {"cuTensorMapEncodeTiled", {0}},
     {"cuTensorMapReplaceAddress", {0}},
-    {"cuTexObjectCreate", {0}},
-    {"cuTexObjectDestroy", {0}},
-    {"cuTexObjectGetResourceDesc", {0}},
-    {"cuTexObjectGetResourceViewDesc", {0}},
-    {"cuTexObjectGetTextureDesc", {0}},
     {"cuTexRefCreate", {0}},
     {"cuTexRefDestroy", {0}},
     {"cuTexRefGetAddress", {0}},
@@ -368,9 +240,6 @@ Stub stubs[kStubs] = {
     {"cuTexRefSetMipmapLevelBias", {0}},
     {"cuTexRefSetMipmapLevelClamp", {0}},
     {"cuTexRefSetMipmappedArray", {0}},
-    {"cuUserObjectCreate", {0}},
-    {"cuUserObjectRelease", {0}},
-    {"cuUserObjectRetain", {0}},
     {"cuVDPAUCtxCreate", {0}},
     {"cuVDPAUCtxCreate_v2", {0}},
     {"cuVDPAUGetDevice", {0}},
@@ -386,364 +255,233 @@ using namespace simgpu;
   extern "C" __attribute__((visibility("default"))) int name() { return unimplemented_stub(stubs[index]); }
 
 STUB(cuArray3DCreate, 0)
-STUB(cuArray3DCreate_v2, 1)
-STUB(cuArray3DGetDescriptor, 2)
-STUB(cuArray3DGetDescriptor_v2, 3)
-STUB(cuArrayCreate, 4)
-STUB(cuArrayCreate_v2, 5)
-STUB(cuArrayDestroy, 6)
-STUB(cuArrayGetDescriptor, 7)
-STUB(cuArrayGetDescriptor_v2, 8)
-STUB(cuArrayGetMemoryRequirements, 9)
-STUB(cuArrayGetPlane, 10)
-STUB(cuArrayGetSparseProperties, 11)
-STUB(cuCheckpointProcessCheckpoint, 12)
-STUB(cuCheckpointProcessGetRestoreThreadId, 13)
-STUB(cuCheckpointProcessGetState, 14)
-STUB(cuCheckpointProcessLock, 15)
-STUB(cuCheckpointProcessRestore, 16)
-STUB(cuCheckpointProcessUnlock, 17)
-STUB(cuCoredumpGetAttribute, 18)
-STUB(cuCoredumpGetAttributeGlobal, 19)
-STUB(cuCoredumpSetAttribute, 20)
-STUB(cuCoredumpSetAttributeGlobal, 21)
-STUB(cuCtxAttach, 22)
-STUB(cuCtxCreate, 23)
-STUB(cuCtxDetach, 24)
-STUB(cuCtxFromGreenCtx, 25)
-STUB(cuCtxGetDevResource, 26)
-STUB(cuCtxRecordEvent, 27)
-STUB(cuCtxWaitEvent, 28)
-STUB(cuDestroyExternalMemory, 29)
-STUB(cuDestroyExternalSemaphore, 30)
-STUB(cuDevResourceGenerateDesc, 31)
-STUB(cuDevSmResourceSplitByCount, 32)
-STUB(cuDeviceGetDevResource, 33)
-STUB(cuDeviceGetGraphMemAttribute, 34)
-STUB(cuDeviceGetHostAtomicCapabilities, 35)
-STUB(cuDeviceGetLuid, 36)
-STUB(cuDeviceGetNvSciSyncAttributes, 37)
-STUB(cuDeviceGetP2PAtomicCapabilities, 38)
-STUB(cuDeviceGraphMemTrim, 39)
-STUB(cuDeviceRegisterAsyncNotification, 40)
-STUB(cuDeviceSetGraphMemAttribute, 41)
-STUB(cuDeviceTotalMem, 42)
-STUB(cuDeviceUnregisterAsyncNotification, 43)
-STUB(cuEGLApiInit, 44)
-STUB(cuEGLStreamConsumerAcquireFrame, 45)
-STUB(cuEGLStreamConsumerConnect, 46)
-STUB(cuEGLStreamConsumerConnectWithFlags, 47)
-STUB(cuEGLStreamConsumerDisconnect, 48)
-STUB(cuEGLStreamConsumerReleaseFrame, 49)
-STUB(cuEGLStreamProducerConnect, 50)
-STUB(cuEGLStreamProducerDisconnect, 51)
-STUB(cuEGLStreamProducerPresentFrame, 52)
-STUB(cuEGLStreamProducerReturnFrame, 53)
-STUB(cuExternalMemoryGetMappedBuffer, 54)
-STUB(cuExternalMemoryGetMappedMipmappedArray, 55)
-STUB(cuFuncSetBlockShape, 56)
-STUB(cuFuncSetSharedSize, 57)
-STUB(cuGLCtxCreate, 58)
-STUB(cuGLCtxCreate_v2, 59)
-STUB(cuGLGetDevices, 60)
-STUB(cuGLGetDevices_v2, 61)
-STUB(cuGLInit, 62)
-STUB(cuGLMapBufferObject, 63)
-STUB(cuGLMapBufferObjectAsync, 64)
-STUB(cuGLMapBufferObjectAsync_v2, 65)
-STUB(cuGLMapBufferObjectAsync_v2_ptsz, 66)
-STUB(cuGLMapBufferObject_v2, 67)
-STUB(cuGLMapBufferObject_v2_ptds, 68)
-STUB(cuGLRegisterBufferObject, 69)
-STUB(cuGLSetBufferObjectMapFlags, 70)
-STUB(cuGLUnmapBufferObject, 71)
-STUB(cuGLUnmapBufferObjectAsync, 72)
-STUB(cuGLUnregisterBufferObject, 73)
-STUB(cuGraphAddBatchMemOpNode, 74)
-STUB(cuGraphAddChildGraphNode, 75)
-STUB(cuGraphAddDependencies, 76)
-STUB(cuGraphAddDependencies_v2, 77)
-STUB(cuGraphAddEmptyNode, 78)
-STUB(cuGraphAddEventRecordNode, 79)
-STUB(cuGraphAddEventWaitNode, 80)
-STUB(cuGraphAddExternalSemaphoresSignalNode, 81)
-STUB(cuGraphAddExternalSemaphoresWaitNode, 82)
-STUB(cuGraphAddHostNode, 83)
-STUB(cuGraphAddKernelNode, 84)
-STUB(cuGraphAddKernelNode_v2, 85)
-STUB(cuGraphAddMemAllocNode, 86)
-STUB(cuGraphAddMemFreeNode, 87)
-STUB(cuGraphAddMemcpyNode, 88)
-STUB(cuGraphAddMemsetNode, 89)
-STUB(cuGraphAddNode, 90)
-STUB(cuGraphAddNode_v2, 91)
-STUB(cuGraphBatchMemOpNodeGetParams, 92)
-STUB(cuGraphBatchMemOpNodeSetParams, 93)
-STUB(cuGraphChildGraphNodeGetGraph, 94)
-STUB(cuGraphClone, 95)
-STUB(cuGraphConditionalHandleCreate, 96)
-STUB(cuGraphCreate, 97)
-STUB(cuGraphDebugDotPrint, 98)
-STUB(cuGraphDestroy, 99)
-STUB(cuGraphDestroyNode, 100)
-STUB(cuGraphEventRecordNodeGetEvent, 101)
-STUB(cuGraphEventRecordNodeSetEvent, 102)
-STUB(cuGraphEventWaitNodeGetEvent, 103)
-STUB(cuGraphEventWaitNodeSetEvent, 104)
-STUB(cuGraphExecBatchMemOpNodeSetParams, 105)
-STUB(cuGraphExecChildGraphNodeSetParams, 106)
-STUB(cuGraphExecDestroy, 107)
-STUB(cuGraphExecEventRecordNodeSetEvent, 108)
-STUB(cuGraphExecEventWaitNodeSetEvent, 109)
-STUB(cuGraphExecExternalSemaphoresSignalNodeSetParams, 110)
-STUB(cuGraphExecExternalSemaphoresWaitNodeSetParams, 111)
-STUB(cuGraphExecGetFlags, 112)
-STUB(cuGraphExecHostNodeSetParams, 113)
-STUB(cuGraphExecKernelNodeSetParams, 114)
-STUB(cuGraphExecKernelNodeSetParams_v2, 115)
-STUB(cuGraphExecMemcpyNodeSetParams, 116)
-STUB(cuGraphExecMemsetNodeSetParams, 117)
-STUB(cuGraphExecNodeSetParams, 118)
-STUB(cuGraphExecUpdate, 119)
-STUB(cuGraphExecUpdate_v2, 120)
-STUB(cuGraphExternalSemaphoresSignalNodeGetParams, 121)
-STUB(cuGraphExternalSemaphoresSignalNodeSetParams, 122)
-STUB(cuGraphExternalSemaphoresWaitNodeGetParams, 123)
-STUB(cuGraphExternalSemaphoresWaitNodeSetParams, 124)
-STUB(cuGraphGetEdges, 125)
-STUB(cuGraphGetEdges_v2, 126)
-STUB(cuGraphGetNodes, 127)
-STUB(cuGraphGetRootNodes, 128)
-STUB(cuGraphHostNodeGetParams, 129)
-STUB(cuGraphHostNodeSetParams, 130)
-STUB(cuGraphInstantiate, 131)
-STUB(cuGraphInstantiateWithFlags, 132)
-STUB(cuGraphInstantiateWithParams, 133)
-STUB(cuGraphInstantiateWithParams_ptsz, 134)
-STUB(cuGraphInstantiate_v2, 135)
-STUB(cuGraphKernelNodeCopyAttributes, 136)
-STUB(cuGraphKernelNodeGetAttribute, 137)
-STUB(cuGraphKernelNodeGetParams, 138)
-STUB(cuGraphKernelNodeGetParams_v2, 139)
-STUB(cuGraphKernelNodeSetAttribute, 140)
-STUB(cuGraphKernelNodeSetParams, 141)
-STUB(cuGraphKernelNodeSetParams_v2, 142)
-STUB(cuGraphLaunch, 143)
-STUB(cuGraphLaunch_ptsz, 144)
-STUB(cuGraphMemAllocNodeGetParams, 145)
-STUB(cuGraphMemFreeNodeGetParams, 146)
-STUB(cuGraphMemcpyNodeGetParams, 147)
-STUB(cuGraphMemcpyNodeSetParams, 148)
-STUB(cuGraphMemsetNodeGetParams, 149)
-STUB(cuGraphMemsetNodeSetParams, 150)
-STUB(cuGraphNodeFindInClone, 151)
-STUB(cuGraphNodeGetDependencies, 152)
-STUB(cuGraphNodeGetDependencies_v2, 153)
-STUB(cuGraphNodeGetDependentNodes, 154)
-STUB(cuGraphNodeGetDependentNodes_v2, 155)
-STUB(cuGraphNodeGetEnabled, 156)
-STUB(cuGraphNodeGetType, 157)
-STUB(cuGraphNodeSetEnabled, 158)
-STUB(cuGraphNodeSetParams, 159)
-STUB(cuGraphReleaseUserObject, 160)
-STUB(cuGraphRemoveDependencies, 161)
-STUB(cuGraphRemoveDependencies_v2, 162)
-STUB(cuGraphRetainUserObject, 163)
-STUB(cuGraphUpload, 164)
-STUB(cuGraphUpload_ptsz, 165)
-STUB(cuGraphicsEGLRegisterImage, 166)
-STUB(cuGraphicsGLRegisterBuffer, 167)
-STUB(cuGraphicsGLRegisterImage, 168)
-STUB(cuGraphicsMapResources, 169)
-STUB(cuGraphicsMapResources_ptsz, 170)
-STUB(cuGraphicsResourceGetMappedEglFrame, 171)
-STUB(cuGraphicsResourceGetMappedMipmappedArray, 172)
-STUB(cuGraphicsResourceGetMappedPointer, 173)
-STUB(cuGraphicsResourceGetMappedPointer_v2, 174)
-STUB(cuGraphicsResourceSetMapFlags, 175)
-STUB(cuGraphicsResourceSetMapFlags_v2, 176)
-STUB(cuGraphicsSubResourceGetMappedArray, 177)
-STUB(cuGraphicsUnmapResources, 178)
-STUB(cuGraphicsUnmapResources_ptsz, 179)
-STUB(cuGraphicsUnregisterResource, 180)
-STUB(cuGraphicsVDPAURegisterOutputSurface, 181)
-STUB(cuGraphicsVDPAURegisterVideoSurface, 182)
-STUB(cuGreenCtxCreate, 183)
-STUB(cuGreenCtxDestroy, 184)
-STUB(cuGreenCtxGetDevResource, 185)
-STUB(cuGreenCtxGetId, 186)
-STUB(cuGreenCtxRecordEvent, 187)
-STUB(cuGreenCtxStreamCreate, 188)
-STUB(cuGreenCtxWaitEvent, 189)
-STUB(cuImportExternalMemory, 190)
-STUB(cuImportExternalSemaphore, 191)
-STUB(cuIpcCloseMemHandle, 192)
-STUB(cuIpcGetEventHandle, 193)
-STUB(cuIpcGetMemHandle, 194)
-STUB(cuIpcOpenEventHandle, 195)
-STUB(cuIpcOpenMemHandle, 196)
-STUB(cuIpcOpenMemHandle_v2, 197)
-STUB(cuLaunch, 198)
-STUB(cuLaunchCooperativeKernelMultiDevice, 199)
-STUB(cuLaunchGrid, 200)
-STUB(cuLaunchGridAsync, 201)
-STUB(cuLinkAddData, 202)
-STUB(cuLinkAddData_v2, 203)
-STUB(cuLinkAddFile, 204)
-STUB(cuLinkAddFile_v2, 205)
-STUB(cuLinkComplete, 206)
-STUB(cuLinkCreate, 207)
-STUB(cuLinkCreate_v2, 208)
-STUB(cuLinkDestroy, 209)
-STUB(cuLogsCurrent, 210)
-STUB(cuLogsDumpToFile, 211)
-STUB(cuLogsDumpToMemory, 212)
-STUB(cuLogsRegisterCallback, 213)
-STUB(cuLogsUnregisterCallback, 214)
-STUB(cuMemAlloc, 215)
-STUB(cuMemAllocHost, 216)
-STUB(cuMemAllocPitch, 217)
-STUB(cuMemBatchDecompressAsync, 218)
-STUB(cuMemBatchDecompressAsync_ptsz, 219)
-STUB(cuMemDiscardAndPrefetchBatchAsync, 220)
-STUB(cuMemDiscardAndPrefetchBatchAsync_ptsz, 221)
-STUB(cuMemDiscardBatchAsync, 222)
-STUB(cuMemDiscardBatchAsync_ptsz, 223)
-STUB(cuMemFree, 224)
-STUB(cuMemGetAddressRange, 225)
-STUB(cuMemGetAttribute, 226)
-STUB(cuMemGetAttribute_v2, 227)
-STUB(cuMemGetHandleForAddressRange, 228)
-STUB(cuMemGetInfo, 229)
-STUB(cuMemHostGetDevicePointer, 230)
-STUB(cuMemHostRegister, 231)
-STUB(cuMemMapArrayAsync, 232)
-STUB(cuMemMapArrayAsync_ptsz, 233)
-STUB(cuMemPoolExportPointer, 234)
-STUB(cuMemPoolExportToShareableHandle, 235)
-STUB(cuMemPoolImportFromShareableHandle, 236)
-STUB(cuMemPoolImportPointer, 237)
-STUB(cuMemPrefetchBatchAsync, 238)
-STUB(cuMemPrefetchBatchAsync_ptsz, 239)
-STUB(cuMemcpy2D, 240)
-STUB(cuMemcpy2DAsync, 241)
-STUB(cuMemcpy2DUnaligned, 242)
-STUB(cuMemcpy3D, 243)
-STUB(cuMemcpy3DAsync, 244)
-STUB(cuMemcpy3DBatchAsync, 245)
-STUB(cuMemcpy3DBatchAsync_ptsz, 246)
-STUB(cuMemcpy3DBatchAsync_v2, 247)
-STUB(cuMemcpy3DBatchAsync_v2_ptsz, 248)
-STUB(cuMemcpyAtoA, 249)
-STUB(cuMemcpyAtoA_v2, 250)
-STUB(cuMemcpyAtoA_v2_ptds, 251)
-STUB(cuMemcpyAtoD, 252)
-STUB(cuMemcpyAtoD_v2, 253)
-STUB(cuMemcpyAtoD_v2_ptds, 254)
-STUB(cuMemcpyAtoH, 255)
-STUB(cuMemcpyAtoHAsync, 256)
-STUB(cuMemcpyAtoHAsync_v2, 257)
-STUB(cuMemcpyAtoHAsync_v2_ptsz, 258)
-STUB(cuMemcpyAtoH_v2, 259)
-STUB(cuMemcpyAtoH_v2_ptds, 260)
-STUB(cuMemcpyDtoA, 261)
-STUB(cuMemcpyDtoA_v2, 262)
-STUB(cuMemcpyDtoA_v2_ptds, 263)
-STUB(cuMemcpyDtoD, 264)
-STUB(cuMemcpyDtoDAsync, 265)
-STUB(cuMemcpyDtoH, 266)
-STUB(cuMemcpyDtoHAsync, 267)
-STUB(cuMemcpyHtoA, 268)
-STUB(cuMemcpyHtoAAsync, 269)
-STUB(cuMemcpyHtoAAsync_v2, 270)
-STUB(cuMemcpyHtoAAsync_v2_ptsz, 271)
-STUB(cuMemcpyHtoA_v2, 272)
-STUB(cuMemcpyHtoA_v2_ptds, 273)
-STUB(cuMemcpyHtoD, 274)
-STUB(cuMemcpyHtoDAsync, 275)
-STUB(cuMemsetD16, 276)
-STUB(cuMemsetD2D16, 277)
-STUB(cuMemsetD2D32, 278)
-STUB(cuMemsetD2D8, 279)
-STUB(cuMemsetD32, 280)
-STUB(cuMemsetD8, 281)
-STUB(cuMipmappedArrayCreate, 282)
-STUB(cuMipmappedArrayDestroy, 283)
-STUB(cuMipmappedArrayGetLevel, 284)
-STUB(cuMipmappedArrayGetMemoryRequirements, 285)
-STUB(cuMipmappedArrayGetSparseProperties, 286)
-STUB(cuModuleGetGlobal, 287)
-STUB(cuMulticastAddDevice, 288)
-STUB(cuMulticastBindAddr, 289)
-STUB(cuMulticastBindMem, 290)
-STUB(cuMulticastCreate, 291)
-STUB(cuMulticastGetGranularity, 292)
-STUB(cuMulticastUnbind, 293)
-STUB(cuParamSetSize, 294)
-STUB(cuParamSetTexRef, 295)
-STUB(cuParamSetf, 296)
-STUB(cuParamSeti, 297)
-STUB(cuParamSetv, 298)
-STUB(cuProfilerInitialize, 299)
-STUB(cuSignalExternalSemaphoresAsync, 300)
-STUB(cuSignalExternalSemaphoresAsync_ptsz, 301)
-STUB(cuStreamBeginCaptureToGraph, 302)
-STUB(cuStreamBeginCaptureToGraph_ptsz, 303)
-STUB(cuStreamGetGreenCtx, 304)
-STUB(cuStreamUpdateCaptureDependencies, 305)
-STUB(cuStreamUpdateCaptureDependencies_ptsz, 306)
-STUB(cuStreamUpdateCaptureDependencies_v2, 307)
-STUB(cuStreamUpdateCaptureDependencies_v2_ptsz, 308)
-STUB(cuSurfObjectCreate, 309)
-STUB(cuSurfObjectDestroy, 310)
-STUB(cuSurfObjectGetResourceDesc, 311)
-STUB(cuSurfRefGetArray, 312)
-STUB(cuSurfRefSetArray, 313)
-STUB(cuTensorMapEncodeIm2col, 314)
-STUB(cuTensorMapEncodeIm2colWide, 315)
-STUB(cuTensorMapEncodeTiled, 316)
-STUB(cuTensorMapReplaceAddress, 317)
-STUB(cuTexObjectCreate, 318)
-STUB(cuTexObjectDestroy, 319)
-STUB(cuTexObjectGetResourceDesc, 320)
-STUB(cuTexObjectGetResourceViewDesc, 321)
-STUB(cuTexObjectGetTextureDesc, 322)
-STUB(cuTexRefCreate, 323)
-STUB(cuTexRefDestroy, 324)
-STUB(cuTexRefGetAddress, 325)
-STUB(cuTexRefGetAddressMode, 326)
-STUB(cuTexRefGetAddress_v2, 327)
-STUB(cuTexRefGetArray, 328)
-STUB(cuTexRefGetBorderColor, 329)
-STUB(cuTexRefGetFilterMode, 330)
-STUB(cuTexRefGetFlags, 331)
-STUB(cuTexRefGetFormat, 332)
-STUB(cuTexRefGetMaxAnisotropy, 333)
-STUB(cuTexRefGetMipmapFilterMode, 334)
-STUB(cuTexRefGetMipmapLevelBias, 335)
-STUB(cuTexRefGetMipmapLevelClamp, 336)
-STUB(cuTexRefGetMipmappedArray, 337)
-STUB(cuTexRefSetAddress, 338)
-STUB(cuTexRefSetAddress2D, 339)
-STUB(cuTexRefSetAddress2D_v2, 340)
-STUB(cuTexRefSetAddress2D_v3, 341)
-STUB(cuTexRefSetAddressMode, 342)
-STUB(cuTexRefSetAddress_v2, 343)
-STUB(cuTexRefSetArray, 344)
-STUB(cuTexRefSetBorderColor, 345)
-STUB(cuTexRefSetFilterMode, 346)
-STUB(cuTexRefSetFlags, 347)
-STUB(cuTexRefSetFormat, 348)
-STUB(cuTexRefSetMaxAnisotropy, 349)
-STUB(cuTexRefSetMipmapFilterMode, 350)
-STUB(cuTexRefSetMipmapLevelBias, 351)
-STUB(cuTexRefSetMipmapLevelClamp, 352)
-STUB(cuTexRefSetMipmappedArray, 353)
-STUB(cuUserObjectCreate, 354)
-STUB(cuUserObjectRelease, 355)
-STUB(cuUserObjectRetain, 356)
-STUB(cuVDPAUCtxCreate, 357)
-STUB(cuVDPAUCtxCreate_v2, 358)
-STUB(cuVDPAUGetDevice, 359)
-STUB(cuWaitExternalSemaphoresAsync, 360)
-STUB(cuWaitExternalSemaphoresAsync_ptsz, 361)
+STUB(cuArray3DGetDescriptor, 1)
+STUB(cuArrayCreate, 2)
+STUB(cuArrayGetDescriptor, 3)
+STUB(cuCheckpointProcessCheckpoint, 4)
+STUB(cuCheckpointProcessGetRestoreThreadId, 5)
+STUB(cuCheckpointProcessGetState, 6)
+STUB(cuCheckpointProcessLock, 7)
+STUB(cuCheckpointProcessRestore, 8)
+STUB(cuCheckpointProcessUnlock, 9)
+STUB(cuCoredumpGetAttribute, 10)
+STUB(cuCoredumpGetAttributeGlobal, 11)
+STUB(cuCoredumpSetAttribute, 12)
+STUB(cuCoredumpSetAttributeGlobal, 13)
+STUB(cuCtxAttach, 14)
+STUB(cuCtxCreate, 15)
+STUB(cuCtxDetach, 16)
+STUB(cuCtxFromGreenCtx, 17)
+STUB(cuCtxGetDevResource, 18)
+STUB(cuCtxRecordEvent, 19)
+STUB(cuCtxWaitEvent, 20)
+STUB(cuDestroyExternalMemory, 21)
+STUB(cuDestroyExternalSemaphore, 22)
+STUB(cuDevResourceGenerateDesc, 23)
+STUB(cuDevSmResourceSplitByCount, 24)
+STUB(cuDeviceGetDevResource, 25)
+STUB(cuDeviceGetHostAtomicCapabilities, 26)
+STUB(cuDeviceGetLuid, 27)
+STUB(cuDeviceGetNvSciSyncAttributes, 28)
+STUB(cuDeviceGetP2PAtomicCapabilities, 29)
+STUB(cuDeviceRegisterAsyncNotification, 30)
+STUB(cuDeviceTotalMem, 31)
+STUB(cuDeviceUnregisterAsyncNotification, 32)
+STUB(cuEGLApiInit, 33)
+STUB(cuEGLStreamConsumerAcquireFrame, 34)
+STUB(cuEGLStreamConsumerConnect, 35)
+STUB(cuEGLStreamConsumerConnectWithFlags, 36)
+STUB(cuEGLStreamConsumerDisconnect, 37)
+STUB(cuEGLStreamConsumerReleaseFrame, 38)
+STUB(cuEGLStreamProducerConnect, 39)
+STUB(cuEGLStreamProducerDisconnect, 40)
+STUB(cuEGLStreamProducerPresentFrame, 41)
+STUB(cuEGLStreamProducerReturnFrame, 42)
+STUB(cuExternalMemoryGetMappedBuffer, 43)
+STUB(cuExternalMemoryGetMappedMipmappedArray, 44)
+STUB(cuFuncSetBlockShape, 45)
+STUB(cuFuncSetSharedSize, 46)
+STUB(cuGLCtxCreate, 47)
+STUB(cuGLCtxCreate_v2, 48)
+STUB(cuGLGetDevices, 49)
+STUB(cuGLGetDevices_v2, 50)
+STUB(cuGLInit, 51)
+STUB(cuGLMapBufferObject, 52)
+STUB(cuGLMapBufferObjectAsync, 53)
+STUB(cuGLMapBufferObjectAsync_v2, 54)
+STUB(cuGLMapBufferObjectAsync_v2_ptsz, 55)
+STUB(cuGLMapBufferObject_v2, 56)
+STUB(cuGLMapBufferObject_v2_ptds, 57)
+STUB(cuGLRegisterBufferObject, 58)
+STUB(cuGLSetBufferObjectMapFlags, 59)
+STUB(cuGLUnmapBufferObject, 60)
+STUB(cuGLUnmapBufferObjectAsync, 61)
+STUB(cuGLUnregisterBufferObject, 62)
+STUB(cuGraphAddExternalSemaphoresSignalNode, 63)
+STUB(cuGraphAddExternalSemaphoresWaitNode, 64)
+STUB(cuGraphExecExternalSemaphoresSignalNodeSetParams, 65)
+STUB(cuGraphExecExternalSemaphoresWaitNodeSetParams, 66)
+STUB(cuGraphExternalSemaphoresSignalNodeGetParams, 67)
+STUB(cuGraphExternalSemaphoresSignalNodeSetParams, 68)
+STUB(cuGraphExternalSemaphoresWaitNodeGetParams, 69)
+STUB(cuGraphExternalSemaphoresWaitNodeSetParams, 70)
+STUB(cuGraphicsEGLRegisterImage, 71)
+STUB(cuGraphicsGLRegisterBuffer, 72)
+STUB(cuGraphicsGLRegisterImage, 73)
+STUB(cuGraphicsMapResources, 74)
+STUB(cuGraphicsMapResources_ptsz, 75)
+STUB(cuGraphicsResourceGetMappedEglFrame, 76)
+STUB(cuGraphicsResourceGetMappedMipmappedArray, 77)
+STUB(cuGraphicsResourceGetMappedPointer, 78)
+STUB(cuGraphicsResourceGetMappedPointer_v2, 79)
+STUB(cuGraphicsResourceSetMapFlags, 80)
+STUB(cuGraphicsResourceSetMapFlags_v2, 81)
+STUB(cuGraphicsSubResourceGetMappedArray, 82)
+STUB(cuGraphicsUnmapResources, 83)
+STUB(cuGraphicsUnmapResources_ptsz, 84)
+STUB(cuGraphicsUnregisterResource, 85)
+STUB(cuGraphicsVDPAURegisterOutputSurface, 86)
+STUB(cuGraphicsVDPAURegisterVideoSurface, 87)
+STUB(cuGreenCtxCreate, 88)
+STUB(cuGreenCtxDestroy, 89)
+STUB(cuGreenCtxGetDevResource, 90)
+STUB(cuGreenCtxGetId, 91)
+STUB(cuGreenCtxRecordEvent, 92)
+STUB(cuGreenCtxStreamCreate, 93)
+STUB(cuGreenCtxWaitEvent, 94)
+STUB(cuImportExternalMemory, 95)
+STUB(cuImportExternalSemaphore, 96)
+STUB(cuIpcCloseMemHandle, 97)
+STUB(cuIpcGetEventHandle, 98)
+STUB(cuIpcGetMemHandle, 99)
+STUB(cuIpcOpenEventHandle, 100)
+STUB(cuIpcOpenMemHandle, 101)
+STUB(cuIpcOpenMemHandle_v2, 102)
+STUB(cuLaunch, 103)
+STUB(cuLaunchCooperativeKernelMultiDevice, 104)
+STUB(cuLaunchGrid, 105)
+STUB(cuLaunchGridAsync, 106)
+STUB(cuLinkAddData, 107)
+STUB(cuLinkAddData_v2, 108)
+STUB(cuLinkAddFile, 109)
+STUB(cuLinkAddFile_v2, 110)
+STUB(cuLinkComplete, 111)
+STUB(cuLinkCreate, 112)
+STUB(cuLinkCreate_v2, 113)
+STUB(cuLinkDestroy, 114)
+STUB(cuLogsCurrent, 115)
+STUB(cuLogsDumpToFile, 116)
+STUB(cuLogsDumpToMemory, 117)
+STUB(cuLogsRegisterCallback, 118)
+STUB(cuLogsUnregisterCallback, 119)
+STUB(cuMemAlloc, 120)
+STUB(cuMemAllocHost, 121)
+STUB(cuMemAllocPitch, 122)
+STUB(cuMemBatchDecompressAsync, 123)
+STUB(cuMemBatchDecompressAsync_ptsz, 124)
+STUB(cuMemDiscardAndPrefetchBatchAsync, 125)
+STUB(cuMemDiscardAndPrefetchBatchAsync_ptsz, 126)
+STUB(cuMemDiscardBatchAsync, 127)
+STUB(cuMemDiscardBatchAsync_ptsz, 128)
+STUB(cuMemFree, 129)
+STUB(cuMemGetAddressRange, 130)
+STUB(cuMemGetAttribute, 131)
+STUB(cuMemGetAttribute_v2, 132)
+STUB(cuMemGetHandleForAddressRange, 133)
+STUB(cuMemGetInfo, 134)
+STUB(cuMemHostGetDevicePointer, 135)
+STUB(cuMemHostRegister, 136)
+STUB(cuMemMapArrayAsync, 137)
+STUB(cuMemMapArrayAsync_ptsz, 138)
+STUB(cuMemPoolExportPointer, 139)
+STUB(cuMemPoolExportToShareableHandle, 140)
+STUB(cuMemPoolImportFromShareableHandle, 141)
+STUB(cuMemPoolImportPointer, 142)
+STUB(cuMemPrefetchBatchAsync, 143)
+STUB(cuMemPrefetchBatchAsync_ptsz, 144)
+STUB(cuMemcpy2D, 145)
+STUB(cuMemcpy2DAsync, 146)
+STUB(cuMemcpy2DUnaligned, 147)
+STUB(cuMemcpy3D, 148)
+STUB(cuMemcpy3DAsync, 149)
+STUB(cuMemcpy3DBatchAsync, 150)
+STUB(cuMemcpy3DBatchAsync_ptsz, 151)
+STUB(cuMemcpy3DBatchAsync_v2, 152)
+STUB(cuMemcpy3DBatchAsync_v2_ptsz, 153)
+STUB(cuMemcpyAtoA, 154)
+STUB(cuMemcpyAtoD, 155)
+STUB(cuMemcpyAtoH, 156)
+STUB(cuMemcpyAtoHAsync, 157)
+STUB(cuMemcpyDtoA, 158)
+STUB(cuMemcpyDtoD, 159)
+STUB(cuMemcpyDtoDAsync, 160)
+STUB(cuMemcpyDtoH, 161)
+STUB(cuMemcpyDtoHAsync, 162)
+STUB(cuMemcpyHtoA, 163)
+STUB(cuMemcpyHtoAAsync, 164)
+STUB(cuMemcpyHtoD, 165)
+STUB(cuMemcpyHtoDAsync, 166)
+STUB(cuMemsetD16, 167)
+STUB(cuMemsetD2D16, 168)
+STUB(cuMemsetD2D32, 169)
+STUB(cuMemsetD2D8, 170)
+STUB(cuMemsetD32, 171)
+STUB(cuMemsetD8, 172)
+STUB(cuModuleGetGlobal, 173)
+STUB(cuMulticastAddDevice, 174)
+STUB(cuMulticastBindAddr, 175)
+STUB(cuMulticastBindMem, 176)
+STUB(cuMulticastCreate, 177)
+STUB(cuMulticastGetGranularity, 178)
+STUB(cuMulticastUnbind, 179)
+STUB(cuParamSetSize, 180)
+STUB(cuParamSetTexRef, 181)
+STUB(cuParamSetf, 182)
+STUB(cuParamSeti, 183)
+STUB(cuParamSetv, 184)
+STUB(cuProfilerInitialize, 185)
+STUB(cuSignalExternalSemaphoresAsync, 186)
+STUB(cuSignalExternalSemaphoresAsync_ptsz, 187)
+STUB(cuStreamGetGreenCtx, 188)
+STUB(cuSurfRefGetArray, 189)
+STUB(cuSurfRefSetArray, 190)
+STUB(cuTensorMapEncodeIm2col, 191)
+STUB(cuTensorMapEncodeIm2colWide, 192)
+STUB(cuTensorMapEncodeTiled, 193)
+STUB(cuTensorMapReplaceAddress, 194)
+STUB(cuTexRefCreate, 195)
+STUB(cuTexRefDestroy, 196)
+STUB(cuTexRefGetAddress, 197)
+STUB(cuTexRefGetAddressMode, 198)
+STUB(cuTexRefGetAddress_v2, 199)
+STUB(cuTexRefGetArray, 200)
+STUB(cuTexRefGetBorderColor, 201)
+STUB(cuTexRefGetFilterMode, 202)
+STUB(cuTexRefGetFlags, 203)
+STUB(cuTexRefGetFormat, 204)
+STUB(cuTexRefGetMaxAnisotropy, 205)
+STUB(cuTexRefGetMipmapFilterMode, 206)
+STUB(cuTexRefGetMipmapLevelBias, 207)
+STUB(cuTexRefGetMipmapLevelClamp, 208)
+STUB(cuTexRefGetMipmappedArray, 209)
+STUB(cuTexRefSetAddress, 210)
+STUB(cuTexRefSetAddress2D, 211)
+STUB(cuTexRefSetAddress2D_v2, 212)
+STUB(cuTexRefSetAddress2D_v3, 213)
+STUB(cuTexRefSetAddressMode, 214)
+STUB(cuTexRefSetAddress_v2, 215)
+STUB(cuTexRefSetArray, 216)
+STUB(cuTexRefSetBorderColor, 217)
+STUB(cuTexRefSetFilterMode, 218)
+STUB(cuTexRefSetFlags, 219)
+STUB(cuTexRefSetFormat, 220)
+STUB(cuTexRefSetMaxAnisotropy, 221)
+STUB(cuTexRefSetMipmapFilterMode, 222)
+STUB(cuTexRefSetMipmapLevelBias, 223)
+STUB(cuTexRefSetMipmapLevelClamp, 224)
+STUB(cuTexRefSetMipmappedArray, 225)
+STUB(cuVDPAUCtxCreate, 226)
+STUB(cuVDPAUCtxCreate_v2, 227)
+STUB(cuVDPAUGetDevice, 228)
+STUB(cuWaitExternalSemaphoresAsync, 229)
+STUB(cuWaitExternalSemaphoresAsync_ptsz, 230)

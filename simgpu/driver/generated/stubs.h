@@ -4,6 +4,6 @@
 #include "../report.h"
 
 namespace simgpu {
-constexpr size_t kStubs = 362;
+constexpr size_t kStubs = 231;
 extern Stub stubs[kStubs];
 }  // namespace simgpu

@@ -1,5 +1,4 @@
-// A capturing stream executes nothing; forbidden calls fail and invalidate; the end is refused in
-// words.
+// A capturing stream executes nothing; forbidden calls fail and invalidate, with the right errors.
 #include "check.h"
 
 static void capture(CUstream s, CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL) {
@@ -26,8 +25,9 @@ int main() {
   CHECK(status(s) == CU_STREAM_CAPTURE_STATUS_ACTIVE &&
         status(other) == CU_STREAM_CAPTURE_STATUS_NONE);
   OK(cuMemsetD8Async(d, 2, 64, s));
-  EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuStreamEndCapture(s, &graph));
-  CHECK(graph == nullptr && status(s) == CU_STREAM_CAPTURE_STATUS_NONE);
+  OK(cuStreamEndCapture(s, &graph));
+  CHECK(graph != nullptr && status(s) == CU_STREAM_CAPTURE_STATUS_NONE);
+  OK(cuGraphDestroy(graph));
   unsigned char v;
   OK(cuMemcpyDtoH(&v, d, 1));
   CHECK(v == 1);
@@ -46,7 +46,8 @@ int main() {
   capture(s, CU_STREAM_CAPTURE_MODE_RELAXED);
   OK(cuMemAlloc(&more, 64));
   OK(cuMemFree(more));
-  EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuStreamEndCapture(s, &graph));
+  OK(cuStreamEndCapture(s, &graph));
+  OK(cuGraphDestroy(graph));
 
   // Another stream joins by an event; the event may not be asked meanwhile.
   CUevent e;
@@ -62,6 +63,29 @@ int main() {
   OK(cuEventRecord(e, s));
   EXPECT(CUDA_ERROR_CAPTURED_EVENT, cuEventQuery(e));
   EXPECT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(s, &graph));
+
+  // What another stream did must be joined before the end; what no graph holds cannot be waited
+  // for.
+  capture(s);
+  OK(cuEventRecord(e, s));
+  OK(cuStreamWaitEvent(other, e, 0));
+  OK(cuMemsetD8Async(d, 3, 64, other));
+  EXPECT(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, cuStreamEndCapture(s, &graph));
+  CHECK(graph == nullptr && status(other) == CU_STREAM_CAPTURE_STATUS_NONE);
+  CUevent outside;
+  OK(cuEventCreate(&outside, 0));
+  OK(cuEventRecord(outside, other));
+  capture(s);
+  EXPECT(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, cuStreamWaitEvent(s, outside, 0));
+  EXPECT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(s, &graph));
+  capture(s, CU_STREAM_CAPTURE_MODE_RELAXED);
+  capture(other, CU_STREAM_CAPTURE_MODE_RELAXED);
+  OK(cuEventRecord(e, s));
+  EXPECT(CUDA_ERROR_STREAM_CAPTURE_MERGE, cuStreamWaitEvent(other, e, 0));
+  EXPECT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(s, &graph));
+  EXPECT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(other, &graph));
+  EXPECT(CUDA_ERROR_ILLEGAL_STATE, cuStreamUpdateCaptureDependencies(
+                                       s, nullptr, nullptr, 0, CU_STREAM_SET_CAPTURE_DEPENDENCIES));
 
   // The legacy stream may not be made to depend on a blocking stream that captures.
   CUstream blocking;

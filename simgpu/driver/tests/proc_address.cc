@@ -38,7 +38,7 @@ int main() {
   CHECK(table == nullptr);
   // Not there: refused, never a silent success.
   OK(cuInit(0));
-  CUgraph graph;
-  EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuGraphCreate(&graph, 0));
+  CUmemGenericAllocationHandle multicast;
+  EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuMulticastCreate(&multicast, nullptr));
   return ok();
 }

@@ -9,9 +9,10 @@ int main() {
   const void* table;
   for (int i = 0; i < 2; ++i) EXPECT(CUDA_ERROR_NOT_FOUND, cuGetExportTable(&table, &uuid));
   start();
-  CUgraph graph;
-  CUarray array;
-  for (int i = 0; i < 3; ++i) EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuGraphCreate(&graph, 0));
-  EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuArrayCreate(&array, nullptr));
+  CUexternalMemory memory;
+  CUmemGenericAllocationHandle multicast;
+  for (int i = 0; i < 3; ++i)
+    EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuImportExternalMemory(&memory, nullptr));
+  EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuMulticastCreate(&multicast, nullptr));
   return 0;
 }

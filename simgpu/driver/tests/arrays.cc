@@ -1,0 +1,121 @@
+// Arrays of every shape: bytes go in and come out where they belong, texture objects describe them.
+#include "check.h"
+
+int main() {
+  start();
+  CUarray one, two, three;
+  CUDA_ARRAY_DESCRIPTOR d = {16, 0, CU_AD_FORMAT_UNSIGNED_INT32, 1};
+  OK(cuArrayCreate(&one, &d));
+  d = {8, 4, CU_AD_FORMAT_UNSIGNED_INT8, 2};
+  OK(cuArrayCreate(&two, &d));
+  CUDA_ARRAY3D_DESCRIPTOR deep = {4, 3, 2, CU_AD_FORMAT_FLOAT, 4, CUDA_ARRAY3D_SURFACE_LDST};
+  OK(cuArray3DCreate(&three, &deep));
+  deep = {5, 4, 6, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_CUBEMAP};
+  CUarray none;
+  EXPECT(CUDA_ERROR_INVALID_VALUE, cuArray3DCreate(&none, &deep));
+  d = {8, 4, CU_AD_FORMAT_UNSIGNED_INT8, 3};
+  EXPECT(CUDA_ERROR_INVALID_VALUE, cuArrayCreate(&none, &d));
+
+  uint32_t in[16], out[16] = {};
+  for (uint32_t i = 0; i < 16; ++i) in[i] = i * i;
+  OK(cuMemcpyHtoA(one, 0, in, 64));
+  OK(cuMemcpyAtoH(out, one, 8, 32));
+  CHECK(out[0] == 4 && out[7] == 81);
+  EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoA(one, 32, in, 64));
+  EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoA(one, 2, in, 4));
+
+  unsigned char rows[4][16], back[4][16] = {};
+  for (int y = 0; y < 4; ++y)
+    for (int x = 0; x < 16; ++x) rows[y][x] = static_cast<unsigned char>(y * 16 + x);
+  CUDA_MEMCPY2D c = {};
+  c.srcMemoryType = CU_MEMORYTYPE_HOST;
+  c.srcHost = rows;
+  c.srcPitch = 16;
+  c.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+  c.dstArray = two;
+  c.WidthInBytes = 16;
+  c.Height = 4;
+  OK(cuMemcpy2D(&c));
+  CUDA_MEMCPY2D o = {};
+  o.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+  o.srcArray = two;
+  o.srcXInBytes = 4;
+  o.srcY = 1;
+  o.dstMemoryType = CU_MEMORYTYPE_HOST;
+  o.dstHost = back;
+  o.dstPitch = 16;
+  o.WidthInBytes = 6;
+  o.Height = 3;
+  OK(cuMemcpy2D(&o));
+  CHECK(back[0][0] == 20 && back[2][5] == 3 * 16 + 9 && back[0][6] == 0);
+  o.srcY = 2;
+  EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpy2D(&o));
+
+  float volume[2][3][16], again[2][3][16] = {};
+  for (int i = 0; i < 96; ++i) (&volume[0][0][0])[i] = static_cast<float>(i);
+  CUDA_MEMCPY3D v = {};
+  v.srcMemoryType = CU_MEMORYTYPE_HOST;
+  v.srcHost = volume;
+  v.srcPitch = 64;
+  v.srcHeight = 3;
+  v.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+  v.dstArray = three;
+  v.WidthInBytes = 64;
+  v.Height = 3;
+  v.Depth = 2;
+  OK(cuMemcpy3D(&v));
+  CUdeviceptr linear;
+  OK(cuMemAlloc(&linear, sizeof volume));
+  CUDA_MEMCPY3D w = {};
+  w.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+  w.srcArray = three;
+  w.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  w.dstDevice = linear;
+  w.dstPitch = 64;
+  w.dstHeight = 3;
+  w.WidthInBytes = 64;
+  w.Height = 3;
+  w.Depth = 2;
+  OK(cuMemcpy3D(&w));
+  OK(cuMemcpyDtoH(again, linear, sizeof again));
+  CHECK(memcmp(again, volume, sizeof volume) == 0);
+
+  CUmipmappedArray mip;
+  deep = {16, 8, 0, CU_AD_FORMAT_HALF, 1, 0};
+  OK(cuMipmappedArrayCreate(&mip, &deep, 99));
+  CUarray level;
+  OK(cuMipmappedArrayGetLevel(&level, mip, 4));
+  CUDA_ARRAY3D_DESCRIPTOR said;
+  OK(cuArray3DGetDescriptor(&said, level));
+  CHECK(said.Width == 1 && said.Height == 1);
+  EXPECT(CUDA_ERROR_INVALID_VALUE, cuMipmappedArrayGetLevel(&level, mip, 5));
+  EXPECT(CUDA_ERROR_INVALID_HANDLE, cuArrayDestroy(level));
+
+  CUDA_RESOURCE_DESC r = {};
+  r.resType = CU_RESOURCE_TYPE_ARRAY;
+  r.res.array.hArray = two;
+  CUDA_TEXTURE_DESC t = {};
+  CUtexObject texture, other;
+  CUsurfObject surface;
+  OK(cuTexObjectCreate(&texture, &r, &t, nullptr));
+  OK(cuTexObjectCreate(&other, &r, &t, nullptr));
+  CHECK(texture != other);
+  EXPECT(CUDA_ERROR_INVALID_VALUE, cuSurfObjectCreate(&surface, &r));
+  r.res.array.hArray = three;
+  OK(cuSurfObjectCreate(&surface, &r));
+  CUDA_RESOURCE_DESC asked;
+  OK(cuTexObjectGetResourceDesc(&asked, texture));
+  CHECK(asked.resType == CU_RESOURCE_TYPE_ARRAY && asked.res.array.hArray == two);
+  OK(cuTexObjectDestroy(texture));
+  EXPECT(CUDA_ERROR_INVALID_VALUE, cuTexObjectDestroy(texture));
+  CUtexObject reused;
+  r.res.array.hArray = two;
+  OK(cuTexObjectCreate(&reused, &r, &t, nullptr));
+  CHECK(reused == texture);
+  OK(cuSurfObjectDestroy(surface));
+  OK(cuMipmappedArrayDestroy(mip));
+  EXPECT(CUDA_ERROR_INVALID_HANDLE, cuMipmappedArrayGetLevel(&level, mip, 0));
+  OK(cuArrayDestroy(one));
+  EXPECT(CUDA_ERROR_INVALID_HANDLE, cuMemcpyHtoA(one, 0, in, 64));
+  return ok();
+}
