@@ -1,5 +1,5 @@
-// Grids on CPU cores: units (blocks, or clusters of them) are handed to workers, time-sliced so that
-// no block that waits for another can keep it from running. Small grids run on the thread that
+// Grids on CPU cores: units (blocks, or clusters of them) are handed to workers, time-sliced so
+// that no block that waits for another can keep it from running. Small grids run on the thread that
 // launches them.
 //
 // A unit runs until it is done, its time slice is used up, or every warp of it only polls memory.
