@@ -154,10 +154,10 @@ struct FromInt {  // to nearest, as the machine rounds
   using A = S;
   static D f(S v) { return (D)v; }
 };
-struct F32ToF64 {
+struct F32ToF64 {  // a NaN keeps its sign, which the headers of small floats rely on
   using R = double;
   using A = float;
-  static double f(float v) { return nan_to_canonical((double)v); }
+  static double f(float v) { return (double)v; }
 };
 struct F64ToF32 {
   using R = float;
@@ -262,8 +262,10 @@ uint64_t encode(Ty t, double x, Round mode, uint32_t flags) {
   if (flags & kGFtz && t == Ty::kF32 && m < 1ull << (f.precision - 1)) m = 0;
   return (m << shift) | (uint64_t)negative << (f.width - 1);
 }
-uint64_t to_integer(Ty t, double x, Round mode) {
-  if (x != x) return 0;
+// NaN is 0; where the source is f64 or the result has 64 bits, the integer of the top bit alone, as
+// the PTX ISA has it.
+uint64_t to_integer(Ty t, Ty from, double x, Round mode) {
+  if (x != x) return from == Ty::kF64 || type_bytes(t) == 8 ? 1ull << (type_bytes(t) * 8 - 1) : 0;
   double r = integral(x, mode);
   unsigned width = type_bytes(t) * 8;
   if (is_signed(t)) {
@@ -308,7 +310,7 @@ const Ins* generic(Ctx& c, const Ins* i) {
       double x = to_double(s, v);
       if (flags & kGFtz && s == Ty::kF32) x = flush((float)x);
       if (!is_float(t)) {
-        r = to_integer(t, x, mode);
+        r = to_integer(t, s, x, mode);
       } else {
         if (flags & kGIntegral) x = integral(x, mode);
         r = encode(t, x, flags & kGIntegral ? Round::kNearest : mode, flags);

@@ -3,6 +3,7 @@
 #include "lower.h"
 
 #include "async.h"
+#include "control.h"
 #include "images.h"
 
 #include <stdarg.h>
@@ -1643,12 +1644,12 @@ class Body {
     i.imm = s == Space::kShared  ? (int64_t)(kSharedWindow >> 48)
             : s == Space::kLocal ? (int64_t)(kLocalWindow >> 48)
             : s == Space::kParam ? (int64_t)(kParamWindow >> 48)
-            : s == Space::kConst ? 1
                                  : 0;
     i.sub = own;
     i.a = source(1, Ty::kU64);
     i.d = destination(0u, Ty::kPred);
     i.flags |= kSetsManyRegisters;
+    if (s == Space::kConst) return emit(i, op_is_constant);
     emit(i, b_.integer(k));
   }
 

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <x86intrin.h>
 
-#include "ir.h"
+#include "control.h"
 
 namespace simgpu::ptx {
 
@@ -665,6 +665,19 @@ const Ins* op_dynamic_shared(Ctx& c, const Ins* i) {
     }
   return i + 1;
 }
+const Ins* op_is_constant(Ctx& c, const Ins* i) {
+  const Module& m = *c.module;
+  const uint64_t* a = reg64(c, i->a);
+  uint32_t* d = reg32(c, i->d);
+  for (unsigned l = 0; l < kLanes; ++l) {
+    if (!c.lanes[l]) continue;
+    d[l] = 0;
+    for (size_t k = 0; k < m.variables.size(); ++k)
+      if (m.variables[k].constant && a[l] - m.addresses[k] < m.variables[k].size) d[l] = ~0u;
+  }
+  return i + 1;
+}
+
 // d = address of a local variable of the frame.
 const Ins* op_local_address(Ctx& c, const Ins* i) {
   uint64_t v = c.frame->local_base + (uint64_t)i->imm + (i->sub ? kLocalWindow : 0);
@@ -1074,12 +1087,18 @@ bool start_warp(const Grid& g, Block& b, Warp& w, uint32_t id) {
   w.id = id;
   if (w.initial == 0) {  // storage used for the first time; the threads stay the same
     const uint32_t* size = g.launch->block;
+    const uint32_t first = id * kLanes, left = g.threads_per_block - first;
+    w.initial = left >= kLanes ? ~0u : (1u << left) - 1;
+    uint32_t x = first % size[0], y = first / size[0] % size[1], z = first / size[0] / size[1];
     for (uint32_t l = 0; l < kLanes; ++l) {
-      uint32_t t = id * kLanes + l;
-      if (t < g.threads_per_block) w.initial |= 1u << l;
-      w.tid[0][l] = t % size[0];
-      w.tid[1][l] = t / size[0] % size[1];
-      w.tid[2][l] = t / size[0] / size[1];
+      w.tid[0][l] = x;
+      w.tid[1][l] = y;
+      w.tid[2][l] = z;
+      if (++x < size[0]) continue;
+      x = 0;
+      if (++y < size[1]) continue;
+      y = 0;
+      ++z;
     }
   }
   w.live = w.initial;
