@@ -218,20 +218,23 @@ bool rebuild_pinned(DeviceReport* report) {
     return false;
   };
   for (HostPool* pool : pinned().pools) {
+    if (pool->backing.plain || !name_bound(Kind::kContext, pool->context)) continue;
     WithContext with(pool->context);
-    if (!with || pool->backing.plain) continue;
     for (Chunk* chunk = pool->arena.first_chunk(); chunk; chunk = pool->arena.next_chunk(chunk)) {
-      CUresult result = real().cuMemHostRegister_v2(reinterpret_cast<void*>(chunk->begin),
-                                                    chunk->size, kRegisterAll);
+      CUresult result = CUDA_ERROR_INVALID_CONTEXT;
+      if (with)
+        result = real().cuMemHostRegister_v2(reinterpret_cast<void*>(chunk->begin), chunk->size,
+                                             kRegisterAll);
       if (result != CUDA_SUCCESS) return fail(chunk->begin, chunk->size, result);
     }
   }
   for (RangeNode* n = pinned().registrations.first(); n; n = pinned().registrations.next(n)) {
     auto* r = static_cast<Registration*>(n);
+    if (!name_bound(Kind::kContext, r->context)) continue;
     WithContext with(r->context);
-    if (!with) continue;
     auto* at = reinterpret_cast<void*>(r->begin);
-    CUresult result = real().cuMemHostRegister_v2(at, r->size, r->flags);
+    CUresult result = CUDA_ERROR_INVALID_CONTEXT;
+    if (with) result = real().cuMemHostRegister_v2(at, r->size, r->flags);
     if (result != CUDA_SUCCESS) return fail(r->begin, r->size, result);
     CUdeviceptr device_pointer = 0;
     if (r->device_pointer &&

@@ -60,15 +60,12 @@ bool replay_context(ContextObject* c, DeviceReport* report) {
   bind(Kind::kContext, c->name, bits(now));
   WithContext with(now);
   for (int limit = 0; limit < 16; ++limit) {
+    if (!(c->limits_known & (1u << limit))) continue;
     size_t have = 0;
-    if (!(c->limits_known & (1u << limit)) ||
-        real().cuCtxGetLimit(&have, static_cast<CUlimit>(limit)) != CUDA_SUCCESS ||
-        have == c->limits[limit])
-      continue;
-    result = real().cuCtxSetLimit(static_cast<CUlimit>(limit), c->limits[limit]);
-    if (result != CUDA_SUCCESS)
-      log_line(LogLevel::kWarn, "restore: limit %d of a context cannot be set to %zu (%d)", limit,
-               c->limits[limit], static_cast<int>(result));
+    result = real().cuCtxGetLimit(&have, static_cast<CUlimit>(limit));
+    if (result == CUDA_SUCCESS && have != c->limits[limit])
+      result = real().cuCtxSetLimit(static_cast<CUlimit>(limit), c->limits[limit]);
+    if (result != CUDA_SUCCESS) return cannot(report, "a limit of a context", result);
   }
   if (c->cache_config > 0) real().cuCtxSetCacheConfig(static_cast<CUfunc_cache>(c->cache_config));
   return true;
@@ -246,22 +243,23 @@ bool replay_pool(PoolObject* p, DeviceReport* report) {
   if (result != CUDA_SUCCESS) return cannot(report, "a memory pool", result);
   bind(Kind::kPool, p->name, bits(now));
   uint64_t threshold = p->threshold;
-  if (threshold) real().cuMemPoolSetAttribute(now, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
-  for (int i = 0; i < 3; ++i) {
+  if (threshold)
+    result = real().cuMemPoolSetAttribute(now, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
+  for (int i = 0; i < 3 && result == CUDA_SUCCESS; ++i) {
     if (p->reuse[i]) continue;
     int off = 0;
-    real().cuMemPoolSetAttribute(
+    result = real().cuMemPoolSetAttribute(
         now, static_cast<CUmemPool_attribute>(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES + i),
         &off);
   }
-  if (p->current) real().cuDeviceSetMemPool(p->device, now);
+  if (p->current && result == CUDA_SUCCESS) result = real().cuDeviceSetMemPool(p->device, now);
   for (int reader : p->readers) {
     CUmemAccessDesc access = {};
     access.location = {CU_MEM_LOCATION_TYPE_DEVICE, {reader}};
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    real().cuMemPoolSetAccess(now, &access, 1);
+    if (result == CUDA_SUCCESS) result = real().cuMemPoolSetAccess(now, &access, 1);
   }
-  return true;
+  return result == CUDA_SUCCESS || cannot(report, "a setting of a memory pool", result);
 }
 
 bool replay_contexts(DeviceReport* report) {

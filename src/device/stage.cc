@@ -18,6 +18,7 @@
 #include "gpuckpt/exit_codes.h"
 #include "gpuckpt/wire.h"
 #include "intercept/generated/real_driver.h"
+#include "intercept/wrapper_support.h"
 
 namespace gpuckpt::device {
 namespace {
@@ -451,3 +452,6 @@ void settle(const char* id) {
 }
 
 }  // namespace gpuckpt::device
+
+// Called by the wrappers (intercept/wrapper_support.h), inside the gate.
+bool gpuckpt::give_memory_back() { return device::stage_give_way(); }

@@ -218,7 +218,12 @@ def wrapper(r):
             lines.append(f"  StructIn {name}_now(named, {name});")
             arguments[name] = f"{name}_now.get()"
     target = f"hook_{r.symbol}" if r.cls == "Custom" else f"real().{r.symbol}"
-    lines.append(f"  const CUresult rc = {target}({', '.join(arguments[n] for _, n, _ in r.params)});")
+    call = f"{target}({', '.join(arguments[n] for _, n, _ in r.params)})"
+    if r.cls in ("Query", "Destroy", "Sync"):
+        lines.append(f"  const CUresult rc = {call};")
+    else:  # may take memory of the device: what we hold of it gives way
+        lines.append(f"  CUresult rc = {call};")
+        lines.append(f"  if (no_memory(rc)) rc = {call};")
     after = []
     for name, kind, count, new in r.outs:
         if count:

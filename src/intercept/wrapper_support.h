@@ -21,6 +21,14 @@ inline void note_queued(CUstream, uint32_t) {}
 
 namespace gpuckpt {
 
+// A call failed for want of device memory, and there was some that we held: the call is made once
+// more. The stage of a snapshot is such memory (src/device).
+bool give_memory_back() __attribute__((weak));
+inline bool no_memory(CUresult result) {
+  return __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0) && give_memory_back &&
+         give_memory_back();
+}
+
 // The stack of current contexts as the application made it, in names (the driver's rules: set
 // replaces the top, NULL pops it; destroying the current context pops it).
 inline void context_push(ThreadRecord* t, CUcontext name) {

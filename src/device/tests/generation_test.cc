@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "device/tests/faults.h"
 #include "gpuckpt/wire.h"
 #include "intercept/cuda_types.h"
 #include "intercept/gate.h"
@@ -451,6 +452,102 @@ bool snapshot(bool staged) {
   return false;
 }
 
+// ---- every call of the driver that capture and restore make fails, one after the other ----
+
+bool on_thread(bool (*work)(void*), void* argument) {
+  bool ok = false;
+  std::thread([&] { ok = work(argument); }).join();
+  return ok;
+}
+struct Attempt {
+  gpuckpt::DeviceReport report = {};
+  Store store;
+  Sink sink;
+  Source source;
+  Attempt() {
+    sink.data = sink_data;
+    sink.zero = sink_zero;
+    sink.blob = sink_blob;
+    sink.store = &store;
+    source.extents = source_extents;
+    source.blob = nullptr;
+    source.store = &store;
+  }
+};
+bool capture(void* argument) {
+  auto* a = static_cast<Attempt*>(argument);
+  const gpuckpt::DevicePlugin* plugin = gpuckpt::device_plugin;
+  if (!plugin->freeze(200, now_ms() + 300, &a->report)) return false;
+  bool ok = plugin->stage(&a->sink, &a->report);
+  plugin->thaw();
+  return ok && plugin->drain(&a->sink, &a->report);
+}
+bool put_back(void* argument) {
+  auto* a = static_cast<Attempt*>(argument);
+  return gpuckpt::device_plugin->restore(&a->source, &a->report);
+}
+
+// The program survives every failure of a capture, and says why there is no snapshot.
+void capture_survives(long step, long first) {
+  long n = first;
+  for (;; n += step) {
+    Attempt a;
+    faults::arm(n);
+    bool ok = on_thread(capture, &a);
+    const char* failed = faults::failed;
+    faults::arm(0);
+    CHECK(!gpuckpt::gate_closed());
+    if (!ok && (!a.report.code || !a.report.text[0])) {
+      fprintf(stderr, "call %ld (%s) of a capture failed, and nobody said so\n", n, failed);
+      _exit(1);
+    }
+    gpuckpt::device_plugin->settle(nullptr);
+    if (!failed) break;
+  }
+  check(true);
+  fprintf(stderr, "%ld calls of a capture\n", n);
+}
+
+// A restore either fails and says why, or the program that comes out of it is whole.
+void restore_fails_cleanly(long step, long first) {
+  Attempt a;
+  gpuckpt::DeviceReport& report = a.report;
+  const gpuckpt::DevicePlugin* plugin = gpuckpt::device_plugin;
+  setenv("GPUCKPT_STAGE", "off", 1);
+  must([&] { return plugin->freeze(500, now_ms() + 5000, &report); }, report, "freeze");
+  must([&] { return plugin->stage(&a.sink, &report); }, report, "stage");
+  must([&] { return plugin->drain(&a.sink, &report); }, report, "drain");
+  long n = first;
+  for (bool more = true; more; n += step) {
+    fflush(nullptr);
+    pid_t child = fork();
+    if (child == 0) {
+      plugin->rewind();
+      report = {};
+      faults::arm(n);
+      bool ok = on_thread(put_back, &a);
+      const char* failed = faults::failed;
+      faults::arm(0);
+      if (ok) check(true);
+      if (!ok && (!report.code || !report.text[0])) {
+        fprintf(stderr, "call %ld (%s) of a restore failed, and nobody said so\n", n, failed);
+        _exit(1);
+      }
+      _exit(failed ? 0 : 42);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    if (!WIFEXITED(status) || (WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != 42)) {
+      fprintf(stderr, "call %ld of a restore: status %x\n", n, static_cast<unsigned>(status));
+      _exit(1);
+    }
+    more = WEXITSTATUS(status) == 0;
+  }
+  plugin->thaw();
+  check(true);
+  fprintf(stderr, "%ld calls of a restore\n", n);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -459,6 +556,15 @@ int main(int argc, char** argv) {
   alarm(100);
   setup(with_ptx);
   check(with_ptx);
+  if (argc > 2 && !strcmp(argv[2], "faults")) {  // seed faults step: all of them with step 1
+    long step = argc > 3 ? atol(argv[3]) : 1, first = 1 + atol(argv[1]) % step;
+    alarm(static_cast<unsigned>(100 + 3000 / step));
+    faults::install_all();
+    capture_survives(step, first);
+    restore_fails_cleanly(step, first);
+    fprintf(stderr, "PASS\n");
+    _exit(0);
+  }
   snapshot(true);
   check(with_ptx);
   for (int generations = 0; generations < 3; ++generations) {

@@ -7,7 +7,8 @@ using namespace gpuckpt;
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuArray3DCreate(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *pAllocateArray) {
   GateGuard guard(kFn_cuArray3DCreate);
   const bool named = translating();
-  const CUresult rc = real().cuArray3DCreate(pHandle, pAllocateArray);
+  CUresult rc = real().cuArray3DCreate(pHandle, pAllocateArray);
+  if (no_memory(rc)) rc = real().cuArray3DCreate(pHandle, pAllocateArray);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kArray, pHandle);
   }
@@ -18,7 +19,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuArray3DCreate(CUarray *pHandle, cons
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pAllocateArray) {
   GateGuard guard(kFn_cuArray3DCreate_v2);
   const bool named = translating();
-  const CUresult rc = real().cuArray3DCreate_v2(pHandle, pAllocateArray);
+  CUresult rc = real().cuArray3DCreate_v2(pHandle, pAllocateArray);
+  if (no_memory(rc)) rc = real().cuArray3DCreate_v2(pHandle, pAllocateArray);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kArray, pHandle);
   }
@@ -43,7 +45,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuArrayCreate(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR_v1 *pAllocateArray) {
   GateGuard guard(kFn_cuArrayCreate);
   const bool named = translating();
-  const CUresult rc = real().cuArrayCreate(pHandle, pAllocateArray);
+  CUresult rc = real().cuArrayCreate(pHandle, pAllocateArray);
+  if (no_memory(rc)) rc = real().cuArrayCreate(pHandle, pAllocateArray);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kArray, pHandle);
   }
@@ -54,7 +57,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuArrayCreate(CUarray *pHandle, const 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray) {
   GateGuard guard(kFn_cuArrayCreate_v2);
   const bool named = translating();
-  const CUresult rc = real().cuArrayCreate_v2(pHandle, pAllocateArray);
+  CUresult rc = real().cuArrayCreate_v2(pHandle, pAllocateArray);
+  if (no_memory(rc)) rc = real().cuArrayCreate_v2(pHandle, pAllocateArray);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kArray, pHandle);
   }
@@ -113,7 +117,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuArrayGetSparseProperties(CUDA_ARRAY_
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *args) {
   GateGuard guard(kFn_cuCheckpointProcessCheckpoint);
-  const CUresult rc = real().cuCheckpointProcessCheckpoint(pid, args);
+  CUresult rc = real().cuCheckpointProcessCheckpoint(pid, args);
+  if (no_memory(rc)) rc = real().cuCheckpointProcessCheckpoint(pid, args);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuCheckpointProcessCheckpoint);
   return rc;
 }
@@ -132,20 +137,23 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCheckpointProcessGetState(int pid, C
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args) {
   GateGuard guard(kFn_cuCheckpointProcessLock);
-  const CUresult rc = real().cuCheckpointProcessLock(pid, args);
+  CUresult rc = real().cuCheckpointProcessLock(pid, args);
+  if (no_memory(rc)) rc = real().cuCheckpointProcessLock(pid, args);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuCheckpointProcessLock);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args) {
   GateGuard guard(kFn_cuCheckpointProcessRestore);
-  const CUresult rc = real().cuCheckpointProcessRestore(pid, args);
+  CUresult rc = real().cuCheckpointProcessRestore(pid, args);
+  if (no_memory(rc)) rc = real().cuCheckpointProcessRestore(pid, args);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *args) {
   GateGuard guard(kFn_cuCheckpointProcessUnlock);
-  const CUresult rc = real().cuCheckpointProcessUnlock(pid, args);
+  CUresult rc = real().cuCheckpointProcessUnlock(pid, args);
+  if (no_memory(rc)) rc = real().cuCheckpointProcessUnlock(pid, args);
   return rc;
 }
 
@@ -163,20 +171,23 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCoredumpGetAttributeGlobal(CUcoredum
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCoredumpSetAttribute(CUcoredumpSettings attrib, void* value, size_t *size) {
   GateGuard guard(kFn_cuCoredumpSetAttribute);
-  const CUresult rc = real().cuCoredumpSetAttribute(attrib, value, size);
+  CUresult rc = real().cuCoredumpSetAttribute(attrib, value, size);
+  if (no_memory(rc)) rc = real().cuCoredumpSetAttribute(attrib, value, size);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCoredumpSetAttributeGlobal(CUcoredumpSettings attrib, void *value, size_t *size) {
   GateGuard guard(kFn_cuCoredumpSetAttributeGlobal);
-  const CUresult rc = real().cuCoredumpSetAttributeGlobal(attrib, value, size);
+  CUresult rc = real().cuCoredumpSetAttributeGlobal(attrib, value, size);
+  if (no_memory(rc)) rc = real().cuCoredumpSetAttributeGlobal(attrib, value, size);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxAttach(CUcontext *pctx, unsigned int flags) {
   GateGuard guard(kFn_cuCtxAttach);
   const bool named = translating();
-  const CUresult rc = real().cuCtxAttach(pctx, flags);
+  CUresult rc = real().cuCtxAttach(pctx, flags);
+  if (no_memory(rc)) rc = real().cuCtxAttach(pctx, flags);
   if (named && rc == CUDA_SUCCESS) {
     out_at(Kind::kContext, pctx);
   }
@@ -187,7 +198,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxAttach(CUcontext *pctx, unsigned 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev) {
   GateGuard guard(kFn_cuCtxCreate);
   const bool named = translating();
-  const CUresult rc = real().cuCtxCreate(pctx, flags, dev);
+  CUresult rc = real().cuCtxCreate(pctx, flags, dev);
+  if (no_memory(rc)) rc = real().cuCtxCreate(pctx, flags, dev);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kContext, pctx);
   }
@@ -201,7 +213,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxCreate(CUcontext *pctx, unsigned 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev) {
   GateGuard guard(kFn_cuCtxCreate_v2);
   const bool named = translating();
-  const CUresult rc = hook_cuCtxCreate_v2(pctx, flags, dev);
+  CUresult rc = hook_cuCtxCreate_v2(pctx, flags, dev);
+  if (no_memory(rc)) rc = hook_cuCtxCreate_v2(pctx, flags, dev);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kContext, pctx);
   }
@@ -212,7 +225,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxCreate_v2(CUcontext *pctx, unsign
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags, CUdevice dev) {
   GateGuard guard(kFn_cuCtxCreate_v3);
   const bool named = translating();
-  const CUresult rc = hook_cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev);
+  CUresult rc = hook_cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev);
+  if (no_memory(rc)) rc = hook_cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kContext, pctx);
   }
@@ -223,7 +237,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxCreate_v3(CUcontext *pctx, CUexec
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags, CUdevice dev) {
   GateGuard guard(kFn_cuCtxCreate_v4);
   const bool named = translating();
-  const CUresult rc = hook_cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev);
+  CUresult rc = hook_cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev);
+  if (no_memory(rc)) rc = hook_cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kContext, pctx);
   }
@@ -234,7 +249,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxC
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxDestroy(CUcontext ctx) {
   GateGuard guard(kFn_cuCtxDestroy);
   const bool named = translating();
-  const CUresult rc = hook_cuCtxDestroy(in_if(named, Kind::kContext, ctx));
+  CUresult rc = hook_cuCtxDestroy(in_if(named, Kind::kContext, ctx));
+  if (no_memory(rc)) rc = hook_cuCtxDestroy(in_if(named, Kind::kContext, ctx));
   if (named && rc == CUDA_SUCCESS) {
     drop(Kind::kContext, ctx);
   }
@@ -245,7 +261,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxDestroy(CUcontext ctx) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxDestroy_v2(CUcontext ctx) {
   GateGuard guard(kFn_cuCtxDestroy_v2);
   const bool named = translating();
-  const CUresult rc = hook_cuCtxDestroy_v2(in_if(named, Kind::kContext, ctx));
+  CUresult rc = hook_cuCtxDestroy_v2(in_if(named, Kind::kContext, ctx));
+  if (no_memory(rc)) rc = hook_cuCtxDestroy_v2(in_if(named, Kind::kContext, ctx));
   if (named && rc == CUDA_SUCCESS) {
     drop(Kind::kContext, ctx);
   }
@@ -256,7 +273,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxDestroy_v2(CUcontext ctx) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxDetach(CUcontext ctx) {
   GateGuard guard(kFn_cuCtxDetach);
   const bool named = translating();
-  const CUresult rc = real().cuCtxDetach(in_if(named, Kind::kContext, ctx));
+  CUresult rc = real().cuCtxDetach(in_if(named, Kind::kContext, ctx));
+  if (no_memory(rc)) rc = real().cuCtxDetach(in_if(named, Kind::kContext, ctx));
   if (rc == CUDA_SUCCESS) context_destroy(guard.thread(), ctx);
   return rc;
 }
@@ -264,21 +282,24 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxDetach(CUcontext ctx) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxDisablePeerAccess(CUcontext peerContext) {
   GateGuard guard(kFn_cuCtxDisablePeerAccess);
   const bool named = translating();
-  const CUresult rc = hook_cuCtxDisablePeerAccess(in_if(named, Kind::kContext, peerContext));
+  CUresult rc = hook_cuCtxDisablePeerAccess(in_if(named, Kind::kContext, peerContext));
+  if (no_memory(rc)) rc = hook_cuCtxDisablePeerAccess(in_if(named, Kind::kContext, peerContext));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
   GateGuard guard(kFn_cuCtxEnablePeerAccess);
   const bool named = translating();
-  const CUresult rc = hook_cuCtxEnablePeerAccess(in_if(named, Kind::kContext, peerContext), Flags);
+  CUresult rc = hook_cuCtxEnablePeerAccess(in_if(named, Kind::kContext, peerContext), Flags);
+  if (no_memory(rc)) rc = hook_cuCtxEnablePeerAccess(in_if(named, Kind::kContext, peerContext), Flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx) {
   GateGuard guard(kFn_cuCtxFromGreenCtx);
   const bool named = translating();
-  const CUresult rc = real().cuCtxFromGreenCtx(pContext, in_if(named, Kind::kGreenCtx, hCtx));
+  CUresult rc = real().cuCtxFromGreenCtx(pContext, in_if(named, Kind::kGreenCtx, hCtx));
+  if (no_memory(rc)) rc = real().cuCtxFromGreenCtx(pContext, in_if(named, Kind::kGreenCtx, hCtx));
   if (named && rc == CUDA_SUCCESS) {
     out_at(Kind::kContext, pContext);
   }
@@ -369,7 +390,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxGetStreamPriorityRange(int *least
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxPopCurrent(CUcontext *pctx) {
   GateGuard guard(kFn_cuCtxPopCurrent);
   const bool named = translating();
-  const CUresult rc = real().cuCtxPopCurrent(pctx);
+  CUresult rc = real().cuCtxPopCurrent(pctx);
+  if (no_memory(rc)) rc = real().cuCtxPopCurrent(pctx);
   if (named && rc == CUDA_SUCCESS) {
     out_at(Kind::kContext, pctx);
   }
@@ -380,7 +402,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxPopCurrent(CUcontext *pctx) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxPopCurrent_v2(CUcontext *pctx) {
   GateGuard guard(kFn_cuCtxPopCurrent_v2);
   const bool named = translating();
-  const CUresult rc = real().cuCtxPopCurrent_v2(pctx);
+  CUresult rc = real().cuCtxPopCurrent_v2(pctx);
+  if (no_memory(rc)) rc = real().cuCtxPopCurrent_v2(pctx);
   if (named && rc == CUDA_SUCCESS) {
     out_at(Kind::kContext, pctx);
   }
@@ -391,7 +414,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxPopCurrent_v2(CUcontext *pctx) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxPushCurrent(CUcontext ctx) {
   GateGuard guard(kFn_cuCtxPushCurrent);
   const bool named = translating();
-  const CUresult rc = real().cuCtxPushCurrent(in_if(named, Kind::kContext, ctx));
+  CUresult rc = real().cuCtxPushCurrent(in_if(named, Kind::kContext, ctx));
+  if (no_memory(rc)) rc = real().cuCtxPushCurrent(in_if(named, Kind::kContext, ctx));
   if (rc == CUDA_SUCCESS) context_push(guard.thread(), ctx);
   return rc;
 }
@@ -399,7 +423,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxPushCurrent(CUcontext ctx) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxPushCurrent_v2(CUcontext ctx) {
   GateGuard guard(kFn_cuCtxPushCurrent_v2);
   const bool named = translating();
-  const CUresult rc = real().cuCtxPushCurrent_v2(in_if(named, Kind::kContext, ctx));
+  CUresult rc = real().cuCtxPushCurrent_v2(in_if(named, Kind::kContext, ctx));
+  if (no_memory(rc)) rc = real().cuCtxPushCurrent_v2(in_if(named, Kind::kContext, ctx));
   if (rc == CUDA_SUCCESS) context_push(guard.thread(), ctx);
   return rc;
 }
@@ -407,46 +432,53 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxPushCurrent_v2(CUcontext ctx) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
   GateGuard guard(kFn_cuCtxRecordEvent);
   const bool named = translating();
-  const CUresult rc = real().cuCtxRecordEvent(in_if(named, Kind::kContext, hCtx), in_if(named, Kind::kEvent, hEvent));
+  CUresult rc = real().cuCtxRecordEvent(in_if(named, Kind::kContext, hCtx), in_if(named, Kind::kEvent, hEvent));
+  if (no_memory(rc)) rc = real().cuCtxRecordEvent(in_if(named, Kind::kContext, hCtx), in_if(named, Kind::kEvent, hEvent));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxResetPersistingL2Cache(void) {
   GateGuard guard(kFn_cuCtxResetPersistingL2Cache);
-  const CUresult rc = real().cuCtxResetPersistingL2Cache();
+  CUresult rc = real().cuCtxResetPersistingL2Cache();
+  if (no_memory(rc)) rc = real().cuCtxResetPersistingL2Cache();
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
   GateGuard guard(kFn_cuCtxSetCacheConfig);
-  const CUresult rc = real().cuCtxSetCacheConfig(config);
+  CUresult rc = real().cuCtxSetCacheConfig(config);
+  if (no_memory(rc)) rc = real().cuCtxSetCacheConfig(config);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxSetCurrent(CUcontext ctx) {
   GateGuard guard(kFn_cuCtxSetCurrent);
   const bool named = translating();
-  const CUresult rc = real().cuCtxSetCurrent(in_if(named, Kind::kContext, ctx));
+  CUresult rc = real().cuCtxSetCurrent(in_if(named, Kind::kContext, ctx));
+  if (no_memory(rc)) rc = real().cuCtxSetCurrent(in_if(named, Kind::kContext, ctx));
   if (rc == CUDA_SUCCESS) context_set(guard.thread(), ctx);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxSetFlags(unsigned int flags) {
   GateGuard guard(kFn_cuCtxSetFlags);
-  const CUresult rc = real().cuCtxSetFlags(flags);
+  CUresult rc = real().cuCtxSetFlags(flags);
+  if (no_memory(rc)) rc = real().cuCtxSetFlags(flags);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuCtxSetFlags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
   GateGuard guard(kFn_cuCtxSetLimit);
-  const CUresult rc = real().cuCtxSetLimit(limit, value);
+  CUresult rc = real().cuCtxSetLimit(limit, value);
+  if (no_memory(rc)) rc = real().cuCtxSetLimit(limit, value);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
   GateGuard guard(kFn_cuCtxSetSharedMemConfig);
-  const CUresult rc = real().cuCtxSetSharedMemConfig(config);
+  CUresult rc = real().cuCtxSetSharedMemConfig(config);
+  if (no_memory(rc)) rc = real().cuCtxSetSharedMemConfig(config);
   return rc;
 }
 
@@ -466,7 +498,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxSynchronize_v2(CUcontext ctx) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent) {
   GateGuard guard(kFn_cuCtxWaitEvent);
   const bool named = translating();
-  const CUresult rc = real().cuCtxWaitEvent(in_if(named, Kind::kContext, hCtx), in_if(named, Kind::kEvent, hEvent));
+  CUresult rc = real().cuCtxWaitEvent(in_if(named, Kind::kContext, hCtx), in_if(named, Kind::kEvent, hEvent));
+  if (no_memory(rc)) rc = real().cuCtxWaitEvent(in_if(named, Kind::kContext, hCtx), in_if(named, Kind::kEvent, hEvent));
   return rc;
 }
 
@@ -495,7 +528,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDestroyExternalSemaphore(CUexternalS
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *phDesc, CUdevResource *resources, unsigned int nbResources) {
   GateGuard guard(kFn_cuDevResourceGenerateDesc);
   const bool named = translating();
-  const CUresult rc = real().cuDevResourceGenerateDesc(phDesc, resources, nbResources);
+  CUresult rc = real().cuDevResourceGenerateDesc(phDesc, resources, nbResources);
+  if (no_memory(rc)) rc = real().cuDevResourceGenerateDesc(phDesc, resources, nbResources);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kDevResourceDesc, phDesc);
   }
@@ -505,7 +539,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDevResourceGenerateDesc(CUdevResourc
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDevSmResourceSplitByCount(CUdevResource* result, unsigned int* nbGroups, const CUdevResource* input, CUdevResource* remaining, unsigned int useFlags, unsigned int minCount) {
   GateGuard guard(kFn_cuDevSmResourceSplitByCount);
-  const CUresult rc = real().cuDevSmResourceSplitByCount(result, nbGroups, input, remaining, useFlags, minCount);
+  CUresult rc = real().cuDevSmResourceSplitByCount(result, nbGroups, input, remaining, useFlags, minCount);
+  if (no_memory(rc)) rc = real().cuDevSmResourceSplitByCount(result, nbGroups, input, remaining, useFlags, minCount);
   return rc;
 }
 
@@ -517,7 +552,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDeviceCanAccessPeer(int *canAccessPe
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice dev) {
   GateGuard guard(kFn_cuDeviceComputeCapability);
-  const CUresult rc = real().cuDeviceComputeCapability(major, minor, dev);
+  CUresult rc = real().cuDeviceComputeCapability(major, minor, dev);
+  if (no_memory(rc)) rc = real().cuDeviceComputeCapability(major, minor, dev);
   return rc;
 }
 
@@ -548,7 +584,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDeviceGetCount(int *count) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev) {
   GateGuard guard(kFn_cuDeviceGetDefaultMemPool);
   const bool named = translating();
-  const CUresult rc = hook_cuDeviceGetDefaultMemPool(pool_out, dev);
+  CUresult rc = hook_cuDeviceGetDefaultMemPool(pool_out, dev);
+  if (no_memory(rc)) rc = hook_cuDeviceGetDefaultMemPool(pool_out, dev);
   if (named && rc == CUDA_SUCCESS) {
     out_at(Kind::kPool, pool_out);
   }
@@ -588,7 +625,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDeviceGetLuid(char *luid, unsigned i
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
   GateGuard guard(kFn_cuDeviceGetMemPool);
   const bool named = translating();
-  const CUresult rc = hook_cuDeviceGetMemPool(pool, dev);
+  CUresult rc = hook_cuDeviceGetMemPool(pool, dev);
+  if (no_memory(rc)) rc = hook_cuDeviceGetMemPool(pool, dev);
   if (named && rc == CUDA_SUCCESS) {
     out_at(Kind::kPool, pool);
   }
@@ -651,7 +689,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdev
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDeviceGraphMemTrim(CUdevice device) {
   GateGuard guard(kFn_cuDeviceGraphMemTrim);
-  const CUresult rc = real().cuDeviceGraphMemTrim(device);
+  CUresult rc = real().cuDeviceGraphMemTrim(device);
+  if (no_memory(rc)) rc = real().cuDeviceGraphMemTrim(device);
   return rc;
 }
 
@@ -663,32 +702,37 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDevicePrimaryCtxGetState(CUdevice de
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDevicePrimaryCtxRelease(CUdevice dev) {
   GateGuard guard(kFn_cuDevicePrimaryCtxRelease);
-  const CUresult rc = hook_cuDevicePrimaryCtxRelease(dev);
+  CUresult rc = hook_cuDevicePrimaryCtxRelease(dev);
+  if (no_memory(rc)) rc = hook_cuDevicePrimaryCtxRelease(dev);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
   GateGuard guard(kFn_cuDevicePrimaryCtxRelease_v2);
-  const CUresult rc = hook_cuDevicePrimaryCtxRelease_v2(dev);
+  CUresult rc = hook_cuDevicePrimaryCtxRelease_v2(dev);
+  if (no_memory(rc)) rc = hook_cuDevicePrimaryCtxRelease_v2(dev);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDevicePrimaryCtxReset(CUdevice dev) {
   GateGuard guard(kFn_cuDevicePrimaryCtxReset);
-  const CUresult rc = hook_cuDevicePrimaryCtxReset(dev);
+  CUresult rc = hook_cuDevicePrimaryCtxReset(dev);
+  if (no_memory(rc)) rc = hook_cuDevicePrimaryCtxReset(dev);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
   GateGuard guard(kFn_cuDevicePrimaryCtxReset_v2);
-  const CUresult rc = hook_cuDevicePrimaryCtxReset_v2(dev);
+  CUresult rc = hook_cuDevicePrimaryCtxReset_v2(dev);
+  if (no_memory(rc)) rc = hook_cuDevicePrimaryCtxReset_v2(dev);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
   GateGuard guard(kFn_cuDevicePrimaryCtxRetain);
   const bool named = translating();
-  const CUresult rc = hook_cuDevicePrimaryCtxRetain(pctx, dev);
+  CUresult rc = hook_cuDevicePrimaryCtxRetain(pctx, dev);
+  if (no_memory(rc)) rc = hook_cuDevicePrimaryCtxRetain(pctx, dev);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kContext, pctx);
   }
@@ -697,20 +741,23 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDevicePrimaryCtxRetain(CUcontext *pc
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags) {
   GateGuard guard(kFn_cuDevicePrimaryCtxSetFlags);
-  const CUresult rc = hook_cuDevicePrimaryCtxSetFlags(dev, flags);
+  CUresult rc = hook_cuDevicePrimaryCtxSetFlags(dev, flags);
+  if (no_memory(rc)) rc = hook_cuDevicePrimaryCtxSetFlags(dev, flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags) {
   GateGuard guard(kFn_cuDevicePrimaryCtxSetFlags_v2);
-  const CUresult rc = hook_cuDevicePrimaryCtxSetFlags_v2(dev, flags);
+  CUresult rc = hook_cuDevicePrimaryCtxSetFlags_v2(dev, flags);
+  if (no_memory(rc)) rc = hook_cuDevicePrimaryCtxSetFlags_v2(dev, flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDeviceRegisterAsyncNotification(CUdevice device, CUasyncCallback callbackFunc, void *userData, CUasyncCallbackHandle *callback) {
   GateGuard guard(kFn_cuDeviceRegisterAsyncNotification);
   const bool named = translating();
-  const CUresult rc = real().cuDeviceRegisterAsyncNotification(device, callbackFunc, userData, callback);
+  CUresult rc = real().cuDeviceRegisterAsyncNotification(device, callbackFunc, userData, callback);
+  if (no_memory(rc)) rc = real().cuDeviceRegisterAsyncNotification(device, callbackFunc, userData, callback);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kAsyncCallback, callback);
   }
@@ -720,26 +767,30 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDeviceRegisterAsyncNotification(CUde
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void* value) {
   GateGuard guard(kFn_cuDeviceSetGraphMemAttribute);
-  const CUresult rc = real().cuDeviceSetGraphMemAttribute(device, attr, value);
+  CUresult rc = real().cuDeviceSetGraphMemAttribute(device, attr, value);
+  if (no_memory(rc)) rc = real().cuDeviceSetGraphMemAttribute(device, attr, value);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
   GateGuard guard(kFn_cuDeviceSetMemPool);
   const bool named = translating();
-  const CUresult rc = hook_cuDeviceSetMemPool(dev, in_if(named, Kind::kPool, pool));
+  CUresult rc = hook_cuDeviceSetMemPool(dev, in_if(named, Kind::kPool, pool));
+  if (no_memory(rc)) rc = hook_cuDeviceSetMemPool(dev, in_if(named, Kind::kPool, pool));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice dev) {
   GateGuard guard(kFn_cuDeviceTotalMem);
-  const CUresult rc = real().cuDeviceTotalMem(bytes, dev);
+  CUresult rc = real().cuDeviceTotalMem(bytes, dev);
+  if (no_memory(rc)) rc = real().cuDeviceTotalMem(bytes, dev);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev) {
   GateGuard guard(kFn_cuDeviceTotalMem_v2);
-  const CUresult rc = real().cuDeviceTotalMem_v2(bytes, dev);
+  CUresult rc = real().cuDeviceTotalMem_v2(bytes, dev);
+  if (no_memory(rc)) rc = real().cuDeviceTotalMem_v2(bytes, dev);
   return rc;
 }
 
@@ -762,7 +813,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDriverGetVersion(int *driverVersion)
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuEventCreate(CUevent *phEvent, unsigned int Flags) {
   GateGuard guard(kFn_cuEventCreate);
   const bool named = translating();
-  const CUresult rc = hook_cuEventCreate(phEvent, Flags);
+  CUresult rc = hook_cuEventCreate(phEvent, Flags);
+  if (no_memory(rc)) rc = hook_cuEventCreate(phEvent, Flags);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kEvent, phEvent);
   }
@@ -772,7 +824,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuEventCreate(CUevent *phEvent, unsign
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuEventDestroy(CUevent hEvent) {
   GateGuard guard(kFn_cuEventDestroy);
   const bool named = translating();
-  const CUresult rc = hook_cuEventDestroy(in_if(named, Kind::kEvent, hEvent));
+  CUresult rc = hook_cuEventDestroy(in_if(named, Kind::kEvent, hEvent));
+  if (no_memory(rc)) rc = hook_cuEventDestroy(in_if(named, Kind::kEvent, hEvent));
   if (named && rc == CUDA_SUCCESS) {
     drop(Kind::kEvent, hEvent);
   }
@@ -782,7 +835,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuEventDestroy(CUevent hEvent) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuEventDestroy_v2(CUevent hEvent) {
   GateGuard guard(kFn_cuEventDestroy_v2);
   const bool named = translating();
-  const CUresult rc = hook_cuEventDestroy_v2(in_if(named, Kind::kEvent, hEvent));
+  CUresult rc = hook_cuEventDestroy_v2(in_if(named, Kind::kEvent, hEvent));
+  if (no_memory(rc)) rc = hook_cuEventDestroy_v2(in_if(named, Kind::kEvent, hEvent));
   if (named && rc == CUDA_SUCCESS) {
     drop(Kind::kEvent, hEvent);
   }
@@ -792,14 +846,16 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuEventDestroy_v2(CUevent hEvent) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd) {
   GateGuard guard(kFn_cuEventElapsedTime);
   const bool named = translating();
-  const CUresult rc = hook_cuEventElapsedTime(pMilliseconds, in_if(named, Kind::kEvent, hStart), in_if(named, Kind::kEvent, hEnd));
+  CUresult rc = hook_cuEventElapsedTime(pMilliseconds, in_if(named, Kind::kEvent, hStart), in_if(named, Kind::kEvent, hEnd));
+  if (no_memory(rc)) rc = hook_cuEventElapsedTime(pMilliseconds, in_if(named, Kind::kEvent, hStart), in_if(named, Kind::kEvent, hEnd));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd) {
   GateGuard guard(kFn_cuEventElapsedTime_v2);
   const bool named = translating();
-  const CUresult rc = hook_cuEventElapsedTime_v2(pMilliseconds, in_if(named, Kind::kEvent, hStart), in_if(named, Kind::kEvent, hEnd));
+  CUresult rc = hook_cuEventElapsedTime_v2(pMilliseconds, in_if(named, Kind::kEvent, hStart), in_if(named, Kind::kEvent, hEnd));
+  if (no_memory(rc)) rc = hook_cuEventElapsedTime_v2(pMilliseconds, in_if(named, Kind::kEvent, hStart), in_if(named, Kind::kEvent, hEnd));
   return rc;
 }
 
@@ -813,28 +869,32 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuEventQuery(CUevent hEvent) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuEventRecord(CUevent hEvent, CUstream hStream) {
   GateGuard guard(kFn_cuEventRecord);
   const bool named = translating();
-  const CUresult rc = hook_cuEventRecord(in_if(named, Kind::kEvent, hEvent), in_if(named, Kind::kStream, hStream));
+  CUresult rc = hook_cuEventRecord(in_if(named, Kind::kEvent, hEvent), in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = hook_cuEventRecord(in_if(named, Kind::kEvent, hEvent), in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
   GateGuard guard(kFn_cuEventRecordWithFlags);
   const bool named = translating();
-  const CUresult rc = hook_cuEventRecordWithFlags(in_if(named, Kind::kEvent, hEvent), in_if(named, Kind::kStream, hStream), flags);
+  CUresult rc = hook_cuEventRecordWithFlags(in_if(named, Kind::kEvent, hEvent), in_if(named, Kind::kStream, hStream), flags);
+  if (no_memory(rc)) rc = hook_cuEventRecordWithFlags(in_if(named, Kind::kEvent, hEvent), in_if(named, Kind::kStream, hStream), flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream, unsigned int flags) {
   GateGuard guard(kFn_cuEventRecordWithFlags_ptsz);
   const bool named = translating();
-  const CUresult rc = hook_cuEventRecordWithFlags_ptsz(in_if(named, Kind::kEvent, hEvent), in_if(named, Kind::kStream, hStream), flags);
+  CUresult rc = hook_cuEventRecordWithFlags_ptsz(in_if(named, Kind::kEvent, hEvent), in_if(named, Kind::kStream, hStream), flags);
+  if (no_memory(rc)) rc = hook_cuEventRecordWithFlags_ptsz(in_if(named, Kind::kEvent, hEvent), in_if(named, Kind::kStream, hStream), flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuEventRecord_ptsz(CUevent hEvent, CUstream hStream) {
   GateGuard guard(kFn_cuEventRecord_ptsz);
   const bool named = translating();
-  const CUresult rc = hook_cuEventRecord_ptsz(in_if(named, Kind::kEvent, hEvent), in_if(named, Kind::kStream, hStream));
+  CUresult rc = hook_cuEventRecord_ptsz(in_if(named, Kind::kEvent, hEvent), in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = hook_cuEventRecord_ptsz(in_if(named, Kind::kEvent, hEvent), in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
@@ -864,7 +924,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuExternalMemoryGetMappedMipmappedArra
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target, CUflushGPUDirectRDMAWritesScope scope) {
   GateGuard guard(kFn_cuFlushGPUDirectRDMAWrites);
-  const CUresult rc = real().cuFlushGPUDirectRDMAWrites(target, scope);
+  CUresult rc = real().cuFlushGPUDirectRDMAWrites(target, scope);
+  if (no_memory(rc)) rc = real().cuFlushGPUDirectRDMAWrites(target, scope);
   return rc;
 }
 
@@ -878,7 +939,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuFuncGetAttribute(int *pi, CUfunction
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuFuncGetModule(CUmodule *hmod, CUfunction hfunc) {
   GateGuard guard(kFn_cuFuncGetModule);
   const bool named = translating();
-  const CUresult rc = hook_cuFuncGetModule(hmod, in_if(named, Kind::kFunction, hfunc));
+  CUresult rc = hook_cuFuncGetModule(hmod, in_if(named, Kind::kFunction, hfunc));
+  if (no_memory(rc)) rc = hook_cuFuncGetModule(hmod, in_if(named, Kind::kFunction, hfunc));
   if (named && rc == CUDA_SUCCESS) {
     out_at(Kind::kModule, hmod);
   }
@@ -902,28 +964,32 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuFuncGetParamInfo(CUfunction func, si
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function) {
   GateGuard guard(kFn_cuFuncIsLoaded);
   const bool named = translating();
-  const CUresult rc = real().cuFuncIsLoaded(state, in_if(named, Kind::kFunction, function));
+  CUresult rc = real().cuFuncIsLoaded(state, in_if(named, Kind::kFunction, function));
+  if (no_memory(rc)) rc = real().cuFuncIsLoaded(state, in_if(named, Kind::kFunction, function));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuFuncLoad(CUfunction function) {
   GateGuard guard(kFn_cuFuncLoad);
   const bool named = translating();
-  const CUresult rc = real().cuFuncLoad(in_if(named, Kind::kFunction, function));
+  CUresult rc = real().cuFuncLoad(in_if(named, Kind::kFunction, function));
+  if (no_memory(rc)) rc = real().cuFuncLoad(in_if(named, Kind::kFunction, function));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value) {
   GateGuard guard(kFn_cuFuncSetAttribute);
   const bool named = translating();
-  const CUresult rc = hook_cuFuncSetAttribute(in_if(named, Kind::kFunction, hfunc), attrib, value);
+  CUresult rc = hook_cuFuncSetAttribute(in_if(named, Kind::kFunction, hfunc), attrib, value);
+  if (no_memory(rc)) rc = hook_cuFuncSetAttribute(in_if(named, Kind::kFunction, hfunc), attrib, value);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z) {
   GateGuard guard(kFn_cuFuncSetBlockShape);
   const bool named = translating();
-  const CUresult rc = real().cuFuncSetBlockShape(in_if(named, Kind::kFunction, hfunc), x, y, z);
+  CUresult rc = real().cuFuncSetBlockShape(in_if(named, Kind::kFunction, hfunc), x, y, z);
+  if (no_memory(rc)) rc = real().cuFuncSetBlockShape(in_if(named, Kind::kFunction, hfunc), x, y, z);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuFuncSetBlockShape);
   return rc;
 }
@@ -931,21 +997,24 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuFuncSetBlockShape(CUfunction hfunc, 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
   GateGuard guard(kFn_cuFuncSetCacheConfig);
   const bool named = translating();
-  const CUresult rc = hook_cuFuncSetCacheConfig(in_if(named, Kind::kFunction, hfunc), config);
+  CUresult rc = hook_cuFuncSetCacheConfig(in_if(named, Kind::kFunction, hfunc), config);
+  if (no_memory(rc)) rc = hook_cuFuncSetCacheConfig(in_if(named, Kind::kFunction, hfunc), config);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config) {
   GateGuard guard(kFn_cuFuncSetSharedMemConfig);
   const bool named = translating();
-  const CUresult rc = real().cuFuncSetSharedMemConfig(in_if(named, Kind::kFunction, hfunc), config);
+  CUresult rc = real().cuFuncSetSharedMemConfig(in_if(named, Kind::kFunction, hfunc), config);
+  if (no_memory(rc)) rc = real().cuFuncSetSharedMemConfig(in_if(named, Kind::kFunction, hfunc), config);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes) {
   GateGuard guard(kFn_cuFuncSetSharedSize);
   const bool named = translating();
-  const CUresult rc = real().cuFuncSetSharedSize(in_if(named, Kind::kFunction, hfunc), bytes);
+  CUresult rc = real().cuFuncSetSharedSize(in_if(named, Kind::kFunction, hfunc), bytes);
+  if (no_memory(rc)) rc = real().cuFuncSetSharedSize(in_if(named, Kind::kFunction, hfunc), bytes);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuFuncSetSharedSize);
   return rc;
 }
@@ -964,19 +1033,22 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGetErrorString(CUresult error, const
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId) {
   GateGuard guard(kFn_cuGetExportTable);
-  const CUresult rc = hook_cuGetExportTable(ppExportTable, pExportTableId);
+  CUresult rc = hook_cuGetExportTable(ppExportTable, pExportTableId);
+  if (no_memory(rc)) rc = hook_cuGetExportTable(ppExportTable, pExportTableId);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags) {
   GateGuard guard(kFn_cuGetProcAddress);
-  const CUresult rc = hook_cuGetProcAddress(symbol, pfn, cudaVersion, flags);
+  CUresult rc = hook_cuGetProcAddress(symbol, pfn, cudaVersion, flags);
+  if (no_memory(rc)) rc = hook_cuGetProcAddress(symbol, pfn, cudaVersion, flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags, CUdriverProcAddressQueryResult *symbolStatus) {
   GateGuard guard(kFn_cuGetProcAddress_v2);
-  const CUresult rc = hook_cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus);
+  CUresult rc = hook_cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus);
+  if (no_memory(rc)) rc = hook_cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus);
   return rc;
 }
 
@@ -985,7 +1057,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphAddBatchMemOpNode(CUgraphNode *
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
   StructIn nodeParams_now(named, nodeParams);
-  const CUresult rc = real().cuGraphAddBatchMemOpNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams_now.get());
+  CUresult rc = real().cuGraphAddBatchMemOpNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams_now.get());
+  if (no_memory(rc)) rc = real().cuGraphAddBatchMemOpNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams_now.get());
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphNode, phGraphNode);
   }
@@ -996,7 +1069,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphAddChildGraphNode(CUgraphNode *
   GateGuard guard(kFn_cuGraphAddChildGraphNode);
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
-  const CUresult rc = real().cuGraphAddChildGraphNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, in_if(named, Kind::kGraph, childGraph));
+  CUresult rc = real().cuGraphAddChildGraphNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, in_if(named, Kind::kGraph, childGraph));
+  if (no_memory(rc)) rc = real().cuGraphAddChildGraphNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, in_if(named, Kind::kGraph, childGraph));
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphNode, phGraphNode);
   }
@@ -1008,7 +1082,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphAddDependencies(CUgraph hGraph,
   const bool named = translating();
   HandlesIn from_now(named, Kind::kGraphNode, from, numDependencies);
   HandlesIn to_now(named, Kind::kGraphNode, to, numDependencies);
-  const CUresult rc = real().cuGraphAddDependencies(in_if(named, Kind::kGraph, hGraph), from_now.get(), to_now.get(), numDependencies);
+  CUresult rc = real().cuGraphAddDependencies(in_if(named, Kind::kGraph, hGraph), from_now.get(), to_now.get(), numDependencies);
+  if (no_memory(rc)) rc = real().cuGraphAddDependencies(in_if(named, Kind::kGraph, hGraph), from_now.get(), to_now.get(), numDependencies);
   return rc;
 }
 
@@ -1017,7 +1092,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphAddDependencies_v2(CUgraph hGra
   const bool named = translating();
   HandlesIn from_now(named, Kind::kGraphNode, from, numDependencies);
   HandlesIn to_now(named, Kind::kGraphNode, to, numDependencies);
-  const CUresult rc = real().cuGraphAddDependencies_v2(in_if(named, Kind::kGraph, hGraph), from_now.get(), to_now.get(), edgeData, numDependencies);
+  CUresult rc = real().cuGraphAddDependencies_v2(in_if(named, Kind::kGraph, hGraph), from_now.get(), to_now.get(), edgeData, numDependencies);
+  if (no_memory(rc)) rc = real().cuGraphAddDependencies_v2(in_if(named, Kind::kGraph, hGraph), from_now.get(), to_now.get(), edgeData, numDependencies);
   return rc;
 }
 
@@ -1025,7 +1101,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphAddEmptyNode(CUgraphNode *phGra
   GateGuard guard(kFn_cuGraphAddEmptyNode);
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
-  const CUresult rc = real().cuGraphAddEmptyNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies);
+  CUresult rc = real().cuGraphAddEmptyNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies);
+  if (no_memory(rc)) rc = real().cuGraphAddEmptyNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphNode, phGraphNode);
   }
@@ -1036,7 +1113,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphAddEventRecordNode(CUgraphNode 
   GateGuard guard(kFn_cuGraphAddEventRecordNode);
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
-  const CUresult rc = real().cuGraphAddEventRecordNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, in_if(named, Kind::kEvent, event));
+  CUresult rc = real().cuGraphAddEventRecordNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, in_if(named, Kind::kEvent, event));
+  if (no_memory(rc)) rc = real().cuGraphAddEventRecordNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, in_if(named, Kind::kEvent, event));
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphNode, phGraphNode);
   }
@@ -1047,7 +1125,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphAddEventWaitNode(CUgraphNode *p
   GateGuard guard(kFn_cuGraphAddEventWaitNode);
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
-  const CUresult rc = real().cuGraphAddEventWaitNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, in_if(named, Kind::kEvent, event));
+  CUresult rc = real().cuGraphAddEventWaitNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, in_if(named, Kind::kEvent, event));
+  if (no_memory(rc)) rc = real().cuGraphAddEventWaitNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, in_if(named, Kind::kEvent, event));
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphNode, phGraphNode);
   }
@@ -1059,7 +1138,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphAddExternalSemaphoresSignalNode
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
   StructIn nodeParams_now(named, nodeParams);
-  const CUresult rc = real().cuGraphAddExternalSemaphoresSignalNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams_now.get());
+  CUresult rc = real().cuGraphAddExternalSemaphoresSignalNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams_now.get());
+  if (no_memory(rc)) rc = real().cuGraphAddExternalSemaphoresSignalNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams_now.get());
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphNode, phGraphNode);
   }
@@ -1071,7 +1151,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphAddExternalSemaphoresWaitNode(C
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
   StructIn nodeParams_now(named, nodeParams);
-  const CUresult rc = real().cuGraphAddExternalSemaphoresWaitNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams_now.get());
+  CUresult rc = real().cuGraphAddExternalSemaphoresWaitNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams_now.get());
+  if (no_memory(rc)) rc = real().cuGraphAddExternalSemaphoresWaitNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams_now.get());
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphNode, phGraphNode);
   }
@@ -1082,7 +1163,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphAddHostNode(CUgraphNode *phGrap
   GateGuard guard(kFn_cuGraphAddHostNode);
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
-  const CUresult rc = real().cuGraphAddHostNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams);
+  CUresult rc = real().cuGraphAddHostNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams);
+  if (no_memory(rc)) rc = real().cuGraphAddHostNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphNode, phGraphNode);
   }
@@ -1094,7 +1176,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphAddKernelNode(CUgraphNode *phGr
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
   StructIn nodeParams_now(named, nodeParams);
-  const CUresult rc = real().cuGraphAddKernelNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams_now.get());
+  CUresult rc = real().cuGraphAddKernelNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams_now.get());
+  if (no_memory(rc)) rc = real().cuGraphAddKernelNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams_now.get());
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphNode, phGraphNode);
   }
@@ -1106,7 +1189,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphAddKernelNode_v2(CUgraphNode *p
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
   StructIn nodeParams_now(named, nodeParams);
-  const CUresult rc = real().cuGraphAddKernelNode_v2(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams_now.get());
+  CUresult rc = real().cuGraphAddKernelNode_v2(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams_now.get());
+  if (no_memory(rc)) rc = real().cuGraphAddKernelNode_v2(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams_now.get());
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphNode, phGraphNode);
   }
@@ -1117,7 +1201,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphAddMemAllocNode(CUgraphNode *ph
   GateGuard guard(kFn_cuGraphAddMemAllocNode);
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
-  const CUresult rc = real().cuGraphAddMemAllocNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams);
+  CUresult rc = real().cuGraphAddMemAllocNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams);
+  if (no_memory(rc)) rc = real().cuGraphAddMemAllocNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphNode, phGraphNode);
   }
@@ -1128,7 +1213,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphAddMemFreeNode(CUgraphNode *phG
   GateGuard guard(kFn_cuGraphAddMemFreeNode);
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
-  const CUresult rc = real().cuGraphAddMemFreeNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, dptr);
+  CUresult rc = real().cuGraphAddMemFreeNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, dptr);
+  if (no_memory(rc)) rc = real().cuGraphAddMemFreeNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, dptr);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphNode, phGraphNode);
   }
@@ -1140,7 +1226,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphAddMemcpyNode(CUgraphNode *phGr
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
   StructIn copyParams_now(named, copyParams);
-  const CUresult rc = real().cuGraphAddMemcpyNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, copyParams_now.get(), in_if(named, Kind::kContext, ctx));
+  CUresult rc = real().cuGraphAddMemcpyNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, copyParams_now.get(), in_if(named, Kind::kContext, ctx));
+  if (no_memory(rc)) rc = real().cuGraphAddMemcpyNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, copyParams_now.get(), in_if(named, Kind::kContext, ctx));
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphNode, phGraphNode);
   }
@@ -1151,7 +1238,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphAddMemsetNode(CUgraphNode *phGr
   GateGuard guard(kFn_cuGraphAddMemsetNode);
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
-  const CUresult rc = real().cuGraphAddMemsetNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, memsetParams, in_if(named, Kind::kContext, ctx));
+  CUresult rc = real().cuGraphAddMemsetNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, memsetParams, in_if(named, Kind::kContext, ctx));
+  if (no_memory(rc)) rc = real().cuGraphAddMemsetNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, memsetParams, in_if(named, Kind::kContext, ctx));
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphNode, phGraphNode);
   }
@@ -1163,7 +1251,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphAddNode(CUgraphNode *phGraphNod
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
   StructIn nodeParams_now(named, nodeParams);
-  const CUresult rc = real().cuGraphAddNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams_now.get());
+  CUresult rc = real().cuGraphAddNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams_now.get());
+  if (no_memory(rc)) rc = real().cuGraphAddNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams_now.get());
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphNode, phGraphNode);
   }
@@ -1175,7 +1264,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphAddNode_v2(CUgraphNode *phGraph
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
   StructIn nodeParams_now(named, nodeParams);
-  const CUresult rc = real().cuGraphAddNode_v2(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), dependencyData, numDependencies, nodeParams_now.get());
+  CUresult rc = real().cuGraphAddNode_v2(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), dependencyData, numDependencies, nodeParams_now.get());
+  if (no_memory(rc)) rc = real().cuGraphAddNode_v2(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), dependencyData, numDependencies, nodeParams_now.get());
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphNode, phGraphNode);
   }
@@ -1196,7 +1286,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphBatchMemOpNodeSetParams(CUgraph
   GateGuard guard(kFn_cuGraphBatchMemOpNodeSetParams);
   const bool named = translating();
   StructIn nodeParams_now(named, nodeParams);
-  const CUresult rc = real().cuGraphBatchMemOpNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  CUresult rc = real().cuGraphBatchMemOpNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  if (no_memory(rc)) rc = real().cuGraphBatchMemOpNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
   return rc;
 }
 
@@ -1213,7 +1304,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphChildGraphNodeGetGraph(CUgraphN
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph) {
   GateGuard guard(kFn_cuGraphClone);
   const bool named = translating();
-  const CUresult rc = real().cuGraphClone(phGraphClone, in_if(named, Kind::kGraph, originalGraph));
+  CUresult rc = real().cuGraphClone(phGraphClone, in_if(named, Kind::kGraph, originalGraph));
+  if (no_memory(rc)) rc = real().cuGraphClone(phGraphClone, in_if(named, Kind::kGraph, originalGraph));
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraph, phGraphClone);
   }
@@ -1224,7 +1316,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphClone(CUgraph *phGraphClone, CU
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pHandle_out, CUgraph hGraph, CUcontext ctx, unsigned int defaultLaunchValue, unsigned int flags) {
   GateGuard guard(kFn_cuGraphConditionalHandleCreate);
   const bool named = translating();
-  const CUresult rc = real().cuGraphConditionalHandleCreate(pHandle_out, in_if(named, Kind::kGraph, hGraph), in_if(named, Kind::kContext, ctx), defaultLaunchValue, flags);
+  CUresult rc = real().cuGraphConditionalHandleCreate(pHandle_out, in_if(named, Kind::kGraph, hGraph), in_if(named, Kind::kContext, ctx), defaultLaunchValue, flags);
+  if (no_memory(rc)) rc = real().cuGraphConditionalHandleCreate(pHandle_out, in_if(named, Kind::kGraph, hGraph), in_if(named, Kind::kContext, ctx), defaultLaunchValue, flags);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kConditionalHandle, pHandle_out);
   }
@@ -1235,7 +1328,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphConditionalHandleCreate(CUgraph
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags) {
   GateGuard guard(kFn_cuGraphCreate);
   const bool named = translating();
-  const CUresult rc = real().cuGraphCreate(phGraph, flags);
+  CUresult rc = real().cuGraphCreate(phGraph, flags);
+  if (no_memory(rc)) rc = real().cuGraphCreate(phGraph, flags);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraph, phGraph);
   }
@@ -1246,7 +1340,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphCreate(CUgraph *phGraph, unsign
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int flags) {
   GateGuard guard(kFn_cuGraphDebugDotPrint);
   const bool named = translating();
-  const CUresult rc = real().cuGraphDebugDotPrint(in_if(named, Kind::kGraph, hGraph), path, flags);
+  CUresult rc = real().cuGraphDebugDotPrint(in_if(named, Kind::kGraph, hGraph), path, flags);
+  if (no_memory(rc)) rc = real().cuGraphDebugDotPrint(in_if(named, Kind::kGraph, hGraph), path, flags);
   return rc;
 }
 
@@ -1284,7 +1379,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphEventRecordNodeGetEvent(CUgraph
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode hNode, CUevent event) {
   GateGuard guard(kFn_cuGraphEventRecordNodeSetEvent);
   const bool named = translating();
-  const CUresult rc = real().cuGraphEventRecordNodeSetEvent(in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kEvent, event));
+  CUresult rc = real().cuGraphEventRecordNodeSetEvent(in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kEvent, event));
+  if (no_memory(rc)) rc = real().cuGraphEventRecordNodeSetEvent(in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kEvent, event));
   return rc;
 }
 
@@ -1301,7 +1397,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphEventWaitNodeGetEvent(CUgraphNo
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode hNode, CUevent event) {
   GateGuard guard(kFn_cuGraphEventWaitNodeSetEvent);
   const bool named = translating();
-  const CUresult rc = real().cuGraphEventWaitNodeSetEvent(in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kEvent, event));
+  CUresult rc = real().cuGraphEventWaitNodeSetEvent(in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kEvent, event));
+  if (no_memory(rc)) rc = real().cuGraphEventWaitNodeSetEvent(in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kEvent, event));
   return rc;
 }
 
@@ -1309,14 +1406,16 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecBatchMemOpNodeSetParams(CUg
   GateGuard guard(kFn_cuGraphExecBatchMemOpNodeSetParams);
   const bool named = translating();
   StructIn nodeParams_now(named, nodeParams);
-  const CUresult rc = real().cuGraphExecBatchMemOpNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  CUresult rc = real().cuGraphExecBatchMemOpNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  if (no_memory(rc)) rc = real().cuGraphExecBatchMemOpNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraph childGraph) {
   GateGuard guard(kFn_cuGraphExecChildGraphNodeSetParams);
   const bool named = translating();
-  const CUresult rc = real().cuGraphExecChildGraphNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kGraph, childGraph));
+  CUresult rc = real().cuGraphExecChildGraphNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kGraph, childGraph));
+  if (no_memory(rc)) rc = real().cuGraphExecChildGraphNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kGraph, childGraph));
   return rc;
 }
 
@@ -1334,14 +1433,16 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecDestroy(CUgraphExec hGraphE
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event) {
   GateGuard guard(kFn_cuGraphExecEventRecordNodeSetEvent);
   const bool named = translating();
-  const CUresult rc = real().cuGraphExecEventRecordNodeSetEvent(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kEvent, event));
+  CUresult rc = real().cuGraphExecEventRecordNodeSetEvent(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kEvent, event));
+  if (no_memory(rc)) rc = real().cuGraphExecEventRecordNodeSetEvent(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kEvent, event));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event) {
   GateGuard guard(kFn_cuGraphExecEventWaitNodeSetEvent);
   const bool named = translating();
-  const CUresult rc = real().cuGraphExecEventWaitNodeSetEvent(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kEvent, event));
+  CUresult rc = real().cuGraphExecEventWaitNodeSetEvent(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kEvent, event));
+  if (no_memory(rc)) rc = real().cuGraphExecEventWaitNodeSetEvent(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kEvent, event));
   return rc;
 }
 
@@ -1349,7 +1450,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecExternalSemaphoresSignalNod
   GateGuard guard(kFn_cuGraphExecExternalSemaphoresSignalNodeSetParams);
   const bool named = translating();
   StructIn nodeParams_now(named, nodeParams);
-  const CUresult rc = real().cuGraphExecExternalSemaphoresSignalNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  CUresult rc = real().cuGraphExecExternalSemaphoresSignalNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  if (no_memory(rc)) rc = real().cuGraphExecExternalSemaphoresSignalNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
   return rc;
 }
 
@@ -1357,7 +1459,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecExternalSemaphoresWaitNodeS
   GateGuard guard(kFn_cuGraphExecExternalSemaphoresWaitNodeSetParams);
   const bool named = translating();
   StructIn nodeParams_now(named, nodeParams);
-  const CUresult rc = real().cuGraphExecExternalSemaphoresWaitNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  CUresult rc = real().cuGraphExecExternalSemaphoresWaitNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  if (no_memory(rc)) rc = real().cuGraphExecExternalSemaphoresWaitNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
   return rc;
 }
 
@@ -1371,7 +1474,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecGetFlags(CUgraphExec hGraph
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS *nodeParams) {
   GateGuard guard(kFn_cuGraphExecHostNodeSetParams);
   const bool named = translating();
-  const CUresult rc = real().cuGraphExecHostNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams);
+  CUresult rc = real().cuGraphExecHostNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams);
+  if (no_memory(rc)) rc = real().cuGraphExecHostNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams);
   return rc;
 }
 
@@ -1379,7 +1483,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecKernelNodeSetParams(CUgraph
   GateGuard guard(kFn_cuGraphExecKernelNodeSetParams);
   const bool named = translating();
   StructIn nodeParams_now(named, nodeParams);
-  const CUresult rc = real().cuGraphExecKernelNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  CUresult rc = real().cuGraphExecKernelNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  if (no_memory(rc)) rc = real().cuGraphExecKernelNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
   return rc;
 }
 
@@ -1387,7 +1492,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecKernelNodeSetParams_v2(CUgr
   GateGuard guard(kFn_cuGraphExecKernelNodeSetParams_v2);
   const bool named = translating();
   StructIn nodeParams_now(named, nodeParams);
-  const CUresult rc = real().cuGraphExecKernelNodeSetParams_v2(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  CUresult rc = real().cuGraphExecKernelNodeSetParams_v2(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  if (no_memory(rc)) rc = real().cuGraphExecKernelNodeSetParams_v2(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
   return rc;
 }
 
@@ -1395,14 +1501,16 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecMemcpyNodeSetParams(CUgraph
   GateGuard guard(kFn_cuGraphExecMemcpyNodeSetParams);
   const bool named = translating();
   StructIn copyParams_now(named, copyParams);
-  const CUresult rc = real().cuGraphExecMemcpyNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), copyParams_now.get(), in_if(named, Kind::kContext, ctx));
+  CUresult rc = real().cuGraphExecMemcpyNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), copyParams_now.get(), in_if(named, Kind::kContext, ctx));
+  if (no_memory(rc)) rc = real().cuGraphExecMemcpyNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), copyParams_now.get(), in_if(named, Kind::kContext, ctx));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx) {
   GateGuard guard(kFn_cuGraphExecMemsetNodeSetParams);
   const bool named = translating();
-  const CUresult rc = real().cuGraphExecMemsetNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), memsetParams, in_if(named, Kind::kContext, ctx));
+  CUresult rc = real().cuGraphExecMemsetNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), memsetParams, in_if(named, Kind::kContext, ctx));
+  if (no_memory(rc)) rc = real().cuGraphExecMemsetNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), memsetParams, in_if(named, Kind::kContext, ctx));
   return rc;
 }
 
@@ -1410,21 +1518,24 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecNodeSetParams(CUgraphExec h
   GateGuard guard(kFn_cuGraphExecNodeSetParams);
   const bool named = translating();
   StructIn nodeParams_now(named, nodeParams);
-  const CUresult rc = real().cuGraphExecNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  CUresult rc = real().cuGraphExecNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  if (no_memory(rc)) rc = real().cuGraphExecNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out, CUgraphExecUpdateResult *updateResult_out) {
   GateGuard guard(kFn_cuGraphExecUpdate);
   const bool named = translating();
-  const CUresult rc = real().cuGraphExecUpdate(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraph, hGraph), hErrorNode_out, updateResult_out);
+  CUresult rc = real().cuGraphExecUpdate(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraph, hGraph), hErrorNode_out, updateResult_out);
+  if (no_memory(rc)) rc = real().cuGraphExecUpdate(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraph, hGraph), hErrorNode_out, updateResult_out);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo) {
   GateGuard guard(kFn_cuGraphExecUpdate_v2);
   const bool named = translating();
-  const CUresult rc = real().cuGraphExecUpdate_v2(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraph, hGraph), resultInfo);
+  CUresult rc = real().cuGraphExecUpdate_v2(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraph, hGraph), resultInfo);
+  if (no_memory(rc)) rc = real().cuGraphExecUpdate_v2(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraph, hGraph), resultInfo);
   if (named && rc == CUDA_SUCCESS) {
     struct_out(resultInfo);
   }
@@ -1445,7 +1556,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExternalSemaphoresSignalNodeSet
   GateGuard guard(kFn_cuGraphExternalSemaphoresSignalNodeSetParams);
   const bool named = translating();
   StructIn nodeParams_now(named, nodeParams);
-  const CUresult rc = real().cuGraphExternalSemaphoresSignalNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  CUresult rc = real().cuGraphExternalSemaphoresSignalNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  if (no_memory(rc)) rc = real().cuGraphExternalSemaphoresSignalNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
   return rc;
 }
 
@@ -1463,7 +1575,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExternalSemaphoresWaitNodeSetPa
   GateGuard guard(kFn_cuGraphExternalSemaphoresWaitNodeSetParams);
   const bool named = translating();
   StructIn nodeParams_now(named, nodeParams);
-  const CUresult rc = real().cuGraphExternalSemaphoresWaitNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  CUresult rc = real().cuGraphExternalSemaphoresWaitNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  if (no_memory(rc)) rc = real().cuGraphExternalSemaphoresWaitNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
   return rc;
 }
 
@@ -1508,14 +1621,16 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphHostNodeGetParams(CUgraphNode h
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS *nodeParams) {
   GateGuard guard(kFn_cuGraphHostNodeSetParams);
   const bool named = translating();
-  const CUresult rc = real().cuGraphHostNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams);
+  CUresult rc = real().cuGraphHostNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams);
+  if (no_memory(rc)) rc = real().cuGraphHostNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer, size_t bufferSize) {
   GateGuard guard(kFn_cuGraphInstantiate);
   const bool named = translating();
-  const CUresult rc = real().cuGraphInstantiate(phGraphExec, in_if(named, Kind::kGraph, hGraph), phErrorNode, logBuffer, bufferSize);
+  CUresult rc = real().cuGraphInstantiate(phGraphExec, in_if(named, Kind::kGraph, hGraph), phErrorNode, logBuffer, bufferSize);
+  if (no_memory(rc)) rc = real().cuGraphInstantiate(phGraphExec, in_if(named, Kind::kGraph, hGraph), phErrorNode, logBuffer, bufferSize);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphExec, phGraphExec);
     created_at(Kind::kGraphNode, phErrorNode);
@@ -1527,7 +1642,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphInstantiate(CUgraphExec *phGrap
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags) {
   GateGuard guard(kFn_cuGraphInstantiateWithFlags);
   const bool named = translating();
-  const CUresult rc = real().cuGraphInstantiateWithFlags(phGraphExec, in_if(named, Kind::kGraph, hGraph), flags);
+  CUresult rc = real().cuGraphInstantiateWithFlags(phGraphExec, in_if(named, Kind::kGraph, hGraph), flags);
+  if (no_memory(rc)) rc = real().cuGraphInstantiateWithFlags(phGraphExec, in_if(named, Kind::kGraph, hGraph), flags);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphExec, phGraphExec);
   }
@@ -1539,7 +1655,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphInstantiateWithParams(CUgraphEx
   GateGuard guard(kFn_cuGraphInstantiateWithParams);
   const bool named = translating();
   StructIn instantiateParams_now(named, instantiateParams);
-  const CUresult rc = real().cuGraphInstantiateWithParams(phGraphExec, in_if(named, Kind::kGraph, hGraph), instantiateParams_now.get());
+  CUresult rc = real().cuGraphInstantiateWithParams(phGraphExec, in_if(named, Kind::kGraph, hGraph), instantiateParams_now.get());
+  if (no_memory(rc)) rc = real().cuGraphInstantiateWithParams(phGraphExec, in_if(named, Kind::kGraph, hGraph), instantiateParams_now.get());
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphExec, phGraphExec);
   }
@@ -1551,7 +1668,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphInstantiateWithParams_ptsz(CUgr
   GateGuard guard(kFn_cuGraphInstantiateWithParams_ptsz);
   const bool named = translating();
   StructIn instantiateParams_now(named, instantiateParams);
-  const CUresult rc = real().cuGraphInstantiateWithParams_ptsz(phGraphExec, in_if(named, Kind::kGraph, hGraph), instantiateParams_now.get());
+  CUresult rc = real().cuGraphInstantiateWithParams_ptsz(phGraphExec, in_if(named, Kind::kGraph, hGraph), instantiateParams_now.get());
+  if (no_memory(rc)) rc = real().cuGraphInstantiateWithParams_ptsz(phGraphExec, in_if(named, Kind::kGraph, hGraph), instantiateParams_now.get());
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphExec, phGraphExec);
   }
@@ -1562,7 +1680,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphInstantiateWithParams_ptsz(CUgr
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer, size_t bufferSize) {
   GateGuard guard(kFn_cuGraphInstantiate_v2);
   const bool named = translating();
-  const CUresult rc = real().cuGraphInstantiate_v2(phGraphExec, in_if(named, Kind::kGraph, hGraph), phErrorNode, logBuffer, bufferSize);
+  CUresult rc = real().cuGraphInstantiate_v2(phGraphExec, in_if(named, Kind::kGraph, hGraph), phErrorNode, logBuffer, bufferSize);
+  if (no_memory(rc)) rc = real().cuGraphInstantiate_v2(phGraphExec, in_if(named, Kind::kGraph, hGraph), phErrorNode, logBuffer, bufferSize);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphExec, phGraphExec);
     created_at(Kind::kGraphNode, phErrorNode);
@@ -1574,7 +1693,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphInstantiate_v2(CUgraphExec *phG
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src) {
   GateGuard guard(kFn_cuGraphKernelNodeCopyAttributes);
   const bool named = translating();
-  const CUresult rc = real().cuGraphKernelNodeCopyAttributes(in_if(named, Kind::kGraphNode, dst), in_if(named, Kind::kGraphNode, src));
+  CUresult rc = real().cuGraphKernelNodeCopyAttributes(in_if(named, Kind::kGraphNode, dst), in_if(named, Kind::kGraphNode, src));
+  if (no_memory(rc)) rc = real().cuGraphKernelNodeCopyAttributes(in_if(named, Kind::kGraphNode, dst), in_if(named, Kind::kGraphNode, src));
   return rc;
 }
 
@@ -1612,7 +1732,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphKernelNodeSetAttribute(CUgraphN
   GateGuard guard(kFn_cuGraphKernelNodeSetAttribute);
   const bool named = translating();
   StructIn value_now(named, value);
-  const CUresult rc = real().cuGraphKernelNodeSetAttribute(in_if(named, Kind::kGraphNode, hNode), attr, value_now.get());
+  CUresult rc = real().cuGraphKernelNodeSetAttribute(in_if(named, Kind::kGraphNode, hNode), attr, value_now.get());
+  if (no_memory(rc)) rc = real().cuGraphKernelNodeSetAttribute(in_if(named, Kind::kGraphNode, hNode), attr, value_now.get());
   return rc;
 }
 
@@ -1620,7 +1741,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphKernelNodeSetParams(CUgraphNode
   GateGuard guard(kFn_cuGraphKernelNodeSetParams);
   const bool named = translating();
   StructIn nodeParams_now(named, nodeParams);
-  const CUresult rc = real().cuGraphKernelNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  CUresult rc = real().cuGraphKernelNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  if (no_memory(rc)) rc = real().cuGraphKernelNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
   return rc;
 }
 
@@ -1628,14 +1750,16 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphKernelNodeSetParams_v2(CUgraphN
   GateGuard guard(kFn_cuGraphKernelNodeSetParams_v2);
   const bool named = translating();
   StructIn nodeParams_now(named, nodeParams);
-  const CUresult rc = real().cuGraphKernelNodeSetParams_v2(in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  CUresult rc = real().cuGraphKernelNodeSetParams_v2(in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  if (no_memory(rc)) rc = real().cuGraphKernelNodeSetParams_v2(in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
   GateGuard guard(kFn_cuGraphLaunch);
   const bool named = translating();
-  const CUresult rc = real().cuGraphLaunch(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuGraphLaunch(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuGraphLaunch(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuGraphLaunch);
   return rc;
 }
@@ -1643,7 +1767,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphLaunch(CUgraphExec hGraphExec, 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream) {
   GateGuard guard(kFn_cuGraphLaunch_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuGraphLaunch_ptsz(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuGraphLaunch_ptsz(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuGraphLaunch_ptsz(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuGraphLaunch_ptsz);
   return rc;
 }
@@ -1676,7 +1801,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphMemcpyNodeSetParams(CUgraphNode
   GateGuard guard(kFn_cuGraphMemcpyNodeSetParams);
   const bool named = translating();
   StructIn nodeParams_now(named, nodeParams);
-  const CUresult rc = real().cuGraphMemcpyNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  CUresult rc = real().cuGraphMemcpyNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  if (no_memory(rc)) rc = real().cuGraphMemcpyNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
   return rc;
 }
 
@@ -1690,14 +1816,16 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphMemsetNodeGetParams(CUgraphNode
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *nodeParams) {
   GateGuard guard(kFn_cuGraphMemsetNodeSetParams);
   const bool named = translating();
-  const CUresult rc = real().cuGraphMemsetNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams);
+  CUresult rc = real().cuGraphMemsetNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams);
+  if (no_memory(rc)) rc = real().cuGraphMemsetNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode, CUgraph hClonedGraph) {
   GateGuard guard(kFn_cuGraphNodeFindInClone);
   const bool named = translating();
-  const CUresult rc = real().cuGraphNodeFindInClone(phNode, in_if(named, Kind::kGraphNode, hOriginalNode), in_if(named, Kind::kGraph, hClonedGraph));
+  CUresult rc = real().cuGraphNodeFindInClone(phNode, in_if(named, Kind::kGraphNode, hOriginalNode), in_if(named, Kind::kGraph, hClonedGraph));
+  if (no_memory(rc)) rc = real().cuGraphNodeFindInClone(phNode, in_if(named, Kind::kGraphNode, hOriginalNode), in_if(named, Kind::kGraph, hClonedGraph));
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphNode, phNode);
   }
@@ -1749,7 +1877,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphNodeGetType(CUgraphNode hNode, 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled) {
   GateGuard guard(kFn_cuGraphNodeSetEnabled);
   const bool named = translating();
-  const CUresult rc = real().cuGraphNodeSetEnabled(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), isEnabled);
+  CUresult rc = real().cuGraphNodeSetEnabled(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), isEnabled);
+  if (no_memory(rc)) rc = real().cuGraphNodeSetEnabled(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), isEnabled);
   return rc;
 }
 
@@ -1757,14 +1886,16 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphNodeSetParams(CUgraphNode hNode
   GateGuard guard(kFn_cuGraphNodeSetParams);
   const bool named = translating();
   StructIn nodeParams_now(named, nodeParams);
-  const CUresult rc = real().cuGraphNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  CUresult rc = real().cuGraphNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  if (no_memory(rc)) rc = real().cuGraphNodeSetParams(in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count) {
   GateGuard guard(kFn_cuGraphReleaseUserObject);
   const bool named = translating();
-  const CUresult rc = real().cuGraphReleaseUserObject(in_if(named, Kind::kGraph, graph), in_if(named, Kind::kUserObject, object), count);
+  CUresult rc = real().cuGraphReleaseUserObject(in_if(named, Kind::kGraph, graph), in_if(named, Kind::kUserObject, object), count);
+  if (no_memory(rc)) rc = real().cuGraphReleaseUserObject(in_if(named, Kind::kGraph, graph), in_if(named, Kind::kUserObject, object), count);
   return rc;
 }
 
@@ -1773,7 +1904,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphRemoveDependencies(CUgraph hGra
   const bool named = translating();
   HandlesIn from_now(named, Kind::kGraphNode, from, numDependencies);
   HandlesIn to_now(named, Kind::kGraphNode, to, numDependencies);
-  const CUresult rc = real().cuGraphRemoveDependencies(in_if(named, Kind::kGraph, hGraph), from_now.get(), to_now.get(), numDependencies);
+  CUresult rc = real().cuGraphRemoveDependencies(in_if(named, Kind::kGraph, hGraph), from_now.get(), to_now.get(), numDependencies);
+  if (no_memory(rc)) rc = real().cuGraphRemoveDependencies(in_if(named, Kind::kGraph, hGraph), from_now.get(), to_now.get(), numDependencies);
   return rc;
 }
 
@@ -1782,21 +1914,24 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphRemoveDependencies_v2(CUgraph h
   const bool named = translating();
   HandlesIn from_now(named, Kind::kGraphNode, from, numDependencies);
   HandlesIn to_now(named, Kind::kGraphNode, to, numDependencies);
-  const CUresult rc = real().cuGraphRemoveDependencies_v2(in_if(named, Kind::kGraph, hGraph), from_now.get(), to_now.get(), edgeData, numDependencies);
+  CUresult rc = real().cuGraphRemoveDependencies_v2(in_if(named, Kind::kGraph, hGraph), from_now.get(), to_now.get(), edgeData, numDependencies);
+  if (no_memory(rc)) rc = real().cuGraphRemoveDependencies_v2(in_if(named, Kind::kGraph, hGraph), from_now.get(), to_now.get(), edgeData, numDependencies);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags) {
   GateGuard guard(kFn_cuGraphRetainUserObject);
   const bool named = translating();
-  const CUresult rc = real().cuGraphRetainUserObject(in_if(named, Kind::kGraph, graph), in_if(named, Kind::kUserObject, object), count, flags);
+  CUresult rc = real().cuGraphRetainUserObject(in_if(named, Kind::kGraph, graph), in_if(named, Kind::kUserObject, object), count, flags);
+  if (no_memory(rc)) rc = real().cuGraphRetainUserObject(in_if(named, Kind::kGraph, graph), in_if(named, Kind::kUserObject, object), count, flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream) {
   GateGuard guard(kFn_cuGraphUpload);
   const bool named = translating();
-  const CUresult rc = real().cuGraphUpload(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuGraphUpload(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuGraphUpload(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuGraphUpload);
   return rc;
 }
@@ -1804,7 +1939,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphUpload(CUgraphExec hGraphExec, 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphUpload_ptsz(CUgraphExec hGraphExec, CUstream hStream) {
   GateGuard guard(kFn_cuGraphUpload_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuGraphUpload_ptsz(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuGraphUpload_ptsz(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuGraphUpload_ptsz(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuGraphUpload_ptsz);
   return rc;
 }
@@ -1813,7 +1949,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphicsMapResources(unsigned int co
   GateGuard guard(kFn_cuGraphicsMapResources);
   const bool named = translating();
   HandlesIn resources_now(named, Kind::kGraphicsResource, resources, count);
-  const CUresult rc = real().cuGraphicsMapResources(count, resources_now.get(), in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuGraphicsMapResources(count, resources_now.get(), in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuGraphicsMapResources(count, resources_now.get(), in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuGraphicsMapResources);
   return rc;
 }
@@ -1822,7 +1959,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphicsMapResources_ptsz(unsigned i
   GateGuard guard(kFn_cuGraphicsMapResources_ptsz);
   const bool named = translating();
   HandlesIn resources_now(named, Kind::kGraphicsResource, resources, count);
-  const CUresult rc = real().cuGraphicsMapResources_ptsz(count, resources_now.get(), in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuGraphicsMapResources_ptsz(count, resources_now.get(), in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuGraphicsMapResources_ptsz(count, resources_now.get(), in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuGraphicsMapResources_ptsz);
   return rc;
 }
@@ -1854,14 +1992,16 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphicsResourceGetMappedPointer_v2(
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphicsResourceSetMapFlags(CUgraphicsResource resource, unsigned int flags) {
   GateGuard guard(kFn_cuGraphicsResourceSetMapFlags);
   const bool named = translating();
-  const CUresult rc = real().cuGraphicsResourceSetMapFlags(in_if(named, Kind::kGraphicsResource, resource), flags);
+  CUresult rc = real().cuGraphicsResourceSetMapFlags(in_if(named, Kind::kGraphicsResource, resource), flags);
+  if (no_memory(rc)) rc = real().cuGraphicsResourceSetMapFlags(in_if(named, Kind::kGraphicsResource, resource), flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphicsResourceSetMapFlags_v2(CUgraphicsResource resource, unsigned int flags) {
   GateGuard guard(kFn_cuGraphicsResourceSetMapFlags_v2);
   const bool named = translating();
-  const CUresult rc = real().cuGraphicsResourceSetMapFlags_v2(in_if(named, Kind::kGraphicsResource, resource), flags);
+  CUresult rc = real().cuGraphicsResourceSetMapFlags_v2(in_if(named, Kind::kGraphicsResource, resource), flags);
+  if (no_memory(rc)) rc = real().cuGraphicsResourceSetMapFlags_v2(in_if(named, Kind::kGraphicsResource, resource), flags);
   return rc;
 }
 
@@ -1879,7 +2019,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphicsUnmapResources(unsigned int 
   GateGuard guard(kFn_cuGraphicsUnmapResources);
   const bool named = translating();
   HandlesIn resources_now(named, Kind::kGraphicsResource, resources, count);
-  const CUresult rc = real().cuGraphicsUnmapResources(count, resources_now.get(), in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuGraphicsUnmapResources(count, resources_now.get(), in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuGraphicsUnmapResources(count, resources_now.get(), in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
@@ -1887,7 +2028,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphicsUnmapResources_ptsz(unsigned
   GateGuard guard(kFn_cuGraphicsUnmapResources_ptsz);
   const bool named = translating();
   HandlesIn resources_now(named, Kind::kGraphicsResource, resources, count);
-  const CUresult rc = real().cuGraphicsUnmapResources_ptsz(count, resources_now.get(), in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuGraphicsUnmapResources_ptsz(count, resources_now.get(), in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuGraphicsUnmapResources_ptsz(count, resources_now.get(), in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
@@ -1904,7 +2046,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphicsUnregisterResource(CUgraphic
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGreenCtxCreate(CUgreenCtx* phCtx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags) {
   GateGuard guard(kFn_cuGreenCtxCreate);
   const bool named = translating();
-  const CUresult rc = real().cuGreenCtxCreate(phCtx, in_if(named, Kind::kDevResourceDesc, desc), dev, flags);
+  CUresult rc = real().cuGreenCtxCreate(phCtx, in_if(named, Kind::kDevResourceDesc, desc), dev, flags);
+  if (no_memory(rc)) rc = real().cuGreenCtxCreate(phCtx, in_if(named, Kind::kDevResourceDesc, desc), dev, flags);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGreenCtx, phCtx);
   }
@@ -1939,14 +2082,16 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGreenCtxGetId(CUgreenCtx greenCtx, u
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGreenCtxRecordEvent(CUgreenCtx hCtx, CUevent hEvent) {
   GateGuard guard(kFn_cuGreenCtxRecordEvent);
   const bool named = translating();
-  const CUresult rc = real().cuGreenCtxRecordEvent(in_if(named, Kind::kGreenCtx, hCtx), in_if(named, Kind::kEvent, hEvent));
+  CUresult rc = real().cuGreenCtxRecordEvent(in_if(named, Kind::kGreenCtx, hCtx), in_if(named, Kind::kEvent, hEvent));
+  if (no_memory(rc)) rc = real().cuGreenCtxRecordEvent(in_if(named, Kind::kGreenCtx, hCtx), in_if(named, Kind::kEvent, hEvent));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGreenCtxStreamCreate(CUstream* phStream, CUgreenCtx greenCtx, unsigned int flags, int priority) {
   GateGuard guard(kFn_cuGreenCtxStreamCreate);
   const bool named = translating();
-  const CUresult rc = real().cuGreenCtxStreamCreate(phStream, in_if(named, Kind::kGreenCtx, greenCtx), flags, priority);
+  CUresult rc = real().cuGreenCtxStreamCreate(phStream, in_if(named, Kind::kGreenCtx, greenCtx), flags, priority);
+  if (no_memory(rc)) rc = real().cuGreenCtxStreamCreate(phStream, in_if(named, Kind::kGreenCtx, greenCtx), flags, priority);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kStream, phStream);
   }
@@ -1957,14 +2102,16 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGreenCtxStreamCreate(CUstream* phStr
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGreenCtxWaitEvent(CUgreenCtx hCtx, CUevent hEvent) {
   GateGuard guard(kFn_cuGreenCtxWaitEvent);
   const bool named = translating();
-  const CUresult rc = real().cuGreenCtxWaitEvent(in_if(named, Kind::kGreenCtx, hCtx), in_if(named, Kind::kEvent, hEvent));
+  CUresult rc = real().cuGreenCtxWaitEvent(in_if(named, Kind::kGreenCtx, hCtx), in_if(named, Kind::kEvent, hEvent));
+  if (no_memory(rc)) rc = real().cuGreenCtxWaitEvent(in_if(named, Kind::kGreenCtx, hCtx), in_if(named, Kind::kEvent, hEvent));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuImportExternalMemory(CUexternalMemory *extMem_out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *memHandleDesc) {
   GateGuard guard(kFn_cuImportExternalMemory);
   const bool named = translating();
-  const CUresult rc = real().cuImportExternalMemory(extMem_out, memHandleDesc);
+  CUresult rc = real().cuImportExternalMemory(extMem_out, memHandleDesc);
+  if (no_memory(rc)) rc = real().cuImportExternalMemory(extMem_out, memHandleDesc);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kExternalMemory, extMem_out);
   }
@@ -1975,7 +2122,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuImportExternalMemory(CUexternalMemor
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuImportExternalSemaphore(CUexternalSemaphore *extSem_out, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *semHandleDesc) {
   GateGuard guard(kFn_cuImportExternalSemaphore);
   const bool named = translating();
-  const CUresult rc = real().cuImportExternalSemaphore(extSem_out, semHandleDesc);
+  CUresult rc = real().cuImportExternalSemaphore(extSem_out, semHandleDesc);
+  if (no_memory(rc)) rc = real().cuImportExternalSemaphore(extSem_out, semHandleDesc);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kExternalSemaphore, extSem_out);
   }
@@ -1985,27 +2133,31 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuImportExternalSemaphore(CUexternalSe
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuInit(unsigned int Flags) {
   GateGuard guard(kFn_cuInit);
-  const CUresult rc = real().cuInit(Flags);
+  CUresult rc = real().cuInit(Flags);
+  if (no_memory(rc)) rc = real().cuInit(Flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
   GateGuard guard(kFn_cuIpcCloseMemHandle);
-  const CUresult rc = real().cuIpcCloseMemHandle(dptr);
+  CUresult rc = real().cuIpcCloseMemHandle(dptr);
+  if (no_memory(rc)) rc = real().cuIpcCloseMemHandle(dptr);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event) {
   GateGuard guard(kFn_cuIpcGetEventHandle);
   const bool named = translating();
-  const CUresult rc = real().cuIpcGetEventHandle(pHandle, in_if(named, Kind::kEvent, event));
+  CUresult rc = real().cuIpcGetEventHandle(pHandle, in_if(named, Kind::kEvent, event));
+  if (no_memory(rc)) rc = real().cuIpcGetEventHandle(pHandle, in_if(named, Kind::kEvent, event));
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuIpcGetEventHandle);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
   GateGuard guard(kFn_cuIpcGetMemHandle);
-  const CUresult rc = real().cuIpcGetMemHandle(pHandle, dptr);
+  CUresult rc = real().cuIpcGetMemHandle(pHandle, dptr);
+  if (no_memory(rc)) rc = real().cuIpcGetMemHandle(pHandle, dptr);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuIpcGetMemHandle);
   return rc;
 }
@@ -2013,7 +2165,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuIpcGetMemHandle(CUipcMemHandle *pHan
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle) {
   GateGuard guard(kFn_cuIpcOpenEventHandle);
   const bool named = translating();
-  const CUresult rc = real().cuIpcOpenEventHandle(phEvent, handle);
+  CUresult rc = real().cuIpcOpenEventHandle(phEvent, handle);
+  if (no_memory(rc)) rc = real().cuIpcOpenEventHandle(phEvent, handle);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kEvent, phEvent);
   }
@@ -2023,14 +2176,16 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuIpcOpenEventHandle(CUevent *phEvent,
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags) {
   GateGuard guard(kFn_cuIpcOpenMemHandle);
-  const CUresult rc = real().cuIpcOpenMemHandle(pdptr, handle, Flags);
+  CUresult rc = real().cuIpcOpenMemHandle(pdptr, handle, Flags);
+  if (no_memory(rc)) rc = real().cuIpcOpenMemHandle(pdptr, handle, Flags);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuIpcOpenMemHandle);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags) {
   GateGuard guard(kFn_cuIpcOpenMemHandle_v2);
-  const CUresult rc = real().cuIpcOpenMemHandle_v2(pdptr, handle, Flags);
+  CUresult rc = real().cuIpcOpenMemHandle_v2(pdptr, handle, Flags);
+  if (no_memory(rc)) rc = real().cuIpcOpenMemHandle_v2(pdptr, handle, Flags);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuIpcOpenMemHandle_v2);
   return rc;
 }
@@ -2045,7 +2200,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuKernelGetAttribute(int *pi, CUfuncti
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel) {
   GateGuard guard(kFn_cuKernelGetFunction);
   const bool named = translating();
-  const CUresult rc = hook_cuKernelGetFunction(pFunc, in_if(named, Kind::kKernel, kernel));
+  CUresult rc = hook_cuKernelGetFunction(pFunc, in_if(named, Kind::kKernel, kernel));
+  if (no_memory(rc)) rc = hook_cuKernelGetFunction(pFunc, in_if(named, Kind::kKernel, kernel));
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kFunction, pFunc);
   }
@@ -2055,7 +2211,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuKernelGetFunction(CUfunction *pFunc,
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuKernelGetLibrary(CUlibrary *pLib, CUkernel kernel) {
   GateGuard guard(kFn_cuKernelGetLibrary);
   const bool named = translating();
-  const CUresult rc = hook_cuKernelGetLibrary(pLib, in_if(named, Kind::kKernel, kernel));
+  CUresult rc = hook_cuKernelGetLibrary(pLib, in_if(named, Kind::kKernel, kernel));
+  if (no_memory(rc)) rc = hook_cuKernelGetLibrary(pLib, in_if(named, Kind::kKernel, kernel));
   if (named && rc == CUDA_SUCCESS) {
     out_at(Kind::kLibrary, pLib);
   }
@@ -2079,21 +2236,24 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuKernelGetParamInfo(CUkernel kernel, 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev) {
   GateGuard guard(kFn_cuKernelSetAttribute);
   const bool named = translating();
-  const CUresult rc = hook_cuKernelSetAttribute(attrib, val, in_if(named, Kind::kKernel, kernel), dev);
+  CUresult rc = hook_cuKernelSetAttribute(attrib, val, in_if(named, Kind::kKernel, kernel), dev);
+  if (no_memory(rc)) rc = hook_cuKernelSetAttribute(attrib, val, in_if(named, Kind::kKernel, kernel), dev);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev) {
   GateGuard guard(kFn_cuKernelSetCacheConfig);
   const bool named = translating();
-  const CUresult rc = hook_cuKernelSetCacheConfig(in_if(named, Kind::kKernel, kernel), config, dev);
+  CUresult rc = hook_cuKernelSetCacheConfig(in_if(named, Kind::kKernel, kernel), config, dev);
+  if (no_memory(rc)) rc = hook_cuKernelSetCacheConfig(in_if(named, Kind::kKernel, kernel), config, dev);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunch(CUfunction f) {
   GateGuard guard(kFn_cuLaunch);
   const bool named = translating();
-  const CUresult rc = real().cuLaunch(in_if(named, Kind::kFunction, f));
+  CUresult rc = real().cuLaunch(in_if(named, Kind::kFunction, f));
+  if (no_memory(rc)) rc = real().cuLaunch(in_if(named, Kind::kFunction, f));
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuLaunch);
   return rc;
 }
@@ -2101,7 +2261,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunch(CUfunction f) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream, void **kernelParams) {
   GateGuard guard(kFn_cuLaunchCooperativeKernel);
   const bool named = translating();
-  const CUresult rc = real().cuLaunchCooperativeKernel(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams);
+  CUresult rc = real().cuLaunchCooperativeKernel(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams);
+  if (no_memory(rc)) rc = real().cuLaunchCooperativeKernel(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams);
   if (rc == CUDA_SUCCESS) note_launch(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kFunction, f));
   return rc;
 }
@@ -2110,14 +2271,16 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchCooperativeKernelMultiDevice(C
   GateGuard guard(kFn_cuLaunchCooperativeKernelMultiDevice);
   const bool named = translating();
   StructIn launchParamsList_now(named, launchParamsList);
-  const CUresult rc = real().cuLaunchCooperativeKernelMultiDevice(launchParamsList_now.get(), numDevices, flags);
+  CUresult rc = real().cuLaunchCooperativeKernelMultiDevice(launchParamsList_now.get(), numDevices, flags);
+  if (no_memory(rc)) rc = real().cuLaunchCooperativeKernelMultiDevice(launchParamsList_now.get(), numDevices, flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream, void **kernelParams) {
   GateGuard guard(kFn_cuLaunchCooperativeKernel_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuLaunchCooperativeKernel_ptsz(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams);
+  CUresult rc = real().cuLaunchCooperativeKernel_ptsz(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams);
+  if (no_memory(rc)) rc = real().cuLaunchCooperativeKernel_ptsz(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams);
   if (rc == CUDA_SUCCESS) note_launch(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kFunction, f));
   return rc;
 }
@@ -2125,7 +2288,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchCooperativeKernel_ptsz(CUfunct
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height) {
   GateGuard guard(kFn_cuLaunchGrid);
   const bool named = translating();
-  const CUresult rc = real().cuLaunchGrid(in_if(named, Kind::kFunction, f), grid_width, grid_height);
+  CUresult rc = real().cuLaunchGrid(in_if(named, Kind::kFunction, f), grid_width, grid_height);
+  if (no_memory(rc)) rc = real().cuLaunchGrid(in_if(named, Kind::kFunction, f), grid_width, grid_height);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuLaunchGrid);
   return rc;
 }
@@ -2133,7 +2297,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchGrid(CUfunction f, int grid_wi
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream hStream) {
   GateGuard guard(kFn_cuLaunchGridAsync);
   const bool named = translating();
-  const CUresult rc = real().cuLaunchGridAsync(in_if(named, Kind::kFunction, f), grid_width, grid_height, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuLaunchGridAsync(in_if(named, Kind::kFunction, f), grid_width, grid_height, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuLaunchGridAsync(in_if(named, Kind::kFunction, f), grid_width, grid_height, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuLaunchGridAsync);
   return rc;
 }
@@ -2141,7 +2306,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchGridAsync(CUfunction f, int gr
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData) {
   GateGuard guard(kFn_cuLaunchHostFunc);
   const bool named = translating();
-  const CUresult rc = real().cuLaunchHostFunc(in_if(named, Kind::kStream, hStream), fn, userData);
+  CUresult rc = real().cuLaunchHostFunc(in_if(named, Kind::kStream, hStream), fn, userData);
+  if (no_memory(rc)) rc = real().cuLaunchHostFunc(in_if(named, Kind::kStream, hStream), fn, userData);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuLaunchHostFunc);
   return rc;
 }
@@ -2149,7 +2315,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchHostFunc(CUstream hStream, CUh
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchHostFunc_ptsz(CUstream hStream, CUhostFn fn, void *userData) {
   GateGuard guard(kFn_cuLaunchHostFunc_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuLaunchHostFunc_ptsz(in_if(named, Kind::kStream, hStream), fn, userData);
+  CUresult rc = real().cuLaunchHostFunc_ptsz(in_if(named, Kind::kStream, hStream), fn, userData);
+  if (no_memory(rc)) rc = real().cuLaunchHostFunc_ptsz(in_if(named, Kind::kStream, hStream), fn, userData);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuLaunchHostFunc_ptsz);
   return rc;
 }
@@ -2157,7 +2324,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchHostFunc_ptsz(CUstream hStream
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra) {
   GateGuard guard(kFn_cuLaunchKernel);
   const bool named = translating();
-  const CUresult rc = real().cuLaunchKernel(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams, extra);
+  CUresult rc = real().cuLaunchKernel(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams, extra);
+  if (no_memory(rc)) rc = real().cuLaunchKernel(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams, extra);
   if (rc == CUDA_SUCCESS) note_launch(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kFunction, f));
   return rc;
 }
@@ -2166,7 +2334,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchKernelEx(const CUlaunchConfig 
   GateGuard guard(kFn_cuLaunchKernelEx);
   const bool named = translating();
   StructIn config_now(named, config);
-  const CUresult rc = real().cuLaunchKernelEx(config_now.get(), in_if(named, Kind::kFunction, f), kernelParams, extra);
+  CUresult rc = real().cuLaunchKernelEx(config_now.get(), in_if(named, Kind::kFunction, f), kernelParams, extra);
+  if (no_memory(rc)) rc = real().cuLaunchKernelEx(config_now.get(), in_if(named, Kind::kFunction, f), kernelParams, extra);
   if (rc == CUDA_SUCCESS) note_launch(config_now.get()->hStream, in_if(named, Kind::kFunction, f));
   return rc;
 }
@@ -2175,7 +2344,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchKernelEx_ptsz(const CUlaunchCo
   GateGuard guard(kFn_cuLaunchKernelEx_ptsz);
   const bool named = translating();
   StructIn config_now(named, config);
-  const CUresult rc = real().cuLaunchKernelEx_ptsz(config_now.get(), in_if(named, Kind::kFunction, f), kernelParams, extra);
+  CUresult rc = real().cuLaunchKernelEx_ptsz(config_now.get(), in_if(named, Kind::kFunction, f), kernelParams, extra);
+  if (no_memory(rc)) rc = real().cuLaunchKernelEx_ptsz(config_now.get(), in_if(named, Kind::kFunction, f), kernelParams, extra);
   if (rc == CUDA_SUCCESS) note_launch(config_now.get()->hStream, in_if(named, Kind::kFunction, f));
   return rc;
 }
@@ -2183,7 +2353,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchKernelEx_ptsz(const CUlaunchCo
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra) {
   GateGuard guard(kFn_cuLaunchKernel_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuLaunchKernel_ptsz(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams, extra);
+  CUresult rc = real().cuLaunchKernel_ptsz(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams, extra);
+  if (no_memory(rc)) rc = real().cuLaunchKernel_ptsz(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams, extra);
   if (rc == CUDA_SUCCESS) note_launch(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kFunction, f));
   return rc;
 }
@@ -2191,7 +2362,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchKernel_ptsz(CUfunction f, unsi
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernels, CUlibrary lib) {
   GateGuard guard(kFn_cuLibraryEnumerateKernels);
   const bool named = translating();
-  const CUresult rc = hook_cuLibraryEnumerateKernels(kernels, numKernels, in_if(named, Kind::kLibrary, lib));
+  CUresult rc = hook_cuLibraryEnumerateKernels(kernels, numKernels, in_if(named, Kind::kLibrary, lib));
+  if (no_memory(rc)) rc = hook_cuLibraryEnumerateKernels(kernels, numKernels, in_if(named, Kind::kLibrary, lib));
   if (named && rc == CUDA_SUCCESS) {
     handles_out(Kind::kKernel, kernels, numKernels);
   }
@@ -2201,14 +2373,16 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLibraryEnumerateKernels(CUkernel *ke
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name) {
   GateGuard guard(kFn_cuLibraryGetGlobal);
   const bool named = translating();
-  const CUresult rc = hook_cuLibraryGetGlobal(dptr, bytes, in_if(named, Kind::kLibrary, library), name);
+  CUresult rc = hook_cuLibraryGetGlobal(dptr, bytes, in_if(named, Kind::kLibrary, library), name);
+  if (no_memory(rc)) rc = hook_cuLibraryGetGlobal(dptr, bytes, in_if(named, Kind::kLibrary, library), name);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, const char *name) {
   GateGuard guard(kFn_cuLibraryGetKernel);
   const bool named = translating();
-  const CUresult rc = hook_cuLibraryGetKernel(pKernel, in_if(named, Kind::kLibrary, library), name);
+  CUresult rc = hook_cuLibraryGetKernel(pKernel, in_if(named, Kind::kLibrary, library), name);
+  if (no_memory(rc)) rc = hook_cuLibraryGetKernel(pKernel, in_if(named, Kind::kLibrary, library), name);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kKernel, pKernel);
   }
@@ -2225,7 +2399,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLibraryGetKernelCount(unsigned int *
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name) {
   GateGuard guard(kFn_cuLibraryGetManaged);
   const bool named = translating();
-  const CUresult rc = real().cuLibraryGetManaged(dptr, bytes, in_if(named, Kind::kLibrary, library), name);
+  CUresult rc = real().cuLibraryGetManaged(dptr, bytes, in_if(named, Kind::kLibrary, library), name);
+  if (no_memory(rc)) rc = real().cuLibraryGetManaged(dptr, bytes, in_if(named, Kind::kLibrary, library), name);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuLibraryGetManaged);
   return rc;
 }
@@ -2233,7 +2408,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLibraryGetManaged(CUdeviceptr *dptr,
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLibraryGetModule(CUmodule *pMod, CUlibrary library) {
   GateGuard guard(kFn_cuLibraryGetModule);
   const bool named = translating();
-  const CUresult rc = hook_cuLibraryGetModule(pMod, in_if(named, Kind::kLibrary, library));
+  CUresult rc = hook_cuLibraryGetModule(pMod, in_if(named, Kind::kLibrary, library));
+  if (no_memory(rc)) rc = hook_cuLibraryGetModule(pMod, in_if(named, Kind::kLibrary, library));
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kModule, pMod);
   }
@@ -2250,7 +2426,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLibraryGetUnifiedFunction(void **fpt
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions, void **jitOptionsValues, unsigned int numJitOptions, CUlibraryOption *libraryOptions, void** libraryOptionValues, unsigned int numLibraryOptions) {
   GateGuard guard(kFn_cuLibraryLoadData);
   const bool named = translating();
-  const CUresult rc = hook_cuLibraryLoadData(library, code, jitOptions, jitOptionsValues, numJitOptions, libraryOptions, libraryOptionValues, numLibraryOptions);
+  CUresult rc = hook_cuLibraryLoadData(library, code, jitOptions, jitOptionsValues, numJitOptions, libraryOptions, libraryOptionValues, numLibraryOptions);
+  if (no_memory(rc)) rc = hook_cuLibraryLoadData(library, code, jitOptions, jitOptionsValues, numJitOptions, libraryOptions, libraryOptionValues, numLibraryOptions);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kLibrary, library);
   }
@@ -2260,7 +2437,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLibraryLoadData(CUlibrary *library, 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUjit_option *jitOptions, void **jitOptionsValues, unsigned int numJitOptions, CUlibraryOption *libraryOptions, void **libraryOptionValues, unsigned int numLibraryOptions) {
   GateGuard guard(kFn_cuLibraryLoadFromFile);
   const bool named = translating();
-  const CUresult rc = hook_cuLibraryLoadFromFile(library, fileName, jitOptions, jitOptionsValues, numJitOptions, libraryOptions, libraryOptionValues, numLibraryOptions);
+  CUresult rc = hook_cuLibraryLoadFromFile(library, fileName, jitOptions, jitOptionsValues, numJitOptions, libraryOptions, libraryOptionValues, numLibraryOptions);
+  if (no_memory(rc)) rc = hook_cuLibraryLoadFromFile(library, fileName, jitOptions, jitOptionsValues, numJitOptions, libraryOptions, libraryOptionValues, numLibraryOptions);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kLibrary, library);
   }
@@ -2270,7 +2448,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLibraryLoadFromFile(CUlibrary *libra
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLibraryUnload(CUlibrary library) {
   GateGuard guard(kFn_cuLibraryUnload);
   const bool named = translating();
-  const CUresult rc = hook_cuLibraryUnload(in_if(named, Kind::kLibrary, library));
+  CUresult rc = hook_cuLibraryUnload(in_if(named, Kind::kLibrary, library));
+  if (no_memory(rc)) rc = hook_cuLibraryUnload(in_if(named, Kind::kLibrary, library));
   if (named && rc == CUDA_SUCCESS) {
     drop(Kind::kLibrary, library);
   }
@@ -2280,42 +2459,48 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLibraryUnload(CUlibrary library) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int numOptions, CUjit_option *options, void **optionValues) {
   GateGuard guard(kFn_cuLinkAddData);
   const bool named = translating();
-  const CUresult rc = real().cuLinkAddData(in_if(named, Kind::kLinkState, state), type, data, size, name, numOptions, options, optionValues);
+  CUresult rc = real().cuLinkAddData(in_if(named, Kind::kLinkState, state), type, data, size, name, numOptions, options, optionValues);
+  if (no_memory(rc)) rc = real().cuLinkAddData(in_if(named, Kind::kLinkState, state), type, data, size, name, numOptions, options, optionValues);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int numOptions, CUjit_option *options, void **optionValues) {
   GateGuard guard(kFn_cuLinkAddData_v2);
   const bool named = translating();
-  const CUresult rc = real().cuLinkAddData_v2(in_if(named, Kind::kLinkState, state), type, data, size, name, numOptions, options, optionValues);
+  CUresult rc = real().cuLinkAddData_v2(in_if(named, Kind::kLinkState, state), type, data, size, name, numOptions, options, optionValues);
+  if (no_memory(rc)) rc = real().cuLinkAddData_v2(in_if(named, Kind::kLinkState, state), type, data, size, name, numOptions, options, optionValues);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *path, unsigned int numOptions, CUjit_option *options, void **optionValues) {
   GateGuard guard(kFn_cuLinkAddFile);
   const bool named = translating();
-  const CUresult rc = real().cuLinkAddFile(in_if(named, Kind::kLinkState, state), type, path, numOptions, options, optionValues);
+  CUresult rc = real().cuLinkAddFile(in_if(named, Kind::kLinkState, state), type, path, numOptions, options, optionValues);
+  if (no_memory(rc)) rc = real().cuLinkAddFile(in_if(named, Kind::kLinkState, state), type, path, numOptions, options, optionValues);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *path, unsigned int numOptions, CUjit_option *options, void **optionValues) {
   GateGuard guard(kFn_cuLinkAddFile_v2);
   const bool named = translating();
-  const CUresult rc = real().cuLinkAddFile_v2(in_if(named, Kind::kLinkState, state), type, path, numOptions, options, optionValues);
+  CUresult rc = real().cuLinkAddFile_v2(in_if(named, Kind::kLinkState, state), type, path, numOptions, options, optionValues);
+  if (no_memory(rc)) rc = real().cuLinkAddFile_v2(in_if(named, Kind::kLinkState, state), type, path, numOptions, options, optionValues);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut) {
   GateGuard guard(kFn_cuLinkComplete);
   const bool named = translating();
-  const CUresult rc = real().cuLinkComplete(in_if(named, Kind::kLinkState, state), cubinOut, sizeOut);
+  CUresult rc = real().cuLinkComplete(in_if(named, Kind::kLinkState, state), cubinOut, sizeOut);
+  if (no_memory(rc)) rc = real().cuLinkComplete(in_if(named, Kind::kLinkState, state), cubinOut, sizeOut);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLinkCreate(unsigned int numOptions, CUjit_option *options, void **optionValues, CUlinkState *stateOut) {
   GateGuard guard(kFn_cuLinkCreate);
   const bool named = translating();
-  const CUresult rc = real().cuLinkCreate(numOptions, options, optionValues, stateOut);
+  CUresult rc = real().cuLinkCreate(numOptions, options, optionValues, stateOut);
+  if (no_memory(rc)) rc = real().cuLinkCreate(numOptions, options, optionValues, stateOut);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kLinkState, stateOut);
   }
@@ -2326,7 +2511,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLinkCreate(unsigned int numOptions, 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option *options, void **optionValues, CUlinkState *stateOut) {
   GateGuard guard(kFn_cuLinkCreate_v2);
   const bool named = translating();
-  const CUresult rc = real().cuLinkCreate_v2(numOptions, options, optionValues, stateOut);
+  CUresult rc = real().cuLinkCreate_v2(numOptions, options, optionValues, stateOut);
+  if (no_memory(rc)) rc = real().cuLinkCreate_v2(numOptions, options, optionValues, stateOut);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kLinkState, stateOut);
   }
@@ -2348,7 +2534,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLinkDestroy(CUlinkState state) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags) {
   GateGuard guard(kFn_cuLogsCurrent);
   const bool named = translating();
-  const CUresult rc = real().cuLogsCurrent(iterator_out, flags);
+  CUresult rc = real().cuLogsCurrent(iterator_out, flags);
+  if (no_memory(rc)) rc = real().cuLogsCurrent(iterator_out, flags);
   if (named && rc == CUDA_SUCCESS) {
     out_at(Kind::kLogIterator, iterator_out);
   }
@@ -2358,7 +2545,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLogsCurrent(CUlogIterator *iterator_
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile, unsigned int flags) {
   GateGuard guard(kFn_cuLogsDumpToFile);
   const bool named = translating();
-  const CUresult rc = real().cuLogsDumpToFile(iterator, pathToFile, flags);
+  CUresult rc = real().cuLogsDumpToFile(iterator, pathToFile, flags);
+  if (no_memory(rc)) rc = real().cuLogsDumpToFile(iterator, pathToFile, flags);
   if (named && rc == CUDA_SUCCESS) {
     out_at(Kind::kLogIterator, iterator);
   }
@@ -2368,7 +2556,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLogsDumpToFile(CUlogIterator *iterat
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, size_t *size, unsigned int flags) {
   GateGuard guard(kFn_cuLogsDumpToMemory);
   const bool named = translating();
-  const CUresult rc = real().cuLogsDumpToMemory(iterator, buffer, size, flags);
+  CUresult rc = real().cuLogsDumpToMemory(iterator, buffer, size, flags);
+  if (no_memory(rc)) rc = real().cuLogsDumpToMemory(iterator, buffer, size, flags);
   if (named && rc == CUDA_SUCCESS) {
     out_at(Kind::kLogIterator, iterator);
   }
@@ -2378,7 +2567,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLogsDumpToMemory(CUlogIterator *iter
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData, CUlogsCallbackHandle *callback_out) {
   GateGuard guard(kFn_cuLogsRegisterCallback);
   const bool named = translating();
-  const CUresult rc = real().cuLogsRegisterCallback(callbackFunc, userData, callback_out);
+  CUresult rc = real().cuLogsRegisterCallback(callbackFunc, userData, callback_out);
+  if (no_memory(rc)) rc = real().cuLogsRegisterCallback(callbackFunc, userData, callback_out);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kLogsCallback, callback_out);
   }
@@ -2398,31 +2588,36 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLogsUnregisterCallback(CUlogsCallbac
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size) {
   GateGuard guard(kFn_cuMemAddressFree);
-  const CUresult rc = hook_cuMemAddressFree(ptr, size);
+  CUresult rc = hook_cuMemAddressFree(ptr, size);
+  if (no_memory(rc)) rc = hook_cuMemAddressFree(ptr, size);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr, unsigned long long flags) {
   GateGuard guard(kFn_cuMemAddressReserve);
-  const CUresult rc = hook_cuMemAddressReserve(ptr, size, alignment, addr, flags);
+  CUresult rc = hook_cuMemAddressReserve(ptr, size, alignment, addr, flags);
+  if (no_memory(rc)) rc = hook_cuMemAddressReserve(ptr, size, alignment, addr, flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device) {
   GateGuard guard(kFn_cuMemAdvise);
-  const CUresult rc = hook_cuMemAdvise(devPtr, count, advice, device);
+  CUresult rc = hook_cuMemAdvise(devPtr, count, advice, device);
+  if (no_memory(rc)) rc = hook_cuMemAdvise(devPtr, count, advice, device);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation location) {
   GateGuard guard(kFn_cuMemAdvise_v2);
-  const CUresult rc = hook_cuMemAdvise_v2(devPtr, count, advice, location);
+  CUresult rc = hook_cuMemAdvise_v2(devPtr, count, advice, location);
+  if (no_memory(rc)) rc = hook_cuMemAdvise_v2(devPtr, count, advice, location);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemAlloc(CUdeviceptr_v1 *dptr, unsigned int bytesize) {
   GateGuard guard(kFn_cuMemAlloc);
-  const CUresult rc = real().cuMemAlloc(dptr, bytesize);
+  CUresult rc = real().cuMemAlloc(dptr, bytesize);
+  if (no_memory(rc)) rc = real().cuMemAlloc(dptr, bytesize);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemAlloc);
   return rc;
 }
@@ -2430,87 +2625,100 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemAlloc(CUdeviceptr_v1 *dptr, unsig
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
   GateGuard guard(kFn_cuMemAllocAsync);
   const bool named = translating();
-  const CUresult rc = hook_cuMemAllocAsync(dptr, bytesize, in_if(named, Kind::kStream, hStream));
+  CUresult rc = hook_cuMemAllocAsync(dptr, bytesize, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = hook_cuMemAllocAsync(dptr, bytesize, in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
   GateGuard guard(kFn_cuMemAllocAsync_ptsz);
   const bool named = translating();
-  const CUresult rc = hook_cuMemAllocAsync_ptsz(dptr, bytesize, in_if(named, Kind::kStream, hStream));
+  CUresult rc = hook_cuMemAllocAsync_ptsz(dptr, bytesize, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = hook_cuMemAllocAsync_ptsz(dptr, bytesize, in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream) {
   GateGuard guard(kFn_cuMemAllocFromPoolAsync);
   const bool named = translating();
-  const CUresult rc = hook_cuMemAllocFromPoolAsync(dptr, bytesize, in_if(named, Kind::kPool, pool), in_if(named, Kind::kStream, hStream));
+  CUresult rc = hook_cuMemAllocFromPoolAsync(dptr, bytesize, in_if(named, Kind::kPool, pool), in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = hook_cuMemAllocFromPoolAsync(dptr, bytesize, in_if(named, Kind::kPool, pool), in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream) {
   GateGuard guard(kFn_cuMemAllocFromPoolAsync_ptsz);
   const bool named = translating();
-  const CUresult rc = hook_cuMemAllocFromPoolAsync_ptsz(dptr, bytesize, in_if(named, Kind::kPool, pool), in_if(named, Kind::kStream, hStream));
+  CUresult rc = hook_cuMemAllocFromPoolAsync_ptsz(dptr, bytesize, in_if(named, Kind::kPool, pool), in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = hook_cuMemAllocFromPoolAsync_ptsz(dptr, bytesize, in_if(named, Kind::kPool, pool), in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemAllocHost(void **pp, unsigned int bytesize) {
   GateGuard guard(kFn_cuMemAllocHost);
-  const CUresult rc = real().cuMemAllocHost(pp, bytesize);
+  CUresult rc = real().cuMemAllocHost(pp, bytesize);
+  if (no_memory(rc)) rc = real().cuMemAllocHost(pp, bytesize);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemAllocHost);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemAllocHost_v2(void **pp, size_t bytesize) {
   GateGuard guard(kFn_cuMemAllocHost_v2);
-  const CUresult rc = hook_cuMemAllocHost_v2(pp, bytesize);
+  CUresult rc = hook_cuMemAllocHost_v2(pp, bytesize);
+  if (no_memory(rc)) rc = hook_cuMemAllocHost_v2(pp, bytesize);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
   GateGuard guard(kFn_cuMemAllocManaged);
-  const CUresult rc = hook_cuMemAllocManaged(dptr, bytesize, flags);
+  CUresult rc = hook_cuMemAllocManaged(dptr, bytesize, flags);
+  if (no_memory(rc)) rc = hook_cuMemAllocManaged(dptr, bytesize, flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemAllocPitch(CUdeviceptr_v1 *dptr, unsigned int *pPitch, unsigned int WidthInBytes, unsigned int Height, unsigned int ElementSizeBytes) {
   GateGuard guard(kFn_cuMemAllocPitch);
-  const CUresult rc = real().cuMemAllocPitch(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+  CUresult rc = real().cuMemAllocPitch(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+  if (no_memory(rc)) rc = real().cuMemAllocPitch(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemAllocPitch);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height, unsigned int ElementSizeBytes) {
   GateGuard guard(kFn_cuMemAllocPitch_v2);
-  const CUresult rc = hook_cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+  CUresult rc = hook_cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+  if (no_memory(rc)) rc = hook_cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
   GateGuard guard(kFn_cuMemAlloc_v2);
-  const CUresult rc = hook_cuMemAlloc_v2(dptr, bytesize);
+  CUresult rc = hook_cuMemAlloc_v2(dptr, bytesize);
+  if (no_memory(rc)) rc = hook_cuMemAlloc_v2(dptr, bytesize);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemBatchDecompressAsync(CUmemDecompressParams *paramsArray, size_t count, unsigned int flags, size_t *errorIndex, CUstream stream) {
   GateGuard guard(kFn_cuMemBatchDecompressAsync);
   const bool named = translating();
-  const CUresult rc = real().cuMemBatchDecompressAsync(paramsArray, count, flags, errorIndex, in_if(named, Kind::kStream, stream));
+  CUresult rc = real().cuMemBatchDecompressAsync(paramsArray, count, flags, errorIndex, in_if(named, Kind::kStream, stream));
+  if (no_memory(rc)) rc = real().cuMemBatchDecompressAsync(paramsArray, count, flags, errorIndex, in_if(named, Kind::kStream, stream));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemBatchDecompressAsync_ptsz(CUmemDecompressParams *paramsArray, size_t count, unsigned int flags, size_t *errorIndex, CUstream stream) {
   GateGuard guard(kFn_cuMemBatchDecompressAsync_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuMemBatchDecompressAsync_ptsz(paramsArray, count, flags, errorIndex, in_if(named, Kind::kStream, stream));
+  CUresult rc = real().cuMemBatchDecompressAsync_ptsz(paramsArray, count, flags, errorIndex, in_if(named, Kind::kStream, stream));
+  if (no_memory(rc)) rc = real().cuMemBatchDecompressAsync_ptsz(paramsArray, count, flags, errorIndex, in_if(named, Kind::kStream, stream));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags) {
   GateGuard guard(kFn_cuMemCreate);
   const bool named = translating();
-  const CUresult rc = hook_cuMemCreate(handle, size, prop, flags);
+  CUresult rc = hook_cuMemCreate(handle, size, prop, flags);
+  if (no_memory(rc)) rc = hook_cuMemCreate(handle, size, prop, flags);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kMemHandle, handle);
   }
@@ -2520,7 +2728,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemCreate(CUmemGenericAllocationHand
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream hStream) {
   GateGuard guard(kFn_cuMemDiscardAndPrefetchBatchAsync);
   const bool named = translating();
-  const CUresult rc = real().cuMemDiscardAndPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemDiscardAndPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemDiscardAndPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemDiscardAndPrefetchBatchAsync);
   return rc;
 }
@@ -2528,7 +2737,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemDiscardAndPrefetchBatchAsync(CUde
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream hStream) {
   GateGuard guard(kFn_cuMemDiscardAndPrefetchBatchAsync_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuMemDiscardAndPrefetchBatchAsync_ptsz(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemDiscardAndPrefetchBatchAsync_ptsz(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemDiscardAndPrefetchBatchAsync_ptsz(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemDiscardAndPrefetchBatchAsync_ptsz);
   return rc;
 }
@@ -2536,7 +2746,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemDiscardAndPrefetchBatchAsync_ptsz
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream hStream) {
   GateGuard guard(kFn_cuMemDiscardBatchAsync);
   const bool named = translating();
-  const CUresult rc = real().cuMemDiscardBatchAsync(dptrs, sizes, count, flags, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemDiscardBatchAsync(dptrs, sizes, count, flags, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemDiscardBatchAsync(dptrs, sizes, count, flags, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemDiscardBatchAsync);
   return rc;
 }
@@ -2544,7 +2755,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemDiscardBatchAsync(CUdeviceptr *dp
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemDiscardBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream hStream) {
   GateGuard guard(kFn_cuMemDiscardBatchAsync_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuMemDiscardBatchAsync_ptsz(dptrs, sizes, count, flags, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemDiscardBatchAsync_ptsz(dptrs, sizes, count, flags, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemDiscardBatchAsync_ptsz(dptrs, sizes, count, flags, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemDiscardBatchAsync_ptsz);
   return rc;
 }
@@ -2552,40 +2764,46 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemDiscardBatchAsync_ptsz(CUdevicept
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType, unsigned long long flags) {
   GateGuard guard(kFn_cuMemExportToShareableHandle);
   const bool named = translating();
-  const CUresult rc = real().cuMemExportToShareableHandle(shareableHandle, in_if(named, Kind::kMemHandle, handle), handleType, flags);
+  CUresult rc = real().cuMemExportToShareableHandle(shareableHandle, in_if(named, Kind::kMemHandle, handle), handleType, flags);
+  if (no_memory(rc)) rc = real().cuMemExportToShareableHandle(shareableHandle, in_if(named, Kind::kMemHandle, handle), handleType, flags);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemExportToShareableHandle);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemFree(CUdeviceptr_v1 dptr) {
   GateGuard guard(kFn_cuMemFree);
-  const CUresult rc = real().cuMemFree(dptr);
+  CUresult rc = real().cuMemFree(dptr);
+  if (no_memory(rc)) rc = real().cuMemFree(dptr);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   GateGuard guard(kFn_cuMemFreeAsync);
   const bool named = translating();
-  const CUresult rc = hook_cuMemFreeAsync(dptr, in_if(named, Kind::kStream, hStream));
+  CUresult rc = hook_cuMemFreeAsync(dptr, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = hook_cuMemFreeAsync(dptr, in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
   GateGuard guard(kFn_cuMemFreeAsync_ptsz);
   const bool named = translating();
-  const CUresult rc = hook_cuMemFreeAsync_ptsz(dptr, in_if(named, Kind::kStream, hStream));
+  CUresult rc = hook_cuMemFreeAsync_ptsz(dptr, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = hook_cuMemFreeAsync_ptsz(dptr, in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemFreeHost(void *p) {
   GateGuard guard(kFn_cuMemFreeHost);
-  const CUresult rc = hook_cuMemFreeHost(p);
+  CUresult rc = hook_cuMemFreeHost(p);
+  if (no_memory(rc)) rc = hook_cuMemFreeHost(p);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemFree_v2(CUdeviceptr dptr) {
   GateGuard guard(kFn_cuMemFree_v2);
-  const CUresult rc = hook_cuMemFree_v2(dptr);
+  CUresult rc = hook_cuMemFree_v2(dptr);
+  if (no_memory(rc)) rc = hook_cuMemFree_v2(dptr);
   return rc;
 }
 
@@ -2603,7 +2821,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemGetAddressRange(CUdeviceptr_v1 *p
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
   GateGuard guard(kFn_cuMemGetAddressRange_v2);
-  const CUresult rc = hook_cuMemGetAddressRange_v2(pbase, psize, dptr);
+  CUresult rc = hook_cuMemGetAddressRange_v2(pbase, psize, dptr);
+  if (no_memory(rc)) rc = hook_cuMemGetAddressRange_v2(pbase, psize, dptr);
   return rc;
 }
 
@@ -2632,7 +2851,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemGetDefaultMemPool(CUmemoryPool *p
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size, CUmemRangeHandleType handleType, unsigned long long flags) {
   GateGuard guard(kFn_cuMemGetHandleForAddressRange);
-  const CUresult rc = real().cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags);
+  CUresult rc = real().cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags);
+  if (no_memory(rc)) rc = real().cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemGetHandleForAddressRange);
   return rc;
 }
@@ -2645,7 +2865,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemGetInfo(unsigned int *free, unsig
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
   GateGuard guard(kFn_cuMemGetInfo_v2);
-  const CUresult rc = hook_cuMemGetInfo_v2(free, total);
+  CUresult rc = hook_cuMemGetInfo_v2(free, total);
+  if (no_memory(rc)) rc = hook_cuMemGetInfo_v2(free, total);
   return rc;
 }
 
@@ -2661,7 +2882,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemGetMemPool(CUmemoryPool *pool, CU
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags) {
   GateGuard guard(kFn_cuMemHostAlloc);
-  const CUresult rc = hook_cuMemHostAlloc(pp, bytesize, Flags);
+  CUresult rc = hook_cuMemHostAlloc(pp, bytesize, Flags);
+  if (no_memory(rc)) rc = hook_cuMemHostAlloc(pp, bytesize, Flags);
   return rc;
 }
 
@@ -2673,39 +2895,45 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemHostGetDevicePointer(CUdeviceptr_
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags) {
   GateGuard guard(kFn_cuMemHostGetDevicePointer_v2);
-  const CUresult rc = hook_cuMemHostGetDevicePointer_v2(pdptr, p, Flags);
+  CUresult rc = hook_cuMemHostGetDevicePointer_v2(pdptr, p, Flags);
+  if (no_memory(rc)) rc = hook_cuMemHostGetDevicePointer_v2(pdptr, p, Flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemHostGetFlags(unsigned int *pFlags, void *p) {
   GateGuard guard(kFn_cuMemHostGetFlags);
-  const CUresult rc = hook_cuMemHostGetFlags(pFlags, p);
+  CUresult rc = hook_cuMemHostGetFlags(pFlags, p);
+  if (no_memory(rc)) rc = hook_cuMemHostGetFlags(pFlags, p);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags) {
   GateGuard guard(kFn_cuMemHostRegister);
-  const CUresult rc = real().cuMemHostRegister(p, bytesize, Flags);
+  CUresult rc = real().cuMemHostRegister(p, bytesize, Flags);
+  if (no_memory(rc)) rc = real().cuMemHostRegister(p, bytesize, Flags);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemHostRegister);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags) {
   GateGuard guard(kFn_cuMemHostRegister_v2);
-  const CUresult rc = hook_cuMemHostRegister_v2(p, bytesize, Flags);
+  CUresult rc = hook_cuMemHostRegister_v2(p, bytesize, Flags);
+  if (no_memory(rc)) rc = hook_cuMemHostRegister_v2(p, bytesize, Flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemHostUnregister(void *p) {
   GateGuard guard(kFn_cuMemHostUnregister);
-  const CUresult rc = hook_cuMemHostUnregister(p);
+  CUresult rc = hook_cuMemHostUnregister(p);
+  if (no_memory(rc)) rc = hook_cuMemHostUnregister(p);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle, CUmemAllocationHandleType shHandleType) {
   GateGuard guard(kFn_cuMemImportFromShareableHandle);
   const bool named = translating();
-  const CUresult rc = real().cuMemImportFromShareableHandle(handle, osHandle, shHandleType);
+  CUresult rc = real().cuMemImportFromShareableHandle(handle, osHandle, shHandleType);
+  if (no_memory(rc)) rc = real().cuMemImportFromShareableHandle(handle, osHandle, shHandleType);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kMemHandle, handle);
   }
@@ -2716,7 +2944,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemImportFromShareableHandle(CUmemGe
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags) {
   GateGuard guard(kFn_cuMemMap);
   const bool named = translating();
-  const CUresult rc = hook_cuMemMap(ptr, size, offset, in_if(named, Kind::kMemHandle, handle), flags);
+  CUresult rc = hook_cuMemMap(ptr, size, offset, in_if(named, Kind::kMemHandle, handle), flags);
+  if (no_memory(rc)) rc = hook_cuMemMap(ptr, size, offset, in_if(named, Kind::kMemHandle, handle), flags);
   return rc;
 }
 
@@ -2724,7 +2953,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemMapArrayAsync(CUarrayMapInfo *map
   GateGuard guard(kFn_cuMemMapArrayAsync);
   const bool named = translating();
   StructIn mapInfoList_now(named, mapInfoList);
-  const CUresult rc = real().cuMemMapArrayAsync(mapInfoList_now.get(), count, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemMapArrayAsync(mapInfoList_now.get(), count, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemMapArrayAsync(mapInfoList_now.get(), count, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemMapArrayAsync);
   return rc;
 }
@@ -2733,7 +2963,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo
   GateGuard guard(kFn_cuMemMapArrayAsync_ptsz);
   const bool named = translating();
   StructIn mapInfoList_now(named, mapInfoList);
-  const CUresult rc = real().cuMemMapArrayAsync_ptsz(mapInfoList_now.get(), count, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemMapArrayAsync_ptsz(mapInfoList_now.get(), count, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemMapArrayAsync_ptsz(mapInfoList_now.get(), count, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemMapArrayAsync_ptsz);
   return rc;
 }
@@ -2741,7 +2972,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps) {
   GateGuard guard(kFn_cuMemPoolCreate);
   const bool named = translating();
-  const CUresult rc = hook_cuMemPoolCreate(pool, poolProps);
+  CUresult rc = hook_cuMemPoolCreate(pool, poolProps);
+  if (no_memory(rc)) rc = hook_cuMemPoolCreate(pool, poolProps);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kPool, pool);
   }
@@ -2751,7 +2983,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolCreate(CUmemoryPool *pool, co
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   GateGuard guard(kFn_cuMemPoolDestroy);
   const bool named = translating();
-  const CUresult rc = hook_cuMemPoolDestroy(in_if(named, Kind::kPool, pool));
+  CUresult rc = hook_cuMemPoolDestroy(in_if(named, Kind::kPool, pool));
+  if (no_memory(rc)) rc = hook_cuMemPoolDestroy(in_if(named, Kind::kPool, pool));
   if (named && rc == CUDA_SUCCESS) {
     drop(Kind::kPool, pool);
   }
@@ -2760,7 +2993,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolDestroy(CUmemoryPool pool) {
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr) {
   GateGuard guard(kFn_cuMemPoolExportPointer);
-  const CUresult rc = real().cuMemPoolExportPointer(shareData_out, ptr);
+  CUresult rc = real().cuMemPoolExportPointer(shareData_out, ptr);
+  if (no_memory(rc)) rc = real().cuMemPoolExportPointer(shareData_out, ptr);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemPoolExportPointer);
   return rc;
 }
@@ -2768,7 +3002,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolExportPointer(CUmemPoolPtrExp
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool, CUmemAllocationHandleType handleType, unsigned long long flags) {
   GateGuard guard(kFn_cuMemPoolExportToShareableHandle);
   const bool named = translating();
-  const CUresult rc = real().cuMemPoolExportToShareableHandle(handle_out, in_if(named, Kind::kPool, pool), handleType, flags);
+  CUresult rc = real().cuMemPoolExportToShareableHandle(handle_out, in_if(named, Kind::kPool, pool), handleType, flags);
+  if (no_memory(rc)) rc = real().cuMemPoolExportToShareableHandle(handle_out, in_if(named, Kind::kPool, pool), handleType, flags);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemPoolExportToShareableHandle);
   return rc;
 }
@@ -2776,21 +3011,24 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolExportToShareableHandle(void 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUmemLocation *location) {
   GateGuard guard(kFn_cuMemPoolGetAccess);
   const bool named = translating();
-  const CUresult rc = hook_cuMemPoolGetAccess(flags, in_if(named, Kind::kPool, memPool), location);
+  CUresult rc = hook_cuMemPoolGetAccess(flags, in_if(named, Kind::kPool, memPool), location);
+  if (no_memory(rc)) rc = hook_cuMemPoolGetAccess(flags, in_if(named, Kind::kPool, memPool), location);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
   GateGuard guard(kFn_cuMemPoolGetAttribute);
   const bool named = translating();
-  const CUresult rc = hook_cuMemPoolGetAttribute(in_if(named, Kind::kPool, pool), attr, value);
+  CUresult rc = hook_cuMemPoolGetAttribute(in_if(named, Kind::kPool, pool), attr, value);
+  if (no_memory(rc)) rc = hook_cuMemPoolGetAttribute(in_if(named, Kind::kPool, pool), attr, value);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle, CUmemAllocationHandleType handleType, unsigned long long flags) {
   GateGuard guard(kFn_cuMemPoolImportFromShareableHandle);
   const bool named = translating();
-  const CUresult rc = real().cuMemPoolImportFromShareableHandle(pool_out, handle, handleType, flags);
+  CUresult rc = real().cuMemPoolImportFromShareableHandle(pool_out, handle, handleType, flags);
+  if (no_memory(rc)) rc = real().cuMemPoolImportFromShareableHandle(pool_out, handle, handleType, flags);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kPool, pool_out);
   }
@@ -2801,7 +3039,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolImportFromShareableHandle(CUm
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool, CUmemPoolPtrExportData *shareData) {
   GateGuard guard(kFn_cuMemPoolImportPointer);
   const bool named = translating();
-  const CUresult rc = real().cuMemPoolImportPointer(ptr_out, in_if(named, Kind::kPool, pool), shareData);
+  CUresult rc = real().cuMemPoolImportPointer(ptr_out, in_if(named, Kind::kPool, pool), shareData);
+  if (no_memory(rc)) rc = real().cuMemPoolImportPointer(ptr_out, in_if(named, Kind::kPool, pool), shareData);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemPoolImportPointer);
   return rc;
 }
@@ -2809,56 +3048,64 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolImportPointer(CUdeviceptr *pt
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
   GateGuard guard(kFn_cuMemPoolSetAccess);
   const bool named = translating();
-  const CUresult rc = hook_cuMemPoolSetAccess(in_if(named, Kind::kPool, pool), map, count);
+  CUresult rc = hook_cuMemPoolSetAccess(in_if(named, Kind::kPool, pool), map, count);
+  if (no_memory(rc)) rc = hook_cuMemPoolSetAccess(in_if(named, Kind::kPool, pool), map, count);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
   GateGuard guard(kFn_cuMemPoolSetAttribute);
   const bool named = translating();
-  const CUresult rc = hook_cuMemPoolSetAttribute(in_if(named, Kind::kPool, pool), attr, value);
+  CUresult rc = hook_cuMemPoolSetAttribute(in_if(named, Kind::kPool, pool), attr, value);
+  if (no_memory(rc)) rc = hook_cuMemPoolSetAttribute(in_if(named, Kind::kPool, pool), attr, value);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
   GateGuard guard(kFn_cuMemPoolTrimTo);
   const bool named = translating();
-  const CUresult rc = hook_cuMemPoolTrimTo(in_if(named, Kind::kPool, pool), minBytesToKeep);
+  CUresult rc = hook_cuMemPoolTrimTo(in_if(named, Kind::kPool, pool), minBytesToKeep);
+  if (no_memory(rc)) rc = hook_cuMemPoolTrimTo(in_if(named, Kind::kPool, pool), minBytesToKeep);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream) {
   GateGuard guard(kFn_cuMemPrefetchAsync);
   const bool named = translating();
-  const CUresult rc = hook_cuMemPrefetchAsync(devPtr, count, dstDevice, in_if(named, Kind::kStream, hStream));
+  CUresult rc = hook_cuMemPrefetchAsync(devPtr, count, dstDevice, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = hook_cuMemPrefetchAsync(devPtr, count, dstDevice, in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream) {
   GateGuard guard(kFn_cuMemPrefetchAsync_ptsz);
   const bool named = translating();
-  const CUresult rc = hook_cuMemPrefetchAsync_ptsz(devPtr, count, dstDevice, in_if(named, Kind::kStream, hStream));
+  CUresult rc = hook_cuMemPrefetchAsync_ptsz(devPtr, count, dstDevice, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = hook_cuMemPrefetchAsync_ptsz(devPtr, count, dstDevice, in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream hStream) {
   GateGuard guard(kFn_cuMemPrefetchAsync_v2);
   const bool named = translating();
-  const CUresult rc = hook_cuMemPrefetchAsync_v2(devPtr, count, location, flags, in_if(named, Kind::kStream, hStream));
+  CUresult rc = hook_cuMemPrefetchAsync_v2(devPtr, count, location, flags, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = hook_cuMemPrefetchAsync_v2(devPtr, count, location, flags, in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream hStream) {
   GateGuard guard(kFn_cuMemPrefetchAsync_v2_ptsz);
   const bool named = translating();
-  const CUresult rc = hook_cuMemPrefetchAsync_v2_ptsz(devPtr, count, location, flags, in_if(named, Kind::kStream, hStream));
+  CUresult rc = hook_cuMemPrefetchAsync_v2_ptsz(devPtr, count, location, flags, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = hook_cuMemPrefetchAsync_v2_ptsz(devPtr, count, location, flags, in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream hStream) {
   GateGuard guard(kFn_cuMemPrefetchBatchAsync);
   const bool named = translating();
-  const CUresult rc = real().cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemPrefetchBatchAsync);
   return rc;
 }
@@ -2866,27 +3113,31 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPrefetchBatchAsync(CUdeviceptr *d
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream hStream) {
   GateGuard guard(kFn_cuMemPrefetchBatchAsync_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuMemPrefetchBatchAsync_ptsz(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemPrefetchBatchAsync_ptsz(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemPrefetchBatchAsync_ptsz(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemPrefetchBatchAsync_ptsz);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute, CUdeviceptr devPtr, size_t count) {
   GateGuard guard(kFn_cuMemRangeGetAttribute);
-  const CUresult rc = hook_cuMemRangeGetAttribute(data, dataSize, attribute, devPtr, count);
+  CUresult rc = hook_cuMemRangeGetAttribute(data, dataSize, attribute, devPtr, count);
+  if (no_memory(rc)) rc = hook_cuMemRangeGetAttribute(data, dataSize, attribute, devPtr, count);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_range_attribute *attributes, size_t numAttributes, CUdeviceptr devPtr, size_t count) {
   GateGuard guard(kFn_cuMemRangeGetAttributes);
-  const CUresult rc = hook_cuMemRangeGetAttributes(data, dataSizes, attributes, numAttributes, devPtr, count);
+  CUresult rc = hook_cuMemRangeGetAttributes(data, dataSizes, attributes, numAttributes, devPtr, count);
+  if (no_memory(rc)) rc = hook_cuMemRangeGetAttributes(data, dataSizes, attributes, numAttributes, devPtr, count);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   GateGuard guard(kFn_cuMemRelease);
   const bool named = translating();
-  const CUresult rc = hook_cuMemRelease(in_if(named, Kind::kMemHandle, handle));
+  CUresult rc = hook_cuMemRelease(in_if(named, Kind::kMemHandle, handle));
+  if (no_memory(rc)) rc = hook_cuMemRelease(in_if(named, Kind::kMemHandle, handle));
   if (named && rc == CUDA_SUCCESS) {
     drop(Kind::kMemHandle, handle);
   }
@@ -2896,7 +3147,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemRelease(CUmemGenericAllocationHan
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr) {
   GateGuard guard(kFn_cuMemRetainAllocationHandle);
   const bool named = translating();
-  const CUresult rc = real().cuMemRetainAllocationHandle(handle, addr);
+  CUresult rc = real().cuMemRetainAllocationHandle(handle, addr);
+  if (no_memory(rc)) rc = real().cuMemRetainAllocationHandle(handle, addr);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kMemHandle, handle);
   }
@@ -2906,27 +3158,31 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemRetainAllocationHandle(CUmemGener
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count) {
   GateGuard guard(kFn_cuMemSetAccess);
-  const CUresult rc = hook_cuMemSetAccess(ptr, size, desc, count);
+  CUresult rc = hook_cuMemSetAccess(ptr, size, desc, count);
+  if (no_memory(rc)) rc = hook_cuMemSetAccess(ptr, size, desc, count);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
   GateGuard guard(kFn_cuMemSetMemPool);
   const bool named = translating();
-  const CUresult rc = real().cuMemSetMemPool(location, type, in_if(named, Kind::kPool, pool));
+  CUresult rc = real().cuMemSetMemPool(location, type, in_if(named, Kind::kPool, pool));
+  if (no_memory(rc)) rc = real().cuMemSetMemPool(location, type, in_if(named, Kind::kPool, pool));
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemSetMemPool);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
   GateGuard guard(kFn_cuMemUnmap);
-  const CUresult rc = hook_cuMemUnmap(ptr, size);
+  CUresult rc = hook_cuMemUnmap(ptr, size);
+  if (no_memory(rc)) rc = hook_cuMemUnmap(ptr, size);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpy);
-  const CUresult rc = real().cuMemcpy(dst, src, ByteCount);
+  CUresult rc = real().cuMemcpy(dst, src, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpy(dst, src, ByteCount);
   return rc;
 }
 
@@ -2934,7 +3190,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy2D(const CUDA_MEMCPY2D_v1 *pCo
   GateGuard guard(kFn_cuMemcpy2D);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
-  const CUresult rc = real().cuMemcpy2D(pCopy_now.get());
+  CUresult rc = real().cuMemcpy2D(pCopy_now.get());
+  if (no_memory(rc)) rc = real().cuMemcpy2D(pCopy_now.get());
   return rc;
 }
 
@@ -2942,7 +3199,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D_v1
   GateGuard guard(kFn_cuMemcpy2DAsync);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
-  const CUresult rc = real().cuMemcpy2DAsync(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpy2DAsync(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpy2DAsync(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy2DAsync);
   return rc;
 }
@@ -2951,7 +3209,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D
   GateGuard guard(kFn_cuMemcpy2DAsync_v2);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
-  const CUresult rc = real().cuMemcpy2DAsync_v2(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpy2DAsync_v2(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpy2DAsync_v2(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy2DAsync_v2);
   return rc;
 }
@@ -2960,7 +3219,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEM
   GateGuard guard(kFn_cuMemcpy2DAsync_v2_ptsz);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
-  const CUresult rc = real().cuMemcpy2DAsync_v2_ptsz(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpy2DAsync_v2_ptsz(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpy2DAsync_v2_ptsz(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy2DAsync_v2_ptsz);
   return rc;
 }
@@ -2969,7 +3229,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy2DUnaligned(const CUDA_MEMCPY2
   GateGuard guard(kFn_cuMemcpy2DUnaligned);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
-  const CUresult rc = real().cuMemcpy2DUnaligned(pCopy_now.get());
+  CUresult rc = real().cuMemcpy2DUnaligned(pCopy_now.get());
+  if (no_memory(rc)) rc = real().cuMemcpy2DUnaligned(pCopy_now.get());
   return rc;
 }
 
@@ -2977,7 +3238,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMC
   GateGuard guard(kFn_cuMemcpy2DUnaligned_v2);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
-  const CUresult rc = real().cuMemcpy2DUnaligned_v2(pCopy_now.get());
+  CUresult rc = real().cuMemcpy2DUnaligned_v2(pCopy_now.get());
+  if (no_memory(rc)) rc = real().cuMemcpy2DUnaligned_v2(pCopy_now.get());
   return rc;
 }
 
@@ -2985,7 +3247,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA
   GateGuard guard(kFn_cuMemcpy2DUnaligned_v2_ptds);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
-  const CUresult rc = real().cuMemcpy2DUnaligned_v2_ptds(pCopy_now.get());
+  CUresult rc = real().cuMemcpy2DUnaligned_v2_ptds(pCopy_now.get());
+  if (no_memory(rc)) rc = real().cuMemcpy2DUnaligned_v2_ptds(pCopy_now.get());
   return rc;
 }
 
@@ -2993,7 +3256,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCo
   GateGuard guard(kFn_cuMemcpy2D_v2);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
-  const CUresult rc = real().cuMemcpy2D_v2(pCopy_now.get());
+  CUresult rc = real().cuMemcpy2D_v2(pCopy_now.get());
+  if (no_memory(rc)) rc = real().cuMemcpy2D_v2(pCopy_now.get());
   return rc;
 }
 
@@ -3001,7 +3265,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D
   GateGuard guard(kFn_cuMemcpy2D_v2_ptds);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
-  const CUresult rc = real().cuMemcpy2D_v2_ptds(pCopy_now.get());
+  CUresult rc = real().cuMemcpy2D_v2_ptds(pCopy_now.get());
+  if (no_memory(rc)) rc = real().cuMemcpy2D_v2_ptds(pCopy_now.get());
   return rc;
 }
 
@@ -3009,7 +3274,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3D(const CUDA_MEMCPY3D_v1 *pCo
   GateGuard guard(kFn_cuMemcpy3D);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
-  const CUresult rc = real().cuMemcpy3D(pCopy_now.get());
+  CUresult rc = real().cuMemcpy3D(pCopy_now.get());
+  if (no_memory(rc)) rc = real().cuMemcpy3D(pCopy_now.get());
   return rc;
 }
 
@@ -3017,7 +3283,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D_v1
   GateGuard guard(kFn_cuMemcpy3DAsync);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
-  const CUresult rc = real().cuMemcpy3DAsync(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpy3DAsync(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpy3DAsync(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy3DAsync);
   return rc;
 }
@@ -3026,7 +3293,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D
   GateGuard guard(kFn_cuMemcpy3DAsync_v2);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
-  const CUresult rc = real().cuMemcpy3DAsync_v2(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpy3DAsync_v2(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpy3DAsync_v2(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy3DAsync_v2);
   return rc;
 }
@@ -3035,7 +3303,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DAsync_v2_ptsz(const CUDA_MEM
   GateGuard guard(kFn_cuMemcpy3DAsync_v2_ptsz);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
-  const CUresult rc = real().cuMemcpy3DAsync_v2_ptsz(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpy3DAsync_v2_ptsz(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpy3DAsync_v2_ptsz(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy3DAsync_v2_ptsz);
   return rc;
 }
@@ -3044,7 +3313,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DBatchAsync(size_t numOps, CU
   GateGuard guard(kFn_cuMemcpy3DBatchAsync);
   const bool named = translating();
   StructIn opList_now(named, opList);
-  const CUresult rc = real().cuMemcpy3DBatchAsync(numOps, opList_now.get(), failIdx, flags, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpy3DBatchAsync(numOps, opList_now.get(), failIdx, flags, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpy3DBatchAsync(numOps, opList_now.get(), failIdx, flags, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy3DBatchAsync);
   return rc;
 }
@@ -3053,7 +3323,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DBatchAsync_ptsz(size_t numOp
   GateGuard guard(kFn_cuMemcpy3DBatchAsync_ptsz);
   const bool named = translating();
   StructIn opList_now(named, opList);
-  const CUresult rc = real().cuMemcpy3DBatchAsync_ptsz(numOps, opList_now.get(), failIdx, flags, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpy3DBatchAsync_ptsz(numOps, opList_now.get(), failIdx, flags, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpy3DBatchAsync_ptsz(numOps, opList_now.get(), failIdx, flags, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy3DBatchAsync_ptsz);
   return rc;
 }
@@ -3062,7 +3333,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DBatchAsync_v2(size_t numOps,
   GateGuard guard(kFn_cuMemcpy3DBatchAsync_v2);
   const bool named = translating();
   StructIn opList_now(named, opList);
-  const CUresult rc = real().cuMemcpy3DBatchAsync_v2(numOps, opList_now.get(), flags, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpy3DBatchAsync_v2(numOps, opList_now.get(), flags, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpy3DBatchAsync_v2(numOps, opList_now.get(), flags, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy3DBatchAsync_v2);
   return rc;
 }
@@ -3071,7 +3343,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DBatchAsync_v2_ptsz(size_t nu
   GateGuard guard(kFn_cuMemcpy3DBatchAsync_v2_ptsz);
   const bool named = translating();
   StructIn opList_now(named, opList);
-  const CUresult rc = real().cuMemcpy3DBatchAsync_v2_ptsz(numOps, opList_now.get(), flags, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpy3DBatchAsync_v2_ptsz(numOps, opList_now.get(), flags, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpy3DBatchAsync_v2_ptsz(numOps, opList_now.get(), flags, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy3DBatchAsync_v2_ptsz);
   return rc;
 }
@@ -3080,7 +3353,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEE
   GateGuard guard(kFn_cuMemcpy3DPeer);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
-  const CUresult rc = real().cuMemcpy3DPeer(pCopy_now.get());
+  CUresult rc = real().cuMemcpy3DPeer(pCopy_now.get());
+  if (no_memory(rc)) rc = real().cuMemcpy3DPeer(pCopy_now.get());
   return rc;
 }
 
@@ -3088,7 +3362,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3
   GateGuard guard(kFn_cuMemcpy3DPeerAsync);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
-  const CUresult rc = real().cuMemcpy3DPeerAsync(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpy3DPeerAsync(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpy3DPeerAsync(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy3DPeerAsync);
   return rc;
 }
@@ -3097,7 +3372,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DPeerAsync_ptsz(const CUDA_ME
   GateGuard guard(kFn_cuMemcpy3DPeerAsync_ptsz);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
-  const CUresult rc = real().cuMemcpy3DPeerAsync_ptsz(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpy3DPeerAsync_ptsz(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpy3DPeerAsync_ptsz(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy3DPeerAsync_ptsz);
   return rc;
 }
@@ -3106,7 +3382,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3
   GateGuard guard(kFn_cuMemcpy3DPeer_ptds);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
-  const CUresult rc = real().cuMemcpy3DPeer_ptds(pCopy_now.get());
+  CUresult rc = real().cuMemcpy3DPeer_ptds(pCopy_now.get());
+  if (no_memory(rc)) rc = real().cuMemcpy3DPeer_ptds(pCopy_now.get());
   return rc;
 }
 
@@ -3114,7 +3391,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCo
   GateGuard guard(kFn_cuMemcpy3D_v2);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
-  const CUresult rc = real().cuMemcpy3D_v2(pCopy_now.get());
+  CUresult rc = real().cuMemcpy3D_v2(pCopy_now.get());
+  if (no_memory(rc)) rc = real().cuMemcpy3D_v2(pCopy_now.get());
   return rc;
 }
 
@@ -3122,14 +3400,16 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D
   GateGuard guard(kFn_cuMemcpy3D_v2_ptds);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
-  const CUresult rc = real().cuMemcpy3D_v2_ptds(pCopy_now.get());
+  CUresult rc = real().cuMemcpy3D_v2_ptds(pCopy_now.get());
+  if (no_memory(rc)) rc = real().cuMemcpy3D_v2_ptds(pCopy_now.get());
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyAsync);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyAsync(dst, src, ByteCount, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpyAsync(dst, src, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpyAsync(dst, src, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyAsync);
   return rc;
 }
@@ -3137,7 +3417,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAsync(CUdeviceptr dst, CUdevic
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAsync_ptsz(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyAsync_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyAsync_ptsz(dst, src, ByteCount, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpyAsync_ptsz(dst, src, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpyAsync_ptsz(dst, src, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyAsync_ptsz);
   return rc;
 }
@@ -3145,56 +3426,64 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAsync_ptsz(CUdeviceptr dst, CU
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAtoA(CUarray dstArray, unsigned int dstOffset, CUarray srcArray, unsigned int srcOffset, unsigned int ByteCount) {
   GateGuard guard(kFn_cuMemcpyAtoA);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyAtoA(in_if(named, Kind::kArray, dstArray), dstOffset, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
+  CUresult rc = real().cuMemcpyAtoA(in_if(named, Kind::kArray, dstArray), dstOffset, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyAtoA(in_if(named, Kind::kArray, dstArray), dstOffset, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyAtoA_v2);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyAtoA_v2(in_if(named, Kind::kArray, dstArray), dstOffset, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
+  CUresult rc = real().cuMemcpyAtoA_v2(in_if(named, Kind::kArray, dstArray), dstOffset, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyAtoA_v2(in_if(named, Kind::kArray, dstArray), dstOffset, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyAtoA_v2_ptds);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyAtoA_v2_ptds(in_if(named, Kind::kArray, dstArray), dstOffset, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
+  CUresult rc = real().cuMemcpyAtoA_v2_ptds(in_if(named, Kind::kArray, dstArray), dstOffset, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyAtoA_v2_ptds(in_if(named, Kind::kArray, dstArray), dstOffset, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAtoD(CUdeviceptr_v1 dstDevice, CUarray srcArray, unsigned int srcOffset, unsigned int ByteCount) {
   GateGuard guard(kFn_cuMemcpyAtoD);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyAtoD(dstDevice, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
+  CUresult rc = real().cuMemcpyAtoD(dstDevice, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyAtoD(dstDevice, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyAtoD_v2);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyAtoD_v2(dstDevice, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
+  CUresult rc = real().cuMemcpyAtoD_v2(dstDevice, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyAtoD_v2(dstDevice, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAtoD_v2_ptds(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyAtoD_v2_ptds);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyAtoD_v2_ptds(dstDevice, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
+  CUresult rc = real().cuMemcpyAtoD_v2_ptds(dstDevice, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyAtoD_v2_ptds(dstDevice, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAtoH(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int ByteCount) {
   GateGuard guard(kFn_cuMemcpyAtoH);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyAtoH(dstHost, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
+  CUresult rc = real().cuMemcpyAtoH(dstHost, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyAtoH(dstHost, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAtoHAsync(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyAtoHAsync);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyAtoHAsync(dstHost, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpyAtoHAsync(dstHost, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpyAtoHAsync(dstHost, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyAtoHAsync);
   return rc;
 }
@@ -3202,7 +3491,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAtoHAsync(void *dstHost, CUarr
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyAtoHAsync_v2);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyAtoHAsync_v2(dstHost, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpyAtoHAsync_v2(dstHost, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpyAtoHAsync_v2(dstHost, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyAtoHAsync_v2);
   return rc;
 }
@@ -3210,7 +3500,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAtoHAsync_v2(void *dstHost, CU
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAtoHAsync_v2_ptsz(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyAtoHAsync_v2_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyAtoHAsync_v2_ptsz(dstHost, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpyAtoHAsync_v2_ptsz(dstHost, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpyAtoHAsync_v2_ptsz(dstHost, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyAtoHAsync_v2_ptsz);
   return rc;
 }
@@ -3218,21 +3509,24 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAtoHAsync_v2_ptsz(void *dstHos
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyAtoH_v2);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyAtoH_v2(dstHost, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
+  CUresult rc = real().cuMemcpyAtoH_v2(dstHost, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyAtoH_v2(dstHost, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAtoH_v2_ptds(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyAtoH_v2_ptds);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyAtoH_v2_ptds(dstHost, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
+  CUresult rc = real().cuMemcpyAtoH_v2_ptds(dstHost, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyAtoH_v2_ptds(dstHost, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyBatchAsync);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyBatchAsync);
   return rc;
 }
@@ -3240,7 +3534,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyBatchAsync_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyBatchAsync_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyBatchAsync_ptsz(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpyBatchAsync_ptsz(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpyBatchAsync_ptsz(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyBatchAsync_ptsz);
   return rc;
 }
@@ -3248,7 +3543,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyBatchAsync_ptsz(CUdeviceptr *d
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyBatchAsync_v2);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyBatchAsync_v2);
   return rc;
 }
@@ -3256,7 +3552,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dst
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyBatchAsync_v2_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyBatchAsync_v2_ptsz(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpyBatchAsync_v2_ptsz(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpyBatchAsync_v2_ptsz(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyBatchAsync_v2_ptsz);
   return rc;
 }
@@ -3264,34 +3561,39 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoA(CUarray dstArray, unsigned int dstOffset, CUdeviceptr_v1 srcDevice, unsigned int ByteCount) {
   GateGuard guard(kFn_cuMemcpyDtoA);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyDtoA(in_if(named, Kind::kArray, dstArray), dstOffset, srcDevice, ByteCount);
+  CUresult rc = real().cuMemcpyDtoA(in_if(named, Kind::kArray, dstArray), dstOffset, srcDevice, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyDtoA(in_if(named, Kind::kArray, dstArray), dstOffset, srcDevice, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyDtoA_v2);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyDtoA_v2(in_if(named, Kind::kArray, dstArray), dstOffset, srcDevice, ByteCount);
+  CUresult rc = real().cuMemcpyDtoA_v2(in_if(named, Kind::kArray, dstArray), dstOffset, srcDevice, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyDtoA_v2(in_if(named, Kind::kArray, dstArray), dstOffset, srcDevice, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyDtoA_v2_ptds);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyDtoA_v2_ptds(in_if(named, Kind::kArray, dstArray), dstOffset, srcDevice, ByteCount);
+  CUresult rc = real().cuMemcpyDtoA_v2_ptds(in_if(named, Kind::kArray, dstArray), dstOffset, srcDevice, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyDtoA_v2_ptds(in_if(named, Kind::kArray, dstArray), dstOffset, srcDevice, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoD(CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice, unsigned int ByteCount) {
   GateGuard guard(kFn_cuMemcpyDtoD);
-  const CUresult rc = real().cuMemcpyDtoD(dstDevice, srcDevice, ByteCount);
+  CUresult rc = real().cuMemcpyDtoD(dstDevice, srcDevice, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyDtoD(dstDevice, srcDevice, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoDAsync(CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice, unsigned int ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyDtoDAsync);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyDtoDAsync(dstDevice, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpyDtoDAsync(dstDevice, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpyDtoDAsync(dstDevice, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyDtoDAsync);
   return rc;
 }
@@ -3299,7 +3601,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoDAsync(CUdeviceptr_v1 dstDe
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyDtoDAsync_v2);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyDtoDAsync_v2);
   return rc;
 }
@@ -3307,33 +3610,38 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDe
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyDtoDAsync_v2_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyDtoDAsync_v2_ptsz(dstDevice, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpyDtoDAsync_v2_ptsz(dstDevice, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpyDtoDAsync_v2_ptsz(dstDevice, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyDtoDAsync_v2_ptsz);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyDtoD_v2);
-  const CUresult rc = real().cuMemcpyDtoD_v2(dstDevice, srcDevice, ByteCount);
+  CUresult rc = real().cuMemcpyDtoD_v2(dstDevice, srcDevice, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyDtoD_v2(dstDevice, srcDevice, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoD_v2_ptds(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyDtoD_v2_ptds);
-  const CUresult rc = real().cuMemcpyDtoD_v2_ptds(dstDevice, srcDevice, ByteCount);
+  CUresult rc = real().cuMemcpyDtoD_v2_ptds(dstDevice, srcDevice, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyDtoD_v2_ptds(dstDevice, srcDevice, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoH(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int ByteCount) {
   GateGuard guard(kFn_cuMemcpyDtoH);
-  const CUresult rc = real().cuMemcpyDtoH(dstHost, srcDevice, ByteCount);
+  CUresult rc = real().cuMemcpyDtoH(dstHost, srcDevice, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyDtoH(dstHost, srcDevice, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoHAsync(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyDtoHAsync);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyDtoHAsync(dstHost, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpyDtoHAsync(dstHost, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpyDtoHAsync(dstHost, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyDtoHAsync);
   return rc;
 }
@@ -3341,7 +3649,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoHAsync(void *dstHost, CUdev
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyDtoHAsync_v2);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyDtoHAsync_v2(dstHost, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpyDtoHAsync_v2(dstHost, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpyDtoHAsync_v2(dstHost, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyDtoHAsync_v2);
   return rc;
 }
@@ -3349,34 +3658,39 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoHAsync_v2(void *dstHost, CU
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoHAsync_v2_ptsz(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyDtoHAsync_v2_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyDtoHAsync_v2_ptsz(dstHost, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpyDtoHAsync_v2_ptsz(dstHost, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpyDtoHAsync_v2_ptsz(dstHost, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyDtoHAsync_v2_ptsz);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyDtoH_v2);
-  const CUresult rc = real().cuMemcpyDtoH_v2(dstHost, srcDevice, ByteCount);
+  CUresult rc = real().cuMemcpyDtoH_v2(dstHost, srcDevice, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyDtoH_v2(dstHost, srcDevice, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoH_v2_ptds(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyDtoH_v2_ptds);
-  const CUresult rc = real().cuMemcpyDtoH_v2_ptds(dstHost, srcDevice, ByteCount);
+  CUresult rc = real().cuMemcpyDtoH_v2_ptds(dstHost, srcDevice, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyDtoH_v2_ptds(dstHost, srcDevice, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoA(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int ByteCount) {
   GateGuard guard(kFn_cuMemcpyHtoA);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyHtoA(in_if(named, Kind::kArray, dstArray), dstOffset, srcHost, ByteCount);
+  CUresult rc = real().cuMemcpyHtoA(in_if(named, Kind::kArray, dstArray), dstOffset, srcHost, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyHtoA(in_if(named, Kind::kArray, dstArray), dstOffset, srcHost, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoAAsync(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyHtoAAsync);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyHtoAAsync(in_if(named, Kind::kArray, dstArray), dstOffset, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpyHtoAAsync(in_if(named, Kind::kArray, dstArray), dstOffset, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpyHtoAAsync(in_if(named, Kind::kArray, dstArray), dstOffset, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyHtoAAsync);
   return rc;
 }
@@ -3384,7 +3698,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoAAsync(CUarray dstArray, un
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyHtoAAsync_v2);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyHtoAAsync_v2(in_if(named, Kind::kArray, dstArray), dstOffset, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpyHtoAAsync_v2(in_if(named, Kind::kArray, dstArray), dstOffset, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpyHtoAAsync_v2(in_if(named, Kind::kArray, dstArray), dstOffset, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyHtoAAsync_v2);
   return rc;
 }
@@ -3392,7 +3707,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoAAsync_v2(CUarray dstArray,
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoAAsync_v2_ptsz(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyHtoAAsync_v2_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyHtoAAsync_v2_ptsz(in_if(named, Kind::kArray, dstArray), dstOffset, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpyHtoAAsync_v2_ptsz(in_if(named, Kind::kArray, dstArray), dstOffset, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpyHtoAAsync_v2_ptsz(in_if(named, Kind::kArray, dstArray), dstOffset, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyHtoAAsync_v2_ptsz);
   return rc;
 }
@@ -3400,27 +3716,31 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoAAsync_v2_ptsz(CUarray dstA
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyHtoA_v2);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyHtoA_v2(in_if(named, Kind::kArray, dstArray), dstOffset, srcHost, ByteCount);
+  CUresult rc = real().cuMemcpyHtoA_v2(in_if(named, Kind::kArray, dstArray), dstOffset, srcHost, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyHtoA_v2(in_if(named, Kind::kArray, dstArray), dstOffset, srcHost, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoA_v2_ptds(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyHtoA_v2_ptds);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyHtoA_v2_ptds(in_if(named, Kind::kArray, dstArray), dstOffset, srcHost, ByteCount);
+  CUresult rc = real().cuMemcpyHtoA_v2_ptds(in_if(named, Kind::kArray, dstArray), dstOffset, srcHost, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyHtoA_v2_ptds(in_if(named, Kind::kArray, dstArray), dstOffset, srcHost, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoD(CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int ByteCount) {
   GateGuard guard(kFn_cuMemcpyHtoD);
-  const CUresult rc = real().cuMemcpyHtoD(dstDevice, srcHost, ByteCount);
+  CUresult rc = real().cuMemcpyHtoD(dstDevice, srcHost, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyHtoD(dstDevice, srcHost, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoDAsync(CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyHtoDAsync);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyHtoDAsync(dstDevice, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpyHtoDAsync(dstDevice, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpyHtoDAsync(dstDevice, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyHtoDAsync);
   return rc;
 }
@@ -3428,7 +3748,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoDAsync(CUdeviceptr_v1 dstDe
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyHtoDAsync_v2);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyHtoDAsync_v2(dstDevice, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpyHtoDAsync_v2(dstDevice, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpyHtoDAsync_v2(dstDevice, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyHtoDAsync_v2);
   return rc;
 }
@@ -3436,34 +3757,39 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dstDe
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyHtoDAsync_v2_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyHtoDAsync_v2_ptsz(dstDevice, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpyHtoDAsync_v2_ptsz(dstDevice, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpyHtoDAsync_v2_ptsz(dstDevice, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyHtoDAsync_v2_ptsz);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyHtoD_v2);
-  const CUresult rc = real().cuMemcpyHtoD_v2(dstDevice, srcHost, ByteCount);
+  CUresult rc = real().cuMemcpyHtoD_v2(dstDevice, srcHost, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyHtoD_v2(dstDevice, srcHost, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoD_v2_ptds(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyHtoD_v2_ptds);
-  const CUresult rc = real().cuMemcpyHtoD_v2_ptds(dstDevice, srcHost, ByteCount);
+  CUresult rc = real().cuMemcpyHtoD_v2_ptds(dstDevice, srcHost, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyHtoD_v2_ptds(dstDevice, srcHost, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyPeer);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyPeer(dstDevice, in_if(named, Kind::kContext, dstContext), srcDevice, in_if(named, Kind::kContext, srcContext), ByteCount);
+  CUresult rc = real().cuMemcpyPeer(dstDevice, in_if(named, Kind::kContext, dstContext), srcDevice, in_if(named, Kind::kContext, srcContext), ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyPeer(dstDevice, in_if(named, Kind::kContext, dstContext), srcDevice, in_if(named, Kind::kContext, srcContext), ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyPeerAsync);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyPeerAsync(dstDevice, in_if(named, Kind::kContext, dstContext), srcDevice, in_if(named, Kind::kContext, srcContext), ByteCount, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpyPeerAsync(dstDevice, in_if(named, Kind::kContext, dstContext), srcDevice, in_if(named, Kind::kContext, srcContext), ByteCount, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpyPeerAsync(dstDevice, in_if(named, Kind::kContext, dstContext), srcDevice, in_if(named, Kind::kContext, srcContext), ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyPeerAsync);
   return rc;
 }
@@ -3471,7 +3797,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevic
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyPeerAsync_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyPeerAsync_ptsz(dstDevice, in_if(named, Kind::kContext, dstContext), srcDevice, in_if(named, Kind::kContext, srcContext), ByteCount, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemcpyPeerAsync_ptsz(dstDevice, in_if(named, Kind::kContext, dstContext), srcDevice, in_if(named, Kind::kContext, srcContext), ByteCount, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemcpyPeerAsync_ptsz(dstDevice, in_if(named, Kind::kContext, dstContext), srcDevice, in_if(named, Kind::kContext, srcContext), ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyPeerAsync_ptsz);
   return rc;
 }
@@ -3479,26 +3806,30 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr dst
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyPeer_ptds(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyPeer_ptds);
   const bool named = translating();
-  const CUresult rc = real().cuMemcpyPeer_ptds(dstDevice, in_if(named, Kind::kContext, dstContext), srcDevice, in_if(named, Kind::kContext, srcContext), ByteCount);
+  CUresult rc = real().cuMemcpyPeer_ptds(dstDevice, in_if(named, Kind::kContext, dstContext), srcDevice, in_if(named, Kind::kContext, srcContext), ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpyPeer_ptds(dstDevice, in_if(named, Kind::kContext, dstContext), srcDevice, in_if(named, Kind::kContext, srcContext), ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy_ptds(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpy_ptds);
-  const CUresult rc = real().cuMemcpy_ptds(dst, src, ByteCount);
+  CUresult rc = real().cuMemcpy_ptds(dst, src, ByteCount);
+  if (no_memory(rc)) rc = real().cuMemcpy_ptds(dst, src, ByteCount);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD16(CUdeviceptr_v1 dstDevice, unsigned short us, unsigned int N) {
   GateGuard guard(kFn_cuMemsetD16);
-  const CUresult rc = real().cuMemsetD16(dstDevice, us, N);
+  CUresult rc = real().cuMemsetD16(dstDevice, us, N);
+  if (no_memory(rc)) rc = real().cuMemsetD16(dstDevice, us, N);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD16Async);
   const bool named = translating();
-  const CUresult rc = real().cuMemsetD16Async(dstDevice, us, N, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemsetD16Async(dstDevice, us, N, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemsetD16Async(dstDevice, us, N, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD16Async);
   return rc;
 }
@@ -3506,33 +3837,38 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD16Async(CUdeviceptr dstDevice
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD16Async_ptsz(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD16Async_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuMemsetD16Async_ptsz(dstDevice, us, N, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemsetD16Async_ptsz(dstDevice, us, N, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemsetD16Async_ptsz(dstDevice, us, N, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD16Async_ptsz);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N) {
   GateGuard guard(kFn_cuMemsetD16_v2);
-  const CUresult rc = real().cuMemsetD16_v2(dstDevice, us, N);
+  CUresult rc = real().cuMemsetD16_v2(dstDevice, us, N);
+  if (no_memory(rc)) rc = real().cuMemsetD16_v2(dstDevice, us, N);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD16_v2_ptds(CUdeviceptr dstDevice, unsigned short us, size_t N) {
   GateGuard guard(kFn_cuMemsetD16_v2_ptds);
-  const CUresult rc = real().cuMemsetD16_v2_ptds(dstDevice, us, N);
+  CUresult rc = real().cuMemsetD16_v2_ptds(dstDevice, us, N);
+  if (no_memory(rc)) rc = real().cuMemsetD16_v2_ptds(dstDevice, us, N);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D16(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned short us, unsigned int Width, unsigned int Height) {
   GateGuard guard(kFn_cuMemsetD2D16);
-  const CUresult rc = real().cuMemsetD2D16(dstDevice, dstPitch, us, Width, Height);
+  CUresult rc = real().cuMemsetD2D16(dstDevice, dstPitch, us, Width, Height);
+  if (no_memory(rc)) rc = real().cuMemsetD2D16(dstDevice, dstPitch, us, Width, Height);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD2D16Async);
   const bool named = translating();
-  const CUresult rc = real().cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD2D16Async);
   return rc;
 }
@@ -3540,33 +3876,38 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D16Async(CUdeviceptr dstDevi
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D16Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD2D16Async_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuMemsetD2D16Async_ptsz(dstDevice, dstPitch, us, Width, Height, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemsetD2D16Async_ptsz(dstDevice, dstPitch, us, Width, Height, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemsetD2D16Async_ptsz(dstDevice, dstPitch, us, Width, Height, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD2D16Async_ptsz);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height) {
   GateGuard guard(kFn_cuMemsetD2D16_v2);
-  const CUresult rc = real().cuMemsetD2D16_v2(dstDevice, dstPitch, us, Width, Height);
+  CUresult rc = real().cuMemsetD2D16_v2(dstDevice, dstPitch, us, Width, Height);
+  if (no_memory(rc)) rc = real().cuMemsetD2D16_v2(dstDevice, dstPitch, us, Width, Height);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D16_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height) {
   GateGuard guard(kFn_cuMemsetD2D16_v2_ptds);
-  const CUresult rc = real().cuMemsetD2D16_v2_ptds(dstDevice, dstPitch, us, Width, Height);
+  CUresult rc = real().cuMemsetD2D16_v2_ptds(dstDevice, dstPitch, us, Width, Height);
+  if (no_memory(rc)) rc = real().cuMemsetD2D16_v2_ptds(dstDevice, dstPitch, us, Width, Height);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D32(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned int ui, unsigned int Width, unsigned int Height) {
   GateGuard guard(kFn_cuMemsetD2D32);
-  const CUresult rc = real().cuMemsetD2D32(dstDevice, dstPitch, ui, Width, Height);
+  CUresult rc = real().cuMemsetD2D32(dstDevice, dstPitch, ui, Width, Height);
+  if (no_memory(rc)) rc = real().cuMemsetD2D32(dstDevice, dstPitch, ui, Width, Height);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD2D32Async);
   const bool named = translating();
-  const CUresult rc = real().cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD2D32Async);
   return rc;
 }
@@ -3574,33 +3915,38 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D32Async(CUdeviceptr dstDevi
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D32Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD2D32Async_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuMemsetD2D32Async_ptsz(dstDevice, dstPitch, ui, Width, Height, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemsetD2D32Async_ptsz(dstDevice, dstPitch, ui, Width, Height, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemsetD2D32Async_ptsz(dstDevice, dstPitch, ui, Width, Height, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD2D32Async_ptsz);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height) {
   GateGuard guard(kFn_cuMemsetD2D32_v2);
-  const CUresult rc = real().cuMemsetD2D32_v2(dstDevice, dstPitch, ui, Width, Height);
+  CUresult rc = real().cuMemsetD2D32_v2(dstDevice, dstPitch, ui, Width, Height);
+  if (no_memory(rc)) rc = real().cuMemsetD2D32_v2(dstDevice, dstPitch, ui, Width, Height);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D32_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height) {
   GateGuard guard(kFn_cuMemsetD2D32_v2_ptds);
-  const CUresult rc = real().cuMemsetD2D32_v2_ptds(dstDevice, dstPitch, ui, Width, Height);
+  CUresult rc = real().cuMemsetD2D32_v2_ptds(dstDevice, dstPitch, ui, Width, Height);
+  if (no_memory(rc)) rc = real().cuMemsetD2D32_v2_ptds(dstDevice, dstPitch, ui, Width, Height);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D8(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned char uc, unsigned int Width, unsigned int Height) {
   GateGuard guard(kFn_cuMemsetD2D8);
-  const CUresult rc = real().cuMemsetD2D8(dstDevice, dstPitch, uc, Width, Height);
+  CUresult rc = real().cuMemsetD2D8(dstDevice, dstPitch, uc, Width, Height);
+  if (no_memory(rc)) rc = real().cuMemsetD2D8(dstDevice, dstPitch, uc, Width, Height);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD2D8Async);
   const bool named = translating();
-  const CUresult rc = real().cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD2D8Async);
   return rc;
 }
@@ -3608,33 +3954,38 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D8Async(CUdeviceptr dstDevic
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D8Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD2D8Async_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuMemsetD2D8Async_ptsz(dstDevice, dstPitch, uc, Width, Height, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemsetD2D8Async_ptsz(dstDevice, dstPitch, uc, Width, Height, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemsetD2D8Async_ptsz(dstDevice, dstPitch, uc, Width, Height, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD2D8Async_ptsz);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height) {
   GateGuard guard(kFn_cuMemsetD2D8_v2);
-  const CUresult rc = real().cuMemsetD2D8_v2(dstDevice, dstPitch, uc, Width, Height);
+  CUresult rc = real().cuMemsetD2D8_v2(dstDevice, dstPitch, uc, Width, Height);
+  if (no_memory(rc)) rc = real().cuMemsetD2D8_v2(dstDevice, dstPitch, uc, Width, Height);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D8_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height) {
   GateGuard guard(kFn_cuMemsetD2D8_v2_ptds);
-  const CUresult rc = real().cuMemsetD2D8_v2_ptds(dstDevice, dstPitch, uc, Width, Height);
+  CUresult rc = real().cuMemsetD2D8_v2_ptds(dstDevice, dstPitch, uc, Width, Height);
+  if (no_memory(rc)) rc = real().cuMemsetD2D8_v2_ptds(dstDevice, dstPitch, uc, Width, Height);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD32(CUdeviceptr_v1 dstDevice, unsigned int ui, unsigned int N) {
   GateGuard guard(kFn_cuMemsetD32);
-  const CUresult rc = real().cuMemsetD32(dstDevice, ui, N);
+  CUresult rc = real().cuMemsetD32(dstDevice, ui, N);
+  if (no_memory(rc)) rc = real().cuMemsetD32(dstDevice, ui, N);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD32Async);
   const bool named = translating();
-  const CUresult rc = real().cuMemsetD32Async(dstDevice, ui, N, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemsetD32Async(dstDevice, ui, N, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemsetD32Async(dstDevice, ui, N, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD32Async);
   return rc;
 }
@@ -3642,33 +3993,38 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD32Async(CUdeviceptr dstDevice
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD32Async_ptsz(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD32Async_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuMemsetD32Async_ptsz(dstDevice, ui, N, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemsetD32Async_ptsz(dstDevice, ui, N, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemsetD32Async_ptsz(dstDevice, ui, N, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD32Async_ptsz);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N) {
   GateGuard guard(kFn_cuMemsetD32_v2);
-  const CUresult rc = real().cuMemsetD32_v2(dstDevice, ui, N);
+  CUresult rc = real().cuMemsetD32_v2(dstDevice, ui, N);
+  if (no_memory(rc)) rc = real().cuMemsetD32_v2(dstDevice, ui, N);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD32_v2_ptds(CUdeviceptr dstDevice, unsigned int ui, size_t N) {
   GateGuard guard(kFn_cuMemsetD32_v2_ptds);
-  const CUresult rc = real().cuMemsetD32_v2_ptds(dstDevice, ui, N);
+  CUresult rc = real().cuMemsetD32_v2_ptds(dstDevice, ui, N);
+  if (no_memory(rc)) rc = real().cuMemsetD32_v2_ptds(dstDevice, ui, N);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD8(CUdeviceptr_v1 dstDevice, unsigned char uc, unsigned int N) {
   GateGuard guard(kFn_cuMemsetD8);
-  const CUresult rc = real().cuMemsetD8(dstDevice, uc, N);
+  CUresult rc = real().cuMemsetD8(dstDevice, uc, N);
+  if (no_memory(rc)) rc = real().cuMemsetD8(dstDevice, uc, N);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD8Async);
   const bool named = translating();
-  const CUresult rc = real().cuMemsetD8Async(dstDevice, uc, N, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemsetD8Async(dstDevice, uc, N, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemsetD8Async(dstDevice, uc, N, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD8Async);
   return rc;
 }
@@ -3676,27 +4032,31 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD8Async(CUdeviceptr dstDevice,
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD8Async_ptsz(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD8Async_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuMemsetD8Async_ptsz(dstDevice, uc, N, in_if(named, Kind::kStream, hStream));
+  CUresult rc = real().cuMemsetD8Async_ptsz(dstDevice, uc, N, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = real().cuMemsetD8Async_ptsz(dstDevice, uc, N, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD8Async_ptsz);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N) {
   GateGuard guard(kFn_cuMemsetD8_v2);
-  const CUresult rc = real().cuMemsetD8_v2(dstDevice, uc, N);
+  CUresult rc = real().cuMemsetD8_v2(dstDevice, uc, N);
+  if (no_memory(rc)) rc = real().cuMemsetD8_v2(dstDevice, uc, N);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD8_v2_ptds(CUdeviceptr dstDevice, unsigned char uc, size_t N) {
   GateGuard guard(kFn_cuMemsetD8_v2_ptds);
-  const CUresult rc = real().cuMemsetD8_v2_ptds(dstDevice, uc, N);
+  CUresult rc = real().cuMemsetD8_v2_ptds(dstDevice, uc, N);
+  if (no_memory(rc)) rc = real().cuMemsetD8_v2_ptds(dstDevice, uc, N);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMipmappedArrayCreate(CUmipmappedArray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc, unsigned int numMipmapLevels) {
   GateGuard guard(kFn_cuMipmappedArrayCreate);
   const bool named = translating();
-  const CUresult rc = real().cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels);
+  CUresult rc = real().cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels);
+  if (no_memory(rc)) rc = real().cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kMipmappedArray, pHandle);
   }
@@ -3742,7 +4102,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMipmappedArrayGetSparseProperties(CU
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned int numFunctions, CUmodule mod) {
   GateGuard guard(kFn_cuModuleEnumerateFunctions);
   const bool named = translating();
-  const CUresult rc = hook_cuModuleEnumerateFunctions(functions, numFunctions, in_if(named, Kind::kModule, mod));
+  CUresult rc = hook_cuModuleEnumerateFunctions(functions, numFunctions, in_if(named, Kind::kModule, mod));
+  if (no_memory(rc)) rc = hook_cuModuleEnumerateFunctions(functions, numFunctions, in_if(named, Kind::kModule, mod));
   if (named && rc == CUDA_SUCCESS) {
     handles_out(Kind::kFunction, functions, numFunctions);
   }
@@ -3752,7 +4113,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleEnumerateFunctions(CUfunction 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name) {
   GateGuard guard(kFn_cuModuleGetFunction);
   const bool named = translating();
-  const CUresult rc = hook_cuModuleGetFunction(hfunc, in_if(named, Kind::kModule, hmod), name);
+  CUresult rc = hook_cuModuleGetFunction(hfunc, in_if(named, Kind::kModule, hmod), name);
+  if (no_memory(rc)) rc = hook_cuModuleGetFunction(hfunc, in_if(named, Kind::kModule, hmod), name);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kFunction, hfunc);
   }
@@ -3769,7 +4131,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleGetFunctionCount(unsigned int 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleGetGlobal(CUdeviceptr_v1 *dptr, unsigned int *bytes, CUmodule hmod, const char *name) {
   GateGuard guard(kFn_cuModuleGetGlobal);
   const bool named = translating();
-  const CUresult rc = real().cuModuleGetGlobal(dptr, bytes, in_if(named, Kind::kModule, hmod), name);
+  CUresult rc = real().cuModuleGetGlobal(dptr, bytes, in_if(named, Kind::kModule, hmod), name);
+  if (no_memory(rc)) rc = real().cuModuleGetGlobal(dptr, bytes, in_if(named, Kind::kModule, hmod), name);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuModuleGetGlobal);
   return rc;
 }
@@ -3777,7 +4140,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleGetGlobal(CUdeviceptr_v1 *dptr
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name) {
   GateGuard guard(kFn_cuModuleGetGlobal_v2);
   const bool named = translating();
-  const CUresult rc = hook_cuModuleGetGlobal_v2(dptr, bytes, in_if(named, Kind::kModule, hmod), name);
+  CUresult rc = hook_cuModuleGetGlobal_v2(dptr, bytes, in_if(named, Kind::kModule, hmod), name);
+  if (no_memory(rc)) rc = hook_cuModuleGetGlobal_v2(dptr, bytes, in_if(named, Kind::kModule, hmod), name);
   return rc;
 }
 
@@ -3790,7 +4154,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleGetLoadingMode(CUmoduleLoading
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleGetSurfRef(CUsurfref *pSurfRef, CUmodule hmod, const char *name) {
   GateGuard guard(kFn_cuModuleGetSurfRef);
   const bool named = translating();
-  const CUresult rc = real().cuModuleGetSurfRef(pSurfRef, in_if(named, Kind::kModule, hmod), name);
+  CUresult rc = real().cuModuleGetSurfRef(pSurfRef, in_if(named, Kind::kModule, hmod), name);
+  if (no_memory(rc)) rc = real().cuModuleGetSurfRef(pSurfRef, in_if(named, Kind::kModule, hmod), name);
   if (named && rc == CUDA_SUCCESS) {
     out_at(Kind::kSurfref, pSurfRef);
   }
@@ -3801,7 +4166,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleGetSurfRef(CUsurfref *pSurfRef
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleGetTexRef(CUtexref *pTexRef, CUmodule hmod, const char *name) {
   GateGuard guard(kFn_cuModuleGetTexRef);
   const bool named = translating();
-  const CUresult rc = real().cuModuleGetTexRef(pTexRef, in_if(named, Kind::kModule, hmod), name);
+  CUresult rc = real().cuModuleGetTexRef(pTexRef, in_if(named, Kind::kModule, hmod), name);
+  if (no_memory(rc)) rc = real().cuModuleGetTexRef(pTexRef, in_if(named, Kind::kModule, hmod), name);
   if (named && rc == CUDA_SUCCESS) {
     out_at(Kind::kTexref, pTexRef);
   }
@@ -3812,7 +4178,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleGetTexRef(CUtexref *pTexRef, C
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleLoad(CUmodule *module, const char *fname) {
   GateGuard guard(kFn_cuModuleLoad);
   const bool named = translating();
-  const CUresult rc = hook_cuModuleLoad(module, fname);
+  CUresult rc = hook_cuModuleLoad(module, fname);
+  if (no_memory(rc)) rc = hook_cuModuleLoad(module, fname);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kModule, module);
   }
@@ -3822,7 +4189,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleLoad(CUmodule *module, const c
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleLoadData(CUmodule *module, const void *image) {
   GateGuard guard(kFn_cuModuleLoadData);
   const bool named = translating();
-  const CUresult rc = hook_cuModuleLoadData(module, image);
+  CUresult rc = hook_cuModuleLoadData(module, image);
+  if (no_memory(rc)) rc = hook_cuModuleLoadData(module, image);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kModule, module);
   }
@@ -3832,7 +4200,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleLoadData(CUmodule *module, con
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions, CUjit_option *options, void **optionValues) {
   GateGuard guard(kFn_cuModuleLoadDataEx);
   const bool named = translating();
-  const CUresult rc = hook_cuModuleLoadDataEx(module, image, numOptions, options, optionValues);
+  CUresult rc = hook_cuModuleLoadDataEx(module, image, numOptions, options, optionValues);
+  if (no_memory(rc)) rc = hook_cuModuleLoadDataEx(module, image, numOptions, options, optionValues);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kModule, module);
   }
@@ -3842,7 +4211,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleLoadDataEx(CUmodule *module, c
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin) {
   GateGuard guard(kFn_cuModuleLoadFatBinary);
   const bool named = translating();
-  const CUresult rc = hook_cuModuleLoadFatBinary(module, fatCubin);
+  CUresult rc = hook_cuModuleLoadFatBinary(module, fatCubin);
+  if (no_memory(rc)) rc = hook_cuModuleLoadFatBinary(module, fatCubin);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kModule, module);
   }
@@ -3852,7 +4222,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleLoadFatBinary(CUmodule *module
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleUnload(CUmodule hmod) {
   GateGuard guard(kFn_cuModuleUnload);
   const bool named = translating();
-  const CUresult rc = hook_cuModuleUnload(in_if(named, Kind::kModule, hmod));
+  CUresult rc = hook_cuModuleUnload(in_if(named, Kind::kModule, hmod));
+  if (no_memory(rc)) rc = hook_cuModuleUnload(in_if(named, Kind::kModule, hmod));
   if (named && rc == CUDA_SUCCESS) {
     drop(Kind::kModule, hmod);
   }
@@ -3862,7 +4233,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleUnload(CUmodule hmod) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle mcHandle, CUdevice dev) {
   GateGuard guard(kFn_cuMulticastAddDevice);
   const bool named = translating();
-  const CUresult rc = real().cuMulticastAddDevice(in_if(named, Kind::kMemHandle, mcHandle), dev);
+  CUresult rc = real().cuMulticastAddDevice(in_if(named, Kind::kMemHandle, mcHandle), dev);
+  if (no_memory(rc)) rc = real().cuMulticastAddDevice(in_if(named, Kind::kMemHandle, mcHandle), dev);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMulticastAddDevice);
   return rc;
 }
@@ -3870,7 +4242,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMulticastAddDevice(CUmemGenericAlloc
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUdeviceptr memptr, size_t size, unsigned long long flags) {
   GateGuard guard(kFn_cuMulticastBindAddr);
   const bool named = translating();
-  const CUresult rc = real().cuMulticastBindAddr(in_if(named, Kind::kMemHandle, mcHandle), mcOffset, memptr, size, flags);
+  CUresult rc = real().cuMulticastBindAddr(in_if(named, Kind::kMemHandle, mcHandle), mcOffset, memptr, size, flags);
+  if (no_memory(rc)) rc = real().cuMulticastBindAddr(in_if(named, Kind::kMemHandle, mcHandle), mcOffset, memptr, size, flags);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMulticastBindAddr);
   return rc;
 }
@@ -3878,7 +4251,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMulticastBindAddr(CUmemGenericAlloca
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMulticastBindMem(CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size, unsigned long long flags) {
   GateGuard guard(kFn_cuMulticastBindMem);
   const bool named = translating();
-  const CUresult rc = real().cuMulticastBindMem(in_if(named, Kind::kMemHandle, mcHandle), mcOffset, in_if(named, Kind::kMemHandle, memHandle), memOffset, size, flags);
+  CUresult rc = real().cuMulticastBindMem(in_if(named, Kind::kMemHandle, mcHandle), mcOffset, in_if(named, Kind::kMemHandle, memHandle), memOffset, size, flags);
+  if (no_memory(rc)) rc = real().cuMulticastBindMem(in_if(named, Kind::kMemHandle, mcHandle), mcOffset, in_if(named, Kind::kMemHandle, memHandle), memOffset, size, flags);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMulticastBindMem);
   return rc;
 }
@@ -3886,7 +4260,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMulticastBindMem(CUmemGenericAllocat
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMulticastCreate(CUmemGenericAllocationHandle *mcHandle, const CUmulticastObjectProp *prop) {
   GateGuard guard(kFn_cuMulticastCreate);
   const bool named = translating();
-  const CUresult rc = real().cuMulticastCreate(mcHandle, prop);
+  CUresult rc = real().cuMulticastCreate(mcHandle, prop);
+  if (no_memory(rc)) rc = real().cuMulticastCreate(mcHandle, prop);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kMemHandle, mcHandle);
   }
@@ -3903,7 +4278,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMulticastGetGranularity(size_t *gran
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMulticastUnbind(CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset, size_t size) {
   GateGuard guard(kFn_cuMulticastUnbind);
   const bool named = translating();
-  const CUresult rc = real().cuMulticastUnbind(in_if(named, Kind::kMemHandle, mcHandle), dev, mcOffset, size);
+  CUresult rc = real().cuMulticastUnbind(in_if(named, Kind::kMemHandle, mcHandle), dev, mcOffset, size);
+  if (no_memory(rc)) rc = real().cuMulticastUnbind(in_if(named, Kind::kMemHandle, mcHandle), dev, mcOffset, size);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMulticastUnbind);
   return rc;
 }
@@ -3962,7 +4338,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuOccupancyMaxPotentialClusterSize(int
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes) {
   GateGuard guard(kFn_cuParamSetSize);
   const bool named = translating();
-  const CUresult rc = real().cuParamSetSize(in_if(named, Kind::kFunction, hfunc), numbytes);
+  CUresult rc = real().cuParamSetSize(in_if(named, Kind::kFunction, hfunc), numbytes);
+  if (no_memory(rc)) rc = real().cuParamSetSize(in_if(named, Kind::kFunction, hfunc), numbytes);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuParamSetSize);
   return rc;
 }
@@ -3970,7 +4347,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuParamSetSize(CUfunction hfunc, unsig
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuParamSetTexRef(CUfunction hfunc, int texunit, CUtexref hTexRef) {
   GateGuard guard(kFn_cuParamSetTexRef);
   const bool named = translating();
-  const CUresult rc = real().cuParamSetTexRef(in_if(named, Kind::kFunction, hfunc), texunit, in_if(named, Kind::kTexref, hTexRef));
+  CUresult rc = real().cuParamSetTexRef(in_if(named, Kind::kFunction, hfunc), texunit, in_if(named, Kind::kTexref, hTexRef));
+  if (no_memory(rc)) rc = real().cuParamSetTexRef(in_if(named, Kind::kFunction, hfunc), texunit, in_if(named, Kind::kTexref, hTexRef));
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuParamSetTexRef);
   return rc;
 }
@@ -3978,7 +4356,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuParamSetTexRef(CUfunction hfunc, int
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuParamSetf(CUfunction hfunc, int offset, float value) {
   GateGuard guard(kFn_cuParamSetf);
   const bool named = translating();
-  const CUresult rc = real().cuParamSetf(in_if(named, Kind::kFunction, hfunc), offset, value);
+  CUresult rc = real().cuParamSetf(in_if(named, Kind::kFunction, hfunc), offset, value);
+  if (no_memory(rc)) rc = real().cuParamSetf(in_if(named, Kind::kFunction, hfunc), offset, value);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuParamSetf);
   return rc;
 }
@@ -3986,7 +4365,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuParamSetf(CUfunction hfunc, int offs
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuParamSeti(CUfunction hfunc, int offset, unsigned int value) {
   GateGuard guard(kFn_cuParamSeti);
   const bool named = translating();
-  const CUresult rc = real().cuParamSeti(in_if(named, Kind::kFunction, hfunc), offset, value);
+  CUresult rc = real().cuParamSeti(in_if(named, Kind::kFunction, hfunc), offset, value);
+  if (no_memory(rc)) rc = real().cuParamSeti(in_if(named, Kind::kFunction, hfunc), offset, value);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuParamSeti);
   return rc;
 }
@@ -3994,44 +4374,51 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuParamSeti(CUfunction hfunc, int offs
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes) {
   GateGuard guard(kFn_cuParamSetv);
   const bool named = translating();
-  const CUresult rc = real().cuParamSetv(in_if(named, Kind::kFunction, hfunc), offset, ptr, numbytes);
+  CUresult rc = real().cuParamSetv(in_if(named, Kind::kFunction, hfunc), offset, ptr, numbytes);
+  if (no_memory(rc)) rc = real().cuParamSetv(in_if(named, Kind::kFunction, hfunc), offset, ptr, numbytes);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuParamSetv);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
   GateGuard guard(kFn_cuPointerGetAttribute);
-  const CUresult rc = hook_cuPointerGetAttribute(data, attribute, ptr);
+  CUresult rc = hook_cuPointerGetAttribute(data, attribute, ptr);
+  if (no_memory(rc)) rc = hook_cuPointerGetAttribute(data, attribute, ptr);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr) {
   GateGuard guard(kFn_cuPointerGetAttributes);
-  const CUresult rc = hook_cuPointerGetAttributes(numAttributes, attributes, data, ptr);
+  CUresult rc = hook_cuPointerGetAttributes(numAttributes, attributes, data, ptr);
+  if (no_memory(rc)) rc = hook_cuPointerGetAttributes(numAttributes, attributes, data, ptr);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr) {
   GateGuard guard(kFn_cuPointerSetAttribute);
-  const CUresult rc = hook_cuPointerSetAttribute(value, attribute, ptr);
+  CUresult rc = hook_cuPointerSetAttribute(value, attribute, ptr);
+  if (no_memory(rc)) rc = hook_cuPointerSetAttribute(value, attribute, ptr);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuProfilerInitialize(const char *configFile, const char *outputFile, CUoutput_mode outputMode) {
   GateGuard guard(kFn_cuProfilerInitialize);
-  const CUresult rc = real().cuProfilerInitialize(configFile, outputFile, outputMode);
+  CUresult rc = real().cuProfilerInitialize(configFile, outputFile, outputMode);
+  if (no_memory(rc)) rc = real().cuProfilerInitialize(configFile, outputFile, outputMode);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuProfilerStart(void) {
   GateGuard guard(kFn_cuProfilerStart);
-  const CUresult rc = real().cuProfilerStart();
+  CUresult rc = real().cuProfilerStart();
+  if (no_memory(rc)) rc = real().cuProfilerStart();
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuProfilerStop(void) {
   GateGuard guard(kFn_cuProfilerStop);
-  const CUresult rc = real().cuProfilerStop();
+  CUresult rc = real().cuProfilerStop();
+  if (no_memory(rc)) rc = real().cuProfilerStop();
   return rc;
 }
 
@@ -4039,7 +4426,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuSignalExternalSemaphoresAsync(const 
   GateGuard guard(kFn_cuSignalExternalSemaphoresAsync);
   const bool named = translating();
   HandlesIn extSemArray_now(named, Kind::kExternalSemaphore, extSemArray, numExtSems);
-  const CUresult rc = real().cuSignalExternalSemaphoresAsync(extSemArray_now.get(), paramsArray, numExtSems, in_if(named, Kind::kStream, stream));
+  CUresult rc = real().cuSignalExternalSemaphoresAsync(extSemArray_now.get(), paramsArray, numExtSems, in_if(named, Kind::kStream, stream));
+  if (no_memory(rc)) rc = real().cuSignalExternalSemaphoresAsync(extSemArray_now.get(), paramsArray, numExtSems, in_if(named, Kind::kStream, stream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuSignalExternalSemaphoresAsync);
   return rc;
 }
@@ -4048,7 +4436,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuSignalExternalSemaphoresAsync_ptsz(c
   GateGuard guard(kFn_cuSignalExternalSemaphoresAsync_ptsz);
   const bool named = translating();
   HandlesIn extSemArray_now(named, Kind::kExternalSemaphore, extSemArray, numExtSems);
-  const CUresult rc = real().cuSignalExternalSemaphoresAsync_ptsz(extSemArray_now.get(), paramsArray, numExtSems, in_if(named, Kind::kStream, stream));
+  CUresult rc = real().cuSignalExternalSemaphoresAsync_ptsz(extSemArray_now.get(), paramsArray, numExtSems, in_if(named, Kind::kStream, stream));
+  if (no_memory(rc)) rc = real().cuSignalExternalSemaphoresAsync_ptsz(extSemArray_now.get(), paramsArray, numExtSems, in_if(named, Kind::kStream, stream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuSignalExternalSemaphoresAsync_ptsz);
   return rc;
 }
@@ -4056,7 +4445,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuSignalExternalSemaphoresAsync_ptsz(c
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData, unsigned int flags) {
   GateGuard guard(kFn_cuStreamAddCallback);
   const bool named = translating();
-  const CUresult rc = hook_cuStreamAddCallback(in_if(named, Kind::kStream, hStream), callback, userData, flags);
+  CUresult rc = hook_cuStreamAddCallback(in_if(named, Kind::kStream, hStream), callback, userData, flags);
+  if (no_memory(rc)) rc = hook_cuStreamAddCallback(in_if(named, Kind::kStream, hStream), callback, userData, flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuStreamAddCallback);
   return rc;
 }
@@ -4064,7 +4454,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamAddCallback(CUstream hStream, 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamAddCallback_ptsz(CUstream hStream, CUstreamCallback callback, void *userData, unsigned int flags) {
   GateGuard guard(kFn_cuStreamAddCallback_ptsz);
   const bool named = translating();
-  const CUresult rc = hook_cuStreamAddCallback_ptsz(in_if(named, Kind::kStream, hStream), callback, userData, flags);
+  CUresult rc = hook_cuStreamAddCallback_ptsz(in_if(named, Kind::kStream, hStream), callback, userData, flags);
+  if (no_memory(rc)) rc = hook_cuStreamAddCallback_ptsz(in_if(named, Kind::kStream, hStream), callback, userData, flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuStreamAddCallback_ptsz);
   return rc;
 }
@@ -4072,21 +4463,24 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamAddCallback_ptsz(CUstream hStr
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length, unsigned int flags) {
   GateGuard guard(kFn_cuStreamAttachMemAsync);
   const bool named = translating();
-  const CUresult rc = hook_cuStreamAttachMemAsync(in_if(named, Kind::kStream, hStream), dptr, length, flags);
+  CUresult rc = hook_cuStreamAttachMemAsync(in_if(named, Kind::kStream, hStream), dptr, length, flags);
+  if (no_memory(rc)) rc = hook_cuStreamAttachMemAsync(in_if(named, Kind::kStream, hStream), dptr, length, flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamAttachMemAsync_ptsz(CUstream hStream, CUdeviceptr dptr, size_t length, unsigned int flags) {
   GateGuard guard(kFn_cuStreamAttachMemAsync_ptsz);
   const bool named = translating();
-  const CUresult rc = hook_cuStreamAttachMemAsync_ptsz(in_if(named, Kind::kStream, hStream), dptr, length, flags);
+  CUresult rc = hook_cuStreamAttachMemAsync_ptsz(in_if(named, Kind::kStream, hStream), dptr, length, flags);
+  if (no_memory(rc)) rc = hook_cuStreamAttachMemAsync_ptsz(in_if(named, Kind::kStream, hStream), dptr, length, flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamBatchMemOp(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags) {
   GateGuard guard(kFn_cuStreamBatchMemOp);
   const bool named = translating();
-  const CUresult rc = real().cuStreamBatchMemOp(in_if(named, Kind::kStream, stream), count, paramArray, flags);
+  CUresult rc = real().cuStreamBatchMemOp(in_if(named, Kind::kStream, stream), count, paramArray, flags);
+  if (no_memory(rc)) rc = real().cuStreamBatchMemOp(in_if(named, Kind::kStream, stream), count, paramArray, flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamBatchMemOp);
   return rc;
 }
@@ -4094,7 +4488,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamBatchMemOp(CUstream stream, un
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamBatchMemOp_ptsz(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags) {
   GateGuard guard(kFn_cuStreamBatchMemOp_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuStreamBatchMemOp_ptsz(in_if(named, Kind::kStream, stream), count, paramArray, flags);
+  CUresult rc = real().cuStreamBatchMemOp_ptsz(in_if(named, Kind::kStream, stream), count, paramArray, flags);
+  if (no_memory(rc)) rc = real().cuStreamBatchMemOp_ptsz(in_if(named, Kind::kStream, stream), count, paramArray, flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamBatchMemOp_ptsz);
   return rc;
 }
@@ -4102,7 +4497,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamBatchMemOp_ptsz(CUstream strea
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags) {
   GateGuard guard(kFn_cuStreamBatchMemOp_v2);
   const bool named = translating();
-  const CUresult rc = real().cuStreamBatchMemOp_v2(in_if(named, Kind::kStream, stream), count, paramArray, flags);
+  CUresult rc = real().cuStreamBatchMemOp_v2(in_if(named, Kind::kStream, stream), count, paramArray, flags);
+  if (no_memory(rc)) rc = real().cuStreamBatchMemOp_v2(in_if(named, Kind::kStream, stream), count, paramArray, flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamBatchMemOp_v2);
   return rc;
 }
@@ -4110,7 +4506,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamBatchMemOp_v2(CUstream stream,
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamBatchMemOp_v2_ptsz(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags) {
   GateGuard guard(kFn_cuStreamBatchMemOp_v2_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuStreamBatchMemOp_v2_ptsz(in_if(named, Kind::kStream, stream), count, paramArray, flags);
+  CUresult rc = real().cuStreamBatchMemOp_v2_ptsz(in_if(named, Kind::kStream, stream), count, paramArray, flags);
+  if (no_memory(rc)) rc = real().cuStreamBatchMemOp_v2_ptsz(in_if(named, Kind::kStream, stream), count, paramArray, flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamBatchMemOp_v2_ptsz);
   return rc;
 }
@@ -4118,7 +4515,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamBatchMemOp_v2_ptsz(CUstream st
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamBeginCapture(CUstream hStream) {
   GateGuard guard(kFn_cuStreamBeginCapture);
   const bool named = translating();
-  const CUresult rc = hook_cuStreamBeginCapture(in_if(named, Kind::kStream, hStream));
+  CUresult rc = hook_cuStreamBeginCapture(in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = hook_cuStreamBeginCapture(in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
@@ -4126,7 +4524,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamBeginCaptureToGraph(CUstream h
   GateGuard guard(kFn_cuStreamBeginCaptureToGraph);
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
-  const CUresult rc = real().cuStreamBeginCaptureToGraph(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), dependencyData, numDependencies, mode);
+  CUresult rc = real().cuStreamBeginCaptureToGraph(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), dependencyData, numDependencies, mode);
+  if (no_memory(rc)) rc = real().cuStreamBeginCaptureToGraph(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), dependencyData, numDependencies, mode);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuStreamBeginCaptureToGraph);
   return rc;
 }
@@ -4135,7 +4534,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamBeginCaptureToGraph_ptsz(CUstr
   GateGuard guard(kFn_cuStreamBeginCaptureToGraph_ptsz);
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
-  const CUresult rc = real().cuStreamBeginCaptureToGraph_ptsz(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), dependencyData, numDependencies, mode);
+  CUresult rc = real().cuStreamBeginCaptureToGraph_ptsz(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), dependencyData, numDependencies, mode);
+  if (no_memory(rc)) rc = real().cuStreamBeginCaptureToGraph_ptsz(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), dependencyData, numDependencies, mode);
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuStreamBeginCaptureToGraph_ptsz);
   return rc;
 }
@@ -4143,28 +4543,32 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamBeginCaptureToGraph_ptsz(CUstr
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamBeginCapture_ptsz(CUstream hStream) {
   GateGuard guard(kFn_cuStreamBeginCapture_ptsz);
   const bool named = translating();
-  const CUresult rc = hook_cuStreamBeginCapture_ptsz(in_if(named, Kind::kStream, hStream));
+  CUresult rc = hook_cuStreamBeginCapture_ptsz(in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = hook_cuStreamBeginCapture_ptsz(in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode) {
   GateGuard guard(kFn_cuStreamBeginCapture_v2);
   const bool named = translating();
-  const CUresult rc = hook_cuStreamBeginCapture_v2(in_if(named, Kind::kStream, hStream), mode);
+  CUresult rc = hook_cuStreamBeginCapture_v2(in_if(named, Kind::kStream, hStream), mode);
+  if (no_memory(rc)) rc = hook_cuStreamBeginCapture_v2(in_if(named, Kind::kStream, hStream), mode);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode) {
   GateGuard guard(kFn_cuStreamBeginCapture_v2_ptsz);
   const bool named = translating();
-  const CUresult rc = hook_cuStreamBeginCapture_v2_ptsz(in_if(named, Kind::kStream, hStream), mode);
+  CUresult rc = hook_cuStreamBeginCapture_v2_ptsz(in_if(named, Kind::kStream, hStream), mode);
+  if (no_memory(rc)) rc = hook_cuStreamBeginCapture_v2_ptsz(in_if(named, Kind::kStream, hStream), mode);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamCopyAttributes(CUstream dst, CUstream src) {
   GateGuard guard(kFn_cuStreamCopyAttributes);
   const bool named = translating();
-  const CUresult rc = real().cuStreamCopyAttributes(in_if(named, Kind::kStream, dst), in_if(named, Kind::kStream, src));
+  CUresult rc = real().cuStreamCopyAttributes(in_if(named, Kind::kStream, dst), in_if(named, Kind::kStream, src));
+  if (no_memory(rc)) rc = real().cuStreamCopyAttributes(in_if(named, Kind::kStream, dst), in_if(named, Kind::kStream, src));
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuStreamCopyAttributes);
   return rc;
 }
@@ -4172,7 +4576,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamCopyAttributes(CUstream dst, C
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamCopyAttributes_ptsz(CUstream dst, CUstream src) {
   GateGuard guard(kFn_cuStreamCopyAttributes_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuStreamCopyAttributes_ptsz(in_if(named, Kind::kStream, dst), in_if(named, Kind::kStream, src));
+  CUresult rc = real().cuStreamCopyAttributes_ptsz(in_if(named, Kind::kStream, dst), in_if(named, Kind::kStream, src));
+  if (no_memory(rc)) rc = real().cuStreamCopyAttributes_ptsz(in_if(named, Kind::kStream, dst), in_if(named, Kind::kStream, src));
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuStreamCopyAttributes_ptsz);
   return rc;
 }
@@ -4180,7 +4585,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamCopyAttributes_ptsz(CUstream d
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamCreate(CUstream *phStream, unsigned int Flags) {
   GateGuard guard(kFn_cuStreamCreate);
   const bool named = translating();
-  const CUresult rc = hook_cuStreamCreate(phStream, Flags);
+  CUresult rc = hook_cuStreamCreate(phStream, Flags);
+  if (no_memory(rc)) rc = hook_cuStreamCreate(phStream, Flags);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kStream, phStream);
   }
@@ -4190,7 +4596,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamCreate(CUstream *phStream, uns
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority) {
   GateGuard guard(kFn_cuStreamCreateWithPriority);
   const bool named = translating();
-  const CUresult rc = hook_cuStreamCreateWithPriority(phStream, flags, priority);
+  CUresult rc = hook_cuStreamCreateWithPriority(phStream, flags, priority);
+  if (no_memory(rc)) rc = hook_cuStreamCreateWithPriority(phStream, flags, priority);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kStream, phStream);
   }
@@ -4200,7 +4607,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamCreateWithPriority(CUstream *p
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamDestroy(CUstream hStream) {
   GateGuard guard(kFn_cuStreamDestroy);
   const bool named = translating();
-  const CUresult rc = hook_cuStreamDestroy(in_if(named, Kind::kStream, hStream));
+  CUresult rc = hook_cuStreamDestroy(in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = hook_cuStreamDestroy(in_if(named, Kind::kStream, hStream));
   if (named && rc == CUDA_SUCCESS) {
     drop(Kind::kStream, hStream);
   }
@@ -4210,7 +4618,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamDestroy(CUstream hStream) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamDestroy_v2(CUstream hStream) {
   GateGuard guard(kFn_cuStreamDestroy_v2);
   const bool named = translating();
-  const CUresult rc = hook_cuStreamDestroy_v2(in_if(named, Kind::kStream, hStream));
+  CUresult rc = hook_cuStreamDestroy_v2(in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = hook_cuStreamDestroy_v2(in_if(named, Kind::kStream, hStream));
   if (named && rc == CUDA_SUCCESS) {
     drop(Kind::kStream, hStream);
   }
@@ -4220,7 +4629,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamDestroy_v2(CUstream hStream) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
   GateGuard guard(kFn_cuStreamEndCapture);
   const bool named = translating();
-  const CUresult rc = hook_cuStreamEndCapture(in_if(named, Kind::kStream, hStream), phGraph);
+  CUresult rc = hook_cuStreamEndCapture(in_if(named, Kind::kStream, hStream), phGraph);
+  if (no_memory(rc)) rc = hook_cuStreamEndCapture(in_if(named, Kind::kStream, hStream), phGraph);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraph, phGraph);
   }
@@ -4231,7 +4641,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamEndCapture(CUstream hStream, C
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph) {
   GateGuard guard(kFn_cuStreamEndCapture_ptsz);
   const bool named = translating();
-  const CUresult rc = hook_cuStreamEndCapture_ptsz(in_if(named, Kind::kStream, hStream), phGraph);
+  CUresult rc = hook_cuStreamEndCapture_ptsz(in_if(named, Kind::kStream, hStream), phGraph);
+  if (no_memory(rc)) rc = hook_cuStreamEndCapture_ptsz(in_if(named, Kind::kStream, hStream), phGraph);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraph, phGraph);
   }
@@ -4453,7 +4864,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamSetAttribute(CUstream hStream,
   GateGuard guard(kFn_cuStreamSetAttribute);
   const bool named = translating();
   StructIn value_now(named, value);
-  const CUresult rc = real().cuStreamSetAttribute(in_if(named, Kind::kStream, hStream), attr, value_now.get());
+  CUresult rc = real().cuStreamSetAttribute(in_if(named, Kind::kStream, hStream), attr, value_now.get());
+  if (no_memory(rc)) rc = real().cuStreamSetAttribute(in_if(named, Kind::kStream, hStream), attr, value_now.get());
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuStreamSetAttribute);
   return rc;
 }
@@ -4462,7 +4874,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamSetAttribute_ptsz(CUstream hSt
   GateGuard guard(kFn_cuStreamSetAttribute_ptsz);
   const bool named = translating();
   StructIn value_now(named, value);
-  const CUresult rc = real().cuStreamSetAttribute_ptsz(in_if(named, Kind::kStream, hStream), attr, value_now.get());
+  CUresult rc = real().cuStreamSetAttribute_ptsz(in_if(named, Kind::kStream, hStream), attr, value_now.get());
+  if (no_memory(rc)) rc = real().cuStreamSetAttribute_ptsz(in_if(named, Kind::kStream, hStream), attr, value_now.get());
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuStreamSetAttribute_ptsz);
   return rc;
 }
@@ -4485,7 +4898,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamUpdateCaptureDependencies(CUst
   GateGuard guard(kFn_cuStreamUpdateCaptureDependencies);
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
-  const CUresult rc = real().cuStreamUpdateCaptureDependencies(in_if(named, Kind::kStream, hStream), dependencies_now.get(), numDependencies, flags);
+  CUresult rc = real().cuStreamUpdateCaptureDependencies(in_if(named, Kind::kStream, hStream), dependencies_now.get(), numDependencies, flags);
+  if (no_memory(rc)) rc = real().cuStreamUpdateCaptureDependencies(in_if(named, Kind::kStream, hStream), dependencies_now.get(), numDependencies, flags);
   return rc;
 }
 
@@ -4493,7 +4907,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamUpdateCaptureDependencies_ptsz
   GateGuard guard(kFn_cuStreamUpdateCaptureDependencies_ptsz);
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
-  const CUresult rc = real().cuStreamUpdateCaptureDependencies_ptsz(in_if(named, Kind::kStream, hStream), dependencies_now.get(), numDependencies, flags);
+  CUresult rc = real().cuStreamUpdateCaptureDependencies_ptsz(in_if(named, Kind::kStream, hStream), dependencies_now.get(), numDependencies, flags);
+  if (no_memory(rc)) rc = real().cuStreamUpdateCaptureDependencies_ptsz(in_if(named, Kind::kStream, hStream), dependencies_now.get(), numDependencies, flags);
   return rc;
 }
 
@@ -4501,7 +4916,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamUpdateCaptureDependencies_v2(C
   GateGuard guard(kFn_cuStreamUpdateCaptureDependencies_v2);
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
-  const CUresult rc = real().cuStreamUpdateCaptureDependencies_v2(in_if(named, Kind::kStream, hStream), dependencies_now.get(), dependencyData, numDependencies, flags);
+  CUresult rc = real().cuStreamUpdateCaptureDependencies_v2(in_if(named, Kind::kStream, hStream), dependencies_now.get(), dependencyData, numDependencies, flags);
+  if (no_memory(rc)) rc = real().cuStreamUpdateCaptureDependencies_v2(in_if(named, Kind::kStream, hStream), dependencies_now.get(), dependencyData, numDependencies, flags);
   return rc;
 }
 
@@ -4509,14 +4925,16 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamUpdateCaptureDependencies_v2_p
   GateGuard guard(kFn_cuStreamUpdateCaptureDependencies_v2_ptsz);
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
-  const CUresult rc = real().cuStreamUpdateCaptureDependencies_v2_ptsz(in_if(named, Kind::kStream, hStream), dependencies_now.get(), dependencyData, numDependencies, flags);
+  CUresult rc = real().cuStreamUpdateCaptureDependencies_v2_ptsz(in_if(named, Kind::kStream, hStream), dependencies_now.get(), dependencyData, numDependencies, flags);
+  if (no_memory(rc)) rc = real().cuStreamUpdateCaptureDependencies_v2_ptsz(in_if(named, Kind::kStream, hStream), dependencies_now.get(), dependencyData, numDependencies, flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {
   GateGuard guard(kFn_cuStreamWaitEvent);
   const bool named = translating();
-  const CUresult rc = real().cuStreamWaitEvent(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kEvent, hEvent), Flags);
+  CUresult rc = real().cuStreamWaitEvent(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kEvent, hEvent), Flags);
+  if (no_memory(rc)) rc = real().cuStreamWaitEvent(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kEvent, hEvent), Flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuStreamWaitEvent);
   return rc;
 }
@@ -4524,7 +4942,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitEvent(CUstream hStream, CU
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitEvent_ptsz(CUstream hStream, CUevent hEvent, unsigned int Flags) {
   GateGuard guard(kFn_cuStreamWaitEvent_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuStreamWaitEvent_ptsz(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kEvent, hEvent), Flags);
+  CUresult rc = real().cuStreamWaitEvent_ptsz(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kEvent, hEvent), Flags);
+  if (no_memory(rc)) rc = real().cuStreamWaitEvent_ptsz(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kEvent, hEvent), Flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuStreamWaitEvent_ptsz);
   return rc;
 }
@@ -4532,7 +4951,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitEvent_ptsz(CUstream hStrea
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags) {
   GateGuard guard(kFn_cuStreamWaitValue32);
   const bool named = translating();
-  const CUresult rc = real().cuStreamWaitValue32(in_if(named, Kind::kStream, stream), addr, value, flags);
+  CUresult rc = real().cuStreamWaitValue32(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (no_memory(rc)) rc = real().cuStreamWaitValue32(in_if(named, Kind::kStream, stream), addr, value, flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWaitValue32);
   return rc;
 }
@@ -4540,7 +4960,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue32(CUstream stream, C
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue32_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags) {
   GateGuard guard(kFn_cuStreamWaitValue32_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuStreamWaitValue32_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  CUresult rc = real().cuStreamWaitValue32_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (no_memory(rc)) rc = real().cuStreamWaitValue32_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWaitValue32_ptsz);
   return rc;
 }
@@ -4548,7 +4969,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue32_ptsz(CUstream stre
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags) {
   GateGuard guard(kFn_cuStreamWaitValue32_v2);
   const bool named = translating();
-  const CUresult rc = real().cuStreamWaitValue32_v2(in_if(named, Kind::kStream, stream), addr, value, flags);
+  CUresult rc = real().cuStreamWaitValue32_v2(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (no_memory(rc)) rc = real().cuStreamWaitValue32_v2(in_if(named, Kind::kStream, stream), addr, value, flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWaitValue32_v2);
   return rc;
 }
@@ -4556,7 +4978,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue32_v2(CUstream stream
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue32_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags) {
   GateGuard guard(kFn_cuStreamWaitValue32_v2_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuStreamWaitValue32_v2_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  CUresult rc = real().cuStreamWaitValue32_v2_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (no_memory(rc)) rc = real().cuStreamWaitValue32_v2_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWaitValue32_v2_ptsz);
   return rc;
 }
@@ -4564,7 +4987,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue32_v2_ptsz(CUstream s
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags) {
   GateGuard guard(kFn_cuStreamWaitValue64);
   const bool named = translating();
-  const CUresult rc = real().cuStreamWaitValue64(in_if(named, Kind::kStream, stream), addr, value, flags);
+  CUresult rc = real().cuStreamWaitValue64(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (no_memory(rc)) rc = real().cuStreamWaitValue64(in_if(named, Kind::kStream, stream), addr, value, flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWaitValue64);
   return rc;
 }
@@ -4572,7 +4996,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue64(CUstream stream, C
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue64_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags) {
   GateGuard guard(kFn_cuStreamWaitValue64_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuStreamWaitValue64_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  CUresult rc = real().cuStreamWaitValue64_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (no_memory(rc)) rc = real().cuStreamWaitValue64_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWaitValue64_ptsz);
   return rc;
 }
@@ -4580,7 +5005,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue64_ptsz(CUstream stre
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags) {
   GateGuard guard(kFn_cuStreamWaitValue64_v2);
   const bool named = translating();
-  const CUresult rc = real().cuStreamWaitValue64_v2(in_if(named, Kind::kStream, stream), addr, value, flags);
+  CUresult rc = real().cuStreamWaitValue64_v2(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (no_memory(rc)) rc = real().cuStreamWaitValue64_v2(in_if(named, Kind::kStream, stream), addr, value, flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWaitValue64_v2);
   return rc;
 }
@@ -4588,7 +5014,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue64_v2(CUstream stream
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue64_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags) {
   GateGuard guard(kFn_cuStreamWaitValue64_v2_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuStreamWaitValue64_v2_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  CUresult rc = real().cuStreamWaitValue64_v2_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (no_memory(rc)) rc = real().cuStreamWaitValue64_v2_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWaitValue64_v2_ptsz);
   return rc;
 }
@@ -4596,7 +5023,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWaitValue64_v2_ptsz(CUstream s
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags) {
   GateGuard guard(kFn_cuStreamWriteValue32);
   const bool named = translating();
-  const CUresult rc = real().cuStreamWriteValue32(in_if(named, Kind::kStream, stream), addr, value, flags);
+  CUresult rc = real().cuStreamWriteValue32(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (no_memory(rc)) rc = real().cuStreamWriteValue32(in_if(named, Kind::kStream, stream), addr, value, flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWriteValue32);
   return rc;
 }
@@ -4604,7 +5032,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWriteValue32(CUstream stream, 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWriteValue32_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags) {
   GateGuard guard(kFn_cuStreamWriteValue32_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuStreamWriteValue32_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  CUresult rc = real().cuStreamWriteValue32_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (no_memory(rc)) rc = real().cuStreamWriteValue32_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWriteValue32_ptsz);
   return rc;
 }
@@ -4612,7 +5041,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWriteValue32_ptsz(CUstream str
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags) {
   GateGuard guard(kFn_cuStreamWriteValue32_v2);
   const bool named = translating();
-  const CUresult rc = real().cuStreamWriteValue32_v2(in_if(named, Kind::kStream, stream), addr, value, flags);
+  CUresult rc = real().cuStreamWriteValue32_v2(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (no_memory(rc)) rc = real().cuStreamWriteValue32_v2(in_if(named, Kind::kStream, stream), addr, value, flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWriteValue32_v2);
   return rc;
 }
@@ -4620,7 +5050,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWriteValue32_v2(CUstream strea
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWriteValue32_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags) {
   GateGuard guard(kFn_cuStreamWriteValue32_v2_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuStreamWriteValue32_v2_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  CUresult rc = real().cuStreamWriteValue32_v2_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (no_memory(rc)) rc = real().cuStreamWriteValue32_v2_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWriteValue32_v2_ptsz);
   return rc;
 }
@@ -4628,7 +5059,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWriteValue32_v2_ptsz(CUstream 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags) {
   GateGuard guard(kFn_cuStreamWriteValue64);
   const bool named = translating();
-  const CUresult rc = real().cuStreamWriteValue64(in_if(named, Kind::kStream, stream), addr, value, flags);
+  CUresult rc = real().cuStreamWriteValue64(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (no_memory(rc)) rc = real().cuStreamWriteValue64(in_if(named, Kind::kStream, stream), addr, value, flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWriteValue64);
   return rc;
 }
@@ -4636,7 +5068,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWriteValue64(CUstream stream, 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWriteValue64_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags) {
   GateGuard guard(kFn_cuStreamWriteValue64_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuStreamWriteValue64_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  CUresult rc = real().cuStreamWriteValue64_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (no_memory(rc)) rc = real().cuStreamWriteValue64_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWriteValue64_ptsz);
   return rc;
 }
@@ -4644,7 +5077,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWriteValue64_ptsz(CUstream str
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags) {
   GateGuard guard(kFn_cuStreamWriteValue64_v2);
   const bool named = translating();
-  const CUresult rc = real().cuStreamWriteValue64_v2(in_if(named, Kind::kStream, stream), addr, value, flags);
+  CUresult rc = real().cuStreamWriteValue64_v2(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (no_memory(rc)) rc = real().cuStreamWriteValue64_v2(in_if(named, Kind::kStream, stream), addr, value, flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWriteValue64_v2);
   return rc;
 }
@@ -4652,7 +5086,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWriteValue64_v2(CUstream strea
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamWriteValue64_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags) {
   GateGuard guard(kFn_cuStreamWriteValue64_v2_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuStreamWriteValue64_v2_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  CUresult rc = real().cuStreamWriteValue64_v2_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
+  if (no_memory(rc)) rc = real().cuStreamWriteValue64_v2_ptsz(in_if(named, Kind::kStream, stream), addr, value, flags);
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuStreamWriteValue64_v2_ptsz);
   return rc;
 }
@@ -4661,7 +5096,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuSurfObjectCreate(CUsurfObject *pSurf
   GateGuard guard(kFn_cuSurfObjectCreate);
   const bool named = translating();
   StructIn pResDesc_now(named, pResDesc);
-  const CUresult rc = real().cuSurfObjectCreate(pSurfObject, pResDesc_now.get());
+  CUresult rc = real().cuSurfObjectCreate(pSurfObject, pResDesc_now.get());
+  if (no_memory(rc)) rc = real().cuSurfObjectCreate(pSurfObject, pResDesc_now.get());
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kSurfObject, pSurfObject);
   }
@@ -4703,31 +5139,36 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuSurfRefGetArray(CUarray *phArray, CU
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuSurfRefSetArray(CUsurfref hSurfRef, CUarray hArray, unsigned int Flags) {
   GateGuard guard(kFn_cuSurfRefSetArray);
   const bool named = translating();
-  const CUresult rc = real().cuSurfRefSetArray(in_if(named, Kind::kSurfref, hSurfRef), in_if(named, Kind::kArray, hArray), Flags);
+  CUresult rc = real().cuSurfRefSetArray(in_if(named, Kind::kSurfref, hSurfRef), in_if(named, Kind::kArray, hArray), Flags);
+  if (no_memory(rc)) rc = real().cuSurfRefSetArray(in_if(named, Kind::kSurfref, hSurfRef), in_if(named, Kind::kArray, hArray), Flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTensorMapEncodeIm2col(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank, void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides, const int *pixelBoxLowerCorner, const int *pixelBoxUpperCorner, cuuint32_t channelsPerPixel, cuuint32_t pixelsPerColumn, const cuuint32_t *elementStrides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill) {
   GateGuard guard(kFn_cuTensorMapEncodeIm2col);
-  const CUresult rc = real().cuTensorMapEncodeIm2col(tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides, pixelBoxLowerCorner, pixelBoxUpperCorner, channelsPerPixel, pixelsPerColumn, elementStrides, interleave, swizzle, l2Promotion, oobFill);
+  CUresult rc = real().cuTensorMapEncodeIm2col(tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides, pixelBoxLowerCorner, pixelBoxUpperCorner, channelsPerPixel, pixelsPerColumn, elementStrides, interleave, swizzle, l2Promotion, oobFill);
+  if (no_memory(rc)) rc = real().cuTensorMapEncodeIm2col(tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides, pixelBoxLowerCorner, pixelBoxUpperCorner, channelsPerPixel, pixelsPerColumn, elementStrides, interleave, swizzle, l2Promotion, oobFill);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTensorMapEncodeIm2colWide(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank, void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides, int pixelBoxLowerCornerWidth, int pixelBoxUpperCornerWidth, cuuint32_t channelsPerPixel, cuuint32_t pixelsPerColumn, const cuuint32_t *elementStrides, CUtensorMapInterleave interleave, CUtensorMapIm2ColWideMode mode, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill) {
   GateGuard guard(kFn_cuTensorMapEncodeIm2colWide);
-  const CUresult rc = real().cuTensorMapEncodeIm2colWide(tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides, pixelBoxLowerCornerWidth, pixelBoxUpperCornerWidth, channelsPerPixel, pixelsPerColumn, elementStrides, interleave, mode, swizzle, l2Promotion, oobFill);
+  CUresult rc = real().cuTensorMapEncodeIm2colWide(tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides, pixelBoxLowerCornerWidth, pixelBoxUpperCornerWidth, channelsPerPixel, pixelsPerColumn, elementStrides, interleave, mode, swizzle, l2Promotion, oobFill);
+  if (no_memory(rc)) rc = real().cuTensorMapEncodeIm2colWide(tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides, pixelBoxLowerCornerWidth, pixelBoxUpperCornerWidth, channelsPerPixel, pixelsPerColumn, elementStrides, interleave, mode, swizzle, l2Promotion, oobFill);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTensorMapEncodeTiled(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank, void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides, const cuuint32_t *boxDim, const cuuint32_t *elementStrides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill) {
   GateGuard guard(kFn_cuTensorMapEncodeTiled);
-  const CUresult rc = real().cuTensorMapEncodeTiled(tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides, boxDim, elementStrides, interleave, swizzle, l2Promotion, oobFill);
+  CUresult rc = real().cuTensorMapEncodeTiled(tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides, boxDim, elementStrides, interleave, swizzle, l2Promotion, oobFill);
+  if (no_memory(rc)) rc = real().cuTensorMapEncodeTiled(tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides, boxDim, elementStrides, interleave, swizzle, l2Promotion, oobFill);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTensorMapReplaceAddress(CUtensorMap *tensorMap, void *globalAddress) {
   GateGuard guard(kFn_cuTensorMapReplaceAddress);
-  const CUresult rc = real().cuTensorMapReplaceAddress(tensorMap, globalAddress);
+  CUresult rc = real().cuTensorMapReplaceAddress(tensorMap, globalAddress);
+  if (no_memory(rc)) rc = real().cuTensorMapReplaceAddress(tensorMap, globalAddress);
   return rc;
 }
 
@@ -4735,7 +5176,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexObjectCreate(CUtexObject *pTexObj
   GateGuard guard(kFn_cuTexObjectCreate);
   const bool named = translating();
   StructIn pResDesc_now(named, pResDesc);
-  const CUresult rc = real().cuTexObjectCreate(pTexObject, pResDesc_now.get(), pTexDesc, pResViewDesc);
+  CUresult rc = real().cuTexObjectCreate(pTexObject, pResDesc_now.get(), pTexDesc, pResViewDesc);
+  if (no_memory(rc)) rc = real().cuTexObjectCreate(pTexObject, pResDesc_now.get(), pTexDesc, pResViewDesc);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kTexObject, pTexObject);
   }
@@ -4781,7 +5223,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefCreate(CUtexref *pTexRef) {
   GateGuard guard(kFn_cuTexRefCreate);
   const bool named = translating();
-  const CUresult rc = real().cuTexRefCreate(pTexRef);
+  CUresult rc = real().cuTexRefCreate(pTexRef);
+  if (no_memory(rc)) rc = real().cuTexRefCreate(pTexRef);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kTexref, pTexRef);
   }
@@ -4899,125 +5342,143 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefGetMipmappedArray(CUmipmappedA
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetAddress(unsigned int *ByteOffset, CUtexref hTexRef, CUdeviceptr_v1 dptr, unsigned int bytes) {
   GateGuard guard(kFn_cuTexRefSetAddress);
   const bool named = translating();
-  const CUresult rc = real().cuTexRefSetAddress(ByteOffset, in_if(named, Kind::kTexref, hTexRef), dptr, bytes);
+  CUresult rc = real().cuTexRefSetAddress(ByteOffset, in_if(named, Kind::kTexref, hTexRef), dptr, bytes);
+  if (no_memory(rc)) rc = real().cuTexRefSetAddress(ByteOffset, in_if(named, Kind::kTexref, hTexRef), dptr, bytes);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetAddress2D(CUtexref hTexRef, const CUDA_ARRAY_DESCRIPTOR_v1 *desc, CUdeviceptr_v1 dptr, unsigned int Pitch) {
   GateGuard guard(kFn_cuTexRefSetAddress2D);
   const bool named = translating();
-  const CUresult rc = real().cuTexRefSetAddress2D(in_if(named, Kind::kTexref, hTexRef), desc, dptr, Pitch);
+  CUresult rc = real().cuTexRefSetAddress2D(in_if(named, Kind::kTexref, hTexRef), desc, dptr, Pitch);
+  if (no_memory(rc)) rc = real().cuTexRefSetAddress2D(in_if(named, Kind::kTexref, hTexRef), desc, dptr, Pitch);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetAddress2D_v2(CUtexref hTexRef, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr dptr, size_t Pitch) {
   GateGuard guard(kFn_cuTexRefSetAddress2D_v2);
   const bool named = translating();
-  const CUresult rc = real().cuTexRefSetAddress2D_v2(in_if(named, Kind::kTexref, hTexRef), desc, dptr, Pitch);
+  CUresult rc = real().cuTexRefSetAddress2D_v2(in_if(named, Kind::kTexref, hTexRef), desc, dptr, Pitch);
+  if (no_memory(rc)) rc = real().cuTexRefSetAddress2D_v2(in_if(named, Kind::kTexref, hTexRef), desc, dptr, Pitch);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetAddress2D_v3(CUtexref hTexRef, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr dptr, size_t Pitch) {
   GateGuard guard(kFn_cuTexRefSetAddress2D_v3);
   const bool named = translating();
-  const CUresult rc = real().cuTexRefSetAddress2D_v3(in_if(named, Kind::kTexref, hTexRef), desc, dptr, Pitch);
+  CUresult rc = real().cuTexRefSetAddress2D_v3(in_if(named, Kind::kTexref, hTexRef), desc, dptr, Pitch);
+  if (no_memory(rc)) rc = real().cuTexRefSetAddress2D_v3(in_if(named, Kind::kTexref, hTexRef), desc, dptr, Pitch);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetAddressMode(CUtexref hTexRef, int dim, CUaddress_mode am) {
   GateGuard guard(kFn_cuTexRefSetAddressMode);
   const bool named = translating();
-  const CUresult rc = real().cuTexRefSetAddressMode(in_if(named, Kind::kTexref, hTexRef), dim, am);
+  CUresult rc = real().cuTexRefSetAddressMode(in_if(named, Kind::kTexref, hTexRef), dim, am);
+  if (no_memory(rc)) rc = real().cuTexRefSetAddressMode(in_if(named, Kind::kTexref, hTexRef), dim, am);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetAddress_v2(size_t *ByteOffset, CUtexref hTexRef, CUdeviceptr dptr, size_t bytes) {
   GateGuard guard(kFn_cuTexRefSetAddress_v2);
   const bool named = translating();
-  const CUresult rc = real().cuTexRefSetAddress_v2(ByteOffset, in_if(named, Kind::kTexref, hTexRef), dptr, bytes);
+  CUresult rc = real().cuTexRefSetAddress_v2(ByteOffset, in_if(named, Kind::kTexref, hTexRef), dptr, bytes);
+  if (no_memory(rc)) rc = real().cuTexRefSetAddress_v2(ByteOffset, in_if(named, Kind::kTexref, hTexRef), dptr, bytes);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetArray(CUtexref hTexRef, CUarray hArray, unsigned int Flags) {
   GateGuard guard(kFn_cuTexRefSetArray);
   const bool named = translating();
-  const CUresult rc = real().cuTexRefSetArray(in_if(named, Kind::kTexref, hTexRef), in_if(named, Kind::kArray, hArray), Flags);
+  CUresult rc = real().cuTexRefSetArray(in_if(named, Kind::kTexref, hTexRef), in_if(named, Kind::kArray, hArray), Flags);
+  if (no_memory(rc)) rc = real().cuTexRefSetArray(in_if(named, Kind::kTexref, hTexRef), in_if(named, Kind::kArray, hArray), Flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetBorderColor(CUtexref hTexRef, float *pBorderColor) {
   GateGuard guard(kFn_cuTexRefSetBorderColor);
   const bool named = translating();
-  const CUresult rc = real().cuTexRefSetBorderColor(in_if(named, Kind::kTexref, hTexRef), pBorderColor);
+  CUresult rc = real().cuTexRefSetBorderColor(in_if(named, Kind::kTexref, hTexRef), pBorderColor);
+  if (no_memory(rc)) rc = real().cuTexRefSetBorderColor(in_if(named, Kind::kTexref, hTexRef), pBorderColor);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetFilterMode(CUtexref hTexRef, CUfilter_mode fm) {
   GateGuard guard(kFn_cuTexRefSetFilterMode);
   const bool named = translating();
-  const CUresult rc = real().cuTexRefSetFilterMode(in_if(named, Kind::kTexref, hTexRef), fm);
+  CUresult rc = real().cuTexRefSetFilterMode(in_if(named, Kind::kTexref, hTexRef), fm);
+  if (no_memory(rc)) rc = real().cuTexRefSetFilterMode(in_if(named, Kind::kTexref, hTexRef), fm);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetFlags(CUtexref hTexRef, unsigned int Flags) {
   GateGuard guard(kFn_cuTexRefSetFlags);
   const bool named = translating();
-  const CUresult rc = real().cuTexRefSetFlags(in_if(named, Kind::kTexref, hTexRef), Flags);
+  CUresult rc = real().cuTexRefSetFlags(in_if(named, Kind::kTexref, hTexRef), Flags);
+  if (no_memory(rc)) rc = real().cuTexRefSetFlags(in_if(named, Kind::kTexref, hTexRef), Flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetFormat(CUtexref hTexRef, CUarray_format fmt, int NumPackedComponents) {
   GateGuard guard(kFn_cuTexRefSetFormat);
   const bool named = translating();
-  const CUresult rc = real().cuTexRefSetFormat(in_if(named, Kind::kTexref, hTexRef), fmt, NumPackedComponents);
+  CUresult rc = real().cuTexRefSetFormat(in_if(named, Kind::kTexref, hTexRef), fmt, NumPackedComponents);
+  if (no_memory(rc)) rc = real().cuTexRefSetFormat(in_if(named, Kind::kTexref, hTexRef), fmt, NumPackedComponents);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetMaxAnisotropy(CUtexref hTexRef, unsigned int maxAniso) {
   GateGuard guard(kFn_cuTexRefSetMaxAnisotropy);
   const bool named = translating();
-  const CUresult rc = real().cuTexRefSetMaxAnisotropy(in_if(named, Kind::kTexref, hTexRef), maxAniso);
+  CUresult rc = real().cuTexRefSetMaxAnisotropy(in_if(named, Kind::kTexref, hTexRef), maxAniso);
+  if (no_memory(rc)) rc = real().cuTexRefSetMaxAnisotropy(in_if(named, Kind::kTexref, hTexRef), maxAniso);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetMipmapFilterMode(CUtexref hTexRef, CUfilter_mode fm) {
   GateGuard guard(kFn_cuTexRefSetMipmapFilterMode);
   const bool named = translating();
-  const CUresult rc = real().cuTexRefSetMipmapFilterMode(in_if(named, Kind::kTexref, hTexRef), fm);
+  CUresult rc = real().cuTexRefSetMipmapFilterMode(in_if(named, Kind::kTexref, hTexRef), fm);
+  if (no_memory(rc)) rc = real().cuTexRefSetMipmapFilterMode(in_if(named, Kind::kTexref, hTexRef), fm);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetMipmapLevelBias(CUtexref hTexRef, float bias) {
   GateGuard guard(kFn_cuTexRefSetMipmapLevelBias);
   const bool named = translating();
-  const CUresult rc = real().cuTexRefSetMipmapLevelBias(in_if(named, Kind::kTexref, hTexRef), bias);
+  CUresult rc = real().cuTexRefSetMipmapLevelBias(in_if(named, Kind::kTexref, hTexRef), bias);
+  if (no_memory(rc)) rc = real().cuTexRefSetMipmapLevelBias(in_if(named, Kind::kTexref, hTexRef), bias);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetMipmapLevelClamp(CUtexref hTexRef, float minMipmapLevelClamp, float maxMipmapLevelClamp) {
   GateGuard guard(kFn_cuTexRefSetMipmapLevelClamp);
   const bool named = translating();
-  const CUresult rc = real().cuTexRefSetMipmapLevelClamp(in_if(named, Kind::kTexref, hTexRef), minMipmapLevelClamp, maxMipmapLevelClamp);
+  CUresult rc = real().cuTexRefSetMipmapLevelClamp(in_if(named, Kind::kTexref, hTexRef), minMipmapLevelClamp, maxMipmapLevelClamp);
+  if (no_memory(rc)) rc = real().cuTexRefSetMipmapLevelClamp(in_if(named, Kind::kTexref, hTexRef), minMipmapLevelClamp, maxMipmapLevelClamp);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetMipmappedArray(CUtexref hTexRef, CUmipmappedArray hMipmappedArray, unsigned int Flags) {
   GateGuard guard(kFn_cuTexRefSetMipmappedArray);
   const bool named = translating();
-  const CUresult rc = real().cuTexRefSetMipmappedArray(in_if(named, Kind::kTexref, hTexRef), in_if(named, Kind::kMipmappedArray, hMipmappedArray), Flags);
+  CUresult rc = real().cuTexRefSetMipmappedArray(in_if(named, Kind::kTexref, hTexRef), in_if(named, Kind::kMipmappedArray, hMipmappedArray), Flags);
+  if (no_memory(rc)) rc = real().cuTexRefSetMipmappedArray(in_if(named, Kind::kTexref, hTexRef), in_if(named, Kind::kMipmappedArray, hMipmappedArray), Flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
   GateGuard guard(kFn_cuThreadExchangeStreamCaptureMode);
-  const CUresult rc = real().cuThreadExchangeStreamCaptureMode(mode);
+  CUresult rc = real().cuThreadExchangeStreamCaptureMode(mode);
+  if (no_memory(rc)) rc = real().cuThreadExchangeStreamCaptureMode(mode);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy, unsigned int initialRefcount, unsigned int flags) {
   GateGuard guard(kFn_cuUserObjectCreate);
   const bool named = translating();
-  const CUresult rc = real().cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags);
+  CUresult rc = real().cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags);
+  if (no_memory(rc)) rc = real().cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kUserObject, object_out);
   }
@@ -5028,14 +5489,16 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuUserObjectCreate(CUuserObject *objec
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuUserObjectRelease(CUuserObject object, unsigned int count) {
   GateGuard guard(kFn_cuUserObjectRelease);
   const bool named = translating();
-  const CUresult rc = real().cuUserObjectRelease(in_if(named, Kind::kUserObject, object), count);
+  CUresult rc = real().cuUserObjectRelease(in_if(named, Kind::kUserObject, object), count);
+  if (no_memory(rc)) rc = real().cuUserObjectRelease(in_if(named, Kind::kUserObject, object), count);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuUserObjectRetain(CUuserObject object, unsigned int count) {
   GateGuard guard(kFn_cuUserObjectRetain);
   const bool named = translating();
-  const CUresult rc = real().cuUserObjectRetain(in_if(named, Kind::kUserObject, object), count);
+  CUresult rc = real().cuUserObjectRetain(in_if(named, Kind::kUserObject, object), count);
+  if (no_memory(rc)) rc = real().cuUserObjectRetain(in_if(named, Kind::kUserObject, object), count);
   return rc;
 }
 
@@ -5043,7 +5506,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuWaitExternalSemaphoresAsync(const CU
   GateGuard guard(kFn_cuWaitExternalSemaphoresAsync);
   const bool named = translating();
   HandlesIn extSemArray_now(named, Kind::kExternalSemaphore, extSemArray, numExtSems);
-  const CUresult rc = real().cuWaitExternalSemaphoresAsync(extSemArray_now.get(), paramsArray, numExtSems, in_if(named, Kind::kStream, stream));
+  CUresult rc = real().cuWaitExternalSemaphoresAsync(extSemArray_now.get(), paramsArray, numExtSems, in_if(named, Kind::kStream, stream));
+  if (no_memory(rc)) rc = real().cuWaitExternalSemaphoresAsync(extSemArray_now.get(), paramsArray, numExtSems, in_if(named, Kind::kStream, stream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuWaitExternalSemaphoresAsync);
   return rc;
 }
@@ -5052,7 +5516,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuWaitExternalSemaphoresAsync_ptsz(con
   GateGuard guard(kFn_cuWaitExternalSemaphoresAsync_ptsz);
   const bool named = translating();
   HandlesIn extSemArray_now(named, Kind::kExternalSemaphore, extSemArray, numExtSems);
-  const CUresult rc = real().cuWaitExternalSemaphoresAsync_ptsz(extSemArray_now.get(), paramsArray, numExtSems, in_if(named, Kind::kStream, stream));
+  CUresult rc = real().cuWaitExternalSemaphoresAsync_ptsz(extSemArray_now.get(), paramsArray, numExtSems, in_if(named, Kind::kStream, stream));
+  if (no_memory(rc)) rc = real().cuWaitExternalSemaphoresAsync_ptsz(extSemArray_now.get(), paramsArray, numExtSems, in_if(named, Kind::kStream, stream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, stream), kFn_cuWaitExternalSemaphoresAsync_ptsz);
   return rc;
 }
