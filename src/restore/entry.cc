@@ -342,6 +342,7 @@ void restore_clocks(Plan* p) {
         __builtin_memcpy(info, at + i * 128, 128);
         int sig;
         __builtin_memcpy(&sig, info, 4);
+        if (sig == term_signal()) continue;  // was meant for the process that was to end
         sys::call(SYS_rt_sigqueueinfo, library.pid, sig, sys::ptr(info));
       }
   });
@@ -368,6 +369,7 @@ void forget_the_old_process(Plan* p) {
   library.generation = p->generation;
   library.snapshots_done = library.snapshots_failed = 0;
   library.last_snapshot[0] = 0;  // what lies in the image is the one before
+  library.term_waits = 0;
 }
 
 // --- the device

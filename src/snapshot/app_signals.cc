@@ -1,6 +1,7 @@
-// The trigger signal (SIGUSR1) belongs to the application: it may handle, ignore, block or wait for
-// it, and every query shows what it asked for. In the kernel our handler stands in front of its
-// own.
+// Signals that we listen to belong to the application all the same: it may handle, ignore, block or
+// wait for them, and every query shows what it asked for. In the kernel our handler stands in front
+// of its own. There are two: the trigger (SIGUSR1), which reaches the application at once, and with
+// --on-term SIGTERM, which waits for its snapshot and is then sent again, marked with a cookie.
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -20,32 +21,49 @@ namespace {
 
 constexpr uint64_t kSaRestorer = 0x04000000;
 
-std::atomic<int> listened{0};
+constexpr uint64_t kAgainCookie = 0x67636b70'61676169;
+
+struct Listened {
+  std::atomic<int> signal;        // 0: none
+  bool snapshot_first;            // the application gets it after the snapshot
+  struct sigaction app;           // what the application asked for
+  std::atomic<uint32_t> version;  // odd while `app` is being written: the handler reads unlocked
+};
+constinit Listened listened[2]{};
+constinit std::atomic<bool> any{false};
 std::atomic<uint32_t> lock_word{0};
-struct sigaction app;  // what the application asked for
-std::atomic<uint32_t> version{
-    0};  // odd while `app` is being written: the handler reads without a lock
+siginfo_t term_info;  // of the SIGTERM that waits (library.term_waits)
+
+Listened* find(int sig) {
+  if (sig <= 0 || !any.load(std::memory_order_relaxed)) return nullptr;
+  for (Listened& l : listened)
+    if (l.signal == sig) return &l;
+  return nullptr;
+}
 
 void take() {
   while (lock_word.exchange(1, std::memory_order_acquire)) sys::call(SYS_sched_yield);
 }
 void give() { lock_word.store(0, std::memory_order_release); }
 
-void handler(int sig, siginfo_t* info, void* context) {
+struct sigaction app_action(Listened* l) {
   struct sigaction now;
   uint32_t v;
   do {
-    v = version.load(std::memory_order_acquire);
-    now = app;
-  } while ((v & 1) || version.load(std::memory_order_acquire) != v);
-  wake_coordinator(kWantSignal);
-  if (now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN) {
-    repair_eintr_by_code(static_cast<ucontext_t*>(context));
-    return;
-  }
+    v = l->version.load(std::memory_order_acquire);
+    now = l->app;
+  } while ((v & 1) || l->version.load(std::memory_order_acquire) != v);
+  return now;
+}
+
+bool has_handler(const struct sigaction& a) {
+  return a.sa_handler != SIG_DFL && a.sa_handler != SIG_IGN;
+}
+
+void call_app(Listened* l, const struct sigaction& now, int sig, siginfo_t* info, void* context) {
   if (now.sa_flags & SA_RESETHAND) {
-    app.sa_handler = SIG_DFL;
-    app.sa_flags &= ~SA_SIGINFO;
+    l->app.sa_handler = SIG_DFL;
+    l->app.sa_flags &= ~SA_SIGINFO;
   }
   if (now.sa_flags & SA_SIGINFO)
     now.sa_sigaction(sig, info, context);
@@ -53,21 +71,69 @@ void handler(int sig, siginfo_t* info, void* context) {
     now.sa_handler(sig);
 }
 
+// The kernel's own action, for good: what happens then is not ours any more.
+void let_default_happen(int sig) {
+  sys::Sigaction standard{};
+  sys::sigaction(sig, &standard, nullptr);
+  sys::call(SYS_kill, sys::getpid(), sig);
+}
+
+bool is_again(const siginfo_t* info) {
+  return info->si_code == SI_QUEUE && info->si_pid == library.pid &&
+         reinterpret_cast<uint64_t>(info->si_value.sival_ptr) == kAgainCookie;
+}
+
+// Has been sent again: the application's handler, under the mask that it asked for.
+void run_app_handler(Listened* l, int sig, void* context) {
+  struct sigaction now = app_action(l);
+  if (!has_handler(now)) return;
+  uint64_t mask, more;
+  __builtin_memcpy(&mask, &static_cast<ucontext_t*>(context)->uc_sigmask, 8);
+  __builtin_memcpy(&more, &now.sa_mask, 8);
+  mask |= more;
+  if (!(now.sa_flags & SA_NODEFER)) mask |= 1ull << (sig - 1);
+  siginfo_t original = term_info;
+  sys::sigprocmask_set(mask);
+  call_app(l, now, sig, &original, context);
+}
+
+void handler(int sig, siginfo_t* info, void* context) {
+  Listened* l = find(sig);
+  if (!l) return;
+  if (l->snapshot_first) {
+    if (is_again(info)) return run_app_handler(l, sig, context);
+    if (!library.term_waits.exchange(1)) {
+      term_info = *info;
+      if (!wake_coordinator(kWantTerm)) deliver_term();
+    }
+    repair_eintr_by_code(static_cast<ucontext_t*>(context));
+    return;
+  }
+  struct sigaction now = app_action(l);
+  wake_coordinator(kWantSignal);
+  if (!has_handler(now)) {
+    repair_eintr_by_code(static_cast<ucontext_t*>(context));
+    return;
+  }
+  call_app(l, now, sig, info, context);
+}
+
 // What the kernel is told: our handler with the application's mask and flags, or, when it has no
-// handler, with all signals blocked (eintr.h).
-void install() {
+// handler or gets the signal later, with all signals blocked (eintr.h).
+void install(const Listened& l) {
   sys::Sigaction k{};
   k.handler = reinterpret_cast<uint64_t>(handler);
   k.restorer = reinterpret_cast<uint64_t>(gpuckpt_sigreturn);
-  if (app.sa_handler == SIG_DFL || app.sa_handler == SIG_IGN) {
-    k.flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK | kSaRestorer;
+  bool its_own = has_handler(l.app);
+  uint64_t flags = its_own ? static_cast<uint64_t>(l.app.sa_flags) : SA_RESTART | SA_ONSTACK;
+  k.flags = SA_SIGINFO | kSaRestorer | (flags & (SA_RESTART | SA_ONSTACK));
+  if (!its_own || l.snapshot_first) {
     k.mask = ~0ull;
   } else {
-    k.flags = SA_SIGINFO | kSaRestorer |
-              (static_cast<uint64_t>(app.sa_flags) & (SA_RESTART | SA_ONSTACK | SA_NODEFER));
-    __builtin_memcpy(&k.mask, &app.sa_mask, 8);
+    k.flags |= flags & SA_NODEFER;
+    __builtin_memcpy(&k.mask, &l.app.sa_mask, 8);
   }
-  sys::sigaction(listened, &k, nullptr);
+  sys::sigaction(l.signal, &k, nullptr);
 }
 
 using SigactionFn = int (*)(int, const struct sigaction*, struct sigaction*);
@@ -77,16 +143,16 @@ SigactionFn real_sigaction() {
   return real;
 }
 
-int change(const struct sigaction* act, struct sigaction* old) {
+int change(Listened* l, const struct sigaction* act, struct sigaction* old) {
   // The caller's own handler for this signal must not run while the lock is held.
   uint64_t mask = sys::sigprocmask_all();
   take();
-  if (old) *old = app;
+  if (old) *old = l->app;
   if (act) {
-    version.fetch_add(1);
-    app = *act;
-    version.fetch_add(1);
-    install();
+    l->version.fetch_add(1);
+    l->app = *act;
+    l->version.fetch_add(1);
+    install(*l);
   }
   give();
   sys::sigprocmask_set(mask);
@@ -94,10 +160,11 @@ int change(const struct sigaction* act, struct sigaction* old) {
 }
 
 int app_sigaction(int sig, const struct sigaction* act, struct sigaction* old) {
-  if (sig == 0 || sig != listened) return real_sigaction()(sig, act, old);
+  Listened* l = find(sig);
+  if (!l) return real_sigaction()(sig, act, old);
   struct sigaction copy_of_act;  // act and old may be the same object
   if (act) copy_of_act = *act;
-  return change(act ? &copy_of_act : nullptr, old);
+  return change(l, act ? &copy_of_act : nullptr, old);
 }
 
 sighandler_t app_signal(int sig, sighandler_t h, int flags) {
@@ -109,8 +176,18 @@ sighandler_t app_signal(int sig, sighandler_t h, int flags) {
 }
 
 // Programs that wait for the signal with sigwait instead of handling it trigger a snapshot as well.
-void noticed(int sig) {
-  if (sig > 0 && sig == listened) wake_coordinator(kWantSignal);
+// True: wait again, for the signal was spent in the process this one was restored from.
+bool noticed(int sig) {
+  Listened* l = find(sig);
+  if (!l) return false;
+  if (!l->snapshot_first) {
+    wake_coordinator(kWantSignal);
+    return false;
+  }
+  uint32_t generation = library.generation, served = library.terms_served;
+  if (!wake_coordinator(kWantTermTaken)) return false;
+  while (library.generation == generation && library.terms_served == served) sys::sleep_us(2000);
+  return library.generation != generation;
 }
 
 template <typename Fn>
@@ -121,14 +198,40 @@ Fn next(Fn& cache, const char* name) {
 
 }  // namespace
 
-void listen_to_signal(int sig) {
-  real_sigaction()(sig, nullptr, &app);
-  listened = sig;
-  install();
+void listen_to_signal(int sig, bool snapshot_first) {
+  Listened& l = listened[snapshot_first];
+  real_sigaction()(sig, nullptr, &l.app);
+  l.snapshot_first = snapshot_first;
+  l.signal = sig;
+  any = true;
+  install(l);
 }
 
-void refresh_listened_signal() {
-  if (listened) install();
+void stop_listening_to_term() {
+  Listened& l = listened[1];
+  int sig = l.signal.exchange(0);
+  library.term_waits = 0;
+  if (sig) real_sigaction()(sig, &l.app, nullptr);
+}
+
+int term_signal() { return listened[1].signal; }
+bool term_is_fatal() { return app_action(&listened[1]).sa_handler == SIG_DFL; }
+
+void deliver_term() {
+  Listened& l = listened[1];
+  if (!l.signal || !library.term_waits) return;
+  struct sigaction now = app_action(&l);
+  if (now.sa_handler == SIG_DFL) {
+    let_default_happen(l.signal);
+  } else if (has_handler(now)) {
+    siginfo_t info = {};
+    info.si_signo = l.signal;
+    info.si_code = SI_QUEUE;
+    info.si_pid = library.pid;
+    info.si_value.sival_ptr = reinterpret_cast<void*>(kAgainCookie);
+    sys::call(SYS_rt_sigqueueinfo, library.pid, l.signal, sys::ptr(&info));
+  }
+  library.term_waits = 0;
 }
 
 }  // namespace gpuckpt
@@ -144,14 +247,14 @@ EXPORT int __sigaction(int sig, const struct sigaction* act, struct sigaction* o
 }
 EXPORT sighandler_t signal(int sig, sighandler_t h) noexcept {
   static sighandler_t (*real)(int, sighandler_t);
-  if (sig == 0 || sig != listened) return next(real, "signal")(sig, h);
+  if (!find(sig)) return next(real, "signal")(sig, h);
   return app_signal(sig, h, SA_RESTART);
 }
 EXPORT sighandler_t bsd_signal(int sig, sighandler_t h) noexcept { return signal(sig, h); }
 EXPORT sighandler_t ssignal(int sig, sighandler_t h) noexcept { return signal(sig, h); }
 EXPORT sighandler_t __sysv_signal(int sig, sighandler_t h) noexcept {
   static sighandler_t (*real)(int, sighandler_t);
-  if (sig == 0 || sig != listened) return next(real, "__sysv_signal")(sig, h);
+  if (!find(sig)) return next(real, "__sysv_signal")(sig, h);
   return app_signal(sig, h, SA_RESETHAND | SA_NODEFER);
 }
 EXPORT sighandler_t sysv_signal(int sig, sighandler_t h) noexcept { return __sysv_signal(sig, h); }
@@ -159,8 +262,10 @@ EXPORT sighandler_t sysv_signal(int sig, sighandler_t h) noexcept { return __sys
 #define SIGWAIT(name, parameters, arguments, result_signal) \
   EXPORT int name parameters {                              \
     static int(*real) parameters;                           \
-    int result = next(real, #name) arguments;               \
-    if (listened) noticed(result_signal);                   \
+    int result;                                             \
+    do {                                                    \
+      result = next(real, #name) arguments;                 \
+    } while (noticed(result_signal));                       \
     return result;                                          \
   }
 SIGWAIT(sigwait, (const sigset_t* set, int* sig), (set, sig), result == 0 ? *sig : 0)

@@ -107,6 +107,12 @@ void read_config(char** environment) {
       c.signal = 0;
     }
   }
+  if ((v = value_of(environment, "GPUCKPT_ON_TERM")) && *v) {
+    c.on_term = equal(v, "snapshot");
+    if (!c.on_term && !equal(v, "ignore"))
+      log_line(LogLevel::kWarn, "GPUCKPT_ON_TERM=%s is neither snapshot nor ignore", v);
+  }
+  if (c.on_term && c.signal == 15) c.signal = 0;  // one meaning is enough
   struct {
     const char* name;
     uint64_t* to;

@@ -58,6 +58,15 @@ long write_status(Courier*, void* argument) {
   return sys::call(SYS_renameat, AT_FDCWD, sys::ptr(temporary), AT_FDCWD, sys::ptr(path));
 }
 
+// Its threads are parked and stay so.
+void end_program(const Job* j) {
+  if (j->from_command || library.config.stop_status[0]) sys::exit_group(j->stop_status);
+  // As SIGTERM would have ended it. Parked threads block every signal: let it come to this one.
+  sys::sigprocmask_set(~(1ull << (term_signal() - 1)));
+  deliver_term();
+  sys::exit_group(128 + term_signal());  // the first process of a container survives signals
+}
+
 void finish(Job* j, bool ok) {
   if (ok) {
     ++library.snapshots_done;
@@ -79,13 +88,22 @@ void finish(Job* j, bool ok) {
     courier.run(Courier::reply, &reply);
     courier.run(Courier::hang_up, nullptr);
   }
-  if (ok && j->stop) sys::exit_group(j->stop_status);
+  if (ok && j->stop) end_program(j);
 }
 
 void serve(uint32_t wanted) {
   static Job job;
   __builtin_memset(static_cast<void*>(&job), 0, sizeof(job));
-  job.reason = wanted & kWantCommand ? "command" : wanted & kWantTimer ? "timer" : "signal";
+  job.reason = wanted & kWantCommand                   ? "command"
+               : wanted & (kWantTerm | kWantTermTaken) ? "term"
+               : wanted & kWantTimer                   ? "timer"
+                                                       : "signal";
+  // Nothing shall happen between the snapshot and the end that SIGTERM is.
+  if (wanted == kWantTerm && term_is_fatal()) {
+    const char* status = library.config.stop_status;
+    job.stop = true;
+    job.stop_status = static_cast<int>(scan_dec(&status));
+  }
   job.timeout_ms = library.config.timeout_ms;
   copy(job.store, sizeof(job.store), library.config.store);
   char text[160];
@@ -152,7 +170,13 @@ void coordinator_main(void*) {
   sys::call(SYS_prctl, PR_SET_NAME, sys::ptr("gpuckpt"));
   for (;;) {
     uint32_t wanted = library.wanted.fetch_and(kRunning) & ~static_cast<uint32_t>(kRunning);
-    if (wanted) serve(wanted);
+    uint32_t term = wanted & (kWantTerm | kWantTermTaken);
+    if (wanted & ~term) serve(wanted & ~term);
+    if (term) {
+      serve(term);
+      ++library.terms_served;
+      deliver_term();
+    }
     uint32_t running = kRunning;
     if (library.wanted.compare_exchange_strong(running, 0)) return;
   }

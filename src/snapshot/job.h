@@ -8,7 +8,7 @@
 namespace gpuckpt {
 
 struct Job {
-  const char* reason;  // "signal", "timer", "command"
+  const char* reason;  // "signal", "timer", "command", "term"
   bool from_command = false;
   bool stop = false, wait = true;
   int stop_status = 0;

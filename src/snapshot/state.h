@@ -17,6 +17,7 @@ struct Config {
   char session_dir[96];
   char level[16], keep[16], budget[32], stop_status[16];
   int signal;           // 0: none
+  bool on_term;         // SIGTERM: a snapshot first
   uint64_t every_ms;    // 0: no timer
   uint64_t timeout_ms;  // for one snapshot, until the application goes on
   uint64_t gate_ms;
@@ -24,7 +25,14 @@ struct Config {
 };
 
 // Why the coordinator was started; bits of Library::wanted. kRunning is set as long as one exists.
-enum Wanted : uint32_t { kRunning = 1, kWantSignal = 2, kWantTimer = 4, kWantCommand = 8 };
+enum Wanted : uint32_t {
+  kRunning = 1,
+  kWantSignal = 2,
+  kWantTimer = 4,
+  kWantCommand = 8,
+  kWantTerm = 16,       // then the application gets its SIGTERM
+  kWantTermTaken = 32,  // it has it already and waits for the snapshot (sigwait)
+};
 
 struct Library {
   Config config;
@@ -48,6 +56,8 @@ struct Library {
   int timer_id;  // of GPUCKPT_EVERY, -1: none
   uint64_t snapshots_done, snapshots_failed;
   char last_snapshot[64];  // id of the last durable one of this process; empty: none yet
+  std::atomic<uint32_t> term_waits;    // a SIGTERM waits for its snapshot
+  std::atomic<uint32_t> terms_served;  // counts snapshots taken because of one, done or failed
 };
 extern Library library;
 
@@ -60,15 +70,18 @@ void read_config(char** environment);
 int signal_by_name(const char* name);  // 0 for "none", -1 unknown
 
 // triggers.cc
-void wake_coordinator(uint32_t reason);  // async-signal-safe
+// Async-signal-safe. False: no thread can be started, or this is another process (vfork).
+bool wake_coordinator(uint32_t reason);
 void install_wake_handler();
 void start_timer();
 void forget_after_fork();  // in the child of fork(2)
 
-// app_signals.cc: the trigger signal as the application sees it.
-void listen_to_signal(int sig);
-// Installs what the kernel must have for it (again).
-void refresh_listened_signal();
+// app_signals.cc: the trigger signal, and SIGTERM with --on-term, as the application sees them.
+void listen_to_signal(int sig, bool snapshot_first);
+void stop_listening_to_term();  // in the child of fork(2): only the process that was told snapshots
+int term_signal();              // 0: not listening
+bool term_is_fatal();           // the application left SIGTERM to the kernel
+void deliver_term();            // lets the SIGTERM that waits have its way
 
 // coordinator.cc
 void coordinator_main(void*);

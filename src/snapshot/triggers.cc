@@ -86,7 +86,7 @@ bool make_coordinator_tls() {
   return true;
 }
 
-void start_coordinator() {
+bool start_coordinator() {
   // The last coordinator may still be on its way out, on the same stack.
   for (uint32_t tid; (tid = library.coordinator_tid.load());)
     sys::futex_wait(&library.coordinator_tid, tid, 1000, true);
@@ -101,16 +101,16 @@ void start_coordinator() {
   if (sys::failed(tid)) {
     library.wanted = 0;
     log_line(LogLevel::kError, "no snapshot: cannot start a thread (error %ld)", -tid);
-    return;
   }
+  return !sys::failed(tid);
 }
 
 }  // namespace
 
-void wake_coordinator(uint32_t reason) {
-  if (!library.ready || sys::getpid() != library.pid) return;
+bool wake_coordinator(uint32_t reason) {
+  if (!library.ready || sys::getpid() != library.pid) return false;
   uint32_t before = library.wanted.fetch_or(reason | kRunning);
-  if (!(before & kRunning)) start_coordinator();
+  return before & kRunning || start_coordinator();
 }
 
 void install_wake_handler() {
@@ -151,6 +151,7 @@ void forget_after_fork() {
   library.timer_id = -1;
   library.snapshots_done = library.snapshots_failed = 0;
   library.last_snapshot[0] = 0;
+  stop_listening_to_term();
 }
 
 namespace {
@@ -173,7 +174,8 @@ __attribute__((constructor(101))) void start(int, char**, char** environment) {
   pthread_atfork(nullptr, nullptr, forget_after_fork);
   library.ready = true;
   install_wake_handler();
-  if (library.config.signal) listen_to_signal(library.config.signal);
+  if (library.config.signal) listen_to_signal(library.config.signal, false);
+  if (library.config.on_term) listen_to_signal(SIGTERM, true);
   start_timer();
 }
 

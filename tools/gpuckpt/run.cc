@@ -2,11 +2,13 @@
 // the same variables does the same; this only checks first that it will work.
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -42,6 +44,33 @@ Status check_files(const Options& options) {
     }
   }
   return Status::Ok();
+}
+
+// What the library can listen to (signal_by_name in src/snapshot/config.cc): NAME, SIGNAME,
+// RTMIN+N, a number, or none.
+bool is_signal(std::string name) {
+  static const std::set<std::string> names = {"none",   "HUP",  "INT",   "QUIT", "USR1", "USR2",
+                                              "ALRM",   "TERM", "CONT",  "TSTP", "URG",  "XCPU",
+                                              "VTALRM", "PROF", "WINCH", "IO",   "PWR",  "RTMIN"};
+  if (name.starts_with("SIG")) name.erase(0, 3);
+  if (names.contains(name)) return true;
+  int base = name.starts_with("RTMIN+") ? 34 : 0;
+  if (base) name.erase(0, 6);
+  if (name.empty() || name.size() > 2 || name.find_first_not_of("0123456789") != std::string::npos)
+    return false;
+  int number = base + std::stoi(name);
+  return number > 0 && number <= 64 && number != SIGKILL && number != SIGSTOP && number != 32 &&
+         number != 33;
+}
+
+CLI::Validator signal_check() {
+  return CLI::Validator(
+      [](std::string& text) {
+        return is_signal(text)
+                   ? ""
+                   : fmt::format("\"{}\" is no signal such as USR1 or RTMIN+3, nor none", text);
+      },
+      "SIGNAL");
 }
 
 void export_options(const Options& options, const std::string& preload) {
@@ -132,9 +161,11 @@ void define_run(CLI::App& app, Context* context) {
       ->check(CLI::Range(0, 19));
   verb->add_option("--signal", options->signal,
                    "Signal that triggers a snapshot, or none (default USR1)")
-      ->envname("GPUCKPT_SIGNAL");
+      ->envname("GPUCKPT_SIGNAL")
+      ->check(signal_check());
   verb->add_option("--on-term", options->on_term,
-                   "On SIGTERM: snapshot first, or ignore (leave it to the program)")
+                   "On SIGTERM: snapshot (before the program gets it), or ignore (the default: "
+                   "nothing of ours happens)")
       ->envname("GPUCKPT_ON_TERM")
       ->check(CLI::IsMember({"snapshot", "ignore"}));
   verb->add_option("--timeout", options->timeout, "Give a snapshot up after this (default 60s)")
