@@ -54,7 +54,8 @@ void define_restore(CLI::App& app, Context* context) {
       ->envname("GPUCKPT_PID_FILE");
   verb->add_option("--status-file", options->front.status_file,
                    "Where the outcome is reported (JSON)")
-      ->envname("GPUCKPT_STATUS_FILE");
+      // Not GPUCKPT_STATUS_FILE: that is where the program itself reports its snapshots.
+      ->envname("GPUCKPT_RESTORE_STATUS_FILE");
   verb->add_option("--files", options->files,
                    "Files open for writing: check that they match and cut them to the saved "
                    "length, or keep them as they are")

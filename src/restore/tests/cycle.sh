@@ -36,7 +36,7 @@ else
   wait $pid 2>/dev/null
 fi
 grep -q '"state":"durable"' status || fail "no snapshot"
-unset LD_PRELOAD GPUCKPT_STATUS_FILE  # the restored program keeps its own; restore would write to it as well
+unset LD_PRELOAD
 restore() { (cd / && exec "$build/bin/gpuckpt" restore "$dir/store" --pid-file "$dir/pid" "$@") > restore.out 2> restore.log < /dev/null; }
 if [[ $options == *refusals* ]]; then
   cp out kept
