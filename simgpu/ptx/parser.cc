@@ -1099,7 +1099,7 @@ void Log::error(uint32_t line, const char* format, ...) {
 bool parse(ModuleSyntax* module, const char* text, size_t length, Log* log) {
   while (length > 0 && text[length - 1] == 0) --length;  // fat binaries pad with NULs
   module->text = module->arena.make<char>(length + 1);
-  memcpy(module->text, text, length);
+  if (length != 0) memcpy(module->text, text, length);
   return Parser(module, length, log).run();
 }
 
