@@ -110,25 +110,34 @@ void describeBox(const Parameters& p, Copy* out) {
   out->Depth = p.extent.depth;
 }
 
-cudaError_t describe3D(const cudaMemcpy3DParms* p, CUDA_MEMCPY3D* out) {
-  if (p == nullptr) return cudaErrorInvalidValue;
-  if (!validKind(p->kind)) return cudaErrorInvalidMemcpyDirection;
-  if (p->srcArray != nullptr || p->dstArray != nullptr) return cudaErrorNotSupported;
-  *out = {};
-  bool unified = p->kind == cudaMemcpyDefault;
-  setSource(out, p->srcPtr.ptr, fromHost(p->kind), unified);
-  setDestination(out, p->dstPtr.ptr, toHost(p->kind), unified);
-  describeBox(*p, out);
+// With an array, positions in it and the extent count its elements.
+template <typename Copy>
+cudaError_t describeArrays(cudaArray_t from, cudaArray_t to, Copy* out) {
+  size_t from_texel = 0, to_texel = 0;
+  CUDART_TRY(texelBytes(from, &from_texel));
+  CUDART_TRY(texelBytes(to, &to_texel));
+  if (from != nullptr) {
+    out->srcMemoryType = CU_MEMORYTYPE_ARRAY;
+    out->srcArray = reinterpret_cast<CUarray>(from);
+    out->srcXInBytes *= from_texel;
+  }
+  if (to != nullptr) {
+    out->dstMemoryType = CU_MEMORYTYPE_ARRAY;
+    out->dstArray = reinterpret_cast<CUarray>(to);
+    out->dstXInBytes *= to_texel;
+  }
+  if (from != nullptr || to != nullptr)
+    out->WidthInBytes *= from != nullptr ? from_texel : to_texel;
   return cudaSuccess;
 }
 
 cudaError_t describe3DPeer(const cudaMemcpy3DPeerParms* p, CUDA_MEMCPY3D_PEER* out) {
   if (p == nullptr) return cudaErrorInvalidValue;
-  if (p->srcArray != nullptr || p->dstArray != nullptr) return cudaErrorNotSupported;
   *out = {};
   setSource(out, p->srcPtr.ptr, false, false);
   setDestination(out, p->dstPtr.ptr, false, false);
   describeBox(*p, out);
+  CUDART_TRY(describeArrays(p->srcArray, p->dstArray, out));
   CUDART_TRY(primaryContext(p->srcDevice, &out->srcContext));
   return primaryContext(p->dstDevice, &out->dstContext);
 }
@@ -170,6 +179,31 @@ cudaError_t setBox(const cudaPitchedPtr& box, const cudaExtent& extent, Set set)
 }
 
 }  // namespace
+
+cudaError_t simgpu::runtime::texelBytes(cudaArray_t array, size_t* bytes) {
+  if (array == nullptr) return cudaSuccess;
+  CUDA_ARRAY3D_DESCRIPTOR d;
+  CUDART_TRY(fromDriver(cu().cuArray3DGetDescriptor(&d, reinterpret_cast<CUarray>(array))));
+  size_t channel = d.Format == CU_AD_FORMAT_UNSIGNED_INT8 || d.Format == CU_AD_FORMAT_SIGNED_INT8
+                       ? 1
+                   : d.Format == CU_AD_FORMAT_UNSIGNED_INT16 ||
+                           d.Format == CU_AD_FORMAT_SIGNED_INT16 || d.Format == CU_AD_FORMAT_HALF
+                       ? 2
+                       : 4;
+  *bytes = channel * d.NumChannels;
+  return cudaSuccess;
+}
+
+cudaError_t simgpu::runtime::describe3D(const cudaMemcpy3DParms* p, CUDA_MEMCPY3D* out) {
+  if (p == nullptr) return cudaErrorInvalidValue;
+  if (!validKind(p->kind)) return cudaErrorInvalidMemcpyDirection;
+  *out = {};
+  bool unified = p->kind == cudaMemcpyDefault;
+  setSource(out, p->srcPtr.ptr, fromHost(p->kind), unified);
+  setDestination(out, p->dstPtr.ptr, toHost(p->kind), unified);
+  describeBox(*p, out);
+  return describeArrays(p->srcArray, p->dstArray, out);
+}
 
 // ---------------------------------------------------------------------------------------------
 // copies

@@ -67,6 +67,11 @@ void rememberKernel(CUkernel kernel);
 // context.
 cudaError_t findSymbol(const void* symbol, CUdeviceptr* address, size_t* bytes);
 
+// Size of an array's element; untouched for no array.
+cudaError_t texelBytes(cudaArray_t array, size_t* bytes);
+// cudaMemcpy3D's parameters as the driver wants them.
+cudaError_t describe3D(const cudaMemcpy3DParms* parameters, CUDA_MEMCPY3D* copy);
+
 inline CUdeviceptr devicePtr(const void* p) { return reinterpret_cast<CUdeviceptr>(p); }
 
 // CUDART_API(cudaFoo, (int a, int b), (a, b)) { ...; return error; }   an entry point
