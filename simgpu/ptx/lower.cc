@@ -146,6 +146,11 @@ class Body {
     for (uint32_t k = 0; k < s_.labels.size(); ++k) d_.labels.push(0);
     uint32_t label = 0;
     uint32_t before = l_.log->errors();
+    static const InstructionSyntax kBegin{};
+    in_ = &kBegin;
+    if (!s_.entry)
+      for (Symbol* v : s_.params)
+        if (v->count != 0) frame_access(v->type, v->offset, kVirtual | v->first, true);
     for (uint32_t k = 0; k < s_.body.size(); ++k) {
       for (; label < s_.labels.size() && s_.labels[label]->at <= k; ++label)
         d_.labels[label] = (uint32_t)d_.code.size();
@@ -154,8 +159,8 @@ class Body {
       if (l_.log->errors() > before + 20) return false;
     }
     for (; label < s_.labels.size(); ++label) d_.labels[label] = (uint32_t)d_.code.size();
-    static const InstructionSyntax kEnd{};
-    in_ = &kEnd;
+    in_ = &kBegin;
+    give_results();
     control(op_ret, kEndsBlock | kNoFallThrough);
     if (l_.log->errors() != before) return false;
     return finish_function(&l_, f_, &d_);
@@ -1748,8 +1753,11 @@ class Body {
     const Operand& target = operand(k++);
     if (k < in_->operand_count && operand(k).kind == OperandKind::kList) params = &operand(k++);
     auto* site = new (m_.syntax.arena.make<CallSite>()) CallSite();
-    site->results = slots(results, &site->result_count);
-    site->params = slots(params, &site->param_count);
+    const FunctionSyntax* formal = formal_of(target);
+    site->results =
+        slots(results, formal == nullptr ? nullptr : &formal->results, &site->result_count, false);
+    site->params =
+        slots(params, formal == nullptr ? nullptr : &formal->params, &site->param_count, true);
     if (failed_) return;
     Ins i = blank();
     i.call = site;
@@ -1767,6 +1775,11 @@ class Body {
       if (!direct(v, site)) return;
     }
     control(i, op_call, 0);
+    for (uint32_t k = 0; results != nullptr && k < results->count; ++k) {
+      const Operand& o = results->items[k];
+      if (o.kind == OperandKind::kRegister)
+        frame_access(s_.registers[o.reg].type, site->results[k].offset, kVirtual | o.reg, true);
+    }
   }
   bool direct(Symbol* v, CallSite* site) {
     FunctionSyntax* f = v->function;
@@ -1798,24 +1811,72 @@ class Body {
     f_->callees.push(site->callee);
     return true;
   }
-  CallSlot* slots(const Operand* list, uint32_t* count) {
+  // What says the types of parameters: the function, or the prototype of an indirect call.
+  const FunctionSyntax* formal_of(const Operand& target) {
+    if (target.kind == OperandKind::kRegister) {
+      const Operand& last = operand(in_->operand_count - 1);
+      return last.kind == OperandKind::kSymbol ? last.symbol->function : nullptr;
+    }
+    Symbol* v = target.symbol != nullptr ? target.symbol : m_.syntax.symbols.find(target.name);
+    return v == nullptr ? nullptr : v->function;
+  }
+  CallSlot* slots(const Operand* list, const Vec<Symbol*>* formals, uint32_t* count, bool passed) {
     *count = list == nullptr ? 0 : list->count;
     auto* out = m_.syntax.arena.make<CallSlot>(*count + 1);
     for (uint32_t k = 0; k < *count; ++k) {
       const Operand& o = list->items[k];
-      if (o.kind != OperandKind::kSymbol || o.symbol->kind != SymbolKind::kVariable ||
-          o.symbol->space != Space::kParam || o.symbol->owner != &s_ || o.symbol->entry_param) {
-        error("call parameters must be .param variables of the function");
+      if (o.kind == OperandKind::kSymbol && o.symbol->kind == SymbolKind::kVariable &&
+          o.symbol->space == Space::kParam && o.symbol->owner == &s_ && !o.symbol->entry_param &&
+          o.symbol->count == 0) {
+        out[k] = CallSlot{o.symbol->offset, (uint32_t)o.symbol->bytes};
+        continue;
+      }
+      const bool number = o.kind == OperandKind::kInteger || o.kind == OperandKind::kFloat32 ||
+                          o.kind == OperandKind::kFloat64;
+      if (!(o.kind == OperandKind::kRegister || (number && passed)) || is_predicate(o) ||
+          formals == nullptr || k >= formals->size()) {
+        error("call parameters must be .param variables of the function, registers or numbers");
         return out;
       }
-      out[k] = CallSlot{o.symbol->offset, (uint32_t)o.symbol->bytes};
+      // A register or a number: through a place of its own in the frame.
+      const Ty type =
+          o.kind == OperandKind::kRegister ? s_.registers[o.reg].type : (*formals)[k]->type;
+      if (type_bytes(type) > 8 || f_->local_bytes + 16 >= kLocalLimit) {
+        error("bad type of a call parameter");
+        return out;
+      }
+      out[k] = CallSlot{f_->local_bytes, type_bytes(type)};
+      f_->local_bytes += 16;
+      if (passed) frame_access(type, out[k].offset, source(o, type), false);
     }
     return out;
+  }
+  // Loads or stores a register of a parameter's type at a place of the frame.
+  void frame_access(Ty type, uint32_t offset, uint32_t reg, bool load) {
+    Key k{load ? Op::kLd : Op::kSt};
+    k.space = Space::kLocal;
+    k.t = type;
+    k.wide_reg = type_bytes(type) == 8;
+    Ins i = blank();
+    i.d = reg;
+    i.imm = offset;
+    i.sub = 2;  // counted from the frame's start
+    i.flags |= kSetsManyRegisters;
+    Roles r = Roles{};
+    r.d_read = !load;
+    emit(i, b_.memory(k), r);
+  }
+  void give_results() {
+    if (s_.entry) return;
+    for (Symbol* v : s_.results)
+      if (v->count != 0) frame_access(v->type, v->offset, kVirtual | v->first, false);
   }
 
   void ret(Parts& p) {
     p.take("uni");
-    if (finished(p)) control(op_ret, kEndsBlock | kNoFallThrough);
+    if (!finished(p)) return;
+    give_results();
+    control(op_ret, kEndsBlock | kNoFallThrough);
   }
   void exit(Parts& p) {
     if (finished(p)) control(op_exit, kEndsBlock | kNoFallThrough);

@@ -743,25 +743,42 @@ class Parser {
     s_.expect('(');
     uint32_t offset = 0;
     while (!s_.failed() && !s_.is(')')) {
-      if (!s_.accept(".param")) {
-        if (s_.is(".reg")) s_.fail("register parameters are not supported");
-        s_.fail("expected .param");
-        return;
-      }
+      const bool in_register = !f->entry && s_.accept(".reg");
+      if (!in_register && !s_.accept(".param")) return s_.fail("expected .param");
       Declared d = declaration_head();
       Symbol* p = declare(Space::kParam, d);
       p->owner = f;
       p->entry_param = f->entry;
+      if (in_register && !register_parameter(f, p)) return;
       if (p->unsized) s_.fail("variadic parameters are not supported");
       if (p->bytes > 65536) s_.fail("parameter too large");
       offset = (offset + p->align - 1) & ~(p->align - 1);
       p->offset = offset;
       offset += (uint32_t)p->bytes;
       out->push(p);
-      scope_put(p);
+      if (!in_register) scope_put(p);
       if (!s_.accept(',')) break;
     }
     s_.expect(')');
+  }
+  // ".reg .u32 x" among parameters: passed like any other, under its register's name (`first`;
+  // `count` says that there is one).
+  bool register_parameter(FunctionSyntax* f, Symbol* p) {
+    if (p->bytes != type_bytes(p->type) || p->bytes == 0 || p->bytes > 8) {
+      s_.fail("bad type of a register parameter");
+      return false;
+    }
+    p->first = (uint32_t)f->registers.size();
+    p->count = 1;
+    f->registers.push({p->type});
+    auto* r = new (m_.arena.make<Symbol>()) Symbol();
+    r->kind = SymbolKind::kRegisters;
+    r->type = p->type;
+    r->space = Space::kReg;
+    r->name = p->name;
+    r->first = p->first;
+    scope_put(r);
+    return true;
   }
 
   void body(FunctionSyntax* f) {

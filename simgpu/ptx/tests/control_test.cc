@@ -546,6 +546,36 @@ TEST_CASE("printf and assert", "[printf]") {
   CHECK(gpu.read<uint32_t>(out, 1)[0] == 5);
 }
 
+TEST_CASE("functions take and give registers", "[call]") {
+  Gpu gpu(1 << 20);
+  const std::string before = R"(
+.func (.reg .b32 %sum, .reg .f64 %half) work(.reg .b32 %x, .param .b64 y, .reg .b16 %z) {
+  .reg .b64 %t; .reg .b32 %u; .reg .pred %p;
+  ld.param.b64 %t, [y]; cvt.u32.u64 %u, %t; add.u32 %sum, %x, %u;
+  setp.eq.u32 %p, %x, 3; mov.f64 %half, 0d3FF0000000000000;
+  @%p ret;
+  cvt.u32.u16 %u, %z; add.u32 %sum, %sum, %u; mov.f64 %half, 0d3FE0000000000000;
+  ret;
+}
+)";
+  const bool loaded = gpu.load(kernel_text(R"(
+  { .param .b64 wide; .reg .f64 %d; .reg .b16 %h; .reg .b64 %o; .reg .b32 %i, %s, %q;
+    mov.u32 %i, %tid.x; mov.b64 %o, 100; st.param.b64 [wide], %o; cvt.u16.u32 %h, %i;
+    call.uni (%s, %d), work, (%i, wide, 7);
+    cvt.rzi.u32.f64 %q, %d;
+    mad.lo.u32 %s, %q, 1000, %s;
+    ld.param.u64 %o, [po]; mad.wide.u32 %o, %i, 4, %o; st.global.u32 [%o], %s; }
+)",
+                                           before));
+  INFO(gpu.error);
+  REQUIRE(loaded);
+  const uint64_t out = gpu.zeros(128);
+  const Result r = gpu.run("k", 1, 32, {out, out});
+  REQUIRE(std::string(r.text) == "");
+  const auto got = gpu.read<uint32_t>(out, 32);
+  for (uint32_t i = 0; i < 32; ++i) CHECK(got[i] == (i == 3 ? 1103u : 100 + i + 7));
+}
+
 TEST_CASE("errors carry the name and the line", "[error]") {
   Gpu gpu(1 << 20);
   auto error = [&](const std::string& body, const std::string& before = "") {
