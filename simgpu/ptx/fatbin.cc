@@ -1,5 +1,7 @@
 #include "fatbin.h"
 
+#include "engine.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +11,7 @@ namespace simgpu::ptx {
 namespace {
 
 constexpr uint32_t kWrapper = 0x466243b1, kContainer = 0xba55ed50;
+constexpr uint32_t kLinkedWrapper = 2;  // version of a wrapper
 constexpr uint16_t kKindPtx = 1;
 constexpr uint64_t kFlagLz4 = 0x2000, kFlagZstd = 0x8000;
 constexpr size_t kMinimumHeader = 64;
@@ -104,12 +107,8 @@ void say(char* log, size_t log_bytes, const char* what, uint32_t number) {
   if (log != nullptr && log_bytes > 0) snprintf(log, log_bytes, what, number);
 }
 
-}  // namespace
-
-FatbinResult extract_ptx(const void* data, uint32_t sm, char** text, size_t* length, char* log,
-                         size_t log_bytes) {
-  auto* p = static_cast<const uint8_t*>(data);
-  if (read<uint32_t>(p) == kWrapper) p = read<const uint8_t*>(p + 8);
+FatbinResult from_container(const uint8_t* p, uint32_t sm, char** text, size_t* length, char* log,
+                            size_t log_bytes) {
   if (p == nullptr || read<uint32_t>(p) != kContainer) {
     say(log, log_bytes, "fat binary: no container at the place the wrapper names", 0);
     return FatbinResult::kCorrupt;
@@ -153,6 +152,47 @@ FatbinResult extract_ptx(const void* data, uint32_t sm, char** text, size_t* len
   *text = out;
   *length = strlen(out);  // without the padding
   return FatbinResult::kOk;
+}
+
+// Relocatable device code: `parts` is a list of containers, ended by null, that are to be linked.
+// Parts without a suitable PTX (the device runtime has machine code and PTX of the newest target
+// alone) are left out; who needs one of them gets "unresolved" when the text is compiled.
+FatbinResult from_parts(const uint8_t* const* parts, uint32_t sm, char** text, size_t* length,
+                        char* log, size_t log_bytes) {
+  constexpr size_t kMost = 4096;
+  size_t count = 0, used = 0;
+  while (count < kMost && parts[count] != nullptr) ++count;
+  auto* inputs = static_cast<LinkInput*>(calloc(count + 1, sizeof(LinkInput)));
+  if (inputs == nullptr) return FatbinResult::kCorrupt;
+  FatbinResult result = FatbinResult::kNoPtx;
+  for (size_t k = 0; k < count; ++k) {
+    char* one = nullptr;
+    size_t bytes = 0;
+    const FatbinResult r = from_container(parts[k], sm, &one, &bytes, log, log_bytes);
+    if (r == FatbinResult::kOk) inputs[used++] = LinkInput{one, bytes, nullptr};
+    if (r == FatbinResult::kNoPtx) continue;
+    result = r;
+    if (r == FatbinResult::kCorrupt) break;
+  }
+  if (result == FatbinResult::kOk) {
+    *text = link(inputs, used, length, log, log_bytes);
+    if (*text == nullptr) result = FatbinResult::kCorrupt;
+  }
+  for (size_t k = 0; k < used; ++k) free(const_cast<char*>(inputs[k].text));
+  free(inputs);
+  return result;
+}
+
+}  // namespace
+
+FatbinResult extract_ptx(const void* data, uint32_t sm, char** text, size_t* length, char* log,
+                         size_t log_bytes) {
+  auto* p = static_cast<const uint8_t*>(data);
+  if (read<uint32_t>(p) != kWrapper) return from_container(p, sm, text, length, log, log_bytes);
+  const auto* parts = read<const uint8_t* const*>(p + 16);
+  if (read<uint32_t>(p + 4) == kLinkedWrapper && parts != nullptr && parts[0] != nullptr)
+    return from_parts(parts, sm, text, length, log, log_bytes);
+  return from_container(read<const uint8_t*>(p + 8), sm, text, length, log, log_bytes);
 }
 
 }  // namespace simgpu::ptx

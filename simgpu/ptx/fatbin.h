@@ -2,7 +2,9 @@
 // compressed.
 //
 // Layout (all little endian, entries 8-byte aligned):
-//   wrapper    u32 0x466243b1, u32 version, pointer to the container, pointer
+//   wrapper    u32 0x466243b1, u32 version, pointer to the container, pointer; in version 2
+//   (relocatable device code) the second one leads to pointers to containers, ended by null, whose
+//   PTX is to be linked
 //   container  u32 0xba55ed50, u16 version, u16 header size, u64 bytes of all entries; then the
 //   entries entry      +0 u16 kind (1 PTX, 2 cubin), +4 u32 header size, +8 u64 payload size, +16
 //   u32 compressed size (0: plain),
