@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/syscall.h"
 #include "common/text.h"
+#include "device/graphs.h"
 #include "device/idle.h"
 #include "device/launch_note.h"
 #include "device/modules.h"
@@ -181,7 +182,8 @@ bool freeze(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
       format(culprit.text + used, sizeof culprit.text - used, "%sthread %d is inside %s",
              busy ? "; " : "", holder.tid, function_name(holder.function));
     } else if (captures_active) {
-      copy(culprit.text, sizeof culprit.text, "a stream capture is in progress");
+      format(culprit.text, sizeof culprit.text, "a stream capture is in progress (stream %p)",
+             reinterpret_cast<void*>(capture_latest));
       gate_open();
     } else if (wait_contexts(gate_until, false, &culprit, report)) {
       pools_settle();
@@ -344,7 +346,7 @@ bool learn_state(DeviceReport* report) {
     if (!learn_events(context))
       return fail(report, kExitError, "the times of events cannot be read from the driver");
   }
-  return learn_globals(report);
+  return learn_globals(report) && learn_graphs(report);
 }
 
 namespace {
@@ -412,7 +414,8 @@ void describe(Text& json) {
   }
   json.add("],\"objects\":{");
   const char* const names[] = {"contexts", "streams", "events",    "modules", "libraries",
-                               nullptr,    "kernels", "functions", "pools",   nullptr};
+                               nullptr,    "kernels", "functions", "pools",   "graphs",
+                               "executable_graphs", nullptr};
   static_assert(sizeof names / sizeof *names == static_cast<size_t>(ObjectType::kCount));
   first = true;
   for (size_t i = 0; i < static_cast<size_t>(ObjectType::kCount); ++i) {

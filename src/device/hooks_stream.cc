@@ -1,5 +1,6 @@
 // Streams and events. Whether an event was recorded, and when, is asked from the driver at snapshot
 // time; after a restore the times before it are remembered here (see replay.cc).
+#include "device/graphs.h"
 #include "device/hooks.h"
 #include "device/times.h"
 #include "intercept/generated/custom_hooks.h"
@@ -66,12 +67,14 @@ CUresult elapsed(float* ms, CUevent start, CUevent end,
   return native(ms, start, end);
 }
 
-CUresult note_capture_begun(CUresult result) {
-  if (result == CUDA_SUCCESS) __atomic_add_fetch(&captures_active, 1, __ATOMIC_RELAXED);
+CUresult note_capture_begun(CUresult result, CUstream stream) {
+  if (result != CUDA_SUCCESS) return result;
+  __atomic_add_fetch(&captures_active, 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&capture_latest, name_from(Kind::kStream, stream), __ATOMIC_RELAXED);
   return result;
 }
 
-CUresult note_capture_ended(CUresult result) {
+CUresult note_capture_ended(CUresult result, CUgraph* graph) {
   // It ends with an error, too (invalidated), unless there was none.
   bool none = result == CUDA_ERROR_ILLEGAL_STATE || result == CUDA_ERROR_INVALID_HANDLE ||
               result == CUDA_ERROR_STREAM_CAPTURE_UNMATCHED ||
@@ -79,6 +82,7 @@ CUresult note_capture_ended(CUresult result) {
               result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT;
   if (!none && __atomic_load_n(&captures_active, __ATOMIC_RELAXED))
     __atomic_sub_fetch(&captures_active, 1, __ATOMIC_RELAXED);
+  if (result == CUDA_SUCCESS && graph && *graph) note_graph(*graph);
   return result;
 }
 
@@ -186,22 +190,40 @@ CUresult hook_cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUeven
 }
 
 CUresult hook_cuStreamBeginCapture(CUstream hStream) {
-  return note_capture_begun(real().cuStreamBeginCapture(hStream));
+  return note_capture_begun(real().cuStreamBeginCapture(hStream), hStream);
 }
 CUresult hook_cuStreamBeginCapture_ptsz(CUstream hStream) {
-  return note_capture_begun(real().cuStreamBeginCapture_ptsz(hStream));
+  return note_capture_begun(real().cuStreamBeginCapture_ptsz(hStream), hStream);
 }
 CUresult hook_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode) {
-  return note_capture_begun(real().cuStreamBeginCapture_v2(hStream, mode));
+  return note_capture_begun(real().cuStreamBeginCapture_v2(hStream, mode), hStream);
 }
 CUresult hook_cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode) {
-  return note_capture_begun(real().cuStreamBeginCapture_v2_ptsz(hStream, mode));
+  return note_capture_begun(real().cuStreamBeginCapture_v2_ptsz(hStream, mode), hStream);
 }
 CUresult hook_cuStreamEndCapture(CUstream hStream, CUgraph* phGraph) {
-  return note_capture_ended(real().cuStreamEndCapture(hStream, phGraph));
+  return note_capture_ended(real().cuStreamEndCapture(hStream, phGraph), phGraph);
 }
 CUresult hook_cuStreamEndCapture_ptsz(CUstream hStream, CUgraph* phGraph) {
-  return note_capture_ended(real().cuStreamEndCapture_ptsz(hStream, phGraph));
+  return note_capture_ended(real().cuStreamEndCapture_ptsz(hStream, phGraph), phGraph);
 }
 
+CUresult hook_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
+                                          const CUgraphNode* dependencies,
+                                          const CUgraphEdgeData* dependencyData,
+                                          size_t numDependencies, CUstreamCaptureMode mode) {
+  return note_capture_begun(
+      real().cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies, dependencyData,
+                                         numDependencies, mode),
+      hStream);
+}
+CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
+                                               const CUgraphNode* dependencies,
+                                               const CUgraphEdgeData* dependencyData,
+                                               size_t numDependencies, CUstreamCaptureMode mode) {
+  return note_capture_begun(
+      real().cuStreamBeginCaptureToGraph_ptsz(hStream, hGraph, dependencies, dependencyData,
+                                              numDependencies, mode),
+      hStream);
+}
 }  // namespace gpuckpt

@@ -1,6 +1,7 @@
 #include "device/registry.h"
 
 #include "common/text.h"
+#include "device/graphs.h"
 #include "intercept/generated/real_driver.h"
 
 namespace gpuckpt::device {
@@ -18,6 +19,7 @@ void free_globals(Vector<Global>& globals) {
 }  // namespace
 
 uint32_t captures_active;
+uint64_t capture_latest;
 
 Registry& registry() {
   static Registry* instance;
@@ -87,6 +89,12 @@ void Registry::remove(Object* object) {
       return destroy(static_cast<ContextObject*>(object));
     case ObjectType::kPool:
       return destroy(static_cast<PoolObject*>(object));
+    case ObjectType::kGraph:
+      free_record(static_cast<GraphObject*>(object)->record);
+      return destroy(static_cast<GraphObject*>(object));
+    case ObjectType::kGraphExec:
+      free_record(static_cast<GraphExecObject*>(object)->record);
+      return destroy(static_cast<GraphExecObject*>(object));
     default:
       release(object);  // nothing inside
   }

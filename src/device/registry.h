@@ -28,6 +28,8 @@ enum class ObjectType : uint8_t {
   kKernel,
   kFunction,
   kPool,
+  kGraph,
+  kGraphExec,
   kUnload,  // a module or library that is gone, but was loaded before one that lives: replay
             // repeats it
   kCount,
@@ -238,5 +240,6 @@ class WithContext {
 // Stream captures of the application in progress. While any is, calls that would fail natively must
 // fail here.
 extern uint32_t captures_active;
+extern uint64_t capture_latest;  // name of the stream whose capture began last
 
 }  // namespace gpuckpt::device

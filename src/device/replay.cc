@@ -4,6 +4,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "device/capture.h"
+#include "device/graphs.h"
 #include "device/times.h"
 #include "device/vmm.h"
 #include "gpuckpt/exit_codes.h"
@@ -314,6 +315,8 @@ bool replay_objects(DeviceReport* report) {
         ok = replay_clock(static_cast<ContextObject*>(o)) ||
              fail(report, kExitIncompatible, "the clock of a context cannot be started");
         break;
+      case ObjectType::kGraph:  // after everything else
+      case ObjectType::kGraphExec:
       case ObjectType::kCount:
         break;
     }
@@ -424,7 +427,7 @@ bool restore(RestoreSource* source, DeviceReport* report) {
                   static_cast<int>(result));
     if (!compare_machine(report) || !replay_contexts(report) || !rebuild_device_memory(report) ||
         !rebuild_vmm(report) || !replay_objects(report) || !rebuild_pinned(report) ||
-        !compare_globals(report) || !upload_all(source, report))
+        !compare_globals(report) || !replay_graphs(report) || !upload_all(source, report))
       return false;
     realm_release_placeholders();
   }

@@ -70,6 +70,7 @@ inline void each_handle(CUDA_BATCH_MEM_OP_NODE_PARAMS_v1& s, T&& t) {
 template <class T>
 inline void each_handle(CUDA_GRAPH_INSTANTIATE_PARAMS& s, T&& t) {
   t(Kind::kStream, s.hUploadStream);
+  t(Kind::kGraphNode, s.hErrNode_out);
 }
 template <class T>
 inline void each_handle(CUDA_LAUNCH_PARAMS& s, T&& t) {
@@ -89,6 +90,9 @@ inline void each_handle(CUgraphNodeParams& s, T&& t) {
       break;
     case CU_GRAPH_NODE_TYPE_MEMSET:
       t(Kind::kContext, s.memset.ctx);
+      break;
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+      t(Kind::kGraph, s.graph.graph);
       break;
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
       t(Kind::kEvent, s.eventWait.event);

@@ -98,6 +98,75 @@ CUresult hook_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, 
 CUresult hook_cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
   return real().cuFuncSetCacheConfig(hfunc, config);
 }
+CUresult hook_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph) {
+  return real().cuGraphClone(phGraphClone, originalGraph);
+}
+CUresult hook_cuGraphCreate(CUgraph *phGraph, unsigned int flags) {
+  return real().cuGraphCreate(phGraph, flags);
+}
+CUresult hook_cuGraphDestroy(CUgraph hGraph) {
+  return real().cuGraphDestroy(hGraph);
+}
+CUresult hook_cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams) {
+  return real().cuGraphExecBatchMemOpNodeSetParams(hGraphExec, hNode, nodeParams);
+}
+CUresult hook_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraph childGraph) {
+  return real().cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, childGraph);
+}
+CUresult hook_cuGraphExecDestroy(CUgraphExec hGraphExec) {
+  return real().cuGraphExecDestroy(hGraphExec);
+}
+CUresult hook_cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event) {
+  return real().cuGraphExecEventRecordNodeSetEvent(hGraphExec, hNode, event);
+}
+CUresult hook_cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event) {
+  return real().cuGraphExecEventWaitNodeSetEvent(hGraphExec, hNode, event);
+}
+CUresult hook_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS *nodeParams) {
+  return real().cuGraphExecHostNodeSetParams(hGraphExec, hNode, nodeParams);
+}
+CUresult hook_cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams) {
+  return real().cuGraphExecKernelNodeSetParams(hGraphExec, hNode, nodeParams);
+}
+CUresult hook_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS *nodeParams) {
+  return real().cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, nodeParams);
+}
+CUresult hook_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMCPY3D *copyParams, CUcontext ctx) {
+  return real().cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, copyParams, ctx);
+}
+CUresult hook_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx) {
+  return real().cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, memsetParams, ctx);
+}
+CUresult hook_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraphNodeParams *nodeParams) {
+  return real().cuGraphExecNodeSetParams(hGraphExec, hNode, nodeParams);
+}
+CUresult hook_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out, CUgraphExecUpdateResult *updateResult_out) {
+  return real().cuGraphExecUpdate(hGraphExec, hGraph, hErrorNode_out, updateResult_out);
+}
+CUresult hook_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo) {
+  return real().cuGraphExecUpdate_v2(hGraphExec, hGraph, resultInfo);
+}
+CUresult hook_cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer, size_t bufferSize) {
+  return real().cuGraphInstantiate(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
+}
+CUresult hook_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags) {
+  return real().cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags);
+}
+CUresult hook_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams) {
+  return real().cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams);
+}
+CUresult hook_cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams) {
+  return real().cuGraphInstantiateWithParams_ptsz(phGraphExec, hGraph, instantiateParams);
+}
+CUresult hook_cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer, size_t bufferSize) {
+  return real().cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
+}
+CUresult hook_cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int *isEnabled) {
+  return real().cuGraphNodeGetEnabled(hGraphExec, hNode, isEnabled);
+}
+CUresult hook_cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled) {
+  return real().cuGraphNodeSetEnabled(hGraphExec, hNode, isEnabled);
+}
 CUresult hook_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel) {
   return real().cuKernelGetFunction(pFunc, kernel);
 }
@@ -296,6 +365,12 @@ CUresult hook_cuStreamAttachMemAsync_ptsz(CUstream hStream, CUdeviceptr dptr, si
 CUresult hook_cuStreamBeginCapture(CUstream hStream) {
   return real().cuStreamBeginCapture(hStream);
 }
+CUresult hook_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode) {
+  return real().cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies, dependencyData, numDependencies, mode);
+}
+CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode) {
+  return real().cuStreamBeginCaptureToGraph_ptsz(hStream, hGraph, dependencies, dependencyData, numDependencies, mode);
+}
 CUresult hook_cuStreamBeginCapture_ptsz(CUstream hStream) {
   return real().cuStreamBeginCapture_ptsz(hStream);
 }
@@ -322,6 +397,18 @@ CUresult hook_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
 }
 CUresult hook_cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph) {
   return real().cuStreamEndCapture_ptsz(hStream, phGraph);
+}
+CUresult hook_cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out, size_t *numDependencies_out) {
+  return real().cuStreamGetCaptureInfo_v2(hStream, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out);
+}
+CUresult hook_cuStreamGetCaptureInfo_v2_ptsz(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out, size_t *numDependencies_out) {
+  return real().cuStreamGetCaptureInfo_v2_ptsz(hStream, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out);
+}
+CUresult hook_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out, const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out) {
+  return real().cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out, numDependencies_out);
+}
+CUresult hook_cuStreamGetCaptureInfo_v3_ptsz(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out, const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out) {
+  return real().cuStreamGetCaptureInfo_v3_ptsz(hStream, captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out, numDependencies_out);
 }
 
 }  // namespace gpuckpt

@@ -1304,12 +1304,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphChildGraphNodeGetGraph(CUgraphN
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph) {
   GateGuard guard(kFn_cuGraphClone);
   const bool named = translating();
-  CUresult rc = real().cuGraphClone(phGraphClone, in_if(named, Kind::kGraph, originalGraph));
-  if (no_memory(rc)) rc = real().cuGraphClone(phGraphClone, in_if(named, Kind::kGraph, originalGraph));
+  CUresult rc = hook_cuGraphClone(phGraphClone, in_if(named, Kind::kGraph, originalGraph));
+  if (no_memory(rc)) rc = hook_cuGraphClone(phGraphClone, in_if(named, Kind::kGraph, originalGraph));
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraph, phGraphClone);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kGraph, 1, kFn_cuGraphClone);
   return rc;
 }
 
@@ -1318,9 +1317,6 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphConditionalHandleCreate(CUgraph
   const bool named = translating();
   CUresult rc = real().cuGraphConditionalHandleCreate(pHandle_out, in_if(named, Kind::kGraph, hGraph), in_if(named, Kind::kContext, ctx), defaultLaunchValue, flags);
   if (no_memory(rc)) rc = real().cuGraphConditionalHandleCreate(pHandle_out, in_if(named, Kind::kGraph, hGraph), in_if(named, Kind::kContext, ctx), defaultLaunchValue, flags);
-  if (named && rc == CUDA_SUCCESS) {
-    created_at(Kind::kConditionalHandle, pHandle_out);
-  }
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuGraphConditionalHandleCreate);
   return rc;
 }
@@ -1328,12 +1324,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphConditionalHandleCreate(CUgraph
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags) {
   GateGuard guard(kFn_cuGraphCreate);
   const bool named = translating();
-  CUresult rc = real().cuGraphCreate(phGraph, flags);
-  if (no_memory(rc)) rc = real().cuGraphCreate(phGraph, flags);
+  CUresult rc = hook_cuGraphCreate(phGraph, flags);
+  if (no_memory(rc)) rc = hook_cuGraphCreate(phGraph, flags);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraph, phGraph);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kGraph, 1, kFn_cuGraphCreate);
   return rc;
 }
 
@@ -1348,11 +1343,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphDebugDotPrint(CUgraph hGraph, c
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphDestroy(CUgraph hGraph) {
   GateGuard guard(kFn_cuGraphDestroy);
   const bool named = translating();
-  const CUresult rc = real().cuGraphDestroy(in_if(named, Kind::kGraph, hGraph));
+  CUresult rc = hook_cuGraphDestroy(in_if(named, Kind::kGraph, hGraph));
+  if (no_memory(rc)) rc = hook_cuGraphDestroy(in_if(named, Kind::kGraph, hGraph));
   if (named && rc == CUDA_SUCCESS) {
     drop(Kind::kGraph, hGraph);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kGraph, -1, kFn_cuGraphDestroy);
   return rc;
 }
 
@@ -1406,43 +1401,43 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecBatchMemOpNodeSetParams(CUg
   GateGuard guard(kFn_cuGraphExecBatchMemOpNodeSetParams);
   const bool named = translating();
   StructIn nodeParams_now(named, nodeParams);
-  CUresult rc = real().cuGraphExecBatchMemOpNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
-  if (no_memory(rc)) rc = real().cuGraphExecBatchMemOpNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  CUresult rc = hook_cuGraphExecBatchMemOpNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  if (no_memory(rc)) rc = hook_cuGraphExecBatchMemOpNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraph childGraph) {
   GateGuard guard(kFn_cuGraphExecChildGraphNodeSetParams);
   const bool named = translating();
-  CUresult rc = real().cuGraphExecChildGraphNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kGraph, childGraph));
-  if (no_memory(rc)) rc = real().cuGraphExecChildGraphNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kGraph, childGraph));
+  CUresult rc = hook_cuGraphExecChildGraphNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kGraph, childGraph));
+  if (no_memory(rc)) rc = hook_cuGraphExecChildGraphNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kGraph, childGraph));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
   GateGuard guard(kFn_cuGraphExecDestroy);
   const bool named = translating();
-  const CUresult rc = real().cuGraphExecDestroy(in_if(named, Kind::kGraphExec, hGraphExec));
+  CUresult rc = hook_cuGraphExecDestroy(in_if(named, Kind::kGraphExec, hGraphExec));
+  if (no_memory(rc)) rc = hook_cuGraphExecDestroy(in_if(named, Kind::kGraphExec, hGraphExec));
   if (named && rc == CUDA_SUCCESS) {
     drop(Kind::kGraphExec, hGraphExec);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kGraphExec, -1, kFn_cuGraphExecDestroy);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event) {
   GateGuard guard(kFn_cuGraphExecEventRecordNodeSetEvent);
   const bool named = translating();
-  CUresult rc = real().cuGraphExecEventRecordNodeSetEvent(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kEvent, event));
-  if (no_memory(rc)) rc = real().cuGraphExecEventRecordNodeSetEvent(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kEvent, event));
+  CUresult rc = hook_cuGraphExecEventRecordNodeSetEvent(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kEvent, event));
+  if (no_memory(rc)) rc = hook_cuGraphExecEventRecordNodeSetEvent(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kEvent, event));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event) {
   GateGuard guard(kFn_cuGraphExecEventWaitNodeSetEvent);
   const bool named = translating();
-  CUresult rc = real().cuGraphExecEventWaitNodeSetEvent(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kEvent, event));
-  if (no_memory(rc)) rc = real().cuGraphExecEventWaitNodeSetEvent(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kEvent, event));
+  CUresult rc = hook_cuGraphExecEventWaitNodeSetEvent(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kEvent, event));
+  if (no_memory(rc)) rc = hook_cuGraphExecEventWaitNodeSetEvent(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), in_if(named, Kind::kEvent, event));
   return rc;
 }
 
@@ -1474,8 +1469,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecGetFlags(CUgraphExec hGraph
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS *nodeParams) {
   GateGuard guard(kFn_cuGraphExecHostNodeSetParams);
   const bool named = translating();
-  CUresult rc = real().cuGraphExecHostNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams);
-  if (no_memory(rc)) rc = real().cuGraphExecHostNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams);
+  CUresult rc = hook_cuGraphExecHostNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams);
+  if (no_memory(rc)) rc = hook_cuGraphExecHostNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams);
   return rc;
 }
 
@@ -1483,8 +1478,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecKernelNodeSetParams(CUgraph
   GateGuard guard(kFn_cuGraphExecKernelNodeSetParams);
   const bool named = translating();
   StructIn nodeParams_now(named, nodeParams);
-  CUresult rc = real().cuGraphExecKernelNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
-  if (no_memory(rc)) rc = real().cuGraphExecKernelNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  CUresult rc = hook_cuGraphExecKernelNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  if (no_memory(rc)) rc = hook_cuGraphExecKernelNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
   return rc;
 }
 
@@ -1492,8 +1487,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecKernelNodeSetParams_v2(CUgr
   GateGuard guard(kFn_cuGraphExecKernelNodeSetParams_v2);
   const bool named = translating();
   StructIn nodeParams_now(named, nodeParams);
-  CUresult rc = real().cuGraphExecKernelNodeSetParams_v2(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
-  if (no_memory(rc)) rc = real().cuGraphExecKernelNodeSetParams_v2(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  CUresult rc = hook_cuGraphExecKernelNodeSetParams_v2(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  if (no_memory(rc)) rc = hook_cuGraphExecKernelNodeSetParams_v2(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
   return rc;
 }
 
@@ -1501,16 +1496,16 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecMemcpyNodeSetParams(CUgraph
   GateGuard guard(kFn_cuGraphExecMemcpyNodeSetParams);
   const bool named = translating();
   StructIn copyParams_now(named, copyParams);
-  CUresult rc = real().cuGraphExecMemcpyNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), copyParams_now.get(), in_if(named, Kind::kContext, ctx));
-  if (no_memory(rc)) rc = real().cuGraphExecMemcpyNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), copyParams_now.get(), in_if(named, Kind::kContext, ctx));
+  CUresult rc = hook_cuGraphExecMemcpyNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), copyParams_now.get(), in_if(named, Kind::kContext, ctx));
+  if (no_memory(rc)) rc = hook_cuGraphExecMemcpyNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), copyParams_now.get(), in_if(named, Kind::kContext, ctx));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx) {
   GateGuard guard(kFn_cuGraphExecMemsetNodeSetParams);
   const bool named = translating();
-  CUresult rc = real().cuGraphExecMemsetNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), memsetParams, in_if(named, Kind::kContext, ctx));
-  if (no_memory(rc)) rc = real().cuGraphExecMemsetNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), memsetParams, in_if(named, Kind::kContext, ctx));
+  CUresult rc = hook_cuGraphExecMemsetNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), memsetParams, in_if(named, Kind::kContext, ctx));
+  if (no_memory(rc)) rc = hook_cuGraphExecMemsetNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), memsetParams, in_if(named, Kind::kContext, ctx));
   return rc;
 }
 
@@ -1518,24 +1513,24 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecNodeSetParams(CUgraphExec h
   GateGuard guard(kFn_cuGraphExecNodeSetParams);
   const bool named = translating();
   StructIn nodeParams_now(named, nodeParams);
-  CUresult rc = real().cuGraphExecNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
-  if (no_memory(rc)) rc = real().cuGraphExecNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  CUresult rc = hook_cuGraphExecNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
+  if (no_memory(rc)) rc = hook_cuGraphExecNodeSetParams(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), nodeParams_now.get());
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out, CUgraphExecUpdateResult *updateResult_out) {
   GateGuard guard(kFn_cuGraphExecUpdate);
   const bool named = translating();
-  CUresult rc = real().cuGraphExecUpdate(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraph, hGraph), hErrorNode_out, updateResult_out);
-  if (no_memory(rc)) rc = real().cuGraphExecUpdate(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraph, hGraph), hErrorNode_out, updateResult_out);
+  CUresult rc = hook_cuGraphExecUpdate(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraph, hGraph), hErrorNode_out, updateResult_out);
+  if (no_memory(rc)) rc = hook_cuGraphExecUpdate(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraph, hGraph), hErrorNode_out, updateResult_out);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo) {
   GateGuard guard(kFn_cuGraphExecUpdate_v2);
   const bool named = translating();
-  CUresult rc = real().cuGraphExecUpdate_v2(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraph, hGraph), resultInfo);
-  if (no_memory(rc)) rc = real().cuGraphExecUpdate_v2(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraph, hGraph), resultInfo);
+  CUresult rc = hook_cuGraphExecUpdate_v2(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraph, hGraph), resultInfo);
+  if (no_memory(rc)) rc = hook_cuGraphExecUpdate_v2(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraph, hGraph), resultInfo);
   if (named && rc == CUDA_SUCCESS) {
     struct_out(resultInfo);
   }
@@ -1584,6 +1579,10 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphGetEdges(CUgraph hGraph, CUgrap
   GateGuard guard(kFn_cuGraphGetEdges);
   const bool named = translating();
   const CUresult rc = real().cuGraphGetEdges(in_if(named, Kind::kGraph, hGraph), from, to, numEdges);
+  if (named && rc == CUDA_SUCCESS) {
+    handles_out(Kind::kGraphNode, from, *numEdges);
+    handles_out(Kind::kGraphNode, to, *numEdges);
+  }
   return rc;
 }
 
@@ -1591,6 +1590,10 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphGetEdges_v2(CUgraph hGraph, CUg
   GateGuard guard(kFn_cuGraphGetEdges_v2);
   const bool named = translating();
   const CUresult rc = real().cuGraphGetEdges_v2(in_if(named, Kind::kGraph, hGraph), from, to, edgeData, numEdges);
+  if (named && rc == CUDA_SUCCESS) {
+    handles_out(Kind::kGraphNode, from, *numEdges);
+    handles_out(Kind::kGraphNode, to, *numEdges);
+  }
   return rc;
 }
 
@@ -1608,6 +1611,9 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphGetRootNodes(CUgraph hGraph, CU
   GateGuard guard(kFn_cuGraphGetRootNodes);
   const bool named = translating();
   const CUresult rc = real().cuGraphGetRootNodes(in_if(named, Kind::kGraph, hGraph), rootNodes, numRootNodes);
+  if (named && rc == CUDA_SUCCESS) {
+    handles_out(Kind::kGraphNode, rootNodes, *numRootNodes);
+  }
   return rc;
 }
 
@@ -1629,25 +1635,23 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphHostNodeSetParams(CUgraphNode h
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer, size_t bufferSize) {
   GateGuard guard(kFn_cuGraphInstantiate);
   const bool named = translating();
-  CUresult rc = real().cuGraphInstantiate(phGraphExec, in_if(named, Kind::kGraph, hGraph), phErrorNode, logBuffer, bufferSize);
-  if (no_memory(rc)) rc = real().cuGraphInstantiate(phGraphExec, in_if(named, Kind::kGraph, hGraph), phErrorNode, logBuffer, bufferSize);
+  CUresult rc = hook_cuGraphInstantiate(phGraphExec, in_if(named, Kind::kGraph, hGraph), phErrorNode, logBuffer, bufferSize);
+  if (no_memory(rc)) rc = hook_cuGraphInstantiate(phGraphExec, in_if(named, Kind::kGraph, hGraph), phErrorNode, logBuffer, bufferSize);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphExec, phGraphExec);
     created_at(Kind::kGraphNode, phErrorNode);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kGraphExec, 1, kFn_cuGraphInstantiate);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags) {
   GateGuard guard(kFn_cuGraphInstantiateWithFlags);
   const bool named = translating();
-  CUresult rc = real().cuGraphInstantiateWithFlags(phGraphExec, in_if(named, Kind::kGraph, hGraph), flags);
-  if (no_memory(rc)) rc = real().cuGraphInstantiateWithFlags(phGraphExec, in_if(named, Kind::kGraph, hGraph), flags);
+  CUresult rc = hook_cuGraphInstantiateWithFlags(phGraphExec, in_if(named, Kind::kGraph, hGraph), flags);
+  if (no_memory(rc)) rc = hook_cuGraphInstantiateWithFlags(phGraphExec, in_if(named, Kind::kGraph, hGraph), flags);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphExec, phGraphExec);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kGraphExec, 1, kFn_cuGraphInstantiateWithFlags);
   return rc;
 }
 
@@ -1655,12 +1659,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphInstantiateWithParams(CUgraphEx
   GateGuard guard(kFn_cuGraphInstantiateWithParams);
   const bool named = translating();
   StructIn instantiateParams_now(named, instantiateParams);
-  CUresult rc = real().cuGraphInstantiateWithParams(phGraphExec, in_if(named, Kind::kGraph, hGraph), instantiateParams_now.get());
-  if (no_memory(rc)) rc = real().cuGraphInstantiateWithParams(phGraphExec, in_if(named, Kind::kGraph, hGraph), instantiateParams_now.get());
+  CUresult rc = hook_cuGraphInstantiateWithParams(phGraphExec, in_if(named, Kind::kGraph, hGraph), instantiateParams_now.get());
+  if (no_memory(rc)) rc = hook_cuGraphInstantiateWithParams(phGraphExec, in_if(named, Kind::kGraph, hGraph), instantiateParams_now.get());
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphExec, phGraphExec);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kGraphExec, 1, kFn_cuGraphInstantiateWithParams);
   return rc;
 }
 
@@ -1668,25 +1671,23 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphInstantiateWithParams_ptsz(CUgr
   GateGuard guard(kFn_cuGraphInstantiateWithParams_ptsz);
   const bool named = translating();
   StructIn instantiateParams_now(named, instantiateParams);
-  CUresult rc = real().cuGraphInstantiateWithParams_ptsz(phGraphExec, in_if(named, Kind::kGraph, hGraph), instantiateParams_now.get());
-  if (no_memory(rc)) rc = real().cuGraphInstantiateWithParams_ptsz(phGraphExec, in_if(named, Kind::kGraph, hGraph), instantiateParams_now.get());
+  CUresult rc = hook_cuGraphInstantiateWithParams_ptsz(phGraphExec, in_if(named, Kind::kGraph, hGraph), instantiateParams_now.get());
+  if (no_memory(rc)) rc = hook_cuGraphInstantiateWithParams_ptsz(phGraphExec, in_if(named, Kind::kGraph, hGraph), instantiateParams_now.get());
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphExec, phGraphExec);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kGraphExec, 1, kFn_cuGraphInstantiateWithParams_ptsz);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer, size_t bufferSize) {
   GateGuard guard(kFn_cuGraphInstantiate_v2);
   const bool named = translating();
-  CUresult rc = real().cuGraphInstantiate_v2(phGraphExec, in_if(named, Kind::kGraph, hGraph), phErrorNode, logBuffer, bufferSize);
-  if (no_memory(rc)) rc = real().cuGraphInstantiate_v2(phGraphExec, in_if(named, Kind::kGraph, hGraph), phErrorNode, logBuffer, bufferSize);
+  CUresult rc = hook_cuGraphInstantiate_v2(phGraphExec, in_if(named, Kind::kGraph, hGraph), phErrorNode, logBuffer, bufferSize);
+  if (no_memory(rc)) rc = hook_cuGraphInstantiate_v2(phGraphExec, in_if(named, Kind::kGraph, hGraph), phErrorNode, logBuffer, bufferSize);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphExec, phGraphExec);
     created_at(Kind::kGraphNode, phErrorNode);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kGraphExec, 1, kFn_cuGraphInstantiate_v2);
   return rc;
 }
 
@@ -1836,6 +1837,9 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphNodeGetDependencies(CUgraphNode
   GateGuard guard(kFn_cuGraphNodeGetDependencies);
   const bool named = translating();
   const CUresult rc = real().cuGraphNodeGetDependencies(in_if(named, Kind::kGraphNode, hNode), dependencies, numDependencies);
+  if (named && rc == CUDA_SUCCESS) {
+    handles_out(Kind::kGraphNode, dependencies, *numDependencies);
+  }
   return rc;
 }
 
@@ -1843,6 +1847,9 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphNodeGetDependencies_v2(CUgraphN
   GateGuard guard(kFn_cuGraphNodeGetDependencies_v2);
   const bool named = translating();
   const CUresult rc = real().cuGraphNodeGetDependencies_v2(in_if(named, Kind::kGraphNode, hNode), dependencies, edgeData, numDependencies);
+  if (named && rc == CUDA_SUCCESS) {
+    handles_out(Kind::kGraphNode, dependencies, *numDependencies);
+  }
   return rc;
 }
 
@@ -1850,6 +1857,9 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphNodeGetDependentNodes(CUgraphNo
   GateGuard guard(kFn_cuGraphNodeGetDependentNodes);
   const bool named = translating();
   const CUresult rc = real().cuGraphNodeGetDependentNodes(in_if(named, Kind::kGraphNode, hNode), dependentNodes, numDependentNodes);
+  if (named && rc == CUDA_SUCCESS) {
+    handles_out(Kind::kGraphNode, dependentNodes, *numDependentNodes);
+  }
   return rc;
 }
 
@@ -1857,13 +1867,17 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphNodeGetDependentNodes_v2(CUgrap
   GateGuard guard(kFn_cuGraphNodeGetDependentNodes_v2);
   const bool named = translating();
   const CUresult rc = real().cuGraphNodeGetDependentNodes_v2(in_if(named, Kind::kGraphNode, hNode), dependentNodes, edgeData, numDependentNodes);
+  if (named && rc == CUDA_SUCCESS) {
+    handles_out(Kind::kGraphNode, dependentNodes, *numDependentNodes);
+  }
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int *isEnabled) {
   GateGuard guard(kFn_cuGraphNodeGetEnabled);
   const bool named = translating();
-  const CUresult rc = real().cuGraphNodeGetEnabled(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), isEnabled);
+  CUresult rc = hook_cuGraphNodeGetEnabled(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), isEnabled);
+  if (no_memory(rc)) rc = hook_cuGraphNodeGetEnabled(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), isEnabled);
   return rc;
 }
 
@@ -1877,8 +1891,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphNodeGetType(CUgraphNode hNode, 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled) {
   GateGuard guard(kFn_cuGraphNodeSetEnabled);
   const bool named = translating();
-  CUresult rc = real().cuGraphNodeSetEnabled(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), isEnabled);
-  if (no_memory(rc)) rc = real().cuGraphNodeSetEnabled(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), isEnabled);
+  CUresult rc = hook_cuGraphNodeSetEnabled(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), isEnabled);
+  if (no_memory(rc)) rc = hook_cuGraphNodeSetEnabled(in_if(named, Kind::kGraphExec, hGraphExec), in_if(named, Kind::kGraphNode, hNode), isEnabled);
   return rc;
 }
 
@@ -4524,9 +4538,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamBeginCaptureToGraph(CUstream h
   GateGuard guard(kFn_cuStreamBeginCaptureToGraph);
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
-  CUresult rc = real().cuStreamBeginCaptureToGraph(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), dependencyData, numDependencies, mode);
-  if (no_memory(rc)) rc = real().cuStreamBeginCaptureToGraph(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), dependencyData, numDependencies, mode);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuStreamBeginCaptureToGraph);
+  CUresult rc = hook_cuStreamBeginCaptureToGraph(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), dependencyData, numDependencies, mode);
+  if (no_memory(rc)) rc = hook_cuStreamBeginCaptureToGraph(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), dependencyData, numDependencies, mode);
   return rc;
 }
 
@@ -4534,9 +4547,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamBeginCaptureToGraph_ptsz(CUstr
   GateGuard guard(kFn_cuStreamBeginCaptureToGraph_ptsz);
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
-  CUresult rc = real().cuStreamBeginCaptureToGraph_ptsz(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), dependencyData, numDependencies, mode);
-  if (no_memory(rc)) rc = real().cuStreamBeginCaptureToGraph_ptsz(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), dependencyData, numDependencies, mode);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuStreamBeginCaptureToGraph_ptsz);
+  CUresult rc = hook_cuStreamBeginCaptureToGraph_ptsz(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), dependencyData, numDependencies, mode);
+  if (no_memory(rc)) rc = hook_cuStreamBeginCaptureToGraph_ptsz(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), dependencyData, numDependencies, mode);
   return rc;
 }
 
@@ -4634,7 +4646,6 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamEndCapture(CUstream hStream, C
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraph, phGraph);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kGraph, 1, kFn_cuStreamEndCapture);
   return rc;
 }
 
@@ -4646,7 +4657,6 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamEndCapture_ptsz(CUstream hStre
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraph, phGraph);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kGraph, 1, kFn_cuStreamEndCapture_ptsz);
   return rc;
 }
 
@@ -4687,7 +4697,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamGetCaptureInfo_ptsz(CUstream h
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out, size_t *numDependencies_out) {
   GateGuard guard(kFn_cuStreamGetCaptureInfo_v2);
   const bool named = translating();
-  const CUresult rc = real().cuStreamGetCaptureInfo_v2(in_if(named, Kind::kStream, hStream), captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out);
+  CUresult rc = hook_cuStreamGetCaptureInfo_v2(in_if(named, Kind::kStream, hStream), captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out);
+  if (no_memory(rc)) rc = hook_cuStreamGetCaptureInfo_v2(in_if(named, Kind::kStream, hStream), captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out);
   if (named && rc == CUDA_SUCCESS) {
     out_at(Kind::kGraph, graph_out);
   }
@@ -4697,7 +4708,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamGetCaptureInfo_v2(CUstream hSt
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamGetCaptureInfo_v2_ptsz(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out, size_t *numDependencies_out) {
   GateGuard guard(kFn_cuStreamGetCaptureInfo_v2_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuStreamGetCaptureInfo_v2_ptsz(in_if(named, Kind::kStream, hStream), captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out);
+  CUresult rc = hook_cuStreamGetCaptureInfo_v2_ptsz(in_if(named, Kind::kStream, hStream), captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out);
+  if (no_memory(rc)) rc = hook_cuStreamGetCaptureInfo_v2_ptsz(in_if(named, Kind::kStream, hStream), captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out);
   if (named && rc == CUDA_SUCCESS) {
     out_at(Kind::kGraph, graph_out);
   }
@@ -4707,7 +4719,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamGetCaptureInfo_v2_ptsz(CUstrea
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out, const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out) {
   GateGuard guard(kFn_cuStreamGetCaptureInfo_v3);
   const bool named = translating();
-  const CUresult rc = real().cuStreamGetCaptureInfo_v3(in_if(named, Kind::kStream, hStream), captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out, numDependencies_out);
+  CUresult rc = hook_cuStreamGetCaptureInfo_v3(in_if(named, Kind::kStream, hStream), captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out, numDependencies_out);
+  if (no_memory(rc)) rc = hook_cuStreamGetCaptureInfo_v3(in_if(named, Kind::kStream, hStream), captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out, numDependencies_out);
   if (named && rc == CUDA_SUCCESS) {
     out_at(Kind::kGraph, graph_out);
   }
@@ -4717,7 +4730,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamGetCaptureInfo_v3(CUstream hSt
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamGetCaptureInfo_v3_ptsz(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out, const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out) {
   GateGuard guard(kFn_cuStreamGetCaptureInfo_v3_ptsz);
   const bool named = translating();
-  const CUresult rc = real().cuStreamGetCaptureInfo_v3_ptsz(in_if(named, Kind::kStream, hStream), captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out, numDependencies_out);
+  CUresult rc = hook_cuStreamGetCaptureInfo_v3_ptsz(in_if(named, Kind::kStream, hStream), captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out, numDependencies_out);
+  if (no_memory(rc)) rc = hook_cuStreamGetCaptureInfo_v3_ptsz(in_if(named, Kind::kStream, hStream), captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out, numDependencies_out);
   if (named && rc == CUDA_SUCCESS) {
     out_at(Kind::kGraph, graph_out);
   }

@@ -1,0 +1,306 @@
+// Graphs over several generations, in one test process (as generation_test): made of every kind of
+// node, captured, changed, then captured and replayed in a forked child whose driver is rewound.
+// Also what cannot be restored is refused, by name.
+//   graph_test
+// Needs GPUCKPT_DRIVER = the simulated driver.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include "gpuckpt/exit_codes.h"
+#include "intercept/cuda_types.h"
+#include "intercept/gate.h"
+#include "snapshot/device_plugin.h"
+
+namespace {
+
+#define CHECK(condition)                                                               \
+  do {                                                                                 \
+    if (!(condition)) {                                                                \
+      fprintf(stderr, "generation %u: line %d: %s\n", gpuckpt::generation(), __LINE__, \
+              #condition);                                                             \
+      _exit(1);                                                                        \
+    }                                                                                  \
+  } while (0)
+#define OK(call)                                                                                   \
+  do {                                                                                             \
+    CUresult r_ = (call);                                                                          \
+    if (r_ != CUDA_SUCCESS) {                                                                      \
+      fprintf(stderr, "generation %u: line %d: %s = %d\n", gpuckpt::generation(), __LINE__, #call, \
+              static_cast<int>(r_));                                                               \
+      _exit(1);                                                                                    \
+    }                                                                                              \
+  } while (0)
+
+const char kPtx[] = R"(
+.version 8.0
+.target sm_75
+.address_size 64
+.visible .entry add(.param .u64 p, .param .u32 n) {
+  .reg .u32 %r<3>; .reg .u64 %d<2>;
+  ld.param.u64 %d1, [p]; ld.param.u32 %r1, [n];
+  ld.global.u32 %r2, [%d1]; add.u32 %r2, %r2, %r1; st.global.u32 [%d1], %r2; ret;
+}
+)";
+
+using Extents = std::map<uint64_t, std::map<uint64_t, std::vector<uint8_t>>>;
+struct Sink : gpuckpt::CaptureSink {
+  Extents* all;
+};
+struct Source : gpuckpt::RestoreSource {
+  Extents* all;
+};
+bool keep(gpuckpt::CaptureSink* s, uint64_t space, uint64_t address, const void* bytes,
+          uint64_t n) {
+  auto* b = static_cast<const uint8_t*>(bytes);
+  (*static_cast<Sink*>(s)->all)[space][address].assign(b, b + n);
+  return true;
+}
+bool keep_zero(gpuckpt::CaptureSink* s, uint64_t space, uint64_t address, uint64_t n) {
+  (*static_cast<Sink*>(s)->all)[space][address].assign(n, 0);
+  return true;
+}
+bool ignore_blob(gpuckpt::CaptureSink*, const char*, const void*, uint64_t) { return true; }
+bool give(gpuckpt::RestoreSource* s, uint64_t space, uint64_t address, uint64_t n, void* context,
+          bool (*piece)(void*, uint64_t, const void*, uint64_t)) {
+  for (auto& [at, bytes] : (*static_cast<Source*>(s)->all)[space]) {
+    uint64_t begin = address > at ? address : at;
+    uint64_t end = address + n < at + bytes.size() ? address + n : at + bytes.size();
+    if (begin < end && !piece(context, begin, bytes.data() + (begin - at), end - begin))
+      return false;
+  }
+  return true;
+}
+
+uint64_t now_ms() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<uint64_t>(t.tv_sec) * 1000 + static_cast<uint64_t>(t.tv_nsec) / 1000000;
+}
+
+// The program goes on in a child that is a restore of it: returns there.
+void next_generation() {
+  Extents all;
+  Sink sink;
+  sink.data = keep;
+  sink.zero = keep_zero;
+  sink.blob = ignore_blob;
+  sink.all = &all;
+  Source source;
+  source.extents = give;
+  source.blob = nullptr;
+  source.all = &all;
+  const gpuckpt::DevicePlugin* plugin = gpuckpt::device_plugin;
+  gpuckpt::DeviceReport report = {};
+  auto worker = [&](auto step, const char* what) {
+    bool ok = false;
+    std::thread([&] { ok = step(); }).join();
+    if (!ok) {
+      fprintf(stderr, "generation %u: %s: %s (%d)\n", gpuckpt::generation(), what, report.text,
+              report.code);
+      _exit(1);
+    }
+  };
+  setenv("GPUCKPT_STAGE", "off", 1);
+  worker([&] { return plugin->freeze(500, now_ms() + 5000, &report); }, "freeze");
+  worker([&] { return plugin->stage(&sink, &report); }, "stage");
+  worker([&] { return plugin->drain(&sink, &report); }, "drain");
+  fflush(nullptr);
+  pid_t child = fork();
+  if (child != 0) {
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+  }
+  plugin->rewind();
+  report = {};
+  worker([&] { return plugin->restore(&source, &report); }, "restore");
+}
+
+// A snapshot now is refused, and the reason has `word` in it.
+void refused(int code, const char* word) {
+  gpuckpt::DeviceReport report = {};
+  bool ok = true;
+  std::thread([&] { ok = gpuckpt::device_plugin->freeze(100, now_ms() + 300, &report); }).join();
+  if (ok || report.code != code || !strstr(report.text, word)) {
+    fprintf(stderr, "generation %u: a snapshot gave %d '%s', not %d with '%s'\n",
+            gpuckpt::generation(), report.code, report.text, code, word);
+    _exit(1);
+  }
+  CHECK(!gpuckpt::gate_closed());
+}
+
+CUcontext context;
+CUfunction add;
+CUdeviceptr memory;
+int calls;
+void called(void* by) { calls += *static_cast<int*>(by); }
+int one = 1, ten = 10;
+
+uint32_t word(int i) {
+  uint32_t v;
+  OK(cuMemcpyDtoH_v2(&v, memory + 4 * static_cast<unsigned>(i), 4));
+  return v;
+}
+void run(CUgraphExec exec) {
+  OK(cuGraphLaunch(exec, nullptr));
+  OK(cuCtxSynchronize());
+}
+CUDA_KERNEL_NODE_PARAMS_v2 kernel(CUdeviceptr* at, uint32_t* n, void** arguments) {
+  CUDA_KERNEL_NODE_PARAMS_v2 p = {};
+  arguments[0] = at;
+  arguments[1] = n;
+  p.func = add;
+  p.gridDimX = p.gridDimY = p.gridDimZ = p.blockDimX = p.blockDimY = p.blockDimZ = 1;
+  p.kernelParams = arguments;
+  return p;
+}
+
+}  // namespace
+
+int main() {
+  alarm(100);
+  OK(cuInit(0));
+  OK(cuDevicePrimaryCtxRetain(&context, 0));
+  OK(cuCtxSetCurrent(context));
+  CUmodule module;
+  OK(cuModuleLoadData(&module, kPtx));
+  OK(cuModuleGetFunction(&add, module, "add"));
+  OK(cuMemAlloc_v2(&memory, 4096));
+  OK(cuMemsetD8_v2(memory, 0, 4096));
+  CUstream stream;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+
+  // Captured, its source gone; the kernel's node has a priority.
+  CUgraph graph;
+  CUgraphExec orphan;
+  uint32_t n = 3;
+  CUdeviceptr at = memory;
+  void* arguments[2];
+  OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  arguments[0] = &at;
+  arguments[1] = &n;
+  OK(cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, stream, arguments, nullptr));
+  refused(gpuckpt::kExitTimeout, "capture is in progress");
+  OK(cuStreamEndCapture(stream, &graph));
+  OK(cuGraphInstantiateWithFlags(&orphan, graph, 0));
+  OK(cuGraphDestroy(graph));
+
+  // With a child, a host function, a diamond, and memory of its own.
+  CUgraph outer, child;
+  CUgraphNode first, left, right, last, host, inner, alloc, use, gone;
+  OK(cuGraphCreate(&outer, 0));
+  OK(cuGraphCreate(&child, 0));
+  n = 5;
+  at = memory + 4;
+  auto params = kernel(&at, &n, arguments);
+  OK(cuGraphAddKernelNode_v2(&first, outer, nullptr, 0, &params));
+  at = memory + 8;
+  OK(cuGraphAddKernelNode_v2(&inner, child, nullptr, 0, &params));
+  OK(cuGraphAddChildGraphNode(&left, outer, &first, 1, child));
+  CUDA_HOST_NODE_PARAMS function = {called, &one};
+  OK(cuGraphAddHostNode(&host, outer, &first, 1, &function));
+  CUgraphNode both[] = {left, host};
+  OK(cuGraphAddEmptyNode(&last, outer, both, 2));
+  CUgraphExec exec;
+  OK(cuGraphInstantiateWithFlags(&exec, outer, 0));
+  CUgraph owner;
+  OK(cuGraphCreate(&owner, 0));
+  CUDA_MEM_ALLOC_NODE_PARAMS_v1 wanted = {};
+  wanted.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wanted.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  wanted.bytesize = 64;
+  OK(cuGraphAddMemAllocNode(&alloc, owner, nullptr, 0, &wanted));
+  CUDA_MEMSET_NODE_PARAMS_v1 set = {wanted.dptr, 0, 7, 4, 16, 1};
+  OK(cuGraphAddMemsetNode(&use, owner, &alloc, 1, &set, context));
+  CUDA_MEMCPY3D_v2 copy = {};
+  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = wanted.dptr;
+  copy.dstDevice = memory + 64;
+  copy.WidthInBytes = 64;
+  copy.Height = copy.Depth = 1;
+  OK(cuGraphAddMemcpyNode(&right, owner, &use, 1, &copy, context));
+  CUgraphExec owner_exec;
+  OK(cuGraphAddMemFreeNode(&gone, owner, &right, 1, wanted.dptr));
+  OK(cuGraphInstantiateWithFlags(&owner_exec, owner, 0));
+
+  // Allocated, but freed by nobody yet: its contents would be lost.
+  CUgraph leaky;
+  CUgraphExec leaky_exec;
+  OK(cuGraphCreate(&leaky, 0));
+  CUDA_MEM_ALLOC_NODE_PARAMS_v1 other = wanted;
+  CUgraphNode ignored;
+  OK(cuGraphAddMemAllocNode(&ignored, leaky, nullptr, 0, &other));
+  OK(cuGraphInstantiateWithFlags(&leaky_exec, leaky, 0));
+  run(leaky_exec);
+  refused(gpuckpt::kExitRefused, "cuGraphLaunch");
+  OK(cuMemFree_v2(other.dptr));
+  OK(cuGraphExecDestroy(leaky_exec));
+  OK(cuGraphDestroy(leaky));
+
+  uint32_t expect[3] = {}, step[3] = {3, 5, 5};
+  int expect_calls = 0, by = 1;
+  auto check = [&] {
+    run(orphan);
+    run(exec);
+    run(owner_exec);
+    for (int i = 0; i < 3; ++i) {
+      expect[i] += step[i];
+      CHECK(word(i) == expect[i]);
+    }
+    expect_calls += by;
+    CHECK(calls == expect_calls && word(16) == 7 && word(31) == 7);
+    size_t nodes = 0, edges = 0;
+    OK(cuGraphGetNodes(outer, nullptr, &nodes));
+    OK(cuGraphGetEdges_v2(outer, nullptr, nullptr, nullptr, &edges));
+    CHECK(nodes == 4 && edges == 4);
+    CUgraphNode before[2];
+    size_t two = 2;
+    OK(cuGraphNodeGetDependencies_v2(last, before, nullptr, &two));
+    CHECK(two == 2 &&
+          ((before[0] == left && before[1] == host) || (before[0] == host && before[1] == left)));
+    CUDA_MEM_ALLOC_NODE_PARAMS_v1 asked;
+    OK(cuGraphMemAllocNodeGetParams(alloc, &asked));
+    CHECK(asked.dptr == wanted.dptr);
+  };
+  check();
+  for (int generation = 1; generation <= 3; ++generation) {
+    next_generation();
+    CHECK(gpuckpt::generation() == static_cast<unsigned>(generation));
+    check();
+    // Changed in the executable alone; the next generation must know.
+    n = 5 + static_cast<uint32_t>(generation);
+    at = memory + 4;
+    params = kernel(&at, &n, arguments);
+    OK(cuGraphExecKernelNodeSetParams_v2(exec, first, &params));
+    step[1] = n;
+    function.userData = &ten;
+    by = 10;
+    OK(cuGraphExecHostNodeSetParams(exec, host, &function));
+    CUgraph embedded;
+    CUgraphNode its;
+    OK(cuGraphChildGraphNodeGetGraph(left, &embedded));
+    size_t count = 1;
+    OK(cuGraphGetNodes(embedded, &its, &count));
+    CHECK(count == 1);
+    at = memory + 8;
+    n = 20;
+    OK(cuGraphExecKernelNodeSetParams_v2(exec, its, &params));
+    step[2] = 20;
+    check();
+  }
+  // A dead handle stays dead, a conditional is refused.
+  OK(cuGraphDestroy(outer));
+  CHECK(cuGraphDestroy(outer) == CUDA_ERROR_INVALID_VALUE);
+  CUgraphConditionalHandle condition;
+  OK(cuGraphConditionalHandleCreate(&condition, child, context, 1, 1));
+  refused(gpuckpt::kExitRefused, "cuGraphConditionalHandleCreate");
+  fprintf(stderr, "generation %u PASS\n", gpuckpt::generation());
+  _exit(0);
+}
