@@ -7,7 +7,8 @@ namespace gpuckpt {
 namespace device {
 namespace {
 
-CUresult note_created(CUresult result, CUcontext* pctx, unsigned flags, CUdevice device) {
+CUresult note_created(CUresult result, CUcontext* pctx, unsigned flags, CUdevice device,
+                      const RealmPlaces& places) {
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = new_name(Kind::kContext, *pctx);
   Guard guard(registry().lock);
@@ -15,6 +16,7 @@ CUresult note_created(CUresult result, CUcontext* pctx, unsigned flags, CUdevice
   if (!context) return result;
   context->device = device;
   context->flags = flags;
+  context->places = places;
   return result;
 }
 
@@ -70,32 +72,61 @@ void context_ended(uint64_t name) {
 using namespace device;
 
 CUresult hook_cuCtxCreate_v2(CUcontext* pctx, unsigned int flags, CUdevice dev) {
-  return note_created(real().cuCtxCreate_v2(pctx, flags, dev), pctx, flags, dev);
+  RealmPlaces places;
+  CUresult result;
+  {
+    RealmRecording recording(&places);
+    result = real().cuCtxCreate_v2(pctx, flags, dev);
+  }
+  return note_created(result, pctx, flags, dev, places);
 }
 
 CUresult hook_cuCtxCreate_v3(CUcontext* pctx, CUexecAffinityParam* paramsArray, int numParams,
                              unsigned int flags, CUdevice dev) {
-  CUresult result = real().cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev);
+  RealmPlaces places;
+  CUresult result;
+  {
+    RealmRecording recording(&places);
+    result = real().cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev);
+  }
   if (result == CUDA_SUCCESS && numParams)
     registry().refuse("cuCtxCreate: a context with execution affinity is in use");
-  return note_created(result, pctx, flags, dev);
+  return note_created(result, pctx, flags, dev, places);
 }
 
 CUresult hook_cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* ctxCreateParams,
                              unsigned int flags, CUdevice dev) {
-  CUresult result = real().cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev);
+  RealmPlaces places;
+  CUresult result;
+  {
+    RealmRecording recording(&places);
+    result = real().cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev);
+  }
   if (result == CUDA_SUCCESS && ctxCreateParams &&
       (ctxCreateParams->numExecAffinityParams || ctxCreateParams->cigParams))
     registry().refuse(
         "cuCtxCreate: a context with execution affinity or graphics interop is in use");
-  return note_created(result, pctx, flags, dev);
+  return note_created(result, pctx, flags, dev, places);
 }
 
 CUresult hook_cuCtxDestroy(CUcontext ctx) { return end_created(ctx, real().cuCtxDestroy); }
 CUresult hook_cuCtxDestroy_v2(CUcontext ctx) { return end_created(ctx, real().cuCtxDestroy_v2); }
 
 CUresult hook_cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
-  CUresult result = real().cuDevicePrimaryCtxRetain(pctx, dev);
+  bool made;  // by this call, so that its places count
+  {
+    Guard guard(registry().lock);
+    ContextObject* known = registry().primary_of(dev);
+    made = !known || !known->alive;
+  }
+  RealmPlaces places;
+  CUresult result;
+  if (made) {
+    RealmRecording recording(&places);
+    result = real().cuDevicePrimaryCtxRetain(pctx, dev);
+  } else {
+    result = real().cuDevicePrimaryCtxRetain(pctx, dev);
+  }
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = new_name(Kind::kContext, *pctx);
   Guard guard(registry().lock);
@@ -107,6 +138,7 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
     if (!context) return result;
     context->device = dev;
     context->primary = true;
+    context->places = places;
   }
   context->alive = true;
   ++context->retained;

@@ -14,6 +14,7 @@
 
 #include "device/image.h"
 #include "device/memory.h"
+#include "intercept/realm.h"
 #include "intercept/translate.h"
 
 namespace gpuckpt::device {
@@ -49,6 +50,7 @@ struct ContextObject : Object {
   bool alive = true;  // a primary context that was released stays listed: its name comes back
   unsigned flags = 0;
   int retained = 0;
+  RealmPlaces places;      // of the call that made it: it must come back at the same address
   Vector<uint64_t> peers;  // contexts whose memory it may access
   // Filled by the snapshot:
   size_t limits[16] = {};

@@ -9,6 +9,7 @@
 #include "device/vmm.h"
 #include "gpuckpt/exit_codes.h"
 #include "gpuckpt/wire.h"
+#include "intercept/doors.h"
 #include "intercept/generated/real_driver.h"
 #include "intercept/realm.h"
 
@@ -44,20 +45,38 @@ bool compare_machine(DeviceReport* report) {
   return true;
 }
 
+CUresult make_context(ContextObject* c, CUcontext* now) {
+  RealmRecording recording(&c->places);  // its blocks at their old addresses
+  if (!c->primary) return real().cuCtxCreate_v2(now, c->flags, c->device);
+  real().cuDevicePrimaryCtxSetFlags_v2(c->device, c->flags);
+  CUresult result = CUDA_SUCCESS;
+  for (int i = 0; i < (c->retained ? c->retained : 1) && result == CUDA_SUCCESS; ++i)
+    result = real().cuDevicePrimaryCtxRetain(now, c->device);
+  return result;
+}
+
+// The program's own calls are translated. A runtime that has been given one of the driver's private
+// tables hands contexts over untranslated: they must be the same.
+bool compare_context(const ContextObject* c, uint64_t now, DeviceReport* report) {
+  if (now == c->name) return true;
+  log_line(LogLevel::kInfo, "restore: the context 0x%lx of device %d is 0x%lx now: translated",
+           c->name, c->device, now);
+  if (!export_tables_given()) return true;
+  return fail(
+      report, kExitIncompatible,
+      "the context 0x%lx of device %d would be 0x%lx after the restore, and the program's CUDA "
+      "runtime holds the old value (cuGetExportTable)",
+      c->name, c->device, now);
+}
+
 bool replay_context(ContextObject* c, DeviceReport* report) {
   if (!c->alive) return true;
   CUcontext now = nullptr;
-  CUresult result = CUDA_SUCCESS;
-  if (c->primary) {
-    real().cuDevicePrimaryCtxSetFlags_v2(c->device, c->flags);
-    for (int i = 0; i < (c->retained ? c->retained : 1) && result == CUDA_SUCCESS; ++i)
-      result = real().cuDevicePrimaryCtxRetain(&now, c->device);
-  } else {
-    result = real().cuCtxCreate_v2(&now, c->flags, c->device);
-    CUcontext ignored;
-    if (result == CUDA_SUCCESS) real().cuCtxPopCurrent_v2(&ignored);
-  }
+  CUresult result = make_context(c, &now);
+  CUcontext ignored;
+  if (result == CUDA_SUCCESS && !c->primary) real().cuCtxPopCurrent_v2(&ignored);
   if (result != CUDA_SUCCESS) return cannot(report, "a context", result);
+  if (!compare_context(c, bits(now), report)) return false;
   bind(Kind::kContext, c->name, bits(now));
   WithContext with(now);
   for (int limit = 0; limit < 16; ++limit) {

@@ -50,6 +50,27 @@ uint64_t realm_ioctls();
 // Imports of the driver outside the reviewed list, comma separated; "" when there are none.
 const char* realm_unknown_imports();
 
+// Which blocks of its heap the driver took in one call, in order. Plain data, part of whatever
+// object the call made; the blocks' addresses are kept by the heap.
+struct RealmPlaces {
+  uint32_t first = 0, last = 0;
+  uint32_t from = 0, generation = 0;  // what the heap's `generation` has not taken yet starts there
+};
+// For the life of the object, what the calling thread takes from the driver's heap is noted in
+// `places`. In a later generation the same call, with the same places, gets the same addresses for
+// requests of the same sizes, as far as it makes them: whoever depends on one compares it. Blocks
+// of the call that were freed in between are not brought back. Blocks that the driver takes in
+// threads we know while no call of ours is in progress (private tables) are kept as a last resort.
+class RealmRecording {
+ public:
+  explicit RealmRecording(RealmPlaces* places);
+  ~RealmRecording();
+  RealmRecording(const RealmRecording&) = delete;
+
+ private:
+  RealmPlaces* before_;
+};
+
 // Blocks of the private heap, for tests and statistics.
 uint64_t realm_heap_bytes();       // in use
 uint64_t realm_heap_high_water();  // bytes beyond kRealmHeapBase ever used

@@ -2,10 +2,18 @@
 // upwards, freed blocks go to lists by size class and come back from there. A new generation
 // forgets the lists and goes on above, so that a new pointer never equals an old one. No libc, no
 // locks of libc.
+//
+// The exception are recorded calls (RealmRecording): a context's address is known to NVIDIA's
+// runtime through tables that we never touch, so the new context has to come out there. Blocks
+// taken in such a call are noted in order; when the call is repeated in a later generation, a
+// request gets the first noted block of its size that is not taken yet. Sizes, not positions, are
+// matched: drivers allocate a little more or less from run to run. What was freed meanwhile keeps
+// its position only.
 #include <string.h>
 #include <sys/mman.h>
 
 #include "common/address.h"
+#include "intercept/gate.h"
 #include "intercept/realm.h"
 #include "intercept/realm_internal.h"
 
@@ -14,7 +22,8 @@ namespace {
 
 // Before every block. An aligned block's header points back into the real one.
 struct Header {
-  uint32_t size_class;
+  uint32_t size_class : 8;
+  uint32_t place : 24;  // 0: taken outside of recorded calls
   uint32_t back;     // bytes from the block to the start of the real block; 0: this is the real one
   uint64_t payload;  // bytes asked for, rounded up to 16
 };
@@ -42,8 +51,20 @@ uint64_t class_bytes(uint32_t c) {
   return (1ull << top) + quarter * (1ull << (top - 2));
 }
 
+static_assert(kClasses < 256);
+
 constexpr uint64_t kCommit = 4ull << 20;      // made readable at a time
 constexpr uint64_t kGiveBack = 256ull << 10;  // freed blocks this big give their pages back
+
+// A block that a recorded call took.
+struct Place {
+  uint64_t at;  // its payload; 0: given back since, only the position counts
+  uint64_t payload;
+  uint32_t next;        // of the same recording; 0: the last
+  uint32_t generation;  // in which it was last taken
+};
+constexpr uint32_t kPlaces = 1u << 18;   // with more than that nothing more is recorded
+constexpr uint32_t kOutside = 1u << 14;  // blocks of tables' calls
 
 struct State {
   RealmLock lock;
@@ -51,8 +72,15 @@ struct State {
   uint64_t at, committed;  // next address to hand out; accessible up to here
   uint64_t used;           // bytes in blocks that are alive
   Free* list[kClasses];
+  uint32_t generation;
+  Place* place;  // from 1 on
+  uint32_t places;
+  // Calls through private tables pass no door of ours: what they take in threads that we know.
+  RealmPlaces outside;
+  uint32_t outsides;
 };
 constinit State s{};
+[[gnu::tls_model("initial-exec")]] constinit thread_local RealmPlaces* t_recording = nullptr;
 
 bool reserve() {
   for (uint64_t base = kRealmHeapBase; base < kRealmHeapBase + (8ull << 40); base += 1ull << 40) {
@@ -88,6 +116,55 @@ Header* header_of(const void* block) {
   return reinterpret_cast<Header*>(const_cast<void*>(block)) - 1;
 }
 
+// -- recording, with the lock held
+
+bool make_places() {
+  if (s.place) return s.places + 1 < kPlaces;
+  long r = sys::mmap(0, kPlaces * sizeof(Place), PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
+  if (sys::failed(r)) return false;
+  s.place = reinterpret_cast<Place*>(r);
+  return true;
+}
+
+// What this thread takes now belongs to: a recorded call, a call of a private table, or nothing.
+RealmPlaces* recording() {
+  if (t_recording) return t_recording;
+  const ThreadRecord* thread = this_thread_record();
+  return thread && thread->depth == 0 && s.outsides < kOutside ? &s.outside : nullptr;
+}
+
+// The first place of that size which this generation has not taken yet; 0: none.
+uint32_t untaken(RealmPlaces* in, uint64_t payload) {
+  if (in->generation != s.generation) {
+    in->generation = s.generation;
+    in->from = in->first;
+  }
+  while (in->from && s.place[in->from].generation == s.generation)
+    in->from = s.place[in->from].next;
+  for (uint32_t i = in->from; i; i = s.place[i].next)
+    if (s.place[i].payload == payload && s.place[i].generation != s.generation) return i;
+  return 0;
+}
+
+uint32_t new_place(RealmPlaces* in, uint64_t payload) {
+  if (!make_places()) return 0;
+  uint32_t i = ++s.places;
+  s.place[i] = {0, payload, 0, s.generation};
+  (in->first ? s.place[in->last].next : in->first) = i;
+  in->last = i;
+  if (in == &s.outside) ++s.outsides;
+  return i;
+}
+
+uint32_t place_for(RealmPlaces* in, uint64_t payload) {
+  if (in == &s.outside) return new_place(in, payload);  // nothing repeats the calls of tables
+  if (uint32_t i = untaken(in, payload)) return i;
+  // The runtime may have asked for it through a table before the call that makes it now.
+  if (uint32_t i = untaken(&s.outside, payload); i && s.place[i].at) return i;
+  return new_place(in, payload);
+}
+
 // `fresh`: the memory was never used (zero).
 void* take(uint64_t payload, bool* fresh) {
   *fresh = false;
@@ -97,6 +174,15 @@ void* take(uint64_t payload, bool* fresh) {
       class_of(payload + sizeof(Header) < sizeof(Free) ? sizeof(Free) : payload + sizeof(Header));
   RealmLocked locked(&s.lock);
   if (!s.begin && !reserve()) return nullptr;
+  RealmPlaces* in = recording();
+  uint32_t place = in ? place_for(in, payload) : 0;
+  if (place && s.place[place].at) {  // of an older generation: the same block again
+    s.place[place].generation = s.generation;
+    s.used += class_bytes(c);
+    Header* h = header_of(reinterpret_cast<void*>(s.place[place].at));
+    *h = {c, place, 0, payload};
+    return h + 1;
+  }
   Header* h;
   if (Free* f = s.list[c]) {
     s.list[c] = f->next;
@@ -109,7 +195,11 @@ void* take(uint64_t payload, bool* fresh) {
     *fresh = true;
   }
   s.used += class_bytes(c);
-  *h = {c, 0, payload};
+  *h = {c, place, 0, payload};
+  if (place) {
+    s.place[place].at = reinterpret_cast<uint64_t>(h + 1);
+    s.place[place].generation = s.generation;
+  }
   return h + 1;
 }
 
@@ -126,7 +216,7 @@ void* allocate(size_t bytes, size_t align) {
   if (aligned != block) {
     // The gap is at least 16 bytes: both are multiples of 16.
     auto back = static_cast<uint32_t>(aligned - block);
-    *header_of(aligned) = {0, back, header_of(block)->payload - back};
+    *header_of(aligned) = {0, 0, back, header_of(block)->payload - back};
   }
   return aligned;
 }
@@ -150,12 +240,18 @@ void release(void* block) {
   }
   auto* f = reinterpret_cast<Free*>(h);
   RealmLocked locked(&s.lock);
+  uint32_t size_class = h->size_class;
+  Place* place = h->place ? &s.place[h->place] : nullptr;
+  bool taken_again = place && place->generation == s.generation;
+  if (taken_again) place->at = 0;
+  h->place = 0;
   // A block of a dead generation stays as it is: somebody of the application may keep a pointer
   // into it.
-  if (reinterpret_cast<uint64_t>(h) < s.begin) return;
-  s.used -= bytes;
-  f->next = s.list[h->size_class];
-  s.list[h->size_class] = f;
+  bool old = reinterpret_cast<uint64_t>(h) < s.begin;
+  if (!old || taken_again) s.used -= bytes;
+  if (old) return;
+  f->next = s.list[size_class];
+  s.list[size_class] = f;
 }
 
 size_t usable(const void* block) { return header_of(block)->payload; }
@@ -169,6 +265,7 @@ void new_generation() {
   if (!s.begin) return;
   s.begin = s.at = page_up(s.at);
   s.used = 0;
+  s.generation++;
   for (Free*& f : s.list) f = nullptr;
   s.lock.reset();
 }
@@ -184,4 +281,9 @@ uint64_t realm_heap_high_water() {
   return realm_heap::s.at ? realm_heap::s.at - kRealmHeapBase : 0;
 }
 bool realm_heap_contains(const void* p) { return realm_heap::contains(p); }
+
+RealmRecording::RealmRecording(RealmPlaces* places) : before_(realm_heap::t_recording) {
+  realm_heap::t_recording = places;
+}
+RealmRecording::~RealmRecording() { realm_heap::t_recording = before_; }
 }  // namespace gpuckpt
