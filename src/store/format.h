@@ -38,7 +38,7 @@ inline constexpr uint32_t kMaxFrameChunks = 4096;
 inline constexpr uint64_t kPackBytes =
     512ull * 1024 * 1024;  // after which a writer begins another pack
 
-enum Codec : uint32_t { kCodecPlain = 0, kCodecZstd = 1 };
+enum Codec : uint32_t { kCodecPlain = 0, kCodecZstd = 1, kCodecPlanes = 2 };
 
 // Of packs, layers and manifests: what is stored of their contents is nonce, ciphertext and tag.
 enum Flags : uint32_t { kFlagEncrypted = 1 };

@@ -5,8 +5,11 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
+
+#include "store/planes.h"
 
 namespace gpuckpt::store {
 namespace {
@@ -50,22 +53,31 @@ uint64_t frame_checksum(const FrameHeader& header, std::span<const uint8_t> leng
   return hash64({bytes_of(header).first(offsetof(FrameHeader, checksum)), lengths, stored});
 }
 
-// What was compressed as `codec` comes out again, or why not.
-const char* decompress(uint32_t codec, std::span<const uint8_t> stored, std::span<uint8_t> plain) {
-  thread_local DecompressContext context;
-  switch (codec) {
-    case kCodecPlain:
-      if (stored.size() != plain.size()) return "its lengths differ";
-      memcpy(plain.data(), stored.data(), stored.size());
-      return nullptr;
-    case kCodecZstd: {
-      size_t n = ZSTD_decompressDCtx(context.zstd, plain.data(), plain.size(), stored.data(),
-                                     stored.size());
-      return ZSTD_isError(n) || n != plain.size() ? "it does not decompress" : nullptr;
-    }
-    default:
-      return kUnknownCodec;
+// Less than 3 % saved is not worth a decompression at restore.
+size_t worth(size_t plain) { return plain - plain / 32; }
+
+size_t zstd_to(std::span<const uint8_t> plain, int level, std::vector<uint8_t>* out) {
+  thread_local CompressContext context;
+  out->resize(ZSTD_compressBound(plain.size()));
+  size_t n =
+      ZSTD_compressCCtx(context.zstd, out->data(), out->size(), plain.data(), plain.size(), level);
+  return ZSTD_isError(n) ? plain.size() : n;
+}
+
+constexpr size_t kSampledFrom = 64 * 1024;
+constexpr double kHopeless = 7.98;  // bits per byte: not even a part of it can be shortened
+
+// How far zstd shortens a few pieces of it: it sees repetitions that counting bytes does not.
+double sampled_zstd_bits(std::span<const uint8_t> plain, int level) {
+  thread_local std::vector<uint8_t> sample, packed;
+  constexpr size_t kPieces = 4, kPiece = 4096;
+  sample.clear();
+  for (size_t i = 0; i < kPieces; ++i) {
+    auto piece = plain.subspan((plain.size() - kPiece) / (kPieces - 1) * i, kPiece);
+    sample.insert(sample.end(), piece.begin(), piece.end());
   }
+  return 8.0 * static_cast<double>(zstd_to(sample, level, &packed)) /
+         static_cast<double>(sample.size());
 }
 
 // What authenticated encryption binds a frame's bytes to: its header and the lengths of its chunks.
@@ -86,15 +98,73 @@ const char* unseal(const FrameHeader& header, std::span<const uint8_t> lengths,
       return "it was not written with this store's key, or was changed since";
     stored = opened;
   }
-  return decompress(header.codec, stored, plain);
+  return decompress_frame(header.codec, stored, plain);
 }
 
 }  // namespace
 
 std::string pack_file(const PackId& id) { return hex(id) + ".pack"; }
 
+uint32_t compress_frame(std::span<const uint8_t> plain, int level, std::vector<uint8_t>* out) {
+  // Neighbours resemble each other: what paid for one frame is tried on the next few without
+  // looking again, and kept when it pays as much.
+  struct Habit {
+    PlanePlan plan;
+    double bits = 0;
+    int left = 0;
+  };
+  thread_local Habit habit;
+  constexpr int kTrust = 15;
+  auto bits = [&] {
+    return 8.0 * static_cast<double>(out->size()) / static_cast<double>(plain.size());
+  };
+  out->clear();
+  if (habit.left > 0) {
+    --habit.left;
+    if (compress_planes(plain, habit.plan, worth(plain.size()), out) &&
+        std::abs(bits() / habit.bits - 1) < 0.02) {
+      return kCodecPlanes;
+    }
+    habit.left = 0;
+    out->clear();
+  }
+  if (plain.size() >= kSampledFrom) {
+    PlanePlan plan = plan_planes(plain);
+    double zstd_bits = sampled_zstd_bits(plain, level);
+    if (plan.width != 0 && plan.bits_per_byte < 0.97 * zstd_bits &&
+        compress_planes(plain, plan, worth(plain.size()), out)) {
+      habit = {plan, bits(), kTrust};
+      return kCodecPlanes;
+    }
+    if (zstd_bits > kHopeless) return kCodecPlain;
+  }
+  size_t n = zstd_to(plain, level, out);
+  if (n >= worth(plain.size())) return kCodecPlain;
+  out->resize(n);
+  return kCodecZstd;
+}
+
+const char* decompress_frame(uint32_t codec, std::span<const uint8_t> stored,
+                             std::span<uint8_t> plain) {
+  thread_local DecompressContext context;
+  switch (codec) {
+    case kCodecPlain:
+      if (stored.size() != plain.size()) return "its lengths differ";
+      memcpy(plain.data(), stored.data(), stored.size());
+      return nullptr;
+    case kCodecZstd: {
+      size_t n = ZSTD_decompressDCtx(context.zstd, plain.data(), plain.size(), stored.data(),
+                                     stored.size());
+      return ZSTD_isError(n) || n != plain.size() ? "it does not decompress" : nullptr;
+    }
+    case kCodecPlanes:
+      return decompress_planes(stored, plain) ? nullptr : "its planes do not fit together";
+    default:
+      return kUnknownCodec;
+  }
+}
+
 SealedFrame seal(FrameDraft&& draft, int level, const Keys* keys) {
-  thread_local CompressContext context;
   SealedFrame out;
   FrameHeader& header = out.header;
   header = {};
@@ -102,16 +172,7 @@ SealedFrame seal(FrameDraft&& draft, int level, const Keys* keys) {
   header.codec = kCodecPlain;
   header.plain_length = static_cast<uint32_t>(draft.plain.size());
   header.chunks = static_cast<uint32_t>(draft.names.size());
-  if (level != 0) {
-    out.stored.resize(ZSTD_compressBound(draft.plain.size()));
-    size_t n = ZSTD_compressCCtx(context.zstd, out.stored.data(), out.stored.size(),
-                                 draft.plain.data(), draft.plain.size(), level);
-    // Less than 3 % saved is not worth a decompression at restore.
-    if (!ZSTD_isError(n) && n + draft.plain.size() / 32 < draft.plain.size()) {
-      out.stored.resize(n);
-      header.codec = kCodecZstd;
-    }
-  }
+  if (level != 0) header.codec = compress_frame(draft.plain, level, &out.stored);
   if (header.codec == kCodecPlain) out.stored = std::move(draft.plain);
   out.lengths = std::move(draft.lengths);
   out.names = std::move(draft.names);

@@ -30,6 +30,14 @@ struct SealedFrame {
   uint64_t disk_bytes() const { return sizeof(header) + 4 * lengths.size() + stored.size(); }
 };
 
+// Chooses what makes `plain` shortest for its price, and does it: byte planes (planes.h) where
+// elements have a structure that a look at a part shows, zstd where bytes repeat. Returns the
+// codec; `out` is undefined for kCodecPlain.
+uint32_t compress_frame(std::span<const uint8_t> plain, int level, std::vector<uint8_t>* out);
+// Null, or why not.
+const char* decompress_frame(uint32_t codec, std::span<const uint8_t> stored,
+                             std::span<uint8_t> plain);
+
 // Compresses a draft with zstd at `level` (0: stored plain), plain where compression does not pay,
 // and encrypts it when there are keys.
 SealedFrame seal(FrameDraft&& draft, int level, const Keys* keys);

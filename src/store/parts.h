@@ -72,6 +72,8 @@ Status open_snapshot(Env* env, const Paths& paths, const std::string& id,
                      LayerCache* cache = nullptr);
 Status verify_store(Env* env, const Paths& paths, const VerifyOptions& options,
                     VerifyReport* report);
+// Removes the oldest snapshots until `wanted` more bytes fit into `budget`, or nothing more may go.
+Status make_room(Env* env, const Paths& paths, const WriteOptions& options);
 Status prune_store(Env* env, const Paths& paths, const PruneOptions& options, PruneReport* report);
 
 Status repair_store(Env* env, const Paths& paths, bool dry_run, RepairReport* report);

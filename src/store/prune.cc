@@ -374,28 +374,58 @@ Status Sweep::run(const std::string& lock_id, const std::set<PackId>& forced) {
   return Status::Ok();
 }
 
+bool has(const std::vector<std::string>& list, const std::string& what) {
+  return std::find(list.begin(), list.end(), what) != list.end();
+}
+
+// What a description says that matters here.
+struct Facts {
+  std::string job, tag;
+  int64_t time_ns = 0;
+};
+Facts facts_of(const std::string& meta) {
+  Facts out;
+  auto j = nlohmann::json::parse(meta, nullptr, false);
+  if (!j.is_object()) return out;
+  auto text = [&](const char* key) {
+    return j.contains(key) && j[key].is_string() ? j[key].get<std::string>() : std::string();
+  };
+  out.job = text("job");
+  out.tag = text("tag");
+  if (j.contains("time_ns") && j["time_ns"].is_number_integer())
+    out.time_ns = j["time_ns"].get<int64_t>();
+  return out;
+}
+
 Status choose(Env* env, const Paths& paths, const PruneOptions& options, PruneReport* report) {
   std::vector<std::string> ids;
   if (Status status = list_snapshots(env, paths, &ids); !status.ok()) return status;
   for (const std::string& id : options.remove) {
-    if (std::find(ids.begin(), ids.end(), id) == ids.end()) {
+    if (!has(ids, id))
       return Status::NotFound(fmt::format("store {} has no snapshot {}", paths.root, id));
-    }
   }
+  const bool rules = options.keep >= 0 || options.older_than_ns > 0;
+  const int64_t oldest = env->now_ns() - options.older_than_ns;
   std::map<std::string, int> seen;  // job -> snapshots met, newest first
   for (auto it = ids.rbegin(); it != ids.rend(); ++it) {
-    bool remove =
-        std::find(options.remove.begin(), options.remove.end(), *it) != options.remove.end();
+    bool remove = has(options.remove, *it);
     std::string meta;
     uint64_t length = 0;
-    // One that cannot be read is never removed by count, and does not count as one of those kept.
-    if (!remove && options.keep >= 0 &&
+    // One that cannot be read is never removed by a rule, and does not count as one of those kept.
+    if (!remove && rules &&
         read_manifest_meta(env, paths.manifest(*it), paths.keys.get(), &meta, &length).ok()) {
-      auto j = nlohmann::json::parse(meta, nullptr, false);
-      std::string job = j.is_object() && j.contains("job") && j["job"].is_string()
-                            ? j["job"].get<std::string>()
-                            : "";
-      remove = ++seen[job] > std::max(1, options.keep);
+      Facts facts = facts_of(meta);
+      const bool spared = !facts.tag.empty() && has(options.keep_tags, facts.tag);
+      const bool meant = options.tag.empty() || facts.tag == options.tag;
+      if (!spared && meant) {
+        const int rank = ++seen[facts.job];
+        const bool too_many = options.keep >= 0 && rank > std::max(1, options.keep);
+        // A clock that was wrong must not cost everything: the newest of a job is never old.
+        const bool too_old = options.older_than_ns > 0 && facts.time_ns < oldest &&
+                             it != ids.rbegin() && (rank > 1 || !options.tag.empty());
+        remove = options.keep >= 0 && options.older_than_ns > 0 ? too_many && too_old
+                                                                : too_many || too_old;
+      }
     }
     (remove ? report->removed : report->kept).push_back(*it);
   }
@@ -429,6 +459,44 @@ Status prune_store(Env* env, const Paths& paths, const PruneOptions& options, Pr
   if (!status.ok()) return status;
   gone.clear();
   return Sweep(env, paths, false, gone, report).run(lock->id(), {});
+}
+
+Status make_room(Env* env, const Paths& paths, const WriteOptions& options) {
+  std::vector<std::string> ids;
+  if (Status status = list_snapshots(env, paths, &ids); !status.ok()) return status;
+  std::map<std::string, std::string> newest;  // job -> id
+  std::map<std::string, std::string> job_of;
+  uint64_t expected = 1 << 20;
+  constexpr int kLook = 3;
+  int looked = 0;
+  for (auto it = ids.rbegin(); it != ids.rend(); ++it) {
+    std::string meta;
+    uint64_t length = 0;
+    if (!read_manifest_meta(env, paths.manifest(*it), paths.keys.get(), &meta, &length).ok())
+      continue;
+    Facts facts = facts_of(meta);
+    job_of[*it] = facts.job;
+    newest.try_emplace(facts.job, *it);
+    if (facts.job != options.job || looked == kLook) continue;
+    ++looked;
+    auto j = nlohmann::json::parse(meta, nullptr, false);
+    auto stored = j.value(nlohmann::json::json_pointer("/sizes/stored_bytes"), uint64_t{0});
+    expected = std::max(expected, stored + stored / 4);
+  }
+  for (const std::string& id : ids) {
+    uint64_t used = 0;
+    if (Status status = disk_bytes(env, paths, &used); !status.ok()) return status;
+    if (used + expected <= options.budget) return Status::Ok();
+    auto job = job_of.find(id);
+    if (job == job_of.end() || newest[job->second] == id || id == options.parent) continue;
+    PruneOptions prune;
+    prune.remove = {id};
+    PruneReport report;
+    if (Status status = prune_store(env, paths, prune, &report); !status.ok()) return status;
+    // Somebody else is writing: the space comes back with whoever prunes next.
+    if (!report.postponed.empty()) return Status::Ok();
+  }
+  return Status::Ok();
 }
 
 Status sweep_store(Env* env, const Paths& paths, const std::string& lock_id,

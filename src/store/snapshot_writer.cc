@@ -79,7 +79,8 @@ class Writer : public SnapshotWriter {
       : env_(env), paths_(paths), options_(options) {}
   ~Writer() override;
   Status begin();
-  Status put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes) override;
+  Status put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
+             std::span<const ChunkName> names) override;
   Status put_zero(uint64_t space, uint64_t address, uint64_t length) override;
   Status put_same(uint64_t space, uint64_t address, uint64_t length) override;
   Status put_named(uint64_t space, uint64_t address, uint64_t length,
@@ -105,7 +106,8 @@ class Writer : public SnapshotWriter {
   const Manifest* layers_to_share();
   Status fail(Status status);
   Status failure();
-  Status add(Lane& lane, uint64_t space, uint64_t address, std::span<const uint8_t> bytes);
+  Status add(Lane& lane, uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
+             std::span<const ChunkName> names = {});
   Status close_frame(Lane::Open& open);
   Status append_frame(const SealedFrame& sealed, uint32_t frame);
   Status check_room(uint64_t more);
@@ -173,6 +175,9 @@ class Writer::Borrowed {
 };
 
 Status Writer::begin() {
+  if (options_.budget != 0 && options_.prune_to_budget) {
+    if (Status s = make_room(env_, paths_, options_); !s.ok()) return s;
+  }
   for (uint64_t waited = 0;; waited += 50) {
     Status s = Lock::acquire(env_, paths_.root, LockKind::kShared, "writing a snapshot", &lock_);
     if (s.ok()) break;
@@ -281,11 +286,15 @@ Status Writer::check_range(uint64_t space, uint64_t address, uint64_t length) {
   return Status::Ok();
 }
 
-Status Writer::put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes) {
+Status Writer::put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
+                   std::span<const ChunkName> names) {
   if (Status status = check_range(space, address, bytes.size()); !status.ok()) return status;
+  if (bytes.empty()) return Status::Ok();
+  if (!names.empty() && names.size() != chunks_in(address, bytes.size(), chunk_unit(space)))
+    return fail(Status::Error("a run does not have as many names as chunks"));
   logical_ += bytes.size();
   Borrowed lane(this);
-  return add(*lane, space, address, bytes);
+  return add(*lane, space, address, bytes, names);
 }
 
 Status Writer::put_zero(uint64_t space, uint64_t address, uint64_t length) {
@@ -412,13 +421,26 @@ Status Writer::append_blob(const std::string& name, std::span<const uint8_t> byt
   return status;
 }
 
-Status Writer::add(Lane& lane, uint64_t space, uint64_t address, std::span<const uint8_t> bytes) {
+Status Writer::add(Lane& lane, uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
+                   std::span<const ChunkName> names) {
   const uint64_t unit = chunk_unit(space);
   Lane::Open& open = lane.open[unit == kLargeChunk];
   while (!bytes.empty()) {
     std::span<const uint8_t> piece =
         bytes.first(std::min<uint64_t>(unit - address % unit, bytes.size()));
-    if (all_zero(piece.data(), piece.size())) {
+    const bool zero = all_zero(piece.data(), piece.size());
+    ChunkName name{};
+    if (!zero || !names.empty()) name = chunk_name(piece.data(), piece.size());
+    if (!names.empty()) {
+      if (name != names[0]) {
+        return fail(Status::Corruption(
+            fmt::format("the chunk at {:#x} of space {:#x} changed on its way here: it was {}, and "
+                        "is {}",
+                        address, space, hex(names[0]), hex(name))));
+      }
+      names = names.subspan(1);
+    }
+    if (zero) {
       zero_ += piece.size();
       lane.note(space, address, piece.size(), {kZeroFrame, 0});
     } else {
@@ -428,7 +450,7 @@ Status Writer::add(Lane& lane, uint64_t space, uint64_t address, std::span<const
         frames_.push_back({});
         open.draft.plain.reserve(kFrameBytes);
       }
-      ChunkName name = stored_name(paths_.keys.get(), piece.data(), piece.size());
+      if (paths_.keys) name = paths_.keys->name(name);
       ChunkPlace mine{open.frame, static_cast<uint32_t>(open.draft.names.size())};
       ChunkPlace place = index_.find_or_insert(name, mine);
       lane.note(space, address, piece.size(), place);

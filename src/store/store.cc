@@ -258,6 +258,12 @@ class StoreImpl : public Store {
   Paths paths_;
 };
 
+// As everywhere, an environment variable stands in for an option that was not given.
+std::string key_file_of(const Store::Options& options) {
+  const char* twin = getenv("GPUCKPT_KEY_FILE");
+  return options.key_file.empty() && twin ? twin : options.key_file;
+}
+
 }  // namespace
 
 Status Store::open(const std::string& given, const Options& options, std::unique_ptr<Store>* out) {
@@ -283,12 +289,12 @@ Status Store::open(const std::string& given, const Options& options, std::unique
       return Status::NotFound(
           fmt::format("{} is not a gpuckpt store (it has no file \"format\")", path));
     }
-    if (Status status = create_store(env, path, options.key_file); !status.ok()) return status;
+    if (Status status = create_store(env, path, key_file_of(options)); !status.ok()) return status;
   }
   std::vector<uint8_t> text;
   if (Status status = read_file(env, format, 64 * 1024, &text); !status.ok()) return status;
   Paths paths{path};
-  if (Status status = check_format(path, text, options.key_file, &paths.keys); !status.ok())
+  if (Status status = check_format(path, text, key_file_of(options), &paths.keys); !status.ok())
     return status;
   *out = std::make_unique<StoreImpl>(env, std::move(paths));
   return Status::Ok();
@@ -316,9 +322,9 @@ Status Store::repair(const std::string& given, const Options& options, bool dry_
   }
   std::vector<uint8_t> text;
   Status status = read_file(env, path + "/format", 64 * 1024, &text);
-  if (status.ok()) status = check_format(path, text, options.key_file, &paths.keys);
+  if (status.ok()) status = check_format(path, text, key_file_of(options), &paths.keys);
   if (status.code() == kExitIncompatible || status.code() == kExitRefused) return status;
-  if (!status.ok() && !options.key_file.empty()) {
+  if (!status.ok() && !key_file_of(options).empty()) {
     return Status::Corruption(fmt::format(
         "{}/format is damaged; of an encrypted store it cannot be written anew, because "
         "the key is bound to the id in it: restore that one file from a copy",

@@ -31,8 +31,11 @@ struct WriteOptions {
   std::string job = {};
   // A snapshot that put_same may refer to (SnapshotWriter::parent tells whether it can).
   std::string parent = {};
-  int level = 1;                    // zstd level; 0 stores plain
-  uint64_t budget = 0;              // the store may not grow beyond this many bytes; 0: no limit
+  int level = 1;        // zstd level; 0 stores plain
+  uint64_t budget = 0;  // the store may not grow beyond this many bytes; 0: no limit
+  // Before writing, remove the oldest snapshots (never the newest of a job, never the parent) until
+  // one as large as the last ones fits into the budget. Otherwise a full budget is an error.
+  bool prune_to_budget = false;
   uint64_t lock_wait_ms = 0;        // how long to wait for a prune or repair to finish
   bool adopt = false;               // id, time and job are the description's own (import)
   uint64_t keep_free = 1ull << 20;  // fail cleanly when the disk has less than this left
@@ -53,7 +56,10 @@ class SnapshotWriter {
  public:
   virtual ~SnapshotWriter() = default;
   // Every address at most once per space.
-  virtual Status put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes) = 0;
+  // `names`, unless empty: what the bytes were where they come from, chunk by chunk (plain hashes);
+  // a difference is corruption on the way.
+  virtual Status put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
+                     std::span<const std::array<uint8_t, 16>> names = {}) = 0;
   virtual Status put_zero(uint64_t space, uint64_t address, uint64_t length) = 0;
   // What the parent has at these addresses, zeros included; it must have all of it. Neither sent
   // nor read: nothing is known of these bytes but that they are in packs which are there.
@@ -88,8 +94,12 @@ struct VerifyReport {
 };
 
 struct PruneOptions {
-  int keep = -1;                         // newest snapshots kept, per job; -1: all
-  std::vector<std::string> remove = {};  // these ids go as well
+  int keep = -1;              // newest snapshots kept, per job; -1: all
+  int64_t older_than_ns = 0;  // only those older than this go; 0: of any age. With `keep`: what
+                              // neither rule wants to keep goes
+  std::string tag = {};       // only snapshots with this tag are counted and go; empty: all
+  std::vector<std::string> keep_tags = {};  // snapshots with one of these tags never go by a rule
+  std::vector<std::string> remove = {};     // these ids go as well, whatever the rules say
   bool dry_run = false;
 };
 struct PruneReport {
@@ -114,7 +124,8 @@ class Store {
     Env* env = nullptr;         // null: the real one
     bool create = false;        // make a store of an absent or empty directory
     bool any_owner = false;     // accept a store that belongs to another user
-    std::string key_file = {};  // of an encrypted store; with `create` makes the new store one
+    std::string key_file = {};  // of an encrypted store (empty: $GPUCKPT_KEY_FILE); with `create`
+                                // makes the new store one
   };
   // kExitAbsent: there is none. kExitIncompatible: another version. kExitRefused: somebody else's.
   static Status open(const std::string& path, const Options& options, std::unique_ptr<Store>* out);

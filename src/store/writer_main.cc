@@ -300,6 +300,16 @@ class Job {
     writer_->known(names, known.data());
     std::copy(known.begin(), known.end(), payload);
   }
+  // How long the names of a run are; more than a slot when the run makes no sense.
+  static uint64_t names_bytes(uint64_t space, const wire::Run& run) {
+    constexpr uint64_t kNever = ~0ull;
+    if (run.length == 0 || run.length > wire::kSlotPayloadBytes * store::kLargeChunk ||
+        run.address + run.length < run.address) {
+      return kNever;
+    }
+    return sizeof(store::ChunkName) *
+           store::chunks_in(run.address, run.length, store::chunk_unit(space));
+  }
   static std::vector<store::ChunkName> names_at(const uint8_t* bytes, uint64_t length) {
     std::vector<store::ChunkName> out(length / sizeof(store::ChunkName));
     if (!out.empty()) memcpy(out.data(), bytes, out.size() * sizeof(store::ChunkName));
@@ -321,17 +331,15 @@ class Job {
         status = writer_->put_zero(space, run.address, run.length);
       } else if (run.flags == wire::kRunSame) {
         status = writer_->put_same(space, run.address, run.length);
-      } else if (run.flags == wire::kRunNamed) {
-        uint64_t length =
-            run.length == 0 || run.length > bytes * store::kLargeChunk
-                ? bytes + 1
-                : sizeof(store::ChunkName) *
-                      store::chunks_in(run.address, run.length, store::chunk_unit(space));
-        if (length > bytes - at) return Status::Error("the names of a run do not fit its slot");
-        status = writer_->put_named(space, run.address, run.length, names_at(payload + at, length));
-        at += length;
-      } else if (run.flags == wire::kRunSealed) {
-        status = put_sealed(space, run, {payload, bytes}, &at);
+      } else if (run.flags == wire::kRunNamed || run.flags == wire::kRunSealed) {
+        bool sealed = run.flags == wire::kRunSealed;
+        uint64_t names = names_bytes(space, run), after = sealed ? run.length : 0;
+        if (names > bytes - at || after > bytes - at - names)
+          return Status::Error("the names of a run do not fit its slot");
+        std::vector<store::ChunkName> list = names_at(payload + at, names);
+        status = sealed ? writer_->put(space, run.address, {payload + at + names, after}, list)
+                        : writer_->put_named(space, run.address, run.length, list);
+        at += names + after;
       } else if (run.flags != wire::kRunData || run.length > bytes - at) {
         status = Status::Error("the runs of a slot do not fit its payload");
       } else {
@@ -440,11 +448,14 @@ class Job {
 // -----------------------------------------------------------------------------------------------------------
 
 bool parse(int argc, char** argv, Arguments* out) {
-  static const option options[] = {{"store", 1, nullptr, 's'},    {"ring", 1, nullptr, 'r'},
-                                   {"parent", 1, nullptr, 'p'},   {"child", 1, nullptr, 'c'},
-                                   {"job", 1, nullptr, 'j'},      {"level", 1, nullptr, 'l'},
-                                   {"keep", 1, nullptr, 'k'},     {"budget", 1, nullptr, 'b'},
-                                   {"key-file", 1, nullptr, 'K'}, {nullptr, 0, nullptr, 0}};
+  std::string action;
+  static const option options[] = {
+      {"store", 1, nullptr, 's'},    {"ring", 1, nullptr, 'r'},
+      {"parent", 1, nullptr, 'p'},   {"child", 1, nullptr, 'c'},
+      {"job", 1, nullptr, 'j'},      {"level", 1, nullptr, 'l'},
+      {"keep", 1, nullptr, 'k'},     {"budget", 1, nullptr, 'b'},
+      {"key-file", 1, nullptr, 'K'}, {"budget-action", 1, nullptr, 'B'},
+      {nullptr, 0, nullptr, 0}};
   for (int c; (c = getopt_long(argc, argv, "", options, nullptr)) != -1;) {
     switch (c) {
       case 's':
@@ -471,6 +482,9 @@ bool parse(int argc, char** argv, Arguments* out) {
       case 'b':
         if (!store::parse_size(optarg, &out->write.budget)) return false;
         break;
+      case 'B':
+        action = optarg;
+        break;
       case 'K':
         out->key_file = optarg;
         break;
@@ -478,6 +492,10 @@ bool parse(int argc, char** argv, Arguments* out) {
         return false;
     }
   }
+  if (const char* text = getenv("GPUCKPT_BUDGET_ACTION"); text && action.empty()) action = text;
+  if (!action.empty() && action != "prune" && action != "refuse") return false;
+  out->write.prune_to_budget = action == "prune";
+  // Made absolute with the others: the store would look for it from another directory.
   if (const char* key = getenv("GPUCKPT_KEY_FILE"); key && out->key_file.empty())
     out->key_file = key;
   return !out->store.empty() && out->ring >= 0 && out->parent >= 0;
@@ -514,7 +532,7 @@ int main(int argc, char** argv) {
     fprintf(stderr,
             "gpuckpt-writer is started by libgpuckpt.so, not by hand:\n"
             "  gpuckpt-writer --store DIR --ring FD --parent FD [--child FD] [--job ID] [--level "
-            "N] [--keep N] [--budget SIZE] [--key-file FILE]\n");
+            "N] [--keep N] [--budget SIZE] [--budget-action prune|refuse] [--key-file FILE]\n");
     return gpuckpt::kExitUsage;
   }
   for (std::string* path : {&arguments.store, &arguments.key_file}) {

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -128,11 +129,16 @@ void write_more(const std::string& path) {
       std::vector<uint8_t> bytes;
     };
     std::vector<Piece> pieces;
+    std::mt19937 noise(1);
     for (uint64_t i = 0; i < 6; ++i) {
       std::vector<uint8_t> bytes(300 * 4096 + (i % 2 ? 0 : i * 100));
       for (size_t k = 0; k < bytes.size(); ++k) {
         bytes[k] = static_cast<uint8_t>(
             k / 4096 % 5 == 0 ? 0 : (k * 2654435761u >> 7) % (k / 4096 % 3 ? 11 : 251));
+      }
+      if (i == 5) {  // numbers of two bytes, one of them noise: planes
+        for (size_t k = 0; k < bytes.size(); ++k)
+          bytes[k] = static_cast<uint8_t>(k % 2 ? noise() % 5 : noise());
       }
       if (round) bytes[5000 * (i + 1)] ^= 1;
       uint64_t space = i < 2 ? 0 : i == 2 ? 0x100 : i == 3 ? 0x10000 : 0x1000000 + i - 4;

@@ -53,6 +53,21 @@ def check(condition, what):
 BLOB_SPACE = 1 << 63
 
 
+def join_planes(stored, plain_length):
+    width = stored[0]
+    elements = plain_length // width
+    at, out = 1 + 5 * width, bytearray(plain_length)
+    for plane in range(width):
+        mode, length = struct.unpack_from("<BI", stored, 1 + 5 * plane)
+        data = stored[at:at + length]
+        check(mode in (0, 1), "a plane")
+        data = data if mode == 0 else decompress(data, elements)
+        out[plane:elements * width:width] = data
+        at += length
+    out[elements * width:] = stored[at:]
+    return bytes(out)
+
+
 class Pack:
     def __init__(self, path, pack_id, file_length, table_checksum):
         with open(path, "rb") as file:
@@ -84,8 +99,9 @@ class Pack:
                       (codec, plain_length, stored_length, count, checksum), f"frame {index}: header")
                 stored = self.data[body:body + stored_length]
                 check(checksum == hash64(head[:24] + self.data[offset + 32:body] + stored), f"frame {index}: checksum")
-                check(codec in (0, 1), f"frame {index}: codec {codec}")
-                self.plain[index] = stored if codec == 0 else decompress(stored, plain_length)
+                check(codec in (0, 1, 2), f"frame {index}: codec {codec}")
+                self.plain[index] = (stored if codec == 0 else decompress(stored, plain_length) if codec == 1 else
+                                     join_planes(stored, plain_length))
             at = sum(length for _, length in self.chunks[first:number])
             name, length = self.chunks[number]
             data = self.plain[index][at:at + length]

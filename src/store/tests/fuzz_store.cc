@@ -18,6 +18,7 @@
 #include "store/manifest.h"
 #include "store/pack.h"
 #include "store/parts.h"
+#include "store/planes.h"
 #include "store/store.h"
 
 using namespace gpuckpt;
@@ -105,7 +106,7 @@ const std::string kRoot = "/s";
 struct Seed {
   std::string id;
   PackId pack_id;
-  Bytes manifest, body, meta, pack, stream;
+  Bytes manifest, body, meta, pack, stream, planes, layer;
 };
 
 Seed make_seed() {
@@ -144,6 +145,20 @@ Seed make_seed() {
     seed.stream.insert(seed.stream.end(), part.begin(), part.end());
     return true;
   });
+  Bytes numbers(64 * 1024);
+  for (size_t i = 0; i < numbers.size(); ++i)
+    numbers[i] = static_cast<uint8_t>(i % 2 ? i / 1000 % 5 : i * 2654435761u >> 13);
+  PlanePlan plan = plan_planes(numbers);
+  if (plan.width == 0) abort();
+  numbers.resize(255 * 5);
+  seed.planes.push_back(255);
+  if (!compress_planes(numbers, plan, 2 * numbers.size(), &seed.planes)) abort();
+  PageMap map;
+  map.packs.push_back({});
+  map.spaces.push_back(
+      {0, {}, {{0x1000, 8192, 0, 5, 2}, {0x4000, 100, kZeroPack, 0, 0}, {0x4064, 50, 0, 9, 1}}});
+  map.spaces.push_back({0x1000000, {}, {{0x10000, 1 << 20, 0, 100, 16}}});
+  seed.layer = encode_layer(difference({}, map));
   return seed;
 }
 
@@ -273,7 +288,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   std::span<const uint8_t> rest(data + 1, size - 1);
   Bytes bytes(rest.begin(), rest.end());
-  switch (data[0] % 5) {
+  switch (data[0] % 7) {
     case 0:
       read_snapshot(wrap_body(rest));
       break;
@@ -289,6 +304,22 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 4:
       read_stream(bytes);
       break;
+    case 5: {  // the first byte: how long the plain bytes are said to be
+      Bytes plain(bytes.empty() ? 0 : bytes[0] * 5u);
+      if (!bytes.empty()) (void)decompress_planes(rest.subspan(1), plain);
+      break;
+    }
+    case 6: {
+      Layer layer, again;
+      if (decode_layer(rest, &layer)) break;
+      PageMap map;
+      if (apply(layer, &map)) break;
+      // What came out must survive being taken apart and put together again.
+      PageMap twice;
+      if (decode_layer(encode_layer(difference({}, map)), &again) || apply(again, &twice)) abort();
+      if (!difference(map, twice).spaces.empty()) abort();
+      break;
+    }
   }
   return 0;
 }
@@ -297,9 +328,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 int main(int argc, char** argv) {
   // With a directory: writes the seeds there as a corpus. Else: N rounds of mutations of them.
   const Seed& s = seed();
-  const Bytes* seeds[] = {&s.body, &s.manifest, &s.pack, &s.pack, &s.stream};
+  const Bytes* seeds[] = {&s.body, &s.manifest, &s.pack, &s.pack, &s.stream, &s.planes, &s.layer};
   if (argc > 2 && std::string(argv[1]) == "--corpus") {
-    for (int i = 0; i < 5; ++i) {
+    for (int i = 0; i < 7; ++i) {
       FILE* out = fopen((std::string(argv[2]) + "/seed" + std::to_string(i)).c_str(), "wb");
       if (!out) return 1;
       fputc(i, out);
@@ -311,10 +342,10 @@ int main(int argc, char** argv) {
   long rounds = argc > 1 ? atol(argv[1]) : 20000;
   std::mt19937 random(1);
   for (long round = 0; round < rounds; ++round) {
-    uint8_t which = static_cast<uint8_t>(round % 5);
+    uint8_t which = static_cast<uint8_t>(round % 7);
     Bytes input(1, which);
     input.insert(input.end(), seeds[which]->begin(), seeds[which]->end());
-    for (unsigned n = round < 5 ? 0 : 1 + random() % 4; n > 0; --n) {
+    for (unsigned n = round < 7 ? 0 : 1 + random() % 4; n > 0; --n) {
       size_t at = 1 + random() % (input.size() - 1);
       static const uint64_t favourites[] = {0,          1,          0x7f,  0xff,       0xffff,
                                             0x7fffffff, 0xffffffff, ~0ull, 1ull << 63, 4096};

@@ -1,0 +1,30 @@
+// A codec for tensors: numbers of one width are split into planes of equal bytes (all lowest bytes,
+// ..., all highest), and each plane is stored as what suits it. Weights and moments have planes of
+// noise (mantissas), which no compressor shortens, and planes of few values (exponents), which a
+// Huffman code shortens quickly; searching for matches finds nothing in either.
+//
+// Pure functions; layout in docs/FORMAT.md, "Codec 2".
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace gpuckpt::store {
+
+// What a look at a part of the bytes says.
+struct PlanePlan {
+  uint32_t width = 0;        // of the elements: 2, 4 or 8; 0: splitting does not pay
+  uint32_t raw_planes = 0;   // bit p: plane p is noise
+  uint32_t flat_planes = 0;  // bit p: plane p has so few values that matches are worth looking for
+  double bits_per_byte = 8;  // expected of the result
+};
+PlanePlan plan_planes(std::span<const uint8_t> bytes);
+
+// Appends to `out`. False: it would not be shorter than `limit` bytes.
+bool compress_planes(std::span<const uint8_t> bytes, const PlanePlan& plan, size_t limit,
+                     std::vector<uint8_t>* out);
+// False: these are not the planes of plain.size() bytes.
+bool decompress_planes(std::span<const uint8_t> stored, std::span<uint8_t> plain);
+
+}  // namespace gpuckpt::store
