@@ -157,7 +157,8 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   h.pgid = static_cast<int>(sys::call(SYS_getpgid, 0));
   h.sid = static_cast<int>(sys::call(SYS_getsid, 0));
   char text[4096];
-  if (read_file("/proc/self/status", text, sizeof(text)) <= 0)
+  // Not /proc/self: a leader that ended by pthread_exit is a zombie without memory to look at.
+  if (read_file("/proc/thread-self/status", text, sizeof(text)) <= 0)
     return c->refuse("/proc/self/status cannot be read; is /proc mounted?");
   const char* s = field(text, "Uid:");
   for (uint32_t& v : h.uid) v = static_cast<uint32_t>(scan_dec(&s)), s += *s == '\t';
@@ -213,7 +214,7 @@ void put_mm(Records* r) {
   char text[2048];
   Mm mm;
   __builtin_memset(&mm, 0, sizeof(mm));
-  if (read_file("/proc/self/stat", text, sizeof(text)) > 0) {
+  if (read_file("/proc/thread-self/stat", text, sizeof(text)) > 0) {
     const char* s = text;
     for (const char* p = text; *p; ++p)
       if (*p == ')') s = p + 2;
@@ -622,7 +623,7 @@ bool put_mappings(Capture* c, Records* r) {
   m.known_room = 65536;
 
   static char buffer[65536];
-  LineReader lines("/proc/self/maps", buffer, sizeof(buffer));
+  LineReader lines("/proc/thread-self/maps", buffer, sizeof(buffer));
   bool ok = lines.ok() || c->refuse("/proc/self/maps cannot be read");
   while (char* line = ok ? lines.next() : nullptr) {
     MapsLine l;
@@ -683,7 +684,7 @@ void capture_flags(Capture* c) {
   FlagTable* t = reinterpret_cast<FlagTable*>(c->flag_memory.data());
   t->count = 0;
   static char buffer[65536];
-  LineReader lines("/proc/self/smaps", buffer, sizeof(buffer));
+  LineReader lines("/proc/thread-self/smaps", buffer, sizeof(buffer));
   FlaggedRange now{};
   while (char* line = lines.next()) {
     if (starts_with(line, "VmFlags:")) {
@@ -699,10 +700,10 @@ void capture_flags(Capture* c) {
 bool capture_process(Capture* c, Records* r, bool device_present) {
   if (!put_head(c, r, device_present)) return false;
   put_mm(r);
-  put_file(r, kRecAuxv, "/proc/self/auxv");
-  put_file(r, kRecCommand, "/proc/self/cmdline");
-  put_link(r, kRecExe, "/proc/self/exe");
-  put_link(r, kRecCwd, "/proc/self/cwd");
+  put_file(r, kRecAuxv, "/proc/thread-self/auxv");
+  put_file(r, kRecCommand, "/proc/thread-self/cmdline");
+  put_link(r, kRecExe, "/proc/thread-self/exe");
+  put_link(r, kRecCwd, "/proc/thread-self/cwd");
   put_cpu(r);
   put_signals(r);
   put_limits(r);

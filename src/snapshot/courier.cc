@@ -73,7 +73,7 @@ bool find_writer(char* to, size_t room) {
     return executable(to);
   }
   char buffer[4096 + 512];
-  LineReader maps("/proc/self/maps", buffer, sizeof(buffer));
+  LineReader maps("/proc/thread-self/maps", buffer, sizeof(buffer));
   uint64_t here = reinterpret_cast<uint64_t>(&find_writer);
   MapsLine m;
   while (char* line = maps.next()) {

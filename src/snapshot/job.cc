@@ -37,7 +37,7 @@ bool parent_post(void*, uint32_t type, uint32_t slot, const char* text) {
 
 void make_hello(const Job* j, char* to, size_t room) {
   char command[1024], exe[512], host[128], kernel[128], cwd[512];
-  long n = read_file("/proc/self/cmdline", command, sizeof(command));
+  long n = read_file("/proc/thread-self/cmdline", command, sizeof(command));
   for (long i = 0; i + 1 < n; ++i)
     if (!command[i]) command[i] = ' ';
   auto link = [](const char* name, char* to_path, size_t path_room) {
@@ -45,8 +45,8 @@ void make_hello(const Job* j, char* to, size_t room) {
                        static_cast<long>(path_room - 1));
     to_path[l > 0 ? l : 0] = 0;
   };
-  link("/proc/self/exe", exe, sizeof(exe));
-  link("/proc/self/cwd", cwd, sizeof(cwd));
+  link("/proc/thread-self/exe", exe, sizeof(exe));
+  link("/proc/thread-self/cwd", cwd, sizeof(cwd));
   auto line = [](const char* name, char* text, size_t text_room) {
     long l = read_file(name, text, text_room);
     if (l > 0 && text[l - 1] == '\n') text[l - 1] = 0;

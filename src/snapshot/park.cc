@@ -24,6 +24,20 @@ std::atomic<uint32_t> acks{0};
 std::atomic<uint64_t> table_start{0}, table_end{0};
 sys::Sigaction before;  // glibc's own action for the signal
 
+// A relative sleep that reports what is left goes on with what is left.
+void continue_sleep(ParkedThread& t) {
+  greg_t* r = t.context->uc_mcontext.gregs;
+  if (t.before.nr == SYS_nanosleep && t.before.argument[1]) r[REG_RDI] = r[REG_RSI];
+  if (t.before.nr == SYS_clock_nanosleep && !(t.before.argument[1] & 1) && t.before.argument[3])
+    r[REG_RDX] = r[REG_R10];
+}
+
+// The call that our signal broke off goes on. Whoever was stopped is owed this, also when nothing
+// came of the stop.
+void mend_call(ParkedThread& t) {
+  if (repair_eintr(t.context, t.before)) continue_sleep(t);
+}
+
 void park_handler(int sig, siginfo_t* info, void* context) {
   uint64_t slot = reinterpret_cast<uint64_t>(info->si_value.sival_ptr);
   if (info->si_code != SI_QUEUE || slot < table_start || slot >= table_end ||
@@ -34,11 +48,12 @@ void park_handler(int sig, siginfo_t* info, void* context) {
   }
   ParkedThread* t = reinterpret_cast<ParkedThread*>(slot);
   uint32_t now = phase;
+  t->context = static_cast<ucontext_t*>(context);
+  mend_call(*t);
   if (!(now & 1)) {  // asked too late: the coordinator has given up
     t->state = kLeft;
     return;
   }
-  t->context = static_cast<ucontext_t*>(context);
   t->info = info;
   sys::call(SYS_arch_prctl, ARCH_GET_FS, sys::ptr(&t->fs));
   sys::call(SYS_arch_prctl, ARCH_GET_GS, sys::ptr(&t->gs));
@@ -86,12 +101,20 @@ char task_state(int tid) {
   return s[1] ? s[2] : 0;
 }
 
-// A relative sleep that reports what is left goes on with what is left.
-void continue_sleep(ParkedThread& t) {
-  greg_t* r = t.context->uc_mcontext.gregs;
-  if (t.before.nr == SYS_nanosleep && t.before.argument[1]) r[REG_RDI] = r[REG_RSI];
-  if (t.before.nr == SYS_clock_nanosleep && !(t.before.argument[1] & 1) && t.before.argument[3])
-    r[REG_RDX] = r[REG_R10];
+// A thread of the driver that is just now executing code; 0: none. They have nothing to do any
+// more, but one that did a moment ago (the last copy, a kernel that hashes) may still be on its way
+// to sleep, or wait for a processor, and everybody parked for it would have to be let go again.
+int busy_driver_thread() {
+  int busy = 0;
+  if (device_plugin)
+    each_number_in("/proc/self/task", &busy, [](void* found, int tid) {
+      uint64_t pc, sp;
+      SyscallState now;
+      if (device_plugin->driver_thread(tid, &pc, &sp) && read_syscall(tid, &now) && now.nr < 0)
+        *static_cast<int*>(found) = tid;
+      return *static_cast<int*>(found) == 0;
+    });
+  return busy;
 }
 
 }  // namespace
@@ -113,6 +136,7 @@ ParkedThread* Parking::find(int tid) const {
 // True when the thread is new to us.
 bool Parking::ask(int tid) {
   if (find(tid) || count_ == room_) return false;
+  if (zombie_leader_ && tid == library.pid) return false;  // it is listed for ever
   ParkedThread* t = &threads_[count_++];
   t->tid = tid;
   t->state = kAsked;
@@ -130,6 +154,8 @@ bool Parking::ask(int tid) {
 }
 
 bool Parking::park(const int* own, int own_count, uint64_t timeout_us, char* text, size_t room) {
+  const uint64_t patience = sys::now_us() + timeout_us / 2;
+  while (busy_driver_thread() && sys::now_us() < patience) sys::sleep_us(200);
   memory_ = scratch_map(kMaxThreads * sizeof(ParkedThread));
   if (!memory_) {
     format(text, room, "no memory for the table of threads");
@@ -206,13 +232,10 @@ bool Parking::park(const int* own, int own_count, uint64_t timeout_us, char* tex
   }
   for (size_t i = 0; i < count_; ++i) {
     ParkedThread& t = threads_[i];
-    if (t.state != kParked) continue;
-    if (t.driver && t.before.nr < 0) {
-      format(text, room, "a thread of the driver (%d) was not inside a system call", t.tid);
-      unpark();
-      return false;
-    }
-    if (repair_eintr(t.context, t.before)) continue_sleep(t);
+    if (t.state != kParked || !t.driver || t.before.nr >= 0) continue;
+    format(text, room, "a thread of the driver (%d) was not inside a system call", t.tid);
+    unpark();
+    return false;
   }
   return true;
 }

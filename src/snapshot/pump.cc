@@ -129,8 +129,8 @@ bool read_range(Pump* p, const PumpRange& range) {
 }  // namespace
 
 bool pump_memory(const Capture& c, Producer* out, bool own_copy, char* text, size_t room) {
-  Pump p{out, sys::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC),
-         sys::open("/proc/self/mem", O_RDONLY | O_CLOEXEC), own_copy};
+  Pump p{out, sys::open("/proc/thread-self/pagemap", O_RDONLY | O_CLOEXEC),
+         sys::open("/proc/thread-self/mem", O_RDONLY | O_CLOEXEC), own_copy};
   bool ok = true;
   for (size_t i = 0; ok && i < c.range_count; ++i) {
     ok = p.scan_works && scan_range(&p, c.ranges[i]);

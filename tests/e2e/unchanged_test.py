@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Programs that a preload easily breaks do exactly what they do without it: unchanged_test.py BUILD_DIR."""
+"""Programs that a preload easily breaks do exactly what they do without it, and after a snapshot and a restore as well:
+unchanged_test.py BUILD_DIR."""
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import harness
 
@@ -18,11 +20,53 @@ def both(tools, session, command, **options):
     return results
 
 
+PROGRAMS = ("unshare_user", "main_leaves", "no_children", "own_sigusr1", "sigwait_usr1", "close_all", "fork_after_cuda")
+
+
+def over_a_snapshot(tools, name):
+    """Snapshot where the program waits; it goes on unchanged, and so does the restored one. Returns what is wrong."""
+    command = [tools.build / "tests" / "programs" / name, 1500]
+    expected, status = harness.reference(tools, command)
+    with harness.Session(tools, 1) as session:
+        process = session.run(command)
+        session.wait_lines(expected.index("waiting") + 1, process)
+        snapshot = session.snapshot(process, "cli")
+        for way in ("went on", "restored"):
+            ended = session.finish(process, 30)
+            if ended != status:
+                raise harness.Failure(f"{way}: status {ended}, not {status}: {session.errors('out')}")
+            session.compare(expected)
+            if way == "went on":
+                process = session.restore(snapshot)
+
+
+def over_a_pipe(tools):
+    """prog | cat: a snapshot changes nothing for the reader; the restored program writes to the new one's standard output."""
+    command = tools.subject("counter", 60, 25)
+    expected, _ = harness.reference(tools, command)
+    with harness.Session(tools, 1) as session:
+        with open(session.work / "out", "wb") as out:
+            process = subprocess.Popen([str(c) for c in (tools.gpuckpt, "run", "--sim", "--store", session.store, "--", *command)],
+                                       stdout=subprocess.PIPE, cwd=session.work, env=session.environment())
+            cat = subprocess.Popen(["cat"], stdin=process.stdout, stdout=out)
+            process.stdout.close()
+            session.wait_lines(5, process)
+            snapshot = session.snapshot(process, "cli")
+            if (process.wait(30), cat.wait(30)) != (0, 0):
+                raise harness.Failure(f"{process.returncode} | {cat.returncode}")
+        session.compare(expected)
+        restored = session.restore(snapshot, out="rest")
+        if session.finish(restored, 30) != 0:
+            raise harness.Failure(f"restored: {restored.returncode}: {session.errors('rest')}")
+        rest = session.lines("rest")
+        if not rest or rest != expected[-len(rest):] or len(rest) > len(expected) - 5:
+            raise harness.Failure(f"restored, it wrote {rest[:2]}..{rest[-1:]}")
+
+
 def main():
     tools = harness.Tools(harness.find_build(sys.argv[1]))
     programs = tools.build / "tests" / "programs"
-    cases = {name: [programs / name] for name in (
-        "unshare_user", "main_leaves", "no_children", "own_sigusr1", "sigwait_usr1", "close_all", "fork_after_cuda")}
+    cases = {name: [programs / name] for name in PROGRAMS}
     cases |= {
         "ls": ["/bin/ls", "-l", "/etc"],
         "cat in a pipe": ["/bin/sh", "-c", "yes | head -n 20000 | cat | wc -c"],
@@ -56,6 +100,17 @@ def main():
         if done.returncode != -10 or done.stdout != "before\n":
             print(f"FAILED --signal none: {done}")
             failures += 1
+    def snapshot_case(name):
+        try:
+            over_a_pipe(tools) if name == "prog | cat" else over_a_snapshot(tools, name)
+            return f"ok {name} over a snapshot"
+        except harness.Failure as failure:
+            return f"FAILED {name} over a snapshot: {failure}"
+
+    with ThreadPoolExecutor(3) as pool:  # they wait most of the time
+        for line in pool.map(snapshot_case, [*PROGRAMS, "prog | cat"]):
+            print(line, flush=True)
+            failures += line.startswith("FAILED")
     print("all unchanged" if not failures else f"{failures} programs changed")
     return 1 if failures else 0
 

@@ -5,8 +5,9 @@
 #include <unistd.h>
 
 #include "driver.h"
+#include "pause.h"
 
-int main() {
+int main(int argc, char** argv) {
   start_driver();
   char *pinned, back[4096];
   CUdeviceptr memory;
@@ -15,6 +16,7 @@ int main() {
   memset(pinned, 7, sizeof back);
   OK(DRIVER(cuMemcpyHtoD_v2)(memory, pinned, sizeof back));
   fflush(stdout);
+  wait_for_snapshot(argc, argv);
   pid_t child = fork();
   if (child == 0) {
     int sum = 0;

@@ -4,14 +4,21 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "pause.h"
+
+static int count;
+static char** arguments;
 static void* last(void* unused) {
   usleep(100000);
+  wait_for_snapshot(count, arguments);
   puts("last thread ends");
   fflush(stdout);
   return unused;
 }
 
-int main() {
+int main(int argc, char** argv) {
+  count = argc;
+  arguments = argv;
   pthread_t thread;
   pthread_create(&thread, NULL, last, NULL);
   pthread_detach(thread);

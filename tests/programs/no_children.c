@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "pause.h"
+
 static int entries(const char* path) {
   DIR* dir = opendir(path);
   int n = 0;
@@ -13,7 +15,8 @@ static int entries(const char* path) {
   return n - 2;
 }
 
-int main() {
+int main(int argc, char** argv) {
+  wait_for_snapshot(argc, argv);
   int rc = waitpid(-1, NULL, WNOHANG);
   printf("waitpid: %d %s\n", rc, rc < 0 ? strerror(errno) : "");
   printf("threads: %d\n", entries("/proc/self/task"));

@@ -5,13 +5,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "pause.h"
+
 static volatile sig_atomic_t seen;
 static void handler(int number, siginfo_t* info, void* context) {
   (void)context;
   if (number == SIGUSR1 && info->si_pid == getpid()) ++seen;
 }
 
-int main() {
+int main(int argc, char** argv) {
   struct sigaction action, query;
   sigaction(SIGUSR1, NULL, &query);
   printf("at first: %s\n", query.sa_handler == SIG_DFL ? "default" : "something");
@@ -22,6 +24,7 @@ int main() {
   sigaction(SIGUSR1, NULL, &query);
   printf("own handler is shown: %d\n",
          query.sa_sigaction == handler && (query.sa_flags & SA_SIGINFO) != 0);
+  wait_for_snapshot(argc, argv);
   for (int i = 0; i < 5; ++i) raise(SIGUSR1);
   printf("seen: %d\n", (int)seen);
   sigset_t set;

@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-int main() {
+#include "pause.h"
+
+int main(int argc, char** argv) {
+  wait_for_snapshot(argc, argv);
   int rc = unshare(CLONE_NEWUSER);
   printf("unshare: %s\n", rc == 0 ? "ok" : strerror(errno));
   return 0;

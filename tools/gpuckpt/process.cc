@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -25,6 +26,42 @@ namespace {
 constexpr uint64_t kAnswerMs = 15'000;  // a parked or swapped-out process may need a while
 constexpr uint64_t kWakeAgainMs = 3'000;
 constexpr uint64_t kLookMs = 100;
+
+std::string whole_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
+// In a program whose main thread ended by pthread_exit the leader is a zombie without memory: what
+// the others share is to be seen at one of them.
+std::string living_thread(int pid) {
+  std::string leader = fmt::format("/proc/{}", pid);
+  auto dead = [](const std::string& folder) {
+    std::string stat = whole_file(folder + "/stat");
+    size_t state = stat.rfind(')');
+    return state == std::string::npos || state + 2 >= stat.size() || stat[state + 2] == 'Z' ||
+           stat[state + 2] == 'X';
+  };
+  if (!dead(leader)) return leader;
+  std::error_code error;
+  for (const auto& task : std::filesystem::directory_iterator(leader + "/task", error))
+    if (!dead(task.path())) return task.path();
+  return leader;
+}
+
+// Value of "Name:" in the text of a status file.
+std::string field_of(const std::string& status, const char* name) {
+  std::istringstream in(status);
+  std::string prefix = std::string(name) + ":", line;
+  while (std::getline(in, line)) {
+    if (!line.starts_with(prefix)) continue;
+    size_t from = line.find_first_not_of(" \t", prefix.size());
+    return from == std::string::npos ? "" : line.substr(from);
+  }
+  return "";
+}
 
 uint64_t now_ms() {
   timespec ts;
@@ -61,14 +98,14 @@ std::vector<std::string> socket_paths(int pid) {
   std::string real, effective;
   uids >> real >> effective;
   if (directory.empty()) directory = "/tmp/gpuckpt-" + effective;
-  std::string stat = proc_file(pid, "stat");
+  std::string stat = whole_file(fmt::format("/proc/{}/stat", pid));  // the leader's, as below
   std::istringstream fields(stat.substr(std::min(stat.rfind(')') + 1, stat.size())));
   std::string field, start;
   for (int i = 3; i <= 22 && fields >> field; ++i) start = field;
   // The process may have another root or mount namespace.
   std::string root = fmt::format("/proc/{}/root", pid);
   std::vector<std::string> out;
-  std::istringstream pids(status_field(pid, "NSpid"));
+  std::istringstream pids(field_of(whole_file(fmt::format("/proc/{}/status", pid)), "NSpid"));
   std::vector<std::string> names{std::to_string(pid)};
   while (pids >> field) {
     if (field != names[0]) names.push_back(field);
@@ -139,21 +176,11 @@ Status check_process(int pid) {
 }  // namespace
 
 std::string proc_file(int pid, const char* file) {
-  std::ifstream in(fmt::format("/proc/{}/{}", pid, file), std::ios::binary);
-  std::ostringstream out;
-  out << in.rdbuf();
-  return out.str();
+  return whole_file(fmt::format("{}/{}", living_thread(pid), file));
 }
 
 std::string status_field(int pid, const char* name) {
-  std::istringstream in(proc_file(pid, "status"));
-  std::string prefix = std::string(name) + ":", line;
-  while (std::getline(in, line)) {
-    if (!line.starts_with(prefix)) continue;
-    size_t from = line.find_first_not_of(" \t", prefix.size());
-    return from == std::string::npos ? "" : line.substr(from);
-  }
-  return "";
+  return field_of(proc_file(pid, "status"), name);
 }
 
 wire::CtlRequest make_request(wire::CtlVerb verb) {
