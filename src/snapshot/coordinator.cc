@@ -67,8 +67,23 @@ void end_program(const Job* j) {
   sys::exit_group(128 + term_signal());  // the first process of a container survives signals
 }
 
+// The last one that became durable, also of the process this one was restored from: what the next
+// one will take.
+struct {
+  uint64_t stall_us, total_us, logical_bytes, new_bytes, stored_bytes;
+} last;
+
+void add_last(Text* t) {
+  if (!last.total_us) return;
+  t->add(
+      ",\"time_to_durable_us\":%lu,\"last\":{\"stall_us\":%lu,\"logical_bytes\":%lu,"
+      "\"new_bytes\":%lu,\"stored_bytes\":%lu}",
+      last.total_us, last.stall_us, last.logical_bytes, last.new_bytes, last.stored_bytes);
+}
+
 void finish(Job* j, bool ok) {
   if (ok) {
+    last = {j->stall_us, j->total_us, j->logical_bytes, j->new_bytes, j->stored_bytes};
     ++library.snapshots_done;
     log_line(LogLevel::kInfo,
              "snapshot %s is durable: stopped for %lu us, %lu KiB captured, %lu KiB new, %lu KiB "
@@ -127,10 +142,12 @@ void serve(uint32_t wanted) {
         static wire::CtlReply reply;
         fill_reply(&job, &reply);
         reply.final = 1;
-        format(reply.text, sizeof(reply.text),
-               "{\"pid\":%d,\"generation\":%u,\"snapshots\":%lu,\"failures\":%lu,\"store\":\"%s\"}",
-               library.host_pid, library.generation, library.snapshots_done,
-               library.snapshots_failed, library.config.store);
+        Text t(reply.text, sizeof(reply.text));
+        t.add("{\"pid\":%d,\"generation\":%u,\"snapshots\":%lu,\"failures\":%lu", library.host_pid,
+              library.generation, library.snapshots_done, library.snapshots_failed);
+        add_last(&t);
+        t.add(",\"store\":"), t.json(library.config.store);
+        t.add("}");
         courier.run(Courier::reply, &reply);
         courier.run(Courier::hang_up, nullptr);
         courier.stop();

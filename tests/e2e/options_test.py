@@ -269,7 +269,30 @@ def budget(tools):
             session.kill(process)
 
 
-CASES = [on_term, on_term_is_off, on_term_fails, stop_status, sim, store_and_job, every_and_keep, no_keep, trigger, resume,
+def window(tools):
+    """stats and doctor say how long a snapshot will take, and warn when that is too late."""
+    command = tools.subject("counter", 60, 25)
+    with Session(tools, 1) as session:
+        process = session.run(command)
+        session.wait_lines(3, process)
+        same("stats --window before any snapshot", session.cli("stats", process.pid, "--window", "30s", check=False).returncode, 3)
+        session.snapshot(process, "cli")
+        stats = json.loads(session.cli("stats", process.pid, "--window", "120s", "--json").stdout)
+        if not 1000 < stats["time_to_durable_us"] < 120_000_000 or stats["last"]["stored_bytes"] < 4096:
+            raise Failure(f"stats: {stats}")
+        late = session.cli("stats", process.pid, "--window", "1ms", check=False)
+        if late.returncode != 3 or "durable after about" not in late.stderr:
+            raise Failure(f"stats --window 1ms: exit {late.returncode}: {late.stderr}")
+        session.kill(process)
+        for allowed, grade in (("1h", "ok"), ("0ms", "warn")):
+            found = json.loads(session.cli("doctor", "--sim", "--store", session.store, "--window", allowed, "--json",
+                                           check=False).stdout)
+            line = next(f for f in found if f["name"] == "time to durable")
+            if line["grade"] != grade or "the newest snapshot stored" not in line["text"]:
+                raise Failure(f"doctor --window {allowed}: {line}")
+
+
+CASES = [window, on_term, on_term_is_off, on_term_fails, stop_status, sim, store_and_job, every_and_keep, no_keep, trigger, resume,
          status_file, timeout, level, budget]
 
 

@@ -40,7 +40,7 @@ struct Finding {
 };
 
 struct Options {
-  std::string store;
+  std::string store, window = "30s";
   bool sim = false;
 };
 
@@ -234,15 +234,44 @@ double write_rate(const std::string& directory) {
   return synced && written ? static_cast<double>(written) / took.count() : 0;
 }
 
-std::vector<Finding> check_store(const std::string& given) {
+// What the newest snapshot in the store added to it; 0: there is none.
+uint64_t newest_bytes(store::Store* store) {
+  std::vector<store::SnapshotInfo> list;
+  if (!store || !store->list(&list).ok() || list.empty()) return 0;
+  auto meta = nlohmann::json::parse(list.back().meta, nullptr, false);
+  if (!meta.is_object() || !meta.contains("sizes") || !meta["sizes"].is_object()) return 0;
+  return meta["sizes"].value("stored_bytes", uint64_t{0});
+}
+
+// How long a snapshot needs until it is durable, against the time between a notice and the end.
+Finding check_rate(double rate, store::Store* store, const std::string& window) {
+  if (rate <= 0) return {"time to durable", kWarn, "could not be measured", "is the disk full?"};
+  std::string text = fmt::format("{}/s to this disk: {:.1f} s for each GiB that is stored",
+                                 store::show_size(static_cast<uint64_t>(rate)), (1 << 30) / rate);
+  uint64_t bytes = newest_bytes(store);
+  double expected = static_cast<double>(bytes) / rate;
+  if (bytes)
+    text += fmt::format("; the newest snapshot stored {}, one like it needs about {}",
+                        store::show_size(bytes),
+                        show_duration_us(static_cast<uint64_t>(expected * 1e6)));
+  uint64_t window_ms = 0;
+  parse_duration(window, &window_ms);
+  if (expected * 1e3 > static_cast<double>(window_ms))
+    return {"time to durable", kWarn,
+            text + fmt::format(": longer than {}", show_duration_us(window_ms * 1000)),
+            "snapshot more often (--every), so that less is new, or use a faster store"};
+  return {"time to durable", kOk, text, ""};
+}
+
+std::vector<Finding> check_store(const std::string& given, const std::string& window) {
   namespace fs = std::filesystem;
   std::vector<Finding> out;
   std::error_code error;
   std::string path = fs::absolute(given).lexically_normal().string();
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   bool exists = fs::exists(path, error);
+  std::unique_ptr<store::Store> store;
   if (exists) {
-    std::unique_ptr<store::Store> store;
     Status status = store::Store::open(path, {.any_owner = any_owner()}, &store);
     bool empty =
         status.code() == kExitAbsent && fs::is_directory(path, error) && fs::is_empty(path, error);
@@ -268,16 +297,7 @@ std::vector<Finding> check_store(const std::string& given) {
                              store::show_size(left)),
                  left < (1u << 30) ? "less than 1 GiB is free" : ""});
   double rate = write_rate(directory);
-  if (rate > 0) {
-    out.push_back({"time to durable", kOk,
-                   fmt::format("{}/s to this disk: {:.1f} s for each GiB of changed, "
-                               "incompressible data; warnings are 30 s on "
-                               "Kubernetes and GCP, 120 s on AWS",
-                               store::show_size(static_cast<uint64_t>(rate)), (1 << 30) / rate),
-                   ""});
-  } else {
-    out.push_back({"time to durable", kWarn, "could not be measured", "is the disk full?"});
-  }
+  out.push_back(check_rate(rate, store.get(), window));
   return out;
 }
 
@@ -286,7 +306,8 @@ Status doctor(const Options& options, Context* context) {
       check_machine(),           check_installation(), check_library(),
       check_driver(options.sim), check_clone3(),       check_namespaces(),
       check_userfaultfd(),       check_pagemap_scan(), check_huge_pages()};
-  for (Finding& finding : check_store(options.store)) findings.push_back(std::move(finding));
+  for (Finding& finding : check_store(options.store, options.window))
+    findings.push_back(std::move(finding));
   static const char* grades[] = {"ok", "warn", "fail"};
   Grade worst = kOk;
   nlohmann::json all = nlohmann::json::array();
@@ -319,6 +340,12 @@ void define_doctor(CLI::App& app, Context* context) {
       ->capture_default_str();
   verb->add_flag("--sim", options->sim, "Check the simulated GPU instead of the installed driver")
       ->envname("GPUCKPT_SIM");
+  verb->add_option("--window", options->window,
+                   "Warn when a snapshot is expected to take longer until it is durable: the time "
+                   "between notice and end (AWS spot 120s, GCP and Kubernetes 30s)")
+      ->envname("GPUCKPT_WINDOW")
+      ->check(duration_check())
+      ->capture_default_str();
   add_json(verb, context);
   verb->footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitWarnings}));
   verb->callback([options, context] { context->run([&] { return doctor(*options, context); }); });

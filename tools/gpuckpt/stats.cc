@@ -20,7 +20,33 @@ void show(const nlohmann::json& j, const std::string& prefix) {
   }
 }
 
-Status stats(int pid, const Context& context) {
+struct Options {
+  int pid = 0;
+  std::string window;
+};
+
+// A snapshot takes about as long as the last one did; a warning that comes later than that before
+// the end is of no use.
+void judge(const nlohmann::json& j, const Options& options, Context* context) {
+  uint64_t window_ms = 0;
+  if (options.window.empty() || !parse_duration(options.window, &window_ms)) return;
+  if (!j.contains("time_to_durable_us")) {
+    complain("warning: no snapshot has been taken yet, so nothing is known of the time it takes");
+    context->exit_code = kExitWarnings;
+    return;
+  }
+  uint64_t us = j["time_to_durable_us"].get<uint64_t>();
+  if (us <= window_ms * 1000) return;
+  complain(
+      fmt::format("warning: a snapshot of this process is durable after about {}, later than the "
+                  "{} of its notice: take them "
+                  "more often (--every), so that less is new, or use a faster store",
+                  show_duration_us(us), show_duration_us(window_ms * 1000)));
+  context->exit_code = kExitWarnings;
+}
+
+Status stats(const Options& options, Context* context) {
+  int pid = options.pid;
   Connection connection;
   if (Status status = connection.open(pid, make_request(wire::kCtlStats)); !status.ok())
     return status;
@@ -30,24 +56,30 @@ Status stats(int pid, const Context& context) {
   } while (!reply.final);
   if (reply.code != kExitOk) return Status(static_cast<ExitCode>(reply.code), reply.text);
   auto j = nlohmann::json::parse(std::string(reply.text), nullptr, false);
-  if (context.json || !j.is_object()) {
+  if (context->json || !j.is_object()) {
     print_json(reply.text);
   } else {
     show(j, "");
   }
+  if (j.is_object()) judge(j, options, context);
   return Status::Ok();
 }
 
 }  // namespace
 
 void define_stats(CLI::App& app, Context* context) {
-  auto pid = std::make_shared<int>(0);
+  auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("stats", "Figures of a running process and its snapshots");
-  verb->add_option("PID", *pid, "The process")->required()->check(CLI::PositiveNumber);
+  verb->add_option("PID", options->pid, "The process")->required()->check(CLI::PositiveNumber);
+  verb->add_option("--window", options->window,
+                   "Warn when a snapshot is expected to take longer until it is durable: the time "
+                   "between notice and end (AWS spot 120s, GCP and Kubernetes 30s)")
+      ->envname("GPUCKPT_WINDOW")
+      ->check(duration_check());
   add_json(verb, context);
-  verb->footer(exit_codes(
-      {kExitOk, kExitError, kExitUsage, kExitAbsent, kExitLocked, kExitRefused, kExitTimeout}));
-  verb->callback([pid, context] { context->run([&] { return stats(*pid, *context); }); });
+  verb->footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitWarnings, kExitAbsent, kExitLocked,
+                           kExitRefused, kExitTimeout}));
+  verb->callback([options, context] { context->run([&] { return stats(*options, context); }); });
 }
 
 }  // namespace gpuckpt::cli
