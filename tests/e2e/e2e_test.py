@@ -13,6 +13,8 @@ Scenarios, each named by the fear:
   stop        --stop loses what was computed, or the program goes on behind the snapshot
   stop_fails  --stop ends the program although there is no snapshot
   undisturbed the preload alone changes a result
+  life        a program dies in one generation after another: snapshots of generations 0, 1 and 2, the oldest restored last
+  life_nobody the same without root
 """
 import argparse
 import json
@@ -117,6 +119,39 @@ def stop_fails(tools, command, seed):
         return {}
 
 
+def life(tools, command, seed, user=None):
+    """Every start has its own SIMGPU_SEED; restores come from another directory and a fresh environment."""
+    expected, status = reference(tools, command, user)
+    with Session(tools, seed, user) as session:
+        process = session.run(command)
+        session.wait_lines(session.random.randint(2, len(expected) // 3), process)
+        first = newest = session.snapshot(process, "signal")
+        session.kill(process)
+        generations = 1
+        for how in ("cli", "signal"):
+            restored = session.restore(newest)
+            time.sleep(session.random.random() * 0.1)
+            try:
+                newest = session.snapshot(restored, how, pid=restored.restored_pid)
+            except (Failure, ProcessLookupError):
+                if restored.poll() is None:
+                    raise
+                break  # it came to its end before
+            generations += 1
+            if restored.poll() is None:
+                session.kill(restored, restored.restored_pid)
+        # The younger first: its log file is the longer one.
+        for snapshot in (newest, first, first):
+            if session.finish(session.restore(snapshot)) != status:
+                raise Failure(f"{snapshot}: {session.errors('restore')} {session.errors('out')}")
+            session.compare(expected)
+        return {"generations": generations}
+
+
+def life_nobody(tools, command, seed):
+    return life(tools, command, seed, NOBODY)
+
+
 def undisturbed(tools, command, seed):
     expected, status = reference(tools, command)
     with Session(tools, seed) as session:
@@ -128,7 +163,7 @@ def undisturbed(tools, command, seed):
 
 SCENARIOS = {"kill": kill, "continue": go_on, "repeat": repeat, "chain": chain, "nobody": nobody, "cli": cli,
              "every": every, "storm": storm, "stop": stop,
-             "stop_fails": stop_fails, "undisturbed": undisturbed}
+             "stop_fails": stop_fails, "undisturbed": undisturbed, "life": life, "life_nobody": life_nobody}
 
 
 def main():

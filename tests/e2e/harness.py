@@ -75,11 +75,17 @@ class Session:
     def __exit__(self, kind, value, trace):
         for process in self.processes:
             if process.poll() is None:
-                process.kill()
+                for pid in (getattr(process, "restored_pid", 0), process.pid):
+                    try:
+                        if pid:
+                            os.kill(pid, signal.SIGKILL)
+                    except ProcessLookupError:
+                        pass
                 process.wait()
         if kind is None and not self.keep:
             shutil.rmtree(self.work, ignore_errors=True)
         elif kind is not None:
+            value.work = self.work
             print(f"left for inspection: {self.work}", flush=True)
 
     # ---- starting programs ----

@@ -89,6 +89,7 @@ int main(int argc, char** argv) {
     CHECK(cuEventCreate(&side.event, CU_EVENT_DISABLE_TIMING));
     CHECK(cuMemAlloc(&side.state, kCount * sizeof(uint32_t)));
     CHECK(cuMemsetD32(side.state, s, kCount));
+    CHECK(cuCtxSynchronize());  // the stream that goes on with it does not wait for the default one
     side.expected.assign(kCount, s);
     side.loadModule();
     CUcontext popped;
