@@ -15,6 +15,7 @@ Scenarios, each named by the fear:
   undisturbed the preload alone changes a result
   life        a program dies in one generation after another: snapshots of generations 0, 1 and 2, the oldest restored last
   life_nobody the same without root
+  container   a container's filter takes away what it is built on (clone3, kcmp, userfaultfd, PAGEMAP_SCAN, namespaces)
 """
 import argparse
 import json
@@ -152,6 +153,26 @@ def life_nobody(tools, command, seed):
     return life(tools, command, seed, NOBODY)
 
 
+def container(tools, command, seed):
+    """Start, snapshot and restore, all under the filter; as nobody."""
+    class Filtered(Session):
+        def popen(self, command, *arguments, **options):
+            return super().popen([tools.build / "tests" / "programs" / "container", *command], *arguments, **options)
+
+    expected, status = reference(tools, command, NOBODY)
+    with Filtered(tools, seed, NOBODY) as session:
+        process = session.run(command)
+        session.wait_lines(session.random.randint(2, len(expected) // 3), process)
+        snapshot = session.snapshot(process, "signal")
+        session.kill(process)
+        for _ in range(2):
+            restored = session.restore(snapshot)
+            if session.finish(restored) != status:
+                raise Failure(f"{snapshot}: {session.errors('restore')} {session.errors('out')}")
+            session.compare(expected)
+        return {}
+
+
 def undisturbed(tools, command, seed):
     expected, status = reference(tools, command)
     with Session(tools, seed) as session:
@@ -163,7 +184,7 @@ def undisturbed(tools, command, seed):
 
 SCENARIOS = {"kill": kill, "continue": go_on, "repeat": repeat, "chain": chain, "nobody": nobody, "cli": cli,
              "every": every, "storm": storm, "stop": stop,
-             "stop_fails": stop_fails, "undisturbed": undisturbed, "life": life, "life_nobody": life_nobody}
+             "stop_fails": stop_fails, "undisturbed": undisturbed, "life": life, "life_nobody": life_nobody, "container": container}
 
 
 def main():
