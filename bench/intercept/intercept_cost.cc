@@ -1,0 +1,161 @@
+// intercept_cost DRIVER FLAG: nanoseconds a call through the preloaded library takes more than the
+// same call of the driver itself, as the median of the differences of alternating runs.
+//
+// DRIVER is the driver in use under a name that no door watches (a link to it). The library's side
+// uses handles made before the snapshot, 1000 of them alive, so that a restored process translates
+// them; the driver's side uses handles of its own. Prints a table, waits for the file FLAG (the
+// script snapshots and kills the process meanwhile), and when it appears prints the table of the
+// process it is then.
+#include <cuda.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace {
+
+constexpr int kRuns = 41;
+constexpr char kPtx[] =
+    ".version 7.0\n.target sm_75\n.address_size 64\n"
+    ".visible .entry nothing() { ret; }\n";
+
+void check(CUresult result, const char* what) {
+  if (result == CUDA_SUCCESS) return;
+  fprintf(stderr, "%s = %d\n", what, static_cast<int>(result));
+  exit(1);
+}
+#define OK(call) check((call), #call)
+
+// One side: its entry points and its objects.
+struct Side {
+  void* library;
+  template <typename F>
+  F get(const char* name) const {
+    void* p = dlsym(library, name);
+    if (!p) fprintf(stderr, "no %s\n", name), exit(1);
+    return reinterpret_cast<F>(p);
+  }
+  decltype(&cuCtxGetCurrent) current = nullptr;
+  decltype(&cuStreamQuery) query = nullptr;
+  decltype(&cuFuncGetAttribute) attribute = nullptr;
+  decltype(&cuLaunchKernel) launch = nullptr;
+  decltype(&cuMemcpyHtoDAsync) copy = nullptr;
+  decltype(&cuStreamSynchronize) synchronise = nullptr;
+  CUstream stream = nullptr;
+  CUfunction function = nullptr;
+  CUdeviceptr memory = 0;
+
+  void find() {
+    current = get<decltype(current)>("cuCtxGetCurrent");
+    query = get<decltype(query)>("cuStreamQuery");
+    attribute = get<decltype(attribute)>("cuFuncGetAttribute");
+    launch = get<decltype(launch)>("cuLaunchKernel");
+    copy = get<decltype(copy)>("cuMemcpyHtoDAsync_v2");
+    synchronise = get<decltype(synchronise)>("cuStreamSynchronize");
+  }
+  void make() {
+    CUmodule module;
+    OK(get<decltype(&cuStreamCreate)>("cuStreamCreate")(&stream, CU_STREAM_NON_BLOCKING));
+    OK(get<decltype(&cuModuleLoadData)>("cuModuleLoadData")(&module, kPtx));
+    OK(get<decltype(&cuModuleGetFunction)>("cuModuleGetFunction")(&function, module, "nothing"));
+    OK(get<decltype(&cuMemAlloc)>("cuMemAlloc_v2")(&memory, 4096));
+  }
+};
+
+double now_ns() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<double>(t.tv_sec) * 1e9 + static_cast<double>(t.tv_nsec);
+}
+
+double median(std::vector<double> v) {
+  std::nth_element(v.begin(), v.begin() + static_cast<long>(v.size() / 2), v.end());
+  return v[v.size() / 2];
+}
+
+template <typename Call>
+double per_call(const Side& side, int calls, const Call& call) {
+  double start = now_ns();
+  for (int i = 0; i < calls; ++i) call(side);
+  double took = (now_ns() - start) / calls;
+  side.synchronise(side.stream);
+  return took;
+}
+
+template <typename Call>
+void compare(const char* state, const char* name, double target, int calls, const Side& driver,
+             const Side& ours, const Call& call) {
+  std::vector<double> alone, more;
+  for (int i = 0; i < kRuns; ++i) {
+    double a = per_call(driver, calls, call), b = per_call(ours, calls, call);
+    alone.push_back(a);
+    more.push_back(b - a);
+  }
+  printf("%-12s %-20s driver alone %9.1f ns   added %+8.1f ns", state, name, median(alone),
+         median(more));
+  if (target > 0) printf("   target %.0f: %s", target, median(more) <= target ? "met" : "MISSED");
+  puts("");
+}
+
+void table(const char* state, double target, const Side& driver, const Side& ours) {
+  char bytes[64] = {};
+  for (const Side* s : {&driver, &ours}) {  // what is measured works
+    CUcontext c = nullptr;
+    int n;
+    OK(s->current(&c));
+    OK(s->attribute(&n, CU_FUNC_ATTRIBUTE_NUM_REGS, s->function));
+    OK(s->launch(s->function, 1, 1, 1, 32, 1, 1, 0, s->stream, nullptr, nullptr));
+    OK(s->copy(s->memory, bytes, sizeof bytes, s->stream));
+    OK(s->synchronise(s->stream));
+    OK(s->query(s->stream));
+  }
+  compare(state, "cuCtxGetCurrent", target, 20000, driver, ours, [](const Side& s) {
+    CUcontext c;
+    s.current(&c);
+  });
+  compare(state, "cuStreamQuery", target, 20000, driver, ours,
+          [](const Side& s) { s.query(s.stream); });
+  compare(state, "cuFuncGetAttribute", target, 20000, driver, ours, [](const Side& s) {
+    int n;
+    s.attribute(&n, CU_FUNC_ATTRIBUTE_NUM_REGS, s.function);
+  });
+  compare(state, "launch", 0, 100, driver, ours, [](const Side& s) {
+    s.launch(s.function, 1, 1, 1, 32, 1, 1, 0, s.stream, nullptr, nullptr);
+  });
+  compare(state, "copy of 64 bytes", 0, 100, driver, ours,
+          [&](const Side& s) { s.copy(s.memory, bytes, sizeof bytes, s.stream); });
+  fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  Side ours{RTLD_DEFAULT}, driver{nullptr};
+  CUcontext context;
+  OK(ours.get<decltype(&cuInit)>("cuInit")(0));
+  OK(ours.get<decltype(&cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain")(&context, 0));
+  OK(ours.get<decltype(&cuCtxSetCurrent)>("cuCtxSetCurrent")(context));
+  driver.library = dlopen(argv[1], RTLD_NOW | RTLD_NOLOAD);
+  if (!driver.library) fprintf(stderr, "%s is not the driver in use\n", argv[1]), exit(1);
+  ours.find(), driver.find();
+  if (reinterpret_cast<void*>(ours.query) == reinterpret_cast<void*>(driver.query))
+    fprintf(stderr, "the library is not preloaded\n"), exit(1);
+  std::vector<CUstream> crowd(1000);
+  for (CUstream& s : crowd)
+    OK(ours.get<decltype(&cuStreamCreate)>("cuStreamCreate")(&s, CU_STREAM_NON_BLOCKING));
+  ours.make(), driver.make();
+  table("generation 0", 20, driver, ours);
+  printf("ready\n");
+  fflush(stdout);
+  while (access(argv[2], F_OK) != 0) usleep(20000);
+  CUcontext again;
+  OK(ours.current(&again));  // the first call of a generation puts the context back
+  driver.make();             // what was made behind the library's back is gone
+  table("restored", 40, driver, ours);
+  printf("done\n");
+}
