@@ -217,6 +217,39 @@ def changed_file(session, command, expected):
     works(session, taken[0], expected)
 
 
+def works_in(pid, folder):
+    try:
+        return os.readlink(f"/proc/{pid}/cwd") == str(folder)
+    except OSError:
+        return False
+
+
+def device_that_fails(session, command, expected):
+    """The device cannot be brought back: no process is left, the program's file is as it was, and the reason is told."""
+    program = [session.tools.build / "tests" / "programs" / "device_fails", 40, 20]
+    process = session.run(program, "log")
+    session.wait_lines(6, process, "log")
+    snapshot = session.snapshot(process, "cli")
+    if session.finish(process) != 0:
+        raise Failure(f"the program ended with {process.returncode}: {session.errors('log')}")
+    before = (session.work / "log").read_bytes()
+    for _ in range(2):
+        pid_file = session.work / "pid"
+        done = session.cli("restore", f"{session.store}@{snapshot}", "--pid-file", pid_file, check=False, timeout=60)
+        expect(done, LAUNCHER, "memory")
+        if pid_file.exists() and pid_file.read_text().strip():
+            raise Failure(f"a pid was told: {pid_file.read_text()}")
+        if (session.work / "log").read_bytes() != before:
+            raise Failure("a restore that failed changed the program's file")
+        tails = [p.name for p in session.work.iterdir() if "tail" in p.name]
+        if tails:
+            raise Failure(f"a restore that failed left {tails}")
+        left = [p for p in os.listdir("/proc") if p.isdigit() and works_in(p, session.work)]
+        if left:
+            raise Failure(f"a restore that failed left processes: {left}")
+    return done.stderr.strip().splitlines()[-1][-100:]
+
+
 def killed_writer(session, command, expected):
     """The writer dies in the middle: the program goes on and the next snapshot is fine."""
     process = session.run(command)
@@ -243,7 +276,8 @@ def killed_writer(session, command, expected):
 
 
 CASES = [absent_things, wrong_usage, wrong_pid, truncated_files, flipped_bits, missing_packs, vanished_store, full_disk,
-         several_at_once, changed_file, killed_writer]
+         several_at_once, changed_file, killed_writer,
+         device_that_fails]
 
 
 def main():
