@@ -1,9 +1,12 @@
-// A program with a lot of device memory: state MEBIBYTES STEPS PACE_MS DIRTY_PERCENT. Half of the
-// memory is noise, half compresses well. Each step changes part of it; prints "step N" and, at the
-// end, a digest of all of it.
+// A program with a lot of device memory: state MEBIBYTES STEPS PACE_MS DIRTY_PERCENT [times]. Half
+// of the memory is noise, half compresses well. Each step changes part of it; prints "step N" and,
+// at the end, a digest of all of it. With `times`, standard error gets "at MONOTONIC_NS step
+// MICROSECONDS us" for each.
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <vector>
@@ -45,6 +48,7 @@ __global__ void digest(const Word* p, size_t words, Word* out) {
 int main(int argc, char** argv) {
   size_t bytes = (argc > 1 ? atoll(argv[1]) : 64) << 20;
   int steps = argc > 2 ? atoi(argv[2]) : 40, pace = argc > 3 ? atoi(argv[3]) : 20;
+  bool times = argc > 5 && !strcmp(argv[5], "times");
   unsigned percent = argc > 4 ? atoi(argv[4]) : 1;
   setvbuf(stdout, nullptr, _IOLBF, 1024);
   std::vector<Word*> parts;
@@ -60,12 +64,19 @@ int main(int argc, char** argv) {
     parts.push_back(p);
   }
   CHECK(cudaDeviceSynchronize());
+  auto now = [] {
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return static_cast<long long>(t.tv_sec) * 1000000000 + t.tv_nsec;
+  };
   for (int step = 1; step <= steps; ++step) {
+    long long begin = now();
     for (size_t i = 0; i < parts.size(); ++i) {
       size_t n = bytes - i * part < part ? bytes - i * part : part;
       touch<<<64, 128>>>(parts[i], n / 8, step, percent);
     }
     CHECK(cudaDeviceSynchronize());
+    if (times) fprintf(stderr, "at %lld step %lld us\n", now(), (now() - begin) / 1000);
     printf("step %d\n", step);
     usleep(pace * 1000);
   }
