@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/syscall.h"
 #include "common/text.h"
+#include "device/arrays.h"
 #include "device/graphs.h"
 #include "device/idle.h"
 #include "device/launch_note.h"
@@ -346,7 +347,7 @@ bool learn_state(DeviceReport* report) {
     if (!learn_events(context))
       return fail(report, kExitError, "the times of events cannot be read from the driver");
   }
-  return learn_globals(report) && learn_graphs(report);
+  return learn_globals(report) && learn_arrays(report) && learn_graphs(report);
 }
 
 namespace {
@@ -413,9 +414,10 @@ void describe(Text& json) {
     }
   }
   json.add("],\"objects\":{");
-  const char* const names[] = {"contexts", "streams", "events",    "modules", "libraries",
-                               nullptr,    "kernels", "functions", "pools",   "graphs",
-                               "executable_graphs", nullptr};
+  const char* const names[] = {
+      "contexts", "streams",   "events",   "modules", "libraries",         nullptr,
+      "kernels",  "functions", "pools",    "graphs",  "executable_graphs", "arrays",
+      "mipmaps",  "textures",  "surfaces", nullptr};
   static_assert(sizeof names / sizeof *names == static_cast<size_t>(ObjectType::kCount));
   first = true;
   for (size_t i = 0; i < static_cast<size_t>(ObjectType::kCount); ++i) {

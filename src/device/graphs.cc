@@ -1,5 +1,6 @@
 #include "device/graphs.h"
 
+#include "device/arrays.h"
 #include "device/capture.h"
 #include "device/times.h"
 #include "gpuckpt/exit_codes.h"
@@ -142,9 +143,17 @@ const char* take_kernel(NodeRecord* node, const CUDA_KERNEL_NODE_PARAMS_v2& para
 }
 
 const char* take_copy(NodeRecord* node, const CUDA_MEMCPY3D& params) {
-  if (params.srcMemoryType == CU_MEMORYTYPE_ARRAY || params.dstMemoryType == CU_MEMORYTYPE_ARRAY)
-    return "a graph copies to or from an array, which is not restored yet";
   node->copy = params;
+  bool to_array = params.dstMemoryType == CU_MEMORYTYPE_ARRAY;
+  bool from_array = params.srcMemoryType == CU_MEMORYTYPE_ARRAY;
+  if (to_array)
+    node->copy.dstArray = handle_from<CUarray>(name_from(Kind::kArray, params.dstArray));
+  if (from_array)
+    node->copy.srcArray = handle_from<CUarray>(name_from(Kind::kArray, params.srcArray));
+  if (to_array || from_array) {
+    node->context = context_of_array(bits(to_array ? node->copy.dstArray : node->copy.srcArray));
+    return node->context ? nullptr : "a graph copies to or from an array that is not known";
+  }
   bool to_device = params.dstMemoryType != CU_MEMORYTYPE_HOST;
   bool from_device = params.srcMemoryType != CU_MEMORYTYPE_HOST;
   node->context = context_for(to_device ? params.dstDevice : 0, from_device ? params.srcDevice : 0);
@@ -475,9 +484,15 @@ struct Maker {
       case CU_GRAPH_NODE_TYPE_KERNEL:
         result = add_kernel(graph, node);
         break;
-      case CU_GRAPH_NODE_TYPE_MEMCPY:
-        result = real().cuGraphAddMemcpyNode(out, graph, nullptr, 0, &node->copy, context);
+      case CU_GRAPH_NODE_TYPE_MEMCPY: {
+        CUDA_MEMCPY3D params = node->copy;
+        if (params.dstMemoryType == CU_MEMORYTYPE_ARRAY)
+          params.dstArray = real_of<CUarray>(Kind::kArray, bits(params.dstArray));
+        if (params.srcMemoryType == CU_MEMORYTYPE_ARRAY)
+          params.srcArray = real_of<CUarray>(Kind::kArray, bits(params.srcArray));
+        result = real().cuGraphAddMemcpyNode(out, graph, nullptr, 0, &params, context);
         break;
+      }
       case CU_GRAPH_NODE_TYPE_MEMSET:
         result = real().cuGraphAddMemsetNode(out, graph, nullptr, 0, &node->set, context);
         break;

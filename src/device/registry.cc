@@ -1,6 +1,7 @@
 #include "device/registry.h"
 
 #include "common/text.h"
+#include "device/arrays.h"
 #include "device/graphs.h"
 #include "intercept/generated/real_driver.h"
 
@@ -89,6 +90,15 @@ void Registry::remove(Object* object) {
       return destroy(static_cast<ContextObject*>(object));
     case ObjectType::kPool:
       return destroy(static_cast<PoolObject*>(object));
+    case ObjectType::kArray:
+      release(static_cast<ArrayObject*>(object)->texels);
+      return destroy(static_cast<ArrayObject*>(object));
+    case ObjectType::kMipmap:
+      release(static_cast<MipmapObject*>(object)->texels);
+      return destroy(static_cast<MipmapObject*>(object));
+    case ObjectType::kTexture:
+    case ObjectType::kSurface:
+      return destroy(static_cast<TextureObject*>(object));
     case ObjectType::kGraph:
       free_record(static_cast<GraphObject*>(object)->record);
       return destroy(static_cast<GraphObject*>(object));

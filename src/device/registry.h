@@ -31,6 +31,10 @@ enum class ObjectType : uint8_t {
   kPool,
   kGraph,
   kGraphExec,
+  kArray,
+  kMipmap,
+  kTexture,
+  kSurface,
   kUnload,  // a module or library that is gone, but was loaded before one that lives: replay
             // repeats it
   kCount,

@@ -3,6 +3,7 @@
 // the gate closed.
 #include "common/log.h"
 #include "common/text.h"
+#include "device/arrays.h"
 #include "device/capture.h"
 #include "device/graphs.h"
 #include "device/times.h"
@@ -336,6 +337,10 @@ bool replay_objects(DeviceReport* report) {
         break;
       case ObjectType::kGraph:  // after everything else
       case ObjectType::kGraphExec:
+      case ObjectType::kArray:
+      case ObjectType::kMipmap:
+      case ObjectType::kTexture:
+      case ObjectType::kSurface:
       case ObjectType::kCount:
         break;
     }
@@ -446,7 +451,8 @@ bool restore(RestoreSource* source, DeviceReport* report) {
                   static_cast<int>(result));
     if (!compare_machine(report) || !replay_contexts(report) || !rebuild_device_memory(report) ||
         !rebuild_vmm(report) || !replay_objects(report) || !rebuild_pinned(report) ||
-        !compare_globals(report) || !replay_graphs(report) || !upload_all(source, report))
+        !compare_globals(report) || !replay_arrays(report) || !replay_graphs(report) ||
+        !upload_all(source, report))
       return false;
     realm_release_placeholders();
   }

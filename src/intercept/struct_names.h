@@ -1,6 +1,6 @@
 // Structures that hold handles: copied, and the copy's handles translated, when names are in use.
-// Arrays, textures, external memory and semaphores are never alive across a restore (Refuse), so
-// their handles are their own names and the structures that hold nothing else pass unchanged.
+// External memory and semaphores are never alive across a restore (Refuse), so their handles are
+// their own names and the structures that hold nothing else pass unchanged.
 #pragma once
 
 #include "intercept/translate.h"
@@ -58,10 +58,31 @@ inline void each_handle(CUDA_KERNEL_NODE_PARAMS_v2& s, T&& t) {
   t(Kind::kKernel, s.kern);
   t(Kind::kContext, s.ctx);
 }
+// Copies: only an end that is an array has a handle.
+template <class S, class T>
+inline void each_array(S& s, T&& t) {
+  if (s.srcMemoryType == CU_MEMORYTYPE_ARRAY) t(Kind::kArray, s.srcArray);
+  if (s.dstMemoryType == CU_MEMORYTYPE_ARRAY) t(Kind::kArray, s.dstArray);
+}
+template <class T>
+inline void each_handle(CUDA_MEMCPY2D& s, T&& t) {
+  each_array(s, t);
+}
+template <class T>
+inline void each_handle(CUDA_MEMCPY3D& s, T&& t) {
+  each_array(s, t);
+}
 template <class T>
 inline void each_handle(CUDA_MEMCPY3D_PEER& s, T&& t) {
   t(Kind::kContext, s.srcContext);
   t(Kind::kContext, s.dstContext);
+  each_array(s, t);
+}
+template <class T>
+inline void each_handle(CUDA_RESOURCE_DESC& s, T&& t) {
+  if (s.resType == CU_RESOURCE_TYPE_ARRAY) t(Kind::kArray, s.res.array.hArray);
+  if (s.resType == CU_RESOURCE_TYPE_MIPMAPPED_ARRAY)
+    t(Kind::kMipmappedArray, s.res.mipmap.hMipmappedArray);
 }
 template <class T>
 inline void each_handle(CUDA_BATCH_MEM_OP_NODE_PARAMS_v1& s, T&& t) {
@@ -87,6 +108,7 @@ inline void each_handle(CUgraphNodeParams& s, T&& t) {
       break;
     case CU_GRAPH_NODE_TYPE_MEMCPY:
       t(Kind::kContext, s.memcpy.copyCtx);
+      each_array(s.memcpy.copyParams, t);
       break;
     case CU_GRAPH_NODE_TYPE_MEMSET:
       t(Kind::kContext, s.memset.ctx);

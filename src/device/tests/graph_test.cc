@@ -1,6 +1,6 @@
-// Graphs over several generations, in one test process (as generation_test): made of every kind of
-// node, captured, changed, then captured and replayed in a forked child whose driver is rewound.
-// Also what cannot be restored is refused, by name.
+// Graphs and arrays over several generations, in one test process (as generation_test): made of
+// every kind of node, captured, changed, then captured and replayed in a forked child whose driver
+// is rewound. Also what cannot be restored is refused, by name.
 //   graph_test
 // Needs GPUCKPT_DRIVER = the simulated driver.
 #include <sys/wait.h>
@@ -230,6 +230,79 @@ int main() {
   OK(cuGraphAddMemFreeNode(&gone, owner, &right, 1, wanted.dptr));
   OK(cuGraphInstantiateWithFlags(&owner_exec, owner, 0));
 
+  // Arrays, a mipmap's level and what kernels would sample them by; one copy of a graph goes
+  // through.
+  CUDA_ARRAY3D_DESCRIPTOR_v2 shape = {8, 4, 0, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_SURFACE_LDST};
+  CUarray array, level;
+  CUmipmappedArray mipmap;
+  OK(cuArray3DCreate_v2(&array, &shape));
+  OK(cuMipmappedArrayCreate(&mipmap, &shape, 3));
+  OK(cuMipmappedArrayGetLevel(&level, mipmap, 1));
+  uint32_t texels[32], back[32];
+  for (uint32_t i = 0; i < 32; ++i) texels[i] = i * 3 + 1;
+  auto rectangle = [&](CUarray a, unsigned width, unsigned height, void* from, void* to) {
+    CUDA_MEMCPY2D_v2 c = {};
+    c.srcMemoryType = from ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_ARRAY;
+    c.dstMemoryType = from ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_HOST;
+    c.srcHost = from;
+    c.dstHost = to;
+    c.srcArray = from ? nullptr : a;
+    c.dstArray = from ? a : nullptr;
+    c.srcPitch = c.dstPitch = c.WidthInBytes = width * 4;
+    c.Height = height;
+    OK(cuMemcpy2D_v2(&c));
+  };
+  rectangle(array, 8, 4, texels, nullptr);
+  rectangle(level, 4, 2, texels + 8, nullptr);
+  CUDA_RESOURCE_DESC resource = {};
+  resource.resType = CU_RESOURCE_TYPE_ARRAY;
+  resource.res.array.hArray = array;
+  CUDA_TEXTURE_DESC sampling = {};
+  sampling.filterMode = CU_TR_FILTER_MODE_LINEAR;
+  CUtexObject texture, hole;
+  CUsurfObject surface;
+  OK(cuTexObjectCreate(&hole, &resource, &sampling, nullptr));
+  OK(cuTexObjectCreate(&texture, &resource, &sampling, nullptr));
+  OK(cuSurfObjectCreate(&surface, &resource));
+  OK(cuTexObjectDestroy(hole));
+  CUgraph fetch;
+  CUgraphNode fetching;
+  CUgraphExec fetch_exec;
+  OK(cuGraphCreate(&fetch, 0));
+  CUDA_MEMCPY3D_v2 row = {};
+  row.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+  row.srcArray = array;
+  row.srcY = 1;
+  row.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  row.dstDevice = memory + 256;
+  row.WidthInBytes = 32;
+  row.Height = row.Depth = 1;
+  OK(cuGraphAddMemcpyNode(&fetching, fetch, nullptr, 0, &row, context));
+  OK(cuGraphInstantiateWithFlags(&fetch_exec, fetch, 0));
+  auto check_arrays = [&] {
+    memset(back, 0, sizeof back);
+    rectangle(array, 8, 4, nullptr, back);
+    CHECK(memcmp(back, texels, 128) == 0);
+    rectangle(level, 4, 2, nullptr, back);
+    CHECK(memcmp(back, texels + 8, 32) == 0);
+    CUDA_RESOURCE_DESC asked;
+    OK(cuTexObjectGetResourceDesc(&asked, texture));
+    CHECK(asked.res.array.hArray == array);
+    OK(cuSurfObjectGetResourceDesc(&asked, surface));
+    CHECK(asked.res.array.hArray == array);
+    CUDA_TEXTURE_DESC how;
+    OK(cuTexObjectGetTextureDesc(&how, texture));
+    CHECK(how.filterMode == CU_TR_FILTER_MODE_LINEAR);
+    CHECK(cuTexObjectGetTextureDesc(&how, hole) != CUDA_SUCCESS);
+    OK(cuMemsetD8_v2(memory + 256, 0, 32));
+    OK(cuGraphLaunch(fetch_exec, nullptr));
+    OK(cuCtxSynchronize());
+    CHECK(word(64) == texels[8] && word(71) == texels[15]);
+    texels[9] += 1;  // the next generation has other contents
+    rectangle(array, 8, 4, texels, nullptr);
+    rectangle(level, 4, 2, texels + 8, nullptr);
+  };
+
   // Allocated, but freed by nobody yet: its contents would be lost.
   CUgraph leaky;
   CUgraphExec leaky_exec;
@@ -270,10 +343,12 @@ int main() {
     CHECK(asked.dptr == wanted.dptr);
   };
   check();
+  check_arrays();
   for (int generation = 1; generation <= 3; ++generation) {
     next_generation();
     CHECK(gpuckpt::generation() == static_cast<unsigned>(generation));
     check();
+    check_arrays();
     // Changed in the executable alone; the next generation must know.
     n = 5 + static_cast<uint32_t>(generation);
     at = memory + 4;
@@ -295,6 +370,11 @@ int main() {
     step[2] = 20;
     check();
   }
+  OK(cuMipmappedArrayDestroy(mipmap));
+  CHECK(cuArrayDestroy(level) == CUDA_ERROR_INVALID_HANDLE);
+  OK(cuTexObjectDestroy(texture));
+  CHECK(cuTexObjectDestroy(texture) != CUDA_SUCCESS);
+  OK(cuArrayDestroy(array));
   // A dead handle stays dead, a conditional is refused.
   OK(cuGraphDestroy(outer));
   CHECK(cuGraphDestroy(outer) == CUDA_ERROR_INVALID_VALUE);

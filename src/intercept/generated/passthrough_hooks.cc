@@ -11,6 +11,15 @@ LaunchNote launch_notes[kLaunchNotes];
 
 namespace gpuckpt {
 
+CUresult hook_cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pAllocateArray) {
+  return real().cuArray3DCreate_v2(pHandle, pAllocateArray);
+}
+CUresult hook_cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray) {
+  return real().cuArrayCreate_v2(pHandle, pAllocateArray);
+}
+CUresult hook_cuArrayDestroy(CUarray hArray) {
+  return real().cuArrayDestroy(hArray);
+}
 CUresult hook_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev) {
   return real().cuCtxCreate_v2(pctx, flags, dev);
 }
@@ -323,6 +332,15 @@ CUresult hook_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc
 CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size) {
   return real().cuMemUnmap(ptr, size);
 }
+CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc, unsigned int numMipmapLevels) {
+  return real().cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels);
+}
+CUresult hook_cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray) {
+  return real().cuMipmappedArrayDestroy(hMipmappedArray);
+}
+CUresult hook_cuMipmappedArrayGetLevel(CUarray *pLevelArray, CUmipmappedArray hMipmappedArray, unsigned int level) {
+  return real().cuMipmappedArrayGetLevel(pLevelArray, hMipmappedArray, level);
+}
 CUresult hook_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int numFunctions, CUmodule mod) {
   return real().cuModuleEnumerateFunctions(functions, numFunctions, mod);
 }
@@ -409,6 +427,18 @@ CUresult hook_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus 
 }
 CUresult hook_cuStreamGetCaptureInfo_v3_ptsz(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out, const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out) {
   return real().cuStreamGetCaptureInfo_v3_ptsz(hStream, captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out, numDependencies_out);
+}
+CUresult hook_cuSurfObjectCreate(CUsurfObject *pSurfObject, const CUDA_RESOURCE_DESC *pResDesc) {
+  return real().cuSurfObjectCreate(pSurfObject, pResDesc);
+}
+CUresult hook_cuSurfObjectDestroy(CUsurfObject surfObject) {
+  return real().cuSurfObjectDestroy(surfObject);
+}
+CUresult hook_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DESC *pResDesc, const CUDA_TEXTURE_DESC *pTexDesc, const CUDA_RESOURCE_VIEW_DESC *pResViewDesc) {
+  return real().cuTexObjectCreate(pTexObject, pResDesc, pTexDesc, pResViewDesc);
+}
+CUresult hook_cuTexObjectDestroy(CUtexObject texObject) {
+  return real().cuTexObjectDestroy(texObject);
 }
 
 }  // namespace gpuckpt

@@ -12,19 +12,18 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuArray3DCreate(CUarray *pHandle, cons
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kArray, pHandle);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kArray, 1, kFn_cuArray3DCreate);
+  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuArray3DCreate);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pAllocateArray) {
   GateGuard guard(kFn_cuArray3DCreate_v2);
   const bool named = translating();
-  CUresult rc = real().cuArray3DCreate_v2(pHandle, pAllocateArray);
-  if (no_memory(rc)) rc = real().cuArray3DCreate_v2(pHandle, pAllocateArray);
+  CUresult rc = hook_cuArray3DCreate_v2(pHandle, pAllocateArray);
+  if (no_memory(rc)) rc = hook_cuArray3DCreate_v2(pHandle, pAllocateArray);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kArray, pHandle);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kArray, 1, kFn_cuArray3DCreate_v2);
   return rc;
 }
 
@@ -50,30 +49,29 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuArrayCreate(CUarray *pHandle, const 
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kArray, pHandle);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kArray, 1, kFn_cuArrayCreate);
+  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuArrayCreate);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray) {
   GateGuard guard(kFn_cuArrayCreate_v2);
   const bool named = translating();
-  CUresult rc = real().cuArrayCreate_v2(pHandle, pAllocateArray);
-  if (no_memory(rc)) rc = real().cuArrayCreate_v2(pHandle, pAllocateArray);
+  CUresult rc = hook_cuArrayCreate_v2(pHandle, pAllocateArray);
+  if (no_memory(rc)) rc = hook_cuArrayCreate_v2(pHandle, pAllocateArray);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kArray, pHandle);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kArray, 1, kFn_cuArrayCreate_v2);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuArrayDestroy(CUarray hArray) {
   GateGuard guard(kFn_cuArrayDestroy);
   const bool named = translating();
-  const CUresult rc = real().cuArrayDestroy(in_if(named, Kind::kArray, hArray));
+  CUresult rc = hook_cuArrayDestroy(in_if(named, Kind::kArray, hArray));
+  if (no_memory(rc)) rc = hook_cuArrayDestroy(in_if(named, Kind::kArray, hArray));
   if (named && rc == CUDA_SUCCESS) {
     drop(Kind::kArray, hArray);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kArray, -1, kFn_cuArrayDestroy);
   return rc;
 }
 
@@ -4069,32 +4067,32 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD8_v2_ptds(CUdeviceptr dstDevi
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMipmappedArrayCreate(CUmipmappedArray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc, unsigned int numMipmapLevels) {
   GateGuard guard(kFn_cuMipmappedArrayCreate);
   const bool named = translating();
-  CUresult rc = real().cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels);
-  if (no_memory(rc)) rc = real().cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels);
+  CUresult rc = hook_cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels);
+  if (no_memory(rc)) rc = hook_cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kMipmappedArray, pHandle);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kMipmappedArray, 1, kFn_cuMipmappedArrayCreate);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray) {
   GateGuard guard(kFn_cuMipmappedArrayDestroy);
   const bool named = translating();
-  const CUresult rc = real().cuMipmappedArrayDestroy(in_if(named, Kind::kMipmappedArray, hMipmappedArray));
+  CUresult rc = hook_cuMipmappedArrayDestroy(in_if(named, Kind::kMipmappedArray, hMipmappedArray));
+  if (no_memory(rc)) rc = hook_cuMipmappedArrayDestroy(in_if(named, Kind::kMipmappedArray, hMipmappedArray));
   if (named && rc == CUDA_SUCCESS) {
     drop(Kind::kMipmappedArray, hMipmappedArray);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kMipmappedArray, -1, kFn_cuMipmappedArrayDestroy);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMipmappedArrayGetLevel(CUarray *pLevelArray, CUmipmappedArray hMipmappedArray, unsigned int level) {
   GateGuard guard(kFn_cuMipmappedArrayGetLevel);
   const bool named = translating();
-  const CUresult rc = real().cuMipmappedArrayGetLevel(pLevelArray, in_if(named, Kind::kMipmappedArray, hMipmappedArray), level);
+  CUresult rc = hook_cuMipmappedArrayGetLevel(pLevelArray, in_if(named, Kind::kMipmappedArray, hMipmappedArray), level);
+  if (no_memory(rc)) rc = hook_cuMipmappedArrayGetLevel(pLevelArray, in_if(named, Kind::kMipmappedArray, hMipmappedArray), level);
   if (named && rc == CUDA_SUCCESS) {
-    out_at(Kind::kArray, pLevelArray);
+    created_at(Kind::kArray, pLevelArray);
   }
   return rc;
 }
@@ -5110,23 +5108,22 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuSurfObjectCreate(CUsurfObject *pSurf
   GateGuard guard(kFn_cuSurfObjectCreate);
   const bool named = translating();
   StructIn pResDesc_now(named, pResDesc);
-  CUresult rc = real().cuSurfObjectCreate(pSurfObject, pResDesc_now.get());
-  if (no_memory(rc)) rc = real().cuSurfObjectCreate(pSurfObject, pResDesc_now.get());
+  CUresult rc = hook_cuSurfObjectCreate(pSurfObject, pResDesc_now.get());
+  if (no_memory(rc)) rc = hook_cuSurfObjectCreate(pSurfObject, pResDesc_now.get());
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kSurfObject, pSurfObject);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kSurfObject, 1, kFn_cuSurfObjectCreate);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuSurfObjectDestroy(CUsurfObject surfObject) {
   GateGuard guard(kFn_cuSurfObjectDestroy);
   const bool named = translating();
-  const CUresult rc = real().cuSurfObjectDestroy(in_if(named, Kind::kSurfObject, surfObject));
+  CUresult rc = hook_cuSurfObjectDestroy(in_if(named, Kind::kSurfObject, surfObject));
+  if (no_memory(rc)) rc = hook_cuSurfObjectDestroy(in_if(named, Kind::kSurfObject, surfObject));
   if (named && rc == CUDA_SUCCESS) {
     drop(Kind::kSurfObject, surfObject);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kSurfObject, -1, kFn_cuSurfObjectDestroy);
   return rc;
 }
 
@@ -5190,23 +5187,22 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexObjectCreate(CUtexObject *pTexObj
   GateGuard guard(kFn_cuTexObjectCreate);
   const bool named = translating();
   StructIn pResDesc_now(named, pResDesc);
-  CUresult rc = real().cuTexObjectCreate(pTexObject, pResDesc_now.get(), pTexDesc, pResViewDesc);
-  if (no_memory(rc)) rc = real().cuTexObjectCreate(pTexObject, pResDesc_now.get(), pTexDesc, pResViewDesc);
+  CUresult rc = hook_cuTexObjectCreate(pTexObject, pResDesc_now.get(), pTexDesc, pResViewDesc);
+  if (no_memory(rc)) rc = hook_cuTexObjectCreate(pTexObject, pResDesc_now.get(), pTexDesc, pResViewDesc);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kTexObject, pTexObject);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kTexObject, 1, kFn_cuTexObjectCreate);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexObjectDestroy(CUtexObject texObject) {
   GateGuard guard(kFn_cuTexObjectDestroy);
   const bool named = translating();
-  const CUresult rc = real().cuTexObjectDestroy(in_if(named, Kind::kTexObject, texObject));
+  CUresult rc = hook_cuTexObjectDestroy(in_if(named, Kind::kTexObject, texObject));
+  if (no_memory(rc)) rc = hook_cuTexObjectDestroy(in_if(named, Kind::kTexObject, texObject));
   if (named && rc == CUDA_SUCCESS) {
     drop(Kind::kTexObject, texObject);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kTexObject, -1, kFn_cuTexObjectDestroy);
   return rc;
 }
 
