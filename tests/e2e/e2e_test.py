@@ -15,6 +15,7 @@ Scenarios, each named by the fear:
   undisturbed the preload alone changes a result
   life        a program dies in one generation after another: snapshots of generations 0, 1 and 2, the oldest restored last
   life_nobody the same without root
+  locked      a lock of libc that a thread holds at the snapshot keeps the device from coming back (its own subject)
   container   a container's filter takes away what it is built on (clone3, kcmp, userfaultfd, PAGEMAP_SCAN, namespaces)
 """
 import argparse
@@ -173,6 +174,28 @@ def container(tools, command, seed):
         return {}
 
 
+def locked(tools, command, seed):
+    """A lock of libc is held at the snapshot: the threads have to run before the device can be rebuilt, which is told."""
+    command = [tools.build / "tests" / "programs" / "locked_stdio", 60, 25]
+    expected, status = reference(tools, command)
+    with Session(tools, seed) as session:
+        process = session.run(command, GPUCKPT_LOG="info")
+        session.wait_lines(5, process)
+        snapshot = session.snapshot(process, "cli")
+        if session.finish(process) != status:
+            raise Failure(f"went on and ended with {process.returncode}: {session.errors('out')}")
+        session.compare(expected)
+        for _ in range(2):
+            if session.finish(session.restore(snapshot)) != status:
+                raise Failure(f"restored: {session.errors('restore')} {session.errors('out')}")
+            session.compare(expected)
+        # What is written before the program runs again is set aside with the tail of its file.
+        said = "".join(p.read_text() for p in session.work.glob("out.err*"))
+        if "a lock of libc was held" not in said:
+            raise Failure(f"nothing is said of the lock: {said}")
+        return {}
+
+
 def undisturbed(tools, command, seed):
     expected, status = reference(tools, command)
     with Session(tools, seed) as session:
@@ -184,7 +207,8 @@ def undisturbed(tools, command, seed):
 
 SCENARIOS = {"kill": kill, "continue": go_on, "repeat": repeat, "chain": chain, "nobody": nobody, "cli": cli,
              "every": every, "storm": storm, "stop": stop,
-             "stop_fails": stop_fails, "undisturbed": undisturbed, "life": life, "life_nobody": life_nobody, "container": container}
+             "stop_fails": stop_fails, "undisturbed": undisturbed, "life": life, "life_nobody": life_nobody, "container": container,
+             "locked": locked}
 
 
 def main():

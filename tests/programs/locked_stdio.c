@@ -1,0 +1,38 @@
+// locked_stdio STEPS PACE_MS: a thread holds the lock of a stream of libc for most of the program's
+// life, while the main thread uses the GPU.
+#include <pthread.h>
+#include <unistd.h>
+
+#include "driver.h"
+
+static volatile int ended;
+static void* holder(void* file) {
+  flockfile(file);
+  while (!ended) usleep(5000);
+  funlockfile(file);
+  return NULL;
+}
+
+int main(int argc, char** argv) {
+  long steps = argc > 1 ? atol(argv[1]) : 40, pace = argc > 2 ? atol(argv[2]) : 20;
+  pthread_t thread;
+  CUdeviceptr memory;
+  unsigned back;
+  FILE* file = fopen("/dev/null", "w");
+  setvbuf(file, NULL, _IOFBF, 4096);
+  fputs("something to flush", file);
+  start_driver();
+  OK(DRIVER(cuMemAlloc_v2)(&memory, 4096));
+  OK(DRIVER(cuMemsetD32_v2)(memory, 1, 1024));
+  pthread_create(&thread, NULL, holder, file);
+  for (long step = 1; step <= steps; ++step) {
+    OK(DRIVER(cuMemcpyDtoH_v2)(&back, memory, sizeof back));
+    OK(DRIVER(cuMemsetD32_v2)(memory, back * 5 + 1, 1024));
+    printf("step %ld %u\n", step, back);
+    fflush(stdout);
+    usleep((useconds_t)pace * 1000);
+  }
+  ended = 1;
+  pthread_join(thread, NULL);
+  printf("done\n");
+}
