@@ -16,6 +16,7 @@ Scenarios, each named by the fear:
   life        a program dies in one generation after another: snapshots of generations 0, 1 and 2, the oldest restored last
   life_nobody the same without root
   locked      a lock of libc that a thread holds at the snapshot keeps the device from coming back (its own subject)
+  no_copy     the process cannot be copied, and is written while it stands still
   container   a container's filter takes away what it is built on (clone3, kcmp, userfaultfd, PAGEMAP_SCAN, namespaces)
 """
 import argparse
@@ -154,24 +155,38 @@ def life_nobody(tools, command, seed):
     return life(tools, command, seed, NOBODY)
 
 
-def container(tools, command, seed):
-    """Start, snapshot and restore, all under the filter; as nobody."""
+def filtered(tools, command, seed, options=(), **env):
+    """Start, snapshot and restore under a filter; as nobody. Returns what the program's process said."""
     class Filtered(Session):
-        def popen(self, command, *arguments, **options):
-            return super().popen([tools.build / "tests" / "programs" / "container", *command], *arguments, **options)
+        def popen(self, command, *arguments, **more):
+            filtering = [tools.build / "tests" / "programs" / "container", *options]
+            return super().popen([*filtering, *command], *arguments, **more)
 
     expected, status = reference(tools, command, NOBODY)
     with Filtered(tools, seed, NOBODY) as session:
-        process = session.run(command)
+        process = session.run(command, **env)
         session.wait_lines(session.random.randint(2, len(expected) // 3), process)
         snapshot = session.snapshot(process, "signal")
+        said = session.errors("out")
         session.kill(process)
         for _ in range(2):
             restored = session.restore(snapshot)
             if session.finish(restored) != status:
                 raise Failure(f"{snapshot}: {session.errors('restore')} {session.errors('out')}")
             session.compare(expected)
-        return {}
+        return said
+
+
+def container(tools, command, seed):
+    filtered(tools, command, seed)
+    return {}
+
+
+def no_copy(tools, command, seed):
+    said = filtered(tools, command, seed, ["--no-copy"], GPUCKPT_COPY="clone")
+    if "cannot be copied" not in said:
+        raise Failure(f"it was copied all the same: {said}")
+    return {}
 
 
 def locked(tools, command, seed):
@@ -207,7 +222,7 @@ def undisturbed(tools, command, seed):
 
 SCENARIOS = {"kill": kill, "continue": go_on, "repeat": repeat, "chain": chain, "nobody": nobody, "cli": cli,
              "every": every, "storm": storm, "stop": stop,
-             "stop_fails": stop_fails, "undisturbed": undisturbed, "life": life, "life_nobody": life_nobody, "container": container,
+             "stop_fails": stop_fails, "undisturbed": undisturbed, "life": life, "life_nobody": life_nobody, "container": container, "no_copy": no_copy,
              "locked": locked}
 
 

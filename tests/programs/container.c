@@ -1,11 +1,12 @@
-// container PROGRAM ARGUMENTS...: runs it under the filter that containers have: no clone3, kcmp,
-// userfaultfd, PAGEMAP_SCAN, unshare, and no user namespaces.
+// container [--no-copy] PROGRAM ARGUMENTS...: runs it under the filter that containers have: no
+// clone3, kcmp, userfaultfd, PAGEMAP_SCAN, unshare, and no user namespaces.
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -19,6 +20,8 @@
 #define REFUSE(number, error) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (number), 0, 1), FAIL(error)
 
 int main(int argc, char** argv) {
+  int no_copy = argc > 1 && strcmp(argv[1], "--no-copy") == 0;
+  argc -= no_copy, argv += no_copy;
   struct sock_filter filter[] = {
       LOAD(nr),
       REFUSE(SYS_clone3, ENOSYS),
@@ -29,10 +32,11 @@ int main(int argc, char** argv) {
       LOAD(args[1]),
       REFUSE(0xc0606610u /* PAGEMAP_SCAN */, ENOTTY),
       LOAD(nr),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 3),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 5),
       LOAD(args[0]),
       BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, 0x10000000u /* CLONE_NEWUSER */, 0, 1),
       FAIL(EPERM),
+      REFUSE(no_copy ? 0 : ~0u, EAGAIN),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
   struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
