@@ -12,6 +12,15 @@ bool capturing(CUstream stream) {
          status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+// Of a stream's work, or what of it lies before `mark`. One that is gone, or being captured, has
+// none.
+CUresult ask(CUstream stream, CUevent mark) {
+  if (captures_active && capturing(stream)) return CUDA_SUCCESS;
+  CUresult result = mark ? real().cuEventQuery(mark) : real().cuStreamQuery(stream);
+  bool gone = result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  return gone ? CUDA_SUCCESS : result;
+}
+
 }  // namespace
 
 IdleWatch::IdleWatch(uint64_t context) : context_(context), generation_(generation()) {
@@ -61,19 +70,14 @@ CUresult IdleWatch::poll_marks() {
   for (size_t i = 0; i < pending_.size();) {
     Pending& p = pending_[i];
     auto stream = real_of<CUstream>(Kind::kStream, p.stream);
-    bool skip = captures_active && capturing(stream);
-    CUresult result = skip     ? CUDA_SUCCESS
-                      : p.mark ? real().cuEventQuery(p.mark)
-                               : real().cuStreamQuery(stream);
+    CUresult result = ask(stream, p.mark);
     if (result == CUDA_ERROR_NOT_READY) {
       if (!p.mark && !captures_active) p.mark = record_mark(stream);
       busy_ = p.stream;
       ++i;
       continue;
     }
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_HANDLE &&
-        result != CUDA_ERROR_CONTEXT_IS_DESTROYED)
-      return result;
+    if (result != CUDA_SUCCESS) return result;
     if (p.mark) real().cuEventDestroy_v2(p.mark);
     pending_.swap_remove(i);
   }
@@ -102,16 +106,9 @@ CUresult IdleWatch::poll(bool marked_only) {
   Vector<uint64_t> streams;
   list_streams(context_, &streams);
   for (uint64_t name : streams) {
-    auto stream = real_of<CUstream>(Kind::kStream, name);
-    if (captures_active && capturing(stream)) continue;
-    CUresult result = real().cuStreamQuery(stream);
-    if (result == CUDA_ERROR_NOT_READY) {
-      busy_ = name;
-      return result;
-    }
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_HANDLE &&
-        result != CUDA_ERROR_CONTEXT_IS_DESTROYED)
-      return result;
+    CUresult result = ask(real_of<CUstream>(Kind::kStream, name), nullptr);
+    if (result == CUDA_ERROR_NOT_READY) busy_ = name;
+    if (result != CUDA_SUCCESS) return result;
   }
   return ready ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }

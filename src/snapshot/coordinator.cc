@@ -12,6 +12,7 @@
 #include "snapshot/courier.h"
 #include "snapshot/job.h"
 #include "snapshot/state.h"
+#include "snapshot/worker.h"
 
 namespace gpuckpt {
 namespace {
@@ -106,6 +107,58 @@ void finish(Job* j, bool ok) {
   if (ok && j->stop) end_program(j);
 }
 
+// --- suspend and resume
+
+bool suspended = false;  // the gate is closed and stays so; never in a snapshot
+
+struct Hold {
+  bool wake;
+  uint64_t timeout_ms;
+  DeviceReport report;
+  bool ok;
+};
+void hold(void* argument) {
+  Hold* h = static_cast<Hold*>(argument);
+  if (h->wake)
+    h->ok = device_plugin->wake(&h->report);
+  else
+    h->ok = device_plugin->suspend(library.config.gate_ms, sys::now_us() / 1000 + h->timeout_ms,
+                                   &h->report);
+}
+
+void suspend_or_resume(Job* j, bool wake) {
+  static wire::CtlReply reply;
+  static Hold h;
+  h = {wake, j->timeout_ms, {}, false};
+  if (wake != suspended) {
+    j->code = kExitRefused;
+    copy(j->text, sizeof(j->text),
+         suspended ? "the process is suspended already" : "the process is not suspended");
+  } else if (!device_plugin || !device_plugin->active || !device_plugin->active()) {
+    j->code = kExitRefused;
+    copy(j->text, sizeof(j->text), "the process does not use the GPU (yet)");
+  } else if (!run_on_pthread(hold, &h)) {
+    j->code = kExitError;
+    copy(j->text, sizeof(j->text), "no thread for the device's work could be made");
+  } else if (!h.ok) {
+    j->code = h.report.code ? h.report.code : kExitError;
+    copy(j->text, sizeof(j->text), h.report.text);
+  } else {
+    suspended = !wake;
+    format(j->text, sizeof(j->text), "%lu", h.report.device_bytes);
+  }
+  if (j->code)
+    log_line(LogLevel::kWarn, "%s: %s", wake ? "not resumed" : "not suspended", j->text);
+  else
+    log_line(LogLevel::kInfo, wake ? "resumed" : "suspended: %lu bytes of device memory given back",
+             h.report.device_bytes);
+  fill_reply(j, &reply);
+  reply.final = 1;
+  reply.logical_bytes = h.report.device_bytes;
+  courier.run(Courier::reply, &reply);
+  courier.run(Courier::hang_up, nullptr);
+}
+
 void serve(uint32_t wanted) {
   static Job job;
   __builtin_memset(static_cast<void*>(&job), 0, sizeof(job));
@@ -153,10 +206,9 @@ void serve(uint32_t wanted) {
         courier.stop();
         return;
       }
-      if (r.verb != wire::kCtlCheckpoint) {
-        job.code = kExitRefused;
-        copy(job.text, sizeof(job.text), "suspend and resume are not supported yet");
-        finish(&job, false);
+      if (r.verb == wire::kCtlSuspend || r.verb == wire::kCtlResume) {
+        if (r.timeout_ms) job.timeout_ms = r.timeout_ms;
+        suspend_or_resume(&job, r.verb == wire::kCtlResume);
         courier.stop();
         return;
       }
@@ -167,7 +219,13 @@ void serve(uint32_t wanted) {
       if (r.store[0]) copy(job.store, sizeof(job.store), r.store);
     }
   }
-  finish(&job, take_snapshot(&job));
+  if (suspended) {
+    job.code = kExitRefused;
+    copy(job.text, sizeof(job.text), "the process is suspended: `gpuckpt resume` it first");
+    finish(&job, false);
+  } else {
+    finish(&job, take_snapshot(&job));
+  }
   courier.stop();
 }
 

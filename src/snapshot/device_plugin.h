@@ -75,6 +75,12 @@ struct DevicePlugin {
   // the next one may call unchanged depends on it.
   void (*settle)(const char* id);
 
+  // Freezes, then gives all device memory that calls can ask for back to the driver, its contents
+  // kept in host memory; the gate stays closed. On failure nothing has changed and it is open.
+  bool (*suspend)(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport*);
+  // The way back; opens the gate. On failure the process stays suspended.
+  bool (*wake)(DeviceReport*);
+
   // PARKED, before anything is captured. False: a thread of the driver holds a lock of the realm
   // just now; everybody is released for a moment and parked again. May be null.
   bool (*quiet)();

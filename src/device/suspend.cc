@@ -1,0 +1,141 @@
+// Suspend: the program's device memory goes to host memory and back to the driver, while the
+// program waits at the gate; what it holds (addresses, contexts, streams, modules) stays. Wake:
+// memory at the same addresses again, filled with what it held.
+#include <sys/mman.h>
+
+#include "common/heap.h"
+#include "common/log.h"
+#include "common/syscall.h"
+#include "device/arena_driver.h"
+#include "device/capture.h"
+#include "device/hooks.h"
+#include "gpuckpt/exit_codes.h"
+#include "intercept/gate.h"
+#include "intercept/generated/real_driver.h"
+
+namespace gpuckpt::device {
+namespace {
+
+// One device's memory, chunk after chunk in the order of addresses.
+struct Suspended {
+  Region host;
+  uint64_t bytes;
+};
+Suspended suspended[kMaxDevices];
+
+// Copies between the chunks of a device and host memory, on a stream of ours.
+CUresult copy_chunks(int device, char* host, bool to_host) {
+  DeviceMemory* memory = device_memory(device);
+  WithContext with(any_context(device));
+  CUstream stream = nullptr;
+  if (!with) return CUDA_ERROR_INVALID_CONTEXT;
+  CUresult result = real().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+  for (Chunk* c = memory->arena.first_chunk(); c && result == CUDA_SUCCESS;
+       c = memory->arena.next_chunk(c)) {
+    result = to_host ? real().cuMemcpyDtoHAsync_v2(host, c->begin, c->size, stream)
+                     : real().cuMemcpyHtoDAsync_v2(c->begin, host, c->size, stream);
+    host += c->size;
+  }
+  CUresult end = stream ? real().cuStreamSynchronize(stream) : result;
+  if (stream) real().cuStreamDestroy_v2(stream);
+  return result != CUDA_SUCCESS ? result : end;
+}
+
+void decommit(DeviceMemory* memory, const Chunk* until) {
+  for (Chunk* c = memory->arena.first_chunk(); c && c != until; c = memory->arena.next_chunk(c)) {
+    memory->backing.decommit(c->begin, c->size, c->handle);
+    c->handle = 0;
+  }
+}
+
+// All of it or nothing.
+int commit(DeviceMemory* memory) {
+  for (Chunk* c = memory->arena.first_chunk(); c; c = memory->arena.next_chunk(c)) {
+    int error = memory->backing.commit(c->begin, c->size, &c->handle);
+    if (!error) continue;
+    decommit(memory, c);
+    return error;
+  }
+  return 0;
+}
+
+uint64_t held_bytes(int device) {
+  DeviceMemory* memory = machine_facts.devices > device ? device_memory(device) : nullptr;
+  if (!memory || !memory->has_vmm) return 0;
+  Guard guard(memory->lock);
+  memory->arena.trim();
+  return memory->arena.committed_bytes();
+}
+
+void drop_copies() {
+  for (Suspended& s : suspended) {
+    scratch_unmap(&s.host);
+    s.bytes = 0;
+  }
+}
+
+bool copy_out(DeviceReport* report) {
+  for (int device = 0; device < kMaxDevices; ++device) {
+    Suspended& s = suspended[device];
+    s.bytes = held_bytes(device);
+    if (!s.bytes) continue;
+    s.host = scratch_map(s.bytes);
+    if (!s.host)
+      return fail(report, kExitError, "no host memory for the %lu bytes of device %d",
+                  static_cast<unsigned long>(s.bytes), device);
+    CUresult result = copy_chunks(device, s.host.data(), true);
+    if (result != CUDA_SUCCESS)
+      return fail(report, kExitError, "device %d: its memory cannot be copied (driver error %d)",
+                  device, static_cast<int>(result));
+    report->device_bytes += s.bytes;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool suspend(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
+  if (!freeze(gate_ms, deadline_ms, report)) return false;
+  report->device_bytes = 0;
+  if (!copy_out(report)) {
+    drop_copies();
+    gate_open();
+    return false;
+  }
+  for (int device = 0; device < kMaxDevices; ++device)
+    if (suspended[device].bytes) decommit(device_memory(device), nullptr);
+  return true;
+}
+
+bool wake(DeviceReport* report) {
+  gate_bypass_this_thread();
+  report->code = kExitOk;
+  for (int device = 0; device < kMaxDevices; ++device) {
+    if (!suspended[device].bytes) continue;
+    WithContext with(any_context(device));
+    int error = commit(device_memory(device));
+    if (!error) continue;
+    for (int before = 0; before < device; ++before)
+      if (suspended[before].bytes) decommit(device_memory(before), nullptr);
+    return fail(report, kExitError,
+                "device %d: the program's %lu bytes cannot be had (driver error %d); it stays "
+                "suspended: try again when there is memory",
+                device, static_cast<unsigned long>(suspended[device].bytes), error);
+  }
+  for (int device = 0; device < kMaxDevices; ++device) {
+    if (!suspended[device].bytes) continue;
+    CUresult result = copy_chunks(device, suspended[device].host.data(), false);
+    if (result == CUDA_SUCCESS) continue;
+    for (int d = 0; d < kMaxDevices; ++d)
+      if (suspended[d].bytes) decommit(device_memory(d), nullptr);
+    return fail(report, kExitError,
+                "device %d: its memory cannot be filled (driver error %d); the program stays "
+                "suspended",
+                device, static_cast<int>(result));
+  }
+  drop_copies();
+  gate_open();
+  return true;
+}
+
+}  // namespace gpuckpt::device
