@@ -13,7 +13,8 @@ namespace {
 struct Options {
   std::string store;
   int keep = -1;
-  std::vector<std::string> remove;
+  std::vector<std::string> remove, keep_tags;
+  std::string older_than, tag;
   bool dry_run = false;
 };
 
@@ -25,6 +26,14 @@ Status prune(const Options& options, Context* context) {
   store::PruneOptions what;
   what.keep = options.keep;
   what.dry_run = options.dry_run;
+  what.tag = options.tag;
+  what.keep_tags = options.keep_tags;
+  if (!options.older_than.empty()) {
+    uint64_t ms = 0;
+    if (!parse_duration(options.older_than, &ms) || ms == 0)
+      return Status(kExitUsage, "--older-than wants a duration, as 36h");
+    what.older_than_ns = static_cast<int64_t>(std::min<uint64_t>(ms, 1ull << 40) * 1'000'000);
+  }
   for (const std::string& name : options.remove) {
     std::string id;
     if (Status status = store->resolve(name, &id); !status.ok()) return status;
@@ -66,10 +75,16 @@ void define_prune(CLI::App& app, Context* context) {
   verb->add_option("--keep", options->keep, "Keep the newest N snapshots of each job")
       ->envname("GPUCKPT_KEEP")
       ->check(CLI::PositiveNumber);
+  verb->add_option("--older-than", options->older_than,
+                   "Remove snapshots older than this (as 36h), never the newest of a job; with "
+                   "--keep: only those that are older and not among the newest N")
+      ->check(duration_check());
+  verb->add_option("--tag", options->tag, "Count and remove only snapshots with this tag");
+  verb->add_option("--keep-tag", options->keep_tags, "Never remove snapshots with this tag");
   verb->add_option("--remove", options->remove, "Remove this snapshot (id or tag)");
   verb->add_flag("--dry-run", options->dry_run, "Only say what would be removed");
   add_json(verb, context);
-  verb->footer("Without --keep and --remove only leftovers and unused data go.\n" +
+  verb->footer("Without --keep, --older-than and --remove only leftovers and unused data go.\n" +
                exit_codes({kExitOk, kExitError, kExitUsage, kExitWarnings, kExitAbsent, kExitLocked,
                            kExitIncompatible, kExitCorrupt, kExitRefused}));
   verb->callback([options, context] { context->run([&] { return prune(*options, context); }); });
