@@ -27,6 +27,7 @@
 #include "snapshot/park.h"
 #include "snapshot/raw_thread.h"
 #include "snapshot/state.h"
+#include "snapshot/track.h"
 #include "snapshot/worker.h"
 
 namespace gpuckpt {
@@ -361,6 +362,7 @@ void restore_descriptor_flags(Plan* p) {
 void forget_the_old_process(Plan* p) {
   scratch_forget();
   parking_forget();
+  tracker.forget_after_restore();
   library.pid = library.host_pid = sys::getpid();
   library.start_time = library.host_start_time = 0;
   library.wanted = kRunning;  // triggers wait until the program runs

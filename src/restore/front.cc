@@ -203,14 +203,42 @@ struct Outcome {
   pid_t pid = 0;
 };
 
-Outcome try_start(const Image& image, const Memory& memory, const Options& o, Ids ids, Started* s) {
+// The new process has mapped everything and waits for its pages.
+Status give_pages(const SnapshotReader& reader, const Options& o, Memory* memory, pid_t pid,
+                  int socket) {
+  const char* way = getenv("GPUCKPT_FILL");
+  Report filled{};
+  filled.type = kReportFilled;
+  Status status = way && strcmp(way, "file") == 0 ? Status::Refused("as asked")
+                                                  : fill_process(reader, o.threads, pid);
+  if (status.code() == kExitRefused) {
+    status = load_pages(reader, o.threads, memory);
+    filled.code = 1;
+  }
+  if (status.ok() && send(socket, &filled, sizeof(filled), MSG_NOSIGNAL) != sizeof(filled))
+    return Status::Error("the restored process ended while it was being filled");
+  return status;
+}
+
+Outcome try_start(const Image& image, const SnapshotReader& reader, Memory* memory,
+                  const Options& o, Ids ids, Started* s) {
   Outcome out;
-  if (!start_program(image, memory, find_launcher(o), ids, s, &out.text)) {
+  if (!start_program(image, *memory, find_launcher(o), ids, s, &out.text)) {
     out.code = kExitRefused;
     return out;
   }
   Report r{};
   int got = receive(s->report.get(), &r, &out.pid, 600000);
+  if (got == 1 && r.type == kReportMapped) {
+    Status filled = give_pages(reader, o, memory, out.pid, s->report.get());
+    if (filled.ok()) {
+      got = receive(s->report.get(), &r, &out.pid, 600000);
+    } else {
+      r.type = kReportFailed;
+      r.code = filled.code();
+      snprintf(r.text, sizeof(r.text), "%s", filled.text().c_str());
+    }
+  }
   if (got == 1 && r.type == kReportReady) {
     Status tails = o.keep_files ? Status::Ok() : set_tails_aside(image);
     if (!tails.ok()) {
@@ -300,7 +328,7 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o) {
   Outcome outcome;
   for (Ids ids : ways) {
     Started started;
-    outcome = try_start(image, memory, o, ids, &started);
+    outcome = try_start(image, reader, &memory, o, ids, &started);
     if (outcome.running) {
       if (ids == Ids::kNew && namespaces_allowed(o))
         fprintf(stderr,

@@ -120,6 +120,18 @@ void fill(const Plan* p, const PlanFill& f) {
             static_cast<long>(f.offset & ~4095ull), static_cast<long>(f.length & ~4095ull));
 }
 
+// The front decompresses from several threads at once straight into this process. False: it may
+// not, and the pages memfd holds them.
+bool filled_by_front(const Plan* p) {
+  Report r;
+  zero_bytes(&r, sizeof(r));
+  r.type = kReportMapped;
+  sys::call(SYS_sendto, p->report_fd, sys::ptr(&r), sizeof(r), 0x4000, 0, 0);
+  long n = sys::call(SYS_recvfrom, p->report_fd, sys::ptr(&r), sizeof(r), 0, 0, 0);
+  if (n != static_cast<long>(sizeof(r)) || r.type != kReportFilled) sys::exit_group(125);
+  return r.code == 0;
+}
+
 void advise(const PlanMap& m) {
   struct {
     uint32_t flag;
@@ -172,8 +184,10 @@ void advise(const PlanMap& m) {
     if (r != static_cast<long>(m.start)) die(p->report_fd, "cannot map memory", m.start, r);
     advise(m);
   }
+  const bool filled = (p->flags & kFillByFront) && filled_by_front(p);
   const PlanFill* fills = reinterpret_cast<const PlanFill*>(plan + p->fills);
-  for (uint64_t i = 0; i < p->fill_count; ++i) fill(p, fills[i]);
+  for (uint64_t i = 0; i < p->fill_count; ++i)
+    if (!filled || fills[i].offset == kZeros) fill(p, fills[i]);
   for (uint64_t i = 0; i < p->map_count; ++i) {
     const PlanMap& m = maps[i];
     if (m.filled && (m.prot & 3) != 3)

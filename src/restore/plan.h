@@ -46,6 +46,7 @@ struct PlanFd {
 enum PlanFlags : uint32_t {
   kSameIds = 1,           // threads get their old ids by set_tid
   kKeepPages = 4,         // the pages may be needed for another attempt
+  kFillByFront = 8,       // memory is filled from outside: see kReportMapped
   kDropCapabilities = 2,  // the user namespace gave capabilities the program did not have
 };
 
@@ -76,6 +77,8 @@ enum ReportType : uint32_t {
   kReportFailed = 1,  // to the front; the process ends
   kReportReady = 2,   // to the front: everything is in place, the program runs when kReportGo comes
   kReportGo = 3,      // from the front
+  kReportMapped = 4,  // to the front (kFillByFront): everything is mapped, fill it and say so
+  kReportFilled = 5,  // from the front: code 0 = it is; else it is in the pages memfd instead
 };
 struct Report {
   uint32_t type;

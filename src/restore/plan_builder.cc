@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -162,12 +163,41 @@ Status load_unlinked(const Image& image, const store::SnapshotReader& reader, un
 
 }  // namespace
 
+Status load_pages(const store::SnapshotReader& reader, unsigned threads, Memory* m) {
+  if (m->pages_loaded) return Status::Ok();
+  Layout host = lay_out(reader.extents(wire::kSpaceHost), 0);
+  Status s = load_laid_out(reader, wire::kSpaceHost, host, threads, m->pages.get());
+  m->pages_loaded = s.ok();
+  return s;
+}
+
+Status fill_process(const store::SnapshotReader& reader, unsigned threads, pid_t pid) {
+  std::atomic<int> error{0};
+  Status status = reader.read_all(wire::kSpaceHost, threads,
+                                  [&](uint64_t address, std::span<const uint8_t> bytes) {
+                                    while (!bytes.empty()) {
+                                      iovec local{const_cast<uint8_t*>(bytes.data()), bytes.size()};
+                                      iovec remote{reinterpret_cast<void*>(address), bytes.size()};
+                                      ssize_t n = process_vm_writev(pid, &local, 1, &remote, 1, 0);
+                                      if (n <= 0) {
+                                        error = n < 0 ? errno : EFAULT;
+                                        return false;
+                                      }
+                                      address += static_cast<uint64_t>(n);
+                                      bytes = bytes.subspan(static_cast<size_t>(n));
+                                    }
+                                    return true;
+                                  });
+  if (error == EPERM || error == ENOSYS || error == EACCES)
+    return Status::Refused("this process may not write to another one");
+  if (error) return Status::Error(std::string("cannot fill memory: ") + strerror(error));
+  return status;
+}
+
 Status load_memory(const Image& image, const store::SnapshotReader& reader, unsigned threads,
                    Memory* m) {
   Layout host = lay_out(reader.extents(wire::kSpaceHost), 0);
   if (Status s = make_memfd("gpuckpt-pages", host.bytes, &m->pages); !s.ok()) return s;
-  if (Status s = load_laid_out(reader, wire::kSpaceHost, host, threads, m->pages.get()); !s.ok())
-    return s;
 
   std::vector<const Vma*> filled;
   for (const auto& [v, path] : image.vmas)

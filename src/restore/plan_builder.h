@@ -1,6 +1,8 @@
 // Turns a snapshot into the launcher's plan: memory into memfds, mappings and fills into tables.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <vector>
 
@@ -34,7 +36,10 @@ class Fd {
 // Memory of the snapshot, ready to be mapped by the launcher. Made once, used for every attempt to
 // start.
 struct Memory {
-  Fd pages;   // all data extents of kSpaceHost, one behind the other
+  // Room for all data extents of kSpaceHost, one behind the other. Empty unless load_pages was
+  // called: mostly they go from the store into the new process directly.
+  Fd pages;
+  bool pages_loaded = false;
   Fd device;  // the same for the device spaces
   std::vector<PlanFill> fills;
   std::vector<PlanExtent> extents;
@@ -43,8 +48,14 @@ struct Memory {
   std::vector<std::pair<std::string, std::vector<uint8_t>>> blobs;
 };
 
+// Everything but the contents of the pages.
 store::Status load_memory(const Image&, const store::SnapshotReader&, unsigned threads,
                           Memory* out);
+
+// The pages, from `threads` threads at once, into a process in which they are mapped and writable.
+// kExitRefused: writing to another process is not allowed here; use load_pages.
+store::Status fill_process(const store::SnapshotReader&, unsigned threads, pid_t pid);
+store::Status load_pages(const store::SnapshotReader&, unsigned threads, Memory*);
 
 // Numbers under which the launcher finds its descriptors.
 struct PlanFds {

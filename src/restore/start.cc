@@ -113,6 +113,7 @@ void keep_capabilities_over_exec() {
   std::string error;
   uint32_t flags = 0;
   if (ids != Ids::kNew) flags |= kSameIds;
+  if (!memory.pages_loaded) flags |= kFillByFront;
   if (ids == Ids::kHere) flags |= kKeepPages;
   if (user_namespace && !image.head.cap_effective) flags |= kDropCapabilities;
   std::vector<uint8_t> plan = build_plan(image, memory, fds, flags, &error);

@@ -63,57 +63,6 @@ bool Capture::refuse(const char* pattern, ...) {
 
 namespace {
 
-// --- flags of mappings (smaps)
-// -----------------------------------------------------------------------------------------
-
-struct FlaggedRange {
-  uint64_t start, end;
-  uint32_t flags;  // VmaFlags | kRefuse...
-};
-constexpr uint32_t kDevice = 1u << 30;  // VM_IO or VM_PFNMAP
-constexpr uint32_t kHugetlb = 1u << 29;
-constexpr uint32_t kUffd = 1u << 28;
-
-struct FlagTable {
-  uint64_t count;
-  FlaggedRange range[];
-};
-
-uint32_t flags_of(const char* s) {
-  static const struct {
-    const char* name;
-    uint32_t flag;
-  } names[] = {{"gd", kVmaGrowsDown},  {"nr", kVmaNoReserve}, {"dc", kVmaDontFork},
-               {"wf", kVmaWipeOnFork}, {"hg", kVmaHugePage},  {"nh", kVmaNoHugePage},
-               {"lo", kVmaLocked},     {"dd", kVmaDontDump},  {"mg", kVmaMergeable},
-               {"dp", kVmaDroppable},  {"io", kDevice},       {"pf", kDevice},
-               {"ht", kHugetlb},       {"um", kUffd},         {"uw", kUffd}};
-  uint32_t flags = 0;
-  while (*s) {
-    while (*s == ' ') ++s;
-    if (!s[0] || !s[1]) break;
-    for (const auto& n : names)
-      if (s[0] == n.name[0] && s[1] == n.name[1]) flags |= n.flag;
-    s += 2;
-  }
-  return flags;
-}
-
-// The flags of the mapping at `start`; mappings that came since the table was made have none that
-// matter.
-uint32_t lookup_flags(const Capture* c, uint64_t start) {
-  const FlagTable* t = reinterpret_cast<const FlagTable*>(c->flag_memory.data());
-  size_t low = 0, high = t->count;
-  while (low < high) {
-    size_t mid = (low + high) / 2;
-    if (t->range[mid].end <= start)
-      low = mid + 1;
-    else
-      high = mid;
-  }
-  return low < t->count && t->range[low].start <= start ? t->range[low].flags : 0;
-}
-
 // --- small parts
 // -------------------------------------------------------------------------------------------------------
 
@@ -522,14 +471,14 @@ bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t
 
   bool skip =
       device_plugin && device_plugin->classify(start, end - start) == DevicePlugin::Mapping::kSkip;
-  if (skip || ((flags & kDevice) && device_plugin)) {
+  if (skip || ((flags & kSmapsDevice) && device_plugin)) {
     v.kind = kVmaPlaceholder;
     v.prot = 0;
-  } else if (flags & kDevice) {
+  } else if (flags & kSmapsDevice) {
     return c->refuse("%s maps device memory", path);
-  } else if (flags & kHugetlb) {
+  } else if (flags & kSmapsHugetlb) {
     return c->refuse("the process uses hugetlbfs pages (%lx-%lx)", start, end);
-  } else if (flags & kUffd) {
+  } else if (flags & kSmapsMissing) {
     return c->refuse("the process uses userfaultfd on %lx-%lx", start, end);
   } else if (starts_with(path, "anon_inode:")) {
     return c->refuse("the process maps %s, which cannot be re-created", path);
@@ -592,8 +541,13 @@ bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t
   ++c->mappings;
 
   if (v.kind == kVmaAnonymous || v.kind == kVmaFile) {
-    if (c->range_count == c->range_room) return c->refuse("too many mappings");
-    c->ranges[c->range_count++] = {start, end, l.read};
+    HostPages& h = c->pages;
+    if (h.range_count == h.range_room) return c->refuse("too many mappings");
+    PumpRange& range = h.ranges[h.range_count++];
+    range = {};
+    range.start = start, range.end = end;
+    range.readable = l.read, range.file = v.kind == kVmaFile;
+    range.tracked = v.kind == kVmaAnonymous && h.smaps.all_have(start, end, kSmapsTracked);
     if ((flags & kVmaDontFork) && c->dont_fork_count < 256)
       c->dont_fork[c->dont_fork_count++] = {start, end};
     if ((flags & kVmaWipeOnFork) && c->wipe_on_fork_count < 64)
@@ -638,7 +592,7 @@ bool put_mappings(Capture* c, Records* r) {
       continue;
     }
     if (equal(l.name, "[vsyscall]")) continue;
-    uint32_t flags = lookup_flags(c, l.start);
+    uint32_t flags = c->pages.smaps.flags(l.start);
     uint64_t at = l.start;
     m.own_count = scratch_ranges(m.own, 160);  // eager copies of this very pass appear on the way
     for (size_t i = 0; ok && i < m.own_count && at < l.end; ++i) {
@@ -671,30 +625,9 @@ bool put_mappings(Capture* c, Records* r) {
 
 bool capture_start(Capture* c) {
   c->record_memory = scratch_map(96ull << 20);
-  c->range_memory = scratch_map(66000 * sizeof(PumpRange));
-  c->flag_memory = scratch_map(sizeof(FlagTable) + 66000 * sizeof(FlaggedRange));
-  if (!c->record_memory || !c->range_memory || !c->flag_memory)
+  if (!c->record_memory || !c->pages.start())
     return c->refuse("no address space for the snapshot's tables");
-  c->ranges = reinterpret_cast<PumpRange*>(c->range_memory.data());
-  c->range_room = 66000;
   return true;
-}
-
-void capture_flags(Capture* c) {
-  FlagTable* t = reinterpret_cast<FlagTable*>(c->flag_memory.data());
-  t->count = 0;
-  static char buffer[65536];
-  LineReader lines("/proc/thread-self/smaps", buffer, sizeof(buffer));
-  FlaggedRange now{};
-  while (char* line = lines.next()) {
-    if (starts_with(line, "VmFlags:")) {
-      now.flags = flags_of(line + 8);
-      if (t->count < 66000) t->range[t->count++] = now;
-    } else if ((line[0] >= '0' && line[0] <= '9') || (line[0] >= 'a' && line[0] <= 'f')) {
-      MapsLine l;
-      if (parse_maps_line(line, &l)) now = {l.start, l.end, 0};
-    }
-  }
 }
 
 bool capture_process(Capture* c, Records* r, bool device_present) {
@@ -734,8 +667,7 @@ void capture_after_clone(Capture* c) {
 
 void capture_finish(Capture* c) {
   scratch_unmap(&c->record_memory);
-  scratch_unmap(&c->range_memory);
-  scratch_unmap(&c->flag_memory);
+  c->pages.finish();
   for (size_t i = 0; i < c->eager_count; ++i) scratch_unmap(&c->eager[i].copy);
   c->eager_count = 0;
 }

@@ -6,6 +6,7 @@
 
 #include "common/heap.h"
 #include "gpuckpt/process_format.h"
+#include "snapshot/host_pages.h"
 
 namespace gpuckpt {
 
@@ -38,20 +39,13 @@ struct EagerCopy {
   Region copy;
 };
 
-// What the copied child (or the coordinator, when cloning fails) has to send.
-struct PumpRange {
-  uint64_t start, end;
-  bool readable;
-};
-
 struct Capture {
   int code = 0;  // ExitCode when something cannot be snapshotted
   char text[512] = "";
   bool retry_with_flags = false;
 
-  Region record_memory, range_memory, flag_memory;
-  PumpRange* ranges = nullptr;
-  size_t range_count = 0, range_room = 0;
+  Region record_memory;
+  HostPages pages;
   EagerCopy eager[64];
   size_t eager_count = 0;
   Range dont_fork[256];  // made forkable for our clone, then restored
@@ -64,7 +58,6 @@ struct Capture {
 };
 
 bool capture_start(Capture*);  // allocates; before anybody is parked
-void capture_flags(Capture*);  // smaps, before parking: what /proc/self/maps does not say
 // PARKED, on the courier. Fills everything but descriptors. False: code and text say why.
 bool capture_process(Capture*, Records*, bool device_present);
 // PARKED, on a thread that shares the application's descriptor table (the coordinator).

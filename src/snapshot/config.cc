@@ -5,6 +5,7 @@
 #include "common/syscall.h"
 #include "common/text.h"
 #include "snapshot/state.h"
+#include "snapshot/track.h"
 
 namespace gpuckpt {
 namespace {
@@ -84,6 +85,7 @@ void read_config(char** environment) {
     size_t room;
   } texts[] = {{"GPUCKPT_JOB", c.job, sizeof(c.job)},
                {"GPUCKPT_WRITER", c.writer, sizeof(c.writer)},
+               {"GPUCKPT_COPY", c.copy, sizeof(c.copy)},
                {"GPUCKPT_LEVEL", c.level, sizeof(c.level)},
                {"GPUCKPT_KEEP", c.keep, sizeof(c.keep)},
                {"GPUCKPT_BUDGET", c.budget, sizeof(c.budget)},
@@ -98,6 +100,7 @@ void read_config(char** environment) {
   else
     format(c.session_dir, sizeof(c.session_dir), "/tmp/gpuckpt-%ld", sys::call(SYS_geteuid));
 
+  tracker.configure(value_of(environment, "GPUCKPT_TRACK"));
   c.signal = 10;
   if ((v = value_of(environment, "GPUCKPT_SIGNAL")) && *v) {
     c.signal = signal_by_name(v);

@@ -16,6 +16,7 @@
 #include "snapshot/capture.h"
 #include "snapshot/device_plugin.h"
 #include "snapshot/state.h"
+#include "snapshot/track.h"
 
 namespace gpuckpt {
 
@@ -172,6 +173,7 @@ bool capture_socket(Table* t, Descriptor* d) {
 bool capture_one(Table* t, int fd) {
   Capture* c = t->c;
   if (device_plugin && device_plugin->driver_fd(fd)) return true;
+  if (tracker.owns_fd(fd)) return true;
   if (t->count == kMaxDescriptors)
     return c->refuse("more than %lu descriptors are open", kMaxDescriptors);
   Descriptor* d = &t->all[t->count];

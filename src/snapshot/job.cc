@@ -13,6 +13,7 @@
 #include "snapshot/park.h"
 #include "snapshot/pump.h"
 #include "snapshot/state.h"
+#include "snapshot/track.h"
 #include "snapshot/worker.h"
 
 namespace gpuckpt {
@@ -77,6 +78,11 @@ void make_statistics(const Job* j, uint64_t host_bytes, char* to, size_t room) {
       j->stall_us, j->park_us, j->capture_us, j->clone_us, j->gate_us, j->threads, j->mappings,
       j->cloned ? "true" : "false", j->device ? "true" : "false");
   if (host_bytes) t.add(",\"host_bytes\":%lu", host_bytes);
+  t.add(
+      ",\"track\":\"%s\",\"way\":\"%s\",\"scan_us\":%lu,\"copy_us\":%lu,\"arm_us\":%lu,"
+      "\"written_bytes\":%lu,\"unchanged_bytes\":%lu",
+      tracker.mode_name(), j->way, j->scan_us, j->copy_us, j->arm_us, j->written_bytes,
+      j->unchanged_bytes);
   if (j->device)
     t.add(
         ",\"device_bytes\":%lu,\"moved_bytes\":%lu,\"staged_bytes\":%lu,\"allocations\":%lu,"
@@ -86,6 +92,16 @@ void make_statistics(const Job* j, uint64_t host_bytes, char* to, size_t room) {
         j->device_report.allocations, j->device_report.drain_us, j->device_report.stage_us,
         j->device_report.hash_us);
   t.add("}");
+}
+
+void describe_pages(Job* j, const HostPages& h) {
+  j->scan_us = h.scan_us, j->copy_us = h.copy_us, j->arm_us = tracker.armed_us;
+  j->written_bytes = h.written_bytes, j->unchanged_bytes = h.same_bytes;
+  log_line(LogLevel::kDebug,
+           "pages: %s, way %s (copy %lu us for %lu KiB, clone %lu us expected), scan %lu us, copy "
+           "%lu us, arm %lu us, written %lu KiB, unchanged %lu KiB",
+           tracker.mode_name(), j->way, h.plan.copy_us, h.plan.bytes >> 10, h.plan.clone_us,
+           h.scan_us, h.copy_us, tracker.armed_us, h.written_bytes >> 10, h.same_bytes >> 10);
 }
 
 // --- the device, on a pthread
@@ -140,12 +156,12 @@ bool child_post(void*, uint32_t type, uint32_t slot, const char* text) {
   return !type || courier.send(courier.child_socket, type, slot, text);
 }
 
-// Sends everything of the host's side. `own_copy`: we are a copy of the process.
-bool send_host(Copy* copy, bool own_copy) {
+// Sends everything of the host's side.
+bool send_host(Copy* copy, PumpFrom from) {
   Producer out(courier.ring.data(), child_post, nullptr);
-  bool ok = pump_memory(*copy->capture, &out, own_copy, copy->text, sizeof(copy->text));
+  bool ok = pump_memory(*copy->capture, &out, from, copy->text, sizeof(copy->text));
   if (ok) {
-    process::LibcLocks locks{own_copy && libc_is_free(), 0};
+    process::LibcLocks locks{from == PumpFrom::kClone && libc_is_free(), 0};
     copy->records->put(process::kRecLocks, locks);
     copy->records->put(process::kRecEnd, uint64_t{0});
     ok = out.add_blob("process", copy->records->data(), copy->records->size());
@@ -163,7 +179,7 @@ long clone_and_send(Courier* c, void* argument) {
   long pid = sys::call(SYS_clone, 0 /* no exit signal */, 0, 0, 0, 0);
   if (pid == 0) {
     sys::call(SYS_prctl, PR_SET_NAME, sys::ptr("gpuckpt-copy"));
-    send_host(copy, true);
+    send_host(copy, PumpFrom::kClone);
     sys::exit_group(0);
   }
   if (sys::failed(pid)) return pid;
@@ -175,7 +191,10 @@ long clone_and_send(Courier* c, void* argument) {
 }
 
 long send_while_stopped(Courier*, void* argument) {
-  return send_host(static_cast<Copy*>(argument), false);
+  return send_host(static_cast<Copy*>(argument), PumpFrom::kStopped);
+}
+long send_copy(Courier*, void* argument) {
+  return send_host(static_cast<Copy*>(argument), PumpFrom::kCopy);
 }
 
 // --- one attempt
@@ -198,11 +217,50 @@ struct CaptureCall {
 };
 long capture_on_courier(Courier*, void* argument) {
   CaptureCall* c = static_cast<CaptureCall*>(argument);
-  return capture_process(c->capture, c->records, c->device);
+  if (!capture_process(c->capture, c->records, c->device)) return false;
+  c->capture->pages.find_written();
+  return true;
 }
-long flags_on_courier(Courier*, void* argument) {
-  capture_flags(static_cast<Capture*>(argument));
+long copy_on_courier(Courier*, void* argument) {
+  return static_cast<Capture*>(argument)->pages.copy_pages();
+}
+
+// What takes long and can be done while the application runs: which mappings there are and what is
+// behind them, and write protection of what shall be tracked from now on.
+long read_smaps(Courier*, void* argument) {
+  HostPages& h = static_cast<Capture*>(argument)->pages;
+  h.pagemap.open();
+  h.smaps.read();
   return 0;
+}
+struct PlanCall {
+  Capture* capture;
+  bool device;
+};
+long arm_and_plan(Courier*, void* argument) {
+  PlanCall* p = static_cast<PlanCall*>(argument);
+  HostPages& h = p->capture->pages;
+  tracker.arm(&h.smaps, &h.pagemap);
+  h.make_plan(p->device);
+  return 0;
+}
+long close_pagemap(Courier*, void* argument) {
+  static_cast<Capture*>(argument)->pages.pagemap.close();
+  return 0;
+}
+void look_at_memory(Capture* capture, const char* parent, bool device) {
+  courier.run(read_smaps, capture);
+  if (tracker.prepare(&capture->pages.smaps, tracker.knows_since(parent))) {
+    char text[256];
+    ParkCall park{text, sizeof(text)};
+    // Parked for some microseconds; when that does not work, the memory is tracked the next time.
+    if (courier.run(park_on_courier, &park)) {
+      tracker.register_memory(&capture->pages.smaps);
+      parking.unpark();
+    }
+  }
+  PlanCall call{capture, device};
+  courier.run(arm_and_plan, &call);
 }
 
 // A writer that failed has the better reason.
@@ -231,6 +289,34 @@ bool await_durable(Job* j) {
   j->new_bytes = a.message.new_bytes;
   j->stored_bytes = a.message.stored_bytes;
   j->zero_bytes = a.message.zero_bytes;
+  return true;
+}
+
+// PARKED. Gets the pages out of the way of the application's next step: copied, cloned, or, when
+// neither is possible, sent at once.
+bool take_pages_out(Job* j, Copy* copy) {
+  HostPages& h = copy->capture->pages;
+  if (h.plan.copy && courier.run(copy_on_courier, copy->capture)) {
+    j->way = "copy";
+    return true;
+  }
+  long pid = -1;
+  if (!equal(library.config.copy, "stop")) {
+    uint64_t t0 = sys::now_us();
+    capture_before_clone(copy->capture);
+    pid = courier.run(clone_and_send, copy);
+    capture_after_clone(copy->capture);
+    if (!sys::failed(pid)) {
+      learn_clone_cost(sys::now_us() - t0, h.plan.small_pages);
+      j->cloned = true;
+      j->way = "clone";
+      return true;
+    }
+    log_line(LogLevel::kWarn,
+             "the process cannot be copied (error %ld); writing while it stands still", -pid);
+  }
+  j->way = "stop";
+  if (!courier.run(send_while_stopped, copy)) return writer_failed(j, copy->text);
   return true;
 }
 
@@ -282,18 +368,12 @@ Outcome stop_and_capture(Job* j, Capture* capture, Records* records, bool frozen
   if (!ok) {
     fail(j, capture->code ? capture->code : kExitRefused, "%s", capture->text);
   } else {
-    capture_before_clone(capture);
-    long pid = courier.run(clone_and_send, &copy);
-    capture_after_clone(capture);
-    j->cloned = !sys::failed(pid);
-    if (!j->cloned) {
-      log_line(LogLevel::kWarn,
-               "the process cannot be copied (error %ld); writing while it stands still", -pid);
-      if (!courier.run(send_while_stopped, &copy)) ok = fail(j, kExitError, "%s", copy.text);
-    }
+    ok = take_pages_out(j, &copy);
     j->clone_us = sys::now_us() - t2;
   }
   j->threads = capture->threads, j->mappings = capture->mappings;
+  if (ok && j->stop && capture->pages.has_copy && !courier.run(send_copy, &copy))
+    ok = writer_failed(j, copy.text);
   if (ok && j->stop) {
     // Nothing must happen after this snapshot: the application stays where it is, its calls of the
     // driver at the gate, until the snapshot is safe and the process ends.
@@ -304,6 +384,8 @@ Outcome stop_and_capture(Job* j, Capture* capture, Records* records, bool frozen
   if (frozen) device_plugin->thaw();
   parking.unpark();
   j->stall_us = sys::now_us() - t0;
+  if (ok && !j->stop && capture->pages.has_copy && !courier.run(send_copy, &copy))
+    ok = writer_failed(j, copy.text);
   return ok ? Outcome::kDone : Outcome::kFailed;
 }
 
@@ -311,6 +393,7 @@ Outcome attempt(Job* j, uint64_t deadline_us) {
   j->code = 0;
   j->text[0] = 0;
   __builtin_memset(&j->device_report, 0, sizeof(j->device_report));
+  j->way = "none";
   static char hello[4000];
   make_hello(j, hello, sizeof(hello));
   static Courier::Open open;
@@ -332,7 +415,8 @@ Outcome attempt(Job* j, uint64_t deadline_us) {
   if (!capture_start(&capture)) {
     fail(j, kExitError, "%s", capture.text);
   } else {
-    courier.run(flags_on_courier, &capture);
+    look_at_memory(&capture, open.parent,
+                   device_plugin && device_plugin->active && device_plugin->active());
     work.ok = true;
     if (device_plugin) {
       work.ok = false;
@@ -353,6 +437,8 @@ Outcome attempt(Job* j, uint64_t deadline_us) {
       outcome = stop_and_capture(j, &capture, &records, work.frozen);
     }
   }
+  courier.run(close_pagemap, &capture);
+  describe_pages(j, capture.pages);
   capture_finish(&capture);
   if (outcome == Outcome::kDone && !j->id[0]) {
     report_phase(j, "write");
@@ -371,7 +457,10 @@ Outcome attempt(Job* j, uint64_t deadline_us) {
   }
   if (outcome != Outcome::kDone) courier.post(wire::kMsgAbort, 0, j->text);
   courier.run(Courier::close_job, nullptr);
-  if (outcome == Outcome::kDone) copy(library.last_snapshot, sizeof(library.last_snapshot), j->id);
+  if (outcome == Outcome::kDone) {
+    copy(library.last_snapshot, sizeof(library.last_snapshot), j->id);
+    tracker.set_base(j->id);
+  }
   // (A program that was stopped stands where it is, perhaps with locks of ours, and ends.)
   if (work.staged && device_plugin->settle && !(outcome == Outcome::kDone && j->stop))
     device_plugin->settle(outcome == Outcome::kDone ? j->id : nullptr);

@@ -23,6 +23,9 @@ struct Job {
   char id[64] = "";
   uint64_t stall_us = 0, park_us = 0, clone_us = 0, gate_us = 0, capture_us = 0, total_us = 0;
   uint64_t logical_bytes = 0, new_bytes = 0, stored_bytes = 0, zero_bytes = 0;
+  // How the pages got out, and where the time went.
+  const char* way = "none";  // copy, clone, stop
+  uint64_t scan_us = 0, copy_us = 0, arm_us = 0, written_bytes = 0, unchanged_bytes = 0;
   size_t threads = 0, mappings = 0;
   bool device = false, cloned = false;
   DeviceReport device_report;

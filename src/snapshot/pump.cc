@@ -11,21 +11,13 @@
 namespace gpuckpt {
 namespace {
 
-// linux/fs.h of newer kernels.
-constexpr unsigned long kPagemapScan = 0xc0606610;
-constexpr uint64_t kIsFile = 4, kIsPresent = 8, kIsSwapped = 16, kIsZero = 32;
-struct PageRegion {
-  uint64_t start, end, categories;
-};
-struct ScanArgument {
-  uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages, category_inverted,
-      category_mask, category_anyof_mask, return_mask;
-};
-
 struct Pump {
   Producer* out;
-  int pagemap = -1, memory = -1;
-  bool own_copy, scan_works = true;
+  const HostPages* pages;
+  PumpFrom from;
+  Pagemap pagemap;
+  int memory = -1;
+  const char* copy = nullptr;  // where the next page of a copy is
 };
 
 bool all_zero(const char* p) {
@@ -51,18 +43,14 @@ bool send_pages(Producer* out, uint64_t space, uint64_t address, const char* fro
   return true;
 }
 
-bool send_run(Pump* p, const PumpRange& range, uint64_t start, uint64_t end) {
-  if (range.readable)
-    return send_pages(p->out, wire::kSpaceHost, start, reinterpret_cast<const char*>(start),
-                      end - start);
-  // Unreadable pages can hold data all the same. /proc/self/mem reads them whatever their
-  // protection.
+// Unreadable pages can hold data all the same. /proc/self/mem reads them whatever their protection.
+bool send_unreadable(Pump* p, uint64_t start, uint64_t end) {
   static char page[64 * kPage];
   for (uint64_t at = start; at < end;) {
     uint64_t n = end - at < sizeof(page) ? end - at : sizeof(page);
     long got = p->memory >= 0 ? sys::pread(p->memory, page, n, at) : -1;
     if (got <= 0) {
-      if (!p->own_copy) return false;
+      if (p->from != PumpFrom::kClone) return false;
       if (sys::failed(
               sys::call(SYS_mprotect, static_cast<long>(at), static_cast<long>(n), PROT_READ)))
         return false;
@@ -76,27 +64,67 @@ bool send_run(Pump* p, const PumpRange& range, uint64_t start, uint64_t end) {
   return true;
 }
 
-bool scan_range(Pump* p, const PumpRange& range) {
-  static PageRegion regions[1024];
-  ScanArgument a{};
-  a.size = sizeof(a);
-  a.start = range.start, a.end = range.end;
-  a.vec = reinterpret_cast<uint64_t>(regions);
-  a.vec_len = 1024;
-  a.category_inverted = kIsFile | kIsZero;
-  a.category_mask = kIsFile | kIsZero;
-  a.category_anyof_mask = kIsPresent | kIsSwapped;
-  a.return_mask = kIsPresent;
-  while (a.start < range.end) {
-    long n = sys::call(SYS_ioctl, p->pagemap, static_cast<long>(kPagemapScan), sys::ptr(&a));
-    if (n < 0) {
-      p->scan_works = false;
+// Pages that the child has sent are of no use to it any more: given back, so that the program's
+// next write to them finds itself the only owner and copies nothing.
+constexpr uint64_t kGiveBack = 4u << 20;
+
+bool send_run(Pump* p, const PumpRange& range, uint64_t start, uint64_t end) {
+  if (p->from == PumpFrom::kCopy) {
+    const char* from = p->copy;
+    p->copy += end - start;
+    return send_pages(p->out, wire::kSpaceHost, start, from, end - start);
+  }
+  if (!range.readable) return send_unreadable(p, start, end);
+  for (uint64_t at = start; at < end;) {
+    uint64_t n = end - at < kGiveBack ? end - at : kGiveBack;
+    if (!send_pages(p->out, wire::kSpaceHost, at, reinterpret_cast<const char*>(at), n))
       return false;
+    if (p->from == PumpFrom::kClone && !range.file && n == kGiveBack)
+      sys::call(SYS_madvise, static_cast<long>(at), static_cast<long>(n), MADV_DONTNEED);
+    at += n;
+  }
+  return true;
+}
+
+// What was found while parked: written pages are sent, those that are gone are left out, and, where
+// the range is tracked, all between them is as in the parent.
+bool send_resolved(Pump* p, const PumpRange& range) {
+  const HostPages& h = *p->pages;
+  uint32_t w = range.written_begin, g = range.tracked ? range.gone_begin : range.gone_end;
+  for (uint64_t at = range.start; at < range.end;) {
+    const PageRegion* written = w < range.written_end ? &h.written.at[w] : nullptr;
+    const PageRegion* gone = range.tracked && g < range.gone_end ? &h.gone.at[g] : nullptr;
+    uint64_t next = range.end;
+    if (written && written->start < next) next = written->start;
+    if (gone && gone->start < next) next = gone->start;
+    if (next > at && range.tracked && !p->out->add_same(wire::kSpaceHost, at, next - at))
+      return false;
+    at = next;
+    if (written && written->start == at) {
+      if (!send_run(p, range, at, written->end)) return false;
+      at = written->end;
+      ++w;
+    } else if (gone && gone->start == at) {
+      at = gone->end;
+      ++g;
     }
+  }
+  return true;
+}
+
+bool scan_range(Pump* p, const PumpRange& range) {
+  constexpr size_t kRoom = 1024;
+  static PageRegion found[kRoom];
+  // A file's own pages are not stored; to tell them from the process's costs a look at each page.
+  const PageQuery query{
+      .none = range.file ? kPageGuard | kPageZero | kPageFile : kPageGuard | kPageZero,
+      .any = kPagePresent | kPageSwapped,
+      .tell = kPagePresent};
+  for (uint64_t at = range.start; at < range.end;) {
+    long n = p->pagemap.scan(&at, range.end, query, found, kRoom);
+    if (n < 0) return false;
     for (long i = 0; i < n; ++i)
-      if (!send_run(p, range, regions[i].start, regions[i].end)) return false;
-    if (a.walk_end <= a.start) break;
-    a.start = a.walk_end;
+      if (!send_run(p, range, found[i].start, found[i].end)) return false;
   }
   return true;
 }
@@ -106,10 +134,8 @@ bool read_range(Pump* p, const PumpRange& range) {
   static uint64_t word[4096];
   for (uint64_t at = range.start; at < range.end;) {
     uint64_t pages = (range.end - at) / kPage;
-    if (pages > 4096) pages = 4096;
-    long got = p->pagemap < 0 ? -1 : sys::pread(p->pagemap, word, pages * 8, at / kPage * 8);
-    if (got <= 0) return false;
-    pages = static_cast<uint64_t>(got) / 8;
+    pages = p->pagemap.words(at, word, pages < 4096 ? pages : 4096);
+    if (!pages) return false;
     for (uint64_t i = 0; i < pages;) {
       auto ours = [&](uint64_t k) { return (word[k] >> 62) != 0 && !((word[k] >> 61) & 1); };
       if (!ours(i)) {
@@ -126,24 +152,42 @@ bool read_range(Pump* p, const PumpRange& range) {
   return true;
 }
 
+// Sandboxes without pagemap: everything that can be read, as far as smaps says that there is
+// something.
+bool read_all(Pump* p, const PumpRange& range) {
+  const SmapsRange* known = p->pages->smaps.find(range.start);
+  if (known && !known->anonymous_bytes && known->end >= range.end) return true;
+  if (!range.readable && !known) return true;
+  return send_run(p, range, range.start, range.end);
+}
+
+bool send_range(Pump* p, const PumpRange& range) {
+  if (range.resolved) return send_resolved(p, range);
+  if (p->pagemap.scans()) return scan_range(p, range);
+  uint64_t probe;
+  if (p->pagemap.words(range.start, &probe, 1)) return read_range(p, range);
+  return read_all(p, range);
+}
+
 }  // namespace
 
-bool pump_memory(const Capture& c, Producer* out, bool own_copy, char* text, size_t room) {
-  Pump p{out, sys::open("/proc/thread-self/pagemap", O_RDONLY | O_CLOEXEC),
-         sys::open("/proc/thread-self/mem", O_RDONLY | O_CLOEXEC), own_copy};
+bool pump_memory(const Capture& c, Producer* out, PumpFrom from, char* text, size_t room) {
+  const HostPages& pages = c.pages;
+  Pump p{out, &pages, from, {}, -1, pages.copy.data()};
+  p.pagemap.open();
+  p.memory = sys::open("/proc/thread-self/mem", O_RDONLY | O_CLOEXEC);
   bool ok = true;
-  for (size_t i = 0; ok && i < c.range_count; ++i) {
-    ok = p.scan_works && scan_range(&p, c.ranges[i]);
-    if (!ok && !p.scan_works) ok = read_range(&p, c.ranges[i]);
-    if (!ok)
-      format(text, room, "memory at %lx-%lx could not be sent", c.ranges[i].start, c.ranges[i].end);
+  for (size_t i = 0; ok && i < pages.range_count; ++i) {
+    const PumpRange& range = pages.ranges[i];
+    ok = send_range(&p, range);
+    if (!ok) format(text, room, "memory at %lx-%lx could not be sent", range.start, range.end);
   }
   for (size_t i = 0; ok && i < c.eager_count; ++i) {
     ok = send_pages(out, c.eager[i].space, c.eager[i].address, c.eager[i].copy.data(),
                     page_up(c.eager[i].length));
     if (!ok) format(text, room, "shared memory could not be sent");
   }
-  if (p.pagemap >= 0) sys::close(p.pagemap);
+  p.pagemap.close();
   if (p.memory >= 0) sys::close(p.memory);
   return ok && out->flush();
 }

@@ -1,5 +1,5 @@
-// Sends host pages to the writer: in the copied child, or, when the process cannot be copied, while
-// it stands still.
+// Sends host pages to the writer: in the copied child; from a copy made while parked; or, when
+// neither is possible, while the process stands still.
 #pragma once
 
 #include "snapshot/capture.h"
@@ -7,8 +7,10 @@
 
 namespace gpuckpt {
 
-// Every page of the captured ranges that is not simply the file's or zero, then the eager copies.
-// `own_copy`: we run in a copy of the process (protections may be changed freely).
-bool pump_memory(const Capture&, Producer*, bool own_copy, char* text, size_t room);
+enum class PumpFrom { kClone, kStopped, kCopy };
+
+// Every page of the captured ranges that is not simply the file's, then the eager copies. Pages of
+// tracked ranges that were not written since the parent are only named (kRunSame).
+bool pump_memory(const Capture&, Producer*, PumpFrom, char* text, size_t room);
 
 }  // namespace gpuckpt

@@ -15,6 +15,7 @@ struct Config {
   char writer[512];  // empty: ../bin/gpuckpt-writer beside the library
   char status_file[512];
   char session_dir[96];
+  char copy[16];  // GPUCKPT_COPY: auto, copy, clone, stop
   char level[16], keep[16], budget[32], stop_status[16];
   int signal;           // 0: none
   bool on_term;         // SIGTERM: a snapshot first
@@ -55,8 +56,8 @@ struct Library {
   uint32_t rseq_size;
   int timer_id;  // of GPUCKPT_EVERY, -1: none
   uint64_t snapshots_done, snapshots_failed;
-  char last_snapshot[64];  // id of the last durable one of this process; empty: none yet
-  std::atomic<uint32_t> term_waits;    // a SIGTERM waits for its snapshot
+  char last_snapshot[64];            // id of the last durable one of this process; empty: none yet
+  std::atomic<uint32_t> term_waits;  // a SIGTERM waits for its snapshot
   std::atomic<uint32_t> terms_served;  // counts snapshots taken because of one, done or failed
 };
 extern Library library;

@@ -18,6 +18,7 @@
 #include "snapshot/eintr.h"
 #include "snapshot/raw_thread.h"
 #include "snapshot/state.h"
+#include "snapshot/track.h"
 
 namespace gpuckpt {
 
@@ -150,6 +151,7 @@ void forget_after_fork() {
   library.courier_tid = 0;
   library.timer_id = -1;
   library.snapshots_done = library.snapshots_failed = 0;
+  tracker.forget_after_fork();
   library.last_snapshot[0] = 0;
   stop_listening_to_term();
 }

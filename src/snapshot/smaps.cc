@@ -1,0 +1,98 @@
+#include "snapshot/smaps.h"
+
+#include "common/proc.h"
+#include "common/text.h"
+#include "gpuckpt/process_format.h"
+
+namespace gpuckpt {
+namespace {
+
+using namespace process;
+
+constexpr size_t kRoom = 66000;
+
+uint32_t flags_of(const char* s) {
+  static const struct {
+    const char* name;
+    uint32_t flag;
+  } names[] = {
+      {"gd", kVmaGrowsDown}, {"nr", kVmaNoReserve},  {"dc", kVmaDontFork},  {"wf", kVmaWipeOnFork},
+      {"hg", kVmaHugePage},  {"nh", kVmaNoHugePage}, {"lo", kVmaLocked},    {"dd", kVmaDontDump},
+      {"mg", kVmaMergeable}, {"dp", kVmaDroppable},  {"io", kSmapsDevice},  {"pf", kSmapsDevice},
+      {"ht", kSmapsHugetlb}, {"um", kSmapsMissing},  {"ui", kSmapsMissing}, {"uw", kSmapsProtect}};
+  uint32_t flags = 0;
+  while (*s) {
+    while (*s == ' ') ++s;
+    if (!s[0] || !s[1]) break;
+    for (const auto& n : names)
+      if (s[0] == n.name[0] && s[1] == n.name[1]) flags |= n.flag;
+    s += 2;
+  }
+  return flags;
+}
+
+uint64_t kilobytes(const char* s) {
+  while (*s == ' ') ++s;
+  return scan_dec(&s) * 1024;
+}
+
+}  // namespace
+
+bool Smaps::start() {
+  memory_ = scratch_map(kRoom * sizeof(SmapsRange));
+  range_ = reinterpret_cast<SmapsRange*>(memory_.data());
+  count_ = 0;
+  return static_cast<bool>(memory_);
+}
+
+void Smaps::read() {
+  count_ = 0;
+  static char buffer[65536];
+  LineReader lines("/proc/thread-self/smaps", buffer, sizeof(buffer));
+  SmapsRange now{};
+  while (char* line = lines.next()) {
+    if (starts_with(line, "VmFlags:")) {
+      now.flags = flags_of(line + 8);
+      if (count_ < kRoom) range_[count_++] = now;
+    } else if (starts_with(line, "Anonymous:")) {
+      now.anonymous_bytes = kilobytes(line + 10);
+    } else if (starts_with(line, "AnonHugePages:")) {
+      now.huge_bytes = kilobytes(line + 14);
+    } else if ((line[0] >= '0' && line[0] <= '9') || (line[0] >= 'a' && line[0] <= 'f')) {
+      MapsLine l;
+      if (!parse_maps_line(line, &l)) continue;
+      now = {l.start, l.end, 0, 0, 0, 0};
+      now.permissions = (l.shared ? +kSmapsShared : 0u) | (l.ino ? +kSmapsFile : 0u) |
+                        (l.write ? +kSmapsWritable : 0u);
+    }
+  }
+}
+
+void Smaps::finish() {
+  scratch_unmap(&memory_);
+  range_ = nullptr;
+  count_ = 0;
+}
+
+const SmapsRange* Smaps::find(uint64_t address) const {
+  size_t low = 0, high = count_;
+  while (low < high) {
+    size_t mid = (low + high) / 2;
+    if (range_[mid].end <= address)
+      low = mid + 1;
+    else
+      high = mid;
+  }
+  return low < count_ && range_[low].start <= address ? &range_[low] : nullptr;
+}
+
+bool Smaps::all_have(uint64_t start, uint64_t end, uint32_t flag) const {
+  while (start < end) {
+    const SmapsRange* r = find(start);
+    if (!r || !(r->flags & flag)) return false;
+    start = r->end;
+  }
+  return true;
+}
+
+}  // namespace gpuckpt

@@ -1,0 +1,177 @@
+#include "snapshot/track.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "common/log.h"
+#include "common/proc.h"
+#include "common/syscall.h"
+#include "common/text.h"
+#include "gpuckpt/process_format.h"
+#include "snapshot/device_plugin.h"
+
+namespace gpuckpt {
+
+constinit Tracker tracker;
+
+namespace {
+
+// linux/userfaultfd.h; older headers lack the newer ones.
+constexpr unsigned long kUffdApi = 0xc018aa3f, kUffdRegister = 0xc020aa00;
+constexpr uint64_t kApiVersion = 0xaa, kFeatureWpAsync = 1 << 15, kRegisterWp = 2;
+constexpr int kUserModeOnly = 1;
+struct ApiArgument {
+  uint64_t api, features, ioctls;
+};
+struct RegisterArgument {
+  uint64_t start, length, mode, ioctls;
+};
+
+constexpr uint64_t kWorthOne =
+    256 * 1024;  // less than this in a mapping is read faster than tracked
+constexpr uint64_t kWorthAny = 8ull << 20;  // less than this in all: no descriptor, no faults
+constexpr int kHighFd = 1000;  // above what select and close-all loops of small programs use
+
+bool device_may_write() {
+  return device_plugin && device_plugin->active && device_plugin->active();
+}
+
+// `all`: also what would not pay.
+bool worth_tracking(const SmapsRange& r, bool all) {
+  constexpr uint32_t never = process::kVmaGrowsDown | process::kVmaMergeable |
+                             process::kVmaDroppable | process::kVmaWipeOnFork | kSmapsDevice |
+                             kSmapsHugetlb | kSmapsMissing | kSmapsProtect;
+  return !(r.flags & never) && !(r.permissions & (kSmapsShared | kSmapsFile)) &&
+         (all || (r.anonymous_bytes >= kWorthOne && r.huge_bytes * 2 <= r.anonymous_bytes)) &&
+         !(device_plugin &&
+           device_plugin->classify(r.start, r.end - r.start) == DevicePlugin::Mapping::kSkip);
+}
+
+}  // namespace
+
+void Tracker::configure(const char* value) {
+  mode_ = TrackMode::kUffd;
+  if (value && equal(value, "content")) mode_ = TrackMode::kContent;
+  forced_ = value && equal(value, "uffd");
+  if (value && *value && !forced_ && mode_ == TrackMode::kUffd && !equal(value, "auto"))
+    log_line(LogLevel::kWarn, "GPUCKPT_TRACK=%s is none of auto, uffd, content; using auto", value);
+}
+
+bool Tracker::alive() const {
+  struct stat st;
+  return fd_ >= 0 && !sys::failed(sys::call(SYS_fstat, fd_, sys::ptr(&st))) && st.st_dev == dev_ &&
+         st.st_ino == ino_;
+}
+
+bool Tracker::open() {
+  if (alive()) return true;
+  fd_ = -1;
+  long fd = sys::call(SYS_userfaultfd, O_CLOEXEC | kUserModeOnly);
+  ApiArgument api{kApiVersion, kFeatureWpAsync, 0};
+  long error = fd;
+  if (!sys::failed(fd)) {
+    error = sys::call(SYS_ioctl, fd, static_cast<long>(kUffdApi), sys::ptr(&api));
+    if (sys::failed(error)) sys::close(static_cast<int>(fd));
+  }
+  if (sys::failed(error)) {
+    log_line(forced_ ? LogLevel::kWarn : LogLevel::kInfo,
+             "written pages cannot be tracked here (userfaultfd: error %ld); comparing contents",
+             -error);
+    mode_ = TrackMode::kContent;
+    return false;
+  }
+  uint64_t limit[2] = {1024, 1024};
+  sys::call(SYS_prlimit64, 0, 7 /* RLIMIT_NOFILE */, 0, sys::ptr(limit));
+  for (int wanted = kHighFd; wanted > 3; wanted /= 2) {
+    if (static_cast<uint64_t>(wanted) >= limit[0]) continue;
+    long high = sys::call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, wanted);
+    if (sys::failed(high)) continue;
+    sys::close(static_cast<int>(fd));
+    fd = high;
+    break;
+  }
+  struct stat st;
+  if (sys::failed(sys::call(SYS_fstat, fd, sys::ptr(&st)))) return false;
+  fd_ = static_cast<int>(fd);
+  dev_ = st.st_dev, ino_ = st.st_ino;
+  return true;
+}
+
+bool Tracker::knows_since(const char* id) const {
+  return mode_ != TrackMode::kContent && id[0] && equal(base_, id);
+}
+
+bool Tracker::prepare(Smaps* smaps, bool use_base) {
+  tracked_bytes = 0;
+  if (mode_ == TrackMode::kContent) return false;
+  if (device_may_write()) {  // DMA does not go through page tables
+    give_up_base();
+    return false;
+  }
+  uint64_t worth = 0;
+  bool more = false;
+  for (const SmapsRange& r : *smaps) {
+    bool wanted = worth_tracking(r, forced_);
+    if (wanted || (r.flags & kSmapsProtect)) worth += r.anonymous_bytes;
+    more |= wanted;
+  }
+  if (worth < kWorthAny && !forced_) return false;
+  const bool had = alive();
+  if (!open()) return false;
+  // Write protection without a descriptor of ours is somebody else's.
+  if (had && use_base)
+    for (SmapsRange& r : *smaps)
+      if (r.flags & kSmapsProtect) r.flags |= kSmapsTracked, tracked_bytes += r.end - r.start;
+  return more;
+}
+
+void Tracker::register_memory(Smaps* smaps) {
+  if (!alive()) return;
+  static char buffer[65536];
+  LineReader lines("/proc/thread-self/maps", buffer, sizeof(buffer));
+  MapsLine now;
+  SmapsRange* r = smaps->begin();
+  while (char* line = lines.next()) {
+    if (!parse_maps_line(line, &now)) continue;
+    while (r != smaps->end() && r->start < now.start) ++r;
+    if (r == smaps->end()) break;
+    if (r->start != now.start || r->end != now.end || now.ino || now.shared) continue;
+    if (!worth_tracking(*r, forced_)) continue;
+    RegisterArgument argument{r->start, r->end - r->start, kRegisterWp, 0};
+    // EBUSY: the application has a userfaultfd of its own there. It stays untracked.
+    if (!sys::failed(
+            sys::call(SYS_ioctl, fd_, static_cast<long>(kUffdRegister), sys::ptr(&argument))))
+      r->flags |= kSmapsProtect;
+  }
+}
+
+void Tracker::arm(Smaps* smaps, Pagemap* pagemap) {
+  if (mode_ == TrackMode::kContent || fd_ < 0) return;
+  uint64_t t0 = sys::now_us();
+  for (const SmapsRange& r : *smaps) {
+    if (!(r.flags & kSmapsProtect) || (r.flags & kSmapsTracked)) continue;
+    give_up_base();
+    // Fails where the mapping went away meanwhile: then it is not tracked, and found to be so
+    // later.
+    pagemap->protect(
+        r.start, r.end,
+        {.all = kPageWritten, .any = kPagePresent | kPageSwapped, .tracked_only = true});
+  }
+  armed_us = sys::now_us() - t0;
+}
+
+void Tracker::set_base(const char* id) {
+  copy(base_, sizeof(base_), mode_ == TrackMode::kContent || fd_ < 0 ? "" : id);
+}
+
+void Tracker::forget_after_fork() {
+  if (alive()) sys::close(fd_);
+  forget_after_restore();
+}
+
+void Tracker::forget_after_restore() {
+  fd_ = -1;
+  base_[0] = 0;
+}
+
+}  // namespace gpuckpt
