@@ -13,7 +13,7 @@
 namespace gpuckpt::process {
 
 inline constexpr uint64_t kFormatMagic = 0x31636f7270'6b6370ull;  // "pckproc1"; do not change
-inline constexpr uint32_t kFormatVersion = 1;
+inline constexpr uint32_t kFormatVersion = 2;
 
 enum RecordType : uint32_t {
   kRecHead = 1,         // Head
@@ -38,8 +38,13 @@ enum RecordType : uint32_t {
   kRecCommand = 20,     // bytes of /proc/self/cmdline
   kRecGroups = 21,      // u32[count]
   kRecLocks = 22,       // LibcLocks: appended by the copied child once it has tried
-  kRecUnix = 23,        // UnixPair, then unread bytes
+  kRecSocket = 23,      // Socket, then SocketOption[count]
   kRecEnd = 24,         // nothing; a blob without it is cut short
+  kRecMessage = 25,     // Message, then i32 descriptions[], then its bytes; in the order of arrival
+  kRecThreadPending = 26,  // ThreadPending, then siginfo (128 bytes) [count], in order
+  kRecFileLock = 27,       // FileLock
+  kRecWatch = 28,          // InotifyWatch, then the path
+  kRecTerminal = 29,       // Terminal, then unread input, then unread output
 };
 
 struct RecordHead {
@@ -70,8 +75,7 @@ struct Head {
   uint64_t restore_stack;   // top of its stack
   uint64_t device_present;  // the blob "device" exists
   int32_t subreaper;
-  int32_t pdeathsig;
-  int32_t timer_slack;
+  int32_t reserved1, reserved2;
   int32_t oom_score_adj;
   int32_t thp_disable;
   uint32_t reserved;
@@ -138,6 +142,10 @@ struct SharedObject {
   uint32_t mode, seals;
 };
 
+struct Capabilities {
+  uint64_t effective, permitted, inheritable, bounding, ambient;
+};
+
 enum ThreadFlags : uint32_t { kThreadMain = 1, kThreadDriver = 2, kThreadZombieLeader = 4 };
 struct Thread {
   int32_t tid;
@@ -155,6 +163,16 @@ struct Thread {
   uint32_t affinity_bytes;
   uint64_t affinity[16];
   uint64_t timer_slack;
+  uint64_t sched[7];  // struct sched_attr
+  int32_t io_priority;
+  int32_t death_signal;  // when the thread that made this process ends
+  Capabilities capabilities;
+};
+
+// Signals that wait for one thread alone.
+struct ThreadPending {
+  int32_t tid;
+  uint32_t reserved;
 };
 
 struct SignalAction {
@@ -172,18 +190,25 @@ enum FdKind : uint32_t {
   kFdDevice = 8,    // /dev/null and its like, opened again by path
   kFdInherit = 9,   // terminal, pipe or socket to the outside: value[0] = which of restore's own 0,
                     // 1, 2 takes its place
-  kFdMemory = 10,   // memfd or unlinked file: `object` = index of SharedObject
-  kFdUnixPair = 11,     // `object` = index of kRecUnix
-  kFdSocketFresh = 12,  // unconnected socket: value = domain, type, protocol
-  kFdFifo = 13,         // named pipe, opened again by path
+  kFdMemory = 10,   // memfd or unlinked file; descriptors of one file have the same dev and ino
+  kFdSocket = 11,   // `object` = index of kRecSocket
+  kFdFifo = 13,     // named pipe, opened again by path; `object` = index of kRecPipe
   kFdPidfdSelf = 14,
-  kFdTerminal = 15,  // a terminal that is not stdio: value[0] as kFdInherit, else path
+  kFdTerminal = 15,   // a terminal that is not stdio: value[0] as kFdInherit, else path
+  kFdInotify = 16,    // `object` = index of its kRecWatch records
+  kFdPtyMaster = 17,  // pseudo terminal with its master inside: `object` = index of kRecTerminal
+  kFdPtySlave = 18,
+  kFdPath = 19,        // O_PATH: the place is named, nothing is open
+  kFdKernelFile = 20,  // of /proc, /sys: opened again when the program is complete
+  kFdPidfdGone = 21,   // of a process that has ended
 };
+// In fd_flags: no descriptor of the program but on its way in a message; the number means nothing.
+inline constexpr uint32_t kFdInFlight = 1u << 31;
 struct Descriptor {
   int32_t fd;
   uint32_t kind;
   uint32_t flags;       // O_*
-  uint32_t fd_flags;    // FD_CLOEXEC
+  uint32_t fd_flags;    // FD_CLOEXEC, kFdInFlight
   int32_t description;  // descriptors with the same number share one open file description
   int32_t object;
   uint64_t offset, size, ino, dev, mtime_ns;
@@ -192,19 +217,71 @@ struct Descriptor {
   uint64_t value[6];
 };
 
+enum PipeEnds : uint32_t { kPipeHasReader = 1, kPipeHasWriter = 2, kPipeOutside = 4 };
 struct Pipe {
   uint32_t index;
   uint32_t capacity;
   uint64_t ino;
-  uint32_t packets;  // O_DIRECT
-  uint32_t bytes;
+  uint32_t ends;     // PipeEnds: what exists; kPipeOutside: one end is in another process
+  uint32_t packets;  // number of packets (O_DIRECT): u32 lengths come before the bytes
+  uint64_t bytes;    // all unread ones
 };
 
-struct UnixPair {
-  uint32_t index, peer;  // peer's index; -1: closed
-  uint32_t type;
-  uint32_t bytes;
+enum SocketState : uint32_t {
+  kSocketFresh = 0,
+  kSocketBound = 1,
+  kSocketListening = 2,
+  kSocketPair = 3,       // connected to `peer`, which is in this snapshot
+  kSocketPeerGone = 4,   // connected once, the other end is closed
+  kSocketReset = 5,      // connected to another process by the network: comes back as reset
+  kSocketConnected = 6,  // datagrams: a peer address is set
+};
+struct Socket {
+  uint32_t index, state;
+  int32_t domain, type, protocol, backlog;
+  uint32_t peer;       // kSocketPair: its index
+  int32_t accepted;    // kSocketPair: it came out of this listening socket, -1: none of ours
+  uint32_t shut_down;  // 1 for receiving, 2 for sending
+  uint32_t mode;       // of the socket's file
   uint64_t ino;
+  uint32_t name_bytes, peer_name_bytes;
+  uint8_t name[128], peer_name[128];  // addresses as the kernel knows them
+};
+struct SocketOption {
+  int32_t level, name;
+  uint32_t bytes;
+  uint8_t value[20];
+};
+struct Message {
+  uint32_t socket;  // index of the one that will receive it
+  uint32_t bytes;
+  uint32_t descriptions;  // passed descriptors: as Descriptor::description
+  uint32_t reserved;
+};
+
+struct FileLock {
+  int32_t fd;
+  uint32_t kind;  // FileLockKind
+  uint32_t type;  // F_RDLCK, F_WRLCK
+  uint32_t reserved;
+  uint64_t start, end;  // end ~0: to the end of the file
+};
+enum FileLockKind : uint32_t { kLockFlock = 1, kLockPosix = 2, kLockOfd = 3, kLockLease = 4 };
+
+struct InotifyWatch {
+  uint32_t index;
+  int32_t watch;
+  uint32_t mask, reserved;
+  uint64_t ino, dev;
+};
+
+struct Terminal {
+  uint32_t index, number;  // of /dev/pts
+  uint32_t locked, packets;
+  uint32_t settings_bytes, reserved;
+  uint8_t settings[64];  // struct termios2
+  uint16_t window[4];
+  uint32_t input_bytes, output_bytes;
 };
 
 struct Epoll {
@@ -212,10 +289,11 @@ struct Epoll {
   uint32_t reserved;
 };
 struct EpollEntry {
-  int32_t fd;
+  int32_t fd;  // the number it was registered by
   uint32_t events;
   uint64_t data;
-  uint64_t ino;
+  int32_t description;  // what it watches, as Descriptor::description
+  uint32_t reserved;
 };
 
 struct Limit {

@@ -24,6 +24,91 @@ Cpuid here(const Cpuid& saved) {
   return c;
 }
 
+// What cpuid says of instructions a program can use. The other bits are the kernel's business, or
+// differ between machines that run the same programs (hypervisor, topology, mitigations).
+struct Feature {
+  uint32_t leaf, subleaf;
+  int word;  // 1 ebx, 2 ecx, 3 edx, 0 eax
+  int bit;
+  const char* name;
+};
+constexpr Feature kFeatures[] = {
+    {1, 0, 2, 0, "sse3"},
+    {1, 0, 2, 1, "pclmulqdq"},
+    {1, 0, 2, 9, "ssse3"},
+    {1, 0, 2, 12, "fma"},
+    {1, 0, 2, 13, "cx16"},
+    {1, 0, 2, 19, "sse4_1"},
+    {1, 0, 2, 20, "sse4_2"},
+    {1, 0, 2, 22, "movbe"},
+    {1, 0, 2, 23, "popcnt"},
+    {1, 0, 2, 25, "aes"},
+    {1, 0, 2, 26, "xsave"},
+    {1, 0, 2, 27, "osxsave"},
+    {1, 0, 2, 28, "avx"},
+    {1, 0, 2, 29, "f16c"},
+    {1, 0, 2, 30, "rdrand"},
+    {7, 0, 1, 0, "fsgsbase"},
+    {7, 0, 1, 3, "bmi1"},
+    {7, 0, 1, 4, "hle"},
+    {7, 0, 1, 5, "avx2"},
+    {7, 0, 1, 8, "bmi2"},
+    {7, 0, 1, 9, "erms"},
+    {7, 0, 1, 11, "rtm"},
+    {7, 0, 1, 16, "avx512f"},
+    {7, 0, 1, 17, "avx512dq"},
+    {7, 0, 1, 18, "rdseed"},
+    {7, 0, 1, 19, "adx"},
+    {7, 0, 1, 21, "avx512ifma"},
+    {7, 0, 1, 23, "clflushopt"},
+    {7, 0, 1, 24, "clwb"},
+    {7, 0, 1, 28, "avx512cd"},
+    {7, 0, 1, 29, "sha_ni"},
+    {7, 0, 1, 30, "avx512bw"},
+    {7, 0, 1, 31, "avx512vl"},
+    {7, 0, 2, 1, "avx512vbmi"},
+    {7, 0, 2, 4, "ospke"},
+    {7, 0, 2, 5, "waitpkg"},
+    {7, 0, 2, 6, "avx512_vbmi2"},
+    {7, 0, 2, 8, "gfni"},
+    {7, 0, 2, 9, "vaes"},
+    {7, 0, 2, 10, "vpclmulqdq"},
+    {7, 0, 2, 11, "avx512_vnni"},
+    {7, 0, 2, 12, "avx512_bitalg"},
+    {7, 0, 2, 14, "avx512_vpopcntdq"},
+    {7, 0, 2, 22, "rdpid"},
+    {7, 0, 2, 25, "cldemote"},
+    {7, 0, 2, 27, "movdiri"},
+    {7, 0, 2, 28, "movdir64b"},
+    {7, 0, 3, 2, "avx512_4vnniw"},
+    {7, 0, 3, 3, "avx512_4fmaps"},
+    {7, 0, 3, 4, "fsrm"},
+    {7, 0, 3, 8, "avx512_vp2intersect"},
+    {7, 0, 3, 14, "serialize"},
+    {7, 0, 3, 22, "amx_bf16"},
+    {7, 0, 3, 23, "avx512_fp16"},
+    {7, 0, 3, 24, "amx_tile"},
+    {7, 0, 3, 25, "amx_int8"},
+    {7, 1, 0, 0, "sha512"},
+    {7, 1, 0, 4, "avx_vnni"},
+    {7, 1, 0, 5, "avx512_bf16"},
+    {7, 1, 0, 21, "amx_fp16"},
+    {7, 1, 0, 23, "avx_ifma"},
+    {0x80000001, 0, 2, 0, "lahf_lm"},
+    {0x80000001, 0, 2, 5, "lzcnt"},
+    {0x80000001, 0, 2, 6, "sse4a"},
+    {0x80000001, 0, 2, 8, "prefetchw"},
+    {0x80000001, 0, 2, 11, "xop"},
+    {0x80000001, 0, 2, 16, "fma4"},
+    {0x80000001, 0, 2, 21, "tbm"},
+    {0x80000001, 0, 2, 29, "monitorx"},
+    {0x80000001, 0, 3, 27, "rdtscp"},
+};
+
+uint32_t word(const Cpuid& c, int n) {
+  return n == 0 ? c.eax : n == 1 ? c.ebx : n == 2 ? c.ecx : c.edx;
+}
+
 uint64_t mtime_of(const struct stat& st) {
   return static_cast<uint64_t>(st.st_mtim.tv_sec) * 1000000000 +
          static_cast<uint64_t>(st.st_mtim.tv_nsec);
@@ -40,23 +125,21 @@ int own_seccomp() {
 
 std::vector<std::string> check_machine(const Image& image) {
   std::vector<std::string> wrong;
-  bool features = false, layout = false;
+  bool layout = false;
+  std::string lacking;
   for (const Cpuid& c : image.cpu) {
     Cpuid now = here(c);
-    uint32_t missing = 0;
-    if (c.leaf == 1) missing = (c.ecx & ~now.ecx) | (c.edx & ~now.edx);
-    if (c.leaf == 7 && c.subleaf == 0)
-      missing = (c.ebx & ~now.ebx) | (c.ecx & ~now.ecx) | (c.edx & ~now.edx);
-    if (c.leaf == 7 && c.subleaf == 1) missing = c.eax & ~now.eax;
-    if (c.leaf == 0x80000001) missing = (c.ecx & ~now.ecx) | (c.edx & ~now.edx);
-    if (missing) features = true;
+    for (const Feature& f : kFeatures)
+      if (f.leaf == c.leaf && f.subleaf == c.subleaf &&
+          (word(c, f.word) >> f.bit & 1) > (word(now, f.word) >> f.bit & 1))
+        lacking += (lacking.empty() ? "" : ", ") + std::string(f.name);
     if (c.leaf == 0xd && c.subleaf >= 2 && (c.eax != now.eax || c.ebx != now.ebx)) layout = true;
     if (c.leaf == 0xffff0000 && (c.eax != now.eax || c.edx != now.edx)) layout = true;
   }
-  if (features)
-    wrong.push_back(
-        "this CPU lacks instructions that the program's CPU had; restore on the same or a newer "
-        "CPU model");
+  if (!lacking.empty())
+    wrong.push_back("this CPU lacks instructions that the program's CPU had (" + lacking +
+                    ") and that code already chosen may use; restore on the same or a newer CPU "
+                    "model");
   if (layout)
     wrong.push_back(
         "this CPU saves its registers in another layout than the program's CPU (XSAVE); restore on "
@@ -99,7 +182,7 @@ std::vector<std::string> check_files(const Image& image, const Options& options)
   }
   std::set<std::string> seen;
   for (const auto& [d, path] : image.fds) {
-    if ((d.kind != kFdFile && d.kind != kFdDirectory && d.kind != kFdFifo) ||
+    if ((d.kind != kFdFile && d.kind != kFdDirectory && d.kind != kFdFifo && d.kind != kFdPath) ||
         !seen.insert(path).second)
       continue;
     struct stat st;

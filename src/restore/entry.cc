@@ -41,7 +41,8 @@ constexpr uint64_t kThreadStack = 8192;
 struct RestoredThread {
   Thread saved;
   int tid;
-  std::atomic<uint32_t> ready;
+  const char* pending;  // siginfos that wait for it alone
+  size_t pending_count;
 };
 
 // One restore at a time in a process's life, before anything else runs.
@@ -55,6 +56,8 @@ struct State {
   std::atomic<uint32_t> left;
   bool locks_free, zombie_leader;
   uint64_t started_us;
+  const uint32_t* groups;
+  size_t group_count;
   Head head;
 };
 State state;
@@ -89,14 +92,58 @@ void each_record(const Plan* p, Each each) {
 // --- one thread
 // ------------------------------------------------------------------------------------------------------
 
-void drop_capabilities() {
+// The credentials are the last thing a thread gets back: until then it may need what it has more.
+// What is not permitted here (another user's, or none of the namespace) cannot be had.
+void restore_credentials(const Thread& s) {
+  const Head& h = state.head;
+  const Capabilities& want = s.capabilities;
+  for (int cap = 0; cap <= 40; ++cap)
+    if (!(want.bounding >> cap & 1)) sys::call(SYS_prctl, PR_CAPBSET_DROP, cap);
+  if (state.plan->flags & restore::kSetIds) {
+    sys::call(SYS_setgroups, static_cast<long>(state.group_count), sys::ptr(state.groups));
+    sys::call(SYS_setresgid, h.gid[0], h.gid[1], h.gid[2]);
+    sys::call(SYS_prctl, PR_SET_KEEPCAPS, 1);
+    if (sys::failed(sys::call(SYS_setresuid, h.uid[0], h.uid[1], h.uid[2])))
+      die(kExitIncompatible, "the program's user %u cannot be had here", h.uid[0]);
+    sys::call(SYS_prctl, PR_SET_KEEPCAPS, 0);
+  }
   struct {
     uint32_t version;
     int pid;
   } header{0x20080522, 0};
-  uint32_t none[6] = {};
+  struct {
+    uint32_t effective, permitted, inheritable;
+  } data[2] = {};
   sys::call(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-  sys::call(SYS_capset, sys::ptr(&header), sys::ptr(none));
+  sys::call(SYS_capget, sys::ptr(&header), sys::ptr(data));
+  for (int i = 0; i < 2; ++i) {
+    data[i].permitted &= static_cast<uint32_t>(want.permitted >> (32 * i));
+    data[i].effective = data[i].permitted & static_cast<uint32_t>(want.effective >> (32 * i));
+    data[i].inheritable &= static_cast<uint32_t>(want.inheritable >> (32 * i));
+  }
+  header.pid = 0;
+  sys::call(SYS_capset, sys::ptr(&header), sys::ptr(data));
+  for (int cap = 0; want.ambient && cap < 64; ++cap)
+    if (want.ambient >> cap & 1)
+      sys::call(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0);
+}
+
+void restore_scheduling(const Thread& s) {
+  if (s.affinity_bytes) sys::call(SYS_sched_setaffinity, 0, s.affinity_bytes, sys::ptr(s.affinity));
+  long r = 0;
+  if (s.sched[0]) {
+    r = sys::call(SYS_sched_setattr, 0, sys::ptr(s.sched), 0);
+  } else {
+    int priority = s.priority;
+    if (s.policy & 0xff) r = sys::call(SYS_sched_setscheduler, 0, s.policy, sys::ptr(&priority));
+    if (s.nice) r |= sys::call(SYS_setpriority, 0, 0, s.nice);
+  }
+  if (sys::failed(r))
+    log_line(LogLevel::kWarn,
+             "thread %d (%s) cannot have its scheduling class %d and nice value %d here", s.tid,
+             s.name, s.policy, s.nice);
+  if (s.io_priority > 0) sys::call(SYS_ioprio_set, 1, 0, s.io_priority);
+  if (s.timer_slack) sys::call(SYS_prctl, PR_SET_TIMERSLACK, static_cast<long>(s.timer_slack));
 }
 
 void adopt(RestoredThread* t) {
@@ -121,12 +168,12 @@ void adopt(RestoredThread* t) {
     sys::call(SYS_rseq, static_cast<long>(s.rseq), static_cast<long>(size), 0, 0x53053053);
   }
   sys::call(SYS_prctl, PR_SET_NAME, sys::ptr(s.name));
-  if (s.affinity_bytes) sys::call(SYS_sched_setaffinity, 0, s.affinity_bytes, sys::ptr(s.affinity));
-  int priority = s.priority;
-  if (s.policy & 0xff) sys::call(SYS_sched_setscheduler, 0, s.policy, sys::ptr(&priority));
-  if (s.nice) sys::call(SYS_setpriority, 0, 0, s.nice);
-  for (int sig = 1; sig <= 64; ++sig)
-    if (s.pending >> (sig - 1) & 1) sys::call(SYS_tgkill, sys::getpid(), t->tid, sig);
+  restore_scheduling(s);
+  for (size_t i = 0; i < t->pending_count; ++i) {
+    int sig;
+    __builtin_memcpy(&sig, t->pending + i * 128, 4);
+    sys::call(SYS_rt_tgsigqueueinfo, sys::getpid(), t->tid, sig, sys::ptr(t->pending + i * 128));
+  }
 }
 
 void wait_for(std::atomic<uint32_t>* word) {
@@ -135,7 +182,9 @@ void wait_for(std::atomic<uint32_t>* word) {
 
 // Does not return: the thread goes on in the application.
 [[noreturn]] void leave(RestoredThread* t) {
-  if (state.plan->flags & restore::kDropCapabilities) drop_capabilities();
+  restore_credentials(t->saved);
+  // What just changed takes it away.
+  if (t->saved.death_signal) sys::call(SYS_prctl, PR_SET_PDEATHSIG, t->saved.death_signal);
   if (t->saved.flags & kThreadDriver) {
     uint64_t pc = t->saved.resume_pc, sp = t->saved.resume_sp;
     sys::sigprocmask_set(0);
@@ -249,9 +298,17 @@ size_t rewrite_owners(const Plan* p) {
                  (maps[k].prot & 3) == 3;
     if (!writable) continue;
     uint64_t state_start = reinterpret_cast<uint64_t>(state.threads);
-    for (uint64_t at = fills[i].address; at + 24 <= fills[i].address + fills[i].length; at += 4) {
+    const uint64_t end = fills[i].address + fills[i].length;
+    for (uint64_t at = fills[i].address; at + 28 <= end; at += 4) {
       if (at >= state_start && at < state_start + state.count * sizeof(RestoredThread)) continue;
       int32_t* w = reinterpret_cast<int32_t*>(at);
+      // A read-write lock held for writing: both phase bits, two futexes, two empty words, owner.
+      if (w[6] > 0 && at + 32 <= end && (w[0] & 3) == 3 && !w[4] && !w[5] && w[2] >= 0 &&
+          w[2] < 4 && w[3] >= 0 && w[3] < 4 && w[7] >= 0 && w[7] < 2)
+        if (int tid = new_tid(static_cast<uint32_t>(w[6]))) {
+          w[6] = tid;
+          ++rewritten;
+        }
       if (w[2] <= 0) continue;
       int tid = new_tid(static_cast<uint32_t>(w[2]));
       if (!tid) continue;
@@ -276,10 +333,15 @@ void restore_timer(const PosixTimer& t) {
   } event{t.value, t.signal, t.notify, t.tid, {}};
   for (size_t k = 0; k < state.count; ++k)
     if (state.threads[k].saved.tid == t.tid) event.tid = state.threads[k].tid;
-  // Ids are given in order: make and drop timers until the wanted one comes.
-  int made[1];
+  // Ids are given in order: make and drop timers until the wanted one comes. Kernels since 6.15 can
+  // be asked for one.
+  int made[1] = {t.id};
   for (int tries = 0; tries < 100000; ++tries) {
-    if (sys::failed(sys::call(SYS_timer_create, t.clock, sys::ptr(&event), sys::ptr(made)))) return;
+    long r = sys::call(SYS_timer_create, t.clock, sys::ptr(&event), sys::ptr(made));
+    if (sys::failed(r)) {
+      log_line(LogLevel::kWarn, "timer %d cannot be made again (error %ld) and is lost", t.id, -r);
+      return;
+    }
     if (made[0] == t.id) break;
     sys::call(SYS_timer_delete, made[0]);
     if (made[0] > t.id) {
@@ -332,10 +394,16 @@ void restore_process(Plan* p) {
 
 // After the threads, because timers may name one.
 void restore_clocks(Plan* p) {
+  constexpr int kRestoreIds = 77;  // PR_TIMER_CREATE_RESTORE_IDS
+  sys::call(SYS_prctl, kRestoreIds, 1);
   each_record(p, [&](const RecordHead& h, const char* at) {
     if (h.type == kRecItimers)
-      for (int i = 0; i < 3; ++i)
-        sys::call(SYS_setitimer, i, sys::ptr(reinterpret_cast<const Itimer*>(at) + i));
+      for (int i = 0; i < 3; ++i) {
+        Itimer t = reinterpret_cast<const Itimer*>(at)[i];
+        // One that expired this very moment waits for its signal to be taken.
+        if (!t.value_sec && !t.value_us) t.value_sec = t.interval_sec, t.value_us = t.interval_us;
+        sys::call(SYS_setitimer, i, sys::ptr(&t));
+      }
     if (h.type == kRecTimer) restore_timer(*reinterpret_cast<const PosixTimer*>(at));
     if (h.type == kRecPending)
       for (uint32_t i = 0; i < h.count; ++i) {
@@ -347,15 +415,74 @@ void restore_clocks(Plan* p) {
         sys::call(SYS_rt_sigqueueinfo, library.pid, sig, sys::ptr(info));
       }
   });
+  sys::call(SYS_prctl, kRestoreIds, 0);
 }
 
-void restore_descriptor_flags(Plan* p) {
-  const auto* fds =
-      reinterpret_cast<const restore::PlanFd*>(reinterpret_cast<const char*>(p) + p->fds);
-  for (uint64_t i = 0; i < p->fd_count; ++i)
-    sys::call(SYS_fcntl, fds[i].fd, F_SETFD, fds[i].fd_flags);
+// /proc shows the program only now. The path names the process by its old number.
+void open_kernel_file(Plan* p, const Descriptor& d, const char* path) {
+  char own[64], here[4200];
+  format(own, sizeof(own), "/proc/%d", state.head.pid);
+  size_t n = length(own);
+  if (starts_with(path, own) && (path[n] == '/' || !path[n])) {
+    format(here, sizeof(here), "/proc/%d%s", sys::getpid(), path + n);
+    path = here;
+  }
+  constexpr int kNot = O_CREAT | O_EXCL | O_TRUNC;
+  int fd = sys::open(path, (static_cast<int>(d.flags) & ~kNot) | O_CLOEXEC);
+  if (fd < 0) {
+    log_line(LogLevel::kWarn, "descriptor %d (%s) cannot be opened again (error %d)", d.fd, path,
+             -fd);
+    return;
+  }
+  sys::call(SYS_lseek, fd, static_cast<long>(d.offset), 0);
+  each_record(p, [&](const RecordHead& h, const char* at) {
+    const Descriptor* o = reinterpret_cast<const Descriptor*>(at);
+    if (h.type == kRecFd && o->description == d.description && !(o->fd_flags & kFdInFlight))
+      sys::call(SYS_dup3, fd, o->fd, 0);
+  });
+  sys::close(fd);
+}
+
+// Locks belong to the process or to a description, and closing any other descriptor of the file
+// would take them away again: so they come last.
+void restore_lock(const FileLock& l) {
+  long r;
+  if (l.kind == kLockFlock) {
+    r = sys::call(SYS_flock, l.fd, (l.type == F_WRLCK ? 2 : 1) | 4 /* LOCK_NB */);
+  } else if (l.kind == kLockLease) {
+    r = sys::call(SYS_fcntl, l.fd, 1024 /* F_SETLEASE */, l.type);
+  } else {
+    struct {
+      short type, whence;
+      int64_t start, length;
+      int pid;
+    } lock{static_cast<short>(l.type), 0, static_cast<int64_t>(l.start),
+           l.end == ~0ull ? 0 : static_cast<int64_t>(l.end - l.start + 1), 0};
+    r = sys::call(SYS_fcntl, l.fd, l.kind == kLockOfd ? 37 : F_SETLK, sys::ptr(&lock));
+  }
+  if (sys::failed(r))
+    die(kExitIncompatible,
+        "the file behind descriptor %d, which the program had locked, is locked by somebody else",
+        l.fd);
+}
+
+void finish_descriptors(Plan* p) {
   for (int fd = p->report_fd + 1; fd <= p->highest_fd; ++fd)
     if (fd != p->device_fd) sys::close(fd);
+  each_record(p, [&](const RecordHead& h, const char* at) {
+    const Descriptor* d = reinterpret_cast<const Descriptor*>(at);
+    if (h.type == kRecFd && d->kind == kFdKernelFile && d->description == d->fd)
+      open_kernel_file(p, *d, at + sizeof(Descriptor));
+  });
+  const auto* fds =
+      reinterpret_cast<const restore::PlanFd*>(reinterpret_cast<const char*>(p) + p->fds);
+  for (uint64_t i = 0; i < p->fd_count; ++i) {
+    if (fds[i].seals) sys::call(SYS_fcntl, fds[i].fd, 1033 /* F_ADD_SEALS */, fds[i].seals);
+    sys::call(SYS_fcntl, fds[i].fd, F_SETFD, fds[i].fd_flags & FD_CLOEXEC);
+  }
+  each_record(p, [&](const RecordHead& h, const char* at) {
+    if (h.type == kRecFileLock) restore_lock(*reinterpret_cast<const FileLock*>(at));
+  });
 }
 
 // What the image says of our own machinery was true in the middle of a snapshot in another process.
@@ -428,6 +555,9 @@ void restore_device(void* argument) {
 // ----------------------------------------------------------------------------------------------------
 
 void release_threads() {
+  // Changing credentials clears it, and without it /proc/self is closed to us.
+  if (state.head.dumpable == 0 || state.head.dumpable == 1)
+    sys::call(SYS_prctl, PR_SET_DUMPABLE, state.head.dumpable);
   state.release_driver = 1;
   sys::futex_wake(&state.release_driver, 0x7fffffff);
   state.release = 1;
@@ -528,6 +658,8 @@ extern "C" __attribute__((visibility("hidden"))) void gpuckpt_restore_entry(void
   each_record(p, [&](const RecordHead& h, const char* at) {
     if (h.type == kRecHead) __builtin_memcpy(&state.head, at, sizeof(Head));
     if (h.type == kRecThread) ++state.count;
+    if (h.type == kRecGroups)
+      state.groups = reinterpret_cast<const uint32_t*>(at), state.group_count = h.count;
     if (h.type == kRecLocks) state.locks_free = reinterpret_cast<const LibcLocks*>(at)->free;
   });
   state.thread_memory = scratch_map(state.count * sizeof(RestoredThread));
@@ -542,8 +674,14 @@ extern "C" __attribute__((visibility("hidden"))) void gpuckpt_restore_entry(void
     if (t->saved.flags & kThreadMain) leader = t;
   });
   if (!leader) die(kExitCorrupt, "the snapshot has no main thread");
+  each_record(p, [&](const RecordHead& h, const char* at) {
+    for (size_t k = 0; h.type == kRecThreadPending && k < state.count; ++k)
+      if (state.threads[k].saved.tid == reinterpret_cast<const ThreadPending*>(at)->tid)
+        state.threads[k].pending = at + sizeof(ThreadPending),
+        state.threads[k].pending_count = h.count;
+  });
   leader->tid = sys::gettid();
-  restore_descriptor_flags(p);
+  finish_descriptors(p);
   log_adopt_stderr();
   restore_process(p);
   make_threads(p);

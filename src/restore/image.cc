@@ -107,11 +107,48 @@ Status parse_image(std::vector<uint8_t> blob, Image* out) {
         out->pipes.emplace_back(v, p.rest());
         break;
       }
-      case kRecUnix: {
-        auto v = p.take<UnixPair>();
-        out->pairs.emplace_back(v, p.rest());
+      case kRecSocket: {
+        auto v = p.take<Socket>();
+        if (v.index != out->sockets.size() || v.name_bytes > sizeof(v.name) ||
+            v.peer_name_bytes > sizeof(v.peer_name))
+          p.ok = false;
+        out->sockets.emplace_back(v, p.list<SocketOption>(h.count));
+        for (const SocketOption& o : out->sockets.back().second)
+          if (o.bytes > sizeof(o.value)) p.ok = false;
         break;
       }
+      case kRecMessage: {
+        auto v = p.take<Message>();
+        Image::Message m{v.socket, p.list<int32_t>(v.descriptions), {}};
+        m.bytes = p.rest();
+        if (m.bytes.size() != v.bytes) p.ok = false;
+        out->messages.push_back(std::move(m));
+        break;
+      }
+      case kRecWatch: {
+        auto v = p.take<InotifyWatch>();
+        out->watches.emplace_back(v, p.text());
+        break;
+      }
+      case kRecTerminal: {
+        Image::Terminal v{p.take<Terminal>(), {}, {}};
+        std::vector<uint8_t> bytes = p.rest();
+        if (bytes.size() != uint64_t{v.head.input_bytes} + v.head.output_bytes ||
+            v.head.settings_bytes > sizeof(v.head.settings)) {
+          p.ok = false;
+          break;
+        }
+        v.input.assign(bytes.begin(), bytes.begin() + v.head.input_bytes);
+        v.output.assign(bytes.begin() + v.head.input_bytes, bytes.end());
+        out->terminals.push_back(std::move(v));
+        break;
+      }
+      case kRecFileLock:
+        out->file_locks.push_back(p.take<FileLock>());
+        break;
+      case kRecThreadPending:
+        if (h.bytes != sizeof(ThreadPending) + h.count * 128ull) p.ok = false;
+        break;
       case kRecEpoll: {
         auto v = p.take<Epoll>();
         out->epolls.emplace_back(v, p.list<EpollEntry>(h.count));
@@ -167,6 +204,18 @@ Status parse_image(std::vector<uint8_t> blob, Image* out) {
          (v.object < 0 || static_cast<size_t>(v.object) >= out->shared.size())))
       return Status::Corruption("a mapping of the process names no object");
   }
+  for (const auto& [d, path] : out->fds)
+    if (d.kind == kFdSocket &&
+        (d.object < 0 || static_cast<size_t>(d.object) >= out->sockets.size()))
+      return Status::Corruption("a descriptor of the process names no socket");
+  for (const auto& [s, options] : out->sockets)
+    if ((s.state == kSocketPair &&
+         (s.peer >= out->sockets.size() || out->sockets[s.peer].first.state != kSocketPair)) ||
+        s.accepted >= static_cast<int64_t>(out->sockets.size()))
+      return Status::Corruption("a socket of the process names no other end");
+  for (const Image::Message& m : out->messages)
+    if (m.socket >= out->sockets.size())
+      return Status::Corruption("a message of the process names no socket");
   out->blob = std::move(blob);
   return Status::Ok();
 }

@@ -23,7 +23,20 @@ struct Image {
   std::vector<process::Thread> threads;
   std::vector<std::pair<process::Descriptor, std::string>> fds;
   std::vector<std::pair<process::Pipe, std::vector<uint8_t>>> pipes;
-  std::vector<std::pair<process::UnixPair, std::vector<uint8_t>>> pairs;
+  std::vector<std::pair<process::Socket, std::vector<process::SocketOption>>> sockets;  // by index
+  struct Message {
+    uint32_t socket;
+    std::vector<int32_t> descriptions;  // passed with it
+    std::vector<uint8_t> bytes;
+  };
+  std::vector<Message> messages;
+  std::vector<std::pair<process::InotifyWatch, std::string>> watches;
+  struct Terminal {
+    process::Terminal head;
+    std::vector<uint8_t> input, output;
+  };
+  std::vector<Terminal> terminals;
+  std::vector<process::FileLock> file_locks;
   std::vector<std::pair<process::Epoll, std::vector<process::EpollEntry>>> epolls;
   std::string cwd, exe, command;
   std::vector<uint32_t> groups;

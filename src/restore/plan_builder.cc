@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 
 #include "gpuckpt/wire.h"
 
@@ -100,6 +101,11 @@ Status make_memfd(const char* name, uint64_t bytes, Fd* out) {
   return Status::Ok();
 }
 
+// The name a memfd had, without what /proc puts in front.
+std::string memfd_name(const std::string& path, const char* otherwise) {
+  return path.rfind("/memfd:", 0) == 0 ? path.substr(7) : otherwise;
+}
+
 uint64_t mapped_end(const Image& image, VmaKind kind, int object) {
   uint64_t end = 0;
   for (const auto& [v, path] : image.vmas)
@@ -131,7 +137,10 @@ Status load_shared(const Image& image, const store::SnapshotReader& reader, unsi
             ((static_cast<uint64_t>(major(candidate.dev)) << 32) | minor(candidate.dev)) == o.dev)
           d = &candidate;
       if (d) size = std::max<uint64_t>(size, d->size);
-      if (Status s = make_memfd("gpuckpt-shared", d ? d->size : size, &fd); !s.ok()) return s;
+      if (Status s =
+              make_memfd(memfd_name(path, "gpuckpt-shared").c_str(), d ? d->size : size, &fd);
+          !s.ok())
+        return s;
     }
     if (Status s = load_object(reader, wire::kSpaceSharedBase + i, threads, fd.get()); !s.ok())
       return s;
@@ -140,22 +149,40 @@ Status load_shared(const Image& image, const store::SnapshotReader& reader, unsi
   return Status::Ok();
 }
 
+// Seals that must be there before anything is mapped, because a mapping would stand in their way.
+// The others are added in the end (PlanFd::seals).
+constexpr uint32_t kEarlySeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+
+uint64_t mapped_device(const Descriptor& d) {
+  return (static_cast<uint64_t>(major(d.dev)) << 32) | minor(d.dev);
+}
+
 Status load_unlinked(const Image& image, const store::SnapshotReader& reader, unsigned threads,
                      Memory* m) {
+  std::map<std::pair<uint64_t, uint64_t>, int> made;  // file -> the first descriptor of it
   for (const auto& [d, path] : image.fds) {
     if (d.kind != kFdMemory || d.description != d.fd) continue;
     Fd fd;
+    auto [first, fresh] = made.emplace(std::make_pair(d.dev, d.ino), d.fd);
+    if (!fresh) {
+      for (const auto& [number, file] : m->unlinked)
+        if (number == first->second) fd = Fd(dup(file.get()));
+      m->unlinked.emplace_back(d.fd, std::move(fd));
+      continue;
+    }
     for (size_t i = 0; i < image.shared.size() && !fd; ++i)
-      if (image.shared[i].first.ino == d.ino &&
-          image.shared[i].first.dev == ((static_cast<uint64_t>(major(d.dev)) << 32) | minor(d.dev)))
+      if (image.shared[i].first.ino == d.ino && image.shared[i].first.dev == mapped_device(d))
         fd = Fd(dup(m->shared[i].get()));
+    if (!fd)
+      if (Status s = make_memfd(memfd_name(path, "gpuckpt-file").c_str(), d.size, &fd); !s.ok())
+        return s;
     uint64_t space = wire::kSpaceFileBase + 0x8000 + static_cast<uint64_t>(d.fd);
-    bool first = !fd;
-    if (first)
-      if (Status s = make_memfd("gpuckpt-file", d.size, &fd); !s.ok()) return s;
     if (!reader.extents(space).empty())
       if (Status s = load_object(reader, space, threads, fd.get()); !s.ok()) return s;
     if (ftruncate(fd.get(), static_cast<off_t>(d.size)) != 0) return os_error("ftruncate");
+    fchmod(fd.get(), d.mode & 07777);
+    if (uint32_t seals = d.value[0] & kEarlySeals)
+      if (fcntl(fd.get(), F_ADD_SEALS, seals) != 0) return os_error("F_ADD_SEALS");
     m->unlinked.emplace_back(d.fd, std::move(fd));
   }
   return Status::Ok();
@@ -173,21 +200,21 @@ Status load_pages(const store::SnapshotReader& reader, unsigned threads, Memory*
 
 Status fill_process(const store::SnapshotReader& reader, unsigned threads, pid_t pid) {
   std::atomic<int> error{0};
-  Status status = reader.read_all(wire::kSpaceHost, threads,
-                                  [&](uint64_t address, std::span<const uint8_t> bytes) {
-                                    while (!bytes.empty()) {
-                                      iovec local{const_cast<uint8_t*>(bytes.data()), bytes.size()};
-                                      iovec remote{reinterpret_cast<void*>(address), bytes.size()};
-                                      ssize_t n = process_vm_writev(pid, &local, 1, &remote, 1, 0);
-                                      if (n <= 0) {
-                                        error = n < 0 ? errno : EFAULT;
-                                        return false;
-                                      }
-                                      address += static_cast<uint64_t>(n);
-                                      bytes = bytes.subspan(static_cast<size_t>(n));
-                                    }
-                                    return true;
-                                  });
+  Status status = reader.read_all(
+      wire::kSpaceHost, threads, [&](uint64_t address, std::span<const uint8_t> bytes) {
+        while (!bytes.empty()) {
+          iovec local{const_cast<uint8_t*>(bytes.data()), bytes.size()};
+          iovec remote{reinterpret_cast<void*>(address), bytes.size()};
+          ssize_t n = process_vm_writev(pid, &local, 1, &remote, 1, 0);
+          if (n <= 0) {
+            error = n < 0 ? errno : EFAULT;
+            return false;
+          }
+          address += static_cast<uint64_t>(n);
+          bytes = bytes.subspan(static_cast<size_t>(n));
+        }
+        return true;
+      });
   if (error == EPERM || error == ENOSYS || error == EACCES)
     return Status::Refused("this process may not write to another one");
   if (error) return Status::Error(std::string("cannot fill memory: ") + strerror(error));
@@ -353,7 +380,13 @@ std::vector<uint8_t> build_plan(const Image& image, const Memory& memory, const 
   }
   p.blobs = b.add(blobs), p.blob_count = blobs.size();
   std::vector<PlanFd> plan_fds;
-  for (const auto& [d, path] : image.fds) plan_fds.push_back({d.fd, d.fd_flags});
+  for (const auto& [d, path] : image.fds)
+    if (!(d.fd_flags & kFdInFlight))
+      plan_fds.push_back({d.fd, d.fd_flags,
+                          d.kind == kFdMemory && d.value[1] && d.description == d.fd
+                              ? static_cast<uint32_t>(d.value[0]) & ~kEarlySeals
+                              : 0,
+                          0});
   p.fds = b.add(plan_fds), p.fd_count = plan_fds.size();
   p.process = b.add(image.blob), p.process_bytes = image.blob.size();
   p.auxv = b.add(image.auxv), p.auxv_bytes = image.auxv.size();

@@ -75,6 +75,12 @@ void keep_capabilities_over_exec() {
   for (int cap = 0; cap <= 40; ++cap) prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0);
 }
 
+bool differs(const uint32_t (&ids)[4], uint32_t own) {
+  for (uint32_t id : ids)
+    if (id != own) return true;
+  return false;
+}
+
 // In the process that becomes the program.
 [[noreturn]] void become(const Image& image, const Memory& memory, const std::string& launcher,
                          Ids ids, bool user_namespace, int report) {
@@ -115,12 +121,22 @@ void keep_capabilities_over_exec() {
   if (ids != Ids::kNew) flags |= kSameIds;
   if (!memory.pages_loaded) flags |= kFillByFront;
   if (ids == Ids::kHere) flags |= kKeepPages;
-  if (user_namespace && !image.head.cap_effective) flags |= kDropCapabilities;
+  if (geteuid() == 0 && !user_namespace &&
+      (differs(image.head.uid, geteuid()) || differs(image.head.gid, getegid())))
+    flags |= kSetIds;
   std::vector<uint8_t> plan = build_plan(image, memory, fds, flags, &error);
   if (!error.empty()) fail(report, kExitIncompatible, error);
   if (pwrite(fds.plan, plan.data(), plan.size(), 0) != static_cast<ssize_t>(plan.size()))
     fail(report, kExitError, "no memory for the plan");
 
+  // With a terminal the program stays in the launcher's session, else it could not use it.
+  int terminal = open("/dev/tty", O_RDWR | O_CLOEXEC);
+  if (terminal >= 0)
+    close(terminal);
+  else if (image.head.sid == image.head.pid)
+    setsid();
+  else if (image.head.pgid == image.head.pid)
+    setpgid(0, 0);
   if (chdir(image.cwd.c_str()) != 0)
     fail(report, kExitIncompatible, image.cwd + ": " + strerror(errno));
   std::vector<std::string> warnings;
@@ -130,8 +146,7 @@ void keep_capabilities_over_exec() {
     std::string line = "gpuckpt: warning: " + w + "\n";
     (void)!write(2, line.data(), line.size());
   }
-  if (image.head.oom_score_adj > 0)
-    write_text("/proc/self/oom_score_adj", std::to_string(image.head.oom_score_adj));
+  write_text("/proc/self/oom_score_adj", std::to_string(image.head.oom_score_adj));
   if (user_namespace) keep_capabilities_over_exec();
   for (int sig = 1; sig <= 64; ++sig) signal(sig, SIG_DFL);
   std::string number = std::to_string(fds.plan);

@@ -16,6 +16,7 @@
 #include "gpuckpt/wire.h"
 #include "snapshot/device_plugin.h"
 #include "snapshot/park.h"
+#include "snapshot/process_state.h"
 #include "snapshot/state.h"
 
 extern "C" void gpuckpt_restore_entry(void* plan) __attribute__((visibility("hidden")));
@@ -52,6 +53,11 @@ void Records::end() {
   while (used_ & 7) memory_.data()[used_++] = 0;
 }
 
+void Records::end(uint32_t count) {
+  if (!full) reinterpret_cast<RecordHead*>(memory_.data() + head_)->count = count;
+  end();
+}
+
 bool Capture::refuse(const char* pattern, ...) {
   va_list args;
   va_start(args, pattern);
@@ -82,6 +88,19 @@ void put_link(Records* r, RecordType type, const char* link) {
   r->begin(type);
   r->add_text(path);
   r->end();
+}
+
+bool check_cwd(Capture* c) {
+  struct stat here, named;
+  char path[4096];
+  long n = sys::call(SYS_getcwd, sys::ptr(path), sizeof(path));
+  if (n > 0 && path[0] == '/' &&
+      !sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr("."), sys::ptr(&here), 0)) &&
+      !sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(path), sys::ptr(&named), 0)) &&
+      here.st_ino == named.st_ino)
+    return true;
+  return c->refuse(
+      "the working directory of the process is deleted or out of reach; change to another one");
 }
 
 const char* field(const char* text, const char* name) {
@@ -144,7 +163,6 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   h.restore_stack = restore_stack_top();
   h.device_present = device_present;
   sys::call(SYS_prctl, PR_GET_CHILD_SUBREAPER, sys::ptr(&h.subreaper));
-  sys::call(SYS_prctl, PR_GET_PDEATHSIG, sys::ptr(&h.pdeathsig));
   h.thp_disable = static_cast<int>(sys::call(SYS_prctl, PR_GET_THP_DISABLE));
   n = read_file("/proc/self/oom_score_adj", text, sizeof(text));
   s = text;
@@ -203,139 +221,6 @@ void put_cpu(Records* r) {
   asm("xgetbv" : "=a"(x.eax), "=d"(x.edx) : "c"(0));
   r->add(&x, sizeof(x));
   r->end();
-}
-
-void put_signals(Records* r) {
-  r->begin(kRecSigactions, 64);
-  for (int sig = 1; sig <= 64; ++sig) {
-    sys::Sigaction a{};
-    sys::sigaction(sig, nullptr, &a);
-    SignalAction out{a.handler, a.flags, a.restorer, a.mask};
-    // Signal 33 holds our park handler just now; whose it is otherwise is glibc's business, and
-    // glibc installs it again only once. parking knows.
-    if (sig == kParkSignal) {
-      a = parking_saved_action();
-      out = {a.handler, a.flags, a.restorer, a.mask};
-    }
-    r->add(&out, sizeof(out));
-  }
-  r->end();
-  // Signals pending for the whole process: taken out and put back, because /proc tells only their
-  // numbers. The coordinator blocks everything, so none is delivered in between.
-  char info[32][128];
-  uint64_t all = ~0ull;
-  size_t n = 0;
-  sys::Timespec none{0, 0};
-  while (n < 32 &&
-         sys::call(SYS_rt_sigtimedwait, sys::ptr(&all), sys::ptr(info[n]), sys::ptr(&none), 8) > 0)
-    ++n;
-  r->begin(kRecPending, static_cast<uint32_t>(n));
-  for (size_t i = 0; i < n; ++i) {
-    int sig;
-    __builtin_memcpy(&sig, info[i], 4);
-    sys::call(SYS_rt_sigqueueinfo, library.pid, sig, sys::ptr(info[i]));
-    r->add(info[i], 128);
-  }
-  r->end();
-}
-
-void put_limits(Records* r) {
-  r->begin(kRecLimits, 16);
-  for (int i = 0; i < 16; ++i) {
-    Limit l{};
-    sys::call(SYS_prlimit64, 0, i, 0, sys::ptr(&l));
-    r->add(&l, sizeof(l));
-  }
-  r->end();
-  r->begin(kRecItimers, 3);
-  for (int i = 0; i < 3; ++i) {
-    Itimer t{};
-    sys::call(SYS_getitimer, i, sys::ptr(&t));
-    r->add(&t, sizeof(t));
-  }
-  r->end();
-}
-
-void put_timers(Records* r) {
-  char buffer[4096];
-  LineReader lines("/proc/self/timers", buffer, sizeof(buffer));
-  PosixTimer t{};
-  auto flush = [&] {
-    if (!t.id || t.id - 1 == library.timer_id) return;
-    t.id -= 1;
-    int64_t spec[4] = {};
-    sys::call(SYS_timer_gettime, t.id, sys::ptr(spec));
-    t.interval_sec = spec[0], t.interval_ns = spec[1], t.value_sec = spec[2], t.value_ns = spec[3];
-    r->put(kRecTimer, t);
-  };
-  // ID: 0 / signal: 14/0000000000000000 / notify: signal/pid.123 / ClockID: 0
-  while (char* line = lines.next()) {
-    const char* s;
-    if (starts_with(line, "ID: ")) {
-      flush();
-      t = {};
-      s = line + 4;
-      t.id = static_cast<int>(scan_dec(&s)) + 1;
-    } else if (starts_with(line, "signal: ")) {
-      s = line + 8;
-      t.signal = static_cast<int>(scan_dec(&s));
-      if (*s == '/') ++s, t.value = scan_hex(&s);
-    } else if (starts_with(line, "notify: ")) {
-      s = line + 8;
-      t.notify = starts_with(s, "signal") ? 0 : starts_with(s, "none") ? 1 : 2;
-      while (*s && *s != '/') ++s;
-      if (starts_with(s, "/tid.")) {
-        t.notify |= 4;
-        s += 5;
-        t.tid = static_cast<int>(scan_dec(&s));
-      }
-    } else if (starts_with(line, "ClockID: ")) {
-      s = line + 9;
-      t.clock = static_cast<int>(scan_signed(&s));
-    }
-  }
-  flush();
-}
-
-void put_threads(Capture* c, Records* r) {
-  for (size_t i = 0; i < parking.count(); ++i) {
-    ParkedThread& p = parking.thread(i);
-    if (p.state != kParked) continue;
-    Thread t;
-    __builtin_memset(&t, 0, sizeof(t));
-    t.tid = p.tid;
-    if (p.tid == library.pid) t.flags |= kThreadMain;
-    if (p.driver) t.flags |= kThreadDriver, t.resume_pc = p.resume_pc, t.resume_sp = p.resume_sp;
-    t.ucontext = reinterpret_cast<uint64_t>(p.context);
-    t.siginfo = reinterpret_cast<uint64_t>(p.info);
-    t.fs = p.fs, t.gs = p.gs;
-    t.robust_head = p.robust_head, t.robust_bytes = p.robust_bytes;
-    t.clear_tid = p.clear_tid;
-    if (library.rseq_size) t.rseq = p.fs + static_cast<uint64_t>(library.rseq_offset);
-    __builtin_memcpy(t.name, p.name, 16);
-    t.policy = static_cast<int>(sys::call(SYS_sched_getscheduler, p.tid));
-    int param = 0;
-    sys::call(SYS_sched_getparam, p.tid, sys::ptr(&param));
-    t.priority = param;
-    t.nice = 20 - static_cast<int>(sys::call(SYS_getpriority, 0, p.tid));
-    long n = sys::call(SYS_sched_getaffinity, p.tid, sizeof(t.affinity), sys::ptr(t.affinity));
-    t.affinity_bytes = n > 0 ? static_cast<uint32_t>(n) : 0;
-    char path[64], text[4096];
-    format(path, sizeof(path), "/proc/self/task/%d/status", p.tid);
-    if (read_file(path, text, sizeof(text)) > 0) {
-      const char* s = field(text, "SigPnd:");
-      t.pending = scan_hex(&s) & ~(1ull << (kParkSignal - 1));
-    }
-    r->put(kRecThread, t);
-    ++c->threads;
-  }
-  if (parking.zombie_leader()) {
-    Thread t;
-    __builtin_memset(&t, 0, sizeof(t));
-    t.tid = library.pid;
-    t.flags = kThreadMain | kThreadZombieLeader;
-    r->put(kRecThread, t);
-  }
 }
 
 // --- mappings
@@ -637,11 +522,9 @@ bool capture_process(Capture* c, Records* r, bool device_present) {
   put_file(r, kRecCommand, "/proc/thread-self/cmdline");
   put_link(r, kRecExe, "/proc/thread-self/exe");
   put_link(r, kRecCwd, "/proc/thread-self/cwd");
+  if (!check_cwd(c)) return false;
   put_cpu(r);
-  put_signals(r);
-  put_limits(r);
-  put_timers(r);
-  put_threads(c, r);
+  if (!put_process_state(c, r)) return false;
   if (!put_mappings(c, r)) return false;
   if (r->full) return c->refuse("the description of the process does not fit into 96 MiB");
   return true;

@@ -18,6 +18,7 @@ class Records {
   void add(const void* bytes, uint64_t n);
   void add_text(const char* s);
   void end();
+  void end(uint32_t count);  // the same, with another count than begin() was given
   template <typename T>
   void put(process::RecordType type, const T& value) {
     begin(type);

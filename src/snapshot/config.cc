@@ -116,6 +116,11 @@ void read_config(char** environment) {
       log_line(LogLevel::kWarn, "GPUCKPT_ON_TERM=%s is neither snapshot nor ignore", v);
   }
   if (c.on_term && c.signal == 15) c.signal = 0;  // one meaning is enough
+  if ((v = value_of(environment, "GPUCKPT_SOCKETS")) && *v) {
+    c.drop_sockets = equal(v, "drop");
+    if (!c.drop_sockets && !equal(v, "refuse"))
+      log_line(LogLevel::kWarn, "GPUCKPT_SOCKETS=%s is neither refuse nor drop; refusing", v);
+  }
   struct {
     const char* name;
     uint64_t* to;

@@ -378,7 +378,9 @@ static void refuse(int socket, int code, const char* text) {
 int Courier::make_listener(char* path, size_t room) {
   const char* dir = library.config.session_dir;
   uint32_t me = static_cast<uint32_t>(sys::call(SYS_geteuid));
-  sys::call(SYS_mkdirat, AT_FDCWD, sys::ptr(dir), 0700);
+  // The application's umask may take even the owner's permissions away.
+  if (!sys::failed(sys::call(SYS_mkdirat, AT_FDCWD, sys::ptr(dir), 0700)))
+    sys::call(SYS_fchmodat, AT_FDCWD, sys::ptr(dir), 0700);
   struct stat st;
   if (sys::failed(
           sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(dir), sys::ptr(&st), AT_SYMLINK_NOFOLLOW)) ||

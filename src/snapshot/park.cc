@@ -24,6 +24,30 @@ std::atomic<uint32_t> acks{0};
 std::atomic<uint64_t> table_start{0}, table_end{0};
 sys::Sigaction before;  // glibc's own action for the signal
 
+// Work for one parked thread: only a thread itself can take out what waits for it alone.
+struct Collect {
+  std::atomic<ParkedThread*> who;
+  uint64_t mask;
+  PendingSignal* to;
+  size_t room, count;
+} collect;
+
+void collect_own() {
+  sys::Timespec none{0, 0};
+  size_t n = 0;
+  while (n < collect.room && sys::call(SYS_rt_sigtimedwait, sys::ptr(&collect.mask),
+                                       sys::ptr(&collect.to[n]), sys::ptr(&none), 8) > 0)
+    ++n;
+  int tid = sys::gettid();
+  for (size_t i = 0; i < n; ++i)
+    sys::call(SYS_rt_tgsigqueueinfo, library.pid, tid, collect.to[i].signal,
+              sys::ptr(&collect.to[i]));
+  collect.count = n;
+  collect.who = nullptr;
+  ++acks;
+  sys::futex_wake(&acks, 1);
+}
+
 // A relative sleep that reports what is left goes on with what is left.
 void continue_sleep(ParkedThread& t) {
   greg_t* r = t.context->uc_mcontext.gregs;
@@ -60,10 +84,15 @@ void park_handler(int sig, siginfo_t* info, void* context) {
   sys::call(SYS_get_robust_list, 0, sys::ptr(&t->robust_head), sys::ptr(&t->robust_bytes));
   sys::call(SYS_prctl, PR_GET_TID_ADDRESS, sys::ptr(&t->clear_tid));
   sys::call(SYS_prctl, PR_GET_NAME, sys::ptr(t->name));
+  sys::call(SYS_prctl, PR_GET_PDEATHSIG, sys::ptr(&t->death_signal));
+  t->timer_slack = static_cast<uint64_t>(sys::call(SYS_prctl, PR_GET_TIMERSLACK));
   t->state = kParked;
   ++acks;
   sys::futex_wake(&acks, 1);
-  while (phase == now) sys::futex_wait(&phase, now, 0);
+  while (phase == now) {
+    if (collect.who == t) collect_own();
+    sys::futex_wait(&phase, now, 0);
+  }
   // The coordinator frees the table when all have left: nothing of it may be touched after this
   // store.
   t->state = kLeft;
@@ -238,6 +267,17 @@ bool Parking::park(const int* own, int own_count, uint64_t timeout_us, char* tex
     return false;
   }
   return true;
+}
+
+size_t Parking::collect_pending(size_t i, uint64_t mask, PendingSignal* to, size_t room) {
+  collect.mask = mask, collect.to = to, collect.room = room, collect.count = 0;
+  collect.who = &threads_[i];
+  while (collect.who) {
+    uint32_t seen = acks;
+    sys::futex_wake(&phase, 0x7fffffff);
+    if (collect.who) sys::futex_wait(&acks, seen, 1000);
+  }
+  return collect.count;
 }
 
 void Parking::unpark() {

@@ -27,8 +27,15 @@ struct ParkedThread {
   uint64_t robust_head, robust_bytes;
   uint64_t clear_tid;
   char name[16];
+  uint64_t timer_slack;
+  int death_signal;
   bool driver;
   uint64_t resume_pc, resume_sp;
+};
+// A siginfo_t as the kernel copies it.
+struct PendingSignal {
+  int signal;
+  char rest[124];
 };
 enum ParkState : uint32_t { kEmpty = 0, kAsked = 1, kParked = 2, kLeft = 3, kGone = 4 };
 
@@ -45,6 +52,10 @@ class Parking {
     threads_ = nullptr;
     count_ = 0;
   }
+
+  // PARKED: lets thread `i` take the signals of `mask` that wait for it out, write them down and
+  // put them back. Returns how many there were.
+  size_t collect_pending(size_t i, uint64_t mask, PendingSignal* to, size_t room);
 
   size_t count() const { return count_; }
   ParkedThread& thread(size_t i) const { return threads_[i]; }

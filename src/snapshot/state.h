@@ -22,6 +22,7 @@ struct Config {
   uint64_t every_ms;    // 0: no timer
   uint64_t timeout_ms;  // for one snapshot, until the application goes on
   uint64_t gate_ms;
+  bool drop_sockets;   // GPUCKPT_SOCKETS=drop
   char** environment;  // private copy without LD_*
 };
 

@@ -1,0 +1,177 @@
+// eventfd, timerfd, signalfd, epoll, inotify, pidfd: what /proc/PID/fdinfo tells.
+
+#include <fcntl.h>
+#include <sys/sysmacros.h>
+
+#include "common/log.h"
+#include "common/proc.h"
+#include "common/syscall.h"
+#include "common/text.h"
+#include "snapshot/descriptors.h"
+#include "snapshot/state.h"
+
+namespace gpuckpt {
+
+using namespace process;
+
+namespace {
+
+uint64_t number(const FdFacts& f, const char* name, bool hex = false) {
+  const char* s = info_line(f.info, name);
+  return !s ? 0 : hex ? scan_hex(&s) : scan_dec(&s);
+}
+
+// "(seconds, nanoseconds)"
+uint64_t nanoseconds(const FdFacts& f, const char* name) {
+  const char* s = info_line(f.info, name);
+  if (!s || *s != '(') return 0;
+  ++s;
+  uint64_t sec = scan_dec(&s);
+  while (*s == ',' || *s == ' ') ++s;
+  return sec * 1000000000 + scan_dec(&s);
+}
+
+// The number behind "name:" in a line, which both decimal and hexadecimal fields have.
+uint64_t field(const char* line, const char* name, bool hex) {
+  for (const char* s = line; *s; ++s)
+    if (starts_with(s, name) && (s == line || s[-1] == ' ' || s[-1] == '\t')) {
+      s += length(name);
+      while (*s == ' ') ++s;
+      return hex ? scan_hex(&s) : scan_dec(&s);
+    }
+  return 0;
+}
+
+struct InfoLines : LineReader {
+  InfoLines(int fd, char* buffer, size_t room) : LineReader(name(fd), buffer, room) {}
+  char path[64];
+  const char* name(int fd) {
+    format(path, sizeof(path), "/proc/thread-self/fdinfo/%d", fd);
+    return path;
+  }
+};
+
+char line_buffer[8192];
+
+}  // namespace
+
+bool capture_anonymous(FdTable* t, Descriptor* d, const FdFacts& f, const char* what) {
+  if (equal(what, "[eventfd]")) {
+    d->kind = kFdEventfd;
+    d->value[0] = number(f, "eventfd-count:", true);
+    d->value[1] = number(f, "eventfd-semaphore:");
+  } else if (equal(what, "[eventpoll]")) {
+    d->kind = kFdEpoll;
+  } else if (equal(what, "[timerfd]")) {
+    d->kind = kFdTimerfd;
+    d->value[0] = number(f, "clockid:");
+    d->value[1] = number(f, "ticks:");
+    const char* s = info_line(f.info, "settime flags:");
+    for (; s && *s >= '0' && *s <= '7'; ++s)
+      d->value[2] = d->value[2] * 8 + static_cast<uint64_t>(*s - '0');
+    d->value[3] = nanoseconds(f, "it_value:");
+    d->value[4] = nanoseconds(f, "it_interval:");
+  } else if (equal(what, "[signalfd]")) {
+    d->kind = kFdSignalfd;
+    d->value[0] = number(f, "sigmask:", true);
+  } else if (equal(what, "inotify") || equal(what, "[inotify]")) {
+    d->kind = kFdInotify;
+  } else if (equal(what, "[pidfd]")) {
+    const char* s = info_line(f.info, "Pid:");
+    long pid = s ? static_cast<long>(scan_signed(&s)) : 0;
+    if (pid == library.pid)
+      d->kind = kFdPidfdSelf;
+    else if (pid == -1)
+      d->kind = kFdPidfdGone;
+    else
+      return t->c->refuse(
+          "descriptor %d is a pidfd of process %ld, which is not part of the snapshot; close it, "
+          "or let that process end first",
+          d->fd, pid);
+  } else {
+    return t->c->refuse("descriptor %d is %s, which cannot be put back; close it first", d->fd,
+                        what);
+  }
+  return true;
+}
+
+// An entry of an epoll set is a number and the description that had it then; the number may be
+// closed or belong to another by now. kcmp tells which of ours it is.
+bool put_epolls(FdTable* t) {
+  for (size_t i = 0; i < t->count; ++i) {
+    const Descriptor& d = t->all[i];
+    if (d.kind != kFdEpoll || d.description != d.fd) continue;
+    InfoLines lines(d.fd, line_buffer, sizeof(line_buffer));
+    Epoll head{static_cast<uint32_t>(d.object), 0};
+    t->r->begin(kRecEpoll);
+    t->r->add(&head, sizeof(head));
+    uint32_t n = 0;
+    int last = -1;
+    uint32_t repeat = 0;
+    while (char* line = lines.next()) {
+      if (!starts_with(line, "tfd:")) continue;
+      EpollEntry e{};
+      e.fd = static_cast<int>(field(line, "tfd:", false));
+      e.events = static_cast<uint32_t>(field(line, "events:", true));
+      e.data = field(line, "data:", true);
+      uint64_t ino = field(line, "ino:", true);
+      repeat = e.fd == last ? repeat + 1 : 0;
+      last = e.fd;
+      e.description = -1;
+      struct {
+        uint32_t epoll, target, nth;
+      } slot{static_cast<uint32_t>(d.fd), static_cast<uint32_t>(e.fd), repeat};
+      auto is = [&](const Descriptor& o) {
+        if (o.ino != ino && ino) return false;
+        long r = t->kcmp_works ? sys::call(SYS_kcmp, library.pid, library.pid, 7 /* EPOLL_TFD */,
+                                           o.fd, sys::ptr(&slot))
+                               : -38;
+        return r == 0 || (sys::failed(r) && o.fd == e.fd);
+      };
+      for (size_t k = 0; k < t->count && e.description < 0; ++k)
+        if (t->all[k].fd == e.fd && is(t->all[k])) e.description = t->all[k].description;
+      for (size_t k = 0; k < t->count && e.description < 0; ++k)
+        if (is(t->all[k])) e.description = t->all[k].description;
+      if (e.description < 0)
+        return t->c->refuse(
+            "descriptor %d (epoll) watches something registered as %d that is open in another "
+            "process only; remove it from the set",
+            d.fd, e.fd);
+      t->r->add(&e, sizeof(e));
+      ++n;
+    }
+    t->r->end(n);
+  }
+  return true;
+}
+
+bool put_inotify(FdTable* t, const Descriptor& d) {
+  int queued = 0;
+  sys::call(SYS_ioctl, d.fd, 0x541B /* FIONREAD */, sys::ptr(&queued));
+  if (queued)
+    log_line(LogLevel::kWarn, "descriptor %d (inotify) has unread events; a restore drops them",
+             d.fd);
+  InfoLines lines(d.fd, line_buffer, sizeof(line_buffer));
+  while (char* line = lines.next()) {
+    if (!starts_with(line, "inotify ")) continue;
+    InotifyWatch w{};
+    w.index = static_cast<uint32_t>(d.object);
+    w.watch = static_cast<int>(field(line, "wd:", true));
+    w.mask = static_cast<uint32_t>(field(line, "mask:", true));
+    w.ino = field(line, "ino:", true);
+    uint64_t dev = field(line, "sdev:", true);
+    w.dev = makedev(dev >> 20, dev & 0xfffff);
+    const char* path = watched_path(w.watch, w.dev, w.ino);
+    if (!path)
+      return t->c->refuse(
+          "descriptor %d (inotify) watches something whose name is not known; close it first",
+          d.fd);
+    t->r->begin(kRecWatch);
+    t->r->add(&w, sizeof(w));
+    t->r->add_text(path);
+    t->r->end();
+  }
+  return true;
+}
+
+}  // namespace gpuckpt

@@ -1,0 +1,135 @@
+// Regular files and folders, memfd and unlinked files with their contents, locks, files of /proc.
+
+#include <fcntl.h>
+#include <sys/vfs.h>
+
+#include "common/syscall.h"
+#include "common/text.h"
+#include "gpuckpt/wire.h"
+#include "snapshot/descriptors.h"
+
+namespace gpuckpt {
+
+using namespace process;
+
+namespace {
+
+bool of_the_kernel(int fd) {
+  struct statfs fs;
+  if (sys::failed(sys::call(SYS_fstatfs, fd, sys::ptr(&fs)))) return false;
+  switch (static_cast<uint32_t>(fs.f_type)) {
+    case 0x9fa0:      // proc
+    case 0x62656572:  // sysfs
+    case 0x64626720:  // debugfs
+    case 0x74726163:  // tracefs
+    case 0x63677270:  // cgroup2
+    case 0x27e0eb:    // cgroup
+    case 0x73636673:  // securityfs
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+void capture_file(FdTable*, Descriptor* d, FdFacts* f) {
+  if (of_the_kernel(d->fd))
+    d->kind = kFdKernelFile;
+  else if (f->deleted && S_ISREG(f->st.st_mode))
+    d->kind = kFdMemory;
+  else
+    d->kind = S_ISDIR(f->st.st_mode) ? kFdDirectory : kFdFile;
+  if (d->kind == kFdMemory) {
+    long seals = sys::call(SYS_fcntl, d->fd, 1034 /* F_GET_SEALS */);
+    d->value[0] = sys::failed(seals) ? 0 : static_cast<uint64_t>(seals);
+    d->value[1] = starts_with(f->path, "/memfd:");
+  }
+}
+
+bool put_file_contents(FdTable* t) {
+  Capture* c = t->c;
+  for (size_t i = 0; i < t->count; ++i) {
+    Descriptor& d = t->all[i];
+    if (d.kind != kFdMemory || d.description != d.fd || !d.size) continue;
+    bool seen = false;
+    for (size_t j = 0; j < i; ++j)
+      seen |= t->all[j].kind == kFdMemory && t->all[j].ino == d.ino && t->all[j].dev == d.dev;
+    if (seen) continue;
+    if (c->eager_count == sizeof(c->eager) / sizeof(c->eager[0]))
+      return c->refuse("more than %lu pieces of shared memory and unlinked files",
+                       sizeof(c->eager) / sizeof(c->eager[0]));
+    EagerCopy* e = &c->eager[c->eager_count];
+    e->copy = scratch_map(d.size);
+    if (!e->copy)
+      return c->refuse("no memory to copy the unlinked file behind descriptor %d", d.fd);
+    ++c->eager_count;
+    e->space = wire::kSpaceFileBase + 0x8000 + static_cast<uint64_t>(d.fd);
+    e->address = 0;
+    e->length = (d.size + 4095) & ~4095ull;
+    int from = d.fd;
+    if ((d.flags & O_ACCMODE) == O_WRONLY) {
+      char path[64];
+      format(path, sizeof(path), "/proc/thread-self/fd/%d", d.fd);
+      from = sys::open(path, O_RDONLY | O_CLOEXEC);
+      if (from < 0) return c->refuse("the unlinked file behind descriptor %d cannot be read", d.fd);
+    }
+    // Holes stay untouched: the copy is zero there.
+    for (uint64_t at = 0; at < d.size;) {
+      long data = sys::call(SYS_lseek, from, static_cast<long>(at), 3 /* SEEK_DATA */);
+      if (data == -6 /* ENXIO: only a hole is left */) break;
+      if (!sys::failed(data)) at = static_cast<uint64_t>(data);
+      long hole = sys::failed(data) ? data : sys::call(SYS_lseek, from, data, 4 /* SEEK_HOLE */);
+      uint64_t end = sys::failed(hole) ? d.size : static_cast<uint64_t>(hole);
+      while (at < end) {
+        long n = sys::pread(from, e->copy.data() + at, end - at, at);
+        if (n <= 0)
+          return c->refuse("the unlinked file behind descriptor %d cannot be read (error %ld)",
+                           d.fd, -n);
+        at += static_cast<uint64_t>(n);
+      }
+    }
+    if (from != d.fd)
+      sys::close(from);
+    else
+      sys::call(SYS_lseek, from, static_cast<long>(d.offset), 0 /* SEEK_SET */);
+  }
+  return true;
+}
+
+// "lock:	1: FLOCK  ADVISORY  WRITE 123 fd:01:456 0 EOF"
+bool put_file_locks(FdTable* t, const Descriptor& d, const FdFacts& f) {
+  for (const char* s = f.info; (s = info_line(s, "lock:"));) {
+    FileLock l{};
+    l.fd = d.fd;
+    auto word = [&] {
+      while (*s == ' ') ++s;
+      const char* at = s;
+      while (*s && *s != ' ' && *s != '\n') ++s;
+      return at;
+    };
+    word();  // number
+    const char* kind = word();
+    word();  // ADVISORY
+    const char* type = word();
+    word(), word();  // pid, device and inode
+    const char* start = word();
+    const char* end = word();
+    l.kind = starts_with(kind, "FLOCK")    ? kLockFlock
+             : starts_with(kind, "POSIX")  ? kLockPosix
+             : starts_with(kind, "OFDLCK") ? kLockOfd
+             : starts_with(kind, "LEASE")  ? kLockLease + 0u
+                                           : 0u;
+    if (!l.kind)
+      return t->c->refuse("descriptor %d (%s) has a lock of an unknown kind; release it", d.fd,
+                          f.path);
+    l.type = starts_with(type, "WRITE") ? F_WRLCK : F_RDLCK;
+    l.start = scan_dec(&start);
+    l.end = starts_with(end, "EOF") ? ~0ull : scan_dec(&end);
+    // Those of the description are shown by every duplicate.
+    if (l.kind == kLockPosix || d.description == d.fd) t->r->put(kRecFileLock, l);
+  }
+  return true;
+}
+
+}  // namespace gpuckpt

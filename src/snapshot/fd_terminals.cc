@@ -1,0 +1,130 @@
+// Character devices: those of memory by name, terminals from the launcher, and pseudo terminals
+// whose master is inside the program, which are made anew with their settings and unread bytes.
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+
+#include "common/syscall.h"
+#include "common/text.h"
+#include "snapshot/descriptors.h"
+
+namespace gpuckpt {
+
+using namespace process;
+
+namespace {
+
+constexpr long kGetSettings = 0x802c542a, kSetSettings = 0x402c542b;  // TCGETS2, TCSETS2
+constexpr long kGetNumber = 0x80045430, kOpenSlave = 0x5441;          // TIOCGPTN, TIOCGPTPEER
+
+struct KernelTermios {
+  uint32_t iflag, oflag, cflag, lflag;
+  uint8_t line, cc[19];
+  uint32_t ispeed, ospeed;
+};
+
+char input[16384], output[16384];
+
+// Reads all that waits at `fd` without blocking.
+uint32_t drain(int fd, char* to, uint32_t room) {
+  int before = static_cast<int>(sys::call(SYS_fcntl, fd, F_GETFL));
+  sys::call(SYS_fcntl, fd, F_SETFL, before | O_NONBLOCK);
+  uint32_t n = 0;
+  for (long got; n < room && (got = sys::read(fd, to + n, room - n)) > 0;)
+    n += static_cast<uint32_t>(got);
+  sys::call(SYS_fcntl, fd, F_SETFL, before);
+  return n;
+}
+
+// What is unread can only be seen by reading. It is written back at once through the other end,
+// with all processing switched off meanwhile; nobody else looks, everybody is parked.
+bool take_contents(FdTable* t, int master, int slave, const KernelTermios& settings,
+                   Terminal* out) {
+  int in = 0, of = 0;
+  sys::call(SYS_ioctl, slave, FIONREAD, sys::ptr(&in));
+  sys::call(SYS_ioctl, master, FIONREAD, sys::ptr(&of));
+  // In line mode FIONREAD counts whole lines only, so reading has to show what is there.
+  KernelTermios raw = settings;
+  raw.iflag = raw.oflag = raw.lflag = 0;
+  raw.cc[5 /* VTIME */] = 0, raw.cc[6 /* VMIN */] = 0;
+  if (sys::failed(sys::call(SYS_ioctl, slave, kSetSettings, sys::ptr(&raw)))) return true;
+  out->input_bytes = drain(slave, input, sizeof(input));
+  out->output_bytes = drain(master, output, sizeof(output));
+  bool ok = static_cast<uint32_t>(in) <= out->input_bytes &&
+            sys::write(master, input, out->input_bytes) == static_cast<long>(out->input_bytes) &&
+            sys::write(slave, output, out->output_bytes) == static_cast<long>(out->output_bytes);
+  sys::call(SYS_ioctl, slave, kSetSettings, sys::ptr(&settings));
+  return ok || t->c->refuse(
+                   "the unread bytes of the pseudo terminal behind descriptor %d cannot "
+                   "be kept",
+                   master);
+}
+
+}  // namespace
+
+bool capture_character_device(FdTable* t, Descriptor* d, const FdFacts& f) {
+  const uint32_t major = static_cast<uint32_t>((f.st.st_rdev >> 8) & 0xfff);
+  uint32_t number = 0;
+  if (!sys::failed(sys::call(SYS_ioctl, d->fd, kGetNumber, sys::ptr(&number)))) {
+    d->kind = kFdPtyMaster;
+    uint32_t i = 0;
+    while (i < t->terminals && t->terminal[i].number != number) ++i;
+    if (i == sizeof(t->terminal) / sizeof(t->terminal[0]))
+      return t->c->refuse("more than %u pseudo terminals are open", i);
+    if (i == t->terminals) t->terminal[t->terminals++] = {d->fd, -1, number};
+    d->object = static_cast<int>(i);
+    d->value[0] = number;
+  } else if (major == 1) {
+    d->kind = kFdDevice;
+  } else if (major == 5 || major == 4 || (major >= 136 && major <= 143)) {
+    d->kind = kFdTerminal;
+    d->value[0] = ~0ull;
+    if (major >= 136) d->value[1] = (major - 136) * 256 + (f.st.st_rdev & 0xff) + 1;
+  } else {
+    return t->c->refuse("descriptor %d is the device %s, which cannot be put back; close it first",
+                        d->fd, f.path);
+  }
+  return true;
+}
+
+bool put_terminals(FdTable* t) {
+  for (uint32_t i = 0; i < t->terminals; ++i) {
+    auto& p = t->terminal[i];
+    Terminal out;
+    __builtin_memset(&out, 0, sizeof(out));
+    out.index = i;
+    out.number = p.number;
+    int locked = 0, packets = 0;
+    sys::call(SYS_ioctl, p.master, 0x80045439 /* TIOCGPTLCK */, sys::ptr(&locked));
+    sys::call(SYS_ioctl, p.master, 0x80045438 /* TIOCGPKT */, sys::ptr(&packets));
+    out.locked = static_cast<uint32_t>(locked), out.packets = static_cast<uint32_t>(packets);
+    sys::call(SYS_ioctl, p.master, TIOCGWINSZ, sys::ptr(out.window));
+    KernelTermios settings{};
+    if (!sys::failed(sys::call(SYS_ioctl, p.master, kGetSettings, sys::ptr(&settings)))) {
+      out.settings_bytes = sizeof(settings);
+      __builtin_memcpy(out.settings, &settings, sizeof(settings));
+      int off = 0;
+      if (packets) sys::call(SYS_ioctl, p.master, TIOCPKT, sys::ptr(&off));
+      // The last slave that closes hangs the master up: only beside one that stays open.
+      bool open = false;
+      for (size_t k = 0; k < t->count; ++k)
+        open |= t->all[k].kind == kFdTerminal && t->all[k].value[1] == p.number + 1;
+      long slave =
+          open ? sys::call(SYS_ioctl, p.master, kOpenSlave, O_RDWR | O_NOCTTY | O_CLOEXEC) : -1;
+      bool ok =
+          sys::failed(slave) || take_contents(t, p.master, static_cast<int>(slave), settings, &out);
+      if (!sys::failed(slave)) sys::close(static_cast<int>(slave));
+      if (packets) sys::call(SYS_ioctl, p.master, TIOCPKT, sys::ptr(&packets));
+      if (!ok) return false;
+    }
+    t->r->begin(kRecTerminal);
+    t->r->add(&out, sizeof(out));
+    t->r->add(input, out.input_bytes);
+    t->r->add(output, out.output_bytes);
+    t->r->end();
+  }
+  return true;
+}
+
+}  // namespace gpuckpt

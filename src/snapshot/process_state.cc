@@ -1,0 +1,220 @@
+#include "snapshot/process_state.h"
+
+#include <sys/prctl.h>
+
+#include "common/log.h"
+#include "common/proc.h"
+#include "common/syscall.h"
+#include "common/text.h"
+#include "snapshot/park.h"
+#include "snapshot/state.h"
+
+namespace gpuckpt {
+
+using namespace process;
+
+namespace {
+
+constexpr size_t kMaxPending = 65536;  // signals that wait, of the process and of all threads
+
+const char* status_field(const char* text, const char* name) {
+  size_t n = length(name);
+  for (const char* s = text; *s; ++s)
+    if ((s == text || s[-1] == '\n') && starts_with(s, name)) {
+      s += n;
+      while (*s == ' ' || *s == '\t') ++s;
+      return s;
+    }
+  return "0";
+}
+
+bool thread_status(int tid, char* text, size_t room) {
+  char path[64];
+  format(path, sizeof(path), "/proc/self/task/%d/status", tid);
+  return read_file(path, text, room) > 0;
+}
+
+void put_actions(Records* r) {
+  r->begin(kRecSigactions, 64);
+  for (int sig = 1; sig <= 64; ++sig) {
+    sys::Sigaction a{};
+    sys::sigaction(sig, nullptr, &a);
+    SignalAction out{a.handler, a.flags, a.restorer, a.mask};
+    // Signal 33 holds our park handler just now; whose it is otherwise is glibc's business, and
+    // glibc installs it again only once. parking knows.
+    if (sig == kParkSignal) {
+      a = parking_saved_action();
+      out = {a.handler, a.flags, a.restorer, a.mask};
+    }
+    r->add(&out, sizeof(out));
+  }
+  r->end();
+}
+
+// Pending signals are taken out and put back, because /proc tells only their numbers. Nobody can be
+// delivered one meanwhile: we block everything, and so do the parked threads. Those of the process
+// come out first, so that what a thread then finds is its own.
+bool put_pending(Capture* c, Records* r) {
+  Region memory = scratch_map(kMaxPending * sizeof(PendingSignal));
+  if (!memory) return c->refuse("no memory for the list of pending signals");
+  PendingSignal* info = reinterpret_cast<PendingSignal*>(memory.data());
+  uint64_t all = ~0ull & ~(3ull << 31);  // not glibc's own two
+  sys::Timespec none{0, 0};
+  size_t n = 0;
+  while (n < kMaxPending / 2 &&
+         sys::call(SYS_rt_sigtimedwait, sys::ptr(&all), sys::ptr(&info[n]), sys::ptr(&none), 8) > 0)
+    ++n;
+  bool ok = n < kMaxPending / 2;
+  static char text[4096];
+  for (size_t i = 0; ok && i < parking.count(); ++i) {
+    ParkedThread& p = parking.thread(i);
+    if (p.state != kParked || !thread_status(p.tid, text, sizeof(text))) continue;
+    const char* s = status_field(text, "SigPnd:");
+    uint64_t waiting = scan_hex(&s) & all;
+    if (!waiting) continue;
+    size_t got = parking.collect_pending(i, waiting, info + n, kMaxPending - n);
+    ok = got < kMaxPending - n;
+    ThreadPending head{p.tid, 0};
+    r->begin(kRecThreadPending, static_cast<uint32_t>(got));
+    r->add(&head, sizeof(head));
+    r->add(info + n, got * sizeof(PendingSignal));
+    r->end();
+  }
+  r->begin(kRecPending, static_cast<uint32_t>(n));
+  r->add(info, n * sizeof(PendingSignal));
+  r->end();
+  // By our own number, which stands for the process here: a thread may claim another origin for a
+  // signal (si_code) only to itself.
+  for (size_t i = 0; i < n; ++i)
+    sys::call(SYS_rt_sigqueueinfo, sys::gettid(), info[i].signal, sys::ptr(&info[i]));
+  scratch_unmap(&memory);
+  return ok || c->refuse("more than %lu signals are pending", kMaxPending / 2);
+}
+
+void put_limits(Records* r) {
+  r->begin(kRecLimits, 16);
+  for (int i = 0; i < 16; ++i) {
+    Limit l{};
+    sys::call(SYS_prlimit64, 0, i, 0, sys::ptr(&l));
+    r->add(&l, sizeof(l));
+  }
+  r->end();
+  r->begin(kRecItimers, 3);
+  for (int i = 0; i < 3; ++i) {
+    Itimer t{};
+    sys::call(SYS_getitimer, i, sys::ptr(&t));
+    r->add(&t, sizeof(t));
+  }
+  r->end();
+}
+
+void put_timers(Records* r) {
+  char buffer[4096];
+  LineReader lines("/proc/self/timers", buffer, sizeof(buffer));
+  PosixTimer t{};
+  auto flush = [&] {
+    if (!t.id || t.id - 1 == library.timer_id) return;
+    t.id -= 1;
+    int64_t spec[4] = {};
+    sys::call(SYS_timer_gettime, t.id, sys::ptr(spec));
+    t.interval_sec = spec[0], t.interval_ns = spec[1], t.value_sec = spec[2], t.value_ns = spec[3];
+    r->put(kRecTimer, t);
+  };
+  // ID: 0 / signal: 14/0000000000000000 / notify: signal/pid.123 / ClockID: 0
+  while (char* line = lines.next()) {
+    const char* s;
+    if (starts_with(line, "ID: ")) {
+      flush();
+      t = {};
+      s = line + 4;
+      t.id = static_cast<int>(scan_dec(&s)) + 1;
+    } else if (starts_with(line, "signal: ")) {
+      s = line + 8;
+      t.signal = static_cast<int>(scan_dec(&s));
+      if (*s == '/') ++s, t.value = scan_hex(&s);
+    } else if (starts_with(line, "notify: ")) {
+      s = line + 8;
+      t.notify = starts_with(s, "signal") ? 0 : starts_with(s, "none") ? 1 : 2;
+      while (*s && *s != '/') ++s;
+      if (starts_with(s, "/tid.")) {
+        t.notify |= 4;
+        s += 5;
+        t.tid = static_cast<int>(scan_dec(&s));
+      }
+    } else if (starts_with(line, "ClockID: ")) {
+      s = line + 9;
+      t.clock = static_cast<int>(scan_signed(&s));
+    }
+  }
+  flush();
+}
+
+void put_scheduling(Thread* t) {
+  t->policy = static_cast<int>(sys::call(SYS_sched_getscheduler, t->tid));
+  int param = 0;
+  sys::call(SYS_sched_getparam, t->tid, sys::ptr(&param));
+  t->priority = param;
+  t->nice = 20 - static_cast<int>(sys::call(SYS_getpriority, 0, t->tid));
+  sys::call(SYS_sched_getattr, t->tid, sys::ptr(t->sched), sizeof(t->sched), 0);
+  t->io_priority = static_cast<int>(sys::call(SYS_ioprio_get, 1, t->tid));
+  long n = sys::call(SYS_sched_getaffinity, t->tid, sizeof(t->affinity), sys::ptr(t->affinity));
+  t->affinity_bytes = n > 0 ? static_cast<uint32_t>(n) : 0;
+}
+
+void put_capabilities(Thread* t) {
+  static char text[4096];
+  if (!thread_status(t->tid, text, sizeof(text))) return;
+  auto set = [](const char* name) {
+    const char* s = status_field(text, name);
+    return scan_hex(&s);
+  };
+  t->pending = set("SigPnd:") & ~(1ull << (kParkSignal - 1));
+  t->capabilities = {set("CapEff:"), set("CapPrm:"), set("CapInh:"), set("CapBnd:"),
+                     set("CapAmb:")};
+}
+
+void put_threads(Capture* c, Records* r) {
+  for (size_t i = 0; i < parking.count(); ++i) {
+    ParkedThread& p = parking.thread(i);
+    if (p.state != kParked) continue;
+    Thread t;
+    __builtin_memset(&t, 0, sizeof(t));
+    t.tid = p.tid;
+    if (p.tid == library.pid) t.flags |= kThreadMain;
+    if (p.driver) t.flags |= kThreadDriver, t.resume_pc = p.resume_pc, t.resume_sp = p.resume_sp;
+    t.ucontext = reinterpret_cast<uint64_t>(p.context);
+    t.siginfo = reinterpret_cast<uint64_t>(p.info);
+    t.fs = p.fs, t.gs = p.gs;
+    t.robust_head = p.robust_head, t.robust_bytes = p.robust_bytes;
+    t.clear_tid = p.clear_tid;
+    if (library.rseq_size) t.rseq = p.fs + static_cast<uint64_t>(library.rseq_offset);
+    __builtin_memcpy(t.name, p.name, 16);
+    put_scheduling(&t);
+    put_capabilities(&t);
+    t.timer_slack = p.timer_slack;
+    t.death_signal = p.death_signal;
+    r->put(kRecThread, t);
+    ++c->threads;
+  }
+  if (parking.zombie_leader()) {
+    Thread t;
+    __builtin_memset(&t, 0, sizeof(t));
+    t.tid = library.pid;
+    t.flags = kThreadMain | kThreadZombieLeader;
+    r->put(kRecThread, t);
+  }
+}
+
+}  // namespace
+
+bool put_process_state(Capture* c, Records* r) {
+  put_actions(r);
+  // First, because interval timers go on when their signal is taken out.
+  if (!put_pending(c, r)) return false;
+  put_limits(r);
+  put_timers(r);
+  put_threads(c, r);
+  return true;
+}
+
+}  // namespace gpuckpt

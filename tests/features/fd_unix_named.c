@@ -1,0 +1,40 @@
+// Unix sockets with names: listening by path and in the abstract, connected inside, datagram bound.
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include "feature.h"
+static struct sockaddr_un path = {AF_UNIX, "server"}, abstract = {AF_UNIX, ""};
+static socklen_t abstract_size;
+static int listener(const struct sockaddr_un* a, socklen_t n) {
+  int s = socket(AF_UNIX, SOCK_STREAM, 0);
+  CHECK(bind(s, (const struct sockaddr*)a, n) == 0 && listen(s, 7) == 0);
+  return s;
+}
+static int joined(const struct sockaddr_un* a, socklen_t n) {
+  int s = socket(AF_UNIX, SOCK_STREAM, 0);
+  CHECK(connect(s, (const struct sockaddr*)a, n) == 0);
+  return s;
+}
+int main(void) {
+  abstract_size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+                  (size_t)sprintf(abstract.sun_path + 1, "feature-%d", getpid()));
+  int a = listener(&path, sizeof(path)), b = listener(&abstract, abstract_size);
+  int c = joined(&path, sizeof(path)), served = accept(a, NULL, NULL);
+  CHECK(served >= 0 && write(c, "hello", 5) == 5);
+  struct sockaddr_un mine = {AF_UNIX, "datagrams"};
+  int d = socket(AF_UNIX, SOCK_DGRAM, 0);
+  CHECK(bind(d, (struct sockaddr*)&mine, sizeof(mine)) == 0);
+  ready_and_wait();
+  char text[16];
+  CHECK(read(served, text, 16) == 5 && write(served, "you", 3) == 3 && read(c, text, 16) == 3);
+  struct sockaddr_un name;
+  socklen_t n = sizeof(name);
+  CHECK(getpeername(c, (struct sockaddr*)&name, &n) == 0 && strcmp(name.sun_path, "server") == 0);
+  int later = joined(&path, sizeof(path)), other = joined(&abstract, abstract_size);
+  int x = accept(a, NULL, NULL), y = accept(b, NULL, NULL);
+  CHECK(x >= 0 && y >= 0 && write(later, "1", 1) == 1 && write(other, "2", 1) == 1);
+  CHECK(read(x, text, 1) == 1 && *text == '1' && read(y, text, 1) == 1 && *text == '2');
+  int e = socket(AF_UNIX, SOCK_DGRAM, 0);
+  CHECK(sendto(e, "dg", 2, 0, (struct sockaddr*)&mine, sizeof(mine)) == 2 && read(d, text, 16) == 2);
+  return survived();
+}

@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+"""Small programs with one kernel feature each, snapshot and restored: features_test.py FLAVOUR [FEATURE...] [--build DIR]
+
+A program sets its feature up, prints "ready" and waits for the file go_on; then it checks the feature and prints
+"survived". Flavours:
+  plain    no gpuckpt at all: is the program right?
+  go_on    snapshot, and the program goes on
+  root     snapshot, kill -9, restore
+  nobody   the same as user nobody (only for root to ask for)
+  twice    restored, snapshot again, killed, restored
+  sandbox  all of it under a container's system call filter, as user nobody: no namespaces, so the ids are new
+"""
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+NOBODY = 65534
+SOURCE = Path(__file__).resolve().parent
+
+# A snapshot of these is refused (exit 14), with these words; then the program goes on.
+REFUSED = {
+    "refused_io_uring": ["descriptor"],
+    "refused_raw_socket": ["descriptor", "socket"],
+    "refused_cwd": ["working directory"],
+}
+# What a restore cannot give back in a flavour: feature -> why. Listed in docs/LIMITS.md.
+NOT_IN = {
+    "nobody": {"id_dumpable": "nobody but root may look at it"},
+    "sandbox": {"id_dumpable": "nobody but root may look at it", "id_numbers": "the ids are new",
+                "fd_epoll_closed": "only kcmp could tell", "timer_posix": "it keeps the number of a thread in a variable of its own"},
+}
+
+
+class Failure(Exception):
+    pass
+
+
+def failure_text(work):
+    text = ""
+    for name in ("out", "err", "restore.err"):
+        path = work / name
+        if path.exists():
+            text += f"\n  {name}: " + path.read_text(errors="replace")[-1200:].strip().replace("\n", "\n    ")
+    return text
+
+
+class Run:
+    """One program in one folder."""
+
+    def __init__(self, feature, flavour, build):
+        self.feature, self.flavour, self.build = feature, flavour, build
+        self.user = NOBODY if flavour in ("nobody", "sandbox") and os.getuid() == 0 else None
+        self.work = Path(tempfile.mkdtemp(prefix=f"gpuckpt-{feature}-"))
+        self.started = []
+        if self.user is not None:
+            os.chown(self.work, self.user, self.user)
+
+    def environment(self, **extra):
+        base = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(self.work), "LANG": "C.UTF-8",
+                "GPUCKPT_SESSION_DIR": str(self.work / "session"), "GPUCKPT_STORE": str(self.work / "store")}
+        if "GPUCKPT_LOG" in os.environ:
+            base["GPUCKPT_LOG"] = os.environ["GPUCKPT_LOG"]
+        return {**base, **extra}
+
+    def identity(self):
+        return {"user": self.user, "group": self.user, "extra_groups": []} if self.user is not None else {}
+
+    def wrapped(self, command):
+        sandbox = [self.build / "tests" / "features" / "support" / "sandbox"] if self.flavour == "sandbox" else []
+        return [str(c) for c in (*sandbox, *command)]
+
+    def popen(self, command, out, err, **env):
+        with open(self.work / out, "ab") as sink, open(self.work / err, "ab") as errors:
+            if self.user is not None:
+                os.fchown(sink.fileno(), self.user, self.user)
+                os.fchown(errors.fileno(), self.user, self.user)
+            process = subprocess.Popen(self.wrapped(command), stdin=subprocess.DEVNULL, stdout=sink, stderr=errors,
+                                       cwd=self.work, env=self.environment(**env), start_new_session=True,
+                                       **self.identity())
+        self.started.append(process)
+        return process
+
+    def until(self, condition, process, what, seconds=60):
+        begin = time.monotonic()
+        pause = 0.005
+        while not condition():
+            if process.poll() is not None and not condition():
+                raise Failure(f"ended with {process.returncode} {what}")
+            if time.monotonic() - begin > seconds:
+                raise Failure(f"nothing after {seconds} s {what}")
+            time.sleep(pause)
+            pause = min(pause * 1.3, 0.05)
+
+    def says(self, word):
+        path = self.work / "out"
+        return path.exists() and word in path.read_text(errors="replace").split("\n")
+
+    def checkpoint(self, pid):
+        return subprocess.run(self.wrapped([self.build / "bin" / "gpuckpt", "checkpoint", pid]), cwd="/",
+                              env=self.environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=90, **self.identity())
+
+    def kill(self, process, pid=None):
+        os.kill(pid or process.pid, signal.SIGKILL)
+        process.wait(30)
+
+    def restore(self, number):
+        pid_file = self.work / f"pid{number}"
+        process = self.popen([self.build / "bin" / "gpuckpt", "restore", f"{self.work / 'store'}@latest", "--pid-file",
+                              pid_file], "restore", "restore.err")
+        self.until(lambda: pid_file.exists() and pid_file.read_text().strip(), process, "instead of being restored")
+        return process, int(pid_file.read_text())
+
+    def release(self):
+        (self.work / "go_on").touch()
+
+    def finish(self, process):
+        try:
+            status = process.wait(60)
+        except subprocess.TimeoutExpired:
+            raise Failure("does not end") from None
+        if status != 0 or not self.says("survived"):
+            raise Failure(f"ended with {status}")
+
+    def go(self):
+        preload = {} if self.flavour == "plain" else {"LD_PRELOAD": str(self.build / "lib" / "libgpuckpt.so")}
+        process = self.popen([self.build / "tests" / "features" / self.feature], "out", "err", **preload)
+        self.until(lambda: self.says("ready"), process, "before it was ready")
+        if self.flavour == "plain":
+            self.release()
+            return self.finish(process)
+        done = self.checkpoint(process.pid)
+        if self.feature in REFUSED:
+            if done.returncode != 14 or not all(w in done.stderr for w in REFUSED[self.feature]):
+                raise Failure(f"not refused as it should be: exit {done.returncode}: {done.stderr.strip()}")
+            self.release()
+            return self.finish(process)
+        if done.returncode != 0:
+            raise Failure(f"checkpoint: exit {done.returncode}: {done.stderr.strip()}")
+        if self.flavour == "go_on":
+            self.release()
+            return self.finish(process)
+        self.kill(process)
+        (self.work / "was_restored").touch()
+        process, pid = self.restore(1)
+        if self.flavour == "twice":
+            done = self.checkpoint(pid)
+            if done.returncode != 0:
+                raise Failure(f"checkpoint of the restored program: exit {done.returncode}: {done.stderr.strip()}")
+            self.kill(process, pid)
+            process, pid = self.restore(2)
+        self.release()
+        self.finish(process)
+
+    def run(self):
+        begin = time.monotonic()
+        wrong = None
+        try:
+            self.go()
+        except (Failure, subprocess.TimeoutExpired, OSError) as failure:
+            wrong = f"{failure}{failure_text(self.work)}"
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self.work, ignore_errors=True)
+        return wrong, time.monotonic() - begin
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("flavour", choices=["plain", "go_on", "root", "nobody", "twice", "sandbox"])
+    parser.add_argument("feature", nargs="*", help="names, or beginnings of names (default: all)")
+    parser.add_argument("--build", type=Path, default=SOURCE.parents[1] / "build")
+    parser.add_argument("--jobs", type=int, default=6)
+    options = parser.parse_args()
+    every = sorted(p.stem for p in SOURCE.glob("*.c") if not p.stem.endswith("_library"))
+    chosen = [f for f in every if not options.feature or any(f.startswith(p) for p in options.feature)]
+    chosen = [f for f in chosen if f not in NOT_IN.get(options.flavour, {})]
+    chosen = [f for f in chosen if f not in REFUSED or options.flavour in ("plain", "go_on", "nobody")]
+    if not chosen:
+        sys.exit("no such feature")
+    failed = 0
+    with ThreadPoolExecutor(options.jobs) as pool:
+        results = {f: pool.submit(Run(f, options.flavour, options.build.resolve()).run) for f in chosen}
+        for feature, result in results.items():
+            wrong, seconds = result.result()
+            failed += wrong is not None
+            print(f"{'FAILED' if wrong else 'ok':7}{feature:24}{seconds:6.1f} s" + (f"  {wrong}" if wrong else ""), flush=True)
+    print(f"{len(chosen) - failed} of {len(chosen)} survive ({options.flavour})")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

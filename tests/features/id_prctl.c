@@ -1,0 +1,45 @@
+// What prctl and friends set for a process: name, death signal, subreaper, slack,
+// no_new_privs, personality, umask, limits, oom score, io priority, nice, keepcaps, THP.
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include "feature.h"
+static long number(const char* path) {
+  char text[32] = "";
+  int fd = open(path, O_RDONLY);
+  CHECK(fd >= 0 && read(fd, text, 31) > 0);
+  close(fd);
+  return atol(text);
+}
+int main(void) {
+  struct rlimit core = {12345, 1234567}, stack, now;
+  CHECK(prctl(PR_SET_NAME, "my-name") == 0 && prctl(PR_SET_PDEATHSIG, SIGUSR2) == 0);
+  CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 && prctl(PR_SET_TIMERSLACK, 77777) == 0);
+  CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0);
+  CHECK(personality(PER_LINUX | ADDR_NO_RANDOMIZE) != -1);
+  umask(0137);
+  CHECK(setrlimit(RLIMIT_CORE, &core) == 0 && getrlimit(RLIMIT_STACK, &stack) == 0);
+  stack.rlim_cur = 4 << 20;
+  CHECK(setrlimit(RLIMIT_STACK, &stack) == 0);
+  int oom = open("/proc/self/oom_score_adj", O_WRONLY);
+  CHECK(oom >= 0 && write(oom, "321", 3) == 3);
+  close(oom);
+  CHECK(syscall(SYS_ioprio_set, 1, 0, (2 << 13) | 6) == 0);
+  CHECK(setpriority(PRIO_PROCESS, 0, 3) == 0);
+  ready_and_wait();
+  char name[16] = "";
+  int v = 0;
+  CHECK(prctl(PR_GET_NAME, name) == 0 && strcmp(name, "my-name") == 0);
+  CHECK(prctl(PR_GET_PDEATHSIG, &v) == 0 && v == SIGUSR2);
+  CHECK(prctl(PR_GET_CHILD_SUBREAPER, &v) == 0 && v == 1);
+  CHECK(prctl(PR_GET_TIMERSLACK) == 77777 && prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1);
+  CHECK(prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1);
+  CHECK(personality(0xffffffff) == (PER_LINUX | ADDR_NO_RANDOMIZE));
+  CHECK(umask(0) == 0137);
+  CHECK(getrlimit(RLIMIT_CORE, &now) == 0 && now.rlim_cur == 12345 && now.rlim_max == 1234567);
+  CHECK(getrlimit(RLIMIT_STACK, &now) == 0 && now.rlim_cur == 4 << 20 && now.rlim_max == stack.rlim_max);
+  CHECK(number("/proc/self/oom_score_adj") == 321);
+  CHECK(syscall(SYS_ioprio_get, 1, 0) == ((2 << 13) | 6));
+  CHECK(getpriority(PRIO_PROCESS, 0) == 3);
+  return survived();
+}
