@@ -7,8 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "gpuckpt/wire.h"
+#include "image_memory.h"
 #include "process_records.h"
+#include "python_frames.h"
 #include "spaces.h"
+#include "stacks.h"
 #include "store/sizes.h"
 #include "store/store.h"
 #include "verb.h"
@@ -50,19 +53,35 @@ std::pair<uint64_t, uint64_t> covered(const std::vector<store::Extent>& extents,
   return {data, zero};
 }
 
-json threads_of(const std::vector<Record>& records) {
+// Functions of the process's own libraries first, as a debugger prints them; Python code apart.
+json threads_of(const std::vector<Record>& records, const store::SnapshotReader& reader) {
   json out = json::array();
+  ImageMemory memory(reader, records);
+  ElfSymbols symbols;
+  PythonFrames python(memory, &symbols);
+  if (!can_unwind()) complain("this gpuckpt was built without libunwind: no stacks");
+  if (!python.unknown_version().empty())
+    complain(fmt::format("frames of Python {} cannot be read (3.11 to 3.13 can)",
+                         python.unknown_version()));
   for (const Record& record : records) {
     process::Thread t;
     if (record.type != process::kRecThread || !record.get(&t)) continue;
     t.name[sizeof(t.name) - 1] = 0;
+    json stack = json::array(), python_stack = json::array();
+    for (const StackFrame& f : stack_of(t, memory, &symbols))
+      stack.push_back(
+          {{"pc", fmt::format("{:#x}", f.pc)}, {"function", f.function}, {"module", f.module}});
+    for (const PythonFrame& f : python.of_thread(t.tid))
+      python_stack.push_back({{"function", f.function}, {"file", f.file}, {"line", f.line}});
     out.push_back({{"tid", t.tid},
                    {"name", t.name},
                    {"main", (t.flags & process::kThreadMain) != 0},
                    {"driver", (t.flags & process::kThreadDriver) != 0},
                    {"fs", fmt::format("{:#x}", t.fs)},
                    {"nice", t.nice},
-                   {"policy", t.policy}});
+                   {"policy", t.policy},
+                   {"stack", stack},
+                   {"python", python_stack}});
   }
   return out;
 }
@@ -145,6 +164,22 @@ void print_table(const json& rows, std::initializer_list<std::pair<const char*, 
   }
 }
 
+void print_threads(const json& threads) {
+  for (const json& t : threads) {
+    fmt::print("thread {} \"{}\"{}{}\n", t["tid"].get<int>(), t["name"].get<std::string>(),
+               t["main"].get<bool>() ? " (main)" : "", t["driver"].get<bool>() ? " (driver)" : "");
+    int number = 0;
+    for (const json& f : t["stack"]) {
+      std::string function = f["function"], module = f["module"];
+      fmt::print("  #{:<3} {:>18} {} in {}\n", number++, f["pc"].get<std::string>(),
+                 function.empty() ? "?" : function, module.empty() ? "?" : module);
+    }
+    for (const json& f : t["python"])
+      fmt::print("  py   {} ({}:{})\n", f["function"].get<std::string>(),
+                 f["file"].get<std::string>(), f["line"].get<int>());
+  }
+}
+
 void print_summary(const json& meta, const json& spaces) {
   static const char* first[] = {"id",  "time", "job",        "tag",  "command", "exe",
                                 "cwd", "pid",  "generation", "host", "kernel"};
@@ -193,7 +228,7 @@ Status inspect(const Options& options, Context* context) {
     std::vector<Record> records;
     if (status = reader->blob("process", &blob); !status.ok()) return status;
     if (status = parse_records(blob, &records); !status.ok()) return status;
-    if (options.threads) detail["threads"] = threads_of(records);
+    if (options.threads) detail["threads"] = threads_of(records, *reader);
     if (options.maps) detail["maps"] = maps_of(records, *reader);
     if (options.fds) detail["fds"] = fds_of(records);
   }
@@ -205,9 +240,7 @@ Status inspect(const Options& options, Context* context) {
     return Status::Ok();
   }
   if (detail.empty()) print_summary(meta, spaces);
-  if (detail.contains("threads"))
-    print_table(detail["threads"],
-                {{"tid", 8}, {"name", 16}, {"main", 6}, {"driver", 6}, {"fs", 18}});
+  if (detail.contains("threads")) print_threads(detail["threads"]);
   if (detail.contains("maps")) {
     print_table(detail["maps"], {{"start", 15},
                                  {"end", 15},
@@ -234,7 +267,8 @@ void define_inspect(CLI::App& app, Context* context) {
   verb->add_option("STORE[@ID]", options->reference,
                    "The snapshot: STORE@ID, STORE@TAG, or STORE for the newest")
       ->required();
-  verb->add_flag("--threads", options->threads, "Its threads");
+  verb->add_flag("--threads", options->threads,
+                 "Its threads, each with its call stack (and its Python frames)");
   verb->add_flag("--maps", options->maps, "Its memory mappings, and what of each is stored");
   verb->add_flag("--fds", options->fds, "Its descriptors");
   verb->add_flag("--allocations", options->allocations, "Its device memory");
