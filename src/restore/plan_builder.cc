@@ -200,21 +200,21 @@ Status load_pages(const store::SnapshotReader& reader, unsigned threads, Memory*
 
 Status fill_process(const store::SnapshotReader& reader, unsigned threads, pid_t pid) {
   std::atomic<int> error{0};
-  Status status = reader.read_all(
-      wire::kSpaceHost, threads, [&](uint64_t address, std::span<const uint8_t> bytes) {
-        while (!bytes.empty()) {
-          iovec local{const_cast<uint8_t*>(bytes.data()), bytes.size()};
-          iovec remote{reinterpret_cast<void*>(address), bytes.size()};
-          ssize_t n = process_vm_writev(pid, &local, 1, &remote, 1, 0);
-          if (n <= 0) {
-            error = n < 0 ? errno : EFAULT;
-            return false;
-          }
-          address += static_cast<uint64_t>(n);
-          bytes = bytes.subspan(static_cast<size_t>(n));
-        }
-        return true;
-      });
+  Status status = reader.read_all(wire::kSpaceHost, threads,
+                                  [&](uint64_t address, std::span<const uint8_t> bytes) {
+                                    while (!bytes.empty()) {
+                                      iovec local{const_cast<uint8_t*>(bytes.data()), bytes.size()};
+                                      iovec remote{reinterpret_cast<void*>(address), bytes.size()};
+                                      ssize_t n = process_vm_writev(pid, &local, 1, &remote, 1, 0);
+                                      if (n <= 0) {
+                                        error = n < 0 ? errno : EFAULT;
+                                        return false;
+                                      }
+                                      address += static_cast<uint64_t>(n);
+                                      bytes = bytes.subspan(static_cast<size_t>(n));
+                                    }
+                                    return true;
+                                  });
   if (error == EPERM || error == ENOSYS || error == EACCES)
     return Status::Refused("this process may not write to another one");
   if (error) return Status::Error(std::string("cannot fill memory: ") + strerror(error));
