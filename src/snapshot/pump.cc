@@ -64,10 +64,6 @@ bool send_unreadable(Pump* p, uint64_t start, uint64_t end) {
   return true;
 }
 
-// Pages that the child has sent are of no use to it any more: given back, so that the program's
-// next write to them finds itself the only owner and copies nothing.
-constexpr uint64_t kGiveBack = 4u << 20;
-
 bool send_run(Pump* p, const PumpRange& range, uint64_t start, uint64_t end) {
   if (p->from == PumpFrom::kCopy) {
     const char* from = p->copy;
@@ -75,15 +71,9 @@ bool send_run(Pump* p, const PumpRange& range, uint64_t start, uint64_t end) {
     return send_pages(p->out, wire::kSpaceHost, start, from, end - start);
   }
   if (!range.readable) return send_unreadable(p, start, end);
-  for (uint64_t at = start; at < end;) {
-    uint64_t n = end - at < kGiveBack ? end - at : kGiveBack;
-    if (!send_pages(p->out, wire::kSpaceHost, at, reinterpret_cast<const char*>(at), n))
-      return false;
-    if (p->from == PumpFrom::kClone && !range.file && n == kGiveBack)
-      sys::call(SYS_madvise, static_cast<long>(at), static_cast<long>(n), MADV_DONTNEED);
-    at += n;
-  }
-  return true;
+  // (Not given back when sent: libc's state lies in them, which the probe of its locks uses.)
+  return send_pages(p->out, wire::kSpaceHost, start, reinterpret_cast<const char*>(start),
+                    end - start);
 }
 
 // What was found while parked: written pages are sent, those that are gone are left out, and, where
