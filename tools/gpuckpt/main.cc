@@ -1,6 +1,8 @@
 // gpuckpt: the command line. One file per verb; this one only puts them together.
 
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include <fmt/format.h>
 
@@ -40,6 +42,15 @@ int run_main(int argc, char** argv) {
   define_import(app, &context);
   define_stats(app, &context);
   define_doctor(app, &context);
+  // Every verb may meet an encrypted store. What it starts (writer, restored program) inherits it.
+  for (CLI::App* verb : app.get_subcommands({})) {
+    verb->add_option_function<std::string>(
+        "--key-file",
+        [](const std::string& file) {
+          setenv("GPUCKPT_KEY_FILE", std::filesystem::absolute(file).c_str(), 1);
+        },
+        "The store is encrypted with this key (GPUCKPT_KEY_FILE); a new one will be");
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
