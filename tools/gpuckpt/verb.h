@@ -52,6 +52,8 @@ void define_repair(CLI::App& app, Context* context);
 void define_export(CLI::App& app, Context* context);
 void define_import(CLI::App& app, Context* context);
 void define_prune(CLI::App& app, Context* context);
+void define_suspend(CLI::App& app, Context* context);
+void define_resume(CLI::App& app, Context* context);
 void define_stats(CLI::App& app, Context* context);
 void define_doctor(CLI::App& app, Context* context);
 

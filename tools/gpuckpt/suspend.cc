@@ -1,0 +1,55 @@
+// gpuckpt suspend: a running process gives its device memory back and waits.
+
+#include <fmt/format.h>
+
+#include "process.h"
+#include "verb.h"
+
+namespace gpuckpt::cli {
+namespace {
+
+struct Options {
+  int pid = 0;
+  std::string timeout;
+  bool release = false;
+};
+
+Status suspend(const Options& options, const Context& context) {
+  if (options.release)
+    return Status::Refused(
+        "--release (giving the contexts back, too) is not supported yet: without it only the "
+        "driver's own few hundred MB stay on the device");
+  wire::CtlRequest request = make_request(wire::kCtlSuspend);
+  if (!options.timeout.empty()) parse_duration(options.timeout, &request.timeout_ms);
+  Connection connection;
+  if (Status status = connection.open(options.pid, request); !status.ok()) return status;
+  wire::CtlReply reply;
+  do {
+    if (Status status = connection.receive(0, &reply); !status.ok()) return status;
+  } while (!reply.final);
+  if (reply.code != kExitOk) return Status(static_cast<ExitCode>(reply.code), reply.text);
+  if (context.json)
+    print_json(fmt::format("{{\"pid\":{},\"bytes\":{}}}", options.pid, reply.logical_bytes));
+  else
+    fmt::print("{} bytes of device memory given back; `gpuckpt resume {}` goes on\n",
+               reply.logical_bytes, options.pid);
+  return Status::Ok();
+}
+
+}  // namespace
+
+void define_suspend(CLI::App& app, Context* context) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand(
+      "suspend", "A running process gives its device memory back and waits until it is resumed");
+  verb->add_option("PID", options->pid, "The process")->required()->check(CLI::PositiveNumber);
+  verb->add_option("--timeout", options->timeout, "Give up when the device is not idle by then")
+      ->check(duration_check());
+  verb->add_flag("--release", options->release, "Give its contexts back, too (not supported yet)");
+  add_json(verb, context);
+  verb->footer(exit_codes(
+      {kExitOk, kExitError, kExitUsage, kExitAbsent, kExitLocked, kExitRefused, kExitTimeout}));
+  verb->callback([options, context] { context->run([&] { return suspend(*options, *context); }); });
+}
+
+}  // namespace gpuckpt::cli
