@@ -17,8 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CHECK(condition) \
-  ((condition) ? (void)0 : failed(__FILE__, __LINE__, #condition))
+#define CHECK(condition) ((condition) ? (void)0 : failed(__FILE__, __LINE__, #condition))
 
 __attribute__((noreturn)) static inline void failed(const char* file, int line, const char* what) {
   dprintf(1, "%s:%d: %s (errno %d, %s)\n", file, line, what, errno, strerror(errno));
