@@ -4,10 +4,12 @@
 //
 //   churn GIB THREADS PERCENT      then commands on stdin, one answer each on stdout:
 //     reset        forget the longest gap               gap          longest gap since, us
-//     fork         a bare fork(2) of this process, us   cpu MS       CPU time of the dirtying threads
-//                                                                    in the next MS ms, us, and pages
-//     dump FILE    all memory with write(2), us         sum          a digest of all memory (threads
-//     quit                                                           held)
+//     fork         a bare fork(2) of this process, us   cpu MS       CPU time of the dirtying
+//     threads
+//                                                                    in the next MS ms, us, and
+//                                                                    pages
+//     dump FILE    all memory with write(2), us         sum          a digest of all memory
+//     (threads quit                                                           held)
 //   churn read FILE THREADS        reads FILE into fresh memory with so many threads, us
 //
 // Plain C++ and libc: it knows nothing of gpuckpt.
@@ -118,7 +120,8 @@ int read_file(const char* path, int threads) {
     pool.emplace_back([=] {
       size_t at = part * static_cast<size_t>(i), end = i + 1 == threads ? bytes : at + part;
       while (at < end) {
-        ssize_t n = pread(fd, to + at, end - at < 4 << 20 ? end - at : 4 << 20, static_cast<off_t>(at));
+        ssize_t n =
+            pread(fd, to + at, end - at < 4 << 20 ? end - at : 4 << 20, static_cast<off_t>(at));
         if (n <= 0) _exit(1);
         at += static_cast<size_t>(n);
       }
@@ -136,8 +139,8 @@ int main(int argc, char** argv) {
   pages = static_cast<size_t>(atof(argv[1]) * (1ull << 30) / kPage);
   int threads = atoi(argv[2]);
   double percent = atof(argv[3]);
-  memory = static_cast<uint8_t*>(mmap(nullptr, pages * kPage, PROT_READ | PROT_WRITE,
-                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  memory = static_cast<uint8_t*>(
+      mmap(nullptr, pages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   madvise(memory, pages * kPage, MADV_NOHUGEPAGE);
   fill();
   pthread_t t;
