@@ -1,6 +1,6 @@
 // Entry points of NVIDIA's libcudart.so.13 that the simulated GPU does not have: graphics and
-// external memory, copies between whole array rows of old programs, private tables. Exported, so that
-// programs start; they fail when called.
+// external memory, copies between whole array rows of old programs, private tables. Exported, so
+// that programs start; they fail when called.
 //
 // No CUDA header is included: every one of these takes what it is passed and returns
 // cudaErrorNotSupported.
