@@ -63,7 +63,18 @@ Blob good() {
   b.put(kRecFile, MappedFile{}, "/bin/x").put(kRecShared, SharedObject{}, "shm");
   b.put(kRecThread, Thread{}).raw(kRecSigactions, std::string(64 * sizeof(SignalAction), 0));
   b.raw(kRecPending, std::string(256, 0), 2).put(kRecFd, Descriptor{}, "/dev/null");
-  b.put(kRecPipe, Pipe{}, "unread").put(kRecUnix, UnixPair{}, "unread");
+  b.put(kRecPipe, Pipe{}, "unread");
+  b.put(kRecSocket, Socket{}, std::string(2 * sizeof(SocketOption), 0), 2);
+  Message message{};
+  message.bytes = 6;
+  message.descriptions = 1;
+  b.put(kRecMessage, message, std::string(4, 0) + "unread");
+  b.put(kRecThreadPending, ThreadPending{}, std::string(128, 0)).put(kRecFileLock, FileLock{});
+  b.put(kRecWatch, InotifyWatch{}, "/tmp");
+  Terminal terminal{};
+  terminal.input_bytes = 2;
+  terminal.output_bytes = 3;
+  b.put(kRecTerminal, terminal, "inout");
   b.put(kRecEpoll, Epoll{}, std::string(2 * sizeof(EpollEntry), 0), 2).raw(kRecCwd, "/home");
   b.raw(kRecLimits, std::string(16 * sizeof(Limit), 0));
   b.raw(kRecItimers, std::string(3 * sizeof(Itimer), 0)).put(kRecTimer, PosixTimer{});
@@ -84,6 +95,9 @@ void reads_what_was_written() {
   CHECK(image.auxv.size() == 32 && image.cpu.size() == 1 && image.vdso_bytes.size() == 4);
   CHECK(image.pipes[0].second.size() == 6 && image.epolls[0].second.size() == 2);
   CHECK(image.cwd == "/home" && image.command == "x y" && image.groups.size() == 2);
+  CHECK(image.sockets[0].second.size() == 2 && image.messages[0].bytes.size() == 6);
+  CHECK(image.terminals[0].input.size() == 2 && image.terminals[0].output.size() == 3);
+  CHECK(image.watches.size() == 1 && image.file_locks.size() == 1);
   CHECK(image.locks.free == 1 && image.blob == good().bytes);
 }
 
