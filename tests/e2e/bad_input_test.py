@@ -188,7 +188,7 @@ def several_at_once(session, command, expected):
                                   text=True) for _ in range(4)]
         results = [p.communicate(timeout=60) + (p.returncode,) for p in group]
         done = [out.strip() for out, _, code in results if code == 0]
-        if taken and process.poll() is not None:  # it came to its end meanwhile
+        if (taken or done) and process.poll() is not None:  # it came to its end meanwhile
             taken += done
             break
         if not done:
