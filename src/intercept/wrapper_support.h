@@ -23,7 +23,7 @@ namespace gpuckpt {
 
 // A call failed for want of device memory, and there was some that we held: the call is made once
 // more. The stage of a snapshot is such memory (src/device).
-bool give_memory_back() __attribute__((weak));
+bool give_memory_back() __attribute__((weak, visibility("hidden")));
 inline bool no_memory(CUresult result) {
   return __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0) && give_memory_back &&
          give_memory_back();

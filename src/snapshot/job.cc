@@ -36,7 +36,15 @@ bool parent_post(void*, uint32_t type, uint32_t slot, const char* text) {
   return courier.post(type, slot, text);
 }
 
-void make_hello(const Job* j, char* to, size_t room) {
+struct HelloCall {
+  const Job* job;
+  char* to;
+  size_t room;
+};
+// On the courier: it opens files, and the application's lowest free descriptors are the
+// application's.
+long make_hello(Courier*, void* argument) {
+  const auto [j, to, room] = *static_cast<HelloCall*>(argument);
   char command[1024], exe[512], host[128], kernel[128], cwd[512];
   long n = read_file("/proc/thread-self/cmdline", command, sizeof(command));
   for (long i = 0; i + 1 < n; ++i)
@@ -67,6 +75,7 @@ void make_hello(const Job* j, char* to, size_t room) {
   if (j->tag[0]) t.add(",\"tag\":"), t.json(j->tag);
   if (library.last_snapshot[0]) t.add(",\"parent\":"), t.json(library.last_snapshot);
   t.add("}");
+  return 0;
 }
 
 void make_statistics(const Job* j, uint64_t host_bytes, char* to, size_t room) {
@@ -395,7 +404,8 @@ Outcome attempt(Job* j, uint64_t deadline_us) {
   __builtin_memset(&j->device_report, 0, sizeof(j->device_report));
   j->way = "none";
   static char hello[4000];
-  make_hello(j, hello, sizeof(hello));
+  HelloCall say{j, hello, sizeof(hello)};
+  courier.run(make_hello, &say);
   static Courier::Open open;
   open.hello = hello;
   open.store = j->store;

@@ -57,12 +57,12 @@ static int generic(void* us, const TestControl* control) {
   CHECK(reinterpret_cast<int (*)(int, int)>(f)(6, 7) == 42);
   CHECK(control->refusals(names, 8) == 2 && !strcmp(names[1], "cuNobodyKnowsMe"));
   // Refuse rows count live objects.
-  auto create = reinterpret_cast<CUresult (*)(CUgraph*, unsigned)>(dlsym(us, "cuGraphCreate"));
-  auto destroy = reinterpret_cast<CUresult (*)(CUgraph)>(dlsym(us, "cuGraphDestroy"));
-  CUgraph g;
-  CHECK(create(&g, 0) == CUDA_SUCCESS);
-  CHECK(control->refusals(names, 8) == 3 && !strcmp(names[0], "cuGraphCreate"));
-  CHECK(destroy(g) == CUDA_SUCCESS);
+  auto create = reinterpret_cast<decltype(&cuLinkCreate)>(dlsym(us, "cuLinkCreate_v2"));
+  auto destroy = reinterpret_cast<decltype(&cuLinkDestroy)>(dlsym(us, "cuLinkDestroy"));
+  CUlinkState state;
+  CHECK(create(0, nullptr, nullptr, &state) == CUDA_SUCCESS);
+  CHECK(control->refusals(names, 8) == 3 && !strcmp(names[0], "cuLinkCreate_v2"));
+  CHECK(destroy(state) == CUDA_SUCCESS);
   CHECK(control->refusals(names, 8) == 2);
   return 0;
 }

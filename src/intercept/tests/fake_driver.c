@@ -120,13 +120,14 @@ EXPORT CUresult cuCtxSynchronize(void) {
   usleep(700 * 1000);
   return CUDA_SUCCESS;
 }
-EXPORT CUresult cuGraphCreate(CUgraph* g, unsigned flags) {
-  (void)flags;
-  *g = malloc(16);
+EXPORT CUresult cuLinkCreate_v2(unsigned n, CUjit_option* options, void** values,
+                                CUlinkState* state) {
+  (void)n, (void)options, (void)values;
+  *state = malloc(16);
   return CUDA_SUCCESS;
 }
-EXPORT CUresult cuGraphDestroy(CUgraph g) {
-  free(g);
+EXPORT CUresult cuLinkDestroy(CUlinkState state) {
+  free(state);
   return CUDA_SUCCESS;
 }
 // What the realm test asks about: 0 reservation, 1 wake_fd, 2 heap block, 3 times cuInit ran since
