@@ -7,6 +7,7 @@
 #include "common/syscall.h"
 #include "common/text.h"
 #include "snapshot/descriptors.h"
+#include "snapshot/inherited.h"
 
 namespace gpuckpt {
 
@@ -74,7 +75,9 @@ bool put_pipe(FdTable* t, uint32_t i, char* contents) {
     t->r->put(kRecPipe, out);
     return true;
   }
-  if (outside && !p.named && !t->drop_outside)
+  if (outside && !p.named && inherited(p.ino))
+    warn_of_inherited(any, p.ino, "pipe");
+  else if (outside && !p.named && !t->drop_outside)
     return t->c->refuse(
         "descriptor %d is a pipe to another process, which is not part of the snapshot; close "
         "it, let that process end first, or set GPUCKPT_SOCKETS=drop: then a restore finds it "

@@ -18,6 +18,7 @@
 #include "common/syscall.h"
 #include "common/text.h"
 #include "snapshot/descriptors.h"
+#include "snapshot/inherited.h"
 #include "snapshot/state.h"
 
 namespace gpuckpt {
@@ -272,7 +273,8 @@ bool join_unix(FdTable* t, FdTable::SocketSeen* seen) {
     s.state = kSocketConnected;
     return true;
   }
-  if (t->drop_outside) {
+  if (inherited(seen->ino)) warn_of_inherited(seen->fd, seen->ino, "socket");
+  if (t->drop_outside || inherited(seen->ino)) {
     s.state = kSocketPeerGone;
     return true;
   }

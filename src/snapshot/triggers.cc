@@ -16,6 +16,7 @@
 #include "common/text.h"
 #include "gpuckpt/wire.h"
 #include "snapshot/eintr.h"
+#include "snapshot/inherited.h"
 #include "snapshot/raw_thread.h"
 #include "snapshot/state.h"
 #include "snapshot/track.h"
@@ -162,6 +163,7 @@ __attribute__((constructor(101))) void start(int, char**, char** environment) {
   library.pid = library.host_pid = sys::getpid();
   library.timer_id = -1;
   read_config(environment);
+  note_inherited_descriptors();
   library.stacks = region_map(kCoordinatorStack + kCourierStack + 2 * kSpawnStack);
   if (!library.stacks || !make_coordinator_tls()) {
     copy(library.why_not, sizeof(library.why_not),

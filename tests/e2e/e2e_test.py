@@ -211,6 +211,30 @@ def locked(tools, command, seed):
         return {}
 
 
+def leaky_shell(tools, command, seed):
+    """Started with a pipe and a socket of somebody else open, as job servers and service managers leave them."""
+    class Leaky(Session):
+        def popen(self, command, *arguments, **more):
+            left_open = [tools.build / "tests" / "programs" / "left_open"] if "run" in command else []
+            return super().popen([*left_open, *command], *arguments, **more)
+
+    expected, status = reference(tools, command)
+    with Leaky(tools, seed) as session:
+        process = session.run(command)
+        session.wait_lines(3, process)
+        snapshot = session.snapshot(process, "signal")
+        session.kill(process)
+        said = session.errors("out")
+        for what in "pipe", "socket":
+            if f"which the program was started with, is a {what} to another process" not in said:
+                raise Failure(f"nothing is said of the {what}: {said}")
+        for _ in range(2):
+            if session.finish(session.restore(snapshot)) != status:
+                raise Failure(f"restored: {session.errors('restore')} {session.errors('out')}")
+            session.compare(expected)
+        return {}
+
+
 def undisturbed(tools, command, seed):
     expected, status = reference(tools, command)
     with Session(tools, seed) as session:
@@ -223,7 +247,7 @@ def undisturbed(tools, command, seed):
 SCENARIOS = {"kill": kill, "continue": go_on, "repeat": repeat, "chain": chain, "nobody": nobody, "cli": cli,
              "every": every, "storm": storm, "stop": stop,
              "stop_fails": stop_fails, "undisturbed": undisturbed, "life": life, "life_nobody": life_nobody, "container": container, "no_copy": no_copy,
-             "locked": locked}
+             "locked": locked, "leaky_shell": leaky_shell}
 
 
 def main():

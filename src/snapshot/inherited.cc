@@ -1,0 +1,48 @@
+#include "snapshot/inherited.h"
+
+#include <sys/stat.h>
+
+#include "common/log.h"
+#include "common/proc.h"
+#include "common/syscall.h"
+
+namespace gpuckpt {
+namespace {
+
+constexpr uint32_t kMost = 64;  // more than any shell leaves open; what lies beyond is refused
+struct Seen {
+  uint64_t ino;
+  bool warned;
+} seen[kMost];
+uint32_t count;
+
+bool note(void*, int fd) {
+  struct stat st;
+  if (fd <= 2 || sys::failed(sys::call(SYS_fstat, fd, sys::ptr(&st)))) return true;
+  if ((S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)) && count < kMost)
+    seen[count++] = {st.st_ino, false};
+  return true;
+}
+
+}  // namespace
+
+void note_inherited_descriptors() { each_number_in("/proc/self/fd", nullptr, note); }
+
+bool inherited(uint64_t ino) {
+  for (uint32_t i = 0; i < count; ++i)
+    if (seen[i].ino == ino) return true;
+  return false;
+}
+
+void warn_of_inherited(int fd, uint64_t ino, const char* what) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (seen[i].ino != ino || seen[i].warned) continue;
+    seen[i].warned = true;
+    log_line(LogLevel::kWarn,
+             "descriptor %d, which the program was started with, is a %s to another process: a "
+             "restore finds it closed at the other end",
+             fd, what);
+  }
+}
+
+}  // namespace gpuckpt

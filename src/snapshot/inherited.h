@@ -1,0 +1,20 @@
+// The pipes and sockets that the program was started with besides standard input, output and error:
+// a job server of make, what a shell or a service manager forgot to close. Nothing of the program
+// depends on them as on what it opened itself, so they do not stand in the way of a snapshot: a
+// restore finds them closed at the other end, and the log says so.
+#pragma once
+
+#include <cstdint>
+
+namespace gpuckpt {
+
+// Before the program's own code runs: remembers what is open now.
+void note_inherited_descriptors();
+
+// Was the pipe or socket with this inode number among them?
+bool inherited(uint64_t ino);
+
+// Says once in the log what a restore will find in the place of `fd`.
+void warn_of_inherited(int fd, uint64_t ino, const char* what);
+
+}  // namespace gpuckpt
