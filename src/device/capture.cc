@@ -111,13 +111,18 @@ void name_busy(uint64_t context, uint64_t stream, Culprit* culprit) {
   if (call) add(kernel ? ", behind it " : ", last queued was ", function_name(call - 1));
 }
 
-// Looks once for a stream that is busy.
+// Looks for a stream that is busy and stays so: the gate is open, others come and go.
 bool find_busy(Culprit* culprit) {
   Vector<uint64_t> contexts;
   live_contexts(&contexts);
   for (uint64_t name : contexts) {
     IdleWatch watch(name);
-    if (watch.poll() != CUDA_ERROR_NOT_READY) continue;
+    bool busy = true;
+    for (int look = 0; busy && look < 20; ++look) {
+      if (look) sys::sleep_us(2000);
+      busy = watch.poll() == CUDA_ERROR_NOT_READY;
+    }
+    if (!busy) continue;
     name_busy(name, watch.busy(), culprit);
     return true;
   }

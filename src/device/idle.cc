@@ -87,6 +87,7 @@ CUresult IdleWatch::poll_marks() {
 CUresult IdleWatch::poll(bool marked_only) {
   WithContext with(context_);
   if (!with) return CUDA_SUCCESS;  // gone
+  uint64_t suspect = busy_;
   busy_ = 0;
   bool ready = true;  // of the default streams; a busy stream of the program's own is named first
   if (mark_ && generation_ == generation()) {
@@ -105,6 +106,13 @@ CUresult IdleWatch::poll(bool marked_only) {
   }
   Vector<uint64_t> streams;
   list_streams(context_, &streams);
+  // The one that was busy the last time first: what keeps being busy is named in the end, not what
+  // has work just now.
+  for (size_t i = 1; i < streams.size(); ++i)
+    if (streams[i] == suspect) {
+      streams[i] = streams[0];
+      streams[0] = suspect;
+    }
   for (uint64_t name : streams) {
     CUresult result = ask(real_of<CUstream>(Kind::kStream, name), nullptr);
     if (result == CUDA_ERROR_NOT_READY) busy_ = name;

@@ -30,12 +30,13 @@ static void* body(void* a) {
 int main(void) {
   cpu_set_t before, after;
   CHECK(sched_getaffinity(0, sizeof(before), &before) == 0);
+  int nice_before = getpriority(PRIO_PROCESS, 0);
   pthread_t t = start_thread(body, NULL);
   while (!set) sleep_ms(1);
   ready_and_wait();
   go = 1;
   pthread_join(t, NULL);
   CHECK(sched_getaffinity(0, sizeof(after), &after) == 0 && CPU_EQUAL(&before, &after));
-  CHECK(getpriority(PRIO_PROCESS, 0) == 0);
+  CHECK(getpriority(PRIO_PROCESS, 0) == nice_before);
   return survived();
 }
