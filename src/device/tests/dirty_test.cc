@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "device/hash.h"
+#include "device/tests/check.h"
 #include "gpuckpt/exit_codes.h"
 #include "gpuckpt/wire.h"
 #include "intercept/cuda_types.h"
@@ -21,22 +22,6 @@
 #include "snapshot/device_plugin.h"
 
 namespace {
-
-#define CHECK(condition)                                              \
-  do {                                                                \
-    if (!(condition)) {                                               \
-      fprintf(stderr, "line %d: not so: %s\n", __LINE__, #condition); \
-      _exit(1);                                                       \
-    }                                                                 \
-  } while (0)
-#define OK(call)                                                                    \
-  do {                                                                              \
-    CUresult r_ = (call);                                                           \
-    if (r_ != CUDA_SUCCESS) {                                                       \
-      fprintf(stderr, "line %d: %s = %d\n", __LINE__, #call, static_cast<int>(r_)); \
-      _exit(1);                                                                     \
-    }                                                                               \
-  } while (0)
 
 constexpr uint64_t kChunk = 64 << 10, kMiB = 1 << 20;
 

@@ -15,21 +15,13 @@
 
 #include "device/hash.h"
 #include "device/registry.h"
+#include "device/tests/check.h"
 #include "intercept/generated/real_driver.h"
 
 using namespace gpuckpt;
 using namespace gpuckpt::device;
 
 namespace {
-
-#define CHECK(condition)                                              \
-  do {                                                                \
-    if (!(condition)) {                                               \
-      fprintf(stderr, "line %d: not so: %s\n", __LINE__, #condition); \
-      _exit(1);                                                       \
-    }                                                                 \
-  } while (0)
-#define OK(call) CHECK((call) == CUDA_SUCCESS)
 
 ChunkName by_xxhash(const uint8_t* bytes, size_t length) {
   XXH128_canonical_t canonical;

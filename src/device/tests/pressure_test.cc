@@ -12,28 +12,13 @@
 #include <thread>
 #include <vector>
 
+#include "device/tests/check.h"
 #include "gpuckpt/exit_codes.h"
 #include "intercept/cuda_types.h"
 #include "intercept/gate.h"
 #include "snapshot/device_plugin.h"
 
 namespace {
-
-#define CHECK(condition)                                              \
-  do {                                                                \
-    if (!(condition)) {                                               \
-      fprintf(stderr, "line %d: not so: %s\n", __LINE__, #condition); \
-      _exit(1);                                                       \
-    }                                                                 \
-  } while (0)
-#define OK(call)                                                                    \
-  do {                                                                              \
-    CUresult r_ = (call);                                                           \
-    if (r_ != CUDA_SUCCESS) {                                                       \
-      fprintf(stderr, "line %d: %s = %d\n", __LINE__, #call, static_cast<int>(r_)); \
-      _exit(1);                                                                     \
-    }                                                                               \
-  } while (0)
 
 struct Sink : gpuckpt::CaptureSink {
   std::map<uint64_t, std::vector<uint8_t>> pieces;

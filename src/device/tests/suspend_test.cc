@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "device/tests/check.h"
 #include "gpuckpt/exit_codes.h"
 #include "intercept/cuda_types.h"
 #include "intercept/gate.h"
@@ -15,15 +16,6 @@
 #include "snapshot/device_plugin.h"
 
 namespace {
-
-#define CHECK(condition)                                              \
-  do {                                                                \
-    if (!(condition)) {                                               \
-      fprintf(stderr, "line %d: not so: %s\n", __LINE__, #condition); \
-      _exit(1);                                                       \
-    }                                                                 \
-  } while (0)
-#define OK(call) CHECK((call) == CUDA_SUCCESS)
 
 gpuckpt::DeviceReport report;
 

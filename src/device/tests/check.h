@@ -1,0 +1,28 @@
+// How a test of the device side ends when something is not so. _exit: the driver's threads and the
+// exit handlers of the application's own libraries are part of what is tested.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "intercept/cuda_types.h"
+#include "intercept/gate.h"
+
+#define CHECK(condition)                                                               \
+  do {                                                                                 \
+    if (!(condition)) {                                                                \
+      fprintf(stderr, "generation %u: line %d: %s\n", gpuckpt::generation(), __LINE__, \
+              #condition);                                                             \
+      _exit(1);                                                                        \
+    }                                                                                  \
+  } while (0)
+#define OK(call)                                                                                   \
+  do {                                                                                             \
+    CUresult r_ = (call);                                                                          \
+    if (r_ != CUDA_SUCCESS) {                                                                      \
+      fprintf(stderr, "generation %u: line %d: %s = %d\n", gpuckpt::generation(), __LINE__, #call, \
+              static_cast<int>(r_));                                                               \
+      _exit(1);                                                                                    \
+    }                                                                                              \
+  } while (0)
