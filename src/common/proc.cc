@@ -114,6 +114,21 @@ bool each_number_in(const char* folder, void* context, bool (*each)(void*, int))
   return true;
 }
 
+const char* info_line(const char* text, const char* name) {
+  for (const char* s = text; *s; ++s)
+    if ((s == text || s[-1] == '\n') && starts_with(s, name)) {
+      s += length(name);
+      while (*s == ' ' || *s == '\t') ++s;
+      return s;
+    }
+  return nullptr;
+}
+
+const char* status_field(const char* text, const char* name) {
+  const char* value = info_line(text, name);
+  return value ? value : "0";
+}
+
 uint64_t start_time_of(int pid) {
   char path[40], text[1024];
   format(path, sizeof(path), "/proc/%d/stat", pid);

@@ -34,6 +34,12 @@ struct MapsLine {
 };
 bool parse_maps_line(const char* line, MapsLine* out);
 
+// `text`: lines of the form "name: value", as in fdinfo and status. What follows `name` at the
+// start of a line, without the blanks before it; null when there is no such line.
+const char* info_line(const char* text, const char* name);
+// The same; "0" when this kernel does not tell.
+const char* status_field(const char* text, const char* name);
+
 // Calls `each` for every decimal name in a folder like /proc/self/task or /proc/self/fd. `each`
 // returns false to stop.
 bool each_number_in(const char* folder, void* context, bool (*each)(void* context, int number));

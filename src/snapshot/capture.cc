@@ -103,17 +103,6 @@ bool check_cwd(Capture* c) {
       "the working directory of the process is deleted or out of reach; change to another one");
 }
 
-const char* field(const char* text, const char* name) {
-  size_t n = length(name);
-  for (const char* s = text; *s; ++s)
-    if ((s == text || s[-1] == '\n') && starts_with(s, name)) {
-      s += n;
-      while (*s == ' ' || *s == '\t') ++s;
-      return s;
-    }
-  return "0";
-}
-
 bool put_head(Capture* c, Records* r, bool device_present) {
   Head h;
   __builtin_memset(&h, 0, sizeof(h));
@@ -128,21 +117,21 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   // Not /proc/self: a leader that ended by pthread_exit is a zombie without memory to look at.
   if (read_file("/proc/thread-self/status", text, sizeof(text)) <= 0)
     return c->refuse("/proc/self/status cannot be read; is /proc mounted?");
-  const char* s = field(text, "Uid:");
+  const char* s = status_field(text, "Uid:");
   for (uint32_t& v : h.uid) v = static_cast<uint32_t>(scan_dec(&s)), s += *s == '\t';
-  s = field(text, "Gid:");
+  s = status_field(text, "Gid:");
   for (uint32_t& v : h.gid) v = static_cast<uint32_t>(scan_dec(&s)), s += *s == '\t';
-  s = field(text, "Umask:");
+  s = status_field(text, "Umask:");
   for (h.umask = 0; *s >= '0' && *s <= '7'; ++s)
     h.umask = h.umask * 8 + static_cast<uint32_t>(*s - '0');
-  s = field(text, "NoNewPrivs:");
+  s = status_field(text, "NoNewPrivs:");
   h.no_new_privs = static_cast<uint32_t>(scan_dec(&s));
-  s = field(text, "Seccomp:");
+  s = status_field(text, "Seccomp:");
   h.seccomp = static_cast<uint32_t>(scan_dec(&s));
-  s = field(text, "CapEff:");
+  s = status_field(text, "CapEff:");
   h.cap_effective = scan_hex(&s);
-  if (!starts_with(field(text, "x86_Thread_features:"), "0") &&
-      starts_with(field(text, "x86_Thread_features:"), "shstk"))
+  if (!starts_with(status_field(text, "x86_Thread_features:"), "0") &&
+      starts_with(status_field(text, "x86_Thread_features:"), "shstk"))
     return c->refuse(
         "the process uses shadow stacks (GLIBC_TUNABLES=glibc.cpu.x86_shstk=off turns them off)");
   h.personality = static_cast<uint32_t>(sys::call(SYS_personality, 0xffffffff));

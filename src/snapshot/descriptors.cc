@@ -70,16 +70,6 @@ bool classify(FdTable* t, Descriptor* d, FdFacts* f) {
 
 }  // namespace
 
-const char* info_line(const char* text, const char* name) {
-  for (const char* s = text; *s; ++s)
-    if ((s == text || s[-1] == '\n') && starts_with(s, name)) {
-      s += length(name);
-      while (*s == ' ' || *s == '\t') ++s;
-      return s;
-    }
-  return nullptr;
-}
-
 // kcmp tells, where it is allowed; containers often forbid it. Otherwise a flag of one description
 // that is switched for a moment shows at the other number when both are the same. Everybody who
 // could notice is parked.

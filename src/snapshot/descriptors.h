@@ -58,9 +58,6 @@ struct FdTable {
   const process::Descriptor* owner_of(int fd);
 };
 
-// `text`: fdinfo. What follows `name` at the start of a line, or null.
-const char* info_line(const char* text, const char* name);
-
 // Adds one descriptor and its record. `extra`: bits for fd_flags.
 bool capture_fd(FdTable*, int fd, uint32_t extra = 0);
 

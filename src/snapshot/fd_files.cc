@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/vfs.h>
 
+#include "common/proc.h"
 #include "common/syscall.h"
 #include "common/text.h"
 #include "gpuckpt/wire.h"

@@ -17,17 +17,6 @@ namespace {
 
 constexpr size_t kMaxPending = 65536;  // signals that wait, of the process and of all threads
 
-const char* status_field(const char* text, const char* name) {
-  size_t n = length(name);
-  for (const char* s = text; *s; ++s)
-    if ((s == text || s[-1] == '\n') && starts_with(s, name)) {
-      s += n;
-      while (*s == ' ' || *s == '\t') ++s;
-      return s;
-    }
-  return "0";
-}
-
 bool thread_status(int tid, char* text, size_t room) {
   char path[64];
   format(path, sizeof(path), "/proc/self/task/%d/status", tid);
