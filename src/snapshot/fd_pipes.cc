@@ -75,9 +75,7 @@ bool put_pipe(FdTable* t, uint32_t i, char* contents) {
     t->r->put(kRecPipe, out);
     return true;
   }
-  if (outside && !p.named && inherited(p.ino))
-    warn_of_inherited(any, p.ino, "pipe");
-  else if (outside && !p.named && !t->drop_outside)
+  if (outside && !p.named && !inherited(any, p.ino, "pipe") && !t->drop_outside)
     return t->c->refuse(
         "descriptor %d is a pipe to another process, which is not part of the snapshot; close "
         "it, let that process end first, or set GPUCKPT_SOCKETS=drop: then a restore finds it "

@@ -273,8 +273,7 @@ bool join_unix(FdTable* t, FdTable::SocketSeen* seen) {
     s.state = kSocketConnected;
     return true;
   }
-  if (inherited(seen->ino)) warn_of_inherited(seen->fd, seen->ino, "socket");
-  if (t->drop_outside || inherited(seen->ino)) {
+  if (inherited(seen->fd, seen->ino, "socket") || t->drop_outside) {
     s.state = kSocketPeerGone;
     return true;
   }

@@ -28,21 +28,18 @@ bool note(void*, int fd) {
 
 void note_inherited_descriptors() { each_number_in("/proc/self/fd", nullptr, note); }
 
-bool inherited(uint64_t ino) {
-  for (uint32_t i = 0; i < count; ++i)
-    if (seen[i].ino == ino) return true;
-  return false;
-}
-
-void warn_of_inherited(int fd, uint64_t ino, const char* what) {
+bool inherited(int fd, uint64_t ino, const char* what) {
   for (uint32_t i = 0; i < count; ++i) {
-    if (seen[i].ino != ino || seen[i].warned) continue;
+    if (seen[i].ino != ino) continue;
+    if (!seen[i].warned)
+      log_line(LogLevel::kWarn,
+               "descriptor %d, which the program was started with, is a %s to another process: a "
+               "restore finds it closed at the other end",
+               fd, what);
     seen[i].warned = true;
-    log_line(LogLevel::kWarn,
-             "descriptor %d, which the program was started with, is a %s to another process: a "
-             "restore finds it closed at the other end",
-             fd, what);
+    return true;
   }
+  return false;
 }
 
 }  // namespace gpuckpt

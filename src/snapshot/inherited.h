@@ -11,10 +11,8 @@ namespace gpuckpt {
 // Before the program's own code runs: remembers what is open now.
 void note_inherited_descriptors();
 
-// Was the pipe or socket with this inode number among them?
-bool inherited(uint64_t ino);
-
-// Says once in the log what a restore will find in the place of `fd`.
-void warn_of_inherited(int fd, uint64_t ino, const char* what);
+// Was the pipe or socket `fd` with this inode number among them? The first time, the log says what
+// a restore will find in its place; `what` is its kind, for people.
+bool inherited(int fd, uint64_t ino, const char* what);
 
 }  // namespace gpuckpt
