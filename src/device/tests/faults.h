@@ -83,6 +83,7 @@ inline void install_all() {
   FAULT(cuMemSetAccess);
   FAULT(cuMemcpyDtoDAsync_v2);
   FAULT(cuMemcpyDtoHAsync_v2);
+  FAULT(cuMemcpyHtoDAsync_v2);
   FAULT(cuMemcpyHtoD_v2);
   FAULT(cuMemsetD8_v2);
   FAULT(cuModuleGetFunction);

@@ -491,6 +491,43 @@ void capture_survives(long step, long first) {
   fprintf(stderr, "%ld calls of a capture\n", n);
 }
 
+bool give_memory(void* argument) {
+  auto* a = static_cast<Attempt*>(argument);
+  return gpuckpt::device_plugin->suspend(200, now_ms() + 300, &a->report);
+}
+bool take_memory(void* argument) {
+  return gpuckpt::device_plugin->wake(&static_cast<Attempt*>(argument)->report);
+}
+
+// A suspend that fails changes nothing; a program that cannot be woken stays suspended, and wakes
+// later as it was.
+void suspend_survives(long step, long first) {
+  for (auto* fails : {give_memory, take_memory}) {
+    long n = first;
+    for (bool more = true; more; n += step) {
+      Attempt a;
+      if (fails == take_memory)
+        must([&] { return on_thread(give_memory, &a); }, a.report, "suspend");
+      faults::arm(n);
+      bool ok = on_thread(fails, &a);
+      const char* failed = faults::failed;
+      faults::arm(0);
+      more = failed;
+      CHECK(gpuckpt::gate_closed() == (ok == (fails == give_memory)));
+      if (!ok && (!a.report.code || !a.report.text[0])) {
+        fprintf(stderr, "call %ld (%s) of a suspend or wake failed, and nobody said so\n", n,
+                failed);
+        _exit(1);
+      }
+      if (gpuckpt::gate_closed())
+        must([&] { return on_thread(take_memory, &a); }, a.report, "wake");
+      CHECK(!gpuckpt::gate_closed());
+    }
+    check(true);
+    fprintf(stderr, "%ld calls of a %s\n", n, fails == give_memory ? "suspend" : "wake");
+  }
+}
+
 // A restore either fails and says why, or the program that comes out of it is whole.
 void restore_fails_cleanly(long step, long first) {
   Attempt a;
@@ -544,6 +581,7 @@ int main(int argc, char** argv) {
     alarm(static_cast<unsigned>(100 + 3000 / step));
     faults::install_all();
     capture_survives(step, first);
+    suspend_survives(step, first);
     restore_fails_cleanly(step, first);
     fprintf(stderr, "PASS\n");
     _exit(0);

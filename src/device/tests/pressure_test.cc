@@ -7,79 +7,22 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "device/tests/check.h"
+#include "device/tests/kept_sink.h"
 #include "gpuckpt/exit_codes.h"
 #include "intercept/cuda_types.h"
 #include "intercept/gate.h"
-#include "snapshot/device_plugin.h"
 
 namespace {
 
-struct Sink : gpuckpt::CaptureSink {
-  std::map<uint64_t, std::vector<uint8_t>> pieces;
-  uint64_t room = ~0ull;  // bytes until the writer is gone
-  uint64_t pause_us = 0;
-};
-bool take(Sink* s, uint64_t address, std::vector<uint8_t> bytes) {
-  if (s->pause_us) usleep(static_cast<useconds_t>(s->pause_us));
-  if (s->room < bytes.size()) return false;
-  s->room -= bytes.size();
-  s->pieces[address] = std::move(bytes);
-  return true;
-}
-bool sink_data(gpuckpt::CaptureSink* s, uint64_t, uint64_t address, const void* bytes, uint64_t n) {
-  auto* b = static_cast<const uint8_t*>(bytes);
-  return take(static_cast<Sink*>(s), address, std::vector<uint8_t>(b, b + n));
-}
-bool sink_zero(gpuckpt::CaptureSink* s, uint64_t, uint64_t address, uint64_t n) {
-  return take(static_cast<Sink*>(s), address, std::vector<uint8_t>(n, 0));
-}
-bool sink_blob(gpuckpt::CaptureSink*, const char*, const void*, uint64_t) { return true; }
-Sink make_sink() {
-  Sink sink;
-  sink.data = sink_data;
-  sink.zero = sink_zero;
-  sink.blob = sink_blob;
-  return sink;
-}
-bool holds(const Sink& sink, CUdeviceptr address, uint64_t size, uint8_t value) {
-  uint64_t at = address;
-  while (at < address + size) {
-    auto it = sink.pieces.upper_bound(at);
-    if (it == sink.pieces.begin()) return false;
-    --it;
-    if (at >= it->first + it->second.size()) return false;
-    uint64_t end = std::min<uint64_t>(address + size, it->first + it->second.size());
-    for (; at < end; ++at)
-      if (it->second[at - it->first] != value) return false;
-  }
-  return true;
-}
+using kept::freeze, kept::holds, kept::make_sink, kept::now_ms, kept::on_thread, kept::report,
+    kept::Sink;
 
 const gpuckpt::DevicePlugin* plugin;
-gpuckpt::DeviceReport report;
-
-template <typename F>
-bool on_thread(F work) {
-  bool ok = false;
-  std::thread([&] { ok = work(); }).join();
-  return ok;
-}
-uint64_t now_ms() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return static_cast<uint64_t>(t.tv_sec) * 1000 + static_cast<uint64_t>(t.tv_nsec) / 1000000;
-}
-bool freeze(uint64_t patience_ms) {
-  report = {};
-  return on_thread([&] { return plugin->freeze(100, now_ms() + patience_ms, &report); });
-}
-
 constexpr size_t kMiB = 1 << 20;
 
 CUdeviceptr filled(size_t bytes, uint8_t value) {
