@@ -1,5 +1,4 @@
 // Names and heap against simple models.
-#define CATCH_CONFIG_MAIN
 #include <catch2/catch.hpp>
 
 #include <sys/mman.h>
