@@ -43,8 +43,11 @@ class Job:
         return self
 
     def __exit__(self, kind, value, trace):
-        if kind is not None:
-            self.evidence()
+        if kind is not None and issubclass(kind, Exception):  # not when somebody ends us
+            try:
+                self.evidence()
+            except Exception as error:  # noqa: BLE001: what failed first is what is reported
+                (self.logs / "evidence.txt").write_text(repr(error))
         for process in self.processes:
             end_group(process)
         if self.output.exists():
