@@ -104,7 +104,8 @@ Status set_tails_aside(const Image& image) {
       return Status::Incompatible(path + ": " + strerror(errno));
     if (static_cast<uint64_t>(st.st_size) <= d.size) continue;
     std::string name = path + ".gpuckpt-tail";
-    Fd tail(open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, st.st_mode & 0777));
+    Fd tail(open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
+                 st.st_mode & 0777));
     if (!tail)
       return Status::Error(name + ": " + strerror(errno) +
                            " (--files=keep leaves files as they are)");

@@ -38,6 +38,12 @@ struct Payload {
   }
 };
 
+// As the kernel shows the paths of a process: from the root, nothing to climb out by.
+bool plain_path(const std::string& path) {
+  return path.starts_with("/") && (path + "/").find("/../") == std::string::npos &&
+         (path + "/").find("/./") == std::string::npos;
+}
+
 }  // namespace
 
 Status parse_image(std::vector<uint8_t> blob, Image* out) {
@@ -181,6 +187,12 @@ Status parse_image(std::vector<uint8_t> blob, Image* out) {
       case kRecItimers:
         if (h.bytes != 3 * sizeof(Itimer)) p.ok = false;
         break;
+      case kRecGuards:
+        if (h.bytes != h.count * sizeof(Span)) p.ok = false;
+        break;
+      case kRecPolicy:
+        if (h.bytes != sizeof(MemoryPolicy)) p.ok = false;
+        break;
       case kRecTimer:
         if (h.bytes != sizeof(PosixTimer)) p.ok = false;
         break;
@@ -204,6 +216,14 @@ Status parse_image(std::vector<uint8_t> blob, Image* out) {
          (v.object < 0 || static_cast<size_t>(v.object) >= out->shared.size())))
       return Status::Corruption("a mapping of the process names no object");
   }
+  for (const auto& [o, path] : out->shared)
+    if ((o.kind == kSharedShm && !(path.starts_with("/dev/shm/") && plain_path(path))) ||
+        (o.kind == kSharedFile && !plain_path(path)))
+      return Status::Corruption("a shared object of the process has a path no process has: " +
+                                path);
+  for (const auto& [d, path] : out->fds)
+    if (d.kind == kFdFile && !plain_path(path))
+      return Status::Corruption("a file of the process has a path no process has: " + path);
   for (const auto& [d, path] : out->fds)
     if (d.kind == kFdSocket &&
         (d.object < 0 || static_cast<size_t>(d.object) >= out->sockets.size()))

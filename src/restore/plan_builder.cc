@@ -106,6 +106,25 @@ std::string memfd_name(const std::string& path, const char* otherwise) {
   return path.rfind("/memfd:", 0) == 0 ? path.substr(7) : otherwise;
 }
 
+// What a snapshot says is the contents of a file that stays is written only to the file of exactly
+// this name: not to what a link leads to, and only shared memory is made anew.
+Status open_shared_file(const SharedObject& o, const std::string& path, Fd* out) {
+  const bool shm = o.kind == kSharedShm;
+  *out = Fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (shm ? O_CREAT : 0),
+                 o.mode & 0777));
+  if (!*out)
+    return Status::Incompatible(
+        path + " is mapped shared by the program and cannot be opened: " + strerror(errno));
+  struct stat st;
+  char real[4096];
+  ssize_t n = readlink(("/proc/self/fd/" + std::to_string(out->get())).c_str(), real, sizeof(real));
+  if (fstat(out->get(), &st) != 0 || !S_ISREG(st.st_mode) || n < 0 ||
+      path != std::string(real, static_cast<size_t>(n)))
+    return Status::Incompatible(
+        path + " is mapped shared by the program, and now is a link to something else or no file");
+  return Status::Ok();
+}
+
 uint64_t mapped_end(const Image& image, VmaKind kind, int object) {
   uint64_t end = 0;
   for (const auto& [v, path] : image.vmas)
@@ -120,11 +139,7 @@ Status load_shared(const Image& image, const store::SnapshotReader& reader, unsi
     Fd fd;
     uint64_t size = o.size ? o.size : mapped_end(image, kVmaShared, static_cast<int>(i));
     if (o.kind == kSharedShm || o.kind == kSharedFile) {
-      fd = Fd(open(path.c_str(), O_RDWR | O_CLOEXEC | (o.kind == kSharedShm ? O_CREAT : 0),
-                   o.mode & 0777));
-      if (!fd)
-        return Status::Incompatible(
-            path + " is mapped shared by the program and cannot be opened: " + strerror(errno));
+      if (Status s = open_shared_file(o, path, &fd); !s.ok()) return s;
       struct stat st;
       if (fstat(fd.get(), &st) == 0 && static_cast<uint64_t>(st.st_size) < size &&
           ftruncate(fd.get(), static_cast<off_t>(size)) != 0)

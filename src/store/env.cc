@@ -22,8 +22,13 @@ namespace {
 
 class PosixFile : public File {
  public:
-  explicit PosixFile(int fd) : fd_(fd) {}
-  ~PosixFile() override { ::close(fd_); }
+  ~PosixFile() override {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  // Made before it is opened: a file that was created is never lost for want of memory.
+  bool open(const std::string& path, int flags, mode_t mode = 0) {
+    return (fd_ = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, mode)) >= 0;
+  }
 
   int append(std::span<const std::span<const uint8_t>> parts) override {
     std::vector<iovec> iov;
@@ -60,9 +65,10 @@ class PosixFile : public File {
     return 0;
   }
 
+  bool info(struct stat* out) const { return ::fstat(fd_, out) == 0; }
   int size(uint64_t* out) override {
     struct stat st;
-    if (::fstat(fd_, &st) != 0) return errno;
+    if (!info(&st)) return errno;
     *out = static_cast<uint64_t>(st.st_size);
     return 0;
   }
@@ -75,7 +81,7 @@ class PosixFile : public File {
   }
 
  private:
-  int fd_;
+  int fd_ = -1;
 };
 
 int fill_info(const struct stat& st, FileInfo* out) {
@@ -100,23 +106,22 @@ class PosixEnv : public Env {
  public:
   int open_read(const std::string& path, std::unique_ptr<File>* out) override {
     // O_NONBLOCK: a FIFO put in place of a file must not hang us; size() and pread() then fail it.
-    int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0 && errno == EMFILE && raise_file_limit()) {
-      fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    constexpr int kFlags = O_RDONLY | O_NONBLOCK | O_NOCTTY;
+    auto file = std::make_unique<PosixFile>();
+    if (!file->open(path, kFlags) &&
+        !(errno == EMFILE && raise_file_limit() && file->open(path, kFlags))) {
+      return errno;
     }
-    if (fd < 0) return errno;
-    auto file = std::make_unique<PosixFile>(fd);
     struct stat st;
-    if (::fstat(fd, &st) != 0) return errno;
+    if (!file->info(&st)) return errno;
     if (!S_ISREG(st.st_mode)) return S_ISDIR(st.st_mode) ? EISDIR : ENXIO;
     *out = std::move(file);
     return 0;
   }
   int create(const std::string& path, std::unique_ptr<File>* out) override {
-    int fd =
-        ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW | O_APPEND, 0600);
-    if (fd < 0) return errno;
-    *out = std::make_unique<PosixFile>(fd);
+    auto file = std::make_unique<PosixFile>();
+    if (!file->open(path, O_RDWR | O_CREAT | O_EXCL | O_APPEND, 0600)) return errno;
+    *out = std::move(file);
     return 0;
   }
   int mkdir(const std::string& path) override {

@@ -57,6 +57,10 @@ uint64_t start_time(int64_t pid) {
   return ticks;
 }
 
+LockKind kind_of(const std::string& name) {
+  return name.starts_with("x") ? LockKind::kExclusive : LockKind::kShared;
+}
+
 bool live(const nlohmann::json& j, int64_t age_ns) {
   bool here = j.value("boot", "") == first_line("/proc/sys/kernel/random/boot_id") &&
               j.value("pid_namespace", uint64_t{0}) == pid_namespace();
@@ -81,15 +85,23 @@ Status list_locks(Env* env, const std::string& store, int64_t clock_ns,
       env->remove(path);  // its writer died before it had a lock
     if (!name.ends_with(".lock")) continue;
     std::vector<uint8_t> text;
-    if (env->info(path, &info) != 0 || !read_file(env, path, 64 * 1024, &text).ok()) {
-      if (env->info(path, &info) == ENOENT) continue;  // released meanwhile
-    }
-    auto j = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
+    int error = env->info(path, &info);
+    Status status =
+        error ? io_error("look at", path, error) : read_file(env, path, 64 * 1024, &text);
+    if (status.code() == kExitAbsent) continue;  // released meanwhile
     LockOwner owner;
     owner.file = name;
+    if (!status.ok() && status.code() != kExitCorrupt) {  // the disk's error, not the lock's end
+      owner.kind = kind_of(name);
+      owner.host = "unknown";
+      owner.what = "cannot be read: " + status.text();
+      out->push_back(std::move(owner));
+      continue;
+    }
+    auto j = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
     // Torn by a machine that lost power: only its age tells.
     if (!j.is_object()) {
-      owner.kind = name.starts_with("x") ? LockKind::kExclusive : LockKind::kShared;
+      owner.kind = kind_of(name);
       owner.host = "unknown";
       owner.what = "locking";
       owner.live = clock_ns - info.mtime_ns < kUnwrittenLifeNs;
@@ -122,8 +134,11 @@ Status Lock::acquire(Env* env, const std::string& store, LockKind kind, const st
   std::string path = store + "/locks/" + lock->id_ + ".lock";
   std::string unnamed = store + "/locks/" + lock->id_ + ".tmp";
   std::unique_ptr<File> file;
-  if (int e = env->create(unnamed, &file)) return io_error("create", unnamed, e);
   lock->path_ = unnamed;  // from here on the destructor removes it
+  if (int e = env->create(unnamed, &file)) {
+    lock->path_.clear();
+    return io_error("create", unnamed, e);
+  }
   nlohmann::json j = {{"kind", kind == LockKind::kExclusive ? "exclusive" : "shared"},
                       {"host", host_name()},
                       {"boot", first_line("/proc/sys/kernel/random/boot_id")},
@@ -136,7 +151,8 @@ Status Lock::acquire(Env* env, const std::string& store, LockKind kind, const st
   if (int e = file->append(parts)) return io_error("write", unnamed, e);
   file.reset();
   if (int e = env->rename(unnamed, path)) return io_error("rename", unnamed, e);
-  lock->path_ = path;
+  lock->path_.swap(path);  // no memory is needed to remember it
+  path = lock->path_;
 
   FileInfo mine;
   if (int e = env->info(path, &mine)) return io_error("look at", path, e);

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "store/memory.h"
 #include "store/planes.h"
 
 namespace gpuckpt::store {
@@ -17,11 +18,11 @@ namespace {
 const char* const kUnknownCodec = "its codec is unknown to this gpuckpt: use a newer one";
 
 struct CompressContext {
-  ZSTD_CCtx* zstd = ZSTD_createCCtx();
+  ZSTD_CCtx* zstd = with_memory(ZSTD_createCCtx());
   ~CompressContext() { ZSTD_freeCCtx(zstd); }
 };
 struct DecompressContext {
-  ZSTD_DCtx* zstd = ZSTD_createDCtx();
+  ZSTD_DCtx* zstd = with_memory(ZSTD_createDCtx());
   ~DecompressContext() { ZSTD_freeDCtx(zstd); }
 };
 
@@ -35,7 +36,7 @@ std::span<const uint8_t> bytes_of(const std::vector<T>& values) {
 }
 
 struct HashContext {
-  XXH3_state_t* state = XXH3_createState();
+  XXH3_state_t* state = with_memory(XXH3_createState());
   ~HashContext() { XXH3_freeState(state); }
 };
 
@@ -153,8 +154,8 @@ const char* decompress_frame(uint32_t codec, std::span<const uint8_t> stored,
       memcpy(plain.data(), stored.data(), stored.size());
       return nullptr;
     case kCodecZstd: {
-      size_t n = ZSTD_decompressDCtx(context.zstd, plain.data(), plain.size(), stored.data(),
-                                     stored.size());
+      size_t n = with_memory(ZSTD_decompressDCtx(context.zstd, plain.data(), plain.size(),
+                                                 stored.data(), stored.size()));
       return ZSTD_isError(n) || n != plain.size() ? "it does not decompress" : nullptr;
     }
     case kCodecPlanes:

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "store/memory.h"
+
 namespace gpuckpt::store {
 namespace {
 
@@ -18,9 +20,9 @@ constexpr double kNoise = 7.8;  // bits per byte from which a plane is stored as
 constexpr double kFlat = 2.0;   // bits per byte below which zstd's matches are cheap to find
 
 struct Contexts {
-  ZSTD_CCtx* literals = ZSTD_createCCtx();
-  ZSTD_CCtx* matches = ZSTD_createCCtx();
-  ZSTD_DCtx* decoder = ZSTD_createDCtx();
+  ZSTD_CCtx* literals = with_memory(ZSTD_createCCtx());
+  ZSTD_CCtx* matches = with_memory(ZSTD_createCCtx());
+  ZSTD_DCtx* decoder = with_memory(ZSTD_createDCtx());
   std::vector<uint8_t> planes, scratch;
   Contexts() {
     ZSTD_CCtx_setParameter(literals, ZSTD_c_compressionLevel, kLiteralsOnly);
@@ -229,7 +231,8 @@ bool decompress_planes(std::span<const uint8_t> stored, std::span<uint8_t> plain
       if (length != elements) return false;
       memcpy(plane, stored.data() + at, elements);
     } else if (mode == kZstd) {
-      size_t n = ZSTD_decompressDCtx(c.decoder, plane, elements, stored.data() + at, length);
+      size_t n =
+          with_memory(ZSTD_decompressDCtx(c.decoder, plane, elements, stored.data() + at, length));
       if (ZSTD_isError(n) || n != elements) return false;
     } else {
       return false;

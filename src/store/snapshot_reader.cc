@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "store/memory.h"
 #include "store/parts.h"
 
 namespace gpuckpt::store {
@@ -365,11 +366,10 @@ Status Reader::read_all(uint64_t number, unsigned threads, const Sink& sink) con
   };
   if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
   threads = static_cast<unsigned>(std::min<size_t>(threads, starts.size() - 1));
-  std::vector<std::thread> pool;
-  for (unsigned i = 1; i < threads; ++i) pool.emplace_back(work);
-  work();
-  for (std::thread& thread : pool) thread.join();
-  return result;
+  return guarded([&] {
+    run_together(threads, work);
+    return result;
+  });
 }
 
 }  // namespace

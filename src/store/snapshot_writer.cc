@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "store/index.h"
+#include "store/memory.h"
 #include "store/parts.h"
 
 namespace gpuckpt::store {
@@ -80,15 +81,27 @@ class Writer : public SnapshotWriter {
   ~Writer() override;
   Status begin();
   Status put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
-             std::span<const ChunkName> names) override;
-  Status put_zero(uint64_t space, uint64_t address, uint64_t length) override;
-  Status put_same(uint64_t space, uint64_t address, uint64_t length) override;
+             std::span<const ChunkName> names) override {
+    return attempt([&] { return add_bytes(space, address, bytes, names); });
+  }
+  Status put_zero(uint64_t space, uint64_t address, uint64_t length) override {
+    return attempt([&] { return add_zeros(space, address, length); });
+  }
+  Status put_same(uint64_t space, uint64_t address, uint64_t length) override {
+    return attempt([&] { return add_same(space, address, length); });
+  }
   Status put_named(uint64_t space, uint64_t address, uint64_t length,
-                   std::span<const ChunkName> names) override;
+                   std::span<const ChunkName> names) override {
+    return attempt([&] { return add_named(space, address, length, names); });
+  }
   void known(std::span<const ChunkName> names, uint8_t* out) override;
   const std::string& parent() const override { return parent_id_; }
-  Status append_blob(const std::string& name, std::span<const uint8_t> bytes) override;
-  Status commit(const std::string& meta, CommitResult* result) override;
+  Status append_blob(const std::string& name, std::span<const uint8_t> bytes) override {
+    return attempt([&] { return add_to_blob(name, bytes); });
+  }
+  Status commit(const std::string& meta, CommitResult* result) override {
+    return attempt([&] { return finish(meta, result); });
+  }
 
  private:
   struct Blob {
@@ -98,6 +111,25 @@ class Writer : public SnapshotWriter {
   };
   class Borrowed;  // a lane, given back at the end of its scope
 
+  // Whatever lacks memory fails the snapshot: what it was doing is half done.
+  template <typename Work>
+  Status attempt(const Work& work) {
+    bool done = false;
+    Status status = guarded([&] {
+      Status result = work();
+      done = true;
+      return result;
+    });
+    return done ? status : fail(status);
+  }
+  Status add_bytes(uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
+                   std::span<const ChunkName> names);
+  Status add_zeros(uint64_t space, uint64_t address, uint64_t length);
+  Status add_same(uint64_t space, uint64_t address, uint64_t length);
+  Status add_named(uint64_t space, uint64_t address, uint64_t length,
+                   std::span<const ChunkName> names);
+  Status add_to_blob(const std::string& name, std::span<const uint8_t> bytes);
+  Status finish(const std::string& meta, CommitResult* result);
   Status load_index();
   void find_parent();
   Status check_parent(const Manifest& manifest, std::vector<uint32_t>* number) const;
@@ -287,8 +319,8 @@ Status Writer::check_range(uint64_t space, uint64_t address, uint64_t length) {
   return Status::Ok();
 }
 
-Status Writer::put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
-                   std::span<const ChunkName> names) {
+Status Writer::add_bytes(uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
+                         std::span<const ChunkName> names) {
   if (Status status = check_range(space, address, bytes.size()); !status.ok()) return status;
   if (bytes.empty()) return Status::Ok();
   if (!names.empty() && names.size() != chunks_in(address, bytes.size(), chunk_unit(space)))
@@ -298,7 +330,7 @@ Status Writer::put(uint64_t space, uint64_t address, std::span<const uint8_t> by
   return add(*lane, space, address, bytes, names);
 }
 
-Status Writer::put_zero(uint64_t space, uint64_t address, uint64_t length) {
+Status Writer::add_zeros(uint64_t space, uint64_t address, uint64_t length) {
   if (Status status = check_range(space, address, length); !status.ok()) return status;
   if (length == 0) return Status::Ok();
   logical_ += length;
@@ -308,7 +340,7 @@ Status Writer::put_zero(uint64_t space, uint64_t address, uint64_t length) {
   return Status::Ok();
 }
 
-Status Writer::put_same(uint64_t space, uint64_t address, uint64_t length) {
+Status Writer::add_same(uint64_t space, uint64_t address, uint64_t length) {
   if (Status status = check_range(space, address, length); !status.ok()) return status;
   auto missing = [&](uint64_t at) {
     return fail(Status::Error(fmt::format(
@@ -379,7 +411,7 @@ void Writer::known(std::span<const ChunkName> names, uint8_t* out) {
   }
 }
 
-Status Writer::put_named(uint64_t space, uint64_t address, uint64_t length,
+Status Writer::add_named(uint64_t space, uint64_t address, uint64_t length,
                          std::span<const ChunkName> names) {
   if (Status status = check_range(space, address, length); !status.ok()) return status;
   if (length == 0) return Status::Ok();
@@ -404,7 +436,7 @@ Status Writer::put_named(uint64_t space, uint64_t address, uint64_t length,
   return Status::Ok();
 }
 
-Status Writer::append_blob(const std::string& name, std::span<const uint8_t> bytes) {
+Status Writer::add_to_blob(const std::string& name, std::span<const uint8_t> bytes) {
   if (failed_) return failure();
   std::lock_guard guard(blobs_mutex_);
   auto [it, added] = blobs_.try_emplace(name);
@@ -714,7 +746,7 @@ const Manifest* Writer::layers_to_share() {
   return nullptr;
 }
 
-Status Writer::commit(const std::string& meta, CommitResult* result) {
+Status Writer::finish(const std::string& meta, CommitResult* result) {
   for (auto& [name, blob] : blobs_) {
     if (blob.pending.empty()) continue;
     Borrowed lane(this);

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "store/memory.h"
 #include "store/parts.h"
 
 namespace gpuckpt::store {
@@ -37,13 +38,10 @@ Status write_new_file(Env* env, const std::string& path, std::span<const uint8_t
 // The file "format", exactly: one line of JSON in this order, with XXH3-128 of the id's text as its
 // check. `key`: Keys::check() of an encrypted store.
 std::string format_text(const std::string& id, const std::string& key) {
-  nlohmann::ordered_json j;
-  j["format"] = "gpuckpt store";
-  j["version"] = kStoreVersion;
-  j["id"] = id;
-  if (!key.empty()) j["key"] = key;
-  j["check"] = hex(chunk_name(id.data(), id.size()));
-  return j.dump() + "\n";
+  return fmt::format(
+      "{{\"format\":\"gpuckpt store\",\"version\":{},\"id\":\"{}\",{}\"check\":\"{}\"}}\n",
+      kStoreVersion, id, key.empty() ? "" : "\"key\":\"" + key + "\",",
+      hex(chunk_name(id.data(), id.size())));
 }
 
 std::string random_id(Env* env) {
@@ -240,16 +238,16 @@ class StoreImpl : public Store {
   Status open_snapshot(const std::string& id, std::unique_ptr<SnapshotReader>* out) override {
     if (!plausible_id(id))
       return Status::NotFound(fmt::format("\"{}\" is not the id of a snapshot", id));
-    return store::open_snapshot(env_, paths_, id, out);
+    return guarded([&] { return store::open_snapshot(env_, paths_, id, out); });
   }
   Status begin(const WriteOptions& options, std::unique_ptr<SnapshotWriter>* out) override {
-    return begin_snapshot(env_, paths_, options, out);
+    return guarded([&] { return begin_snapshot(env_, paths_, options, out); });
   }
   Status verify(const VerifyOptions& options, VerifyReport* report) override {
-    return verify_store(env_, paths_, options, report);
+    return guarded([&] { return verify_store(env_, paths_, options, report); });
   }
   Status prune(const PruneOptions& options, PruneReport* report) override {
-    return prune_store(env_, paths_, options, report);
+    return guarded([&] { return prune_store(env_, paths_, options, report); });
   }
   Status disk_bytes(uint64_t* out) override { return store::disk_bytes(env_, paths_, out); }
 
@@ -336,7 +334,7 @@ Status Store::repair(const std::string& given, const Options& options, bool dry_
       if (status = write_format(env, path, ""); !status.ok()) return status;
     }
   }
-  return repair_store(env, paths, dry_run, report);
+  return guarded([&] { return repair_store(env, paths, dry_run, report); });
 }
 
 bool plausible_id(const std::string& id) {
@@ -488,12 +486,13 @@ Status PendingManifest::publish(bool replace) {
     pending_layer_.clear();
     if (int e = env_->sync_directory(paths_.layers())) return io_error("sync", paths_.layers(), e);
   }
-  std::string path = paths_.manifest(id_);
+  // Nothing may fail for want of memory once the manifest has its name.
+  const std::string path = paths_.manifest(id_), directory = paths_.snapshots();
   if (int e = env_->rename(pending_, path)) return io_error("rename", pending_, e);
   pending_.clear();
-  if (int e = env_->sync_directory(paths_.snapshots())) {
+  if (int e = env_->sync_directory(directory)) {
     if (!replace) env_->remove(path);
-    return io_error("sync", paths_.snapshots(), e);
+    return io_error("sync", directory, e);
   }
   return Status::Ok();
 }

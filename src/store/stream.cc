@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "store/format.h"
+#include "store/memory.h"
 #include "store/store.h"
 
 namespace gpuckpt::store {
@@ -111,8 +112,8 @@ Status receive(const StreamRead& read, uint64_t number, Received* out) {
   }
   if (header.codec != kCodecZstd) return bad("has an unknown codec");
   out->payload.resize(header.length);
-  size_t n =
-      ZSTD_decompress(out->payload.data(), out->payload.size(), stored.data(), stored.size());
+  size_t n = with_memory(
+      ZSTD_decompress(out->payload.data(), out->payload.size(), stored.data(), stored.size()));
   return n == header.length ? Status::Ok() : bad("does not decompress");
 }
 

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "store/memory.h"
 #include "store/parts.h"
 
 namespace gpuckpt::store {
@@ -64,10 +65,7 @@ Status read_every_frame(const VerifyOptions& options, Packs* packs, VerifyReport
       }
     }
   };
-  std::vector<std::thread> pool;
-  for (unsigned i = 1; i < thread_count(options.threads); ++i) pool.emplace_back(work);
-  work();
-  for (std::thread& thread : pool) thread.join();
+  run_together(thread_count(options.threads), work);
   report->checked_bytes = done;
   std::sort(report->findings.begin(), report->findings.end());
   return trouble;

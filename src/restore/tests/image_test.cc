@@ -101,6 +101,32 @@ void reads_what_was_written() {
   CHECK(image.locks.free == 1 && image.blob == good().bytes);
 }
 
+// Paths that would have a restore write outside of what the program had.
+void hostile_paths() {
+  auto shared = [](uint32_t kind, const char* path) {
+    Blob b;
+    SharedObject o{};
+    o.kind = kind;
+    b.put(kRecHead, good_head())
+        .put(kRecShared, o, path)
+        .put(kRecThread, Thread{})
+        .raw(kRecEnd, "");
+    return code_of(b.bytes);
+  };
+  CHECK(shared(kSharedShm, "/dev/shm/ring") == kExitOk);
+  CHECK(shared(kSharedFile, "/home/me/data..bin") == kExitOk);
+  for (const char* path : {"/etc/cron.d/job", "/dev/shm/../../etc/passwd", "/dev/shm/a/../../x",
+                           "ring", "", "/dev/shm/..", "/dev/shm/./x"})
+    CHECK(shared(kSharedShm, path) == kExitCorrupt);
+  for (const char* path : {"../.bashrc", "/home/me/../you/.bashrc", "data", "", "/tmp/.."})
+    CHECK(shared(kSharedFile, path) == kExitCorrupt);
+  Blob b;
+  Descriptor d{};
+  d.kind = kFdFile;
+  b.put(kRecHead, good_head()).put(kRecThread, Thread{}).put(kRecFd, d, "/a/../b").raw(kRecEnd, "");
+  CHECK(code_of(b.bytes) == kExitCorrupt);
+}
+
 // Cut anywhere, it is damaged: its end is missing.
 void truncated() {
   const std::vector<uint8_t> whole = good().bytes;
@@ -192,6 +218,7 @@ void nonsense() {
 
 int main() {
   reads_what_was_written();
+  hostile_paths();
   truncated();
   changed();
   too_short();

@@ -251,3 +251,29 @@ TEST_CASE("a failing disk while repairing loses nothing that is whole") {
     }
   }
 }
+
+TEST_CASE("a lock that cannot be read is respected") {
+  TemporaryDirectory dir;
+  FaultyEnv env;
+  std::unique_ptr<Store> store;
+  REQUIRE_OK(Store::open(dir.store(), {.env = &env, .create = true}, &store));
+  std::unique_ptr<SnapshotWriter> writer;
+  REQUIRE_OK(store->begin({}, &writer));
+  REQUIRE_OK(writer->put(0, 0, some_bytes(1, 1 << 20)));
+  const timespec old[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
+  for (const auto& lock : std::filesystem::directory_iterator(dir.store() + "/locks"))
+    REQUIRE(utimensat(AT_FDCWD, lock.path().c_str(), old, 0) == 0);
+  for (Call which : {Call::kOpen, Call::kRead, Call::kInfo}) {
+    env.before = [&](Call call, const std::string& path) {
+      bool mine = path.find("/x") != std::string::npos;  // the one who looks
+      return call == which && path.find("/locks/") != std::string::npos && !mine ? EIO : 0;
+    };
+    PruneReport report;
+    Status status = store->prune({.keep = 1}, &report);
+    INFO(status.text());
+    CHECK((!status.ok() || !report.postponed.empty()));
+  }
+  env.before = [](Call, const std::string&) { return 0; };
+  CommitResult result;
+  REQUIRE_OK(writer->commit("{}", &result));
+}

@@ -20,6 +20,7 @@
 #include "store/parts.h"
 #include "store/planes.h"
 #include "store/store.h"
+#include "store/wire_slot.h"
 
 using namespace gpuckpt;
 using namespace gpuckpt::store;
@@ -32,6 +33,7 @@ using Bytes = std::vector<uint8_t>;
 class MemoryEnv : public Env {
  public:
   std::map<std::string, Bytes> files;
+  uint8_t ids = 0;  // what its random numbers begin with
 
   class MemoryFile : public File {
    public:
@@ -93,21 +95,39 @@ class MemoryEnv : public Env {
   int64_t now_ns() override { return 1'800'000'000'000'000'000; }
   void random(void* out, size_t length) override {
     for (size_t i = 0; i < length; ++i)
-      static_cast<uint8_t*>(out)[i] = static_cast<uint8_t>(i * 37 + count_);
-    ++count_;
+      static_cast<uint8_t*>(out)[i] = static_cast<uint8_t>(i * 37 + ids);
+    ++ids;
   }
-
- private:
-  uint8_t count_ = 0;
 };
 
 const std::string kRoot = "/s";
+constexpr int kParsers = 8;
 
 struct Seed {
   std::string id;
   PackId pack_id;
-  Bytes manifest, body, meta, pack, stream, planes, layer;
+  Bytes manifest, body, meta, pack, stream, planes, layer, slot;
 };
+
+// One slot with a run of each kind, as a sender fills it. The parent is the seed's snapshot.
+Bytes make_slot(std::span<const uint8_t> page) {
+  Bytes out(sizeof(wire::SlotHeader));
+  auto* header = reinterpret_cast<wire::SlotHeader*>(out.data());
+  const ChunkName name = chunk_name(page.data(), 4096);
+  const wire::Run runs[] = {{0x1000, 4096, wire::kRunSame, 0},
+                            {0x2000, 4096, wire::kRunNamed, 0},
+                            {0x3000, 4096, wire::kRunSealed, 0},
+                            {0x4000, 4096, wire::kRunData, 0},
+                            {0x9000, 4096, wire::kRunZero, 0}};
+  header->runs = 5;
+  header->payload_bytes = 2 * sizeof(name) + 2 * 4096;
+  std::copy_n(runs, 5, header->run);
+  out.resize(offsetof(wire::SlotHeader, run) +
+             sizeof(runs));  // the header's end comes from read_slot
+  for (int i = 0; i < 2; ++i) out.insert(out.end(), name.begin(), name.end());
+  for (int i = 0; i < 2; ++i) out.insert(out.end(), page.begin(), page.begin() + 4096);
+  return out;
+}
 
 Seed make_seed() {
   MemoryEnv env;
@@ -159,6 +179,7 @@ Seed make_seed() {
       {0, {}, {{0x1000, 8192, 0, 5, 2}, {0x4000, 100, kZeroPack, 0, 0}, {0x4064, 50, 0, 9, 1}}});
   map.spaces.push_back({0x1000000, {}, {{0x10000, 1 << 20, 0, 100, 16}}});
   seed.layer = encode_layer(difference({}, map));
+  seed.slot = make_slot(page);
   return seed;
 }
 
@@ -282,13 +303,54 @@ void read_stream(const Bytes& bytes) {
       &result);
 }
 
+// The input: the slot's first numbers, its runs (as many as it says, at most 16), its payload. What
+// the writer believed is published, and read again.
+void read_slot(const Bytes& bytes) {
+  constexpr size_t kRunsAt = offsetof(wire::SlotHeader, run);
+  static std::vector<uint64_t> memory(wire::kSlotBytes / 8);  // aligned as the ring is
+  auto* slot = reinterpret_cast<uint8_t*>(memory.data());
+  if (bytes.size() < kRunsAt) return;
+  memcpy(slot, bytes.data(), kRunsAt);
+  const auto* header = reinterpret_cast<const wire::SlotHeader*>(slot);
+  size_t runs = std::min<size_t>(header->runs, 16) * sizeof(wire::Run);
+  runs = std::min(runs, bytes.size() - kRunsAt);
+  memset(slot + kRunsAt, 0, 17 * sizeof(wire::Run));
+  memcpy(slot + kRunsAt, bytes.data() + kRunsAt, runs);
+  const size_t payload = std::min<size_t>(bytes.size() - kRunsAt - runs, wire::kSlotPayloadBytes);
+  if (payload) memcpy(slot + wire::kSlotHeaderBytes, bytes.data() + kRunsAt + runs, payload);
+
+  MemoryEnv env;
+  env.ids = 100;  // others than the seed's
+  Paths paths{kRoot};
+  env.files[paths.manifest(seed().id)] = seed().manifest;
+  env.files[paths.pack(seed().pack_id)] = seed().pack;
+  std::unique_ptr<SnapshotWriter> writer;
+  if (!begin_snapshot(&env, paths, {.parent = seed().id, .level = 0}, &writer).ok()) abort();
+  if (writer->parent() != seed().id) abort();
+  wire::Msg message;
+  memcpy(&message, slot, std::min(sizeof(message), bytes.size()));
+  if (is_message(message, bytes.size())) (void)message_text(message);
+  if (bytes.size() % 8 == 0) {  // before the runs: it answers in place
+    (void)answer_slot(slot, *writer);
+    if (!put_slot_blob(slot, "blob", *writer).ok()) return;
+  }
+  CommitResult result;
+  if (!put_slot(slot, *writer).ok() || !writer->commit("{}", &result).ok()) return;
+  std::unique_ptr<SnapshotReader> reader;
+  if (!open_snapshot(&env, paths, result.id, &reader).ok()) abort();
+  for (uint64_t space : reader->spaces()) {
+    if (!reader->read_all(space, 1, [](uint64_t, std::span<const uint8_t>) { return true; }).ok())
+      abort();
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   std::span<const uint8_t> rest(data + 1, size - 1);
   Bytes bytes(rest.begin(), rest.end());
-  switch (data[0] % 7) {
+  switch (data[0] % kParsers) {
     case 0:
       read_snapshot(wrap_body(rest));
       break;
@@ -320,6 +382,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (!difference(map, twice).spaces.empty()) abort();
       break;
     }
+    case 7:
+      read_slot(bytes);
+      break;
   }
   return 0;
 }
@@ -328,9 +393,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 int main(int argc, char** argv) {
   // With a directory: writes the seeds there as a corpus. Else: N rounds of mutations of them.
   const Seed& s = seed();
-  const Bytes* seeds[] = {&s.body, &s.manifest, &s.pack, &s.pack, &s.stream, &s.planes, &s.layer};
+  const Bytes* seeds[] = {&s.body,   &s.manifest, &s.pack,  &s.pack,
+                          &s.stream, &s.planes,   &s.layer, &s.slot};
   if (argc > 2 && std::string(argv[1]) == "--corpus") {
-    for (int i = 0; i < 7; ++i) {
+    for (int i = 0; i < kParsers; ++i) {
       FILE* out = fopen((std::string(argv[2]) + "/seed" + std::to_string(i)).c_str(), "wb");
       if (!out) return 1;
       fputc(i, out);
@@ -342,10 +408,10 @@ int main(int argc, char** argv) {
   long rounds = argc > 1 ? atol(argv[1]) : 20000;
   std::mt19937 random(1);
   for (long round = 0; round < rounds; ++round) {
-    uint8_t which = static_cast<uint8_t>(round % 7);
+    uint8_t which = static_cast<uint8_t>(round % kParsers);
     Bytes input(1, which);
     input.insert(input.end(), seeds[which]->begin(), seeds[which]->end());
-    for (unsigned n = round < 7 ? 0 : 1 + random() % 4; n > 0; --n) {
+    for (unsigned n = round < kParsers ? 0 : 1 + random() % 4; n > 0; --n) {
       size_t at = 1 + random() % (input.size() - 1);
       static const uint64_t favourites[] = {0,          1,          0x7f,  0xff,       0xffff,
                                             0x7fffffff, 0xffffffff, ~0ull, 1ull << 63, 4096};

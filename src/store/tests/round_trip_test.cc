@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "faulty_env.h"
 #include "testing.h"
 
 using namespace gpuckpt;
@@ -30,6 +31,33 @@ TEST_CASE("a snapshot comes back as it was") {
   CHECK(reader->read(0, 0x400000 + 16 * 4096 - 1, page).code() == kExitAbsent);
   CHECK(reader->read(5, 0, page).code() == kExitAbsent);
   CHECK(reader->blob("nothing", &page).code() == kExitAbsent);
+}
+
+TEST_CASE("files are private at every moment, whatever the umask") {
+  TemporaryDirectory dir;
+  FaultyEnv env;
+  int looked = 0;
+  env.before = [&](Call, const std::string&) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(dir.path())) {
+      struct stat st;
+      if (lstat(entry.path().c_str(), &st) != 0) continue;
+      INFO(entry.path());
+      CHECK((st.st_mode & 077) == 0);
+      ++looked;
+    }
+    return 0;
+  };
+  const mode_t before = umask(0);
+  std::unique_ptr<Store> store;
+  Status status = Store::open(dir.store(), {.env = &env, .create = true}, &store);
+  CommitResult result;
+  for (uint64_t i = 0; i < 3 && status.ok(); ++i)
+    status = write_model(*store, some_model(i), "{}", &result);
+  PruneReport report;
+  if (status.ok()) status = store->prune({.keep = 1}, &report);
+  umask(before);
+  REQUIRE_OK(status);
+  CHECK(looked > 100);
 }
 
 TEST_CASE("files are private and temporary ones are gone") {

@@ -18,12 +18,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <random>
 #include <set>
+#include <span>
 #include <thread>
 #include <vector>
 
 #include "gpuckpt/wire.h"
+#include "store/format.h"
 #include "store/store.h"
 
 using namespace gpuckpt;
@@ -327,6 +330,156 @@ void refuses(const std::string& path) {
   puts("refuses");
 }
 
+std::vector<store::ChunkName> names_of(const std::vector<uint8_t>& bytes, uint64_t unit = 4096) {
+  std::vector<store::ChunkName> out;
+  for (size_t at = 0; at < bytes.size(); at += unit)
+    out.push_back(store::chunk_name(&bytes[at], std::min<size_t>(unit, bytes.size() - at)));
+  return out;
+}
+
+// Fills a slot with one run; `parts` follow each other in its payload.
+void fill(Application& app, uint32_t i, wire::Run run,
+          std::initializer_list<std::span<const uint8_t>> parts) {
+  wire::SlotHeader* s = app.slot(i);
+  s->space = 0;
+  s->runs = 1;
+  s->run[0] = run;
+  s->payload_bytes = 0;
+  for (auto part : parts) {
+    memcpy(reinterpret_cast<uint8_t*>(s) + wire::kSlotHeaderBytes + s->payload_bytes, part.data(),
+           part.size());
+    s->payload_bytes += part.size();
+  }
+}
+std::span<const uint8_t> raw(const std::vector<store::ChunkName>& names) {
+  return {names.data()->data(), names.size() * sizeof(names[0])};
+}
+
+std::string greet(Application& app, const std::string& hello) {
+  wire::Msg m;
+  app.say(app.parent, wire::kMsgHello, 0, hello);
+  MUST(app.hear(&m) == wire::kMsgReady, "not ready");
+  return {m.text, m.text_bytes};
+}
+
+// A snapshot that refers to the one before: as the parent has it, by name, with names to compare.
+void refers(const std::string& path) {
+  Application first;
+  std::string id;
+  MUST(snapshot(first, path, 3, &id), "the writer did not publish");
+  first.stop();
+  auto piece = [](uint64_t i) { return bytes_for(300 + i % 8); };
+  const std::vector<uint8_t> unseen = bytes_for(4242);
+
+  Application app;
+  app.start(path);
+  MUST(greet(app, "{\"parent\":\"" + id + "\"}") == id, "the parent was not found");
+  uint32_t slot;
+  MUST(app.claim(&slot), "no slot");
+  auto known = names_of(piece(1)), unknown = names_of(unseen);
+  fill(app, slot, {}, {raw(known), raw(unknown)});
+  app.slot(slot)->runs = 0;
+  app.say(app.parent, wire::kMsgHave, slot);
+  wire::Msg m;
+  MUST(app.hear(&m) == wire::kMsgHave && m.slot == slot, "no answer about names");
+  const uint8_t* answer = reinterpret_cast<uint8_t*>(app.slot(slot)) + wire::kSlotHeaderBytes;
+  for (size_t i = 0; i < known.size() + unknown.size(); ++i)
+    MUST(answer[i] == (i < known.size()), "name %zu: %d", i, answer[i]);
+  uint64_t length = piece(0).size();
+  fill(app, slot, {0, length, wire::kRunSame, 0}, {});
+  app.say(app.parent, wire::kMsgData, slot);
+  MUST(app.claim(&slot), "no slot");
+  fill(app, slot, {1 << 20, length, wire::kRunNamed, 0}, {raw(known)});
+  app.say(app.parent, wire::kMsgData, slot);
+  for (uint64_t i = 2; i < kPieces; ++i) {
+    MUST(app.claim(&slot), "no slot");
+    std::vector<uint8_t> bytes = piece(i);
+    fill(app, slot, {i << 20, length, wire::kRunSealed, 0}, {raw(names_of(bytes)), bytes});
+    app.say(i % 2 ? app.parent : app.child, wire::kMsgData, slot);
+  }
+  app.say(app.child, wire::kMsgEnd);
+  app.say(app.parent, wire::kMsgEnd);
+  MUST(app.hear(&m, 60000) == wire::kMsgDurable, "not durable: %s", m.text);
+  MUST(m.new_bytes == 0, "%lu bytes were stored again", static_cast<unsigned long>(m.new_bytes));
+  std::string second(m.text, m.text_bytes);
+  app.stop();
+  check_content(path, second, 3);
+
+  Application stranger;
+  stranger.start(path);
+  MUST(greet(stranger, "{\"parent\":\"20200101-000000000-aaaa\"}").empty(),
+       "a parent from nowhere");
+  stranger.stop();
+
+  struct {
+    const char* what;
+    bool parent;
+    int code;
+    std::function<void(Application&)> spoil;
+  } cases[] = {
+      {"same, without a parent", false, kExitError,
+       [](Application& a) {
+         fill(a, 0, {0, 4096, wire::kRunSame, 0}, {});
+       }},
+      {"same, where the parent has nothing", true, kExitError,
+       [](Application& a) {
+         fill(a, 0, {1ull << 50, 4096, wire::kRunSame, 0}, {});
+       }},
+      {"same, beyond the end of a space", true, kExitError,
+       [](Application& a) {
+         fill(a, 0, {~0ull - 4095, 8192, wire::kRunSame, 0}, {});
+       }},
+      {"a name that is not known", true, kExitError,
+       [&](Application& a) {
+         fill(a, 0, {0, length, wire::kRunNamed, 0}, {raw(unknown)});
+       }},
+      {"fewer names than chunks", true, kExitError,
+       [&](Application& a) {
+         fill(a, 0, {0, length + 4096, wire::kRunNamed, 0}, {raw(known)});
+       }},
+      {"more names than chunks", true, kExitError,
+       [&](Application& a) {
+         fill(a, 0, {0, length - 4096, wire::kRunNamed, 0}, {raw(known)});
+       }},
+      {"names of 2^63 bytes", true, kExitError,
+       [&](Application& a) {
+         fill(a, 0, {0, 1ull << 63, wire::kRunNamed, 0}, {raw(known)});
+       }},
+      {"bytes that changed on their way", true, kExitCorrupt,
+       [&](Application& a) {
+         fill(a, 0, {0, length, wire::kRunSealed, 0}, {raw(known), unseen});
+       }},
+      {"sealed, longer than the slot", true, kExitError,
+       [&](Application& a) {
+         fill(a, 0, {0, 2 << 20, wire::kRunSealed, 0}, {raw(known), unseen});
+       }},
+      {"a run of unknown kind", true, kExitError,
+       [](Application& a) {
+         fill(a, 0, {0, 4096, 99, 0}, {});
+       }},
+      {"a question beyond the slot", true, kExitError,
+       [](Application& a) {
+         a.slot(0)->payload_bytes = wire::kSlotPayloadBytes + 16;
+         a.say(a.parent, wire::kMsgHave, 0);
+       }},
+  };
+  size_t before = count(path + "/snapshots", ".manifest");
+  for (auto& c : cases) {
+    Application bad;
+    bad.start(path);
+    greet(bad, c.parent ? "{\"parent\":\"" + id + "\"}" : "{}");
+    c.spoil(bad);
+    bad.say(bad.parent, wire::kMsgData, 0);
+    bad.say(bad.child, wire::kMsgEnd);
+    bad.say(bad.parent, wire::kMsgEnd);
+    MUST(bad.hear(&m) == wire::kMsgFailed && m.code == c.code, "%s: message %u, code %d", c.what,
+         m.type, m.code);
+    bad.stop();
+  }
+  MUST(count(path + "/snapshots", ".manifest") == before, "a refused snapshot was published");
+  puts("refers");
+}
+
 void killed(const std::string& path, int rounds) {
   std::mt19937 random(static_cast<unsigned>(getpid()));
   std::set<std::string> durable;
@@ -416,6 +569,7 @@ int main(int argc, char** argv) {
   dropped(directory + "/a");
   survives(directory + "/a");
   refuses(directory + "/a");
+  refers(directory + "/a");
   killed(directory + "/b", rounds);
   fs::remove_all(directory);
   puts("EXIT-SUCCESS");

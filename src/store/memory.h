@@ -1,0 +1,63 @@
+// Memory that cannot be had. Inside the store it is std::bad_alloc, also where a C library says it
+// in its own way; at the doors of the store it becomes a Status like any other failure. It is never
+// taken for damage: `repair` drops what is damaged.
+#pragma once
+
+#include <zstd.h>
+#include <zstd_errors.h>
+
+#include <atomic>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "store/status.h"
+
+namespace gpuckpt::store {
+
+// What zstd answered, or bad_alloc.
+inline size_t with_memory(size_t answer) {
+  if (ZSTD_isError(answer) && ZSTD_getErrorCode(answer) == ZSTD_error_memory_allocation)
+    throw std::bad_alloc();
+  return answer;
+}
+template <typename T>
+T* with_memory(T* made) {
+  if (!made) throw std::bad_alloc();
+  return made;
+}
+
+template <typename Work>
+Status guarded(const Work& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return Status::Error("out of memory: nothing that was in the store is lost; try again");
+  }
+}
+
+// Runs `work` in this thread and in up to threads - 1 others (fewer where no more can be had), and
+// returns when all have. Memory that one of them could not have is thrown from here.
+template <typename Work>
+void run_together(unsigned threads, const Work& work) {
+  std::atomic<bool> memory_was_short{false};
+  auto one = [&] {
+    try {
+      work();
+    } catch (const std::bad_alloc&) {
+      memory_was_short = true;
+    }
+  };
+  std::vector<std::thread> others;
+  try {
+    others.reserve(threads);
+    while (others.size() + 1 < threads) others.emplace_back(one);
+  } catch (const std::exception&) {
+    // Those there are will do.
+  }
+  one();
+  for (std::thread& thread : others) thread.join();
+  if (memory_was_short) throw std::bad_alloc();
+}
+
+}  // namespace gpuckpt::store

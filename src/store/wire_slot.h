@@ -1,0 +1,27 @@
+// What the writer understands of messages and slots (include/gpuckpt/wire.h). The other side can
+// write to a slot at any time, and may be mad: every length is read once and bounded before use.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "gpuckpt/wire.h"
+#include "store/store.h"
+
+namespace gpuckpt::store {
+
+// Whether `received` bytes are a message of this build.
+bool is_message(const wire::Msg& message, size_t received);
+std::string message_text(const wire::Msg& message);
+
+// `slot`: kSlotBytes, header first.
+// kMsgData: its runs go to the writer, into the spaces of that member of the job. An error: the
+// snapshot is lost, its sender contradicts itself.
+Status put_slot(const uint8_t* slot, SnapshotWriter& writer, uint32_t member = 0);
+// kMsgBlob: its payload is appended to blob `name`.
+Status put_slot_blob(const uint8_t* slot, const std::string& name, SnapshotWriter& writer);
+// kMsgHave: the names in its payload are answered in place, a byte each.
+Status answer_slot(uint8_t* slot, SnapshotWriter& writer);
+
+}  // namespace gpuckpt::store
