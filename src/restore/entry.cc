@@ -23,6 +23,7 @@
 #include "gpuckpt/process_format.h"
 #include "gpuckpt/wire.h"
 #include "restore/plan.h"
+#include "snapshot/api.h"
 #include "snapshot/device_plugin.h"
 #include "snapshot/park.h"
 #include "snapshot/raw_thread.h"
@@ -578,6 +579,7 @@ void ask_to_go(uint64_t device_us) {
   library.host_pid = r.host_pid;
   library.host_start_time = r.host_start_time;
   sys::close(fd);
+  api_after_restore(r.text);
 }
 
 void coordinator_after_restore(void*) {

@@ -252,6 +252,7 @@ Outcome try_start(const Image& image, const SnapshotReader& reader, Memory* memo
       go.type = kReportGo;
       go.host_pid = out.pid;
       go.host_start_time = start_time(out.pid);
+      snprintf(go.text, sizeof(go.text), "%s", reader.id().c_str());
       replace_file(o.pid_file, o.pid_file.empty() ? "" : std::to_string(out.pid) + "\n");
       out.running = send(s->report.get(), &go, sizeof(go), MSG_NOSIGNAL) == sizeof(go);
       if (out.running) return out;

@@ -89,7 +89,7 @@ struct Report {
   uint32_t reserved;
   uint64_t host_start_time;
   uint64_t us[4];  // kReportReady: mapping, threads, device
-  char text[512];
+  char text[512];  // kReportGo: id of the snapshot
 };
 
 }  // namespace gpuckpt::restore

@@ -14,6 +14,7 @@
 #include "common/text.h"
 #include "gpuckpt/exit_codes.h"
 #include "gpuckpt/wire.h"
+#include "snapshot/api.h"
 #include "snapshot/device_plugin.h"
 #include "snapshot/park.h"
 #include "snapshot/process_state.h"
@@ -328,6 +329,18 @@ bool put_mapped_file(Mappings* m, const MapsLine& l, const char* path, int* inde
   return true;
 }
 
+// Private memory whose pages are to be sent.
+bool add_range(Capture* c, const MapsLine& l, const Vma& v, uint64_t start, uint64_t end) {
+  HostPages& h = c->pages;
+  if (h.range_count == h.range_room) return c->refuse("too many mappings");
+  PumpRange& range = h.ranges[h.range_count++];
+  range = {};
+  range.start = start, range.end = end;
+  range.readable = l.read, range.file = v.kind == kVmaFile;
+  range.tracked = v.kind == kVmaAnonymous && h.smaps.all_have(start, end, kSmapsTracked);
+  return true;
+}
+
 bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t flags) {
   Capture* c = m->c;
   Vma v;
@@ -415,13 +428,12 @@ bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t
   ++c->mappings;
 
   if (v.kind == kVmaAnonymous || v.kind == kVmaFile) {
-    HostPages& h = c->pages;
-    if (h.range_count == h.range_room) return c->refuse("too many mappings");
-    PumpRange& range = h.ranges[h.range_count++];
-    range = {};
-    range.start = start, range.end = end;
-    range.readable = l.read, range.file = v.kind == kVmaFile;
-    range.tracked = v.kind == kVmaAnonymous && h.smaps.all_have(start, end, kSmapsTracked);
+    uint64_t at = start;
+    Range out;
+    for (; v.kind == kVmaAnonymous && flags & kVmaDontDump && next_excluded(at, end, &out);
+         at = out.end)
+      if (out.start > at && !add_range(c, l, v, at, out.start)) return false;
+    if (at < end && !add_range(c, l, v, at, end)) return false;
     if ((flags & kVmaDontFork) && c->dont_fork_count < 256)
       c->dont_fork[c->dont_fork_count++] = {start, end};
     if ((flags & kVmaWipeOnFork) && c->wipe_on_fork_count < 64)

@@ -9,6 +9,7 @@
 #include "common/syscall.h"
 #include "common/text.h"
 #include "gpuckpt/exit_codes.h"
+#include "snapshot/api.h"
 #include "snapshot/courier.h"
 #include "snapshot/job.h"
 #include "snapshot/state.h"
@@ -95,7 +96,9 @@ void finish(Job* j, bool ok) {
     ++library.snapshots_failed;
     log_line(LogLevel::kWarn, "no snapshot (%s); the program goes on: %s", j->reason, j->text);
   }
+  if (!ok) return_tag(j);
   courier.run(write_status, j);
+  finish_request(j);
   static wire::CtlReply reply;
   if (j->from_command) {
     fill_reply(j, &reply);
@@ -164,6 +167,7 @@ void serve(uint32_t wanted) {
   __builtin_memset(static_cast<void*>(&job), 0, sizeof(job));
   job.reason = wanted & kWantCommand                   ? "command"
                : wanted & (kWantTerm | kWantTermTaken) ? "term"
+               : wanted & kWantProgram                 ? "program"
                : wanted & kWantTimer                   ? "timer"
                                                        : "signal";
   // Nothing shall happen between the snapshot and the end that SIGTERM is.
@@ -174,9 +178,13 @@ void serve(uint32_t wanted) {
   }
   job.timeout_ms = library.config.timeout_ms;
   copy(job.store, sizeof(job.store), library.config.store);
+  if (wanted & kWantProgram && !take_request(&job)) return;
   char text[160];
   if (!courier.start(text, sizeof(text))) {
     log_line(LogLevel::kError, "no snapshot: %s", text);
+    job.code = kExitError;
+    copy(job.text, sizeof(job.text), text);
+    finish_request(&job);
     return;
   }
   if (wanted & kWantCommand) {
@@ -219,6 +227,7 @@ void serve(uint32_t wanted) {
       if (r.store[0]) copy(job.store, sizeof(job.store), r.store);
     }
   }
+  take_tag(&job);
   if (suspended) {
     job.code = kExitRefused;
     copy(job.text, sizeof(job.text), "the process is suspended: `gpuckpt resume` it first");
@@ -246,7 +255,12 @@ void coordinator_main(void*) {
   for (;;) {
     uint32_t wanted = library.wanted.fetch_and(kRunning) & ~static_cast<uint32_t>(kRunning);
     uint32_t term = wanted & (kWantTerm | kWantTermTaken);
-    if (wanted & ~term) serve(wanted & ~term);
+    const uint32_t program = wanted & kWantProgram;
+    if (wanted & ~(term | program)) serve(wanted & ~(term | program));
+    if (program) {  // a snapshot for each that was asked for
+      serve(kWantProgram);
+      if (requests_wait()) library.wanted |= kWantProgram;
+    }
     if (term) {
       serve(term);
       ++library.terms_served;

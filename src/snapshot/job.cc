@@ -8,6 +8,7 @@
 #include "common/syscall.h"
 #include "common/text.h"
 #include "gpuckpt/exit_codes.h"
+#include "snapshot/api.h"
 #include "snapshot/courier.h"
 #include "snapshot/libc_probe.h"
 #include "snapshot/park.h"
@@ -398,11 +399,21 @@ Outcome stop_and_capture(Job* j, Capture* capture, Records* records, bool frozen
   return ok ? Outcome::kDone : Outcome::kFailed;
 }
 
+// What the program wants to happen first: its hooks have run, nobody is inside a critical section.
+bool make_ready(Job* j, uint64_t deadline_us) {
+  if (run_snapshot_hooks(deadline_us, j->text, sizeof(j->text)) &&
+      close_sections(library.config.gate_ms * 1000, j->text, sizeof(j->text)))
+    return true;
+  j->code = kExitTimeout;
+  return false;
+}
+
 Outcome attempt(Job* j, uint64_t deadline_us) {
   j->code = 0;
   j->text[0] = 0;
   __builtin_memset(&j->device_report, 0, sizeof(j->device_report));
   j->way = "none";
+  if (excluded_came_back()) library.last_snapshot[0] = 0;
   static char hello[4000];
   HelloCall say{j, hello, sizeof(hello)};
   courier.run(make_hello, &say);
@@ -427,8 +438,8 @@ Outcome attempt(Job* j, uint64_t deadline_us) {
   } else {
     look_at_memory(&capture, open.parent,
                    device_plugin && device_plugin->active && device_plugin->active());
-    work.ok = true;
-    if (device_plugin) {
+    work.ok = make_ready(j, deadline_us);
+    if (work.ok && device_plugin) {
       work.ok = false;
       report_phase(j, "device");
       if (!run_on_pthread(freeze_and_stage, &work))
@@ -447,6 +458,8 @@ Outcome attempt(Job* j, uint64_t deadline_us) {
       outcome = stop_and_capture(j, &capture, &records, work.frozen);
     }
   }
+  open_sections();
+  run_resume_hooks();
   courier.run(close_pagemap, &capture);
   describe_pages(j, capture.pages);
   capture_finish(&capture);

@@ -5,16 +5,20 @@
 #include "snapshot/capture.h"
 #include "snapshot/device_plugin.h"
 
+struct gpuckpt_checkpoint;
+
 namespace gpuckpt {
 
 struct Job {
-  const char* reason;  // "signal", "timer", "command", "term"
+  const char* reason;  // "signal", "timer", "command", "term", "program"
   bool from_command = false;
   bool stop = false, wait = true;
   int stop_status = 0;
   uint64_t timeout_ms;
   char store[1024];
   char tag[128];
+  bool program_tag = false;               // gpuckpt_tag gave it
+  gpuckpt_checkpoint* request = nullptr;  // the program asked for it
 
   uint64_t started_us;
   // Results.

@@ -34,6 +34,7 @@ enum Wanted : uint32_t {
   kWantCommand = 8,
   kWantTerm = 16,       // then the application gets its SIGTERM
   kWantTermTaken = 32,  // it has it already and waits for the snapshot (sigwait)
+  kWantProgram = 64,    // gpuckpt_checkpoint_begin
 };
 
 struct Library {

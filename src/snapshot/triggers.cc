@@ -15,6 +15,7 @@
 #include "common/syscall.h"
 #include "common/text.h"
 #include "gpuckpt/wire.h"
+#include "snapshot/api.h"
 #include "snapshot/eintr.h"
 #include "snapshot/inherited.h"
 #include "snapshot/raw_thread.h"
@@ -155,6 +156,7 @@ void forget_after_fork() {
   tracker.forget_after_fork();
   library.last_snapshot[0] = 0;
   stop_listening_to_term();
+  api_after_fork();
 }
 
 namespace {

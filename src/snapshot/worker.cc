@@ -15,11 +15,13 @@ struct Work {
 constexpr uint64_t kSetIdSignal = 1ull << (33 - 1);
 
 void* start(void* w) {
-  sys::sigprocmask_set(~kSetIdSignal);
+  block_signals();
   static_cast<Work*>(w)->run(static_cast<Work*>(w)->argument);
   return nullptr;
 }
 }  // namespace
+
+void block_signals() { sys::sigprocmask_set(~kSetIdSignal); }
 
 bool run_on_pthread(void (*work)(void*), void* argument) {
   Work w{work, argument};

@@ -4,6 +4,9 @@
 
 namespace gpuckpt {
 
+// For a thread that one of ours has made: it has inherited a mask that blocks everything.
+void block_signals();
+
 // Runs `work(argument)` on a new pthread (all signals blocked) and waits for its end. Called on the
 // coordinator, whose thread descriptor is good enough for that. False: no thread could be made.
 bool run_on_pthread(void (*work)(void*), void* argument);
