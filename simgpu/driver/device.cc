@@ -1,18 +1,65 @@
 #include "device.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "context.h"
 #include "pool.h"
 
 namespace simgpu {
+namespace {
 
-Device::Device(int n, const Options& o) : ordinal(n), sm_(o.sm), total_(o.memory) {
+// The same board every time, so that "the same GPU model" can be told.
+void make_uuid(int board, CUuuid* out) {
+  Random r(0x67707563ull + static_cast<uint64_t>(board));
+  for (int i = 0; i < 16; ++i) out->bytes[i] = static_cast<char>(r.next());
+}
+
+// Does "GPU-..." (or the beginning of it) name the board?
+bool names_board(const char* text, size_t length, int board) {
+  CUuuid uuid;
+  make_uuid(board, &uuid);
+  char own[48];
+  int n = snprintf(own, sizeof own, "GPU-");
+  for (int i = 0; i < 16; ++i)
+    n += snprintf(own + n, sizeof own - static_cast<size_t>(n), "%s%02x",
+                  i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                  static_cast<unsigned>(static_cast<unsigned char>(uuid.bytes[i])));
+  return length >= 8 && length <= static_cast<size_t>(n) && memcmp(own, text, length) == 0;
+}
+
+}  // namespace
+
+// As the real driver reads it: numbers or UUIDs; the first that does not exist ends the list.
+std::vector<int> visible_boards(const char* list, int boards) {
+  std::vector<int> out;
+  for (const char* at = list; at != nullptr && *at != 0;) {
+    size_t length = strcspn(at, ",");
+    int board = -1;
+    if (*at >= '0' && *at <= '9') {
+      board = atoi(at);
+    } else {
+      for (int i = 0; i < boards && board < 0; ++i)
+        if (names_board(at, length, i)) board = i;
+    }
+    if (board < 0 || board >= boards) break;
+    for (int known : out)
+      if (known == board) return {};
+    out.push_back(board);
+    at += length + (at[length] == ',' ? 1 : 0);
+  }
+  if (list == nullptr)
+    for (int i = 0; i < boards; ++i) out.push_back(i);
+  return out;
+}
+
+Device::Device(int n, int board, const Options& o)
+    : ordinal(n),
+      sm_(o.sm),
+      total_(board == o.devices - 1 && o.last_memory ? o.last_memory : o.memory) {
   snprintf(name, sizeof name, "gpuckpt simulated GPU");
-  // The same board every time, so that "the same GPU model" can be told; one per ordinal.
-  Random r(0x67707563ull + static_cast<uint64_t>(n));
-  for (int i = 0; i < 16; ++i) uuid.bytes[i] = static_cast<char>(r.next());
+  make_uuid(board, &uuid);
 }
 
 bool Device::charge(uint64_t bytes) {

@@ -10,7 +10,8 @@ class Pool;
 
 class Device {
  public:
-  Device(int ordinal, const Options&);
+  // `board`: which of the machine's, where the ordinal is the number that programs use.
+  Device(int ordinal, int board, const Options&);
 
   // Physical memory: false when there is not so much left.
   bool charge(uint64_t bytes);
@@ -45,6 +46,9 @@ class Device {
   uint64_t total_;
   std::atomic<uint64_t> used_{0};
 };
+
+// The boards that CUDA_VISIBLE_DEVICES lists (null: all), in its order.
+std::vector<int> visible_boards(const char* list, int boards);
 
 // Null for an ordinal that does not exist.
 Device* device_of(CUdevice);

@@ -16,6 +16,13 @@ namespace simgpu {
 class Library;
 class Module;
 
+// What a launch of the first driver API takes, set call by call.
+struct FirstLaunch {
+  unsigned block[3] = {1, 1, 1};
+  unsigned shared = 0, size = 0;
+  std::vector<uint8_t> parameters;
+};
+
 class Function : public Object {
  public:
   static constexpr Kind kKind = Kind::kFunction;
@@ -32,6 +39,8 @@ class Function : public Object {
   std::atomic<int> carveout{-1};
   std::atomic<int> non_portable_cluster{0};
   std::atomic<int> cluster[3] = {};
+  Mutex first_mutex;
+  FirstLaunch first;
 };
 
 struct Variable {

@@ -29,6 +29,8 @@ enum class Kind : uint8_t {
   kTexture,
   kSurface,
   kGreenContext,
+  kNotification,
+  kLogCallback,
 };
 
 class Object : public RefCounted {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "generated/stubs.h"
+#include "notification.h"
 #include "state.h"
 
 namespace simgpu {
@@ -16,6 +17,9 @@ int unimplemented_stub(Stub& stub) {
     if (log != nullptr && *log == '1')
       say("%s is not implemented by the simulated driver (CUDA_ERROR_NOT_SUPPORTED)", stub.name);
   }
+  char text[128];
+  snprintf(text, sizeof text, "%s is not implemented by the simulated driver", stub.name);
+  tell_log(text);
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 

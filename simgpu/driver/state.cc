@@ -9,6 +9,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "checkpoint.h"
 #include "context.h"
 #include "error.h"
 #include "pool.h"
@@ -138,6 +139,8 @@ void read_options(Options* o) {
   uint64_t devices = number_of("SIMGPU_DEVICES", 1);
   o->devices = devices < 1 ? 1 : devices > 8 ? 8 : static_cast<int>(devices);
   o->memory = round_up(bytes_of(getenv("SIMGPU_MEMORY"), 80 * kGiB), kBigPage);
+  const char* last = getenv("SIMGPU_LAST_MEMORY");
+  if (last != nullptr) o->last_memory = round_up(bytes_of(last, 0), kBigPage);
   o->seed = number_of("SIMGPU_SEED", 0);
   o->sm = static_cast<int>(number_of("SIMGPU_SM", 120));
   o->threads = static_cast<unsigned>(number_of("SIMGPU_THREADS", 0));
@@ -184,7 +187,10 @@ CUresult initialise() {
   page->state = s;
   root.store(page, std::memory_order_release);
   waste_some(256);  // wherever the heap stands: on from there
-  for (int i = 0; i < s->options.devices; ++i) s->devices.push_back(new Device(i, s->options));
+  const std::vector<int> boards =
+      visible_boards(getenv("CUDA_VISIBLE_DEVICES"), s->options.devices);
+  for (int board : boards)
+    s->devices.push_back(new Device(static_cast<int>(s->devices.size()), board, s->options));
   for (Device* d : s->devices) make_default_pool(d);
   s->pool = ptx::create_pool(threads);
   return CUDA_SUCCESS;
@@ -200,6 +206,7 @@ CUresult enter(Site& site, unsigned needs) {
       ThreadState* t = thread_if_known();
       if (t != nullptr && t->in_callback) return CUDA_ERROR_NOT_PERMITTED;
     }
+    if ((needs & kWhileLocked) == 0) wait_while_locked();
   }
   if (fail_rules != nullptr) {
     CUresult r = injected(site);

@@ -20,6 +20,7 @@ class Stream;
 struct Options {
   int devices = 1;
   uint64_t memory = 80 * kGiB;
+  uint64_t last_memory = 0;  // of the last device, when it is another board
   uint64_t seed = 0;
   int sm = 120;
   unsigned threads = 0;
@@ -70,6 +71,7 @@ enum Needs : unsigned {
   kNothing = 0,
   kInitialised = 1,
   kCallbackAllowed = 2,  // inside a host function, too
+  kWhileLocked = 4,      // about the driver's own checkpoint: does not wait for it
 };
 CUresult enter(Site&, unsigned needs);
 

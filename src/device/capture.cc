@@ -10,9 +10,10 @@
 #include "device/graphs.h"
 #include "device/idle.h"
 #include "device/launch_note.h"
-#include "device/modules.h"
+#include "device/links.h"
 #include "device/registry_format.h"
 #include "device/times.h"
+#include "device/variables.h"
 #include "device/vmm.h"
 #include "gpuckpt/exit_codes.h"
 #include "gpuckpt/wire.h"
@@ -38,17 +39,16 @@ bool fail(DeviceReport* report, int code, const char* pattern, ...) {
   return false;
 }
 
-namespace {
-
-uint64_t now_ms() { return sys::now_us() / 1000; }
-
-// Contexts that live, by name.
 void live_contexts(Vector<uint64_t>* out) {
   Guard guard(registry().lock);
   for (Object* o = registry().first(); o; o = o->next)
     if (o->type == ObjectType::kContext && static_cast<ContextObject*>(o)->alive)
       out->push(o->name);
 }
+
+namespace {
+
+uint64_t now_ms() { return sys::now_us() / 1000; }
 
 // ---- freeze ----
 
@@ -160,6 +160,12 @@ bool wait_contexts(uint64_t until_ms, bool marked_only, Culprit* culprit, Device
 bool freeze(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
   gate_bypass_this_thread();
   report->code = kExitOk;
+  CUprocessState state;  // locked, every other call would wait
+  if (present(real().cuCheckpointProcessGetState) &&
+      real().cuCheckpointProcessGetState(sys::getpid(), &state) == CUDA_SUCCESS &&
+      state != CU_PROCESS_STATE_RUNNING)
+    return fail(report, kExitRefused,
+                "cuCheckpointProcessLock: the driver's own checkpoint has the process");
   uint64_t start = sys::now_us();
   machine_facts.initialised = learn_machine(&machine_facts);
   Culprit culprit;
@@ -191,6 +197,10 @@ bool freeze(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
       format(culprit.text, sizeof culprit.text, "a stream capture is in progress (stream %p)",
              reinterpret_cast<void*>(capture_latest));
       gate_open();
+    } else if (link_reports_later()) {
+      copy(culprit.text, sizeof culprit.text,
+           "a linker session (cuLinkCreate) that reports into the program's memory is open");
+      gate_open();
     } else if (wait_contexts(gate_until, false, &culprit, report)) {
       pools_settle();
       report->drain_us = closing - start;
@@ -208,6 +218,25 @@ bool freeze(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
   return fail(report, kExitTimeout, "not idle before the deadline: %s", culprit.text);
 }
 
+namespace {
+
+void learn_identity(DeviceFacts* facts, int device) {
+  int major = 0, minor = 0;
+  real().cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
+  real().cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
+  facts->capability = major * 10 + minor;
+  CUuuid uuid = {};
+  if (real().cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) return;
+  auto byte = [&](int i) { return static_cast<unsigned>(static_cast<uint8_t>(uuid.bytes[i])); };
+  size_t used = 0, room = sizeof facts->uuid;
+  used += format(facts->uuid, room, "GPU-");
+  for (int i = 0; i < 16; ++i)
+    used += format(facts->uuid + used, room - used, "%s%02x",
+                   i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", byte(i));
+}
+
+}  // namespace
+
 bool learn_machine(MachineFacts* facts) {
   *facts = {};
   int count = 0;
@@ -220,6 +249,7 @@ bool learn_machine(MachineFacts* facts) {
     real().cuDeviceGetName(facts->device[i].name, sizeof facts->device[i].name, i);
     real().cuDeviceTotalMem_v2(&total, i);
     facts->device[i].total_memory = total;
+    learn_identity(&facts->device[i], i);
   }
   return true;
 }
@@ -247,6 +277,7 @@ void learn_context(ContextObject* context) {
   CUfunc_cache cache;
   context->cache_config = real().cuCtxGetCacheConfig(&cache) == CUDA_SUCCESS ? cache : -1;
   unsigned flags = 0;
+  context->flags_now = real().cuCtxGetFlags(&flags) == CUDA_SUCCESS ? static_cast<long>(flags) : -1;
   int active = 0;
   if (context->primary &&
       real().cuDevicePrimaryCtxGetState(context->device, &flags, &active) == CUDA_SUCCESS)
@@ -282,60 +313,6 @@ bool learn_events(ContextObject* context) {
   if (now) real().cuEventDestroy_v2(now);
   if (stream) real().cuStreamDestroy_v2(stream);
   return ok;
-}
-
-struct Names {
-  Vector<char> text;
-  Vector<size_t> starts;
-  bool managed = false;
-};
-void take_name(void* context, const char* name, size_t length, bool managed) {
-  auto* names = static_cast<Names*>(context);
-  names->managed |= managed;
-  names->starts.push(names->text.size());
-  names->text.append(name, length);
-  names->text.push('\0');
-}
-
-// Variables of modules and libraries that the application never asked for have contents, too.
-bool learn_globals(DeviceReport* report) {
-  Vector<uint64_t> contexts;
-  live_contexts(&contexts);
-  for (Object* o = registry().first(); o; o = o->next) {
-    bool is_module = o->type == ObjectType::kModule, is_library = o->type == ObjectType::kLibrary;
-    if ((!is_module && !is_library) || o->dead) continue;
-    Image* image =
-        is_module ? static_cast<ModuleObject*>(o)->image : static_cast<LibraryObject*>(o)->image;
-    if (!image || (is_module && static_cast<ModuleObject*>(o)->listed)) continue;
-    Names names;
-    if (!list_variables(image->view(), &names, take_name))
-      return fail(report, kExitRefused, "a %s image could not be read for the variables it defines",
-                  is_module ? "module" : "library");
-    if (names.managed)
-      return fail(report, kExitRefused, "__managed__ variables are not restored yet");
-    if (is_module) static_cast<ModuleObject*>(o)->listed = true;
-    for (size_t start : names.starts) {
-      const char* symbol = names.text.data() + start;
-      CUdeviceptr address = 0;
-      size_t size = 0;
-      if (is_module) {
-        WithContext with(o->context);
-        if (with &&
-            real().cuModuleGetGlobal_v2(&address, &size, real_of<CUmodule>(Kind::kModule, o->name),
-                                        symbol) == CUDA_SUCCESS)
-          note_module_global(o->name, symbol, address, size);
-        continue;
-      }
-      for (uint64_t context : contexts) {
-        WithContext with(context);
-        if (with &&
-            real().cuLibraryGetGlobal(&address, &size, real_of<CUlibrary>(Kind::kLibrary, o->name),
-                                      symbol) == CUDA_SUCCESS)
-          note_library_global(o->name, context, symbol, address, size);
-      }
-    }
-  }
-  return true;
 }
 
 }  // namespace
@@ -420,9 +397,10 @@ void describe(Text& json) {
   }
   json.add("],\"objects\":{");
   const char* const names[] = {
-      "contexts", "streams",   "events",   "modules", "libraries",         nullptr,
-      "kernels",  "functions", "pools",    "graphs",  "executable_graphs", "arrays",
-      "mipmaps",  "textures",  "surfaces", nullptr};
+      "contexts",     "streams",   "events",   "modules", "libraries",         nullptr,
+      "kernels",      "functions", "pools",    "graphs",  "executable_graphs", "arrays",
+      "mipmaps",      "textures",  "surfaces", "links",   "notifications",     "log_callbacks",
+      "user_objects", nullptr};
   static_assert(sizeof names / sizeof *names == static_cast<size_t>(ObjectType::kCount));
   first = true;
   for (size_t i = 0; i < static_cast<size_t>(ObjectType::kCount); ++i) {

@@ -17,11 +17,16 @@ bool restore(RestoreSource* source, DeviceReport* report);
 
 // What a snapshot asks the driver about the live objects (gate closed, all idle), for replay to
 // use.
+// Contexts that live, by name.
+void live_contexts(Vector<uint64_t>* out);
+
 bool learn_state(DeviceReport* report);
 
 // What the machine must offer: recorded at a snapshot, compared at a restore.
 struct DeviceFacts {
   char name[128];
+  char uuid[48];   // "GPU-..."
+  int capability;  // 90 is 9.0
   uint64_t total_memory;
 };
 struct MachineFacts {

@@ -340,6 +340,9 @@ bool learn_graphs(DeviceReport* report) {
   Vector<GraphExecObject*> executables;
   each_of(ObjectType::kGraph, &graphs);
   each_of(ObjectType::kGraphExec, &executables);
+  if (users_pending())
+    return fail(report, kExitRefused,
+                "cuGraphRetainUserObject: a graph inside of another one holds a user object");
   for (GraphExecObject* e : executables)
     if (!e->record)
       return fail(report, kExitRefused, "cuGraphInstantiate: %s",
@@ -584,6 +587,8 @@ bool replay_exec(GraphExecObject* e, const Maker& maker) {
     if (result != CUDA_SUCCESS) return maker.cannot("a graph", result);
     e->base = base;
     if (!unnamed.fill(base, e->record)) return false;
+    result = hold_users(base, e->users);
+    if (result != CUDA_SUCCESS) return maker.cannot("a user object of a graph", result);
   }
   WithContext with(e->context ? e->context : context_for(0, 0));
   uint64_t flags = e->flags & ~static_cast<uint64_t>(CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
@@ -603,6 +608,7 @@ bool replay_graphs(DeviceReport* report) {
   Vector<GraphExecObject*> executables;
   each_of(ObjectType::kGraph, &graphs);
   each_of(ObjectType::kGraphExec, &executables);
+  if (!replay_users(report)) return false;
   for (GraphObject* g : graphs) {
     if (!g->record) continue;
     CUgraph now = nullptr;
@@ -610,9 +616,12 @@ bool replay_graphs(DeviceReport* report) {
     if (result != CUDA_SUCCESS) return maker.cannot("a graph", result);
     bind(Kind::kGraph, g->name, bits(now));
     if (!maker.fill(now, g->record)) return false;
+    result = hold_users(now, g->users);
+    if (result != CUDA_SUCCESS) return maker.cannot("a user object of a graph", result);
   }
   for (GraphExecObject* e : executables)
     if (e->record && !replay_exec(e, maker)) return false;
+  drop_spare_references();
   return true;
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "device/registry.h"
+#include "device/users.h"
 #include "snapshot/device_plugin.h"
 
 namespace gpuckpt::device {
@@ -51,11 +52,13 @@ struct GraphRecord {
 
 struct GraphObject : Object {
   GraphRecord* record = nullptr;  // filled by the snapshot
+  HeldUsers users;
 };
 
 struct GraphExecObject : Object {
   GraphRecord* record = nullptr;  // null: could not be recorded, `why` says it
   const char* why = nullptr;
+  HeldUsers users;  // its graph's when it was instantiated
   uint64_t flags = 0;
   uint32_t generation = 0;  // of the driver's executable
   CUgraph base = nullptr;   // what the replay of this generation instantiated it from

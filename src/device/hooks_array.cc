@@ -52,6 +52,23 @@ CUresult note_texture(CUresult result, uint64_t value, const CUDA_RESOURCE_DESC*
 
 using namespace device;
 
+// The first driver API's descriptors have narrower fields.
+CUresult hook_cuArrayCreate(CUarray* pHandle, const CUDA_ARRAY_DESCRIPTOR_v1* pAllocateArray) {
+  CUresult result = real().cuArrayCreate(pHandle, pAllocateArray);
+  CUDA_ARRAY3D_DESCRIPTOR d = {};
+  if (result == CUDA_SUCCESS)
+    d = {pAllocateArray->Width,  pAllocateArray->Height,      0,
+         pAllocateArray->Format, pAllocateArray->NumChannels, 0};
+  return note_array(result, pHandle, d);
+}
+CUresult hook_cuArray3DCreate(CUarray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR_v1* pAllocateArray) {
+  CUresult result = real().cuArray3DCreate(pHandle, pAllocateArray);
+  CUDA_ARRAY3D_DESCRIPTOR d = {};
+  if (result == CUDA_SUCCESS)
+    d = {pAllocateArray->Width,  pAllocateArray->Height,      pAllocateArray->Depth,
+         pAllocateArray->Format, pAllocateArray->NumChannels, pAllocateArray->Flags};
+  return note_array(result, pHandle, d);
+}
 CUresult hook_cuArrayCreate_v2(CUarray* pHandle, const CUDA_ARRAY_DESCRIPTOR* pAllocateArray) {
   CUresult result = real().cuArrayCreate_v2(pHandle, pAllocateArray);
   CUDA_ARRAY3D_DESCRIPTOR d = {};

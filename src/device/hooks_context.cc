@@ -1,5 +1,6 @@
 // Contexts: which exist, how they were made, and what dies with them.
 #include "device/hooks.h"
+#include "intercept/gate.h"
 #include "intercept/generated/custom_hooks.h"
 #include "intercept/generated/real_driver.h"
 
@@ -71,6 +72,20 @@ void context_ended(uint64_t name) {
 
 using namespace device;
 
+CUresult hook_cuCtxCreate(CUcontext* pctx, unsigned int flags, CUdevice dev) {
+  RealmPlaces places;
+  CUresult result;
+  {
+    RealmRecording recording(&places);
+    result = real().cuCtxCreate(pctx, flags, dev);
+  }
+  note_created(result, pctx, flags, dev, places);
+  if (result != CUDA_SUCCESS) return result;
+  Guard guard(registry().lock);
+  if (ContextObject* c = registry().context(name_from(Kind::kContext, *pctx))) c->first_api = true;
+  return result;
+}
+
 CUresult hook_cuCtxCreate_v2(CUcontext* pctx, unsigned int flags, CUdevice dev) {
   RealmPlaces places;
   CUresult result;
@@ -111,6 +126,36 @@ CUresult hook_cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* ctxCreateParams
 
 CUresult hook_cuCtxDestroy(CUcontext ctx) { return end_created(ctx, real().cuCtxDestroy); }
 CUresult hook_cuCtxDestroy_v2(CUcontext ctx) { return end_created(ctx, real().cuCtxDestroy_v2); }
+
+// A context's uses are counted: the last detach ends it.
+CUresult hook_cuCtxAttach(CUcontext* pctx, unsigned int flags) {
+  CUresult result = real().cuCtxAttach(pctx, flags);
+  if (result != CUDA_SUCCESS) return result;
+  Guard guard(registry().lock);
+  if (ContextObject* c = registry().context(name_from(Kind::kContext, *pctx))) ++c->attached;
+  return result;
+}
+CUresult hook_cuCtxDetach(CUcontext ctx) {
+  uint64_t name = name_from(Kind::kContext, ctx);
+  bool last;
+  {
+    Guard guard(registry().lock);
+    ContextObject* c = registry().context(name);
+    last = !c || !c->attached;
+  }
+  CUresult result = last ? end_created(ctx, real().cuCtxDetach) : real().cuCtxDetach(ctx);
+  if (result != CUDA_SUCCESS) return result;
+  if (last) {
+    ThreadRecord* thread = this_thread_record();
+    if (thread && thread->context_count && bits(thread->context[thread->context_count - 1]) == name)
+      --thread->context_count;
+    if (translating()) drop(Kind::kContext, name);
+    return result;
+  }
+  Guard guard(registry().lock);
+  if (ContextObject* c = registry().context(name)) --c->attached;
+  return result;
+}
 
 CUresult hook_cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
   bool made;  // by this call, so that its places count

@@ -10,8 +10,9 @@ namespace device {
 void note_graph(CUgraph graph) {
   uint64_t name = new_name(Kind::kGraph, graph);
   Guard guard(registry().lock);
-  if (!registry().find<GraphObject>(ObjectType::kGraph, name))
-    registry().add<GraphObject>(ObjectType::kGraph, name, 0);
+  if (registry().find<GraphObject>(ObjectType::kGraph, name)) return;
+  auto* g = registry().add<GraphObject>(ObjectType::kGraph, name, 0);
+  if (g) take_pending_users(name, &g->users);
 }
 
 namespace {
@@ -37,6 +38,10 @@ void drop_nodes(CUgraph graph) {
   }
 }
 
+GraphObject* graph_object(CUgraph graph) {
+  return registry().find<GraphObject>(ObjectType::kGraph, name_from(Kind::kGraph, graph));
+}
+
 CUresult note_exec(CUresult result, CUgraphExec* out, CUgraph graph, uint64_t flags) {
   if (result != CUDA_SUCCESS) return result;
   const char* why = nullptr;
@@ -52,7 +57,15 @@ CUresult note_exec(CUresult result, CUgraphExec* out, CUgraph graph, uint64_t fl
   e->why = why;
   e->flags = flags;
   e->generation = generation();
+  if (GraphObject* g = graph_object(graph)) add_users(&e->users, g->users);
   return result;
+}
+
+// What a graph holds is held by its clone, too.
+void share_users(CUgraph from, CUgraph to) {
+  Guard guard(registry().lock);
+  GraphObject *a = graph_object(from), *b = graph_object(to);
+  if (a && b) add_users(&b->users, a->users);
 }
 
 NodeRecord* find_node(GraphRecord* record, uint64_t name) {
@@ -135,6 +148,10 @@ CUresult note_update(CUresult result, CUgraphExec exec, CUgraph graph) {
     Guard guard(registry().lock);
     e = registry().find<GraphExecObject>(ObjectType::kGraphExec, name_from(Kind::kGraphExec, exec));
   }
+  if (e) {
+    Guard guard(registry().lock);
+    if (GraphObject* g = graph_object(graph)) add_users(&e->users, g->users);
+  }
   if (!e || !e->record) return result;
   if (const char* why = take_graph(e->record, graph)) {
     free_record(e->record);
@@ -205,7 +222,17 @@ CUresult hook_cuGraphCreate(CUgraph* phGraph, unsigned int flags) {
 }
 CUresult hook_cuGraphClone(CUgraph* phGraphClone, CUgraph originalGraph) {
   CUresult result = real().cuGraphClone(phGraphClone, originalGraph);
-  if (result == CUDA_SUCCESS) note_graph(*phGraphClone);
+  if (result != CUDA_SUCCESS) return result;
+  note_graph(*phGraphClone);
+  share_users(originalGraph, *phGraphClone);
+  return result;
+}
+CUresult hook_cuGraphAddChildGraphNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                       const CUgraphNode* dependencies, size_t numDependencies,
+                                       CUgraph childGraph) {
+  CUresult result = real().cuGraphAddChildGraphNode(phGraphNode, hGraph, dependencies,
+                                                    numDependencies, childGraph);
+  if (result == CUDA_SUCCESS) share_users(childGraph, hGraph);
   return result;
 }
 CUresult hook_cuGraphDestroy(CUgraph hGraph) {

@@ -1,10 +1,7 @@
 // Modules and libraries: their images by content, and everything handed out from them.
-#include <fcntl.h>
-
-#include "common/log.h"
-#include "common/syscall.h"
 #include "device/hooks.h"
-#include "device/modules.h"
+#include "device/jit_options.h"
+#include "device/variables.h"
 #include "intercept/generated/custom_hooks.h"
 #include "intercept/generated/real_driver.h"
 
@@ -14,31 +11,6 @@ namespace {
 
 constexpr uint64_t kImageLimit = 4ull << 30;
 
-// Options that only report back, or point into the caller's memory, mean nothing to a replay.
-bool lasting(CUjit_option option) {
-  switch (static_cast<int>(option)) {
-    case CU_JIT_WALL_TIME:
-    case CU_JIT_INFO_LOG_BUFFER:
-    case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
-    case CU_JIT_ERROR_LOG_BUFFER:
-    case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
-    case CU_JIT_LOG_VERBOSE:
-    case CU_JIT_THREADS_PER_BLOCK:  // also an output
-      return false;
-  }
-  return true;
-}
-
-void keep_options(Vector<Option>* to, unsigned count, const CUjit_option* options, void** values) {
-  for (unsigned i = 0; i < count; ++i) {
-    int key = static_cast<int>(options[i]);
-    if (key == CU_JIT_GLOBAL_SYMBOL_NAMES || key == CU_JIT_GLOBAL_SYMBOL_ADDRESSES)
-      registry().refuse("a module was loaded with symbols bound by CU_JIT_GLOBAL_SYMBOL_ADDRESSES");
-    else if (lasting(options[i]))
-      to->push({key, values ? bits(values[i]) : 0});
-  }
-}
-
 Image* keep(const void* code, const char* what) {
   ImageView view;
   Image* image = nullptr;
@@ -46,33 +18,6 @@ Image* keep(const void* code, const char* what) {
   if (!image) registry().refuse(what);
   return image;
 }
-
-// The bytes of a file the driver has just loaded, with a terminating NUL (PTX text needs it).
-struct FileBytes {
-  explicit FileBytes(const char* path) {
-    int fd = sys::open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return;
-    for (;;) {
-      if (size + (1 << 16) > room) {
-        room = room ? room * 2 : 1 << 20;
-        void* more = allocate(room + 1);
-        if (!more) break;
-        if (size) __builtin_memcpy(more, bytes, size);
-        release(bytes);
-        bytes = static_cast<uint8_t*>(more);
-      }
-      long got = sys::read(fd, bytes + size, room - size);
-      if (got <= 0) break;
-      size += static_cast<uint64_t>(got);
-    }
-    sys::close(fd);
-  }
-  ~FileBytes() { release(bytes); }
-  FileBytes(const FileBytes&) = delete;
-  FileBytes& operator=(const FileBytes&) = delete;
-  uint8_t* bytes = nullptr;
-  uint64_t size = 0, room = 0;
-};
 
 CUresult note_module(CUresult result, CUmodule* module, const void* image, unsigned count,
                      const CUjit_option* options, void** values) {
@@ -85,13 +30,6 @@ CUresult note_module(CUresult result, CUmodule* module, const void* image, unsig
   object->image = kept;
   keep_options(&object->options, count, options, values);
   return result;
-}
-
-void note_global(Vector<Global>* globals, const char* symbol, uint64_t context, uint64_t address,
-                 uint64_t size) {
-  for (Global& g : *globals)
-    if (g.context == context && !__builtin_strcmp(g.symbol, symbol)) return;
-  globals->push({keep_text(symbol), context, address, size});
 }
 
 FunctionObject* function_object(uint64_t name) {
@@ -175,24 +113,6 @@ void note_instance(uint64_t library, uint64_t context) {
 
 }  // namespace
 
-void note_library_global(uint64_t library, uint64_t context, const char* symbol, uint64_t address,
-                         uint64_t size) {
-  Guard guard(registry().lock);
-  if (auto* l = registry().find<LibraryObject>(ObjectType::kLibrary, library))
-    note_global(&l->globals, symbol, context, address, size);
-}
-
-void note_module_global(uint64_t module, const char* symbol, uint64_t address, uint64_t size) {
-  Guard guard(registry().lock);
-  auto* m = registry().find<ModuleObject>(ObjectType::kModule, module);
-  if (!m) return;
-  if (m->image) {
-    note_global(&m->globals, symbol, m->context, address, size);
-  } else if (auto* l = registry().find<LibraryObject>(ObjectType::kLibrary, m->library)) {
-    note_global(&l->globals, symbol, m->context, address, size);
-  }
-}
-
 }  // namespace device
 
 using namespace device;
@@ -247,6 +167,16 @@ CUresult hook_cuModuleEnumerateFunctions(CUfunction* functions, unsigned int num
     if (functions[i] && real().cuFuncGetName(&symbol, functions[i]) == CUDA_SUCCESS && symbol)
       note_function(functions[i], name_from(Kind::kModule, mod), symbol);
   }
+  return result;
+}
+
+// An address that fits into the first API's 32 bits, or an error; it is kept as any other.
+CUresult hook_cuModuleGetGlobal(CUdeviceptr_v1* dptr, unsigned int* bytes, CUmodule hmod,
+                                const char* name) {
+  CUresult result = real().cuModuleGetGlobal(dptr, bytes, hmod, name);
+  CUdeviceptr address;
+  size_t size;
+  if (result == CUDA_SUCCESS) hook_cuModuleGetGlobal_v2(&address, &size, hmod, name);
   return result;
 }
 
@@ -366,6 +296,20 @@ CUresult hook_cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary lib
   uint64_t context = current_context_name(), library_name = name_from(Kind::kLibrary, library);
   note_instance(library_name, context);
   note_library_global(library_name, context, name, address, size);
+  return result;
+}
+
+CUresult hook_cuLibraryGetManaged(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
+                                  const char* name) {
+  CUdeviceptr address = 0;
+  size_t size = 0;
+  CUresult result = real().cuLibraryGetManaged(&address, &size, library, name);
+  if (result != CUDA_SUCCESS) return result;
+  if (dptr) *dptr = address;
+  if (bytes) *bytes = size;
+  uint64_t context = current_context_name(), library_name = name_from(Kind::kLibrary, library);
+  note_instance(library_name, context);
+  note_library_global(library_name, context, name, address, size, true);
   return result;
 }
 

@@ -261,6 +261,10 @@ CUresult hook_cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
   return allocate_pinned(pp, bytesize, Flags, false);
 }
 
+// As its successor, which takes longer sizes.
+CUresult hook_cuMemAllocHost(void** pp, unsigned int bytesize) {
+  return hook_cuMemAllocHost_v2(pp, bytesize);
+}
 CUresult hook_cuMemAllocHost_v2(void** pp, size_t bytesize) {
   if (!pp || !bytesize) return real().cuMemAllocHost_v2(pp, bytesize);
   return allocate_pinned(pp, bytesize, 0, false);
@@ -302,6 +306,9 @@ CUresult hook_cuMemHostGetFlags(unsigned int* pFlags, void* p) {
   return CUDA_SUCCESS;
 }
 
+CUresult hook_cuMemHostRegister(void* p, size_t bytesize, unsigned int Flags) {
+  return hook_cuMemHostRegister_v2(p, bytesize, Flags);
+}
 CUresult hook_cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
   CUresult result = real().cuMemHostRegister_v2(p, bytesize, Flags);
   if (result != CUDA_SUCCESS) return result;

@@ -358,6 +358,35 @@ CUresult hook_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
   return result;
 }
 
+namespace {
+// Pools by location: those of a device are what the calls above know.
+bool is_device_pool(const CUmemLocation* location, CUmemAllocationType type) {
+  return location && location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
+         type == CU_MEM_ALLOCATION_TYPE_PINNED;
+}
+CUresult foreign_pool(CUresult result) {
+  if (result == CUDA_SUCCESS)
+    registry().refuse("cuMemGetMemPool: a pool of host or managed memory is in use");
+  return result;
+}
+}  // namespace
+
+CUresult hook_cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type,
+                              CUmemoryPool pool) {
+  if (is_device_pool(location, type)) return hook_cuDeviceSetMemPool(location->id, pool);
+  return foreign_pool(real().cuMemSetMemPool(location, type, pool));
+}
+CUresult hook_cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location,
+                              CUmemAllocationType type) {
+  if (is_device_pool(location, type)) return hook_cuDeviceGetMemPool(pool, location->id);
+  return foreign_pool(real().cuMemGetMemPool(pool, location, type));
+}
+CUresult hook_cuMemGetDefaultMemPool(CUmemoryPool* pool_out, CUmemLocation* location,
+                                     CUmemAllocationType type) {
+  if (is_device_pool(location, type)) return hook_cuDeviceGetDefaultMemPool(pool_out, location->id);
+  return foreign_pool(real().cuMemGetDefaultMemPool(pool_out, location, type));
+}
+
 CUresult hook_cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   CUresult result = real().cuMemPoolCreate(pool, poolProps);
   if (result != CUDA_SUCCESS) return result;

@@ -25,6 +25,54 @@ CUresult note_stream(CUresult result, CUstream* stream, unsigned flags, int prio
   return result;
 }
 
+// What a stream's attributes say is kept as set, the legacy stream's with its context. A thread's
+// own default stream has no place to keep it.
+Vector<CUlaunchAttribute>* attributes_of(CUstream stream, bool per_thread) {
+  if (!stream) stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+  if (stream == CU_STREAM_PER_THREAD) return nullptr;
+  if (stream == CU_STREAM_LEGACY) {
+    ContextObject* c = registry().context(current_context_name());
+    return c ? &c->legacy_attributes : nullptr;
+  }
+  auto* object =
+      registry().find<StreamObject>(ObjectType::kStream, name_from(Kind::kStream, stream));
+  return object ? &object->attributes : nullptr;
+}
+
+void keep_attribute(CUstream stream, bool per_thread, CUstreamAttrID id,
+                    const CUstreamAttrValue& value) {
+  Guard guard(registry().lock);
+  Vector<CUlaunchAttribute>* all = attributes_of(stream, per_thread);
+  if (!all) return registry().refuse("cuStreamSetAttribute: on a thread's own default stream");
+  for (CUlaunchAttribute& a : *all) {
+    if (a.id != id) continue;
+    a.value = value;
+    return;
+  }
+  CUlaunchAttribute fresh = {};
+  fresh.id = id;
+  fresh.value = value;
+  all->push(fresh);
+}
+
+CUresult note_attribute(CUresult result, CUstream stream, bool per_thread, CUstreamAttrID id,
+                        const CUstreamAttrValue* value) {
+  if (result == CUDA_SUCCESS) keep_attribute(stream, per_thread, id, *value);
+  return result;
+}
+
+CUresult note_attributes(CUresult result, CUstream stream, bool per_thread) {
+  if (result != CUDA_SUCCESS) return result;
+  auto* ask = per_thread ? real().cuStreamGetAttribute_ptsz : real().cuStreamGetAttribute;
+  for (CUstreamAttrID id :
+       {CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW, CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY,
+        CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN}) {
+    CUstreamAttrValue value = {};
+    if (ask(stream, id, &value) == CUDA_SUCCESS) keep_attribute(stream, per_thread, id, value);
+  }
+  return result;
+}
+
 CUresult end_stream(CUstream stream, CUresult (*native)(CUstream)) {
   uint64_t name = name_from(Kind::kStream, stream);
   CUresult result = native(stream);
@@ -82,7 +130,12 @@ CUresult note_capture_ended(CUresult result, CUgraph* graph) {
               result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT;
   if (!none && __atomic_load_n(&captures_active, __ATOMIC_RELAXED))
     __atomic_sub_fetch(&captures_active, 1, __ATOMIC_RELAXED);
-  if (result == CUDA_SUCCESS && graph && *graph) note_graph(*graph);
+  if (result == CUDA_SUCCESS && graph && *graph) {
+    note_graph(*graph);
+  } else if (!none) {
+    Guard guard(registry().lock);
+    drop_pending_users();
+  }
   return result;
 }
 
@@ -146,6 +199,23 @@ CUresult hook_cuStreamDestroy(CUstream hStream) {
 }
 CUresult hook_cuStreamDestroy_v2(CUstream hStream) {
   return end_stream(hStream, real().cuStreamDestroy_v2);
+}
+
+CUresult hook_cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
+                                   const CUstreamAttrValue* value) {
+  return note_attribute(real().cuStreamSetAttribute(hStream, attr, value), hStream, false, attr,
+                        value);
+}
+CUresult hook_cuStreamSetAttribute_ptsz(CUstream hStream, CUstreamAttrID attr,
+                                        const CUstreamAttrValue* value) {
+  return note_attribute(real().cuStreamSetAttribute_ptsz(hStream, attr, value), hStream, true, attr,
+                        value);
+}
+CUresult hook_cuStreamCopyAttributes(CUstream dst, CUstream src) {
+  return note_attributes(real().cuStreamCopyAttributes(dst, src), dst, false);
+}
+CUresult hook_cuStreamCopyAttributes_ptsz(CUstream dst, CUstream src) {
+  return note_attributes(real().cuStreamCopyAttributes_ptsz(dst, src), dst, true);
 }
 
 CUresult hook_cuEventCreate(CUevent* phEvent, unsigned int Flags) {

@@ -18,7 +18,7 @@ struct Physical {
   uint64_t size = 0;
   CUmemAllocationProp properties = {};
   bool released = false;
-  uint32_t mappings = 0;
+  uint32_t mappings = 0, references = 1;
   CUmemGenericAllocationHandle replayed = 0;
 };
 
@@ -31,7 +31,7 @@ struct Mapped : RangeNode {
 struct Vmm {
   Lock lock;
   RangeTree reservations, mappings;
-  HashMap<Physical*> handles;  // by name, not released
+  HashMap<Physical*> handles;  // by name, not released; memory may have several
 };
 
 Vmm& vmm() {
@@ -48,6 +48,18 @@ Vmm& vmm() {
 
 void drop_if_unused(Physical* memory) {
   if (memory->released && !memory->mappings) destroy(memory);
+}
+
+// No handle names the memory any more.
+void forget_handles(Physical* memory) {
+  Vector<uint64_t> names;
+  vmm().handles.each([&](uint64_t name, Physical* its) {
+    if (its == memory) names.push(name);
+  });
+  for (uint64_t name : names) {
+    if (translating()) drop(Kind::kMemHandle, name);
+    vmm().handles.erase(name);
+  }
 }
 
 template <typename F>
@@ -118,20 +130,18 @@ bool rebuild_vmm(DeviceReport* report) {
                 n->begin, n->begin + n->size);
   }
   auto create = [&](Physical* memory) {
-    memory->replayed = 0;
     CUresult result = real().cuMemCreate(&memory->replayed, memory->size, &memory->properties, 0);
-    if (result == CUDA_SUCCESS) {
-      if (!memory->released) bind(Kind::kMemHandle, memory->name, memory->replayed);
-      return true;
-    }
+    if (result == CUDA_SUCCESS) return true;
     return fail(report, kExitIncompatible,
                 "%lu bytes of device memory (cuMemCreate) cannot be allocated here (%d)",
                 memory->size, static_cast<int>(result));
   };
   bool ok = true;
-  vmm().handles.each([&](uint64_t, Physical* memory) { ok = ok && create(memory); });
-  each_mapping([&](Mapped* mapping) {
-    if (mapping->memory->released) mapping->memory->replayed = 0;
+  vmm().handles.each([&](uint64_t, Physical* memory) { memory->replayed = 0; });
+  each_mapping([](Mapped* mapping) { mapping->memory->replayed = 0; });
+  vmm().handles.each([&](uint64_t name, Physical* memory) {
+    ok = ok && (memory->replayed || create(memory));
+    if (ok) bind(Kind::kMemHandle, name, memory->replayed);
   });
   each_mapping([&](Mapped* mapping) {
     Physical* memory = mapping->memory;
@@ -149,8 +159,16 @@ bool rebuild_vmm(DeviceReport* report) {
   });
   each_mapping([&](Mapped* mapping) {
     Physical* memory = mapping->memory;
-    if (memory->released && memory->replayed) real().cuMemRelease(memory->replayed);
-    if (memory->released) memory->replayed = 0;
+    if (!memory->replayed) return;
+    if (memory->released) real().cuMemRelease(memory->replayed);
+    // What cuMemRetainAllocationHandle gave beside the first one.
+    CUmemGenericAllocationHandle again;
+    for (uint32_t i = 1; ok && i < memory->references; ++i)
+      ok = real().cuMemRetainAllocationHandle(&again, reinterpret_cast<void*>(mapping->begin)) ==
+               CUDA_SUCCESS ||
+           fail(report, kExitIncompatible, "a handle of memory at 0x%lx cannot be had again",
+                mapping->begin);
+    memory->replayed = 0;
   });
   return ok;
 }
@@ -216,11 +234,30 @@ CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle) {
   if (result != CUDA_SUCCESS) return result;
   Guard guard(vmm().lock);
   Physical** known = vmm().handles.find(name);
-  if (!known) return result;
-  Physical* memory = *known;
-  vmm().handles.erase(name);
+  Physical* memory = known ? *known : nullptr;
+  if (memory && --memory->references) return result;
+  if (translating()) drop(Kind::kMemHandle, name);
+  if (!memory) return result;
+  forget_handles(memory);
   memory->released = true;
   drop_if_unused(memory);
+  return result;
+}
+
+// One more reference, by the handle that is known or another one for the same memory.
+CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* addr) {
+  CUresult result = real().cuMemRetainAllocationHandle(handle, addr);
+  if (result != CUDA_SUCCESS) return result;
+  uint64_t name = new_name(Kind::kMemHandle, *handle);
+  Guard guard(vmm().lock);
+  auto* mapping = static_cast<Mapped*>(vmm().mappings.covering(bits(addr)));
+  Physical* memory = mapping ? mapping->memory : nullptr;
+  if (!memory || (!vmm().handles.find(name) && !vmm().handles.put(name, memory))) {
+    registry().refuse("cuMemRetainAllocationHandle: memory that was not created here");
+    return result;
+  }
+  memory->references = memory->released ? 1 : memory->references + 1;
+  memory->released = false;
   return result;
 }
 

@@ -264,26 +264,66 @@ size_t unpack_lz4(const uint8_t* in, size_t in_size, uint8_t* out, size_t out_si
   return written;
 }
 
+namespace {
+
+constexpr uint64_t kContainerLimit = 1ull << 32;
+constexpr size_t kMaxParts = 4096;
+
+// Bytes of a container, or 0: it is none.
+uint64_t container_size(const void* container, uint64_t limit) {
+  if (limit < 16 || load<uint32_t>(container) != kContainerMagic) return 0;
+  uint64_t header = load<uint16_t>(static_cast<const char*>(container) + 6);
+  uint64_t body = load<uint64_t>(static_cast<const char*>(container) + 8);
+  return header < 16 || body > limit || header > limit - body ? 0 : header + body;
+}
+
+uint64_t padded(uint64_t size) { return (size + 15) / 16 * 16; }
+
+// A wrapper: its container, and those to be linked with it.
+bool measure_wrapper(const FatbinWrapper& wrapper, ImageView* out) {
+  if (!wrapper.data || wrapper.version < 1 || wrapper.version > kLinkedWrapper) return false;
+  out->kind = ImageKind::kFatbin;
+  out->wrapped = true;
+  out->bytes = wrapper.data;
+  out->size = container_size(wrapper.data, kContainerLimit);
+  if (!out->size || wrapper.version != kLinkedWrapper) return out->size != 0;
+  out->parts = static_cast<const void* const*>(wrapper.more);
+  for (size_t i = 0; out->parts && out->parts[i]; ++i) {
+    uint64_t size = container_size(out->parts[i], kContainerLimit);
+    if (!size || i == kMaxParts) return false;
+    out->size = padded(out->size) + size;
+  }
+  return true;
+}
+
+}  // namespace
+
+void gather(const ImageView& image, uint8_t* out) {
+  uint64_t size = image.parts ? container_size(image.bytes, kContainerLimit) : image.size;
+  __builtin_memcpy(out, image.bytes, size);
+  for (size_t i = 0; image.parts && image.parts[i]; ++i) {
+    out += padded(size);
+    size = container_size(image.parts[i], kContainerLimit);
+    __builtin_memcpy(out, image.parts[i], size);
+  }
+}
+
+const uint8_t* next_container(const uint8_t* at, const uint8_t* end) {
+  uint64_t size = container_size(at, static_cast<uint64_t>(end - at));
+  uint64_t left = static_cast<uint64_t>(end - at);
+  return size && padded(size) < left ? at + padded(size) : nullptr;
+}
+
 bool measure_image(const void* image, uint64_t limit, ImageView* out) {
   if (!image || limit < 4) return false;
   *out = {};
   uint32_t magic = load<uint32_t>(image);
-  if (magic == kWrapperMagic) {
-    auto wrapper = load<FatbinWrapper>(image);
-    if (wrapper.version != 1 || !wrapper.data) return false;
-    bool known = measure_image(wrapper.data, 1ull << 32, out);
-    out->wrapped = true;
-    return known && out->kind == ImageKind::kFatbin;
-  }
+  if (magic == kWrapperMagic) return measure_wrapper(load<FatbinWrapper>(image), out);
   out->bytes = image;
   if (magic == kContainerMagic) {
-    if (limit < 16) return false;
-    uint64_t header = load<uint16_t>(static_cast<const char*>(image) + 6);
-    uint64_t body = load<uint64_t>(static_cast<const char*>(image) + 8);
-    if (header < 16 || body > limit || header > limit - body) return false;
     out->kind = ImageKind::kFatbin;
-    out->size = header + body;
-    return true;
+    out->size = container_size(image, limit);
+    return out->size != 0;
   }
   if (!__builtin_memcmp(image, ELFMAG, SELFMAG)) {
     out->kind = ImageKind::kElf;
@@ -308,8 +348,14 @@ bool list_variables(const ImageView& image, void* context, FoundVariable found) 
     case ImageKind::kText:
       list_ptx_variables(static_cast<const char*>(image.bytes), image.size, context, found);
       return true;
-    case ImageKind::kFatbin:
-      return list_fatbin(bytes, image.size, context, found);
+    case ImageKind::kFatbin: {
+      bool complete = true;
+      const uint8_t* end = bytes + image.size;
+      for (const uint8_t* at = bytes; at; at = next_container(at, end))
+        complete &=
+            list_fatbin(at, container_size(at, static_cast<uint64_t>(end - at)), context, found);
+      return complete;
+    }
     case ImageKind::kElf:
       return list_elf_variables(bytes, image.size, context, found);
     case ImageKind::kUnknown:

@@ -20,6 +20,9 @@ struct ImageView {
   bool wrapped = false;  // `image` was a fatbin wrapper; bytes is the container it points to
   const void* bytes = nullptr;
   uint64_t size = 0;  // kText: with the terminating NUL
+  // Relocatable device code: after `bytes` come these containers, ended by null, that are linked
+  // when they are loaded. `size` is that of all, gathered (below).
+  const void* const* parts = nullptr;
 };
 
 // nvcc's wrapper around a fatbin container (section .nvFatBinSegment).
@@ -27,8 +30,9 @@ struct FatbinWrapper {
   uint32_t magic;
   uint32_t version;
   const void* data;
-  const void* more;
+  const void* more;  // version 1: a file's name; 2: containers to be linked, ended by null
 };
+inline constexpr uint32_t kLinkedWrapper = 2;  // the version with containers to be linked
 inline constexpr uint32_t kWrapperMagic = 0x466243b1;
 inline constexpr uint32_t kContainerMagic = 0xba55ed50;
 
@@ -40,6 +44,12 @@ bool measure_image(const void* image, uint64_t limit, ImageView* out);
 // read (unknown compression).
 using FoundVariable = void (*)(void* context, const char* name, size_t length, bool managed);
 bool list_variables(const ImageView& image, void* context, FoundVariable found);
+
+// What `image.size` counts, in one piece: containers one behind the other, each at a multiple
+// of 16. Of such a piece list_variables and next_container read all.
+void gather(const ImageView& image, uint8_t* out);
+// The container after the one at `at` in a gathered piece that ends at `end`; null: none.
+const uint8_t* next_container(const uint8_t* at, const uint8_t* end);
 
 // The pieces, for their tests.
 void list_ptx_variables(const char* text, size_t length, void* context, FoundVariable found);

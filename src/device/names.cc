@@ -37,7 +37,7 @@ void add_variables(int device, Vector<Extent>* out) {
                                                    : static_cast<LibraryObject*>(o)->globals;
     for (Global& g : globals) {
       ContextObject* context = registry().context(g.context);
-      if (g.size && context && context->alive && context->device == device)
+      if (g.size && !g.managed && context && context->alive && context->device == device)
         out->push({g.address, g.size, g.size >= kMinVariable});
     }
   }

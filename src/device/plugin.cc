@@ -1,5 +1,6 @@
 // The seam to the snapshot engine (snapshot/device_plugin.h).
 #include "device/capture.h"
+#include "device/variables.h"
 #include "intercept/gate.h"
 #include "intercept/realm.h"
 
@@ -11,6 +12,13 @@ DevicePlugin::Mapping classify(uint64_t address, uint64_t length) {
   return realm_owns(address, length) ? DevicePlugin::Mapping::kSkip : DevicePlugin::Mapping::kKeep;
 }
 
+// Everybody is parked: nobody writes what the host and the device share.
+bool quiet() {
+  if (!realm_quiet()) return false;
+  copy_managed_variables();
+  return true;
+}
+
 constexpr DevicePlugin kPlugin = {
     .active = realm_loaded,
     .freeze = freeze,
@@ -20,7 +28,7 @@ constexpr DevicePlugin kPlugin = {
     .settle = settle,
     .suspend = suspend,
     .wake = wake,
-    .quiet = realm_quiet,
+    .quiet = quiet,
     .classify = classify,
     .driver_thread = realm_driver_thread,
     .driver_fd = realm_owns_fd,

@@ -3,6 +3,7 @@
 #include "common/text.h"
 #include "device/arrays.h"
 #include "device/graphs.h"
+#include "device/links.h"
 #include "intercept/generated/real_driver.h"
 
 namespace gpuckpt::device {
@@ -13,7 +14,10 @@ namespace {
 constexpr uint64_t kMaxDead = 4096;
 
 void free_globals(Vector<Global>& globals) {
-  for (Global& g : globals) release(g.symbol);
+  for (Global& g : globals) {
+    release(g.symbol);
+    release(g.contents);
+  }
   globals.clear();
 }
 
@@ -85,11 +89,19 @@ void Registry::remove(Object* object) {
       return destroy(static_cast<KernelObject*>(object));
     case ObjectType::kFunction:
       release(static_cast<FunctionObject*>(object)->symbol);
+      destroy(static_cast<FunctionObject*>(object)->launch);
       return destroy(static_cast<FunctionObject*>(object));
     case ObjectType::kContext:
       return destroy(static_cast<ContextObject*>(object));
+    case ObjectType::kStream:
+      return destroy(static_cast<StreamObject*>(object));
     case ObjectType::kPool:
       return destroy(static_cast<PoolObject*>(object));
+    case ObjectType::kUserObject:
+      return destroy(static_cast<UserObject*>(object));
+    case ObjectType::kLink:
+      free_inputs(static_cast<LinkObject*>(object));
+      return destroy(static_cast<LinkObject*>(object));
     case ObjectType::kArray:
       release(static_cast<ArrayObject*>(object)->texels);
       return destroy(static_cast<ArrayObject*>(object));
@@ -175,33 +187,61 @@ ContextObject* Registry::primary_of(int device) {
   return nullptr;
 }
 
-Image* Registry::keep_image(const ImageView& view) {
-  uint64_t hash = 0xcbf29ce484222325ull ^ view.size;
-  const auto* bytes = static_cast<const uint8_t*>(view.bytes);
+namespace {
+
+uint64_t hash_of(const uint8_t* bytes, uint64_t size) {
+  uint64_t hash = 0xcbf29ce484222325ull ^ size;
   uint64_t i = 0;
-  for (; i + 8 <= view.size; i += 8) {
+  for (; i + 8 <= size; i += 8) {
     uint64_t word;
     __builtin_memcpy(&word, bytes + i, 8);
     hash = (hash ^ word) * 0x100000001b3ull;
     hash ^= hash >> 29;
   }
-  for (; i < view.size; ++i) hash = (hash ^ bytes[i]) * 0x100000001b3ull;
-  for (Image* image = images_; image; image = image->next) {
-    if (image->hash == hash && image->size == view.size && image->wrapped == view.wrapped &&
-        !__builtin_memcmp(image->bytes, bytes, view.size)) {
-      ++image->uses;
-      return image;
-    }
-  }
+  for (; i < size; ++i) hash = (hash ^ bytes[i]) * 0x100000001b3ull;
+  return hash;
+}
+
+// The list of containers that a wrapper of several has behind the first one. False: no memory.
+bool list_parts(Image* image) {
+  size_t count = 0;
+  const uint8_t* end = image->bytes + image->size;
+  for (const uint8_t* at = image->bytes; (at = next_container(at, end));) ++count;
+  image->parts = static_cast<const void**>(allocate((count + 1) * sizeof(void*)));
+  if (!image->parts) return false;
+  count = 0;
+  for (const uint8_t* at = image->bytes; (at = next_container(at, end));)
+    image->parts[count++] = at;
+  image->wrapper.version = kLinkedWrapper;
+  image->wrapper.more = image->parts;
+  return true;
+}
+
+}  // namespace
+
+Image* Registry::keep_image(const ImageView& view) {
   auto* image = static_cast<Image*>(allocate(sizeof(Image) + view.size));
   if (!image) return nullptr;
+  gather(view, image->bytes);
   image->uses = 1;
-  image->hash = hash;
+  image->hash = hash_of(image->bytes, view.size);
   image->size = view.size;
   image->kind = view.kind;
   image->wrapped = view.wrapped;
   image->wrapper = {kWrapperMagic, 1, image->bytes, nullptr};
-  __builtin_memcpy(image->bytes, bytes, view.size);
+  for (Image* known = images_; known; known = known->next) {
+    if (known->hash != image->hash || known->size != image->size ||
+        known->wrapped != image->wrapped || (known->parts != nullptr) != (view.parts != nullptr) ||
+        __builtin_memcmp(known->bytes, image->bytes, image->size))
+      continue;
+    release(image);
+    ++known->uses;
+    return known;
+  }
+  if (view.parts && !list_parts(image)) {
+    release(image);
+    return nullptr;
+  }
   image->next = images_;
   images_ = image;
   return image;
@@ -214,6 +254,7 @@ void Registry::drop_image(Image* image) {
     *at = image->next;
     break;
   }
+  release(image->parts);
   release(image);
 }
 

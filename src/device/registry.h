@@ -35,6 +35,10 @@ enum class ObjectType : uint8_t {
   kMipmap,
   kTexture,
   kSurface,
+  kLink,          // a linker session
+  kNotification,  // a function that the driver calls
+  kLogCallback,
+  kUserObject,
   kUnload,  // a module or library that is gone, but was loaded before one that lives: replay
             // repeats it
   kCount,
@@ -53,13 +57,16 @@ struct ContextObject : Object {
   bool primary = false;
   bool alive = true;  // a primary context that was released stays listed: its name comes back
   unsigned flags = 0;
-  int retained = 0;
+  bool first_api = false;  // cuCtxCreate without a version
+  int retained = 0, attached = 0;
   RealmPlaces places;      // of the call that made it: it must come back at the same address
   Vector<uint64_t> peers;  // contexts whose memory it may access
   // Filled by the snapshot:
   size_t limits[16] = {};
   uint32_t limits_known = 0;
   int cache_config = -1;
+  long flags_now = -1;                          // cuCtxSetFlags changes them; -1: not known
+  Vector<CUlaunchAttribute> legacy_attributes;  // of its default stream
   // Event times: the driver's event that stands for the moment of the last restore.
   uint64_t time_base = 0;
   uint32_t time_base_generation = 0;
@@ -70,6 +77,7 @@ struct ContextObject : Object {
 struct StreamObject : Object {
   unsigned flags = 0;
   int priority = 0;
+  Vector<CUlaunchAttribute> attributes;  // as the program has set them
 };
 
 struct EventObject : Object {
@@ -87,6 +95,7 @@ struct Image {
   ImageKind kind;
   bool wrapped;
   FatbinWrapper wrapper;  // points to bytes
+  const void** parts;     // containers to be linked, within bytes; null: none
   alignas(16) uint8_t bytes[];
   const void* code() const { return wrapped ? static_cast<const void*>(&wrapper) : bytes; }
   ImageView view() const { return {kind, wrapped, bytes, size}; }
@@ -101,6 +110,8 @@ struct Global {
   char* symbol;
   uint64_t context;  // name
   uint64_t address, size;
+  bool managed;       // of the host, too: captured while parked
+  uint8_t* contents;  // of a managed one
 };
 
 struct ModuleObject : Object {
@@ -136,10 +147,20 @@ struct KernelObject : Object {
   Vector<Setting> settings;
 };
 
+// What a launch of the first driver API takes, set call by call.
+struct LaunchState {
+  int block[3] = {};
+  unsigned shared = 0, size = 0;
+  bool shared_set = false, size_set = false;
+  Vector<uint8_t> parameters;
+};
+CUresult replay_launch_state(CUfunction now, const LaunchState& state);
+
 struct FunctionObject : Object {
   uint64_t module = 0, kernel = 0;  // one of them
   char* symbol = nullptr;           // of a module's function
   Vector<Setting> settings;
+  LaunchState* launch = nullptr;
 };
 
 struct PoolObject : Object {
@@ -177,6 +198,10 @@ class Registry {
       return nullptr;
     }
     return object;
+  }
+  // Names and lists an object that was made before.
+  void adopt(Object* object, ObjectType type, uint64_t name) {
+    if (!list(object, type, name, 0)) broken = true;
   }
   void remove(Object* object);  // unlists and frees
   // A module or library was unloaded: keeps what a replay of the order of loads needs.

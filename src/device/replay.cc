@@ -1,11 +1,17 @@
 // Replay: makes in a fresh driver what the registry lists, in the order of creation, under the old
 // names, and checks that every address the GPU or the program may hold is the old one. Runs with
 // the gate closed.
+#include <pthread.h>
+
 #include "common/log.h"
 #include "common/text.h"
 #include "device/arrays.h"
 #include "device/capture.h"
+#include "device/gpu_map.h"
 #include "device/graphs.h"
+#include "device/jit_options.h"
+#include "device/links.h"
+#include "device/notifications.h"
 #include "device/times.h"
 #include "device/vmm.h"
 #include "gpuckpt/exit_codes.h"
@@ -27,7 +33,23 @@ bool cannot(DeviceReport* report, const char* what, CUresult result) {
               error_name(result), static_cast<int>(result));
 }
 
-bool compare_machine(DeviceReport* report) {
+bool compare_device(int i, const DeviceFacts& there, const DeviceFacts& here,
+                    DeviceReport* report) {
+  if (!equal(here.name, there.name))
+    return fail(report, kExitIncompatible, "device %d was a %s, here it is a %s", i, there.name,
+                here.name);
+  if (here.capability != there.capability)
+    return fail(
+        report, kExitIncompatible, "device %d had compute capability %d.%d, here it has %d.%d", i,
+        there.capability / 10, there.capability % 10, here.capability / 10, here.capability % 10);
+  if (here.total_memory < there.total_memory)
+    return fail(report, kExitIncompatible, "device %d had %lu bytes of memory, here it has %lu", i,
+                static_cast<unsigned long>(there.total_memory),
+                static_cast<unsigned long>(here.total_memory));
+  return true;
+}
+
+bool compare_machine(const char* mapped, DeviceReport* report) {
   MachineFacts here;
   if (!learn_machine(&here))
     return fail(report, kExitIncompatible, "the driver cannot be initialised here");
@@ -37,18 +59,18 @@ bool compare_machine(DeviceReport* report) {
                 "the snapshot was made with driver API %d, here it is %d", there.driver_version,
                 here.driver_version);
   if (here.devices < there.devices)
-    return fail(report, kExitIncompatible, "the snapshot needs %d devices, here are %d",
-                there.devices, here.devices);
+    return fail(report, kExitIncompatible, "the snapshot needs %d devices, here are %d%s%s",
+                there.devices, here.devices,
+                mapped ? ": there is no such device as in --gpu-map " : "", mapped ? mapped : "");
   for (int i = 0; i < there.devices; ++i)
-    if (!equal(here.device[i].name, there.device[i].name))
-      return fail(report, kExitIncompatible, "device %d was a %s, here it is a %s", i,
-                  there.device[i].name, here.device[i].name);
+    if (!compare_device(i, there.device[i], here.device[i], report)) return false;
   return true;
 }
 
 CUresult make_context(ContextObject* c, CUcontext* now) {
   RealmRecording recording(&c->places);  // its blocks at their old addresses
-  if (!c->primary) return real().cuCtxCreate_v2(now, c->flags, c->device);
+  auto* create = c->first_api ? real().cuCtxCreate : real().cuCtxCreate_v2;
+  if (!c->primary) return create(now, c->flags, c->device);
   real().cuDevicePrimaryCtxSetFlags_v2(c->device, c->flags);
   CUresult result = CUDA_SUCCESS;
   for (int i = 0; i < (c->retained ? c->retained : 1) && result == CUDA_SUCCESS; ++i)
@@ -70,6 +92,15 @@ bool compare_context(const ContextObject* c, uint64_t now, DeviceReport* report)
       c->name, c->device, now);
 }
 
+bool set_attributes(CUstream now, const Vector<CUlaunchAttribute>& attributes,
+                    DeviceReport* report) {
+  for (const CUlaunchAttribute& a : attributes) {
+    CUresult result = real().cuStreamSetAttribute(now, a.id, &a.value);
+    if (result != CUDA_SUCCESS) return cannot(report, "an attribute of a stream", result);
+  }
+  return true;
+}
+
 bool replay_context(ContextObject* c, DeviceReport* report) {
   if (!c->alive) return true;
   CUcontext now = nullptr;
@@ -89,7 +120,15 @@ bool replay_context(ContextObject* c, DeviceReport* report) {
     if (result != CUDA_SUCCESS) return cannot(report, "a limit of a context", result);
   }
   if (c->cache_config > 0) real().cuCtxSetCacheConfig(static_cast<CUfunc_cache>(c->cache_config));
-  return true;
+  unsigned flags = 0;
+  if (c->flags_now >= 0 && real().cuCtxGetFlags(&flags) == CUDA_SUCCESS && flags != c->flags_now)
+    result = real().cuCtxSetFlags(static_cast<unsigned>(c->flags_now));
+  if (result != CUDA_SUCCESS) return cannot(report, "the flags of a context", result);
+  CUcontext same = nullptr;
+  for (int i = 0; i < c->attached && result == CUDA_SUCCESS; ++i)
+    result = real().cuCtxAttach(&same, 0);
+  if (result != CUDA_SUCCESS) return cannot(report, "a use of a context", result);
+  return set_attributes(CU_STREAM_LEGACY, c->legacy_attributes, report);
 }
 
 // The event that stands for now, on a stream that is gone afterwards.
@@ -115,7 +154,7 @@ bool replay_stream(StreamObject* s, DeviceReport* report) {
   CUresult result = real().cuStreamCreateWithPriority(&now, s->flags, s->priority);
   if (result != CUDA_SUCCESS) return cannot(report, "a stream", result);
   bind(Kind::kStream, s->name, bits(now));
-  return true;
+  return set_attributes(now, s->attributes, report);
 }
 
 bool replay_event(EventObject* e, DeviceReport* report) {
@@ -129,28 +168,15 @@ bool replay_event(EventObject* e, DeviceReport* report) {
   return true;
 }
 
-struct Options {
-  CUjit_option keys[32];
-  void* values[32];
-  unsigned count = 0;
-  explicit Options(const Vector<Option>& from) {
-    for (const Option& o : from) {
-      if (count == 32) break;
-      keys[count] = static_cast<CUjit_option>(o.key);
-      values[count++] = reinterpret_cast<void*>(o.value);
-    }
-  }
-};
-
 CUresult load_module(ModuleObject* m, CUmodule* now) {
   WithContext with(m->context);
-  Options options(m->options);
+  JitOptions options(m->options);
   return real().cuModuleLoadDataEx(now, m->image->code(), options.count, options.keys,
                                    options.values);
 }
 
 CUresult load_library(LibraryObject* l, CUlibrary* now) {
-  Options options(l->options);
+  JitOptions options(l->options);
   CUlibraryOption keys[8];
   void* values[8];
   unsigned count = 0;
@@ -254,7 +280,8 @@ bool replay_function(FunctionObject* f, DeviceReport* report) {
             : real().cuFuncSetAttribute(now, static_cast<CUfunction_attribute>(s.key), s.value);
     if (result != CUDA_SUCCESS) return cannot(report, symbol, result);
   }
-  return true;
+  if (f->launch) result = replay_launch_state(now, *f->launch);
+  return result == CUDA_SUCCESS || cannot(report, symbol, result);
 }
 
 bool replay_pool(PoolObject* p, DeviceReport* report) {
@@ -335,7 +362,15 @@ bool replay_objects(DeviceReport* report) {
         ok = replay_clock(static_cast<ContextObject*>(o)) ||
              fail(report, kExitIncompatible, "the clock of a context cannot be started");
         break;
-      case ObjectType::kGraph:  // after everything else
+      case ObjectType::kLink:
+        ok = replay_link(static_cast<LinkObject*>(o), report);
+        break;
+      case ObjectType::kNotification:
+      case ObjectType::kLogCallback:
+        ok = replay_notification(static_cast<NotificationObject*>(o), report);
+        break;
+      case ObjectType::kUserObject:  // with the graphs that hold it
+      case ObjectType::kGraph:       // after everything else
       case ObjectType::kGraphExec:
       case ObjectType::kArray:
       case ObjectType::kMipmap:
@@ -370,9 +405,9 @@ bool compare_globals(DeviceReport* report) {
     WithContext with(g.context);
     CUdeviceptr address = 0;
     size_t size = 0;
+    auto* ask = g.managed ? real().cuLibraryGetManaged : real().cuLibraryGetGlobal;
     CUresult result =
-        library ? real().cuLibraryGetGlobal(&address, &size,
-                                            real_of<CUlibrary>(Kind::kLibrary, o->name), g.symbol)
+        library ? ask(&address, &size, real_of<CUlibrary>(Kind::kLibrary, o->name), g.symbol)
                 : real().cuModuleGetGlobal_v2(&address, &size,
                                               real_of<CUmodule>(Kind::kModule, o->name), g.symbol);
     if (result == CUDA_SUCCESS && address == g.address && size == g.size) return true;
@@ -408,20 +443,69 @@ bool upload_range(RestoreSource* source, int device, uint64_t address, uint64_t 
               address, error_name(upload.result), static_cast<int>(upload.result));
 }
 
-bool upload_all(RestoreSource* source, DeviceReport* report) {
-  for (int device = 0; device < machine_facts.devices; ++device) {
-    DeviceMemory* memory = device_memory(device);
-    if (!memory) continue;
-    report->allocations += memory->arena.count();
-    for (Chunk* c = memory->arena.first_chunk(); c; c = memory->arena.next_chunk(c))
-      if (!upload_range(source, device, c->begin, c->size, report)) return false;
-    Vector<VmmExtent> mapped;
-    vmm_extents(device, &mapped);
-    for (const VmmExtent& e : mapped)
-      if (!upload_range(source, device, e.address, e.size, report)) return false;
+bool upload_managed(const Global& g, DeviceReport* report) {
+  WithContext with(g.context);
+  CUresult result = g.size ? real().cuMemcpyHtoD_v2(g.address, g.contents, g.size) : CUDA_SUCCESS;
+  return result == CUDA_SUCCESS || cannot(report, g.symbol, result);
+}
+
+bool upload_device(RestoreSource* source, int device, DeviceReport* report) {
+  DeviceMemory* memory = device_memory(device);
+  if (!memory) return true;
+  report->allocations += memory->arena.count();
+  for (Chunk* c = memory->arena.first_chunk(); c; c = memory->arena.next_chunk(c))
+    if (!upload_range(source, device, c->begin, c->size, report)) return false;
+  Vector<VmmExtent> mapped;
+  vmm_extents(device, &mapped);
+  for (const VmmExtent& e : mapped)
+    if (!upload_range(source, device, e.address, e.size, report)) return false;
+  return true;
+}
+
+// Each device has a link of its own: one thread each, the first device's is the calling one.
+struct DeviceUpload {
+  RestoreSource* source;
+  int device;
+  bool ok, threaded;
+  pthread_t thread;
+  DeviceReport report;
+  void run() { ok = upload_device(source, device, &report); }
+  static void* start(void* upload) {
+    static_cast<DeviceUpload*>(upload)->run();
+    return nullptr;
   }
+};
+
+bool upload_devices(RestoreSource* source, DeviceReport* report) {
+  const int devices = machine_facts.devices;
+  auto* uploads = static_cast<DeviceUpload*>(
+      allocate(sizeof(DeviceUpload) * static_cast<size_t>(devices ? devices : 1)));
+  if (!uploads) return fail(report, kExitError, "no memory to fill the devices' memory with");
+  for (int i = devices - 1; i >= 0; --i) {
+    DeviceUpload& u = uploads[i];
+    u.source = source;
+    u.device = i;
+    u.threaded = i && pthread_create(&u.thread, nullptr, DeviceUpload::start, &u) == 0;
+    if (!u.threaded) u.run();
+  }
+  bool ok = true;
+  for (int i = 0; i < devices; ++i) {
+    DeviceUpload& u = uploads[i];
+    if (u.threaded) pthread_join(u.thread, nullptr);
+    report->device_bytes += u.report.device_bytes;
+    report->allocations += u.report.allocations;
+    if (ok && !u.ok) fail(report, u.report.code, "%s", u.report.text);
+    ok &= u.ok;
+  }
+  release(uploads);
+  return ok;
+}
+
+bool upload_all(RestoreSource* source, DeviceReport* report) {
+  if (!upload_devices(source, report)) return false;
   vmm_relock();
   return each_global([&](Object*, bool, Global& g, int device) {
+    if (g.managed) return upload_managed(g, report);
     return !g.size || upload_range(source, device, g.address, g.size, report);
   });
 }
@@ -445,14 +529,18 @@ bool restore(RestoreSource* source, DeviceReport* report) {
   captures_active = 0;
   stage_forget();
   if (machine_facts.initialised) {
+    uint64_t bytes;
+    auto* mapped =
+        static_cast<const char*>(source->blob ? source->blob(source, "gpu_map", &bytes) : nullptr);
+    if (mapped && !apply_gpu_map(mapped, report)) return false;
     CUresult result = real().cuInit(0);
     if (result != CUDA_SUCCESS)
       return fail(report, kExitIncompatible, "cuInit fails here: %s (%d)", error_name(result),
                   static_cast<int>(result));
-    if (!compare_machine(report) || !replay_contexts(report) || !rebuild_device_memory(report) ||
-        !rebuild_vmm(report) || !replay_objects(report) || !rebuild_pinned(report) ||
-        !compare_globals(report) || !replay_arrays(report) || !replay_graphs(report) ||
-        !upload_all(source, report))
+    if (!compare_machine(mapped, report) || !replay_contexts(report) ||
+        !rebuild_device_memory(report) || !rebuild_vmm(report) || !replay_objects(report) ||
+        !rebuild_pinned(report) || !compare_globals(report) || !replay_arrays(report) ||
+        !replay_graphs(report) || !upload_all(source, report))
       return false;
     realm_release_placeholders();
   }

@@ -32,7 +32,11 @@ struct AbiEntry {
   const char* reason;  // of Refuse rows
 };
 extern const AbiEntry kAbi[kDeclaredFunctions];
-extern const char* const kThunkNames[];
+struct ThunkEntry {
+  const char* symbol;
+  const char* refusal;  // why a snapshot is refused once it was called; null: it is not
+};
+extern const ThunkEntry kNamedThunkTable[];
 
 // What cuGetProcAddress would answer for (base, version, per-thread) by the rules of the header:
 // index into kAbi or -1.

@@ -103,8 +103,8 @@ void doors_fill(void* handle) {
     *reinterpret_cast<void**>(slots + kAbi[i].slot) = f ? f : missing;
   }
   for (uint32_t i = 0; i < kNamedThunks; i++) {
-    void* f = handle ? dlsym(handle, kThunkNames[i]) : nullptr;
-    g_thunk[i].name = kThunkNames[i];
+    void* f = handle ? dlsym(handle, kNamedThunkTable[i].symbol) : nullptr;
+    g_thunk[i].name = kNamedThunkTable[i].symbol;
     g_thunk[i].target.store(f ? f : missing);
   }
 }
@@ -124,6 +124,10 @@ uint64_t thunk_calls(uint32_t thunk) {
   return g_thunk[thunk].calls.load(std::memory_order_relaxed);
 }
 const char* thunk_name(uint32_t thunk) { return g_thunk[thunk].name; }
+const char* thunk_refusal(uint32_t thunk) {
+  return thunk < kNamedThunks ? kNamedThunkTable[thunk].refusal
+                              : "an entry point of the driver that gpuckpt does not know";
+}
 uint64_t export_tables_given() { return g_tables_given.load(std::memory_order_relaxed); }
 
 DlopenFunction real_dlopen() {

@@ -20,6 +20,8 @@ void* door_to(void* driver_function, const char* name, int preferred);
 // far; name.
 uint64_t thunk_calls(uint32_t thunk);
 const char* thunk_name(uint32_t thunk);
+// Why a snapshot is refused once it was called; null: it is not.
+const char* thunk_refusal(uint32_t thunk);
 
 // Times cuGetExportTable handed out one of the driver's private tables.
 uint64_t export_tables_given();

@@ -9,8 +9,11 @@ Columns of the spec
   symbol   exported name                    base, version, flag   what cuGetProcAddress knows it by (PTDS: per-thread)
   class    Forward Create Destroy Query Copy Launch Sync   translated, called, nothing else
            Custom    hook_<symbol> is called with real handles; a missing body does not link
-           Refuse    works; a snapshot is refused while an object is alive (live+Kind) or ever after (used)
-           Unknown   not in cuda.h: a generic thunk; a snapshot is refused once it was called
+           Refuse    works; a snapshot is refused while an object is alive (live+Kind), while the driver says so (state:
+                     asked in src/device) or ever after (used)
+           Unknown   we do not know what it does: forwarded; a snapshot is refused once it was called
+           Without a prototype (not in cuda.h) an entry point is a generic thunk, which translates nothing: it may be
+           Query, Forward, Refuse (used) or Unknown.
   in       parameter:Kind (array: parameter:Kind[count]) translated to the driver's value
   out      parameter:Kind translated to the application's name; + = the object is new
   structs  parameter:Type:in|out translated by struct_names.h
@@ -128,8 +131,12 @@ def abi_table_cc(rows):
             out.append(f'    {{"{r.symbol}", "{r.base}", {r.version or 0}, {str(r.flag == "PTDS").lower()}, '
                        f"FunctionClass::k{r.cls}, offsetof(RealDriver, {r.symbol}), "
                        f'reinterpret_cast<void*>(::{r.symbol}), "{reason}"}},\n')
-    out.append("};\n\n// Names of the exported generic thunks.\nconst char* const kThunkNames[] = {\n")
-    out += [f'    "{r.symbol}",\n' for r in rows if not r.declared]
+    out.append("};\n\n// The exported generic thunks, and why a snapshot is refused once one was called (null: it is not).\n"
+               "const ThunkEntry kNamedThunkTable[] = {\n")
+    for r in rows:
+        if not r.declared:
+            refusal = {"Refuse": f'"{r.reason}"', "Unknown": '"what it does is not known"'}.get(r.cls, "nullptr")
+            out.append(f'    {{"{r.symbol}", {refusal}}},\n')
     out.append("};\n\n}  // namespace gpuckpt\n")
     return "".join(out)
 
@@ -307,15 +314,24 @@ def coverage_md(rows):
         "Launch": "gives the GPU work", "Sync": "waits for the GPU",
         "Custom": "handled by hand: recorded and replayed by a restore",
         "Refuse": "works; a snapshot is refused by name while it matters",
-        "Unknown": "not in cuda.h; forwarded; a snapshot is refused once it was called",
+        "Unknown": "nobody has said what it does; forwarded; a snapshot is refused once it was called",
     }
     for cls, text in meaning.items():
         out.append(f"| {cls} | {counts.get(cls, 0)} | {text} |\n")
+    stubs = [r for r in rows if r.declared]
+    refused = [r for r in rows if r.cls in ("Refuse", "Unknown")]
+    functions = {plain(r.base) for r in refused}
+    out.append(f"\nOf these, {len(stubs)} are in cuda.h of CUDA 13.0, each variant (`_v2`, `_ptsz`, `_ptds`) counted by itself; the others "
+               f"are exported by drivers beside it. Refused or unknown are {len(refused)} in all, {len(functions)} when the variants of a "
+               f"function count once; {sum(r.declared for r in refused)} of them are in cuda.h.\n")
     out.append("\n## Refused\n\n| entry point | refused | why |\n|---|---|---|\n")
     for r in rows:
         if r.cls == "Refuse":
             live = [e[5:] for e in r.effects if e.startswith("live+")]
-            out.append(f"| `{r.symbol}` | {'while a ' + live[0] + ' is alive' if live else 'once called'} | {r.reason} |\n")
+            when = f"while a {live[0]} is alive" if live else "while it lasts" if "state" in r.effects else "once called"
+            out.append(f"| `{r.symbol}` | {when} | {r.reason} |\n")
+    out.append("\n## Unknown\n\n| entry point | why |\n|---|---|\n")
+    out += [f"| `{r.symbol}` | {r.reason} |\n" for r in rows if r.cls == "Unknown"]
     out.append("\n## All\n\n| entry point | class | since | effect |\n|---|---|---|---|\n")
     for r in rows:
         out.append(f"| `{r.symbol}` | {r.cls} | {r.version} | {r.effect.replace('|', '/')} |\n")
@@ -331,10 +347,13 @@ def check(rows):
         names = {n for _, n, _ in r.params}
         if r.cls not in classes:
             errors.append(f"{r.symbol}: no such class: {r.cls}")
-        if r.declared == (r.cls == "Unknown"):
-            errors.append(f"{r.symbol}: Unknown is for entry points without a prototype, and only for them")
-        if r.cls == "Refuse" and not (r.reason and any(e == "used" or e.startswith("live+") for e in r.effects)):
-            errors.append(f"{r.symbol}: Refuse needs a reason and an effect (used or live+Kind)")
+        if r.declared and r.cls == "Unknown":
+            errors.append(f"{r.symbol}: Unknown is for entry points without a prototype")
+        if not r.declared and (r.cls not in ("Query", "Forward", "Refuse", "Unknown") or r.ins or r.outs or r.structs
+                               or (r.effects and r.cls != "Refuse")):
+            errors.append(f"{r.symbol}: a thunk translates and notes nothing")
+        if r.cls == "Refuse" and not (r.reason and any(e in ("used", "state") or e.startswith("live+") for e in r.effects)):
+            errors.append(f"{r.symbol}: Refuse needs a reason and an effect (used, state or live+Kind)")
         for name, kind, _, _ in r.ins + r.outs:
             if name not in names:
                 errors.append(f"{r.symbol}: no parameter {name}")

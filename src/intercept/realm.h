@@ -43,6 +43,11 @@ bool realm_driver_thread(int tid, uint64_t* resume_pc, uint64_t* resume_sp);
 // inside one of our hooks.
 bool realm_quiet();
 
+// What the driver reads as CUDA_VISIBLE_DEVICES: the program's own (null: not set), or what was
+// shown since, which the next generations read, too.
+const char* realm_visible_devices();
+void realm_show_devices(const char* list);
+
 // Counters: ioctl and syscall calls of the driver so far (an ioctl while the gate is closed means
 // that somebody reached the driver by a private table: the attempt is to be given up).
 uint64_t realm_ioctls();

@@ -37,6 +37,7 @@ namespace {
 
 constinit std::atomic<uint64_t> g_ioctls{0};
 constinit std::atomic<uint64_t> g_stray{0};
+constinit char g_devices[512] = "";  // CUDA_VISIBLE_DEVICES in the program's place
 
 void count_ioctl() {
   g_ioctls.fetch_add(1, std::memory_order_relaxed);
@@ -217,6 +218,11 @@ bool takes_mode(int flags) { return (flags & O_CREAT) || (flags & O_TMPFILE) == 
     mode = static_cast<mode_t>(va_arg(args, unsigned int)); \
     va_end(args);                                           \
   }
+char* my_getenv(const char* name) {
+  if (g_devices[0] && equal(name, "CUDA_VISIBLE_DEVICES")) return g_devices;
+  return getenv(name);
+}
+
 int my_open(const char* path, int flags, ...) {
   MODE_OF(flags)
   return realm_fds::opened(open(path, flags, mode));
@@ -462,6 +468,9 @@ const Replaced kReplaced[] = {
     R("pthread_key_delete", realm_threads::key_delete),
     R("__cxa_atexit", realm_threads::at_exit),
     R("__register_atfork", realm_threads::register_atfork),
+    R("getenv", my_getenv),
+    R("secure_getenv", my_getenv),
+    R("__secure_getenv", my_getenv),
     R("dlsym", my_dlsym),
     R("dlvsym", my_dlvsym),
     R("dlopen", my_dlopen),
@@ -524,7 +533,7 @@ const char* const kPlain[] = {
     "time", "clock*", "gettimeofday", "settimeofday", "localtime*", "gmtime*", "mktime",
     "timegm", "timelocal", "asctime*", "ctime*", "difftime", "nanosleep", "usleep", "sleep",
     "alarm", "ualarm", "times", "tz*", "daylight", "timezone", "timer_*", "setitimer", "setenv",
-    "putenv", "unsetenv", "clearenv", "secure_getenv", "__secure_getenv", "set*id",
+    "putenv", "unsetenv", "clearenv", "set*id",
     "set*groups", "initgroups", "sysconf", "confstr", "uname", "sysinfo", "syslog", "openlog",
     "closelog", "__syslog_chk", "vsyslog", "prlimit*", "setrlimit*", "gnu_get_libc_*", "prctl",
     "personality", "sched_*", "__sched_*", "cpu*", "__cpu*", "nice", "setpriority", "capget",
@@ -585,4 +594,8 @@ uint64_t stray_ioctls() { return g_stray.load(std::memory_order_relaxed); }
 namespace gpuckpt {
 uint64_t realm_ioctls() { return realm_hooks::ioctls(); }
 uint64_t realm_stray_ioctls() { return realm_hooks::stray_ioctls(); }
+const char* realm_visible_devices() { return realm_hooks::my_getenv("CUDA_VISIBLE_DEVICES"); }
+void realm_show_devices(const char* list) {
+  copy(realm_hooks::g_devices, sizeof realm_hooks::g_devices, list);
+}
 }  // namespace gpuckpt

@@ -38,9 +38,9 @@ bool look(int index, Refusal* out) {
   }
   const uint32_t thunk = static_cast<uint32_t>(index - kFirstThunk);
   uint64_t n = thunk_calls(thunk);
-  if (!n) return false;
-  *out = {thunk_name(thunk), "an entry point of the driver that gpuckpt does not know",
-          static_cast<int64_t>(n)};
+  const char* why = thunk_refusal(thunk);
+  if (!n || !why) return false;
+  *out = {thunk_name(thunk), why, static_cast<int64_t>(n)};
   return true;
 }
 

@@ -8,29 +8,16 @@ struct Stub {
   std::atomic<uint64_t> calls;
 };
 int unimplemented_stub(Stub&);
-constexpr unsigned kStubs = 231;
+constexpr unsigned kStubs = 194;
 extern Stub stubs[kStubs];
 }  // namespace simgpu
 
 namespace simgpu {
 Stub stubs[kStubs] = {
-    {"cuArray3DCreate", {0}},
-    {"cuArray3DGetDescriptor", {0}},
-    {"cuArrayCreate", {0}},
-    {"cuArrayGetDescriptor", {0}},
-    {"cuCheckpointProcessCheckpoint", {0}},
-    {"cuCheckpointProcessGetRestoreThreadId", {0}},
-    {"cuCheckpointProcessGetState", {0}},
-    {"cuCheckpointProcessLock", {0}},
-    {"cuCheckpointProcessRestore", {0}},
-    {"cuCheckpointProcessUnlock", {0}},
     {"cuCoredumpGetAttribute", {0}},
     {"cuCoredumpGetAttributeGlobal", {0}},
     {"cuCoredumpSetAttribute", {0}},
     {"cuCoredumpSetAttributeGlobal", {0}},
-    {"cuCtxAttach", {0}},
-    {"cuCtxCreate", {0}},
-    {"cuCtxDetach", {0}},
     {"cuCtxFromGreenCtx", {0}},
     {"cuCtxGetDevResource", {0}},
     {"cuCtxRecordEvent", {0}},
@@ -44,9 +31,7 @@ Stub stubs[kStubs] = {
     {"cuDeviceGetLuid", {0}},
     {"cuDeviceGetNvSciSyncAttributes", {0}},
     {"cuDeviceGetP2PAtomicCapabilities", {0}},
-    {"cuDeviceRegisterAsyncNotification", {0}},
     {"cuDeviceTotalMem", {0}},
-    {"cuDeviceUnregisterAsyncNotification", {0}},
     {"cuEGLApiInit", {0}},
     {"cuEGLStreamConsumerAcquireFrame", {0}},
     {"cuEGLStreamConsumerConnect", {0}},
@@ -59,8 +44,6 @@ Stub stubs[kStubs] = {
     {"cuEGLStreamProducerReturnFrame", {0}},
     {"cuExternalMemoryGetMappedBuffer", {0}},
     {"cuExternalMemoryGetMappedMipmappedArray", {0}},
-    {"cuFuncSetBlockShape", {0}},
-    {"cuFuncSetSharedSize", {0}},
     {"cuGLCtxCreate", {0}},
     {"cuGLCtxCreate_v2", {0}},
     {"cuGLGetDevices", {0}},
@@ -117,25 +100,11 @@ Stub stubs[kStubs] = {
     {"cuIpcOpenEventHandle", {0}},
     {"cuIpcOpenMemHandle", {0}},
     {"cuIpcOpenMemHandle_v2", {0}},
-    {"cuLaunch", {0}},
     {"cuLaunchCooperativeKernelMultiDevice", {0}},
-    {"cuLaunchGrid", {0}},
-    {"cuLaunchGridAsync", {0}},
-    {"cuLinkAddData", {0}},
-    {"cuLinkAddData_v2", {0}},
-    {"cuLinkAddFile", {0}},
-    {"cuLinkAddFile_v2", {0}},
-    {"cuLinkComplete", {0}},
-    {"cuLinkCreate", {0}},
-    {"cuLinkCreate_v2", {0}},
-    {"cuLinkDestroy", {0}},
     {"cuLogsCurrent", {0}},
     {"cuLogsDumpToFile", {0}},
     {"cuLogsDumpToMemory", {0}},
-    {"cuLogsRegisterCallback", {0}},
-    {"cuLogsUnregisterCallback", {0}},
     {"cuMemAlloc", {0}},
-    {"cuMemAllocHost", {0}},
     {"cuMemAllocPitch", {0}},
     {"cuMemBatchDecompressAsync", {0}},
     {"cuMemBatchDecompressAsync_ptsz", {0}},
@@ -150,7 +119,6 @@ Stub stubs[kStubs] = {
     {"cuMemGetHandleForAddressRange", {0}},
     {"cuMemGetInfo", {0}},
     {"cuMemHostGetDevicePointer", {0}},
-    {"cuMemHostRegister", {0}},
     {"cuMemMapArrayAsync", {0}},
     {"cuMemMapArrayAsync_ptsz", {0}},
     {"cuMemPoolExportPointer", {0}},
@@ -187,18 +155,13 @@ Stub stubs[kStubs] = {
     {"cuMemsetD2D8", {0}},
     {"cuMemsetD32", {0}},
     {"cuMemsetD8", {0}},
-    {"cuModuleGetGlobal", {0}},
     {"cuMulticastAddDevice", {0}},
     {"cuMulticastBindAddr", {0}},
     {"cuMulticastBindMem", {0}},
     {"cuMulticastCreate", {0}},
     {"cuMulticastGetGranularity", {0}},
     {"cuMulticastUnbind", {0}},
-    {"cuParamSetSize", {0}},
     {"cuParamSetTexRef", {0}},
-    {"cuParamSetf", {0}},
-    {"cuParamSeti", {0}},
-    {"cuParamSetv", {0}},
     {"cuProfilerInitialize", {0}},
     {"cuSignalExternalSemaphoresAsync", {0}},
     {"cuSignalExternalSemaphoresAsync_ptsz", {0}},
@@ -254,234 +217,197 @@ using namespace simgpu;
 #define STUB(name, index) \
   extern "C" __attribute__((visibility("default"))) int name() { return unimplemented_stub(stubs[index]); }
 
-STUB(cuArray3DCreate, 0)
-STUB(cuArray3DGetDescriptor, 1)
-STUB(cuArrayCreate, 2)
-STUB(cuArrayGetDescriptor, 3)
-STUB(cuCheckpointProcessCheckpoint, 4)
-STUB(cuCheckpointProcessGetRestoreThreadId, 5)
-STUB(cuCheckpointProcessGetState, 6)
-STUB(cuCheckpointProcessLock, 7)
-STUB(cuCheckpointProcessRestore, 8)
-STUB(cuCheckpointProcessUnlock, 9)
-STUB(cuCoredumpGetAttribute, 10)
-STUB(cuCoredumpGetAttributeGlobal, 11)
-STUB(cuCoredumpSetAttribute, 12)
-STUB(cuCoredumpSetAttributeGlobal, 13)
-STUB(cuCtxAttach, 14)
-STUB(cuCtxCreate, 15)
-STUB(cuCtxDetach, 16)
-STUB(cuCtxFromGreenCtx, 17)
-STUB(cuCtxGetDevResource, 18)
-STUB(cuCtxRecordEvent, 19)
-STUB(cuCtxWaitEvent, 20)
-STUB(cuDestroyExternalMemory, 21)
-STUB(cuDestroyExternalSemaphore, 22)
-STUB(cuDevResourceGenerateDesc, 23)
-STUB(cuDevSmResourceSplitByCount, 24)
-STUB(cuDeviceGetDevResource, 25)
-STUB(cuDeviceGetHostAtomicCapabilities, 26)
-STUB(cuDeviceGetLuid, 27)
-STUB(cuDeviceGetNvSciSyncAttributes, 28)
-STUB(cuDeviceGetP2PAtomicCapabilities, 29)
-STUB(cuDeviceRegisterAsyncNotification, 30)
-STUB(cuDeviceTotalMem, 31)
-STUB(cuDeviceUnregisterAsyncNotification, 32)
-STUB(cuEGLApiInit, 33)
-STUB(cuEGLStreamConsumerAcquireFrame, 34)
-STUB(cuEGLStreamConsumerConnect, 35)
-STUB(cuEGLStreamConsumerConnectWithFlags, 36)
-STUB(cuEGLStreamConsumerDisconnect, 37)
-STUB(cuEGLStreamConsumerReleaseFrame, 38)
-STUB(cuEGLStreamProducerConnect, 39)
-STUB(cuEGLStreamProducerDisconnect, 40)
-STUB(cuEGLStreamProducerPresentFrame, 41)
-STUB(cuEGLStreamProducerReturnFrame, 42)
-STUB(cuExternalMemoryGetMappedBuffer, 43)
-STUB(cuExternalMemoryGetMappedMipmappedArray, 44)
-STUB(cuFuncSetBlockShape, 45)
-STUB(cuFuncSetSharedSize, 46)
-STUB(cuGLCtxCreate, 47)
-STUB(cuGLCtxCreate_v2, 48)
-STUB(cuGLGetDevices, 49)
-STUB(cuGLGetDevices_v2, 50)
-STUB(cuGLInit, 51)
-STUB(cuGLMapBufferObject, 52)
-STUB(cuGLMapBufferObjectAsync, 53)
-STUB(cuGLMapBufferObjectAsync_v2, 54)
-STUB(cuGLMapBufferObjectAsync_v2_ptsz, 55)
-STUB(cuGLMapBufferObject_v2, 56)
-STUB(cuGLMapBufferObject_v2_ptds, 57)
-STUB(cuGLRegisterBufferObject, 58)
-STUB(cuGLSetBufferObjectMapFlags, 59)
-STUB(cuGLUnmapBufferObject, 60)
-STUB(cuGLUnmapBufferObjectAsync, 61)
-STUB(cuGLUnregisterBufferObject, 62)
-STUB(cuGraphAddExternalSemaphoresSignalNode, 63)
-STUB(cuGraphAddExternalSemaphoresWaitNode, 64)
-STUB(cuGraphExecExternalSemaphoresSignalNodeSetParams, 65)
-STUB(cuGraphExecExternalSemaphoresWaitNodeSetParams, 66)
-STUB(cuGraphExternalSemaphoresSignalNodeGetParams, 67)
-STUB(cuGraphExternalSemaphoresSignalNodeSetParams, 68)
-STUB(cuGraphExternalSemaphoresWaitNodeGetParams, 69)
-STUB(cuGraphExternalSemaphoresWaitNodeSetParams, 70)
-STUB(cuGraphicsEGLRegisterImage, 71)
-STUB(cuGraphicsGLRegisterBuffer, 72)
-STUB(cuGraphicsGLRegisterImage, 73)
-STUB(cuGraphicsMapResources, 74)
-STUB(cuGraphicsMapResources_ptsz, 75)
-STUB(cuGraphicsResourceGetMappedEglFrame, 76)
-STUB(cuGraphicsResourceGetMappedMipmappedArray, 77)
-STUB(cuGraphicsResourceGetMappedPointer, 78)
-STUB(cuGraphicsResourceGetMappedPointer_v2, 79)
-STUB(cuGraphicsResourceSetMapFlags, 80)
-STUB(cuGraphicsResourceSetMapFlags_v2, 81)
-STUB(cuGraphicsSubResourceGetMappedArray, 82)
-STUB(cuGraphicsUnmapResources, 83)
-STUB(cuGraphicsUnmapResources_ptsz, 84)
-STUB(cuGraphicsUnregisterResource, 85)
-STUB(cuGraphicsVDPAURegisterOutputSurface, 86)
-STUB(cuGraphicsVDPAURegisterVideoSurface, 87)
-STUB(cuGreenCtxCreate, 88)
-STUB(cuGreenCtxDestroy, 89)
-STUB(cuGreenCtxGetDevResource, 90)
-STUB(cuGreenCtxGetId, 91)
-STUB(cuGreenCtxRecordEvent, 92)
-STUB(cuGreenCtxStreamCreate, 93)
-STUB(cuGreenCtxWaitEvent, 94)
-STUB(cuImportExternalMemory, 95)
-STUB(cuImportExternalSemaphore, 96)
-STUB(cuIpcCloseMemHandle, 97)
-STUB(cuIpcGetEventHandle, 98)
-STUB(cuIpcGetMemHandle, 99)
-STUB(cuIpcOpenEventHandle, 100)
-STUB(cuIpcOpenMemHandle, 101)
-STUB(cuIpcOpenMemHandle_v2, 102)
-STUB(cuLaunch, 103)
-STUB(cuLaunchCooperativeKernelMultiDevice, 104)
-STUB(cuLaunchGrid, 105)
-STUB(cuLaunchGridAsync, 106)
-STUB(cuLinkAddData, 107)
-STUB(cuLinkAddData_v2, 108)
-STUB(cuLinkAddFile, 109)
-STUB(cuLinkAddFile_v2, 110)
-STUB(cuLinkComplete, 111)
-STUB(cuLinkCreate, 112)
-STUB(cuLinkCreate_v2, 113)
-STUB(cuLinkDestroy, 114)
-STUB(cuLogsCurrent, 115)
-STUB(cuLogsDumpToFile, 116)
-STUB(cuLogsDumpToMemory, 117)
-STUB(cuLogsRegisterCallback, 118)
-STUB(cuLogsUnregisterCallback, 119)
-STUB(cuMemAlloc, 120)
-STUB(cuMemAllocHost, 121)
-STUB(cuMemAllocPitch, 122)
-STUB(cuMemBatchDecompressAsync, 123)
-STUB(cuMemBatchDecompressAsync_ptsz, 124)
-STUB(cuMemDiscardAndPrefetchBatchAsync, 125)
-STUB(cuMemDiscardAndPrefetchBatchAsync_ptsz, 126)
-STUB(cuMemDiscardBatchAsync, 127)
-STUB(cuMemDiscardBatchAsync_ptsz, 128)
-STUB(cuMemFree, 129)
-STUB(cuMemGetAddressRange, 130)
-STUB(cuMemGetAttribute, 131)
-STUB(cuMemGetAttribute_v2, 132)
-STUB(cuMemGetHandleForAddressRange, 133)
-STUB(cuMemGetInfo, 134)
-STUB(cuMemHostGetDevicePointer, 135)
-STUB(cuMemHostRegister, 136)
-STUB(cuMemMapArrayAsync, 137)
-STUB(cuMemMapArrayAsync_ptsz, 138)
-STUB(cuMemPoolExportPointer, 139)
-STUB(cuMemPoolExportToShareableHandle, 140)
-STUB(cuMemPoolImportFromShareableHandle, 141)
-STUB(cuMemPoolImportPointer, 142)
-STUB(cuMemPrefetchBatchAsync, 143)
-STUB(cuMemPrefetchBatchAsync_ptsz, 144)
-STUB(cuMemcpy2D, 145)
-STUB(cuMemcpy2DAsync, 146)
-STUB(cuMemcpy2DUnaligned, 147)
-STUB(cuMemcpy3D, 148)
-STUB(cuMemcpy3DAsync, 149)
-STUB(cuMemcpy3DBatchAsync, 150)
-STUB(cuMemcpy3DBatchAsync_ptsz, 151)
-STUB(cuMemcpy3DBatchAsync_v2, 152)
-STUB(cuMemcpy3DBatchAsync_v2_ptsz, 153)
-STUB(cuMemcpyAtoA, 154)
-STUB(cuMemcpyAtoD, 155)
-STUB(cuMemcpyAtoH, 156)
-STUB(cuMemcpyAtoHAsync, 157)
-STUB(cuMemcpyDtoA, 158)
-STUB(cuMemcpyDtoD, 159)
-STUB(cuMemcpyDtoDAsync, 160)
-STUB(cuMemcpyDtoH, 161)
-STUB(cuMemcpyDtoHAsync, 162)
-STUB(cuMemcpyHtoA, 163)
-STUB(cuMemcpyHtoAAsync, 164)
-STUB(cuMemcpyHtoD, 165)
-STUB(cuMemcpyHtoDAsync, 166)
-STUB(cuMemsetD16, 167)
-STUB(cuMemsetD2D16, 168)
-STUB(cuMemsetD2D32, 169)
-STUB(cuMemsetD2D8, 170)
-STUB(cuMemsetD32, 171)
-STUB(cuMemsetD8, 172)
-STUB(cuModuleGetGlobal, 173)
-STUB(cuMulticastAddDevice, 174)
-STUB(cuMulticastBindAddr, 175)
-STUB(cuMulticastBindMem, 176)
-STUB(cuMulticastCreate, 177)
-STUB(cuMulticastGetGranularity, 178)
-STUB(cuMulticastUnbind, 179)
-STUB(cuParamSetSize, 180)
-STUB(cuParamSetTexRef, 181)
-STUB(cuParamSetf, 182)
-STUB(cuParamSeti, 183)
-STUB(cuParamSetv, 184)
-STUB(cuProfilerInitialize, 185)
-STUB(cuSignalExternalSemaphoresAsync, 186)
-STUB(cuSignalExternalSemaphoresAsync_ptsz, 187)
-STUB(cuStreamGetGreenCtx, 188)
-STUB(cuSurfRefGetArray, 189)
-STUB(cuSurfRefSetArray, 190)
-STUB(cuTensorMapEncodeIm2col, 191)
-STUB(cuTensorMapEncodeIm2colWide, 192)
-STUB(cuTensorMapEncodeTiled, 193)
-STUB(cuTensorMapReplaceAddress, 194)
-STUB(cuTexRefCreate, 195)
-STUB(cuTexRefDestroy, 196)
-STUB(cuTexRefGetAddress, 197)
-STUB(cuTexRefGetAddressMode, 198)
-STUB(cuTexRefGetAddress_v2, 199)
-STUB(cuTexRefGetArray, 200)
-STUB(cuTexRefGetBorderColor, 201)
-STUB(cuTexRefGetFilterMode, 202)
-STUB(cuTexRefGetFlags, 203)
-STUB(cuTexRefGetFormat, 204)
-STUB(cuTexRefGetMaxAnisotropy, 205)
-STUB(cuTexRefGetMipmapFilterMode, 206)
-STUB(cuTexRefGetMipmapLevelBias, 207)
-STUB(cuTexRefGetMipmapLevelClamp, 208)
-STUB(cuTexRefGetMipmappedArray, 209)
-STUB(cuTexRefSetAddress, 210)
-STUB(cuTexRefSetAddress2D, 211)
-STUB(cuTexRefSetAddress2D_v2, 212)
-STUB(cuTexRefSetAddress2D_v3, 213)
-STUB(cuTexRefSetAddressMode, 214)
-STUB(cuTexRefSetAddress_v2, 215)
-STUB(cuTexRefSetArray, 216)
-STUB(cuTexRefSetBorderColor, 217)
-STUB(cuTexRefSetFilterMode, 218)
-STUB(cuTexRefSetFlags, 219)
-STUB(cuTexRefSetFormat, 220)
-STUB(cuTexRefSetMaxAnisotropy, 221)
-STUB(cuTexRefSetMipmapFilterMode, 222)
-STUB(cuTexRefSetMipmapLevelBias, 223)
-STUB(cuTexRefSetMipmapLevelClamp, 224)
-STUB(cuTexRefSetMipmappedArray, 225)
-STUB(cuVDPAUCtxCreate, 226)
-STUB(cuVDPAUCtxCreate_v2, 227)
-STUB(cuVDPAUGetDevice, 228)
-STUB(cuWaitExternalSemaphoresAsync, 229)
-STUB(cuWaitExternalSemaphoresAsync_ptsz, 230)
+STUB(cuCoredumpGetAttribute, 0)
+STUB(cuCoredumpGetAttributeGlobal, 1)
+STUB(cuCoredumpSetAttribute, 2)
+STUB(cuCoredumpSetAttributeGlobal, 3)
+STUB(cuCtxFromGreenCtx, 4)
+STUB(cuCtxGetDevResource, 5)
+STUB(cuCtxRecordEvent, 6)
+STUB(cuCtxWaitEvent, 7)
+STUB(cuDestroyExternalMemory, 8)
+STUB(cuDestroyExternalSemaphore, 9)
+STUB(cuDevResourceGenerateDesc, 10)
+STUB(cuDevSmResourceSplitByCount, 11)
+STUB(cuDeviceGetDevResource, 12)
+STUB(cuDeviceGetHostAtomicCapabilities, 13)
+STUB(cuDeviceGetLuid, 14)
+STUB(cuDeviceGetNvSciSyncAttributes, 15)
+STUB(cuDeviceGetP2PAtomicCapabilities, 16)
+STUB(cuDeviceTotalMem, 17)
+STUB(cuEGLApiInit, 18)
+STUB(cuEGLStreamConsumerAcquireFrame, 19)
+STUB(cuEGLStreamConsumerConnect, 20)
+STUB(cuEGLStreamConsumerConnectWithFlags, 21)
+STUB(cuEGLStreamConsumerDisconnect, 22)
+STUB(cuEGLStreamConsumerReleaseFrame, 23)
+STUB(cuEGLStreamProducerConnect, 24)
+STUB(cuEGLStreamProducerDisconnect, 25)
+STUB(cuEGLStreamProducerPresentFrame, 26)
+STUB(cuEGLStreamProducerReturnFrame, 27)
+STUB(cuExternalMemoryGetMappedBuffer, 28)
+STUB(cuExternalMemoryGetMappedMipmappedArray, 29)
+STUB(cuGLCtxCreate, 30)
+STUB(cuGLCtxCreate_v2, 31)
+STUB(cuGLGetDevices, 32)
+STUB(cuGLGetDevices_v2, 33)
+STUB(cuGLInit, 34)
+STUB(cuGLMapBufferObject, 35)
+STUB(cuGLMapBufferObjectAsync, 36)
+STUB(cuGLMapBufferObjectAsync_v2, 37)
+STUB(cuGLMapBufferObjectAsync_v2_ptsz, 38)
+STUB(cuGLMapBufferObject_v2, 39)
+STUB(cuGLMapBufferObject_v2_ptds, 40)
+STUB(cuGLRegisterBufferObject, 41)
+STUB(cuGLSetBufferObjectMapFlags, 42)
+STUB(cuGLUnmapBufferObject, 43)
+STUB(cuGLUnmapBufferObjectAsync, 44)
+STUB(cuGLUnregisterBufferObject, 45)
+STUB(cuGraphAddExternalSemaphoresSignalNode, 46)
+STUB(cuGraphAddExternalSemaphoresWaitNode, 47)
+STUB(cuGraphExecExternalSemaphoresSignalNodeSetParams, 48)
+STUB(cuGraphExecExternalSemaphoresWaitNodeSetParams, 49)
+STUB(cuGraphExternalSemaphoresSignalNodeGetParams, 50)
+STUB(cuGraphExternalSemaphoresSignalNodeSetParams, 51)
+STUB(cuGraphExternalSemaphoresWaitNodeGetParams, 52)
+STUB(cuGraphExternalSemaphoresWaitNodeSetParams, 53)
+STUB(cuGraphicsEGLRegisterImage, 54)
+STUB(cuGraphicsGLRegisterBuffer, 55)
+STUB(cuGraphicsGLRegisterImage, 56)
+STUB(cuGraphicsMapResources, 57)
+STUB(cuGraphicsMapResources_ptsz, 58)
+STUB(cuGraphicsResourceGetMappedEglFrame, 59)
+STUB(cuGraphicsResourceGetMappedMipmappedArray, 60)
+STUB(cuGraphicsResourceGetMappedPointer, 61)
+STUB(cuGraphicsResourceGetMappedPointer_v2, 62)
+STUB(cuGraphicsResourceSetMapFlags, 63)
+STUB(cuGraphicsResourceSetMapFlags_v2, 64)
+STUB(cuGraphicsSubResourceGetMappedArray, 65)
+STUB(cuGraphicsUnmapResources, 66)
+STUB(cuGraphicsUnmapResources_ptsz, 67)
+STUB(cuGraphicsUnregisterResource, 68)
+STUB(cuGraphicsVDPAURegisterOutputSurface, 69)
+STUB(cuGraphicsVDPAURegisterVideoSurface, 70)
+STUB(cuGreenCtxCreate, 71)
+STUB(cuGreenCtxDestroy, 72)
+STUB(cuGreenCtxGetDevResource, 73)
+STUB(cuGreenCtxGetId, 74)
+STUB(cuGreenCtxRecordEvent, 75)
+STUB(cuGreenCtxStreamCreate, 76)
+STUB(cuGreenCtxWaitEvent, 77)
+STUB(cuImportExternalMemory, 78)
+STUB(cuImportExternalSemaphore, 79)
+STUB(cuIpcCloseMemHandle, 80)
+STUB(cuIpcGetEventHandle, 81)
+STUB(cuIpcGetMemHandle, 82)
+STUB(cuIpcOpenEventHandle, 83)
+STUB(cuIpcOpenMemHandle, 84)
+STUB(cuIpcOpenMemHandle_v2, 85)
+STUB(cuLaunchCooperativeKernelMultiDevice, 86)
+STUB(cuLogsCurrent, 87)
+STUB(cuLogsDumpToFile, 88)
+STUB(cuLogsDumpToMemory, 89)
+STUB(cuMemAlloc, 90)
+STUB(cuMemAllocPitch, 91)
+STUB(cuMemBatchDecompressAsync, 92)
+STUB(cuMemBatchDecompressAsync_ptsz, 93)
+STUB(cuMemDiscardAndPrefetchBatchAsync, 94)
+STUB(cuMemDiscardAndPrefetchBatchAsync_ptsz, 95)
+STUB(cuMemDiscardBatchAsync, 96)
+STUB(cuMemDiscardBatchAsync_ptsz, 97)
+STUB(cuMemFree, 98)
+STUB(cuMemGetAddressRange, 99)
+STUB(cuMemGetAttribute, 100)
+STUB(cuMemGetAttribute_v2, 101)
+STUB(cuMemGetHandleForAddressRange, 102)
+STUB(cuMemGetInfo, 103)
+STUB(cuMemHostGetDevicePointer, 104)
+STUB(cuMemMapArrayAsync, 105)
+STUB(cuMemMapArrayAsync_ptsz, 106)
+STUB(cuMemPoolExportPointer, 107)
+STUB(cuMemPoolExportToShareableHandle, 108)
+STUB(cuMemPoolImportFromShareableHandle, 109)
+STUB(cuMemPoolImportPointer, 110)
+STUB(cuMemPrefetchBatchAsync, 111)
+STUB(cuMemPrefetchBatchAsync_ptsz, 112)
+STUB(cuMemcpy2D, 113)
+STUB(cuMemcpy2DAsync, 114)
+STUB(cuMemcpy2DUnaligned, 115)
+STUB(cuMemcpy3D, 116)
+STUB(cuMemcpy3DAsync, 117)
+STUB(cuMemcpy3DBatchAsync, 118)
+STUB(cuMemcpy3DBatchAsync_ptsz, 119)
+STUB(cuMemcpy3DBatchAsync_v2, 120)
+STUB(cuMemcpy3DBatchAsync_v2_ptsz, 121)
+STUB(cuMemcpyAtoA, 122)
+STUB(cuMemcpyAtoD, 123)
+STUB(cuMemcpyAtoH, 124)
+STUB(cuMemcpyAtoHAsync, 125)
+STUB(cuMemcpyDtoA, 126)
+STUB(cuMemcpyDtoD, 127)
+STUB(cuMemcpyDtoDAsync, 128)
+STUB(cuMemcpyDtoH, 129)
+STUB(cuMemcpyDtoHAsync, 130)
+STUB(cuMemcpyHtoA, 131)
+STUB(cuMemcpyHtoAAsync, 132)
+STUB(cuMemcpyHtoD, 133)
+STUB(cuMemcpyHtoDAsync, 134)
+STUB(cuMemsetD16, 135)
+STUB(cuMemsetD2D16, 136)
+STUB(cuMemsetD2D32, 137)
+STUB(cuMemsetD2D8, 138)
+STUB(cuMemsetD32, 139)
+STUB(cuMemsetD8, 140)
+STUB(cuMulticastAddDevice, 141)
+STUB(cuMulticastBindAddr, 142)
+STUB(cuMulticastBindMem, 143)
+STUB(cuMulticastCreate, 144)
+STUB(cuMulticastGetGranularity, 145)
+STUB(cuMulticastUnbind, 146)
+STUB(cuParamSetTexRef, 147)
+STUB(cuProfilerInitialize, 148)
+STUB(cuSignalExternalSemaphoresAsync, 149)
+STUB(cuSignalExternalSemaphoresAsync_ptsz, 150)
+STUB(cuStreamGetGreenCtx, 151)
+STUB(cuSurfRefGetArray, 152)
+STUB(cuSurfRefSetArray, 153)
+STUB(cuTensorMapEncodeIm2col, 154)
+STUB(cuTensorMapEncodeIm2colWide, 155)
+STUB(cuTensorMapEncodeTiled, 156)
+STUB(cuTensorMapReplaceAddress, 157)
+STUB(cuTexRefCreate, 158)
+STUB(cuTexRefDestroy, 159)
+STUB(cuTexRefGetAddress, 160)
+STUB(cuTexRefGetAddressMode, 161)
+STUB(cuTexRefGetAddress_v2, 162)
+STUB(cuTexRefGetArray, 163)
+STUB(cuTexRefGetBorderColor, 164)
+STUB(cuTexRefGetFilterMode, 165)
+STUB(cuTexRefGetFlags, 166)
+STUB(cuTexRefGetFormat, 167)
+STUB(cuTexRefGetMaxAnisotropy, 168)
+STUB(cuTexRefGetMipmapFilterMode, 169)
+STUB(cuTexRefGetMipmapLevelBias, 170)
+STUB(cuTexRefGetMipmapLevelClamp, 171)
+STUB(cuTexRefGetMipmappedArray, 172)
+STUB(cuTexRefSetAddress, 173)
+STUB(cuTexRefSetAddress2D, 174)
+STUB(cuTexRefSetAddress2D_v2, 175)
+STUB(cuTexRefSetAddress2D_v3, 176)
+STUB(cuTexRefSetAddressMode, 177)
+STUB(cuTexRefSetAddress_v2, 178)
+STUB(cuTexRefSetArray, 179)
+STUB(cuTexRefSetBorderColor, 180)
+STUB(cuTexRefSetFilterMode, 181)
+STUB(cuTexRefSetFlags, 182)
+STUB(cuTexRefSetFormat, 183)
+STUB(cuTexRefSetMaxAnisotropy, 184)
+STUB(cuTexRefSetMipmapFilterMode, 185)
+STUB(cuTexRefSetMipmapLevelBias, 186)
+STUB(cuTexRefSetMipmapLevelClamp, 187)
+STUB(cuTexRefSetMipmappedArray, 188)
+STUB(cuVDPAUCtxCreate, 189)
+STUB(cuVDPAUCtxCreate_v2, 190)
+STUB(cuVDPAUGetDevice, 191)
+STUB(cuWaitExternalSemaphoresAsync, 192)
+STUB(cuWaitExternalSemaphoresAsync_ptsz, 193)

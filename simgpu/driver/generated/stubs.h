@@ -4,6 +4,6 @@
 #include "../report.h"
 
 namespace simgpu {
-constexpr size_t kStubs = 231;
+constexpr size_t kStubs = 194;
 extern Stub stubs[kStubs];
 }  // namespace simgpu

@@ -3,21 +3,11 @@
 // is rewound. Also what cannot be restored is refused, by name.
 //   graph_test
 // Needs GPUCKPT_DRIVER = the simulated driver.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <map>
-#include <thread>
-#include <vector>
 
-#include "device/tests/check.h"
-#include "gpuckpt/exit_codes.h"
-#include "intercept/cuda_types.h"
-#include "intercept/gate.h"
-#include "snapshot/device_plugin.h"
+#include "device/tests/life.h"
 
 namespace {
 
@@ -31,93 +21,6 @@ const char kPtx[] = R"(
   ld.global.u32 %r2, [%d1]; add.u32 %r2, %r2, %r1; st.global.u32 [%d1], %r2; ret;
 }
 )";
-
-using Extents = std::map<uint64_t, std::map<uint64_t, std::vector<uint8_t>>>;
-struct Sink : gpuckpt::CaptureSink {
-  Extents* all;
-};
-struct Source : gpuckpt::RestoreSource {
-  Extents* all;
-};
-bool keep(gpuckpt::CaptureSink* s, uint64_t space, uint64_t address, const void* bytes,
-          uint64_t n) {
-  auto* b = static_cast<const uint8_t*>(bytes);
-  (*static_cast<Sink*>(s)->all)[space][address].assign(b, b + n);
-  return true;
-}
-bool keep_zero(gpuckpt::CaptureSink* s, uint64_t space, uint64_t address, uint64_t n) {
-  (*static_cast<Sink*>(s)->all)[space][address].assign(n, 0);
-  return true;
-}
-bool ignore_blob(gpuckpt::CaptureSink*, const char*, const void*, uint64_t) { return true; }
-bool give(gpuckpt::RestoreSource* s, uint64_t space, uint64_t address, uint64_t n, void* context,
-          bool (*piece)(void*, uint64_t, const void*, uint64_t)) {
-  for (auto& [at, bytes] : (*static_cast<Source*>(s)->all)[space]) {
-    uint64_t begin = address > at ? address : at;
-    uint64_t end = address + n < at + bytes.size() ? address + n : at + bytes.size();
-    if (begin < end && !piece(context, begin, bytes.data() + (begin - at), end - begin))
-      return false;
-  }
-  return true;
-}
-
-uint64_t now_ms() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return static_cast<uint64_t>(t.tv_sec) * 1000 + static_cast<uint64_t>(t.tv_nsec) / 1000000;
-}
-
-// The program goes on in a child that is a restore of it: returns there.
-void next_generation() {
-  Extents all;
-  Sink sink;
-  sink.data = keep;
-  sink.zero = keep_zero;
-  sink.blob = ignore_blob;
-  sink.all = &all;
-  Source source;
-  source.extents = give;
-  source.blob = nullptr;
-  source.all = &all;
-  const gpuckpt::DevicePlugin* plugin = gpuckpt::device_plugin;
-  gpuckpt::DeviceReport report = {};
-  auto worker = [&](auto step, const char* what) {
-    bool ok = false;
-    std::thread([&] { ok = step(); }).join();
-    if (!ok) {
-      fprintf(stderr, "generation %u: %s: %s (%d)\n", gpuckpt::generation(), what, report.text,
-              report.code);
-      _exit(1);
-    }
-  };
-  setenv("GPUCKPT_STAGE", "off", 1);
-  worker([&] { return plugin->freeze(500, now_ms() + 5000, &report); }, "freeze");
-  worker([&] { return plugin->stage(&sink, &report); }, "stage");
-  worker([&] { return plugin->drain(&sink, &report); }, "drain");
-  fflush(nullptr);
-  pid_t child = fork();
-  if (child != 0) {
-    int status;
-    CHECK(waitpid(child, &status, 0) == child);
-    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
-  }
-  plugin->rewind();
-  report = {};
-  worker([&] { return plugin->restore(&source, &report); }, "restore");
-}
-
-// A snapshot now is refused, and the reason has `word` in it.
-void refused(int code, const char* word) {
-  gpuckpt::DeviceReport report = {};
-  bool ok = true;
-  std::thread([&] { ok = gpuckpt::device_plugin->freeze(100, now_ms() + 300, &report); }).join();
-  if (ok || report.code != code || !strstr(report.text, word)) {
-    fprintf(stderr, "generation %u: a snapshot gave %d '%s', not %d with '%s'\n",
-            gpuckpt::generation(), report.code, report.text, code, word);
-    _exit(1);
-  }
-  CHECK(!gpuckpt::gate_closed());
-}
 
 CUcontext context;
 CUfunction add;

@@ -129,6 +129,25 @@ TEST_CASE("fat binaries: plain, zstd, wrapper") {
   REQUIRE(wrapped.bytes == fat.data());
   REQUIRE(wrapped.size == fat.size());
 
+  // Relocatable device code: an empty container, then those to be linked.
+  auto first = container({}), other = container({entry(1, 0x11, bytes_of(".global .u32 x;"), 0)});
+  const void* parts[] = {fat.data(), other.data(), nullptr};
+  FatbinWrapper linked{kWrapperMagic, kLinkedWrapper, first.data(), parts};
+  REQUIRE(measure_image(&linked, sizeof linked, &wrapped));
+  REQUIRE(wrapped.parts == parts);
+  std::vector<uint8_t> all(wrapped.size);
+  gather(wrapped, all.data());
+  size_t count = 1;
+  for (const uint8_t* at = all.data(); (at = next_container(at, all.data() + all.size())); ++count)
+    REQUIRE(!memcmp(at, parts[count - 1], 16));
+  REQUIRE(count == 3);
+  names.clear();
+  REQUIRE(list_variables({ImageKind::kFatbin, true, all.data(), all.size()}, &names, collect));
+  REQUIRE(names.size() == 2 * kPtxNames.size() + 1);
+  REQUIRE(names.back() == "x");
+  linked.version = 3;
+  REQUIRE_FALSE(measure_image(&linked, sizeof linked, &wrapped));
+
   // Damage never reads outside and is reported.
   for (size_t at = 16; at < 96; ++at) {
     auto bad = fat;

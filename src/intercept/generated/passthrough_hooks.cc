@@ -11,14 +11,26 @@ LaunchNote launch_notes[kLaunchNotes];
 
 namespace gpuckpt {
 
+CUresult hook_cuArray3DCreate(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *pAllocateArray) {
+  return real().cuArray3DCreate(pHandle, pAllocateArray);
+}
 CUresult hook_cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pAllocateArray) {
   return real().cuArray3DCreate_v2(pHandle, pAllocateArray);
+}
+CUresult hook_cuArrayCreate(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR_v1 *pAllocateArray) {
+  return real().cuArrayCreate(pHandle, pAllocateArray);
 }
 CUresult hook_cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray) {
   return real().cuArrayCreate_v2(pHandle, pAllocateArray);
 }
 CUresult hook_cuArrayDestroy(CUarray hArray) {
   return real().cuArrayDestroy(hArray);
+}
+CUresult hook_cuCtxAttach(CUcontext *pctx, unsigned int flags) {
+  return real().cuCtxAttach(pctx, flags);
+}
+CUresult hook_cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev) {
+  return real().cuCtxCreate(pctx, flags, dev);
 }
 CUresult hook_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev) {
   return real().cuCtxCreate_v2(pctx, flags, dev);
@@ -34,6 +46,9 @@ CUresult hook_cuCtxDestroy(CUcontext ctx) {
 }
 CUresult hook_cuCtxDestroy_v2(CUcontext ctx) {
   return real().cuCtxDestroy_v2(ctx);
+}
+CUresult hook_cuCtxDetach(CUcontext ctx) {
+  return real().cuCtxDetach(ctx);
 }
 CUresult hook_cuCtxDisablePeerAccess(CUcontext peerContext) {
   return real().cuCtxDisablePeerAccess(peerContext);
@@ -68,8 +83,14 @@ CUresult hook_cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags) {
 CUresult hook_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags) {
   return real().cuDevicePrimaryCtxSetFlags_v2(dev, flags);
 }
+CUresult hook_cuDeviceRegisterAsyncNotification(CUdevice device, CUasyncCallback callbackFunc, void *userData, CUasyncCallbackHandle *callback) {
+  return real().cuDeviceRegisterAsyncNotification(device, callbackFunc, userData, callback);
+}
 CUresult hook_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
   return real().cuDeviceSetMemPool(dev, pool);
+}
+CUresult hook_cuDeviceUnregisterAsyncNotification(CUdevice device, CUasyncCallbackHandle callback) {
+  return real().cuDeviceUnregisterAsyncNotification(device, callback);
 }
 CUresult hook_cuEventCreate(CUevent *phEvent, unsigned int Flags) {
   return real().cuEventCreate(phEvent, Flags);
@@ -104,8 +125,17 @@ CUresult hook_cuFuncGetModule(CUmodule *hmod, CUfunction hfunc) {
 CUresult hook_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value) {
   return real().cuFuncSetAttribute(hfunc, attrib, value);
 }
+CUresult hook_cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z) {
+  return real().cuFuncSetBlockShape(hfunc, x, y, z);
+}
 CUresult hook_cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
   return real().cuFuncSetCacheConfig(hfunc, config);
+}
+CUresult hook_cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes) {
+  return real().cuFuncSetSharedSize(hfunc, bytes);
+}
+CUresult hook_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies, CUgraph childGraph) {
+  return real().cuGraphAddChildGraphNode(phGraphNode, hGraph, dependencies, numDependencies, childGraph);
 }
 CUresult hook_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph) {
   return real().cuGraphClone(phGraphClone, originalGraph);
@@ -176,6 +206,12 @@ CUresult hook_cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, u
 CUresult hook_cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled) {
   return real().cuGraphNodeSetEnabled(hGraphExec, hNode, isEnabled);
 }
+CUresult hook_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count) {
+  return real().cuGraphReleaseUserObject(graph, object, count);
+}
+CUresult hook_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags) {
+  return real().cuGraphRetainUserObject(graph, object, count, flags);
+}
 CUresult hook_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel) {
   return real().cuKernelGetFunction(pFunc, kernel);
 }
@@ -197,6 +233,9 @@ CUresult hook_cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary lib
 CUresult hook_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, const char *name) {
   return real().cuLibraryGetKernel(pKernel, library, name);
 }
+CUresult hook_cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name) {
+  return real().cuLibraryGetManaged(dptr, bytes, library, name);
+}
 CUresult hook_cuLibraryGetModule(CUmodule *pMod, CUlibrary library) {
   return real().cuLibraryGetModule(pMod, library);
 }
@@ -208,6 +247,36 @@ CUresult hook_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CU
 }
 CUresult hook_cuLibraryUnload(CUlibrary library) {
   return real().cuLibraryUnload(library);
+}
+CUresult hook_cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int numOptions, CUjit_option *options, void **optionValues) {
+  return real().cuLinkAddData(state, type, data, size, name, numOptions, options, optionValues);
+}
+CUresult hook_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int numOptions, CUjit_option *options, void **optionValues) {
+  return real().cuLinkAddData_v2(state, type, data, size, name, numOptions, options, optionValues);
+}
+CUresult hook_cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *path, unsigned int numOptions, CUjit_option *options, void **optionValues) {
+  return real().cuLinkAddFile(state, type, path, numOptions, options, optionValues);
+}
+CUresult hook_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *path, unsigned int numOptions, CUjit_option *options, void **optionValues) {
+  return real().cuLinkAddFile_v2(state, type, path, numOptions, options, optionValues);
+}
+CUresult hook_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut) {
+  return real().cuLinkComplete(state, cubinOut, sizeOut);
+}
+CUresult hook_cuLinkCreate(unsigned int numOptions, CUjit_option *options, void **optionValues, CUlinkState *stateOut) {
+  return real().cuLinkCreate(numOptions, options, optionValues, stateOut);
+}
+CUresult hook_cuLinkCreate_v2(unsigned int numOptions, CUjit_option *options, void **optionValues, CUlinkState *stateOut) {
+  return real().cuLinkCreate_v2(numOptions, options, optionValues, stateOut);
+}
+CUresult hook_cuLinkDestroy(CUlinkState state) {
+  return real().cuLinkDestroy(state);
+}
+CUresult hook_cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData, CUlogsCallbackHandle *callback_out) {
+  return real().cuLogsRegisterCallback(callbackFunc, userData, callback_out);
+}
+CUresult hook_cuLogsUnregisterCallback(CUlogsCallbackHandle callback) {
+  return real().cuLogsUnregisterCallback(callback);
 }
 CUresult hook_cuMemAddressFree(CUdeviceptr ptr, size_t size) {
   return real().cuMemAddressFree(ptr, size);
@@ -232,6 +301,9 @@ CUresult hook_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemo
 }
 CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream) {
   return real().cuMemAllocFromPoolAsync_ptsz(dptr, bytesize, pool, hStream);
+}
+CUresult hook_cuMemAllocHost(void **pp, unsigned int bytesize) {
+  return real().cuMemAllocHost(pp, bytesize);
 }
 CUresult hook_cuMemAllocHost_v2(void **pp, size_t bytesize) {
   return real().cuMemAllocHost_v2(pp, bytesize);
@@ -263,8 +335,14 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr) {
 CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
   return real().cuMemGetAddressRange_v2(pbase, psize, dptr);
 }
+CUresult hook_cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location, CUmemAllocationType type) {
+  return real().cuMemGetDefaultMemPool(pool_out, location, type);
+}
 CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total) {
   return real().cuMemGetInfo_v2(free, total);
+}
+CUresult hook_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
+  return real().cuMemGetMemPool(pool, location, type);
 }
 CUresult hook_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags) {
   return real().cuMemHostAlloc(pp, bytesize, Flags);
@@ -274,6 +352,9 @@ CUresult hook_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned
 }
 CUresult hook_cuMemHostGetFlags(unsigned int *pFlags, void *p) {
   return real().cuMemHostGetFlags(pFlags, p);
+}
+CUresult hook_cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags) {
+  return real().cuMemHostRegister(p, bytesize, Flags);
 }
 CUresult hook_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags) {
   return real().cuMemHostRegister_v2(p, bytesize, Flags);
@@ -326,8 +407,14 @@ CUresult hook_cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_rang
 CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle) {
   return real().cuMemRelease(handle);
 }
+CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr) {
+  return real().cuMemRetainAllocationHandle(handle, addr);
+}
 CUresult hook_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count) {
   return real().cuMemSetAccess(ptr, size, desc, count);
+}
+CUresult hook_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
+  return real().cuMemSetMemPool(location, type, pool);
 }
 CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size) {
   return real().cuMemUnmap(ptr, size);
@@ -347,6 +434,9 @@ CUresult hook_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int num
 CUresult hook_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name) {
   return real().cuModuleGetFunction(hfunc, hmod, name);
 }
+CUresult hook_cuModuleGetGlobal(CUdeviceptr_v1 *dptr, unsigned int *bytes, CUmodule hmod, const char *name) {
+  return real().cuModuleGetGlobal(dptr, bytes, hmod, name);
+}
 CUresult hook_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name) {
   return real().cuModuleGetGlobal_v2(dptr, bytes, hmod, name);
 }
@@ -364,6 +454,18 @@ CUresult hook_cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin) {
 }
 CUresult hook_cuModuleUnload(CUmodule hmod) {
   return real().cuModuleUnload(hmod);
+}
+CUresult hook_cuParamSetSize(CUfunction hfunc, unsigned int numbytes) {
+  return real().cuParamSetSize(hfunc, numbytes);
+}
+CUresult hook_cuParamSetf(CUfunction hfunc, int offset, float value) {
+  return real().cuParamSetf(hfunc, offset, value);
+}
+CUresult hook_cuParamSeti(CUfunction hfunc, int offset, unsigned int value) {
+  return real().cuParamSeti(hfunc, offset, value);
+}
+CUresult hook_cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes) {
+  return real().cuParamSetv(hfunc, offset, ptr, numbytes);
 }
 CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
   return real().cuPointerGetAttribute(data, attribute, ptr);
@@ -398,6 +500,12 @@ CUresult hook_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode
 CUresult hook_cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode) {
   return real().cuStreamBeginCapture_v2_ptsz(hStream, mode);
 }
+CUresult hook_cuStreamCopyAttributes(CUstream dst, CUstream src) {
+  return real().cuStreamCopyAttributes(dst, src);
+}
+CUresult hook_cuStreamCopyAttributes_ptsz(CUstream dst, CUstream src) {
+  return real().cuStreamCopyAttributes_ptsz(dst, src);
+}
 CUresult hook_cuStreamCreate(CUstream *phStream, unsigned int Flags) {
   return real().cuStreamCreate(phStream, Flags);
 }
@@ -428,6 +536,12 @@ CUresult hook_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus 
 CUresult hook_cuStreamGetCaptureInfo_v3_ptsz(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out, const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out) {
   return real().cuStreamGetCaptureInfo_v3_ptsz(hStream, captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out, numDependencies_out);
 }
+CUresult hook_cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr, const CUstreamAttrValue *value) {
+  return real().cuStreamSetAttribute(hStream, attr, value);
+}
+CUresult hook_cuStreamSetAttribute_ptsz(CUstream hStream, CUstreamAttrID attr, const CUstreamAttrValue *value) {
+  return real().cuStreamSetAttribute_ptsz(hStream, attr, value);
+}
 CUresult hook_cuSurfObjectCreate(CUsurfObject *pSurfObject, const CUDA_RESOURCE_DESC *pResDesc) {
   return real().cuSurfObjectCreate(pSurfObject, pResDesc);
 }
@@ -439,6 +553,15 @@ CUresult hook_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DES
 }
 CUresult hook_cuTexObjectDestroy(CUtexObject texObject) {
   return real().cuTexObjectDestroy(texObject);
+}
+CUresult hook_cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy, unsigned int initialRefcount, unsigned int flags) {
+  return real().cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags);
+}
+CUresult hook_cuUserObjectRelease(CUuserObject object, unsigned int count) {
+  return real().cuUserObjectRelease(object, count);
+}
+CUresult hook_cuUserObjectRetain(CUuserObject object, unsigned int count) {
+  return real().cuUserObjectRetain(object, count);
 }
 
 }  // namespace gpuckpt

@@ -7,12 +7,11 @@ using namespace gpuckpt;
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuArray3DCreate(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *pAllocateArray) {
   GateGuard guard(kFn_cuArray3DCreate);
   const bool named = translating();
-  CUresult rc = real().cuArray3DCreate(pHandle, pAllocateArray);
-  if (no_memory(rc)) rc = real().cuArray3DCreate(pHandle, pAllocateArray);
+  CUresult rc = hook_cuArray3DCreate(pHandle, pAllocateArray);
+  if (no_memory(rc)) rc = hook_cuArray3DCreate(pHandle, pAllocateArray);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kArray, pHandle);
   }
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuArray3DCreate);
   return rc;
 }
 
@@ -44,12 +43,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuArrayCreate(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR_v1 *pAllocateArray) {
   GateGuard guard(kFn_cuArrayCreate);
   const bool named = translating();
-  CUresult rc = real().cuArrayCreate(pHandle, pAllocateArray);
-  if (no_memory(rc)) rc = real().cuArrayCreate(pHandle, pAllocateArray);
+  CUresult rc = hook_cuArrayCreate(pHandle, pAllocateArray);
+  if (no_memory(rc)) rc = hook_cuArrayCreate(pHandle, pAllocateArray);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kArray, pHandle);
   }
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuArrayCreate);
   return rc;
 }
 
@@ -117,7 +115,6 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCheckpointProcessCheckpoint(int pid,
   GateGuard guard(kFn_cuCheckpointProcessCheckpoint);
   CUresult rc = real().cuCheckpointProcessCheckpoint(pid, args);
   if (no_memory(rc)) rc = real().cuCheckpointProcessCheckpoint(pid, args);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuCheckpointProcessCheckpoint);
   return rc;
 }
 
@@ -137,7 +134,6 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCheckpointProcessLock(int pid, CUche
   GateGuard guard(kFn_cuCheckpointProcessLock);
   CUresult rc = real().cuCheckpointProcessLock(pid, args);
   if (no_memory(rc)) rc = real().cuCheckpointProcessLock(pid, args);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuCheckpointProcessLock);
   return rc;
 }
 
@@ -184,27 +180,23 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCoredumpSetAttributeGlobal(CUcoredum
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxAttach(CUcontext *pctx, unsigned int flags) {
   GateGuard guard(kFn_cuCtxAttach);
   const bool named = translating();
-  CUresult rc = real().cuCtxAttach(pctx, flags);
-  if (no_memory(rc)) rc = real().cuCtxAttach(pctx, flags);
+  CUresult rc = hook_cuCtxAttach(pctx, flags);
+  if (no_memory(rc)) rc = hook_cuCtxAttach(pctx, flags);
   if (named && rc == CUDA_SUCCESS) {
     out_at(Kind::kContext, pctx);
   }
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuCtxAttach);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev) {
   GateGuard guard(kFn_cuCtxCreate);
   const bool named = translating();
-  CUresult rc = real().cuCtxCreate(pctx, flags, dev);
-  if (no_memory(rc)) rc = real().cuCtxCreate(pctx, flags, dev);
+  CUresult rc = hook_cuCtxCreate(pctx, flags, dev);
+  if (no_memory(rc)) rc = hook_cuCtxCreate(pctx, flags, dev);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kContext, pctx);
   }
-  if (rc == CUDA_SUCCESS) {
-    context_push(guard.thread(), pctx ? *pctx : nullptr);
-    refuse_used(kFn_cuCtxCreate);
-  }
+  if (rc == CUDA_SUCCESS) context_push(guard.thread(), pctx ? *pctx : nullptr);
   return rc;
 }
 
@@ -271,9 +263,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxDestroy_v2(CUcontext ctx) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxDetach(CUcontext ctx) {
   GateGuard guard(kFn_cuCtxDetach);
   const bool named = translating();
-  CUresult rc = real().cuCtxDetach(in_if(named, Kind::kContext, ctx));
-  if (no_memory(rc)) rc = real().cuCtxDetach(in_if(named, Kind::kContext, ctx));
-  if (rc == CUDA_SUCCESS) context_destroy(guard.thread(), ctx);
+  CUresult rc = hook_cuCtxDetach(in_if(named, Kind::kContext, ctx));
+  if (no_memory(rc)) rc = hook_cuCtxDetach(in_if(named, Kind::kContext, ctx));
   return rc;
 }
 
@@ -301,7 +292,6 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxFromGreenCtx(CUcontext *pContext,
   if (named && rc == CUDA_SUCCESS) {
     out_at(Kind::kContext, pContext);
   }
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuCtxFromGreenCtx);
   return rc;
 }
 
@@ -462,7 +452,6 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxSetFlags(unsigned int flags) {
   GateGuard guard(kFn_cuCtxSetFlags);
   CUresult rc = real().cuCtxSetFlags(flags);
   if (no_memory(rc)) rc = real().cuCtxSetFlags(flags);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuCtxSetFlags);
   return rc;
 }
 
@@ -754,12 +743,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDeviceRegisterAsyncNotification(CUdevice device, CUasyncCallback callbackFunc, void *userData, CUasyncCallbackHandle *callback) {
   GateGuard guard(kFn_cuDeviceRegisterAsyncNotification);
   const bool named = translating();
-  CUresult rc = real().cuDeviceRegisterAsyncNotification(device, callbackFunc, userData, callback);
-  if (no_memory(rc)) rc = real().cuDeviceRegisterAsyncNotification(device, callbackFunc, userData, callback);
+  CUresult rc = hook_cuDeviceRegisterAsyncNotification(device, callbackFunc, userData, callback);
+  if (no_memory(rc)) rc = hook_cuDeviceRegisterAsyncNotification(device, callbackFunc, userData, callback);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kAsyncCallback, callback);
   }
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuDeviceRegisterAsyncNotification);
   return rc;
 }
 
@@ -795,7 +783,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDeviceTotalMem_v2(size_t *bytes, CUd
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDeviceUnregisterAsyncNotification(CUdevice device, CUasyncCallbackHandle callback) {
   GateGuard guard(kFn_cuDeviceUnregisterAsyncNotification);
   const bool named = translating();
-  const CUresult rc = real().cuDeviceUnregisterAsyncNotification(device, in_if(named, Kind::kAsyncCallback, callback));
+  CUresult rc = hook_cuDeviceUnregisterAsyncNotification(device, in_if(named, Kind::kAsyncCallback, callback));
+  if (no_memory(rc)) rc = hook_cuDeviceUnregisterAsyncNotification(device, in_if(named, Kind::kAsyncCallback, callback));
   if (named && rc == CUDA_SUCCESS) {
     drop(Kind::kAsyncCallback, callback);
   }
@@ -986,9 +975,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuFuncSetAttribute(CUfunction hfunc, C
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z) {
   GateGuard guard(kFn_cuFuncSetBlockShape);
   const bool named = translating();
-  CUresult rc = real().cuFuncSetBlockShape(in_if(named, Kind::kFunction, hfunc), x, y, z);
-  if (no_memory(rc)) rc = real().cuFuncSetBlockShape(in_if(named, Kind::kFunction, hfunc), x, y, z);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuFuncSetBlockShape);
+  CUresult rc = hook_cuFuncSetBlockShape(in_if(named, Kind::kFunction, hfunc), x, y, z);
+  if (no_memory(rc)) rc = hook_cuFuncSetBlockShape(in_if(named, Kind::kFunction, hfunc), x, y, z);
   return rc;
 }
 
@@ -1011,9 +999,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuFuncSetSharedMemConfig(CUfunction hf
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes) {
   GateGuard guard(kFn_cuFuncSetSharedSize);
   const bool named = translating();
-  CUresult rc = real().cuFuncSetSharedSize(in_if(named, Kind::kFunction, hfunc), bytes);
-  if (no_memory(rc)) rc = real().cuFuncSetSharedSize(in_if(named, Kind::kFunction, hfunc), bytes);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuFuncSetSharedSize);
+  CUresult rc = hook_cuFuncSetSharedSize(in_if(named, Kind::kFunction, hfunc), bytes);
+  if (no_memory(rc)) rc = hook_cuFuncSetSharedSize(in_if(named, Kind::kFunction, hfunc), bytes);
   return rc;
 }
 
@@ -1067,8 +1054,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphAddChildGraphNode(CUgraphNode *
   GateGuard guard(kFn_cuGraphAddChildGraphNode);
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
-  CUresult rc = real().cuGraphAddChildGraphNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, in_if(named, Kind::kGraph, childGraph));
-  if (no_memory(rc)) rc = real().cuGraphAddChildGraphNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, in_if(named, Kind::kGraph, childGraph));
+  CUresult rc = hook_cuGraphAddChildGraphNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, in_if(named, Kind::kGraph, childGraph));
+  if (no_memory(rc)) rc = hook_cuGraphAddChildGraphNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, in_if(named, Kind::kGraph, childGraph));
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphNode, phGraphNode);
   }
@@ -1906,8 +1893,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphNodeSetParams(CUgraphNode hNode
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count) {
   GateGuard guard(kFn_cuGraphReleaseUserObject);
   const bool named = translating();
-  CUresult rc = real().cuGraphReleaseUserObject(in_if(named, Kind::kGraph, graph), in_if(named, Kind::kUserObject, object), count);
-  if (no_memory(rc)) rc = real().cuGraphReleaseUserObject(in_if(named, Kind::kGraph, graph), in_if(named, Kind::kUserObject, object), count);
+  CUresult rc = hook_cuGraphReleaseUserObject(in_if(named, Kind::kGraph, graph), in_if(named, Kind::kUserObject, object), count);
+  if (no_memory(rc)) rc = hook_cuGraphReleaseUserObject(in_if(named, Kind::kGraph, graph), in_if(named, Kind::kUserObject, object), count);
   return rc;
 }
 
@@ -1934,8 +1921,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphRemoveDependencies_v2(CUgraph h
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags) {
   GateGuard guard(kFn_cuGraphRetainUserObject);
   const bool named = translating();
-  CUresult rc = real().cuGraphRetainUserObject(in_if(named, Kind::kGraph, graph), in_if(named, Kind::kUserObject, object), count, flags);
-  if (no_memory(rc)) rc = real().cuGraphRetainUserObject(in_if(named, Kind::kGraph, graph), in_if(named, Kind::kUserObject, object), count, flags);
+  CUresult rc = hook_cuGraphRetainUserObject(in_if(named, Kind::kGraph, graph), in_if(named, Kind::kUserObject, object), count, flags);
+  if (no_memory(rc)) rc = hook_cuGraphRetainUserObject(in_if(named, Kind::kGraph, graph), in_if(named, Kind::kUserObject, object), count, flags);
   return rc;
 }
 
@@ -1963,7 +1950,6 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphicsMapResources(unsigned int co
   HandlesIn resources_now(named, Kind::kGraphicsResource, resources, count);
   CUresult rc = real().cuGraphicsMapResources(count, resources_now.get(), in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuGraphicsMapResources(count, resources_now.get(), in_if(named, Kind::kStream, hStream));
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuGraphicsMapResources);
   return rc;
 }
 
@@ -1973,7 +1959,6 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphicsMapResources_ptsz(unsigned i
   HandlesIn resources_now(named, Kind::kGraphicsResource, resources, count);
   CUresult rc = real().cuGraphicsMapResources_ptsz(count, resources_now.get(), in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuGraphicsMapResources_ptsz(count, resources_now.get(), in_if(named, Kind::kStream, hStream));
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuGraphicsMapResources_ptsz);
   return rc;
 }
 
@@ -2063,7 +2048,6 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGreenCtxCreate(CUgreenCtx* phCtx, CU
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGreenCtx, phCtx);
   }
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuGreenCtxCreate);
   return rc;
 }
 
@@ -2107,7 +2091,6 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGreenCtxStreamCreate(CUstream* phStr
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kStream, phStream);
   }
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuGreenCtxStreamCreate);
   return rc;
 }
 
@@ -2266,7 +2249,6 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunch(CUfunction f) {
   const bool named = translating();
   CUresult rc = real().cuLaunch(in_if(named, Kind::kFunction, f));
   if (no_memory(rc)) rc = real().cuLaunch(in_if(named, Kind::kFunction, f));
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuLaunch);
   return rc;
 }
 
@@ -2302,7 +2284,6 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchGrid(CUfunction f, int grid_wi
   const bool named = translating();
   CUresult rc = real().cuLaunchGrid(in_if(named, Kind::kFunction, f), grid_width, grid_height);
   if (no_memory(rc)) rc = real().cuLaunchGrid(in_if(named, Kind::kFunction, f), grid_width, grid_height);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuLaunchGrid);
   return rc;
 }
 
@@ -2311,7 +2292,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchGridAsync(CUfunction f, int gr
   const bool named = translating();
   CUresult rc = real().cuLaunchGridAsync(in_if(named, Kind::kFunction, f), grid_width, grid_height, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuLaunchGridAsync(in_if(named, Kind::kFunction, f), grid_width, grid_height, in_if(named, Kind::kStream, hStream));
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuLaunchGridAsync);
+  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuLaunchGridAsync);
   return rc;
 }
 
@@ -2411,9 +2392,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLibraryGetKernelCount(unsigned int *
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name) {
   GateGuard guard(kFn_cuLibraryGetManaged);
   const bool named = translating();
-  CUresult rc = real().cuLibraryGetManaged(dptr, bytes, in_if(named, Kind::kLibrary, library), name);
-  if (no_memory(rc)) rc = real().cuLibraryGetManaged(dptr, bytes, in_if(named, Kind::kLibrary, library), name);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuLibraryGetManaged);
+  CUresult rc = hook_cuLibraryGetManaged(dptr, bytes, in_if(named, Kind::kLibrary, library), name);
+  if (no_memory(rc)) rc = hook_cuLibraryGetManaged(dptr, bytes, in_if(named, Kind::kLibrary, library), name);
   return rc;
 }
 
@@ -2471,75 +2451,73 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLibraryUnload(CUlibrary library) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int numOptions, CUjit_option *options, void **optionValues) {
   GateGuard guard(kFn_cuLinkAddData);
   const bool named = translating();
-  CUresult rc = real().cuLinkAddData(in_if(named, Kind::kLinkState, state), type, data, size, name, numOptions, options, optionValues);
-  if (no_memory(rc)) rc = real().cuLinkAddData(in_if(named, Kind::kLinkState, state), type, data, size, name, numOptions, options, optionValues);
+  CUresult rc = hook_cuLinkAddData(in_if(named, Kind::kLinkState, state), type, data, size, name, numOptions, options, optionValues);
+  if (no_memory(rc)) rc = hook_cuLinkAddData(in_if(named, Kind::kLinkState, state), type, data, size, name, numOptions, options, optionValues);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int numOptions, CUjit_option *options, void **optionValues) {
   GateGuard guard(kFn_cuLinkAddData_v2);
   const bool named = translating();
-  CUresult rc = real().cuLinkAddData_v2(in_if(named, Kind::kLinkState, state), type, data, size, name, numOptions, options, optionValues);
-  if (no_memory(rc)) rc = real().cuLinkAddData_v2(in_if(named, Kind::kLinkState, state), type, data, size, name, numOptions, options, optionValues);
+  CUresult rc = hook_cuLinkAddData_v2(in_if(named, Kind::kLinkState, state), type, data, size, name, numOptions, options, optionValues);
+  if (no_memory(rc)) rc = hook_cuLinkAddData_v2(in_if(named, Kind::kLinkState, state), type, data, size, name, numOptions, options, optionValues);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *path, unsigned int numOptions, CUjit_option *options, void **optionValues) {
   GateGuard guard(kFn_cuLinkAddFile);
   const bool named = translating();
-  CUresult rc = real().cuLinkAddFile(in_if(named, Kind::kLinkState, state), type, path, numOptions, options, optionValues);
-  if (no_memory(rc)) rc = real().cuLinkAddFile(in_if(named, Kind::kLinkState, state), type, path, numOptions, options, optionValues);
+  CUresult rc = hook_cuLinkAddFile(in_if(named, Kind::kLinkState, state), type, path, numOptions, options, optionValues);
+  if (no_memory(rc)) rc = hook_cuLinkAddFile(in_if(named, Kind::kLinkState, state), type, path, numOptions, options, optionValues);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *path, unsigned int numOptions, CUjit_option *options, void **optionValues) {
   GateGuard guard(kFn_cuLinkAddFile_v2);
   const bool named = translating();
-  CUresult rc = real().cuLinkAddFile_v2(in_if(named, Kind::kLinkState, state), type, path, numOptions, options, optionValues);
-  if (no_memory(rc)) rc = real().cuLinkAddFile_v2(in_if(named, Kind::kLinkState, state), type, path, numOptions, options, optionValues);
+  CUresult rc = hook_cuLinkAddFile_v2(in_if(named, Kind::kLinkState, state), type, path, numOptions, options, optionValues);
+  if (no_memory(rc)) rc = hook_cuLinkAddFile_v2(in_if(named, Kind::kLinkState, state), type, path, numOptions, options, optionValues);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut) {
   GateGuard guard(kFn_cuLinkComplete);
   const bool named = translating();
-  CUresult rc = real().cuLinkComplete(in_if(named, Kind::kLinkState, state), cubinOut, sizeOut);
-  if (no_memory(rc)) rc = real().cuLinkComplete(in_if(named, Kind::kLinkState, state), cubinOut, sizeOut);
+  CUresult rc = hook_cuLinkComplete(in_if(named, Kind::kLinkState, state), cubinOut, sizeOut);
+  if (no_memory(rc)) rc = hook_cuLinkComplete(in_if(named, Kind::kLinkState, state), cubinOut, sizeOut);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLinkCreate(unsigned int numOptions, CUjit_option *options, void **optionValues, CUlinkState *stateOut) {
   GateGuard guard(kFn_cuLinkCreate);
   const bool named = translating();
-  CUresult rc = real().cuLinkCreate(numOptions, options, optionValues, stateOut);
-  if (no_memory(rc)) rc = real().cuLinkCreate(numOptions, options, optionValues, stateOut);
+  CUresult rc = hook_cuLinkCreate(numOptions, options, optionValues, stateOut);
+  if (no_memory(rc)) rc = hook_cuLinkCreate(numOptions, options, optionValues, stateOut);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kLinkState, stateOut);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kLinkState, 1, kFn_cuLinkCreate);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option *options, void **optionValues, CUlinkState *stateOut) {
   GateGuard guard(kFn_cuLinkCreate_v2);
   const bool named = translating();
-  CUresult rc = real().cuLinkCreate_v2(numOptions, options, optionValues, stateOut);
-  if (no_memory(rc)) rc = real().cuLinkCreate_v2(numOptions, options, optionValues, stateOut);
+  CUresult rc = hook_cuLinkCreate_v2(numOptions, options, optionValues, stateOut);
+  if (no_memory(rc)) rc = hook_cuLinkCreate_v2(numOptions, options, optionValues, stateOut);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kLinkState, stateOut);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kLinkState, 1, kFn_cuLinkCreate_v2);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLinkDestroy(CUlinkState state) {
   GateGuard guard(kFn_cuLinkDestroy);
   const bool named = translating();
-  const CUresult rc = real().cuLinkDestroy(in_if(named, Kind::kLinkState, state));
+  CUresult rc = hook_cuLinkDestroy(in_if(named, Kind::kLinkState, state));
+  if (no_memory(rc)) rc = hook_cuLinkDestroy(in_if(named, Kind::kLinkState, state));
   if (named && rc == CUDA_SUCCESS) {
     drop(Kind::kLinkState, state);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kLinkState, -1, kFn_cuLinkDestroy);
   return rc;
 }
 
@@ -2579,19 +2557,19 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLogsDumpToMemory(CUlogIterator *iter
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData, CUlogsCallbackHandle *callback_out) {
   GateGuard guard(kFn_cuLogsRegisterCallback);
   const bool named = translating();
-  CUresult rc = real().cuLogsRegisterCallback(callbackFunc, userData, callback_out);
-  if (no_memory(rc)) rc = real().cuLogsRegisterCallback(callbackFunc, userData, callback_out);
+  CUresult rc = hook_cuLogsRegisterCallback(callbackFunc, userData, callback_out);
+  if (no_memory(rc)) rc = hook_cuLogsRegisterCallback(callbackFunc, userData, callback_out);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kLogsCallback, callback_out);
   }
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuLogsRegisterCallback);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle callback) {
   GateGuard guard(kFn_cuLogsUnregisterCallback);
   const bool named = translating();
-  const CUresult rc = real().cuLogsUnregisterCallback(in_if(named, Kind::kLogsCallback, callback));
+  CUresult rc = hook_cuLogsUnregisterCallback(in_if(named, Kind::kLogsCallback, callback));
+  if (no_memory(rc)) rc = hook_cuLogsUnregisterCallback(in_if(named, Kind::kLogsCallback, callback));
   if (named && rc == CUDA_SUCCESS) {
     drop(Kind::kLogsCallback, callback);
   }
@@ -2668,9 +2646,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemAllocFromPoolAsync_ptsz(CUdevicep
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemAllocHost(void **pp, unsigned int bytesize) {
   GateGuard guard(kFn_cuMemAllocHost);
-  CUresult rc = real().cuMemAllocHost(pp, bytesize);
-  if (no_memory(rc)) rc = real().cuMemAllocHost(pp, bytesize);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemAllocHost);
+  CUresult rc = hook_cuMemAllocHost(pp, bytesize);
+  if (no_memory(rc)) rc = hook_cuMemAllocHost(pp, bytesize);
   return rc;
 }
 
@@ -2854,7 +2831,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemGetAllocationPropertiesFromHandle
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location, CUmemAllocationType type) {
   GateGuard guard(kFn_cuMemGetDefaultMemPool);
   const bool named = translating();
-  const CUresult rc = real().cuMemGetDefaultMemPool(pool_out, location, type);
+  CUresult rc = hook_cuMemGetDefaultMemPool(pool_out, location, type);
+  if (no_memory(rc)) rc = hook_cuMemGetDefaultMemPool(pool_out, location, type);
   if (named && rc == CUDA_SUCCESS) {
     out_at(Kind::kPool, pool_out);
   }
@@ -2885,7 +2863,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemGetInfo_v2(size_t *free, size_t *
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
   GateGuard guard(kFn_cuMemGetMemPool);
   const bool named = translating();
-  const CUresult rc = real().cuMemGetMemPool(pool, location, type);
+  CUresult rc = hook_cuMemGetMemPool(pool, location, type);
+  if (no_memory(rc)) rc = hook_cuMemGetMemPool(pool, location, type);
   if (named && rc == CUDA_SUCCESS) {
     out_at(Kind::kPool, pool);
   }
@@ -2921,9 +2900,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemHostGetFlags(unsigned int *pFlags
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags) {
   GateGuard guard(kFn_cuMemHostRegister);
-  CUresult rc = real().cuMemHostRegister(p, bytesize, Flags);
-  if (no_memory(rc)) rc = real().cuMemHostRegister(p, bytesize, Flags);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemHostRegister);
+  CUresult rc = hook_cuMemHostRegister(p, bytesize, Flags);
+  if (no_memory(rc)) rc = hook_cuMemHostRegister(p, bytesize, Flags);
   return rc;
 }
 
@@ -3005,9 +2983,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolDestroy(CUmemoryPool pool) {
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr) {
   GateGuard guard(kFn_cuMemPoolExportPointer);
-  CUresult rc = real().cuMemPoolExportPointer(shareData_out, ptr);
-  if (no_memory(rc)) rc = real().cuMemPoolExportPointer(shareData_out, ptr);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemPoolExportPointer);
+  const CUresult rc = real().cuMemPoolExportPointer(shareData_out, ptr);
   return rc;
 }
 
@@ -3053,7 +3029,6 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolImportPointer(CUdeviceptr *pt
   const bool named = translating();
   CUresult rc = real().cuMemPoolImportPointer(ptr_out, in_if(named, Kind::kPool, pool), shareData);
   if (no_memory(rc)) rc = real().cuMemPoolImportPointer(ptr_out, in_if(named, Kind::kPool, pool), shareData);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemPoolImportPointer);
   return rc;
 }
 
@@ -3150,21 +3125,17 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemRelease(CUmemGenericAllocationHan
   const bool named = translating();
   CUresult rc = hook_cuMemRelease(in_if(named, Kind::kMemHandle, handle));
   if (no_memory(rc)) rc = hook_cuMemRelease(in_if(named, Kind::kMemHandle, handle));
-  if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kMemHandle, handle);
-  }
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr) {
   GateGuard guard(kFn_cuMemRetainAllocationHandle);
   const bool named = translating();
-  CUresult rc = real().cuMemRetainAllocationHandle(handle, addr);
-  if (no_memory(rc)) rc = real().cuMemRetainAllocationHandle(handle, addr);
+  CUresult rc = hook_cuMemRetainAllocationHandle(handle, addr);
+  if (no_memory(rc)) rc = hook_cuMemRetainAllocationHandle(handle, addr);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kMemHandle, handle);
   }
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemRetainAllocationHandle);
   return rc;
 }
 
@@ -3178,9 +3149,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemSetAccess(CUdeviceptr ptr, size_t
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
   GateGuard guard(kFn_cuMemSetMemPool);
   const bool named = translating();
-  CUresult rc = real().cuMemSetMemPool(location, type, in_if(named, Kind::kPool, pool));
-  if (no_memory(rc)) rc = real().cuMemSetMemPool(location, type, in_if(named, Kind::kPool, pool));
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemSetMemPool);
+  CUresult rc = hook_cuMemSetMemPool(location, type, in_if(named, Kind::kPool, pool));
+  if (no_memory(rc)) rc = hook_cuMemSetMemPool(location, type, in_if(named, Kind::kPool, pool));
   return rc;
 }
 
@@ -4143,9 +4113,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleGetFunctionCount(unsigned int 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleGetGlobal(CUdeviceptr_v1 *dptr, unsigned int *bytes, CUmodule hmod, const char *name) {
   GateGuard guard(kFn_cuModuleGetGlobal);
   const bool named = translating();
-  CUresult rc = real().cuModuleGetGlobal(dptr, bytes, in_if(named, Kind::kModule, hmod), name);
-  if (no_memory(rc)) rc = real().cuModuleGetGlobal(dptr, bytes, in_if(named, Kind::kModule, hmod), name);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuModuleGetGlobal);
+  CUresult rc = hook_cuModuleGetGlobal(dptr, bytes, in_if(named, Kind::kModule, hmod), name);
+  if (no_memory(rc)) rc = hook_cuModuleGetGlobal(dptr, bytes, in_if(named, Kind::kModule, hmod), name);
   return rc;
 }
 
@@ -4247,7 +4216,6 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMulticastAddDevice(CUmemGenericAlloc
   const bool named = translating();
   CUresult rc = real().cuMulticastAddDevice(in_if(named, Kind::kMemHandle, mcHandle), dev);
   if (no_memory(rc)) rc = real().cuMulticastAddDevice(in_if(named, Kind::kMemHandle, mcHandle), dev);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMulticastAddDevice);
   return rc;
 }
 
@@ -4256,7 +4224,6 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMulticastBindAddr(CUmemGenericAlloca
   const bool named = translating();
   CUresult rc = real().cuMulticastBindAddr(in_if(named, Kind::kMemHandle, mcHandle), mcOffset, memptr, size, flags);
   if (no_memory(rc)) rc = real().cuMulticastBindAddr(in_if(named, Kind::kMemHandle, mcHandle), mcOffset, memptr, size, flags);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMulticastBindAddr);
   return rc;
 }
 
@@ -4265,7 +4232,6 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMulticastBindMem(CUmemGenericAllocat
   const bool named = translating();
   CUresult rc = real().cuMulticastBindMem(in_if(named, Kind::kMemHandle, mcHandle), mcOffset, in_if(named, Kind::kMemHandle, memHandle), memOffset, size, flags);
   if (no_memory(rc)) rc = real().cuMulticastBindMem(in_if(named, Kind::kMemHandle, mcHandle), mcOffset, in_if(named, Kind::kMemHandle, memHandle), memOffset, size, flags);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMulticastBindMem);
   return rc;
 }
 
@@ -4292,7 +4258,6 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMulticastUnbind(CUmemGenericAllocati
   const bool named = translating();
   CUresult rc = real().cuMulticastUnbind(in_if(named, Kind::kMemHandle, mcHandle), dev, mcOffset, size);
   if (no_memory(rc)) rc = real().cuMulticastUnbind(in_if(named, Kind::kMemHandle, mcHandle), dev, mcOffset, size);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMulticastUnbind);
   return rc;
 }
 
@@ -4350,9 +4315,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuOccupancyMaxPotentialClusterSize(int
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes) {
   GateGuard guard(kFn_cuParamSetSize);
   const bool named = translating();
-  CUresult rc = real().cuParamSetSize(in_if(named, Kind::kFunction, hfunc), numbytes);
-  if (no_memory(rc)) rc = real().cuParamSetSize(in_if(named, Kind::kFunction, hfunc), numbytes);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuParamSetSize);
+  CUresult rc = hook_cuParamSetSize(in_if(named, Kind::kFunction, hfunc), numbytes);
+  if (no_memory(rc)) rc = hook_cuParamSetSize(in_if(named, Kind::kFunction, hfunc), numbytes);
   return rc;
 }
 
@@ -4361,34 +4325,30 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuParamSetTexRef(CUfunction hfunc, int
   const bool named = translating();
   CUresult rc = real().cuParamSetTexRef(in_if(named, Kind::kFunction, hfunc), texunit, in_if(named, Kind::kTexref, hTexRef));
   if (no_memory(rc)) rc = real().cuParamSetTexRef(in_if(named, Kind::kFunction, hfunc), texunit, in_if(named, Kind::kTexref, hTexRef));
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuParamSetTexRef);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuParamSetf(CUfunction hfunc, int offset, float value) {
   GateGuard guard(kFn_cuParamSetf);
   const bool named = translating();
-  CUresult rc = real().cuParamSetf(in_if(named, Kind::kFunction, hfunc), offset, value);
-  if (no_memory(rc)) rc = real().cuParamSetf(in_if(named, Kind::kFunction, hfunc), offset, value);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuParamSetf);
+  CUresult rc = hook_cuParamSetf(in_if(named, Kind::kFunction, hfunc), offset, value);
+  if (no_memory(rc)) rc = hook_cuParamSetf(in_if(named, Kind::kFunction, hfunc), offset, value);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuParamSeti(CUfunction hfunc, int offset, unsigned int value) {
   GateGuard guard(kFn_cuParamSeti);
   const bool named = translating();
-  CUresult rc = real().cuParamSeti(in_if(named, Kind::kFunction, hfunc), offset, value);
-  if (no_memory(rc)) rc = real().cuParamSeti(in_if(named, Kind::kFunction, hfunc), offset, value);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuParamSeti);
+  CUresult rc = hook_cuParamSeti(in_if(named, Kind::kFunction, hfunc), offset, value);
+  if (no_memory(rc)) rc = hook_cuParamSeti(in_if(named, Kind::kFunction, hfunc), offset, value);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes) {
   GateGuard guard(kFn_cuParamSetv);
   const bool named = translating();
-  CUresult rc = real().cuParamSetv(in_if(named, Kind::kFunction, hfunc), offset, ptr, numbytes);
-  if (no_memory(rc)) rc = real().cuParamSetv(in_if(named, Kind::kFunction, hfunc), offset, ptr, numbytes);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuParamSetv);
+  CUresult rc = hook_cuParamSetv(in_if(named, Kind::kFunction, hfunc), offset, ptr, numbytes);
+  if (no_memory(rc)) rc = hook_cuParamSetv(in_if(named, Kind::kFunction, hfunc), offset, ptr, numbytes);
   return rc;
 }
 
@@ -4577,18 +4537,16 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamBeginCapture_v2_ptsz(CUstream 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamCopyAttributes(CUstream dst, CUstream src) {
   GateGuard guard(kFn_cuStreamCopyAttributes);
   const bool named = translating();
-  CUresult rc = real().cuStreamCopyAttributes(in_if(named, Kind::kStream, dst), in_if(named, Kind::kStream, src));
-  if (no_memory(rc)) rc = real().cuStreamCopyAttributes(in_if(named, Kind::kStream, dst), in_if(named, Kind::kStream, src));
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuStreamCopyAttributes);
+  CUresult rc = hook_cuStreamCopyAttributes(in_if(named, Kind::kStream, dst), in_if(named, Kind::kStream, src));
+  if (no_memory(rc)) rc = hook_cuStreamCopyAttributes(in_if(named, Kind::kStream, dst), in_if(named, Kind::kStream, src));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamCopyAttributes_ptsz(CUstream dst, CUstream src) {
   GateGuard guard(kFn_cuStreamCopyAttributes_ptsz);
   const bool named = translating();
-  CUresult rc = real().cuStreamCopyAttributes_ptsz(in_if(named, Kind::kStream, dst), in_if(named, Kind::kStream, src));
-  if (no_memory(rc)) rc = real().cuStreamCopyAttributes_ptsz(in_if(named, Kind::kStream, dst), in_if(named, Kind::kStream, src));
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuStreamCopyAttributes_ptsz);
+  CUresult rc = hook_cuStreamCopyAttributes_ptsz(in_if(named, Kind::kStream, dst), in_if(named, Kind::kStream, src));
+  if (no_memory(rc)) rc = hook_cuStreamCopyAttributes_ptsz(in_if(named, Kind::kStream, dst), in_if(named, Kind::kStream, src));
   return rc;
 }
 
@@ -4876,9 +4834,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamSetAttribute(CUstream hStream,
   GateGuard guard(kFn_cuStreamSetAttribute);
   const bool named = translating();
   StructIn value_now(named, value);
-  CUresult rc = real().cuStreamSetAttribute(in_if(named, Kind::kStream, hStream), attr, value_now.get());
-  if (no_memory(rc)) rc = real().cuStreamSetAttribute(in_if(named, Kind::kStream, hStream), attr, value_now.get());
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuStreamSetAttribute);
+  CUresult rc = hook_cuStreamSetAttribute(in_if(named, Kind::kStream, hStream), attr, value_now.get());
+  if (no_memory(rc)) rc = hook_cuStreamSetAttribute(in_if(named, Kind::kStream, hStream), attr, value_now.get());
   return rc;
 }
 
@@ -4886,9 +4843,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamSetAttribute_ptsz(CUstream hSt
   GateGuard guard(kFn_cuStreamSetAttribute_ptsz);
   const bool named = translating();
   StructIn value_now(named, value);
-  CUresult rc = real().cuStreamSetAttribute_ptsz(in_if(named, Kind::kStream, hStream), attr, value_now.get());
-  if (no_memory(rc)) rc = real().cuStreamSetAttribute_ptsz(in_if(named, Kind::kStream, hStream), attr, value_now.get());
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuStreamSetAttribute_ptsz);
+  CUresult rc = hook_cuStreamSetAttribute_ptsz(in_if(named, Kind::kStream, hStream), attr, value_now.get());
+  if (no_memory(rc)) rc = hook_cuStreamSetAttribute_ptsz(in_if(named, Kind::kStream, hStream), attr, value_now.get());
   return rc;
 }
 
@@ -5487,28 +5443,27 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuThreadExchangeStreamCaptureMode(CUst
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy, unsigned int initialRefcount, unsigned int flags) {
   GateGuard guard(kFn_cuUserObjectCreate);
   const bool named = translating();
-  CUresult rc = real().cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags);
-  if (no_memory(rc)) rc = real().cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags);
+  CUresult rc = hook_cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags);
+  if (no_memory(rc)) rc = hook_cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kUserObject, object_out);
   }
-  if (rc == CUDA_SUCCESS) refuse_live(Kind::kUserObject, 1, kFn_cuUserObjectCreate);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuUserObjectRelease(CUuserObject object, unsigned int count) {
   GateGuard guard(kFn_cuUserObjectRelease);
   const bool named = translating();
-  CUresult rc = real().cuUserObjectRelease(in_if(named, Kind::kUserObject, object), count);
-  if (no_memory(rc)) rc = real().cuUserObjectRelease(in_if(named, Kind::kUserObject, object), count);
+  CUresult rc = hook_cuUserObjectRelease(in_if(named, Kind::kUserObject, object), count);
+  if (no_memory(rc)) rc = hook_cuUserObjectRelease(in_if(named, Kind::kUserObject, object), count);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuUserObjectRetain(CUuserObject object, unsigned int count) {
   GateGuard guard(kFn_cuUserObjectRetain);
   const bool named = translating();
-  CUresult rc = real().cuUserObjectRetain(in_if(named, Kind::kUserObject, object), count);
-  if (no_memory(rc)) rc = real().cuUserObjectRetain(in_if(named, Kind::kUserObject, object), count);
+  CUresult rc = hook_cuUserObjectRetain(in_if(named, Kind::kUserObject, object), count);
+  if (no_memory(rc)) rc = hook_cuUserObjectRetain(in_if(named, Kind::kUserObject, object), count);
   return rc;
 }
 

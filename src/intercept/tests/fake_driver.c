@@ -120,14 +120,14 @@ EXPORT CUresult cuCtxSynchronize(void) {
   usleep(700 * 1000);
   return CUDA_SUCCESS;
 }
-EXPORT CUresult cuLinkCreate_v2(unsigned n, CUjit_option* options, void** values,
-                                CUlinkState* state) {
-  (void)n, (void)options, (void)values;
-  *state = malloc(16);
+EXPORT CUresult cuImportExternalMemory(CUexternalMemory* memory,
+                                       const CUDA_EXTERNAL_MEMORY_HANDLE_DESC* what) {
+  (void)what;
+  *memory = malloc(16);
   return CUDA_SUCCESS;
 }
-EXPORT CUresult cuLinkDestroy(CUlinkState state) {
-  free(state);
+EXPORT CUresult cuDestroyExternalMemory(CUexternalMemory memory) {
+  free(memory);
   return CUDA_SUCCESS;
 }
 // What the realm test asks about: 0 reservation, 1 wake_fd, 2 heap block, 3 times cuInit ran since
@@ -149,6 +149,7 @@ EXPORT CUresult cuDeviceGetName(char* name, int room, CUdevice what) {
 }
 EXPORT int cuNobodyKnowsMe(int a, int b) { return a * b; }
 EXPORT int cuVDPAUGetDevice(int a) { return a + 1; }
+EXPORT int cuGraphicsGLRegisterBuffer(int a) { return a + 1; }
 
 EXPORT CUresult cuGetProcAddress_v2(const char* name, void** out, int version, cuuint64_t flags,
                                     CUdriverProcAddressQueryResult* status) {

@@ -5,7 +5,8 @@ import csv
 import re
 import sys
 
-rows = [r for r in csv.DictReader(open(sys.argv[1], newline="")) if r["class"] != "Unknown"]
+declared = {r["symbol"] for r in csv.DictReader(open(sys.argv[1].replace("driver_api", "prototypes"), newline=""))}
+rows = [r for r in csv.DictReader(open(sys.argv[1], newline="")) if r["symbol"] in declared]
 written = set(re.findall(r"^EXPORT \w+ (cu\w+)\(", open(sys.argv[2]).read(), re.M))
 print('#define EXPORT __attribute__((visibility("default")))')
 for i, r in enumerate(rows):

@@ -1,0 +1,16 @@
+// restore --gpu-map: which devices of this machine take the places of those that the program had.
+//
+// The program's device numbers stay. The driver itself puts its devices into another order, as
+// CUDA_VISIBLE_DEVICES asks, which it reads in cuInit.
+#pragma once
+
+#include "snapshot/device_plugin.h"
+
+namespace gpuckpt::device {
+
+// `map`: "A=B[,C=D...]". A: a device of the program, by its number there or by the UUID ("GPU-...")
+// of the device it had; B: a device of this machine, by number or UUID. Others stay what they were.
+// Before cuInit.
+bool apply_gpu_map(const char* map, DeviceReport* report);
+
+}  // namespace gpuckpt::device
