@@ -211,6 +211,29 @@ CUDA_MEMCPY2D fromArray(void* to, size_t pitch, cudaArray_const_t from, Rectangl
   return c;
 }
 
+// A run of bytes from (x, y) on goes over the ends of rows, as the calls of old programs count:
+// copy(rectangle, bytes before it) for the rest of the first row, the whole rows, and what is left.
+template <typename Copy>
+cudaError_t overRows(cudaArray_t array, size_t x, size_t y, size_t bytes, Copy copy) {
+  CUDA_ARRAY3D_DESCRIPTOR d;
+  CUDART_TRY(fromDriver(cu().cuArray3DGetDescriptor(&d, reinterpret_cast<CUarray>(array))));
+  size_t texel;
+  CUDART_TRY(texelBytes(array, &texel));
+  const size_t row = d.Width * texel, rows = d.Height == 0 ? 1 : d.Height;
+  if (x >= row || y >= rows || bytes > (rows - y) * row - x) return cudaErrorInvalidValue;
+  size_t did = 0;
+  while (did < bytes) {
+    Rectangle r = {x, y, row - x, 1};
+    if (r.width > bytes - did) r.width = bytes - did;
+    if (x == 0 && bytes - did >= row) r.height = (bytes - did) / row;
+    CUDART_TRY(copy(r, did));
+    did += r.width * r.height;
+    x = 0;
+    y += r.height;
+  }
+  return cudaSuccess;
+}
+
 }  // namespace
 
 CUDART_API(cudaMalloc3DArray,
@@ -371,6 +394,46 @@ CUDART_API_PTSZ(cudaMemcpy2DFromArrayAsync,
   CUDART_TRY(ready());
   CUDA_MEMCPY2D c = fromArray(to, pitch, from, {x, y, width, height}, kind);
   return fromDriver(cu<F>().cuMemcpy2DAsync(&c, stream));
+}
+CUDART_API_PTDS(cudaMemcpyToArray,
+                (cudaArray_t to, size_t x, size_t y, const void* from, size_t bytes,
+                 cudaMemcpyKind kind),
+                (to, x, y, from, bytes, kind)) {
+  CUDART_TRY(ready());
+  return overRows(to, x, y, bytes, [&](Rectangle r, size_t at) {
+    CUDA_MEMCPY2D c = toArray(to, r, static_cast<const char*>(from) + at, r.width, kind);
+    return fromDriver(cu<F>().cuMemcpy2DUnaligned(&c));
+  });
+}
+CUDART_API_PTSZ(cudaMemcpyToArrayAsync,
+                (cudaArray_t to, size_t x, size_t y, const void* from, size_t bytes,
+                 cudaMemcpyKind kind, cudaStream_t stream),
+                (to, x, y, from, bytes, kind, stream)) {
+  CUDART_TRY(ready());
+  return overRows(to, x, y, bytes, [&](Rectangle r, size_t at) {
+    CUDA_MEMCPY2D c = toArray(to, r, static_cast<const char*>(from) + at, r.width, kind);
+    return fromDriver(cu<F>().cuMemcpy2DAsync(&c, stream));
+  });
+}
+CUDART_API_PTDS(cudaMemcpyFromArray,
+                (void* to, cudaArray_const_t from, size_t x, size_t y, size_t bytes,
+                 cudaMemcpyKind kind),
+                (to, from, x, y, bytes, kind)) {
+  CUDART_TRY(ready());
+  return overRows(const_cast<cudaArray_t>(from), x, y, bytes, [&](Rectangle r, size_t at) {
+    CUDA_MEMCPY2D c = fromArray(static_cast<char*>(to) + at, r.width, from, r, kind);
+    return fromDriver(cu<F>().cuMemcpy2DUnaligned(&c));
+  });
+}
+CUDART_API_PTSZ(cudaMemcpyFromArrayAsync,
+                (void* to, cudaArray_const_t from, size_t x, size_t y, size_t bytes,
+                 cudaMemcpyKind kind, cudaStream_t stream),
+                (to, from, x, y, bytes, kind, stream)) {
+  CUDART_TRY(ready());
+  return overRows(const_cast<cudaArray_t>(from), x, y, bytes, [&](Rectangle r, size_t at) {
+    CUDA_MEMCPY2D c = fromArray(static_cast<char*>(to) + at, r.width, from, r, kind);
+    return fromDriver(cu<F>().cuMemcpy2DAsync(&c, stream));
+  });
 }
 CUDART_API_PTDS(cudaMemcpy2DArrayToArray,
                 (cudaArray_t to, size_t to_x, size_t to_y, cudaArray_const_t from, size_t from_x,

@@ -178,6 +178,25 @@ CUDART_API(cudaDeviceGetAttribute, (int* value, cudaDeviceAttr attribute, int or
                                               deviceOf(ordinal)));
 }
 
+// The first device that has all that the caller filled in; device 0 when none has.
+CUDART_API(cudaChooseDevice, (int* ordinal, const cudaDeviceProp* wanted), (ordinal, wanted)) {
+  if (ordinal == nullptr || wanted == nullptr) return cudaErrorInvalidValue;
+  CUDART_TRY(driverReady());
+  *ordinal = 0;
+  for (int i = 0; i < deviceCount(); ++i) {
+    cudaDeviceProp p;
+    CUDART_TRY(cudaGetDeviceProperties_body(&p, i));
+    int version = 10 * p.major + p.minor, least = 10 * wanted->major + wanted->minor;
+    if (version >= least && p.totalGlobalMem >= wanted->totalGlobalMem &&
+        p.multiProcessorCount >= wanted->multiProcessorCount &&
+        (wanted->name[0] == '\0' || strcmp(p.name, wanted->name) == 0)) {
+      *ordinal = i;
+      break;
+    }
+  }
+  return cudaSuccess;
+}
+
 CUDART_API(cudaDeviceGetP2PAttribute, (int* value, cudaDeviceP2PAttr attribute, int from, int to),
            (value, attribute, from, to)) {
   CUDART_TRY(driverReady());

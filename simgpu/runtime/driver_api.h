@@ -202,7 +202,9 @@ namespace simgpu::runtime {
   X(cuGraphKernelNodeCopyAttributes, 11000, 0)                     \
   X(cuGraphKernelNodeGetAttribute, 11000, 0)                       \
   X(cuGraphKernelNodeSetAttribute, 11000, 0)                       \
+  X(cuGraphKernelNodeGetParams, 12000, 0)                          \
   X(cuGraphKernelNodeSetParams, 12000, 0)                          \
+  X(cuGraphMemcpyNodeGetParams, 10000, 0)                          \
   X(cuGraphMemAllocNodeGetParams, 11040, 0)                        \
   X(cuGraphMemFreeNodeGetParams, 11040, 0)                         \
   X(cuGraphMemcpyNodeSetParams, 10000, 0)                          \

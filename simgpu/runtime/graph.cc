@@ -43,6 +43,39 @@ cudaError_t describeKernel(const From* p, To* out) {
   return cudaSuccess;
 }
 
+// A copy node's parameters as the runtime tells them: the other way of describe3D.
+cudaError_t tellCopy(const CUDA_MEMCPY3D& c, cudaMemcpy3DParms* out) {
+  size_t from_texel = 1, to_texel = 1;
+  *out = {};
+  bool from_host = c.srcMemoryType == CU_MEMORYTYPE_HOST;
+  bool to_host = c.dstMemoryType == CU_MEMORYTYPE_HOST;
+  if (c.srcMemoryType == CU_MEMORYTYPE_ARRAY) {
+    out->srcArray = reinterpret_cast<cudaArray_t>(c.srcArray);
+    CUDART_TRY(texelBytes(out->srcArray, &from_texel));
+  } else {
+    void* from = from_host ? const_cast<void*>(c.srcHost) : reinterpret_cast<void*>(c.srcDevice);
+    out->srcPtr = {from, c.srcPitch, c.WidthInBytes, c.srcHeight};
+  }
+  if (c.dstMemoryType == CU_MEMORYTYPE_ARRAY) {
+    out->dstArray = reinterpret_cast<cudaArray_t>(c.dstArray);
+    CUDART_TRY(texelBytes(out->dstArray, &to_texel));
+  } else {
+    void* to = to_host ? c.dstHost : reinterpret_cast<void*>(c.dstDevice);
+    out->dstPtr = {to, c.dstPitch, c.WidthInBytes, c.dstHeight};
+  }
+  out->srcPos = {c.srcXInBytes / from_texel, c.srcY, c.srcZ};
+  out->dstPos = {c.dstXInBytes / to_texel, c.dstY, c.dstZ};
+  size_t texel = out->srcArray != nullptr ? from_texel : to_texel;
+  out->extent = {c.WidthInBytes / texel, c.Height, c.Depth};
+  if (c.srcMemoryType == CU_MEMORYTYPE_UNIFIED || c.dstMemoryType == CU_MEMORYTYPE_UNIFIED)
+    out->kind = cudaMemcpyDefault;
+  else if (from_host)
+    out->kind = to_host ? cudaMemcpyHostToHost : cudaMemcpyHostToDevice;
+  else
+    out->kind = to_host ? cudaMemcpyDeviceToHost : cudaMemcpyDeviceToDevice;
+  return cudaSuccess;
+}
+
 cudaError_t describeLine(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                          CUDA_MEMCPY3D* out) {
   cudaMemcpy3DParms p = {};
@@ -369,6 +402,21 @@ CUDART_API(cudaGraphAddKernelNode,
   CUDART_TRY(describeKernel(params, &p));
   return fromDriver(cu().cuGraphAddKernelNode(node, graph, before, count, &p));
 }
+CUDART_API(cudaGraphKernelNodeGetParams, (cudaGraphNode_t node, cudaKernelNodeParams* params),
+           (node, params)) {
+  if (params == nullptr) return cudaErrorInvalidValue;
+  CUDART_TRY(ready());
+  CUDA_KERNEL_NODE_PARAMS p;
+  CUDART_TRY(fromDriver(cu().cuGraphKernelNodeGetParams(node, &p)));
+  *params = {};
+  CUDART_TRY(findStub(p.func, &params->func));
+  params->gridDim = {p.gridDimX, p.gridDimY, p.gridDimZ};
+  params->blockDim = {p.blockDimX, p.blockDimY, p.blockDimZ};
+  params->sharedMemBytes = p.sharedMemBytes;
+  params->kernelParams = p.kernelParams;
+  params->extra = p.extra;
+  return cudaSuccess;
+}
 CUDART_API(cudaGraphKernelNodeSetParams, (cudaGraphNode_t node, const cudaKernelNodeParams* params),
            (node, params)) {
   CUDART_TRY(ready());
@@ -395,6 +443,14 @@ CUDART_API(cudaGraphAddMemcpyNode,
   CUDA_MEMCPY3D p;
   CUDART_TRY(describe3D(params, &p));
   return fromDriver(cu().cuGraphAddMemcpyNode(node, graph, before, count, &p, currentContext()));
+}
+CUDART_API(cudaGraphMemcpyNodeGetParams, (cudaGraphNode_t node, cudaMemcpy3DParms* params),
+           (node, params)) {
+  if (params == nullptr) return cudaErrorInvalidValue;
+  CUDART_TRY(ready());
+  CUDA_MEMCPY3D p;
+  CUDART_TRY(fromDriver(cu().cuGraphMemcpyNodeGetParams(node, &p)));
+  return tellCopy(p, params);
 }
 CUDART_API(cudaGraphMemcpyNodeSetParams, (cudaGraphNode_t node, const cudaMemcpy3DParms* params),
            (node, params)) {
@@ -458,6 +514,50 @@ CUDART_API(cudaGraphAddMemcpyNodeFromSymbol,
   CUDART_TRY(symbolAddress(symbol, offset, bytes, &from));
   CUDART_TRY(describeLine(to, from, bytes, kind, &p));
   return fromDriver(cu().cuGraphAddMemcpyNode(node, graph, before, count, &p, currentContext()));
+}
+CUDART_API(cudaGraphMemcpyNodeSetParamsToSymbol,
+           (cudaGraphNode_t node, const void* symbol, const void* from, size_t bytes, size_t offset,
+            cudaMemcpyKind kind),
+           (node, symbol, from, bytes, offset, kind)) {
+  CUDART_TRY(ready());
+  void* to;
+  CUDA_MEMCPY3D p;
+  CUDART_TRY(symbolAddress(symbol, offset, bytes, &to));
+  CUDART_TRY(describeLine(to, from, bytes, kind, &p));
+  return fromDriver(cu().cuGraphMemcpyNodeSetParams(node, &p));
+}
+CUDART_API(cudaGraphMemcpyNodeSetParamsFromSymbol,
+           (cudaGraphNode_t node, void* to, const void* symbol, size_t bytes, size_t offset,
+            cudaMemcpyKind kind),
+           (node, to, symbol, bytes, offset, kind)) {
+  CUDART_TRY(ready());
+  void* from;
+  CUDA_MEMCPY3D p;
+  CUDART_TRY(symbolAddress(symbol, offset, bytes, &from));
+  CUDART_TRY(describeLine(to, from, bytes, kind, &p));
+  return fromDriver(cu().cuGraphMemcpyNodeSetParams(node, &p));
+}
+CUDART_API(cudaGraphExecMemcpyNodeSetParamsToSymbol,
+           (cudaGraphExec_t exec, cudaGraphNode_t node, const void* symbol, const void* from,
+            size_t bytes, size_t offset, cudaMemcpyKind kind),
+           (exec, node, symbol, from, bytes, offset, kind)) {
+  CUDART_TRY(ready());
+  void* to;
+  CUDA_MEMCPY3D p;
+  CUDART_TRY(symbolAddress(symbol, offset, bytes, &to));
+  CUDART_TRY(describeLine(to, from, bytes, kind, &p));
+  return fromDriver(cu().cuGraphExecMemcpyNodeSetParams(exec, node, &p, currentContext()));
+}
+CUDART_API(cudaGraphExecMemcpyNodeSetParamsFromSymbol,
+           (cudaGraphExec_t exec, cudaGraphNode_t node, void* to, const void* symbol, size_t bytes,
+            size_t offset, cudaMemcpyKind kind),
+           (exec, node, to, symbol, bytes, offset, kind)) {
+  CUDART_TRY(ready());
+  void* from;
+  CUDA_MEMCPY3D p;
+  CUDART_TRY(symbolAddress(symbol, offset, bytes, &from));
+  CUDART_TRY(describeLine(to, from, bytes, kind, &p));
+  return fromDriver(cu().cuGraphExecMemcpyNodeSetParams(exec, node, &p, currentContext()));
 }
 CUDART_API(cudaGraphAddMemsetNode,
            (cudaGraphNode_t * node, cudaGraph_t graph, const cudaGraphNode_t* before, size_t count,

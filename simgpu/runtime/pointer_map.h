@@ -24,6 +24,14 @@ class PointerMap {
     return capacity_ == 0 || key == nullptr ? nullptr : probe(key)->value;
   }
 
+  // visit(key, value) for every key that has one, in no order.
+  template <typename Visit>
+  void each(Visit visit) const {
+    for (size_t i = 0; i < capacity_; ++i) {
+      if (slots_[i].value != nullptr) visit(slots_[i].key, slots_[i].value);
+    }
+  }
+
   // The slot stays in use with no value, so that longer probe chains still hold.
   void drop(const void* key, const Value* value) {
     if (get(key) == value) probe(key)->value = nullptr;
@@ -48,9 +56,7 @@ class PointerMap {
     bigger.capacity_ = capacity_ == 0 ? 64 : 2 * capacity_;
     bigger.slots_ = static_cast<Slot*>(calloc(bigger.capacity_, sizeof(Slot)));
     if (bigger.slots_ == nullptr) return false;
-    for (size_t i = 0; i < capacity_; ++i) {
-      if (slots_[i].value != nullptr) bigger.put(slots_[i].key, slots_[i].value);
-    }
+    each([&](const void* key, Value* value) { bigger.put(key, value); });
     free(slots_);
     *this = bigger;
     return true;

@@ -167,6 +167,45 @@ void rememberKernel(CUkernel kernel) {
   g_driver_kernels.put(kernel, kernel);
 }
 
+cudaError_t findStub(CUfunction function, void** func) {
+  struct Candidate {
+    CUkernel handle;
+    const void* func;
+  };
+  Candidate* candidates = nullptr;
+  size_t count = 0, room = 0;
+  // Only what is loaded can be meant. Copied, as the driver is not called under the lock.
+  auto add = [&](CUkernel handle, const void* what) {
+    if (handle == nullptr) return;
+    if (count == room) {
+      room = room == 0 ? 64 : 2 * room;
+      void* more = realloc(candidates, room * sizeof(Candidate));
+      if (more == nullptr) {
+        room = count;
+        return;
+      }
+      candidates = static_cast<Candidate*>(more);
+    }
+    candidates[count++] = {handle, what};
+  };
+  {
+    Lock lock(&g_map_mutex);
+    g_kernels_by_stub.each([&](const void* stub, Kernel* kernel) {
+      add(kernel->handle.load(std::memory_order_acquire), stub);
+    });
+    g_driver_kernels.each(
+        [&](const void* key, void* kernel) { add(static_cast<CUkernel>(kernel), key); });
+  }
+  *func = nullptr;
+  for (size_t i = 0; i < count && *func == nullptr; ++i) {
+    CUfunction own = nullptr;
+    if (cu().cuKernelGetFunction(&own, candidates[i].handle) == CUDA_SUCCESS && own == function)
+      *func = const_cast<void*>(candidates[i].func);
+  }
+  free(candidates);
+  return *func != nullptr ? cudaSuccess : cudaErrorInvalidDeviceFunction;
+}
+
 cudaError_t findSymbol(const void* symbol, CUdeviceptr* address, size_t* bytes) {
   Variable* variable;
   {

@@ -63,6 +63,9 @@ cudaError_t primaryContext(int ordinal, CUcontext* context);
 cudaError_t findKernel(const void* func, CUkernel* kernel);
 // A cudaKernel_t that the application got from us may be passed back wherever a host stub may.
 void rememberKernel(CUkernel kernel);
+// The other way: the host stub of a function of the driver, or the cudaKernel_t for one that has no
+// stub; cudaErrorInvalidDeviceFunction for a function that did not come from here.
+cudaError_t findStub(CUfunction function, void** func);
 // The address and size of a __device__, __constant__ or __managed__ variable in the current
 // context.
 cudaError_t findSymbol(const void* symbol, CUdeviceptr* address, size_t* bytes);

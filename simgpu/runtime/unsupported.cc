@@ -1,6 +1,6 @@
 // Entry points of NVIDIA's libcudart.so.13 that the simulated GPU does not have: graphics and
-// external memory, copies between whole array rows of old programs, private tables. Exported, so
-// that programs start; they fail when called.
+// external memory, copies between the rows of two arrays of old programs, private tables. Exported,
+// so that programs start; they fail when called.
 //
 // No CUDA header is included: every one of these takes what it is passed and returns
 // cudaErrorNotSupported.
@@ -17,7 +17,6 @@ UNSUPPORTED(__cudaRegisterUnifiedTable)
 UNSUPPORTED(cudaArrayGetMemoryRequirements)
 UNSUPPORTED(cudaArrayGetPlane)
 UNSUPPORTED(cudaArrayGetSparseProperties)
-UNSUPPORTED(cudaChooseDevice)
 UNSUPPORTED(cudaDestroyExternalMemory)
 UNSUPPORTED(cudaDestroyExternalSemaphore)
 UNSUPPORTED(cudaDeviceFlushGPUDirectRDMAWrites)
@@ -56,16 +55,10 @@ UNSUPPORTED(cudaGraphAddExternalSemaphoresSignalNode)
 UNSUPPORTED(cudaGraphAddExternalSemaphoresWaitNode)
 UNSUPPORTED(cudaGraphExecExternalSemaphoresSignalNodeSetParams)
 UNSUPPORTED(cudaGraphExecExternalSemaphoresWaitNodeSetParams)
-UNSUPPORTED(cudaGraphExecMemcpyNodeSetParamsFromSymbol)
-UNSUPPORTED(cudaGraphExecMemcpyNodeSetParamsToSymbol)
 UNSUPPORTED(cudaGraphExternalSemaphoresSignalNodeGetParams)
 UNSUPPORTED(cudaGraphExternalSemaphoresSignalNodeSetParams)
 UNSUPPORTED(cudaGraphExternalSemaphoresWaitNodeGetParams)
 UNSUPPORTED(cudaGraphExternalSemaphoresWaitNodeSetParams)
-UNSUPPORTED(cudaGraphKernelNodeGetParams)
-UNSUPPORTED(cudaGraphMemcpyNodeGetParams)
-UNSUPPORTED(cudaGraphMemcpyNodeSetParamsFromSymbol)
-UNSUPPORTED(cudaGraphMemcpyNodeSetParamsToSymbol)
 UNSUPPORTED(cudaGraphicsEGLRegisterImage)
 UNSUPPORTED(cudaGraphicsGLRegisterBuffer)
 UNSUPPORTED(cudaGraphicsGLRegisterImage)
@@ -96,14 +89,6 @@ UNSUPPORTED(cudaMemcpy3DBatchAsync)
 UNSUPPORTED(cudaMemcpy3DBatchAsync_ptsz)
 UNSUPPORTED(cudaMemcpyArrayToArray)
 UNSUPPORTED(cudaMemcpyArrayToArray_ptds)
-UNSUPPORTED(cudaMemcpyFromArray)
-UNSUPPORTED(cudaMemcpyFromArrayAsync)
-UNSUPPORTED(cudaMemcpyFromArrayAsync_ptsz)
-UNSUPPORTED(cudaMemcpyFromArray_ptds)
-UNSUPPORTED(cudaMemcpyToArray)
-UNSUPPORTED(cudaMemcpyToArrayAsync)
-UNSUPPORTED(cudaMemcpyToArrayAsync_ptsz)
-UNSUPPORTED(cudaMemcpyToArray_ptds)
 UNSUPPORTED(cudaMipmappedArrayGetMemoryRequirements)
 UNSUPPORTED(cudaMipmappedArrayGetSparseProperties)
 UNSUPPORTED(cudaSetValidDevices)
