@@ -45,6 +45,8 @@ enum RecordType : uint32_t {
   kRecFileLock = 27,       // FileLock
   kRecWatch = 28,          // InotifyWatch, then the path
   kRecTerminal = 29,       // Terminal, then unread input, then unread output
+  kRecGuards = 40,         // Span[count]: pages with MADV_GUARD_INSTALL
+  kRecPolicy = 41,         // MemoryPolicy
 };
 
 struct RecordHead {
@@ -120,6 +122,17 @@ struct Vma {
   uint32_t prot;  // PROT_*
   uint32_t kind, flags;
   int32_t object;  // index of MappedFile or SharedObject, -1: none
+};
+
+struct Span {
+  uint64_t start, end;
+};
+// What set_mempolicy (of thread `tid`) or mbind (of [start, end), tid 0) said.
+struct MemoryPolicy {
+  uint64_t start, end;
+  int32_t tid;
+  uint32_t mode;  // MPOL_*, with its flags
+  uint64_t nodes[16];
 };
 
 struct MappedFile {

@@ -148,7 +148,11 @@ inline constexpr int kWakeSignal =
 inline constexpr uint64_t kWakeCookie = 0x67636b70'77616b65;
 
 enum CtlVerb : uint32_t { kCtlCheckpoint = 1, kCtlStats = 2, kCtlSuspend = 3, kCtlResume = 4 };
-enum CtlFlags : uint32_t { kCtlStop = 1, kCtlNoWait = 2 };
+enum CtlFlags : uint32_t {
+  kCtlStop = 1,
+  kCtlNoWait = 2,
+  kCtlSelfContained = 32,  // mapped files go into the snapshot as well
+};
 struct CtlRequest {
   uint32_t magic;
   uint32_t version;

@@ -33,6 +33,8 @@ struct PinnedView {
 bool find_pinned(uint64_t address, PinnedView* out);
 CUresult free_pinned(uint64_t address);  // waits as the driver would; not found: INVALID_VALUE
 bool rebuild_pinned(DeviceReport* report);
+// Host memory that the device can write past the processor's page tables. False: `range` said stop.
+bool each_pinned(void* context, bool (*range)(void* context, uint64_t start, uint64_t end));
 uint64_t pinned_bytes();
 
 // Pools.

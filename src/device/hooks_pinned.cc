@@ -208,6 +208,16 @@ bool with_managed(uint64_t address, uint64_t bytes, void* context, void (*use)(v
   return true;
 }
 
+bool each_pinned(void* context, bool (*range)(void* context, uint64_t start, uint64_t end)) {
+  Guard guard(pinned().lock);
+  for (HostPool* pool : pinned().pools)
+    for (Chunk* chunk = pool->arena.first_chunk(); chunk; chunk = pool->arena.next_chunk(chunk))
+      if (!range(context, chunk->begin, chunk->begin + chunk->size)) return false;
+  for (RangeNode* n = pinned().registrations.first(); n; n = pinned().registrations.next(n))
+    if (!range(context, n->begin, n->begin + n->size)) return false;
+  return true;
+}
+
 bool rebuild_pinned(DeviceReport* report) {
   auto fail = [&](uint64_t begin, uint64_t size, CUresult result) {
     report->code = kExitIncompatible;

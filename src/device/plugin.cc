@@ -1,5 +1,6 @@
 // The seam to the snapshot engine (snapshot/device_plugin.h).
 #include "device/capture.h"
+#include "device/hooks.h"
 #include "device/variables.h"
 #include "intercept/gate.h"
 #include "intercept/realm.h"
@@ -29,6 +30,7 @@ constexpr DevicePlugin kPlugin = {
     .suspend = suspend,
     .wake = wake,
     .quiet = quiet,
+    .pinned = each_pinned,
     .classify = classify,
     .driver_thread = realm_driver_thread,
     .driver_fd = realm_owns_fd,

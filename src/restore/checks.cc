@@ -123,6 +123,12 @@ int own_seccomp() {
 
 }  // namespace
 
+bool is_unchanged(const MappedFile& f, const std::string& path) {
+  struct stat st;
+  return f.mtime_ns && stat(path.c_str(), &st) == 0 &&
+         static_cast<uint64_t>(st.st_size) == f.size && mtime_of(st) == f.mtime_ns;
+}
+
 std::vector<std::string> check_machine(const Image& image) {
   std::vector<std::string> wrong;
   bool layout = false;

@@ -22,9 +22,11 @@
 #include "gpuckpt/exit_codes.h"
 #include "gpuckpt/process_format.h"
 #include "gpuckpt/wire.h"
+#include "restore/entry_memory.h"
 #include "restore/plan.h"
 #include "snapshot/api.h"
 #include "snapshot/device_plugin.h"
+#include "snapshot/lazy.h"
 #include "snapshot/park.h"
 #include "snapshot/raw_thread.h"
 #include "snapshot/state.h"
@@ -44,6 +46,7 @@ struct RestoredThread {
   int tid;
   const char* pending;  // siginfos that wait for it alone
   size_t pending_count;
+  const MemoryPolicy* policy;
 };
 
 // One restore at a time in a process's life, before anything else runs.
@@ -170,6 +173,7 @@ void adopt(RestoredThread* t) {
   }
   sys::call(SYS_prctl, PR_SET_NAME, sys::ptr(s.name));
   restore_scheduling(s);
+  if (t->policy) restore_policy(*t->policy);
   for (size_t i = 0; i < t->pending_count; ++i) {
     int sig;
     __builtin_memcpy(&sig, t->pending + i * 128, 4);
@@ -393,6 +397,21 @@ void restore_process(Plan* p) {
   if (h.no_new_privs) sys::call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1);
 }
 
+void restore_memory(Plan* p) {
+  each_record(p, [&](const RecordHead& h, const char* at) {
+    if (h.type == kRecGuards && !restore_guards(reinterpret_cast<const Span*>(at), h.count))
+      die(kExitIncompatible, "guard pages (MADV_GUARD_INSTALL) cannot be had here");
+  });
+  each_record(p, [&](const RecordHead& h, const char* at) {
+    const auto* policy = reinterpret_cast<const MemoryPolicy*>(at);
+    if (h.type == kRecVma) restore_locked(*reinterpret_cast<const Vma*>(at));
+    if (h.type != kRecPolicy) return;
+    if (!policy->tid) restore_policy(*policy);
+    for (size_t k = 0; k < state.count; ++k)
+      if (state.threads[k].saved.tid == policy->tid) state.threads[k].policy = policy;
+  });
+}
+
 // After the threads, because timers may name one.
 void restore_clocks(Plan* p) {
   constexpr int kRestoreIds = 77;  // PR_TIMER_CREATE_RESTORE_IDS
@@ -491,6 +510,7 @@ void forget_the_old_process(Plan* p) {
   scratch_forget();
   parking_forget();
   tracker.forget_after_restore();
+  expect_lazy_pages(p->flags & restore::kLazy);
   library.pid = library.host_pid = sys::getpid();
   library.start_time = library.host_start_time = 0;
   library.wanted = kRunning;  // triggers wait until the program runs
@@ -686,6 +706,7 @@ extern "C" __attribute__((visibility("hidden"))) void gpuckpt_restore_entry(void
   finish_descriptors(p);
   log_adopt_stderr();
   restore_process(p);
+  restore_memory(p);
   make_threads(p);
   restore_clocks(p);
   if (!(p->flags & restore::kSameIds)) {

@@ -11,6 +11,8 @@
 #include <fcntl.h>
 #include <linux/prctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 
 #include "common/syscall.h"
 #include "restore/plan.h"
@@ -120,13 +122,45 @@ void fill(const Plan* p, const PlanFill& f) {
             static_cast<long>(f.offset & ~4095ull), static_cast<long>(f.length & ~4095ull));
 }
 
+// A userfaultfd of this process that also serves the kernel's own accesses, or an error.
+long open_userfaultfd() {
+  constexpr int kFlags = O_CLOEXEC | O_NONBLOCK;
+  long fd = sys::call(SYS_userfaultfd, kFlags);
+  if (!sys::failed(fd)) return fd;
+  int device = sys::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
+  if (device < 0) return fd;
+  fd = sys::call(SYS_ioctl, device, 0xaa00 /* USERFAULTFD_IOC_NEW */, kFlags);
+  sys::close(device);
+  return fd;
+}
+
+// The message that everything is mapped, with `fd` unless that is an error.
+void say_mapped(const Plan* p, long fd) {
+  Report r;
+  zero_bytes(&r, sizeof(r));
+  r.type = kReportMapped;
+  r.code = sys::failed(fd) ? static_cast<int>(-fd) : 0;
+  iovec io{&r, sizeof(r)};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+  msghdr m;
+  zero_bytes(&m, sizeof(m));
+  m.msg_iov = &io, m.msg_iovlen = 1;
+  if (!sys::failed(fd)) {
+    m.msg_control = control, m.msg_controllen = sizeof(control);
+    cmsghdr* c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(sizeof(int));
+    *reinterpret_cast<int*>(CMSG_DATA(c)) = static_cast<int>(fd);
+  }
+  sys::call(SYS_sendmsg, p->report_fd, sys::ptr(&m), MSG_NOSIGNAL);
+}
+
 // The front decompresses from several threads at once straight into this process. False: it may
 // not, and the pages memfd holds them.
 bool filled_by_front(const Plan* p) {
   Report r;
-  zero_bytes(&r, sizeof(r));
-  r.type = kReportMapped;
-  sys::call(SYS_sendto, p->report_fd, sys::ptr(&r), sizeof(r), 0x4000, 0, 0);
+  const long uffd = p->flags & kLazy ? open_userfaultfd() : -38 /* ENOSYS */;
+  say_mapped(p, uffd);
+  if (!sys::failed(uffd)) sys::close(static_cast<int>(uffd));
   long n = sys::call(SYS_recvfrom, p->report_fd, sys::ptr(&r), sizeof(r), 0, 0, 0);
   if (n != static_cast<long>(sizeof(r)) || r.type != kReportFilled) sys::exit_group(125);
   return r.code == 0;

@@ -10,7 +10,7 @@
 namespace gpuckpt::restore {
 
 inline constexpr uint64_t kPlanMagic = 0x6e616c706b637067ull;
-inline constexpr uint32_t kPlanVersion = 2;
+inline constexpr uint32_t kPlanVersion = 3;
 inline constexpr uint64_t kZeros = ~0ull;
 inline constexpr int kGaps = 32;
 // At the start of the gap: the launcher's code, its stack, the staging place of the vdso; the plan
@@ -49,6 +49,7 @@ enum PlanFlags : uint32_t {
   kSameIds = 1,      // threads get their old ids by set_tid
   kKeepPages = 4,    // the pages may be needed for another attempt
   kFillByFront = 8,  // memory is filled from outside: see kReportMapped
+  kLazy = 16,        // a userfaultfd of this process goes with kReportMapped, if it can be had
   kSetIds = 2,       // a privileged restore of another user's program: ids and groups too
 };
 

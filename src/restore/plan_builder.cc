@@ -12,8 +12,10 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <mutex>
 
 #include "gpuckpt/wire.h"
+#include "restore/checks.h"
 
 namespace gpuckpt::restore {
 
@@ -213,27 +215,33 @@ Status load_pages(const store::SnapshotReader& reader, unsigned threads, Memory*
   return s;
 }
 
+Status write_memory(pid_t pid, uint64_t address, std::span<const uint8_t> bytes) {
+  while (!bytes.empty()) {
+    iovec local{const_cast<uint8_t*>(bytes.data()), bytes.size()};
+    iovec remote{reinterpret_cast<void*>(address), bytes.size()};
+    ssize_t n = process_vm_writev(pid, &local, 1, &remote, 1, 0);
+    if (n < 0 && (errno == EPERM || errno == ENOSYS || errno == EACCES))
+      return Status::Refused("this process may not write to another one");
+    if (n <= 0)
+      return Status::Error(std::string("cannot fill memory: ") + strerror(n < 0 ? errno : EFAULT));
+    address += static_cast<uint64_t>(n);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+  return Status::Ok();
+}
+
 Status fill_process(const store::SnapshotReader& reader, unsigned threads, pid_t pid) {
-  std::atomic<int> error{0};
+  std::mutex mutex;
+  Status failure;
   Status status = reader.read_all(wire::kSpaceHost, threads,
                                   [&](uint64_t address, std::span<const uint8_t> bytes) {
-                                    while (!bytes.empty()) {
-                                      iovec local{const_cast<uint8_t*>(bytes.data()), bytes.size()};
-                                      iovec remote{reinterpret_cast<void*>(address), bytes.size()};
-                                      ssize_t n = process_vm_writev(pid, &local, 1, &remote, 1, 0);
-                                      if (n <= 0) {
-                                        error = n < 0 ? errno : EFAULT;
-                                        return false;
-                                      }
-                                      address += static_cast<uint64_t>(n);
-                                      bytes = bytes.subspan(static_cast<size_t>(n));
-                                    }
-                                    return true;
+                                    Status s = write_memory(pid, address, bytes);
+                                    if (s.ok()) return true;
+                                    std::lock_guard guard(mutex);
+                                    failure = s;
+                                    return false;
                                   });
-  if (error == EPERM || error == ENOSYS || error == EACCES)
-    return Status::Refused("this process may not write to another one");
-  if (error) return Status::Error(std::string("cannot fill memory: ") + strerror(error));
-  return status;
+  return failure.ok() ? status : failure;
 }
 
 Status load_memory(const Image& image, const store::SnapshotReader& reader, unsigned threads,
@@ -265,7 +273,8 @@ Status load_memory(const Image& image, const store::SnapshotReader& reader, unsi
   for (size_t i = 0; i < image.files.size(); ++i) {
     const auto& [f, path] = image.files[i];
     Fd fd;
-    if (f.stored_space >= 0) {
+    // The file itself, when it is still the one; else what was stored of it.
+    if (f.stored_space >= 0 && !is_unchanged(f, path)) {
       uint64_t size = std::max<uint64_t>(f.size, mapped_end(image, kVmaFile, static_cast<int>(i)));
       if (Status s = make_memfd("gpuckpt-unlinked", size, &fd); !s.ok()) return s;
       if (Status s =

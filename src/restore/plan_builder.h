@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,7 +41,8 @@ struct Memory {
   // called: mostly they go from the store into the new process directly.
   Fd pages;
   bool pages_loaded = false;
-  Fd device;  // the same for the device spaces
+  bool lazy = false;  // as asked: large mappings are filled while the program runs (pager.h)
+  Fd device;          // the same for the device spaces
   std::vector<PlanFill> fills;
   std::vector<PlanExtent> extents;
   std::vector<Fd> files, shared;             // by index of Image::files and Image::shared
@@ -56,6 +58,8 @@ store::Status load_memory(const Image&, const store::SnapshotReader&, unsigned t
 // kExitRefused: writing to another process is not allowed here; use load_pages.
 store::Status fill_process(const store::SnapshotReader&, unsigned threads, pid_t pid);
 store::Status load_pages(const store::SnapshotReader&, unsigned threads, Memory*);
+// Into the memory of another process; kExitRefused as above.
+store::Status write_memory(pid_t pid, uint64_t address, std::span<const uint8_t> bytes);
 
 // Numbers under which the launcher finds its descriptors.
 struct PlanFds {

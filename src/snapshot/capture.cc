@@ -19,6 +19,7 @@
 #include "snapshot/park.h"
 #include "snapshot/process_state.h"
 #include "snapshot/state.h"
+#include "snapshot/track.h"
 
 extern "C" void gpuckpt_restore_entry(void* plan) __attribute__((visibility("hidden")));
 
@@ -66,6 +67,24 @@ bool Capture::refuse(const char* pattern, ...) {
   va_end(args);
   code = kExitRefused;
   return false;
+}
+
+// Many small pieces share a mapping; what is not used of it costs nothing.
+EagerCopy* Capture::add_eager(uint64_t space, uint64_t address, uint64_t bytes) {
+  constexpr uint64_t kChunk = 256 << 20;
+  const uint64_t whole = page_up(bytes);
+  if (eager_count == kEagerRoom) return nullptr;
+  if (!eager_chunks || eager_chunk[eager_chunks - 1].bytes - eager_used < whole) {
+    if (eager_chunks == sizeof(eager_chunk) / sizeof(eager_chunk[0])) return nullptr;
+    eager_chunk[eager_chunks] = scratch_map(whole > kChunk ? whole : kChunk);
+    if (!eager_chunk[eager_chunks]) return nullptr;
+    ++eager_chunks;
+    eager_used = 0;
+  }
+  EagerCopy* e = &eager[eager_count++];
+  *e = {space, address, whole, eager_chunk[eager_chunks - 1].data() + eager_used};
+  eager_used += whole;
+  return e;
 }
 
 namespace {
@@ -256,15 +275,11 @@ KnownObject* new_object(Mappings* m, uint64_t dev, uint64_t ino, bool shared) {
 
 bool copy_piece(Capture* c, uint64_t space, uint64_t address, uint64_t from, uint64_t bytes,
                 bool readable) {
-  if (c->eager_count == sizeof(c->eager) / sizeof(c->eager[0])) return false;
-  EagerCopy* e = &c->eager[c->eager_count];
-  e->copy = scratch_map(bytes);
-  if (!e->copy) return false;
-  ++c->eager_count;
-  e->space = space, e->address = address, e->length = bytes;
+  EagerCopy* e = c->add_eager(space, address, bytes);
+  if (!e) return false;
   if (!readable)
     sys::call(SYS_mprotect, static_cast<long>(from), static_cast<long>(bytes), PROT_READ);
-  __builtin_memcpy(e->copy.data(), reinterpret_cast<const void*>(from), bytes);
+  __builtin_memcpy(e->bytes, reinterpret_cast<const void*>(from), bytes);
   if (!readable)
     sys::call(SYS_mprotect, static_cast<long>(from), static_cast<long>(bytes), PROT_NONE);
   return true;
@@ -319,9 +334,8 @@ bool put_mapped_file(Mappings* m, const MapsLine& l, const char* path, int* inde
     f.mtime_ns = static_cast<uint64_t>(st.st_mtim.tv_sec) * 1000000000 +
                  static_cast<uint64_t>(st.st_mtim.tv_nsec);
     f.mode = st.st_mode;
-  } else {
-    f.stored_space = k->index;
   }
+  if (!found || m->c->embedded.active()) f.stored_space = k->index;
   m->r->begin(kRecFile);
   m->r->add(&f, sizeof(f));
   m->r->add_text(path);
@@ -329,15 +343,44 @@ bool put_mapped_file(Mappings* m, const MapsLine& l, const char* path, int* inde
   return true;
 }
 
+void put_policy(Records* r, uint64_t start, uint64_t end) {
+  MemoryPolicy p;
+  __builtin_memset(&p, 0, sizeof(p));
+  p.start = start, p.end = end;
+  int mode = 0;
+  if (sys::failed(sys::call(SYS_get_mempolicy, sys::ptr(&mode), sys::ptr(p.nodes), 1024,
+                            static_cast<long>(start), 2 /* MPOL_F_ADDR */)))
+    return;
+  p.mode = static_cast<uint32_t>(mode);
+  r->put(kRecPolicy, p);
+}
+
+// --self-contained: this piece of a mapped file that has a name.
+bool embed(Mappings* m, const char* path, const MapsLine& l, const Vma& v) {
+  struct stat st;
+  if (!m->c->embedded.active() ||
+      sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(path), sys::ptr(&st), 0)) ||
+      st.st_ino != l.ino)
+    return true;
+  return m->c->embedded.note(v.object, path, st, v.offset, v.end - v.start) ||
+         m->c->refuse("too many pieces of files are mapped to store them (--self-contained)");
+}
+
 // Private memory whose pages are to be sent.
 bool add_range(Capture* c, const MapsLine& l, const Vma& v, uint64_t start, uint64_t end) {
   HostPages& h = c->pages;
-  if (h.range_count == h.range_room) return c->refuse("too many mappings");
-  PumpRange& range = h.ranges[h.range_count++];
-  range = {};
-  range.start = start, range.end = end;
-  range.readable = l.read, range.file = v.kind == kVmaFile;
-  range.tracked = v.kind == kVmaAnonymous && h.smaps.all_have(start, end, kSmapsTracked);
+  const bool tracked = v.kind == kVmaAnonymous && h.smaps.all_have(start, end, kSmapsTracked);
+  for (uint64_t at = start; at < end;) {
+    uint64_t next = end;
+    const bool device = tracked && tracker.device_writes(at, &next);
+    if (h.range_count == h.range_room) return c->refuse("too many mappings");
+    PumpRange& range = h.ranges[h.range_count++];
+    range = {};
+    range.start = at, range.end = next;
+    range.readable = l.read, range.file = v.kind == kVmaFile;
+    range.tracked = tracked && !device;
+    at = next;
+  }
   return true;
 }
 
@@ -377,7 +420,7 @@ bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t
     bool by_name = !memory && !deleted && !l.write;
     if (by_name) {
       v.kind = kVmaFileShared;
-      if (!put_mapped_file(m, l, path, &v.object)) return false;
+      if (!put_mapped_file(m, l, path, &v.object) || !embed(m, path, l, v)) return false;
     } else {
       KnownObject* k = find_object(m, dev, l.ino, true);
       if (!k) {
@@ -416,7 +459,7 @@ bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t
     }
   } else if (l.ino) {
     v.kind = kVmaFile;
-    if (!put_mapped_file(m, l, path, &v.object)) return false;
+    if (!put_mapped_file(m, l, path, &v.object) || !embed(m, path, l, v)) return false;
   } else {
     v.kind = kVmaAnonymous;
     v.offset = 0;
@@ -426,6 +469,7 @@ bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t
   m->r->add_text(l.ino ? path : l.name);
   m->r->end();
   ++c->mappings;
+  if (flags & kSmapsPolicy) put_policy(m->r, start, end);
 
   if (v.kind == kVmaAnonymous || v.kind == kVmaFile) {
     uint64_t at = start;
@@ -509,9 +553,12 @@ bool put_mappings(Capture* c, Records* r) {
 // --- the whole
 // -----------------------------------------------------------------------------------------------------------
 
-bool capture_start(Capture* c) {
+bool capture_start(Capture* c, bool self_contained) {
   c->record_memory = scratch_map(96ull << 20);
-  if (!c->record_memory || !c->pages.start())
+  c->eager_memory = scratch_map(Capture::kEagerRoom * sizeof(EagerCopy));
+  c->eager = reinterpret_cast<EagerCopy*>(c->eager_memory.data());
+  if (!c->record_memory || !c->eager_memory || !c->pages.start() ||
+      (self_contained && !c->embedded.start()))
     return c->refuse("no address space for the snapshot's tables");
   return true;
 }
@@ -529,6 +576,17 @@ bool capture_process(Capture* c, Records* r, bool device_present) {
   if (!put_mappings(c, r)) return false;
   if (r->full) return c->refuse("the description of the process does not fit into 96 MiB");
   return true;
+}
+
+void put_guards(Capture* c, Records* r) {
+  const PageList& list = c->pages.guards;
+  if (!list.count) return;
+  r->begin(kRecGuards, list.count);
+  for (uint32_t i = 0; i < list.count; ++i) {
+    Span s{list.at[i].start, list.at[i].end};
+    r->add(&s, sizeof(s));
+  }
+  r->end();
 }
 
 void capture_before_clone(Capture* c) {
@@ -552,8 +610,10 @@ void capture_after_clone(Capture* c) {
 void capture_finish(Capture* c) {
   scratch_unmap(&c->record_memory);
   c->pages.finish();
-  for (size_t i = 0; i < c->eager_count; ++i) scratch_unmap(&c->eager[i].copy);
-  c->eager_count = 0;
+  c->embedded.finish();
+  for (size_t i = 0; i < c->eager_chunks; ++i) scratch_unmap(&c->eager_chunk[i]);
+  scratch_unmap(&c->eager_memory);
+  c->eager_count = c->eager_chunks = 0;
 }
 
 }  // namespace gpuckpt

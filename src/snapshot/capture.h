@@ -6,6 +6,7 @@
 
 #include "common/heap.h"
 #include "gpuckpt/process_format.h"
+#include "snapshot/embed.h"
 #include "snapshot/host_pages.h"
 
 namespace gpuckpt {
@@ -37,7 +38,7 @@ class Records {
 // A piece of memory that the copied child cannot see (shared with others): copied while parked.
 struct EagerCopy {
   uint64_t space, address, length;
-  Region copy;
+  char* bytes;  // whole pages
 };
 
 struct Capture {
@@ -47,20 +48,31 @@ struct Capture {
 
   Region record_memory;
   HostPages pages;
-  EagerCopy eager[64];
+  EagerCopy* eager;  // [kEagerRoom]
   size_t eager_count = 0;
+  EmbeddedFiles embedded;
   Range dont_fork[256];  // made forkable for our clone, then restored
   size_t dont_fork_count = 0, wipe_from = 0;
   Range wipe_on_fork[64];
   size_t wipe_on_fork_count = 0;
   size_t mappings = 0, threads = 0;
 
+  // Room for a copy of `bytes` bytes, which is then to be made. Null: there is none.
+  EagerCopy* add_eager(uint64_t space, uint64_t address, uint64_t bytes);
+
+  static constexpr size_t kEagerRoom = 8192;
+  Region eager_memory, eager_chunk[32];
+  size_t eager_chunks = 0;
+  uint64_t eager_used = 0;  // of the last chunk
+
   bool refuse(const char* pattern, ...) __attribute__((format(printf, 2, 3)));
 };
 
-bool capture_start(Capture*);  // allocates; before anybody is parked
+bool capture_start(Capture*, bool self_contained);  // allocates; before anybody is parked
 // PARKED, on the courier. Fills everything but descriptors. False: code and text say why.
 bool capture_process(Capture*, Records*, bool device_present);
+// PARKED, on the courier, when the pages have been looked at: guard pages among them.
+void put_guards(Capture*, Records*);
 // PARKED, on a thread that shares the application's descriptor table (the coordinator).
 bool capture_descriptors(Capture*, Records*);
 // PARKED. Around the clone: memory that fork would leave out or wipe.

@@ -121,6 +121,15 @@ void read_config(char** environment) {
     if (!c.drop_sockets && !equal(v, "refuse"))
       log_line(LogLevel::kWarn, "GPUCKPT_SOCKETS=%s is neither refuse nor drop; refusing", v);
   }
+  v = value_of(environment, "GPUCKPT_SELF_CONTAINED");
+  c.self_contained = v && *v && !equal(v, "0");
+  if ((v = value_of(environment, "GPUCKPT_COPY_LIMIT")) && *v) {
+    c.copy_limit = scan_dec(&v);
+    for (const char* unit = "KMGT"; *v && *unit; ++unit) {
+      c.copy_limit <<= 10;
+      if (*v == *unit) break;
+    }
+  }
   struct {
     const char* name;
     uint64_t* to;

@@ -221,6 +221,7 @@ void serve(uint32_t wanted) {
         return;
       }
       job.stop = r.flags & wire::kCtlStop;
+      job.self_contained = r.flags & wire::kCtlSelfContained;
       job.stop_status = r.stop_status;
       if (r.timeout_ms) job.timeout_ms = r.timeout_ms;
       copy(job.tag, sizeof(job.tag), r.tag);

@@ -85,6 +85,11 @@ struct DevicePlugin {
   // just now; everybody is released for a moment and parked again. May be null.
   bool (*quiet)();
 
+  // Gate closed, on the pthread. Calls `range` for all host memory that the device can write
+  // without the processor's page tables being asked (pinned and managed memory; bytes need not be
+  // whole pages). False: `range` said stop. May be null: there is none.
+  bool (*pinned)(void* context, bool (*range)(void* context, uint64_t start, uint64_t end));
+
   // PARKED. Does [address, address+length) belong to the driver's realm and die with the process
   // (skip it)? kKeep: ordinary memory. kPristine: the driver's writable segment: stored as our
   // pristine copy by `restore`.

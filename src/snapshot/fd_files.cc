@@ -57,17 +57,9 @@ bool put_file_contents(FdTable* t) {
     for (size_t j = 0; j < i; ++j)
       seen |= t->all[j].kind == kFdMemory && t->all[j].ino == d.ino && t->all[j].dev == d.dev;
     if (seen) continue;
-    if (c->eager_count == sizeof(c->eager) / sizeof(c->eager[0]))
-      return c->refuse("more than %lu pieces of shared memory and unlinked files",
-                       sizeof(c->eager) / sizeof(c->eager[0]));
-    EagerCopy* e = &c->eager[c->eager_count];
-    e->copy = scratch_map(d.size);
-    if (!e->copy)
-      return c->refuse("no memory to copy the unlinked file behind descriptor %d", d.fd);
-    ++c->eager_count;
-    e->space = wire::kSpaceFileBase + 0x8000 + static_cast<uint64_t>(d.fd);
-    e->address = 0;
-    e->length = (d.size + 4095) & ~4095ull;
+    EagerCopy* e =
+        c->add_eager(wire::kSpaceFileBase + 0x8000 + static_cast<uint64_t>(d.fd), 0, d.size);
+    if (!e) return c->refuse("no memory to copy the unlinked file behind descriptor %d", d.fd);
     int from = d.fd;
     if ((d.flags & O_ACCMODE) == O_WRONLY) {
       char path[64];
@@ -83,7 +75,7 @@ bool put_file_contents(FdTable* t) {
       long hole = sys::failed(data) ? data : sys::call(SYS_lseek, from, data, 4 /* SEEK_HOLE */);
       uint64_t end = sys::failed(hole) ? d.size : static_cast<uint64_t>(hole);
       while (at < end) {
-        long n = sys::pread(from, e->copy.data() + at, end - at, at);
+        long n = sys::pread(from, e->bytes + at, end - at, at);
         if (n <= 0)
           return c->refuse("the unlinked file behind descriptor %d cannot be read (error %ld)",
                            d.fd, -n);

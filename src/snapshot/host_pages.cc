@@ -75,7 +75,9 @@ void PageList::finish() {
 
 bool HostPages::start() {
   constexpr size_t kRanges = 66000;
-  if (!smaps.start() || !written.start(kListRoom) || !gone.start(kListRoom)) return false;
+  if (!smaps.start() || !written.start(kListRoom) || !gone.start(kListRoom) ||
+      !guards.start(kListRoom))
+    return false;
   range_memory = scratch_map(kRanges * sizeof(PumpRange));
   ranges = reinterpret_cast<PumpRange*>(range_memory.data());
   range_room = kRanges;
@@ -86,6 +88,7 @@ void HostPages::finish() {
   smaps.finish();
   written.finish();
   gone.finish();
+  guards.finish();
   scratch_unmap(&range_memory);
   scratch_unmap(&copy);
   ranges = nullptr;
@@ -149,7 +152,7 @@ bool HostPages::find_written(PumpRange* r) {
   // Anonymous memory without a page is zero, and so is the kernel's zero page, which a copied child
   // does not always have: neither is ever stored.
   const PageQuery absent{.none = kPagePresent | kPageSwapped, .tell = kPagePresent};
-  const PageQuery nothing{.any = kPageZero | kPageGuard, .tell = kPagePresent};
+  const PageQuery nothing{.any = kPageZero | kPageGuard, .tell = kPageGuard};
   r->written_begin = written.count;
   r->gone_begin = gone.count;
   struct {
@@ -172,6 +175,8 @@ bool HostPages::find_written(PumpRange* r) {
   }
   r->written_end = written.count;
   r->gone_end = gone.count;
+  for (uint32_t i = r->gone_begin; i < gone.count && guards.count < guards.room; ++i)
+    if (gone.at[i].categories & kPageGuard) guards.at[guards.count++] = gone.at[i];
   sort_by_address(gone.at + r->gone_begin, gone.count - r->gone_begin);
   r->resolved = true;
   uint64_t other = 0;
@@ -183,13 +188,27 @@ bool HostPages::find_written(PumpRange* r) {
   return true;
 }
 
+// Of untracked ranges. They look like missing pages everywhere else. (Linux 6.13 has them, 6.15
+// tells.)
+void HostPages::find_guards(const PumpRange& r) {
+  if (!pagemap.knows_guards()) return;
+  for (uint64_t at = r.start; at < r.end && guards.count < guards.room;) {
+    long n = pagemap.scan(&at, r.end, {.any = kPageGuard, .tell = kPageGuard},
+                          guards.at + guards.count, guards.room - guards.count);
+    if (n < 0) return;
+    guards.count += static_cast<uint32_t>(n);
+  }
+}
+
 void HostPages::find_written() {
   uint64_t t0 = sys::now_us();
   for (size_t i = 0; i < range_count; ++i) {
     PumpRange& r = ranges[i];
-    if (!r.tracked) continue;
-    tracker.give_up_base();
-    if (!find_written(&r)) r.tracked = false;
+    if (r.tracked) {
+      tracker.give_up_base();
+      r.tracked = find_written(&r);
+    }
+    if (!r.tracked) find_guards(r);
   }
   scan_us = sys::now_us() - t0;
 }

@@ -41,10 +41,11 @@ class HostPages {
   Pagemap pagemap;
   PumpRange* ranges = nullptr;
   size_t range_count = 0, range_room = 0;
-  PageList written, gone;
+  PageList written, gone, guards;
   Region copy;          // room for a copy, touched already
   uint64_t copied = 0;  // bytes of it in use; the pages of `written` in order
   bool has_copy = false;
+  bool register_later = false;  // memory worth tracking is registered at the end of the stop
   uint64_t written_bytes = 0, same_bytes = 0, scan_us = 0, copy_us = 0;
   CopyPlan plan;
 
@@ -54,7 +55,7 @@ class HostPages {
   // ON THE COURIER, nobody parked: decides between copying and cloning, and gets the memory for a
   // copy.
   void make_plan(bool device_present);
-  // PARKED. Finds the written pages of tracked ranges and protects them again.
+  // PARKED. Finds the written pages of tracked ranges and protects them again; and guard pages.
   void find_written();
   // PARKED. Copies all pages; false: there are more than there is room for. Nothing is lost then.
   bool copy_pages();
@@ -62,6 +63,7 @@ class HostPages {
  private:
   Region range_memory;
   bool find_written(PumpRange*);
+  void find_guards(const PumpRange&);
   bool resolve(PumpRange*);
 };
 

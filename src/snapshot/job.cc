@@ -10,6 +10,8 @@
 #include "gpuckpt/exit_codes.h"
 #include "snapshot/api.h"
 #include "snapshot/courier.h"
+#include "snapshot/growth.h"
+#include "snapshot/lazy.h"
 #include "snapshot/libc_probe.h"
 #include "snapshot/park.h"
 #include "snapshot/pump.h"
@@ -136,6 +138,7 @@ void freeze_and_stage(void* argument) {
     return;
   w->frozen = true;
   w->staged = true;
+  tracker.ask_device();
   w->ok = device_plugin->stage(w->producer, &w->job->device_report);
   // A program that is to stop will not run again to make way for the drain: everything goes now.
   if (w->ok && w->job->stop) w->ok = device_plugin->drain(w->producer, &w->job->device_report);
@@ -169,7 +172,8 @@ bool child_post(void*, uint32_t type, uint32_t slot, const char* text) {
 // Sends everything of the host's side.
 bool send_host(Copy* copy, PumpFrom from) {
   Producer out(courier.ring.data(), child_post, nullptr);
-  bool ok = pump_memory(*copy->capture, &out, from, copy->text, sizeof(copy->text));
+  bool ok = pump_memory(*copy->capture, &out, from, copy->text, sizeof(copy->text)) &&
+            copy->capture->embedded.send(&out, copy->text, sizeof(copy->text)) && out.flush();
   if (ok) {
     process::LibcLocks locks{from == PumpFrom::kClone && libc_is_free(), 0};
     copy->records->put(process::kRecLocks, locks);
@@ -229,6 +233,7 @@ long capture_on_courier(Courier*, void* argument) {
   CaptureCall* c = static_cast<CaptureCall*>(argument);
   if (!capture_process(c->capture, c->records, c->device)) return false;
   c->capture->pages.find_written();
+  put_guards(c->capture, c->records);
   return true;
 }
 long copy_on_courier(Courier*, void* argument) {
@@ -237,11 +242,18 @@ long copy_on_courier(Courier*, void* argument) {
 
 // What takes long and can be done while the application runs: which mappings there are and what is
 // behind them, and write protection of what shall be tracked from now on.
+struct LookCall {
+  Capture* capture;
+  uint64_t deadline_us;
+};
 long read_smaps(Courier*, void* argument) {
-  HostPages& h = static_cast<Capture*>(argument)->pages;
+  LookCall* l = static_cast<LookCall*>(argument);
+  HostPages& h = l->capture->pages;
   h.pagemap.open();
   h.smaps.read();
-  return 0;
+  if (!await_lazy_pages(&h.smaps, l->deadline_us)) return false;
+  h.smaps.find_policies();
+  return true;
 }
 struct PlanCall {
   Capture* capture;
@@ -258,19 +270,29 @@ long close_pagemap(Courier*, void* argument) {
   static_cast<Capture*>(argument)->pages.pagemap.close();
   return 0;
 }
-void look_at_memory(Capture* capture, const char* parent, bool device) {
-  courier.run(read_smaps, capture);
-  if (tracker.prepare(&capture->pages.smaps, tracker.knows_since(parent))) {
+bool look_at_memory(Job* j, Capture* capture, const char* parent, bool device,
+                    uint64_t deadline_us) {
+  LookCall look{capture, deadline_us};
+  if (!courier.run(read_smaps, &look))
+    return fail(j, kExitTimeout,
+                "the memory of the restored program (--lazy) is not all there yet");
+  HostPages& h = capture->pages;
+  h.register_later = false;
+  if (tracker.prepare(&h.smaps, tracker.knows_since(parent))) {
     char text[256];
     ParkCall park{text, sizeof(text)};
-    // Parked for some microseconds; when that does not work, the memory is tracked the next time.
-    if (courier.run(park_on_courier, &park)) {
-      tracker.register_memory(&capture->pages.smaps);
+    if (device) {
+      // Nobody is interrupted inside the driver only for this: it is done in the stop that follows.
+      h.register_later = true;
+    } else if (courier.run(park_on_courier, &park)) {
+      // Parked for some microseconds; when that does not work, the memory is tracked the next time.
+      tracker.register_memory(&h.smaps);
       parking.unpark();
     }
   }
   PlanCall call{capture, device};
   courier.run(arm_and_plan, &call);
+  return true;
 }
 
 // A writer that failed has the better reason.
@@ -280,11 +302,44 @@ bool writer_failed(Job* j, const char* otherwise) {
   return fail(j, kExitError, "%s", otherwise);
 }
 
+// On the courier. Has the copied child done its work?
+long copy_has_ended(Courier* c, void*) {
+  if (c->child_pid > 0 &&
+      sys::call(SYS_wait4, c->child_pid, 0, 1 /* WNOHANG */ | 0x40000000, 0) == c->child_pid)
+    c->child_pid = 0;
+  return c->child_pid <= 0;
+}
+long copy_is_too_large(Courier* c, void*) {
+  return !copy_has_ended(c, nullptr) && growth_exceeds(c->child_pid, library.config.copy_limit);
+}
+
+// Everybody stands still until the copied child has sent its pages, or, past the time for a
+// snapshot, is no more.
+void wait_for_copy(Job* j) {
+  const uint64_t t0 = sys::now_us(), deadline = t0 + j->timeout_ms * 1000;
+  ParkCall park{j->text, sizeof(j->text)};
+  const bool parked = courier.run(park_on_courier, &park);
+  j->text[0] = 0;
+  if (!parked) return;
+  while (!courier.run(copy_has_ended, nullptr)) {
+    if (sys::now_us() > deadline) sys::call(SYS_kill, courier.child_pid, 9);
+    sys::sleep_us(1000);
+  }
+  parking.unpark();
+  j->held_us += sys::now_us() - t0;
+  log_line(LogLevel::kWarn,
+           "memory runs short while the program's pages are being written: it was held up for "
+           "%lu ms",
+           (sys::now_us() - t0) / 1000);
+}
+
 bool await_durable(Job* j) {
   static Courier::Await a;
   for (;;) {
-    a.timeout_ms = 1000;
+    const bool copying = j->cloned && !courier.run(copy_has_ended, nullptr);
+    a.timeout_ms = copying ? 20 : 1000;
     long r = courier.run(Courier::await_message, &a);
+    if (!r && copying && courier.run(copy_is_too_large, nullptr)) wait_for_copy(j);
     if (r < 0) return fail(j, kExitError, "the writer ended without publishing the snapshot");
     if (r > 0 && a.message.type == wire::kMsgFailed)
       return fail(j, a.message.code ? a.message.code : kExitError, "%s", a.message.text);
@@ -391,6 +446,7 @@ Outcome stop_and_capture(Job* j, Capture* capture, Records* records, bool frozen
     j->gate_us = j->device_report.gate_us;
     if ((ok = publish(j))) return Outcome::kDone;
   }
+  if (ok && capture->pages.register_later) tracker.register_later(&capture->pages.smaps);
   if (frozen) device_plugin->thaw();
   parking.unpark();
   j->stall_us = sys::now_us() - t0;
@@ -433,11 +489,11 @@ Outcome attempt(Job* j, uint64_t deadline_us) {
   producer.parent = open.parent;
   Outcome outcome = Outcome::kFailed;
   DeviceWork work{j, &producer, deadline_us / 1000};
-  if (!capture_start(&capture)) {
+  if (!capture_start(&capture, j->self_contained || library.config.self_contained)) {
     fail(j, kExitError, "%s", capture.text);
-  } else {
-    look_at_memory(&capture, open.parent,
-                   device_plugin && device_plugin->active && device_plugin->active());
+  } else if (look_at_memory(j, &capture, open.parent,
+                            device_plugin && device_plugin->active && device_plugin->active(),
+                            deadline_us)) {
     work.ok = make_ready(j, deadline_us);
     if (work.ok && device_plugin) {
       work.ok = false;

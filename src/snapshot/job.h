@@ -17,6 +17,7 @@ struct Job {
   uint64_t timeout_ms;
   char store[1024];
   char tag[128];
+  bool self_contained = false;            // --self-contained
   bool program_tag = false;               // gpuckpt_tag gave it
   gpuckpt_checkpoint* request = nullptr;  // the program asked for it
 
@@ -30,6 +31,7 @@ struct Job {
   // How the pages got out, and where the time went.
   const char* way = "none";  // copy, clone, stop
   uint64_t scan_us = 0, copy_us = 0, arm_us = 0, written_bytes = 0, unchanged_bytes = 0;
+  uint64_t held_us = 0;  // the program waited for its pages to be written (growth.h)
   size_t threads = 0, mappings = 0;
   bool device = false, cloned = false;
   DeviceReport device_report;

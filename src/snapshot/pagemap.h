@@ -37,6 +37,7 @@ class Pagemap {
   bool open();  // false: /proc/self/pagemap is not there
   void close();
   bool scans() const { return scans_; }
+  bool knows_guards() const { return guards_; }
 
   // Fills `out` with regions of [*start, end) and moves *start behind what was looked at; calls
   // again until *start == end. Returns the number of regions or -errno.

@@ -86,6 +86,8 @@ void park_handler(int sig, siginfo_t* info, void* context) {
   sys::call(SYS_prctl, PR_GET_NAME, sys::ptr(t->name));
   sys::call(SYS_prctl, PR_GET_PDEATHSIG, sys::ptr(&t->death_signal));
   t->timer_slack = static_cast<uint64_t>(sys::call(SYS_prctl, PR_GET_TIMERSLACK));
+  t->memory_policy = 0;
+  sys::call(SYS_get_mempolicy, sys::ptr(&t->memory_policy), sys::ptr(t->memory_nodes), 1024, 0, 0);
   t->state = kParked;
   ++acks;
   sys::futex_wake(&acks, 1);

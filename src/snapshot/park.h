@@ -29,6 +29,8 @@ struct ParkedThread {
   char name[16];
   uint64_t timer_slack;
   int death_signal;
+  int memory_policy;  // get_mempolicy
+  uint64_t memory_nodes[16];
   bool driver;
   uint64_t resume_pc, resume_sp;
 };

@@ -183,6 +183,11 @@ void put_threads(Capture* c, Records* r) {
     t.timer_slack = p.timer_slack;
     t.death_signal = p.death_signal;
     r->put(kRecThread, t);
+    if (p.memory_policy) {
+      MemoryPolicy policy{0, 0, p.tid, static_cast<uint32_t>(p.memory_policy), {}};
+      __builtin_memcpy(policy.nodes, p.memory_nodes, sizeof(policy.nodes));
+      r->put(kRecPolicy, policy);
+    }
     ++c->threads;
   }
   if (parking.zombie_leader()) {

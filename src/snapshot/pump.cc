@@ -173,8 +173,7 @@ bool pump_memory(const Capture& c, Producer* out, PumpFrom from, char* text, siz
     if (!ok) format(text, room, "memory at %lx-%lx could not be sent", range.start, range.end);
   }
   for (size_t i = 0; ok && i < c.eager_count; ++i) {
-    ok = send_pages(out, c.eager[i].space, c.eager[i].address, c.eager[i].copy.data(),
-                    page_up(c.eager[i].length));
+    ok = send_pages(out, c.eager[i].space, c.eager[i].address, c.eager[i].bytes, c.eager[i].length);
     if (!ok) format(text, room, "shared memory could not be sent");
   }
   p.pagemap.close();

@@ -1,6 +1,7 @@
 #include "snapshot/smaps.h"
 
 #include "common/proc.h"
+#include "common/syscall.h"
 #include "common/text.h"
 #include "gpuckpt/process_format.h"
 
@@ -65,6 +66,17 @@ void Smaps::read() {
       now.permissions = (l.shared ? +kSmapsShared : 0u) | (l.ino ? +kSmapsFile : 0u) |
                         (l.write ? +kSmapsWritable : 0u);
     }
+  }
+}
+
+void Smaps::find_policies() {
+  for (SmapsRange& r : *this) {
+    int mode = 0;
+    if (!(r.flags & kSmapsDevice) &&
+        !sys::failed(sys::call(SYS_get_mempolicy, sys::ptr(&mode), 0, 0, static_cast<long>(r.start),
+                               2 /* MPOL_F_ADDR */)) &&
+        mode)
+      r.flags |= kSmapsPolicy;
   }
 }
 

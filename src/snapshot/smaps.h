@@ -21,6 +21,7 @@ enum SmapsFlags : uint32_t {
   kSmapsHugetlb = 1u << 29,
   kSmapsMissing = 1u << 28,  // userfaultfd serves missing pages: never ours
   kSmapsProtect = 1u << 27,  // userfaultfd write protection: ours, or the application's
+  kSmapsPolicy = 1u << 25,   // mbind
   kSmapsTracked = 1u << 26,  // set by the tracker: every write since the last snapshot is known
 };
 enum SmapsPermissions : uint32_t { kSmapsShared = 1, kSmapsFile = 2, kSmapsWritable = 4 };
@@ -39,6 +40,8 @@ class Smaps {
     const SmapsRange* r = find(address);
     return r ? r->flags : 0;
   }
+  // Marks what has a memory policy of its own.
+  void find_policies();
   // Do all of [start, end) lie in ranges with `flag`?
   bool all_have(uint64_t start, uint64_t end, uint32_t flag) const;
 

@@ -22,7 +22,10 @@ struct Config {
   uint64_t every_ms;    // 0: no timer
   uint64_t timeout_ms;  // for one snapshot, until the application goes on
   uint64_t gate_ms;
-  bool drop_sockets;   // GPUCKPT_SOCKETS=drop
+  bool drop_sockets;    // GPUCKPT_SOCKETS=drop
+  bool self_contained;  // GPUCKPT_SELF_CONTAINED
+  uint64_t
+      copy_limit;      // GPUCKPT_COPY_LIMIT, bytes: what a copied child may have to itself; 0: none
   char** environment;  // private copy without LD_*
 };
 

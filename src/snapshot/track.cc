@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "common/address.h"
 #include "common/log.h"
 #include "common/proc.h"
 #include "common/syscall.h"
@@ -32,10 +33,6 @@ constexpr uint64_t kWorthOne =
 constexpr uint64_t kWorthAny = 8ull << 20;  // less than this in all: no descriptor, no faults
 constexpr int kHighFd = 1000;  // above what select and close-all loops of small programs use
 
-bool device_may_write() {
-  return device_plugin && device_plugin->active && device_plugin->active();
-}
-
 // `all`: also what would not pay.
 bool worth_tracking(const SmapsRange& r, bool all) {
   constexpr uint32_t never = process::kVmaGrowsDown | process::kVmaMergeable |
@@ -48,6 +45,50 @@ bool worth_tracking(const SmapsRange& r, bool all) {
 }
 
 }  // namespace
+
+void DeviceRanges::add(uint64_t start, uint64_t end) {
+  start = page_down(start), end = page_up(end);
+  if (count_ && range_[count_ - 1].end == start) {
+    range_[count_ - 1].end = end;
+    return;
+  }
+  full_ |= count_ == kRoom;
+  if (!full_) range_[count_++] = {start, end};
+}
+
+bool DeviceRanges::holds(uint64_t at, uint64_t* end) const {
+  if (full_) return true;
+  for (size_t i = 0; i < count_; ++i) {
+    const Range& r = range_[i];
+    if (r.start <= at && at < r.end) {
+      if (r.end < *end) *end = r.end;
+      return true;
+    }
+  }
+  for (size_t i = 0; i < count_; ++i)
+    if (range_[i].start > at && range_[i].start < *end) *end = range_[i].start;
+  return false;
+}
+
+void Tracker::ask_device() {
+  device_now_.clear();
+  if (!device_plugin || !device_plugin->pinned) return;
+  device_plugin->pinned(&device_now_, [](void* context, uint64_t start, uint64_t end) {
+    static_cast<DeviceRanges*>(context)->add(start, end);
+    return true;
+  });
+}
+
+bool Tracker::device_writes(uint64_t at, uint64_t* end) const {
+  uint64_t ends[2] = {*end, *end};
+  const bool now = device_now_.holds(at, &ends[0]), before = device_at_base_.holds(at, &ends[1]);
+  // Either says yes: as far as it does. Neither: as far as both agree.
+  if (now != before)
+    *end = ends[now ? 0 : 1];
+  else
+    *end = ends[0] < ends[1] ? ends[0] : ends[1];
+  return now || before;
+}
 
 void Tracker::configure(const char* value) {
   mode_ = TrackMode::kUffd;
@@ -104,10 +145,6 @@ bool Tracker::knows_since(const char* id) const {
 bool Tracker::prepare(Smaps* smaps, bool use_base) {
   tracked_bytes = 0;
   if (mode_ == TrackMode::kContent) return false;
-  if (device_may_write()) {  // DMA does not go through page tables
-    give_up_base();
-    return false;
-  }
   uint64_t worth = 0;
   bool more = false;
   for (const SmapsRange& r : *smaps) {
@@ -145,6 +182,13 @@ void Tracker::register_memory(Smaps* smaps) {
   }
 }
 
+void Tracker::register_later(Smaps* smaps) {
+  register_memory(smaps);
+  // Little of it is armed in the next stop as it is read. The first time it is nearly everything:
+  // better before that stop, without a base.
+  unarmed_ = !tracked_bytes;
+}
+
 void Tracker::arm(Smaps* smaps, Pagemap* pagemap) {
   if (mode_ == TrackMode::kContent || fd_ < 0) return;
   uint64_t t0 = sys::now_us();
@@ -161,7 +205,9 @@ void Tracker::arm(Smaps* smaps, Pagemap* pagemap) {
 }
 
 void Tracker::set_base(const char* id) {
-  copy(base_, sizeof(base_), mode_ == TrackMode::kContent || fd_ < 0 ? "" : id);
+  copy(base_, sizeof(base_), mode_ == TrackMode::kContent || fd_ < 0 || unarmed_ ? "" : id);
+  unarmed_ = false;
+  device_at_base_ = device_now_;
 }
 
 void Tracker::forget_after_fork() {
@@ -172,6 +218,9 @@ void Tracker::forget_after_fork() {
 void Tracker::forget_after_restore() {
   fd_ = -1;
   base_[0] = 0;
+  unarmed_ = false;
+  device_now_.clear();
+  device_at_base_.clear();
 }
 
 }  // namespace gpuckpt

@@ -13,16 +13,39 @@
 //
 // Not tracked, and therefore read each time: files' private pages, memory of less than 256 KiB,
 // memory that is mostly in huge pages (the first write would split them, and copying a process
-// whose memory is in huge pages costs next to nothing), memory a device may write to, and
-// everything where the kernel offers nothing. The writer then finds by content what did not change.
+// whose memory is in huge pages costs next to nothing), and everything where the kernel offers
+// nothing. The writer then finds by content what did not change.
+//
+// A device writes past the processor's page tables, but only into memory that is pinned for it
+// (pinned, managed and registered memory, which the device side names; the rest of what its driver
+// uses is in no snapshot). What is pinned at a snapshot, or was at the base, counts as written.
+// What was pinned and let go of in between needs no more: the kernel takes pages that it pins for a
+// device as written at that moment, and their protection is renewed only by us, at a snapshot. By
+// then the gate is closed and no transfer is under way.
 #pragma once
 
+#include "common/heap.h"
 #include "snapshot/pagemap.h"
 #include "snapshot/smaps.h"
 
 namespace gpuckpt {
 
 enum class TrackMode : uint32_t { kContent = 0, kUffd = 1 };
+
+// Memory a device can write to, as whole pages.
+class DeviceRanges {
+ public:
+  void clear() { count_ = 0, full_ = false; }
+  void add(uint64_t start, uint64_t end);
+  // Is `at` in one? *end comes back as where the answer changes, at most what it was.
+  bool holds(uint64_t at, uint64_t* end) const;
+
+ private:
+  static constexpr size_t kRoom = 1024;
+  Range range_[kRoom]{};
+  size_t count_ = 0;
+  bool full_ = false;  // too many to remember: everything
+};
 
 class Tracker {
  public:
@@ -40,9 +63,16 @@ class Tracker {
   // PARKED, ON THE COORDINATOR. Registers it: whole mappings only, as they are at this moment. A
   // mapping of which a part is registered would be two to the kernel, and mremap refuses two.
   void register_memory(Smaps*);
+  // The same at the end of the stop: what it registers is armed by the next snapshot, which reads
+  // it all once more.
+  void register_later(Smaps*);
   // ON THE COURIER, nobody parked, afterwards: write-protects what is newly registered (all,
   // without base). Pages written after this are known to have been written.
   void arm(Smaps*, Pagemap*);
+  // Gate closed, nobody parked: asks the device side what it can write to.
+  void ask_device();
+  // PARKED. The same for one address, of now and of the base.
+  bool device_writes(uint64_t at, uint64_t* end) const;
   // Protections of tracked memory are renewed from here on.
   void give_up_base() { base_[0] = 0; }
   // The snapshot is durable.
@@ -64,6 +94,8 @@ class Tracker {
   int fd_ = -1;
   uint64_t dev_ = 0, ino_ = 0;
   char base_[64] = "";
+  DeviceRanges device_now_, device_at_base_;
+  bool unarmed_ = false;  // memory was registered and not armed: the coming base would know nothing
 };
 extern Tracker tracker;
 

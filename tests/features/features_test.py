@@ -8,6 +8,7 @@ A program sets its feature up, prints "ready" and waits for the file go_on; then
   root     snapshot, kill -9, restore
   nobody   the same as user nobody (only for root to ask for)
   twice    restored, snapshot again, killed, restored
+  lazy     the same with restore --lazy, the memory_ programs only: they do their work before their pages are there
   sandbox  all of it under a container's system call filter, as user nobody: no namespaces, so the ids are new
 """
 import argparse
@@ -29,6 +30,8 @@ REFUSED = {
     "refused_io_uring": ["descriptor"],
     "refused_raw_socket": ["descriptor", "socket"],
     "refused_cwd": ["working directory"],
+    "refused_hugetlb": ["hugetlbfs"],
+    "refused_userfaultfd": ["userfaultfd"],
 }
 # What a restore cannot give back in a flavour: feature -> why. Listed in docs/LIMITS.md.
 NOT_IN = {
@@ -102,8 +105,8 @@ class Run:
         path = self.work / "out"
         return path.exists() and word in path.read_text(errors="replace").split("\n")
 
-    def checkpoint(self, pid):
-        return subprocess.run(self.wrapped([self.build / "bin" / "gpuckpt", "checkpoint", pid]), cwd="/",
+    def checkpoint(self, pid, *more):
+        return subprocess.run(self.wrapped([self.build / "bin" / "gpuckpt", "checkpoint", pid, *more]), cwd="/",
                               env=self.environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               timeout=90, **self.identity())
 
@@ -111,10 +114,10 @@ class Run:
         os.kill(pid or process.pid, signal.SIGKILL)
         process.wait(30)
 
-    def restore(self, number):
+    def restore(self, number, *more, **env):
         pid_file = self.work / f"pid{number}"
         process = self.popen([self.build / "bin" / "gpuckpt", "restore", f"{self.work / 'store'}@latest", "--pid-file",
-                              pid_file], "restore", "restore.err")
+                              pid_file, *more], "restore", "restore.err", **env)
         self.until(lambda: pid_file.exists() and pid_file.read_text().strip(), process, "instead of being restored")
         return process, int(pid_file.read_text())
 
@@ -149,13 +152,16 @@ class Run:
             return self.finish(process)
         self.kill(process)
         (self.work / "was_restored").touch()
-        process, pid = self.restore(1)
-        if self.flavour == "twice":
+        lazy = ("--lazy",) if self.flavour == "lazy" else ()
+        process, pid = self.restore(1, *lazy)
+        if self.flavour in ("twice", "lazy"):
             done = self.checkpoint(pid)
             if done.returncode != 0:
                 raise Failure(f"checkpoint of the restored program: exit {done.returncode}: {done.stderr.strip()}")
             self.kill(process, pid)
-            process, pid = self.restore(2)
+            process, pid = self.restore(2, *lazy, GPUCKPT_LAZY_DELAY_MS="400")
+            if lazy and os.getuid() == 0 and "--lazy is not possible" in (self.work / "restore.err").read_text():
+                raise Failure("was not lazy")
         self.release()
         self.finish(process)
 
@@ -176,7 +182,7 @@ class Run:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("flavour", choices=["plain", "go_on", "root", "nobody", "twice", "sandbox"])
+    parser.add_argument("flavour", choices=["plain", "go_on", "root", "nobody", "twice", "lazy", "sandbox"])
     parser.add_argument("feature", nargs="*", help="names, or beginnings of names (default: all)")
     parser.add_argument("--build", type=Path, default=SOURCE.parents[1] / "build")
     parser.add_argument("--jobs", type=int, default=6)
@@ -185,6 +191,8 @@ def main():
     chosen = [f for f in every if not options.feature or any(f.startswith(p) for p in options.feature)]
     chosen = [f for f in chosen if f not in NOT_IN.get(options.flavour, {})]
     chosen = [f for f in chosen if f not in REFUSED or options.flavour in ("plain", "go_on", "nobody")]
+    if options.flavour == "lazy":
+        chosen = [f for f in chosen if f.startswith("memory_")]
     if not chosen:
         sys.exit("no such feature")
     failed = 0

@@ -18,7 +18,7 @@ namespace {
 
 struct Options {
   int pid = 0;
-  bool stop = false, no_wait = false, wait = false;
+  bool stop = false, no_wait = false, wait = false, self_contained = false;
   std::string timeout, tag, store;
   int stop_status = 0;
 };
@@ -50,6 +50,7 @@ void summarise(const wire::CtlReply& reply) {
 Status checkpoint(const Options& options, const Context& context) {
   wire::CtlRequest request = make_request(wire::kCtlCheckpoint);
   if (options.stop) request.flags |= wire::kCtlStop;
+  if (options.self_contained) request.flags |= wire::kCtlSelfContained;
   if (options.no_wait) request.flags |= wire::kCtlNoWait;
   request.stop_status = options.stop_status;
   if (!options.timeout.empty()) parse_duration(options.timeout, &request.timeout_ms);
@@ -114,6 +115,8 @@ void define_checkpoint(CLI::App& app, Context* context) {
                    "Give up when the process cannot be stopped within this (default 60s)")
       ->envname("GPUCKPT_TIMEOUT")
       ->check(duration_check());
+  verb->add_flag("--self-contained", options->self_contained,
+                 "Store the files that the process maps as well: a restore does not need them");
   verb->add_option("--tag", options->tag, "A name for the snapshot: STORE@TAG");
   verb->add_option("--store", options->store, "Another store than the process was started with");
   add_json(verb, context);

@@ -49,6 +49,10 @@ void define_restore(CLI::App& app, Context* context) {
                    "The snapshot: STORE@ID, STORE@TAG, or STORE for the newest")
       ->required();
   verb->add_flag("--dry-run", options->front.dry_run, "Only check whether it can be restored here");
+  verb->add_flag("--lazy", options->front.lazy,
+                 "Run at once, read memory when it is touched and in the background; where the "
+                 "kernel does not allow it (it needs root), read all of it first, with a warning")
+      ->envname("GPUCKPT_LAZY");
   verb->add_option("--pid-file", options->front.pid_file,
                    "Gets the program's pid at the moment it runs again")
       ->envname("GPUCKPT_PID_FILE");

@@ -23,7 +23,7 @@ namespace gpuckpt::cli {
 namespace {
 
 struct Options {
-  bool sim = false;
+  bool sim = false, self_contained = false;
   std::string store, job, every, keep, level, budget, signal, on_term, resume = "never",
                                                                        status_file, timeout;
   std::vector<std::string> command;
@@ -87,6 +87,7 @@ void export_options(const Options& options, const std::string& preload) {
   set("GPUCKPT_ON_TERM", options.on_term);
   set("GPUCKPT_TIMEOUT", options.timeout);
   if (!options.status_file.empty()) set("GPUCKPT_STATUS_FILE", absolute(options.status_file));
+  if (options.self_contained) set("GPUCKPT_SELF_CONTAINED", "1");
   if (options.sim) {
     set("GPUCKPT_DRIVER", installation().sim_driver);
     set("GPUCKPT_SIM", "1");
@@ -168,6 +169,10 @@ void define_run(CLI::App& app, Context* context) {
                    "nothing of ours happens)")
       ->envname("GPUCKPT_ON_TERM")
       ->check(CLI::IsMember({"snapshot", "ignore"}));
+  verb->add_flag("--self-contained", options->self_contained,
+                 "Snapshots hold the files that the program maps as well: a restore does not need "
+                 "them")
+      ->envname("GPUCKPT_SELF_CONTAINED");
   verb->add_option("--timeout", options->timeout, "Give a snapshot up after this (default 60s)")
       ->envname("GPUCKPT_TIMEOUT")
       ->check(duration_check());

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""restore --lazy beside the program: lazy_test.py CASE [--build DIR]. What the program itself sees is features_test.py's lazy flavour.
+
+  absent        the program runs while most of its memory is not there, also when `gpuckpt restore` is killed; nothing is lost
+  pager_killed  without the helper process it would see zeros: it is ended instead, and that is said
+  nobody        without the privilege all is read first, with a warning
+"""
+import argparse
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+from features_test import SOURCE, Failure, Run
+
+DATA_KB = 5 * 16 * 1024  # of memory_moves.c
+
+
+def snapshot(run):
+    process = run.popen([run.build / "tests" / "features" / run.feature], "out", "err",
+                        LD_PRELOAD=str(run.build / "lib" / "libgpuckpt.so"))
+    run.until(lambda: run.says("ready"), process, "before it was ready")
+    done = run.checkpoint(process.pid)
+    if done.returncode != 0:
+        raise Failure(f"checkpoint: exit {done.returncode}: {done.stderr.strip()}")
+    run.kill(process)
+
+
+def resident_kb(pid):
+    for line in open(f"/proc/{pid}/status"):
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+
+
+def pager_of(front):
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)
+        except OSError:
+            continue
+        if fields[0].endswith("(gpuckpt-pager") and int(fields[1].split()[1]) == front:
+            return int(pid)
+    raise Failure("there is no pager")
+
+
+def absent(run):
+    front, pid = run.restore(1, "--lazy", GPUCKPT_LAZY_DELAY_MS="60000")
+    if resident_kb(pid) > DATA_KB / 2:
+        raise Failure(f"{resident_kb(pid)} kB are there already")
+    front.kill()
+    front.wait()
+    run.release()
+    begin = time.monotonic()
+    while not run.says("survived"):
+        if time.monotonic() - begin > 60 or not os.path.exists(f"/proc/{pid}"):
+            raise Failure("did not survive")
+        time.sleep(0.02)
+
+
+def pager_killed(run):
+    front, pid = run.restore(1, "--lazy", GPUCKPT_LAZY_DELAY_MS="60000")
+    os.kill(pager_of(front.pid), signal.SIGKILL)
+    if front.wait(30) != 128 + signal.SIGKILL:
+        raise Failure(f"ended with {front.returncode}")
+    if "the rest of the program's memory cannot be had" not in (run.work / "restore.err").read_text():
+        raise Failure("nobody said why")
+
+
+def nobody(run):
+    front, _ = run.restore(1, "--lazy")
+    if "--lazy is not possible here" not in (run.work / "restore.err").read_text():
+        raise Failure("no warning")
+    run.release()
+    run.finish(front)
+
+
+def main():
+    cases = {"absent": absent, "pager_killed": pager_killed, "nobody": nobody}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("case", choices=cases)
+    parser.add_argument("--build", type=Path, default=SOURCE.parents[1] / "build")
+    options = parser.parse_args()
+    if os.getuid() != 0 and options.case != "nobody":
+        print("needs root")
+        sys.exit(77)
+    run = Run("memory_moves", "nobody" if options.case == "nobody" else "root", options.build.resolve())
+    try:
+        snapshot(run)
+        cases[options.case](run)
+        print("ok")
+    except Failure as failure:
+        text = "".join((run.work / n).read_text(errors="replace") for n in ("out", "err", "restore.err") if (run.work / n).exists())
+        sys.exit(f"FAILED {options.case}: {failure}\n{text}")
+    finally:
+        for process in run.started:
+            if process.poll() is None:
+                process.kill()
+        shutil.rmtree(run.work, ignore_errors=True)
+
+
+main()
