@@ -66,6 +66,10 @@ void define_restore(CLI::App& app, Context* context) {
       ->envname("GPUCKPT_FILES")
       ->check(CLI::IsMember({"check", "keep"}))
       ->capture_default_str();
+  verb->add_option("--gpu-map", options->front.gpu_map,
+                   "A=B[,C=D...]: device B of this machine in the place of the program's device A; "
+                   "numbers, or UUIDs (GPU-...)")
+      ->envname("GPUCKPT_GPU_MAP");
   verb->add_option("--threads", options->front.threads, "Threads that read the store, 0: all cores")
       ->envname("GPUCKPT_THREADS");
   verb->add_flag("--no-namespaces", options->no_namespaces,
