@@ -16,10 +16,12 @@
 #include <atomic>
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include "gpuckpt/exit_codes.h"
 #include "restore/checks.h"
 #include "restore/image.h"
+#include "restore/pager.h"
 #include "restore/plan.h"
 #include "restore/plan_builder.h"
 #include "restore/start.h"
@@ -145,7 +147,7 @@ void forward_signals() {
 }
 
 // Receives one report with the sender's pid as it is called here.
-int receive(int fd, Report* r, pid_t* sender, int timeout_ms) {
+int receive(int fd, Report* r, pid_t* sender, int timeout_ms, Fd* passed = nullptr) {
   pollfd p{fd, POLLIN, 0};
   int ready;
   do ready = poll(&p, 1, timeout_ms);
@@ -165,6 +167,11 @@ int receive(int fd, Report* r, pid_t* sender, int timeout_ms) {
       ucred cred;
       memcpy(&cred, CMSG_DATA(c), sizeof(cred));
       *sender = cred.pid;
+    } else if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
+      int got;
+      memcpy(&got, CMSG_DATA(c), sizeof(got));
+      Fd file(got);
+      if (passed) *passed = std::move(file);
     }
   return 1;
 }
@@ -204,14 +211,37 @@ struct Outcome {
   pid_t pid = 0;
 };
 
-// The new process has mapped everything and waits for its pages.
-Status give_pages(const SnapshotReader& reader, const Options& o, Memory* memory, pid_t pid,
-                  int socket) {
+// What is behind a program that runs while its memory still comes.
+struct LazyPages {
+  pid_t pager = -1;
+  Fd uffd;
+};
+
+// Small mappings now, large ones by the pager. Refused: not here.
+Status give_pages_lazily(const Image& image, const SnapshotReader& reader, const Options& o,
+                         pid_t pid, LazyPages* lazy) {
+  std::vector<LazyRange> ranges = lazy_ranges(image, reader);
+  if (Status s = fill_all_but(reader, ranges, pid); !s.ok()) return s;
+  return start_pager(reader, ranges, o.threads, lazy->uffd, &lazy->pager);
+}
+
+// The new process has mapped everything and waits for its pages. `why_not`: the reason why it
+// cannot be lazy.
+Status give_pages(const Image& image, const SnapshotReader& reader, const Options& o,
+                  Memory* memory, pid_t pid, int socket, const std::string& why_not,
+                  LazyPages* lazy) {
   const char* way = getenv("GPUCKPT_FILL");
   Report filled{};
   filled.type = kReportFilled;
-  Status status = way && strcmp(way, "file") == 0 ? Status::Refused("as asked")
-                                                  : fill_process(reader, o.threads, pid);
+  Status status = Status::Refused(why_not);
+  if (o.lazy && lazy->uffd) status = give_pages_lazily(image, reader, o, pid, lazy);
+  if (o.lazy && status.code() == kExitRefused)
+    fprintf(stderr,
+            "gpuckpt: warning: --lazy is not possible here (%s); reading all of the memory first\n",
+            status.text().c_str());
+  if (status.code() == kExitRefused)
+    status = way && strcmp(way, "file") == 0 ? Status::Refused("as asked")
+                                             : fill_process(reader, o.threads, pid);
   if (status.code() == kExitRefused) {
     status = load_pages(reader, o.threads, memory);
     filled.code = 1;
@@ -219,6 +249,20 @@ Status give_pages(const SnapshotReader& reader, const Options& o, Memory* memory
   if (status.ok() && send(socket, &filled, sizeof(filled), MSG_NOSIGNAL) != sizeof(filled))
     return Status::Error("the restored process ended while it was being filled");
   return status;
+}
+
+// Waits for the pager beside the program.
+void watch_pager(LazyPages lazy) {
+  std::thread([lazy = std::move(lazy)] {
+    int status = 0;
+    while (waitpid(lazy.pager, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (status == 0) return;
+    fprintf(stderr,
+            "gpuckpt: restore: the rest of the program's memory cannot be had (the store is "
+            "damaged, or gpuckpt-pager was killed): ending the program\n");
+    if (pid_t pid = program; pid > 0) kill(pid, SIGKILL);
+  }).detach();
 }
 
 Outcome try_start(const Image& image, const SnapshotReader& reader, Memory* memory,
@@ -229,9 +273,13 @@ Outcome try_start(const Image& image, const SnapshotReader& reader, Memory* memo
     return out;
   }
   Report r{};
-  int got = receive(s->report.get(), &r, &out.pid, 600000);
+  LazyPages lazy;
+  int got = receive(s->report.get(), &r, &out.pid, 600000, &lazy.uffd);
   if (got == 1 && r.type == kReportMapped) {
-    Status filled = give_pages(reader, o, memory, out.pid, s->report.get());
+    const std::string why_not =
+        ids == Ids::kNew ? "the thread ids are new, and all memory is searched for the old ones"
+                         : std::string("userfaultfd: ") + strerror(r.code);
+    Status filled = give_pages(image, reader, o, memory, out.pid, s->report.get(), why_not, &lazy);
     if (filled.ok()) {
       got = receive(s->report.get(), &r, &out.pid, 600000);
     } else {
@@ -255,7 +303,10 @@ Outcome try_start(const Image& image, const SnapshotReader& reader, Memory* memo
       snprintf(go.text, sizeof(go.text), "%s", reader.id().c_str());
       replace_file(o.pid_file, o.pid_file.empty() ? "" : std::to_string(out.pid) + "\n");
       out.running = send(s->report.get(), &go, sizeof(go), MSG_NOSIGNAL) == sizeof(go);
-      if (out.running) return out;
+      if (out.running) {
+        if (lazy.pager > 0) watch_pager(std::move(lazy));
+        return out;
+      }
       out.text = "the restored process ended before it could run";
     }
   } else if (got == 1) {
@@ -268,6 +319,10 @@ Outcome try_start(const Image& image, const SnapshotReader& reader, Memory* memo
   if (got == 0) kill(s->child, SIGKILL);
   int status = 0;
   s->report.reset();
+  if (lazy.pager > 0) {
+    kill(lazy.pager, SIGKILL);
+    waitpid(lazy.pager, nullptr, 0);
+  }
   while (waitpid(s->child, &status, 0) < 0 && errno == EINTR) {
   }
   if (got < 0 && WIFSIGNALED(status))
@@ -317,6 +372,7 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o) {
     return kExitOk;
   }
   Memory memory;
+  memory.lazy = o.lazy;
   if (Status s = load_memory(image, reader, o.threads, &memory); !s.ok())
     return give_up(o, reader, s.code(), s.text());
   if (!o.gpu_map.empty())

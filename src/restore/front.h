@@ -13,6 +13,7 @@ namespace gpuckpt::restore {
 
 struct Options {
   bool dry_run = false;     // checks only
+  bool lazy = false;        // run first, read memory when it is touched (pager.h)
   std::string pid_file;     // gets the host pid of the program at the moment it runs again
   std::string status_file;  // JSON: state, code, text, pid, exit status
   bool keep_files =
