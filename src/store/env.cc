@@ -209,6 +209,8 @@ const char* remedy(int error) {
       return "it exists already";
     case ENODATA:
       return "the file is shorter than it says";
+    case ENOSYS:
+      return "rclone is needed for that: install it, and see that it is in PATH";
     case EFBIG:
       return "the file would exceed the size limit: raise `ulimit -f`";
     case ELOOP:

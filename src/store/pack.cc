@@ -57,12 +57,17 @@ uint64_t frame_checksum(const FrameHeader& header, std::span<const uint8_t> leng
 // Less than 3 % saved is not worth a decompression at restore.
 size_t worth(size_t plain) { return plain - plain / 32; }
 
+// How long the frame is; as long as `plain` or longer: not worth keeping. `out` may be null.
 size_t zstd_to(std::span<const uint8_t> plain, int level, std::vector<uint8_t>* out) {
   thread_local CompressContext context;
-  out->resize(ZSTD_compressBound(plain.size()));
-  size_t n =
-      ZSTD_compressCCtx(context.zstd, out->data(), out->size(), plain.data(), plain.size(), level);
-  return ZSTD_isError(n) ? plain.size() : n;
+  thread_local std::vector<uint8_t> packed;  // grows, and is not cleared
+  if (packed.size() < ZSTD_compressBound(plain.size()))
+    packed.resize(ZSTD_compressBound(plain.size()));
+  size_t n = ZSTD_compressCCtx(context.zstd, packed.data(), packed.size(), plain.data(),
+                               plain.size(), level);
+  if (ZSTD_isError(n)) return plain.size();
+  if (out && n < worth(plain.size())) out->assign(packed.data(), packed.data() + n);
+  return n;
 }
 
 constexpr size_t kSampledFrom = 64 * 1024;
@@ -70,14 +75,14 @@ constexpr double kHopeless = 7.98;  // bits per byte: not even a part of it can 
 
 // How far zstd shortens a few pieces of it: it sees repetitions that counting bytes does not.
 double sampled_zstd_bits(std::span<const uint8_t> plain, int level) {
-  thread_local std::vector<uint8_t> sample, packed;
+  thread_local std::vector<uint8_t> sample;
   constexpr size_t kPieces = 4, kPiece = 4096;
   sample.clear();
   for (size_t i = 0; i < kPieces; ++i) {
     auto piece = plain.subspan((plain.size() - kPiece) / (kPieces - 1) * i, kPiece);
     sample.insert(sample.end(), piece.begin(), piece.end());
   }
-  return 8.0 * static_cast<double>(zstd_to(sample, level, &packed)) /
+  return 8.0 * static_cast<double>(zstd_to(sample, level, nullptr)) /
          static_cast<double>(sample.size());
 }
 
@@ -110,6 +115,7 @@ uint32_t compress_frame(std::span<const uint8_t> plain, int level, std::vector<u
   // Neighbours resemble each other: what paid for one frame is tried on the next few without
   // looking again, and kept when it pays as much.
   struct Habit {
+    uint32_t codec = kCodecPlain;
     PlanePlan plan;
     double bits = 0;
     int left = 0;
@@ -122,26 +128,31 @@ uint32_t compress_frame(std::span<const uint8_t> plain, int level, std::vector<u
   out->clear();
   if (habit.left > 0) {
     --habit.left;
-    if (compress_planes(plain, habit.plan, worth(plain.size()), out) &&
+    if (habit.codec == kCodecPlanes &&
+        compress_planes(plain, habit.plan, worth(plain.size()), out) &&
         std::abs(bits() / habit.bits - 1) < 0.02) {
       return kCodecPlanes;
+    }
+    if (habit.codec == kCodecZstd && zstd_to(plain, level, out) < worth(plain.size()) &&
+        bits() < 1.1 * habit.bits) {
+      return kCodecZstd;
     }
     habit.left = 0;
     out->clear();
   }
-  if (plain.size() >= kSampledFrom) {
+  const bool sampled = plain.size() >= kSampledFrom;
+  if (sampled) {
     PlanePlan plan = plan_planes(plain);
     double zstd_bits = sampled_zstd_bits(plain, level);
     if (plan.width != 0 && plan.bits_per_byte < 0.97 * zstd_bits &&
         compress_planes(plain, plan, worth(plain.size()), out)) {
-      habit = {plan, bits(), kTrust};
+      habit = {kCodecPlanes, plan, bits(), kTrust};
       return kCodecPlanes;
     }
     if (zstd_bits > kHopeless) return kCodecPlain;
   }
-  size_t n = zstd_to(plain, level, out);
-  if (n >= worth(plain.size())) return kCodecPlain;
-  out->resize(n);
+  if (zstd_to(plain, level, out) >= worth(plain.size())) return kCodecPlain;
+  if (sampled) habit = {kCodecZstd, {}, bits(), kTrust};
   return kCodecZstd;
 }
 

@@ -77,6 +77,16 @@ Status make_room(Env* env, const Paths& paths, const WriteOptions& options);
 Status prune_store(Env* env, const Paths& paths, const PruneOptions& options, PruneReport* report);
 
 Status repair_store(Env* env, const Paths& paths, bool dry_run, RepairReport* report);
+// A store is used by its owner alone, unless told otherwise.
+Status check_store_owner(Env* env, const std::string& path);
+// The directories of a new store at `path`; refused where something else than a store is.
+Status make_store_directories(Env* env, const std::string& path);
+// `name` in `directory` becomes `text`, at once or not at all.
+Status replace_file(Env* env, const std::string& directory, const std::string& name,
+                    const std::string& text);
+// Makes the store at `target`, reached through `to_env`, hold every snapshot of this one.
+Status mirror_store(Env* env, const Paths& paths, Env* to_env, const std::string& target,
+                    MirrorReport* report);
 // Removes packs nobody names and rewrites those that are mostly unused, or in `forced`. The caller
 // holds an exclusive lock.
 Status sweep_store(Env* env, const Paths& paths, const std::string& lock_id,

@@ -23,7 +23,7 @@ struct Contexts {
   ZSTD_CCtx* literals = with_memory(ZSTD_createCCtx());
   ZSTD_CCtx* matches = with_memory(ZSTD_createCCtx());
   ZSTD_DCtx* decoder = with_memory(ZSTD_createDCtx());
-  std::vector<uint8_t> planes, scratch;
+  std::vector<uint8_t> planes, scratch, packed;  // grow, and are not cleared
   Contexts() {
     ZSTD_CCtx_setParameter(literals, ZSTD_c_compressionLevel, kLiteralsOnly);
     ZSTD_CCtx_setParameter(literals, ZSTD_c_literalCompressionMode, ZSTD_lcm_huffman);
@@ -175,38 +175,38 @@ bool compress_planes(std::span<const uint8_t> bytes, const PlanePlan& plan, size
   if (plan.width == 0) return false;
   Contexts& c = contexts();
   const size_t width = plan.width, elements = bytes.size() / width, tail = bytes.size() % width;
-  c.planes.resize(elements * width);
-  c.scratch.resize(2 * elements * width + 16);
+  auto at_least = [](std::vector<uint8_t>* v, size_t n) {
+    if (v->size() < n) v->resize(n);
+  };
+  at_least(&c.planes, elements * width);
+  at_least(&c.scratch, 2 * elements * width + 16);
+  at_least(&c.packed, 1 + 5 * width + bytes.size() + ZSTD_compressBound(elements));
   split(bytes.data(), elements, width, elements, c.planes.data(), c.scratch.data());
-  const size_t begin = out->size();
-  size_t head = begin, at = begin + 1 + 5 * width;
-  out->resize(at + bytes.size() + ZSTD_compressBound(elements));
-  (*out)[head++] = static_cast<uint8_t>(width);
+  uint8_t* const to = c.packed.data();
+  size_t head = 0, at = 1 + 5 * width;
+  to[head++] = static_cast<uint8_t>(width);
   for (size_t p = 0; p < width; ++p) {
     const uint8_t* plane = c.planes.data() + p * elements;
     uint8_t mode = kRaw;
     size_t length = elements;
     if (!(plan.raw_planes >> p & 1)) {
       ZSTD_CCtx* context = plan.flat_planes >> p & 1 ? c.matches : c.literals;
-      size_t n = ZSTD_compress2(context, out->data() + at, out->size() - at, plane, elements);
+      size_t n = ZSTD_compress2(context, to + at, c.packed.size() - at, plane, elements);
       if (!ZSTD_isError(n) && n < elements) {
         mode = kZstd;
         length = n;
       }
     }
-    if (at - begin + length + tail > limit) {
-      out->resize(begin);
-      return false;
-    }
-    if (mode == kRaw) memcpy(out->data() + at, plane, elements);
+    if (at + length + tail > limit) return false;
+    if (mode == kRaw) memcpy(to + at, plane, elements);
     uint32_t stored = static_cast<uint32_t>(length);
-    (*out)[head++] = mode;
-    memcpy(out->data() + head, &stored, sizeof(stored));
+    to[head++] = mode;
+    memcpy(to + head, &stored, sizeof(stored));
     head += sizeof(stored);
     at += length;
   }
-  if (tail) memcpy(out->data() + at, bytes.data() + elements * width, tail);
-  out->resize(at + tail);
+  if (tail) memcpy(to + at, bytes.data() + elements * width, tail);
+  out->insert(out->end(), to, to + at + tail);
   return true;
 }
 

@@ -10,6 +10,7 @@
 
 #include "store/memory.h"
 #include "store/parts.h"
+#include "store/remote.h"
 
 namespace gpuckpt::store {
 namespace {
@@ -95,6 +96,11 @@ Status check_format(const std::string& path, std::span<const uint8_t> bytes,
   return Status::Ok();
 }
 
+bool one_of_ours(const std::string& name) {
+  return name == "packs" || name == "layers" || name == "snapshots" || name == "locks" ||
+         name.starts_with("format");
+}
+
 Status check_owner(const std::string& path, const FileInfo& info, bool any_owner) {
   if (any_owner) return Status::Ok();
   if (info.uid != geteuid()) {
@@ -118,41 +124,11 @@ Status write_format(Env* env, const std::string& path, const std::string& key_fi
     if (Status status = Keys::load(key_file, id, &keys); !status.ok()) return status;
     key = keys->check();
   }
-  std::string text = format_text(id, key);
-  uint8_t random[8] = {};
-  env->random(random, sizeof(random));
-  std::string pending = path + "/format." + hex(random, sizeof(random)) + ".tmp";
-  Status status =
-      write_new_file(env, pending, {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
-  if (!status.ok()) return status;
-  if (int e = env->rename(pending, path + "/format")) return io_error("rename", pending, e);
-  if (int e = env->sync_directory(path)) return io_error("sync", path, e);
-  return Status::Ok();
+  return replace_file(env, path, "format", format_text(id, key));
 }
 
 Status create_store(Env* env, const std::string& path, const std::string& key_file) {
-  // Only our own names may be there: the remains of a creation that was interrupted.
-  std::vector<std::string> names;
-  int error = env->list(path, &names);
-  if (error == ENOENT) {
-    if (int e = env->mkdir(path); e && e != EEXIST) return io_error("create store", path, e);
-    error = env->list(path, &names);
-  }
-  if (error) return io_error("list", path, error);
-  for (const std::string& name : names) {
-    bool ours = name == "packs" || name == "layers" || name == "snapshots" || name == "locks" ||
-                name.starts_with("format");
-    if (!ours) {
-      return Status::NotFound(fmt::format(
-          "{} is not a gpuckpt store, and not empty (it holds \"{}\"): choose an empty or "
-          "new directory for --store",
-          path, name));
-    }
-  }
-  for (const char* directory : {"packs", "layers", "snapshots", "locks"}) {
-    std::string full = path + "/" + directory;
-    if (int e = env->mkdir(full); e && e != EEXIST) return io_error("create", full, e);
-  }
+  if (Status status = make_store_directories(env, path); !status.ok()) return status;
   // One creator at a time: what is derived from the id in "format" must not be exchanged under
   // somebody who has read it.
   std::unique_ptr<Lock> lock;
@@ -241,6 +217,12 @@ class StoreImpl : public Store {
     return guarded([&] { return store::open_snapshot(env_, paths_, id, out); });
   }
   Status begin(const WriteOptions& options, std::unique_ptr<SnapshotWriter>* out) override {
+    if (is_remote(paths_.root)) {
+      return Status::Refused(fmt::format(
+          "snapshots are written to a directory of this machine and mirrored to {}: --store DIR "
+          "--mirror {}",
+          paths_.root, paths_.root));
+    }
     return guarded([&] { return begin_snapshot(env_, paths_, options, out); });
   }
   Status verify(const VerifyOptions& options, VerifyReport* report) override {
@@ -248,6 +230,14 @@ class StoreImpl : public Store {
   }
   Status prune(const PruneOptions& options, PruneReport* report) override {
     return guarded([&] { return prune_store(env_, paths_, options, report); });
+  }
+  Status mirror(const std::string& target, MirrorReport* report) override {
+    return guarded([&] { return mirror_store(env_, paths_, env_for(target), target, report); });
+  }
+  std::string mirror_state() override {
+    std::vector<uint8_t> text;
+    if (!read_file(env_, paths_.root + "/mirror", 64 * 1024, &text).ok()) return "";
+    return {text.begin(), text.end()};
   }
   Status disk_bytes(uint64_t* out) override { return store::disk_bytes(env_, paths_, out); }
 
@@ -264,8 +254,55 @@ std::string key_file_of(const Store::Options& options) {
 
 }  // namespace
 
+Status make_store_directories(Env* env, const std::string& path) {
+  // Only our own names may be there: the remains of a creation that was interrupted.
+  std::vector<std::string> names;
+  int error = env->list(path, &names);
+  if (error == ENOENT) {
+    if (int e = env->mkdir(path); e && e != EEXIST) return io_error("create store", path, e);
+    error = env->list(path, &names);
+  }
+  if (error) return io_error("list", path, error);
+  for (const std::string& name : names) {
+    if (one_of_ours(name)) continue;
+    return Status::NotFound(fmt::format(
+        "{} is not a gpuckpt store, and not empty (it holds \"{}\"): choose an empty or new "
+        "directory",
+        path, name));
+  }
+  for (const char* directory : {"packs", "layers", "snapshots", "locks"}) {
+    std::string full = path + "/" + directory;
+    if (int e = env->mkdir(full); e && e != EEXIST) return io_error("create", full, e);
+  }
+  return Status::Ok();
+}
+
+Status check_store_owner(Env* env, const std::string& path) {
+  FileInfo info;
+  if (int e = env->info_followed(path, &info)) return io_error("look at", path, e);
+  if (!info.directory) return Status::NotFound(fmt::format("{} is a file, not a store", path));
+  return check_owner(path, info, false);
+}
+
+Status replace_file(Env* env, const std::string& directory, const std::string& name,
+                    const std::string& text) {
+  uint8_t random[8] = {};
+  env->random(random, sizeof(random));
+  const std::string path = directory + "/" + name;
+  const std::string pending = path + "." + hex(random, sizeof(random)) + ".tmp";
+  Status status =
+      write_new_file(env, pending, {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+  if (!status.ok()) return status;
+  if (int e = env->rename(pending, path)) {
+    env->remove(pending);
+    return io_error("rename", pending, e);
+  }
+  if (int e = env->sync_directory(directory)) return io_error("sync", directory, e);
+  return Status::Ok();
+}
+
 Status Store::open(const std::string& given, const Options& options, std::unique_ptr<Store>* out) {
-  Env* env = options.env ? options.env : posix_env();
+  Env* env = options.env ? options.env : env_for(given);
   std::string path = given;
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   if (path.empty()) return Status::NotFound("no store was given");
@@ -301,7 +338,7 @@ Status Store::open(const std::string& given, const Options& options, std::unique
 Status Store::repair(const std::string& given, const Options& options, bool dry_run,
                      RepairReport* report) {
   *report = {};
-  Env* env = options.env ? options.env : posix_env();
+  Env* env = options.env ? options.env : env_for(given);
   std::string path = given;
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   FileInfo info;

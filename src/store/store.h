@@ -117,6 +117,12 @@ struct RepairReport {
   uint64_t packs_removed = 0, packs_rewritten = 0;
 };
 
+struct MirrorReport {
+  uint64_t snapshots = 0, files = 0, bytes = 0;              // copied this time
+  std::string newest;                                        // of those
+  std::vector<std::pair<std::string, std::string>> damaged;  // not copied, and why
+};
+
 class Store {
  public:
   virtual ~Store() = default;
@@ -148,6 +154,12 @@ class Store {
   virtual Status verify(const VerifyOptions& options, VerifyReport* report) = 0;
   // Removes snapshots, then what no snapshot needs. Never the newest snapshot of a job.
   virtual Status prune(const PruneOptions& options, PruneReport* report) = 0;
+  // Makes the store at `target` (a directory, or "rclone:REMOTE:PATH") hold every snapshot of this
+  // one, beginning where it was interrupted. kExitLocked: somebody else is at it already.
+  virtual Status mirror(const std::string& target, MirrorReport* report) = 0;
+  // JSON: target, newest (id), time_ns, error ("" when all went well) of the last time; empty:
+  // there was none.
+  virtual std::string mirror_state() = 0;
   // Bytes of all files of the store.
   virtual Status disk_bytes(uint64_t* out) = 0;
 };

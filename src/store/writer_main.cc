@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -30,6 +31,7 @@
 
 #include "gpuckpt/wire.h"
 #include "store/map.h"
+#include "store/remote.h"
 #include "store/sizes.h"
 #include "store/store.h"
 
@@ -39,7 +41,7 @@ namespace {
 using store::Status;
 
 struct Arguments {
-  std::string store, key_file;
+  std::string store, key_file, mirror;
   int ring = -1, parent = -1, child = -1;
   int keep = -1;
   store::WriteOptions write;
@@ -186,6 +188,13 @@ class Job {
     durable.zero_bytes = result.zero_bytes;
     writer_.reset();
     send(sources_[0].fd, durable);
+    // First: what is pruned below is in the mirror then. Best effort as well: it says in the store
+    // how it went, and whoever mirrors next catches up.
+    if (!arguments_.mirror.empty()) {
+      setpriority(PRIO_PROCESS, 0, 10);
+      store::MirrorReport report;
+      (void)store_->mirror(arguments_.mirror, &report);
+    }
     if (arguments_.keep > 0) {
       store::PruneOptions prune;
       prune.keep = arguments_.keep;
@@ -495,6 +504,7 @@ bool parse(int argc, char** argv, Arguments* out) {
   if (const char* text = getenv("GPUCKPT_BUDGET_ACTION"); text && action.empty()) action = text;
   if (!action.empty() && action != "prune" && action != "refuse") return false;
   out->write.prune_to_budget = action == "prune";
+  if (const char* mirror = getenv("GPUCKPT_MIRROR")) out->mirror = mirror;
   // Made absolute with the others: the store would look for it from another directory.
   if (const char* key = getenv("GPUCKPT_KEY_FILE"); key && out->key_file.empty())
     out->key_file = key;
@@ -535,8 +545,8 @@ int main(int argc, char** argv) {
             "N] [--keep N] [--budget SIZE] [--budget-action prune|refuse] [--key-file FILE]\n");
     return gpuckpt::kExitUsage;
   }
-  for (std::string* path : {&arguments.store, &arguments.key_file}) {
-    if (path->empty() || (*path)[0] == '/') continue;
+  for (std::string* path : {&arguments.store, &arguments.key_file, &arguments.mirror}) {
+    if (path->empty() || (*path)[0] == '/' || gpuckpt::store::is_remote(*path)) continue;
     char* cwd = getcwd(nullptr, 0);
     if (cwd) *path = std::string(cwd) + "/" + *path;
     free(cwd);

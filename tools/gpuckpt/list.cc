@@ -36,6 +36,18 @@ uint64_t number(const nlohmann::json& j, const char* key) {
   return it != j.end() && it->is_number_unsigned() ? it->get<uint64_t>() : 0;
 }
 
+// How far the store's mirror is, as of the last time.
+void show_mirror(const std::string& state, const std::vector<store::SnapshotInfo>& snapshots) {
+  auto j = nlohmann::json::parse(state, nullptr, false);
+  if (!j.is_object()) return;
+  const std::string newest = text(j, "newest"), error = text(j, "error");
+  size_t behind = 0;
+  for (const store::SnapshotInfo& info : snapshots) behind += info.id > newest;
+  fmt::print(stderr, "mirror {}: {}{}\n", printable(text(j, "target"), 200),
+             behind == 0 ? "has all" : fmt::format("{} to be copied", behind),
+             error.empty() ? "" : "; the last time: " + printable(error, 300));
+}
+
 Status list(const std::string& path, const std::string& job, Context* context) {
   std::unique_ptr<store::Store> store;
   if (Status status = store::Store::open(path, {.any_owner = any_owner()}, &store); !status.ok())
@@ -79,6 +91,7 @@ Status list(const std::string& path, const std::string& job, Context* context) {
     (void)store->disk_bytes(&bytes);
     fmt::print(stderr, "{} snapshot{} in {}, {} on disk\n", shown, shown == 1 ? "" : "s", path,
                store::show_size(bytes));
+    show_mirror(store->mirror_state(), snapshots);
   }
   if (damaged) context->exit_code = kExitCorrupt;
   return Status::Ok();

@@ -40,6 +40,7 @@ int run_main(int argc, char** argv) {
   define_repair(app, &context);
   define_export(app, &context);
   define_import(app, &context);
+  define_mirror(app, &context);
   define_suspend(app, &context);
   define_resume(app, &context);
   define_stats(app, &context);

@@ -15,7 +15,7 @@ namespace gpuckpt::cli {
 namespace {
 
 struct Options {
-  std::string reference, files = "check";
+  std::string reference, mirror, files = "check";
   restore::Options front;
   bool no_namespaces = false;
 };
@@ -36,7 +36,15 @@ Status open(Options* options, std::unique_ptr<store::Store>* store,
     return Status::NotFound(
         fmt::format("{} is missing: build or install gpuckpt completely", options->front.launcher));
   }
-  return store::open_reference(options->reference, {.any_owner = any_owner()}, store, reader);
+  Status status =
+      store::open_reference(options->reference, {.any_owner = any_owner()}, store, reader);
+  const bool lost = status.code() == kExitAbsent || status.code() == kExitCorrupt;
+  if (!lost || options->mirror.empty()) return status;
+  std::string path, name;
+  store::split_reference(options->reference, &path, &name);
+  complain(status.text() + "; trying the mirror " + options->mirror);
+  return store::open_reference(options->mirror + (name.empty() ? "" : "@" + name),
+                               {.any_owner = any_owner()}, store, reader);
 }
 
 }  // namespace
@@ -48,6 +56,9 @@ void define_restore(CLI::App& app, Context* context) {
   verb->add_option("STORE[@ID]", options->reference,
                    "The snapshot: STORE@ID, STORE@TAG, or STORE for the newest")
       ->required();
+  verb->add_option("--mirror", options->mirror,
+                   "Where else the snapshot is, when that store does not have it (whole) any more")
+      ->envname("GPUCKPT_MIRROR");
   verb->add_flag("--dry-run", options->front.dry_run, "Only check whether it can be restored here");
   verb->add_flag("--lazy", options->front.lazy,
                  "Run at once, read memory when it is touched and in the background; where the "

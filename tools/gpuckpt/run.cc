@@ -16,6 +16,7 @@
 #include "install.h"
 #include "resume.h"
 #include "status_file.h"
+#include "store/remote.h"
 #include "store/store.h"
 #include "verb.h"
 
@@ -24,7 +25,7 @@ namespace {
 
 struct Options {
   bool sim = false, self_contained = false;
-  std::string store, job, every, keep, level, budget, signal, on_term, resume = "never",
+  std::string store, mirror, job, every, keep, level, budget, signal, on_term, resume = "never",
                                                                        status_file, timeout;
   std::vector<std::string> command;
 };
@@ -78,6 +79,9 @@ void export_options(const Options& options, const std::string& preload) {
     if (!value.empty()) setenv(name, value.c_str(), 1);
   };
   set("GPUCKPT_STORE", absolute(options.store));
+  if (!options.mirror.empty())
+    set("GPUCKPT_MIRROR",
+        store::is_remote(options.mirror) ? options.mirror : absolute(options.mirror));
   set("GPUCKPT_JOB", options.job);
   set("GPUCKPT_EVERY", options.every);
   set("GPUCKPT_KEEP", options.keep);
@@ -100,6 +104,10 @@ Status run(const Options& options) {
   if (options.command.empty()) {
     return Status(kExitUsage,
                   "no program was given: gpuckpt run [OPTIONS] -- PROGRAM ARGUMENTS...");
+  }
+  if (store::is_remote(options.store)) {
+    return Status(kExitUsage, "snapshots are written to a directory: --store DIR --mirror " +
+                                  options.store);
   }
   if (Status status = check_files(options); !status.ok()) return status;
   if (options.resume == "auto") {
@@ -146,6 +154,10 @@ void define_run(CLI::App& app, Context* context) {
   verb->add_option("--store", options->store, "Directory of the store; made when absent")
       ->envname("GPUCKPT_STORE")
       ->capture_default_str();
+  verb->add_option("--mirror", options->mirror,
+                   "A second store, on a slower but safer disk or rclone:REMOTE:PATH, that gets "
+                   "each snapshot in the background once it is durable in the first")
+      ->envname("GPUCKPT_MIRROR");
   verb->add_option("--job", options->job, "Name of the job; separates jobs in one store")
       ->envname("GPUCKPT_JOB");
   verb->add_option("--every", options->every, "Snapshot at this interval")

@@ -1,10 +1,11 @@
-// gpuckpt export and import: one snapshot as a single stream.
+// gpuckpt export and import: one snapshot as a single stream; mirror: all of them, as files.
 //   gpuckpt export STORE@ID | ssh host gpuckpt import STORE
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -18,7 +19,7 @@ namespace gpuckpt::cli {
 namespace {
 
 struct Options {
-  std::string reference, store, file;
+  std::string reference, store, file, target;
 };
 
 Status export_one(const Options& options) {
@@ -30,7 +31,7 @@ Status export_one(const Options& options) {
   int fd = 1;
   if (!options.file.empty()) {
     fd = open(options.file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) return store::io_error("create", options.file, errno);
+    if (fd < 0 || fchmod(fd, 0600) != 0) return store::io_error("create", options.file, errno);
   } else if (isatty(1)) {
     return Status(
         kExitUsage,
@@ -108,6 +109,32 @@ Status import_one(const Options& options, Context* context) {
   return Status::Ok();
 }
 
+Status mirror(const Options& options, Context* context) {
+  std::unique_ptr<store::Store> store;
+  Status status = store::Store::open(options.store, {.any_owner = any_owner()}, &store);
+  if (!status.ok()) return status;
+  store::MirrorReport report;
+  status = store->mirror(options.target, &report);
+  for (const auto& [id, why] : report.damaged)
+    complain(fmt::format("{} stays behind: {}", id, why));
+  if (!status.ok()) return status;
+  if (context->json) {
+    nlohmann::json damaged = nlohmann::json::array();
+    for (const auto& [id, why] : report.damaged) damaged.push_back({{"id", id}, {"why", why}});
+    print_json(nlohmann::json({{"target", options.target},
+                               {"snapshots", report.snapshots},
+                               {"files", report.files},
+                               {"bytes", report.bytes},
+                               {"damaged", damaged}})
+                   .dump());
+  } else {
+    fmt::print("{} snapshot{} copied, {}\n", report.snapshots, report.snapshots == 1 ? "" : "s",
+               store::show_size(report.bytes));
+  }
+  if (!report.damaged.empty()) context->exit_code = kExitCorrupt;
+  return Status::Ok();
+}
+
 }  // namespace
 
 void define_export(CLI::App& app, Context* context) {
@@ -132,6 +159,23 @@ void define_import(CLI::App& app, Context* context) {
                            kExitIncompatible, kExitCorrupt, kExitRefused}));
   verb->callback(
       [options, context] { context->run([&] { return import_one(*options, context); }); });
+}
+
+void define_mirror(CLI::App& app, Context* context) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand(
+      "mirror", "Copy what a second store does not have yet; go on where it was interrupted");
+  verb->add_option("STORE", options->store, "The store")->required();
+  verb->add_option("TARGET", options->target, "Its mirror: a directory, or rclone:REMOTE:PATH")
+      ->envname("GPUCKPT_MIRROR")
+      ->required();
+  add_json(verb, context);
+  verb->footer(
+      "A mirror is a store like any other, with the same key: list, verify, restore and prune it.\n"
+      "It keeps what its source prunes. 11: another mirroring is at work.\n" +
+      exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitLocked, kExitIncompatible,
+                  kExitCorrupt, kExitRefused}));
+  verb->callback([options, context] { context->run([&] { return mirror(*options, context); }); });
 }
 
 }  // namespace gpuckpt::cli

@@ -51,6 +51,7 @@ void define_diff(CLI::App& app, Context* context);
 void define_repair(CLI::App& app, Context* context);
 void define_export(CLI::App& app, Context* context);
 void define_import(CLI::App& app, Context* context);
+void define_mirror(CLI::App& app, Context* context);
 void define_prune(CLI::App& app, Context* context);
 void define_suspend(CLI::App& app, Context* context);
 void define_resume(CLI::App& app, Context* context);

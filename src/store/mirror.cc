@@ -1,0 +1,223 @@
+// A second store that has, or comes to have, every snapshot of the first: the same files under the
+// same names, so that whatever reads the one reads the other. Files are copied in the order of
+// writes (packs, layers, manifest), each whole under a temporary name first; what is there already
+// is not copied again, so one who was interrupted is simply called again.
+//
+// A mirror keeps what its source prunes; prune it by itself.
+
+#include <errno.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "store/parts.h"
+#include "store/remote.h"
+
+namespace gpuckpt::store {
+namespace {
+
+constexpr uint64_t kPiece = 4ull << 20;
+
+class Mirror {
+ public:
+  Mirror(Env* env, const Paths& paths, Env* to_env, const std::string& target, MirrorReport* report)
+      : env_(env), from_(paths), to_env_(to_env), to_{target, paths.keys}, report_(report) {}
+
+  Status run() {
+    if (Status s = prepare(); !s.ok()) return s;
+    if (Status s = look(); !s.ok()) return s;
+    // Again until nothing is new: who snapshots meanwhile finds our lock and leaves it to us.
+    for (bool more = true; more;) {
+      std::vector<std::string> ids;
+      if (Status s = list_snapshots(env_, from_, &ids); !s.ok()) return s;
+      more = false;
+      for (const std::string& id : ids) {
+        if (done_.count(id)) continue;
+        Status s = snapshot(id);
+        done_.insert(id);
+        if (s.code() == kExitAbsent) continue;  // pruned meanwhile
+        if (s.code() == kExitCorrupt) {         // the others can still be saved
+          report_->damaged.push_back({id, s.text()});
+          continue;
+        }
+        if (!s.ok()) return s;
+        more = true;
+      }
+    }
+    return Status::Ok();
+  }
+
+ private:
+  // The target becomes a store with the source's id, so that the source's key is its key.
+  Status prepare() {
+    std::vector<uint8_t> ours, theirs;
+    if (Status s = read_file(env_, from_.root + "/format", 64 * 1024, &ours); !s.ok()) return s;
+    FileInfo info;
+    int error = to_env_->info_followed(to_.root, &info);
+    if (error == ENOENT) error = to_env_->mkdir(to_.root);
+    if (error) return io_error("open mirror", to_.root, error);
+    if (Status s = check_store_owner(to_env_, to_.root); !s.ok()) return s;
+    const std::string format = to_.root + "/format";
+    if (to_env_->info(format, &info) == ENOENT) {
+      if (Status s = make_store_directories(to_env_, to_.root); !s.ok()) return s;
+      if (Status s = lock(); !s.ok()) return s;
+      return copy(from_.root + "/format", to_.root, "format");
+    }
+    if (Status s = read_file(to_env_, format, 64 * 1024, &theirs); !s.ok()) return s;
+    if (ours != theirs) {
+      return Status::Refused(
+          fmt::format("{} is another store than {}, not its mirror: choose an empty directory",
+                      to_.root, from_.root));
+    }
+    return lock();
+  }
+
+  Status lock() {
+    if (Status s = Lock::acquire(to_env_, to_.root, LockKind::kExclusive, "mirroring", &theirs_);
+        !s.ok())
+      return s;
+    Status s = Lock::acquire(env_, from_.root, LockKind::kShared, "being mirrored", &ours_);
+    if (s.ok()) (void)remove_leftovers(to_env_, to_, nullptr);
+    return s;
+  }
+
+  Status look() {
+    for (const std::string& directory : {to_.packs(), to_.layers(), to_.snapshots()}) {
+      std::vector<std::string> names;
+      if (int e = to_env_->list(directory, &names); e && e != ENOENT)
+        return io_error("list", directory, e);
+      FileInfo info;
+      for (const std::string& name : names) {
+        if (to_env_->info(directory + "/" + name, &info) == 0)
+          there_[directory + "/" + name] = info.size;
+      }
+    }
+    return Status::Ok();
+  }
+
+  Status snapshot(const std::string& id) {
+    if (there_.count(to_.manifest(id))) return Status::Ok();
+    Manifest manifest;
+    if (Status s = load_manifest(env_, from_, id, &manifest); !s.ok()) return s;
+    for (const PackRef& pack : manifest.packs) {
+      auto it = there_.find(to_.pack(pack.id));
+      if (it != there_.end() && it->second == pack.file_length) continue;
+      if (Status s = check_pack(pack); !s.ok()) return s.in("snapshot " + id);
+      if (Status s = copy(from_.pack(pack.id), to_.packs(), pack_file(pack.id)); !s.ok()) return s;
+    }
+    for (const SharedLayer& layer : manifest.layers) {
+      std::string path = to_.layer(layer.ref.name);
+      auto it = there_.find(path);
+      if (it != there_.end() && it->second == layer.ref.file_length) continue;
+      Status s = copy(from_.layer(layer.ref.name), to_.layers(), hex(layer.ref.name) + ".layer");
+      if (!s.ok()) return s;
+    }
+    for (const std::string& directory : {to_.packs(), to_.layers()}) {
+      if (int e = to_env_->sync_directory(directory)) return io_error("sync", directory, e);
+    }
+    if (Status s = copy(from_.manifest(id), to_.snapshots(), id + ".manifest"); !s.ok()) return s;
+    if (int e = to_env_->sync_directory(to_.snapshots()))
+      return io_error("sync", to_.snapshots(), e);
+    ++report_->snapshots;
+    report_->newest = id;
+    return Status::Ok();
+  }
+
+  // Damage is not spread: what is copied is read as a restore would read it.
+  Status check_pack(const PackRef& ref) {
+    std::unique_ptr<PackReader> pack;
+    if (Status s = open_pack(env_, from_, ref.id, &pack); !s.ok()) {
+      return s.code() == kExitAbsent ? Status::Corruption(s.text()) : s;
+    }
+    if (pack->table().table_checksum != ref.table_checksum)
+      return Status::Corruption(fmt::format("pack {} is not the one it needs", pack->path()));
+    for (uint32_t f = 0; f < pack->table().frames.size(); ++f) {
+      if (Status s = pack->check_frame(f); !s.ok()) return s;
+    }
+    return Status::Ok();
+  }
+
+  Status copy(const std::string& source, const std::string& directory, const std::string& name) {
+    const std::string pending = fmt::format("{}/{}.{}.tmp", directory, name, theirs_->id());
+    std::unique_ptr<File> in, out;
+    uint64_t length = 0;
+    if (int e = env_->open_read(source, &in)) return io_error("open", source, e);
+    if (int e = in->size(&length)) return io_error("read", source, e);
+    if (int e = to_env_->create(pending, &out)) return io_error("create", pending, e);
+    std::vector<uint8_t> piece;
+    int error = 0;
+    for (uint64_t at = 0; !error && at < length; at += piece.size()) {
+      piece.resize(std::min(kPiece, length - at));
+      if (int e = in->pread(at, piece)) {
+        to_env_->remove(pending);
+        return io_error("read", source, e);
+      }
+      std::span<const uint8_t> parts[] = {piece};
+      error = out->append(parts);
+      refresh();
+    }
+    if (!error) error = out->sync();
+    if (!error) error = to_env_->rename(pending, directory + "/" + name);
+    if (error) {
+      to_env_->remove(pending);
+      return io_error("write", pending, error);
+    }
+    there_[directory + "/" + name] = length;
+    ++report_->files;
+    report_->bytes += length;
+    return Status::Ok();
+  }
+
+  void refresh() {
+    constexpr int64_t kMinute = 60'000'000'000;
+    int64_t now = env_->now_ns();
+    if (now - refreshed_ns_ < kMinute && now >= refreshed_ns_) return;
+    refreshed_ns_ = now;
+    theirs_->refresh();
+    if (ours_) ours_->refresh();
+  }
+
+  Env* env_;
+  const Paths& from_;
+  Env* to_env_;
+  Paths to_;
+  MirrorReport* report_;
+  std::unique_ptr<Lock> ours_, theirs_;
+  std::map<std::string, uint64_t> there_;  // path -> size
+  std::set<std::string> done_;
+  int64_t refreshed_ns_ = 0;
+};
+
+// What `list` says about it. Best effort: it is derived from the mirror itself.
+void remember(Env* env, const Paths& paths, const std::string& target, const Status& status,
+              const MirrorReport& report) {
+  std::vector<uint8_t> before;
+  nlohmann::json j;
+  if (read_file(env, paths.root + "/mirror", 64 * 1024, &before).ok())
+    j = nlohmann::json::parse(before.begin(), before.end(), nullptr, false);
+  if (!j.is_object() || j.value("target", "") != target) j = {{"target", target}};
+  if (!report.newest.empty()) j["newest"] = report.newest;
+  j["time_ns"] = env->now_ns();
+  j["error"] = !status.ok()              ? status.text()
+               : !report.damaged.empty() ? report.damaged.back().second
+                                         : "";
+  std::string text = j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  (void)replace_file(env, paths.root, "mirror", text);
+}
+
+}  // namespace
+
+Status mirror_store(Env* env, const Paths& paths, Env* to_env, const std::string& given,
+                    MirrorReport* report) {
+  *report = {};
+  std::string target = given;
+  while (target.size() > 1 && target.back() == '/') target.pop_back();
+  if (target == paths.root) return Status::Refused("a store cannot be its own mirror");
+  Status status = Mirror(env, paths, to_env, target, report).run();
+  remember(env, paths, target, status, *report);
+  return status;
+}
+
+}  // namespace gpuckpt::store

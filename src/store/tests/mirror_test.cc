@@ -1,0 +1,191 @@
+// A mirror has what its store has, whatever happens on the way: every call of copying fails once,
+// and what the mirror holds is whole; the next time it is complete. Damage is not copied. With
+// rclone installed: the same over an rclone remote.
+#include <sys/wait.h>
+
+#include "faulty_env.h"
+#include "store/parts.h"
+#include "store/remote.h"
+#include "testing.h"
+
+using namespace gpuckpt;
+using namespace gpuckpt::store;
+namespace fs = std::filesystem;
+
+namespace {
+
+Model model_of(uint64_t n) {
+  Model model;
+  model[0][0x400000] = some_bytes(1, 8 * 4096);  // shared by all
+  model[0][0x900000] = some_bytes(100 + n, 4 * 4096);
+  model[0x1000000][0x10000] = some_bytes(200 + n, 70000);
+  return model;
+}
+
+struct Source {
+  TemporaryDirectory dir;
+  std::unique_ptr<Store> store;
+  std::vector<std::string> ids;
+  Source() { REQUIRE_OK(Store::open(dir.store(), {.create = true}, &store)); }
+  void snapshot(const WriteOptions& options = {}) {
+    CommitResult result;
+    REQUIRE_OK(write_model(*store, model_of(ids.size()), "{}", &result, options));
+    ids.push_back(result.id);
+  }
+  std::string target() const { return dir.path() + "/mirror"; }
+};
+
+// What is there is whole; returns how many.
+size_t check_mirror(const Source& source, const std::string& target) {
+  std::unique_ptr<Store> store;
+  Status status = Store::open(target, {}, &store);
+  if (status.code() == kExitAbsent) return 0;
+  REQUIRE_OK(status);
+  VerifyReport report;
+  REQUIRE_OK(store->verify({.full = true, .threads = 1}, &report));
+  for (auto& [id, why] : report.damaged) FAIL_CHECK(id + " " + why);
+  for (const std::string& id : report.whole) {
+    size_t n = std::find(source.ids.begin(), source.ids.end(), id) - source.ids.begin();
+    REQUIRE(n < source.ids.size());
+    std::unique_ptr<SnapshotReader> reader;
+    REQUIRE_OK(store->open_snapshot(id, &reader));
+    REQUIRE(compare_model(*reader, model_of(n)) == "");
+  }
+  return report.whole.size();
+}
+
+}  // namespace
+
+TEST_CASE("a mirror has all, and keeps what is pruned") {
+  Source source;
+  for (int i = 0; i < 3; ++i) source.snapshot();
+  MirrorReport report;
+  REQUIRE_OK(source.store->mirror(source.target() + "/", &report));
+  CHECK(report.snapshots == 3);
+  CHECK(check_mirror(source, source.target()) == 3);
+  REQUIRE_OK(source.store->mirror(source.target(), &report));
+  CHECK(report.snapshots == 0);
+  CHECK(report.bytes == 0);
+  PruneReport pruned;
+  REQUIRE_OK(source.store->prune({.keep = 1}, &pruned));
+  source.snapshot();
+  REQUIRE_OK(source.store->mirror(source.target(), &report));
+  CHECK(report.snapshots == 1);
+  CHECK(report.newest == source.ids[3]);
+  CHECK(check_mirror(source, source.target()) == 4);
+  CHECK(source.store->mirror_state().find(source.ids[3]) != std::string::npos);
+  for (const auto& entry : fs::recursive_directory_iterator(source.target())) {
+    struct stat st;
+    REQUIRE(lstat(entry.path().c_str(), &st) == 0);
+    CHECK((st.st_mode & 077) == 0);
+  }
+}
+
+TEST_CASE("a mirror that fails at any call is whole as far as it is, and completed later") {
+  Source source;
+  for (int i = 0; i < 2; ++i) source.snapshot();
+  Paths paths{source.dir.store()};
+  for (int n = 0;; ++n) {
+    REQUIRE(n < 400);
+    fs::remove_all(source.target());
+    FaultyEnv env;
+    int calls = 0;
+    bool hit = false;
+    env.before = [&](Call, const std::string&) {
+      hit = hit || calls == n;
+      return calls++ == n ? EIO : 0;
+    };
+    MirrorReport report;
+    Status status = mirror_store(posix_env(), paths, &env, source.target(), &report);
+    env.before = [](Call, const std::string&) { return 0; };
+    INFO("call " << n << ": " << status.text());
+    (void)check_mirror(source, source.target());
+    // A lock that could not be removed is ours, and we live on.
+    std::error_code none;
+    for (const auto& lock : fs::directory_iterator(source.target() + "/locks", none))
+      fs::remove(lock.path());
+    REQUIRE_OK(mirror_store(posix_env(), paths, &env, source.target(), &report));
+    CHECK(check_mirror(source, source.target()) == 2);
+    CHECK(fs::is_empty(source.target() + "/locks"));
+    if (!hit) break;
+  }
+}
+
+TEST_CASE("another store, another's directory, itself") {
+  Source source, other;
+  source.snapshot();
+  other.snapshot();
+  MirrorReport report;
+  CHECK(source.store->mirror(other.dir.store(), &report).code() == kExitRefused);
+  CHECK(source.store->mirror(source.dir.store(), &report).code() == kExitRefused);
+  fs::create_directory(source.target());
+  fs::permissions(source.target(), fs::perms::owner_all);
+  std::ofstream(source.target() + "/thesis.tex") << "x";
+  CHECK(source.store->mirror(source.target(), &report).code() == kExitAbsent);
+  CHECK(fs::exists(source.target() + "/thesis.tex"));
+}
+
+TEST_CASE("damage is not copied, the others are") {
+  Source source;
+  source.snapshot();
+  auto pack = fs::directory_iterator(source.dir.store() + "/packs")->path();
+  {
+    std::fstream file(pack, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(5000);
+    file.put('x').put('y');
+  }
+  CommitResult result;
+  const auto bytes = some_bytes(77, 4096 * 4);
+  std::unique_ptr<SnapshotWriter> writer;  // shares nothing with the first
+  REQUIRE_OK(source.store->begin({}, &writer));
+  REQUIRE_OK(writer->put(0, 0, bytes));
+  REQUIRE_OK(writer->commit("{}", &result));
+  MirrorReport report;
+  REQUIRE_OK(source.store->mirror(source.target(), &report));
+  CHECK(report.snapshots == 1);
+  REQUIRE(report.damaged.size() == 1);
+  CHECK(report.damaged[0].first == source.ids[0]);
+  std::unique_ptr<Store> mirror;
+  std::unique_ptr<SnapshotReader> reader;
+  REQUIRE_OK(open_reference(source.target() + "@" + result.id, {}, &mirror, &reader));
+  std::vector<uint8_t> got(bytes.size());
+  REQUIRE_OK(reader->read(0, 0, got));
+  CHECK(got == bytes);
+}
+
+TEST_CASE("over rclone") {
+  if (system("rclone version >/dev/null 2>&1") != 0) {
+    WARN("rclone is not installed: nothing was tested");
+    return;
+  }
+  Source source;
+  const std::string config = source.dir.path() + "/rclone.conf";
+  std::ofstream(config) << "[far]\ntype = local\n";
+  setenv("RCLONE_CONFIG", config.c_str(), 1);
+  const std::string url = "rclone:far:" + source.target();
+  source.snapshot();
+  source.snapshot();
+  MirrorReport report;
+  REQUIRE_OK(source.store->mirror(url, &report));
+  CHECK(report.snapshots == 2);
+  CHECK(check_mirror(source, source.target()) == 2);  // as files
+  CHECK(check_mirror(source, url) == 2);              // as a remote
+  // Interrupted: the manifest and one pack are not there.
+  fs::remove(source.target() + "/snapshots/" + source.ids[1] + ".manifest");
+  fs::remove(fs::directory_iterator(source.target() + "/packs")->path());
+  fs::remove(source.target() + "/snapshots/" + source.ids[0] + ".manifest");
+  REQUIRE_OK(source.store->mirror(url, &report));
+  CHECK(report.snapshots == 2);
+  CHECK(check_mirror(source, source.target()) == 2);
+  CHECK(fs::is_empty(source.target() + "/locks"));
+  std::unique_ptr<Store> remote;
+  REQUIRE_OK(Store::open(url, {}, &remote));
+  std::unique_ptr<SnapshotWriter> writer;
+  CHECK(remote->begin({}, &writer).code() == kExitRefused);
+  PruneReport pruned;
+  REQUIRE_OK(remote->prune({.keep = 1}, &pruned));
+  CHECK(pruned.removed == std::vector<std::string>{source.ids[0]});
+  CHECK(check_mirror(source, source.target()) == 1);
+  CHECK(Store::open("rclone:far:" + source.dir.path() + "/nothing", {}, &remote).code() ==
+        kExitAbsent);
+}
