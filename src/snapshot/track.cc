@@ -143,7 +143,7 @@ bool Tracker::knows_since(const char* id) const {
 }
 
 bool Tracker::prepare(Smaps* smaps, bool use_base) {
-  tracked_bytes = 0;
+  tracked_bytes = armed_bytes = 0;
   if (mode_ == TrackMode::kContent) return false;
   uint64_t worth = 0;
   bool more = false;
@@ -186,7 +186,7 @@ void Tracker::register_later(Smaps* smaps) {
   register_memory(smaps);
   // Little of it is armed in the next stop as it is read. The first time it is nearly everything:
   // better before that stop, without a base.
-  unarmed_ = !tracked_bytes;
+  unarmed_ = !tracked_bytes && !armed_bytes;
 }
 
 void Tracker::arm(Smaps* smaps, Pagemap* pagemap) {
@@ -195,6 +195,7 @@ void Tracker::arm(Smaps* smaps, Pagemap* pagemap) {
   for (const SmapsRange& r : *smaps) {
     if (!(r.flags & kSmapsProtect) || (r.flags & kSmapsTracked)) continue;
     give_up_base();
+    armed_bytes += r.end - r.start;
     // Fails where the mapping went away meanwhile: then it is not tracked, and found to be so
     // later.
     pagemap->protect(

@@ -83,7 +83,7 @@ class Tracker {
   void forget_after_fork();     // in a forked child: the memory is not registered any more
   void forget_after_restore();  // in a restored process
 
-  uint64_t armed_us = 0, tracked_bytes = 0;
+  uint64_t armed_us = 0, armed_bytes = 0, tracked_bytes = 0;
 
  private:
   bool alive() const;  // fd_ is still the userfaultfd we opened
