@@ -43,6 +43,14 @@ bool send_unnamed(CaptureSink* sink, uint64_t space, uint64_t address, const uin
   return true;
 }
 
+bool pin(void* memory, uint64_t bytes) {
+  return real().cuMemHostRegister_v2(memory, bytes, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS;
+}
+
+uint64_t chunks_of(const Piece& piece) {
+  return (piece.address + piece.size - 1) / kChunkBytes - piece.address / kChunkBytes + 1;
+}
+
 }  // namespace
 
 Pump::Pump(CUcontext context, CaptureSink* sink, int device, const Leave* leave)
@@ -52,17 +60,13 @@ Pump::Pump(CUcontext context, CaptureSink* sink, int device, const Leave* leave)
       space_(wire::kSpaceDeviceBase + static_cast<uint64_t>(device)) {
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   real().cuThreadExchangeStreamCaptureMode(&mode);
-  long at = sys::mmap(0, 2 * kPumpBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
-  if (!with_ || sys::failed(at)) return;
-  buffer_[0] = reinterpret_cast<uint8_t*>(at);
-  buffer_[1] = buffer_[0] + kPumpBytes;
-  registered_ = real().cuMemHostRegister_v2(buffer_[0], 2 * kPumpBytes,
-                                            CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS;
+  if (!with_) return;
+  sink_registered_ = sink_->lend && pin(sink_->memory, sink_->memory_bytes);
   int low = 0, high = 0;
   real().cuCtxGetStreamPriorityRange(&low, &high);
   result_ = real().cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, low);
-  for (CUevent& event : done_)
-    if (result_ == CUDA_SUCCESS) result_ = real().cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+  for (Batch& b : batch_)
+    if (result_ == CUDA_SUCCESS) result_ = real().cuEventCreate(&b.done, CU_EVENT_DISABLE_TIMING);
   ok_ = result_ == CUDA_SUCCESS;
 }
 
@@ -70,25 +74,43 @@ Pump::~Pump() {
   Guard guard(leave_ ? *leave_->lock : own_lock_);
   if (with_ && !(leave_ && *leave_->gone)) {
     if (stream_) real().cuStreamSynchronize(stream_);
-    for (CUevent event : done_)
-      if (event) real().cuEventDestroy_v2(event);
+    for (Batch& b : batch_)
+      if (b.done) real().cuEventDestroy_v2(b.done);
     if (stream_) real().cuStreamDestroy_v2(stream_);
-    if (registered_) real().cuMemHostUnregister(buffer_[0]);
+    if (registered_) real().cuMemHostUnregister(own_);
+    if (sink_registered_) real().cuMemHostUnregister(sink_->memory);
   }
-  if (buffer_[0]) sys::munmap(bits(buffer_[0]), 2 * kPumpBytes);
+  if (own_) sys::munmap(bits(own_), kOwnBytes);
 }
 
-size_t Pump::batch(const Piece* pieces, size_t count) {
+uint8_t* Pump::own(int i) {
+  if (!own_) {
+    long at = sys::mmap(0, kOwnBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+    if (sys::failed(at)) return nullptr;
+    own_ = reinterpret_cast<uint8_t*>(at);
+    registered_ = pin(own_, kOwnBytes);
+  }
+  return own_ + static_cast<uint64_t>(i) * kPumpBytes;
+}
+
+// Large enough that the call is worth it.
+bool Pump::lends(const Piece& piece) const {
+  return sink_registered_ && piece.names && piece.size >= 4 * kChunkBytes;
+}
+
+size_t Pump::batch(const Piece* pieces, size_t count) const {
   size_t n = 1;
-  while (n < count && pieces[n].offset + pieces[n].size - pieces[0].offset <= kPumpBytes) ++n;
+  if (lends(pieces[0])) return n;
+  while (n < count && !lends(pieces[n]) &&
+         pieces[n].offset + pieces[n].size - pieces[0].offset <= kPumpBytes)
+    ++n;
   return n;
 }
 
 bool Pump::make_room() { return flush(turn_); }
 
-bool Pump::start_copies(const Piece* pieces, size_t count, uint64_t stage) {
+bool Pump::start_copies(uint8_t* to, const Piece* pieces, size_t count, uint64_t stage) {
   const Piece &first = pieces[0], &last = pieces[count - 1];
-  uint8_t* to = buffer_[turn_];
   failed_at_ = first.address;
   if (stage) {
     result_ = real().cuMemcpyDtoHAsync_v2(to, stage + first.offset,
@@ -105,11 +127,18 @@ bool Pump::start_copies(const Piece* pieces, size_t count, uint64_t stage) {
 }
 
 bool Pump::take(const Piece* pieces, size_t count, uint64_t stage) {
-  if (!start_copies(pieces, count, stage)) return false;
-  result_ = real().cuEventRecord(done_[turn_], stream_);
+  Batch& b = batch_[turn_];
+  b.lent = {};
+  if (lends(pieces[0]) && !sink_->lend(sink_, pieces[0].size, chunks_of(pieces[0]), &b.lent))
+    b.lent = {};
+  auto* to = b.lent.bytes ? static_cast<uint8_t*>(b.lent.bytes) : own(turn_);
+  if (!to) result_ = CUDA_ERROR_OUT_OF_MEMORY;
+  if (!to || !start_copies(to, pieces, count, stage)) return false;
+  result_ = real().cuEventRecord(b.done, stream_);
   if (result_ != CUDA_SUCCESS) return false;
-  full_[turn_] = {pieces, count};
-  turn_ ^= 1;
+  b.first = pieces;
+  b.count = count;
+  turn_ = (turn_ + 1) % kBuffers;
   return true;
 }
 
@@ -121,7 +150,11 @@ bool Pump::send_host(const Piece& piece, const uint8_t* bytes) {
   return !writer_gone_;
 }
 
-bool Pump::finish() { return flush(turn_) && flush(turn_ ^ 1); }
+bool Pump::finish() {
+  for (int i = 0; i < kBuffers; ++i)
+    if (!flush((turn_ + i) % kBuffers)) return false;
+  return true;
+}
 
 CUresult Pump::await(CUevent event) {
   if (!leave_) return real().cuEventSynchronize(event);
@@ -134,14 +167,20 @@ CUresult Pump::await(CUevent event) {
 }
 
 bool Pump::flush(int i) {
-  Batch batch = full_[i];
-  full_[i] = {};
-  if (!batch.count) return true;
-  failed_at_ = batch.first->address;
-  if ((result_ = await(done_[i])) != CUDA_SUCCESS) return false;
-  for (size_t k = 0; k < batch.count; ++k)
-    if (!send_host(batch.first[k], buffer_[i] + (batch.first[k].offset - batch.first->offset)))
-      return false;
+  Batch& b = batch_[i];
+  size_t count = b.count;
+  b.count = 0;
+  if (!count) return true;
+  const Piece& first = *b.first;
+  failed_at_ = first.address;
+  if ((result_ = await(b.done)) != CUDA_SUCCESS) return false;
+  if (b.lent.bytes) {
+    writer_gone_ |= !sink_->hand_over(sink_, b.lent, space_, first.address, first.size, first.names,
+                                      chunks_of(first));
+    return !writer_gone_;
+  }
+  for (size_t k = 0; k < count; ++k)
+    if (!send_host(b.first[k], own(i) + (b.first[k].offset - first.offset))) return false;
   return true;
 }
 

@@ -1,9 +1,10 @@
-// Device memory to the sink through two pinned buffers: one fills while the other is sent.
+// Device memory to the sink: some buffers fill while others are sent. Where the sink lends memory
+// (the ring) the device writes into it, and nothing is copied again; small pieces, pieces without
+// names, and what finds no room there go through pinned buffers of ours.
 //
 // Works in a context of the application, on a stream of its own that waits for nobody (lowest
 // priority, not blocking); the calling thread's capture mode becomes relaxed for good. The buffers
-// are plain memory of ours, so that they outlive a context which the application destroys
-// meanwhile.
+// are plain memory, so that they outlive a context which the application destroys meanwhile.
 #pragma once
 
 #include "device/names.h"
@@ -12,7 +13,7 @@
 
 namespace gpuckpt::device {
 
-inline constexpr uint64_t kPumpBytes = 4 << 20;  // what travels in one go
+inline constexpr uint64_t kPumpBytes = CaptureSink::kLentBytes;  // what travels in one go
 
 // A piece of device memory on its way. `offset`: where its copy lies, in the stage or, of pieces
 // that are not staged, counted as if they were.
@@ -39,11 +40,11 @@ class Pump {
   bool ok() const { return ok_; }
   CUstream stream() const { return stream_; }
 
-  // How many of `count` pieces one buffer takes (at least one).
-  static size_t batch(const Piece* pieces, size_t count);
+  // How many of `count` pieces travel together (at least one).
+  size_t batch(const Piece* pieces, size_t count) const;
   // Sends what is in the next buffer, so that it is free. Waits for the sink.
   bool make_room();
-  // Starts the copy of a batch into it: from the stage, or (0) from where each piece lives. The
+  // Starts the copy of a batch: from the stage, or (0) from where each piece lives. The
   // pieces stay the caller's, unchanged until they are sent. With `leave`: its lock is held.
   bool take(const Piece* pieces, size_t count, uint64_t stage);
   bool send_host(const Piece& piece, const uint8_t* bytes);
@@ -55,13 +56,19 @@ class Pump {
   uint64_t failed_at() const { return failed_at_; }
 
  private:
+  static constexpr int kBuffers = 16;
+  static constexpr uint64_t kOwnBytes = kBuffers * kPumpBytes;
   struct Batch {
-    const Piece* first;
-    size_t count;
+    const Piece* first = nullptr;
+    size_t count = 0;
+    CaptureSink::Lent lent = {};  // bytes null: in the buffer of ours
+    CUevent done = nullptr;
   };
+  bool lends(const Piece& piece) const;
+  uint8_t* own(int i);
   bool flush(int i);
   CUresult await(CUevent event);
-  bool start_copies(const Piece* pieces, size_t count, uint64_t stage);
+  bool start_copies(uint8_t* to, const Piece* pieces, size_t count, uint64_t stage);
 
   WithContext with_;
   CaptureSink* sink_;
@@ -69,13 +76,13 @@ class Pump {
   uint64_t space_;
   Lock own_lock_;
   CUstream stream_ = nullptr;
-  uint8_t* buffer_[2] = {};
-  CUevent done_[2] = {};
-  Batch full_[2] = {};
+  uint8_t* own_ = nullptr;  // made when it is first needed
+  Batch batch_[kBuffers];
   int turn_ = 0;
   CUresult result_ = CUDA_SUCCESS;
   uint64_t failed_at_ = 0;
-  bool ok_ = false, writer_gone_ = false, registered_ = false;
+  bool ok_ = false, writer_gone_ = false;
+  bool registered_ = false, sink_registered_ = false;
 };
 
 }  // namespace gpuckpt::device

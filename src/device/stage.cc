@@ -185,7 +185,7 @@ bool move_now(int device, CUcontext context, const Piece* pieces, size_t count, 
   Pump pump(context, sink, device);
   bool ok = pump.ok();
   for (size_t i = 0; ok && i < count;) {
-    size_t batch = Pump::batch(pieces + i, count - i);
+    size_t batch = pump.batch(pieces + i, count - i);
     ok = pump.make_room() && pump.take(pieces + i, batch, 0);
     i += batch;
   }
@@ -310,7 +310,7 @@ bool next_batch(DeviceStage* stage, Pump* pump, const Piece** first, size_t* cou
   *host = nullptr;
   *first = stage->pieces.data() + stage->next;
   size_t left = stage->pieces.size() - stage->next;
-  *count = left ? Pump::batch(*first, left) : 0;
+  *count = left ? pump->batch(*first, left) : 0;
   if (!left) return true;
   if (stage->lost) return false;
   stage->next += *count;

@@ -23,6 +23,22 @@ struct CaptureSink {
   // travelled, compared when they have arrived.
   bool (*sealed)(CaptureSink*, uint64_t space, uint64_t address, const void* bytes, uint64_t length,
                  const void* names) = nullptr;
+  // May be null. The sink's own memory, where the device itself can put bytes, so that nobody
+  // copies them once more: room for `length` bytes (at most kLentBytes) of one run, cut into
+  // `chunks`; and how they are handed over, once they are there. Null: no room just now, use
+  // `sealed`. What was lent and is not given back is lost with the snapshot. All of it lies in
+  // [memory, memory + memory_bytes), which outlives the snapshot's last call.
+  struct Lent {
+    void* bytes;
+    uint32_t token;
+  };
+  bool (*lend)(CaptureSink*, uint64_t length, uint64_t chunks, Lent*) = nullptr;
+  bool (*hand_over)(CaptureSink*, const Lent&, uint64_t space, uint64_t address, uint64_t length,
+                    const void* names, uint64_t chunks) = nullptr;
+  void* memory = nullptr;
+  uint64_t memory_bytes = 0;
+  static constexpr uint64_t kLentBytes = 15 * (64 << 10);
+
   // May be null. What `parent` has at these addresses, of which it captured all.
   bool (*same)(CaptureSink*, uint64_t space, uint64_t address, uint64_t length) = nullptr;
   // Id of the snapshot that `same` refers to; null or empty: there is none.

@@ -5,7 +5,8 @@
 namespace gpuckpt {
 namespace {
 constexpr uint32_t kNoSlot = ~0u;
-}
+constexpr uint64_t kName = 16;  // bytes
+}  // namespace
 
 Producer::Producer(void* ring, Post post, void* context)
     : ring_(static_cast<wire::RingHeader*>(ring)), post_(post), context_(context) {
@@ -22,6 +23,15 @@ Producer::Producer(void* ring, Post post, void* context)
               const void* names) {
     return static_cast<Producer*>(s)->add_sealed(space, a, b, n, names);
   };
+  lend = [](CaptureSink* s, uint64_t n, uint64_t chunks, Lent* out) {
+    return static_cast<Producer*>(s)->lend_slot(n, chunks, out);
+  };
+  hand_over = [](CaptureSink* s, const Lent& lent, uint64_t space, uint64_t a, uint64_t n,
+                 const void* names, uint64_t chunks) {
+    return static_cast<Producer*>(s)->give_slot(lent, space, a, n, names, chunks);
+  };
+  memory = ring;
+  memory_bytes = wire::kRingBytes;
   same = [](CaptureSink* s, uint64_t space, uint64_t a, uint64_t n) {
     return static_cast<Producer*>(s)->add_same(space, a, n);
   };
@@ -37,20 +47,30 @@ void Producer::give() {
   if (lock_.exchange(0) == 2) sys::futex_wake(&lock_, 1);
 }
 
+bool Producer::try_claim(uint32_t* slot) {
+  for (*slot = 0; *slot < wire::kRingSlots; ++*slot) {
+    uint32_t expected = wire::kSlotFree;
+    if (ring_->state[*slot].load(std::memory_order_relaxed) == expected &&
+        ring_->state[*slot].compare_exchange_strong(expected, wire::kSlotBusy))
+      return true;
+  }
+  return false;
+}
+
 uint32_t Producer::claim() {
   for (;;) {
     if (ring_->writer_dead.load()) return kNoSlot;
-    uint32_t seen = ring_->freed.load();
-    for (uint32_t i = 0; i < wire::kRingSlots; ++i) {
-      uint32_t expected = wire::kSlotFree;
-      if (ring_->state[i].load(std::memory_order_relaxed) == expected &&
-          ring_->state[i].compare_exchange_strong(expected, wire::kSlotBusy))
-        return i;
-    }
+    uint32_t seen = ring_->freed.load(), slot;
+    if (try_claim(&slot)) return slot;
     sys::futex_wait(&ring_->freed, seen, 100000, true);
     // A writer that was killed cannot set writer_dead: an empty message finds out.
     if (!post_(context_, 0, 0, nullptr)) return kNoSlot;
   }
+}
+
+wire::SlotHeader* Producer::header_of(uint32_t slot) const {
+  return reinterpret_cast<wire::SlotHeader*>(reinterpret_cast<char*>(ring_) +
+                                             wire::kRingHeaderBytes + slot * wire::kSlotBytes);
 }
 
 bool Producer::open(uint64_t space) {
@@ -62,9 +82,8 @@ bool Producer::open(uint64_t space) {
     failed = true;
     return false;
   }
-  char* base = reinterpret_cast<char*>(ring_) + wire::kRingHeaderBytes + slot_ * wire::kSlotBytes;
-  header_ = reinterpret_cast<wire::SlotHeader*>(base);
-  payload_ = base + wire::kSlotHeaderBytes;
+  header_ = header_of(slot_);
+  payload_ = reinterpret_cast<char*>(header_) + wire::kSlotHeaderBytes;
   header_->space = space;
   header_->runs = 0;
   header_->reserved = 0;
@@ -156,9 +175,34 @@ bool Producer::add_same(uint64_t space, uint64_t address, uint64_t length) {
   return add_empty(space, address, length, wire::kRunSame);
 }
 
+bool Producer::lend_slot(uint64_t length, uint64_t chunks, Lent* out) {
+  if (failed || chunks * kName + length > wire::kSlotPayloadBytes || !try_claim(&out->token))
+    return false;
+  out->bytes =
+      reinterpret_cast<char*>(header_of(out->token)) + wire::kSlotHeaderBytes + chunks * kName;
+  return true;
+}
+
+bool Producer::give_slot(const Lent& lent, uint64_t space, uint64_t address, uint64_t length,
+                         const void* names, uint64_t chunks) {
+  wire::SlotHeader* header = header_of(lent.token);
+  header->space = space;
+  header->runs = 1;
+  header->reserved = 0;
+  header->payload_bytes = chunks * kName + length;
+  header->run[0] = {address, length, wire::kRunSealed, 0};
+  __builtin_memcpy(reinterpret_cast<char*>(header) + wire::kSlotHeaderBytes, names, chunks * kName);
+  take();
+  data_bytes += length;
+  if (!post_(context_, wire::kMsgData, lent.token, nullptr)) failed = true;
+  bool ok = !failed;
+  give();
+  return ok;
+}
+
 bool Producer::add_sealed(uint64_t space, uint64_t address, const void* bytes, uint64_t length,
                           const void* names) {
-  constexpr uint64_t kChunk = 64 << 10, kName = 16;
+  constexpr uint64_t kChunk = 64 << 10;
   const char* from = static_cast<const char*>(bytes);
   const char* name = static_cast<const char*>(names);
   take();

@@ -23,6 +23,9 @@ class Producer : public CaptureSink {
   bool add_same(uint64_t space, uint64_t address, uint64_t length);
   bool add_sealed(uint64_t space, uint64_t address, const void* bytes, uint64_t length,
                   const void* names);
+  bool lend_slot(uint64_t length, uint64_t chunks, Lent* out);
+  bool give_slot(const Lent& lent, uint64_t space, uint64_t address, uint64_t length,
+                 const void* names, uint64_t chunks);
   bool flush();  // posts what is still being collected
 
   // For producers that fill memory themselves: room for `length` bytes (at most a slot) of one run,
@@ -38,6 +41,8 @@ class Producer : public CaptureSink {
   bool add_empty(uint64_t space, uint64_t address, uint64_t length, uint32_t flags);
   bool post_slot(uint32_t type, const char* text);
   uint32_t claim();
+  bool try_claim(uint32_t* slot);
+  wire::SlotHeader* header_of(uint32_t slot) const;
   void take();
   void give();
 
