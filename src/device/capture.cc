@@ -12,6 +12,7 @@
 #include "device/launch_note.h"
 #include "device/links.h"
 #include "device/registry_format.h"
+#include "device/sites.h"
 #include "device/times.h"
 #include "device/variables.h"
 #include "device/vmm.h"
@@ -368,12 +369,16 @@ void describe(Text& json) {
         json.add_hex(a->begin);
         json.add("\",\"bytes\":");
         json.add_number(a->size);
+        json.add(",\"site\":");
+        json.add_number(uint64_t{a->site});
         json.add(a->pool ? ",\"kind\":\"pool\"}" : ",\"kind\":\"device\"}");
       }
     }
     json.add("]}");
   }
-  json.add("],\"pinned_bytes\":");
+  json.add("],\"sites\":");
+  describe_sites(&json);
+  json.add(",\"pinned_bytes\":");
   json.add_number(pinned_bytes());
   uint64_t counts[static_cast<size_t>(ObjectType::kCount)] = {};
   Guard guard(registry().lock);

@@ -2,6 +2,7 @@
 #include "common/syscall.h"
 #include "device/hooks.h"
 #include "device/idle.h"
+#include "device/sites.h"
 #include "intercept/generated/custom_hooks.h"
 #include "intercept/generated/real_driver.h"
 #include "intercept/refuse.h"
@@ -13,6 +14,7 @@ CUresult take_memory(int device, uint64_t context, uint64_t pool, uint64_t bytes
                      CUdeviceptr* out) {
   DeviceMemory* memory = device_memory(device);
   if (!memory) return CUDA_ERROR_INVALID_DEVICE;
+  uint32_t site = call_site();
   for (int attempt = 0;; ++attempt) {
     int error;
     {
@@ -22,6 +24,7 @@ CUresult take_memory(int device, uint64_t context, uint64_t pool, uint64_t bytes
       if (!error) {
         allocation->context = context;
         allocation->pool = pool;
+        allocation->site = site;
         *out = allocation->begin;
         return CUDA_SUCCESS;
       }

@@ -3,6 +3,7 @@
 // later allocation on the same stream at once, by others when the event is done.
 #include "device/hooks.h"
 #include "device/idle.h"
+#include "device/sites.h"
 #include "intercept/generated/custom_hooks.h"
 #include "intercept/generated/real_driver.h"
 #include "intercept/refuse.h"
@@ -130,6 +131,7 @@ bool reuse_locked(uint64_t bytes, uint64_t pool, uint64_t stream, CUdeviceptr* o
       if (!a) continue;
       a->ready = kInUse;
       memory->arena.reuse(a, bytes);
+      a->site = call_site();
       if (p.done && p.generation == generation()) real().cuEventDestroy_v2(p.done);
       *out = p.address;
       if (same_stream) count_used(pool, -static_cast<int64_t>(p.bytes));
