@@ -22,6 +22,7 @@
 #include "intercept/generated/real_driver.h"
 #include "intercept/realm.h"
 #include "intercept/refuse.h"
+#include "intercept/step.h"
 
 namespace gpuckpt {
 
@@ -176,6 +177,9 @@ bool freeze(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
     return fail(report, kExitTimeout, "thread %d is inside %s", holder.tid,
                 function_name(holder.function));
   }
+  if (stepping() && !step_settle(deadline_ms * 1000))
+    return fail(report, kExitTimeout, "the program made only %lu of the calls it was to make",
+                static_cast<unsigned long>(step_count()));
   uint64_t pause_ms = 10;
   do {
     if (!check_refusals(report)) return false;
@@ -340,6 +344,10 @@ void describe(Text& json) {
   json.add_number(kDeviceBlobFormat);
   json.add(",\"driver_version\":");
   json.add_number(static_cast<uint64_t>(machine_facts.driver_version));
+  if (stepping()) {
+    json.add(",\"steps\":");
+    json.add_number(step_count());
+  }
   json.add(",\"devices\":[");
   for (int i = 0; i < machine_facts.devices; ++i) {
     DeviceMemory* memory = device_memory(i);

@@ -4,6 +4,7 @@
 #include "device/variables.h"
 #include "intercept/gate.h"
 #include "intercept/realm.h"
+#include "intercept/step.h"
 
 namespace gpuckpt {
 namespace device {
@@ -35,6 +36,7 @@ constexpr DevicePlugin kPlugin = {
     .driver_thread = realm_driver_thread,
     .driver_fd = realm_owns_fd,
     .rewind = realm_rewind,
+    .step = step_begin,
     .restore = restore,
 };
 

@@ -8,6 +8,7 @@
 #include "intercept/abi_table.h"
 #include "intercept/doors.h"
 #include "intercept/realm.h"
+#include "intercept/step.h"
 
 namespace gpuckpt {
 
@@ -98,25 +99,28 @@ ThreadRecord* adopt_thread() {
   return t_record;
 }
 
-void enter_slow(ThreadRecord* r, uint32_t function) {
+// `again`: the thread was outside during its call.
+static void enter(ThreadRecord* r, uint32_t function, bool again) {
   const bool fence = no_membarrier.load(std::memory_order_relaxed);
   uint32_t word;
   for (;;) {
     if (fence) std::atomic_thread_fence(std::memory_order_seq_cst);
     word = g_gate.word.load(std::memory_order_acquire);
-    if (!(word & 1)) break;
+    if (!(word & 1) && (again || step_pass(function))) break;
     r->inside.store(0, std::memory_order_release);
     sys::futex_wait(&g_gate.word, word, 0);
     r->inside.store(function + 1, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
-  r->seen = fence ? kNeverSeen : word;
+  r->seen = fence || stepping() ? kNeverSeen : word;
   if (r->generation != word >> 1) {
     r->generation = word >> 1;
     r->tid = sys::gettid();
     if (gate_establish) gate_establish(r);
   }
 }
+
+void enter_slow(ThreadRecord* r, uint32_t function) { enter(r, function, false); }
 
 }  // namespace gate_detail
 
@@ -135,7 +139,7 @@ void GateOutside::reenter() {
   out_ = false;
   record_->inside.store(function_ + 1, std::memory_order_relaxed);
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  if (g_gate.word.load(std::memory_order_acquire) != record_->seen) enter_slow(record_, function_);
+  if (g_gate.word.load(std::memory_order_acquire) != record_->seen) enter(record_, function_, true);
   changed_ = generation() != generation_;
 }
 
@@ -185,6 +189,7 @@ void gate_new_generation() {
   uint32_t next = ((g_gate.word.load(std::memory_order_relaxed) >> 1) + 1) << 1 | 1;
   g_gate.word.store(next, std::memory_order_seq_cst);
   g_gate.translate.store(1, std::memory_order_seq_cst);
+  step_end();
   list_lock.store(0, std::memory_order_relaxed);
   register_membarrier();  // the registration died with the old process
   for (ThreadRecord* r = first.load(std::memory_order_relaxed); r; r = r->next) {

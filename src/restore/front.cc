@@ -373,6 +373,7 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o) {
   }
   Memory memory;
   memory.lazy = o.lazy;
+  memory.steps = o.steps;
   if (Status s = load_memory(image, reader, o.threads, &memory); !s.ok())
     return give_up(o, reader, s.code(), s.text());
   if (!o.gpu_map.empty())

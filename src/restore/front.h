@@ -4,6 +4,7 @@
 // restored program.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,13 +13,14 @@
 namespace gpuckpt::restore {
 
 struct Options {
-  bool dry_run = false;     // checks only
-  bool lazy = false;        // run first, read memory when it is touched (pager.h)
-  std::string pid_file;     // gets the host pid of the program at the moment it runs again
-  std::string status_file;  // JSON: state, code, text, pid, exit status
+  bool dry_run = false;           // checks only
+  bool lazy = false;              // run first, read memory when it is touched (pager.h)
+  std::optional<uint64_t> steps;  // how far the program gets (DevicePlugin::step)
+  std::string pid_file;           // gets the host pid of the program at the moment it runs again
+  std::string status_file;        // JSON: state, code, text, pid, exit status
   bool keep_files =
-      false;  // --files=keep: neither check nor truncate files that were open for writing
-  std::string gpu_map;   // "A=B[,C=D]": other devices in the program's places (device/gpu_map.h)
+      false;            // --files=keep: neither check nor truncate files that were open for writing
+  std::string gpu_map;  // "A=B[,C=D]": other devices in the program's places (device/gpu_map.h)
   unsigned threads = 0;  // for reading the store; 0: all cores
   std::string launcher;  // empty: gpuckpt-launch beside this program
   bool namespaces =

@@ -50,6 +50,7 @@ enum PlanFlags : uint32_t {
   kKeepPages = 4,    // the pages may be needed for another attempt
   kFillByFront = 8,  // memory is filled from outside: see kReportMapped
   kLazy = 16,        // a userfaultfd of this process goes with kReportMapped, if it can be had
+  kStep = 32,        // Plan::steps
   kSetIds = 2,       // a privileged restore of another user's program: ids and groups too
 };
 
@@ -73,6 +74,7 @@ struct Plan {
   int32_t plan_fd, highest_fd;  // all of ours are in [report_fd .. highest_fd]
   uint32_t generation;
   uint32_t reserved;
+  uint64_t steps;  // kStep: how many calls pass the gate (DevicePlugin::step)
 };
 
 // Messages on the report socket (SOCK_SEQPACKET).

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,7 +43,8 @@ struct Memory {
   Fd pages;
   bool pages_loaded = false;
   bool lazy = false;  // as asked: large mappings are filled while the program runs (pager.h)
-  Fd device;          // the same for the device spaces
+  std::optional<uint64_t> steps;  // as asked: Plan::steps
+  Fd device;                      // the same for the device spaces
   std::vector<PlanFill> fills;
   std::vector<PlanExtent> extents;
   std::vector<Fd> files, shared;             // by index of Image::files and Image::shared

@@ -122,6 +122,7 @@ bool differs(const uint32_t (&ids)[4], uint32_t own) {
   if (!memory.pages_loaded) flags |= kFillByFront;
   if (ids == Ids::kHere) flags |= kKeepPages;
   if (memory.lazy && ids != Ids::kNew) flags |= kLazy;
+  if (memory.steps) flags |= kStep;
   if (geteuid() == 0 && !user_namespace &&
       (differs(image.head.uid, geteuid()) || differs(image.head.gid, getegid())))
     flags |= kSetIds;

@@ -122,6 +122,10 @@ struct DevicePlugin {
   // In the restored process, on the coordinator, before any thread runs: rewinds the driver's
   // writable segments to their pristine copy, closes the gate, ++generation. PARKED rules.
   void (*rewind)();
+  // In the restored process, after `rewind`, before any thread enters the driver: at most `limit`
+  // calls that change something on a device pass the gate, then the program waits there
+  // (`verify --replay`; ~0: all pass and are counted). `freeze` then waits until it does.
+  void (*step)(uint64_t limit);
 
   // In the restored process, on a short-lived pthread: initialises the driver, replays the
   // registry, uploads memory, opens the gate. On failure says why (kExitIncompatible names the

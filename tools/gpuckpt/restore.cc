@@ -83,6 +83,9 @@ void define_restore(CLI::App& app, Context* context) {
       ->envname("GPUCKPT_GPU_MAP");
   verb->add_option("--threads", options->front.threads, "Threads that read the store, 0: all cores")
       ->envname("GPUCKPT_THREADS");
+  verb->add_option("--steps", options->front.steps,
+                   "Let N calls that change something on a device pass, then let the program wait "
+                   "(what verify --replay does)");
   verb->add_flag("--no-namespaces", options->no_namespaces,
                  "Make no namespaces: the program gets new process and thread ids");
   verb->footer(

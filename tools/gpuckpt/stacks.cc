@@ -21,6 +21,17 @@ extern "C" int UNW_OBJ(dwarf_search_unwind_table)(unw_addr_space_t as, unw_word_
 
 namespace gpuckpt::cli {
 
+StackFrame frame_at(uint64_t pc, bool innermost, const ImageMemory& memory, ElfSymbols* symbols) {
+  StackFrame frame{pc, "", ""};
+  const ImageModule* module = memory.module(pc);
+  if (!module) return frame;
+  frame.module = module->path;
+  // A return address may lie behind the last instruction of its function: ask for the call.
+  if (module->file_there)
+    frame.function = symbols->name(module->path, pc - module->base - (innermost ? 0 : 1));
+  return frame;
+}
+
 #ifdef GPUCKPT_HAVE_UNWIND
 namespace {
 
@@ -113,17 +124,6 @@ unw_addr_space_t image_space() {
   return space;
 }
 
-StackFrame describe(uint64_t pc, bool innermost, const ImageMemory& memory, ElfSymbols* symbols) {
-  StackFrame frame{pc, "", ""};
-  const ImageModule* module = memory.module(pc);
-  if (!module) return frame;
-  frame.module = module->path;
-  // A return address may lie behind the last instruction of its function: ask for the call.
-  if (module->file_there)
-    frame.function = symbols->name(module->path, pc - module->base - (innermost ? 0 : 1));
-  return frame;
-}
-
 }  // namespace
 
 std::vector<StackFrame> stack_of(const process::Thread& thread, const ImageMemory& memory,
@@ -141,7 +141,7 @@ std::vector<StackFrame> stack_of(const process::Thread& thread, const ImageMemor
   do {
     unw_word_t pc = 0;
     if (unw_get_reg(&cursor, UNW_REG_IP, &pc) != 0 || !pc) break;
-    out.push_back(describe(pc, out.empty(), memory, symbols));
+    out.push_back(frame_at(pc, out.empty(), memory, symbols));
   } while (out.size() < limit && unw_step(&cursor) > 0);
   return out;
 }

@@ -15,6 +15,9 @@ struct StackFrame {
   std::string module;    // path; empty: no file
 };
 
+// What lies at `pc`: an instruction (`innermost`) or a return address.
+StackFrame frame_at(uint64_t pc, bool innermost, const ImageMemory& memory, ElfSymbols* symbols);
+
 // Unwinds `thread` with libunwind's remote interface over the stored bytes; at most `limit` frames,
 // innermost first. Empty when the registers were not stored, or when gpuckpt was built without
 // libunwind (see `can_unwind`).

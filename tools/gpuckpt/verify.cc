@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "progress.h"
+#include "replay.h"
 #include "store/store.h"
 #include "verb.h"
 
@@ -61,11 +62,31 @@ void define_verify(CLI::App& app, Context* context) {
       ->envname("GPUCKPT_STORE")
       ->capture_default_str();
   verb->add_flag("--quick", *quick, "Structure only: manifests, tables and lengths");
+  auto replay = std::make_shared<bool>(false);
+  auto seconds = std::make_shared<std::string>("2s");
+  auto timeout = std::make_shared<std::string>("60s");
+  verb->add_flag("--replay", *replay,
+                 "Restore the snapshot twice, let both make the same number of driver calls, and "
+                 "compare what is on the devices. The program really runs: what it sends, and "
+                 "files it makes, happen twice")
+      ->excludes("--quick");
+  verb->add_option("--seconds", *seconds, "With --replay: how long the first of the two runs")
+      ->needs("--replay")
+      ->check(duration_check());
+  verb->add_option("--timeout", *timeout, "With --replay: for the second to get as far")
+      ->needs("--replay")
+      ->check(duration_check());
   add_json(verb, context);
-  verb->footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitIncompatible,
-                           kExitCorrupt, kExitRefused}));
-  verb->callback([reference, quick, context] {
-    context->run([&] { return verify(*reference, *quick, context); });
+  verb->footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitWarnings, kExitAbsent,
+                           kExitIncompatible, kExitCorrupt, kExitRefused, kExitTimeout}));
+  verb->callback([=] {
+    context->run([&] {
+      if (!*replay) return verify(*reference, *quick, context);
+      ReplayOptions options{.reference = *reference};
+      parse_duration(*seconds, &options.run_ms);
+      parse_duration(*timeout, &options.timeout_ms);
+      return verify_replay(options, context);
+    });
   });
 }
 

@@ -1,0 +1,68 @@
+// Adds up in device memory, a step every few milliseconds, and says so after each.
+//   replay_subject STEPS PACE_MS same|clock
+// `clock` also writes the time of day into a buffer of its own, which no two runs do alike. A file
+// in the working folder is written along.
+#include <dlfcn.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "intercept/cuda_types.h"
+
+namespace {
+
+void* g_driver;
+template <typename F>
+F entry(const char* name) {
+  return reinterpret_cast<F>(dlsym(g_driver, name));
+}
+void need(CUresult result, const char* what) {
+  if (result == CUDA_SUCCESS) return;
+  fprintf(stderr, "%s: %d\n", what, static_cast<int>(result));
+  exit(1);
+}
+
+}  // namespace
+
+// Named in the test: who asked for the buffer that differs.
+extern "C" [[gnu::noinline]] CUdeviceptr allocate_for_the_clock(size_t bytes) {
+  CUdeviceptr p = 0;
+  need(entry<CUresult (*)(CUdeviceptr*, size_t)>("cuMemAlloc_v2")(&p, bytes), "cuMemAlloc");
+  return p + 0 * bytes;  // not a tail call
+}
+
+int main(int argc, char** argv) {
+  const int steps = atoi(argv[1]), pace = atoi(argv[2]);
+  const bool clock = argc > 3 && !strcmp(argv[3], "clock");
+  setvbuf(stdout, nullptr, _IOLBF, 1024);
+  g_driver = dlopen("libcuda.so.1", RTLD_NOW);
+  if (!g_driver) return 1;
+  auto to_device = entry<CUresult (*)(CUdeviceptr, const void*, size_t)>("cuMemcpyHtoD_v2");
+  auto to_host = entry<CUresult (*)(void*, CUdeviceptr, size_t)>("cuMemcpyDtoH_v2");
+  CUcontext context;
+  CUdeviceptr sums, times;
+  uint64_t values[512] = {};
+  need(entry<CUresult (*)(unsigned)>("cuInit")(0), "cuInit");
+  need(entry<CUresult (*)(CUcontext*, unsigned, CUdevice)>("cuCtxCreate_v2")(&context, 0, 0),
+       "cuCtxCreate");
+  need(entry<CUresult (*)(CUdeviceptr*, size_t)>("cuMemAlloc_v2")(&sums, sizeof values), "alloc");
+  times = allocate_for_the_clock(1 << 20);
+  need(to_device(sums, values, sizeof values), "copy");
+  FILE* file = fopen("written", "w");
+  for (int step = 1; step <= steps; ++step) {
+    need(to_host(values, sums, sizeof values), "copy");
+    for (uint64_t i = 0; i < 512; ++i) values[i] += i * static_cast<uint64_t>(step);
+    need(to_device(sums, values, sizeof values), "copy");
+    timespec now = {};
+    if (clock) clock_gettime(CLOCK_REALTIME, &now);
+    need(to_device(times + 4096, &now, sizeof now), "copy");
+    fprintf(file, "step %d\n", step);
+    fflush(file);
+    printf("step %d\n", step);
+    usleep(static_cast<useconds_t>(pace) * 1000);
+  }
+}

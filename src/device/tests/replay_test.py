@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""verify --replay says of a program that computes the same twice that it does, and of another where it does not; the files it
+writes stay as they are: replay_test.py BUILD_DIR PROGRAM."""
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tests" / "e2e"))
+import harness  # noqa: E402
+
+
+def replay(tools, program, kind, user, expected):
+    with harness.Session(tools, 3, user=user) as session:
+        process = session.run([program, 100000, 5, kind])
+        session.wait_lines(5, process)
+        snapshot = session.snapshot(process)
+        session.wait_lines(len(session.lines()) + 3, process)
+        session.kill(process)
+        written, lines = (session.work / "written").read_bytes(), session.lines()
+        done = session.cli("verify", f"{session.store}@{snapshot}", "--replay", "--seconds", "300ms", "--json", timeout=90, check=False)
+        if done.returncode != expected:
+            raise harness.Failure(f"exit {done.returncode}: {done.stdout} {done.stderr}")
+        if (session.work / "written").read_bytes() != written or session.lines() != lines:
+            raise harness.Failure("the program's files were changed")
+        return json.loads(done.stdout)
+
+
+def same(tools, program, user=None):
+    found = replay(tools, program, "same", user, 0)
+    if not found["ok"] or found["steps"] < 10:
+        raise harness.Failure(found)
+
+
+def differs(tools, program):
+    found = replay(tools, program, "clock", None, 3)
+    first = found["first"]
+    if found["ok"] or "1048576 bytes" not in first["in"] or not any("allocate_for_the_clock" in f for f in first["from"]):
+        raise harness.Failure(found)
+
+
+def main():
+    tools, program = harness.Tools(harness.find_build(sys.argv[1])), Path(sys.argv[2])
+    failures = 0
+    for name, case in {"same": lambda: same(tools, program), "same, as nobody": lambda: same(tools, program, harness.NOBODY),
+                       "differs": lambda: differs(tools, program)}.items():
+        try:
+            case()
+            print(f"ok {name}", flush=True)
+        except Exception as failure:  # noqa: BLE001: the other cases are still worth knowing
+            failures += 1
+            print(f"FAILED {name}: {failure!r}", flush=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+#include "device_owner.h"
+
+#include <array>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "stacks.h"
+
+namespace gpuckpt::cli {
+namespace {
+
+using nlohmann::json;
+
+uint64_t number(const json& hex) {
+  return std::strtoull(hex.get<std::string>().c_str(), nullptr, 16);
+}
+
+bool holds(const json& range, uint64_t address) {
+  uint64_t start = number(range["address"]);
+  return address >= start && address < start + range["bytes"].get<uint64_t>();
+}
+
+// Does a call instruction end at `address`?
+bool after_a_call(const ImageMemory& memory, uint64_t address) {
+  auto before = memory.get<std::array<uint8_t, 7>>(address - 7);
+  if (!before) return false;
+  const auto& b = *before;
+  if (b[2] == 0xe8) return true;  // call rel32
+  for (size_t at = 0; at <= 5; ++at)
+    if (b[at] == 0xff && (b[at + 1] >> 3 & 7) == 2) return true;  // call r/m64
+  return false;
+}
+
+}  // namespace
+
+json device_owner(const json& device, uint64_t ordinal, uint64_t address) {
+  for (const json& d : device["devices"])
+    if (d["ordinal"] == ordinal)
+      for (const json& a : d["allocations"])
+        if (holds(a, address)) return a;
+  for (const json& v : device["variables"])
+    if (holds(v, address)) return v;
+  return nullptr;
+}
+
+std::string owner_name(const json& owner) {
+  if (owner.is_null()) return "memory of no allocation";
+  if (owner.contains("name")) return "variable " + owner["name"].get<std::string>();
+  return fmt::format("{} allocation {} of {} bytes", owner["kind"].get<std::string>(),
+                     owner["address"].get<std::string>(), owner["bytes"].get<uint64_t>());
+}
+
+std::vector<std::string> owner_site(const json& device, const json& owner,
+                                    const store::SnapshotReader& reader) {
+  std::vector<std::string> out;
+  size_t site = owner.is_object() ? owner.value("site", size_t{0}) : 0;
+  std::vector<uint8_t> blob;
+  std::vector<Record> records;
+  if (!site || site > device["sites"].size() || !reader.blob("process", &blob).ok() ||
+      !parse_records(blob, &records).ok())
+    return out;
+  ImageMemory memory(reader, records);
+  ElfSymbols symbols;
+  for (const json& text : device["sites"][site - 1]) {
+    uint64_t address = number(text);
+    const ImageModule* module = memory.module(address);
+    if (!module || !after_a_call(memory, address)) continue;
+    StackFrame frame = frame_at(address, false, memory, &symbols);
+    out.push_back(fmt::format("{} ({}+{:#x})", frame.function.empty() ? "?" : frame.function,
+                              std::filesystem::path(module->path).filename().string(),
+                              address - module->base));
+  }
+  return out;
+}
+
+}  // namespace gpuckpt::cli

@@ -1,0 +1,27 @@
+// What lies at an address of a device in a stored snapshot, and who asked for it: from the blob
+// "device" (src/device/capture.cc) and the stored host memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "store/snapshot_reader.h"
+
+namespace gpuckpt::cli {
+
+// The allocation or variable that holds `address` of device `ordinal`, as `device` lists it; null
+// when none does.
+nlohmann::json device_owner(const nlohmann::json& device, uint64_t ordinal, uint64_t address);
+
+// "device allocation 0x7f.. of 4096 bytes"
+std::string owner_name(const nlohmann::json& owner);
+
+// Where an allocation was asked for: "function+0x12 (file+0x34)", innermost first, as far as can be
+// told (device/sites.h).
+std::vector<std::string> owner_site(const nlohmann::json& device, const nlohmann::json& owner,
+                                    const store::SnapshotReader& reader);
+
+}  // namespace gpuckpt::cli
