@@ -47,6 +47,10 @@ enum RecordType : uint32_t {
   kRecTerminal = 29,       // Terminal, then unread input, then unread output
   kRecGuards = 40,         // Span[count]: pages with MADV_GUARD_INSTALL
   kRecPolicy = 41,         // MemoryPolicy
+  // Only in a snapshot of several processes (members, each with a blob of its own):
+  kRecSame = 50,    // SameDescription
+  kRecPeer = 51,    // SocketPeer
+  kRecZombie = 52,  // Zombie: a child that has ended and was not waited for
 };
 
 struct RecordHead {
@@ -77,7 +81,8 @@ struct Head {
   uint64_t restore_stack;   // top of its stack
   uint64_t device_present;  // the blob "device" exists
   int32_t subreaper;
-  int32_t reserved1, reserved2;
+  int32_t ppid;  // in a snapshot of several processes; else 0
+  int32_t reserved2;
   int32_t oom_score_adj;
   int32_t thp_disable;
   uint32_t reserved;
@@ -306,6 +311,25 @@ struct EpollEntry {
   uint32_t events;
   uint64_t data;
   int32_t description;  // what it watches, as Descriptor::description
+  uint32_t reserved;
+};
+
+// An open file description that this process shares with a member that saw it first.
+struct SameDescription {
+  int32_t description;  // as Descriptor::description
+  uint32_t member;      // the other one's number
+  int32_t theirs;       // its Descriptor::description
+  uint32_t reserved;
+};
+// The other end of a connected unix socket is in another member.
+struct SocketPeer {
+  uint32_t socket;  // index
+  uint32_t reserved;
+  uint64_t ino;  // Socket::ino of the other end
+};
+struct Zombie {
+  int32_t pid, pgid, sid;
+  int32_t code, status;  // si_code and si_status of waitid
   uint32_t reserved;
 };
 

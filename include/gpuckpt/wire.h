@@ -13,7 +13,7 @@
 
 namespace gpuckpt::wire {
 
-inline constexpr uint32_t kWireVersion = 3;
+inline constexpr uint32_t kWireVersion = 4;
 inline constexpr uint32_t kMagic = 0x6b637067;  // "gpck"
 
 // ---------------------------------------------------------------------------------------------------------
@@ -27,6 +27,13 @@ enum Space : uint64_t {
       0x10000,  // + index of a file stored whole (unlinked, --self-contained), address = offset
   kSpaceDeviceBase = 0x1000000,  // + CUDA device ordinal, address = device virtual address
 };
+// A snapshot of several processes (a job with members) has these spaces once for each of them: the
+// member's number is in the upper half of the space, its blobs are called "NAME.NUMBER". Number 0
+// is the first process; its spaces and names are those of a snapshot of one process. Library and
+// member say the plain ones, the writer adds the number.
+inline constexpr int kMemberShift = 32;
+inline constexpr uint32_t kMaxMembers = 4096;
+inline constexpr uint64_t kPlainSpace = (1ull << kMemberShift) - 1;
 
 // ---------------------------------------------------------------------------------------------------------
 // The ring: a memfd mapped by producers (application, its copy-on-write child) and the writer.
@@ -118,6 +125,11 @@ enum MsgType : uint32_t {
   kMsgDurable = 7,  // writer -> library: manifest published; text = snapshot id, counts below
   kMsgFailed = 8,   // writer -> library: code = ExitCode, text = one clear sentence
   kMsgHave = 9,     // producer -> writer and back: which of these names are known? See above
+  kMsgMember = 10,  // the leader's library -> writer: a member joins. `slot` = its number; comes
+                    // with three descriptors: its ring, its parent's and its child's socket. From
+                    // then on the writer talks to it as to the first process (its hello comes next
+                    // on its own socket), and publishes when all of all members have said kMsgEnd
+  kMsgGone = 11,    // the leader's library -> writer: member `slot` ended before it was captured
 };
 struct Msg {
   uint32_t magic;
@@ -151,6 +163,9 @@ enum CtlVerb : uint32_t { kCtlCheckpoint = 1, kCtlStats = 2, kCtlSuspend = 3, kC
 enum CtlFlags : uint32_t {
   kCtlStop = 1,
   kCtlNoWait = 2,
+  kCtlChildrenAll = 4,   // what to do with children (GPUCKPT_CHILDREN); none of the three: as the
+  kCtlChildrenAble = 8,  // program was started
+  kCtlChildrenIgnore = 16,
   kCtlSelfContained = 32,  // mapped files go into the snapshot as well
 };
 struct CtlRequest {
@@ -176,6 +191,39 @@ struct CtlReply {
   char phase[32];     // "drain", "device", "park", "write", "durable"
   char id[64];        // snapshot id once durable
   char text[1024];    // message for people; JSON for kCtlStats
+};
+
+// ---------------------------------------------------------------------------------------------------------
+// Between the processes of a job (src/snapshot/team.h). The leader wakes a member by kWakeSignal
+// with value kJoinCookie | name, where `name` is what the kernel called the leader's abstract
+// socket (five hexadecimal digits), and si_pid the leader's process. The member connects
+// (SOCK_SEQPACKET); both sides check SO_PEERCRED. Then messages of one kind go both ways.
+inline constexpr uint64_t kJoinCookie = 0x67636b7074'a00000;
+inline constexpr uint64_t kJoinMask = ~0xfffffull;
+// Another process of the job was asked for a snapshot: the root shall take it.
+inline constexpr uint64_t kRelayCookie = 0x67636b70'72656c61;
+
+enum TeamStep : uint32_t {
+  kTeamJoin = 1,      // member: here I am; text = the last snapshot it was in, `number` = as which
+  kTeamWelcome = 2,   // leader: `number`; text = store; comes with the board
+  kTeamOpened = 3,    // member: comes with ring and sockets for the writer
+  kTeamStaged = 4,    // member: gate closed, memory looked at. leader: park
+  kTeamParked = 5,    // member: all threads stand. leader: capture
+  kTeamCaptured = 6,  // member: everything is out of the way. leader: go on
+  kTeamFailed = 7,    // either: it will not be; code, text
+};
+struct TeamMsg {
+  uint32_t magic;
+  uint32_t version;
+  uint32_t step;
+  uint32_t number;
+  int32_t code;  // ExitCode; kTeamFailed
+  int32_t pid;
+  uint32_t flags;  // kTeamWelcome: CtlFlags
+  int32_t stop_status;
+  uint64_t deadline_us;  // kTeamWelcome: CLOCK_MONOTONIC
+  char text[1024];
+  char tag[128];
 };
 
 }  // namespace gpuckpt::wire

@@ -30,6 +30,7 @@
 #include "snapshot/park.h"
 #include "snapshot/raw_thread.h"
 #include "snapshot/state.h"
+#include "snapshot/team.h"
 #include "snapshot/track.h"
 #include "snapshot/worker.h"
 
@@ -510,6 +511,7 @@ void forget_the_old_process(Plan* p) {
   scratch_forget();
   parking_forget();
   tracker.forget_after_restore();
+  team.forget();
   expect_lazy_pages(p->flags & restore::kLazy);
   library.pid = library.host_pid = sys::getpid();
   library.start_time = library.host_start_time = 0;
@@ -607,7 +609,6 @@ void coordinator_after_restore(void*) {
   sys::call(SYS_prctl, PR_SET_NAME, sys::ptr("gpuckpt"));
   Plan* p = state.plan;
   if (device_plugin && device_plugin->rewind) device_plugin->rewind();
-  if (device_plugin && p->flags & restore::kStep) device_plugin->step(p->steps);
   Region device_bytes{};
   static DeviceWork work;
   uint64_t device_us = 0;

@@ -19,7 +19,12 @@ class FdMaker {
  public:
   FdMaker(const Image& image, const Memory& memory, int base, std::vector<std::string>* warnings)
       : image_(image), memory_(memory), base_(base), warnings_(warnings) {}
-  bool run();
+  // Everything is made first, or taken from what is there and completed; then it is put in place.
+  bool make_all();
+  bool take(const std::map<int, int>& made);
+  bool make_missing();
+  bool put_in_place();
+  const std::map<int, int>& made() const { return made_; }
   std::string error;
 
  private:
@@ -33,6 +38,8 @@ class FdMaker {
   int make_timerfd(const Descriptor&);
   int make_inotify(const Descriptor&);
   int make_memory(const Descriptor&);
+  bool is_anothers(const Descriptor&) const;
+  void close_helpers();
   bool place();
   bool watch(int epoll, const std::vector<process::EpollEntry>&);
   int up(int fd);  // moves it to base or above

@@ -119,7 +119,7 @@ int FdMaker::make_inotify(const Descriptor& d) {
 
 int FdMaker::make_memory(const Descriptor& d) {
   for (const auto& [number, file] : memory_.unlinked)
-    if (number == d.fd) {
+    if (number == d.description) {
       int flags = static_cast<int>(d.flags) &
                   ~(O_CREAT | O_EXCL | O_TRUNC | O_CLOEXEC | (O_TMPFILE & ~O_DIRECTORY));
       // Its mode may not let us open it again; the description we have is then the only one.
@@ -187,7 +187,7 @@ int FdMaker::make(const Descriptor& d, const std::string& path) {
   }
 }
 
-bool FdMaker::place() {
+void FdMaker::close_helpers() {
   for (auto& [index, ends] : pipes_) {
     if (ends.first >= 0) close(ends.first);
     if (ends.second >= 0) close(ends.second);
@@ -199,6 +199,9 @@ bool FdMaker::place() {
     close(ends.first);
     if (ends.second >= 0) close(ends.second);
   }
+}
+
+bool FdMaker::place() {
   syscall(SYS_close_range, 0, base_ - 1, 0);
   for (const auto& [d, path] : image_.fds)
     if (!(d.fd_flags & kFdInFlight) && dup2(made_[d.description], d.fd) < 0)
@@ -206,8 +209,7 @@ bool FdMaker::place() {
   return true;
 }
 
-bool FdMaker::run() {
-  if (!prepare_pipes() || !prepare_sockets() || !prepare_terminals()) return false;
+bool FdMaker::make_missing() {
   for (const auto& [d, path] : image_.fds) {
     if (made_.count(d.description)) continue;
     errno = 0;
@@ -215,14 +217,40 @@ bool FdMaker::run() {
     if (fd < 0) return error.empty() ? fail(describe(d, path) + " cannot be made again") : false;
     made_[d.description] = fd;
   }
-  if (!send_messages() || !place()) return false;
+  return true;
+}
+
+bool FdMaker::make_all() {
+  if (!prepare_pipes() || !prepare_sockets() || !prepare_terminals() || !make_missing() ||
+      !send_messages())
+    return false;
+  close_helpers();
+  return true;
+}
+
+bool FdMaker::take(const std::map<int, int>& made) {
+  for (const auto& [description, fd] : made)
+    if ((made_[description] = fcntl(fd, F_DUPFD, base_)) < 0)
+      return fail("not enough descriptors (ulimit -n)");
+  return true;
+}
+
+bool FdMaker::put_in_place() {
+  if (!place()) return false;
   for (const auto& [e, entries] : image_.epolls)
     for (const auto& [d, path] : image_.fds)
       if (d.kind == kFdEpoll && d.object == static_cast<int>(e.index) && d.description == d.fd &&
-          !watch(d.fd, entries))
+          !is_anothers(d) && !watch(d.fd, entries))
         return false;
   for (auto& [description, fd] : made_) close(fd);
   return true;
+}
+
+// An epoll set that is shared is put together by the process that saw it first.
+bool FdMaker::is_anothers(const Descriptor& d) const {
+  for (const SameDescription& s : image_.same)
+    if (s.description == d.description) return true;
+  return false;
 }
 
 // Each entry is made under the number it was registered by, which may belong to something else or
@@ -254,9 +282,16 @@ bool FdMaker::watch(int epoll, const std::vector<EpollEntry>& entries) {
 }
 
 std::string make_descriptors(const Image& image, const Memory& memory, int base,
-                             std::vector<std::string>* warnings) {
+                             const std::map<int, int>* made, std::vector<std::string>* warnings) {
   FdMaker maker(image, memory, base, warnings);
-  maker.run();
+  if (made ? maker.take(*made) && maker.make_missing() : maker.make_all()) maker.put_in_place();
+  return maker.error;
+}
+
+std::string make_only(const Image& image, const Memory& memory, int base,
+                      std::vector<std::string>* warnings, std::map<int, int>* made) {
+  FdMaker maker(image, memory, base, warnings);
+  if (maker.make_all()) *made = maker.made();
   return maker.error;
 }
 

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <set>
@@ -25,6 +26,7 @@
 #include "restore/plan.h"
 #include "restore/plan_builder.h"
 #include "restore/start.h"
+#include "restore/tree.h"
 
 namespace gpuckpt::restore {
 
@@ -265,67 +267,95 @@ void watch_pager(LazyPages lazy) {
   }).detach();
 }
 
-Outcome try_start(const Image& image, const SnapshotReader& reader, Memory* memory,
-                  const Options& o, Ids ids, Started* s) {
+// Everybody ends who has not been told to run.
+void hang_up(Tree* tree) {
+  for (auto& m : tree->members) m->report.reset(), m->their_report.reset();
+}
+
+// Receives what a member has to say next. False: it is no good; `out` says why.
+bool expect(Member* m, Report* r, Outcome* out, Fd* passed = nullptr) {
+  int got = receive(m->report.get(), r, &m->pid, 600000, passed);
+  if (got == 1 && r->type != kReportFailed) return true;
+  if (got == 1) {
+    out->code = r->code;
+    out->text = r->text;
+  } else {
+    out->text = got == 0 ? "the restored process did not come up within ten minutes"
+                         : "the restored process ended while it was being put together";
+  }
+  return false;
+}
+
+// From mapped to ready.
+bool complete(Member* m, const Options& o, Ids ids, Outcome* out, LazyPages* lazy) {
+  Report r{};
+  if (!expect(m, &r, out, &lazy->uffd)) return false;
+  if (r.type != kReportMapped) return r.type == kReportReady;
+  const std::string why_not =
+      ids == Ids::kNew ? "the thread ids are new, and all memory is searched for the old ones"
+                       : std::string("userfaultfd: ") + strerror(r.code);
+  Status filled =
+      give_pages(m->image, *m->reader, o, &m->memory, m->pid, m->report.get(), why_not, lazy);
+  if (!filled.ok()) {
+    out->code = filled.code();
+    out->text = filled.text();
+    return false;
+  }
+  return expect(m, &r, out) && r.type == kReportReady;
+}
+
+bool let_go(Member* m, const SnapshotReader& reader) {
+  Report go{};
+  go.type = kReportGo;
+  go.host_pid = m->pid;
+  go.host_start_time = start_time(m->pid);
+  snprintf(go.text, sizeof(go.text), "%s", reader.id().c_str());
+  return send(m->report.get(), &go, sizeof(go), MSG_NOSIGNAL) == sizeof(go);
+}
+
+bool bring_up(Tree* tree, const SnapshotReader& reader, const Options& o, Ids ids, Outcome* out,
+              LazyPages* lazy) {
+  for (auto& m : tree->members)
+    if (!complete(m.get(), o, ids, out, lazy)) return false;
+  for (auto& m : tree->members) {
+    Status tails = o.keep_files ? Status::Ok() : set_tails_aside(m->image);
+    if (tails.ok()) continue;
+    out->code = tails.code();
+    out->text = tails.text();
+    return false;
+  }
+  program = out->pid = tree->root().pid;
+  replace_file(o.pid_file, o.pid_file.empty() ? "" : std::to_string(out->pid) + "\n");
+  // Children first: the root may look for them.
+  for (size_t i = tree->members.size(); i-- > 0;)
+    if (!let_go(tree->members[i].get(), reader)) {
+      out->text = "the restored process ended before it could run";
+      return false;
+    }
+  return out->running = true;
+}
+
+Outcome try_start(Tree* tree, const SnapshotReader& reader, const Options& o, Ids ids, Started* s) {
   Outcome out;
-  if (!start_program(image, *memory, find_launcher(o), ids, s, &out.text)) {
+  if (!start_program(tree, find_launcher(o), ids, s, &out.text)) {
     out.code = kExitRefused;
     return out;
   }
-  Report r{};
   LazyPages lazy;
-  int got = receive(s->report.get(), &r, &out.pid, 600000, &lazy.uffd);
-  if (got == 1 && r.type == kReportMapped) {
-    const std::string why_not =
-        ids == Ids::kNew ? "the thread ids are new, and all memory is searched for the old ones"
-                         : std::string("userfaultfd: ") + strerror(r.code);
-    Status filled = give_pages(image, reader, o, memory, out.pid, s->report.get(), why_not, &lazy);
-    if (filled.ok()) {
-      got = receive(s->report.get(), &r, &out.pid, 600000);
-    } else {
-      r.type = kReportFailed;
-      r.code = filled.code();
-      snprintf(r.text, sizeof(r.text), "%s", filled.text().c_str());
-    }
+  if (bring_up(tree, reader, o, ids, &out, &lazy)) {
+    if (lazy.pager > 0) watch_pager(std::move(lazy));
+    return out;
   }
-  if (got == 1 && r.type == kReportReady) {
-    Status tails = o.keep_files ? Status::Ok() : set_tails_aside(image);
-    if (!tails.ok()) {
-      s->report.reset();  // the entry ends the process when nobody tells it to go
-      out.code = tails.code();
-      out.text = tails.text();
-    } else {
-      program = out.pid;
-      Report go{};
-      go.type = kReportGo;
-      go.host_pid = out.pid;
-      go.host_start_time = start_time(out.pid);
-      snprintf(go.text, sizeof(go.text), "%s", reader.id().c_str());
-      replace_file(o.pid_file, o.pid_file.empty() ? "" : std::to_string(out.pid) + "\n");
-      out.running = send(s->report.get(), &go, sizeof(go), MSG_NOSIGNAL) == sizeof(go);
-      if (out.running) {
-        if (lazy.pager > 0) watch_pager(std::move(lazy));
-        return out;
-      }
-      out.text = "the restored process ended before it could run";
-    }
-  } else if (got == 1) {
-    out.code = r.code;
-    out.text = r.text;
-  } else {
-    out.text = got == 0 ? "the restored process did not come up within ten minutes"
-                        : "the restored process ended while it was being put together";
-  }
-  if (got == 0) kill(s->child, SIGKILL);
+  hang_up(tree);
+  if (tree->several() || out.text.find("ten minutes") != std::string::npos) kill(s->child, SIGKILL);
   int status = 0;
-  s->report.reset();
   if (lazy.pager > 0) {
     kill(lazy.pager, SIGKILL);
     waitpid(lazy.pager, nullptr, 0);
   }
   while (waitpid(s->child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (got < 0 && WIFSIGNALED(status))
+  if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
     out.text += " (signal " + std::to_string(WTERMSIG(status)) + ")";
   return out;
 }
@@ -337,61 +367,74 @@ bool namespaces_allowed(const Options& o) {
 
 }  // namespace
 
-std::vector<std::string> check_snapshot(const SnapshotReader& reader, const Options& o) {
-  std::vector<uint8_t> blob;
-  if (Status s = reader.blob("process", &blob); !s.ok()) return {s.text()};
-  Image image;
-  if (Status s = parse_image(std::move(blob), &image); !s.ok()) return {s.text()};
-  std::vector<std::string> wrong = check_machine(image);
-  std::vector<std::string> files = check_files(image, o);
-  wrong.insert(wrong.end(), files.begin(), files.end());
+std::vector<std::string> check(const Tree& tree, const Options& o) {
+  std::vector<std::string> wrong = check_machine(tree.root().image);
+  for (const auto& m : tree.members)
+    for (const std::string& w : check_files(m->image, o))
+      if (std::find(wrong.begin(), wrong.end(), w) == wrong.end()) wrong.push_back(w);
+  if (std::string text = check_tree(tree); !text.empty()) wrong.push_back(text);
   if (access(find_launcher(o).c_str(), X_OK) != 0)
     wrong.push_back(find_launcher(o) + " cannot be executed");
   return wrong;
 }
 
+std::vector<std::string> check_snapshot(const SnapshotReader& reader, const Options& o) {
+  Tree tree;
+  if (Status s = read_tree(reader, &tree); !s.ok()) return {s.text()};
+  return check(tree, o);
+}
+
+Status load(Tree* tree, const Options& o) {
+  for (auto& m : tree->members) {
+    m->memory.lazy = o.lazy && !tree->several();
+  }
+  if (Status s = load_tree(tree, o.threads); !s.ok()) return s;
+  for (auto& m : tree->members)
+    if (!o.gpu_map.empty())
+      m->memory.blobs.emplace_back(
+          "gpu_map",
+          std::vector<uint8_t>(o.gpu_map.c_str(), o.gpu_map.c_str() + o.gpu_map.size() + 1));
+  return Status::Ok();
+}
+
 int restore_snapshot(const SnapshotReader& reader, const Options& o) {
   const double t0 = now();
-  std::vector<uint8_t> blob;
-  if (Status s = reader.blob("process", &blob); !s.ok())
-    return give_up(o, reader, s.code(), s.text());
-  Image image;
-  if (Status s = parse_image(std::move(blob), &image); !s.ok())
-    return give_up(o, reader, s.code(), s.text());
-  std::vector<std::string> wrong = check_snapshot(reader, o);
+  Tree tree;
+  if (Status s = read_tree(reader, &tree); !s.ok()) return give_up(o, reader, s.code(), s.text());
+  std::vector<std::string> wrong = check(tree, o);
   if (!wrong.empty()) {
     std::string text = "this snapshot cannot be restored here:";
     for (const std::string& w : wrong) text += "\n  - " + w;
     return give_up(o, reader, kExitIncompatible, text);
   }
   if (o.dry_run) {
+    const Image& image = tree.root().image;
     fprintf(stderr,
-            "gpuckpt: %s can be restored here (%zu threads, %zu mappings, %zu descriptors)\n",
-            reader.id().c_str(), image.threads.size(), image.vmas.size(), image.fds.size());
+            "gpuckpt: %s can be restored here (%zu processes; the first: %zu threads, %zu "
+            "mappings, %zu descriptors)\n",
+            reader.id().c_str(), tree.members.size(), image.threads.size(), image.vmas.size(),
+            image.fds.size());
     write_status(o, "checked", 0, "", reader.id(), 0, -1, now() - t0);
     return kExitOk;
   }
-  Memory memory;
-  memory.lazy = o.lazy;
-  memory.steps = o.steps;
-  if (Status s = load_memory(image, reader, o.threads, &memory); !s.ok())
-    return give_up(o, reader, s.code(), s.text());
-  if (!o.gpu_map.empty())
-    memory.blobs.emplace_back(
-        "gpu_map",
-        std::vector<uint8_t>(o.gpu_map.c_str(), o.gpu_map.c_str() + o.gpu_map.size() + 1));
+  if (Status s = load(&tree, o); !s.ok()) return give_up(o, reader, s.code(), s.text());
 
   forward_signals();
   std::vector<Ids> ways;
   if (namespaces_allowed(o)) {
-    if (geteuid() == 0 && all_ids_free(image)) ways.push_back(Ids::kHere);
+    if (geteuid() == 0 && all_ids_free(tree)) ways.push_back(Ids::kHere);
     ways.push_back(Ids::kNamespace);
   }
-  ways.push_back(Ids::kNew);
+  // Processes know each other by their ids.
+  if (!tree.several()) ways.push_back(Ids::kNew);
   Outcome outcome;
+  outcome.code = kExitRefused;
+  outcome.text =
+      "a job of several processes needs its old process ids, and there are no "
+      "namespaces here to have them in";
   for (Ids ids : ways) {
     Started started;
-    outcome = try_start(image, reader, &memory, o, ids, &started);
+    outcome = try_start(&tree, reader, o, ids, &started);
     if (outcome.running) {
       if (ids == Ids::kNew && namespaces_allowed(o))
         fprintf(stderr,

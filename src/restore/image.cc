@@ -1,5 +1,7 @@
 #include "restore/image.h"
 
+#include <set>
+
 #include <cstring>
 
 namespace gpuckpt::restore {
@@ -175,6 +177,15 @@ Status parse_image(std::vector<uint8_t> blob, Image* out) {
       case kRecLocks:
         out->locks = p.take<LibcLocks>();
         break;
+      case kRecSame:
+        out->same.push_back(p.take<SameDescription>());
+        break;
+      case kRecPeer:
+        out->peers.push_back(p.take<SocketPeer>());
+        break;
+      case kRecZombie:
+        out->zombies.push_back(p.take<Zombie>());
+        break;
       case kRecSigactions:
         if (h.bytes != 64 * sizeof(SignalAction)) p.ok = false;
         break;
@@ -228,8 +239,14 @@ Status parse_image(std::vector<uint8_t> blob, Image* out) {
     if (d.kind == kFdSocket &&
         (d.object < 0 || static_cast<size_t>(d.object) >= out->sockets.size()))
       return Status::Corruption("a descriptor of the process names no socket");
+  std::set<uint32_t> elsewhere;  // the other end is in another process of the job
+  for (const SocketPeer& peer : out->peers) {
+    if (peer.socket >= out->sockets.size())
+      return Status::Corruption("the other end of a socket belongs to none");
+    elsewhere.insert(peer.socket);
+  }
   for (const auto& [s, options] : out->sockets)
-    if ((s.state == kSocketPair &&
+    if ((s.state == kSocketPair && !elsewhere.count(s.index) &&
          (s.peer >= out->sockets.size() || out->sockets[s.peer].first.state != kSocketPair)) ||
         s.accepted >= static_cast<int64_t>(out->sockets.size()))
       return Status::Corruption("a socket of the process names no other end");

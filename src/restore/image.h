@@ -41,6 +41,10 @@ struct Image {
   std::string cwd, exe, command;
   std::vector<uint32_t> groups;
   process::LibcLocks locks{};
+  // Of a process that belongs to a job (tree.h).
+  std::vector<process::SameDescription> same;
+  std::vector<process::SocketPeer> peers;
+  std::vector<process::Zombie> zombies;
   std::vector<uint8_t> blob;  // the bytes themselves, for the entry
 };
 

@@ -135,7 +135,7 @@ uint64_t mapped_end(const Image& image, VmaKind kind, int object) {
 }
 
 Status load_shared(const Image& image, const store::SnapshotReader& reader, unsigned threads,
-                   Memory* m) {
+                   Memory* m, SharedFiles* shared) {
   for (size_t i = 0; i < image.shared.size(); ++i) {
     const auto& [o, path] = image.shared[i];
     Fd fd;
@@ -154,10 +154,24 @@ Status load_shared(const Image& image, const store::SnapshotReader& reader, unsi
             ((static_cast<uint64_t>(major(candidate.dev)) << 32) | minor(candidate.dev)) == o.dev)
           d = &candidate;
       if (d) size = std::max<uint64_t>(size, d->size);
-      if (Status s =
-              make_memfd(memfd_name(path, "gpuckpt-shared").c_str(), d ? d->size : size, &fd);
-          !s.ok())
-        return s;
+      auto known = shared->find({o.dev, o.ino});
+      if (known != shared->end()) {
+        fd = Fd(dup(known->second.file.get()));
+        if (known->second.whole) {
+          m->shared.push_back(std::move(fd));
+          continue;
+        }
+        struct stat st;
+        if (fstat(fd.get(), &st) == 0 && static_cast<uint64_t>(st.st_size) < size &&
+            ftruncate(fd.get(), static_cast<off_t>(size)) != 0)
+          return os_error("ftruncate");
+      } else {
+        if (Status s =
+                make_memfd(memfd_name(path, "gpuckpt-shared").c_str(), d ? d->size : size, &fd);
+            !s.ok())
+          return s;
+        (*shared)[{o.dev, o.ino}] = {Fd(dup(fd.get())), false};
+      }
     }
     if (Status s = load_object(reader, wire::kSpaceSharedBase + i, threads, fd.get()); !s.ok())
       return s;
@@ -175,7 +189,7 @@ uint64_t mapped_device(const Descriptor& d) {
 }
 
 Status load_unlinked(const Image& image, const store::SnapshotReader& reader, unsigned threads,
-                     Memory* m) {
+                     Memory* m, SharedFiles* shared) {
   std::map<std::pair<uint64_t, uint64_t>, int> made;  // file -> the first descriptor of it
   for (const auto& [d, path] : image.fds) {
     if (d.kind != kFdMemory || d.description != d.fd) continue;
@@ -187,9 +201,15 @@ Status load_unlinked(const Image& image, const store::SnapshotReader& reader, un
       m->unlinked.emplace_back(d.fd, std::move(fd));
       continue;
     }
+    SharedFile& known = (*shared)[{mapped_device(d), d.ino}];
+    if (known.whole) {
+      m->unlinked.emplace_back(d.fd, Fd(dup(known.file.get())));
+      continue;
+    }
     for (size_t i = 0; i < image.shared.size() && !fd; ++i)
       if (image.shared[i].first.ino == d.ino && image.shared[i].first.dev == mapped_device(d))
         fd = Fd(dup(m->shared[i].get()));
+    if (!fd && known.file) fd = Fd(dup(known.file.get()));
     if (!fd)
       if (Status s = make_memfd(memfd_name(path, "gpuckpt-file").c_str(), d.size, &fd); !s.ok())
         return s;
@@ -200,6 +220,7 @@ Status load_unlinked(const Image& image, const store::SnapshotReader& reader, un
     fchmod(fd.get(), d.mode & 07777);
     if (uint32_t seals = d.value[0] & kEarlySeals)
       if (fcntl(fd.get(), F_ADD_SEALS, seals) != 0) return os_error("F_ADD_SEALS");
+    known = {Fd(dup(fd.get())), true};
     m->unlinked.emplace_back(d.fd, std::move(fd));
   }
   return Status::Ok();
@@ -245,7 +266,9 @@ Status fill_process(const store::SnapshotReader& reader, unsigned threads, pid_t
 }
 
 Status load_memory(const Image& image, const store::SnapshotReader& reader, unsigned threads,
-                   Memory* m) {
+                   Memory* m, SharedFiles* shared) {
+  SharedFiles own;
+  if (!shared) shared = &own;
   Layout host = lay_out(reader.extents(wire::kSpaceHost), 0);
   if (Status s = make_memfd("gpuckpt-pages", host.bytes, &m->pages); !s.ok()) return s;
 
@@ -290,8 +313,8 @@ Status load_memory(const Image& image, const store::SnapshotReader& reader, unsi
     }
     m->files.push_back(std::move(fd));
   }
-  if (Status s = load_shared(image, reader, threads, m); !s.ok()) return s;
-  if (Status s = load_unlinked(image, reader, threads, m); !s.ok()) return s;
+  if (Status s = load_shared(image, reader, threads, m, shared); !s.ok()) return s;
+  if (Status s = load_unlinked(image, reader, threads, m, shared); !s.ok()) return s;
 
   uint64_t device_bytes = 0;
   std::vector<std::pair<uint64_t, Layout>> device;
@@ -421,7 +444,6 @@ std::vector<uint8_t> build_plan(const Image& image, const Memory& memory, const 
   p.pages_fd = fds.pages, p.device_fd = fds.device, p.exe_fd = fds.exe, p.report_fd = fds.report;
   p.plan_fd = fds.plan, p.highest_fd = fds.highest;
   p.generation = image.head.generation + 1;
-  p.steps = memory.steps.value_or(0);
   p.bytes = b.bytes.size();
   p.gap_bytes = (kGapCode + kGapStack + kGapVdso + kGapText + p.bytes + 0xffff) & ~0xffffull;
   int found = 0;

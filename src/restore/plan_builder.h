@@ -3,7 +3,7 @@
 
 #include <sys/types.h>
 
-#include <optional>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,8 +43,7 @@ struct Memory {
   Fd pages;
   bool pages_loaded = false;
   bool lazy = false;  // as asked: large mappings are filled while the program runs (pager.h)
-  std::optional<uint64_t> steps;  // as asked: Plan::steps
-  Fd device;                      // the same for the device spaces
+  Fd device;          // the same for the device spaces
   std::vector<PlanFill> fills;
   std::vector<PlanExtent> extents;
   std::vector<Fd> files, shared;             // by index of Image::files and Image::shared
@@ -52,9 +51,18 @@ struct Memory {
   std::vector<std::pair<std::string, std::vector<uint8_t>>> blobs;
 };
 
-// Everything but the contents of the pages.
-store::Status load_memory(const Image&, const store::SnapshotReader&, unsigned threads,
-                          Memory* out);
+// Files in memory that several processes of a job have in common, by device (as in
+// /proc/PID/maps) and inode. `whole`: its size, contents and seals are there.
+struct SharedFile {
+  Fd file;
+  bool whole;
+};
+using SharedFiles = std::map<std::pair<uint64_t, uint64_t>, SharedFile>;
+
+// Everything but the contents of the pages. `shared` (may be null) is used for all processes of one
+// job, one after the other.
+store::Status load_memory(const Image&, const store::SnapshotReader&, unsigned threads, Memory* out,
+                          SharedFiles* shared = nullptr);
 
 // The pages, from `threads` threads at once, into a process in which they are mapped and writable.
 // kExitRefused: writing to another process is not allowed here; use load_pages.

@@ -20,10 +20,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
+#include <map>
+#include <new>
 
 #include "gpuckpt/exit_codes.h"
 #include "restore/fds.h"
+#include "restore/job_fds.h"
 
 namespace gpuckpt::restore {
 namespace {
@@ -81,14 +85,152 @@ bool differs(const uint32_t (&ids)[4], uint32_t own) {
   return false;
 }
 
-// In the process that becomes the program.
-[[noreturn]] void become(const Image& image, const Memory& memory, const std::string& launcher,
-                         Ids ids, bool user_namespace, int report) {
+// What all processes of one start have in common; forked along.
+struct Start {
+  const Tree& tree;
+  const std::string& launcher;
+  Ids ids;
+  bool user_namespace;
+  CommonFds common;  // of several processes, made by the root before it forks
+  // In memory that all share: how many have their session and lead their group, how many are in
+  // their group, and that somebody failed.
+  struct Progress {
+    std::atomic<uint32_t> leading, grouped, failed;
+  } * progress;
+};
+
+[[noreturn]] void fail(const Start& s, int report, int code, const std::string& text) {
+  s.progress->failed = 1;
+  fail(report, code, text);
+}
+
+// Waits until all processes have come as far.
+void await_all(const Start& s, std::atomic<uint32_t>* count, int report) {
+  ++*count;
+  for (int tries = 0; *count < s.tree.members.size(); ++tries) {
+    if (s.progress->failed) _exit(kExitLauncher);
+    if (tries > 60000) fail(s, report, kExitError, "the processes of the job do not come together");
+    usleep(500);
+  }
+}
+
+[[noreturn]] void become(Start* s, size_t i);
+
+void fork_children(Start* s, size_t i, bool before_session, int report) {
+  const process::Head& own = s->tree.members[i]->image.head;
+  for (size_t k = 0; k < s->tree.members.size(); ++k) {
+    const Member& child = *s->tree.members[k];
+    const process::Head& h = child.image.head;
+    const bool early = h.sid != h.pid && h.sid != own.sid;
+    if (child.parent != static_cast<int>(i) || early != before_session) continue;
+    pid_t pid = fork_as(h.pid, 0);
+    if (pid == 0) become(s, k);
+    if (pid < 0)
+      fail(*s, report, errno == EEXIST ? kExitLocked : kExitRefused,
+           std::string("process ids cannot be chosen here: ") + strerror(errno));
+  }
+}
+
+// A child that had ended and was not waited for: it ends once more, the same way.
+void fork_zombie(const Start& s, const process::Zombie& z, int report) {
+  pid_t pid = fork_as(z.pid, 0);
+  if (pid == 0) {
+    if (z.sid == z.pid)
+      setsid();
+    else
+      setpgid(0, z.pgid == z.pid ? 0 : z.pgid);
+    const rlimit none{0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+    if (z.code == CLD_EXITED) _exit(z.status);
+    prctl(PR_SET_DUMPABLE, z.code == CLD_DUMPED);
+    signal(z.status, SIG_DFL);
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, z.status);
+    sigprocmask(SIG_UNBLOCK, &only, nullptr);
+    kill(getpid(), z.status);
+    _exit(128 + z.status);
+  }
+  siginfo_t info;
+  if (pid < 0 || waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT) != 0)
+    fail(s, report, kExitRefused,
+         std::string("process ids cannot be chosen here: ") + strerror(errno));
+}
+
+void fork_zombies(const Start& s, const Image& image, bool leaders, int report) {
+  for (const process::Zombie& z : image.zombies)
+    if ((z.pgid == z.pid) == leaders) fork_zombie(s, z, report);
+}
+
+// A group whose leader has ended and is gone exists as long as somebody is in it: the leader comes
+// back for the moment in which the first one joins.
+bool join_group(const process::Head& h) {
+  if (getpgid(0) == h.pgid || setpgid(0, h.pgid) == 0) return true;
+  int gate[2];
+  if (pipe(gate) != 0) return false;
+  pid_t pid = fork_as(h.pgid, 0);
+  if (pid == 0) {
+    char c;
+    close(gate[1]);
+    setpgid(0, 0);
+    _exit(read(gate[0], &c, 1) < 0);
+  }
+  close(gate[0]);
+  bool ok = false;
+  for (int tries = 0; tries < 1000 && !ok; ++tries, usleep(200))
+    ok = setpgid(0, h.pgid) == 0;  // another process may have been first with the leader
+  close(gate[1]);
+  if (pid > 0) waitpid(pid, nullptr, 0);
+  return ok;
+}
+
+// Sessions, groups, children. With a terminal the program stays in the launcher's session, else it
+// could not use it.
+void take_place(Start* s, size_t i, int report) {
+  const Image& image = s->tree.members[i]->image;
+  const process::Head& h = image.head;
+  const process::Head& root = s->tree.root().image.head;
+  int terminal = i == 0 ? open("/dev/tty", O_RDWR | O_CLOEXEC) : -1;
+  if (terminal >= 0) close(terminal);
+  fork_children(s, i, true, report);
+  if (terminal < 0 && h.sid == h.pid)
+    setsid();
+  else if (terminal < 0 && h.pgid == h.pid)
+    setpgid(0, 0);
+  fork_zombies(*s, image, true, report);
+  fork_children(s, i, false, report);
+  await_all(*s, &s->progress->leading, report);
+  if (i != 0 && h.pgid != h.pid && h.pgid != root.pgid && !join_group(h))
+    fail(*s, report, kExitIncompatible,
+         "process " + std::to_string(h.pid) + " cannot be in its group " + std::to_string(h.pgid));
+  // (A root that leads no group of its own is in the launcher's, with all that were in its group.)
+  if (i != 0 && h.pgid == root.pgid && root.pgid == root.pid && h.sid == root.sid)
+    (void)setpgid(0, getpgid(s->tree.root().image.head.pid));
+  fork_zombies(*s, image, false, report);
+  await_all(*s, &s->progress->grouped, report);
+}
+
+// In the process that becomes member `i` of the program.
+[[noreturn]] void become(Start* s, size_t i) {
+  const Member& member = *s->tree.members[i];
+  const Image& image = member.image;
+  const Memory& memory = member.memory;
+  const std::string& launcher = s->launcher;
+  const Ids ids = s->ids;
+  const bool user_namespace = s->user_namespace;
+  int report = member.their_report.get();
   rlimit files;
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
   }
+  std::vector<std::string> warnings;
+  std::string error;
+  const bool several = s->tree.several();
+  if (several && i == 0)
+    error = make_common_descriptors(s->tree, highest_open_fd() + 1, &warnings, &s->common);
+  if (!error.empty()) fail(*s, report, kExitIncompatible, error);
+  take_place(s, i, report);
   int base = highest_open_fd();
   for (const auto& [d, path] : image.fds) base = std::max(base, d.fd);
   base += 1;
@@ -116,13 +258,11 @@ bool differs(const uint32_t (&ids)[4], uint32_t own) {
   Fd plan_file(memfd_create("gpuckpt-plan", 0));
   fds.plan = move(plan_file.get());
 
-  std::string error;
   uint32_t flags = 0;
   if (ids != Ids::kNew) flags |= kSameIds;
   if (!memory.pages_loaded) flags |= kFillByFront;
   if (ids == Ids::kHere) flags |= kKeepPages;
   if (memory.lazy && ids != Ids::kNew) flags |= kLazy;
-  if (memory.steps) flags |= kStep;
   if (geteuid() == 0 && !user_namespace &&
       (differs(image.head.uid, geteuid()) || differs(image.head.gid, getegid())))
     flags |= kSetIds;
@@ -131,18 +271,12 @@ bool differs(const uint32_t (&ids)[4], uint32_t own) {
   if (pwrite(fds.plan, plan.data(), plan.size(), 0) != static_cast<ssize_t>(plan.size()))
     fail(report, kExitError, "no memory for the plan");
 
-  // With a terminal the program stays in the launcher's session, else it could not use it.
-  int terminal = open("/dev/tty", O_RDWR | O_CLOEXEC);
-  if (terminal >= 0)
-    close(terminal);
-  else if (image.head.sid == image.head.pid)
-    setsid();
-  else if (image.head.pgid == image.head.pid)
-    setpgid(0, 0);
   if (chdir(image.cwd.c_str()) != 0)
     fail(report, kExitIncompatible, image.cwd + ": " + strerror(errno));
-  std::vector<std::string> warnings;
-  error = make_descriptors(image, memory, base, &warnings);
+  std::map<int, int> common;
+  for (const auto& [key, fd] : s->common)
+    if (key.first == i) common[key.second] = fd;
+  error = make_descriptors(image, memory, base, several ? &common : nullptr, &warnings);
   if (!error.empty()) fail(report, kExitIncompatible, error);
   for (const std::string& w : warnings) {
     std::string line = "gpuckpt: warning: " + w + "\n";
@@ -174,11 +308,12 @@ void set_clocks(const Image& image) {
 }
 
 // Process 1 of the program's pid namespace: reaps, and outlives the program only for its orphans.
-[[noreturn]] void be_init(const Image& image, const Memory& memory, const std::string& launcher,
-                          bool user_namespace, uid_t uid, gid_t gid, int report, int status) {
+[[noreturn]] void be_init(Start* s, uid_t uid, gid_t gid, int status) {
+  const Image& image = s->tree.root().image;
+  const int report = s->tree.root().their_report.get();
   prctl(PR_SET_NAME, "gpuckpt-init");
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (user_namespace) {
+  if (s->user_namespace) {
     write_text("/proc/self/setgroups", "deny");
     if (!write_text("/proc/self/gid_map", std::to_string(gid) + " " + std::to_string(gid) + " 1") ||
         !write_text("/proc/self/uid_map", std::to_string(uid) + " " + std::to_string(uid) + " 1"))
@@ -192,7 +327,7 @@ void set_clocks(const Image& image) {
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, 0);
     close(status);
-    become(image, memory, launcher, Ids::kNamespace, user_namespace, report);
+    become(s, 0);
   }
   if (pid < 0)
     fail(report, kExitRefused,
@@ -215,58 +350,64 @@ void set_clocks(const Image& image) {
 
 }  // namespace
 
-bool all_ids_free(const Image& image) {
-  for (const auto& t : image.threads)
-    if (kill(t.tid, 0) == 0 || errno != ESRCH) return false;
+bool all_ids_free(const Tree& tree) {
+  auto is_free = [](int id) { return kill(id, 0) != 0 && errno == ESRCH; };
+  for (const auto& m : tree.members) {
+    for (const auto& t : m->image.threads)
+      if (!is_free(t.tid)) return false;
+    for (const auto& z : m->image.zombies)
+      if (!is_free(z.pid)) return false;
+  }
   return true;
 }
 
-bool start_program(const Image& image, const Memory& memory, const std::string& launcher, Ids ids,
-                   Started* out, std::string* error) {
-  int sockets[2], pipe_ends[2] = {-1, -1};
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
+bool start_program(Tree* tree, const std::string& launcher, Ids ids, Started* out,
+                   std::string* error) {
+  int pipe_ends[2] = {-1, -1};
+  auto give_up = [&] {
     *error = strerror(errno);
     return false;
+  };
+  for (auto& m : tree->members) {
+    int sockets[2], on = 1;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) return give_up();
+    setsockopt(sockets[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
+    m->report = Fd(sockets[0]);
+    m->their_report = Fd(sockets[1]);
   }
-  fcntl(sockets[1], F_SETFD, 0);
-  int on = 1;
-  setsockopt(sockets[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
-  out->report = Fd(sockets[0]);
-  Fd theirs(sockets[1]);
+  void* shared = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) return give_up();
+  Start s{*tree, launcher, ids, false, {}, new (shared) Start::Progress{}};
   const uid_t uid = geteuid();
   const gid_t gid = getegid();
+  const pid_t root = tree->root().image.head.pid;
   pid_t child = -1;
   if (ids == Ids::kNamespace) {
-    if (pipe2(pipe_ends, O_CLOEXEC) != 0) {
-      *error = strerror(errno);
-      return false;
-    }
+    if (pipe2(pipe_ends, O_CLOEXEC) != 0) return give_up();
     out->status = Fd(pipe_ends[0]);
     Fd end(pipe_ends[1]);
-    bool user_namespace = false;
     child = fork_as(0, CLONE_NEWPID | CLONE_NEWNS);
     if (child < 0) {
-      user_namespace = true;
+      s.user_namespace = true;
       child = fork_as(0, CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS);
     }
     if (child == 0) {
-      out->report.reset();
+      for (auto& m : tree->members) m->report.reset();
       out->status.reset();
-      be_init(image, memory, launcher, user_namespace, uid, gid, theirs.get(), end.get());
+      be_init(&s, uid, gid, end.get());
     }
   } else {
-    child = fork_as(ids == Ids::kHere ? image.head.pid : 0, 0);
+    child = fork_as(ids == Ids::kHere ? root : 0, 0);
     if (child == 0) {
-      out->report.reset();
-      become(image, memory, launcher, ids, false, theirs.get());
+      for (auto& m : tree->members) m->report.reset();
+      become(&s, 0);
     }
   }
-  if (child < 0) {
-    *error = strerror(errno);
-    return false;
-  }
+  if (child < 0) *error = strerror(errno);
+  for (auto& m : tree->members) m->their_report.reset();
+  munmap(shared, 4096);
   out->child = child;
-  return true;
+  return child > 0;
 }
 
 }  // namespace gpuckpt::restore

@@ -10,6 +10,7 @@
 #include "restore/image.h"
 #include "restore/plan.h"
 #include "restore/plan_builder.h"
+#include "restore/tree.h"
 
 namespace gpuckpt::restore {
 
@@ -22,14 +23,13 @@ enum class Ids {
 
 struct Started {
   pid_t child = -1;  // of ours: the program itself, or the init of its namespace
-  Fd report;         // to the restore entry
   Fd status;         // kNamespace: the program's wait status arrives here
 };
 
 // True when the program is on its way; the outcome comes on `report`. Otherwise `error` says why.
-bool start_program(const Image&, const Memory&, const std::string& launcher, Ids, Started* out,
-                   std::string* error);
+// Every member's `report` is set.
+bool start_program(Tree*, const std::string& launcher, Ids, Started* out, std::string* error);
 
-bool all_ids_free(const Image&);
+bool all_ids_free(const Tree&);
 
 }  // namespace gpuckpt::restore

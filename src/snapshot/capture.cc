@@ -19,6 +19,7 @@
 #include "snapshot/park.h"
 #include "snapshot/process_state.h"
 #include "snapshot/state.h"
+#include "snapshot/team.h"
 #include "snapshot/track.h"
 
 extern "C" void gpuckpt_restore_entry(void* plan) __attribute__((visibility("hidden")));
@@ -171,6 +172,7 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   h.restore_entry = reinterpret_cast<uint64_t>(&gpuckpt_restore_entry);
   h.restore_stack = restore_stack_top();
   h.device_present = device_present;
+  h.ppid = team.active() ? static_cast<int>(sys::call(SYS_getppid)) : 0;
   sys::call(SYS_prctl, PR_GET_CHILD_SUBREAPER, sys::ptr(&h.subreaper));
   h.thp_disable = static_cast<int>(sys::call(SYS_prctl, PR_GET_THP_DISABLE));
   n = read_file("/proc/self/oom_score_adj", text, sizeof(text));

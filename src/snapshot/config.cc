@@ -5,6 +5,7 @@
 #include "common/syscall.h"
 #include "common/text.h"
 #include "snapshot/state.h"
+#include "snapshot/team.h"
 #include "snapshot/track.h"
 
 namespace gpuckpt {
@@ -129,6 +130,15 @@ void read_config(char** environment) {
       c.copy_limit <<= 10;
       if (*v == *unit) break;
     }
+  }
+  c.children = static_cast<uint32_t>(Children::kAll);
+  if ((v = value_of(environment, "GPUCKPT_CHILDREN")) && *v) {
+    if (equal(v, "able"))
+      c.children = static_cast<uint32_t>(Children::kAble);
+    else if (equal(v, "ignore"))
+      c.children = static_cast<uint32_t>(Children::kIgnore);
+    else if (!equal(v, "all"))
+      log_line(LogLevel::kWarn, "GPUCKPT_CHILDREN=%s is none of all, able, ignore; taking all", v);
   }
   struct {
     const char* name;

@@ -13,6 +13,7 @@
 #include "snapshot/courier.h"
 #include "snapshot/job.h"
 #include "snapshot/state.h"
+#include "snapshot/team.h"
 #include "snapshot/worker.h"
 
 namespace gpuckpt {
@@ -162,6 +163,37 @@ void suspend_or_resume(Job* j, bool wake) {
   courier.run(Courier::hang_up, nullptr);
 }
 
+// Another process leads: its log and its status file tell how it went.
+void serve_join() {
+  static Job job;
+  __builtin_memset(static_cast<void*>(&job), 0, sizeof(job));
+  job.reason = "job";
+  job.timeout_ms = library.config.timeout_ms;
+  char text[160];
+  if (!courier.start(text, sizeof(text))) {
+    log_line(LogLevel::kError, "no part in the snapshot of the job: %s", text);
+    return;
+  }
+  const bool ok = !suspended && take_part(&job);
+  if (ok) {
+    ++library.snapshots_done;
+    // It has answered a signal that came to us as well.
+    library.wanted &= ~static_cast<uint32_t>(kWantSignal);
+  } else if (job.code != kExitAbsent) {
+    ++library.snapshots_failed;
+    log_line(LogLevel::kDebug, "no part in the snapshot of the job: %s", job.text);
+  }
+  courier.stop();
+  if (ok && job.stop) sys::exit_group(job.stop_status);
+}
+
+long relay_to_root(Courier*, void* by_signal) {
+  const int root = find_root(library.pid);
+  if (root == library.pid) return false;
+  if (*static_cast<bool*>(by_signal)) send_wake(root, wire::kRelayCookie);
+  return true;
+}
+
 void serve(uint32_t wanted) {
   static Job job;
   __builtin_memset(static_cast<void*>(&job), 0, sizeof(job));
@@ -177,6 +209,7 @@ void serve(uint32_t wanted) {
     job.stop_status = static_cast<int>(scan_dec(&status));
   }
   job.timeout_ms = library.config.timeout_ms;
+  job.children = library.config.children;
   copy(job.store, sizeof(job.store), library.config.store);
   if (wanted & kWantProgram && !take_request(&job)) return;
   char text[160];
@@ -222,11 +255,22 @@ void serve(uint32_t wanted) {
       }
       job.stop = r.flags & wire::kCtlStop;
       job.self_contained = r.flags & wire::kCtlSelfContained;
+      if (r.flags & wire::kCtlChildrenAll) job.children = static_cast<uint32_t>(Children::kAll);
+      if (r.flags & wire::kCtlChildrenAble) job.children = static_cast<uint32_t>(Children::kAble);
+      if (r.flags & wire::kCtlChildrenIgnore)
+        job.children = static_cast<uint32_t>(Children::kIgnore);
       job.stop_status = r.stop_status;
       if (r.timeout_ms) job.timeout_ms = r.timeout_ms;
       copy(job.tag, sizeof(job.tag), r.tag);
       if (r.store[0]) copy(job.store, sizeof(job.store), r.store);
     }
+  }
+  // The root of the job takes it; it has a timer of its own.
+  bool by_signal = wanted & kWantSignal;
+  if (static_cast<Children>(job.children) != Children::kIgnore &&
+      !(wanted & ~(kWantSignal | kWantTimer)) && courier.run(relay_to_root, &by_signal)) {
+    courier.stop();
+    return;
   }
   take_tag(&job);
   if (suspended) {
@@ -237,6 +281,8 @@ void serve(uint32_t wanted) {
     finish(&job, take_snapshot(&job));
   }
   courier.stop();
+  // Others of the job who were asked meanwhile were asked for this one.
+  library.wanted &= ~static_cast<uint32_t>(kWantRelay);
 }
 
 }  // namespace
@@ -255,6 +301,8 @@ void coordinator_main(void*) {
   sys::call(SYS_prctl, PR_SET_NAME, sys::ptr("gpuckpt"));
   for (;;) {
     uint32_t wanted = library.wanted.fetch_and(kRunning) & ~static_cast<uint32_t>(kRunning);
+    if (wanted & kWantJoin) serve_join();
+    wanted &= ~static_cast<uint32_t>(kWantJoin);
     uint32_t term = wanted & (kWantTerm | kWantTermTaken);
     const uint32_t program = wanted & kWantProgram;
     if (wanted & ~(term | program)) serve(wanted & ~(term | program));

@@ -16,6 +16,7 @@
 #include "gpuckpt/exit_codes.h"
 #include "snapshot/raw_thread.h"
 #include "snapshot/state.h"
+#include "snapshot/team.h"
 
 namespace gpuckpt {
 
@@ -241,41 +242,78 @@ long Courier::receive(wire::Msg* m, int timeout_ms) {
 // --- a job
 // -----------------------------------------------------------------------------------------------------------
 
-long Courier::open_job(Courier* c, void* argument) {
-  Open* o = static_cast<Open*>(argument);
-  auto fail = [&](int code, const char* what, long error) {
-    o->code = code;
-    format(o->text, sizeof(o->text), error ? "%s (error %ld)" : "%s", what, -error);
-    close_job(c, nullptr);
-    return -1L;
-  };
-  char path[600];
-  if (!find_writer(path, sizeof(path))) {
-    char text[700];
-    format(text, sizeof(text), "the writer %s cannot be executed; set GPUCKPT_WRITER", path);
-    return fail(kExitError, text, 0);
-  }
-  long ring_fd = sys::call(SYS_memfd_create, sys::ptr("gpuckpt-ring"), 0);
-  if (sys::failed(ring_fd)) return fail(kExitError, "memfd_create", ring_fd);
-  long r = sys::call(SYS_ftruncate, ring_fd, static_cast<long>(wire::kRingBytes));
-  if (sys::failed(r)) return fail(kExitError, "no memory for the ring", r);
-  c->ring = scratch_map(wire::kRingBytes, static_cast<int>(ring_fd));
-  if (!c->ring) return fail(kExitError, "no address space for the ring", 0);
-  auto* header = reinterpret_cast<wire::RingHeader*>(c->ring.data());
+const char* Courier::make_channel(Channel* writers, long* error) {
+  *error = sys::call(SYS_memfd_create, sys::ptr("gpuckpt-ring"), 0);
+  if (sys::failed(*error)) return "memfd_create";
+  writers->ring = static_cast<int>(*error);
+  *error = sys::call(SYS_ftruncate, writers->ring, static_cast<long>(wire::kRingBytes));
+  if (sys::failed(*error)) return "no memory for the ring";
+  ring = scratch_map(wire::kRingBytes, writers->ring);
+  *error = 0;
+  if (!ring) return "no address space for the ring";
+  auto* header = reinterpret_cast<wire::RingHeader*>(ring.data());
   header->magic = wire::kMagic;
   header->version = wire::kWireVersion;
 
   int parent[2], child[2];
-  r = sys::call(SYS_socketpair, AF_UNIX, SOCK_SEQPACKET, 0, sys::ptr(parent));
-  if (!sys::failed(r)) r = sys::call(SYS_socketpair, AF_UNIX, SOCK_SEQPACKET, 0, sys::ptr(child));
-  if (sys::failed(r)) return fail(kExitError, "socketpair", r);
+  *error = sys::call(SYS_socketpair, AF_UNIX, SOCK_SEQPACKET, 0, sys::ptr(parent));
+  if (!sys::failed(*error))
+    *error = sys::call(SYS_socketpair, AF_UNIX, SOCK_SEQPACKET, 0, sys::ptr(child));
+  if (sys::failed(*error)) return "socketpair";
   sys::call(SYS_fcntl, parent[0], F_SETFD, FD_CLOEXEC);
   sys::call(SYS_fcntl, child[0], F_SETFD, FD_CLOEXEC);
+  socket_ = parent[0];
+  child_socket = child[0];
+  writers->parent = parent[1];
+  writers->child = child[1];
+  return nullptr;
+}
+
+static long no_job(Courier* c, Courier::Open* o, int code, const char* what, long error) {
+  o->code = code;
+  format(o->text, sizeof(o->text), error ? "%s (error %ld)" : "%s", what, -error);
+  Courier::close_job(c, nullptr);
+  return -1;
+}
+
+// Says hello and waits for the writer's answer.
+long Courier::greet(Open* o) {
+  if (!send(socket_, wire::kMsgHello, 0, o->hello))
+    return no_job(this, o, kExitError, "the writer ended at once", 0);
+  uint64_t deadline = sys::now_us() + o->timeout_ms * 1000;
+  for (;;) {
+    static wire::Msg m;
+    long got = receive(&m, 50);
+    if (got < 0) return no_job(this, o, kExitError, "the writer ended before it was ready", 0);
+    if (got > 0 && m.type == wire::kMsgReady) {
+      m.text[sizeof(m.text) - 1] = 0;
+      copy(o->parent, sizeof(o->parent), m.text);
+      return 0;
+    }
+    if (got > 0 && m.type == wire::kMsgFailed)
+      return no_job(this, o, m.code ? m.code : kExitError, m.text, 0);
+    if (sys::now_us() > deadline)
+      return no_job(this, o, kExitTimeout, "the writer could not open the store in time", 0);
+  }
+}
+
+long Courier::open_job(Courier* c, void* argument) {
+  Open* o = static_cast<Open*>(argument);
+  char path[600];
+  if (!find_writer(path, sizeof(path))) {
+    char text[700];
+    format(text, sizeof(text), "the writer %s cannot be executed; set GPUCKPT_WRITER", path);
+    return no_job(c, o, kExitError, text, 0);
+  }
+  Channel theirs;
+  long error;
+  if (const char* what = c->make_channel(&theirs, &error))
+    return no_job(c, o, kExitError, what, error);
 
   char numbers[3][12];
-  format(numbers[0], 12, "%ld", ring_fd);
-  format(numbers[1], 12, "%d", parent[1]);
-  format(numbers[2], 12, "%d", child[1]);
+  format(numbers[0], 12, "%d", theirs.ring);
+  format(numbers[1], 12, "%d", theirs.parent);
+  format(numbers[2], 12, "%d", theirs.child);
   const char* argv[24] = {path,       "--store",  o->store,  "--ring",  numbers[0],
                           "--parent", numbers[1], "--child", numbers[2]};
   int n = 9;
@@ -300,30 +338,27 @@ long Courier::open_job(Courier* c, void* argument) {
   long pid = clone_raw(CLONE_VM | CLONE_VFORK, stacks + kSpawnStack, become_orphan_maker, &spawn,
                        nullptr, nullptr, nullptr);
   if (!sys::failed(pid)) sys::call(SYS_wait4, pid, 0, 0x40000000 /* __WALL */, 0);
-  sys::close(static_cast<int>(ring_fd));
-  sys::close(parent[1]);
-  sys::close(child[1]);
-  c->socket_ = parent[0];
-  c->child_socket = child[0];
-  if (sys::failed(pid)) return fail(kExitError, "cannot start the writer", pid);
-  if (spawn.error) return fail(kExitError, "cannot execute the writer", -spawn.error.load());
+  sys::close(theirs.ring);
+  sys::close(theirs.parent);
+  sys::close(theirs.child);
+  if (sys::failed(pid)) return no_job(c, o, kExitError, "cannot start the writer", pid);
+  if (spawn.error)
+    return no_job(c, o, kExitError, "cannot execute the writer", -spawn.error.load());
+  return c->greet(o);
+}
 
-  if (!c->send(c->socket_, wire::kMsgHello, 0, o->hello))
-    return fail(kExitError, "the writer ended at once", 0);
-  uint64_t deadline = sys::now_us() + o->timeout_ms * 1000;
-  for (;;) {
-    wire::Msg m;
-    long got = c->receive(&m, 50);
-    if (got < 0) return fail(kExitError, "the writer ended before it was ready", 0);
-    if (got > 0 && m.type == wire::kMsgReady) {
-      m.text[sizeof(m.text) - 1] = 0;
-      copy(o->parent, sizeof(o->parent), m.text);
-      return 0;
-    }
-    if (got > 0 && m.type == wire::kMsgFailed) return fail(m.code ? m.code : kExitError, m.text, 0);
-    if (sys::now_us() > deadline)
-      return fail(kExitTimeout, "the writer could not open the store in time", 0);
-  }
+long Courier::open_as_member(Courier* c, void* argument) {
+  Open* o = static_cast<Open*>(argument);
+  Channel theirs;
+  long error;
+  if (const char* what = c->make_channel(&theirs, &error))
+    return no_job(c, o, kExitError, what, error);
+  const bool ok = team.opened({theirs.ring, theirs.parent, theirs.child});
+  sys::close(theirs.ring);
+  sys::close(theirs.parent);
+  sys::close(theirs.child);
+  if (!ok) return no_job(c, o, team.code, team.text, 0);
+  return c->greet(o);
 }
 
 long Courier::await_message(Courier* c, void* argument) {

@@ -37,6 +37,8 @@ class Courier {
     char text[512];
   };
   static long open_job(Courier*, void* open);  // 0, or -1 with code and text set
+  // The same for a member of a job, with the writer of the process that leads (team.h).
+  static long open_as_member(Courier*, void* open);
   // Waits for kMsgDurable or kMsgFailed; 1 = arrived in `message`, 0 = not within `timeout_ms`, -1
   // = writer gone.
   struct Await {
@@ -67,11 +69,18 @@ class Courier {
 
  private:
   friend void courier_main(void*);
+  friend class Team;
   void loop();
   bool send_posts();
   long receive(wire::Msg*, int timeout_ms);
   long accept_request(int listener, uint64_t timeout_ms, wire::CtlRequest*, int* socket);
   int make_listener(char* path, size_t room);
+  // The ring, and the writer's ends of it and of both sockets.
+  struct Channel {
+    int ring, parent, child;
+  };
+  const char* make_channel(Channel* writers, long* error);  // null: made
+  long greet(Open*);
 
   struct Post {
     uint32_t type, slot;

@@ -9,6 +9,7 @@
 #include "gpuckpt/wire.h"
 #include "snapshot/device_plugin.h"
 #include "snapshot/state.h"
+#include "snapshot/team.h"
 #include "snapshot/track.h"
 
 namespace gpuckpt {
@@ -138,6 +139,7 @@ bool capture_fd(FdTable* t, int fd, uint32_t extra) {
   bool own = d->description == d->fd;
   if (d->kind == kFdEpoll && own) d->object = static_cast<int>(t->epolls++);
   if (d->kind == kFdInotify && own) d->object = static_cast<int>(t->inotifies++);
+  if (own && !note_shared(t, *d)) return false;
   t->r->begin(kRecFd);
   t->r->add(d, sizeof(*d));
   t->r->add_text(has_path(*d) ? f.path : "");
@@ -148,7 +150,63 @@ bool capture_fd(FdTable* t, int fd, uint32_t extra) {
   return true;
 }
 
+static bool capture_own_descriptors(Capture*, Records*);
+
+bool note_shared(FdTable* t, const Descriptor& d) {
+  if (!team.active() || d.kind == kFdInherit || d.kind == kFdKernelFile || d.kind == kFdPidfdSelf)
+    return true;
+  Board* b = team.board();
+  for (uint32_t i = 0; i < b->description_count; ++i) {
+    const Board::Description& o = b->description[i];
+    if (o.ino != d.ino || o.dev != d.dev || o.kind != d.kind || o.flags != d.flags ||
+        o.offset != d.offset || o.pid == library.pid)
+      continue;
+    // Where kcmp is not allowed, what looks the same is taken to be the same.
+    long r = sys::call(SYS_kcmp, library.pid, o.pid, 0 /* KCMP_FILE */, d.fd, o.fd);
+    if (!sys::failed(r) && r != 0) continue;
+    t->r->put(kRecSame, SameDescription{d.description, o.member, o.fd, 0});
+    return true;
+  }
+  if (b->description_count == Board::kMostDescriptions)
+    return t->c->refuse("the processes of the job have too many descriptors");
+  b->description[b->description_count++] = {d.ino,   d.dev,         d.offset,    d.kind,
+                                            d.flags, team.number(), library.pid, d.fd};
+  return true;
+}
+
+bool note_end(FdTable* t, int fd, uint32_t have, uint64_t ino, uint64_t peer, bool needed) {
+  Board* b = team.active() ? team.board() : nullptr;
+  if (!b) return false;
+  if (b->end_count == Board::kMostEnds)
+    return t->c->refuse("the processes of the job have too many pipes and sockets");
+  b->end[b->end_count++] = {ino, peer, have, needed, library.pid, fd};
+  return true;
+}
+
+// Shared descriptions are looked at by one process at a time.
+static bool take_turn() {
+  const uint64_t patience = sys::now_us() + 5000000;
+  while (team.board()->lock.exchange(1)) {
+    if (sys::now_us() > patience) return false;
+    sys::futex_wait(&team.board()->lock, 1, 1000, true);
+  }
+  return true;
+}
+static void give_turn() {
+  team.board()->lock = 0;
+  sys::futex_wake(&team.board()->lock, 1, true);
+}
+
 bool capture_descriptors(Capture* c, Records* r) {
+  if (!team.active()) return capture_own_descriptors(c, r);
+  if (!take_turn())
+    return c->refuse("another process of the job does not come to an end with its descriptors");
+  const bool ok = capture_own_descriptors(c, r);
+  give_turn();
+  return ok;
+}
+
+static bool capture_own_descriptors(Capture* c, Records* r) {
   Region memory = scratch_map(kMaxDescriptors * sizeof(Descriptor));
   if (!memory) return c->refuse("no memory for the table of descriptors");
   static FdTable t;

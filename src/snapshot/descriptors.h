@@ -77,6 +77,12 @@ bool put_epolls(FdTable*);
 bool put_inotify(FdTable*, const process::Descriptor&);
 bool put_terminals(FdTable*);
 
+// In a job: is the description known from another process already? Then it is noted as shared.
+bool note_shared(FdTable*, const process::Descriptor&);
+// In a job: the other end of this pipe or socket (`peer`: its inode) is not in this process. True:
+// the leader will see whether another one has it. `needed`: without it there is no snapshot.
+bool note_end(FdTable*, int fd, uint32_t have, uint64_t ino, uint64_t peer, bool needed);
+
 // inotify_paths.cc: the path by which the program asked to watch this; null when it is not known.
 const char* watched_path(int watch, uint64_t dev, uint64_t ino);
 

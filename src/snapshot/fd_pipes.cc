@@ -8,6 +8,7 @@
 #include "common/text.h"
 #include "snapshot/descriptors.h"
 #include "snapshot/inherited.h"
+#include "snapshot/team.h"
 
 namespace gpuckpt {
 
@@ -69,18 +70,23 @@ bool put_pipe(FdTable* t, uint32_t i, char* contents) {
   long capacity = sys::call(SYS_fcntl, any, 1032 /* F_GETPIPE_SZ */);
   out.capacity = capacity > 0 ? static_cast<uint32_t>(capacity) : 65536;
   out.ends = (p.reader >= 0 ? kPipeHasReader : 0u) | (p.writer >= 0 ? kPipeHasWriter : 0u);
-  bool outside = (p.reader < 0 || p.writer < 0) && other_end(any);
-  if (outside && is_stdio(t, p.ino)) {
-    out.ends |= kPipeOutside;
+  const bool outside = (p.reader < 0 || p.writer < 0) && other_end(any);
+  const bool stdio = outside && is_stdio(t, p.ino);
+  if (stdio) out.ends |= kPipeOutside;
+  const bool refused = outside && !p.named && !stdio && !t->drop_outside &&
+                       !inherited(any, p.ino, team.active() ? nullptr : "pipe");
+  if (!note_end(t, any, out.ends & 3, p.ino, 0, refused) && refused)
+    return t->c->code == 0 &&
+           t->c->refuse(
+               "descriptor %d is a pipe to another process, which is not part of the snapshot; "
+               "close it, let that process end first, or set GPUCKPT_SOCKETS=drop: then a restore "
+               "finds it closed at the other end",
+               any);
+  // Whose other end is another process of the job must come back with what is in it.
+  if (stdio && !team.active()) {
     t->r->put(kRecPipe, out);
     return true;
   }
-  if (outside && !p.named && !inherited(any, p.ino, "pipe") && !t->drop_outside)
-    return t->c->refuse(
-        "descriptor %d is a pipe to another process, which is not part of the snapshot; close "
-        "it, let that process end first, or set GPUCKPT_SOCKETS=drop: then a restore finds it "
-        "closed at the other end",
-        any);
   bool packets = false;
   for (size_t k = 0; k < t->count; ++k)
     packets |= t->all[k].kind == kFdPipe && t->all[k].object == static_cast<int>(i) &&

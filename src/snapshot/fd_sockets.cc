@@ -20,6 +20,7 @@
 #include "snapshot/descriptors.h"
 #include "snapshot/inherited.h"
 #include "snapshot/state.h"
+#include "snapshot/team.h"
 
 namespace gpuckpt {
 
@@ -257,6 +258,7 @@ bool join_unix(FdTable* t, FdTable::SocketSeen* seen) {
   for (uint32_t j = 0; j < t->sockets; ++j)
     if (t->socket[j].ino == seen->peer && t->socket[j].s.state == kSocketPair) {
       s.peer = j;
+      note_end(t, seen->fd, Board::kSocket, seen->ino, seen->peer, false);
       // One end of a connection has the name of the listening socket it came out of.
       s.accepted = -1;
       for (uint32_t k = 0; k < t->sockets && s.name_bytes > 2; ++k)
@@ -273,7 +275,15 @@ bool join_unix(FdTable* t, FdTable::SocketSeen* seen) {
     s.state = kSocketConnected;
     return true;
   }
-  if (inherited(seen->fd, seen->ino, "socket") || t->drop_outside) {
+  const bool accepted =
+      t->drop_outside || inherited(seen->fd, seen->ino, team.active() ? nullptr : "socket");
+  if (seen->peer != kUnknownPeer &&
+      note_end(t, seen->fd, Board::kSocket, seen->ino, seen->peer, !accepted)) {
+    if (accepted) s.state = kSocketPeerGone;  // unless the other end turns up
+    t->r->put(kRecPeer, SocketPeer{s.index, 0, seen->peer});
+    return true;
+  }
+  if (accepted) {
     s.state = kSocketPeerGone;
     return true;
   }

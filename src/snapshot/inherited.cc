@@ -31,12 +31,12 @@ void note_inherited_descriptors() { each_number_in("/proc/self/fd", nullptr, not
 bool inherited(int fd, uint64_t ino, const char* what) {
   for (uint32_t i = 0; i < count; ++i) {
     if (seen[i].ino != ino) continue;
-    if (!seen[i].warned)
+    if (what && !seen[i].warned)
       log_line(LogLevel::kWarn,
                "descriptor %d, which the program was started with, is a %s to another process: a "
                "restore finds it closed at the other end",
                fd, what);
-    seen[i].warned = true;
+    seen[i].warned |= what != nullptr;
     return true;
   }
   return false;

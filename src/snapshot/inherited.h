@@ -12,7 +12,7 @@ namespace gpuckpt {
 void note_inherited_descriptors();
 
 // Was the pipe or socket `fd` with this inode number among them? The first time, the log says what
-// a restore will find in its place; `what` is its kind, for people.
+// a restore will find in its place; `what` is its kind, for people, null: say nothing.
 bool inherited(int fd, uint64_t ino, const char* what);
 
 }  // namespace gpuckpt

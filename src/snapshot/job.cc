@@ -16,6 +16,7 @@
 #include "snapshot/park.h"
 #include "snapshot/pump.h"
 #include "snapshot/state.h"
+#include "snapshot/team.h"
 #include "snapshot/track.h"
 #include "snapshot/worker.h"
 
@@ -76,7 +77,8 @@ long make_hello(Courier*, void* argument) {
   t.add(",\"kernel\":"), t.json(kernel);
   t.add(",\"time\":%lu", sys::now_us(0) / 1000000);
   if (j->tag[0]) t.add(",\"tag\":"), t.json(j->tag);
-  if (library.last_snapshot[0]) t.add(",\"parent\":"), t.json(library.last_snapshot);
+  if (library.last_snapshot[0] && library.last_number == team.number())
+    t.add(",\"parent\":"), t.json(library.last_snapshot);
   t.add("}");
   return 0;
 }
@@ -387,6 +389,55 @@ bool take_pages_out(Job* j, Copy* copy) {
 
 enum class Outcome { kDone, kFailed, kRetry };
 
+// --- the other processes of the job
+
+bool team_failed(Job* j) { return fail(j, team.code, "%s", team.text); }
+
+struct LeadCall {
+  Team::Call call;
+};
+long lead_on_courier(Courier* c, void* argument) {
+  return team.lead(c, static_cast<LeadCall*>(argument)->call);
+}
+// As the leader: calls all others. Nothing to do for a member, or alone.
+bool call_everybody(Job* j, uint64_t deadline_us) {
+  if (team.role() == Team::Role::kMember || !j->lead) return true;
+  LeadCall l{{static_cast<Children>(j->children), deadline_us, j->stop ? wire::kCtlStop : 0u,
+              j->stop_status, j->store, j->tag}};
+  return courier.run(lead_on_courier, &l) || team_failed(j);
+}
+
+long meet_on_courier(Courier* c, void* step) {
+  return team.meet(c, *static_cast<wire::TeamStep*>(step));
+}
+bool meet(Job* j, wire::TeamStep step) {
+  return !team.active() || courier.run(meet_on_courier, &step) || team_failed(j);
+}
+
+long call_off_on_courier(Courier*, void* argument) {
+  const Job* j = static_cast<Job*>(argument);
+  team.call_off(j->code ? j->code : kExitError, j->text);
+  return 0;
+}
+void call_off(Job* j) {
+  if (team.active()) courier.run(call_off_on_courier, j);
+}
+
+long leave_team(Courier*, void*) {
+  team.finish();
+  return 0;
+}
+
+// Nobody was to take part; is that still so?
+bool child_was_born(Job* j) {
+  return !team.active() && static_cast<Children>(j->children) != Children::kIgnore &&
+         has_children();
+}
+
+Outcome given_up(const Job* j) {
+  return j->code == kExitTimeout ? Outcome::kRetry : Outcome::kFailed;
+}
+
 // All has been sent: the writer may publish.
 bool publish(Job* j) {
   char statistics[1024];
@@ -398,6 +449,10 @@ bool publish(Job* j) {
 // From park to unpark. `frozen`: the gate is closed and is open again afterwards, unless the
 // program is stopped for good (j->id is set then).
 Outcome stop_and_capture(Job* j, Capture* capture, Records* records, bool frozen) {
+  if (!meet(j, wire::kTeamStaged)) {
+    if (frozen) device_plugin->thaw();
+    return given_up(j);
+  }
   ParkCall park{j->text, sizeof(j->text)};
   uint64_t t0 = sys::now_us();
   bool parked = false;
@@ -410,6 +465,10 @@ Outcome stop_and_capture(Job* j, Capture* capture, Records* records, bool frozen
       format(j->text, sizeof(j->text),
              "a thread of the driver was always in the middle of something");
       parking.unpark();
+    } else if (child_was_born(j)) {
+      copy(j->text, sizeof(j->text), "the program has just started another process");
+      parking.unpark();
+      break;
     } else {
       parked = true;
       break;
@@ -423,6 +482,11 @@ Outcome stop_and_capture(Job* j, Capture* capture, Records* records, bool frozen
     return Outcome::kRetry;
   }
   j->text[0] = 0;
+  if (!meet(j, wire::kTeamParked)) {
+    if (frozen) device_plugin->thaw();
+    parking.unpark();
+    return given_up(j);
+  }
   uint64_t t1 = sys::now_us();
   j->park_us = t1 - t0;
   Copy copy{capture, records};
@@ -436,6 +500,10 @@ Outcome stop_and_capture(Job* j, Capture* capture, Records* records, bool frozen
     ok = take_pages_out(j, &copy);
     j->clone_us = sys::now_us() - t2;
   }
+  if (!ok)
+    call_off(j);
+  else
+    ok = meet(j, wire::kTeamCaptured);
   j->threads = capture->threads, j->mappings = capture->mappings;
   if (ok && j->stop && capture->pages.has_copy && !courier.run(send_copy, &copy))
     ok = writer_failed(j, copy.text);
@@ -479,8 +547,10 @@ Outcome attempt(Job* j, uint64_t deadline_us) {
   open.timeout_ms = 30000;
   open.code = 0;
   open.parent[0] = 0;
-  if (courier.run(Courier::open_job, &open) != 0) {
+  const bool member = team.role() == Team::Role::kMember;
+  if (courier.run(member ? Courier::open_as_member : Courier::open_job, &open) != 0) {
     fail(j, open.code, "%s", open.text);
+    call_off(j);
     return Outcome::kFailed;
   }
   static Capture capture;
@@ -491,6 +561,8 @@ Outcome attempt(Job* j, uint64_t deadline_us) {
   DeviceWork work{j, &producer, deadline_us / 1000};
   if (!capture_start(&capture, j->self_contained || library.config.self_contained)) {
     fail(j, kExitError, "%s", capture.text);
+  } else if (!call_everybody(j, deadline_us)) {
+    outcome = given_up(j);
   } else if (look_at_memory(j, &capture, open.parent,
                             device_plugin && device_plugin->active && device_plugin->active(),
                             deadline_us)) {
@@ -534,10 +606,14 @@ Outcome attempt(Job* j, uint64_t deadline_us) {
     }
     if (outcome == Outcome::kDone && !publish(j)) outcome = Outcome::kFailed;
   }
-  if (outcome != Outcome::kDone) courier.post(wire::kMsgAbort, 0, j->text);
+  if (outcome != Outcome::kDone) {
+    courier.post(wire::kMsgAbort, 0, j->text);
+    call_off(j);
+  }
   courier.run(Courier::close_job, nullptr);
   if (outcome == Outcome::kDone) {
     copy(library.last_snapshot, sizeof(library.last_snapshot), j->id);
+    library.last_number = team.number();
     tracker.set_base(j->id);
   }
   // (A program that was stopped stands where it is, perhaps with locks of ours, and ends.)
@@ -559,12 +635,38 @@ bool take_snapshot(Job* j) {
   uint64_t pause = 20000;
   Outcome outcome;
   for (;;) {
+    // Asked each time: children come and go.
+    j->lead = static_cast<Children>(j->children) != Children::kIgnore && has_children();
     outcome = attempt(j, deadline);
+    courier.run(leave_team, nullptr);
     if (outcome != Outcome::kRetry || sys::now_us() + pause > deadline) break;
     log_line(LogLevel::kInfo, "trying again: %s", j->text);
     sys::sleep_us(pause);
     if (pause < 1000000) pause *= 2;
   }
+  j->total_us = sys::now_us() - j->started_us;
+  return outcome == Outcome::kDone;
+}
+
+static long join_on_courier(Courier* c, void* argument) {
+  return team.join(c, static_cast<Team::Join*>(argument));
+}
+
+bool take_part(Job* j) {
+  j->started_us = sys::now_us();
+  static Team::Join join;
+  join.leader = library.leader;
+  join.door = library.leader_door;
+  Outcome outcome = Outcome::kFailed;
+  if (courier.run(join_on_courier, &join)) {
+    j->stop = join.call.flags & wire::kCtlStop;
+    j->stop_status = join.call.stop_status;
+    copy(j->store, sizeof(j->store), join.call.text);
+    outcome = attempt(j, join.call.deadline_us);
+  } else {
+    team_failed(j);
+  }
+  courier.run(leave_team, nullptr);
   j->total_us = sys::now_us() - j->started_us;
   return outcome == Outcome::kDone;
 }

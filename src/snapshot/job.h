@@ -17,9 +17,11 @@ struct Job {
   uint64_t timeout_ms;
   char store[1024];
   char tag[128];
-  bool self_contained = false;            // --self-contained
   bool program_tag = false;               // gpuckpt_tag gave it
   gpuckpt_checkpoint* request = nullptr;  // the program asked for it
+  bool self_contained = false;            // --self-contained
+  uint32_t children;                      // Children (team.h)
+  bool lead;                              // there are other processes to take along
 
   uint64_t started_us;
   // Results.
@@ -39,6 +41,9 @@ struct Job {
 
 // Takes the snapshot; the application goes on whatever happens. False: code and text say why not.
 bool take_snapshot(Job*);
+// The same as a member of a job: another process leads (library.leader). False with code
+// kExitAbsent: it does not any more, and nothing was done.
+bool take_part(Job*);
 void report_phase(Job*, const char* phase);
 
 }  // namespace gpuckpt

@@ -8,6 +8,7 @@
 #include "common/text.h"
 #include "snapshot/park.h"
 #include "snapshot/state.h"
+#include "snapshot/team.h"
 
 namespace gpuckpt {
 
@@ -199,6 +200,26 @@ void put_threads(Capture* c, Records* r) {
   }
 }
 
+// Children that have ended stay children until they are waited for.
+void put_zombies(Records* r) {
+  if (!team.active()) return;
+  const Board* b = team.board();
+  for (uint32_t i = 0; i < b->relative_count; ++i) {
+    const Board::Relative& child = b->relative[i];
+    if (!child.ended || child.ppid != library.pid) continue;
+    struct {
+      int signal, error, code, pad, pid;
+      uint32_t uid;
+      int status;
+      char rest[100];
+    } info{};
+    constexpr long kLook = 4 | 1 | 0x01000000 | 0x40000000;  // EXITED, NOHANG, NOWAIT, ALL
+    long got = sys::call(SYS_waitid, 1 /* P_PID */, child.pid, sys::ptr(&info), kLook, 0);
+    if (sys::failed(got) || info.pid != child.pid) continue;
+    r->put(kRecZombie, Zombie{child.pid, child.pgid, child.sid, info.code, info.status, 0});
+  }
+}
+
 }  // namespace
 
 bool put_process_state(Capture* c, Records* r) {
@@ -208,6 +229,7 @@ bool put_process_state(Capture* c, Records* r) {
   put_limits(r);
   put_timers(r);
   put_threads(c, r);
+  put_zombies(r);
   return true;
 }
 

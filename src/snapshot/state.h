@@ -26,6 +26,7 @@ struct Config {
   bool self_contained;  // GPUCKPT_SELF_CONTAINED
   uint64_t
       copy_limit;      // GPUCKPT_COPY_LIMIT, bytes: what a copied child may have to itself; 0: none
+  uint32_t children;   // GPUCKPT_CHILDREN: Children (team.h)
   char** environment;  // private copy without LD_*
 };
 
@@ -38,6 +39,8 @@ enum Wanted : uint32_t {
   kWantTerm = 16,       // then the application gets its SIGTERM
   kWantTermTaken = 32,  // it has it already and waits for the snapshot (sigwait)
   kWantProgram = 64,    // gpuckpt_checkpoint_begin
+  kWantJoin = 128,      // another process leads a snapshot of the job
+  kWantRelay = 256,     // another process of the job was asked by a signal
 };
 
 struct Library {
@@ -61,8 +64,11 @@ struct Library {
   uint32_t rseq_size;
   int timer_id;  // of GPUCKPT_EVERY, -1: none
   uint64_t snapshots_done, snapshots_failed;
-  char last_snapshot[64];            // id of the last durable one of this process; empty: none yet
-  std::atomic<uint32_t> term_waits;  // a SIGTERM waits for its snapshot
+  char last_snapshot[64];  // id of the last durable one of this process; empty: none yet
+  uint32_t last_number;    // as which member of the job it is in that one
+  int leader;              // kWantJoin: who called, and where (team.h)
+  uint32_t leader_door;
+  std::atomic<uint32_t> term_waits;    // a SIGTERM waits for its snapshot
   std::atomic<uint32_t> terms_served;  // counts snapshots taken because of one, done or failed
 };
 extern Library library;
@@ -81,6 +87,9 @@ bool wake_coordinator(uint32_t reason);
 void install_wake_handler();
 void start_timer();
 void forget_after_fork();  // in the child of fork(2)
+
+// exec.cc
+void find_exec_functions();
 
 // app_signals.cc: the trigger signal, and SIGTERM with --on-term, as the application sees them.
 void listen_to_signal(int sig, bool snapshot_first);

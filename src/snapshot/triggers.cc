@@ -20,6 +20,7 @@
 #include "snapshot/inherited.h"
 #include "snapshot/raw_thread.h"
 #include "snapshot/state.h"
+#include "snapshot/team.h"
 #include "snapshot/track.h"
 
 namespace gpuckpt {
@@ -33,10 +34,21 @@ constexpr uint64_t kSaFlags = SA_SIGINFO | SA_RESTART | SA_ONSTACK | 0x04000000 
 
 sys::Sigaction chained;  // who had signal 32 before us (glibc's cancellation), handler 0: nobody
 
+// What a signal with a value asks for, 0: it is not for us.
+uint32_t wanted_by(const siginfo_t* info) {
+  if (info->si_code != SI_QUEUE) return 0;
+  const uint64_t value = reinterpret_cast<uint64_t>(info->si_value.sival_ptr);
+  if (value == wire::kWakeCookie) return kWantCommand;
+  if (value == wire::kRelayCookie) return kWantRelay;
+  if ((value & wire::kJoinMask) != wire::kJoinCookie) return 0;
+  library.leader = info->si_pid;
+  library.leader_door = static_cast<uint32_t>(value & ~wire::kJoinMask);
+  return kWantJoin;
+}
+
 void wake_handler(int sig, siginfo_t* info, void* context) {
-  if (info->si_code == SI_QUEUE &&
-      reinterpret_cast<uint64_t>(info->si_value.sival_ptr) == wire::kWakeCookie) {
-    wake_coordinator(kWantCommand);
+  if (uint32_t reason = wanted_by(info)) {
+    wake_coordinator(reason);
     repair_eintr_by_code(static_cast<ucontext_t*>(context));
     return;
   }
@@ -154,6 +166,7 @@ void forget_after_fork() {
   library.timer_id = -1;
   library.snapshots_done = library.snapshots_failed = 0;
   tracker.forget_after_fork();
+  team.forget();
   library.last_snapshot[0] = 0;
   stop_listening_to_term();
   api_after_fork();
@@ -178,6 +191,7 @@ __attribute__((constructor(101))) void start(int, char**, char** environment) {
   if (void* size = dlsym(RTLD_DEFAULT, "__rseq_size"))
     library.rseq_size = *static_cast<const unsigned*>(size);
   pthread_atfork(nullptr, nullptr, forget_after_fork);
+  find_exec_functions();
   library.ready = true;
   install_wake_handler();
   if (library.config.signal) listen_to_signal(library.config.signal, false);

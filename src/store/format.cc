@@ -47,7 +47,8 @@ bool all_zero(const void* bytes, size_t length) {
 }
 
 uint64_t chunk_unit(uint64_t space) {
-  return space >= wire::kSpaceDeviceBase ? kLargeChunk : kSmallChunk;
+  if (space & kBlobSpace) return kLargeChunk;
+  return (space & wire::kPlainSpace) >= wire::kSpaceDeviceBase ? kLargeChunk : kSmallChunk;
 }
 
 }  // namespace gpuckpt::store

@@ -21,19 +21,23 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "gpuckpt/wire.h"
-#include "store/map.h"
+#include "store/member.h"
+#include "store/memory.h"
 #include "store/remote.h"
 #include "store/sizes.h"
 #include "store/store.h"
+#include "store/wire_slot.h"
 
 namespace gpuckpt {
 namespace {
@@ -68,13 +72,7 @@ class Ring {
     return Status::Ok();
   }
   wire::RingHeader* header() { return reinterpret_cast<wire::RingHeader*>(base_); }
-  const wire::SlotHeader* slot(uint32_t i) {
-    return reinterpret_cast<wire::SlotHeader*>(base_ + wire::kRingHeaderBytes +
-                                               i * wire::kSlotBytes);
-  }
-  uint8_t* payload(uint32_t i) {
-    return base_ + wire::kRingHeaderBytes + i * wire::kSlotBytes + wire::kSlotHeaderBytes;
-  }
+  uint8_t* slot(uint32_t i) { return base_ + wire::kRingHeaderBytes + i * wire::kSlotBytes; }
   void free(uint32_t i) {
     header()->state[i].store(wire::kSlotFree, std::memory_order_release);
     wake();
@@ -97,9 +95,19 @@ class Ring {
 // -----------------------------------------------------------------------------------------------------
 
 struct Source {
-  const char* name;
-  int fd;
-  bool ended;  // said kMsgEnd, or does not exist
+  std::string name;
+  int fd = -1;
+  bool ended = false;  // said kMsgEnd, or does not exist
+};
+
+// A process of the job. Number 0 is the first one, whose library started us.
+struct Member {
+  uint32_t number = 0;
+  Ring ring;
+  Source sources[2];  // the process itself, its copy
+  bool greeted = false;
+  nlohmann::json hello;
+  bool lost = false, gone = false;  // hung up; the first process says that this is all right
 };
 
 void send(int fd, const wire::Msg& message) {
@@ -128,21 +136,23 @@ void hang_up(int fd) {
   }
 }
 
-std::string text_of(const wire::Msg& message) {
-  return {message.text, std::min<size_t>(message.text_bytes, sizeof(message.text))};
-}
-
-// 1: a message, 0: the other side is gone, -1: not a message of ours
-int receive(int fd, wire::Msg* message) {
+// 1: a message, 0: the other side is gone, -1: not a message of ours. `passed`: room for the three
+// descriptors of kMsgMember.
+int receive(int fd, wire::Msg* message, int* passed = nullptr) {
+  iovec io{message, sizeof(*message)};
+  alignas(cmsghdr) char control[CMSG_SPACE(3 * sizeof(int))];
+  msghdr m{};
+  m.msg_iov = &io, m.msg_iovlen = 1;
+  if (passed) m.msg_control = control, m.msg_controllen = sizeof(control);
   ssize_t n;
-  do n = recv(fd, message, sizeof(*message), 0);
+  do n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
   while (n < 0 && errno == EINTR);
   if (n <= 0) return 0;
-  size_t text_at = offsetof(wire::Msg, text);
-  bool ours = static_cast<size_t>(n) >= text_at && message->magic == wire::kMagic &&
-              message->version == wire::kWireVersion &&
-              message->text_bytes <= static_cast<size_t>(n) - text_at;
-  return ours ? 1 : -1;
+  for (cmsghdr* c = passed ? CMSG_FIRSTHDR(&m) : nullptr; c; c = CMSG_NXTHDR(&m, c))
+    if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+        c->cmsg_len == CMSG_LEN(3 * sizeof(int)))
+      memcpy(passed, CMSG_DATA(c), 3 * sizeof(int));
+  return store::is_message(*message, static_cast<size_t>(n)) ? 1 : -1;
 }
 
 // --- the work
@@ -150,23 +160,25 @@ int receive(int fd, wire::Msg* message) {
 
 class Job {
  public:
-  explicit Job(const Arguments& arguments)
-      : arguments_(arguments),
-        sources_{{"the application", arguments.parent, false},
-                 {"its copy", arguments.child, arguments.child < 0}} {}
+  explicit Job(const Arguments& arguments) : arguments_(arguments), first_(add_member(0)) {
+    first_.sources[0] = {"the application", arguments.parent, false};
+    first_.sources[1] = {"its copy", arguments.child, arguments.child < 0};
+  }
 
   int run() {
-    Status status = ring_.map(arguments_.ring);
-    if (status.ok()) status = work();
+    Status status = first_.ring.map(arguments_.ring);
+    if (status.ok()) status = store::guarded([this] { return work(); });
     stop_workers();
     if (status.ok()) return kExitOk;
-    ring_.give_up();
     wire::Msg failed = make(wire::kMsgFailed, status.text());
     failed.code = status.code();
     writer_.reset();  // temporary files are gone before anybody hears of it
-    for (Source& source : sources_) {
-      send(source.fd, failed);
-      hang_up(source.fd);
+    for (auto& member : members_) {
+      member->ring.give_up();
+      for (Source& source : member->sources) {
+        send(source.fd, failed);
+        hang_up(source.fd);
+      }
     }
     return status.code();
   }
@@ -187,7 +199,7 @@ class Job {
     durable.stored_bytes = result.stored_bytes;
     durable.zero_bytes = result.zero_bytes;
     writer_.reset();
-    send(sources_[0].fd, durable);
+    for (auto& member : members_) send(member->sources[0].fd, durable);
     // First: what is pruned below is in the mirror then. Best effort as well: it says in the store
     // how it went, and whoever mirrors next catches up.
     if (!arguments_.mirror.empty()) {
@@ -207,16 +219,16 @@ class Job {
 
   Status greet() {
     wire::Msg hello;
-    pollfd p{sources_[0].fd, POLLIN, 0};
+    pollfd p{first_.sources[0].fd, POLLIN, 0};
     int ready;
     do ready = poll(&p, 1, 60'000);
     while (ready < 0 && errno == EINTR);
-    int got = ready > 0 ? receive(sources_[0].fd, &hello) : 0;
+    int got = ready > 0 ? receive(first_.sources[0].fd, &hello) : 0;
     if (got == 0) return Status::Error("the application went away before it said hello");
     if (got < 0 || hello.type != wire::kMsgHello) {
       return Status::Error("library and writer are of different builds: reinstall gpuckpt");
     }
-    description_ = nlohmann::json::parse(text_of(hello), nullptr, false);
+    description_ = nlohmann::json::parse(store::message_text(hello), nullptr, false);
     if (!description_.is_object())
       return Status::Error("the library's description of the process is not JSON");
     store::Store::Options options;
@@ -229,162 +241,138 @@ class Job {
       arguments_.write.parent = description_["parent"].get<std::string>();
     arguments_.write.lock_wait_ms = 10'000;  // a prune is short; the application goes on meanwhile
     if (Status status = store_->begin(arguments_.write, &writer_); !status.ok()) return status;
-    send(sources_[0].fd, make(wire::kMsgReady, writer_->parent()));
+    send(first_.sources[0].fd, make(wire::kMsgReady, writer_->parent()));
+    first_.greeted = true;
+    return Status::Ok();
+  }
+
+  Member& add_member(uint32_t number) {
+    members_.push_back(std::make_unique<Member>());
+    members_.back()->number = number;
+    return *members_.back();
+  }
+
+  // The first process brings another one.
+  Status join(uint32_t number, const int (&fds)[3]) {
+    if (number == 0 || number >= wire::kMaxMembers || fds[0] < 0)
+      return Status::Error("a process of the job came without what it needs");
+    for (auto& member : members_)
+      if (member->number == number)
+        return Status::Error("two processes of the job have one number");
+    Member& member = add_member(number);
+    member.sources[0] = {fmt::format("process {} of the job", number), fds[1], false};
+    member.sources[1] = {fmt::format("the copy of process {} of the job", number), fds[2], false};
+    Status status = member.ring.map(fds[0]);
+    close(fds[0]);
+    return status;
+  }
+
+  // What is told of it is the same as of the first one.
+  Status greet_member(Member& member, const wire::Msg& message) {
+    nlohmann::json hello = nlohmann::json::parse(store::message_text(message), nullptr, false);
+    if (!hello.is_object())
+      return Status::Error("a process of the job describes itself in no JSON");
+    std::string parent = hello.value("parent", "");
+    if (parent != writer_->parent()) parent.clear();
+    hello["number"] = member.number;
+    member.hello = std::move(hello);
+    member.greeted = true;
+    send(member.sources[0].fd, make(wire::kMsgReady, parent));
+    return Status::Ok();
+  }
+
+  static Status ended_early(const Source& source) {
+    return Status::Error(fmt::format("{} ended before everything was captured", source.name));
+  }
+
+  Status all_there() {
+    for (auto& member : members_) {
+      if (member->lost && !member->gone) return ended_early(member->sources[0]);
+      if (member->number && !member->gone) description_["members"].push_back(member->hello);
+    }
     return Status::Ok();
   }
 
   Status collect() {
-    while (!sources_[0].ended || !sources_[1].ended) {
-      pollfd polls[2];
-      for (int i = 0; i < 2; ++i) polls[i] = {sources_[i].ended ? -1 : sources_[i].fd, POLLIN, 0};
-      int n = poll(polls, 2, 1000);
+    for (;;) {
+      std::vector<pollfd> polls;
+      std::vector<std::pair<Member*, Source*>> whose;
+      for (auto& member : members_)
+        for (Source& source : member->sources)
+          if (!source.ended) {
+            polls.push_back({source.fd, POLLIN, 0});
+            whose.emplace_back(member.get(), &source);
+          }
+      if (polls.empty()) return all_there();
+      int n = poll(polls.data(), polls.size(), 1000);
       if (n < 0 && errno != EINTR) return store::io_error("wait for", "the application", errno);
       if (Status status = failure(); !status.ok()) return status;
-      for (int i = 0; i < 2; ++i) {
+      for (size_t i = 0; i < polls.size(); ++i) {
         if (n <= 0 || polls[i].revents == 0) continue;
-        if (Status status = take(sources_[i]); !status.ok()) return status;
+        if (Status status = take(*whose[i].first, *whose[i].second); !status.ok()) return status;
       }
     }
-    return Status::Ok();
   }
 
-  Status take(Source& source) {
+  Status take(Member& member, Source& source) {
     wire::Msg message;
-    int got = receive(source.fd, &message);
-    if (got == 0)
-      return Status::Error(fmt::format("{} ended before everything was captured", source.name));
+    int passed[3] = {-1, -1, -1};
+    int got = receive(source.fd, &message, passed);
+    if (got == 0 && member.number) {
+      member.lost = source.ended = true;
+      return Status::Ok();
+    }
+    if (got == 0) return ended_early(source);
     if (got < 0) return Status::Error(fmt::format("a malformed message came from {}", source.name));
+    Ring& ring = member.ring;
     switch (message.type) {
+      case wire::kMsgMember:
+        return join(message.slot, passed);
+      case wire::kMsgGone:
+        for (auto& other : members_)
+          if (other->number && other->number == message.slot)
+            other->gone = other->sources[0].ended = other->sources[1].ended = true;
+        return Status::Ok();
+      case wire::kMsgHello:
+        if (member.greeted) break;
+        return greet_member(member, message);
       case wire::kMsgData:
-        if (Status status = check_slot(message.slot, false); !status.ok()) return status;
-        enqueue(message.slot);
+        if (Status status = check_slot(message.slot); !status.ok()) return status;
+        enqueue(&member, message.slot);
         return Status::Ok();
       case wire::kMsgBlob: {
-        if (Status status = check_slot(message.slot, true); !status.ok()) return status;
-        uint64_t length =
-            std::min(ring_.slot(message.slot)->payload_bytes, wire::kSlotPayloadBytes);
-        Status status =
-            writer_->append_blob(text_of(message), {ring_.payload(message.slot), length});
-        ring_.free(message.slot);
+        if (Status status = check_slot(message.slot); !status.ok()) return status;
+        std::string name = store::member_blob(store::message_text(message), member.number);
+        Status status = store::put_slot_blob(ring.slot(message.slot), name, *writer_);
+        ring.free(message.slot);
         return status;
       }
       case wire::kMsgHave: {
-        if (Status status = check_slot(message.slot, true); !status.ok()) return status;
-        answer(message.slot);
-        send(source.fd, message);
-        return Status::Ok();
+        if (Status status = check_slot(message.slot); !status.ok()) return status;
+        Status status = store::answer_slot(ring.slot(message.slot), *writer_);
+        if (status.ok()) send(source.fd, message);
+        return status;
       }
       case wire::kMsgEnd:
         source.ended = true;
-        if (message.text_bytes) {
-          auto j = nlohmann::json::parse(text_of(message), nullptr, false);
+        if (message.text_bytes && member.number == 0) {
+          auto j = nlohmann::json::parse(store::message_text(message), nullptr, false);
           if (j.is_object()) stats_.update(j);
         }
         return Status::Ok();
       case wire::kMsgAbort:
-        return Status::Error(fmt::format("{} gave up: {}", source.name, text_of(message)));
-      default:
         return Status::Error(
-            fmt::format("{} sent a message of unknown type {}", source.name, message.type));
+            fmt::format("{} gave up: {}", source.name, store::message_text(message)));
+      default:
+        break;
     }
+    return Status::Error(
+        fmt::format("{} sent a message of unknown type {}", source.name, message.type));
   }
 
-  Status check_slot(uint32_t slot, bool blob) {
-    if (slot >= wire::kRingSlots)
-      return Status::Error("a message names a slot that does not exist");
-    const wire::SlotHeader* header = ring_.slot(slot);
-    if (header->payload_bytes > wire::kSlotPayloadBytes ||
-        (!blob && header->runs > wire::kMaxRuns)) {
-      return Status::Error("a slot of the ring claims more than it can hold");
-    }
-    return Status::Ok();
-  }
-
-  // Which of the names in this slot are known?
-  void answer(uint32_t slot) {
-    uint8_t* payload = ring_.payload(slot);
-    uint64_t bytes = std::min(ring_.slot(slot)->payload_bytes, wire::kSlotPayloadBytes);
-    std::vector<store::ChunkName> names = names_at(payload, bytes);
-    std::vector<uint8_t> known(names.size());
-    writer_->known(names, known.data());
-    std::copy(known.begin(), known.end(), payload);
-  }
-  // How long the names of a run are; more than a slot when the run makes no sense.
-  static uint64_t names_bytes(uint64_t space, const wire::Run& run) {
-    constexpr uint64_t kNever = ~0ull;
-    if (run.length == 0 || run.length > wire::kSlotPayloadBytes * store::kLargeChunk ||
-        run.address + run.length < run.address) {
-      return kNever;
-    }
-    return sizeof(store::ChunkName) *
-           store::chunks_in(run.address, run.length, store::chunk_unit(space));
-  }
-  static std::vector<store::ChunkName> names_at(const uint8_t* bytes, uint64_t length) {
-    std::vector<store::ChunkName> out(length / sizeof(store::ChunkName));
-    if (!out.empty()) memcpy(out.data(), bytes, out.size() * sizeof(store::ChunkName));
-    return out;
-  }
-
-  Status put_slot(uint32_t slot) {
-    const wire::SlotHeader* header = ring_.slot(slot);
-    const uint8_t* payload = ring_.payload(slot);
-    // Copied first: the other side can still write to the ring.
-    const uint64_t space = header->space,
-                   bytes = std::min(header->payload_bytes, wire::kSlotPayloadBytes);
-    const uint32_t runs = std::min(header->runs, wire::kMaxRuns);
-    uint64_t at = 0;
-    for (uint32_t i = 0; i < runs; ++i) {
-      const wire::Run run = header->run[i];
-      Status status;
-      if (run.flags == wire::kRunZero) {
-        status = writer_->put_zero(space, run.address, run.length);
-      } else if (run.flags == wire::kRunSame) {
-        status = writer_->put_same(space, run.address, run.length);
-      } else if (run.flags == wire::kRunNamed || run.flags == wire::kRunSealed) {
-        bool sealed = run.flags == wire::kRunSealed;
-        uint64_t names = names_bytes(space, run), after = sealed ? run.length : 0;
-        if (names > bytes - at || after > bytes - at - names)
-          return Status::Error("the names of a run do not fit its slot");
-        std::vector<store::ChunkName> list = names_at(payload + at, names);
-        status = sealed ? writer_->put(space, run.address, {payload + at + names, after}, list)
-                        : writer_->put_named(space, run.address, run.length, list);
-        at += names + after;
-      } else if (run.flags != wire::kRunData || run.length > bytes - at) {
-        status = Status::Error("the runs of a slot do not fit its payload");
-      } else {
-        status = writer_->put(space, run.address, {payload + at, run.length});
-        at += run.length;
-      }
-      if (!status.ok()) return status;
-    }
-    return at == bytes ? Status::Ok()
-                       : Status::Error("the runs of a slot do not cover its payload");
-  }
-
-  // Names first, then the bytes: they must still be what they were where the names were computed.
-  Status put_sealed(uint64_t space, const wire::Run& run, std::span<const uint8_t> payload,
-                    uint64_t* at) {
-    constexpr uint64_t kName = 16;
-    const uint64_t unit = store::chunk_unit(space);
-    const uint64_t chunks =
-        run.length == 0 ? 0 : (run.address % unit + run.length + unit - 1) / unit;
-    if (run.length > payload.size() || chunks * kName > payload.size() - run.length ||
-        *at > payload.size() - run.length - chunks * kName)
-      return Status::Error("the runs of a slot do not fit its payload");
-    const uint8_t* name = payload.data() + *at;
-    const uint8_t* chunk = name + chunks * kName;
-    for (uint64_t done = 0; done < run.length; name += kName) {
-      uint64_t length = std::min(unit - (run.address + done) % unit, run.length - done);
-      if (memcmp(store::chunk_name(chunk + done, length).data(), name, kName) != 0)
-        return {kExitCorrupt,
-                fmt::format("device memory at {:#x} changed on its way to the store: a "
-                            "transfer was corrupted, or something wrote to it that "
-                            "gpuckpt does not see",
-                            run.address + done)};
-      done += length;
-    }
-    *at += chunks * kName + run.length;
-    return writer_->put(space, run.address, {chunk, run.length});
+  static Status check_slot(uint32_t slot) {
+    if (slot < wire::kRingSlots) return Status::Ok();
+    return Status::Error("a message names a slot that does not exist");
   }
 
   // --- workers
@@ -397,13 +385,14 @@ class Job {
           std::unique_lock lock(mutex_);
           changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
           if (queue_.empty()) return;
-          uint32_t slot = queue_.front();
+          auto [member, slot] = queue_.front();
           queue_.pop_front();
           ++busy_;
           bool skip = !failure_.ok();
           lock.unlock();
-          Status status = skip ? Status::Ok() : put_slot(slot);
-          ring_.free(slot);
+          Status status = skip ? Status::Ok()
+                               : store::put_slot(member->ring.slot(slot), *writer_, member->number);
+          member->ring.free(slot);
           lock.lock();
           --busy_;
           if (!status.ok() && failure_.ok()) failure_ = status;
@@ -412,9 +401,9 @@ class Job {
       });
     }
   }
-  void enqueue(uint32_t slot) {
+  void enqueue(Member* member, uint32_t slot) {
     std::lock_guard guard(mutex_);
-    queue_.push_back(slot);
+    queue_.emplace_back(member, slot);
     changed_.notify_all();
   }
   Status failure() {
@@ -438,15 +427,15 @@ class Job {
   }
 
   Arguments arguments_;
-  Source sources_[2];
-  Ring ring_;
+  std::vector<std::unique_ptr<Member>> members_;
+  Member& first_;
   nlohmann::json description_, stats_ = nlohmann::json::object();
   std::unique_ptr<store::Store> store_;
   std::unique_ptr<store::SnapshotWriter> writer_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<uint32_t> queue_;
+  std::deque<std::pair<Member*, uint32_t>> queue_;
   unsigned busy_ = 0;
   bool stop_ = false;
   Status failure_;

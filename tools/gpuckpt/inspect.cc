@@ -127,7 +127,7 @@ json fds_of(const std::vector<Record>& records) {
 json allocations_of(const store::SnapshotReader& reader) {
   json out = json::array();
   for (uint64_t space : reader.spaces()) {
-    if (space < wire::kSpaceDeviceBase) continue;
+    if (space < wire::kSpaceDeviceBase || space >> wire::kMemberShift) continue;
     uint64_t start = 0, end = 0, zero = 0;
     auto flush = [&] {
       if (end > start) {

@@ -10,6 +10,8 @@
 namespace gpuckpt::cli {
 
 inline std::string space_name(uint64_t space) {
+  if (const uint64_t member = space >> wire::kMemberShift)
+    return fmt::format("process {}: {}", member, space_name(space & wire::kPlainSpace));
   if (space == wire::kSpaceHost) return "host";
   if (space >= wire::kSpaceDeviceBase)
     return fmt::format("device {}", space - wire::kSpaceDeviceBase);

@@ -1,0 +1,206 @@
+#include "restore/job_fds.h"
+
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <set>
+
+#include "restore/fds.h"
+
+namespace gpuckpt::restore {
+
+using namespace process;
+
+namespace {
+
+// All members' descriptions as if they were one process's: with numbers of their own.
+class Merge {
+ public:
+  explicit Merge(const Tree& tree) : tree_(tree) {}
+
+  void run() {
+    for (size_t i = 0; i < tree_.members.size(); ++i) number_descriptions(i);
+    for (size_t i = 0; i < tree_.members.size(); ++i) choose(i);
+    for (size_t i = 0; i < tree_.members.size(); ++i) {
+      add_pipes(i);
+      add_sockets(i);
+      add_terminals(i);
+    }
+    for (size_t i = 0; i < tree_.members.size(); ++i) {
+      join_sockets(i);
+      add_messages(i);
+      add_descriptors(i);
+    }
+    for (auto& [p, payload] : image.pipes)
+      if ((p.ends & 3) == 3) p.ends &= ~kPipeOutside;
+  }
+
+  // The merged description of member i's, -1: it is that member's own business.
+  int chosen(size_t i, int description) const {
+    int number = number_.at(owner(i, description));
+    return chosen_.count(number) ? number : -1;
+  }
+
+  Image image;
+  Memory memory;
+
+ private:
+  using Key = std::pair<size_t, int>;
+
+  size_t by_number(uint32_t number) const {
+    for (size_t i = 0; i < tree_.members.size(); ++i)
+      if (tree_.members[i]->number == number) return i;
+    return 0;
+  }
+  Key owner(size_t i, int description) const {
+    for (const SameDescription& s : tree_.members[i]->image.same)
+      if (s.description == description) return {by_number(s.member), s.theirs};
+    return {i, description};
+  }
+
+  void number_descriptions(size_t i) {
+    for (const auto& [d, path] : tree_.members[i]->image.fds)
+      number_.emplace(owner(i, d.description), static_cast<int>(number_.size()));
+  }
+
+  // What is several processes' business.
+  void choose(size_t i) {
+    const Image& m = tree_.members[i]->image;
+    for (const auto& [d, path] : m.fds)
+      if (d.kind == kFdPipe || d.kind == kFdFifo || d.kind == kFdSocket || d.kind == kFdPtyMaster ||
+          d.kind == kFdPtySlave || d.fd_flags & kFdInFlight)
+        chosen_.insert(number_.at(owner(i, d.description)));
+    for (const SameDescription& s : m.same) chosen_.insert(number_.at(owner(i, s.description)));
+    for (const Image::Message& message : m.messages)
+      for (int32_t d : message.descriptions) chosen_.insert(number_.at(owner(i, d)));
+  }
+
+  void add_pipes(size_t i) {
+    for (const auto& [p, payload] : tree_.members[i]->image.pipes) {
+      auto [at, fresh] = pipe_.emplace(p.ino, static_cast<int>(image.pipes.size()));
+      if (fresh) {
+        image.pipes.emplace_back(p, payload);
+        image.pipes.back().first.index = static_cast<uint32_t>(at->second);
+        continue;
+      }
+      // Only who can read it knows what is in it.
+      auto& [known, contents] = image.pipes[static_cast<size_t>(at->second)];
+      known.ends |= p.ends;
+      if (contents.empty() && !payload.empty()) {
+        known.bytes = p.bytes, known.packets = p.packets;
+        contents = payload;
+      }
+    }
+  }
+
+  void add_sockets(size_t i) {
+    for (const auto& [s, options] : tree_.members[i]->image.sockets) {
+      auto [at, fresh] = socket_.emplace(s.ino, image.sockets.size());
+      if (!fresh) continue;
+      image.sockets.emplace_back(s, options);
+      Socket& added = image.sockets.back().first;
+      added.index = static_cast<uint32_t>(at->second);
+      added.peer = ~0u;
+      added.accepted = -1;
+      first_[s.ino] = i;
+    }
+  }
+
+  void join_sockets(size_t i) {
+    const Image& m = tree_.members[i]->image;
+    auto join = [&](uint64_t ino, uint64_t peer) {
+      auto it = socket_.find(peer);
+      if (it == socket_.end()) return;
+      Socket& s = image.sockets[socket_.at(ino)].first;
+      s.state = kSocketPair;
+      s.peer = static_cast<uint32_t>(it->second);
+      for (const auto& [l, options] : image.sockets)
+        if (s.name_bytes > 2 && l.state == kSocketListening && l.name_bytes == s.name_bytes &&
+            memcmp(l.name, s.name, s.name_bytes) == 0)
+          s.accepted = static_cast<int>(l.index);
+    };
+    for (const auto& [s, options] : m.sockets)
+      if (s.state == kSocketPair && s.peer < m.sockets.size())
+        join(s.ino, m.sockets[s.peer].first.ino);
+    for (const SocketPeer& p : m.peers) join(m.sockets[p.socket].first.ino, p.ino);
+  }
+
+  void add_messages(size_t i) {
+    const Image& m = tree_.members[i]->image;
+    for (const Image::Message& message : m.messages) {
+      const uint64_t ino = m.sockets[message.socket].first.ino;
+      if (first_[ino] != i) continue;  // another one has seen them, too
+      Image::Message out = message;
+      out.socket = static_cast<uint32_t>(socket_[ino]);
+      for (int32_t& d : out.descriptions) d = number_.at(owner(i, d));
+      image.messages.push_back(std::move(out));
+    }
+  }
+
+  void add_terminals(size_t i) {
+    for (const Image::Terminal& t : tree_.members[i]->image.terminals) {
+      auto [at, fresh] = terminal_.emplace(t.head.number, static_cast<int>(image.terminals.size()));
+      terminal_index_[{i, static_cast<int>(t.head.index)}] = at->second;
+      if (!fresh) continue;
+      image.terminals.push_back(t);
+      image.terminals.back().head.index = static_cast<uint32_t>(at->second);
+    }
+  }
+
+  void add_descriptors(size_t i) {
+    const Member& member = *tree_.members[i];
+    for (const auto& [d, path] : member.image.fds) {
+      const int number = chosen(i, d.description);
+      if (number < 0) continue;
+      Descriptor out = d;
+      out.description = number;
+      const size_t object = static_cast<size_t>(d.object);
+      if (d.kind == kFdPipe || d.kind == kFdFifo) {
+        for (const auto& [p, payload] : member.image.pipes)
+          if (static_cast<int>(p.index) == d.object) out.object = pipe_.at(p.ino);
+      } else if (d.kind == kFdSocket) {
+        out.object = static_cast<int>(socket_.at(member.image.sockets[object].first.ino));
+      } else if (d.kind == kFdPtyMaster || d.kind == kFdPtySlave) {
+        out.object = terminal_index_[{i, d.object}];
+      } else if (d.kind == kFdInotify) {
+        out.object = static_cast<int>(i << 16) | d.object;
+      }
+      image.fds.emplace_back(out, path);
+    }
+    for (const auto& [w, path] : member.image.watches) {
+      image.watches.emplace_back(w, path);
+      image.watches.back().first.index = static_cast<uint32_t>(i << 16) | w.index;
+    }
+    for (const auto& [description, file] : member.memory.unlinked)
+      if (int number = chosen(i, description); number >= 0)
+        memory.unlinked.emplace_back(number, Fd(dup(file.get())));
+  }
+
+  const Tree& tree_;
+  std::map<Key, int> number_;
+  std::set<int> chosen_;
+  std::map<uint64_t, int> pipe_;
+  std::map<uint64_t, size_t> socket_, first_;
+  std::map<uint32_t, int> terminal_;
+  std::map<std::pair<size_t, int>, int> terminal_index_;
+};
+
+}  // namespace
+
+std::string make_common_descriptors(const Tree& tree, int base, std::vector<std::string>* warnings,
+                                    CommonFds* out) {
+  Merge merge(tree);
+  merge.run();
+  merge.image.head = tree.root().image.head;
+  std::map<int, int> made;
+  std::string error = make_only(merge.image, merge.memory, base, warnings, &made);
+  if (!error.empty()) return error;
+  for (size_t i = 0; i < tree.members.size(); ++i)
+    for (const auto& [d, path] : tree.members[i]->image.fds)
+      if (int number = merge.chosen(i, d.description); number >= 0 && made.count(number))
+        (*out)[{i, d.description}] = made[number];
+  return "";
+}
+
+}  // namespace gpuckpt::restore

@@ -1,0 +1,48 @@
+// What the processes of a job tell each other while all of them are parked: one piece of shared
+// memory, made by the leader for one attempt. Zero at first; nothing in it is ever removed.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace gpuckpt {
+
+struct Board {
+  static constexpr size_t kMostRelatives = 8192, kMostDescriptions = 65536, kMostEnds = 16384;
+
+  // Whoever looks at descriptors holds it, because some can only be told apart by changing them for
+  // a moment, and others may share them. 1: held.
+  std::atomic<uint32_t> lock;
+
+  // Written by the leader before it lets capture begin: everybody but the leader itself.
+  struct Relative {
+    int pid, ppid, pgid, sid;
+    bool ended;  // a zombie; otherwise it is parked and a member
+  };
+  uint32_t relative_count;
+  Relative relative[kMostRelatives];
+
+  // Under the lock: every open file description that was seen, by who saw it first.
+  struct Description {
+    uint64_t ino, dev, offset;
+    uint32_t kind, flags;
+    uint32_t member;
+    int pid, fd;
+  };
+  uint32_t description_count;
+  Description description[kMostDescriptions];
+
+  // Under the lock: pipes and sockets with an end that is not in the process that lists them.
+  enum EndKind : uint32_t { kReader = 1, kWriter = 2, kSocket = 4 };
+  struct End {
+    uint64_t ino, peer;  // peer: of a socket
+    uint32_t have;       // EndKind
+    bool needed;         // without the other end in the job there is no snapshot
+    int pid, fd;
+  };
+  uint32_t end_count;
+  End end[kMostEnds];
+};
+
+}  // namespace gpuckpt

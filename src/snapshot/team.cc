@@ -1,0 +1,483 @@
+#include "snapshot/team.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "common/log.h"
+#include "common/proc.h"
+#include "common/syscall.h"
+#include "common/text.h"
+#include "gpuckpt/exit_codes.h"
+#include "snapshot/courier.h"
+#include "snapshot/state.h"
+
+namespace gpuckpt {
+
+constinit Team team;
+
+namespace {
+
+constexpr uint64_t kAskAgainUs = 100000;
+constexpr uint64_t kStartPatienceUs = 1000000;  // for a process that has not come so far yet
+constexpr uint64_t kBornPatienceUs = 2000000;   // the same, while the others stand
+constexpr uint64_t kAnswerPatienceUs = 10000000;
+constexpr uint64_t kMeetPatienceUs = 30000000;
+
+// The peer must be ours: the same user, or root.
+bool trusted(int socket, int* pid) {
+  struct {
+    int32_t pid;
+    uint32_t uid, gid;
+  } peer{};
+  uint32_t size = sizeof(peer);
+  if (sys::failed(sys::call(SYS_getsockopt, socket, SOL_SOCKET, SO_PEERCRED, sys::ptr(&peer),
+                            sys::ptr(&size))))
+    return false;
+  *pid = peer.pid;
+  return peer.uid == 0 || peer.uid == static_cast<uint32_t>(sys::call(SYS_geteuid));
+}
+
+uint32_t address_of(uint32_t name, sockaddr_un* a) {
+  __builtin_memset(a, 0, sizeof(*a));
+  a->sun_family = AF_UNIX;
+  for (int i = 0; i < 5; ++i) a->sun_path[5 - i] = "0123456789abcdef"[name >> (4 * i) & 15];
+  return 2 + 6;
+}
+
+// Receives one message with at most three descriptors (-1: none came). 1, 0: nothing yet, -1: gone.
+int receive(int socket, wire::TeamMsg* m, int (&fds)[3]) {
+  iovec io{m, sizeof(*m)};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fds))];
+  msghdr h{};
+  h.msg_iov = &io, h.msg_iovlen = 1;
+  h.msg_control = control, h.msg_controllen = sizeof(control);
+  for (int& fd : fds) fd = -1;
+  long n = sys::call(SYS_recvmsg, socket, sys::ptr(&h), MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (n == -11 || n == -4) return 0;
+  for (cmsghdr* c = n > 0 ? CMSG_FIRSTHDR(&h) : nullptr; c; c = CMSG_NXTHDR(&h, c))
+    if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+        c->cmsg_len <= CMSG_LEN(sizeof(fds)))
+      __builtin_memcpy(fds, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
+  m->text[sizeof(m->text) - 1] = m->tag[sizeof(m->tag) - 1] = 0;
+  return n == sizeof(*m) && m->magic == wire::kMagic && m->version == wire::kWireVersion ? 1 : -1;
+}
+
+bool transmit(int socket, const void* message, size_t bytes, const int* fds, size_t count) {
+  iovec io{const_cast<void*>(message), bytes};
+  alignas(cmsghdr) char control[CMSG_SPACE(3 * sizeof(int))];
+  msghdr h{};
+  h.msg_iov = &io, h.msg_iovlen = 1;
+  if (count) {
+    h.msg_control = control, h.msg_controllen = CMSG_SPACE(count * sizeof(int));
+    cmsghdr* c = CMSG_FIRSTHDR(&h);
+    c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(count * sizeof(int));
+    __builtin_memcpy(CMSG_DATA(c), fds, count * sizeof(int));
+  }
+  return !sys::failed(sys::call(SYS_sendmsg, socket, sys::ptr(&h), MSG_NOSIGNAL));
+}
+
+wire::TeamMsg make(uint32_t step, uint32_t number) {
+  wire::TeamMsg m;
+  __builtin_memset(&m, 0, sizeof(m));
+  m.magic = wire::kMagic;
+  m.version = wire::kWireVersion;
+  m.step = step;
+  m.number = number;
+  m.pid = library.pid;
+  return m;
+}
+
+}  // namespace
+
+void send_wake(int pid, uint64_t value) {
+  struct {
+    int signo, error, code, pad;
+    int pid;
+    uint32_t uid;
+    uint64_t value;
+    char rest[128 - 32];
+  } info{};
+  info.signo = wire::kWakeSignal;
+  info.code = SI_QUEUE;
+  info.pid = library.pid;
+  info.uid = static_cast<uint32_t>(sys::call(SYS_getuid));
+  info.value = value;
+  sys::call(SYS_rt_sigqueueinfo, pid, wire::kWakeSignal, sys::ptr(&info));
+}
+
+bool Team::fail(int why, const char* pattern, ...) {
+  va_list args;
+  va_start(args, pattern);
+  vformat(text, sizeof(text), pattern, args);
+  va_end(args);
+  code = why;
+  return false;
+}
+
+void Team::say(int socket, uint32_t step, int why, const char* words) {
+  wire::TeamMsg m = make(step, number_);
+  m.code = why;
+  if (words) copy(m.text, sizeof(m.text), words);
+  transmit(socket, &m, sizeof(m), nullptr, 0);
+}
+
+void Team::call_off(int why, const char* words) {
+  if (role_ == Role::kMember && leader_socket_ >= 0)
+    say(leader_socket_, wire::kTeamFailed, why, words);
+  for (size_t i = 0; role_ == Role::kLeader && i < count_; ++i)
+    if (members_[i].socket >= 0) say(members_[i].socket, wire::kTeamFailed, why, words);
+}
+
+void Team::finish() {
+  for (size_t i = 0; i < count_; ++i)
+    if (members_[i].socket >= 0) sys::close(members_[i].socket);
+  for (size_t i = 0; i < pending_count_; ++i) sys::close(pending_[i]);
+  for (int* fd : {&door_, &board_fd_, &leader_socket_}) {
+    if (*fd >= 0) sys::close(*fd);
+    *fd = -1;
+  }
+  scratch_unmap(&board_);
+  count_ = pending_count_ = left_out_count_ = 0;
+  role_ = Role::kAlone;
+  number_ = 0;
+}
+
+// --- the leader
+// ---------------------------------------------------------------------------------------------------------
+
+bool Team::lead(Courier* c, const Call& call) {
+  role_ = Role::kLeader;
+  call_ = call;
+  code = 0;
+  number_ = level_ = 0;
+  count_ = pending_count_ = left_out_count_ = 0;
+  long fd = sys::call(SYS_memfd_create, sys::ptr("gpuckpt-board"), 1 /* MFD_CLOEXEC */);
+  if (!sys::failed(fd)) board_fd_ = static_cast<int>(fd);
+  if (sys::failed(fd) || sys::failed(sys::call(SYS_ftruncate, fd, sizeof(Board))) ||
+      !(board_ = scratch_map(sizeof(Board), board_fd_)))
+    return fail(kExitError, "no memory for what the processes of the job tell each other");
+  fd = sys::call(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (sys::failed(fd)) return fail(kExitError, "no socket (error %ld)", -fd);
+  door_ = static_cast<int>(fd);
+  sockaddr_un a{};
+  a.sun_family = AF_UNIX;
+  uint32_t size = sizeof(a);
+  if (sys::failed(sys::call(SYS_bind, fd, sys::ptr(&a), 2)) ||
+      sys::failed(sys::call(SYS_listen, fd, 128)) ||
+      sys::failed(sys::call(SYS_getsockname, fd, sys::ptr(&a), sys::ptr(&size))))
+    return fail(kExitError, "no socket for the processes of the job");
+  const char* s = a.sun_path + 1;
+  char digits[8] = "";
+  __builtin_memcpy(digits, s, 5);
+  s = digits;
+  door_name_ = static_cast<uint32_t>(scan_hex(&s));
+  bool found;
+  if (!look_for_more(&found)) return false;
+  while (!all_at(wire::kTeamOpened)) {
+    if (!invite() || !listen_once(c, 20)) return false;
+  }
+  return true;
+}
+
+// Adds processes that are not known yet. `found`: there are some, or some ended.
+bool Team::look_for_more(bool* found) {
+  *found = false;
+  Region memory = scratch_map(Board::kMostRelatives * sizeof(Relative));
+  if (!memory) return fail(kExitError, "no memory for the list of processes");
+  Relative* all = reinterpret_cast<Relative*>(memory.data());
+  size_t n = find_family(library.pid, all, Board::kMostRelatives);
+  Board* b = board();
+  b->relative_count = 0;
+  bool ok = n < Board::kMostRelatives || fail(kExitRefused, "the job has too many processes");
+  for (size_t i = 0; ok && i < n; ++i) {
+    const Relative& r = all[i];
+    if (left_out(r.ppid)) {
+      leave_out(r.pid);
+      continue;
+    }
+    if (left_out(r.pid)) continue;
+    b->relative[b->relative_count++] = {r.pid, r.ppid, r.pgid, r.sid, r.state == 'Z'};
+    if (r.state == 'Z' || r.state == 'X') continue;
+    bool known = false;
+    for (size_t k = 0; k < count_ && !known; ++k) known = members_[k].pid == r.pid;
+    if (known) continue;
+    if (count_ == kMost) ok = fail(kExitRefused, "the job has more than %lu processes", kMost);
+    if (ok) members_[count_++] = {r.pid, -1, 0, 0, sys::now_us(), 0};
+    *found = true;
+  }
+  scratch_unmap(&memory);
+  return ok;
+}
+
+bool Team::left_out(int pid) const {
+  for (size_t i = 0; i < left_out_count_; ++i)
+    if (left_out_[i] == pid) return true;
+  return false;
+}
+void Team::leave_out(int pid) {
+  if (!left_out(pid) && left_out_count_ < sizeof(left_out_) / sizeof(left_out_[0]))
+    left_out_[left_out_count_++] = pid;
+}
+
+// Wakes who has not come yet.
+bool Team::invite() {
+  const uint64_t now = sys::now_us();
+  for (size_t i = 0; i < count_;) {
+    Member& m = members_[i];
+    if (m.reached || now - m.asked_us < kAskAgainUs) {
+      ++i;
+      continue;
+    }
+    m.asked_us = now;
+    char name[64] = "?", path[40], stat[512];
+    format(path, sizeof(path), "/proc/%d/stat", m.pid);
+    long n = read_file(path, stat, sizeof(stat));
+    const char* state = stat;
+    for (const char* p = stat; n > 0 && *p; ++p)
+      if (*p == ')') state = p;
+    if (n <= 0 || state[2] == 'Z' || state[2] == 'X') {  // ended by itself
+      if (m.socket >= 0) sys::close(m.socket);
+      m = members_[--count_];
+      continue;
+    }
+    ++i;
+    format(path, sizeof(path), "/proc/%d/comm", m.pid);
+    n = read_file(path, name, sizeof(name));
+    if (n > 0 && name[n - 1] == '\n') name[n - 1] = 0;
+    const bool born = level_ >= wire::kTeamStaged;
+    if (listens(m.pid)) {
+      if (now - m.since_us > (born ? kBornPatienceUs : kAnswerPatienceUs))
+        return fail(kExitTimeout, "process %d (%s) of the job does not answer", m.pid, name);
+      send_wake(m.pid, wire::kJoinCookie | door_name_);
+      continue;
+    }
+    if (now - m.since_us < kStartPatienceUs) continue;
+    if (call_.children == Children::kAble) {
+      log_line(LogLevel::kWarn,
+               "process %d (%s) runs without gpuckpt's library: it and its children are not part "
+               "of the snapshot",
+               m.pid, name);
+      leave_out(m.pid);
+      m = members_[--count_];
+      continue;
+    }
+    return fail(kExitRefused,
+                "process %d (%s), a child of the program, runs without gpuckpt's library; let it "
+                "end first, or set GPUCKPT_CHILDREN=able (a snapshot without such children) or "
+                "ignore (without any child)",
+                m.pid, name);
+  }
+  return true;
+}
+
+bool Team::all_at(uint32_t step) const {
+  for (size_t i = 0; i < count_; ++i)
+    if (members_[i].reached < step) return false;
+  return true;
+}
+
+void Team::remove(Courier* c, size_t i) {
+  Member& m = members_[i];
+  if (m.socket >= 0) sys::close(m.socket);
+  if (m.reached >= wire::kTeamOpened) c->send(c->socket_, wire::kMsgGone, m.number, nullptr);
+  m = members_[--count_];
+}
+
+// Who knocked says who it is.
+bool Team::introduce(int socket) {
+  wire::TeamMsg in;
+  int fds[3], pid = 0;
+  int got = receive(socket, &in, fds);
+  if (!got) return false;
+  Member* m = nullptr;
+  if (got > 0 && in.step == wire::kTeamJoin && trusted(socket, &pid))
+    for (size_t i = 0; i < count_; ++i)
+      if (members_[i].pid == pid && members_[i].socket < 0) m = &members_[i];
+  if (!m) {
+    sys::close(socket);
+    return true;
+  }
+  bool same = library.last_snapshot[0] && equal(in.text, library.last_snapshot) && in.number;
+  for (size_t i = 0; i < count_ && same; ++i) same = members_[i].number != in.number;
+  m->number = same ? in.number : 0;
+  if (!same) m->number = next_number_ < wire::kMaxMembers ? next_number_ : 1;
+  for (size_t i = 0; i < count_; ++i)  // (wrapped around: take one that is free)
+    if (&members_[i] != m && members_[i].number == m->number) m->number = m->number + 1, i = ~0ull;
+  if (m->number >= next_number_) next_number_ = m->number + 1;
+  m->socket = socket;
+  m->reached = wire::kTeamJoin;
+  wire::TeamMsg out = make(wire::kTeamWelcome, m->number);
+  out.flags = call_.flags;
+  out.stop_status = call_.stop_status;
+  out.deadline_us = call_.deadline_us;
+  copy(out.text, sizeof(out.text), call_.store);
+  copy(out.tag, sizeof(out.tag), call_.tag);
+  transmit(socket, &out, sizeof(out), &board_fd_, 1);
+  return true;
+}
+
+// What member `i` says. False: the attempt is over.
+bool Team::hear(Courier* c, size_t i) {
+  Member& m = members_[i];
+  wire::TeamMsg in;
+  int fds[3];
+  int got = receive(m.socket, &in, fds);
+  if (!got) return true;
+  if (got < 0) {
+    if (m.reached >= wire::kTeamParked)
+      return fail(kExitError, "process %d of the job ended while the snapshot was taken", m.pid);
+    remove(c, i);
+    return true;
+  }
+  if (in.step == wire::kTeamFailed)
+    return fail(in.code ? in.code : kExitError, "process %d of the job: %s", m.pid, in.text);
+  if (in.step == wire::kTeamOpened) {
+    static wire::Msg out;
+    __builtin_memset(&out, 0, sizeof(out));
+    out.magic = wire::kMagic, out.version = wire::kWireVersion;
+    out.type = wire::kMsgMember, out.slot = m.number;
+    bool ok = fds[2] >= 0 && transmit(c->socket_, &out, sizeof(out), fds, 3);
+    for (int fd : fds)
+      if (fd >= 0) sys::close(fd);
+    if (!ok) return fail(kExitError, "the writer is gone");
+  }
+  m.reached = in.step;
+  if (in.step > wire::kTeamOpened && in.step <= level_)
+    say(m.socket, in.step, 0, nullptr);  // the others are there already
+  return true;
+}
+
+bool Team::listen_once(Courier* c, int ms) {
+  if (sys::now_us() > call_.deadline_us)
+    return fail(kExitTimeout, "not all processes of the job could be stopped in time");
+  static pollfd polls[kMost + 64 + 2];
+  size_t n = 0;
+  polls[n++] = {door_, POLLIN, 0};
+  polls[n++] = {c->socket_, POLLIN, 0};
+  const size_t first_pending = n, first_member = n + pending_count_;
+  for (size_t i = 0; i < pending_count_; ++i) polls[n++] = {pending_[i], POLLIN, 0};
+  const size_t members = count_;
+  for (size_t i = 0; i < members; ++i) polls[n++] = {members_[i].socket, POLLIN, 0};
+  if (sys::call(SYS_poll, sys::ptr(polls), static_cast<long>(n), ms) <= 0) return true;
+  if (polls[1].revents && !c->last.type) c->receive(&c->last, 0);
+  if (c->writer_gone)
+    return fail(c->last.type ? c->last.code : kExitError, "%s",
+                c->last.type ? c->last.text : "the writer ended");
+  // From behind: who leaves is replaced by the last one.
+  for (size_t i = members; i-- > 0;)
+    if (polls[first_member + i].revents && !hear(c, i)) return false;
+  for (size_t i = first_member - first_pending; i-- > 0;)
+    if (polls[first_pending + i].revents && introduce(pending_[i]))
+      pending_[i] = pending_[--pending_count_];
+  if (polls[0].revents && pending_count_ < sizeof(pending_) / sizeof(pending_[0])) {
+    long s = sys::call(SYS_accept4, door_, 0, 0, SOCK_CLOEXEC);
+    if (!sys::failed(s)) pending_[pending_count_++] = static_cast<int>(s);
+  }
+  return true;
+}
+
+// A pipe or socket whose other end nobody has is open to the outside.
+bool Team::check_ends() {
+  const Board* b = board();
+  for (uint32_t i = 0; i < b->end_count; ++i) {
+    const Board::End& e = b->end[i];
+    bool found = !e.needed;
+    for (uint32_t k = 0; k < b->end_count && !found; ++k) {
+      const Board::End& o = b->end[k];
+      found = e.have == Board::kSocket
+                  ? o.have == Board::kSocket && o.ino == e.peer && o.peer == e.ino
+                  : o.have != Board::kSocket && o.ino == e.ino && (o.have & ~e.have);
+    }
+    if (!found)
+      return fail(kExitRefused,
+                  "descriptor %d of process %d is a %s to a process that is not part of the "
+                  "snapshot; close it, let that process end first, or set GPUCKPT_SOCKETS=drop: "
+                  "then a restore finds it closed at the other end",
+                  e.fd, e.pid, e.have == Board::kSocket ? "unix socket" : "pipe");
+  }
+  return true;
+}
+
+// --- a member
+// -----------------------------------------------------------------------------------------------------------
+
+bool Team::join(Courier*, Join* j) {
+  role_ = Role::kMember;
+  code = 0;
+  count_ = pending_count_ = 0;
+  sockaddr_un a;
+  uint32_t size = address_of(j->door, &a);
+  long fd = sys::call(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (sys::failed(fd)) return fail(kExitError, "no socket");
+  leader_socket_ = static_cast<int>(fd);
+  int peer = 0;
+  if (sys::failed(sys::call(SYS_connect, fd, sys::ptr(&a), size)) ||
+      !trusted(leader_socket_, &peer) || peer != j->leader)
+    return fail(kExitAbsent, "nobody leads a snapshot any more");
+  wire::TeamMsg m = make(wire::kTeamJoin, library.last_number);
+  copy(m.text, sizeof(m.text), library.last_snapshot);
+  transmit(leader_socket_, &m, sizeof(m), nullptr, 0);
+  int fds[3];
+  pollfd p{leader_socket_, POLLIN, 0};
+  sys::call(SYS_poll, sys::ptr(&p), 1, 10000);
+  if (receive(leader_socket_, &j->call, fds) <= 0 || j->call.step != wire::kTeamWelcome ||
+      fds[0] < 0)
+    return fail(kExitAbsent, "the leader of the snapshot did not answer");
+  board_fd_ = fds[0];
+  board_ = scratch_map(sizeof(Board), board_fd_);
+  if (!board_)
+    return fail(kExitError, "no memory for what the processes of the job tell each other");
+  number_ = j->call.number;
+  call_.deadline_us = j->call.deadline_us;
+  return true;
+}
+
+bool Team::opened(const int (&fds)[3]) {
+  wire::TeamMsg m = make(wire::kTeamOpened, number_);
+  return transmit(leader_socket_, &m, sizeof(m), fds, 3) || fail(kExitError, "the leader is gone");
+}
+
+// --- everybody
+// -----------------------------------------------------------------------------------------------------------
+
+bool Team::meet_as_member(wire::TeamStep step) {
+  say(leader_socket_, step, 0, nullptr);
+  const uint64_t patience = sys::now_us() + kMeetPatienceUs;
+  for (;;) {
+    pollfd p{leader_socket_, POLLIN, 0};
+    sys::call(SYS_poll, sys::ptr(&p), 1, 1000);
+    wire::TeamMsg in;
+    int fds[3];
+    int got = receive(leader_socket_, &in, fds);
+    if (got < 0) return fail(kExitError, "the process that led the snapshot ended");
+    if (got > 0 && in.step == wire::kTeamFailed) return fail(in.code, "%s", in.text);
+    if (got > 0 && in.step == step) return true;
+    if (sys::now_us() > patience && sys::now_us() > call_.deadline_us)
+      return fail(kExitTimeout, "the process that leads the snapshot does not go on");
+  }
+}
+
+bool Team::meet(Courier* c, wire::TeamStep step) {
+  if (role_ == Role::kAlone) return true;
+  if (role_ == Role::kMember) return meet_as_member(step);
+  for (;;) {
+    if (!all_at(step)) {
+      if (!invite() || !listen_once(c, 10)) return false;
+      continue;
+    }
+    // With all parents parked nobody is born any more: who is unknown now was born before.
+    bool found = false;
+    if (step == wire::kTeamParked && !look_for_more(&found)) return false;
+    if (!found) break;
+  }
+  if (step == wire::kTeamCaptured && !check_ends()) return false;
+  level_ = step;
+  for (size_t i = 0; i < count_; ++i) say(members_[i].socket, step, 0, nullptr);
+  return true;
+}
+
+}  // namespace gpuckpt

@@ -1,0 +1,114 @@
+// A snapshot of several processes at one moment (wire.h, "Between the processes of a job").
+//
+// The root of the job leads. Its writer takes what all of them send, and publishes one manifest
+// when all have sent everything: that is what makes the snapshot one. What makes it of one moment
+// are three meetings, at which everybody waits for everybody: before parking, when all are parked,
+// and when all are captured. At the second the leader looks once more for processes: with all
+// parents parked none can be born, so those that it does not know were born before, and they are
+// asked to join while the others stand. Whoever fails, ends or does not answer fails the attempt
+// for all, except that a process may end until it is parked.
+//
+// Everything here runs on the courier, in whose descriptor table the sockets are.
+#pragma once
+
+#include "common/heap.h"
+#include "gpuckpt/wire.h"
+#include "snapshot/board.h"
+#include "snapshot/family.h"
+
+namespace gpuckpt {
+
+class Courier;
+
+enum class Children : uint32_t {
+  kAll,     // all of them, or no snapshot
+  kAble,    // those without the library are left out
+  kIgnore,  // a snapshot of this process alone
+};
+
+class Team {
+ public:
+  enum class Role { kAlone, kLeader, kMember };
+  Role role() const { return role_; }
+  bool active() const { return role_ != Role::kAlone; }
+  uint32_t number() const { return number_; }
+  Board* board() const { return reinterpret_cast<Board*>(board_.data()); }
+
+  // --- Leader. Calls everybody together; true when all have joined. Otherwise code and text say
+  // why not.
+  struct Call {
+    Children children;
+    uint64_t deadline_us;
+    uint32_t flags;
+    int stop_status;
+    const char *store, *tag;
+  };
+  bool lead(Courier*, const Call&);
+
+  // --- Member. Goes to the leader who called; then `call` is what shall be done.
+  struct Join {
+    int leader;
+    uint32_t door;
+    wire::TeamMsg call;
+  };
+  bool join(Courier*, Join*);
+  // Gives the leader what the writer needs; the descriptors stay the caller's.
+  bool opened(const int (&fds)[3]);
+
+  // --- Everybody. Waits until all are at `step`. False: it will not be; code and text say why, and
+  // all others hear it as well.
+  bool meet(Courier*, wire::TeamStep step);
+  void call_off(int code, const char* text);
+  void finish();  // closes; role is kAlone then
+
+  int code = 0;
+  char text[512] = "";
+
+  // In a forked child and in a restored process: none of it is ours.
+  void forget() {
+    role_ = Role::kAlone;
+    board_ = {};
+    door_ = board_fd_ = leader_socket_ = -1;
+    count_ = pending_count_ = 0;
+  }
+
+ private:
+  struct Member {
+    int pid, socket;
+    uint32_t number, reached;  // TeamStep
+    uint64_t since_us, asked_us;
+  };
+  bool fail(int code, const char* pattern, ...) __attribute__((format(printf, 3, 4)));
+  bool look_for_more(bool* found);
+  bool invite();
+  bool left_out(int pid) const;
+  void leave_out(int pid);
+  bool introduce(int socket);
+  bool listen_once(Courier*, int ms);
+  bool hear(Courier*, size_t i);
+  bool meet_as_member(wire::TeamStep step);
+  bool all_at(uint32_t step) const;
+  bool check_ends();
+  void say(int socket, uint32_t step, int code, const char* text);
+  void remove(Courier*, size_t i);
+
+  static constexpr size_t kMost = 1024;
+  Role role_ = Role::kAlone;
+  Call call_{};
+  uint32_t number_ = 0, next_number_ = 1, level_ = 0;
+  int door_ = -1, board_fd_ = -1, leader_socket_ = -1;
+  uint32_t door_name_ = 0;
+  Region board_;
+  Member members_[kMost]{};
+  size_t count_ = 0;
+  int pending_[64]{};  // connected, not yet introduced
+  size_t pending_count_ = 0;
+  int left_out_[256]{};
+  size_t left_out_count_ = 0;
+};
+extern Team team;
+
+// Signals a process of the job for the sake of `value` (wire.h).
+void send_wake(int pid, uint64_t value);
+
+}  // namespace gpuckpt
