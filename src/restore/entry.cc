@@ -609,6 +609,7 @@ void coordinator_after_restore(void*) {
   sys::call(SYS_prctl, PR_SET_NAME, sys::ptr("gpuckpt"));
   Plan* p = state.plan;
   if (device_plugin && device_plugin->rewind) device_plugin->rewind();
+  if (device_plugin && p->flags & restore::kStep) device_plugin->step(p->steps);
   Region device_bytes{};
   static DeviceWork work;
   uint64_t device_us = 0;

@@ -387,6 +387,7 @@ std::vector<std::string> check_snapshot(const SnapshotReader& reader, const Opti
 Status load(Tree* tree, const Options& o) {
   for (auto& m : tree->members) {
     m->memory.lazy = o.lazy && !tree->several();
+    m->memory.steps = o.steps;
   }
   if (Status s = load_tree(tree, o.threads); !s.ok()) return s;
   for (auto& m : tree->members)

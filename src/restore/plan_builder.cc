@@ -444,6 +444,7 @@ std::vector<uint8_t> build_plan(const Image& image, const Memory& memory, const 
   p.pages_fd = fds.pages, p.device_fd = fds.device, p.exe_fd = fds.exe, p.report_fd = fds.report;
   p.plan_fd = fds.plan, p.highest_fd = fds.highest;
   p.generation = image.head.generation + 1;
+  p.steps = memory.steps.value_or(0);
   p.bytes = b.bytes.size();
   p.gap_bytes = (kGapCode + kGapStack + kGapVdso + kGapText + p.bytes + 0xffff) & ~0xffffull;
   int found = 0;

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,7 +44,8 @@ struct Memory {
   Fd pages;
   bool pages_loaded = false;
   bool lazy = false;  // as asked: large mappings are filled while the program runs (pager.h)
-  Fd device;          // the same for the device spaces
+  std::optional<uint64_t> steps;  // as asked: Plan::steps
+  Fd device;                      // the same for the device spaces
   std::vector<PlanFill> fills;
   std::vector<PlanExtent> extents;
   std::vector<Fd> files, shared;             // by index of Image::files and Image::shared

@@ -263,6 +263,7 @@ void take_place(Start* s, size_t i, int report) {
   if (!memory.pages_loaded) flags |= kFillByFront;
   if (ids == Ids::kHere) flags |= kKeepPages;
   if (memory.lazy && ids != Ids::kNew) flags |= kLazy;
+  if (memory.steps) flags |= kStep;
   if (geteuid() == 0 && !user_namespace &&
       (differs(image.head.uid, geteuid()) || differs(image.head.gid, getegid())))
     flags |= kSetIds;

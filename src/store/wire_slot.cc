@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "store/map.h"
+#include "store/member.h"
 
 namespace gpuckpt::store {
 namespace {
@@ -86,9 +87,10 @@ std::string message_text(const wire::Msg& message) {
   return {message.text, std::min<size_t>(message.text_bytes, sizeof(message.text))};
 }
 
-Status put_slot(const uint8_t* at, SnapshotWriter& writer) {
+Status put_slot(const uint8_t* at, SnapshotWriter& writer, uint32_t member) {
   Slot slot;
   if (Status status = look(at, true, &slot); !status.ok()) return status;
+  slot.space = member_space(slot.space & wire::kPlainSpace, member);
   uint64_t done = 0;
   for (uint32_t i = 0; i < slot.runs; ++i) {
     wire::Run run;
