@@ -59,7 +59,7 @@ class Context : public Object {
   uint64_t id = 0;  // fresh at each activation
   ContextMemory memory{*this};
   std::atomic<bool> cancel{false};
-  std::atomic<int> uses{1};  // cuCtxAttach, cuCtxDetach
+  std::atomic<int> uses{1};        // cuCtxAttach, cuCtxDetach
   std::atomic<uint32_t> peers{0};  // devices whose memory this context may touch
 
   // Order in which work of the context is submitted; guards the stream list.
