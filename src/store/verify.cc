@@ -172,13 +172,17 @@ Status verify_store(Env* env, const Paths& paths, const VerifyOptions& options,
   if (options.full) (void)read_every_frame(options, &packs, report);  // in the report already
   OpenPacks open;
   LayerCache layers;
-  for (const auto& [id, pack] : packs) open[id] = pack.reader;
+  bool any_damaged = false;
+  for (const auto& [id, pack] : packs) {
+    open[id] = pack.reader;
+    any_damaged = any_damaged || !pack.damaged.empty();
+  }
   for (const std::string& id : snapshots) {
     std::unique_ptr<SnapshotReader> reader;
     Status status = open_snapshot(env, paths, id, &reader, &open, &layers);
     if (status.code() == kExitAbsent) continue;  // pruned meanwhile
     std::string why = status.text();
-    if (status.ok()) {
+    if (status.ok() && any_damaged) {
       Manifest manifest;
       status = load_manifest(env, paths, id, &manifest, &layers);
       why = status.ok() ? damage_of(manifest, packs) : status.text();
