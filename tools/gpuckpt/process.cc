@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -84,20 +85,28 @@ Status wake(int pid) {
   return Status::Error(fmt::format("cannot signal process {}: {}", pid, strerror(errno)));
 }
 
-// Names under which the process may listen: it knows its pid in its own namespace, we maybe
-// another.
-std::vector<std::string> socket_paths(int pid) {
-  std::string directory;
-  std::string environment = proc_file(pid, "environ");
-  for (size_t at = 0; at < environment.size(); at = environment.find('\0', at) + 1) {
-    std::string entry = environment.c_str() + at;
-    if (entry.starts_with("GPUCKPT_SESSION_DIR=")) directory = entry.substr(entry.find('=') + 1);
-    if (environment.find('\0', at) == std::string::npos) break;
-  }
+// Folders in which the process may listen. Its environment says which, unless it has written its
+// title over it (redis-server and others do): then ours, or the usual one.
+std::vector<std::string> session_folders(int pid) {
+  std::vector<std::string> out;
+  auto add = [&](std::string folder) {
+    if (!folder.empty() && std::find(out.begin(), out.end(), folder) == out.end())
+      out.push_back(std::move(folder));
+  };
+  std::istringstream environment(proc_file(pid, "environ"));
+  for (std::string entry; std::getline(environment, entry, '\0');)
+    if (entry.starts_with("GPUCKPT_SESSION_DIR=")) add(entry.substr(entry.find('=') + 1));
+  if (const char* own = getenv("GPUCKPT_SESSION_DIR")) add(own);
   std::istringstream uids(status_field(pid, "Uid"));
   std::string real, effective;
   uids >> real >> effective;
-  if (directory.empty()) directory = "/tmp/gpuckpt-" + effective;
+  add("/tmp/gpuckpt-" + effective);
+  return out;
+}
+
+// Names under which the process may listen: it knows its pid in its own namespace, we maybe
+// another.
+std::vector<std::string> socket_paths(int pid) {
   std::string stat = whole_file(fmt::format("/proc/{}/stat", pid));  // the leader's, as below
   std::istringstream fields(stat.substr(std::min(stat.rfind(')') + 1, stat.size())));
   std::string field, start;
@@ -110,10 +119,13 @@ std::vector<std::string> socket_paths(int pid) {
   while (pids >> field) {
     if (field != names[0]) names.push_back(field);
   }
-  for (const std::string& name : names) {
-    std::string tail = fmt::format("{}/{}-{}.sock", directory, name, start);
-    out.push_back(tail);
-    if (access((root + directory).c_str(), X_OK) == 0) out.push_back(root + tail);
+  for (const std::string& folder : session_folders(pid)) {
+    const bool visible = access((root + folder).c_str(), X_OK) == 0;
+    for (const std::string& name : names) {
+      std::string tail = fmt::format("{}/{}-{}.sock", folder, name, start);
+      out.push_back(tail);
+      if (visible) out.push_back(root + tail);
+    }
   }
   return out;
 }
