@@ -9,7 +9,7 @@
 //                                                                    in the next MS ms, us, and
 //                                                                    pages
 //     dump FILE    all memory with write(2), us         sum          a digest of all memory
-//     (threads quit                                                           held)
+//     rate PERCENT of the pages dirtied per second from now on       (threads held)
 //   churn read FILE THREADS        reads FILE into fresh memory with so many threads, us
 //
 // Plain C++ and libc: it knows nothing of gpuckpt.
@@ -60,9 +60,10 @@ void* spin(void*) {
   }
 }
 
+std::atomic<double> per_second{0};  // pages, each thread
+
 struct Work {
-  int index, threads;
-  double per_second;
+  int index;
 };
 void* dirty(void* argument) {
   Work w = *static_cast<Work*>(argument);
@@ -76,7 +77,7 @@ void* dirty(void* argument) {
     }
     usleep(10000);
     uint64_t t = now_us();
-    owed += w.per_second * static_cast<double>(t - last) / 1e6;
+    owed += per_second * static_cast<double>(t - last) / 1e6;
     last = t;
     for (; owed >= 1; owed -= 1) {
       *reinterpret_cast<uint64_t*>(memory + next(&state) % pages * kPage + 64) += state;
@@ -138,7 +139,10 @@ int main(int argc, char** argv) {
   if (argc != 4) return 2;
   pages = static_cast<size_t>(atof(argv[1]) * (1ull << 30) / kPage);
   int threads = atoi(argv[2]);
-  double percent = atof(argv[3]);
+  auto set_rate = [&](double percent) {
+    per_second = static_cast<double>(pages) * percent / 100 / threads;
+  };
+  set_rate(atof(argv[3]));
   memory = static_cast<uint8_t*>(
       mmap(nullptr, pages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   madvise(memory, pages * kPage, MADV_NOHUGEPAGE);
@@ -146,7 +150,7 @@ int main(int argc, char** argv) {
   pthread_t t;
   static Work work[64];
   for (int i = 0; i < threads && i < 64; ++i) {
-    work[i] = {i, threads, static_cast<double>(pages) * percent / 100 / threads};
+    work[i] = {i};
     pthread_create(&t, nullptr, dirty, &work[i]);
   }
   pthread_create(&t, nullptr, spin, nullptr);
@@ -160,6 +164,8 @@ int main(int argc, char** argv) {
       longest = 0;
     } else if (!strcmp(line, "gap")) {
       answer = longest;
+    } else if (!strncmp(line, "rate ", 5)) {
+      set_rate(atof(line + 5));
     } else if (!strcmp(line, "fork")) {
       uint64_t t0 = now_us();
       pid_t pid = fork();
