@@ -240,6 +240,9 @@ class StoreImpl : public Store {
     return {text.begin(), text.end()};
   }
   Status disk_bytes(uint64_t* out) override { return store::disk_bytes(env_, paths_, out); }
+  Status codecs(std::vector<CodecUse>* out, uint64_t* unreadable) override {
+    return count_codecs(env_, paths_, out, unreadable);
+  }
 
  private:
   Env* env_;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "store/contents.h"
 #include "store/env.h"
 #include "store/lock.h"
 #include "store/snapshot_reader.h"
@@ -162,6 +163,8 @@ class Store {
   virtual std::string mirror_state() = 0;
   // Bytes of all files of the store.
   virtual Status disk_bytes(uint64_t* out) = 0;
+  // How the bytes of all packs are stored; packs whose tables cannot be read are only counted.
+  virtual Status codecs(std::vector<CodecUse>* out, uint64_t* unreadable) = 0;
 };
 
 // What differs between two snapshots, by address. Ranges are whole chunks.

@@ -45,6 +45,7 @@ int run_main(int argc, char** argv) {
   define_resume(app, &context);
   define_stats(app, &context);
   define_doctor(app, &context);
+  define_report(app, &context);
   // Every verb may meet an encrypted store. What it starts (writer, restored program) inherits it.
   for (CLI::App* verb : app.get_subcommands({})) {
     verb->add_option_function<std::string>(

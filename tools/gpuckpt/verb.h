@@ -57,5 +57,6 @@ void define_suspend(CLI::App& app, Context* context);
 void define_resume(CLI::App& app, Context* context);
 void define_stats(CLI::App& app, Context* context);
 void define_doctor(CLI::App& app, Context* context);
+void define_report(CLI::App& app, Context* context);
 
 }  // namespace gpuckpt::cli
