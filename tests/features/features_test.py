@@ -24,6 +24,7 @@ from pathlib import Path
 
 NOBODY = 65534
 SOURCE = Path(__file__).resolve().parent
+FOLDER = "features"  # of the build: where the programs are
 
 # A snapshot of these is refused (exit 14), with these words; then the program goes on.
 REFUSED = {
@@ -134,7 +135,7 @@ class Run:
 
     def go(self):
         preload = {} if self.flavour == "plain" else {"LD_PRELOAD": str(self.build / "lib" / "libgpuckpt.so")}
-        process = self.popen([self.build / "tests" / "features" / self.feature], "out", "err", **preload)
+        process = self.popen([self.build / "tests" / FOLDER / self.feature], "out", "err", **preload)
         self.until(lambda: self.says("ready"), process, "before it was ready")
         if self.flavour == "plain":
             self.release()
