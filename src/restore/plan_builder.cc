@@ -134,14 +134,30 @@ uint64_t mapped_end(const Image& image, VmaKind kind, int object) {
   return end;
 }
 
+// An object can have a name for one process and none for another (libc makes named semaphores under
+// a name that it then gives up): the name counts for both.
+}  // namespace
+
+Status open_named(const Image& image, SharedFiles* shared) {
+  for (const auto& [o, path] : image.shared) {
+    if ((o.kind != kSharedShm && o.kind != kSharedFile) || shared->count({o.dev, o.ino})) continue;
+    Fd fd;
+    if (Status s = open_shared_file(o, path, &fd); !s.ok()) return s;
+    (*shared)[{o.dev, o.ino}] = {std::move(fd), false, true};
+  }
+  return Status::Ok();
+}
+
+namespace {
+
 Status load_shared(const Image& image, const store::SnapshotReader& reader, unsigned threads,
                    Memory* m, SharedFiles* shared) {
   for (size_t i = 0; i < image.shared.size(); ++i) {
     const auto& [o, path] = image.shared[i];
     Fd fd;
     uint64_t size = o.size ? o.size : mapped_end(image, kVmaShared, static_cast<int>(i));
-    if (o.kind == kSharedShm || o.kind == kSharedFile) {
-      if (Status s = open_shared_file(o, path, &fd); !s.ok()) return s;
+    if (auto named = shared->find({o.dev, o.ino}); named != shared->end() && named->second.named) {
+      fd = Fd(dup(named->second.file.get()));
       struct stat st;
       if (fstat(fd.get(), &st) == 0 && static_cast<uint64_t>(st.st_size) < size &&
           ftruncate(fd.get(), static_cast<off_t>(size)) != 0)
@@ -170,7 +186,7 @@ Status load_shared(const Image& image, const store::SnapshotReader& reader, unsi
                 make_memfd(memfd_name(path, "gpuckpt-shared").c_str(), d ? d->size : size, &fd);
             !s.ok())
           return s;
-        (*shared)[{o.dev, o.ino}] = {Fd(dup(fd.get())), false};
+        (*shared)[{o.dev, o.ino}] = {Fd(dup(fd.get())), false, false};
       }
     }
     if (Status s = load_object(reader, wire::kSpaceSharedBase + i, threads, fd.get()); !s.ok())
@@ -220,7 +236,7 @@ Status load_unlinked(const Image& image, const store::SnapshotReader& reader, un
     fchmod(fd.get(), d.mode & 07777);
     if (uint32_t seals = d.value[0] & kEarlySeals)
       if (fcntl(fd.get(), F_ADD_SEALS, seals) != 0) return os_error("F_ADD_SEALS");
-    known = {Fd(dup(fd.get())), true};
+    known = {Fd(dup(fd.get())), true, false};
     m->unlinked.emplace_back(d.fd, std::move(fd));
   }
   return Status::Ok();
@@ -269,6 +285,7 @@ Status load_memory(const Image& image, const store::SnapshotReader& reader, unsi
                    Memory* m, SharedFiles* shared) {
   SharedFiles own;
   if (!shared) shared = &own;
+  if (Status s = open_named(image, shared); !s.ok()) return s;
   Layout host = lay_out(reader.extents(wire::kSpaceHost), 0);
   if (Status s = make_memfd("gpuckpt-pages", host.bytes, &m->pages); !s.ok()) return s;
 

@@ -57,9 +57,13 @@ struct Memory {
 // /proc/PID/maps) and inode. `whole`: its size, contents and seals are there.
 struct SharedFile {
   Fd file;
-  bool whole;
+  bool whole = false;
+  bool named = false;  // it is a file somewhere
 };
 using SharedFiles = std::map<std::pair<uint64_t, uint64_t>, SharedFile>;
+
+// Those that have a name in this process. First for all processes of a job.
+store::Status open_named(const Image&, SharedFiles*);
 
 // Everything but the contents of the pages. `shared` (may be null) is used for all processes of one
 // job, one after the other.

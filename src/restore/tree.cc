@@ -58,6 +58,8 @@ Status read_tree(const store::SnapshotReader& snapshot, Tree* out) {
 Status load_tree(Tree* t, unsigned threads) {
   SharedFiles shared;
   for (auto& m : t->members)
+    if (Status s = open_named(m->image, &shared); !s.ok()) return s;
+  for (auto& m : t->members)
     if (Status s = load_memory(m->image, *m->reader, threads, &m->memory, &shared); !s.ok())
       return s;
   return Status::Ok();
