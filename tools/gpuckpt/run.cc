@@ -26,7 +26,7 @@ namespace {
 struct Options {
   bool sim = false, self_contained = false;
   std::string store, mirror, job, every, keep, level, budget, signal, on_term, resume = "never",
-                                                                       status_file, timeout;
+                                                                               status_file, timeout;
   std::vector<std::string> command;
 };
 
@@ -106,8 +106,8 @@ Status run(const Options& options) {
                   "no program was given: gpuckpt run [OPTIONS] -- PROGRAM ARGUMENTS...");
   }
   if (store::is_remote(options.store)) {
-    return Status(kExitUsage, "snapshots are written to a directory: --store DIR --mirror " +
-                                  options.store);
+    return Status(kExitUsage,
+                  "snapshots are written to a directory: --store DIR --mirror " + options.store);
   }
   if (Status status = check_files(options); !status.ok()) return status;
   if (options.resume == "auto") {
