@@ -284,6 +284,7 @@ void read_stream(const Bytes& bytes) {
     }
     Status verify(const VerifyOptions&, VerifyReport*) override { return Status::Ok(); }
     Status prune(const PruneOptions&, PruneReport*) override { return Status::Ok(); }
+    Status codecs(std::vector<CodecUse>*, uint64_t*) override { return Status::Ok(); }
     Status disk_bytes(uint64_t*) override { return Status::Ok(); }
     Status mirror(const std::string&, MirrorReport*) override { return Status::Ok(); }
     std::string mirror_state() override { return ""; }
