@@ -386,6 +386,17 @@ bool add_range(Capture* c, const MapsLine& l, const Vma& v, uint64_t start, uint
   return true;
 }
 
+template <size_t Room>
+bool add_to(Range (&list)[Room], size_t* count, uint64_t start, uint64_t end) {
+  if (*count && list[*count - 1].end == start) {
+    list[*count - 1].end = end;
+    return true;
+  }
+  if (*count == Room) return false;
+  list[(*count)++] = {start, end};
+  return true;
+}
+
 bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t flags) {
   Capture* c = m->c;
   Vma v;
@@ -480,10 +491,10 @@ bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t
          at = out.end)
       if (out.start > at && !add_range(c, l, v, at, out.start)) return false;
     if (at < end && !add_range(c, l, v, at, end)) return false;
-    if ((flags & kVmaDontFork) && c->dont_fork_count < 256)
-      c->dont_fork[c->dont_fork_count++] = {start, end};
-    if ((flags & kVmaWipeOnFork) && c->wipe_on_fork_count < 64)
-      c->wipe_on_fork[c->wipe_on_fork_count++] = {start, end};
+    if ((flags & kVmaDontFork) && !add_to(c->dont_fork, &c->dont_fork_count, start, end))
+      return c->refuse("too many mappings with MADV_DONTFORK");
+    if ((flags & kVmaWipeOnFork) && !add_to(c->wipe_on_fork, &c->wipe_on_fork_count, start, end))
+      return c->refuse("too many mappings with MADV_WIPEONFORK");
   }
   return true;
 }
@@ -524,7 +535,7 @@ bool put_mappings(Capture* c, Records* r) {
       continue;
     }
     if (equal(l.name, "[vsyscall]")) continue;
-    uint32_t flags = c->pages.smaps.flags(l.start);
+    uint32_t flags = c->pages.flags(l.start);
     uint64_t at = l.start;
     m.own_count = scratch_ranges(m.own, 160);  // eager copies of this very pass appear on the way
     for (size_t i = 0; ok && i < m.own_count && at < l.end; ++i) {
@@ -589,6 +600,29 @@ void put_guards(Capture* c, Records* r) {
     r->add(&s, sizeof(s));
   }
   r->end();
+}
+
+bool clone_is_whole(const Capture& c, char* text, size_t room) {
+  static char buffer[65536];
+  LineReader lines("/proc/thread-self/maps", buffer, sizeof(buffer));
+  if (!lines.ok()) return true;  // as little to be seen as in the program
+  MapsLine l;
+  __builtin_memset(&l, 0, sizeof(l));
+  const HostPages& h = c.pages;
+  for (size_t i = 0; i < h.range_count; ++i)
+    for (uint64_t at = h.ranges[i].start; at < h.ranges[i].end; at = l.end) {
+      bool more = true;
+      while (l.end <= at && more) {
+        char* line = lines.next();
+        more = line && parse_maps_line(line, &l);
+      }
+      if (more && l.start <= at) continue;
+      format(text, room,
+             "memory at %lx came with MADV_DONTFORK while the snapshot began; take it once more",
+             at);
+      return false;
+    }
+  return true;
 }
 
 void capture_before_clone(Capture* c) {

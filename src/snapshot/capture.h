@@ -44,16 +44,15 @@ struct EagerCopy {
 struct Capture {
   int code = 0;  // ExitCode when something cannot be snapshotted
   char text[512] = "";
-  bool retry_with_flags = false;
 
   Region record_memory;
   HostPages pages;
   EagerCopy* eager;  // [kEagerRoom]
   size_t eager_count = 0;
   EmbeddedFiles embedded;
-  Range dont_fork[256];  // made forkable for our clone, then restored
-  size_t dont_fork_count = 0, wipe_from = 0;
-  Range wipe_on_fork[64];
+  Range dont_fork[8192];  // made forkable for our clone, then restored
+  size_t dont_fork_count = 0;
+  Range wipe_on_fork[256];
   size_t wipe_on_fork_count = 0;
   size_t mappings = 0, threads = 0;
 
@@ -75,6 +74,8 @@ bool capture_process(Capture*, Records*, bool device_present);
 void put_guards(Capture*, Records*);
 // PARKED, on a thread that shares the application's descriptor table (the coordinator).
 bool capture_descriptors(Capture*, Records*);
+// IN THE CLONE. Is all memory here that is to be sent from it? Text names what is not.
+bool clone_is_whole(const Capture&, char* text, size_t room);
 // PARKED. Around the clone: memory that fork would leave out or wipe.
 void capture_before_clone(Capture*);
 void capture_after_clone(Capture*);

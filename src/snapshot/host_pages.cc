@@ -7,6 +7,7 @@
 #include "common/proc.h"
 #include "common/syscall.h"
 #include "common/text.h"
+#include "gpuckpt/process_format.h"
 #include "snapshot/state.h"
 #include "snapshot/track.h"
 
@@ -75,7 +76,7 @@ void PageList::finish() {
 
 bool HostPages::start() {
   constexpr size_t kRanges = 66000;
-  if (!smaps.start() || !written.start(kListRoom) || !gone.start(kListRoom) ||
+  if (!smaps.start() || !now.start() || !written.start(kListRoom) || !gone.start(kListRoom) ||
       !guards.start(kListRoom))
     return false;
   range_memory = scratch_map(kRanges * sizeof(PumpRange));
@@ -86,6 +87,7 @@ bool HostPages::start() {
 
 void HostPages::finish() {
   smaps.finish();
+  now.finish();
   written.finish();
   gone.finish();
   guards.finish();
@@ -93,6 +95,32 @@ void HostPages::finish() {
   scratch_unmap(&copy);
   ranges = nullptr;
   range_count = range_room = 0;
+}
+
+void HostPages::look_again() {
+  bool keeps_from_children = false;
+  for (const SmapsRange& r : smaps)
+    keeps_from_children |= (r.flags & (process::kVmaDontFork | process::kVmaWipeOnFork)) != 0;
+  if (!keeps_from_children) return;
+  static char buffer[65536];
+  bool changed = false;
+  {
+    LineReader lines("/proc/thread-self/maps", buffer, sizeof(buffer));
+    const SmapsRange* known = smaps.begin();
+    MapsLine l;
+    while (char* line = lines.next()) {
+      if (!parse_maps_line(line, &l) || l.shared) continue;
+      while (known != smaps.end() && known->start < l.start) ++known;
+      changed |= known == smaps.end() || known->start != l.start || known->end != l.end;
+    }
+  }
+  if (changed) now.read();
+}
+
+uint32_t HostPages::flags(uint64_t address) const {
+  // What `smaps` has more than the kernel tells: policies.
+  return now.empty() ? smaps.flags(address)
+                     : now.flags(address) | (smaps.flags(address) & kSmapsPolicy);
 }
 
 void HostPages::make_plan(bool device_present) {

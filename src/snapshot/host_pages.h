@@ -38,6 +38,7 @@ struct CopyPlan {
 class HostPages {
  public:
   Smaps smaps;
+  Smaps now;  // read while everybody was parked; empty when `smaps` is all there is to know
   Pagemap pagemap;
   PumpRange* ranges = nullptr;
   size_t range_count = 0, range_room = 0;
@@ -51,6 +52,13 @@ class HostPages {
 
   bool start();
   void finish();
+
+  // PARKED. In a program that keeps memory from its children (MADV_DONTFORK, MADV_WIPEONFORK) what
+  // it mapped since `smaps` was read could be such memory, which a clone would not have: reads the
+  // flags again if there is any.
+  void look_again();
+  // Flags of the mapping at `address`; 0 when it was not known in time.
+  uint32_t flags(uint64_t address) const;
 
   // ON THE COURIER, nobody parked: decides between copying and cloning, and gets the memory for a
   // copy.

@@ -174,7 +174,9 @@ bool child_post(void*, uint32_t type, uint32_t slot, const char* text) {
 // Sends everything of the host's side.
 bool send_host(Copy* copy, PumpFrom from) {
   Producer out(courier.ring.data(), child_post, nullptr);
-  bool ok = pump_memory(*copy->capture, &out, from, copy->text, sizeof(copy->text)) &&
+  bool ok = (from != PumpFrom::kClone ||
+             clone_is_whole(*copy->capture, copy->text, sizeof(copy->text))) &&
+            pump_memory(*copy->capture, &out, from, copy->text, sizeof(copy->text)) &&
             copy->capture->embedded.send(&out, copy->text, sizeof(copy->text)) && out.flush();
   if (ok) {
     process::LibcLocks locks{from == PumpFrom::kClone && libc_is_free(), 0};
@@ -233,6 +235,7 @@ struct CaptureCall {
 };
 long capture_on_courier(Courier*, void* argument) {
   CaptureCall* c = static_cast<CaptureCall*>(argument);
+  c->capture->pages.look_again();
   if (!capture_process(c->capture, c->records, c->device)) return false;
   c->capture->pages.find_written();
   put_guards(c->capture, c->records);

@@ -33,6 +33,7 @@ class Smaps {
   void finish();
   SmapsRange* begin() { return range_; }
   SmapsRange* end() { return range_ + count_; }
+  bool empty() const { return count_ == 0; }
   // The entry that holds `address`; null: there was none.
   const SmapsRange* find(uint64_t address) const;
   // Flags at `address`; 0 where nothing was mapped.
