@@ -74,7 +74,7 @@ bool put_pipe(FdTable* t, uint32_t i, char* contents) {
   const bool stdio = outside && is_stdio(t, p.ino);
   if (stdio) out.ends |= kPipeOutside;
   const bool refused = outside && !p.named && !stdio && !t->drop_outside &&
-                       !inherited(any, p.ino, team.active() ? nullptr : "pipe");
+                       !inherited(any, p.ino, team.has_others() ? nullptr : "pipe");
   if (!note_end(t, any, out.ends & 3, p.ino, 0, refused) && refused)
     return t->c->code == 0 &&
            t->c->refuse(

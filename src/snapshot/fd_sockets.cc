@@ -276,7 +276,7 @@ bool join_unix(FdTable* t, FdTable::SocketSeen* seen) {
     return true;
   }
   const bool accepted =
-      t->drop_outside || inherited(seen->fd, seen->ino, team.active() ? nullptr : "socket");
+      t->drop_outside || inherited(seen->fd, seen->ino, team.has_others() ? nullptr : "socket");
   if (seen->peer != kUnknownPeer &&
       note_end(t, seen->fd, Board::kSocket, seen->ino, seen->peer, !accepted)) {
     if (accepted) s.state = kSocketPeerGone;  // unless the other end turns up

@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "common/proc.h"
 #include "common/syscall.h"
+#include "snapshot/family.h"
 
 namespace gpuckpt {
 namespace {
@@ -15,6 +16,12 @@ struct Seen {
   bool warned;
 } seen[kMost];
 uint32_t count;
+
+struct Child {
+  int pid;
+  uint64_t started;  // numbers are used again
+} children[kMost];
+uint32_t child_count;
 
 bool note(void*, int fd) {
   struct stat st;
@@ -39,6 +46,20 @@ bool inherited(int fd, uint64_t ino, const char* what) {
     seen[i].warned |= what != nullptr;
     return true;
   }
+  return false;
+}
+
+void note_inherited_children() {
+  if (!has_children()) return;
+  static Relative family[kMost];
+  const size_t n = find_family(sys::getpid(), family, kMost);
+  for (size_t i = 0; i < n; ++i)
+    children[child_count++] = {family[i].pid, start_time_of(family[i].pid)};
+}
+
+bool inherited_child(int pid) {
+  for (uint32_t i = 0; i < child_count; ++i)
+    if (children[i].pid == pid) return start_time_of(pid) == children[i].started;
   return false;
 }
 

@@ -1,7 +1,8 @@
-// The pipes and sockets that the program was started with besides standard input, output and error:
-// a job server of make, what a shell or a service manager forgot to close. Nothing of the program
-// depends on them as on what it opened itself, so they do not stand in the way of a snapshot: a
-// restore finds them closed at the other end, and the log says so.
+// The pipes and sockets that the program was started with besides standard input, output and error
+// (a job server of make, what a shell or a service manager forgot to close), and the children that
+// it had before it began (a shell's in the background, when the shell became the program). Nothing
+// of the program depends on them as on what it opened itself, so they do not stand in the way of a
+// snapshot: a restore finds them closed at the other end, or gone, and the log says so.
 #pragma once
 
 #include <cstdint>
@@ -14,5 +15,9 @@ void note_inherited_descriptors();
 // Was the pipe or socket `fd` with this inode number among them? The first time, the log says what
 // a restore will find in its place; `what` is its kind, for people, null: say nothing.
 bool inherited(int fd, uint64_t ino, const char* what);
+
+// The same for children.
+void note_inherited_children();
+bool inherited_child(int pid);
 
 }  // namespace gpuckpt

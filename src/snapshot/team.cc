@@ -12,6 +12,7 @@
 #include "common/text.h"
 #include "gpuckpt/exit_codes.h"
 #include "snapshot/courier.h"
+#include "snapshot/inherited.h"
 #include "snapshot/state.h"
 
 namespace gpuckpt {
@@ -255,8 +256,9 @@ bool Team::invite() {
       send_wake(m.pid, wire::kJoinCookie | door_name_);
       continue;
     }
-    if (now - m.since_us < kStartPatienceUs) continue;
-    if (call_.children == Children::kAble) {
+    const bool before_us = inherited_child(m.pid);
+    if (!before_us && now - m.since_us < kStartPatienceUs) continue;
+    if (before_us || call_.children == Children::kAble) {
       log_line(LogLevel::kWarn,
                "process %d (%s) runs without gpuckpt's library: it and its children are not part "
                "of the snapshot",

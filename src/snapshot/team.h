@@ -31,6 +31,8 @@ class Team {
   enum class Role { kAlone, kLeader, kMember };
   Role role() const { return role_; }
   bool active() const { return role_ != Role::kAlone; }
+  // Does anybody else take part? (A leader can have left out all that it found.)
+  bool has_others() const { return role_ == Role::kMember || (active() && count_ > 0); }
   uint32_t number() const { return number_; }
   Board* board() const { return reinterpret_cast<Board*>(board_.data()); }
 
