@@ -285,32 +285,28 @@ CUresult hook_cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
   return result;
 }
 
-CUresult hook_cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
+static CUresult library_variable(decltype(&cuLibraryGetGlobal) call, bool managed,
+                                 CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
                                  const char* name) {
   CUdeviceptr address = 0;
   size_t size = 0;
-  CUresult result = real().cuLibraryGetGlobal(&address, &size, library, name);
+  CUresult result = call(&address, &size, library, name);
   if (result != CUDA_SUCCESS) return result;
   if (dptr) *dptr = address;
   if (bytes) *bytes = size;
   uint64_t context = current_context_name(), library_name = name_from(Kind::kLibrary, library);
   note_instance(library_name, context);
-  note_library_global(library_name, context, name, address, size);
+  note_library_global(library_name, context, name, address, size, managed);
   return result;
 }
 
+CUresult hook_cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
+                                 const char* name) {
+  return library_variable(real().cuLibraryGetGlobal, false, dptr, bytes, library, name);
+}
 CUresult hook_cuLibraryGetManaged(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
                                   const char* name) {
-  CUdeviceptr address = 0;
-  size_t size = 0;
-  CUresult result = real().cuLibraryGetManaged(&address, &size, library, name);
-  if (result != CUDA_SUCCESS) return result;
-  if (dptr) *dptr = address;
-  if (bytes) *bytes = size;
-  uint64_t context = current_context_name(), library_name = name_from(Kind::kLibrary, library);
-  note_instance(library_name, context);
-  note_library_global(library_name, context, name, address, size, true);
-  return result;
+  return library_variable(real().cuLibraryGetManaged, true, dptr, bytes, library, name);
 }
 
 CUresult hook_cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
