@@ -16,6 +16,7 @@
 
 #include "store/memory.h"
 #include "store/store.h"
+#include "store/tests/must.h"
 
 extern "C" void* __libc_malloc(size_t);
 extern "C" void* __libc_calloc(size_t, size_t);
@@ -45,21 +46,6 @@ namespace {
 using namespace gpuckpt;
 using namespace gpuckpt::store;
 namespace fs = std::filesystem;
-
-#define MUST(condition, ...)                          \
-  do {                                                \
-    if (!(condition)) {                               \
-      fprintf(stderr, "%s:%d: ", __FILE__, __LINE__); \
-      fprintf(stderr, __VA_ARGS__);                   \
-      fprintf(stderr, "\n");                          \
-      exit(1);                                        \
-    }                                                 \
-  } while (0)
-#define MUST_OK(expression)                 \
-  do {                                      \
-    Status s_ = (expression);               \
-    MUST(s_.ok(), "%s", s_.text().c_str()); \
-  } while (0)
 
 constexpr uint64_t kPage = 4096, kPages = 40;
 

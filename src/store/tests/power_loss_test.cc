@@ -22,21 +22,12 @@
 
 #include "store/parts.h"
 #include "store/store.h"
+#include "store/tests/must.h"
 
 using namespace gpuckpt;
 using namespace gpuckpt::store;
 
 namespace {
-
-#define MUST(condition, ...)               \
-  do {                                     \
-    if (!(condition)) {                    \
-      fprintf(stderr, "%s: ", #condition); \
-      fprintf(stderr, __VA_ARGS__);        \
-      fprintf(stderr, "\n");               \
-      exit(1);                             \
-    }                                      \
-  } while (0)
 
 using Bytes = std::vector<uint8_t>;
 constexpr size_t kBlock = 512;

@@ -13,27 +13,13 @@
 
 #include "store/format.h"
 #include "store/store.h"
+#include "store/tests/must.h"
 
 using namespace gpuckpt;
 using namespace gpuckpt::store;
 namespace fs = std::filesystem;
 
 namespace {
-
-#define MUST(condition, ...)               \
-  do {                                     \
-    if (!(condition)) {                    \
-      fprintf(stderr, "%s: ", #condition); \
-      fprintf(stderr, __VA_ARGS__);        \
-      fprintf(stderr, "\n");               \
-      exit(1);                             \
-    }                                      \
-  } while (0)
-#define MUST_OK(expression)                                    \
-  do {                                                         \
-    Status s_ = (expression);                                  \
-    MUST(s_.ok(), "line %d: %s", __LINE__, s_.text().c_str()); \
-  } while (0)
 
 using Bytes = std::vector<uint8_t>;
 // Pieces of memory that are chunks of their own: whole pages, and odd ends in device memory.

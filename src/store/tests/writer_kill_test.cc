@@ -28,21 +28,12 @@
 #include "gpuckpt/wire.h"
 #include "store/format.h"
 #include "store/store.h"
+#include "store/tests/must.h"
 
 using namespace gpuckpt;
 namespace fs = std::filesystem;
 
 namespace {
-
-#define MUST(condition, ...)                          \
-  do {                                                \
-    if (!(condition)) {                               \
-      fprintf(stderr, "%s:%d: ", __FILE__, __LINE__); \
-      fprintf(stderr, __VA_ARGS__);                   \
-      fprintf(stderr, "\n");                          \
-      exit(1);                                        \
-    }                                                 \
-  } while (0)
 
 std::string writer_path;
 

@@ -1,0 +1,21 @@
+// For test programs of the store that are no Catch tests: they end at the first thing that is not
+// so, and say where.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+
+#define MUST(condition, ...)                                          \
+  do {                                                                \
+    if (!(condition)) {                                               \
+      fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #condition); \
+      fprintf(stderr, __VA_ARGS__);                                   \
+      fprintf(stderr, "\n");                                          \
+      exit(1);                                                        \
+    }                                                                 \
+  } while (0)
+#define MUST_OK(expression)                 \
+  do {                                      \
+    Status s_ = (expression);               \
+    MUST(s_.ok(), "%s", s_.text().c_str()); \
+  } while (0)
