@@ -291,3 +291,16 @@ def cycle(tools, command, seed, how="signal", user=None, restores=1, go_on=False
                 raise Failure(f"restored, it ended with {ended}: {session.errors('restore')} {session.errors('out')}")
             session.compare(expected)
         return {"moment": moment, "restore_seconds": max(seconds)}
+
+
+def run_cases(cases):
+    """Runs every case ({name: callable}) and says what came of it. The exit status: 1 when one of them failed."""
+    failures = 0
+    for name, case in cases.items():
+        try:
+            case()
+            print(f"ok {name}", flush=True)
+        except Exception as failure:  # noqa: BLE001: the other cases are still worth knowing
+            failures += 1
+            print(f"FAILED {name}: {failure!r}", flush=True)
+    return 1 if failures else 0

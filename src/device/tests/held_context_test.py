@@ -55,15 +55,7 @@ def main():
         "bigger objects, nobody holds contexts": lambda: restored(tools, [program, "plain", "SIMGPU_GROW", "64"], 3, 2),
         "bigger objects, somebody holds contexts": lambda: refused(tools, [program, "table", "SIMGPU_GROW", "64"], 4),
     }
-    failures = 0
-    for name, case in cases.items():
-        try:
-            case()
-            print(f"ok {name}", flush=True)
-        except Exception as failure:  # noqa: BLE001: the other cases are still worth knowing
-            failures += 1
-            print(f"FAILED {name}: {failure!r}", flush=True)
-    return 1 if failures else 0
+    return harness.run_cases(cases)
 
 
 if __name__ == "__main__":

@@ -62,15 +62,7 @@ def main():
     cases = {f"ends by itself {seed}": lambda seed=seed: ends_by_itself(tools, program, seed) for seed in range(1, 5)}
     for seed, number in enumerate((signal.SIGTERM, signal.SIGKILL, signal.SIGABRT, signal.SIGINT, signal.SIGKILL), 1):
         cases[f"{number.name} {seed}"] = lambda number=number, seed=seed: is_signalled(tools, program, number, seed)
-    failures = 0
-    for name, case in cases.items():
-        try:
-            case()
-            print(f"ok {name}", flush=True)
-        except Exception as failure:  # noqa: BLE001: the other cases are still worth knowing
-            failures += 1
-            print(f"FAILED {name}: {failure!r}", flush=True)
-    return 1 if failures else 0
+    return harness.run_cases(cases)
 
 
 if __name__ == "__main__":

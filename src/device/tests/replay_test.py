@@ -40,16 +40,8 @@ def differs(tools, program):
 
 def main():
     tools, program = harness.Tools(harness.find_build(sys.argv[1])), Path(sys.argv[2])
-    failures = 0
-    for name, case in {"same": lambda: same(tools, program), "same, as nobody": lambda: same(tools, program, harness.NOBODY),
-                       "differs": lambda: differs(tools, program)}.items():
-        try:
-            case()
-            print(f"ok {name}", flush=True)
-        except Exception as failure:  # noqa: BLE001: the other cases are still worth knowing
-            failures += 1
-            print(f"FAILED {name}: {failure!r}", flush=True)
-    return 1 if failures else 0
+    return harness.run_cases({"same": lambda: same(tools, program), "same, as nobody": lambda: same(tools, program, harness.NOBODY),
+                              "differs": lambda: differs(tools, program)})
 
 
 if __name__ == "__main__":
