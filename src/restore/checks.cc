@@ -1,4 +1,5 @@
 #include "restore/checks.h"
+#include "common/file_time.h"
 
 #include <cpuid.h>
 #include <string.h>
@@ -107,11 +108,6 @@ constexpr Feature kFeatures[] = {
 
 uint32_t word(const Cpuid& c, int n) {
   return n == 0 ? c.eax : n == 1 ? c.ebx : n == 2 ? c.ecx : c.edx;
-}
-
-uint64_t mtime_of(const struct stat& st) {
-  return static_cast<uint64_t>(st.st_mtim.tv_sec) * 1000000000 +
-         static_cast<uint64_t>(st.st_mtim.tv_nsec);
 }
 
 int own_seccomp() {

@@ -8,6 +8,7 @@
 #include <sys/utsname.h>
 
 #include "common/address.h"
+#include "common/file_time.h"
 #include "common/log.h"
 #include "common/proc.h"
 #include "common/syscall.h"
@@ -333,8 +334,7 @@ bool put_mapped_file(Mappings* m, const MapsLine& l, const char* path, int* inde
       st.st_ino == l.ino;
   if (found) {
     f.size = static_cast<uint64_t>(st.st_size);
-    f.mtime_ns = static_cast<uint64_t>(st.st_mtim.tv_sec) * 1000000000 +
-                 static_cast<uint64_t>(st.st_mtim.tv_nsec);
+    f.mtime_ns = mtime_of(st);
     f.mode = st.st_mode;
   }
   if (!found || m->c->embedded.active()) f.stored_space = k->index;

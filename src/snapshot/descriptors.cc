@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include "common/file_time.h"
 #include "common/log.h"
 #include "common/proc.h"
 #include "common/syscall.h"
@@ -122,8 +123,7 @@ bool capture_fd(FdTable* t, int fd, uint32_t extra) {
   d->ino = f.st.st_ino;
   d->dev = f.st.st_dev;
   d->size = static_cast<uint64_t>(f.st.st_size);
-  d->mtime_ns = static_cast<uint64_t>(f.st.st_mtim.tv_sec) * 1000000000 +
-                static_cast<uint64_t>(f.st.st_mtim.tv_nsec);
+  d->mtime_ns = mtime_of(f.st);
   d->mode = f.st.st_mode;
   if (!classify(t, d, &f)) return false;
 

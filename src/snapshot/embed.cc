@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include "common/address.h"
+#include "common/file_time.h"
 #include "common/syscall.h"
 #include "common/text.h"
 #include "gpuckpt/wire.h"
@@ -11,11 +12,6 @@ namespace gpuckpt {
 namespace {
 
 constexpr size_t kPieces = 66000, kPathBytes = 16 << 20;
-
-uint64_t mtime_of(const struct stat& st) {
-  return static_cast<uint64_t>(st.st_mtim.tv_sec) * 1000000000 +
-         static_cast<uint64_t>(st.st_mtim.tv_nsec);
-}
 
 }  // namespace
 

@@ -20,7 +20,13 @@ struct Table {
   size_t count;
 };
 
-bool look(int pid, Relative* out) {
+bool is_ours(const Relative& r) {
+  return starts_with(r.name, "gpuckpt-copy") || starts_with(r.name, "gpuckpt-writer");
+}
+
+}  // namespace
+
+bool look_at(int pid, Relative* out) {
   char path[40], text[1024];
   format(path, sizeof(path), "/proc/%d/stat", pid);
   if (read_file(path, text, sizeof(text)) <= 0) return false;
@@ -43,12 +49,6 @@ bool look(int pid, Relative* out) {
   }
   return true;
 }
-
-bool is_ours(const Relative& r) {
-  return starts_with(r.name, "gpuckpt-copy") || starts_with(r.name, "gpuckpt-writer");
-}
-
-}  // namespace
 
 bool has_children() {
   char info[128];
@@ -75,7 +75,7 @@ bool listens(int pid) {
 
 int find_root(int pid) {
   Relative r;
-  while (look(pid, &r) && r.ppid > 1 && listens(r.ppid)) pid = r.ppid;
+  while (look_at(pid, &r) && r.ppid > 1 && listens(r.ppid)) pid = r.ppid;
   return pid;
 }
 
@@ -85,7 +85,7 @@ size_t find_family(int root, Relative* out, size_t room) {
   Table t{reinterpret_cast<Relative*>(memory.data()), 0};
   each_number_in("/proc", &t, [](void* context, int pid) {
     Table* table = static_cast<Table*>(context);
-    if (look(pid, &table->all[table->count])) ++table->count;
+    if (look_at(pid, &table->all[table->count])) ++table->count;
     return table->count < kMostProcesses;
   });
   size_t found = 0;

@@ -16,6 +16,9 @@ struct Relative {
   char name[16];
 };
 
+// False: there is no such process.
+bool look_at(int pid, Relative* out);
+
 // Has this process any child at all, living or ended? One system call.
 bool has_children();
 

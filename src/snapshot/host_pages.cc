@@ -25,13 +25,8 @@ constexpr uint64_t kCloneFixedUs = 300;
 uint64_t memory_available() {
   char text[2048];
   if (read_file("/proc/meminfo", text, sizeof(text)) <= 0) return 0;
-  for (const char* s = text; *s; ++s)
-    if (starts_with(s, "MemAvailable:")) {
-      s += 13;
-      while (*s == ' ') ++s;
-      return scan_dec(&s) * 1024;
-    }
-  return 0;
+  const char* s = status_field(text, "MemAvailable:");
+  return scan_dec(&s) * 1024;
 }
 
 // Two sorted lists, one behind the other.

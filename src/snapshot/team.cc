@@ -234,25 +234,17 @@ bool Team::invite() {
       continue;
     }
     m.asked_us = now;
-    char name[64] = "?", path[40], stat[512];
-    format(path, sizeof(path), "/proc/%d/stat", m.pid);
-    long n = read_file(path, stat, sizeof(stat));
-    const char* state = stat;
-    for (const char* p = stat; n > 0 && *p; ++p)
-      if (*p == ')') state = p;
-    if (n <= 0 || state[2] == 'Z' || state[2] == 'X') {  // ended by itself
+    Relative r;
+    if (!look_at(m.pid, &r) || r.state == 'Z' || r.state == 'X') {  // ended by itself
       if (m.socket >= 0) sys::close(m.socket);
       m = members_[--count_];
       continue;
     }
     ++i;
-    format(path, sizeof(path), "/proc/%d/comm", m.pid);
-    n = read_file(path, name, sizeof(name));
-    if (n > 0 && name[n - 1] == '\n') name[n - 1] = 0;
     const bool born = level_ >= wire::kTeamStaged;
     if (listens(m.pid)) {
       if (now - m.since_us > (born ? kBornPatienceUs : kAnswerPatienceUs))
-        return fail(kExitTimeout, "process %d (%s) of the job does not answer", m.pid, name);
+        return fail(kExitTimeout, "process %d (%s) of the job does not answer", m.pid, r.name);
       send_wake(m.pid, wire::kJoinCookie | door_name_);
       continue;
     }
@@ -262,7 +254,7 @@ bool Team::invite() {
       log_line(LogLevel::kWarn,
                "process %d (%s) runs without gpuckpt's library: it and its children are not part "
                "of the snapshot",
-               m.pid, name);
+               m.pid, r.name);
       leave_out(m.pid);
       m = members_[--count_];
       continue;
@@ -271,7 +263,7 @@ bool Team::invite() {
                 "process %d (%s), a child of the program, runs without gpuckpt's library; let it "
                 "end first, or set GPUCKPT_CHILDREN=able (a snapshot without such children) or "
                 "ignore (without any child)",
-                m.pid, name);
+                m.pid, r.name);
   }
   return true;
 }

@@ -1,4 +1,5 @@
 #include "image_memory.h"
+#include "common/file_time.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -12,9 +13,7 @@ namespace {
 bool unchanged(const std::string& path, const process::MappedFile& file) {
   struct stat st;
   if (path.empty() || stat(path.c_str(), &st) != 0) return false;
-  return static_cast<uint64_t>(st.st_size) == file.size &&
-         static_cast<uint64_t>(st.st_mtim.tv_sec) * 1000000000 + st.st_mtim.tv_nsec ==
-             file.mtime_ns;
+  return static_cast<uint64_t>(st.st_size) == file.size && mtime_of(st) == file.mtime_ns;
 }
 
 }  // namespace
