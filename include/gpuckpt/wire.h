@@ -13,7 +13,7 @@
 
 namespace gpuckpt::wire {
 
-inline constexpr uint32_t kWireVersion = 4;
+inline constexpr uint32_t kWireVersion = 5;
 inline constexpr uint32_t kMagic = 0x6b637067;  // "gpck"
 
 // ---------------------------------------------------------------------------------------------------------
@@ -182,10 +182,13 @@ struct CtlRequest {
 struct CtlReply {
   uint32_t magic;
   uint32_t version;
-  uint32_t final;     // 1: the last reply
-  int32_t code;       // ExitCode
-  uint64_t stall_us;  // time application threads were parked
-  uint64_t gate_us;   // time driver calls waited at the gate
+  uint32_t final;      // 1: the last reply
+  int32_t code;        // ExitCode
+  int32_t root;        // final, not 0: nothing was done; this process (a number of the asked one's
+                       // pid namespace) takes the snapshots of the job that the asked one is in
+  uint32_t processes;  // of the job, in this snapshot
+  uint64_t stall_us;   // time application threads were parked
+  uint64_t gate_us;    // time driver calls waited at the gate
   uint64_t logical_bytes, new_bytes, stored_bytes, zero_bytes;
   uint64_t total_us;  // trigger to durable
   char phase[32];     // "drain", "device", "park", "write", "durable"

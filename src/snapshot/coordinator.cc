@@ -28,8 +28,16 @@ void fill_reply(const Job* j, wire::CtlReply* r) {
   r->logical_bytes = j->logical_bytes, r->new_bytes = j->new_bytes;
   r->stored_bytes = j->stored_bytes, r->zero_bytes = j->zero_bytes;
   r->total_us = j->total_us;
+  r->processes = j->processes;
   copy(r->id, sizeof(r->id), j->id);
   copy(r->text, sizeof(r->text), j->text);
+}
+
+// The last reply to the command line.
+void hang_up_with(wire::CtlReply* r) {
+  r->final = 1;
+  courier.run(Courier::reply, r);
+  courier.run(Courier::hang_up, nullptr);
 }
 
 // GPUCKPT_STATUS_FILE: the outcome of the last snapshot as one JSON object, replaced atomically.
@@ -103,10 +111,8 @@ void finish(Job* j, bool ok) {
   static wire::CtlReply reply;
   if (j->from_command) {
     fill_reply(j, &reply);
-    reply.final = 1;
     copy(reply.phase, sizeof(reply.phase), ok ? "durable" : "failed");
-    courier.run(Courier::reply, &reply);
-    courier.run(Courier::hang_up, nullptr);
+    hang_up_with(&reply);
   }
   if (ok && j->stop) end_program(j);
 }
@@ -157,10 +163,8 @@ void suspend_or_resume(Job* j, bool wake) {
     log_line(LogLevel::kInfo, wake ? "resumed" : "suspended: %lu bytes of device memory given back",
              h.report.device_bytes);
   fill_reply(j, &reply);
-  reply.final = 1;
   reply.logical_bytes = h.report.device_bytes;
-  courier.run(Courier::reply, &reply);
-  courier.run(Courier::hang_up, nullptr);
+  hang_up_with(&reply);
 }
 
 // Another process leads: its log and its status file tell how it went.
@@ -186,6 +190,8 @@ void serve_join() {
   courier.stop();
   if (ok && job.stop) sys::exit_group(job.stop_status);
 }
+
+long root_of_job(Courier*, void*) { return find_root(library.pid); }
 
 long relay_to_root(Courier*, void* by_signal) {
   const int root = find_root(library.pid);
@@ -235,15 +241,13 @@ void serve(uint32_t wanted) {
       if (r.verb == wire::kCtlStats) {
         static wire::CtlReply reply;
         fill_reply(&job, &reply);
-        reply.final = 1;
         Text t(reply.text, sizeof(reply.text));
         t.add("{\"pid\":%d,\"generation\":%u,\"snapshots\":%lu,\"failures\":%lu", library.host_pid,
               library.generation, library.snapshots_done, library.snapshots_failed);
         add_last(&t);
         t.add(",\"store\":"), t.json(library.config.store);
         t.add("}");
-        courier.run(Courier::reply, &reply);
-        courier.run(Courier::hang_up, nullptr);
+        hang_up_with(&reply);
         courier.stop();
         return;
       }
@@ -263,6 +267,17 @@ void serve(uint32_t wanted) {
       if (r.timeout_ms) job.timeout_ms = r.timeout_ms;
       copy(job.tag, sizeof(job.tag), r.tag);
       if (r.store[0]) copy(job.store, sizeof(job.store), r.store);
+      const long root = static_cast<Children>(job.children) == Children::kIgnore
+                            ? library.pid
+                            : courier.run(root_of_job, nullptr);
+      if (root != library.pid) {
+        static wire::CtlReply reply;
+        fill_reply(&job, &reply);
+        reply.root = static_cast<int>(root);
+        hang_up_with(&reply);
+        courier.stop();
+        return;
+      }
     }
   }
   // The root of the job takes it; it has a timer of its own.

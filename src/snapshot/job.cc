@@ -617,6 +617,7 @@ Outcome attempt(Job* j, uint64_t deadline_us) {
   if (outcome == Outcome::kDone) {
     copy(library.last_snapshot, sizeof(library.last_snapshot), j->id);
     library.last_number = team.number();
+    j->processes = team.others() + 1;
     tracker.set_base(j->id);
   }
   // (A program that was stopped stands where it is, perhaps with locks of ours, and ends.)

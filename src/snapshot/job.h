@@ -35,6 +35,7 @@ struct Job {
   uint64_t scan_us = 0, copy_us = 0, arm_us = 0, written_bytes = 0, unchanged_bytes = 0;
   uint64_t held_us = 0;  // the program waited for its pages to be written (growth.h)
   size_t threads = 0, mappings = 0;
+  uint32_t processes = 1;  // of the job
   bool device = false, cloned = false;
   DeviceReport device_report;
 };

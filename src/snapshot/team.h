@@ -34,6 +34,8 @@ class Team {
   // Does anybody else take part? (A leader can have left out all that it found.)
   bool has_others() const { return role_ == Role::kMember || (active() && count_ > 0); }
   uint32_t number() const { return number_; }
+  // Of a leader: the others.
+  uint32_t others() const { return static_cast<uint32_t>(count_); }
   Board* board() const { return reinterpret_cast<Board*>(board_.data()); }
 
   // --- Leader. Calls everybody together; true when all have joined. Otherwise code and text say

@@ -101,6 +101,14 @@ Status put_slot(const uint8_t* at, SnapshotWriter& writer, uint32_t member) {
   return Status::Error("the runs of a slot do not cover its payload");
 }
 
+uint64_t covered_by_slot(const uint8_t* at) {
+  Slot slot;
+  uint64_t bytes = 0;
+  if (!look(at, true, &slot).ok()) return 0;
+  for (uint32_t i = 0; i < slot.runs; ++i) bytes += slot.header->run[i].length;
+  return bytes;
+}
+
 Status put_slot_blob(const uint8_t* at, const std::string& name, SnapshotWriter& writer) {
   Slot slot;
   if (Status status = look(at, false, &slot); !status.ok()) return status;

@@ -19,6 +19,8 @@ std::string message_text(const wire::Msg& message);
 // kMsgData: its runs go to the writer, into the spaces of that member of the job. An error: the
 // snapshot is lost, its sender contradicts itself.
 Status put_slot(const uint8_t* slot, SnapshotWriter& writer, uint32_t member = 0);
+// What its runs claim to cover, zeros included: for statistics.
+uint64_t covered_by_slot(const uint8_t* slot);
 // kMsgBlob: its payload is appended to blob `name`.
 Status put_slot_blob(const uint8_t* slot, const std::string& name, SnapshotWriter& writer);
 // kMsgHave: the names in its payload are answered in place, a byte each.

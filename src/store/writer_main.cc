@@ -107,6 +107,7 @@ struct Member {
   Source sources[2];  // the process itself, its copy
   bool greeted = false;
   nlohmann::json hello;
+  uint64_t bytes = 0;               // captured of it, zeros included
   bool lost = false, gone = false;  // hung up; the first process says that this is all right
 };
 
@@ -288,7 +289,9 @@ class Job {
   Status all_there() {
     for (auto& member : members_) {
       if (member->lost && !member->gone) return ended_early(member->sources[0]);
-      if (member->number && !member->gone) description_["members"].push_back(member->hello);
+      if (!member->number || member->gone) continue;
+      member->hello["logical_bytes"] = member->bytes;
+      description_["members"].push_back(member->hello);
     }
     return Status::Ok();
   }
@@ -338,6 +341,7 @@ class Job {
         return greet_member(member, message);
       case wire::kMsgData:
         if (Status status = check_slot(message.slot); !status.ok()) return status;
+        member.bytes += store::covered_by_slot(ring.slot(message.slot));
         enqueue(&member, message.slot);
         return Status::Ok();
       case wire::kMsgBlob: {

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "children.h"
 #include "process.h"
 #include "progress.h"
 #include "verb.h"
@@ -19,7 +20,7 @@ namespace {
 struct Options {
   int pid = 0;
   bool stop = false, no_wait = false, wait = false, self_contained = false;
-  std::string timeout, tag, store;
+  std::string timeout, tag, store, children;
   int stop_status = 0;
 };
 
@@ -31,13 +32,15 @@ nlohmann::json describe(const wire::CtlReply& reply) {
           {"logical_bytes", reply.logical_bytes},
           {"new_bytes", reply.new_bytes},
           {"stored_bytes", reply.stored_bytes},
-          {"zero_bytes", reply.zero_bytes}};
+          {"zero_bytes", reply.zero_bytes},
+          {"processes", reply.processes}};
 }
 
 void summarise(const wire::CtlReply& reply) {
   uint64_t data = reply.logical_bytes - std::min(reply.zero_bytes, reply.logical_bytes);
   double dirty =
       data ? 100.0 * static_cast<double>(reply.new_bytes) / static_cast<double>(data) : 0;
+  if (reply.processes > 1) fmt::print(stderr, "{} processes\n", reply.processes);
   fmt::print(stderr, "stall {} (driver calls waited {}), durable after {}\n",
              show_duration_us(reply.stall_us), show_duration_us(reply.gate_us),
              show_duration_us(reply.total_us));
@@ -47,11 +50,33 @@ void summarise(const wire::CtlReply& reply) {
              store::show_size(reply.new_bytes), store::show_size(reply.stored_bytes));
 }
 
+// One request to one process, up to its last reply.
+Status ask(int pid, const wire::CtlRequest& request, wire::CtlReply* reply) {
+  Connection connection;
+  if (Status status = connection.open(pid, request); !status.ok()) return status;
+  Progress progress;
+  do {
+    // The library keeps the deadline for the part that disturbs the program; writing takes as long
+    // as the disk needs.
+    if (Status status = connection.receive(0, reply); !status.ok()) return status;
+    if (!reply->final) {
+      progress.show(fmt::format("{}: {} of {} stored", reply->phase,
+                                store::show_size(reply->stored_bytes),
+                                store::show_size(reply->logical_bytes)));
+    }
+  } while (!reply->final);
+  progress.clear();
+  return Status::Ok();
+}
+
 Status checkpoint(const Options& options, const Context& context) {
   wire::CtlRequest request = make_request(wire::kCtlCheckpoint);
   if (options.stop) request.flags |= wire::kCtlStop;
   if (options.self_contained) request.flags |= wire::kCtlSelfContained;
   if (options.no_wait) request.flags |= wire::kCtlNoWait;
+  if (options.children == "all") request.flags |= wire::kCtlChildrenAll;
+  if (options.children == "able") request.flags |= wire::kCtlChildrenAble;
+  if (options.children == "ignore") request.flags |= wire::kCtlChildrenIgnore;
   request.stop_status = options.stop_status;
   if (!options.timeout.empty()) parse_duration(options.timeout, &request.timeout_ms);
   auto copy = [](const std::string& text, char* to, size_t room) {
@@ -67,21 +92,17 @@ Status checkpoint(const Options& options, const Context& context) {
   if (!copy(store, request.store, sizeof(request.store)))
     return Status(kExitUsage, "the path of the store is too long");
 
-  Connection connection;
-  if (Status status = connection.open(options.pid, request); !status.ok()) return status;
-  Progress progress;
   wire::CtlReply reply;
-  do {
-    // The library keeps the deadline for the part that disturbs the program; writing takes as long
-    // as the disk needs.
-    if (Status status = connection.receive(0, &reply); !status.ok()) return status;
-    if (!reply.final) {
-      progress.show(fmt::format("{}: {} of {} stored", reply.phase,
-                                store::show_size(reply.stored_bytes),
-                                store::show_size(reply.logical_bytes)));
-    }
-  } while (!reply.final);
-  progress.clear();
+  if (Status status = ask(options.pid, request, &reply); !status.ok()) return status;
+  if (reply.root) {
+    const int first = process_beside(options.pid, reply.root);
+    if (!first)
+      return Status::NotFound(
+          fmt::format("the first process of the job of process {} has ended", options.pid));
+    fmt::print(stderr, "process {} belongs to the job of process {}: all of it is taken\n",
+               options.pid, first);
+    if (Status status = ask(first, request, &reply); !status.ok()) return status;
+  }
   if (reply.code != kExitOk) {
     return Status(static_cast<ExitCode>(reply.code),
                   reply.text[0] ? reply.text : "the snapshot failed");
@@ -102,7 +123,9 @@ void define_checkpoint(CLI::App& app, Context* context) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand(
       "checkpoint", "Snapshot a running process; prints the snapshot's id when it is durable");
-  verb->add_option("PID", options->pid, "The process")->required()->check(CLI::PositiveNumber);
+  verb->add_option("PID", options->pid, "The process, or any process of a job of several")
+      ->required()
+      ->check(CLI::PositiveNumber);
   verb->add_flag("--stop", options->stop, "End the process once the snapshot is durable");
   verb->add_option("--stop-status", options->stop_status, "With --stop: the status it ends with")
       ->envname("GPUCKPT_STOP_STATUS")
@@ -117,6 +140,7 @@ void define_checkpoint(CLI::App& app, Context* context) {
       ->check(duration_check());
   verb->add_flag("--self-contained", options->self_contained,
                  "Store the files that the process maps as well: a restore does not need them");
+  add_children(verb, &options->children);
   verb->add_option("--tag", options->tag, "A name for the snapshot: STORE@TAG");
   verb->add_option("--store", options->store, "Another store than the process was started with");
   add_json(verb, context);

@@ -12,6 +12,7 @@
 #include "python_frames.h"
 #include "spaces.h"
 #include "stacks.h"
+#include "store/member.h"
 #include "store/sizes.h"
 #include "store/store.h"
 #include "verb.h"
@@ -127,11 +128,13 @@ json fds_of(const std::vector<Record>& records) {
 json allocations_of(const store::SnapshotReader& reader) {
   json out = json::array();
   for (uint64_t space : reader.spaces()) {
-    if (space < wire::kSpaceDeviceBase || space >> wire::kMemberShift) continue;
+    const uint64_t plain = space & wire::kPlainSpace;
+    if (plain < wire::kSpaceDeviceBase) continue;
     uint64_t start = 0, end = 0, zero = 0;
     auto flush = [&] {
       if (end > start) {
-        out.push_back({{"device", space - wire::kSpaceDeviceBase},
+        out.push_back({{"process", space >> wire::kMemberShift},
+                       {"device", plain - wire::kSpaceDeviceBase},
                        {"address", fmt::format("{:#x}", start)},
                        {"size", end - start},
                        {"zero", zero}});
@@ -180,6 +183,53 @@ void print_threads(const json& threads) {
   }
 }
 
+void print_detail(const json& detail) {
+  if (detail.contains("threads")) print_threads(detail["threads"]);
+  if (detail.contains("maps")) {
+    print_table(detail["maps"], {{"start", 15},
+                                 {"end", 15},
+                                 {"protection", 10},
+                                 {"size", 13},
+                                 {"stored", 12},
+                                 {"zero", 12},
+                                 {"path", 1}});
+  }
+  if (detail.contains("fds"))
+    print_table(detail["fds"],
+                {{"fd", 5}, {"kind", 10}, {"access", 6}, {"offset", 12}, {"path", 1}});
+}
+
+// What was asked for of one process. `reader`: that one's part of the snapshot.
+Status detail_of(const store::SnapshotReader& reader, const Options& options, json* out) {
+  std::vector<uint8_t> blob;
+  std::vector<Record> records;
+  if (Status s = reader.blob("process", &blob); !s.ok()) return s;
+  if (Status s = parse_records(blob, &records); !s.ok()) return s;
+  if (options.threads) (*out)["threads"] = threads_of(records, reader);
+  if (options.maps) (*out)["maps"] = maps_of(records, reader);
+  if (options.fds) (*out)["fds"] = fds_of(records);
+  return Status::Ok();
+}
+
+// Where meta describes that process of the job: the first one at the top, the others in "members".
+json* description_of(json* meta, uint32_t number) {
+  if (!number) return meta;
+  json& members = (*meta)["members"];
+  if (!members.is_array()) members = json::array();
+  for (json& m : members)
+    if (m.is_object() && m.value("number", json()) == number) return &m;
+  members.push_back({{"number", number}});
+  return &members.back();
+}
+
+std::string title_of(const json& process) {
+  auto text = [&](const char* key) {
+    const json value = process.value(key, json());
+    return value.is_string() ? value.get<std::string>() : value.dump();
+  };
+  return fmt::format("{}: {}", text("pid"), text("command"));
+}
+
 void print_summary(const json& meta, const json& spaces) {
   static const char* first[] = {"id",  "time", "job",        "tag",  "command", "exe",
                                 "cwd", "pid",  "generation", "host", "kernel"};
@@ -200,6 +250,10 @@ void print_summary(const json& meta, const json& spaces) {
           0, key.rfind('_') == std::string::npos || !(bytes || time) ? key.size() : key.rfind('_'));
       fmt::print("{:<12} {}\n", label, shown);
     }
+  }
+  if (meta.contains("members")) {
+    for (const json& m : meta["members"])
+      fmt::print("{:<12} {}\n", fmt::format("process {}", m.value("number", 0)), title_of(m));
   }
   for (const json& space : spaces) {
     fmt::print("{:<12} {} stored, {} zero\n", space["name"].get<std::string>(),
@@ -222,40 +276,31 @@ Status inspect(const Options& options, Context* context) {
     spaces.push_back(
         {{"space", space}, {"name", space_name(space)}, {"stored", data}, {"zero", zero}});
   }
-  json detail = json::object();
-  if (options.threads || options.maps || options.fds) {
-    std::vector<uint8_t> blob;
-    std::vector<Record> records;
-    if (status = reader->blob("process", &blob); !status.ok()) return status;
-    if (status = parse_records(blob, &records); !status.ok()) return status;
-    if (options.threads) detail["threads"] = threads_of(records, *reader);
-    if (options.maps) detail["maps"] = maps_of(records, *reader);
-    if (options.fds) detail["fds"] = fds_of(records);
+  const bool details = options.threads || options.maps || options.fds;
+  const std::vector<uint32_t> numbers = store::members_of(*reader);
+  for (uint32_t number : details ? numbers : std::vector<uint32_t>{}) {
+    json& process = *description_of(&meta, number);
+    json detail = json::object();
+    if (status = detail_of(*store::read_member(*reader, number), options, &detail); !status.ok())
+      return status;
+    if (!context->json && numbers.size() > 1)
+      fmt::print("{}process {}\n", number ? "\n" : "", title_of(process));
+    if (context->json)
+      process.update(detail);
+    else
+      print_detail(detail);
   }
-  if (options.allocations) detail["allocations"] = allocations_of(*reader);
+  json allocations = options.allocations ? allocations_of(*reader) : json();
   if (context->json) {
     meta["spaces"] = spaces;
-    meta.update(detail);
+    if (options.allocations) meta["allocations"] = allocations;
     print_json(meta.dump(-1, ' ', false, json::error_handler_t::replace));
     return Status::Ok();
   }
-  if (detail.empty()) print_summary(meta, spaces);
-  if (detail.contains("threads")) print_threads(detail["threads"]);
-  if (detail.contains("maps")) {
-    print_table(detail["maps"], {{"start", 15},
-                                 {"end", 15},
-                                 {"protection", 10},
-                                 {"size", 13},
-                                 {"stored", 12},
-                                 {"zero", 12},
-                                 {"path", 1}});
-  }
-  if (detail.contains("fds"))
-    print_table(detail["fds"],
-                {{"fd", 5}, {"kind", 10}, {"access", 6}, {"offset", 12}, {"path", 1}});
-  if (detail.contains("allocations"))
-    print_table(detail["allocations"],
-                {{"device", 7}, {"address", 18}, {"size", 14}, {"zero", 14}});
+  if (!details && !options.allocations) print_summary(meta, spaces);
+  if (options.allocations)
+    print_table(allocations,
+                {{"process", 7}, {"device", 7}, {"address", 18}, {"size", 14}, {"zero", 14}});
   return Status::Ok();
 }
 

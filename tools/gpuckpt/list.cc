@@ -36,6 +36,18 @@ uint64_t number(const nlohmann::json& j, const char* key) {
   return it != j.end() && it->is_number_unsigned() ? it->get<uint64_t>() : 0;
 }
 
+// The other processes of a job, a line each below the first one's.
+void show_members(const nlohmann::json& meta) {
+  auto members = meta.find("members");
+  if (members == meta.end() || !members->is_array()) return;
+  for (const auto& m : *members) {
+    if (m.is_object())
+      fmt::print("{:<45} {:>7} {:>9} {:>9}  {:<12} {:<12} {}\n", "", text(m, "pid"),
+                 store::show_size(number(m, "logical_bytes")), "", "", "",
+                 printable(text(m, "command"), 60));
+  }
+}
+
 // How far the store's mirror is, as of the last time.
 void show_mirror(const std::string& state, const std::vector<store::SnapshotInfo>& snapshots) {
   auto j = nlohmann::json::parse(state, nullptr, false);
@@ -83,6 +95,7 @@ Status list(const std::string& path, const std::string& job, Context* context) {
                store::show_size(number(sizes, "logical_bytes")),
                store::show_size(number(sizes, "stored_bytes")), printable(text(meta, "job"), 12),
                printable(text(meta, "tag"), 12), printable(text(meta, "command"), 60));
+    show_members(meta);
   }
   if (context->json) {
     print_json(all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));

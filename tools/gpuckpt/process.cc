@@ -203,6 +203,25 @@ wire::CtlRequest make_request(wire::CtlVerb verb) {
   return request;
 }
 
+int process_beside(int pid, int inner) {
+  auto space = [](const std::string& name) {
+    std::error_code error;
+    return std::filesystem::read_symlink("/proc/" + name + "/ns/pid", error).string();
+  };
+  const std::string ours = space(std::to_string(pid));
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    const std::string name = entry.path().filename();
+    const int candidate = atoi(name.c_str());
+    if (candidate <= 0 || space(name) != ours) continue;
+    std::istringstream names(status_field(candidate, "NSpid"));
+    int last = 0;
+    while (names >> last) continue;
+    if (last == inner) return candidate;
+  }
+  return 0;
+}
+
 Connection::~Connection() {
   if (socket_ >= 0) close(socket_);
 }

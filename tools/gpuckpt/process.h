@@ -27,6 +27,9 @@ class Connection {
 
 wire::CtlRequest make_request(wire::CtlVerb verb);
 
+// The process that is called `inner` in the pid namespace of `pid`, as it is called here; 0: none.
+int process_beside(int pid, int inner);
+
 // Text of /proc/PID/FILE; empty when it cannot be read.
 std::string proc_file(int pid, const char* file);
 // Value of "Name:" in /proc/PID/status.

@@ -46,12 +46,6 @@ struct Piece {
   Share share;
 };
 
-std::string name_of(uint64_t space) {
-  const uint64_t member = space >> 32 & 0x7fffffff;
-  std::string name = space_name(space & 0xffffffff);
-  return member ? fmt::format("process {}, {}", member, name) : name;
-}
-
 std::vector<Piece> pieces_of(const store::SnapshotReader& reader, const Names& before) {
   std::vector<Piece> out;
   Names seen;
@@ -141,6 +135,25 @@ Status mappings_of(const store::SnapshotReader& reader, const std::string& blob_
   return Status::Ok();
 }
 
+// Each process of a job with its share of the memory; nothing for a process alone.
+json processes_of(const store::SnapshotReader& reader, const std::vector<Piece>& pieces) {
+  json out = json::array();
+  const json meta = json::parse(reader.meta(), nullptr, false);
+  if (!meta.is_object() || !meta.contains("members") || !meta["members"].is_array()) return out;
+  std::map<uint64_t, Share> shares;
+  for (const Piece& p : pieces) shares[p.space >> wire::kMemberShift].add(p.share);
+  auto add = [&](const json& process, uint64_t number) {
+    out.push_back({{"number", number},
+                   {"pid", process.value("pid", json())},
+                   {"command", process.value("command", json())},
+                   {"share", json_of(shares[number])}});
+  };
+  add(meta, 0);
+  for (const json& m : meta["members"])
+    if (m.is_object() && m.value("number", json()).is_number_unsigned()) add(m, m["number"]);
+  return out;
+}
+
 json memory_of(const store::SnapshotReader& reader, const store::SnapshotReader* before) {
   const std::vector<Piece> pieces = pieces_of(reader, before ? names_of(*before) : Names{});
   Share all;
@@ -148,8 +161,8 @@ json memory_of(const store::SnapshotReader& reader, const store::SnapshotReader*
   for (const Piece& p : pieces) {
     all.add(p.share);
     if ((p.space & 0xffffffff) == wire::kSpaceHost) continue;
-    Mapping& m = mappings[name_of(p.space)];
-    m.name = name_of(p.space);
+    Mapping& m = mappings[space_name(p.space)];
+    m.name = space_name(p.space);
     m.size += p.length;
     m.share.add(p.share);
     m.count = 1;
@@ -176,6 +189,7 @@ json memory_of(const store::SnapshotReader& reader, const store::SnapshotReader*
           {"before", before ? before->id() : ""},
           {"share", json_of(all)},
           {"map", cells_of(pieces, all.sum())},
+          {"processes", processes_of(reader, pieces)},
           {"mappings", rows}};
 }
 
@@ -187,6 +201,8 @@ json summary_of(const store::SnapshotInfo& info) {
   for (const char* key :
        {"time", "time_ns", "job", "tag", "command", "reason", "host", "generation"})
     if (meta.contains(key)) out[key] = meta[key];
+  auto members = meta.find("members");
+  out["processes"] = members != meta.end() && members->is_array() ? members->size() + 1 : 1;
   for (const char* group : {"sizes", "stats"})
     if (meta.contains(group) && meta[group].is_object()) out[group] = meta[group];
   return out;

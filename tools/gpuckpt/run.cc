@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "children.h"
 #include "install.h"
 #include "resume.h"
 #include "status_file.h"
@@ -25,8 +26,8 @@ namespace {
 
 struct Options {
   bool sim = false, self_contained = false;
-  std::string store, mirror, job, every, keep, level, budget, signal, on_term, resume = "never",
-                                                                               status_file, timeout;
+  std::string store, mirror, job, every, keep, level, budget, signal, on_term,
+      resume = "never", status_file, timeout, children;
   std::vector<std::string> command;
 };
 
@@ -90,6 +91,7 @@ void export_options(const Options& options, const std::string& preload) {
   set("GPUCKPT_SIGNAL", options.signal);
   set("GPUCKPT_ON_TERM", options.on_term);
   set("GPUCKPT_TIMEOUT", options.timeout);
+  set("GPUCKPT_CHILDREN", options.children);
   if (!options.status_file.empty()) set("GPUCKPT_STATUS_FILE", absolute(options.status_file));
   if (options.self_contained) set("GPUCKPT_SELF_CONTAINED", "1");
   if (options.sim) {
@@ -181,6 +183,7 @@ void define_run(CLI::App& app, Context* context) {
                    "nothing of ours happens)")
       ->envname("GPUCKPT_ON_TERM")
       ->check(CLI::IsMember({"snapshot", "ignore"}));
+  add_children(verb, &options->children)->envname("GPUCKPT_CHILDREN");
   verb->add_flag("--self-contained", options->self_contained,
                  "Snapshots hold the files that the program maps as well: a restore does not need "
                  "them")
