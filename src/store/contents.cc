@@ -1,32 +1,14 @@
 #include "store/contents.h"
 
-#include <fmt/format.h>
-
 #include "store/parts.h"
 
 namespace gpuckpt::store {
-namespace {
-
-std::string codec_name(uint32_t codec) {
-  switch (codec) {
-    case kCodecPlain:
-      return "plain";
-    case kCodecZstd:
-      return "zstd";
-    case kCodecPlanes:
-      return "planes";
-    default:
-      return fmt::format("codec {}", codec);
-  }
-}
-
-}  // namespace
 
 Status count_codecs(Env* env, const Paths& paths, std::vector<CodecUse>* out,
                     uint64_t* unreadable) {
   std::vector<PackId> ids;
   if (Status s = list_packs(env, paths, &ids); !s.ok()) return s;
-  std::map<uint32_t, CodecUse> uses;
+  std::map<std::string, CodecUse> uses;
   *unreadable = 0;
   for (const PackId& id : ids) {
     std::unique_ptr<PackReader> pack;
@@ -35,14 +17,14 @@ Status count_codecs(Env* env, const Paths& paths, std::vector<CodecUse>* out,
       continue;
     }
     for (const FrameEntry& f : pack->table().frames) {
-      CodecUse& use = uses[f.codec];
+      CodecUse& use = uses[codec_name(f.codec)];
       ++use.frames;
       use.plain_bytes += f.plain_length;
       use.stored_bytes += f.stored_length;
     }
   }
-  for (auto& [codec, use] : uses) {
-    use.name = codec_name(codec);
+  for (auto& [name, use] : uses) {
+    use.name = name;
     out->push_back(use);
   }
   return Status::Ok();

@@ -1,6 +1,6 @@
 #include "store/format.h"
 
-#include <xxhash.h>
+#include <xxh_x86dispatch.h>
 
 #include "gpuckpt/wire.h"
 
@@ -12,6 +12,20 @@ ChunkName chunk_name(const void* bytes, size_t length) {
   ChunkName name;
   memcpy(name.data(), canonical.digest, name.size());
   return name;
+}
+
+std::string codec_name(uint32_t codec) {
+  switch (codec) {
+    case kCodecPlain:
+      return "plain";
+    case kCodecZstd:
+      return "zstd";
+    case kCodecPlanes:
+    case kCodecCodedPlanes:
+      return "planes";
+    default:
+      return "codec " + std::to_string(codec);
+  }
 }
 
 std::string hex(const uint8_t* bytes, size_t length) {

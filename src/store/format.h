@@ -38,7 +38,12 @@ inline constexpr uint32_t kMaxFrameChunks = 4096;
 inline constexpr uint64_t kPackBytes =
     512ull * 1024 * 1024;  // after which a writer begins another pack
 
-enum Codec : uint32_t { kCodecPlain = 0, kCodecZstd = 1, kCodecPlanes = 2 };
+enum Codec : uint32_t {
+  kCodecPlain = 0,
+  kCodecZstd = 1,
+  kCodecPlanes = 2,
+  kCodecCodedPlanes = 3,  // byte planes, some with a Huffman code of our own
+};
 
 // Of packs, layers and manifests: what is stored of their contents is nonce, ciphertext and tag.
 enum Flags : uint32_t { kFlagEncrypted = 1 };
@@ -180,6 +185,7 @@ inline constexpr uint64_t kMaxManifestBytes = 1ull << 32;
 inline constexpr uint64_t kMaxMetaBytes = 64ull * 1024 * 1024;
 
 ChunkName chunk_name(const void* bytes, size_t length);
+std::string codec_name(uint32_t codec);  // what people read: "plain", "zstd", "planes"
 std::string hex(const uint8_t* bytes, size_t length);
 inline std::string hex(const ChunkName& name) { return hex(name.data(), name.size()); }
 bool unhex(const std::string& text, uint8_t* out, size_t length);

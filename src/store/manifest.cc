@@ -1,6 +1,6 @@
 #include "store/manifest.h"
 
-#include <xxhash.h>
+#include <xxh_x86dispatch.h>
 #include <zstd.h>
 
 #include <fmt/format.h>

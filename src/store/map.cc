@@ -1,9 +1,11 @@
 #include "store/map.h"
 
-#include <xxhash.h>
+#include <xxh_x86dispatch.h>
 
 #include <algorithm>
 #include <map>
+
+#include "store/memory.h"
 
 namespace gpuckpt::store {
 namespace {
@@ -243,19 +245,23 @@ void add_run(std::vector<Run>* runs, const Run& run, uint64_t unit) {
   runs->push_back(run);
 }
 
-SpaceDigest::SpaceDigest() : state_(XXH3_createState()) {
+SpaceDigest::SpaceDigest() : state_(with_memory(XXH3_createState())) {
   XXH3_128bits_reset(static_cast<XXH3_state_t*>(state_));
 }
 SpaceDigest::~SpaceDigest() { XXH3_freeState(static_cast<XXH3_state_t*>(state_)); }
 void SpaceDigest::chunk(uint64_t address, uint64_t length, const ChunkName& name) {
-  uint8_t record[32];
-  memcpy(record, &address, 8);
-  memcpy(record + 8, &length, 8);
-  memcpy(record + 16, name.data(), 16);
-  XXH3_128bits_update(static_cast<XXH3_state_t*>(state_), record, sizeof(record));
+  if (waiting_ == records_.size()) flush();
+  records_[waiting_++] = {address, length, name};
 }
 void SpaceDigest::zeros(uint64_t address, uint64_t length) { chunk(address, length, ChunkName{}); }
+void SpaceDigest::flush() {
+  static_assert(sizeof(Record) == 32);
+  XXH3_128bits_update(static_cast<XXH3_state_t*>(state_), records_.data(),
+                      waiting_ * sizeof(Record));
+  waiting_ = 0;
+}
 ChunkName SpaceDigest::finish() {
+  flush();
   XXH128_canonical_t canonical;
   XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(static_cast<XXH3_state_t*>(state_)));
   ChunkName out;

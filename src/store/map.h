@@ -60,12 +60,22 @@ class SpaceDigest {
  public:
   SpaceDigest();
   ~SpaceDigest();
+  SpaceDigest(const SpaceDigest&) = delete;
+  SpaceDigest& operator=(const SpaceDigest&) = delete;
   void chunk(uint64_t address, uint64_t length, const ChunkName& name);
   void zeros(uint64_t address, uint64_t length);
   ChunkName finish();
 
  private:
+  struct Record {
+    uint64_t address, length;
+    ChunkName name;
+  };
+  void flush();
+
   void* state_;
+  std::array<Record, 128> records_;  // hashed together: a call for each takes longer than its hash
+  size_t waiting_ = 0;
 };
 
 // A layer: what differs. Its runs are sorted and disjoint like those of a map.

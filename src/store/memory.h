@@ -6,6 +6,7 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
+#include <algorithm>
 #include <atomic>
 #include <new>
 #include <thread>
@@ -58,6 +59,15 @@ void run_together(unsigned threads, const Work& work) {
   one();
   for (std::thread& thread : others) thread.join();
   if (memory_was_short) throw std::bad_alloc();
+}
+
+// `work(i)` for every i below `count`, begun in this order, by at most `threads` at once.
+template <typename Work>
+void run_over(unsigned threads, size_t count, const Work& work) {
+  std::atomic<size_t> next{0};
+  run_together(static_cast<unsigned>(std::min<size_t>(threads, count)), [&] {
+    for (size_t i; (i = next++) < count;) work(i);
+  });
 }
 
 }  // namespace gpuckpt::store

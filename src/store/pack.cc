@@ -1,7 +1,7 @@
 #include "store/pack.h"
 
 #include <errno.h>
-#include <xxhash.h>
+#include <xxh_x86dispatch.h>
 #include <zstd.h>
 
 #include <algorithm>
@@ -115,8 +115,7 @@ uint32_t compress_frame(std::span<const uint8_t> plain, int level, std::vector<u
   // Neighbours resemble each other: what paid for one frame is tried on the next few without
   // looking again, and kept when it pays as much.
   struct Habit {
-    uint32_t codec = kCodecPlain;
-    PlanePlan plan;
+    PlanePlan plan;  // width 0: zstd
     double bits = 0;
     int left = 0;
   };
@@ -128,13 +127,10 @@ uint32_t compress_frame(std::span<const uint8_t> plain, int level, std::vector<u
   out->clear();
   if (habit.left > 0) {
     --habit.left;
-    if (habit.codec == kCodecPlanes &&
-        compress_planes(plain, habit.plan, worth(plain.size()), out) &&
-        std::abs(bits() / habit.bits - 1) < 0.02) {
-      return kCodecPlanes;
-    }
-    if (habit.codec == kCodecZstd && zstd_to(plain, level, out) < worth(plain.size()) &&
-        bits() < 1.1 * habit.bits) {
+    if (habit.plan.width != 0) {
+      uint32_t codec = compress_planes(plain, habit.plan, worth(plain.size()), out);
+      if (codec != kCodecPlain && std::abs(bits() / habit.bits - 1) < 0.02) return codec;
+    } else if (zstd_to(plain, level, out) < worth(plain.size()) && bits() < 1.1 * habit.bits) {
       return kCodecZstd;
     }
     habit.left = 0;
@@ -144,15 +140,17 @@ uint32_t compress_frame(std::span<const uint8_t> plain, int level, std::vector<u
   if (sampled) {
     PlanePlan plan = plan_planes(plain);
     double zstd_bits = sampled_zstd_bits(plain, level);
-    if (plan.width != 0 && plan.bits_per_byte < 0.97 * zstd_bits &&
-        compress_planes(plain, plan, worth(plain.size()), out)) {
-      habit = {kCodecPlanes, plan, bits(), kTrust};
-      return kCodecPlanes;
+    if (plan.width != 0 && plan.bits_per_byte < 0.97 * zstd_bits) {
+      uint32_t codec = compress_planes(plain, plan, worth(plain.size()), out);
+      if (codec != kCodecPlain) {
+        habit = {plan, bits(), kTrust};
+        return codec;
+      }
     }
     if (zstd_bits > kHopeless) return kCodecPlain;
   }
   if (zstd_to(plain, level, out) >= worth(plain.size())) return kCodecPlain;
-  if (sampled) habit = {kCodecZstd, {}, bits(), kTrust};
+  if (sampled) habit = {{}, bits(), kTrust};
   return kCodecZstd;
 }
 
@@ -170,7 +168,8 @@ const char* decompress_frame(uint32_t codec, std::span<const uint8_t> stored,
       return ZSTD_isError(n) || n != plain.size() ? "it does not decompress" : nullptr;
     }
     case kCodecPlanes:
-      return decompress_planes(stored, plain) ? nullptr : "its planes do not fit together";
+    case kCodecCodedPlanes:
+      return decompress_planes(codec, stored, plain) ? nullptr : "its planes do not fit together";
     default:
       return kUnknownCodec;
   }
@@ -362,37 +361,50 @@ Status PackReader::open(Env* env, const std::string& path, const PackId& id,
   return Status::Ok();
 }
 
-Status PackReader::read_frame(uint32_t number, std::vector<uint8_t>* plain) const {
-  thread_local std::vector<uint8_t> raw;
+Status PackReader::damage(uint32_t number, const char* why) const {
+  return Status::Corruption(fmt::format("pack {} is damaged: frame {} at offset {}: {}", path_,
+                                        number, table_.frames[number].offset, why));
+}
+
+Status PackReader::load(uint32_t number, Raw* out) const {
+  thread_local std::vector<uint8_t> raw;  // grows, and is not cleared
   const FrameEntry& frame = table_.frames[number];
-  size_t lengths_bytes = 4ull * frame.chunks;
-  raw.resize(sizeof(FrameHeader) + lengths_bytes + frame.stored_length);
-  if (int e = file_->pread(frame.offset, raw)) return io_error("read", path_, e);
-  FrameHeader header;
+  const size_t lengths_bytes = 4ull * frame.chunks;
+  const size_t length = sizeof(FrameHeader) + lengths_bytes + frame.stored_length;
+  if (raw.size() < length) raw.resize(length);
+  if (int e = file_->pread(frame.offset, std::span(raw).first(length)))
+    return io_error("read", path_, e);
+  FrameHeader& header = out->header;
   memcpy(&header, raw.data(), sizeof(header));
-  auto bad = [&](const char* why) {
-    return Status::Corruption(fmt::format("pack {} is damaged: frame {} at offset {}: {}", path_,
-                                          number, frame.offset, why));
-  };
-  std::span<const uint8_t> lengths(raw.data() + sizeof(header), lengths_bytes);
-  std::span<const uint8_t> stored(raw.data() + sizeof(header) + lengths_bytes, frame.stored_length);
+  out->lengths = std::span(raw).subspan(sizeof(header), lengths_bytes);
+  out->stored = std::span(raw).subspan(sizeof(header) + lengths_bytes, frame.stored_length);
   if (header.magic != kFrameMagic || header.codec != frame.codec ||
       header.plain_length != frame.plain_length || header.stored_length != frame.stored_length ||
       header.chunks != frame.chunks || header.reserved != 0) {
-    return bad("its header is not what the table says");
+    return damage(number, "its header is not what the table says");
   }
   if (header.checksum != frame.checksum ||
-      frame_checksum(header, lengths, stored) != frame.checksum) {
-    return bad("its checksum is wrong");
+      frame_checksum(header, out->lengths, out->stored) != frame.checksum) {
+    return damage(number, "its checksum is wrong");
   }
-  plain->resize(frame.plain_length);
-  const char* why = unseal(header, lengths, stored, keys_.get(), *plain);
+  return Status::Ok();
+}
+
+Status PackReader::unpack(uint32_t number, const Raw& raw, std::vector<uint8_t>* plain) const {
+  plain->resize(raw.header.plain_length);
+  const char* why = unseal(raw.header, raw.lengths, raw.stored, keys_.get(), *plain);
   if (why == kUnknownCodec) {
     return Status::Incompatible(
         fmt::format("pack {} frame {} uses codec {}, unknown to this gpuckpt: use a newer one",
-                    path_, number, frame.codec));
+                    path_, number, raw.header.codec));
   }
-  return why ? bad(why) : Status::Ok();
+  return why ? damage(number, why) : Status::Ok();
+}
+
+Status PackReader::read_frame(uint32_t number, std::vector<uint8_t>* plain) const {
+  Raw raw;
+  if (Status status = load(number, &raw); !status.ok()) return status;
+  return unpack(number, raw, plain);
 }
 
 Status PackReader::check_chunk(uint32_t chunk, std::span<const uint8_t> bytes) const {
@@ -406,11 +418,17 @@ Status PackReader::check_chunk(uint32_t chunk, std::span<const uint8_t> bytes) c
 Status PackReader::check_frame(uint32_t number) const {
   thread_local std::vector<uint8_t> plain;
   const FrameEntry& frame = table_.frames[number];
-  if (Status status = read_frame(number, &plain); !status.ok()) return status;
+  Raw raw;
+  if (Status status = load(number, &raw); !status.ok()) return status;
+  std::span<const uint8_t> bytes = raw.stored;
+  if (keys_ || frame.codec != kCodecPlain || frame.plain_length != frame.stored_length) {
+    if (Status status = unpack(number, raw, &plain); !status.ok()) return status;
+    bytes = plain;
+  }
   size_t offset = 0;
   for (uint32_t i = 0; i < frame.chunks; ++i) {
     size_t length = table_.chunks[frame.first_chunk + i].length;
-    Status status = check_chunk(frame.first_chunk + i, std::span(plain).subspan(offset, length));
+    Status status = check_chunk(frame.first_chunk + i, bytes.subspan(offset, length));
     if (!status.ok()) return status;
     offset += length;
   }

@@ -104,6 +104,14 @@ class PackReader {
   Status check_frame(uint32_t frame) const;
 
  private:
+  struct Raw {
+    FrameHeader header;
+    std::span<const uint8_t> lengths, stored;  // in a buffer of the calling thread
+  };
+  Status load(uint32_t frame, Raw* out) const;
+  Status unpack(uint32_t frame, const Raw& raw, std::vector<uint8_t>* plain) const;
+  Status damage(uint32_t frame, const char* why) const;
+
   Env* env_ = nullptr;
   std::string path_;
   std::unique_ptr<File> file_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -35,7 +36,23 @@ Status list_snapshots(Env* env, const Paths& paths, std::vector<std::string>* ou
 // Temporary files whose writer is gone are removed; `count` may be null.
 Status remove_leftovers(Env* env, const Paths& paths, uint64_t* count);
 // Layers that were read before; what one operation passes around so that it reads each once.
-using LayerCache = std::map<ChunkName, std::shared_ptr<const Layer>>;
+// Thread safe.
+class LayerCache {
+ public:
+  std::shared_ptr<const Layer> find(const ChunkName& name) {
+    std::lock_guard guard(mutex_);
+    auto it = layers_.find(name);
+    return it == layers_.end() ? nullptr : it->second;
+  }
+  void add(const ChunkName& name, std::shared_ptr<const Layer> layer) {
+    std::lock_guard guard(mutex_);
+    layers_[name] = std::move(layer);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<ChunkName, std::shared_ptr<const Layer>> layers_;
+};
 Status load_manifest(Env* env, const Paths& paths, const std::string& id, Manifest* out,
                      LayerCache* cache = nullptr);
 Status open_pack(Env* env, const Paths& paths, const PackId& id, std::unique_ptr<PackReader>* out);

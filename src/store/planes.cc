@@ -1,39 +1,35 @@
-#define ZSTD_STATIC_LINKING_ONLY  // ZSTD_c_literalCompressionMode: Huffman without matches
 #include "store/planes.h"
 
 #include <emmintrin.h>
 #include <zstd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
+#include "store/format.h"
+#include "store/huffman.h"
 #include "store/memory.h"
 
 namespace gpuckpt::store {
 namespace {
 
-enum PlaneMode : uint8_t { kRaw = 0, kZstd = 1 };
-// So large a step that the match finder only passes by; what is left is the Huffman stage.
-constexpr int kLiteralsOnly = -100000;
-constexpr double kNoise = 7.8;  // bits per byte from which a plane is stored as it is
+enum PlaneMode : uint8_t { kRaw = 0, kZstd = 1, kHuffman = 2 };
+constexpr double kNoise = 7.4;  // bits per byte from which a plane is stored as it is
 constexpr double kFlat = 2.0;   // bits per byte below which zstd's matches are cheap to find
+constexpr size_t kWidest = 8;
 
 struct Contexts {
-  ZSTD_CCtx* literals = with_memory(ZSTD_createCCtx());
   ZSTD_CCtx* matches = with_memory(ZSTD_createCCtx());
   ZSTD_DCtx* decoder = with_memory(ZSTD_createDCtx());
+  std::array<HuffmanEncoder, kWidest> codes;     // of each plane: neighbours resemble each other
   std::vector<uint8_t> planes, scratch, packed;  // grow, and are not cleared
   Contexts() {
-    ZSTD_CCtx_setParameter(literals, ZSTD_c_compressionLevel, kLiteralsOnly);
-    ZSTD_CCtx_setParameter(literals, ZSTD_c_literalCompressionMode, ZSTD_lcm_huffman);
     ZSTD_CCtx_setParameter(matches, ZSTD_c_compressionLevel, 1);
-    for (ZSTD_CCtx* context : {literals, matches}) {
-      ZSTD_CCtx_setParameter(context, ZSTD_c_contentSizeFlag, 0);
-    }
+    ZSTD_CCtx_setParameter(matches, ZSTD_c_contentSizeFlag, 0);
   }
   ~Contexts() {
-    ZSTD_freeCCtx(literals);
     ZSTD_freeCCtx(matches);
     ZSTD_freeDCtx(decoder);
   }
@@ -41,6 +37,10 @@ struct Contexts {
 Contexts& contexts() {
   thread_local Contexts c;
   return c;
+}
+
+void at_least(std::vector<uint8_t>* v, size_t n) {
+  if (v->size() < n) v->resize(n);
 }
 
 // even[i] = in[2 i], odd[i] = in[2 i + 1]. SSE2 is part of every x86-64.
@@ -75,33 +75,29 @@ void merge2(const uint8_t* even, const uint8_t* odd, size_t pairs, uint8_t* out)
   }
 }
 
-// Plane p of `width`-byte elements goes to out + p * elements; `scratch` has room for all twice.
-void split(const uint8_t* in, size_t elements, size_t width, size_t stride, uint8_t* out,
+// Plane p of `width`-byte elements goes to planes[p * step]; `scratch` has room for all twice.
+void split(const uint8_t* in, size_t elements, size_t width, uint8_t* const* planes, size_t step,
            uint8_t* scratch) {
-  if (width == 1) {
-    memcpy(out, in, elements);
-    return;
-  }
   // Even bytes hold the even planes, odd bytes the odd ones, each interleaved at half the width.
   size_t half = elements * width / 2;
   if (width == 2) {
-    split2(in, half, out, out + stride);
+    split2(in, half, planes[0], planes[step]);
     return;
   }
   split2(in, half, scratch, scratch + half);
-  split(scratch, elements, width / 2, 2 * stride, out, scratch + 2 * half);
-  split(scratch + half, elements, width / 2, 2 * stride, out + stride, scratch + 2 * half);
+  split(scratch, elements, width / 2, planes, 2 * step, scratch + 2 * half);
+  split(scratch + half, elements, width / 2, planes + step, 2 * step, scratch + 2 * half);
 }
 
-void merge(const uint8_t* in, size_t elements, size_t width, size_t stride, uint8_t* out,
+void merge(const uint8_t* const* planes, size_t step, size_t elements, size_t width, uint8_t* out,
            uint8_t* scratch) {
   size_t half = elements * width / 2;
   if (width == 2) {
-    merge2(in, in + stride, half, out);
+    merge2(planes[0], planes[step], half, out);
     return;
   }
-  merge(in, elements, width / 2, 2 * stride, scratch, scratch + 2 * half);
-  merge(in + stride, elements, width / 2, 2 * stride, scratch + half, scratch + 2 * half);
+  merge(planes, 2 * step, elements, width / 2, scratch, scratch + 2 * half);
+  merge(planes + step, 2 * step, elements, width / 2, scratch + half, scratch + 2 * half);
   merge2(scratch, scratch + half, half, out);
 }
 
@@ -170,35 +166,47 @@ PlanePlan plan_planes(std::span<const uint8_t> bytes) {
   return best;
 }
 
-bool compress_planes(std::span<const uint8_t> bytes, const PlanePlan& plan, size_t limit,
-                     std::vector<uint8_t>* out) {
-  if (plan.width == 0) return false;
+uint32_t compress_planes(std::span<const uint8_t> bytes, const PlanePlan& plan, size_t limit,
+                         std::vector<uint8_t>* out) {
+  if (plan.width == 0) return kCodecPlain;
   Contexts& c = contexts();
   const size_t width = plan.width, elements = bytes.size() / width, tail = bytes.size() % width;
-  auto at_least = [](std::vector<uint8_t>* v, size_t n) {
-    if (v->size() < n) v->resize(n);
-  };
+  const size_t head_bytes = 1 + 5 * width;
   at_least(&c.planes, elements * width);
   at_least(&c.scratch, 2 * elements * width + 16);
-  at_least(&c.packed, 1 + 5 * width + bytes.size() + ZSTD_compressBound(elements));
-  split(bytes.data(), elements, width, elements, c.planes.data(), c.scratch.data());
+  at_least(&c.packed, head_bytes + bytes.size() +
+                          std::max(ZSTD_compressBound(elements), HuffmanEncoder::room(elements)));
   uint8_t* const to = c.packed.data();
-  size_t head = 0, at = 1 + 5 * width;
+  // The first planes are mostly noise: they are split to where they stay.
+  uint8_t* planes[kWidest];
+  bool in_place = true;
+  for (size_t p = 0; p < width; ++p) {
+    in_place = in_place && (plan.raw_planes >> p & 1);
+    planes[p] = (in_place ? to + head_bytes : c.planes.data()) + p * elements;
+  }
+  split(bytes.data(), elements, width, planes, 1, c.scratch.data());
+  size_t head = 0, at = head_bytes;
+  uint32_t codec = kCodecPlanes;
   to[head++] = static_cast<uint8_t>(width);
   for (size_t p = 0; p < width; ++p) {
-    const uint8_t* plane = c.planes.data() + p * elements;
-    uint8_t mode = kRaw;
+    const std::span<const uint8_t> plane(planes[p], elements);
+    PlaneMode mode = kRaw;
     size_t length = elements;
-    if (!(plan.raw_planes >> p & 1)) {
-      ZSTD_CCtx* context = plan.flat_planes >> p & 1 ? c.matches : c.literals;
-      size_t n = ZSTD_compress2(context, to + at, c.packed.size() - at, plane, elements);
-      if (!ZSTD_isError(n) && n < elements) {
-        mode = kZstd;
-        length = n;
-      }
+    if (plan.flat_planes >> p & 1) {
+      mode = kZstd;
+      length = ZSTD_compress2(c.matches, to + at, c.packed.size() - at, plane.data(), elements);
+      if (ZSTD_isError(length)) length = elements;
+    } else if (!(plan.raw_planes >> p & 1)) {
+      mode = kHuffman;
+      length = c.codes[p].encode(plane, to + at);
     }
-    if (at + length + tail > limit) return false;
-    if (mode == kRaw) memcpy(to + at, plane, elements);
+    if (length >= elements) {
+      mode = kRaw;
+      length = elements;
+    }
+    if (at + length + tail > limit) return kCodecPlain;
+    if (mode == kRaw && planes[p] != to + at) memcpy(to + at, plane.data(), elements);
+    if (mode == kHuffman) codec = kCodecCodedPlanes;
     uint32_t stored = static_cast<uint32_t>(length);
     to[head++] = mode;
     memcpy(to + head, &stored, sizeof(stored));
@@ -207,18 +215,19 @@ bool compress_planes(std::span<const uint8_t> bytes, const PlanePlan& plan, size
   }
   if (tail) memcpy(to + at, bytes.data() + elements * width, tail);
   out->insert(out->end(), to, to + at + tail);
-  return true;
+  return codec;
 }
 
-bool decompress_planes(std::span<const uint8_t> stored, std::span<uint8_t> plain) {
+bool decompress_planes(uint32_t codec, std::span<const uint8_t> stored, std::span<uint8_t> plain) {
   if (stored.empty()) return false;
   const size_t width = stored[0];
   if ((width != 2 && width != 4 && width != 8) || stored.size() < 1 + 5 * width) return false;
   const size_t elements = plain.size() / width, tail = plain.size() % width;
   if (elements == 0) return false;
   Contexts& c = contexts();
-  c.planes.resize(elements * width);
-  c.scratch.resize(2 * elements * width + 16);
+  at_least(&c.planes, elements * width);
+  at_least(&c.scratch, 2 * elements * width + 16);
+  const uint8_t* planes[kWidest];
   size_t head = 1, at = 1 + 5 * width;
   for (size_t p = 0; p < width; ++p) {
     uint8_t mode = stored[head];
@@ -226,21 +235,23 @@ bool decompress_planes(std::span<const uint8_t> stored, std::span<uint8_t> plain
     memcpy(&length, stored.data() + head + 1, sizeof(length));
     head += 5;
     if (length > stored.size() - at) return false;
-    uint8_t* plane = c.planes.data() + p * elements;
+    const std::span<const uint8_t> part = stored.subspan(at, length);
+    const std::span<uint8_t> plane(c.planes.data() + p * elements, elements);
+    planes[p] = plane.data();
+    at += length;
     if (mode == kRaw) {
       if (length != elements) return false;
-      memcpy(plane, stored.data() + at, elements);
+      planes[p] = part.data();
     } else if (mode == kZstd) {
       size_t n =
-          with_memory(ZSTD_decompressDCtx(c.decoder, plane, elements, stored.data() + at, length));
+          with_memory(ZSTD_decompressDCtx(c.decoder, plane.data(), elements, part.data(), length));
       if (ZSTD_isError(n) || n != elements) return false;
-    } else {
+    } else if (mode != kHuffman || codec != kCodecCodedPlanes || !huffman_decode(part, plane)) {
       return false;
     }
-    at += length;
   }
   if (stored.size() - at != tail) return false;
-  merge(c.planes.data(), elements, width, elements, plain.data(), c.scratch.data());
+  merge(planes, 1, elements, width, plain.data(), c.scratch.data());
   if (tail) memcpy(plain.data() + elements * width, stored.data() + at, tail);
   return true;
 }

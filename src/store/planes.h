@@ -3,7 +3,7 @@
 // noise (mantissas), which no compressor shortens, and planes of few values (exponents), which a
 // Huffman code shortens quickly; searching for matches finds nothing in either.
 //
-// Pure functions; layout in docs/FORMAT.md, "Codec 2".
+// Layout in docs/FORMAT.md, "Codecs 2 and 3".
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,11 @@ struct PlanePlan {
 };
 PlanePlan plan_planes(std::span<const uint8_t> bytes);
 
-// Appends to `out`. False: it would not be shorter than `limit` bytes.
-bool compress_planes(std::span<const uint8_t> bytes, const PlanePlan& plan, size_t limit,
-                     std::vector<uint8_t>* out);
+// Appends to `out` and returns which codec it is; kCodecPlain: it would not be shorter than `limit`
+// bytes.
+uint32_t compress_planes(std::span<const uint8_t> bytes, const PlanePlan& plan, size_t limit,
+                         std::vector<uint8_t>* out);
 // False: these are not the planes of plain.size() bytes.
-bool decompress_planes(std::span<const uint8_t> stored, std::span<uint8_t> plain);
+bool decompress_planes(uint32_t codec, std::span<const uint8_t> stored, std::span<uint8_t> plain);
 
 }  // namespace gpuckpt::store

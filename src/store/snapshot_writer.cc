@@ -162,7 +162,7 @@ class Writer : public SnapshotWriter {
   std::vector<PackInUse> packs_;
   std::vector<FramePlace> frames_;
   uint32_t current_ = kNoPack;
-  std::map<uint32_t, uint64_t> by_codec_;  // new plain bytes
+  std::map<std::string, uint64_t> by_codec_;  // new plain bytes
   uint64_t used_before_ = 0, written_ = 0, checked_at_ = 0;
   int64_t refreshed_ns_ = 0;
 
@@ -532,7 +532,7 @@ Status Writer::append_frame(const SealedFrame& sealed, uint32_t frame) {
   uint32_t first_chunk = 0;
   if (Status status = pack.append(sealed, &first_chunk); !status.ok()) return status;
   written_ += sealed.disk_bytes();
-  by_codec_[sealed.header.codec] += sealed.header.plain_length;
+  by_codec_[codec_name(sealed.header.codec)] += sealed.header.plain_length;
   frames_[frame] = {current_, first_chunk};
   if (pack.bytes() >= kPackBytes) return finish_pack();
   return Status::Ok();
@@ -718,10 +718,8 @@ Status Writer::describe(const std::string& meta, std::string* id, std::string* o
                 {"same_bytes", same_.load()},
                 {"zero_bytes", zero_.load()},
                 {"stored_bytes", written_}};
-  for (auto [codec, bytes] : by_codec_) {
-    const char* name = codec == kCodecPlanes ? "planes" : codec == kCodecZstd ? "zstd" : "plain";
-    j["sizes"][fmt::format("codec_{}_bytes", name)] = bytes;
-  }
+  for (const auto& [codec, bytes] : by_codec_)
+    j["sizes"][fmt::format("codec_{}_bytes", codec)] = bytes;
   *out = j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return Status::Ok();
 }

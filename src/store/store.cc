@@ -491,11 +491,11 @@ Status load_manifest(Env* env, const Paths& paths, const std::string& id, Manife
   std::vector<SharedLayer> shared;
   for (const LayerRef& ref : decoded.layers) {
     std::shared_ptr<const Layer> layer;
-    if (cache) layer = (*cache)[ref.name];
+    if (cache) layer = cache->find(ref.name);
     if (!layer) {
       if (Status status = load_layer(env, paths, ref, &layer); !status.ok())
         return status.in("snapshot " + id);
-      if (cache) (*cache)[ref.name] = layer;
+      if (cache) cache->add(ref.name, layer);
     }
     shared.push_back({ref, std::move(layer)});
   }

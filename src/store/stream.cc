@@ -1,6 +1,6 @@
 // A snapshot as one stream: docs/FORMAT.md, "A stream".
 
-#include <xxhash.h>
+#include <xxh_x86dispatch.h>
 #include <zstd.h>
 
 #include <algorithm>

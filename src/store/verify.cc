@@ -23,19 +23,23 @@ unsigned thread_count(unsigned wanted) {
   return wanted ? wanted : std::max(1u, std::thread::hardware_concurrency());
 }
 
-void open_packs(Env* env, const Paths& paths, const std::vector<PackId>& ids, Packs* packs,
-                VerifyReport* report) {
-  for (const PackId& id : ids) {
+// What is wrong with packs that cannot be opened, by their number in `ids`. One that is gone was
+// pruned meanwhile: if a snapshot needs it, opening that says so.
+std::map<size_t, Status> open_packs(Env* env, const Paths& paths, unsigned threads,
+                                    const std::vector<PackId>& ids, Packs* packs) {
+  std::map<size_t, Status> failures;
+  std::mutex mutex;
+  run_over(threads, ids.size(), [&](size_t i) {
     std::unique_ptr<PackReader> reader;
-    Status status = open_pack(env, paths, id, &reader);
-    if (!status.ok()) {
-      report->findings.push_back(status.text());
-      continue;
+    Status status = open_pack(env, paths, ids[i], &reader);
+    std::lock_guard guard(mutex);
+    if (status.ok()) {
+      (*packs)[ids[i]].reader = std::move(reader);
+    } else if (status.code() != kExitAbsent) {
+      failures[i] = std::move(status);
     }
-    ++report->packs;
-    report->pack_bytes += reader->table().file_length;
-    (*packs)[id].reader = std::move(reader);
-  }
+  });
+  return failures;
 }
 
 // Returns the first failure that is none of the store's: an error of the disk.
@@ -45,27 +49,23 @@ Status read_every_frame(const VerifyOptions& options, Packs* packs, VerifyReport
   for (auto& [id, pack] : *packs) {
     for (uint32_t f = 0; f < pack.reader->table().frames.size(); ++f) frames.push_back({&pack, f});
   }
-  std::atomic<size_t> next{0};
   std::atomic<uint64_t> done{0};
   std::mutex mutex;
-  auto work = [&] {
-    for (size_t i; (i = next++) < frames.size();) {
-      auto [pack, number] = frames[i];
-      Status status = pack->reader->check_frame(number);
-      done += pack->reader->table().frames[number].stored_length;
-      if (!status.ok()) {
-        std::lock_guard guard(mutex);
-        pack->damaged.push_back(number);
-        if (status.code() != kExitCorrupt && trouble.ok()) trouble = status;
-        report->findings.push_back(status.text());
-      }
-      if (options.progress && i % 256 == 0) {
-        std::lock_guard guard(mutex);
-        options.progress(done, report->pack_bytes);
-      }
+  run_over(thread_count(options.threads), frames.size(), [&](size_t i) {
+    auto [pack, number] = frames[i];
+    Status status = pack->reader->check_frame(number);
+    done += pack->reader->table().frames[number].stored_length;
+    if (!status.ok()) {
+      std::lock_guard guard(mutex);
+      pack->damaged.push_back(number);
+      if (status.code() != kExitCorrupt && trouble.ok()) trouble = status;
+      report->findings.push_back(status.text());
     }
-  };
-  run_together(thread_count(options.threads), work);
+    if (options.progress && i % 256 == 0) {
+      std::lock_guard guard(mutex);
+      options.progress(done, report->pack_bytes);
+    }
+  });
   report->checked_bytes = done;
   std::sort(report->findings.begin(), report->findings.end());
   return trouble;
@@ -140,16 +140,9 @@ Status find_damage(Env* env, const Paths& paths, std::map<PackId, std::vector<ui
   if (Status status = list_packs(env, paths, &ids); !status.ok()) return status;
   Packs packs;
   VerifyReport report;
-  for (const PackId& id : ids) {
-    std::unique_ptr<PackReader> reader;
-    Status status = open_pack(env, paths, id, &reader);
-    if (status.ok()) {
-      packs[id].reader = std::move(reader);
-    } else if (status.code() == kExitCorrupt || status.code() == kExitIncompatible) {
-      (*unreadable)[id] = status;
-    } else {
-      return status;
-    }
+  for (auto& [i, status] : open_packs(env, paths, thread_count(0), ids, &packs)) {
+    if (status.code() != kExitCorrupt && status.code() != kExitIncompatible) return status;
+    (*unreadable)[ids[i]] = std::move(status);
   }
   if (Status status = read_every_frame({}, &packs, &report); !status.ok()) return status;
   for (auto& [id, pack] : packs) {
@@ -168,29 +161,35 @@ Status verify_store(Env* env, const Paths& paths, const VerifyOptions& options,
   if (Status status = list_snapshots(env, paths, &snapshots); !status.ok()) return status;
   if (Status status = list_packs(env, paths, &ids); !status.ok()) return status;
   Packs packs;
-  open_packs(env, paths, ids, &packs, report);
+  const unsigned threads = thread_count(options.threads);
+  for (auto& [i, status] : open_packs(env, paths, threads, ids, &packs))
+    report->findings.push_back(status.text());
+  for (const auto& [id, pack] : packs) report->pack_bytes += pack.reader->table().file_length;
+  report->packs = packs.size();
   if (options.full) (void)read_every_frame(options, &packs, report);  // in the report already
   OpenPacks open;
-  LayerCache layers;
   bool any_damaged = false;
   for (const auto& [id, pack] : packs) {
     open[id] = pack.reader;
     any_damaged = any_damaged || !pack.damaged.empty();
   }
-  for (const std::string& id : snapshots) {
+  LayerCache layers;
+  std::vector<Status> verdicts(snapshots.size());
+  run_over(threads, snapshots.size(), [&](size_t i) {
     std::unique_ptr<SnapshotReader> reader;
-    Status status = open_snapshot(env, paths, id, &reader, &open, &layers);
-    if (status.code() == kExitAbsent) continue;  // pruned meanwhile
-    std::string why = status.text();
-    if (status.ok() && any_damaged) {
-      Manifest manifest;
-      status = load_manifest(env, paths, id, &manifest, &layers);
-      why = status.ok() ? damage_of(manifest, packs) : status.text();
-    }
-    if (why.empty()) {
-      report->whole.push_back(id);
-    } else {
-      report->damaged.push_back({id, why});
+    Status& verdict = verdicts[i];
+    verdict = open_snapshot(env, paths, snapshots[i], &reader, &open, &layers);
+    if (!verdict.ok() || !any_damaged) return;
+    Manifest manifest;
+    verdict = load_manifest(env, paths, snapshots[i], &manifest, &layers);
+    std::string why = verdict.ok() ? damage_of(manifest, packs) : "";
+    if (!why.empty()) verdict = Status::Corruption(why);
+  });
+  for (size_t i = 0; i < snapshots.size(); ++i) {
+    if (verdicts[i].ok()) {
+      report->whole.push_back(snapshots[i]);
+    } else if (verdicts[i].code() != kExitAbsent) {  // else pruned meanwhile
+      report->damaged.push_back({snapshots[i], verdicts[i].text()});
     }
   }
   return Status::Ok();

@@ -6,6 +6,7 @@
 #include <time.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -151,7 +152,7 @@ void report(const std::string& shape, const Bytes& data) {
         LZ4_decompress_safe(reinterpret_cast<const char*>(in.data()), reinterpret_cast<char*>(out),
                             static_cast<int>(m), static_cast<int>(n));
       });
-  uint64_t codecs[3] = {};
+  uint64_t codecs[4] = {};
   uint32_t codec = 0;
   Result ours = measure(
       data,
@@ -165,14 +166,14 @@ void report(const std::string& shape, const Bytes& data) {
         if (decompress_frame(codec, {in.data(), m}, {out, n})) abort();
       });
   Result one = zstd(1), three = zstd(3);
-  uint64_t most = std::max({codecs[0], codecs[1], codecs[2]});
-  const char* name = most == codecs[2] ? "planes" : most == codecs[1] ? "zstd" : "plain";
+  size_t most = static_cast<size_t>(std::max_element(codecs, codecs + 4) - codecs);
   printf(
       "%-28s %-6s %5.1f %% %5.2f %5.2f | %5.1f %% %5.2f %5.2f | %5.1f %% %5.2f | %5.1f %% %5.2f | "
       "x%.1f\n",
-      shape.c_str(), name, 100 * ours.ratio, ours.compress, ours.decompress, 100 * one.ratio,
-      one.compress, one.decompress, 100 * three.ratio, three.compress, 100 * lz4.ratio,
-      lz4.compress, ours.compress / one.compress);
+      shape.c_str(), codec_name(static_cast<uint32_t>(most)).c_str(), 100 * ours.ratio,
+      ours.compress, ours.decompress, 100 * one.ratio, one.compress, one.decompress,
+      100 * three.ratio, three.compress, 100 * lz4.ratio, lz4.compress,
+      ours.compress / one.compress);
 }
 
 }  // namespace

@@ -53,16 +53,55 @@ def check(condition, what):
 BLOB_SPACE = 1 << 63
 
 
-def join_planes(stored, plain_length):
+def huffman_codes(lengths):
+    """As RFC 1951, 3.2.2: (length, code) -> value."""
+    check(max(lengths) <= 12 and sum(4096 >> n for n in lengths if n) == 4096, "the lengths of a code")
+    codes, code = {}, 0
+    for length in range(1, 13):
+        for value in range(256):
+            if lengths[value] == length:
+                codes[length, code] = value
+                code += 1
+        code <<= 1
+    return codes
+
+
+def huffman_stream(codes, data, count):
+    out, length, code = bytearray(), 0, 0
+    for bit in (byte >> i & 1 for byte in data for i in range(8)):
+        length, code = length + 1, code << 1 | bit
+        value = codes.get((length, code))
+        if value is not None:
+            out.append(value)
+            length = code = 0
+            if len(out) == count:
+                return out
+    check(count == 0, "a stream of codes ends early")
+    return out
+
+
+def huffman(stored, elements):
+    codes = huffman_codes([stored[i // 2] >> i % 2 * 4 & 15 for i in range(256)])
+    ends = list(struct.unpack_from("<III", stored, 128))
+    ends.append(len(stored) - 140 - sum(ends))
+    at, out = 140, bytearray()
+    for number, length in enumerate(ends):
+        count = elements // 4 if number < 3 else elements - len(out)
+        out += huffman_stream(codes, stored[at:at + length], count)
+        at += length
+    return bytes(out)
+
+
+def join_planes(codec, stored, plain_length):
     width = stored[0]
     elements = plain_length // width
     at, out = 1 + 5 * width, bytearray(plain_length)
     for plane in range(width):
         mode, length = struct.unpack_from("<BI", stored, 1 + 5 * plane)
         data = stored[at:at + length]
-        check(mode in (0, 1), "a plane")
-        data = data if mode == 0 else decompress(data, elements)
-        out[plane:elements * width:width] = data
+        check(mode in (0, 1) or (mode == 2 and codec == 3), "a plane")
+        out[plane:elements * width:width] = (data if mode == 0 else
+                                             decompress(data, elements) if mode == 1 else huffman(data, elements))
         at += length
     out[elements * width:] = stored[at:]
     return bytes(out)
@@ -99,9 +138,9 @@ class Pack:
                       (codec, plain_length, stored_length, count, checksum), f"frame {index}: header")
                 stored = self.data[body:body + stored_length]
                 check(checksum == hash64(head[:24] + self.data[offset + 32:body] + stored), f"frame {index}: checksum")
-                check(codec in (0, 1, 2), f"frame {index}: codec {codec}")
+                check(codec in (0, 1, 2, 3), f"frame {index}: codec {codec}")
                 self.plain[index] = (stored if codec == 0 else decompress(stored, plain_length) if codec == 1 else
-                                     join_planes(stored, plain_length))
+                                     join_planes(codec, stored, plain_length))
             at = sum(length for _, length in self.chunks[first:number])
             name, length = self.chunks[number]
             data = self.plain[index][at:at + length]

@@ -372,7 +372,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 5: {  // the first byte: how long the plain bytes are said to be
       Bytes plain(bytes.empty() ? 0 : bytes[0] * 5u);
-      if (!bytes.empty()) (void)decompress_planes(rest.subspan(1), plain);
+      if (!bytes.empty()) (void)decompress_planes(kCodecCodedPlanes, rest.subspan(1), plain);
       break;
     }
     case 6: {

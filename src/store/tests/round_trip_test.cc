@@ -1,9 +1,15 @@
 // What goes in comes out, costs nothing twice, and is found by name.
 #include <sys/resource.h>
+#include <zstd.h>
 
+#include <array>
+#include <bit>
+#include <cmath>
 #include <thread>
 
 #include "faulty_env.h"
+#include "store/huffman.h"
+#include "store/pack.h"
 #include "testing.h"
 
 using namespace gpuckpt;
@@ -278,4 +284,80 @@ TEST_CASE("differences are found by address") {
   }
   CHECK(text == "2+1a 9+1b 10+1c 16+1b 17+1a 20+1c ");
   CHECK(compare(*a, *a).empty());
+}
+
+// Numbers as tensors have them, every frame another mixture.
+std::vector<uint8_t> numbers(std::mt19937& random, size_t bytes) {
+  std::vector<uint8_t> out(bytes);
+  const size_t width = size_t{1} << random() % 4;
+  const float scale = std::pow(2.0f, static_cast<float>(random() % 40) - 20);
+  const bool whole = random() % 3 == 0;
+  std::normal_distribution<float> normal(0, scale);
+  for (size_t i = 0; i + width <= bytes; i += width) {
+    float f = normal(random);
+    uint64_t v = whole ? random() % 50000 : std::bit_cast<uint32_t>(f) >> (width == 2 ? 16 : 0);
+    memcpy(&out[i], &v, width);
+  }
+  return out;
+}
+
+TEST_CASE("numbers of every width come back from their codec") {
+  std::mt19937 random(5);
+  std::array<int, 4> used{};
+  std::vector<uint8_t> packed;
+  for (int round = 0; round < 200; ++round) {
+    auto plain = numbers(random, 64 * 1024 + (round % 4 ? random() % 70000 : 192 * 1024));
+    uint32_t codec = compress_frame(plain, 1, &packed);
+    REQUIRE(codec < used.size());
+    ++used[codec];
+    if (codec == kCodecPlain) continue;
+    CHECK(packed.size() < plain.size());
+    std::vector<uint8_t> again(plain.size());
+    REQUIRE(decompress_frame(codec, packed, again) == nullptr);
+    REQUIRE(again == plain);
+    packed.resize(packed.size() - 1 - random() % (packed.size() - 1));
+    REQUIRE(decompress_frame(codec, packed, again) != nullptr);
+  }
+  CHECK(used[kCodecCodedPlanes] > 20);
+  CHECK(used[kCodecZstd] > 0);
+}
+
+TEST_CASE("planes as they were written before there was a Huffman code") {
+  std::vector<uint8_t> plain, planes[2], frame{2, 0}, zstd(ZSTD_compressBound(5000));
+  for (size_t i = 0; i < 10000; ++i) {
+    plain.push_back(static_cast<uint8_t>(i % 2 ? i / 100 : i * i));
+    planes[i % 2].push_back(plain.back());
+  }
+  plain.push_back(9);
+  zstd.resize(ZSTD_compress(zstd.data(), zstd.size(), planes[1].data(), 5000, 1));
+  for (uint32_t n : {uint32_t{5000}, static_cast<uint32_t>(zstd.size())}) {
+    for (int shift = 0; shift < 32; shift += 8) frame.push_back(static_cast<uint8_t>(n >> shift));
+    if (frame.size() == 6) frame.push_back(1);
+  }
+  for (const auto& part : {planes[0], zstd, {9}})
+    frame.insert(frame.end(), part.begin(), part.end());
+  std::vector<uint8_t> again(plain.size());
+  REQUIRE(decompress_frame(kCodecPlanes, frame, again) == nullptr);
+  CHECK(again == plain);
+}
+
+TEST_CASE("the bytes of a Huffman code") {
+  const std::string text = "abracadabra, said the wizard";
+  std::span<const uint8_t> in(reinterpret_cast<const uint8_t*>(text.data()), text.size());
+  std::vector<uint8_t> out(HuffmanEncoder::room(in.size())), again(in.size());
+  HuffmanEncoder encoder;
+  out.resize(encoder.encode(in, out.data()));
+  CHECK(hex(out.data() + 140, out.size() - 140) ==
+        "a49908a419710094e2ee05f1ea6301");  // do not change: docs/FORMAT.md
+  REQUIRE(huffman_decode(out, again));
+  CHECK(std::equal(again.begin(), again.end(), in.begin()));
+  out.push_back(0);
+  CHECK(!huffman_decode(out, again));
+  // Another code is learned when this one has none for a byte.
+  std::vector<uint8_t> others(1000, 7), stored(HuffmanEncoder::room(1000)), got(1000);
+  others[3] = 200;
+  stored.resize(encoder.encode(others, stored.data()));
+  CHECK(stored.size() < 300);
+  REQUIRE(huffman_decode(stored, got));
+  CHECK(got == others);
 }
