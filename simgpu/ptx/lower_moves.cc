@@ -43,10 +43,7 @@ Ty Body::part_type(Ty whole, uint32_t count) {
   }
 }
 
-uint32_t* Body::list(const Operand& o) {
-  (void)o;
-  return m_.syntax.arena.make<uint32_t>(o.count + 1);
-}
+uint32_t* Body::list(const Operand& o) { return m_.syntax.arena.make<uint32_t>(o.count + 1); }
 
 void Body::pack(Ty t) {
   const Operand& o = operand(1);

@@ -1,5 +1,4 @@
 #include "restore/checks.h"
-#include "common/file_time.h"
 
 #include <cpuid.h>
 #include <string.h>
@@ -9,6 +8,8 @@
 
 #include <fstream>
 #include <set>
+
+#include "common/file_time.h"
 
 namespace gpuckpt::restore {
 

@@ -8,6 +8,7 @@
 
 #include "gpuckpt/wire.h"
 #include "image_memory.h"
+#include "members.h"
 #include "process_records.h"
 #include "python_frames.h"
 #include "spaces.h"
@@ -251,10 +252,8 @@ void print_summary(const json& meta, const json& spaces) {
       fmt::print("{:<12} {}\n", label, shown);
     }
   }
-  if (meta.contains("members")) {
-    for (const json& m : meta["members"])
-      fmt::print("{:<12} {}\n", fmt::format("process {}", m.value("number", 0)), title_of(m));
-  }
+  for (const json* m : members_in(meta))
+    fmt::print("{:<12} {}\n", fmt::format("process {}", m->value("number", 0)), title_of(*m));
   for (const json& space : spaces) {
     fmt::print("{:<12} {} stored, {} zero\n", space["name"].get<std::string>(),
                store::show_size(space["stored"]), store::show_size(space["zero"]));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "members.h"
 #include "store/sizes.h"
 #include "store/store.h"
 #include "verb.h"
@@ -38,14 +39,10 @@ uint64_t number(const nlohmann::json& j, const char* key) {
 
 // The other processes of a job, a line each below the first one's.
 void show_members(const nlohmann::json& meta) {
-  auto members = meta.find("members");
-  if (members == meta.end() || !members->is_array()) return;
-  for (const auto& m : *members) {
-    if (m.is_object())
-      fmt::print("{:<45} {:>7} {:>9} {:>9}  {:<12} {:<12} {}\n", "", text(m, "pid"),
-                 store::show_size(number(m, "logical_bytes")), "", "", "",
-                 printable(text(m, "command"), 60));
-  }
+  for (const auto* m : members_in(meta))
+    fmt::print("{:<45} {:>7} {:>9} {:>9}  {:<12} {:<12} {}\n", "", text(*m, "pid"),
+               store::show_size(number(*m, "logical_bytes")), "", "", "",
+               printable(text(*m, "command"), 60));
 }
 
 // How far the store's mirror is, as of the last time.

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gpuckpt/wire.h"
+#include "members.h"
 #include "process_records.h"
 #include "report_page.h"
 #include "spaces.h"
@@ -139,7 +140,8 @@ Status mappings_of(const store::SnapshotReader& reader, const std::string& blob_
 json processes_of(const store::SnapshotReader& reader, const std::vector<Piece>& pieces) {
   json out = json::array();
   const json meta = json::parse(reader.meta(), nullptr, false);
-  if (!meta.is_object() || !meta.contains("members") || !meta["members"].is_array()) return out;
+  const auto members = members_in(meta);
+  if (members.empty()) return out;
   std::map<uint64_t, Share> shares;
   for (const Piece& p : pieces) shares[p.space >> wire::kMemberShift].add(p.share);
   auto add = [&](const json& process, uint64_t number) {
@@ -149,8 +151,8 @@ json processes_of(const store::SnapshotReader& reader, const std::vector<Piece>&
                    {"share", json_of(shares[number])}});
   };
   add(meta, 0);
-  for (const json& m : meta["members"])
-    if (m.is_object() && m.value("number", json()).is_number_unsigned()) add(m, m["number"]);
+  for (const json* m : members)
+    if (m->value("number", json()).is_number_unsigned()) add(*m, (*m)["number"]);
   return out;
 }
 
@@ -201,8 +203,7 @@ json summary_of(const store::SnapshotInfo& info) {
   for (const char* key :
        {"time", "time_ns", "job", "tag", "command", "reason", "host", "generation"})
     if (meta.contains(key)) out[key] = meta[key];
-  auto members = meta.find("members");
-  out["processes"] = members != meta.end() && members->is_array() ? members->size() + 1 : 1;
+  out["processes"] = members_in(meta).size() + 1;
   for (const char* group : {"sizes", "stats"})
     if (meta.contains(group) && meta[group].is_object()) out[group] = meta[group];
   return out;
