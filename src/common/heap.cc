@@ -59,7 +59,11 @@ Region scratch_map(uint64_t bytes, int fd) {
   bool kept = false;
   for (Range& s : scratch)
     if (!s.start) {
-      s = {r.start - kPage, r.start + r.bytes + kPage};
+      s.end = 0;
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+      s.start = r.start - kPage;
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+      s.end = r.start + r.bytes + kPage;
       kept = true;
       break;
     }
@@ -70,11 +74,15 @@ Region scratch_map(uint64_t bytes, int fd) {
 
 void scratch_unmap(Region* r) {
   if (!r->start) return;
+  bool known = false;
   scratch_lock.take();
   for (Range& s : scratch)
-    if (s.start == r->start - kPage) s = {};
+    if (s.start == r->start - kPage) s = {}, known = true;
   scratch_lock.give();
-  region_unmap(r);
+  if (known)
+    region_unmap(r);
+  else
+    *r = {};  // gone since a fork or a restore; what is there now is another's
 }
 
 size_t scratch_ranges(Range* out, size_t room) {
@@ -91,6 +99,18 @@ size_t scratch_ranges(Range* out, size_t room) {
 void scratch_forget() {
   for (Range& s : scratch) s = {};
   scratch_lock.give();
+}
+
+void memory_after_fork() {
+  // Another thread of the parent may have been in the middle of these: of a range, the end is
+  // written last; a chunk that was being replaced is left alone.
+  for (Range& s : scratch) {
+    if (s.start && s.end > s.start) sys::munmap(s.start, s.end - s.start);
+    s = {};
+  }
+  scratch_lock.give();
+  if (heap_lock.word) chunk_at = chunk_end = 0;
+  heap_lock.give();
 }
 
 void* heap_alloc(size_t bytes) {

@@ -35,6 +35,9 @@ struct Range {
 size_t scratch_ranges(Range* out, size_t room);
 // After a restore none of them is mapped any more.
 void scratch_forget();
+// In the child of a fork, before anything else of ours runs there: the scratch regions are the
+// parent's, and a thread that is not here may have held the locks.
+void memory_after_fork();
 
 // A small allocator on top (16-byte aligned, spin lock, sizes up to some MiB; never gives memory
 // back to the kernel).

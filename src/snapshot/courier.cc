@@ -114,7 +114,7 @@ void courier_main(void*) {
   courier.loop();
 }
 
-bool Courier::start(char* text, size_t room) {
+void Courier::forget() {
   posted_ = sent_ = 0;
   doorbell_ = 0;
   busy_ = 0;
@@ -124,7 +124,11 @@ bool Courier::start(char* text, size_t room) {
   last.type = 0;
   socket_ = command_ = child_socket = -1;
   ring = {};
-  child_pid = 0;
+  child_pid = tid_ = 0;
+}
+
+bool Courier::start(char* text, size_t room) {
+  forget();
   fake_thread_descriptor[0] = reinterpret_cast<uint64_t>(fake_thread_descriptor);
   fake_thread_descriptor[2] = reinterpret_cast<uint64_t>(fake_thread_descriptor);
   constexpr uint64_t flags = CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
@@ -359,6 +363,11 @@ long Courier::open_as_member(Courier* c, void* argument) {
   sys::close(theirs.child);
   if (!ok) return no_job(c, o, team.code, team.text, 0);
   return c->greet(o);
+}
+
+long Courier::send_posted(Courier* c, void*) {
+  c->send_posts();
+  return 0;
 }
 
 long Courier::await_message(Courier* c, void* argument) {

@@ -20,6 +20,8 @@ class Courier {
   bool start(char* text, size_t room);
   void stop();
   int tid() const { return tid_; }
+  // In a forked child: what the parent's is doing is not ours.
+  void forget();
 
   // Runs `work(argument)` on the courier's thread and waits for it.
   long run(long (*work)(Courier*, void*), void* argument);
@@ -39,6 +41,8 @@ class Courier {
   static long open_job(Courier*, void* open);  // 0, or -1 with code and text set
   // The same for a member of a job, with the writer of the process that leads (team.h).
   static long open_as_member(Courier*, void* open);
+  // What was posted is on its way to the writer, whatever becomes of this process.
+  static long send_posted(Courier*, void*);
   // Waits for kMsgDurable or kMsgFailed; 1 = arrived in `message`, 0 = not within `timeout_ms`, -1
   // = writer gone.
   struct Await {

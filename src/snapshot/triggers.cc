@@ -10,14 +10,17 @@
 #include <sys/prctl.h>
 #include <ucontext.h>
 
+#include "common/heap.h"
 #include "common/log.h"
 #include "common/proc.h"
 #include "common/syscall.h"
 #include "common/text.h"
 #include "gpuckpt/wire.h"
 #include "snapshot/api.h"
+#include "snapshot/courier.h"
 #include "snapshot/eintr.h"
 #include "snapshot/inherited.h"
+#include "snapshot/park.h"
 #include "snapshot/raw_thread.h"
 #include "snapshot/state.h"
 #include "snapshot/team.h"
@@ -157,8 +160,14 @@ void start_timer() {
   library.timer_id = id;
 }
 
+// The parent may have been in the middle of a snapshot: its threads about to be parked, the courier
+// at work. None of that is here. Until `pid` is ours wake_coordinator does nothing, so that a
+// signal that comes meanwhile (the parent's team looks for us already) starts nobody on what is
+// being cleared; who leads a snapshot asks again.
 void forget_after_fork() {
-  library.pid = library.host_pid = sys::getpid();
+  memory_after_fork();
+  parking_forget();
+  courier.forget();
   library.start_time = library.host_start_time = 0;  // looked up when needed
   library.wanted = 0;
   library.coordinator_tid = 0;
@@ -170,6 +179,8 @@ void forget_after_fork() {
   library.last_snapshot[0] = 0;
   stop_listening_to_term();
   api_after_fork();
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  library.pid = library.host_pid = sys::getpid();
 }
 
 namespace {
