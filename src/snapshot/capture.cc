@@ -522,9 +522,17 @@ bool put_mappings(Capture* c, Records* r) {
   static char buffer[65536];
   LineReader lines("/proc/thread-self/maps", buffer, sizeof(buffer));
   bool ok = lines.ok() || c->refuse("/proc/self/maps cannot be read");
+  uint64_t listed = 0;
   while (char* line = ok ? lines.next() : nullptr) {
     MapsLine l;
-    if (!parse_maps_line(line, &l)) continue;
+    if (!parse_maps_line(line, &l) || l.end <= listed) continue;
+    // The file is read in pieces, and we map memory between them: when the kernel merges a guard
+    // page of ours with the mapping before it, that mapping is listed once more.
+    if (l.start < listed) {
+      l.offset += listed - l.start;
+      l.start = listed;
+    }
+    listed = l.end;
     if (starts_with(l.name, "[vvar")) {
       if (!m.vvar_start) m.vvar_start = l.start;
       m.vvar_end = l.end;
