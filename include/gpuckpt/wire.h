@@ -123,7 +123,8 @@ enum MsgType : uint32_t {
                 // statistics to be kept in the manifest (stall_us, park_us, threads, ...)
   kMsgAbort = 6,    // producer -> writer: drop the snapshot; text = why
   kMsgDurable = 7,  // writer -> library: manifest published; text = snapshot id, counts below
-  kMsgFailed = 8,   // writer -> library: code = ExitCode, text = one clear sentence
+  kMsgFailed = 8,   // writer -> library: code = ExitCode, text = one clear sentence, slot =
+                    // kFailedMember when it failed because a member ended too early
   kMsgHave = 9,     // producer -> writer and back: which of these names are known? See above
   kMsgMember = 10,  // the leader's library -> writer: a member joins. `slot` = its number; comes
                     // with three descriptors: its ring, its parent's and its child's socket. From
@@ -144,6 +145,7 @@ struct Msg {
   uint64_t zero_bytes;     // kMsgDurable: bytes that were zero
   char text[4032];
 };
+constexpr uint32_t kFailedMember = 1;  // kMsgFailed.slot: the next try is without that process
 
 // ---------------------------------------------------------------------------------------------------------
 // Command line -> library. There is no resident thread and no open descriptor in the application.

@@ -300,10 +300,15 @@ bool look_at_memory(Job* j, Capture* capture, const char* parent, bool device,
   return true;
 }
 
+// A process of the job that ended in the middle of it is no reason to do without a snapshot: the
+// next try is without it.
+bool writer_failed(Job* j, const wire::Msg& m) {
+  const int code = m.code ? m.code : kExitError;
+  return fail(j, m.slot == wire::kFailedMember ? kExitTimeout : code, "%s", m.text);
+}
 // A writer that failed has the better reason.
 bool writer_failed(Job* j, const char* otherwise) {
-  if (courier.last.type == wire::kMsgFailed)
-    return fail(j, courier.last.code ? courier.last.code : kExitError, "%s", courier.last.text);
+  if (courier.last.type == wire::kMsgFailed) return writer_failed(j, courier.last);
   return fail(j, kExitError, "%s", otherwise);
 }
 
@@ -346,8 +351,7 @@ bool await_durable(Job* j) {
     long r = courier.run(Courier::await_message, &a);
     if (!r && copying && courier.run(copy_is_too_large, nullptr)) wait_for_copy(j);
     if (r < 0) return fail(j, kExitError, "the writer ended without publishing the snapshot");
-    if (r > 0 && a.message.type == wire::kMsgFailed)
-      return fail(j, a.message.code ? a.message.code : kExitError, "%s", a.message.text);
+    if (r > 0 && a.message.type == wire::kMsgFailed) return writer_failed(j, a.message);
     if (r > 0 && a.message.type == wire::kMsgDurable) break;
     if (library.wanted & kWantCommand) {
       library.wanted &= ~static_cast<uint32_t>(kWantCommand);
@@ -366,12 +370,15 @@ bool await_durable(Job* j) {
 // neither is possible, sent at once.
 bool take_pages_out(Job* j, Copy* copy) {
   HostPages& h = copy->capture->pages;
-  if (h.plan.copy && courier.run(copy_on_courier, copy->capture)) {
+  // A child that has just come may go as soon as it runs again, and its copy would go with it: what
+  // is cheap to copy is cheap to send.
+  const bool newcomer = team.role() == Team::Role::kMember && !library.last_snapshot[0];
+  if (h.plan.copy && !newcomer && courier.run(copy_on_courier, copy->capture)) {
     j->way = "copy";
     return true;
   }
   long pid = -1;
-  if (!equal(library.config.copy, "stop")) {
+  if (!equal(library.config.copy, "stop") && !(h.plan.copy && newcomer)) {
     uint64_t t0 = sys::now_us();
     capture_before_clone(copy->capture);
     pid = courier.run(clone_and_send, copy);
@@ -441,11 +448,16 @@ Outcome given_up(const Job* j) {
   return j->code == kExitTimeout ? Outcome::kRetry : Outcome::kFailed;
 }
 
-// All has been sent: the writer may publish.
-bool publish(Job* j) {
+// All has been sent, but for what the copied child sends by itself.
+void say_end(Job* j) {
   char statistics[1024];
   make_statistics(j, 0, statistics, sizeof(statistics));
   courier.post(wire::kMsgEnd, 0, statistics);
+  j->said_end = true;
+}
+// The writer may publish.
+bool publish(Job* j) {
+  if (!j->said_end) say_end(j);
   return await_durable(j);
 }
 
@@ -518,12 +530,17 @@ Outcome stop_and_capture(Job* j, Capture* capture, Records* records, bool frozen
     if ((ok = publish(j))) return Outcome::kDone;
   }
   if (ok && capture->pages.register_later) tracker.register_later(&capture->pages.smaps);
+  // From here on a member may end as it likes: the snapshot has, or is being sent, all of it.
+  if (ok && team.role() == Team::Role::kMember && !j->device && !capture->pages.has_copy) {
+    say_end(j);
+    courier.run(Courier::send_posted, nullptr);
+  }
   if (frozen) device_plugin->thaw();
   parking.unpark();
   j->stall_us = sys::now_us() - t0;
   if (ok && !j->stop && capture->pages.has_copy && !courier.run(send_copy, &copy))
     ok = writer_failed(j, copy.text);
-  return ok ? Outcome::kDone : Outcome::kFailed;
+  return ok ? Outcome::kDone : given_up(j);
 }
 
 // What the program wants to happen first: its hooks have run, nobody is inside a critical section.
@@ -540,6 +557,7 @@ Outcome attempt(Job* j, uint64_t deadline_us) {
   j->text[0] = 0;
   __builtin_memset(&j->device_report, 0, sizeof(j->device_report));
   j->way = "none";
+  j->said_end = false;
   if (excluded_came_back()) library.last_snapshot[0] = 0;
   static char hello[4000];
   HelloCall say{j, hello, sizeof(hello)};
@@ -607,7 +625,7 @@ Outcome attempt(Job* j, uint64_t deadline_us) {
       }
       j->gate_us = j->device_report.gate_us;
     }
-    if (outcome == Outcome::kDone && !publish(j)) outcome = Outcome::kFailed;
+    if (outcome == Outcome::kDone && !publish(j)) outcome = given_up(j);
   }
   if (outcome != Outcome::kDone) {
     courier.post(wire::kMsgAbort, 0, j->text);

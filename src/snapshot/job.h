@@ -37,6 +37,7 @@ struct Job {
   size_t threads = 0, mappings = 0;
   uint32_t processes = 1;  // of the job
   bool device = false, cloned = false;
+  bool said_end = false;  // to the writer, in this attempt
   DeviceReport device_report;
 };
 

@@ -323,7 +323,7 @@ bool Team::hear(Courier* c, size_t i) {
   if (!got) return true;
   if (got < 0) {
     if (m.reached >= wire::kTeamParked)
-      return fail(kExitError, "process %d of the job ended while the snapshot was taken", m.pid);
+      return fail(kExitTimeout, "process %d of the job ended while the snapshot was taken", m.pid);
     remove(c, i);
     return true;
   }

@@ -173,6 +173,7 @@ class Job {
     if (status.ok()) return kExitOk;
     wire::Msg failed = make(wire::kMsgFailed, status.text());
     failed.code = status.code();
+    failed.slot = member_ended_ ? wire::kFailedMember : 0;
     writer_.reset();  // temporary files are gone before anybody hears of it
     for (auto& member : members_) {
       member->ring.give_up();
@@ -288,7 +289,10 @@ class Job {
 
   Status all_there() {
     for (auto& member : members_) {
-      if (member->lost && !member->gone) return ended_early(member->sources[0]);
+      if (member->lost && !member->gone) {
+        member_ended_ = true;
+        return ended_early(member->sources[0]);
+      }
       if (!member->number || member->gone) continue;
       member->hello["logical_bytes"] = member->bytes;
       description_["members"].push_back(member->hello);
@@ -443,6 +447,7 @@ class Job {
   unsigned busy_ = 0;
   bool stop_ = false;
   Status failure_;
+  bool member_ended_ = false;  // that is why it failed
   std::vector<std::thread> workers_;
 };
 
