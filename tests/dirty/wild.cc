@@ -35,6 +35,7 @@ struct Region {
   size_t pages;
   uint64_t id;
   bool shared, locked_out;        // locked_out: PROT_NONE just now
+  bool split;                     // into several mappings, perhaps
   std::vector<uint32_t> version;  // of each page; 0: zero
 };
 
@@ -114,6 +115,16 @@ struct Walker {
     r.version.assign(r.pages, 0);
     total += r.pages;
     regions.push_back(std::move(r));
+  }
+
+  // What mlock has split into several mappings moves as one since Linux 6.17 only, and never with a
+  // userfaultfd on it: the call would fail, perhaps with a part moved.
+  void move(Region& r, uint8_t* to) {
+    const size_t step = r.split ? 1 : r.pages;
+    for (size_t i = 0; i < r.pages; i += step)
+      if (mremap(r.at + i * kPage, step * kPage, step * kPage, MREMAP_MAYMOVE | MREMAP_FIXED,
+                 to + i * kPage) == MAP_FAILED)
+        perror("mremap"), abort();
   }
 
   void write(Region& r, size_t page) {
@@ -201,13 +212,7 @@ struct Walker {
         size_t other = random(regions.size());
         if (other == k || regions[other].pages < r.pages) break;
         uint8_t* to = regions[other].at;
-        // What mlock has split into several mappings moves as one since Linux 6.17, and never with
-        // a userfaultfd on it.
-        if (mremap(r.at, r.pages * kPage, r.pages * kPage, MREMAP_MAYMOVE | MREMAP_FIXED, to) ==
-            MAP_FAILED) {
-          if (errno != EFAULT) perror("mremap"), abort();
-          break;
-        }
+        move(r, to);
         if (regions[other].pages > r.pages)
           munmap(to + r.pages * kPage, (regions[other].pages - r.pages) * kPage);
         r.at = to;
@@ -223,6 +228,7 @@ struct Walker {
         madvise(r.at, r.pages * kPage, random(2) ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
         break;
       case 9:
+        r.split = true;
         if (random(2))
           mlock(r.at + page * kPage, n * kPage);
         else
