@@ -10,8 +10,9 @@ namespace gpuckpt {
 namespace device {
 namespace {
 
-DevicePlugin::Mapping classify(uint64_t address, uint64_t length) {
-  return realm_owns(address, length) ? DevicePlugin::Mapping::kSkip : DevicePlugin::Mapping::kKeep;
+DevicePlugin::Mapping classify(uint64_t address, uint64_t end, uint64_t* until) {
+  return realm_owns_first(address, end, until) ? DevicePlugin::Mapping::kSkip
+                                               : DevicePlugin::Mapping::kKeep;
 }
 
 // Everybody is parked: nobody writes what the host and the device share.

@@ -36,6 +36,8 @@ void realm_release_placeholders();
 // PARKED. Does [address, address+length) belong to the driver and die with the process: its
 // mappings? (Segments of the driver's files and its private heap are ordinary memory and kept.)
 bool realm_owns(uint64_t address, uint64_t length);
+// PARKED. The same of the first byte; `until`, at most `end`: how far that answer goes.
+bool realm_owns_first(uint64_t address, uint64_t end, uint64_t* until);
 bool realm_owns_fd(int fd);
 // A thread the driver started, and where it must go on in a restored process to leave at once.
 bool realm_driver_thread(int tid, uint64_t* resume_pc, uint64_t* resume_sp);

@@ -59,8 +59,9 @@ void* remap(void* at, size_t old_bytes, size_t bytes, int flags, void* to);
 int protect(void* at, size_t bytes, int prot);
 void attached(void* at, size_t bytes);  // mapped by other means than mmap
 void detached(const void* at);
-bool owns(uint64_t at, uint64_t bytes);  // PARKED
-void rewind();                           // PARKED
+bool owns(uint64_t at, uint64_t bytes);                       // PARKED
+bool owns_first(uint64_t at, uint64_t end, uint64_t* until);  // PARKED
+void rewind();                                                // PARKED
 void release_placeholders();
 void after_fork();
 bool quiet();

@@ -303,6 +303,20 @@ bool owns(uint64_t at, uint64_t bytes) {
   return s.mapped.touches(at, at + bytes) || s.placeholders.touches(at, at + bytes);
 }
 
+bool owns_first(uint64_t at, uint64_t end, uint64_t* until) {
+  *until = end;
+  for (const PieceList* list : {&s.mapped, &s.placeholders}) {
+    const size_t i = list->find(at);
+    if (i == list->size()) continue;
+    const Piece& p = (*list)[i];
+    const bool ours = p.begin <= at;
+    const uint64_t border = ours ? p.end : p.begin;
+    if (border < *until) *until = border;
+    if (ours) return true;
+  }
+  return false;
+}
+
 // Whoever restores the process has put inaccessible memory where the driver's mappings were (or
 // nothing); either way the ranges are ours to decide about. What was a reservation stays blocked,
 // the rest is given back.

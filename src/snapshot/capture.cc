@@ -397,7 +397,8 @@ bool add_to(Range (&list)[Room], size_t* count, uint64_t start, uint64_t end) {
   return true;
 }
 
-bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t flags) {
+// `skip`: it is the driver's, and dies with the process.
+bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t flags, bool skip) {
   Capture* c = m->c;
   Vma v;
   __builtin_memset(&v, 0, sizeof(v));
@@ -412,8 +413,6 @@ bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t
   if (deleted) path[length(path) - 10] = 0;
   const uint64_t dev = (l.dev_major << 32) | l.dev_minor;
 
-  bool skip =
-      device_plugin && device_plugin->classify(start, end - start) == DevicePlugin::Mapping::kSkip;
   if (skip || ((flags & kSmapsDevice) && device_plugin)) {
     v.kind = kVmaPlaceholder;
     v.prot = 0;
@@ -495,6 +494,17 @@ bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t
       return c->refuse("too many mappings with MADV_DONTFORK");
     if ((flags & kVmaWipeOnFork) && !add_to(c->wipe_on_fork, &c->wipe_on_fork_count, start, end))
       return c->refuse("too many mappings with MADV_WIPEONFORK");
+  }
+  return true;
+}
+
+// The driver's memory and the program's can lie in one mapping.
+bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t flags) {
+  for (uint64_t until; start < end; start = until) {
+    until = end;
+    const bool skip = device_plugin &&
+                      device_plugin->classify(start, end, &until) == DevicePlugin::Mapping::kSkip;
+    if (!emit(m, l, start, until, flags, skip)) return false;
   }
   return true;
 }

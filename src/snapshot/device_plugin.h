@@ -106,11 +106,11 @@ struct DevicePlugin {
   // whole pages). False: `range` said stop. May be null: there is none.
   bool (*pinned)(void* context, bool (*range)(void* context, uint64_t start, uint64_t end));
 
-  // PARKED. Does [address, address+length) belong to the driver's realm and die with the process
-  // (skip it)? kKeep: ordinary memory. kPristine: the driver's writable segment: stored as our
-  // pristine copy by `restore`.
+  // PARKED. Does the memory at `address` belong to the driver's realm and die with the process
+  // (kSkip), or is it ordinary memory (kKeep)? `until`, at most `end`: how far that goes. One
+  // mapping of the kernel can be both: it merges neighbours.
   enum class Mapping { kKeep, kSkip };
-  Mapping (*classify)(uint64_t address, uint64_t length);
+  Mapping (*classify)(uint64_t address, uint64_t end, uint64_t* until);
 
   // PARKED. Threads of the driver are re-created only to leave: true and the trampoline to jump to
   // (on the thread's own stack, with its own TLS) when `tid` is one.

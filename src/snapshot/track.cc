@@ -33,6 +33,13 @@ constexpr uint64_t kWorthOne =
 constexpr uint64_t kWorthAny = 8ull << 20;  // less than this in all: no descriptor, no faults
 constexpr int kHighFd = 1000;  // above what select and close-all loops of small programs use
 
+bool has_driver_memory(const SmapsRange& r) {
+  uint64_t until;
+  return device_plugin &&
+         (device_plugin->classify(r.start, r.end, &until) == DevicePlugin::Mapping::kSkip ||
+          until < r.end);
+}
+
 // `all`: also what would not pay.
 bool worth_tracking(const SmapsRange& r, bool all) {
   constexpr uint32_t never = process::kVmaGrowsDown | process::kVmaMergeable |
@@ -40,8 +47,7 @@ bool worth_tracking(const SmapsRange& r, bool all) {
                              kSmapsHugetlb | kSmapsMissing | kSmapsProtect;
   return !(r.flags & never) && !(r.permissions & (kSmapsShared | kSmapsFile)) &&
          (all || (r.anonymous_bytes >= kWorthOne && r.huge_bytes * 2 <= r.anonymous_bytes)) &&
-         !(device_plugin &&
-           device_plugin->classify(r.start, r.end - r.start) == DevicePlugin::Mapping::kSkip);
+         !has_driver_memory(r);
 }
 
 }  // namespace

@@ -135,6 +135,22 @@ TEST_CASE("maps: pieces split and join") {
   REQUIRE(!realm_maps::owns(reinterpret_cast<uint64_t>(moved), 64 * 4096));
 }
 
+TEST_CASE("maps: what the kernel merged with a mapping of the driver is not the driver's") {
+  constexpr int kFlags = 0x22;  // MAP_PRIVATE | MAP_ANONYMOUS
+  auto* p = static_cast<char*>(realm_maps::map(nullptr, 4 * 4096, 3, kFlags, -1, 0));
+  const auto at = reinterpret_cast<uint64_t>(p), end = at + 4 * 4096;
+  uint64_t until;
+  REQUIRE(!realm_maps::owns_first(at - 4096, end + 4096, &until));
+  REQUIRE(until == at);
+  REQUIRE(realm_maps::owns_first(at, end + 4096, &until));
+  REQUIRE(until == end);
+  REQUIRE(!realm_maps::owns_first(end, end + 4096, &until));
+  REQUIRE(until == end + 4096);
+  REQUIRE(realm_maps::owns_first(at + 4096, at + 2 * 4096, &until));
+  REQUIRE(until == at + 2 * 4096);
+  REQUIRE(realm_maps::unmap(p, 4 * 4096) == 0);
+}
+
 TEST_CASE("maps: a new generation gets the reservations of the old one") {
   constexpr int kReserve = 0x4022;      // MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE
   constexpr int kNoReplace = 0x100000;  // MAP_FIXED_NOREPLACE
