@@ -27,6 +27,10 @@ class Failure(Exception):
     """What went wrong, with what is needed to see it again."""
 
 
+class TooLate(Failure):
+    """The program came to its end before its snapshot did: on a busy machine nobody's fault."""
+
+
 def find_build(given=None):
     return Path(given or os.environ.get("GPUCKPT_BUILD") or SOURCE / "build").resolve()
 
@@ -197,9 +201,12 @@ class Session:
         """The snapshot that was not there before."""
         begin = time.monotonic()
         while True:
+            ended = process.poll() == 0
             for snapshot in self.snapshots():
                 if snapshot["id"] not in known:
                     return snapshot["id"]
+            if ended:
+                raise TooLate(f"no snapshot before the program ended: {self.errors(out)}")
             if time.monotonic() - begin > timeout:
                 raise Failure(f"no snapshot after {timeout} s; program "
                               f"{'runs' if process.poll() is None else process.returncode}: {self.errors(out)}")
@@ -222,7 +229,10 @@ class Session:
         pid = pid or process.pid
         known = {s["id"] for s in self.snapshots()}
         if how == "cli":
-            done = self.cli("checkpoint", pid, "--timeout", f"{timeout}s", timeout=timeout + 30)
+            done = self.cli("checkpoint", pid, "--timeout", f"{timeout}s", timeout=timeout + 30, check=False)
+            if done.returncode != 0:
+                kind = TooLate if process.poll() == 0 else Failure
+                raise kind(f"checkpoint: exit {done.returncode}: {done.stderr.strip()}")
             found = done.stdout.strip().splitlines()[-1]
             if found in known or found not in {s["id"] for s in self.snapshots()}:
                 raise Failure(f"checkpoint printed {found!r}, which list does not know as new")
