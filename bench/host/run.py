@@ -98,8 +98,8 @@ def run(o, build, work):
     s = full["stats"]
     row("full: longest gap", f"{full['gap']/1000:.1f} ms = {full['gap']/fork:.2f} forks", "<= 1.3 forks", full["gap"] <= 1.3 * fork)
     row("full: stopped, as reported", f"{s.get('stall_us', 0)/1000:.1f} ms = {s.get('stall_us', 0)/fork:.2f} forks", "", None)
-    parts = lambda s: ", ".join(f"{k} {s.get(k + '_us', 0)/1000:.1f}" for k in ("park", "capture", "scan", "copy", "clone", "arm"))
-    row("  where (ms; arm is not in the stop)", parts(s) + f"; {s.get('way')}", "", None)
+    parts = lambda s: ", ".join(f"{k} {s.get(k + '_us', 0)/1000:.1f}" for k in ("park", "state", "maps", "scan", "fds", "copy", "clone", "wake", "arm", "early"))
+    row("  where (ms; arm and early are not in the stop, clone contains copy)", parts(s) + f"; {s.get('way')}", "", None)
 
     cpu1, n1 = c.ask("cpu 2000")
     # First touches cost more: what the threads that write need more than before, as a share of one second of the whole process.

@@ -595,6 +595,7 @@ bool capture_start(Capture* c, bool self_contained) {
 }
 
 bool capture_process(Capture* c, Records* r, bool device_present) {
+  const uint64_t begin = sys::now_us();
   if (!put_head(c, r, device_present)) return false;
   put_mm(r);
   put_file(r, kRecAuxv, "/proc/thread-self/auxv");
@@ -604,7 +605,9 @@ bool capture_process(Capture* c, Records* r, bool device_present) {
   if (!check_cwd(c)) return false;
   put_cpu(r);
   if (!put_process_state(c, r)) return false;
+  c->state_us = sys::now_us() - begin;
   if (!put_mappings(c, r)) return false;
+  c->maps_us = sys::now_us() - begin - c->state_us;
   if (r->full) return c->refuse("the description of the process does not fit into 96 MiB");
   return true;
 }

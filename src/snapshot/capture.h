@@ -55,6 +55,7 @@ struct Capture {
   Range wipe_on_fork[256];
   size_t wipe_on_fork_count = 0;
   size_t mappings = 0, threads = 0;
+  uint64_t state_us = 0, maps_us = 0;  // what it took
 
   // Room for a copy of `bytes` bytes, which is then to be made. Null: there is none.
   EagerCopy* add_eager(uint64_t space, uint64_t address, uint64_t bytes);

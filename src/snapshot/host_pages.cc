@@ -1,6 +1,8 @@
 #include "snapshot/host_pages.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
 
 #include "common/address.h"
 #include "common/log.h"
@@ -14,13 +16,15 @@
 namespace gpuckpt {
 namespace {
 
-constexpr uint32_t kListRoom = 4u << 20;  // regions; memory is only used as far as they are
-constexpr int kPopulateWrite = 23;        // MADV_POPULATE_WRITE, Linux 5.14
+constexpr uint32_t kListRoom = 4u << 20;      // regions; memory is only used as far as they are
+constexpr int kPopulateWrite = 23;            // MADV_POPULATE_WRITE, Linux 5.14
+constexpr uint64_t kWorthEarly = 64 * kPage;  // less than this is copied while parked
 
 // Nanoseconds per page, corrected by what is measured. A clone copies page table entries; what the
 // copy-on-write faults cost afterwards is not in it.
 uint64_t clone_ns_per_page = 95, copy_ns_per_page = 1000;
 constexpr uint64_t kCloneFixedUs = 300;
+bool early_works = true;  // process_vm_readv is allowed
 
 uint64_t memory_available() {
   char text[2048];
@@ -29,18 +33,15 @@ uint64_t memory_available() {
   return scan_dec(&s) * 1024;
 }
 
-// Two sorted lists, one behind the other.
-void sort_by_address(PageRegion* list, uint32_t n) {
-  for (uint32_t gap = n / 2; gap; gap /= 2)
-    for (uint32_t i = gap; i < n; ++i) {
-      PageRegion r = list[i];
-      uint32_t k = i;
-      for (; k >= gap && list[k - gap].start > r.start; k -= gap) list[k] = list[k - gap];
-      list[k] = r;
-    }
-}
+// Written since it was protected. Guard pages and the kernel's zero page, which a copied child does
+// not always have, hold nothing.
+constexpr PageQuery kWritten{.all = kPageWritten,
+                             .none = kPageGuard | kPageZero,
+                             .any = kPagePresent | kPageSwapped,
+                             .tell = kPageWritten};
 
 void populate(const Region& r, uint64_t bytes) {
+  sys::call(SYS_madvise, static_cast<long>(r.start), static_cast<long>(bytes), MADV_HUGEPAGE);
   if (!sys::failed(sys::call(SYS_madvise, static_cast<long>(r.start), static_cast<long>(bytes),
                              kPopulateWrite)))
     return;
@@ -72,7 +73,7 @@ void PageList::finish() {
 bool HostPages::start() {
   constexpr size_t kRanges = 66000;
   if (!smaps.start() || !now.start() || !written.start(kListRoom) || !gone.start(kListRoom) ||
-      !guards.start(kListRoom))
+      !guards.start(kListRoom) || !early.start(kListRoom))
     return false;
   range_memory = scratch_map(kRanges * sizeof(PumpRange));
   ranges = reinterpret_cast<PumpRange*>(range_memory.data());
@@ -86,6 +87,7 @@ void HostPages::finish() {
   written.finish();
   gone.finish();
   guards.finish();
+  early.finish();
   scratch_unmap(&range_memory);
   scratch_unmap(&copy);
   ranges = nullptr;
@@ -118,97 +120,168 @@ uint32_t HostPages::flags(uint64_t address) const {
                      : now.flags(address) | (smaps.flags(address) & kSmapsPolicy);
 }
 
-void HostPages::make_plan(bool device_present) {
-  uint64_t dirty = 0, loose = 0, huge = 0;
-  plan.small_pages = 0;
+uint64_t HostPages::count_written() {
   constexpr size_t kRoom = 4096;
   static PageRegion found[kRoom];
+  uint64_t bytes = 0;
+  for (const SmapsRange& r : smaps)
+    for (uint64_t at = r.start; r.flags & kSmapsTracked && at < r.end;) {
+      long n = pagemap.scan(&at, r.end, kWritten, found, kRoom);
+      if (n < 0) break;
+      for (long i = 0; i < n; ++i) bytes += found[i].end - found[i].start;
+    }
+  return bytes;
+}
+
+// The program runs and may unmap what is copied: the kernel copies, and says so. False: the copy is
+// not complete.
+bool HostPages::copy_early() {
+  constexpr size_t kBatch = 512;
+  static iovec from[kBatch];
+  const int pid = static_cast<int>(sys::call(SYS_getpid));
+  for (uint32_t i = 0; i < early.count;) {
+    uint64_t bytes = 0;
+    size_t n = 0;
+    for (; n < kBatch && i + n < early.count; ++n) {
+      const PageRegion& r = early.at[i + n];
+      from[n] = {reinterpret_cast<void*>(r.start), r.end - r.start};
+      bytes += r.end - r.start;
+    }
+    iovec to{copy.data() + early.at[i].categories, bytes};
+    const long got = sys::call(SYS_process_vm_readv, pid, sys::ptr(&to), 1, sys::ptr(from),
+                               static_cast<long>(n), 0);
+    if (got == -1 /* EPERM */ || got == -38 /* ENOSYS */) early_works = false;
+    if (got != static_cast<long>(bytes)) return false;
+    i += static_cast<uint32_t>(n);
+  }
+  return true;
+}
+
+// Protects what was written up to now and copies it. False: there is no copy, but the pages are
+// known.
+bool HostPages::take_early(uint64_t later_bytes) {
+  const uint64_t t0 = sys::now_us();
+  PageQuery query = kWritten;
+  query.protect = query.tracked_only = true;
+  tracker.give_up_base();
+  for (SmapsRange& r : smaps)
+    for (uint64_t at = r.start;
+         r.flags & kSmapsTracked && at < r.end && early.count < early.room;) {
+      long n = pagemap.scan(&at, r.end, query, early.at + early.count, early.room - early.count);
+      // A part of it is another mapping by now. What was protected before the kernel came to that
+      // is not told, so nothing of it may count as unchanged.
+      if (n < 0) r.flags &= ~static_cast<uint32_t>(kSmapsTracked);
+      if (n > 0) early.count += static_cast<uint32_t>(n);
+    }
+  for (uint32_t i = 0; i < early.count; ++i) {
+    PageRegion& r = early.at[i];
+    r.categories = early_bytes;
+    early_bytes += r.end - r.start;
+  }
+  const bool ok = make_room(early_bytes + later_bytes) && copy_early();
+  early_us = sys::now_us() - t0;
+  return ok;
+}
+
+uint32_t HostPages::first_early(uint64_t address) const {
+  uint32_t low = 0, high = early.count;
+  while (low < high) {
+    uint32_t mid = (low + high) / 2;
+    if (early.at[mid].end <= address)
+      low = mid + 1;
+    else
+      high = mid;
+  }
+  return low;
+}
+
+// What is written between now and the stop comes on top of what is known.
+bool HostPages::make_room(uint64_t bytes) {
+  const uint64_t room = page_up(bytes + bytes / 4 + (1u << 20)), available = memory_available();
+  if (available && room > available / 4 && !equal(library.config.copy, "copy")) return false;
+  copy = scratch_map(room);
+  if (copy) populate(copy, room);
+  return static_cast<bool>(copy);
+}
+
+void HostPages::make_plan(bool device_present) {
+  uint64_t loose = 0, all = 0, huge = 0;
   for (const SmapsRange& r : smaps) {
     if (r.permissions & kSmapsShared) continue;
-    plan.small_pages += (r.anonymous_bytes - r.huge_bytes) / kPage;
+    all += r.anonymous_bytes;
     huge += r.huge_bytes;
-    if (!(r.flags & kSmapsTracked)) {
-      loose += r.anonymous_bytes;
-      continue;
-    }
-    for (uint64_t at = r.start; at < r.end;) {
-      long n = pagemap.scan(&at, r.end,
-                            {.all = kPageWritten,
-                             .none = kPageGuard | kPageZero,
-                             .any = kPagePresent | kPageSwapped,
-                             .tell = kPageWritten},
-                            found, kRoom);
-      if (n < 0) break;
-      for (long i = 0; i < n; ++i) dirty += found[i].end - found[i].start;
-    }
+    if (!(r.flags & kSmapsTracked)) loose += r.anonymous_bytes;
   }
-  plan.bytes = dirty + loose;
-  plan.copy_us = plan.bytes / kPage * copy_ns_per_page / 1000;
+  plan.small_pages = (all - huge) / kPage;
   plan.clone_us = kCloneFixedUs + plan.small_pages * clone_ns_per_page / 1000 + (huge >> 21);
+  auto expect = [&](uint64_t bytes) {
+    plan.bytes = bytes;
+    plan.copy_us = bytes / kPage * copy_ns_per_page / 1000;
+    return plan.copy_us <= plan.clone_us;
+  };
   const char* wish = library.config.copy;
-  plan.copy = !device_present && plan.copy_us <= plan.clone_us;
-  if (equal(wish, "copy")) plan.copy = true;
-  if (equal(wish, "clone") || equal(wish, "stop")) plan.copy = false;
-  if (!plan.copy) return;
-  // What is written between now and the stop comes on top.
-  uint64_t room = page_up(plan.bytes + plan.bytes / 4 + (1u << 20));
-  uint64_t available = memory_available();
-  if (available && room > available / 4 && !equal(wish, "copy")) {
-    plan.copy = false;
-    return;
+  const bool always = equal(wish, "copy"), early_only = equal(wish, "early");
+  if (equal(wish, "clone") || equal(wish, "stop")) return;
+  // A process with a device is cloned in any case (libc_probe.h).
+  if (device_present && !always && !early_only) return;
+  const uint64_t dirty = count_written();
+  const bool early_pays = expect(loose) && dirty >= kWorthEarly && dirty <= all / 4;
+  if (early_works && (early_pays || always || early_only)) {
+    plan.copy = take_early(loose);
+    // It may write faster than we copy.
+    plan.copy &= (expect(loose + count_written()) || always) && !early_only;
+  } else {
+    plan.copy = (expect(loose + dirty) || always) && make_room(plan.bytes);
   }
-  copy = scratch_map(room);
-  if (!copy) {
-    plan.copy = false;
-    return;
-  }
-  populate(copy, room);
+  if (!plan.copy) scratch_unmap(&copy);
 }
 
 bool HostPages::find_written(PumpRange* r) {
-  const PageQuery dirty{.all = kPageWritten,
-                        .none = kPageGuard | kPageZero,
-                        .any = kPagePresent | kPageSwapped,
-                        .tell = kPageWritten,
-                        .protect = true,
-                        .tracked_only = true};
-  // Anonymous memory without a page is zero, and so is the kernel's zero page, which a copied child
-  // does not always have: neither is ever stored.
-  const PageQuery absent{.none = kPagePresent | kPageSwapped, .tell = kPagePresent};
-  const PageQuery nothing{.any = kPageZero | kPageGuard, .tell = kPageGuard};
+  PageQuery query = kWritten;
+  query.protect = query.tracked_only = true;
   r->written_begin = written.count;
   r->gone_begin = gone.count;
-  struct {
-    const PageQuery* query;
-    PageList* list;
-  } const passes[] = {{&dirty, &written}, {&absent, &gone}, {&nothing, &gone}};
-  for (const auto& pass : passes) {
-    for (uint64_t at = r->start; at < r->end;) {
-      PageList* l = pass.list;
-      long n = l->count == l->room
-                   ? -1
-                   : pagemap.scan(&at, r->end, *pass.query, l->at + l->count, l->room - l->count);
-      if (n < 0) {
-        written.count = r->written_begin;
-        gone.count = r->gone_begin;
-        return false;
-      }
-      l->count += static_cast<uint32_t>(n);
+  for (uint64_t at = r->start; at < r->end;) {
+    long n = written.count == written.room
+                 ? -1
+                 : pagemap.scan(&at, r->end, query, written.at + written.count,
+                                written.room - written.count);
+    if (n < 0) return false;
+    written.count += static_cast<uint32_t>(n);
+  }
+  // Anonymous memory without a page is zero, and neither that nor the zero page is ever stored.
+  const PageQuery nothing{.any = kPageZero | kPageGuard,
+                          .any_not = kPagePresent,
+                          .tell = kPagePresent | kPageSwapped | kPageGuard};
+  for (uint64_t at = r->start; at < r->end;) {
+    const uint32_t begin = gone.count;
+    long n = gone.count == gone.room
+                 ? -1
+                 : pagemap.scan(&at, r->end, nothing, gone.at + gone.count, gone.room - gone.count);
+    if (n < 0) return false;
+    for (uint32_t i = begin; i < begin + n; ++i) {
+      const PageRegion& p = gone.at[i];
+      if (p.categories & kPageGuard && guards.count < guards.room) guards.at[guards.count++] = p;
+      if (p.categories & kPageGuard || !(p.categories & kPageSwapped)) gone.at[gone.count++] = p;
     }
   }
   r->written_end = written.count;
   r->gone_end = gone.count;
-  for (uint32_t i = r->gone_begin; i < gone.count && guards.count < guards.room; ++i)
-    if (gone.at[i].categories & kPageGuard) guards.at[guards.count++] = gone.at[i];
-  sort_by_address(gone.at + r->gone_begin, gone.count - r->gone_begin);
-  r->resolved = true;
-  uint64_t other = 0;
-  for (uint32_t i = r->written_begin; i < r->written_end; ++i)
-    other += written.at[i].end - written.at[i].start;
-  written_bytes += other;
-  for (uint32_t i = r->gone_begin; i < r->gone_end; ++i) other += gone.at[i].end - gone.at[i].start;
-  same_bytes += r->end - r->start - other;
-  return true;
+  return r->resolved = true;
+}
+
+void HostPages::count(uint64_t* written_bytes, uint64_t* same_bytes) const {
+  *written_bytes = *same_bytes = 0;
+  auto is_written = [&](uint64_t start, uint64_t end, uint64_t = 0) {
+    *written_bytes += end - start;
+    return true;
+  };
+  for (size_t i = 0; i < range_count; ++i)
+    if (ranges[i].tracked)
+      each_piece(ranges[i], is_written, is_written, [&](uint64_t start, uint64_t end) {
+        *same_bytes += end - start;
+        return true;
+      });
 }
 
 // Of untracked ranges. They look like missing pages everywhere else. (Linux 6.13 has them, 6.15
@@ -229,7 +302,9 @@ void HostPages::find_written() {
     PumpRange& r = ranges[i];
     if (r.tracked) {
       tracker.give_up_base();
+      const uint32_t w = written.count, g = gone.count, k = guards.count;
       r.tracked = find_written(&r);
+      if (!r.tracked) written.count = w, gone.count = g, guards.count = k;
     }
     if (!r.tracked) find_guards(r);
   }
@@ -255,7 +330,7 @@ bool HostPages::resolve(PumpRange* r) {
 
 bool HostPages::copy_pages() {
   uint64_t t0 = sys::now_us();
-  copied = 0;
+  copied = early_bytes;
   int memory = -1;
   for (size_t i = 0; i < range_count; ++i) {
     PumpRange& r = ranges[i];
@@ -283,7 +358,7 @@ bool HostPages::copy_pages() {
   if (memory >= 0) sys::close(memory);
   has_copy = true;
   copy_us = sys::now_us() - t0;
-  learn_copy_cost(copy_us, copied / kPage);
+  learn_copy_cost(copy_us, (copied - early_bytes) / kPage);
   return true;
 }
 

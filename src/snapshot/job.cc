@@ -94,9 +94,10 @@ void make_statistics(const Job* j, uint64_t host_bytes, char* to, size_t room) {
   if (host_bytes) t.add(",\"host_bytes\":%lu", host_bytes);
   t.add(
       ",\"track\":\"%s\",\"way\":\"%s\",\"scan_us\":%lu,\"copy_us\":%lu,\"arm_us\":%lu,"
-      "\"written_bytes\":%lu,\"unchanged_bytes\":%lu",
-      tracker.mode_name(), j->way, j->scan_us, j->copy_us, j->arm_us, j->written_bytes,
-      j->unchanged_bytes);
+      "\"state_us\":%lu,\"maps_us\":%lu,\"fds_us\":%lu,\"wake_us\":%lu,\"early_us\":%lu,"
+      "\"early_bytes\":%lu,\"written_bytes\":%lu,\"unchanged_bytes\":%lu",
+      tracker.mode_name(), j->way, j->scan_us, j->copy_us, j->arm_us, j->state_us, j->maps_us,
+      j->fds_us, j->wake_us, j->early_us, j->early_bytes, j->written_bytes, j->unchanged_bytes);
   if (j->device)
     t.add(
         ",\"device_bytes\":%lu,\"moved_bytes\":%lu,\"staged_bytes\":%lu,\"allocations\":%lu,"
@@ -110,12 +111,15 @@ void make_statistics(const Job* j, uint64_t host_bytes, char* to, size_t room) {
 
 void describe_pages(Job* j, const HostPages& h) {
   j->scan_us = h.scan_us, j->copy_us = h.copy_us, j->arm_us = tracker.armed_us;
-  j->written_bytes = h.written_bytes, j->unchanged_bytes = h.same_bytes;
-  log_line(LogLevel::kDebug,
-           "pages: %s, way %s (copy %lu us for %lu KiB, clone %lu us expected), scan %lu us, copy "
-           "%lu us, arm %lu us, written %lu KiB, unchanged %lu KiB",
-           tracker.mode_name(), j->way, h.plan.copy_us, h.plan.bytes >> 10, h.plan.clone_us,
-           h.scan_us, h.copy_us, tracker.armed_us, h.written_bytes >> 10, h.same_bytes >> 10);
+  j->early_us = h.early_us, j->early_bytes = h.early_bytes;
+  h.count(&j->written_bytes, &j->unchanged_bytes);
+  log_line(
+      LogLevel::kDebug,
+      "pages: %s, way %s (copy %lu us for %lu KiB, clone %lu us expected), %lu KiB early in %lu "
+      "us, scan %lu us, copy %lu us, arm %lu us, written %lu KiB, unchanged %lu KiB",
+      tracker.mode_name(), j->way, h.plan.copy_us, h.plan.bytes >> 10, h.plan.clone_us,
+      h.early_bytes >> 10, h.early_us, h.scan_us, h.copy_us, tracker.armed_us,
+      j->written_bytes >> 10, j->unchanged_bytes >> 10);
 }
 
 // --- the device, on a pthread
@@ -450,7 +454,7 @@ Outcome given_up(const Job* j) {
 
 // All has been sent, but for what the copied child sends by itself.
 void say_end(Job* j) {
-  char statistics[1024];
+  char statistics[1600];
   make_statistics(j, 0, statistics, sizeof(statistics));
   courier.post(wire::kMsgEnd, 0, statistics);
   j->said_end = true;
@@ -506,9 +510,12 @@ Outcome stop_and_capture(Job* j, Capture* capture, Records* records, bool frozen
   j->park_us = t1 - t0;
   Copy copy{capture, records};
   CaptureCall call{capture, records, j->device};
-  bool ok = courier.run(capture_on_courier, &call) && capture_descriptors(capture, records);
+  bool ok = courier.run(capture_on_courier, &call);
+  const uint64_t described = sys::now_us();
+  ok = ok && capture_descriptors(capture, records);
   uint64_t t2 = sys::now_us();
-  j->capture_us = t2 - t1;
+  j->capture_us = t2 - t1, j->fds_us = t2 - described;
+  j->state_us = capture->state_us, j->maps_us = capture->maps_us;
   if (!ok) {
     fail(j, capture->code ? capture->code : kExitRefused, "%s", capture->text);
   } else {
@@ -536,8 +543,10 @@ Outcome stop_and_capture(Job* j, Capture* capture, Records* records, bool frozen
     courier.run(Courier::send_posted, nullptr);
   }
   if (frozen) device_plugin->thaw();
+  const uint64_t waking = sys::now_us();
   parking.unpark();
   j->stall_us = sys::now_us() - t0;
+  j->wake_us = sys::now_us() - waking;
   if (ok && !j->stop && capture->pages.has_copy && !courier.run(send_copy, &copy))
     ok = writer_failed(j, copy.text);
   return ok ? Outcome::kDone : given_up(j);

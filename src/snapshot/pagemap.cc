@@ -49,9 +49,9 @@ long Pagemap::call(uint64_t* start, uint64_t end, const PageQuery& query, PageRe
   a.start = *start, a.end = end;
   a.vec = reinterpret_cast<uint64_t>(out);
   a.vec_len = room;
-  a.category_inverted = none;
+  a.category_inverted = none | query.any_not;
   a.category_mask = query.all | none;
-  a.category_anyof_mask = query.any & known;
+  a.category_anyof_mask = (query.any & known) | query.any_not;
   a.return_mask = out ? query.tell : 0;
   long n = sys::call(SYS_ioctl, fd_, static_cast<long>(kPagemapScan), sys::ptr(&a));
   if (n >= 0) *start = a.walk_end > *start ? a.walk_end : end;

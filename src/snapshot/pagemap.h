@@ -24,10 +24,11 @@ struct PageRegion {
   uint64_t start, end, categories;
 };
 
-// A page matches when it has all of `all`, none of `none`, and, unless `any` is 0, one of `any`.
-// Neighbours that agree in `tell` come as one region.
+// A page matches when it has all of `all`, none of `none`, and, unless both are 0, one of `any` or
+// not one of `any_not`. (A category is asked for in one sense only.) Neighbours that agree in
+// `tell` come as one region.
 struct PageQuery {
-  uint64_t all = 0, none = 0, any = 0, tell = 0;
+  uint64_t all = 0, none = 0, any = 0, any_not = 0, tell = 0;
   bool protect = false;       // write-protects what matches, in the same step
   bool tracked_only = false;  // fails with EPERM where a mapping is not registered
 };

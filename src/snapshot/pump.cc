@@ -17,7 +17,7 @@ struct Pump {
   PumpFrom from;
   Pagemap pagemap;
   int memory = -1;
-  const char* copy = nullptr;  // where the next page of a copy is
+  const char* copy = nullptr;  // where the next page is that was copied while parked
 };
 
 bool all_zero(const char* p) {
@@ -76,30 +76,19 @@ bool send_run(Pump* p, const PumpRange& range, uint64_t start, uint64_t end) {
                     end - start);
 }
 
-// What was found while parked: written pages are sent, those that are gone are left out, and, where
-// the range is tracked, all between them is as in the parent.
+// What was found while parked: written pages are sent, and, where the range is tracked, what is not
+// gone of the rest is as in the parent.
 bool send_resolved(Pump* p, const PumpRange& range) {
-  const HostPages& h = *p->pages;
-  uint32_t w = range.written_begin, g = range.tracked ? range.gone_begin : range.gone_end;
-  for (uint64_t at = range.start; at < range.end;) {
-    const PageRegion* written = w < range.written_end ? &h.written.at[w] : nullptr;
-    const PageRegion* gone = range.tracked && g < range.gone_end ? &h.gone.at[g] : nullptr;
-    uint64_t next = range.end;
-    if (written && written->start < next) next = written->start;
-    if (gone && gone->start < next) next = gone->start;
-    if (next > at && range.tracked && !p->out->add_same(wire::kSpaceHost, at, next - at))
-      return false;
-    at = next;
-    if (written && written->start == at) {
-      if (!send_run(p, range, at, written->end)) return false;
-      at = written->end;
-      ++w;
-    } else if (gone && gone->start == at) {
-      at = gone->end;
-      ++g;
-    }
-  }
-  return true;
+  return p->pages->each_piece(
+      range, [&](uint64_t start, uint64_t end) { return send_run(p, range, start, end); },
+      [&](uint64_t start, uint64_t end, uint64_t where) {
+        if (p->from != PumpFrom::kCopy) return send_run(p, range, start, end);
+        return send_pages(p->out, wire::kSpaceHost, start, p->pages->copy.data() + where,
+                          end - start);
+      },
+      [&](uint64_t start, uint64_t end) {
+        return p->out->add_same(wire::kSpaceHost, start, end - start);
+      });
 }
 
 bool scan_range(Pump* p, const PumpRange& range) {
@@ -163,7 +152,7 @@ bool send_range(Pump* p, const PumpRange& range) {
 
 bool pump_memory(const Capture& c, Producer* out, PumpFrom from, char* text, size_t room) {
   const HostPages& pages = c.pages;
-  Pump p{out, &pages, from, {}, -1, pages.copy.data()};
+  Pump p{out, &pages, from, {}, -1, pages.copy.data() + pages.early_bytes};
   p.pagemap.open();
   p.memory = sys::open("/proc/thread-self/mem", O_RDONLY | O_CLOEXEC);
   bool ok = true;
