@@ -49,6 +49,42 @@ void* somewhere() {
   return reinterpret_cast<void*>(a - (1 + state()->random_below(below)) * kBigPage);
 }
 
+// Exportable memory of this process, by its file: memory that comes in again is charged once.
+struct Exportable {
+  uint64_t file;
+  int users;
+};
+Mutex exportable_mutex;
+std::vector<Exportable>& exportables() {
+  static std::vector<Exportable> all;
+  return all;
+}
+
+// One more user of the file; true: the first.
+bool use_file(uint64_t file) {
+  Lock lock(exportable_mutex);
+  for (Exportable& e : exportables())
+    if (e.file == file) return ++e.users == 1;
+  exportables().push_back({file, 1});
+  return true;
+}
+// True: that was the last.
+bool leave_file(uint64_t file) {
+  Lock lock(exportable_mutex);
+  auto& all = exportables();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].file != file) continue;
+    if (--all[i].users > 0) return false;
+    all.erase(all.begin() + static_cast<long>(i));
+    return true;
+  }
+  return true;
+}
+uint64_t file_of(int fd) {
+  struct stat st;
+  return fstat(fd, &st) == 0 ? st.st_ino : 0;
+}
+
 constexpr int kReserveFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 }  // namespace
@@ -67,6 +103,8 @@ Ref<Backing> Backing::create(Device* device, uint64_t size, bool shareable) {
   if (shareable) {
     b->fd = memfd_create("simgpu-memory", MFD_CLOEXEC);
     if (b->fd < 0 || ftruncate(b->fd, static_cast<off_t>(size)) != 0) return {};
+    b->file = file_of(b->fd);
+    use_file(b->file);
   }
   b->host = static_cast<uint8_t*>(map_somewhere(size, b->fd));
   if (b->host == nullptr) return {};
@@ -84,7 +122,11 @@ Ref<Backing> Backing::import_fd(Device* device, int fd) {
   if (strncmp(name, "/memfd:simgpu-memory", 20) != 0) return {};
   auto b = Ref<Backing>::adopt(new Backing);
   b->size = static_cast<uint64_t>(st.st_size);
-  if (device != nullptr && !device->charge(b->size)) return {};
+  if (use_file(st.st_ino) && device != nullptr && !device->charge(b->size)) {
+    leave_file(st.st_ino);
+    return {};
+  }
+  b->file = st.st_ino;
   b->device = device;
   b->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (b->fd < 0) return {};
@@ -96,6 +138,7 @@ Ref<Backing> Backing::import_fd(Device* device, int fd) {
 Backing::~Backing() {
   if (host != nullptr) munmap(host, size);
   if (fd >= 0) close(fd);
+  if (file != 0 && !leave_file(file)) return;
   if (device != nullptr) device->discharge(size);
 }
 

@@ -36,6 +36,7 @@ class Backing : public RefCounted {
   uint8_t* host = nullptr;
   uint64_t size = 0;
   int fd = -1;
+  uint64_t file = 0;  // its inode, when it is exportable
 };
 
 enum class MemoryType : uint8_t { kDevice, kPinned, kRegistered, kManaged, kVirtual, kModule };

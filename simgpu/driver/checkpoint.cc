@@ -1,7 +1,8 @@
 // The driver's own checkpoint of a process, of this one only: running, locked (every other call
-// waits), checkpointed (its memory counts as free).
+// waits), checkpointed (its memory counts as free). It may come back on other boards.
 #include "checkpoint.h"
 
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -33,6 +34,40 @@ bool all_idle() {
       if (!st->last().reached()) return false;
   }
   return true;
+}
+
+// Charges what every device held; all or nothing.
+CUresult charge_again() {
+  for (Device* d : state()->devices) {
+    if (d->charge(released[d->ordinal])) continue;
+    for (Device* before : state()->devices)
+      if (before->ordinal < d->ordinal) before->discharge(released[before->ordinal]);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  return CUDA_SUCCESS;
+}
+
+// Which boards the devices are on; -1: the pairs do not say it for every one, or say it twice.
+CUresult boards_after(const CUcheckpointRestoreArgs* args, std::vector<int>* now,
+                      std::vector<int>* next) {
+  State* s = state();
+  for (Device* d : s->devices) {
+    int to = -1;
+    now->push_back(board_of(d->uuid, s->options));
+    for (unsigned i = 0; i < args->gpuPairsCount; ++i)
+      if (memcmp(args->gpuPairs[i].oldUuid.bytes, d->uuid.bytes, sizeof d->uuid.bytes) == 0)
+        to = board_of(args->gpuPairs[i].newUuid, s->options);
+    if (to < 0) return CUDA_ERROR_INVALID_VALUE;
+    for (int known : *next)
+      if (known == to) return CUDA_ERROR_INVALID_VALUE;
+    next->push_back(to);
+  }
+  return CUDA_SUCCESS;
+}
+
+void move_to(const std::vector<int>& boards) {
+  State* s = state();
+  for (size_t i = 0; i < boards.size(); ++i) s->devices[i]->become(boards[i], s->options);
 }
 
 void become(CUprocessState next) {
@@ -107,14 +142,16 @@ SIMGPU_API cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs*) {
 SIMGPU_API cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs* args) {
   ENTER_LOCKED(cuCheckpointProcessRestore);
   if (CUresult r = own(pid); r != CUDA_SUCCESS) return r;
-  if (args != nullptr && args->gpuPairsCount != 0) return CUDA_ERROR_NOT_SUPPORTED;
   Lock lock(mutex);
   if (now.load() != CU_PROCESS_STATE_CHECKPOINTED) return CUDA_ERROR_ILLEGAL_STATE;
-  for (Device* d : state()->devices) {
-    if (d->charge(released[d->ordinal])) continue;
-    for (Device* before : state()->devices)
-      if (before->ordinal < d->ordinal) before->discharge(released[before->ordinal]);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+  std::vector<int> before, after;
+  if (args != nullptr && args->gpuPairsCount != 0) {
+    if (CUresult r = boards_after(args, &before, &after); r != CUDA_SUCCESS) return r;
+    move_to(after);
+  }
+  if (CUresult r = charge_again(); r != CUDA_SUCCESS) {
+    move_to(before);
+    return r;
   }
   now.store(CU_PROCESS_STATE_LOCKED);
   return CUDA_SUCCESS;

@@ -54,11 +54,22 @@ std::vector<int> visible_boards(const char* list, int boards) {
   return out;
 }
 
-Device::Device(int n, int board, const Options& o)
-    : ordinal(n),
-      sm_(o.sm),
-      total_(board == o.devices - 1 && o.last_memory ? o.last_memory : o.memory) {
+int board_of(const CUuuid& uuid, const Options& o) {
+  for (int board = 0; board < o.devices; ++board) {
+    CUuuid its;
+    make_uuid(board, &its);
+    if (memcmp(its.bytes, uuid.bytes, sizeof its.bytes) == 0) return board;
+  }
+  return -1;
+}
+
+Device::Device(int n, int board, const Options& o) : ordinal(n), sm_(o.sm) {
   snprintf(name, sizeof name, "gpuckpt simulated GPU");
+  become(board, o);
+}
+
+void Device::become(int board, const Options& o) {
+  total_ = board == o.devices - 1 && o.last_memory ? o.last_memory : o.memory;
   make_uuid(board, &uuid);
 }
 

@@ -13,6 +13,9 @@ class Device {
   // `board`: which of the machine's, where the ordinal is the number that programs use.
   Device(int ordinal, int board, const Options&);
 
+  // Another board takes its place (the driver's own checkpoint moves programs). Nothing is charged.
+  void become(int board, const Options&);
+
   // Physical memory: false when there is not so much left.
   bool charge(uint64_t bytes);
   void discharge(uint64_t bytes) { used_.fetch_sub(bytes, std::memory_order_relaxed); }
@@ -42,13 +45,16 @@ class Device {
   int sm() const { return sm_; }
 
  private:
-  int sm_;
-  uint64_t total_;
+  const int sm_;
+  uint64_t total_ = 0;
   std::atomic<uint64_t> used_{0};
 };
 
 // The boards that CUDA_VISIBLE_DEVICES lists (null: all), in its order.
 std::vector<int> visible_boards(const char* list, int boards);
+
+// The board of that UUID; -1: the machine has none.
+int board_of(const CUuuid&, const Options&);
 
 // Null for an ordinal that does not exist.
 Device* device_of(CUdevice);

@@ -16,6 +16,9 @@ int main() {
   OK(cuMemAlloc_v2(&memory, 64 << 20));
   OK(cuMemsetD32_v2(memory, 42, 1 << 20));
   const int me = getpid();
+  CUuuid self, other, here;
+  OK(cuDeviceGetUuid_v2(&self, 0));
+  OK(cuDeviceGetUuid_v2(&other, 1));
   CUprocessState state;
   OK(cuCheckpointProcessGetState(me, &state));
   CHECK(state == CU_PROCESS_STATE_RUNNING);
@@ -34,12 +37,26 @@ int main() {
   OK(cuCheckpointProcessGetState(me, &state));
   CHECK(state == CU_PROCESS_STATE_CHECKPOINTED);
   CHECK(cuCheckpointProcessUnlock(me, nullptr) == CUDA_ERROR_ILLEGAL_STATE);
-  OK(cuCheckpointProcessRestore(me, nullptr));
+  // Every device must be named, and to a board of its own.
+  CUcheckpointGpuPair pairs[2];
+
+  CUcheckpointRestoreArgs args = {};
+  args.gpuPairs = pairs;
+  args.gpuPairsCount = 1;
+  pairs[0] = {self, other};
+  CHECK(cuCheckpointProcessRestore(me, &args) == CUDA_ERROR_INVALID_VALUE);
+  args.gpuPairsCount = 2;
+  pairs[1] = {other, other};
+  CHECK(cuCheckpointProcessRestore(me, &args) == CUDA_ERROR_INVALID_VALUE);
+  pairs[1] = {other, self};
+  OK(cuCheckpointProcessRestore(me, &args));
   usleep(20000);
   CHECK(!through);
   OK(cuCheckpointProcessUnlock(me, nullptr));
   waits.join();
   CHECK(through && value == 42);
+  OK(cuDeviceGetUuid_v2(&here, 0));
+  CHECK(memcmp(&here, &other, sizeof here) == 0);
   OK(cuCheckpointProcessGetState(me, &state));
   CHECK(state == CU_PROCESS_STATE_RUNNING);
   return ok();

@@ -55,6 +55,8 @@ int main() {
   OK(cuMemImportFromShareableHandle(&z, reinterpret_cast<void*>(static_cast<intptr_t>(fd)),
                                     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
   close(fd);
+  OK(cuMemGetInfo(&after, &total));
+  CHECK(before - after == 3 * g);  // the same memory, not more
   OK(cuMemMap(second, g, 0, z, 0));
   OK(cuMemSetAccess(second, g, &rw, 1));
   OK(cuMemcpyDtoH(k, second, 32));
