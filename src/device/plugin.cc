@@ -2,6 +2,7 @@
 #include "device/capture.h"
 #include "device/hooks.h"
 #include "device/variables.h"
+#include "device/vmm.h"
 #include "intercept/gate.h"
 #include "intercept/realm.h"
 #include "intercept/step.h"
@@ -19,7 +20,13 @@ DevicePlugin::Mapping classify(uint64_t address, uint64_t end, uint64_t* until) 
 bool quiet() {
   if (!realm_quiet()) return false;
   copy_managed_variables();
+  vmm_note_descriptors();
   return true;
+}
+
+void rewind() {
+  realm_rewind();
+  vmm_hold_descriptors();
 }
 
 constexpr DevicePlugin kPlugin = {
@@ -36,7 +43,8 @@ constexpr DevicePlugin kPlugin = {
     .classify = classify,
     .driver_thread = realm_driver_thread,
     .driver_fd = realm_owns_fd,
-    .rewind = realm_rewind,
+    .device_fd = vmm_is_descriptor,
+    .rewind = rewind,
     .step = step_begin,
     .restore = restore,
 };

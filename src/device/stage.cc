@@ -418,10 +418,10 @@ bool stage(CaptureSink* sink, DeviceReport* report) {
   describe_device(&json);
   if (!sink->blob(sink, "device", json.c_str(), json.size()))
     return fail(report, kExitError, "the snapshot writer has gone");
-  vmm_unlock();
   struct Relock {
     ~Relock() { vmm_relock(); }
   } relock;
+  if (!vmm_unlock(report)) return false;
   for (int device = 0; device < machine_facts.devices; ++device)
     if (!stage_device(device, sink, report)) return false;
   if (report->staged_bytes && report->moved_bytes > report->staged_bytes)

@@ -1,5 +1,9 @@
-// The application's own virtual memory: reservations, physical handles, mappings, access rights.
-// Recorded as made and made again at the same addresses.
+// The application's own virtual memory: reservations, physical handles, mappings, access rights,
+// and the descriptors that stand for memory (shareable handles). Recorded as made and made again at
+// the same addresses, under the same numbers.
+//
+// Memory that no mapping shows in full is mapped for the time of a capture, and of a restore, at an
+// address of our own that it keeps for life.
 #pragma once
 
 #include "device/memory.h"
@@ -11,14 +15,23 @@ namespace gpuckpt::device {
 const char* vmm_refusal();
 
 // Mapped memory of `device`, to be captured and filled: mapping by mapping. `unlock` first gives
-// the device access where the application has not (yet); `relock` takes it away again.
+// the device access where the application has not (yet), and maps what is not mapped; `relock`
+// takes it away again.
 struct VmmExtent {
   uint64_t address, size;
 };
 void vmm_extents(int device, Vector<VmmExtent>* out);
-void vmm_unlock();
+uint64_t vmm_bytes();  // of memory, mapped or not, on all devices
+bool vmm_unlock(DeviceReport* report);
 void vmm_relock();
 
 bool rebuild_vmm(DeviceReport* report);
+
+// PARKED. Which numbers stand for memory now: they come back with `rebuild_vmm`.
+void vmm_note_descriptors();
+// PARKED.
+bool vmm_is_descriptor(int fd);
+// PARKED, restored process, before the driver opens anything: keeps their numbers for them.
+void vmm_hold_descriptors();
 
 }  // namespace gpuckpt::device

@@ -107,6 +107,10 @@ const Descriptor* FdTable::owner_of(int fd) {
 bool capture_fd(FdTable* t, int fd, uint32_t extra) {
   static FdFacts f;
   if (device_plugin && device_plugin->driver_fd(fd)) return true;
+  if (device_plugin && device_plugin->device_fd(fd)) {
+    if (!(extra & kFdInFlight) && !team.active()) return true;
+    return t->c->refuse("descriptor %d: device memory shared with another process", fd);
+  }
   if (tracker.owns_fd(fd)) return true;
   if (!read_facts(fd, &f)) return true;
   if (starts_with(f.path, "/dev/nvidia")) return true;

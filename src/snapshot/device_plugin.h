@@ -118,6 +118,9 @@ struct DevicePlugin {
 
   // PARKED. Is `fd` the driver's (not captured; dies with the process)?
   bool (*driver_fd)(int fd);
+  // PARKED. Does `fd` stand for memory of a device? The program's, put back by `restore` under its
+  // number.
+  bool (*device_fd)(int fd);
 
   // In the restored process, on the coordinator, before any thread runs: rewinds the driver's
   // writable segments to their pristine copy, closes the gate, ++generation. PARKED rules.

@@ -1,6 +1,8 @@
 // The rarer objects over several generations, in one test process: each is made, captured, replayed
 // in a forked child whose driver is rewound, looked at, used, changed, and so on.
-//   object_test
+//   object_test [one_file]: descriptors of memory as NVIDIA's driver gives them
+#include <fcntl.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -8,6 +10,7 @@
 
 #include "device/image.h"
 #include "device/tests/life.h"
+#include "intercept/generated/real_driver.h"
 
 namespace {
 
@@ -331,6 +334,174 @@ struct Memory {
   }
 } vmm;
 
+// As NVIDIA's driver has it: all its descriptors are of one file (/dev/nvidiactl; /dev/zero here),
+// and only the open file tells what one stands for (by its signal, here).
+namespace one_file {
+
+decltype(gpuckpt::RealDriver::cuMemExportToShareableHandle) give;
+decltype(gpuckpt::RealDriver::cuMemImportFromShareableHandle) take;
+int behind[65], given;
+
+CUresult give_ours(void* out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+                   unsigned long long flags) {
+  const int which = 1 + given++ % 64;
+  int fd;
+  if (CUresult result = give(&fd, handle, type, flags); result != CUDA_SUCCESS) return result;
+  close(behind[which]);
+  behind[which] = fcntl(fd, F_DUPFD_CLOEXEC, 800);
+  close(fd);
+  fd = open("/dev/zero", O_RDWR | O_CLOEXEC);
+  CHECK(fcntl(fd, F_SETSIG, which) == 0);
+  *static_cast<int*>(out) = fd;
+  return CUDA_SUCCESS;
+}
+CUresult take_ours(CUmemGenericAllocationHandle* handle, void* fd, CUmemAllocationHandleType type) {
+  const int which = fcntl(static_cast<int>(reinterpret_cast<intptr_t>(fd)), F_GETSIG);
+  CHECK(which > 0);
+  return take(handle, reinterpret_cast<void*>(intptr_t{behind[which]}), type);
+}
+void install() {
+  auto& driver = const_cast<gpuckpt::RealDriver&>(gpuckpt::real());
+  memset(behind, -1, sizeof behind);
+  give = driver.cuMemExportToShareableHandle;
+  take = driver.cuMemImportFromShareableHandle;
+  driver.cuMemExportToShareableHandle = give_ours;
+  driver.cuMemImportFromShareableHandle = take_ours;
+}
+
+}  // namespace one_file
+
+// Memory with a descriptor (kept open, twice) and a handle that came back by it; memory whose
+// descriptor had the number of another one's before; memory that is mapped nowhere, or not all of
+// it, or only as long as another mapping.
+struct Shared {
+  static constexpr size_t kPage = 2 << 20;
+  static constexpr auto kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  CUmemGenericAllocationHandle exported, imported, unmapped, half, sibling, sibling_too;
+  CUdeviceptr first, second, third, fourth;
+  int fd, copy;
+  CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  uint32_t value = 1;
+  size_t free = 0;
+
+  void map(CUdeviceptr at, size_t size, CUmemGenericAllocationHandle handle) {
+    OK(cuMemMap(at, size, 0, handle, 0));
+    OK(cuMemSetAccess(at, size, &access, 1));
+  }
+  void make() {
+    CUmemAllocationProp p = {};
+    p.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    OK(cuMemAddressReserve(&first, 4 * kPage, 0, 0, 0));
+    OK(cuMemAddressReserve(&second, kPage, 0, 0, 0));
+    OK(cuMemAddressReserve(&third, 2 * kPage, 0, 0, 0));
+    OK(cuMemCreate(&unmapped, 2 * kPage, &p, 0));
+    OK(cuMemCreate(&half, 2 * kPage, &p, 0));
+    p.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    OK(cuMemCreate(&exported, kPage, &p, 0));
+    OK(cuMemExportToShareableHandle(&fd, exported, p.requestedHandleTypes, 0));
+    refused_without_import();
+    use_number_again(p);
+    copy = fcntl(fd, F_DUPFD, 100);
+    OK(cuMemImportFromShareableHandle(&imported, reinterpret_cast<void*>(intptr_t{copy}),
+                                      p.requestedHandleTypes));
+    map(second, kPage, imported);
+    map(third, 2 * kPage, half);
+    OK(cuMemsetD32_v2(third, 1000, 2 * kPage / 4));
+    OK(cuCtxSynchronize());
+    OK(cuMemUnmap(third, 2 * kPage));
+    map(third, kPage, half);
+    change();
+  }
+  // Whoever has the descriptor now might have the memory.
+  void refused_without_import() {
+    int other = dup(fd);
+    close(fd);
+    close(other);
+    refused(gpuckpt::kExitRefused, "another process");
+    OK(cuMemExportToShareableHandle(&fd, exported, kDescriptor, 0));
+  }
+  void use_number_again(const CUmemAllocationProp& p) {
+    int before, after;
+    OK(cuMemAddressReserve(&fourth, kPage, 0, 0, 0));
+    OK(cuMemCreate(&sibling, kPage, &p, 0));
+    OK(cuMemExportToShareableHandle(&before, exported, kDescriptor, 0));
+    close(before);
+    OK(cuMemExportToShareableHandle(&after, sibling, kDescriptor, 0));
+    CHECK(before == after);
+    OK(cuMemImportFromShareableHandle(&sibling_too, reinterpret_cast<void*>(intptr_t{after}),
+                                      kDescriptor));
+    close(after);
+    map(fourth, kPage, sibling_too);
+    OK(cuMemsetD32_v2(fourth, 5000, kPage / 4));
+    CUmemGenericAllocationHandle same;
+    OK(cuMemRetainAllocationHandle(&same, reinterpret_cast<void*>(fourth)));
+    CHECK(same == sibling_too);
+  }
+  void change() {
+    ++value;
+    OK(cuMemsetD32_v2(second, value, kPage / 4));
+    map(first, 2 * kPage, unmapped);
+    OK(cuMemsetD32_v2(first, value + 100, kPage / 4));
+    OK(cuMemsetD32_v2(first + kPage, value + 200, kPage / 4));
+    OK(cuCtxSynchronize());
+    OK(cuMemUnmap(first, 2 * kPage));
+    size_t total;
+    OK(cuMemGetInfo_v2(&free, &total));
+  }
+  void check() {
+    size_t now, total;
+    OK(cuMemGetInfo_v2(&now, &total));
+    CHECK(now == free || !gpuckpt::generation());
+    map(first + 2 * kPage, kPage, exported);  // the same memory
+    CHECK(word(first + 2 * kPage + 8) == value);
+    OK(cuMemsetD32_v2(first + 2 * kPage, ++value, kPage / 4));
+    OK(cuCtxSynchronize());
+    CHECK(word(second + kPage - 4) == value);
+    OK(cuMemUnmap(first + 2 * kPage, kPage));
+    for (int number : {fd, copy}) {
+      CUmemGenericAllocationHandle again;
+      OK(cuMemImportFromShareableHandle(&again, reinterpret_cast<void*>(intptr_t{number}),
+                                        kDescriptor));
+      map(first + 3 * kPage, kPage, again);
+      CHECK(word(first + 3 * kPage) == value);
+      OK(cuMemUnmap(first + 3 * kPage, kPage));
+      OK(cuMemRelease(again));
+    }
+    map(first + 3 * kPage, kPage, sibling);
+    CHECK(word(first + 3 * kPage + 4) == 5000 && word(fourth + kPage - 4) == 5000);
+    OK(cuMemUnmap(first + 3 * kPage, kPage));
+    CHECK(fcntl(fd, F_GETFD) == FD_CLOEXEC && fcntl(copy, F_GETFD) == 0);
+    map(first, 2 * kPage, unmapped);
+    CHECK(word(first) == value + 99 && word(first + 2 * kPage - 4) == value + 199);
+    OK(cuMemUnmap(first, 2 * kPage));
+    CHECK(word(third) == 1000);
+    map(first, 2 * kPage, half);
+    CHECK(word(first + 2 * kPage - 4) == 1000);
+    OK(cuMemUnmap(first, 2 * kPage));
+    change();
+  }
+  void end() {
+    OK(cuMemRelease(exported));
+    CHECK(cuMemRelease(exported) != CUDA_SUCCESS);
+    CHECK(word(second) == value);
+    OK(cuMemRelease(imported));
+    OK(cuMemUnmap(second, kPage));
+    refused(gpuckpt::kExitRefused, "only a descriptor");
+    OK(cuMemRelease(sibling_too));
+    OK(cuMemRelease(sibling_too));  // retained once
+    CHECK(cuMemRelease(sibling_too) != CUDA_SUCCESS);
+    OK(cuMemRelease(sibling));
+    CHECK(word(fourth) == 5000);
+    OK(cuMemUnmap(fourth, kPage));
+    close(fd);
+    close(copy);
+    OK(cuMemUnmap(third, kPage));
+    OK(cuMemRelease(half));
+    OK(cuMemRelease(unmapped));
+  }
+} shared;
+
 // Held by the program, by a graph, by a clone and by an executable whose graph is gone.
 struct Users {
   CUuserObject shared, moved;
@@ -371,9 +542,10 @@ struct Users {
 
 }  // namespace
 
-int main() {
+int main(int count, char**) {
   alarm(100);
   OK(cuInit(0));
+  if (count > 1) one_file::install();
   OK(cuDevicePrimaryCtxRetain(&context, 0));
   OK(cuCtxSetCurrent(context));
   OK(cuModuleLoadData(&module, kPtx));
@@ -387,6 +559,7 @@ int main() {
   sessions.make();
   listeners.make();
   vmm.make();
+  shared.make();
   users.make();
   OK(cuCheckpointProcessLock(getpid(), nullptr));
   refused(gpuckpt::kExitRefused, "cuCheckpointProcessLock");
@@ -399,6 +572,7 @@ int main() {
     sessions.check();
     listeners.check();
     vmm.check();
+    shared.check();
     users.check();
   };
   check();
@@ -411,6 +585,7 @@ int main() {
   sessions.end();
   listeners.end();
   vmm.end();
+  shared.end();
   users.end();
   next_generation();  // what has ended stays so
   CHECK(users.ended == 1);

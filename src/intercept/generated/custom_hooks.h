@@ -113,6 +113,7 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int
 CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height, unsigned int ElementSizeBytes);
 CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize);
 CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags);
+CUresult hook_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType, unsigned long long flags);
 CUresult hook_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream);
 CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream);
 CUresult hook_cuMemFreeHost(void *p);
@@ -127,6 +128,7 @@ CUresult hook_cuMemHostGetFlags(unsigned int *pFlags, void *p);
 CUresult hook_cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags);
 CUresult hook_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags);
 CUresult hook_cuMemHostUnregister(void *p);
+CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle, CUmemAllocationHandleType shHandleType);
 CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags);
 CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps);
 CUresult hook_cuMemPoolDestroy(CUmemoryPool pool);

@@ -320,6 +320,9 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
 CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags) {
   return real().cuMemCreate(handle, size, prop, flags);
 }
+CUresult hook_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType, unsigned long long flags) {
+  return real().cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags);
+}
 CUresult hook_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   return real().cuMemFreeAsync(dptr, hStream);
 }
@@ -361,6 +364,9 @@ CUresult hook_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
 }
 CUresult hook_cuMemHostUnregister(void *p) {
   return real().cuMemHostUnregister(p);
+}
+CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle, CUmemAllocationHandleType shHandleType) {
+  return real().cuMemImportFromShareableHandle(handle, osHandle, shHandleType);
 }
 CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags) {
   return real().cuMemMap(ptr, size, offset, handle, flags);

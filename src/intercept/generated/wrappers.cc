@@ -2753,9 +2753,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemDiscardBatchAsync_ptsz(CUdevicept
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType, unsigned long long flags) {
   GateGuard guard(kFn_cuMemExportToShareableHandle);
   const bool named = translating();
-  CUresult rc = real().cuMemExportToShareableHandle(shareableHandle, in_if(named, Kind::kMemHandle, handle), handleType, flags);
-  if (no_memory(rc)) rc = real().cuMemExportToShareableHandle(shareableHandle, in_if(named, Kind::kMemHandle, handle), handleType, flags);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemExportToShareableHandle);
+  CUresult rc = hook_cuMemExportToShareableHandle(shareableHandle, in_if(named, Kind::kMemHandle, handle), handleType, flags);
+  if (no_memory(rc)) rc = hook_cuMemExportToShareableHandle(shareableHandle, in_if(named, Kind::kMemHandle, handle), handleType, flags);
   return rc;
 }
 
@@ -2922,12 +2921,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemHostUnregister(void *p) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle, CUmemAllocationHandleType shHandleType) {
   GateGuard guard(kFn_cuMemImportFromShareableHandle);
   const bool named = translating();
-  CUresult rc = real().cuMemImportFromShareableHandle(handle, osHandle, shHandleType);
-  if (no_memory(rc)) rc = real().cuMemImportFromShareableHandle(handle, osHandle, shHandleType);
+  CUresult rc = hook_cuMemImportFromShareableHandle(handle, osHandle, shHandleType);
+  if (no_memory(rc)) rc = hook_cuMemImportFromShareableHandle(handle, osHandle, shHandleType);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kMemHandle, handle);
   }
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemImportFromShareableHandle);
   return rc;
 }
 
