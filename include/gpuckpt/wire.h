@@ -13,7 +13,7 @@
 
 namespace gpuckpt::wire {
 
-inline constexpr uint32_t kWireVersion = 5;
+inline constexpr uint32_t kWireVersion = 6;
 inline constexpr uint32_t kMagic = 0x6b637067;  // "gpck"
 
 // ---------------------------------------------------------------------------------------------------------
@@ -169,6 +169,7 @@ enum CtlFlags : uint32_t {
   kCtlChildrenAble = 8,  // program was started
   kCtlChildrenIgnore = 16,
   kCtlSelfContained = 32,  // mapped files go into the snapshot as well
+  kCtlRelease = 64,        // kCtlSuspend: contexts are given back, too
 };
 struct CtlRequest {
   uint32_t magic;
@@ -179,7 +180,7 @@ struct CtlRequest {
   int32_t stop_status;  // kCtlStop: the program ends with this status
   uint32_t reserved;
   char tag[128];
-  char store[1024];  // empty: the application's own GPUCKPT_STORE
+  char store[1024];  // empty: the application's own GPUCKPT_STORE. kCtlResume: the --gpu-map
 };
 struct CtlReply {
   uint32_t magic;

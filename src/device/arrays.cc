@@ -7,6 +7,8 @@
 namespace gpuckpt::device {
 namespace {
 
+uint64_t learnt_bytes;
+
 // Bytes of one texel; 0: not known.
 uint64_t texel_bytes(const CUDA_ARRAY3D_DESCRIPTOR& d) {
   uint64_t channel = 0;
@@ -98,6 +100,8 @@ uint64_t context_of_array(uint64_t name) {
   return a ? a->context : 0;
 }
 
+uint64_t array_bytes() { return learnt_bytes; }
+
 bool learn_arrays(DeviceReport* report) {
   const char* unknown = "cuArray3DCreate: an array has a format whose size is not known";
   const char* none = "no memory for the contents of an array";
@@ -105,6 +109,7 @@ bool learn_arrays(DeviceReport* report) {
   Vector<MipmapObject*> mipmaps;
   each_of(ObjectType::kArray, &arrays);
   each_of(ObjectType::kMipmap, &mipmaps);
+  learnt_bytes = 0;
   for (ArrayObject* a : arrays) {
     if (a->mipmap) continue;
     if (!texel_bytes(a->descriptor)) return fail(report, kExitRefused, "%s", unknown);
@@ -114,6 +119,7 @@ bool learn_arrays(DeviceReport* report) {
     CUresult result = read(real_of<CUarray>(Kind::kArray, a->name), a->descriptor, a->texels);
     if (result != CUDA_SUCCESS)
       return cannot(report, kExitError, "an array cannot be read", result);
+    learnt_bytes += bytes_of(a->descriptor);
   }
   for (MipmapObject* m : mipmaps) {
     if (!texel_bytes(m->descriptor)) return fail(report, kExitRefused, "%s", unknown);
@@ -134,6 +140,7 @@ bool learn_arrays(DeviceReport* report) {
                           });
     if (result != CUDA_SUCCESS)
       return cannot(report, kExitError, "a mipmapped array cannot be read", result);
+    learnt_bytes += total;
   }
   return true;
 }

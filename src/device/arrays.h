@@ -34,6 +34,7 @@ struct TextureObject : Object {  // name: its value
 uint64_t context_of_array(uint64_t name);
 
 bool learn_arrays(DeviceReport* report);   // gate closed, all idle
+uint64_t array_bytes();                    // of all that were learnt
 bool replay_arrays(DeviceReport* report);  // when memory is back at its place
 
 }  // namespace gpuckpt::device

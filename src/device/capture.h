@@ -10,8 +10,8 @@ bool freeze(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report);
 bool stage(CaptureSink* sink, DeviceReport* report);
 bool drain(CaptureSink* sink, DeviceReport* report);
 void settle(const char* id);
-bool suspend(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report);
-bool wake(DeviceReport* report);
+bool suspend(uint64_t gate_ms, uint64_t deadline_ms, bool release, DeviceReport* report);
+bool wake(const char* gpu_map, DeviceReport* report);
 
 bool restore(RestoreSource* source, DeviceReport* report);
 

@@ -1,14 +1,22 @@
 // Suspend: the program's device memory goes to host memory and back to the driver, while the
 // program waits at the gate; what it holds (addresses, contexts, streams, modules) stays. Wake:
 // memory at the same addresses again, filled with what it held.
+//
+// With `release` all the rest goes, too, by the driver's own checkpoint of the process: contexts
+// with their modules, arrays and the program's own mappings. It brings them back under the same
+// handles and addresses, on other devices when it is asked to, so that nothing of the program, nor
+// of a runtime that keeps the driver's values, has to be told.
 #include <sys/mman.h>
 
 #include "common/heap.h"
 #include "common/log.h"
 #include "common/syscall.h"
 #include "device/arena_driver.h"
+#include "device/arrays.h"
 #include "device/capture.h"
+#include "device/gpu_map.h"
 #include "device/hooks.h"
+#include "device/vmm.h"
 #include "gpuckpt/exit_codes.h"
 #include "intercept/gate.h"
 #include "intercept/generated/real_driver.h"
@@ -22,6 +30,7 @@ struct Suspended {
   uint64_t bytes;
 };
 Suspended suspended[kMaxDevices];
+enum class Own { kNone, kLocked, kCheckpointed } own;  // what the driver's own checkpoint has
 
 // Copies between the chunks of a device and host memory, on a stream of ours.
 CUresult copy_chunks(int device, char* host, bool to_host) {
@@ -92,11 +101,61 @@ bool copy_out(DeviceReport* report) {
   return true;
 }
 
+bool can_release(DeviceReport* report) {
+  return present(real().cuCheckpointProcessCheckpoint) ||
+         fail(report, kExitRefused,
+              "--release (contexts given back, too) needs a driver that can checkpoint a process "
+              "(570 or later)");
+}
+
+// Everything is idle and nobody else is inside the driver.
+bool release_contexts(DeviceReport* report) {
+  const int self = sys::getpid();
+  CUcheckpointLockArgs args = {};
+  args.timeoutMs = 10000;
+  CUresult result = real().cuCheckpointProcessLock(self, &args);
+  if (result == CUDA_SUCCESS) {
+    own = Own::kLocked;
+    result = real().cuCheckpointProcessCheckpoint(self, nullptr);
+    if (result == CUDA_SUCCESS) own = Own::kCheckpointed;
+  }
+  return result == CUDA_SUCCESS || fail(report, kExitError,
+                                        "the driver does not give the contexts back (driver error "
+                                        "%d)",
+                                        static_cast<int>(result));
+}
+
+bool take_contexts(const char* gpu_map, DeviceReport* report) {
+  const int self = sys::getpid();
+  static CUcheckpointGpuPair pairs[kMaxDevices];
+  CUcheckpointRestoreArgs args = {};
+  if (*gpu_map) {
+    if (!pair_gpus(gpu_map, pairs, report)) return false;
+    args.gpuPairs = pairs;
+    args.gpuPairsCount = static_cast<unsigned>(machine_facts.devices);
+  }
+  CUresult result = CUDA_SUCCESS;
+  if (own == Own::kCheckpointed)
+    result = real().cuCheckpointProcessRestore(self, *gpu_map ? &args : nullptr);
+  if (result == CUDA_SUCCESS) {
+    own = Own::kLocked;
+    result = real().cuCheckpointProcessUnlock(self, nullptr);
+  }
+  if (result == CUDA_SUCCESS) own = Own::kNone;
+  return result == CUDA_SUCCESS ||
+         fail(report, kExitError,
+              "the driver does not take the contexts back (driver error %d); the program stays "
+              "suspended: try again when there is memory",
+              static_cast<int>(result));
+}
+
 }  // namespace
 
-bool suspend(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
+bool suspend(uint64_t gate_ms, uint64_t deadline_ms, bool release, DeviceReport* report) {
+  if (release && !can_release(report)) return false;
   if (!freeze(gate_ms, deadline_ms, report)) return false;
   report->device_bytes = 0;
+  report->stays_suspended = false;
   if (!copy_out(report)) {
     drop_copies();
     gate_open();
@@ -104,12 +163,28 @@ bool suspend(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
   }
   for (int device = 0; device < kMaxDevices; ++device)
     if (suspended[device].bytes) decommit(device_memory(device), nullptr);
-  return true;
+  if (!release) return true;
+  if (release_contexts(report)) {
+    report->device_bytes += vmm_bytes() + array_bytes();
+    return true;
+  }
+  DeviceReport back = {};
+  if (wake("", &back)) return false;
+  report->stays_suspended = true;
+  return fail(report, back.code, "%s", back.text);
 }
 
-bool wake(DeviceReport* report) {
+bool wake(const char* gpu_map, DeviceReport* report) {
   gate_bypass_this_thread();
   report->code = kExitOk;
+  if (*gpu_map && own != Own::kCheckpointed)
+    return fail(report, kExitRefused,
+                "--gpu-map is for what was suspended with --release; the contexts are on their "
+                "devices still");
+  if (*gpu_map && machine_facts.driver_version < 13000)
+    return fail(report, kExitRefused,
+                "--gpu-map needs a driver that moves processes between devices (580 or later)");
+  if (own != Own::kNone && !take_contexts(gpu_map, report)) return false;
   for (int device = 0; device < kMaxDevices; ++device) {
     if (!suspended[device].bytes) continue;
     WithContext with(any_context(device));

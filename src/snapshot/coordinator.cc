@@ -122,7 +122,8 @@ void finish(Job* j, bool ok) {
 bool suspended = false;  // the gate is closed and stays so; never in a snapshot
 
 struct Hold {
-  bool wake;
+  bool wake, release;
+  const char* gpu_map;
   uint64_t timeout_ms;
   DeviceReport report;
   bool ok;
@@ -130,16 +131,17 @@ struct Hold {
 void hold(void* argument) {
   Hold* h = static_cast<Hold*>(argument);
   if (h->wake)
-    h->ok = device_plugin->wake(&h->report);
+    h->ok = device_plugin->wake(h->gpu_map, &h->report);
   else
     h->ok = device_plugin->suspend(library.config.gate_ms, sys::now_us() / 1000 + h->timeout_ms,
-                                   &h->report);
+                                   h->release, &h->report);
 }
 
-void suspend_or_resume(Job* j, bool wake) {
+void suspend_or_resume(Job* j, const wire::CtlRequest& r) {
   static wire::CtlReply reply;
   static Hold h;
-  h = {wake, j->timeout_ms, {}, false};
+  const bool wake = r.verb == wire::kCtlResume;
+  h = {wake, (r.flags & wire::kCtlRelease) != 0, r.store, j->timeout_ms, {}, false};
   if (wake != suspended) {
     j->code = kExitRefused;
     copy(j->text, sizeof(j->text),
@@ -153,6 +155,7 @@ void suspend_or_resume(Job* j, bool wake) {
   } else if (!h.ok) {
     j->code = h.report.code ? h.report.code : kExitError;
     copy(j->text, sizeof(j->text), h.report.text);
+    suspended |= h.report.stays_suspended;
   } else {
     suspended = !wake;
     format(j->text, sizeof(j->text), "%lu", h.report.device_bytes);
@@ -253,7 +256,7 @@ void serve(uint32_t wanted) {
       }
       if (r.verb == wire::kCtlSuspend || r.verb == wire::kCtlResume) {
         if (r.timeout_ms) job.timeout_ms = r.timeout_ms;
-        suspend_or_resume(&job, r.verb == wire::kCtlResume);
+        suspend_or_resume(&job, r);
         courier.stop();
         return;
       }

@@ -63,6 +63,7 @@ struct DeviceReport {
   uint64_t staged_bytes;  // of these, copied on the device first
   uint64_t allocations;
   uint64_t drain_us, gate_us, stage_us, hash_us;  // stage_us includes hash_us
+  bool stays_suspended;                           // `suspend` failed, and so did the way back
 };
 
 struct DevicePlugin {
@@ -92,10 +93,14 @@ struct DevicePlugin {
   void (*settle)(const char* id);
 
   // Freezes, then gives all device memory that calls can ask for back to the driver, its contents
-  // kept in host memory; the gate stays closed. On failure nothing has changed and it is open.
-  bool (*suspend)(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport*);
-  // The way back; opens the gate. On failure the process stays suspended.
-  bool (*wake)(DeviceReport*);
+  // kept in host memory; the gate stays closed. `release`: the contexts as well, by the driver's
+  // own checkpoint; device_bytes: what was given back, but for what the driver does not tell (the
+  // contexts, code). On failure nothing has changed and the gate is open, unless the report says
+  // that the process stays suspended.
+  bool (*suspend)(uint64_t gate_ms, uint64_t deadline_ms, bool release, DeviceReport*);
+  // The way back; opens the gate. On failure the process stays suspended. `gpu_map`: where it goes
+  // on, as for `gpuckpt restore`; "": where it was.
+  bool (*wake)(const char* gpu_map, DeviceReport*);
 
   // PARKED, before anything is captured. False: a thread of the driver holds a lock of the realm
   // just now; everybody is released for a moment and parked again. May be null.

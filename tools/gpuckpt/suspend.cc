@@ -15,11 +15,8 @@ struct Options {
 };
 
 Status suspend(const Options& options, const Context& context) {
-  if (options.release)
-    return Status::Refused(
-        "--release (giving the contexts back, too) is not supported yet: without it only the "
-        "driver's own few hundred MB stay on the device");
   wire::CtlRequest request = make_request(wire::kCtlSuspend);
+  if (options.release) request.flags |= wire::kCtlRelease;
   if (!options.timeout.empty()) parse_duration(options.timeout, &request.timeout_ms);
   Connection connection;
   if (Status status = connection.open(options.pid, request); !status.ok()) return status;
@@ -29,10 +26,11 @@ Status suspend(const Options& options, const Context& context) {
   } while (!reply.final);
   if (reply.code != kExitOk) return Status(static_cast<ExitCode>(reply.code), reply.text);
   if (context.json)
-    print_json(fmt::format("{{\"pid\":{},\"bytes\":{}}}", options.pid, reply.logical_bytes));
+    print_json(fmt::format("{{\"pid\":{},\"bytes\":{},\"contexts\":{}}}", options.pid,
+                           reply.logical_bytes, options.release));
   else
-    fmt::print("{} bytes of device memory given back; `gpuckpt resume {}` goes on\n",
-               reply.logical_bytes, options.pid);
+    fmt::print("{} bytes of device memory{} given back; `gpuckpt resume {}` goes on\n",
+               reply.logical_bytes, options.release ? " and the contexts" : "", options.pid);
   return Status::Ok();
 }
 
@@ -45,7 +43,8 @@ void define_suspend(CLI::App& app, Context* context) {
   verb->add_option("PID", options->pid, "The process")->required()->check(CLI::PositiveNumber);
   verb->add_option("--timeout", options->timeout, "Give up when the device is not idle by then")
       ->check(duration_check());
-  verb->add_flag("--release", options->release, "Give its contexts back, too (not supported yet)");
+  verb->add_flag("--release", options->release,
+                 "Give its contexts back, too (drivers from 570 on)");
   add_json(verb, context);
   verb->footer(exit_codes(
       {kExitOk, kExitError, kExitUsage, kExitAbsent, kExitLocked, kExitRefused, kExitTimeout}));

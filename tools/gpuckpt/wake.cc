@@ -7,10 +7,18 @@
 namespace gpuckpt::cli {
 namespace {
 
-Status wake(int pid) {
+struct Options {
+  int pid = 0;
+  std::string gpu_map;
+};
+
+Status wake(const Options& options) {
+  wire::CtlRequest request = make_request(wire::kCtlResume);
+  if (options.gpu_map.size() >= sizeof request.store)
+    return Status(kExitUsage, "the --gpu-map is too long");
+  options.gpu_map.copy(request.store, sizeof request.store - 1);
   Connection connection;
-  if (Status status = connection.open(pid, make_request(wire::kCtlResume)); !status.ok())
-    return status;
+  if (Status status = connection.open(options.pid, request); !status.ok()) return status;
   wire::CtlReply reply;
   do {
     if (Status status = connection.receive(0, &reply); !status.ok()) return status;
@@ -22,12 +30,16 @@ Status wake(int pid) {
 }  // namespace
 
 void define_resume(CLI::App& app, Context* context) {
-  auto pid = std::make_shared<int>(0);
+  auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("resume", "A suspended process goes on");
-  verb->add_option("PID", *pid, "The process")->required()->check(CLI::PositiveNumber);
-  verb->footer(
-      exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitLocked, kExitRefused}));
-  verb->callback([pid, context] { context->run([&] { return wake(*pid); }); });
+  verb->add_option("PID", options->pid, "The process")->required()->check(CLI::PositiveNumber);
+  verb->add_option(
+      "--gpu-map", options->gpu_map,
+      "After suspend --release: A=B[,C=D...], its device A goes on on device B; each by "
+      "its number in the process or its UUID, others keep theirs");
+  verb->footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitLocked,
+                           kExitIncompatible, kExitRefused}));
+  verb->callback([options, context] { context->run([&] { return wake(*options); }); });
 }
 
 }  // namespace gpuckpt::cli

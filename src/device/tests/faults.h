@@ -45,6 +45,10 @@ void install(gpuckpt::RealDriver& driver, const char* name) {
 inline void install_all() {
   auto& driver = const_cast<gpuckpt::RealDriver&>(gpuckpt::real());
 #define FAULT(symbol) install<&gpuckpt::RealDriver::symbol>(driver, #symbol)
+  FAULT(cuCheckpointProcessCheckpoint);
+  FAULT(cuCheckpointProcessLock);
+  FAULT(cuCheckpointProcessRestore);
+  FAULT(cuCheckpointProcessUnlock);
   FAULT(cuCtxCreate_v2);
   FAULT(cuCtxEnablePeerAccess);
   FAULT(cuCtxGetCacheConfig);
@@ -73,13 +77,16 @@ inline void install_all() {
   FAULT(cuMemAddressReserve);
   FAULT(cuMemAlloc_v2);
   FAULT(cuMemCreate);
+  FAULT(cuMemExportToShareableHandle);
   FAULT(cuMemGetInfo_v2);
   FAULT(cuMemHostGetDevicePointer_v2);
   FAULT(cuMemHostRegister_v2);
+  FAULT(cuMemImportFromShareableHandle);
   FAULT(cuMemMap);
   FAULT(cuMemPoolCreate);
   FAULT(cuMemPoolSetAccess);
   FAULT(cuMemPoolSetAttribute);
+  FAULT(cuMemRetainAllocationHandle);
   FAULT(cuMemSetAccess);
   FAULT(cuMemcpyDtoDAsync_v2);
   FAULT(cuMemcpyDtoHAsync_v2);

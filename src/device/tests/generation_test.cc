@@ -493,10 +493,10 @@ void capture_survives(long step, long first) {
 
 bool give_memory(void* argument) {
   auto* a = static_cast<Attempt*>(argument);
-  return gpuckpt::device_plugin->suspend(200, now_ms() + 300, &a->report);
+  return gpuckpt::device_plugin->suspend(200, now_ms() + 300, true, &a->report);
 }
 bool take_memory(void* argument) {
-  return gpuckpt::device_plugin->wake(&static_cast<Attempt*>(argument)->report);
+  return gpuckpt::device_plugin->wake("", &static_cast<Attempt*>(argument)->report);
 }
 
 // A suspend that fails changes nothing; a program that cannot be woken stays suspended, and wakes
