@@ -137,7 +137,9 @@ CUDA_MEMCPY3D describe(const Box& b, const Ends& ends) {
 }
 
 // What cuMemcpy* does once its arguments are a box. `blocking`: the call without Async in its name.
-CUresult copy(CUstream stream, const Box& b, End to, End from, bool blocking) {
+// `at_call`: the source may be gone when the call is back.
+CUresult copy(CUstream stream, const Box& b, End to, End from, bool blocking,
+              bool at_call = false) {
   Ref<Stream> s;
   if (CUresult r = resolve(stream, &s); r != CUDA_SUCCESS) return r;
   if (blocking) {
@@ -174,7 +176,7 @@ CUresult copy(CUstream stream, const Box& b, End to, End from, bool blocking) {
     return CUDA_SUCCESS;
   }
   Work* w = new ActionWork(as_action(action));
-  if (pageable || (blocking && !on_device_only)) return s->run(w);
+  if (pageable || at_call || (blocking && !on_device_only)) return s->run(w);
   if (blocking) {
     s->submit_at_once(w);
   } else {
@@ -392,13 +394,79 @@ CUresult set(CUstream stream, uint64_t at, uint64_t pitch, unsigned value, unsig
   return CUDA_SUCCESS;
 }
 
+bool own_stream(CUstream stream) { return stream != nullptr && stream != CU_STREAM_LEGACY; }
+
 CUresult copy_batch(CUdeviceptr* to, CUdeviceptr* from, size_t* sizes, size_t count, size_t* failed,
                     CUstream stream) {
   if (to == nullptr || from == nullptr || sizes == nullptr || count == 0)
     return CUDA_ERROR_INVALID_VALUE;
-  if (stream == nullptr || stream == CU_STREAM_LEGACY) return CUDA_ERROR_INVALID_VALUE;
+  if (!own_stream(stream)) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < count; ++i) {
     CUresult r = copy1(stream, to[i], from[i], sizes[i], End::kAny, End::kAny, false);
+    if (r == CUDA_SUCCESS) continue;
+    if (failed != nullptr) *failed = i;
+    return r;
+  }
+  return CUDA_SUCCESS;
+}
+
+// An end of a copy in a batch. Lengths are in elements: of an array, or bytes.
+CUresult operand(const CUmemcpy3DOperand& o, Side* s) {
+  switch (static_cast<int>(o.type)) {
+    case CU_MEMCPY_OPERAND_TYPE_POINTER:
+      s->base = o.op.ptr.ptr;
+      return CUDA_SUCCESS;
+    case CU_MEMCPY_OPERAND_TYPE_ARRAY:
+      return side(CU_MEMORYTYPE_ARRAY, nullptr, 0, o.op.array.array, s);
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+CUresult corner(const CUmemcpy3DOperand& o, const CUextent3D& extent, uint64_t element,
+                Corner* out) {
+  if (o.type == CU_MEMCPY_OPERAND_TYPE_ARRAY) {
+    const CUoffset3D& at = o.op.array.offset;
+    *out = {at.x * element, at.y, at.z, 0, 0};
+    return CUDA_SUCCESS;
+  }
+  const auto& p = o.op.ptr;
+  if ((p.rowLength != 0 && p.rowLength < extent.width) ||
+      (p.layerHeight != 0 && p.layerHeight < extent.height))
+    return CUDA_ERROR_INVALID_VALUE;
+  *out = {0, 0, 0, p.rowLength * element, p.layerHeight};
+  return CUDA_SUCCESS;
+}
+
+CUresult copy_op(CUstream stream, const CUDA_MEMCPY3D_BATCH_OP& op) {
+  if (op.srcAccessOrder < CU_MEMCPY_SRC_ACCESS_ORDER_STREAM ||
+      op.srcAccessOrder > CU_MEMCPY_SRC_ACCESS_ORDER_ANY)
+    return CUDA_ERROR_INVALID_VALUE;
+  const CUextent3D& n = op.extent;
+  if (n.width == 0 || n.height == 0 || n.depth == 0) return CUDA_ERROR_INVALID_VALUE;
+  Side to, from;
+  if (CUresult r = operand(op.dst, &to); r != CUDA_SUCCESS) return r;
+  if (CUresult r = operand(op.src, &from); r != CUDA_SUCCESS) return r;
+  if (to.array && from.array && to.array->texel_bytes() != from.array->texel_bytes())
+    return CUDA_ERROR_INVALID_VALUE;
+  const uint64_t element = to.array     ? to.array->texel_bytes()
+                           : from.array ? from.array->texel_bytes()
+                                        : 1;
+  Corner to_at, from_at;
+  if (CUresult r = corner(op.dst, n, element, &to_at); r != CUDA_SUCCESS) return r;
+  if (CUresult r = corner(op.src, n, element, &from_at); r != CUDA_SUCCESS) return r;
+  Box b;
+  CUresult r = make_box(to, to_at, from, from_at, n.width * element, n.height, n.depth, &b);
+  if (r != CUDA_SUCCESS) return r;
+  return copy(stream, b, End::kAny, End::kAny, false,
+              op.srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL);
+}
+
+CUresult copy_ops(size_t count, const CUDA_MEMCPY3D_BATCH_OP* ops, size_t* failed,
+                  unsigned long long flags, CUstream stream) {
+  if (ops == nullptr || count == 0 || flags != 0 || !own_stream(stream))
+    return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count; ++i) {
+    CUresult r = copy_op(stream, ops[i]);
     if (r == CUDA_SUCCESS) continue;
     if (failed != nullptr) *failed = i;
     return r;
@@ -535,6 +603,17 @@ SIMGPU_API cuMemcpyBatchAsync_v2(CUdeviceptr* to, CUdeviceptr* from, size_t* siz
                                  CUmemcpyAttributes*, size_t*, size_t, CUstream stream) {
   ENTER(cuMemcpyBatchAsync_v2);
   return copy_batch(to, from, sizes, count, nullptr, stream);
+}
+
+SIMGPU_API cuMemcpy3DBatchAsync(size_t count, CUDA_MEMCPY3D_BATCH_OP* ops, size_t* failed,
+                                unsigned long long flags, CUstream stream) {
+  ENTER(cuMemcpy3DBatchAsync);
+  return copy_ops(count, ops, failed, flags, stream);
+}
+SIMGPU_API cuMemcpy3DBatchAsync_v2(size_t count, CUDA_MEMCPY3D_BATCH_OP* ops,
+                                   unsigned long long flags, CUstream stream) {
+  ENTER(cuMemcpy3DBatchAsync_v2);
+  return copy_ops(count, ops, nullptr, flags, stream);
 }
 
 SIMGPU_API cuMemsetD8_v2(CUdeviceptr at, unsigned char v, size_t n) {

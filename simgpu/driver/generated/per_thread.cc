@@ -75,6 +75,14 @@ SIMGPU_API cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
   PerThreadDefault simgpu_scope;
   return cuMemcpy3DAsync_v2(pCopy, hStream);
 }
+SIMGPU_API cuMemcpy3DBatchAsync_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream hStream) {
+  PerThreadDefault simgpu_scope;
+  return cuMemcpy3DBatchAsync(numOps, opList, failIdx, flags, hStream);
+}
+SIMGPU_API cuMemcpy3DBatchAsync_v2_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream hStream) {
+  PerThreadDefault simgpu_scope;
+  return cuMemcpy3DBatchAsync_v2(numOps, opList, flags, hStream);
+}
 SIMGPU_API cuMemcpy3DPeerAsync_ptsz(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream) {
   PerThreadDefault simgpu_scope;
   return cuMemcpy3DPeerAsync(pCopy, hStream);

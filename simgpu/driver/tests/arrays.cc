@@ -1,6 +1,66 @@
 // Arrays of every shape: bytes go in and come out where they belong, texture objects describe them.
 #include "check.h"
 
+namespace {
+
+CUmemcpy3DOperand at(CUarray array, CUoffset3D offset) {
+  CUmemcpy3DOperand o = {};
+  o.type = CU_MEMCPY_OPERAND_TYPE_ARRAY;
+  o.op.array.array = array;
+  o.op.array.offset = offset;
+  return o;
+}
+CUmemcpy3DOperand at(CUdeviceptr memory, size_t row_length, size_t layer_height) {
+  CUmemcpy3DOperand o = {};
+  o.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+  o.op.ptr.ptr = memory;
+  o.op.ptr.rowLength = row_length;
+  o.op.ptr.layerHeight = layer_height;
+  return o;
+}
+
+// From memory into one array, a corner of it into another, and from there into wider memory.
+void copies_in_batches(CUarray bytes) {
+  CUarray one, two;
+  CUDA_ARRAY3D_DESCRIPTOR shape = {4, 3, 2, CU_AD_FORMAT_FLOAT, 4, 0};
+  OK(cuArray3DCreate(&one, &shape));
+  OK(cuArray3DCreate(&two, &shape));
+  float in[2][3][4][4], out[2][5][4] = {};
+  for (int i = 0; i < 96; ++i) (&in[0][0][0][0])[i] = static_cast<float>(i);
+  CUdeviceptr from, to;
+  CUstream stream;
+  OK(cuMemAlloc(&from, sizeof in));
+  OK(cuMemAlloc(&to, sizeof out));
+  OK(cuMemcpyHtoD(from, in, sizeof in));
+  OK(cuMemcpyHtoD(to, out, sizeof out));
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  constexpr auto kOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+  CUDA_MEMCPY3D_BATCH_OP ops[] = {
+      {at(from, 0, 0), at(one, {0, 0, 0}), {4, 3, 2}, kOrder, 0},
+      {at(one, {1, 1, 1}), at(two, {2, 0, 0}), {2, 2, 1}, kOrder, 0},
+      {at(two, {2, 0, 0}), at(to, 5, 0), {2, 2, 1}, kOrder, 0},
+  };
+  OK(cuMemcpy3DBatchAsync(3, ops, 0, stream));
+  OK(cuStreamSynchronize(stream));
+  OK(cuMemcpyDtoH(out, to, sizeof out));
+  for (int y = 0; y < 2; ++y) CHECK(memcmp(out[y], in[1][1 + y][1], 32) == 0 && out[y][2][0] == 0);
+
+  EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpy3DBatchAsync(3, ops, 0, nullptr));
+  EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpy3DBatchAsync(3, ops, 1, stream));
+  EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpy3DBatchAsync(0, ops, 0, stream));
+  auto wrong = [&](CUDA_MEMCPY3D_BATCH_OP op) {
+    EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpy3DBatchAsync(1, &op, 0, stream));
+  };
+  wrong({at(from, 3, 0), at(one, {0, 0, 0}), {4, 3, 2}, kOrder, 0});
+  wrong({at(from, 0, 2), at(one, {0, 0, 0}), {4, 3, 2}, kOrder, 0});
+  wrong({at(from, 0, 0), at(one, {1, 0, 0}), {4, 3, 2}, kOrder, 0});
+  wrong({at(from, 0, 0), at(one, {0, 0, 0}), {4, 3, 0}, kOrder, 0});
+  wrong({at(from, 0, 0), at(one, {0, 0, 0}), {4, 3, 2}, CU_MEMCPY_SRC_ACCESS_ORDER_INVALID, 0});
+  wrong({at(bytes, {0, 0, 0}), at(one, {0, 0, 0}), {1, 1, 1}, kOrder, 0});
+}
+
+}  // namespace
+
 int main() {
   start();
   CUarray one, two, three;
@@ -117,5 +177,6 @@ int main() {
   EXPECT(CUDA_ERROR_INVALID_HANDLE, cuMipmappedArrayGetLevel(&level, mip, 0));
   OK(cuArrayDestroy(one));
   EXPECT(CUDA_ERROR_INVALID_HANDLE, cuMemcpyHtoA(one, 0, in, 64));
+  copies_in_batches(two);
   return ok();
 }
