@@ -16,7 +16,7 @@ Columns of the spec
            Query, Forward, Refuse (used) or Unknown.
   in       parameter:Kind (array: parameter:Kind[count]) translated to the driver's value
   out      parameter:Kind translated to the application's name; + = the object is new
-  structs  parameter:Type:in|out translated by struct_names.h
+  structs  parameter:Type:in|out translated by struct_names.h; Type[count] for a list of them
   effect   ctx:set|push|pop|create|destroy   live+Kind live-Kind   used   drop:parameter   launch:stream,function
 """
 
@@ -222,7 +222,9 @@ def wrapper(r):
             arguments[name] = f"in_if(named, Kind::k{kind}, {name})"
     for name, typename, way in r.structs:
         if way == "in":
-            lines.append(f"  StructIn {name}_now(named, {name});")
+            many = re.search(r"\[(\w+)\]$", typename)
+            lines.append(f"  StructsIn {name}_now(named, {name}, {many.group(1)});" if many else
+                         f"  StructIn {name}_now(named, {name});")
             arguments[name] = f"{name}_now.get()"
     target = f"hook_{r.symbol}" if r.cls == "Custom" else f"real().{r.symbol}"
     call = f"{target}({', '.join(arguments[n] for _, n, _ in r.params)})"

@@ -3,6 +3,7 @@
 // their own names and the structures that hold nothing else pass unchanged.
 #pragma once
 
+#include "common/heap.h"
 #include "intercept/translate.h"
 
 namespace gpuckpt {
@@ -25,24 +26,36 @@ inline void handles_out(Kind kind, H* at, size_t count) {
     for (size_t i = 0; i < count; i++) out_at(kind, at + i);
 }
 
-// An array of handles going in. Longer ones than fit are passed as they are when no element has
-// another name.
+// An array of handles going in.
 template <class H>
 class HandlesIn {
+  using Plain = std::remove_const_t<H>;
+
  public:
   HandlesIn(bool names, Kind kind, H* from, size_t count) : given_(from) {
-    if (__builtin_expect(!names, 1) || !from || count > kRoom) return;
-    for (size_t i = 0; i < count; i++) {
-      copy_[i] = handle_from<std::remove_const_t<H>>(now_of(kind, handle_bits(from[i])));
+    if (__builtin_expect(!names, 1) || !from) return;
+    Plain* to = few_;
+    if (count > kFew) {
+      many_ = scratch_map(count * sizeof(H));
+      if (!many_) return;  // the driver finds handles that it does not know
+      to = reinterpret_cast<Plain*>(many_.data());
     }
-    given_ = copy_;
+    for (size_t i = 0; i < count; i++)
+      to[i] = handle_from<Plain>(now_of(kind, handle_bits(from[i])));
+    given_ = to;
   }
+  ~HandlesIn() {
+    if (__builtin_expect(static_cast<bool>(many_), 0)) scratch_unmap(&many_);
+  }
+  HandlesIn(const HandlesIn&) = delete;
+  HandlesIn& operator=(const HandlesIn&) = delete;
   H* get() { return given_; }
 
  private:
-  static constexpr size_t kRoom = 256;
+  static constexpr size_t kFew = 256;
   H* given_;
-  std::remove_const_t<H> copy_[kRoom];
+  Region many_;
+  Plain few_[kFew];
 };
 
 // What to translate in each type, both ways: `t(kind, field)`.
@@ -77,6 +90,11 @@ inline void each_handle(CUDA_MEMCPY3D_PEER& s, T&& t) {
   t(Kind::kContext, s.srcContext);
   t(Kind::kContext, s.dstContext);
   each_array(s, t);
+}
+template <class T>
+inline void each_handle(CUDA_MEMCPY3D_BATCH_OP& s, T&& t) {
+  for (CUmemcpy3DOperand* end : {&s.src, &s.dst})
+    if (end->type == CU_MEMCPY_OPERAND_TYPE_ARRAY) t(Kind::kArray, end->op.array.array);
 }
 template <class T>
 inline void each_handle(CUDA_RESOURCE_DESC& s, T&& t) {
@@ -131,6 +149,11 @@ inline void each_handle(CUgraphNodeParams& s, T&& t) {
     default:
       break;
   }
+}
+// Sparse arrays do not live across a restore, but memory does that is mapped to one after it.
+template <class T>
+inline void each_handle(CUarrayMapInfo& s, T&& t) {
+  if (s.memHandleType == CU_MEM_HANDLE_TYPE_GENERIC) t(Kind::kMemHandle, s.memHandle.memHandle);
 }
 // One launch attribute: only events in it are handles.
 template <class T>
@@ -187,6 +210,26 @@ class StructIn {
     std::remove_const_t<S> copy_;
     char none_;
   };
+};
+
+// A list of structures going in: changed in place and changed back.
+template <class S>
+class StructsIn {
+ public:
+  StructsIn(bool names, S* from, size_t count)
+      : given_(from), changed_(__builtin_expect(names, 0) && from ? count : 0) {
+    for (size_t i = 0; i < changed_; i++) each_handle(given_[i], ToNow());
+  }
+  ~StructsIn() {
+    for (size_t i = 0; i < changed_; i++) each_handle(given_[i], ToName());
+  }
+  StructsIn(const StructsIn&) = delete;
+  StructsIn& operator=(const StructsIn&) = delete;
+  S* get() { return given_; }
+
+ private:
+  S* given_;
+  size_t changed_;
 };
 
 // A launch configuration has a list of attributes behind it.

@@ -502,6 +502,56 @@ struct Shared {
   }
 } shared;
 
+// Handles in lists of structures, and more of them than are translated in place.
+struct Lists {
+  CUarray one, two;
+  CUstream stream;
+  CUdeviceptr memory;
+  CUgraph graph;
+  std::vector<CUgraphNode> nodes;
+  uint32_t value = 0;
+
+  static CUmemcpy3DOperand at(CUarray array) {
+    CUmemcpy3DOperand o = {};
+    o.type = CU_MEMCPY_OPERAND_TYPE_ARRAY;
+    o.op.array.array = array;
+    return o;
+  }
+  static CUmemcpy3DOperand at(CUdeviceptr memory) {
+    CUmemcpy3DOperand o = {};
+    o.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+    o.op.ptr.ptr = memory;
+    return o;
+  }
+  void make() {
+    CUDA_ARRAY3D_DESCRIPTOR shape = {8, 2, 0, CU_AD_FORMAT_UNSIGNED_INT32, 1, 0};
+    OK(cuArray3DCreate_v2(&one, &shape));
+    OK(cuArray3DCreate_v2(&two, &shape));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuMemAlloc_v2(&memory, 4096));
+    OK(cuGraphCreate(&graph, 0));
+    for (int i = 0; i < 300; ++i) OK(cuGraphAddEmptyNode(&nodes.emplace_back(), graph, nullptr, 0));
+  }
+  void check() {
+    constexpr auto kOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    CUDA_MEMCPY3D_BATCH_OP ops[] = {
+        {at(memory), at(one), {8, 2, 1}, kOrder, 0},
+        {at(one), at(two), {8, 2, 1}, kOrder, 0},
+        {at(two), at(memory + 2048), {8, 2, 1}, kOrder, 0},
+    };
+    OK(cuMemsetD32Async(memory, ++value, 16, stream));
+    OK(cuMemcpy3DBatchAsync_v2(3, ops, 0, stream));
+    OK(cuStreamSynchronize(stream));
+    CHECK(word(memory + 2048 + 60) == value);
+    CHECK(ops[1].src.op.array.array == one && ops[2].src.op.array.array == two);
+    CUgraphNode last;
+    size_t count;
+    OK(cuGraphAddEmptyNode(&last, graph, nodes.data(), nodes.size()));
+    OK(cuGraphNodeGetDependencies(last, nullptr, &count));
+    CHECK(count == nodes.size());
+  }
+} lists;
+
 // Held by the program, by a graph, by a clone and by an executable whose graph is gone.
 struct Users {
   CUuserObject shared, moved;
@@ -560,6 +610,7 @@ int main(int count, char**) {
   listeners.make();
   vmm.make();
   shared.make();
+  lists.make();
   users.make();
   OK(cuCheckpointProcessLock(getpid(), nullptr));
   refused(gpuckpt::kExitRefused, "cuCheckpointProcessLock");
@@ -573,6 +624,7 @@ int main(int count, char**) {
     listeners.check();
     vmm.check();
     shared.check();
+    lists.check();
     users.check();
   };
   check();

@@ -2264,7 +2264,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchCooperativeKernel(CUfunction f
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices, unsigned int flags) {
   GateGuard guard(kFn_cuLaunchCooperativeKernelMultiDevice);
   const bool named = translating();
-  StructIn launchParamsList_now(named, launchParamsList);
+  StructsIn launchParamsList_now(named, launchParamsList, numDevices);
   CUresult rc = real().cuLaunchCooperativeKernelMultiDevice(launchParamsList_now.get(), numDevices, flags);
   if (no_memory(rc)) rc = real().cuLaunchCooperativeKernelMultiDevice(launchParamsList_now.get(), numDevices, flags);
   return rc;
@@ -2940,7 +2940,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemMap(CUdeviceptr ptr, size_t size,
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream hStream) {
   GateGuard guard(kFn_cuMemMapArrayAsync);
   const bool named = translating();
-  StructIn mapInfoList_now(named, mapInfoList);
+  StructsIn mapInfoList_now(named, mapInfoList, count);
   CUresult rc = real().cuMemMapArrayAsync(mapInfoList_now.get(), count, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemMapArrayAsync(mapInfoList_now.get(), count, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemMapArrayAsync);
@@ -2950,7 +2950,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemMapArrayAsync(CUarrayMapInfo *map
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream hStream) {
   GateGuard guard(kFn_cuMemMapArrayAsync_ptsz);
   const bool named = translating();
-  StructIn mapInfoList_now(named, mapInfoList);
+  StructsIn mapInfoList_now(named, mapInfoList, count);
   CUresult rc = real().cuMemMapArrayAsync_ptsz(mapInfoList_now.get(), count, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemMapArrayAsync_ptsz(mapInfoList_now.get(), count, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemMapArrayAsync_ptsz);
@@ -3292,7 +3292,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DAsync_v2_ptsz(const CUDA_MEM
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpy3DBatchAsync);
   const bool named = translating();
-  StructIn opList_now(named, opList);
+  StructsIn opList_now(named, opList, numOps);
   CUresult rc = real().cuMemcpy3DBatchAsync(numOps, opList_now.get(), failIdx, flags, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemcpy3DBatchAsync(numOps, opList_now.get(), failIdx, flags, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy3DBatchAsync);
@@ -3302,7 +3302,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DBatchAsync(size_t numOps, CU
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DBatchAsync_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpy3DBatchAsync_ptsz);
   const bool named = translating();
-  StructIn opList_now(named, opList);
+  StructsIn opList_now(named, opList, numOps);
   CUresult rc = real().cuMemcpy3DBatchAsync_ptsz(numOps, opList_now.get(), failIdx, flags, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemcpy3DBatchAsync_ptsz(numOps, opList_now.get(), failIdx, flags, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy3DBatchAsync_ptsz);
@@ -3312,7 +3312,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DBatchAsync_ptsz(size_t numOp
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpy3DBatchAsync_v2);
   const bool named = translating();
-  StructIn opList_now(named, opList);
+  StructsIn opList_now(named, opList, numOps);
   CUresult rc = real().cuMemcpy3DBatchAsync_v2(numOps, opList_now.get(), flags, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemcpy3DBatchAsync_v2(numOps, opList_now.get(), flags, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy3DBatchAsync_v2);
@@ -3322,7 +3322,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DBatchAsync_v2(size_t numOps,
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3DBatchAsync_v2_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpy3DBatchAsync_v2_ptsz);
   const bool named = translating();
-  StructIn opList_now(named, opList);
+  StructsIn opList_now(named, opList, numOps);
   CUresult rc = real().cuMemcpy3DBatchAsync_v2_ptsz(numOps, opList_now.get(), flags, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemcpy3DBatchAsync_v2_ptsz(numOps, opList_now.get(), flags, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy3DBatchAsync_v2_ptsz);
