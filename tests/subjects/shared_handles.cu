@@ -66,7 +66,8 @@ int main(int argc, char** argv) {
   CHECK(cuDevicePrimaryCtxRetain(&context, 0));
   CHECK(cuCtxSetCurrent(context));
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = 0;
   properties.requestedHandleTypes = kDescriptor;
   CHECK(cuMemGetAllocationGranularity(&page_bytes, &properties,
                                       CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
