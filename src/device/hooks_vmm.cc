@@ -48,8 +48,8 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
     if (stage_give_way()) result = real().cuMemCreate(handle, size, prop, flags);
   }
   if (result != CUDA_SUCCESS) return result;
-  uint64_t name = new_name(Kind::kMemHandle, *handle);
   Guard guard(vmm().lock);
+  uint64_t name = new_name(Kind::kMemHandle, *handle);
   if (!vmm().add(name, size, *prop)) registry().refuse("out of memory while recording cuMemCreate");
   return result;
 }
@@ -79,8 +79,8 @@ CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle) {
 CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* addr) {
   CUresult result = real().cuMemRetainAllocationHandle(handle, addr);
   if (result != CUDA_SUCCESS) return result;
-  uint64_t name = new_name(Kind::kMemHandle, *handle);
   Guard guard(vmm().lock);
+  uint64_t name = new_name(Kind::kMemHandle, *handle);
   auto* mapping = static_cast<Mapped*>(vmm().mappings.covering(bits(addr)));
   if (!mapping || !vmm().add_handle(mapping->memory, name))
     registry().refuse("cuMemRetainAllocationHandle: memory that was not created here");
@@ -111,8 +111,8 @@ CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handl
                                              CUmemAllocationHandleType shHandleType) {
   CUresult result = real().cuMemImportFromShareableHandle(handle, osHandle, shHandleType);
   if (result != CUDA_SUCCESS) return result;
-  uint64_t name = new_name(Kind::kMemHandle, *handle);
   Guard guard(vmm().lock);
+  uint64_t name = new_name(Kind::kMemHandle, *handle);
   Physical* memory = shHandleType == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
                          ? vmm().identify(static_cast<int>(bits(osHandle)), nullptr)
                          : nullptr;
