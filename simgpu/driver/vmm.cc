@@ -111,6 +111,7 @@ SIMGPU_API cuMemMap(CUdeviceptr address, size_t size, size_t offset,
   Ref<Physical> p = find(handle);
   if (!p || flags != 0 || size == 0 || size % kGranularity != 0 || address % kGranularity != 0)
     return CUDA_ERROR_INVALID_VALUE;
+  if (p->prop.allocFlags.usage & CU_MEM_CREATE_USAGE_TILE_POOL) return CUDA_ERROR_INVALID_VALUE;
   // As documented, "must be zero".
   if (offset != 0 || size > p->backing->size) return CUDA_ERROR_INVALID_VALUE;
   uint64_t begin, end;

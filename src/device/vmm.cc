@@ -221,9 +221,12 @@ bool name_descriptors(DeviceReport* report) {
 
 const char* vmm_refusal() {
   Guard guard(vmm().lock);
-  for (Physical* memory = vmm().first; memory; memory = memory->next)
+  for (Physical* memory = vmm().first; memory; memory = memory->next) {
     if (memory->properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
       return "cuMemCreate: physical memory of the host";
+    if (memory->properties.allocFlags.usage & CU_MEM_CREATE_USAGE_TILE_POOL)
+      return "cuMemCreate: memory for sparse arrays, which no address shows";
+  }
   return exported_refusal();
 }
 

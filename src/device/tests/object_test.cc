@@ -395,6 +395,7 @@ struct Shared {
     OK(cuMemAddressReserve(&first, 4 * kPage, 0, 0, 0));
     OK(cuMemAddressReserve(&second, kPage, 0, 0, 0));
     OK(cuMemAddressReserve(&third, 2 * kPage, 0, 0, 0));
+    refused_for_sparse_arrays(p);
     OK(cuMemCreate(&unmapped, 2 * kPage, &p, 0));
     OK(cuMemCreate(&half, 2 * kPage, &p, 0));
     p.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -412,6 +413,14 @@ struct Shared {
     OK(cuMemUnmap(third, 2 * kPage));
     map(third, kPage, half);
     change();
+  }
+  void refused_for_sparse_arrays(CUmemAllocationProp p) {
+    CUmemGenericAllocationHandle tiles;
+    p.allocFlags.usage = CU_MEM_CREATE_USAGE_TILE_POOL;
+    OK(cuMemCreate(&tiles, kPage, &p, 0));
+    CHECK(cuMemMap(second, kPage, 0, tiles, 0) == CUDA_ERROR_INVALID_VALUE);
+    refused(gpuckpt::kExitRefused, "sparse arrays");
+    OK(cuMemRelease(tiles));
   }
   // Whoever has the descriptor now might have the memory.
   void refused_without_import() {
