@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Programs whose threads, callbacks and streams wait for each other: a snapshot is taken or given up with the stream named,
-and what is on it, in bounded time, and the program ends as ever: deadlock_test.py BUILD_DIR."""
+and what is on it, in bounded time, and the program ends as ever: deadlock_test.py BUILD_DIR [PROGRAM...]."""
 import re
 import sys
 import time
@@ -56,9 +56,10 @@ def attempt(tools, name, arguments, on_stream, surely_given_up):
 def main():
     tools = harness.Tools(harness.find_build(sys.argv[1]))
     failures = 0
-    for program in PROGRAMS:
+    programs = {program[0]: program for program in PROGRAMS}
+    for name in sys.argv[2:] or programs:
         try:
-            attempt(tools, *program)
+            attempt(tools, *programs[name])
         except Failure as failure:
             print(f"FAILED {failure}", flush=True)
             failures += 1

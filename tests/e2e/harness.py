@@ -35,6 +35,15 @@ def find_build(given=None):
     return Path(given or os.environ.get("GPUCKPT_BUILD") or SOURCE / "build").resolve()
 
 
+class Paced(list):
+    """A command whose program rests between its steps, to be met there by a snapshot. at_once: the same without rests; it prints
+    the same."""
+
+    def __init__(self, before, pace_ms, after=()):
+        super().__init__([*before, pace_ms, *after])
+        self.at_once = [*before, 0, *after]
+
+
 class Tools:
     """Where the programs under test are, and how to call them."""
 
@@ -46,11 +55,11 @@ class Tools:
     def subject(self, name, steps=100, pace_ms=15):
         """The command of a subject, by name."""
         if name == "train_charlm":
-            return [self.build / "examples" / "train_charlm", "--steps", steps, "--pace-ms", pace_ms, TEXT]
+            return Paced([self.build / "examples" / "train_charlm", "--steps", steps, "--pace-ms"], pace_ms, [TEXT])
         if name == "train.py":
-            return [self.python, SOURCE / "examples" / "train.py", "--steps", steps, "--pace-ms", pace_ms, TEXT]
+            return Paced([self.python, SOURCE / "examples" / "train.py", "--steps", steps, "--pace-ms"], pace_ms, [TEXT])
         folder = "programs" if name == "counter" else "subjects"
-        return [self.build / "tests" / folder / name, steps, pace_ms]
+        return Paced([self.build / "tests" / folder / name, steps], pace_ms)
 
     def subjects(self):
         folder = self.build / "tests" / "subjects"
@@ -247,6 +256,7 @@ _references = {}
 
 def reference(tools, command, user=None, timeout=120):
     """What the subject prints when nobody disturbs it, without gpuckpt."""
+    command = getattr(command, "at_once", command)
     key = (tuple(map(str, command)), user)
     if key not in _references:
         with Session(tools, user=user) as session:

@@ -25,7 +25,7 @@ class Job(harness.Session):
 
     def __init__(self, build, flags, steps=60, pace=10, sim=False, options=(), workers=2):
         super().__init__(harness.Tools(build, sim), 1, USER)
-        self.command = [build / "tests" / "trees" / "programs" / "team", steps, pace, flags, workers]
+        self.command = harness.Paced([build / "tests" / "trees" / "programs" / "team", steps], pace, [flags, workers])
         self.expected, _ = harness.reference(self.tools, self.command, USER)
         self.process = self.run(self.command, options=options)
         self.wait_lines(3, self.process)
@@ -208,8 +208,8 @@ def main():
     if options.nobody and os.getuid() == 0:
         USER = harness.NOBODY
     build = harness.find_build(options.build)
-    chosen = [c for c in CASES if not options.case or c.__name__ in options.case]
-    return harness.run_cases({c.__name__: lambda c=c: c(build) for c in chosen})
+    cases = {c.__name__: lambda c=c: c(build) for c in CASES}
+    return harness.run_cases({name: cases[name] for name in options.case or cases})
 
 
 if __name__ == "__main__":
