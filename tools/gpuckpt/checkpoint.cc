@@ -119,35 +119,34 @@ Status checkpoint(const Options& options, const Context& context) {
 
 }  // namespace
 
-void define_checkpoint(CLI::App& app, Context* context) {
+void define_checkpoint(CommandLine& line, Context* context) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand(
-      "checkpoint", "Snapshot a running process; prints the snapshot's id when it is durable");
-  verb->add_option("PID", options->pid, "The process, or any process of a job of several")
-      ->required()
-      ->check(CLI::PositiveNumber);
-  verb->add_flag("--stop", options->stop, "End the process once the snapshot is durable");
-  verb->add_option("--stop-status", options->stop_status, "With --stop: the status it ends with")
-      ->envname("GPUCKPT_STOP_STATUS")
-      ->check(CLI::Range(0, 255));
-  auto* wait =
-      verb->add_flag("--wait", options->wait, "Wait until the snapshot is durable (the default)");
-  verb->add_flag("--no-wait", options->no_wait, "Return as soon as the process goes on")
-      ->excludes(wait);
-  verb->add_option("--timeout", options->timeout,
-                   "Give up when the process cannot be stopped within this (default 60s)")
-      ->envname("GPUCKPT_TIMEOUT")
-      ->check(duration_check());
-  verb->add_flag("--self-contained", options->self_contained,
-                 "Store the files that the process maps as well: a restore does not need them");
+  Verb verb = line.verb("checkpoint",
+                        "Snapshot a running process; prints the snapshot's id when it is durable");
+  verb.option("PID", options->pid, "The process, or any process of a job of several")
+      .required()
+      .positive();
+  verb.flag("--stop", options->stop, "End the process once the snapshot is durable");
+  verb.option("--stop-status", options->stop_status, "With --stop: the status it ends with")
+      .env("GPUCKPT_STOP_STATUS")
+      .range(0, 255);
+  verb.flag("--wait", options->wait, "Wait until the snapshot is durable (the default)");
+  verb.flag("--no-wait", options->no_wait, "Return as soon as the process goes on")
+      .excludes("--wait");
+  verb.option("--timeout", options->timeout,
+              "Give up when the process cannot be stopped within this (default 60s)")
+      .env("GPUCKPT_TIMEOUT")
+      .duration();
+  verb.flag("--self-contained", options->self_contained,
+            "Store the files that the process maps as well: a restore does not need them");
   add_children(verb, &options->children);
-  verb->add_option("--tag", options->tag, "A name for the snapshot: STORE@TAG");
-  verb->add_option("--store", options->store, "Another store than the process was started with");
+  verb.option("--tag", options->tag, "A name for the snapshot: STORE@TAG");
+  verb.option("--store", options->store, "Another store than the process was started with");
   add_json(verb, context);
-  verb->footer(
+  verb.footer(
       exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitLocked, kExitIncompatible,
                   kExitRefused, kExitTimeout, kExitInterrupted, kExitTerminated}));
-  verb->callback([options, context] {
+  verb.callback([options, context] {
     // The snapshot is the process's business: interrupting us does not interrupt it.
     for (int number : {SIGINT, SIGTERM}) {
       signal(number, [](int n) { _exit(n == SIGINT ? kExitInterrupted : kExitTerminated); });

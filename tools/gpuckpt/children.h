@@ -3,16 +3,16 @@
 
 #include <string>
 
-#include <CLI/CLI.hpp>
+#include "options.h"
 
 namespace gpuckpt::cli {
 
-inline CLI::Option* add_children(CLI::App* verb, std::string* choice) {
+inline Option add_children(Verb verb, std::string* choice) {
   return verb
-      ->add_option("--children", *choice,
-                   "Child processes: all (the default; one without gpuckpt's library refuses the "
-                   "snapshot), able (such a one is left out), ignore (all are left out)")
-      ->check(CLI::IsMember({"all", "able", "ignore"}));
+      .option("--children", *choice,
+              "Child processes: all (the default; one without gpuckpt's library refuses the "
+              "snapshot), able (such a one is left out), ignore (all are left out)")
+      .one_of({"all", "able", "ignore"});
 }
 
 }  // namespace gpuckpt::cli

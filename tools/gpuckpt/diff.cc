@@ -138,16 +138,16 @@ Status diff(const Options& options, Context* context) {
 
 }  // namespace
 
-void define_diff(CLI::App& app, Context* context) {
+void define_diff(CommandLine& line, Context* context) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("diff", "Show what changed between two snapshots");
-  verb->add_option("FIRST", options->first, "STORE@ID")->required();
-  verb->add_option("SECOND", options->second, "STORE@ID, of the same or another store")->required();
-  verb->add_flag("--ranges", options->ranges, "Every range of addresses that differs");
+  Verb verb = line.verb("diff", "Show what changed between two snapshots");
+  verb.option("FIRST", options->first, "STORE@ID").required();
+  verb.option("SECOND", options->second, "STORE@ID, of the same or another store").required();
+  verb.flag("--ranges", options->ranges, "Every range of addresses that differs");
   add_json(verb, context);
-  verb->footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitIncompatible,
-                           kExitCorrupt, kExitRefused}));
-  verb->callback([options, context] { context->run([&] { return diff(*options, context); }); });
+  verb.footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitIncompatible,
+                          kExitCorrupt, kExitRefused}));
+  verb.callback([options, context] { context->run([&] { return diff(*options, context); }); });
 }
 
 }  // namespace gpuckpt::cli

@@ -330,25 +330,25 @@ Status doctor(const Options& options, Context* context) {
 
 }  // namespace
 
-void define_doctor(CLI::App& app, Context* context) {
+void define_doctor(CommandLine& line, Context* context) {
   auto options = std::make_shared<Options>();
   options->store = "gpuckpt.store";
-  CLI::App* verb = app.add_subcommand(
-      "doctor", "Check whether snapshots will work here, and what to do where not");
-  verb->add_option("--store", options->store, "The store to be used")
-      ->envname("GPUCKPT_STORE")
-      ->capture_default_str();
-  verb->add_flag("--sim", options->sim, "Check the simulated GPU instead of the installed driver")
-      ->envname("GPUCKPT_SIM");
-  verb->add_option("--window", options->window,
-                   "Warn when a snapshot is expected to take longer until it is durable: the time "
-                   "between notice and end (AWS spot 120s, GCP and Kubernetes 30s)")
-      ->envname("GPUCKPT_WINDOW")
-      ->check(duration_check())
-      ->capture_default_str();
+  Verb verb =
+      line.verb("doctor", "Check whether snapshots will work here, and what to do where not");
+  verb.option("--store", options->store, "The store to be used")
+      .env("GPUCKPT_STORE")
+      .show_default();
+  verb.flag("--sim", options->sim, "Check the simulated GPU instead of the installed driver")
+      .env("GPUCKPT_SIM");
+  verb.option("--window", options->window,
+              "Warn when a snapshot is expected to take longer until it is durable: the time "
+              "between notice and end (AWS spot 120s, GCP and Kubernetes 30s)")
+      .env("GPUCKPT_WINDOW")
+      .duration()
+      .show_default();
   add_json(verb, context);
-  verb->footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitWarnings}));
-  verb->callback([options, context] { context->run([&] { return doctor(*options, context); }); });
+  verb.footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitWarnings}));
+  verb.callback([options, context] { context->run([&] { return doctor(*options, context); }); });
 }
 
 }  // namespace gpuckpt::cli

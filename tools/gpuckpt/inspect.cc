@@ -305,21 +305,21 @@ Status inspect(const Options& options, Context* context) {
 
 }  // namespace
 
-void define_inspect(CLI::App& app, Context* context) {
+void define_inspect(CommandLine& line, Context* context) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("inspect", "Show what a snapshot holds");
-  verb->add_option("STORE[@ID]", options->reference,
-                   "The snapshot: STORE@ID, STORE@TAG, or STORE for the newest")
-      ->required();
-  verb->add_flag("--threads", options->threads,
-                 "Its threads, each with its call stack (and its Python frames)");
-  verb->add_flag("--maps", options->maps, "Its memory mappings, and what of each is stored");
-  verb->add_flag("--fds", options->fds, "Its descriptors");
-  verb->add_flag("--allocations", options->allocations, "Its device memory");
+  Verb verb = line.verb("inspect", "Show what a snapshot holds");
+  verb.option("STORE[@ID]", options->reference,
+              "The snapshot: STORE@ID, STORE@TAG, or STORE for the newest")
+      .required();
+  verb.flag("--threads", options->threads,
+            "Its threads, each with its call stack (and its Python frames)");
+  verb.flag("--maps", options->maps, "Its memory mappings, and what of each is stored");
+  verb.flag("--fds", options->fds, "Its descriptors");
+  verb.flag("--allocations", options->allocations, "Its device memory");
   add_json(verb, context);
-  verb->footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitIncompatible,
-                           kExitCorrupt, kExitRefused}));
-  verb->callback([options, context] { context->run([&] { return inspect(*options, context); }); });
+  verb.footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitIncompatible,
+                          kExitCorrupt, kExitRefused}));
+  verb.callback([options, context] { context->run([&] { return inspect(*options, context); }); });
 }
 
 }  // namespace gpuckpt::cli

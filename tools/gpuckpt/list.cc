@@ -109,17 +109,16 @@ Status list(const std::string& path, const std::string& job, Context* context) {
 
 }  // namespace
 
-void define_list(CLI::App& app, Context* context) {
+void define_list(CommandLine& line, Context* context) {
   auto path = std::make_shared<std::string>();
   auto job = std::make_shared<std::string>();
-  CLI::App* verb = app.add_subcommand("list", "List the snapshots of a store");
+  Verb verb = line.verb("list", "List the snapshots of a store");
   add_store(verb, path.get());
-  verb->add_option("--job", *job, "Only snapshots of this job")->envname("GPUCKPT_JOB");
+  verb.option("--job", *job, "Only snapshots of this job").env("GPUCKPT_JOB");
   add_json(verb, context);
-  verb->footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitIncompatible,
-                           kExitCorrupt, kExitRefused}));
-  verb->callback(
-      [path, job, context] { context->run([&] { return list(*path, *job, context); }); });
+  verb.footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitIncompatible,
+                          kExitCorrupt, kExitRefused}));
+  verb.callback([path, job, context] { context->run([&] { return list(*path, *job, context); }); });
 }
 
 }  // namespace gpuckpt::cli

@@ -67,27 +67,27 @@ Status prune(const Options& options, Context* context) {
 
 }  // namespace
 
-void define_prune(CLI::App& app, Context* context) {
+void define_prune(CommandLine& line, Context* context) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand(
-      "prune", "Remove old snapshots and what nobody needs; prints the removed ids");
+  Verb verb =
+      line.verb("prune", "Remove old snapshots and what nobody needs; prints the removed ids");
   add_store(verb, &options->store);
-  verb->add_option("--keep", options->keep, "Keep the newest N snapshots of each job")
-      ->envname("GPUCKPT_KEEP")
-      ->check(CLI::PositiveNumber);
-  verb->add_option("--older-than", options->older_than,
-                   "Remove snapshots older than this (as 36h), never the newest of a job; with "
-                   "--keep: only those that are older and not among the newest N")
-      ->check(duration_check());
-  verb->add_option("--tag", options->tag, "Count and remove only snapshots with this tag");
-  verb->add_option("--keep-tag", options->keep_tags, "Never remove snapshots with this tag");
-  verb->add_option("--remove", options->remove, "Remove this snapshot (id or tag)");
-  verb->add_flag("--dry-run", options->dry_run, "Only say what would be removed");
+  verb.option("--keep", options->keep, "Keep the newest N snapshots of each job")
+      .env("GPUCKPT_KEEP")
+      .positive();
+  verb.option("--older-than", options->older_than,
+              "Remove snapshots older than this (as 36h), never the newest of a job; with "
+              "--keep: only those that are older and not among the newest N")
+      .duration();
+  verb.option("--tag", options->tag, "Count and remove only snapshots with this tag");
+  verb.option("--keep-tag", options->keep_tags, "Never remove snapshots with this tag");
+  verb.option("--remove", options->remove, "Remove this snapshot (id or tag)");
+  verb.flag("--dry-run", options->dry_run, "Only say what would be removed");
   add_json(verb, context);
-  verb->footer("Without --keep, --older-than and --remove only leftovers and unused data go.\n" +
-               exit_codes({kExitOk, kExitError, kExitUsage, kExitWarnings, kExitAbsent, kExitLocked,
-                           kExitIncompatible, kExitCorrupt, kExitRefused}));
-  verb->callback([options, context] { context->run([&] { return prune(*options, context); }); });
+  verb.footer("Without --keep, --older-than and --remove only leftovers and unused data go.\n" +
+              exit_codes({kExitOk, kExitError, kExitUsage, kExitWarnings, kExitAbsent, kExitLocked,
+                          kExitIncompatible, kExitCorrupt, kExitRefused}));
+  verb.callback([options, context] { context->run([&] { return prune(*options, context); }); });
 }
 
 }  // namespace gpuckpt::cli

@@ -42,19 +42,19 @@ Status repair(const std::string& path, bool dry_run, Context* context) {
 
 }  // namespace
 
-void define_repair(CLI::App& app, Context* context) {
+void define_repair(CommandLine& line, Context* context) {
   auto path = std::make_shared<std::string>();
   auto dry_run = std::make_shared<bool>(false);
-  CLI::App* verb = app.add_subcommand(
+  Verb verb = line.verb(
       "repair", "Make a damaged store usable: rebuild what can be derived, drop what is lost");
   add_store(verb, path.get());
-  verb->add_flag("--dry-run", *dry_run, "Only say what would be done");
+  verb.flag("--dry-run", *dry_run, "Only say what would be done");
   add_json(verb, context);
-  verb->footer(
+  verb.footer(
       "Every snapshot that is whole stays. 3: snapshots had to be dropped (named on stdout).\n" +
       exit_codes({kExitOk, kExitError, kExitUsage, kExitWarnings, kExitAbsent, kExitLocked,
                   kExitIncompatible, kExitRefused}));
-  verb->callback(
+  verb.callback(
       [path, dry_run, context] { context->run([&] { return repair(*path, *dry_run, context); }); });
 }
 

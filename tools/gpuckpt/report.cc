@@ -272,22 +272,21 @@ Status report(const std::string& reference, const std::string& output, Context* 
 
 }  // namespace
 
-void define_report(CLI::App& app, Context* context) {
-  auto reference = std::make_shared<std::string>();
+void define_report(CommandLine& line, Context* context) {
+  auto reference = std::make_shared<std::string>("./gpuckpt.store");
   auto output = std::make_shared<std::string>();
-  CLI::App* verb = app.add_subcommand(
+  Verb verb = line.verb(
       "report", "Make one HTML page of a store: its snapshots over time, its memory, its bytes");
-  verb->add_option(
-          "STORE[@ID]", *reference,
-          "The store; with @ID, @TAG or @latest the snapshot whose memory is shown (default: "
-          "the newest)")
-      ->envname("GPUCKPT_STORE")
-      ->default_val("./gpuckpt.store");
-  verb->add_option("-o,--output", *output, "The file to write (default: standard output)")
-      ->envname("GPUCKPT_OUTPUT");
-  verb->footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitIncompatible,
-                           kExitCorrupt, kExitRefused}));
-  verb->callback([reference, output, context] {
+  verb.option("STORE[@ID]", *reference,
+              "The store; with @ID, @TAG or @latest the snapshot whose memory is shown (default: "
+              "the newest)")
+      .env("GPUCKPT_STORE")
+      .show_default();
+  verb.option("-o,--output", *output, "The file to write (default: standard output)")
+      .env("GPUCKPT_OUTPUT");
+  verb.footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitIncompatible,
+                          kExitCorrupt, kExitRefused}));
+  verb.callback([reference, output, context] {
     context->run([&] { return report(*reference, *output, context); });
   });
 }

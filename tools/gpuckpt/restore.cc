@@ -49,52 +49,50 @@ Status open(Options* options, std::unique_ptr<store::Store>* store,
 
 }  // namespace
 
-void define_restore(CLI::App& app, Context* context) {
+void define_restore(CommandLine& line, Context* context) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb =
-      app.add_subcommand("restore", "Put a snapshot back and run it; ends as the program ends");
-  verb->add_option("STORE[@ID]", options->reference,
-                   "The snapshot: STORE@ID, STORE@TAG, or STORE for the newest")
-      ->required();
-  verb->add_option("--mirror", options->mirror,
-                   "Where else the snapshot is, when that store does not have it (whole) any more")
-      ->envname("GPUCKPT_MIRROR");
-  verb->add_flag("--dry-run", options->front.dry_run, "Only check whether it can be restored here");
-  verb->add_flag("--lazy", options->front.lazy,
-                 "Run at once, read memory when it is touched and in the background; where the "
-                 "kernel does not allow it (it needs root), read all of it first, with a warning")
-      ->envname("GPUCKPT_LAZY");
-  verb->add_option("--pid-file", options->front.pid_file,
-                   "Gets the program's pid at the moment it runs again")
-      ->envname("GPUCKPT_PID_FILE");
-  verb->add_option("--status-file", options->front.status_file,
-                   "Where the outcome is reported (JSON)")
+  Verb verb = line.verb("restore", "Put a snapshot back and run it; ends as the program ends");
+  verb.option("STORE[@ID]", options->reference,
+              "The snapshot: STORE@ID, STORE@TAG, or STORE for the newest")
+      .required();
+  verb.option("--mirror", options->mirror,
+              "Where else the snapshot is, when that store does not have it (whole) any more")
+      .env("GPUCKPT_MIRROR");
+  verb.flag("--dry-run", options->front.dry_run, "Only check whether it can be restored here");
+  verb.flag("--lazy", options->front.lazy,
+            "Run at once, read memory when it is touched and in the background; where the "
+            "kernel does not allow it (it needs root), read all of it first, with a warning")
+      .env("GPUCKPT_LAZY");
+  verb.option("--pid-file", options->front.pid_file,
+              "Gets the program's pid at the moment it runs again")
+      .env("GPUCKPT_PID_FILE");
+  verb.option("--status-file", options->front.status_file, "Where the outcome is reported (JSON)")
       // Not GPUCKPT_STATUS_FILE: that is where the program itself reports its snapshots.
-      ->envname("GPUCKPT_RESTORE_STATUS_FILE");
-  verb->add_option("--files", options->files,
-                   "Files open for writing: check that they match and cut them to the saved "
-                   "length, or keep them as they are")
-      ->envname("GPUCKPT_FILES")
-      ->check(CLI::IsMember({"check", "keep"}))
-      ->capture_default_str();
-  verb->add_option("--gpu-map", options->front.gpu_map,
-                   "A=B[,C=D...]: device B of this machine in the place of the program's device A; "
-                   "numbers, or UUIDs (GPU-...)")
-      ->envname("GPUCKPT_GPU_MAP");
-  verb->add_option("--threads", options->front.threads, "Threads that read the store, 0: all cores")
-      ->envname("GPUCKPT_THREADS");
-  verb->add_option("--steps", options->front.steps,
-                   "Let N calls that change something on a device pass, then let the program wait "
-                   "(what verify --replay does)");
-  verb->add_flag("--no-namespaces", options->no_namespaces,
-                 "Make no namespaces: the program gets new process and thread ids");
-  verb->footer(
+      .env("GPUCKPT_RESTORE_STATUS_FILE");
+  verb.option("--files", options->files,
+              "Files open for writing: check that they match and cut them to the saved "
+              "length, or keep them as they are")
+      .env("GPUCKPT_FILES")
+      .one_of({"check", "keep"})
+      .show_default();
+  verb.option("--gpu-map", options->front.gpu_map,
+              "A=B[,C=D...]: device B of this machine in the place of the program's device A; "
+              "numbers, or UUIDs (GPU-...)")
+      .env("GPUCKPT_GPU_MAP");
+  verb.option("--threads", options->front.threads, "Threads that read the store, 0: all cores")
+      .env("GPUCKPT_THREADS");
+  verb.option("--steps", options->front.steps,
+              "Let N calls that change something on a device pass, then let the program wait "
+              "(what verify --replay does)");
+  verb.flag("--no-namespaces", options->no_namespaces,
+            "Make no namespaces: the program gets new process and thread ids");
+  verb.footer(
       "Ends with the program's own status; failures of the restore itself end with 125 and their "
       "class is in\n"
       "--status-file. With --dry-run the class itself is the exit code.\n" +
       exit_codes({kExitOk, kExitUsage, kExitAbsent, kExitIncompatible, kExitCorrupt, kExitRefused,
                   kExitLauncher}));
-  verb->callback([options, context] {
+  verb.callback([options, context] {
     std::unique_ptr<store::Store> store;
     std::unique_ptr<store::SnapshotReader> reader;
     Status status = open(options.get(), &store, &reader);

@@ -65,14 +65,10 @@ bool is_signal(std::string name) {
          number != 33;
 }
 
-CLI::Validator signal_check() {
-  return CLI::Validator(
-      [](std::string& text) {
-        return is_signal(text)
-                   ? ""
-                   : fmt::format("\"{}\" is no signal such as USR1 or RTMIN+3, nor none", text);
-      },
-      "SIGNAL");
+std::string signal_fault(const std::string& text) {
+  return is_signal(text)
+             ? ""
+             : fmt::format("\"{}\" is no signal such as USR1 or RTMIN+3, nor none", text);
 }
 
 void export_options(const Options& options, const std::string& preload) {
@@ -147,63 +143,63 @@ Status run(const Options& options) {
 
 }  // namespace
 
-void define_run(CLI::App& app, Context* context) {
+void define_run(CommandLine& line, Context* context) {
   auto options = std::make_shared<Options>();
   options->store = "gpuckpt.store";
-  CLI::App* verb = app.add_subcommand("run", "Start a program so that it can be snapshot");
+  Verb verb = line.verb("run", "Start a program so that it can be snapshot");
 
-  verb->add_flag("--sim", options->sim, "Use the simulated GPU")->envname("GPUCKPT_SIM");
-  verb->add_option("--store", options->store, "Directory of the store; made when absent")
-      ->envname("GPUCKPT_STORE")
-      ->capture_default_str();
-  verb->add_option("--mirror", options->mirror,
-                   "A second store, on a slower but safer disk or rclone:REMOTE:PATH, that gets "
-                   "each snapshot in the background once it is durable in the first")
-      ->envname("GPUCKPT_MIRROR");
-  verb->add_option("--job", options->job, "Name of the job; separates jobs in one store")
-      ->envname("GPUCKPT_JOB");
-  verb->add_option("--every", options->every, "Snapshot at this interval")
-      ->envname("GPUCKPT_EVERY")
-      ->check(duration_check());
-  verb->add_option("--keep", options->keep, "Keep the newest N snapshots of the job")
-      ->envname("GPUCKPT_KEEP")
-      ->check(CLI::PositiveNumber);
-  verb->add_option("--budget", options->budget, "The store may not grow beyond this")
-      ->envname("GPUCKPT_BUDGET")
-      ->check(size_check());
-  verb->add_option("--level", options->level, "zstd level of stored data, 0: none (default 1)")
-      ->envname("GPUCKPT_LEVEL")
-      ->check(CLI::Range(0, 19));
-  verb->add_option("--signal", options->signal,
-                   "Signal that triggers a snapshot, or none (default USR1)")
-      ->envname("GPUCKPT_SIGNAL")
-      ->check(signal_check());
-  verb->add_option("--on-term", options->on_term,
-                   "On SIGTERM: snapshot (before the program gets it), or ignore (the default: "
-                   "nothing of ours happens)")
-      ->envname("GPUCKPT_ON_TERM")
-      ->check(CLI::IsMember({"snapshot", "ignore"}));
-  add_children(verb, &options->children)->envname("GPUCKPT_CHILDREN");
-  verb->add_flag("--self-contained", options->self_contained,
-                 "Snapshots hold the files that the program maps as well: a restore does not need "
-                 "them")
-      ->envname("GPUCKPT_SELF_CONTAINED");
-  verb->add_option("--timeout", options->timeout, "Give a snapshot up after this (default 60s)")
-      ->envname("GPUCKPT_TIMEOUT")
-      ->check(duration_check());
-  verb->add_option("--resume", options->resume,
-                   "auto: go on from the job's newest snapshot when there is one")
-      ->envname("GPUCKPT_RESUME")
-      ->check(CLI::IsMember({"auto", "never"}))
-      ->capture_default_str();
-  verb->add_option("--status-file", options->status_file,
-                   "Where failures and snapshots are reported (JSON)")
-      ->envname("GPUCKPT_STATUS_FILE");
-  verb->prefix_command();
-  verb->footer("Usage: gpuckpt run [OPTIONS] -- PROGRAM ARGUMENTS...\nEnds as the program ends.\n" +
-               exit_codes({kExitUsage, kExitLauncher}));
-  verb->callback([verb, options, context] {
-    options->command = verb->remaining();
+  verb.flag("--sim", options->sim, "Use the simulated GPU").env("GPUCKPT_SIM");
+  verb.option("--store", options->store, "Directory of the store; made when absent")
+      .env("GPUCKPT_STORE")
+      .show_default();
+  verb.option("--mirror", options->mirror,
+              "A second store, on a slower but safer disk or rclone:REMOTE:PATH, that gets "
+              "each snapshot in the background once it is durable in the first")
+      .env("GPUCKPT_MIRROR");
+  verb.option("--job", options->job, "Name of the job; separates jobs in one store")
+      .env("GPUCKPT_JOB");
+  verb.option("--every", options->every, "Snapshot at this interval")
+      .env("GPUCKPT_EVERY")
+      .duration();
+  verb.option("--keep", options->keep, "Keep the newest N snapshots of the job")
+      .env("GPUCKPT_KEEP")
+      .positive();
+  verb.option("--budget", options->budget, "The store may not grow beyond this")
+      .env("GPUCKPT_BUDGET")
+      .size();
+  verb.option("--level", options->level, "zstd level of stored data, 0: none (default 1)")
+      .env("GPUCKPT_LEVEL")
+      .range(0, 19);
+  verb.option("--signal", options->signal,
+              "Signal that triggers a snapshot, or none (default USR1)")
+      .env("GPUCKPT_SIGNAL")
+      .check("SIGNAL", signal_fault);
+  verb.option("--on-term", options->on_term,
+              "On SIGTERM: snapshot (before the program gets it), or ignore (the default: "
+              "nothing of ours happens)")
+      .env("GPUCKPT_ON_TERM")
+      .one_of({"snapshot", "ignore"});
+  add_children(verb, &options->children).env("GPUCKPT_CHILDREN");
+  verb.flag("--self-contained", options->self_contained,
+            "Snapshots hold the files that the program maps as well: a restore does not need "
+            "them")
+      .env("GPUCKPT_SELF_CONTAINED");
+  verb.option("--timeout", options->timeout, "Give a snapshot up after this (default 60s)")
+      .env("GPUCKPT_TIMEOUT")
+      .duration();
+  verb.option("--resume", options->resume,
+              "auto: go on from the job's newest snapshot when there is one")
+      .env("GPUCKPT_RESUME")
+      .one_of({"auto", "never"})
+      .show_default();
+  verb.option("--status-file", options->status_file,
+              "Where failures and snapshots are reported (JSON)")
+      .env("GPUCKPT_STATUS_FILE");
+  verb.prefix_command();
+  verb.footer("Usage: gpuckpt run [OPTIONS] -- PROGRAM ARGUMENTS...\nEnds as the program ends.\n" +
+              exit_codes({kExitUsage, kExitLauncher}));
+  verb.callback([verb, options, context] {
+    options->command = verb.remaining();
     options->command.insert(options->command.end(), context->command.begin(),
                             context->command.end());
     context->run([&] {

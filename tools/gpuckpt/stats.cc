@@ -67,19 +67,19 @@ Status stats(const Options& options, Context* context) {
 
 }  // namespace
 
-void define_stats(CLI::App& app, Context* context) {
+void define_stats(CommandLine& line, Context* context) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("stats", "Figures of a running process and its snapshots");
-  verb->add_option("PID", options->pid, "The process")->required()->check(CLI::PositiveNumber);
-  verb->add_option("--window", options->window,
-                   "Warn when a snapshot is expected to take longer until it is durable: the time "
-                   "between notice and end (AWS spot 120s, GCP and Kubernetes 30s)")
-      ->envname("GPUCKPT_WINDOW")
-      ->check(duration_check());
+  Verb verb = line.verb("stats", "Figures of a running process and its snapshots");
+  verb.option("PID", options->pid, "The process").required().positive();
+  verb.option("--window", options->window,
+              "Warn when a snapshot is expected to take longer until it is durable: the time "
+              "between notice and end (AWS spot 120s, GCP and Kubernetes 30s)")
+      .env("GPUCKPT_WINDOW")
+      .duration();
   add_json(verb, context);
-  verb->footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitWarnings, kExitAbsent, kExitLocked,
-                           kExitRefused, kExitTimeout}));
-  verb->callback([options, context] { context->run([&] { return stats(*options, context); }); });
+  verb.footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitWarnings, kExitAbsent, kExitLocked,
+                          kExitRefused, kExitTimeout}));
+  verb.callback([options, context] { context->run([&] { return stats(*options, context); }); });
 }
 
 }  // namespace gpuckpt::cli

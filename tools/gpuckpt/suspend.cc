@@ -36,19 +36,18 @@ Status suspend(const Options& options, const Context& context) {
 
 }  // namespace
 
-void define_suspend(CLI::App& app, Context* context) {
+void define_suspend(CommandLine& line, Context* context) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand(
+  Verb verb = line.verb(
       "suspend", "A running process gives its device memory back and waits until it is resumed");
-  verb->add_option("PID", options->pid, "The process")->required()->check(CLI::PositiveNumber);
-  verb->add_option("--timeout", options->timeout, "Give up when the device is not idle by then")
-      ->check(duration_check());
-  verb->add_flag("--release", options->release,
-                 "Give its contexts back, too (drivers from 570 on)");
+  verb.option("PID", options->pid, "The process").required().positive();
+  verb.option("--timeout", options->timeout, "Give up when the device is not idle by then")
+      .duration();
+  verb.flag("--release", options->release, "Give its contexts back, too (drivers from 570 on)");
   add_json(verb, context);
-  verb->footer(exit_codes(
+  verb.footer(exit_codes(
       {kExitOk, kExitError, kExitUsage, kExitAbsent, kExitLocked, kExitRefused, kExitTimeout}));
-  verb->callback([options, context] { context->run([&] { return suspend(*options, *context); }); });
+  verb.callback([options, context] { context->run([&] { return suspend(*options, *context); }); });
 }
 
 }  // namespace gpuckpt::cli

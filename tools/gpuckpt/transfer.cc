@@ -137,45 +137,44 @@ Status mirror(const Options& options, Context* context) {
 
 }  // namespace
 
-void define_export(CLI::App& app, Context* context) {
+void define_export(CommandLine& line, Context* context) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("export", "Write one snapshot as a self-contained stream");
-  verb->add_option("STORE[@ID]", options->reference, "The snapshot")->required();
-  verb->add_option("-o,--output", options->file, "File to write, 0600; otherwise stdout");
-  verb->footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitIncompatible,
-                           kExitCorrupt, kExitRefused}));
-  verb->callback([options, context] { context->run([&] { return export_one(*options); }); });
+  Verb verb = line.verb("export", "Write one snapshot as a self-contained stream");
+  verb.option("STORE[@ID]", options->reference, "The snapshot").required();
+  verb.option("-o,--output", options->file, "File to write, 0600; otherwise stdout");
+  verb.footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitIncompatible,
+                          kExitCorrupt, kExitRefused}));
+  verb.callback([options, context] { context->run([&] { return export_one(*options); }); });
 }
 
-void define_import(CLI::App& app, Context* context) {
+void define_import(CommandLine& line, Context* context) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb =
-      app.add_subcommand("import", "Read such a stream into a store; prints the snapshot's id");
+  Verb verb = line.verb("import", "Read such a stream into a store; prints the snapshot's id");
   add_store(verb, &options->store);
-  verb->add_option("-i,--input", options->file, "File to read; otherwise stdin");
+  verb.option("-i,--input", options->file, "File to read; otherwise stdin");
   add_json(verb, context);
-  verb->footer("The snapshot keeps its id. 11: the store has it already, or is being pruned.\n" +
-               exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitLocked,
-                           kExitIncompatible, kExitCorrupt, kExitRefused}));
-  verb->callback(
+  verb.footer("The snapshot keeps its id. 11: the store has it already, or is being pruned.\n" +
+              exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitLocked,
+                          kExitIncompatible, kExitCorrupt, kExitRefused}));
+  verb.callback(
       [options, context] { context->run([&] { return import_one(*options, context); }); });
 }
 
-void define_mirror(CLI::App& app, Context* context) {
+void define_mirror(CommandLine& line, Context* context) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand(
+  Verb verb = line.verb(
       "mirror", "Copy what a second store does not have yet; go on where it was interrupted");
-  verb->add_option("STORE", options->store, "The store")->required();
-  verb->add_option("TARGET", options->target, "Its mirror: a directory, or rclone:REMOTE:PATH")
-      ->envname("GPUCKPT_MIRROR")
-      ->required();
+  verb.option("STORE", options->store, "The store").required();
+  verb.option("TARGET", options->target, "Its mirror: a directory, or rclone:REMOTE:PATH")
+      .env("GPUCKPT_MIRROR")
+      .required();
   add_json(verb, context);
-  verb->footer(
+  verb.footer(
       "A mirror is a store like any other, with the same key: list, verify, restore and prune it.\n"
       "It keeps what its source prunes. 11: another mirroring is at work.\n" +
       exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitLocked, kExitIncompatible,
                   kExitCorrupt, kExitRefused}));
-  verb->callback([options, context] { context->run([&] { return mirror(*options, context); }); });
+  verb.callback([options, context] { context->run([&] { return mirror(*options, context); }); });
 }
 
 }  // namespace gpuckpt::cli

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -42,28 +43,6 @@ std::string show_duration_us(uint64_t us) {
   return fmt::format("{:.2f} s", static_cast<double>(us) / 1e6);
 }
 
-CLI::Validator duration_check() {
-  return CLI::Validator(
-      [](std::string& text) {
-        uint64_t ms;
-        return parse_duration(text, &ms)
-                   ? ""
-                   : fmt::format("\"{}\" is not a duration such as 30s, 5m or 500ms", text);
-      },
-      "DUR");
-}
-
-CLI::Validator size_check() {
-  return CLI::Validator(
-      [](std::string& text) {
-        uint64_t bytes;
-        return store::parse_size(text, &bytes)
-                   ? ""
-                   : fmt::format("\"{}\" is not a size such as 500M or 20G", text);
-      },
-      "SIZE");
-}
-
 std::string exit_codes(std::initializer_list<int> codes) {
   static const std::map<int, const char*> meaning = {
       {kExitOk, "ok"},
@@ -85,15 +64,13 @@ std::string exit_codes(std::initializer_list<int> codes) {
   return out;
 }
 
-CLI::Option* add_json(CLI::App* app, Context* context) {
-  return app->add_flag("--json", context->json, "Result as JSON on stdout");
+Option add_json(Verb verb, Context* context) {
+  return verb.flag("--json", context->json, "Result as JSON on stdout");
 }
 
-CLI::Option* add_store(CLI::App* app, std::string* store) {
+Option add_store(Verb verb, std::string* store) {
   *store = "gpuckpt.store";
-  return app->add_option("STORE", *store, "Directory of the store")
-      ->envname("GPUCKPT_STORE")
-      ->capture_default_str();
+  return verb.option("STORE", *store, "Directory of the store").env("GPUCKPT_STORE").show_default();
 }
 
 bool any_owner() {

@@ -5,8 +5,7 @@
 #include <functional>
 #include <string>
 
-#include <CLI/CLI.hpp>
-
+#include "options.h"
 #include "store/status.h"
 
 namespace gpuckpt::cli {
@@ -30,33 +29,30 @@ void print_json(const std::string& json);
 // "30s", "5m", "500ms", "1h"; a plain number is seconds.
 bool parse_duration(const std::string& text, uint64_t* ms);
 std::string show_duration_us(uint64_t us);
-CLI::Validator duration_check();
-CLI::Validator size_check();
 
 // The text below a verb's options: its exit codes.
 std::string exit_codes(std::initializer_list<int> codes);
 
-CLI::Option* add_json(CLI::App* app, Context* context);
-CLI::Option* add_store(CLI::App* app,
-                       std::string* store);  // positional, GPUCKPT_STORE, ./gpuckpt.store
-bool any_owner();                            // GPUCKPT_ANY_OWNER
+Option add_json(Verb verb, Context* context);
+Option add_store(Verb verb, std::string* store);  // positional, GPUCKPT_STORE, ./gpuckpt.store
+bool any_owner();                                 // GPUCKPT_ANY_OWNER
 
-void define_run(CLI::App& app, Context* context);
-void define_checkpoint(CLI::App& app, Context* context);
-void define_restore(CLI::App& app, Context* context);
-void define_list(CLI::App& app, Context* context);
-void define_inspect(CLI::App& app, Context* context);
-void define_verify(CLI::App& app, Context* context);
-void define_diff(CLI::App& app, Context* context);
-void define_repair(CLI::App& app, Context* context);
-void define_export(CLI::App& app, Context* context);
-void define_import(CLI::App& app, Context* context);
-void define_mirror(CLI::App& app, Context* context);
-void define_prune(CLI::App& app, Context* context);
-void define_suspend(CLI::App& app, Context* context);
-void define_resume(CLI::App& app, Context* context);
-void define_stats(CLI::App& app, Context* context);
-void define_doctor(CLI::App& app, Context* context);
-void define_report(CLI::App& app, Context* context);
+void define_run(CommandLine& line, Context* context);
+void define_checkpoint(CommandLine& line, Context* context);
+void define_restore(CommandLine& line, Context* context);
+void define_list(CommandLine& line, Context* context);
+void define_inspect(CommandLine& line, Context* context);
+void define_verify(CommandLine& line, Context* context);
+void define_diff(CommandLine& line, Context* context);
+void define_repair(CommandLine& line, Context* context);
+void define_export(CommandLine& line, Context* context);
+void define_import(CommandLine& line, Context* context);
+void define_mirror(CommandLine& line, Context* context);
+void define_prune(CommandLine& line, Context* context);
+void define_suspend(CommandLine& line, Context* context);
+void define_resume(CommandLine& line, Context* context);
+void define_stats(CommandLine& line, Context* context);
+void define_doctor(CommandLine& line, Context* context);
+void define_report(CommandLine& line, Context* context);
 
 }  // namespace gpuckpt::cli

@@ -54,32 +54,32 @@ Status verify(const std::string& reference, bool quick, Context* context) {
 
 }  // namespace
 
-void define_verify(CLI::App& app, Context* context) {
+void define_verify(CommandLine& line, Context* context) {
   auto reference = std::make_shared<std::string>("gpuckpt.store");
   auto quick = std::make_shared<bool>(false);
-  CLI::App* verb = app.add_subcommand("verify", "Check a store, or one snapshot of it");
-  verb->add_option("STORE[@ID]", *reference, "The store, or one snapshot (id, tag or latest)")
-      ->envname("GPUCKPT_STORE")
-      ->capture_default_str();
-  verb->add_flag("--quick", *quick, "Structure only: manifests, tables and lengths");
+  Verb verb = line.verb("verify", "Check a store, or one snapshot of it");
+  verb.option("STORE[@ID]", *reference, "The store, or one snapshot (id, tag or latest)")
+      .env("GPUCKPT_STORE")
+      .show_default();
+  verb.flag("--quick", *quick, "Structure only: manifests, tables and lengths");
   auto replay = std::make_shared<bool>(false);
   auto seconds = std::make_shared<std::string>("2s");
   auto timeout = std::make_shared<std::string>("60s");
-  verb->add_flag("--replay", *replay,
-                 "Restore the snapshot twice, let both make the same number of driver calls, and "
-                 "compare what is on the devices. The program really runs: what it sends, and "
-                 "files it makes, happen twice")
-      ->excludes("--quick");
-  verb->add_option("--seconds", *seconds, "With --replay: how long the first of the two runs")
-      ->needs("--replay")
-      ->check(duration_check());
-  verb->add_option("--timeout", *timeout, "With --replay: for the second to get as far")
-      ->needs("--replay")
-      ->check(duration_check());
+  verb.flag("--replay", *replay,
+            "Restore the snapshot twice, let both make the same number of driver calls, and "
+            "compare what is on the devices. The program really runs: what it sends, and "
+            "files it makes, happen twice")
+      .excludes("--quick");
+  verb.option("--seconds", *seconds, "With --replay: how long the first of the two runs")
+      .needs("--replay")
+      .duration();
+  verb.option("--timeout", *timeout, "With --replay: for the second to get as far")
+      .needs("--replay")
+      .duration();
   add_json(verb, context);
-  verb->footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitWarnings, kExitAbsent,
-                           kExitIncompatible, kExitCorrupt, kExitRefused, kExitTimeout}));
-  verb->callback([=] {
+  verb.footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitWarnings, kExitAbsent,
+                          kExitIncompatible, kExitCorrupt, kExitRefused, kExitTimeout}));
+  verb.callback([=] {
     context->run([&] {
       if (!*replay) return verify(*reference, *quick, context);
       ReplayOptions options{.reference = *reference};

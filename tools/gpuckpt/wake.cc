@@ -29,17 +29,16 @@ Status wake(const Options& options) {
 
 }  // namespace
 
-void define_resume(CLI::App& app, Context* context) {
+void define_resume(CommandLine& line, Context* context) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("resume", "A suspended process goes on");
-  verb->add_option("PID", options->pid, "The process")->required()->check(CLI::PositiveNumber);
-  verb->add_option(
-      "--gpu-map", options->gpu_map,
-      "After suspend --release: A=B[,C=D...], its device A goes on on device B; each by "
-      "its number in the process or its UUID, others keep theirs");
-  verb->footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitLocked,
-                           kExitIncompatible, kExitRefused}));
-  verb->callback([options, context] { context->run([&] { return wake(*options); }); });
+  Verb verb = line.verb("resume", "A suspended process goes on");
+  verb.option("PID", options->pid, "The process").required().positive();
+  verb.option("--gpu-map", options->gpu_map,
+              "After suspend --release: A=B[,C=D...], its device A goes on on device B; each by "
+              "its number in the process or its UUID, others keep theirs");
+  verb.footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitLocked,
+                          kExitIncompatible, kExitRefused}));
+  verb.callback([options, context] { context->run([&] { return wake(*options); }); });
 }
 
 }  // namespace gpuckpt::cli

@@ -1,0 +1,137 @@
+#include "options.h"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "store/sizes.h"
+#include "verb.h"
+
+namespace gpuckpt::cli {
+
+Option Option::required() {
+  option_->required();
+  return *this;
+}
+
+Option Option::env(const std::string& variable) {
+  option_->envname(variable);
+  return *this;
+}
+
+Option Option::show_default() {
+  option_->capture_default_str();
+  return *this;
+}
+
+Option Option::excludes(const std::string& other) {
+  option_->excludes(other);
+  return *this;
+}
+
+Option Option::needs(const std::string& other) {
+  option_->needs(other);
+  return *this;
+}
+
+Option Option::positive() {
+  option_->check(CLI::PositiveNumber);
+  return *this;
+}
+
+Option Option::range(int least, int most) {
+  option_->check(CLI::Range(least, most));
+  return *this;
+}
+
+Option Option::one_of(const std::vector<std::string>& values) {
+  option_->check(CLI::IsMember(values));
+  return *this;
+}
+
+Option Option::duration() {
+  return check("DUR", [](const std::string& text) {
+    uint64_t ms;
+    return parse_duration(text, &ms)
+               ? ""
+               : fmt::format("\"{}\" is not a duration such as 30s, 5m or 500ms", text);
+  });
+}
+
+Option Option::size() {
+  return check("SIZE", [](const std::string& text) {
+    uint64_t bytes;
+    return store::parse_size(text, &bytes)
+               ? ""
+               : fmt::format("\"{}\" is not a size such as 500M or 20G", text);
+  });
+}
+
+Option Option::check(const std::string& kind,
+                     std::function<std::string(const std::string&)> fault) {
+  option_->check(CLI::Validator([fault](std::string& text) { return fault(text); }, kind));
+  return *this;
+}
+
+Option Verb::option(const std::string& name, std::string& target, const std::string& help) {
+  return Option(app_->add_option(name, target, help));
+}
+
+Option Verb::option(const std::string& name, int& target, const std::string& help) {
+  return Option(app_->add_option(name, target, help));
+}
+
+Option Verb::option(const std::string& name, unsigned& target, const std::string& help) {
+  return Option(app_->add_option(name, target, help));
+}
+
+Option Verb::option(const std::string& name, std::optional<uint64_t>& target,
+                    const std::string& help) {
+  return Option(app_->add_option(name, target, help));
+}
+
+Option Verb::option(const std::string& name, std::vector<std::string>& target,
+                    const std::string& help) {
+  return Option(app_->add_option(name, target, help));
+}
+
+Option Verb::flag(const std::string& name, bool& target, const std::string& help) {
+  return Option(app_->add_flag(name, target, help));
+}
+
+void Verb::prefix_command() { app_->prefix_command(); }
+std::vector<std::string> Verb::remaining() const { return app_->remaining(); }
+void Verb::footer(const std::string& text) { app_->footer(text); }
+void Verb::callback(std::function<void()> body) { app_->callback(std::move(body)); }
+
+CommandLine::CommandLine(const std::string& description, const std::string& name,
+                         const std::string& version, const std::string& footer)
+    : app_(std::make_unique<CLI::App>(description, name)) {
+  app_->require_subcommand(1);
+  app_->set_version_flag("--version", version);
+  app_->failure_message(CLI::FailureMessage::simple);
+  app_->footer(footer);
+}
+
+CommandLine::~CommandLine() = default;
+
+Verb CommandLine::verb(const std::string& name, const std::string& help) {
+  return Verb(app_->add_subcommand(name, help));
+}
+
+void CommandLine::option_of_all(const std::string& name,
+                                std::function<void(const std::string&)> take,
+                                const std::string& help) {
+  for (CLI::App* verb : app_->get_subcommands({}))
+    verb->add_option_function<std::string>(name, take, help);
+}
+
+bool CommandLine::parse(int argc, char** argv) {
+  try {
+    app_->parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app_->exit(error) == 0;
+  }
+  return true;
+}
+
+}  // namespace gpuckpt::cli

@@ -1,0 +1,85 @@
+// What the command line takes: verbs, their options, flags and positionals. Behind it is CLI11,
+// which only options.cc includes: its headers cost every file that does about seven seconds of
+// compilation.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace gpuckpt::cli {
+
+// One option, as declared; a handle, and each call adds to what it names. --help shows all of it.
+class Option {
+ public:
+  explicit Option(CLI::Option* option) : option_(option) {}
+
+  Option required();
+  Option env(const std::string& variable);  // its value where the command line has none
+  Option show_default();                    // the value of its target now
+  Option excludes(const std::string& other);
+  Option needs(const std::string& other);
+
+  Option positive();
+  Option range(int least, int most);
+  Option one_of(const std::vector<std::string>& values);
+  Option duration();
+  Option size();
+  // `fault` says what is wrong with a value, or "".
+  Option check(const std::string& kind, std::function<std::string(const std::string&)> fault);
+
+ private:
+  CLI::Option* option_;
+};
+
+// One verb; a handle. Targets must outlive the parsing: what the body holds does.
+class Verb {
+ public:
+  explicit Verb(CLI::App* app) : app_(app) {}
+
+  // `name` without dashes is a positional.
+  Option option(const std::string& name, std::string& target, const std::string& help);
+  Option option(const std::string& name, int& target, const std::string& help);
+  Option option(const std::string& name, unsigned& target, const std::string& help);
+  Option option(const std::string& name, std::optional<uint64_t>& target, const std::string& help);
+  Option option(const std::string& name, std::vector<std::string>& target, const std::string& help);
+  Option flag(const std::string& name, bool& target, const std::string& help);
+
+  // The first word that is no option, and all after it, belong to another program: remaining().
+  void prefix_command();
+  std::vector<std::string> remaining() const;
+
+  void footer(const std::string& text);
+  void callback(std::function<void()> body);  // what the verb does, called by parse()
+
+ private:
+  CLI::App* app_;
+};
+
+class CommandLine {
+ public:
+  CommandLine(const std::string& description, const std::string& name, const std::string& version,
+              const std::string& footer);
+  ~CommandLine();
+
+  Verb verb(const std::string& name, const std::string& help);
+  // An option of every verb declared so far; `take` gets its value.
+  void option_of_all(const std::string& name, std::function<void(const std::string&)> take,
+                     const std::string& help);
+
+  // Runs the verb that was asked for; false for wrong usage, which it has explained on stderr.
+  bool parse(int argc, char** argv);
+
+ private:
+  std::unique_ptr<CLI::App> app_;
+};
+
+}  // namespace gpuckpt::cli
