@@ -74,19 +74,19 @@ EXPORT int execvp(const char* file, char* const* argv) noexcept {
   return execvpe(file, argv, environ);
 }
 
-// The arguments up to the null as an array in this frame, the null included.
+// The arguments up to the null as an array in this frame, the null included. libc promises the
+// compiler that `first` is none itself; programs pass it all the same.
 #define COLLECT(first, after)                                         \
+  const char* one = first;                                            \
+  asm("" : "+r"(one));                                                \
   va_list list, counted;                                              \
   va_start(list, first);                                              \
   va_copy(counted, list);                                             \
-  size_t n = 1;                                                       \
-  if (first)                                                          \
-    while (va_arg(counted, char*)) ++n;                               \
-  else                                                                \
-    n = 0;                                                            \
+  size_t n = one ? 1 : 0;                                             \
+  while (n && va_arg(counted, char*)) ++n;                            \
   va_end(counted);                                                    \
   char** argv = static_cast<char**>(alloca((n + 1) * sizeof(char*))); \
-  argv[0] = const_cast<char*>(first);                                 \
+  argv[0] = const_cast<char*>(one);                                   \
   for (size_t i = 1; i <= n; ++i) argv[i] = va_arg(list, char*);      \
   after;                                                              \
   va_end(list)
