@@ -354,10 +354,7 @@ Status fill_all_but(const SnapshotReader& reader, const std::vector<LazyRange>& 
 
 Status start_pager(const SnapshotReader& reader, const std::vector<LazyRange>& ranges,
                    unsigned threads, const Fd& uffd, pid_t* pager) {
-  uffdio_api api{UFFD_API,
-                 UFFD_FEATURE_EVENT_FORK | UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE |
-                     UFFD_FEATURE_EVENT_UNMAP,
-                 0};
+  uffdio_api api{UFFD_API, kPagerFeatures, 0};
   if (ioctl(uffd.get(), UFFDIO_API, &api) != 0)
     return Status::Refused(errno == EPERM ? "userfaultfd that follows forks needs CAP_SYS_PTRACE"
                                           : "the kernel's userfaultfd cannot do it");

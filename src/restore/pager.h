@@ -15,6 +15,7 @@
 // and device memory are there before the program runs.
 #pragma once
 
+#include <linux/userfaultfd.h>
 #include <sys/types.h>
 
 #include <vector>
@@ -24,6 +25,10 @@
 #include "store/snapshot_reader.h"
 
 namespace gpuckpt::restore {
+
+// What a userfaultfd must be able to tell; without CAP_SYS_PTRACE the kernel denies the first.
+constexpr uint64_t kPagerFeatures = UFFD_FEATURE_EVENT_FORK | UFFD_FEATURE_EVENT_REMAP |
+                                    UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_UNMAP;
 
 struct LazyRange {
   uint64_t start, end;

@@ -23,6 +23,7 @@
 #include <nlohmann/json.hpp>
 
 #include "install.h"
+#include "restore/pager.h"
 #include "store/sizes.h"
 #include "store/store.h"
 #include "verb.h"
@@ -123,6 +124,17 @@ Finding check_userfaultfd() {
   if (asynchronous) return {"userfaultfd", kOk, "asynchronous write protection", ""};
   return {"userfaultfd", kWarn, "no asynchronous write protection (Linux 6.7 has it)",
           "changed pages are found by comparing contents"};
+}
+
+Finding check_lazy() {
+  const int fd = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC));
+  uffdio_api api{UFFD_API, restore::kPagerFeatures, 0};
+  const bool ok = fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0;
+  const int error = errno;
+  if (fd >= 0) close(fd);
+  if (ok) return {"restore --lazy", kOk, "a program can run before its memory is read", ""};
+  return {"restore --lazy", kWarn, fmt::format("not possible ({})", strerror(error)),
+          "all memory is read before the program runs; root (CAP_SYS_PTRACE) needs not wait"};
 }
 
 Finding check_pagemap_scan() {
@@ -303,9 +315,9 @@ std::vector<Finding> check_store(const std::string& given, const std::string& wi
 
 Status doctor(const Options& options, Context* context) {
   std::vector<Finding> findings = {
-      check_machine(),           check_installation(), check_library(),
-      check_driver(options.sim), check_clone3(),       check_namespaces(),
-      check_userfaultfd(),       check_pagemap_scan(), check_huge_pages()};
+      check_machine(),      check_installation(), check_library(),     check_driver(options.sim),
+      check_clone3(),       check_namespaces(),   check_userfaultfd(), check_lazy(),
+      check_pagemap_scan(), check_huge_pages()};
   for (Finding& finding : check_store(options.store, options.window))
     findings.push_back(std::move(finding));
   static const char* grades[] = {"ok", "warn", "fail"};
