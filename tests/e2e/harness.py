@@ -193,7 +193,10 @@ class Session:
             raise Failure(f"{what or process.args}: not ended after {timeout} s") from None
 
     def kill(self, process, pid=None):
-        os.kill(pid or process.pid, signal.SIGKILL)
+        try:
+            os.kill(pid or process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            raise TooLate(f"the program ended before it was killed: exit {process.poll()}") from None
         process.wait(30)
 
     def snapshots(self):
