@@ -170,7 +170,6 @@ static void exit_threads() {
   for (int i = 0; i < 2000; i++) std::thread([] { query(nullptr); }).join();
   CHECK(control->records() <= 128);
   std::thread([] {
-    pthread_detach(pthread_self());
     std::thread canceller([t = pthread_self()] {
       usleep(50000);
       pthread_cancel(t);
