@@ -248,9 +248,6 @@ SCENARIOS = {"kill": kill, "continue": go_on, "repeat": repeat, "chain": chain, 
              "locked": locked, "leaky_shell": leaky_shell}
 
 
-PACES_MS = 15, 45, 150  # of a subject's steps; the slower ones when the machine is too busy for the first
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scenario", choices=SCENARIOS)
@@ -262,20 +259,11 @@ def main():
     options = parser.parse_args()
     tools = harness.Tools(harness.find_build(options.build))
     steps = options.steps * (2 if options.scenario == "storm" else 1)
-
-    def run(seed):
-        for pace_ms in PACES_MS:
-            try:
-                return SCENARIOS[options.scenario](tools, tools.subject(options.subject, steps, pace_ms), seed)
-            except TooLate as late:
-                if pace_ms == PACES_MS[-1]:
-                    raise
-                print(f"once more, slower: {late}", flush=True)
-
+    scenario = SCENARIOS[options.scenario]
     for seed in range(options.seed, options.seed + options.count):
         begin = time.monotonic()
         try:
-            figures = run(seed)
+            figures = tools.interrupt(options.subject, lambda command: scenario(tools, command, seed), steps)
         except Failure as failure:
             print(f"FAILED {options.scenario} {options.subject} --seed {seed}: {failure}")
             return 1

@@ -52,6 +52,17 @@ class Tools:
         self.gpuckpt = build / "bin" / "gpuckpt"
         self.python = SOURCE / ".venv" / "bin" / "python"
 
+    def interrupt(self, name, run, steps=100):
+        """run(command of the subject `name`), with longer rests between its steps when the machine is too busy for a snapshot
+        before its end."""
+        for pace_ms in 15, 45, 150:
+            try:
+                return run(self.subject(name, steps, pace_ms))
+            except TooLate as late:
+                latest = late
+                print(f"once more, slower: {late}", flush=True)
+        raise latest
+
     def subject(self, name, steps=100, pace_ms=15):
         """The command of a subject, by name."""
         if name == "train_charlm":
@@ -95,7 +106,7 @@ class Session:
                     except ProcessLookupError:
                         pass
                 process.wait()
-        if kind is None and not self.keep:
+        if (kind is None and not self.keep) or kind is TooLate:
             shutil.rmtree(self.work, ignore_errors=True)
         elif kind is not None:
             value.work = self.work
