@@ -31,6 +31,17 @@ class TooLate(Failure):
     """The program came to its end before its snapshot did: on a busy machine nobody's fault."""
 
 
+def slower(run):
+    """run(factor): again with longer rests between a program's steps, `factor` times as long, as long as it comes too late."""
+    for factor in 1, 3, 10:
+        try:
+            return run(factor)
+        except TooLate as late:
+            latest = late
+            print(f"once more, slower: {late}", flush=True)
+    raise latest
+
+
 def find_build(given=None):
     return Path(given or os.environ.get("GPUCKPT_BUILD") or SOURCE / "build").resolve()
 
@@ -53,15 +64,8 @@ class Tools:
         self.python = SOURCE / ".venv" / "bin" / "python"
 
     def interrupt(self, name, run, steps=100):
-        """run(command of the subject `name`), with longer rests between its steps when the machine is too busy for a snapshot
-        before its end."""
-        for pace_ms in 15, 45, 150:
-            try:
-                return run(self.subject(name, steps, pace_ms))
-            except TooLate as late:
-                latest = late
-                print(f"once more, slower: {late}", flush=True)
-        raise latest
+        """run(command of the subject `name`), which is to be met by a snapshot before its end."""
+        return slower(lambda factor: run(self.subject(name, steps, 15 * factor)))
 
     def subject(self, name, steps=100, pace_ms=15):
         """The command of a subject, by name."""

@@ -23,9 +23,11 @@ USER = None
 class Job(harness.Session):
     """One run of programs/team.c. `flags` as there."""
 
+    rest = 1  # the factor of harness.slower
+
     def __init__(self, build, flags, steps=60, pace=10, sim=False, options=(), workers=2):
         super().__init__(harness.Tools(build, sim), 1, USER)
-        self.command = harness.Paced([build / "tests" / "trees" / "programs" / "team", steps], pace, [flags, workers])
+        self.command = harness.Paced([build / "tests" / "trees" / "programs" / "team", steps], pace * Job.rest, [flags, workers])
         self.expected, _ = harness.reference(self.tools, self.command, USER)
         self.process = self.run(self.command, options=options)
         self.wait_lines(3, self.process)
@@ -208,7 +210,12 @@ def main():
     if options.nobody and os.getuid() == 0:
         USER = harness.NOBODY
     build = harness.find_build(options.build)
-    cases = {c.__name__: lambda c=c: c(build) for c in CASES}
+
+    def run(case, factor):
+        Job.rest = factor
+        case(build)
+
+    cases = {c.__name__: lambda c=c: harness.slower(lambda factor: run(c, factor)) for c in CASES}
     return harness.run_cases({name: cases[name] for name in options.case or cases})
 
 
