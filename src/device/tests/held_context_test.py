@@ -11,10 +11,10 @@ import harness  # noqa: E402
 STEPS = 40
 
 
-def restored(tools, command, seed, generations):
+def restored(tools, command, seed, generations, rest):
     """Snapshot, kill, restore, as often as asked; the program itself compares its contexts."""
     with harness.Session(tools, seed) as session:
-        process = session.run([*command[:1], STEPS, 15, *command[1:]])
+        process = session.run([*command[:1], STEPS, 15 * rest, *command[1:]])
         session.wait_lines(3, process)
         snapshot = session.snapshot(process)
         session.kill(process)
@@ -30,10 +30,10 @@ def restored(tools, command, seed, generations):
             raise harness.Failure(f"ended with {status} after {len(lines)} lines: {lines[-1:]} {session.errors('restore')}")
 
 
-def refused(tools, command, seed):
+def refused(tools, command, seed, rest):
     """The driver allocates otherwise after the restore, and somebody holds the old value."""
     with harness.Session(tools, seed) as session:
-        process = session.run([*command[:1], STEPS, 15, *command[1:]])
+        process = session.run([*command[:1], STEPS, 15 * rest, *command[1:]])
         session.wait_lines(3, process)
         snapshot = session.snapshot(process)
         session.kill(process)
@@ -50,12 +50,12 @@ def refused(tools, command, seed):
 def main():
     tools, program = harness.Tools(harness.find_build(sys.argv[1])), Path(sys.argv[2])
     cases = {
-        "two generations, same driver": lambda: restored(tools, [program, "table"], 1, 3),
-        "a driver that shuffles otherwise": lambda: restored(tools, [program, "table", "SIMGPU_SEED", "77"], 2, 2),
-        "bigger objects, nobody holds contexts": lambda: restored(tools, [program, "plain", "SIMGPU_GROW", "64"], 3, 2),
-        "bigger objects, somebody holds contexts": lambda: refused(tools, [program, "table", "SIMGPU_GROW", "64"], 4),
+        "two generations, same driver": lambda rest: restored(tools, [program, "table"], 1, 3, rest),
+        "a driver that shuffles otherwise": lambda rest: restored(tools, [program, "table", "SIMGPU_SEED", "77"], 2, 2, rest),
+        "bigger objects, nobody holds contexts": lambda rest: restored(tools, [program, "plain", "SIMGPU_GROW", "64"], 3, 2, rest),
+        "bigger objects, somebody holds contexts": lambda rest: refused(tools, [program, "table", "SIMGPU_GROW", "64"], 4, rest),
     }
-    return harness.run_cases(cases)
+    return harness.run_cases({name: lambda case=case: harness.slower(case) for name, case in cases.items()})
 
 
 if __name__ == "__main__":
