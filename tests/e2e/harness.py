@@ -208,11 +208,15 @@ class Session:
             raise Failure(f"{what or process.args}: not ended after {timeout} s") from None
 
     def kill(self, process, pid=None):
-        try:
-            os.kill(pid or process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            raise TooLate(f"the program ended before it was killed: exit {process.poll()}") from None
+        self.signal(pid or process.pid, signal.SIGKILL)
         process.wait(30)
+
+    @staticmethod
+    def signal(pid, number):
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            raise TooLate(f"process {pid} ended before it got {signal.Signals(number).name}") from None
 
     def snapshots(self):
         """Ids of the published snapshots, oldest first."""
@@ -265,7 +269,7 @@ class Session:
                 raise Failure(f"checkpoint printed {found!r}, which list does not know as new")
             return found
         if how == "signal":
-            os.kill(pid, signal.SIGUSR1)
+            self.signal(pid, signal.SIGUSR1)
         return self.wait_snapshot(known, process, timeout, out)
 
 
