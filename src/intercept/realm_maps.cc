@@ -299,10 +299,6 @@ void detached(const void* at) {
   }
 }
 
-bool owns(uint64_t at, uint64_t bytes) {
-  return s.mapped.touches(at, at + bytes) || s.placeholders.touches(at, at + bytes);
-}
-
 bool owns_first(uint64_t at, uint64_t end, uint64_t* until) {
   *until = end;
   for (const PieceList* list : {&s.mapped, &s.placeholders}) {
@@ -315,6 +311,11 @@ bool owns_first(uint64_t at, uint64_t end, uint64_t* until) {
     if (ours) return true;
   }
   return false;
+}
+
+bool owns(uint64_t at, uint64_t bytes) {
+  uint64_t until;
+  return owns_first(at, at + bytes, &until) || until < at + bytes;
 }
 
 // Whoever restores the process has put inaccessible memory where the driver's mappings were (or

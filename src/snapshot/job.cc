@@ -310,9 +310,13 @@ bool writer_failed(Job* j, const wire::Msg& m) {
   const int code = m.code ? m.code : kExitError;
   return fail(j, m.slot == wire::kFailedMember ? kExitTimeout : code, "%s", m.text);
 }
-// A writer that failed has the better reason.
+// A writer that failed has the better reason. It closes the ring first and says why then.
 bool writer_failed(Job* j, const char* otherwise) {
-  if (courier.last.type == wire::kMsgFailed) return writer_failed(j, courier.last);
+  static Courier::Await a;
+  a.timeout_ms =
+      reinterpret_cast<wire::RingHeader*>(courier.ring.data())->writer_dead.load() ? 2000 : 0;
+  if (courier.run(Courier::await_message, &a) > 0 && a.message.type == wire::kMsgFailed)
+    return writer_failed(j, a.message);
   return fail(j, kExitError, "%s", otherwise);
 }
 
@@ -376,13 +380,14 @@ bool take_pages_out(Job* j, Copy* copy) {
   HostPages& h = copy->capture->pages;
   // A child that has just come may go as soon as it runs again, and its copy would go with it: what
   // is cheap to copy is cheap to send.
-  const bool newcomer = team.role() == Team::Role::kMember && !library.last_snapshot[0];
-  if (h.plan.copy && !newcomer && courier.run(copy_on_courier, copy->capture)) {
+  const bool at_once =
+      h.plan.copy && team.role() == Team::Role::kMember && !library.last_snapshot[0];
+  if (h.plan.copy && !at_once && courier.run(copy_on_courier, copy->capture)) {
     j->way = "copy";
     return true;
   }
   long pid = -1;
-  if (!equal(library.config.copy, "stop") && !(h.plan.copy && newcomer)) {
+  if (!equal(library.config.copy, "stop") && !at_once) {
     uint64_t t0 = sys::now_us();
     capture_before_clone(copy->capture);
     pid = courier.run(clone_and_send, copy);

@@ -109,30 +109,35 @@ Finding check_namespaces() {
           "kernel.apparmor_restrict_unprivileged_userns"};
 }
 
+// What stands in the way of a userfaultfd with these features; 0: nothing. `exists`: one without
+// them can be had.
+int userfaultfd_error(int flags, uint64_t features, bool* exists) {
+  const int fd = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | flags));
+  *exists = fd >= 0;
+  uffdio_api api{UFFD_API, features, 0};
+  const int error = fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0 ? 0 : errno;
+  if (fd >= 0) close(fd);
+  return error;
+}
+
 Finding check_userfaultfd() {
-  long fd = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
-  if (fd < 0) {
-    return {"userfaultfd", kWarn, fmt::format("not available ({})", strerror(errno)),
+  bool exists;
+  const int error =
+      userfaultfd_error(UFFD_USER_MODE_ONLY, 1ull << 15 /* UFFD_FEATURE_WP_ASYNC */, &exists);
+  if (!exists) {
+    return {"userfaultfd", kWarn, fmt::format("not available ({})", strerror(error)),
             "changed pages are found by comparing contents, which is slower; sysctl "
             "vm.unprivileged_userfaultfd=1"};
   }
-  uffdio_api api{};
-  api.api = UFFD_API;
-  api.features = 1ull << 15;  // UFFD_FEATURE_WP_ASYNC
-  bool asynchronous = ioctl(static_cast<int>(fd), UFFDIO_API, &api) == 0;
-  close(static_cast<int>(fd));
-  if (asynchronous) return {"userfaultfd", kOk, "asynchronous write protection", ""};
+  if (!error) return {"userfaultfd", kOk, "asynchronous write protection", ""};
   return {"userfaultfd", kWarn, "no asynchronous write protection (Linux 6.7 has it)",
           "changed pages are found by comparing contents"};
 }
 
 Finding check_lazy() {
-  const int fd = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC));
-  uffdio_api api{UFFD_API, restore::kPagerFeatures, 0};
-  const bool ok = fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0;
-  const int error = errno;
-  if (fd >= 0) close(fd);
-  if (ok) return {"restore --lazy", kOk, "a program can run before its memory is read", ""};
+  bool exists;
+  const int error = userfaultfd_error(0, restore::kPagerFeatures, &exists);
+  if (!error) return {"restore --lazy", kOk, "a program can run before its memory is read", ""};
   return {"restore --lazy", kWarn, fmt::format("not possible ({})", strerror(error)),
           "all memory is read before the program runs; root (CAP_SYS_PTRACE) needs not wait"};
 }

@@ -316,4 +316,14 @@ Status Connection::receive(uint64_t timeout_ms, wire::CtlReply* out) {
   return Status::Ok();
 }
 
+Status ask(int pid, const wire::CtlRequest& request, wire::CtlReply* reply, uint64_t timeout_ms) {
+  Connection connection;
+  if (Status status = connection.open(pid, request); !status.ok()) return status;
+  do {
+    if (Status status = connection.receive(timeout_ms, reply); !status.ok()) return status;
+  } while (!reply->final);
+  if (reply->code != kExitOk) return Status(static_cast<ExitCode>(reply->code), reply->text);
+  return Status::Ok();
+}
+
 }  // namespace gpuckpt::cli

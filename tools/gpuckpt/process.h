@@ -25,6 +25,11 @@ class Connection {
   int socket_ = -1;
 };
 
+// One request and its last reply; each reply is awaited for `timeout_ms` at most (0: for ever).
+// Fails as the process says it did.
+store::Status ask(int pid, const wire::CtlRequest& request, wire::CtlReply* reply,
+                  uint64_t timeout_ms = 0);
+
 wire::CtlRequest make_request(wire::CtlVerb verb);
 
 // The process that is called `inner` in the pid namespace of `pid`, as it is called here; 0: none.

@@ -167,13 +167,8 @@ class Run {
     std::string store = (work_ / "store").string();
     if (store.size() >= sizeof(request.store)) return Status::Error("TMPDIR is too long");
     memcpy(request.store, store.c_str(), store.size() + 1);
-    Connection connection;
-    if (Status status = connection.open(program_, request); !status.ok()) return status;
     wire::CtlReply reply;
-    do {
-      if (Status status = connection.receive(0, &reply); !status.ok()) return status;
-    } while (!reply.final);
-    if (reply.code != kExitOk) return Status(static_cast<ExitCode>(reply.code), reply.text);
+    if (Status status = ask(program_, request, &reply); !status.ok()) return status;
     *id = reply.id;
     return Status::Ok();
   }

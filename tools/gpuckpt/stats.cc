@@ -47,14 +47,9 @@ void judge(const nlohmann::json& j, const Options& options, Context* context) {
 
 Status stats(const Options& options, Context* context) {
   int pid = options.pid;
-  Connection connection;
-  if (Status status = connection.open(pid, make_request(wire::kCtlStats)); !status.ok())
-    return status;
   wire::CtlReply reply;
-  do {
-    if (Status status = connection.receive(20'000, &reply); !status.ok()) return status;
-  } while (!reply.final);
-  if (reply.code != kExitOk) return Status(static_cast<ExitCode>(reply.code), reply.text);
+  if (Status status = ask(pid, make_request(wire::kCtlStats), &reply, 20'000); !status.ok())
+    return status;
   auto j = nlohmann::json::parse(std::string(reply.text), nullptr, false);
   if (context->json || !j.is_object()) {
     print_json(reply.text);

@@ -18,13 +18,8 @@ Status suspend(const Options& options, const Context& context) {
   wire::CtlRequest request = make_request(wire::kCtlSuspend);
   if (options.release) request.flags |= wire::kCtlRelease;
   if (!options.timeout.empty()) parse_duration(options.timeout, &request.timeout_ms);
-  Connection connection;
-  if (Status status = connection.open(options.pid, request); !status.ok()) return status;
   wire::CtlReply reply;
-  do {
-    if (Status status = connection.receive(0, &reply); !status.ok()) return status;
-  } while (!reply.final);
-  if (reply.code != kExitOk) return Status(static_cast<ExitCode>(reply.code), reply.text);
+  if (Status status = ask(options.pid, request, &reply); !status.ok()) return status;
   if (context.json)
     print_json(fmt::format("{{\"pid\":{},\"bytes\":{},\"contexts\":{}}}", options.pid,
                            reply.logical_bytes, options.release));

@@ -17,14 +17,8 @@ Status wake(const Options& options) {
   if (options.gpu_map.size() >= sizeof request.store)
     return Status(kExitUsage, "the --gpu-map is too long");
   options.gpu_map.copy(request.store, sizeof request.store - 1);
-  Connection connection;
-  if (Status status = connection.open(options.pid, request); !status.ok()) return status;
   wire::CtlReply reply;
-  do {
-    if (Status status = connection.receive(0, &reply); !status.ok()) return status;
-  } while (!reply.final);
-  if (reply.code != kExitOk) return Status(static_cast<ExitCode>(reply.code), reply.text);
-  return Status::Ok();
+  return ask(options.pid, request, &reply);
 }
 
 }  // namespace
