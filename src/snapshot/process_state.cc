@@ -214,7 +214,13 @@ void put_zombies(Records* r) {
       char rest[100];
     } info{};
     constexpr long kLook = 4 | 1 | 0x01000000 | 0x40000000;  // EXITED, NOHANG, NOWAIT, ALL
-    long got = sys::call(SYS_waitid, 1 /* P_PID */, child.pid, sys::ptr(&info), kLook, 0);
+    // A child whose first thread has ended cannot be waited for until its others (ours, when it was
+    // asked to join) are gone as well.
+    long got;
+    for (const uint64_t patience = sys::now_us() + 1000000;; sys::sleep_us(200)) {
+      got = sys::call(SYS_waitid, 1 /* P_PID */, child.pid, sys::ptr(&info), kLook, 0);
+      if (sys::failed(got) || info.pid || sys::now_us() > patience) break;
+    }
     if (sys::failed(got) || info.pid != child.pid) continue;
     r->put(kRecZombie, Zombie{child.pid, child.pgid, child.sid, info.code, info.status, 0});
   }

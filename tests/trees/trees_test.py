@@ -20,7 +20,6 @@ class Tree(features_test.Run):
 features_test.SOURCE = SOURCE
 features_test.FOLDER = "trees"
 features_test.REFUSED = {}
-# Not found yet, see docs/LIMITS.md: on a busy machine a restored parent misses a child in one of 12 to 40 runs.
-features_test.NOT_IN = {flavour: {"flighty": "its parent may miss a child"} for flavour in ("root", "nobody", "twice")}
+features_test.NOT_IN = {}
 features_test.Run = Tree
 features_test.main()
