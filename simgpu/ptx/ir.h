@@ -142,6 +142,8 @@ struct Warp {
   uint32_t group_count = 0;
   uint32_t ages = 0;
   uint32_t turns = 0;
+  uint32_t favoured = 0;  // lanes that go before the others in this slice
+  int64_t waited = 0;     // instructions that other groups have run since
   bool done = false;
   uint8_t* local = nullptr;  // word-interleaved: word w of lane l is at (w * 32 + l) * 4
   uint32_t local_bytes = 0;  // per lane

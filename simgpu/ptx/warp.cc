@@ -4,8 +4,8 @@
 // A warp is a set of groups, each a mask of lanes at one instruction of one frame. Code is laid out
 // in an order in which every reconvergence point comes after the paths that lead to it, loops
 // before their exits (see lower.cc), so running the deepest frame first and in it the lowest
-// instruction first makes lanes meet again. A group that has run for a slice while others wait lets
-// the one that waited longest go ahead: lanes may wait for one another.
+// instruction first makes lanes meet again. When others have waited for a slice, the group that
+// waited longest has the next one to itself: lanes may wait for one another, in loops that call.
 #include <emmintrin.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -987,23 +987,42 @@ static void merge_groups(Warp& w) {
     }
 }
 
-static Group* choose_group(Warp& w, bool fair, uint32_t* ready) {
+// The group to run next, null when none can; *ready: how many can.
+static Group* choose_group(Warp& w, uint32_t* ready) {
   Group* best = nullptr;
+  bool favour = false;
   *ready = 0;
   for (uint32_t k = 0; k < w.group_count; ++k) {
     Group& g = w.groups[k];
     if (g.state != GroupState::kReady) continue;
     ++*ready;
-    if (best == nullptr) {
-      best = &g;
-      continue;
-    }
-    bool better = fair                                   ? g.age < best->age
+    const bool favoured = (g.mask & w.favoured) != 0;
+    bool better = best == nullptr                        ? true
+                  : favoured != favour                   ? favoured
                   : g.frame->depth != best->frame->depth ? g.frame->depth > best->frame->depth
                                                          : g.pc < best->pc;
-    if (better) best = &g;
+    if (!better) continue;
+    best = &g;
+    favour = favoured;
   }
+  if (!favour) w.favoured = 0;
   return best;
+}
+
+// g has run for a slice: the lanes that waited longest have the next one, then the usual order is
+// back, in which lanes meet.
+static void pass_on(Warp& w, Group& g) {
+  g.age = ++w.ages;
+  w.waited = 0;
+  const uint32_t favoured = w.favoured;
+  w.favoured = 0;
+  if (favoured != 0) return;
+  const Group* oldest = &g;
+  for (uint32_t k = 0; k < w.group_count; ++k) {
+    const Group& o = w.groups[k];
+    if (o.state == GroupState::kReady && o.age < oldest->age) oldest = &o;
+  }
+  w.favoured = oldest->mask;
 }
 
 // No group can run. Lanes that wait for lanes of their own warp wait for ever when no other warp
@@ -1021,8 +1040,8 @@ static WarpState stuck(Ctx& c, Warp& w) {
 
 WarpState run_warp(Ctx& c, Warp& w, int64_t budget) {
   constexpr int64_t kGroupSlice = 4000;
+  constexpr int64_t kSwitch = 20;  // instructions that a change of groups counts for
   c.warp = &w;
-  bool fair = false;
   uint32_t spinning = 0;
   while (budget > 0) {
     uintptr_t stop = UINTPTR_MAX;
@@ -1033,9 +1052,13 @@ WarpState run_warp(Ctx& c, Warp& w, int64_t budget) {
       if (g->state != GroupState::kReady) return stuck(c, w);
     } else {
       merge_groups(w);
-      g = choose_group(w, fair, &ready);
+      g = choose_group(w, &ready);
       if (g == nullptr) {
         return w.group_count == 0 ? WarpState::kDone : stuck(c, w);
+      }
+      if (ready > 1 && w.waited >= kGroupSlice) {
+        pass_on(w, *g);
+        g = choose_group(w, &ready);
       }
       for (uint32_t k = 0; k < w.group_count; ++k) {
         const Group& o = w.groups[k];
@@ -1044,39 +1067,32 @@ WarpState run_warp(Ctx& c, Warp& w, int64_t budget) {
           stop = (uintptr_t)o.pc;
       }
     }
-    fair = false;
     c.group = g;
     set_mask(c, g->mask);
     enter_frame(c, g->frame);
     c.event = Event::kNone;
-    const int64_t slice = ready > 1 && budget > kGroupSlice ? kGroupSlice : budget;
+    const int64_t left = kGroupSlice - w.waited;
+    const int64_t slice = ready > 1 && budget > left ? left : budget;
     c.budget = slice;
     const Ins* i = g->pc;
     do {
       i = i->fn(c, i);
     } while ((uintptr_t)i - 1 < stop - 1);
     int64_t used = slice - c.budget;
-    budget -= used > 0 ? used : 1;
+    if (used < 1) used = 1;
+    budget -= used;
+    w.waited = ready > 1 ? w.waited + used + kSwitch : 0;
     if (i != nullptr) {
       g->pc = i;
       continue;
     }
-    switch (c.event) {
-      case Event::kError:
-        return WarpState::kError;
-      case Event::kSpin:
+    if (c.event == Event::kError) return WarpState::kError;
+    if (c.event == Event::kSpin) {
+      if (ready == 1 || ++spinning >= 4 * ready) {
         g->age = ++w.ages;
-        if (ready > 1 && ++spinning < 4 * ready) {
-          fair = true;
-          break;
-        }
         return WarpState::kSpin;
-      case Event::kYield:
-        g->age = ++w.ages;
-        fair = ready > 1;
-        break;
-      default:
-        break;
+      }
+      w.waited = kGroupSlice;
     }
   }
   return WarpState::kYield;
@@ -1103,7 +1119,8 @@ bool start_warp(const Grid& g, Block& b, Warp& w, uint32_t id) {
   }
   w.live = w.initial;
   w.done = false;
-  w.ages = w.turns = w.spins = 0;
+  w.ages = w.turns = w.spins = w.favoured = 0;
+  w.waited = 0;
   w.cluster_phase = 0;
   memset(w.spin, 0, sizeof w.spin);
   const Function& f = *g.kernel->function;
