@@ -71,32 +71,41 @@ DONE:
   CHECK(gpu.read<uint32_t>(out, 64) == iota(64));
 }
 
-// What -G makes of a semaphore: each stretch between two calls is shorter than any slice, and who
-// waits is always in the deepest frame.
+// What -G makes of a semaphore: each stretch between two calls is shorter than any slice, who waits
+// is always in the deepest frame, and what it reads changes all the time.
 TEST_CASE("a lane that waits in a loop of calls lets the others go on", "[divergence]") {
   Gpu gpu(1 << 20);
   REQUIRE(gpu.load(kernel_text(R"(
     mov.u32 %r0, %tid.x;
-    setp.eq.u32 %p0, %r0, 5;
-    @%p0 bra WAIT;
+    setp.ne.u32 %p0, %r0, 5;
     mov.u32 %r4, 0;
+    @%p0 bra WORK;
+    call (%r2), wait, (%in);
+    st.global.u32 [%out], %r2;
+    bra DONE;
 WORK:
     call step, (%in, %r0);
     add.u32 %r4, %r4, 1;
     setp.lt.u32 %p1, %r4, 3;
     @%p1 bra WORK;
-    bra DONE;
-WAIT:
-    call (%r2), poll, (%in);
-    setp.lt.u32 %p2, %r2, 93;
-    @%p2 bra WAIT;
-    st.global.u32 [%out], %r2;
 DONE:
 )",
                                R"(
 .func (.reg .u32 v) look(.reg .u64 p) { ld.volatile.global.u32 v, [p]; ret; }
-.func (.reg .u32 v) ask(.reg .u64 p) { call (v), look, (p); ret; }
-.func (.reg .u32 v) poll(.reg .u64 p) { call (v), ask, (p); ret; }
+.func (.reg .u32 v) ask(.reg .u64 p) {
+  .reg .u32 n;
+  atom.global.add.u32 n, [p+8], 1;
+  call (v), look, (p);
+  ret;
+}
+.func (.reg .u32 v) wait(.reg .u64 p) {
+  .reg .pred early;
+AGAIN:
+  call (v), ask, (p);
+  setp.lt.u32 early, v, 93;
+  @early bra AGAIN;
+  ret;
+}
 .func step(.reg .u64 p, .reg .u32 t) { .reg .u32 v; atom.global.add.u32 v, [p], 1; ret; }
 )")));
   uint64_t in = gpu.zeros(64);
