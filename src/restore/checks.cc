@@ -10,6 +10,7 @@
 #include <set>
 
 #include "common/file_time.h"
+#include "restore/written_files.h"
 
 namespace gpuckpt::restore {
 
@@ -205,7 +206,8 @@ std::vector<std::string> check_files(const Image& image, const Options& options)
     }
     if (access(path.c_str(), (d.flags & 3) == 0   ? R_OK
                              : (d.flags & 3) == 1 ? W_OK
-                                                  : R_OK | W_OK) != 0)
+                                                  : R_OK | W_OK) != 0 &&
+        standard_stream_of(path, d.flags) < 0)
       complain(path,
                "cannot be opened as the program had it (" + std::string(strerror(errno)) + ")");
   }

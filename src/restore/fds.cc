@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "restore/fd_maker.h"
+#include "restore/written_files.h"
 
 namespace gpuckpt::restore {
 
@@ -55,6 +56,11 @@ int FdMaker::make_file(const Descriptor& d, const std::string& path) {
   int flags = static_cast<int>(d.flags) & ~(O_CREAT | O_EXCL | O_TRUNC | O_CLOEXEC);
   if (d.kind == kFdPath && S_ISLNK(d.mode)) flags |= O_NOFOLLOW;
   int fd = open(path.c_str(), flags | O_NOCTTY);
+  if (fd < 0 && errno == EACCES && d.kind == kFdFile) {
+    const int n = standard_stream_of(path, d.flags);
+    if (n >= 0 && (fd = inherit(n)) >= 0) fcntl(fd, F_SETFL, flags);
+    if (fd < 0) errno = EACCES;
+  }
   if (fd >= 0 && (d.kind == kFdFile || d.kind == kFdDirectory))
     lseek(fd, static_cast<off_t>(d.offset), SEEK_SET);
   return fd;

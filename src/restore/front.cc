@@ -27,6 +27,7 @@
 #include "restore/plan_builder.h"
 #include "restore/start.h"
 #include "restore/tree.h"
+#include "restore/written_files.h"
 
 namespace gpuckpt::restore {
 
@@ -89,41 +90,6 @@ std::string find_launcher(const Options& o) {
   ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
   std::string self(path, n > 0 ? static_cast<size_t>(n) : 0);
   return self.substr(0, self.rfind('/') + 1) + "gpuckpt-launch";
-}
-
-// --- files that were open for writing
-// -----------------------------------------------------------------------------------
-
-// What was written after the snapshot is set aside beside the file, so that the program's next
-// write continues where the snapshot left off and nothing is lost.
-Status set_tails_aside(const Image& image) {
-  std::set<std::string> seen;
-  for (const auto& [d, path] : image.fds) {
-    if (d.kind != kFdFile || (d.flags & O_ACCMODE) == O_RDONLY || !seen.insert(path).second)
-      continue;
-    Fd file(open(path.c_str(), O_RDWR | O_CLOEXEC));
-    if (!file) file = Fd(open(path.c_str(), O_WRONLY | O_CLOEXEC));
-    struct stat st;
-    if (!file || fstat(file.get(), &st) != 0)
-      return Status::Incompatible(path + ": " + strerror(errno));
-    if (static_cast<uint64_t>(st.st_size) <= d.size) continue;
-    std::string name = path + ".gpuckpt-tail";
-    Fd tail(open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
-                 st.st_mode & 0777));
-    if (!tail)
-      return Status::Error(name + ": " + strerror(errno) +
-                           " (--files=keep leaves files as they are)");
-    std::vector<char> buffer(1 << 20);
-    off_t at = static_cast<off_t>(d.size);
-    for (ssize_t n; (n = pread(file.get(), buffer.data(), buffer.size(), at)) > 0; at += n)
-      if (write(tail.get(), buffer.data(), static_cast<size_t>(n)) != n)
-        return Status::Error(name + ": " + strerror(errno));
-    if (at != st.st_size && st.st_size > at)
-      return Status::Error(path + " cannot be read to set aside what came after the snapshot");
-    if (ftruncate(file.get(), static_cast<off_t>(d.size)) != 0)
-      return Status::Error(path + ": " + strerror(errno));
-  }
-  return Status::Ok();
 }
 
 // --- being the parent

@@ -91,9 +91,37 @@ Status load_laid_out(const store::SnapshotReader& reader, uint64_t space, const 
   });
 }
 
-// A space whose addresses are offsets: an object of its own.
+// A space whose addresses are offsets: an object of its own, empty before.
 Status load_object(const store::SnapshotReader& reader, uint64_t space, unsigned threads, int fd) {
   return copy_space(reader, space, threads, fd, [](uint64_t address) { return address; });
+}
+
+// The same for a file of `size` bytes that was there all the time: zeros count as well, and what
+// pages hold beyond its end does not.
+Status load_file(const store::SnapshotReader& reader, uint64_t space, uint64_t size,
+                 unsigned threads, int fd) {
+  static const std::vector<uint8_t> zeros(1 << 20);
+  for (const Extent& e : reader.extents(space)) {
+    const uint64_t end = std::min(e.address + e.length, size);
+    if (!e.zero || e.address >= end) continue;
+    if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(e.address),
+                  static_cast<off_t>(end - e.address)) == 0)
+      continue;
+    for (uint64_t at = e.address, n; at < end; at += n) {
+      n = std::min<uint64_t>(end - at, zeros.size());
+      if (Status s = write_fully(fd, zeros.data(), n, at); !s.ok()) return s;
+    }
+  }
+  std::atomic<int> error{0};
+  Status status =
+      reader.read_all(space, threads, [&](uint64_t address, std::span<const uint8_t> bytes) {
+        const uint64_t end = std::min(address + bytes.size(), size);
+        if (address < end && !write_fully(fd, bytes.data(), end - address, address).ok())
+          error = errno;
+        return error == 0;
+      });
+  errno = error;
+  return error ? os_error("cannot be written") : status;
 }
 
 Status make_memfd(const char* name, uint64_t bytes, Fd* out) {
@@ -159,9 +187,15 @@ Status load_shared(const Image& image, const store::SnapshotReader& reader, unsi
     if (auto named = shared->find({o.dev, o.ino}); named != shared->end() && named->second.named) {
       fd = Fd(dup(named->second.file.get()));
       struct stat st;
+      if (o.kind == kSharedShm || o.kind == kSharedFile) size = o.size;
       if (fstat(fd.get(), &st) == 0 && static_cast<uint64_t>(st.st_size) < size &&
           ftruncate(fd.get(), static_cast<off_t>(size)) != 0)
         return os_error(path);
+      if (Status s = load_file(reader, wire::kSpaceSharedBase + i, size, threads, fd.get());
+          !s.ok())
+        return s.in(path);
+      m->shared.push_back(std::move(fd));
+      continue;
     } else {
       // A descriptor of the same object knows its true size and contents.
       const Descriptor* d = nullptr;

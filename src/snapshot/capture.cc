@@ -17,6 +17,7 @@
 #include "gpuckpt/wire.h"
 #include "snapshot/api.h"
 #include "snapshot/device_plugin.h"
+#include "snapshot/own_memory.h"
 #include "snapshot/park.h"
 #include "snapshot/process_state.h"
 #include "snapshot/state.h"
@@ -240,7 +241,7 @@ void put_cpu(Records* r) {
 
 struct KnownObject {
   uint64_t dev, ino;
-  uint64_t size;  // shared memory: the end of what is mapped of it
+  uint64_t size;  // of shared memory that has a name; else all ones
   int index;
   bool shared;
 };
@@ -276,13 +277,15 @@ KnownObject* new_object(Mappings* m, uint64_t dev, uint64_t ino, bool shared) {
   return k;
 }
 
+// What cannot be read is beyond the end of the file (of one without a name we do not know the size)
+// and counts as zeros.
 bool copy_piece(Capture* c, uint64_t space, uint64_t address, uint64_t from, uint64_t bytes,
                 bool readable) {
   EagerCopy* e = c->add_eager(space, address, bytes);
   if (!e) return false;
   if (!readable)
     sys::call(SYS_mprotect, static_cast<long>(from), static_cast<long>(bytes), PROT_READ);
-  __builtin_memcpy(e->bytes, reinterpret_cast<const void*>(from), bytes);
+  copy_own_memory(e->bytes, reinterpret_cast<const void*>(from), bytes);
   if (!readable)
     sys::call(SYS_mprotect, static_cast<long>(from), static_cast<long>(bytes), PROT_NONE);
   return true;
@@ -447,10 +450,10 @@ bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t
                                                 : kSharedAnonymous;
         o.mode = 0600;
         struct stat st;
+        k->size = ~0ull;
         if (!sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(path), sys::ptr(&st), 0)) &&
             st.st_ino == l.ino)
-          o.size = static_cast<uint64_t>(st.st_size), o.mode = st.st_mode;
-        k->size = o.size;
+          k->size = o.size = static_cast<uint64_t>(st.st_size), o.mode = st.st_mode;
         m->r->begin(kRecShared);
         m->r->add(&o, sizeof(o));
         m->r->add_text(path);
@@ -460,10 +463,10 @@ bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t
       v.object = k->index;
       uint64_t bytes = end - start;
       // Behind the end of a file there is nothing to read.
-      if (k->size)
-        bytes = v.offset >= k->size
-                    ? 0
-                    : (k->size - v.offset < bytes ? page_up(k->size - v.offset) : bytes);
+      if (v.offset >= k->size)
+        bytes = 0;
+      else if (k->size - v.offset < bytes)
+        bytes = page_up(k->size - v.offset);
       if (bytes && !eager_copy(c, wire::kSpaceSharedBase + static_cast<uint64_t>(k->index),
                                v.offset, start, bytes, l.read))
         return c->refuse("no memory to copy shared memory %s (%lu MiB) while stopped", path,

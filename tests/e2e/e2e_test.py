@@ -233,6 +233,28 @@ def leaky_shell(tools, command, seed):
         return {}
 
 
+def starters_file(tools, command, seed):
+    """Output goes to a file that whoever starts the program may write, and the program's user may not."""
+    class Starter(Session):
+        gives_files = False
+
+    expected, status = reference(tools, command, 65534)
+    with Starter(tools, seed, 65534) as session:
+        process = session.run(command)
+        session.wait_lines(3, process)
+        snapshot = session.snapshot(process, "cli")
+        session.wait_lines(5, process)  # so that something is to be set aside
+        session.kill(process)
+        if session.user is not None:
+            elsewhere = session.cli("restore", f"{session.store}@{snapshot}", "--dry-run", check=False)
+            if elsewhere.returncode != 12:
+                raise Failure(f"a file that may not be opened: exit {elsewhere.returncode}")
+        if session.finish(session.restore(snapshot, out="out")) != status:
+            raise Failure(f"restored: {session.errors('out')}")
+        session.compare(expected)
+        return {}
+
+
 def undisturbed(tools, command, seed):
     expected, status = reference(tools, command)
     with Session(tools, seed) as session:
@@ -245,7 +267,7 @@ def undisturbed(tools, command, seed):
 SCENARIOS = {"kill": kill, "continue": go_on, "repeat": repeat, "chain": chain, "nobody": nobody, "cli": cli,
              "every": every, "storm": storm, "stop": stop,
              "stop_fails": stop_fails, "undisturbed": undisturbed, "life": life, "life_nobody": life_nobody, "container": container, "no_copy": no_copy,
-             "locked": locked, "leaky_shell": leaky_shell}
+             "locked": locked, "leaky_shell": leaky_shell, "starters_file": starters_file}
 
 
 def main():

@@ -129,11 +129,13 @@ class Session:
                 base[name] = os.environ[name]
         return {**base, **{k: str(v) for k, v in extra.items()}}
 
+    gives_files = True  # what a program of another user writes to belongs to that user
+
     def popen(self, command, out, cwd=None, **env):
         options = {"user": self.user, "group": self.user, "extra_groups": []} if self.user is not None else {}
         mode = "ab" if Path(out).exists() else "wb"
         with open(out, mode) as sink, open(f"{out}.err", "ab") as errors:
-            if self.user is not None:
+            if self.user is not None and self.gives_files:
                 os.fchown(sink.fileno(), self.user, self.user)
                 os.fchown(errors.fileno(), self.user, self.user)
             process = subprocess.Popen([str(c) for c in command], stdin=subprocess.DEVNULL, stdout=sink, stderr=errors,

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <cstdint>
+
+namespace gpuckpt {
+
+// Copies up to `bytes` of this process's memory to `to` and returns how many it could: what lies
+// beyond the end of a mapped file, or cannot be read from the disk, ends the copy and is no SIGBUS
+// for the program. Anyone's, any time; takes no lock.
+uint64_t copy_own_memory(void* to, const void* from, uint64_t bytes);
+
+}  // namespace gpuckpt
