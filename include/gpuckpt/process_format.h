@@ -13,7 +13,7 @@
 namespace gpuckpt::process {
 
 inline constexpr uint64_t kFormatMagic = 0x31636f7270'6b6370ull;  // "pckproc1"; do not change
-inline constexpr uint32_t kFormatVersion = 2;
+inline constexpr uint32_t kFormatVersion = 3;
 
 enum RecordType : uint32_t {
   kRecHead = 1,         // Head
@@ -51,6 +51,7 @@ enum RecordType : uint32_t {
   kRecSame = 50,    // SameDescription
   kRecPeer = 51,    // SocketPeer
   kRecZombie = 52,  // Zombie: a child that has ended and was not waited for
+  kRecOwner = 53,   // DescriptorOwner
 };
 
 struct RecordHead {
@@ -81,11 +82,11 @@ struct Head {
   uint64_t restore_stack;   // top of its stack
   uint64_t device_present;  // the blob "device" exists
   int32_t subreaper;
-  int32_t ppid;  // in a snapshot of several processes; else 0
-  int32_t reserved2;
+  int32_t ppid;         // in a snapshot of several processes; else 0
+  uint32_t membarrier;  // MEMBARRIER_CMD_REGISTER_* that were made
   int32_t oom_score_adj;
   int32_t thp_disable;
-  uint32_t reserved;
+  int32_t keep_capabilities;
 };
 
 // struct prctl_mm_map without the pointer to auxv.
@@ -121,6 +122,8 @@ enum VmaFlags : uint32_t {
   kVmaDontDump = 128,
   kVmaMergeable = 256,
   kVmaDroppable = 512,
+  kVmaSequential = 1024,
+  kVmaRandom = 2048,
 };
 struct Vma {
   uint64_t start, end, offset;
@@ -274,6 +277,15 @@ struct Message {
   uint32_t socket;  // index of the one that will receive it
   uint32_t bytes;
   uint32_t descriptions;  // passed descriptors: as Descriptor::description
+  uint32_t reserved;
+};
+
+// Whom a descriptor's SIGIO goes to (F_SETOWN_EX, F_SETSIG, O_ASYNC).
+struct DescriptorOwner {
+  int32_t fd;
+  int32_t type, pid;  // struct f_owner_ex
+  int32_t signal;     // 0: SIGIO
+  uint32_t asynchronous;
   uint32_t reserved;
 };
 

@@ -26,6 +26,7 @@
 #include "restore/plan.h"
 #include "snapshot/api.h"
 #include "snapshot/device_plugin.h"
+#include "snapshot/inherited.h"
 #include "snapshot/lazy.h"
 #include "snapshot/park.h"
 #include "snapshot/raw_thread.h"
@@ -395,6 +396,9 @@ void restore_process(Plan* p) {
     sys::call(SYS_personality, h.personality);
   if (h.subreaper) sys::call(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1);
   if (h.thp_disable) sys::call(SYS_prctl, PR_SET_THP_DISABLE, 1);
+  if (h.keep_capabilities) sys::call(SYS_prctl, PR_SET_KEEPCAPS, 1);
+  for (uint32_t bit = 1; bit; bit <<= 1)
+    if (h.membarrier & bit) sys::call(SYS_membarrier, bit, 0, 0);
   if (h.no_new_privs) sys::call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1);
 }
 
@@ -487,6 +491,19 @@ void restore_lock(const FileLock& l) {
         l.fd);
 }
 
+void restore_owner(const DescriptorOwner& o) {
+  struct {
+    int type, pid;
+  } owner{o.type, o.pid == state.head.pid ? sys::getpid() : o.pid};
+  sys::call(SYS_fcntl, o.fd, 15 /* F_SETOWN_EX */, sys::ptr(&owner));
+  if (o.signal) sys::call(SYS_fcntl, o.fd, 10 /* F_SETSIG */, o.signal);
+  if (!o.asynchronous) return;
+  // si_fd is the number by which it was switched on.
+  const long flags = sys::call(SYS_fcntl, o.fd, F_GETFL);
+  sys::call(SYS_fcntl, o.fd, F_SETFL, flags & ~O_ASYNC);
+  sys::call(SYS_fcntl, o.fd, F_SETFL, flags | O_ASYNC);
+}
+
 void finish_descriptors(Plan* p) {
   for (int fd = p->report_fd + 1; fd <= p->highest_fd; ++fd)
     if (fd != p->device_fd) sys::close(fd);
@@ -503,6 +520,7 @@ void finish_descriptors(Plan* p) {
   }
   each_record(p, [&](const RecordHead& h, const char* at) {
     if (h.type == kRecFileLock) restore_lock(*reinterpret_cast<const FileLock*>(at));
+    if (h.type == kRecOwner) restore_owner(*reinterpret_cast<const DescriptorOwner*>(at));
   });
 }
 
@@ -519,6 +537,7 @@ void forget_the_old_process(Plan* p) {
   library.coordinator_tid = 0;
   library.courier_tid = 0;
   library.generation = p->generation;
+  note_inherited_filters();
   library.snapshots_done = library.snapshots_failed = 0;
   library.last_snapshot[0] = 0;  // what lies in the image is the one before
   library.term_waits = 0;

@@ -151,6 +151,9 @@ Status parse_image(std::vector<uint8_t> blob, Image* out) {
         out->terminals.push_back(std::move(v));
         break;
       }
+      case kRecOwner:
+        p.take<DescriptorOwner>();
+        break;
       case kRecFileLock:
         out->file_locks.push_back(p.take<FileLock>());
         break;

@@ -170,9 +170,10 @@ void advise(const PlanMap& m) {
   struct {
     uint32_t flag;
     int advice;
-  } const table[] = {{process::kVmaDontFork, 10}, {process::kVmaWipeOnFork, 18},
-                     {process::kVmaHugePage, 14}, {process::kVmaNoHugePage, 15},
-                     {process::kVmaDontDump, 16}, {process::kVmaMergeable, 12}};
+  } const table[] = {{process::kVmaDontFork, 10},  {process::kVmaWipeOnFork, 18},
+                     {process::kVmaHugePage, 14},  {process::kVmaNoHugePage, 15},
+                     {process::kVmaDontDump, 16},  {process::kVmaMergeable, 12},
+                     {process::kVmaSequential, 2}, {process::kVmaRandom, 1}};
   for (const auto& t : table)
     if (m.advice & t.flag)
       sys::call(SYS_madvise, static_cast<long>(m.start), static_cast<long>(m.end - m.start),

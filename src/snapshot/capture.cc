@@ -2,6 +2,7 @@
 
 #include <cpuid.h>
 #include <fcntl.h>
+#include <linux/membarrier.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -17,6 +18,7 @@
 #include "gpuckpt/wire.h"
 #include "snapshot/api.h"
 #include "snapshot/device_plugin.h"
+#include "snapshot/inherited.h"
 #include "snapshot/own_memory.h"
 #include "snapshot/park.h"
 #include "snapshot/process_state.h"
@@ -126,6 +128,13 @@ bool check_cwd(Capture* c) {
       "the working directory of the process is deleted or out of reach; change to another one");
 }
 
+// Before Linux 6.3 nobody can be asked; one registration too many costs a little and breaks
+// nothing.
+constexpr int kMembarrierGetRegistrations = 1 << 9;
+constexpr uint32_t kMembarrierAny = MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED |
+                                    MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED |
+                                    MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE;
+
 bool put_head(Capture* c, Records* r, bool device_present) {
   Head h;
   __builtin_memset(&h, 0, sizeof(h));
@@ -151,6 +160,9 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   h.no_new_privs = static_cast<uint32_t>(scan_dec(&s));
   s = status_field(text, "Seccomp:");
   h.seccomp = static_cast<uint32_t>(scan_dec(&s));
+  if (has_own_filter(text))
+    return c->refuse(
+        "the process has set a system call filter (seccomp), which cannot be read back");
   s = status_field(text, "CapEff:");
   h.cap_effective = scan_hex(&s);
   if (!starts_with(status_field(text, "x86_Thread_features:"), "0") &&
@@ -177,6 +189,9 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   h.ppid = team.active() ? static_cast<int>(sys::call(SYS_getppid)) : 0;
   sys::call(SYS_prctl, PR_GET_CHILD_SUBREAPER, sys::ptr(&h.subreaper));
   h.thp_disable = static_cast<int>(sys::call(SYS_prctl, PR_GET_THP_DISABLE));
+  h.keep_capabilities = static_cast<int>(sys::call(SYS_prctl, PR_GET_KEEPCAPS));
+  const long registered = sys::call(SYS_membarrier, kMembarrierGetRegistrations, 0, 0);
+  h.membarrier = sys::failed(registered) ? kMembarrierAny : static_cast<uint32_t>(registered);
   n = read_file("/proc/self/oom_score_adj", text, sizeof(text));
   s = text;
   h.oom_score_adj = n > 0 ? static_cast<int>(scan_signed(&s)) : 0;
@@ -427,6 +442,11 @@ bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t
     return c->refuse("the process uses userfaultfd on %lx-%lx", start, end);
   } else if (starts_with(path, "anon_inode:")) {
     return c->refuse("the process maps %s, which cannot be re-created", path);
+  } else if (starts_with(path, "/[aio]")) {
+    return c->refuse(
+        "the process has a context for asynchronous I/O (io_setup), which cannot be put back");
+  } else if (starts_with(path, "/secretmem")) {
+    return c->refuse("the process maps secret memory (memfd_secret), which nobody may read");
   } else if (l.shared && l.ino) {
     bool memory = deleted && (starts_with(path, "/memfd:") || starts_with(path, "/dev/zero") ||
                               starts_with(path, "/SYSV"));

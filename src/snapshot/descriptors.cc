@@ -53,8 +53,7 @@ bool classify(FdTable* t, Descriptor* d, FdFacts* f) {
   switch (f->st.st_mode & S_IFMT) {
     case S_IFREG:
     case S_IFDIR:
-      capture_file(t, d, f);
-      return true;
+      return capture_file(t, d, f);
     case S_IFIFO:
       return capture_pipe(t, d, *f);
     case S_IFCHR:
@@ -149,6 +148,7 @@ bool capture_fd(FdTable* t, int fd, uint32_t extra) {
   t->r->add_text(has_path(*d) ? f.path : "");
   t->r->end();
   if (d->kind == kFdInotify && own && !put_inotify(t, *d)) return false;
+  if (own && !(extra & kFdInFlight)) put_owner(t, *d);
   if (!(extra & kFdInFlight) && (d->kind == kFdFile || d->kind == kFdMemory))
     return put_file_locks(t, *d, f);
   return true;

@@ -63,13 +63,14 @@ bool capture_fd(FdTable*, int fd, uint32_t extra = 0);
 
 // Each decides about the kind and fills the rest. False: refused.
 bool capture_anonymous(FdTable*, process::Descriptor*, const FdFacts&, const char* what);
-void capture_file(FdTable*, process::Descriptor*, FdFacts*);
+bool capture_file(FdTable*, process::Descriptor*, FdFacts*);
 bool capture_pipe(FdTable*, process::Descriptor*, const FdFacts&);
 bool capture_socket(FdTable*, process::Descriptor*);
 bool capture_character_device(FdTable*, process::Descriptor*, const FdFacts&);
 
 // When all are known: what needs the whole picture.
 bool put_file_contents(FdTable*);
+void put_owner(FdTable*, const process::Descriptor&);
 bool put_file_locks(FdTable*, const process::Descriptor&, const FdFacts&);
 bool put_pipes(FdTable*);
 bool put_sockets(FdTable*);  // may add descriptors that are in flight

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/vfs.h>
 
+#include "common/address.h"
 #include "common/proc.h"
 #include "common/syscall.h"
 #include "common/text.h"
@@ -34,7 +35,20 @@ bool of_the_kernel(int fd) {
 
 }  // namespace
 
-void capture_file(FdTable*, Descriptor* d, FdFacts* f) {
+bool capture_file(FdTable* t, Descriptor* d, FdFacts* f) {
+  struct statfs fs;
+  if (S_ISREG(f->st.st_mode) && !sys::failed(sys::call(SYS_fstatfs, d->fd, sys::ptr(&fs)))) {
+    if (static_cast<uint32_t>(fs.f_type) == 0x19800202)
+      return t->c->refuse("descriptor %d (%s) is a POSIX message queue; close it", d->fd, f->path);
+    if (static_cast<uint32_t>(fs.f_type) == 0x5345434d)
+      return t->c->refuse("descriptor %d is secret memory (memfd_secret), which nobody may read",
+                          d->fd);
+  }
+  // A copy under no name would be another file than the one that goes by the others.
+  if (f->deleted && S_ISREG(f->st.st_mode) && f->st.st_nlink > 0)
+    return t->c->refuse(
+        "the file behind descriptor %d lost the name %s and has others; close it or name it again",
+        d->fd, f->path);
   if (of_the_kernel(d->fd))
     d->kind = kFdKernelFile;
   else if (f->deleted && S_ISREG(f->st.st_mode))
@@ -46,6 +60,20 @@ void capture_file(FdTable*, Descriptor* d, FdFacts* f) {
     d->value[0] = sys::failed(seals) ? 0 : static_cast<uint64_t>(seals);
     d->value[1] = starts_with(f->path, "/memfd:");
   }
+  return true;
+}
+
+// For SIGIO. Descriptors that were opened as O_PATH have no owner to ask for.
+void put_owner(FdTable* t, const Descriptor& d) {
+  struct {
+    int type, pid;
+  } owner{};
+  if (sys::failed(sys::call(SYS_fcntl, d.fd, 16 /* F_GETOWN_EX */, sys::ptr(&owner)))) return;
+  const long signal = sys::call(SYS_fcntl, d.fd, 11 /* F_GETSIG */);
+  const uint32_t asynchronous = (d.flags & O_ASYNC) != 0;
+  if (!owner.pid && signal <= 0 && !asynchronous) return;
+  t->r->put(kRecOwner, DescriptorOwner{d.fd, owner.type, owner.pid, static_cast<int>(signal),
+                                       asynchronous, 0});
 }
 
 bool put_file_contents(FdTable* t) {
@@ -57,9 +85,6 @@ bool put_file_contents(FdTable* t) {
     for (size_t j = 0; j < i; ++j)
       seen |= t->all[j].kind == kFdMemory && t->all[j].ino == d.ino && t->all[j].dev == d.dev;
     if (seen) continue;
-    EagerCopy* e =
-        c->add_eager(wire::kSpaceFileBase + 0x8000 + static_cast<uint64_t>(d.fd), 0, d.size);
-    if (!e) return c->refuse("no memory to copy the unlinked file behind descriptor %d", d.fd);
     int from = d.fd;
     if ((d.flags & O_ACCMODE) == O_WRONLY) {
       char path[64];
@@ -67,15 +92,20 @@ bool put_file_contents(FdTable* t) {
       from = sys::open(path, O_RDONLY | O_CLOEXEC);
       if (from < 0) return c->refuse("the unlinked file behind descriptor %d cannot be read", d.fd);
     }
-    // Holes stay untouched: the copy is zero there.
+    // Holes are neither read nor stored.
+    const uint64_t space = wire::kSpaceFileBase + 0x8000 + static_cast<uint64_t>(d.fd);
     for (uint64_t at = 0; at < d.size;) {
       long data = sys::call(SYS_lseek, from, static_cast<long>(at), 3 /* SEEK_DATA */);
       if (data == -6 /* ENXIO: only a hole is left */) break;
-      if (!sys::failed(data)) at = static_cast<uint64_t>(data);
+      if (!sys::failed(data) && static_cast<uint64_t>(data) > at)
+        at = page_down(static_cast<uint64_t>(data));
       long hole = sys::failed(data) ? data : sys::call(SYS_lseek, from, data, 4 /* SEEK_HOLE */);
-      uint64_t end = sys::failed(hole) ? d.size : static_cast<uint64_t>(hole);
-      while (at < end) {
-        long n = sys::pread(from, e->bytes + at, end - at, at);
+      uint64_t end = sys::failed(hole) ? d.size : page_up(static_cast<uint64_t>(hole));
+      if (end > d.size) end = d.size;
+      EagerCopy* e = c->add_eager(space, at, end - at);
+      if (!e) return c->refuse("no memory to copy the unlinked file behind descriptor %d", d.fd);
+      for (const uint64_t start = at; at < end;) {
+        long n = sys::pread(from, e->bytes + (at - start), end - at, at);
         if (n <= 0)
           return c->refuse("the unlinked file behind descriptor %d cannot be read (error %ld)",
                            d.fd, -n);

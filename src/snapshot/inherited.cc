@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "common/proc.h"
 #include "common/syscall.h"
+#include "common/text.h"
 #include "snapshot/family.h"
 
 namespace gpuckpt {
@@ -22,6 +23,15 @@ struct Child {
   uint64_t started;  // numbers are used again
 } children[kMost];
 uint32_t child_count;
+
+uint64_t filters;
+
+// The mode where the kernel does not count filters (before Linux 5.9).
+uint64_t filters_in(const char* status) {
+  const char* s = info_line(status, "Seccomp_filters:");
+  if (!s) s = status_field(status, "Seccomp:");
+  return scan_dec(&s);
+}
 
 bool note(void*, int fd) {
   struct stat st;
@@ -48,6 +58,14 @@ bool inherited(int fd, uint64_t ino, const char* what) {
   }
   return false;
 }
+
+void note_inherited_filters() {
+  char status[4096];
+  filters =
+      read_file("/proc/thread-self/status", status, sizeof(status)) > 0 ? filters_in(status) : 0;
+}
+
+bool has_own_filter(const char* status) { return filters_in(status) > filters; }
 
 void note_inherited_children() {
   if (!has_children()) return;

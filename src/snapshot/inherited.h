@@ -16,6 +16,11 @@ void note_inherited_descriptors();
 // a restore will find in its place; `what` is its kind, for people, null: say nothing.
 bool inherited(int fd, uint64_t ino, const char* what);
 
+// Did the program set a system call filter of its own? `status` is /proc/thread-self/status, of any
+// thread. What it was started under is noted before, and once more in a restored process.
+void note_inherited_filters();
+bool has_own_filter(const char* status);
+
 // The same for children.
 void note_inherited_children();
 bool inherited_child(int pid);

@@ -6,6 +6,7 @@
 #include "common/proc.h"
 #include "common/syscall.h"
 #include "common/text.h"
+#include "snapshot/inherited.h"
 #include "snapshot/park.h"
 #include "snapshot/state.h"
 #include "snapshot/team.h"
@@ -151,9 +152,29 @@ void put_scheduling(Thread* t) {
   t->affinity_bytes = n > 0 ? static_cast<uint32_t>(n) : 0;
 }
 
-void put_capabilities(Thread* t) {
+// What threads of a process usually share and what is captured of one for all: of this one, whose
+// status is `own`.
+bool shares_all(Capture* c, const Thread& t, const char* status, const char* own) {
+  const char* what = nullptr;
+  const long self = library.coordinator_tid;  // whose descriptors are the ones that are captured
+  auto differs = [&](long kind) {
+    const long r = sys::call(SYS_kcmp, self, t.tid, kind, 0, 0);
+    return !sys::failed(r) && r != 0;
+  };
+  if (differs(2 /* KCMP_FILES */)) what = "descriptors of its own (unshare, CLONE_FILES)";
+  if (differs(3 /* KCMP_FS */)) what = "a working directory and umask of its own (CLONE_FS)";
+  for (const char* field : {"Uid:", "Gid:"}) {
+    const char *a = status_field(own, field), *b = status_field(status, field);
+    for (int i = 0; i < 4; ++i, a += *a == '\t', b += *b == '\t')
+      if (scan_dec(&a) != scan_dec(&b)) what = "user or group ids of its own";
+  }
+  if (has_own_filter(status)) what = "a system call filter of its own";
+  return !what || c->refuse("thread %d (%s) has %s", t.tid, t.name, what);
+}
+
+bool put_status(Capture* c, const char* own, Thread* t) {
   static char text[4096];
-  if (!thread_status(t->tid, text, sizeof(text))) return;
+  if (!thread_status(t->tid, text, sizeof(text))) return true;
   auto set = [](const char* name) {
     const char* s = status_field(text, name);
     return scan_hex(&s);
@@ -161,9 +182,12 @@ void put_capabilities(Thread* t) {
   t->pending = set("SigPnd:") & ~(1ull << (kParkSignal - 1));
   t->capabilities = {set("CapEff:"), set("CapPrm:"), set("CapInh:"), set("CapBnd:"),
                      set("CapAmb:")};
+  return shares_all(c, *t, text, own);
 }
 
-void put_threads(Capture* c, Records* r) {
+bool put_threads(Capture* c, Records* r) {
+  static char own[4096];
+  if (read_file("/proc/thread-self/status", own, sizeof(own)) <= 0) own[0] = 0;
   for (size_t i = 0; i < parking.count(); ++i) {
     ParkedThread& p = parking.thread(i);
     if (p.state != kParked) continue;
@@ -180,7 +204,7 @@ void put_threads(Capture* c, Records* r) {
     if (library.rseq_size) t.rseq = p.fs + static_cast<uint64_t>(library.rseq_offset);
     __builtin_memcpy(t.name, p.name, 16);
     put_scheduling(&t);
-    put_capabilities(&t);
+    if (!put_status(c, own, &t)) return false;
     t.timer_slack = p.timer_slack;
     t.death_signal = p.death_signal;
     r->put(kRecThread, t);
@@ -198,6 +222,7 @@ void put_threads(Capture* c, Records* r) {
     t.flags = kThreadMain | kThreadZombieLeader;
     r->put(kRecThread, t);
   }
+  return true;
 }
 
 // Children that have ended stay children until they are waited for.
@@ -234,7 +259,7 @@ bool put_process_state(Capture* c, Records* r) {
   if (!put_pending(c, r)) return false;
   put_limits(r);
   put_timers(r);
-  put_threads(c, r);
+  if (!put_threads(c, r)) return false;
   put_zombies(r);
   return true;
 }

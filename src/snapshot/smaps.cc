@@ -16,11 +16,12 @@ uint32_t flags_of(const char* s) {
   static const struct {
     const char* name;
     uint32_t flag;
-  } names[] = {
-      {"gd", kVmaGrowsDown}, {"nr", kVmaNoReserve},  {"dc", kVmaDontFork},  {"wf", kVmaWipeOnFork},
-      {"hg", kVmaHugePage},  {"nh", kVmaNoHugePage}, {"lo", kVmaLocked},    {"dd", kVmaDontDump},
-      {"mg", kVmaMergeable}, {"dp", kVmaDroppable},  {"io", kSmapsDevice},  {"pf", kSmapsDevice},
-      {"ht", kSmapsHugetlb}, {"um", kSmapsMissing},  {"ui", kSmapsMissing}, {"uw", kSmapsProtect}};
+  } names[] = {{"gd", kVmaGrowsDown},  {"nr", kVmaNoReserve},  {"dc", kVmaDontFork},
+               {"wf", kVmaWipeOnFork}, {"hg", kVmaHugePage},   {"nh", kVmaNoHugePage},
+               {"lo", kVmaLocked},     {"dd", kVmaDontDump},   {"mg", kVmaMergeable},
+               {"dp", kVmaDroppable},  {"io", kSmapsDevice},   {"pf", kSmapsDevice},
+               {"ht", kSmapsHugetlb},  {"um", kSmapsMissing},  {"ui", kSmapsMissing},
+               {"uw", kSmapsProtect},  {"sr", kVmaSequential}, {"rr", kVmaRandom}};
   uint32_t flags = 0;
   while (*s) {
     while (*s == ' ') ++s;

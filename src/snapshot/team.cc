@@ -241,6 +241,11 @@ bool Team::invite() {
       continue;
     }
     ++i;
+    if (r.state == 'T' || r.state == 't')
+      return fail(kExitRefused,
+                  "process %d (%s) of the job is stopped (SIGSTOP, or by a debugger); let it go on "
+                  "first",
+                  m.pid, r.name);
     const bool born = level_ >= wire::kTeamStaged;
     if (listens(m.pid)) {
       if (now - m.since_us > (born ? kBornPatienceUs : kAnswerPatienceUs))

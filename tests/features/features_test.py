@@ -28,7 +28,14 @@ FOLDER = "features"  # of the build: where the programs are
 
 # A snapshot of these is refused (exit 14), with these words; then the program goes on.
 REFUSED = {
+    "refused_aio": ["asynchronous I/O"],
     "refused_io_uring": ["descriptor"],
+    "refused_lost_name": ["descriptor", "lost the name"],
+    "refused_mqueue": ["descriptor", "message queue"],
+    "refused_seccomp": ["system call filter"],
+    "refused_stopped_child": ["is stopped"],
+    "refused_thread_cwd": ["thread", "working directory"],
+    "refused_thread_files": ["thread", "descriptors of its own"],
     "refused_raw_socket": ["descriptor", "socket"],
     "refused_cwd": ["working directory"],
     "refused_hugetlb": ["hugetlbfs"],

@@ -16,6 +16,7 @@ int main(void) {
   CHECK(prctl(PR_SET_NAME, "my-name") == 0 && prctl(PR_SET_PDEATHSIG, SIGUSR2) == 0);
   CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 && prctl(PR_SET_TIMERSLACK, 77777) == 0);
   CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0);
+  CHECK(prctl(PR_SET_KEEPCAPS, 1) == 0);
   CHECK(personality(PER_LINUX | ADDR_NO_RANDOMIZE) != -1);
   umask(0137);
   CHECK(setrlimit(RLIMIT_CORE, &core) == 0 && getrlimit(RLIMIT_STACK, &stack) == 0);
@@ -34,6 +35,7 @@ int main(void) {
   CHECK(prctl(PR_GET_CHILD_SUBREAPER, &v) == 0 && v == 1);
   CHECK(prctl(PR_GET_TIMERSLACK) == 77777 && prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1);
   CHECK(prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1);
+  CHECK(prctl(PR_GET_KEEPCAPS) == 1);
   CHECK(personality(0xffffffff) == (PER_LINUX | ADDR_NO_RANDOMIZE));
   CHECK(umask(0) == 0137);
   CHECK(getrlimit(RLIMIT_CORE, &now) == 0 && now.rlim_cur == 12345 && now.rlim_max == 1234567);

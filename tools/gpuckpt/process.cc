@@ -175,6 +175,11 @@ Status check_process(int pid) {
         "LD_PRELOAD=libgpuckpt.so",
         pid, status_field(pid, "Name")));
   }
+  if (status_field(pid, "State").starts_with("T")) {
+    return Status(
+        kExitTimeout,
+        fmt::format("process {0} is stopped; let it go on (kill -CONT {0}) and ask again", pid));
+  }
   uint64_t caught = strtoull(status_field(pid, "SigCgt").c_str(), nullptr, 16);
   if (!(caught >> (wire::kWakeSignal - 1) & 1)) {
     return Status::Refused(fmt::format(
