@@ -87,6 +87,9 @@ struct Head {
   int32_t oom_score_adj;
   int32_t thp_disable;
   int32_t keep_capabilities;
+  // Of a session leader whose controlling terminal is a pseudo terminal: its number + 1 and the
+  // group in the foreground; else 0.
+  int32_t terminal, foreground;
 };
 
 // struct prctl_mm_map without the pointer to auxv.
@@ -218,7 +221,6 @@ enum FdKind : uint32_t {
   kFdTerminal = 15,   // a terminal that is not stdio: value[0] as kFdInherit, else path
   kFdInotify = 16,    // `object` = index of its kRecWatch records
   kFdPtyMaster = 17,  // pseudo terminal with its master inside: `object` = index of kRecTerminal
-  kFdPtySlave = 18,
   kFdPath = 19,        // O_PATH: the place is named, nothing is open
   kFdKernelFile = 20,  // of /proc, /sys: opened again when the program is complete
   kFdPidfdGone = 21,   // of a process that has ended

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -504,6 +505,21 @@ void restore_owner(const DescriptorOwner& o) {
   sys::call(SYS_fcntl, o.fd, F_SETFL, flags | O_ASYNC);
 }
 
+// Only terminals that were made anew: the launcher's own belongs to the launcher's session.
+void take_terminal(Plan* p) {
+  if (!state.head.terminal || sys::call(SYS_getsid, 0) != sys::getpid()) return;
+  bool taken = false;
+  each_record(p, [&](const RecordHead& h, const char* at) {
+    const Descriptor* d = reinterpret_cast<const Descriptor*>(at);
+    if (h.type != kRecFd || taken || d->kind != kFdTerminal || (d->fd_flags & kFdInFlight) ||
+        d->value[1] != static_cast<uint64_t>(state.head.terminal))
+      return;
+    taken = !sys::failed(sys::call(SYS_ioctl, d->fd, TIOCSCTTY, 0));
+    int group = state.head.foreground;
+    if (taken && group > 0) sys::call(SYS_ioctl, d->fd, TIOCSPGRP, sys::ptr(&group));
+  });
+}
+
 void finish_descriptors(Plan* p) {
   for (int fd = p->report_fd + 1; fd <= p->highest_fd; ++fd)
     if (fd != p->device_fd) sys::close(fd);
@@ -522,6 +538,7 @@ void finish_descriptors(Plan* p) {
     if (h.type == kRecFileLock) restore_lock(*reinterpret_cast<const FileLock*>(at));
     if (h.type == kRecOwner) restore_owner(*reinterpret_cast<const DescriptorOwner*>(at));
   });
+  take_terminal(p);
 }
 
 // What the image says of our own machinery was true in the middle of a snapshot in another process.

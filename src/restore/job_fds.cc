@@ -64,12 +64,19 @@ class Merge {
       number_.emplace(owner(i, d.description), static_cast<int>(number_.size()));
   }
 
+  bool is_made_anew(const Descriptor& d) const {
+    for (const auto& member : tree_.members)
+      for (const Image::Terminal& t : member->image.terminals)
+        if (d.kind == kFdTerminal && d.value[1] == t.head.number + 1) return true;
+    return false;
+  }
+
   // What is several processes' business.
   void choose(size_t i) {
     const Image& m = tree_.members[i]->image;
     for (const auto& [d, path] : m.fds)
       if (d.kind == kFdPipe || d.kind == kFdFifo || d.kind == kFdSocket || d.kind == kFdPtyMaster ||
-          d.kind == kFdPtySlave || d.fd_flags & kFdInFlight)
+          is_made_anew(d) || d.fd_flags & kFdInFlight)
         chosen_.insert(number_.at(owner(i, d.description)));
     for (const SameDescription& s : m.same) chosen_.insert(number_.at(owner(i, s.description)));
     for (const Image::Message& message : m.messages)
@@ -161,7 +168,7 @@ class Merge {
           if (static_cast<int>(p.index) == d.object) out.object = pipe_.at(p.ino);
       } else if (d.kind == kFdSocket) {
         out.object = static_cast<int>(socket_.at(member.image.sockets[object].first.ino));
-      } else if (d.kind == kFdPtyMaster || d.kind == kFdPtySlave) {
+      } else if (d.kind == kFdPtyMaster) {
         out.object = terminal_index_[{i, d.object}];
       } else if (d.kind == kFdInotify) {
         out.object = static_cast<int>(i << 16) | d.object;

@@ -128,6 +128,25 @@ bool check_cwd(Capture* c) {
       "the working directory of the process is deleted or out of reach; change to another one");
 }
 
+// Fields 7 and 8 of /proc/PID/stat.
+void put_terminal(Head* h) {
+  char text[2048];
+  if (h->sid != h->pid || read_file("/proc/thread-self/stat", text, sizeof(text)) <= 0) return;
+  const char* s = text;
+  for (const char* p = text; *p; ++p)
+    if (*p == ')') s = p + 4;  // field 4
+  uint64_t value[9] = {};
+  for (int i = 4; i < 9 && *s; ++i) {
+    value[i] = static_cast<uint64_t>(scan_signed(&s));
+    if (*s == ' ') ++s;
+  }
+  const uint64_t major = value[7] >> 8 & 0xfff,
+                 minor = (value[7] & 0xff) | (value[7] >> 12 & 0xfff00);
+  if (major < 136 || major > 143) return;
+  h->terminal = static_cast<int>((major - 136) * 256 + minor + 1);
+  h->foreground = static_cast<int>(value[8]);
+}
+
 // Before Linux 6.3 nobody can be asked; one registration too many costs a little and breaks
 // nothing.
 constexpr int kMembarrierGetRegistrations = 1 << 9;
@@ -195,6 +214,7 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   n = read_file("/proc/self/oom_score_adj", text, sizeof(text));
   s = text;
   h.oom_score_adj = n > 0 ? static_cast<int>(scan_signed(&s)) : 0;
+  put_terminal(&h);
   r->put(kRecHead, h);
 
   uint32_t groups[1024];

@@ -5,9 +5,11 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 
+#include "common/proc.h"
 #include "common/syscall.h"
 #include "common/text.h"
 #include "snapshot/descriptors.h"
+#include "snapshot/team.h"
 
 namespace gpuckpt {
 
@@ -61,6 +63,30 @@ bool take_contents(FdTable* t, int master, int slave, const KernelTermios& setti
                    master);
 }
 
+// Does another process of the job have this terminal open? All of them are parked.
+bool open_elsewhere(uint32_t number) {
+  struct Search {
+    char folder[40], wanted[40];
+    bool found;
+  } search{};
+  if (!team.active()) return false;
+  format(search.wanted, sizeof(search.wanted), "/dev/pts/%u", number);
+  const Board* b = team.board();
+  for (uint32_t i = 0; i < b->relative_count && !search.found; ++i) {
+    format(search.folder, sizeof(search.folder), "/proc/%d/fd", b->relative[i].pid);
+    each_number_in(search.folder, &search, [](void* context, int fd) {
+      auto* s = static_cast<Search*>(context);
+      char link[64], to[64];
+      format(link, sizeof(link), "%s/%d", s->folder, fd);
+      const long n = sys::call(SYS_readlinkat, AT_FDCWD, sys::ptr(link), sys::ptr(to), 63);
+      to[n > 0 ? n : 0] = 0;
+      s->found |= equal(to, s->wanted);
+      return !s->found;
+    });
+  }
+  return search.found;
+}
+
 }  // namespace
 
 bool capture_character_device(FdTable* t, Descriptor* d, const FdFacts& f) {
@@ -107,7 +133,7 @@ bool put_terminals(FdTable* t) {
       int off = 0;
       if (packets) sys::call(SYS_ioctl, p.master, TIOCPKT, sys::ptr(&off));
       // The last slave that closes hangs the master up: only beside one that stays open.
-      bool open = false;
+      bool open = open_elsewhere(p.number);
       for (size_t k = 0; k < t->count; ++k)
         open |= t->all[k].kind == kFdTerminal && t->all[k].value[1] == p.number + 1;
       long slave =
