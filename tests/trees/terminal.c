@@ -26,8 +26,8 @@ int main(void) {
   alarm(50);  // rather than wait for ever for what does not come
   type("stty -echo; echo u''p\n");
   expect("up");
-  type("sleep 77 & cat\n");
-  sleep_ms(200);
+  type("sleep 77 & echo st''arted; cat\n");
+  expect("started");  // what is typed from now on is cat's
   type("some\n");
   expect("some");
   type("par");
@@ -36,9 +36,10 @@ int main(void) {
   type("tial\n");
   expect("partial");
   type("\003");
-  sleep_ms(200);
-  type("jobs; stty size\n");
+  expect("$ ");
+  type("jobs\n");
   expect("sleep 77");
+  type("stty size\n");
   expect("33 99");
   type("kill %1; wait; exit 4\n");
   int status;
