@@ -7,6 +7,7 @@
 #include "common/syscall.h"
 #include "common/text.h"
 #include "device/arrays.h"
+#include "device/device_heap.h"
 #include "device/graphs.h"
 #include "device/idle.h"
 #include "device/launch_note.h"
@@ -75,7 +76,7 @@ bool check_refusals(DeviceReport* report) {
     if (refusal.count > 0)
       return fail(report, kExitRefused, "%s: %s (%ld)", refusal.function, refusal.reason,
                   static_cast<long>(refusal.count));
-  return true;
+  return check_device_heap(report);
 }
 
 const char* kernel_name(uint64_t handle) {
@@ -181,6 +182,7 @@ bool freeze(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
     return fail(report, kExitTimeout, "the program made only %lu of the calls it was to make",
                 static_cast<unsigned long>(step_count()));
   uint64_t pause_ms = 10;
+  const char* locked = "";
   do {
     if (!check_refusals(report)) return false;
     uint64_t soft = now_ms() + 2000;
@@ -206,21 +208,25 @@ bool freeze(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
       copy(culprit.text, sizeof culprit.text,
            "a linker session (cuLinkCreate) that reports into the program's memory is open");
       gate_open();
-    } else if (wait_contexts(gate_until, false, &culprit, report)) {
+    } else if (!wait_contexts(gate_until, false, &culprit, report)) {
+      gate_open();
+      if (report->code) return false;
+    } else if (!print_pending()) {
+      locked = "a thread had standard output locked, where what kernels print is due";
+      gate_open();
+    } else {
       pools_settle();
       report->drain_us = closing - start;
       report->gate_us = sys::now_us() - closing;
       if (check_refusals(report) && learn_state(report)) return true;
       gate_open();
       return false;
-    } else {
-      gate_open();
-      if (report->code) return false;
     }
     if (now_ms() + pause_ms < deadline_ms) sys::sleep_us(pause_ms * 1000);
     pause_ms = pause_ms < 500 ? pause_ms * 2 : 500;
   } while (now_ms() < deadline_ms);
-  return fail(report, kExitTimeout, "not idle before the deadline: %s", culprit.text);
+  return fail(report, kExitTimeout, "not idle before the deadline: %s%s%s", culprit.text,
+              *culprit.text && *locked ? "; " : "", locked);
 }
 
 namespace {

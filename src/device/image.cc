@@ -1,4 +1,4 @@
-#include "device/image.h"
+#include "device/image_parts.h"
 
 #include <elf.h>
 
@@ -8,39 +8,11 @@
 namespace gpuckpt::device {
 namespace {
 
-template <typename T>
-T load(const void* from) {
-  T value;
-  __builtin_memcpy(&value, from, sizeof value);
-  return value;
-}
-
 // Entry of a fatbin container, by offset.
 constexpr size_t kEntryKind = 0, kEntryHeader = 4, kEntryPayload = 8, kEntryCompressed = 16,
                  kEntryFlags = 40, kEntryPlain = 56;
 constexpr uint64_t kFlagLz4 = 0x2000, kFlagZstd = 0x8000;
 constexpr uint64_t kMaxPlain = 1ull << 30;
-
-bool elf_size(const uint8_t* bytes, uint64_t limit, uint64_t* size) {
-  if (limit < sizeof(Elf64_Ehdr) || bytes[EI_CLASS] != ELFCLASS64) return false;
-  auto header = load<Elf64_Ehdr>(bytes);
-  uint64_t end = sizeof header;
-  auto extend = [&](uint64_t offset, uint64_t length) {
-    if (offset > limit || length > limit - offset) return false;
-    if (offset + length > end) end = offset + length;
-    return true;
-  };
-  if (!extend(header.e_shoff, uint64_t{header.e_shnum} * header.e_shentsize) ||
-      !extend(header.e_phoff, uint64_t{header.e_phnum} * header.e_phentsize))
-    return false;
-  if (header.e_shnum && header.e_shentsize < sizeof(Elf64_Shdr)) return false;
-  for (unsigned i = 0; i < header.e_shnum; ++i) {
-    auto section = load<Elf64_Shdr>(bytes + header.e_shoff + uint64_t{i} * header.e_shentsize);
-    if (section.sh_type != SHT_NOBITS && !extend(section.sh_offset, section.sh_size)) return false;
-  }
-  *size = end;
-  return true;
-}
 
 void* zstd_allocate(void*, size_t bytes) { return allocate(bytes); }
 void zstd_release(void*, void* block) { release(block); }
@@ -53,17 +25,16 @@ size_t unpack_zstd(const uint8_t* in, size_t in_size, uint8_t* out, size_t out_s
   return ZSTD_isError(got) ? 0 : got;
 }
 
-bool list_entry(uint16_t kind, const uint8_t* bytes, size_t size, void* context,
-                FoundVariable found) {
-  if (kind == 1) {
-    list_ptx_variables(reinterpret_cast<const char*>(bytes), size, context, found);
-    return true;
-  }
-  if (kind == 2) return list_elf_variables(bytes, size, context, found);
-  return true;  // LTO-IR and the like define nothing by themselves
+constexpr uint16_t kPtxEntry = 1,
+                   kElfEntry = 2;  // others (LTO-IR and the like) are not run as such
+
+bool visit_entry(uint16_t kind, const uint8_t* bytes, size_t size, void* context,
+                 PartVisitor visit) {
+  if (kind != kPtxEntry && kind != kElfEntry) return true;
+  return visit(context, kind == kPtxEntry ? PartKind::kPtx : PartKind::kElf, bytes, size);
 }
 
-bool list_fatbin(const uint8_t* bytes, uint64_t size, void* context, FoundVariable found) {
+bool visit_fatbin(const uint8_t* bytes, uint64_t size, void* context, PartVisitor visit) {
   bool complete = true;
   uint64_t at = load<uint16_t>(bytes + 6);
   while (at + 64 <= size) {
@@ -83,10 +54,10 @@ bool list_fatbin(const uint8_t* bytes, uint64_t size, void* context, FoundVariab
       size_t got = !room                ? 0
                    : (flags & kFlagLz4) ? unpack_lz4(data, packed, room, plain)
                                         : unpack_zstd(data, packed, room, plain);
-      complete &= got && list_entry(kind, room, got, context, found);
+      complete &= got && visit_entry(kind, room, got, context, visit);
       release(room);
     } else {
-      complete &= list_entry(kind, data, payload, context, found);
+      complete &= visit_entry(kind, data, payload, context, visit);
     }
     at += header + payload;
   }
@@ -94,58 +65,6 @@ bool list_fatbin(const uint8_t* bytes, uint64_t size, void* context, FoundVariab
 }
 
 // ---- PTX ----
-
-bool is_word(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-         c == '$' || c == '%' || c == '.';
-}
-
-// Words (identifiers, numbers, directives with their dot) and single characters; comments and
-// strings skipped.
-class PtxScanner {
- public:
-  PtxScanner(const char* text, size_t length) : at_(text), end_(text + length) {}
-  bool next() {
-    skip_blank();
-    if (at_ == end_ || !*at_) return false;
-    word = at_;
-    if (is_word(*at_)) {
-      while (at_ < end_ && is_word(*at_)) ++at_;
-    } else if (*at_ == '"') {
-      for (++at_; at_ < end_ && *at_ != '"'; ++at_)
-        if (*at_ == '\\' && at_ + 1 < end_) ++at_;
-      if (at_ < end_) ++at_;
-    } else {
-      ++at_;
-    }
-    length = static_cast<size_t>(at_ - word);
-    return true;
-  }
-  bool is(const char* text) const {
-    return __builtin_strlen(text) == length && !__builtin_memcmp(word, text, length);
-  }
-  const char* word = nullptr;
-  size_t length = 0;
-
- private:
-  void skip_blank() {
-    while (at_ < end_) {
-      if (*at_ == ' ' || *at_ == '\t' || *at_ == '\n' || *at_ == '\r') {
-        ++at_;
-      } else if (*at_ == '/' && at_ + 1 < end_ && at_[1] == '/') {
-        while (at_ < end_ && *at_ != '\n') ++at_;
-      } else if (*at_ == '/' && at_ + 1 < end_ && at_[1] == '*') {
-        at_ += 2;
-        while (at_ + 1 < end_ && !(at_[0] == '*' && at_[1] == '/')) ++at_;
-        at_ = at_ + 2 <= end_ ? at_ + 2 : end_;
-      } else {
-        break;
-      }
-    }
-  }
-  const char* at_;
-  const char* end_;
-};
 
 // After `.global` or `.const` at module scope: up to the semicolon.
 void list_declaration(PtxScanner& scan, bool external, void* context, FoundVariable found) {
@@ -192,42 +111,68 @@ void list_ptx_variables(const char* text, size_t length, void* context, FoundVar
 }
 
 bool list_elf_variables(const uint8_t* bytes, size_t length, void* context, FoundVariable found) {
+  ElfTables elf;
+  if (!elf.open(bytes, length)) return false;
+  elf.each_symbol([&](const Elf64_Shdr&, uint64_t, const Elf64_Sym& symbol, const char* name) {
+    if (ELF64_ST_TYPE(symbol.st_info) != STT_OBJECT || !symbol.st_shndx ||
+        symbol.st_shndx >= elf.sections())
+      return;
+    const char* place = elf.section_name(elf.section(symbol.st_shndx));
+    bool global = !__builtin_strncmp(place, ".nv.global", 10);
+    bool constant = !__builtin_strncmp(place, ".nv.constant3", 13);
+    if ((global || constant) && *name) found(context, name, __builtin_strlen(name), false);
+  });
+  return true;
+}
+
+bool elf_size(const uint8_t* bytes, uint64_t limit, uint64_t* size) {
+  if (limit < sizeof(Elf64_Ehdr) || bytes[EI_CLASS] != ELFCLASS64) return false;
+  auto header = load<Elf64_Ehdr>(bytes);
+  uint64_t end = sizeof header;
+  auto extend = [&](uint64_t offset, uint64_t length) {
+    if (offset > limit || length > limit - offset) return false;
+    if (offset + length > end) end = offset + length;
+    return true;
+  };
+  if (!extend(header.e_shoff, uint64_t{header.e_shnum} * header.e_shentsize) ||
+      !extend(header.e_phoff, uint64_t{header.e_phnum} * header.e_phentsize))
+    return false;
+  if (header.e_shnum && header.e_shentsize < sizeof(Elf64_Shdr)) return false;
+  for (unsigned i = 0; i < header.e_shnum; ++i) {
+    auto section = load<Elf64_Shdr>(bytes + header.e_shoff + uint64_t{i} * header.e_shentsize);
+    if (section.sh_type != SHT_NOBITS && !extend(section.sh_offset, section.sh_size)) return false;
+  }
+  *size = end;
+  return true;
+}
+
+bool ElfTables::open(const uint8_t* bytes, size_t length) {
   uint64_t size;
   if (length < sizeof(Elf64_Ehdr) || __builtin_memcmp(bytes, ELFMAG, SELFMAG) ||
       !elf_size(bytes, length, &size))
     return false;
-  auto header = load<Elf64_Ehdr>(bytes);
-  auto section = [&](uint64_t index) {
-    return load<Elf64_Shdr>(bytes + header.e_shoff + index * header.e_shentsize);
-  };
-  if (!header.e_shnum || header.e_shstrndx >= header.e_shnum) return true;
-  Elf64_Shdr names = section(header.e_shstrndx);
-  auto text = [&](const Elf64_Shdr& table, uint64_t offset) -> const char* {
-    if (table.sh_type == SHT_NOBITS || offset >= table.sh_size) return "";
-    const auto* start = reinterpret_cast<const char*>(bytes + table.sh_offset);
-    uint64_t end = offset;
-    while (end < table.sh_size && start[end]) ++end;
-    return end < table.sh_size ? start + offset : "";
-  };
-  for (unsigned i = 0; i < header.e_shnum; ++i) {
-    Elf64_Shdr symbols = section(i);
-    if (symbols.sh_type != SHT_SYMTAB || symbols.sh_entsize < sizeof(Elf64_Sym) ||
-        symbols.sh_link >= header.e_shnum)
-      continue;
-    Elf64_Shdr strings = section(symbols.sh_link);
-    for (uint64_t at = 0; at + sizeof(Elf64_Sym) <= symbols.sh_size; at += symbols.sh_entsize) {
-      auto symbol = load<Elf64_Sym>(bytes + symbols.sh_offset + at);
-      if (ELF64_ST_TYPE(symbol.st_info) != STT_OBJECT || !symbol.st_shndx ||
-          symbol.st_shndx >= header.e_shnum)
-        continue;
-      const char* place = text(names, section(symbol.st_shndx).sh_name);
-      bool global = !__builtin_strncmp(place, ".nv.global", 10);
-      bool constant = !__builtin_strncmp(place, ".nv.constant3", 13);
-      const char* name = text(strings, symbol.st_name);
-      if ((global || constant) && *name) found(context, name, __builtin_strlen(name), false);
-    }
-  }
+  bytes_ = bytes;
+  header_ = load<Elf64_Ehdr>(bytes);
   return true;
+}
+unsigned ElfTables::sections() const {
+  return header_.e_shstrndx < header_.e_shnum ? header_.e_shnum : 0;
+}
+Elf64_Shdr ElfTables::section(uint64_t index) const {
+  return load<Elf64_Shdr>(bytes_ + header_.e_shoff + index * header_.e_shentsize);
+}
+const char* ElfTables::section_name(const Elf64_Shdr& s) const {
+  return text(section(header_.e_shstrndx), s.sh_name);
+}
+const uint8_t* ElfTables::contents(const Elf64_Shdr& s) const {
+  return s.sh_type == SHT_NOBITS ? nullptr : bytes_ + s.sh_offset;
+}
+const char* ElfTables::text(const Elf64_Shdr& table, uint64_t offset) const {
+  if (table.sh_type == SHT_NOBITS || offset >= table.sh_size) return "";
+  const auto* start = reinterpret_cast<const char*>(bytes_ + table.sh_offset);
+  uint64_t end = offset;
+  while (end < table.sh_size && start[end]) ++end;
+  return end < table.sh_size ? start + offset : "";
 }
 
 size_t unpack_lz4(const uint8_t* in, size_t in_size, uint8_t* out, size_t out_size) {
@@ -342,26 +287,38 @@ bool measure_image(const void* image, uint64_t limit, ImageView* out) {
   return false;
 }
 
-bool list_variables(const ImageView& image, void* context, FoundVariable found) {
+bool each_part(const ImageView& image, void* context, PartVisitor visit) {
   const auto* bytes = static_cast<const uint8_t*>(image.bytes);
   switch (image.kind) {
     case ImageKind::kText:
-      list_ptx_variables(static_cast<const char*>(image.bytes), image.size, context, found);
-      return true;
+      return visit(context, PartKind::kPtx, bytes, image.size);
     case ImageKind::kFatbin: {
       bool complete = true;
       const uint8_t* end = bytes + image.size;
       for (const uint8_t* at = bytes; at; at = next_container(at, end))
         complete &=
-            list_fatbin(at, container_size(at, static_cast<uint64_t>(end - at)), context, found);
+            visit_fatbin(at, container_size(at, static_cast<uint64_t>(end - at)), context, visit);
       return complete;
     }
     case ImageKind::kElf:
-      return list_elf_variables(bytes, image.size, context, found);
+      return visit(context, PartKind::kElf, bytes, image.size);
     case ImageKind::kUnknown:
       return false;
   }
   return false;
+}
+
+bool list_variables(const ImageView& image, void* context, FoundVariable found) {
+  struct Search {
+    void* context;
+    FoundVariable found;
+  } search = {context, found};
+  return each_part(image, &search, [](void* in, PartKind kind, const uint8_t* bytes, size_t size) {
+    auto* s = static_cast<Search*>(in);
+    if (kind == PartKind::kElf) return list_elf_variables(bytes, size, s->context, s->found);
+    list_ptx_variables(reinterpret_cast<const char*>(bytes), size, s->context, s->found);
+    return true;
+  });
 }
 
 }  // namespace gpuckpt::device

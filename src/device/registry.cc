@@ -2,6 +2,7 @@
 
 #include "common/text.h"
 #include "device/arrays.h"
+#include "device/device_heap.h"
 #include "device/graphs.h"
 #include "device/links.h"
 #include "intercept/generated/real_driver.h"
@@ -123,6 +124,7 @@ void Registry::remove(Object* object) {
 }
 
 void Registry::unload(Object* object) {
+  heap_note_unload(object);
   // What hangs on it goes at once.
   for (Object *o = first_, *next; o; o = next) {
     next = o->next;
@@ -255,6 +257,7 @@ void Registry::drop_image(Image* image) {
     break;
   }
   release(image->parts);
+  free_calls(image->calls);
   release(image);
 }
 

@@ -88,6 +88,9 @@ struct EventObject : Object {
   double at_ms = 0;
 };
 
+struct DeviceCalls;
+void free_calls(DeviceCalls* calls);
+
 // Contents of a module as loaded, shared between equal loads.
 struct Image {
   Image* next;
@@ -96,6 +99,8 @@ struct Image {
   bool wrapped;
   FatbinWrapper wrapper;  // points to bytes
   const void** parts;     // containers to be linked, within bytes; null: none
+  DeviceCalls* calls;     // what its kernels call (device_heap.h); null: not read yet
+  bool reading;           // a thread is about to
   alignas(16) uint8_t bytes[];
   const void* code() const { return wrapped ? static_cast<const void*>(&wrapper) : bytes; }
   ImageView view() const { return {kind, wrapped, bytes, size}; }

@@ -1,4 +1,5 @@
 #include "device/image.h"
+#include "device/image_calls.h"
 
 #include <elf.h>
 #include <zstd.h>
@@ -231,5 +232,123 @@ TEST_CASE("ELF: size and symbols") {
     bad[at] ^= 0xff;
     Names ignored;
     list_elf_variables(bad.data(), bad.size(), &ignored, collect);
+  }
+}
+
+namespace {
+std::vector<uint8_t> plain(uint16_t kind, const std::string& text) {
+  return container({entry(kind, 0x11, bytes_of(text), 0)});
+}
+bool reaches(const std::vector<uint8_t>& fat, const char* what, const char* kernel) {
+  NameSet names;
+  names.add(what, strlen(what));
+  REQUIRE(callers_in({ImageKind::kFatbin, false, fat.data(), fat.size()}, &names));
+  return names.has(kernel);
+}
+
+const char kCalls[] = R"(
+.version 9.0
+.target sm_75, texmode_independent
+.address_size 64
+.extern .func  (.param .b64 func_retval0) malloc
+(
+  .param .b64 malloc_param_0
+)
+;
+.func outer(.param .b64 p);
+.visible .func  (.param .b64 func_retval0) inner(.param .b64 inner_param_0)
+{
+  { // callseq
+  call.uni (retval0), malloc, (param0);
+  }
+  ret;
+}
+.global .align 8 .u64 table[2] = {0, inner};
+.visible .entry direct(.param .u64 p) .maxntid 32, 1, 1 { call.uni (r), malloc, (q); }
+.visible .entry nested(.param .u64 p) { call.uni (r), inner, (q); }
+.visible .entry by_table(.param .u64 p) { ld.global.u64 %rd1, [table+8]; call (r), %rd1, (q), P; }
+.visible .entry malloc_not(.param .u64 mallocs) { ret; } // malloc
+.visible .entry outside(.param .u64 p) { call.uni outer, (q); }
+)";
+}  // namespace
+
+TEST_CASE("kernels that may call a function are found in PTX") {
+  auto fat = plain(1, kCalls);
+  for (const char* name : {"direct", "nested", "by_table"}) REQUIRE(reaches(fat, "malloc", name));
+  for (const char* name : {"malloc_not", "outside", "table_not"})
+    REQUIRE_FALSE(reaches(fat, "malloc", name));
+  REQUIRE_FALSE(reaches(fat, "vprintf", "direct"));
+  // A part calls what another defines.
+  auto other = plain(1, ".visible .func outer(.param .b64 p) { call.uni (r), inner, (q); }");
+  fat.resize((fat.size() + 15) / 16 * 16);
+  fat.insert(fat.end(), other.begin(), other.end());
+  REQUIRE(reaches(fat, "malloc", "outside"));
+  for (size_t n = 0; n < sizeof kCalls; ++n) {  // cut anywhere
+    NameSet names;
+    names.add("malloc", 6);
+    std::vector<char> exact(kCalls, kCalls + n);
+    callers_in({ImageKind::kText, false, exact.data(), n}, &names);
+  }
+}
+
+TEST_CASE("kernels that may call a function are found in machine code") {
+  // Symbols: 1 malloc (elsewhere), 2 kernel, 3 helper, 4 other, 5 last.
+  const std::string strings = std::string("\0malloc\0kernel\0helper\0other\0last\0", 34);
+  const std::string sections = std::string("\0.nv.callgraph\0.nv.constant4\0", 29);
+  auto make = [&](uint32_t in_table) {
+    std::vector<uint8_t> elf(sizeof(Elf64_Ehdr));
+    Elf64_Sym symbols[6]{};
+    const uint32_t at[] = {0, 1, 8, 15, 22, 28};
+    for (uint32_t i = 1; i < 6; ++i)
+      symbols[i] = {at[i], STT_FUNC, 0, static_cast<uint16_t>(i == 1 ? 0 : 5), 0, 0};
+    const uint32_t calls[] = {2, 3, 3, 1, 0, 0xffffffff, 4, 0xfffffffe, 5, 5};
+    const Elf64_Rel relocations[] = {{0, ELF64_R_INFO(uint64_t{1}, 2)},
+                                     {8, ELF64_R_INFO(uint64_t{in_table}, 2)}};
+    Elf64_Shdr s[7]{};
+    auto add = [&](int i, uint32_t type, const void* bytes, size_t size, uint64_t entry,
+                   uint32_t link, uint32_t info, uint32_t name) {
+      s[i].sh_name = name;
+      s[i].sh_type = type;
+      s[i].sh_offset = elf.size();
+      s[i].sh_size = size;
+      s[i].sh_entsize = entry;
+      s[i].sh_link = link;
+      s[i].sh_info = info;
+      put(elf, elf.size(), bytes, size);
+    };
+    add(1, SHT_STRTAB, sections.data(), sections.size(), 0, 0, 0, 0);
+    add(2, SHT_STRTAB, strings.data(), strings.size(), 0, 0, 0, 0);
+    add(3, SHT_SYMTAB, symbols, sizeof symbols, sizeof *symbols, 2, 0, 0);
+    add(4, 0x70000001, calls, sizeof calls, 8, 3, 0, 1);
+    add(5, SHT_PROGBITS, relocations, 16, 0, 0, 0, 15);
+    add(6, SHT_REL, relocations, sizeof relocations, sizeof *relocations, 3, 5, 0);
+    Elf64_Ehdr header{};
+    memcpy(header.e_ident, ELFMAG, SELFMAG);
+    header.e_ident[EI_CLASS] = ELFCLASS64;
+    header.e_shentsize = sizeof(Elf64_Shdr);
+    header.e_shnum = 7;
+    header.e_shstrndx = 1;
+    header.e_shoff = elf.size();
+    put(elf, elf.size(), s, sizeof s);
+    put(elf, 0, header);
+    return elf;
+  };
+  auto look = [](const std::vector<uint8_t>& elf) {
+    NameSet names;
+    names.add("malloc", 6);
+    REQUIRE(callers_in({ImageKind::kElf, false, elf.data(), elf.size()}, &names));
+    REQUIRE(names.has("kernel"));
+    REQUIRE(names.has("helper"));
+    return names.has("other");
+  };
+  REQUIRE_FALSE(look(make(5)));  // the address of a function that calls nothing
+  REQUIRE(look(make(3)));        // of one that leads there: anybody may call it
+  const auto good = make(3);
+  for (size_t at = 0; at < good.size(); ++at) {  // no byte can make it read outside
+    auto bad = good;
+    bad[at] ^= 0xff;
+    NameSet names;
+    names.add("malloc", 6);
+    callers_in({ImageKind::kElf, false, bad.data(), bad.size()}, &names);
   }
 }

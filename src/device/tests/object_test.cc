@@ -2,6 +2,7 @@
 // in a forked child whose driver is rewound, looked at, used, changed, and so on.
 //   object_test [one_file]: descriptors of memory as NVIDIA's driver gives them
 #include <fcntl.h>
+#include <sys/mman.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -50,6 +51,34 @@ const char kCallee[] = R"(
 .visible .func (.param .b32 r) twice(.param .b32 x) {
   .reg .u32 %r<3>;
   ld.param.b32 %r1, [x]; add.u32 %r2, %r1, %r1; st.param.b32 [r], %r2; ret;
+}
+)";
+
+const char kTalker[] = R"(
+.version 8.0
+.target sm_75
+.address_size 64
+.extern .func (.param .b32 r) vprintf(.param .b64 format, .param .b64 arguments);
+.global .align 1 .b8 text[6] = {115, 97, 105, 100, 10, 0};
+.visible .entry say() {
+  .reg .u64 %d<3>;
+  mov.u64 %d1, text; cvta.global.u64 %d1, %d1; mov.u64 %d2, 0;
+  { .param .b64 a; .param .b64 b; .param .b32 c; st.param.b64 [a], %d1; st.param.b64 [b], %d2;
+    call (c), vprintf, (a, b); }
+  ret;
+}
+)";
+const char kHeap[] = R"(
+.version 8.0
+.target sm_75
+.address_size 64
+.extern .func (.param .b64 r) malloc(.param .b64 bytes);
+.visible .entry idle() { ret; }
+.visible .entry take() {
+  .reg .u64 %d<2>;
+  mov.u64 %d1, 64;
+  { .param .b64 a; .param .b64 b; st.param.b64 [a], %d1; call (b), malloc, (a); }
+  ret;
 }
 )";
 
@@ -599,6 +628,59 @@ struct Users {
   }
 } users;
 
+// What kernels print before a snapshot is printed once, by the process that is left behind.
+struct Talker {
+  CUfunction say;
+  int out, standard;
+  void make() {
+    CUmodule talker;
+    OK(cuModuleLoadData(&talker, kTalker));
+    OK(cuModuleGetFunction(&say, talker, "say"));
+    fflush(stdout);
+    standard = dup(1);
+    out = memfd_create("printed", 0);
+  }
+  long printed() {
+    fflush(stdout);
+    return lseek(out, 0, SEEK_END);
+  }
+  void check() {
+    CHECK(dup2(out, 1) == 1);
+    const long before = printed();
+    OK(cuLaunchKernel(say, 1, 1, 1, 2, 1, 1, 0, nullptr, nullptr, nullptr));
+    next_generation();
+    CHECK(printed() == before + 10);
+    OK(cuCtxSynchronize());
+    CHECK(printed() == before + 10);
+    OK(cuLaunchKernel(say, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr));
+    OK(cuCtxSynchronize());
+    CHECK(printed() == before + 15);
+    // Whoever has standard output locked may wait at the gate.
+    OK(cuLaunchKernel(say, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr));
+    while (cuStreamQuery(nullptr) == CUDA_ERROR_NOT_READY) usleep(1000);
+    flockfile(stdout);
+    refused(gpuckpt::kExitTimeout, "standard output");
+    funlockfile(stdout);
+    OK(cuCtxSynchronize());
+    CHECK(dup2(standard, 1) == 1);
+  }
+} talker;
+
+// A kernel that may call malloc was taken from its module: what it left on the heap is nobody's.
+void heap_is_refused() {
+  CUmodule heap;
+  CUfunction function;
+  OK(cuModuleLoadData(&heap, kHeap));
+  OK(cuModuleGetFunction(&function, heap, "idle"));
+  next_generation();
+  OK(cuModuleGetFunction(&function, heap, "take"));
+  refused(gpuckpt::kExitRefused, "the kernel take");
+  OK(cuModuleUnload(heap));
+  refused(gpuckpt::kExitRefused, "the kernel take");
+  setenv("GPUCKPT_DEVICE_HEAP", "empty", 1);
+  next_generation();
+}
+
 }  // namespace
 
 int main(int count, char**) {
@@ -651,6 +733,9 @@ int main(int count, char**) {
   next_generation();  // what has ended stays so
   CHECK(users.ended == 1);
   CHECK(cuLinkDestroy(sessions.done) != CUDA_SUCCESS);
+  talker.make();
+  talker.check();
+  heap_is_refused();
   fprintf(stderr, "generation %u PASS\n", gpuckpt::generation());
   _exit(0);
 }
