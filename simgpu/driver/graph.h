@@ -161,6 +161,7 @@ void unmake_plan(const Plan&, Graph*);
 void retain_users(const std::vector<HeldUser>&);
 void release_users(std::vector<HeldUser>*);
 Ref<Conditional> conditional_of(uint64_t handle);
+bool set_conditional(uint64_t handle, uint32_t value);  // by a kernel; false: there is none
 
 CUresult find_graph(CUgraph, Ref<Graph>*);
 CUresult find_node(CUgraphNode, Ref<GraphNode>*);

@@ -285,6 +285,12 @@ Ref<Conditional> conditional_of(uint64_t handle) {
   return {};
 }
 
+bool set_conditional(uint64_t handle, uint32_t value) {
+  Ref<Conditional> c = conditional_of(handle);
+  if (c) c->value.store(value);
+  return static_cast<bool>(c);
+}
+
 CUresult action_of(const CUgraphNodeParams& p, Ref<Action>* out, Ref<Graph>* child) {
   switch (static_cast<int>(p.type)) {
     case CU_GRAPH_NODE_TYPE_KERNEL: {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "action.h"
+#include "graph.h"
 #include "module.h"
 #include "occupancy.h"
 #include "texture.h"
@@ -64,6 +65,7 @@ CUresult KernelAction::execute(Context& c) {
   l.images = images_of(c);
   l.output = print;
   l.output_context = &c;
+  l.set_conditional = set_conditional;
   l.cancel = &c.cancel;
   ptx::Result r;
   {

@@ -1,4 +1,5 @@
-// Device-side system calls: vprintf, __assertfail, malloc, free.
+// Device-side system calls: vprintf, __assertfail, malloc, free; and what NVIDIA's device runtime
+// library has beside launches: cudaGraphSetConditional.
 #include <stdio.h>
 
 #include "device_heap.h"
@@ -243,6 +244,15 @@ bool call_builtin(Ctx& c, const Ins* i) {
         if (argument[0] != 0 && !device_free(c, argument[0])) {
           fault(c, i, Outcome::kIllegalAddress, argument[0],
                 "free of 0x%llx, which malloc did not give or free took before",
+                (unsigned long long)argument[0]);
+          return false;
+        }
+        break;
+      case Builtin::kSetConditional:
+        if (c.grid->launch->set_conditional == nullptr ||
+            !c.grid->launch->set_conditional(argument[0], (uint32_t)argument[1])) {
+          fault(c, i, Outcome::kIllegalInstruction, argument[0],
+                "cudaGraphSetConditional of 0x%llx, which is no conditional handle",
                 (unsigned long long)argument[0]);
           return false;
         }

@@ -123,6 +123,8 @@ struct Launch {
   class Images* images = nullptr;  // texture.h; null: no textures and surfaces
   Output output = nullptr;
   void* output_context = nullptr;
+  // cudaGraphSetConditional in device code. False: there is no such handle.
+  bool (*set_conditional)(uint64_t handle, uint32_t value) = nullptr;
   const std::atomic<bool>* cancel = nullptr;  // polled; set when the context is torn down
 };
 

@@ -38,7 +38,7 @@ struct CallSlot {
   uint32_t offset;  // in the caller's local frame
   uint32_t bytes;
 };
-enum class Builtin : uint8_t { kNo, kVprintf, kAssertFail, kMalloc, kFree };
+enum class Builtin : uint8_t { kNo, kVprintf, kAssertFail, kMalloc, kFree, kSetConditional };
 struct CallSite {
   Function* callee = nullptr;  // null: indirect, through operand a
   Builtin builtin = Builtin::kNo;

@@ -126,6 +126,8 @@ bool Body::direct(Symbol* v, CallSite* site) {
       site->builtin = Builtin::kMalloc;
     else if (v->name == "free")
       site->builtin = Builtin::kFree;
+    else if (v->name == "cudaGraphSetConditional")
+      site->builtin = Builtin::kSetConditional;
     else {
       error("unresolved extern function '%.*s'", (int)v->name.size, v->name.data);
       return false;

@@ -2,6 +2,7 @@
 
 #include "device/arrays.h"
 #include "device/capture.h"
+#include "device/conditionals.h"
 #include "device/times.h"
 #include "gpuckpt/exit_codes.h"
 #include "intercept/generated/real_driver.h"
@@ -13,7 +14,10 @@ void free_record(GraphRecord* record) { destroy(record); }
 GraphRecord::~GraphRecord() {
   for (NodeRecord* node : nodes) {
     release(node->arguments);
-    free_record(node->child);
+    any_inner(node, [](GraphRecord* inner) {
+      free_record(inner);
+      return false;
+    });
     destroy(node);
   }
 }
@@ -170,6 +174,31 @@ const char* take_operations(NodeRecord* node, const CUDA_BATCH_MEM_OP_NODE_PARAM
 
 namespace {
 
+// What the program said when it made the node, and what its bodies are now.
+const char* read_conditional(NodeRecord* node) {
+  Vector<uint64_t> bodies;
+  {
+    Guard guard(registry().lock);
+    const ConditionalNode* known = find_conditional(node->name);
+    if (!known) return "a graph has a conditional node that was not seen being made";
+    node->condition = known->handle;
+    node->condition_type = known->type;
+    node->context = known->context;
+    if (!bodies.append(known->bodies.data(), known->bodies.size()))
+      return "no memory for a graph's record";
+  }
+  for (uint64_t name : bodies) {
+    const char* why = nullptr;
+    GraphRecord* body = record_graph(real_of<CUgraph>(Kind::kGraph, name), &why);
+    if (!body) return why;
+    if (!node->bodies.push(body)) {
+      free_record(body);
+      return "no memory for a graph's record";
+    }
+  }
+  return nullptr;
+}
+
 const char* read_attributes(CUgraphNode handle, NodeRecord* node) {
   for (int id : kAttributes) {
     CUlaunchAttribute attribute = {};
@@ -247,7 +276,7 @@ const char* read_node(CUgraphNode handle, NodeRecord* node) {
     case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
       return "a graph uses semaphores of another API";
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-      return "a graph has a conditional node, which is not restored yet";
+      return read_conditional(node);
     default:
       return "a graph has a node of a kind that is not known";
   }
@@ -319,17 +348,22 @@ void each_of(ObjectType type, Vector<T*>* out) {
     if (o->type == type) out->push(static_cast<T*>(o));
 }
 
-// A graph that became a node's (CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE) is made again with that node.
+void list_inner(const GraphRecord* record, Vector<GraphObject*>* out) {
+  for (const NodeRecord* node : record->nodes)
+    any_inner(node, [&](GraphRecord* inner) {
+      auto* object = registry().find<GraphObject>(ObjectType::kGraph, inner->name);
+      if (object) out->push(object);
+      list_inner(inner, out);
+      return false;
+    });
+}
+
+// A graph that became a node's (CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE), or is a conditional's body,
+// is made again with that node.
 void forget_moved(const Vector<GraphObject*>& graphs) {
   Guard guard(registry().lock);
   Vector<GraphObject*> moved;
-  for (GraphObject* g : graphs)
-    for (NodeRecord* node : g->record->nodes) {
-      GraphObject* child = node->child
-                               ? registry().find<GraphObject>(ObjectType::kGraph, node->child->name)
-                               : nullptr;
-      if (child) moved.push(child);
-    }
+  for (GraphObject* g : graphs) list_inner(g->record, &moved);
   for (GraphObject* g : moved) registry().remove(g);
 }
 
@@ -382,6 +416,34 @@ void forget_time(uint64_t event) {
   --remembered_events;
 }
 
+// What a node's record is as parameters of a call, with the driver's handles.
+struct KernelCall {
+  CUDA_KERNEL_NODE_PARAMS_v2 params;
+  Vector<void*> pointers;
+  explicit KernelCall(const NodeRecord* node) : params(node->kernel) {
+    params.func = function_now(node->object);
+    params.kern = nullptr;
+    params.ctx = real_of<CUcontext>(Kind::kContext, node->context);
+    size_t offset = 0;
+    for (size_t i = 0; real().cuFuncGetParamInfo(params.func, i, &offset, nullptr) == CUDA_SUCCESS;
+         ++i)
+      pointers.push(node->arguments + offset);
+    params.kernelParams = pointers.empty() ? nullptr : pointers.data();
+  }
+};
+CUDA_MEMCPY3D copy_now(const NodeRecord* node) {
+  CUDA_MEMCPY3D params = node->copy;
+  if (params.dstMemoryType == CU_MEMORYTYPE_ARRAY)
+    params.dstArray = real_of<CUarray>(Kind::kArray, bits(params.dstArray));
+  if (params.srcMemoryType == CU_MEMORYTYPE_ARRAY)
+    params.srcArray = real_of<CUarray>(Kind::kArray, bits(params.srcArray));
+  return params;
+}
+CUDA_BATCH_MEM_OP_NODE_PARAMS_v1 operations_now(NodeRecord* node) {
+  return {real_of<CUcontext>(Kind::kContext, node->context),
+          static_cast<unsigned>(node->operations.size()), node->operations.data(), 0};
+}
+
 struct Maker {
   DeviceReport* report;
   bool names;  // the nodes get their names back
@@ -394,17 +456,8 @@ struct Maker {
   }
 
   CUresult add_kernel(CUgraph graph, NodeRecord* node) const {
-    CUDA_KERNEL_NODE_PARAMS_v2 params = node->kernel;
-    params.func = function_now(node->object);
-    params.kern = nullptr;
-    params.ctx = real_of<CUcontext>(Kind::kContext, node->context);
-    Vector<void*> pointers;
-    size_t offset = 0;
-    for (size_t i = 0; real().cuFuncGetParamInfo(params.func, i, &offset, nullptr) == CUDA_SUCCESS;
-         ++i)
-      pointers.push(node->arguments + offset);
-    params.kernelParams = pointers.empty() ? nullptr : pointers.data();
-    CUresult result = real().cuGraphAddKernelNode_v2(&node->now, graph, nullptr, 0, &params);
+    KernelCall call(node);
+    CUresult result = real().cuGraphAddKernelNode_v2(&node->now, graph, nullptr, 0, &call.params);
     for (CUlaunchAttribute& a : node->attributes)
       if (result == CUDA_SUCCESS)
         result = real().cuGraphKernelNodeSetAttribute(node->now, a.id, &a.value);
@@ -459,6 +512,27 @@ struct Maker {
     return ok;
   }
 
+  bool add_conditional(CUgraph graph, NodeRecord* node) const {
+    CUgraphNodeParams params = {};
+    params.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+    params.conditional.handle = node->condition;
+    params.conditional.type = node->condition_type;
+    params.conditional.size = static_cast<unsigned>(node->bodies.size());
+    params.conditional.ctx = real_of<CUcontext>(Kind::kContext, node->context);
+    CUresult result =
+        present(real().cuGraphAddNode_v2)
+            ? real().cuGraphAddNode_v2(&node->now, graph, nullptr, nullptr, 0, &params)
+            : real().cuGraphAddNode(&node->now, graph, nullptr, 0, &params);
+    if (result != CUDA_SUCCESS) return cannot("a conditional node", result);
+    for (size_t i = 0; i < node->bodies.size(); ++i) {
+      GraphRecord* body = node->bodies[i];
+      CUgraph now = params.conditional.phGraph_out[i];
+      if (names) bind(Kind::kGraph, body->name, bits(now));
+      if (!fill(now, body)) return false;
+    }
+    return true;
+  }
+
   // The nodes of a clone instead of those it was cloned from.
   bool adopt(CUgraph clone, GraphRecord* record) const {
     if (names && record->name) bind(Kind::kGraph, record->name, bits(clone));
@@ -488,11 +562,7 @@ struct Maker {
         result = add_kernel(graph, node);
         break;
       case CU_GRAPH_NODE_TYPE_MEMCPY: {
-        CUDA_MEMCPY3D params = node->copy;
-        if (params.dstMemoryType == CU_MEMORYTYPE_ARRAY)
-          params.dstArray = real_of<CUarray>(Kind::kArray, bits(params.dstArray));
-        if (params.srcMemoryType == CU_MEMORYTYPE_ARRAY)
-          params.srcArray = real_of<CUarray>(Kind::kArray, bits(params.srcArray));
+        CUDA_MEMCPY3D params = copy_now(node);
         result = real().cuGraphAddMemcpyNode(out, graph, nullptr, 0, &params, context);
         break;
       }
@@ -504,6 +574,10 @@ struct Maker {
         break;
       case CU_GRAPH_NODE_TYPE_GRAPH:
         if (!add_child(graph, node)) return false;
+        result = CUDA_SUCCESS;
+        break;
+      case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        if (!add_conditional(graph, node)) return false;
         result = CUDA_SUCCESS;
         break;
       case CU_GRAPH_NODE_TYPE_EMPTY:
@@ -524,8 +598,7 @@ struct Maker {
         result = real().cuGraphAddMemFreeNode(out, graph, nullptr, 0, node->address);
         break;
       case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
-        CUDA_BATCH_MEM_OP_NODE_PARAMS_v1 params = {
-            context, static_cast<unsigned>(node->operations.size()), node->operations.data(), 0};
+        CUDA_BATCH_MEM_OP_NODE_PARAMS_v1 params = operations_now(node);
         result = real().cuGraphAddBatchMemOpNode(out, graph, nullptr, 0, &params);
         break;
       }
@@ -552,48 +625,181 @@ struct Maker {
 void disable_nodes(CUgraphExec executable, GraphRecord* record) {
   for (NodeRecord* node : record->nodes) {
     if (node->disabled) real().cuGraphNodeSetEnabled(executable, node->now, 0);
-    if (node->child) disable_nodes(executable, node->child);
+    any_inner(node, [&](GraphRecord* inner) {
+      disable_nodes(executable, inner);
+      return false;
+    });
   }
 }
 
-// Memory of graphs belongs to a graph and to the executables of it: both must be one.
-bool allocates(const GraphRecord* record) {
+// Memory of graphs and conditional handles belong to a graph and to the executables of it: all must
+// be one.
+bool owns(const GraphRecord* record) {
   for (const NodeRecord* node : record->nodes)
-    if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || (node->child && allocates(node->child)))
+    if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+        node->type == CU_GRAPH_NODE_TYPE_CONDITIONAL || any_inner(node, owns))
       return true;
   return false;
 }
 
-bool replay_exec(GraphExecObject* e, const Maker& maker) {
-  CUgraphExec now = nullptr;
-  Maker unnamed{maker.report, false};
-  e->base = nullptr;
-  // The graph itself, when it is still there and owns memory: its addresses exist only once.
-  GraphObject* source = nullptr;
-  if (allocates(e->record)) {
-    Guard guard(registry().lock);
-    source = registry().find<GraphObject>(ObjectType::kGraph, e->record->name);
+bool has_handle(const GraphRecord* record, CUgraphConditionalHandle handle) {
+  for (const NodeRecord* node : record->nodes)
+    if ((!node->bodies.empty() && node->condition == handle) ||
+        any_inner(node, [&](GraphRecord* inner) { return has_handle(inner, handle); }))
+      return true;
+  return false;
+}
+
+// The graph itself that an executable was made from, when that is still there and must be it.
+GraphObject* source_of(const GraphExecObject* e) {
+  if (!owns(e->record)) return nullptr;
+  Guard guard(registry().lock);
+  auto* source = registry().find<GraphObject>(ObjectType::kGraph, e->record->name);
+  return source && source->record ? source : nullptr;
+}
+
+CUgraph graph_of_handle(const ConditionalHandle& handle) {
+  Guard guard(registry().lock);
+  if (handle.graph && registry().find<GraphObject>(ObjectType::kGraph, handle.graph))
+    return real_of<CUgraph>(Kind::kGraph, handle.graph);
+  for (Object* o = registry().first(); o; o = o->next) {
+    if (o->type != ObjectType::kGraphExec) continue;
+    auto* e = static_cast<GraphExecObject*>(o);
+    if (e->base && e->record && has_handle(e->record, handle.value)) return e->base;
   }
-  CUgraph base = nullptr;
-  if (source && source->record) {
-    base = real_of<CUgraph>(Kind::kGraph, source->name);
-    if (source->record->nodes.size() != e->record->nodes.size())
-      return fail(maker.report, kExitIncompatible,
-                  "a graph with memory has changed since it was instantiated");
-    for (size_t i = 0; i < e->record->nodes.size(); ++i)
-      e->record->nodes[i]->now = source->record->nodes[i]->now;
+  return nullptr;
+}
+
+template <typename T>
+bool same_bytes(const T& a, const T& b) {
+  return !__builtin_memcmp(&a, &b, sizeof a);
+}
+template <typename T>
+bool same_list(const Vector<T>& a, const Vector<T>& b) {
+  return a.size() == b.size() &&
+         (a.empty() || !__builtin_memcmp(a.data(), b.data(), a.size() * sizeof(T)));
+}
+
+bool same_kernel(const NodeRecord* a, const NodeRecord* b) {
+  CUDA_KERNEL_NODE_PARAMS_v2 shapes[] = {a->kernel, b->kernel};
+  for (auto& shape : shapes) {
+    shape.func = nullptr;
+    shape.kern = nullptr;
+    shape.ctx = nullptr;
+  }
+  return same_bytes(shapes[0], shapes[1]) && a->context == b->context &&
+         a->argument_bytes == b->argument_bytes &&
+         (!a->argument_bytes || !__builtin_memcmp(a->arguments, b->arguments, a->argument_bytes));
+}
+
+bool same_parameters(const NodeRecord* a, const NodeRecord* b) {
+  if (a->object != b->object) return false;
+  switch (static_cast<int>(a->type)) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+      return same_kernel(a, b);
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      return same_bytes(a->copy, b->copy);
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+      return same_bytes(a->set, b->set);
+    case CU_GRAPH_NODE_TYPE_HOST:
+      return same_bytes(a->host, b->host);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+      return same_list(a->operations, b->operations);
+    default:
+      return true;
+  }
+}
+
+// The parameters that an executable was given after it was made.
+CUresult give_parameters(CUgraphExec exec, NodeRecord* node) {
+  WithContext with(node->context ? node->context : context_for(0, 0));
+  auto context = real_of<CUcontext>(Kind::kContext, node->context);
+  auto event = real_of<CUevent>(Kind::kEvent, node->object);
+  switch (static_cast<int>(node->type)) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: {
+      KernelCall call(node);
+      return real().cuGraphExecKernelNodeSetParams_v2(exec, node->now, &call.params);
+    }
+    case CU_GRAPH_NODE_TYPE_MEMCPY: {
+      CUDA_MEMCPY3D params = copy_now(node);
+      return real().cuGraphExecMemcpyNodeSetParams(exec, node->now, &params, context);
+    }
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+      return real().cuGraphExecMemsetNodeSetParams(exec, node->now, &node->set, context);
+    case CU_GRAPH_NODE_TYPE_HOST:
+      return real().cuGraphExecHostNodeSetParams(exec, node->now, &node->host);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      return real().cuGraphExecEventRecordNodeSetEvent(exec, node->now, event);
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+      return real().cuGraphExecEventWaitNodeSetEvent(exec, node->now, event);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+      CUDA_BATCH_MEM_OP_NODE_PARAMS_v1 params = operations_now(node);
+      return real().cuGraphExecBatchMemOpNodeSetParams(exec, node->now, &params);
+    }
+    default:
+      return CUDA_SUCCESS;
+  }
+}
+
+// What two graphs of the same structure have at the same place: f(record's node, source's node),
+// until one is no success. NOT_FOUND: they are not of the same structure.
+template <typename F>
+CUresult each_pair(const GraphRecord* record, const GraphRecord* source, F f) {
+  if (source->nodes.size() != record->nodes.size()) return CUDA_ERROR_NOT_FOUND;
+  CUresult result = CUDA_SUCCESS;
+  for (size_t i = 0; i < record->nodes.size() && result == CUDA_SUCCESS; ++i) {
+    NodeRecord *a = record->nodes[i], *b = source->nodes[i];
+    if (a->type != b->type || a->bodies.size() != b->bodies.size() || !a->child != !b->child)
+      return CUDA_ERROR_NOT_FOUND;
+    result = f(a, b);
+    if (a->child && result == CUDA_SUCCESS) result = each_pair(a->child, b->child, f);
+    for (size_t k = 0; k < a->bodies.size() && result == CUDA_SUCCESS; ++k)
+      result = each_pair(a->bodies[k], b->bodies[k], f);
+  }
+  return result;
+}
+
+// The graph that an executable whose own may be another by now is made from.
+bool make_base(GraphExecObject* e, const Maker& maker) {
+  e->base = nullptr;
+  if (source_of(e)) return true;
+  CUresult result = real().cuGraphCreate(&e->base, 0);
+  return result == CUDA_SUCCESS || maker.cannot("a graph", result);
+}
+
+bool fill_base(GraphExecObject* e, const Maker& maker) {
+  if (!Maker{maker.report, false}.fill(e->base, e->record)) return false;
+  CUresult result = hold_users(e->base, e->users);
+  return result == CUDA_SUCCESS || maker.cannot("a user object of a graph", result);
+}
+
+bool replay_exec(GraphExecObject* e, const Maker& maker) {
+  CUgraph base = e->base;
+  GraphObject* source = nullptr;
+  CUresult result = CUDA_SUCCESS;
+  if (base) {
+    if (!fill_base(e, maker)) return false;
   } else {
-    CUresult result = real().cuGraphCreate(&base, 0);
-    if (result != CUDA_SUCCESS) return maker.cannot("a graph", result);
-    e->base = base;
-    if (!unnamed.fill(base, e->record)) return false;
-    result = hold_users(base, e->users);
-    if (result != CUDA_SUCCESS) return maker.cannot("a user object of a graph", result);
+    source = source_of(e);
+    base = real_of<CUgraph>(Kind::kGraph, source->name);
+    result = each_pair(e->record, source->record, [](NodeRecord* ours, NodeRecord* its) {
+      ours->now = its->now;
+      return CUDA_SUCCESS;
+    });
+    if (result != CUDA_SUCCESS)
+      return fail(maker.report, kExitIncompatible,
+                  "a graph with memory or conditional nodes has changed since it was instantiated");
   }
   WithContext with(e->context ? e->context : context_for(0, 0));
   uint64_t flags = e->flags & ~static_cast<uint64_t>(CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
-  CUresult result = real().cuGraphInstantiateWithFlags(&now, base, flags);
+  CUgraphExec now = nullptr;
+  result = real().cuGraphInstantiateWithFlags(&now, base, flags);
   if (result != CUDA_SUCCESS) return maker.cannot("an executable graph", result);
+  if (source)
+    result = each_pair(e->record, source->record, [&](NodeRecord* ours, NodeRecord* its) {
+      return same_parameters(ours, its) ? CUDA_SUCCESS : give_parameters(now, ours);
+    });
+  if (result != CUDA_SUCCESS) return maker.cannot("a changed node of an executable graph", result);
   e->generation = generation();
   disable_nodes(now, e->record);
   bind(Kind::kGraphExec, e->name, bits(now));
@@ -615,8 +821,15 @@ bool replay_graphs(DeviceReport* report) {
     CUresult result = real().cuGraphCreate(&now, 0);
     if (result != CUDA_SUCCESS) return maker.cannot("a graph", result);
     bind(Kind::kGraph, g->name, bits(now));
+  }
+  for (GraphExecObject* e : executables)
+    if (e->record && !make_base(e, maker)) return false;
+  if (!replay_handles(graph_of_handle, report)) return false;
+  for (GraphObject* g : graphs) {
+    if (!g->record) continue;
+    auto now = real_of<CUgraph>(Kind::kGraph, g->name);
     if (!maker.fill(now, g->record)) return false;
-    result = hold_users(now, g->users);
+    CUresult result = hold_users(now, g->users);
     if (result != CUDA_SUCCESS) return maker.cannot("a user object of a graph", result);
   }
   for (GraphExecObject* e : executables)

@@ -35,7 +35,10 @@ struct NodeRecord {
   CUdeviceptr address = 0;  // of a free node
   Vector<CUstreamBatchMemOpParams> operations;
   GraphRecord* child = nullptr;
-  CUgraphNode now = nullptr;  // in the graph that the latest replay made
+  CUgraphConditionalHandle condition = 0;
+  CUgraphConditionalNodeType condition_type = CU_GRAPH_COND_TYPE_IF;
+  Vector<GraphRecord*> bodies;  // of a conditional node
+  CUgraphNode now = nullptr;    // in the graph that the latest replay made
 };
 
 struct EdgeRecord {
@@ -49,6 +52,15 @@ struct GraphRecord {
   Vector<EdgeRecord> edges;
   ~GraphRecord();
 };
+
+// The graphs inside of a node: f(GraphRecord*), until one says true.
+template <typename F>
+bool any_inner(const NodeRecord* node, F f) {
+  if (node->child && f(node->child)) return true;
+  for (GraphRecord* body : node->bodies)
+    if (f(body)) return true;
+  return false;
+}
 
 struct GraphObject : Object {
   GraphRecord* record = nullptr;  // filled by the snapshot

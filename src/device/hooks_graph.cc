@@ -1,4 +1,5 @@
 // Graphs as the program makes, instantiates and changes them. See graphs.h.
+#include "device/conditionals.h"
 #include "device/graphs.h"
 #include "device/hooks.h"
 #include "intercept/generated/custom_hooks.h"
@@ -10,31 +11,45 @@ namespace device {
 void note_graph(CUgraph graph) {
   uint64_t name = new_name(Kind::kGraph, graph);
   Guard guard(registry().lock);
-  if (registry().find<GraphObject>(ObjectType::kGraph, name)) return;
+  if (registry().find<GraphObject>(ObjectType::kGraph, name) || is_body(name)) return;
   auto* g = registry().add<GraphObject>(ObjectType::kGraph, name, 0);
   if (g) take_pending_users(name, &g->users);
 }
 
 namespace {
 
-// Names of nodes end with their graph.
+// Names of nodes, and what is known of conditional ones, end with their graph.
 void drop_nodes(CUgraph graph) {
   size_t count = 0;
-  if (!translating() || real().cuGraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS) return;
+  if (!translating() && !any_conditionals()) return;
+  if (real().cuGraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS) return;
   Vector<CUgraphNode> nodes;
   for (size_t i = 0; i < count; ++i)
     if (!nodes.push(nullptr)) return;
   if (!count || real().cuGraphGetNodes(graph, nodes.data(), &count) != CUDA_SUCCESS) return;
+  auto drop_inner = [](CUgraph inner) {
+    drop_nodes(inner);
+    if (translating()) drop(Kind::kGraph, name_from(Kind::kGraph, inner));
+  };
   for (CUgraphNode node : nodes) {
+    const uint64_t name = name_from(Kind::kGraphNode, node);
     CUgraphNodeType type;
     CUgraph child = nullptr;
-    if (real().cuGraphNodeGetType(node, &type) == CUDA_SUCCESS &&
-        type == CU_GRAPH_NODE_TYPE_GRAPH &&
-        real().cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS) {
-      drop_nodes(child);
-      drop(Kind::kGraph, name_from(Kind::kGraph, child));
+    if (real().cuGraphNodeGetType(node, &type) != CUDA_SUCCESS) type = CU_GRAPH_NODE_TYPE_EMPTY;
+    if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
+        real().cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS)
+      drop_inner(child);
+    if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+      Vector<uint64_t> bodies;
+      {
+        Guard guard(registry().lock);
+        const ConditionalNode* known = find_conditional(name);
+        if (known) bodies.append(known->bodies.data(), known->bodies.size());
+        forget_conditional(name);
+      }
+      for (uint64_t body : bodies) drop_inner(real_of<CUgraph>(Kind::kGraph, body));
     }
-    drop(Kind::kGraphNode, name_from(Kind::kGraphNode, node));
+    if (translating()) drop(Kind::kGraphNode, name);
   }
 }
 
@@ -72,7 +87,9 @@ NodeRecord* find_node(GraphRecord* record, uint64_t name) {
   if (!record) return nullptr;
   for (NodeRecord* node : record->nodes) {
     if (node->name == name) return node;
-    if (NodeRecord* found = find_node(node->child, name)) return found;
+    NodeRecord* found = nullptr;
+    if (any_inner(node, [&](GraphRecord* inner) { return found = find_node(inner, name); }))
+      return found;
   }
   return nullptr;
 }
@@ -121,6 +138,8 @@ const char* take_over(GraphRecord* to, GraphRecord* from) {
   if (to->nodes.size() != from->nodes.size()) return "an executable graph was updated to another";
   for (size_t i = 0; i < to->nodes.size(); ++i) {
     NodeRecord *a = to->nodes[i], *b = from->nodes[i];
+    if (!a->bodies.empty() || !b->bodies.empty())
+      return "an executable graph with a conditional node was updated";
     b->name = a->name;
     b->now = a->now;
     b->disabled = a->disabled;
@@ -235,6 +254,32 @@ CUresult hook_cuGraphAddChildGraphNode(CUgraphNode* phGraphNode, CUgraph hGraph,
   if (result == CUDA_SUCCESS) share_users(childGraph, hGraph);
   return result;
 }
+static CUresult note_added(CUresult result, CUgraph graph, const CUgraphNode* node,
+                           CUgraphNodeParams* params) {
+  if (result != CUDA_SUCCESS) return result;
+  if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) note_conditional(*node, &params->conditional);
+  if (params->type != CU_GRAPH_NODE_TYPE_GRAPH) return result;
+  share_users(params->graph.graph, graph);
+  if (params->graph.ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE) return result;
+  Guard guard(registry().lock);  // it is the node's now, and made again with it
+  if (GraphObject* child = graph_object(params->graph.graph)) registry().remove(child);
+  return result;
+}
+CUresult hook_cuGraphAddNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                             const CUgraphNode* dependencies, size_t numDependencies,
+                             CUgraphNodeParams* nodeParams) {
+  return note_added(
+      real().cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams), hGraph,
+      phGraphNode, nodeParams);
+}
+CUresult hook_cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                const CUgraphNode* dependencies,
+                                const CUgraphEdgeData* dependencyData, size_t numDependencies,
+                                CUgraphNodeParams* nodeParams) {
+  return note_added(real().cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, dependencyData,
+                                             numDependencies, nodeParams),
+                    hGraph, phGraphNode, nodeParams);
+}
 CUresult hook_cuGraphDestroy(CUgraph hGraph) {
   uint64_t name = name_from(Kind::kGraph, hGraph);
   bool ours;  // an embedded graph cannot be destroyed
@@ -247,6 +292,7 @@ CUresult hook_cuGraphDestroy(CUgraph hGraph) {
   if (result != CUDA_SUCCESS) return result;
   Guard guard(registry().lock);
   if (auto* g = registry().find<GraphObject>(ObjectType::kGraph, name)) registry().remove(g);
+  orphan_handles(name);
   // Another graph may get the name; it is not the one that these came from.
   for (Object* o = registry().first(); o; o = o->next) {
     if (o->type != ObjectType::kGraphExec) continue;

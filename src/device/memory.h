@@ -129,7 +129,7 @@ class Text {
   Vector<char> bytes_;
 };
 
-// Open addressing, keys are nonzero 64-bit values (handles, addresses).
+// Open addressing, keys are nonzero 64-bit values (handles, addresses); 0 is never there.
 template <typename V>
 class HashMap {
   static_assert(std::is_trivially_copyable_v<V>);
@@ -141,7 +141,7 @@ class HashMap {
   HashMap& operator=(const HashMap&) = delete;
 
   V* find(uint64_t key) {
-    if (!count_) return nullptr;
+    if (!count_ || !key) return nullptr;
     for (size_t i = hash(key) & mask_;; i = (i + 1) & mask_) {
       if (slots_[i].key == key) return &slots_[i].value;
       if (slots_[i].key == 0) return nullptr;
@@ -160,7 +160,7 @@ class HashMap {
     return true;
   }
   bool erase(uint64_t key) {
-    if (!count_) return false;
+    if (!count_ || !key) return false;
     size_t i = hash(key) & mask_;
     while (slots_[i].key != key) {
       if (slots_[i].key == 0) return false;

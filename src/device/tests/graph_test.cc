@@ -22,8 +22,23 @@ const char kPtx[] = R"(
 }
 )";
 
+const char kDecider[] = R"(
+.version 8.3
+.target sm_75
+.address_size 64
+.extern .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value);
+.visible .entry count_down(.param .u64 handle, .param .u64 p) {
+  .reg .u32 %r<3>; .reg .u64 %d<3>;
+  ld.param.u64 %d1, [handle]; ld.param.u64 %d2, [p];
+  ld.global.u32 %r1, [%d2]; sub.u32 %r1, %r1, 1; st.global.u32 [%d2], %r1;
+  { .param .b64 a; .param .b32 b; st.param.b64 [a], %d1; st.param.b32 [b], %r1;
+    call cudaGraphSetConditional, (a, b); }
+  ret;
+}
+)";
+
 CUcontext context;
-CUfunction add;
+CUfunction add, count_down;
 CUdeviceptr memory;
 int calls;
 void called(void* by) { calls += *static_cast<int*>(by); }
@@ -47,6 +62,102 @@ CUDA_KERNEL_NODE_PARAMS_v2 kernel(CUdeviceptr* at, uint32_t* n, void** arguments
   p.kernelParams = arguments;
   return p;
 }
+
+// while (counter) { sum += by; --counter; if (counter) sum += 100; }, by explicit nodes and by a
+// capture into a body. One executable's graph is destroyed, another's lives.
+struct Loop {
+  CUgraph graph, body, arm;
+  CUgraphExec exec;
+  CUgraphNode adding, loop_node;
+  CUgraphConditionalHandle outer, inner;
+  CUdeviceptr sum, counter;
+  uint32_t by;
+
+  static CUgraphNode conditional(CUgraph graph, const CUgraphNode* after,
+                                 CUgraphConditionalHandle handle, CUgraphConditionalNodeType type,
+                                 CUgraph* body) {
+    CUgraphNodeParams p = {};
+    p.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+    p.conditional.handle = handle;
+    p.conditional.type = type;
+    p.conditional.size = 1;
+    p.conditional.ctx = context;
+    CUgraphNode node;
+    OK(cuGraphAddNode_v2(&node, graph, after, nullptr, after ? 1 : 0, &p));
+    *body = p.conditional.phGraph_out[0];
+    return node;
+  }
+  void make(CUdeviceptr words, uint32_t n) {
+    sum = words;
+    counter = words + 4;
+    by = n;
+    CUgraph gone;
+    CUgraphConditionalHandle unused;
+    OK(cuGraphCreate(&gone, 0));
+    OK(cuGraphConditionalHandleCreate(&unused, gone, context, 0, 0));
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphConditionalHandleCreate(&outer, graph, context, 1, CU_GRAPH_COND_ASSIGN_DEFAULT));
+    OK(cuGraphConditionalHandleCreate(&inner, graph, context, 0, 0));
+    OK(cuGraphDestroy(gone));
+    loop_node = conditional(graph, nullptr, outer, CU_GRAPH_COND_TYPE_WHILE, &body);
+    fill();
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  }
+  void fill() {
+    CUstream stream;
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    void* adds[] = {&sum, &by};
+    OK(cuStreamBeginCaptureToGraph(stream, body, nullptr, nullptr, 0,
+                                   CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, stream, adds, nullptr));
+    CUgraph captured;
+    OK(cuStreamEndCapture(stream, &captured));
+    OK(cuStreamDestroy_v2(stream));
+    CHECK(captured == body);
+    size_t count = 1;
+    OK(cuGraphGetNodes(body, &adding, &count));
+    void* ends[] = {&outer, &counter};
+    CUDA_KERNEL_NODE_PARAMS_v2 p = kernel(&sum, &by, adds);
+    p.func = count_down;
+    p.kernelParams = ends;
+    CUgraphNode node, last;
+    OK(cuGraphAddKernelNode_v2(&node, body, &adding, 1, &p));
+    ends[0] = &inner;
+    CUdeviceptr copy = counter + 4;
+    CUDA_MEMCPY3D words = {};
+    words.srcMemoryType = words.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    words.srcDevice = counter;
+    words.dstDevice = copy;
+    words.WidthInBytes = 4;
+    words.Height = words.Depth = 1;
+    OK(cuGraphAddMemcpyNode(&last, body, &node, 1, &words, context));
+    // One more than the counter, so that counting down gives its value.
+    uint32_t one = 1;
+    OK(cuGraphAddKernelNode_v2(&node, body, &last, 1, take(p, add, adds, &copy, &one)));
+    ends[1] = &copy;
+    OK(cuGraphAddKernelNode_v2(&last, body, &node, 1, take(p, count_down, ends, nullptr, nullptr)));
+    conditional(body, &last, inner, CU_GRAPH_COND_TYPE_IF, &arm);
+    uint32_t hundred = 100;
+    OK(cuGraphAddKernelNode_v2(&node, arm, nullptr, 0, take(p, add, adds, &sum, &hundred)));
+  }
+  static CUDA_KERNEL_NODE_PARAMS_v2* take(CUDA_KERNEL_NODE_PARAMS_v2& p, CUfunction f, void** list,
+                                          void* first, void* second) {
+    p.func = f;
+    p.kernelParams = list;
+    if (first) list[0] = first;
+    if (second) list[1] = second;
+    return &p;
+  }
+  void check() {
+    const uint32_t turns = 3;
+    uint32_t got;
+    OK(cuMemsetD32_v2(sum, 0, 1));
+    OK(cuMemsetD32_v2(counter, turns, 1));
+    run(exec);
+    OK(cuMemcpyDtoH_v2(&got, sum, 4));
+    CHECK(got == turns * by + (turns - 1) * 100);
+  }
+};
 
 }  // namespace
 
@@ -230,11 +341,40 @@ int main() {
   };
   check();
   check_arrays();
+  CUmodule decider;
+  OK(cuModuleLoadData(&decider, kDecider));
+  OK(cuModuleGetFunction(&count_down, decider, "count_down"));
+  Loop kept, orphan_loop;
+  kept.make(memory + 1024, 7);
+  orphan_loop.make(memory + 2048, 11);
+  OK(cuGraphDestroy(orphan_loop.graph));
+  kept.check();
+  orphan_loop.check();
   for (int generation = 1; generation <= 3; ++generation) {
     next_generation();
     CHECK(gpuckpt::generation() == static_cast<unsigned>(generation));
     check();
     check_arrays();
+    kept.check();
+    orphan_loop.check();
+    // The program goes on building in the graph it has, and makes others.
+    CUgraphNodeType kind;
+    OK(cuGraphNodeGetType(kept.loop_node, &kind));
+    CHECK(kind == CU_GRAPH_NODE_TYPE_CONDITIONAL);
+    OK(cuGraphExecDestroy(kept.exec));
+    CUDA_KERNEL_NODE_PARAMS_v2 of_body;
+    OK(cuGraphKernelNodeGetParams_v2(kept.adding, &of_body));
+    CHECK(of_body.func == add && *static_cast<uint32_t*>(of_body.kernelParams[1]) == kept.by);
+    kept.by += 1;
+    void* changed_arguments[] = {&kept.sum, &kept.by};
+    of_body.kernelParams = changed_arguments;
+    OK(cuGraphKernelNodeSetParams_v2(kept.adding, &of_body));
+    OK(cuGraphInstantiateWithFlags(&kept.exec, kept.graph, 0));
+    kept.check();
+    OK(cuGraphExecDestroy(orphan_loop.exec));
+    orphan_loop.make(memory + 2048, 13);
+    orphan_loop.check();
+    if (generation == 2) OK(cuGraphDestroy(orphan_loop.graph));
     // Changed in the executable alone; the next generation must know.
     n = 5 + static_cast<uint32_t>(generation);
     at = memory + 4;
@@ -261,12 +401,12 @@ int main() {
   OK(cuTexObjectDestroy(texture));
   CHECK(cuTexObjectDestroy(texture) != CUDA_SUCCESS);
   OK(cuArrayDestroy(array));
-  // A dead handle stays dead, a conditional is refused.
+  // A dead handle stays dead.
   OK(cuGraphDestroy(outer));
   CHECK(cuGraphDestroy(outer) == CUDA_ERROR_INVALID_VALUE);
-  CUgraphConditionalHandle condition;
-  OK(cuGraphConditionalHandleCreate(&condition, child, context, 1, 1));
-  refused(gpuckpt::kExitRefused, "cuGraphConditionalHandleCreate");
+  OK(cuGraphExecDestroy(kept.exec));
+  OK(cuGraphDestroy(kept.graph));
+  CHECK(cuGraphDestroy(kept.graph) == CUDA_ERROR_INVALID_VALUE);
   fprintf(stderr, "generation %u PASS\n", gpuckpt::generation());
   _exit(0);
 }

@@ -137,8 +137,17 @@ CUresult hook_cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes) {
 CUresult hook_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies, CUgraph childGraph) {
   return real().cuGraphAddChildGraphNode(phGraphNode, hGraph, dependencies, numDependencies, childGraph);
 }
+CUresult hook_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies, CUgraphNodeParams *nodeParams) {
+  return real().cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+}
+CUresult hook_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUgraphNodeParams *nodeParams) {
+  return real().cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams);
+}
 CUresult hook_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph) {
   return real().cuGraphClone(phGraphClone, originalGraph);
+}
+CUresult hook_cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pHandle_out, CUgraph hGraph, CUcontext ctx, unsigned int defaultLaunchValue, unsigned int flags) {
+  return real().cuGraphConditionalHandleCreate(pHandle_out, hGraph, ctx, defaultLaunchValue, flags);
 }
 CUresult hook_cuGraphCreate(CUgraph *phGraph, unsigned int flags) {
   return real().cuGraphCreate(phGraph, flags);

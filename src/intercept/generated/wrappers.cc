@@ -1236,8 +1236,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphAddNode(CUgraphNode *phGraphNod
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
   StructIn nodeParams_now(named, nodeParams);
-  CUresult rc = real().cuGraphAddNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams_now.get());
-  if (no_memory(rc)) rc = real().cuGraphAddNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams_now.get());
+  CUresult rc = hook_cuGraphAddNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams_now.get());
+  if (no_memory(rc)) rc = hook_cuGraphAddNode(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), numDependencies, nodeParams_now.get());
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphNode, phGraphNode);
   }
@@ -1249,8 +1249,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphAddNode_v2(CUgraphNode *phGraph
   const bool named = translating();
   HandlesIn dependencies_now(named, Kind::kGraphNode, dependencies, numDependencies);
   StructIn nodeParams_now(named, nodeParams);
-  CUresult rc = real().cuGraphAddNode_v2(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), dependencyData, numDependencies, nodeParams_now.get());
-  if (no_memory(rc)) rc = real().cuGraphAddNode_v2(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), dependencyData, numDependencies, nodeParams_now.get());
+  CUresult rc = hook_cuGraphAddNode_v2(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), dependencyData, numDependencies, nodeParams_now.get());
+  if (no_memory(rc)) rc = hook_cuGraphAddNode_v2(phGraphNode, in_if(named, Kind::kGraph, hGraph), dependencies_now.get(), dependencyData, numDependencies, nodeParams_now.get());
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGraphNode, phGraphNode);
   }
@@ -1300,9 +1300,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphClone(CUgraph *phGraphClone, CU
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pHandle_out, CUgraph hGraph, CUcontext ctx, unsigned int defaultLaunchValue, unsigned int flags) {
   GateGuard guard(kFn_cuGraphConditionalHandleCreate);
   const bool named = translating();
-  CUresult rc = real().cuGraphConditionalHandleCreate(pHandle_out, in_if(named, Kind::kGraph, hGraph), in_if(named, Kind::kContext, ctx), defaultLaunchValue, flags);
-  if (no_memory(rc)) rc = real().cuGraphConditionalHandleCreate(pHandle_out, in_if(named, Kind::kGraph, hGraph), in_if(named, Kind::kContext, ctx), defaultLaunchValue, flags);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuGraphConditionalHandleCreate);
+  CUresult rc = hook_cuGraphConditionalHandleCreate(pHandle_out, in_if(named, Kind::kGraph, hGraph), in_if(named, Kind::kContext, ctx), defaultLaunchValue, flags);
+  if (no_memory(rc)) rc = hook_cuGraphConditionalHandleCreate(pHandle_out, in_if(named, Kind::kGraph, hGraph), in_if(named, Kind::kContext, ctx), defaultLaunchValue, flags);
   return rc;
 }
 
