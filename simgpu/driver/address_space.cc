@@ -100,15 +100,52 @@ Ref<Backing> Backing::create(Device* device, uint64_t size, bool shareable) {
   auto b = Ref<Backing>::adopt(new Backing);
   b->device = device;
   b->size = size;
-  if (shareable) {
-    b->fd = memfd_create("simgpu-memory", MFD_CLOEXEC);
-    if (b->fd < 0 || ftruncate(b->fd, static_cast<off_t>(size)) != 0) return {};
-    b->file = file_of(b->fd);
-    use_file(b->file);
-  }
-  b->host = static_cast<uint8_t*>(map_somewhere(size, b->fd));
+  b->shareable = shareable;
+  b->host = static_cast<uint8_t*>(map_somewhere(size, -1));
   if (b->host == nullptr) return {};
   return b;
+}
+
+namespace {
+
+// What is zero stays without memory.
+bool write_contents(int fd, const uint8_t* from, uint64_t size) {
+  static const uint8_t zeros[kPage] = {};
+  for (uint64_t at = 0; at < size; at += kPage) {
+    const uint64_t n = size - at < kPage ? size - at : kPage;
+    if (memcmp(from + at, zeros, n) != 0 &&
+        pwrite(fd, from + at, n, static_cast<off_t>(at)) != static_cast<ssize_t>(n))
+      return false;
+  }
+  return true;
+}
+
+Mutex share_mutex;
+
+}  // namespace
+
+bool Backing::share() {
+  Lock one(share_mutex);
+  if (fd >= 0) return true;
+  MemoryPause pause;
+  if (!pause) return false;
+  int made = memfd_create("simgpu-memory", MFD_CLOEXEC);
+  if (made < 0) return false;
+  if (ftruncate(made, static_cast<off_t>(size)) != 0 || !write_contents(made, host, size) ||
+      mmap(host, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, made, 0) ==
+          MAP_FAILED) {
+    close(made);
+    return false;
+  }
+  file = file_of(made);
+  use_file(file);
+  // Out of the way of the program's numbers: a GPU's memory needs no descriptor.
+  fd = fcntl(made, F_DUPFD_CLOEXEC, 500);
+  if (fd >= 0)
+    close(made);
+  else
+    fd = made;
+  return true;
 }
 
 Ref<Backing> Backing::import_fd(Device* device, int fd) {
@@ -127,6 +164,7 @@ Ref<Backing> Backing::import_fd(Device* device, int fd) {
     return {};
   }
   b->file = st.st_ino;
+  b->shareable = true;
   b->device = device;
   b->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (b->fd < 0) return {};

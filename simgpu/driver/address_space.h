@@ -26,17 +26,21 @@ class Object;
 // Physical memory of a device (charged to it), or of the host when device is null.
 class Backing : public RefCounted {
  public:
-  // Null: the device or the host has no more. `shareable`: a memfd, so that it can be exported.
+  // Null: the device or the host has no more.
   static Ref<Backing> create(Device*, uint64_t size, bool shareable);
   static Ref<Backing> import_fd(Device*,
                                 int fd);  // dups; null when it is no exported memory of ours
+  // Puts it into a file, `fd`, if it is in none yet: waits until nothing on the devices touches
+  // memory. False: it cannot be.
+  bool share();
   ~Backing() override;
 
   Device* device = nullptr;
   uint8_t* host = nullptr;
   uint64_t size = 0;
+  bool shareable = false;  // as it was asked for
   int fd = -1;
-  uint64_t file = 0;  // its inode, when it is exportable
+  uint64_t file = 0;  // its inode, once it is shared
 };
 
 enum class MemoryType : uint8_t { kDevice, kPinned, kRegistered, kManaged, kVirtual, kModule };

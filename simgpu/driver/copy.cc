@@ -55,6 +55,7 @@ CUresult copy_row(Context& c, const Box& b, uint64_t to, uint64_t from, uint64_t
 }  // namespace
 
 CUresult copy_box(Context& c, const Box& b) {
+  MemoryUse use;
   for (uint64_t z = 0; z < b.depth; ++z) {
     uint64_t to = b.to + z * b.to_slice, from = b.from + z * b.from_slice;
     if (b.to_pitch == b.width && b.from_pitch == b.width) {
@@ -477,6 +478,7 @@ CUresult copy_ops(size_t count, const CUDA_MEMCPY3D_BATCH_OP* ops, size_t* faile
 }  // namespace
 
 CUresult SetAction::execute(Context& c) {
+  MemoryUse use;
   for (uint64_t y = 0; y < params.height; ++y) {
     uint64_t at = params.dst + y * params.pitch;
     CUresult r = params.elementSize == 1

@@ -69,7 +69,7 @@ CUresult KernelAction::execute(Context& c) {
   l.cancel = &c.cancel;
   ptx::Result r;
   {
-    KernelRunning running;
+    MemoryUse use;
     r = ptx::run(s->pool, l);
   }
   if (r.outcome == ptx::Outcome::kDone) return CUDA_SUCCESS;

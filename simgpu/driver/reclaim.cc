@@ -1,5 +1,5 @@
 // Memory that was unmapped while kernels ran is kept until they have ended: they hold plain
-// pointers to it.
+// pointers to it. And a moment when nothing on the devices touches memory.
 #include "stream.h"
 
 namespace simgpu {
@@ -9,6 +9,11 @@ Mutex& mutex() {
   return m;
 }
 int running = 0;
+bool paused = false;
+Cond& change() {
+  static Cond c;
+  return c;
+}
 std::vector<Ref<RefCounted>>* waiting = nullptr;
 }  // namespace
 
@@ -22,16 +27,34 @@ void retire(Ref<RefCounted> b) {
   waiting->push_back(std::move(b));
 }
 
-KernelRunning::KernelRunning() {
+MemoryUse::MemoryUse() {
   Lock lock(mutex());
+  while (paused) change().wait(mutex());
   ++running;
 }
 
-KernelRunning::~KernelRunning() {
+MemoryUse::~MemoryUse() {
   std::vector<Ref<RefCounted>> gone;
   Lock lock(mutex());
   if (--running == 0 && waiting != nullptr) gone.swap(*waiting);
+  if (running == 0 && paused) change().broadcast();
   lock.unlock();
+}
+
+MemoryPause::MemoryPause() {
+  Lock lock(mutex());
+  while (paused) change().wait(mutex());  // somebody else's
+  paused = true;
+  const uint64_t end = now_ns() + kPatienceNs;
+  for (uint64_t now = now_ns(); running != 0 && now < end; now = now_ns())
+    change().wait_for(mutex(), end - now);
+  quiet_ = running == 0;
+}
+
+MemoryPause::~MemoryPause() {
+  Lock lock(mutex());
+  paused = false;
+  change().broadcast();
 }
 
 }  // namespace simgpu

@@ -167,10 +167,23 @@ CUresult enqueue(Stream&, Work*);
 
 // Device-wide order for reclaiming memory that kernels may still be using.
 void retire(Ref<RefCounted>);
-class KernelRunning {
+// While it lives, the caller holds plain pointers to memory of devices. Not one inside another.
+class MemoryUse {
  public:
-  KernelRunning();
-  ~KernelRunning();
+  MemoryUse();
+  ~MemoryUse();
+};
+// A moment without any such use: memory can be moved to another file. It is not to be had while
+// kernels run that never end.
+class MemoryPause {
+ public:
+  MemoryPause();
+  ~MemoryPause();
+  explicit operator bool() const { return quiet_; }
+
+ private:
+  static constexpr uint64_t kPatienceNs = 10000000000ull;
+  bool quiet_;
 };
 
 }  // namespace simgpu

@@ -52,6 +52,7 @@ CUresult wait_value(Context& c, CUdeviceptr at, T wanted, unsigned flags) {
 
 template <class T>
 CUresult write_value(Context& c, CUdeviceptr at, T value) {
+  MemoryUse use;
   Piece piece;
   if (!state()->memory.pin(c, at, sizeof(T), true, &piece) || piece.length < sizeof(T))
     return CUDA_ERROR_ILLEGAL_ADDRESS;

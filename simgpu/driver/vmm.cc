@@ -199,7 +199,7 @@ SIMGPU_API cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* out, void* 
   memset(&prop, 0, sizeof prop);
   prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, {a.device}};
-  if (m.backing->fd >= 0) prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  if (m.backing->shareable) prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   *out = publish(new Physical(m.backing, prop));
   CUmemGenericAllocationHandle now = *out;
   space().update(a.base, [now](Allocation& x) { x.physical = now; });
@@ -220,8 +220,9 @@ SIMGPU_API cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle 
   ENTER(cuMemExportToShareableHandle);
   Ref<Physical> p = find(handle);
   if (out == nullptr || !p || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || p->backing->fd < 0)
+  if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !p->backing->shareable)
     return CUDA_ERROR_INVALID_VALUE;
+  if (!p->backing->share()) return CUDA_ERROR_OPERATING_SYSTEM;
   int fd = fcntl(p->backing->fd, F_DUPFD_CLOEXEC, 0);
   if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
   *static_cast<int*>(out) = fd;

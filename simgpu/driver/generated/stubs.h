@@ -4,6 +4,6 @@
 #include "../report.h"
 
 namespace simgpu {
-constexpr size_t kStubs = 190;
+constexpr size_t kStubs = 186;
 extern Stub stubs[kStubs];
 }  // namespace simgpu

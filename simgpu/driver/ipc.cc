@@ -1,0 +1,155 @@
+// Memory of another process of this machine: cuIpc*. A handle says who has the memory, under which
+// descriptor; whoever opens it maps the same file.
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "memory.h"
+#include "stream.h"
+
+namespace simgpu {
+namespace {
+
+constexpr uint64_t kMagic = 0x6d656d2d75677073ull;
+
+struct Ticket {
+  uint64_t magic;
+  int32_t pid, fd;
+  uint64_t file;          // inode of the descriptor
+  uint64_t offset, size;  // of the allocation within it
+  CUuuid device;
+};
+static_assert(sizeof(Ticket) <= CU_IPC_HANDLE_SIZE);
+
+struct Opened {
+  uint64_t address;  // of the allocation
+  uint64_t base, bytes;
+  Ticket ticket;
+  int users;
+};
+Mutex mutex;
+std::vector<Opened>& opened() {
+  static std::vector<Opened> all;
+  return all;
+}
+
+Device* device_with(const CUuuid& uuid) {
+  for (int i = 0; Device* d = device_of(i); ++i)
+    if (memcmp(&d->uuid, &uuid, sizeof uuid) == 0) return d;
+  return nullptr;
+}
+
+CUresult make_ticket(Ticket* t, CUdeviceptr address) {
+  AddressSpace& space = state()->memory;
+  Allocation a;
+  Mapping m;
+  if (!space.allocation(address, &a) || a.type != MemoryType::kDevice || a.variable ||
+      a.pool != nullptr || a.graph || !space.mapping(a.base, &m) || !m.backing)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!m.backing->share()) return CUDA_ERROR_OPERATING_SYSTEM;
+  *t = Ticket{
+      kMagic, static_cast<int32_t>(getpid()), m.backing->fd, m.backing->file, a.base - m.begin,
+      a.size, m.backing->device->uuid};
+  return CUDA_SUCCESS;
+}
+
+Ref<Backing> fetch(const Ticket& t) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/fd/%d", t.pid, t.fd);
+  int fd = open(path, O_RDWR | O_CLOEXEC);
+  struct stat st;
+  Ref<Backing> b;
+  if (fd >= 0 && fstat(fd, &st) == 0 && st.st_ino == t.file) b = Backing::import_fd(nullptr, fd);
+  if (fd >= 0) close(fd);
+  return b;
+}
+
+CUresult open_ticket(CUdeviceptr* out, const Ticket& t, const Ref<Context>& c) {
+  Device* device = device_with(t.device);
+  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  Ref<Backing> b = fetch(t);
+  if (!b || t.offset + t.size > b->size) return CUDA_ERROR_MAP_FAILED;
+  AddressSpace& space = state()->memory;
+  uint64_t base = space.reserve(b->size, kBigPage, 0);
+  if (base == 0) return CUDA_ERROR_MAP_FAILED;
+  const uint64_t bytes = b->size;
+  Mapping m;
+  m.begin = base;
+  m.end = base + bytes;
+  m.host = b->host;
+  m.backing = b;
+  m.device = device->ordinal;
+  m.peer = true;
+  space.map(std::move(m));
+  Allocation a;
+  a.base = base + t.offset;
+  a.size = t.size;
+  a.block = base;
+  a.block_bytes = bytes;
+  a.id = fresh_id();
+  a.device = device->ordinal;
+  a.context = c->id;
+  a.context_handle = c->handle();
+  a.variable = true;  // not for cuMemFree
+  space.add(a);
+  opened().push_back({a.base, base, bytes, t, 1});
+  *out = a.base;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+}  // namespace simgpu
+
+using namespace simgpu;
+
+SIMGPU_API cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr address) {
+  ENTER(cuIpcGetMemHandle);
+  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CURRENT(c);
+  Ticket t;
+  if (CUresult r = make_ticket(&t, address); r != CUDA_SUCCESS) return r;
+  memset(out, 0, sizeof *out);
+  memcpy(out, &t, sizeof t);
+  return CUDA_SUCCESS;
+}
+
+SIMGPU_API cuIpcOpenMemHandle_v2(CUdeviceptr* out, CUipcMemHandle handle, unsigned flags) {
+  ENTER(cuIpcOpenMemHandle_v2);
+  if (out == nullptr || flags > CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
+  CURRENT(c);
+  Ticket t;
+  memcpy(&t, &handle, sizeof t);
+  if (t.magic != kMagic) return CUDA_ERROR_INVALID_VALUE;
+  if (t.pid == getpid()) return CUDA_ERROR_INVALID_CONTEXT;  // as documented
+  Lock lock(mutex);
+  for (Opened& o : opened()) {
+    if (memcmp(&o.ticket, &t, sizeof t) != 0) continue;
+    ++o.users;
+    *out = o.address;
+    return CUDA_SUCCESS;
+  }
+  return open_ticket(out, t, c);
+}
+SIMGPU_API cuIpcOpenMemHandle(CUdeviceptr* out, CUipcMemHandle handle, unsigned flags) {
+  return cuIpcOpenMemHandle_v2(out, handle, flags);
+}
+
+SIMGPU_API cuIpcCloseMemHandle(CUdeviceptr address) {
+  ENTER(cuIpcCloseMemHandle);
+  CURRENT(c);
+  Lock lock(mutex);
+  auto& all = opened();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].address != address) continue;
+    if (--all[i].users > 0) return CUDA_SUCCESS;
+    AddressSpace& space = state()->memory;
+    space.remove(address, nullptr);
+    space.unmap(all[i].base, all[i].base + all[i].bytes);
+    space.unreserve(all[i].base);
+    all.erase(all.begin() + static_cast<long>(i));
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_INVALID_VALUE;
+}
