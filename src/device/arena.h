@@ -60,6 +60,7 @@ struct Allocation : RangeNode {  // begin, size as requested
   uint64_t ready = 0;            // pool memory: bookkeeping of memory_pool.cc
   uint32_t flags = 0;            // of the call that made it (pinned memory)
   bool managed = false;          // host memory that answers as managed
+  bool shared = false;           // with other processes (ipc.h)
   uint32_t site = 0;             // where it was asked for (sites.h)
   Advice advice;
 };

@@ -2,6 +2,7 @@
 
 #include "common/log.h"
 #include "common/text.h"
+#include "device/ipc.h"
 #include "gpuckpt/exit_codes.h"
 #include "intercept/generated/real_driver.h"
 
@@ -36,8 +37,8 @@ void learn(DeviceMemory* memory, int device) {
   backing.peers = 1u << device;
   memory->has_vmm = attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
   backing.rdma = attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
-  // Exportable handles wait for the emulation of IPC inside a job: some drivers spend a descriptor
-  // on each.
+  backing.exportable =
+      attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
   size_t granularity = 0;
   CUmemAllocationProp properties = properties_of(backing);
   if (memory->has_vmm &&
@@ -116,6 +117,7 @@ int VmmBacking::commit(uint64_t address, uint64_t bytes, uint64_t* handle) {
 }
 
 void VmmBacking::decommit(uint64_t address, uint64_t bytes, uint64_t handle) {
+  ipc_forget_chunk(address);
   real().cuMemUnmap(address, bytes);
   real().cuMemRelease(handle);
 }
@@ -157,6 +159,7 @@ int device_holding(uint64_t address) {
 }
 
 bool rebuild_device_memory(DeviceReport* report) {
+  ipc_forget_all();
   for (int device = 0; device < kMaxDevices; ++device) {
     DeviceMemory* memory = memories[device];
     if (!memory) continue;

@@ -10,6 +10,7 @@
 #include "device/device_heap.h"
 #include "device/graphs.h"
 #include "device/idle.h"
+#include "device/ipc.h"
 #include "device/launch_note.h"
 #include "device/links.h"
 #include "device/registry_format.h"
@@ -63,6 +64,7 @@ bool check_refusals(DeviceReport* report) {
                   registry().reason[0] ? registry().reason : "an object could not be recorded");
   }
   if (const char* why = vmm_refusal()) return fail(report, kExitRefused, "%s", why);
+  if (const char* why = ipc_refusal()) return fail(report, kExitRefused, "%s", why);
   for (int device = 0; device < kMaxDevices; ++device) {
     DeviceMemory* memory = machine_facts.devices > device ? device_memory(device) : nullptr;
     if (memory && memory->native)

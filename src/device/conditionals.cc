@@ -16,10 +16,8 @@ struct Conditionals {
   HashMap<ConditionalNode*> nodes;  // by the name of the node
   Vector<ConditionalHandle> handles;
 };
-Conditionals& all() {
-  static Conditionals* only = make<Conditionals>();
-  return *only;
-}
+Conditionals* only;
+Conditionals& all() { return made_once(&only); }
 
 void note_handle(const ConditionalHandle& handle) {
   Guard guard(registry().lock);

@@ -2,6 +2,7 @@
 #include "common/syscall.h"
 #include "device/hooks.h"
 #include "device/idle.h"
+#include "device/ipc.h"
 #include "device/sites.h"
 #include "intercept/generated/custom_hooks.h"
 #include "intercept/generated/real_driver.h"
@@ -134,7 +135,7 @@ CUresult device_attribute(void* data, CUpointer_attribute attribute, uint64_t ad
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       return answer<int>(data, a.device);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-      return answer<int>(data, false);
+      return answer<int>(data, memory->backing.exportable && !a.pool);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       return answer(data, a.begin);
@@ -289,6 +290,12 @@ CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdevic
     return CUDA_SUCCESS;
   }
   if (device_holding(dptr) >= 0) return CUDA_ERROR_NOT_FOUND;
+  uint64_t begin, size;
+  if (find_opened(dptr, &begin, &size)) {
+    if (pbase) *pbase = begin;
+    if (psize) *psize = size;
+    return CUDA_SUCCESS;
+  }
   if (find_pinned(dptr, &pinned) && pinned.ours) {
     if (pbase) *pbase = pinned.begin;
     if (psize) *psize = pinned.size;

@@ -30,6 +30,18 @@ void destroy(T* object) {
   release(object);
 }
 
+// The one T, made when it is first asked for: no constructor runs at start, no destructor at exit.
+template <typename T>
+T& made_once(T** place) {
+  T* seen = __atomic_load_n(place, __ATOMIC_ACQUIRE);
+  if (seen) return *seen;
+  T* fresh = make<T>();
+  if (__atomic_compare_exchange_n(place, &seen, fresh, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+    return *fresh;
+  destroy(fresh);
+  return *seen;
+}
+
 // A lock that is a futex word: nothing of libc, correct across a snapshot (never held while the
 // gate is closed).
 class Lock {

@@ -323,15 +323,7 @@ void vmm_hold_descriptors() {
 
 // ---- records ----
 
-Vmm& vmm() {
-  Vmm* seen = __atomic_load_n(&known, __ATOMIC_ACQUIRE);
-  if (seen) return *seen;
-  Vmm* fresh = make<Vmm>();
-  if (__atomic_compare_exchange_n(&known, &seen, fresh, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-    return *fresh;
-  destroy(fresh);
-  return *seen;
-}
+Vmm& vmm() { return made_once(&known); }
 
 Physical* Vmm::add(uint64_t handle, size_t size, const CUmemAllocationProp& properties) {
   auto* memory = make<Physical>();

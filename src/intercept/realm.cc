@@ -320,6 +320,7 @@ bool realm_owns_first(uint64_t address, uint64_t end, uint64_t* until) {
   return realm_maps::owns_first(address, end, until);
 }
 bool realm_owns_fd(int fd) { return realm_fds::owns(fd); }
+void realm_adopt_fd(int fd) { realm_fds::opened(fd); }
 void realm_disown_fd(int fd) { realm_fds::closed(fd); }
 bool realm_driver_thread(int tid, uint64_t* pc, uint64_t* sp) {
   return realm_threads::find(tid, pc, sp);

@@ -39,6 +39,8 @@ bool realm_owns(uint64_t address, uint64_t length);
 // PARKED. The same of the first byte; `until`, at most `end`: how far that answer goes.
 bool realm_owns_first(uint64_t address, uint64_t end, uint64_t* until);
 bool realm_owns_fd(int fd);
+// A descriptor of ours that stands for something of the driver's, and dies with it.
+void realm_adopt_fd(int fd);
 // A descriptor that the driver opened and has given away.
 void realm_disown_fd(int fd);
 // A thread the driver started, and where it must go on in a restored process to leave at once.

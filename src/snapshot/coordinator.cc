@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/prctl.h>
 
+#include "common/handover.h"
 #include "common/log.h"
 #include "common/syscall.h"
 #include "common/text.h"

@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "common/handover.h"
+#include "common/local_socket.h"
 #include "common/log.h"
 #include "common/proc.h"
 #include "common/syscall.h"
@@ -27,58 +29,12 @@ constexpr uint64_t kBornPatienceUs = 2000000;   // the same, while the others st
 constexpr uint64_t kAnswerPatienceUs = 10000000;
 constexpr uint64_t kMeetPatienceUs = 30000000;
 
-// The peer must be ours: the same user, or root.
-bool trusted(int socket, int* pid) {
-  struct {
-    int32_t pid;
-    uint32_t uid, gid;
-  } peer{};
-  uint32_t size = sizeof(peer);
-  if (sys::failed(sys::call(SYS_getsockopt, socket, SOL_SOCKET, SO_PEERCRED, sys::ptr(&peer),
-                            sys::ptr(&size))))
-    return false;
-  *pid = peer.pid;
-  return peer.uid == 0 || peer.uid == static_cast<uint32_t>(sys::call(SYS_geteuid));
-}
-
-uint32_t address_of(uint32_t name, sockaddr_un* a) {
-  __builtin_memset(a, 0, sizeof(*a));
-  a->sun_family = AF_UNIX;
-  for (int i = 0; i < 5; ++i) a->sun_path[5 - i] = "0123456789abcdef"[name >> (4 * i) & 15];
-  return 2 + 6;
-}
-
 // Receives one message with at most three descriptors (-1: none came). 1, 0: nothing yet, -1: gone.
 int receive(int socket, wire::TeamMsg* m, int (&fds)[3]) {
-  iovec io{m, sizeof(*m)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fds))];
-  msghdr h{};
-  h.msg_iov = &io, h.msg_iovlen = 1;
-  h.msg_control = control, h.msg_controllen = sizeof(control);
-  for (int& fd : fds) fd = -1;
-  long n = sys::call(SYS_recvmsg, socket, sys::ptr(&h), MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const long n = local_receive(socket, m, sizeof(*m), fds);
   if (n == -11 || n == -4) return 0;
-  for (cmsghdr* c = n > 0 ? CMSG_FIRSTHDR(&h) : nullptr; c; c = CMSG_NXTHDR(&h, c))
-    if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
-        c->cmsg_len <= CMSG_LEN(sizeof(fds)))
-      __builtin_memcpy(fds, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
   m->text[sizeof(m->text) - 1] = m->tag[sizeof(m->tag) - 1] = 0;
   return n == sizeof(*m) && m->magic == wire::kMagic && m->version == wire::kWireVersion ? 1 : -1;
-}
-
-bool transmit(int socket, const void* message, size_t bytes, const int* fds, size_t count) {
-  iovec io{const_cast<void*>(message), bytes};
-  alignas(cmsghdr) char control[CMSG_SPACE(3 * sizeof(int))];
-  msghdr h{};
-  h.msg_iov = &io, h.msg_iovlen = 1;
-  if (count) {
-    h.msg_control = control, h.msg_controllen = CMSG_SPACE(count * sizeof(int));
-    cmsghdr* c = CMSG_FIRSTHDR(&h);
-    c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(count * sizeof(int));
-    __builtin_memcpy(CMSG_DATA(c), fds, count * sizeof(int));
-  }
-  return !sys::failed(sys::call(SYS_sendmsg, socket, sys::ptr(&h), MSG_NOSIGNAL));
 }
 
 wire::TeamMsg make(uint32_t step, uint32_t number) {
@@ -94,22 +50,6 @@ wire::TeamMsg make(uint32_t step, uint32_t number) {
 
 }  // namespace
 
-void send_wake(int pid, uint64_t value) {
-  struct {
-    int signo, error, code, pad;
-    int pid;
-    uint32_t uid;
-    uint64_t value;
-    char rest[128 - 32];
-  } info{};
-  info.signo = wire::kWakeSignal;
-  info.code = SI_QUEUE;
-  info.pid = library.pid;
-  info.uid = static_cast<uint32_t>(sys::call(SYS_getuid));
-  info.value = value;
-  sys::call(SYS_rt_sigqueueinfo, pid, wire::kWakeSignal, sys::ptr(&info));
-}
-
 bool Team::fail(int why, const char* pattern, ...) {
   va_list args;
   va_start(args, pattern);
@@ -123,7 +63,7 @@ void Team::say(int socket, uint32_t step, int why, const char* words) {
   wire::TeamMsg m = make(step, number_);
   m.code = why;
   if (words) copy(m.text, sizeof(m.text), words);
-  transmit(socket, &m, sizeof(m), nullptr, 0);
+  local_send(socket, &m, sizeof(m), nullptr, 0);
 }
 
 void Team::call_off(int why, const char* words) {
@@ -161,21 +101,10 @@ bool Team::lead(Courier* c, const Call& call) {
   if (sys::failed(fd) || sys::failed(sys::call(SYS_ftruncate, fd, sizeof(Board))) ||
       !(board_ = scratch_map(sizeof(Board), board_fd_)))
     return fail(kExitError, "no memory for what the processes of the job tell each other");
-  fd = sys::call(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (sys::failed(fd)) return fail(kExitError, "no socket (error %ld)", -fd);
+  fd = local_listen(&door_name_);
+  if (sys::failed(fd))
+    return fail(kExitError, "no socket for the processes of the job (error %ld)", -fd);
   door_ = static_cast<int>(fd);
-  sockaddr_un a{};
-  a.sun_family = AF_UNIX;
-  uint32_t size = sizeof(a);
-  if (sys::failed(sys::call(SYS_bind, fd, sys::ptr(&a), 2)) ||
-      sys::failed(sys::call(SYS_listen, fd, 128)) ||
-      sys::failed(sys::call(SYS_getsockname, fd, sys::ptr(&a), sys::ptr(&size))))
-    return fail(kExitError, "no socket for the processes of the job");
-  const char* s = a.sun_path + 1;
-  char digits[8] = "";
-  __builtin_memcpy(digits, s, 5);
-  s = digits;
-  door_name_ = static_cast<uint32_t>(scan_hex(&s));
   bool found;
   if (!look_for_more(&found)) return false;
   while (!all_at(wire::kTeamOpened)) {
@@ -293,7 +222,7 @@ bool Team::introduce(int socket) {
   int got = receive(socket, &in, fds);
   if (!got) return false;
   Member* m = nullptr;
-  if (got > 0 && in.step == wire::kTeamJoin && trusted(socket, &pid))
+  if (got > 0 && in.step == wire::kTeamJoin && local_trusted(socket, &pid))
     for (size_t i = 0; i < count_; ++i)
       if (members_[i].pid == pid && members_[i].socket < 0) m = &members_[i];
   if (!m) {
@@ -315,7 +244,7 @@ bool Team::introduce(int socket) {
   out.deadline_us = call_.deadline_us;
   copy(out.text, sizeof(out.text), call_.store);
   copy(out.tag, sizeof(out.tag), call_.tag);
-  transmit(socket, &out, sizeof(out), &board_fd_, 1);
+  local_send(socket, &out, sizeof(out), &board_fd_, 1);
   return true;
 }
 
@@ -339,7 +268,7 @@ bool Team::hear(Courier* c, size_t i) {
     __builtin_memset(&out, 0, sizeof(out));
     out.magic = wire::kMagic, out.version = wire::kWireVersion;
     out.type = wire::kMsgMember, out.slot = m.number;
-    bool ok = fds[2] >= 0 && transmit(c->socket_, &out, sizeof(out), fds, 3);
+    bool ok = fds[2] >= 0 && local_send(c->socket_, &out, sizeof(out), fds, 3);
     for (int fd : fds)
       if (fd >= 0) sys::close(fd);
     if (!ok) return fail(kExitError, "the writer is gone");
@@ -408,18 +337,14 @@ bool Team::join(Courier*, Join* j) {
   role_ = Role::kMember;
   code = 0;
   count_ = pending_count_ = 0;
-  sockaddr_un a;
-  uint32_t size = address_of(j->door, &a);
-  long fd = sys::call(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (sys::failed(fd)) return fail(kExitError, "no socket");
-  leader_socket_ = static_cast<int>(fd);
   int peer = 0;
-  if (sys::failed(sys::call(SYS_connect, fd, sys::ptr(&a), size)) ||
-      !trusted(leader_socket_, &peer) || peer != j->leader)
+  const long fd = local_connect(j->door);
+  leader_socket_ = sys::failed(fd) ? -1 : static_cast<int>(fd);
+  if (sys::failed(fd) || !local_trusted(leader_socket_, &peer) || peer != j->leader)
     return fail(kExitAbsent, "nobody leads a snapshot any more");
   wire::TeamMsg m = make(wire::kTeamJoin, library.last_number);
   copy(m.text, sizeof(m.text), library.last_snapshot);
-  transmit(leader_socket_, &m, sizeof(m), nullptr, 0);
+  local_send(leader_socket_, &m, sizeof(m), nullptr, 0);
   int fds[3];
   pollfd p{leader_socket_, POLLIN, 0};
   sys::call(SYS_poll, sys::ptr(&p), 1, 10000);
@@ -437,7 +362,8 @@ bool Team::join(Courier*, Join* j) {
 
 bool Team::opened(const int (&fds)[3]) {
   wire::TeamMsg m = make(wire::kTeamOpened, number_);
-  return transmit(leader_socket_, &m, sizeof(m), fds, 3) || fail(kExitError, "the leader is gone");
+  return local_send(leader_socket_, &m, sizeof(m), fds, 3) ||
+         fail(kExitError, "the leader is gone");
 }
 
 // --- everybody

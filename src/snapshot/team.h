@@ -112,7 +112,4 @@ class Team {
 };
 extern Team team;
 
-// Signals a process of the job for the sake of `value` (wire.h).
-void send_wake(int pid, uint64_t value);
-
 }  // namespace gpuckpt

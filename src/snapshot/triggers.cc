@@ -10,6 +10,7 @@
 #include <sys/prctl.h>
 #include <ucontext.h>
 
+#include "common/handover.h"
 #include "common/heap.h"
 #include "common/log.h"
 #include "common/proc.h"
@@ -49,7 +50,20 @@ uint32_t wanted_by(const siginfo_t* info) {
   return kWantJoin;
 }
 
+// A process of the job asks for a descriptor that was offered.
+bool gave_descriptor(const siginfo_t* info) {
+  if (info->si_code != SI_QUEUE) return false;
+  const uint64_t value = reinterpret_cast<uint64_t>(info->si_value.sival_ptr);
+  if ((value & kGiveMask) != kGiveCookie) return false;
+  handover_serve(value, info->si_pid);
+  return true;
+}
+
 void wake_handler(int sig, siginfo_t* info, void* context) {
+  if (gave_descriptor(info)) {
+    repair_eintr_by_code(static_cast<ucontext_t*>(context));
+    return;
+  }
   if (uint32_t reason = wanted_by(info)) {
     wake_coordinator(reason);
     repair_eintr_by_code(static_cast<ucontext_t*>(context));

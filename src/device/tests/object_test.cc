@@ -666,6 +666,29 @@ struct Talker {
   }
 } talker;
 
+// While memory is offered to other processes there is no snapshot; a restored program offers it
+// anew.
+void sharing_is_refused() {
+  CUipcMemHandle handle, again;
+  CUdeviceptr small, large;
+  for (int generation = 0; generation < 2; ++generation) {
+    OK(cuMemAlloc_v2(&small, 5000));
+    OK(cuMemAlloc_v2(&large, 5 << 20));
+    OK(cuIpcGetMemHandle(&handle, large));
+    OK(cuIpcGetMemHandle(&again, large + 7));
+    CHECK(!memcmp(&handle, &again, sizeof handle));
+    OK(cuIpcGetMemHandle(&again, small));
+    int capable = 0;
+    OK(cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, small));
+    CHECK(capable == 1);
+    refused(gpuckpt::kExitRefused, "cuIpcGetMemHandle");
+    OK(cuMemFree_v2(large));
+    refused(gpuckpt::kExitRefused, "cuIpcGetMemHandle");
+    OK(cuMemFree_v2(small));
+    next_generation();
+  }
+}
+
 // A kernel that may call malloc was taken from its module: what it left on the heap is nobody's.
 void heap_is_refused() {
   CUmodule heap;
@@ -733,6 +756,7 @@ int main(int count, char**) {
   next_generation();  // what has ended stays so
   CHECK(users.ended == 1);
   CHECK(cuLinkDestroy(sessions.done) != CUDA_SUCCESS);
+  sharing_is_refused();
   talker.make();
   talker.check();
   heap_is_refused();

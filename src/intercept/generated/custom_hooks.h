@@ -80,6 +80,10 @@ CUresult hook_cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, u
 CUresult hook_cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled);
 CUresult hook_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count);
 CUresult hook_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags);
+CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr);
+CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr);
+CUresult hook_cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags);
+CUresult hook_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags);
 CUresult hook_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel);
 CUresult hook_cuKernelGetLibrary(CUlibrary *pLib, CUkernel kernel);
 CUresult hook_cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev);

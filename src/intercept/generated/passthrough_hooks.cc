@@ -221,6 +221,18 @@ CUresult hook_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsig
 CUresult hook_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags) {
   return real().cuGraphRetainUserObject(graph, object, count, flags);
 }
+CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr) {
+  return real().cuIpcCloseMemHandle(dptr);
+}
+CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
+  return real().cuIpcGetMemHandle(pHandle, dptr);
+}
+CUresult hook_cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags) {
+  return real().cuIpcOpenMemHandle(pdptr, handle, Flags);
+}
+CUresult hook_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags) {
+  return real().cuIpcOpenMemHandle_v2(pdptr, handle, Flags);
+}
 CUresult hook_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel) {
   return real().cuKernelGetFunction(pFunc, kernel);
 }

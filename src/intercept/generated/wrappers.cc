@@ -2134,8 +2134,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuInit(unsigned int Flags) {
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
   GateGuard guard(kFn_cuIpcCloseMemHandle);
-  CUresult rc = real().cuIpcCloseMemHandle(dptr);
-  if (no_memory(rc)) rc = real().cuIpcCloseMemHandle(dptr);
+  CUresult rc = hook_cuIpcCloseMemHandle(dptr);
+  if (no_memory(rc)) rc = hook_cuIpcCloseMemHandle(dptr);
   return rc;
 }
 
@@ -2150,9 +2150,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuIpcGetEventHandle(CUipcEventHandle *
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
   GateGuard guard(kFn_cuIpcGetMemHandle);
-  CUresult rc = real().cuIpcGetMemHandle(pHandle, dptr);
-  if (no_memory(rc)) rc = real().cuIpcGetMemHandle(pHandle, dptr);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuIpcGetMemHandle);
+  CUresult rc = hook_cuIpcGetMemHandle(pHandle, dptr);
+  if (no_memory(rc)) rc = hook_cuIpcGetMemHandle(pHandle, dptr);
   return rc;
 }
 
@@ -2170,17 +2169,15 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuIpcOpenEventHandle(CUevent *phEvent,
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags) {
   GateGuard guard(kFn_cuIpcOpenMemHandle);
-  CUresult rc = real().cuIpcOpenMemHandle(pdptr, handle, Flags);
-  if (no_memory(rc)) rc = real().cuIpcOpenMemHandle(pdptr, handle, Flags);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuIpcOpenMemHandle);
+  CUresult rc = hook_cuIpcOpenMemHandle(pdptr, handle, Flags);
+  if (no_memory(rc)) rc = hook_cuIpcOpenMemHandle(pdptr, handle, Flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags) {
   GateGuard guard(kFn_cuIpcOpenMemHandle_v2);
-  CUresult rc = real().cuIpcOpenMemHandle_v2(pdptr, handle, Flags);
-  if (no_memory(rc)) rc = real().cuIpcOpenMemHandle_v2(pdptr, handle, Flags);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuIpcOpenMemHandle_v2);
+  CUresult rc = hook_cuIpcOpenMemHandle_v2(pdptr, handle, Flags);
+  if (no_memory(rc)) rc = hook_cuIpcOpenMemHandle_v2(pdptr, handle, Flags);
   return rc;
 }
 

@@ -1,0 +1,336 @@
+#include "device/ipc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "common/handover.h"
+#include "common/proc.h"
+#include "common/syscall.h"
+#include "device/capture.h"
+#include "device/hooks.h"
+#include "device/idle.h"
+#include "intercept/generated/custom_hooks.h"
+#include "intercept/generated/real_driver.h"
+#include "intercept/realm.h"
+
+namespace gpuckpt {
+namespace device {
+namespace {
+
+constexpr uint32_t kMagic = 0x31706b67;  // "gkp1"
+constexpr uint64_t kPatienceUs = 10000000;
+constexpr int kHighDescriptor = 500;  // out of the way of the program's numbers
+constexpr auto kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+// A large allocation may end in a second chunk, right behind the first.
+struct Ticket {
+  uint32_t magic;
+  int32_t pid;
+  uint64_t started;  // of the process: numbers are used again
+  uint16_t offers[2];
+  uint32_t offset;  // of the allocation in the first chunk, in units
+  uint64_t chunks[2], size;
+  CUuuid device;
+  uint64_t bytes() const { return chunks[0] + chunks[1]; }
+};
+static_assert(sizeof(Ticket) == CU_IPC_HANDLE_SIZE);
+
+struct Export {
+  uint64_t chunk;  // where it begins
+  int fd, offer;
+};
+struct Opened {
+  uint64_t address, base;
+  Ticket ticket;
+  int users;
+};
+struct Ipc {
+  Lock lock;
+  Vector<Export> exports;
+  Vector<Opened> opened;
+};
+Ipc* only;
+Ipc& all() { return made_once(&only); }
+
+bool same_ticket(const Ticket& a, const Ticket& b) { return !__builtin_memcmp(&a, &b, sizeof a); }
+
+// ---- the process that has the memory ----
+
+int raised(int fd) {
+  const long high = sys::call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, kHighDescriptor);
+  if (sys::failed(high)) return fd;
+  realm_disown_fd(fd);
+  sys::close(fd);
+  realm_adopt_fd(static_cast<int>(high));
+  return static_cast<int>(high);
+}
+
+// The number that the chunk is offered under; -1: `result` says why not. The device's lock is held.
+int offer_chunk(const Chunk* chunk, CUresult* result) {
+  Guard guard(all().lock);
+  for (const Export& e : all().exports)
+    if (e.chunk == chunk->begin) return e.offer;
+  int fd = -1;
+  *result = real().cuMemExportToShareableHandle(&fd, chunk->handle, kDescriptor, 0);
+  if (*result != CUDA_SUCCESS) return -1;
+  fd = raised(fd);
+  const int offer = handover_offer(fd);
+  if (offer >= 0 && all().exports.push({chunk->begin, fd, offer})) return offer;
+  handover_withdraw(offer);
+  realm_disown_fd(fd);
+  sys::close(fd);
+  *result = CUDA_ERROR_OUT_OF_MEMORY;
+  return -1;
+}
+
+CUresult make_ticket(int device, CUdeviceptr address, Ticket* ticket) {
+  DeviceMemory* memory = device_memory(device);
+  CUuuid uuid = {};
+  if (CUresult result = real().cuDeviceGetUuid_v2(&uuid, device)) return result;
+  Guard guard(memory->lock);
+  Allocation* a = memory->arena.covering(address);
+  Chunk* first = a && !a->pool ? memory->arena.chunk_at(a->begin) : nullptr;
+  if (!first) return CUDA_ERROR_INVALID_VALUE;
+  if (!memory->backing.exportable) return CUDA_ERROR_NOT_SUPPORTED;
+  const uint64_t end = first->begin + first->size;
+  Chunk* second = a->begin + a->size > end ? memory->arena.chunk_at(end) : nullptr;
+  *ticket = {};
+  CUresult result = CUDA_SUCCESS;
+  int index = 0;
+  for (Chunk* chunk : {first, second}) {
+    if (!chunk) continue;
+    const int offer = offer_chunk(chunk, &result);
+    if (offer < 0) return result;
+    ticket->offers[index] = static_cast<uint16_t>(offer);
+    ticket->chunks[index++] = chunk->size;
+  }
+  a->shared = true;
+  ticket->magic = kMagic;
+  ticket->pid = sys::getpid();
+  ticket->started = start_time_of(ticket->pid);
+  ticket->offset = static_cast<uint32_t>((a->begin - first->begin) / kUnitBytes);
+  ticket->size = a->size;
+  ticket->device = uuid;
+  return CUDA_SUCCESS;
+}
+
+// ---- the process that opens it ----
+
+int device_with(const CUuuid& wanted) {
+  int count = 0;
+  if (real().cuDeviceGetCount(&count) != CUDA_SUCCESS) return -1;
+  for (int device = 0; device < count; ++device) {
+    CUuuid uuid;
+    if (real().cuDeviceGetUuid_v2(&uuid, device) == CUDA_SUCCESS &&
+        !__builtin_memcmp(&uuid, &wanted, sizeof uuid))
+      return device;
+  }
+  return -1;
+}
+
+CUresult allow(uint64_t base, uint64_t bytes, int device) {
+  CUmemAccessDesc access[kMaxDevices] = {};
+  size_t count = 0;
+  int devices = 0;
+  real().cuDeviceGetCount(&devices);
+  for (int other = 0; other < devices && other < kMaxDevices; ++other) {
+    int can = other == device;
+    if (!can && real().cuDeviceCanAccessPeer(&can, other, device) != CUDA_SUCCESS) can = 0;
+    if (!can) continue;
+    access[count].location = {CU_MEM_LOCATION_TYPE_DEVICE, {other}};
+    access[count++].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  }
+  return real().cuMemSetAccess(base, bytes, access, count);
+}
+
+CUresult map_descriptor(int fd, CUdeviceptr at, uint64_t bytes) {
+  CUmemGenericAllocationHandle memory = 0;
+  CUresult result = real().cuMemImportFromShareableHandle(
+      &memory, reinterpret_cast<void*>(static_cast<intptr_t>(fd)), kDescriptor);
+  if (result != CUDA_SUCCESS) return result;
+  result = real().cuMemMap(at, bytes, 0, memory, 0);
+  real().cuMemRelease(memory);
+  return result;
+}
+
+// The chunks, one behind the other.
+CUresult map_ticket(const int (&fds)[2], const Ticket& t, int device, CUdeviceptr* base) {
+  CUresult result = real().cuMemAddressReserve(base, t.bytes(), kBlockBytes, 0, 0);
+  if (result != CUDA_SUCCESS) return result;
+  result = map_descriptor(fds[0], *base, t.chunks[0]);
+  bool first = result == CUDA_SUCCESS, second = false;
+  if (first && t.chunks[1]) {
+    result = map_descriptor(fds[1], *base + t.chunks[0], t.chunks[1]);
+    second = result == CUDA_SUCCESS;
+  }
+  if (result == CUDA_SUCCESS) result = allow(*base, t.bytes(), device);
+  if (result == CUDA_SUCCESS) return result;
+  if (first) real().cuMemUnmap(*base, t.chunks[0]);
+  if (second) real().cuMemUnmap(*base + t.chunks[0], t.chunks[1]);
+  real().cuMemAddressFree(*base, t.bytes());
+  return result;
+}
+
+CUdeviceptr opened_before(const Ticket& t) {
+  for (Opened& o : all().opened) {
+    if (!same_ticket(o.ticket, t)) continue;
+    ++o.users;
+    return o.address;
+  }
+  return 0;
+}
+
+CUresult open_ticket(CUdeviceptr* out, const Ticket& t) {
+  const int device = device_with(t.device);
+  const uint64_t offset = t.offset * kUnitBytes;
+  if (device < 0 || offset > t.bytes() || t.size > t.bytes() - offset)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (start_time_of(t.pid) != t.started) return CUDA_ERROR_MAP_FAILED;  // it has ended
+  int fds[2] = {-1, -1};
+  {
+    GateOutside outside;  // its owner may be held up by a snapshot
+    for (int i = 0; i < 2 && t.chunks[i]; ++i) {
+      const long fd = handover_fetch(t.pid, t.offers[i], kPatienceUs);
+      if (!sys::failed(fd)) fds[i] = static_cast<int>(fd);
+    }
+  }
+  CUresult result = CUDA_SUCCESS;
+  Guard guard(all().lock);
+  *out = opened_before(t);  // by another thread, meanwhile
+  if (!*out) {
+    CUdeviceptr base = 0;
+    const bool got = fds[0] >= 0 && (fds[1] >= 0 || !t.chunks[1]);
+    result = got ? map_ticket(fds, t, device, &base) : CUDA_ERROR_MAP_FAILED;
+    *out = base + offset;
+    if (result == CUDA_SUCCESS && !all().opened.push({*out, base, t, 1}))
+      registry().refuse("out of memory while recording cuIpcOpenMemHandle");
+  }
+  for (int fd : fds)
+    if (fd >= 0) sys::close(fd);
+  return result;
+}
+
+CUresult open_handle(CUdeviceptr* out, const CUipcMemHandle& handle, unsigned flags) {
+  Ticket t;
+  __builtin_memcpy(&t, &handle, sizeof t);
+  if (!out || flags > CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
+  CUdevice current;
+  if (CUresult result = real().cuCtxGetDevice(&current)) return result;
+  if (t.pid == sys::getpid()) return CUDA_ERROR_INVALID_CONTEXT;  // as documented
+  {
+    Guard guard(all().lock);
+    *out = opened_before(t);
+  }
+  return *out ? CUDA_SUCCESS : open_ticket(out, t);
+}
+
+bool is_ours(const CUipcMemHandle& handle) {
+  uint32_t magic;
+  __builtin_memcpy(&magic, &handle, sizeof magic);
+  return magic == kMagic;
+}
+
+bool any_shared(DeviceMemory* memory) {
+  Guard guard(memory->lock);
+  for (Allocation* a = memory->arena.first(); a; a = memory->arena.next(a))
+    if (a->shared) return true;
+  return false;
+}
+
+}  // namespace
+
+const char* ipc_refusal() {
+  bool exported;
+  {
+    Guard guard(all().lock);
+    if (!all().opened.empty()) return "cuIpcOpenMemHandle: memory of another process";
+    exported = !all().exports.empty();
+  }
+  for (int device = 0; exported && device < machine_facts.devices; ++device)
+    if (any_shared(device_memory(device)))
+      return "cuIpcGetMemHandle: memory shared with another process";
+  return nullptr;
+}
+
+bool find_opened(uint64_t address, uint64_t* begin, uint64_t* size) {
+  Guard guard(all().lock);
+  for (const Opened& o : all().opened) {
+    if (address - o.address >= o.ticket.size) continue;
+    *begin = o.address;
+    *size = o.ticket.size;
+    return true;
+  }
+  return false;
+}
+
+void ipc_forget_chunk(uint64_t begin) {
+  Guard guard(all().lock);
+  for (size_t i = 0; i < all().exports.size(); ++i) {
+    const Export e = all().exports[i];
+    if (e.chunk != begin) continue;
+    handover_withdraw(e.offer);
+    realm_disown_fd(e.fd);
+    sys::close(e.fd);
+    return all().exports.swap_remove(i);
+  }
+}
+
+void ipc_forget_all() {
+  Guard guard(all().lock);
+  for (const Export& e : all().exports) handover_withdraw(e.offer);
+  all().exports.clear();
+}
+
+}  // namespace device
+
+using namespace device;
+
+CUresult hook_cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
+  const int device = device_holding(dptr);
+  if (!pHandle || device < 0) {
+    CUresult result = real().cuIpcGetMemHandle(pHandle, dptr);
+    if (result == CUDA_SUCCESS)
+      registry().refuse("cuIpcGetMemHandle: memory shared with another process");
+    return result;
+  }
+  Ticket ticket;
+  CUresult result = make_ticket(device, dptr, &ticket);
+  if (result == CUDA_SUCCESS) __builtin_memcpy(pHandle, &ticket, sizeof ticket);
+  return result;
+}
+
+CUresult hook_cuIpcOpenMemHandle_v2(CUdeviceptr* pdptr, CUipcMemHandle handle, unsigned int flags) {
+  if (is_ours(handle)) return open_handle(pdptr, handle, flags);
+  CUresult result = real().cuIpcOpenMemHandle_v2(pdptr, handle, flags);
+  if (result == CUDA_SUCCESS) registry().refuse("cuIpcOpenMemHandle: memory of another process");
+  return result;
+}
+CUresult hook_cuIpcOpenMemHandle(CUdeviceptr* pdptr, CUipcMemHandle handle, unsigned int flags) {
+  if (is_ours(handle)) return open_handle(pdptr, handle, flags);
+  CUresult result = real().cuIpcOpenMemHandle(pdptr, handle, flags);
+  if (result == CUDA_SUCCESS) registry().refuse("cuIpcOpenMemHandle: memory of another process");
+  return result;
+}
+
+CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr) {
+  Opened gone = {};
+  {
+    Guard guard(all().lock);
+    for (size_t i = 0; i < all().opened.size(); ++i) {
+      Opened& o = all().opened[i];
+      if (o.address != dptr) continue;
+      if (--o.users) return CUDA_SUCCESS;
+      gone = o;
+      all().opened.swap_remove(i);
+      break;
+    }
+  }
+  if (!gone.base) return real().cuIpcCloseMemHandle(dptr);
+  CUresult result = wait_idle(current_context_name());
+  real().cuMemUnmap(gone.base, gone.ticket.bytes());
+  real().cuMemAddressFree(gone.base, gone.ticket.bytes());
+  return result;
+}
+
+}  // namespace gpuckpt
