@@ -24,7 +24,8 @@ GraphRecord::~GraphRecord() {
 
 namespace {
 
-// Attributes of a kernel node that a replay sets again when they are not all zero.
+// Attributes of a kernel node that a replay sets again when they are not all zero. (Events are for
+// launches only.)
 constexpr int kAttributes[] = {CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
                                CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
                                CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
@@ -33,7 +34,8 @@ constexpr int kAttributes[] = {CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
                                CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
                                CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP,
                                CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION,
-                               CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT};
+                               CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                               CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING};
 
 uint64_t name_of_function(uint64_t name, CUfunction function) {
   Registry& all = registry();
@@ -200,6 +202,11 @@ const char* read_conditional(NodeRecord* node) {
 }
 
 const char* read_attributes(CUgraphNode handle, NodeRecord* node) {
+  CUkernelNodeAttrValue updatable = {};
+  if (real().cuGraphKernelNodeGetAttribute(handle, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE,
+                                           &updatable) == CUDA_SUCCESS &&
+      updatable.deviceUpdatableKernelNode.deviceUpdatable)
+    return "a kernel node that kernels may update by a handle";
   for (int id : kAttributes) {
     CUlaunchAttribute attribute = {};
     attribute.id = static_cast<CUlaunchAttributeID>(id);

@@ -83,11 +83,20 @@ bool note(void*, int fd) {
   return true;
 }
 
+void note_descriptors() {
+  if (!known) return;
+  known->shared_count = 0;
+  known->doubtful = false;
+  if (!known->exported.empty()) each_number_in("/proc/thread-self/fd", nullptr, note);
+}
+
 bool is_open(const Physical* memory) {
   for (uint32_t i = 0; i < vmm().shared_count; ++i)
     if (vmm().shared[i].memory == memory) return true;
   return false;
 }
+
+bool held(const Physical* memory) { return memory->handles || memory->mappings; }
 
 void forget_descriptors(const Physical* memory) {
   Vmm& all = vmm();
@@ -101,7 +110,7 @@ void forget_descriptors(const Physical* memory) {
 // never imported here, it went to somebody else.
 const char* exported_refusal() {
   Vmm& all = vmm();
-  vmm_note_descriptors();
+  note_descriptors();
   if (all.shared_count == Vmm::kMostShared)
     return "cuMemExportToShareableHandle: too many descriptors for memory are open";
   const char* doubt =
@@ -111,14 +120,14 @@ const char* exported_refusal() {
   for (Physical *memory = all.first, *next; memory; memory = next) {
     next = memory->next;
     if (!memory->shared) continue;
-    const bool held = memory->handles || memory->mappings, open = is_open(memory);
-    if (open && !held)
+    const bool open = memory->open = is_open(memory);
+    if (open && !held(memory))
       why = "cuMemExportToShareableHandle: memory that only a descriptor holds";
-    else if (!open && held && !memory->imported)
+    else if (!open && held(memory) && !memory->imported)
       why = "cuMemExportToShareableHandle: memory shared with another process";
-    else if (!open && held && all.doubtful)
+    else if (!open && held(memory) && all.doubtful)
       why = doubt;
-    else if (!open && !held)
+    else if (!open && !held(memory))
       forget_descriptors(memory);
   }
   return why;
@@ -299,11 +308,12 @@ bool rebuild_vmm(DeviceReport* report) {
   return true;
 }
 
-void vmm_note_descriptors() {
-  if (!known) return;
-  known->shared_count = 0;
-  known->doubtful = false;
-  if (!known->exported.empty()) each_number_in("/proc/thread-self/fd", nullptr, note);
+const char* vmm_look_again() {
+  note_descriptors();
+  for (Physical* memory = known ? known->first : nullptr; memory; memory = memory->next)
+    if (memory->shared && memory->open && !is_open(memory) && held(memory) && !memory->imported)
+      return "cuMemExportToShareableHandle: the last descriptor of memory was closed just now";
+  return nullptr;
 }
 
 bool vmm_is_descriptor(int fd) {

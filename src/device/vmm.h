@@ -27,8 +27,9 @@ void vmm_relock();
 
 bool rebuild_vmm(DeviceReport* report);
 
-// PARKED. Which numbers stand for memory now: they come back with `rebuild_vmm`.
-void vmm_note_descriptors();
+// PARKED. Which numbers stand for memory now: they come back with `rebuild_vmm`. Not null: memory
+// went to another process since `vmm_refusal`.
+const char* vmm_look_again();
 // PARKED.
 bool vmm_is_descriptor(int fd);
 // PARKED, restored process, before the driver opens anything: keeps their numbers for them.

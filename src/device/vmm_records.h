@@ -19,6 +19,7 @@ struct Physical {
   uint32_t exported = 0;  // records of descriptors, which may be closed by now
   bool shared = false;    // a descriptor was given for it, once
   bool imported = false;  // from such a descriptor, by this process
+  bool open = false;      // one was open at the last look with the gate just closed
   bool showing = false;
   uint64_t shown = 0;  // where captures map it; 0: not yet
   CUmemGenericAllocationHandle replayed = 0;

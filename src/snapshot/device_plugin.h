@@ -102,9 +102,10 @@ struct DevicePlugin {
   // on, as for `gpuckpt restore`; "": where it was.
   bool (*wake)(const char* gpu_map, DeviceReport*);
 
-  // PARKED, before anything is captured. False: a thread of the driver holds a lock of the realm
-  // just now; everybody is released for a moment and parked again. May be null.
-  bool (*quiet)();
+  // PARKED, before anything is captured. Not null: why not now (a thread of the driver holds a lock
+  // of the realm, something changed since `freeze`); everybody is released for a moment and parked
+  // again. The function may be null.
+  const char* (*quiet)();
 
   // Gate closed, on the pthread. Calls `range` for all host memory that the device can write
   // without the processor's page tables being asked (pinned and managed memory; bytes need not be

@@ -485,9 +485,9 @@ Outcome stop_and_capture(Job* j, Capture* capture, Records* records, bool frozen
   for (const uint64_t patience = t0 + kParkRetriesUs; !parked && t0 < patience;) {
     if (!courier.run(park_on_courier, &park)) {
       // text says who
-    } else if (frozen && device_plugin->quiet && !device_plugin->quiet()) {
-      format(j->text, sizeof(j->text),
-             "a thread of the driver was always in the middle of something");
+    } else if (const char* why =
+                   frozen && device_plugin->quiet ? device_plugin->quiet() : nullptr) {
+      copy(j->text, sizeof(j->text), why);
       parking.unpark();
     } else if (child_was_born(j)) {
       copy(j->text, sizeof(j->text), "the program has just started another process");

@@ -91,7 +91,7 @@ inline void next_generation(const char* refusal = nullptr) {
   worker([&] { return plugin->freeze(500, now_ms() + 5000, &report); }, "freeze");
   worker([&] { return plugin->stage(&sink, &report); }, "stage");
   worker([&] { return plugin->drain(&sink, &report); }, "drain");
-  CHECK(plugin->quiet());
+  CHECK(!plugin->quiet());
   fflush(nullptr);
   pid_t child = fork();
   if (child != 0) {

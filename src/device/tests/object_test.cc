@@ -666,6 +666,29 @@ struct Talker {
   }
 } talker;
 
+// The last descriptor of memory is closed between the freeze and the stop: who has it now?
+void closed_in_between() {
+  CUmemAllocationProp p = {};
+  p.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  p.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  CUmemGenericAllocationHandle handle;
+  int fd;
+  OK(cuMemCreate(&handle, 2 << 20, &p, 0));
+  OK(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  const gpuckpt::DevicePlugin* plugin = gpuckpt::device_plugin;
+  gpuckpt::DeviceReport report = {};
+  bool frozen = false;
+  std::thread([&] { frozen = plugin->freeze(500, now_ms() + 5000, &report); }).join();
+  CHECK(frozen && !plugin->quiet());
+  close(fd);
+  const char* why = plugin->quiet();
+  CHECK(why && strstr(why, "last descriptor"));
+  plugin->thaw();
+  refused(gpuckpt::kExitRefused, "another process");
+  OK(cuMemRelease(handle));
+}
+
 // While memory is offered to other processes there is no snapshot; a restored program offers it
 // anew.
 void sharing_is_refused() {
@@ -756,6 +779,7 @@ int main(int count, char**) {
   next_generation();  // what has ended stays so
   CHECK(users.ended == 1);
   CHECK(cuLinkDestroy(sessions.done) != CUDA_SUCCESS);
+  closed_in_between();
   sharing_is_refused();
   talker.make();
   talker.check();
