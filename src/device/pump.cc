@@ -47,6 +47,27 @@ bool pin(void* memory, uint64_t bytes) {
   return real().cuMemHostRegister_v2(memory, bytes, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS;
 }
 
+// The sink's memory, registered once for all pumps: those of several devices work side by side.
+struct SinkPin {
+  Lock lock;
+  int users = 0;
+};
+SinkPin* sink_pin;
+
+bool pin_sink(const CaptureSink* sink) {
+  SinkPin& one = made_once(&sink_pin);
+  Guard guard(one.lock);
+  if (!one.users && !pin(sink->memory, sink->memory_bytes)) return false;
+  ++one.users;
+  return true;
+}
+// A context that is gone took the registration with it.
+void unpin_sink(const CaptureSink* sink, bool gone) {
+  SinkPin& one = made_once(&sink_pin);
+  Guard guard(one.lock);
+  if (!--one.users && !gone) real().cuMemHostUnregister(sink->memory);
+}
+
 uint64_t chunks_of(const Piece& piece) {
   return (piece.address + piece.size - 1) / kChunkBytes - piece.address / kChunkBytes + 1;
 }
@@ -61,7 +82,7 @@ Pump::Pump(CUcontext context, CaptureSink* sink, int device, const Leave* leave)
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   real().cuThreadExchangeStreamCaptureMode(&mode);
   if (!with_) return;
-  sink_registered_ = sink_->lend && pin(sink_->memory, sink_->memory_bytes);
+  sink_registered_ = sink_->lend && pin_sink(sink_);
   int low = 0, high = 0;
   real().cuCtxGetStreamPriorityRange(&low, &high);
   result_ = real().cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, low);
@@ -72,14 +93,15 @@ Pump::Pump(CUcontext context, CaptureSink* sink, int device, const Leave* leave)
 
 Pump::~Pump() {
   Guard guard(leave_ ? *leave_->lock : own_lock_);
-  if (with_ && !(leave_ && *leave_->gone)) {
+  const bool gone = leave_ && *leave_->gone;
+  if (with_ && !gone) {
     if (stream_) real().cuStreamSynchronize(stream_);
     for (Batch& b : batch_)
       if (b.done) real().cuEventDestroy_v2(b.done);
     if (stream_) real().cuStreamDestroy_v2(stream_);
     if (registered_) real().cuMemHostUnregister(own_);
-    if (sink_registered_) real().cuMemHostUnregister(sink_->memory);
   }
+  if (sink_registered_) unpin_sink(sink_, gone);
   if (own_) sys::munmap(bits(own_), kOwnBytes);
 }
 

@@ -1,12 +1,11 @@
 // Replay: makes in a fresh driver what the registry lists, in the order of creation, under the old
 // names, and checks that every address the GPU or the program may hold is the old one. Runs with
 // the gate closed.
-#include <pthread.h>
-
 #include "common/log.h"
 #include "common/text.h"
 #include "device/arrays.h"
 #include "device/capture.h"
+#include "device/each_device.h"
 #include "device/gpu_map.h"
 #include "device/graphs.h"
 #include "device/jit_options.h"
@@ -462,47 +461,11 @@ bool upload_device(RestoreSource* source, int device, DeviceReport* report) {
   return true;
 }
 
-// Each device has a link of its own: one thread each, the first device's is the calling one.
-struct DeviceUpload {
-  RestoreSource* source;
-  int device;
-  bool ok, threaded;
-  pthread_t thread;
-  DeviceReport report;
-  void run() { ok = upload_device(source, device, &report); }
-  static void* start(void* upload) {
-    static_cast<DeviceUpload*>(upload)->run();
-    return nullptr;
-  }
-};
-
-bool upload_devices(RestoreSource* source, DeviceReport* report) {
-  const int devices = machine_facts.devices;
-  auto* uploads = static_cast<DeviceUpload*>(
-      allocate(sizeof(DeviceUpload) * static_cast<size_t>(devices ? devices : 1)));
-  if (!uploads) return fail(report, kExitError, "no memory to fill the devices' memory with");
-  for (int i = devices - 1; i >= 0; --i) {
-    DeviceUpload& u = uploads[i];
-    u.source = source;
-    u.device = i;
-    u.threaded = i && pthread_create(&u.thread, nullptr, DeviceUpload::start, &u) == 0;
-    if (!u.threaded) u.run();
-  }
-  bool ok = true;
-  for (int i = 0; i < devices; ++i) {
-    DeviceUpload& u = uploads[i];
-    if (u.threaded) pthread_join(u.thread, nullptr);
-    report->device_bytes += u.report.device_bytes;
-    report->allocations += u.report.allocations;
-    if (ok && !u.ok) fail(report, u.report.code, "%s", u.report.text);
-    ok &= u.ok;
-  }
-  release(uploads);
-  return ok;
-}
-
 bool upload_all(RestoreSource* source, DeviceReport* report) {
-  if (!upload_devices(source, report)) return false;
+  auto upload = [](void* source, int device, DeviceReport* report) {
+    return upload_device(static_cast<RestoreSource*>(source), device, report);
+  };
+  if (!each_device(upload, source, report)) return false;
   vmm_relock();
   return each_global([&](Object*, bool, Global& g, int device) {
     if (g.managed) return upload_managed(g, report);

@@ -12,6 +12,7 @@
 #include "common/syscall.h"
 #include "common/text.h"
 #include "device/capture.h"
+#include "device/each_device.h"
 #include "device/hooks.h"
 #include "device/pump.h"
 #include "device/vmm.h"
@@ -172,7 +173,6 @@ void discard() {
 }
 
 bool cannot_copy(DeviceReport* report, int device, const Pump& pump) {
-  discard();
   if (pump.writer_gone()) return fail(report, kExitError, "the snapshot writer has gone");
   return fail(report, kExitError,
               "device %d: its memory at 0x%lx cannot be copied to the host (driver error %d)",
@@ -199,7 +199,7 @@ bool stage_device(int device, CaptureSink* sink, DeviceReport* report) {
   {
     Hasher hasher(context);
     stage.now.fill(device, &hasher);
-    report->hash_us += hasher.kernel_us();
+    report->hash_us = hasher.kernel_us();
   }
   report->allocations += device_memory(device) ? device_memory(device)->arena.count() : 0;
   report->device_bytes += stage.now.bytes();
@@ -422,8 +422,13 @@ bool stage(CaptureSink* sink, DeviceReport* report) {
     ~Relock() { vmm_relock(); }
   } relock;
   if (!vmm_unlock(report)) return false;
-  for (int device = 0; device < machine_facts.devices; ++device)
-    if (!stage_device(device, sink, report)) return false;
+  auto step = [](void* to, int device, DeviceReport* its) {
+    return stage_device(device, static_cast<CaptureSink*>(to), its);
+  };
+  if (!each_device(step, sink, report)) {
+    discard();
+    return false;
+  }
   if (report->staged_bytes && report->moved_bytes > report->staged_bytes)
     log_line(LogLevel::kInfo,
              "%lu bytes of device memory did not fit the stage: copied before resume",
@@ -435,7 +440,7 @@ bool stage(CaptureSink* sink, DeviceReport* report) {
 bool drain(CaptureSink* sink, DeviceReport* report) {
   gate_bypass_this_thread();
   report->code = kExitOk;
-  bool ok = true;
+  bool ok = true;  // one after the other: the writer is slower than any device's link
   for (int device = 0; device < kMaxDevices && ok; ++device)
     ok = drain_device(device, sink, report);
   if (!ok) discard();

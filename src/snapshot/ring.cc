@@ -176,8 +176,12 @@ bool Producer::add_same(uint64_t space, uint64_t address, uint64_t length) {
 }
 
 bool Producer::lend_slot(uint64_t length, uint64_t chunks, Lent* out) {
-  if (failed || chunks * kName + length > wire::kSlotPayloadBytes || !try_claim(&out->token))
+  if (failed || chunks * kName + length > wire::kSlotPayloadBytes) return false;
+  // Who lent some may wait for a slot before it hands them over: some must come back without it.
+  if (lent_.fetch_add(1) >= kMostLent || !try_claim(&out->token)) {
+    lent_.fetch_sub(1);
     return false;
+  }
   out->bytes =
       reinterpret_cast<char*>(header_of(out->token)) + wire::kSlotHeaderBytes + chunks * kName;
   return true;
@@ -194,6 +198,7 @@ bool Producer::give_slot(const Lent& lent, uint64_t space, uint64_t address, uin
   __builtin_memcpy(reinterpret_cast<char*>(header) + wire::kSlotHeaderBytes, names, chunks * kName);
   take();
   data_bytes += length;
+  lent_.fetch_sub(1);
   if (!post_(context_, wire::kMsgData, lent.token, nullptr)) failed = true;
   bool ok = !failed;
   give();

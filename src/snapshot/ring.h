@@ -50,6 +50,8 @@ class Producer : public CaptureSink {
   Post post_;
   void* context_;
   std::atomic<uint32_t> lock_{0};
+  static constexpr uint32_t kMostLent = wire::kRingSlots - 8;
+  std::atomic<uint32_t> lent_{0};
   uint32_t slot_ = 0;
   bool open_ = false;
   wire::SlotHeader* header_ = nullptr;
