@@ -7,6 +7,7 @@
 #include "intercept/generated/custom_hooks.h"
 #include "intercept/generated/real_driver.h"
 #include "intercept/refuse.h"
+#include "intercept/wrapper_support.h"
 
 namespace gpuckpt {
 namespace device {
@@ -338,6 +339,24 @@ CUresult hook_cuPointerSetAttribute(const void* value, CUpointer_attribute attri
   __builtin_memcpy(&on, value, 1);
   if (result == CUDA_SUCCESS && on) registry().refuse("cuPointerSetAttribute(SYNC_MEMOPS) is set");
   return result;
+}
+
+// Called by the wrappers (intercept/wrapper_support.h), inside the gate. The native allocator gives
+// whole units, and so do we: within the last one nothing is said.
+CUresult leaves_allocation(CUdeviceptr address, uint64_t bytes) {
+  const int device = bytes ? device_holding(address) : -1;
+  if (device < 0) return CUDA_SUCCESS;
+  {
+    DeviceMemory* memory = device_memory(device);
+    Guard guard(memory->lock);
+    const Allocation* a = memory->arena.covering(address);
+    if (!a)
+      return CUDA_SUCCESS;  // a mapping that is gone, or the rest of a block: the driver's word
+    const uint64_t end = a->begin + ((a->size + kUnitBytes - 1) & ~(kUnitBytes - 1));
+    if (bytes <= end - address) return CUDA_SUCCESS;
+  }
+  CUresult broken = ask_context();
+  return broken ? broken : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace gpuckpt

@@ -207,6 +207,25 @@ def queues_work(r):
             and any(k == "Stream" and not count for _, k, count, _ in r.ins))
 
 
+def touched(r):
+    """Device memory that a copy or set touches, as (address, bytes) in terms of its parameters."""
+    if r.cls != "Copy":
+        return []
+    types = {name: kind for kind, name, _ in r.params}
+    if "pCopy" in types and "CUDA_MEMCPY2D *" in types["pCopy"]:
+        return [("pCopy", "false"), ("pCopy", "true")]
+    addresses = [n for n in ("dst", "src", "dstDevice", "srcDevice") if types.get(n) == "CUdeviceptr"]
+    if "ByteCount" in types:
+        return [(n, "ByteCount") for n in addresses]
+    element = re.search(r"cuMemset(D2)?D(8|16|32)", r.symbol)
+    if not element or addresses != ["dstDevice"]:
+        return []
+    size = int(element.group(2)) // 8
+    if element.group(1):
+        return [("dstDevice", f"rows_bytes(dstPitch, Width * {size}, Height)")]
+    return [("dstDevice", f"N * {size}")]
+
+
 def wrapper(r):
     lines = [f'extern "C" GPUCKPT_DRIVER_SYMBOL {r.declaration()} {{',
              f"  GateGuard guard(kFn_{r.symbol});"]
@@ -226,6 +245,8 @@ def wrapper(r):
             lines.append(f"  StructsIn {name}_now(named, {name}, {many.group(1)});" if many else
                          f"  StructIn {name}_now(named, {name});")
             arguments[name] = f"{name}_now.get()"
+    for memory, size in touched(r):
+        lines.append(f"  if (CUresult beyond = beyond_allocation({memory}, {size})) return beyond;")
     target = f"hook_{r.symbol}" if r.cls == "Custom" else f"real().{r.symbol}"
     call = f"{target}({', '.join(arguments[n] for _, n, _ in r.params)})"
     if r.cls in ("Query", "Destroy", "Sync"):

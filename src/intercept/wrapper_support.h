@@ -29,6 +29,26 @@ inline bool no_memory(CUresult result) {
          give_memory_back();
 }
 
+// A copy or set that starts in an allocation of ours and leaves it, which the driver cannot see:
+// the allocations share a mapping. CUDA_SUCCESS: it does not.
+CUresult leaves_allocation(CUdeviceptr address, uint64_t bytes)
+    __attribute__((weak, visibility("hidden")));
+inline CUresult beyond_allocation(CUdeviceptr address, uint64_t bytes) {
+  return leaves_allocation ? leaves_allocation(address, bytes) : CUDA_SUCCESS;
+}
+inline uint64_t rows_bytes(uint64_t pitch, uint64_t width, uint64_t height) {
+  return height && width ? pitch * (height - 1) + width : 0;
+}
+inline CUresult beyond_allocation(const CUDA_MEMCPY2D* c, bool source) {
+  const CUmemorytype type = !c ? CU_MEMORYTYPE_HOST : source ? c->srcMemoryType : c->dstMemoryType;
+  if (type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED) return CUDA_SUCCESS;
+  uint64_t pitch = source ? c->srcPitch : c->dstPitch;
+  if (!pitch) pitch = c->WidthInBytes;
+  const uint64_t start = source ? c->srcDevice + c->srcY * pitch + c->srcXInBytes
+                                : c->dstDevice + c->dstY * pitch + c->dstXInBytes;
+  return beyond_allocation(start, rows_bytes(pitch, c->WidthInBytes, c->Height));
+}
+
 // The stack of current contexts as the application made it, in names (the driver's rules: set
 // replaces the top, NULL pops it; destroying the current context pops it).
 inline void context_push(ThreadRecord* t, CUcontext name) {

@@ -666,6 +666,44 @@ struct Talker {
   }
 } talker;
 
+// Allocations share a mapping: what leaves one is an error all the same, and touches nothing.
+void overruns_are_errors() {
+  CUdeviceptr small, next, large;
+  OK(cuMemAlloc_v2(&small, 1000));
+  OK(cuMemAlloc_v2(&next, 1000));
+  OK(cuMemAlloc_v2(&large, 3 << 20));
+  OK(cuMemsetD8_v2(next, 7, 1000));
+  std::vector<uint8_t> host(4 << 20);
+  const CUresult bad = CUDA_ERROR_INVALID_VALUE;
+  OK(cuMemsetD32_v2(small, 1, 250));
+  CHECK(cuMemsetD32_v2(small, 1, 300) == bad);
+  CHECK(cuMemsetD8Async(small + 900, 1, 400, nullptr) == bad);
+  CHECK(cuMemsetD2D8_v2(small, 512, 1, 100, 3) == bad);
+  OK(cuMemsetD2D8_v2(small, 512, 1, 100, 2));
+  CHECK(cuMemcpyHtoD_v2(small, host.data(), 2000) == bad);
+  CHECK(cuMemcpyDtoHAsync_v2(host.data(), large, host.size(), nullptr) == bad);
+  OK(cuMemcpyDtoH_v2(host.data(), large, 3 << 20));
+  CHECK(cuMemcpyDtoD_v2(large, small, 2000) == bad);
+  CHECK(cuMemcpyDtoD_v2(small, large, 2000) == bad);
+  CHECK(cuMemcpy(small, reinterpret_cast<CUdeviceptr>(host.data()), 2000) == bad);
+  CUDA_MEMCPY2D rows = {};
+  rows.srcMemoryType = CU_MEMORYTYPE_HOST;
+  rows.srcHost = host.data();
+  rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  rows.dstDevice = small;
+  rows.dstPitch = 100;
+  rows.WidthInBytes = 50;
+  rows.Height = 10;
+  OK(cuMemcpy2D_v2(&rows));
+  rows.Height = 11;
+  CHECK(cuMemcpy2D_v2(&rows) == bad);
+  CHECK(cuMemcpy2D_v2(nullptr) == bad);
+  uint8_t kept[1000];
+  OK(cuMemcpyDtoH_v2(kept, next, sizeof kept));
+  for (uint8_t byte : kept) CHECK(byte == 7);
+  for (CUdeviceptr p : {small, next, large}) OK(cuMemFree_v2(p));
+}
+
 // The last descriptor of memory is closed between the freeze and the stop: who has it now?
 void closed_in_between() {
   CUmemAllocationProp p = {};
@@ -779,6 +817,7 @@ int main(int count, char**) {
   next_generation();  // what has ended stays so
   CHECK(users.ended == 1);
   CHECK(cuLinkDestroy(sessions.done) != CUDA_SUCCESS);
+  overruns_are_errors();
   closed_in_between();
   sharing_is_refused();
   talker.make();

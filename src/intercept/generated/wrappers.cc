@@ -3157,6 +3157,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemUnmap(CUdeviceptr ptr, size_t siz
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpy);
+  if (CUresult beyond = beyond_allocation(dst, ByteCount)) return beyond;
+  if (CUresult beyond = beyond_allocation(src, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpy(dst, src, ByteCount);
   if (no_memory(rc)) rc = real().cuMemcpy(dst, src, ByteCount);
   return rc;
@@ -3185,6 +3187,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D
   GateGuard guard(kFn_cuMemcpy2DAsync_v2);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
+  if (CUresult beyond = beyond_allocation(pCopy, false)) return beyond;
+  if (CUresult beyond = beyond_allocation(pCopy, true)) return beyond;
   CUresult rc = real().cuMemcpy2DAsync_v2(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemcpy2DAsync_v2(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy2DAsync_v2);
@@ -3195,6 +3199,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEM
   GateGuard guard(kFn_cuMemcpy2DAsync_v2_ptsz);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
+  if (CUresult beyond = beyond_allocation(pCopy, false)) return beyond;
+  if (CUresult beyond = beyond_allocation(pCopy, true)) return beyond;
   CUresult rc = real().cuMemcpy2DAsync_v2_ptsz(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemcpy2DAsync_v2_ptsz(pCopy_now.get(), in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpy2DAsync_v2_ptsz);
@@ -3214,6 +3220,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMC
   GateGuard guard(kFn_cuMemcpy2DUnaligned_v2);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
+  if (CUresult beyond = beyond_allocation(pCopy, false)) return beyond;
+  if (CUresult beyond = beyond_allocation(pCopy, true)) return beyond;
   CUresult rc = real().cuMemcpy2DUnaligned_v2(pCopy_now.get());
   if (no_memory(rc)) rc = real().cuMemcpy2DUnaligned_v2(pCopy_now.get());
   return rc;
@@ -3223,6 +3231,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA
   GateGuard guard(kFn_cuMemcpy2DUnaligned_v2_ptds);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
+  if (CUresult beyond = beyond_allocation(pCopy, false)) return beyond;
+  if (CUresult beyond = beyond_allocation(pCopy, true)) return beyond;
   CUresult rc = real().cuMemcpy2DUnaligned_v2_ptds(pCopy_now.get());
   if (no_memory(rc)) rc = real().cuMemcpy2DUnaligned_v2_ptds(pCopy_now.get());
   return rc;
@@ -3232,6 +3242,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCo
   GateGuard guard(kFn_cuMemcpy2D_v2);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
+  if (CUresult beyond = beyond_allocation(pCopy, false)) return beyond;
+  if (CUresult beyond = beyond_allocation(pCopy, true)) return beyond;
   CUresult rc = real().cuMemcpy2D_v2(pCopy_now.get());
   if (no_memory(rc)) rc = real().cuMemcpy2D_v2(pCopy_now.get());
   return rc;
@@ -3241,6 +3253,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D
   GateGuard guard(kFn_cuMemcpy2D_v2_ptds);
   const bool named = translating();
   StructIn pCopy_now(named, pCopy);
+  if (CUresult beyond = beyond_allocation(pCopy, false)) return beyond;
+  if (CUresult beyond = beyond_allocation(pCopy, true)) return beyond;
   CUresult rc = real().cuMemcpy2D_v2_ptds(pCopy_now.get());
   if (no_memory(rc)) rc = real().cuMemcpy2D_v2_ptds(pCopy_now.get());
   return rc;
@@ -3384,6 +3398,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyAsync);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dst, ByteCount)) return beyond;
+  if (CUresult beyond = beyond_allocation(src, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpyAsync(dst, src, ByteCount, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemcpyAsync(dst, src, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyAsync);
@@ -3393,6 +3409,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAsync(CUdeviceptr dst, CUdevic
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAsync_ptsz(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyAsync_ptsz);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dst, ByteCount)) return beyond;
+  if (CUresult beyond = beyond_allocation(src, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpyAsync_ptsz(dst, src, ByteCount, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemcpyAsync_ptsz(dst, src, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyAsync_ptsz);
@@ -3434,6 +3452,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAtoD(CUdeviceptr_v1 dstDevice,
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyAtoD_v2);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dstDevice, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpyAtoD_v2(dstDevice, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
   if (no_memory(rc)) rc = real().cuMemcpyAtoD_v2(dstDevice, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
   return rc;
@@ -3442,6 +3461,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAtoD_v2(CUdeviceptr dstDevice,
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyAtoD_v2_ptds(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyAtoD_v2_ptds);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dstDevice, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpyAtoD_v2_ptds(dstDevice, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
   if (no_memory(rc)) rc = real().cuMemcpyAtoD_v2_ptds(dstDevice, in_if(named, Kind::kArray, srcArray), srcOffset, ByteCount);
   return rc;
@@ -3545,6 +3565,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoA(CUarray dstArray, unsigne
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyDtoA_v2);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(srcDevice, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpyDtoA_v2(in_if(named, Kind::kArray, dstArray), dstOffset, srcDevice, ByteCount);
   if (no_memory(rc)) rc = real().cuMemcpyDtoA_v2(in_if(named, Kind::kArray, dstArray), dstOffset, srcDevice, ByteCount);
   return rc;
@@ -3553,6 +3574,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoA_v2(CUarray dstArray, size
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyDtoA_v2_ptds);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(srcDevice, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpyDtoA_v2_ptds(in_if(named, Kind::kArray, dstArray), dstOffset, srcDevice, ByteCount);
   if (no_memory(rc)) rc = real().cuMemcpyDtoA_v2_ptds(in_if(named, Kind::kArray, dstArray), dstOffset, srcDevice, ByteCount);
   return rc;
@@ -3577,6 +3599,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoDAsync(CUdeviceptr_v1 dstDe
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyDtoDAsync_v2);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dstDevice, ByteCount)) return beyond;
+  if (CUresult beyond = beyond_allocation(srcDevice, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyDtoDAsync_v2);
@@ -3586,6 +3610,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDe
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyDtoDAsync_v2_ptsz);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dstDevice, ByteCount)) return beyond;
+  if (CUresult beyond = beyond_allocation(srcDevice, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpyDtoDAsync_v2_ptsz(dstDevice, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemcpyDtoDAsync_v2_ptsz(dstDevice, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyDtoDAsync_v2_ptsz);
@@ -3594,6 +3620,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr 
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyDtoD_v2);
+  if (CUresult beyond = beyond_allocation(dstDevice, ByteCount)) return beyond;
+  if (CUresult beyond = beyond_allocation(srcDevice, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpyDtoD_v2(dstDevice, srcDevice, ByteCount);
   if (no_memory(rc)) rc = real().cuMemcpyDtoD_v2(dstDevice, srcDevice, ByteCount);
   return rc;
@@ -3601,6 +3629,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoD_v2(CUdeviceptr dstDevice,
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoD_v2_ptds(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyDtoD_v2_ptds);
+  if (CUresult beyond = beyond_allocation(dstDevice, ByteCount)) return beyond;
+  if (CUresult beyond = beyond_allocation(srcDevice, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpyDtoD_v2_ptds(dstDevice, srcDevice, ByteCount);
   if (no_memory(rc)) rc = real().cuMemcpyDtoD_v2_ptds(dstDevice, srcDevice, ByteCount);
   return rc;
@@ -3625,6 +3655,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoHAsync(void *dstHost, CUdev
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyDtoHAsync_v2);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(srcDevice, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpyDtoHAsync_v2(dstHost, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemcpyDtoHAsync_v2(dstHost, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyDtoHAsync_v2);
@@ -3634,6 +3665,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoHAsync_v2(void *dstHost, CU
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoHAsync_v2_ptsz(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyDtoHAsync_v2_ptsz);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(srcDevice, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpyDtoHAsync_v2_ptsz(dstHost, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemcpyDtoHAsync_v2_ptsz(dstHost, srcDevice, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyDtoHAsync_v2_ptsz);
@@ -3642,6 +3674,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoHAsync_v2_ptsz(void *dstHos
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyDtoH_v2);
+  if (CUresult beyond = beyond_allocation(srcDevice, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpyDtoH_v2(dstHost, srcDevice, ByteCount);
   if (no_memory(rc)) rc = real().cuMemcpyDtoH_v2(dstHost, srcDevice, ByteCount);
   return rc;
@@ -3649,6 +3682,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoH_v2(void *dstHost, CUdevic
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyDtoH_v2_ptds(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyDtoH_v2_ptds);
+  if (CUresult beyond = beyond_allocation(srcDevice, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpyDtoH_v2_ptds(dstHost, srcDevice, ByteCount);
   if (no_memory(rc)) rc = real().cuMemcpyDtoH_v2_ptds(dstHost, srcDevice, ByteCount);
   return rc;
@@ -3724,6 +3758,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoDAsync(CUdeviceptr_v1 dstDe
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyHtoDAsync_v2);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dstDevice, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpyHtoDAsync_v2(dstDevice, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemcpyHtoDAsync_v2(dstDevice, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyHtoDAsync_v2);
@@ -3733,6 +3768,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dstDe
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyHtoDAsync_v2_ptsz);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dstDevice, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpyHtoDAsync_v2_ptsz(dstDevice, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemcpyHtoDAsync_v2_ptsz(dstDevice, srcHost, ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyHtoDAsync_v2_ptsz);
@@ -3741,6 +3777,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr 
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyHtoD_v2);
+  if (CUresult beyond = beyond_allocation(dstDevice, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpyHtoD_v2(dstDevice, srcHost, ByteCount);
   if (no_memory(rc)) rc = real().cuMemcpyHtoD_v2(dstDevice, srcHost, ByteCount);
   return rc;
@@ -3748,6 +3785,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoD_v2(CUdeviceptr dstDevice,
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoD_v2_ptds(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyHtoD_v2_ptds);
+  if (CUresult beyond = beyond_allocation(dstDevice, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpyHtoD_v2_ptds(dstDevice, srcHost, ByteCount);
   if (no_memory(rc)) rc = real().cuMemcpyHtoD_v2_ptds(dstDevice, srcHost, ByteCount);
   return rc;
@@ -3756,6 +3794,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyHtoD_v2_ptds(CUdeviceptr dstDe
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyPeer);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dstDevice, ByteCount)) return beyond;
+  if (CUresult beyond = beyond_allocation(srcDevice, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpyPeer(dstDevice, in_if(named, Kind::kContext, dstContext), srcDevice, in_if(named, Kind::kContext, srcContext), ByteCount);
   if (no_memory(rc)) rc = real().cuMemcpyPeer(dstDevice, in_if(named, Kind::kContext, dstContext), srcDevice, in_if(named, Kind::kContext, srcContext), ByteCount);
   return rc;
@@ -3764,6 +3804,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CU
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyPeerAsync);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dstDevice, ByteCount)) return beyond;
+  if (CUresult beyond = beyond_allocation(srcDevice, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpyPeerAsync(dstDevice, in_if(named, Kind::kContext, dstContext), srcDevice, in_if(named, Kind::kContext, srcContext), ByteCount, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemcpyPeerAsync(dstDevice, in_if(named, Kind::kContext, dstContext), srcDevice, in_if(named, Kind::kContext, srcContext), ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyPeerAsync);
@@ -3773,6 +3815,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevic
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount, CUstream hStream) {
   GateGuard guard(kFn_cuMemcpyPeerAsync_ptsz);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dstDevice, ByteCount)) return beyond;
+  if (CUresult beyond = beyond_allocation(srcDevice, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpyPeerAsync_ptsz(dstDevice, in_if(named, Kind::kContext, dstContext), srcDevice, in_if(named, Kind::kContext, srcContext), ByteCount, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemcpyPeerAsync_ptsz(dstDevice, in_if(named, Kind::kContext, dstContext), srcDevice, in_if(named, Kind::kContext, srcContext), ByteCount, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemcpyPeerAsync_ptsz);
@@ -3782,6 +3826,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr dst
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyPeer_ptds(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpyPeer_ptds);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dstDevice, ByteCount)) return beyond;
+  if (CUresult beyond = beyond_allocation(srcDevice, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpyPeer_ptds(dstDevice, in_if(named, Kind::kContext, dstContext), srcDevice, in_if(named, Kind::kContext, srcContext), ByteCount);
   if (no_memory(rc)) rc = real().cuMemcpyPeer_ptds(dstDevice, in_if(named, Kind::kContext, dstContext), srcDevice, in_if(named, Kind::kContext, srcContext), ByteCount);
   return rc;
@@ -3789,6 +3835,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpyPeer_ptds(CUdeviceptr dstDevic
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemcpy_ptds(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount) {
   GateGuard guard(kFn_cuMemcpy_ptds);
+  if (CUresult beyond = beyond_allocation(dst, ByteCount)) return beyond;
+  if (CUresult beyond = beyond_allocation(src, ByteCount)) return beyond;
   CUresult rc = real().cuMemcpy_ptds(dst, src, ByteCount);
   if (no_memory(rc)) rc = real().cuMemcpy_ptds(dst, src, ByteCount);
   return rc;
@@ -3804,6 +3852,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD16(CUdeviceptr_v1 dstDevice, 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD16Async);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dstDevice, N * 2)) return beyond;
   CUresult rc = real().cuMemsetD16Async(dstDevice, us, N, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemsetD16Async(dstDevice, us, N, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD16Async);
@@ -3813,6 +3862,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD16Async(CUdeviceptr dstDevice
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD16Async_ptsz(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD16Async_ptsz);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dstDevice, N * 2)) return beyond;
   CUresult rc = real().cuMemsetD16Async_ptsz(dstDevice, us, N, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemsetD16Async_ptsz(dstDevice, us, N, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD16Async_ptsz);
@@ -3821,6 +3871,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD16Async_ptsz(CUdeviceptr dstD
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N) {
   GateGuard guard(kFn_cuMemsetD16_v2);
+  if (CUresult beyond = beyond_allocation(dstDevice, N * 2)) return beyond;
   CUresult rc = real().cuMemsetD16_v2(dstDevice, us, N);
   if (no_memory(rc)) rc = real().cuMemsetD16_v2(dstDevice, us, N);
   return rc;
@@ -3828,6 +3879,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD16_v2(CUdeviceptr dstDevice, 
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD16_v2_ptds(CUdeviceptr dstDevice, unsigned short us, size_t N) {
   GateGuard guard(kFn_cuMemsetD16_v2_ptds);
+  if (CUresult beyond = beyond_allocation(dstDevice, N * 2)) return beyond;
   CUresult rc = real().cuMemsetD16_v2_ptds(dstDevice, us, N);
   if (no_memory(rc)) rc = real().cuMemsetD16_v2_ptds(dstDevice, us, N);
   return rc;
@@ -3843,6 +3895,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D16(CUdeviceptr_v1 dstDevice
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD2D16Async);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dstDevice, rows_bytes(dstPitch, Width * 2, Height))) return beyond;
   CUresult rc = real().cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD2D16Async);
@@ -3852,6 +3905,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D16Async(CUdeviceptr dstDevi
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D16Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD2D16Async_ptsz);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dstDevice, rows_bytes(dstPitch, Width * 2, Height))) return beyond;
   CUresult rc = real().cuMemsetD2D16Async_ptsz(dstDevice, dstPitch, us, Width, Height, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemsetD2D16Async_ptsz(dstDevice, dstPitch, us, Width, Height, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD2D16Async_ptsz);
@@ -3860,6 +3914,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D16Async_ptsz(CUdeviceptr ds
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height) {
   GateGuard guard(kFn_cuMemsetD2D16_v2);
+  if (CUresult beyond = beyond_allocation(dstDevice, rows_bytes(dstPitch, Width * 2, Height))) return beyond;
   CUresult rc = real().cuMemsetD2D16_v2(dstDevice, dstPitch, us, Width, Height);
   if (no_memory(rc)) rc = real().cuMemsetD2D16_v2(dstDevice, dstPitch, us, Width, Height);
   return rc;
@@ -3867,6 +3922,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D16_v2(CUdeviceptr dstDevice
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D16_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height) {
   GateGuard guard(kFn_cuMemsetD2D16_v2_ptds);
+  if (CUresult beyond = beyond_allocation(dstDevice, rows_bytes(dstPitch, Width * 2, Height))) return beyond;
   CUresult rc = real().cuMemsetD2D16_v2_ptds(dstDevice, dstPitch, us, Width, Height);
   if (no_memory(rc)) rc = real().cuMemsetD2D16_v2_ptds(dstDevice, dstPitch, us, Width, Height);
   return rc;
@@ -3882,6 +3938,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D32(CUdeviceptr_v1 dstDevice
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD2D32Async);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dstDevice, rows_bytes(dstPitch, Width * 4, Height))) return beyond;
   CUresult rc = real().cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD2D32Async);
@@ -3891,6 +3948,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D32Async(CUdeviceptr dstDevi
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D32Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD2D32Async_ptsz);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dstDevice, rows_bytes(dstPitch, Width * 4, Height))) return beyond;
   CUresult rc = real().cuMemsetD2D32Async_ptsz(dstDevice, dstPitch, ui, Width, Height, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemsetD2D32Async_ptsz(dstDevice, dstPitch, ui, Width, Height, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD2D32Async_ptsz);
@@ -3899,6 +3957,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D32Async_ptsz(CUdeviceptr ds
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height) {
   GateGuard guard(kFn_cuMemsetD2D32_v2);
+  if (CUresult beyond = beyond_allocation(dstDevice, rows_bytes(dstPitch, Width * 4, Height))) return beyond;
   CUresult rc = real().cuMemsetD2D32_v2(dstDevice, dstPitch, ui, Width, Height);
   if (no_memory(rc)) rc = real().cuMemsetD2D32_v2(dstDevice, dstPitch, ui, Width, Height);
   return rc;
@@ -3906,6 +3965,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D32_v2(CUdeviceptr dstDevice
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D32_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height) {
   GateGuard guard(kFn_cuMemsetD2D32_v2_ptds);
+  if (CUresult beyond = beyond_allocation(dstDevice, rows_bytes(dstPitch, Width * 4, Height))) return beyond;
   CUresult rc = real().cuMemsetD2D32_v2_ptds(dstDevice, dstPitch, ui, Width, Height);
   if (no_memory(rc)) rc = real().cuMemsetD2D32_v2_ptds(dstDevice, dstPitch, ui, Width, Height);
   return rc;
@@ -3921,6 +3981,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D8(CUdeviceptr_v1 dstDevice,
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD2D8Async);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dstDevice, rows_bytes(dstPitch, Width * 1, Height))) return beyond;
   CUresult rc = real().cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD2D8Async);
@@ -3930,6 +3991,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D8Async(CUdeviceptr dstDevic
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D8Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD2D8Async_ptsz);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dstDevice, rows_bytes(dstPitch, Width * 1, Height))) return beyond;
   CUresult rc = real().cuMemsetD2D8Async_ptsz(dstDevice, dstPitch, uc, Width, Height, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemsetD2D8Async_ptsz(dstDevice, dstPitch, uc, Width, Height, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD2D8Async_ptsz);
@@ -3938,6 +4000,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D8Async_ptsz(CUdeviceptr dst
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height) {
   GateGuard guard(kFn_cuMemsetD2D8_v2);
+  if (CUresult beyond = beyond_allocation(dstDevice, rows_bytes(dstPitch, Width * 1, Height))) return beyond;
   CUresult rc = real().cuMemsetD2D8_v2(dstDevice, dstPitch, uc, Width, Height);
   if (no_memory(rc)) rc = real().cuMemsetD2D8_v2(dstDevice, dstPitch, uc, Width, Height);
   return rc;
@@ -3945,6 +4008,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D8_v2(CUdeviceptr dstDevice,
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD2D8_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height) {
   GateGuard guard(kFn_cuMemsetD2D8_v2_ptds);
+  if (CUresult beyond = beyond_allocation(dstDevice, rows_bytes(dstPitch, Width * 1, Height))) return beyond;
   CUresult rc = real().cuMemsetD2D8_v2_ptds(dstDevice, dstPitch, uc, Width, Height);
   if (no_memory(rc)) rc = real().cuMemsetD2D8_v2_ptds(dstDevice, dstPitch, uc, Width, Height);
   return rc;
@@ -3960,6 +4024,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD32(CUdeviceptr_v1 dstDevice, 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD32Async);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dstDevice, N * 4)) return beyond;
   CUresult rc = real().cuMemsetD32Async(dstDevice, ui, N, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemsetD32Async(dstDevice, ui, N, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD32Async);
@@ -3969,6 +4034,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD32Async(CUdeviceptr dstDevice
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD32Async_ptsz(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD32Async_ptsz);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dstDevice, N * 4)) return beyond;
   CUresult rc = real().cuMemsetD32Async_ptsz(dstDevice, ui, N, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemsetD32Async_ptsz(dstDevice, ui, N, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD32Async_ptsz);
@@ -3977,6 +4043,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD32Async_ptsz(CUdeviceptr dstD
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N) {
   GateGuard guard(kFn_cuMemsetD32_v2);
+  if (CUresult beyond = beyond_allocation(dstDevice, N * 4)) return beyond;
   CUresult rc = real().cuMemsetD32_v2(dstDevice, ui, N);
   if (no_memory(rc)) rc = real().cuMemsetD32_v2(dstDevice, ui, N);
   return rc;
@@ -3984,6 +4051,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD32_v2(CUdeviceptr dstDevice, 
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD32_v2_ptds(CUdeviceptr dstDevice, unsigned int ui, size_t N) {
   GateGuard guard(kFn_cuMemsetD32_v2_ptds);
+  if (CUresult beyond = beyond_allocation(dstDevice, N * 4)) return beyond;
   CUresult rc = real().cuMemsetD32_v2_ptds(dstDevice, ui, N);
   if (no_memory(rc)) rc = real().cuMemsetD32_v2_ptds(dstDevice, ui, N);
   return rc;
@@ -3999,6 +4067,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD8(CUdeviceptr_v1 dstDevice, u
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD8Async);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dstDevice, N * 1)) return beyond;
   CUresult rc = real().cuMemsetD8Async(dstDevice, uc, N, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemsetD8Async(dstDevice, uc, N, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD8Async);
@@ -4008,6 +4077,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD8Async(CUdeviceptr dstDevice,
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD8Async_ptsz(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream) {
   GateGuard guard(kFn_cuMemsetD8Async_ptsz);
   const bool named = translating();
+  if (CUresult beyond = beyond_allocation(dstDevice, N * 1)) return beyond;
   CUresult rc = real().cuMemsetD8Async_ptsz(dstDevice, uc, N, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuMemsetD8Async_ptsz(dstDevice, uc, N, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemsetD8Async_ptsz);
@@ -4016,6 +4086,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD8Async_ptsz(CUdeviceptr dstDe
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N) {
   GateGuard guard(kFn_cuMemsetD8_v2);
+  if (CUresult beyond = beyond_allocation(dstDevice, N * 1)) return beyond;
   CUresult rc = real().cuMemsetD8_v2(dstDevice, uc, N);
   if (no_memory(rc)) rc = real().cuMemsetD8_v2(dstDevice, uc, N);
   return rc;
@@ -4023,6 +4094,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD8_v2(CUdeviceptr dstDevice, u
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemsetD8_v2_ptds(CUdeviceptr dstDevice, unsigned char uc, size_t N) {
   GateGuard guard(kFn_cuMemsetD8_v2_ptds);
+  if (CUresult beyond = beyond_allocation(dstDevice, N * 1)) return beyond;
   CUresult rc = real().cuMemsetD8_v2_ptds(dstDevice, uc, N);
   if (no_memory(rc)) rc = real().cuMemsetD8_v2_ptds(dstDevice, uc, N);
   return rc;
