@@ -75,6 +75,7 @@ void Arena::free(Allocation* allocation) {
   uint64_t address = allocation->begin, bytes = allocation->size;
   allocations_.erase(allocation);
   destroy(allocation);
+  __atomic_add_fetch(&ended_, 1, __ATOMIC_RELEASE);
   allocated_ -= bytes;
   --count_;
   free_range(address, bytes);

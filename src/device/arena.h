@@ -102,6 +102,8 @@ class Arena {
   // Is anything alive in [address, address+bytes)?
   bool occupied(uint64_t address, uint64_t bytes) const;
 
+  // Changes when an allocation ends; read without the lock.
+  uint64_t ended() const { return __atomic_load_n(&ended_, __ATOMIC_ACQUIRE); }
   uint64_t committed_bytes() const { return committed_; }
   uint64_t cached_bytes() const { return cached_ ? kBlockBytes : 0; }
   uint64_t allocated_bytes() const { return allocated_; }
@@ -127,7 +129,7 @@ class Arena {
   RangeTree allocations_, chunks_, space_;
   Block* bins_[kBins] = {};
   Block* cached_ = nullptr;  // one empty block is kept so that alloc/free pairs stay cheap
-  uint64_t committed_ = 0, allocated_ = 0, count_ = 0;
+  uint64_t committed_ = 0, allocated_ = 0, count_ = 0, ended_ = 0;
 };
 
 // Unique in the process, never reused.

@@ -32,8 +32,19 @@ class VmmBacking : public Backing {
   Vector<Reservation> reservations;
 };
 
+// Where an allocation was found lately, so that the next copy there need not look again. Lossy,
+// read and written by anybody at any time: a mixture of two can only make an overrun pass unseen.
+struct LateFinds {
+  struct Find {
+    uint64_t begin = 0, end = 0, ended = ~uint64_t{0};
+  };
+  Find find[64];
+  Find& at(uint64_t address) { return find[(address >> 9 ^ address >> 21) & 63]; }
+};
+
 struct DeviceMemory {
   Lock lock;
+  LateFinds finds;
   bool ready = false;    // asked the driver
   bool has_vmm = false;  // false: native addresses; snapshots are refused
   uint64_t native = 0;   // allocations the arena could not take

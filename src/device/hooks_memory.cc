@@ -346,13 +346,21 @@ CUresult hook_cuPointerSetAttribute(const void* value, CUpointer_attribute attri
 CUresult leaves_allocation(CUdeviceptr address, uint64_t bytes) {
   const int device = bytes ? device_holding(address) : -1;
   if (device < 0) return CUDA_SUCCESS;
+  DeviceMemory* memory = device_memory(device);
+  LateFinds::Find& late = memory->finds.at(address);
+  auto get = [](const uint64_t& field) { return __atomic_load_n(&field, __ATOMIC_RELAXED); };
+  const uint64_t ended = memory->arena.ended();
+  if (get(late.ended) == ended && address >= get(late.begin) && address < get(late.end) &&
+      bytes <= get(late.end) - address)
+    return CUDA_SUCCESS;
   {
-    DeviceMemory* memory = device_memory(device);
     Guard guard(memory->lock);
     const Allocation* a = memory->arena.covering(address);
-    if (!a)
-      return CUDA_SUCCESS;  // a mapping that is gone, or the rest of a block: the driver's word
+    if (!a) return CUDA_SUCCESS;  // the rest of a block, or nothing: the driver's word
     const uint64_t end = a->begin + ((a->size + kUnitBytes - 1) & ~(kUnitBytes - 1));
+    __atomic_store_n(&late.begin, a->begin, __ATOMIC_RELAXED);
+    __atomic_store_n(&late.end, end, __ATOMIC_RELAXED);
+    __atomic_store_n(&late.ended, ended, __ATOMIC_RELAXED);
     if (bytes <= end - address) return CUDA_SUCCESS;
   }
   CUresult broken = ask_context();
