@@ -16,6 +16,40 @@ class Stamp : public Work {
   Ref<Event::Record> record_;
 };
 
+class SharedStamp : public Work {
+ public:
+  SharedStamp(Ref<SharedEvent> e, uint64_t n) : event_(std::move(e)), number_(n) {}
+  CUresult execute(Context&) override {
+    event_->reach(number_);
+    return CUDA_SUCCESS;
+  }
+  const char* name() const override { return "event record"; }
+
+ private:
+  Ref<SharedEvent> event_;
+  const uint64_t number_;
+};
+
+// Another process may be the one that gets there: nobody tells, so it is asked for.
+constexpr uint64_t kAskAgainNs = 50000;
+
+class SharedWait : public Work {
+ public:
+  SharedWait(Ref<SharedEvent> e, uint64_t n) : event_(std::move(e)), number_(n) {}
+  CUresult execute(Context& c) override {
+    while (!event_->reached(number_)) {
+      if (c.cancel.load()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+      sleep_ns(kAskAgainNs);
+    }
+    return CUDA_SUCCESS;
+  }
+  const char* name() const override { return "event wait"; }
+
+ private:
+  Ref<SharedEvent> event_;
+  const uint64_t number_;
+};
+
 class Barrier : public Work {
  public:
   CUresult execute(Context&) override { return CUDA_SUCCESS; }
@@ -44,6 +78,11 @@ CUresult record(CUevent event, CUstream stream, unsigned flags) {
   if (bool captured = false; CUresult r = capture_event(*e, *s, &captured)) {
     return r;
   } else if (captured) {
+    return CUDA_SUCCESS;
+  }
+  if (e->shared) {
+    Lock lock(e->mutex);
+    s->submit(new SharedStamp(e->shared, e->shared->begin()));
     return CUDA_SUCCESS;
   }
   auto record = Ref<Event::Record>::adopt(new Event::Record);
@@ -82,12 +121,15 @@ SIMGPU_API cuEventCreate(CUevent* out, unsigned flags) {
   constexpr unsigned kKnown =
       CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
   if (out == nullptr || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
-  if ((flags & CU_EVENT_INTERPROCESS) != 0) {
-    if ((flags & CU_EVENT_DISABLE_TIMING) == 0) return CUDA_ERROR_INVALID_VALUE;
-    return CUDA_ERROR_NOT_SUPPORTED;  // IPC
-  }
+  const bool between = (flags & CU_EVENT_INTERPROCESS) != 0;
+  if (between && (flags & CU_EVENT_DISABLE_TIMING) == 0) return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
   auto* e = new Event(c, flags);
+  if (between) e->shared = SharedEvent::create();
+  if (between && !e->shared) {
+    e->release();
+    return CUDA_ERROR_OPERATING_SYSTEM;
+  }
   state()->handles.add(e);
   *out = reinterpret_cast<CUevent>(e);
   return CUDA_SUCCESS;
@@ -119,6 +161,7 @@ SIMGPU_API cuEventQuery(CUevent handle) {
   Ref<Event> e;
   if (CUresult r = find(handle, &e); r != CUDA_SUCCESS) return r;
   if (CUresult r = forbid_captured_event(*e); r != CUDA_SUCCESS) return r;
+  if (e->shared && !e->shared->reached(e->shared->latest())) return CUDA_ERROR_NOT_READY;
   Ref<Event::Record> record = e->record();
   if (record && !record->point.reached()) return CUDA_ERROR_NOT_READY;
   return e->context->error();
@@ -131,6 +174,10 @@ SIMGPU_API cuEventSynchronize(CUevent handle) {
   if (CUresult r = forbid_captured_event(*e); r != CUDA_SUCCESS) return r;
   Ref<Event::Record> record = e->record();
   if (record) record->point.timeline->wait(record->point.number);
+  for (uint64_t n = e->shared ? e->shared->latest() : 0; n != 0 && !e->shared->reached(n);) {
+    if (!e->context->active()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    sleep_ns(kAskAgainNs);
+  }
   e->context->flush_output();
   return e->context->active() ? e->context->error() : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
@@ -159,6 +206,11 @@ SIMGPU_API cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   }
   CUresult r = CUDA_SUCCESS;
   if (capture_wait(*e, *s, &r)) return r;
+  if (e->shared) {
+    const uint64_t latest = e->shared->latest();
+    if (!e->shared->reached(latest)) s->submit(new SharedWait(e->shared, latest));
+    return CUDA_SUCCESS;
+  }
   Ref<Event::Record> record = e->record();
   if (!record || record->point.reached()) return CUDA_SUCCESS;
   auto* wait = new Barrier;

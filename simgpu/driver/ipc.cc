@@ -1,8 +1,9 @@
-// Memory of another process of this machine: cuIpc*. A handle says who has the memory, under which
-// descriptor; whoever opens it maps the same file.
+// Memory and events of another process of this machine: cuIpc*. A handle says who has it, under
+// which descriptor; whoever opens it maps the same file.
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 namespace simgpu {
 namespace {
 
+constexpr int kHighDescriptor = 500;  // out of the way of the program's numbers
 constexpr uint64_t kMagic = 0x6d656d2d75677073ull;
 
 struct Ticket {
@@ -55,21 +57,33 @@ CUresult make_ticket(Ticket* t, CUdeviceptr address) {
   return CUDA_SUCCESS;
 }
 
-Ref<Backing> fetch(const Ticket& t) {
+// The descriptor of another process, if it still stands for that file; -1.
+int fetch(int pid, int fd, uint64_t file) {
   char path[64];
-  snprintf(path, sizeof path, "/proc/%d/fd/%d", t.pid, t.fd);
-  int fd = open(path, O_RDWR | O_CLOEXEC);
+  snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
+  int mine = open(path, O_RDWR | O_CLOEXEC);
   struct stat st;
+  if (mine >= 0 && (fstat(mine, &st) != 0 || st.st_ino != file)) {
+    close(mine);
+    mine = -1;
+  }
+  return mine;
+}
+
+Ref<Backing> fetch_memory(const Ticket& t) {
+  const int fd = fetch(t.pid, t.fd, t.file);
   Ref<Backing> b;
-  if (fd >= 0 && fstat(fd, &st) == 0 && st.st_ino == t.file) b = Backing::import_fd(nullptr, fd);
-  if (fd >= 0) close(fd);
+  if (fd >= 0) {
+    b = Backing::import_fd(nullptr, fd);
+    close(fd);
+  }
   return b;
 }
 
 CUresult open_ticket(CUdeviceptr* out, const Ticket& t, const Ref<Context>& c) {
   Device* device = device_with(t.device);
   if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  Ref<Backing> b = fetch(t);
+  Ref<Backing> b = fetch_memory(t);
   if (!b || t.offset + t.size > b->size) return CUDA_ERROR_MAP_FAILED;
   AddressSpace& space = state()->memory;
   uint64_t base = space.reserve(b->size, kBigPage, 0);
@@ -99,10 +113,90 @@ CUresult open_ticket(CUdeviceptr* out, const Ticket& t, const Ref<Context>& c) {
   return CUDA_SUCCESS;
 }
 
+constexpr uint64_t kEventMagic = 0x746e65762d756773ull;
+struct EventTicket {
+  uint64_t magic;
+  int32_t pid, fd;
+  uint64_t file;
+};
+static_assert(sizeof(EventTicket) <= CU_IPC_HANDLE_SIZE);
+
+uint64_t inode_of(int fd) {
+  struct stat st;
+  return fstat(fd, &st) == 0 ? st.st_ino : 0;
+}
+
 }  // namespace
+
+Ref<SharedEvent> SharedEvent::create() {
+  int fd = memfd_create("simgpu-event", MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, kPage) != 0) {
+    if (fd >= 0) close(fd);
+    return {};
+  }
+  int high = fcntl(fd, F_DUPFD_CLOEXEC, kHighDescriptor);
+  if (high >= 0) close(fd);
+  return import_fd(high >= 0 ? high : fd);
+}
+
+Ref<SharedEvent> SharedEvent::import_fd(int fd) {
+  void* page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (page == MAP_FAILED) {
+    close(fd);
+    return {};
+  }
+  auto e = Ref<SharedEvent>::adopt(new SharedEvent);
+  e->page_ = static_cast<Page*>(page);
+  e->fd_ = fd;
+  return e;
+}
+
+SharedEvent::~SharedEvent() {
+  if (page_ != nullptr) munmap(page_, kPage);
+  if (fd_ >= 0) close(fd_);
+}
+
+void SharedEvent::reach(uint64_t number) {
+  uint64_t before = page_->reached.load();
+  while (before < number && !page_->reached.compare_exchange_weak(before, number)) {
+  }
+}
+
 }  // namespace simgpu
 
 using namespace simgpu;
+
+SIMGPU_API cuIpcGetEventHandle(CUipcEventHandle* out, CUevent event) {
+  ENTER(cuIpcGetEventHandle);
+  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Ref<Event> e = state()->handles.get<Event>(event);
+  if (!e) return CUDA_ERROR_INVALID_HANDLE;
+  if (!e->shared) return CUDA_ERROR_INVALID_VALUE;
+  EventTicket t = {kEventMagic, static_cast<int32_t>(getpid()), e->shared->fd(),
+                   inode_of(e->shared->fd())};
+  memset(out, 0, sizeof *out);
+  memcpy(out, &t, sizeof t);
+  return CUDA_SUCCESS;
+}
+
+SIMGPU_API cuIpcOpenEventHandle(CUevent* out, CUipcEventHandle handle) {
+  ENTER(cuIpcOpenEventHandle);
+  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CURRENT(c);
+  EventTicket t;
+  memcpy(&t, &handle, sizeof t);
+  if (t.magic != kEventMagic) return CUDA_ERROR_INVALID_VALUE;
+  if (t.pid == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
+  const int fd = fetch(t.pid, t.fd, t.file);
+  Ref<SharedEvent> shared;
+  if (fd >= 0) shared = SharedEvent::import_fd(fd);
+  if (!shared) return CUDA_ERROR_MAP_FAILED;
+  auto* e = new Event(c, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING);
+  e->shared = std::move(shared);
+  state()->handles.add(e);
+  *out = reinterpret_cast<CUevent>(e);
+  return CUDA_SUCCESS;
+}
 
 SIMGPU_API cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr address) {
   ENTER(cuIpcGetMemHandle);

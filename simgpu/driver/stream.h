@@ -117,6 +117,26 @@ class Stream : public Object {
   bool started_ = false, closing_ = false;
 };
 
+// What processes share of an event that they have in common: a page in a file.
+class SharedEvent : public RefCounted {
+ public:
+  static Ref<SharedEvent> create();
+  static Ref<SharedEvent> import_fd(int fd);  // takes it; null: it is none
+  ~SharedEvent() override;
+  uint64_t begin() { return page_->recorded.fetch_add(1) + 1; }  // a recording: its number
+  void reach(uint64_t number);
+  uint64_t latest() const { return page_->recorded.load(); }
+  bool reached(uint64_t number) const { return page_->reached.load() >= number; }
+  int fd() const { return fd_; }
+
+ private:
+  struct Page {
+    std::atomic<uint64_t> recorded, reached;
+  };
+  Page* page_ = nullptr;
+  int fd_ = -1;
+};
+
 class Event : public Object {
  public:
   static constexpr Kind kKind = Kind::kEvent;
@@ -137,8 +157,9 @@ class Event : public Object {
   const uint64_t context_id;  // an activation of it
   const unsigned flags;
   Mutex mutex;
-  Ref<Record> last;      // null: never recorded
-  Ref<Capture> capture;  // recorded in a capturing stream, which had come so far:
+  Ref<SharedEvent> shared;  // of CU_EVENT_INTERPROCESS: then that tells, and not `last`
+  Ref<Record> last;         // null: never recorded
+  Ref<Capture> capture;     // recorded in a capturing stream, which had come so far:
   std::vector<CapturePoint> capture_points;
 };
 

@@ -4,6 +4,6 @@
 #include "../report.h"
 
 namespace simgpu {
-constexpr size_t kStubs = 186;
+constexpr size_t kStubs = 184;
 extern Stub stubs[kStubs];
 }  // namespace simgpu

@@ -9,6 +9,7 @@
 
 struct Offer {
   CUipcMemHandle small, large;
+  CUipcEventHandle written, answered;
 };
 
 static uint32_t word(CUdeviceptr at) {
@@ -45,8 +46,14 @@ static void other_side(int in, int out) {
   OK(cuMemGetAddressRange_v2(&base, &size, large + 8));
   CHECK(base == large && size >= kLarge);
   CHECK(cuMemFree_v2(large) == CUDA_ERROR_INVALID_VALUE);
+  CUevent written, answered;
+  OK(cuIpcOpenEventHandle(&written, offer.written));
+  OK(cuIpcOpenEventHandle(&answered, offer.answered));
+  OK(cuStreamWaitEvent(nullptr, written, 0));  // the host does not wait for the other one's set
+  OK(cuMemcpyDtoDAsync_v2(small + 8, large + 8, 4, nullptr));
   put(small + 4, 44);
   put(large, 55);
+  OK(cuEventRecord(answered, nullptr));
   OK(cuCtxSynchronize());
   OK(cuIpcOpenMemHandle_v2(&again, offer.large, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
   CHECK(again == large);
@@ -77,6 +84,17 @@ int main() {
   put(small + 4, 22);
   put(large + kLarge - 4, 33);
   Offer offer;
+  CUevent written, answered, plain, mine_again;
+  OK(cuEventCreate(&written, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+  OK(cuEventCreate(&answered, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+  OK(cuEventCreate(&plain, CU_EVENT_DISABLE_TIMING));
+  CHECK(cuEventCreate(&mine_again, CU_EVENT_INTERPROCESS) == CUDA_ERROR_INVALID_VALUE);
+  OK(cuEventQuery(written));
+  OK(cuIpcGetEventHandle(&offer.written, written));
+  OK(cuIpcGetEventHandle(&offer.answered, answered));
+  CUipcEventHandle no_event;
+  CHECK(cuIpcGetEventHandle(&no_event, plain) != CUDA_SUCCESS);
+  CHECK(cuIpcOpenEventHandle(&mine_again, offer.written) == CUDA_ERROR_INVALID_CONTEXT);
   OK(cuIpcGetMemHandle(&offer.small, small));
   OK(cuIpcGetMemHandle(&offer.large, large + 100));
   CUdeviceptr mine;
@@ -87,10 +105,26 @@ int main() {
   void* pinned;
   OK(cuMemHostAlloc(&pinned, 4096, 0));
   CHECK(cuIpcGetMemHandle(&none, reinterpret_cast<CUdeviceptr>(pinned)) != CUDA_SUCCESS);
+  // Not done when the other side goes on.
+  CUstream stream;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  put(small + 16, 0);
+  put(large + 8, 0);
+  OK(cuCtxSynchronize());
+  OK(cuStreamWaitValue32_v2(stream, small + 16, 1, CU_STREAM_WAIT_VALUE_EQ));
+  OK(cuMemsetD32Async(large + 8, 77, 1, stream));
+  OK(cuEventRecord(written, stream));
+  CHECK(cuEventQuery(written) == CUDA_ERROR_NOT_READY);
   send(there[1], &offer, sizeof offer);
+  usleep(50000);
+  CUstream other;
+  OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+  OK(cuStreamWriteValue32_v2(other, small + 16, 1, 0));
+  OK(cuEventSynchronize(written));
   char done;
   receive(back[0], &done, 1);
-  CHECK(word(small + 4) == 44 && word(large) == 55);
+  OK(cuEventSynchronize(answered));
+  CHECK(word(small + 4) == 44 && word(large) == 55 && word(small + 8) == 77);
   put(large + 4, 66);
   OK(cuCtxSynchronize());
   send(there[1], "g", 1);
