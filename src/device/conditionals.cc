@@ -130,6 +130,8 @@ using namespace device;
 CUresult hook_cuGraphConditionalHandleCreate(CUgraphConditionalHandle* pHandle_out, CUgraph hGraph,
                                              CUcontext ctx, unsigned int defaultLaunchValue,
                                              unsigned int flags) {
+  static Lock in_order;  // as they are recorded, so they are made again
+  Guard ordered(in_order);
   CUresult result =
       real().cuGraphConditionalHandleCreate(pHandle_out, hGraph, ctx, defaultLaunchValue, flags);
   if (result == CUDA_SUCCESS)

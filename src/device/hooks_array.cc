@@ -17,12 +17,6 @@ CUresult note_array(CUresult result, CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR
   return result;
 }
 
-template <typename T>
-void forget(ObjectType type, uint64_t name) {
-  Guard guard(registry().lock);
-  if (auto* object = registry().find<T>(type, name)) registry().remove(object);
-}
-
 CUresult note_texture(CUresult result, uint64_t value, const CUDA_RESOURCE_DESC* resource,
                       const CUDA_TEXTURE_DESC* texture, const CUDA_RESOURCE_VIEW_DESC* view) {
   if (result != CUDA_SUCCESS) return result;
@@ -83,10 +77,8 @@ CUresult hook_cuArray3DCreate_v2(CUarray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR
                     result == CUDA_SUCCESS ? *pAllocateArray : CUDA_ARRAY3D_DESCRIPTOR{});
 }
 CUresult hook_cuArrayDestroy(CUarray hArray) {
-  uint64_t name = name_from(Kind::kArray, hArray);
-  CUresult result = real().cuArrayDestroy(hArray);
-  if (result == CUDA_SUCCESS) forget<ArrayObject>(ObjectType::kArray, name);
-  return result;
+  return registry().end(ObjectType::kArray, name_from(Kind::kArray, hArray),
+                        [&] { return real().cuArrayDestroy(hArray); });
 }
 
 CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray* pHandle,
@@ -146,10 +138,8 @@ CUresult hook_cuTexObjectCreate(CUtexObject* pTexObject, const CUDA_RESOURCE_DES
                       pResViewDesc);
 }
 CUresult hook_cuTexObjectDestroy(CUtexObject texObject) {
-  uint64_t name = name_from(Kind::kTexObject, texObject);
-  CUresult result = real().cuTexObjectDestroy(texObject);
-  if (result == CUDA_SUCCESS) forget<TextureObject>(ObjectType::kTexture, name);
-  return result;
+  return registry().end(ObjectType::kTexture, name_from(Kind::kTexObject, texObject),
+                        [&] { return real().cuTexObjectDestroy(texObject); });
 }
 CUresult hook_cuSurfObjectCreate(CUsurfObject* pSurfObject, const CUDA_RESOURCE_DESC* pResDesc) {
   CUresult result = real().cuSurfObjectCreate(pSurfObject, pResDesc);
@@ -157,10 +147,8 @@ CUresult hook_cuSurfObjectCreate(CUsurfObject* pSurfObject, const CUDA_RESOURCE_
                       nullptr);
 }
 CUresult hook_cuSurfObjectDestroy(CUsurfObject surfObject) {
-  uint64_t name = name_from(Kind::kSurfObject, surfObject);
-  CUresult result = real().cuSurfObjectDestroy(surfObject);
-  if (result == CUDA_SUCCESS) forget<TextureObject>(ObjectType::kSurface, name);
-  return result;
+  return registry().end(ObjectType::kSurface, name_from(Kind::kSurfObject, surfObject),
+                        [&] { return real().cuSurfObjectDestroy(surfObject); });
 }
 
 }  // namespace gpuckpt

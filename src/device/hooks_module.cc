@@ -9,6 +9,10 @@ namespace gpuckpt {
 namespace device {
 namespace {
 
+// Held by whatever places code and variables, from before the driver's call until it is recorded:
+// a replay repeats the calls in the recorded order, and what they place must lie where it lay.
+Lock placing;
+
 constexpr uint64_t kImageLimit = 4ull << 30;
 
 Image* keep(const void* code, const char* what) {
@@ -118,6 +122,7 @@ void note_instance(uint64_t library, uint64_t context) {
 using namespace device;
 
 CUresult hook_cuModuleLoad(CUmodule* module, const char* fname) {
+  Guard placed(placing);
   CUresult result = real().cuModuleLoad(module, fname);
   if (result != CUDA_SUCCESS) return result;
   FileBytes file(fname);
@@ -125,22 +130,26 @@ CUresult hook_cuModuleLoad(CUmodule* module, const char* fname) {
 }
 
 CUresult hook_cuModuleLoadData(CUmodule* module, const void* image) {
+  Guard placed(placing);
   return note_module(real().cuModuleLoadData(module, image), module, image, 0, nullptr, nullptr);
 }
 
 CUresult hook_cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int numOptions,
                                  CUjit_option* options, void** optionValues) {
+  Guard placed(placing);
   // Outputs are written over their inputs: nothing that lasts is among them.
   return note_module(real().cuModuleLoadDataEx(module, image, numOptions, options, optionValues),
                      module, image, numOptions, options, optionValues);
 }
 
 CUresult hook_cuModuleLoadFatBinary(CUmodule* module, const void* fatCubin) {
+  Guard placed(placing);
   return note_module(real().cuModuleLoadFatBinary(module, fatCubin), module, fatCubin, 0, nullptr,
                      nullptr);
 }
 
 CUresult hook_cuModuleUnload(CUmodule hmod) {
+  Guard placed(placing);
   uint64_t name = name_from(Kind::kModule, hmod);
   CUresult result = real().cuModuleUnload(hmod);
   if (result != CUDA_SUCCESS) return result;
@@ -223,6 +232,7 @@ CUresult hook_cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_opti
                                 void** jitOptionsValues, unsigned int numJitOptions,
                                 CUlibraryOption* libraryOptions, void** libraryOptionValues,
                                 unsigned int numLibraryOptions) {
+  Guard placed(placing);
   CUresult result =
       real().cuLibraryLoadData(library, code, jitOptions, jitOptionsValues, numJitOptions,
                                libraryOptions, libraryOptionValues, numLibraryOptions);
@@ -234,6 +244,7 @@ CUresult hook_cuLibraryLoadFromFile(CUlibrary* library, const char* fileName,
                                     CUjit_option* jitOptions, void** jitOptionsValues,
                                     unsigned int numJitOptions, CUlibraryOption* libraryOptions,
                                     void** libraryOptionValues, unsigned int numLibraryOptions) {
+  Guard placed(placing);
   CUresult result =
       real().cuLibraryLoadFromFile(library, fileName, jitOptions, jitOptionsValues, numJitOptions,
                                    libraryOptions, libraryOptionValues, numLibraryOptions);
@@ -244,6 +255,7 @@ CUresult hook_cuLibraryLoadFromFile(CUlibrary* library, const char* fileName,
 }
 
 CUresult hook_cuLibraryUnload(CUlibrary library) {
+  Guard placed(placing);
   uint64_t name = name_from(Kind::kLibrary, library);
   CUresult result = real().cuLibraryUnload(library);
   if (result != CUDA_SUCCESS) return result;
@@ -273,6 +285,7 @@ CUresult hook_cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int numKerne
 }
 
 CUresult hook_cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
+  Guard placed(placing);
   CUresult result = real().cuLibraryGetModule(pMod, library);
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = new_name(Kind::kModule, *pMod), context = current_context_name();
@@ -288,6 +301,7 @@ CUresult hook_cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
 static CUresult library_variable(decltype(&cuLibraryGetGlobal) call, bool managed,
                                  CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
                                  const char* name) {
+  Guard placed(placing);
   CUdeviceptr address = 0;
   size_t size = 0;
   CUresult result = call(&address, &size, library, name);
@@ -310,6 +324,7 @@ CUresult hook_cuLibraryGetManaged(CUdeviceptr* dptr, size_t* bytes, CUlibrary li
 }
 
 CUresult hook_cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
+  Guard placed(placing);
   CUresult result = real().cuKernelGetFunction(pFunc, kernel);
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = new_name(Kind::kFunction, *pFunc), context = current_context_name();

@@ -74,24 +74,21 @@ CUresult note_attributes(CUresult result, CUstream stream, bool per_thread) {
 }
 
 CUresult end_stream(CUstream stream, CUresult (*native)(CUstream)) {
-  uint64_t name = name_from(Kind::kStream, stream);
-  CUresult result = native(stream);
-  if (result != CUDA_SUCCESS) return result;
-  Guard guard(registry().lock);
-  if (auto* object = registry().find<StreamObject>(ObjectType::kStream, name))
-    registry().remove(object);
-  return result;
+  return registry().end(ObjectType::kStream, name_from(Kind::kStream, stream),
+                        [&] { return native(stream); });
 }
 
 CUresult end_event(CUevent event, CUresult (*native)(CUevent)) {
-  uint64_t name = name_from(Kind::kEvent, event);
-  CUresult result = native(event);
-  if (result != CUDA_SUCCESS) return result;
-  Guard guard(registry().lock);
-  if (auto* object = registry().find<EventObject>(ObjectType::kEvent, name)) {
-    if (object->remembered) __atomic_sub_fetch(&remembered_events, 1, __ATOMIC_RELAXED);
-    registry().remove(object);
+  const uint64_t name = name_from(Kind::kEvent, event);
+  bool remembered;
+  {
+    Guard guard(registry().lock);
+    auto* object = registry().find<EventObject>(ObjectType::kEvent, name);
+    remembered = object && object->remembered;
   }
+  CUresult result = registry().end(ObjectType::kEvent, name, [&] { return native(event); });
+  if (result == CUDA_SUCCESS && remembered)
+    __atomic_sub_fetch(&remembered_events, 1, __ATOMIC_RELAXED);
   return result;
 }
 

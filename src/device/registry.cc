@@ -72,17 +72,35 @@ void Registry::unlist(Object* object) {
 
 void Registry::remove(Object* object) {
   unlist(object);
+  dispose(object);
+}
+
+Object* Registry::detach(ObjectType type, uint64_t name) {
+  Guard guard(lock);
+  auto* object = find<Object>(type, name);
+  if (object) unlist(object);
+  return object;
+}
+
+void Registry::settle_end(Object* object, bool ended) {
+  Guard guard(lock);
+  if (ended) return dispose(object);
+  object->next = object->previous = nullptr;
+  if (!list(object, object->type, object->name, object->context)) broken = true;
+}
+
+void Registry::dispose(Object* object) {
   switch (object->type) {
     case ObjectType::kModule: {
       auto* module = static_cast<ModuleObject*>(object);
       free_globals(module->globals);
-      drop_image(module->image);
+      registry().drop_image(module->image);
       return destroy(module);
     }
     case ObjectType::kLibrary: {
       auto* library = static_cast<LibraryObject*>(object);
       free_globals(library->globals);
-      drop_image(library->image);
+      registry().drop_image(library->image);
       return destroy(library);
     }
     case ObjectType::kKernel:

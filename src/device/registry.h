@@ -209,6 +209,15 @@ class Registry {
     if (!list(object, type, name, 0)) broken = true;
   }
   void remove(Object* object);  // unlists and frees
+  // Around a call that ends an object: off the list before it, because the driver may give the
+  // value to another thread at once; gone for good, or back on the list, after it.
+  template <typename F>
+  CUresult end(ObjectType type, uint64_t name, F native) {
+    Object* object = detach(type, name);
+    CUresult result = native();
+    if (object) settle_end(object, result == CUDA_SUCCESS);
+    return result;
+  }
   // A module or library was unloaded: keeps what a replay of the order of loads needs.
   void unload(Object* object);
   void forget_context(uint64_t context);  // everything that dies with it
@@ -225,6 +234,9 @@ class Registry {
   void refuse(const char* why);
 
  private:
+  Object* detach(ObjectType type, uint64_t name);
+  void settle_end(Object* object, bool ended);
+  static void dispose(Object* object);
   bool list(Object* object, ObjectType type, uint64_t name, uint64_t context);
   void unlist(Object* object);
 
