@@ -35,6 +35,11 @@ struct alignas(64) ThreadRecord {
   uint32_t context_count;
   uint32_t generation;  // of the last entry
   void* context[kMaxContexts];
+
+  // The object that this thread is ending: unbound already, and known to this thread alone
+  // (translate.h, EndingName). kind 0: none.
+  uint8_t ending_kind;
+  uint64_t ending_name, ending_now;
 };
 
 namespace gate_detail {

@@ -239,6 +239,12 @@ def wrapper(r):
             arguments[name] = f"{name}_now.get()"
         else:
             arguments[name] = f"in_if(named, Kind::k{kind}, {name})"
+    for e in r.effects:
+        if e.startswith("drop:"):
+            name = e[5:]
+            kind, typename = next((k, t) for n, k, _, _ in r.ins for t, p, _ in r.params if n == name == p)
+            lines.append(f"  EndingName ending(named, guard.thread(), Kind::k{kind}, handle_bits({name}));")
+            arguments[name] = f"handle_from<{typename}>(ending.now())"
     for name, typename, way in r.structs:
         if way == "in":
             many = re.search(r"\[(\w+)\]$", typename)
@@ -263,11 +269,8 @@ def wrapper(r):
     for name, typename, way in r.structs:
         if way == "out":
             after.append(f"    struct_out({name});")
-    for e in r.effects:
-        if e.startswith("drop:"):
-            name = e[5:]
-            kind = next(k for n, k, _, _ in r.ins if n == name)
-            after.append(f"    drop(Kind::k{kind}, {name});")
+    if any(e.startswith("drop:") for e in r.effects):
+        after.append("    ending.ended();")
     if after:
         lines.append("  if (named && rc == CUDA_SUCCESS) {")
         lines += after

@@ -117,7 +117,11 @@ uint64_t now_of(Kind kind, uint64_t name) {
 uint64_t name_of(Kind kind, uint64_t now) {
   if (magic(now)) return now;
   uint64_t name = lookup(names(kind).to_name, now);
-  return name ? name : now;
+  if (name) return name;
+  const ThreadRecord* thread = this_thread_record();
+  const bool ending =
+      thread && thread->ending_kind == static_cast<uint8_t>(kind) && thread->ending_now == now;
+  return ending ? thread->ending_name : now;
 }
 
 bool name_bound(Kind kind, uint64_t name) {
@@ -128,6 +132,27 @@ void bind(Kind kind, uint64_t name, uint64_t now) {
   if (magic(name) || magic(now)) return;
   Locked lock;
   bind_locked(kind, name, now);
+}
+
+EndingName::EndingName(bool names, ThreadRecord* thread, Kind kind, uint64_t name)
+    : thread_(thread), kind_(kind), name_(name), now_(name) {
+  if (__builtin_expect(!names, 1) || !name_bound(kind, name)) return;
+  now_ = now_of(kind, name);
+  drop(kind, name);
+  unbound_ = true;
+  thread->ending_kind = static_cast<uint8_t>(kind);
+  thread->ending_name = name;
+  thread->ending_now = now_;
+}
+
+// A restore meanwhile has bound it again.
+EndingName::~EndingName() {
+  if (__builtin_expect(!unbound_, 1)) return;
+  thread_->ending_kind = 0;
+  if (ended_)
+    drop(kind_, name_);
+  else if (!name_bound(kind_, name_))
+    bind(kind_, name_, now_);
 }
 
 void drop(Kind kind, uint64_t name) {

@@ -61,6 +61,24 @@ bool name_bound(Kind, uint64_t name);
 // Changes. Own lock, private memory.
 void bind(Kind, uint64_t name, uint64_t now);
 void drop(Kind, uint64_t name);
+// Around a call that ends the object `name`, when names are in use. The driver may give its value
+// to another thread before the call returns, so the name is unbound before it; inside the call this
+// thread still finds it. Bound again when the call fails.
+class EndingName {
+ public:
+  EndingName(bool names, ThreadRecord* thread, Kind kind, uint64_t name);
+  ~EndingName();
+  EndingName(const EndingName&) = delete;
+  EndingName& operator=(const EndingName&) = delete;
+  uint64_t now() const { return now_; }
+  void ended() { ended_ = true; }  // the call succeeded
+
+ private:
+  ThreadRecord* thread_;
+  Kind kind_;
+  uint64_t name_, now_;
+  bool unbound_ = false, ended_ = false;
+};
 // A new object: its name. Usually `now` itself; when that is already some other object's name, a
 // fresh one. Idempotent. The generated wrappers of creating calls do it; hooks may do it earlier.
 uint64_t name_new(Kind, uint64_t now);

@@ -65,10 +65,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuArrayCreate_v2(CUarray *pHandle, con
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuArrayDestroy(CUarray hArray) {
   GateGuard guard(kFn_cuArrayDestroy);
   const bool named = translating();
-  CUresult rc = hook_cuArrayDestroy(in_if(named, Kind::kArray, hArray));
-  if (no_memory(rc)) rc = hook_cuArrayDestroy(in_if(named, Kind::kArray, hArray));
+  EndingName ending(named, guard.thread(), Kind::kArray, handle_bits(hArray));
+  CUresult rc = hook_cuArrayDestroy(handle_from<CUarray>(ending.now()));
+  if (no_memory(rc)) rc = hook_cuArrayDestroy(handle_from<CUarray>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kArray, hArray);
+    ending.ended();
   }
   return rc;
 }
@@ -239,10 +240,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxC
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxDestroy(CUcontext ctx) {
   GateGuard guard(kFn_cuCtxDestroy);
   const bool named = translating();
-  CUresult rc = hook_cuCtxDestroy(in_if(named, Kind::kContext, ctx));
-  if (no_memory(rc)) rc = hook_cuCtxDestroy(in_if(named, Kind::kContext, ctx));
+  EndingName ending(named, guard.thread(), Kind::kContext, handle_bits(ctx));
+  CUresult rc = hook_cuCtxDestroy(handle_from<CUcontext>(ending.now()));
+  if (no_memory(rc)) rc = hook_cuCtxDestroy(handle_from<CUcontext>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kContext, ctx);
+    ending.ended();
   }
   if (rc == CUDA_SUCCESS) context_destroy(guard.thread(), ctx);
   return rc;
@@ -251,10 +253,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxDestroy(CUcontext ctx) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxDestroy_v2(CUcontext ctx) {
   GateGuard guard(kFn_cuCtxDestroy_v2);
   const bool named = translating();
-  CUresult rc = hook_cuCtxDestroy_v2(in_if(named, Kind::kContext, ctx));
-  if (no_memory(rc)) rc = hook_cuCtxDestroy_v2(in_if(named, Kind::kContext, ctx));
+  EndingName ending(named, guard.thread(), Kind::kContext, handle_bits(ctx));
+  CUresult rc = hook_cuCtxDestroy_v2(handle_from<CUcontext>(ending.now()));
+  if (no_memory(rc)) rc = hook_cuCtxDestroy_v2(handle_from<CUcontext>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kContext, ctx);
+    ending.ended();
   }
   if (rc == CUDA_SUCCESS) context_destroy(guard.thread(), ctx);
   return rc;
@@ -493,9 +496,10 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDestroyExternalMemory(CUexternalMemory extMem) {
   GateGuard guard(kFn_cuDestroyExternalMemory);
   const bool named = translating();
-  const CUresult rc = real().cuDestroyExternalMemory(in_if(named, Kind::kExternalMemory, extMem));
+  EndingName ending(named, guard.thread(), Kind::kExternalMemory, handle_bits(extMem));
+  const CUresult rc = real().cuDestroyExternalMemory(handle_from<CUexternalMemory>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kExternalMemory, extMem);
+    ending.ended();
   }
   if (rc == CUDA_SUCCESS) refuse_live(Kind::kExternalMemory, -1, kFn_cuDestroyExternalMemory);
   return rc;
@@ -504,9 +508,10 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDestroyExternalMemory(CUexternalMemo
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDestroyExternalSemaphore(CUexternalSemaphore extSem) {
   GateGuard guard(kFn_cuDestroyExternalSemaphore);
   const bool named = translating();
-  const CUresult rc = real().cuDestroyExternalSemaphore(in_if(named, Kind::kExternalSemaphore, extSem));
+  EndingName ending(named, guard.thread(), Kind::kExternalSemaphore, handle_bits(extSem));
+  const CUresult rc = real().cuDestroyExternalSemaphore(handle_from<CUexternalSemaphore>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kExternalSemaphore, extSem);
+    ending.ended();
   }
   if (rc == CUDA_SUCCESS) refuse_live(Kind::kExternalSemaphore, -1, kFn_cuDestroyExternalSemaphore);
   return rc;
@@ -783,10 +788,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDeviceTotalMem_v2(size_t *bytes, CUd
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDeviceUnregisterAsyncNotification(CUdevice device, CUasyncCallbackHandle callback) {
   GateGuard guard(kFn_cuDeviceUnregisterAsyncNotification);
   const bool named = translating();
-  CUresult rc = hook_cuDeviceUnregisterAsyncNotification(device, in_if(named, Kind::kAsyncCallback, callback));
-  if (no_memory(rc)) rc = hook_cuDeviceUnregisterAsyncNotification(device, in_if(named, Kind::kAsyncCallback, callback));
+  EndingName ending(named, guard.thread(), Kind::kAsyncCallback, handle_bits(callback));
+  CUresult rc = hook_cuDeviceUnregisterAsyncNotification(device, handle_from<CUasyncCallbackHandle>(ending.now()));
+  if (no_memory(rc)) rc = hook_cuDeviceUnregisterAsyncNotification(device, handle_from<CUasyncCallbackHandle>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kAsyncCallback, callback);
+    ending.ended();
   }
   return rc;
 }
@@ -811,10 +817,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuEventCreate(CUevent *phEvent, unsign
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuEventDestroy(CUevent hEvent) {
   GateGuard guard(kFn_cuEventDestroy);
   const bool named = translating();
-  CUresult rc = hook_cuEventDestroy(in_if(named, Kind::kEvent, hEvent));
-  if (no_memory(rc)) rc = hook_cuEventDestroy(in_if(named, Kind::kEvent, hEvent));
+  EndingName ending(named, guard.thread(), Kind::kEvent, handle_bits(hEvent));
+  CUresult rc = hook_cuEventDestroy(handle_from<CUevent>(ending.now()));
+  if (no_memory(rc)) rc = hook_cuEventDestroy(handle_from<CUevent>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kEvent, hEvent);
+    ending.ended();
   }
   return rc;
 }
@@ -822,10 +829,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuEventDestroy(CUevent hEvent) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuEventDestroy_v2(CUevent hEvent) {
   GateGuard guard(kFn_cuEventDestroy_v2);
   const bool named = translating();
-  CUresult rc = hook_cuEventDestroy_v2(in_if(named, Kind::kEvent, hEvent));
-  if (no_memory(rc)) rc = hook_cuEventDestroy_v2(in_if(named, Kind::kEvent, hEvent));
+  EndingName ending(named, guard.thread(), Kind::kEvent, handle_bits(hEvent));
+  CUresult rc = hook_cuEventDestroy_v2(handle_from<CUevent>(ending.now()));
+  if (no_memory(rc)) rc = hook_cuEventDestroy_v2(handle_from<CUevent>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kEvent, hEvent);
+    ending.ended();
   }
   return rc;
 }
@@ -1327,10 +1335,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphDebugDotPrint(CUgraph hGraph, c
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphDestroy(CUgraph hGraph) {
   GateGuard guard(kFn_cuGraphDestroy);
   const bool named = translating();
-  CUresult rc = hook_cuGraphDestroy(in_if(named, Kind::kGraph, hGraph));
-  if (no_memory(rc)) rc = hook_cuGraphDestroy(in_if(named, Kind::kGraph, hGraph));
+  EndingName ending(named, guard.thread(), Kind::kGraph, handle_bits(hGraph));
+  CUresult rc = hook_cuGraphDestroy(handle_from<CUgraph>(ending.now()));
+  if (no_memory(rc)) rc = hook_cuGraphDestroy(handle_from<CUgraph>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kGraph, hGraph);
+    ending.ended();
   }
   return rc;
 }
@@ -1338,9 +1347,10 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphDestroy(CUgraph hGraph) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphDestroyNode(CUgraphNode hNode) {
   GateGuard guard(kFn_cuGraphDestroyNode);
   const bool named = translating();
-  const CUresult rc = real().cuGraphDestroyNode(in_if(named, Kind::kGraphNode, hNode));
+  EndingName ending(named, guard.thread(), Kind::kGraphNode, handle_bits(hNode));
+  const CUresult rc = real().cuGraphDestroyNode(handle_from<CUgraphNode>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kGraphNode, hNode);
+    ending.ended();
   }
   return rc;
 }
@@ -1401,10 +1411,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecChildGraphNodeSetParams(CUg
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
   GateGuard guard(kFn_cuGraphExecDestroy);
   const bool named = translating();
-  CUresult rc = hook_cuGraphExecDestroy(in_if(named, Kind::kGraphExec, hGraphExec));
-  if (no_memory(rc)) rc = hook_cuGraphExecDestroy(in_if(named, Kind::kGraphExec, hGraphExec));
+  EndingName ending(named, guard.thread(), Kind::kGraphExec, handle_bits(hGraphExec));
+  CUresult rc = hook_cuGraphExecDestroy(handle_from<CUgraphExec>(ending.now()));
+  if (no_memory(rc)) rc = hook_cuGraphExecDestroy(handle_from<CUgraphExec>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kGraphExec, hGraphExec);
+    ending.ended();
   }
   return rc;
 }
@@ -2032,9 +2043,10 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphicsUnmapResources_ptsz(unsigned
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphicsUnregisterResource(CUgraphicsResource resource) {
   GateGuard guard(kFn_cuGraphicsUnregisterResource);
   const bool named = translating();
-  const CUresult rc = real().cuGraphicsUnregisterResource(in_if(named, Kind::kGraphicsResource, resource));
+  EndingName ending(named, guard.thread(), Kind::kGraphicsResource, handle_bits(resource));
+  const CUresult rc = real().cuGraphicsUnregisterResource(handle_from<CUgraphicsResource>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kGraphicsResource, resource);
+    ending.ended();
   }
   return rc;
 }
@@ -2053,9 +2065,10 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGreenCtxCreate(CUgreenCtx* phCtx, CU
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGreenCtxDestroy(CUgreenCtx hCtx) {
   GateGuard guard(kFn_cuGreenCtxDestroy);
   const bool named = translating();
-  const CUresult rc = real().cuGreenCtxDestroy(in_if(named, Kind::kGreenCtx, hCtx));
+  EndingName ending(named, guard.thread(), Kind::kGreenCtx, handle_bits(hCtx));
+  const CUresult rc = real().cuGreenCtxDestroy(handle_from<CUgreenCtx>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kGreenCtx, hCtx);
+    ending.ended();
   }
   return rc;
 }
@@ -2436,10 +2449,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLibraryLoadFromFile(CUlibrary *libra
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLibraryUnload(CUlibrary library) {
   GateGuard guard(kFn_cuLibraryUnload);
   const bool named = translating();
-  CUresult rc = hook_cuLibraryUnload(in_if(named, Kind::kLibrary, library));
-  if (no_memory(rc)) rc = hook_cuLibraryUnload(in_if(named, Kind::kLibrary, library));
+  EndingName ending(named, guard.thread(), Kind::kLibrary, handle_bits(library));
+  CUresult rc = hook_cuLibraryUnload(handle_from<CUlibrary>(ending.now()));
+  if (no_memory(rc)) rc = hook_cuLibraryUnload(handle_from<CUlibrary>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kLibrary, library);
+    ending.ended();
   }
   return rc;
 }
@@ -2509,10 +2523,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLinkCreate_v2(unsigned int numOption
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLinkDestroy(CUlinkState state) {
   GateGuard guard(kFn_cuLinkDestroy);
   const bool named = translating();
-  CUresult rc = hook_cuLinkDestroy(in_if(named, Kind::kLinkState, state));
-  if (no_memory(rc)) rc = hook_cuLinkDestroy(in_if(named, Kind::kLinkState, state));
+  EndingName ending(named, guard.thread(), Kind::kLinkState, handle_bits(state));
+  CUresult rc = hook_cuLinkDestroy(handle_from<CUlinkState>(ending.now()));
+  if (no_memory(rc)) rc = hook_cuLinkDestroy(handle_from<CUlinkState>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kLinkState, state);
+    ending.ended();
   }
   return rc;
 }
@@ -2564,10 +2579,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLogsRegisterCallback(CUlogsCallback 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle callback) {
   GateGuard guard(kFn_cuLogsUnregisterCallback);
   const bool named = translating();
-  CUresult rc = hook_cuLogsUnregisterCallback(in_if(named, Kind::kLogsCallback, callback));
-  if (no_memory(rc)) rc = hook_cuLogsUnregisterCallback(in_if(named, Kind::kLogsCallback, callback));
+  EndingName ending(named, guard.thread(), Kind::kLogsCallback, handle_bits(callback));
+  CUresult rc = hook_cuLogsUnregisterCallback(handle_from<CUlogsCallbackHandle>(ending.now()));
+  if (no_memory(rc)) rc = hook_cuLogsUnregisterCallback(handle_from<CUlogsCallbackHandle>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kLogsCallback, callback);
+    ending.ended();
   }
   return rc;
 }
@@ -2967,10 +2983,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolCreate(CUmemoryPool *pool, co
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   GateGuard guard(kFn_cuMemPoolDestroy);
   const bool named = translating();
-  CUresult rc = hook_cuMemPoolDestroy(in_if(named, Kind::kPool, pool));
-  if (no_memory(rc)) rc = hook_cuMemPoolDestroy(in_if(named, Kind::kPool, pool));
+  EndingName ending(named, guard.thread(), Kind::kPool, handle_bits(pool));
+  CUresult rc = hook_cuMemPoolDestroy(handle_from<CUmemoryPool>(ending.now()));
+  if (no_memory(rc)) rc = hook_cuMemPoolDestroy(handle_from<CUmemoryPool>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kPool, pool);
+    ending.ended();
   }
   return rc;
 }
@@ -4114,10 +4131,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMipmappedArrayCreate(CUmipmappedArra
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray) {
   GateGuard guard(kFn_cuMipmappedArrayDestroy);
   const bool named = translating();
-  CUresult rc = hook_cuMipmappedArrayDestroy(in_if(named, Kind::kMipmappedArray, hMipmappedArray));
-  if (no_memory(rc)) rc = hook_cuMipmappedArrayDestroy(in_if(named, Kind::kMipmappedArray, hMipmappedArray));
+  EndingName ending(named, guard.thread(), Kind::kMipmappedArray, handle_bits(hMipmappedArray));
+  CUresult rc = hook_cuMipmappedArrayDestroy(handle_from<CUmipmappedArray>(ending.now()));
+  if (no_memory(rc)) rc = hook_cuMipmappedArrayDestroy(handle_from<CUmipmappedArray>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kMipmappedArray, hMipmappedArray);
+    ending.ended();
   }
   return rc;
 }
@@ -4269,10 +4287,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleLoadFatBinary(CUmodule *module
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleUnload(CUmodule hmod) {
   GateGuard guard(kFn_cuModuleUnload);
   const bool named = translating();
-  CUresult rc = hook_cuModuleUnload(in_if(named, Kind::kModule, hmod));
-  if (no_memory(rc)) rc = hook_cuModuleUnload(in_if(named, Kind::kModule, hmod));
+  EndingName ending(named, guard.thread(), Kind::kModule, handle_bits(hmod));
+  CUresult rc = hook_cuModuleUnload(handle_from<CUmodule>(ending.now()));
+  if (no_memory(rc)) rc = hook_cuModuleUnload(handle_from<CUmodule>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kModule, hmod);
+    ending.ended();
   }
   return rc;
 }
@@ -4641,10 +4660,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamCreateWithPriority(CUstream *p
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamDestroy(CUstream hStream) {
   GateGuard guard(kFn_cuStreamDestroy);
   const bool named = translating();
-  CUresult rc = hook_cuStreamDestroy(in_if(named, Kind::kStream, hStream));
-  if (no_memory(rc)) rc = hook_cuStreamDestroy(in_if(named, Kind::kStream, hStream));
+  EndingName ending(named, guard.thread(), Kind::kStream, handle_bits(hStream));
+  CUresult rc = hook_cuStreamDestroy(handle_from<CUstream>(ending.now()));
+  if (no_memory(rc)) rc = hook_cuStreamDestroy(handle_from<CUstream>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kStream, hStream);
+    ending.ended();
   }
   return rc;
 }
@@ -4652,10 +4672,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamDestroy(CUstream hStream) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuStreamDestroy_v2(CUstream hStream) {
   GateGuard guard(kFn_cuStreamDestroy_v2);
   const bool named = translating();
-  CUresult rc = hook_cuStreamDestroy_v2(in_if(named, Kind::kStream, hStream));
-  if (no_memory(rc)) rc = hook_cuStreamDestroy_v2(in_if(named, Kind::kStream, hStream));
+  EndingName ending(named, guard.thread(), Kind::kStream, handle_bits(hStream));
+  CUresult rc = hook_cuStreamDestroy_v2(handle_from<CUstream>(ending.now()));
+  if (no_memory(rc)) rc = hook_cuStreamDestroy_v2(handle_from<CUstream>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kStream, hStream);
+    ending.ended();
   }
   return rc;
 }
@@ -5141,10 +5162,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuSurfObjectCreate(CUsurfObject *pSurf
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuSurfObjectDestroy(CUsurfObject surfObject) {
   GateGuard guard(kFn_cuSurfObjectDestroy);
   const bool named = translating();
-  CUresult rc = hook_cuSurfObjectDestroy(in_if(named, Kind::kSurfObject, surfObject));
-  if (no_memory(rc)) rc = hook_cuSurfObjectDestroy(in_if(named, Kind::kSurfObject, surfObject));
+  EndingName ending(named, guard.thread(), Kind::kSurfObject, handle_bits(surfObject));
+  CUresult rc = hook_cuSurfObjectDestroy(handle_from<CUsurfObject>(ending.now()));
+  if (no_memory(rc)) rc = hook_cuSurfObjectDestroy(handle_from<CUsurfObject>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kSurfObject, surfObject);
+    ending.ended();
   }
   return rc;
 }
@@ -5220,10 +5242,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexObjectCreate(CUtexObject *pTexObj
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexObjectDestroy(CUtexObject texObject) {
   GateGuard guard(kFn_cuTexObjectDestroy);
   const bool named = translating();
-  CUresult rc = hook_cuTexObjectDestroy(in_if(named, Kind::kTexObject, texObject));
-  if (no_memory(rc)) rc = hook_cuTexObjectDestroy(in_if(named, Kind::kTexObject, texObject));
+  EndingName ending(named, guard.thread(), Kind::kTexObject, handle_bits(texObject));
+  CUresult rc = hook_cuTexObjectDestroy(handle_from<CUtexObject>(ending.now()));
+  if (no_memory(rc)) rc = hook_cuTexObjectDestroy(handle_from<CUtexObject>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kTexObject, texObject);
+    ending.ended();
   }
   return rc;
 }
@@ -5267,9 +5290,10 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefCreate(CUtexref *pTexRef) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefDestroy(CUtexref hTexRef) {
   GateGuard guard(kFn_cuTexRefDestroy);
   const bool named = translating();
-  const CUresult rc = real().cuTexRefDestroy(in_if(named, Kind::kTexref, hTexRef));
+  EndingName ending(named, guard.thread(), Kind::kTexref, handle_bits(hTexRef));
+  const CUresult rc = real().cuTexRefDestroy(handle_from<CUtexref>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
-    drop(Kind::kTexref, hTexRef);
+    ending.ended();
   }
   return rc;
 }
