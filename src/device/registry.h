@@ -131,6 +131,7 @@ struct LibraryObject : Object {
   Image* image = nullptr;
   Vector<Option> options, library_options;
   Vector<Global> globals;
+  Vector<uint64_t> listed_in;  // contexts whose variables of the image are all in `globals`
 };
 
 struct InstanceObject : Object {  // name: 0

@@ -43,12 +43,12 @@ void take_name(void* context, const char* name, size_t length, bool managed) {
 }
 
 // Asks the driver where a variable of a library is in the current context.
-bool find_in_library(uint64_t library, const char* symbol, bool managed, CUdeviceptr* address,
-                     size_t* size) {
+CUresult find_in_library(uint64_t library, const char* symbol, bool managed, CUdeviceptr* address,
+                         size_t* size) {
   auto handle = real_of<CUlibrary>(Kind::kLibrary, library);
   if (managed && real().cuLibraryGetManaged(address, size, handle, symbol) == CUDA_SUCCESS)
-    return true;
-  return real().cuLibraryGetGlobal(address, size, handle, symbol) == CUDA_SUCCESS;
+    return CUDA_SUCCESS;
+  return real().cuLibraryGetGlobal(address, size, handle, symbol);
 }
 
 void learn_module(Object* o, const char* symbol, bool managed) {
@@ -61,14 +61,42 @@ void learn_module(Object* o, const char* symbol, bool managed) {
     note_module_global(o->name, symbol, address, size, managed);
 }
 
-void learn_library(Object* o, const char* symbol, bool managed, const Vector<uint64_t>& contexts) {
+// False: the next snapshot shall ask again.
+bool learn_library(Object* o, const char* symbol, bool managed, const Vector<uint64_t>& contexts) {
+  bool certain = true;
   for (uint64_t context : contexts) {
     CUdeviceptr address = 0;
     size_t size = 0;
     WithContext with(context);
-    if (with && find_in_library(o->name, symbol, managed, &address, &size))
+    CUresult result = with ? find_in_library(o->name, symbol, managed, &address, &size)
+                           : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS)
       note_library_global(o->name, context, symbol, address, size, managed);
+    certain &= result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_FOUND;
   }
+  return certain;
+}
+
+// All variables of its image are known, in all contexts.
+bool is_listed(const Object* o, const Vector<uint64_t>& contexts) {
+  if (o->type == ObjectType::kModule) return static_cast<const ModuleObject*>(o)->listed;
+  for (uint64_t context : contexts) {
+    bool known = false;
+    for (uint64_t listed : static_cast<const LibraryObject*>(o)->listed_in)
+      known |= listed == context;
+    if (!known) return false;
+  }
+  return true;
+}
+
+void set_listed(Object* o, const Vector<uint64_t>& contexts) {
+  if (o->type == ObjectType::kModule) {
+    static_cast<ModuleObject*>(o)->listed = true;
+    return;
+  }
+  auto* library = static_cast<LibraryObject*>(o);
+  library->listed_in.clear();
+  library->listed_in.append(contexts.data(), contexts.size());
 }
 
 template <typename F>
@@ -113,19 +141,20 @@ bool learn_globals(DeviceReport* report) {
     if ((!is_module && !is_library) || o->dead) continue;
     Image* image =
         is_module ? static_cast<ModuleObject*>(o)->image : static_cast<LibraryObject*>(o)->image;
-    if (!image || (is_module && static_cast<ModuleObject*>(o)->listed)) continue;
+    if (!image || is_listed(o, contexts)) continue;
     Names names;
     if (!list_variables(image->view(), &names, take_name))
       return fail(report, kExitRefused, "a %s image could not be read for the variables it defines",
                   is_module ? "module" : "library");
-    if (is_module) static_cast<ModuleObject*>(o)->listed = true;
+    bool certain = true;
     for (size_t i = 0; i < names.starts.size(); ++i) {
       const char* symbol = names.text.data() + names.starts[i];
       if (is_module)
         learn_module(o, symbol, names.managed[i]);
       else
-        learn_library(o, symbol, names.managed[i], contexts);
+        certain &= learn_library(o, symbol, names.managed[i], contexts);
     }
+    if (certain) set_listed(o, contexts);
   }
   return true;
 }
