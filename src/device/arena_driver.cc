@@ -1,5 +1,7 @@
 #include "device/arena_driver.h"
 
+#include <stdlib.h>
+
 #include "common/log.h"
 #include "common/text.h"
 #include "device/ipc.h"
@@ -37,7 +39,9 @@ void learn(DeviceMemory* memory, int device) {
   backing.peers = 1u << device;
   memory->has_vmm = attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
   backing.rdma = attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+  const char* ipc = getenv("GPUCKPT_IPC");
   backing.exportable =
+      !(ipc && equal(ipc, "off")) &&
       attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
   size_t granularity = 0;
   CUmemAllocationProp properties = properties_of(backing);
