@@ -31,7 +31,7 @@ ChunkPlace ChunkIndex::find_or_insert(const ChunkName& name, ChunkPlace mine) {
   Shard& shard = shards_[name[0] % kShards];
   std::lock_guard guard(shard.mutex);
   if (shard.used * 4 >= shard.slots.size() * 3)
-    shard.grow(shard.slots.empty() ? 64 : shard.slots.size() * 2);
+    shard.grow(shard.slots.empty() ? 8 : shard.slots.size() * 2);
   uint64_t mask = shard.slots.size() - 1;
   for (uint64_t at = word(name, 8) & mask;; at = (at + 1) & mask) {
     Entry& entry = shard.slots[at];
@@ -61,7 +61,7 @@ bool ChunkIndex::find(const ChunkName& name, ChunkPlace* out) const {
 void ChunkIndex::reserve(uint64_t chunks) {
   for (unsigned i = 0; i < kShards; ++i) {
     std::lock_guard guard(shards_[i].mutex);
-    uint64_t wanted = (shards_[i].used + chunks / kShards) * 3 / 2 + 64;
+    uint64_t wanted = (shards_[i].used + chunks / kShards) * 3 / 2 + 8;
     if (wanted > shards_[i].slots.size()) shards_[i].grow(wanted);
   }
 }

@@ -1,13 +1,14 @@
 #include "store/lock.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <fstream>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -24,11 +25,14 @@ constexpr int64_t kForeignLifeNs = 30ll * 60 * 1'000'000'000;
 // A lock file without a readable owner is respected this long.
 constexpr int64_t kUnwrittenLifeNs = 60ll * 1'000'000'000;
 
+// Of a file of /proc: all of it is there at once.
 std::string first_line(const char* path) {
-  std::ifstream in(path);
-  std::string line;
-  std::getline(in, line);
-  return line;
+  char text[4096];
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  const ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text));
+  if (fd >= 0) close(fd);
+  const std::string_view all(text, n < 0 ? 0 : static_cast<size_t>(n));
+  return std::string(all.substr(0, all.find('\n')));
 }
 
 std::string host_name() {
@@ -37,9 +41,17 @@ std::string host_name() {
   return name;
 }
 
+// Neither changes while we live.
+const std::string& boot_id() {
+  static const std::string id = first_line("/proc/sys/kernel/random/boot_id");
+  return id;
+}
 uint64_t pid_namespace() {
-  struct stat st;
-  return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+  static const uint64_t number = [] {
+    struct stat st;
+    return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+  }();
+  return number;
 }
 
 // Field 22 of /proc/PID/stat: distinguishes a process from a later one with the same pid. 0: no
@@ -62,8 +74,8 @@ LockKind kind_of(const std::string& name) {
 }
 
 bool live(const nlohmann::json& j, int64_t age_ns) {
-  bool here = j.value("boot", "") == first_line("/proc/sys/kernel/random/boot_id") &&
-              j.value("pid_namespace", uint64_t{0}) == pid_namespace();
+  bool here =
+      j.value("boot", "") == boot_id() && j.value("pid_namespace", uint64_t{0}) == pid_namespace();
   if (here) return start_time(j.value("pid", int64_t{0})) == j.value("start_time", uint64_t{1});
   return age_ns < kForeignLifeNs;
 }
@@ -141,7 +153,7 @@ Status Lock::acquire(Env* env, const std::string& store, LockKind kind, const st
   }
   nlohmann::json j = {{"kind", kind == LockKind::kExclusive ? "exclusive" : "shared"},
                       {"host", host_name()},
-                      {"boot", first_line("/proc/sys/kernel/random/boot_id")},
+                      {"boot", boot_id()},
                       {"pid_namespace", pid_namespace()},
                       {"pid", getpid()},
                       {"start_time", start_time(getpid())},

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "store/memory.h"
+#include "store/zstd_context.h"
 
 namespace gpuckpt::store {
 namespace {
@@ -24,8 +24,8 @@ uint64_t captured_bytes(const SpaceMap& space) {
 
 std::vector<uint8_t> compress(std::span<const uint8_t> plain) {
   std::vector<uint8_t> out(ZSTD_compressBound(plain.size()));
-  out.resize(with_memory(
-      ZSTD_compress(out.data(), out.size(), plain.data(), plain.size(), kManifestLevel)));
+  out.resize(with_memory(ZSTD_compressCCtx(compressor(), out.data(), out.size(), plain.data(),
+                                           plain.size(), kManifestLevel)));
   return out;
 }
 
@@ -36,7 +36,7 @@ bool decompress(std::span<const uint8_t> stored, uint64_t plain_length, std::vec
     return false;
   }
   out->resize(plain_length);
-  size_t n = with_memory(ZSTD_decompress(out->data(), out->size(), stored.data(), stored.size()));
+  size_t n = zstd_open(stored, *out);
   return !ZSTD_isError(n) && n == out->size();
 }
 

@@ -11,20 +11,12 @@
 
 #include "store/memory.h"
 #include "store/planes.h"
+#include "store/zstd_context.h"
 
 namespace gpuckpt::store {
 namespace {
 
 const char* const kUnknownCodec = "its codec is unknown to this gpuckpt: use a newer one";
-
-struct CompressContext {
-  ZSTD_CCtx* zstd = with_memory(ZSTD_createCCtx());
-  ~CompressContext() { ZSTD_freeCCtx(zstd); }
-};
-struct DecompressContext {
-  ZSTD_DCtx* zstd = with_memory(ZSTD_createDCtx());
-  ~DecompressContext() { ZSTD_freeDCtx(zstd); }
-};
 
 template <typename T>
 std::span<const uint8_t> bytes_of(const T& value) {
@@ -59,11 +51,10 @@ size_t worth(size_t plain) { return plain - plain / 32; }
 
 // How long the frame is; as long as `plain` or longer: not worth keeping. `out` may be null.
 size_t zstd_to(std::span<const uint8_t> plain, int level, std::vector<uint8_t>* out) {
-  thread_local CompressContext context;
   thread_local std::vector<uint8_t> packed;  // grows, and is not cleared
   if (packed.size() < ZSTD_compressBound(plain.size()))
     packed.resize(ZSTD_compressBound(plain.size()));
-  size_t n = ZSTD_compressCCtx(context.zstd, packed.data(), packed.size(), plain.data(),
+  size_t n = ZSTD_compressCCtx(compressor(), packed.data(), packed.size(), plain.data(),
                                plain.size(), level);
   if (ZSTD_isError(n)) return plain.size();
   if (out && n < worth(plain.size())) out->assign(packed.data(), packed.data() + n);
@@ -156,15 +147,13 @@ uint32_t compress_frame(std::span<const uint8_t> plain, int level, std::vector<u
 
 const char* decompress_frame(uint32_t codec, std::span<const uint8_t> stored,
                              std::span<uint8_t> plain) {
-  thread_local DecompressContext context;
   switch (codec) {
     case kCodecPlain:
       if (stored.size() != plain.size()) return "its lengths differ";
       memcpy(plain.data(), stored.data(), stored.size());
       return nullptr;
     case kCodecZstd: {
-      size_t n = with_memory(ZSTD_decompressDCtx(context.zstd, plain.data(), plain.size(),
-                                                 stored.data(), stored.size()));
+      size_t n = zstd_open(stored, plain);
       return ZSTD_isError(n) || n != plain.size() ? "it does not decompress" : nullptr;
     }
     case kCodecPlanes:

@@ -11,6 +11,7 @@
 #include "store/format.h"
 #include "store/huffman.h"
 #include "store/memory.h"
+#include "store/zstd_context.h"
 
 namespace gpuckpt::store {
 namespace {
@@ -22,17 +23,13 @@ constexpr size_t kWidest = 8;
 
 struct Contexts {
   ZSTD_CCtx* matches = with_memory(ZSTD_createCCtx());
-  ZSTD_DCtx* decoder = with_memory(ZSTD_createDCtx());
   std::array<HuffmanEncoder, kWidest> codes;     // of each plane: neighbours resemble each other
   std::vector<uint8_t> planes, scratch, packed;  // grow, and are not cleared
   Contexts() {
     ZSTD_CCtx_setParameter(matches, ZSTD_c_compressionLevel, 1);
     ZSTD_CCtx_setParameter(matches, ZSTD_c_contentSizeFlag, 0);
   }
-  ~Contexts() {
-    ZSTD_freeCCtx(matches);
-    ZSTD_freeDCtx(decoder);
-  }
+  ~Contexts() { ZSTD_freeCCtx(matches); }
 };
 Contexts& contexts() {
   thread_local Contexts c;
@@ -243,8 +240,7 @@ bool decompress_planes(uint32_t codec, std::span<const uint8_t> stored, std::spa
       if (length != elements) return false;
       planes[p] = part.data();
     } else if (mode == kZstd) {
-      size_t n =
-          with_memory(ZSTD_decompressDCtx(c.decoder, plane.data(), elements, part.data(), length));
+      size_t n = zstd_open(part, plane);
       if (ZSTD_isError(n) || n != elements) return false;
     } else if (mode != kHuffman || codec != kCodecCodedPlanes || !huffman_decode(part, plane)) {
       return false;

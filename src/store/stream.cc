@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "store/format.h"
-#include "store/memory.h"
 #include "store/store.h"
+#include "store/zstd_context.h"
 
 namespace gpuckpt::store {
 namespace {
@@ -63,8 +63,8 @@ class Sender {
     RecordHeader header{type, kCodecPlain, space, address, length, payload.size(), 0};
     packed_.resize(ZSTD_compressBound(payload.size()));
     size_t n = payload.empty() ? 0
-                               : ZSTD_compress(packed_.data(), packed_.size(), payload.data(),
-                                               payload.size(), 1);
+                               : ZSTD_compressCCtx(compressor(), packed_.data(), packed_.size(),
+                                                   payload.data(), payload.size(), 1);
     if (!payload.empty() && !ZSTD_isError(n) && n < payload.size()) {
       header.codec = kCodecZstd;
       header.stored = n;
@@ -102,8 +102,13 @@ Status receive(const StreamRead& read, uint64_t number, Received* out) {
       header.stored > kMost || (!payload && header.stored != 0)) {
     return bad("makes no sense");
   }
-  std::vector<uint8_t> stored(header.stored);
-  if (!stored.empty() && !read(stored)) return bad("is cut off");
+  // Piece by piece: a header that lies does not make us allocate what never comes.
+  std::vector<uint8_t> stored;
+  while (stored.size() < header.stored) {
+    const size_t n = std::min<size_t>(kPiece, header.stored - stored.size());
+    stored.resize(stored.size() + n);
+    if (!read(std::span(stored).last(n))) return bad("is cut off");
+  }
   if (record_checksum(header, stored) != header.checksum) return bad("has a wrong checksum");
   if (!payload) return Status::Ok();
   if (header.codec == kCodecPlain && header.stored == header.length) {
@@ -111,10 +116,11 @@ Status receive(const StreamRead& read, uint64_t number, Received* out) {
     return Status::Ok();
   }
   if (header.codec != kCodecZstd) return bad("has an unknown codec");
+  if (ZSTD_getFrameContentSize(stored.data(), stored.size()) != header.length)
+    return bad("is not as long as it says");
   out->payload.resize(header.length);
-  size_t n = with_memory(
-      ZSTD_decompress(out->payload.data(), out->payload.size(), stored.data(), stored.size()));
-  return n == header.length ? Status::Ok() : bad("does not decompress");
+  return zstd_open(stored, out->payload) == header.length ? Status::Ok()
+                                                          : bad("does not decompress");
 }
 
 }  // namespace
