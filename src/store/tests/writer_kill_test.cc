@@ -157,8 +157,9 @@ constexpr int kPieces = 12;
 
 // A whole snapshot; false as soon as the writer is gone. The id comes back when it was durable.
 bool snapshot(Application& app, const std::string& store, uint64_t seed, std::string* id,
-              std::vector<std::string> options = {}) {
+              std::vector<std::string> options = {}, std::atomic<pid_t>* victim = nullptr) {
   app.start(store, options);
+  if (victim) *victim = app.writer;
   if (!app.say(app.parent, wire::kMsgHello, 0,
                "{\"pid\":1,\"tag\":\"t" + std::to_string(seed) + "\"}"))
     return false;
@@ -471,55 +472,92 @@ void refers(const std::string& path) {
   puts("refers");
 }
 
+std::vector<std::string> ids_of(const std::string& path) {
+  std::unique_ptr<store::Store> store;
+  std::vector<store::SnapshotInfo> list;
+  if (!store::Store::open(path, {}, &store).ok() || !store->list(&list).ok()) return {};
+  std::vector<std::string> out;
+  for (auto& info : list) out.push_back(info.id);
+  return out;
+}
+
+constexpr size_t kKept = 3;
+
+// What a round does, and where in it death may come.
+enum Kind {
+  kWrite,       // until the snapshot is durable
+  kWriteKeep,   // and while the older ones are pruned after it
+  kWriteMirror  // and while it is mirrored, and the older ones are pruned
+};
+
+// Kills at a random moment of each round. The kinds take turns; each has its own time, from which
+// the moments are taken. Whatever was durable, and is not older than the newest ones that a prune
+// keeps, is whole; so is whatever the mirror shows.
 void killed(const std::string& path, int rounds) {
   std::mt19937 random(static_cast<unsigned>(getpid()));
-  std::set<std::string> durable;
-  int survived = 0;
-  // The longest a whole snapshot takes here decides over which span to kill.
-  double span_us = 60000;
+  const std::string mirror = path + ".mirror";
+  std::set<std::string> durable, mirrored;
+  int kills = 0, after_durable = 0;
+  double span_us[3] = {60000, 60000, 60000};
   for (int round = 0; round < rounds; ++round) {
+    const Kind kind = round % 4 == 3 ? kWriteKeep : round % 4 == 1 ? kWriteMirror : kWrite;
+    std::vector<std::string> before = ids_of(path);
     Application app;
     std::atomic<pid_t> victim{0};
-    std::atomic<bool> over{false};
+    std::atomic<bool> over{false}, hit{false};
+    if (kind == kWriteMirror) setenv("GPUCKPT_MIRROR", mirror.c_str(), 1);
     auto start = std::chrono::steady_clock::now();
+    const double moment = std::uniform_real_distribution<>(0, span_us[kind] * 1.1)(random);
     std::thread killer([&] {
-      usleep(static_cast<useconds_t>(std::uniform_real_distribution<>(0, span_us * 1.1)(random)));
-      if (!over && app.writer > 0) kill(app.writer, SIGKILL);
+      usleep(static_cast<useconds_t>(moment));
+      if (pid_t pid = victim; !over && pid > 0) hit = kill(pid, SIGKILL) == 0;
     });
     std::string id;
-    bool done = snapshot(
-        app, path, static_cast<uint64_t>(round % 5) + 10, &id,
-        round % 4 == 3 ? std::vector<std::string>{"--keep", "3"} : std::vector<std::string>{});
+    const bool done =
+        snapshot(app, path, static_cast<uint64_t>(round % 5) + 10, &id,
+                 kind == kWrite ? std::vector<std::string>{}
+                                : std::vector<std::string>{"--keep", std::to_string(kKept)},
+                 &victim);
+    // The writer lives on while it mirrors and prunes; it is reaped only when nobody kills any
+    // more.
+    siginfo_t ended{};
+    if (kind != kWrite && app.writer > 0)
+      waitid(P_PID, static_cast<id_t>(app.writer), &ended, WEXITED | WNOWAIT);
     over = true;
-    killer.join();
-    double took =
+    const double took =
         std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+    killer.join();
+    unsetenv("GPUCKPT_MIRROR");
     app.stop();
-    if (done) {
-      ++survived;
-      span_us = std::max(20000.0, 0.7 * span_us + 0.3 * took);
-      durable.insert(id);
-    }
-    if (done || round % 4 == 3) {
-      // --keep removed the older ones, perhaps although its writer was killed afterwards: the
-      // newest must be there.
-      if (round % 4 == 3) {
-        std::unique_ptr<store::Store> store;
-        std::vector<store::SnapshotInfo> list;
-        if (store::Store::open(path, {}, &store).ok() && store->list(&list).ok() &&
-            list.size() <= 4) {
-          while (durable.size() > 3) durable.erase(durable.begin());
-          std::set<std::string> there;
-          for (auto& info : list) there.insert(info.id);
-          if (!durable.empty())
-            MUST(there.count(*durable.rbegin()), "round %d: the newest durable snapshot was pruned",
-                 round);
-          for (auto it = durable.begin(); it != durable.end();)
-            it = there.count(*it) ? std::next(it) : durable.erase(it);
-        }
+    kills += hit;
+    after_durable += hit && done;
+    if (!hit) span_us[kind] = std::max(10000.0, 0.7 * span_us[kind] + 0.3 * took);
+    MUST(done || hit, "round %d: the writer failed although nobody killed it", round);
+    if (done) durable.insert(id);
+    if (kind != kWrite) {  // what its prune may have taken
+      std::set<std::string> all(before.begin(), before.end()), there;
+      if (done) all.insert(id);
+      for (const std::string& one : ids_of(path)) all.insert(one), there.insert(one);
+      while (all.size() > kKept) {
+        if (!there.count(*all.begin())) durable.erase(*all.begin());
+        all.erase(all.begin());
       }
     }
     check(path, durable, round);
+    if (kind != kWriteMirror) continue;
+    check(mirror, mirrored, round);
+    mirrored.clear();
+    for (const std::string& one : ids_of(mirror)) mirrored.insert(one);
+    if (mirrored.size() > 2 * kKept) {  // a mirror keeps what its store prunes
+      std::unique_ptr<store::Store> store;
+      store::PruneReport report;
+      MUST(store::Store::open(mirror, {}, &store).ok(), "the mirror cannot be opened");
+      store::Status s = store->prune({.keep = 1}, &report);
+      MUST(s.ok(), "round %d: %s", round, s.text().c_str());
+      mirrored.clear();
+      for (const std::string& one : ids_of(mirror)) mirrored.insert(one);
+      check(mirror, mirrored, round);
+    }
   }
   Application app;
   std::string id;
@@ -540,8 +578,15 @@ void killed(const std::string& path, int rounds) {
     usleep(100000);
   }
   check(path, durable, rounds + 1);
-  MUST(count(path + "/packs", ".tmp") + count(path + "/snapshots", ".tmp") == 0, "leftovers stay");
-  printf("killed %d of %d, 0 lost\n", rounds - survived, rounds);
+  store::MirrorReport copied;
+  store::Status s = store->mirror(mirror, &copied);
+  MUST(s.ok() && copied.damaged.empty(), "after the kills: %s", s.text().c_str());
+  check(mirror, durable, rounds + 1);
+  check_content(mirror, id, 50);
+  for (const std::string& one : {path, mirror})
+    MUST(count(one + "/packs", ".tmp") + count(one + "/snapshots", ".tmp") == 0,
+         "leftovers stay in %s", one.c_str());
+  printf("killed %d of %d (%d while mirroring or pruning), 0 lost\n", kills, rounds, after_durable);
 }
 
 }  // namespace
