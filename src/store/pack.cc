@@ -191,7 +191,9 @@ Status PackWriter::create(Env* env, const std::string& path, bool encrypted,
   pack->env_ = env;
   pack->path_ = path;
   env->random(pack->id_.data(), pack->id_.size());
-  if (int e = env->create(path, &pack->file_)) return io_error("create", path, e);
+  std::unique_ptr<File> file;
+  if (int e = env->create(path, &file)) return io_error("create", path, e);
+  pack->file_ = std::move(file);
   PackHeader header{};
   memcpy(header.magic, kPackMagic, sizeof(header.magic));
   header.version = kPackVersion;
@@ -205,7 +207,7 @@ Status PackWriter::create(Env* env, const std::string& path, bool encrypted,
   return Status::Ok();
 }
 
-Status PackWriter::append(const SealedFrame& frame, uint32_t* first_chunk) {
+Status PackWriter::append(const SealedFrame& frame, uint32_t* first_chunk, Writeback* due) {
   std::span<const uint8_t> parts[] = {bytes_of(frame.header), bytes_of(frame.lengths),
                                       frame.stored};
   if (int e = file_->append(parts)) return io_error("write", path_, e);
@@ -217,14 +219,18 @@ Status PackWriter::append(const SealedFrame& frame, uint32_t* first_chunk) {
     chunks_.push_back({frame.names[i], frame.lengths[i]});
   bytes_ += frame.disk_bytes();
   plain_bytes_ += frame.header.plain_length;
-  if (bytes_ - written_back_ >= 16 * 1024 * 1024) {
-    file_->start_writeback(written_back_, bytes_ - written_back_);
-    written_back_ = bytes_;
-  }
+  constexpr uint64_t kWriteback = 16ull << 20;
+  if (bytes_ - written_back_ >= kWriteback) *due = write_back();
   return Status::Ok();
 }
 
-Status PackWriter::finish() {
+PackWriter::Writeback PackWriter::write_back() {
+  Writeback out{file_, written_back_, bytes_ - written_back_};
+  written_back_ = bytes_;
+  return out;
+}
+
+Status PackWriter::complete() {
   PackTrailer trailer{};
   trailer.table_offset = bytes_;
   trailer.frames = static_cast<uint32_t>(frames_.size());
@@ -239,6 +245,11 @@ Status PackWriter::finish() {
   uint64_t added = table_bytes();
   if (int e = file_->append(parts)) return io_error("write", path_, e);
   bytes_ += added;
+  write_back().start();
+  return Status::Ok();
+}
+
+Status PackWriter::sync() {
   if (int e = file_->sync()) return io_error("sync", path_, e);
   file_.reset();
   return Status::Ok();

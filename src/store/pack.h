@@ -42,32 +42,48 @@ const char* decompress_frame(uint32_t codec, std::span<const uint8_t> stored,
 // and encrypts it when there are keys.
 SealedFrame seal(FrameDraft&& draft, int level, const Keys* keys);
 
-// One pack being written. Not thread safe. `finish` writes the table, syncs and closes; before it
-// the file is nothing.
+// One pack being written. Not thread safe. `complete` writes the table, `sync` makes it durable and
+// closes it; before both the file is nothing.
 class PackWriter {
  public:
   static Status create(Env* env, const std::string& path, bool encrypted,
                        std::unique_ptr<PackWriter>* out);
+  // Bytes on their way to the disk. Asking the kernel for it takes as long as the disk's queue is
+  // full: it is done by whoever has nothing locked, and whenever.
+  struct Writeback {
+    std::shared_ptr<File> file;  // null: nothing to be done
+    uint64_t offset = 0, length = 0;
+    void start() const {
+      if (file) file->start_writeback(offset, length);
+    }
+  };
   // The chunks of the frame got numbers from *first_chunk on.
-  Status append(const SealedFrame& frame, uint32_t* first_chunk);
-  Status finish();
+  Status append(const SealedFrame& frame, uint32_t* first_chunk, Writeback* due);
+  Status complete();
+  Status sync();
+  Status finish() {
+    Status status = complete();
+    return status.ok() ? sync() : status;
+  }
 
   const PackId& id() const { return id_; }
   const std::string& path() const { return path_; }
   uint64_t bytes() const { return bytes_; }
   uint64_t table_checksum() const { return table_checksum_; }
-  // After `finish`: the names of what is in it.
+  // After `complete`: the names of what is in it.
   std::vector<ChunkEntry> take_chunks() { return std::move(chunks_); }
-  // What `finish` will still add.
+  // What `complete` will still add.
   uint64_t table_bytes() const {
     return frames_.size() * sizeof(FrameEntry) + chunks_.size() * sizeof(ChunkEntry) +
            sizeof(PackTrailer);
   }
 
  private:
+  Writeback write_back();
+
   Env* env_ = nullptr;
   std::string path_;
-  std::unique_ptr<File> file_;
+  std::shared_ptr<File> file_;
   PackId id_{};
   uint64_t bytes_ = 0, written_back_ = 0, plain_bytes_ = 0, table_checksum_ = 0;
   std::vector<FrameEntry> frames_;

@@ -167,7 +167,9 @@ Status Sweep::flush() {
     fresh_.push_back(std::move(pack));
   }
   uint32_t first = 0;
-  if (Status status = fresh_.back()->append(sealed, &first); !status.ok()) return status;
+  PackWriter::Writeback due;
+  if (Status status = fresh_.back()->append(sealed, &first, &due); !status.ok()) return status;
+  due.start();
   for (size_t i = 0; i < in_draft_.size(); ++i) {
     auto [id, chunk] = in_draft_[i];
     packs_.at(id).moved[chunk] = {static_cast<uint32_t>(fresh_.size() - 1),

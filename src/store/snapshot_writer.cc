@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <map>
 
 #include <fmt/format.h>
@@ -141,9 +142,10 @@ class Writer : public SnapshotWriter {
   Status add(Lane& lane, uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
              std::span<const ChunkName> names = {});
   Status close_frame(Lane::Open& open);
-  Status append_frame(const SealedFrame& sealed, uint32_t frame);
+  Status append_frame(const SealedFrame& sealed, uint32_t frame, PackWriter::Writeback* due);
   Status check_room(uint64_t more);
   Status finish_pack();
+  Status sync_packs(size_t but);
   Status publish_packs();
   Status build_manifest(Manifest* manifest);
   Status describe(const std::string& meta, std::string* id, std::string* out);
@@ -162,6 +164,7 @@ class Writer : public SnapshotWriter {
   std::vector<PackInUse> packs_;
   std::vector<FramePlace> frames_;
   uint32_t current_ = kNoPack;
+  std::deque<uint32_t> unsynced_;             // complete, and on their way to the disk
   std::map<std::string, uint64_t> by_codec_;  // new plain bytes
   uint64_t used_before_ = 0, written_ = 0, checked_at_ = 0;
   int64_t refreshed_ns_ = 0;
@@ -506,12 +509,23 @@ Status Writer::add(Lane& lane, uint64_t space, uint64_t address, std::span<const
 Status Writer::close_frame(Lane::Open& open) {
   if (open.draft.names.empty()) return Status::Ok();
   SealedFrame sealed = seal(std::move(open.draft), options_.level, paths_.keys.get());
-  open.draft = {};
-  std::lock_guard guard(io_mutex_);
-  return append_frame(sealed, open.frame);
+  PackWriter::Writeback due;
+  Status status;
+  {
+    std::lock_guard guard(io_mutex_);
+    status = append_frame(sealed, open.frame, &due);
+  }
+  due.start();
+  // The next frame goes where this one was: memory that is new each time takes longer than its
+  // hash.
+  if (open.draft.plain.capacity() == 0) open.draft.plain = std::move(sealed.stored);
+  open.draft.plain.clear();
+  open.draft.names.clear();
+  open.draft.lengths.clear();
+  return status;
 }
 
-Status Writer::append_frame(const SealedFrame& sealed, uint32_t frame) {
+Status Writer::append_frame(const SealedFrame& sealed, uint32_t frame, PackWriter::Writeback* due) {
   if (failed_) return failure();
   if (current_ == kNoPack) {
     PackInUse pack{};
@@ -530,7 +544,7 @@ Status Writer::append_frame(const SealedFrame& sealed, uint32_t frame) {
   if (Status status = check_room(sealed.disk_bytes() + pack.table_bytes()); !status.ok())
     return status;
   uint32_t first_chunk = 0;
-  if (Status status = pack.append(sealed, &first_chunk); !status.ok()) return status;
+  if (Status status = pack.append(sealed, &first_chunk, due); !status.ok()) return status;
   written_ += sealed.disk_bytes();
   by_codec_[codec_name(sealed.header.codec)] += sealed.header.plain_length;
   frames_[frame] = {current_, first_chunk};
@@ -571,11 +585,22 @@ Status Writer::finish_pack() {
   PackInUse& pack = packs_[current_];
   current_ = kNoPack;
   uint64_t before = pack.writer->bytes();
-  if (Status status = pack.writer->finish(); !status.ok()) return status;
+  if (Status status = pack.writer->complete(); !status.ok()) return status;
+  unsynced_.push_back(static_cast<uint32_t>(&pack - packs_.data()));
   written_ += pack.writer->bytes() - before;
   pack.ref.file_length = pack.writer->bytes();
   pack.ref.table_checksum = pack.writer->table_checksum();
   pack.chunks = pack.writer->take_chunks();
+  // The disk writes the last ones while the next is filled; no more than these are open.
+  constexpr size_t kOnTheirWay = 3;
+  return sync_packs(kOnTheirWay);
+}
+
+// Makes all complete packs durable but the last `but`.
+Status Writer::sync_packs(size_t but) {
+  for (; unsynced_.size() > but; unsynced_.pop_front()) {
+    if (Status status = packs_[unsynced_.front()].writer->sync(); !status.ok()) return status;
+  }
   return Status::Ok();
 }
 
@@ -759,6 +784,7 @@ Status Writer::finish(const std::string& meta, CommitResult* result) {
   }
   if (failed_) return failure();
   if (Status status = finish_pack(); !status.ok()) return fail(status);
+  if (Status status = sync_packs(0); !status.ok()) return fail(status);
   Manifest manifest;
   if (Status status = build_manifest(&manifest); !status.ok()) return fail(status);
   if (Status status = describe(meta, &result->id, &manifest.meta); !status.ok())
