@@ -114,6 +114,7 @@ class Mirror {
       Status s = copy(from_.layer(layer.ref.name), to_.layers(), hex(layer.ref.name) + ".layer");
       if (!s.ok()) return s;
     }
+    if (Status s = sync_store(to_env_, to_.root); !s.ok()) return s;
     for (const std::string& directory : {to_.packs(), to_.layers()}) {
       if (int e = to_env_->sync_directory(directory)) return io_error("sync", directory, e);
     }

@@ -98,6 +98,9 @@ Status repair_store(Env* env, const Paths& paths, bool dry_run, RepairReport* re
 Status check_store_owner(Env* env, const std::string& path);
 // The directories of a new store at `path`; refused where something else than a store is.
 Status make_store_directories(Env* env, const std::string& path);
+// What makes a directory a store survives a power loss from here on, whoever made it: he may have
+// died before it was.
+Status sync_store(Env* env, const std::string& path);
 // `name` in `directory` becomes `text`, at once or not at all.
 Status replace_file(Env* env, const std::string& directory, const std::string& name,
                     const std::string& text);

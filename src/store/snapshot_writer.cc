@@ -613,7 +613,7 @@ Status Writer::publish_packs() {
       return io_error("rename", pack.writer->path(), e);
   }
   if (int e = env_->sync_directory(paths_.packs())) return io_error("sync", paths_.packs(), e);
-  return Status::Ok();
+  return sync_store(env_, paths_.root);
 }
 
 Status Writer::build_manifest(Manifest* manifest) {

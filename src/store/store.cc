@@ -141,11 +141,7 @@ Status create_store(Env* env, const std::string& path, const std::string& key_fi
     usleep(50'000);
   }
   if (Status status = write_format(env, path, key_file); !status.ok()) return status;
-  size_t slash = path.find_last_of('/');
-  (void)env->sync_directory(slash == std::string::npos ? "."
-                            : slash == 0               ? "/"
-                                                       : path.substr(0, slash));
-  return Status::Ok();
+  return sync_store(env, path);
 }
 
 class StoreImpl : public Store {
@@ -277,6 +273,16 @@ Status make_store_directories(Env* env, const std::string& path) {
     std::string full = path + "/" + directory;
     if (int e = env->mkdir(full); e && e != EEXIST) return io_error("create", full, e);
   }
+  return Status::Ok();
+}
+
+Status sync_store(Env* env, const std::string& path) {
+  if (int e = env->sync_directory(path)) return io_error("sync", path, e);
+  // The store's own name: best effort, for its parent may be anybody's.
+  size_t slash = path.find_last_of('/');
+  (void)env->sync_directory(slash == std::string::npos ? "."
+                            : slash == 0               ? "/"
+                                                       : path.substr(0, slash));
   return Status::Ok();
 }
 

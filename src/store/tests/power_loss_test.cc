@@ -3,7 +3,8 @@
 // A file system in memory keeps apart what is durable and what is not. At the crash every block
 // that was not synced survives or not, and so does every name made, changed or removed since its
 // directory was synced. Whatever the outcome: each snapshot that was reported durable, and not
-// pruned, is whole; each that can be seen at all is whole; and the store goes on working.
+// pruned, is whole; each that can be seen at all is whole; and the store goes on working. The same
+// of its mirror, on which the power fails as well.
 //
 //   store_power_loss_test [seeds]     the soak command gives more of them
 
@@ -136,6 +137,13 @@ class FragileEnv : public Env {
     for (size_t i = 0; i < length; ++i) static_cast<uint8_t*>(out)[i] = uint8_t(ids_());
   }
 
+  // The process is gone, the machine is not.
+  void kill() {
+    for (auto it = names_.begin(); it != names_.end();)
+      it = it->first.find("/locks/") != std::string::npos ? names_.erase(it) : std::next(it);
+    dark = false;
+    power_left = -1;
+  }
   // The machine is off: what is left when it comes back.
   void crash(std::mt19937& dice) {
     for (Change& change : pending_) {
@@ -248,18 +256,22 @@ Status take(Store& store, const Model& model, const Model& before, const std::st
 }
 
 struct World {
-  std::map<std::string, Model> durable;  // reported, and not pruned since
-  std::set<std::string> doubtful;        // being pruned when the power failed
+  std::map<std::string, Model> durable;   // reported, and not pruned since
+  std::set<std::string> doubtful;         // being pruned when the power failed
+  std::map<std::string, Model> mirrored;  // reported to be in the mirror, which keeps them
 };
 
+const Paths kStore{"/store"};
+const std::string kMirror = "/mirror";
+
 // Snapshots, prunes, snapshots again, until it is done or the power fails.
-void work(FragileEnv* env, uint32_t seed, World* world) {
+void work(FragileEnv* env, uint32_t seed, World* world, int rounds = 7) {
   std::mt19937 dice(seed);
   std::unique_ptr<Store> store;
   if (!Store::open("/store", {.env = env, .create = true}, &store).ok()) return;
   Model model, before;
   std::string parent;
-  for (int round = 0; round < 7; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     dirty(&model, dice, round == 0 ? 400 : 60);
     if (round == 3) model.erase(model.begin());
     CommitResult result;
@@ -267,6 +279,11 @@ void work(FragileEnv* env, uint32_t seed, World* world) {
     world->durable[result.id] = model;
     parent = result.id;
     before = model;
+    if (round == 1 || round == 3 || round == 6) {
+      MirrorReport report;
+      if (!mirror_store(env, kStore, env, kMirror, &report).ok()) return;
+      world->mirrored.insert(world->durable.begin(), world->durable.end());
+    }
     if (round != 2 && round != 5) continue;
     std::string newest = world->durable.rbegin()->first;
     for (auto& [id, content] : world->durable) {
@@ -279,29 +296,73 @@ void work(FragileEnv* env, uint32_t seed, World* world) {
   }
 }
 
-void check(FragileEnv* env, const World& world, const char* when, long point) {
-  std::unique_ptr<Store> store;
-  Status status = Store::open("/store", {.env = env, .create = true}, &store);
-  MUST(status.ok(), "%s %ld: %s", when, point, status.text().c_str());
+void check_whole(Store& store, const char* when, long point) {
   VerifyReport report;
-  status = store->verify({.full = true, .threads = 1}, &report);
+  Status status = store.verify({.full = true, .threads = 1}, &report);
   MUST(status.ok() && report.damaged.empty(), "%s %ld: %s %s", when, point, status.text().c_str(),
        report.damaged.empty() ? "" : report.damaged[0].second.c_str());
+}
+
+void check_snapshot(const SnapshotReader& reader, const Model& model, const char* when,
+                    long point) {
+  uint64_t bytes = 0;
+  for (const Extent& extent : reader.extents(0)) bytes += extent.length;
+  MUST(bytes == model.size() * 4096, "%s %ld: %s has other pages", when, point,
+       reader.id().c_str());
+  for (auto& [page, wanted] : model) {
+    Bytes got(4096);
+    Status status = reader.read(0, kBase + page * 4096, got);
+    MUST(status.ok() && got == wanted, "%s %ld: page %lu of %s: %s", when, point,
+         static_cast<unsigned long>(page), reader.id().c_str(), status.text().c_str());
+  }
+}
+
+// What the mirror was said to have it has; then it is mirrored to again, and has all.
+void check_mirror(FragileEnv* env, const World& world, const char* when, long point) {
+  for (bool again : {false, true}) {
+    if (again) {
+      MirrorReport report;
+      Status status = mirror_store(env, kStore, env, kMirror, &report);
+      MUST(status.ok() && report.damaged.empty(), "%s %ld, mirroring again: %s", when, point,
+           status.text().c_str());
+    } else if (world.mirrored.empty()) {
+      continue;
+    }
+    std::unique_ptr<Store> mirror, store;
+    Status status = Store::open(kMirror, {.env = env}, &mirror);
+    MUST(status.ok(), "%s %ld: %s", when, point, status.text().c_str());
+    check_whole(*mirror, when, point);
+    for (auto& [id, model] : world.mirrored) {
+      std::unique_ptr<SnapshotReader> reader;
+      status = mirror->open_snapshot(id, &reader);
+      MUST(status.ok(), "%s %ld, mirror: %s", when, point, status.text().c_str());
+      check_snapshot(*reader, model, when, point);
+    }
+    std::vector<SnapshotInfo> all;
+    MUST(Store::open(kStore.root, {.env = env}, &store).ok() && store->list(&all).ok(), "list");
+    for (const SnapshotInfo& info : all) {
+      std::unique_ptr<SnapshotReader> reader;
+      if (again) status = mirror->open_snapshot(info.id, &reader);
+      MUST(status.ok(), "%s %ld, not mirrored: %s", when, point, status.text().c_str());
+    }
+  }
+}
+
+void check(FragileEnv* env, const World& world, const char* when, long point) {
+  std::unique_ptr<Store> store;
+  // Made anew only where nothing was promised.
+  const bool create = world.durable.empty();
+  Status status = Store::open("/store", {.env = env, .create = create}, &store);
+  MUST(status.ok(), "%s %ld: %s", when, point, status.text().c_str());
+  check_whole(*store, when, point);
   for (auto& [id, model] : world.durable) {
     std::unique_ptr<SnapshotReader> reader;
     status = store->open_snapshot(id, &reader);
     if (status.code() == kExitAbsent && world.doubtful.count(id)) continue;
     MUST(status.ok(), "%s %ld: %s", when, point, status.text().c_str());
-    uint64_t bytes = 0;
-    for (const Extent& extent : reader->extents(0)) bytes += extent.length;
-    MUST(bytes == model.size() * 4096, "%s %ld: %s has other pages", when, point, id.c_str());
-    for (auto& [page, wanted] : model) {
-      Bytes got(4096);
-      status = reader->read(0, kBase + page * 4096, got);
-      MUST(status.ok() && got == wanted, "%s %ld: page %lu of %s: %s", when, point,
-           static_cast<unsigned long>(page), id.c_str(), status.text().c_str());
-    }
+    check_snapshot(*reader, model, when, point);
   }
+  check_mirror(env, world, when, point);
   // Life goes on.
   Model model;
   std::mt19937 dice(99);
@@ -336,6 +397,24 @@ int main(int argc, char** argv) {
       env.crash(dice);
       check(&env, world, "power lost at change", point);
       ++crashes;
+    }
+    // Somebody dies, somebody else goes on from there, and then the power fails: what the first had
+    // not made durable, and nobody does again, is lost.
+    for (int64_t point = 1; point < whole.changes; point += point < 30 ? 1 : 17) {
+      for (uint32_t roll = 0; roll < (point < 30 ? 4 : 1); ++roll) {
+        FragileEnv env;
+        World died, world;
+        env.power_left = point;
+        work(&env, seed, &died);
+        env.kill();
+        work(&env, seed + 1000, &world, 1);
+        MUST(!env.dark && world.durable.size() == 1, "a second life after %ld changes failed",
+             static_cast<long>(point));
+        std::mt19937 dice((seed * 1000003u + static_cast<uint32_t>(point)) * 31 + roll);
+        env.crash(dice);
+        check(&env, world, "killed, and power lost, after change", point);
+        ++crashes;
+      }
     }
   }
   printf("%ld crashes, 0 snapshots lost\nEXIT-SUCCESS\n", crashes);
