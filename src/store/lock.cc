@@ -80,6 +80,20 @@ bool live(const nlohmann::json& j, int64_t age_ns) {
   return age_ns < kForeignLifeNs;
 }
 
+// A network file system may show a directory as it was a while ago, until we change something in
+// it. Who is alone in the store decides what nobody needs, and must see what others wrote.
+Status look_anew(Env* env, const std::string& store, const std::string& id) {
+  for (const char* directory : {"packs", "layers", "snapshots"}) {
+    const std::string path = fmt::format("{}/{}/anew.{}.tmp", store, directory, id);
+    std::unique_ptr<File> file;
+    int error = env->create(path, &file);
+    file.reset();
+    if (!error) error = env->remove(path);
+    if (error && error != ENOENT) return io_error("create", path, error);
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 Status list_locks(Env* env, const std::string& store, int64_t clock_ns,
@@ -162,7 +176,10 @@ Status Lock::acquire(Env* env, const std::string& store, LockKind kind, const st
   std::span<const uint8_t> parts[] = {{reinterpret_cast<const uint8_t*>(text.data()), text.size()}};
   if (int e = file->append(parts)) return io_error("write", unnamed, e);
   file.reset();
-  if (int e = env->rename(unnamed, path)) return io_error("rename", unnamed, e);
+  if (int e = env->rename(unnamed, path)) {
+    env->remove(path);  // it may have happened all the same: network file systems ask twice
+    return io_error("rename", unnamed, e);
+  }
   lock->path_.swap(path);  // no memory is needed to remember it
   path = lock->path_;
 
@@ -181,6 +198,9 @@ Status Lock::acquire(Env* env, const std::string& store, LockKind kind, const st
         "store {} is locked by process {} on {} ({}): wait for it, or remove {}/locks/{} "
         "if you know that it is gone",
         store, owner.pid, owner.host, owner.what, store, owner.file));
+  }
+  if (kind == LockKind::kExclusive) {
+    if (Status status = look_anew(env, store, lock->id_); !status.ok()) return status;
   }
   *out = std::move(lock);
   return Status::Ok();

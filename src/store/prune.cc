@@ -319,7 +319,7 @@ Status Sweep::remove_packs() {
     std::string path = paths_.pack(id);
     if (env_->info(path, &info) != 0) continue;
     if (!dry_run_) {
-      if (int e = env_->remove(path)) return io_error("remove", path, e);
+      if (int e = env_->remove(path); e && e != ENOENT) return io_error("remove", path, e);
     }
     report_->bytes_freed += info.size;
     ++(used.rewrite ? report_->packs_rewritten : report_->packs_removed);
@@ -350,7 +350,7 @@ Status Sweep::remove_layers() {
     std::string path = paths_.layer(name);
     if (env_->info(path, &info) != 0) continue;
     if (!dry_run_) {
-      if (int e = env_->remove(path)) return io_error("remove", path, e);
+      if (int e = env_->remove(path); e && e != ENOENT) return io_error("remove", path, e);
     }
     report_->bytes_freed += info.size;
   }
