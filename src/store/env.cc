@@ -215,6 +215,7 @@ const char* remedy(int error) {
       return "the file would exceed the size limit: raise `ulimit -f`";
     case ELOOP:
     case EISDIR:
+    case ENOTDIR:
     case ENXIO:
       return "something else stands where a file of the store should be";
     default:
@@ -235,7 +236,8 @@ Status io_error(const std::string& doing, const std::string& path, int error) {
   if (*advice) text += fmt::format(" ({})", advice);
   ExitCode code = kExitError;
   if (error == ENOENT) code = kExitAbsent;
-  if (error == ENODATA || error == ELOOP || error == EISDIR || error == ENXIO) code = kExitCorrupt;
+  for (int misplaced : {ENODATA, ELOOP, EISDIR, ENOTDIR, ENXIO})
+    if (error == misplaced) code = kExitCorrupt;
   return Status(code, std::move(text));
 }
 

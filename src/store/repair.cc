@@ -38,6 +38,68 @@ Status load_all(Env* env, const Paths& paths, Manifests* out) {
   return Status::Ok();
 }
 
+// Something else where a file should be (a directory, a link, a device): whoever put it there may
+// still have the file, so nothing is dropped for it.
+Status only_files(Env* env, const Paths& paths) {
+  for (const std::string& directory : {paths.packs(), paths.layers(), paths.snapshots()}) {
+    std::vector<std::string> names;
+    if (int e = env->list(directory, &names)) return io_error("list", directory, e);
+    for (const std::string& name : names) {
+      const bool ours =
+          name.ends_with(".pack") || name.ends_with(".layer") || name.ends_with(".manifest");
+      const std::string path = directory + "/" + name;
+      FileInfo info;
+      if (!ours || env->info(path, &info) != 0 || info.regular) continue;
+      return Status::Corruption(fmt::format(
+          "{} is {}, not a file of the store: put the file back in its place, or remove this, "
+          "and repair again",
+          path, info.directory ? "a directory" : "a link, a device or the like"));
+    }
+  }
+  return Status::Ok();
+}
+
+constexpr const char* kFound = ".found";  // ends a pack's name between its wrong and its right one
+
+// Packs that are whole and do not have their own names get them back.
+Status put_names_right(Env* env, const Paths& paths, bool dry_run, RepairReport* report) {
+  std::vector<std::string> names;
+  if (int e = env->list(paths.packs(), &names)) return io_error("list", paths.packs(), e);
+  std::map<PackId, std::string> found;  // where they are
+  for (const std::string& name : names) {
+    const std::string path = paths.packs() + "/" + name;
+    if (!name.ends_with(".pack") && !name.ends_with(kFound)) continue;
+    std::unique_ptr<File> file;
+    PackHeader header;
+    if (env->open_read(path, &file) ||
+        file->pread(0, {reinterpret_cast<uint8_t*>(&header), sizeof(header)}))
+      continue;
+    std::unique_ptr<PackReader> pack;
+    if (name == pack_file(header.id) ||
+        !PackReader::open(env, path, header.id, paths.keys, &pack).ok())
+      continue;
+    found[header.id] = path;
+  }
+  if (found.empty()) return Status::Ok();
+  for (auto& [id, path] : found) {
+    report->rebuilt.push_back(paths.pack(id));
+    if (dry_run || path.ends_with(kFound)) continue;
+    // Two may have each other's names.
+    const std::string between = paths.pack(id) + kFound;
+    if (int e = env->rename(path, between)) return io_error("rename", path, e);
+    path = between;
+  }
+  if (dry_run) return Status::Ok();
+  for (auto& [id, path] : found) {
+    std::unique_ptr<PackReader> there;
+    const bool twice = open_pack(env, paths, id, &there).ok();
+    const int e = twice ? env->remove(path) : env->rename(path, paths.pack(id));
+    if (e) return io_error("rename", path, e);
+  }
+  if (int e = env->sync_directory(paths.packs())) return io_error("sync", paths.packs(), e);
+  return Status::Ok();
+}
+
 // A pack with a bad header, table or trailer: its frames still say everything.
 Status rebuild(Env* env, const Paths& paths, const Manifests& manifests, const std::string& lock_id,
                bool dry_run, const std::map<PackId, Status>& unreadable, RepairReport* report) {
@@ -110,6 +172,8 @@ Status repair_store(Env* env, const Paths& paths, bool dry_run, RepairReport* re
       !status.ok()) {
     return status;
   }
+  if (Status status = only_files(env, paths); !status.ok()) return status;
+  if (Status status = put_names_right(env, paths, dry_run, report); !status.ok()) return status;
   Manifests manifests;
   if (Status status = load_all(env, paths, &manifests); !status.ok()) return status;
   std::map<PackId, std::vector<uint32_t>> damaged;

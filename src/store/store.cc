@@ -344,6 +344,35 @@ Status Store::open(const std::string& given, const Options& options, std::unique
   return Status::Ok();
 }
 
+namespace {
+
+// Does any file of the store say that it is encrypted? Asked when `format` cannot.
+Status looks_encrypted(Env* env, const Paths& paths, bool* out) {
+  for (const std::string& directory : {paths.packs(), paths.snapshots(), paths.layers()}) {
+    std::vector<std::string> names;
+    if (int e = env->list(directory, &names); e && e != ENOENT)
+      return io_error("list", directory, e);
+    for (const std::string& name : names) {
+      // Magic, version and flags are in the same place in all of them.
+      static_assert(offsetof(PackHeader, flags) == offsetof(ManifestHeader, flags) &&
+                    offsetof(PackHeader, flags) == offsetof(LayerFileHeader, flags));
+      PackHeader header;
+      std::unique_ptr<File> file;
+      if (env->open_read(directory + "/" + name, &file) ||
+          file->pread(0, {reinterpret_cast<uint8_t*>(&header), sizeof(header)}))
+        continue;
+      const std::string_view magic(header.magic, sizeof(header.magic));
+      const bool ours = magic == std::string_view(kPackMagic, 8) ||
+                        magic == std::string_view(kManifestMagic, 8) ||
+                        magic == std::string_view(kLayerMagic, 8);
+      *out = *out || (ours && (header.flags & kFlagEncrypted));
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
 Status Store::repair(const std::string& given, const Options& options, bool dry_run,
                      RepairReport* report) {
   *report = {};
@@ -357,24 +386,30 @@ Status Store::repair(const std::string& given, const Options& options, bool dry_
   }
   if (Status status = check_owner(path, info, options.any_owner); !status.ok()) return status;
   Paths paths{path};
-  for (const std::string& directory :
-       {paths.packs(), paths.layers(), paths.snapshots(), path + "/locks"}) {
-    if (env->info(directory, &info) != 0 || !info.directory) {
+  for (const std::string& directory : {paths.packs(), paths.snapshots()}) {
+    if (env->info_followed(directory, &info) != 0 || !info.directory) {
       return Status::NotFound(
           fmt::format("{} is not a gpuckpt store (it has no directory {})", path, directory));
     }
   }
+  // Copies of stores lose directories that are empty.
+  for (const std::string& directory : {paths.layers(), path + "/locks"}) {
+    if (env->info_followed(directory, &info) != ENOENT || dry_run) continue;
+    if (int e = env->mkdir(directory)) return io_error("create", directory, e);
+  }
   std::vector<uint8_t> text;
   Status status = read_file(env, path + "/format", 64 * 1024, &text);
   if (status.ok()) status = check_format(path, text, key_file_of(options), &paths.keys);
-  if (status.code() == kExitIncompatible || status.code() == kExitRefused) return status;
-  if (!status.ok() && !key_file_of(options).empty()) {
-    return Status::Corruption(fmt::format(
-        "{}/format is damaged; of an encrypted store it cannot be written anew, because "
-        "the key is bound to the id in it: restore that one file from a copy",
-        path));
-  }
+  if (!status.ok() && status.code() != kExitCorrupt && status.code() != kExitAbsent) return status;
   if (!status.ok()) {
+    bool encrypted = !key_file_of(options).empty();
+    if (Status s = looks_encrypted(env, paths, &encrypted); !s.ok()) return s;
+    if (encrypted) {
+      return Status::Corruption(fmt::format(
+          "{}/format is damaged; of an encrypted store it cannot be written anew, because "
+          "the key is bound to the id in it: restore that one file from a copy",
+          path));
+    }
     report->format_rewritten = true;
     if (!dry_run) {
       if (status = write_format(env, path, ""); !status.ok()) return status;

@@ -65,6 +65,9 @@ Status prune(const Options& options, Context* context) {
   return status;
 }
 
+// An empty variable of a script is no choice: as a name "" is the newest snapshot, as a tag all.
+std::string named(const std::string& value) { return value.empty() ? "it is empty" : ""; }
+
 }  // namespace
 
 void define_prune(CommandLine& line, Context* context) {
@@ -79,9 +82,11 @@ void define_prune(CommandLine& line, Context* context) {
               "Remove snapshots older than this (as 36h), never the newest of a job; with "
               "--keep: only those that are older and not among the newest N")
       .duration();
-  verb.option("--tag", options->tag, "Count and remove only snapshots with this tag");
-  verb.option("--keep-tag", options->keep_tags, "Never remove snapshots with this tag");
-  verb.option("--remove", options->remove, "Remove this snapshot (id or tag)");
+  verb.option("--tag", options->tag, "Count and remove only snapshots with this tag")
+      .check("NAME", named);
+  verb.option("--keep-tag", options->keep_tags, "Never remove snapshots with this tag")
+      .check("NAME", named);
+  verb.option("--remove", options->remove, "Remove this snapshot (id or tag)").check("NAME", named);
   verb.flag("--dry-run", options->dry_run, "Only say what would be removed");
   add_json(verb, context);
   verb.footer("Without --keep, --older-than and --remove only leftovers and unused data go.\n" +

@@ -284,6 +284,116 @@ TEST_CASE("repair rebuilds tables and keeps every snapshot that is whole") {
   REQUIRE_OK(read_everything(*victim.store, second.id));
 }
 
+TEST_CASE("repair drops nothing that can still be found") {
+  TemporaryDirectory dir;
+  const std::string key = dir.path() + "/key";
+  save(key, some_bytes(1, 32));
+  fs::permissions(key, fs::perms::owner_read);
+  const bool encrypted = GENERATE(false, true);
+  Store::Options options{.create = true, .key_file = encrypted ? key : ""};
+  std::unique_ptr<Store> store;
+  REQUIRE_OK(Store::open(dir.store(), options, &store));
+  std::map<std::string, Model> snapshots;
+  for (uint64_t n = 0; n < 3; ++n) {
+    Model model;
+    model[0][0x400000] = some_bytes(10 * n, 20 * 4096);
+    CommitResult result;
+    REQUIRE_OK(write_model(*store, model, "{}", &result));
+    snapshots[result.id] = model;
+  }
+  auto whole = [&] {
+    std::unique_ptr<Store> again;
+    REQUIRE_OK(Store::open(dir.store(), options, &again));
+    for (auto& [id, model] : snapshots) {
+      std::unique_ptr<SnapshotReader> reader;
+      REQUIRE_OK(again->open_snapshot(id, &reader));
+      CHECK(compare_model(*reader, model) == "");
+    }
+  };
+  auto packs = files_in(dir.store() + "/packs");
+  const fs::path elsewhere = dir.path() + "/elsewhere";
+  RepairReport report;
+
+  SECTION("packs under other packs' names") {
+    fs::rename(packs[0], elsewhere);
+    fs::rename(packs[1], packs[0]);
+    fs::rename(packs[2], packs[1]);
+    fs::rename(elsewhere, packs[2]);
+    REQUIRE_OK(Store::repair(dir.store(), options, true, &report));
+    CHECK(report.lost.empty());
+    REQUIRE_OK(Store::repair(dir.store(), options, false, &report));
+    CHECK(report.whole.size() == 3);
+    CHECK(report.rebuilt.size() == 3);
+    whole();
+  }
+  SECTION("a pack under a name of its own choice, and one found by a repair that was killed") {
+    fs::rename(packs[0], dir.store() + "/packs/0000.pack");
+    fs::rename(packs[1], packs[1].string() + ".found");
+    REQUIRE_OK(Store::repair(dir.store(), options, false, &report));
+    CHECK(report.whole.size() == 3);
+    whole();
+  }
+  SECTION("a pack that is there twice") {
+    fs::copy_file(packs[0], dir.store() + "/packs/0000.pack");
+    REQUIRE_OK(Store::repair(dir.store(), options, false, &report));
+    CHECK(report.whole.size() == 3);
+    CHECK(files_in(dir.store() + "/packs").size() == 3);
+    whole();
+  }
+  SECTION("something else in place of a file") {
+    const auto manifests = files_in(dir.store() + "/snapshots");
+    for (const fs::path& file : {packs[0], manifests[1]}) {
+      fs::rename(file, elsewhere);
+      for (int what = 0; what < 4; ++what) {
+        if (what == 0) fs::create_directory(file);
+        if (what == 1) fs::create_symlink(elsewhere, file);
+        if (what == 2) REQUIRE(mkfifo(file.c_str(), 0600) == 0);
+        if (what == 3) fs::create_symlink("nowhere", file);
+        for (bool dry : {true, false}) {
+          Status status = Store::repair(dir.store(), options, dry, &report);
+          CHECK(status.code() == kExitCorrupt);
+          CHECK(status.text().find(file.filename().string()) != std::string::npos);
+        }
+        fs::remove(file);
+      }
+      fs::rename(elsewhere, file);
+      whole();
+    }
+  }
+  SECTION("empty directories that a copy left away") {
+    for (const char* directory : {"/locks", "/layers"}) {
+      if (fs::is_empty(dir.store() + directory)) fs::remove(dir.store() + directory);
+    }
+    REQUIRE_OK(Store::repair(dir.store(), options, false, &report));
+    CHECK(report.whole.size() == 3);
+    whole();
+    PruneReport pruned;
+    REQUIRE_OK(store->prune({}, &pruned));
+  }
+  SECTION("no format, and nobody says that there is a key") {
+    const fs::path format = dir.store() + "/format";
+    const Bytes text = load(format);
+    for (bool gone : {false, true}) {
+      if (gone) {
+        fs::remove(format);
+      } else {
+        save(format, some_bytes(4, 100));
+      }
+      Status status = Store::repair(dir.store(), {}, false, &report);
+      if (encrypted) {
+        CHECK(status.code() == kExitCorrupt);
+        CHECK(status.text().find("encrypted") != std::string::npos);
+        fs::remove(format);
+        save(format, text);
+      } else {
+        REQUIRE_OK(status);
+      }
+      CHECK(report.lost.empty());
+      whole();
+    }
+  }
+}
+
 TEST_CASE("a stream that is cut or damaged imports nothing") {
   Victim victim(20);
   std::unique_ptr<SnapshotReader> reader;

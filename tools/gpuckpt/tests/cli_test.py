@@ -51,7 +51,8 @@ def helps(work):
 
 def usage(work):
     for arguments in ([], ["nonsense"], ["list", "--nonsense"], ["checkpoint"], ["checkpoint", "x"], ["prune", "--keep", "0"],
-                      ["run", "--every", "soon", "--", "true"], ["run", "--budget", "many", "--", "true"], ["run"], ["inspect"]):
+                      ["prune", "--remove", ""], ["prune", "--tag", ""], ["run", "--every", "soon", "--", "true"], ["run", "--budget", "many", "--", "true"],
+                      ["run"], ["inspect"]):
         call(*arguments, code=(2, 125) if arguments == ["run"] else 2)
 
 
