@@ -440,12 +440,18 @@ Status prune_store(Env* env, const Paths& paths, const PruneOptions& options, Pr
   *report = {};
   if (Status status = choose(env, paths, options, report); !status.ok()) return status;
   std::set<std::string> gone(report->removed.begin(), report->removed.end());
-  for (const std::string& id : report->removed) {
-    std::string path = paths.manifest(id);
+  for (size_t i = 0; i < report->removed.size(); ++i) {
+    std::string path = paths.manifest(report->removed[i]);
     FileInfo info;
-    if (env->info(path, &info) == 0) report->bytes_freed += info.size;
-    if (options.dry_run) continue;
-    if (int e = env->remove(path); e && e != ENOENT) return io_error("remove", path, e);
+    const uint64_t bytes = env->info(path, &info) == 0 ? info.size : 0;
+    const int error = options.dry_run ? 0 : env->remove(path);
+    if (error && error != ENOENT) {  // those that were meant to go as well are still there
+      report->kept.insert(report->kept.end(), report->removed.begin() + static_cast<ptrdiff_t>(i),
+                          report->removed.end());
+      report->removed.resize(i);
+      return io_error("remove", path, error);
+    }
+    report->bytes_freed += bytes;
   }
   if (options.dry_run) return Sweep(env, paths, true, gone, report).run("", {});
   if (!gone.empty()) {

@@ -82,7 +82,7 @@ Status put_names_right(Env* env, const Paths& paths, bool dry_run, RepairReport*
   }
   if (found.empty()) return Status::Ok();
   for (auto& [id, path] : found) {
-    report->rebuilt.push_back(paths.pack(id));
+    report->renamed.push_back(paths.pack(id));
     if (dry_run || path.ends_with(kFound)) continue;
     // Two may have each other's names.
     const std::string between = paths.pack(id) + kFound;
@@ -197,8 +197,10 @@ Status repair_store(Env* env, const Paths& paths, bool dry_run, RepairReport* re
     bool rebuilt =
         dry_run &&
         std::any_of(manifest.packs.begin(), manifest.packs.end(), [&](const PackRef& ref) {
-          return std::find(report->rebuilt.begin(), report->rebuilt.end(), paths.pack(ref.id)) !=
-                 report->rebuilt.end();
+          const std::string path = paths.pack(ref.id);
+          return std::count(report->rebuilt.begin(), report->rebuilt.end(), path) +
+                     std::count(report->renamed.begin(), report->renamed.end(), path) !=
+                 0;
         });
     std::string why = status.ok() || rebuilt ? "" : status.text();
     if (status.ok()) {

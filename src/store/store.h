@@ -113,6 +113,7 @@ struct PruneReport {
 struct RepairReport {
   bool format_rewritten = false;
   std::vector<std::string> rebuilt;                       // packs whose table was made again
+  std::vector<std::string> renamed;                       // packs that got their names back
   std::vector<std::string> whole;                         // snapshots
   std::vector<std::pair<std::string, std::string>> lost;  // snapshots that were dropped, and why
   uint64_t packs_removed = 0, packs_rewritten = 0;

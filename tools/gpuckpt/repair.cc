@@ -19,6 +19,7 @@ Status repair(const std::string& path, bool dry_run, Context* context) {
     print_json(nlohmann::json({{"whole", report.whole},
                                {"lost", lost},
                                {"rebuilt", report.rebuilt},
+                               {"renamed", report.renamed},
                                {"format_rewritten", report.format_rewritten},
                                {"packs_removed", report.packs_removed},
                                {"packs_rewritten", report.packs_rewritten},
@@ -36,6 +37,8 @@ Status repair(const std::string& path, bool dry_run, Context* context) {
     complain(fmt::format("{}: its table {} made again from its frames", pack,
                          dry_run ? "would be" : "was"));
   }
+  for (const std::string& pack : report.renamed)
+    complain(fmt::format("{} {} found under another name", pack, dry_run ? "would be" : "was"));
   if (!report.lost.empty()) context->exit_code = kExitWarnings;
   return Status::Ok();
 }
@@ -53,7 +56,7 @@ void define_repair(CommandLine& line, Context* context) {
   verb.footer(
       "Every snapshot that is whole stays. 3: snapshots had to be dropped (named on stdout).\n" +
       exit_codes({kExitOk, kExitError, kExitUsage, kExitWarnings, kExitAbsent, kExitLocked,
-                  kExitIncompatible, kExitRefused}));
+                  kExitIncompatible, kExitCorrupt, kExitRefused}));
   verb.callback(
       [path, dry_run, context] { context->run([&] { return repair(*path, *dry_run, context); }); });
 }

@@ -323,7 +323,7 @@ TEST_CASE("repair drops nothing that can still be found") {
     CHECK(report.lost.empty());
     REQUIRE_OK(Store::repair(dir.store(), options, false, &report));
     CHECK(report.whole.size() == 3);
-    CHECK(report.rebuilt.size() == 3);
+    CHECK(report.renamed.size() == 3);
     whole();
   }
   SECTION("a pack under a name of its own choice, and one found by a repair that was killed") {
