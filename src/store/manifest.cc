@@ -292,12 +292,18 @@ Status decode_layer_file(const std::string& path, std::span<const uint8_t> bytes
   return Status::Ok();
 }
 
-Status assemble(const std::string& path, DecodedManifest&& decoded,
-                std::vector<SharedLayer>&& shared, Manifest* out) {
+Status stack(const std::string& path, const std::vector<SharedLayer>& shared, PageMap* out) {
   *out = {};
   for (const SharedLayer& layer : shared) {
     if (const char* why = apply(*layer.layer, out)) return bad(path, why);
   }
+  return Status::Ok();
+}
+
+Status assemble(const std::string& path, DecodedManifest&& decoded,
+                std::vector<SharedLayer>&& shared, PageMap&& below, Manifest* out) {
+  *out = {};
+  static_cast<PageMap&>(*out) = std::move(below);
   if (const char* why = apply(decoded.top, out)) return bad(path, why);
   forget_unused_packs(out);
   if (out->spaces.size() != decoded.sums.size()) return bad(path, "a space is missing");

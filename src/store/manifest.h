@@ -56,7 +56,9 @@ Status decode_layer_file(const std::string& path, std::span<const uint8_t> bytes
                          const LayerRef& ref, Layer* out);
 // Puts the layers on top of each other. `shared` are those that `decoded.layers` names.
 Status assemble(const std::string& path, DecodedManifest&& decoded,
-                std::vector<SharedLayer>&& shared, Manifest* out);
+                std::vector<SharedLayer>&& shared, PageMap&& below, Manifest* out);
+// What `shared` make up, one above the other: assemble's `below`.
+Status stack(const std::string& path, const std::vector<SharedLayer>& shared, PageMap* out);
 
 // Only the meta text, with its own checksum: what `list` needs of a thousand snapshots.
 Status read_manifest_meta(Env* env, const std::string& path, const Keys* keys, std::string* meta,

@@ -338,6 +338,7 @@ const char* apply(const Layer& layer, PageMap* map) {
       at = map->spaces.insert(at, {space.space, {}, {}});
     }
     std::vector<Run> runs;
+    runs.reserve(at->runs.size() + 2 * over.size());  // each may cut one in two
     if (!overlay(at->runs, over, chunk_unit(space.space), &runs)) return "a layer cuts a chunk";
     at->runs = std::move(runs);
   }

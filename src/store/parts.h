@@ -48,10 +48,27 @@ class LayerCache {
     std::lock_guard guard(mutex_);
     layers_[name] = std::move(layer);
   }
+  // What the layers make up, one above the other. Neighbours mostly share all their files, so the
+  // last one asked for is kept; null: it is another.
+  std::shared_ptr<const PageMap> stack(const std::vector<LayerRef>& layers) const {
+    std::lock_guard guard(mutex_);
+    const bool same = std::equal(stacked_.begin(), stacked_.end(), layers.begin(), layers.end(),
+                                 [](const ChunkName& a, const LayerRef& b) { return a == b.name; });
+    return same ? stack_ : nullptr;
+  }
+  void add_stack(const std::vector<LayerRef>& layers, std::shared_ptr<const PageMap> map) {
+    std::vector<ChunkName> names;
+    for (const LayerRef& ref : layers) names.push_back(ref.name);
+    std::lock_guard guard(mutex_);
+    stacked_ = std::move(names);
+    stack_ = std::move(map);
+  }
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<ChunkName, std::shared_ptr<const Layer>> layers_;
+  std::vector<ChunkName> stacked_;
+  std::shared_ptr<const PageMap> stack_;
 };
 Status load_manifest(Env* env, const Paths& paths, const std::string& id, Manifest* out,
                      LayerCache* cache = nullptr);

@@ -540,7 +540,16 @@ Status load_manifest(Env* env, const Paths& paths, const std::string& id, Manife
     }
     shared.push_back({ref, std::move(layer)});
   }
-  return assemble(path, std::move(decoded), std::move(shared), out);
+  PageMap below;
+  std::shared_ptr<const PageMap> known = cache ? cache->stack(decoded.layers) : nullptr;
+  if (known) {
+    below = *known;
+  } else if (Status status = stack(path, shared, &below); !status.ok()) {
+    return status;
+  } else if (cache && !shared.empty()) {
+    cache->add_stack(decoded.layers, std::make_shared<const PageMap>(below));
+  }
+  return assemble(path, std::move(decoded), std::move(shared), std::move(below), out);
 }
 
 PendingManifest::~PendingManifest() {
