@@ -217,6 +217,8 @@ Status mirror_store(Env* env, const Paths& paths, Env* to_env, const std::string
   while (target.size() > 1 && target.back() == '/') target.pop_back();
   if (target == paths.root) return Status::Refused("a store cannot be its own mirror");
   Status status = Mirror(env, paths, to_env, target, report).run();
+  // Who holds the lock mirrors this snapshot as well, and says in the end how it went.
+  if (status.code() == kExitLocked) return status;
   remember(env, paths, target, status, *report);
   return status;
 }
