@@ -255,7 +255,7 @@ class Layout {
     position.resize(blocks_.size());
     for (uint32_t k = 0; k < n; ++k) position[order_[k]] = k;
     for (uint32_t k = 0; k < n; ++k) {
-      uint64_t *u = &use[k * words], *d = &kill[k * words];
+      uint64_t *u = use.data() + k * words, *d = kill.data() + k * words;
       const BasicBlock& b = blocks_[order_[k]];
       for (uint32_t i = b.new_begin; i < b.new_end; ++i) {
         registers(i, [&](uint32_t o, bool written, bool partly) {
@@ -274,10 +274,10 @@ class Layout {
       changed = false;
       for (size_t k = n; k-- > 0;) {
         const BasicBlock& b = blocks_[order_[k]];
-        uint64_t *o = &out[k * words], *i = &in[k * words], *u = &use[k * words],
-                 *d = &kill[k * words];
+        uint64_t *o = out.data() + k * words, *i = in.data() + k * words,
+                 *u = use.data() + k * words, *d = kill.data() + k * words;
         for (uint32_t s = 0; s < b.count; ++s) {
-          const uint64_t* t = &in[position[successors_[b.first + s]] * words];
+          const uint64_t* t = in.data() + position[successors_[b.first + s]] * words;
           for (size_t w = 0; w < words; ++w) o[w] |= t[w];
         }
         for (size_t w = 0; w < words; ++w) {

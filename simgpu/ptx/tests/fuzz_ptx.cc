@@ -96,6 +96,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 namespace {
 
 const char* const kTexts[] = {
+    // No register at all.
+    R"(.version 8.7
+.target sm_90
+.address_size 64
+.visible .entry nothing() { ret; })",
     R"(.version 8.7
 .target sm_90
 .address_size 64
