@@ -361,9 +361,9 @@ class Parser {
       memcpy(&v, &s_.value, 8);
     else
       v = (double)s_.value;
+    if (!(v > 0 && v < 1000)) return s_.fail("bad .version");
     m_.version = (uint32_t)(v * 10 + 0.5);
     s_.advance();
-    if (m_.version == 0) s_.fail("bad .version");
   }
 
   void target() {
