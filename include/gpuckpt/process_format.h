@@ -218,9 +218,9 @@ enum FdKind : uint32_t {
   kFdSocket = 11,   // `object` = index of kRecSocket
   kFdFifo = 13,     // named pipe, opened again by path; `object` = index of kRecPipe
   kFdPidfdSelf = 14,
-  kFdTerminal = 15,   // a terminal that is not stdio: value[0] as kFdInherit, else path
-  kFdInotify = 16,    // `object` = index of its kRecWatch records
-  kFdPtyMaster = 17,  // pseudo terminal with its master inside: `object` = index of kRecTerminal
+  kFdTerminal = 15,    // a terminal that is not stdio: value[0] as kFdInherit, else path
+  kFdInotify = 16,     // `object` = index of its kRecWatch records
+  kFdPtyMaster = 17,   // pseudo terminal with its master inside: `object` = index of kRecTerminal
   kFdPath = 19,        // O_PATH: the place is named, nothing is open
   kFdKernelFile = 20,  // of /proc, /sys: opened again when the program is complete
   kFdPidfdGone = 21,   // of a process that has ended

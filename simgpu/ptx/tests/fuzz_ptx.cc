@@ -99,13 +99,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
 namespace {
 
-const char* const kTexts[] = {".version 5222222222222222222222.0",
-                              // No register at all.
-                              R"(.version 8.7
+const char* const kTexts[] = {
+    // No register at all.
+    R"(.version 8.7
 .target sm_90
 .address_size 64
 .visible .entry nothing() { ret; })",
-                              R"(.version 8.7
+    R"(.version 8.7
 .target sm_90
 .address_size 64
 .extern .func (.param .b32 r) vprintf (.param .b64 a, .param .b64 b);
@@ -129,7 +129,7 @@ LOOP: add.cc.u32 %r2, %r1, 1; addc.u32 %r3, %r2, 0; @%p1 bra LOOP;
   brx.idx %r1, targets;
 targets: .branchtargets LOOP, DONE;
 DONE: ret; })",
-                              R"(.version 8.7
+    R"(.version 8.7
 .target sm_90
 .address_size 64
 .visible .entry t(.param .u64 h) {
