@@ -182,6 +182,8 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   if (has_own_filter(text))
     return c->refuse(
         "the process has set a system call filter (seccomp), which cannot be read back");
+  if (const char* what = moved_place())
+    return c->refuse("the process has changed its %s since it started", what);
   s = status_field(text, "CapEff:");
   h.cap_effective = scan_hex(&s);
   if (!starts_with(status_field(text, "x86_Thread_features:"), "0") &&
@@ -458,6 +460,9 @@ bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t
     return c->refuse("%s maps device memory", path);
   } else if (flags & kSmapsHugetlb) {
     return c->refuse("the process uses hugetlbfs pages (%lx-%lx)", start, end);
+  } else if (flags & kSmapsKey) {
+    return c->refuse("the process uses memory protection keys (pkey_mprotect) on %lx-%lx", start,
+                     end);
   } else if (flags & kSmapsMissing) {
     return c->refuse("the process uses userfaultfd on %lx-%lx", start, end);
   } else if (starts_with(path, "anon_inode:")) {

@@ -1,5 +1,6 @@
 #include "snapshot/inherited.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include "common/log.h"
@@ -7,6 +8,7 @@
 #include "common/syscall.h"
 #include "common/text.h"
 #include "snapshot/family.h"
+#include "snapshot/team.h"
 
 namespace gpuckpt {
 namespace {
@@ -31,6 +33,23 @@ uint64_t filters_in(const char* status) {
   const char* s = info_line(status, "Seccomp_filters:");
   if (!s) s = status_field(status, "Seccomp:");
   return scan_dec(&s);
+}
+
+constexpr const char* kPlaces[][2] = {
+    {"root", "root folder"},     {"ns/mnt", "mount namespace"}, {"ns/net", "network namespace"},
+    {"ns/ipc", "IPC namespace"}, {"ns/uts", "UTS namespace"},   {"ns/pid", "pid namespace"}};
+constexpr size_t kPlaceCount = sizeof(kPlaces) / sizeof(kPlaces[0]);
+uint64_t places[kPlaceCount][2];
+
+// Device and inode of one of `process`'s places; zeros: it cannot be told.
+void look_at_place(const char* process, size_t i, uint64_t (&out)[2]) {
+  char path[64];
+  struct stat st;
+  format(path, sizeof(path), "/proc/%s/%s", process, kPlaces[i][0]);
+  const bool known =
+      !sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(path), sys::ptr(&st), 0));
+  out[0] = known ? st.st_dev : 0;
+  out[1] = known ? st.st_ino : 0;
 }
 
 bool note(void*, int fd) {
@@ -66,6 +85,27 @@ void note_inherited_filters() {
 }
 
 bool has_own_filter(const char* status) { return filters_in(status) > filters; }
+
+void note_inherited_place() {
+  for (size_t i = 0; i < kPlaceCount; ++i) look_at_place("thread-self", i, places[i]);
+}
+
+const char* moved_place() {
+  char parent[16];
+  format(parent, sizeof(parent), "%d", static_cast<int>(sys::call(SYS_getppid)));
+  for (size_t i = 0; i < kPlaceCount; ++i) {
+    uint64_t now[2], other[2];
+    look_at_place("thread-self", i, now);
+    const auto differs = [&](const uint64_t(&from)[2]) {
+      return from[1] && now[1] && (from[0] != now[0] || from[1] != now[1]);
+    };
+    if (differs(places[i])) return kPlaces[i][1];
+    if (team.role() != Team::Role::kMember) continue;
+    look_at_place(parent, i, other);
+    if (differs(other)) return kPlaces[i][1];
+  }
+  return nullptr;
+}
 
 void note_inherited_children() {
   if (!has_children()) return;

@@ -21,6 +21,11 @@ bool inherited(int fd, uint64_t ino, const char* what);
 void note_inherited_filters();
 bool has_own_filter(const char* status);
 
+// Where it was started: its root folder, and the namespaces that a restore does not make. Which of
+// them is another one now, or another one than the parent's in the job? null: none.
+void note_inherited_place();
+const char* moved_place();
+
 // The same for children.
 void note_inherited_children();
 bool inherited_child(int pid);

@@ -52,18 +52,24 @@ void Smaps::read() {
   static char buffer[65536];
   LineReader lines("/proc/thread-self/smaps", buffer, sizeof(buffer));
   SmapsRange now{};
+  bool key = false, executed_only = false;
   while (char* line = lines.next()) {
     if (starts_with(line, "VmFlags:")) {
-      now.flags = flags_of(line + 8);
+      now.flags = flags_of(line + 8) | (key ? +kSmapsKey : 0u);
       if (count_ < kRoom) range_[count_++] = now;
     } else if (starts_with(line, "Anonymous:")) {
       now.anonymous_bytes = kilobytes(line + 10);
+    } else if (starts_with(line, "ProtectionKey:")) {
+      // Memory that may only be executed has one by itself.
+      key = kilobytes(line + 14) && !executed_only;
     } else if (starts_with(line, "AnonHugePages:")) {
       now.huge_bytes = kilobytes(line + 14);
     } else if ((line[0] >= '0' && line[0] <= '9') || (line[0] >= 'a' && line[0] <= 'f')) {
       MapsLine l;
       if (!parse_maps_line(line, &l)) continue;
       now = {l.start, l.end, 0, 0, 0, 0};
+      key = false;
+      executed_only = l.exec && !l.read && !l.write;
       now.permissions = (l.shared ? +kSmapsShared : 0u) | (l.ino ? +kSmapsFile : 0u) |
                         (l.write ? +kSmapsWritable : 0u);
     }

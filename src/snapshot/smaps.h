@@ -22,6 +22,7 @@ enum SmapsFlags : uint32_t {
   kSmapsMissing = 1u << 28,  // userfaultfd serves missing pages: never ours
   kSmapsProtect = 1u << 27,  // userfaultfd write protection: ours, or the application's
   kSmapsPolicy = 1u << 25,   // mbind
+  kSmapsKey = 1u << 24,      // a memory protection key other than the usual ones
   kSmapsTracked = 1u << 26,  // set by the tracker: every write since the last snapshot is known
 };
 enum SmapsPermissions : uint32_t { kSmapsShared = 1, kSmapsFile = 2, kSmapsWritable = 4 };

@@ -205,6 +205,7 @@ __attribute__((constructor(101))) void start(int, char**, char** environment) {
   read_config(environment);
   note_inherited_descriptors();
   note_inherited_filters();
+  note_inherited_place();
   note_inherited_children();
   library.stacks = region_map(kCoordinatorStack + kCourierStack + 2 * kSpawnStack);
   if (!library.stacks || !make_coordinator_tls()) {
