@@ -407,9 +407,10 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o) {
         fprintf(stderr,
                 "gpuckpt: warning: the program has new process and thread ids (no namespaces "
                 "here); programs that keep native thread ids may notice\n");
-      write_status(o, "running", 0, "", reader.id(), outcome.pid, -1, now() - t0);
+      const double seconds = now() - t0;
+      write_status(o, "running", 0, "", reader.id(), outcome.pid, -1, seconds);
       int status = wait_for_end(&started);
-      write_status(o, "ended", 0, "", reader.id(), outcome.pid, status, now() - t0);
+      write_status(o, "ended", 0, "", reader.id(), outcome.pid, status, seconds);
       return status;
     }
     // Refused or taken ids: the next way may do. Everything else would fail again.
