@@ -1,14 +1,12 @@
 #include "restore/front.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,7 +14,6 @@
 #include <algorithm>
 #include <atomic>
 #include <fstream>
-#include <set>
 #include <thread>
 
 #include "gpuckpt/exit_codes.h"
