@@ -125,7 +125,7 @@ void define_checkpoint(CommandLine& line, Context* context) {
                         "Snapshot a running process; prints the snapshot's id when it is durable");
   verb.option("PID", options->pid, "The process, or any process of a job of several")
       .required()
-      .positive();
+      .process();
   verb.flag("--stop", options->stop, "End the process once the snapshot is durable");
   verb.option("--stop-status", options->stop_status, "With --stop: the status it ends with")
       .env("GPUCKPT_STOP_STATUS")

@@ -27,6 +27,7 @@
 #include "store/sizes.h"
 #include "store/store.h"
 #include "verb.h"
+#include "writable_store.h"
 
 namespace gpuckpt::cli {
 namespace {
@@ -281,36 +282,19 @@ Finding check_rate(double rate, store::Store* store, const std::string& window) 
 }
 
 std::vector<Finding> check_store(const std::string& given, const std::string& window) {
-  namespace fs = std::filesystem;
   std::vector<Finding> out;
-  std::error_code error;
-  std::string path = fs::absolute(given).lexically_normal().string();
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  bool exists = fs::exists(path, error);
+  const std::string path = store_path(given);
   std::unique_ptr<store::Store> store;
-  if (exists) {
-    Status status = store::Store::open(path, {.any_owner = any_owner()}, &store);
-    bool empty =
-        status.code() == kExitAbsent && fs::is_directory(path, error) && fs::is_empty(path, error);
-    if (!status.ok() && !empty) {
-      out.push_back({"store", kFail, status.text(), "choose another --store"});
-      return out;
-    }
-  }
-  std::string directory = path;
-  while (!fs::is_directory(directory, error) && directory.size() > 1)
-    directory = fs::path(directory).parent_path().string();
-  if (access(directory.c_str(), W_OK | X_OK) != 0) {
-    out.push_back({"store", kFail,
-                   fmt::format("{} cannot be written ({})", directory, strerror(errno)),
-                   "choose another --store"});
+  std::string directory;
+  if (Status status = check_writable(path, &store, &directory); !status.ok()) {
+    out.push_back({"store", kFail, status.text(), "choose another --store"});
     return out;
   }
   struct statvfs fs_info;
   uint64_t left =
       statvfs(directory.c_str(), &fs_info) == 0 ? uint64_t{fs_info.f_bavail} * fs_info.f_frsize : 0;
   out.push_back({"store", left < (1u << 30) ? kWarn : kOk,
-                 fmt::format("{}: {}, {} free", path, exists ? "present" : "will be made",
+                 fmt::format("{}: {}, {} free", path, store ? "present" : "will be made",
                              store::show_size(left)),
                  left < (1u << 30) ? "less than 1 GiB is free" : ""});
   double rate = write_rate(directory);

@@ -1,5 +1,7 @@
 #include "options.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -36,6 +38,14 @@ Option Option::needs(const std::string& other) {
 Option Option::positive() {
   option_->check(CLI::PositiveNumber);
   return *this;
+}
+
+Option Option::process() {
+  return check("PID", [](const std::string& text) {
+    bool number = !text.empty() && text.size() < 10 &&
+                  text.find_first_not_of("0123456789") == std::string::npos && std::stoi(text) > 0;
+    return number ? "" : fmt::format("\"{}\" is no process id", text);
+  });
 }
 
 Option Option::range(int least, int most) {
@@ -126,6 +136,15 @@ void CommandLine::option_of_all(const std::string& name,
 }
 
 bool CommandLine::parse(int argc, char** argv) {
+  auto has = [&](const std::string& name) {
+    auto verbs = app_->get_subcommands({});
+    return std::any_of(verbs.begin(), verbs.end(),
+                       [&](const CLI::App* verb) { return verb->get_name() == name; });
+  };
+  if (argc > 1 && argv[1][0] != '-' && !has(argv[1])) {
+    complain(fmt::format("there is no verb \"{}\"; `gpuckpt --help` lists them", argv[1]));
+    return false;
+  }
   try {
     app_->parse(argc, argv);
   } catch (const CLI::ParseError& error) {

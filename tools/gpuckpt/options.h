@@ -29,6 +29,7 @@ class Option {
   Option needs(const std::string& other);
 
   Option positive();
+  Option process();  // a process id
   Option range(int least, int most);
   Option one_of(const std::vector<std::string>& values);
   Option duration();

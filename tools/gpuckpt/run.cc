@@ -20,6 +20,7 @@
 #include "store/remote.h"
 #include "store/store.h"
 #include "verb.h"
+#include "writable_store.h"
 
 namespace gpuckpt::cli {
 namespace {
@@ -33,6 +34,15 @@ struct Options {
 
 std::string absolute(const std::string& path) {
   return std::filesystem::absolute(path).lexically_normal().string();
+}
+
+// The program starts whether or not snapshots can be written; who runs it wants to know now, and
+// not when the machine is about to be taken away.
+void warn_about_store(const std::string& path) {
+  std::unique_ptr<store::Store> store;
+  std::string directory;
+  if (Status status = check_writable(store_path(path), &store, &directory); !status.ok())
+    complain(fmt::format("warning: snapshots will fail: {}", status.text()));
 }
 
 Status check_files(const Options& options) {
@@ -132,6 +142,9 @@ Status run(const Options& options) {
   if (Status status = check_preloadable(program); !status.ok()) return status;
   if (Status status = check_loads(program, preload, installation().library); !status.ok())
     return status;
+  warn_about_store(options.store);
+  if (!options.mirror.empty() && !store::is_remote(options.mirror))
+    warn_about_store(options.mirror);
   export_options(options, preload);
   std::vector<char*> argv;
   for (const std::string& argument : options.command)

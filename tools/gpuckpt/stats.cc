@@ -65,7 +65,7 @@ Status stats(const Options& options, Context* context) {
 void define_stats(CommandLine& line, Context* context) {
   auto options = std::make_shared<Options>();
   Verb verb = line.verb("stats", "Figures of a running process and its snapshots");
-  verb.option("PID", options->pid, "The process").required().positive();
+  verb.option("PID", options->pid, "The process").required().process();
   verb.option("--window", options->window,
               "Warn when a snapshot is expected to take longer until it is durable: the time "
               "between notice and end (AWS spot 120s, GCP and Kubernetes 30s)")

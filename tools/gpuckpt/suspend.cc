@@ -35,7 +35,7 @@ void define_suspend(CommandLine& line, Context* context) {
   auto options = std::make_shared<Options>();
   Verb verb = line.verb(
       "suspend", "A running process gives its device memory back and waits until it is resumed");
-  verb.option("PID", options->pid, "The process").required().positive();
+  verb.option("PID", options->pid, "The process").required().process();
   verb.option("--timeout", options->timeout, "Give up when the device is not idle by then")
       .duration();
   verb.flag("--release", options->release, "Give its contexts back, too (drivers from 570 on)");

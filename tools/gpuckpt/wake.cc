@@ -26,7 +26,7 @@ Status wake(const Options& options) {
 void define_resume(CommandLine& line, Context* context) {
   auto options = std::make_shared<Options>();
   Verb verb = line.verb("resume", "A suspended process goes on");
-  verb.option("PID", options->pid, "The process").required().positive();
+  verb.option("PID", options->pid, "The process").required().process();
   verb.option("--gpu-map", options->gpu_map,
               "After suspend --release: A=B[,C=D...], its device A goes on on device B; each by "
               "its number in the process or its UUID, others keep theirs");

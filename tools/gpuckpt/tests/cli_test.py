@@ -54,6 +54,10 @@ def usage(work):
                       ["prune", "--remove", ""], ["prune", "--tag", ""], ["run", "--every", "soon", "--", "true"], ["run", "--budget", "many", "--", "true"],
                       ["run"], ["inspect"]):
         call(*arguments, code=(2, 125) if arguments == ["run"] else 2)
+    call("nonsense", code=2, says='no verb "nonsense"')
+    for verb in ("checkpoint", "stats", "suspend", "resume"):
+        for pid in ("x", "-1", "0", "1.5", "12345678901"):
+            call(verb, pid, code=2, says="is no process id" if pid != "-1" else "")
 
 
 def absent(work):
@@ -69,6 +73,23 @@ def absent(work):
     with open(status) as file:
         if json.load(file)["code"] != 10:
             raise Failure("the status file does not have the class")
+
+
+def unwritable_store(work):
+    """The program starts all the same, and whoever started it hears at once that snapshots will fail."""
+    os.mkdir(f"{work}/version")
+    with open(f"{work}/version/format", "w") as file:
+        file.write('{"format":"gpuckpt store","version":99}')
+    with open(f"{work}/file", "w"):
+        pass
+    for store in (f"{work}/version", f"{work}/file", f"{work}/file/deeper"):
+        for options in (["--store", store], ["--store", f"{work}/good", "--mirror", store]):
+            call("run", *options, "--", "/bin/true", says="warning: snapshots will fail")
+    os.mkdir(f"{work}/empty")
+    for store in (f"{work}/new/deep", f"{work}/empty/"):
+        done = call("run", "--store", store, "--", "/bin/true")
+        if "warning" in done.stderr:
+            raise Failure(f"a store that can be made: {done.stderr}")
 
 
 def processes(work):
@@ -208,7 +229,7 @@ def doctor(work):
         raise Failure("doctor leaves files behind")
 
 
-TESTS = [helps, usage, absent, processes, store_verbs, run_refuses, run_execs, doctor]
+TESTS = [helps, usage, absent, unwritable_store, processes, store_verbs, run_refuses, run_execs, doctor]
 
 
 def main():
