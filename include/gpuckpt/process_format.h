@@ -13,7 +13,7 @@
 namespace gpuckpt::process {
 
 inline constexpr uint64_t kFormatMagic = 0x31636f7270'6b6370ull;  // "pckproc1"; do not change
-inline constexpr uint32_t kFormatVersion = 3;
+inline constexpr uint32_t kFormatVersion = 4;
 
 enum RecordType : uint32_t {
   kRecHead = 1,         // Head
@@ -87,6 +87,13 @@ struct Head {
   int32_t oom_score_adj;
   int32_t thp_disable;
   int32_t keep_capabilities;
+  uint32_t securebits;                    // PR_GET_SECUREBITS, keep_capabilities among them
+  uint32_t coredump_filter;               // /proc/PID/coredump_filter
+  int32_t memory_failure;                 // PR_MCE_KILL_GET
+  int32_t memory_merge;                   // PR_GET_MEMORY_MERGE
+  int32_t deny_write_exec;                // PR_GET_MDWE
+  int32_t store_bypass, indirect_branch;  // PR_GET_SPECULATION_CTRL
+  int32_t reserved;
   // Of a session leader whose controlling terminal is a pseudo terminal: its number + 1 and the
   // group in the foreground; else 0.
   int32_t terminal, foreground;
@@ -258,11 +265,12 @@ enum SocketState : uint32_t {
   kSocketPeerGone = 4,   // connected once, the other end is closed
   kSocketReset = 5,      // connected to another process by the network: comes back as reset
   kSocketConnected = 6,  // datagrams: a peer address is set
+  kSocketWaiting = 7,    // connected to the listening socket `accepted`, which has not accepted yet
 };
 struct Socket {
   uint32_t index, state;
   int32_t domain, type, protocol, backlog;
-  uint32_t peer;       // kSocketPair: its index
+  uint32_t peer;       // kSocketPair: its index; kSocketWaiting: how many wait before it
   int32_t accepted;    // kSocketPair: it came out of this listening socket, -1: none of ours
   uint32_t shut_down;  // 1 for receiving, 2 for sending
   uint32_t mode;       // of the socket's file
@@ -310,7 +318,8 @@ struct InotifyWatch {
 struct Terminal {
   uint32_t index, number;  // of /dev/pts
   uint32_t locked, packets;
-  uint32_t settings_bytes, reserved;
+  uint32_t settings_bytes;
+  uint32_t exclusive;  // TIOCEXCL: only root may open it again
   uint8_t settings[64];  // struct termios2
   uint16_t window[4];
   uint32_t input_bytes, output_bytes;

@@ -99,6 +99,10 @@ void each_record(const Plan* p, Each each) {
 // --- one thread
 // ------------------------------------------------------------------------------------------------------
 
+// Newer than the headers of some machines this is built on.
+constexpr int kSetMdwe = 65, kSetMemoryMerge = 67;
+constexpr uint32_t kKeepCaps = 1 << 4;  // SECBIT_KEEP_CAPS
+
 // The credentials are the last thing a thread gets back: until then it may need what it has more.
 // What is not permitted here (another user's, or none of the namespace) cannot be had.
 void restore_credentials(const Thread& s) {
@@ -112,7 +116,6 @@ void restore_credentials(const Thread& s) {
     sys::call(SYS_prctl, PR_SET_KEEPCAPS, 1);
     if (sys::failed(sys::call(SYS_setresuid, h.uid[0], h.uid[1], h.uid[2])))
       die(kExitIncompatible, "the program's user %u cannot be had here", h.uid[0]);
-    sys::call(SYS_prctl, PR_SET_KEEPCAPS, 0);
   }
   struct {
     uint32_t version;
@@ -123,6 +126,17 @@ void restore_credentials(const Thread& s) {
   } data[2] = {};
   sys::call(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
   sys::call(SYS_capget, sys::ptr(&header), sys::ptr(data));
+  const long bits = sys::call(SYS_prctl, PR_GET_SECUREBITS);
+  if (bits != static_cast<long>(h.securebits)) {
+    for (auto& half : data) half.effective = half.permitted;
+    sys::call(SYS_capset, sys::ptr(&header), sys::ptr(data));
+    if (sys::failed(sys::call(SYS_prctl, PR_SET_SECUREBITS, h.securebits))) {
+      sys::call(SYS_prctl, PR_SET_KEEPCAPS, h.keep_capabilities);  // this one anybody may have
+      if (((static_cast<uint32_t>(bits) ^ h.securebits) & ~kKeepCaps) != 0)
+        log_line(LogLevel::kWarn, "thread %d cannot have its securebits %x here", s.tid,
+                 h.securebits);
+    }
+  }
   for (int i = 0; i < 2; ++i) {
     data[i].permitted &= static_cast<uint32_t>(want.permitted >> (32 * i));
     data[i].effective = data[i].permitted & static_cast<uint32_t>(want.effective >> (32 * i));
@@ -361,6 +375,13 @@ void restore_timer(const PosixTimer& t) {
   sys::call(SYS_timer_settime, t.id, 0, sys::ptr(spec), 0);
 }
 
+// A mitigation against speculation that the program asked for. Threads inherit it.
+void restore_speculation(long what, int state) {
+  constexpr int kChoices = PR_SPEC_DISABLE | PR_SPEC_FORCE_DISABLE | PR_SPEC_DISABLE_NOEXEC;
+  if (state & PR_SPEC_PRCTL && state & kChoices)
+    sys::call(SYS_prctl, PR_SET_SPECULATION_CTRL, what, state & kChoices);
+}
+
 void restore_process(Plan* p) {
   each_record(p, [&](const RecordHead& h, const char* at) {
     switch (h.type) {
@@ -397,7 +418,11 @@ void restore_process(Plan* p) {
     sys::call(SYS_personality, h.personality);
   if (h.subreaper) sys::call(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1);
   if (h.thp_disable) sys::call(SYS_prctl, PR_SET_THP_DISABLE, 1);
-  if (h.keep_capabilities) sys::call(SYS_prctl, PR_SET_KEEPCAPS, 1);
+  if (h.memory_merge) sys::call(SYS_prctl, kSetMemoryMerge, 1);
+  if (h.memory_failure != PR_MCE_KILL_DEFAULT)
+    sys::call(SYS_prctl, PR_MCE_KILL, PR_MCE_KILL_SET, h.memory_failure);
+  restore_speculation(PR_SPEC_STORE_BYPASS, h.store_bypass);
+  restore_speculation(PR_SPEC_INDIRECT_BRANCH, h.indirect_branch);
   for (uint32_t bit = 1; bit; bit <<= 1)
     if (h.membarrier & bit) sys::call(SYS_membarrier, bit, 0, 0);
   if (h.no_new_privs) sys::call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1);
@@ -615,6 +640,7 @@ void restore_device(void* argument) {
 // ----------------------------------------------------------------------------------------------------
 
 void release_threads() {
+  if (state.head.deny_write_exec) sys::call(SYS_prctl, kSetMdwe, state.head.deny_write_exec);
   // Changing credentials clears it, and without it /proc/self is closed to us.
   if (state.head.dumpable == 0 || state.head.dumpable == 1)
     sys::call(SYS_prctl, PR_SET_DUMPABLE, state.head.dumpable);

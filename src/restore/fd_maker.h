@@ -57,6 +57,7 @@ class FdMaker {
   bool prepare_sockets();
   bool prepare_named(const Socket&, const Options&);
   bool prepare_pair(const Socket&);
+  bool prepare_waiting();
   int make_reset(const Socket&);
   bool bind_unix(int fd, const Socket&);
   bool bind_network(int fd, const Socket&);

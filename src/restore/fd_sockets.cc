@@ -124,6 +124,23 @@ bool FdMaker::prepare_pair(const Socket& s) {
   return true;
 }
 
+// Connected to one of our listening sockets, in the order in which that will accept them.
+bool FdMaker::prepare_waiting() {
+  std::vector<const std::pair<Socket, Options>*> all;
+  for (const auto& entry : image_.sockets)
+    if (entry.first.state == kSocketWaiting) all.push_back(&entry);
+  std::sort(all.begin(), all.end(),
+            [](const auto* a, const auto* b) { return a->first.peer < b->first.peer; });
+  for (const auto* entry : all) {
+    const Socket& s = entry->first;
+    if (!prepare_named(s, entry->second)) return false;
+    const Socket& server = image_.sockets[static_cast<size_t>(s.accepted)].first;
+    if (connect(sockets_[s.index], as_address(server.name), server.name_bytes) != 0)
+      return fail("a connection inside the program to " + shown(server) + " cannot be made again");
+  }
+  return true;
+}
+
 // A connection of our own over the loopback, ended by the other side the hard way.
 int FdMaker::make_reset(const Socket& s) {
   int server = socket(s.domain, SOCK_STREAM, 0);
@@ -161,6 +178,7 @@ bool FdMaker::prepare_sockets() {
       if ((s.state == kSocketPair || s.state == kSocketPeerGone) && sockets_[s.index] < 0 &&
           (s.accepted >= 0) == accepted && !prepare_pair(s))
         return false;
+  if (!prepare_waiting()) return false;
   for (const auto& [s, options] : image_.sockets) {
     if (s.state == kSocketReset) sockets_[s.index] = make_reset(s);
     if (sockets_[s.index] < 0 && !prepare_named(s, options)) return false;

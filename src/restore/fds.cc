@@ -201,6 +201,10 @@ void FdMaker::close_helpers() {
   for (auto& [index, fd] : fifos_) close(fd);
   for (int fd : sockets_)
     if (fd >= 0) close(fd);
+  for (const Image::Terminal& t : image_.terminals) {
+    const int slave = terminals_[static_cast<int>(t.head.index)].second;
+    if (t.head.exclusive && slave >= 0) ioctl(slave, TIOCEXCL);
+  }
   for (auto& [index, ends] : terminals_) {
     close(ends.first);
     if (ends.second >= 0) close(ends.second);

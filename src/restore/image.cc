@@ -251,7 +251,10 @@ Status parse_image(std::vector<uint8_t> blob, Image* out) {
   for (const auto& [s, options] : out->sockets)
     if ((s.state == kSocketPair && !elsewhere.count(s.index) &&
          (s.peer >= out->sockets.size() || out->sockets[s.peer].first.state != kSocketPair)) ||
-        s.accepted >= static_cast<int64_t>(out->sockets.size()))
+        s.accepted >= static_cast<int64_t>(out->sockets.size()) ||
+        (s.state == kSocketWaiting &&
+         (s.accepted < 0 ||
+          out->sockets[static_cast<size_t>(s.accepted)].first.state != kSocketListening)))
       return Status::Corruption("a socket of the process names no other end");
   for (const Image::Message& m : out->messages)
     if (m.socket >= out->sockets.size())

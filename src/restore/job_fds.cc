@@ -130,6 +130,13 @@ class Merge {
     for (const auto& [s, options] : m.sockets)
       if (s.state == kSocketPair && s.peer < m.sockets.size())
         join(s.ino, m.sockets[s.peer].first.ino);
+    for (const auto& [s, options] : m.sockets)
+      if (s.state == kSocketWaiting) {
+        Socket& waiting = image.sockets[socket_.at(s.ino)].first;
+        waiting.peer = s.peer;
+        waiting.accepted =
+            static_cast<int>(socket_.at(m.sockets[static_cast<size_t>(s.accepted)].first.ino));
+      }
     for (const SocketPeer& p : m.peers) join(m.sockets[p.socket].first.ino, p.ino);
   }
 

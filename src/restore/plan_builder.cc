@@ -238,6 +238,18 @@ uint64_t mapped_device(const Descriptor& d) {
   return (static_cast<uint64_t>(major(d.dev)) << 32) | minor(d.dev);
 }
 
+// A file without a name where the old one was: on the same disk, not in memory, and it can still be
+// given a name (linkat), as one made by O_TMPFILE could. False: memory has to do.
+bool make_unnamed(const std::string& path, const store::SnapshotReader& reader, uint64_t space,
+                  unsigned threads, Fd* out) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return false;
+  Fd fd(open(path.substr(0, slash + 1).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  if (!fd || !load_object(reader, space, threads, fd.get()).ok()) return false;
+  *out = std::move(fd);
+  return true;
+}
+
 Status load_unlinked(const Image& image, const store::SnapshotReader& reader, unsigned threads,
                      Memory* m, SharedFiles* shared) {
   std::map<std::pair<uint64_t, uint64_t>, int> made;  // file -> the first descriptor of it
@@ -260,12 +272,14 @@ Status load_unlinked(const Image& image, const store::SnapshotReader& reader, un
       if (image.shared[i].first.ino == d.ino && image.shared[i].first.dev == mapped_device(d))
         fd = Fd(dup(m->shared[i].get()));
     if (!fd && known.file) fd = Fd(dup(known.file.get()));
-    if (!fd)
-      if (Status s = make_memfd(memfd_name(path, "gpuckpt-file").c_str(), d.size, &fd); !s.ok())
-        return s;
-    uint64_t space = wire::kSpaceFileBase + 0x8000 + static_cast<uint64_t>(d.fd);
-    if (!reader.extents(space).empty())
+    const uint64_t space = wire::kSpaceFileBase + 0x8000 + static_cast<uint64_t>(d.fd);
+    const bool memory = d.value[1];
+    if (fd || memory || !make_unnamed(path, reader, space, threads, &fd)) {
+      if (!fd)
+        if (Status s = make_memfd(memfd_name(path, "gpuckpt-file").c_str(), d.size, &fd); !s.ok())
+          return s;
       if (Status s = load_object(reader, space, threads, fd.get()); !s.ok()) return s;
+    }
     if (ftruncate(fd.get(), static_cast<off_t>(d.size)) != 0) return os_error("ftruncate");
     fchmod(fd.get(), d.mode & 07777);
     if (uint32_t seals = d.value[0] & kEarlySeals)

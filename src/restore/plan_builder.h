@@ -49,7 +49,7 @@ struct Memory {
   std::vector<PlanFill> fills;
   std::vector<PlanExtent> extents;
   std::vector<Fd> files, shared;             // by index of Image::files and Image::shared
-  std::vector<std::pair<int, Fd>> unlinked;  // descriptor number -> memfd with the contents
+  std::vector<std::pair<int, Fd>> unlinked;  // descriptor number -> its contents
   std::vector<std::pair<std::string, std::vector<uint8_t>>> blobs;
 };
 

@@ -284,6 +284,8 @@ void take_place(Start* s, size_t i, int report) {
     (void)!write(2, line.data(), line.size());
   }
   write_text("/proc/self/oom_score_adj", std::to_string(image.head.oom_score_adj));
+  if (image.head.coredump_filter)
+    write_text("/proc/self/coredump_filter", std::to_string(image.head.coredump_filter));
   if (user_namespace) keep_capabilities_over_exec();
   for (int sig = 1; sig <= 64; ++sig) signal(sig, SIG_DFL);
   std::string number = std::to_string(fds.plan);

@@ -154,6 +154,9 @@ void put_terminal(Head* h) {
   h->foreground = static_cast<int>(value[8]);
 }
 
+// Newer than the headers of some machines this is built on.
+constexpr int kGetMdwe = 66, kGetMemoryMerge = 68;
+
 // Before Linux 6.3 nobody can be asked; one registration too many costs a little and breaks
 // nothing.
 constexpr int kMembarrierGetRegistrations = 1 << 9;
@@ -218,6 +221,19 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   sys::call(SYS_prctl, PR_GET_CHILD_SUBREAPER, sys::ptr(&h.subreaper));
   h.thp_disable = static_cast<int>(sys::call(SYS_prctl, PR_GET_THP_DISABLE));
   h.keep_capabilities = static_cast<int>(sys::call(SYS_prctl, PR_GET_KEEPCAPS));
+  auto state_of = [](long option, long argument) {
+    const long value = sys::call(SYS_prctl, option, argument, 0, 0, 0);
+    return sys::failed(value) ? 0 : static_cast<int>(value);
+  };
+  h.securebits = static_cast<uint32_t>(state_of(PR_GET_SECUREBITS, 0));
+  h.memory_failure = state_of(PR_MCE_KILL_GET, 0);
+  h.memory_merge = state_of(kGetMemoryMerge, 0);
+  h.deny_write_exec = state_of(kGetMdwe, 0);
+  h.store_bypass = state_of(PR_GET_SPECULATION_CTRL, PR_SPEC_STORE_BYPASS);
+  h.indirect_branch = state_of(PR_GET_SPECULATION_CTRL, PR_SPEC_INDIRECT_BRANCH);
+  n = read_file("/proc/self/coredump_filter", text, sizeof(text));
+  s = text;
+  h.coredump_filter = n > 0 ? static_cast<uint32_t>(scan_hex(&s)) : 0;
   const long registered = sys::call(SYS_membarrier, kMembarrierGetRegistrations, 0, 0);
   h.membarrier = sys::failed(registered) ? kMembarrierAny : static_cast<uint32_t>(registered);
   n = read_file("/proc/self/oom_score_adj", text, sizeof(text));

@@ -41,8 +41,9 @@ struct FdTable {
     bool named;
   } pipe[1024];
   struct SocketSeen {
-    uint64_t ino, peer;  // peer's inode, 0: gone; ~0: not known
+    uint64_t ino, peer;  // peer's inode, 0: gone or not accepted yet; ~0: not known
     int fd;
+    uint32_t waits, place;  // for this listening socket (index + 1) to accept it; in this place
     uint8_t shut_down;
     process::Socket s;
   } socket[2048];

@@ -66,6 +66,9 @@ const struct {
     {IPPROTO_TCP, TCP_DEFER_ACCEPT},
     {IPPROTO_TCP, TCP_USER_TIMEOUT},
     {IPPROTO_TCP, TCP_FASTOPEN},
+    {IPPROTO_TCP, TCP_CONGESTION},
+    {IPPROTO_TCP, TCP_NOTSENT_LOWAT},
+    {IPPROTO_TCP, TCP_WINDOW_CLAMP},
     {IPPROTO_IP, IP_TOS},
     {IPPROTO_IP, IP_TTL},
     {IPPROTO_IP, IP_MULTICAST_TTL},
@@ -205,6 +208,23 @@ T load(const char* at) {
   return value;
 }
 
+// Those that have connected to listening socket `listener` and are not accepted yet, in order.
+void note_waiting(FdTable* t, uint32_t listener, const char* inodes, uint32_t count) {
+  uint32_t lost = count;
+  for (uint32_t place = 0; place < count; ++place)
+    for (uint32_t i = 0; i < t->sockets; ++i)
+      if (t->socket[i].ino == load<uint32_t>(inodes + size_t{place} * 4) &&
+          t->socket[i].s.domain == AF_UNIX) {
+        t->socket[i].waits = listener + 1, t->socket[i].place = place;
+        --lost;
+      }
+  if (lost)
+    log_line(LogLevel::kWarn,
+             "%u connections to descriptor %d, not accepted yet, come from other processes or were "
+             "closed: a restore has them not",
+             lost, t->socket[listener].fd);
+}
+
 // Only sock_diag tells: which unix sockets are each other's peers, what is shut down, backlogs.
 void ask_diag(FdTable* t) {
   long s = sys::call(SYS_socket, 16 /* AF_NETLINK */, SOCK_RAW | SOCK_CLOEXEC,
@@ -217,7 +237,8 @@ void ask_diag(FdTable* t) {
     uint8_t family, protocol;
     uint16_t pad;
     uint32_t states, ino, show, cookie[2];
-  } request{40, 20, 0x301, 1, 0, AF_UNIX, 0, 0, ~0u, 0, 4 | 16 /* PEER, RQLEN */, {~0u, ~0u}};
+  } request{40,        20, 0x301, 1, 0, AF_UNIX, 0, 0, ~0u, 0, 4 | 8 | 16 /* PEER, ICONS, RQLEN */,
+            {~0u, ~0u}};
   sys::call(SYS_sendto, s, sys::ptr(&request), sizeof(request), 0, 0, 0);
   static char buffer[32768];
   bool more = true;
@@ -239,6 +260,7 @@ void ask_diag(FdTable* t) {
           uint16_t alen = load<uint16_t>(buffer + a), atype = load<uint16_t>(buffer + a + 2);
           if (alen < 4) break;
           if (atype == 2 /* PEER */) seen.peer = load<uint32_t>(buffer + a + 4);
+          if (atype == 3 /* ICONS */) note_waiting(t, i, buffer + a + 4, (alen - 4u) / 4);
           if (atype == 4 /* RQLEN */ && seen.s.state == kSocketListening)
             seen.s.backlog = static_cast<int>(load<uint32_t>(buffer + a + 8));
           if (atype == 6 /* SHUTDOWN */) seen.shut_down = load<uint8_t>(buffer + a + 4);
@@ -249,6 +271,22 @@ void ask_diag(FdTable* t) {
     }
   }
   sys::close(static_cast<int>(s));
+}
+
+// What it has sent lies where only accept() leads.
+bool join_waiting(FdTable* t, FdTable::SocketSeen* seen) {
+  int unread = 0;
+  sys::call(SYS_ioctl, seen->fd, 0x5411 /* SIOCOUTQ */, sys::ptr(&unread));
+  if (unread)
+    return t->c->refuse(
+        "descriptor %d has sent to %s, which has not accepted it yet; try again when it has",
+        seen->fd,
+        seen->s.peer_name[2] ? reinterpret_cast<char*>(seen->s.peer_name) + 2
+                             : "a listening socket");
+  seen->s.state = kSocketWaiting;
+  seen->s.accepted = static_cast<int>(seen->waits) - 1;
+  seen->s.peer = seen->place;
+  return true;
 }
 
 bool join_unix(FdTable* t, FdTable::SocketSeen* seen) {
@@ -267,7 +305,9 @@ bool join_unix(FdTable* t, FdTable::SocketSeen* seen) {
           s.accepted = static_cast<int>(k);
       return true;
     }
-  if (seen->peer == 0) {
+  const bool not_accepted = seen->peer == 0 && s.type != SOCK_DGRAM && !(seen->shut_down & 1);
+  if (not_accepted && seen->waits && !t->drop_outside) return join_waiting(t, seen);
+  if (seen->peer == 0 && (!not_accepted || t->drop_outside)) {
     s.state = kSocketPeerGone;
     return true;
   }

@@ -138,6 +138,13 @@ bool put_terminals(FdTable* t) {
         open |= t->all[k].kind == kFdTerminal && t->all[k].value[1] == p.number + 1;
       long slave =
           open ? sys::call(SYS_ioctl, p.master, kOpenSlave, O_RDWR | O_NOCTTY | O_CLOEXEC) : -1;
+      // An exclusive one opens for nobody but root: then the program's own has to do.
+      for (size_t k = 0; k < t->count && sys::failed(slave); ++k)
+        if (t->all[k].kind == kFdTerminal && t->all[k].value[1] == p.number + 1 &&
+            (t->all[k].flags & O_ACCMODE) == O_RDWR)
+          slave = sys::call(SYS_fcntl, t->all[k].fd, F_DUPFD_CLOEXEC, 0);
+      if (!sys::failed(slave))
+        sys::call(SYS_ioctl, slave, 0x80045440 /* TIOCGEXCL */, sys::ptr(&out.exclusive));
       bool ok =
           sys::failed(slave) || take_contents(t, p.master, static_cast<int>(slave), settings, &out);
       if (!sys::failed(slave)) sys::close(static_cast<int>(slave));

@@ -1,4 +1,5 @@
-// A pseudo terminal with both ends inside: settings, window size, unread input and output.
+// A pseudo terminal with both ends inside: settings, window size, unread input and output;
+// exclusive, so that nobody but root may open it again.
 #include <sys/ioctl.h>
 #include <termios.h>
 #include "feature.h"
@@ -15,8 +16,11 @@ int main(void) {
   struct winsize w = {33, 111, 0, 0}, now;
   CHECK(ioctl(m, TIOCSWINSZ, &w) == 0);
   CHECK(write(m, "input", 5) == 5 && write(s, "output", 6) == 6);
+  CHECK(ioctl(s, TIOCEXCL) == 0);
   sleep_ms(20);
   ready_and_wait();
+  int exclusive = 0;
+  CHECK(ioctl(s, TIOCGEXCL, &exclusive) == 0 && exclusive);
   char text[16];
   CHECK(read(s, text, 16) == 5 && memcmp(text, "input", 5) == 0);
   CHECK(read(m, text, 16) == 6 && memcmp(text, "output", 6) == 0);

@@ -16,6 +16,8 @@ int main(void) {
   int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), u = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
   CHECK(setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, 4) == 0 && setsockopt(s, SOL_SOCKET, SO_KEEPALIVE, &one, 4) == 0);
   CHECK(setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, 4) == 0);
+  char algorithm[16] = "reno", after[16] = "";
+  CHECK(setsockopt(s, IPPROTO_TCP, TCP_CONGESTION, algorithm, 4) == 0);
   CHECK(bind(s, (struct sockaddr*)&a, sizeof(a)) == 0 && listen(s, 13) == 0 && bind(u, (struct sockaddr*)&a, sizeof(a)) == 0);
   int six = socket(AF_INET6, SOCK_STREAM, 0), have6 = bind(six, (struct sockaddr*)&a6, sizeof(a6)) == 0;
   if (have6) CHECK(listen(six, 5) == 0);
@@ -33,6 +35,8 @@ int main(void) {
   CHECK(getsockopt(s, SOL_SOCKET, SO_REUSEADDR, &v, &n) == 0 && v);
   CHECK(getsockopt(s, SOL_SOCKET, SO_KEEPALIVE, &v, &n) == 0 && v);
   CHECK(getsockopt(s, IPPROTO_TCP, TCP_NODELAY, &v, &n) == 0 && v);
+  n = sizeof(after);
+  CHECK(getsockopt(s, IPPROTO_TCP, TCP_CONGESTION, after, &n) == 0 && strcmp(after, algorithm) == 0);
   CHECK(fcntl(s, F_GETFD) & FD_CLOEXEC);
   n = sizeof(b);
   CHECK(getsockname(s, (struct sockaddr*)&b, &n) == 0 && b.sin_port == a.sin_port);

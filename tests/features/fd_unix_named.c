@@ -1,4 +1,5 @@
-// Unix sockets with names: listening by path and in the abstract, connected inside, datagram bound.
+// Unix sockets with names: listening by path and in the abstract, connected inside and accepted or
+// not yet, datagram bound.
 #include <stddef.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -22,6 +23,8 @@ int main(void) {
   int c = joined(&path, sizeof(path)), served = accept(a, NULL, NULL);
   CHECK(served >= 0 && write(c, "hello", 5) == 5);
   struct sockaddr_un mine = {AF_UNIX, "datagrams"};
+  int waiting[2];  // not accepted yet, in this order
+  for (int i = 0; i < 2; ++i) waiting[i] = joined(&abstract, abstract_size);
   int d = socket(AF_UNIX, SOCK_DGRAM, 0);
   CHECK(bind(d, (struct sockaddr*)&mine, sizeof(mine)) == 0);
   ready_and_wait();
@@ -29,6 +32,12 @@ int main(void) {
   CHECK(read(served, text, 16) == 5 && write(served, "you", 3) == 3 && read(c, text, 16) == 3);
   struct sockaddr_un name;
   socklen_t n = sizeof(name);
+  for (int i = 0; i < 2; ++i) {
+    CHECK(write(waiting[i], i ? "second" : "first ", 6) == 6);
+    int taken = accept(b, NULL, NULL);
+    CHECK(taken >= 0 && read(taken, text, 16) == 6);
+    CHECK(text[0] == (i ? 's' : 'f') && write(taken, "x", 1) == 1 && read(waiting[i], text, 1) == 1);
+  }
   CHECK(getpeername(c, (struct sockaddr*)&name, &n) == 0 && strcmp(name.sun_path, "server") == 0);
   int later = joined(&path, sizeof(path)), other = joined(&abstract, abstract_size);
   int x = accept(a, NULL, NULL), y = accept(b, NULL, NULL);

@@ -1,4 +1,4 @@
-// An open file without a name: contents, offset, two descriptions of it, and a mapping.
+// Open files without a name: contents, offset, two descriptions of one, a mapping; on its own disk.
 #include <sys/mman.h>
 #include "feature.h"
 int main(void) {
@@ -22,5 +22,7 @@ int main(void) {
   CHECK(write(w, "end", 3) == 3 && lseek(b, 0, SEEK_END) == 5003);
   CHECK(access("gone", F_OK) != 0);
   if (t >= 0) CHECK(pread(t, page, 3, 0) == 3 && memcmp(page, "tmp", 3) == 0);
+  struct stat here, file;
+  CHECK(t < 0 || (stat(".", &here) == 0 && fstat(t, &file) == 0 && file.st_dev == here.st_dev));
   return survived();
 }

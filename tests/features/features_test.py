@@ -40,6 +40,7 @@ REFUSED = {
     "refused_raw_socket": ["descriptor", "socket"],
     "refused_cwd": ["working directory"],
     "refused_hugetlb": ["hugetlbfs"],
+    "refused_unix_waiting": ["descriptor", "has not accepted it yet"],
     "refused_userfaultfd": ["userfaultfd"],
 }
 # What a restore cannot give back in a flavour: feature -> why. Listed in docs/LIMITS.md.

@@ -1,5 +1,6 @@
 // What prctl and friends set for a process: name, death signal, subreaper, slack,
-// no_new_privs, personality, umask, limits, oom score, io priority, nice, keepcaps, THP.
+// no_new_privs, personality, umask, limits, oom score, io priority, nice, keepcaps, THP,
+// core dump filter, memory failures, write or execute, securebits, merging, speculation.
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -9,7 +10,7 @@ static long number(const char* path) {
   int fd = open(path, O_RDONLY);
   CHECK(fd >= 0 && read(fd, text, 31) > 0);
   close(fd);
-  return atol(text);
+  return strtol(text, NULL, strstr(path, "filter") ? 16 : 10);
 }
 int main(void) {
   struct rlimit core = {12345, 1234567}, stack, now;
@@ -27,6 +28,17 @@ int main(void) {
   close(oom);
   CHECK(syscall(SYS_ioprio_set, 1, 0, (2 << 13) | 6) == 0);
   CHECK(setpriority(PRIO_PROCESS, 0, 3) == 0);
+  int filter = open("/proc/self/coredump_filter", O_WRONLY);
+  CHECK(filter >= 0 && write(filter, "0x3e", 4) == 4);
+  close(filter);
+  CHECK(prctl(PR_MCE_KILL, PR_MCE_KILL_SET, PR_MCE_KILL_EARLY, 0, 0) == 0);
+  CHECK(prctl(65 /* PR_SET_MDWE */, 1, 0, 0, 0) == 0 || errno == EINVAL);
+  const int deny = prctl(66 /* PR_GET_MDWE */, 0, 0, 0, 0);
+  // With privilege only, and where the processor has something to switch off.
+  const int bits = prctl(PR_SET_SECUREBITS, 1 << 2 | 1 << 4) == 0;
+  const int merge = prctl(67 /* PR_SET_MEMORY_MERGE */, 1, 0, 0, 0) == 0;
+  prctl(PR_SET_SPECULATION_CTRL, PR_SPEC_STORE_BYPASS, PR_SPEC_DISABLE, 0, 0);
+  const int speculation = prctl(PR_GET_SPECULATION_CTRL, PR_SPEC_STORE_BYPASS, 0, 0, 0);
   ready_and_wait();
   char name[16] = "";
   int v = 0;
@@ -41,6 +53,12 @@ int main(void) {
   CHECK(getrlimit(RLIMIT_CORE, &now) == 0 && now.rlim_cur == 12345 && now.rlim_max == 1234567);
   CHECK(getrlimit(RLIMIT_STACK, &now) == 0 && now.rlim_cur == 4 << 20 && now.rlim_max == stack.rlim_max);
   CHECK(number("/proc/self/oom_score_adj") == 321);
+  CHECK(number("/proc/self/coredump_filter") == 0x3e);
+  CHECK(prctl(PR_MCE_KILL_GET, 0, 0, 0, 0) == PR_MCE_KILL_EARLY);
+  CHECK(prctl(66, 0, 0, 0, 0) == deny);
+  CHECK(!bits || prctl(PR_GET_SECUREBITS) == (1 << 2 | 1 << 4));
+  CHECK(!merge || prctl(68 /* PR_GET_MEMORY_MERGE */, 0, 0, 0, 0) == 1);
+  CHECK(prctl(PR_GET_SPECULATION_CTRL, PR_SPEC_STORE_BYPASS, 0, 0, 0) == speculation);
   CHECK(syscall(SYS_ioprio_get, 1, 0) == ((2 << 13) | 6));
   CHECK(getpriority(PRIO_PROCESS, 0) == 3);
   return survived();
