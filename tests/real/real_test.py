@@ -48,7 +48,7 @@ def command_of(name, tools, options, steps, pace):
         module = {"threads_numpy": "numpy", "torch_lm": "torch", "sqlite_writer": "sqlite3"}[name]
         if not Path(python).exists() or not has_module(python, module):
             raise Skipped(f"{python} has no {module}")
-        return [python, PROGRAMS / f"{name}.py", steps, pace]
+        return [python, PROGRAMS / f"{name}.py", steps, pace] + ([options.workers] if name == "torch_lm" else [])
     if name == "openmp":
         return [tools.build / "tests" / "real" / "openmp", steps, pace]
     if name == "node":
@@ -240,6 +240,7 @@ def main():
     parser.add_argument("--pace", type=int, default=30, help="milliseconds between steps")
     parser.add_argument("--gap", type=float, default=0.4, help="longest pause between snapshots, seconds")
     parser.add_argument("--lines", type=int, default=5, help="of a restored run that does not go to its end")
+    parser.add_argument("--workers", type=int, default=2, help="processes of torch_lm's DataLoader")
     parser.add_argument("--nobody", action="store_true")
     options = parser.parse_args()
     options.user = harness.NOBODY if options.nobody else None
