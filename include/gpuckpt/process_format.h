@@ -45,6 +45,7 @@ enum RecordType : uint32_t {
   kRecFileLock = 27,       // FileLock
   kRecWatch = 28,          // InotifyWatch, then the path
   kRecTerminal = 29,       // Terminal, then unread input, then unread output
+  kRecLeaderless = 30,     // nothing: the leader of the process's session has ended
   kRecGuards = 40,         // Span[count]: pages with MADV_GUARD_INSTALL
   kRecPolicy = 41,         // MemoryPolicy
   // Only in a snapshot of several processes (members, each with a blob of its own):

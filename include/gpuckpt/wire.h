@@ -13,7 +13,7 @@
 
 namespace gpuckpt::wire {
 
-inline constexpr uint32_t kWireVersion = 6;
+inline constexpr uint32_t kWireVersion = 7;
 inline constexpr uint32_t kMagic = 0x6b637067;  // "gpck"
 
 // ---------------------------------------------------------------------------------------------------------
@@ -210,7 +210,8 @@ inline constexpr uint64_t kJoinMask = ~0xfffffull;
 inline constexpr uint64_t kRelayCookie = 0x67636b70'72656c61;
 
 enum TeamStep : uint32_t {
-  kTeamJoin = 1,      // member: here I am; text = the last snapshot it was in, `number` = as which
+  kTeamJoin = 1,      // member: here I am; text = the last snapshot it was in, `number` = as which,
+                      // tag = the name of its job (kin.h)
   kTeamWelcome = 2,   // leader: `number`; text = store; comes with the board
   kTeamOpened = 3,    // member: comes with ring and sockets for the writer
   kTeamStaged = 4,    // member: gate closed, memory looked at. leader: park

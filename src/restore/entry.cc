@@ -28,6 +28,7 @@
 #include "snapshot/api.h"
 #include "snapshot/device_plugin.h"
 #include "snapshot/inherited.h"
+#include "snapshot/kin.h"
 #include "snapshot/lazy.h"
 #include "snapshot/park.h"
 #include "snapshot/raw_thread.h"
@@ -663,6 +664,7 @@ void ask_to_go(uint64_t device_us) {
   if (n != sizeof(r) || r.type != restore::kReportGo) sys::exit_group(125);
   library.host_pid = r.host_pid;
   library.host_start_time = r.host_start_time;
+  rename_family(r.us[0]);
   sys::close(fd);
   api_after_restore(r.text);
 }

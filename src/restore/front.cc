@@ -176,31 +176,37 @@ struct Outcome {
   pid_t pid = 0;
 };
 
-// What is behind a program that runs while its memory still comes.
+// What is behind a process that runs while its memory still comes.
 struct LazyPages {
   pid_t pager = -1;
   Fd uffd;
 };
+using AllLazyPages = std::vector<LazyPages>;  // of the members, the last one's at the end
 
 // Small mappings now, large ones by the pager. Refused: not here.
 Status give_pages_lazily(const Image& image, const SnapshotReader& reader, const Options& o,
-                         pid_t pid, LazyPages* lazy) {
+                         pid_t pid, AllLazyPages* lazy) {
   std::vector<LazyRange> ranges = lazy_ranges(image, reader);
+  if (ranges.empty()) return Status::Refused("");
   if (Status s = fill_all_but(reader, ranges, pid); !s.ok()) return s;
-  return start_pager(reader, ranges, o.threads, lazy->uffd, &lazy->pager);
+  // A pager holds nobody else's userfaultfd: holes are open when the last one who has it lets go.
+  std::vector<int> others;
+  for (LazyPages& l : *lazy)
+    if (&l != &lazy->back() && l.uffd) others.push_back(l.uffd.get());
+  return start_pager(reader, ranges, o.threads, lazy->back().uffd, others, &lazy->back().pager);
 }
 
 // The new process has mapped everything and waits for its pages. `why_not`: the reason why it
 // cannot be lazy.
 Status give_pages(const Image& image, const SnapshotReader& reader, const Options& o,
                   Memory* memory, pid_t pid, int socket, const std::string& why_not,
-                  LazyPages* lazy) {
+                  AllLazyPages* lazy) {
   const char* way = getenv("GPUCKPT_FILL");
   Report filled{};
   filled.type = kReportFilled;
   Status status = Status::Refused(why_not);
-  if (o.lazy && lazy->uffd) status = give_pages_lazily(image, reader, o, pid, lazy);
-  if (o.lazy && status.code() == kExitRefused)
+  if (o.lazy && lazy->back().uffd) status = give_pages_lazily(image, reader, o, pid, lazy);
+  if (o.lazy && status.code() == kExitRefused && !status.text().empty())
     fprintf(stderr,
             "gpuckpt: warning: --lazy is not possible here (%s); reading all of the memory first\n",
             status.text().c_str());
@@ -217,8 +223,8 @@ Status give_pages(const Image& image, const SnapshotReader& reader, const Option
 }
 
 // Waits for the pager beside the program.
-void watch_pager(LazyPages lazy) {
-  std::thread([lazy = std::move(lazy)] {
+void watch_pager(LazyPages lazy, std::vector<pid_t> members) {
+  std::thread([lazy = std::move(lazy), members = std::move(members)] {
     int status = 0;
     while (waitpid(lazy.pager, &status, 0) < 0 && errno == EINTR) {
     }
@@ -226,7 +232,7 @@ void watch_pager(LazyPages lazy) {
     fprintf(stderr,
             "gpuckpt: restore: the rest of the program's memory cannot be had (the store is "
             "damaged, or gpuckpt-pager was killed): ending the program\n");
-    if (pid_t pid = program; pid > 0) kill(pid, SIGKILL);
+    for (pid_t pid : members) kill(pid, SIGKILL);
   }).detach();
 }
 
@@ -250,9 +256,10 @@ bool expect(Member* m, Report* r, Outcome* out, Fd* passed = nullptr) {
 }
 
 // From mapped to ready.
-bool complete(Member* m, const Options& o, Ids ids, Outcome* out, LazyPages* lazy) {
+bool complete(Member* m, const Options& o, Ids ids, Outcome* out, AllLazyPages* lazy) {
   Report r{};
-  if (!expect(m, &r, out, &lazy->uffd)) return false;
+  lazy->emplace_back();
+  if (!expect(m, &r, out, &lazy->back().uffd)) return false;
   if (r.type != kReportMapped) return r.type == kReportReady;
   const std::string why_not =
       ids == Ids::kNew ? "the thread ids are new, and all memory is searched for the old ones"
@@ -267,9 +274,10 @@ bool complete(Member* m, const Options& o, Ids ids, Outcome* out, LazyPages* laz
   return expect(m, &r, out) && r.type == kReportReady;
 }
 
-bool let_go(Member* m, const SnapshotReader& reader) {
+bool let_go(Member* m, const SnapshotReader& reader, uint64_t family) {
   Report go{};
   go.type = kReportGo;
+  go.us[0] = family;
   go.host_pid = m->pid;
   go.host_start_time = start_time(m->pid);
   snprintf(go.text, sizeof(go.text), "%s", reader.id().c_str());
@@ -277,7 +285,7 @@ bool let_go(Member* m, const SnapshotReader& reader) {
 }
 
 bool bring_up(Tree* tree, const SnapshotReader& reader, const Options& o, Ids ids, Outcome* out,
-              LazyPages* lazy) {
+              AllLazyPages* lazy) {
   for (auto& m : tree->members)
     if (!complete(m.get(), o, ids, out, lazy)) return false;
   for (auto& m : tree->members) {
@@ -289,9 +297,14 @@ bool bring_up(Tree* tree, const SnapshotReader& reader, const Options& o, Ids id
   }
   program = out->pid = tree->root().pid;
   replace_file(o.pid_file, o.pid_file.empty() ? "" : std::to_string(out->pid) + "\n");
+  timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  const uint64_t family = (static_cast<uint64_t>(t.tv_sec) << 30 | static_cast<uint64_t>(t.tv_nsec))
+                              << 16 ^
+                          static_cast<uint64_t>(getpid());
   // Children first: the root may look for them.
   for (size_t i = tree->members.size(); i-- > 0;)
-    if (!let_go(tree->members[i].get(), reader)) {
+    if (!let_go(tree->members[i].get(), reader, family)) {
       out->text = "the restored process ended before it could run";
       return false;
     }
@@ -304,19 +317,24 @@ Outcome try_start(Tree* tree, const SnapshotReader& reader, const Options& o, Id
     out.code = kExitRefused;
     return out;
   }
-  LazyPages lazy;
+  AllLazyPages lazy;
   if (bring_up(tree, reader, o, ids, &out, &lazy)) {
-    if (lazy.pager > 0) watch_pager(std::move(lazy));
+    std::vector<pid_t> members;
+    for (const auto& m : tree->members) members.push_back(m->pid);
+    for (LazyPages& l : lazy)
+      if (l.pager > 0) watch_pager(std::move(l), members);
     return out;
   }
   hang_up(tree);
-  if (tree->several() || out.text.find("ten minutes") != std::string::npos) kill(s->child, SIGKILL);
+  if (s->child > 0 && (tree->several() || out.text.find("ten minutes") != std::string::npos))
+    kill(s->child, SIGKILL);
   int status = 0;
-  if (lazy.pager > 0) {
-    kill(lazy.pager, SIGKILL);
-    waitpid(lazy.pager, nullptr, 0);
-  }
-  while (waitpid(s->child, &status, 0) < 0 && errno == EINTR) {
+  for (const LazyPages& l : lazy)
+    if (l.pager > 0) {
+      kill(l.pager, SIGKILL);
+      waitpid(l.pager, nullptr, 0);
+    }
+  while (s->child > 0 && waitpid(s->child, &status, 0) < 0 && errno == EINTR) {
   }
   if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
     out.text += " (signal " + std::to_string(WTERMSIG(status)) + ")";
@@ -335,7 +353,7 @@ std::vector<std::string> check(const Tree& tree, const Options& o) {
   for (const auto& m : tree.members)
     for (const std::string& w : check_files(m->image, o))
       if (std::find(wrong.begin(), wrong.end(), w) == wrong.end()) wrong.push_back(w);
-  if (std::string text = check_tree(tree); !text.empty()) wrong.push_back(text);
+  if (!tree.wrong.empty()) wrong.push_back(tree.wrong);
   if (access(find_launcher(o).c_str(), X_OK) != 0)
     wrong.push_back(find_launcher(o) + " cannot be executed");
   return wrong;
@@ -349,7 +367,7 @@ std::vector<std::string> check_snapshot(const SnapshotReader& reader, const Opti
 
 Status load(Tree* tree, const Options& o) {
   for (auto& m : tree->members) {
-    m->memory.lazy = o.lazy && !tree->several();
+    m->memory.lazy = o.lazy;
     m->memory.steps = o.steps;
   }
   if (Status s = load_tree(tree, o.threads); !s.ok()) return s;

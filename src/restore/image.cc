@@ -151,6 +151,9 @@ Status parse_image(std::vector<uint8_t> blob, Image* out) {
         out->terminals.push_back(std::move(v));
         break;
       }
+      case kRecLeaderless:
+        out->leaderless = true;
+        break;
       case kRecOwner:
         p.take<DescriptorOwner>();
         break;

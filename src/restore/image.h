@@ -41,6 +41,7 @@ struct Image {
   std::string cwd, exe, command;
   std::vector<uint32_t> groups;
   process::LibcLocks locks{};
+  bool leaderless = false;  // the leader of its session has ended
   // Of a process that belongs to a job (tree.h).
   std::vector<process::SameDescription> same;
   std::vector<process::SocketPeer> peers;

@@ -353,7 +353,7 @@ Status fill_all_but(const SnapshotReader& reader, const std::vector<LazyRange>& 
 }
 
 Status start_pager(const SnapshotReader& reader, const std::vector<LazyRange>& ranges,
-                   unsigned threads, const Fd& uffd, pid_t* pager) {
+                   unsigned threads, const Fd& uffd, const std::vector<int>& others, pid_t* pager) {
   uffdio_api api{UFFD_API, kPagerFeatures, 0};
   if (ioctl(uffd.get(), UFFDIO_API, &api) != 0)
     return Status::Refused(errno == EPERM ? "userfaultfd that follows forks needs CAP_SYS_PTRACE"
@@ -377,6 +377,7 @@ Status start_pager(const SnapshotReader& reader, const std::vector<LazyRange>& r
 
   prctl(PR_SET_NAME, "gpuckpt-pager");
   setsid();
+  for (int other : others) close(other);
   for (int sig = 1; sig <= 31; ++sig) signal(sig, SIG_IGN);
   int null = open("/dev/null", O_RDWR);
   for (int i = 0; i < 3; ++i) dup2(null, i);

@@ -41,9 +41,10 @@ std::vector<LazyRange> lazy_ranges(const Image&, const store::SnapshotReader&);
 store::Status fill_all_but(const store::SnapshotReader&, const std::vector<LazyRange>& lazy,
                            pid_t pid);
 
-// Registers the ranges with `uffd` (of the new process, no API handshake yet) and starts the pager.
-// Refused: this kernel or user cannot; nothing is registered then.
+// Registers the ranges with `uffd` (of the new process, no API handshake yet) and starts the pager,
+// which closes `others`. Refused: this kernel or user cannot; nothing is registered then.
 store::Status start_pager(const store::SnapshotReader&, const std::vector<LazyRange>&,
-                          unsigned threads, const Fd& uffd, pid_t* pager);
+                          unsigned threads, const Fd& uffd, const std::vector<int>& others,
+                          pid_t* pager);
 
 }  // namespace gpuckpt::restore

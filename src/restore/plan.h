@@ -91,7 +91,7 @@ struct Report {
   int32_t host_pid;  // kReportGo
   uint32_t reserved;
   uint64_t host_start_time;
-  uint64_t us[4];  // kReportReady: mapping, threads, device
+  uint64_t us[4];  // kReportReady: mapping, threads, device. kReportGo: of the job's name (kin.h)
   char text[512];  // kReportGo: id of the snapshot
 };
 

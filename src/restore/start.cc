@@ -27,33 +27,10 @@
 
 #include "gpuckpt/exit_codes.h"
 #include "restore/fds.h"
-#include "restore/job_fds.h"
+#include "restore/place.h"
 
 namespace gpuckpt::restore {
 namespace {
-
-[[noreturn]] void fail(int report, int code, const std::string& text) {
-  Report r{};
-  r.type = kReportFailed;
-  r.code = code;
-  strncpy(r.text, text.c_str(), sizeof(r.text) - 1);
-  (void)!send(report, &r, sizeof(r), MSG_NOSIGNAL);
-  _exit(kExitLauncher);
-}
-
-// fork with a chosen process id (0: any).
-pid_t fork_as(pid_t pid, uint64_t flags) {
-  struct clone_args a {};
-  a.flags = flags;
-  a.exit_signal = SIGCHLD;
-  if (pid) {
-    a.set_tid = reinterpret_cast<uint64_t>(&pid);
-    a.set_tid_size = 1;
-  }
-  long r = syscall(SYS_clone3, &a, sizeof(a));
-  if (r < 0 && errno == ENOSYS && !pid) r = syscall(SYS_clone, flags | SIGCHLD, 0, 0, 0, 0);
-  return static_cast<pid_t>(r);
-}
 
 bool write_text(const char* path, const std::string& text) {
   Fd fd(open(path, O_WRONLY | O_CLOEXEC));
@@ -85,129 +62,22 @@ bool differs(const uint32_t (&ids)[4], uint32_t own) {
   return false;
 }
 
-// What all processes of one start have in common; forked along.
-struct Start {
-  const Tree& tree;
-  const std::string& launcher;
-  Ids ids;
-  bool user_namespace;
-  CommonFds common;  // of several processes, made by the root before it forks
-  // In memory that all share: how many have their session and lead their group, how many are in
-  // their group, and that somebody failed.
-  struct Progress {
-    std::atomic<uint32_t> leading, grouped, failed;
-  } * progress;
-};
-
-[[noreturn]] void fail(const Start& s, int report, int code, const std::string& text) {
-  s.progress->failed = 1;
-  fail(report, code, text);
-}
-
-// Waits until all processes have come as far.
-void await_all(const Start& s, std::atomic<uint32_t>* count, int report) {
-  ++*count;
-  for (int tries = 0; *count < s.tree.members.size(); ++tries) {
-    if (s.progress->failed) _exit(kExitLauncher);
-    if (tries > 60000) fail(s, report, kExitError, "the processes of the job do not come together");
-    usleep(500);
+void print(const std::vector<std::string>& warnings) {
+  for (const std::string& w : warnings) {
+    std::string line = "gpuckpt: warning: " + w + "\n";
+    (void)!write(2, line.data(), line.size());
   }
 }
 
-[[noreturn]] void become(Start* s, size_t i);
-
-void fork_children(Start* s, size_t i, bool before_session, int report) {
-  const process::Head& own = s->tree.members[i]->image.head;
-  for (size_t k = 0; k < s->tree.members.size(); ++k) {
-    const Member& child = *s->tree.members[k];
-    const process::Head& h = child.image.head;
-    const bool early = h.sid != h.pid && h.sid != own.sid;
-    if (child.parent != static_cast<int>(i) || early != before_session) continue;
-    pid_t pid = fork_as(h.pid, 0);
-    if (pid == 0) become(s, k);
-    if (pid < 0)
-      fail(*s, report, errno == EEXIST ? kExitLocked : kExitRefused,
-           std::string("process ids cannot be chosen here: ") + strerror(errno));
-  }
-}
-
-// A child that had ended and was not waited for: it ends once more, the same way.
-void fork_zombie(const Start& s, const process::Zombie& z, int report) {
-  pid_t pid = fork_as(z.pid, 0);
-  if (pid == 0) {
-    if (z.sid == z.pid)
-      setsid();
-    else
-      setpgid(0, z.pgid == z.pid ? 0 : z.pgid);
-    const rlimit none{0, 0};
-    setrlimit(RLIMIT_CORE, &none);
-    if (z.code == CLD_EXITED) _exit(z.status);
-    prctl(PR_SET_DUMPABLE, z.code == CLD_DUMPED);
-    signal(z.status, SIG_DFL);
-    sigset_t only;
-    sigemptyset(&only);
-    sigaddset(&only, z.status);
-    sigprocmask(SIG_UNBLOCK, &only, nullptr);
-    kill(getpid(), z.status);
-    _exit(128 + z.status);
-  }
-  siginfo_t info;
-  if (pid < 0 || waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT) != 0)
-    fail(s, report, kExitRefused,
-         std::string("process ids cannot be chosen here: ") + strerror(errno));
-}
-
-void fork_zombies(const Start& s, const Image& image, bool leaders, int report) {
-  for (const process::Zombie& z : image.zombies)
-    if ((z.pgid == z.pid) == leaders) fork_zombie(s, z, report);
-}
-
-// A group whose leader has ended and is gone exists as long as somebody is in it: the leader comes
-// back for the moment in which the first one joins.
-bool join_group(const process::Head& h) {
-  if (getpgid(0) == h.pgid || setpgid(0, h.pgid) == 0) return true;
-  int gate[2];
-  if (pipe(gate) != 0) return false;
-  pid_t pid = fork_as(h.pgid, 0);
-  if (pid == 0) {
-    char c;
-    close(gate[1]);
-    setpgid(0, 0);
-    _exit(read(gate[0], &c, 1) < 0);
-  }
-  close(gate[0]);
-  bool ok = false;
-  for (int tries = 0; tries < 1000 && !ok; ++tries, usleep(200))
-    ok = setpgid(0, h.pgid) == 0;  // another process may have been first with the leader
-  close(gate[1]);
-  if (pid > 0) waitpid(pid, nullptr, 0);
-  return ok;
-}
-
-// Sessions, groups, children. With a terminal the program stays in the launcher's session, else it
-// could not use it.
-void take_place(Start* s, size_t i, int report) {
-  const Image& image = s->tree.members[i]->image;
-  const process::Head& h = image.head;
-  const process::Head& root = s->tree.root().image.head;
-  int terminal = i == 0 ? open("/dev/tty", O_RDWR | O_CLOEXEC) : -1;
-  if (terminal >= 0) close(terminal);
-  fork_children(s, i, true, report);
-  if (terminal < 0 && h.sid == h.pid)
-    setsid();
-  else if (terminal < 0 && h.pgid == h.pid)
-    setpgid(0, 0);
-  fork_zombies(*s, image, true, report);
-  fork_children(s, i, false, report);
-  await_all(*s, &s->progress->leading, report);
-  if (i != 0 && h.pgid != h.pid && h.pgid != root.pgid && !join_group(h))
-    fail(*s, report, kExitIncompatible,
-         "process " + std::to_string(h.pid) + " cannot be in its group " + std::to_string(h.pgid));
-  // (A root that leads no group of its own is in the launcher's, with all that were in its group.)
-  if (i != 0 && h.pgid == root.pgid && root.pgid == root.pid && h.sid == root.sid)
-    (void)setpgid(0, getpgid(s->tree.root().image.head.pid));
-  fork_zombies(*s, image, false, report);
-  await_all(*s, &s->progress->grouped, report);
+// What several processes share, made by the first of them.
+void make_common(Start* s) {
+  if (!s->tree.several() || s->common_made) return;
+  std::vector<std::string> warnings;
+  std::string error =
+      make_common_descriptors(s->tree, highest_open_fd() + 1, &warnings, &s->common);
+  if (!error.empty()) fail(*s, s->tree.root().their_report.get(), kExitIncompatible, error);
+  print(warnings);
+  s->common_made = true;
 }
 
 // In the process that becomes member `i` of the program.
@@ -227,9 +97,7 @@ void take_place(Start* s, size_t i, int report) {
   std::vector<std::string> warnings;
   std::string error;
   const bool several = s->tree.several();
-  if (several && i == 0)
-    error = make_common_descriptors(s->tree, highest_open_fd() + 1, &warnings, &s->common);
-  if (!error.empty()) fail(*s, report, kExitIncompatible, error);
+  make_common(s);
   take_place(s, i, report);
   int base = highest_open_fd();
   for (const auto& [d, path] : image.fds) base = std::max(base, d.fd);
@@ -279,10 +147,7 @@ void take_place(Start* s, size_t i, int report) {
     if (key.first == i) common[key.second] = fd;
   error = make_descriptors(image, memory, base, several ? &common : nullptr, &warnings);
   if (!error.empty()) fail(report, kExitIncompatible, error);
-  for (const std::string& w : warnings) {
-    std::string line = "gpuckpt: warning: " + w + "\n";
-    (void)!write(2, line.data(), line.size());
-  }
+  print(warnings);
   write_text("/proc/self/oom_score_adj", std::to_string(image.head.oom_score_adj));
   if (image.head.coredump_filter)
     write_text("/proc/self/coredump_filter", std::to_string(image.head.coredump_filter));
@@ -310,6 +175,14 @@ void set_clocks(const Image& image) {
              "monotonic " + std::to_string(m) + " 0\nboottime " + std::to_string(b) + " 0\n");
 }
 
+// The process before the first: the root is its sibling and its children become orphans, because it
+// ends.
+[[noreturn]] void be_stem(Start* s) {
+  make_common(s);
+  make_root_and_orphans(s);
+  _exit(0);
+}
+
 // Process 1 of the program's pid namespace: reaps, and outlives the program only for its orphans.
 [[noreturn]] void be_init(Start* s, uid_t uid, gid_t gid, int status) {
   const Image& image = s->tree.root().image;
@@ -326,10 +199,13 @@ void set_clocks(const Image& image) {
       mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0)
     fail(report, kExitRefused, "/proc cannot be mounted in a namespace here");
   set_clocks(image);
-  pid_t pid = fork_as(image.head.pid, 0);
+  const bool prelude = s->tree.has_prelude();
+  const pid_t root = image.head.pid;
+  pid_t pid = fork_as(prelude ? s->spares.back() : root, 0);
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, 0);
     close(status);
+    if (prelude) be_stem(s);
     become(s, 0);
   }
   if (pid < 0)
@@ -341,7 +217,7 @@ void set_clocks(const Image& image) {
   for (;;) {
     int result;
     pid_t ended = waitpid(-1, &result, 0);
-    if (ended == pid) {
+    if (ended == root) {
       prctl(PR_SET_PDEATHSIG, 0);
       (void)!write(keep, &result, sizeof(result));
       close(keep);
@@ -349,6 +225,13 @@ void set_clocks(const Image& image) {
     }
     if (ended < 0 && errno == ECHILD) _exit(0);
   }
+}
+
+bool ended_well(pid_t pid) {
+  int status = -1;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status == 0;
 }
 
 }  // namespace
@@ -360,6 +243,7 @@ bool all_ids_free(const Tree& tree) {
       if (!is_free(t.tid)) return false;
     for (const auto& z : m->image.zombies)
       if (!is_free(z.pid)) return false;
+    if (m->birth == Birth::kHelper && !is_free(m->session)) return false;
   }
   return true;
 }
@@ -380,7 +264,18 @@ bool start_program(Tree* tree, const std::string& launcher, Ids ids, Started* ou
   }
   void* shared = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) return give_up();
-  Start s{*tree, launcher, ids, false, {}, new (shared) Start::Progress{}};
+  int terminal = open("/dev/tty", O_RDWR | O_CLOEXEC);
+  if (terminal >= 0) close(terminal);
+  Start s{*tree,
+          launcher,
+          ids,
+          false,
+          terminal >= 0,
+          false,
+          {},
+          find_spares(*tree, ids),
+          become,
+          new (shared) Start::Progress{}};
   const uid_t uid = geteuid();
   const gid_t gid = getegid();
   const pid_t root = tree->root().image.head.pid;
@@ -400,17 +295,24 @@ bool start_program(Tree* tree, const std::string& launcher, Ids ids, Started* ou
       be_init(&s, uid, gid, end.get());
     }
   } else {
-    child = fork_as(ids == Ids::kHere ? root : 0, 0);
+    const bool prelude = ids == Ids::kHere && tree->has_prelude();
+    child = fork_as(ids == Ids::kHere && !prelude ? root : 0, 0);
     if (child == 0) {
       for (auto& m : tree->members) m->report.reset();
+      if (prelude) be_stem(&s);
       become(&s, 0);
+    }
+    if (child > 0 && prelude) {
+      const pid_t helper = root_helper(s);
+      const bool made = ended_well(child) && (!helper || ended_well(helper));
+      child = made ? root : 0;  // otherwise it has been reported
     }
   }
   if (child < 0) *error = strerror(errno);
   for (auto& m : tree->members) m->their_report.reset();
   munmap(shared, 4096);
-  out->child = child;
-  return child > 0;
+  out->child = child > 0 ? child : -1;
+  return child >= 0;
 }
 
 }  // namespace gpuckpt::restore

@@ -22,7 +22,7 @@ enum class Ids {
 };
 
 struct Started {
-  pid_t child = -1;  // of ours: the program itself, or the init of its namespace
+  pid_t child = -1;  // of ours: the program itself, or the init of its namespace; -1: none was made
   Fd status;         // kNamespace: the program's wait status arrives here
 };
 

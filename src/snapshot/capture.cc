@@ -18,6 +18,7 @@
 #include "gpuckpt/wire.h"
 #include "snapshot/api.h"
 #include "snapshot/device_plugin.h"
+#include "snapshot/family.h"
 #include "snapshot/inherited.h"
 #include "snapshot/own_memory.h"
 #include "snapshot/park.h"
@@ -241,6 +242,10 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   h.oom_score_adj = n > 0 ? static_cast<int>(scan_signed(&s)) : 0;
   put_terminal(&h);
   r->put(kRecHead, h);
+  if (h.sid > 0 && h.sid != h.pid && !lives(h.sid) && !team.has_process(h.sid)) {
+    r->begin(kRecLeaderless);
+    r->end();
+  }
 
   uint32_t groups[1024];
   long count = sys::call(SYS_getgroups, 1024, sys::ptr(groups));

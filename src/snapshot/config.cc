@@ -19,7 +19,7 @@ const char* value_of(char** environment, const char* name) {
 }
 
 // The writer's environment: a copy that the application cannot overwrite (setproctitle), without
-// the loader's settings.
+// the loader's settings and the name of the job, to which it does not belong (kin.h).
 char** copy_environment(char** environment) {
   size_t count = 1, bytes = 0;
   for (char** e = environment; e && *e; ++e) ++count, bytes += length(*e) + 1;
@@ -29,7 +29,7 @@ char** copy_environment(char** environment) {
   char* text = r.data() + count * sizeof(char*);
   char** next = list;
   for (char** e = environment; e && *e; ++e) {
-    if (starts_with(*e, "LD_")) continue;
+    if (starts_with(*e, "LD_") || starts_with(*e, "GPUCKPT_FAMILY=")) continue;
     size_t n = length(*e) + 1;
     copy(text, n, *e);
     *next++ = text;

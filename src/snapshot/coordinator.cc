@@ -195,10 +195,10 @@ void serve_join() {
   if (ok && job.stop) sys::exit_group(job.stop_status);
 }
 
-long root_of_job(Courier*, void*) { return find_root(library.pid); }
+long root_of_job(Courier*, void*) { return find_root(); }
 
 long relay_to_root(Courier*, void* by_signal) {
-  const int root = find_root(library.pid);
+  const int root = find_root();
   if (root == library.pid) return false;
   if (*static_cast<bool*>(by_signal)) send_wake(root, wire::kRelayCookie);
   return true;

@@ -11,6 +11,7 @@
 
 #include "common/syscall.h"
 #include "gpuckpt/wire.h"
+#include "snapshot/kin.h"
 #include "snapshot/state.h"
 
 extern char** environ;
@@ -54,17 +55,27 @@ void find_exec_functions() {
 #define EXPORT extern "C" __attribute__((visibility("default")))
 using namespace gpuckpt;
 
+// The environment for the new program, with the name of the job; in this frame, because in a child
+// of vfork there is no other place.
+#define NAMED(envp)       \
+  named_environment(envp, \
+                    static_cast<char**>(alloca((environment_length(envp) + 2) * sizeof(char*))))
+
 EXPORT int execve(const char* path, char* const* argv, char* const* envp) noexcept {
+  envp = NAMED(envp);
   return deaf([&] { return next(real_execve, "execve")(path, argv, envp); });
 }
 EXPORT int execvpe(const char* file, char* const* argv, char* const* envp) noexcept {
+  envp = NAMED(envp);
   return deaf([&] { return next(real_execvpe, "execvpe")(file, argv, envp); });
 }
 EXPORT int fexecve(int fd, char* const* argv, char* const* envp) noexcept {
+  envp = NAMED(envp);
   return deaf([&] { return next(real_fexecve, "fexecve")(fd, argv, envp); });
 }
 EXPORT int execveat(int at, const char* path, char* const* argv, char* const* envp,
                     int flags) noexcept {
+  envp = NAMED(envp);
   return deaf([&] { return next(real_execveat, "execveat")(at, path, argv, envp, flags); });
 }
 EXPORT int execv(const char* path, char* const* argv) noexcept {

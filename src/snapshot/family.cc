@@ -9,6 +9,8 @@
 #include "common/syscall.h"
 #include "common/text.h"
 #include "gpuckpt/wire.h"
+#include "snapshot/kin.h"
+#include "snapshot/state.h"
 
 namespace gpuckpt {
 namespace {
@@ -42,12 +44,21 @@ bool look_at(int pid, Relative* out) {
   out->name[n] = 0;
   out->pid = pid;
   out->state = close[2];
+  out->orphan = false;
   const char* s = close + 4;
   for (int* to : {&out->ppid, &out->pgid, &out->sid}) {
     *to = static_cast<int>(scan_signed(&s));
     if (*s == ' ') ++s;
   }
+  for (int field = 7; *s && field < 22; ++s)
+    if (*s == ' ') ++field;
+  out->started = scan_dec(&s);
   return true;
+}
+
+bool lives(int pid) {
+  Relative r;
+  return look_at(pid, &r) && r.state != 'Z' && r.state != 'X';
 }
 
 bool has_children() {
@@ -73,29 +84,95 @@ bool listens(int pid) {
   return false;
 }
 
-int find_root(int pid) {
+namespace {
+
+// The highest ancestor that is reached without leaving those that listen.
+int climb(int pid) {
   Relative r;
   while (look_at(pid, &r) && r.ppid > 1 && listens(r.ppid)) pid = r.ppid;
   return pid;
 }
 
-size_t find_family(int root, Relative* out, size_t room) {
-  Region memory = scratch_map(kMostProcesses * sizeof(Relative));
-  if (!memory) return 0;
-  Table t{reinterpret_cast<Relative*>(memory.data()), 0};
-  each_number_in("/proc", &t, [](void* context, int pid) {
+// Every process there is.
+bool read_table(Region* memory, Table* t) {
+  *memory = scratch_map(kMostProcesses * sizeof(Relative));
+  if (!*memory) return false;
+  *t = {reinterpret_cast<Relative*>(memory->data()), 0};
+  return each_number_in("/proc", t, [](void* context, int pid) {
     Table* table = static_cast<Table*>(context);
     if (look_at(pid, &table->all[table->count])) ++table->count;
     return table->count < kMostProcesses;
   });
-  size_t found = 0;
-  for (size_t done = 0; done <= found && found < room; ++done) {
-    const int parent = done ? out[done - 1].pid : root;
+}
+
+// Whoever is taken is nobody's any more in the table.
+struct Search {
+  Table t;
+  Relative* out;
+  size_t room, found, done;
+
+  void take(size_t i, bool orphan) {
+    out[found] = t.all[i];
+    out[found++].orphan = orphan;
+    t.all[i].pid = 0;
+  }
+  void take_children_of(int parent) {
     for (size_t i = 0; i < t.count && found < room; ++i)
-      if (t.all[i].ppid == parent && !is_ours(t.all[i])) out[found++] = t.all[i];
+      if (t.all[i].pid && t.all[i].ppid == parent && !is_ours(t.all[i])) take(i, false);
+  }
+  void take_descendants() {
+    for (; done < found && found < room; ++done) take_children_of(out[done].pid);
+  }
+};
+
+size_t search(int root, Relative* out, size_t room, bool with_orphans) {
+  Region memory{};
+  Search s{{}, out, room, 0, 0};
+  if (read_table(&memory, &s.t)) {
+    for (size_t i = 0; i < s.t.count; ++i)
+      if (s.t.all[i].pid == root) s.t.all[i].pid = 0;
+    s.take_children_of(root);
+    s.take_descendants();
+    for (size_t i = 0; with_orphans && i < s.t.count && s.found < room; ++i) {
+      const Relative& r = s.t.all[i];
+      if (!r.pid || r.state == 'Z' || r.state == 'X' || is_ours(r) || !is_kin(r.pid, r.started))
+        continue;
+      s.take(i, true);
+    }
+    s.take_descendants();
   }
   scratch_unmap(&memory);
-  return found;
+  return s.found;
+}
+
+}  // namespace
+
+int find_root() {
+  const int top = climb(library.pid), first = first_of_family();
+  if (top == first) return top;
+  Relative r;
+  if (look_at(first, &r) && is_kin(first, r.started) && listens(first)) return climb(first);
+  if (!look_at(top, &r)) return top;
+  Relative oldest = r;
+  Region memory{};
+  Table t{};
+  read_table(&memory, &t);
+  for (size_t i = 0; i < t.count; ++i) {
+    const Relative& other = t.all[i];
+    const bool older = other.started < oldest.started ||
+                       (other.started == oldest.started && other.pid < oldest.pid);
+    if (older && is_kin(other.pid, other.started) && listens(other.pid)) oldest = other;
+  }
+  scratch_unmap(&memory);
+  return oldest.pid == top ? top : climb(oldest.pid);
+}
+
+size_t find_family(int root, Relative* out, size_t room) { return search(root, out, room, false); }
+size_t find_job(int root, Relative* out, size_t room) { return search(root, out, room, true); }
+
+bool has_job() {
+  Relative one;
+  return has_children() || (may_have_kin() && find_job(library.pid, &one, 1));
 }
 
 }  // namespace gpuckpt

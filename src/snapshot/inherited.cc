@@ -8,6 +8,7 @@
 #include "common/syscall.h"
 #include "common/text.h"
 #include "snapshot/family.h"
+#include "snapshot/state.h"
 #include "snapshot/team.h"
 
 namespace gpuckpt {
@@ -91,8 +92,8 @@ void note_inherited_place() {
 }
 
 const char* moved_place() {
-  char parent[16];
-  format(parent, sizeof(parent), "%d", static_cast<int>(sys::call(SYS_getppid)));
+  char leader[16];
+  format(leader, sizeof(leader), "%d", library.leader);
   for (size_t i = 0; i < kPlaceCount; ++i) {
     uint64_t now[2], other[2];
     look_at_place("thread-self", i, now);
@@ -101,7 +102,7 @@ const char* moved_place() {
     };
     if (differs(places[i])) return kPlaces[i][1];
     if (team.role() != Team::Role::kMember) continue;
-    look_at_place(parent, i, other);
+    look_at_place(leader, i, other);
     if (differs(other)) return kPlaces[i][1];
   }
   return nullptr;

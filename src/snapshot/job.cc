@@ -11,6 +11,7 @@
 #include "snapshot/api.h"
 #include "snapshot/courier.h"
 #include "snapshot/growth.h"
+#include "snapshot/kin.h"
 #include "snapshot/lazy.h"
 #include "snapshot/libc_probe.h"
 #include "snapshot/park.h"
@@ -418,9 +419,14 @@ struct LeadCall {
 long lead_on_courier(Courier* c, void* argument) {
   return team.lead(c, static_cast<LeadCall*>(argument)->call);
 }
+long has_job_on_courier(Courier*, void*) { return has_job(); }
 // As the leader: calls all others. Nothing to do for a member, or alone.
 bool call_everybody(Job* j, uint64_t deadline_us) {
-  if (team.role() == Team::Role::kMember || !j->lead) return true;
+  if (team.role() == Team::Role::kMember || static_cast<Children>(j->children) == Children::kIgnore)
+    return true;
+  // Asked for each attempt: they come and go.
+  j->births = births();
+  if (!courier.run(has_job_on_courier, nullptr)) return true;
   LeadCall l{{static_cast<Children>(j->children), deadline_us, j->stop ? wire::kCtlStop : 0u,
               j->stop_status, j->store, j->tag}};
   return courier.run(lead_on_courier, &l) || team_failed(j);
@@ -449,8 +455,8 @@ long leave_team(Courier*, void*) {
 
 // Nobody was to take part; is that still so?
 bool child_was_born(Job* j) {
-  return !team.active() && static_cast<Children>(j->children) != Children::kIgnore &&
-         has_children();
+  if (team.active() || static_cast<Children>(j->children) == Children::kIgnore) return false;
+  return has_children() || (births() != j->births && courier.run(has_job_on_courier, nullptr));
 }
 
 Outcome given_up(const Job* j) {
@@ -671,8 +677,6 @@ bool take_snapshot(Job* j) {
   uint64_t pause = 20000;
   Outcome outcome;
   for (;;) {
-    // Asked each time: children come and go.
-    j->lead = static_cast<Children>(j->children) != Children::kIgnore && has_children();
     outcome = attempt(j, deadline);
     courier.run(leave_team, nullptr);
     if (outcome != Outcome::kRetry || sys::now_us() + pause > deadline) break;

@@ -21,7 +21,7 @@ struct Job {
   gpuckpt_checkpoint* request = nullptr;  // the program asked for it
   bool self_contained = false;            // --self-contained
   uint32_t children;                      // Children (team.h)
-  bool lead;                              // there are other processes to take along
+  uint64_t births;                        // when it was looked who else belongs to the job (kin.h)
 
   uint64_t started_us;
   // Results.

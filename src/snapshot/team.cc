@@ -15,6 +15,7 @@
 #include "gpuckpt/exit_codes.h"
 #include "snapshot/courier.h"
 #include "snapshot/inherited.h"
+#include "snapshot/kin.h"
 #include "snapshot/state.h"
 
 namespace gpuckpt {
@@ -56,6 +57,15 @@ bool Team::fail(int why, const char* pattern, ...) {
   vformat(text, sizeof(text), pattern, args);
   va_end(args);
   code = why;
+  return false;
+}
+
+bool Team::has_process(int pid) const {
+  if (role_ == Role::kAlone) return false;
+  if (role_ == Role::kMember && pid == library.leader) return true;
+  const Board* b = board();
+  for (uint32_t i = 0; i < b->relative_count; ++i)
+    if (b->relative[i].pid == pid) return true;
   return false;
 }
 
@@ -119,7 +129,7 @@ bool Team::look_for_more(bool* found) {
   Region memory = scratch_map(Board::kMostRelatives * sizeof(Relative));
   if (!memory) return fail(kExitError, "no memory for the list of processes");
   Relative* all = reinterpret_cast<Relative*>(memory.data());
-  size_t n = find_family(library.pid, all, Board::kMostRelatives);
+  size_t n = find_job(library.pid, all, Board::kMostRelatives);
   Board* b = board();
   b->relative_count = 0;
   bool ok = n < Board::kMostRelatives || fail(kExitRefused, "the job has too many processes");
@@ -136,7 +146,7 @@ bool Team::look_for_more(bool* found) {
     for (size_t k = 0; k < count_ && !known; ++k) known = members_[k].pid == r.pid;
     if (known) continue;
     if (count_ == kMost) ok = fail(kExitRefused, "the job has more than %lu processes", kMost);
-    if (ok) members_[count_++] = {r.pid, -1, 0, 0, sys::now_us(), 0};
+    if (ok) members_[count_++] = {r.pid, -1, 0, 0, sys::now_us(), 0, r.orphan};
     *found = true;
   }
   scratch_unmap(&memory);
@@ -227,6 +237,13 @@ bool Team::introduce(int socket) {
       if (members_[i].pid == pid && members_[i].socket < 0) m = &members_[i];
   if (!m) {
     sys::close(socket);
+    return true;
+  }
+  if (m->orphan && !equal(in.tag, family_name())) {
+    // It only looked as if it were of this job.
+    sys::close(socket);
+    leave_out(m->pid);
+    *m = members_[--count_];
     return true;
   }
   bool same = library.last_snapshot[0] && equal(in.text, library.last_snapshot) && in.number;
@@ -344,6 +361,7 @@ bool Team::join(Courier*, Join* j) {
     return fail(kExitAbsent, "nobody leads a snapshot any more");
   wire::TeamMsg m = make(wire::kTeamJoin, library.last_number);
   copy(m.text, sizeof(m.text), library.last_snapshot);
+  copy(m.tag, sizeof(m.tag), family_name());
   local_send(leader_socket_, &m, sizeof(m), nullptr, 0);
   int fds[3];
   pollfd p{leader_socket_, POLLIN, 0};

@@ -36,6 +36,8 @@ class Team {
   uint32_t number() const { return number_; }
   // Of a leader: the others.
   uint32_t others() const { return static_cast<uint32_t>(count_); }
+  // Does the process, living or ended, come back with a restore? (Once all are parked.)
+  bool has_process(int pid) const;
   Board* board() const { return reinterpret_cast<Board*>(board_.data()); }
 
   // --- Leader. Calls everybody together; true when all have joined. Otherwise code and text say
@@ -81,6 +83,7 @@ class Team {
     int pid, socket;
     uint32_t number, reached;  // TeamStep
     uint64_t since_us, asked_us;
+    bool orphan;  // family.h
   };
   bool fail(int code, const char* pattern, ...) __attribute__((format(printf, 3, 4)));
   bool look_for_more(bool* found);

@@ -21,6 +21,7 @@
 #include "snapshot/courier.h"
 #include "snapshot/eintr.h"
 #include "snapshot/inherited.h"
+#include "snapshot/kin.h"
 #include "snapshot/park.h"
 #include "snapshot/raw_thread.h"
 #include "snapshot/state.h"
@@ -202,6 +203,7 @@ namespace {
 __attribute__((constructor(101))) void start(int, char**, char** environment) {
   library.pid = library.host_pid = sys::getpid();
   library.timer_id = -1;
+  find_family_name(environment);
   read_config(environment);
   note_inherited_descriptors();
   note_inherited_filters();
@@ -218,7 +220,7 @@ __attribute__((constructor(101))) void start(int, char**, char** environment) {
     library.rseq_offset = *static_cast<const ptrdiff_t*>(offset);
   if (void* size = dlsym(RTLD_DEFAULT, "__rseq_size"))
     library.rseq_size = *static_cast<const unsigned*>(size);
-  pthread_atfork(nullptr, nullptr, forget_after_fork);
+  pthread_atfork(count_birth, nullptr, forget_after_fork);
   find_exec_functions();
   library.ready = true;
   install_wake_handler();

@@ -18,6 +18,13 @@ def parents():
     return found
 
 
+def name(pid):
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 def family(root):
     """It and its descendants, parents first."""
     table, members = parents(), [root]
@@ -26,9 +33,24 @@ def family(root):
     return members
 
 
-def kill_family(process):
-    """Ends it with all below it: those of a restored program are below its launcher. Parents first: none sees a child end."""
+def started_with(text):
+    """Processes whose environment has it: also those whose parents have ended."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if text.encode() in (entry / "environ").read_bytes() and "gpuckpt-" not in (entry / "comm").read_text():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def kill_family(process, text=None):
+    """Ends it with all below it: those of a restored program are below its launcher. Parents first: none sees a child end.
+    And whoever was started with `text`."""
     members = family(process.pid)
+    members += [m for m in (started_with(text) if text else []) if m not in members]
     for member in members:
         try:
             os.kill(member, signal.SIGKILL)

@@ -3,6 +3,8 @@
 
 All processes are killed before the restore.
 """
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -14,7 +16,22 @@ import features_test  # noqa: E402
 
 class Tree(features_test.Run):
     def kill(self, process, pid=None):
-        family.kill_family(process)
+        family.kill_family(process, f"GPUCKPT_STORE={self.work}/store")
+
+    def restore(self, number, *more, **env):
+        if "--lazy" not in more or os.getuid() != 0:
+            return super().restore(number, *more, **env)
+        process, pid = super().restore(number, *more, **{**env, "GPUCKPT_LAZY_DELAY_MS": "2500"})
+        pagers = [p for p, (parent, _) in family.parents().items() if parent == process.pid and family.name(p) == "gpuckpt-pager"]
+        if len(pagers) != 4:
+            raise features_test.Failure(f"{len(pagers)} processes of 4 run before their memory is there")
+        return process, pid
+
+    def run(self):
+        result = super().run()
+        for pid in family.started_with(f"GPUCKPT_STORE={self.work}/store"):  # daemons of a program that failed
+            os.kill(pid, signal.SIGKILL)
+        return result
 
 
 features_test.SOURCE = SOURCE
