@@ -232,6 +232,7 @@ enum FdKind : uint32_t {
   kFdPath = 19,        // O_PATH: the place is named, nothing is open
   kFdKernelFile = 20,  // of /proc, /sys: opened again when the program is complete
   kFdPidfdGone = 21,   // of a process that has ended
+  kFdPidfd = 22,       // of another process of the job: value[0] = its number
 };
 // In fd_flags: no descriptor of the program but on its way in a message; the number means nothing.
 inline constexpr uint32_t kFdInFlight = 1u << 31;

@@ -177,7 +177,9 @@ int FdMaker::make(const Descriptor& d, const std::string& path) {
     case kFdInotify:
       return make_inotify(d);
     case kFdPidfdSelf:
-      return static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
+      return static_cast<int>(syscall(SYS_pidfd_open, getpid(), nonblock));
+    case kFdPidfd:  // all are there, in their places
+      return static_cast<int>(syscall(SYS_pidfd_open, d.value[0], nonblock));
     case kFdPidfdGone: {
       pid_t child = fork();
       if (child == 0) _exit(0);

@@ -157,7 +157,9 @@ bool capture_fd(FdTable* t, int fd, uint32_t extra) {
 static bool capture_own_descriptors(Capture*, Records*);
 
 bool note_shared(FdTable* t, const Descriptor& d) {
-  if (!team.active() || d.kind == kFdInherit || d.kind == kFdKernelFile || d.kind == kFdPidfdSelf)
+  // (A pidfd can be opened when all processes are there: each makes its own.)
+  if (!team.active() || d.kind == kFdInherit || d.kind == kFdKernelFile || d.kind == kFdPidfdSelf ||
+      d.kind == kFdPidfd)
     return true;
   Board* b = team.board();
   for (uint32_t i = 0; i < b->description_count; ++i) {

@@ -9,6 +9,7 @@
 #include "common/text.h"
 #include "snapshot/descriptors.h"
 #include "snapshot/state.h"
+#include "snapshot/team.h"
 
 namespace gpuckpt {
 
@@ -83,6 +84,8 @@ bool capture_anonymous(FdTable* t, Descriptor* d, const FdFacts& f, const char* 
       d->kind = kFdPidfdSelf;
     else if (pid == -1)
       d->kind = kFdPidfdGone;
+    else if (team.has_process(static_cast<int>(pid)) && !(d->fd_flags & kFdInFlight))
+      d->kind = kFdPidfd, d->value[0] = static_cast<uint64_t>(pid);
     else
       return t->c->refuse(
           "descriptor %d is a pidfd of process %ld, which is not part of the snapshot; close it, "
@@ -123,6 +126,9 @@ bool put_epolls(FdTable* t) {
       } slot{static_cast<uint32_t>(d.fd), static_cast<uint32_t>(e.fd), repeat};
       auto is = [&](const Descriptor& o) {
         if (o.ino != ino && ino) return false;
+        // Each process has a restored pidfd to itself; all of one process are one file to the
+        // kernel (since Linux 6.9).
+        if ((o.kind == kFdPidfd || o.kind == kFdPidfdSelf) && ino && o.dev != d.dev) return true;
         long r = t->kcmp_works ? sys::call(SYS_kcmp, library.pid, library.pid, 7 /* EPOLL_TFD */,
                                            o.fd, sys::ptr(&slot))
                                : -38;
