@@ -170,6 +170,7 @@ enum CtlFlags : uint32_t {
   kCtlChildrenIgnore = 16,
   kCtlSelfContained = 32,  // mapped files go into the snapshot as well
   kCtlRelease = 64,        // kCtlSuspend: contexts are given back, too
+  kCtlLate = 128,          // kTeamWelcome: the others are past kTeamFrozen
 };
 struct CtlRequest {
   uint32_t magic;
@@ -214,10 +215,11 @@ enum TeamStep : uint32_t {
                       // tag = the name of its job (kin.h)
   kTeamWelcome = 2,   // leader: `number`; text = store; comes with the board
   kTeamOpened = 3,    // member: comes with ring and sockets for the writer
-  kTeamStaged = 4,    // member: gate closed, memory looked at. leader: park
-  kTeamParked = 5,    // member: all threads stand. leader: capture
-  kTeamCaptured = 6,  // member: everything is out of the way. leader: go on
-  kTeamFailed = 7,    // either: it will not be; code, text
+  kTeamFrozen = 4,    // member: gate closed, devices idle. leader: look at their memory
+  kTeamStaged = 5,    // member: it is looked at. leader: park
+  kTeamParked = 6,    // member: all threads stand. leader: capture
+  kTeamCaptured = 7,  // member: everything is out of the way. leader: go on
+  kTeamFailed = 8,    // either: it will not be; code, text
 };
 struct TeamMsg {
   uint32_t magic;

@@ -8,29 +8,45 @@
 #include <atomic>
 
 #include "common/local_socket.h"
+#include "common/proc.h"
 #include "common/syscall.h"
 #include "gpuckpt/wire.h"
 
 namespace gpuckpt {
 namespace {
 
-constinit std::atomic<int> offers[kMostOffers] = {};  // descriptor + 1; 0: free
-constexpr uint64_t kAskAgainUs = 200000;
+constinit std::atomic<int> offers[kMostOffers] = {};       // descriptor + 1; 0: free
+constinit std::atomic<uint64_t> takers[kMostOffers] = {};  // number << 32 | process; 0: free
+constinit std::atomic<uint64_t> identity = 0;
+constinit std::atomic<bool> paused = false;
+constexpr uint64_t kAskAgainUs = 5000, kAskRarelyUs = 200000;
+
+bool note_taker(int number, int pid) {
+  const uint64_t taker = static_cast<uint64_t>(number) << 32 | static_cast<uint32_t>(pid);
+  for (auto& slot : takers) {
+    uint64_t free = 0;
+    if (slot.compare_exchange_strong(free, taker) || free == taker) return true;
+  }
+  return false;
+}
 
 // From the process that was asked, and from no other.
-long accept_from(int door, int pid) {
+long accept_from(int door, int pid, uint64_t expected) {
   const long socket = sys::call(SYS_accept4, door, 0, 0, SOCK_CLOEXEC);
   if (sys::failed(socket)) return socket;
   int peer = 0, fds[kLocalDescriptors] = {-1, -1, -1};
-  char byte = 0;
+  uint64_t who = 0;
   pollfd wait = {static_cast<int>(socket), POLLIN, 0};
+  bool answered = false;
   if (local_trusted(static_cast<int>(socket), &peer) && peer == pid)
     if (!sys::failed(sys::call(SYS_poll, sys::ptr(&wait), 1, 1000)))
-      local_receive(static_cast<int>(socket), &byte, 1, fds);
+      answered = local_receive(static_cast<int>(socket), &who, sizeof who, fds) == sizeof who;
   sys::close(static_cast<int>(socket));
-  for (size_t i = 1; i < kLocalDescriptors; ++i)
-    if (fds[i] >= 0) sys::close(fds[i]);
-  return fds[0] >= 0 ? fds[0] : -EBADF;
+  for (size_t i = 0; i < kLocalDescriptors; ++i)
+    if (fds[i] >= 0 && (i || who != expected)) sys::close(fds[i]);
+  if (!answered) return -EBADF;
+  if (who != expected) return -ESTALE;
+  return fds[0] >= 0 ? fds[0] : -ENOENT;
 }
 
 }  // namespace
@@ -51,6 +67,12 @@ void send_wake(int pid, uint64_t value) {
   sys::call(SYS_rt_sigqueueinfo, pid, wire::kWakeSignal, sys::ptr(&info));
 }
 
+uint64_t handover_identity() {
+  uint64_t known = identity.load();
+  if (!known) identity.store(known = start_time_of(sys::getpid()) | 1ull << 63);
+  return known;
+}
+
 int handover_offer(int fd) {
   for (int i = 0; i < kMostOffers; ++i) {
     int free = 0;
@@ -60,38 +82,65 @@ int handover_offer(int fd) {
 }
 
 void handover_withdraw(int number) {
-  if (number >= 0 && number < kMostOffers) offers[number].store(0);
+  if (number < 0 || number >= kMostOffers) return;
+  offers[number].store(0);
+  for (auto& slot : takers)
+    if (uint64_t taker = slot.load(); taker >> 32 == static_cast<uint64_t>(number)) slot.store(0);
 }
 
+bool handover_each_taker(void* context, bool (*one)(void* context, int number, int pid)) {
+  for (auto& slot : takers)
+    if (uint64_t taker = slot.load())
+      if (!one(context, static_cast<int>(taker >> 32), static_cast<int>(taker & 0xffffffff)))
+        return false;
+  return true;
+}
+
+void handover_forget() {
+  paused = true;
+  for (auto& slot : offers) slot.store(0);
+  for (auto& slot : takers) slot.store(0);
+}
+void handover_offer_again(int number, int fd) { offers[number].store(fd + 1); }
+void handover_resume() { paused = false; }
+
 void handover_serve(uint64_t value, int from_pid) {
-  const int fd = offers[value >> 20 & (kMostOffers - 1)].load() - 1;
-  if (fd < 0) return;
+  if (paused) return;  // it asks again
+  const int number = value >> 20 & (kMostOffers - 1);
+  const int fd = offers[number].load() - 1;
   const long socket = local_connect(static_cast<uint32_t>(value & 0xfffff));
   if (sys::failed(socket)) return;
   int peer = 0;
-  if (local_trusted(static_cast<int>(socket), &peer) && peer == from_pid)
-    local_send(static_cast<int>(socket), "d", 1, &fd, 1);
+  if (local_trusted(static_cast<int>(socket), &peer) && peer == from_pid) {
+    const uint64_t who = handover_identity();
+    const bool give = fd >= 0 && note_taker(number, from_pid);
+    local_send(static_cast<int>(socket), &who, sizeof who, &fd, give);
+  }
   sys::close(static_cast<int>(socket));
 }
 
-long handover_fetch(int pid, int number, uint64_t patience_us) {
+long handover_fetch(int pid, uint64_t expected, int number, uint64_t patience_us) {
   if (number < 0 || number >= kMostOffers) return -EINVAL;
   uint32_t name = 0;
   const long door = local_listen(&name);
   if (sys::failed(door)) return door;
   const uint64_t value = kGiveCookie | static_cast<uint64_t>(number) << 20 | name;
   const uint64_t end = sys::now_us() + patience_us;
+  uint64_t pause = kAskAgainUs;
   long got = -ETIMEDOUT;
   do {
-    if (sys::failed(sys::call(SYS_kill, pid, 0))) {
+    // Who has no handler would end by the signal.
+    bool ended = false;
+    if (catches_signal(pid, wire::kWakeSignal, &ended)) send_wake(pid, value);
+    if (ended) {
       got = -ESRCH;
       break;
     }
-    send_wake(pid, value);
     pollfd wait = {static_cast<int>(door), POLLIN, 0};
-    if (sys::call(SYS_poll, sys::ptr(&wait), 1, static_cast<long>(kAskAgainUs / 1000)) > 0)
-      got = accept_from(static_cast<int>(door), pid);
-  } while (got == -ETIMEDOUT && sys::now_us() < end);
+    if (sys::call(SYS_poll, sys::ptr(&wait), 1, static_cast<long>(pause / 1000)) > 0)
+      got = accept_from(static_cast<int>(door), pid, expected);
+    if (pause < kAskRarelyUs) pause *= 2;
+  } while ((got == -ETIMEDOUT || got == -EBADF) && sys::now_us() < end);
   sys::close(static_cast<int>(door));
   return got;
 }

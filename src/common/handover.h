@@ -1,6 +1,9 @@
 // Descriptors for whoever asks: a process offers one under a number, another process of the same
 // user fetches it. No thread waits for that: who fetches sends our signal with a value that names
 // the number and a socket of its own, and the signal's handler sends the descriptor there.
+//
+// A process and what is restored from it are the same: it keeps its number and its identity, and
+// offers the same things under the same numbers.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +17,25 @@ inline constexpr int kMostOffers = 4096;
 inline constexpr uint64_t kGiveCookie = 0x4770756'0000'00000ull;  // | number << 20 | socket's name
 inline constexpr uint64_t kGiveMask = ~0xfff'fffffull;
 
+// Who offers: process ids are used again.
+uint64_t handover_identity();
+
 // The number of the offer, or -1. The descriptor stays the caller's, and open while it is offered.
 int handover_offer(int fd);
 void handover_withdraw(int number);
+// Calls `one` for each process that has fetched something, until it says stop (false).
+bool handover_each_taker(void* context, bool (*one)(void* context, int number, int pid));
+
+// In a restored process. Nothing is answered from `forget` on, until all is offered again.
+void handover_forget();
+void handover_offer_again(int number, int fd);
+void handover_resume();
 
 // In the signal's handler. Raw calls only.
 void handover_serve(uint64_t value, int from_pid);
 
-// Asks `pid` for its offer; -errno. Waits at most that long.
-long handover_fetch(int pid, int number, uint64_t patience_us);
+// Asks `pid` for its offer; -errno (-ENOENT: it has no such offer, -ESTALE: it is another process
+// by now, -ESRCH: it has ended). Waits at most that long.
+long handover_fetch(int pid, uint64_t identity, int number, uint64_t patience_us);
 
 }  // namespace gpuckpt

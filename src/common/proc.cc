@@ -129,6 +129,17 @@ const char* status_field(const char* text, const char* name) {
   return value ? value : "0";
 }
 
+bool catches_signal(int pid, int signal, bool* ended) {
+  char path[40], text[4096];
+  format(path, sizeof(path), "/proc/%d/status", pid);
+  const bool there = read_file(path, text, sizeof(text)) > 0;
+  const char state = there ? *status_field(text, "State:") : 'X';
+  if (ended) *ended = state == 'X' || state == 'Z';
+  if (!there) return false;
+  const char* s = status_field(text, "SigCgt:");
+  return scan_hex(&s) >> (signal - 1) & 1;
+}
+
 uint64_t start_time_of(int pid) {
   char path[40], text[1024];
   format(path, sizeof(path), "/proc/%d/stat", pid);

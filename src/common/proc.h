@@ -44,6 +44,10 @@ const char* status_field(const char* text, const char* name);
 // returns false to stop.
 bool each_number_in(const char* folder, void* context, bool (*each)(void* context, int number));
 
+// Has the process a handler for the signal? `ended` (may be null): there is no such process, or
+// only what is left of it.
+bool catches_signal(int pid, int signal, bool* ended);
+
 // Field 22 of /proc/<pid>/stat: start time in clock ticks; 0 when there is no such process.
 uint64_t start_time_of(int pid);
 

@@ -163,7 +163,6 @@ int device_holding(uint64_t address) {
 }
 
 bool rebuild_device_memory(DeviceReport* report) {
-  ipc_forget_all();
   for (int device = 0; device < kMaxDevices; ++device) {
     DeviceMemory* memory = memories[device];
     if (!memory) continue;

@@ -64,7 +64,6 @@ bool check_refusals(DeviceReport* report) {
                   registry().reason[0] ? registry().reason : "an object could not be recorded");
   }
   if (const char* why = vmm_refusal()) return fail(report, kExitRefused, "%s", why);
-  if (const char* why = ipc_refusal()) return fail(report, kExitRefused, "%s", why);
   for (int device = 0; device < kMaxDevices; ++device) {
     DeviceMemory* memory = machine_facts.devices > device ? device_memory(device) : nullptr;
     if (memory && memory->native)
@@ -205,6 +204,10 @@ bool freeze(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
     } else if (captures_active) {
       format(culprit.text, sizeof culprit.text, "a stream capture is in progress (stream %p)",
              reinterpret_cast<void*>(capture_latest));
+      gate_open();
+    } else if (ipc_fetching()) {
+      copy(culprit.text, sizeof culprit.text,
+           "a thread waits for memory of another process (cuIpcOpenMemHandle)");
       gate_open();
     } else if (link_reports_later()) {
       copy(culprit.text, sizeof culprit.text,

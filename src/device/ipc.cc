@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include "common/handover.h"
-#include "common/proc.h"
 #include "common/syscall.h"
 #include "device/capture.h"
 #include "device/hooks.h"
 #include "device/idle.h"
+#include "gpuckpt/exit_codes.h"
 #include "intercept/generated/custom_hooks.h"
 #include "intercept/generated/real_driver.h"
 #include "intercept/realm.h"
@@ -20,14 +20,15 @@ namespace {
 
 constexpr uint32_t kMagic = 0x31706b67;  // "gkp1"
 constexpr uint64_t kPatienceUs = 10000000;
-constexpr int kHighDescriptor = 500;  // out of the way of the program's numbers
+constexpr uint64_t kRestorePatienceUs = 600000000;  // its owner may have much to fill first
+constexpr int kHighDescriptor = 500;                // out of the way of the program's numbers
 constexpr auto kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
 // A large allocation may end in a second chunk, right behind the first.
 struct Ticket {
   uint32_t magic;
   int32_t pid;
-  uint64_t started;  // of the process: numbers are used again
+  uint64_t identity;  // of the process: numbers are used again
   uint16_t offers[2];
   uint32_t offset;  // of the allocation in the first chunk, in units
   uint64_t chunks[2], size;
@@ -43,10 +44,11 @@ struct Export {
 struct Opened {
   uint64_t address, base;
   Ticket ticket;
-  int users;
+  int device, users;
 };
 struct Ipc {
   Lock lock;
+  uint32_t fetching = 0;  // threads outside the gate that wait for an owner's descriptors
   Vector<Export> exports;
   Vector<Opened> opened;
 };
@@ -66,15 +68,20 @@ int raised(int fd) {
   return static_cast<int>(high);
 }
 
+CUresult export_chunk(const Chunk* chunk, int* fd) {
+  CUresult result = real().cuMemExportToShareableHandle(fd, chunk->handle, kDescriptor, 0);
+  if (result == CUDA_SUCCESS) *fd = raised(*fd);
+  return result;
+}
+
 // The number that the chunk is offered under; -1: `result` says why not. The device's lock is held.
 int offer_chunk(const Chunk* chunk, CUresult* result) {
   Guard guard(all().lock);
   for (const Export& e : all().exports)
     if (e.chunk == chunk->begin) return e.offer;
   int fd = -1;
-  *result = real().cuMemExportToShareableHandle(&fd, chunk->handle, kDescriptor, 0);
+  *result = export_chunk(chunk, &fd);
   if (*result != CUDA_SUCCESS) return -1;
-  fd = raised(fd);
   const int offer = handover_offer(fd);
   if (offer >= 0 && all().exports.push({chunk->begin, fd, offer})) return offer;
   handover_withdraw(offer);
@@ -108,7 +115,7 @@ CUresult make_ticket(int device, CUdeviceptr address, Ticket* ticket) {
   a->shared = true;
   ticket->magic = kMagic;
   ticket->pid = sys::getpid();
-  ticket->started = start_time_of(ticket->pid);
+  ticket->identity = handover_identity();
   ticket->offset = static_cast<uint32_t>((a->begin - first->begin) / kUnitBytes);
   ticket->size = a->size;
   ticket->device = uuid;
@@ -155,21 +162,40 @@ CUresult map_descriptor(int fd, CUdeviceptr at, uint64_t bytes) {
 }
 
 // The chunks, one behind the other.
-CUresult map_ticket(const int (&fds)[2], const Ticket& t, int device, CUdeviceptr* base) {
-  CUresult result = real().cuMemAddressReserve(base, t.bytes(), kBlockBytes, 0, 0);
-  if (result != CUDA_SUCCESS) return result;
-  result = map_descriptor(fds[0], *base, t.chunks[0]);
+CUresult map_ticket(const int (&fds)[2], const Ticket& t, int device, CUdeviceptr base) {
+  CUresult result = map_descriptor(fds[0], base, t.chunks[0]);
   bool first = result == CUDA_SUCCESS, second = false;
   if (first && t.chunks[1]) {
-    result = map_descriptor(fds[1], *base + t.chunks[0], t.chunks[1]);
+    result = map_descriptor(fds[1], base + t.chunks[0], t.chunks[1]);
     second = result == CUDA_SUCCESS;
   }
-  if (result == CUDA_SUCCESS) result = allow(*base, t.bytes(), device);
+  if (result == CUDA_SUCCESS) result = allow(base, t.bytes(), device);
   if (result == CUDA_SUCCESS) return result;
-  if (first) real().cuMemUnmap(*base, t.chunks[0]);
-  if (second) real().cuMemUnmap(*base + t.chunks[0], t.chunks[1]);
-  real().cuMemAddressFree(*base, t.bytes());
+  if (first) real().cuMemUnmap(base, t.chunks[0]);
+  if (second) real().cuMemUnmap(base + t.chunks[0], t.chunks[1]);
   return result;
+}
+CUresult map_anywhere(const int (&fds)[2], const Ticket& t, int device, CUdeviceptr* base) {
+  CUresult result = real().cuMemAddressReserve(base, t.bytes(), kBlockBytes, 0, 0);
+  if (result != CUDA_SUCCESS) return result;
+  result = map_ticket(fds, t, device, *base);
+  if (result != CUDA_SUCCESS) real().cuMemAddressFree(*base, t.bytes());
+  return result;
+}
+
+// 0, or why not (handover.h).
+long fetch_chunks(const Ticket& t, uint64_t patience_us, int (&fds)[2]) {
+  for (int i = 0; i < 2 && t.chunks[i]; ++i) {
+    const long fd = handover_fetch(t.pid, t.identity, t.offers[i], patience_us);
+    if (sys::failed(fd)) return fd;
+    fds[i] = static_cast<int>(fd);
+  }
+  return 0;
+}
+
+void close_chunks(const int (&fds)[2]) {
+  for (int fd : fds)
+    if (fd >= 0) sys::close(fd);
 }
 
 CUdeviceptr opened_before(const Ticket& t) {
@@ -186,28 +212,25 @@ CUresult open_ticket(CUdeviceptr* out, const Ticket& t) {
   const uint64_t offset = t.offset * kUnitBytes;
   if (device < 0 || offset > t.bytes() || t.size > t.bytes() - offset)
     return CUDA_ERROR_INVALID_VALUE;
-  if (start_time_of(t.pid) != t.started) return CUDA_ERROR_MAP_FAILED;  // it has ended
   int fds[2] = {-1, -1};
+  __atomic_add_fetch(&all().fetching, 1, __ATOMIC_ACQ_REL);
+  long why;
   {
     GateOutside outside;  // its owner may be held up by a snapshot
-    for (int i = 0; i < 2 && t.chunks[i]; ++i) {
-      const long fd = handover_fetch(t.pid, t.offers[i], kPatienceUs);
-      if (!sys::failed(fd)) fds[i] = static_cast<int>(fd);
-    }
+    why = fetch_chunks(t, kPatienceUs, fds);
   }
   CUresult result = CUDA_SUCCESS;
   Guard guard(all().lock);
   *out = opened_before(t);  // by another thread, meanwhile
   if (!*out) {
     CUdeviceptr base = 0;
-    const bool got = fds[0] >= 0 && (fds[1] >= 0 || !t.chunks[1]);
-    result = got ? map_ticket(fds, t, device, &base) : CUDA_ERROR_MAP_FAILED;
+    result = why ? CUDA_ERROR_MAP_FAILED : map_anywhere(fds, t, device, &base);
     *out = base + offset;
-    if (result == CUDA_SUCCESS && !all().opened.push({*out, base, t, 1}))
+    if (result == CUDA_SUCCESS && !all().opened.push({*out, base, t, device, 1}))
       registry().refuse("out of memory while recording cuIpcOpenMemHandle");
   }
-  for (int fd : fds)
-    if (fd >= 0) sys::close(fd);
+  close_chunks(fds);
+  __atomic_sub_fetch(&all().fetching, 1, __ATOMIC_ACQ_REL);
   return result;
 }
 
@@ -240,17 +263,36 @@ bool any_shared(DeviceMemory* memory) {
 
 }  // namespace
 
-const char* ipc_refusal() {
+bool ipc_shared() {
   bool exported;
   {
     Guard guard(all().lock);
-    if (!all().opened.empty()) return "cuIpcOpenMemHandle: memory of another process";
+    if (!all().opened.empty()) return true;
     exported = !all().exports.empty();
   }
   for (int device = 0; exported && device < machine_facts.devices; ++device)
-    if (any_shared(device_memory(device)))
-      return "cuIpcGetMemHandle: memory shared with another process";
-  return nullptr;
+    if (any_shared(device_memory(device))) return true;
+  return false;
+}
+
+bool ipc_fetching() { return only && __atomic_load_n(&only->fetching, __ATOMIC_ACQUIRE); }
+
+// With the gate closed nobody else is here.
+bool ipc_shares(void* context, bool (*one)(void* context, const DeviceShare&)) {
+  if (!only) return true;
+  for (const Opened& o : only->opened)
+    for (int i = 0; i < 2 && o.ticket.chunks[i]; ++i)
+      if (!one(context, {DeviceShare::kTook, o.ticket.pid, o.ticket.offers[i]})) return false;
+  for (const Export& e : only->exports)
+    if (!one(context, {DeviceShare::kOffers, 0, static_cast<uint32_t>(e.offer)})) return false;
+  struct Takers {
+    void* context;
+    bool (*one)(void* context, const DeviceShare&);
+  } takers = {context, one};
+  return !ipc_shared() || handover_each_taker(&takers, [](void* to, int number, int pid) {
+    auto* t = static_cast<Takers*>(to);
+    return t->one(t->context, {DeviceShare::kGave, pid, static_cast<uint32_t>(number)});
+  });
 }
 
 bool find_opened(uint64_t address, uint64_t* begin, uint64_t* size) {
@@ -276,10 +318,51 @@ void ipc_forget_chunk(uint64_t begin) {
   }
 }
 
-void ipc_forget_all() {
-  Guard guard(all().lock);
-  for (const Export& e : all().exports) handover_withdraw(e.offer);
-  all().exports.clear();
+void ipc_restart() { handover_forget(); }
+
+bool ipc_offer_again(DeviceReport* report) {
+  for (size_t i = 0; i < all().exports.size(); ++i) {
+    Export& e = all().exports[i];
+    const int device = device_holding(e.chunk);
+    DeviceMemory* memory = device_memory(device);
+    Chunk* chunk = memory ? memory->arena.chunk_at(e.chunk) : nullptr;
+    WithContext with(any_context(device));
+    CUresult result = chunk ? export_chunk(chunk, &e.fd) : CUDA_ERROR_INVALID_VALUE;
+    if (result != CUDA_SUCCESS)
+      return fail(report, kExitIncompatible,
+                  "memory at 0x%lx, handed to other processes (cuIpcGetMemHandle), cannot be "
+                  "exported again (%d)",
+                  e.chunk, static_cast<int>(result));
+    handover_offer_again(e.offer, e.fd);
+  }
+  handover_resume();
+  return true;
+}
+
+bool rebuild_opened(DeviceReport* report) {
+  for (Opened& o : all().opened) {
+    CUdeviceptr place = 0;
+    CUresult result = real().cuMemAddressReserve(&place, o.ticket.bytes(), kBlockBytes, o.base, 0);
+    if (result == CUDA_SUCCESS && place == o.base) continue;
+    if (result == CUDA_SUCCESS) real().cuMemAddressFree(place, o.ticket.bytes());
+    return fail(report, kExitIncompatible,
+                "the address range 0x%lx-0x%lx that memory of another process was at "
+                "(cuIpcOpenMemHandle) cannot be had here",
+                o.base, o.base + o.ticket.bytes());
+  }
+  for (Opened& o : all().opened) {
+    WithContext with(any_context(o.device));
+    int fds[2] = {-1, -1};
+    const long why = fetch_chunks(o.ticket, kRestorePatienceUs, fds);
+    CUresult result = why ? CUDA_ERROR_MAP_FAILED : map_ticket(fds, o.ticket, o.device, o.base);
+    close_chunks(fds);
+    if (result != CUDA_SUCCESS)
+      return fail(report, kExitIncompatible,
+                  "memory of process %d at 0x%lx (cuIpcOpenMemHandle) cannot be had again (error "
+                  "%ld, of the driver %d)",
+                  o.ticket.pid, o.address, -why, static_cast<int>(result));
+  }
+  return true;
 }
 
 }  // namespace device

@@ -2,22 +2,34 @@
 // gives no such handles: a handle of ours says which process has the memory, and under which number
 // that process hands out a descriptor for it (common/handover.h). Who opens it maps that memory.
 //
-// While memory is shared a snapshot is refused by name.
+// A snapshot of all of them together holds the memory once, as its owner's. Restored, the owner
+// offers the same chunks under the same numbers, and who had opened them maps them where they were.
 #pragma once
 
 #include <cstdint>
 
+#include "snapshot/device_plugin.h"
+
 namespace gpuckpt::device {
 
-// Null, or why not.
-const char* ipc_refusal();
+// Is memory shared with another process, as far as we can know?
+bool ipc_shared();
+// A thread outside the gate waits for memory of another process.
+bool ipc_fetching();
+// PARKED (device_plugin.h).
+bool ipc_shares(void* context, bool (*one)(void* context, const DeviceShare&));
 
 // What a program asks about memory that it opened.
 bool find_opened(uint64_t address, uint64_t* begin, uint64_t* size);
 
 // A chunk of an arena is given back. Its device's lock is held.
 void ipc_forget_chunk(uint64_t begin);
-// A restored process: descriptors of the last one are nobody's.
-void ipc_forget_all();
+
+// A restored process. First: descriptors of the last one are nobody's. With the arenas there: they
+// are offered again; then what was opened is fetched from its owners, who come as far in their own
+// time.
+void ipc_restart();
+bool ipc_offer_again(DeviceReport* report);
+bool rebuild_opened(DeviceReport* report);
 
 }  // namespace gpuckpt::device

@@ -1,6 +1,7 @@
 // The seam to the snapshot engine (snapshot/device_plugin.h).
 #include "device/capture.h"
 #include "device/hooks.h"
+#include "device/ipc.h"
 #include "device/variables.h"
 #include "device/vmm.h"
 #include "intercept/gate.h"
@@ -26,6 +27,7 @@ const char* quiet() {
 void rewind() {
   realm_rewind();
   vmm_hold_descriptors();
+  ipc_restart();
 }
 
 constexpr DevicePlugin kPlugin = {
@@ -43,6 +45,7 @@ constexpr DevicePlugin kPlugin = {
     .driver_thread = realm_driver_thread,
     .driver_fd = realm_owns_fd,
     .device_fd = vmm_is_descriptor,
+    .shares = ipc_shares,
     .rewind = rewind,
     .step = step_begin,
     .restore = restore,

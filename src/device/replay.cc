@@ -8,6 +8,7 @@
 #include "device/each_device.h"
 #include "device/gpu_map.h"
 #include "device/graphs.h"
+#include "device/ipc.h"
 #include "device/jit_options.h"
 #include "device/links.h"
 #include "device/notifications.h"
@@ -501,9 +502,10 @@ bool restore(RestoreSource* source, DeviceReport* report) {
       return fail(report, kExitIncompatible, "cuInit fails here: %s (%d)", error_name(result),
                   static_cast<int>(result));
     if (!compare_machine(mapped, report) || !replay_contexts(report) ||
-        !rebuild_device_memory(report) || !rebuild_vmm(report) || !replay_objects(report) ||
-        !rebuild_pinned(report) || !compare_globals(report) || !replay_arrays(report) ||
-        !replay_graphs(report) || !upload_all(source, report))
+        !rebuild_device_memory(report) || !ipc_offer_again(report) || !rebuild_opened(report) ||
+        !rebuild_vmm(report) || !replay_objects(report) || !rebuild_pinned(report) ||
+        !compare_globals(report) || !replay_arrays(report) || !replay_graphs(report) ||
+        !upload_all(source, report))
       return false;
     realm_release_placeholders();
   }

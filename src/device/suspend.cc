@@ -16,6 +16,7 @@
 #include "device/capture.h"
 #include "device/gpu_map.h"
 #include "device/hooks.h"
+#include "device/ipc.h"
 #include "device/vmm.h"
 #include "gpuckpt/exit_codes.h"
 #include "intercept/gate.h"
@@ -153,6 +154,9 @@ bool take_contexts(const char* gpu_map, DeviceReport* report) {
 
 bool suspend(uint64_t gate_ms, uint64_t deadline_ms, bool release, DeviceReport* report) {
   if (release && !can_release(report)) return false;
+  if (ipc_shared())
+    return fail(report, kExitRefused,
+                "memory is shared with another process (cuIpcGetMemHandle, cuIpcOpenMemHandle)");
   if (!freeze(gate_ms, deadline_ms, report)) return false;
   report->device_bytes = 0;
   report->stays_suspended = false;

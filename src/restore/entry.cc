@@ -587,6 +587,17 @@ void forget_the_old_process(Plan* p) {
   library.term_waits = 0;
 }
 
+// Another process of the job may need an id that a new thread of ours would take.
+void await_threads_of_all(const Plan* p) {
+  if (!(p->flags & restore::kSeveral)) return;
+  restore::Report r;
+  __builtin_memset(&r, 0, sizeof(r));
+  r.type = restore::kReportThreads;
+  sys::call(SYS_sendto, p->report_fd, sys::ptr(&r), sizeof(r), MSG_NOSIGNAL, 0, 0);
+  const long n = sys::call(SYS_recvfrom, p->report_fd, sys::ptr(&r), sizeof(r), 0, 0, 0);
+  if (n != sizeof(r) || r.type != restore::kReportDriver) sys::exit_group(125);
+}
+
 // --- the device
 // -------------------------------------------------------------------------------------------------------
 
@@ -710,6 +721,9 @@ void coordinator_after_restore(void*) {
       state.release_driver = 1;
       sys::futex_wake(&state.release_driver, 0x7fffffff);
     }
+    // Others of the job ask for the memory of ours that they have mapped, perhaps before we are
+    // ready or while we wait for theirs: our signal is answered on this thread.
+    sys::sigprocmask_set(~(1ull << (wire::kWakeSignal - 1)));
     uint64_t t0 = sys::now_us();
     bool made = run_on_pthread(restore_device, &work);
     device_us = sys::now_us() - t0;
@@ -725,6 +739,7 @@ void coordinator_after_restore(void*) {
     ask_to_go(device_us);
     release_threads();
   }
+  sys::sigprocmask_all();
   size_t others = state.count;
   while (state.left < others) sys::sleep_us(100);
   scratch_unmap(&state.stack_memory);
@@ -776,6 +791,7 @@ extern "C" __attribute__((visibility("hidden"))) void gpuckpt_restore_entry(void
   restore_process(p);
   restore_memory(p);
   make_threads(p);
+  await_threads_of_all(p);
   restore_clocks(p);
   if (!(p->flags & restore::kSameIds)) {
     size_t n = rewrite_owners(p);

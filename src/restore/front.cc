@@ -255,23 +255,45 @@ bool expect(Member* m, Report* r, Outcome* out, Fd* passed = nullptr) {
   return false;
 }
 
-// From mapped to ready.
-bool complete(Member* m, const Options& o, Ids ids, Outcome* out, AllLazyPages* lazy) {
+// The same of everybody who has not `reached` it, in the order in which they come: one may wait for
+// another, and who fails first has the reason.
+bool expect_of_all(Tree* tree, uint32_t type, std::vector<uint32_t>* reached, Outcome* out) {
+  for (;;) {
+    std::vector<pollfd> polls;
+    for (size_t i = 0; i < reached->size(); ++i)
+      polls.push_back({(*reached)[i] == type ? -1 : tree->members[i]->report.get(), POLLIN, 0});
+    if (std::all_of(polls.begin(), polls.end(), [](const pollfd& p) { return p.fd < 0; }))
+      return true;
+    const int ready = poll(polls.data(), polls.size(), 600000);
+    if (ready < 0 && errno == EINTR) continue;
+    for (size_t i = 0; i < polls.size(); ++i) {
+      if (polls[i].fd < 0 || (ready > 0 && !polls[i].revents)) continue;
+      Report r{};
+      if (!expect(tree->members[i].get(), &r, out)) return false;
+      (*reached)[i] = r.type;
+      if (r.type != type) return false;
+    }
+  }
+}
+
+// Has what it maps filled. `reached`: what it reports where that was not needed.
+bool fill(Member* m, const Options& o, Ids ids, Outcome* out, AllLazyPages* lazy, uint32_t* reached) {
   Report r{};
   lazy->emplace_back();
   if (!expect(m, &r, out, &lazy->back().uffd)) return false;
-  if (r.type != kReportMapped) return r.type == kReportReady;
+  if (r.type != kReportMapped) {
+    *reached = r.type;
+    return true;
+  }
   const std::string why_not =
       ids == Ids::kNew ? "the thread ids are new, and all memory is searched for the old ones"
                        : std::string("userfaultfd: ") + strerror(r.code);
   Status filled =
       give_pages(m->image, *m->reader, o, &m->memory, m->pid, m->report.get(), why_not, lazy);
-  if (!filled.ok()) {
-    out->code = filled.code();
-    out->text = filled.text();
-    return false;
-  }
-  return expect(m, &r, out) && r.type == kReportReady;
+  if (filled.ok()) return true;
+  out->code = filled.code();
+  out->text = filled.text();
+  return false;
 }
 
 bool let_go(Member* m, const SnapshotReader& reader, uint64_t family) {
@@ -286,8 +308,16 @@ bool let_go(Member* m, const SnapshotReader& reader, uint64_t family) {
 
 bool bring_up(Tree* tree, const SnapshotReader& reader, const Options& o, Ids ids, Outcome* out,
               AllLazyPages* lazy) {
-  for (auto& m : tree->members)
-    if (!complete(m.get(), o, ids, out, lazy)) return false;
+  std::vector<uint32_t> reached(tree->members.size());
+  for (size_t i = 0; i < reached.size(); ++i)
+    if (!fill(tree->members[i].get(), o, ids, out, lazy, &reached[i])) return false;
+  if (tree->several()) {
+    if (!expect_of_all(tree, kReportThreads, &reached, out)) return false;
+    Report r{};
+    r.type = kReportDriver;
+    for (auto& m : tree->members) send(m->report.get(), &r, sizeof(r), MSG_NOSIGNAL);
+  }
+  if (!expect_of_all(tree, kReportReady, &reached, out)) return false;
   for (auto& m : tree->members) {
     Status tails = o.keep_files ? Status::Ok() : set_tails_aside(m->image);
     if (tails.ok()) continue;

@@ -51,6 +51,7 @@ enum PlanFlags : uint32_t {
   kFillByFront = 8,  // memory is filled from outside: see kReportMapped
   kLazy = 16,        // a userfaultfd of this process goes with kReportMapped, if it can be had
   kStep = 32,        // Plan::steps
+  kSeveral = 64,     // one of several processes: see kReportThreads
   kSetIds = 2,       // a privileged restore of another user's program: ids and groups too
 };
 
@@ -84,6 +85,9 @@ enum ReportType : uint32_t {
   kReportGo = 3,      // from the front
   kReportMapped = 4,  // to the front (kFillByFront): everything is mapped, fill it and say so
   kReportFilled = 5,  // from the front: code 0 = it is; else it is in the pages memfd instead
+  kReportThreads = 6,  // to the front (kSeveral): all threads are there
+  kReportDriver = 7,   // from the front: those of all processes are there. New ones, the driver's,
+                       // may now take what ids are left
 };
 struct Report {
   uint32_t type;

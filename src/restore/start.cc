@@ -132,6 +132,7 @@ void make_common(Start* s) {
   if (ids == Ids::kHere) flags |= kKeepPages;
   if (memory.lazy && ids != Ids::kNew) flags |= kLazy;
   if (memory.steps) flags |= kStep;
+  if (several) flags |= kSeveral;
   if (geteuid() == 0 && !user_namespace &&
       (differs(image.head.uid, geteuid()) || differs(image.head.gid, getegid())))
     flags |= kSetIds;

@@ -9,7 +9,8 @@
 namespace gpuckpt {
 
 struct Board {
-  static constexpr size_t kMostRelatives = 8192, kMostDescriptions = 65536, kMostEnds = 16384;
+  static constexpr size_t kMostRelatives = 8192, kMostDescriptions = 65536, kMostEnds = 16384,
+                          kMostDeviceMemory = 65536;
 
   // Whoever looks at descriptors holds it, because some can only be told apart by changing them for
   // a moment, and others may share them. 1: held.
@@ -43,6 +44,15 @@ struct Board {
   };
   uint32_t end_count;
   End end[kMostEnds];
+
+  // Under the lock: device memory that a process hands out (its own number for it), or has from
+  // another one.
+  struct DeviceMemory {
+    int pid, owner;
+    uint32_t number;
+  };
+  uint32_t device_memory_count;
+  DeviceMemory device_memory[kMostDeviceMemory];
 };
 
 }  // namespace gpuckpt

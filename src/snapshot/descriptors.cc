@@ -7,6 +7,7 @@
 #include "common/proc.h"
 #include "common/syscall.h"
 #include "common/text.h"
+#include "gpuckpt/exit_codes.h"
 #include "gpuckpt/wire.h"
 #include "snapshot/device_plugin.h"
 #include "snapshot/state.h"
@@ -189,6 +190,43 @@ bool note_end(FdTable* t, int fd, uint32_t have, uint64_t ino, uint64_t peer, bo
   return true;
 }
 
+// Device memory that several processes have stays inside the snapshot, or there is none. The owner
+// captures what it holds.
+static bool note_device_share(Capture* c, const DeviceShare& s) {
+  const Board* b = team.active() ? team.board() : nullptr;
+  if (s.kind == DeviceShare::kGave) {
+    bool inside = b && s.pid == library.leader && team.role() == Team::Role::kMember;
+    for (uint32_t i = 0; b && i < b->relative_count && !inside; ++i)
+      inside = b->relative[i].pid == s.pid;
+    if (inside || sys::failed(sys::call(SYS_kill, s.pid, 0))) return true;
+    return c->refuse(
+        "cuIpcGetMemHandle: memory shared with process %d, which is not part of the snapshot",
+        s.pid);
+  }
+  if (!b)
+    return s.kind == DeviceShare::kOffers ||
+           c->refuse("cuIpcOpenMemHandle: memory of process %d, which is not part of the snapshot",
+                     s.pid);
+  if (s.kind == DeviceShare::kTook && team.late()) {
+    c->refuse("process %d has just opened memory of another one (cuIpcOpenMemHandle)", library.pid);
+    c->code = kExitTimeout;  // once more
+    return false;
+  }
+  Board* board = team.board();
+  if (board->device_memory_count == Board::kMostDeviceMemory)
+    return c->refuse("the processes of the job share too many pieces of device memory");
+  const int owner = s.kind == DeviceShare::kTook ? s.pid : library.pid;
+  board->device_memory[board->device_memory_count++] = {library.pid, owner, s.number};
+  return true;
+}
+
+static bool note_device_shares(Capture* c) {
+  return !device_plugin || !device_plugin->shares ||
+         device_plugin->shares(c, [](void* context, const DeviceShare& share) {
+           return note_device_share(static_cast<Capture*>(context), share);
+         });
+}
+
 // Shared descriptions are looked at by one process at a time.
 static bool take_turn() {
   const uint64_t patience = sys::now_us() + 5000000;
@@ -204,10 +242,10 @@ static void give_turn() {
 }
 
 bool capture_descriptors(Capture* c, Records* r) {
-  if (!team.active()) return capture_own_descriptors(c, r);
+  if (!team.active()) return note_device_shares(c) && capture_own_descriptors(c, r);
   if (!take_turn())
     return c->refuse("another process of the job does not come to an end with its descriptors");
-  const bool ok = capture_own_descriptors(c, r);
+  const bool ok = note_device_shares(c) && capture_own_descriptors(c, r);
   give_turn();
   return ok;
 }

@@ -66,6 +66,17 @@ struct DeviceReport {
   bool stays_suspended;                           // `suspend` failed, and so did the way back
 };
 
+// What one process has to do with device memory of others.
+struct DeviceShare {
+  enum Kind : uint32_t {
+    kOffers,  // memory of this process, under `number`, to whoever asks
+    kGave,    // process `pid` has some of it
+    kTook,    // memory of `pid`, offered there under `number`, is mapped here
+  } kind;
+  int pid;
+  uint32_t number;
+};
+
 struct DevicePlugin {
   // Is there a driver with state in this process? When false the rest is not called (except the
   // PARKED ones).
@@ -127,6 +138,10 @@ struct DevicePlugin {
   // PARKED. Does `fd` stand for memory of a device? The program's, put back by `restore` under its
   // number.
   bool (*device_fd)(int fd);
+
+  // PARKED. Calls `one` for all memory that is shared with other processes; false: `one` said stop.
+  // May be null: there is none.
+  bool (*shares)(void* context, bool (*one)(void* context, const DeviceShare&));
 
   // In the restored process, on the coordinator, before any thread runs: rewinds the driver's
   // writable segments to their pristine copy, closes the gate, ++generation. PARKED rules.

@@ -70,10 +70,7 @@ bool has_children() {
 bool listens(int pid) {
   char path[40];
   static char text[4096 + 512];
-  format(path, sizeof(path), "/proc/%d/status", pid);
-  if (read_file(path, text, sizeof(text)) <= 0) return false;
-  const char* s = status_field(text, "SigCgt:");
-  if (!(scan_hex(&s) >> (wire::kWakeSignal - 1) & 1)) return false;
+  if (!catches_signal(pid, wire::kWakeSignal, nullptr)) return false;
   format(path, sizeof(path), "/proc/%d/maps", pid);
   LineReader maps(path, text, sizeof(text));
   while (char* line = maps.next()) {

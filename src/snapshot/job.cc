@@ -134,7 +134,7 @@ struct DeviceWork {
   bool staged = false;  // `stage` was called: to be settled
 };
 
-void freeze_and_stage(void* argument) {
+void freeze(void* argument) {
   DeviceWork* w = static_cast<DeviceWork*>(argument);
   if (!device_plugin->active || !device_plugin->active()) {
     w->ok = true;
@@ -143,13 +143,23 @@ void freeze_and_stage(void* argument) {
   w->active = true;
   if (!device_plugin->freeze(library.config.gate_ms, w->deadline_ms, &w->job->device_report))
     return;
-  w->frozen = true;
+  w->ok = w->frozen = true;
+}
+
+void stage(void* argument) {
+  DeviceWork* w = static_cast<DeviceWork*>(argument);
   w->staged = true;
   tracker.ask_device();
   w->ok = device_plugin->stage(w->producer, &w->job->device_report);
   // A program that is to stop will not run again to make way for the drain: everything goes now.
   if (w->ok && w->job->stop) w->ok = device_plugin->drain(w->producer, &w->job->device_report);
   w->ok = w->ok && w->producer->flush();
+}
+
+void freeze_and_stage(void* argument) {
+  DeviceWork* w = static_cast<DeviceWork*>(argument);
+  freeze(w);
+  if (w->frozen) stage(w);
 }
 
 void drain(void* argument) {
@@ -563,6 +573,21 @@ Outcome stop_and_capture(Job* j, Capture* capture, Records* records, bool frozen
   return ok ? Outcome::kDone : given_up(j);
 }
 
+// Devices at rest, and what of their memory changed out of the way. Another process of the job may
+// write to it: before it is looked at, the devices of all are at rest.
+bool take_device(Job* j, DeviceWork* w) {
+  auto run = [&](void (*work)(void*)) {
+    w->ok = false;
+    if (!run_on_pthread(work, w))
+      return fail(j, kExitError, "no thread for the device's work could be made");
+    return w->ok || device_failed(j, "the device's memory could not be captured");
+  };
+  report_phase(j, "device");
+  if (!team.active()) return !device_plugin || run(freeze_and_stage);
+  return (!device_plugin || run(freeze)) && meet(j, wire::kTeamFrozen) &&
+         (!w->frozen || run(stage));
+}
+
 // What the program wants to happen first: its hooks have run, nobody is inside a critical section.
 bool make_ready(Job* j, uint64_t deadline_us) {
   if (run_snapshot_hooks(deadline_us, j->text, sizeof(j->text)) &&
@@ -607,15 +632,7 @@ Outcome attempt(Job* j, uint64_t deadline_us) {
   } else if (look_at_memory(j, &capture, open.parent,
                             device_plugin && device_plugin->active && device_plugin->active(),
                             deadline_us)) {
-    work.ok = make_ready(j, deadline_us);
-    if (work.ok && device_plugin) {
-      work.ok = false;
-      report_phase(j, "device");
-      if (!run_on_pthread(freeze_and_stage, &work))
-        fail(j, kExitError, "no thread for the device's work could be made");
-      else if (!work.ok)
-        device_failed(j, "the device's memory could not be captured");
-    }
+    work.ok = make_ready(j, deadline_us) && take_device(j, &work);
     j->device = work.active;
     if (!work.ok) {
       if (work.frozen) device_plugin->thaw();

@@ -256,7 +256,7 @@ bool Team::introduce(int socket) {
   m->socket = socket;
   m->reached = wire::kTeamJoin;
   wire::TeamMsg out = make(wire::kTeamWelcome, m->number);
-  out.flags = call_.flags;
+  out.flags = call_.flags | (level_ >= wire::kTeamFrozen ? wire::kCtlLate : 0u);
   out.stop_status = call_.stop_status;
   out.deadline_us = call_.deadline_us;
   copy(out.text, sizeof(out.text), call_.store);
@@ -347,6 +347,25 @@ bool Team::check_ends() {
   return true;
 }
 
+// Memory of a device that its owner no longer hands out could not be had again.
+bool Team::check_device_memory() {
+  const Board* b = board();
+  for (uint32_t i = 0; i < b->device_memory_count; ++i) {
+    const Board::DeviceMemory& m = b->device_memory[i];
+    bool found = m.owner == m.pid;
+    for (uint32_t k = 0; k < b->device_memory_count && !found; ++k) {
+      const Board::DeviceMemory& o = b->device_memory[k];
+      found = o.pid == m.owner && o.owner == m.owner && o.number == m.number;
+    }
+    if (!found)
+      return fail(kExitRefused,
+                  "cuIpcOpenMemHandle: process %d has memory of process %d open, which that one "
+                  "has freed, or is not part of the snapshot",
+                  m.pid, m.owner);
+  }
+  return true;
+}
+
 // --- a member
 // -----------------------------------------------------------------------------------------------------------
 
@@ -375,6 +394,7 @@ bool Team::join(Courier*, Join* j) {
     return fail(kExitError, "no memory for what the processes of the job tell each other");
   number_ = j->call.number;
   call_.deadline_us = j->call.deadline_us;
+  call_.flags = j->call.flags;
   return true;
 }
 
@@ -417,7 +437,7 @@ bool Team::meet(Courier* c, wire::TeamStep step) {
     if (step == wire::kTeamParked && !look_for_more(&found)) return false;
     if (!found) break;
   }
-  if (step == wire::kTeamCaptured && !check_ends()) return false;
+  if (step == wire::kTeamCaptured && (!check_ends() || !check_device_memory())) return false;
   level_ = step;
   for (size_t i = 0; i < count_; ++i) say(members_[i].socket, step, 0, nullptr);
   return true;

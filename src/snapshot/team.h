@@ -5,8 +5,9 @@
 // are three meetings, at which everybody waits for everybody: before parking, when all are parked,
 // and when all are captured. At the second the leader looks once more for processes: with all
 // parents parked none can be born, so those that it does not know were born before, and they are
-// asked to join while the others stand. Whoever fails, ends or does not answer fails the attempt
-// for all, except that a process may end until it is parked.
+// asked to join while the others stand. (Before these, they meet with their devices at rest,
+// because memory of one can be mapped in another.) Whoever fails, ends or does not answer fails the
+// attempt for all, except that a process may end until it is parked.
 //
 // Everything here runs on the courier, in whose descriptor table the sockets are.
 #pragma once
@@ -34,6 +35,8 @@ class Team {
   // Does anybody else take part? (A leader can have left out all that it found.)
   bool has_others() const { return role_ == Role::kMember || (active() && count_ > 0); }
   uint32_t number() const { return number_; }
+  // It joined when the others had met at kTeamFrozen.
+  bool late() const { return role_ == Role::kMember && (call_.flags & wire::kCtlLate); }
   // Of a leader: the others.
   uint32_t others() const { return static_cast<uint32_t>(count_); }
   // Does the process, living or ended, come back with a restore? (Once all are parked.)
@@ -96,6 +99,7 @@ class Team {
   bool meet_as_member(wire::TeamStep step);
   bool all_at(uint32_t step) const;
   bool check_ends();
+  bool check_device_memory();
   void say(int socket, uint32_t step, int code, const char* text);
   void remove(Courier*, size_t i);
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Snapshots of a job of several processes (programs/team.c) while it works: jobs_test.py [CASE...] [--build DIR] [--nobody]"""
+"""Snapshots of a job of several processes (programs/team.c, programs/lend.c) while it works: jobs_test.py [CASE...] [--build DIR] [--nobody]"""
 import argparse
 import json
 import os
@@ -21,13 +21,14 @@ USER = None
 
 
 class Job(harness.Session):
-    """One run of programs/team.c. `flags` as there."""
+    """One run of programs/team.c, or of another one. `flags` as there."""
 
     rest = 1  # the factor of harness.slower
 
-    def __init__(self, build, flags, steps=60, pace=10, sim=False, options=(), workers=2):
-        super().__init__(harness.Tools(build, sim), 1, USER)
-        self.command = harness.Paced([build / "tests" / "trees" / "programs" / "team", steps], pace * Job.rest, [flags, workers])
+    def __init__(self, build, flags, steps=60, pace=10, sim=False, options=(), workers=2,
+                 program="team", seed=1):
+        super().__init__(harness.Tools(build, sim), seed, USER)
+        self.command = harness.Paced([build / "tests" / "trees" / "programs" / program, steps], pace * Job.rest, [flags, workers])
         self.expected, _ = harness.reference(self.tools, self.command, USER)
         self.process = self.run(self.command, options=options)
         self.wait_lines(3, self.process)
@@ -118,6 +119,32 @@ def two_devices(build):
         cycle(job, lambda: job.snapshot(job.process, "signal"))
 
 
+def shared_memory(build):
+    """Memory that processes of the job have from each other is torn, comes back twice, or not at all, over generations."""
+    for seed in (1, 2, 3):
+        with Job(build, "-", 240, 8, sim=True, program="lend", seed=seed) as job:
+            process = job.process
+            for how in ("cli", "signal", "cli"):
+                job.wait_lines(len(job.lines()) + job.random.randint(2, 9), process)
+                time.sleep(job.random.random() * 0.05)
+                snapshot = job.snapshot(process, how, getattr(process, "restored_pid", None) or process.pid)
+                job.kill(process)
+                process = job.restore(snapshot)
+            job.ends_well(process)
+
+
+def stranger(build):
+    """A process outside of the job keeps memory that the restored job no longer shares with it; one alone restores."""
+    with Job(build, "o", 400, sim=True, program="lend") as job:
+        alone = job.cli("checkpoint", job.process.pid, check=False)
+        expect(alone.returncode == 14 and "cuIpcGetMemHandle" in alone.stderr and "not part" in alone.stderr, alone.stderr)
+    with Job(build, "-", 40, sim=True, program="lend") as job:
+        alone = job.cli("checkpoint", job.workers()[0], "--children", "ignore", check=False)
+        expect(alone.returncode == 14, alone.stderr)
+    with Job(build, "-", 40, sim=True, program="lend", workers=0) as job:  # nobody has opened it
+        cycle(job, lambda: job.snapshot(job.process, "cli"))
+
+
 def stopped(build):
     """Nothing happens after a snapshot with --stop, in no process."""
     with Job(build, "b") as job:
@@ -197,7 +224,7 @@ def storm(build):
             job.restore_some_lines(snapshot)
 
 
-CASES = [shown, one_device, two_devices, stopped, incremental, killed, storm]
+CASES = [shown, one_device, two_devices, shared_memory, stranger, stopped, incremental, killed, storm]
 
 
 def main():
