@@ -105,9 +105,9 @@ void handover_offer_again(int number, int fd) { offers[number].store(fd + 1); }
 void handover_resume() { paused = false; }
 
 void handover_serve(uint64_t value, int from_pid) {
-  if (paused) return;  // it asks again
   const int number = value >> 20 & (kMostOffers - 1);
   const int fd = offers[number].load() - 1;
+  if (fd < 0 && paused) return;  // it asks again
   const long socket = local_connect(static_cast<uint32_t>(value & 0xfffff));
   if (sys::failed(socket)) return;
   int peer = 0;

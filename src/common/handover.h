@@ -26,7 +26,7 @@ void handover_withdraw(int number);
 // Calls `one` for each process that has fetched something, until it says stop (false).
 bool handover_each_taker(void* context, bool (*one)(void* context, int number, int pid));
 
-// In a restored process. Nothing is answered from `forget` on, until all is offered again.
+// In a restored process. Until `resume` what is not offered again is not there yet.
 void handover_forget();
 void handover_offer_again(int number, int fd);
 void handover_resume();

@@ -2,6 +2,7 @@
 // time; after a restore the times before it are remembered here (see replay.cc).
 #include "device/graphs.h"
 #include "device/hooks.h"
+#include "device/ipc.h"
 #include "device/times.h"
 #include "intercept/generated/custom_hooks.h"
 #include "intercept/generated/real_driver.h"
@@ -86,6 +87,7 @@ CUresult end_event(CUevent event, CUresult (*native)(CUevent)) {
     auto* object = registry().find<EventObject>(ObjectType::kEvent, name);
     remembered = object && object->remembered;
   }
+  ipc_forget_event(name);
   CUresult result = registry().end(ObjectType::kEvent, name, [&] { return native(event); });
   if (result == CUDA_SUCCESS && remembered)
     __atomic_sub_fetch(&remembered_events, 1, __ATOMIC_RELAXED);

@@ -20,8 +20,7 @@ namespace {
 
 constexpr uint32_t kMagic = 0x31706b67;  // "gkp1"
 constexpr uint64_t kPatienceUs = 10000000;
-constexpr uint64_t kRestorePatienceUs = 600000000;  // its owner may have much to fill first
-constexpr int kHighDescriptor = 500;                // out of the way of the program's numbers
+constexpr int kHighDescriptor = 500;  // out of the way of the program's numbers
 constexpr auto kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
 // A large allocation may end in a second chunk, right behind the first.
@@ -59,18 +58,29 @@ bool same_ticket(const Ticket& a, const Ticket& b) { return !__builtin_memcmp(&a
 
 // ---- the process that has the memory ----
 
-int raised(int fd) {
+}  // namespace
+
+int ipc_own_descriptor(int fd) {
   const long high = sys::call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, kHighDescriptor);
-  if (sys::failed(high)) return fd;
+  if (sys::failed(high)) {
+    realm_adopt_fd(fd);
+    return fd;
+  }
   realm_disown_fd(fd);
   sys::close(fd);
   realm_adopt_fd(static_cast<int>(high));
   return static_cast<int>(high);
 }
+void ipc_close_descriptor(int fd) {
+  realm_disown_fd(fd);
+  sys::close(fd);
+}
+
+namespace {
 
 CUresult export_chunk(const Chunk* chunk, int* fd) {
   CUresult result = real().cuMemExportToShareableHandle(fd, chunk->handle, kDescriptor, 0);
-  if (result == CUDA_SUCCESS) *fd = raised(*fd);
+  if (result == CUDA_SUCCESS) *fd = ipc_own_descriptor(*fd);
   return result;
 }
 
@@ -85,8 +95,7 @@ int offer_chunk(const Chunk* chunk, CUresult* result) {
   const int offer = handover_offer(fd);
   if (offer >= 0 && all().exports.push({chunk->begin, fd, offer})) return offer;
   handover_withdraw(offer);
-  realm_disown_fd(fd);
-  sys::close(fd);
+  ipc_close_descriptor(fd);
   *result = CUDA_ERROR_OUT_OF_MEMORY;
   return -1;
 }
@@ -184,9 +193,10 @@ CUresult map_anywhere(const int (&fds)[2], const Ticket& t, int device, CUdevice
 }
 
 // 0, or why not (handover.h).
-long fetch_chunks(const Ticket& t, uint64_t patience_us, int (&fds)[2]) {
+template <typename Fetch>
+long fetch_chunks(const Ticket& t, int (&fds)[2], Fetch fetch) {
   for (int i = 0; i < 2 && t.chunks[i]; ++i) {
-    const long fd = handover_fetch(t.pid, t.identity, t.offers[i], patience_us);
+    const long fd = fetch(t.offers[i]);
     if (sys::failed(fd)) return fd;
     fds[i] = static_cast<int>(fd);
   }
@@ -213,12 +223,9 @@ CUresult open_ticket(CUdeviceptr* out, const Ticket& t) {
   if (device < 0 || offset > t.bytes() || t.size > t.bytes() - offset)
     return CUDA_ERROR_INVALID_VALUE;
   int fds[2] = {-1, -1};
-  __atomic_add_fetch(&all().fetching, 1, __ATOMIC_ACQ_REL);
-  long why;
-  {
-    GateOutside outside;  // its owner may be held up by a snapshot
-    why = fetch_chunks(t, kPatienceUs, fds);
-  }
+  IpcFetch fetch;
+  const long why = fetch_chunks(
+      t, fds, [&](uint32_t offer) { return fetch.descriptor(t.pid, t.identity, offer); });
   CUresult result = CUDA_SUCCESS;
   Guard guard(all().lock);
   *out = opened_before(t);  // by another thread, meanwhile
@@ -230,7 +237,6 @@ CUresult open_ticket(CUdeviceptr* out, const Ticket& t) {
       registry().refuse("out of memory while recording cuIpcOpenMemHandle");
   }
   close_chunks(fds);
-  __atomic_sub_fetch(&all().fetching, 1, __ATOMIC_ACQ_REL);
   return result;
 }
 
@@ -261,37 +267,62 @@ bool any_shared(DeviceMemory* memory) {
   return false;
 }
 
+bool memory_given() {
+  {
+    Guard guard(all().lock);
+    if (all().exports.empty()) return false;
+  }
+  for (int device = 0; device < machine_facts.devices; ++device)
+    if (any_shared(device_memory(device))) return true;
+  return false;
+}
+
 }  // namespace
 
 bool ipc_shared() {
-  bool exported;
   {
     Guard guard(all().lock);
     if (!all().opened.empty()) return true;
-    exported = !all().exports.empty();
   }
-  for (int device = 0; exported && device < machine_facts.devices; ++device)
-    if (any_shared(device_memory(device))) return true;
-  return false;
+  return memory_given();
+}
+
+IpcFetch::IpcFetch() { __atomic_add_fetch(&all().fetching, 1, __ATOMIC_ACQ_REL); }
+IpcFetch::~IpcFetch() { __atomic_sub_fetch(&all().fetching, 1, __ATOMIC_ACQ_REL); }
+long IpcFetch::descriptor(int pid, uint64_t identity, uint32_t offer) {
+  GateOutside outside;
+  return handover_fetch(pid, identity, static_cast<int>(offer), kPatienceUs);
 }
 
 bool ipc_fetching() { return only && __atomic_load_n(&only->fetching, __ATOMIC_ACQUIRE); }
 
 // With the gate closed nobody else is here.
+namespace {
+
+struct Takers {
+  void* context;
+  bool (*one)(void* context, const DeviceShare&);
+  bool memory;  // some that was given away is still allocated
+};
+
+}  // namespace
+
+// With the gate closed nobody else is here.
 bool ipc_shares(void* context, bool (*one)(void* context, const DeviceShare&)) {
-  if (!only) return true;
-  for (const Opened& o : only->opened)
-    for (int i = 0; i < 2 && o.ticket.chunks[i]; ++i)
-      if (!one(context, {DeviceShare::kTook, o.ticket.pid, o.ticket.offers[i]})) return false;
-  for (const Export& e : only->exports)
-    if (!one(context, {DeviceShare::kOffers, 0, static_cast<uint32_t>(e.offer)})) return false;
-  struct Takers {
-    void* context;
-    bool (*one)(void* context, const DeviceShare&);
-  } takers = {context, one};
-  return !ipc_shared() || handover_each_taker(&takers, [](void* to, int number, int pid) {
+  for (size_t k = 0; only && k < only->opened.size(); ++k) {
+    const Ticket& t = only->opened[k].ticket;
+    for (int i = 0; i < 2 && t.chunks[i]; ++i)
+      if (!one(context, {DeviceShare::kTook, t.pid, t.offers[i]})) return false;
+  }
+  for (size_t i = 0; only && i < only->exports.size(); ++i)
+    if (!one(context, {DeviceShare::kOffers, 0, static_cast<uint32_t>(only->exports[i].offer)}))
+      return false;
+  if (!ipc_event_shares(context, one)) return false;
+  Takers takers = {context, one, only && memory_given()};
+  return handover_each_taker(&takers, [](void* to, int number, int pid) {
     auto* t = static_cast<Takers*>(to);
-    return t->one(t->context, {DeviceShare::kGave, pid, static_cast<uint32_t>(number)});
+    return (!t->memory && !ipc_offers_event(number)) ||
+           t->one(t->context, {DeviceShare::kGave, pid, static_cast<uint32_t>(number)});
   });
 }
 
@@ -312,8 +343,7 @@ void ipc_forget_chunk(uint64_t begin) {
     const Export e = all().exports[i];
     if (e.chunk != begin) continue;
     handover_withdraw(e.offer);
-    realm_disown_fd(e.fd);
-    sys::close(e.fd);
+    ipc_close_descriptor(e.fd);
     return all().exports.swap_remove(i);
   }
 }
@@ -335,7 +365,6 @@ bool ipc_offer_again(DeviceReport* report) {
                   e.chunk, static_cast<int>(result));
     handover_offer_again(e.offer, e.fd);
   }
-  handover_resume();
   return true;
 }
 
@@ -353,7 +382,10 @@ bool rebuild_opened(DeviceReport* report) {
   for (Opened& o : all().opened) {
     WithContext with(any_context(o.device));
     int fds[2] = {-1, -1};
-    const long why = fetch_chunks(o.ticket, kRestorePatienceUs, fds);
+    const Ticket& t = o.ticket;
+    const long why = fetch_chunks(t, fds, [&](uint32_t offer) {
+      return handover_fetch(t.pid, t.identity, static_cast<int>(offer), kIpcRestorePatienceUs);
+    });
     CUresult result = why ? CUDA_ERROR_MAP_FAILED : map_ticket(fds, o.ticket, o.device, o.base);
     close_chunks(fds);
     if (result != CUDA_SUCCESS)

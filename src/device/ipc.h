@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "common/handover.h"
+#include "intercept/gate.h"
 #include "snapshot/device_plugin.h"
 
 namespace gpuckpt::device {
@@ -22,6 +24,28 @@ bool ipc_shares(void* context, bool (*one)(void* context, const DeviceShare&));
 // What a program asks about memory that it opened.
 bool find_opened(uint64_t address, uint64_t* begin, uint64_t* size);
 
+// Something of another process, from the question to where it is recorded. The gate is open for
+// snapshots while its owner, who may be held up by one, does not answer.
+class IpcFetch {
+ public:
+  IpcFetch();
+  ~IpcFetch();
+  IpcFetch(const IpcFetch&) = delete;
+  IpcFetch& operator=(const IpcFetch&) = delete;
+  long descriptor(int pid, uint64_t identity, uint32_t offer);  // or -errno (handover.h)
+};
+inline constexpr uint64_t kIpcRestorePatienceUs = 600'000'000;  // owners have much to fill first
+
+// A descriptor of ours in a high number, out of the way of the program's; and its end.
+int ipc_own_descriptor(int fd);
+void ipc_close_descriptor(int fd);
+
+// Events (ipc_events.cc).
+bool ipc_opened_event(uint64_t name);  // it is another process's
+bool ipc_offers_event(int number);
+bool ipc_event_shares(void* context, bool (*one)(void* context, const DeviceShare&));
+void ipc_forget_event(uint64_t name);  // before it is destroyed
+
 // A chunk of an arena is given back. Its device's lock is held.
 void ipc_forget_chunk(uint64_t begin);
 
@@ -31,5 +55,7 @@ void ipc_forget_chunk(uint64_t begin);
 void ipc_restart();
 bool ipc_offer_again(DeviceReport* report);
 bool rebuild_opened(DeviceReport* report);
+// The same of events, with all others there.
+bool replay_shared_events(DeviceReport* report);
 
 }  // namespace gpuckpt::device

@@ -335,7 +335,7 @@ bool replay_objects(DeviceReport* report) {
         ok = replay_stream(static_cast<StreamObject*>(o), report);
         break;
       case ObjectType::kEvent:
-        ok = replay_event(static_cast<EventObject*>(o), report);
+        ok = ipc_opened_event(o->name) || replay_event(static_cast<EventObject*>(o), report);
         break;
       case ObjectType::kModule:
         ok = replay_module(static_cast<ModuleObject*>(o), &gone, report);
@@ -503,12 +503,13 @@ bool restore(RestoreSource* source, DeviceReport* report) {
                   static_cast<int>(result));
     if (!compare_machine(mapped, report) || !replay_contexts(report) ||
         !rebuild_device_memory(report) || !ipc_offer_again(report) || !rebuild_opened(report) ||
-        !rebuild_vmm(report) || !replay_objects(report) || !rebuild_pinned(report) ||
-        !compare_globals(report) || !replay_arrays(report) || !replay_graphs(report) ||
-        !upload_all(source, report))
+        !rebuild_vmm(report) || !replay_objects(report) || !replay_shared_events(report) ||
+        !rebuild_pinned(report) || !compare_globals(report) || !replay_arrays(report) ||
+        !replay_graphs(report) || !upload_all(source, report))
       return false;
     realm_release_placeholders();
   }
+  handover_resume();
   gate_open();
   return true;
 }

@@ -81,7 +81,9 @@ CUresult hook_cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, u
 CUresult hook_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count);
 CUresult hook_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags);
 CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr);
+CUresult hook_cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event);
 CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr);
+CUresult hook_cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle);
 CUresult hook_cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags);
 CUresult hook_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags);
 CUresult hook_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel);

@@ -224,8 +224,14 @@ CUresult hook_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsign
 CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr) {
   return real().cuIpcCloseMemHandle(dptr);
 }
+CUresult hook_cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event) {
+  return real().cuIpcGetEventHandle(pHandle, event);
+}
 CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
   return real().cuIpcGetMemHandle(pHandle, dptr);
+}
+CUresult hook_cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle) {
+  return real().cuIpcOpenEventHandle(phEvent, handle);
 }
 CUresult hook_cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags) {
   return real().cuIpcOpenMemHandle(pdptr, handle, Flags);

@@ -2155,9 +2155,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event) {
   GateGuard guard(kFn_cuIpcGetEventHandle);
   const bool named = translating();
-  CUresult rc = real().cuIpcGetEventHandle(pHandle, in_if(named, Kind::kEvent, event));
-  if (no_memory(rc)) rc = real().cuIpcGetEventHandle(pHandle, in_if(named, Kind::kEvent, event));
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuIpcGetEventHandle);
+  CUresult rc = hook_cuIpcGetEventHandle(pHandle, in_if(named, Kind::kEvent, event));
+  if (no_memory(rc)) rc = hook_cuIpcGetEventHandle(pHandle, in_if(named, Kind::kEvent, event));
   return rc;
 }
 
@@ -2171,12 +2170,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuIpcGetMemHandle(CUipcMemHandle *pHan
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle) {
   GateGuard guard(kFn_cuIpcOpenEventHandle);
   const bool named = translating();
-  CUresult rc = real().cuIpcOpenEventHandle(phEvent, handle);
-  if (no_memory(rc)) rc = real().cuIpcOpenEventHandle(phEvent, handle);
+  CUresult rc = hook_cuIpcOpenEventHandle(phEvent, handle);
+  if (no_memory(rc)) rc = hook_cuIpcOpenEventHandle(phEvent, handle);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kEvent, phEvent);
   }
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuIpcOpenEventHandle);
   return rc;
 }
 

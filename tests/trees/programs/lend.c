@@ -1,5 +1,5 @@
-// lend STEPS PACE_MS FLAGS [WORKERS]: a parent and its workers, each with device memory that all others have open
-// (cuIpcOpenMemHandle) and write to, each in a place of its own, at the same time. Each step's line depends on all of it.
+// lend STEPS PACE_MS FLAGS [WORKERS]: a parent and its workers, each with device memory and an event that all others have open
+// (cuIpcOpenMemHandle, cuIpcOpenEventHandle) and write to, each in a place of its own, at the same time. Each step's line depends on all of it.
 //   o  a lender outside of the job: a process that has left its parent has the parent's memory open
 #include <stdint.h>
 #include <string.h>
@@ -12,9 +12,11 @@ enum { kMost = 6, kPlace = 512, kSmall = kMost * kPlace * 8, kLarge = (5 << 20) 
 
 struct Offer {
   CUipcMemHandle small, large;
+  CUipcEventHandle done;
 };
 static struct Offer offers[kMost];
 static CUdeviceptr small[kMost], large[kMost];
+static CUevent done[kMost];
 static uint64_t host[kPlace];
 static int everybody = 3;
 
@@ -31,6 +33,8 @@ static void offer_own(int self) {
   OK(DRIVER(cuCtxSynchronize)());
   OK(DRIVER(cuIpcGetMemHandle)(&offers[self].small, small[self]));
   OK(DRIVER(cuIpcGetMemHandle)(&offers[self].large, large[self]));
+  OK(DRIVER(cuEventCreate)(&done[self], CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+  OK(DRIVER(cuIpcGetEventHandle)(&offers[self].done, done[self]));
 }
 
 // Large ones are closed and opened again all the time, by handles that may be older than the process.
@@ -42,6 +46,11 @@ static void open_others(int self, uint64_t step) {
       OK(DRIVER(cuIpcCloseMemHandle)(large[i]));
       large[i] = 0;
     }
+    if (done[i] && (step + (uint64_t)(self + i)) % 7 == 0) {
+      OK(DRIVER(cuEventDestroy_v2)(done[i]));
+      done[i] = NULL;
+    }
+    if (!done[i]) OK(DRIVER(cuIpcOpenEventHandle)(&done[i], offers[i].done));
     if (!large[i]) OK(DRIVER(cuIpcOpenMemHandle_v2)(&large[i], offers[i].large, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
   }
 }
@@ -56,7 +65,10 @@ static uint64_t change(CUdeviceptr at, uint64_t sum, uint64_t step) {
 static uint64_t work(int self, uint64_t step) {
   uint64_t sum = 0;
   open_others(self, step);
+  OK(DRIVER(cuEventRecord)(done[self], NULL));
   for (int i = 0; i < everybody; ++i) {
+    OK(DRIVER(cuStreamWaitEvent)(NULL, done[i], 0));
+    OK(DRIVER(cuEventSynchronize)(done[i]));
     const CUdeviceptr place = (CUdeviceptr)self * sizeof host;
     sum = change(small[i] + place, sum, step);
     sum = change(large[i] + kLarge - kSmall + place, sum, step);
