@@ -138,7 +138,7 @@ def stranger(build):
     with Job(build, "o", 400, sim=True, program="lend") as job:
         alone = job.cli("checkpoint", job.process.pid, check=False)
         expect(alone.returncode == 14 and "cuIpcGetMemHandle" in alone.stderr and "not part" in alone.stderr, alone.stderr)
-    with Job(build, "-", 40, sim=True, program="lend") as job:
+    with Job(build, "-", 400, sim=True, program="lend") as job:
         alone = job.cli("checkpoint", job.workers()[0], "--children", "ignore", check=False)
         expect(alone.returncode == 14, alone.stderr)
     with Job(build, "-", 40, sim=True, program="lend", workers=0) as job:  # nobody has opened it
