@@ -30,7 +30,8 @@ class Arena {
     uintptr_t at = (cursor_ + align - 1) & ~(uintptr_t)(align - 1);
     if (chunk_ == nullptr || at + bytes > end_) {
       size_t size = bytes + align + sizeof(Chunk);
-      if (size < kChunk) size = kChunk;
+      if (size < next_) size = next_;
+      if (next_ < kMostChunk) next_ *= 2;
       auto* chunk = static_cast<Chunk*>(calloc(1, size));
       if (chunk == nullptr) abort();
       chunk->next = chunk_;
@@ -52,9 +53,10 @@ class Arena {
     Chunk* next;
     uint64_t pad;
   };
-  static constexpr size_t kChunk = 256 << 10;
+  static constexpr size_t kFirstChunk = 8 << 10, kMostChunk = 256 << 10;  // each twice the last
   Chunk* chunk_ = nullptr;
   uintptr_t cursor_ = 0, end_ = 0;
+  size_t next_ = kFirstChunk;
 };
 
 // A growing array of plain values (they are moved by memcpy and never destroyed).

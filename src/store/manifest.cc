@@ -245,7 +245,7 @@ Status decode_manifest(const std::string& path, std::span<const uint8_t> bytes, 
     }
     stored = opened;
   }
-  out->meta.assign(plain_meta.begin(), plain_meta.end());
+  out->meta.assign(reinterpret_cast<const char*>(plain_meta.data()), plain_meta.size());
   std::vector<uint8_t> body;
   if (!decompress(stored, header.body_plain_length, &body))
     return bad(path, "its body does not decompress");

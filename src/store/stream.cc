@@ -18,6 +18,7 @@ namespace {
 constexpr char kStreamMagic[8] = {'G', 'P', 'C', 'K', 'S', 'T', 'R', 'M'};
 constexpr uint32_t kStreamVersion = 1;  // do not change: 1 = the first
 constexpr uint64_t kPiece = 1024 * 1024;
+constexpr size_t kFirstPiece = 64 * 1024;  // of what is read, then as much again each time
 
 enum RecordType : uint32_t {
   kRecMeta = 1,  // payload: the description
@@ -105,7 +106,8 @@ Status receive(const StreamRead& read, uint64_t number, Received* out) {
   // Piece by piece: a header that lies does not make us allocate what never comes.
   std::vector<uint8_t> stored;
   while (stored.size() < header.stored) {
-    const size_t n = std::min<size_t>(kPiece, header.stored - stored.size());
+    const size_t n =
+        std::min<size_t>(std::max(stored.size(), kFirstPiece), header.stored - stored.size());
     stored.resize(stored.size() + n);
     if (!read(std::span(stored).last(n))) return bad("is cut off");
   }
@@ -193,7 +195,7 @@ Status import_snapshot(Store& store, const WriteOptions& given, const StreamRead
     Status status;
     switch (h.type) {
       case kRecMeta:
-        meta.assign(record.payload.begin(), record.payload.end());
+        meta.assign(reinterpret_cast<const char*>(record.payload.data()), record.payload.size());
         break;
       case kRecData:
         status = writer->put(h.space, h.address, record.payload);
