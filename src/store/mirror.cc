@@ -19,6 +19,7 @@ namespace gpuckpt::store {
 namespace {
 
 constexpr uint64_t kPiece = 4ull << 20;
+constexpr uint64_t kMaxStateBytes = 64ull << 20;
 
 class Mirror {
  public:
@@ -28,12 +29,23 @@ class Mirror {
   Status run() {
     if (Status s = prepare(); !s.ok()) return s;
     if (Status s = look(); !s.ok()) return s;
+    std::vector<std::string> ids;
+    Status status = copy_all(&ids);
+    report_->there = std::make_unique<std::vector<std::string>>();
+    for (const std::string& id : ids) {
+      if (there_.count(to_.manifest(id))) report_->there->push_back(id);
+    }
+    return status;
+  }
+
+ private:
+  // Those of the store's snapshots that it found last are in `ids`.
+  Status copy_all(std::vector<std::string>* ids) {
     // Again until nothing is new: who snapshots meanwhile finds our lock and leaves it to us.
     for (bool more = true; more;) {
-      std::vector<std::string> ids;
-      if (Status s = list_snapshots(env_, from_, &ids); !s.ok()) return s;
+      if (Status s = list_snapshots(env_, from_, ids); !s.ok()) return s;
       more = false;
-      for (const std::string& id : ids) {
+      for (const std::string& id : *ids) {
         if (done_.count(id)) continue;
         Status s = snapshot(id);
         done_.insert(id);
@@ -49,7 +61,6 @@ class Mirror {
     return Status::Ok();
   }
 
- private:
   // The target becomes a store with the source's id, so that the source's key is its key.
   Status prepare() {
     std::vector<uint8_t> ours, theirs;
@@ -122,7 +133,6 @@ class Mirror {
     if (int e = to_env_->sync_directory(to_.snapshots()))
       return io_error("sync", to_.snapshots(), e);
     ++report_->snapshots;
-    report_->newest = id;
     return Status::Ok();
   }
 
@@ -192,20 +202,13 @@ class Mirror {
 };
 
 // What `list` says about it. Best effort: it is derived from the mirror itself.
-void remember(Env* env, const Paths& paths, const std::string& target, const Status& status,
-              const MirrorReport& report) {
-  std::vector<uint8_t> before;
-  nlohmann::json j;
-  if (read_file(env, paths.root + "/mirror", 64 * 1024, &before).ok())
-    j = nlohmann::json::parse(before.begin(), before.end(), nullptr, false);
-  if (!j.is_object() || j.value("target", "") != target) j = {{"target", target}};
-  if (!report.newest.empty()) j["newest"] = report.newest;
-  j["time_ns"] = env->now_ns();
-  j["error"] = !status.ok()              ? status.text()
-               : !report.damaged.empty() ? report.damaged.back().second
-                                         : "";
-  std::string text = j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  (void)replace_file(env, paths.root, "mirror", text);
+void remember(Env* env, const Paths& paths, const MirrorState& state) {
+  const nlohmann::json j = {{"target", state.target},
+                            {"snapshots", state.snapshots},
+                            {"time_ns", state.time_ns},
+                            {"error", state.error}};
+  (void)replace_file(env, paths.root, "mirror",
+                     j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace
@@ -216,11 +219,46 @@ Status mirror_store(Env* env, const Paths& paths, Env* to_env, const std::string
   std::string target = given;
   while (target.size() > 1 && target.back() == '/') target.pop_back();
   if (target == paths.root) return Status::Refused("a store cannot be its own mirror");
+  std::unique_ptr<MirrorState> state = read_mirror_state(env, paths);
+  if (!state) {
+    state.reset(new MirrorState{.target = target});
+    remember(env, paths, *state);  // the first time may take long
+  }
   Status status = Mirror(env, paths, to_env, target, report).run();
   // Who holds the lock mirrors this snapshot as well, and says in the end how it went.
   if (status.code() == kExitLocked) return status;
-  remember(env, paths, target, status, *report);
+  if (state->target != target) {
+    if (!report->there) return status;  // not its mirror: the other one still is
+    *state = {.target = target};
+  }
+  if (report->there) state->snapshots = *report->there;
+  state->time_ns = env->now_ns();
+  state->error = !status.ok()               ? status.text()
+                 : !report->damaged.empty() ? report->damaged.back().second
+                                            : "";
+  remember(env, paths, *state);
   return status;
+}
+
+bool MirrorState::has(const std::string& id) const {
+  return std::binary_search(snapshots.begin(), snapshots.end(), id);
+}
+
+std::unique_ptr<MirrorState> read_mirror_state(Env* env, const Paths& paths) {
+  std::vector<uint8_t> text;
+  if (!read_file(env, paths.root + "/mirror", kMaxStateBytes, &text).ok()) return nullptr;
+  auto j = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
+  try {
+    auto state = std::make_unique<MirrorState>();
+    j.at("target").get_to(state->target);
+    j.at("snapshots").get_to(state->snapshots);
+    j.at("time_ns").get_to(state->time_ns);
+    j.at("error").get_to(state->error);
+    std::sort(state->snapshots.begin(), state->snapshots.end());
+    return state;
+  } catch (const nlohmann::json::exception&) {
+    return nullptr;  // of another version, or nonsense: the next mirroring writes it anew
+  }
 }
 
 }  // namespace gpuckpt::store

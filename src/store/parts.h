@@ -124,6 +124,7 @@ Status replace_file(Env* env, const std::string& directory, const std::string& n
 // Makes the store at `target`, reached through `to_env`, hold every snapshot of this one.
 Status mirror_store(Env* env, const Paths& paths, Env* to_env, const std::string& target,
                     MirrorReport* report);
+std::unique_ptr<MirrorState> read_mirror_state(Env* env, const Paths& paths);
 // Removes packs nobody names and rewrites those that are mostly unused, or in `forced`. The caller
 // holds an exclusive lock.
 Status sweep_store(Env* env, const Paths& paths, const std::string& lock_id,

@@ -127,7 +127,21 @@ Status write_format(Env* env, const std::string& path, const std::string& key_fi
   return replace_file(env, path, "format", format_text(id, key));
 }
 
-Status create_store(Env* env, const std::string& path, const std::string& key_file) {
+// What a store that was lost said, as its mirror says it: made anew it is the same store, or its
+// mirror would be another one's from then on. Empty when there is none that the key opens.
+std::string format_of_mirror(const std::string& mirror, const std::string& key_file) {
+  std::vector<uint8_t> text;
+  std::shared_ptr<const Keys> ignored;
+  if (mirror.empty() || !check_store_owner(env_for(mirror), mirror).ok() ||
+      !read_file(env_for(mirror), mirror + "/format", 64 * 1024, &text).ok() ||
+      !check_format(mirror, text, key_file, &ignored).ok()) {
+    return "";
+  }
+  return {text.begin(), text.end()};
+}
+
+Status create_store(Env* env, const std::string& path, const std::string& key_file,
+                    const std::string& mirror) {
   if (Status status = make_store_directories(env, path); !status.ok()) return status;
   // One creator at a time: what is derived from the id in "format" must not be exchanged under
   // somebody who has read it.
@@ -140,8 +154,10 @@ Status create_store(Env* env, const std::string& path, const std::string& key_fi
     if (status.code() != kExitLocked || attempt == 100) return status;
     usleep(50'000);
   }
-  if (Status status = write_format(env, path, key_file); !status.ok()) return status;
-  return sync_store(env, path);
+  const std::string format = format_of_mirror(mirror, key_file);
+  Status status = format.empty() ? write_format(env, path, key_file)
+                                 : replace_file(env, path, "format", format);
+  return status.ok() ? sync_store(env, path) : status;
 }
 
 class StoreImpl : public Store {
@@ -230,11 +246,7 @@ class StoreImpl : public Store {
   Status mirror(const std::string& target, MirrorReport* report) override {
     return guarded([&] { return mirror_store(env_, paths_, env_for(target), target, report); });
   }
-  std::string mirror_state() override {
-    std::vector<uint8_t> text;
-    if (!read_file(env_, paths_.root + "/mirror", 64 * 1024, &text).ok()) return "";
-    return {text.begin(), text.end()};
-  }
+  std::unique_ptr<MirrorState> mirror_state() override { return read_mirror_state(env_, paths_); }
   Status disk_bytes(uint64_t* out) override { return store::disk_bytes(env_, paths_, out); }
   Status codecs(std::vector<CodecUse>* out, uint64_t* unreadable) override {
     return count_codecs(env_, paths_, out, unreadable);
@@ -333,7 +345,8 @@ Status Store::open(const std::string& given, const Options& options, std::unique
       return Status::NotFound(
           fmt::format("{} is not a gpuckpt store (it has no file \"format\")", path));
     }
-    if (Status status = create_store(env, path, key_file_of(options)); !status.ok()) return status;
+    Status status = create_store(env, path, key_file_of(options), options.mirror);
+    if (!status.ok()) return status;
   }
   std::vector<uint8_t> text;
   if (Status status = read_file(env, format, 64 * 1024, &text); !status.ok()) return status;

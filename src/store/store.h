@@ -121,8 +121,17 @@ struct RepairReport {
 
 struct MirrorReport {
   uint64_t snapshots = 0, files = 0, bytes = 0;              // copied this time
-  std::string newest;                                        // of those
   std::vector<std::pair<std::string, std::string>> damaged;  // not copied, and why
+  // Those of the store that the mirror has now; null when it could not be asked.
+  std::unique_ptr<std::vector<std::string>> there;
+};
+
+// How far a store's mirror is, as the last mirroring left it.
+struct MirrorState {
+  std::string target, error = "";           // error: "" when all went well
+  int64_t time_ns = 0;                      // when it ended; 0: it has not yet
+  std::vector<std::string> snapshots = {};  // that are in the mirror, sorted
+  bool has(const std::string& id) const;
 };
 
 class Store {
@@ -134,6 +143,7 @@ class Store {
     bool any_owner = false;     // accept a store that belongs to another user
     std::string key_file = {};  // of an encrypted store (empty: $GPUCKPT_KEY_FILE); with `create`
                                 // makes the new store one
+    std::string mirror = {};    // with `create`: where its mirror is, if it had one before
   };
   // kExitAbsent: there is none. kExitIncompatible: another version. kExitRefused: somebody else's.
   static Status open(const std::string& path, const Options& options, std::unique_ptr<Store>* out);
@@ -159,9 +169,8 @@ class Store {
   // Makes the store at `target` (a directory, or "rclone:REMOTE:PATH") hold every snapshot of this
   // one, beginning where it was interrupted. kExitLocked: somebody else is at it already.
   virtual Status mirror(const std::string& target, MirrorReport* report) = 0;
-  // JSON: target, newest (id), time_ns, error ("" when all went well) of the last time; empty:
-  // there was none.
-  virtual std::string mirror_state() = 0;
+  // Null when it has none.
+  virtual std::unique_ptr<MirrorState> mirror_state() = 0;
   // Bytes of all files of the store.
   virtual Status disk_bytes(uint64_t* out) = 0;
   // How the bytes of all packs are stored; packs whose tables cannot be read are only counted.

@@ -237,6 +237,7 @@ class Job {
     options.create = true;
     options.any_owner = getenv("GPUCKPT_ANY_OWNER") != nullptr;
     options.key_file = arguments_.key_file;
+    options.mirror = arguments_.mirror;
     if (Status status = store::Store::open(arguments_.store, options, &store_); !status.ok())
       return status;
     if (description_.contains("parent") && description_["parent"].is_string())

@@ -17,11 +17,14 @@ Scenarios, each named by the fear:
   life_nobody the same without root
   locked      a lock of libc that a thread holds at the snapshot keeps the device from coming back (its own subject)
   no_copy     the process cannot be copied, and is written while it stands still
+  mirror      the store is lost, and its mirror is not enough to go on, or is given up from then on
+  rclone      the same with a mirror that rclone reaches
   container   a container's filter takes away what it is built on (clone3, kcmp, userfaultfd, PAGEMAP_SCAN, namespaces)
 """
 import argparse
 import json
 import random
+import shutil
 import sys
 import time
 
@@ -264,7 +267,76 @@ def undisturbed(tools, command, seed):
         return {}
 
 
-SCENARIOS = {"kill": kill, "continue": go_on, "repeat": repeat, "chain": chain, "nobody": nobody, "cli": cli,
+def mirrored(tools, command, seed, remote):
+    """The program is killed and the store lost: its mirror restores it, and what it snapshots then goes to the same mirror."""
+    if remote and not shutil.which("rclone"):
+        print("rclone is not installed: nothing was tested")
+        return {}
+    expected, status = reference(tools, command)
+    with Session(tools, seed) as session:
+        far = session.work / "far"
+        target = str(far)
+        if remote:
+            config = session.work / ".config" / "rclone" / "rclone.conf"
+            config.parent.mkdir(parents=True)
+            config.write_text(f"[elsewhere]\ntype = alias\nremote = {session.work}\n")
+            target = "rclone:elsewhere:far"
+
+        def reached(known, process, pid):
+            """Waits until the mirror has all; what `stats` and `list` say of it."""
+            begin = time.monotonic()
+            while True:
+                listed = session.snapshots()
+                mirror = json.loads(session.cli("mirror", session.store, "--status", "--json", check=False).stdout or "{}")
+                if len(listed) == known and all(s.get("mirrored") for s in listed) and mirror.get("current"):
+                    break
+                if process.poll() is not None:
+                    raise TooLate("the program ended before the mirror had all")
+                if time.monotonic() - begin > 60:
+                    raise Failure(f"the mirror has not all after 60 s: {mirror}, {session.errors('out')}")
+                time.sleep(0.05)
+            answer = session.cli("stats", pid, "--json", check=False)
+            if answer.returncode != 0:
+                raise (TooLate if process.poll() is not None else Failure)(f"stats: {answer.stderr}")
+            said = json.loads(answer.stdout)["mirror"]
+            if said["target"] != target or said["behind"] or said["newest"] != listed[-1]["id"]:
+                raise Failure(f"stats: {said}, list: {listed[-1]['id']}")
+            return listed[-1]["id"]
+
+        options = ["--mirror", target, "--job", "red"]
+        process = session.run(command, options=options)
+        session.wait_lines(3, process)
+        session.snapshot(process, "cli")
+        first = reached(1, process, process.pid)
+        session.kill(process)
+        shutil.rmtree(session.store)
+        restored = session.restore(first, ["--mirror", target])
+        session.snapshot(restored, "cli", pid=restored.restored_pid)
+        second = reached(1, restored, restored.restored_pid)  # of the new store; the mirror has both
+        session.kill(restored, restored.restored_pid)
+        if not (far / "snapshots" / f"{first}.manifest").exists():
+            raise Failure("the mirror lost what the first store had")
+        shutil.rmtree(session.store)
+        session.cli("verify", target)
+        # As a new machine starts the job: nothing but the mirror is there.
+        process = session.run(command, "again", options=[*options, "--resume", "auto"])
+        if session.finish(process) != status or f"resuming from snapshot {second}" not in session.errors("again"):
+            raise Failure(f"--resume auto from the mirror: {process.returncode}: {session.errors('again')}")
+        session.compare(expected)
+        if session.lines("again"):
+            raise Failure("--resume auto began anew")
+        return {}
+
+
+def mirror(tools, command, seed):
+    return mirrored(tools, command, seed, remote=False)
+
+
+def rclone(tools, command, seed):
+    return mirrored(tools, command, seed, remote=True)
+
+
+SCENARIOS = {"mirror": mirror, "rclone": rclone, "kill": kill, "continue": go_on, "repeat": repeat, "chain": chain, "nobody": nobody, "cli": cli,
              "every": every, "storm": storm, "stop": stop,
              "stop_fails": stop_fails, "undisturbed": undisturbed, "life": life, "life_nobody": life_nobody, "container": container, "no_copy": no_copy,
              "locked": locked, "leaky_shell": leaky_shell, "starters_file": starters_file}

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "members.h"
+#include "mirror_status.h"
 #include "store/sizes.h"
 #include "store/store.h"
 #include "verb.h"
@@ -24,14 +25,6 @@ std::string text(const nlohmann::json& j, const char* key) {
   return out;
 }
 
-std::string printable(std::string out, size_t longest) {
-  for (char& c : out) {
-    if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';
-  }
-  if (out.size() > longest) out = out.substr(0, longest - 3) + "...";
-  return out;
-}
-
 uint64_t number(const nlohmann::json& j, const char* key) {
   auto it = j.find(key);
   return it != j.end() && it->is_number_unsigned() ? it->get<uint64_t>() : 0;
@@ -45,24 +38,13 @@ void show_members(const nlohmann::json& meta) {
                printable(text(*m, "command"), 60));
 }
 
-// How far the store's mirror is, as of the last time.
-void show_mirror(const std::string& state, const std::vector<store::SnapshotInfo>& snapshots) {
-  auto j = nlohmann::json::parse(state, nullptr, false);
-  if (!j.is_object()) return;
-  const std::string newest = text(j, "newest"), error = text(j, "error");
-  size_t behind = 0;
-  for (const store::SnapshotInfo& info : snapshots) behind += info.id > newest;
-  fmt::print(stderr, "mirror {}: {}{}\n", printable(text(j, "target"), 200),
-             behind == 0 ? "has all" : fmt::format("{} to be copied", behind),
-             error.empty() ? "" : "; the last time: " + printable(error, 300));
-}
-
 Status list(const std::string& path, const std::string& job, Context* context) {
   std::unique_ptr<store::Store> store;
   if (Status status = store::Store::open(path, {.any_owner = any_owner()}, &store); !status.ok())
     return status;
   std::vector<store::SnapshotInfo> snapshots;
   if (Status status = store->list(&snapshots); !status.ok()) return status;
+  const std::unique_ptr<MirrorStatus> mirror = mirror_status(*store, snapshots);
   nlohmann::json all = nlohmann::json::array();
   size_t damaged = 0, shown = 0;
   if (!context->json && !snapshots.empty()) {
@@ -82,6 +64,7 @@ Status list(const std::string& path, const std::string& job, Context* context) {
       meta["id"] = info.id;
       meta["manifest_bytes"] = info.manifest_bytes;
       meta["readable"] = info.status.ok();
+      if (mirror) meta["mirrored"] = mirror->state.has(info.id);
       all.push_back(std::move(meta));
       continue;
     }
@@ -101,7 +84,7 @@ Status list(const std::string& path, const std::string& job, Context* context) {
     (void)store->disk_bytes(&bytes);
     fmt::print(stderr, "{} snapshot{} in {}, {} on disk\n", shown, shown == 1 ? "" : "s", path,
                store::show_size(bytes));
-    show_mirror(store->mirror_state(), snapshots);
+    if (mirror) fmt::print(stderr, "mirror {}\n", describe(*mirror));
   }
   if (damaged) context->exit_code = kExitCorrupt;
   return Status::Ok();

@@ -14,9 +14,11 @@
 
 namespace gpuckpt::cli {
 
-Status resume_job(const std::string& path, const std::string& job, const std::string& status_file,
-                  bool* found) {
-  *found = false;
+namespace {
+
+// Becomes the restore of the job's newest snapshot in the store at `path`; returns when there is
+// none.
+Status resume_from(const std::string& path, const ResumeOptions& options, bool* found) {
   std::unique_ptr<store::Store> store;
   Status status = store::Store::open(path, {.any_owner = any_owner()}, &store);
   if (status.code() == kExitAbsent) return Status::Ok();
@@ -26,22 +28,34 @@ Status resume_job(const std::string& path, const std::string& job, const std::st
   for (auto it = list.rbegin(); it != list.rend(); ++it) {
     auto meta = nlohmann::json::parse(it->meta, nullptr, false);
     if (!it->status.ok()) complain(fmt::format("warning: {}", it->status.text()));
-    if (!meta.is_object() || !meta.contains("job") || meta["job"] != job) continue;
+    if (!meta.is_object() || !meta.contains("job") || meta["job"] != options.job) continue;
 #ifdef GPUCKPT_HAVE_RESTORE
     *found = true;
     complain(fmt::format("resuming from snapshot {}", it->id));
     std::string reference = path + "@" + it->id;
     std::vector<const char*> argv = {"gpuckpt", "restore", reference.c_str()};
-    if (!status_file.empty()) argv.insert(argv.end(), {"--status-file", status_file.c_str()});
+    if (!options.status_file.empty())
+      argv.insert(argv.end(), {"--status-file", options.status_file.c_str()});
+    if (!options.mirror.empty()) argv.insert(argv.end(), {"--mirror", options.mirror.c_str()});
     argv.push_back(nullptr);
     execv("/proc/self/exe", const_cast<char**>(argv.data()));
     return Status::Error(fmt::format("cannot run gpuckpt restore: {}", strerror(errno)));
 #else
-    (void)status_file;
     return Status::Error("this build of gpuckpt cannot restore: --resume auto is not available");
 #endif
   }
   return Status::Ok();
+}
+
+}  // namespace
+
+Status resume_job(const ResumeOptions& options, bool* found) {
+  *found = false;
+  Status status = resume_from(options.store, options, found);
+  if (!status.ok() || options.mirror.empty()) return status;
+  complain(fmt::format("{} has no snapshot of job {}; looking into the mirror {}", options.store,
+                       options.job, options.mirror));
+  return resume_from(options.mirror, options, found);
 }
 
 }  // namespace gpuckpt::cli

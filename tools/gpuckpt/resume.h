@@ -7,9 +7,12 @@
 
 namespace gpuckpt::cli {
 
+struct ResumeOptions {
+  std::string store, mirror, job, status_file;  // mirror: asked when the store has none of the job
+};
+
 // *found = false: there is nothing to resume from, start anew. Otherwise becomes `gpuckpt restore`,
 // or fails.
-store::Status resume_job(const std::string& store, const std::string& job,
-                         const std::string& status_file, bool* found);
+store::Status resume_job(const ResumeOptions& options, bool* found);
 
 }  // namespace gpuckpt::cli

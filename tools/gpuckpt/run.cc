@@ -120,7 +120,8 @@ Status run(const Options& options) {
   if (Status status = check_files(options); !status.ok()) return status;
   if (options.resume == "auto") {
     bool found = false;
-    if (Status status = resume_job(options.store, options.job, options.status_file, &found);
+    if (Status status =
+            resume_job({options.store, options.mirror, options.job, options.status_file}, &found);
         !status.ok() || found) {
       return status;
     }
@@ -201,7 +202,8 @@ void define_run(CommandLine& line, Context* context) {
       .env("GPUCKPT_TIMEOUT")
       .duration();
   verb.option("--resume", options->resume,
-              "auto: go on from the job's newest snapshot when there is one")
+              "auto: go on from the job's newest snapshot, in the store or else in its mirror, "
+              "when there is one")
       .env("GPUCKPT_RESUME")
       .one_of({"auto", "never"})
       .show_default();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "mirror_status.h"
 #include "process.h"
 #include "verb.h"
 
@@ -45,18 +46,31 @@ void judge(const nlohmann::json& j, const Options& options, Context* context) {
   context->exit_code = kExitWarnings;
 }
 
+// Of the store that the process writes to; null also when it cannot be read.
+std::unique_ptr<MirrorStatus> mirror_of(const nlohmann::json& j) {
+  std::unique_ptr<store::Store> store;
+  auto path = j.find("store");
+  if (path == j.end() || !path->is_string()) return nullptr;
+  Status status = store::Store::open(path->get<std::string>(), {.any_owner = any_owner()}, &store);
+  return status.ok() ? mirror_status(*store) : nullptr;
+}
+
 Status stats(const Options& options, Context* context) {
   int pid = options.pid;
   wire::CtlReply reply;
   if (Status status = ask(pid, make_request(wire::kCtlStats), &reply, 20'000); !status.ok())
     return status;
   auto j = nlohmann::json::parse(std::string(reply.text), nullptr, false);
-  if (context->json || !j.is_object()) {
-    print_json(reply.text);
+  if (!j.is_object()) return Status::Error("the process answers what is no JSON");
+  const std::unique_ptr<MirrorStatus> mirror = mirror_of(j);
+  if (context->json) {
+    if (mirror) j["mirror"] = to_json(*mirror);
+    print_json(j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
     show(j, "");
+    if (mirror) fmt::print("{:<28} {}\n", "mirror", describe(*mirror));
   }
-  if (j.is_object()) judge(j, options, context);
+  judge(j, options, context);
   return Status::Ok();
 }
 

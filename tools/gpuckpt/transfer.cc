@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "mirror_status.h"
 #include "progress.h"
 #include "store/store.h"
 #include "verb.h"
@@ -20,6 +21,7 @@ namespace {
 
 struct Options {
   std::string reference, store, file, target;
+  bool status = false;
 };
 
 Status export_one(const Options& options) {
@@ -109,10 +111,25 @@ Status import_one(const Options& options, Context* context) {
   return Status::Ok();
 }
 
+Status show_mirror(store::Store& store, Context* context) {
+  const std::unique_ptr<MirrorStatus> mirror = mirror_status(store);
+  if (!mirror) return Status::NotFound(store.path() + " was never mirrored");
+  if (context->json) {
+    print_json(to_json(*mirror).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  } else {
+    fmt::print("{}\n", describe(*mirror));
+  }
+  if (!mirror->current()) context->exit_code = kExitWarnings;
+  return Status::Ok();
+}
+
 Status mirror(const Options& options, Context* context) {
   std::unique_ptr<store::Store> store;
   Status status = store::Store::open(options.store, {.any_owner = any_owner()}, &store);
   if (!status.ok()) return status;
+  if (options.status) return show_mirror(*store, context);
+  if (options.target.empty())
+    return Status(kExitUsage, "mirror to where? gpuckpt mirror STORE TARGET");
   store::MirrorReport report;
   status = store->mirror(options.target, &report);
   for (const auto& [id, why] : report.damaged)
@@ -166,14 +183,16 @@ void define_mirror(CommandLine& line, Context* context) {
       "mirror", "Copy what a second store does not have yet; go on where it was interrupted");
   verb.option("STORE", options->store, "The store").required();
   verb.option("TARGET", options->target, "Its mirror: a directory, or rclone:REMOTE:PATH")
-      .env("GPUCKPT_MIRROR")
-      .required();
+      .env("GPUCKPT_MIRROR");
+  verb.flag("--status", options->status,
+            "Only say what has reached the mirror, what is behind, and the last error; ends with 3 "
+            "unless the mirror has all");
   add_json(verb, context);
   verb.footer(
       "A mirror is a store like any other, with the same key: list, verify, restore and prune it.\n"
       "It keeps what its source prunes. 11: another mirroring is at work.\n" +
-      exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitLocked, kExitIncompatible,
-                  kExitCorrupt, kExitRefused}));
+      exit_codes({kExitOk, kExitError, kExitUsage, kExitWarnings, kExitAbsent, kExitLocked,
+                  kExitIncompatible, kExitCorrupt, kExitRefused}));
   verb.callback([options, context] { context->run([&] { return mirror(*options, context); }); });
 }
 

@@ -11,6 +11,14 @@
 namespace gpuckpt::cli {
 
 void complain(const std::string& text) { fmt::print(stderr, "gpuckpt: {}\n", text); }
+std::string printable(std::string text, size_t longest) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';
+  }
+  if (text.size() > longest) text = text.substr(0, longest - 3) + "...";
+  return text;
+}
+
 void print_json(const std::string& json) { fmt::print("{}\n", json); }
 
 void Context::run(const std::function<Status()>& body) {

@@ -25,6 +25,8 @@ struct Context {
 // Says on stderr: "gpuckpt: TEXT".
 void complain(const std::string& text);
 void print_json(const std::string& json);
+// Other programs' text on one line of at most so many bytes.
+std::string printable(std::string text, size_t longest);
 
 // "30s", "5m", "500ms", "1h"; a plain number is seconds.
 bool parse_duration(const std::string& text, uint64_t* ms);

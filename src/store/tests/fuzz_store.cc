@@ -345,7 +345,7 @@ void read_stream(const Bytes& bytes, uint64_t real) {
     Status codecs(std::vector<CodecUse>*, uint64_t*) override { return Status::Ok(); }
     Status disk_bytes(uint64_t*) override { return Status::Ok(); }
     Status mirror(const std::string&, MirrorReport*) override { return Status::Ok(); }
-    std::string mirror_state() override { return ""; }
+    std::unique_ptr<MirrorState> mirror_state() override { return nullptr; }
 
    private:
     Env* env_;

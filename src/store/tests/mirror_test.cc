@@ -71,9 +71,12 @@ TEST_CASE("a mirror has all, and keeps what is pruned") {
   source.snapshot();
   REQUIRE_OK(source.store->mirror(source.target(), &report));
   CHECK(report.snapshots == 1);
-  CHECK(report.newest == source.ids[3]);
   CHECK(check_mirror(source, source.target()) == 4);
-  CHECK(source.store->mirror_state().find(source.ids[3]) != std::string::npos);
+  std::unique_ptr<MirrorState> state = source.store->mirror_state();
+  REQUIRE(state);
+  CHECK(state->target == source.target());
+  CHECK(state->error == "");
+  CHECK(state->snapshots == std::vector{source.ids[2], source.ids[3]});  // of those that are left
   for (const auto& entry : fs::recursive_directory_iterator(source.target())) {
     struct stat st;
     REQUIRE(lstat(entry.path().c_str(), &st) == 0);
@@ -108,6 +111,52 @@ TEST_CASE("a mirror that fails at any call is whole as far as it is, and complet
     CHECK(check_mirror(source, source.target()) == 2);
     CHECK(fs::is_empty(source.target() + "/locks"));
     if (!hit) break;
+  }
+}
+
+TEST_CASE("what it says of the mirror is what the mirror has") {
+  Source source, other;
+  auto state = [&] { return source.store->mirror_state(); };
+  CHECK(!state());
+  source.snapshot();
+  MirrorReport report;
+  REQUIRE_OK(source.store->mirror(source.target(), &report));
+  CHECK(state()->snapshots == source.ids);
+  const int64_t first = state()->time_ns;
+  source.snapshot();
+  CHECK(!state()->has(source.ids[1]));
+
+  // Not its mirror: that is said to whoever asked for it, and the other one is as it was.
+  other.snapshot();
+  CHECK(source.store->mirror(other.dir.store(), &report).code() == kExitRefused);
+  CHECK(state()->target == source.target());
+  CHECK(state()->error == "");
+
+  // It cannot be written: what it had it has, and the error is kept until a mirroring succeeds.
+  Paths paths{source.dir.store()};
+  FaultyEnv env;
+  env.before = [](Call call, const std::string& path) {
+    return call == Call::kCreate && path.find("/packs/") != path.npos ? ENOSPC : 0;
+  };
+  CHECK(!mirror_store(posix_env(), paths, &env, source.target(), &report).ok());
+  CHECK(state()->snapshots == std::vector{source.ids[0]});
+  CHECK(state()->error.find("No space") != std::string::npos);
+  env.before = [](Call, const std::string&) { return EIO; };  // it cannot even be asked
+  CHECK(!mirror_store(posix_env(), paths, &env, source.target(), &report).ok());
+  CHECK(state()->snapshots == std::vector{source.ids[0]});
+  REQUIRE_OK(source.store->mirror(source.target(), &report));
+  CHECK(state()->snapshots == source.ids);
+  CHECK(state()->error == "");
+  CHECK(state()->time_ns > first);
+
+  // Nonsense in its place is none; the next mirroring writes it anew.
+  for (const char* text :
+       {"", "{", "[]", "null", "{\"target\":7}", "\xff\xfe", "{\"target\":\"x\"}"}) {
+    std::ofstream(source.dir.store() + "/mirror", std::ios::trunc) << text;
+    CHECK(!state());
+    REQUIRE_OK(source.store->mirror(source.target(), &report));
+    REQUIRE(state());
+    CHECK(state()->snapshots == source.ids);
   }
 }
 

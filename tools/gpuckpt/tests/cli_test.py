@@ -165,6 +165,50 @@ def store_verbs(work):
         call("list", store, env={"GPUCKPT_ANY_OWNER": "1"})
 
 
+def mirror_status(work):
+    """What has reached the mirror, what is behind, the last error: for people and for programs."""
+    store = f"{work}/s"
+    subprocess.run([example, store], check=True)
+    call("mirror", store, "--status", code=10, says="never mirrored")
+    call("mirror", store, code=2, says="to where")
+    if "mirrored" in json.loads(call("list", store, "--json").stdout)[0]:
+        raise Failure("list says that a store without a mirror has one")
+    call("mirror", store, f"{work}/far")
+    call("list", store, says=f"mirror {work}/far: has all (as of 20")
+    call("export", f"{store}@more", "-o", f"{work}/one.snapshot")
+    ids = [s["id"] for s in json.loads(call("list", store, "--json").stdout)]
+
+    # A younger one, and an older one than what the mirror has.
+    call("prune", f"{work}/far", "--keep", 1)
+    call("mirror", store, "--status", says="", code=0)  # as of the last time
+    os.unlink(f"{store}/snapshots/{ids[1]}.manifest")
+    call("mirror", store, f"{work}/far")
+    status = json.loads(call("mirror", store, "--status", "--json").stdout)
+    if not status["current"] or status["snapshots"] != 2 or status["newest"] != ids[2] or status["behind"] or status["error"]:
+        raise Failure(f"mirror --status: {status}")
+    shutil.copy(f"{work}/far/snapshots/{ids[2]}.manifest", f"{work}/kept")
+    os.unlink(f"{store}/snapshots/{ids[2]}.manifest")
+    os.unlink(f"{work}/far/snapshots/{ids[2]}.manifest")
+    call("mirror", store, f"{work}/far")
+    shutil.copy(f"{work}/kept", f"{store}/snapshots/{ids[2]}.manifest")
+    status = json.loads(call("mirror", store, "--status", "--json", code=3).stdout)
+    if status["current"] or status["behind"] != [ids[2]]:
+        raise Failure(f"mirror --status with one behind: {status}")
+    call("list", store, says=f"1 to be copied, the newest it has is {ids[0]}")
+    if [s["mirrored"] for s in json.loads(call("list", store, "--json").stdout)] != [True, False]:
+        raise Failure("list --json does not tell which one is behind")
+
+    # The mirror cannot be written to.
+    os.rename(f"{work}/far", f"{work}/gone")
+    with open(f"{work}/far", "w") as file:
+        file.write("no directory")
+    call("mirror", store, f"{work}/far", code=(1, 10, 14))
+    status = json.loads(call("mirror", store, "--status", "--json", code=3).stdout)
+    if not status["error"] or status["behind"] != [ids[2]] or status["snapshots"] != 1:
+        raise Failure(f"mirror --status after an error: {status}")
+    call("list", store, says="; the last time: ")
+
+
 def run_refuses(work):
     call("run", "--", f"{work}/missing", code=125, says="there is no program")
     call("run", "--", "no-such-program-anywhere", code=125, says="PATH")
@@ -229,7 +273,7 @@ def doctor(work):
         raise Failure("doctor leaves files behind")
 
 
-TESTS = [helps, usage, absent, unwritable_store, processes, store_verbs, run_refuses, run_execs, doctor]
+TESTS = [helps, usage, absent, unwritable_store, processes, store_verbs, mirror_status, run_refuses, run_execs, doctor]
 
 
 def main():
