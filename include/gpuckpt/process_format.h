@@ -66,7 +66,8 @@ struct Head {
   uint32_t version;
   uint32_t generation;  // 0 for a process that was never restored
   int32_t pid, pgid, sid, host_pid;
-  uint32_t uid[4], gid[4];  // real, effective, saved, file system
+  uint64_t host_start_time;  // of host_pid, in clock ticks since the machine's start; 0: not known
+  uint32_t uid[4], gid[4];   // real, effective, saved, file system
   uint32_t umask;
   uint32_t personality;
   uint32_t no_new_privs;
@@ -321,7 +322,7 @@ struct Terminal {
   uint32_t index, number;  // of /dev/pts
   uint32_t locked, packets;
   uint32_t settings_bytes;
-  uint32_t exclusive;  // TIOCEXCL: only root may open it again
+  uint32_t exclusive;    // TIOCEXCL: only root may open it again
   uint8_t settings[64];  // struct termios2
   uint16_t window[4];
   uint32_t input_bytes, output_bytes;

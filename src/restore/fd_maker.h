@@ -59,6 +59,7 @@ class FdMaker {
   bool prepare_pair(const Socket&);
   bool prepare_waiting();
   int make_reset(const Socket&);
+  bool make_folder_of(const std::string& path);
   bool bind_unix(int fd, const Socket&);
   bool bind_network(int fd, const Socket&);
   bool send_messages();

@@ -63,6 +63,18 @@ void apply(int fd, const std::vector<SocketOption>& options, bool buffers_too) {
 
 }  // namespace
 
+// Children of the killed program may have cleaned up after it, as Python's do.
+bool FdMaker::make_folder_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos || slash == 0) return false;
+  const std::string folder = path.substr(0, slash);
+  if (mkdir(folder.c_str(), 0700) != 0 &&
+      !(errno == ENOENT && make_folder_of(folder) && mkdir(folder.c_str(), 0700) == 0))
+    return false;
+  warn(folder + ", in which the program had a socket, was not there any more; it is made again");
+  return true;
+}
+
 // The socket file of the killed program is still there. One that somebody answers at stays.
 bool FdMaker::bind_unix(int fd, const Socket& s) {
   struct stat st;
@@ -73,7 +85,10 @@ bool FdMaker::bind_unix(int fd, const Socket& s) {
     close(probe);
     if (dead) unlink(path);
   }
-  if (bind(fd, as_address(s.name), s.name_bytes) != 0) return false;
+  if (bind(fd, as_address(s.name), s.name_bytes) != 0 &&
+      !(*path && errno == ENOENT && make_folder_of(path) &&
+        bind(fd, as_address(s.name), s.name_bytes) == 0))
+    return false;
   if (*path && s.mode) chmod(path, s.mode & 07777);
   return true;
 }

@@ -19,6 +19,7 @@
 #include "gpuckpt/exit_codes.h"
 #include "restore/checks.h"
 #include "restore/image.h"
+#include "restore/leftovers.h"
 #include "restore/pager.h"
 #include "restore/plan.h"
 #include "restore/plan_builder.h"
@@ -139,19 +140,6 @@ int receive(int fd, Report* r, pid_t* sender, int timeout_ms, Fd* passed = nullp
       if (passed) *passed = std::move(file);
     }
   return 1;
-}
-
-uint64_t start_time(pid_t pid) {
-  std::ifstream f("/proc/" + std::to_string(pid) + "/stat");
-  std::string text((std::istreambuf_iterator<char>(f)), {});
-  size_t at = text.rfind(')');
-  if (at == std::string::npos) return 0;
-  uint64_t value = 0;
-  const char* s = text.c_str() + at + 2;
-  for (int field = 3; field < 22 && *s; ++s)
-    if (*s == ' ') ++field;
-  value = strtoull(s, nullptr, 10);
-  return value;
 }
 
 int decode(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
@@ -277,7 +265,8 @@ bool expect_of_all(Tree* tree, uint32_t type, std::vector<uint32_t>* reached, Ou
 }
 
 // Has what it maps filled. `reached`: what it reports where that was not needed.
-bool fill(Member* m, const Options& o, Ids ids, Outcome* out, AllLazyPages* lazy, uint32_t* reached) {
+bool fill(Member* m, const Options& o, Ids ids, Outcome* out, AllLazyPages* lazy,
+          uint32_t* reached) {
   Report r{};
   lazy->emplace_back();
   if (!expect(m, &r, out, &lazy->back().uffd)) return false;
@@ -431,6 +420,7 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o) {
   }
   if (Status s = load(&tree, o); !s.ok()) return give_up(o, reader, s.code(), s.text());
 
+  wait_for_leftovers(tree);
   forward_signals();
   std::vector<Ids> ways;
   if (namespaces_allowed(o)) {

@@ -173,6 +173,7 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   h.generation = library.generation;
   h.pid = library.pid;
   h.host_pid = library.host_pid;
+  h.host_start_time = host_start_time();
   h.pgid = static_cast<int>(sys::call(SYS_getpgid, 0));
   h.sid = static_cast<int>(sys::call(SYS_getsid, 0));
   char text[4096];

@@ -433,8 +433,7 @@ int Courier::make_listener(char* path, size_t room) {
              dir);
     return -1;
   }
-  if (!library.host_start_time) library.host_start_time = start_time_of(library.host_pid);
-  format(path, room, "%s/%d-%lu.sock", dir, library.host_pid, library.host_start_time);
+  format(path, room, "%s/%d-%lu.sock", dir, library.host_pid, host_start_time());
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   copy(address.sun_path, sizeof(address.sun_path), path);

@@ -86,7 +86,8 @@ int signal_by_name(const char* name);  // 0 for "none", -1 unknown
 bool wake_coordinator(uint32_t reason);
 void install_wake_handler();
 void start_timer();
-void forget_after_fork();  // in the child of fork(2)
+uint64_t host_start_time();  // library.host_start_time, looked up when it is not known yet
+void forget_after_fork();    // in the child of fork(2)
 
 // exec.cc
 void find_exec_functions();

@@ -155,6 +155,11 @@ void install_wake_handler() {
   sys::sigaction(wire::kWakeSignal, &mine, nullptr);
 }
 
+uint64_t host_start_time() {
+  if (!library.host_start_time) library.host_start_time = start_time_of(library.host_pid);
+  return library.host_start_time;
+}
+
 void start_timer() {
   library.timer_id = -1;
   uint64_t ms = library.config.every_ms;

@@ -27,8 +27,14 @@ int main(void) {
   for (int i = 0; i < 2; ++i) waiting[i] = joined(&abstract, abstract_size);
   int d = socket(AF_UNIX, SOCK_DGRAM, 0);
   CHECK(bind(d, (struct sockaddr*)&mine, sizeof(mine)) == 0);
+  // A restore finds its folder gone.
+  struct sockaddr_un deep = {AF_UNIX, "made/for/it"};
+  CHECK(mkdir("made", 0700) == 0 && mkdir("made/for", 0700) == 0);
+  int orphan = listener(&deep, sizeof(deep));
+  CHECK(unlink("made/for/it") == 0 && rmdir("made/for") == 0 && rmdir("made") == 0);
   ready_and_wait();
   char text[16];
+  CHECK(close(orphan) == 0);
   CHECK(read(served, text, 16) == 5 && write(served, "you", 3) == 3 && read(c, text, 16) == 3);
   struct sockaddr_un name;
   socklen_t n = sizeof(name);

@@ -1,0 +1,23 @@
+// What is left of the program when its first process was killed: children see their parent's end
+// only after a while, and meanwhile hold what the restored ones need (ids, names of sockets,
+// ports).
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+#include "restore/tree.h"
+
+namespace gpuckpt::restore {
+
+// In clock ticks since this machine's start, as /proc/PID/stat has it; 0: there is no such process,
+// or it has ended.
+uint64_t start_time(pid_t pid);
+
+// Waits until the processes of the snapshot that run on this machine still have ended, and says so
+// on stderr; gives up, and says so as well, after ten seconds. Does not wait while the first of
+// them runs: then a second copy was asked for. Ends nobody.
+void wait_for_leftovers(const Tree& tree);
+
+}  // namespace gpuckpt::restore
