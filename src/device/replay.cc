@@ -5,7 +5,6 @@
 #include "common/text.h"
 #include "device/arrays.h"
 #include "device/capture.h"
-#include "device/each_device.h"
 #include "device/gpu_map.h"
 #include "device/graphs.h"
 #include "device/ipc.h"
@@ -13,6 +12,7 @@
 #include "device/links.h"
 #include "device/notifications.h"
 #include "device/times.h"
+#include "device/upload.h"
 #include "device/vmm.h"
 #include "gpuckpt/exit_codes.h"
 #include "gpuckpt/wire.h"
@@ -418,60 +418,34 @@ bool compare_globals(DeviceReport* report) {
   });
 }
 
-struct Upload {
-  CUresult result = CUDA_SUCCESS;
-  uint64_t bytes = 0;
-};
-
-bool upload_piece(void* context, uint64_t address, const void* bytes, uint64_t length) {
-  auto* upload = static_cast<Upload*>(context);
-  upload->result = bytes ? real().cuMemcpyHtoD_v2(address, bytes, length)
-                         : real().cuMemsetD8_v2(address, 0, length);
-  upload->bytes += length;
-  return upload->result == CUDA_SUCCESS;
-}
-
-bool upload_range(RestoreSource* source, int device, uint64_t address, uint64_t size,
-                  DeviceReport* report) {
-  WithContext with(any_context(device));
-  Upload upload;
-  uint64_t space = wire::kSpaceDeviceBase + static_cast<uint64_t>(device);
-  bool ok = with && source->extents(source, space, address, size, &upload, upload_piece);
-  report->device_bytes += upload.bytes;
-  if (ok && upload.result == CUDA_SUCCESS) return true;
-  return fail(report, kExitError, "device %d: memory at 0x%lx cannot be filled: %s (%d)", device,
-              address, error_name(upload.result), static_cast<int>(upload.result));
-}
-
 bool upload_managed(const Global& g, DeviceReport* report) {
   WithContext with(g.context);
   CUresult result = g.size ? real().cuMemcpyHtoD_v2(g.address, g.contents, g.size) : CUDA_SUCCESS;
   return result == CUDA_SUCCESS || cannot(report, g.symbol, result);
 }
 
-bool upload_device(RestoreSource* source, int device, DeviceReport* report) {
-  DeviceMemory* memory = device_memory(device);
-  if (!memory) return true;
-  report->allocations += memory->arena.count();
-  for (Chunk* c = memory->arena.first_chunk(); c; c = memory->arena.next_chunk(c))
-    if (!upload_range(source, device, c->begin, c->size, report)) return false;
-  Vector<VmmExtent> mapped;
-  vmm_extents(device, &mapped);
-  for (const VmmExtent& e : mapped)
-    if (!upload_range(source, device, e.address, e.size, report)) return false;
-  return true;
-}
-
 bool upload_all(RestoreSource* source, DeviceReport* report) {
-  auto upload = [](void* source, int device, DeviceReport* report) {
-    return upload_device(static_cast<RestoreSource*>(source), device, report);
-  };
-  if (!each_device(upload, source, report)) return false;
-  vmm_relock();
-  return each_global([&](Object*, bool, Global& g, int device) {
-    if (g.managed) return upload_managed(g, report);
-    return !g.size || upload_range(source, device, g.address, g.size, report);
+  Vector<UploadTarget> targets;
+  Vector<VmmExtent> mapped;
+  bool kept = true;
+  for (int device = 0; device < machine_facts.devices; ++device) {
+    DeviceMemory* memory = device_memory(device);
+    if (!memory) continue;
+    report->allocations += memory->arena.count();
+    for (Chunk* c = memory->arena.first_chunk(); c; c = memory->arena.next_chunk(c))
+      kept &= targets.push({c->begin, c->size});
+    vmm_extents(device, &mapped);
+  }
+  for (const VmmExtent& e : mapped) kept &= targets.push({e.address, e.size});
+  each_global([&](Object*, bool, Global& g, int) {
+    if (!g.managed && g.size) kept &= targets.push({g.address, g.size});
+    return true;
   });
+  if (!kept) return fail(report, kExitError, "no host memory to list the device's memory");
+  if (!upload_contents(source, &targets, report)) return false;
+  vmm_relock();
+  return each_global(
+      [&](Object*, bool, Global& g, int) { return !g.managed || upload_managed(g, report); });
 }
 
 // A thread's first entry into the driver of a new generation: its stack of current contexts, bottom

@@ -9,6 +9,7 @@
 #include <asm/prctl.h>
 #include <fcntl.h>
 #include <linux/sched.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -23,6 +24,7 @@
 #include "gpuckpt/exit_codes.h"
 #include "gpuckpt/process_format.h"
 #include "gpuckpt/wire.h"
+#include "restore/device_ring.h"
 #include "restore/entry_memory.h"
 #include "restore/plan.h"
 #include "snapshot/api.h"
@@ -603,27 +605,48 @@ void await_threads_of_all(const Plan* p) {
 
 struct Source : RestoreSource {
   const Plan* plan;
-  const char* bytes;  // of the device memfd
+  restore::DeviceRing* ring;  // null: zeros are all there is
+  uint64_t zeros_given;
 };
 
-bool source_extents(RestoreSource* s, uint64_t space, uint64_t address, uint64_t length,
-                    void* context, bool (*piece)(void*, uint64_t, const void*, uint64_t)) {
+bool front_is_gone(const Plan* p) {
+  pollfd socket{p->report_fd, 0, 0};
+  return sys::call(SYS_poll, sys::ptr(&socket), 1, 0) > 0 && socket.revents & POLLHUP;
+}
+
+RestoreSource::Next source_next(RestoreSource* s, RestorePiece* out) {
+  using restore::DeviceRing;
   Source* self = static_cast<Source*>(s);
-  const auto* e = reinterpret_cast<const restore::PlanExtent*>(
-      reinterpret_cast<const char*>(self->plan) + self->plan->extents);
-  for (uint64_t i = 0; i < self->plan->extent_count; ++i) {
-    if (e[i].space != space || e[i].address >= address + length ||
-        e[i].address + e[i].length <= address)
-      continue;
-    uint64_t start = e[i].address > address ? e[i].address : address;
-    uint64_t end = e[i].address + e[i].length < address + length ? e[i].address + e[i].length
-                                                                 : address + length;
-    const char* bytes = e[i].offset == restore::kZeros
-                            ? nullptr
-                            : self->bytes + e[i].offset + (start - e[i].address);
-    if (!piece(context, start, bytes, end - start)) return false;
+  const Plan* p = self->plan;
+  const auto* zeros =
+      reinterpret_cast<const restore::PlanExtent*>(reinterpret_cast<const char*>(p) + p->extents);
+  if (self->zeros_given < p->extent_count) {
+    const restore::PlanExtent& e = zeros[self->zeros_given++];
+    *out = {e.space, e.address, e.length, nullptr, DeviceRing::kBlocks};
+    return RestoreSource::kPiece;
   }
-  return true;
+  DeviceRing* ring = self->ring;
+  while (ring) {
+    const uint32_t seen = ring->filled.load(), end = ring->end.load();
+    const uint32_t i = ring->claim(DeviceRing::kFull);
+    if (i < DeviceRing::kBlocks) {
+      const DeviceRing::Block& b = ring->block[i];
+      *out = {b.space, b.address, b.length, ring->bytes(i), i};
+      return RestoreSource::kPiece;
+    }
+    if (end == DeviceRing::kAll) break;
+    if (end == DeviceRing::kFailed || front_is_gone(p)) return RestoreSource::kBroken;
+    sys::futex_wait(&ring->filled, seen, 100000, true);
+  }
+  return RestoreSource::kEnd;
+}
+
+void source_done(RestoreSource* s, const RestorePiece& piece) {
+  restore::DeviceRing* ring = static_cast<Source*>(s)->ring;
+  if (piece.token >= restore::DeviceRing::kBlocks) return;
+  ring->block[piece.token].state = restore::DeviceRing::kFree;
+  ++ring->freed;
+  sys::futex_wake(&ring->freed, 1, true);
 }
 
 const void* source_blob(RestoreSource* s, const char* name, uint64_t* length) {
@@ -686,7 +709,7 @@ void coordinator_after_restore(void*) {
   Plan* p = state.plan;
   if (device_plugin && device_plugin->rewind) device_plugin->rewind();
   if (device_plugin && p->flags & restore::kStep) device_plugin->step(p->steps);
-  Region device_bytes{};
+  Region ring{};
   static DeviceWork work;
   uint64_t device_us = 0;
   bool device = state.head.device_present && device_plugin;
@@ -695,21 +718,18 @@ void coordinator_after_restore(void*) {
     die(kExitIncompatible, "the snapshot needs a device side this library does not have");
   if (device) {
     __builtin_memset(static_cast<void*>(&work), 0, sizeof(work));
-    work.source.extents = source_extents;
+    work.source.next = source_next;
+    work.source.done = source_done;
     work.source.blob = source_blob;
     work.source.plan = p;
     if (p->device_fd >= 0) {
-      uint64_t end = 0;
-      const auto* e = reinterpret_cast<const restore::PlanExtent*>(
-          reinterpret_cast<const char*>(p) + p->extents);
-      for (uint64_t i = 0; i < p->extent_count; ++i)
-        if (e[i].offset != restore::kZeros && e[i].offset + e[i].length > end)
-          end = e[i].offset + e[i].length;
-      if (end) device_bytes = scratch_map(end, p->device_fd);
-      if (end && !device_bytes) die(kExitError, "no address space for the device's memory");
+      ring = scratch_map(restore::DeviceRing::kBytes, p->device_fd);
+      if (!ring) die(kExitError, "no address space for the device's memory");
       sys::close(p->device_fd);
+      work.source.ring = reinterpret_cast<restore::DeviceRing*>(ring.data());
+      work.source.memory = ring.data();
+      work.source.memory_bytes = restore::DeviceRing::kBytes;
     }
-    work.source.bytes = device_bytes.data();
     if (!state.locks_free) {
       log_line(
           LogLevel::kInfo,
@@ -733,7 +753,7 @@ void coordinator_after_restore(void*) {
       if (released) sys::exit_group(125);
       die(work.report.code ? work.report.code : kExitIncompatible, "%s", why);
     }
-    scratch_unmap(&device_bytes);
+    scratch_unmap(&ring);
   }
   if (!released) {
     ask_to_go(device_us);

@@ -14,10 +14,12 @@
 #include <algorithm>
 #include <atomic>
 #include <fstream>
+#include <memory>
 #include <thread>
 
 #include "gpuckpt/exit_codes.h"
 #include "restore/checks.h"
+#include "restore/device_feed.h"
 #include "restore/image.h"
 #include "restore/leftovers.h"
 #include "restore/pager.h"
@@ -332,10 +334,14 @@ bool bring_up(Tree* tree, const SnapshotReader& reader, const Options& o, Ids id
 
 Outcome try_start(Tree* tree, const SnapshotReader& reader, const Options& o, Ids ids, Started* s) {
   Outcome out;
+  std::vector<std::unique_ptr<DeviceFeed>> feeds;
+  for (auto& m : tree->members)
+    feeds.push_back(std::make_unique<DeviceFeed>(*m->reader, m->memory, o.threads));
   if (!start_program(tree, find_launcher(o), ids, s, &out.text)) {
     out.code = kExitRefused;
     return out;
   }
+  for (auto& feed : feeds) feed->start();
   AllLazyPages lazy;
   if (bring_up(tree, reader, o, ids, &out, &lazy)) {
     std::vector<pid_t> members;
@@ -345,6 +351,11 @@ Outcome try_start(Tree* tree, const SnapshotReader& reader, const Options& o, Id
     return out;
   }
   hang_up(tree);
+  for (auto& feed : feeds)
+    if (Status read = feed->end(); !read.ok() && out.code == kExitError) {
+      out.code = read.code();
+      out.text = read.text();
+    }
   if (s->child > 0 && (tree->several() || out.text.find("ten minutes") != std::string::npos))
     kill(s->child, SIGKILL);
   int status = 0;

@@ -10,7 +10,7 @@
 namespace gpuckpt::restore {
 
 inline constexpr uint64_t kPlanMagic = 0x6e616c706b637067ull;
-inline constexpr uint32_t kPlanVersion = 3;
+inline constexpr uint32_t kPlanVersion = 4;
 inline constexpr uint64_t kZeros = ~0ull;
 inline constexpr int kGaps = 32;
 // At the start of the gap: the launcher's code, its stack, the staging place of the vdso; the plan
@@ -31,8 +31,8 @@ struct PlanMap {
 struct PlanFill {
   uint64_t address, length, offset;  // in the pages memfd, or kZeros
 };
-struct PlanExtent {                         // of a device space
-  uint64_t space, address, length, offset;  // in the device memfd, or kZeros
+struct PlanExtent {  // of a device space, zeros; all else comes by the ring (device_ring.h)
+  uint64_t space, address, length;
 };
 struct PlanBlob {
   uint64_t offset, bytes;

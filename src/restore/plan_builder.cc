@@ -16,6 +16,7 @@
 
 #include "gpuckpt/wire.h"
 #include "restore/checks.h"
+#include "restore/device_ring.h"
 
 namespace gpuckpt::restore {
 
@@ -46,9 +47,8 @@ struct Layout {
   uint64_t bytes = 0;
 };
 
-Layout lay_out(std::vector<Extent> extents, uint64_t start) {
+Layout lay_out(std::vector<Extent> extents) {
   Layout l;
-  l.bytes = start;
   for (const Extent& e : extents) {
     l.offset.push_back(e.zero ? kZeros : l.bytes);
     if (!e.zero) l.bytes += (e.length + 4095) & ~4095ull;
@@ -294,7 +294,7 @@ Status load_unlinked(const Image& image, const store::SnapshotReader& reader, un
 
 Status load_pages(const store::SnapshotReader& reader, unsigned threads, Memory* m) {
   if (m->pages_loaded) return Status::Ok();
-  Layout host = lay_out(reader.extents(wire::kSpaceHost), 0);
+  Layout host = lay_out(reader.extents(wire::kSpaceHost));
   Status s = load_laid_out(reader, wire::kSpaceHost, host, threads, m->pages.get());
   m->pages_loaded = s.ok();
   return s;
@@ -334,7 +334,7 @@ Status load_memory(const Image& image, const store::SnapshotReader& reader, unsi
   SharedFiles own;
   if (!shared) shared = &own;
   if (Status s = open_named(image, shared); !s.ok()) return s;
-  Layout host = lay_out(reader.extents(wire::kSpaceHost), 0);
+  Layout host = lay_out(reader.extents(wire::kSpaceHost));
   if (Status s = make_memfd("gpuckpt-pages", host.bytes, &m->pages); !s.ok()) return s;
 
   std::vector<const Vma*> filled;
@@ -381,23 +381,15 @@ Status load_memory(const Image& image, const store::SnapshotReader& reader, unsi
   if (Status s = load_shared(image, reader, threads, m, shared); !s.ok()) return s;
   if (Status s = load_unlinked(image, reader, threads, m, shared); !s.ok()) return s;
 
-  uint64_t device_bytes = 0;
-  std::vector<std::pair<uint64_t, Layout>> device;
+  bool device = false;
   for (uint64_t space : reader.spaces()) {
     if (space < wire::kSpaceDeviceBase) continue;
-    device.emplace_back(space, lay_out(reader.extents(space), device_bytes));
-    device_bytes = device.back().second.bytes;
+    device = true;
+    for (const Extent& e : reader.extents(space))
+      if (e.zero) m->extents.push_back({space, e.address, e.length});
   }
-  if (!device.empty()) {
-    if (Status s = make_memfd("gpuckpt-device", std::max<uint64_t>(device_bytes, 4096), &m->device);
-        !s.ok())
-      return s;
-    for (const auto& [space, l] : device) {
-      if (Status s = load_laid_out(reader, space, l, threads, m->device.get()); !s.ok()) return s;
-      for (size_t i = 0; i < l.extents.size(); ++i)
-        m->extents.push_back({space, l.extents[i].address, l.extents[i].length, l.offset[i]});
-    }
-  }
+  if (device)
+    if (Status s = make_memfd("gpuckpt-device", DeviceRing::kBytes, &m->device); !s.ok()) return s;
   std::vector<uint8_t> blob;
   if (reader.blob("device", &blob).ok()) m->blobs.emplace_back("device", std::move(blob));
   return Status::Ok();

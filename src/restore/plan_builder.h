@@ -45,9 +45,9 @@ struct Memory {
   bool pages_loaded = false;
   bool lazy = false;  // as asked: large mappings are filled while the program runs (pager.h)
   std::optional<uint64_t> steps;  // as asked: Plan::steps
-  Fd device;                      // the same for the device spaces
+  Fd device;                      // a DeviceRing (device_ring.h); none: no device memory
   std::vector<PlanFill> fills;
-  std::vector<PlanExtent> extents;
+  std::vector<PlanExtent> extents;           // zeros in device memory
   std::vector<Fd> files, shared;             // by index of Image::files and Image::shared
   std::vector<std::pair<int, Fd>> unlinked;  // descriptor number -> its contents
   std::vector<std::pair<std::string, std::vector<uint8_t>>> blobs;

@@ -45,13 +45,24 @@ struct CaptureSink {
   const char* parent = nullptr;
 };
 
-// Where restored bytes come from: device spaces and blobs, mapped read-only into the process.
+// Contents of device memory. bytes is null for zeros.
+struct RestorePiece {
+  uint64_t space, address, length;
+  const void* bytes;
+  uint32_t token;
+};
+
+// Where restored bytes come from: device spaces, as they are read, and blobs, mapped read-only into
+// the process.
 struct RestoreSource {
-  // Calls `piece` for every extent of `space` that overlaps [address, address+length), in order.
-  // bytes is null for zero extents.
-  bool (*extents)(RestoreSource*, uint64_t space, uint64_t address, uint64_t length, void* context,
-                  bool (*piece)(void* context, uint64_t address, const void* bytes,
-                                uint64_t length));
+  enum Next { kPiece, kEnd, kBroken };
+  // All that was captured, in no order; waits for it. At least eight pieces can be had before the
+  // first is given back by `done`.
+  Next (*next)(RestoreSource*, RestorePiece*);
+  void (*done)(RestoreSource*, const RestorePiece&);
+  // Where the bytes of all pieces lie; null: anywhere.
+  void* memory = nullptr;
+  uint64_t memory_bytes = 0;
   const void* (*blob)(RestoreSource*, const char* name, uint64_t* length);  // null when absent
 };
 

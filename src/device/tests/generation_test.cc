@@ -17,6 +17,7 @@
 
 #include "device/tests/check.h"
 #include "device/tests/faults.h"
+#include "device/tests/map_source.h"
 #include "gpuckpt/wire.h"
 #include "intercept/cuda_types.h"
 #include "intercept/gate.h"
@@ -53,8 +54,7 @@ const char kPtx[] = R"(
 
 // What was captured, by address.
 struct Store {
-  std::map<uint64_t, std::map<uint64_t, std::vector<uint8_t>>>
-      spaces;  // empty vector data: see zeros
+  Extents spaces;
   std::map<std::string, std::string> blobs;
   uint64_t data = 0, zero = 0;
 };
@@ -79,23 +79,6 @@ bool sink_blob(gpuckpt::CaptureSink* s, const char* name, const void* bytes, uin
   static_cast<Sink*>(s)->store->blobs[name].append(static_cast<const char*>(bytes), n);
   return true;
 }
-struct Source : gpuckpt::RestoreSource {
-  Store* store;
-};
-bool source_extents(gpuckpt::RestoreSource* s, uint64_t space, uint64_t address, uint64_t n,
-                    void* context, bool (*piece)(void*, uint64_t, const void*, uint64_t)) {
-  auto& extents = static_cast<Source*>(s)->store->spaces[space];
-  auto it = extents.upper_bound(address);
-  if (it != extents.begin()) --it;
-  for (; it != extents.end() && it->first < address + n; ++it) {
-    uint64_t begin = std::max(address, it->first);
-    uint64_t end = std::min(address + n, it->first + it->second.size());
-    if (begin >= end) continue;
-    if (!piece(context, begin, it->second.data() + (begin - it->first), end - begin)) return false;
-  }
-  return true;
-}
-
 struct Memory {
   CUdeviceptr address;
   size_t size;
@@ -416,10 +399,7 @@ bool snapshot(bool staged) {
   if (child == 0) {
     plugin->rewind();
     CHECK(gpuckpt::gate_closed());
-    Source source;
-    source.extents = source_extents;
-    source.blob = nullptr;
-    source.store = &store;
+    MapSource source(&store.spaces);
     must([&] { return plugin->restore(&source, &report); }, report, "restore");
     CHECK(!gpuckpt::gate_closed());
     return true;
@@ -446,15 +426,12 @@ struct Attempt {
   gpuckpt::DeviceReport report = {};
   Store store;
   Sink sink;
-  Source source;
+  MapSource source{&store.spaces};
   Attempt() {
     sink.data = sink_data;
     sink.zero = sink_zero;
     sink.blob = sink_blob;
     sink.store = &store;
-    source.extents = source_extents;
-    source.blob = nullptr;
-    source.store = &store;
   }
 };
 bool capture(void* argument) {

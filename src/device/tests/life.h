@@ -14,17 +14,13 @@
 #include <vector>
 
 #include "device/tests/check.h"
+#include "device/tests/map_source.h"
 #include "gpuckpt/exit_codes.h"
 #include "intercept/cuda_types.h"
 #include "intercept/gate.h"
 #include "snapshot/device_plugin.h"
 
-// What was captured, by space and address.
-using Extents = std::map<uint64_t, std::map<uint64_t, std::vector<uint8_t>>>;
 struct Sink : gpuckpt::CaptureSink {
-  Extents* all;
-};
-struct Source : gpuckpt::RestoreSource {
   Extents* all;
 };
 inline bool keep(gpuckpt::CaptureSink* s, uint64_t space, uint64_t address, const void* bytes,
@@ -38,17 +34,6 @@ inline bool keep_zero(gpuckpt::CaptureSink* s, uint64_t space, uint64_t address,
   return true;
 }
 inline bool ignore_blob(gpuckpt::CaptureSink*, const char*, const void*, uint64_t) { return true; }
-inline bool give(gpuckpt::RestoreSource* s, uint64_t space, uint64_t address, uint64_t n,
-                 void* context, bool (*piece)(void*, uint64_t, const void*, uint64_t)) {
-  for (auto& [at, bytes] : (*static_cast<Source*>(s)->all)[space]) {
-    uint64_t begin = address > at ? address : at;
-    uint64_t end = address + n < at + bytes.size() ? address + n : at + bytes.size();
-    if (begin < end && !piece(context, begin, bytes.data() + (begin - at), end - begin))
-      return false;
-  }
-  return true;
-}
-
 inline uint64_t now_ms() {
   timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -72,10 +57,8 @@ inline void next_generation(const char* refusal = nullptr) {
   sink.zero = keep_zero;
   sink.blob = ignore_blob;
   sink.all = &all;
-  Source source;
-  source.extents = give;
+  MapSource source(&all);
   source.blob = give_blob;
-  source.all = &all;
   const gpuckpt::DevicePlugin* plugin = gpuckpt::device_plugin;
   gpuckpt::DeviceReport report = {};
   auto worker = [&](auto step, const char* what) {

@@ -1,0 +1,38 @@
+// The front's side of a DeviceRing: reads the device memory of one process from the store into it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "restore/device_ring.h"
+#include "restore/plan_builder.h"
+#include "store/snapshot_reader.h"
+
+namespace gpuckpt::restore {
+
+class DeviceFeed {
+ public:
+  // Empties the ring of `memory` for another attempt. No thread yet: the caller forks.
+  DeviceFeed(const store::SnapshotReader&, const Memory& memory, unsigned threads);
+  ~DeviceFeed();  // gives up what has not been taken
+  DeviceFeed(const DeviceFeed&) = delete;
+  DeviceFeed& operator=(const DeviceFeed&) = delete;
+
+  void start();
+  // What it could not read, once the process has failed for it.
+  store::Status end();
+
+ private:
+  void run();
+  bool put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes);
+
+  const store::SnapshotReader& reader_;
+  const unsigned threads_;
+  DeviceRing* ring_ = nullptr;
+  std::atomic<bool> stop_{false};
+  store::Status status_;
+  std::thread thread_;
+};
+
+}  // namespace gpuckpt::restore
