@@ -180,11 +180,16 @@ bool Pump::finish() {
 
 CUresult Pump::await(CUevent event) {
   if (!leave_) return real().cuEventSynchronize(event);
-  for (;; sys::sleep_us(30)) {
+  // Others are on their way meanwhile: pauses of about three copies are short enough, and shorter
+  // ones would only be in the way of who copies.
+  for (int looks = 0;; ++looks, sys::sleep_us(pause_us_)) {
     Guard guard(*leave_->lock);
     if (*leave_->gone) return CUDA_SUCCESS;  // who destroyed it saw our copies to their end
     CUresult result = real().cuEventQuery(event);
-    if (result != CUDA_ERROR_NOT_READY) return result;
+    if (result == CUDA_ERROR_NOT_READY) continue;
+    if (!looks && pause_us_ > kShortestPauseUs) pause_us_ -= pause_us_ / 8;
+    if (looks && pause_us_ < kLongestPauseUs) pause_us_ += pause_us_ / 2;
+    return result;
   }
 }
 

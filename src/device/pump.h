@@ -57,6 +57,7 @@ class Pump {
 
  private:
   static constexpr int kBuffers = 16;
+  static constexpr uint64_t kShortestPauseUs = 20, kLongestPauseUs = 600;
   static constexpr uint64_t kOwnBytes = kBuffers * kPumpBytes;
   struct Batch {
     const Piece* first = nullptr;
@@ -79,6 +80,7 @@ class Pump {
   uint8_t* own_ = nullptr;  // made when it is first needed
   Batch batch_[kBuffers];
   int turn_ = 0;
+  uint64_t pause_us_ = kShortestPauseUs;
   CUresult result_ = CUDA_SUCCESS;
   uint64_t failed_at_ = 0;
   bool ok_ = false, writer_gone_ = false;
