@@ -1,5 +1,6 @@
 // Memory and events of another process of this machine: cuIpc*. A handle says who has it, under
 // which descriptor; whoever opens it maps the same file.
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -57,11 +58,21 @@ CUresult make_ticket(Ticket* t, CUdeviceptr address) {
   return CUDA_SUCCESS;
 }
 
+// A process that is just giving up privileges is closed to others for a moment.
+int open_patiently(const char* path) {
+  constexpr int kTries = 400;
+  for (int tries = 0;; ++tries) {
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd >= 0 || errno != EACCES || tries == kTries) return fd;
+    usleep(5000);
+  }
+}
+
 // The descriptor of another process, if it still stands for that file; -1.
 int fetch(int pid, int fd, uint64_t file) {
   char path[64];
   snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
-  int mine = open(path, O_RDWR | O_CLOEXEC);
+  int mine = open_patiently(path);
   struct stat st;
   if (mine >= 0 && (fstat(mine, &st) != 0 || st.st_ino != file)) {
     close(mine);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/handover.h"
+#include "common/log.h"
 #include "common/syscall.h"
 #include "device/capture.h"
 #include "device/hooks.h"
@@ -291,7 +292,11 @@ IpcFetch::IpcFetch() { __atomic_add_fetch(&all().fetching, 1, __ATOMIC_ACQ_REL);
 IpcFetch::~IpcFetch() { __atomic_sub_fetch(&all().fetching, 1, __ATOMIC_ACQ_REL); }
 long IpcFetch::descriptor(int pid, uint64_t identity, uint32_t offer) {
   GateOutside outside;
-  return handover_fetch(pid, identity, static_cast<int>(offer), kPatienceUs);
+  const long fd = handover_fetch(pid, identity, static_cast<int>(offer), kPatienceUs);
+  if (sys::failed(fd))
+    log_line(LogLevel::kWarn, "process %d does not hand over what it shares (cuIpc*; error %ld)",
+             pid, -fd);
+  return fd;
 }
 
 bool ipc_fetching() { return only && __atomic_load_n(&only->fetching, __ATOMIC_ACQUIRE); }
