@@ -38,7 +38,6 @@ class FdMaker {
   int make_timerfd(const Descriptor&);
   int make_inotify(const Descriptor&);
   int make_memory(const Descriptor&);
-  bool is_anothers(const Descriptor&) const;
   void close_helpers();
   bool place();
   bool watch(int epoll, const std::vector<process::EpollEntry>&);

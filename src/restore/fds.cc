@@ -252,21 +252,14 @@ bool FdMaker::put_in_place() {
   for (const auto& [e, entries] : image_.epolls)
     for (const auto& [d, path] : image_.fds)
       if (d.kind == kFdEpoll && d.object == static_cast<int>(e.index) && d.description == d.fd &&
-          !is_anothers(d) && !watch(d.fd, entries))
+          !watch(d.fd, entries))
         return false;
   for (auto& [description, fd] : made_) close(fd);
   return true;
 }
 
-// An epoll set that is shared is put together by the process that saw it first.
-bool FdMaker::is_anothers(const Descriptor& d) const {
-  for (const SameDescription& s : image_.same)
-    if (s.description == d.description) return true;
-  return false;
-}
-
 // Each entry is made under the number it was registered by, which may belong to something else or
-// to nobody by now.
+// to nobody by now. A set that several processes have is put together by all of them.
 bool FdMaker::watch(int epoll, const std::vector<EpollEntry>& entries) {
   for (const EpollEntry& entry : entries) {
     const Descriptor* now = nullptr;

@@ -1,7 +1,10 @@
 #include "restore/job_fds.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <set>
@@ -13,6 +16,21 @@ namespace gpuckpt::restore {
 using namespace process;
 
 namespace {
+
+using Key = std::pair<size_t, int>;  // a member and a description of it
+
+size_t by_number(const Tree& tree, uint32_t number) {
+  for (size_t i = 0; i < tree.members.size(); ++i)
+    if (tree.members[i]->number == number) return i;
+  return 0;
+}
+
+// Who saw member i's description first.
+Key owner_of(const Tree& tree, size_t i, int description) {
+  for (const SameDescription& s : tree.members[i]->image.same)
+    if (s.description == description) return {by_number(tree, s.member), s.theirs};
+  return {i, description};
+}
 
 // All members' descriptions as if they were one process's: with numbers of their own.
 class Merge {
@@ -46,18 +64,7 @@ class Merge {
   Memory memory;
 
  private:
-  using Key = std::pair<size_t, int>;
-
-  size_t by_number(uint32_t number) const {
-    for (size_t i = 0; i < tree_.members.size(); ++i)
-      if (tree_.members[i]->number == number) return i;
-    return 0;
-  }
-  Key owner(size_t i, int description) const {
-    for (const SameDescription& s : tree_.members[i]->image.same)
-      if (s.description == description) return {by_number(s.member), s.theirs};
-    return {i, description};
-  }
+  Key owner(size_t i, int description) const { return owner_of(tree_, i, description); }
 
   void number_descriptions(size_t i) {
     for (const auto& [d, path] : tree_.members[i]->image.fds)
@@ -78,7 +85,10 @@ class Merge {
       if (d.kind == kFdPipe || d.kind == kFdFifo || d.kind == kFdSocket || d.kind == kFdPtyMaster ||
           is_made_anew(d) || d.fd_flags & kFdInFlight)
         chosen_.insert(number_.at(owner(i, d.description)));
-    for (const SameDescription& s : m.same) chosen_.insert(number_.at(owner(i, s.description)));
+    for (const auto& [d, path] : m.fds)
+      for (const SameDescription& s : m.same)
+        if (s.description == d.description && d.kind != kFdPidfd)
+          chosen_.insert(number_.at(owner(i, s.description)));
     for (const Image::Message& message : m.messages)
       for (int32_t d : message.descriptions) chosen_.insert(number_.at(owner(i, d)));
   }
@@ -215,6 +225,60 @@ std::string make_common_descriptors(const Tree& tree, int base, std::vector<std:
       if (int number = merge.chosen(i, d.description); number >= 0 && made.count(number))
         (*out)[{i, d.description}] = made[number];
   return "";
+}
+
+bool SharedPidfds::prepare(const Tree& tree) {
+  std::map<Key, Shared> by_owner;
+  for (size_t i = 0; i < tree.members.size(); ++i)
+    for (const auto& [d, path] : tree.members[i]->image.fds) {
+      if (d.kind != kFdPidfd || d.description != d.fd) continue;
+      const Key owner = owner_of(tree, i, d.description);
+      Shared& s = by_owner[owner];
+      s.pid = static_cast<pid_t>(d.value[0]);
+      s.flags = static_cast<int>(d.flags) & O_NONBLOCK;
+      const Key own{i, d.description};
+      s.holders.insert(own == owner ? s.holders.begin() : s.holders.end(), own);
+    }
+  for (auto& [owner, s] : by_owner) {
+    if (s.holders.size() < 2) continue;
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return false;
+    s.sender = ends[0], s.receiver = ends[1];
+    all_.push_back(s);
+  }
+  return true;
+}
+
+bool SharedPidfds::exchange(size_t i, std::map<int, int>* made) const {
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  char byte = 0;
+  iovec part{&byte, 1};
+  auto message = [&] {
+    msghdr m{};
+    m.msg_iov = &part, m.msg_iovlen = 1;
+    m.msg_control = control, m.msg_controllen = sizeof(control);
+    return m;
+  };
+  for (const Shared& s : all_) {
+    if (s.holders.front().first != i) continue;
+    const int fd = static_cast<int>(syscall(SYS_pidfd_open, s.pid, s.flags));
+    if (fd < 0) return false;
+    (*made)[s.holders.front().second] = fd;
+    msghdr m = message();
+    cmsghdr* c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+    for (size_t n = 1; n < s.holders.size(); ++n)
+      if (sendmsg(s.sender, &m, MSG_NOSIGNAL) != 1) return false;
+  }
+  for (const Shared& s : all_)
+    for (const auto& [member, description] : s.holders) {
+      if (member != i || &description == &s.holders.front().second) continue;
+      msghdr m = message();
+      if (recvmsg(s.receiver, &m, MSG_CMSG_CLOEXEC) != 1 || !CMSG_FIRSTHDR(&m)) return false;
+      memcpy(&(*made)[description], CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(int));
+    }
+  return true;
 }
 
 }  // namespace gpuckpt::restore

@@ -18,4 +18,21 @@ using CommonFds = std::map<std::pair<size_t, int>, int>;
 std::string make_common_descriptors(const Tree&, int base, std::vector<std::string>* warnings,
                                     CommonFds* out);
 
+// Pidfds can be opened when all processes are there. One that several have is opened by the first
+// of them, which sends it to the others through a socket that was made before.
+class SharedPidfds {
+ public:
+  bool prepare(const Tree&);  // before the second process is forked
+  // In member i, when all are there: adds its own to `made`, by description. False: errno says why.
+  bool exchange(size_t i, std::map<int, int>* made) const;
+
+ private:
+  struct Shared {
+    std::vector<std::pair<size_t, int>> holders;  // member, its description; the first one opens it
+    pid_t pid;
+    int flags, sender, receiver;
+  };
+  std::vector<Shared> all_;
+};
+
 }  // namespace gpuckpt::restore

@@ -22,7 +22,8 @@ struct Start {
   bool user_namespace;
   bool terminal;  // the launcher has one, and the root stays in its session to use it
   bool common_made;
-  CommonFds common;           // of several processes, made before the second is forked
+  CommonFds common;  // of several processes, made before the second is forked
+  SharedPidfds pidfds;
   std::vector<pid_t> spares;  // numbers for processes that end at once, one for each member and one
                               // more; 0: any
   void (*become)(Start*, size_t);  // makes the calling process member i; does not return

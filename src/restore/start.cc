@@ -75,6 +75,7 @@ void make_common(Start* s) {
   std::vector<std::string> warnings;
   std::string error =
       make_common_descriptors(s->tree, highest_open_fd() + 1, &warnings, &s->common);
+  if (error.empty() && !s->pidfds.prepare(s->tree)) error = strerror(errno);
   if (!error.empty()) fail(*s, s->tree.root().their_report.get(), kExitIncompatible, error);
   print(warnings);
   s->common_made = true;
@@ -99,6 +100,10 @@ void make_common(Start* s) {
   const bool several = s->tree.several();
   make_common(s);
   take_place(s, i, report);
+  std::map<int, int> common;
+  if (several && !s->pidfds.exchange(i, &common))
+    fail(*s, report, kExitIncompatible,
+         std::string("a pidfd of the job cannot be made again: ") + strerror(errno));
   int base = highest_open_fd();
   for (const auto& [d, path] : image.fds) base = std::max(base, d.fd);
   base += 1;
@@ -143,7 +148,6 @@ void make_common(Start* s) {
 
   if (chdir(image.cwd.c_str()) != 0)
     fail(report, kExitIncompatible, image.cwd + ": " + strerror(errno));
-  std::map<int, int> common;
   for (const auto& [key, fd] : s->common)
     if (key.first == i) common[key.second] = fd;
   error = make_descriptors(image, memory, base, several ? &common : nullptr, &warnings);
@@ -267,16 +271,17 @@ bool start_program(Tree* tree, const std::string& launcher, Ids ids, Started* ou
   if (shared == MAP_FAILED) return give_up();
   int terminal = open("/dev/tty", O_RDWR | O_CLOEXEC);
   if (terminal >= 0) close(terminal);
-  Start s{*tree,
-          launcher,
-          ids,
-          false,
-          terminal >= 0,
-          false,
-          {},
-          find_spares(*tree, ids),
-          become,
-          new (shared) Start::Progress{}};
+  Start s{.tree = *tree,
+          .launcher = launcher,
+          .ids = ids,
+          .user_namespace = false,
+          .terminal = terminal >= 0,
+          .common_made = false,
+          .common = {},
+          .pidfds = {},
+          .spares = find_spares(*tree, ids),
+          .become = become,
+          .progress = new (shared) Start::Progress{}};
   const uid_t uid = geteuid();
   const gid_t gid = getegid();
   const pid_t root = tree->root().image.head.pid;

@@ -10,7 +10,7 @@ namespace gpuckpt {
 
 struct Board {
   static constexpr size_t kMostRelatives = 8192, kMostDescriptions = 65536, kMostEnds = 16384,
-                          kMostDeviceMemory = 65536;
+                          kMostDeviceMemory = 65536, kMostWatches = 16384;
 
   // Whoever looks at descriptors holds it, because some can only be told apart by changing them for
   // a moment, and others may share them. 1: held.
@@ -53,6 +53,18 @@ struct Board {
   };
   uint32_t device_memory_count;
   DeviceMemory device_memory[kMostDeviceMemory];
+
+  // Under the lock: what is watched by epoll sets that several processes have. One may have
+  // something in the set that the other does not have.
+  struct Watch {
+    uint32_t set;  // which description
+    int fd;        // as it was registered
+    uint32_t nth;  // of those with this number
+    bool found;    // somebody has what is watched
+    int pid, epoll;
+  };
+  uint32_t watch_count;
+  Watch watch[kMostWatches];
 };
 
 }  // namespace gpuckpt

@@ -157,12 +157,9 @@ bool capture_fd(FdTable* t, int fd, uint32_t extra) {
 
 static bool capture_own_descriptors(Capture*, Records*);
 
-bool note_shared(FdTable* t, const Descriptor& d) {
-  // (A pidfd can be opened when all processes are there: each makes its own.)
-  if (!team.active() || d.kind == kFdInherit || d.kind == kFdKernelFile || d.kind == kFdPidfdSelf ||
-      d.kind == kFdPidfd)
-    return true;
-  Board* b = team.board();
+// The description as another process that was first with it has noted it; null: nobody has.
+static const Board::Description* noted(const Descriptor& d) {
+  const Board* b = team.board();
   for (uint32_t i = 0; i < b->description_count; ++i) {
     const Board::Description& o = b->description[i];
     if (o.ino != d.ino || o.dev != d.dev || o.kind != d.kind || o.flags != d.flags ||
@@ -170,8 +167,17 @@ bool note_shared(FdTable* t, const Descriptor& d) {
       continue;
     // Where kcmp is not allowed, what looks the same is taken to be the same.
     long r = sys::call(SYS_kcmp, library.pid, o.pid, 0 /* KCMP_FILE */, d.fd, o.fd);
-    if (!sys::failed(r) && r != 0) continue;
-    t->r->put(kRecSame, SameDescription{d.description, o.member, o.fd, 0});
+    if (sys::failed(r) || r == 0) return &o;
+  }
+  return nullptr;
+}
+
+bool note_shared(FdTable* t, const Descriptor& d) {
+  if (!team.active() || d.kind == kFdInherit || d.kind == kFdKernelFile || d.kind == kFdPidfdSelf)
+    return true;
+  Board* b = team.board();
+  if (const Board::Description* o = noted(d)) {
+    t->r->put(kRecSame, SameDescription{d.description, o->member, o->fd, 0});
     return true;
   }
   if (b->description_count == Board::kMostDescriptions)
@@ -179,6 +185,27 @@ bool note_shared(FdTable* t, const Descriptor& d) {
   b->description[b->description_count++] = {d.ino,   d.dev,         d.offset,    d.kind,
                                             d.flags, team.number(), library.pid, d.fd};
   return true;
+}
+
+bool note_watch(FdTable* t, const Descriptor& epoll, const EpollEntry& e, uint32_t nth) {
+  Board* b = team.board();
+  const bool found = e.description >= 0;
+  const Board::Description* set = noted(epoll);
+  for (uint32_t i = 0; !set && i < b->description_count; ++i)
+    if (b->description[i].pid == library.pid && b->description[i].fd == epoll.fd)
+      set = &b->description[i];
+  const uint32_t number = set ? static_cast<uint32_t>(set - b->description) : ~0u;
+  for (uint32_t i = 0; i < b->watch_count; ++i) {
+    Board::Watch& w = b->watch[i];
+    if (w.set != number || w.fd != e.fd || w.nth != nth) continue;
+    const bool first = found && !w.found;
+    w.found |= found;
+    return first;
+  }
+  if (b->watch_count == Board::kMostWatches)
+    return t->c->refuse("the processes of the job watch too much by epoll");
+  b->watch[b->watch_count++] = {number, e.fd, nth, found, library.pid, epoll.fd};
+  return found;
 }
 
 bool note_end(FdTable* t, int fd, uint32_t have, uint64_t ino, uint64_t peer, bool needed) {

@@ -81,6 +81,10 @@ bool put_terminals(FdTable*);
 
 // In a job: is the description known from another process already? Then it is noted as shared.
 bool note_shared(FdTable*, const process::Descriptor&);
+// In a job, of an epoll set that others may have as well: who is first to have what is watched
+// (`e.description` is known) puts it back, which the result says. Nobody: the leader will see.
+bool note_watch(FdTable*, const process::Descriptor& epoll, const process::EpollEntry& e,
+                uint32_t nth);
 // In a job: the other end of this pipe or socket (`peer`: its inode) is not in this process. True:
 // the leader will see whether another one has it. `needed`: without it there is no snapshot.
 bool note_end(FdTable*, int fd, uint32_t have, uint64_t ino, uint64_t peer, bool needed);

@@ -109,8 +109,9 @@ bool put_epolls(FdTable* t) {
     t->r->begin(kRecEpoll);
     t->r->add(&head, sizeof(head));
     uint32_t n = 0;
-    int last = -1;
-    uint32_t repeat = 0;
+    // Which of those with its number an entry is, as kcmp counts.
+    static uint16_t with_number[65536];
+    __builtin_memset(with_number, 0, sizeof(with_number));
     while (char* line = lines.next()) {
       if (!starts_with(line, "tfd:")) continue;
       EpollEntry e{};
@@ -118,17 +119,13 @@ bool put_epolls(FdTable* t) {
       e.events = static_cast<uint32_t>(field(line, "events:", true));
       e.data = field(line, "data:", true);
       uint64_t ino = field(line, "ino:", true);
-      repeat = e.fd == last ? repeat + 1 : 0;
-      last = e.fd;
+      const uint32_t nth = e.fd >= 0 && e.fd < 65536 ? with_number[e.fd]++ : 0;
       e.description = -1;
       struct {
         uint32_t epoll, target, nth;
-      } slot{static_cast<uint32_t>(d.fd), static_cast<uint32_t>(e.fd), repeat};
+      } slot{static_cast<uint32_t>(d.fd), static_cast<uint32_t>(e.fd), nth};
       auto is = [&](const Descriptor& o) {
         if (o.ino != ino && ino) return false;
-        // Each process has a restored pidfd to itself; all of one process are one file to the
-        // kernel (since Linux 6.9).
-        if ((o.kind == kFdPidfd || o.kind == kFdPidfdSelf) && ino && o.dev != d.dev) return true;
         long r = t->kcmp_works ? sys::call(SYS_kcmp, library.pid, library.pid, 7 /* EPOLL_TFD */,
                                            o.fd, sys::ptr(&slot))
                                : -38;
@@ -138,6 +135,10 @@ bool put_epolls(FdTable* t) {
         if (t->all[k].fd == e.fd && is(t->all[k])) e.description = t->all[k].description;
       for (size_t k = 0; k < t->count && e.description < 0; ++k)
         if (is(t->all[k])) e.description = t->all[k].description;
+      if (team.active() && !note_watch(t, d, e, nth)) {
+        if (t->c->code) return false;
+        continue;  // another process of the job puts it back
+      }
       if (e.description < 0)
         return t->c->refuse(
             "descriptor %d (epoll) watches something registered as %d that is open in another "

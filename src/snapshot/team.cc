@@ -366,6 +366,18 @@ bool Team::check_device_memory() {
   return true;
 }
 
+// What nobody has cannot be watched again.
+bool Team::check_watches() {
+  const Board* b = board();
+  for (uint32_t i = 0; i < b->watch_count; ++i)
+    if (const Board::Watch& w = b->watch[i]; !w.found)
+      return fail(kExitRefused,
+                  "descriptor %d (epoll) of process %d watches something registered as %d that is "
+                  "open in no process of the job; remove it from the set",
+                  w.epoll, w.pid, w.fd);
+  return true;
+}
+
 // --- a member
 // -----------------------------------------------------------------------------------------------------------
 
@@ -437,7 +449,8 @@ bool Team::meet(Courier* c, wire::TeamStep step) {
     if (step == wire::kTeamParked && !look_for_more(&found)) return false;
     if (!found) break;
   }
-  if (step == wire::kTeamCaptured && (!check_ends() || !check_device_memory())) return false;
+  if (step == wire::kTeamCaptured && !(check_ends() && check_device_memory() && check_watches()))
+    return false;
   level_ = step;
   for (size_t i = 0; i < count_; ++i) say(members_[i].socket, step, 0, nullptr);
   return true;

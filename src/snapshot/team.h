@@ -100,6 +100,7 @@ class Team {
   bool all_at(uint32_t step) const;
   bool check_ends();
   bool check_device_memory();
+  bool check_watches();
   void say(int socket, uint32_t step, int code, const char* text);
   void remove(Courier*, size_t i);
 
