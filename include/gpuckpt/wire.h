@@ -207,6 +207,8 @@ struct CtlReply {
 // (SOCK_SEQPACKET); both sides check SO_PEERCRED. Then messages of one kind go both ways.
 inline constexpr uint64_t kJoinCookie = 0x67636b7074'a00000;
 inline constexpr uint64_t kJoinMask = ~0xfffffull;
+// The same to a process that is stopped, for each of its threads (src/snapshot/hold.h).
+inline constexpr uint64_t kHoldCookie = 0x67636b7068'600000;
 // Another process of the job was asked for a snapshot: the root shall take it.
 inline constexpr uint64_t kRelayCookie = 0x67636b70'72656c61;
 

@@ -51,20 +51,33 @@ long accept_from(int door, int pid, uint64_t expected) {
 
 }  // namespace
 
-void send_wake(int pid, uint64_t value) {
-  struct {
-    int signo, error, code, pad;
-    int pid;
-    uint32_t uid;
-    uint64_t value;
-    char rest[128 - 32];
-  } info{};
+namespace {
+struct WakeInfo {
+  int signo, error, code, pad;
+  int pid;
+  uint32_t uid;
+  uint64_t value;
+  char rest[128 - 32];
+};
+WakeInfo wake_info(uint64_t value) {
+  WakeInfo info{};
   info.signo = wire::kWakeSignal;
   info.code = SI_QUEUE;
   info.pid = sys::getpid();
   info.uid = static_cast<uint32_t>(sys::call(SYS_getuid));
   info.value = value;
+  return info;
+}
+}  // namespace
+
+void send_wake(int pid, uint64_t value) {
+  WakeInfo info = wake_info(value);
   sys::call(SYS_rt_sigqueueinfo, pid, wire::kWakeSignal, sys::ptr(&info));
+}
+
+void send_wake_to_thread(int pid, int tid, uint64_t value) {
+  WakeInfo info = wake_info(value);
+  sys::call(SYS_rt_tgsigqueueinfo, pid, tid, wire::kWakeSignal, sys::ptr(&info));
 }
 
 uint64_t handover_identity() {

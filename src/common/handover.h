@@ -12,6 +12,7 @@ namespace gpuckpt {
 
 // Our signal with a value, to another process of ours.
 void send_wake(int pid, uint64_t value);
+void send_wake_to_thread(int pid, int tid, uint64_t value);
 
 inline constexpr int kMostOffers = 4096;
 inline constexpr uint64_t kGiveCookie = 0x4770756'0000'00000ull;  // | number << 20 | socket's name

@@ -12,6 +12,7 @@
 #include "gpuckpt/exit_codes.h"
 #include "snapshot/api.h"
 #include "snapshot/courier.h"
+#include "snapshot/hold.h"
 #include "snapshot/job.h"
 #include "snapshot/state.h"
 #include "snapshot/team.h"
@@ -321,6 +322,9 @@ void coordinator_main(void*) {
   for (;;) {
     uint32_t wanted = library.wanted.fetch_and(kRunning) & ~static_cast<uint32_t>(kRunning);
     if (wanted & kWantJoin) serve_join();
+    // (Also in a process that was restored so.)
+    while (threads_are_held())
+      if (stop_again()) serve_join();
     wanted &= ~static_cast<uint32_t>(kWantJoin);
     uint32_t term = wanted & (kWantTerm | kWantTermTaken);
     const uint32_t program = wanted & kWantProgram;

@@ -14,6 +14,7 @@
 #include "common/text.h"
 #include "gpuckpt/exit_codes.h"
 #include "snapshot/courier.h"
+#include "snapshot/hold.h"
 #include "snapshot/inherited.h"
 #include "snapshot/kin.h"
 #include "snapshot/state.h"
@@ -180,16 +181,17 @@ bool Team::invite() {
       continue;
     }
     ++i;
-    if (r.state == 'T' || r.state == 't')
-      return fail(kExitRefused,
-                  "process %d (%s) of the job is stopped (SIGSTOP, or by a debugger); let it go on "
-                  "first",
-                  m.pid, r.name);
+    if (r.state == 't')
+      return fail(kExitRefused, "process %d (%s) of the job is stopped by a debugger", m.pid,
+                  r.name);
     const bool born = level_ >= wire::kTeamStaged;
     if (listens(m.pid)) {
       if (now - m.since_us > (born ? kBornPatienceUs : kAnswerPatienceUs))
         return fail(kExitTimeout, "process %d (%s) of the job does not answer", m.pid, r.name);
-      send_wake(m.pid, wire::kJoinCookie | door_name_);
+      if (r.state == 'T')
+        wake_stopped(m.pid, door_name_);
+      else
+        send_wake(m.pid, wire::kJoinCookie | door_name_);
       continue;
     }
     const bool before_us = inherited_child(m.pid);

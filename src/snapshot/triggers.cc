@@ -20,6 +20,7 @@
 #include "snapshot/api.h"
 #include "snapshot/courier.h"
 #include "snapshot/eintr.h"
+#include "snapshot/hold.h"
 #include "snapshot/inherited.h"
 #include "snapshot/kin.h"
 #include "snapshot/park.h"
@@ -61,7 +62,7 @@ bool gave_descriptor(const siginfo_t* info) {
 }
 
 void wake_handler(int sig, siginfo_t* info, void* context) {
-  if (gave_descriptor(info)) {
+  if (gave_descriptor(info) || held_by(info)) {
     repair_eintr_by_code(static_cast<ucontext_t*>(context));
     return;
   }

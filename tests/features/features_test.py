@@ -34,7 +34,6 @@ REFUSED = {
     "refused_mqueue": ["descriptor", "message queue"],
     "refused_network": ["network namespace"],
     "refused_seccomp": ["system call filter"],
-    "refused_stopped_child": ["is stopped"],
     "refused_thread_cwd": ["thread", "working directory"],
     "refused_thread_files": ["thread", "descriptors of its own"],
     "refused_raw_socket": ["descriptor", "socket"],
