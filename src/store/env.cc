@@ -17,6 +17,8 @@
 
 #include <fmt/format.h>
 
+#include "store/remote.h"
+
 namespace gpuckpt::store {
 namespace {
 
@@ -231,6 +233,9 @@ Env* posix_env() {
 }
 
 Status io_error(const std::string& doing, const std::string& path, int error) {
+  const std::string complaint = is_remote(path) && error == EIO ? remote_complaint() : "";
+  if (!complaint.empty())
+    return Status::Error(fmt::format("cannot {} {}: rclone: {}", doing, path, complaint));
   const char* advice = remedy(error);
   std::string text = fmt::format("cannot {} {}: {}", doing, path, strerror(error));
   if (*advice) text += fmt::format(" ({})", advice);

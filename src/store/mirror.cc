@@ -89,6 +89,10 @@ class Mirror {
     if (Status s = Lock::acquire(to_env_, to_.root, LockKind::kExclusive, "mirroring", &theirs_);
         !s.ok())
       return s;
+    // By whatever name: a lock there that is seen here.
+    FileInfo info;
+    if (env_->info(fmt::format("{}/locks/{}.lock", from_.root, theirs_->id()), &info) == 0)
+      return Status::Refused("a store cannot be its own mirror");
     Status s = Lock::acquire(env_, from_.root, LockKind::kShared, "being mirrored", &ours_);
     if (s.ok()) (void)remove_leftovers(to_env_, to_, nullptr);
     return s;
@@ -218,7 +222,9 @@ Status mirror_store(Env* env, const Paths& paths, Env* to_env, const std::string
   *report = {};
   std::string target = given;
   while (target.size() > 1 && target.back() == '/') target.pop_back();
-  if (target == paths.root) return Status::Refused("a store cannot be its own mirror");
+  if (target.starts_with(paths.root + "/"))
+    return Status::Refused(
+        fmt::format("{} is inside of the store: it would be lost with it", target));
   std::unique_ptr<MirrorState> state = read_mirror_state(env, paths);
   if (!state) {
     state.reset(new MirrorState{.target = target});
@@ -228,7 +234,8 @@ Status mirror_store(Env* env, const Paths& paths, Env* to_env, const std::string
   // Who holds the lock mirrors this snapshot as well, and says in the end how it went.
   if (status.code() == kExitLocked) return status;
   if (state->target != target) {
-    if (!report->there) return status;  // not its mirror: the other one still is
+    if (!report->there && !state->snapshots.empty())
+      return status;  // not its mirror: the other one still is
     *state = {.target = target};
   }
   if (report->there) state->snapshots = *report->there;

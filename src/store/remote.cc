@@ -1,5 +1,6 @@
 #include "store/remote.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <set>
@@ -25,7 +27,25 @@ constexpr const char* kScheme = "rclone:";
 // rclone's exit codes for what is not there.
 constexpr int kNoDirectory = 3, kNoFile = 4;
 
-std::string remote(const std::string& path) { return path.substr(strlen(kScheme)); }
+// As rclone takes it for no option.
+std::string remote(const std::string& path) {
+  const std::string name = path.substr(strlen(kScheme));
+  return name.starts_with('-') ? "./" + name : name;
+}
+
+std::mutex complaint_mutex;
+std::string complaint;  // rclone's last
+
+// The last line of what it wrote, without the time.
+std::string last_line(const std::string& file) {
+  std::string line, last;
+  std::ifstream in(file);
+  while (std::getline(in, line)) {
+    if (!line.empty()) last = line;
+  }
+  constexpr size_t kTime = sizeof("2026/11/21 23:07:06 ") - 1;
+  return last.size() > kTime && isdigit(last[0]) && last[4] == '/' ? last.substr(kTime) : last;
+}
 
 // Removed when the process ends.
 const std::string& scratch() {
@@ -45,7 +65,7 @@ const std::string& scratch() {
   return made;
 }
 
-// Runs rclone; 0 or an errno value. What it complains about is shown when it is not merely that
+// Runs rclone; 0 or an errno value. What it complains about is kept when it is not merely that
 // something is absent.
 int rclone(std::vector<std::string> arguments, std::string* output = nullptr) {
   if (scratch().empty()) return errno ? errno : EIO;
@@ -80,10 +100,8 @@ int rclone(std::vector<std::string> arguments, std::string* output = nullptr) {
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   if (code == 0) return 0;
   if (code == kNoDirectory || code == kNoFile) return ENOENT;
-  if (FILE* in = fopen(said.c_str(), "re")) {
-    while (fgets(buffer, sizeof(buffer), in)) fprintf(stderr, "rclone: %s", buffer);
-    fclose(in);
-  }
+  std::lock_guard guard(complaint_mutex);
+  complaint = last_line(said);
   return EIO;
 }
 
@@ -268,6 +286,11 @@ int RemoteEnv::create(const std::string& path, std::unique_ptr<File>* out) {
 }
 
 }  // namespace
+
+std::string remote_complaint() {
+  std::lock_guard guard(complaint_mutex);
+  return complaint;
+}
 
 bool is_remote(const std::string& path) { return path.starts_with(kScheme); }
 

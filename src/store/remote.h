@@ -19,5 +19,7 @@ namespace gpuckpt::store {
 bool is_remote(const std::string& path);
 // The Env for a store at this path; never destroyed.
 Env* env_for(const std::string& path);
+// What rclone said of its last failure, one line.
+std::string remote_complaint();
 
 }  // namespace gpuckpt::store

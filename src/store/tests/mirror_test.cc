@@ -167,6 +167,13 @@ TEST_CASE("another store, another's directory, itself") {
   MirrorReport report;
   CHECK(source.store->mirror(other.dir.store(), &report).code() == kExitRefused);
   CHECK(source.store->mirror(source.dir.store(), &report).code() == kExitRefused);
+  CHECK(source.store->mirror(source.dir.store() + "/.", &report).code() == kExitRefused);
+  CHECK(source.store->mirror(source.dir.store() + "/inner", &report).code() == kExitRefused);
+  CHECK(!fs::exists(source.dir.store() + "/inner"));
+  fs::create_directory_symlink(source.dir.store(), source.target() + "-link");
+  CHECK(source.store->mirror(source.target() + "-link", &report).code() == kExitRefused);
+  CHECK(source.store->mirror_state()->error.find("its own mirror") != std::string::npos);
+  CHECK(fs::is_empty(source.dir.store() + "/locks"));
   fs::create_directory(source.target());
   fs::permissions(source.target(), fs::perms::owner_all);
   std::ofstream(source.target() + "/thesis.tex") << "x";
@@ -227,6 +234,16 @@ TEST_CASE("over rclone") {
   CHECK(report.snapshots == 2);
   CHECK(check_mirror(source, source.target()) == 2);
   CHECK(fs::is_empty(source.target() + "/locks"));
+  // What rclone says is what we say; a name is never taken for an option of rclone's.
+  CHECK(source.store->mirror("rclone:nowhere:x", &report).text().find("rclone: ") !=
+        std::string::npos);
+  CHECK(source.store->mirror_state()->target == url);
+  const fs::path before = fs::current_path();
+  fs::current_path(source.dir.path());
+  REQUIRE_OK(source.store->mirror("rclone:--help", &report));
+  CHECK(fs::exists(source.dir.path() + "/--help/format"));
+  fs::current_path(before);
+  REQUIRE_OK(source.store->mirror(url, &report));
   std::unique_ptr<Store> remote;
   REQUIRE_OK(Store::open(url, {}, &remote));
   std::unique_ptr<SnapshotWriter> writer;
