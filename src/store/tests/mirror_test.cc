@@ -160,6 +160,41 @@ TEST_CASE("what it says of the mirror is what the mirror has") {
   }
 }
 
+TEST_CASE("a store that is lost is made anew as the one its mirror knows") {
+  TemporaryDirectory dir;
+  const std::string target = dir.path() + "/mirror", key = dir.path() + "/key",
+                    other = dir.path() + "/other";
+  std::ofstream(key) << std::string(32, 'k');
+  std::ofstream(other) << std::string(32, 'o');
+  for (const std::string& file : {key, other}) fs::permissions(file, fs::perms::owner_read);
+  for (const std::string& with : {std::string(), key}) {
+    fs::remove_all(dir.store());
+    fs::remove_all(target);
+    auto snapshot = [&](const std::string& mirror, const std::string& key_file) {
+      std::unique_ptr<Store> store;
+      REQUIRE_OK(Store::open(dir.store(), {.create = true, .key_file = key_file, .mirror = mirror},
+                             &store));
+      CommitResult result;
+      REQUIRE_OK(write_model(*store, model_of(0), "{}", &result));
+      MirrorReport report;
+      return store->mirror(target, &report).code();
+    };
+    CHECK(snapshot(target, with) == kExitOk);  // there is no mirror yet
+    fs::remove_all(dir.store());
+    CHECK(snapshot("", with) == kExitRefused);  // nobody told it
+    fs::remove_all(dir.store());
+    CHECK(snapshot(target, other) == kExitRefused);  // the mirror is not opened by this key
+    fs::remove_all(dir.store());
+    CHECK(snapshot(target, with) == kExitOk);
+    std::unique_ptr<Store> mirror;
+    REQUIRE_OK(Store::open(target, {.key_file = with}, &mirror));
+    VerifyReport report;
+    REQUIRE_OK(mirror->verify({.full = true}, &report));
+    CHECK(report.ok());
+    CHECK(report.whole.size() == 2);
+  }
+}
+
 TEST_CASE("another store, another's directory, itself") {
   Source source, other;
   source.snapshot();
