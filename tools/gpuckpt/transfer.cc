@@ -190,7 +190,10 @@ void define_mirror(CommandLine& line, Context* context) {
   add_json(verb, context);
   verb.footer(
       "A mirror is a store like any other, with the same key: list, verify, restore and prune it.\n"
-      "It keeps what its source prunes. 11: another mirroring is at work.\n" +
+      "It keeps what its source prunes. What is damaged in it comes back by `gpuckpt repair "
+      "TARGET` "
+      "and mirroring again;\nwhat is damaged in the store by `gpuckpt repair STORE` and `gpuckpt "
+      "mirror TARGET STORE`. 11: another mirroring is at work.\n" +
       exit_codes({kExitOk, kExitError, kExitUsage, kExitWarnings, kExitAbsent, kExitLocked,
                   kExitIncompatible, kExitCorrupt, kExitRefused}));
   verb.callback([options, context] { context->run([&] { return mirror(*options, context); }); });
