@@ -61,8 +61,8 @@ int main(int argc, char** argv) {
   next<<<1, 256, 0, stream>>>(data, 0);
   CHECK(cudaStreamSynchronize(stream));
   std::vector<uint32_t*> pages = neighbours();
-  if (pages.size() < 4) {
-    fprintf(stderr, "only %zu pages found a place\n", pages.size());
+  if (pages.empty()) {
+    fprintf(stderr, "no page found a place\n");
     return 3;
   }
   Digest digest;

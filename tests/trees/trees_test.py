@@ -30,7 +30,10 @@ class Tree(features_test.Run):
     def run(self):
         result = super().run()
         for pid in family.started_with(f"GPUCKPT_STORE={self.work}/store"):  # daemons of a program that failed
-            os.kill(pid, signal.SIGKILL)
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it has ended
         return result
 
 

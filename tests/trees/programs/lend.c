@@ -1,8 +1,10 @@
 // lend STEPS PACE_MS FLAGS [WORKERS]: a parent and its workers, each with device memory and an event that all others have open
 // (cuIpcOpenMemHandle, cuIpcOpenEventHandle) and write to, each in a place of its own, at the same time. Each step's line depends on all of it.
 //   o  a lender outside of the job: a process that has left its parent has the parent's memory open
+#include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -92,7 +94,21 @@ static void run_worker(int self, int in, int out) {
   _exit(0);
 }
 
-// A grandchild whose parent has ended is not of the job.
+// Opens what it is told of on descriptor 3, says so on 4, and keeps it as long as 3 is open.
+static void be_stranger(void) {
+  CUdeviceptr memory;
+  char byte = 0;
+  all(read(3, &offers[0], sizeof *offers), sizeof *offers);
+  start_driver();
+  OK(DRIVER(cuIpcOpenMemHandle_v2)(&memory, offers[0].small, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+  all(write(4, &byte, 1), 1);
+  close(4);
+  while (read(3, &byte, 1) > 0) {
+  }
+  _exit(0);
+}
+
+// An orphan that runs a program of its own and has nothing of the job's name is not of the job.
 static void lend_to_stranger(void) {
   int there[2], back[2];
   char byte = 0;
@@ -100,16 +116,13 @@ static void lend_to_stranger(void) {
   pid_t child = fork();
   if (child == 0) {
     if (fork()) _exit(0);
-    CUdeviceptr memory;
-    close(there[1]), close(back[0]);
-    all(read(there[0], &offers[0], sizeof *offers), sizeof *offers);
-    start_driver();
-    OK(DRIVER(cuIpcOpenMemHandle_v2)(&memory, offers[0].small, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-    all(write(back[1], &byte, 1), 1);
-    close(back[1]);
-    while (read(there[0], &byte, 1) > 0) {
-    }
-    _exit(0);
+    const int in = fcntl(there[0], F_DUPFD, 10), out = fcntl(back[1], F_DUPFD, 10);
+    if (dup2(in, 3) != 3 || dup2(out, 4) != 4) _exit(2);
+    for (int fd = 5; fd < 100; ++fd) close(fd);
+    unsetenv("GPUCKPT_FAMILY");
+    char* words[] = {"stranger", "0", "0", "s", NULL};
+    syscall(SYS_execve, "/proc/self/exe", words, environ);  // exec of libc would name it again
+    _exit(2);
   }
   waitpid(child, NULL, 0);
   close(there[0]), close(back[1]);
@@ -122,6 +135,7 @@ static void lend_to_stranger(void) {
 int main(int argc, char** argv) {
   const long steps = atol(argv[1]), pace = atol(argv[2]);
   const char* flags = argc > 3 ? argv[3] : "";
+  if (strchr(flags, 's')) be_stranger();
   if (argc > 4) everybody = 1 + atoi(argv[4]);
   setvbuf(stdout, NULL, _IOLBF, 1024);
   int to[kMost], from[kMost];
