@@ -17,6 +17,9 @@ using namespace process;
 
 namespace {
 
+// Torch's loaders look every five seconds whether their parent lives.
+constexpr int kTries = 40;  // of 200 ms: 8 s
+
 bool network(const Socket& s) { return s.domain == AF_INET || s.domain == AF_INET6; }
 
 const sockaddr* as_address(const uint8_t* bytes) {
@@ -112,8 +115,13 @@ bool FdMaker::prepare_named(const Socket& s, const Options& options) {
   sockets_[s.index] = fd;
   apply(fd, options, true);
   const bool named = network(s) ? s.name_bytes >= 4 && (s.name[2] || s.name[3]) : s.name_bytes > 2;
-  if (named && !(network(s) ? bind_network(fd, s) : bind_unix(fd, s)))
-    return fail(shown(s) + ", which the program had, cannot be taken here");
+  // Children of a program that was killed a moment ago, restored itself perhaps, hold it still.
+  for (int tries = 0; named && !(network(s) ? bind_network(fd, s) : bind_unix(fd, s)); ++tries) {
+    if (errno != EADDRINUSE || tries == kTries)
+      return fail(shown(s) + ", which the program had, cannot be taken here");
+    if (!tries) warn("waited for " + shown(s) + ", which another process had");
+    usleep(200'000);
+  }
   if (s.domain == AF_UNIX && s.state == kSocketListening && listen(fd, s.backlog) != 0)
     return fail(shown(s));
   if (s.state == kSocketConnected && connect(fd, as_address(s.peer_name), s.peer_name_bytes) != 0)

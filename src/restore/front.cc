@@ -227,8 +227,23 @@ void watch_pager(LazyPages lazy, std::vector<pid_t> members) {
 }
 
 // Everybody ends who has not been told to run.
+// Whoever waits for our word ends. Returns when all have, and nothing of theirs (ids, names of
+// sockets) is in the way of another attempt; after five seconds in any case.
 void hang_up(Tree* tree) {
-  for (auto& m : tree->members) m->report.reset(), m->their_report.reset();
+  const double begin = now();
+  for (auto& m : tree->members) {
+    m->their_report.reset();
+    shutdown(m->report.get(), SHUT_WR);
+  }
+  for (auto& m : tree->members) {
+    char rest[sizeof(Report)];
+    pollfd p{m->report.get(), POLLIN, 0};
+    while (m->report) {
+      const int left = static_cast<int>((begin + 5 - now()) * 1000);
+      if (left <= 0 || poll(&p, 1, left) <= 0 || recv(p.fd, rest, sizeof(rest), 0) <= 0)
+        m->report.reset();
+    }
+  }
 }
 
 // Receives what a member has to say next. False: it is no good; `out` says why.
@@ -350,14 +365,14 @@ Outcome try_start(Tree* tree, const SnapshotReader& reader, const Options& o, Id
       if (l.pager > 0) watch_pager(std::move(l), members);
     return out;
   }
+  if (s->child > 0 && (tree->several() || out.text.find("ten minutes") != std::string::npos))
+    kill(s->child, SIGKILL);
   hang_up(tree);
   for (auto& feed : feeds)
     if (Status read = feed->end(); !read.ok() && out.code == kExitError) {
       out.code = read.code();
       out.text = read.text();
     }
-  if (s->child > 0 && (tree->several() || out.text.find("ten minutes") != std::string::npos))
-    kill(s->child, SIGKILL);
   int status = 0;
   for (const LazyPages& l : lazy)
     if (l.pager > 0) {
@@ -445,7 +460,8 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o) {
   outcome.text =
       "a job of several processes needs its old process ids, and there are no "
       "namespaces here to have them in";
-  for (Ids ids : ways) {
+  std::string before;  // why the ways did not do that were tried before
+  for (const Ids& ids : ways) {
     Started started;
     outcome = try_start(&tree, reader, o, ids, &started);
     if (outcome.running) {
@@ -460,9 +476,12 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o) {
       return status;
     }
     // Refused or taken ids: the next way may do. Everything else would fail again.
-    if (outcome.code != kExitRefused && outcome.code != kExitLocked) break;
+    if ((outcome.code != kExitRefused && outcome.code != kExitLocked) || &ids == &ways.back())
+      break;
+    before += " (tried before" + std::string(ids == Ids::kHere ? ", without namespaces" : "") +
+              ": " + outcome.text + ")";
   }
-  return give_up(o, reader, outcome.code, outcome.text);
+  return give_up(o, reader, outcome.code, outcome.text + before);
 }
 
 }  // namespace gpuckpt::restore
