@@ -77,6 +77,10 @@ def storm(tools, command, seed):
         session.compare(expected)
         if len(taken) < 3:
             raise TooLate(f"only {len(taken)} snapshots before it ended")
+        changed = json.loads(session.cli("diff", f"{session.work}/store@{taken[0]}", f"{session.work}/store@{taken[-1]}",
+                                         "--json").stdout)["parts"]
+        if not any("allocation 0x" in part["name"] and part["changed_bytes"] for part in changed):
+            raise Failure(f"diff names no allocation: {changed}")
         # Youngest first: files open for writing are cut to what a snapshot knew of them.
         for snapshot in (taken[-1], taken[len(taken) // 2], taken[0]):
             if session.finish(session.restore(snapshot)) != status:

@@ -44,6 +44,25 @@ json device_owner(const json& device, uint64_t ordinal, uint64_t address) {
   return nullptr;
 }
 
+void for_each_owner(const json& device,
+                    const std::function<void(uint64_t, uint64_t, uint64_t, const json&)>& see) {
+  auto list = [](const json& of, const char* name) {
+    return of.is_object() ? of.value(name, json::array()) : json::array();
+  };
+  auto show = [&](uint64_t ordinal, const json& owner) {
+    const uint64_t start = number(owner.at("address"));
+    see(ordinal, start, start + owner.at("bytes").get<uint64_t>(), owner);
+  };
+  try {
+    for (const json& d : list(device, "devices")) {
+      const uint64_t ordinal = d.at("ordinal").get<uint64_t>();
+      for (const json& v : list(device, "variables")) show(ordinal, v);
+      for (const json& a : list(d, "allocations")) show(ordinal, a);
+    }
+  } catch (const json::exception&) {
+  }
+}
+
 std::string owner_name(const json& owner) {
   if (owner.is_null()) return "memory of no allocation";
   if (owner.contains("name")) return "variable " + owner["name"].get<std::string>();

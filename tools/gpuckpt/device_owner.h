@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,12 @@ namespace gpuckpt::cli {
 // The allocation or variable that holds `address` of device `ordinal`, as `device` lists it; null
 // when none does.
 nlohmann::json device_owner(const nlohmann::json& device, uint64_t ordinal, uint64_t address);
+
+// All of them: `see(ordinal, start, end, owner)`. A variable is seen on each device. `device` may
+// be anything; what is not as it should be is passed over.
+void for_each_owner(
+    const nlohmann::json& device,
+    const std::function<void(uint64_t, uint64_t, uint64_t, const nlohmann::json&)>& see);
 
 // "device allocation 0x7f.. of 4096 bytes"
 std::string owner_name(const nlohmann::json& owner);

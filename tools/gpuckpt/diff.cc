@@ -1,12 +1,15 @@
-// gpuckpt diff: what changed between two snapshots, by mapping and by device.
+// gpuckpt diff: what changed between two snapshots, by mapping of the host and by allocation of the
+// devices.
 
 #include <map>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "device_owner.h"
 #include "process_records.h"
 #include "spaces.h"
+#include "store/member.h"
 #include "store/sizes.h"
 #include "store/store.h"
 #include "verb.h"
@@ -22,36 +25,45 @@ struct Options {
   bool ranges = false;
 };
 
+// What lies where in a space: mappings of the host, allocations and variables of a device.
+struct Part {
+  uint64_t end;
+  std::string name;
+};
+using Parts = std::map<uint64_t, Part>;  // by start
+
+std::map<uint64_t, Parts> parts_of(const store::SnapshotReader& reader) {
+  std::map<uint64_t, Parts> spaces;
+  std::vector<uint8_t> blob;
+  std::vector<Record> records;
+  // Without a readable description differences are still found, only not by names.
+  if (reader.blob("process", &blob).ok() && parse_records(blob, &records).ok())
+    for (const Record& record : records) {
+      process::Vma v;
+      if (record.type != process::kRecVma || !record.get(&v)) continue;
+      const std::string path = record.text(sizeof(v));
+      spaces[wire::kSpaceHost][v.start] = {v.end, path.empty() ? "[anonymous]" : path};
+    }
+  blob.clear();
+  if (!reader.blob("device", &blob).ok()) return spaces;
+  const json device = json::parse(blob, nullptr, false);
+  for_each_owner(device, [&](uint64_t ordinal, uint64_t start, uint64_t end, const json& owner) {
+    spaces[wire::kSpaceDeviceBase + ordinal][start] = {end, owner_name(owner)};
+  });
+  return spaces;
+}
+
 struct Side {
   std::unique_ptr<store::Store> store;
   std::unique_ptr<store::SnapshotReader> reader;
-  struct Mapping {
-    uint64_t end;
-    std::string path;
-  };
-  std::map<uint64_t, Mapping> mappings;  // by start
+  std::map<uint64_t, std::map<uint64_t, Parts>> members;  // by number, by plain space
 
   Status open(const std::string& reference) {
     Status status = store::open_reference(reference, {.any_owner = any_owner()}, &store, &reader);
     if (!status.ok()) return status;
-    std::vector<uint8_t> blob;
-    std::vector<Record> records;
-    // Without a readable description differences are still found, only not by the names of files.
-    if (!reader->blob("process", &blob).ok() || !parse_records(blob, &records).ok())
-      return Status::Ok();
-    for (const Record& record : records) {
-      process::Vma v;
-      if (record.type == process::kRecVma && record.get(&v))
-        mappings[v.start] = {v.end, record.text(sizeof(v))};
-    }
+    for (uint32_t number : store::members_of(*reader))
+      members[number] = parts_of(*store::read_member(*reader, number));
     return Status::Ok();
-  }
-  // The mapping that holds `address`, and where it ends.
-  const Mapping* at(uint64_t address) const {
-    auto it = mappings.upper_bound(address);
-    if (it == mappings.begin()) return nullptr;
-    --it;
-    return address < it->second.end ? &it->second : nullptr;
   }
 };
 
@@ -59,17 +71,19 @@ struct Sum {
   uint64_t bytes[3] = {};
 };
 
-void add_by_mapping(const Difference& d, const Side& side, std::map<std::string, Sum>* sums) {
-  if (d.space != wire::kSpaceHost) {
-    (*sums)[space_name(d.space)].bytes[d.kind] += d.length;
-    return;
-  }
+void add_by_part(const Difference& d, Side* side, std::map<std::string, Sum>* sums) {
+  const Parts& parts = side->members[d.space >> wire::kMemberShift][d.space & wire::kPlainSpace];
+  const bool device = (d.space & wire::kPlainSpace) >= wire::kSpaceDeviceBase;
+  const std::string space = space_name(d.space);
   for (uint64_t at = d.address, end = d.address + d.length; at < end;) {
-    const Side::Mapping* mapping = side.at(at);
-    uint64_t to = mapping ? std::min(end, mapping->end) : end;
-    std::string name = !mapping                ? "host"
-                       : mapping->path.empty() ? "host [anonymous]"
-                                               : "host " + mapping->path;
+    auto next = parts.upper_bound(at);
+    uint64_t to = next == parts.end() ? end : std::min(end, next->first);
+    std::string name = space;
+    if (next != parts.begin())
+      if (const Part& part = std::prev(next)->second; at < part.end) {
+        to = std::min(to, part.end);
+        name += (device ? ": " : " ") + part.name;
+      }
     (*sums)[name].bytes[d.kind] += to - at;
     at = to;
   }
@@ -87,7 +101,7 @@ Status diff(const Options& options, Context* context) {
   Sum total;
   for (const Difference& d : differences) {
     total.bytes[d.kind] += d.length;
-    add_by_mapping(d, d.kind == Difference::kOnlyFirst ? first : second, &sums);
+    add_by_part(d, d.kind == Difference::kOnlyFirst ? &first : &second, &sums);
   }
   static const char* kinds[] = {"changed", "only_first", "only_second"};
   if (context->json) {

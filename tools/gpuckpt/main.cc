@@ -49,6 +49,9 @@ int run_main(int argc, char** argv) {
         setenv("GPUCKPT_KEY_FILE", std::filesystem::absolute(file).c_str(), 1);
       },
       "The store is encrypted with this key (GPUCKPT_KEY_FILE); a new one will be");
+  line.flag_of_all(
+      "--any-owner", [] { setenv("GPUCKPT_ANY_OWNER", "1", 1); },
+      "Take a store that belongs to another user (GPUCKPT_ANY_OWNER): what is in it runs as you");
   if (!line.parse(argc, argv)) return kExitUsage;
   return context.exit_code;
 }

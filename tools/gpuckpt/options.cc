@@ -135,6 +135,11 @@ void CommandLine::option_of_all(const std::string& name,
     verb->add_option_function<std::string>(name, take, help);
 }
 
+void CommandLine::flag_of_all(const std::string& name, std::function<void()> take,
+                              const std::string& help) {
+  for (CLI::App* verb : app_->get_subcommands({})) verb->add_flag_callback(name, take, help);
+}
+
 bool CommandLine::parse(int argc, char** argv) {
   auto has = [&](const std::string& name) {
     auto verbs = app_->get_subcommands({});

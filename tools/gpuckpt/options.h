@@ -75,6 +75,8 @@ class CommandLine {
   // An option of every verb declared so far; `take` gets its value.
   void option_of_all(const std::string& name, std::function<void(const std::string&)> take,
                      const std::string& help);
+  // The same without a value.
+  void flag_of_all(const std::string& name, std::function<void()> take, const std::string& help);
 
   // Runs the verb that was asked for; false for wrong usage, which it has explained on stderr.
   bool parse(int argc, char** argv);

@@ -92,6 +92,22 @@ def unwritable_store(work):
             raise Failure(f"a store that can be made: {done.stderr}")
 
 
+def another_owner(work):
+    if os.getuid() != 0:
+        return "not root"
+    store = f"{work}/theirs"
+    subprocess.run([example, store], check=True)
+    for folder, _, files in os.walk(store):
+        for name in [folder] + [os.path.join(folder, f) for f in files]:
+            os.chown(name, 65534, 65534)
+    for verb in ("list", "verify", "prune", "repair"):
+        call(verb, store, *(["--keep", 9] if verb == "prune" else []), code=14, says="--any-owner")
+    call("list", store, "--any-owner")
+    call("verify", store, "--any-owner")
+    call("restore", store, "--dry-run", code=14, says="--any-owner")
+    return None
+
+
 def processes(work):
     call("checkpoint", 2 ** 22 - 5, code=10, says="no process")
     other = subprocess.Popen(["/bin/sleep", "30"])
@@ -273,7 +289,7 @@ def doctor(work):
         raise Failure("doctor leaves files behind")
 
 
-TESTS = [helps, usage, absent, unwritable_store, processes, store_verbs, mirror_status, run_refuses, run_execs, doctor]
+TESTS = [helps, usage, absent, unwritable_store, another_owner, processes, store_verbs, mirror_status, run_refuses, run_execs, doctor]
 
 
 def main():
