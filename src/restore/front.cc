@@ -28,6 +28,7 @@
 #include "restore/start.h"
 #include "restore/tree.h"
 #include "restore/written_files.h"
+#include "store/process_identity.h"
 
 namespace gpuckpt::restore {
 
@@ -307,7 +308,7 @@ bool let_go(Member* m, const SnapshotReader& reader, uint64_t family) {
   go.type = kReportGo;
   go.us[0] = family;
   go.host_pid = m->pid;
-  go.host_start_time = start_time(m->pid);
+  go.host_start_time = store::start_time(m->pid);
   snprintf(go.text, sizeof(go.text), "%s", reader.id().c_str());
   return send(m->report.get(), &go, sizeof(go), MSG_NOSIGNAL) == sizeof(go);
 }

@@ -1,13 +1,12 @@
 #include "restore/leftovers.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <string>
+
+#include "store/process_identity.h"
 
 namespace gpuckpt::restore {
 
@@ -18,7 +17,7 @@ constexpr std::chrono::seconds kPatience(10);
 
 bool still_runs(const Image& image) {
   return image.head.host_start_time &&
-         start_time(image.head.host_pid) == image.head.host_start_time;
+         store::start_time(image.head.host_pid) == image.head.host_start_time;
 }
 
 // "2 processes of the killed program (1234, 1235)", or "".
@@ -36,23 +35,9 @@ std::string leftovers(const Tree& tree) {
 
 }  // namespace
 
-uint64_t start_time(pid_t pid) {
-  std::ifstream f("/proc/" + std::to_string(pid) + "/stat");
-  std::string text((std::istreambuf_iterator<char>(f)), {});
-  size_t at = text.rfind(')');
-  if (at == std::string::npos || at + 2 >= text.size() || text[at + 2] == 'Z') return 0;
-  const char* s = text.c_str() + at + 2;
-  for (int field = 3; field < 22 && *s; ++s)
-    if (*s == ' ') ++field;
-  return strtoull(s, nullptr, 10);
-}
-
 void wait_for_leftovers(const Tree& tree) {
   const Image& root = tree.root().image;
-  std::ifstream f("/proc/sys/kernel/random/boot_id");
-  std::string boot;
-  f >> boot;
-  if (boot != root.head.boot_id || still_runs(root)) return;
+  if (store::boot_id() != root.head.boot_id || still_runs(root)) return;
   const auto begin = std::chrono::steady_clock::now();
   bool said = false;
   for (std::string left; !(left = leftovers(tree)).empty(); said = true) {

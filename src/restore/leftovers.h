@@ -3,17 +3,9 @@
 // ports).
 #pragma once
 
-#include <sys/types.h>
-
-#include <cstdint>
-
 #include "restore/tree.h"
 
 namespace gpuckpt::restore {
-
-// In clock ticks since this machine's start, as /proc/PID/stat has it; 0: there is no such process,
-// or it has ended.
-uint64_t start_time(pid_t pid);
 
 // Waits until the processes of the snapshot that run on this machine still have ended, and says so
 // on stderr; gives up, and says so as well, after ten seconds. Does not wait while the first of

@@ -1,19 +1,16 @@
 #include "store/lock.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <string_view>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "store/format.h"
+#include "store/process_identity.h"
 
 namespace gpuckpt::store {
 namespace {
@@ -25,48 +22,19 @@ constexpr int64_t kForeignLifeNs = 30ll * 60 * 1'000'000'000;
 // A lock file without a readable owner is respected this long.
 constexpr int64_t kUnwrittenLifeNs = 60ll * 1'000'000'000;
 
-// Of a file of /proc: all of it is there at once.
-std::string first_line(const char* path) {
-  char text[4096];
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  const ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text));
-  if (fd >= 0) close(fd);
-  const std::string_view all(text, n < 0 ? 0 : static_cast<size_t>(n));
-  return std::string(all.substr(0, all.find('\n')));
-}
-
 std::string host_name() {
   char name[256] = "";
   gethostname(name, sizeof(name) - 1);
   return name;
 }
 
-// Neither changes while we live.
-const std::string& boot_id() {
-  static const std::string id = first_line("/proc/sys/kernel/random/boot_id");
-  return id;
-}
+// Does not change while we live.
 uint64_t pid_namespace() {
   static const uint64_t number = [] {
     struct stat st;
     return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
   }();
   return number;
-}
-
-// Field 22 of /proc/PID/stat: distinguishes a process from a later one with the same pid. 0: no
-// such process.
-uint64_t start_time(int64_t pid) {
-  std::string line = first_line(fmt::format("/proc/{}/stat", pid).c_str());
-  size_t paren = line.rfind(')');
-  if (paren == std::string::npos) return 0;
-  unsigned long long ticks = 0;
-  char state = 'Z';
-  int n = sscanf(line.c_str() + paren + 1,
-                 " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu",
-                 &state, &ticks);
-  if (n != 2 || state == 'Z' || state == 'X') return 0;
-  return ticks;
 }
 
 LockKind kind_of(const std::string& name) {
