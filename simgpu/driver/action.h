@@ -47,6 +47,9 @@ class KernelAction : public Action {
   uint8_t* params = nullptr;    // packed; ours
   std::vector<void*> pointers;  // one into params for each parameter, for whoever asks
   std::vector<CUlaunchAttribute> attributes;
+  // What the module's texture and surface references said when it was launched; null: what they say
+  // when it runs.
+  Ref<BoundReferences> references;
 };
 
 // `params`, `extra`: as cuLaunchKernel takes them. Checks everything that a launch checks.

@@ -49,10 +49,12 @@ void* somewhere() {
   return reinterpret_cast<void*>(a - (1 + state()->random_below(below)) * kBigPage);
 }
 
-// Exportable memory of this process, by its file: memory that comes in again is charged once.
+// Exportable memory, by its file: memory of this process that comes in again is charged once, that
+// of another one not at all.
 struct Exportable {
   uint64_t file;
   int users;
+  bool charged;
 };
 Mutex exportable_mutex;
 std::vector<Exportable>& exportables() {
@@ -60,23 +62,25 @@ std::vector<Exportable>& exportables() {
   return all;
 }
 
-// One more user of the file; true: the first.
-bool use_file(uint64_t file) {
+void use_file(uint64_t file, bool charged) {
   Lock lock(exportable_mutex);
-  for (Exportable& e : exportables())
-    if (e.file == file) return ++e.users == 1;
-  exportables().push_back({file, 1});
-  return true;
+  for (Exportable& e : exportables()) {
+    if (e.file != file) continue;
+    ++e.users;
+    return;
+  }
+  exportables().push_back({file, 1, charged});
 }
-// True: that was the last.
+// True: that was the last, and the memory is charged.
 bool leave_file(uint64_t file) {
   Lock lock(exportable_mutex);
   auto& all = exportables();
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i].file != file) continue;
     if (--all[i].users > 0) return false;
+    const bool charged = all[i].charged;
     all.erase(all.begin() + static_cast<long>(i));
-    return true;
+    return charged;
   }
   return true;
 }
@@ -121,6 +125,27 @@ bool write_contents(int fd, const uint8_t* from, uint64_t size) {
 }
 
 Mutex share_mutex;
+constexpr int kHighDescriptor = 500;  // out of the program's way: a GPU's memory has none
+
+// The name of such a file says on which device the memory is.
+constexpr char kFileName[] = "simgpu-memory-";
+constexpr char kLinkName[] = "/memfd:simgpu-memory-";
+struct FileName {
+  char text[64];
+  explicit FileName(const Device* d) {
+    int n = snprintf(text, sizeof text, "%s", kFileName);
+    for (size_t i = 0; d != nullptr && i < sizeof d->uuid.bytes; ++i)
+      n += snprintf(text + n, sizeof text - static_cast<size_t>(n), "%02x",
+                    static_cast<unsigned char>(d->uuid.bytes[i]));
+  }
+};
+Device* device_named(const char* link) {
+  for (int i = 0; Device* d = device_of(i); ++i) {
+    const FileName its(d);
+    if (strncmp(link + sizeof "/memfd:" - 1, its.text, strlen(its.text)) == 0) return d;
+  }
+  return nullptr;
+}
 
 }  // namespace
 
@@ -129,7 +154,7 @@ bool Backing::share() {
   if (fd >= 0) return true;
   MemoryPause pause;
   if (!pause) return false;
-  int made = memfd_create("simgpu-memory", MFD_CLOEXEC);
+  int made = memfd_create(FileName(device).text, MFD_CLOEXEC);
   if (made < 0) return false;
   if (ftruncate(made, static_cast<off_t>(size)) != 0 || !write_contents(made, host, size) ||
       mmap(host, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, made, 0) ==
@@ -138,9 +163,8 @@ bool Backing::share() {
     return false;
   }
   file = file_of(made);
-  use_file(file);
-  // Out of the way of the program's numbers: a GPU's memory needs no descriptor.
-  fd = fcntl(made, F_DUPFD_CLOEXEC, 500);
+  use_file(file, true);
+  fd = fcntl(made, F_DUPFD_CLOEXEC, kHighDescriptor);
   if (fd >= 0)
     close(made);
   else
@@ -148,25 +172,24 @@ bool Backing::share() {
   return true;
 }
 
-Ref<Backing> Backing::import_fd(Device* device, int fd) {
+Ref<Backing> Backing::import_fd(int fd) {
   struct stat st;
-  char name[64], link[64];
+  char name[128], link[64];
   if (fstat(fd, &st) != 0 || st.st_size <= 0) return {};
   snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
   ssize_t n = readlink(link, name, sizeof name - 1);
   if (n <= 0) return {};
   name[n] = 0;
-  if (strncmp(name, "/memfd:simgpu-memory", 20) != 0) return {};
+  if (strncmp(name, kLinkName, sizeof kLinkName - 1) != 0) return {};
+  Device* device = device_named(name);
+  if (device == nullptr) return {};
   auto b = Ref<Backing>::adopt(new Backing);
   b->size = static_cast<uint64_t>(st.st_size);
-  if (use_file(st.st_ino) && device != nullptr && !device->charge(b->size)) {
-    leave_file(st.st_ino);
-    return {};
-  }
+  use_file(st.st_ino, false);
   b->file = st.st_ino;
   b->shareable = true;
   b->device = device;
-  b->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  b->fd = fcntl(fd, F_DUPFD_CLOEXEC, kHighDescriptor);
   if (b->fd < 0) return {};
   b->host = static_cast<uint8_t*>(map_somewhere(b->size, b->fd));
   if (b->host == nullptr) return {};
@@ -283,7 +306,13 @@ bool AddressSpace::unmap(uint64_t begin, uint64_t end) {
       ++it;
     }
     if (at != end) return false;
-    for (auto i = first; i != it; ++i) gone.push_back(std::move(i->second.backing));
+    for (auto i = first; i != it; ++i) {
+      Mapping& m = i->second;
+      if (m.by_access)
+        mmap(reinterpret_cast<void*>(m.begin), m.end - m.begin, PROT_NONE,
+             kReserveFlags | MAP_FIXED, -1, 0);
+      gone.push_back(std::move(m.backing));
+    }
     mappings_.erase(first, it);
     changed();
   }
@@ -324,6 +353,24 @@ bool AddressSpace::set_access(uint64_t begin, uint64_t end, int device, bool rea
     at = m->end;
   }
   changed();
+  return true;
+}
+
+bool AddressSpace::set_host_access(uint64_t begin, uint64_t end, bool read, bool write) {
+  WriteLock lock(lock_);
+  for (uint64_t at = begin; at < end;) {
+    Mapping* m = find_mapping(at);
+    if (m == nullptr || m->begin < begin || m->end > end || !m->by_access) return false;
+    at = m->end;
+  }
+  const int prot = write ? PROT_READ | PROT_WRITE : read ? PROT_READ : PROT_NONE;
+  for (uint64_t at = begin; at < end;) {
+    Mapping* m = find_mapping(at);
+    if (mmap(reinterpret_cast<void*>(m->begin), m->end - m->begin, prot,
+             MAP_SHARED | MAP_FIXED | MAP_NORESERVE, m->backing->fd, 0) == MAP_FAILED)
+      return false;
+    at = m->end;
+  }
   return true;
 }
 

@@ -28,8 +28,7 @@ class Backing : public RefCounted {
  public:
   // Null: the device or the host has no more.
   static Ref<Backing> create(Device*, uint64_t size, bool shareable);
-  static Ref<Backing> import_fd(Device*,
-                                int fd);  // dups; null when it is no exported memory of ours
+  static Ref<Backing> import_fd(int fd);  // dups; null when it is no exported memory of ours
   // Puts it into a file, `fd`, if it is in none yet: waits until nothing on the devices touches
   // memory. False: it cannot be.
   bool share();
@@ -49,7 +48,8 @@ struct Mapping {
   uint64_t begin = 0, end = 0;
   uint8_t* host = nullptr;              // where `begin` lies
   Ref<Backing> backing;                 // may be null (memory of the host)
-  int device = -1;                      // -1: of the host, visible to all
+  int device = -1;                      // -1: of the host, visible to all, or
+  bool by_access = false;               //   to whom the masks say (cuMemCreate)
   bool peer = false;                    // visible to contexts with peer access to `device`, too
   uint32_t readable = 0, writable = 0;  // device masks, for cuMemSetAccess; unused for host memory
   bool host_read_only = false;
@@ -69,6 +69,7 @@ struct Allocation {
   bool graph = false;                         // made by an allocation node
   bool variable = false;                      // of a module: not for cuMemFree
   CUmemGenericAllocationHandle physical = 0;  // kVirtual
+  bool imported = false;                      // of another process's pool
   bool freeing = false;                       // cuMemFreeAsync is on its way
   int preferred = CU_DEVICE_INVALID, read_mostly = 0, last_prefetch = CU_DEVICE_INVALID;
   uint32_t accessed_by = 0;
@@ -96,6 +97,8 @@ class AddressSpace {
   bool covered(uint64_t begin, uint64_t end);
   bool overlaps(uint64_t begin, uint64_t end);
   bool set_access(uint64_t begin, uint64_t end, int device, bool read, bool write);
+  // For the host, which reaches only memory of cuMemCreate that lies there.
+  bool set_host_access(uint64_t begin, uint64_t end, bool read, bool write);
   bool mapping(uint64_t address, Mapping* out);
   void grant(uint64_t address, int device);  // the mapping at `address`, to one more device
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "green.h"
 #include "memory.h"
 #include "module.h"
 #include "report.h"
@@ -179,7 +180,7 @@ void Context::fail(CUresult r, const char* why) {
 }
 
 bool Context::reaches(const Mapping& m, bool write) const {
-  if (m.device < 0) return !write || !m.host_read_only;
+  if (m.device < 0 && !m.by_access) return !write || !m.host_read_only;
   uint32_t mask = write ? m.writable : m.readable;
   if ((mask >> device->ordinal & 1) != 0) return true;
   return m.peer && (peers.load(std::memory_order_relaxed) >> m.device & 1) != 0;
@@ -208,7 +209,11 @@ void Context::flush_output() {
 
 Ref<Context> context_of(CUcontext handle) {
   State* s = state();
-  return s != nullptr ? s->handles.get<Context>(handle) : Ref<Context>();
+  if (s == nullptr) return {};
+  Ref<Context> c = s->handles.get<Context>(handle);
+  if (c) return c;
+  Ref<GreenAlias> alias = s->handles.get<GreenAlias>(handle);
+  return alias ? alias->green->primary : Ref<Context>();
 }
 
 CUresult current(Ref<Context>* out, bool tolerate_error) {
@@ -217,6 +222,8 @@ CUresult current(Ref<Context>* out, bool tolerate_error) {
   const ThreadState::Entry& top = t->stack.back();
   Ref<Context> c = state()->handles.get<Context>(top.context);
   if (!c || !c->active() || (!c->primary && c->id != top.id))
+    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  if (top.green != nullptr && !state()->handles.contains(top.green, Kind::kGreenAlias))
     return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   *out = std::move(c);
   return tolerate_error ? CUDA_SUCCESS : (*out)->error();
@@ -241,14 +248,39 @@ CUresult create(CUcontext* out, unsigned flags, CUdevice ordinal) {
   return CUDA_SUCCESS;
 }
 
-// A handle that may be made current.
-CUresult usable(CUcontext handle, Ref<Context>* c) {
-  *c = context_of(handle);
-  if (!*c) return CUDA_ERROR_INVALID_CONTEXT;
+// What a handle puts on a thread's stack.
+CUresult usable(CUcontext handle, ThreadState::Entry* out) {
+  Ref<Context> c = context_of(handle);
+  if (!c) return CUDA_ERROR_INVALID_CONTEXT;
+  *out = entry_of(*c);
+  if (handle != c->handle()) out->green = handle;
   return CUDA_SUCCESS;
 }
 
 }  // namespace
+
+CUresult retain_primary(Device& d, Ref<Context>* out) {
+  Lock lock(state()->contexts_mutex);
+  if (!d.primary) {
+    d.primary = Ref<Context>::adopt(new Context(&d, d.primary_flags, true));
+    state()->handles.add(d.primary.get());
+  }
+  if (!d.primary->active()) {
+    d.primary->flags = d.primary_flags;
+    if (CUresult r = d.primary->activate(); r != CUDA_SUCCESS) return r;
+  }
+  ++d.primary_retained;
+  *out = d.primary;
+  return CUDA_SUCCESS;
+}
+
+CUresult release_primary(Device& d) {
+  Lock lock(state()->contexts_mutex);
+  if (d.primary_retained == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  if (--d.primary_retained == 0 && d.primary->active()) d.primary->deactivate();
+  return CUDA_SUCCESS;
+}
+
 }  // namespace simgpu
 
 using namespace simgpu;
@@ -290,9 +322,9 @@ SIMGPU_API cuCtxDestroy(CUcontext handle) { return cuCtxDestroy_v2(handle); }
 
 SIMGPU_API cuCtxPushCurrent_v2(CUcontext handle) {
   SIMGPU_ENTER_WITH("cuCtxPushCurrent_v2", kInitialised | kCallbackAllowed);
-  Ref<Context> c;
-  if (CUresult r = usable(handle, &c); r != CUDA_SUCCESS) return r;
-  thread()->stack.push_back(entry_of(*c));
+  ThreadState::Entry entry = {};
+  if (CUresult r = usable(handle, &entry); r != CUDA_SUCCESS) return r;
+  thread()->stack.push_back(entry);
   return CUDA_SUCCESS;
 }
 
@@ -302,7 +334,7 @@ SIMGPU_API cuCtxPopCurrent_v2(CUcontext* out) {
   SIMGPU_ENTER_WITH("cuCtxPopCurrent_v2", kInitialised | kCallbackAllowed);
   ThreadState* t = thread();
   if (t->stack.empty() || t->stack.back().context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  if (out != nullptr) *out = t->stack.back().context->handle();
+  if (out != nullptr) *out = t->stack.back().handle();
   t->stack.pop_back();
   return CUDA_SUCCESS;
 }
@@ -316,10 +348,10 @@ SIMGPU_API cuCtxSetCurrent(CUcontext handle) {
     if (!t->stack.empty()) t->stack.pop_back();
     return CUDA_SUCCESS;
   }
-  Ref<Context> c;
-  if (CUresult r = usable(handle, &c); r != CUDA_SUCCESS) return r;
+  ThreadState::Entry entry = {};
+  if (CUresult r = usable(handle, &entry); r != CUDA_SUCCESS) return r;
   if (t->stack.empty()) t->stack.push_back({});
-  t->stack.back() = entry_of(*c);
+  t->stack.back() = entry;
   return CUDA_SUCCESS;
 }
 
@@ -327,8 +359,8 @@ SIMGPU_API cuCtxGetCurrent(CUcontext* out) {
   SIMGPU_ENTER_WITH("cuCtxGetCurrent", kInitialised | kCallbackAllowed);
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   ThreadState* t = thread();
-  *out = t->stack.empty() || t->stack.back().context == nullptr ? nullptr
-                                                                : t->stack.back().context->handle();
+  *out =
+      t->stack.empty() || t->stack.back().context == nullptr ? nullptr : t->stack.back().handle();
   return CUDA_SUCCESS;
 }
 
@@ -510,17 +542,9 @@ SIMGPU_API cuDevicePrimaryCtxRetain(CUcontext* out, CUdevice ordinal) {
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Device* d = device_of(ordinal);
   if (d == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  Lock lock(state()->contexts_mutex);
-  if (!d->primary) {
-    d->primary = Ref<Context>::adopt(new Context(d, d->primary_flags, true));
-    state()->handles.add(d->primary.get());
-  }
-  if (!d->primary->active()) {
-    d->primary->flags = d->primary_flags;
-    if (CUresult r = d->primary->activate(); r != CUDA_SUCCESS) return r;
-  }
-  ++d->primary_retained;
-  *out = d->primary->handle();
+  Ref<Context> c;
+  if (CUresult r = retain_primary(*d, &c); r != CUDA_SUCCESS) return r;
+  *out = c->handle();
   return CUDA_SUCCESS;
 }
 
@@ -528,10 +552,7 @@ SIMGPU_API cuDevicePrimaryCtxRelease_v2(CUdevice ordinal) {
   ENTER(cuDevicePrimaryCtxRelease_v2);
   Device* d = device_of(ordinal);
   if (d == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  Lock lock(state()->contexts_mutex);
-  if (d->primary_retained == 0) return CUDA_ERROR_INVALID_CONTEXT;
-  if (--d->primary_retained == 0 && d->primary->active()) d->primary->deactivate();
-  return CUDA_SUCCESS;
+  return release_primary(*d);
 }
 
 SIMGPU_API cuDevicePrimaryCtxRelease(CUdevice d) { return cuDevicePrimaryCtxRelease_v2(d); }

@@ -94,6 +94,8 @@ struct ThreadState {
   struct Entry {
     Context* context;  // not a reference: compared with the table before use
     uint64_t id;
+    CUcontext green = nullptr;  // the handle of a green context in it
+    CUcontext handle() const { return green != nullptr ? green : context->handle(); }
   };
   struct Own {
     uint64_t context;
@@ -122,7 +124,9 @@ class PerThreadDefault {
 // The calling thread's context: CUDA_ERROR_INVALID_CONTEXT when there is none,
 // CUDA_ERROR_CONTEXT_IS_DESTROYED, or its sticky error.
 CUresult current(Ref<Context>*, bool tolerate_error = false);
-Ref<Context> context_of(CUcontext);
+Ref<Context> context_of(CUcontext);  // a green context's: the one it is in
+CUresult retain_primary(Device&, Ref<Context>*);
+CUresult release_primary(Device&);
 
 #define CURRENT(ctx) \
   Ref<Context> ctx;  \

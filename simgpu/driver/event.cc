@@ -63,11 +63,7 @@ CUresult find(CUevent handle, Ref<Event>* out) {
   return (*out)->context->error();
 }
 
-CUresult record(CUevent event, CUstream stream, unsigned flags) {
-  if ((flags & ~static_cast<unsigned>(CU_EVENT_RECORD_EXTERNAL)) != 0)
-    return CUDA_ERROR_INVALID_VALUE;
-  Ref<Stream> s;
-  if (CUresult r = resolve(stream, &s); r != CUDA_SUCCESS) return r;
+CUresult record(CUevent event, Stream* s, unsigned flags) {
   Ref<Event> e;
   if (CUresult r = find(event, &e); r != CUDA_SUCCESS) return r;
   if (e->context.get() != s->context.get()) return CUDA_ERROR_INVALID_HANDLE;
@@ -96,6 +92,36 @@ CUresult record(CUevent event, CUstream stream, unsigned flags) {
   return CUDA_SUCCESS;
 }
 
+CUresult record(CUevent event, CUstream stream, unsigned flags) {
+  if ((flags & ~static_cast<unsigned>(CU_EVENT_RECORD_EXTERNAL)) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  Ref<Stream> s;
+  if (CUresult r = resolve(stream, &s); r != CUDA_SUCCESS) return r;
+  return record(event, s.get(), flags);
+}
+
+CUresult wait(Stream* s, CUevent event, unsigned flags) {
+  Ref<Event> e;
+  if (CUresult r = find(event, &e); r != CUDA_SUCCESS) return r;
+  if ((flags & CU_EVENT_WAIT_EXTERNAL) != 0) {
+    if (!is_capturing(*s)) return CUDA_ERROR_INVALID_VALUE;
+    return enqueue(*s, Ref<Action>::adopt(new EventAction(CU_GRAPH_NODE_TYPE_WAIT_EVENT, e)));
+  }
+  CUresult r = CUDA_SUCCESS;
+  if (capture_wait(*e, *s, &r)) return r;
+  if (e->shared) {
+    const uint64_t latest = e->shared->latest();
+    if (!e->shared->reached(latest)) s->submit(new SharedWait(e->shared, latest));
+    return CUDA_SUCCESS;
+  }
+  Ref<Event::Record> record = e->record();
+  if (!record || record->point.reached()) return CUDA_SUCCESS;
+  auto* wait = new Barrier;
+  wait->after.push_back(record->point);
+  s->submit(wait);
+  return CUDA_SUCCESS;
+}
+
 CUresult elapsed(float* ms, CUevent from, CUevent to) {
   if (ms == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Ref<Event> a, b;
@@ -112,6 +138,10 @@ CUresult elapsed(float* ms, CUevent from, CUevent to) {
 }
 
 }  // namespace
+
+CUresult record_event(CUevent event, Stream& s) { return record(event, &s, 0); }
+CUresult wait_event(Stream& s, CUevent event) { return wait(&s, event, 0); }
+
 }  // namespace simgpu
 
 using namespace simgpu;
@@ -198,23 +228,5 @@ SIMGPU_API cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
     return CUDA_ERROR_INVALID_VALUE;
   Ref<Stream> s;
   if (CUresult r = resolve(stream, &s); r != CUDA_SUCCESS) return r;
-  Ref<Event> e;
-  if (CUresult r = find(event, &e); r != CUDA_SUCCESS) return r;
-  if ((flags & CU_EVENT_WAIT_EXTERNAL) != 0) {
-    if (!is_capturing(*s)) return CUDA_ERROR_INVALID_VALUE;
-    return enqueue(*s, Ref<Action>::adopt(new EventAction(CU_GRAPH_NODE_TYPE_WAIT_EVENT, e)));
-  }
-  CUresult r = CUDA_SUCCESS;
-  if (capture_wait(*e, *s, &r)) return r;
-  if (e->shared) {
-    const uint64_t latest = e->shared->latest();
-    if (!e->shared->reached(latest)) s->submit(new SharedWait(e->shared, latest));
-    return CUDA_SUCCESS;
-  }
-  Ref<Event::Record> record = e->record();
-  if (!record || record->point.reached()) return CUDA_SUCCESS;
-  auto* wait = new Barrier;
-  wait->after.push_back(record->point);
-  s->submit(wait);
-  return CUDA_SUCCESS;
+  return wait(s.get(), event, flags);
 }

@@ -1,5 +1,5 @@
-// Memory and events of another process of this machine: cuIpc*. A handle says who has it, under
-// which descriptor; whoever opens it maps the same file.
+// Memory and events of another process of this machine: cuIpc*, and pools'. A handle says who has
+// it, under which descriptor; whoever opens it maps the same file.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "memory.h"
+#include "pool.h"
 #include "stream.h"
 
 namespace simgpu {
@@ -16,6 +17,7 @@ namespace {
 
 constexpr int kHighDescriptor = 500;  // out of the way of the program's numbers
 constexpr uint64_t kMagic = 0x6d656d2d75677073ull;
+constexpr uint64_t kPoolMagic = 0x6c6f6f702d756773ull;  // of a pool, or of memory from one
 
 struct Ticket {
   uint64_t magic;
@@ -44,16 +46,19 @@ Device* device_with(const CUuuid& uuid) {
   return nullptr;
 }
 
-CUresult make_ticket(Ticket* t, CUdeviceptr address) {
+CUresult make_ticket(Ticket* t, CUdeviceptr address, uint64_t magic) {
   AddressSpace& space = state()->memory;
   Allocation a;
   Mapping m;
-  if (!space.allocation(address, &a) || a.type != MemoryType::kDevice || a.variable ||
-      a.pool != nullptr || a.graph || !space.mapping(a.base, &m) || !m.backing)
+  if (!space.allocation(address, &a) || a.type != MemoryType::kDevice || a.variable || a.graph ||
+      a.imported || !space.mapping(a.base, &m) || !m.backing)
+    return CUDA_ERROR_INVALID_VALUE;
+  const auto* pool = static_cast<const Pool*>(a.pool);
+  if (magic == kMagic ? pool != nullptr : pool == nullptr || !pool->exportable)
     return CUDA_ERROR_INVALID_VALUE;
   if (!m.backing->share()) return CUDA_ERROR_OPERATING_SYSTEM;
   *t = Ticket{
-      kMagic, static_cast<int32_t>(getpid()), m.backing->fd, m.backing->file, a.base - m.begin,
+      magic,  static_cast<int32_t>(getpid()), m.backing->fd, m.backing->file, a.base - m.begin,
       a.size, m.backing->device->uuid};
   return CUDA_SUCCESS;
 }
@@ -85,7 +90,7 @@ Ref<Backing> fetch_memory(const Ticket& t) {
   const int fd = fetch(t.pid, t.fd, t.file);
   Ref<Backing> b;
   if (fd >= 0) {
-    b = Backing::import_fd(nullptr, fd);
+    b = Backing::import_fd(fd);
     close(fd);
   }
   return b;
@@ -107,6 +112,8 @@ CUresult open_ticket(CUdeviceptr* out, const Ticket& t, const Ref<Context>& c) {
   m.backing = b;
   m.device = device->ordinal;
   m.peer = true;
+  // Its own device, and the one that it is opened on.
+  m.readable = m.writable = 1u << device->ordinal | 1u << c->device->ordinal;
   space.map(std::move(m));
   Allocation a;
   a.base = base + t.offset;
@@ -117,12 +124,40 @@ CUresult open_ticket(CUdeviceptr* out, const Ticket& t, const Ref<Context>& c) {
   a.device = device->ordinal;
   a.context = c->id;
   a.context_handle = c->handle();
-  a.variable = true;  // not for cuMemFree
+  a.imported = t.magic == kPoolMagic;
+  a.variable = !a.imported;  // not for cuMemFree
   space.add(a);
   opened().push_back({a.base, base, bytes, t, 1});
   *out = a.base;
   return CUDA_SUCCESS;
 }
+
+CUresult open_once(CUdeviceptr* out, const Ticket& t, const Ref<Context>& c) {
+  Lock lock(mutex);
+  for (Opened& o : opened()) {
+    if (memcmp(&o.ticket, &t, sizeof t) != 0) continue;
+    ++o.users;
+    *out = o.address;
+    return CUDA_SUCCESS;
+  }
+  return open_ticket(out, t, c);
+}
+
+void close_opened(size_t i) {
+  AddressSpace& space = state()->memory;
+  const Opened& o = opened()[i];
+  space.unmap(o.base, o.base + o.bytes);
+  space.unreserve(o.base);
+  opened().erase(opened().begin() + static_cast<long>(i));
+}
+
+// What the descriptor of a pool holds.
+struct PoolFile {
+  uint64_t magic;
+  CUuuid device;
+};
+
+Ref<Pool> pool_at(CUmemoryPool handle) { return state()->handles.get<Pool>(handle); }
 
 constexpr uint64_t kEventMagic = 0x746e65762d756773ull;
 struct EventTicket {
@@ -138,6 +173,18 @@ uint64_t inode_of(int fd) {
 }
 
 }  // namespace
+
+// Imported again, it stays for the others.
+void free_imported(const Allocation& a) {
+  Lock lock(mutex);
+  for (size_t i = 0; i < opened().size(); ++i) {
+    if (opened()[i].address != a.base) continue;
+    if (--opened()[i].users == 0) return close_opened(i);
+    Allocation again = a;
+    again.freeing = false;
+    return state()->memory.add(again);
+  }
+}
 
 Ref<SharedEvent> SharedEvent::create() {
   int fd = memfd_create("simgpu-event", MFD_CLOEXEC);
@@ -214,7 +261,7 @@ SIMGPU_API cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr address) {
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
   Ticket t;
-  if (CUresult r = make_ticket(&t, address); r != CUDA_SUCCESS) return r;
+  if (CUresult r = make_ticket(&t, address, kMagic); r != CUDA_SUCCESS) return r;
   memset(out, 0, sizeof *out);
   memcpy(out, &t, sizeof t);
   return CUDA_SUCCESS;
@@ -228,14 +275,7 @@ SIMGPU_API cuIpcOpenMemHandle_v2(CUdeviceptr* out, CUipcMemHandle handle, unsign
   memcpy(&t, &handle, sizeof t);
   if (t.magic != kMagic) return CUDA_ERROR_INVALID_VALUE;
   if (t.pid == getpid()) return CUDA_ERROR_INVALID_CONTEXT;  // as documented
-  Lock lock(mutex);
-  for (Opened& o : opened()) {
-    if (memcmp(&o.ticket, &t, sizeof t) != 0) continue;
-    ++o.users;
-    *out = o.address;
-    return CUDA_SUCCESS;
-  }
-  return open_ticket(out, t, c);
+  return open_once(out, t, c);
 }
 SIMGPU_API cuIpcOpenMemHandle(CUdeviceptr* out, CUipcMemHandle handle, unsigned flags) {
   return cuIpcOpenMemHandle_v2(out, handle, flags);
@@ -247,14 +287,72 @@ SIMGPU_API cuIpcCloseMemHandle(CUdeviceptr address) {
   Lock lock(mutex);
   auto& all = opened();
   for (size_t i = 0; i < all.size(); ++i) {
-    if (all[i].address != address) continue;
+    if (all[i].address != address || all[i].ticket.magic != kMagic) continue;
     if (--all[i].users > 0) return CUDA_SUCCESS;
-    AddressSpace& space = state()->memory;
-    space.remove(address, nullptr);
-    space.unmap(all[i].base, all[i].base + all[i].bytes);
-    space.unreserve(all[i].base);
-    all.erase(all.begin() + static_cast<long>(i));
+    state()->memory.remove(address, nullptr);
+    close_opened(i);
     return CUDA_SUCCESS;
   }
   return CUDA_ERROR_INVALID_VALUE;
+}
+
+SIMGPU_API cuMemPoolExportToShareableHandle(void* out, CUmemoryPool handle,
+                                            CUmemAllocationHandleType type,
+                                            unsigned long long flags) {
+  ENTER(cuMemPoolExportToShareableHandle);
+  Ref<Pool> p = pool_at(handle);
+  if (out == nullptr || !p || !p->exportable || flags != 0 ||
+      type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+    return CUDA_ERROR_INVALID_VALUE;
+  const PoolFile file = {kPoolMagic, p->device->uuid};
+  int fd = memfd_create("simgpu-pool", MFD_CLOEXEC);
+  if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  if (pwrite(fd, &file, sizeof file, 0) != sizeof file) {
+    close(fd);
+    return CUDA_ERROR_OPERATING_SYSTEM;
+  }
+  *static_cast<int*>(out) = fd;
+  return CUDA_SUCCESS;
+}
+
+SIMGPU_API cuMemPoolImportFromShareableHandle(CUmemoryPool* out, void* handle,
+                                              CUmemAllocationHandleType type,
+                                              unsigned long long flags) {
+  ENTER(cuMemPoolImportFromShareableHandle);
+  PoolFile file;
+  if (out == nullptr || flags != 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+      pread(static_cast<int>(reinterpret_cast<intptr_t>(handle)), &file, sizeof file, 0) !=
+          sizeof file ||
+      file.magic != kPoolMagic)
+    return CUDA_ERROR_INVALID_VALUE;
+  Device* d = device_with(file.device);
+  if (d == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  auto* p = new Pool(d, false);
+  p->imported = true;
+  state()->handles.add(p);
+  *out = reinterpret_cast<CUmemoryPool>(p);
+  return CUDA_SUCCESS;
+}
+
+SIMGPU_API cuMemPoolExportPointer(CUmemPoolPtrExportData* out, CUdeviceptr address) {
+  ENTER(cuMemPoolExportPointer);
+  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Ticket t;
+  if (CUresult r = make_ticket(&t, address, kPoolMagic); r != CUDA_SUCCESS) return r;
+  static_assert(sizeof t <= sizeof *out);
+  memset(out, 0, sizeof *out);
+  memcpy(out, &t, sizeof t);
+  return CUDA_SUCCESS;
+}
+
+SIMGPU_API cuMemPoolImportPointer(CUdeviceptr* out, CUmemoryPool handle,
+                                  CUmemPoolPtrExportData* data) {
+  ENTER(cuMemPoolImportPointer);
+  CURRENT(c);
+  Ref<Pool> p = pool_at(handle);
+  if (out == nullptr || data == nullptr || !p || !p->imported) return CUDA_ERROR_INVALID_VALUE;
+  Ticket t;
+  memcpy(&t, data, sizeof t);
+  if (t.magic != kPoolMagic) return CUDA_ERROR_INVALID_VALUE;
+  return open_once(out, t, c);
 }

@@ -6,7 +6,6 @@
 #include "graph.h"
 #include "module.h"
 #include "occupancy.h"
-#include "texture.h"
 
 namespace simgpu {
 namespace {
@@ -62,7 +61,8 @@ CUresult KernelAction::execute(Context& c) {
   l.cooperative = shape.cooperative;
   l.grid_id = number;
   l.memory = &c.memory;
-  l.images = images_of(c);
+  Ref<BoundReferences> bound = references ? references : bind_references(*module);
+  l.images = bound ? bound.get() : all_images();
   l.output = print;
   l.output_context = &c;
   l.set_conditional = set_conditional;
@@ -189,6 +189,7 @@ CUresult launch(CUfunction handle, const LaunchShape& shape, CUstream stream, vo
       r != CUDA_SUCCESS)
     return r;
   s->context->flush_output();
+  if (!is_capturing(*s)) k->references = bind_references(*k->module);
   return enqueue(*s, as_action(k));
 }
 

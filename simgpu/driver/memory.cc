@@ -75,6 +75,7 @@ void free_allocation(const Allocation& a, Context& owner) {
   switch (a.type) {
     case MemoryType::kDevice:
       if (a.graph) break;  // its own affair
+      if (a.imported) return free_imported(a);
       if (a.pool != nullptr) {
         static_cast<Pool*>(a.pool)->release_memory(a);
       } else {

@@ -119,6 +119,11 @@ void Module::place_variables(Context& c, bool managed, uint64_t at) {
     if (v->external || v->managed != managed) continue;
     at = place_after(at, v);
     ptx::bind(code, i, at);
+    if (v->opaque != ptx::Opaque::kNo) {
+      add_reference(*v, at);
+      at += v->size;
+      continue;
+    }
     variables.push_back({v, at});
     if (v->size != 0) {
       Allocation a;
@@ -136,10 +141,35 @@ void Module::place_variables(Context& c, bool managed, uint64_t at) {
   }
 }
 
+// Samplers (.samplerref) are the engine's alone: no call knows them.
+void Module::add_reference(const ptx::VariableInfo& v, uint64_t at) {
+  if (v.opaque == ptx::Opaque::kSurface) {
+    auto s = Ref<SurfaceReference>::adopt(new SurfaceReference);
+    s->name = v.name;
+    s->address = at;
+    state()->handles.add(s.get());
+    surfaces.push_back(std::move(s));
+  } else if (v.opaque == ptx::Opaque::kTexture) {
+    auto t = Ref<TextureReference>::adopt(new TextureReference);
+    t->name = v.name;
+    t->address = at;
+    for (int d = 0; d < 3; ++d)
+      t->texture.addressMode[d] = v.init.address[d] < 0
+                                      ? CU_TR_ADDRESS_MODE_CLAMP
+                                      : static_cast<CUaddress_mode>(v.init.address[d]);
+    if (v.init.filter > 0) t->texture.filterMode = CU_TR_FILTER_MODE_LINEAR;
+    if (v.init.normalized > 0) t->texture.flags = CU_TRSF_NORMALIZED_COORDINATES;
+    state()->handles.add(t.get());
+    textures.push_back(std::move(t));
+  }
+}
+
 void Module::unload() {
   if (!loaded_) return;
   loaded_ = false;
   State* s = state();
+  for (Ref<TextureReference>& t : textures) s->handles.remove(t.get());
+  for (Ref<SurfaceReference>& f : surfaces) s->handles.remove(f.get());
   for (Ref<Function>& f : functions) s->handles.remove(f.get());
   if (handle_published) s->handles.remove(this);
   for (const Variable& v : variables) s->memory.remove(v.address, nullptr);
@@ -472,18 +502,30 @@ SIMGPU_API cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule ha
   return variable_of(*m, name, address, bytes);
 }
 
-SIMGPU_API cuModuleGetTexRef(CUtexref*, CUmodule handle, const char*) {
-  ENTER(cuModuleGetTexRef);
-  Ref<Module> m;
-  if (CUresult r = get(handle, &m); r != CUDA_SUCCESS) return r;
+template <class T>
+static CUresult reference_named(const std::vector<Ref<T>>& list, const char* name, T** out) {
+  for (const Ref<T>& r : list)
+    if (strcmp(r->name, name) == 0) {
+      *out = r.get();
+      return CUDA_SUCCESS;
+    }
   return CUDA_ERROR_NOT_FOUND;
 }
 
-SIMGPU_API cuModuleGetSurfRef(CUsurfref*, CUmodule handle, const char*) {
-  ENTER(cuModuleGetSurfRef);
+SIMGPU_API cuModuleGetTexRef(CUtexref* out, CUmodule handle, const char* name) {
+  ENTER(cuModuleGetTexRef);
+  if (out == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Ref<Module> m;
   if (CUresult r = get(handle, &m); r != CUDA_SUCCESS) return r;
-  return CUDA_ERROR_NOT_FOUND;
+  return reference_named(m->textures, name, reinterpret_cast<TextureReference**>(out));
+}
+
+SIMGPU_API cuModuleGetSurfRef(CUsurfref* out, CUmodule handle, const char* name) {
+  ENTER(cuModuleGetSurfRef);
+  if (out == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Ref<Module> m;
+  if (CUresult r = get(handle, &m); r != CUDA_SUCCESS) return r;
+  return reference_named(m->surfaces, name, reinterpret_cast<SurfaceReference**>(out));
 }
 
 SIMGPU_API cuLibraryLoadData(CUlibrary* out, const void* data, CUjit_option* options, void** values,

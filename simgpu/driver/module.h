@@ -10,6 +10,7 @@
 #include "context.h"
 #include "image.h"
 #include "object.h"
+#include "texture.h"
 
 namespace simgpu {
 
@@ -70,6 +71,8 @@ class Module : public Object {
   Library* library = nullptr;
   std::vector<Ref<Function>> functions;
   std::vector<Variable> variables;
+  std::vector<Ref<TextureReference>> textures;
+  std::vector<Ref<SurfaceReference>> surfaces;
   bool handle_published = false;
 
  private:
@@ -77,6 +80,7 @@ class Module : public Object {
   CUresult place(Context&, uint64_t offset);
 
   void place_variables(Context&, bool managed, uint64_t at);
+  void add_reference(const ptx::VariableInfo&, uint64_t at);
 
   uint64_t offset_ = ~0ull, base_ = 0, data_bytes_ = 0, managed_bytes_ = 0;
   bool own_place_ = false, loaded_ = false;

@@ -28,7 +28,11 @@ enum class Kind : uint8_t {
   kMipmap,
   kTexture,
   kSurface,
+  kTextureReference,
+  kSurfaceReference,
   kGreenContext,
+  kGreenAlias,
+  kResourceDesc,
   kNotification,
   kLogCallback,
 };

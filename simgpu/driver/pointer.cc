@@ -160,6 +160,48 @@ CUresult prefetch(CUdeviceptr at, size_t bytes, int device, CUstream stream) {
   }));
 }
 
+// What the calls for many ranges have in common. Discarded contents stay what they are, which is as
+// good as any other value.
+struct Ranges {
+  const CUdeviceptr* at;
+  const size_t* bytes;
+  size_t count;
+};
+CUresult check_ranges(const Ranges& r, unsigned long long flags, CUstream stream) {
+  if (r.count == 0 || r.at == nullptr || r.bytes == nullptr || flags != 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < r.count; ++i) {
+    Allocation a;
+    if (!managed(r.at[i], r.bytes[i], &a)) return CUDA_ERROR_INVALID_VALUE;
+  }
+  Ref<Stream> s;
+  if (CUresult e = resolve(stream, &s); e != CUDA_SUCCESS) return e;
+  return s->role == Stream::Role::kLegacy ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+// `places` go by the index of the first range that each counts for.
+CUresult prefetch_ranges(const Ranges& r, const CUmemLocation* places, const size_t* firsts,
+                         size_t place_count, unsigned long long flags, CUstream stream) {
+  if (CUresult e = check_ranges(r, flags, stream); e != CUDA_SUCCESS) return e;
+  if (places == nullptr || firsts == nullptr || place_count == 0 || place_count > r.count ||
+      firsts[0] != 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  for (size_t k = 0; k < place_count; ++k) {
+    int device;
+    if (k != 0 && (firsts[k] <= firsts[k - 1] || firsts[k] >= r.count))
+      return CUDA_ERROR_INVALID_VALUE;
+    if (!place_of(places[k], &device)) return CUDA_ERROR_INVALID_DEVICE;
+  }
+  size_t place = 0;
+  for (size_t i = 0; i < r.count; ++i) {
+    if (place + 1 < place_count && firsts[place + 1] == i) ++place;
+    int device = 0;
+    place_of(places[place], &device);
+    if (CUresult e = prefetch(r.at[i], r.bytes[i], device, stream); e != CUDA_SUCCESS) return e;
+  }
+  return CUDA_SUCCESS;
+}
+
 CUresult range_attribute(void* data, size_t size, CUmem_range_attribute id, CUdeviceptr at,
                          size_t bytes) {
   if (data == nullptr || size == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -260,6 +302,27 @@ SIMGPU_API cuMemPrefetchAsync_v2(CUdeviceptr at, size_t bytes, CUmemLocation loc
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (!place_of(location, &device)) return CUDA_ERROR_INVALID_DEVICE;
   return prefetch(at, bytes, device, stream);
+}
+
+SIMGPU_API cuMemPrefetchBatchAsync(CUdeviceptr* at, size_t* bytes, size_t count,
+                                   CUmemLocation* places, size_t* firsts, size_t place_count,
+                                   unsigned long long flags, CUstream stream) {
+  ENTER(cuMemPrefetchBatchAsync);
+  return prefetch_ranges({at, bytes, count}, places, firsts, place_count, flags, stream);
+}
+
+SIMGPU_API cuMemDiscardBatchAsync(CUdeviceptr* at, size_t* bytes, size_t count,
+                                  unsigned long long flags, CUstream stream) {
+  ENTER(cuMemDiscardBatchAsync);
+  return check_ranges({at, bytes, count}, flags, stream);
+}
+
+SIMGPU_API cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr* at, size_t* bytes, size_t count,
+                                             CUmemLocation* places, size_t* firsts,
+                                             size_t place_count, unsigned long long flags,
+                                             CUstream stream) {
+  ENTER(cuMemDiscardAndPrefetchBatchAsync);
+  return prefetch_ranges({at, bytes, count}, places, firsts, place_count, flags, stream);
 }
 
 SIMGPU_API cuMemRangeGetAttribute(void* data, size_t size, CUmem_range_attribute id, CUdeviceptr at,

@@ -9,6 +9,7 @@
 namespace simgpu {
 
 CUresult Pool::allocate(uint64_t bytes, Allocation* a) {
+  if (imported) return CUDA_ERROR_INVALID_VALUE;
   a->type = MemoryType::kDevice;
   a->pool = this;
   CUresult r = heap_.allocate(bytes, a);
@@ -148,10 +149,12 @@ SIMGPU_API cuMemPoolCreate(CUmemoryPool* out, const CUmemPoolProps* props) {
   ENTER(cuMemPoolCreate);
   if (out == nullptr || props == nullptr || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
     return CUDA_ERROR_INVALID_VALUE;
-  if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
+  if (props->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+    return CUDA_ERROR_NOT_SUPPORTED;
   Device* d;
   if (CUresult r = device_at(&props->location, &d); r != CUDA_SUCCESS) return r;
   auto* p = new Pool(d, false);
+  p->exportable = props->handleTypes != CU_MEM_HANDLE_TYPE_NONE;
   state()->handles.add(p);
   *out = reinterpret_cast<CUmemoryPool>(p);
   return CUDA_SUCCESS;
@@ -309,6 +312,7 @@ SIMGPU_API cuDeviceSetMemPool(CUdevice dev, CUmemoryPool handle) {
   if (d == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   Ref<Pool> p;
   if (CUresult r = find(handle, &p); r != CUDA_SUCCESS) return r;
+  if (p->imported) return CUDA_ERROR_INVALID_VALUE;
   if (p->device != d) return CUDA_ERROR_INVALID_DEVICE;
   Lock lock(state()->contexts_mutex);
   d->current_pool = p;

@@ -16,6 +16,8 @@ class Pool : public Object {
 
   Device* const device;
   const bool standard;
+  bool exportable = false;  // made with the right kind of handles
+  bool imported = false;    // stands for one of another process: allocates nothing
   Mutex mutex;
   uint64_t release_threshold = 0;
   int reuse_event = 1, reuse_opportunistic = 1, reuse_internal = 1;

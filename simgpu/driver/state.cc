@@ -147,6 +147,7 @@ void read_options(Options* o) {
   const char* slow = getenv("SIMGPU_SLOW_COPY");
   o->slow_copy = slow != nullptr ? strtod(slow, nullptr) : 0;
   o->lost = number_of("SIMGPU_LOST", 0);
+  o->part = static_cast<unsigned>(number_of("SIMGPU_PART", 0));
   o->ignore_hints = number_of("SIMGPU_IGNORE_HINTS", 0) != 0;
 }
 

@@ -26,6 +26,7 @@ struct Options {
   unsigned threads = 0;
   double slow_copy = 0;  // GB/s; 0: as fast as it goes
   uint64_t lost = 0;     // this launch loses the device
+  unsigned part = 0;  // least multiprocessors of a part of a device; 0: as its architecture has it
   bool ignore_hints = false;
   bool log = false;
   const char* fail = nullptr;

@@ -1,5 +1,7 @@
 #include "stream.h"
 
+#include "green.h"
+
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -28,8 +30,14 @@ bool Timeline::wait_unless(uint64_t n, const std::atomic<bool>& cancelled) {
   return true;
 }
 
-Stream::Stream(Ref<Context> c, Role r, unsigned f, int p)
-    : Object(kKind), context(std::move(c)), role(r), flags(f), priority(p), id(fresh_id()) {
+Stream::Stream(Ref<Context> c, Role r, unsigned f, int p, Ref<Object> g)
+    : Object(kKind),
+      context(std::move(c)),
+      role(r),
+      flags(f),
+      priority(p),
+      green(std::move(g)),
+      id(fresh_id()) {
   timeline = Ref<Timeline>::adopt(new Timeline);
   attributes[CU_LAUNCH_ATTRIBUTE_PRIORITY].priority = p;
   Lock lock(context->order);
@@ -217,6 +225,9 @@ CUresult enqueue(Stream& s, Work* w) {
   return CUDA_SUCCESS;
 }
 
+static GreenContext* green_of(const Stream& s) { return static_cast<GreenContext*>(s.green.get()); }
+static bool ended_green(const Stream& s) { return s.green && !green_of(s)->usable(); }
+
 CUresult resolve(CUstream handle, Ref<Stream>* out, bool tolerate_error) {
   if (handle == nullptr) {
     ThreadState* t = thread_if_known();
@@ -225,6 +236,11 @@ CUresult resolve(CUstream handle, Ref<Stream>* out, bool tolerate_error) {
   if (handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
     Ref<Context> c;
     if (CUresult r = current(&c, tolerate_error); r != CUDA_SUCCESS) return r;
+    if (Ref<GreenContext> green = current_green()) {
+      if (handle == CU_STREAM_PER_THREAD) return CUDA_ERROR_INVALID_HANDLE;
+      *out = green->standard;
+      return *out ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
     if (handle == CU_STREAM_LEGACY) {
       *out = c->legacy;
       return *out ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -244,7 +260,7 @@ CUresult resolve(CUstream handle, Ref<Stream>* out, bool tolerate_error) {
   }
   *out = state()->handles.get<Stream>(handle);
   if (!*out) return CUDA_ERROR_INVALID_HANDLE;
-  if (!(*out)->context->active()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  if (!(*out)->context->active() || ended_green(**out)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   return tolerate_error ? CUDA_SUCCESS : (*out)->context->error();
 }
 
@@ -255,14 +271,24 @@ CUresult create(CUstream* out, unsigned flags, int priority) {
   if ((flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING)) != 0)
     return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
+  return create_stream(c, current_green().get(), flags, priority, out);
+}
+
+}  // namespace
+
+CUresult create_stream(const Ref<Context>& c, GreenContext* green, unsigned flags, int priority,
+                       CUstream* out) {
   priority = priority > 0 ? 0 : priority < -5 ? -5 : priority;
-  auto* s = new Stream(c, Stream::Role::kCreated, flags, priority);
+  auto* s = new Stream(c, Stream::Role::kCreated, flags, priority, Ref<Object>(green));
+  if (green != nullptr) {  // what the green context waits for, its future streams wait for
+    Work* wait = new Nothing;
+    wait->after.push_back(green->standard->last());
+    s->submit(wait);
+  }
   state()->handles.add(s);  // which owns the first reference
   *out = reinterpret_cast<CUstream>(s);
   return CUDA_SUCCESS;
 }
-
-}  // namespace
 }  // namespace simgpu
 
 using namespace simgpu;
@@ -280,6 +306,7 @@ SIMGPU_API cuStreamCreateWithPriority(CUstream* out, unsigned flags, int priorit
 SIMGPU_API cuStreamDestroy_v2(CUstream handle) {
   ENTER(cuStreamDestroy_v2);
   Ref<Stream> s = state()->handles.get<Stream>(handle);
+  if (s && ended_green(*s)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   if (!s || !state()->handles.remove(s.get())) return CUDA_ERROR_INVALID_HANDLE;
   end_captures_of(*s);
   s->close();
@@ -338,7 +365,7 @@ SIMGPU_API cuStreamGetCtx(CUstream handle, CUcontext* out) {
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Ref<Stream> s;
   if (CUresult r = resolve(handle, &s); r != CUDA_SUCCESS) return r;
-  *out = s->context->handle();
+  *out = s->green ? reinterpret_cast<CUcontext>(green_of(*s)->alias.get()) : s->context->handle();
   return CUDA_SUCCESS;
 }
 
@@ -348,7 +375,7 @@ SIMGPU_API cuStreamGetCtx_v2(CUstream handle, CUcontext* out, CUgreenCtx* green)
   Ref<Stream> s;
   if (CUresult r = resolve(handle, &s); r != CUDA_SUCCESS) return r;
   *out = s->context->handle();
-  if (green != nullptr) *green = nullptr;
+  if (green != nullptr) *green = reinterpret_cast<CUgreenCtx>(s->green.get());
   return CUDA_SUCCESS;
 }
 

@@ -73,7 +73,7 @@ class Stream : public Object {
  public:
   static constexpr Kind kKind = Kind::kStream;
   enum class Role { kCreated, kLegacy, kPerThread };
-  Stream(Ref<Context>, Role, unsigned flags, int priority);
+  Stream(Ref<Context>, Role, unsigned flags, int priority, Ref<Object> green = {});
   ~Stream() override;
 
   // Appends; takes over the work. Returns its number.
@@ -95,6 +95,7 @@ class Stream : public Object {
   const Role role;
   const unsigned flags;
   const int priority;
+  const Ref<Object> green;  // the GreenContext that it was made in; null: none
   uint64_t id = 0;
   Ref<Timeline> timeline;
   CUstreamAttrValue attributes[12] = {};
@@ -181,6 +182,12 @@ CUresult forbid_captured_event(Event&);
 CUresult capture_event(Event&, Stream&, bool* captured);
 bool capture_wait(Event&, Stream&, CUresult*);  // true: handled as part of a capture
 void end_captures_of(Stream&);
+
+class GreenContext;
+// Checks nothing; of a green context, or none (null).
+CUresult create_stream(const Ref<Context>&, GreenContext*, unsigned flags, int priority, CUstream*);
+CUresult record_event(CUevent, Stream&);
+CUresult wait_event(Stream&, CUevent);
 
 // Submits work that cannot be captured; deletes it when the stream captures. What can be captured
 // is an Action (action.h).

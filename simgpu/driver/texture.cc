@@ -2,27 +2,12 @@
 
 #include <string.h>
 
-#include "array.h"
 #include "memory.h"
 #include "state.h"
 #include "stream.h"
 
 namespace simgpu {
 namespace {
-
-class Sampler : public RefCounted {
- public:
-  bool surface = false;
-  CUDA_RESOURCE_DESC resource;
-  CUDA_TEXTURE_DESC texture = {};
-  CUDA_RESOURCE_VIEW_DESC view = {};
-  bool has_view = false;
-  uint64_t context = 0;
-  Ref<Array> array;
-  Ref<Mipmap> mipmap;
-  ptx::Image image = {};
-  ptx::ImageLevel levels[16] = {};
-};
 
 constexpr size_t kSlots = 4096;
 std::atomic<Sampler*> slots[2][kSlots];  // textures, surfaces
@@ -239,29 +224,39 @@ CUresult create(uint64_t* out, const CUDA_RESOURCE_DESC* resource, const CUDA_TE
   if (out == nullptr || resource == nullptr || (!surface && texture == nullptr))
     return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
-  auto s = Ref<Sampler>::adopt(new Sampler);
-  s->surface = surface;
-  s->resource = *resource;
+  Ref<Sampler> s;
+  if (CUresult r = make_sampler(*resource, surface ? nullptr : texture, view, &s);
+      r != CUDA_SUCCESS)
+    return r;
   s->context = c->id;
-  if (CUresult r = describe_resource(*resource, s.get()); r != CUDA_SUCCESS) return r;
-  if (surface) {
-    if (!s->array || (s->array->descriptor.Flags & CUDA_ARRAY3D_SURFACE_LDST) == 0)
-      return CUDA_ERROR_INVALID_VALUE;
-    return enter_table(s, out);
-  }
-  s->texture = *texture;
-  if (view != nullptr) {
-    s->view = *view;
-    s->has_view = true;
-    if (CUresult r = describe_view(*view, s.get()); r != CUDA_SUCCESS) return r;
-  }
-  if (CUresult r = describe_sampling(*texture, s.get()); r != CUDA_SUCCESS) return r;
   return enter_table(s, out);
 }
 
 }  // namespace
 
-ptx::Images* images_of(Context&) {
+CUresult make_sampler(const CUDA_RESOURCE_DESC& resource, const CUDA_TEXTURE_DESC* texture,
+                      const CUDA_RESOURCE_VIEW_DESC* view, Ref<Sampler>* out) {
+  auto s = Ref<Sampler>::adopt(new Sampler);
+  s->surface = texture == nullptr;
+  s->resource = resource;
+  CUresult r = describe_resource(resource, s.get());
+  if (r == CUDA_SUCCESS && s->surface &&
+      (!s->array || (s->array->descriptor.Flags & CUDA_ARRAY3D_SURFACE_LDST) == 0))
+    r = CUDA_ERROR_INVALID_VALUE;
+  if (r == CUDA_SUCCESS && view != nullptr) {
+    s->view = *view;
+    s->has_view = true;
+    r = describe_view(*view, s.get());
+  }
+  if (r == CUDA_SUCCESS && texture != nullptr) {
+    s->texture = *texture;
+    r = describe_sampling(*texture, s.get());
+  }
+  if (r == CUDA_SUCCESS) *out = std::move(s);
+  return r;
+}
+
+ptx::Images* all_images() {
   static AllImages all;
   return &all;
 }

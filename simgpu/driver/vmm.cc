@@ -23,8 +23,20 @@ class Physical : public Object {
 
 AddressSpace& space() { return state()->memory; }
 
+// This machine has one node.
+bool is_host(const CUmemLocation& l) {
+  return l.type == CU_MEM_LOCATION_TYPE_HOST || l.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT ||
+         (l.type == CU_MEM_LOCATION_TYPE_HOST_NUMA && l.id == 0);
+}
+
+// `d` null: of the host.
 CUresult check(const CUmemAllocationProp* p, Device** d) {
   if (p == nullptr || p->type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
+  if (is_host(p->location)) {  // not for other processes
+    *d = nullptr;
+    return p->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE ? CUDA_SUCCESS
+                                                              : CUDA_ERROR_NOT_SUPPORTED;
+  }
   if (p->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
   *d = device_of(p->location.id);
   if (*d == nullptr) return CUDA_ERROR_INVALID_DEVICE;
@@ -90,7 +102,7 @@ SIMGPU_API cuMemCreate(CUmemGenericAllocationHandle* out, size_t size,
   if (CUresult r = check(prop, &d); r != CUDA_SUCCESS) return r;
   bool shareable = prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE;
   Ref<Backing> backing = Backing::create(d, size, shareable);
-  if (!backing) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!backing || (d == nullptr && !backing->share())) return CUDA_ERROR_OUT_OF_MEMORY;
   *out = publish(new Physical(std::move(backing), *prop));
   return CUDA_SUCCESS;
 }
@@ -123,7 +135,8 @@ SIMGPU_API cuMemMap(CUdeviceptr address, size_t size, size_t offset,
   m.end = address + size;
   m.host = p->backing->host;
   m.backing = p->backing;
-  m.device = p->backing->device->ordinal;
+  m.device = p->backing->device != nullptr ? p->backing->device->ordinal : -1;
+  m.by_access = m.device < 0;
   m.peer = false;
   space().map(std::move(m));
   Allocation a;
@@ -131,7 +144,7 @@ SIMGPU_API cuMemMap(CUdeviceptr address, size_t size, size_t offset,
   a.base = a.block = address;
   a.size = a.block_bytes = size;
   a.id = fresh_id();
-  a.device = p->backing->device->ordinal;
+  a.device = p->backing->device != nullptr ? p->backing->device->ordinal : 0;
   a.physical = handle;
   space().add(a);
   return CUDA_SUCCESS;
@@ -155,11 +168,15 @@ SIMGPU_API cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDes
   if (!space().allocation_at(address, &a) || a.type != MemoryType::kVirtual)
     return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < count; ++i) {
-    if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
-    if (device_of(desc[i].location.id) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+    const bool host = is_host(desc[i].location);
+    if (!host && desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+      return CUDA_ERROR_NOT_SUPPORTED;
+    if (!host && device_of(desc[i].location.id) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     bool write = desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     bool read = write || desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ;
-    if (!space().set_access(address, address + size, desc[i].location.id, read, write))
+    const uint64_t end = address + size;
+    if (host ? !space().set_host_access(address, end, read, write)
+             : !space().set_access(address, end, desc[i].location.id, read, write))
       return CUDA_ERROR_INVALID_VALUE;
   }
   return CUDA_SUCCESS;
@@ -198,7 +215,8 @@ SIMGPU_API cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* out, void* 
   CUmemAllocationProp prop;
   memset(&prop, 0, sizeof prop);
   prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, {a.device}};
+  prop.location = {m.by_access ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE,
+                   {a.device}};
   if (m.backing->shareable) prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   *out = publish(new Physical(m.backing, prop));
   CUmemGenericAllocationHandle now = *out;
@@ -235,14 +253,13 @@ SIMGPU_API cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* out, voi
   if (out == nullptr || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
     return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
-  Ref<Backing> b =
-      Backing::import_fd(c->device, static_cast<int>(reinterpret_cast<intptr_t>(os_handle)));
+  Ref<Backing> b = Backing::import_fd(static_cast<int>(reinterpret_cast<intptr_t>(os_handle)));
   if (!b) return CUDA_ERROR_INVALID_VALUE;
   CUmemAllocationProp prop;
   memset(&prop, 0, sizeof prop);
   prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, {c->device->ordinal}};
+  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, {b->device->ordinal}};
   *out = publish(new Physical(std::move(b), prop));
   return CUDA_SUCCESS;
 }

@@ -18,7 +18,18 @@ struct ParamInfo {
   uint32_t align;
 };
 
-// A module-scope .global or .const variable.
+// What a .texref, .samplerref or .surfref variable is initialised with; -1: not given. Numbers of
+// AddressMode and Filter (texture.h).
+enum class Opaque : uint8_t { kNo, kTexture, kSampler, kSurface };
+struct ReferenceInit {
+  int8_t address[3] = {-1, -1, -1};
+  int8_t filter = -1;
+  int8_t normalized = -1;
+};
+
+// A module-scope .global or .const variable. A texture, sampler or surface reference has a size, a
+// place and an address as other variables do; its address is what texture instructions pass to
+// Images (texture.h) as a handle, and nothing reads its bytes.
 struct VariableInfo {
   const char* name;
   uint64_t size;  // bytes; 0 for an unsized extern
@@ -26,6 +37,8 @@ struct VariableInfo {
   bool constant;  // .const
   bool external;  // .extern: must be bound by the caller, or launches that touch it fail
   bool managed;   // .attribute(.managed)
+  Opaque opaque;
+  ReferenceInit init;
 };
 
 struct KernelInfo {

@@ -293,6 +293,24 @@ double level_of(double squared) {
   return 0.5 * (double)scalar::lg2_approx((float)squared);
 }
 
+// The sampler reference at an address; null: there is none.
+const ReferenceInit* sampler_at(const Ctx& c, uint64_t address) {
+  const Module& m = *c.module;
+  for (uint32_t k = 0; k < m.variables.size(); ++k)
+    if (m.variables[k].opaque == Opaque::kSampler && m.addresses[k] == address)
+      return &m.variables[k].init;
+  return nullptr;
+}
+
+// An image as a sampler reference reads it.
+Image sampled_by(const ReferenceInit& s, Image image) {
+  for (int d = 0; d < 3; ++d)
+    image.address[d] = s.address[d] < 0 ? AddressMode::kClamp : (AddressMode)s.address[d];
+  image.filter = s.filter == (int)Filter::kLinear ? Filter::kLinear : Filter::kPoint;
+  if (s.normalized == 0) image.normalized = false;
+  return image;
+}
+
 // One lane of a texture instruction.
 bool sample_lane(Ctx& c, const Ins* i, const TextureShape& shape, const Image& image, unsigned lane,
                  Texel* out, uint64_t* bad) {
@@ -373,15 +391,25 @@ const Ins* op_texture(Ctx& c, const Ins* i) {
   const TextureShape shape = TextureShape::unpack(i->imm);
   Images* images = c.grid->launch->images;
   const uint64_t* handles = reg64(c, i->a);
+  const uint64_t* samplers = i->b == kNone ? nullptr : reg64(c, i->b);
   const Image* image = nullptr;
-  uint64_t known = 0;
+  Image resampled;
+  uint64_t known = 0, known_sampler = 0;
   for (unsigned l = 0; l < kLanes; ++l) {
     if (!c.lanes[l]) continue;
-    if (image == nullptr || handles[l] != known) {
+    const uint64_t by = samplers == nullptr ? 0 : samplers[l];
+    if (image == nullptr || handles[l] != known || by != known_sampler) {
       known = handles[l];
+      known_sampler = by;
       image = images == nullptr ? nullptr : images->texture(known);
       if (image == nullptr || image->level_count == 0 || !geometry_fits(*image, shape.geometry))
         return no_such_image(c, i, known, "texture");
+      if (samplers != nullptr) {
+        const ReferenceInit* sampler = sampler_at(c, by);
+        if (sampler == nullptr) return no_such_image(c, i, by, "sampler");
+        resampled = sampled_by(*sampler, *image);
+        image = &resampled;
+      }
     }
     Texel t{};
     uint64_t bad = 0;
@@ -409,7 +437,7 @@ const Ins* op_texture(Ctx& c, const Ins* i) {
 namespace {
 
 // Applies f, which reads and replaces `bytes` bytes, where a texel of a surface lies. The x
-// coordinate counts bytes.
+// coordinate counts bytes, or texels in formatted accesses.
 template <class F>
 const Ins* at_surface(Ctx& c, const Ins* i, const SurfaceShape& shape, const Image& image,
                       unsigned lane, unsigned bytes, F f) {
@@ -422,6 +450,7 @@ const Ins* at_surface(Ctx& c, const Ins* i, const SurfaceShape& shape, const Ima
   for (unsigned d = 0; d < n; ++d) index[d] = (int32_t)word(c, list[k + d], lane);
   if (n < 3) index[2] = slice;
   const unsigned texel_bytes = image.channels * image.channel_bits / 8u;
+  if (shape.formatted) index[0] *= texel_bytes;
   const int64_t row = (int64_t)level.width * texel_bytes;
   const int64_t sizes[3] = {row, Sampler::size(level, 1), Sampler::size(level, 2)};
   if (index[0] % bytes != 0)
@@ -459,6 +488,21 @@ const Ins* at_surface(Ctx& c, const Ins* i, const SurfaceShape& shape, const Ima
   return i + 1;
 }
 
+// A channel as a surface's format has it, from 32 bits; integers stop at the ends of what fits.
+uint32_t formatted(const Image& image, uint32_t v) {
+  const unsigned width = image.channel_bits;
+  switch (image.channel) {
+    case ChannelKind::kFloat:
+      return width == 16 ? scalar::float_to_half(bits<float>(v)) : v;
+    case ChannelKind::kSigned: {
+      const int64_t most = (1ll << (width - 1)) - 1, x = (int32_t)v;
+      return (uint32_t)(x > most ? most : x < -most - 1 ? -most - 1 : x);
+    }
+    default:
+      return width < 32 && v >> width != 0 ? (1u << width) - 1 : v;
+  }
+}
+
 template <class T>
 void reduce_at(uint8_t* p, SurfaceAccess op, T v) {
   auto* cell = reinterpret_cast<T*>(p);
@@ -491,12 +535,20 @@ const Ins* op_surface(Ctx& c, const Ins* i) {
   const SurfaceShape shape = SurfaceShape::unpack(i->imm);
   Images* images = c.grid->launch->images;
   const uint64_t* handles = reg64(c, i->a);
-  const unsigned each = type_bytes(shape.type), bytes = each * i->n;
+  const unsigned each = type_bytes(shape.type);
   for (unsigned l = 0; l < kLanes; ++l) {
     if (!c.lanes[l]) continue;
     const Image* image = images == nullptr ? nullptr : images->surface(handles[l]);
     if (image == nullptr || image->level_count == 0 || !geometry_fits(*image, shape.geometry))
       return no_such_image(c, i, handles[l], "surface");
+    const bool signed_sum =
+        shape.type == Ty::kS32 || (shape.formatted && image->channel == ChannelKind::kSigned);
+    if (shape.formatted && shape.access != SurfaceAccess::kStore &&
+        (image->channel_bits != 32 || image->channels != 1 ||
+         image->channel == ChannelKind::kFloat))
+      return no_such_image(c, i, handles[l], "surface of 32-bit integers");
+    const unsigned bytes =
+        shape.formatted ? image->channels * image->channel_bits / 8u : each * i->n;
     const Ins* next = at_surface(c, i, shape, *image, l, bytes, [&](uint8_t* p) {
       uint8_t data[16] = {};
       if (shape.access == SurfaceAccess::kLoad) {
@@ -513,6 +565,14 @@ const Ins* op_surface(Ctx& c, const Ins* i) {
         return;
       }
       if (p == nullptr) return;
+      if (shape.formatted && shape.access == SurfaceAccess::kStore) {
+        const unsigned width = image->channel_bits / 8u;
+        for (unsigned k = 0; k < i->n && k < image->channels; ++k) {
+          const uint32_t v = formatted(*image, reg32(c, i->list[k])[l]);
+          memcpy(p + k * width, &v, width);
+        }
+        return;
+      }
       for (unsigned k = 0; k < i->n; ++k) {
         const uint64_t v = shape.wide ? reg64(c, i->list[k])[l] : (uint64_t)reg32(c, i->list[k])[l];
         memcpy(data + k * each, &v, each);
@@ -523,9 +583,8 @@ const Ins* op_surface(Ctx& c, const Ins* i) {
       }
       uint64_t v = 0;
       memcpy(&v, data, each);
+      if (signed_sum) return reduce_at<int32_t>(p, shape.access, (int32_t)v);
       switch (shape.type) {
-        case Ty::kS32:
-          return reduce_at<int32_t>(p, shape.access, (int32_t)v);
         case Ty::kS64:
           return reduce_at<int64_t>(p, shape.access, (int64_t)v);
         case Ty::kU64:
@@ -549,6 +608,15 @@ const Ins* op_image_query(Ctx& c, const Ins* i) {
     const Image* image = images == nullptr ? nullptr
                          : surface         ? images->surface(handles[l])
                                            : images->texture(handles[l]);
+    static const ImageLevel kNothing{};
+    Image sampler;
+    if (const ReferenceInit* by = image == nullptr ? sampler_at(c, handles[l]) : nullptr) {
+      sampler = sampled_by(*by, Image{});
+      sampler.normalized = by->normalized != 0;
+      sampler.level_count = 1;
+      sampler.levels = &kNothing;
+      image = &sampler;
+    }
     if (image == nullptr || image->level_count == 0)
       return no_such_image(c, i, handles[l], surface ? "surface" : "texture");
     uint32_t at = i->b == kNone ? 0 : reg32(c, i->b)[l];

@@ -27,7 +27,8 @@ struct TextureShape {
             (uint8_t)(v >> 24 & 15), (v >> 28 & 1) != 0,          (v >> 29 & 1) != 0};
   }
 };
-// Ins::list of op_texture; what is absent is kNone. a: handle; e: "resident" predicate.
+// Ins::list of op_texture; what is absent is kNone. a: handle; b: address of a .samplerref, which
+// says how to sample, or kNone; e: "resident" predicate.
 enum TextureList : uint8_t {
   kTexResult = 0,      // 4, written
   kTexCoordinate = 4,  // layer first, then x, y, z
@@ -46,15 +47,16 @@ struct SurfaceShape {
   Outside outside;
   SurfaceAccess access;
   Ty type;
-  bool wide;  // the registers are 64 bits wide
+  bool wide;       // the registers are 64 bits wide
+  bool formatted;  // texels rather than bytes, converted to the surface's format
   int64_t pack() const {
     return (int64_t)((unsigned)geometry | (unsigned)outside << 8 | (unsigned)access << 16 |
                      (unsigned)type << 24) |
-           (wide ? 1ll << 32 : 0);
+           (wide ? 1ll << 32 : 0) | (formatted ? 1ll << 33 : 0);
   }
   static SurfaceShape unpack(int64_t v) {
     return {(Geometry)(v & 255), (Outside)(v >> 8 & 255), (SurfaceAccess)(v >> 16 & 255),
-            (Ty)(v >> 24 & 255), (v >> 32 & 1) != 0};
+            (Ty)(v >> 24 & 255), (v >> 32 & 1) != 0,      (v >> 33 & 1) != 0};
   }
 };
 enum SurfaceList : uint8_t { kSurfValue = 0, kSurfCoordinate = 4, kSurfCount = 8 };

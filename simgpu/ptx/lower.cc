@@ -435,12 +435,9 @@ void Body::instruction() {
 }
 
 void Body::refuse(Text base) {
-  static const char* const kTensor[] = {"mma",      "wmma",      "wgmma",   "ldmatrix",
-                                        "stmatrix", "movmatrix", "tcgen05", "tensormap",
-                                        "multimem", "st.bulk",   nullptr};
+  static const char* const kTensor[] = {"wgmma", "tcgen05", nullptr};
   for (int k = 0; kTensor[k] != nullptr; ++k)
-    if (base == kTensor[k])
-      return error("tensor-core and bulk-copy instructions are not supported:");
+    if (base == kTensor[k]) return error("these tensor-core instructions are not supported:");
   error("unknown instruction");
 }
 
@@ -518,6 +515,11 @@ const Body::Row Body::kRows[] = {
     {"red", &Body::atomic, Op::kRed},
     {"cp", &Body::copy_async, Op::kCpAsync},
     {"mbarrier", &Body::mbarrier, Op::kMov},
+    {"mma", &Body::mma, Op::kMov},
+    {"wmma", &Body::wmma, Op::kMov},
+    {"ldmatrix", &Body::ldmatrix, Op::kMov},
+    {"stmatrix", &Body::ldmatrix, Op::kMov},
+    {"movmatrix", &Body::movmatrix, Op::kMov},
     {"tex", &Body::texture, Op::kMov},
     {"tld4", &Body::texture, Op::kMov},
     {"txq", &Body::image_query, Op::kMov},

@@ -6,6 +6,7 @@
 
 #include "control.h"
 #include "images.h"
+#include "matrix.h"
 
 namespace simgpu::ptx {
 
@@ -63,6 +64,16 @@ class Parts {
     for (unsigned i = 1; i < count_; ++i)
       for (int k = 0; names[k] != nullptr; ++k)
         if (parts_[i] == names[k]) return k;
+    return -1;
+  }
+  // The first part that nobody has taken and that is one of `names`: which.
+  int take_next(const char* const* names) {
+    for (unsigned i = 1; i < count_; ++i)
+      for (int k = 0; !used_[i] && names[k] != nullptr; ++k)
+        if (parts_[i] == names[k]) {
+          used_[i] = true;
+          return k;
+        }
     return -1;
   }
   void take_prefix(Text prefix) {
@@ -200,9 +211,13 @@ class Body {
   uint32_t entry_param_bytes();
   void atomic(Parts& p);
   void copy_async(Parts& p);
+  uint32_t ignored_source(const Operand& ignore, uint64_t bytes);
   // An address as a register, its offset added.
   uint32_t plain_address(const Operand& o, Space space, uint16_t* sub);
   void bulk_copy(Parts& p);
+  void store_async(Parts& p, bool reduce);
+  void zero_bulk(Parts& p);
+  void tensor_copy(Parts& p);  // lower_tensor.cc
   void mbarrier_arrive_copy(Parts& p);
   void mbarrier(Parts& p);
   void mapa(Parts& p);
@@ -212,12 +227,24 @@ class Body {
   void nothing(Parts&) { emit(blank(), op_nop); }
   void policy(Parts& p);
 
+  // ---- matrices (lower_matrix.cc) ----
+  bool fragment(const Operand& o, const MatrixShape& s, MatrixRole role, bool written,
+                uint32_t* out);
+  void multiply(const MatrixShape& s);
+  void mma(Parts& p);
+  void wmma(Parts& p);
+  void wmma_access(Parts& p, bool store);
+  void ldmatrix(Parts& p);
+  void movmatrix(Parts& p);
+
   // ---- textures and surfaces (lower_images.cc) ----
   bool geometry(Parts& p, Geometry* out);
   static unsigned coordinates(Geometry g);
   static bool has_layer(Geometry g);
-  // The handle and coordinates of [object, {x, y}].
-  bool image_address(const Operand& o, Geometry g, Ty type, uint32_t* handle, uint32_t* out);
+  // The handle and coordinates of [object, {x, y}], and the sampler of [object, sampler, {x, y}]
+  // where there may be one.
+  bool image_address(const Operand& o, Geometry g, Ty type, uint32_t* handle, uint32_t* out,
+                     uint32_t* sampler = nullptr);
   void vector_of(const Operand& o, unsigned most, Ty type, uint32_t* out);
   uint32_t* image_list(unsigned count);
   void texture(Parts& p);

@@ -20,14 +20,17 @@ bool Body::has_layer(Geometry g) {
   return g == Geometry::k1DLayered || g == Geometry::k2DLayered || g == Geometry::kCubeLayered;
 }
 
-bool Body::image_address(const Operand& o, Geometry g, Ty type, uint32_t* handle, uint32_t* out) {
-  if (o.kind != OperandKind::kAddress || o.count != 2) {
+bool Body::image_address(const Operand& o, Geometry g, Ty type, uint32_t* handle, uint32_t* out,
+                         uint32_t* sampler) {
+  const bool apart = sampler != nullptr && o.count == 3;
+  if (o.kind != OperandKind::kAddress || (o.count != 2 && !apart)) {
     error("expected [object, coordinates]");
     return false;
   }
   *handle = source(o.items[0], Ty::kB64);
+  if (apart) *sampler = source(o.items[1], Ty::kB64);
   const unsigned n = coordinates(g);
-  const Operand& list = o.items[1];
+  const Operand& list = o.items[o.count - 1];
   const bool single = list.kind != OperandKind::kList;
   if (single ? n != 1 : list.count < n) {
     error("too few coordinates");
@@ -79,7 +82,7 @@ void Body::texture(Parts& p) {
   if (d.kind != OperandKind::kList || d.count != results) return error("bad destination");
   Ins i = blank();
   i.list = image_list(kTexCount);
-  if (!image_address(operand(1), shape.geometry, type, &i.a, i.list + kTexCoordinate)) return;
+  if (!image_address(operand(1), shape.geometry, type, &i.a, i.list + kTexCoordinate, &i.b)) return;
   uint32_t next = 2;
   if (shape.mode == TextureMode::kLevel) i.list[kTexLevel] = source(next++, type);
   if (shape.mode == TextureMode::kGradient) {
@@ -109,8 +112,10 @@ void Body::surface(Parts& p) {
   static const char* const kOutside[] = {"trap", "clamp", "zero", nullptr};
   static const char* const kOps[] = {"add", "min", "max", "and", "or", nullptr};
   const bool load = p.base() == "suld", reduce = p.base() == "sured";
-  if (!p.take("b")) return error("formatted accesses are not supported");
   SurfaceShape shape{};
+  shape.formatted = p.take("p");
+  if (!shape.formatted && !p.take("b")) return error("neither .b nor .p");
+  if (shape.formatted && load) return error("formatted loads are not supported");
   shape.access = load ? SurfaceAccess::kLoad : SurfaceAccess::kStore;
   if (reduce) {
     const int op = p.take_one(kOps);
@@ -126,6 +131,8 @@ void Body::surface(Parts& p) {
   if (outside < 0) return error("no clamp mode");
   if (shape.type == Ty::kNone || type_bytes(shape.type) > 8 || type_bytes(shape.type) * n > 16 ||
       (reduce && type_bytes(shape.type) < 4))
+    return error("bad type");
+  if (shape.formatted && (type_bytes(shape.type) != 4 || (reduce && shape.type != Ty::kB32)))
     return error("bad type");
   shape.outside = (Outside)outside;
   shape.wide = type_bytes(shape.type) == 8;

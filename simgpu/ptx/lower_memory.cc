@@ -83,6 +83,8 @@ void Body::load(Parts& p) {
 }
 
 void Body::store(Parts& p) {
+  if (p.take("async")) return store_async(p, false);
+  if (p.take("bulk")) return zero_bulk(p);
   Key k{Op::kSt};
   k.space = space(p);
   k.ordered = access_words(p);
@@ -148,6 +150,7 @@ uint32_t Body::entry_param_bytes() {
 }
 
 void Body::atomic(Parts& p) {
+  if (p.base() == "red" && p.take("async")) return store_async(p, true);
   static const char* const kOps[] = {"add",  "min", "max", "and", "or",   "xor",
                                      "exch", "cas", "inc", "dec", nullptr};
   Key k{Op::kAtom};
@@ -196,10 +199,8 @@ void Body::atomic(Parts& p) {
 }
 
 void Body::copy_async(Parts& p) {
-  if (p.has("tensor") || p.has("reduce"))
-    return error("tensor maps and reducing copies are not supported:");
   p.take("async");
-  if (p.take("bulk")) return bulk_copy(p);
+  if (p.take("bulk")) return p.take("tensor") ? tensor_copy(p) : bulk_copy(p);
   if (p.take("commit_group") || p.take("wait_group") || p.take("wait_all")) {
     if (finished(p)) emit(blank(), op_nop);
     return;
@@ -227,8 +228,22 @@ void Body::copy_async(Parts& p) {
   else if (in_->operand_count > 3 && operand(3).kind == OperandKind::kInteger)
     i.c = source(3, Ty::kB32);
   else if (in_->operand_count > 3 && is_predicate(operand(3)))
-    return error("an ignore-src predicate is not supported");
+    i.c = ignored_source(operand(3), (uint64_t)i.imm);
   emit(i, b_.memory(k));
+}
+
+// How many bytes to read where a predicate says to read none.
+uint32_t Body::ignored_source(const Operand& ignore, uint64_t bytes) {
+  Ins i = blank();
+  i.a = constant(ignore.negated ? bytes : 0, 4);
+  i.b = constant(ignore.negated ? 0 : bytes, 4);
+  i.c = source(ignore, Ty::kPred);
+  i.d = temporary(0);
+  Key k{Op::kSelp};
+  k.t = Ty::kB32;
+  const uint32_t d = i.d;
+  emit(i, pick(k));
+  return d;
 }
 
 uint32_t Body::plain_address(const Operand& o, Space space, uint16_t* sub) {
@@ -255,6 +270,7 @@ uint32_t Body::plain_address(const Operand& o, Space space, uint16_t* sub) {
 
 void Body::bulk_copy(Parts& p) {
   if (p.take("commit_group") || p.take("wait_group") || p.take("prefetch")) {
+    if (p.take("tensor")) p.take_prefix("");
     p.take("read");
     p.take_prefix("L2");
     p.take("global");
@@ -267,11 +283,20 @@ void Body::bulk_copy(Parts& p) {
   const int first = p.take_one(kSpaces), second = p.take_one(kSpaces);
   const bool told = p.take("mbarrier::complete_tx::bytes");
   p.take("bulk_group");
+  const bool many = p.take("multicast::cluster");
+  Reduction by;
+  if (p.take("reduce")) {
+    p.take("noftz");
+    by.op = (ReduceOp)(p.take_one(kReduceNames) + 1);
+    by.type = p.take_type();
+    if (!reduction_exists(by.op, by.type)) return error("this reduction is not supported");
+  }
   p.take_prefix("L2");
-  if (!finished(p) || !need(told ? 4 : 3, 5)) return;
+  if (!finished(p) || !need(told ? (many ? 5 : 4) : 3, many ? 6 : 5)) return;
   if (first < 0 || second < 0) return error("copies need two state spaces");
   const bool from_shared = first < 2 && second < 2 ? true : !to_shared;
   Ins i = blank();
+  i.imm = by.pack();
   uint16_t narrow[3] = {};
   i.a = plain_address(operand(0), to_shared ? Space::kShared : Space::kGlobal, &narrow[0]);
   i.b = plain_address(operand(1), from_shared ? Space::kShared : Space::kGlobal, &narrow[1]);
@@ -279,10 +304,60 @@ void Body::bulk_copy(Parts& p) {
   Roles r = Roles{};
   r.e_read = true;
   if (told) i.e = plain_address(operand(3), Space::kShared, &narrow[2]);
+  if (many) {
+    i.d = source(4, Ty::kB16);
+    r.d_read = true;
+  }
   i.sub = (uint16_t)((narrow[0] & 1 ? kBulkTo32 : 0) | (narrow[1] & 1 ? kBulkFrom32 : 0) |
                      (narrow[2] & 1 ? kBulkBarrier32 : 0) | (to_shared ? kBulkToShared : 0) |
                      (from_shared ? kBulkFromShared : 0));
   emit(i, op_bulk_copy, r);
+}
+
+// st.async, red.async: [to], value, [mbarrier].
+void Body::store_async(Parts& p, bool reduce) {
+  Reduction by;
+  for (const char* word : {"weak", "relaxed", "cluster", "shared::cluster"}) p.take(word);
+  if (!p.take("mbarrier::complete_tx::bytes")) return error("no completion mechanism");
+  if (reduce) by.op = (ReduceOp)(p.take_one(kReduceNames) + 1);
+  Ins i = blank();
+  i.n = (uint8_t)vector(p);
+  by.type = p.take_type();
+  if (!finished(p) || !need(3, 3)) return;
+  const unsigned bytes = type_bytes(by.type);
+  if (i.n > 4 || (bytes != 4 && bytes != 8) ||
+      (reduce && (i.n != 1 || is_real(by.type) || !reduction_exists(by.op, by.type))))
+    return error("bad type");
+  i.imm = by.pack();
+  uint16_t narrow[2] = {};
+  i.a = plain_address(operand(0), Space::kShared, &narrow[0]);
+  i.e = plain_address(operand(2), Space::kShared, &narrow[1]);
+  i.sub = (uint16_t)((narrow[0] & 1 ? kBulkTo32 : 0) | (narrow[1] & 1 ? kBulkBarrier32 : 0));
+  const Operand& value = operand(1);
+  const bool list = value.kind == OperandKind::kList;
+  if (list ? value.count != i.n : i.n != 1) return error("bad vector");
+  i.list = image_list(4);
+  for (unsigned k = 0; k < i.n; ++k)
+    i.list[k] = source(list ? value.items[k] : value, bytes == 8 ? Ty::kB64 : Ty::kB32);
+  Roles r = Roles{};
+  r.e_read = true;
+  r.list_count = 4;
+  emit(i, op_store_async, r);
+}
+
+// st.bulk: [to], bytes, 0.
+void Body::zero_bulk(Parts& p) {
+  p.take("weak");
+  const Space where = space(p);
+  if (!finished(p) || !need(3, 3)) return;
+  if (operand(2).kind != OperandKind::kInteger || operand(2).value != 0)
+    return error("only zeros are stored in bulk");
+  Ins i = blank();
+  uint16_t narrow = 0;
+  i.a = plain_address(operand(0), where, &narrow);
+  i.b = source(1, Ty::kU64);
+  i.sub = (uint16_t)((narrow & 1) | (where == Space::kShared ? 2 : 0));
+  emit(i, op_zero_bulk);
 }
 
 // cp.async.mbarrier.arrive: copies are done at once, so it is an arrival or, where PTX adds one

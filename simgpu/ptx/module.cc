@@ -178,6 +178,8 @@ bool build(Module* m, const CompileOptions& options, Log* log) {
     info.constant = v->space == Space::kConst;
     info.external = v->external;
     info.managed = v->managed;
+    info.opaque = v->opaque;
+    info.init = v->init;
     m->variables.push(info);
   }
   m->addresses.resize(s.variables.size());

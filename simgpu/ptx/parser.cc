@@ -409,9 +409,68 @@ class Parser {
     if (s_.is(".func") || s_.is(".entry")) return function(external);
     if (s_.is(".global") || s_.is(".const") || s_.is(".shared") || s_.is(".local"))
       return variables(external, nullptr);
-    if (s_.is(".texref") || s_.is(".samplerref") || s_.is(".surfref") || s_.is(".tex"))
-      return s_.fail("texture and surface references are not supported");
+    if (s_.is(".tex")) return old_texture(external);
     s_.fail("unknown directive");
+  }
+
+  // ---- texture, sampler and surface references ----
+  static Opaque opaque_from(Text t) {
+    return t == ".texref"       ? Opaque::kTexture
+           : t == ".samplerref" ? Opaque::kSampler
+           : t == ".surfref"    ? Opaque::kSurface
+                                : Opaque::kNo;
+  }
+
+  // .tex .u32 name; is how .global .texref name; was written once.
+  void old_texture(bool external) {
+    s_.advance();
+    s_.name();  // .u32, .u64, .s32: means nothing
+    references(Opaque::kTexture, external);
+  }
+
+  // name [= {member = value, ...}], ... ;
+  void references(Opaque kind, bool external) {
+    do {
+      Declared d;
+      d.type = Ty::kB64;
+      Symbol* v = declare(Space::kGlobal, d);
+      v->external = external;
+      v->opaque = kind;
+      if (v->bytes != 8) return s_.fail("arrays of references are not supported");
+      if (s_.accept('=')) reference_members(&v->init);
+      if (s_.failed()) return;
+      enter(v);
+    } while (s_.accept(','));
+    s_.expect(';');
+  }
+
+  void reference_members(ReferenceInit* init) {
+    static const char* const kModes[] = {"wrap", "clamp_to_edge", "mirror", "clamp_to_border"};
+    s_.expect('{');
+    while (!s_.failed() && !s_.is('}')) {
+      Text member = s_.name();
+      s_.expect('=');
+      if (s_.failed()) return;
+      if (s_.kind == Token::kNumber) {
+        const uint64_t value = s_.number();
+        if (member == "normalized_coords") init->normalized = value != 0;
+        if (member == "force_unnormalized_coords" && value != 0) init->normalized = 0;
+      } else {
+        Text value = s_.name();
+        if (member == "filter_mode") {
+          init->filter = value == "linear";
+        } else if (member.starts("addr_mode_") && member.size == 11 && member[10] >= '0' &&
+                   member[10] <= '2') {
+          int8_t* mode = &init->address[member[10] - '0'];
+          *mode = value == "clamp_ogl" ? 1 : -1;
+          for (int8_t k = 0; k < 4; ++k)
+            if (value == kModes[k]) *mode = k;
+          if (*mode < 0) return s_.fail("unknown address mode");
+        }
+      }
+      if (!s_.accept(',')) break;
+    }
+    s_.expect('}');
   }
 
   // ---- variables ----
@@ -501,6 +560,12 @@ class Parser {
     s_.advance();
     if (s_.kind == Token::kName && s_.text[0] == '.' && s_.text.size == 2 && digit(s_.text[1]))
       s_.fail("constant banks are not supported");
+    if (s_.kind == Token::kName && space == Space::kGlobal && owner == nullptr) {
+      if (const Opaque kind = opaque_from(s_.text); kind != Opaque::kNo) {
+        s_.advance();
+        return references(kind, external);
+      }
+    }
     Declared d = declaration_head();
     do {
       Symbol* v = declare(space, d);
@@ -508,23 +573,25 @@ class Parser {
       v->owner = owner;
       if (s_.accept('=')) initialiser(v, d);
       if (s_.failed()) return;
-      if (space == Space::kGlobal || space == Space::kConst) {
-        Symbol* before = owner == nullptr ? m_.symbols.find(v->name) : nullptr;
-        if (before != nullptr && before->kind == SymbolKind::kVariable) {
-          redeclare(before, v);
-          continue;
-        }
-        v->index = (uint32_t)m_.variables.size();
-        m_.variables.push(v);
-      } else if (owner != nullptr) {
-        owner->variables.push(v);
-      }
-      if (owner == nullptr)
-        m_.symbols.put(v->name, v);
-      else
-        scope_put(v);
+      enter(v);
     } while (s_.accept(','));
     s_.expect(';');
+  }
+
+  // Makes a declared variable known.
+  void enter(Symbol* v) {
+    if (v->space == Space::kGlobal || v->space == Space::kConst) {
+      Symbol* before = v->owner == nullptr ? m_.symbols.find(v->name) : nullptr;
+      if (before != nullptr && before->kind == SymbolKind::kVariable) return redeclare(before, v);
+      v->index = (uint32_t)m_.variables.size();
+      m_.variables.push(v);
+    } else if (v->owner != nullptr) {
+      v->owner->variables.push(v);
+    }
+    if (v->owner == nullptr)
+      m_.symbols.put(v->name, v);
+    else
+      scope_put(v);
   }
 
   // ".extern x" and later the definition, or the other way round: one variable.
@@ -1050,12 +1117,13 @@ class Parser {
     o->value = o->items->kind == OperandKind::kSymbol ? o->items->value : 0;
     if (o->items->kind == OperandKind::kInteger) o->value = o->items->value;
     o->value += offset_suffix();
-    if (s_.accept(',')) {  // [texture, {coordinates}]
-      auto* pair = m_.arena.make<Operand>(2);
-      new (&pair[0]) Operand(*o->items);
-      operand(new (&pair[1]) Operand(), depth + 1);
-      o->items = pair;
-      o->count = 2;
+    // [texture, {coordinates}], [texture, sampler, {coordinates}]
+    for (; o->count < 3 && s_.accept(',');) {
+      auto* items = m_.arena.make<Operand>(o->count + 1);
+      for (uint32_t k = 0; k < o->count; ++k) new (&items[k]) Operand(o->items[k]);
+      operand(new (&items[o->count]) Operand(), depth + 1);
+      o->items = items;
+      ++o->count;
     }
     s_.expect(']');
   }

@@ -3,6 +3,7 @@
 // arena and points into its copy of the text.
 #pragma once
 
+#include "engine.h"
 #include "support.h"
 
 namespace simgpu::ptx {
@@ -71,6 +72,8 @@ struct Symbol {
   bool managed = false;
   bool unsized = false;  // extern .shared x[]
   bool entry_param = false;
+  Opaque opaque = Opaque::kNo;
+  ReferenceInit init;
   Text name;
   uint32_t line = 0;
   // Registers: the first one's number in its function and how many.

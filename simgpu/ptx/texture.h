@@ -62,7 +62,8 @@ struct Image {
 class Images {
  public:
   // Null: no such object; the launch ends in kIllegalAddress. What is returned stays valid until
-  // the object is destroyed and no launch of its context runs any more.
+  // the object is destroyed and no launch of its context runs any more. A handle is an object's, or
+  // the address of a reference of the module.
   virtual const Image* texture(uint64_t handle) = 0;
   virtual const Image* surface(uint64_t handle) = 0;
   virtual ~Images() = default;

@@ -13,6 +13,7 @@
 #include <x86intrin.h>
 
 #include "control.h"
+#include "matrix.h"
 
 namespace simgpu::ptx {
 
@@ -968,6 +969,31 @@ const Ins* op_collective(Ctx& c, const Ins* i) {
   c.group->state = GroupState::kCollective;
   if (go != 0) add_group(c, go, i + 1, c.frame);
   return reschedule(c);
+}
+
+bool whole_warp(Ctx& c, const Ins* i, const Ins** wait) {
+  Warp& w = *c.warp;
+  if (w.live != ~0u) {
+    *wait = fault(c, i, Outcome::kIllegalInstruction, 0,
+                  "a warp of which lanes %08x alone are left multiplies matrices", w.live);
+    return false;
+  }
+  if (c.full) return true;
+  uint32_t here = c.mask;
+  auto waits = [&](const Group& g) {
+    return g.state == GroupState::kCollective && g.pc == i && g.frame == c.frame;
+  };
+  for (uint32_t k = 0; k < w.group_count; ++k)
+    if (&w.groups[k] != c.group && waits(w.groups[k])) here |= w.groups[k].mask;
+  c.group->pc = i;
+  if (here == w.live) {  // together, from here again
+    for (uint32_t k = 0; k < w.group_count; ++k)
+      if (waits(w.groups[k])) w.groups[k].state = GroupState::kReady;
+  } else {
+    c.group->state = GroupState::kCollective;
+  }
+  *wait = reschedule(c);
+  return false;
 }
 
 // ---- scheduling of groups ----

@@ -447,3 +447,33 @@ CUDART_API_PTDS(cudaMemcpy2DArrayToArray,
   c.dstY = to_y;
   return fromDriver(cu<F>().cuMemcpy2DUnaligned(&c));
 }
+// As far as the rows of both go: a piece of one at a time.
+CUDART_API_PTDS(cudaMemcpyArrayToArray,
+                (cudaArray_t to, size_t to_x, size_t to_y, cudaArray_const_t from, size_t from_x,
+                 size_t from_y, size_t bytes, cudaMemcpyKind kind),
+                (to, to_x, to_y, from, from_x, from_y, bytes, kind)) {
+  CUDART_TRY(ready());
+  auto source = const_cast<cudaArray_t>(from);
+  CUDA_ARRAY3D_DESCRIPTOR d;
+  size_t texel;
+  CUDART_TRY(fromDriver(cu().cuArray3DGetDescriptor(&d, reinterpret_cast<CUarray>(source))));
+  CUDART_TRY(texelBytes(source, &texel));
+  const size_t row = d.Width * texel;
+  auto nothing = [](Rectangle, size_t) { return cudaSuccess; };
+  CUDART_TRY(overRows(source, from_x, from_y, bytes, nothing));  // in range
+  return overRows(to, to_x, to_y, bytes, [&](Rectangle r, size_t before) {
+    for (size_t did = 0, all = r.width * r.height; did < all;) {
+      const size_t at = from_x + before + did, left = row - at % row;
+      size_t n = r.width - did % r.width;
+      if (n > left) n = left;
+      CUDA_MEMCPY2D c = fromArray(nullptr, 0, from, {at % row, from_y + at / row, n, 1}, kind);
+      c.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+      c.dstArray = reinterpret_cast<CUarray>(to);
+      c.dstXInBytes = r.x + did % r.width;
+      c.dstY = r.y + did / r.width;
+      CUDART_TRY(fromDriver(cu<F>().cuMemcpy2DUnaligned(&c)));
+      did += n;
+    }
+    return cudaSuccess;
+  });
+}

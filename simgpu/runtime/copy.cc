@@ -319,6 +319,17 @@ CUDART_API_PTSZ(cudaMemcpyBatchAsync,
       reinterpret_cast<CUmemcpyAttributes*>(attributes), first_copies, attribute_count, stream));
 }
 
+static_assert(sizeof(cudaMemcpy3DBatchOp) == sizeof(CUDA_MEMCPY3D_BATCH_OP));
+
+CUDART_API_PTSZ(cudaMemcpy3DBatchAsync,
+                (size_t count, cudaMemcpy3DBatchOp* list, unsigned long long flags,
+                 cudaStream_t stream),
+                (count, list, flags, stream)) {
+  CUDART_TRY(ready());
+  return fromDriver(cu<F>().cuMemcpy3DBatchAsync(
+      count, reinterpret_cast<CUDA_MEMCPY3D_BATCH_OP*>(list), flags, stream));
+}
+
 CUDART_API_PTDS(cudaMemcpyToSymbol,
                 (const void* symbol, const void* from, size_t bytes, size_t offset,
                  cudaMemcpyKind kind),

@@ -322,3 +322,33 @@ CUDART_API_PTSZ(cudaGetDriverEntryPoint,
                 (symbol, function, flags, status)) {
   return entryPoint(symbol, function, kRuntimeVersion, entryFlags<F>(flags), status);
 }
+
+// -----------------------------------------------------------------------------------------------
+// functions that the driver calls, with its own names for the same types
+
+CUDART_API(cudaDeviceRegisterAsyncNotification,
+           (int device, cudaAsyncCallback function, void* data, cudaAsyncCallbackHandle_t* handle),
+           (device, function, data, handle)) {
+  CUDART_TRY(ready());
+  return fromDriver(cu().cuDeviceRegisterAsyncNotification(
+      device, reinterpret_cast<CUasyncCallback>(function), data,
+      reinterpret_cast<CUasyncCallbackHandle*>(handle)));
+}
+CUDART_API(cudaDeviceUnregisterAsyncNotification, (int device, cudaAsyncCallbackHandle_t handle),
+           (device, handle)) {
+  CUDART_TRY(ready());
+  return fromDriver(cu().cuDeviceUnregisterAsyncNotification(
+      device, reinterpret_cast<CUasyncCallbackHandle>(handle)));
+}
+
+CUDART_API(cudaLogsRegisterCallback,
+           (cudaLogsCallback_t function, void* data, cudaLogsCallbackHandle* handle),
+           (function, data, handle)) {
+  CUDART_TRY(ready());
+  return fromDriver(
+      cu().cuLogsRegisterCallback(reinterpret_cast<CUlogsCallback>(function), data, handle));
+}
+CUDART_API(cudaLogsUnregisterCallback, (cudaLogsCallbackHandle handle), (handle)) {
+  CUDART_TRY(ready());
+  return fromDriver(cu().cuLogsUnregisterCallback(handle));
+}

@@ -24,6 +24,10 @@ namespace simgpu::runtime {
   X(cuDeviceGetByPCIBusId, 4010, 0)                                \
   X(cuDeviceGetPCIBusId, 4010, 0)                                  \
   X(cuDeviceGetDefaultMemPool, 11020, 0)                           \
+  X(cuDeviceRegisterAsyncNotification, 12040, 0)                   \
+  X(cuDeviceUnregisterAsyncNotification, 12040, 0)                 \
+  X(cuLogsRegisterCallback, 12090, 0)                              \
+  X(cuLogsUnregisterCallback, 12090, 0)                            \
   X(cuDeviceSetMemPool, 11020, 0)                                  \
   X(cuDeviceGetMemPool, 11020, 0)                                  \
   X(cuMemGetDefaultMemPool, 13000, 0)                              \
@@ -75,6 +79,9 @@ namespace simgpu::runtime {
   X(cuMemHostUnregister, 4000, 0)                                  \
   X(cuMemAdvise, 12020, 0)                                         \
   X(cuMemPrefetchAsync, 12020, 12020)                              \
+  X(cuMemPrefetchBatchAsync, 13000, 13000)                         \
+  X(cuMemDiscardBatchAsync, 13000, 13000)                          \
+  X(cuMemDiscardAndPrefetchBatchAsync, 13000, 13000)               \
   X(cuMemRangeGetAttribute, 8000, 0)                               \
   X(cuMemRangeGetAttributes, 8000, 0)                              \
   X(cuPointerGetAttributes, 7000, 0)                               \
@@ -97,6 +104,7 @@ namespace simgpu::runtime {
   X(cuMemcpyPeer, 4000, 7000)                                      \
   X(cuMemcpyPeerAsync, 4000, 7000)                                 \
   X(cuMemcpyBatchAsync, 13000, 13000)                              \
+  X(cuMemcpy3DBatchAsync, 13000, 13000)                            \
   X(cuMemcpyHtoD, 3020, 7000)                                      \
   X(cuMemcpyHtoDAsync, 3020, 7000)                                 \
   X(cuMemcpyDtoH, 3020, 7000)                                      \

@@ -154,6 +154,42 @@ CUDART_API_PTSZ(cudaMemPrefetchAsync,
                                                flags, stream));
 }
 
+// Lists that the driver takes as they are.
+static_assert(sizeof(cudaMemLocation) == sizeof(CUmemLocation));
+static CUdeviceptr* driverAddresses(void** list) { return reinterpret_cast<CUdeviceptr*>(list); }
+static CUmemLocation* driverLocations(cudaMemLocation* list) {
+  return reinterpret_cast<CUmemLocation*>(list);
+}
+
+CUDART_API_PTSZ(cudaMemPrefetchBatchAsync,
+                (void** addresses, size_t* bytes, size_t count, cudaMemLocation* places,
+                 size_t* firsts, size_t place_count, unsigned long long flags, cudaStream_t stream),
+                (addresses, bytes, count, places, firsts, place_count, flags, stream)) {
+  CUDART_TRY(ready());
+  return fromDriver(cu<F>().cuMemPrefetchBatchAsync(driverAddresses(addresses), bytes, count,
+                                                    driverLocations(places), firsts, place_count,
+                                                    flags, stream));
+}
+
+CUDART_API_PTSZ(cudaMemDiscardBatchAsync,
+                (void** addresses, size_t* bytes, size_t count, unsigned long long flags,
+                 cudaStream_t stream),
+                (addresses, bytes, count, flags, stream)) {
+  CUDART_TRY(ready());
+  return fromDriver(
+      cu<F>().cuMemDiscardBatchAsync(driverAddresses(addresses), bytes, count, flags, stream));
+}
+
+CUDART_API_PTSZ(cudaMemDiscardAndPrefetchBatchAsync,
+                (void** addresses, size_t* bytes, size_t count, cudaMemLocation* places,
+                 size_t* firsts, size_t place_count, unsigned long long flags, cudaStream_t stream),
+                (addresses, bytes, count, places, firsts, place_count, flags, stream)) {
+  CUDART_TRY(ready());
+  return fromDriver(cu<F>().cuMemDiscardAndPrefetchBatchAsync(driverAddresses(addresses), bytes,
+                                                              count, driverLocations(places),
+                                                              firsts, place_count, flags, stream));
+}
+
 CUDART_API(cudaMemRangeGetAttribute,
            (void* data, size_t data_bytes, cudaMemRangeAttribute attribute, const void* address,
             size_t bytes),

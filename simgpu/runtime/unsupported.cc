@@ -1,6 +1,5 @@
 // Entry points of NVIDIA's libcudart.so.13 that the simulated GPU does not have: graphics and
-// external memory, copies between the rows of two arrays of old programs, private tables. Exported,
-// so that programs start; they fail when called.
+// external memory, private tables. Exported, so that programs start; they fail when called.
 //
 // No CUDA header is included: every one of these takes what it is passed and returns
 // cudaErrorNotSupported.
@@ -25,9 +24,7 @@ UNSUPPORTED(cudaDeviceGetNvSciSyncAttributes)
 UNSUPPORTED(cudaDeviceGetP2PAtomicCapabilities)
 UNSUPPORTED(cudaDeviceGetSharedMemConfig)
 UNSUPPORTED(cudaDeviceGetTexture1DLinearMaxWidth)
-UNSUPPORTED(cudaDeviceRegisterAsyncNotification)
 UNSUPPORTED(cudaDeviceSetSharedMemConfig)
-UNSUPPORTED(cudaDeviceUnregisterAsyncNotification)
 UNSUPPORTED(cudaEGLStreamConsumerAcquireFrame)
 UNSUPPORTED(cudaEGLStreamConsumerConnect)
 UNSUPPORTED(cudaEGLStreamConsumerConnectWithFlags)
@@ -77,18 +74,6 @@ UNSUPPORTED(cudaImportExternalSemaphore)
 UNSUPPORTED(cudaLogsCurrent)
 UNSUPPORTED(cudaLogsDumpToFile)
 UNSUPPORTED(cudaLogsDumpToMemory)
-UNSUPPORTED(cudaLogsRegisterCallback)
-UNSUPPORTED(cudaLogsUnregisterCallback)
-UNSUPPORTED(cudaMemDiscardAndPrefetchBatchAsync)
-UNSUPPORTED(cudaMemDiscardAndPrefetchBatchAsync_ptsz)
-UNSUPPORTED(cudaMemDiscardBatchAsync)
-UNSUPPORTED(cudaMemDiscardBatchAsync_ptsz)
-UNSUPPORTED(cudaMemPrefetchBatchAsync)
-UNSUPPORTED(cudaMemPrefetchBatchAsync_ptsz)
-UNSUPPORTED(cudaMemcpy3DBatchAsync)
-UNSUPPORTED(cudaMemcpy3DBatchAsync_ptsz)
-UNSUPPORTED(cudaMemcpyArrayToArray)
-UNSUPPORTED(cudaMemcpyArrayToArray_ptds)
 UNSUPPORTED(cudaMipmappedArrayGetMemoryRequirements)
 UNSUPPORTED(cudaMipmappedArrayGetSparseProperties)
 UNSUPPORTED(cudaSetValidDevices)

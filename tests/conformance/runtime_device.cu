@@ -52,6 +52,19 @@ int main() {
   unsigned flags;
   CHECK(cudaGetDeviceFlags(&flags));
 
+  // Functions that listen, until they are taken back.
+  cudaAsyncCallbackHandle_t notification;
+  cudaLogsCallbackHandle log;
+  CHECK(cudaDeviceRegisterAsyncNotification(
+      0, [](cudaAsyncNotificationInfo_t*, void*, cudaAsyncCallbackHandle_t) {}, nullptr,
+      &notification));
+  CHECK(cudaDeviceUnregisterAsyncNotification(0, notification));
+  EXPECT(cudaDeviceUnregisterAsyncNotification(0, notification) != cudaSuccess);
+  CHECK(cudaLogsRegisterCallback([](void*, cudaLogLevel, char*, size_t) {}, nullptr, &log));
+  CHECK(cudaLogsUnregisterCallback(log));
+  EXPECT(cudaLogsUnregisterCallback(log) != cudaSuccess);
+  cudaGetLastError();
+
   CHECK(cudaSetDevice(count - 1));
   std::thread([] {
     int mine = -1;

@@ -47,6 +47,14 @@ SIMGPU_API cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUme
   PerThreadDefault simgpu_scope;
   return cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream);
 }
+SIMGPU_API cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream hStream) {
+  PerThreadDefault simgpu_scope;
+  return cuMemDiscardAndPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream);
+}
+SIMGPU_API cuMemDiscardBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream hStream) {
+  PerThreadDefault simgpu_scope;
+  return cuMemDiscardBatchAsync(dptrs, sizes, count, flags, hStream);
+}
 SIMGPU_API cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
   PerThreadDefault simgpu_scope;
   return cuMemFreeAsync(dptr, hStream);
@@ -58,6 +66,10 @@ SIMGPU_API cuMemPrefetchAsync_ptsz(CUdeviceptr devPtr, size_t count, CUdevice ds
 SIMGPU_API cuMemPrefetchAsync_v2_ptsz(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream hStream) {
   PerThreadDefault simgpu_scope;
   return cuMemPrefetchAsync_v2(devPtr, count, location, flags, hStream);
+}
+SIMGPU_API cuMemPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream hStream) {
+  PerThreadDefault simgpu_scope;
+  return cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream);
 }
 SIMGPU_API cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *pCopy, CUstream hStream) {
   PerThreadDefault simgpu_scope;

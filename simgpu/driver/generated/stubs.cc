@@ -8,7 +8,7 @@ struct Stub {
   std::atomic<uint64_t> calls;
 };
 int unimplemented_stub(Stub&);
-constexpr unsigned kStubs = 184;
+constexpr unsigned kStubs = 126;
 extern Stub stubs[kStubs];
 }  // namespace simgpu
 
@@ -18,15 +18,10 @@ Stub stubs[kStubs] = {
     {"cuCoredumpGetAttributeGlobal", {0}},
     {"cuCoredumpSetAttribute", {0}},
     {"cuCoredumpSetAttributeGlobal", {0}},
-    {"cuCtxFromGreenCtx", {0}},
-    {"cuCtxGetDevResource", {0}},
     {"cuCtxRecordEvent", {0}},
     {"cuCtxWaitEvent", {0}},
     {"cuDestroyExternalMemory", {0}},
     {"cuDestroyExternalSemaphore", {0}},
-    {"cuDevResourceGenerateDesc", {0}},
-    {"cuDevSmResourceSplitByCount", {0}},
-    {"cuDeviceGetDevResource", {0}},
     {"cuDeviceGetHostAtomicCapabilities", {0}},
     {"cuDeviceGetLuid", {0}},
     {"cuDeviceGetNvSciSyncAttributes", {0}},
@@ -85,13 +80,6 @@ Stub stubs[kStubs] = {
     {"cuGraphicsUnregisterResource", {0}},
     {"cuGraphicsVDPAURegisterOutputSurface", {0}},
     {"cuGraphicsVDPAURegisterVideoSurface", {0}},
-    {"cuGreenCtxCreate", {0}},
-    {"cuGreenCtxDestroy", {0}},
-    {"cuGreenCtxGetDevResource", {0}},
-    {"cuGreenCtxGetId", {0}},
-    {"cuGreenCtxRecordEvent", {0}},
-    {"cuGreenCtxStreamCreate", {0}},
-    {"cuGreenCtxWaitEvent", {0}},
     {"cuImportExternalMemory", {0}},
     {"cuImportExternalSemaphore", {0}},
     {"cuLaunchCooperativeKernelMultiDevice", {0}},
@@ -102,10 +90,6 @@ Stub stubs[kStubs] = {
     {"cuMemAllocPitch", {0}},
     {"cuMemBatchDecompressAsync", {0}},
     {"cuMemBatchDecompressAsync_ptsz", {0}},
-    {"cuMemDiscardAndPrefetchBatchAsync", {0}},
-    {"cuMemDiscardAndPrefetchBatchAsync_ptsz", {0}},
-    {"cuMemDiscardBatchAsync", {0}},
-    {"cuMemDiscardBatchAsync_ptsz", {0}},
     {"cuMemFree", {0}},
     {"cuMemGetAddressRange", {0}},
     {"cuMemGetAttribute", {0}},
@@ -115,12 +99,6 @@ Stub stubs[kStubs] = {
     {"cuMemHostGetDevicePointer", {0}},
     {"cuMemMapArrayAsync", {0}},
     {"cuMemMapArrayAsync_ptsz", {0}},
-    {"cuMemPoolExportPointer", {0}},
-    {"cuMemPoolExportToShareableHandle", {0}},
-    {"cuMemPoolImportFromShareableHandle", {0}},
-    {"cuMemPoolImportPointer", {0}},
-    {"cuMemPrefetchBatchAsync", {0}},
-    {"cuMemPrefetchBatchAsync_ptsz", {0}},
     {"cuMemcpy2D", {0}},
     {"cuMemcpy2DAsync", {0}},
     {"cuMemcpy2DUnaligned", {0}},
@@ -151,48 +129,12 @@ Stub stubs[kStubs] = {
     {"cuMulticastCreate", {0}},
     {"cuMulticastGetGranularity", {0}},
     {"cuMulticastUnbind", {0}},
-    {"cuParamSetTexRef", {0}},
     {"cuProfilerInitialize", {0}},
     {"cuSignalExternalSemaphoresAsync", {0}},
     {"cuSignalExternalSemaphoresAsync_ptsz", {0}},
-    {"cuStreamGetGreenCtx", {0}},
-    {"cuSurfRefGetArray", {0}},
-    {"cuSurfRefSetArray", {0}},
-    {"cuTensorMapEncodeIm2col", {0}},
-    {"cuTensorMapEncodeIm2colWide", {0}},
-    {"cuTensorMapEncodeTiled", {0}},
-    {"cuTensorMapReplaceAddress", {0}},
-    {"cuTexRefCreate", {0}},
-    {"cuTexRefDestroy", {0}},
     {"cuTexRefGetAddress", {0}},
-    {"cuTexRefGetAddressMode", {0}},
-    {"cuTexRefGetAddress_v2", {0}},
-    {"cuTexRefGetArray", {0}},
-    {"cuTexRefGetBorderColor", {0}},
-    {"cuTexRefGetFilterMode", {0}},
-    {"cuTexRefGetFlags", {0}},
-    {"cuTexRefGetFormat", {0}},
-    {"cuTexRefGetMaxAnisotropy", {0}},
-    {"cuTexRefGetMipmapFilterMode", {0}},
-    {"cuTexRefGetMipmapLevelBias", {0}},
-    {"cuTexRefGetMipmapLevelClamp", {0}},
-    {"cuTexRefGetMipmappedArray", {0}},
     {"cuTexRefSetAddress", {0}},
     {"cuTexRefSetAddress2D", {0}},
-    {"cuTexRefSetAddress2D_v2", {0}},
-    {"cuTexRefSetAddress2D_v3", {0}},
-    {"cuTexRefSetAddressMode", {0}},
-    {"cuTexRefSetAddress_v2", {0}},
-    {"cuTexRefSetArray", {0}},
-    {"cuTexRefSetBorderColor", {0}},
-    {"cuTexRefSetFilterMode", {0}},
-    {"cuTexRefSetFlags", {0}},
-    {"cuTexRefSetFormat", {0}},
-    {"cuTexRefSetMaxAnisotropy", {0}},
-    {"cuTexRefSetMipmapFilterMode", {0}},
-    {"cuTexRefSetMipmapLevelBias", {0}},
-    {"cuTexRefSetMipmapLevelClamp", {0}},
-    {"cuTexRefSetMipmappedArray", {0}},
     {"cuVDPAUCtxCreate", {0}},
     {"cuVDPAUCtxCreate_v2", {0}},
     {"cuVDPAUGetDevice", {0}},
@@ -211,183 +153,125 @@ STUB(cuCoredumpGetAttribute, 0)
 STUB(cuCoredumpGetAttributeGlobal, 1)
 STUB(cuCoredumpSetAttribute, 2)
 STUB(cuCoredumpSetAttributeGlobal, 3)
-STUB(cuCtxFromGreenCtx, 4)
-STUB(cuCtxGetDevResource, 5)
-STUB(cuCtxRecordEvent, 6)
-STUB(cuCtxWaitEvent, 7)
-STUB(cuDestroyExternalMemory, 8)
-STUB(cuDestroyExternalSemaphore, 9)
-STUB(cuDevResourceGenerateDesc, 10)
-STUB(cuDevSmResourceSplitByCount, 11)
-STUB(cuDeviceGetDevResource, 12)
-STUB(cuDeviceGetHostAtomicCapabilities, 13)
-STUB(cuDeviceGetLuid, 14)
-STUB(cuDeviceGetNvSciSyncAttributes, 15)
-STUB(cuDeviceGetP2PAtomicCapabilities, 16)
-STUB(cuDeviceTotalMem, 17)
-STUB(cuEGLApiInit, 18)
-STUB(cuEGLStreamConsumerAcquireFrame, 19)
-STUB(cuEGLStreamConsumerConnect, 20)
-STUB(cuEGLStreamConsumerConnectWithFlags, 21)
-STUB(cuEGLStreamConsumerDisconnect, 22)
-STUB(cuEGLStreamConsumerReleaseFrame, 23)
-STUB(cuEGLStreamProducerConnect, 24)
-STUB(cuEGLStreamProducerDisconnect, 25)
-STUB(cuEGLStreamProducerPresentFrame, 26)
-STUB(cuEGLStreamProducerReturnFrame, 27)
-STUB(cuExternalMemoryGetMappedBuffer, 28)
-STUB(cuExternalMemoryGetMappedMipmappedArray, 29)
-STUB(cuGLCtxCreate, 30)
-STUB(cuGLCtxCreate_v2, 31)
-STUB(cuGLGetDevices, 32)
-STUB(cuGLGetDevices_v2, 33)
-STUB(cuGLInit, 34)
-STUB(cuGLMapBufferObject, 35)
-STUB(cuGLMapBufferObjectAsync, 36)
-STUB(cuGLMapBufferObjectAsync_v2, 37)
-STUB(cuGLMapBufferObjectAsync_v2_ptsz, 38)
-STUB(cuGLMapBufferObject_v2, 39)
-STUB(cuGLMapBufferObject_v2_ptds, 40)
-STUB(cuGLRegisterBufferObject, 41)
-STUB(cuGLSetBufferObjectMapFlags, 42)
-STUB(cuGLUnmapBufferObject, 43)
-STUB(cuGLUnmapBufferObjectAsync, 44)
-STUB(cuGLUnregisterBufferObject, 45)
-STUB(cuGraphAddExternalSemaphoresSignalNode, 46)
-STUB(cuGraphAddExternalSemaphoresWaitNode, 47)
-STUB(cuGraphExecExternalSemaphoresSignalNodeSetParams, 48)
-STUB(cuGraphExecExternalSemaphoresWaitNodeSetParams, 49)
-STUB(cuGraphExternalSemaphoresSignalNodeGetParams, 50)
-STUB(cuGraphExternalSemaphoresSignalNodeSetParams, 51)
-STUB(cuGraphExternalSemaphoresWaitNodeGetParams, 52)
-STUB(cuGraphExternalSemaphoresWaitNodeSetParams, 53)
-STUB(cuGraphicsEGLRegisterImage, 54)
-STUB(cuGraphicsGLRegisterBuffer, 55)
-STUB(cuGraphicsGLRegisterImage, 56)
-STUB(cuGraphicsMapResources, 57)
-STUB(cuGraphicsMapResources_ptsz, 58)
-STUB(cuGraphicsResourceGetMappedEglFrame, 59)
-STUB(cuGraphicsResourceGetMappedMipmappedArray, 60)
-STUB(cuGraphicsResourceGetMappedPointer, 61)
-STUB(cuGraphicsResourceGetMappedPointer_v2, 62)
-STUB(cuGraphicsResourceSetMapFlags, 63)
-STUB(cuGraphicsResourceSetMapFlags_v2, 64)
-STUB(cuGraphicsSubResourceGetMappedArray, 65)
-STUB(cuGraphicsUnmapResources, 66)
-STUB(cuGraphicsUnmapResources_ptsz, 67)
-STUB(cuGraphicsUnregisterResource, 68)
-STUB(cuGraphicsVDPAURegisterOutputSurface, 69)
-STUB(cuGraphicsVDPAURegisterVideoSurface, 70)
-STUB(cuGreenCtxCreate, 71)
-STUB(cuGreenCtxDestroy, 72)
-STUB(cuGreenCtxGetDevResource, 73)
-STUB(cuGreenCtxGetId, 74)
-STUB(cuGreenCtxRecordEvent, 75)
-STUB(cuGreenCtxStreamCreate, 76)
-STUB(cuGreenCtxWaitEvent, 77)
-STUB(cuImportExternalMemory, 78)
-STUB(cuImportExternalSemaphore, 79)
-STUB(cuLaunchCooperativeKernelMultiDevice, 80)
-STUB(cuLogsCurrent, 81)
-STUB(cuLogsDumpToFile, 82)
-STUB(cuLogsDumpToMemory, 83)
-STUB(cuMemAlloc, 84)
-STUB(cuMemAllocPitch, 85)
-STUB(cuMemBatchDecompressAsync, 86)
-STUB(cuMemBatchDecompressAsync_ptsz, 87)
-STUB(cuMemDiscardAndPrefetchBatchAsync, 88)
-STUB(cuMemDiscardAndPrefetchBatchAsync_ptsz, 89)
-STUB(cuMemDiscardBatchAsync, 90)
-STUB(cuMemDiscardBatchAsync_ptsz, 91)
-STUB(cuMemFree, 92)
-STUB(cuMemGetAddressRange, 93)
-STUB(cuMemGetAttribute, 94)
-STUB(cuMemGetAttribute_v2, 95)
-STUB(cuMemGetHandleForAddressRange, 96)
-STUB(cuMemGetInfo, 97)
-STUB(cuMemHostGetDevicePointer, 98)
-STUB(cuMemMapArrayAsync, 99)
-STUB(cuMemMapArrayAsync_ptsz, 100)
-STUB(cuMemPoolExportPointer, 101)
-STUB(cuMemPoolExportToShareableHandle, 102)
-STUB(cuMemPoolImportFromShareableHandle, 103)
-STUB(cuMemPoolImportPointer, 104)
-STUB(cuMemPrefetchBatchAsync, 105)
-STUB(cuMemPrefetchBatchAsync_ptsz, 106)
-STUB(cuMemcpy2D, 107)
-STUB(cuMemcpy2DAsync, 108)
-STUB(cuMemcpy2DUnaligned, 109)
-STUB(cuMemcpy3D, 110)
-STUB(cuMemcpy3DAsync, 111)
-STUB(cuMemcpyAtoA, 112)
-STUB(cuMemcpyAtoD, 113)
-STUB(cuMemcpyAtoH, 114)
-STUB(cuMemcpyAtoHAsync, 115)
-STUB(cuMemcpyDtoA, 116)
-STUB(cuMemcpyDtoD, 117)
-STUB(cuMemcpyDtoDAsync, 118)
-STUB(cuMemcpyDtoH, 119)
-STUB(cuMemcpyDtoHAsync, 120)
-STUB(cuMemcpyHtoA, 121)
-STUB(cuMemcpyHtoAAsync, 122)
-STUB(cuMemcpyHtoD, 123)
-STUB(cuMemcpyHtoDAsync, 124)
-STUB(cuMemsetD16, 125)
-STUB(cuMemsetD2D16, 126)
-STUB(cuMemsetD2D32, 127)
-STUB(cuMemsetD2D8, 128)
-STUB(cuMemsetD32, 129)
-STUB(cuMemsetD8, 130)
-STUB(cuMulticastAddDevice, 131)
-STUB(cuMulticastBindAddr, 132)
-STUB(cuMulticastBindMem, 133)
-STUB(cuMulticastCreate, 134)
-STUB(cuMulticastGetGranularity, 135)
-STUB(cuMulticastUnbind, 136)
-STUB(cuParamSetTexRef, 137)
-STUB(cuProfilerInitialize, 138)
-STUB(cuSignalExternalSemaphoresAsync, 139)
-STUB(cuSignalExternalSemaphoresAsync_ptsz, 140)
-STUB(cuStreamGetGreenCtx, 141)
-STUB(cuSurfRefGetArray, 142)
-STUB(cuSurfRefSetArray, 143)
-STUB(cuTensorMapEncodeIm2col, 144)
-STUB(cuTensorMapEncodeIm2colWide, 145)
-STUB(cuTensorMapEncodeTiled, 146)
-STUB(cuTensorMapReplaceAddress, 147)
-STUB(cuTexRefCreate, 148)
-STUB(cuTexRefDestroy, 149)
-STUB(cuTexRefGetAddress, 150)
-STUB(cuTexRefGetAddressMode, 151)
-STUB(cuTexRefGetAddress_v2, 152)
-STUB(cuTexRefGetArray, 153)
-STUB(cuTexRefGetBorderColor, 154)
-STUB(cuTexRefGetFilterMode, 155)
-STUB(cuTexRefGetFlags, 156)
-STUB(cuTexRefGetFormat, 157)
-STUB(cuTexRefGetMaxAnisotropy, 158)
-STUB(cuTexRefGetMipmapFilterMode, 159)
-STUB(cuTexRefGetMipmapLevelBias, 160)
-STUB(cuTexRefGetMipmapLevelClamp, 161)
-STUB(cuTexRefGetMipmappedArray, 162)
-STUB(cuTexRefSetAddress, 163)
-STUB(cuTexRefSetAddress2D, 164)
-STUB(cuTexRefSetAddress2D_v2, 165)
-STUB(cuTexRefSetAddress2D_v3, 166)
-STUB(cuTexRefSetAddressMode, 167)
-STUB(cuTexRefSetAddress_v2, 168)
-STUB(cuTexRefSetArray, 169)
-STUB(cuTexRefSetBorderColor, 170)
-STUB(cuTexRefSetFilterMode, 171)
-STUB(cuTexRefSetFlags, 172)
-STUB(cuTexRefSetFormat, 173)
-STUB(cuTexRefSetMaxAnisotropy, 174)
-STUB(cuTexRefSetMipmapFilterMode, 175)
-STUB(cuTexRefSetMipmapLevelBias, 176)
-STUB(cuTexRefSetMipmapLevelClamp, 177)
-STUB(cuTexRefSetMipmappedArray, 178)
-STUB(cuVDPAUCtxCreate, 179)
-STUB(cuVDPAUCtxCreate_v2, 180)
-STUB(cuVDPAUGetDevice, 181)
-STUB(cuWaitExternalSemaphoresAsync, 182)
-STUB(cuWaitExternalSemaphoresAsync_ptsz, 183)
+STUB(cuCtxRecordEvent, 4)
+STUB(cuCtxWaitEvent, 5)
+STUB(cuDestroyExternalMemory, 6)
+STUB(cuDestroyExternalSemaphore, 7)
+STUB(cuDeviceGetHostAtomicCapabilities, 8)
+STUB(cuDeviceGetLuid, 9)
+STUB(cuDeviceGetNvSciSyncAttributes, 10)
+STUB(cuDeviceGetP2PAtomicCapabilities, 11)
+STUB(cuDeviceTotalMem, 12)
+STUB(cuEGLApiInit, 13)
+STUB(cuEGLStreamConsumerAcquireFrame, 14)
+STUB(cuEGLStreamConsumerConnect, 15)
+STUB(cuEGLStreamConsumerConnectWithFlags, 16)
+STUB(cuEGLStreamConsumerDisconnect, 17)
+STUB(cuEGLStreamConsumerReleaseFrame, 18)
+STUB(cuEGLStreamProducerConnect, 19)
+STUB(cuEGLStreamProducerDisconnect, 20)
+STUB(cuEGLStreamProducerPresentFrame, 21)
+STUB(cuEGLStreamProducerReturnFrame, 22)
+STUB(cuExternalMemoryGetMappedBuffer, 23)
+STUB(cuExternalMemoryGetMappedMipmappedArray, 24)
+STUB(cuGLCtxCreate, 25)
+STUB(cuGLCtxCreate_v2, 26)
+STUB(cuGLGetDevices, 27)
+STUB(cuGLGetDevices_v2, 28)
+STUB(cuGLInit, 29)
+STUB(cuGLMapBufferObject, 30)
+STUB(cuGLMapBufferObjectAsync, 31)
+STUB(cuGLMapBufferObjectAsync_v2, 32)
+STUB(cuGLMapBufferObjectAsync_v2_ptsz, 33)
+STUB(cuGLMapBufferObject_v2, 34)
+STUB(cuGLMapBufferObject_v2_ptds, 35)
+STUB(cuGLRegisterBufferObject, 36)
+STUB(cuGLSetBufferObjectMapFlags, 37)
+STUB(cuGLUnmapBufferObject, 38)
+STUB(cuGLUnmapBufferObjectAsync, 39)
+STUB(cuGLUnregisterBufferObject, 40)
+STUB(cuGraphAddExternalSemaphoresSignalNode, 41)
+STUB(cuGraphAddExternalSemaphoresWaitNode, 42)
+STUB(cuGraphExecExternalSemaphoresSignalNodeSetParams, 43)
+STUB(cuGraphExecExternalSemaphoresWaitNodeSetParams, 44)
+STUB(cuGraphExternalSemaphoresSignalNodeGetParams, 45)
+STUB(cuGraphExternalSemaphoresSignalNodeSetParams, 46)
+STUB(cuGraphExternalSemaphoresWaitNodeGetParams, 47)
+STUB(cuGraphExternalSemaphoresWaitNodeSetParams, 48)
+STUB(cuGraphicsEGLRegisterImage, 49)
+STUB(cuGraphicsGLRegisterBuffer, 50)
+STUB(cuGraphicsGLRegisterImage, 51)
+STUB(cuGraphicsMapResources, 52)
+STUB(cuGraphicsMapResources_ptsz, 53)
+STUB(cuGraphicsResourceGetMappedEglFrame, 54)
+STUB(cuGraphicsResourceGetMappedMipmappedArray, 55)
+STUB(cuGraphicsResourceGetMappedPointer, 56)
+STUB(cuGraphicsResourceGetMappedPointer_v2, 57)
+STUB(cuGraphicsResourceSetMapFlags, 58)
+STUB(cuGraphicsResourceSetMapFlags_v2, 59)
+STUB(cuGraphicsSubResourceGetMappedArray, 60)
+STUB(cuGraphicsUnmapResources, 61)
+STUB(cuGraphicsUnmapResources_ptsz, 62)
+STUB(cuGraphicsUnregisterResource, 63)
+STUB(cuGraphicsVDPAURegisterOutputSurface, 64)
+STUB(cuGraphicsVDPAURegisterVideoSurface, 65)
+STUB(cuImportExternalMemory, 66)
+STUB(cuImportExternalSemaphore, 67)
+STUB(cuLaunchCooperativeKernelMultiDevice, 68)
+STUB(cuLogsCurrent, 69)
+STUB(cuLogsDumpToFile, 70)
+STUB(cuLogsDumpToMemory, 71)
+STUB(cuMemAlloc, 72)
+STUB(cuMemAllocPitch, 73)
+STUB(cuMemBatchDecompressAsync, 74)
+STUB(cuMemBatchDecompressAsync_ptsz, 75)
+STUB(cuMemFree, 76)
+STUB(cuMemGetAddressRange, 77)
+STUB(cuMemGetAttribute, 78)
+STUB(cuMemGetAttribute_v2, 79)
+STUB(cuMemGetHandleForAddressRange, 80)
+STUB(cuMemGetInfo, 81)
+STUB(cuMemHostGetDevicePointer, 82)
+STUB(cuMemMapArrayAsync, 83)
+STUB(cuMemMapArrayAsync_ptsz, 84)
+STUB(cuMemcpy2D, 85)
+STUB(cuMemcpy2DAsync, 86)
+STUB(cuMemcpy2DUnaligned, 87)
+STUB(cuMemcpy3D, 88)
+STUB(cuMemcpy3DAsync, 89)
+STUB(cuMemcpyAtoA, 90)
+STUB(cuMemcpyAtoD, 91)
+STUB(cuMemcpyAtoH, 92)
+STUB(cuMemcpyAtoHAsync, 93)
+STUB(cuMemcpyDtoA, 94)
+STUB(cuMemcpyDtoD, 95)
+STUB(cuMemcpyDtoDAsync, 96)
+STUB(cuMemcpyDtoH, 97)
+STUB(cuMemcpyDtoHAsync, 98)
+STUB(cuMemcpyHtoA, 99)
+STUB(cuMemcpyHtoAAsync, 100)
+STUB(cuMemcpyHtoD, 101)
+STUB(cuMemcpyHtoDAsync, 102)
+STUB(cuMemsetD16, 103)
+STUB(cuMemsetD2D16, 104)
+STUB(cuMemsetD2D32, 105)
+STUB(cuMemsetD2D8, 106)
+STUB(cuMemsetD32, 107)
+STUB(cuMemsetD8, 108)
+STUB(cuMulticastAddDevice, 109)
+STUB(cuMulticastBindAddr, 110)
+STUB(cuMulticastBindMem, 111)
+STUB(cuMulticastCreate, 112)
+STUB(cuMulticastGetGranularity, 113)
+STUB(cuMulticastUnbind, 114)
+STUB(cuProfilerInitialize, 115)
+STUB(cuSignalExternalSemaphoresAsync, 116)
+STUB(cuSignalExternalSemaphoresAsync_ptsz, 117)
+STUB(cuTexRefGetAddress, 118)
+STUB(cuTexRefSetAddress, 119)
+STUB(cuTexRefSetAddress2D, 120)
+STUB(cuVDPAUCtxCreate, 121)
+STUB(cuVDPAUCtxCreate_v2, 122)
+STUB(cuVDPAUGetDevice, 123)
+STUB(cuWaitExternalSemaphoresAsync, 124)
+STUB(cuWaitExternalSemaphoresAsync_ptsz, 125)

@@ -4,6 +4,6 @@
 #include "../report.h"
 
 namespace simgpu {
-constexpr size_t kStubs = 184;
+constexpr size_t kStubs = 126;
 extern Stub stubs[kStubs];
 }  // namespace simgpu

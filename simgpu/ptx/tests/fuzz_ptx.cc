@@ -106,6 +106,29 @@ const char* const kTexts[] = {
 .address_size 64
 .visible .entry nothing() { ret; })",
     R"(.version 8.7
+.target sm_90, texmode_independent
+.address_size 64
+.global .texref t = { addr_mode_0 = wrap, filter_mode = linear, normalized_coords = 1 };
+.global .samplerref s = { addr_mode_0 = clamp_to_edge, force_unnormalized_coords = 1 };
+.global .surfref p;
+.tex .u32 old;
+.visible .entry look(.param .u64 po) { .reg .b32 %v<4>, %x; .reg .f32 %f;
+tex.1d.v4.u32.f32 {%v0, %v1, %v2, %v3}, [t, s, {%f}]; txq.width.b32 %x, [t];
+sust.b.1d.b32.trap [p, {%x}], %v0; ret; })",
+    R"(.version 8.7
+.target sm_90
+.address_size 64
+.visible .entry tiles(.param .align 64 .b8 map[128]) {
+.reg .b32 %d<4>, %a<4>, %b<2>, %n; .reg .b64 %m; .reg .b16 %h<2>; .shared .align 128 .b8 box[512];
+.shared .align 8 .b64 bar; mov.b64 %m, map; cvta.param.u64 %m, %m; mov.u32 %n, 0; mov.b16 %h0, 1;
+cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [box], [%m, {%n, %n}], [bar];
+cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [box], [%m, {%n, %n, %n}], [bar], {%h0};
+cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%m, {%n}], [box];
+ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%a0, %a1, %a2, %a3}, [box];
+mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%d0, %d1, %d2, %d3}, {%a0, %a1, %a2, %a3}, {%b0, %b1}, {%d0, %d1, %d2, %d3};
+wmma.load.a.sync.aligned.row.m16n16k16.shared.s8 {%a0, %a1}, [box], %n;
+stmatrix.sync.aligned.m8n8.x1.shared.b16 [box], {%d0}; ret; })",
+    R"(.version 8.7
 .target sm_90
 .address_size 64
 .extern .func (.param .b32 r) vprintf (.param .b64 a, .param .b64 b);

@@ -97,6 +97,67 @@ const char* kFetch2D = "tex.2d.v4.f32.f32 {%v0, %v1, %v2, %v3}, [%h, {%x, %y}];"
 
 }  // namespace
 
+// References are variables of the module, and their addresses are handles.
+TEST_CASE("a reference is found by its name and its sampler says how to read", "[images]") {
+  class Reference : public OneImage {
+   public:
+    const Image* texture(uint64_t at) override { return at == address ? &image : nullptr; }
+    uint64_t address = 0;
+  } images;
+  images.fill(ImageKind::k1D, ChannelKind::kFloat, 1, 4, 1, 1, std::vector<float>{10, 20, 30, 40});
+  images.image.normalized = true;
+  const std::string text =
+      ".version 8.7\n.target sm_90, texmode_independent\n.address_size 64\n"
+      ".global .texref t;\n"
+      ".global .samplerref near = { addr_mode_0 = clamp_to_edge, filter_mode = nearest,\n"
+      "  force_unnormalized_coords = 1 };\n"
+      ".global .samplerref wide = { addr_mode_0 = wrap, filter_mode = linear };\n"
+      ".visible .entry k(.param .u64 pout) {\n"
+      ".reg .b64 %out, %s; .reg .f32 %v<4>, %x; .reg .b32 %q; ld.param.u64 %out, [pout];\n"
+      "mov.f32 %x, 0f40000000; tex.1d.v4.f32.f32 {%v0, %v1, %v2, %v3}, [t, near, {%x}];\n"
+      "st.global.f32 [%out], %v0;\n"  // 2: the third texel
+      "mov.f32 %x, 0f3F800000; tex.1d.v4.f32.f32 {%v0, %v1, %v2, %v3}, [t, wide, {%x}];\n"
+      "st.global.f32 [%out+4], %v0;\n"  // 1: between the last and the first
+      "mov.u64 %s, near; mov.f32 %x, 0f40800000;\n"
+      "tex.1d.v4.f32.f32 {%v0, %v1, %v2, %v3}, [t, %s, %x]; st.global.f32 [%out+8], %v0;\n"
+      "txq.width.b32 %q, [t]; st.global.b32 [%out+12], %q;\n"
+      "txq.filter_mode.b32 %q, [wide]; st.global.b32 [%out+16], %q;\n"
+      "txq.addr_mode_0.b32 %q, [near]; st.global.b32 [%out+20], %q; ret; }\n";
+  Gpu gpu(1 << 20);
+  INFO(gpu.error);
+  REQUIRE(gpu.load(text));
+  for (uint32_t k = 0; k < variable_count(gpu.module_); ++k)
+    CHECK(
+        variable(gpu.module_, k)->opaque ==
+        (std::string("t") == variable(gpu.module_, k)->name ? Opaque::kTexture : Opaque::kSampler));
+  bind(gpu.module_, 0, kBase + (1 << 19));
+  finish(gpu.module_, 0x123400000000ull, gpu.memory_);
+  images.address = kBase + (1 << 19);
+  const uint64_t out = gpu.zeros(64);
+  Launch l = gpu.prepare("k", 1, 1, {out});
+  l.images = &images;
+  const Result r = run(pool(), l);
+  CHECK(std::string(r.text) == "");
+  const auto got = gpu.read<float>(out, 3);
+  CHECK(got[0] == 30);
+  CHECK(got[1] == 25);
+  CHECK(got[2] == 40);
+  const auto said = gpu.read<uint32_t>(out + 12, 3);
+  CHECK(said[0] == 4);
+  CHECK(said[1] == (uint32_t)Filter::kLinear);
+  CHECK(said[2] == (uint32_t)AddressMode::kClamp);
+}
+
+TEST_CASE("declarations of references that mean nothing are errors", "[images]") {
+  for (const char* bad :
+       {".global .texref t[4];", ".global .texref t = { addr_mode_0 = sideways };",
+        ".global .texref t = { filter_mode };", ".const .texref t;"}) {
+    Gpu gpu(1 << 20);
+    INFO(bad);
+    CHECK(!gpu.load(std::string(kHead) + bad + "\n.visible .entry k() { ret; }\n"));
+  }
+}
+
 TEST_CASE("a point fetch honours every address mode", "[images]") {
   Fetch f;
   const auto texels = ramp(5 * 3);
@@ -267,6 +328,47 @@ TEST_CASE("surfaces are read and written by bytes; outside is zero, clamped or a
         "suld.b.1d.b32.trap {%v0}, [%h, {%x}];",
         {0}, {}, {}, 8);
   CHECK(bits(got[0]) == 12);
+}
+
+TEST_CASE("formatted stores and reductions count texels and convert", "[images]") {
+  Fetch f;
+  auto fill = [&](const auto& texels, ChannelKind kind, unsigned channels) {
+    f.images.fill(ImageKind::k1D, kind, channels, (uint32_t)texels.size() / channels, 1, 1, texels);
+  };
+  const std::vector<float> first{0};
+  // 300 and -5 into unsigned bytes, two channels of the three that are given.
+  fill(std::vector<uint8_t>(8, 9), ChannelKind::kUnsigned, 2);
+  f("cvt.rzi.u32.f32 %l, %x; mov.u32 %v0, 300; mov.u32 %v1, 7; add.u32 %l, %l, 1;"
+    "sust.p.1d.v4.b32.trap [%h, {%l}], {%v0, %v1, %v0, %v0};",
+    first, {}, {}, 8);
+  REQUIRE(f.error == "");
+  CHECK(f.images.bytes[0][2] == 255);
+  CHECK(f.images.bytes[0][3] == 7);
+  CHECK(f.images.bytes[0][1] == 9);
+  CHECK(f.images.bytes[0][4] == 9);
+  // -200 into signed bytes, 1.5 into halves.
+  fill(std::vector<int8_t>(4, 1), ChannelKind::kSigned, 1);
+  f("mov.u32 %v0, -200; mov.u32 %l, 2; sust.p.1d.b32.trap [%h, {%l}], %v0;", first, {}, {}, 8);
+  CHECK((int8_t)f.images.bytes[0][2] == -128);
+  fill(std::vector<uint16_t>(4), ChannelKind::kFloat, 1);
+  f("mov.u32 %v0, 0x3fc00000; mov.u32 %l, 3; sust.p.1d.f32.zero [%h, {%l}], %v0;"
+    "mov.u32 %l, 4; sust.p.1d.f32.zero [%h, {%l}], %v0;",
+    first, {}, {}, 8);
+  REQUIRE(f.error == "");
+  CHECK(f.images.bytes[0][6] == 0);
+  CHECK(f.images.bytes[0][7] == 0x3e);
+  // The format says whether a minimum is one of signed numbers.
+  for (const ChannelKind kind : {ChannelKind::kSigned, ChannelKind::kUnsigned}) {
+    fill(std::vector<int32_t>{5, 5, 5}, kind, 1);
+    f("mov.u32 %v0, -3; mov.u32 %l, 1; sured.p.min.1d.b32.trap [%h, {%l}], %v0;", first, {}, {}, 8);
+    REQUIRE(f.error == "");
+    int32_t got;
+    memcpy(&got, &f.images.bytes[0][4], 4);
+    CHECK(got == (kind == ChannelKind::kSigned ? -3 : 5));
+  }
+  fill(std::vector<uint8_t>(4), ChannelKind::kUnsigned, 1);
+  f("mov.u32 %v0, 1; mov.u32 %l, 1; sured.p.add.1d.b32.trap [%h, {%l}], %v0;", first, {}, {}, 8);
+  CHECK(f.result.outcome == Outcome::kIllegalAddress);
 }
 
 TEST_CASE("a handle that is nothing, or another kind, ends the launch", "[images]") {

@@ -1,0 +1,66 @@
+// Lowering of copies with a tensor map.
+#include "async.h"
+#include "lower_body.h"
+
+namespace simgpu::ptx {
+
+// cp.async.bulk.tensor: [to], [map, {coordinates}], [mbarrier] {, offsets} {, blocks} {, policy},
+// or [map, {coordinates}], [from] {, policy}.
+void Body::tensor_copy(Parts& p) {
+  static const char* const kDimensions[] = {"1d", "2d", "3d", "4d", "5d", nullptr};
+  static const char* const kSpaces[] = {"shared::cta", "shared::cluster", "global", nullptr};
+  TensorShape shape{};
+  const int dimensions = p.take_one(kDimensions);
+  if (dimensions < 0) return error("no number of dimensions");
+  shape.dimensions = (uint8_t)(dimensions + 1);
+  shape.store = p.first_of(kSpaces) == 2;
+  const int first = p.take_one(kSpaces), second = p.take_one(kSpaces);
+  const bool offsets = p.take("im2col");
+  shape.im2col = offsets || p.take("im2col_no_offs");
+  p.take("tile");
+  const bool told = p.take("mbarrier::complete_tx::bytes");
+  const bool grouped = p.take("bulk_group"), many = p.take("multicast::cluster");
+  const bool policy = p.take("L2::cache_hint");
+  if (p.take("reduce")) shape.reduce = (ReduceOp)(p.take_one(kReduceNames) + 1);
+  if (!finished(p)) return;
+  if (first < 0 || second < 0) return error("copies need two state spaces");
+  if (shape.reduce != ReduceOp::kNone && !shape.store) return error("loads do not reduce");
+  if (told == shape.store || grouped != shape.store) return error("wrong completion mechanism");
+  if (offsets && shape.store) return error("stores have no offsets");
+  if (shape.im2col && dimensions < 2) return error("im2col needs three dimensions");
+  const uint32_t most = shape.store ? 3u : 3u + offsets + many + policy;
+  if (!need(shape.store ? 2 : 3, most)) return;
+
+  const Operand& map = operand(shape.store ? 0u : 1u);
+  if (map.kind != OperandKind::kAddress || map.count != 2)
+    return error("expected [map, coordinates]");
+  const Operand& at = map.items[1];
+  if (at.kind == OperandKind::kList ? at.count != shape.dimensions : dimensions != 0)
+    return error("wrong number of coordinates");
+  Ins i = blank();
+  uint16_t narrow[3] = {};
+  i.a = plain_address(operand(shape.store ? 1u : 0u), Space::kShared, &narrow[0]);
+  Operand plain = map;  // [map]
+  plain.count = 1;
+  i.b = plain_address(plain, Space::kGeneric, &narrow[1]);
+  if (narrow[1] & 1) return error("the address of a map has 64 bits");
+  i.list = image_list(kTensorCount);
+  vector_of(at, shape.dimensions, Ty::kS32, i.list + kTensorCoordinate);
+  uint32_t next = 2;
+  if (told) i.e = plain_address(operand(next++), Space::kShared, &narrow[2]);
+  if (offsets) {
+    const Operand& by = operand(next++);
+    if (by.kind == OperandKind::kList && by.count + 2 != shape.dimensions)
+      return error("wrong number of offsets");
+    vector_of(by, 3, Ty::kB16, i.list + kTensorOffset);
+  }
+  if (many) i.c = source(next++, Ty::kB16);
+  i.sub = (uint16_t)((narrow[0] & 1 ? kBulkTo32 : 0) | (narrow[2] & 1 ? kBulkBarrier32 : 0));
+  i.imm = shape.pack();
+  Roles r = Roles{};
+  r.e_read = true;
+  r.list_count = kTensorCount;
+  emit(i, op_tensor_copy, r);
+}
+
+}  // namespace simgpu::ptx

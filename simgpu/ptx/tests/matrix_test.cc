@@ -1,0 +1,211 @@
+// Matrix instructions that C++ has no words for (4-bit and 1-bit integers, 8-bit floats, sums of 16
+// bits), lanes that arrive at different times, and what is an error.
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "snippet.h"
+
+using namespace simgpu::ptx;
+using namespace simgpu::ptx::testing;
+
+namespace {
+
+// Runs one instruction with the fragments given lane by lane: a and b as words, c as words.
+struct Mma {
+  std::string error;
+  std::vector<uint32_t> operator()(const std::string& opcode, unsigned na, unsigned nb, unsigned nc,
+                                   const std::vector<uint32_t>& a, const std::vector<uint32_t>& b,
+                                   const std::vector<uint32_t>& c, uint32_t threads = 32,
+                                   const std::string& before = "") {
+    auto list = [](const char* name, unsigned n) {
+      std::string s = "{";
+      for (unsigned k = 0; k < n; ++k)
+        s += std::string(k ? ", " : "") + "%" + name + std::to_string(k);
+      return s + "}";
+    };
+    std::string s = kHead;
+    s += ".visible .entry k(.param .u64 pa, .param .u64 pb, .param .u64 pc, .param .u64 po) {\n"
+         ".reg .b32 %a<8>, %b<8>, %c<8>, %lane, %n; .reg .b64 %x<5>, %t; .reg .pred %p;\n"
+         "mov.u32 %lane, %tid.x;\n";
+    auto load = [&](const char* name, int k, unsigned n) {
+      const std::string x = "%x" + std::to_string(k);
+      s += "ld.param.u64 " + x + ", [p" + name + "]; mad.wide.u32 " + x + ", %lane, " +
+           std::to_string(n * 4) + ", " + x + ";\n";
+      for (unsigned r = 0; r < n; ++r)
+        s += std::string("ld.global.u32 %") + name + std::to_string(r) + ", [" + x + "+" +
+             std::to_string(r * 4) + "];\n";
+    };
+    load("a", 0, na);
+    load("b", 1, nb);
+    load("c", 2, nc);
+    s += before + opcode + " " + list("c", nc) + ", " + list("a", na) + ", " + list("b", nb) +
+         ", " + list("c", nc) + ";\n";
+    s += "ld.param.u64 %x3, [po]; mad.wide.u32 %x3, %lane, " + std::to_string(nc * 4) + ", %x3;\n";
+    for (unsigned r = 0; r < nc; ++r)
+      s += "st.global.u32 [%x3+" + std::to_string(r * 4) + "], %c" + std::to_string(r) + ";\n";
+    s += "ret; }\n";
+    Gpu gpu(1 << 20);
+    if (!gpu.load(s)) {
+      error = gpu.error;
+      return {};
+    }
+    const uint64_t out = gpu.zeros(32 * nc * 4);
+    const Result r = gpu.run("k", 1, threads, {gpu.array(a), gpu.array(b), gpu.array(c), out});
+    error = r.text;
+    return gpu.read<uint32_t>(out, 32 * nc);
+  }
+};
+
+// Packs elements of `width` bits: fragment element i of each lane is at(lane, i).
+template <class F>
+std::vector<uint32_t> fragments(unsigned registers, unsigned width, F at) {
+  std::vector<uint32_t> words(32 * registers);
+  const unsigned each = 32 / width;
+  for (unsigned l = 0; l < 32; ++l)
+    for (unsigned i = 0; i < registers * each; ++i)
+      words[l * registers + i / each] |= (uint32_t)(at(l, i) & ((1ull << width) - 1))
+                                         << i % each * width;
+  return words;
+}
+int small(unsigned r, unsigned c, unsigned salt) {
+  return (int)((r * 7 + c * 13 + salt * 5 + r * c) % 15) - 7;
+}
+
+}  // namespace
+
+TEST_CASE("4-bit integers multiply, signed and unsigned", "[matrix]") {
+  // m16n8k64: rows as of 8-bit elements, twice as many of them.
+  const auto a = fragments(4, 4, [](unsigned l, unsigned i) {
+    const unsigned row = l / 4 + ((i >= 8 && i < 16) || i >= 24 ? 8 : 0);
+    const unsigned column = l % 4 * 8 + i % 8 + (i >= 16 ? 32 : 0);
+    return (unsigned)small(row, column, 1);
+  });
+  const auto b = fragments(2, 4, [](unsigned l, unsigned i) {
+    return (unsigned)(small(l % 4 * 8 + i % 8 + (i >= 8 ? 32 : 0), l / 4, 2) + 8);
+  });
+  Mma mma;
+  const auto got = mma("mma.sync.aligned.m16n8k64.row.col.s32.s4.u4.s32", 4, 2, 4, a, b,
+                       std::vector<uint32_t>(128, 3));
+  REQUIRE(mma.error == "");
+  for (unsigned l = 0; l < 32; ++l)
+    for (unsigned i = 0; i < 4; ++i) {
+      const unsigned row = l / 4 + (i < 2 ? 0 : 8), column = l % 4 * 2 + i % 2;
+      int want = 3;
+      for (unsigned k = 0; k < 64; ++k) want += small(row, k, 1) * (small(k, column, 2) + 8);
+      CHECK((int)got[l * 4 + i] == want);
+    }
+}
+
+TEST_CASE("single bits are compared and counted", "[matrix]") {
+  auto bit = [](unsigned r, unsigned c, unsigned salt) {
+    return (r * 2654435761u + c * 40503u + salt * 977u) >> 7 & 1;
+  };
+  const auto a =
+      fragments(1, 1, [&](unsigned l, unsigned i) { return bit(l / 4, l % 4 * 32 + i, 1); });
+  const auto b =
+      fragments(1, 1, [&](unsigned l, unsigned i) { return bit(l % 4 * 32 + i, l / 4, 2); });
+  for (const bool exclusive : {false, true}) {
+    Mma mma;
+    const auto got = mma(std::string("mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.") +
+                             (exclusive ? "xor" : "and") + ".popc",
+                         1, 1, 2, a, b, std::vector<uint32_t>(64, 100));
+    REQUIRE(mma.error == "");
+    for (unsigned l = 0; l < 32; ++l)
+      for (unsigned i = 0; i < 2; ++i) {
+        unsigned want = 100;
+        for (unsigned k = 0; k < 128; ++k) {
+          const unsigned x = bit(l / 4, k, 1), y = bit(k, l % 4 * 2 + i, 2);
+          want += exclusive ? x ^ y : x & y;
+        }
+        CHECK(got[l * 2 + i] == want);
+      }
+  }
+}
+
+TEST_CASE("8-bit floats multiply into sums of 32 and of 16 bits", "[matrix]") {
+  // 1, 2, -3 and 0.5, in E4M3 and in E5M2.
+  static const unsigned kE4m3[] = {0x38, 0x40, 0xc4, 0x30}, kE5m2[] = {0x3c, 0x40, 0xc2, 0x38};
+  static const float kValues[] = {1, 2, -3, 0.5f};
+  auto which = [](unsigned r, unsigned c) { return (r * 3 + c * 5 + r * c) % 4; };
+  const auto a = fragments(4, 8, [&](unsigned l, unsigned i) {
+    const unsigned row = l / 4 + ((i >= 4 && i < 8) || i >= 12 ? 8 : 0);
+    return kE4m3[which(row, l % 4 * 4 + i % 4 + (i >= 8 ? 16 : 0))];
+  });
+  const auto b = fragments(2, 8, [&](unsigned l, unsigned i) {
+    return kE5m2[which(l % 4 * 4 + i % 4 + (i >= 4 ? 16 : 0), l / 4)];
+  });
+  auto want = [&](unsigned row, unsigned column) {
+    float sum = 0;
+    for (unsigned k = 0; k < 32; ++k) sum += kValues[which(row, k)] * kValues[which(k, column)];
+    return sum;
+  };
+  Mma mma;
+  const auto wide = mma("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32", 4, 2, 4, a, b,
+                        std::vector<uint32_t>(128));
+  REQUIRE(mma.error == "");
+  const auto narrow = mma("mma.sync.aligned.m16n8k32.row.col.f16.e4m3.e5m2.f16", 4, 2, 2, a, b,
+                          std::vector<uint32_t>(64));
+  REQUIRE(mma.error == "");
+  for (unsigned l = 0; l < 32; ++l)
+    for (unsigned i = 0; i < 4; ++i) {
+      const float w = want(l / 4 + (i < 2 ? 0 : 8), l % 4 * 2 + i % 2);
+      CHECK(real(wide[l * 4 + i]) == w);
+      const uint16_t h = (uint16_t)(narrow[l * 2 + i / 2] >> i % 2 * 16);
+      const float sign = h & 0x8000 ? -1.0f : 1.0f;
+      const int exponent = (h >> 10 & 31) - 15;
+      CHECK((w == 0 ? (h & 0x7fff) == 0
+                    : sign * std::ldexp(1.0f + (float)(h & 1023) / 1024, exponent) == w));
+    }
+}
+
+TEST_CASE("sums of integers wrap, or stop at the ends", "[matrix]") {
+  const std::vector<uint32_t> ones(64, 0x01010101), big(64, 0x7fffffff);
+  Mma mma;
+  const std::string shape = "mma.sync.aligned.m8n8k16.row.col.";
+  const auto wrapped = mma(shape + "s32.s8.s8.s32", 1, 1, 2, ones, ones, big);
+  REQUIRE(mma.error == "");
+  const auto stopped = mma(shape + "satfinite.s32.s8.s8.s32", 1, 1, 2, ones, ones, big);
+  REQUIRE(mma.error == "");
+  CHECK(wrapped[5] == 0x7fffffffu + 16);
+  CHECK(stopped[5] == 0x7fffffffu);
+}
+
+TEST_CASE("lanes that come to a matrix instruction at different times do it together", "[matrix]") {
+  const std::vector<uint32_t> ones(64, 0x01010101);
+  Mma mma;
+  // Each lane goes round as often as its number says.
+  const auto got = mma("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32", 1, 1, 2, ones, ones,
+                       std::vector<uint32_t>(64, 5), 32,
+                       "mov.u32 %n, %lane;\n"
+                       "again: setp.eq.u32 %p, %n, 0; @%p bra over; sub.u32 %n, %n, 1; bra again;\n"
+                       "over:\n");
+  REQUIRE(mma.error == "");
+  for (uint32_t v : got) CHECK(v == 21);
+}
+
+TEST_CASE("a warp that is not complete, or is not of one mind, multiplies nothing", "[matrix]") {
+  const std::vector<uint32_t> ones(64, 0x01010101);
+  const std::string opcode = "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32";
+  Mma mma;
+  mma(opcode, 1, 1, 2, ones, ones, ones, 24);
+  CHECK(mma.error.find("alone are left") != std::string::npos);
+  mma(opcode, 1, 1, 2, ones, ones, ones, 32,
+      "setp.gt.u32 %p, %lane, 7; @%p bra wait; bra here; wait: bar.warp.sync 0xffffffff; here:\n");
+  CHECK(mma.error.find("deadlock") != std::string::npos);
+}
+
+TEST_CASE("matrix instructions that are not there are named", "[matrix]") {
+  const std::vector<uint32_t> none(256);
+  Mma mma;
+  auto refused = [&](const std::string& opcode, unsigned na, unsigned nb, unsigned nc) {
+    mma(opcode, na, nb, nc, none, none, none);
+    INFO(opcode << ": " << mma.error);
+    CHECK(mma.error.find("support") != std::string::npos);
+  };
+  refused("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32", 2, 2, 8);
+  refused("mma.sync.aligned.m16n8k16.row.row.f32.f16.f16.f32", 4, 2, 4);
+  refused("mma.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", 8, 4, 4);
+  refused("mma.sync.aligned.m16n8k16.row.col.f16.bf16.bf16.f16", 4, 2, 2);
+  refused("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", 4, 4, 4);
+  refused("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", 4, 2, 4);
+}
