@@ -13,46 +13,54 @@
 namespace gpuckpt::process {
 
 inline constexpr uint64_t kFormatMagic = 0x31636f7270'6b6370ull;  // "pckproc1"; do not change
-inline constexpr uint32_t kFormatVersion = 4;
+inline constexpr uint32_t kFormatVersion = 5;
 
 enum RecordType : uint32_t {
-  kRecHead = 1,         // Head
-  kRecMm = 2,           // Mm
-  kRecAuxv = 3,         // bytes of /proc/self/auxv
-  kRecCpu = 4,          // Cpuid[count]
-  kRecVdso = 5,         // Vdso, then its bytes
-  kRecVma = 6,          // Vma, then the path
-  kRecFile = 7,         // MappedFile, then the path
-  kRecShared = 8,       // SharedObject, then the name
-  kRecThread = 9,       // Thread
-  kRecSigactions = 10,  // SignalAction[64], signal 1 first
-  kRecPending = 11,     // siginfo (128 bytes) [count], process-wide, in order
-  kRecFd = 12,          // Descriptor, then the path
-  kRecPipe = 13,        // Pipe, then its unread bytes
-  kRecEpoll = 14,       // Epoll, then EpollEntry[count]
-  kRecCwd = 15,         // path
-  kRecLimits = 16,      // Limit[16]
-  kRecItimers = 17,     // Itimer[3]
-  kRecTimer = 18,       // PosixTimer
-  kRecExe = 19,         // path
-  kRecCommand = 20,     // bytes of /proc/self/cmdline
-  kRecGroups = 21,      // u32[count]
-  kRecLocks = 22,       // LibcLocks: appended by the copied child once it has tried
-  kRecSocket = 23,      // Socket, then SocketOption[count]
-  kRecEnd = 24,         // nothing; a blob without it is cut short
-  kRecMessage = 25,     // Message, then i32 descriptions[], then its bytes; in the order of arrival
+  kRecHead = 1,            // Head
+  kRecMm = 2,              // Mm
+  kRecAuxv = 3,            // bytes of /proc/self/auxv
+  kRecCpu = 4,             // Cpuid[count]
+  kRecVdso = 5,            // Vdso, then its bytes
+  kRecVma = 6,             // Vma, then the path
+  kRecFile = 7,            // MappedFile, then the path
+  kRecShared = 8,          // SharedObject, then the name
+  kRecThread = 9,          // Thread
+  kRecSigactions = 10,     // SignalAction[64], signal 1 first
+  kRecPending = 11,        // siginfo (128 bytes) [count], process-wide, in order
+  kRecFd = 12,             // Descriptor, then the path
+  kRecPipe = 13,           // Pipe, then its unread bytes
+  kRecEpoll = 14,          // Epoll, then EpollEntry[count]
+  kRecCwd = 15,            // path
+  kRecLimits = 16,         // Limit[16]
+  kRecItimers = 17,        // Itimer[3]
+  kRecTimer = 18,          // PosixTimer
+  kRecExe = 19,            // path
+  kRecCommand = 20,        // bytes of /proc/self/cmdline
+  kRecGroups = 21,         // u32[count]
+  kRecLocks = 22,          // LibcLocks: appended by the copied child once it has tried
+  kRecSocket = 23,         // Socket, then SocketOption[count]
+  kRecEnd = 24,            // nothing; a blob without it is cut short
+  kRecMessage = 25,        // Message, then i32 descriptions[], the sender's name, its bytes; in the
+                           // order of arrival
   kRecThreadPending = 26,  // ThreadPending, then siginfo (128 bytes) [count], in order
   kRecFileLock = 27,       // FileLock
   kRecWatch = 28,          // InotifyWatch, then the path
   kRecTerminal = 29,       // Terminal, then unread input, then unread output
   kRecLeaderless = 30,     // nothing: the leader of the process's session has ended
+  kRecThreadGroups = 32,   // ThreadGroups, then u32[count]
+  kRecThreadPlace = 33,    // ThreadPlace, then the path
+  kRecCwdGone = 35,        // nothing: kRecCwd was removed
+  kRecFilter = 34,         // SocketFilter, then struct sock_filter[count]
+  kRecQueue = 31,          // Queue, then [count] QueueMessage with its bytes: of one without a name
   kRecGuards = 40,         // Span[count]: pages with MADV_GUARD_INSTALL
   kRecPolicy = 41,         // MemoryPolicy
+  kRecAio = 42,            // Aio, then struct io_event[count]: what has completed and is unread
   // Only in a snapshot of several processes (members, each with a blob of its own):
-  kRecSame = 50,    // SameDescription
-  kRecPeer = 51,    // SocketPeer
-  kRecZombie = 52,  // Zombie: a child that has ended and was not waited for
-  kRecOwner = 53,   // DescriptorOwner
+  kRecSame = 50,         // SameDescription
+  kRecPeer = 51,         // SocketPeer
+  kRecZombie = 52,       // Zombie: a child that has ended and was not waited for
+  kRecOwner = 53,        // DescriptorOwner
+  kRecSharesPlace = 54,  // nothing: has its working directory and umask in common with its parent
 };
 
 struct RecordHead {
@@ -70,8 +78,8 @@ struct Head {
   uint32_t uid[4], gid[4];   // real, effective, saved, file system
   uint32_t umask;
   uint32_t personality;
-  uint32_t no_new_privs;
-  uint32_t seccomp;  // mode of /proc/self/status; a restore may not have less
+  uint32_t membarrier;  // MEMBARRIER_CMD_REGISTER_* that were made
+  uint32_t seccomp;     // mode of /proc/self/status; a restore may not have less
   uint64_t cap_effective;
   uint64_t monotonic_us, boottime_us, realtime_us;  // clocks at the moment of the stop
   char boot_id[40];
@@ -84,18 +92,14 @@ struct Head {
   uint64_t restore_stack;   // top of its stack
   uint64_t device_present;  // the blob "device" exists
   int32_t subreaper;
-  int32_t ppid;         // in a snapshot of several processes; else 0
-  uint32_t membarrier;  // MEMBARRIER_CMD_REGISTER_* that were made
+  int32_t ppid;  // in a snapshot of several processes; else 0
   int32_t oom_score_adj;
   int32_t thp_disable;
-  int32_t keep_capabilities;
-  uint32_t securebits;                    // PR_GET_SECUREBITS, keep_capabilities among them
   uint32_t coredump_filter;               // /proc/PID/coredump_filter
   int32_t memory_failure;                 // PR_MCE_KILL_GET
   int32_t memory_merge;                   // PR_GET_MEMORY_MERGE
   int32_t deny_write_exec;                // PR_GET_MDWE
   int32_t store_bypass, indirect_branch;  // PR_GET_SPECULATION_CTRL
-  int32_t reserved;
   // Of a session leader whose controlling terminal is a pseudo terminal: its number + 1 and the
   // group in the foreground; else 0.
   int32_t terminal, foreground;
@@ -136,7 +140,9 @@ enum VmaFlags : uint32_t {
   kVmaDroppable = 512,
   kVmaSequential = 1024,
   kVmaRandom = 2048,
+  kVmaHugetlb = 4096,  // of the huge page pool; the page size's logarithm from kVmaHugeShift on
 };
+inline constexpr int kVmaHugeShift = 26;  // as in mmap's flags
 struct Vma {
   uint64_t start, end, offset;
   uint32_t prot;  // PROT_*
@@ -155,6 +161,13 @@ struct MemoryPolicy {
   uint64_t nodes[16];
 };
 
+// A context of kernel AIO; its ring is a kVmaPlaceholder.
+struct Aio {
+  uint64_t start, end;
+  uint32_t nr, head, unread;  // as in the ring
+  uint32_t reserved;
+};
+
 struct MappedFile {
   uint64_t size, mtime_ns;
   uint32_t mode;
@@ -166,20 +179,27 @@ enum SharedKind : uint32_t {
   kSharedAnonymous = 1,
   kSharedMemfd = 2,
   kSharedShm = 3,
-  kSharedFile = 4
+  kSharedFile = 4,
+  kSharedSegment = 5,  // System V; `ino` is its id
 };
 struct SharedObject {
   uint32_t index;  // bytes are in kSpaceSharedBase + index
   uint32_t kind;
   uint64_t size, ino, dev;
-  uint32_t mode, seals;
+  uint32_t mode;
+  uint32_t huge_shift;  // in huge pages of 1 << this many bytes; 0: ordinary ones
 };
 
 struct Capabilities {
   uint64_t effective, permitted, inheritable, bounding, ambient;
 };
 
-enum ThreadFlags : uint32_t { kThreadMain = 1, kThreadDriver = 2, kThreadZombieLeader = 4 };
+enum ThreadFlags : uint32_t {
+  kThreadMain = 1,
+  kThreadDriver = 2,
+  kThreadZombieLeader = 4,
+  kThreadInVdso = 8  // its code is the kernel's, of the kernel it ran under
+};
 struct Thread {
   int32_t tid;
   uint32_t flags;
@@ -200,6 +220,20 @@ struct Thread {
   int32_t io_priority;
   int32_t death_signal;  // when the thread that made this process ends
   Capabilities capabilities;
+  uint32_t uid[4], gid[4];  // as in Head; raw system calls change one thread's
+  uint32_t securebits;      // PR_GET_SECUREBITS, SECBIT_KEEP_CAPS among them
+  uint32_t no_new_privs;
+};
+
+// A thread that has supplementary groups of its own: u32[] follow.
+struct ThreadGroups {
+  int32_t tid;
+  uint32_t reserved;
+};
+// A thread that has a working directory and a umask of its own (unshare); the path follows.
+struct ThreadPlace {
+  int32_t tid;
+  uint32_t umask;
 };
 
 // Signals that wait for one thread alone.
@@ -213,19 +247,21 @@ struct SignalAction {
 };
 
 enum FdKind : uint32_t {
-  kFdFile = 1,  // regular file: path, offset
-  kFdDirectory = 2,
-  kFdPipe = 3,      // `object` = index of kRecPipe
-  kFdEventfd = 4,   // value[0] = counter, value[1] = semaphore
-  kFdEpoll = 5,     // `object` = index of kRecEpoll
-  kFdTimerfd = 6,   // value: clock, ticks, settime flags, it_value ns, it_interval ns
-  kFdSignalfd = 7,  // value[0] = mask
-  kFdDevice = 8,    // /dev/null and its like, opened again by path
-  kFdInherit = 9,   // terminal, pipe or socket to the outside: value[0] = which of restore's own 0,
-                    // 1, 2 takes its place
-  kFdMemory = 10,   // memfd or unlinked file; descriptors of one file have the same dev and ino
-  kFdSocket = 11,   // `object` = index of kRecSocket
-  kFdFifo = 13,     // named pipe, opened again by path; `object` = index of kRecPipe
+  kFdFile = 1,       // regular file: path, offset
+  kFdDirectory = 2,  // value[0] = it was removed
+  kFdPipe = 3,       // `object` = index of kRecPipe
+  kFdEventfd = 4,    // value[0] = counter, value[1] = semaphore
+  kFdEpoll = 5,      // `object` = index of kRecEpoll
+  kFdTimerfd = 6,    // value: clock, ticks, settime flags, it_value ns, it_interval ns
+  kFdSignalfd = 7,   // value[0] = mask
+  kFdDevice = 8,     // /dev/null and its like, opened again by path
+  kFdInherit = 9,  // terminal, pipe or socket to the outside: value[0] = which of restore's own 0,
+                   // 1, 2 takes its place
+  kFdMemory = 10,  // memfd or unlinked file; descriptors of one file have the same dev and ino;
+                   // value: seals, is a memfd, SharedObject::huge_shift
+  kFdSocket = 11,  // `object` = index of kRecSocket
+  kFdFifo = 13,    // named pipe, opened again by path; `object` = index of kRecPipe; value[0] =
+                   // its name was removed
   kFdPidfdSelf = 14,
   kFdTerminal = 15,    // a terminal that is not stdio: value[0] as kFdInherit, else path
   kFdInotify = 16,     // `object` = index of its kRecWatch records
@@ -234,6 +270,8 @@ enum FdKind : uint32_t {
   kFdKernelFile = 20,  // of /proc, /sys: opened again when the program is complete
   kFdPidfdGone = 21,   // of a process that has ended
   kFdPidfd = 22,       // of another process of the job: value[0] = its number
+  kFdQueue = 23,       // POSIX message queue; value: most messages, their size, it lost its name,
+                       // messages in it
 };
 // In fd_flags: no descriptor of the program but on its way in a message; the number means nothing.
 inline constexpr uint32_t kFdInFlight = 1u << 31;
@@ -276,7 +314,7 @@ struct Socket {
   uint32_t peer;       // kSocketPair: its index; kSocketWaiting: how many wait before it
   int32_t accepted;    // kSocketPair: it came out of this listening socket, -1: none of ours
   uint32_t shut_down;  // 1 for receiving, 2 for sending
-  uint32_t mode;       // of the socket's file
+  uint32_t mode;       // of the socket's file; 0: it has none any more
   uint64_t ino;
   uint32_t name_bytes, peer_name_bytes;
   uint8_t name[128], peer_name[128];  // addresses as the kernel knows them
@@ -284,13 +322,17 @@ struct Socket {
 struct SocketOption {
   int32_t level, name;
   uint32_t bytes;
-  uint8_t value[20];
+  uint8_t value[36];
+};
+struct SocketFilter {
+  uint32_t socket;  // index
+  uint32_t locked;  // SO_LOCK_FILTER
 };
 struct Message {
   uint32_t socket;  // index of the one that will receive it
   uint32_t bytes;
   uint32_t descriptions;  // passed descriptors: as Descriptor::description
-  uint32_t reserved;
+  uint32_t name_bytes;    // of a datagram from a socket with a name
 };
 
 // Whom a descriptor's SIGIO goes to (F_SETOWN_EX, F_SETSIG, O_ASYNC).
@@ -326,6 +368,13 @@ struct Terminal {
   uint8_t settings[64];  // struct termios2
   uint16_t window[4];
   uint32_t input_bytes, output_bytes;
+};
+
+struct Queue {
+  uint64_t dev, ino;
+};
+struct QueueMessage {
+  uint32_t priority, bytes;
 };
 
 struct Epoll {

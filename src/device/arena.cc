@@ -85,6 +85,7 @@ void Arena::reuse(Allocation* allocation, uint64_t bytes) {
   allocated_ += bytes - allocation->size;
   allocations_.resize(allocation, allocation->begin, bytes);
   allocation->id = next_buffer_id();
+  allocation->sync_memops = false;
 }
 
 Allocation* Arena::starting(uint64_t address) const {

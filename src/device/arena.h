@@ -61,6 +61,7 @@ struct Allocation : RangeNode {  // begin, size as requested
   uint32_t flags = 0;            // of the call that made it (pinned memory)
   bool managed = false;          // host memory that answers as managed
   bool shared = false;           // with other processes (ipc.h)
+  bool sync_memops = false;      // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
   uint32_t site = 0;             // where it was asked for (sites.h)
   Advice advice;
 };

@@ -420,11 +420,32 @@ void describe(Text& json) {
     }
   }
   json.add("],\"objects\":{");
-  const char* const names[] = {
-      "contexts",     "streams",   "events",   "modules", "libraries",         nullptr,
-      "kernels",      "functions", "pools",    "graphs",  "executable_graphs", "arrays",
-      "mipmaps",      "textures",  "surfaces", "links",   "notifications",     "log_callbacks",
-      "user_objects", nullptr};
+  const char* const names[] = {"contexts",
+                               "streams",
+                               "events",
+                               "modules",
+                               "libraries",
+                               nullptr,
+                               "kernels",
+                               "functions",
+                               "pools",
+                               "graphs",
+                               "executable_graphs",
+                               "arrays",
+                               "mipmaps",
+                               "textures",
+                               "surfaces",
+                               "texture_references",
+                               "surface_references",
+                               nullptr,
+                               nullptr,
+                               nullptr,
+                               "green_contexts",
+                               "links",
+                               "notifications",
+                               "log_callbacks",
+                               "user_objects",
+                               nullptr};
   static_assert(sizeof names / sizeof *names == static_cast<size_t>(ObjectType::kCount));
   first = true;
   for (size_t i = 0; i < static_cast<size_t>(ObjectType::kCount); ++i) {

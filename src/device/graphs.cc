@@ -6,6 +6,7 @@
 #include "device/times.h"
 #include "gpuckpt/exit_codes.h"
 #include "intercept/generated/real_driver.h"
+#include "intercept/realm.h"
 
 namespace gpuckpt::device {
 
@@ -471,8 +472,10 @@ struct Maker {
     return result;
   }
 
-  // Places that other graphs have left are filled for a moment, until the old address comes.
+  // Places that other graphs have left are filled for a moment, until the old address comes. Each
+  // device has a region for them, all of one size, and not all may be asked for again.
   CUresult add_allocation(CUgraph graph, NodeRecord* node) const {
+    realm_expect_at(node->memory.dptr);
     Vector<CUgraph> fillers;
     CUDA_MEM_ALLOC_NODE_PARAMS_v1 params = {};
     CUresult result = CUDA_SUCCESS;

@@ -23,6 +23,8 @@ CUresult ask_context();
 void free_memory_of(uint64_t context);
 void free_pinned_of(uint64_t context);
 
+bool replay_sync_memops(DeviceReport* report);  // restored
+
 // Pinned memory: the allocation or registration that covers a host address.
 struct PinnedView {
   uint64_t begin, size, id, context;
@@ -38,8 +40,11 @@ bool each_pinned(void* context, bool (*range)(void* context, uint64_t start, uin
 uint64_t pinned_bytes();
 
 // Pools.
-bool free_pool_memory(CUdeviceptr address);  // cuMemFree on memory of a pool
-void pools_reclaim(bool all);                // what finished streams no longer use
+PoolObject* know_pool(CUmemoryPool pool, int device, bool standard);
+bool is_imported_pool(CUmemoryPool pool);
+bool share_pools_again(DeviceReport* report);  // restored
+bool free_pool_memory(CUdeviceptr address);    // cuMemFree on memory of a pool
+void pools_reclaim(bool all);                  // what finished streams no longer use
 bool pools_settle();  // gate closed and all idle: pending frees are done. Drops driver events
 
 // The stage gives way to the application: true when memory was freed.

@@ -68,6 +68,81 @@ bool prefetch(CUdeviceptr address, size_t bytes, int device, CUstream stream, CU
   return true;
 }
 
+bool any_is_ours(const CUdeviceptr* addresses, const size_t* sizes, size_t count) {
+  for (size_t i = 0; addresses && sizes && i < count; ++i)
+    if (managed(addresses[i], sizes[i], [](Advice*) {})) return true;
+  return false;
+}
+
+// The calls for many ranges. Some are ours: those here, one by one, the others by `native`, a call
+// for one range. The driver's own checks are ours to make, before anything is done.
+struct Ranges {
+  CUdeviceptr* addresses;
+  size_t* sizes;
+  size_t count;
+  CUmemLocation* places;  // null: a discard without a prefetch
+  size_t* firsts;
+  size_t place_count;
+};
+
+CUresult check_ranges(const Ranges& r, unsigned long long flags, CUstream stream, bool per_thread) {
+  const bool legacy = stream == CU_STREAM_LEGACY || (!stream && !per_thread);
+  if (flags || legacy) return CUDA_ERROR_INVALID_VALUE;
+  unsigned ignored;
+  auto* ask = per_thread ? real().cuStreamGetFlags_ptsz : real().cuStreamGetFlags;
+  if (CUresult result = ask(stream, &ignored)) return result;
+  if (!r.places) return CUDA_SUCCESS;
+  if (!r.firsts || !r.place_count || r.place_count > r.count || r.firsts[0])
+    return CUDA_ERROR_INVALID_VALUE;
+  for (size_t k = 0; k < r.place_count; ++k) {
+    if (k && (r.firsts[k] <= r.firsts[k - 1] || r.firsts[k] >= r.count))
+      return CUDA_ERROR_INVALID_VALUE;
+    if (!device_exists(place_of(r.places[k]))) return CUDA_ERROR_INVALID_DEVICE;
+  }
+  return CUDA_SUCCESS;
+}
+
+template <typename F>
+CUresult each_range(const Ranges& r, F native) {
+  size_t place = 0;
+  for (size_t i = 0; i < r.count; ++i) {
+    if (r.places && place + 1 < r.place_count && r.firsts[place + 1] == i) ++place;
+    const bool ours = managed(r.addresses[i], r.sizes[i], [&](Advice* a) {
+      if (r.places) a->last_prefetch = place_of(r.places[place]);
+    });
+    size_t first = 0;
+    if (ours) continue;
+    if (CUresult result =
+            native(&r.addresses[i], &r.sizes[i], r.places ? &r.places[place] : nullptr, &first))
+      return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+using PrefetchBatch = CUresult (*)(CUdeviceptr*, size_t*, size_t, CUmemLocation*, size_t*, size_t,
+                                   unsigned long long, CUstream);
+using DiscardBatch = CUresult (*)(CUdeviceptr*, size_t*, size_t, unsigned long long, CUstream);
+
+CUresult prefetch_ranges(const Ranges& r, unsigned long long flags, CUstream stream,
+                         bool per_thread, PrefetchBatch native) {
+  if (!r.places || !any_is_ours(r.addresses, r.sizes, r.count))
+    return native(r.addresses, r.sizes, r.count, r.places, r.firsts, r.place_count, flags, stream);
+  if (CUresult result = check_ranges(r, flags, stream, per_thread)) return result;
+  return each_range(r, [&](CUdeviceptr* at, size_t* bytes, CUmemLocation* place, size_t* first) {
+    return native(at, bytes, 1, place, first, 1, flags, stream);
+  });
+}
+
+CUresult discard_ranges(const Ranges& r, unsigned long long flags, CUstream stream, bool per_thread,
+                        DiscardBatch native) {
+  if (!any_is_ours(r.addresses, r.sizes, r.count))
+    return native(r.addresses, r.sizes, r.count, flags, stream);
+  if (CUresult result = check_ranges(r, flags, stream, per_thread)) return result;
+  return each_range(r, [&](CUdeviceptr* at, size_t* bytes, CUmemLocation*, size_t*) {
+    return native(at, bytes, 1, flags, stream);
+  });
+}
+
 CUresult range_attribute(void* data, size_t size, CUmem_range_attribute attribute,
                          const Advice& a) {
   if (!data || !size) return CUDA_ERROR_INVALID_VALUE;
@@ -158,6 +233,45 @@ CUresult hook_cuMemPrefetchAsync_v2_ptsz(CUdeviceptr devPtr, size_t count, CUmem
   return prefetch(devPtr, count, place_of(location), hStream, &result)
              ? result
              : real().cuMemPrefetchAsync_v2_ptsz(devPtr, count, location, flags, hStream);
+}
+CUresult hook_cuMemPrefetchBatchAsync(CUdeviceptr* dptrs, size_t* sizes, size_t count,
+                                      CUmemLocation* prefetchLocs, size_t* prefetchLocIdxs,
+                                      size_t numPrefetchLocs, unsigned long long flags,
+                                      CUstream hStream) {
+  return prefetch_ranges({dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs},
+                         flags, hStream, false, real().cuMemPrefetchBatchAsync);
+}
+CUresult hook_cuMemPrefetchBatchAsync_ptsz(CUdeviceptr* dptrs, size_t* sizes, size_t count,
+                                           CUmemLocation* prefetchLocs, size_t* prefetchLocIdxs,
+                                           size_t numPrefetchLocs, unsigned long long flags,
+                                           CUstream hStream) {
+  return prefetch_ranges({dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs},
+                         flags, hStream, true, real().cuMemPrefetchBatchAsync_ptsz);
+}
+CUresult hook_cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr* dptrs, size_t* sizes, size_t count,
+                                                CUmemLocation* prefetchLocs,
+                                                size_t* prefetchLocIdxs, size_t numPrefetchLocs,
+                                                unsigned long long flags, CUstream hStream) {
+  return prefetch_ranges({dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs},
+                         flags, hStream, false, real().cuMemDiscardAndPrefetchBatchAsync);
+}
+CUresult hook_cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr* dptrs, size_t* sizes,
+                                                     size_t count, CUmemLocation* prefetchLocs,
+                                                     size_t* prefetchLocIdxs,
+                                                     size_t numPrefetchLocs,
+                                                     unsigned long long flags, CUstream hStream) {
+  return prefetch_ranges({dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs},
+                         flags, hStream, true, real().cuMemDiscardAndPrefetchBatchAsync_ptsz);
+}
+CUresult hook_cuMemDiscardBatchAsync(CUdeviceptr* dptrs, size_t* sizes, size_t count,
+                                     unsigned long long flags, CUstream hStream) {
+  return discard_ranges({dptrs, sizes, count, nullptr, nullptr, 0}, flags, hStream, false,
+                        real().cuMemDiscardBatchAsync);
+}
+CUresult hook_cuMemDiscardBatchAsync_ptsz(CUdeviceptr* dptrs, size_t* sizes, size_t count,
+                                          unsigned long long flags, CUstream hStream) {
+  return discard_ranges({dptrs, sizes, count, nullptr, nullptr, 0}, flags, hStream, true,
+                        real().cuMemDiscardBatchAsync_ptsz);
 }
 CUresult hook_cuMemRangeGetAttribute(void* data, size_t dataSize, CUmem_range_attribute attribute,
                                      CUdeviceptr devPtr, size_t count) {

@@ -1,9 +1,12 @@
 // Device memory: cuMemAlloc and friends from the arena, and what applications ask about pointers.
 #include "common/syscall.h"
+#include "device/capture.h"
 #include "device/hooks.h"
 #include "device/idle.h"
 #include "device/ipc.h"
 #include "device/sites.h"
+#include "device/vmm.h"
+#include "gpuckpt/exit_codes.h"
 #include "intercept/generated/custom_hooks.h"
 #include "intercept/generated/real_driver.h"
 #include "intercept/refuse.h"
@@ -96,6 +99,7 @@ CUresult allocate_for_caller(CUdeviceptr* out, size_t bytes, bool* native) {
 struct Found {
   int device;
   uint64_t begin, size, id, context, pool;
+  bool sync_memops;
 };
 bool find_device_memory(uint64_t address, Found* out) {
   int device = device_holding(address);
@@ -104,7 +108,7 @@ bool find_device_memory(uint64_t address, Found* out) {
   Guard guard(memory->lock);
   Allocation* a = memory->arena.covering(address);
   if (!a) return false;
-  *out = {device, a->begin, a->size, a->id, a->context, a->pool};
+  *out = {device, a->begin, a->size, a->id, a->context, a->pool, a->sync_memops};
   return true;
 }
 
@@ -128,7 +132,7 @@ CUresult device_attribute(void* data, CUpointer_attribute attribute, uint64_t ad
       answer<uint64_t>(data, 0);
       return CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-      return answer<int>(data, false);
+      return answer<int>(data, a.sync_memops);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
       return answer(data, a.id);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
@@ -209,7 +213,49 @@ CUresult pointer_attribute(void* data, CUpointer_attribute attribute, uint64_t a
   return foreign_attribute(data, attribute, address);
 }
 
+// Memory that is not the arena's, with CU_POINTER_ATTRIBUTE_SYNC_MEMOPS set. What was freed since
+// may be among it.
+struct Synchronous {
+  Lock lock;
+  Vector<uint64_t> addresses;
+};
+Synchronous* synchronous;
+
+void note_sync_memops(uint64_t address, bool on) {
+  Synchronous& all = made_once(&synchronous);
+  Guard guard(all.lock);
+  size_t i = 0;
+  while (i < all.addresses.size() && all.addresses[i] != address) ++i;
+  const bool known = i < all.addresses.size();
+  if (known && !on) all.addresses.swap_remove(i);
+  if (!known && on && !all.addresses.push(address))
+    registry().refuse("out of memory while recording cuPointerSetAttribute");
+}
+
+CUresult set_sync_memops(uint64_t address) {
+  const int on = 1;
+  return real().cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address);
+}
+
 }  // namespace
+
+bool replay_sync_memops(DeviceReport* report) {
+  for (int device = 0; device < machine_facts.devices; ++device) {
+    DeviceMemory* memory = device_memory(device);
+    WithContext with(any_context(device));
+    for (Allocation* a = memory ? memory->arena.first() : nullptr; a; a = memory->arena.next(a)) {
+      CUresult result = a->sync_memops ? set_sync_memops(a->begin) : CUDA_SUCCESS;
+      if (result != CUDA_SUCCESS)
+        return fail(report, kExitIncompatible,
+                    "memory at 0x%lx cannot be made synchronous (cuPointerSetAttribute) again (%d)",
+                    a->begin, static_cast<int>(result));
+    }
+  }
+  for (size_t i = 0; synchronous && i < synchronous->addresses.size(); ++i)
+    set_sync_memops(synchronous->addresses[i]);
+  return true;
+}
+
 }  // namespace device
 
 using namespace device;
@@ -247,6 +293,11 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr) {
   int device = dptr ? device_holding(dptr) : -1;
   if (device < 0) {
     PinnedView view;
+    if (ipc_from_pool(dptr)) {
+      CUresult result = wait_idle(current_context_name());
+      ipc_free_from_pool(dptr);
+      return result;
+    }
     if (!dptr || !find_pinned(dptr, &view) || !view.ours) return real().cuMemFree_v2(dptr);
     return view.managed ? free_pinned(dptr) : CUDA_ERROR_INVALID_VALUE;
   }
@@ -273,6 +324,7 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr) {
 }
 
 CUresult hook_cuMemGetInfo_v2(size_t* free, size_t* total) {
+  vmm_sweep();
   CUresult result = real().cuMemGetInfo_v2(free, total);
   CUdevice device;
   if (result != CUDA_SUCCESS || !free || real().cuCtxGetDevice(&device) != CUDA_SUCCESS)
@@ -331,13 +383,22 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
 CUresult hook_cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
                                     CUdeviceptr ptr) {
   // SYNC_MEMOPS is the only one there is. Copies to or from memory with it are synchronous.
-  Found found;
-  if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !find_device_memory(ptr, &found))
+  if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
     return real().cuPointerSetAttribute(value, attribute, ptr);
-  CUresult result = real().cuPointerSetAttribute(value, attribute, ptr);
   bool on;
   __builtin_memcpy(&on, value, 1);
-  if (result == CUDA_SUCCESS && on) registry().refuse("cuPointerSetAttribute(SYNC_MEMOPS) is set");
+  Found found;
+  if (!find_device_memory(ptr, &found)) {
+    CUresult result = real().cuPointerSetAttribute(value, attribute, ptr);
+    if (result == CUDA_SUCCESS) note_sync_memops(ptr, on);
+    return result;
+  }
+  // Allocations share what the driver sets it for: it stays on for the others.
+  CUresult result = on ? real().cuPointerSetAttribute(value, attribute, ptr) : CUDA_SUCCESS;
+  if (result != CUDA_SUCCESS) return result;
+  DeviceMemory* memory = device_memory(found.device);
+  Guard guard(memory->lock);
+  if (Allocation* a = memory->arena.covering(ptr)) a->sync_memops = on;
   return result;
 }
 

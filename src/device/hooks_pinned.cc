@@ -126,7 +126,7 @@ CUresult allocate_pinned(void** out, size_t bytes, unsigned flags, bool managed)
   if (!current) return CUDA_ERROR_INVALID_CONTEXT;
   if (CUresult result = ask_capture()) return result;
   if (CUresult result = ask_context()) return result;
-  uint64_t context = name_from(Kind::kContext, current);
+  uint64_t context = current_context_name();
   bool plain = managed && reads_pageable();
   Guard guard(pinned().lock);
   HostPool* pool = pool_of(context, plain);

@@ -3,6 +3,7 @@
 // later allocation on the same stream at once, by others when the event is done.
 #include "device/hooks.h"
 #include "device/idle.h"
+#include "device/ipc.h"
 #include "device/sites.h"
 #include "intercept/generated/custom_hooks.h"
 #include "intercept/generated/real_driver.h"
@@ -10,6 +11,19 @@
 
 namespace gpuckpt {
 namespace device {
+
+// A pool whose memory is not plain device memory of this process stays the driver's.
+PoolObject* know_pool(CUmemoryPool pool, int device, bool standard) {
+  uint64_t name = new_name(Kind::kPool, pool);
+  Guard guard(registry().lock);
+  if (auto* known = registry().find<PoolObject>(ObjectType::kPool, name)) return known;
+  auto* fresh = registry().add<PoolObject>(ObjectType::kPool, name, 0);
+  if (!fresh) return nullptr;
+  fresh->device = device;
+  fresh->standard = standard;
+  return fresh;
+}
+
 namespace {
 
 enum : uint64_t { kInUse = 0, kFreed = 1, kCached = 2 };  // Allocation::ready
@@ -17,8 +31,8 @@ enum : uint64_t { kInUse = 0, kFreed = 1, kCached = 2 };  // Allocation::ready
 struct Pending {
   uint64_t address, size, pool, stream;  // size: in units, rounded up
   uint64_t bytes;  // as asked for: counted as used until the free takes effect
-  int device;
-  CUevent done;  // null: done already
+  int device;      // -1: of another process's pool
+  CUevent done;    // null: done already
   uint32_t generation;
 };
 
@@ -78,12 +92,14 @@ void note_reserved(uint64_t name) {
 }
 
 void give_back(const Pending& p) {
+  if (p.device < 0) return ipc_free_from_pool(p.address);
   DeviceMemory* memory = device_memory(p.device);
   Guard guard(memory->lock);
   if (Allocation* a = memory->arena.starting(p.address)) memory->arena.free(a);
 }
 
 void mark(const Pending& p, uint64_t state) {
+  if (p.device < 0) return;
   DeviceMemory* memory = device_memory(p.device);
   Guard guard(memory->lock);
   if (Allocation* a = memory->arena.starting(p.address)) a->ready = state;
@@ -109,7 +125,7 @@ void reclaim_locked(bool all) {
     uint64_t held = 0;
     for (const Pending& c : cached)
       if (c.pool == p.pool) held += c.size;
-    if (!all && held + p.size <= pool_threshold(p.pool) && cached.push(p))
+    if (!all && p.device >= 0 && held + p.size <= pool_threshold(p.pool) && cached.push(p))
       mark(p, kCached);
     else
       give_back(p);
@@ -148,18 +164,6 @@ bool is_capturing(CUstream stream) {
   return __atomic_load_n(&captures_active, __ATOMIC_RELAXED) &&
          real().cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
          status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-// A pool whose memory is not plain device memory of this process stays the driver's.
-PoolObject* know_pool(CUmemoryPool pool, int device, bool standard) {
-  uint64_t name = new_name(Kind::kPool, pool);
-  Guard guard(registry().lock);
-  if (PoolObject* known = pool_object(name)) return known;
-  auto* fresh = registry().add<PoolObject>(ObjectType::kPool, name, 0);
-  if (!fresh) return nullptr;
-  fresh->device = device;
-  fresh->standard = standard;
-  return fresh;
 }
 
 CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, int device,
@@ -237,6 +241,7 @@ CUresult alloc_from_pool(CUdeviceptr* dptr, size_t bytes, CUmemoryPool pool, CUs
     Guard guard(registry().lock);
     known = pool_object(name_from(Kind::kPool, pool));
     if (known) device = known->device;
+    if (known && known->imported) return CUDA_ERROR_INVALID_VALUE;
   }
   if (!dptr || !bytes || !known || is_capturing(plain_stream(stream, per_thread)))
     return native(dptr, bytes, pool, stream);
@@ -247,16 +252,16 @@ CUresult alloc_from_pool(CUdeviceptr* dptr, size_t bytes, CUmemoryPool pool, CUs
 CUresult free_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
                     CUresult (*native)(CUdeviceptr, CUstream)) {
   int device = dptr ? device_holding(dptr) : -1;
-  if (device < 0) return native(dptr, stream);
+  if (device < 0 && !ipc_from_pool(dptr)) return native(dptr, stream);
   CUstream plain = plain_stream(stream, per_thread);
   if (is_capturing(plain)) return native(dptr, stream);
-  DeviceMemory* memory = device_memory(device);
   Pending p = {};
-  {
+  p.address = dptr;
+  if (device >= 0) {
+    DeviceMemory* memory = device_memory(device);
     Guard guard(memory->lock);
     Allocation* a = memory->arena.starting(dptr);
     if (!a || a->ready != kInUse) return CUDA_ERROR_INVALID_VALUE;
-    p.address = dptr;
     p.bytes = a->size;
     p.size = round_up(a->size);
     p.pool = a->pool;
@@ -348,6 +353,7 @@ CUresult hook_cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice dev) {
 }
 
 CUresult hook_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
+  if (is_imported_pool(pool)) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = real().cuDeviceSetMemPool(dev, pool);
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = name_from(Kind::kPool, pool);

@@ -1,6 +1,7 @@
 // Streams and events. Whether an event was recorded, and when, is asked from the driver at snapshot
 // time; after a restore the times before it are remembered here (see replay.cc).
 #include "device/graphs.h"
+#include "device/green.h"
 #include "device/hooks.h"
 #include "device/ipc.h"
 #include "device/times.h"
@@ -17,21 +18,24 @@ namespace {
 CUresult note_stream(CUresult result, CUstream* stream, unsigned flags, int priority) {
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = new_name(Kind::kStream, *stream), context = current_context_name();
+  uint64_t green = current_green_name();
   Guard guard(registry().lock);
   auto* object = registry().add<StreamObject>(ObjectType::kStream, name, context);
   if (object) {
     object->flags = flags;
     object->priority = priority;
+    object->green = green;
   }
   return result;
 }
 
 // What a stream's attributes say is kept as set, the legacy stream's with its context. A thread's
-// own default stream has no place to keep it.
+// own default stream, and a green context's, has no place to keep it.
 Vector<CUlaunchAttribute>* attributes_of(CUstream stream, bool per_thread) {
   if (!stream) stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
   if (stream == CU_STREAM_PER_THREAD) return nullptr;
   if (stream == CU_STREAM_LEGACY) {
+    if (current_green_name()) return nullptr;
     ContextObject* c = registry().context(current_context_name());
     return c ? &c->legacy_attributes : nullptr;
   }
@@ -44,7 +48,9 @@ void keep_attribute(CUstream stream, bool per_thread, CUstreamAttrID id,
                     const CUstreamAttrValue& value) {
   Guard guard(registry().lock);
   Vector<CUlaunchAttribute>* all = attributes_of(stream, per_thread);
-  if (!all) return registry().refuse("cuStreamSetAttribute: on a thread's own default stream");
+  if (!all)
+    return registry().refuse(
+        "cuStreamSetAttribute: on a thread's own or a green context's default stream");
   for (CUlaunchAttribute& a : *all) {
     if (a.id != id) continue;
     a.value = value;

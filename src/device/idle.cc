@@ -1,6 +1,7 @@
 #include "device/idle.h"
 
 #include "common/syscall.h"
+#include "device/green.h"
 #include "intercept/generated/real_driver.h"
 
 namespace gpuckpt::device {
@@ -96,11 +97,16 @@ CUresult IdleWatch::poll(bool marked_only) {
     ready = result == CUDA_SUCCESS;
   }
   if (marked_only && generation_ == generation()) {
+    if (CUresult result = captures_active ? CUDA_SUCCESS : query_green_streams(context_))
+      return result;
     CUresult result = poll_marks();
     return result == CUDA_SUCCESS && !ready ? CUDA_ERROR_NOT_READY : result;
   }
   if (!captures_active) {
     CUresult result = real().cuStreamQuery(CU_STREAM_LEGACY);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) return result;
+    ready = ready && result == CUDA_SUCCESS;
+    result = query_green_streams(context_);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) return result;
     ready = ready && result == CUDA_SUCCESS;
   }

@@ -10,6 +10,8 @@
 #include "device/capture.h"
 #include "device/hooks.h"
 #include "device/idle.h"
+#include "device/shareable.h"
+#include "device/vmm.h"
 #include "gpuckpt/exit_codes.h"
 #include "intercept/generated/custom_hooks.h"
 #include "intercept/generated/real_driver.h"
@@ -19,10 +21,10 @@ namespace gpuckpt {
 namespace device {
 namespace {
 
-constexpr uint32_t kMagic = 0x31706b67;  // "gkp1"
+constexpr uint32_t kMagic = 0x31706b67;      // "gkp1"
+constexpr uint32_t kPoolMagic = 0x316c6b67;  // "gkl1", memory of a pool
 constexpr uint64_t kPatienceUs = 10000000;
 constexpr int kHighDescriptor = 500;  // out of the way of the program's numbers
-constexpr auto kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
 // A large allocation may end in a second chunk, right behind the first.
 struct Ticket {
@@ -80,7 +82,7 @@ void ipc_close_descriptor(int fd) {
 namespace {
 
 CUresult export_chunk(const Chunk* chunk, int* fd) {
-  CUresult result = real().cuMemExportToShareableHandle(fd, chunk->handle, kDescriptor, 0);
+  CUresult result = export_memory(chunk->handle, fd);
   if (result == CUDA_SUCCESS) *fd = ipc_own_descriptor(*fd);
   return result;
 }
@@ -101,13 +103,22 @@ int offer_chunk(const Chunk* chunk, CUresult* result) {
   return -1;
 }
 
-CUresult make_ticket(int device, CUdeviceptr address, Ticket* ticket) {
+// Memory of pools goes by another call.
+bool may_be_shared(const Allocation* a, uint32_t magic) {
+  if (magic == kMagic) return !a->pool;
+  Guard guard(registry().lock);
+  auto* pool = registry().find<PoolObject>(ObjectType::kPool, a->pool);
+  return pool && !a->ready &&
+         (pool->properties.handleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+}
+
+CUresult make_ticket(int device, CUdeviceptr address, uint32_t magic, Ticket* ticket) {
   DeviceMemory* memory = device_memory(device);
   CUuuid uuid = {};
   if (CUresult result = real().cuDeviceGetUuid_v2(&uuid, device)) return result;
   Guard guard(memory->lock);
   Allocation* a = memory->arena.covering(address);
-  Chunk* first = a && !a->pool ? memory->arena.chunk_at(a->begin) : nullptr;
+  Chunk* first = a && may_be_shared(a, magic) ? memory->arena.chunk_at(a->begin) : nullptr;
   if (!first) return CUDA_ERROR_INVALID_VALUE;
   if (!memory->backing.exportable) return CUDA_ERROR_NOT_SUPPORTED;
   const uint64_t end = first->begin + first->size;
@@ -123,7 +134,7 @@ CUresult make_ticket(int device, CUdeviceptr address, Ticket* ticket) {
     ticket->chunks[index++] = chunk->size;
   }
   a->shared = true;
-  ticket->magic = kMagic;
+  ticket->magic = magic;
   ticket->pid = sys::getpid();
   ticket->identity = handover_identity();
   ticket->offset = static_cast<uint32_t>((a->begin - first->begin) / kUnitBytes);
@@ -133,18 +144,6 @@ CUresult make_ticket(int device, CUdeviceptr address, Ticket* ticket) {
 }
 
 // ---- the process that opens it ----
-
-int device_with(const CUuuid& wanted) {
-  int count = 0;
-  if (real().cuDeviceGetCount(&count) != CUDA_SUCCESS) return -1;
-  for (int device = 0; device < count; ++device) {
-    CUuuid uuid;
-    if (real().cuDeviceGetUuid_v2(&uuid, device) == CUDA_SUCCESS &&
-        !__builtin_memcmp(&uuid, &wanted, sizeof uuid))
-      return device;
-  }
-  return -1;
-}
 
 CUresult allow(uint64_t base, uint64_t bytes, int device) {
   CUmemAccessDesc access[kMaxDevices] = {};
@@ -163,8 +162,7 @@ CUresult allow(uint64_t base, uint64_t bytes, int device) {
 
 CUresult map_descriptor(int fd, CUdeviceptr at, uint64_t bytes) {
   CUmemGenericAllocationHandle memory = 0;
-  CUresult result = real().cuMemImportFromShareableHandle(
-      &memory, reinterpret_cast<void*>(static_cast<intptr_t>(fd)), kDescriptor);
+  CUresult result = import_memory(fd, &memory);
   if (result != CUDA_SUCCESS) return result;
   result = real().cuMemMap(at, bytes, 0, memory, 0);
   real().cuMemRelease(memory);
@@ -241,10 +239,7 @@ CUresult open_ticket(CUdeviceptr* out, const Ticket& t) {
   return result;
 }
 
-CUresult open_handle(CUdeviceptr* out, const CUipcMemHandle& handle, unsigned flags) {
-  Ticket t;
-  __builtin_memcpy(&t, &handle, sizeof t);
-  if (!out || flags > CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
+CUresult open_once(CUdeviceptr* out, const Ticket& t) {
   CUdevice current;
   if (CUresult result = real().cuCtxGetDevice(&current)) return result;
   if (t.pid == sys::getpid()) return CUDA_ERROR_INVALID_CONTEXT;  // as documented
@@ -253,6 +248,13 @@ CUresult open_handle(CUdeviceptr* out, const CUipcMemHandle& handle, unsigned fl
     *out = opened_before(t);
   }
   return *out ? CUDA_SUCCESS : open_ticket(out, t);
+}
+
+CUresult open_handle(CUdeviceptr* out, const CUipcMemHandle& handle, unsigned flags) {
+  Ticket t;
+  __builtin_memcpy(&t, &handle, sizeof t);
+  if (!out || flags > CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
+  return open_once(out, t);
 }
 
 bool is_ours(const CUipcMemHandle& handle) {
@@ -286,6 +288,14 @@ bool ipc_shared() {
     if (!all().opened.empty()) return true;
   }
   return memory_given();
+}
+
+bool ipc_offers_chunk(uint64_t begin) {
+  if (!only) return false;
+  Guard guard(only->lock);
+  for (const Export& e : only->exports)
+    if (e.chunk == begin) return true;
+  return false;
 }
 
 IpcFetch::IpcFetch() { __atomic_add_fetch(&all().fetching, 1, __ATOMIC_ACQ_REL); }
@@ -322,7 +332,7 @@ bool ipc_shares(void* context, bool (*one)(void* context, const DeviceShare&)) {
   for (size_t i = 0; only && i < only->exports.size(); ++i)
     if (!one(context, {DeviceShare::kOffers, 0, static_cast<uint32_t>(only->exports[i].offer)}))
       return false;
-  if (!ipc_event_shares(context, one)) return false;
+  if (!ipc_event_shares(context, one) || !vmm_shares(context, one)) return false;
   Takers takers = {context, one, only && memory_given()};
   return handover_each_taker(&takers, [](void* to, int number, int pid) {
     auto* t = static_cast<Takers*>(to);
@@ -341,6 +351,33 @@ bool find_opened(uint64_t address, uint64_t* begin, uint64_t* size) {
   }
   return false;
 }
+
+namespace {
+
+bool known_opened(CUdeviceptr address, uint32_t magic) {
+  Guard guard(all().lock);
+  for (const Opened& o : all().opened)
+    if (o.address == address && o.ticket.magic == magic) return true;
+  return false;
+}
+
+// Once for each time that it was opened.
+void close_opened(CUdeviceptr address) {
+  Guard guard(all().lock);
+  for (size_t i = 0; i < all().opened.size(); ++i) {
+    Opened& o = all().opened[i];
+    if (o.address != address) continue;
+    if (--o.users) return;
+    real().cuMemUnmap(o.base, o.ticket.bytes());
+    real().cuMemAddressFree(o.base, o.ticket.bytes());
+    return all().opened.swap_remove(i);
+  }
+}
+
+}  // namespace
+
+bool ipc_from_pool(CUdeviceptr address) { return only && known_opened(address, kPoolMagic); }
+void ipc_free_from_pool(CUdeviceptr address) { close_opened(address); }
 
 void ipc_forget_chunk(uint64_t begin) {
   Guard guard(all().lock);
@@ -415,7 +452,7 @@ CUresult hook_cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
     return result;
   }
   Ticket ticket;
-  CUresult result = make_ticket(device, dptr, &ticket);
+  CUresult result = make_ticket(device, dptr, kMagic, &ticket);
   if (result == CUDA_SUCCESS) __builtin_memcpy(pHandle, &ticket, sizeof ticket);
   return result;
 }
@@ -434,23 +471,27 @@ CUresult hook_cuIpcOpenMemHandle(CUdeviceptr* pdptr, CUipcMemHandle handle, unsi
 }
 
 CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr) {
-  Opened gone = {};
-  {
-    Guard guard(all().lock);
-    for (size_t i = 0; i < all().opened.size(); ++i) {
-      Opened& o = all().opened[i];
-      if (o.address != dptr) continue;
-      if (--o.users) return CUDA_SUCCESS;
-      gone = o;
-      all().opened.swap_remove(i);
-      break;
-    }
-  }
-  if (!gone.base) return real().cuIpcCloseMemHandle(dptr);
+  if (!known_opened(dptr, kMagic)) return real().cuIpcCloseMemHandle(dptr);
   CUresult result = wait_idle(current_context_name());
-  real().cuMemUnmap(gone.base, gone.ticket.bytes());
-  real().cuMemAddressFree(gone.base, gone.ticket.bytes());
+  close_opened(dptr);
   return result;
+}
+
+CUresult hook_cuMemPoolExportPointer(CUmemPoolPtrExportData* shareData_out, CUdeviceptr ptr) {
+  const int device = device_holding(ptr);
+  if (!shareData_out || device < 0) return CUDA_ERROR_INVALID_VALUE;
+  Ticket ticket;
+  CUresult result = make_ticket(device, ptr, kPoolMagic, &ticket);
+  if (result == CUDA_SUCCESS) __builtin_memcpy(shareData_out, &ticket, sizeof ticket);
+  return result;
+}
+
+CUresult hook_cuMemPoolImportPointer(CUdeviceptr* ptr_out, CUmemoryPool pool,
+                                     CUmemPoolPtrExportData* shareData) {
+  Ticket t;
+  if (!ptr_out || !shareData || !is_imported_pool(pool)) return CUDA_ERROR_INVALID_VALUE;
+  __builtin_memcpy(&t, shareData, sizeof t);
+  return t.magic == kPoolMagic ? open_once(ptr_out, t) : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace gpuckpt

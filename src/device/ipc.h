@@ -6,6 +6,8 @@
 // offers the same chunks under the same numbers, and who had opened them maps them where they were.
 #pragma once
 
+#include "intercept/cuda_types.h"
+
 #include <cstdint>
 
 #include "common/handover.h"
@@ -16,6 +18,8 @@ namespace gpuckpt::device {
 
 // Is memory shared with another process, as far as we can know?
 bool ipc_shared();
+// Other processes can have, or get, memory of the chunk that begins there.
+bool ipc_offers_chunk(uint64_t begin);
 // A thread outside the gate waits for memory of another process.
 bool ipc_fetching();
 // PARKED (device_plugin.h).
@@ -23,6 +27,10 @@ bool ipc_shares(void* context, bool (*one)(void* context, const DeviceShare&));
 
 // What a program asks about memory that it opened.
 bool find_opened(uint64_t address, uint64_t* begin, uint64_t* size);
+
+// Memory of another process's pool (cuMemPoolImportPointer), and the end of its mapping here.
+bool ipc_from_pool(CUdeviceptr address);
+void ipc_free_from_pool(CUdeviceptr address);
 
 // Something of another process, from the question to where it is recorded. The gate is open for
 // snapshots while its owner, who may be held up by one, does not answer.

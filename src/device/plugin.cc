@@ -2,6 +2,7 @@
 #include "device/capture.h"
 #include "device/hooks.h"
 #include "device/ipc.h"
+#include "device/shareable.h"
 #include "device/variables.h"
 #include "device/vmm.h"
 #include "intercept/gate.h"
@@ -21,12 +22,12 @@ DevicePlugin::Mapping classify(uint64_t address, uint64_t end, uint64_t* until) 
 const char* quiet() {
   if (!realm_quiet()) return "a thread of the driver was always in the middle of something";
   copy_managed_variables();
-  return vmm_look_again();
+  vmm_copy_host();
+  return nullptr;
 }
 
 void rewind() {
   realm_rewind();
-  vmm_hold_descriptors();
   ipc_restart();
 }
 
@@ -44,7 +45,7 @@ constexpr DevicePlugin kPlugin = {
     .classify = classify,
     .driver_thread = realm_driver_thread,
     .driver_fd = realm_owns_fd,
-    .device_fd = vmm_is_descriptor,
+    .shareable = is_shareable,
     .shares = ipc_shares,
     .rewind = rewind,
     .step = step_begin,

@@ -4,7 +4,9 @@
 #include "device/arrays.h"
 #include "device/device_heap.h"
 #include "device/graphs.h"
+#include "device/green.h"
 #include "device/links.h"
+#include "device/references.h"
 #include "intercept/generated/real_driver.h"
 
 namespace gpuckpt::device {
@@ -130,6 +132,16 @@ void Registry::dispose(Object* object) {
     case ObjectType::kTexture:
     case ObjectType::kSurface:
       return destroy(static_cast<TextureObject*>(object));
+    case ObjectType::kTextureReference:
+    case ObjectType::kSurfaceReference:
+      release(static_cast<ReferenceObject*>(object)->symbol);
+      return destroy(static_cast<ReferenceObject*>(object));
+    case ObjectType::kSplit:
+      return destroy(static_cast<SplitObject*>(object));
+    case ObjectType::kResourceDesc:
+      return destroy(static_cast<ResourceDescObject*>(object));
+    case ObjectType::kGreenContext:
+      return destroy(static_cast<GreenObject*>(object));
     case ObjectType::kGraph:
       free_record(static_cast<GraphObject*>(object)->record);
       return destroy(static_cast<GraphObject*>(object));
@@ -141,15 +153,42 @@ void Registry::dispose(Object* object) {
   }
 }
 
+namespace {
+
+// What the application calls a thing of this kind.
+Kind kind_of(ObjectType type) {
+  switch (type) {
+    case ObjectType::kFunction:
+      return Kind::kFunction;
+    case ObjectType::kKernel:
+      return Kind::kKernel;
+    case ObjectType::kTextureReference:
+      return Kind::kTexref;
+    case ObjectType::kSurfaceReference:
+      return Kind::kSurfref;
+    default:
+      return Kind::kModule;
+  }
+}
+
+// A module's function or reference.
+bool hangs_on_module(const Object* o, uint64_t module) {
+  if (o->type == ObjectType::kFunction)
+    return static_cast<const FunctionObject*>(o)->module == module;
+  if (o->type == ObjectType::kTextureReference || o->type == ObjectType::kSurfaceReference)
+    return static_cast<const ReferenceObject*>(o)->module == module;
+  return false;
+}
+
+}  // namespace
+
 void Registry::unload(Object* object) {
   heap_note_unload(object);
   // What hangs on it goes at once.
   for (Object *o = first_, *next; o; o = next) {
     next = o->next;
     bool gone = false;
-    if (o->type == ObjectType::kFunction)
-      gone = static_cast<FunctionObject*>(o)->module == object->name &&
-             object->type == ObjectType::kModule;
+    if (object->type == ObjectType::kModule) gone = hangs_on_module(o, object->name);
     if (object->type == ObjectType::kLibrary) {
       if (o->type == ObjectType::kKernel)
         gone = static_cast<KernelObject*>(o)->library == object->name;
@@ -158,11 +197,7 @@ void Registry::unload(Object* object) {
     }
     if (gone) {
       if (translating() && o->type == ObjectType::kKernel) drop(Kind::kFunction, o->name);
-      if (translating())
-        drop(o->type == ObjectType::kFunction ? Kind::kFunction
-             : o->type == ObjectType::kKernel ? Kind::kKernel
-                                              : Kind::kModule,
-             o->name);
+      if (translating()) drop(kind_of(o->type), o->name);
       remove(o);
     }
   }
@@ -282,7 +317,7 @@ void Registry::drop_image(Image* image) {
 uint64_t current_context_name() {
   CUcontext context = nullptr;
   if (real().cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context) return 0;
-  return name_from(Kind::kContext, context);
+  return settled_context(name_from(Kind::kContext, context));
 }
 
 WithContext::WithContext(CUcontext context)

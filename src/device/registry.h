@@ -35,6 +35,12 @@ enum class ObjectType : uint8_t {
   kMipmap,
   kTexture,
   kSurface,
+  kTextureReference,
+  kSurfaceReference,
+  kResource,  // of a device, to be split
+  kSplit,
+  kResourceDesc,
+  kGreenContext,
   kLink,          // a linker session
   kNotification,  // a function that the driver calls
   kLogCallback,
@@ -77,6 +83,7 @@ struct ContextObject : Object {
 struct StreamObject : Object {
   unsigned flags = 0;
   int priority = 0;
+  uint64_t green = 0;                    // name of the green context it is in; 0: none
   Vector<CUlaunchAttribute> attributes;  // as the program has set them
 };
 
@@ -173,6 +180,7 @@ struct PoolObject : Object {
   int device = 0;
   bool standard = false;  // the device's default pool
   bool current = false;   // the device's current pool (cuDeviceSetMemPool)
+  bool imported = false;  // stands for a pool of another process
   CUmemPoolProps properties = {};
   uint64_t threshold = 0;
   int reuse[3] = {1, 1, 1};  // CU_MEMPOOL_ATTR_REUSE_*
@@ -269,7 +277,8 @@ H real_of(Kind kind, uint64_t name) {
   return handle_from<H>(translating() ? now_of(kind, name) : name);
 }
 
-// Name of the calling thread's current context; 0: none.
+// Name of the calling thread's current context (of a green context: of the primary one it is in);
+// 0: none.
 uint64_t current_context_name();
 
 // Makes `context` (the driver's) current for a scope; restores what was current before.

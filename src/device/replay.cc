@@ -7,10 +7,12 @@
 #include "device/capture.h"
 #include "device/gpu_map.h"
 #include "device/graphs.h"
+#include "device/green.h"
 #include "device/ipc.h"
 #include "device/jit_options.h"
 #include "device/links.h"
 #include "device/notifications.h"
+#include "device/references.h"
 #include "device/times.h"
 #include "device/upload.h"
 #include "device/vmm.h"
@@ -149,7 +151,7 @@ bool replay_clock(ContextObject* c) {
 }
 
 bool replay_stream(StreamObject* s, DeviceReport* report) {
-  WithContext with(s->context);
+  WithContext with(s->green ? converted_of_green(s->green) : s->context);
   CUstream now = nullptr;
   CUresult result = real().cuStreamCreateWithPriority(&now, s->flags, s->priority);
   if (result != CUDA_SUCCESS) return cannot(report, "a stream", result);
@@ -198,6 +200,9 @@ struct Gone {
 bool replay_module(ModuleObject* m, Gone* gone, DeviceReport* report) {
   CUmodule now = nullptr;
   CUresult result;
+  // Threads may have loaded modules at the same time: in the order of the driver, not of the
+  // records.
+  if (!m->globals.empty()) realm_expect_at(m->globals[0].address);
   if (m->image) {
     result = load_module(m, &now);
   } else {
@@ -369,6 +374,22 @@ bool replay_objects(DeviceReport* report) {
       case ObjectType::kLogCallback:
         ok = replay_notification(static_cast<NotificationObject*>(o), report);
         break;
+      case ObjectType::kTextureReference:
+      case ObjectType::kSurfaceReference:
+        ok = replay_reference(static_cast<ReferenceObject*>(o), report);
+        break;
+      case ObjectType::kResource:
+        ok = replay_resource(static_cast<ResourceObject*>(o), report);
+        break;
+      case ObjectType::kSplit:
+        ok = replay_split(static_cast<SplitObject*>(o), report);
+        break;
+      case ObjectType::kResourceDesc:
+        ok = replay_resource_desc(static_cast<ResourceDescObject*>(o), report);
+        break;
+      case ObjectType::kGreenContext:
+        ok = replay_green(static_cast<GreenObject*>(o), report);
+        break;
       case ObjectType::kUserObject:  // with the graphs that hold it
       case ObjectType::kGraph:       // after everything else
       case ObjectType::kGraphExec:
@@ -477,8 +498,9 @@ bool restore(RestoreSource* source, DeviceReport* report) {
                   static_cast<int>(result));
     if (!compare_machine(mapped, report) || !replay_contexts(report) ||
         !rebuild_device_memory(report) || !ipc_offer_again(report) || !rebuild_opened(report) ||
-        !rebuild_vmm(report) || !replay_objects(report) || !replay_shared_events(report) ||
-        !rebuild_pinned(report) || !compare_globals(report) || !replay_arrays(report) ||
+        !rebuild_vmm(report) || !share_pools_again(report) || !replay_objects(report) ||
+        !replay_shared_events(report) || !rebuild_pinned(report) || !replay_sync_memops(report) ||
+        !compare_globals(report) || !replay_arrays(report) || !replay_reference_settings(report) ||
         !replay_graphs(report) || !upload_all(source, report))
       return false;
     realm_release_placeholders();

@@ -1,6 +1,7 @@
 // Suspend: the program's device memory goes to host memory and back to the driver, while the
 // program waits at the gate; what it holds (addresses, contexts, streams, modules) stays. Wake:
-// memory at the same addresses again, filled with what it held.
+// memory at the same addresses again, filled with what it held. Memory that other processes may
+// have stays where it is: they go on.
 //
 // With `release` all the rest goes, too, by the driver's own checkpoint of the process: contexts
 // with their modules, arrays and the program's own mappings. It brings them back under the same
@@ -25,6 +26,13 @@
 namespace gpuckpt::device {
 namespace {
 
+// What other processes may have stays: it is theirs as well, and they go on.
+template <typename F>
+void each_own_chunk(DeviceMemory* memory, F f) {
+  for (Chunk* c = memory->arena.first_chunk(); c; c = memory->arena.next_chunk(c))
+    if (!ipc_offers_chunk(c->begin) && !f(c)) return;
+}
+
 // One device's memory, chunk after chunk in the order of addresses.
 struct Suspended {
   Region host;
@@ -40,33 +48,38 @@ CUresult copy_chunks(int device, char* host, bool to_host) {
   CUstream stream = nullptr;
   if (!with) return CUDA_ERROR_INVALID_CONTEXT;
   CUresult result = real().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
-  for (Chunk* c = memory->arena.first_chunk(); c && result == CUDA_SUCCESS;
-       c = memory->arena.next_chunk(c)) {
+  each_own_chunk(memory, [&](Chunk* c) {
+    if (result != CUDA_SUCCESS) return false;
     result = to_host ? real().cuMemcpyDtoHAsync_v2(host, c->begin, c->size, stream)
                      : real().cuMemcpyHtoDAsync_v2(c->begin, host, c->size, stream);
     host += c->size;
-  }
+    return true;
+  });
   CUresult end = stream ? real().cuStreamSynchronize(stream) : result;
   if (stream) real().cuStreamDestroy_v2(stream);
   return result != CUDA_SUCCESS ? result : end;
 }
 
 void decommit(DeviceMemory* memory, const Chunk* until) {
-  for (Chunk* c = memory->arena.first_chunk(); c && c != until; c = memory->arena.next_chunk(c)) {
+  each_own_chunk(memory, [&](Chunk* c) {
+    if (c == until) return false;
     memory->backing.decommit(c->begin, c->size, c->handle);
     c->handle = 0;
-  }
+    return true;
+  });
 }
 
 // All of it or nothing.
 int commit(DeviceMemory* memory) {
-  for (Chunk* c = memory->arena.first_chunk(); c; c = memory->arena.next_chunk(c)) {
-    int error = memory->backing.commit(c->begin, c->size, &c->handle);
-    if (!error) continue;
-    decommit(memory, c);
-    return error;
-  }
-  return 0;
+  int error = 0;
+  Chunk* failed = nullptr;
+  each_own_chunk(memory, [&](Chunk* c) {
+    error = memory->backing.commit(c->begin, c->size, &c->handle);
+    if (error) failed = c;
+    return !error;
+  });
+  if (failed) decommit(memory, failed);
+  return error;
 }
 
 uint64_t held_bytes(int device) {
@@ -74,7 +87,12 @@ uint64_t held_bytes(int device) {
   if (!memory || !memory->has_vmm) return 0;
   Guard guard(memory->lock);
   memory->arena.trim();
-  return memory->arena.committed_bytes();
+  uint64_t bytes = 0;
+  each_own_chunk(memory, [&](Chunk* c) {
+    bytes += c->size;
+    return true;
+  });
+  return bytes;
 }
 
 void drop_copies() {
@@ -154,10 +172,13 @@ bool take_contexts(const char* gpu_map, DeviceReport* report) {
 
 bool suspend(uint64_t gate_ms, uint64_t deadline_ms, bool release, DeviceReport* report) {
   if (release && !can_release(report)) return false;
-  if (ipc_shared())
-    return fail(report, kExitRefused,
-                "memory is shared with another process (cuIpcGetMemHandle, cuIpcOpenMemHandle)");
   if (!freeze(gate_ms, deadline_ms, report)) return false;
+  if (release && (ipc_shared() || vmm_imported())) {
+    gate_open();
+    return fail(report, kExitRefused,
+                "memory is shared with another process (cuIpc*, "
+                "cuMemImportFromShareableHandle): not with --release");
+  }
   report->device_bytes = 0;
   report->stays_suspended = false;
   if (!copy_out(report)) {

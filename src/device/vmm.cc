@@ -1,21 +1,19 @@
 #include "device/vmm.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
+#include "common/handover.h"
 #include "common/proc.h"
 #include "common/syscall.h"
 #include "device/capture.h"
+#include "device/ipc.h"
 #include "device/vmm_records.h"
 #include "gpuckpt/exit_codes.h"
+#include "gpuckpt/wire.h"
 #include "intercept/generated/real_driver.h"
 
 namespace gpuckpt::device {
 namespace {
 
 Vmm* known;  // null: no such call yet
-
-constexpr auto kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
 CUresult set_access(uint64_t address, uint64_t size, int device, CUmemAccess_flags flags) {
   CUmemAccessDesc access = {};
@@ -24,7 +22,25 @@ CUresult set_access(uint64_t address, uint64_t size, int device, CUmemAccess_fla
   return real().cuMemSetAccess(address, size, &access, 1);
 }
 
-int owner_of(const Physical* memory) { return memory->properties.location.id; }
+bool of_host(const Physical* memory) { return is_of_host(memory->properties.location); }
+// Its device; of the host's memory, one that can copy it (-1: none has a context).
+int owner_of(const Physical* memory) {
+  if (!of_host(memory)) return memory->properties.location.id;
+  for (int device = 0; device < machine_facts.devices; ++device)
+    if (any_context(device)) return device;
+  return -1;
+}
+
+// The host's memory is shown to a device for that.
+CUresult copy_host_memory(Physical* memory, bool to_contents) {
+  WithContext with(any_context(owner_of(memory)));
+  return to_contents ? real().cuMemcpyDtoH_v2(memory->contents, memory->shown, memory->size)
+                     : real().cuMemcpyHtoD_v2(memory->shown, memory->contents, memory->size);
+}
+bool make_contents(Physical* memory) {
+  if (!memory->contents) memory->contents = static_cast<char*>(allocate(memory->size));
+  return memory->contents;
+}
 
 CUresult show(Physical* memory, CUmemGenericAllocationHandle handle) {
   CUresult result = real().cuMemMap(memory->shown, memory->size, 0, handle, 0);
@@ -48,6 +64,7 @@ CUresult show(Physical* memory) {
   }
   if (memory->handle)
     return show(memory, real_of<CUmemGenericAllocationHandle>(Kind::kMemHandle, memory->handle));
+  if (memory->lingering) return show(memory, memory->lingering);
   CUmemGenericAllocationHandle handle = 0;  // released, and mapped in part
   result = real().cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(memory->mapped_at));
   if (result != CUDA_SUCCESS) return result;
@@ -61,76 +78,25 @@ void hide(Physical* memory) {
   memory->showing = false;
 }
 
-// KCMP_FILE. Containers may forbid it.
-long compare_files(int a, int b) {
-  const int self = sys::getpid();
-  return sys::call(SYS_kcmp, self, self, 0, a, b);
-}
-bool can_compare() {
-  const int fd = sys::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  const bool can = compare_files(fd, fd) == 0;
-  sys::close(fd);
-  return can;
+// Of whose processes one has ended: the one that has it now has it for itself.
+void inherit(Physical* memory) {
+  bool ended = false;
+  catches_signal(memory->name.pid, wire::kWakeSignal, &ended);
+  if (!ended) return;
+  memory->foreign = false;
+  memory->ticket.close();
 }
 
-bool note(void*, int fd) {
-  Vmm& all = vmm();
-  Physical* memory = realm_owns_fd(fd) ? nullptr : all.identify(fd, &all.doubtful);
-  if (!memory) return true;
-  if (all.shared_count == Vmm::kMostShared) return false;
-  long flags = sys::call(SYS_fcntl, fd, F_GETFD);
-  all.shared[all.shared_count++] = {memory, fd, static_cast<int>(flags)};
-  return true;
-}
-
-void note_descriptors() {
-  if (!known) return;
-  known->shared_count = 0;
-  known->doubtful = false;
-  if (!known->exported.empty()) each_number_in("/proc/thread-self/fd", nullptr, note);
-}
-
-bool is_open(const Physical* memory) {
-  for (uint32_t i = 0; i < vmm().shared_count; ++i)
-    if (vmm().shared[i].memory == memory) return true;
-  return false;
-}
-
-bool held(const Physical* memory) { return memory->handles || memory->mappings; }
-
-void forget_descriptors(const Physical* memory) {
-  Vmm& all = vmm();
-  for (size_t i = all.exported.size(); i-- && memory->exported > 1;)
-    if (all.exported[i].memory == memory) all.forget_exported(i);
-  for (size_t i = 0; i < all.exported.size(); ++i)
-    if (all.exported[i].memory == memory) return all.forget_exported(i);  // may be the end of it
-}
-
-// Of memory that was exported: closed everywhere and held by nothing else, it is gone. Closed and
-// never imported here, it went to somebody else.
-const char* exported_refusal() {
-  Vmm& all = vmm();
-  note_descriptors();
-  if (all.shared_count == Vmm::kMostShared)
-    return "cuMemExportToShareableHandle: too many descriptors for memory are open";
-  const char* doubt =
-      "cuMemExportToShareableHandle: a descriptor that cannot be told from the driver's";
-  if (all.doubtful && !can_compare()) return doubt;
-  const char* why = nullptr;
-  for (Physical *memory = all.first, *next; memory; memory = next) {
-    next = memory->next;
-    if (!memory->shared) continue;
-    const bool open = memory->open = is_open(memory);
-    if (open && !held(memory))
-      why = "cuMemExportToShareableHandle: memory that only a descriptor holds";
-    else if (!open && held(memory) && !memory->imported)
-      why = "cuMemExportToShareableHandle: memory shared with another process";
-    else if (!open && held(memory) && all.doubtful)
-      why = doubt;
-    else if (!open && !held(memory))
-      forget_descriptors(memory);
+const char* shared_refusal() {
+  vmm().sweep();
+  for (Physical* memory = vmm().first; memory; memory = memory->next) {
+    if (!memory->handles && !memory->mappings && !memory->lingering)
+      return "cuMemExportToShareableHandle: memory that only a descriptor holds";
+    if (memory->foreign) inherit(memory);
+    if (memory->foreign && !memory->ticket.is_open())
+      return "cuMemImportFromShareableHandle: our duplicate of the descriptor was closed";
   }
-  return why;
+  return nullptr;
 }
 
 // ---- the way back ----
@@ -146,11 +112,33 @@ bool take_range(uint64_t begin, uint64_t size, DeviceReport* report) {
               begin, begin + size);
 }
 
+CUresult import_and_close(int fd, int device, CUmemGenericAllocationHandle* out) {
+  WithContext with(any_context(device));
+  CUresult result = import_memory(fd, out);
+  sys::close(fd);
+  return result;
+}
+
+// What another process has made again, from it.
+CUresult fetch(Physical* memory, CUmemGenericAllocationHandle* out) {
+  Shareable what;
+  int fd = -1;
+  if (!look_at_shareable(memory->ticket.fd, kIpcRestorePatienceUs, &what, &fd))
+    return CUDA_ERROR_MAP_FAILED;
+  return import_and_close(fd, owner_of(memory), out);
+}
+
 bool create(Physical* memory, DeviceReport* report) {
   memory->showing = false;
-  CUresult result = real().cuMemCreate(&memory->replayed, memory->size, &memory->properties, 0);
-  return result == CUDA_SUCCESS ||
-         fail(report, kExitIncompatible,
+  CUresult result =
+      memory->foreign ? fetch(memory, &memory->replayed)
+                      : real().cuMemCreate(&memory->replayed, memory->size, &memory->properties, 0);
+  if (result == CUDA_SUCCESS) return true;
+  if (memory->foreign)
+    return fail(report, kExitIncompatible,
+                "memory of process %d (cuMemImportFromShareableHandle) cannot be had again (%d)",
+                memory->name.pid, static_cast<int>(result));
+  return fail(report, kExitIncompatible,
               "%lu bytes of device memory (cuMemCreate) cannot be allocated here (%d)",
               memory->size, static_cast<int>(result));
 }
@@ -161,40 +149,32 @@ bool map(Mapped* mapping, DeviceReport* report) {
       real().cuMemMap(mapping->begin, mapping->size, mapping->offset, mapping->memory->replayed, 0);
   for (int device = 0; device < kMaxDevices && result == CUDA_SUCCESS; ++device) {
     auto flags = static_cast<CUmemAccess_flags>(mapping->access[device]);
-    if (device == owner_of(mapping->memory)) flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    if (!of_host(mapping->memory) && device == owner_of(mapping->memory))
+      flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     if (flags) result = set_access(mapping->begin, mapping->size, device, flags);
   }
+  if (result == CUDA_SUCCESS && mapping->host.flags)
+    result = real().cuMemSetAccess(mapping->begin, mapping->size, &mapping->host, 1);
   return result == CUDA_SUCCESS ||
          fail(report, kExitIncompatible, "memory cannot be mapped at 0x%lx again (%d)",
               mapping->begin, static_cast<int>(result));
 }
 
-// The descriptor is nobody's yet: not the driver's, not the program's.
-CUresult give_descriptor(Physical* memory, int* fd) {
-  CUresult result = real().cuMemExportToShareableHandle(fd, memory->replayed, kDescriptor, 0);
-  if (result == CUDA_SUCCESS) realm_disown_fd(*fd);
-  return result;
-}
-
 // One more handle with a value of its own where there can be one.
 CUresult another_handle(Physical* memory, CUmemGenericAllocationHandle* out) {
-  if (!(memory->properties.requestedHandleTypes & kDescriptor))
+  if (!(memory->properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
     return real().cuMemRetainAllocationHandle(
         out, reinterpret_cast<void*>(memory->mapped_at ? memory->mapped_at : memory->shown));
   int fd = -1;
-  CUresult result = give_descriptor(memory, &fd);
+  CUresult result = export_memory(memory->replayed, &fd);
   if (result != CUDA_SUCCESS) return result;
-  WithContext with(any_context(owner_of(memory)));
-  result = real().cuMemImportFromShareableHandle(
-      out, reinterpret_cast<void*>(static_cast<intptr_t>(fd)), kDescriptor);
-  sys::close(fd);
-  return result;
+  return import_and_close(fd, owner_of(memory), out);
 }
 
-bool name_handles(DeviceReport* report) {
+bool name_handles(bool foreign, DeviceReport* report) {
   CUresult result = CUDA_SUCCESS;
   vmm().handles.each([&](uint64_t name, MemoryHandle& h) {
-    if (result != CUDA_SUCCESS) return;
+    if (result != CUDA_SUCCESS || h.memory->foreign != foreign) return;
     CUmemGenericAllocationHandle now = h.memory->replayed;
     if (name != h.memory->handle) result = another_handle(h.memory, &now);
     if (result == CUDA_SUCCESS) bind(Kind::kMemHandle, name, now);
@@ -205,25 +185,44 @@ bool name_handles(DeviceReport* report) {
                                         static_cast<int>(result));
 }
 
-bool name_descriptors(DeviceReport* report) {
-  Vmm& all = vmm();
-  for (const Exported& e : all.exported) e.memory->exported = 0;
-  all.exported.clear();
-  for (uint32_t i = 0; i < all.shared_count; ++i) {
-    const SharedFd& shared = all.shared[i];
+// The descriptors are there already: what waits in them is not.
+bool share_all_again(bool foreign, DeviceReport* report) {
+  for (Exported& e : vmm().exported) {
+    if (e.memory->foreign != foreign) continue;
     int fd = -1;
-    CUresult result = give_descriptor(shared.memory, &fd);
-    long placed = -1;
-    if (result == CUDA_SUCCESS && !realm_owns_fd(shared.fd)) {
-      placed = sys::call(SYS_dup3, fd, shared.fd, shared.flags & FD_CLOEXEC ? O_CLOEXEC : 0);
-    }
+    CUresult result = export_memory(e.memory->replayed, &fd);
+    const bool sent = result == CUDA_SUCCESS && share_again(shareable_of(e.memory), fd, e.end);
     if (fd >= 0) sys::close(fd);
-    if (placed != shared.fd || !all.add_exported(shared.memory, shared.fd))
-      return fail(report, kExitIncompatible,
-                  "descriptor %d, a shareable handle of memory, cannot be made again (%d)",
-                  shared.fd, static_cast<int>(result));
+    if (!sent && !closed_everywhere(e.end))
+      return fail(
+          report, kExitIncompatible,
+          "a shareable handle of memory (cuMemExportToShareableHandle) cannot be made again "
+          "(%d)",
+          static_cast<int>(result));
   }
   return true;
+}
+
+// All of this process's, or all of others'.
+bool rebuild_memory(bool foreign, DeviceReport* report) {
+  Vmm& all = vmm();
+  bool ok = true;
+  for (Physical* memory = all.first; memory && ok; memory = memory->next) {
+    if (memory->foreign != foreign) continue;
+    ok = (!memory->shown || take_range(memory->shown, memory->size, report)) &&
+         create(memory, report);
+  }
+  all.each_mapping([&](Mapped* mapping) {
+    if (mapping->memory->foreign == foreign) ok = ok && map(mapping, report);
+  });
+  for (Physical* memory = all.first; memory && ok && !foreign; memory = memory->next) {
+    if (memory->foreign || (memory->mapped_whole && !of_host(memory))) continue;
+    CUresult result = show(memory, memory->replayed);
+    if (result == CUDA_SUCCESS && of_host(memory)) result = copy_host_memory(memory, false);
+    ok = result == CUDA_SUCCESS ||
+         fail(report, kExitIncompatible, "memory cannot be mapped (%d)", static_cast<int>(result));
+  }
+  return ok && name_handles(foreign, report) && share_all_again(foreign, report);
 }
 
 }  // namespace
@@ -231,21 +230,24 @@ bool name_descriptors(DeviceReport* report) {
 const char* vmm_refusal() {
   Guard guard(vmm().lock);
   for (Physical* memory = vmm().first; memory; memory = memory->next) {
-    if (memory->properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-      return "cuMemCreate: physical memory of the host";
+    if (of_host(memory) && (memory->name.pid || owner_of(memory) < 0))
+      return "cuMemCreate: physical memory of the host, shared or without a context to copy it";
     if (memory->properties.allocFlags.usage & CU_MEM_CREATE_USAGE_TILE_POOL)
       return "cuMemCreate: memory for sparse arrays, which no address shows";
   }
-  return exported_refusal();
+  return shared_refusal();
 }
 
 void vmm_extents(int device, Vector<VmmExtent>* out) {
   Guard guard(vmm().lock);
   vmm().each_mapping([&](Mapped* mapping) {
-    if (owner_of(mapping->memory) == device) out->push({mapping->begin, mapping->size});
+    const Physical* memory = mapping->memory;
+    if (!memory->foreign && !of_host(memory) && owner_of(memory) == device)
+      out->push({mapping->begin, mapping->size});
   });
   for (Physical* memory = vmm().first; memory; memory = memory->next)
-    if (memory->showing && owner_of(memory) == device) out->push({memory->shown, memory->size});
+    if (memory->showing && !of_host(memory) && owner_of(memory) == device)
+      out->push({memory->shown, memory->size});
 }
 
 uint64_t vmm_bytes() {
@@ -258,13 +260,17 @@ uint64_t vmm_bytes() {
 bool vmm_unlock(DeviceReport* report) {
   vmm().index();
   vmm().each_mapping([](Mapped* mapping) {
+    if (of_host(mapping->memory)) return;
     int owner = owner_of(mapping->memory);
-    if (mapping->access[owner] != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+    if (!mapping->memory->foreign && mapping->access[owner] != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
       set_access(mapping->begin, mapping->size, owner, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   });
   for (Physical* memory = vmm().first; memory; memory = memory->next) {
-    if ((!memory->handle && !memory->mapped_at) || memory->mapped_whole) continue;
+    if (memory->foreign || (memory->mapped_whole && !of_host(memory))) continue;
+    if (!memory->handle && !memory->mapped_at && !memory->lingering) continue;
     CUresult result = show(memory);
+    if (result == CUDA_SUCCESS && of_host(memory))
+      result = make_contents(memory) ? copy_host_memory(memory, true) : CUDA_ERROR_OUT_OF_MEMORY;
     if (result != CUDA_SUCCESS)
       return fail(report, kExitError,
                   "memory of cuMemCreate that is not mapped cannot be read (%d)",
@@ -275,6 +281,7 @@ bool vmm_unlock(DeviceReport* report) {
 
 void vmm_relock() {
   vmm().each_mapping([](Mapped* mapping) {
+    if (of_host(mapping->memory)) return;
     int owner = owner_of(mapping->memory);
     auto wanted = static_cast<CUmemAccess_flags>(mapping->access[owner]);
     if (wanted != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
@@ -289,49 +296,62 @@ bool rebuild_vmm(DeviceReport* report) {
   for (RangeNode* n = all.reservations.first(); n; n = all.reservations.next(n))
     if (!take_range(n->begin, n->size, report)) return false;
   all.index();
-  bool ok = true;
-  for (Physical* memory = all.first; memory && ok; memory = memory->next)
-    ok = (!memory->shown || take_range(memory->shown, memory->size, report)) &&
-         create(memory, report);
-  all.each_mapping([&](Mapped* mapping) { ok = ok && map(mapping, report); });
-  for (Physical* memory = all.first; memory && ok; memory = memory->next) {
-    if (memory->mapped_whole) continue;
-    CUresult result = show(memory, memory->replayed);
-    ok = result == CUDA_SUCCESS ||
-         fail(report, kExitIncompatible, "memory cannot be mapped (%d)", static_cast<int>(result));
-  }
-  if (!ok || !name_handles(report) || !name_descriptors(report)) return false;
+  for (Exported& e : all.exported) e.end.restored();
   for (Physical* memory = all.first; memory; memory = memory->next) {
-    if (!memory->handles) real().cuMemRelease(memory->replayed);
+    memory->ticket.restored();
+    if (memory->name.identity == handover_identity() && !memory->foreign)
+      memory->name.pid = sys::getpid();  // where ids do not stay
+  }
+  // Others wait for what is this process's.
+  if (!rebuild_memory(false, report) || !rebuild_memory(true, report)) return false;
+  for (Physical* memory = all.first; memory; memory = memory->next) {
+    if (memory->lingering)
+      memory->lingering = memory->replayed;
+    else if (!memory->handles)
+      real().cuMemRelease(memory->replayed);
     memory->replayed = 0;
   }
   return true;
 }
 
-const char* vmm_look_again() {
-  note_descriptors();
-  for (Physical* memory = known ? known->first : nullptr; memory; memory = memory->next)
-    if (memory->shared && memory->open && !is_open(memory) && held(memory) && !memory->imported)
-      return "cuMemExportToShareableHandle: the last descriptor of memory was closed just now";
-  return nullptr;
+void vmm_copy_host() {
+  if (!known) return;
+  known->each_mapping([](Mapped* m) {
+    if (m->memory->contents && m->host.flags)
+      __builtin_memcpy(m->memory->contents, reinterpret_cast<void*>(m->begin), m->size);
+  });
 }
 
-bool vmm_is_descriptor(int fd) {
-  return known && !realm_owns_fd(fd) && known->identify(fd, nullptr);
+bool vmm_imported() {
+  Guard guard(vmm().lock);
+  for (Physical* memory = vmm().first; memory; memory = memory->next)
+    if (memory->foreign) return true;
+  return false;
 }
 
-void vmm_hold_descriptors() {
-  if (!known || !known->shared_count) return;
-  int nothing = sys::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  bool wanted = false;
-  for (uint32_t i = 0; i < vmm().shared_count; ++i) {
-    wanted |= vmm().shared[i].fd == nothing;
-    if (vmm().shared[i].fd != nothing) sys::call(SYS_dup3, nothing, vmm().shared[i].fd, O_CLOEXEC);
+bool vmm_shares(void* context, bool (*one)(void* context, const DeviceShare&)) {
+  for (Physical* memory = known ? known->first : nullptr; memory; memory = memory->next) {
+    const SharedName& name = memory->name;
+    if (!name.pid) continue;
+    const auto kind = memory->foreign ? DeviceShare::kTook : DeviceShare::kOffers;
+    if (!one(context, {kind, name.pid, name.number | DeviceShare::kHandle})) return false;
   }
-  if (!wanted) sys::close(nothing);
+  return true;
+}
+
+void vmm_sweep() {
+  if (!known || !__atomic_load_n(&known->lingering, __ATOMIC_RELAXED)) return;
+  Guard guard(known->lock);
+  known->sweep();
 }
 
 // ---- records ----
+
+Shareable shareable_of(const Physical* memory) {
+  Shareable s = make_shareable(Shareable::kMemory, memory->name, owner_of(memory));
+  s.size = memory->size;
+  return s;
+}
 
 Vmm& vmm() { return made_once(&known); }
 
@@ -359,59 +379,49 @@ bool Vmm::add_handle(Physical* memory, uint64_t name) {
 
 void Vmm::drop_if_unused(Physical* memory) {
   if (memory->handles || memory->mappings || memory->exported) return;
+  stop_lingering(memory);
+  memory->ticket.close();
+  release(memory->contents);
   if (memory->shown) real().cuMemAddressFree(memory->shown, memory->size);
   (memory->previous ? memory->previous->next : first) = memory->next;
   if (memory->next) memory->next->previous = memory->previous;
   destroy(memory);
 }
 
-bool Vmm::add_exported(Physical* memory, int fd) {
-  struct stat st;
-  if (sys::failed(sys::call(SYS_fstat, fd, sys::ptr(&st)))) return false;
-  const Exported e = {memory, fd, st.st_dev, st.st_ino, S_ISREG(st.st_mode)};
-  memory->shared = true;
-  for (size_t i = 0; i < exported.size(); ++i) {
-    Exported& known = exported[i];
-    if (e.own_file && known.dev == e.dev && known.ino == e.ino) {
-      known.fd = fd;
-      return true;
-    }
-    if (e.own_file || known.own_file || known.fd != fd) continue;
-    forget_exported(i);  // that one is closed: its number is free again
-    break;
-  }
-  if (!exported.push(e)) return false;
+void Vmm::stop_lingering(Physical* memory) {
+  if (!memory->lingering) return;
+  real().cuMemRelease(memory->lingering);
+  memory->lingering = 0;
+  --lingering;
+}
+
+bool Vmm::add_exported(Physical* memory, const OwnFd& end) {
+  if (!exported.push({memory, end})) return false;
   ++memory->exported;
   return true;
 }
 
-void Vmm::forget_exported(size_t index) {
-  Physical* memory = exported[index].memory;
-  exported.swap_remove(index);
-  --memory->exported;
-  drop_if_unused(memory);
+void Vmm::sweep() {
+  for (size_t i = exported.size(); i--;) {
+    if (!closed_everywhere(exported[i].end)) continue;
+    Physical* memory = exported[i].memory;
+    exported[i].end.close();
+    exported.swap_remove(i);
+    --memory->exported;
+    drop_if_unused(memory);
+  }
 }
 
-// Numbers are used again: where two records say that one open file is of different memory, one of
-// them is of a descriptor that is closed, and it cannot be told which.
-Physical* Vmm::identify(int fd, bool* doubtful) {
-  struct stat st;
-  if (exported.empty() || sys::failed(sys::call(SYS_fstat, fd, sys::ptr(&st)))) return nullptr;
-  Physical* found = nullptr;
-  bool alike = false;
-  for (const Exported& e : exported) {
-    if (e.dev != st.st_dev || e.ino != st.st_ino) continue;
-    if (e.own_file) return e.memory;
-    alike = true;
-    if (e.fd != fd && compare_files(fd, e.fd) != 0) continue;
-    if (found && found != e.memory) {
-      found = nullptr;
-      break;
-    }
-    found = e.memory;
-  }
-  if (alike && !found && doubtful) *doubtful = true;
-  return found;
+void Vmm::sweep_sometimes() {
+  if (exported.size() < sweep_at) return;
+  sweep();
+  sweep_at = 2 * exported.size() + 64;
+}
+
+Physical* Vmm::named(const SharedName& name) {
+  for (Physical* memory = first; memory; memory = memory->next)
+    if (memory->name == name) return memory;
+  return nullptr;
 }
 
 void Vmm::index() {

@@ -1,6 +1,6 @@
 // The application's own virtual memory: reservations, physical handles, mappings, access rights,
-// and the descriptors that stand for memory (shareable handles). Recorded as made and made again at
-// the same addresses, under the same numbers.
+// and the descriptors that stand for memory (shareable handles, shareable.h), also those of other
+// processes. Recorded as made and made again at the same addresses, under the same numbers.
 //
 // Memory that no mapping shows in full is mapped for the time of a capture, and of a restore, at an
 // address of our own that it keeps for life.
@@ -26,13 +26,13 @@ bool vmm_unlock(DeviceReport* report);
 void vmm_relock();
 
 bool rebuild_vmm(DeviceReport* report);
+// PARKED. Memory of the host's (cuMemCreate), which the program may have written until now.
+void vmm_copy_host();
 
-// PARKED. Which numbers stand for memory now: they come back with `rebuild_vmm`. Not null: memory
-// went to another process since `vmm_refusal`.
-const char* vmm_look_again();
-// PARKED.
-bool vmm_is_descriptor(int fd);
-// PARKED, restored process, before the driver opens anything: keeps their numbers for them.
-void vmm_hold_descriptors();
+bool vmm_imported();  // memory of another process is here
+// PARKED (device_plugin.h).
+bool vmm_shares(void* context, bool (*one)(void* context, const DeviceShare&));
+// Memory that only descriptors held is given back once they are closed. Cheap when there is none.
+void vmm_sweep();
 
 }  // namespace gpuckpt::device

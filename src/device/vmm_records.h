@@ -5,21 +5,28 @@
 
 #include "device/arena_driver.h"
 #include "device/memory.h"
+#include "device/shareable.h"
 
 namespace gpuckpt::device {
 
 struct Reserved : RangeNode {};
 
-// Memory lives while a handle, a mapping or a descriptor holds it.
+// Memory lives while a handle, a mapping or a descriptor holds it. Of what several processes hold
+// one has the record that counts: the contents are in its snapshot, and a restore makes the memory
+// there.
 struct Physical {
   Physical *next = nullptr, *previous = nullptr;
   uint64_t size = 0;
   CUmemAllocationProp properties = {};
   uint32_t handles = 0, mappings = 0;
-  uint32_t exported = 0;  // records of descriptors, which may be closed by now
-  bool shared = false;    // a descriptor was given for it, once
-  bool imported = false;  // from such a descriptor, by this process
-  bool open = false;      // one was open at the last look with the gate just closed
+  uint32_t exported = 0;  // descriptors given for it that may still exist
+  SharedName name;
+  bool foreign = false;  // it is another process's
+  OwnFd ticket;          // then: a duplicate of the descriptor it came by
+  // The program has let go of it, and descriptors have not: our own hold.
+  CUmemGenericAllocationHandle lingering = 0;
+  // Of the host's: what it held at the last snapshot.
+  char* contents = nullptr;
   bool showing = false;
   uint64_t shown = 0;  // where captures map it; 0: not yet
   CUmemGenericAllocationHandle replayed = 0;
@@ -33,7 +40,12 @@ struct Mapped : RangeNode {
   uint64_t offset = 0;
   Physical* memory = nullptr;
   uint8_t access[kMaxDevices] = {};  // CUmemAccess_flags
+  CUmemAccessDesc host = {};         // the host's, when it has any
 };
+inline bool is_of_host(const CUmemLocation& l) { return l.type != CU_MEM_LOCATION_TYPE_DEVICE; }
+
+// What a descriptor for it says.
+Shareable shareable_of(const Physical* memory);
 
 struct MemoryHandle {
   Physical* memory;
@@ -41,34 +53,20 @@ struct MemoryHandle {
   uint32_t ours;  // of them, references that the driver knows nothing of: counted before a restore
 };
 
-// A descriptor that the driver gave for memory. Memory in a file of its own is known by the file;
-// in what has one file for all (/dev/nvidiactl), only while the descriptor is open: there is one
-// record for its number, the latest.
+// A descriptor that was given for memory: our end of it.
 struct Exported {
   Physical* memory;
-  int fd;
-  uint64_t dev, ino;
-  bool own_file;
-};
-
-// A number that stands for memory at the snapshot (the descriptor given, or a duplicate of it).
-struct SharedFd {
-  Physical* memory;
-  int fd, flags;  // FD_CLOEXEC
+  OwnFd end;
 };
 
 struct Vmm {
-  static constexpr uint32_t kMostShared = 1024;
-
   Lock lock;
   RangeTree reservations, mappings;
   HashMap<MemoryHandle> handles;  // by name
   Physical* first = nullptr;
   Vector<Exported> exported;
-  bool doubtful =
-      false;  // an open descriptor may stand for memory, and it cannot be told for which
-  uint32_t shared_count = 0;
-  SharedFd shared[kMostShared];
+  size_t sweep_at = 64;    // descriptors
+  uint32_t lingering = 0;  // how much memory only descriptors hold
 
   template <typename F>
   void each_mapping(F f) {
@@ -82,10 +80,21 @@ struct Vmm {
   Physical* add(uint64_t handle, size_t size, const CUmemAllocationProp& properties);
   bool add_handle(Physical* memory, uint64_t name);
   void drop_if_unused(Physical* memory);
-  bool add_exported(Physical* memory, int fd);
-  void forget_exported(size_t index);
-  // What `fd` stands for; null: nothing, or (`doubtful`, which may be null) what cannot be told.
-  Physical* identify(int fd, bool* doubtful);
+  // Before the last handle or mapping goes: a hold of ours, if a descriptor exists. `take` makes
+  // it.
+  template <typename Take>
+  void linger(Physical* memory, Take take) {
+    if (memory->handles + memory->mappings > 1 || memory->lingering || !memory->exported) return;
+    sweep();
+    if (!memory->exported || (memory->lingering = take()) == 0) return;
+    ++lingering;
+  }
+  void stop_lingering(Physical* memory);
+  bool add_exported(Physical* memory, const OwnFd& end);
+  // Forgets descriptors that exist nowhere any more. The other one now and then: each is asked for.
+  void sweep();
+  void sweep_sometimes();
+  Physical* named(const SharedName& name);
   // Looks up, in one pass for all memory, what Physical keeps of it.
   void index();
 };

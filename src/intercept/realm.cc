@@ -214,7 +214,7 @@ void pin_blocks(const Object& o, const Dynamic& d, uint64_t heap_begin, uint64_t
       if (at < got_end && d.plt_count && at + 24 + d.plt_count * 8 >= got_end)
         continue;  // link_map and slots
       uint64_t word = *reinterpret_cast<uint64_t*>(at);
-      if (word < heap_begin + 16 || word + 16 > heap_end || word % 16) continue;
+      if (word < heap_begin + 16 || word > heap_end - 16 || word % 16) continue;
       uint64_t size = *reinterpret_cast<uint64_t*>(word - 8) & ~7ull;
       if (size < 32 || size > 1 << 20 || word - 16 + size > heap_end) continue;
       if (is_link_map(o.map, word)) continue;
@@ -329,6 +329,7 @@ bool realm_quiet() {
   return realm_heap::quiet() && realm_maps::quiet() &&
          g_state.load(std::memory_order_relaxed) != kLoading;
 }
+void realm_expect_at(uint64_t address) { realm_maps::expect_at(address); }
 void realm_release_placeholders() { realm_maps::release_placeholders(); }
 
 void realm_rewind() {

@@ -29,6 +29,9 @@ const char* realm_driver_path();  // "" when not loaded
 // forgotten, private heap of the new generation opened, placeholders over recorded reservations,
 // gate_new_generation() and translate_forget_all(). The driver's old heap stays as ordinary memory.
 void realm_rewind();
+// During the replay: of the recorded reservations of one length, the one that holds `address` is
+// the next that is given.
+void realm_expect_at(uint64_t address);
 // After the replay: nothing more has to land at a recorded address; what no request took is given
 // back.
 void realm_release_placeholders();

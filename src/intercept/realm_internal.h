@@ -62,6 +62,7 @@ void detached(const void* at);
 bool owns(uint64_t at, uint64_t bytes);                       // PARKED
 bool owns_first(uint64_t at, uint64_t end, uint64_t* until);  // PARKED
 void rewind();                                                // PARKED
+void expect_at(uint64_t address);
 void release_placeholders();
 void after_fork();
 bool quiet();

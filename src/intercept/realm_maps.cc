@@ -349,6 +349,17 @@ void rewind() {
   for (Piece& p : g_attached) p = {};
 }
 
+void expect_at(uint64_t address) {
+  RealmLocked locked(&s.lock);
+  for (size_t i = 0; i < s.befores; i++) {
+    const auto found = s.before[i];
+    if (address - found.begin >= found.bytes) continue;
+    for (; i > 0; i--) s.before[i] = s.before[i - 1];
+    s.before[0] = found;
+    return;
+  }
+}
+
 void release_placeholders() {
   RealmLocked locked(&s.lock);
   for (size_t i = 0; i < s.placeholders.size(); i++) {

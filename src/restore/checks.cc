@@ -2,7 +2,6 @@
 
 #include <cpuid.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <set>
 
 #include "common/file_time.h"
+#include "restore/vdso.h"
 #include "restore/written_files.h"
 
 namespace gpuckpt::restore {
@@ -130,6 +130,9 @@ bool is_unchanged(const MappedFile& f, const std::string& path) {
 std::vector<std::string> check_machine(const Image& image) {
   std::vector<std::string> wrong;
   bool layout = false;
+  uint32_t saves = 0;  // XCR0: the components of its registers that the program's CPU saved
+  for (const Cpuid& c : image.cpu)
+    if (c.leaf == 0xffff0000) saves = c.eax;
   std::string lacking;
   for (const Cpuid& c : image.cpu) {
     Cpuid now = here(c);
@@ -137,8 +140,12 @@ std::vector<std::string> check_machine(const Image& image) {
       if (f.leaf == c.leaf && f.subleaf == c.subleaf &&
           (word(c, f.word) >> f.bit & 1) > (word(now, f.word) >> f.bit & 1))
         lacking += (lacking.empty() ? "" : ", ") + std::string(f.name);
-    if (c.leaf == 0xd && c.subleaf >= 2 && (c.eax != now.eax || c.ebx != now.ebx)) layout = true;
-    if (c.leaf == 0xffff0000 && (c.eax != now.eax || c.edx != now.edx)) layout = true;
+    // A CPU that saves more than the program's did is fine: what the program's saved must lie where
+    // it lay (the kernel takes a signal frame with fewer components).
+    if (c.leaf == 0xd && c.subleaf >= 2 && c.subleaf < 32 && saves >> c.subleaf & 1 &&
+        (c.eax != now.eax || c.ebx != now.ebx))
+      layout = true;
+    if (c.leaf == 0xffff0000 && (c.eax & ~now.eax || c.edx & ~now.edx)) layout = true;
   }
   if (!lacking.empty())
     wrong.push_back("this CPU lacks instructions that the program's CPU had (" + lacking +
@@ -149,12 +156,6 @@ std::vector<std::string> check_machine(const Image& image) {
         "this CPU saves its registers in another layout than the program's CPU (XSAVE); restore on "
         "the same CPU model");
 
-  const char* vdso = reinterpret_cast<const char*>(getauxval(AT_SYSINFO_EHDR));
-  if (!vdso || memcmp(vdso, image.vdso_bytes.data(), image.vdso_bytes.size()) != 0) {
-    std::string text = "the kernel's vdso differs from the one at the snapshot (kernel " +
-                       std::string(image.head.kernel) + "); restore on that kernel";
-    wrong.push_back(text);
-  }
   if (own_seccomp() < static_cast<int>(image.head.seccomp))
     wrong.push_back(
         "the program ran under a seccomp filter, which cannot be put back; restore inside the same "
@@ -167,6 +168,7 @@ std::vector<std::string> check_machine(const Image& image) {
 
 std::vector<std::string> check_files(const Image& image, const Options& options) {
   std::vector<std::string> wrong;
+  if (std::string text = vdso_mismatch(image); !text.empty()) wrong.push_back(text);
   std::set<std::string> written;
   for (const auto& [d, path] : image.fds)
     if (d.kind == kFdFile && (d.flags & 3) != 0) written.insert(path);
@@ -186,8 +188,9 @@ std::vector<std::string> check_files(const Image& image, const Options& options)
   }
   std::set<std::string> seen;
   for (const auto& [d, path] : image.fds) {
+    const bool gone = (d.kind == kFdDirectory || d.kind == kFdFifo) && d.value[0];
     if ((d.kind != kFdFile && d.kind != kFdDirectory && d.kind != kFdFifo && d.kind != kFdPath) ||
-        !seen.insert(path).second)
+        gone || !seen.insert(path).second)
       continue;
     struct stat st;
     if (stat(path.c_str(), &st) != 0) {
@@ -212,7 +215,7 @@ std::vector<std::string> check_files(const Image& image, const Options& options)
                "cannot be opened as the program had it (" + std::string(strerror(errno)) + ")");
   }
   struct stat st;
-  if (stat(image.cwd.c_str(), &st) != 0)
+  if (!image.cwd_gone && stat(image.cwd.c_str(), &st) != 0)
     complain(image.cwd, "was the working directory and is not here");
   return wrong;
 }

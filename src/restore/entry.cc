@@ -25,6 +25,7 @@
 #include "gpuckpt/process_format.h"
 #include "gpuckpt/wire.h"
 #include "restore/device_ring.h"
+#include "restore/entry_aio.h"
 #include "restore/entry_memory.h"
 #include "restore/plan.h"
 #include "snapshot/api.h"
@@ -53,6 +54,9 @@ struct RestoredThread {
   const char* pending;  // siginfos that wait for it alone
   size_t pending_count;
   const MemoryPolicy* policy;
+  const uint32_t* groups;  // supplementary ones
+  uint32_t group_count;
+  const ThreadPlace* place;  // null: everybody's
 };
 
 // One restore at a time in a process's life, before anything else runs.
@@ -66,8 +70,6 @@ struct State {
   std::atomic<uint32_t> left;
   bool locks_free, zombie_leader;
   uint64_t started_us;
-  const uint32_t* groups;
-  size_t group_count;
   Head head;
 };
 State state;
@@ -108,17 +110,19 @@ constexpr uint32_t kKeepCaps = 1 << 4;  // SECBIT_KEEP_CAPS
 
 // The credentials are the last thing a thread gets back: until then it may need what it has more.
 // What is not permitted here (another user's, or none of the namespace) cannot be had.
-void restore_credentials(const Thread& s) {
-  const Head& h = state.head;
+void restore_credentials(const RestoredThread& t) {
+  const Thread& s = t.saved;
   const Capabilities& want = s.capabilities;
   for (int cap = 0; cap <= 40; ++cap)
     if (!(want.bounding >> cap & 1)) sys::call(SYS_prctl, PR_CAPBSET_DROP, cap);
   if (state.plan->flags & restore::kSetIds) {
-    sys::call(SYS_setgroups, static_cast<long>(state.group_count), sys::ptr(state.groups));
-    sys::call(SYS_setresgid, h.gid[0], h.gid[1], h.gid[2]);
+    sys::call(SYS_setgroups, t.group_count, sys::ptr(t.groups));
+    sys::call(SYS_setresgid, s.gid[0], s.gid[1], s.gid[2]);
     sys::call(SYS_prctl, PR_SET_KEEPCAPS, 1);
-    if (sys::failed(sys::call(SYS_setresuid, h.uid[0], h.uid[1], h.uid[2])))
-      die(kExitIncompatible, "the program's user %u cannot be had here", h.uid[0]);
+    sys::call(SYS_setfsgid, s.gid[3]);
+    if (sys::failed(sys::call(SYS_setresuid, s.uid[0], s.uid[1], s.uid[2])))
+      die(kExitIncompatible, "the program's user %u cannot be had here", s.uid[0]);
+    sys::call(SYS_setfsuid, s.uid[3]);
   }
   struct {
     uint32_t version;
@@ -130,14 +134,15 @@ void restore_credentials(const Thread& s) {
   sys::call(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
   sys::call(SYS_capget, sys::ptr(&header), sys::ptr(data));
   const long bits = sys::call(SYS_prctl, PR_GET_SECUREBITS);
-  if (bits != static_cast<long>(h.securebits)) {
+  if (bits != static_cast<long>(s.securebits)) {
     for (auto& half : data) half.effective = half.permitted;
     sys::call(SYS_capset, sys::ptr(&header), sys::ptr(data));
-    if (sys::failed(sys::call(SYS_prctl, PR_SET_SECUREBITS, h.securebits))) {
-      sys::call(SYS_prctl, PR_SET_KEEPCAPS, h.keep_capabilities);  // this one anybody may have
-      if (((static_cast<uint32_t>(bits) ^ h.securebits) & ~kKeepCaps) != 0)
+    if (sys::failed(sys::call(SYS_prctl, PR_SET_SECUREBITS, s.securebits))) {
+      // This one anybody may have.
+      sys::call(SYS_prctl, PR_SET_KEEPCAPS, (s.securebits & kKeepCaps) != 0);
+      if (((static_cast<uint32_t>(bits) ^ s.securebits) & ~kKeepCaps) != 0)
         log_line(LogLevel::kWarn, "thread %d cannot have its securebits %x here", s.tid,
-                 h.securebits);
+                 s.securebits);
     }
   }
   for (int i = 0; i < 2; ++i) {
@@ -170,8 +175,19 @@ void restore_scheduling(const Thread& s) {
   if (s.timer_slack) sys::call(SYS_prctl, PR_SET_TIMERSLACK, static_cast<long>(s.timer_slack));
 }
 
+// A working directory and a umask of its own.
+void restore_place(const Thread& s, const ThreadPlace* place) {
+  const char* path = reinterpret_cast<const char*>(place + 1);
+  if (sys::failed(sys::call(SYS_unshare, CLONE_FS)) ||
+      sys::failed(sys::call(SYS_chdir, sys::ptr(path))))
+    die(kExitIncompatible, "thread %d (%s) cannot have its working directory %s here", s.tid,
+        s.name, path);
+  sys::call(SYS_umask, place->umask);
+}
+
 void adopt(RestoredThread* t) {
   const Thread& s = t->saved;
+  if (t->place) restore_place(s, t->place);
   sys::call(SYS_arch_prctl, ARCH_SET_FS, static_cast<long>(s.fs));
   if (s.gs) sys::call(SYS_arch_prctl, ARCH_SET_GS, static_cast<long>(s.gs));
   if (s.clear_tid) {
@@ -207,7 +223,8 @@ void wait_for(std::atomic<uint32_t>* word) {
 
 // Does not return: the thread goes on in the application.
 [[noreturn]] void leave(RestoredThread* t) {
-  restore_credentials(t->saved);
+  restore_credentials(*t);
+  if (t->saved.no_new_privs) sys::call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1);
   // What just changed takes it away.
   if (t->saved.death_signal) sys::call(SYS_prctl, PR_SET_PDEATHSIG, t->saved.death_signal);
   if (t->saved.flags & kThreadDriver) {
@@ -428,10 +445,17 @@ void restore_process(Plan* p) {
   restore_speculation(PR_SPEC_INDIRECT_BRANCH, h.indirect_branch);
   for (uint32_t bit = 1; bit; bit <<= 1)
     if (h.membarrier & bit) sys::call(SYS_membarrier, bit, 0, 0);
-  if (h.no_new_privs) sys::call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1);
 }
 
 void restore_memory(Plan* p) {
+  each_record(p, [&](const RecordHead& h, const char* at) {
+    if (h.type != kRecAio) return;
+    const long r = restore_aio(*reinterpret_cast<const Aio*>(at), at + sizeof(Aio));
+    if (r == -7 /* E2BIG */)
+      die(kExitIncompatible, "an AIO context (io_setup) is larger here: there are more processors");
+    if (sys::failed(r))
+      die(kExitIncompatible, "an AIO context (io_setup) cannot be had here (error %ld)", -r);
+  });
   each_record(p, [&](const RecordHead& h, const char* at) {
     if (h.type == kRecGuards && !restore_guards(reinterpret_cast<const Span*>(at), h.count))
       die(kExitIncompatible, "guard pages (MADV_GUARD_INSTALL) cannot be had here");
@@ -446,10 +470,27 @@ void restore_memory(Plan* p) {
   });
 }
 
-// After the threads, because timers may name one.
-void restore_clocks(Plan* p) {
+// By their numbers: where numbers only grow, one that is too high cannot be had back. (The kernel
+// lists them in any order.)
+void restore_timers(Plan* p) {
   constexpr int kRestoreIds = 77;  // PR_TIMER_CREATE_RESTORE_IDS
   sys::call(SYS_prctl, kRestoreIds, 1);
+  for (int last = -1;;) {
+    const PosixTimer* next = nullptr;
+    each_record(p, [&](const RecordHead& h, const char* at) {
+      const auto* t = reinterpret_cast<const PosixTimer*>(at);
+      if (h.type == kRecTimer && t->id > last && (!next || t->id < next->id)) next = t;
+    });
+    if (!next) break;
+    restore_timer(*next);
+    last = next->id;
+  }
+  sys::call(SYS_prctl, kRestoreIds, 0);
+}
+
+// After the threads, because timers may name one.
+void restore_clocks(Plan* p) {
+  restore_timers(p);
   each_record(p, [&](const RecordHead& h, const char* at) {
     if (h.type == kRecItimers)
       for (int i = 0; i < 3; ++i) {
@@ -458,7 +499,6 @@ void restore_clocks(Plan* p) {
         if (!t.value_sec && !t.value_us) t.value_sec = t.interval_sec, t.value_us = t.interval_us;
         sys::call(SYS_setitimer, i, sys::ptr(&t));
       }
-    if (h.type == kRecTimer) restore_timer(*reinterpret_cast<const PosixTimer*>(at));
     if (h.type == kRecPending)
       for (uint32_t i = 0; i < h.count; ++i) {
         char info[128];
@@ -469,7 +509,6 @@ void restore_clocks(Plan* p) {
         sys::call(SYS_rt_sigqueueinfo, library.pid, sig, sys::ptr(info));
       }
   });
-  sys::call(SYS_prctl, kRestoreIds, 0);
 }
 
 // /proc shows the program only now. The path names the process by its old number.
@@ -581,6 +620,7 @@ void forget_the_old_process(Plan* p) {
   library.wanted = kRunning;  // triggers wait until the program runs
   library.coordinator_tid = 0;
   library.courier_tid = 0;
+  library.vdso = {};
   library.generation = p->generation;
   note_inherited_filters();
   note_inherited_place();
@@ -674,11 +714,15 @@ void restore_device(void* argument) {
 // --- the coordinator
 // ----------------------------------------------------------------------------------------------------
 
+void restore_dumpable() {
+  if (state.head.dumpable == 0 || state.head.dumpable == 1)
+    sys::call(SYS_prctl, PR_SET_DUMPABLE, state.head.dumpable);
+}
+
 void release_threads() {
   if (state.head.deny_write_exec) sys::call(SYS_prctl, kSetMdwe, state.head.deny_write_exec);
   // Changing credentials clears it, and without it /proc/self is closed to us.
-  if (state.head.dumpable == 0 || state.head.dumpable == 1)
-    sys::call(SYS_prctl, PR_SET_DUMPABLE, state.head.dumpable);
+  restore_dumpable();
   state.release_driver = 1;
   sys::futex_wake(&state.release_driver, 0x7fffffff);
   state.release = 1;
@@ -762,6 +806,8 @@ void coordinator_after_restore(void*) {
   sys::sigprocmask_all();
   size_t others = state.count;
   while (state.left < others) sys::sleep_us(100);
+  // Threads that got other user ids have taken it away again.
+  if (p->flags & restore::kSetIds) restore_dumpable();
   scratch_unmap(&state.stack_memory);
   scratch_unmap(&state.thread_memory);
   sys::munmap(p->chosen_gap, p->gap_bytes);
@@ -783,8 +829,6 @@ extern "C" __attribute__((visibility("hidden"))) void gpuckpt_restore_entry(void
   each_record(p, [&](const RecordHead& h, const char* at) {
     if (h.type == kRecHead) __builtin_memcpy(&state.head, at, sizeof(Head));
     if (h.type == kRecThread) ++state.count;
-    if (h.type == kRecGroups)
-      state.groups = reinterpret_cast<const uint32_t*>(at), state.group_count = h.count;
     if (h.type == kRecLocks) state.locks_free = reinterpret_cast<const LibcLocks*>(at)->free;
   });
   state.thread_memory = scratch_map(state.count * sizeof(RestoredThread));
@@ -804,6 +848,19 @@ extern "C" __attribute__((visibility("hidden"))) void gpuckpt_restore_entry(void
       if (state.threads[k].saved.tid == reinterpret_cast<const ThreadPending*>(at)->tid)
         state.threads[k].pending = at + sizeof(ThreadPending),
         state.threads[k].pending_count = h.count;
+  });
+  each_record(p, [&](const RecordHead& h, const char* at) {
+    for (size_t k = 0; k < state.count; ++k) {
+      RestoredThread& t = state.threads[k];
+      if (h.type == kRecGroups)
+        t.groups = reinterpret_cast<const uint32_t*>(at), t.group_count = h.count;
+      if (h.type == kRecThreadGroups &&
+          reinterpret_cast<const ThreadGroups*>(at)->tid == t.saved.tid)
+        t.groups = reinterpret_cast<const uint32_t*>(at + sizeof(ThreadGroups)),
+        t.group_count = h.count;
+      if (h.type == kRecThreadPlace && reinterpret_cast<const ThreadPlace*>(at)->tid == t.saved.tid)
+        t.place = reinterpret_cast<const ThreadPlace*>(at);
+    }
   });
   leader->tid = sys::gettid();
   finish_descriptors(p);

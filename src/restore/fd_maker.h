@@ -35,6 +35,7 @@ class FdMaker {
   // fds.cc
   int make(const Descriptor&, const std::string& path);
   int make_file(const Descriptor&, const std::string& path);
+  int make_removed_folder(const Descriptor&, const std::string& path);
   int make_timerfd(const Descriptor&);
   int make_inotify(const Descriptor&);
   int make_memory(const Descriptor&);
@@ -52,6 +53,10 @@ class FdMaker {
   bool prepare_pipes();
   int make_pipe(const Descriptor&, const std::string& path);
 
+  // fd_queues.cc
+  int make_queue(const Descriptor&, const std::string& path);
+  int make_nameless_queue(const Descriptor&);
+
   // fd_sockets.cc
   bool prepare_sockets();
   bool prepare_named(const Socket&, const Options&);
@@ -59,10 +64,13 @@ class FdMaker {
   bool prepare_waiting();
   int make_reset(const Socket&);
   bool make_folder_of(const std::string& path);
+  bool bind_any(int fd, const Socket&);
+  bool attach_filter(int fd, const process::SocketFilter&, const std::vector<uint8_t>& program);
   bool bind_unix(int fd, const Socket&);
   bool bind_network(int fd, const Socket&);
   bool send_messages();
   bool send(const Image::Message&);
+  int sender_of(const Image::Message&);
 
   // fd_terminals.cc
   bool prepare_terminals();
@@ -75,6 +83,7 @@ class FdMaker {
   std::map<int, int> made_;                       // description -> temporary number
   std::map<int, std::pair<int, int>> pipes_;      // index -> both ends, -1: given away
   std::map<int, int> fifos_;                      // index -> a helper that keeps it open
+  std::map<int, std::string> removed_fifos_;      // index -> the name it has for now
   std::vector<int> sockets_;                      // by index, -1: none yet
   std::map<int, int> other_ends_;                 // socket -> the end that will be closed
   std::map<int, std::pair<int, int>> terminals_;  // index -> master, slave

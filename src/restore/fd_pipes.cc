@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "restore/fd_maker.h"
+#include "restore/fds.h"
 
 namespace gpuckpt::restore {
 
@@ -34,9 +35,15 @@ bool FdMaker::prepare_pipes() {
   for (const auto& [p, payload] : image_.pipes) {
     const int index = static_cast<int>(p.index);
     const std::string* name = nullptr;
-    for (const auto& [d, path] : image_.fds)
-      if (d.kind == kFdFifo && d.object == index) name = &path;
     errno = 0;
+    for (const auto& [d, path] : image_.fds)
+      if (d.kind == kFdFifo && d.object == index) {
+        name = &path;
+        if (!d.value[0]) continue;
+        std::string& made = removed_fifos_[index];
+        if (made.empty()) made = make_for_now(path, d.mode);
+        name = &made;
+      }
     if (name) {
       // Both ways never blocks, and keeps what is written until the program's own are open.
       int fd = up(open(name->c_str(), O_RDWR | O_NONBLOCK));
@@ -68,7 +75,9 @@ int FdMaker::make_pipe(const Descriptor& d, const std::string& path) {
   const int flags = static_cast<int>(d.flags) & (O_NONBLOCK | O_DIRECT | O_ASYNC);
   int fd;
   if (d.kind == kFdFifo) {
-    fd = open(path.c_str(), mode | O_NONBLOCK);
+    auto removed = removed_fifos_.find(d.object);
+    const std::string& name = removed == removed_fifos_.end() ? path : removed->second;
+    fd = open(name.c_str(), mode | O_NONBLOCK);
   } else {
     auto it = pipes_.find(d.object);
     if (it == pipes_.end()) {  // to another process, by one of the standard three

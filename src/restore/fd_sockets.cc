@@ -1,5 +1,8 @@
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/if_packet.h>
+#include <linux/netlink.h>
 #include <netinet/in.h>
 #include <stddef.h>
 #include <string.h>
@@ -31,6 +34,9 @@ std::string shown(const Socket& s) {
     return s.name[2] ? std::string(reinterpret_cast<const char*>(s.name) + 2)
                      : "@" + std::string(reinterpret_cast<const char*>(s.name) + 3,
                                          s.name_bytes > 3 ? s.name_bytes - 3 : 0);
+  if (s.domain == AF_NETLINK) return "the address of a netlink socket";
+  if (s.domain == AF_PACKET) return "the network interface of a packet socket";
+  if (s.type == SOCK_RAW) return "the address of a raw socket";
   return (s.type == SOCK_STREAM ? "TCP port " : "UDP port ") +
          std::to_string(s.name[2] * 256 + s.name[3]);
 }
@@ -58,6 +64,12 @@ void apply(int fd, const std::vector<SocketOption>& options, bool buffers_too) {
       if (setsockopt(fd, SOL_SOCKET, o.name == SO_SNDBUF ? SO_SNDBUFFORCE : SO_RCVBUFFORCE, &half,
                      sizeof(half)) != 0)
         setsockopt(fd, SOL_SOCKET, o.name, &half, sizeof(half));
+    } else if (o.level == SOL_NETLINK && o.name == NETLINK_LIST_MEMBERSHIPS) {
+      for (int group = 0; group < static_cast<int>(o.bytes) * 8; ++group) {
+        const int number = group + 1;
+        if (o.value[group / 8] >> group % 8 & 1)
+          setsockopt(fd, SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &number, sizeof(number));
+      }
     } else {
       setsockopt(fd, o.level, o.name, o.value, o.bytes);
     }
@@ -108,15 +120,24 @@ bool FdMaker::bind_network(int fd, const Socket& s) {
   return true;
 }
 
+bool FdMaker::bind_any(int fd, const Socket& s) {
+  if (network(s)) return bind_network(fd, s);
+  if (s.domain == AF_UNIX) return bind_unix(fd, s);
+  const socklen_t bytes = s.domain == AF_PACKET ? sizeof(sockaddr_ll) : s.name_bytes;
+  return bind(fd, as_address(s.name), bytes) == 0;
+}
+
 bool FdMaker::prepare_named(const Socket& s, const Options& options) {
   errno = 0;
   int fd = up(socket(s.domain, s.type, s.protocol));
   if (fd < 0) return fail("no socket of family " + std::to_string(s.domain) + " can be made");
   sockets_[s.index] = fd;
   apply(fd, options, true);
-  const bool named = network(s) ? s.name_bytes >= 4 && (s.name[2] || s.name[3]) : s.name_bytes > 2;
+  const bool named = network(s)            ? s.name_bytes >= 4 && (s.name[2] || s.name[3])
+                     : s.domain == AF_UNIX ? s.name_bytes > 2
+                                           : s.state != kSocketFresh;
   // Children of a program that was killed a moment ago, restored itself perhaps, hold it still.
-  for (int tries = 0; named && !(network(s) ? bind_network(fd, s) : bind_unix(fd, s)); ++tries) {
+  for (int tries = 0; named && !bind_any(fd, s); ++tries) {
     if (errno != EADDRINUSE || tries == kTries)
       return fail(shown(s) + ", which the program had, cannot be taken here");
     if (!tries) warn("waited for " + shown(s) + ", which another process had");
@@ -212,6 +233,15 @@ bool FdMaker::prepare_sockets() {
   return true;
 }
 
+// The program's socket that has the sender's name, -1: none.
+int FdMaker::sender_of(const Image::Message& m) {
+  for (const auto& [s, options] : image_.sockets)
+    if (s.domain == AF_UNIX && s.type == SOCK_DGRAM && !m.sender.empty() &&
+        s.name_bytes == m.sender.size() && memcmp(s.name, m.sender.data(), s.name_bytes) == 0)
+      return sockets_[s.index];
+  return -1;
+}
+
 bool FdMaker::send(const Image::Message& m) {
   const Socket& to = image_.sockets[m.socket].first;
   int fd = -1, own = -1;
@@ -219,9 +249,12 @@ bool FdMaker::send(const Image::Message& m) {
     fd = sockets_[to.peer];
   else if (auto it = other_ends_.find(static_cast<int>(m.socket)); it != other_ends_.end())
     fd = it->second;
-  else
+  else if ((fd = sender_of(m)) < 0)
     fd = own = socket(AF_UNIX, to.type, 0);
-  int room = 8 << 20;
+  const bool by_name = to.state != kSocketPair && !other_ends_.count(static_cast<int>(m.socket));
+  int room = 8 << 20, before = 0;
+  socklen_t size = sizeof(before);
+  getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &before, &size);
   if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room)) != 0)
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
   std::vector<char> control(CMSG_SPACE(m.descriptions.size() * sizeof(int)));
@@ -231,7 +264,7 @@ bool FdMaker::send(const Image::Message& m) {
     iovec io{const_cast<uint8_t*>(m.bytes.data()) + at, m.bytes.size() - at};
     msghdr h{};
     h.msg_iov = &io, h.msg_iovlen = 1;
-    if (own >= 0) {
+    if (by_name) {
       h.msg_name = const_cast<uint8_t*>(to.name);
       h.msg_namelen = to.name_bytes;
     }
@@ -247,8 +280,20 @@ bool FdMaker::send(const Image::Message& m) {
     ok = n >= 0;
     if (ok) at += static_cast<size_t>(n);
   } while (ok && at < m.bytes.size());
+  before /= 2;  // the kernel shows it doubled
+  setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &before, sizeof(before));
   if (own >= 0) close(own);
   return ok;
+}
+
+bool FdMaker::attach_filter(int fd, const SocketFilter& f, const std::vector<uint8_t>& program) {
+  sock_fprog p{static_cast<unsigned short>(program.size() / sizeof(sock_filter)),
+               reinterpret_cast<sock_filter*>(const_cast<uint8_t*>(program.data()))};
+  const int locked = 1;
+  if (setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &p, sizeof(p)) != 0 ||
+      (f.locked && setsockopt(fd, SOL_SOCKET, SO_LOCK_FILTER, &locked, sizeof(locked)) != 0))
+    return fail("the packet filter of a socket cannot be attached");
+  return true;
 }
 
 bool FdMaker::send_messages() {
@@ -257,6 +302,11 @@ bool FdMaker::send_messages() {
     if (!send(m)) return fail("the unread data of a unix socket cannot be put back");
   }
   for (auto& [socket, fd] : other_ends_) close(fd);
+  for (const auto& [f, program] : image_.filters)
+    if (!attach_filter(sockets_[f.socket], f, program)) return false;
+  for (const auto& [s, options] : image_.sockets)  // names that were given up
+    if (s.domain == AF_UNIX && s.name_bytes > 3 && s.name[2] && !s.mode && s.accepted < 0)
+      unlink(reinterpret_cast<const char*>(s.name) + 2);
   for (const auto& [s, options] : image_.sockets) {
     if (s.state != kSocketPair && s.state != kSocketPeerGone) continue;
     apply(sockets_[s.index], options, true);

@@ -52,7 +52,27 @@ int FdMaker::outside(const Descriptor& d) {
   return -1;
 }
 
+std::string make_for_now(const std::string& path, mode_t mode) {
+  for (int i = 0; i < 100; ++i) {
+    const std::string name = path + (i ? ".gpuckpt-" + std::to_string(i) : "");
+    if ((S_ISDIR(mode) ? mkdir(name.c_str(), mode & 07777) : mkfifo(name.c_str(), mode & 07777)) ==
+        0)
+      return name;
+    if (errno != EEXIST) break;
+  }
+  return "";
+}
+
+int FdMaker::make_removed_folder(const Descriptor& d, const std::string& path) {
+  const std::string name = make_for_now(path, d.mode);
+  if (name.empty()) return -1;
+  const int fd = open(name.c_str(), static_cast<int>(d.flags) & ~O_CREAT);
+  rmdir(name.c_str());
+  return fd;
+}
+
 int FdMaker::make_file(const Descriptor& d, const std::string& path) {
+  if (d.kind == kFdDirectory && d.value[0]) return make_removed_folder(d, path);
   int flags = static_cast<int>(d.flags) & ~(O_CREAT | O_EXCL | O_TRUNC | O_CLOEXEC);
   if (d.kind == kFdPath && S_ISLNK(d.mode)) flags |= O_NOFOLLOW;
   int fd = open(path.c_str(), flags | O_NOCTTY);
@@ -176,6 +196,8 @@ int FdMaker::make(const Descriptor& d, const std::string& path) {
     }
     case kFdInotify:
       return make_inotify(d);
+    case kFdQueue:
+      return make_queue(d, path);
     case kFdPidfdSelf:
       return static_cast<int>(syscall(SYS_pidfd_open, getpid(), nonblock));
     case kFdPidfd:  // all are there, in their places
@@ -201,6 +223,7 @@ void FdMaker::close_helpers() {
     if (ends.second >= 0) close(ends.second);
   }
   for (auto& [index, fd] : fifos_) close(fd);
+  for (auto& [index, name] : removed_fifos_) unlink(name.c_str());
   for (int fd : sockets_)
     if (fd >= 0) close(fd);
   for (const Image::Terminal& t : image_.terminals) {

@@ -22,4 +22,8 @@ std::string make_descriptors(const Image&, const Memory&, int base, const std::m
 std::string make_only(const Image&, const Memory&, int base, std::vector<std::string>* warnings,
                       std::map<int, int>* made);
 
+// Makes a folder or a named pipe (`mode`) to be opened and removed again, at `path` or, when
+// something else is there now, beside it. Returns its name; empty: not possible, errno says why.
+std::string make_for_now(const std::string& path, mode_t mode);
+
 }  // namespace gpuckpt::restore

@@ -20,6 +20,7 @@
 #include "gpuckpt/exit_codes.h"
 #include "restore/checks.h"
 #include "restore/device_feed.h"
+#include "restore/huge_pages.h"
 #include "restore/image.h"
 #include "restore/leftovers.h"
 #include "restore/pager.h"
@@ -400,6 +401,7 @@ std::vector<std::string> check(const Tree& tree, const Options& o) {
     for (const std::string& w : check_files(m->image, o))
       if (std::find(wrong.begin(), wrong.end(), w) == wrong.end()) wrong.push_back(w);
   if (!tree.wrong.empty()) wrong.push_back(tree.wrong);
+  for (std::string& w : check_huge_pages(tree)) wrong.push_back(std::move(w));
   if (access(find_launcher(o).c_str(), X_OK) != 0)
     wrong.push_back(find_launcher(o) + " cannot be executed");
   return wrong;
@@ -466,6 +468,7 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o) {
     Started started;
     outcome = try_start(&tree, reader, o, ids, &started);
     if (outcome.running) {
+      let_segments_go();
       if (ids == Ids::kNew && namespaces_allowed(o))
         fprintf(stderr,
                 "gpuckpt: warning: the program has new process and thread ids (no namespaces "

@@ -32,6 +32,11 @@ struct Payload {
     return {s, strnlen(s, left)};
   }
   std::vector<uint8_t> rest() { return {at, at + left}; }
+  std::vector<uint8_t> bytes(uint64_t n) {
+    if (left < n) ok = false, n = 0;
+    at += n, left -= n;
+    return {at - n, at};
+  }
   template <typename T>
   std::vector<T> list(uint32_t count) {
     std::vector<T> out;
@@ -125,12 +130,26 @@ Status parse_image(std::vector<uint8_t> blob, Image* out) {
           if (o.bytes > sizeof(o.value)) p.ok = false;
         break;
       }
+      case kRecFilter: {
+        auto v = p.take<SocketFilter>();
+        out->filters.emplace_back(v, p.rest());
+        if (p.left != h.count * 8ull) p.ok = false;
+        break;
+      }
       case kRecMessage: {
         auto v = p.take<Message>();
-        Image::Message m{v.socket, p.list<int32_t>(v.descriptions), {}};
+        Image::Message m{v.socket, p.list<int32_t>(v.descriptions), p.bytes(v.name_bytes), {}};
         m.bytes = p.rest();
         if (m.bytes.size() != v.bytes) p.ok = false;
         out->messages.push_back(std::move(m));
+        break;
+      }
+      case kRecQueue: {
+        auto& [queue, messages] = out->queues.emplace_back(p.take<Queue>(), 0);
+        for (uint32_t i = 0; i < h.count && p.ok; ++i) {
+          auto m = p.take<QueueMessage>();
+          messages.push_back({m.priority, p.bytes(m.bytes)});
+        }
         break;
       }
       case kRecWatch: {
@@ -154,11 +173,21 @@ Status parse_image(std::vector<uint8_t> blob, Image* out) {
       case kRecLeaderless:
         out->leaderless = true;
         break;
+      case kRecSharesPlace:
+        out->shares_place = true;
+        break;
       case kRecOwner:
         p.take<DescriptorOwner>();
         break;
       case kRecFileLock:
         out->file_locks.push_back(p.take<FileLock>());
+        break;
+      case kRecThreadGroups:
+        if (h.bytes != sizeof(ThreadGroups) + h.count * 4ull) p.ok = false;
+        break;
+      case kRecThreadPlace:
+        p.take<ThreadPlace>();
+        if (!plain_path(p.text()) || p.text().size() == p.left) p.ok = false;
         break;
       case kRecThreadPending:
         if (h.bytes != sizeof(ThreadPending) + h.count * 128ull) p.ok = false;
@@ -170,6 +199,9 @@ Status parse_image(std::vector<uint8_t> blob, Image* out) {
       }
       case kRecCwd:
         out->cwd = p.text();
+        break;
+      case kRecCwdGone:
+        out->cwd_gone = true;
         break;
       case kRecExe:
         out->exe = p.text();
@@ -210,6 +242,13 @@ Status parse_image(std::vector<uint8_t> blob, Image* out) {
       case kRecPolicy:
         if (h.bytes != sizeof(MemoryPolicy)) p.ok = false;
         break;
+      case kRecAio: {
+        auto v = p.take<Aio>();
+        if (v.unread != h.count || p.left != uint64_t{h.count} * 32 || v.nr < 4 || v.head >= v.nr ||
+            v.unread >= v.nr || v.start >= v.end)
+          p.ok = false;
+        break;
+      }
       case kRecTimer:
         if (h.bytes != sizeof(PosixTimer)) p.ok = false;
         break;
@@ -259,6 +298,9 @@ Status parse_image(std::vector<uint8_t> blob, Image* out) {
          (s.accepted < 0 ||
           out->sockets[static_cast<size_t>(s.accepted)].first.state != kSocketListening)))
       return Status::Corruption("a socket of the process names no other end");
+  for (const auto& [f, program] : out->filters)
+    if (f.socket >= out->sockets.size())
+      return Status::Corruption("a packet filter of the process names no socket");
   for (const Image::Message& m : out->messages)
     if (m.socket >= out->sockets.size())
       return Status::Corruption("a message of the process names no socket");

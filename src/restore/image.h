@@ -24,12 +24,18 @@ struct Image {
   std::vector<std::pair<process::Descriptor, std::string>> fds;
   std::vector<std::pair<process::Pipe, std::vector<uint8_t>>> pipes;
   std::vector<std::pair<process::Socket, std::vector<process::SocketOption>>> sockets;  // by index
+  std::vector<std::pair<process::SocketFilter, std::vector<uint8_t>>> filters;
   struct Message {
     uint32_t socket;
     std::vector<int32_t> descriptions;  // passed with it
-    std::vector<uint8_t> bytes;
+    std::vector<uint8_t> sender, bytes;
   };
   std::vector<Message> messages;
+  struct QueueMessage {
+    uint32_t priority;
+    std::vector<uint8_t> bytes;
+  };
+  std::vector<std::pair<process::Queue, std::vector<QueueMessage>>> queues;
   std::vector<std::pair<process::InotifyWatch, std::string>> watches;
   struct Terminal {
     process::Terminal head;
@@ -41,8 +47,10 @@ struct Image {
   std::string cwd, exe, command;
   std::vector<uint32_t> groups;
   process::LibcLocks locks{};
+  bool cwd_gone = false;    // and to be removed again
   bool leaderless = false;  // the leader of its session has ended
   // Of a process that belongs to a job (tree.h).
+  bool shares_place = false;  // working directory and umask, with its parent
   std::vector<process::SameDescription> same;
   std::vector<process::SocketPeer> peers;
   std::vector<process::Zombie> zombies;

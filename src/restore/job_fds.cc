@@ -44,6 +44,7 @@ class Merge {
       add_pipes(i);
       add_sockets(i);
       add_terminals(i);
+      add_queues(i);
     }
     for (size_t i = 0; i < tree_.members.size(); ++i) {
       join_sockets(i);
@@ -83,7 +84,7 @@ class Merge {
     const Image& m = tree_.members[i]->image;
     for (const auto& [d, path] : m.fds)
       if (d.kind == kFdPipe || d.kind == kFdFifo || d.kind == kFdSocket || d.kind == kFdPtyMaster ||
-          is_made_anew(d) || d.fd_flags & kFdInFlight)
+          d.kind == kFdQueue || is_made_anew(d) || d.fd_flags & kFdInFlight)
         chosen_.insert(number_.at(owner(i, d.description)));
     for (const auto& [d, path] : m.fds)
       for (const SameDescription& s : m.same)
@@ -121,6 +122,9 @@ class Merge {
       added.peer = ~0u;
       added.accepted = -1;
       first_[s.ino] = i;
+      for (const auto& [f, program] : tree_.members[i]->image.filters)
+        if (f.socket == s.index)
+          image.filters.emplace_back(SocketFilter{added.index, f.locked}, program);
     }
   }
 
@@ -160,6 +164,11 @@ class Merge {
       for (int32_t& d : out.descriptions) d = number_.at(owner(i, d));
       image.messages.push_back(std::move(out));
     }
+  }
+
+  void add_queues(size_t i) {
+    const auto& queues = tree_.members[i]->image.queues;
+    image.queues.insert(image.queues.end(), queues.begin(), queues.end());
   }
 
   void add_terminals(size_t i) {

@@ -180,6 +180,17 @@ void advise(const PlanMap& m) {
                 t.advice);
 }
 
+// Attaches a System V segment for writing where that is allowed, as its owner had most likely done.
+long attach(const PlanMap& m) {
+  const long id = static_cast<long>(m.segment) - 1;
+  long r = sys::call(SYS_shmat, id, static_cast<long>(m.start), 0);
+  if (r == -13 /* EACCES */)
+    r = sys::call(SYS_shmat, id, static_cast<long>(m.start), 010000 /* SHM_RDONLY */);
+  if (!sys::failed(r) && m.prot != 3)
+    sys::call(SYS_mprotect, static_cast<long>(m.start), static_cast<long>(m.end - m.start), m.prot);
+  return r;
+}
+
 // Runs in the gap, on the gap's stack.
 [[noreturn]] void replace(Plan* p) {
   const uint64_t gap = p->chosen_gap, gap_end = gap + p->gap_bytes;
@@ -202,7 +213,7 @@ void advise(const PlanMap& m) {
   sys::munmap(gap_end, kTop - gap_end);
   for (int i = 0; i < own.count; ++i) {
     uint64_t from = staging + (own.start[i] - base);
-    uint64_t to = p->vdso.vdso_start - (own.vdso_start - own.start[i]);
+    uint64_t to = p->vdso_at - (own.vdso_start - own.start[i]);
     long r =
         sys::call(SYS_mremap, static_cast<long>(from), static_cast<long>(own.end[i] - own.start[i]),
                   static_cast<long>(own.end[i] - own.start[i]), 3, static_cast<long>(to));
@@ -210,12 +221,24 @@ void advise(const PlanMap& m) {
   }
 
   char* plan = reinterpret_cast<char*>(p);
+  if (p->jumps_bytes) {
+    const long at = static_cast<long>(p->vdso.vdso_start);
+    const long bytes = static_cast<long>((p->jumps_bytes + 4095) & ~4095ull);
+    long r = sys::mmap(p->vdso.vdso_start, static_cast<uint64_t>(bytes), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE);
+    if (r != at) die(p->report_fd, "cannot map what was the vdso", p->vdso.vdso_start, r);
+    copy_bytes(reinterpret_cast<char*>(at), plan + p->jumps, p->jumps_bytes);
+    r = sys::call(SYS_mprotect, at, bytes, PROT_READ | PROT_EXEC);
+    if (sys::failed(r))
+      die(p->report_fd, "cannot protect what was the vdso", p->vdso.vdso_start, r);
+  }
   const PlanMap* maps = reinterpret_cast<const PlanMap*>(plan + p->maps);
   for (uint64_t i = 0; i < p->map_count; ++i) {
     const PlanMap& m = maps[i];
     int prot = static_cast<int>(m.filled ? m.prot | PROT_READ | PROT_WRITE : m.prot);
-    long r = sys::mmap(m.start, m.end - m.start, prot,
-                       static_cast<int>(m.flags) | MAP_FIXED_NOREPLACE, m.fd, m.offset);
+    long r = m.segment ? attach(m)
+                       : sys::mmap(m.start, m.end - m.start, prot,
+                                   static_cast<int>(m.flags) | MAP_FIXED_NOREPLACE, m.fd, m.offset);
     if (r != static_cast<long>(m.start)) die(p->report_fd, "cannot map memory", m.start, r);
     advise(m);
   }

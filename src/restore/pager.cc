@@ -317,7 +317,8 @@ bool Pager::run() {
 std::vector<LazyRange> lazy_ranges(const Image& image, const SnapshotReader& reader) {
   using namespace process;
   const std::vector<Extent> data = data_extents(reader);
-  constexpr uint32_t kNever = kVmaGrowsDown | kVmaWipeOnFork | kVmaLocked | kVmaDroppable;
+  constexpr uint32_t kNever =
+      kVmaGrowsDown | kVmaWipeOnFork | kVmaLocked | kVmaDroppable | kVmaHugetlb;
   std::vector<LazyRange> out;
   for (const auto& [v, path] : image.vmas) {
     if (v.kind != kVmaAnonymous || (v.flags & kNever)) continue;

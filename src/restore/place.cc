@@ -118,14 +118,15 @@ void make_by_helpers(Start* s, int parent, int report) {
 
 void make_children(Start* s, size_t i, bool before_session, int report) {
   const int self = static_cast<int>(i);
+  const auto own = [](const Member& m) { return m.image.shares_place ? CLONE_FS : 0u; };
   if (before_session) {
     each_born(*s, Birth::kEarly, [&](size_t k, const Member& m) {
-      if (m.parent == self) bear(s, k, 0, report);
+      if (m.parent == self) bear(s, k, own(m), report);
     });
     return;
   }
   each_born(*s, Birth::kDirect, [&](size_t k, const Member& m) {
-    if (m.parent == self) bear(s, k, 0, report);
+    if (m.parent == self) bear(s, k, own(m), report);
   });
   each_born(*s, Birth::kSibling, [&](size_t k, const Member& m) {
     if (m.maker == self) bear(s, k, CLONE_PARENT, report);
@@ -223,6 +224,7 @@ void take_place(Start* s, size_t i, int report) {
   const process::Head& h = image.head;
   const process::Head& root = s->tree.root().image.head;
   const bool stays = i == 0 && s->terminal;
+  if (h.subreaper) prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);  // its descendants are told at birth
   make_children(s, i, true, report);
   if (!stays && h.sid == h.pid)
     setsid();

@@ -10,7 +10,7 @@
 namespace gpuckpt::restore {
 
 inline constexpr uint64_t kPlanMagic = 0x6e616c706b637067ull;
-inline constexpr uint32_t kPlanVersion = 4;
+inline constexpr uint32_t kPlanVersion = 6;
 inline constexpr uint64_t kZeros = ~0ull;
 inline constexpr int kGaps = 32;
 // At the start of the gap: the launcher's code, its stack, the staging place of the vdso; the plan
@@ -26,7 +26,7 @@ struct PlanMap {
   int32_t fd;            // -1: anonymous
   uint32_t advice;       // process::VmaFlags to apply with madvise
   uint32_t filled;       // has PlanFills: must be writable until they are done
-  uint32_t reserved;
+  uint32_t segment;      // System V: its id + 1; 0: none
 };
 struct PlanFill {
   uint64_t address, length, offset;  // in the pages memfd, or kZeros
@@ -70,6 +70,8 @@ struct Plan {
   uint64_t auxv, auxv_bytes;
   process::Mm mm;
   process::Vdso vdso;
+  uint64_t vdso_at;             // where this kernel's goes; vdso.vdso_start if it is the same
+  uint64_t jumps, jumps_bytes;  // else: what comes in the old one's place
   uint64_t entry, entry_stack;
   int32_t pages_fd, device_fd, exe_fd, report_fd;
   int32_t plan_fd, highest_fd;  // all of ours are in [report_fd .. highest_fd]

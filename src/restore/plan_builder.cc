@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +19,7 @@
 #include "gpuckpt/wire.h"
 #include "restore/checks.h"
 #include "restore/device_ring.h"
+#include "restore/vdso.h"
 
 namespace gpuckpt::restore {
 
@@ -91,8 +94,47 @@ Status load_laid_out(const store::SnapshotReader& reader, uint64_t space, const 
   });
 }
 
+// The page size of a file in the huge page pool; 0: it is another one.
+uint64_t huge_page_of(int fd) {
+  struct statfs fs;
+  return fstatfs(fd, &fs) == 0 && static_cast<uint32_t>(fs.f_type) == 0x958458f6
+             ? static_cast<uint64_t>(fs.f_bsize)
+             : 0;
+}
+
+// The contents of a space into `size` bytes of memory.
+Status read_into(const store::SnapshotReader& reader, uint64_t space, unsigned threads, uint8_t* to,
+                 uint64_t size) {
+  return reader.read_all(space, threads, [&](uint64_t address, std::span<const uint8_t> bytes) {
+    if (address < size) memcpy(to + address, bytes.data(), std::min(bytes.size(), size - address));
+    return true;
+  });
+}
+
+// Such a file can be mapped, and not written to. Its pages are taken from the pool first: a mapping
+// would take them where it is written to, and end us when there is none.
+Status load_huge(const store::SnapshotReader& reader, uint64_t space, unsigned threads, int fd,
+                 uint64_t page) {
+  struct stat st;
+  if (fstat(fd, &st) != 0) return os_error("fstat");
+  const uint64_t size = static_cast<uint64_t>(st.st_size);
+  for (const Extent& e : reader.extents(space)) {
+    const uint64_t start = e.address / page * page,
+                   end = std::min((e.address + e.length + page - 1) / page * page, size);
+    if (!e.zero && start < end &&
+        fallocate(fd, 0, static_cast<off_t>(start), static_cast<off_t>(end - start)) != 0)
+      return os_error("no huge pages to hold the program's");
+  }
+  void* to = size ? mmap(nullptr, size, PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0) : nullptr;
+  if (to == MAP_FAILED) return os_error("the program's huge pages cannot be mapped");
+  Status status = read_into(reader, space, threads, static_cast<uint8_t*>(to), size);
+  if (size) munmap(to, size);
+  return status;
+}
+
 // A space whose addresses are offsets: an object of its own, empty before.
 Status load_object(const store::SnapshotReader& reader, uint64_t space, unsigned threads, int fd) {
+  if (const uint64_t page = huge_page_of(fd)) return load_huge(reader, space, threads, fd, page);
   return copy_space(reader, space, threads, fd, [](uint64_t address) { return address; });
 }
 
@@ -112,6 +154,7 @@ Status load_file(const store::SnapshotReader& reader, uint64_t space, uint64_t s
       if (Status s = write_fully(fd, zeros.data(), n, at); !s.ok()) return s;
     }
   }
+  if (const uint64_t page = huge_page_of(fd)) return load_huge(reader, space, threads, fd, page);
   std::atomic<int> error{0};
   Status status =
       reader.read_all(space, threads, [&](uint64_t address, std::span<const uint8_t> bytes) {
@@ -124,8 +167,10 @@ Status load_file(const store::SnapshotReader& reader, uint64_t space, uint64_t s
   return error ? os_error("cannot be written") : status;
 }
 
-Status make_memfd(const char* name, uint64_t bytes, Fd* out) {
-  *out = Fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+// `huge_shift`: as in SharedObject.
+Status make_memfd(const char* name, uint64_t bytes, Fd* out, uint64_t huge_shift = 0) {
+  const uint64_t huge = huge_shift ? MFD_HUGETLB | huge_shift << kVmaHugeShift : 0;
+  *out = Fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | static_cast<unsigned>(huge)));
   if (!*out || ftruncate(out->get(), static_cast<off_t>(bytes)) != 0)
     return os_error("cannot make a memory file");
   return Status::Ok();
@@ -155,6 +200,8 @@ Status open_shared_file(const SharedObject& o, const std::string& path, Fd* out)
   return Status::Ok();
 }
 
+std::vector<void*> held_segments;
+
 uint64_t mapped_end(const Image& image, VmaKind kind, int object) {
   uint64_t end = 0;
   for (const auto& [v, path] : image.vmas)
@@ -162,21 +209,67 @@ uint64_t mapped_end(const Image& image, VmaKind kind, int object) {
   return end;
 }
 
+// What shmat would not map as it was.
+void note_pieces(const Image& image, SharedFiles* shared) {
+  for (const auto& [v, path] : image.vmas) {
+    if (v.kind != kVmaShared) continue;
+    const SharedObject& o = image.shared[static_cast<size_t>(v.object)].first;
+    const uint64_t page = v.flags & kVmaHugetlb ? 1ull << (v.flags >> kVmaHugeShift) : 4096;
+    if (o.kind == kSharedSegment &&
+        (v.offset || !o.size || v.end - v.start != (o.size + page - 1) / page * page))
+      (*shared)[{o.dev, o.ino}].in_pieces = true;
+  }
+}
+
 // An object can have a name for one process and none for another (libc makes named semaphores under
 // a name that it then gives up): the name counts for both.
 }  // namespace
 
 Status open_named(const Image& image, SharedFiles* shared) {
+  note_pieces(image, shared);
   for (const auto& [o, path] : image.shared) {
     if ((o.kind != kSharedShm && o.kind != kSharedFile) || shared->count({o.dev, o.ino})) continue;
     Fd fd;
     if (Status s = open_shared_file(o, path, &fd); !s.ok()) return s;
-    (*shared)[{o.dev, o.ino}] = {std::move(fd), false, true};
+    SharedFile& known = (*shared)[{o.dev, o.ino}];
+    known.file = std::move(fd);
+    known.named = true;
   }
   return Status::Ok();
 }
 
 namespace {
+
+// The segment, or one in its place that goes with the last who has it attached (we have, until
+// let_segments_go). Nothing: memory has to do.
+std::optional<int> find_segment(const SharedObject& o, const std::string& path) {
+  const int id = static_cast<int>(o.ino);
+  const long key = path.size() > 5 ? strtol(path.c_str() + 5, nullptr, 16) : 0;
+  shmid_ds now{};
+  if (shmctl(id, IPC_STAT, &now) == 0 && now.shm_segsz == o.size &&
+      static_cast<uint32_t>(now.shm_perm.__key) == static_cast<uint32_t>(key))
+    return id;
+  if (o.huge_shift) return {};
+  const int made = shmget(IPC_PRIVATE, o.size, static_cast<int>(o.mode & 0777) | 0600);
+  if (made < 0) return {};
+  void* held = shmat(made, nullptr, 0);
+  shmctl(made, IPC_RMID, nullptr);
+  if (held == reinterpret_cast<void*>(-1)) return {};
+  held_segments.push_back(held);
+  return made;
+}
+
+Status load_segment(const store::SnapshotReader& reader, uint64_t space, unsigned threads, int id,
+                    uint64_t size) {
+  auto* to = static_cast<uint8_t*>(shmat(id, nullptr, 0));
+  if (to == reinterpret_cast<uint8_t*>(-1))
+    return os_error("System V segment " + std::to_string(id) + " cannot be attached");
+  for (const Extent& e : reader.extents(space))
+    if (e.zero && e.address < size) memset(to + e.address, 0, std::min(e.length, size - e.address));
+  Status status = read_into(reader, space, threads, to, size);
+  shmdt(to);
+  return status;
+}
 
 Status load_shared(const Image& image, const store::SnapshotReader& reader, unsigned threads,
                    Memory* m, SharedFiles* shared) {
@@ -184,6 +277,21 @@ Status load_shared(const Image& image, const store::SnapshotReader& reader, unsi
     const auto& [o, path] = image.shared[i];
     Fd fd;
     uint64_t size = o.size ? o.size : mapped_end(image, kVmaShared, static_cast<int>(i));
+    if (o.kind == kSharedSegment && !(*shared)[{o.dev, o.ino}].in_pieces) {
+      std::optional<int>& segment = (*shared)[{o.dev, o.ino}].segment;
+      const bool known = segment.has_value();
+      if (!known) segment = find_segment(o, path);
+      if (segment) {
+        if (!known)
+          if (Status s =
+                  load_segment(reader, wire::kSpaceSharedBase + i, threads, *segment, o.size);
+              !s.ok())
+            return s;
+        m->segments[i] = *segment;
+        m->shared.emplace_back(open("/dev/null", O_RDWR | O_CLOEXEC));
+        continue;
+      }
+    }
     if (auto named = shared->find({o.dev, o.ino}); named != shared->end() && named->second.named) {
       fd = Fd(dup(named->second.file.get()));
       struct stat st;
@@ -205,7 +313,7 @@ Status load_shared(const Image& image, const store::SnapshotReader& reader, unsi
           d = &candidate;
       if (d) size = std::max<uint64_t>(size, d->size);
       auto known = shared->find({o.dev, o.ino});
-      if (known != shared->end()) {
+      if (known != shared->end() && known->second.file) {
         fd = Fd(dup(known->second.file.get()));
         if (known->second.whole) {
           m->shared.push_back(std::move(fd));
@@ -216,11 +324,11 @@ Status load_shared(const Image& image, const store::SnapshotReader& reader, unsi
             ftruncate(fd.get(), static_cast<off_t>(size)) != 0)
           return os_error("ftruncate");
       } else {
-        if (Status s =
-                make_memfd(memfd_name(path, "gpuckpt-shared").c_str(), d ? d->size : size, &fd);
+        if (Status s = make_memfd(memfd_name(path, "gpuckpt-shared").c_str(), d ? d->size : size,
+                                  &fd, o.huge_shift);
             !s.ok())
           return s;
-        (*shared)[{o.dev, o.ino}] = {Fd(dup(fd.get())), false, false};
+        (*shared)[{o.dev, o.ino}].file = Fd(dup(fd.get()));
       }
     }
     if (Status s = load_object(reader, wire::kSpaceSharedBase + i, threads, fd.get()); !s.ok())
@@ -276,7 +384,9 @@ Status load_unlinked(const Image& image, const store::SnapshotReader& reader, un
     const bool memory = d.value[1];
     if (fd || memory || !make_unnamed(path, reader, space, threads, &fd)) {
       if (!fd)
-        if (Status s = make_memfd(memfd_name(path, "gpuckpt-file").c_str(), d.size, &fd); !s.ok())
+        if (Status s =
+                make_memfd(memfd_name(path, "gpuckpt-file").c_str(), d.size, &fd, d.value[2]);
+            !s.ok())
           return s;
       if (Status s = load_object(reader, space, threads, fd.get()); !s.ok()) return s;
     }
@@ -284,13 +394,19 @@ Status load_unlinked(const Image& image, const store::SnapshotReader& reader, un
     fchmod(fd.get(), d.mode & 07777);
     if (uint32_t seals = d.value[0] & kEarlySeals)
       if (fcntl(fd.get(), F_ADD_SEALS, seals) != 0) return os_error("F_ADD_SEALS");
-    known = {Fd(dup(fd.get())), true, false};
+    known.file = Fd(dup(fd.get()));
+    known.whole = true;
     m->unlinked.emplace_back(d.fd, std::move(fd));
   }
   return Status::Ok();
 }
 
 }  // namespace
+
+void let_segments_go() {
+  for (void* at : held_segments) shmdt(at);
+  held_segments.clear();
+}
 
 Status load_pages(const store::SnapshotReader& reader, unsigned threads, Memory* m) {
   if (m->pages_loaded) return Status::Ok();
@@ -412,7 +528,7 @@ struct Builder {
   }
 };
 
-PlanMap plan_map(const Vma& v, const PlanFds& fds) {
+PlanMap plan_map(const Vma& v, const PlanFds& fds, const Memory& memory) {
   PlanMap m{};
   m.start = v.start, m.end = v.end, m.offset = v.offset;
   m.prot = v.prot;
@@ -430,6 +546,8 @@ PlanMap plan_map(const Vma& v, const PlanFds& fds) {
     case kVmaShared:
       m.flags = MAP_SHARED;
       m.fd = fds.shared[static_cast<size_t>(v.object)];
+      if (auto s = memory.segments.find(static_cast<size_t>(v.object)); s != memory.segments.end())
+        m.segment = static_cast<uint32_t>(s->second) + 1;
       break;
     case kVmaPlaceholder:
       m.flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -440,6 +558,7 @@ PlanMap plan_map(const Vma& v, const PlanFds& fds) {
     default:
       m.flags = MAP_PRIVATE | MAP_ANONYMOUS;
       m.offset = 0;
+      if (v.flags & kVmaHugetlb) m.flags |= MAP_HUGETLB | v.flags >> kVmaHugeShift << kVmaHugeShift;
       if (v.flags & kVmaGrowsDown) m.flags |= MAP_GROWSDOWN;
   }
   if (v.flags & kVmaNoReserve) m.flags |= MAP_NORESERVE;
@@ -450,6 +569,29 @@ bool is_free(const Image& image, uint64_t start, uint64_t end) {
   for (const auto& [v, path] : image.vmas)
     if (v.start < end && start < v.end) return false;
   return !(image.vdso.vvar_start < end && start < image.vdso.vdso_end);
+}
+
+// Where this kernel's vdso can go beside the program's memory, the program's old one and the places
+// for the launcher: the vdso begins there, its data lie below. 0: nowhere.
+uint64_t place_for_vdso(const Image& image, const Plan& p) {
+  constexpr uint64_t kBelow = kGapVdso, kAbove = kGapVdso, kGrowth = 1ull << 30,
+                     kTop = (1ull << 47) - 4096;
+  auto fits = [&](uint64_t at) {
+    if (at < 2 * kBelow || at + kAbove > kTop || !is_free(image, at - kBelow, at + kAbove))
+      return false;
+    for (uint64_t gap : p.gap)
+      if (gap && gap < at + kAbove && at - kBelow < gap + p.gap_bytes) return false;
+    // Stacks grow down, the heap grows up.
+    for (const auto& [v, path] : image.vmas)
+      if (v.flags & kVmaGrowsDown && at < v.start && v.start - at < kGrowth) return false;
+    return at < image.mm.brk || at - image.mm.brk >= kGrowth;
+  };
+  const uint64_t first = image.vdso.vdso_end + kBelow;
+  if (fits(first)) return first;
+  for (const auto& [v, path] : image.vmas)
+    for (uint64_t at : {v.end + kBelow, v.end + 4 * kGrowth})
+      if (fits(at)) return at;
+  return 0;
 }
 
 }  // namespace
@@ -463,7 +605,7 @@ std::vector<uint8_t> build_plan(const Image& image, const Memory& memory, const 
   p.flags = flags;
 
   std::vector<PlanMap> maps;
-  for (const auto& [v, path] : image.vmas) maps.push_back(plan_map(v, fds));
+  for (const auto& [v, path] : image.vmas) maps.push_back(plan_map(v, fds, memory));
   std::sort(maps.begin(), maps.end(),
             [](const PlanMap& a, const PlanMap& x) { return a.start < x.start; });
   for (const PlanFill& f : memory.fills) {
@@ -496,18 +638,30 @@ std::vector<uint8_t> build_plan(const Image& image, const Memory& memory, const 
   p.auxv = b.add(image.auxv), p.auxv_bytes = image.auxv.size();
   p.mm = image.mm;
   p.vdso = image.vdso;
+  p.vdso_at = image.vdso.vdso_start;
   p.entry = image.head.restore_entry;
   p.entry_stack = image.head.restore_stack;
   p.pages_fd = fds.pages, p.device_fd = fds.device, p.exe_fd = fds.exe, p.report_fd = fds.report;
   p.plan_fd = fds.plan, p.highest_fd = fds.highest;
   p.generation = image.head.generation + 1;
   p.steps = memory.steps.value_or(0);
+  const bool jumps = !same_vdso(image);
+  if (jumps) {
+    p.jumps = b.add(image.vdso_bytes);
+    p.jumps_bytes = image.vdso_bytes.size();
+  }
   p.bytes = b.bytes.size();
   p.gap_bytes = (kGapCode + kGapStack + kGapVdso + kGapText + p.bytes + 0xffff) & ~0xffffull;
   int found = 0;
   for (uint64_t at = 4ull << 30; at < 8ull << 40 && found < kGaps; at += 1ull << 30)
     if (is_free(image, at, at + p.gap_bytes + 4096)) p.gap[found++] = at;
   if (!found) *error = "the program's address space leaves no room for the launcher";
+  if (jumps && found) {
+    p.vdso_at = place_for_vdso(image, p);
+    if (!p.vdso_at) *error = "the program's address space leaves no room for this kernel's vdso";
+    const std::vector<uint8_t> bytes = vdso_of_jumps(image, p.vdso_at);
+    memcpy(b.bytes.data() + p.jumps, bytes.data(), bytes.size());
+  }
   memcpy(b.bytes.data(), &p, sizeof(p));
   return std::move(b.bytes);
 }

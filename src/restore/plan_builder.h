@@ -49,6 +49,7 @@ struct Memory {
   std::vector<PlanFill> fills;
   std::vector<PlanExtent> extents;           // zeros in device memory
   std::vector<Fd> files, shared;             // by index of Image::files and Image::shared
+  std::map<size_t, int> segments;            // System V: index of Image::shared -> its id now
   std::vector<std::pair<int, Fd>> unlinked;  // descriptor number -> its contents
   std::vector<std::pair<std::string, std::vector<uint8_t>>> blobs;
 };
@@ -58,7 +59,9 @@ struct Memory {
 struct SharedFile {
   Fd file;
   bool whole = false;
-  bool named = false;  // it is a file somewhere
+  bool named = false;            // it is a file somewhere
+  bool in_pieces = false;        // a System V segment of which somebody has a part mapped
+  std::optional<int> segment{};  // its id now
 };
 using SharedFiles = std::map<std::pair<uint64_t, uint64_t>, SharedFile>;
 
@@ -69,6 +72,9 @@ store::Status open_named(const Image&, SharedFiles*);
 // job, one after the other.
 store::Status load_memory(const Image&, const store::SnapshotReader&, unsigned threads, Memory* out,
                           SharedFiles* shared = nullptr);
+
+// Called when everybody runs: segments of System V that were made stay with the program alone.
+void let_segments_go();
 
 // The pages, from `threads` threads at once, into a process in which they are mapped and writable.
 // kExitRefused: writing to another process is not allowed here; use load_pages.

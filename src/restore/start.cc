@@ -21,13 +21,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
 #include <map>
 #include <new>
 
 #include "gpuckpt/exit_codes.h"
 #include "restore/fds.h"
 #include "restore/place.h"
+#include "store/process_identity.h"
 
 namespace gpuckpt::restore {
 namespace {
@@ -139,15 +139,20 @@ void make_common(Start* s) {
   if (memory.steps) flags |= kStep;
   if (several) flags |= kSeveral;
   if (geteuid() == 0 && !user_namespace &&
-      (differs(image.head.uid, geteuid()) || differs(image.head.gid, getegid())))
+      std::any_of(image.threads.begin(), image.threads.end(), [](const process::Thread& t) {
+        return !(t.flags & process::kThreadZombieLeader) &&
+               (differs(t.uid, geteuid()) || differs(t.gid, getegid()));
+      }))
     flags |= kSetIds;
   std::vector<uint8_t> plan = build_plan(image, memory, fds, flags, &error);
   if (!error.empty()) fail(report, kExitIncompatible, error);
   if (pwrite(fds.plan, plan.data(), plan.size(), 0) != static_cast<ssize_t>(plan.size()))
     fail(report, kExitError, "no memory for the plan");
 
-  if (chdir(image.cwd.c_str()) != 0)
+  const std::string gone = image.cwd_gone ? make_for_now(image.cwd, S_IFDIR | 0700) : "";
+  if (chdir(image.cwd_gone ? gone.c_str() : image.cwd.c_str()) != 0)
     fail(report, kExitIncompatible, image.cwd + ": " + strerror(errno));
+  if (image.cwd_gone) rmdir(gone.c_str());
   for (const auto& [key, fd] : s->common)
     if (key.first == i) common[key.second] = fd;
   error = make_descriptors(image, memory, base, several ? &common : nullptr, &warnings);
@@ -165,19 +170,36 @@ void make_common(Start* s) {
   fail(report, kExitError, launcher + " cannot be executed: " + strerror(errno));
 }
 
-// A clock that was ahead of this machine's goes on from where it was.
+// Clocks that count from the machine's start go on from where they were: for what is forked from
+// here on, once (what is forked of it finds them set).
 void set_clocks(const Image& image) {
+  static bool done = false;
+  if (done) return;
   timespec mono{}, boot{};
   clock_gettime(CLOCK_MONOTONIC, &mono);
   clock_gettime(CLOCK_BOOTTIME, &boot);
-  std::ifstream f("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  f >> id;
-  if (id == image.head.boot_id || syscall(SYS_unshare, 0x80 /* CLONE_NEWTIME */) != 0) return;
-  int64_t m = static_cast<int64_t>(image.head.monotonic_us / 1000000) - mono.tv_sec;
-  int64_t b = static_cast<int64_t>(image.head.boottime_us / 1000000) - boot.tv_sec;
-  write_text("/proc/self/timens_offsets",
-             "monotonic " + std::to_string(m) + " 0\nboottime " + std::to_string(b) + " 0\n");
+  if (store::boot_id() == image.head.boot_id) return;
+  if (syscall(SYS_unshare, 0x80 /* CLONE_NEWTIME */) != 0) {
+    const int64_t jump = mono.tv_sec - static_cast<int64_t>(image.head.monotonic_us / 1000000);
+    print(
+        {"the clocks that count from the machine's start (CLOCK_MONOTONIC, CLOCK_BOOTTIME) jump "
+         "by " +
+         std::to_string(jump) + " s: time namespaces are not allowed here (" + strerror(errno) +
+         ")"});
+    return;
+  }
+  done = true;
+  // To the nanosecond: half a second too little would be a clock that goes back.
+  auto offset = [](uint64_t then_us, const timespec& now) {
+    constexpr int64_t kSecond = 1000000000;
+    const int64_t ns =
+        static_cast<int64_t>(then_us) * 1000 + 999 - (now.tv_sec * kSecond + now.tv_nsec);
+    const int64_t seconds = ns / kSecond - (ns % kSecond < 0);
+    return std::to_string(seconds) + " " + std::to_string(ns - seconds * kSecond);
+  };
+  write_text("/proc/self/timens_offsets", "monotonic " + offset(image.head.monotonic_us, mono) +
+                                              "\nboottime " + offset(image.head.boottime_us, boot) +
+                                              "\n");
 }
 
 // The process before the first: the root is its sibling and its children become orphans, because it
@@ -302,6 +324,7 @@ bool start_program(Tree* tree, const std::string& launcher, Ids ids, Started* ou
     }
   } else {
     const bool prelude = ids == Ids::kHere && tree->has_prelude();
+    set_clocks(tree->root().image);
     child = fork_as(ids == Ids::kHere && !prelude ? root : 0, 0);
     if (child == 0) {
       for (auto& m : tree->members) m->report.reset();

@@ -66,6 +66,13 @@ bool plan_orphan(Tree* t, Member* m) {
          m->session == t->root().session;
 }
 
+// Who takes on the children of a child of member i that ends; -1: nobody of the job.
+int reaper_above(const Tree& t, int i) {
+  while (i >= 0 && !t.members[static_cast<size_t>(i)]->image.head.subreaper)
+    i = t.members[static_cast<size_t>(i)]->parent;
+  return i;
+}
+
 bool plan_child(Tree* t, Member* m) {
   const size_t up = static_cast<size_t>(m->parent);
   Member& parent = *t->members[up];
@@ -74,6 +81,10 @@ bool plan_child(Tree* t, Member* m) {
   const int leader = find(*t, m->session);
   if (leader >= 0 && t->members[static_cast<size_t>(leader)]->parent == m->parent) {
     m->birth = Birth::kSibling, m->maker = leader;
+    return true;
+  }
+  if (leader >= 0 && reaper_above(*t, leader) == m->parent) {
+    m->birth = Birth::kDisowned, m->maker = leader;
     return true;
   }
   if (m->leaderless && leader < 0 && !ancestor_in(*t, up, m->session)) {
@@ -135,6 +146,11 @@ Status read_tree(const store::SnapshotReader& snapshot, Tree* out) {
   // Children first: what their parents must be born into depends on them.
   for (size_t i = out->members.size(); i-- > 0;)
     if (!plan_birth(out, i)) out->wrong = describe_session(*out->members[i]);
+  for (const auto& m : out->members)
+    if (m->image.shares_place && m->birth != Birth::kDirect && m->birth != Birth::kEarly)
+      out->wrong = "process " + std::to_string(m->image.head.pid) +
+                   " shares its working directory with its parent (CLONE_FS), which cannot have it "
+                   "born into its session";
   for (const auto& m : out->members)
     if (m->birth == Birth::kHelper && !helpers_are_unique(*out, *m))
       out->wrong = describe_session(*m);

@@ -20,7 +20,8 @@ enum class Birth {
   kDirect,    // by its parent (of an orphan: by a process that ends), when that has its session
   kEarly,     // by its parent, before that makes its own session
   kSibling,   // by `maker`, the leader of its session, a child of the same parent
-  kDisowned,  // an orphan, by a child of `maker`, the leader of its session, that ends
+  kDisowned,  // by a child of `maker`, the leader of its session, that ends: an orphan, or one whom
+              // its parent then takes on (a sub-reaper)
   kHelper,  // by a helper that has the number of its session's leader, which has ended: a child of
             // the same parent, or for orphans and the root beside the root
 };

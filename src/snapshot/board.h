@@ -48,8 +48,9 @@ struct Board {
   // Under the lock: device memory that a process hands out (its own number for it), or has from
   // another one.
   struct DeviceMemory {
-    int pid, owner;
+    int pid, owner;  // owner: who has it, or had it and has ended
     uint32_t number;
+    bool offered;
   };
   uint32_t device_memory_count;
   DeviceMemory device_memory[kMostDeviceMemory];

@@ -5,6 +5,7 @@
 #include <linux/membarrier.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 
@@ -16,9 +17,11 @@
 #include "common/text.h"
 #include "gpuckpt/exit_codes.h"
 #include "gpuckpt/wire.h"
+#include "snapshot/aio.h"
 #include "snapshot/api.h"
 #include "snapshot/device_plugin.h"
 #include "snapshot/family.h"
+#include "snapshot/huge_pages.h"
 #include "snapshot/inherited.h"
 #include "snapshot/own_memory.h"
 #include "snapshot/park.h"
@@ -75,6 +78,15 @@ bool Capture::refuse(const char* pattern, ...) {
   return false;
 }
 
+bool Capture::refuse_for_now(const char* pattern, ...) {
+  va_list args;
+  va_start(args, pattern);
+  vformat(text, sizeof(text), pattern, args);
+  va_end(args);
+  code = kRefusedForNow;
+  return false;
+}
+
 // Many small pieces share a mapping; what is not used of it costs nothing.
 EagerCopy* Capture::add_eager(uint64_t space, uint64_t address, uint64_t bytes) {
   constexpr uint64_t kChunk = 256 << 20;
@@ -116,17 +128,33 @@ void put_link(Records* r, RecordType type, const char* link) {
   r->end();
 }
 
-bool check_cwd(Capture* c) {
+bool put_cwd(Capture* c, Records* r) {
   struct stat here, named;
-  char path[4096];
+  char path[4096 + 16];
+  constexpr char kGone[] = " (deleted)";
+  const long link =
+      sys::call(SYS_readlinkat, AT_FDCWD, sys::ptr("/proc/thread-self/cwd"), sys::ptr(path), 4096);
+  path[link > 0 ? link : 0] = 0;
+  const bool found =
+      !sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr("."), sys::ptr(&here), 0));
+  const size_t tail = sizeof(kGone) - 1;
+  const bool gone = found && here.st_nlink == 0 && path[0] == '/' && length(path) > tail &&
+                    equal(path + length(path) - tail, kGone);
+  if (gone) path[length(path) - tail] = 0;
+  r->begin(kRecCwd);
+  r->add_text(path);
+  r->end();
+  if (gone) {
+    r->begin(kRecCwdGone);
+    r->end();
+    return true;
+  }
   long n = sys::call(SYS_getcwd, sys::ptr(path), sizeof(path));
-  if (n > 0 && path[0] == '/' &&
-      !sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr("."), sys::ptr(&here), 0)) &&
+  if (found && n > 0 && path[0] == '/' &&
       !sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(path), sys::ptr(&named), 0)) &&
       here.st_ino == named.st_ino)
     return true;
-  return c->refuse(
-      "the working directory of the process is deleted or out of reach; change to another one");
+  return c->refuse("the working directory of the process is out of reach; change to another one");
 }
 
 // Fields 4 and on of /proc/PID/stat, by their numbers there; what is missing is 0.
@@ -187,8 +215,6 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   s = status_field(text, "Umask:");
   for (h.umask = 0; *s >= '0' && *s <= '7'; ++s)
     h.umask = h.umask * 8 + static_cast<uint32_t>(*s - '0');
-  s = status_field(text, "NoNewPrivs:");
-  h.no_new_privs = static_cast<uint32_t>(scan_dec(&s));
   s = status_field(text, "Seccomp:");
   h.seccomp = static_cast<uint32_t>(scan_dec(&s));
   if (has_own_filter(text))
@@ -222,12 +248,10 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   h.ppid = team.active() ? static_cast<int>(sys::call(SYS_getppid)) : 0;
   sys::call(SYS_prctl, PR_GET_CHILD_SUBREAPER, sys::ptr(&h.subreaper));
   h.thp_disable = static_cast<int>(sys::call(SYS_prctl, PR_GET_THP_DISABLE));
-  h.keep_capabilities = static_cast<int>(sys::call(SYS_prctl, PR_GET_KEEPCAPS));
   auto state_of = [](long option, long argument) {
     const long value = sys::call(SYS_prctl, option, argument, 0, 0, 0);
     return sys::failed(value) ? 0 : static_cast<int>(value);
   };
-  h.securebits = static_cast<uint32_t>(state_of(PR_GET_SECUREBITS, 0));
   h.memory_failure = state_of(PR_MCE_KILL_GET, 0);
   h.memory_merge = state_of(kGetMemoryMerge, 0);
   h.deny_write_exec = state_of(kGetMdwe, 0);
@@ -245,6 +269,12 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   r->put(kRecHead, h);
   if (h.sid > 0 && h.sid != h.pid && !lives(h.sid) && !team.has_process(h.sid)) {
     r->begin(kRecLeaderless);
+    r->end();
+  }
+
+  if (h.ppid && team.has_process(h.ppid) &&
+      sys::call(SYS_kcmp, h.ppid, h.pid, 3 /* KCMP_FS */, 0, 0) == 0) {
+    r->begin(kRecSharesPlace);
     r->end();
   }
 
@@ -330,24 +360,27 @@ KnownObject* new_object(Mappings* m, uint64_t dev, uint64_t ino, bool shared) {
   return k;
 }
 
-// What cannot be read is beyond the end of the file (of one without a name we do not know the size)
-// and counts as zeros.
-bool copy_piece(Capture* c, uint64_t space, uint64_t address, uint64_t from, uint64_t bytes,
-                bool readable) {
+// What cannot be read is beyond the end of the file (of one without a name we do not know the
+// size), or a huge page that nobody has used and that the pool has none for, and counts as zeros.
+bool copy_piece(Capture* c, const Vma& v, uint64_t space, uint64_t address, uint64_t from,
+                uint64_t bytes) {
   EagerCopy* e = c->add_eager(space, address, bytes);
   if (!e) return false;
+  const bool readable = v.prot & PROT_READ;
+  const uint64_t step = v.flags & kVmaHugetlb ? 1ull << (v.flags >> kVmaHugeShift) : bytes;
   if (!readable)
-    sys::call(SYS_mprotect, static_cast<long>(from), static_cast<long>(bytes), PROT_READ);
-  copy_own_memory(e->bytes, reinterpret_cast<const void*>(from), bytes);
-  if (!readable)
-    sys::call(SYS_mprotect, static_cast<long>(from), static_cast<long>(bytes), PROT_NONE);
+    sys::call(SYS_mprotect, static_cast<long>(from), static_cast<long>(bytes), v.prot | PROT_READ);
+  for (uint64_t at = 0; at < bytes; at += step)
+    copy_own_memory(e->bytes + at, reinterpret_cast<const void*>(from + at),
+                    step < bytes - at ? step : bytes - at);
+  if (!readable) sys::call(SYS_mprotect, static_cast<long>(from), static_cast<long>(bytes), v.prot);
   return true;
 }
 
-// Copies what `space` does not hold yet of [address, address+bytes), which is mapped at `from`: an
-// object can be mapped several times.
-bool eager_copy(Capture* c, uint64_t space, uint64_t address, uint64_t from, uint64_t bytes,
-                bool readable) {
+// Copies what `space` does not hold yet of [address, address+bytes), which is mapped at `from` in
+// `v`: an object can be mapped several times.
+bool eager_copy(Capture* c, const Vma& v, uint64_t space, uint64_t address, uint64_t from,
+                uint64_t bytes) {
   const uint64_t end = address + bytes, delta = from - address;
   for (uint64_t at = address; at < end;) {
     uint64_t next = end;
@@ -362,7 +395,7 @@ bool eager_copy(Capture* c, uint64_t space, uint64_t address, uint64_t from, uin
       }
       if (e.address > at && e.address < next) next = e.address;
     }
-    if (!have && !copy_piece(c, space, at, at + delta, next - at, readable)) return false;
+    if (!have && !copy_piece(c, v, space, at, at + delta, next - at)) return false;
     at = next;
   }
   return true;
@@ -453,6 +486,15 @@ bool add_to(Range (&list)[Room], size_t* count, uint64_t start, uint64_t end) {
   return true;
 }
 
+// An unlinked file that is mapped: its bytes, as far as they can be seen through private mappings.
+// Pages the process changed are in kSpaceHost as well, so storing the changed ones here too does no
+// harm... except to other mappings of the same file, which therefore get what this one saw.
+bool put_unlinked(Mappings* m, const Vma& v, int index) {
+  return !(v.prot & PROT_READ) ||
+         eager_copy(m->c, v, wire::kSpaceFileBase + static_cast<uint64_t>(index), v.offset, v.start,
+                    v.end - v.start);
+}
+
 // `skip`: it is the driver's, and dies with the process.
 bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t flags, bool skip) {
   Capture* c = m->c;
@@ -468,14 +510,14 @@ bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t
   bool deleted = ends_with(path, " (deleted)");
   if (deleted) path[length(path) - 10] = 0;
   const uint64_t dev = (l.dev_major << 32) | l.dev_minor;
+  if (flags & kSmapsHugetlb) v.flags |= kVmaHugetlb | (flags >> kSmapsHugeShift) << kVmaHugeShift;
+  const bool huge_anonymous = deleted && equal(path, kHugeAnonymous);
 
   if (skip || ((flags & kSmapsDevice) && device_plugin)) {
     v.kind = kVmaPlaceholder;
     v.prot = 0;
   } else if (flags & kSmapsDevice) {
     return c->refuse("%s maps device memory", path);
-  } else if (flags & kSmapsHugetlb) {
-    return c->refuse("the process uses hugetlbfs pages (%lx-%lx)", start, end);
   } else if (flags & kSmapsKey) {
     return c->refuse("the process uses memory protection keys (pkey_mprotect) on %lx-%lx", start,
                      end);
@@ -483,14 +525,17 @@ bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t
     return c->refuse("the process uses userfaultfd on %lx-%lx", start, end);
   } else if (starts_with(path, "anon_inode:")) {
     return c->refuse("the process maps %s, which cannot be re-created", path);
-  } else if (starts_with(path, "/[aio]")) {
-    return c->refuse(
-        "the process has a context for asynchronous I/O (io_setup), which cannot be put back");
+  } else if (equal(l.name, kAioRing)) {
+    if (!capture_aio(c, m->r, start, end)) return false;
+    v.kind = kVmaPlaceholder;
+    v.prot = 0;
   } else if (starts_with(path, "/secretmem")) {
     return c->refuse("the process maps secret memory (memfd_secret), which nobody may read");
   } else if (l.shared && l.ino) {
     bool memory = deleted && (starts_with(path, "/memfd:") || starts_with(path, "/dev/zero") ||
-                              starts_with(path, "/SYSV"));
+                              starts_with(path, "/SYSV") || huge_anonymous);
+    if (starts_with(path, "socket:"))
+      return c->refuse("the process maps the ring of a packet socket");
     if (starts_with(path, "/dev/") && !memory && !starts_with(path, "/dev/shm/"))
       return c->refuse("the process maps the device %s", path);
     bool by_name = !memory && !deleted && !l.write;
@@ -508,13 +553,19 @@ bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t
         o.ino = l.ino, o.dev = dev;
         o.kind = !memory && !deleted ? (starts_with(path, "/dev/shm/") ? kSharedShm : kSharedFile)
                  : starts_with(path, "/memfd:") ? kSharedMemfd
+                 : starts_with(path, "/SYSV")   ? kSharedSegment
                                                 : kSharedAnonymous;
         o.mode = 0600;
+        if (v.flags & kVmaHugetlb) o.huge_shift = v.flags >> kVmaHugeShift;
         struct stat st;
         k->size = ~0ull;
         if (!sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(path), sys::ptr(&st), 0)) &&
             st.st_ino == l.ino)
           k->size = o.size = static_cast<uint64_t>(st.st_size), o.mode = st.st_mode;
+        shmid_ds segment;
+        if (o.kind == kSharedSegment && !sys::failed(sys::call(SYS_shmctl, static_cast<long>(l.ino),
+                                                               IPC_STAT, sys::ptr(&segment))))
+          o.size = segment.shm_segsz, o.mode = segment.shm_perm.mode & 0777;
         m->r->begin(kRecShared);
         m->r->add(&o, sizeof(o));
         m->r->add_text(path);
@@ -528,14 +579,17 @@ bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t
         bytes = 0;
       else if (k->size - v.offset < bytes)
         bytes = page_up(k->size - v.offset);
-      if (bytes && !eager_copy(c, wire::kSpaceSharedBase + static_cast<uint64_t>(k->index),
-                               v.offset, start, bytes, l.read))
+      if (bytes && !eager_copy(c, v, wire::kSpaceSharedBase + static_cast<uint64_t>(k->index),
+                               v.offset, start, bytes))
         return c->refuse("no memory to copy shared memory %s (%lu MiB) while stopped", path,
                          bytes >> 20);
     }
-  } else if (l.ino) {
+  } else if (l.ino && !huge_anonymous) {
     v.kind = kVmaFile;
     if (!put_mapped_file(m, l, path, &v.object) || !embed(m, path, l, v)) return false;
+    KnownObject* k = find_object(m, dev, l.ino, false);
+    if (deleted && !put_unlinked(m, v, k->index))
+      return c->refuse("no memory to copy the unlinked file %s", path);
   } else {
     v.kind = kVmaAnonymous;
     v.offset = 0;
@@ -547,6 +601,12 @@ bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t
   ++c->mappings;
   if (flags & kSmapsPolicy) put_policy(m->r, start, end);
 
+  if (v.flags & kVmaHugetlb && !l.shared) {
+    return capture_huge_pages(c, v) &&
+           ((flags & kVmaDontFork) ||
+            add_to(c->keep_from_clone, &c->keep_from_clone_count, start, end) ||
+            c->refuse("too many mappings of huge pages"));
+  }
   if (v.kind == kVmaAnonymous || v.kind == kVmaFile) {
     uint64_t at = start;
     Range out;
@@ -571,16 +631,6 @@ bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t
     if (!emit(m, l, start, until, flags, skip)) return false;
   }
   return true;
-}
-
-// An unlinked file that is mapped: its bytes, as far as they can be seen through private mappings.
-// Pages the process changed are in kSpaceHost as well, so storing the changed ones here too does no
-// harm... except to other mappings of the same file, which therefore get what this one saw.
-bool put_unlinked(Mappings* m, const MapsLine& l, int index) {
-  if (!l.read) return true;
-  uint64_t bytes = l.end - l.start;
-  return eager_copy(m->c, wire::kSpaceFileBase + static_cast<uint64_t>(index), l.offset, l.start,
-                    bytes, true);
 }
 
 bool put_mappings(Capture* c, Records* r) {
@@ -617,6 +667,9 @@ bool put_mappings(Capture* c, Records* r) {
       continue;
     }
     if (equal(l.name, "[vsyscall]")) continue;
+    if (l.ino && c->pages.now.empty() && !c->pages.smaps.find(l.start) &&
+        (ends_with(l.name, " (deleted)") || in_huge_pages(l.name)))
+      c->pages.now.read();  // it came meanwhile, and may be of the huge page pool
     uint32_t flags = c->pages.flags(l.start);
     uint64_t at = l.start;
     m.own_count = scratch_ranges(m.own, 160);  // eager copies of this very pass appear on the way
@@ -627,11 +680,6 @@ bool put_mappings(Capture* c, Records* r) {
       at = o.end;
     }
     if (ok && at < l.end) ok = emit(&m, l, at, l.end, flags);
-    if (ok && l.ino && !l.shared && ends_with(l.name, " (deleted)")) {
-      KnownObject* k = find_object(&m, (l.dev_major << 32) | l.dev_minor, l.ino, false);
-      if (k && !put_unlinked(&m, l, k->index))
-        ok = c->refuse("no memory to copy the unlinked file %s", l.name);
-    }
   }
   scratch_unmap(&known);
   if (!ok) return false;
@@ -665,8 +713,7 @@ bool capture_process(Capture* c, Records* r, bool device_present) {
   put_file(r, kRecAuxv, "/proc/thread-self/auxv");
   put_file(r, kRecCommand, "/proc/thread-self/cmdline");
   put_link(r, kRecExe, "/proc/thread-self/exe");
-  put_link(r, kRecCwd, "/proc/thread-self/cwd");
-  if (!check_cwd(c)) return false;
+  if (!put_cwd(c, r)) return false;
   put_cpu(r);
   if (!put_process_state(c, r)) return false;
   c->state_us = sys::now_us() - begin;
@@ -710,16 +757,25 @@ bool clone_is_whole(const Capture& c, char* text, size_t room) {
   return true;
 }
 
-void capture_before_clone(Capture* c) {
+bool capture_before_clone(Capture* c) {
+  for (size_t i = 0; i < c->keep_from_clone_count; ++i)
+    if (sys::failed(sys::call(
+            SYS_madvise, static_cast<long>(c->keep_from_clone[i].start),
+            static_cast<long>(c->keep_from_clone[i].end - c->keep_from_clone[i].start), 10)))
+      return false;
   for (size_t i = 0; i < c->dont_fork_count; ++i)
     sys::call(SYS_madvise, static_cast<long>(c->dont_fork[i].start),
               static_cast<long>(c->dont_fork[i].end - c->dont_fork[i].start), 11);
   for (size_t i = 0; i < c->wipe_on_fork_count; ++i)
     sys::call(SYS_madvise, static_cast<long>(c->wipe_on_fork[i].start),
               static_cast<long>(c->wipe_on_fork[i].end - c->wipe_on_fork[i].start), 19);
+  return true;
 }
 
 void capture_after_clone(Capture* c) {
+  for (size_t i = 0; i < c->keep_from_clone_count; ++i)
+    sys::call(SYS_madvise, static_cast<long>(c->keep_from_clone[i].start),
+              static_cast<long>(c->keep_from_clone[i].end - c->keep_from_clone[i].start), 11);
   for (size_t i = 0; i < c->dont_fork_count; ++i)
     sys::call(SYS_madvise, static_cast<long>(c->dont_fork[i].start),
               static_cast<long>(c->dont_fork[i].end - c->dont_fork[i].start), 10);

@@ -54,6 +54,8 @@ struct Capture {
   size_t dont_fork_count = 0;
   Range wipe_on_fork[256];
   size_t wipe_on_fork_count = 0;
+  Range keep_from_clone[1024];  // huge pages (huge_pages.h)
+  size_t keep_from_clone_count = 0;
   size_t mappings = 0, threads = 0;
   uint64_t state_us = 0, maps_us = 0;  // what it took
 
@@ -66,7 +68,11 @@ struct Capture {
   uint64_t eager_used = 0;  // of the last chunk
 
   bool refuse(const char* pattern, ...) __attribute__((format(printf, 2, 3)));
+  // What may be over in a moment: the snapshot is tried a little longer.
+  bool refuse_for_now(const char* pattern, ...) __attribute__((format(printf, 2, 3)));
 };
+// As a code, among ourselves: kExitRefused, but worth another try.
+inline constexpr int kRefusedForNow = -14;
 
 bool capture_start(Capture*, bool self_contained);  // allocates; before anybody is parked
 // PARKED, on the courier. Fills everything but descriptors. False: code and text say why.
@@ -77,8 +83,9 @@ void put_guards(Capture*, Records*);
 bool capture_descriptors(Capture*, Records*);
 // IN THE CLONE. Is all memory here that is to be sent from it? Text names what is not.
 bool clone_is_whole(const Capture&, char* text, size_t room);
-// PARKED. Around the clone: memory that fork would leave out or wipe.
-void capture_before_clone(Capture*);
+// PARKED. Around the clone: memory that fork would leave out or wipe, and what it must leave out.
+// False: there must be no clone.
+bool capture_before_clone(Capture*);
 void capture_after_clone(Capture*);
 void capture_finish(Capture*);
 

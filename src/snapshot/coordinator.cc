@@ -183,7 +183,8 @@ void serve_join() {
     log_line(LogLevel::kError, "no part in the snapshot of the job: %s", text);
     return;
   }
-  const bool ok = !suspended && take_part(&job);
+  const bool ok =
+      take_part(&job, suspended ? "it is suspended: `gpuckpt resume` it first" : nullptr);
   if (ok) {
     ++library.snapshots_done;
     // It has answered a signal that came to us as well.

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 
 #include "common/log.h"
 #include "common/proc.h"
@@ -97,15 +98,36 @@ bool find_writer(char* to, size_t room) {
 // --- the thread
 // ------------------------------------------------------------------------------------------------------
 
+namespace {
+
+void let_go_of_descriptors(void*) {
+  if (!sys::failed(sys::call(SYS_close_range, 3, ~0u, 0))) return;
+  int64_t limit[2] = {1024, 1024};
+  sys::call(SYS_prlimit64, 0, 7 /* RLIMIT_NOFILE */, 0, sys::ptr(limit));
+  for (int fd = 3; fd < limit[0] && fd < 1 << 20; ++fd) sys::close(fd);
+}
+
+// Whoever closes a descriptor of a message queue ends what its process asked of the queue by
+// mq_notify: that must not be this process. A child that shares this thread's table does it. It has
+// no exit signal, so that no wait of the application's finds it.
+void let_go_as_another_process() {
+  alignas(16) static char stack[4096];
+  const long pid = clone_raw(CLONE_VM | CLONE_FILES | CLONE_VFORK,
+                             reinterpret_cast<uint64_t>(stack + sizeof(stack)),
+                             let_go_of_descriptors, nullptr, nullptr, nullptr, nullptr);
+  if (sys::failed(pid))
+    let_go_of_descriptors(nullptr);
+  else
+    sys::call(SYS_wait4, pid, 0, static_cast<long>(__WCLONE), 0);
+}
+
+}  // namespace
+
 void courier_main(void*) {
   // This thread's table starts as a copy of the application's: let go of all of it, keeping stderr
   // if it is still the one we know.
   bool keep = log_stderr_is_ours();
-  if (sys::failed(sys::call(SYS_close_range, 3, ~0u, 0))) {
-    int64_t limit[2] = {1024, 1024};
-    sys::call(SYS_prlimit64, 0, 7 /* RLIMIT_NOFILE */, 0, sys::ptr(limit));
-    for (int fd = 3; fd < limit[0] && fd < 1 << 20; ++fd) sys::close(fd);
-  }
+  let_go_as_another_process();
   sys::close(0);
   sys::close(1);
   if (!keep) sys::close(2);

@@ -39,7 +39,7 @@ bool read_facts(int fd, FdFacts* f) {
 bool has_path(const Descriptor& d) {
   return d.kind == kFdFile || d.kind == kFdDirectory || d.kind == kFdFifo || d.kind == kFdDevice ||
          d.kind == kFdTerminal || d.kind == kFdMemory || d.kind == kFdPath ||
-         d.kind == kFdKernelFile;
+         d.kind == kFdKernelFile || d.kind == kFdQueue;
 }
 
 bool classify(FdTable* t, Descriptor* d, FdFacts* f) {
@@ -107,10 +107,6 @@ const Descriptor* FdTable::owner_of(int fd) {
 bool capture_fd(FdTable* t, int fd, uint32_t extra) {
   static FdFacts f;
   if (device_plugin && device_plugin->driver_fd(fd)) return true;
-  if (device_plugin && device_plugin->device_fd(fd)) {
-    if (!(extra & kFdInFlight) && !team.active()) return true;
-    return t->c->refuse("descriptor %d: device memory shared with another process", fd);
-  }
   if (tracker.owns_fd(fd)) return true;
   if (!read_facts(fd, &f)) return true;
   if (starts_with(f.path, "/dev/nvidia")) return true;
@@ -232,18 +228,21 @@ static bool note_device_share(Capture* c, const DeviceShare& s) {
   }
   if (!b)
     return s.kind == DeviceShare::kOffers ||
-           c->refuse("cuIpcOpenMemHandle: memory of process %d, which is not part of the snapshot",
+           c->refuse("%s: memory of process %d, which is not part of the snapshot",
+                     s.number & DeviceShare::kHandle ? "cuMemImportFromShareableHandle"
+                                                     : "cuIpcOpenMemHandle",
                      s.pid);
   if (s.kind == DeviceShare::kTook && team.late()) {
-    c->refuse("process %d has just opened memory of another one (cuIpcOpenMemHandle)", library.pid);
+    c->refuse("process %d has just opened memory of another one", library.pid);
     c->code = kExitTimeout;  // once more
     return false;
   }
   Board* board = team.board();
   if (board->device_memory_count == Board::kMostDeviceMemory)
     return c->refuse("the processes of the job share too many pieces of device memory");
-  const int owner = s.kind == DeviceShare::kTook ? s.pid : library.pid;
-  board->device_memory[board->device_memory_count++] = {library.pid, owner, s.number};
+  const int owner = s.pid ? s.pid : library.pid;
+  board->device_memory[board->device_memory_count++] = {library.pid, owner, s.number,
+                                                        s.kind == DeviceShare::kOffers};
   return true;
 }
 
@@ -293,8 +292,8 @@ static bool capture_own_descriptors(Capture* c, Records* r) {
   });
   if (!listed && !c->code) c->refuse("/proc/thread-self/fd cannot be listed; is /proc mounted?");
   // Sockets first: what is on its way in them is more to look at.
-  bool ok = !c->code && put_sockets(&t) && put_pipes(&t) && put_file_contents(&t) &&
-            put_epolls(&t) && put_terminals(&t);
+  bool ok = !c->code && put_sockets(&t) && put_pipes(&t) && put_queues(&t) &&
+            put_file_contents(&t) && put_epolls(&t) && put_terminals(&t);
   for (size_t i = 0; i < t.count; ++i)
     if (t.all[i].fd_flags & kFdInFlight) sys::close(t.all[i].fd);
   scratch_unmap(&memory);

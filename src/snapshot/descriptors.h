@@ -4,6 +4,7 @@
 //   fd_anonymous.cc  eventfd, timerfd, signalfd, epoll, inotify, pidfd
 //   fd_files.cc      regular files and their locks, folders, memfd and unlinked files, /proc
 //   fd_pipes.cc      pipes and named pipes with their contents
+//   fd_queues.cc     POSIX message queues
 //   fd_sockets.cc    sockets of all families with their queues
 //   fd_terminals.cc  terminals, pseudo terminals inside the program
 //
@@ -66,6 +67,7 @@ bool capture_fd(FdTable*, int fd, uint32_t extra = 0);
 bool capture_anonymous(FdTable*, process::Descriptor*, const FdFacts&, const char* what);
 bool capture_file(FdTable*, process::Descriptor*, FdFacts*);
 bool capture_pipe(FdTable*, process::Descriptor*, const FdFacts&);
+bool capture_queue(FdTable*, process::Descriptor*, const FdFacts&);
 bool capture_socket(FdTable*, process::Descriptor*);
 bool capture_character_device(FdTable*, process::Descriptor*, const FdFacts&);
 
@@ -74,6 +76,7 @@ bool put_file_contents(FdTable*);
 void put_owner(FdTable*, const process::Descriptor&);
 bool put_file_locks(FdTable*, const process::Descriptor&, const FdFacts&);
 bool put_pipes(FdTable*);
+bool put_queues(FdTable*);
 bool put_sockets(FdTable*);  // may add descriptors that are in flight
 bool put_epolls(FdTable*);
 bool put_inotify(FdTable*, const process::Descriptor&);

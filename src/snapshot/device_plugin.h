@@ -84,8 +84,9 @@ struct DeviceShare {
     kGave,    // process `pid` has some of it
     kTook,    // memory of `pid`, offered there under `number`, is mapped here
   } kind;
-  int pid;
-  uint32_t number;
+  int pid;          // kOffers: 0, or who had it before and has ended
+  uint32_t number;  // with kHandle: of a shareable handle
+  static constexpr uint32_t kHandle = 1u << 31;
 };
 
 struct DevicePlugin {
@@ -146,9 +147,9 @@ struct DevicePlugin {
 
   // PARKED. Is `fd` the driver's (not captured; dies with the process)?
   bool (*driver_fd)(int fd);
-  // PARKED. Does `fd` stand for memory of a device? The program's, put back by `restore` under its
-  // number.
-  bool (*device_fd)(int fd);
+  // PARKED. Is this message, in a socket of the program's, one that the device side sends again in
+  // a restored process? It carries a descriptor of the driver's.
+  bool (*shareable)(const void* message, uint64_t bytes);
 
   // PARKED. Calls `one` for all memory that is shared with other processes; false: `one` said stop.
   // May be null: there is none.

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/sysmacros.h>
+#include <sys/uio.h>
 
 #include "common/log.h"
 #include "common/proc.h"
@@ -54,13 +55,38 @@ struct InfoLines : LineReader {
 
 char line_buffer[8192];
 
+// Does an eventfd count in ones (EFD_SEMAPHORE)? Kernels before 6.5 do not tell, but what a counter
+// of two or more gives to a reader does. Everybody who could notice is parked (board.h), and it is
+// as before afterwards. `count`: what is in it.
+bool counts_in_ones(int fd, uint64_t count) {
+  constexpr int kNoWait = 8;  // RWF_NOWAIT: somebody outside of the job may read it as well
+  constexpr uint64_t kMost = ~0ull - 1;
+  auto put = [&](uint64_t n) { return !n || sys::write(fd, &n, sizeof(n)) == sizeof(n); };
+  auto take = [&] {
+    uint64_t n = 0;
+    iovec to{&n, sizeof(n)};
+    return sys::call(SYS_preadv2, fd, sys::ptr(&to), 1, -1, -1, kNoWait) == sizeof(n) ? n : 0;
+  };
+  const uint64_t more = count < 2 ? 2 - count : 0;
+  if (count > kMost || !put(more)) return false;
+  const uint64_t taken = take();
+  if (taken != 1) {
+    put(taken > more ? taken - more : 0);
+    return false;
+  }
+  if (!more) put(1);
+  for (uint64_t i = 1; i < more; ++i) take();
+  return true;
+}
+
 }  // namespace
 
 bool capture_anonymous(FdTable* t, Descriptor* d, const FdFacts& f, const char* what) {
   if (equal(what, "[eventfd]")) {
     d->kind = kFdEventfd;
     d->value[0] = number(f, "eventfd-count:", true);
-    d->value[1] = number(f, "eventfd-semaphore:");
+    d->value[1] = info_line(f.info, "eventfd-semaphore:") ? number(f, "eventfd-semaphore:")
+                                                          : counts_in_ones(d->fd, d->value[0]);
   } else if (equal(what, "[eventpoll]")) {
     d->kind = kFdEpoll;
   } else if (equal(what, "[timerfd]")) {

@@ -21,6 +21,7 @@ bool of_the_kernel(int fd) {
   if (sys::failed(sys::call(SYS_fstatfs, fd, sys::ptr(&fs)))) return false;
   switch (static_cast<uint32_t>(fs.f_type)) {
     case 0x9fa0:      // proc
+    case 0x6e736673:  // nsfs
     case 0x62656572:  // sysfs
     case 0x64626720:  // debugfs
     case 0x74726163:  // tracefs
@@ -33,32 +34,106 @@ bool of_the_kernel(int fd) {
   }
 }
 
+// "mnt:[4026531832]", when it is the process's, becomes the name by which it finds its own.
+bool own_namespace(FdFacts* f) {
+  size_t kind = 0;
+  while (f->path[kind] && f->path[kind] != ':') ++kind;
+  f->path[kind] = 0;
+  char name[64];
+  format(name, sizeof(name), "/proc/self/ns/%s", f->path);
+  struct stat st;
+  const bool own =
+      !sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(name), sys::ptr(&st), 0)) &&
+      st.st_ino == f->st.st_ino && st.st_dev == f->st.st_dev;
+  if (own) copy(f->path, sizeof(f->path), name);
+  return own;
+}
+
+struct DirectoryEntry {
+  uint64_t ino, next;
+  uint16_t bytes;
+  uint8_t type;
+  char name[];
+};
+
+// Calls each(entry) for what is in a folder until it returns true, which is the result.
+template <typename Each>
+bool any_entry(int folder, Each each) {
+  alignas(8) static char buffer[32768];
+  sys::call(SYS_lseek, folder, 0, 0);
+  for (long n; (n = sys::call(SYS_getdents64, folder, sys::ptr(buffer), sizeof(buffer))) > 0;)
+    for (long at = 0; at < n;) {
+      const auto* e = reinterpret_cast<const DirectoryEntry*>(buffer + at);
+      if (each(*e)) return true;
+      at += e->bytes;
+    }
+  return false;
+}
+
+// A hard link in the folder of the name that was lost; it becomes the path.
+bool find_other_name(FdFacts* f) {
+  size_t slash = 0;
+  for (size_t i = 0; f->path[i]; ++i)
+    if (f->path[i] == '/') slash = i;
+  static char folder_name[4097];
+  copy(folder_name, sizeof(folder_name), f->path);
+  folder_name[slash ? slash : 1] = 0;
+  const int folder = sys::open(folder_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return false;
+  auto is_it = [&](const DirectoryEntry& e) {
+    struct stat st;
+    if (sys::failed(sys::call(SYS_newfstatat, folder, sys::ptr(e.name), sys::ptr(&st),
+                              AT_SYMLINK_NOFOLLOW)) ||
+        st.st_ino != f->st.st_ino || st.st_dev != f->st.st_dev)
+      return false;
+    format(f->path + slash, sizeof(f->path) - slash, "/%s", e.name);
+    return true;
+  };
+  // Overlays show other numbers in folders than by stat.
+  const bool found =
+      any_entry(folder, [&](const auto& e) { return e.ino == f->st.st_ino && is_it(e); }) ||
+      any_entry(folder, is_it);
+  sys::close(folder);
+  return found;
+}
+
 }  // namespace
 
 bool capture_file(FdTable* t, Descriptor* d, FdFacts* f) {
-  struct statfs fs;
+  struct statfs fs {};
   if (S_ISREG(f->st.st_mode) && !sys::failed(sys::call(SYS_fstatfs, d->fd, sys::ptr(&fs)))) {
-    if (static_cast<uint32_t>(fs.f_type) == 0x19800202)
-      return t->c->refuse("descriptor %d (%s) is a POSIX message queue; close it", d->fd, f->path);
+    if (static_cast<uint32_t>(fs.f_type) == 0x19800202) return capture_queue(t, d, *f);
     if (static_cast<uint32_t>(fs.f_type) == 0x5345434d)
       return t->c->refuse("descriptor %d is secret memory (memfd_secret), which nobody may read",
                           d->fd);
   }
   // A copy under no name would be another file than the one that goes by the others.
+  if (f->deleted && S_ISREG(f->st.st_mode) && f->st.st_nlink > 0 && find_other_name(f))
+    f->deleted = false;
   if (f->deleted && S_ISREG(f->st.st_mode) && f->st.st_nlink > 0)
     return t->c->refuse(
-        "the file behind descriptor %d lost the name %s and has others; close it or name it again",
+        "the file behind descriptor %d lost the name %s and has others, in other folders; close it "
+        "or name it again",
         d->fd, f->path);
+  if (static_cast<uint32_t>(fs.f_type) == 0x6e736673 /* nsfs */ && !own_namespace(f))
+    return t->c->refuse("descriptor %d is a namespace (%s) that is not the process's own; close it",
+                        d->fd, f->path);
+  if (f->path[0] != '/')
+    return t->c->refuse("descriptor %d (%s) is of a kind that cannot be put back; close it", d->fd,
+                        f->path);
   if (of_the_kernel(d->fd))
     d->kind = kFdKernelFile;
   else if (f->deleted && S_ISREG(f->st.st_mode))
     d->kind = kFdMemory;
   else
     d->kind = S_ISDIR(f->st.st_mode) ? kFdDirectory : kFdFile;
+  if (d->kind == kFdDirectory) d->value[0] = f->deleted;
   if (d->kind == kFdMemory) {
     long seals = sys::call(SYS_fcntl, d->fd, 1034 /* F_GET_SEALS */);
     d->value[0] = sys::failed(seals) ? 0 : static_cast<uint64_t>(seals);
     d->value[1] = starts_with(f->path, "/memfd:");
+    if (static_cast<uint32_t>(fs.f_type) == 0x958458f6)  // hugetlbfs
+      d->value[2] = static_cast<uint64_t>(__builtin_ctzll(static_cast<uint64_t>(fs.f_bsize)));
   }
   return true;
 }

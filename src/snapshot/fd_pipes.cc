@@ -105,9 +105,7 @@ bool put_pipe(FdTable* t, uint32_t i, char* contents) {
 bool capture_pipe(FdTable* t, Descriptor* d, const FdFacts& f) {
   bool named = !starts_with(f.path, "pipe:");
   d->kind = named ? kFdFifo : kFdPipe;
-  if (named && f.deleted)
-    return t->c->refuse("descriptor %d is the named pipe %s, which is deleted; close it", d->fd,
-                        f.path);
+  d->value[0] = named && f.deleted;
   size_t i = 0;
   while (i < t->pipes && (t->pipe[i].ino != d->ino || t->pipe[i].named != named)) ++i;
   if (i == t->pipes) {

@@ -8,6 +8,8 @@
 
 #include <fcntl.h>
 #include <linux/filter.h>
+#include <linux/if_packet.h>
+#include <linux/netlink.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -18,6 +20,7 @@
 #include "common/syscall.h"
 #include "common/text.h"
 #include "snapshot/descriptors.h"
+#include "snapshot/device_plugin.h"
 #include "snapshot/inherited.h"
 #include "snapshot/state.h"
 #include "snapshot/team.h"
@@ -82,6 +85,24 @@ const struct {
     {IPPROTO_IPV6, IPV6_TCLASS},
     {IPPROTO_IPV6, IPV6_RECVPKTINFO},
     {IPPROTO_IPV6, IPV6_MULTICAST_HOPS},
+    {IPPROTO_IP, IP_HDRINCL},
+    {SOL_RAW, 1 /* ICMP_FILTER */},
+    {IPPROTO_ICMPV6, 1 /* ICMPV6_FILTER */},
+    {SOL_NETLINK, NETLINK_PKTINFO},
+    {SOL_NETLINK, NETLINK_BROADCAST_ERROR},
+    {SOL_NETLINK, NETLINK_NO_ENOBUFS},
+    {SOL_NETLINK, NETLINK_LISTEN_ALL_NSID},
+    {SOL_NETLINK, NETLINK_LIST_MEMBERSHIPS},
+    {SOL_NETLINK, NETLINK_CAP_ACK},
+    {SOL_NETLINK, NETLINK_EXT_ACK},
+    {SOL_NETLINK, NETLINK_GET_STRICT_CHK},
+    {SOL_PACKET, PACKET_AUXDATA},
+    {SOL_PACKET, PACKET_ORIGDEV},
+    {SOL_PACKET, PACKET_VERSION},
+    {SOL_PACKET, PACKET_RESERVE},
+    {SOL_PACKET, PACKET_LOSS},
+    {SOL_PACKET, PACKET_VNET_HDR},
+    {SOL_PACKET, PACKET_TIMESTAMP},
 };
 
 bool applies(int level, const Socket& s) {
@@ -89,6 +110,10 @@ bool applies(int level, const Socket& s) {
   if (level == IPPROTO_TCP) return net && s.type == SOCK_STREAM;
   if (level == IPPROTO_IP) return net;
   if (level == IPPROTO_IPV6) return s.domain == AF_INET6;
+  if (level == SOL_RAW) return s.domain == AF_INET && s.type == SOCK_RAW;
+  if (level == IPPROTO_ICMPV6) return s.domain == AF_INET6 && s.type == SOCK_RAW;
+  if (level == SOL_NETLINK) return s.domain == AF_NETLINK;
+  if (level == SOL_PACKET) return s.domain == AF_PACKET;
   return true;
 }
 
@@ -106,6 +131,22 @@ uint32_t address(long call, int fd, uint8_t* to) {
   return sys::failed(sys::call(call, fd, sys::ptr(to), sys::ptr(&size))) ? 0
          : size < 128                                                    ? size
                                                                          : 128;
+}
+
+// What the kernel keeps for such a socket, and cannot be asked for.
+const char* special(int fd, const Socket& s) {
+  if (s.domain == AF_NETLINK)
+    return s.protocol == NETLINK_ROUTE || s.protocol == NETLINK_SOCK_DIAG ||
+                   s.protocol == NETLINK_USERSOCK || s.protocol == NETLINK_KOBJECT_UEVENT ||
+                   s.protocol == NETLINK_GENERIC
+               ? nullptr
+               : "a netlink socket of a kind that cannot be put back";
+  if (s.domain == AF_PACKET)
+    return int_option(fd, SOL_PACKET, PACKET_FANOUT) ? "a packet socket of a group (fanout)"
+                                                     : nullptr;
+  return s.domain == AF_UNIX || s.domain == AF_INET || s.domain == AF_INET6
+             ? nullptr
+             : "a socket of an address family that cannot be put back";
 }
 
 bool network(const Socket& s) { return s.domain == AF_INET || s.domain == AF_INET6; }
@@ -126,6 +167,36 @@ bool was_connected(int fd) {
   sys::Timespec none{0, 0};
   return sys::call(SYS_ppoll, sys::ptr(&p), 1, sys::ptr(&none), 0, 8) > 0 &&
          (p.revents & POLLRDHUP);
+}
+
+// A packet filter. False: one that cannot be read (BPF).
+bool put_filter(FdTable* t, const FdTable::SocketSeen& seen) {
+  uint32_t count = 0;
+  const long r = get_option(seen.fd, SOL_SOCKET, SO_GET_FILTER, nullptr, &count);
+  if (!sys::failed(r) && !count) return true;
+  static sock_filter filter[4096];
+  if (sys::failed(r) || count > 4096 ||
+      sys::failed(get_option(seen.fd, SOL_SOCKET, SO_GET_FILTER, filter, &count)))
+    return t->c->refuse(
+        "descriptor %d is a socket with a packet filter that cannot be read; detach it or close it",
+        seen.fd);
+  SocketFilter head{seen.s.index,
+                    static_cast<uint32_t>(int_option(seen.fd, SOL_SOCKET, SO_LOCK_FILTER))};
+  t->r->begin(kRecFilter, count);
+  t->r->add(&head, sizeof(head));
+  t->r->add(filter, count * sizeof(filter[0]));
+  t->r->end();
+  return true;
+}
+
+// An answer of the kernel's that nobody has read will not come again.
+bool is_quiet(FdTable* t, const FdTable::SocketSeen& seen) {
+  if (seen.s.domain != AF_NETLINK) return true;
+  char byte;
+  const long n =
+      sys::call(SYS_recvfrom, seen.fd, sys::ptr(&byte), 1, MSG_PEEK | MSG_DONTWAIT, 0, 0);
+  return sys::failed(n) ||
+         t->c->refuse_for_now("descriptor %d is a netlink socket with unread messages", seen.fd);
 }
 
 void put_socket(FdTable* t, const FdTable::SocketSeen& seen) {
@@ -162,6 +233,8 @@ bool put_queue(FdTable* t, FdTable::SocketSeen* seen, char* room) {
     msghdr m{};
     m.msg_iov = &io, m.msg_iovlen = 1;
     m.msg_control = control, m.msg_controllen = sizeof(control);
+    char sender[128];
+    if (seen->s.type == SOCK_DGRAM) m.msg_name = sender, m.msg_namelen = sizeof(sender);
     long got = sys::call(SYS_recvmsg, fd, sys::ptr(&m), MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got < 0 || (got == 0 && seen->s.type == SOCK_STREAM)) break;
     // End of file of a sequenced socket looks like an empty message.
@@ -178,6 +251,15 @@ bool put_queue(FdTable* t, FdTable::SocketSeen* seen, char* room) {
       if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
         for (size_t at = CMSG_LEN(0); at + 4 <= c->cmsg_len && count < 256; at += 4)
           __builtin_memcpy(&passed[count++], reinterpret_cast<char*>(c) + at, 4);
+    if (device_plugin && device_plugin->shareable(room, static_cast<uint64_t>(got))) {
+      for (uint32_t i = 0; i < count; ++i) sys::close(passed[i]);
+      if (ok && seen->peer == 0)
+        ok = t->c->refuse(
+            "descriptor %d is a shareable handle (cuMemExportToShareableHandle) of a process that "
+            "has ended; close it",
+            fd);
+      continue;
+    }
     for (uint32_t i = 0; i < count; ++i) {
       if (const Descriptor* owner = t->owner_of(passed[i])) {
         sys::close(passed[i]);
@@ -187,10 +269,12 @@ bool put_queue(FdTable* t, FdTable::SocketSeen* seen, char* room) {
         if (ok) passed[i] = t->all[t->count - 1].description;
       }
     }
-    Message out{seen->s.index, static_cast<uint32_t>(got), count, 0};
+    const uint32_t name_bytes = m.msg_namelen > 2 ? m.msg_namelen : 0;
+    Message out{seen->s.index, static_cast<uint32_t>(got), count, name_bytes};
     t->r->begin(kRecMessage);
     t->r->add(&out, sizeof(out));
     t->r->add(passed, count * sizeof(passed[0]));
+    t->r->add(sender, name_bytes);
     t->r->add(room, static_cast<uint64_t>(got));
     t->r->end();
   }
@@ -278,7 +362,7 @@ bool join_waiting(FdTable* t, FdTable::SocketSeen* seen) {
   int unread = 0;
   sys::call(SYS_ioctl, seen->fd, 0x5411 /* SIOCOUTQ */, sys::ptr(&unread));
   if (unread)
-    return t->c->refuse(
+    return t->c->refuse_for_now(
         "descriptor %d has sent to %s, which has not accepted it yet; try again when it has",
         seen->fd,
         seen->s.peer_name[2] ? reinterpret_cast<char*>(seen->s.peer_name) + 2
@@ -327,12 +411,14 @@ bool join_unix(FdTable* t, FdTable::SocketSeen* seen) {
     s.state = kSocketPeerGone;
     return true;
   }
-  return t->c->refuse(
+  t->c->refuse(
       "descriptor %d is a unix socket%s%s whose other end is in another process or not accepted "
       "yet; close it, or set GPUCKPT_SOCKETS=drop: then a restore finds it closed at the other end",
       seen->fd, s.peer_name_bytes > 3 && s.peer_name[2] ? " connected to " : "",
       s.peer_name_bytes > 3 && s.peer_name[2] ? reinterpret_cast<const char*>(s.peer_name) + 2
                                               : "");
+  if (not_accepted) t->c->code = kRefusedForNow;
+  return false;
 }
 
 }  // namespace
@@ -359,17 +445,12 @@ bool capture_socket(FdTable* t, Descriptor* d) {
   s.protocol = int_option(d->fd, SOL_SOCKET, SO_PROTOCOL);
   s.name_bytes = address(SYS_getsockname, d->fd, s.name);
   s.peer_name_bytes = address(SYS_getpeername, d->fd, s.peer_name);
-  if (s.domain != AF_UNIX && !network(s))
-    return t->c->refuse(
-        "descriptor %d is a socket of address family %d, which cannot be put back; close it", d->fd,
-        s.domain);
-  if (s.type == SOCK_RAW)
-    return t->c->refuse("descriptor %d is a raw socket, which cannot be put back; close it", d->fd);
-  sock_filter filter[1];
-  uint32_t filter_length = 0;
-  if (get_option(d->fd, SOL_SOCKET, 26 /* SO_GET_FILTER */, filter, &filter_length) > 0)
-    return t->c->refuse("descriptor %d is a socket with a packet filter; detach it or close it",
-                        d->fd);
+  if (const char* what = special(d->fd, s))
+    return t->c->refuse("descriptor %d is %s (family %d, protocol %d); close it", d->fd, what,
+                        s.domain, s.protocol);
+  // Of a netlink socket that is not connected, too, the kernel says that it is.
+  if (s.domain == AF_NETLINK && !load<uint64_t>(reinterpret_cast<char*>(s.peer_name) + 4))
+    s.peer_name_bytes = 0;
   tcp_info info{};
   uint32_t size = sizeof(info);
   const bool tcp = network(s) && s.type == SOCK_STREAM &&
@@ -415,7 +496,11 @@ bool put_sockets(FdTable* t) {
   }
   for (uint32_t i = 0; ok && i < t->sockets; ++i)
     if (t->socket[i].s.domain == AF_UNIX) ok = join_unix(t, &t->socket[i]);
-  for (uint32_t i = 0; ok && i < t->sockets; ++i) put_socket(t, t->socket[i]);
+  for (uint32_t i = 0; ok && i < t->sockets; ++i) {
+    ok = is_quiet(t, t->socket[i]);
+    put_socket(t, t->socket[i]);
+    ok = ok && put_filter(t, t->socket[i]);
+  }
   scratch_unmap(&room);
   return ok;
 }

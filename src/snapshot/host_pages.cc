@@ -226,7 +226,7 @@ void HostPages::make_plan(bool device_present) {
   if (device_present && !always && !early_only) return;
   const uint64_t dirty = count_written();
   const bool early_pays = expect(loose) && dirty >= kWorthEarly && dirty <= all / 4;
-  if (early_works && (early_pays || always || early_only)) {
+  if (early_works && tracker.protects_ranges() && (early_pays || always || early_only)) {
     plan.copy = take_early(loose);
     // It may write faster than we copy.
     plan.copy &= (expect(loose + count_written()) || always) && !early_only;
@@ -238,7 +238,7 @@ void HostPages::make_plan(bool device_present) {
 
 bool HostPages::find_written(PumpRange* r) {
   PageQuery query = kWritten;
-  query.protect = query.tracked_only = true;
+  query.protect = query.tracked_only = tracker.protects_ranges();
   r->written_begin = written.count;
   r->gone_begin = gone.count;
   for (uint64_t at = r->start; at < r->end;) {
@@ -298,8 +298,10 @@ void HostPages::find_guards(const PumpRange& r) {
 
 void HostPages::find_written() {
   uint64_t t0 = sys::now_us();
+  const bool known = tracker.bits_are_ours(&pagemap);
   for (size_t i = 0; i < range_count; ++i) {
     PumpRange& r = ranges[i];
+    r.tracked &= known;
     if (r.tracked) {
       tracker.give_up_base();
       const uint32_t w = written.count, g = gone.count, k = guards.count;
@@ -308,6 +310,7 @@ void HostPages::find_written() {
     }
     if (!r.tracked) find_guards(r);
   }
+  tracker.renew();
   scan_us = sys::now_us() - t0;
 }
 
@@ -315,7 +318,7 @@ void HostPages::find_written() {
 bool HostPages::resolve(PumpRange* r) {
   const uint64_t none = r->file ? kPageGuard | kPageZero | kPageFile : kPageGuard | kPageZero;
   r->written_begin = written.count;
-  for (uint64_t at = r->start; at < r->end;) {
+  for (uint64_t at = skip(*r, pagemap) ? r->end : r->start; at < r->end;) {
     if (written.count == written.room) return false;
     long n = pagemap.scan(&at, r->end,
                           {.none = none, .any = kPagePresent | kPageSwapped, .tell = kPagePresent},

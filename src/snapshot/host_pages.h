@@ -80,6 +80,12 @@ class HostPages {
   template <typename Written, typename Early, typename Same>
   bool each_piece(const PumpRange&, Written written, Early early, Same same) const;
 
+  // Memory standing still: a large untracked range that need not be looked at page by page.
+  static bool skip(const PumpRange& r, const Pagemap& by) {
+    constexpr uint64_t kLarge = 1ull << 30;
+    return by.by_words() && r.end - r.start >= kLarge && holds_nothing(r.start, r.end);
+  }
+
   // After the stop, in bytes: of tracked ranges, what was written since the parent, and what not.
   void count(uint64_t* written, uint64_t* same) const;
 

@@ -24,8 +24,9 @@
 namespace gpuckpt {
 namespace {
 
-constexpr uint64_t kParkPatienceUs = 200000;  // for one try
-constexpr uint64_t kParkRetriesUs = 600000;   // for all, until the gate is opened again
+constexpr uint64_t kParkPatienceUs = 200000;      // for one try
+constexpr uint64_t kParkRetriesUs = 600000;       // for all, until the gate is opened again
+constexpr uint64_t kRefusalPatienceUs = 2000000;  // with what may be over in a moment
 
 bool fail(Job* j, int code, const char* pattern, ...) __attribute__((format(printf, 3, 4)));
 bool fail(Job* j, int code, const char* pattern, ...) {
@@ -269,7 +270,7 @@ struct LookCall {
 long read_smaps(Courier*, void* argument) {
   LookCall* l = static_cast<LookCall*>(argument);
   HostPages& h = l->capture->pages;
-  h.pagemap.open();
+  h.pagemap.open(tracker.by_words() ? Pagemap::Source::kWords : Pagemap::Source::kScan);
   h.smaps.read();
   if (!await_lazy_pages(&h.smaps, l->deadline_us)) return false;
   h.smaps.find_policies();
@@ -400,8 +401,7 @@ bool take_pages_out(Job* j, Copy* copy) {
   long pid = -1;
   if (!equal(library.config.copy, "stop") && !at_once) {
     uint64_t t0 = sys::now_us();
-    capture_before_clone(copy->capture);
-    pid = courier.run(clone_and_send, copy);
+    if (capture_before_clone(copy->capture)) pid = courier.run(clone_and_send, copy);
     capture_after_clone(copy->capture);
     if (!sys::failed(pid)) {
       learn_clone_cost(sys::now_us() - t0, h.plan.small_pages);
@@ -470,7 +470,7 @@ bool child_was_born(Job* j) {
 }
 
 Outcome given_up(const Job* j) {
-  return j->code == kExitTimeout ? Outcome::kRetry : Outcome::kFailed;
+  return j->code == kExitTimeout || j->code == kRefusedForNow ? Outcome::kRetry : Outcome::kFailed;
 }
 
 // All has been sent, but for what the copied child sends by itself.
@@ -691,16 +691,24 @@ Outcome attempt(Job* j, uint64_t deadline_us) {
 bool take_snapshot(Job* j) {
   j->started_us = sys::now_us();
   uint64_t deadline = j->started_us + j->timeout_ms * 1000;
-  uint64_t pause = 20000;
+  uint64_t pause = 20000, refused_since = 0;
   Outcome outcome;
   for (;;) {
     outcome = attempt(j, deadline);
     courier.run(leave_team, nullptr);
-    if (outcome != Outcome::kRetry || sys::now_us() + pause > deadline) break;
+    const uint64_t now = sys::now_us();
+    if (outcome != Outcome::kRetry || now + pause > deadline) break;
+    if (j->code != kRefusedForNow)
+      refused_since = 0;
+    else if (!refused_since)
+      refused_since = now;
+    else if (now - refused_since > kRefusalPatienceUs)
+      break;
     log_line(LogLevel::kInfo, "trying again: %s", j->text);
     sys::sleep_us(pause);
     if (pause < 1000000) pause *= 2;
   }
+  if (j->code == kRefusedForNow) j->code = kExitRefused;
   j->total_us = sys::now_us() - j->started_us;
   return outcome == Outcome::kDone;
 }
@@ -709,13 +717,17 @@ static long join_on_courier(Courier* c, void* argument) {
   return team.join(c, static_cast<Team::Join*>(argument));
 }
 
-bool take_part(Job* j) {
+bool take_part(Job* j, const char* why_not) {
   j->started_us = sys::now_us();
   static Team::Join join;
   join.leader = library.leader;
   join.door = library.leader_door;
   Outcome outcome = Outcome::kFailed;
-  if (courier.run(join_on_courier, &join)) {
+  const bool joined = courier.run(join_on_courier, &join);
+  if (joined && why_not) {
+    fail(j, kExitRefused, "%s", why_not);
+    call_off(j);
+  } else if (joined) {
     j->stop = join.call.flags & wire::kCtlStop;
     j->stop_status = join.call.stop_status;
     copy(j->store, sizeof(j->store), join.call.text);
@@ -724,6 +736,7 @@ bool take_part(Job* j) {
     team_failed(j);
   }
   courier.run(leave_team, nullptr);
+  if (j->code == kRefusedForNow) j->code = kExitRefused;
   j->total_us = sys::now_us() - j->started_us;
   return outcome == Outcome::kDone;
 }

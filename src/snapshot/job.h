@@ -47,7 +47,8 @@ struct Job {
 bool take_snapshot(Job*);
 // The same as a member of a job: another process leads (library.leader). False with code
 // kExitAbsent: it does not any more, and nothing was done.
-bool take_part(Job*);
+// `why_not` (may be null): it says so, and the snapshot of the job fails.
+bool take_part(Job*, const char* why_not);
 void report_phase(Job*, const char* phase);
 
 }  // namespace gpuckpt

@@ -1,5 +1,6 @@
 #include "snapshot/pagemap.h"
 
+#include <errno.h>
 #include <fcntl.h>
 
 #include "common/address.h"
@@ -16,27 +17,58 @@ struct ScanArgument {
       category_mask, category_anyof_mask, return_mask;
 };
 
+// One word of /proc/self/pagemap.
+constexpr uint64_t kWordSoftDirty = 1ull << 55, kWordExclusive = 1ull << 56,
+                   kWordGuard = 1ull << 58, kWordFile = 1ull << 61, kWordSwapped = 1ull << 62,
+                   kWordPresent = 1ull << 63;
+
+bool matches(uint64_t categories, const PageQuery& q) {
+  if ((categories & q.all) != q.all || categories & q.none) return false;
+  return !(q.any | q.any_not) || categories & q.any || ~categories & q.any_not;
+}
+
 }  // namespace
 
-bool Pagemap::open() {
+uint64_t categories_of(uint64_t word) {
+  if (word & kWordGuard) return kPageGuard;
+  uint64_t c = 0;
+  if (word & kWordFile) c |= kPageFile;
+  if (word & kWordSwapped) c |= kPageSwapped;
+  if (word & kWordPresent) c |= kPagePresent;
+  if (word & kWordSoftDirty) c |= kPageSoftDirty;
+  if (word & kWordSoftDirty || (word & kWordPresent && !(word & kWordExclusive))) c |= kPageWritten;
+  return c;
+}
+
+bool Pagemap::open(Source source) {
+  source_ = Source::kNone, guards_ = false;
   fd_ = sys::open("/proc/thread-self/pagemap", O_RDONLY | O_CLOEXEC);
   if (fd_ < 0) return false;
   // Kernels that do not know a category refuse it.
   uint64_t page = page_down(reinterpret_cast<uint64_t>(&page));
   PageRegion region;
-  uint64_t at = page;
-  scans_ = guards_ = true;
-  if (call(&at, page + kPage, {.none = kPageGuard, .any = kPagePresent, .tell = kPagePresent},
-           &region, 1) < 0)
-    guards_ = false;
-  at = page;
-  scans_ = call(&at, page + kPage, {.any = kPagePresent, .tell = kPagePresent}, &region, 1) >= 0;
-  return true;
+  auto works = [&](const PageQuery& query) {
+    uint64_t at = page;
+    return source == Source::kScan && call(&at, page + kPage, query, &region, 1) >= 0;
+  };
+  uint64_t word;
+  guards_ = true;
+  if (works({.none = kPageGuard, .any = kPagePresent, .tell = kPagePresent})) {
+    source_ = Source::kScan;
+    return true;
+  }
+  guards_ = false;
+  if (works({.any = kPagePresent, .tell = kPagePresent}))
+    source_ = Source::kScan;
+  else if (sys::pread(fd_, &word, sizeof(word), page / kPage * 8) == sizeof(word))
+    source_ = Source::kWords;
+  return answers();
 }
 
 void Pagemap::close() {
   if (fd_ >= 0) sys::close(fd_);
   fd_ = -1;
+  source_ = Source::kNone;
 }
 
 long Pagemap::call(uint64_t* start, uint64_t end, const PageQuery& query, PageRegion* out,
@@ -58,9 +90,38 @@ long Pagemap::call(uint64_t* start, uint64_t end, const PageQuery& query, PageRe
   return n;
 }
 
+long Pagemap::read_words(uint64_t* start, uint64_t end, const PageQuery& query, PageRegion* out,
+                         size_t room) {
+  constexpr uint64_t kWords = 4096;
+  static uint64_t word[kWords];
+  const bool wants_absent = matches(0, query);
+  size_t n = 0;
+  while (*start < end) {
+    const uint64_t pages = (end - *start) / kPage < kWords ? (end - *start) / kPage : kWords;
+    const long got = sys::pread(fd_, word, pages * 8, *start / kPage * 8);
+    if (got <= 0) return got ? got : -EIO;
+    for (long i = 0; i < got / 8; ++i, *start += kPage) {
+      if (!word[i] && !wants_absent) continue;  // much of a large reservation
+      const uint64_t categories = categories_of(word[i]);
+      if (!matches(categories, query)) continue;
+      const uint64_t told = categories & query.tell;
+      PageRegion* last = n ? &out[n - 1] : nullptr;
+      if (last && last->end == *start && last->categories == told) {
+        last->end += kPage;
+        continue;
+      }
+      if (n == room) return static_cast<long>(n);
+      out[n++] = {*start, *start + kPage, told};
+    }
+  }
+  return static_cast<long>(n);
+}
+
 long Pagemap::scan(uint64_t* start, uint64_t end, const PageQuery& query, PageRegion* out,
                    size_t room) {
-  return call(start, end, query, out, room);
+  if (source_ == Source::kNone || (source_ == Source::kWords && query.protect)) return -ENOTTY;
+  return source_ == Source::kScan ? call(start, end, query, out, room)
+                                  : read_words(start, end, query, out, room);
 }
 
 // With somewhere to put regions, although nobody wants them: a call without protects every page of
@@ -74,11 +135,6 @@ long Pagemap::protect(uint64_t start, uint64_t end, const PageQuery& query) {
   while (start < end)
     if (long n = call(&start, end, q, unwanted, kRoom); n < 0) return n;
   return 0;
-}
-
-uint64_t Pagemap::words(uint64_t address, uint64_t* to, uint64_t pages) {
-  long got = fd_ < 0 ? -1 : sys::pread(fd_, to, pages * 8, address / kPage * 8);
-  return got > 0 ? static_cast<uint64_t>(got) / 8 : 0;
 }
 
 }  // namespace gpuckpt

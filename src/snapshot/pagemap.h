@@ -1,6 +1,7 @@
-// Which pages of this process exist, are zero, or were written: PAGEMAP_SCAN (Linux 6.7), and one
-// word per page of /proc/self/pagemap where the kernel has no such call. Raw system calls only; may
-// be used while parked and in the copied child. Facts: linux/fs.h, fs/proc/task_mmu.c.
+// Which pages of this process exist, are zero, or were written: PAGEMAP_SCAN (Linux 6.7), and where
+// the kernel has no such call the same answers from /proc/self/pagemap, one word per page. Raw
+// system calls only; may be used while parked and in the copied child, by one thread of a process
+// at a time. Facts: linux/fs.h, fs/proc/task_mmu.c, Documentation/admin-guide/mm/pagemap.rst.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +21,13 @@ enum PageCategory : uint64_t {
   kPageGuard = 256,  // MADV_GUARD_INSTALL: touching it is a fault (Linux 6.15)
 };
 
+// What a word of /proc/self/pagemap says, in these categories. Words cannot tell the kernel's zero
+// page from one that a forked child has as well: neither is ever kPageZero, and both count as
+// written, like whatever is soft-dirty (bit 55; all that is new since clear_refs). A page that
+// mremap moved together with its page table is not soft-dirty (Linux 6.1): whoever asks must know
+// by other means that the mapping is the one it was.
+uint64_t categories_of(uint64_t word);
+
 struct PageRegion {
   uint64_t start, end, categories;
 };
@@ -35,9 +43,12 @@ struct PageQuery {
 
 class Pagemap {
  public:
-  bool open();  // false: /proc/self/pagemap is not there
+  enum class Source { kNone, kScan, kWords };
+  // False: there is none. Words are also what is taken where the kernel cannot scan.
+  bool open(Source source = Source::kScan);
   void close();
-  bool scans() const { return scans_; }
+  bool answers() const { return source_ != Source::kNone; }  // there is anything to be known
+  bool by_words() const { return source_ == Source::kWords; }
   bool knows_guards() const { return guards_; }
 
   // Fills `out` with regions of [*start, end) and moves *start behind what was looked at; calls
@@ -46,14 +57,13 @@ class Pagemap {
   // Only protects: nothing is told.
   long protect(uint64_t start, uint64_t end, const PageQuery& query);
 
-  // Without PAGEMAP_SCAN: the words of `pages` pages from `address` on (bit 63 present, 62 swapped,
-  // 61 file's or shared, 55 soft-dirty). Returns how many were read.
-  uint64_t words(uint64_t address, uint64_t* to, uint64_t pages);
-
  private:
   long call(uint64_t* start, uint64_t end, const PageQuery& query, PageRegion* out, size_t room);
+  long read_words(uint64_t* start, uint64_t end, const PageQuery& query, PageRegion* out,
+                  size_t room);
   int fd_ = -1;
-  bool scans_ = false, guards_ = false;
+  Source source_ = Source::kNone;
+  bool guards_ = false;
 };
 
 }  // namespace gpuckpt

@@ -18,6 +18,7 @@ constinit Parking parking;
 namespace {
 
 constexpr size_t kMaxThreads = 16384;
+constexpr int kMostAgain = 300;  // a thread that does nothing but ask for the time
 
 std::atomic<uint32_t> phase{0};  // odd while threads shall stay
 std::atomic<uint32_t> acks{0};
@@ -78,6 +79,15 @@ void park_handler(int sig, siginfo_t* info, void* context) {
     t->state = kLeft;
     return;
   }
+  const uint64_t pc = static_cast<uint64_t>(t->context->uc_mcontext.gregs[REG_RIP]);
+  t->in_vdso = library.vdso.start <= pc && pc < library.vdso.end;
+  if (t->in_vdso && t->asked_again < kMostAgain) {
+    ++t->asked_again;
+    t->state = kAgain;
+    ++acks;
+    sys::futex_wake(&acks, 1);
+    return;
+  }
   t->info = info;
   sys::call(SYS_arch_prctl, ARCH_GET_FS, sys::ptr(&t->fs));
   sys::call(SYS_arch_prctl, ARCH_GET_GS, sys::ptr(&t->gs));
@@ -86,6 +96,8 @@ void park_handler(int sig, siginfo_t* info, void* context) {
   sys::call(SYS_prctl, PR_GET_NAME, sys::ptr(t->name));
   sys::call(SYS_prctl, PR_GET_PDEATHSIG, sys::ptr(&t->death_signal));
   t->timer_slack = static_cast<uint64_t>(sys::call(SYS_prctl, PR_GET_TIMERSLACK));
+  const long bits = sys::call(SYS_prctl, PR_GET_SECUREBITS);
+  t->securebits = sys::failed(bits) ? 0 : static_cast<uint32_t>(bits);
   t->memory_policy = 0;
   sys::call(SYS_get_mempolicy, sys::ptr(&t->memory_policy), sys::ptr(t->memory_nodes), 1024, 0, 0);
   t->state = kParked;
@@ -100,6 +112,14 @@ void park_handler(int sig, siginfo_t* info, void* context) {
   t->state = kLeft;
   ++acks;
   sys::futex_wake(&acks, 1);
+}
+
+void find_vdso() {
+  static char buffer[8192];
+  LineReader lines("/proc/thread-self/maps", buffer, sizeof(buffer));
+  MapsLine l;
+  while (char* line = lines.next())
+    if (parse_maps_line(line, &l) && equal(l.name, "[vdso]")) library.vdso = {l.start, l.end};
 }
 
 bool read_syscall(int tid, SyscallState* s) {
@@ -170,6 +190,12 @@ bool Parking::ask(int tid) {
   if (zombie_leader_ && tid == library.pid) return false;  // it is listed for ever
   ParkedThread* t = &threads_[count_++];
   t->tid = tid;
+  send(t);
+  return true;
+}
+
+void Parking::send(ParkedThread* t) {
+  const int tid = t->tid;
   t->state = kAsked;
   read_syscall(tid, &t->before);
   t->driver = device_plugin && device_plugin->driver_thread(tid, &t->resume_pc, &t->resume_sp);
@@ -181,7 +207,6 @@ bool Parking::ask(int tid) {
   info.si_value.sival_ptr = t;
   if (sys::failed(sys::call(SYS_rt_tgsigqueueinfo, library.pid, tid, kParkSignal, sys::ptr(&info))))
     t->state = kGone;
-  return true;
 }
 
 bool Parking::park(const int* own, int own_count, uint64_t timeout_us, char* text, size_t room) {
@@ -198,6 +223,7 @@ bool Parking::park(const int* own, int own_count, uint64_t timeout_us, char* tex
   zombie_leader_ = false;
   table_start = memory_.start;
   table_end = memory_.start + memory_.bytes;
+  if (!library.vdso.end) find_vdso();
   ++phase;
 
   sys::Sigaction mine{reinterpret_cast<uint64_t>(park_handler),
@@ -228,8 +254,10 @@ bool Parking::park(const int* own, int own_count, uint64_t timeout_us, char* tex
     for (size_t spins = 0;; ++spins) {
       uint32_t seen = acks;
       waiting = 0;
-      for (size_t i = 0; i < count_; ++i)
+      for (size_t i = 0; i < count_; ++i) {
+        if (threads_[i].state == kAgain) send(&threads_[i]);
         if (threads_[i].state == kAsked) ++waiting, who = threads_[i].tid;
+      }
       if (!waiting || sys::now_us() > deadline) break;
       // A thread that ended (or a leader that is a zombie) will not answer.
       if (spins >= 4 && waiting <= 16)

@@ -29,9 +29,12 @@ struct ParkedThread {
   char name[16];
   uint64_t timer_slack;
   int death_signal;
+  uint32_t securebits;
   int memory_policy;  // get_mempolicy
   uint64_t memory_nodes[16];
   bool driver;
+  bool in_vdso;
+  int asked_again;
   uint64_t resume_pc, resume_sp;
 };
 // A siginfo_t as the kernel copies it.
@@ -39,7 +42,14 @@ struct PendingSignal {
   int signal;
   char rest[124];
 };
-enum ParkState : uint32_t { kEmpty = 0, kAsked = 1, kParked = 2, kLeft = 3, kGone = 4 };
+enum ParkState : uint32_t {
+  kEmpty = 0,
+  kAsked = 1,
+  kParked = 2,
+  kLeft = 3,
+  kGone = 4,
+  kAgain = 5  // it was inside the vdso, where another kernel could not let it go on
+};
 
 class Parking {
  public:
@@ -66,6 +76,7 @@ class Parking {
  private:
   ParkedThread* find(int tid) const;
   bool ask(int tid);
+  void send(ParkedThread*);
   Region memory_;
   ParkedThread* threads_ = nullptr;
   size_t count_ = 0, room_ = 0;

@@ -152,28 +152,89 @@ void put_scheduling(Thread* t) {
   t->affinity_bytes = n > 0 ? static_cast<uint32_t>(n) : 0;
 }
 
-// What threads of a process usually share and what is captured of one for all: of this one, whose
-// status is `own`.
-bool shares_all(Capture* c, const Thread& t, const char* status, const char* own) {
+// The thread whose share of the process is captured for all: the coordinator, which has what the
+// thread had that made it.
+bool differs(int a, int b, long kind) {
+  const long r = sys::call(SYS_kcmp, a, b, kind, 0, 0);
+  return !sys::failed(r) && r != 0;
+}
+constexpr long kFiles = 2, kFs = 3;  // KCMP_*
+
+// What threads of a process usually share and cannot be given back to one alone.
+bool shares_all(Capture* c, const Thread& t, const char* status) {
   const char* what = nullptr;
-  const long self = library.coordinator_tid;  // whose descriptors are the ones that are captured
-  auto differs = [&](long kind) {
-    const long r = sys::call(SYS_kcmp, self, t.tid, kind, 0, 0);
-    return !sys::failed(r) && r != 0;
-  };
-  if (differs(2 /* KCMP_FILES */)) what = "descriptors of its own (unshare, CLONE_FILES)";
-  if (differs(3 /* KCMP_FS */)) what = "a working directory and umask of its own (CLONE_FS)";
-  for (const char* field : {"Uid:", "Gid:"}) {
-    const char *a = status_field(own, field), *b = status_field(status, field);
-    for (int i = 0; i < 4; ++i, a += *a == '\t', b += *b == '\t')
-      if (scan_dec(&a) != scan_dec(&b)) what = "user or group ids of its own";
-  }
+  if (differs(static_cast<int>(library.coordinator_tid), t.tid, kFiles))
+    what = "descriptors of its own (unshare, CLONE_FILES)";
   if (has_own_filter(status)) what = "a system call filter of its own";
   return !what || c->refuse("thread %d (%s) has %s", t.tid, t.name, what);
 }
 
-bool put_status(Capture* c, const char* own, Thread* t) {
-  static char text[4096];
+// What /proc/self/task/TID/`name` leads to.
+void read_link_of(int tid, const char* name, char (&to)[4097]) {
+  char link[64];
+  format(link, sizeof(link), "/proc/self/task/%d/%s", tid, name);
+  const long n = sys::call(SYS_readlinkat, -100, sys::ptr(link), sys::ptr(to), sizeof(to) - 1);
+  to[n > 0 ? n : 0] = 0;
+}
+
+uint32_t umask_of(const char* status) {
+  const char* s = status_field(status, "Umask:");
+  uint32_t mask = 0;
+  for (; *s >= '0' && *s <= '7'; ++s) mask = mask * 8 + static_cast<uint32_t>(*s - '0');
+  return mask;
+}
+
+// A working directory, root and umask of its own, when it has them. Where kcmp is forbidden only
+// what differs tells.
+bool put_place(Capture* c, Records* r, const Thread& t, const char* status, const char* own) {
+  static char path[4097], others[4097];
+  const int self = static_cast<int>(library.coordinator_tid);
+  read_link_of(t.tid, "cwd", path), read_link_of(self, "cwd", others);
+  if (!differs(self, t.tid, kFs) && equal(path, others) && umask_of(status) == umask_of(own))
+    return true;
+  for (size_t i = 0; i < parking.count(); ++i) {
+    const int tid = parking.thread(i).tid;
+    if (parking.thread(i).state != kParked || tid == t.tid || differs(tid, t.tid, kFs)) continue;
+    if (!sys::failed(sys::call(SYS_kcmp, tid, t.tid, kFs, 0, 0)))
+      return c->refuse("threads %d and %d share a working directory that the others have not",
+                       t.tid, tid);
+  }
+  if (const size_t n = length(path); n > 10 && equal(path + n - 10, " (deleted)"))
+    return c->refuse("thread %d (%s) is in a folder of its own that was removed", t.tid, t.name);
+  ThreadPlace place{t.tid, umask_of(status)};
+  r->begin(kRecThreadPlace);
+  r->add(&place, sizeof(place));
+  r->add_text(path);
+  r->end();
+  read_link_of(t.tid, "root", path), read_link_of(self, "root", others);
+  return equal(path, others) ||
+         c->refuse("thread %d (%s) has a root folder of its own", t.tid, t.name);
+}
+
+void put_groups(Records* r, const Thread& t, const char* status, const char* own) {
+  const char *s = status_field(status, "Groups:"), *o = status_field(own, "Groups:");
+  const auto ends = [](char c) { return !c || c == '\n'; };
+  size_t same = 0;
+  while (s[same] == o[same] && !ends(s[same])) ++same;
+  if (ends(s[same]) && ends(o[same])) return;
+  ThreadGroups head{t.tid, 0};
+  r->begin(kRecThreadGroups);
+  r->add(&head, sizeof(head));
+  uint32_t count = 0;
+  for (; *s >= '0' && *s <= '9'; s += *s == ' ', ++count) {
+    const uint32_t group = static_cast<uint32_t>(scan_dec(&s));
+    r->add(&group, sizeof(group));
+  }
+  r->end(count);
+}
+
+void read_ids(const char* status, const char* field, uint32_t (&to)[4]) {
+  const char* s = status_field(status, field);
+  for (uint32_t& id : to) id = static_cast<uint32_t>(scan_dec(&s)), s += *s == '\t';
+}
+
+bool put_status(Capture* c, Records* r, const char* own, Thread* t) {
+  static char text[8192];
   if (!thread_status(t->tid, text, sizeof(text))) return true;
   auto set = [](const char* name) {
     const char* s = status_field(text, name);
@@ -182,12 +243,16 @@ bool put_status(Capture* c, const char* own, Thread* t) {
   t->pending = set("SigPnd:") & ~(1ull << (kParkSignal - 1));
   t->capabilities = {set("CapEff:"), set("CapPrm:"), set("CapInh:"), set("CapBnd:"),
                      set("CapAmb:")};
-  return shares_all(c, *t, text, own);
+  read_ids(text, "Uid:", t->uid), read_ids(text, "Gid:", t->gid);
+  const char* s = status_field(text, "NoNewPrivs:");
+  t->no_new_privs = static_cast<uint32_t>(scan_dec(&s));
+  put_groups(r, *t, text, own);
+  return shares_all(c, *t, text) && put_place(c, r, *t, text, own);
 }
 
 bool put_threads(Capture* c, Records* r) {
-  static char own[4096];
-  if (read_file("/proc/thread-self/status", own, sizeof(own)) <= 0) own[0] = 0;
+  static char own[8192];  // of who is the measure
+  if (!thread_status(static_cast<int>(library.coordinator_tid), own, sizeof(own))) own[0] = 0;
   for (size_t i = 0; i < parking.count(); ++i) {
     ParkedThread& p = parking.thread(i);
     if (p.state != kParked) continue;
@@ -196,6 +261,7 @@ bool put_threads(Capture* c, Records* r) {
     t.tid = p.tid;
     if (p.tid == library.pid) t.flags |= kThreadMain;
     if (p.driver) t.flags |= kThreadDriver, t.resume_pc = p.resume_pc, t.resume_sp = p.resume_sp;
+    if (p.in_vdso) t.flags |= kThreadInVdso;
     t.ucontext = reinterpret_cast<uint64_t>(p.context);
     t.siginfo = reinterpret_cast<uint64_t>(p.info);
     t.fs = p.fs, t.gs = p.gs;
@@ -204,8 +270,9 @@ bool put_threads(Capture* c, Records* r) {
     if (library.rseq_size) t.rseq = p.fs + static_cast<uint64_t>(library.rseq_offset);
     __builtin_memcpy(t.name, p.name, 16);
     put_scheduling(&t);
-    if (!put_status(c, own, &t)) return false;
+    if (!put_status(c, r, own, &t)) return false;
     t.timer_slack = p.timer_slack;
+    t.securebits = p.securebits;
     t.death_signal = p.death_signal;
     r->put(kRecThread, t);
     if (p.memory_policy) {

@@ -99,34 +99,12 @@ bool scan_range(Pump* p, const PumpRange& range) {
       .none = range.file ? kPageGuard | kPageZero | kPageFile : kPageGuard | kPageZero,
       .any = kPagePresent | kPageSwapped,
       .tell = kPagePresent};
+  if (HostPages::skip(range, p->pagemap)) return true;
   for (uint64_t at = range.start; at < range.end;) {
     long n = p->pagemap.scan(&at, range.end, query, found, kRoom);
     if (n < 0) return false;
     for (long i = 0; i < n; ++i)
       if (!send_run(p, range, found[i].start, found[i].end)) return false;
-  }
-  return true;
-}
-
-// Kernels before 6.7: one word per page. Zero pages cannot be told here; send_pages finds them.
-bool read_range(Pump* p, const PumpRange& range) {
-  static uint64_t word[4096];
-  for (uint64_t at = range.start; at < range.end;) {
-    uint64_t pages = (range.end - at) / kPage;
-    pages = p->pagemap.words(at, word, pages < 4096 ? pages : 4096);
-    if (!pages) return false;
-    for (uint64_t i = 0; i < pages;) {
-      auto ours = [&](uint64_t k) { return (word[k] >> 62) != 0 && !((word[k] >> 61) & 1); };
-      if (!ours(i)) {
-        ++i;
-        continue;
-      }
-      uint64_t end = i + 1;
-      while (end < pages && ours(end)) ++end;
-      if (!send_run(p, range, at + i * kPage, at + end * kPage)) return false;
-      i = end;
-    }
-    at += pages * kPage;
   }
   return true;
 }
@@ -142,10 +120,7 @@ bool read_all(Pump* p, const PumpRange& range) {
 
 bool send_range(Pump* p, const PumpRange& range) {
   if (range.resolved) return send_resolved(p, range);
-  if (p->pagemap.scans()) return scan_range(p, range);
-  uint64_t probe;
-  if (p->pagemap.words(range.start, &probe, 1)) return read_range(p, range);
-  return read_all(p, range);
+  return p->pagemap.answers() ? scan_range(p, range) : read_all(p, range);
 }
 
 }  // namespace

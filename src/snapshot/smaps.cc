@@ -40,6 +40,23 @@ uint64_t kilobytes(const char* s) {
 
 }  // namespace
 
+bool holds_nothing(uint64_t start, uint64_t end) {
+  static char buffer[65536];
+  LineReader lines("/proc/thread-self/smaps", buffer, sizeof(buffer));
+  bool inside = false;
+  uint64_t seen = 0;
+  while (char* line = lines.next()) {
+    MapsLine l;
+    if (starts_with(line, "Rss:") || starts_with(line, "Swap:")) {
+      if (inside && kilobytes(line + (line[0] == 'R' ? 4 : 5))) return false;
+    } else if (parse_maps_line(line, &l)) {
+      inside = l.start < end && l.end > start;
+      if (inside) seen += (l.end < end ? l.end : end) - (l.start > start ? l.start : start);
+    }
+  }
+  return seen == end - start;
+}
+
 bool Smaps::start() {
   memory_ = scratch_map(kRoom * sizeof(SmapsRange));
   range_ = reinterpret_cast<SmapsRange*>(memory_.data());
@@ -53,12 +70,17 @@ void Smaps::read() {
   LineReader lines("/proc/thread-self/smaps", buffer, sizeof(buffer));
   SmapsRange now{};
   bool key = false, executed_only = false;
+  uint64_t page_bytes = 0;
   while (char* line = lines.next()) {
     if (starts_with(line, "VmFlags:")) {
       now.flags = flags_of(line + 8) | (key ? +kSmapsKey : 0u);
+      if (now.flags & kSmapsHugetlb && page_bytes)
+        now.flags |= static_cast<uint32_t>(__builtin_ctzll(page_bytes)) << kSmapsHugeShift;
       if (count_ < kRoom) range_[count_++] = now;
     } else if (starts_with(line, "Anonymous:")) {
       now.anonymous_bytes = kilobytes(line + 10);
+    } else if (starts_with(line, "KernelPageSize:")) {
+      page_bytes = kilobytes(line + 15);
     } else if (starts_with(line, "ProtectionKey:")) {
       // Memory that may only be executed has one by itself.
       key = kilobytes(line + 14) && !executed_only;

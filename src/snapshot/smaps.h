@@ -25,7 +25,13 @@ enum SmapsFlags : uint32_t {
   kSmapsKey = 1u << 24,      // a memory protection key other than the usual ones
   kSmapsTracked = 1u << 26,  // set by the tracker: every write since the last snapshot is known
 };
+// With kSmapsHugetlb: the logarithm of the page size, in six bits.
+inline constexpr int kSmapsHugeShift = 16;
 enum SmapsPermissions : uint32_t { kSmapsShared = 1, kSmapsFile = 2, kSmapsWritable = 4 };
+
+// Is there nothing in [start, end), neither in memory nor swapped out, as of now? For reservations
+// of terabytes, of which a kernel without PAGEMAP_SCAN would have to be asked for every page.
+bool holds_nothing(uint64_t start, uint64_t end);
 
 class Smaps {
  public:

@@ -62,6 +62,7 @@ struct Library {
   uint64_t tid_offset;    // of pthread::tid in the thread descriptor
   int64_t rseq_offset;    // glibc's, from the thread pointer; size 0: none registered
   uint32_t rseq_size;
+  Range vdso;    // where the kernel's is; found before the first stop
   int timer_id;  // of GPUCKPT_EVERY, -1: none
   uint64_t snapshots_done, snapshots_failed;
   char last_snapshot[64];  // id of the last durable one of this process; empty: none yet

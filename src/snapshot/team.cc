@@ -13,7 +13,9 @@
 #include "common/syscall.h"
 #include "common/text.h"
 #include "gpuckpt/exit_codes.h"
+#include "snapshot/capture.h"
 #include "snapshot/courier.h"
+#include "snapshot/device_plugin.h"
 #include "snapshot/hold.h"
 #include "snapshot/inherited.h"
 #include "snapshot/kin.h"
@@ -186,7 +188,13 @@ bool Team::invite() {
                   r.name);
     const bool born = level_ >= wire::kTeamStaged;
     if (listens(m.pid)) {
-      if (now - m.since_us > (born ? kBornPatienceUs : kAnswerPatienceUs))
+      const bool patient = now - m.since_us <= (born ? kBornPatienceUs : kAnswerPatienceUs);
+      if (!patient && sys::call(SYS_kcmp, m.pid, r.ppid, 1 /* KCMP_VM */, 0, 0) == 0)
+        return fail(kExitRefused,
+                    "process %d (%s) of the job has its memory in common with process %d "
+                    "(clone(CLONE_VM), vfork)",
+                    m.pid, r.name, r.ppid);
+      if (!patient)
         return fail(kExitTimeout, "process %d (%s) of the job does not answer", m.pid, r.name);
       if (r.state == 'T')
         wake_stopped(m.pid, door_name_);
@@ -339,6 +347,11 @@ bool Team::check_ends() {
                   ? o.have == Board::kSocket && o.ino == e.peer && o.peer == e.ino
                   : o.have != Board::kSocket && o.ino == e.ino && (o.have & ~e.have);
     }
+    if (!found && e.have == Board::kSocket && !e.peer)
+      return fail(kRefusedForNow,
+                  "descriptor %d of process %d is a unix socket that another process has not "
+                  "accepted yet; try again when it has, or close it",
+                  e.fd, e.pid);
     if (!found)
       return fail(kExitRefused,
                   "descriptor %d of process %d is a %s to a process that is not part of the "
@@ -354,16 +367,25 @@ bool Team::check_device_memory() {
   const Board* b = board();
   for (uint32_t i = 0; i < b->device_memory_count; ++i) {
     const Board::DeviceMemory& m = b->device_memory[i];
-    bool found = m.owner == m.pid;
-    for (uint32_t k = 0; k < b->device_memory_count && !found; ++k) {
+    bool found = m.offered;
+    for (uint32_t k = 0; k < b->device_memory_count; ++k) {
       const Board::DeviceMemory& o = b->device_memory[k];
-      found = o.pid == m.owner && o.owner == m.owner && o.number == m.number;
+      if (k == i || !o.offered || o.owner != m.owner || o.number != m.number) continue;
+      found = true;
+      if (m.offered)
+        return fail(kExitRefused,
+                    "processes %d and %d share memory of process %d, which has ended "
+                    "(cuMemImportFromShareableHandle)",
+                    o.pid, m.pid, m.owner);
     }
     if (!found)
-      return fail(kExitRefused,
-                  "cuIpcOpenMemHandle: process %d has memory of process %d open, which that one "
-                  "has freed, or is not part of the snapshot",
-                  m.pid, m.owner);
+      return fail(
+          kExitRefused,
+          "process %d has memory of process %d (%s), which that one has freed, or which has "
+          "ended or is not part of the snapshot",
+          m.pid, m.owner,
+          m.number & DeviceShare::kHandle ? "cuMemImportFromShareableHandle"
+                                          : "cuIpcOpenMemHandle");
   }
   return true;
 }

@@ -1,5 +1,6 @@
 #include "snapshot/track.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -19,8 +20,9 @@ namespace {
 
 // linux/userfaultfd.h; older headers lack the newer ones.
 constexpr unsigned long kUffdApi = 0xc018aa3f, kUffdRegister = 0xc020aa00;
-constexpr uint64_t kApiVersion = 0xaa, kFeatureWpAsync = 1 << 15, kRegisterWp = 2;
-constexpr int kUserModeOnly = 1;
+constexpr uint64_t kApiVersion = 0xaa, kFeatureWp = 1 << 0, kFeatureWpAsync = 1 << 15,
+                   kRegisterWp = 2;
+constexpr int kUserModeOnly = 1;  // Linux 5.11; without it vm.unprivileged_userfaultfd decides
 struct ApiArgument {
   uint64_t api, features, ioctls;
 };
@@ -31,7 +33,27 @@ struct RegisterArgument {
 constexpr uint64_t kWorthOne =
     256 * 1024;  // less than this in a mapping is read faster than tracked
 constexpr uint64_t kWorthAny = 8ull << 20;  // less than this in all: no descriptor, no faults
+constexpr uint64_t kSparse = 1ull << 30;
 constexpr int kHighFd = 1000;  // above what select and close-all loops of small programs use
+
+// Written to after each clearing of the soft-dirty bits: has its bit until somebody else clears.
+alignas(kPage) volatile char canary[kPage];
+
+bool canary_is_dirty(Pagemap* pagemap) {
+  uint64_t at = reinterpret_cast<uint64_t>(&canary[0]);
+  PageRegion region;
+  return pagemap->scan(&at, at + kPage, {.any = kPageSoftDirty, .tell = kPageSoftDirty}, &region,
+                       1) == 1;
+}
+
+// A new page is soft-dirty where the kernel keeps the bit, and the bit is not used elsewhere.
+bool soft_dirty_works() {
+  Pagemap pagemap;
+  canary[0] = 1;
+  const bool works = pagemap.open(Pagemap::Source::kWords) && canary_is_dirty(&pagemap);
+  pagemap.close();
+  return works;
+}
 
 bool has_driver_memory(const SmapsRange& r) {
   uint64_t until;
@@ -40,13 +62,18 @@ bool has_driver_memory(const SmapsRange& r) {
           until < r.end);
 }
 
-// `all`: also what would not pay.
-bool worth_tracking(const SmapsRange& r, bool all) {
+// `all`: also what would not pay. Of memory in huge pages soft-dirty bits tell which huge ones were
+// written; write protection would split them.
+bool worth_tracking(const SmapsRange& r, bool all, bool by_words) {
   constexpr uint32_t never = process::kVmaGrowsDown | process::kVmaMergeable |
                              process::kVmaDroppable | process::kVmaWipeOnFork | kSmapsDevice |
                              kSmapsHugetlb | kSmapsMissing | kSmapsProtect;
+  // One word for each page is read in the stop: not of a large reservation with little in it.
+  if (by_words && r.end - r.start > kSparse && r.end - r.start > 16 * r.anonymous_bytes)
+    return false;
   return !(r.flags & never) && !(r.permissions & (kSmapsShared | kSmapsFile)) &&
-         (all || (r.anonymous_bytes >= kWorthOne && r.huge_bytes * 2 <= r.anonymous_bytes)) &&
+         (all || (r.anonymous_bytes >= kWorthOne &&
+                  (by_words || r.huge_bytes * 2 <= r.anonymous_bytes))) &&
          !has_driver_memory(r);
 }
 
@@ -96,12 +123,32 @@ bool Tracker::device_writes(uint64_t at, uint64_t* end) const {
   return now || before;
 }
 
+const char* Tracker::mode_name() const {
+  switch (mode_) {
+    case TrackMode::kUffd:
+      return "uffd";
+    case TrackMode::kSoftDirty:
+      return "soft-dirty";
+    case TrackMode::kContent:
+      break;
+  }
+  return "content";
+}
+
 void Tracker::configure(const char* value) {
   mode_ = TrackMode::kUffd;
-  if (value && equal(value, "content")) mode_ = TrackMode::kContent;
-  forced_ = value && equal(value, "uffd");
-  if (value && *value && !forced_ && mode_ == TrackMode::kUffd && !equal(value, "auto"))
-    log_line(LogLevel::kWarn, "GPUCKPT_TRACK=%s is none of auto, uffd, content; using auto", value);
+  forced_ = false;
+  if (!value || !*value || equal(value, "auto")) return;
+  forced_ = true;
+  if (equal(value, "soft-dirty")) {
+    mode_ = TrackMode::kSoftDirty;
+  } else if (equal(value, "content")) {
+    mode_ = TrackMode::kContent;
+  } else if (!equal(value, "uffd")) {
+    forced_ = false;
+    log_line(LogLevel::kWarn,
+             "GPUCKPT_TRACK=%s is none of auto, uffd, soft-dirty, content; using auto", value);
+  }
 }
 
 bool Tracker::alive() const {
@@ -110,23 +157,47 @@ bool Tracker::alive() const {
          st.st_ino == ino_;
 }
 
+// Turns a new userfaultfd into one for `mode`, or, unless that was asked for, for the next best
+// one. Returns 0 or -errno.
+long Tracker::agree(int fd) {
+  auto ask = [&](uint64_t features) {
+    ApiArgument api{kApiVersion, features, 0};
+    return sys::call(SYS_ioctl, fd, static_cast<long>(kUffdApi), sys::ptr(&api));
+  };
+  long error = -EINVAL;
+  if (mode_ == TrackMode::kUffd) {
+    error = ask(kFeatureWpAsync);
+    if (!sys::failed(error) || forced_) return error;
+  }
+  if (!soft_dirty_works()) return error;
+  error = ask(kFeatureWp);
+  if (!sys::failed(error)) mode_ = TrackMode::kSoftDirty;
+  return error;
+}
+
+// A new userfaultfd, and the best mode that can be had with it; -errno, and kContent, when there is
+// none.
+long Tracker::make() {
+  long fd = sys::call(SYS_userfaultfd, O_CLOEXEC | kUserModeOnly);
+  if (fd == -EINVAL) fd = sys::call(SYS_userfaultfd, O_CLOEXEC);
+  long error = fd;
+  if (!sys::failed(fd)) {
+    error = agree(static_cast<int>(fd));
+    if (!sys::failed(error)) return fd;
+    sys::close(static_cast<int>(fd));
+  }
+  log_line(forced_ ? LogLevel::kWarn : LogLevel::kInfo,
+           "written pages cannot be tracked here (%s: error %ld); comparing contents", mode_name(),
+           -error);
+  mode_ = TrackMode::kContent;
+  return error;
+}
+
 bool Tracker::open() {
   if (alive()) return true;
   fd_ = -1;
-  long fd = sys::call(SYS_userfaultfd, O_CLOEXEC | kUserModeOnly);
-  ApiArgument api{kApiVersion, kFeatureWpAsync, 0};
-  long error = fd;
-  if (!sys::failed(fd)) {
-    error = sys::call(SYS_ioctl, fd, static_cast<long>(kUffdApi), sys::ptr(&api));
-    if (sys::failed(error)) sys::close(static_cast<int>(fd));
-  }
-  if (sys::failed(error)) {
-    log_line(forced_ ? LogLevel::kWarn : LogLevel::kInfo,
-             "written pages cannot be tracked here (userfaultfd: error %ld); comparing contents",
-             -error);
-    mode_ = TrackMode::kContent;
-    return false;
-  }
+  long fd = make();
+  if (sys::failed(fd)) return false;
   uint64_t limit[2] = {1024, 1024};
   sys::call(SYS_prlimit64, 0, 7 /* RLIMIT_NOFILE */, 0, sys::ptr(limit));
   for (int wanted = kHighFd; wanted > 3; wanted /= 2) {
@@ -149,12 +220,16 @@ bool Tracker::knows_since(const char* id) const {
 }
 
 bool Tracker::prepare(Smaps* smaps, bool use_base) {
-  tracked_bytes = armed_bytes = 0;
+  tracked_bytes = armed_bytes = armed_us = 0;
+  if (!asked_ && mode_ != TrackMode::kContent) {
+    asked_ = true;
+    if (const long fd = make(); !sys::failed(fd)) sys::close(static_cast<int>(fd));
+  }
   if (mode_ == TrackMode::kContent) return false;
   uint64_t worth = 0;
   bool more = false;
   for (const SmapsRange& r : *smaps) {
-    bool wanted = worth_tracking(r, forced_);
+    bool wanted = worth_tracking(r, forced_, !protects_ranges());
     if (wanted || (r.flags & kSmapsProtect)) worth += r.anonymous_bytes;
     more |= wanted;
   }
@@ -179,7 +254,7 @@ void Tracker::register_memory(Smaps* smaps) {
     while (r != smaps->end() && r->start < now.start) ++r;
     if (r == smaps->end()) break;
     if (r->start != now.start || r->end != now.end || now.ino || now.shared) continue;
-    if (!worth_tracking(*r, forced_)) continue;
+    if (!worth_tracking(*r, forced_, !protects_ranges())) continue;
     RegisterArgument argument{r->start, r->end - r->start, kRegisterWp, 0};
     // EBUSY: the application has a userfaultfd of its own there. It stays untracked.
     if (!sys::failed(
@@ -190,13 +265,14 @@ void Tracker::register_memory(Smaps* smaps) {
 
 void Tracker::register_later(Smaps* smaps) {
   register_memory(smaps);
+  if (mode_ == TrackMode::kSoftDirty) return;  // the bits of all memory were renewed in this stop
   // Little of it is armed in the next stop as it is read. The first time it is nearly everything:
   // better before that stop, without a base.
   unarmed_ = !tracked_bytes && !armed_bytes;
 }
 
 void Tracker::arm(Smaps* smaps, Pagemap* pagemap) {
-  if (mode_ == TrackMode::kContent || fd_ < 0) return;
+  if (!protects_ranges() || fd_ < 0) return;
   uint64_t t0 = sys::now_us();
   for (const SmapsRange& r : *smaps) {
     if (!(r.flags & kSmapsProtect) || (r.flags & kSmapsTracked)) continue;
@@ -208,6 +284,22 @@ void Tracker::arm(Smaps* smaps, Pagemap* pagemap) {
         r.start, r.end,
         {.all = kPageWritten, .any = kPagePresent | kPageSwapped, .tracked_only = true});
   }
+  armed_us = sys::now_us() - t0;
+}
+
+bool Tracker::bits_are_ours(Pagemap* pagemap) const {
+  return mode_ != TrackMode::kSoftDirty || canary_is_dirty(pagemap);
+}
+
+void Tracker::renew() {
+  if (mode_ != TrackMode::kSoftDirty || fd_ < 0) return;
+  const uint64_t t0 = sys::now_us();
+  give_up_base();
+  const int fd = sys::open("/proc/thread-self/clear_refs", O_WRONLY | O_CLOEXEC);
+  const bool cleared = fd >= 0 && sys::write(fd, "4", 1) == 1;
+  if (fd >= 0) sys::close(fd);
+  unarmed_ = !cleared;
+  canary[0] = 1;
   armed_us = sys::now_us() - t0;
 }
 

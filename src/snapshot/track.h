@@ -7,6 +7,15 @@
 // makes it untracked, never wrong: a new mapping at the same address, one that mremap moved, and a
 // forked child's memory are not registered.
 //
+// Older kernels: soft-dirty (CONFIG_MEM_SOFT_DIRTY; Debian's and Ubuntu's kernels have it). Writing
+// to /proc/self/clear_refs protects all memory of the process, and /proc/self/pagemap tells what
+// was written since. Alone that is not enough: a page that mremap moves together with its page
+// table (2 MiB at a time) comes without the bit (seen on Linux 6.1). So the memory is registered
+// with a userfaultfd all the same, which protects nothing and is never asked: a mapping that still
+// has its mark is the one it was. Protection of all memory is renewed at once, in the stop, so
+// nothing can be copied early. Anybody may write to our clear_refs; a page of ours that we write to
+// right after clearing shows it.
+//
 // "Base" is the snapshot that our knowledge refers to. It is given up as soon as protections were
 // renewed, and there is a new one when the new snapshot is durable: a snapshot that fails in
 // between makes the next one look at everything.
@@ -30,7 +39,7 @@
 
 namespace gpuckpt {
 
-enum class TrackMode : uint32_t { kContent = 0, kUffd = 1 };
+enum class TrackMode : uint32_t { kContent, kUffd, kSoftDirty };
 
 // Memory a device can write to, as whole pages.
 class DeviceRanges {
@@ -49,10 +58,14 @@ class DeviceRanges {
 
 class Tracker {
  public:
-  // From GPUCKPT_TRACK: auto, uffd, content.
+  // From GPUCKPT_TRACK: auto, uffd, soft-dirty, content.
   void configure(const char* value);
   TrackMode mode() const { return mode_; }
-  const char* mode_name() const { return mode_ == TrackMode::kUffd ? "uffd" : "content"; }
+  const char* mode_name() const;
+  // GPUCKPT_TRACK=soft-dirty: kernels that scan do so for write protection by userfaultfd.
+  bool by_words() const { return mode_ == TrackMode::kSoftDirty; }
+  // Pages are protected one range at a time, also while the program runs.
+  bool protects_ranges() const { return mode_ == TrackMode::kUffd; }
 
   // Can unchanged pages be taken from this snapshot?
   bool knows_since(const char* id) const;
@@ -75,6 +88,11 @@ class Tracker {
   bool device_writes(uint64_t at, uint64_t* end) const;
   // Protections of tracked memory are renewed from here on.
   void give_up_base() { base_[0] = 0; }
+  // ON THE COURIER, PARKED, soft-dirty. False: somebody else cleared the bits, nothing is known.
+  bool bits_are_ours(Pagemap*) const;
+  // ON THE COURIER, PARKED, soft-dirty, when all has been asked that is to be asked: from here on,
+  // writes count for the next snapshot.
+  void renew();
   // The snapshot is durable.
   void set_base(const char* id);
 
@@ -88,9 +106,11 @@ class Tracker {
  private:
   bool alive() const;  // fd_ is still the userfaultfd we opened
   bool open();
+  long agree(int fd);
+  long make();
 
   TrackMode mode_ = TrackMode::kContent;
-  bool forced_ = false, tried_ = false;
+  bool forced_ = false, asked_ = false;  // asked_: the kernel was, for the mode
   int fd_ = -1;
   uint64_t dev_ = 0, ino_ = 0;
   char base_[64] = "";

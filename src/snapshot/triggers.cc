@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/uio.h>
 #include <ucontext.h>
 
 #include "common/handover.h"
@@ -61,7 +62,31 @@ bool gave_descriptor(const siginfo_t* info) {
   return true;
 }
 
+// Not known: yes.
+bool shares_memory_with(int pid) {
+  constexpr long kNoSuchProcess = -3;
+  const long r = sys::call(SYS_kcmp, sys::getpid(), pid, 1 /* KCMP_VM */, 0, 0);
+  if (!sys::failed(r) || r == kNoSuchProcess) return r == 0;
+  static volatile uint64_t mark;  // is what we write here to be seen there?
+  mark = sys::now_us();
+  uint64_t there = 0;
+  iovec local{&there, sizeof(there)}, remote{const_cast<uint64_t*>(&mark), sizeof(mark)};
+  const long got =
+      sys::call(SYS_process_vm_readv, pid, sys::ptr(&local), 1, sys::ptr(&remote), 1, 0);
+  return got == sizeof(there) ? there == mark : got != kNoSuchProcess;
+}
+
+// For a child of clone(2) or raw fork nobody calls forget_after_fork: it notices by itself that it
+// is not the process it was. False: it is one that has its memory from another (vfork).
+bool noticed_birth() {
+  if (sys::getpid() == library.pid) return true;
+  if (shares_memory_with(library.pid)) return false;
+  forget_after_fork();
+  return true;
+}
+
 void wake_handler(int sig, siginfo_t* info, void* context) {
+  if (library.ready && info->si_code == SI_QUEUE) noticed_birth();
   if (gave_descriptor(info) || held_by(info)) {
     repair_eintr_by_code(static_cast<ucontext_t*>(context));
     return;
@@ -142,7 +167,7 @@ bool start_coordinator() {
 }  // namespace
 
 bool wake_coordinator(uint32_t reason) {
-  if (!library.ready || sys::getpid() != library.pid) return false;
+  if (!library.ready || !noticed_birth()) return false;
   uint32_t before = library.wanted.fetch_or(reason | kRunning);
   return before & kRunning || start_coordinator();
 }

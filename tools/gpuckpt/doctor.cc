@@ -121,17 +121,36 @@ int userfaultfd_error(int flags, uint64_t features, bool* exists) {
   return error;
 }
 
-Finding check_userfaultfd() {
+// Does the kernel keep a bit for each page that was written (CONFIG_MEM_SOFT_DIRTY)? A new page has
+// it.
+bool soft_dirty_works() {
+  void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return false;
+  *static_cast<volatile char*>(page) = 1;
+  uint64_t word = 0;
+  const int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  const off_t at = static_cast<off_t>(reinterpret_cast<uint64_t>(page) / 4096 * sizeof(word));
+  const bool read = fd >= 0 && pread(fd, &word, sizeof(word), at) == sizeof(word);
+  if (fd >= 0) close(fd);
+  munmap(page, 4096);
+  return read && word >> 55 & 1;
+}
+
+Finding check_tracking() {
+  constexpr const char* name = "written pages";
   bool exists;
   const int error =
       userfaultfd_error(UFFD_USER_MODE_ONLY, 1ull << 15 /* UFFD_FEATURE_WP_ASYNC */, &exists);
   if (!exists) {
-    return {"userfaultfd", kWarn, fmt::format("not available ({})", strerror(error)),
+    return {name, kWarn, fmt::format("no userfaultfd ({})", strerror(error)),
             "changed pages are found by comparing contents, which is slower; sysctl "
             "vm.unprivileged_userfaultfd=1"};
   }
-  if (!error) return {"userfaultfd", kOk, "asynchronous write protection", ""};
-  return {"userfaultfd", kWarn, "no asynchronous write protection (Linux 6.7 has it)",
+  if (!error) return {name, kOk, "tracked by userfaultfd", ""};
+  if (soft_dirty_works() &&
+      !userfaultfd_error(UFFD_USER_MODE_ONLY, UFFD_FEATURE_PAGEFAULT_FLAG_WP, &exists))
+    return {name, kOk, "tracked by soft-dirty bits", ""};
+  return {name, kWarn, "cannot be tracked (userfaultfd of Linux 6.7, or soft-dirty bits)",
           "changed pages are found by comparing contents"};
 }
 
@@ -304,8 +323,8 @@ std::vector<Finding> check_store(const std::string& given, const std::string& wi
 
 Status doctor(const Options& options, Context* context) {
   std::vector<Finding> findings = {
-      check_machine(),      check_installation(), check_library(),     check_driver(options.sim),
-      check_clone3(),       check_namespaces(),   check_userfaultfd(), check_lazy(),
+      check_machine(),      check_installation(), check_library(),  check_driver(options.sim),
+      check_clone3(),       check_namespaces(),   check_tracking(), check_lazy(),
       check_pagemap_scan(), check_huge_pages()};
   for (Finding& finding : check_store(options.store, options.window))
     findings.push_back(std::move(finding));

@@ -30,8 +30,10 @@ struct Options {
 
 std::string fd_kind(uint32_t kind) {
   static const char* names[] = {
-      "?",      "file",      "directory", "pipe",   "eventfd", "epoll", "timerfd", "signalfd",
-      "device", "inherited", "memory",    "socket", "socket",  "fifo",  "pidfd",   "terminal"};
+      "?",       "file",     "directory",   "pipe",      "eventfd", "epoll",
+      "timerfd", "signalfd", "device",      "inherited", "memory",  "socket",
+      "socket",  "fifo",     "pidfd",       "terminal",  "inotify", "pty master",
+      "?",       "path",     "kernel file", "pidfd",     "pidfd",   "message queue"};
   return kind < std::size(names) ? names[kind] : "?";
 }
 

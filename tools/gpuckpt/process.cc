@@ -25,6 +25,7 @@ using store::Status;
 namespace {
 
 constexpr uint64_t kAnswerMs = 15'000;  // a parked or swapped-out process may need a while
+constexpr uint64_t kBusyMs = 60'000;
 constexpr uint64_t kWakeAgainMs = 3'000;
 constexpr uint64_t kLookMs = 100;
 
@@ -329,6 +330,15 @@ Status ask(int pid, const wire::CtlRequest& request, wire::CtlReply* reply, uint
   } while (!reply->final);
   if (reply->code != kExitOk) return Status(static_cast<ExitCode>(reply->code), reply->text);
   return Status::Ok();
+}
+
+Status ask_when_free(int pid, const wire::CtlRequest& request, wire::CtlReply* reply) {
+  const uint64_t until = now_ms() + (request.timeout_ms ? request.timeout_ms : kBusyMs);
+  for (;;) {
+    Status status = ask(pid, request, reply);
+    if (status.code() != kExitLocked || now_ms() > until) return status;
+    usleep(50000);
+  }
 }
 
 }  // namespace gpuckpt::cli

@@ -30,6 +30,10 @@ class Connection {
 store::Status ask(int pid, const wire::CtlRequest& request, wire::CtlReply* reply,
                   uint64_t timeout_ms = 0);
 
+// The same; while the process is busy with a snapshot, or with another command, it is asked again,
+// for a minute, or as long as the request says.
+store::Status ask_when_free(int pid, const wire::CtlRequest& request, wire::CtlReply* reply);
+
 wire::CtlRequest make_request(wire::CtlVerb verb);
 
 // The process that is called `inner` in the pid namespace of `pid`, as it is called here; 0: none.

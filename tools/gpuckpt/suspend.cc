@@ -19,7 +19,7 @@ Status suspend(const Options& options, const Context& context) {
   if (options.release) request.flags |= wire::kCtlRelease;
   if (!options.timeout.empty()) parse_duration(options.timeout, &request.timeout_ms);
   wire::CtlReply reply;
-  if (Status status = ask(options.pid, request, &reply); !status.ok()) return status;
+  if (Status status = ask_when_free(options.pid, request, &reply); !status.ok()) return status;
   if (context.json)
     print_json(fmt::format("{{\"pid\":{},\"bytes\":{},\"contexts\":{}}}", options.pid,
                            reply.logical_bytes, options.release));

@@ -18,7 +18,7 @@ Status wake(const Options& options) {
     return Status(kExitUsage, "the --gpu-map is too long");
   options.gpu_map.copy(request.store, sizeof request.store - 1);
   wire::CtlReply reply;
-  return ask(options.pid, request, &reply);
+  return ask_when_free(options.pid, request, &reply);
 }
 
 }  // namespace

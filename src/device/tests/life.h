@@ -3,6 +3,7 @@
 // simulated driver in GPUCKPT_DRIVER.
 #pragma once
 
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,6 +49,14 @@ inline const void* give_blob(gpuckpt::RestoreSource*, const char* name, uint64_t
   return gpu_map;
 }
 
+// A restored process finds its shareable handles (device/shareable.h) without what waited in them.
+inline void empty_sockets() {
+  char byte;
+  for (int fd = 3; fd < 1024; ++fd)
+    while (recv(fd, &byte, 1, MSG_DONTWAIT) > 0) {
+    }
+}
+
 // The program goes on in a child that is a restore of it: returns there. With `refusal` the restore
 // is one that must fail, and say that; the program then goes on where it was.
 inline void next_generation(const char* refusal = nullptr) {
@@ -90,6 +99,7 @@ inline void next_generation(const char* refusal = nullptr) {
   }
   plugin->rewind();
   report = {};
+  if (!refusal) empty_sockets();
   if (!refusal) return worker([&] { return plugin->restore(&source, &report); }, "restore");
   bool ok = true;
   std::thread([&] { ok = plugin->restore(&source, &report); }).join();

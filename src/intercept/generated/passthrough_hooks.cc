@@ -56,8 +56,23 @@ CUresult hook_cuCtxDisablePeerAccess(CUcontext peerContext) {
 CUresult hook_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
   return real().cuCtxEnablePeerAccess(peerContext, Flags);
 }
+CUresult hook_cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx) {
+  return real().cuCtxFromGreenCtx(pContext, hCtx);
+}
+CUresult hook_cuCtxGetDevResource(CUcontext hCtx, CUdevResource* resource, CUdevResourceType type) {
+  return real().cuCtxGetDevResource(hCtx, resource, type);
+}
+CUresult hook_cuDevResourceGenerateDesc(CUdevResourceDesc *phDesc, CUdevResource *resources, unsigned int nbResources) {
+  return real().cuDevResourceGenerateDesc(phDesc, resources, nbResources);
+}
+CUresult hook_cuDevSmResourceSplitByCount(CUdevResource* result, unsigned int* nbGroups, const CUdevResource* input, CUdevResource* remaining, unsigned int useFlags, unsigned int minCount) {
+  return real().cuDevSmResourceSplitByCount(result, nbGroups, input, remaining, useFlags, minCount);
+}
 CUresult hook_cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev) {
   return real().cuDeviceGetDefaultMemPool(pool_out, dev);
+}
+CUresult hook_cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, CUdevResourceType type) {
+  return real().cuDeviceGetDevResource(device, resource, type);
 }
 CUresult hook_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
   return real().cuDeviceGetMemPool(pool, dev);
@@ -221,6 +236,18 @@ CUresult hook_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsig
 CUresult hook_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags) {
   return real().cuGraphRetainUserObject(graph, object, count, flags);
 }
+CUresult hook_cuGreenCtxCreate(CUgreenCtx* phCtx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags) {
+  return real().cuGreenCtxCreate(phCtx, desc, dev, flags);
+}
+CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx) {
+  return real().cuGreenCtxDestroy(hCtx);
+}
+CUresult hook_cuGreenCtxGetDevResource(CUgreenCtx hCtx, CUdevResource* resource, CUdevResourceType type) {
+  return real().cuGreenCtxGetDevResource(hCtx, resource, type);
+}
+CUresult hook_cuGreenCtxStreamCreate(CUstream* phStream, CUgreenCtx greenCtx, unsigned int flags, int priority) {
+  return real().cuGreenCtxStreamCreate(phStream, greenCtx, flags, priority);
+}
 CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr) {
   return real().cuIpcCloseMemHandle(dptr);
 }
@@ -347,6 +374,18 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
 CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags) {
   return real().cuMemCreate(handle, size, prop, flags);
 }
+CUresult hook_cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream hStream) {
+  return real().cuMemDiscardAndPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream);
+}
+CUresult hook_cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream hStream) {
+  return real().cuMemDiscardAndPrefetchBatchAsync_ptsz(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream);
+}
+CUresult hook_cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream hStream) {
+  return real().cuMemDiscardBatchAsync(dptrs, sizes, count, flags, hStream);
+}
+CUresult hook_cuMemDiscardBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream hStream) {
+  return real().cuMemDiscardBatchAsync_ptsz(dptrs, sizes, count, flags, hStream);
+}
 CUresult hook_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType, unsigned long long flags) {
   return real().cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags);
 }
@@ -404,11 +443,23 @@ CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProp
 CUresult hook_cuMemPoolDestroy(CUmemoryPool pool) {
   return real().cuMemPoolDestroy(pool);
 }
+CUresult hook_cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr) {
+  return real().cuMemPoolExportPointer(shareData_out, ptr);
+}
+CUresult hook_cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool, CUmemAllocationHandleType handleType, unsigned long long flags) {
+  return real().cuMemPoolExportToShareableHandle(handle_out, pool, handleType, flags);
+}
 CUresult hook_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUmemLocation *location) {
   return real().cuMemPoolGetAccess(flags, memPool, location);
 }
 CUresult hook_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
   return real().cuMemPoolGetAttribute(pool, attr, value);
+}
+CUresult hook_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle, CUmemAllocationHandleType handleType, unsigned long long flags) {
+  return real().cuMemPoolImportFromShareableHandle(pool_out, handle, handleType, flags);
+}
+CUresult hook_cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool, CUmemPoolPtrExportData *shareData) {
+  return real().cuMemPoolImportPointer(ptr_out, pool, shareData);
 }
 CUresult hook_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
   return real().cuMemPoolSetAccess(pool, map, count);
@@ -430,6 +481,12 @@ CUresult hook_cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocat
 }
 CUresult hook_cuMemPrefetchAsync_v2_ptsz(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream hStream) {
   return real().cuMemPrefetchAsync_v2_ptsz(devPtr, count, location, flags, hStream);
+}
+CUresult hook_cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream hStream) {
+  return real().cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream);
+}
+CUresult hook_cuMemPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream hStream) {
+  return real().cuMemPrefetchBatchAsync_ptsz(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream);
 }
 CUresult hook_cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute, CUdeviceptr devPtr, size_t count) {
   return real().cuMemRangeGetAttribute(data, dataSize, attribute, devPtr, count);
@@ -473,6 +530,12 @@ CUresult hook_cuModuleGetGlobal(CUdeviceptr_v1 *dptr, unsigned int *bytes, CUmod
 CUresult hook_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name) {
   return real().cuModuleGetGlobal_v2(dptr, bytes, hmod, name);
 }
+CUresult hook_cuModuleGetSurfRef(CUsurfref *pSurfRef, CUmodule hmod, const char *name) {
+  return real().cuModuleGetSurfRef(pSurfRef, hmod, name);
+}
+CUresult hook_cuModuleGetTexRef(CUtexref *pTexRef, CUmodule hmod, const char *name) {
+  return real().cuModuleGetTexRef(pTexRef, hmod, name);
+}
 CUresult hook_cuModuleLoad(CUmodule *module, const char *fname) {
   return real().cuModuleLoad(module, fname);
 }
@@ -490,6 +553,9 @@ CUresult hook_cuModuleUnload(CUmodule hmod) {
 }
 CUresult hook_cuParamSetSize(CUfunction hfunc, unsigned int numbytes) {
   return real().cuParamSetSize(hfunc, numbytes);
+}
+CUresult hook_cuParamSetTexRef(CUfunction hfunc, int texunit, CUtexref hTexRef) {
+  return real().cuParamSetTexRef(hfunc, texunit, hTexRef);
 }
 CUresult hook_cuParamSetf(CUfunction hfunc, int offset, float value) {
   return real().cuParamSetf(hfunc, offset, value);
@@ -581,11 +647,68 @@ CUresult hook_cuSurfObjectCreate(CUsurfObject *pSurfObject, const CUDA_RESOURCE_
 CUresult hook_cuSurfObjectDestroy(CUsurfObject surfObject) {
   return real().cuSurfObjectDestroy(surfObject);
 }
+CUresult hook_cuSurfRefSetArray(CUsurfref hSurfRef, CUarray hArray, unsigned int Flags) {
+  return real().cuSurfRefSetArray(hSurfRef, hArray, Flags);
+}
 CUresult hook_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DESC *pResDesc, const CUDA_TEXTURE_DESC *pTexDesc, const CUDA_RESOURCE_VIEW_DESC *pResViewDesc) {
   return real().cuTexObjectCreate(pTexObject, pResDesc, pTexDesc, pResViewDesc);
 }
 CUresult hook_cuTexObjectDestroy(CUtexObject texObject) {
   return real().cuTexObjectDestroy(texObject);
+}
+CUresult hook_cuTexRefCreate(CUtexref *pTexRef) {
+  return real().cuTexRefCreate(pTexRef);
+}
+CUresult hook_cuTexRefDestroy(CUtexref hTexRef) {
+  return real().cuTexRefDestroy(hTexRef);
+}
+CUresult hook_cuTexRefSetAddress(unsigned int *ByteOffset, CUtexref hTexRef, CUdeviceptr_v1 dptr, unsigned int bytes) {
+  return real().cuTexRefSetAddress(ByteOffset, hTexRef, dptr, bytes);
+}
+CUresult hook_cuTexRefSetAddress2D(CUtexref hTexRef, const CUDA_ARRAY_DESCRIPTOR_v1 *desc, CUdeviceptr_v1 dptr, unsigned int Pitch) {
+  return real().cuTexRefSetAddress2D(hTexRef, desc, dptr, Pitch);
+}
+CUresult hook_cuTexRefSetAddress2D_v2(CUtexref hTexRef, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr dptr, size_t Pitch) {
+  return real().cuTexRefSetAddress2D_v2(hTexRef, desc, dptr, Pitch);
+}
+CUresult hook_cuTexRefSetAddress2D_v3(CUtexref hTexRef, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr dptr, size_t Pitch) {
+  return real().cuTexRefSetAddress2D_v3(hTexRef, desc, dptr, Pitch);
+}
+CUresult hook_cuTexRefSetAddressMode(CUtexref hTexRef, int dim, CUaddress_mode am) {
+  return real().cuTexRefSetAddressMode(hTexRef, dim, am);
+}
+CUresult hook_cuTexRefSetAddress_v2(size_t *ByteOffset, CUtexref hTexRef, CUdeviceptr dptr, size_t bytes) {
+  return real().cuTexRefSetAddress_v2(ByteOffset, hTexRef, dptr, bytes);
+}
+CUresult hook_cuTexRefSetArray(CUtexref hTexRef, CUarray hArray, unsigned int Flags) {
+  return real().cuTexRefSetArray(hTexRef, hArray, Flags);
+}
+CUresult hook_cuTexRefSetBorderColor(CUtexref hTexRef, float *pBorderColor) {
+  return real().cuTexRefSetBorderColor(hTexRef, pBorderColor);
+}
+CUresult hook_cuTexRefSetFilterMode(CUtexref hTexRef, CUfilter_mode fm) {
+  return real().cuTexRefSetFilterMode(hTexRef, fm);
+}
+CUresult hook_cuTexRefSetFlags(CUtexref hTexRef, unsigned int Flags) {
+  return real().cuTexRefSetFlags(hTexRef, Flags);
+}
+CUresult hook_cuTexRefSetFormat(CUtexref hTexRef, CUarray_format fmt, int NumPackedComponents) {
+  return real().cuTexRefSetFormat(hTexRef, fmt, NumPackedComponents);
+}
+CUresult hook_cuTexRefSetMaxAnisotropy(CUtexref hTexRef, unsigned int maxAniso) {
+  return real().cuTexRefSetMaxAnisotropy(hTexRef, maxAniso);
+}
+CUresult hook_cuTexRefSetMipmapFilterMode(CUtexref hTexRef, CUfilter_mode fm) {
+  return real().cuTexRefSetMipmapFilterMode(hTexRef, fm);
+}
+CUresult hook_cuTexRefSetMipmapLevelBias(CUtexref hTexRef, float bias) {
+  return real().cuTexRefSetMipmapLevelBias(hTexRef, bias);
+}
+CUresult hook_cuTexRefSetMipmapLevelClamp(CUtexref hTexRef, float minMipmapLevelClamp, float maxMipmapLevelClamp) {
+  return real().cuTexRefSetMipmapLevelClamp(hTexRef, minMipmapLevelClamp, maxMipmapLevelClamp);
+}
+CUresult hook_cuTexRefSetMipmappedArray(CUtexref hTexRef, CUmipmappedArray hMipmappedArray, unsigned int Flags) {
+  return real().cuTexRefSetMipmappedArray(hTexRef, hMipmappedArray, Flags);
 }
 CUresult hook_cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy, unsigned int initialRefcount, unsigned int flags) {
   return real().cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags);

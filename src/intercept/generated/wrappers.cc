@@ -290,10 +290,10 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxEnablePeerAccess(CUcontext peerCo
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx) {
   GateGuard guard(kFn_cuCtxFromGreenCtx);
   const bool named = translating();
-  CUresult rc = real().cuCtxFromGreenCtx(pContext, in_if(named, Kind::kGreenCtx, hCtx));
-  if (no_memory(rc)) rc = real().cuCtxFromGreenCtx(pContext, in_if(named, Kind::kGreenCtx, hCtx));
+  CUresult rc = hook_cuCtxFromGreenCtx(pContext, in_if(named, Kind::kGreenCtx, hCtx));
+  if (no_memory(rc)) rc = hook_cuCtxFromGreenCtx(pContext, in_if(named, Kind::kGreenCtx, hCtx));
   if (named && rc == CUDA_SUCCESS) {
-    out_at(Kind::kContext, pContext);
+    created_at(Kind::kContext, pContext);
   }
   return rc;
 }
@@ -324,7 +324,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxGetCurrent(CUcontext *pctx) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuCtxGetDevResource(CUcontext hCtx, CUdevResource* resource, CUdevResourceType type) {
   GateGuard guard(kFn_cuCtxGetDevResource);
   const bool named = translating();
-  const CUresult rc = real().cuCtxGetDevResource(in_if(named, Kind::kContext, hCtx), resource, type);
+  CUresult rc = hook_cuCtxGetDevResource(in_if(named, Kind::kContext, hCtx), resource, type);
+  if (no_memory(rc)) rc = hook_cuCtxGetDevResource(in_if(named, Kind::kContext, hCtx), resource, type);
   return rc;
 }
 
@@ -520,19 +521,18 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDestroyExternalSemaphore(CUexternalS
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *phDesc, CUdevResource *resources, unsigned int nbResources) {
   GateGuard guard(kFn_cuDevResourceGenerateDesc);
   const bool named = translating();
-  CUresult rc = real().cuDevResourceGenerateDesc(phDesc, resources, nbResources);
-  if (no_memory(rc)) rc = real().cuDevResourceGenerateDesc(phDesc, resources, nbResources);
+  CUresult rc = hook_cuDevResourceGenerateDesc(phDesc, resources, nbResources);
+  if (no_memory(rc)) rc = hook_cuDevResourceGenerateDesc(phDesc, resources, nbResources);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kDevResourceDesc, phDesc);
   }
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuDevResourceGenerateDesc);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDevSmResourceSplitByCount(CUdevResource* result, unsigned int* nbGroups, const CUdevResource* input, CUdevResource* remaining, unsigned int useFlags, unsigned int minCount) {
   GateGuard guard(kFn_cuDevSmResourceSplitByCount);
-  CUresult rc = real().cuDevSmResourceSplitByCount(result, nbGroups, input, remaining, useFlags, minCount);
-  if (no_memory(rc)) rc = real().cuDevSmResourceSplitByCount(result, nbGroups, input, remaining, useFlags, minCount);
+  CUresult rc = hook_cuDevSmResourceSplitByCount(result, nbGroups, input, remaining, useFlags, minCount);
+  if (no_memory(rc)) rc = hook_cuDevSmResourceSplitByCount(result, nbGroups, input, remaining, useFlags, minCount);
   return rc;
 }
 
@@ -586,7 +586,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDeviceGetDefaultMemPool(CUmemoryPool
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, CUdevResourceType type) {
   GateGuard guard(kFn_cuDeviceGetDevResource);
-  const CUresult rc = real().cuDeviceGetDevResource(device, resource, type);
+  CUresult rc = hook_cuDeviceGetDevResource(device, resource, type);
+  if (no_memory(rc)) rc = hook_cuDeviceGetDevResource(device, resource, type);
   return rc;
 }
 
@@ -2054,8 +2055,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGraphicsUnregisterResource(CUgraphic
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGreenCtxCreate(CUgreenCtx* phCtx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags) {
   GateGuard guard(kFn_cuGreenCtxCreate);
   const bool named = translating();
-  CUresult rc = real().cuGreenCtxCreate(phCtx, in_if(named, Kind::kDevResourceDesc, desc), dev, flags);
-  if (no_memory(rc)) rc = real().cuGreenCtxCreate(phCtx, in_if(named, Kind::kDevResourceDesc, desc), dev, flags);
+  CUresult rc = hook_cuGreenCtxCreate(phCtx, in_if(named, Kind::kDevResourceDesc, desc), dev, flags);
+  if (no_memory(rc)) rc = hook_cuGreenCtxCreate(phCtx, in_if(named, Kind::kDevResourceDesc, desc), dev, flags);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kGreenCtx, phCtx);
   }
@@ -2066,7 +2067,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGreenCtxDestroy(CUgreenCtx hCtx) {
   GateGuard guard(kFn_cuGreenCtxDestroy);
   const bool named = translating();
   EndingName ending(named, guard.thread(), Kind::kGreenCtx, handle_bits(hCtx));
-  const CUresult rc = real().cuGreenCtxDestroy(handle_from<CUgreenCtx>(ending.now()));
+  CUresult rc = hook_cuGreenCtxDestroy(handle_from<CUgreenCtx>(ending.now()));
+  if (no_memory(rc)) rc = hook_cuGreenCtxDestroy(handle_from<CUgreenCtx>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
     ending.ended();
   }
@@ -2076,7 +2078,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGreenCtxDestroy(CUgreenCtx hCtx) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGreenCtxGetDevResource(CUgreenCtx hCtx, CUdevResource* resource, CUdevResourceType type) {
   GateGuard guard(kFn_cuGreenCtxGetDevResource);
   const bool named = translating();
-  const CUresult rc = real().cuGreenCtxGetDevResource(in_if(named, Kind::kGreenCtx, hCtx), resource, type);
+  CUresult rc = hook_cuGreenCtxGetDevResource(in_if(named, Kind::kGreenCtx, hCtx), resource, type);
+  if (no_memory(rc)) rc = hook_cuGreenCtxGetDevResource(in_if(named, Kind::kGreenCtx, hCtx), resource, type);
   return rc;
 }
 
@@ -2098,8 +2101,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGreenCtxRecordEvent(CUgreenCtx hCtx,
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuGreenCtxStreamCreate(CUstream* phStream, CUgreenCtx greenCtx, unsigned int flags, int priority) {
   GateGuard guard(kFn_cuGreenCtxStreamCreate);
   const bool named = translating();
-  CUresult rc = real().cuGreenCtxStreamCreate(phStream, in_if(named, Kind::kGreenCtx, greenCtx), flags, priority);
-  if (no_memory(rc)) rc = real().cuGreenCtxStreamCreate(phStream, in_if(named, Kind::kGreenCtx, greenCtx), flags, priority);
+  CUresult rc = hook_cuGreenCtxStreamCreate(phStream, in_if(named, Kind::kGreenCtx, greenCtx), flags, priority);
+  if (no_memory(rc)) rc = hook_cuGreenCtxStreamCreate(phStream, in_if(named, Kind::kGreenCtx, greenCtx), flags, priority);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kStream, phStream);
   }
@@ -2727,36 +2730,32 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemCreate(CUmemGenericAllocationHand
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream hStream) {
   GateGuard guard(kFn_cuMemDiscardAndPrefetchBatchAsync);
   const bool named = translating();
-  CUresult rc = real().cuMemDiscardAndPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
-  if (no_memory(rc)) rc = real().cuMemDiscardAndPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
-  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemDiscardAndPrefetchBatchAsync);
+  CUresult rc = hook_cuMemDiscardAndPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = hook_cuMemDiscardAndPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream hStream) {
   GateGuard guard(kFn_cuMemDiscardAndPrefetchBatchAsync_ptsz);
   const bool named = translating();
-  CUresult rc = real().cuMemDiscardAndPrefetchBatchAsync_ptsz(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
-  if (no_memory(rc)) rc = real().cuMemDiscardAndPrefetchBatchAsync_ptsz(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
-  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemDiscardAndPrefetchBatchAsync_ptsz);
+  CUresult rc = hook_cuMemDiscardAndPrefetchBatchAsync_ptsz(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = hook_cuMemDiscardAndPrefetchBatchAsync_ptsz(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream hStream) {
   GateGuard guard(kFn_cuMemDiscardBatchAsync);
   const bool named = translating();
-  CUresult rc = real().cuMemDiscardBatchAsync(dptrs, sizes, count, flags, in_if(named, Kind::kStream, hStream));
-  if (no_memory(rc)) rc = real().cuMemDiscardBatchAsync(dptrs, sizes, count, flags, in_if(named, Kind::kStream, hStream));
-  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemDiscardBatchAsync);
+  CUresult rc = hook_cuMemDiscardBatchAsync(dptrs, sizes, count, flags, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = hook_cuMemDiscardBatchAsync(dptrs, sizes, count, flags, in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemDiscardBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream hStream) {
   GateGuard guard(kFn_cuMemDiscardBatchAsync_ptsz);
   const bool named = translating();
-  CUresult rc = real().cuMemDiscardBatchAsync_ptsz(dptrs, sizes, count, flags, in_if(named, Kind::kStream, hStream));
-  if (no_memory(rc)) rc = real().cuMemDiscardBatchAsync_ptsz(dptrs, sizes, count, flags, in_if(named, Kind::kStream, hStream));
-  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemDiscardBatchAsync_ptsz);
+  CUresult rc = hook_cuMemDiscardBatchAsync_ptsz(dptrs, sizes, count, flags, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = hook_cuMemDiscardBatchAsync_ptsz(dptrs, sizes, count, flags, in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
@@ -2992,16 +2991,16 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolDestroy(CUmemoryPool pool) {
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr) {
   GateGuard guard(kFn_cuMemPoolExportPointer);
-  const CUresult rc = real().cuMemPoolExportPointer(shareData_out, ptr);
+  CUresult rc = hook_cuMemPoolExportPointer(shareData_out, ptr);
+  if (no_memory(rc)) rc = hook_cuMemPoolExportPointer(shareData_out, ptr);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool, CUmemAllocationHandleType handleType, unsigned long long flags) {
   GateGuard guard(kFn_cuMemPoolExportToShareableHandle);
   const bool named = translating();
-  CUresult rc = real().cuMemPoolExportToShareableHandle(handle_out, in_if(named, Kind::kPool, pool), handleType, flags);
-  if (no_memory(rc)) rc = real().cuMemPoolExportToShareableHandle(handle_out, in_if(named, Kind::kPool, pool), handleType, flags);
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemPoolExportToShareableHandle);
+  CUresult rc = hook_cuMemPoolExportToShareableHandle(handle_out, in_if(named, Kind::kPool, pool), handleType, flags);
+  if (no_memory(rc)) rc = hook_cuMemPoolExportToShareableHandle(handle_out, in_if(named, Kind::kPool, pool), handleType, flags);
   return rc;
 }
 
@@ -3024,20 +3023,19 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolGetAttribute(CUmemoryPool poo
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle, CUmemAllocationHandleType handleType, unsigned long long flags) {
   GateGuard guard(kFn_cuMemPoolImportFromShareableHandle);
   const bool named = translating();
-  CUresult rc = real().cuMemPoolImportFromShareableHandle(pool_out, handle, handleType, flags);
-  if (no_memory(rc)) rc = real().cuMemPoolImportFromShareableHandle(pool_out, handle, handleType, flags);
+  CUresult rc = hook_cuMemPoolImportFromShareableHandle(pool_out, handle, handleType, flags);
+  if (no_memory(rc)) rc = hook_cuMemPoolImportFromShareableHandle(pool_out, handle, handleType, flags);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kPool, pool_out);
   }
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuMemPoolImportFromShareableHandle);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool, CUmemPoolPtrExportData *shareData) {
   GateGuard guard(kFn_cuMemPoolImportPointer);
   const bool named = translating();
-  CUresult rc = real().cuMemPoolImportPointer(ptr_out, in_if(named, Kind::kPool, pool), shareData);
-  if (no_memory(rc)) rc = real().cuMemPoolImportPointer(ptr_out, in_if(named, Kind::kPool, pool), shareData);
+  CUresult rc = hook_cuMemPoolImportPointer(ptr_out, in_if(named, Kind::kPool, pool), shareData);
+  if (no_memory(rc)) rc = hook_cuMemPoolImportPointer(ptr_out, in_if(named, Kind::kPool, pool), shareData);
   return rc;
 }
 
@@ -3100,18 +3098,16 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream hStream) {
   GateGuard guard(kFn_cuMemPrefetchBatchAsync);
   const bool named = translating();
-  CUresult rc = real().cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
-  if (no_memory(rc)) rc = real().cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
-  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemPrefetchBatchAsync);
+  CUresult rc = hook_cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = hook_cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMemPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream hStream) {
   GateGuard guard(kFn_cuMemPrefetchBatchAsync_ptsz);
   const bool named = translating();
-  CUresult rc = real().cuMemPrefetchBatchAsync_ptsz(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
-  if (no_memory(rc)) rc = real().cuMemPrefetchBatchAsync_ptsz(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
-  if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuMemPrefetchBatchAsync_ptsz);
+  CUresult rc = hook_cuMemPrefetchBatchAsync_ptsz(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
+  if (no_memory(rc)) rc = hook_cuMemPrefetchBatchAsync_ptsz(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, in_if(named, Kind::kStream, hStream));
   return rc;
 }
 
@@ -4217,24 +4213,22 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleGetLoadingMode(CUmoduleLoading
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleGetSurfRef(CUsurfref *pSurfRef, CUmodule hmod, const char *name) {
   GateGuard guard(kFn_cuModuleGetSurfRef);
   const bool named = translating();
-  CUresult rc = real().cuModuleGetSurfRef(pSurfRef, in_if(named, Kind::kModule, hmod), name);
-  if (no_memory(rc)) rc = real().cuModuleGetSurfRef(pSurfRef, in_if(named, Kind::kModule, hmod), name);
+  CUresult rc = hook_cuModuleGetSurfRef(pSurfRef, in_if(named, Kind::kModule, hmod), name);
+  if (no_memory(rc)) rc = hook_cuModuleGetSurfRef(pSurfRef, in_if(named, Kind::kModule, hmod), name);
   if (named && rc == CUDA_SUCCESS) {
-    out_at(Kind::kSurfref, pSurfRef);
+    created_at(Kind::kSurfref, pSurfRef);
   }
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuModuleGetSurfRef);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuModuleGetTexRef(CUtexref *pTexRef, CUmodule hmod, const char *name) {
   GateGuard guard(kFn_cuModuleGetTexRef);
   const bool named = translating();
-  CUresult rc = real().cuModuleGetTexRef(pTexRef, in_if(named, Kind::kModule, hmod), name);
-  if (no_memory(rc)) rc = real().cuModuleGetTexRef(pTexRef, in_if(named, Kind::kModule, hmod), name);
+  CUresult rc = hook_cuModuleGetTexRef(pTexRef, in_if(named, Kind::kModule, hmod), name);
+  if (no_memory(rc)) rc = hook_cuModuleGetTexRef(pTexRef, in_if(named, Kind::kModule, hmod), name);
   if (named && rc == CUDA_SUCCESS) {
-    out_at(Kind::kTexref, pTexRef);
+    created_at(Kind::kTexref, pTexRef);
   }
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuModuleGetTexRef);
   return rc;
 }
 
@@ -4406,8 +4400,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuParamSetSize(CUfunction hfunc, unsig
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuParamSetTexRef(CUfunction hfunc, int texunit, CUtexref hTexRef) {
   GateGuard guard(kFn_cuParamSetTexRef);
   const bool named = translating();
-  CUresult rc = real().cuParamSetTexRef(in_if(named, Kind::kFunction, hfunc), texunit, in_if(named, Kind::kTexref, hTexRef));
-  if (no_memory(rc)) rc = real().cuParamSetTexRef(in_if(named, Kind::kFunction, hfunc), texunit, in_if(named, Kind::kTexref, hTexRef));
+  CUresult rc = hook_cuParamSetTexRef(in_if(named, Kind::kFunction, hfunc), texunit, in_if(named, Kind::kTexref, hTexRef));
+  if (no_memory(rc)) rc = hook_cuParamSetTexRef(in_if(named, Kind::kFunction, hfunc), texunit, in_if(named, Kind::kTexref, hTexRef));
   return rc;
 }
 
@@ -5192,8 +5186,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuSurfRefGetArray(CUarray *phArray, CU
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuSurfRefSetArray(CUsurfref hSurfRef, CUarray hArray, unsigned int Flags) {
   GateGuard guard(kFn_cuSurfRefSetArray);
   const bool named = translating();
-  CUresult rc = real().cuSurfRefSetArray(in_if(named, Kind::kSurfref, hSurfRef), in_if(named, Kind::kArray, hArray), Flags);
-  if (no_memory(rc)) rc = real().cuSurfRefSetArray(in_if(named, Kind::kSurfref, hSurfRef), in_if(named, Kind::kArray, hArray), Flags);
+  CUresult rc = hook_cuSurfRefSetArray(in_if(named, Kind::kSurfref, hSurfRef), in_if(named, Kind::kArray, hArray), Flags);
+  if (no_memory(rc)) rc = hook_cuSurfRefSetArray(in_if(named, Kind::kSurfref, hSurfRef), in_if(named, Kind::kArray, hArray), Flags);
   return rc;
 }
 
@@ -5276,12 +5270,11 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefCreate(CUtexref *pTexRef) {
   GateGuard guard(kFn_cuTexRefCreate);
   const bool named = translating();
-  CUresult rc = real().cuTexRefCreate(pTexRef);
-  if (no_memory(rc)) rc = real().cuTexRefCreate(pTexRef);
+  CUresult rc = hook_cuTexRefCreate(pTexRef);
+  if (no_memory(rc)) rc = hook_cuTexRefCreate(pTexRef);
   if (named && rc == CUDA_SUCCESS) {
     created_at(Kind::kTexref, pTexRef);
   }
-  if (rc == CUDA_SUCCESS) refuse_used(kFn_cuTexRefCreate);
   return rc;
 }
 
@@ -5289,7 +5282,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefDestroy(CUtexref hTexRef) {
   GateGuard guard(kFn_cuTexRefDestroy);
   const bool named = translating();
   EndingName ending(named, guard.thread(), Kind::kTexref, handle_bits(hTexRef));
-  const CUresult rc = real().cuTexRefDestroy(handle_from<CUtexref>(ending.now()));
+  CUresult rc = hook_cuTexRefDestroy(handle_from<CUtexref>(ending.now()));
+  if (no_memory(rc)) rc = hook_cuTexRefDestroy(handle_from<CUtexref>(ending.now()));
   if (named && rc == CUDA_SUCCESS) {
     ending.ended();
   }
@@ -5396,128 +5390,128 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefGetMipmappedArray(CUmipmappedA
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetAddress(unsigned int *ByteOffset, CUtexref hTexRef, CUdeviceptr_v1 dptr, unsigned int bytes) {
   GateGuard guard(kFn_cuTexRefSetAddress);
   const bool named = translating();
-  CUresult rc = real().cuTexRefSetAddress(ByteOffset, in_if(named, Kind::kTexref, hTexRef), dptr, bytes);
-  if (no_memory(rc)) rc = real().cuTexRefSetAddress(ByteOffset, in_if(named, Kind::kTexref, hTexRef), dptr, bytes);
+  CUresult rc = hook_cuTexRefSetAddress(ByteOffset, in_if(named, Kind::kTexref, hTexRef), dptr, bytes);
+  if (no_memory(rc)) rc = hook_cuTexRefSetAddress(ByteOffset, in_if(named, Kind::kTexref, hTexRef), dptr, bytes);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetAddress2D(CUtexref hTexRef, const CUDA_ARRAY_DESCRIPTOR_v1 *desc, CUdeviceptr_v1 dptr, unsigned int Pitch) {
   GateGuard guard(kFn_cuTexRefSetAddress2D);
   const bool named = translating();
-  CUresult rc = real().cuTexRefSetAddress2D(in_if(named, Kind::kTexref, hTexRef), desc, dptr, Pitch);
-  if (no_memory(rc)) rc = real().cuTexRefSetAddress2D(in_if(named, Kind::kTexref, hTexRef), desc, dptr, Pitch);
+  CUresult rc = hook_cuTexRefSetAddress2D(in_if(named, Kind::kTexref, hTexRef), desc, dptr, Pitch);
+  if (no_memory(rc)) rc = hook_cuTexRefSetAddress2D(in_if(named, Kind::kTexref, hTexRef), desc, dptr, Pitch);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetAddress2D_v2(CUtexref hTexRef, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr dptr, size_t Pitch) {
   GateGuard guard(kFn_cuTexRefSetAddress2D_v2);
   const bool named = translating();
-  CUresult rc = real().cuTexRefSetAddress2D_v2(in_if(named, Kind::kTexref, hTexRef), desc, dptr, Pitch);
-  if (no_memory(rc)) rc = real().cuTexRefSetAddress2D_v2(in_if(named, Kind::kTexref, hTexRef), desc, dptr, Pitch);
+  CUresult rc = hook_cuTexRefSetAddress2D_v2(in_if(named, Kind::kTexref, hTexRef), desc, dptr, Pitch);
+  if (no_memory(rc)) rc = hook_cuTexRefSetAddress2D_v2(in_if(named, Kind::kTexref, hTexRef), desc, dptr, Pitch);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetAddress2D_v3(CUtexref hTexRef, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr dptr, size_t Pitch) {
   GateGuard guard(kFn_cuTexRefSetAddress2D_v3);
   const bool named = translating();
-  CUresult rc = real().cuTexRefSetAddress2D_v3(in_if(named, Kind::kTexref, hTexRef), desc, dptr, Pitch);
-  if (no_memory(rc)) rc = real().cuTexRefSetAddress2D_v3(in_if(named, Kind::kTexref, hTexRef), desc, dptr, Pitch);
+  CUresult rc = hook_cuTexRefSetAddress2D_v3(in_if(named, Kind::kTexref, hTexRef), desc, dptr, Pitch);
+  if (no_memory(rc)) rc = hook_cuTexRefSetAddress2D_v3(in_if(named, Kind::kTexref, hTexRef), desc, dptr, Pitch);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetAddressMode(CUtexref hTexRef, int dim, CUaddress_mode am) {
   GateGuard guard(kFn_cuTexRefSetAddressMode);
   const bool named = translating();
-  CUresult rc = real().cuTexRefSetAddressMode(in_if(named, Kind::kTexref, hTexRef), dim, am);
-  if (no_memory(rc)) rc = real().cuTexRefSetAddressMode(in_if(named, Kind::kTexref, hTexRef), dim, am);
+  CUresult rc = hook_cuTexRefSetAddressMode(in_if(named, Kind::kTexref, hTexRef), dim, am);
+  if (no_memory(rc)) rc = hook_cuTexRefSetAddressMode(in_if(named, Kind::kTexref, hTexRef), dim, am);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetAddress_v2(size_t *ByteOffset, CUtexref hTexRef, CUdeviceptr dptr, size_t bytes) {
   GateGuard guard(kFn_cuTexRefSetAddress_v2);
   const bool named = translating();
-  CUresult rc = real().cuTexRefSetAddress_v2(ByteOffset, in_if(named, Kind::kTexref, hTexRef), dptr, bytes);
-  if (no_memory(rc)) rc = real().cuTexRefSetAddress_v2(ByteOffset, in_if(named, Kind::kTexref, hTexRef), dptr, bytes);
+  CUresult rc = hook_cuTexRefSetAddress_v2(ByteOffset, in_if(named, Kind::kTexref, hTexRef), dptr, bytes);
+  if (no_memory(rc)) rc = hook_cuTexRefSetAddress_v2(ByteOffset, in_if(named, Kind::kTexref, hTexRef), dptr, bytes);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetArray(CUtexref hTexRef, CUarray hArray, unsigned int Flags) {
   GateGuard guard(kFn_cuTexRefSetArray);
   const bool named = translating();
-  CUresult rc = real().cuTexRefSetArray(in_if(named, Kind::kTexref, hTexRef), in_if(named, Kind::kArray, hArray), Flags);
-  if (no_memory(rc)) rc = real().cuTexRefSetArray(in_if(named, Kind::kTexref, hTexRef), in_if(named, Kind::kArray, hArray), Flags);
+  CUresult rc = hook_cuTexRefSetArray(in_if(named, Kind::kTexref, hTexRef), in_if(named, Kind::kArray, hArray), Flags);
+  if (no_memory(rc)) rc = hook_cuTexRefSetArray(in_if(named, Kind::kTexref, hTexRef), in_if(named, Kind::kArray, hArray), Flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetBorderColor(CUtexref hTexRef, float *pBorderColor) {
   GateGuard guard(kFn_cuTexRefSetBorderColor);
   const bool named = translating();
-  CUresult rc = real().cuTexRefSetBorderColor(in_if(named, Kind::kTexref, hTexRef), pBorderColor);
-  if (no_memory(rc)) rc = real().cuTexRefSetBorderColor(in_if(named, Kind::kTexref, hTexRef), pBorderColor);
+  CUresult rc = hook_cuTexRefSetBorderColor(in_if(named, Kind::kTexref, hTexRef), pBorderColor);
+  if (no_memory(rc)) rc = hook_cuTexRefSetBorderColor(in_if(named, Kind::kTexref, hTexRef), pBorderColor);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetFilterMode(CUtexref hTexRef, CUfilter_mode fm) {
   GateGuard guard(kFn_cuTexRefSetFilterMode);
   const bool named = translating();
-  CUresult rc = real().cuTexRefSetFilterMode(in_if(named, Kind::kTexref, hTexRef), fm);
-  if (no_memory(rc)) rc = real().cuTexRefSetFilterMode(in_if(named, Kind::kTexref, hTexRef), fm);
+  CUresult rc = hook_cuTexRefSetFilterMode(in_if(named, Kind::kTexref, hTexRef), fm);
+  if (no_memory(rc)) rc = hook_cuTexRefSetFilterMode(in_if(named, Kind::kTexref, hTexRef), fm);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetFlags(CUtexref hTexRef, unsigned int Flags) {
   GateGuard guard(kFn_cuTexRefSetFlags);
   const bool named = translating();
-  CUresult rc = real().cuTexRefSetFlags(in_if(named, Kind::kTexref, hTexRef), Flags);
-  if (no_memory(rc)) rc = real().cuTexRefSetFlags(in_if(named, Kind::kTexref, hTexRef), Flags);
+  CUresult rc = hook_cuTexRefSetFlags(in_if(named, Kind::kTexref, hTexRef), Flags);
+  if (no_memory(rc)) rc = hook_cuTexRefSetFlags(in_if(named, Kind::kTexref, hTexRef), Flags);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetFormat(CUtexref hTexRef, CUarray_format fmt, int NumPackedComponents) {
   GateGuard guard(kFn_cuTexRefSetFormat);
   const bool named = translating();
-  CUresult rc = real().cuTexRefSetFormat(in_if(named, Kind::kTexref, hTexRef), fmt, NumPackedComponents);
-  if (no_memory(rc)) rc = real().cuTexRefSetFormat(in_if(named, Kind::kTexref, hTexRef), fmt, NumPackedComponents);
+  CUresult rc = hook_cuTexRefSetFormat(in_if(named, Kind::kTexref, hTexRef), fmt, NumPackedComponents);
+  if (no_memory(rc)) rc = hook_cuTexRefSetFormat(in_if(named, Kind::kTexref, hTexRef), fmt, NumPackedComponents);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetMaxAnisotropy(CUtexref hTexRef, unsigned int maxAniso) {
   GateGuard guard(kFn_cuTexRefSetMaxAnisotropy);
   const bool named = translating();
-  CUresult rc = real().cuTexRefSetMaxAnisotropy(in_if(named, Kind::kTexref, hTexRef), maxAniso);
-  if (no_memory(rc)) rc = real().cuTexRefSetMaxAnisotropy(in_if(named, Kind::kTexref, hTexRef), maxAniso);
+  CUresult rc = hook_cuTexRefSetMaxAnisotropy(in_if(named, Kind::kTexref, hTexRef), maxAniso);
+  if (no_memory(rc)) rc = hook_cuTexRefSetMaxAnisotropy(in_if(named, Kind::kTexref, hTexRef), maxAniso);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetMipmapFilterMode(CUtexref hTexRef, CUfilter_mode fm) {
   GateGuard guard(kFn_cuTexRefSetMipmapFilterMode);
   const bool named = translating();
-  CUresult rc = real().cuTexRefSetMipmapFilterMode(in_if(named, Kind::kTexref, hTexRef), fm);
-  if (no_memory(rc)) rc = real().cuTexRefSetMipmapFilterMode(in_if(named, Kind::kTexref, hTexRef), fm);
+  CUresult rc = hook_cuTexRefSetMipmapFilterMode(in_if(named, Kind::kTexref, hTexRef), fm);
+  if (no_memory(rc)) rc = hook_cuTexRefSetMipmapFilterMode(in_if(named, Kind::kTexref, hTexRef), fm);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetMipmapLevelBias(CUtexref hTexRef, float bias) {
   GateGuard guard(kFn_cuTexRefSetMipmapLevelBias);
   const bool named = translating();
-  CUresult rc = real().cuTexRefSetMipmapLevelBias(in_if(named, Kind::kTexref, hTexRef), bias);
-  if (no_memory(rc)) rc = real().cuTexRefSetMipmapLevelBias(in_if(named, Kind::kTexref, hTexRef), bias);
+  CUresult rc = hook_cuTexRefSetMipmapLevelBias(in_if(named, Kind::kTexref, hTexRef), bias);
+  if (no_memory(rc)) rc = hook_cuTexRefSetMipmapLevelBias(in_if(named, Kind::kTexref, hTexRef), bias);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetMipmapLevelClamp(CUtexref hTexRef, float minMipmapLevelClamp, float maxMipmapLevelClamp) {
   GateGuard guard(kFn_cuTexRefSetMipmapLevelClamp);
   const bool named = translating();
-  CUresult rc = real().cuTexRefSetMipmapLevelClamp(in_if(named, Kind::kTexref, hTexRef), minMipmapLevelClamp, maxMipmapLevelClamp);
-  if (no_memory(rc)) rc = real().cuTexRefSetMipmapLevelClamp(in_if(named, Kind::kTexref, hTexRef), minMipmapLevelClamp, maxMipmapLevelClamp);
+  CUresult rc = hook_cuTexRefSetMipmapLevelClamp(in_if(named, Kind::kTexref, hTexRef), minMipmapLevelClamp, maxMipmapLevelClamp);
+  if (no_memory(rc)) rc = hook_cuTexRefSetMipmapLevelClamp(in_if(named, Kind::kTexref, hTexRef), minMipmapLevelClamp, maxMipmapLevelClamp);
   return rc;
 }
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuTexRefSetMipmappedArray(CUtexref hTexRef, CUmipmappedArray hMipmappedArray, unsigned int Flags) {
   GateGuard guard(kFn_cuTexRefSetMipmappedArray);
   const bool named = translating();
-  CUresult rc = real().cuTexRefSetMipmappedArray(in_if(named, Kind::kTexref, hTexRef), in_if(named, Kind::kMipmappedArray, hMipmappedArray), Flags);
-  if (no_memory(rc)) rc = real().cuTexRefSetMipmappedArray(in_if(named, Kind::kTexref, hTexRef), in_if(named, Kind::kMipmappedArray, hMipmappedArray), Flags);
+  CUresult rc = hook_cuTexRefSetMipmappedArray(in_if(named, Kind::kTexref, hTexRef), in_if(named, Kind::kMipmappedArray, hMipmappedArray), Flags);
+  if (no_memory(rc)) rc = hook_cuTexRefSetMipmappedArray(in_if(named, Kind::kTexref, hTexRef), in_if(named, Kind::kMipmappedArray, hMipmappedArray), Flags);
   return rc;
 }
 

@@ -1,0 +1,12 @@
+// Contexts of kernel AIO at their old addresses. In the restored process, before its threads exist;
+// raw system calls only.
+#pragma once
+
+#include "gpuckpt/process_format.h"
+
+namespace gpuckpt {
+
+// `events`: what is unread. 0, or the error that io_setup gave (-E2BIG: rings are larger here).
+long restore_aio(const process::Aio&, const char* events);
+
+}  // namespace gpuckpt
