@@ -28,7 +28,7 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr int kThreads = 3;
-constexpr size_t kMaxPages = 3000;  // of one thread
+constexpr size_t kMaxPages = 4000;  // of one thread
 
 struct Region {
   uint8_t* at;
@@ -102,9 +102,23 @@ struct Walker {
     }
   }
 
+  // Where a whole page table begins: mremap moves that from one such place to another as it is.
+  uint8_t* aligned_room(size_t pages) {
+    constexpr size_t kTable = 512;
+    const size_t bytes = (pages + kTable) * kPage;
+    void* got = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (got == MAP_FAILED) return nullptr;
+    uint8_t* at = static_cast<uint8_t*>(got);
+    const size_t before = -reinterpret_cast<uintptr_t>(at) % (kTable * kPage);
+    if (before) munmap(at, before);
+    munmap(at + before + pages * kPage, kTable * kPage - before);
+    return at + before;
+  }
+
   void add(uint8_t* fixed, size_t pages) {
     Region r{};
     r.pages = pages ? pages : 1 + random(random(4) ? 64 : 600);
+    if (!fixed && random(5) == 0) r.pages = 512 + random(88), fixed = aligned_room(r.pages);
     r.shared = !fixed && random(8) == 0;
     int flags = (r.shared ? MAP_SHARED : MAP_PRIVATE) | MAP_ANONYMOUS | (fixed ? MAP_FIXED : 0) |
                 (random(4) ? 0 : MAP_NORESERVE);

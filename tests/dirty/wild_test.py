@@ -58,6 +58,8 @@ def restore(name, least):
 program = subprocess.Popen([wild, seed, steps], env=dict(env, LD_PRELOAD=f"{build}/lib/libgpuckpt.so", GPUCKPT_STORE=store, GPUCKPT_TRACK=track, GPUCKPT_COPY=way, GPUCKPT_LEVEL="1", GPUCKPT_LOG=os.environ.get("WILD_LOG", "warn")), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 wrong = []
 try:
+    while not (os.path.exists(steps) and os.path.getsize(steps)) and program.poll() is None:
+        time.sleep(0.01)
     time.sleep(0.4)
     taken = []
     for i in range(count):

@@ -2,13 +2,15 @@
 """A program gives its GPU back and goes on later, where it was or on another one, and none of it shows in what it
 computes: suspend_test.py BUILD_DIR [NAME...]."""
 import json
+import signal
 import sys
+import threading
 import time
 
 import harness
 from harness import Failure, Session, reference
 
-REFUSED = 14
+REFUSED, LOCKED = 14, 11
 SWAP = ("--gpu-map", "0=1,1=0")
 
 
@@ -134,7 +136,83 @@ def restore_elsewhere(tools):
         counts_on(session, session.restore(snapshot, options=SWAP), [here, there])
 
 
-CASES = {"plain": plain, "release": release, "move": move, "restore_elsewhere": restore_elsewhere}
+def permuted(tools):
+    """Four devices that read each other's memory change places: at a restore, and while the program is suspended."""
+    command = tools.subject("peers", steps=120)
+    expected, _ = reference(tools, command)
+    with Session(tools, 5) as session:
+        process = session.run(command)
+        pid = process.pid
+        for _ in range(3):
+            session.wait_lines(len(session.lines()) + session.random.randint(3, 8), process)
+            expect(session, 0, "suspend", pid, "--release")
+            expect(session, 0, "resume", pid, "--gpu-map", shuffled(session))
+            session.wait_lines(len(session.lines()) + session.random.randint(1, 5), process)
+            snapshot = session.snapshot(process, "cli", pid)
+            session.kill(process, pid)
+            process = session.restore(snapshot, options=("--gpu-map", shuffled(session)))
+            pid = process.restored_pid
+        if session.finish(process) != 0:
+            raise Failure(f"ended with {process.returncode}: {session.errors('out')} {session.errors('restore')}")
+        session.compare(expected)
+
+
+def shuffled(session):
+    boards = list(range(4))
+    session.random.shuffle(boards)
+    return ",".join(f"{i}={board}" for i, board in enumerate(boards))
+
+
+def under_load(tools):
+    """32 threads allocate and copy, signals come, snapshots are asked for all the while; then it is killed, suspended."""
+    command = [tools.build / "tests" / "programs" / "busy_gpu", 300, 15]
+    expected, _ = reference(tools, command)
+    with Session(tools, 6) as session:
+        process = session.run(command)
+        session.wait_lines(2, process)
+        snapshot = session.snapshot(process, "cli")
+        over, codes = threading.Event(), []
+
+        def ask():
+            while not over.is_set():
+                done = session.cli("checkpoint", process.pid, check=False)
+                codes.append(done.returncode)
+                if done.returncode not in (0, REFUSED, LOCKED):
+                    raise Failure(f"checkpoint while others suspend it: {done.returncode} {done.stderr}")
+                session.signal(process.pid, signal.SIGUSR1)
+                time.sleep(0.02)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        try:
+            for turn in range(6):
+                session.wait_lines(len(session.lines()) + session.random.randint(1, 6), process)
+                expect(session, 0, "suspend", process.pid, *(["--release"] if turn % 2 else []))
+                lines = len(session.lines())
+                time.sleep(session.random.random() * 0.3)
+                if len(session.lines()) > lines + 1:
+                    raise Failure("suspended, it goes on")
+                expect(session, 0, "resume", process.pid)
+        finally:
+            over.set()
+            asking.join()
+        if set(codes) - {0, REFUSED, LOCKED} or 0 not in codes:
+            raise Failure(f"checkpoint while others suspend it: {codes}")
+        session.wait_lines(len(session.lines()) + 2, process)
+        snapshot = session.snapshots()[-1]["id"]
+        expect(session, 0, "suspend", process.pid)
+        session.kill(process)
+        session.compare(expected, prefix=True)
+        process = session.restore(snapshot)
+        session.wait_lines(len(session.lines()) + 3, process)
+        expect(session, 0, "suspend", process.restored_pid, "--release")
+        expect(session, 0, "resume", process.restored_pid)
+        if session.finish(process) != 0:
+            raise Failure(f"ended with {process.returncode}: {session.errors('restore')}")
+        session.compare(expected)
+
+
+CASES = {"under_load": under_load, "permuted": permuted, "plain": plain, "release": release, "move": move, "restore_elsewhere": restore_elsewhere}
 
 
 def main():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Snapshots of a job of several processes (programs/team.c, programs/lend.c) while it works: jobs_test.py [CASE...] [--build DIR] [--nobody]"""
+"""Snapshots of a job of several processes (programs/team.c, lend.c, handles.c) while it works: jobs_test.py [CASE...] [--build DIR] [--nobody]"""
 import argparse
 import json
 import os
@@ -119,18 +119,32 @@ def two_devices(build):
         cycle(job, lambda: job.snapshot(job.process, "signal"))
 
 
+def generations(job):
+    process = job.process
+    for how in ("cli", "signal", "cli"):
+        job.wait_lines(len(job.lines()) + job.random.randint(2, 9), process)
+        time.sleep(job.random.random() * 0.05)
+        snapshot = job.snapshot(process, how, getattr(process, "restored_pid", None) or process.pid)
+        job.kill(process)
+        process = job.restore(snapshot)
+    job.ends_well(process)
+
+
 def shared_memory(build):
     """Memory that processes of the job have from each other is torn, comes back twice, or not at all, over generations."""
     for seed in (1, 2, 3):
         with Job(build, "-", 240, 8, sim=True, program="lend", seed=seed) as job:
-            process = job.process
-            for how in ("cli", "signal", "cli"):
-                job.wait_lines(len(job.lines()) + job.random.randint(2, 9), process)
-                time.sleep(job.random.random() * 0.05)
-                snapshot = job.snapshot(process, how, getattr(process, "restored_pid", None) or process.pid)
-                job.kill(process)
-                process = job.restore(snapshot)
-            job.ends_well(process)
+            generations(job)
+
+
+def shareable_handles(build):
+    """Memory behind descriptors that are open, closed or on their way is another one's, or torn, after a restore."""
+    with Job(build, "-", 120, 8, sim=True, program="handles") as job:
+        generations(job)
+    for flags, reason in (("o", "not part of the"), ("e", "which has ended")):
+        with Job(build, flags, 400, sim=True, program="handles") as job:
+            refused = job.cli("checkpoint", job.process.pid, check=False)
+            expect(refused.returncode == 14 and reason in refused.stderr, refused.stderr)
 
 
 def stranger(build):
@@ -143,6 +157,27 @@ def stranger(build):
         expect(alone.returncode == 14, alone.stderr)
     with Job(build, "-", 40, sim=True, program="lend", workers=0) as job:  # nobody has opened it
         cycle(job, lambda: job.snapshot(job.process, "cli"))
+
+
+def suspended(build):
+    """A process that gave its memory back takes with it what others use; a snapshot meanwhile hangs, or is taken."""
+    for program in ("lend", "handles"):
+        with Job(build, "-", 60, 8, sim=True, program=program) as job:
+            for _ in range(3):
+                members = [job.process.pid, *job.workers()]
+                waiting = job.random.sample(members, job.random.randint(1, len(members)))
+                for pid in waiting:
+                    job.cli("suspend", pid)
+                refused = job.cli("checkpoint", job.process.pid, check=False)
+                expect(refused.returncode == 14 and "suspended" in refused.stderr, refused.stderr)
+                job.random.shuffle(waiting)
+                for pid in waiting:
+                    job.cli("resume", pid)
+                job.wait_lines(len(job.lines()) + 3, job.process)
+            # With memory of others, or theirs, the contexts are not given back.
+            refused = job.cli("suspend", job.process.pid, "--release", check=False)
+            expect(refused.returncode == 14 and "shared" in refused.stderr, refused.stderr)
+            cycle(job, lambda: job.snapshot(job.process, "cli"))
 
 
 def stopped(build):
@@ -224,7 +259,7 @@ def storm(build):
             job.restore_some_lines(snapshot)
 
 
-CASES = [shown, one_device, two_devices, shared_memory, stranger, stopped, incremental, killed, storm]
+CASES = [shown, one_device, two_devices, shared_memory, shareable_handles, stranger, suspended, stopped, incremental, killed, storm]
 
 
 def main():

@@ -15,6 +15,11 @@ static void expect(const char* wanted) {
     n += (size_t)got;
   }
 }
+// What is typed from here on is for the shell's job, which continues then.
+static void await_job(pid_t shell) {
+  while (tcgetpgrp(master) == shell) sleep_ms(5);
+  sleep_ms(100);
+}
 int main(void) {
   pid_t shell = forkpty(&master, NULL, NULL, NULL);
   if (shell == 0) {
@@ -39,7 +44,7 @@ int main(void) {
   expect("listed");
   type("fg %1\n");
   expect("sed -u");
-  sleep_ms(100);  // it has the terminal then
+  await_job(shell);
   type("second\n");
   expect("seen-second");
   type("\003");
@@ -48,7 +53,7 @@ int main(void) {
   expect("killed 143");
   type("fg %3\n");
   expect("cat");
-  sleep_ms(100);
+  await_job(shell);
   type("third\n");
   expect("third");
   type("\004");
