@@ -67,7 +67,7 @@ void DeviceFeed::run() {
           return put(space, address, bytes);
         });
   }
-  ring_->end = status_.ok() ? DeviceRing::kAll : DeviceRing::kFailed;
+  ring_->end = status_.ok() && !stop_ ? DeviceRing::kAll : DeviceRing::kFailed;
   ++ring_->filled;
   sys::futex_wake(&ring_->filled, 1, true);
 }

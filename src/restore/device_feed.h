@@ -1,4 +1,6 @@
 // The front's side of a DeviceRing: reads the device memory of one process from the store into it.
+// It lives as long as the program: one that was in the middle of libc runs before its device is
+// back.
 #pragma once
 
 #include <atomic>
@@ -15,12 +17,12 @@ class DeviceFeed {
  public:
   // Empties the ring of `memory` for another attempt. No thread yet: the caller forks.
   DeviceFeed(const store::SnapshotReader&, const Memory& memory, unsigned threads);
-  ~DeviceFeed();  // gives up what has not been taken
+  ~DeviceFeed();  // end()
   DeviceFeed(const DeviceFeed&) = delete;
   DeviceFeed& operator=(const DeviceFeed&) = delete;
 
   void start();
-  // What it could not read, once the process has failed for it.
+  // Gives up what has not been taken. What it could not read: the process has failed for it.
   store::Status end();
 
  private:

@@ -349,16 +349,26 @@ bool bring_up(Tree* tree, const SnapshotReader& reader, const Options& o, Ids id
   return out->running = true;
 }
 
-Outcome try_start(Tree* tree, const SnapshotReader& reader, const Options& o, Ids ids, Started* s) {
+using Feeds = std::vector<std::unique_ptr<DeviceFeed>>;
+
+// The first thing that one of them could not read.
+Status end_all(Feeds* feeds) {
+  Status first;
+  for (auto& feed : *feeds)
+    if (Status read = feed->end(); !read.ok() && first.ok()) first = read;
+  return first;
+}
+
+Outcome try_start(Tree* tree, const SnapshotReader& reader, const Options& o, Ids ids, Started* s,
+                  Feeds* feeds) {
   Outcome out;
-  std::vector<std::unique_ptr<DeviceFeed>> feeds;
   for (auto& m : tree->members)
-    feeds.push_back(std::make_unique<DeviceFeed>(*m->reader, m->memory, o.threads));
+    feeds->push_back(std::make_unique<DeviceFeed>(*m->reader, m->memory, o.threads));
   if (!start_program(tree, find_launcher(o), ids, s, &out.text)) {
     out.code = kExitRefused;
     return out;
   }
-  for (auto& feed : feeds) feed->start();
+  for (auto& feed : *feeds) feed->start();
   AllLazyPages lazy;
   if (bring_up(tree, reader, o, ids, &out, &lazy)) {
     std::vector<pid_t> members;
@@ -370,11 +380,10 @@ Outcome try_start(Tree* tree, const SnapshotReader& reader, const Options& o, Id
   if (s->child > 0 && (tree->several() || out.text.find("ten minutes") != std::string::npos))
     kill(s->child, SIGKILL);
   hang_up(tree);
-  for (auto& feed : feeds)
-    if (Status read = feed->end(); !read.ok() && out.code == kExitError) {
-      out.code = read.code();
-      out.text = read.text();
-    }
+  if (Status read = end_all(feeds); !read.ok() && out.code == kExitError) {
+    out.code = read.code();
+    out.text = read.text();
+  }
   int status = 0;
   for (const LazyPages& l : lazy)
     if (l.pager > 0) {
@@ -466,7 +475,8 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o) {
   std::string before;  // why the ways did not do that were tried before
   for (const Ids& ids : ways) {
     Started started;
-    outcome = try_start(&tree, reader, o, ids, &started);
+    Feeds feeds;
+    outcome = try_start(&tree, reader, o, ids, &started, &feeds);
     if (outcome.running) {
       let_segments_go();
       if (ids == Ids::kNew && namespaces_allowed(o))
@@ -476,6 +486,8 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o) {
       const double seconds = now() - t0;
       write_status(o, "running", 0, "", reader.id(), outcome.pid, -1, seconds);
       int status = wait_for_end(&started);
+      if (Status read = end_all(&feeds); !read.ok())
+        return give_up(o, reader, read.code(), "the program has ended: " + read.text());
       write_status(o, "ended", 0, "", reader.id(), outcome.pid, status, seconds);
       return status;
     }
