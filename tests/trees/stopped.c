@@ -5,9 +5,10 @@
 enum { kChildren = 3 };
 static struct {
   long steps[kChildren];
-  int continued, slept;
+  int continued, woken, slept;
 } * s;
 static void on_continue(int sig) { (void)sig, ++s->continued; }
+static void on_wake(int sig) { (void)sig, ++s->woken; }
 static void* step(void* which) {
   for (;;) __atomic_add_fetch((long*)which, 1, __ATOMIC_SEQ_CST);
   return NULL;
@@ -24,10 +25,10 @@ static void be_child(int i) {
     while (access("end", F_OK) != 0) ++s->steps[1];
     _exit(61);
   }
-  ++s->steps[2];
   struct timespec long_time = {300, 0};  // a handler ends it
-  struct sigaction a = {.sa_handler = on_continue};
+  struct sigaction a = {.sa_handler = on_wake};
   CHECK(sigaction(SIGUSR2, &a, NULL) == 0);
+  ++s->steps[2];
   const int result = nanosleep(&long_time, NULL);
   s->slept = result == -1 && errno == EINTR ? 1 : 2;
   ++s->steps[2];
@@ -73,9 +74,10 @@ int main(void) {
   for (look(after); after[0] == before[0] || after[1] == before[1]; look(after)) sleep_ms(1);
   sleep_ms(20);
   CHECK(s->continued == 1 && s->slept == 0);
-  CHECK(kill(child[2], SIGUSR2) == 0);
+  // Where it was stopped before it came to its sleep, the first one finds it there too early.
+  for (; !s->slept; sleep_ms(20)) CHECK(kill(child[2], SIGUSR2) == 0);
   CHECK(close(open("end", O_WRONLY | O_CREAT, 0600)) == 0);
   for (int i = 0; i < kChildren; ++i) CHECK(wait_status(child[i]) == 60 + i);
-  CHECK(s->continued == 2 && s->slept == 1);
+  CHECK(s->continued == 1 && s->woken > 0 && s->slept == 1);
   return survived();
 }
