@@ -95,8 +95,9 @@ def run(o, build, work):
     row("bare fork of the process", f"{fork/1000:.1f} ms ({min(forks)/1000:.0f}..{max(forks)/1000:.0f})", "", None)
 
     full = checkpoint(build, c, store, "full")
+    full_forks = [full["gap"] / fork]
+    full_row = len(rows)
     s = full["stats"]
-    row("full: longest gap", f"{full['gap']/1000:.1f} ms = {full['gap']/fork:.2f} forks", "<= 1.3 forks", full["gap"] <= 1.3 * fork)
     row("full: stopped, as reported", f"{s.get('stall_us', 0)/1000:.1f} ms = {s.get('stall_us', 0)/fork:.2f} forks", "", None)
     parts = lambda s: ", ".join(f"{k} {s.get(k + '_us', 0)/1000:.1f}" for k in ("park", "state", "maps", "scan", "fds", "copy", "clone", "wake", "arm", "early"))
     row("  where (ms; arm and early are not in the stop, clone contains copy)", parts(s) + f"; {s.get('way')}", "", None)
@@ -127,24 +128,39 @@ def run(o, build, work):
     row("incremental: bytes added to the store / dirty bytes", f"{statistics.median(ratios):.2f}", "<= 1.1", statistics.median(ratios) <= 1.1)
     row("incremental: durable after", f"{inc['total']:.2f} s", "", None)
 
-    c.ask("rate 1")
-    # Throughput of a full image, on the same bytes.
-    dump = f"{work}/dump"
-    plain = c.ask(f"dump {dump}")[0] / 1e6
+    # Throughput of a full image, on the same bytes. What a disk does changes by the minute and with the blocks that it is given (a
+    # virtual one writes those that it never had slowly): in turn, each of the two first once, and both from what the last two left free.
     c.end()
+    dump = f"{work}/dump"
+    plains, uncompressed = [], []
+    for i in range(o.rounds):
+        shutil.rmtree(store)
+        if os.path.exists(dump):
+            os.unlink(dump)
+        os.sync()
+        c = Churn(build, gib, dict(env, GPUCKPT_LEVEL="0"))
+        own_fork = statistics.median(c.ask("fork")[0] for _ in range(3))
+        for plain_copy in (i % 2 == 0, i % 2 == 1):
+            if plain_copy:
+                plains.append(c.ask(f"dump {dump}")[0] / 1e6)
+            else:
+                plain_full = checkpoint(build, c, store, "plain")
+                uncompressed.append(plain_full["total"])
+                full_forks.append(plain_full["gap"] / own_fork)
+            os.sync()
+        c.end()
+    gap = statistics.median(full_forks)
+    row("full: longest gap", f"{gap:.2f} forks ({min(full_forks):.2f}..{max(full_forks):.2f})", "<= 1.3 forks", gap <= 1.3)
+    rows.insert(full_row, rows.pop())
     zstd = timed(["zstd", "-1", "-T2", "-q", "-f", dump, "-o", f"{work}/dump.zst"])
     os.sync()
-    row("plain copy (write + fdatasync)", f"{mib/plain:.0f} MiB/s", "", None)
+    plain, total = statistics.median(plains), statistics.median(uncompressed)
+    share = statistics.median(p / u for p, u in zip(plains, uncompressed))
+    row("plain copy (write + fdatasync)", f"{mib/plain:.0f} MiB/s ({mib/max(plains):.0f}..{mib/min(plains):.0f})", "", None)
     row("zstd -1 -T2", f"{mib/zstd:.0f} MiB/s", "", None)
     compressed = full["total"]
     row("full: compress and write", f"{mib/compressed:.0f} MiB/s = {zstd/compressed*100:.0f} % of zstd", ">= 80 %", zstd / compressed >= 0.8)
-    shutil.rmtree(store)
-    c = Churn(build, gib, dict(env, GPUCKPT_LEVEL="0"))
-    full0 = checkpoint(build, c, store, "plain")
-    row("full: write without compression", f"{mib/full0['total']:.0f} MiB/s = {plain/full0['total']*100:.0f} % of a plain copy", ">= 80 %", plain / full0["total"] >= 0.8)
-    total_stall = full0
-    c.end()
-    del total_stall
+    row("full: write without compression", f"{mib/total:.0f} MiB/s ({mib/max(uncompressed):.0f}..{mib/min(uncompressed):.0f}) = {share*100:.0f} % of a plain copy", ">= 80 %", share >= 0.8)
 
     # Restore, from page cache.
     reads = []
