@@ -128,9 +128,15 @@ size_t fill_stage(int device, uint64_t context, const Vector<Piece>& moves) {
   }
   CUstream stream = nullptr;
   CUresult result = real().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
-  for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i)
-    result = real().cuMemcpyDtoDAsync_v2(memory + moves[i].offset, moves[i].address, moves[i].size,
-                                         stream);
+  // Neighbours together: memory of gigabytes would be as many calls as it has pieces.
+  for (size_t i = 0, next; i < count && result == CUDA_SUCCESS; i = next) {
+    uint64_t size = moves[i].size;
+    for (next = i + 1; next < count && moves[next].address == moves[i].address + size &&
+                       moves[next].offset == moves[i].offset + size;
+         ++next)
+      size += moves[next].size;
+    result = real().cuMemcpyDtoDAsync_v2(memory + moves[i].offset, moves[i].address, size, stream);
+  }
   if (result == CUDA_SUCCESS) result = real().cuStreamSynchronize(stream);
   if (stream) real().cuStreamDestroy_v2(stream);
   if (result != CUDA_SUCCESS) {
