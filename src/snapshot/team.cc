@@ -306,9 +306,27 @@ bool Team::hear(Courier* c, size_t i) {
   return true;
 }
 
+// Names who kept the others waiting.
+bool Team::fail_late() {
+  static const char* const done[] = {"has not answered",
+                                     "has only joined",
+                                     "has only joined",
+                                     "has only reached the writer",
+                                     "has only closed its gate",
+                                     "has only copied its devices' memory",
+                                     "has only stopped its threads"};
+  const Member* last = nullptr;
+  for (size_t i = 0; i < count_; ++i)
+    if (!last || members_[i].reached < last->reached) last = &members_[i];
+  if (!last || last->reached >= sizeof(done) / sizeof(done[0]))
+    return fail(kExitTimeout, "the processes of the job could not be stopped in time");
+  Relative r;
+  return fail(kExitTimeout, "process %d (%s) of the job could not be stopped in time: it %s",
+              last->pid, look_at(last->pid, &r) ? r.name : "?", done[last->reached]);
+}
+
 bool Team::listen_once(Courier* c, int ms) {
-  if (sys::now_us() > call_.deadline_us)
-    return fail(kExitTimeout, "not all processes of the job could be stopped in time");
+  if (sys::now_us() > call_.deadline_us) return fail_late();
   static pollfd polls[kMost + 64 + 2];
   size_t n = 0;
   polls[n++] = {door_, POLLIN, 0};

@@ -94,6 +94,7 @@ class Team {
   bool left_out(int pid) const;
   void leave_out(int pid);
   bool introduce(int socket);
+  bool fail_late();
   bool listen_once(Courier*, int ms);
   bool hear(Courier*, size_t i);
   bool meet_as_member(wire::TeamStep step);
