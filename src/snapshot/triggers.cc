@@ -76,11 +76,15 @@ bool shares_memory_with(int pid) {
   return got == sizeof(there) ? there == mark : got != kNoSuchProcess;
 }
 
-// For a child of clone(2) or raw fork nobody calls forget_after_fork: it notices by itself that it
-// is not the process it was. False: it is one that has its memory from another (vfork).
+// From the beginning of fork() until its handlers have run, in the parent and in the child.
+[[gnu::tls_model("initial-exec")]] constinit thread_local bool t_forking = false;
+
+// For a child of clone(2) or raw fork nobody calls after_fork: it notices by itself that it is not
+// the process it was. False: not yet (a coordinator that is started now would be forgotten by
+// after_fork, and stop itself with the others), or it has its memory from another (vfork).
 bool noticed_birth() {
   if (sys::getpid() == library.pid) return true;
-  if (shares_memory_with(library.pid)) return false;
+  if (t_forking || shares_memory_with(library.pid)) return false;
   forget_after_fork();
   return true;
 }
@@ -231,6 +235,18 @@ void forget_after_fork() {
 
 namespace {
 
+void before_fork() {
+  count_birth();
+  t_forking = true;
+}
+void fork_is_over() { t_forking = false; }
+void after_fork() {
+  const uint64_t old = sys::sigprocmask_all();
+  forget_after_fork();
+  t_forking = false;
+  sys::sigprocmask_set(old);
+}
+
 __attribute__((constructor(101))) void start(int, char**, char** environment) {
   library.pid = library.host_pid = sys::getpid();
   library.timer_id = -1;
@@ -251,7 +267,7 @@ __attribute__((constructor(101))) void start(int, char**, char** environment) {
     library.rseq_offset = *static_cast<const ptrdiff_t*>(offset);
   if (void* size = dlsym(RTLD_DEFAULT, "__rseq_size"))
     library.rseq_size = *static_cast<const unsigned*>(size);
-  pthread_atfork(count_birth, nullptr, forget_after_fork);
+  pthread_atfork(before_fork, fork_is_over, after_fork);
   find_exec_functions();
   library.ready = true;
   install_wake_handler();
