@@ -6,8 +6,16 @@ static int master;
 static void type(const char* text) {
   CHECK(write(master, text, strlen(text)) == (ssize_t)strlen(text));
 }
-static void expect(const char* wanted) {
-  char seen[4096] = "";
+static char seen[4096];
+static const char* volatile wanted;
+static void too_late(int sig) {
+  (void)sig;
+  dprintf(1, "wanted %s for too long, saw %s\n", wanted, seen);
+  _exit(1);
+}
+static void expect(const char* text) {
+  wanted = text;
+  memset(seen, 0, sizeof(seen));
   for (size_t n = 0; !strstr(seen, wanted);) {
     ssize_t got = n < sizeof(seen) - 1 ? read(master, seen + n, sizeof(seen) - 1 - n) : 0;
     if (got <= 0) dprintf(1, "wanted %s, saw %s\n", wanted, seen);
@@ -17,6 +25,7 @@ static void expect(const char* wanted) {
 }
 // What is typed from here on is for the shell's job, which continues then.
 static void await_job(pid_t shell) {
+  wanted = "a job in the foreground";
   while (tcgetpgrp(master) == shell) sleep_ms(5);
   sleep_ms(100);
 }
@@ -27,7 +36,9 @@ int main(void) {
     execlp("bash", "bash", "--norc", "-i", NULL);
     _exit(1);
   }
-  alarm(20);  // rather than wait for ever for what does not come
+  struct sigaction late = {.sa_handler = too_late};
+  CHECK(sigaction(SIGALRM, &late, NULL) == 0);
+  alarm(40);  // rather than wait for ever for what does not come
   type("stty -echo; echo u''p\n");
   expect("up");
   type("sed -u s/^/seen-/\n");
@@ -60,6 +71,7 @@ int main(void) {
   expect("$ ");
   type("exit 4\n");
   int status;
+  wanted = "the shell's end";
   for (CHECK(fcntl(master, F_SETFL, O_NONBLOCK) == 0); waitpid(shell, &status, WNOHANG) == 0;
        sleep_ms(5)) {
     char rest[256];
