@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Damaged stores, wrong pids, full disks: a clear refusal with the right exit code, and nothing else is harmed.
 
-bad_input_test.py BUILD_DIR [NAME...]. Exit codes: 2 usage, 10 absent, 12 incompatible, 13 corrupt.
+bad_input_test.py BUILD_DIR [NAME...]. Exit codes: 2 usage, 10 absent, 12 incompatible, 13 corrupt, 14 refused.
 """
 import json
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 import harness
 from harness import Failure, Session, reference
 
-ABSENT, LOCKED, INCOMPATIBLE, CORRUPT, LAUNCHER = 10, 11, 12, 13, 125
+ABSENT, LOCKED, INCOMPATIBLE, CORRUPT, REFUSED, LAUNCHER = 10, 11, 12, 13, 14, 125
 
 
 def expect(done, codes, *words):
@@ -86,6 +86,21 @@ def wrong_pid(session, command, expected):
         other.kill()
         other.wait()
     expect(session.cli("checkpoint", 2 ** 22 - 3, check=False, timeout=30), ABSENT)
+
+
+def other_root(session, command, expected):
+    """The command line cannot reach it, and says so at once instead of waiting for an answer."""
+    if os.geteuid() != 0:
+        return "(needs root)"
+    jail = session.work / "jail"
+    jail.mkdir()
+    program = f"import os, time; os.chroot({str(jail)!r}); os.chdir('/'); print('in', flush=True); time.sleep(60)"
+    process = session.run(["/usr/bin/python3", "-c", program])
+    session.wait_lines(1, process)
+    expect(session.cli("checkpoint", process.pid, check=False, timeout=5), REFUSED, "chroot", "/tmp")
+    if process.poll() is not None:
+        raise Failure("the program was ended by the attempt")
+    session.kill(process)
 
 
 def truncated_files(session, command, expected):
@@ -288,7 +303,7 @@ def killed_writer(session, command, expected):
     works(session, snapshot, expected)
 
 
-CASES = [absent_things, wrong_usage, wrong_pid, truncated_files, flipped_bits, missing_packs, vanished_store, full_disk,
+CASES = [absent_things, wrong_usage, wrong_pid, other_root, truncated_files, flipped_bits, missing_packs, vanished_store, full_disk,
          several_at_once, changed_file, killed_writer,
          device_that_fails]
 

@@ -131,6 +131,15 @@ std::vector<std::string> socket_paths(int pid) {
   return out;
 }
 
+// A process under another root folder makes its socket there, where nobody has made room for one.
+bool has_room_for_socket(int pid) {
+  const std::string root = fmt::format("/proc/{}/root", pid);
+  for (const std::string& folder : session_folders(pid))
+    for (const std::string& there : {folder, folder.substr(0, folder.rfind('/'))})
+      if (access((root + there).c_str(), F_OK) == 0 || errno != ENOENT) return true;
+  return false;
+}
+
 bool peer_is(int socket, int pid) {
   ucred peer{};
   socklen_t size = sizeof(peer);
@@ -235,6 +244,11 @@ Connection::~Connection() {
 Status Connection::open(int pid, const wire::CtlRequest& request) {
   pid_ = pid;
   if (Status status = check_process(pid); !status.ok()) return status;
+  if (!has_room_for_socket(pid))
+    return Status::Refused(
+        fmt::format("process {} cannot be reached: the root folder that it changed to (chroot) has "
+                    "neither /tmp nor its GPUCKPT_SESSION_DIR to answer in",
+                    pid));
   std::vector<std::string> paths = socket_paths(pid);
   uint64_t start = now_ms(), woken = 0, looked = start;
   bool first = true;
