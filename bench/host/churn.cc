@@ -10,6 +10,7 @@
 //                                                                    pages
 //     dump FILE    all memory with write(2), us         sum          a digest of all memory
 //     rate PERCENT of the pages dirtied per second from now on       (threads held)
+//     share MIB    has so much shared memory, too; a copy of it into memory that is there, us
 //   churn read FILE THREADS        reads FILE into fresh memory with so many threads, us
 //
 // Plain C++ and libc: it knows nothing of gpuckpt.
@@ -88,10 +89,24 @@ void* dirty(void* argument) {
 }
 
 // Half of the bytes are random.
-void fill() {
+void fill(uint8_t* at, size_t bytes) {
   uint64_t state = 42;
-  for (size_t i = 0; i < pages * kPage / 8; ++i)
-    reinterpret_cast<uint64_t*>(memory)[i] = next(&state) & 0xffffffffull;
+  for (size_t i = 0; i < bytes / 8; ++i)
+    reinterpret_cast<uint64_t*>(at)[i] = next(&state) & 0xffffffffull;
+}
+
+// The second copy is timed: the first one makes the pages.
+uint64_t share(size_t bytes) {
+  void* shared = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* copy = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED || copy == MAP_FAILED) _exit(1);
+  fill(static_cast<uint8_t*>(shared), bytes);
+  memcpy(copy, shared, bytes);
+  uint64_t t0 = now_us();
+  memcpy(copy, shared, bytes);
+  const uint64_t us = now_us() - t0;
+  munmap(copy, bytes);
+  return us;
 }
 
 uint64_t total_cpu(int threads) {
@@ -146,7 +161,7 @@ int main(int argc, char** argv) {
   memory = static_cast<uint8_t*>(
       mmap(nullptr, pages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   madvise(memory, pages * kPage, MADV_NOHUGEPAGE);
-  fill();
+  fill(memory, pages * kPage);
   pthread_t t;
   static Work work[64];
   for (int i = 0; i < threads && i < 64; ++i) {
@@ -166,6 +181,8 @@ int main(int argc, char** argv) {
       answer = longest;
     } else if (!strncmp(line, "rate ", 5)) {
       set_rate(atof(line + 5));
+    } else if (!strncmp(line, "share ", 6)) {
+      answer = share(static_cast<size_t>(atoi(line + 6)) << 20);
     } else if (!strcmp(line, "fork")) {
       uint64_t t0 = now_us();
       pid_t pid = fork();

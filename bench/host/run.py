@@ -5,7 +5,8 @@
 
 A process (churn.cc) with N GiB of half compressible memory, 8 threads that dirty 1 % of the pages per second and one that spins
 on the clock; the stall is the longest gap that thread sees. Baselines: a bare fork of the same process, writing the same bytes with
-write(2), `zstd -1 -T2` of them, a multi-threaded read of them into fresh memory. Medians of the rounds; on a busy machine look at
+write(2), `zstd -1 -T2` of them, a multi-threaded read of them into fresh memory. Memory that has to be copied in the stop (shared,
+or pinned for a device) is reported apart. Medians of the rounds; on a busy machine look at
 "noise", the gap without any snapshot. Needs about 3 x N GiB of disk in DIR and 2.2 x N GiB of memory.
 """
 import argparse
@@ -69,6 +70,23 @@ def checkpoint(build, churn, store, tag):
     meta = json.loads(subprocess.run([f"{build}/bin/gpuckpt", "inspect", f"{store}@{tag}", "--json"], capture_output=True, text=True, check=True).stdout)
     meta = meta.get("meta", meta)
     return {"gap": gap, "total": total, "stats": meta.get("stats", {}), "sizes": meta.get("sizes", {})}
+
+
+def shared_memory(o, build, work, row):
+    """What neither a clone nor tracking covers: it is copied while everything stands, every time."""
+    store, mib = f"{work}/shared", 512
+    env = dict(os.environ, LD_PRELOAD=f"{build}/lib/libgpuckpt.so", GPUCKPT_STORE=store, GPUCKPT_LEVEL="1", GPUCKPT_LOG="warn")
+    c = Churn(build, 0.125, env, percent="0")
+    stops, copy = [], 0
+    for part in ("without", "with"):
+        if part == "with":
+            copy = c.ask(f"share {mib}")[0]
+        checkpoint(build, c, store, part)
+        stops.append(statistics.median(checkpoint(build, c, store, f"{part}{i}")["stats"]["stall_us"] for i in range(o.rounds)))
+    c.end()
+    shutil.rmtree(store)
+    rate = mib * 2**20 / 1e9
+    row(f"{mib} MiB of shared memory: longer stopped by", f"{(stops[1]-stops[0])/1000:.0f} ms = {rate/(stops[1]-stops[0])*1e6:.1f} GB/s (a plain copy: {rate/copy*1e6:.1f} GB/s)", "", None)
 
 
 def run(o, build, work):
@@ -161,6 +179,8 @@ def run(o, build, work):
     compressed = full["total"]
     row("full: compress and write", f"{mib/compressed:.0f} MiB/s = {zstd/compressed*100:.0f} % of zstd", ">= 80 %", zstd / compressed >= 0.8)
     row("full: write without compression", f"{mib/total:.0f} MiB/s ({mib/max(uncompressed):.0f}..{mib/min(uncompressed):.0f}) = {share*100:.0f} % of a plain copy", ">= 80 %", share >= 0.8)
+
+    shared_memory(o, build, work, row)
 
     # Restore, from page cache.
     reads = []

@@ -89,7 +89,7 @@ bool Capture::refuse_for_now(const char* pattern, ...) {
 
 // Many small pieces share a mapping; what is not used of it costs nothing.
 EagerCopy* Capture::add_eager(uint64_t space, uint64_t address, uint64_t bytes) {
-  constexpr uint64_t kChunk = 256 << 20;
+  constexpr uint64_t kChunk = 256 << 20, kHugePage = 2 << 20;
   const uint64_t whole = page_up(bytes);
   if (eager_count == kEagerRoom) return nullptr;
   if (!eager_chunks || eager_chunk[eager_chunks - 1].bytes - eager_used < whole) {
@@ -101,6 +101,9 @@ EagerCopy* Capture::add_eager(uint64_t space, uint64_t address, uint64_t bytes) 
   }
   EagerCopy* e = &eager[eager_count++];
   *e = {space, address, whole, eager_chunk[eager_chunks - 1].data() + eager_used};
+  // It is filled while everybody stands: a fault for each page would take most of that time.
+  if (whole >= kHugePage)
+    sys::call(SYS_madvise, sys::ptr(e->bytes), static_cast<long>(whole), MADV_HUGEPAGE);
   eager_used += whole;
   return e;
 }
