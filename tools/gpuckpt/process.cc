@@ -133,7 +133,7 @@ std::vector<std::string> socket_paths(int pid) {
 
 // A process under another root folder makes its socket there, where nobody has made room for one.
 bool has_room_for_socket(int pid) {
-  const std::string root = fmt::format("/proc/{}/root", pid);
+  const std::string root = living_thread(pid) + "/root";
   for (const std::string& folder : session_folders(pid))
     for (const std::string& there : {folder, folder.substr(0, folder.rfind('/'))})
       if (access((root + there).c_str(), F_OK) == 0 || errno != ENOENT) return true;
