@@ -48,10 +48,11 @@ int main(void) {
   expect("Stopped");
   type("sleep 77 & echo st''arted\n");
   expect("started");
-  type("cat & sleep 0.3; jobs; echo th''ree\n");
+  type("cat & until [ $(jobs -s | wc -l) = 2 ]; do sleep 0.1; done; echo th''ree\n");
   expect("three");
   ready_and_wait();
-  type("[ $(jobs -s | wc -l) = 2 ] && echo li''sted\n");
+  // They stop again a moment after a snapshot, and the shell is told of both.
+  type("until [ $(jobs -s | wc -l) = 2 ]; do sleep 0.1; done; echo li''sted\n");
   expect("listed");
   type("fg %1\n");
   expect("sed -u");
