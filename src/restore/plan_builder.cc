@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
@@ -97,7 +98,7 @@ Status load_laid_out(const store::SnapshotReader& reader, uint64_t space, const 
 // The page size of a file in the huge page pool; 0: it is another one.
 uint64_t huge_page_of(int fd) {
   struct statfs fs;
-  return fstatfs(fd, &fs) == 0 && static_cast<uint32_t>(fs.f_type) == 0x958458f6
+  return fstatfs(fd, &fs) == 0 && static_cast<uint32_t>(fs.f_type) == HUGETLBFS_MAGIC
              ? static_cast<uint64_t>(fs.f_bsize)
              : 0;
 }

@@ -1,6 +1,7 @@
 // Regular files and folders, memfd and unlinked files with their contents, locks, files of /proc.
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/vfs.h>
 
 #include "common/address.h"
@@ -132,7 +133,7 @@ bool capture_file(FdTable* t, Descriptor* d, FdFacts* f) {
     long seals = sys::call(SYS_fcntl, d->fd, 1034 /* F_GET_SEALS */);
     d->value[0] = sys::failed(seals) ? 0 : static_cast<uint64_t>(seals);
     d->value[1] = starts_with(f->path, "/memfd:");
-    if (static_cast<uint32_t>(fs.f_type) == 0x958458f6)  // hugetlbfs
+    if (static_cast<uint32_t>(fs.f_type) == HUGETLBFS_MAGIC)
       d->value[2] = static_cast<uint64_t>(__builtin_ctzll(static_cast<uint64_t>(fs.f_bsize)));
   }
   return true;

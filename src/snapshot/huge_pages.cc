@@ -1,6 +1,7 @@
 #include "snapshot/huge_pages.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/vfs.h>
 
@@ -61,7 +62,7 @@ bool capture_huge_pages(Capture* c, const Vma& v) {
 bool in_huge_pages(const char* path) {
   struct statfs fs;
   return !sys::failed(sys::call(SYS_statfs, sys::ptr(path), sys::ptr(&fs))) &&
-         static_cast<uint32_t>(fs.f_type) == 0x958458f6;
+         static_cast<uint32_t>(fs.f_type) == HUGETLBFS_MAGIC;
 }
 
 }  // namespace gpuckpt
