@@ -421,7 +421,9 @@ struct PosixTimer {
 };
 
 struct LibcLocks {
-  uint32_t free;  // malloc, stdio, loader and thread creation answered in a copy of the process
+  // malloc, stdio, loader and thread creation answered in a copy of the process; 0 also where
+  // nobody asked (a process without a device)
+  uint32_t free;
   uint32_t reserved;
 };
 

@@ -179,6 +179,7 @@ bool device_failed(Job* j, const char* what) {
 struct Copy {
   Capture* capture;
   Records* records;
+  bool device;
   bool failed = false;
   char text[256] = "";
 };
@@ -195,7 +196,8 @@ bool send_host(Copy* copy, PumpFrom from) {
             pump_memory(*copy->capture, &out, from, copy->text, sizeof(copy->text)) &&
             copy->capture->embedded.send(&out, copy->text, sizeof(copy->text)) && out.flush();
   if (ok) {
-    process::LibcLocks locks{from == PumpFrom::kClone && libc_is_free(), 0};
+    // Asked only for whom it matters: the answer can take a while.
+    process::LibcLocks locks{copy->device && from == PumpFrom::kClone && libc_is_free(), 0};
     copy->records->put(process::kRecLocks, locks);
     copy->records->put(process::kRecEnd, uint64_t{0});
     ok = out.add_blob("process", copy->records->data(), copy->records->size());
@@ -529,7 +531,7 @@ Outcome stop_and_capture(Job* j, Capture* capture, Records* records, bool frozen
   }
   uint64_t t1 = sys::now_us();
   j->park_us = t1 - t0;
-  Copy copy{capture, records};
+  Copy copy{capture, records, j->device};
   CaptureCall call{capture, records, j->device};
   bool ok = courier.run(capture_on_courier, &call);
   const uint64_t described = sys::now_us();

@@ -1,6 +1,7 @@
 // The probe does what a restore does before application threads run (create and join a pthread,
-// allocate, look up a symbol, print), on a bare thread of the copy that borrows the coordinator's
-// thread descriptor.
+// allocate, look up a symbol, open and close a stream, print an error), on a bare thread of the
+// copy that borrows the coordinator's thread descriptor. The lock of a stream of the program's own
+// is no matter: a thread that waits for standard input in fgets() holds one all the time.
 #include "snapshot/libc_probe.h"
 
 #include <dlfcn.h>
@@ -30,7 +31,9 @@ void probe(void*) {
   *reinterpret_cast<int*>(library.coordinator_tls + library.tid_offset) = sys::gettid();
   void* volatile block = malloc(1 << 20);
   free(block);
-  fflush(nullptr);
+  if (FILE* stream = fopen("/dev/null", "re")) fclose(stream);
+  flockfile(stderr);
+  funlockfile(stderr);
   pthread_t t;
   if (pthread_create(&t, nullptr, other_thread, nullptr) == 0) {
     pthread_join(t, nullptr);

@@ -1,5 +1,5 @@
-// locked_stdio STEPS PACE_MS: a thread holds the lock of a stream of libc for most of the program's
-// life, while the main thread uses the GPU: much memory of it, all of which is looked at in each step.
+// locked_stdio STEPS PACE_MS [stdin]: a thread holds the lock of libc's stderr, or of stdin (as one
+// that waits in fgets() does), for most of the program's life, while the main thread uses the GPU: much memory of it, all of which is looked at in each step.
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,10 +10,10 @@ enum { kWords = 12 << 20 };
 static unsigned words[kWords];
 
 static volatile int ended;
-static void* holder(void* file) {
-  flockfile(file);
+static void* holder(void* stream) {
+  flockfile(stream);
   while (!ended) usleep(5000);
-  funlockfile(file);
+  funlockfile(stream);
   return NULL;
 }
 
@@ -22,16 +22,13 @@ int main(int argc, char** argv) {
   pthread_t thread;
   CUdeviceptr memory, large;
   unsigned back;
-  FILE* file = fopen("/dev/null", "w");
-  setvbuf(file, NULL, _IOFBF, 4096);
-  fputs("something to flush", file);
   start_driver();
   OK(DRIVER(cuMemAlloc_v2)(&memory, 4096));
   OK(DRIVER(cuMemsetD32_v2)(memory, 1, 1024));
   for (unsigned i = 0; i < kWords; ++i) words[i] = (i ^ i >> 9) * 2654435761u;
   OK(DRIVER(cuMemAlloc_v2)(&large, sizeof words));
   OK(DRIVER(cuMemcpyHtoD_v2)(large, words, sizeof words));
-  pthread_create(&thread, NULL, holder, file);
+  pthread_create(&thread, NULL, holder, argc > 3 ? stdin : stderr);
   for (long step = 1; step <= steps; ++step) {
     OK(DRIVER(cuMemcpyDtoH_v2)(&back, memory, sizeof back));
     OK(DRIVER(cuMemsetD32_v2)(memory, back * 5 + 1, 1024));
