@@ -31,10 +31,16 @@ bool all_zero(const char* p) {
 // `from` holds the bytes of [address, address+length) of `space`.
 bool send_pages(Producer* out, uint64_t space, uint64_t address, const char* from,
                 uint64_t length) {
+  // A page's first bytes come from memory while those before it are copied: no processor fetches
+  // beyond a page by itself, and a run is looked at no further ahead than its cache holds.
+  constexpr uint64_t kLook = 16 * kPage;
   for (uint64_t at = 0; at < length;) {
+    const uint64_t look = length - at < kLook ? length : at + kLook;
+    for (uint64_t next = look; next < length && next < look + kLook; next += kPage)
+      __builtin_prefetch(from + next);
     bool zero = all_zero(from + at);
     uint64_t end = at + kPage;
-    while (end < length && all_zero(from + end) == zero) end += kPage;
+    while (end < look && all_zero(from + end) == zero) end += kPage;
     if (!(zero ? out->add_zero(space, address + at, end - at)
                : out->add(space, address + at, from + at, end - at)))
       return false;

@@ -18,13 +18,22 @@ ChunkIndex::ChunkIndex() : shards_(new Shard[kShards]) {}
 void ChunkIndex::Shard::grow(uint64_t wanted) {
   std::vector<Entry> old = std::move(slots);
   slots.assign(std::bit_ceil(wanted), Entry{{}, {kEmpty, 0}});
-  uint64_t mask = slots.size() - 1;
+  const uint64_t last = slots.size() - 1;
   for (const Entry& entry : old) {
     if (entry.place.frame == kEmpty) continue;
-    uint64_t at = word(entry.name, 8) & mask;
-    while (slots[at].place.frame != kEmpty) at = (at + 1) & mask;
+    uint64_t at = word(entry.name, 8) & last;
+    while (slots[at].place.frame != kEmpty) at = (at + 1) & last;
     slots[at] = entry;
   }
+  first = slots.data();
+  mask = last;
+}
+
+void ChunkIndex::expect(const ChunkName& name) const {
+  const Shard& shard = shards_[name[0] % kShards];
+  const uint64_t at = word(name, 8) & shard.mask.load(std::memory_order_relaxed);
+  const Entry* first = shard.first.load(std::memory_order_relaxed);
+  __builtin_prefetch(reinterpret_cast<const char*>(first) + at * sizeof(Entry), 1);
 }
 
 ChunkPlace ChunkIndex::find_or_insert(const ChunkName& name, ChunkPlace mine) {

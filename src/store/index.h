@@ -2,6 +2,7 @@
 // Thread safe.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -23,6 +24,8 @@ class ChunkIndex {
   ChunkIndex();
   // Returns where `name` is already, else enters `mine` and returns it.
   ChunkPlace find_or_insert(const ChunkName& name, ChunkPlace mine);
+  // `name` is asked for soon: its place comes into the cache meanwhile.
+  void expect(const ChunkName& name) const;
   // False: nobody has it.
   bool find(const ChunkName& name, ChunkPlace* out) const;
   void reserve(uint64_t chunks);
@@ -39,6 +42,9 @@ class ChunkIndex {
   struct Shard {
     mutable std::mutex mutex;
     std::vector<Entry> slots;
+    // Where `slots` are, for expect(), which does not lock: what it reads may be a moment old.
+    std::atomic<const Entry*> first = nullptr;
+    std::atomic<uint64_t> mask = 0;
     uint64_t used = 0;
     void grow(uint64_t slots_wanted);
   };

@@ -141,6 +141,8 @@ class Writer : public SnapshotWriter {
   Status failure();
   Status add(Lane& lane, uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
              std::span<const ChunkName> names = {});
+  Status place(Lane& lane, uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
+               const ChunkName& name);
   Status close_frame(Lane::Open& open);
   Status append_frame(const SealedFrame& sealed, uint32_t frame, PackWriter::Writeback* due);
   Status check_room(uint64_t more);
@@ -459,51 +461,72 @@ Status Writer::add_to_blob(const std::string& name, std::span<const uint8_t> byt
 
 Status Writer::add(Lane& lane, uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
                    std::span<const ChunkName> names) {
+  struct Piece {
+    std::span<const uint8_t> bytes;
+    ChunkName name;
+    bool zero;
+  };
+  // A few are named before the first is looked up: the index is larger than any cache.
+  constexpr size_t kAhead = 16;
+  Piece pieces[kAhead];
   const uint64_t unit = chunk_unit(space);
-  Lane::Open& open = lane.open[unit == kLargeChunk];
   while (!bytes.empty()) {
-    std::span<const uint8_t> piece =
-        bytes.first(std::min<uint64_t>(unit - address % unit, bytes.size()));
-    const bool zero = all_zero(piece.data(), piece.size());
-    ChunkName name{};
-    if (!zero || !names.empty()) name = chunk_name(piece.data(), piece.size());
-    if (!names.empty()) {
-      if (name != names[0]) {
-        return fail(Status::Corruption(
-            fmt::format("the chunk at {:#x} of space {:#x} changed on its way here: it was {}, and "
-                        "is {}",
-                        address, space, hex(names[0]), hex(name))));
-      }
-      names = names.subspan(1);
-    }
-    if (zero) {
-      zero_ += piece.size();
-      lane.note(space, address, piece.size(), {kZeroFrame, 0});
-    } else {
-      if (open.draft.names.empty()) {
-        std::lock_guard guard(io_mutex_);
-        open.frame = static_cast<uint32_t>(frames_.size());
-        frames_.push_back({});
-        open.draft.plain.reserve(kFrameBytes);
-      }
-      if (paths_.keys) name = paths_.keys->name(name);
-      ChunkPlace mine{open.frame, static_cast<uint32_t>(open.draft.names.size())};
-      ChunkPlace place = index_.find_or_insert(name, mine);
-      lane.note(space, address, piece.size(), place);
-      if (place == mine) {
-        new_ += piece.size();
-        open.draft.plain.insert(open.draft.plain.end(), piece.begin(), piece.end());
-        open.draft.names.push_back(name);
-        open.draft.lengths.push_back(static_cast<uint32_t>(piece.size()));
-        if (open.draft.full()) {
-          if (Status status = close_frame(open); !status.ok()) return fail(status);
+    size_t count = 0;
+    for (uint64_t at = address; count < kAhead && !bytes.empty(); ++count) {
+      Piece& piece = pieces[count];
+      piece.bytes = bytes.first(std::min<uint64_t>(unit - at % unit, bytes.size()));
+      piece.zero = all_zero(piece.bytes.data(), piece.bytes.size());
+      if (!piece.zero || !names.empty())
+        piece.name = chunk_name(piece.bytes.data(), piece.bytes.size());
+      if (!names.empty()) {
+        if (piece.name != names[0]) {
+          return fail(Status::Corruption(
+              fmt::format("the chunk at {:#x} of space {:#x} changed on its way here: it was {}, "
+                          "and is {}",
+                          at, space, hex(names[0]), hex(piece.name))));
         }
+        names = names.subspan(1);
       }
+      if (!piece.zero) {
+        if (paths_.keys) piece.name = paths_.keys->name(piece.name);
+        index_.expect(piece.name);
+      }
+      at += piece.bytes.size();
+      bytes = bytes.subspan(piece.bytes.size());
     }
-    address += piece.size();
-    bytes = bytes.subspan(piece.size());
+    for (const Piece& piece : std::span(pieces, count)) {
+      if (piece.zero) {
+        zero_ += piece.bytes.size();
+        lane.note(space, address, piece.bytes.size(), {kZeroFrame, 0});
+      } else if (Status s = place(lane, space, address, piece.bytes, piece.name); !s.ok()) {
+        return s;
+      }
+      address += piece.bytes.size();
+    }
   }
   return Status::Ok();
+}
+
+Status Writer::place(Lane& lane, uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
+                     const ChunkName& name) {
+  Lane::Open& open = lane.open[chunk_unit(space) == kLargeChunk];
+  if (open.draft.names.empty()) {
+    std::lock_guard guard(io_mutex_);
+    open.frame = static_cast<uint32_t>(frames_.size());
+    frames_.push_back({});
+    open.draft.plain.reserve(kFrameBytes);
+  }
+  const ChunkPlace mine{open.frame, static_cast<uint32_t>(open.draft.names.size())};
+  const ChunkPlace found = index_.find_or_insert(name, mine);
+  lane.note(space, address, bytes.size(), found);
+  if (found != mine) return Status::Ok();
+  new_ += bytes.size();
+  open.draft.plain.insert(open.draft.plain.end(), bytes.begin(), bytes.end());
+  open.draft.names.push_back(name);
+  open.draft.lengths.push_back(static_cast<uint32_t>(bytes.size()));
+  if (!open.draft.full()) return Status::Ok();
+  Status status = close_frame(open);
+  return status.ok() ? status : fail(status);
 }
 
 Status Writer::close_frame(Lane::Open& open) {
