@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "gpuckpt/wire.h"
 #include "intercept/cuda_types.h"
 #include "intercept/gate.h"
 #include "intercept/generated/real_driver.h"
@@ -52,7 +53,10 @@ double cpu_ms() {
 
 // A sink that only takes: the ring's copy and nothing behind it.
 struct Sink : gpuckpt::CaptureSink {
-  std::vector<char> slot = std::vector<char>(kMiB), ring = std::vector<char>(32 * kMiB);
+  static constexpr size_t kRingBytes = 32 * (kMiB + gpuckpt::wire::kNamesAlign);
+  std::vector<char> slot = std::vector<char>(kMiB);
+  // Its bytes lie where those of the ring do: behind their names, which begin a page.
+  char* ring = static_cast<char*>(aligned_alloc(4096, kRingBytes));
   uint32_t lent = 0;
   double last = 0, last_cpu = 0;  // when it got something: the stage is freed after that
   void note(uint64_t n) {
@@ -79,12 +83,14 @@ struct Sink : gpuckpt::CaptureSink {
       return true;
     };
     same = [](CaptureSink*, uint64_t, uint64_t, uint64_t) { return true; };
-    memory = ring.data();
-    memory_bytes = ring.size();
+    if (!ring) _exit(1);
+    memset(ring, 1, kRingBytes);
+    memory = ring;
+    memory_bytes = kRingBytes;
     lend = [](CaptureSink* s, uint64_t, uint64_t, Lent* out) {
       auto* sink = static_cast<Sink*>(s);
       out->token = sink->lent++ % 32;
-      out->bytes = sink->ring.data() + out->token * kMiB;
+      out->bytes = sink->ring + out->token * kMiB + gpuckpt::wire::kNamesAlign;
       return true;
     };
     hand_over = [](CaptureSink* s, const Lent&, uint64_t, uint64_t, uint64_t n, const void*,

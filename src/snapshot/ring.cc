@@ -6,6 +6,7 @@ namespace gpuckpt {
 namespace {
 constexpr uint32_t kNoSlot = ~0u;
 constexpr uint64_t kName = 16;  // bytes
+uint64_t room_for_names(uint64_t chunks) { return wire::padded_names(chunks * kName); }
 }  // namespace
 
 Producer::Producer(void* ring, Post post, void* context)
@@ -176,14 +177,14 @@ bool Producer::add_same(uint64_t space, uint64_t address, uint64_t length) {
 }
 
 bool Producer::lend_slot(uint64_t length, uint64_t chunks, Lent* out) {
-  if (failed || chunks * kName + length > wire::kSlotPayloadBytes) return false;
+  if (failed || room_for_names(chunks) + length > wire::kSlotPayloadBytes) return false;
   // Who lent some may wait for a slot before it hands them over: some must come back without it.
   if (lent_.fetch_add(1) >= kMostLent || !try_claim(&out->token)) {
     lent_.fetch_sub(1);
     return false;
   }
-  out->bytes =
-      reinterpret_cast<char*>(header_of(out->token)) + wire::kSlotHeaderBytes + chunks * kName;
+  out->bytes = reinterpret_cast<char*>(header_of(out->token)) + wire::kSlotHeaderBytes +
+               room_for_names(chunks);
   return true;
 }
 
@@ -193,7 +194,7 @@ bool Producer::give_slot(const Lent& lent, uint64_t space, uint64_t address, uin
   header->space = space;
   header->runs = 1;
   header->reserved = 0;
-  header->payload_bytes = chunks * kName + length;
+  header->payload_bytes = room_for_names(chunks) + length;
   header->run[0] = {address, length, wire::kRunSealed, 0};
   __builtin_memcpy(reinterpret_cast<char*>(header) + wire::kSlotHeaderBytes, names, chunks * kName);
   take();
@@ -217,7 +218,7 @@ bool Producer::add_sealed(uint64_t space, uint64_t address, const void* bytes, u
     while (n < length && header_->runs < wire::kMaxRuns) {
       uint64_t chunk = kChunk - (address + n) % kChunk;
       if (chunk > length - n) chunk = length - n;
-      if (n + chunk + (chunks + 1) * kName > room) break;
+      if (n + chunk + room_for_names(chunks + 1) > room) break;
       n += chunk;
       ++chunks;
     }
@@ -227,9 +228,9 @@ bool Producer::add_sealed(uint64_t space, uint64_t address, const void* bytes, u
     }
     char* to = payload_ + header_->payload_bytes;
     __builtin_memcpy(to, name, chunks * kName);
-    __builtin_memcpy(to + chunks * kName, from, n);
+    __builtin_memcpy(to + room_for_names(chunks), from, n);
     header_->run[header_->runs++] = {address, n, wire::kRunSealed, 0};
-    header_->payload_bytes += chunks * kName + n;
+    header_->payload_bytes += room_for_names(chunks) + n;
     data_bytes += n;
     name += chunks * kName;
     from += n, address += n, length -= n;

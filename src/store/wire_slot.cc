@@ -61,13 +61,16 @@ Status put_run(const Slot& slot, const wire::Run& run, uint64_t* at, SnapshotWri
     case wire::kRunNamed:
     case wire::kRunSealed: {
       const uint64_t names = names_bytes(slot.space, run);
-      const uint64_t after = run.flags == wire::kRunSealed ? run.length : 0;
-      if (names > left || after > left - names) break;
-      *at += names + after;
-      std::vector<ChunkName> list = names_at(payload, names);
-      if (run.flags == wire::kRunNamed)
-        return writer.put_named(slot.space, run.address, run.length, list);
-      return writer.put(slot.space, run.address, {payload + names, after}, list);
+      if (names > left) break;
+      if (run.flags == wire::kRunNamed) {
+        *at += names;
+        return writer.put_named(slot.space, run.address, run.length, names_at(payload, names));
+      }
+      const uint64_t before = wire::padded_names(names);
+      if (before > left || run.length > left - before) break;
+      *at += before + run.length;
+      return writer.put(slot.space, run.address, {payload + before, run.length},
+                        names_at(payload, names));
     }
     default:
       return Status::Error("a run of a slot is of a kind this writer does not know");

@@ -127,11 +127,13 @@ Bytes make_slot(std::span<const uint8_t> page) {
                             {0x4000, kFew, wire::kRunData, 0},
                             {0x9000, 4096, wire::kRunZero, 0}};
   header->runs = 5;
-  header->payload_bytes = sizeof(names) + 2 * kFew;
+  const uint64_t padding = wire::padded_names(sizeof(names[1])) - sizeof(names[1]);
+  header->payload_bytes = sizeof(names) + padding + 2 * kFew;
   std::copy_n(runs, 5, header->run);
   out.resize(offsetof(wire::SlotHeader, run) +
              sizeof(runs));  // the header's end comes from read_slot
   for (const ChunkName& name : names) out.insert(out.end(), name.begin(), name.end());
+  out.resize(out.size() + padding);
   for (int i = 0; i < 2; ++i) out.insert(out.end(), page.begin(), page.begin() + kFew);
   return out;
 }

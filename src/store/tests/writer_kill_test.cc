@@ -343,6 +343,12 @@ void fill(Application& app, uint32_t i, wire::Run run,
     s->payload_bytes += part.size();
   }
 }
+// As they lie before the bytes of a sealed run.
+std::vector<uint8_t> padded(const std::vector<store::ChunkName>& names) {
+  std::vector<uint8_t> out(wire::padded_names(names.size() * sizeof(names[0])));
+  memcpy(out.data(), names.data(), names.size() * sizeof(names[0]));
+  return out;
+}
 std::span<const uint8_t> raw(const std::vector<store::ChunkName>& names) {
   return {names.data()->data(), names.size() * sizeof(names[0])};
 }
@@ -386,7 +392,7 @@ void refers(const std::string& path) {
   for (uint64_t i = 2; i < kPieces; ++i) {
     MUST(app.claim(&slot), "no slot");
     std::vector<uint8_t> bytes = piece(i);
-    fill(app, slot, {i << 20, length, wire::kRunSealed, 0}, {raw(names_of(bytes)), bytes});
+    fill(app, slot, {i << 20, length, wire::kRunSealed, 0}, {padded(names_of(bytes)), bytes});
     app.say(i % 2 ? app.parent : app.child, wire::kMsgData, slot);
   }
   app.say(app.child, wire::kMsgEnd);
@@ -439,11 +445,11 @@ void refers(const std::string& path) {
        }},
       {"bytes that changed on their way", true, kExitCorrupt,
        [&](Application& a) {
-         fill(a, 0, {0, length, wire::kRunSealed, 0}, {raw(known), unseen});
+         fill(a, 0, {0, length, wire::kRunSealed, 0}, {padded(known), unseen});
        }},
       {"sealed, longer than the slot", true, kExitError,
        [&](Application& a) {
-         fill(a, 0, {0, 2 << 20, wire::kRunSealed, 0}, {raw(known), unseen});
+         fill(a, 0, {0, 2 << 20, wire::kRunSealed, 0}, {padded(known), unseen});
        }},
       {"a run of unknown kind", true, kExitError,
        [](Application& a) {
