@@ -16,6 +16,7 @@
 namespace gpuckpt::store {
 namespace {
 
+const char* const kWrongChecksum = "its checksum is wrong";
 const char* const kUnknownCodec = "its codec is unknown to this gpuckpt: use a newer one";
 
 template <typename T>
@@ -384,11 +385,17 @@ Status PackReader::load(uint32_t number, Raw* out) const {
       header.chunks != frame.chunks || header.reserved != 0) {
     return damage(number, "its header is not what the table says");
   }
-  if (header.checksum != frame.checksum ||
-      frame_checksum(header, out->lengths, out->stored) != frame.checksum) {
-    return damage(number, "its checksum is wrong");
-  }
-  return Status::Ok();
+  return header.checksum == frame.checksum ? Status::Ok() : damage(number, kWrongChecksum);
+}
+
+Status PackReader::check_sum(uint32_t number, const Raw& raw) const {
+  return frame_checksum(raw.header, raw.lengths, raw.stored) == table_.frames[number].checksum
+             ? Status::Ok()
+             : damage(number, kWrongChecksum);
+}
+
+bool PackReader::is_plain(const FrameEntry& frame) const {
+  return !keys_ && frame.codec == kCodecPlain && frame.plain_length == frame.stored_length;
 }
 
 Status PackReader::unpack(uint32_t number, const Raw& raw, std::vector<uint8_t>* plain) const {
@@ -405,7 +412,25 @@ Status PackReader::unpack(uint32_t number, const Raw& raw, std::vector<uint8_t>*
 Status PackReader::read_frame(uint32_t number, std::vector<uint8_t>* plain) const {
   Raw raw;
   if (Status status = load(number, &raw); !status.ok()) return status;
+  if (Status status = check_sum(number, raw); !status.ok()) return status;
   return unpack(number, raw, plain);
+}
+
+Status PackReader::view_frame(uint32_t number, std::vector<uint8_t>* room,
+                              std::span<const uint8_t>* bytes) const {
+  if (!is_plain(table_.frames[number])) {
+    Status status = read_frame(number, room);
+    *bytes = *room;
+    return status;
+  }
+  Raw raw;
+  if (Status status = load(number, &raw); !status.ok()) return status;
+  *bytes = raw.stored;
+  const ChunkEntry* chunk = &table_.chunks[table_.frames[number].first_chunk];
+  for (size_t at = 0; at < raw.lengths.size(); at += sizeof(uint32_t), ++chunk)
+    if (memcmp(&raw.lengths[at], &chunk->length, sizeof(uint32_t)) != 0)
+      return damage(number, "its lengths are not what the table says");
+  return Status::Ok();
 }
 
 Status PackReader::check_chunk(uint32_t chunk, std::span<const uint8_t> bytes) const {
@@ -421,8 +446,9 @@ Status PackReader::check_frame(uint32_t number) const {
   const FrameEntry& frame = table_.frames[number];
   Raw raw;
   if (Status status = load(number, &raw); !status.ok()) return status;
+  if (Status status = check_sum(number, raw); !status.ok()) return status;
   std::span<const uint8_t> bytes = raw.stored;
-  if (keys_ || frame.codec != kCodecPlain || frame.plain_length != frame.stored_length) {
+  if (!is_plain(frame)) {
     if (Status status = unpack(number, raw, &plain); !status.ok()) return status;
     bytes = plain;
   }

@@ -287,12 +287,13 @@ Status Reader::read(uint64_t number, uint64_t address, std::span<uint8_t> out) c
 
 // All pieces are in one frame.
 Status Reader::deliver(const Piece* first, const Piece* last, const Sink& sink, bool* go_on) const {
-  thread_local std::vector<uint8_t> plain;
+  thread_local std::vector<uint8_t> room;
+  std::span<const uint8_t> plain;
   const PackReader& pack = *packs_[first->pack];
   const PackTable& table = pack.table();
   uint32_t number = table.frame_of(first->chunk);
   const FrameEntry& entry = table.frames[number];
-  if (Status status = pack.read_frame(number, &plain); !status.ok())
+  if (Status status = pack.view_frame(number, &room, &plain); !status.ok())
     return status.in("snapshot " + id_);
   std::vector<uint32_t> offsets(entry.chunks + 1, 0);
   for (uint32_t i = 0; i < entry.chunks; ++i) {
@@ -302,14 +303,13 @@ Status Reader::deliver(const Piece* first, const Piece* last, const Sink& sink, 
   for (const Piece* piece = first; piece != last; ++piece) {
     for (uint32_t c = std::max(checked, piece->chunk); c < piece->chunk + piece->count; ++c) {
       uint32_t i = c - entry.first_chunk;
-      Status status =
-          pack.check_chunk(c, std::span(plain).subspan(offsets[i], offsets[i + 1] - offsets[i]));
+      Status status = pack.check_chunk(c, plain.subspan(offsets[i], offsets[i + 1] - offsets[i]));
       if (!status.ok()) return status.in("snapshot " + id_);
     }
     checked = std::max(checked, piece->chunk + piece->count);
     uint32_t begin = offsets[piece->chunk - entry.first_chunk];
     uint32_t end = offsets[piece->chunk - entry.first_chunk + piece->count];
-    if (!sink(piece->address, std::span(plain).subspan(begin, end - begin))) {
+    if (!sink(piece->address, plain.subspan(begin, end - begin))) {
       *go_on = false;
       return Status::Ok();
     }
@@ -348,24 +348,30 @@ Status Reader::read_all(uint64_t number, unsigned threads, const Sink& sink) con
   }
   starts.push_back(pieces.size());
 
+  const size_t frames = starts.size() - 1;
+  if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
+  threads = static_cast<unsigned>(std::min<size_t>(threads, frames));
+  // Neighbours go to one thread, as far as there is enough for all: a sink can put them together.
+  constexpr size_t kTogether = 4;
+  const size_t together = std::clamp<size_t>(frames / std::max(4u * threads, 1u), 1, kTogether);
   std::atomic<size_t> next{0};
   std::atomic<bool> stop{false};
   std::mutex mutex;
   Status result;
   auto work = [&] {
     while (!stop) {
-      size_t i = next++;
-      if (i + 1 >= starts.size()) return;
-      bool go_on = true;
-      Status status = deliver(&pieces[starts[i]], pieces.data() + starts[i + 1], sink, &go_on);
-      if (status.ok() && go_on) continue;
-      stop = true;
-      std::lock_guard guard(mutex);
-      if (result.ok()) result = status;
+      const size_t first = next.fetch_add(together), last = std::min(first + together, frames);
+      if (first >= frames) return;
+      for (size_t i = first; i < last && !stop; ++i) {
+        bool go_on = true;
+        Status status = deliver(&pieces[starts[i]], pieces.data() + starts[i + 1], sink, &go_on);
+        if (status.ok() && go_on) continue;
+        stop = true;
+        std::lock_guard guard(mutex);
+        if (result.ok()) result = status;
+      }
     }
   };
-  if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
-  threads = static_cast<unsigned>(std::min<size_t>(threads, starts.size() - 1));
   return guarded([&] {
     run_together(threads, work);
     return result;
