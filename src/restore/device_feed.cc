@@ -37,22 +37,47 @@ Status DeviceFeed::end() {
   return status_;
 }
 
-bool DeviceFeed::put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes) {
-  while (!bytes.empty()) {
+DeviceFeed::Open& DeviceFeed::mine() {
+  std::lock_guard guard(open_mutex_);
+  return open_[std::this_thread::get_id()];
+}
+
+// Waits for a free block. Whoever waits has handed over its own: one comes free.
+bool DeviceFeed::open_block(Open* open, uint64_t space, uint64_t address) {
+  for (;;) {
     const uint32_t seen = ring_->freed.load();
-    const uint32_t i = ring_->claim(DeviceRing::kFree);
+    open->block = ring_->claim(DeviceRing::kFree);
     if (stop_) return false;
-    if (i == DeviceRing::kBlocks) {
-      sys::futex_wait(&ring_->freed, seen, 50000, true);
-      continue;
+    if (open->block != DeviceRing::kBlocks) break;
+    sys::futex_wait(&ring_->freed, seen, 50000, true);
+  }
+  DeviceRing::Block& block = ring_->block[open->block];
+  block.space = space, block.address = address, block.length = 0;
+  return true;
+}
+
+void DeviceFeed::hand_over(Open* open) {
+  if (open->block == DeviceRing::kBlocks) return;
+  ring_->block[open->block].state = DeviceRing::kFull;
+  open->block = DeviceRing::kBlocks;
+  ++ring_->filled;
+  sys::futex_wake(&ring_->filled, 1, true);
+}
+
+bool DeviceFeed::put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes) {
+  Open& open = mine();
+  while (!bytes.empty()) {
+    if (open.block != DeviceRing::kBlocks) {
+      const DeviceRing::Block& last = ring_->block[open.block];
+      if (last.space != space || last.address + last.length != address ||
+          last.length == DeviceRing::kBlockBytes)
+        hand_over(&open);
     }
-    const size_t n = std::min<size_t>(bytes.size(), DeviceRing::kBlockBytes);
-    DeviceRing::Block& block = ring_->block[i];
-    memcpy(ring_->bytes(i), bytes.data(), n);
-    block.space = space, block.address = address, block.length = n;
-    block.state = DeviceRing::kFull;
-    ++ring_->filled;
-    sys::futex_wake(&ring_->filled, 1, true);
+    if (open.block == DeviceRing::kBlocks && !open_block(&open, space, address)) return false;
+    DeviceRing::Block& block = ring_->block[open.block];
+    const size_t n = std::min<size_t>(bytes.size(), DeviceRing::kBlockBytes - block.length);
+    memcpy(ring_->bytes(open.block) + block.length, bytes.data(), n);
+    block.length += n;
     address += n;
     bytes = bytes.subspan(n);
   }
@@ -66,6 +91,8 @@ void DeviceFeed::run() {
         reader_.read_all(space, threads_, [&](uint64_t address, std::span<const uint8_t> bytes) {
           return put(space, address, bytes);
         });
+    for (auto& [thread, open] : open_) hand_over(&open);
+    open_.clear();
   }
   ring_->end = status_.ok() && !stop_ ? DeviceRing::kAll : DeviceRing::kFailed;
   ++ring_->filled;

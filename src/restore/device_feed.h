@@ -4,7 +4,9 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <thread>
 
 #include "restore/device_ring.h"
@@ -26,14 +28,24 @@ class DeviceFeed {
   store::Status end();
 
  private:
+  // A block that one reading thread is filling; kBlocks: none. Frames are smaller than blocks, and
+  // each block costs the process a copy and several wakings.
+  struct Open {
+    uint32_t block = DeviceRing::kBlocks;
+  };
   void run();
+  Open& mine();
   bool put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes);
+  bool open_block(Open*, uint64_t space, uint64_t address);
+  void hand_over(Open*);
 
   const store::SnapshotReader& reader_;
   const unsigned threads_;
   DeviceRing* ring_ = nullptr;
   std::atomic<bool> stop_{false};
   store::Status status_;
+  std::mutex open_mutex_;
+  std::map<std::thread::id, Open> open_;
   std::thread thread_;
 };
 
