@@ -30,6 +30,8 @@ class File {
   virtual int sync() = 0;
   // Asks the kernel to begin writing what was appended; never fails, promises nothing.
   virtual void start_writeback(uint64_t offset, uint64_t length) = 0;
+  // What was synced need not stay in memory; never fails, promises nothing.
+  virtual void drop_cache() {}
 };
 
 struct FileInfo {

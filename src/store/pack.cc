@@ -251,8 +251,9 @@ Status PackWriter::complete() {
   return Status::Ok();
 }
 
-Status PackWriter::sync() {
+Status PackWriter::sync(bool keep_cached) {
   if (int e = file_->sync()) return io_error("sync", path_, e);
+  if (!keep_cached) file_->drop_cache();
   file_.reset();
   return Status::Ok();
 }

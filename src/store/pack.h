@@ -60,7 +60,7 @@ class PackWriter {
   // The chunks of the frame got numbers from *first_chunk on.
   Status append(const SealedFrame& frame, uint32_t* first_chunk, Writeback* due);
   Status complete();
-  Status sync();
+  Status sync(bool keep_cached = true);
   Status finish() {
     Status status = complete();
     return status.ok() ? sync() : status;

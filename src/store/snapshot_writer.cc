@@ -169,6 +169,7 @@ class Writer : public SnapshotWriter {
   std::deque<uint32_t> unsynced_;             // complete, and on their way to the disk
   std::map<std::string, uint64_t> by_codec_;  // new plain bytes
   uint64_t used_before_ = 0, written_ = 0, checked_at_ = 0;
+  uint64_t cached_ = 0;  // bytes of packs that stay in the page cache
   int64_t refreshed_ns_ = 0;
 
   std::mutex blobs_mutex_;
@@ -622,7 +623,10 @@ Status Writer::finish_pack() {
 // Makes all complete packs durable but the last `but`.
 Status Writer::sync_packs(size_t but) {
   for (; unsynced_.size() > but; unsynced_.pop_front()) {
-    if (Status status = packs_[unsynced_.front()].writer->sync(); !status.ok()) return status;
+    PackWriter& pack = *packs_[unsynced_.front()].writer;
+    const bool keep = pack.bytes() <= options_.page_cache - cached_;
+    if (Status status = pack.sync(keep); !status.ok()) return status;
+    if (keep) cached_ += pack.bytes();
   }
   return Status::Ok();
 }

@@ -11,6 +11,8 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -156,6 +158,21 @@ int receive(int fd, wire::Msg* message, int* passed = nullptr) {
   return store::is_message(*message, static_cast<size_t>(n)) ? 1 : -1;
 }
 
+// An eighth of what is free: a snapshot that is large beside the machine does not drive everybody's
+// files out of memory, and any other is restored from memory.
+uint64_t room_in_page_cache() {
+  uint64_t room = ~0ull;
+  if (const char* text = getenv("GPUCKPT_PAGE_CACHE"); text && store::parse_size(text, &room))
+    return room;
+  char line[128];
+  unsigned long kilobytes;
+  FILE* file = fopen("/proc/meminfo", "re");
+  while (file && fgets(line, sizeof(line), file))
+    if (sscanf(line, "MemAvailable: %lu kB", &kilobytes) == 1) room = kilobytes * (1024 / 8);
+  if (file) fclose(file);
+  return room;
+}
+
 // --- the work
 // --------------------------------------------------------------------------------------------------------
 
@@ -242,6 +259,7 @@ class Job {
       return status;
     if (description_.contains("parent") && description_["parent"].is_string())
       arguments_.write.parent = description_["parent"].get<std::string>();
+    arguments_.write.page_cache = room_in_page_cache();
     arguments_.write.lock_wait_ms = 10'000;  // a prune is short; the application goes on meanwhile
     if (Status status = store_->begin(arguments_.write, &writer_); !status.ok()) return status;
     send(first_.sources[0].fd, make(wire::kMsgReady, writer_->parent()));

@@ -192,6 +192,20 @@ TEST_CASE("nearly full, over budget") {
   CHECK(status.text().find("full") != std::string::npos);
 }
 
+TEST_CASE("only so much of a snapshot stays in the page cache") {
+  TemporaryDirectory dir;
+  FaultyEnv env;
+  std::unique_ptr<Store> store;
+  REQUIRE_OK(Store::open(dir.store(), {.env = &env, .create = true}, &store));
+  CommitResult result;
+  REQUIRE_OK(write_model(*store, small_model(1), "{}", &result));
+  CHECK(env.dropped == 0);
+  REQUIRE_OK(write_model(*store, small_model(2), "{}", &result, {.page_cache = 1 << 30}));
+  CHECK(env.dropped == 0);
+  REQUIRE_OK(write_model(*store, small_model(3), "{}", &result, {.page_cache = 4096}));
+  CHECK(env.dropped == 1);
+}
+
 TEST_CASE("a clock that goes backwards keeps the order of snapshots") {
   TemporaryDirectory dir;
   FaultyEnv env;

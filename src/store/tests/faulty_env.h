@@ -36,6 +36,7 @@ class FaultyEnv : public Env {
   double torn = 0.5;
   int64_t clock_ns = 0;   // 0: the real clock
   uint64_t free = ~0ull;  // what free_bytes says
+  int dropped = 0;        // files that need not stay in the page cache
 
   class FaultyFile : public File {
    public:
@@ -64,6 +65,7 @@ class FaultyEnv : public Env {
       return file_->sync();
     }
     void start_writeback(uint64_t, uint64_t) override {}
+    void drop_cache() override { ++env_->dropped; }
 
    private:
     FaultyEnv* env_;
