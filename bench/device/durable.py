@@ -24,7 +24,9 @@ from run import let_go_of_cache, warm_memory  # noqa: E402
 
 class Churn:
     def __init__(self, build, mib, env):
-        self.p = subprocess.Popen([f"{build}/bin/bench_device_churn", str(mib)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True)
+        # No file of ours is its standard error: a restore would cut it to what it was.
+        self.p = subprocess.Popen([f"{build}/bin/bench_device_churn", str(mib)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, env=env, text=True)
         assert self.p.stdout.readline() == "ready\n"
 
     def ask(self, line):
