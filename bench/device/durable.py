@@ -19,7 +19,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "host"))
-from run import let_go_of_cache, warm_memory  # noqa: E402
+from run import let_go_of_cache, restores, warm_memory  # noqa: E402
 
 
 class Churn:
@@ -79,7 +79,6 @@ class Bench:
                     row["step while"] = c.ask("step")
                     c.ask("steps off")
                     row["ours"] = total - (0 if self.real else stats["hash_us"] / 1e6)
-                    row["stall"] = stats["stall_us"] / 1e6
                     row["moved"] = stats["moved_bytes"]
                     let_go_of_cache(self.store)
                 else:
@@ -94,26 +93,9 @@ class Bench:
 
     def restores(self, tag, mib):
         """Seconds until the program runs, files in the page cache."""
-        times = []
-        for _ in range(self.rounds):
-            warm_memory(1.2 * mib + 512)
-            status, pid = f"{self.work}/status", f"{self.work}/pid"
-            for path in (status, pid):
-                if os.path.exists(path):
-                    os.unlink(path)
-            p = subprocess.Popen([f"{self.build}/bin/gpuckpt", "restore", f"{self.store}@{tag}", "--status-file", status, "--pid-file", pid],
-                                 stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=self.plain)
-            while p.poll() is None and not (os.path.exists(status) and '"running"' in open(status).read()):
-                time.sleep(0.002)
-            if p.poll() is not None:
-                sys.exit("restore: " + p.stderr.read().decode())
-            times.append(json.load(open(status))["restore_ms"] / 1e3)
-            p.kill()
-            try:
-                os.kill(int(open(pid).read()), 9)
-            except ProcessLookupError:
-                pass
-            p.wait()
+        times, refused = restores(self.build, f"{self.store}@{tag}", self.work, self.rounds, self.plain, before=lambda: warm_memory(1.2 * mib + 512))
+        if not times:
+            sys.exit("restore: " + refused)
         return statistics.median(times)
 
 
@@ -149,8 +131,7 @@ def run(o, bench):
     print(f"a step while it drains                {during * 1e6:.0f} us, before {before * 1e6:.0f} us: {(during / before - 1) * 100:+.0f} %"
           + ("   [<= 3 %]" if o.real else " (the simulated GPU works on the writer's processors)"))
     tag = f"s{o.rounds - 1}"
-    begin = time.monotonic()
-    bench.gpuckpt("verify", f"{bench.store}@{tag}")
+    bench.gpuckpt("verify", f"{bench.store}@{tag}")  # its files are in memory then
     verifies = []
     for _ in range(3):
         begin = time.monotonic()

@@ -89,6 +89,30 @@ def warm_memory(mib):
     subprocess.run([sys.executable, "-c", f"import mmap; mmap.mmap(-1, {int(mib)} << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | {mmap.MAP_POPULATE})"])
 
 
+def restores(build, snapshot, work, rounds, env, options=(), before=lambda: None):
+    """Seconds until the program runs, of each round; none, and what was said, when it is refused."""
+    times = []
+    status, pid = f"{work}/status", f"{work}/pid"
+    for _ in range(rounds):
+        before()
+        if os.path.exists(status):
+            os.unlink(status)
+        command = [f"{build}/bin/gpuckpt", "restore", snapshot, "--status-file", status, "--pid-file", pid, *options]
+        p = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env)
+        while p.poll() is None and not (os.path.exists(status) and '"running"' in open(status).read()):
+            time.sleep(0.005)
+        if p.poll() is not None:
+            return [], p.stderr.read().decode().strip()
+        times.append(json.load(open(status))["restore_ms"] / 1000)
+        p.kill()
+        try:
+            os.kill(int(open(pid).read()), 9)
+        except ProcessLookupError:
+            pass
+        p.wait()
+    return times, ""
+
+
 def shared_memory(o, build, work, row):
     """What neither a clone nor tracking covers: it is copied while everything stands, every time."""
     store, mib = f"{work}/shared", 512
@@ -210,26 +234,9 @@ def run(o, build, work):
     row("plain read into fresh memory, 2 threads", f"{mib/read:.0f} MiB/s", "", None)
     os.unlink(dump)
     for lazy in (False, True):
-        times = []
-        for i in range(o.rounds):
-            status = f"{work}/status"
-            if os.path.exists(status):
-                os.unlink(status)
-            command = [f"{build}/bin/gpuckpt", "restore", f"{store}@plain", "--status-file", status, "--pid-file", f"{work}/pid"] + (["--lazy"] if lazy else [])
-            p = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=base)
-            while p.poll() is None and not (os.path.exists(status) and '"running"' in open(status).read()):
-                time.sleep(0.005)
-            if p.poll() is not None:
-                break
-            times.append(json.load(open(status))["restore_ms"] / 1000)
-            p.kill()
-            try:
-                os.kill(int(open(f"{work}/pid").read()), 9)
-            except ProcessLookupError:
-                pass
-            p.wait()
+        times, refused = restores(build, f"{store}@plain", work, o.rounds, base, ["--lazy"] if lazy else [])
         if not times:
-            row("restore --lazy" if lazy else "restore", "not available: " + p.stderr.read().decode().strip()[:60], "", None)
+            row("restore --lazy" if lazy else "restore", "not available: " + refused[:60], "", None)
             continue
         t = statistics.median(times)
         if lazy:
