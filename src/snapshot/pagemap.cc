@@ -84,9 +84,12 @@ long Pagemap::call(uint64_t* start, uint64_t end, const PageQuery& query, PageRe
   a.category_inverted = none | query.any_not;
   a.category_mask = query.all | none;
   a.category_anyof_mask = (query.any & known) | query.any_not;
-  a.return_mask = out ? query.tell : 0;
+  a.return_mask = query.tell;
   long n = sys::call(SYS_ioctl, fd_, static_cast<long>(kPagemapScan), sys::ptr(&a));
-  if (n >= 0) *start = a.walk_end > *start ? a.walk_end : end;
+  // Not walk_end: the kernel collects at most 512 regions at a time, notes there where it had to
+  // stop for that, and does not correct it when it goes on by itself and reaches the end (Linux 6.7
+  // to 6.18, do_pagemap_scan). Whoever believed it got the last regions twice.
+  if (n >= 0) *start = static_cast<size_t>(n) < room ? end : out[n - 1].end;
   return n;
 }
 

@@ -52,7 +52,7 @@ class Pagemap {
   bool knows_guards() const { return guards_; }
 
   // Fills `out` with regions of [*start, end) and moves *start behind what was looked at; calls
-  // again until *start == end. Returns the number of regions or -errno.
+  // again until *start == end. `room` is at least 1. Returns the number of regions or -errno.
   long scan(uint64_t* start, uint64_t end, const PageQuery& query, PageRegion* out, size_t room);
   // Only protects: nothing is told.
   long protect(uint64_t start, uint64_t end, const PageQuery& query);
