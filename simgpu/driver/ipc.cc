@@ -132,11 +132,16 @@ CUresult open_ticket(CUdeviceptr* out, const Ticket& t, const Ref<Context>& c) {
   return CUDA_SUCCESS;
 }
 
+void allow_free(uint64_t address) {
+  state()->memory.update(address, [](Allocation& a) { a.freeing = false; });
+}
+
 CUresult open_once(CUdeviceptr* out, const Ticket& t, const Ref<Context>& c) {
   Lock lock(mutex);
   for (Opened& o : opened()) {
     if (memcmp(&o.ticket, &t, sizeof t) != 0) continue;
     ++o.users;
+    allow_free(o.address);  // a cuMemFreeAsync that is on its way is somebody else's
     *out = o.address;
     return CUDA_SUCCESS;
   }
@@ -174,15 +179,15 @@ uint64_t inode_of(int fd) {
 
 }  // namespace
 
-// Imported again, it stays for the others.
+// Imported again, it stays for the others, who must not find it gone even for a moment: a copy of
+// theirs can be under way.
 void free_imported(const Allocation& a) {
   Lock lock(mutex);
   for (size_t i = 0; i < opened().size(); ++i) {
     if (opened()[i].address != a.base) continue;
-    if (--opened()[i].users == 0) return close_opened(i);
-    Allocation again = a;
-    again.freeing = false;
-    return state()->memory.add(again);
+    if (--opened()[i].users > 0) return allow_free(a.base);
+    state()->memory.remove(a.base, nullptr);
+    return close_opened(i);
   }
 }
 

@@ -71,11 +71,11 @@ bool host_range_exists(uint64_t p, uint64_t bytes) {
 }  // namespace
 
 void free_allocation(const Allocation& a, Context& owner) {
+  if (a.imported) return free_imported(a);
   if (!space().remove(a.base, nullptr)) return;
   switch (a.type) {
     case MemoryType::kDevice:
       if (a.graph) break;  // its own affair
-      if (a.imported) return free_imported(a);
       if (a.pool != nullptr) {
         static_cast<Pool*>(a.pool)->release_memory(a);
       } else {
