@@ -153,6 +153,24 @@ bool scan_duration_ms(const char* s, uint64_t* ms) {
   return true;
 }
 
+bool scan_size(const char* s, uint64_t* bytes) {
+  if (*s < '0' || *s > '9') return false;
+  const uint64_t whole = scan_dec(&s);
+  uint64_t part = 0, parts = 1;
+  if (*s == '.')
+    for (++s; *s >= '0' && *s <= '9'; ++s)
+      if (parts < 1000000) part = part * 10 + static_cast<uint64_t>(*s - '0'), parts *= 10;
+  unsigned shift = 0;
+  for (const char* unit = "KkMmGgTtPpEe"; *unit && !shift; ++unit)
+    if (*s == *unit) shift = static_cast<unsigned>(10 * ((unit - "KkMmGgTtPpEe") / 2 + 1));
+  if (shift) ++s;
+  if (shift && *s == 'i' && s[1] == 'B') ++s;
+  if (*s == 'B' || (shift && *s == 'b')) ++s;
+  if (*s || whole > ~0ull >> shift) return false;
+  *bytes = (whole << shift) + ((part << shift) / parts);
+  return true;
+}
+
 void Text::add(const char* pattern, ...) {
   va_list args;
   va_start(args, pattern);

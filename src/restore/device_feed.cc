@@ -46,8 +46,8 @@ DeviceFeed::Open& DeviceFeed::mine() {
 bool DeviceFeed::open_block(Open* open, uint64_t space, uint64_t address) {
   for (;;) {
     const uint32_t seen = ring_->freed.load();
-    open->block = ring_->claim(DeviceRing::kFree);
     if (stop_) return false;
+    open->block = ring_->claim(DeviceRing::kFree);
     if (open->block != DeviceRing::kBlocks) break;
     sys::futex_wait(&ring_->freed, seen, 50000, true);
   }

@@ -124,13 +124,19 @@ void read_config(char** environment) {
   }
   v = value_of(environment, "GPUCKPT_SELF_CONTAINED");
   c.self_contained = v && *v && !equal(v, "0");
-  if ((v = value_of(environment, "GPUCKPT_COPY_LIMIT")) && *v) {
-    c.copy_limit = scan_dec(&v);
-    for (const char* unit = "KMGT"; *v && *unit; ++unit) {
-      c.copy_limit <<= 10;
-      if (*v == *unit) break;
-    }
-  }
+  uint64_t page_cache;  // the writer's; said here, where somebody reads it
+  struct {
+    const char* name;
+    uint64_t* to;
+  } sizes[] = {{"GPUCKPT_COPY_LIMIT", &c.copy_limit}, {"GPUCKPT_PAGE_CACHE", &page_cache}};
+  for (auto& size : sizes)
+    if ((v = value_of(environment, size.name)) && *v && !scan_size(v, size.to))
+      log_line(LogLevel::kWarn, "%s=%s is not a size (64M, 2GiB)", size.name, v);
+  bool known = !c.copy[0];
+  for (const char* way : {"auto", "copy", "early", "clone", "stop"}) known |= equal(c.copy, way);
+  if (!known)
+    log_line(LogLevel::kWarn,
+             "GPUCKPT_COPY=%s is none of auto, copy, early, clone, stop; using auto", c.copy);
   c.children = static_cast<uint32_t>(Children::kAll);
   if ((v = value_of(environment, "GPUCKPT_CHILDREN")) && *v) {
     if (equal(v, "able"))

@@ -15,7 +15,7 @@ struct Config {
   char writer[512];  // empty: ../bin/gpuckpt-writer beside the library
   char status_file[512];
   char session_dir[96];
-  char copy[16];  // GPUCKPT_COPY: auto, copy, clone, stop
+  char copy[16];  // GPUCKPT_COPY: auto, copy, early, clone, stop
   char level[16], keep[16], budget[32], stop_status[16];
   int signal;           // 0: none
   bool on_term;         // SIGTERM: a snapshot first

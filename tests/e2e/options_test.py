@@ -260,6 +260,25 @@ def level(tools):
         raise Failure(f"level 0 stores {sizes[0]} bytes, level 9 {sizes[1]}")
 
 
+def misspelled(tools):
+    """A setting that cannot be read is named once, with what it may be; the program runs. One that can be is not talked of."""
+    wrong = {"SIGNAL": "USR3", "ON_TERM": "later", "SOCKETS": "keep", "COPY_LIMIT": "2X", "PAGE_CACHE": "much", "COPY": "twice",
+             "CHILDREN": "some", "EVERY": "soon", "TIMEOUT": "5x", "GATE": "-1", "TRACK": "magic"}
+    right = {"SIGNAL": "USR2", "ON_TERM": "ignore", "SOCKETS": "drop", "COPY_LIMIT": "1.5GiB", "PAGE_CACHE": "0", "COPY": "early",
+             "CHILDREN": "able", "EVERY": "1h", "TIMEOUT": "90s", "GATE": "500ms", "TRACK": "content"}
+    for values, count in ((wrong, 1), (right, 0)):
+        with Session(tools, 1) as session:
+            settings = {f"GPUCKPT_{name}": value for name, value in values.items()}
+            # (`run` refuses what is wrong before the program starts.)
+            process = session.popen(["/bin/echo", "done"], session.work / "out", GPUCKPT_STORE=str(session.store),
+                                    LD_PRELOAD=str(tools.build / "lib" / "libgpuckpt.so"), **settings)
+            same("exit status", session.finish(process, 30), 0)
+            same("output", session.lines(), ["done"])
+            errors = (session.work / "out.err").read_text()
+            for name, value in settings.items():
+                same(f"{name}={value} in the warnings", errors.count(f"{name}={value} is "), count)
+
+
 def budget(tools):
     command = tools.subject("counter", 40, 20)
     for name, options, env in both("--budget", "64K"):
@@ -296,7 +315,7 @@ def window(tools):
 
 
 CASES = [window, on_term, on_term_is_off, on_term_fails, stop_status, sim, store_and_job, every_and_keep, no_keep, trigger, resume,
-         status_file, timeout, level, budget]
+         status_file, timeout, level, misspelled, budget]
 
 
 def main():
