@@ -17,6 +17,7 @@
 
 #include <fmt/format.h>
 
+#include "store/direct_file.h"
 #include "store/remote.h"
 
 namespace gpuckpt::store {
@@ -31,6 +32,9 @@ class PosixFile : public File {
   bool open(const std::string& path, int flags, mode_t mode = 0) {
     return (fd_ = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, mode)) >= 0;
   }
+
+  int descriptor() const { return fd_; }
+  void release() { fd_ = -1; }  // somebody else closes it
 
   int append(std::span<const std::span<const uint8_t>> parts) override {
     std::vector<iovec> iov;
@@ -81,7 +85,9 @@ class PosixFile : public File {
     (void)!::sync_file_range(fd_, static_cast<off_t>(offset), static_cast<off_t>(length),
                              SYNC_FILE_RANGE_WRITE);
   }
-  void drop_cache() override { (void)::posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED); }
+  void drop_cache(uint64_t from) override {
+    (void)::posix_fadvise(fd_, static_cast<off_t>(from), 0, POSIX_FADV_DONTNEED);
+  }
 
  private:
   int fd_ = -1;
@@ -125,6 +131,17 @@ class PosixEnv : public Env {
     auto file = std::make_unique<PosixFile>();
     if (!file->open(path, O_RDWR | O_CREAT | O_EXCL | O_APPEND, 0600)) return errno;
     *out = std::move(file);
+    return 0;
+  }
+  int create_uncached(const std::string& path, uint64_t cached,
+                      std::unique_ptr<File>* out) override {
+    auto file = std::make_unique<PosixFile>();
+    if (!file->open(path, O_RDWR | O_CREAT | O_EXCL, 0600)) return errno;
+    *out = write_past_cache(file->descriptor(), cached);
+    if (*out)
+      file->release();
+    else
+      *out = std::move(file);
     return 0;
   }
   int mkdir(const std::string& path) override {

@@ -30,8 +30,8 @@ class File {
   virtual int sync() = 0;
   // Asks the kernel to begin writing what was appended; never fails, promises nothing.
   virtual void start_writeback(uint64_t offset, uint64_t length) = 0;
-  // What was synced need not stay in memory; never fails, promises nothing.
-  virtual void drop_cache() {}
+  // What was synced need not stay in memory, from here on; never fails, promises nothing.
+  virtual void drop_cache(uint64_t from) { (void)from; }
 };
 
 struct FileInfo {
@@ -50,6 +50,13 @@ class Env {
   // Fails with EEXIST when the file is there: everything the store writes is written once. Mode
   // 0600.
   virtual int create(const std::string& path, std::unique_ptr<File>* out) = 0;
+  // The same for a large file of which no more than the first `cached` bytes need stay in memory:
+  // the rest goes past the page cache where that is possible.
+  virtual int create_uncached(const std::string& path, uint64_t cached,
+                              std::unique_ptr<File>* out) {
+    (void)cached;
+    return create(path, out);
+  }
   virtual int mkdir(const std::string& path) = 0;  // mode 0700
   virtual int rename(const std::string& from, const std::string& to) = 0;
   virtual int remove(const std::string& path) = 0;

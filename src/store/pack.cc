@@ -187,14 +187,16 @@ SealedFrame seal(FrameDraft&& draft, int level, const Keys* keys) {
   return out;
 }
 
-Status PackWriter::create(Env* env, const std::string& path, bool encrypted,
+Status PackWriter::create(Env* env, const std::string& path, bool encrypted, uint64_t cached,
                           std::unique_ptr<PackWriter>* out) {
   auto pack = std::make_unique<PackWriter>();
   pack->env_ = env;
   pack->path_ = path;
+  pack->cached_ = cached;
   env->random(pack->id_.data(), pack->id_.size());
   std::unique_ptr<File> file;
-  if (int e = env->create(path, &file)) return io_error("create", path, e);
+  if (int e = cached == kAll ? env->create(path, &file) : env->create_uncached(path, cached, &file))
+    return io_error("create", path, e);
   pack->file_ = std::move(file);
   PackHeader header{};
   memcpy(header.magic, kPackMagic, sizeof(header.magic));
@@ -251,9 +253,9 @@ Status PackWriter::complete() {
   return Status::Ok();
 }
 
-Status PackWriter::sync(bool keep_cached) {
+Status PackWriter::sync() {
   if (int e = file_->sync()) return io_error("sync", path_, e);
-  if (!keep_cached) file_->drop_cache();
+  if (cached_ < bytes_) file_->drop_cache(cached_);
   file_.reset();
   return Status::Ok();
 }

@@ -46,7 +46,9 @@ SealedFrame seal(FrameDraft&& draft, int level, const Keys* keys);
 // closes it; before both the file is nothing.
 class PackWriter {
  public:
-  static Status create(Env* env, const std::string& path, bool encrypted,
+  static constexpr uint64_t kAll = ~0ull;
+  // Of it the first `cached` bytes may stay in the page cache once it is durable.
+  static Status create(Env* env, const std::string& path, bool encrypted, uint64_t cached,
                        std::unique_ptr<PackWriter>* out);
   // Bytes on their way to the disk. Asking the kernel for it takes as long as the disk's queue is
   // full: it is done by whoever has nothing locked, and whenever.
@@ -60,7 +62,7 @@ class PackWriter {
   // The chunks of the frame got numbers from *first_chunk on.
   Status append(const SealedFrame& frame, uint32_t* first_chunk, Writeback* due);
   Status complete();
-  Status sync(bool keep_cached = true);
+  Status sync();
   Status finish() {
     Status status = complete();
     return status.ok() ? sync() : status;
@@ -85,6 +87,7 @@ class PackWriter {
   std::string path_;
   std::shared_ptr<File> file_;
   PackId id_{};
+  uint64_t cached_ = kAll;
   uint64_t bytes_ = 0, written_back_ = 0, plain_bytes_ = 0, table_checksum_ = 0;
   std::vector<FrameEntry> frames_;
   std::vector<ChunkEntry> chunks_;

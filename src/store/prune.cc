@@ -162,7 +162,9 @@ Status Sweep::flush() {
     std::unique_ptr<PackWriter> pack;
     std::string path =
         fmt::format("{}/{}.{}.tmp", paths_.packs(), hex(random, sizeof(random)), lock_id_);
-    if (Status status = PackWriter::create(env_, path, paths_.keys != nullptr, &pack); !status.ok())
+    if (Status status =
+            PackWriter::create(env_, path, paths_.keys != nullptr, PackWriter::kAll, &pack);
+        !status.ok())
       return status;
     fresh_.push_back(std::move(pack));
   }

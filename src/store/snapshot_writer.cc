@@ -169,7 +169,8 @@ class Writer : public SnapshotWriter {
   std::deque<uint32_t> unsynced_;             // complete, and on their way to the disk
   std::map<std::string, uint64_t> by_codec_;  // new plain bytes
   uint64_t used_before_ = 0, written_ = 0, checked_at_ = 0;
-  uint64_t cached_ = 0;  // bytes of packs that stay in the page cache
+  uint64_t cached_ = 0;        // bytes of packs that may stay in the page cache
+  uint64_t current_room_ = 0;  // of them, what the current pack may come to
   int64_t refreshed_ns_ = 0;
 
   std::mutex blobs_mutex_;
@@ -557,9 +558,14 @@ Status Writer::append_frame(const SealedFrame& sealed, uint32_t frame, PackWrite
     uint8_t random[8];
     env_->random(random, sizeof(random));
     path = fmt::format("{}/{}.{}.tmp", paths_.packs(), hex(random, sizeof(random)), lock_->id());
-    if (Status status = PackWriter::create(env_, path, paths_.keys != nullptr, &pack.writer);
+    // Room for all that the pack can grow to, until it is known how large it is.
+    const uint64_t room = std::min(options_.page_cache - cached_, kPackBytes);
+    const uint64_t cached = room < kPackBytes ? room : PackWriter::kAll;
+    if (Status status =
+            PackWriter::create(env_, path, paths_.keys != nullptr, cached, &pack.writer);
         !status.ok())
       return status;
+    cached_ += current_room_ = room;
     pack.ref.id = pack.writer->id();
     current_ = static_cast<uint32_t>(packs_.size());
     packs_.push_back(std::move(pack));
@@ -615,6 +621,7 @@ Status Writer::finish_pack() {
   pack.ref.file_length = pack.writer->bytes();
   pack.ref.table_checksum = pack.writer->table_checksum();
   pack.chunks = pack.writer->take_chunks();
+  cached_ -= current_room_ - std::min(current_room_, pack.writer->bytes());
   // The disk writes the last ones while the next is filled; no more than these are open.
   constexpr size_t kOnTheirWay = 3;
   return sync_packs(kOnTheirWay);
@@ -624,9 +631,7 @@ Status Writer::finish_pack() {
 Status Writer::sync_packs(size_t but) {
   for (; unsynced_.size() > but; unsynced_.pop_front()) {
     PackWriter& pack = *packs_[unsynced_.front()].writer;
-    const bool keep = pack.bytes() <= options_.page_cache - cached_;
-    if (Status status = pack.sync(keep); !status.ok()) return status;
-    if (keep) cached_ += pack.bytes();
+    if (Status status = pack.sync(); !status.ok()) return status;
   }
   return Status::Ok();
 }

@@ -40,8 +40,8 @@ struct WriteOptions {
   uint64_t lock_wait_ms = 0;        // how long to wait for a prune or repair to finish
   bool adopt = false;               // id, time and job are the description's own (import)
   uint64_t keep_free = 1ull << 20;  // fail cleanly when the disk has less than this left
-  // How many bytes of new packs may stay in the page cache: what is more is dropped once it is
-  // durable, and other files' pages stay.
+  // How many bytes of new packs may stay in the page cache. The rest is written past it (or, where
+  // the file system cannot do that, dropped once it is durable), and other files' pages stay.
   uint64_t page_cache = ~0ull;
 };
 

@@ -158,17 +158,20 @@ int receive(int fd, wire::Msg* message, int* passed = nullptr) {
   return store::is_message(*message, static_cast<size_t>(n)) ? 1 : -1;
 }
 
-// An eighth of what is free: a snapshot that is large beside the machine does not drive everybody's
-// files out of memory, and any other is restored from memory.
+// A small snapshot stays where a restore reads it at once. Of a large one only the beginning: its
+// way through the page cache costs as much time of the processor as all the rest of writing it, and
+// other people's files are in there.
 uint64_t room_in_page_cache() {
-  uint64_t room = ~0ull;
+  constexpr uint64_t kSmall = 256ull << 20;
+  uint64_t room = kSmall;
   if (const char* text = getenv("GPUCKPT_PAGE_CACHE"); text && store::parse_size(text, &room))
     return room;
   char line[128];
   unsigned long kilobytes;
   FILE* file = fopen("/proc/meminfo", "re");
   while (file && fgets(line, sizeof(line), file))
-    if (sscanf(line, "MemAvailable: %lu kB", &kilobytes) == 1) room = kilobytes * (1024 / 8);
+    if (sscanf(line, "MemAvailable: %lu kB", &kilobytes) == 1)
+      room = std::min<uint64_t>(room, kilobytes * (1024 / 8));
   if (file) fclose(file);
   return room;
 }

@@ -65,7 +65,7 @@ class FaultyEnv : public Env {
       return file_->sync();
     }
     void start_writeback(uint64_t, uint64_t) override {}
-    void drop_cache() override { ++env_->dropped; }
+    void drop_cache(uint64_t) override { ++env_->dropped; }
 
    private:
     FaultyEnv* env_;
