@@ -33,18 +33,20 @@ struct HashContext {
   ~HashContext() { XXH3_freeState(state); }
 };
 
-uint64_t hash64(std::initializer_list<std::span<const uint8_t>> parts) {
+using Parts = std::span<const std::span<const uint8_t>>;
+
+uint64_t hash64(std::initializer_list<std::span<const uint8_t>> parts, Parts more = {}) {
   thread_local HashContext context;
   XXH3_64bits_reset(context.state);
-  for (const auto& part : parts) {
-    if (!part.empty()) XXH3_64bits_update(context.state, part.data(), part.size());
-  }
+  for (const Parts& all : {Parts(parts.begin(), parts.size()), more})
+    for (const auto& part : all)
+      if (!part.empty()) XXH3_64bits_update(context.state, part.data(), part.size());
   return XXH3_64bits_digest(context.state);
 }
 
 uint64_t frame_checksum(const FrameHeader& header, std::span<const uint8_t> lengths,
-                        std::span<const uint8_t> stored) {
-  return hash64({bytes_of(header).first(offsetof(FrameHeader, checksum)), lengths, stored});
+                        std::span<const uint8_t> stored, Parts more = {}) {
+  return hash64({bytes_of(header).first(offsetof(FrameHeader, checksum)), lengths, stored}, more);
 }
 
 // Less than 3 % saved is not worth a decompression at restore.
@@ -166,24 +168,40 @@ const char* decompress_frame(uint32_t codec, std::span<const uint8_t> stored,
   }
 }
 
+void FrameDraft::borrow(std::span<const uint8_t> more) {
+  if (!borrowed.empty() && borrowed.back().data() + borrowed.back().size() == more.data())
+    borrowed.back() = {borrowed.back().data(), borrowed.back().size() + more.size()};
+  else
+    borrowed.push_back(more);
+  borrowed_bytes += more.size();
+}
+
+void FrameDraft::keep_borrowed() {
+  for (std::span<const uint8_t> part : borrowed) copy(part);
+  borrowed.clear();
+  borrowed_bytes = 0;
+}
+
 SealedFrame seal(FrameDraft&& draft, int level, const Keys* keys) {
   SealedFrame out;
   FrameHeader& header = out.header;
   header = {};
   header.magic = kFrameMagic;
   header.codec = kCodecPlain;
-  header.plain_length = static_cast<uint32_t>(draft.plain.size());
+  header.plain_length = static_cast<uint32_t>(draft.bytes());
   header.chunks = static_cast<uint32_t>(draft.names.size());
   if (level != 0) header.codec = compress_frame(draft.plain, level, &out.stored);
   if (header.codec == kCodecPlain) out.stored = std::move(draft.plain);
+  out.borrowed = std::move(draft.borrowed);
   out.lengths = std::move(draft.lengths);
   out.names = std::move(draft.names);
-  header.stored_length = static_cast<uint32_t>(out.stored.size() + (keys ? Keys::kOverhead : 0));
+  header.stored_length = static_cast<uint32_t>(out.stored.size() + draft.borrowed_bytes +
+                                               (keys ? Keys::kOverhead : 0));
   if (keys) {
     out.stored =
         keys->seal(Keys::kFrames, frame_context(header, bytes_of(out.lengths)), out.stored);
   }
-  header.checksum = frame_checksum(header, bytes_of(out.lengths), out.stored);
+  header.checksum = frame_checksum(header, bytes_of(out.lengths), out.stored, out.borrowed);
   return out;
 }
 
@@ -212,8 +230,9 @@ Status PackWriter::create(Env* env, const std::string& path, bool encrypted, uin
 }
 
 Status PackWriter::append(const SealedFrame& frame, uint32_t* first_chunk, Writeback* due) {
-  std::span<const uint8_t> parts[] = {bytes_of(frame.header), bytes_of(frame.lengths),
-                                      frame.stored};
+  std::vector<std::span<const uint8_t>> parts = {bytes_of(frame.header), bytes_of(frame.lengths),
+                                                 frame.stored};
+  parts.insert(parts.end(), frame.borrowed.begin(), frame.borrowed.end());
   if (int e = file_->append(parts)) return io_error("write", path_, e);
   *first_chunk = static_cast<uint32_t>(chunks_.size());
   frames_.push_back({bytes_, frame.header.codec, frame.header.plain_length,

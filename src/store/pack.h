@@ -16,18 +16,28 @@ namespace gpuckpt::store {
 // A frame under construction: chunks are added until kFrameBytes is reached.
 struct FrameDraft {
   std::vector<uint8_t> plain;
+  // What follows `plain`, where it lies: of a frame that is stored as it is, and not for longer
+  // than who gave it keeps it.
+  std::vector<std::span<const uint8_t>> borrowed;
+  uint64_t borrowed_bytes = 0;
   std::vector<ChunkName> names;
   std::vector<uint32_t> lengths;
-  bool full() const { return plain.size() >= kFrameBytes || names.size() >= kMaxFrameChunks; }
+  uint64_t bytes() const { return plain.size() + borrowed_bytes; }
+  bool full() const { return bytes() >= kFrameBytes || names.size() >= kMaxFrameChunks; }
+  void copy(std::span<const uint8_t> more) { plain.insert(plain.end(), more.begin(), more.end()); }
+  void borrow(std::span<const uint8_t> more);
+  // Copies what was borrowed: it may go now.
+  void keep_borrowed();
 };
 
 // A frame as it goes to disk. Sealing (compression) is the work that runs in parallel.
 struct SealedFrame {
   FrameHeader header;
   std::vector<uint8_t> stored;
+  std::vector<std::span<const uint8_t>> borrowed;  // follows `stored`
   std::vector<uint32_t> lengths;
   std::vector<ChunkName> names;
-  uint64_t disk_bytes() const { return sizeof(header) + 4 * lengths.size() + stored.size(); }
+  uint64_t disk_bytes() const { return sizeof(header) + 4 * lengths.size() + header.stored_length; }
 };
 
 // Chooses what makes `plain` shortest for its price, and does it: byte planes (planes.h) where
@@ -39,7 +49,7 @@ const char* decompress_frame(uint32_t codec, std::span<const uint8_t> stored,
                              std::span<uint8_t> plain);
 
 // Compresses a draft with zstd at `level` (0: stored plain), plain where compression does not pay,
-// and encrypts it when there are keys.
+// and encrypts it when there are keys. A draft with something borrowed has neither.
 SealedFrame seal(FrameDraft&& draft, int level, const Keys* keys);
 
 // One pack being written. Not thread safe. `complete` writes the table, `sync` makes it durable and

@@ -210,7 +210,7 @@ Status Sweep::copy_pack(const PackId& id, Used& used) {
         // Checked again: what is moved must not be worse than what was there.
         auto bytes = std::span(plain).subspan(offset, length);
         if (Status status = used.reader->check_chunk(c, bytes); !status.ok()) return status;
-        draft_.plain.insert(draft_.plain.end(), bytes.begin(), bytes.end());
+        draft_.copy(bytes);
         draft_.names.push_back(table.chunks[c].name);
         draft_.lengths.push_back(static_cast<uint32_t>(length));
         in_draft_.push_back({id, c});

@@ -506,6 +506,7 @@ Status Writer::add(Lane& lane, uint64_t space, uint64_t address, std::span<const
       address += piece.bytes.size();
     }
   }
+  for (Lane::Open& open : lane.open) open.draft.keep_borrowed();  // the bytes are the caller's
   return Status::Ok();
 }
 
@@ -523,7 +524,10 @@ Status Writer::place(Lane& lane, uint64_t space, uint64_t address, std::span<con
   lane.note(space, address, bytes.size(), found);
   if (found != mine) return Status::Ok();
   new_ += bytes.size();
-  open.draft.plain.insert(open.draft.plain.end(), bytes.begin(), bytes.end());
+  if (options_.level == 0 && !paths_.keys)
+    open.draft.borrow(bytes);
+  else
+    open.draft.copy(bytes);
   open.draft.names.push_back(name);
   open.draft.lengths.push_back(static_cast<uint32_t>(bytes.size()));
   if (!open.draft.full()) return Status::Ok();
@@ -545,6 +549,8 @@ Status Writer::close_frame(Lane::Open& open) {
   // hash.
   if (open.draft.plain.capacity() == 0) open.draft.plain = std::move(sealed.stored);
   open.draft.plain.clear();
+  open.draft.borrowed.clear();
+  open.draft.borrowed_bytes = 0;
   open.draft.names.clear();
   open.draft.lengths.clear();
   return status;
