@@ -227,6 +227,7 @@ def run(o, build, work):
     shared_memory(o, build, work, row)
 
     # Restore, from page cache.
+    timed(["sh", "-c", f"cat {store}/packs/*"])
     reads = []
     for _ in range(o.rounds):
         reads.append(int(subprocess.run([f"{build}/bin/bench_churn", "read", dump, "2"], capture_output=True, text=True, check=True).stdout) / 1e6)
