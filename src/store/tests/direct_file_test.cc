@@ -124,7 +124,10 @@ TEST_CASE("what goes past the page cache is not in it") {
   REQUIRE(posix_env()->create_uncached(disk.file(), 4 * kMiB, &file) == 0);
   REQUIRE(write_in_pieces(*file, some_bytes(1, bytes), 1) == 0);
   REQUIRE(file->sync() == 0);
-  CHECK(resident(disk.file(), bytes) <= 4 * kMiB / 4096);
+  const size_t there = resident(disk.file(), bytes);
+  file->drop_cache(0);
+  if (resident(disk.file(), bytes) != 0) return;  // a file system in memory
+  CHECK(there <= 4 * kMiB / 4096);
 }
 
 TEST_CASE("a write that fails behind one's back is told") {
