@@ -461,17 +461,14 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o) {
   wait_for_leftovers(tree);
   forward_signals();
   std::vector<Ids> ways;
-  if (namespaces_allowed(o)) {
-    if (geteuid() == 0 && all_ids_free(tree)) ways.push_back(Ids::kHere);
-    ways.push_back(Ids::kNamespace);
-  }
+  if ((namespaces_allowed(o) || tree.several()) && geteuid() == 0 && all_ids_free(tree))
+    ways.push_back(Ids::kHere);
+  if (namespaces_allowed(o)) ways.push_back(Ids::kNamespace);
   // Processes know each other by their ids.
   if (!tree.several()) ways.push_back(Ids::kNew);
   Outcome outcome;
   outcome.code = kExitRefused;
-  outcome.text =
-      "a job of several processes needs its old process ids, and there are no "
-      "namespaces here to have them in";
+  outcome.text = "namespaces are turned off";
   std::string before;  // why the ways did not do that were tried before
   for (const Ids& ids : ways) {
     Started started;
@@ -497,7 +494,13 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o) {
     before += " (tried before" + std::string(ids == Ids::kHere ? ", without namespaces" : "") +
               ": " + outcome.text + ")";
   }
-  return give_up(o, reader, outcome.code, outcome.text + before);
+  std::string text = outcome.text + before;
+  if (tree.several() && outcome.code == kExitRefused)
+    text =
+        "a job of several processes needs its old process ids: restore it as root, or where "
+        "user namespaces are allowed (" +
+        text + ")";
+  return give_up(o, reader, outcome.code, text);
 }
 
 }  // namespace gpuckpt::restore

@@ -337,7 +337,10 @@ bool start_program(Tree* tree, const std::string& launcher, Ids ids, Started* ou
       child = made ? root : 0;  // otherwise it has been reported
     }
   }
-  if (child < 0) *error = strerror(errno);
+  if (child < 0)
+    *error = std::string(ids == Ids::kNamespace ? "namespaces are not allowed here: "
+                                                : "no process can be made: ") +
+             strerror(errno);
   for (auto& m : tree->members) m->their_report.reset();
   munmap(shared, 4096);
   out->child = child > 0 ? child : -1;

@@ -195,6 +195,23 @@ def stopped(build):
         job.ends_well(job.restore(done.stdout.strip()))
 
 
+def no_ids(build):
+    """Where no process ids can be chosen a restore says so, with what to do, and nothing is left running. Root needs no namespace."""
+    with Job(build, "b") as job:
+        taken = job.snapshot(job.process, "cli")
+        job.kill(job.process)
+        job.process.wait()
+        sandbox = build / "tests" / "features" / "support" / "sandbox"
+        user = {"user": USER, "group": USER, "extra_groups": []} if os.getuid() == 0 and USER else {}
+        for command, env in (([sandbox], {}), ([], {"GPUCKPT_NAMESPACES": "0"})):
+            done = subprocess.run([*command, job.tools.gpuckpt, "restore", f"{job.store}@{taken}"], capture_output=True, text=True,
+                                  stdin=subprocess.DEVNULL, cwd="/", env=job.environment(**env), timeout=60, **user)
+            said = done.returncode == 125 and "needs its old process ids: restore it as root" in done.stderr
+            # (Its ids may be taken still, by what nobody has waited for.)
+            expect(said or os.getuid() == 0 and not user and done.returncode == 0, f"{done.returncode}: {done.stderr}")
+        job.ends_well(job.restore(taken))
+
+
 def incremental(build):
     """The second and third snapshot write little and are right."""
     with Job(build, "b", 150) as job:
@@ -259,7 +276,7 @@ def storm(build):
             job.restore_some_lines(snapshot)
 
 
-CASES = [shown, one_device, two_devices, shared_memory, shareable_handles, stranger, suspended, stopped, incremental, killed, storm]
+CASES = [shown, one_device, two_devices, shared_memory, shareable_handles, stranger, suspended, stopped, no_ids, incremental, killed, storm]
 
 
 def main():
