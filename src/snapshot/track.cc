@@ -11,6 +11,7 @@
 #include "common/text.h"
 #include "gpuckpt/process_format.h"
 #include "snapshot/device_plugin.h"
+#include "snapshot/fork_pause.h"
 
 namespace gpuckpt {
 
@@ -196,6 +197,7 @@ long Tracker::make() {
 bool Tracker::open() {
   if (alive()) return true;
   fd_ = -1;
+  ForkPause pause;
   long fd = make();
   if (sys::failed(fd)) return false;
   uint64_t limit[2] = {1024, 1024};
@@ -223,6 +225,7 @@ bool Tracker::prepare(Smaps* smaps, bool use_base) {
   tracked_bytes = armed_bytes = armed_us = 0;
   if (!asked_ && mode_ != TrackMode::kContent) {
     asked_ = true;
+    ForkPause pause;
     if (const long fd = make(); !sys::failed(fd)) sys::close(static_cast<int>(fd));
   }
   if (mode_ == TrackMode::kContent) return false;

@@ -21,6 +21,7 @@
 #include "snapshot/api.h"
 #include "snapshot/courier.h"
 #include "snapshot/eintr.h"
+#include "snapshot/fork_pause.h"
 #include "snapshot/hold.h"
 #include "snapshot/inherited.h"
 #include "snapshot/kin.h"
@@ -216,6 +217,7 @@ void start_timer() {
 // being cleared; who leads a snapshot asks again.
 void forget_after_fork() {
   memory_after_fork();
+  fork_pause_after_fork();
   parking_forget();
   courier.forget();
   library.start_time = library.host_start_time = 0;  // looked up when needed
@@ -237,9 +239,13 @@ namespace {
 
 void before_fork() {
   count_birth();
+  fork_begins();
   t_forking = true;
 }
-void fork_is_over() { t_forking = false; }
+void fork_is_over() {
+  t_forking = false;
+  fork_ends();
+}
 void after_fork() {
   const uint64_t old = sys::sigprocmask_all();
   forget_after_fork();
