@@ -87,8 +87,8 @@ long Pagemap::call(uint64_t* start, uint64_t end, const PageQuery& query, PageRe
   a.return_mask = query.tell;
   long n = sys::call(SYS_ioctl, fd_, static_cast<long>(kPagemapScan), sys::ptr(&a));
   // Not walk_end: the kernel collects at most 512 regions at a time, notes there where it had to
-  // stop for that, and does not correct it when it goes on by itself and reaches the end (Linux 6.7
-  // to 6.18, do_pagemap_scan). Whoever believed it got the last regions twice.
+  // stop for that, and does not correct it when it goes on by itself and reaches the end (seen on
+  // Linux 6.18). Whoever believed it got the last regions twice.
   if (n >= 0) *start = static_cast<size_t>(n) < room ? end : out[n - 1].end;
   return n;
 }
