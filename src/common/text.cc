@@ -160,9 +160,10 @@ bool scan_size(const char* s, uint64_t* bytes) {
   if (*s == '.')
     for (++s; *s >= '0' && *s <= '9'; ++s)
       if (parts < 1000000) part = part * 10 + static_cast<uint64_t>(*s - '0'), parts *= 10;
+  constexpr char kUnits[] = "KkMmGgTtPpEe";
   unsigned shift = 0;
-  for (const char* unit = "KkMmGgTtPpEe"; *unit && !shift; ++unit)
-    if (*s == *unit) shift = static_cast<unsigned>(10 * ((unit - "KkMmGgTtPpEe") / 2 + 1));
+  for (unsigned i = 0; kUnits[i]; ++i)
+    if (*s == kUnits[i]) shift = 10 * (i / 2 + 1);
   if (shift) ++s;
   if (shift && *s == 'i' && s[1] == 'B') ++s;
   if (*s == 'B' || (shift && *s == 'b')) ++s;

@@ -468,7 +468,7 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o) {
   if (!tree.several()) ways.push_back(Ids::kNew);
   Outcome outcome;
   outcome.code = kExitRefused;
-  outcome.text = "namespaces are turned off";
+  outcome.text = needs_ids("namespaces are turned off");
   std::string before;  // why the ways did not do that were tried before
   for (const Ids& ids : ways) {
     Started started;
@@ -494,13 +494,7 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o) {
     before += " (tried before" + std::string(ids == Ids::kHere ? ", without namespaces" : "") +
               ": " + outcome.text + ")";
   }
-  std::string text = outcome.text + before;
-  if (tree.several() && outcome.code == kExitRefused)
-    text =
-        "a job of several processes needs its old process ids: restore it as root, or where "
-        "user namespaces are allowed (" +
-        text + ")";
-  return give_up(o, reader, outcome.code, text);
+  return give_up(o, reader, outcome.code, outcome.text + before);
 }
 
 }  // namespace gpuckpt::restore

@@ -263,6 +263,12 @@ bool ended_well(pid_t pid) {
 
 }  // namespace
 
+std::string needs_ids(const std::string& why_not) {
+  return "a job of several processes needs its old process ids: restore it as root, or where user "
+         "namespaces are allowed (" +
+         why_not + ")";
+}
+
 bool all_ids_free(const Tree& tree) {
   auto is_free = [](int id) { return kill(id, 0) != 0 && errno == ESRCH; };
   for (const auto& m : tree.members) {
@@ -337,10 +343,12 @@ bool start_program(Tree* tree, const std::string& launcher, Ids ids, Started* ou
       child = made ? root : 0;  // otherwise it has been reported
     }
   }
-  if (child < 0)
+  if (child < 0) {
     *error = std::string(ids == Ids::kNamespace ? "namespaces are not allowed here: "
                                                 : "no process can be made: ") +
              strerror(errno);
+    if (ids == Ids::kNamespace && tree->several()) *error = needs_ids(*error);
+  }
   for (auto& m : tree->members) m->their_report.reset();
   munmap(shared, 4096);
   out->child = child > 0 ? child : -1;

@@ -31,5 +31,7 @@ struct Started {
 bool start_program(Tree*, const std::string& launcher, Ids, Started* out, std::string* error);
 
 bool all_ids_free(const Tree&);
+// Why several processes cannot be restored with other ids than they had, and what to do.
+std::string needs_ids(const std::string& why_not);
 
 }  // namespace gpuckpt::restore

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,8 +22,8 @@ constexpr uint64_t kBuffers = 4;
 
 class DirectFile : public File {
  public:
-  DirectFile(int fd, uint8_t* memory, uint64_t cached)
-      : fd_(fd), memory_(memory), cached_(cached / kBufferBytes) {}
+  DirectFile(std::unique_ptr<File> file, int fd, uint8_t* memory, uint64_t cached)
+      : file_(std::move(file)), fd_(fd), memory_(memory), cached_(cached / kBufferBytes) {}
   ~DirectFile() override {
     {
       std::lock_guard guard(mutex_);
@@ -33,7 +32,6 @@ class DirectFile : public File {
     changed_.notify_all();
     if (thread_.joinable()) thread_.join();
     ::munmap(memory_, kBuffers * kBufferBytes);
-    ::close(fd_);
   }
 
   int append(std::span<const std::span<const uint8_t>> parts) override {
@@ -51,15 +49,7 @@ class DirectFile : public File {
 
   int pread(uint64_t offset, std::span<uint8_t> out) override {
     if (int e = write_tail()) return e;
-    while (!out.empty()) {
-      ssize_t n = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return errno;
-      if (n == 0) return ENODATA;
-      offset += static_cast<uint64_t>(n);
-      out = out.subspan(static_cast<size_t>(n));
-    }
-    return 0;
+    return file_->pread(offset, out);
   }
 
   int size(uint64_t* out) override {
@@ -69,17 +59,13 @@ class DirectFile : public File {
 
   int sync() override {
     if (int e = write_tail()) return e;
-    return ::fsync(fd_) == 0 ? 0 : errno;
+    return file_->sync();
   }
 
   void start_writeback(uint64_t offset, uint64_t length) override {
-    if (offset < cached_ * kBufferBytes)
-      (void)::sync_file_range(fd_, static_cast<off_t>(offset), static_cast<off_t>(length),
-                              SYNC_FILE_RANGE_WRITE);
+    if (offset < cached_ * kBufferBytes) file_->start_writeback(offset, length);
   }
-  void drop_cache(uint64_t from) override {
-    (void)::posix_fadvise(fd_, static_cast<off_t>(from), 0, POSIX_FADV_DONTNEED);
-  }
+  void drop_cache(uint64_t from) override { file_->drop_cache(from); }
 
  private:
   uint8_t* buffer(uint64_t number) { return memory_ + number % kBuffers * kBufferBytes; }
@@ -161,7 +147,8 @@ class DirectFile : public File {
     return write(filled_, used_);
   }
 
-  const int fd_;
+  const std::unique_ptr<File> file_;  // the same, through the cache
+  const int fd_;                      // its
   uint8_t* const memory_;
   const uint64_t cached_;  // buffers
   bool past_ = false;      // beyond them
@@ -178,14 +165,14 @@ class DirectFile : public File {
 
 }  // namespace
 
-std::unique_ptr<File> write_past_cache(int fd, uint64_t cached) {
+std::unique_ptr<File> write_past_cache(std::unique_ptr<File> file, int fd, uint64_t cached) {
   const int flags = ::fcntl(fd, F_GETFL);
   if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_DIRECT) != 0 || ::fcntl(fd, F_SETFL, flags) != 0)
-    return nullptr;
+    return file;
   void* memory = ::mmap(nullptr, kBuffers * kBufferBytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return nullptr;
-  return std::make_unique<DirectFile>(fd, static_cast<uint8_t*>(memory), cached);
+  if (memory == MAP_FAILED) return file;
+  return std::make_unique<DirectFile>(std::move(file), fd, static_cast<uint8_t*>(memory), cached);
 }
 
 }  // namespace gpuckpt::store

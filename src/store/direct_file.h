@@ -9,9 +9,9 @@
 
 namespace gpuckpt::store {
 
-// Takes `fd`, a new empty file open for reading and writing without O_APPEND. The first `cached`
-// bytes, rounded down to MiB, go through the cache all the same. Null where the file system cannot
-// do it, or without memory for the buffers: `fd` is the caller's still.
-std::unique_ptr<File> write_past_cache(int fd, uint64_t cached);
+// `file` is new, empty, and open as `fd` for reading and writing without O_APPEND. The first
+// `cached` bytes, rounded down to MiB, go through the cache all the same. Returns `file` itself
+// where the file system cannot do it, or without memory for the buffers.
+std::unique_ptr<File> write_past_cache(std::unique_ptr<File> file, int fd, uint64_t cached);
 
 }  // namespace gpuckpt::store

@@ -34,7 +34,6 @@ class PosixFile : public File {
   }
 
   int descriptor() const { return fd_; }
-  void release() { fd_ = -1; }  // somebody else closes it
 
   int append(std::span<const std::span<const uint8_t>> parts) override {
     std::vector<iovec> iov;
@@ -137,11 +136,8 @@ class PosixEnv : public Env {
                       std::unique_ptr<File>* out) override {
     auto file = std::make_unique<PosixFile>();
     if (!file->open(path, O_RDWR | O_CREAT | O_EXCL, 0600)) return errno;
-    *out = write_past_cache(file->descriptor(), cached);
-    if (*out)
-      file->release();
-    else
-      *out = std::move(file);
+    const int fd = file->descriptor();
+    *out = write_past_cache(std::move(file), fd, cached);
     return 0;
   }
   int mkdir(const std::string& path) override {

@@ -176,6 +176,14 @@ void FrameDraft::borrow(std::span<const uint8_t> more) {
   borrowed_bytes += more.size();
 }
 
+void FrameDraft::clear() {
+  plain.clear();
+  borrowed.clear();
+  borrowed_bytes = 0;
+  names.clear();
+  lengths.clear();
+}
+
 void FrameDraft::keep_borrowed() {
   for (std::span<const uint8_t> part : borrowed) copy(part);
   borrowed.clear();

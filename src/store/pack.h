@@ -26,6 +26,7 @@ struct FrameDraft {
   bool full() const { return bytes() >= kFrameBytes || names.size() >= kMaxFrameChunks; }
   void copy(std::span<const uint8_t> more) { plain.insert(plain.end(), more.begin(), more.end()); }
   void borrow(std::span<const uint8_t> more);
+  void clear();  // keeps the room of `plain`
   // Copies what was borrowed: it may go now.
   void keep_borrowed();
 };

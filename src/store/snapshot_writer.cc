@@ -548,11 +548,7 @@ Status Writer::close_frame(Lane::Open& open) {
   // The next frame goes where this one was: memory that is new each time takes longer than its
   // hash.
   if (open.draft.plain.capacity() == 0) open.draft.plain = std::move(sealed.stored);
-  open.draft.plain.clear();
-  open.draft.borrowed.clear();
-  open.draft.borrowed_bytes = 0;
-  open.draft.names.clear();
-  open.draft.lengths.clear();
+  open.draft.clear();
   return status;
 }
 
@@ -636,8 +632,7 @@ Status Writer::finish_pack() {
 // Makes all complete packs durable but the last `but`.
 Status Writer::sync_packs(size_t but) {
   for (; unsynced_.size() > but; unsynced_.pop_front()) {
-    PackWriter& pack = *packs_[unsynced_.front()].writer;
-    if (Status status = pack.sync(); !status.ok()) return status;
+    if (Status status = packs_[unsynced_.front()].writer->sync(); !status.ok()) return status;
   }
   return Status::Ok();
 }

@@ -149,10 +149,17 @@ class Session:
         options = {"user": self.user, "group": self.user, "extra_groups": []} if self.user is not None else {}
         done = subprocess.run([str(self.tools.gpuckpt), *map(str, arguments)], cwd=cwd, env=self.environment(),
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, **options)
-        if check and done.returncode != 0:
-            raise Failure(f"gpuckpt {' '.join(map(str, arguments))}: exit {done.returncode}: "
-                          f"{done.stdout.strip()} {done.stderr.strip()}")
+        if done.returncode != 0:
+            said = f"gpuckpt {' '.join(map(str, arguments))}: exit {done.returncode}: {done.stdout.strip()} {done.stderr.strip()}"
+            if self.is_over():
+                raise TooLate(said)
+            if check:
+                raise Failure(said)
         return done
+
+    def is_over(self):
+        """Has the program come to its end, so that no command can reach it any more? Known to who has one at a time."""
+        return False
 
     def plain(self, command, out, timeout=120, **env):
         """The program on the simulated GPU without gpuckpt."""
