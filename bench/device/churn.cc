@@ -31,13 +31,14 @@ CUstream stream;
 char* pinned;
 size_t bytes;
 
-// Noise that differs for every round and place.
+// Noise that differs for every round and place. All of the pinned memory gets some, so that a
+// snapshot of little device memory has as much host memory.
 void fill(uint64_t round) {
   auto* words = reinterpret_cast<uint64_t*>(pinned);
   uint64_t state = round * 0x9E3779B97F4A7C15ull + 1;
   for (size_t at = 0; at < bytes; at += kPinned) {
     const size_t n = std::min(kPinned, bytes - at);
-    for (size_t i = 0; i < n / 8; ++i) {
+    for (size_t i = 0; i < kPinned / 8; ++i) {
       state ^= state << 13, state ^= state >> 7, state ^= state << 17;
       words[i] = state;
     }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How long a snapshot of device memory takes until it is durable, and its restore, beside their baselines in the same run.
 
-    bench/device/durable.py BUILD [--mib 512] [--rounds 5] [--work DIR] [--real]
+    bench/device/durable.py BUILD [--mib 512] [--rounds 5] [--work DIR] [--rest S] [--real]
 
 A process (churn.cc) with N MiB of device memory that nothing can shorten, all of it changed before each snapshot; not compressed.
 Baselines, in turn with it: all of it to pinned memory, as many bytes written and synced; for the restore all of it from pinned into
@@ -41,7 +41,7 @@ class Churn:
 
 class Bench:
     def __init__(self, o, work):
-        self.build, self.rounds, self.real = os.path.abspath(o.build), o.rounds, o.real
+        self.build, self.rounds, self.real, self.rest = os.path.abspath(o.build), o.rounds, o.real, o.rest
         self.work, self.store = work, f"{work}/store"
         self.plain = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
         if not o.real:
@@ -69,6 +69,7 @@ class Bench:
         for i in range(self.rounds):
             row = {}
             for ours in (i % 2 == 0, i % 2 == 1):
+                time.sleep(self.rest)
                 warm_memory(1.2 * mib + 512)
                 if ours:
                     c.ask("change")
@@ -84,9 +85,10 @@ class Bench:
                 else:
                     row["out"] = c.ask("out")
                     row["dump"] = c.ask(f"dump {self.work}/dump")
-                    row["in"] = c.ask("in")
                     let_go_of_cache(f"{self.work}/dump")
                     os.unlink(f"{self.work}/dump")
+                    warm_memory(1.2 * mib + 512)
+                    row["in"] = c.ask("in")
             all_of.append(row)
         c.end()
         return all_of
@@ -105,6 +107,7 @@ def main():
     parser.add_argument("--mib", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--work", default="/var/tmp")
+    parser.add_argument("--rest", type=float, default=2, help="seconds before each write: disks of virtual machines have a budget that refills")
     parser.add_argument("--real", action="store_true", help="the machine's driver instead of the simulated one")
     o = parser.parse_args()
     work = tempfile.mkdtemp(prefix="gpuckpt-bench-", dir=o.work)

@@ -2,6 +2,7 @@
 // gets there.
 #include "copy.h"
 
+#include <emmintrin.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +37,27 @@ bool piece_of(Context& c, Array* array, uint64_t at, uint64_t n, bool write, Pie
   return true;
 }
 
+// A copy engine writes past the processor's caches, however long its copies are. (The C library
+// does so from about a megabyte on; a copy of less then throws out of the caches what its page
+// faults need, and takes 1.3 times as long.)
+void engine_copy(uint8_t* to, const uint8_t* from, uint64_t n) {
+  constexpr uint64_t kLine = 64, kWorthIt = 64 * kKiB;
+  const bool apart = to + n <= from || from + n <= to;
+  if (n < kWorthIt || !apart) {
+    memmove(to, from, n);
+    return;
+  }
+  const uint64_t head = -reinterpret_cast<uint64_t>(to) % kLine;
+  memcpy(to, from, head);
+  uint64_t at = head;
+  for (; at + kLine <= n; at += kLine)
+    for (uint64_t i = 0; i < kLine; i += sizeof(__m128i))
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + at + i),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at + i)));
+  _mm_sfence();
+  memcpy(to + at, from + at, n - at);
+}
+
 CUresult copy_row(Context& c, const Box& b, uint64_t to, uint64_t from, uint64_t n) {
   while (n > 0) {
     Piece d, s;
@@ -43,7 +65,10 @@ CUresult copy_row(Context& c, const Box& b, uint64_t to, uint64_t from, uint64_t
         !piece_of(c, b.from_array.get(), from, n, false, &s))
       return CUDA_ERROR_ILLEGAL_ADDRESS;
     uint64_t k = d.length < s.length ? d.length : s.length;
-    memmove(d.host, s.host, k);
+    if (d.on_device)
+      engine_copy(d.host, s.host, k);
+    else
+      memmove(d.host, s.host, k);
     if (d.on_device != s.on_device) pay_for(k, c);
     to += k;
     from += k;

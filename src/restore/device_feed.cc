@@ -64,19 +64,34 @@ void DeviceFeed::hand_over(Open* open) {
   sys::futex_wake(&ring_->filled, 1, true);
 }
 
+// Bytes follow what the open block holds, and `least` of them fit into it: into it, or else into
+// another one. False: they shall not come any more.
+bool DeviceFeed::open_for(Open* open, uint64_t space, uint64_t address, size_t least) {
+  if (open->block != DeviceRing::kBlocks) {
+    const DeviceRing::Block& last = ring_->block[open->block];
+    if (last.space == space && last.address + last.length == address &&
+        DeviceRing::kBlockBytes - last.length >= least)
+      return true;
+    hand_over(open);
+  }
+  return open_block(open, space, address);
+}
+
+std::span<uint8_t> DeviceFeed::place(uint64_t space, uint64_t address, size_t length) {
+  Open& open = mine();
+  if (length > DeviceRing::kBlockBytes || !open_for(&open, space, address, length)) return {};
+  return {ring_->end_of(open.block), length};
+}
+
 bool DeviceFeed::put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes) {
   Open& open = mine();
+  const bool placed =
+      open.block != DeviceRing::kBlocks && bytes.data() == ring_->end_of(open.block);
   while (!bytes.empty()) {
-    if (open.block != DeviceRing::kBlocks) {
-      const DeviceRing::Block& last = ring_->block[open.block];
-      if (last.space != space || last.address + last.length != address ||
-          last.length == DeviceRing::kBlockBytes)
-        hand_over(&open);
-    }
-    if (open.block == DeviceRing::kBlocks && !open_block(&open, space, address)) return false;
+    if (!placed && !open_for(&open, space, address, 1)) return false;
     DeviceRing::Block& block = ring_->block[open.block];
     const size_t n = std::min<size_t>(bytes.size(), DeviceRing::kBlockBytes - block.length);
-    memcpy(ring_->bytes(open.block) + block.length, bytes.data(), n);
+    if (!placed) memcpy(ring_->end_of(open.block), bytes.data(), n);
     block.length += n;
     address += n;
     bytes = bytes.subspan(n);
@@ -87,10 +102,12 @@ bool DeviceFeed::put(uint64_t space, uint64_t address, std::span<const uint8_t> 
 void DeviceFeed::run() {
   for (uint64_t space : reader_.spaces()) {
     if (space < wire::kSpaceDeviceBase || !status_.ok() || stop_) continue;
-    status_ =
-        reader_.read_all(space, threads_, [&](uint64_t address, std::span<const uint8_t> bytes) {
+    status_ = reader_.read_all(
+        space, threads_,
+        [&](uint64_t address, std::span<const uint8_t> bytes) {
           return put(space, address, bytes);
-        });
+        },
+        [&](uint64_t address, size_t length) { return place(space, address, length); });
     for (auto& [thread, open] : open_) hand_over(&open);
     open_.clear();
   }

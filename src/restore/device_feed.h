@@ -35,7 +35,9 @@ class DeviceFeed {
   };
   void run();
   Open& mine();
+  std::span<uint8_t> place(uint64_t space, uint64_t address, size_t length);
   bool put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes);
+  bool open_for(Open*, uint64_t space, uint64_t address, size_t least);
   bool open_block(Open*, uint64_t space, uint64_t address);
   void hand_over(Open*);
 

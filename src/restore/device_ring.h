@@ -27,6 +27,7 @@ struct DeviceRing {
   Block block[kBlocks];
 
   char* bytes(uint32_t i) { return reinterpret_cast<char*>(this) + kHeaderBytes + i * kBlockBytes; }
+  uint8_t* end_of(uint32_t i) { return reinterpret_cast<uint8_t*>(bytes(i)) + block[i].length; }
   // A block that was `from` and is kBusy now; kBlocks: there is none.
   uint32_t claim(State from) {
     for (uint32_t i = 0; i < kBlocks; ++i) {

@@ -106,10 +106,17 @@ uint64_t huge_page_of(int fd) {
 // The contents of a space into `size` bytes of memory.
 Status read_into(const store::SnapshotReader& reader, uint64_t space, unsigned threads, uint8_t* to,
                  uint64_t size) {
-  return reader.read_all(space, threads, [&](uint64_t address, std::span<const uint8_t> bytes) {
-    if (address < size) memcpy(to + address, bytes.data(), std::min(bytes.size(), size - address));
-    return true;
-  });
+  return reader.read_all(
+      space, threads,
+      [&](uint64_t address, std::span<const uint8_t> bytes) {
+        if (address < size && bytes.data() != to + address)
+          memcpy(to + address, bytes.data(), std::min(bytes.size(), size - address));
+        return true;
+      },
+      [&](uint64_t address, size_t length) {
+        const bool fits = address <= size && length <= size - address;
+        return fits ? std::span(to + address, length) : std::span<uint8_t>();
+      });
 }
 
 // Such a file can be mapped, and not written to. Its pages are taken from the pool first: a mapping

@@ -42,8 +42,9 @@ class MemberReader : public SnapshotReader {
   Status read(uint64_t space, uint64_t address, std::span<uint8_t> out) const override {
     return whole_.read(member_space(space, member_), address, out);
   }
-  Status read_all(uint64_t space, unsigned threads, const Sink& sink) const override {
-    return whole_.read_all(member_space(space, member_), threads, sink);
+  Status read_all(uint64_t space, unsigned threads, const Sink& sink,
+                  const Place& place) const override {
+    return whole_.read_all(member_space(space, member_), threads, sink, place);
   }
 
  private:

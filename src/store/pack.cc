@@ -398,18 +398,19 @@ Status PackReader::damage(uint32_t number, const char* why) const {
                                         number, table_.frames[number].offset, why));
 }
 
-Status PackReader::load(uint32_t number, Raw* out) const {
+Status PackReader::load(uint32_t number, std::span<uint8_t> place, Raw* out) const {
   thread_local std::vector<uint8_t> raw;  // grows, and is not cleared
   const FrameEntry& frame = table_.frames[number];
-  const size_t lengths_bytes = 4ull * frame.chunks;
-  const size_t length = sizeof(FrameHeader) + lengths_bytes + frame.stored_length;
+  const size_t head = sizeof(FrameHeader) + 4ull * frame.chunks;
+  const size_t length = head + (place.empty() ? frame.stored_length : 0);
   if (raw.size() < length) raw.resize(length);
-  if (int e = file_->pread(frame.offset, std::span(raw).first(length)))
-    return io_error("read", path_, e);
+  int e = file_->pread(frame.offset, std::span(raw).first(length));
+  if (!e && !place.empty()) e = file_->pread(frame.offset + head, place);
+  if (e) return io_error("read", path_, e);
   FrameHeader& header = out->header;
   memcpy(&header, raw.data(), sizeof(header));
-  out->lengths = std::span(raw).subspan(sizeof(header), lengths_bytes);
-  out->stored = std::span(raw).subspan(sizeof(header) + lengths_bytes, frame.stored_length);
+  out->lengths = std::span(raw).subspan(sizeof(header), head - sizeof(header));
+  out->stored = place.empty() ? std::span(raw).subspan(head, frame.stored_length) : place;
   if (header.magic != kFrameMagic || header.codec != frame.codec ||
       header.plain_length != frame.plain_length || header.stored_length != frame.stored_length ||
       header.chunks != frame.chunks || header.reserved != 0) {
@@ -428,9 +429,8 @@ bool PackReader::is_plain(const FrameEntry& frame) const {
   return !keys_ && frame.codec == kCodecPlain && frame.plain_length == frame.stored_length;
 }
 
-Status PackReader::unpack(uint32_t number, const Raw& raw, std::vector<uint8_t>* plain) const {
-  plain->resize(raw.header.plain_length);
-  const char* why = unseal(raw.header, raw.lengths, raw.stored, keys_.get(), *plain);
+Status PackReader::unpack(uint32_t number, const Raw& raw, std::span<uint8_t> plain) const {
+  const char* why = unseal(raw.header, raw.lengths, raw.stored, keys_.get(), plain);
   if (why == kUnknownCodec) {
     return Status::Incompatible(
         fmt::format("pack {} frame {} uses codec {}, unknown to this gpuckpt: use a newer one",
@@ -440,21 +440,29 @@ Status PackReader::unpack(uint32_t number, const Raw& raw, std::vector<uint8_t>*
 }
 
 Status PackReader::read_frame(uint32_t number, std::vector<uint8_t>* plain) const {
+  plain->resize(table_.frames[number].plain_length);
+  return read_frame(number, std::span(*plain));
+}
+
+Status PackReader::read_frame(uint32_t number, std::span<uint8_t> plain) const {
   Raw raw;
-  if (Status status = load(number, &raw); !status.ok()) return status;
+  if (Status status = load(number, {}, &raw); !status.ok()) return status;
   if (Status status = check_sum(number, raw); !status.ok()) return status;
   return unpack(number, raw, plain);
 }
 
-Status PackReader::view_frame(uint32_t number, std::vector<uint8_t>* room,
+Status PackReader::view_frame(uint32_t number, std::span<uint8_t> place, std::vector<uint8_t>* room,
                               std::span<const uint8_t>* bytes) const {
   if (!is_plain(table_.frames[number])) {
-    Status status = read_frame(number, room);
-    *bytes = *room;
-    return status;
+    if (place.empty()) {
+      room->resize(table_.frames[number].plain_length);
+      place = *room;
+    }
+    *bytes = place;
+    return read_frame(number, place);
   }
   Raw raw;
-  if (Status status = load(number, &raw); !status.ok()) return status;
+  if (Status status = load(number, place, &raw); !status.ok()) return status;
   *bytes = raw.stored;
   const ChunkEntry* chunk = &table_.chunks[table_.frames[number].first_chunk];
   for (size_t at = 0; at < raw.lengths.size(); at += sizeof(uint32_t), ++chunk)
@@ -475,11 +483,12 @@ Status PackReader::check_frame(uint32_t number) const {
   thread_local std::vector<uint8_t> plain;
   const FrameEntry& frame = table_.frames[number];
   Raw raw;
-  if (Status status = load(number, &raw); !status.ok()) return status;
+  if (Status status = load(number, {}, &raw); !status.ok()) return status;
   if (Status status = check_sum(number, raw); !status.ok()) return status;
   std::span<const uint8_t> bytes = raw.stored;
   if (!is_plain(frame)) {
-    if (Status status = unpack(number, raw, &plain); !status.ok()) return status;
+    plain.resize(frame.plain_length);
+    if (Status status = unpack(number, raw, plain); !status.ok()) return status;
     bytes = plain;
   }
   size_t offset = 0;

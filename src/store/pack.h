@@ -128,10 +128,12 @@ class PackReader {
   const std::string& path() const { return path_; }
   // The plain bytes of one frame, its checksum verified. Names of chunks are not (see check_chunk).
   Status read_frame(uint32_t frame, std::vector<uint8_t>* plain) const;
+  Status read_frame(uint32_t frame, std::span<uint8_t> plain) const;  // of just its length
   // The same for who checks all chunks that it uses, without a copy or a checksum where their names
-  // say as much. `*bytes` lie in `room` or in a buffer of the calling thread, until it reads the
-  // next frame.
-  Status view_frame(uint32_t frame, std::vector<uint8_t>* room,
+  // say as much. `*bytes` lie in `place` if there is one (as long as the frame's plain bytes; of no
+  // meaning after a failure), or else in `room` or in a buffer of the calling thread, until it
+  // reads the next frame.
+  Status view_frame(uint32_t frame, std::span<uint8_t> place, std::vector<uint8_t>* room,
                     std::span<const uint8_t>* bytes) const;
   // Does the chunk (at `offset` of its frame's plain bytes) have the name the table says?
   Status check_chunk(uint32_t chunk, std::span<const uint8_t> bytes) const;
@@ -141,13 +143,14 @@ class PackReader {
  private:
   struct Raw {
     FrameHeader header;
-    std::span<const uint8_t> lengths, stored;  // in a buffer of the calling thread
+    std::span<const uint8_t> lengths, stored;  // in a buffer of the calling thread, or a place
   };
   // As they are: stored without a codec or a key.
   bool is_plain(const FrameEntry& frame) const;
-  Status load(uint32_t frame, Raw* out) const;
+  // What is stored goes to `place` if there is one (of just that length).
+  Status load(uint32_t frame, std::span<uint8_t> place, Raw* out) const;
   Status check_sum(uint32_t frame, const Raw& raw) const;
-  Status unpack(uint32_t frame, const Raw& raw, std::vector<uint8_t>* plain) const;
+  Status unpack(uint32_t frame, const Raw& raw, std::span<uint8_t> plain) const;
   Status damage(uint32_t frame, const char* why) const;
 
   Env* env_ = nullptr;

@@ -37,7 +37,8 @@ class Reader : public SnapshotReader {
   std::vector<std::string> blobs() const override;
   Status blob(const std::string& name, std::vector<uint8_t>* out) const override;
   Status read(uint64_t space, uint64_t address, std::span<uint8_t> out) const override;
-  Status read_all(uint64_t space, unsigned threads, const Sink& sink) const override;
+  Status read_all(uint64_t space, unsigned threads, const Sink& sink,
+                  const Place& place) const override;
 
  private:
   struct Piece {
@@ -48,7 +49,8 @@ class Reader : public SnapshotReader {
   Status check_space(const SpaceMap& space) const;
   Status frame(uint32_t pack, uint32_t frame, Plain* out) const;
   Status read_run(const Run& run, uint64_t skip, std::span<uint8_t> out) const;
-  Status deliver(const Piece* first, const Piece* last, const Sink& sink, bool* go_on) const;
+  Status deliver(const Piece* first, const Piece* last, const Sink& sink, const Place& place,
+                 bool* go_on) const;
 
   Env* env_;
   Paths paths_;
@@ -286,14 +288,18 @@ Status Reader::read(uint64_t number, uint64_t address, std::span<uint8_t> out) c
 }
 
 // All pieces are in one frame.
-Status Reader::deliver(const Piece* first, const Piece* last, const Sink& sink, bool* go_on) const {
+Status Reader::deliver(const Piece* first, const Piece* last, const Sink& sink, const Place& place,
+                       bool* go_on) const {
   thread_local std::vector<uint8_t> room;
   std::span<const uint8_t> plain;
+  std::span<uint8_t> placed;
   const PackReader& pack = *packs_[first->pack];
   const PackTable& table = pack.table();
   uint32_t number = table.frame_of(first->chunk);
   const FrameEntry& entry = table.frames[number];
-  if (Status status = pack.view_frame(number, &room, &plain); !status.ok())
+  if (place && last - first == 1 && first->count == entry.chunks)
+    placed = place(first->address, entry.plain_length);
+  if (Status status = pack.view_frame(number, placed, &room, &plain); !status.ok())
     return status.in("snapshot " + id_);
   std::vector<uint32_t> offsets(entry.chunks + 1, 0);
   for (uint32_t i = 0; i < entry.chunks; ++i) {
@@ -317,7 +323,8 @@ Status Reader::deliver(const Piece* first, const Piece* last, const Sink& sink, 
   return Status::Ok();
 }
 
-Status Reader::read_all(uint64_t number, unsigned threads, const Sink& sink) const {
+Status Reader::read_all(uint64_t number, unsigned threads, const Sink& sink,
+                        const Place& place) const {
   const SpaceMap* space = find(number);
   if (!space) return Status::NotFound(fmt::format("snapshot {} has no space {:#x}", id_, number));
   // Cut runs at frames, and go frame by frame: each is read and decompressed once, whoever needs
@@ -364,7 +371,8 @@ Status Reader::read_all(uint64_t number, unsigned threads, const Sink& sink) con
       if (first >= frames) return;
       for (size_t i = first; i < last && !stop; ++i) {
         bool go_on = true;
-        Status status = deliver(&pieces[starts[i]], pieces.data() + starts[i + 1], sink, &go_on);
+        Status status =
+            deliver(&pieces[starts[i]], pieces.data() + starts[i + 1], sink, place, &go_on);
         if (status.ok() && go_on) continue;
         stop = true;
         std::lock_guard guard(mutex);

@@ -58,7 +58,15 @@ class SnapshotReader {
   // Delivers every data extent of `space` piecewise, in no order, from `threads` threads at once
   // (0: all cores). `sink` may be called concurrently; it returns false to stop.
   using Sink = std::function<bool(uint64_t address, std::span<const uint8_t> bytes)>;
-  virtual Status read_all(uint64_t space, unsigned threads, const Sink& sink) const = 0;
+  // Where to put what comes next in the calling thread, so that it need not be copied: exactly
+  // `length` bytes, or nothing. The sink is called with just these, when they have been checked;
+  // without that call their contents mean nothing. Not asked for every piece.
+  using Place = std::function<std::span<uint8_t>(uint64_t address, size_t length)>;
+  virtual Status read_all(uint64_t space, unsigned threads, const Sink& sink,
+                          const Place& place) const = 0;
+  Status read_all(uint64_t space, unsigned threads, const Sink& sink) const {
+    return read_all(space, threads, sink, nullptr);
+  }
 };
 
 }  // namespace gpuckpt::store
