@@ -26,7 +26,7 @@ int64_t scan_signed(const char** s);
 
 // "500ms", "30s", "5m", "2h", "30" (seconds) -> milliseconds. False: not a duration.
 bool scan_duration_ms(const char* s, uint64_t* ms);
-// "4096", "64K", "1.5GiB", "2t" -> bytes, as the command line reads sizes. False: not a size.
+// "4096", "64K", "1.5GiB", "2t" (powers of 1024) -> bytes. False: not a size.
 bool scan_size(const char* s, uint64_t* bytes);
 
 // Text being built in a fixed buffer. What does not fit is dropped and `full` says so.

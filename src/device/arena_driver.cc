@@ -1,10 +1,9 @@
 #include "device/arena_driver.h"
 
-#include <stdlib.h>
-
 #include "common/log.h"
 #include "common/text.h"
 #include "device/ipc.h"
+#include "device/settings.h"
 #include "gpuckpt/exit_codes.h"
 #include "intercept/generated/real_driver.h"
 
@@ -39,9 +38,8 @@ void learn(DeviceMemory* memory, int device) {
   backing.peers = 1u << device;
   memory->has_vmm = attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
   backing.rdma = attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
-  const char* ipc = getenv("GPUCKPT_IPC");
   backing.exportable =
-      !(ipc && equal(ipc, "off")) &&
+      settings().ipc &&
       attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
   size_t granularity = 0;
   CUmemAllocationProp properties = properties_of(backing);

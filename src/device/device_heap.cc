@@ -6,6 +6,7 @@
 #include "common/text.h"
 #include "device/capture.h"
 #include "device/image_calls.h"
+#include "device/settings.h"
 #include "gpuckpt/exit_codes.h"
 #include "intercept/generated/real_driver.h"
 
@@ -112,8 +113,7 @@ void heap_note_unload(const Object* object) {
 
 bool check_device_heap(DeviceReport* report) {
   read_new_images();
-  const char* said = getenv("GPUCKPT_DEVICE_HEAP");
-  if (said && equal(said, "empty")) return true;
+  if (settings().heap_is_empty) return true;
   Guard guard(registry().lock);
   bool readable = true;
   const char* symbol = unloaded ? unloaded : allocating_kernel(nullptr, &readable);

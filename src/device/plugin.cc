@@ -2,6 +2,7 @@
 #include "device/capture.h"
 #include "device/hooks.h"
 #include "device/ipc.h"
+#include "device/settings.h"
 #include "device/shareable.h"
 #include "device/variables.h"
 #include "device/vmm.h"
@@ -32,6 +33,7 @@ void rewind() {
 }
 
 constexpr DevicePlugin kPlugin = {
+    .configure = read_settings,
     .active = realm_loaded,
     .freeze = freeze,
     .stage = stage,

@@ -5,7 +5,6 @@
 // The stage never takes memory that the application needs: it counts as free in cuMemGetInfo, and
 // when a call of the application fails for want of memory the stage gives way (its copies go to
 // host memory) before the call is made once more.
-#include <stdlib.h>
 #include <sys/mman.h>
 
 #include "common/log.h"
@@ -15,6 +14,7 @@
 #include "device/each_device.h"
 #include "device/hooks.h"
 #include "device/pump.h"
+#include "device/settings.h"
 #include "device/vmm.h"
 #include "gpuckpt/exit_codes.h"
 #include "gpuckpt/wire.h"
@@ -60,16 +60,6 @@ Stage& the_stage() {
   return *seen;
 }
 
-// "off" is 0; nothing is `otherwise`. With a suffix K, M or G.
-uint64_t size_setting(const char* variable, uint64_t otherwise) {
-  const char* text = getenv(variable);
-  if (!text || !*text) return otherwise;
-  if (equal(text, "off")) return 0;
-  uint64_t value = scan_dec(&text);
-  int shift = *text == 'K' ? 10 : *text == 'M' ? 20 : *text == 'G' ? 30 : 0;
-  return value << shift;
-}
-
 constexpr uint64_t rounded(uint64_t bytes) { return (bytes + kUnitBytes - 1) & ~(kUnitBytes - 1); }
 
 // ---- before resume ----
@@ -104,7 +94,7 @@ bool sort_out(const NameTable& names, const NameTable* before, Vector<Piece>* mo
 // How many of the pieces fit into memory that nobody uses.
 size_t fitting(const Vector<Piece>& moves, uint64_t* bytes) {
   size_t free = 0, total = 0;
-  uint64_t cap = size_setting("GPUCKPT_STAGE", ~uint64_t{0});
+  const uint64_t cap = settings().stage;
   if (!cap || real().cuMemGetInfo_v2(&free, &total) != CUDA_SUCCESS) return 0;
   uint64_t reserve = total / 32 > (256 << 20) ? total / 32 : 256 << 20;
   uint64_t room = free > reserve ? free - reserve : 0;
@@ -287,10 +277,10 @@ bool send_quiet(int device, CaptureSink* sink) {
   return true;
 }
 
-// Not faster than GPUCKPT_DRAIN_RATE (bytes a second), and not while a stream is being captured.
+// Not faster than the settings say, and not while a stream is being captured.
 class Throttle {
  public:
-  Throttle() : rate_(size_setting("GPUCKPT_DRAIN_RATE", 0)), start_(sys::now_us()) {}
+  Throttle() : rate_(settings().drain_rate), start_(sys::now_us()) {}
   void before(uint64_t bytes) {
     uint64_t since = sys::now_us();
     while (__atomic_load_n(&captures_active, __ATOMIC_RELAXED) &&

@@ -90,6 +90,9 @@ struct DeviceShare {
 };
 
 struct DevicePlugin {
+  // When the library starts: reads the settings of the device side.
+  void (*configure)();
+
   // Is there a driver with state in this process? When false the rest is not called (except the
   // PARKED ones).
   bool (*active)();

@@ -20,6 +20,7 @@
 #include "gpuckpt/wire.h"
 #include "snapshot/api.h"
 #include "snapshot/courier.h"
+#include "snapshot/device_plugin.h"
 #include "snapshot/eintr.h"
 #include "snapshot/fork_pause.h"
 #include "snapshot/hold.h"
@@ -258,6 +259,7 @@ __attribute__((constructor(101))) void start(int, char**, char** environment) {
   library.timer_id = -1;
   find_family_name(environment);
   read_config(environment);
+  if (device_plugin) device_plugin->configure();
   note_inherited_descriptors();
   note_inherited_filters();
   note_inherited_place();

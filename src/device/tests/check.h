@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 
+#include "device/settings.h"
 #include "intercept/cuda_types.h"
 #include "intercept/gate.h"
 
@@ -26,3 +28,9 @@
       _exit(1);                                                                                    \
     }                                                                                              \
   } while (0)
+
+// A setting that is read once, changed in the middle of the program.
+inline void set(const char* name, const char* value) {
+  setenv(name, value, 1);
+  gpuckpt::device::read_settings();
+}

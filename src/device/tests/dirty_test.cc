@@ -324,7 +324,7 @@ int main() {
     series.last = std::move(full);
   }
   series.next("after a full one", 0);
-  setenv("GPUCKPT_STAGE", "off", 1);
+  set("GPUCKPT_STAGE", "off");
   write_by_kernel(big + 53 * kChunk, 5);
   write_by_kernel(big + 60 * kChunk, 5);
   series.next("without a stage", 2);

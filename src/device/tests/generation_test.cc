@@ -387,7 +387,7 @@ bool snapshot(bool staged) {
   sink.zero = sink_zero;
   sink.blob = sink_blob;
   sink.store = &store;
-  setenv("GPUCKPT_STAGE", staged ? "" : "off", 1);
+  set("GPUCKPT_STAGE", staged ? "" : "off");
   CHECK(plugin->active());
   must([&] { return plugin->freeze(500, now_ms() + 5000, &report); }, report, "freeze");
   must([&] { return plugin->stage(&sink, &report); }, report, "stage");
@@ -510,7 +510,7 @@ void restore_fails_cleanly(long step, long first) {
   Attempt a;
   gpuckpt::DeviceReport& report = a.report;
   const gpuckpt::DevicePlugin* plugin = gpuckpt::device_plugin;
-  setenv("GPUCKPT_STAGE", "off", 1);
+  set("GPUCKPT_STAGE", "off");
   must([&] { return plugin->freeze(500, now_ms() + 5000, &report); }, report, "freeze");
   must([&] { return plugin->stage(&a.sink, &report); }, report, "stage");
   must([&] { return plugin->drain(&a.sink, &report); }, report, "drain");

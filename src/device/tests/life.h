@@ -79,7 +79,7 @@ inline void next_generation(const char* refusal = nullptr) {
       _exit(1);
     }
   };
-  setenv("GPUCKPT_STAGE", "off", 1);
+  set("GPUCKPT_STAGE", "off");
   worker([&] { return plugin->freeze(500, now_ms() + 5000, &report); }, "freeze");
   worker([&] { return plugin->stage(&sink, &report); }, "stage");
   worker([&] { return plugin->drain(&sink, &report); }, "drain");

@@ -859,7 +859,7 @@ void heap_is_refused() {
   refused(gpuckpt::kExitRefused, "the kernel take");
   OK(cuModuleUnload(heap));
   refused(gpuckpt::kExitRefused, "the kernel take");
-  setenv("GPUCKPT_DEVICE_HEAP", "empty", 1);
+  set("GPUCKPT_DEVICE_HEAP", "empty");
   next_generation();
 }
 

@@ -4,6 +4,7 @@
 // sees any of it.
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -161,7 +162,7 @@ void writer_goes(bool staged) {
   CUdeviceptr p = filled(20 * kMiB, 3);
   Sink sink = make_sink();
   sink.room = 6 * kMiB;
-  setenv("GPUCKPT_STAGE", staged ? "" : "off", 1);
+  set("GPUCKPT_STAGE", staged ? "" : "off");
   CHECK(freeze(3000));
   bool ok = on_thread([&] { return plugin->stage(&sink, &report); });
   CHECK(ok == staged);
@@ -171,13 +172,13 @@ void writer_goes(bool staged) {
   CHECK(strstr(report.text, "writer"));
   OK(cuMemsetD8_v2(p, 1, 20 * kMiB));
   OK(cuMemFree_v2(p));
-  setenv("GPUCKPT_STAGE", "", 1);
+  set("GPUCKPT_STAGE", "");
 }
 
 void part_of_it_staged() {
   CUdeviceptr p = filled(20 * kMiB, 6);
   Sink sink = make_sink();
-  setenv("GPUCKPT_STAGE", "8388608", 1);
+  set("GPUCKPT_STAGE", "8388608");
   CHECK(freeze(3000));
   CHECK(on_thread([&] { return plugin->stage(&sink, &report); }));
   CHECK(report.staged_bytes > 0 && report.staged_bytes <= 8 * kMiB);
@@ -187,7 +188,25 @@ void part_of_it_staged() {
   CHECK(on_thread([&] { return plugin->drain(&sink, &report); }));
   CHECK(holds(sink, p, 20 * kMiB, 6));
   OK(cuMemFree_v2(p));
-  setenv("GPUCKPT_STAGE", "", 1);
+  set("GPUCKPT_STAGE", "");
+}
+
+void drain_rate_holds() {
+  constexpr uint64_t kBytes = 24 * kMiB;
+  CUdeviceptr p = filled(kBytes, 7);
+  Sink sink = make_sink();
+  set("GPUCKPT_DRAIN_RATE", "0.0625G");
+  CHECK(freeze(3000));
+  CHECK(on_thread([&] { return plugin->stage(&sink, &report); }));
+  plugin->thaw();
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK(on_thread([&] { return plugin->drain(&sink, &report); }));
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  // All but the last piece are waited for.
+  CHECK(took.count() > double(kBytes - 2 * kMiB) / (64 * kMiB));
+  CHECK(holds(sink, p, kBytes, 7));
+  OK(cuMemFree_v2(p));
+  set("GPUCKPT_DRAIN_RATE", "off");
 }
 
 void until_full() {
@@ -213,7 +232,7 @@ void until_full() {
 int main() {
   plugin = gpuckpt::device_plugin;
   alarm(100);
-  setenv("GPUCKPT_STAGE", "", 1);
+  set("GPUCKPT_STAGE", "");
   CUdevice device;
   CUcontext primary;
   OK(cuInit(0));
@@ -224,6 +243,7 @@ int main() {
   stage_gives_way();
   stage_gives_way_while_draining();
   part_of_it_staged();
+  drain_rate_holds();
   context_goes_while_staged(device);
   only_context_goes_while_draining(device);
   busy_stream_is_named();
