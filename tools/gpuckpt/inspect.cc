@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -225,39 +227,47 @@ json* description_of(json* meta, uint32_t number) {
   return &members.back();
 }
 
+std::string plain_text(const json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
 std::string title_of(const json& process) {
-  auto text = [&](const char* key) {
-    const json value = process.value(key, json());
-    return value.is_string() ? value.get<std::string>() : value.dump();
-  };
+  auto text = [&](const char* key) { return plain_text(process.value(key, json())); };
   return fmt::format("{}: {}", text("pid"), text("command"));
+}
+
+// A figure by its key, whose ending says what it counts: "early_us" is a time called "early", or
+// "early time" beside others of that name.
+void print_figure(const json& group, const std::string& key, const json& value) {
+  const bool bytes = key.ends_with("_bytes") && value.is_number_unsigned();
+  const bool time = key.ends_with("_us") && value.is_number_unsigned();
+  std::string label = key;
+  if (bytes || time) {
+    label.resize(key.rfind('_'));
+    const bool alone =
+        !group.contains(label) && !group.contains(label + (bytes ? "_us" : "_bytes"));
+    if (!alone) label += bytes ? " bytes" : " time";
+  }
+  std::replace(label.begin(), label.end(), '_', ' ');
+  fmt::print("{:<20} {}\n", label,
+             bytes  ? store::show_size(value)
+             : time ? show_duration_us(value)
+                    : plain_text(value));
 }
 
 void print_summary(const json& meta, const json& spaces) {
   static const char* first[] = {"id",  "time", "job",        "tag",  "command", "exe",
                                 "cwd", "pid",  "generation", "host", "kernel"};
-  for (const char* key : first) {
-    if (!meta.contains(key)) continue;
-    const json& value = meta[key];
-    fmt::print("{:<12} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
-  }
+  for (const char* key : first)
+    if (meta.contains(key)) fmt::print("{:<20} {}\n", key, plain_text(meta[key]));
   for (const char* group : {"sizes", "stats"}) {
     if (!meta.contains(group) || !meta[group].is_object()) continue;
-    for (const auto& [key, value] : meta[group].items()) {
-      bool bytes = key.ends_with("_bytes") && value.is_number_unsigned();
-      bool time = key.ends_with("_us") && value.is_number_unsigned();
-      std::string shown = bytes  ? store::show_size(value)
-                          : time ? show_duration_us(value)
-                                 : value.dump();
-      std::string label = key.substr(
-          0, key.rfind('_') == std::string::npos || !(bytes || time) ? key.size() : key.rfind('_'));
-      fmt::print("{:<12} {}\n", label, shown);
-    }
+    for (const auto& [key, value] : meta[group].items()) print_figure(meta[group], key, value);
   }
   for (const json* m : members_in(meta))
-    fmt::print("{:<12} {}\n", fmt::format("process {}", m->value("number", 0)), title_of(*m));
+    fmt::print("{:<20} {}\n", fmt::format("process {}", m->value("number", 0)), title_of(*m));
   for (const json& space : spaces) {
-    fmt::print("{:<12} {} stored, {} zero\n", space["name"].get<std::string>(),
+    fmt::print("{:<20} {} stored, {} zero\n", space["name"].get<std::string>(),
                store::show_size(space["stored"]), store::show_size(space["zero"]));
   }
 }
