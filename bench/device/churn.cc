@@ -80,15 +80,34 @@ std::mutex steps_lock;
 std::vector<uint64_t> steps;
 std::atomic<bool> stepping{false};
 
-// A step is device work and a pause, as of a program that also waits for data.
+// Each thread multiplies and adds `n` times.
+const char kKernel[] =
+    ".version 7.0\n.target sm_70\n.address_size 64\n"
+    ".visible .entry work(.param .u64 out, .param .u32 n) {\n"
+    "  .reg .pred %p; .reg .b32 %i, %n, %x, %t; .reg .b64 %a, %o;\n"
+    "  ld.param.u64 %a, [out];\n  ld.param.u32 %n, [n];\n  mov.u32 %i, 0;\n"
+    "  mov.u32 %t, %tid.x;\n  mov.u32 %x, %t;\n"
+    "again:\n"
+    "  mad.lo.u32 %x, %x, 1664525, 1013904223;\n  add.u32 %i, %i, 1;\n"
+    "  setp.lt.u32 %p, %i, %n;\n  @%p bra again;\n"
+    "  mul.wide.u32 %o, %t, 4;\n  add.u64 %a, %a, %o;\n  st.global.u32 [%a], %x;\n  ret;\n}\n";
+
+// A step is a kernel and a pause, as of a program that also waits for data: one block, so that the
+// simulated GPU works it on one processor.
 void* step(void*) {
   CUstream own;
+  CUmodule module;
+  CUfunction work;
   OK(DRIVER(cuCtxSetCurrent)(context));
   OK(DRIVER(cuStreamCreate)(&own, CU_STREAM_NON_BLOCKING));
+  OK(DRIVER(cuModuleLoadData)(&module, kKernel));
+  OK(DRIVER(cuModuleGetFunction)(&work, module, "work"));
+  unsigned n = 20000;
+  void* parameters[] = {&scratch, &n};
   for (;; usleep(5000)) {
     if (!stepping) continue;
     const uint64_t t0 = now_us();
-    OK(DRIVER(cuMemcpyDtoDAsync_v2)(scratch, scratch + 8 * kMiB, 8 * kMiB, own));
+    OK(DRIVER(cuLaunchKernel)(work, 1, 1, 1, 64, 1, 1, 0, own, parameters, nullptr));
     OK(DRIVER(cuStreamSynchronize)(own));
     std::lock_guard guard(steps_lock);
     steps.push_back(now_us() - t0);

@@ -13,7 +13,7 @@
 
 namespace gpuckpt::wire {
 
-inline constexpr uint32_t kWireVersion = 8;
+inline constexpr uint32_t kWireVersion = 9;
 inline constexpr uint32_t kMagic = 0x6b637067;  // "gpck"
 
 // ---------------------------------------------------------------------------------------------------------
@@ -26,6 +26,9 @@ enum Space : uint64_t {
   kSpaceFileBase =
       0x10000,  // + index of a file stored whole (unlinked, --self-contained), address = offset
   kSpaceDeviceBase = 0x1000000,  // + CUDA device ordinal, address = device virtual address
+  kSpaceAheadBase = 0x2000000,   // + CUDA device ordinal: chunks that go before the moment of the
+                                 // snapshot and have no place in it yet. kRunSealed only; who sent
+                                 // them and saw all slots freed may call them kRunNamed.
 };
 // A snapshot of several processes (a job with members) has these spaces once for each of them: the
 // member's number is in the upper half of the space, its blobs are called "NAME.NUMBER". Number 0
@@ -62,14 +65,14 @@ struct RingHeader {
 // kRunSame and kRunNamed are for what the other side knows to be in the store already; see "What
 // did not change" below for when they may be used.
 enum RunFlags : uint32_t {
-  kRunData = 0,    // payload: the bytes
-  kRunZero = 1,    // no payload: zeros
-  kRunSame = 2,    // no payload: what the parent snapshot has at these addresses of this space,
-                   // zeros included. The parent must have captured all of it.
-  kRunNamed = 3,   // payload: 16 bytes per chunk, the names of its chunks (XXH3-128 of the plain
-                   // bytes, most significant byte first), which kMsgHave said are known. Chunks are
-                   // cut at multiples of the space's unit (4 KiB; device memory 64 KiB), as
-                   // everywhere.
+  kRunData = 0,   // payload: the bytes
+  kRunZero = 1,   // no payload: zeros
+  kRunSame = 2,   // no payload: what the parent snapshot has at these addresses of this space,
+                  // zeros included. The parent must have captured all of it.
+  kRunNamed = 3,  // payload: 16 bytes per chunk, the names of its chunks (XXH3-128 of the plain
+                  // bytes, most significant byte first), which kMsgHave said are known, or that
+                  // were sent ahead. Chunks are cut at multiples of the space's unit (4 KiB; device
+                  // memory 64 KiB), as everywhere.
   kRunSealed = 4,  // payload: the names of its chunks as above, padded to kNamesAlign, then the
                    // bytes. The names come from where the bytes were before they travelled (device
                    // memory, hashed there): the writer compares, and a difference fails the

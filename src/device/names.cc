@@ -94,11 +94,12 @@ void list_extents(int device, Vector<Extent>* out) {
 
 void NameTable::clear() {
   scratch_unmap(&names_);
+  scratch_unmap(&marks_);
   forget();
 }
 
 void NameTable::forget() {
-  names_ = {};
+  names_ = marks_ = {};
   extents_.clear();
   pieces_ = bytes_ = 0;
   named_ = false;
@@ -108,6 +109,7 @@ void NameTable::take(NameTable* from) {
   clear();
   extents_.swap(from->extents_);
   names_ = from->names_;
+  marks_ = from->marks_;
   pieces_ = from->pieces_;
   bytes_ = from->bytes_;
   named_ = from->named_;
@@ -173,33 +175,58 @@ CUresult NameTable::fill(int device, Hasher* hasher) {
   return result;
 }
 
-bool NameTable::compare(const NameTable* before, uint64_t cut, Vector<Segment>* out) const {
+bool NameTable::mark(uint64_t number, uint64_t count) {
+  if (!marks_) marks_ = scratch_map(pieces_);
+  if (!marks_) return false;
+  __builtin_memset(reinterpret_cast<char*>(marks_.data()) + number, 1, count);
+  return true;
+}
+
+// The names that the same pieces have in a table, asked for by growing addresses.
+class NameTable::Finder {
+ public:
+  explicit Finder(const NameTable* table) : table_(table && table->named_ ? table : nullptr) {}
+  // Is that the piece's name there? `*marked`: it is, and that piece is marked.
+  bool has(uint64_t address, uint64_t size, const ChunkName& name, bool* marked) {
+    *marked = false;
+    if (!table_) return false;
+    const Vector<Extent>& extents = table_->extents_;
+    while (at_ < extents.size() && extents[at_].address + extents[at_].size <= address) ++at_;
+    if (at_ == extents.size()) return false;
+    const Extent& e = extents[at_];
+    const bool begins = e.address == address || (e.address < address && address % kChunkBytes == 0);
+    if (!begins || piece_at(e, address) != size || !has_name(e, size)) return false;
+    const uint64_t number = e.first + (address / kChunkBytes - e.address / kChunkBytes);
+    if (*table_->name(number) != name) return false;
+    *marked = table_->marks_ && reinterpret_cast<const char*>(table_->marks_.data())[number];
+    return true;
+  }
+
+ private:
+  const NameTable* table_;
+  size_t at_ = 0;
+};
+
+bool NameTable::compare(const NameTable* before, const NameTable* ahead, uint64_t cut,
+                        Vector<Segment>* out) const {
   const ChunkName zero = zero_name(kChunkBytes);
-  const bool parent = before && before->named_;
-  size_t old = 0;
+  Finder old(before), sent(ahead);
   for (const Extent& e : extents_) {
     uint64_t number = e.first;
     bool fresh = true;  // no segment of this extent yet
     for (uint64_t at = e.address, end = e.address + e.size; at < end; ++number) {
       uint64_t size = piece_at(e, at);
-      bool named = named_ && has_name(e, size);
+      bool named = named_ && has_name(e, size), marked = false;
       Fate fate = Fate::kMove;
-      if (named && *name(number) == (size == kChunkBytes ? zero : zero_name(size))) {
+      if (named && *name(number) == (size == kChunkBytes ? zero : zero_name(size)))
         fate = Fate::kZero;
-      } else if (named && parent) {
-        while (old < before->extents_.size() &&
-               before->extents_[old].address + before->extents_[old].size <= at)
-          ++old;
-        const Extent* o = old < before->extents_.size() ? &before->extents_[old] : nullptr;
-        bool begins = o && (o->address == at || (o->address < at && at % kChunkBytes == 0));
-        if (begins && piece_at(*o, at) == size && has_name(*o, size)) {
-          uint64_t its = o->first + (at / kChunkBytes - o->address / kChunkBytes);
-          if (*before->name(its) == *name(number)) fate = Fate::kSame;
-        }
-      }
+      else if (named && old.has(at, size, *name(number), &marked))
+        fate = Fate::kSame;
+      else if (named && sent.has(at, size, *name(number), &marked))
+        fate = marked ? Fate::kAhead : Fate::kStill;
       Segment* last = fresh || out->empty() ? nullptr : &(*out)[out->size() - 1];
       bool joins = last && last->fate == fate && (last->name != kNoName) == named &&
-                   (fate != Fate::kMove || at % cut != 0);
+                   (!moves(fate) || at % cut != 0);
       if (joins)
         last->size += size;
       else if (!out->push({at, size, named ? number : kNoName, fate}))

@@ -26,10 +26,13 @@ void list_extents(int device, Vector<Extent>* out);
 
 // Consecutive pieces of one extent with one fate.
 enum class Fate : uint8_t {
-  kMove,  // changed, or not known
+  kMove,   // changed, or not known
+  kStill,  // to be moved as well, but as in the last round ahead
   kZero,
-  kSame,  // as in the table before
+  kSame,   // as in the table before
+  kAhead,  // as it went ahead
 };
+constexpr bool moves(Fate fate) { return fate == Fate::kMove || fate == Fate::kStill; }
 struct Segment {
   uint64_t address, size;
   uint64_t name;  // number of the first piece's name; kNoName: without names
@@ -52,21 +55,28 @@ class NameTable {
   // device comes back; everything else that fails leaves pieces without names.
   CUresult fill(int device, Hasher* hasher);
 
-  // `before` null: nothing is kSame. Pieces to be moved are cut at multiples of `cut`.
-  bool compare(const NameTable* before, uint64_t cut, Vector<Segment>* out) const;
+  // `before` null: nothing is kSame; `ahead` null: nothing is kStill or kAhead, which is what
+  // `ahead` has marked. Pieces to be moved are cut at multiples of `cut`.
+  bool compare(const NameTable* before, const NameTable* ahead, uint64_t cut,
+               Vector<Segment>* out) const;
+  // Pieces that went ahead. False: no memory for that.
+  bool mark(uint64_t number, uint64_t count);
 
   const Vector<Extent>& extents() const { return extents_; }
   const ChunkName* name(uint64_t number) const {
     return reinterpret_cast<const ChunkName*>(names_.data()) + number;
   }
   uint64_t bytes() const { return bytes_; }
+  bool named() const { return named_; }
 
  private:
+  class Finder;
   bool number();
   bool make_spans(Region* spans, uint32_t* count) const;
 
   Vector<Extent> extents_;
   Region names_;
+  Region marks_;  // a byte for each piece; none: nothing is marked
   uint64_t pieces_ = 0, bytes_ = 0;
   bool named_ = false;
 };

@@ -36,6 +36,7 @@ constexpr DevicePlugin kPlugin = {
     .configure = read_settings,
     .active = realm_loaded,
     .freeze = freeze,
+    .ahead = ahead,
     .stage = stage,
     .thaw = gate_open,
     .drain = drain,

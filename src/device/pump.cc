@@ -74,11 +74,8 @@ uint64_t chunks_of(const Piece& piece) {
 
 }  // namespace
 
-Pump::Pump(CUcontext context, CaptureSink* sink, int device, const Leave* leave)
-    : with_(context),
-      sink_(sink),
-      leave_(leave),
-      space_(wire::kSpaceDeviceBase + static_cast<uint64_t>(device)) {
+Pump::Pump(CUcontext context, CaptureSink* sink, uint64_t space, const Leave* leave)
+    : with_(context), sink_(sink), leave_(leave), space_(space) {
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   real().cuThreadExchangeStreamCaptureMode(&mode);
   if (!with_) return;

@@ -32,7 +32,7 @@ struct Leave {
 class Pump {
  public:
   // Without `leave` nobody can destroy the context (the gate is closed).
-  Pump(CUcontext context, CaptureSink* sink, int device, const Leave* leave = nullptr);
+  Pump(CUcontext context, CaptureSink* sink, uint64_t space, const Leave* leave = nullptr);
   ~Pump();
   Pump(const Pump&) = delete;
   Pump& operator=(const Pump&) = delete;

@@ -2,6 +2,10 @@
 // snapshot's names, and only what changed moves: into spare device memory first, as far as there is
 // some, and from there to the sink after the application goes on; the rest to the sink at once.
 //
+// Where the stage is too small for what changed, much of it goes before the moment of the snapshot:
+// in rounds, each a short stop that fills the stage and a drain of chunks that have no place in the
+// snapshot yet. At its moment those that are still the same are called by their names.
+//
 // The stage never takes memory that the application needs: it counts as free in cuMemGetInfo, and
 // when a call of the application fails for want of memory the stage gives way (its copies go to
 // host memory) before the call is made once more.
@@ -39,9 +43,10 @@ struct DeviceStage {
   uint64_t host_from = 0;             // offset of its first byte
   Vector<Piece> pieces;               // staged
   size_t next = 0;                    // pieces before it are sent, or on their way
-  Vector<Segment> quiet;              // what moves nothing: zero, or as before
+  Vector<Segment> quiet;              // what moves nothing: zero, as before, or gone ahead
 
   NameTable now, last;  // names of the snapshot in progress, and of the last that was published
+  NameTable ahead;      // of the last round ahead of it, with marks at what went
 };
 struct Stage {
   Lock lock;
@@ -64,41 +69,61 @@ constexpr uint64_t rounded(uint64_t bytes) { return (bytes + kUnitBytes - 1) & ~
 
 // ---- before resume ----
 
-// Divides the segments into what moves and what does not. Returns the bytes to be moved.
-bool sort_out(const NameTable& names, const NameTable* before, Vector<Piece>* moves,
-              Vector<Segment>* quiet, uint64_t* bytes) {
-  Vector<Segment> segments;
-  if (!names.compare(before, kPumpBytes, &segments)) return false;
-  uint64_t offset = 0;
-  *bytes = 0;
-  for (const Segment& s : segments) {
-    if (s.fate != Fate::kMove) {
-      if (!quiet->push(s)) return false;
-      continue;
+// A segment as pieces that travel, as long as their copies fit into `room` from *offset on.
+bool cut(const NameTable& names, const Segment& s, uint64_t room, uint64_t* offset,
+         Vector<Piece>* out) {
+  // Without names (variables, no kernel) segments are not cut yet.
+  for (uint64_t at = s.address, end = s.address + s.size; at < end;) {
+    uint64_t size = kPumpBytes - at % kPumpBytes;
+    if (size > end - at) size = end - at;
+    if (const uint64_t left = room - *offset; rounded(size) > left) {
+      const uint64_t fits = (at + left) / kChunkBytes * kChunkBytes;
+      if (fits <= at) return true;
+      size = fits - at;
     }
-    // Without names (variables, no kernel) segments are not cut yet.
-    for (uint64_t at = s.address, end = s.address + s.size; at < end;) {
-      uint64_t size = kPumpBytes - at % kPumpBytes;
-      if (size > end - at) size = end - at;
-      uint64_t number = s.name + (at / kChunkBytes - s.address / kChunkBytes);
-      if (!moves->push({at, size, offset, s.name == kNoName ? nullptr : names.name(number)}))
-        return false;
-      offset += rounded(size);
-      *bytes += size;
-      at += size;
-    }
+    uint64_t number = s.name + (at / kChunkBytes - s.address / kChunkBytes);
+    if (!out->push({at, size, *offset, s.name == kNoName ? nullptr : names.name(number)}))
+      return false;
+    *offset += rounded(size);
+    at += size;
   }
   return true;
 }
 
-// How many of the pieces fit into memory that nobody uses.
-size_t fitting(const Vector<Piece>& moves, uint64_t* bytes) {
+// The names of what the sink can call unchanged; null: there are none.
+const NameTable* names_of_parent(const CaptureSink* sink, const DeviceStage& stage) {
+  const bool known =
+      sink->same && sink->parent && *sink->parent && equal(sink->parent, the_stage().last_id);
+  return known ? &stage.last : nullptr;
+}
+
+// Divides the segments into what moves and what does not. Returns the bytes to be moved.
+bool sort_out(const Vector<Segment>& segments, const NameTable& names, Vector<Piece>* moving,
+              Vector<Segment>* quiet, uint64_t* bytes) {
+  uint64_t offset = 0;
+  *bytes = 0;
+  for (const Segment& s : segments) {
+    if (!moves(s.fate) && !quiet->push(s)) return false;
+    if (!moves(s.fate)) continue;
+    if (!cut(names, s, ~uint64_t{0}, &offset, moving)) return false;
+    *bytes += s.size;
+  }
+  return true;
+}
+
+// Memory of the current context's device that nobody uses, as far as a stage may have it.
+uint64_t spare_room() {
   size_t free = 0, total = 0;
   const uint64_t cap = settings().stage;
   if (!cap || real().cuMemGetInfo_v2(&free, &total) != CUDA_SUCCESS) return 0;
-  uint64_t reserve = total / 32 > (256 << 20) ? total / 32 : 256 << 20;
-  uint64_t room = free > reserve ? free - reserve : 0;
-  if (room > cap) room = cap;
+  const uint64_t reserve = total / 32 > (256 << 20) ? total / 32 : 256 << 20;
+  const uint64_t room = free > reserve ? free - reserve : 0;
+  return room > cap ? cap : room;
+}
+
+// How many of the pieces fit into memory that nobody uses.
+size_t fitting(const Vector<Piece>& moves, uint64_t* bytes) {
+  const uint64_t room = spare_room();
   size_t count = moves.size();
   while (count && moves[count - 1].offset + rounded(moves[count - 1].size) > room) --count;
   *bytes = count ? moves[count - 1].offset + rounded(moves[count - 1].size) : 0;
@@ -156,6 +181,17 @@ void reset(DeviceStage* stage) {
   __atomic_store_n(&stage->bytes, 0, __ATOMIC_RELEASE);
 }
 
+// The program's own mappings are open for reading meanwhile.
+class Unlocked {
+ public:
+  explicit Unlocked(DeviceReport* report) : ok_(vmm_unlock(report)) {}
+  ~Unlocked() { vmm_relock(); }
+  explicit operator bool() const { return ok_; }
+
+ private:
+  const bool ok_;
+};
+
 // Drops what an earlier attempt left.
 void discard() {
   for (DeviceStage& stage : the_stage().device) {
@@ -178,7 +214,7 @@ bool cannot_copy(DeviceReport* report, int device, const Pump& pump) {
 // What does not fit the stage.
 bool move_now(int device, CUcontext context, const Piece* pieces, size_t count, CaptureSink* sink,
               DeviceReport* report) {
-  Pump pump(context, sink, device);
+  Pump pump(context, sink, wire::kSpaceDeviceBase + static_cast<uint64_t>(device));
   bool ok = pump.ok();
   for (size_t i = 0; ok && i < count;) {
     size_t batch = pump.batch(pieces + i, count - i);
@@ -188,9 +224,12 @@ bool move_now(int device, CUcontext context, const Piece* pieces, size_t count, 
   return (ok && pump.finish()) || cannot_copy(report, device, pump);
 }
 
+bool no_room_to_list(DeviceReport* report, int device) {
+  return fail(report, kExitError, "no host memory to list what changed on device %d", device);
+}
+
 bool stage_device(int device, CaptureSink* sink, DeviceReport* report) {
   DeviceStage& stage = the_stage().device[device];
-  Stage& all = the_stage();
   CUcontext context = any_context(device);
   {
     Hasher hasher(context);
@@ -202,11 +241,13 @@ bool stage_device(int device, CaptureSink* sink, DeviceReport* report) {
   if (!stage.now.bytes()) return true;
   if (!context)
     return fail(report, kExitRefused, "device %d has memory in use but no context", device);
-  bool parent = sink->same && sink->parent && *sink->parent && equal(sink->parent, all.last_id);
+  Vector<Segment> segments;
   Vector<Piece> moves;
   uint64_t bytes = 0;
-  if (!sort_out(stage.now, parent ? &stage.last : nullptr, &moves, &stage.quiet, &bytes))
-    return fail(report, kExitError, "no host memory to list what changed on device %d", device);
+  if (!stage.now.compare(names_of_parent(sink, stage), sink->named ? &stage.ahead : nullptr,
+                         kPumpBytes, &segments) ||
+      !sort_out(segments, stage.now, &moves, &stage.quiet, &bytes))
+    return no_room_to_list(report, device);
   size_t staged = 0;
   if (!moves.empty()) {
     WithContext with(context);
@@ -270,10 +311,15 @@ bool give_way(DeviceStage* stage) {
 // ---- after resume ----
 
 bool send_quiet(int device, CaptureSink* sink) {
-  uint64_t space = wire::kSpaceDeviceBase + static_cast<uint64_t>(device);
-  for (const Segment& s : the_stage().device[device].quiet)
-    if (!(s.fate == Fate::kZero ? sink->zero : sink->same)(sink, space, s.address, s.size))
-      return false;
+  const uint64_t space = wire::kSpaceDeviceBase + static_cast<uint64_t>(device);
+  const DeviceStage& stage = the_stage().device[device];
+  for (const Segment& s : stage.quiet) {
+    const bool sent = s.fate == Fate::kZero ? sink->zero(sink, space, s.address, s.size)
+                      : s.fate == Fate::kSame
+                          ? sink->same(sink, space, s.address, s.size)
+                          : sink->named(sink, space, s.address, s.size, stage.now.name(s.name));
+    if (!sent) return false;
+  }
   return true;
 }
 
@@ -330,7 +376,7 @@ bool send_staged(DeviceStage* stage, Pump* pump) {
   }
 }
 
-bool drain_device(int device, CaptureSink* sink, DeviceReport* report) {
+bool drain_device(int device, uint64_t base, CaptureSink* sink, DeviceReport* report) {
   Stage& all = the_stage();
   DeviceStage& stage = all.device[device];
   if (!send_quiet(device, sink)) return fail(report, kExitError, "the snapshot writer has gone");
@@ -338,7 +384,7 @@ bool drain_device(int device, CaptureSink* sink, DeviceReport* report) {
   Leave leave{&all.lock, &stage.context_gone};
   CUcontext context =
       stage.context_gone ? nullptr : real_of<CUcontext>(Kind::kContext, stage.context);
-  Pump pump(context, sink, device, &leave);
+  Pump pump(context, sink, base + static_cast<uint64_t>(device), &leave);
   {
     Guard guard(all.lock);
     stage.stream = pump.stream();
@@ -361,6 +407,82 @@ bool drain_device(int device, CaptureSink* sink, DeviceReport* report) {
                 "room in host memory",
                 device);
   return ok || cannot_copy(report, device, pump);
+}
+
+// One after the other: the writer is slower than any device's link.
+bool drain_all(uint64_t base, CaptureSink* sink, DeviceReport* report) {
+  gate_bypass_this_thread();
+  report->code = kExitOk;
+  for (int device = 0; device < kMaxDevices; ++device) {
+    if (drain_device(device, base, sink, report)) continue;
+    discard();
+    return false;
+  }
+  return true;
+}
+
+// ---- ahead of the snapshot ----
+
+// More rounds than that are not worth their stops.
+constexpr uint64_t kMostRounds = 32;
+
+struct Round {
+  CaptureSink* sink;
+  bool staged[kMaxDevices] = {};
+};
+
+uint64_t pieces_in(uint64_t address, uint64_t size) {
+  return (address + size - 1) / kChunkBytes - address / kChunkBytes + 1;
+}
+
+// Stages a part of what would not fit the stage at the snapshot: in later rounds only what did not
+// change since the one before, for what changes will change again.
+bool ahead_device(int device, Round* round, DeviceReport* report) {
+  DeviceStage& stage = the_stage().device[device];
+  CUcontext context = any_context(device);
+  {
+    Hasher hasher(context);
+    stage.now.fill(device, &hasher);
+    report->hash_us = hasher.kernel_us();
+  }
+  if (!context || !stage.now.named()) return true;
+  Vector<Segment> segments;
+  if (!stage.now.compare(names_of_parent(round->sink, stage), &stage.ahead, kPumpBytes, &segments))
+    return no_room_to_list(report, device);
+  uint64_t left = 0;
+  for (const Segment& s : segments)
+    if (moves(s.fate)) left += s.size;
+  WithContext with(context);
+  const uint64_t room = spare_room();
+  if (left <= room || left / kMostRounds > room) return true;
+  const Fate chosen = stage.ahead.named() ? Fate::kStill : Fate::kMove;
+  Vector<Piece> pieces;
+  uint64_t offset = 0;
+  for (const Segment& s : segments)
+    if (s.fate == chosen && s.name != kNoName && !cut(stage.now, s, room, &offset, &pieces))
+      return no_room_to_list(report, device);
+  const size_t staged = fill_stage(device, name_from(Kind::kContext, context), pieces);
+  bool marked = true;
+  for (size_t i = 0; i < staged && marked; ++i) {
+    const auto number = static_cast<uint64_t>(pieces[i].names - stage.now.name(0));
+    marked = stage.now.mark(number, pieces_in(pieces[i].address, pieces[i].size));
+    report->staged_bytes += pieces[i].size;
+  }
+  for (const Segment& s : segments)
+    if (s.fate == Fate::kAhead && marked)
+      marked = stage.now.mark(s.name, pieces_in(s.address, s.size));
+  round->staged[device] = staged > 0;
+  return marked || no_room_to_list(report, device);
+}
+
+// The gate is closed.
+bool stage_ahead(Round* round, DeviceReport* report) {
+  discard();
+  Unlocked unlocked(report);
+  auto step = [](void* to, int device, DeviceReport* its) {
+    return ahead_device(device, static_cast<Round*>(to), its);
+  };
+  return unlocked && each_device(step, round, report);
 }
 
 }  // namespace
@@ -401,6 +523,7 @@ void stage_forget() {
     reset(&stage);
     stage.now.forget();
     stage.last.forget();
+    stage.ahead.forget();
   }
 }
 
@@ -414,10 +537,8 @@ bool stage(CaptureSink* sink, DeviceReport* report) {
   describe_device(&json);
   if (!sink->blob(sink, "device", json.c_str(), json.size()))
     return fail(report, kExitError, "the snapshot writer has gone");
-  struct Relock {
-    ~Relock() { vmm_relock(); }
-  } relock;
-  if (!vmm_unlock(report)) return false;
+  Unlocked unlocked(report);
+  if (!unlocked) return false;
   auto step = [](void* to, int device, DeviceReport* its) {
     return stage_device(device, static_cast<CaptureSink*>(to), its);
   };
@@ -434,13 +555,37 @@ bool stage(CaptureSink* sink, DeviceReport* report) {
 }
 
 bool drain(CaptureSink* sink, DeviceReport* report) {
-  gate_bypass_this_thread();
-  report->code = kExitOk;
-  bool ok = true;  // one after the other: the writer is slower than any device's link
-  for (int device = 0; device < kMaxDevices && ok; ++device)
-    ok = drain_device(device, sink, report);
-  if (!ok) discard();
-  return ok;
+  return drain_all(wire::kSpaceDeviceBase, sink, report);
+}
+
+bool ahead(CaptureSink* sink, uint64_t gate_ms, uint64_t timeout_ms, DeviceReport* report) {
+  for (DeviceStage& stage : the_stage().device) stage.ahead.clear();
+  report->ahead_bytes = report->ahead_rounds = 0;
+  if (!settings().ahead || !sink->sealed || !sink->named || !sink->arrived) return true;
+  while (report->ahead_rounds < kMostRounds) {
+    Round round{sink};
+    DeviceReport its = {};
+    bool ok = freeze(gate_ms, sys::now_us() / 1000 + timeout_ms, &its);
+    if (ok) {
+      ok = stage_ahead(&round, &its);
+      gate_open();
+    }
+    if (!ok) return fail(report, its.code, "%s", its.text);
+    if (!its.staged_bytes) break;
+    report->ahead_bytes += its.staged_bytes;
+    ++report->ahead_rounds;
+    if (!drain_all(wire::kSpaceAheadBase, sink, &its))
+      return fail(report, its.code, "%s", its.text);
+    if (!sink->arrived(sink)) return fail(report, kExitError, "the snapshot writer has gone");
+    for (int device = 0; device < kMaxDevices; ++device)
+      if (round.staged[device])
+        the_stage().device[device].ahead.take(&the_stage().device[device].now);
+  }
+  if (report->ahead_rounds)
+    log_line(LogLevel::kInfo, "%lu bytes of device memory went ahead, in %lu rounds",
+             static_cast<unsigned long>(report->ahead_bytes),
+             static_cast<unsigned long>(report->ahead_rounds));
+  return true;
 }
 
 void settle(const char* id) {
@@ -448,6 +593,7 @@ void settle(const char* id) {
   for (DeviceStage& stage : all.device) {
     if (id) stage.last.take(&stage.now);
     stage.now.clear();
+    stage.ahead.clear();
   }
   if (id) copy(all.last_id, sizeof all.last_id, id);
 }

@@ -39,6 +39,13 @@ struct CaptureSink {
   uint64_t memory_bytes = 0;
   static constexpr uint64_t kLentBytes = 15 * (64 << 10);
 
+  // May be null. Of [address, address + length) these are the names; their chunks went ahead, in
+  // the space kSpaceAheadBase + ordinal.
+  bool (*named)(CaptureSink*, uint64_t space, uint64_t address, uint64_t length,
+                const void* names) = nullptr;
+  // May be null. Waits until all that was given has arrived at the other end.
+  bool (*arrived)(CaptureSink*) = nullptr;
+
   // May be null. What `parent` has at these addresses, of which it captured all.
   bool (*same)(CaptureSink*, uint64_t space, uint64_t address, uint64_t length) = nullptr;
   // Id of the snapshot that `same` refers to; null or empty: there is none.
@@ -73,6 +80,7 @@ struct DeviceReport {
   uint64_t moved_bytes;   // of them, copied to the host: changed since the parent, and not zero
   uint64_t staged_bytes;  // of these, copied on the device first
   uint64_t allocations;
+  uint64_t ahead_bytes, ahead_rounds;             // copied before the moment of the snapshot
   uint64_t drain_us, gate_us, stage_us, hash_us;  // stage_us includes hash_us
   bool stays_suspended;                           // `suspend` failed, and so did the way back
 };
@@ -102,6 +110,12 @@ struct DevicePlugin {
   // (CLOCK_MONOTONIC) -> kExitTimeout with the stream and kernel named. kExitRefused names what
   // could not be restored. On failure the gate is open again.
   bool (*freeze)(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport*);
+
+  // Gate open. What changed since the parent and is more than `stage` could keep in spare device
+  // memory goes to the sink in rounds, each a stop of its own (as `freeze`, `gate_ms` and
+  // `timeout_ms` long at most), until the rest fits or changes too fast. Does nothing where it all
+  // fits. False: as for the others.
+  bool (*ahead)(CaptureSink*, uint64_t gate_ms, uint64_t timeout_ms, DeviceReport*);
 
   // Gate closed. Stages or sends all device memory and the blob "device" (the registry). What fits
   // in spare device memory is only copied there; `drain` sends it after the application goes on.

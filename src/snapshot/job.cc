@@ -104,10 +104,10 @@ void make_statistics(const Job* j, uint64_t host_bytes, char* to, size_t room) {
     t.add(
         ",\"device_bytes\":%lu,\"moved_bytes\":%lu,\"staged_bytes\":%lu,\"allocations\":%lu,"
         "\"drain_"
-        "us\":%lu,\"stage_us\":%lu,\"hash_us\":%lu",
+        "us\":%lu,\"stage_us\":%lu,\"hash_us\":%lu,\"ahead_bytes\":%lu,\"ahead_rounds\":%lu",
         j->device_report.device_bytes, j->device_report.moved_bytes, j->device_report.staged_bytes,
         j->device_report.allocations, j->device_report.drain_us, j->device_report.stage_us,
-        j->device_report.hash_us);
+        j->device_report.hash_us, j->device_report.ahead_bytes, j->device_report.ahead_rounds);
   t.add("}");
 }
 
@@ -132,7 +132,7 @@ struct DeviceWork {
   Producer* producer;
   uint64_t deadline_ms;
   bool active = false, frozen = false, ok = false;
-  bool staged = false;  // `stage` was called: to be settled
+  bool staged = false;  // `ahead` or `stage` was called: to be settled
 };
 
 void freeze(void* argument) {
@@ -145,6 +145,16 @@ void freeze(void* argument) {
   if (!device_plugin->freeze(library.config.gate_ms, w->deadline_ms, &w->job->device_report))
     return;
   w->ok = w->frozen = true;
+}
+
+void ahead(void* argument) {
+  DeviceWork* w = static_cast<DeviceWork*>(argument);
+  w->ok = true;
+  if (!device_plugin->active || !device_plugin->active()) return;
+  w->staged = true;
+  w->ok = device_plugin->ahead(w->producer, library.config.gate_ms, w->job->timeout_ms,
+                               &w->job->device_report) &&
+          w->producer->flush();
 }
 
 void stage(void* argument) {
@@ -575,19 +585,33 @@ Outcome stop_and_capture(Job* j, Capture* capture, Records* records, bool frozen
   return ok ? Outcome::kDone : given_up(j);
 }
 
+bool run_device(Job* j, DeviceWork* w, void (*work)(void*)) {
+  w->ok = false;
+  if (!run_on_pthread(work, w))
+    return fail(j, kExitError, "no thread for the device's work could be made");
+  return w->ok || device_failed(j, "the device's memory could not be captured");
+}
+
+// What would keep the program waiting at the stop, because there is no room for its copies, goes
+// before. That is none of the time in which a snapshot has to come about. Not of a job's memory:
+// another process of it may be writing there.
+bool send_ahead(Job* j, DeviceWork* w, uint64_t* deadline_us) {
+  if (!device_plugin || j->stop || team.active()) return true;
+  const uint64_t since = sys::now_us();
+  report_phase(j, "ahead");
+  const bool ok = run_device(j, w, ahead);
+  *deadline_us += sys::now_us() - since;
+  w->deadline_ms = *deadline_us / 1000;
+  return ok;
+}
+
 // Devices at rest, and what of their memory changed out of the way. Another process of the job may
 // write to it: before it is looked at, the devices of all are at rest.
 bool take_device(Job* j, DeviceWork* w) {
-  auto run = [&](void (*work)(void*)) {
-    w->ok = false;
-    if (!run_on_pthread(work, w))
-      return fail(j, kExitError, "no thread for the device's work could be made");
-    return w->ok || device_failed(j, "the device's memory could not be captured");
-  };
   report_phase(j, "device");
-  if (!team.active()) return !device_plugin || run(freeze_and_stage);
-  return (!device_plugin || run(freeze)) && meet(j, wire::kTeamFrozen) &&
-         (!w->frozen || run(stage));
+  if (!team.active()) return !device_plugin || run_device(j, w, freeze_and_stage);
+  return (!device_plugin || run_device(j, w, freeze)) && meet(j, wire::kTeamFrozen) &&
+         (!w->frozen || run_device(j, w, stage));
 }
 
 // What the program wants to happen first: its hooks have run, nobody is inside a critical section.
@@ -599,7 +623,13 @@ bool make_ready(Job* j, uint64_t deadline_us) {
   return false;
 }
 
-Outcome attempt(Job* j, uint64_t deadline_us) {
+Outcome device_gave_up(Job* j, const DeviceWork* w) {
+  if (w->producer->failed) writer_failed(j, "the writer is gone");
+  return j->code == kExitTimeout ? Outcome::kRetry : Outcome::kFailed;
+}
+
+// *deadline_us: of all attempts; later by what was done ahead of the stop.
+Outcome attempt(Job* j, uint64_t* deadline_us) {
   j->code = 0;
   j->text[0] = 0;
   __builtin_memset(&j->device_report, 0, sizeof(j->device_report));
@@ -626,20 +656,21 @@ Outcome attempt(Job* j, uint64_t deadline_us) {
   Producer producer(courier.ring.data(), parent_post, nullptr);
   producer.parent = open.parent;
   Outcome outcome = Outcome::kFailed;
-  DeviceWork work{j, &producer, deadline_us / 1000};
+  DeviceWork work{j, &producer, *deadline_us / 1000};
   if (!capture_start(&capture, j->self_contained || library.config.self_contained)) {
     fail(j, kExitError, "%s", capture.text);
-  } else if (!call_everybody(j, deadline_us)) {
+  } else if (!call_everybody(j, *deadline_us)) {
     outcome = given_up(j);
+  } else if (!send_ahead(j, &work, deadline_us)) {
+    outcome = device_gave_up(j, &work);
   } else if (look_at_memory(j, &capture, open.parent,
                             device_plugin && device_plugin->active && device_plugin->active(),
-                            deadline_us)) {
-    work.ok = make_ready(j, deadline_us) && take_device(j, &work);
+                            *deadline_us)) {
+    work.ok = make_ready(j, *deadline_us) && take_device(j, &work);
     j->device = work.active;
     if (!work.ok) {
       if (work.frozen) device_plugin->thaw();
-      if (producer.failed) writer_failed(j, "the writer is gone");
-      outcome = j->code == kExitTimeout ? Outcome::kRetry : Outcome::kFailed;
+      outcome = device_gave_up(j, &work);
     } else {
       Records records(capture.record_memory);
       report_phase(j, "park");
@@ -696,7 +727,7 @@ bool take_snapshot(Job* j) {
   uint64_t pause = 20000, refused_since = 0;
   Outcome outcome;
   for (;;) {
-    outcome = attempt(j, deadline);
+    outcome = attempt(j, &deadline);
     courier.run(leave_team, nullptr);
     const uint64_t now = sys::now_us();
     if (outcome != Outcome::kRetry || now + pause > deadline) break;
@@ -733,7 +764,8 @@ bool take_part(Job* j, const char* why_not) {
     j->stop = join.call.flags & wire::kCtlStop;
     j->stop_status = join.call.stop_status;
     copy(j->store, sizeof(j->store), join.call.text);
-    outcome = attempt(j, join.call.deadline_us);
+    uint64_t deadline = join.call.deadline_us;
+    outcome = attempt(j, &deadline);
   } else {
     team_failed(j);
   }

@@ -6,6 +6,12 @@ namespace gpuckpt {
 namespace {
 constexpr uint32_t kNoSlot = ~0u;
 constexpr uint64_t kName = 16;  // bytes
+constexpr uint64_t kChunk = 64 << 10;
+// What is left, up to `end`, of the chunk that `at` lies in.
+uint64_t chunk_at(uint64_t at, uint64_t end) {
+  const uint64_t whole = kChunk - at % kChunk;
+  return whole < end - at ? whole : end - at;
+}
 uint64_t room_for_names(uint64_t chunks) { return wire::padded_names(chunks * kName); }
 }  // namespace
 
@@ -31,6 +37,10 @@ Producer::Producer(void* ring, Post post, void* context)
                  const void* names, uint64_t chunks) {
     return static_cast<Producer*>(s)->give_slot(lent, space, a, n, names, chunks);
   };
+  named = [](CaptureSink* s, uint64_t space, uint64_t a, uint64_t n, const void* names) {
+    return static_cast<Producer*>(s)->add_named(space, a, n, names);
+  };
+  arrived = [](CaptureSink* s) { return static_cast<Producer*>(s)->wait_until_taken(); };
   memory = ring;
   memory_bytes = wire::kRingBytes;
   same = [](CaptureSink* s, uint64_t space, uint64_t a, uint64_t n) {
@@ -208,7 +218,6 @@ bool Producer::give_slot(const Lent& lent, uint64_t space, uint64_t address, uin
 
 bool Producer::add_sealed(uint64_t space, uint64_t address, const void* bytes, uint64_t length,
                           const void* names) {
-  constexpr uint64_t kChunk = 64 << 10;
   const char* from = static_cast<const char*>(bytes);
   const char* name = static_cast<const char*>(names);
   take();
@@ -216,8 +225,7 @@ bool Producer::add_sealed(uint64_t space, uint64_t address, const void* bytes, u
   while (length && (ok = open(space))) {
     uint64_t room = wire::kSlotPayloadBytes - header_->payload_bytes, chunks = 0, n = 0;
     while (n < length && header_->runs < wire::kMaxRuns) {
-      uint64_t chunk = kChunk - (address + n) % kChunk;
-      if (chunk > length - n) chunk = length - n;
+      const uint64_t chunk = chunk_at(address + n, address + length);
       if (n + chunk + room_for_names(chunks + 1) > room) break;
       n += chunk;
       ++chunks;
@@ -237,6 +245,45 @@ bool Producer::add_sealed(uint64_t space, uint64_t address, const void* bytes, u
   }
   give();
   return ok && !failed;
+}
+
+bool Producer::add_named(uint64_t space, uint64_t address, uint64_t length, const void* names) {
+  const char* name = static_cast<const char*>(names);
+  take();
+  bool ok = true;
+  while (length && (ok = open(space))) {
+    const uint64_t room = (wire::kSlotPayloadBytes - header_->payload_bytes) / kName;
+    uint64_t chunks = 0, n = 0;
+    for (; n < length && chunks < room && header_->runs < wire::kMaxRuns; ++chunks)
+      n += chunk_at(address + n, address + length);
+    if (!n) {
+      if (!(ok = post_slot(wire::kMsgData, nullptr))) break;
+      continue;
+    }
+    __builtin_memcpy(payload_ + header_->payload_bytes, name, chunks * kName);
+    header_->run[header_->runs++] = {address, n, wire::kRunNamed, 0};
+    header_->payload_bytes += chunks * kName;
+    name += chunks * kName;
+    address += n, length -= n;
+  }
+  give();
+  return ok && !failed;
+}
+
+// Every slot is free, so the writer is done with all of them.
+bool Producer::wait_until_taken() {
+  if (!flush()) return false;
+  for (;;) {
+    const uint32_t seen = ring_->freed.load();
+    if (ring_->writer_dead.load()) break;
+    bool busy = false;
+    for (auto& state : ring_->state) busy |= state.load() != wire::kSlotFree;
+    if (!busy) return true;
+    sys::futex_wait(&ring_->freed, seen, 100000, true);
+    if (!post_(context_, 0, 0, nullptr)) break;
+  }
+  failed = true;
+  return false;
 }
 
 bool Producer::add_blob(const char* name, const void* bytes, uint64_t length) {

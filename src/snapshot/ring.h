@@ -23,6 +23,8 @@ class Producer : public CaptureSink {
   bool add_same(uint64_t space, uint64_t address, uint64_t length);
   bool add_sealed(uint64_t space, uint64_t address, const void* bytes, uint64_t length,
                   const void* names);
+  bool add_named(uint64_t space, uint64_t address, uint64_t length, const void* names);
+  bool wait_until_taken();
   bool lend_slot(uint64_t length, uint64_t chunks, Lent* out);
   bool give_slot(const Lent& lent, uint64_t space, uint64_t address, uint64_t length,
                  const void* names, uint64_t chunks);

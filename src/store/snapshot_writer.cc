@@ -83,7 +83,11 @@ class Writer : public SnapshotWriter {
   Status begin();
   Status put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
              std::span<const ChunkName> names) override {
-    return attempt([&] { return add_bytes(space, address, bytes, names); });
+    return attempt([&] { return add_bytes(space, address, bytes, names, true); });
+  }
+  Status put_ahead(uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
+                   std::span<const ChunkName> names) override {
+    return attempt([&] { return add_bytes(space, address, bytes, names, false); });
   }
   Status put_zero(uint64_t space, uint64_t address, uint64_t length) override {
     return attempt([&] { return add_zeros(space, address, length); });
@@ -124,7 +128,7 @@ class Writer : public SnapshotWriter {
     return done ? status : fail(status);
   }
   Status add_bytes(uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
-                   std::span<const ChunkName> names);
+                   std::span<const ChunkName> names, bool placed);
   Status add_zeros(uint64_t space, uint64_t address, uint64_t length);
   Status add_same(uint64_t space, uint64_t address, uint64_t length);
   Status add_named(uint64_t space, uint64_t address, uint64_t length,
@@ -139,10 +143,12 @@ class Writer : public SnapshotWriter {
   const Manifest* layers_to_share();
   Status fail(Status status);
   Status failure();
+  // `placed`: the bytes are what the snapshot has at these addresses.
   Status add(Lane& lane, uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
-             std::span<const ChunkName> names = {});
-  Status place(Lane& lane, uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
-               const ChunkName& name);
+             std::span<const ChunkName> names = {}, bool placed = true);
+  // Where the chunk is from now on, or was already.
+  Status keep(Lane& lane, uint64_t space, std::span<const uint8_t> bytes, const ChunkName& name,
+              ChunkPlace* where);
   Status close_frame(Lane::Open& open);
   Status append_frame(const SealedFrame& sealed, uint32_t frame, PackWriter::Writeback* due);
   Status check_room(uint64_t more);
@@ -327,14 +333,14 @@ Status Writer::check_range(uint64_t space, uint64_t address, uint64_t length) {
 }
 
 Status Writer::add_bytes(uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
-                         std::span<const ChunkName> names) {
+                         std::span<const ChunkName> names, bool placed) {
   if (Status status = check_range(space, address, bytes.size()); !status.ok()) return status;
   if (bytes.empty()) return Status::Ok();
   if (!names.empty() && names.size() != chunks_in(address, bytes.size(), chunk_unit(space)))
     return fail(Status::Error("a run does not have as many names as chunks"));
-  logical_ += bytes.size();
+  if (placed) logical_ += bytes.size();
   Borrowed lane(this);
-  return add(*lane, space, address, bytes, names);
+  return add(*lane, space, address, bytes, names, placed);
 }
 
 Status Writer::add_zeros(uint64_t space, uint64_t address, uint64_t length) {
@@ -462,7 +468,7 @@ Status Writer::add_to_blob(const std::string& name, std::span<const uint8_t> byt
 }
 
 Status Writer::add(Lane& lane, uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
-                   std::span<const ChunkName> names) {
+                   std::span<const ChunkName> names, bool placed) {
   struct Piece {
     std::span<const uint8_t> bytes;
     ChunkName name;
@@ -497,12 +503,13 @@ Status Writer::add(Lane& lane, uint64_t space, uint64_t address, std::span<const
       bytes = bytes.subspan(piece.bytes.size());
     }
     for (const Piece& piece : std::span(pieces, count)) {
-      if (piece.zero) {
+      ChunkPlace where{kZeroFrame, 0};
+      if (!piece.zero) {
+        if (Status s = keep(lane, space, piece.bytes, piece.name, &where); !s.ok()) return s;
+      } else if (placed) {
         zero_ += piece.bytes.size();
-        lane.note(space, address, piece.bytes.size(), {kZeroFrame, 0});
-      } else if (Status s = place(lane, space, address, piece.bytes, piece.name); !s.ok()) {
-        return s;
       }
+      if (placed) lane.note(space, address, piece.bytes.size(), where);
       address += piece.bytes.size();
     }
   }
@@ -510,8 +517,8 @@ Status Writer::add(Lane& lane, uint64_t space, uint64_t address, std::span<const
   return Status::Ok();
 }
 
-Status Writer::place(Lane& lane, uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
-                     const ChunkName& name) {
+Status Writer::keep(Lane& lane, uint64_t space, std::span<const uint8_t> bytes,
+                    const ChunkName& name, ChunkPlace* where) {
   Lane::Open& open = lane.open[chunk_unit(space) == kLargeChunk];
   if (open.draft.names.empty()) {
     std::lock_guard guard(io_mutex_);
@@ -520,9 +527,8 @@ Status Writer::place(Lane& lane, uint64_t space, uint64_t address, std::span<con
     open.draft.plain.reserve(kFrameBytes);
   }
   const ChunkPlace mine{open.frame, static_cast<uint32_t>(open.draft.names.size())};
-  const ChunkPlace found = index_.find_or_insert(name, mine);
-  lane.note(space, address, bytes.size(), found);
-  if (found != mine) return Status::Ok();
+  *where = index_.find_or_insert(name, mine);
+  if (*where != mine) return Status::Ok();
   new_ += bytes.size();
   if (options_.level == 0 && !paths_.keys)
     open.draft.borrow(bytes);

@@ -10,6 +10,8 @@
 namespace gpuckpt::store {
 namespace {
 
+bool is_ahead(uint64_t space) { return (space & wire::kPlainSpace) >= wire::kSpaceAheadBase; }
+
 // A slot as it was at one moment: what its sender changes later does not count.
 struct Slot {
   uint64_t space = 0;
@@ -49,6 +51,8 @@ std::vector<ChunkName> names_at(const uint8_t* bytes, uint64_t length) {
 Status put_run(const Slot& slot, const wire::Run& run, uint64_t* at, SnapshotWriter& writer) {
   const uint8_t* payload = slot.payload + *at;
   const uint64_t left = slot.bytes - *at;
+  if (is_ahead(slot.space) && run.flags != wire::kRunSealed)
+    return Status::Error("a run that goes ahead is of another kind than these are");
   switch (run.flags) {
     case wire::kRunZero:
       return writer.put_zero(slot.space, run.address, run.length);
@@ -69,8 +73,10 @@ Status put_run(const Slot& slot, const wire::Run& run, uint64_t* at, SnapshotWri
       const uint64_t before = wire::padded_names(names);
       if (before > left || run.length > left - before) break;
       *at += before + run.length;
-      return writer.put(slot.space, run.address, {payload + before, run.length},
-                        names_at(payload, names));
+      const std::span bytes(payload + before, run.length);
+      return is_ahead(slot.space)
+                 ? writer.put_ahead(slot.space, run.address, bytes, names_at(payload, names))
+                 : writer.put(slot.space, run.address, bytes, names_at(payload, names));
     }
     default:
       return Status::Error("a run of a slot is of a kind this writer does not know");
@@ -107,7 +113,7 @@ Status put_slot(const uint8_t* at, SnapshotWriter& writer, uint32_t member) {
 uint64_t covered_by_slot(const uint8_t* at) {
   Slot slot;
   uint64_t bytes = 0;
-  if (!look(at, true, &slot).ok()) return 0;
+  if (!look(at, true, &slot).ok() || is_ahead(slot.space)) return 0;
   for (uint32_t i = 0; i < slot.runs; ++i) bytes += slot.header->run[i].length;
   return bytes;
 }

@@ -8,13 +8,17 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "device/hash.h"
 #include "device/tests/check.h"
 #include "device/tests/kept_sink.h"
 #include "gpuckpt/exit_codes.h"
+#include "gpuckpt/wire.h"
 #include "intercept/cuda_types.h"
 #include "intercept/gate.h"
 
@@ -22,6 +26,8 @@ namespace {
 
 using kept::freeze, kept::holds, kept::make_sink, kept::now_ms, kept::on_thread, kept::report,
     kept::Sink;
+
+using gpuckpt::device::ChunkName, gpuckpt::device::kChunkBytes;
 
 const gpuckpt::DevicePlugin* plugin;
 constexpr size_t kMiB = 1 << 20;
@@ -209,6 +215,166 @@ void drain_rate_holds() {
   set("GPUCKPT_DRAIN_RATE", "off");
 }
 
+// Keeps chunks by name as a writer does, also those that no address has yet.
+struct NamedSink : Sink {
+  std::map<std::pair<uint64_t, uint64_t>, std::vector<uint8_t>> known;
+  uint64_t ahead = 0, by_name = 0;
+  std::function<void()> after_round = [] {};
+
+  NamedSink() : Sink(make_sink()) {
+    sealed = [](gpuckpt::CaptureSink* s, uint64_t space, uint64_t address, const void* bytes,
+                uint64_t n, const void* names) {
+      auto* self = static_cast<NamedSink*>(s);
+      auto* from = static_cast<const uint8_t*>(bytes);
+      auto* name = static_cast<const ChunkName*>(names);
+      const bool goes_ahead = space >= gpuckpt::wire::kSpaceAheadBase;
+      (goes_ahead ? self->ahead : self->moved) += n;
+      for (uint64_t at = 0, size; at < n; at += size, ++name) {
+        size = std::min(n - at, kChunkBytes - (address + at) % kChunkBytes);
+        std::vector<uint8_t> chunk(from + at, from + at + size);
+        CHECK(gpuckpt::device::name_of_bytes(chunk.data(), size) == *name);
+        self->known[{name->word[0], name->word[1]}] = chunk;
+        if (!goes_ahead) CHECK(self->place(address + at, std::move(chunk)));
+      }
+      return self->room >= self->ahead + self->moved;
+    };
+    named = [](gpuckpt::CaptureSink* s, uint64_t, uint64_t address, uint64_t n, const void* names) {
+      auto* self = static_cast<NamedSink*>(s);
+      auto* name = static_cast<const ChunkName*>(names);
+      for (uint64_t at = 0, size; at < n; at += size, ++name) {
+        size = std::min(n - at, kChunkBytes - (address + at) % kChunkBytes);
+        auto chunk = self->known.find({name->word[0], name->word[1]});
+        CHECK(chunk != self->known.end() && chunk->second.size() == size);
+        CHECK(self->place(address + at, chunk->second));
+      }
+      self->by_name += n;
+      return true;
+    };
+    arrived = [](gpuckpt::CaptureSink* s) {
+      static_cast<NamedSink*>(s)->after_round();
+      return true;
+    };
+  }
+  uint64_t moved = 0;
+  bool place(uint64_t address, std::vector<uint8_t> chunk) {
+    return pieces.emplace(address, std::move(chunk)).second;  // nothing comes twice
+  }
+};
+
+// Chunks that differ, and from call to call.
+void scribble(CUdeviceptr p, uint64_t bytes) {
+  static uint32_t value = 1;
+  for (uint64_t at = 0; at < bytes; at += kChunkBytes)
+    OK(cuMemsetD32_v2(p + at, value++, std::min<uint64_t>(kChunkBytes, bytes - at) / 4));
+  OK(cuCtxSynchronize());
+}
+
+bool holds_what_is_there(const Sink& sink, CUdeviceptr p, uint64_t bytes) {
+  std::vector<uint8_t> now(bytes);
+  OK(cuMemcpyDtoH_v2(now.data(), p, bytes));
+  uint64_t at = 0;
+  while (at < bytes) {
+    auto it = sink.pieces.find(p + at);
+    if (it == sink.pieces.end() || it->second.size() > bytes - at ||
+        memcmp(it->second.data(), now.data() + at, it->second.size()) != 0)
+      return false;
+    at += it->second.size();
+  }
+  return true;
+}
+
+bool go_ahead(NamedSink* sink) {
+  report = {};
+  return on_thread([&] { return plugin->ahead(sink, 100, 3000, &report); });
+}
+
+// `meanwhile` runs after each round.
+void more_than_the_stage(const char* what, std::function<void(CUdeviceptr)> meanwhile,
+                         uint64_t least_rounds, uint64_t most_rounds) {
+  constexpr uint64_t kBytes = 60 * kMiB, kStage = 16 * kMiB;
+  CUdeviceptr p;
+  OK(cuMemAlloc_v2(&p, kBytes));
+  scribble(p, kBytes);
+  NamedSink sink;
+  CUcontext context;
+  OK(cuCtxGetCurrent(&context));
+  sink.after_round = [&] {  // a thread of the program
+    std::thread([&] {
+      OK(cuCtxSetCurrent(context));
+      meanwhile(p);
+    }).join();
+  };
+  set("GPUCKPT_STAGE", "16M");
+  CHECK(go_ahead(&sink));
+  const uint64_t rounds = report.ahead_rounds;
+  if (rounds < least_rounds || rounds > most_rounds) {
+    fprintf(stderr, "%s: %lu rounds\n", what, rounds);
+    _exit(1);
+  }
+  CHECK(sink.ahead == report.ahead_bytes && sink.moved == 0 && sink.pieces.empty());
+  scribble(p + 5 * kMiB, 100000);  // some of what went, once more
+  CHECK(freeze(3000));
+  CHECK(on_thread([&] { return plugin->stage(&sink, &report); }));
+  // But for what changed at last, all of it had room.
+  if (least_rounds > 1) CHECK(report.moved_bytes <= report.staged_bytes + 4 * kMiB);
+  plugin->thaw();
+  const CUdeviceptr after = filled(kMiB, 1);
+  CHECK(on_thread([&] { return plugin->drain(&sink, &report); }));
+  CHECK(holds_what_is_there(sink, p, kBytes));
+  CHECK((sink.by_name > 0) == (least_rounds > 1));
+  CHECK(report.staged_bytes <= kStage);
+  plugin->settle(nullptr);
+  // The next attempt has another writer, which knows nothing.
+  NamedSink next;
+  CHECK(freeze(3000));
+  CHECK(on_thread([&] { return plugin->stage(&next, &report); }));
+  plugin->thaw();
+  CHECK(on_thread([&] { return plugin->drain(&next, &report); }));
+  CHECK(next.by_name == 0 && holds_what_is_there(next, p, kBytes));
+  plugin->settle(nullptr);
+  OK(cuMemFree_v2(after));
+  OK(cuMemFree_v2(p));
+  set("GPUCKPT_STAGE", "");
+}
+
+void ahead_of_the_stop() {
+  more_than_the_stage(
+      "at rest", [](CUdeviceptr) {}, 3, 3);
+  more_than_the_stage(
+      "a part changes", [](CUdeviceptr p) { scribble(p, 4 * kMiB); }, 2, 5);
+  more_than_the_stage(
+      "all of it changes", [](CUdeviceptr p) { scribble(p, 60 * kMiB); }, 1, 1);
+  std::vector<CUdeviceptr> others;
+  more_than_the_stage(
+      "memory comes and goes",
+      [&](CUdeviceptr) {
+        if (others.size() > 2) OK(cuMemFree_v2(others[others.size() - 3]));
+        others.push_back(filled(3 * kMiB, 4));
+      },
+      2, 32);
+  OK(cuMemFree_v2(others.back()));
+  if (others.size() > 1) OK(cuMemFree_v2(others[others.size() - 2]));
+
+  CUdeviceptr p = filled(30 * kMiB, 8);
+  scribble(p, 30 * kMiB);
+  NamedSink sink;
+  CHECK(go_ahead(&sink) && !report.ahead_rounds);  // it fits
+  set("GPUCKPT_STAGE", "off");
+  CHECK(go_ahead(&sink) && !report.ahead_rounds);  // no room for a round
+  set("GPUCKPT_STAGE", "512K");
+  CHECK(go_ahead(&sink) && !report.ahead_rounds);  // too little for it to pay
+  set("GPUCKPT_STAGE", "8M");
+  sink.room = 10 * kMiB;
+  CHECK(!go_ahead(&sink) && strstr(report.text, "writer"));
+  plugin->settle(nullptr);
+  sink.room = ~0ull;
+  set("GPUCKPT_AHEAD", "off");
+  CHECK(go_ahead(&sink) && !report.ahead_rounds);
+  set("GPUCKPT_AHEAD", "on");
+  set("GPUCKPT_STAGE", "");
+  OK(cuMemFree_v2(p));
+}
+
 void until_full() {
   size_t free_bytes, total;
   OK(cuMemGetInfo_v2(&free_bytes, &total));
@@ -244,6 +410,7 @@ int main() {
   stage_gives_way_while_draining();
   part_of_it_staged();
   drain_rate_holds();
+  ahead_of_the_stop();
   context_goes_while_staged(device);
   only_context_goes_while_draining(device);
   busy_stream_is_named();

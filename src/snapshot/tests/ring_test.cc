@@ -119,6 +119,10 @@ class Writer {
       CHECK(to.data.empty() && !to.zero);  // nothing comes twice
       if (run.flags == wire::kRunZero) {
         to.zero = run.length;
+      } else if (run.flags == wire::kRunNamed) {
+        const uint64_t first = run.address >> 16, last = (run.address + run.length - 1) >> 16;
+        to.data.assign(payload + used, (last - first + 1) * 16);
+        used += to.data.size();
       } else {
         CHECK(run.flags == wire::kRunData);
         to.data.assign(payload + used, run.length);
@@ -190,6 +194,48 @@ void all_arrives() {
   CHECK(writer.messages > wire::kRingSlots);
 }
 
+// More names than a slot holds, in runs that end inside of chunks; and the wait for their arrival.
+void names_arrive() {
+  Writer writer;
+  Producer producer(writer.memory(), Writer::post, &writer);
+  constexpr uint64_t kChunk = 64 << 10, kStart = 3 * kChunk + 512;
+  constexpr uint64_t kChunks = 3 * wire::kSlotPayloadBytes / 16 + 77;
+  std::string names(kChunks * 16, 0);
+  for (size_t i = 0; i < names.size(); ++i) names[i] = byte_at(9, i);
+  CHECK(producer.add_named(5, kStart, 100, names.data()));
+  CHECK(producer.add_named(6, kStart, kChunks * kChunk - 1024, names.data()));
+  CHECK(producer.wait_until_taken());
+  for (auto& state : writer.header()->state) CHECK(state == wire::kSlotFree);
+  writer.end();
+  std::string got;
+  uint64_t next = kStart;
+  for (auto& [where, bytes] : writer.got) {
+    if (where.first == 5) CHECK(where.second == kStart && bytes.data == names.substr(0, 16));
+    if (where.first != 6) continue;
+    CHECK(where.second == next);
+    got += bytes.data;
+    next = (next / kChunk + bytes.data.size() / 16) * kChunk;
+  }
+  CHECK(got == names);
+  CHECK(writer.messages >= 4);
+}
+
+void arrival_of_nothing(bool tells) {
+  Writer writer;
+  writer.lazy = true;
+  Producer producer(writer.memory(), Writer::post, &writer);
+  CHECK(producer.add(0, 0, "something", 9));
+  bool ok = true;
+  std::thread stuck([&] { ok = producer.wait_until_taken(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  if (tells)
+    writer.header()->writer_dead = 1;
+  else
+    writer.gone = true;
+  stuck.join();
+  CHECK(!ok && producer.failed);
+}
+
 // The ring is full and nobody empties it: whoever waits hears of the writer's end.
 void dead_writer(bool tells) {
   Writer writer;
@@ -243,6 +289,9 @@ void records() {
 
 int main() {
   all_arrives();
+  names_arrive();
+  arrival_of_nothing(true);
+  arrival_of_nothing(false);
   dead_writer(true);
   dead_writer(false);
   records();

@@ -302,6 +302,11 @@ class Checker : public SnapshotWriter {
     if (!payload_.empty() && !within) abort();
     return names.empty() ? Status::Ok() : put_named(space, address, bytes.size(), names);
   }
+  Status put_ahead(uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
+                   std::span<const ChunkName> names) override {
+    if (names.empty()) abort();
+    return put(space, address, bytes, names);
+  }
   Status put_zero(uint64_t, uint64_t, uint64_t) override { return Status::Ok(); }
   Status put_same(uint64_t, uint64_t, uint64_t) override { return Status::Ok(); }
   Status put_named(uint64_t space, uint64_t address, uint64_t length,

@@ -389,6 +389,17 @@ void refers(const std::string& path) {
   MUST(app.claim(&slot), "no slot");
   fill(app, slot, {1 << 20, length, wire::kRunNamed, 0}, {raw(known)});
   app.say(app.parent, wire::kMsgData, slot);
+  // Ahead of the snapshot: stored, and nowhere in it until it is named.
+  const auto late = names_of(unseen, store::kLargeChunk);
+  MUST(app.claim(&slot), "no slot");
+  fill(app, slot, {0, unseen.size(), wire::kRunSealed, 0}, {padded(late), unseen});
+  app.slot(slot)->space = wire::kSpaceAheadBase;
+  app.say(app.parent, wire::kMsgData, slot);
+  while (app.header()->state[slot] != wire::kSlotFree) usleep(1000);
+  MUST(app.claim(&slot), "no slot");
+  fill(app, slot, {9 << 20, unseen.size(), wire::kRunNamed, 0}, {raw(late)});
+  app.slot(slot)->space = wire::kSpaceDeviceBase;
+  app.say(app.parent, wire::kMsgData, slot);
   for (uint64_t i = 2; i < kPieces; ++i) {
     MUST(app.claim(&slot), "no slot");
     std::vector<uint8_t> bytes = piece(i);
@@ -398,10 +409,22 @@ void refers(const std::string& path) {
   app.say(app.child, wire::kMsgEnd);
   app.say(app.parent, wire::kMsgEnd);
   MUST(app.hear(&m, 60000) == wire::kMsgDurable, "not durable: %s", m.text);
-  MUST(m.new_bytes == 0, "%lu bytes were stored again", static_cast<unsigned long>(m.new_bytes));
+  MUST(m.new_bytes == unseen.size(), "%lu bytes were stored, and %zu are new",
+       static_cast<unsigned long>(m.new_bytes), unseen.size());
   std::string second(m.text, m.text_bytes);
   app.stop();
   check_content(path, second, 3);
+  {
+    std::unique_ptr<store::Store> store;
+    std::unique_ptr<store::SnapshotReader> reader;
+    store::Status s = store::open_reference(path + "@" + second, {}, &store, &reader);
+    MUST(s.ok(), "%s", s.text().c_str());
+    std::vector<uint8_t> got(unseen.size());
+    s = reader->read(wire::kSpaceDeviceBase, 9 << 20, got);
+    MUST(s.ok() && got == unseen, "what went ahead differs: %s", s.text().c_str());
+    for (uint64_t space : reader->spaces())
+      MUST(space < wire::kSpaceAheadBase, "what went ahead has a place of its own");
+  }
 
   Application stranger;
   stranger.start(path);
@@ -450,6 +473,17 @@ void refers(const std::string& path) {
       {"sealed, longer than the slot", true, kExitError,
        [&](Application& a) {
          fill(a, 0, {0, 2 << 20, wire::kRunSealed, 0}, {padded(known), unseen});
+       }},
+      {"ahead, without names", true, kExitError,
+       [&](Application& a) {
+         fill(a, 0, {0, unseen.size(), wire::kRunData, 0}, {unseen});
+         a.slot(0)->space = wire::kSpaceAheadBase;
+       }},
+      {"ahead, and changed on its way", true, kExitCorrupt,
+       [&](Application& a) {
+         const auto names = names_of(piece(1), store::kLargeChunk);
+         fill(a, 0, {0, length, wire::kRunSealed, 0}, {padded(names), unseen});
+         a.slot(0)->space = wire::kSpaceAheadBase + 3;
        }},
       {"a run of unknown kind", true, kExitError,
        [](Application& a) {
