@@ -16,6 +16,7 @@
 
 #include "device/hash.h"
 #include "device/tests/check.h"
+#include "device/tests/faults.h"
 #include "device/tests/kept_sink.h"
 #include "gpuckpt/exit_codes.h"
 #include "gpuckpt/wire.h"
@@ -375,6 +376,44 @@ void ahead_of_the_stop() {
   OK(cuMemFree_v2(p));
 }
 
+// Every call of the driver that the rounds make fails once.
+void ahead_survives() {
+  constexpr uint64_t kBytes = 6 * kMiB;
+  CUdeviceptr p;
+  OK(cuMemAlloc_v2(&p, kBytes));
+  scribble(p, kBytes);
+  set("GPUCKPT_STAGE", "2M");
+  faults::install_all();
+  long calls = 0, gave_up = 0;
+  for (const char* failed = "";; ++calls) {
+    NamedSink sink;
+    faults::arm(calls + 1);
+    const bool ok = go_ahead(&sink);
+    failed = faults::failed;
+    faults::arm(0);
+    CHECK(!gpuckpt::gate_closed());
+    CHECK(ok || (report.code && report.text[0]));
+    gave_up += !ok;
+    if (!failed) {
+      CHECK(ok && report.ahead_rounds >= 2);
+      break;
+    }
+    // The snapshot that comes all the same, where the rounds only ended early.
+    if (ok && calls % 8 == 0) {
+      CHECK(freeze(3000) && on_thread([&] { return plugin->stage(&sink, &report); }));
+      plugin->thaw();
+      CHECK(on_thread([&] { return plugin->drain(&sink, &report); }));
+      CHECK(holds_what_is_there(sink, p, kBytes));
+    }
+    plugin->settle(nullptr);
+  }
+  CHECK(calls > 20 && gave_up > 0);
+  fprintf(stderr, "%ld calls of the rounds ahead, %ld of which end them\n", calls, gave_up);
+  plugin->settle(nullptr);
+  OK(cuMemFree_v2(p));
+  set("GPUCKPT_STAGE", "");
+}
+
 void until_full() {
   size_t free_bytes, total;
   OK(cuMemGetInfo_v2(&free_bytes, &total));
@@ -411,6 +450,7 @@ int main() {
   part_of_it_staged();
   drain_rate_holds();
   ahead_of_the_stop();
+  ahead_survives();
   context_goes_while_staged(device);
   only_context_goes_while_draining(device);
   busy_stream_is_named();
