@@ -560,15 +560,18 @@ bool drain(CaptureSink* sink, DeviceReport* report) {
 
 bool ahead(CaptureSink* sink, uint64_t gate_ms, uint64_t timeout_ms, DeviceReport* report) {
   for (DeviceStage& stage : the_stage().device) stage.ahead.clear();
-  report->ahead_bytes = report->ahead_rounds = 0;
+  report->ahead_bytes = report->ahead_rounds = report->ahead_stop_us = 0;
   if (!settings().ahead || !sink->sealed || !sink->named || !sink->arrived) return true;
   while (report->ahead_rounds < kMostRounds) {
     Round round{sink};
     DeviceReport its = {};
     bool ok = freeze(gate_ms, sys::now_us() / 1000 + timeout_ms, &its);
     if (ok) {
+      const uint64_t closed = sys::now_us();
       ok = stage_ahead(&round, &its);
       gate_open();
+      const uint64_t stop = sys::now_us() - closed + its.gate_us;
+      if (stop > report->ahead_stop_us) report->ahead_stop_us = stop;
     }
     if (!ok) return fail(report, its.code, "%s", its.text);
     if (!its.staged_bytes) break;

@@ -80,7 +80,8 @@ struct DeviceReport {
   uint64_t moved_bytes;   // of them, copied to the host: changed since the parent, and not zero
   uint64_t staged_bytes;  // of these, copied on the device first
   uint64_t allocations;
-  uint64_t ahead_bytes, ahead_rounds;             // copied before the moment of the snapshot
+  // Copied before the moment of the snapshot, and the longest of the stops for that.
+  uint64_t ahead_bytes, ahead_rounds, ahead_stop_us;
   uint64_t drain_us, gate_us, stage_us, hash_us;  // stage_us includes hash_us
   bool stays_suspended;                           // `suspend` failed, and so did the way back
 };

@@ -104,10 +104,12 @@ void make_statistics(const Job* j, uint64_t host_bytes, char* to, size_t room) {
     t.add(
         ",\"device_bytes\":%lu,\"moved_bytes\":%lu,\"staged_bytes\":%lu,\"allocations\":%lu,"
         "\"drain_"
-        "us\":%lu,\"stage_us\":%lu,\"hash_us\":%lu,\"ahead_bytes\":%lu,\"ahead_rounds\":%lu",
+        "us\":%lu,\"stage_us\":%lu,\"hash_us\":%lu,\"ahead_bytes\":%lu,\"ahead_rounds\":%lu,"
+        "\"ahead_stop_us\":%lu",
         j->device_report.device_bytes, j->device_report.moved_bytes, j->device_report.staged_bytes,
         j->device_report.allocations, j->device_report.drain_us, j->device_report.stage_us,
-        j->device_report.hash_us, j->device_report.ahead_bytes, j->device_report.ahead_rounds);
+        j->device_report.hash_us, j->device_report.ahead_bytes, j->device_report.ahead_rounds,
+        j->device_report.ahead_stop_us);
   t.add("}");
 }
 
@@ -135,9 +137,11 @@ struct DeviceWork {
   bool staged = false;  // `ahead` or `stage` was called: to be settled
 };
 
+bool has_device() { return device_plugin && device_plugin->active && device_plugin->active(); }
+
 void freeze(void* argument) {
   DeviceWork* w = static_cast<DeviceWork*>(argument);
-  if (!device_plugin->active || !device_plugin->active()) {
+  if (!has_device()) {
     w->ok = true;
     return;
   }
@@ -149,8 +153,6 @@ void freeze(void* argument) {
 
 void ahead(void* argument) {
   DeviceWork* w = static_cast<DeviceWork*>(argument);
-  w->ok = true;
-  if (!device_plugin->active || !device_plugin->active()) return;
   w->staged = true;
   w->ok = device_plugin->ahead(w->producer, library.config.gate_ms, w->job->timeout_ms,
                                &w->job->device_report) &&
@@ -596,7 +598,7 @@ bool run_device(Job* j, DeviceWork* w, void (*work)(void*)) {
 // before. That is none of the time in which a snapshot has to come about. Not of a job's memory:
 // another process of it may be writing there.
 bool send_ahead(Job* j, DeviceWork* w, uint64_t* deadline_us) {
-  if (!device_plugin || j->stop || team.active()) return true;
+  if (!has_device() || j->stop || team.active()) return true;
   const uint64_t since = sys::now_us();
   report_phase(j, "ahead");
   const bool ok = run_device(j, w, ahead);
@@ -663,9 +665,7 @@ Outcome attempt(Job* j, uint64_t* deadline_us) {
     outcome = given_up(j);
   } else if (!send_ahead(j, &work, deadline_us)) {
     outcome = device_gave_up(j, &work);
-  } else if (look_at_memory(j, &capture, open.parent,
-                            device_plugin && device_plugin->active && device_plugin->active(),
-                            *deadline_us)) {
+  } else if (look_at_memory(j, &capture, open.parent, has_device(), *deadline_us)) {
     work.ok = make_ready(j, *deadline_us) && take_device(j, &work);
     j->device = work.active;
     if (!work.ok) {
