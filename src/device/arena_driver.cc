@@ -1,5 +1,7 @@
 #include "device/arena_driver.h"
 
+#include <pthread.h>
+
 #include "common/log.h"
 #include "common/text.h"
 #include "device/ipc.h"
@@ -33,6 +35,9 @@ bool attribute(int device, CUdevice_attribute which) {
 }
 
 void learn(DeviceMemory* memory, int device) {
+  static bool told;
+  if (!__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
+    pthread_atfork(nullptr, nullptr, locks_after_fork);
   VmmBacking& backing = memory->backing;
   backing.device = device;
   backing.peers = 1u << device;

@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/syscall.h"
 #include "device/registry.h"
+#include "intercept/generated/custom_hooks.h"
 #include "intercept/generated/real_driver.h"
 
 extern "C" const char gpuckpt_kernels_fatbin[], gpuckpt_kernels_ptx[];
@@ -38,6 +39,35 @@ class Pinned {
   bool registered_;
 };
 
+// The kernel's module in the context of that name (0: in any); null: it has none now.
+CUmodule own_module(uint64_t context) {
+  Guard guard(registry().lock);
+  for (Object* o = registry().first(); o; o = o->next)
+    if (o->type == ObjectType::kModule && !o->dead && (!context || o->context == context) &&
+        static_cast<ModuleObject*>(o)->ours)
+      return real_of<CUmodule>(Kind::kModule, o->name);
+  return nullptr;
+}
+
+// In the current context.
+CUresult load_own_module(CUmodule* module) {
+  size_t before = 0, after = 0, total;
+  CUdevice device = -1;
+  real().cuMemGetInfo_v2(&before, &total);
+  CUresult result = hook_cuModuleLoadData(module, gpuckpt_kernels_fatbin);
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
+    result = hook_cuModuleLoadData(module, gpuckpt_kernels_ptx);
+  if (result != CUDA_SUCCESS) return result;
+  real().cuMemGetInfo_v2(&after, &total);
+  real().cuCtxGetDevice(&device);
+  Guard guard(registry().lock);
+  auto* m = registry().find<ModuleObject>(ObjectType::kModule, name_from(Kind::kModule, *module));
+  if (!m) return CUDA_ERROR_OUT_OF_MEMORY;
+  m->ours = true;
+  m->held.take(device, before > after ? before - after : 0);
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 ChunkName name_of_bytes(const void* bytes, uint64_t length) {
@@ -61,13 +91,9 @@ ChunkName zero_name(uint64_t bytes) {
 Hasher::Hasher(CUcontext context) : context_(context) {
   WithContext with(context);
   if (!with) return;
-  CUresult result = real().cuModuleLoadData(&module_, gpuckpt_kernels_fatbin);
-  if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
-    result = real().cuModuleLoadData(&module_, gpuckpt_kernels_ptx);
-  if (result == CUDA_SUCCESS)
-    result = real().cuModuleGetFunction(&kernel_, module_, "gpuckpt_hash");
-  else
-    module_ = nullptr;
+  CUmodule module = own_module(current_context_name());
+  CUresult result = module ? CUDA_SUCCESS : load_own_module(&module);
+  if (result == CUDA_SUCCESS) result = real().cuModuleGetFunction(&kernel_, module, "gpuckpt_hash");
   if (result == CUDA_SUCCESS) return;
   kernel_ = nullptr;
   log_line(LogLevel::kInfo,
@@ -75,10 +101,13 @@ Hasher::Hasher(CUcontext context) : context_(context) {
            static_cast<int>(result));
 }
 
-Hasher::~Hasher() {
-  if (!module_) return;
-  WithContext with(context_);
-  if (with) real().cuModuleUnload(module_);
+bool Hasher::give_way() {
+  bool any = false;
+  while (CUmodule module = own_module(0)) {
+    if (hook_cuModuleUnload(module) != CUDA_SUCCESS) break;
+    any = true;
+  }
+  return any;
 }
 
 CUresult Hasher::hash(const Region& spans, uint32_t count, const Region& names) {

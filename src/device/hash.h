@@ -42,12 +42,16 @@ inline constexpr uint32_t kSpanChunks = 8;
 
 class Hasher {
  public:
-  explicit Hasher(CUcontext context);  // loads the kernel
-  ~Hasher();                           // unloads it
+  // Loads the kernel where that was not done before: it stays, recorded as the program's modules
+  // are, because what these place depends on all that was loaded before them.
+  explicit Hasher(CUcontext context);
   Hasher(const Hasher&) = delete;
   Hasher& operator=(const Hasher&) = delete;
 
   bool ready() const { return kernel_; }
+  // The program needs the memory that the kernel takes: it is unloaded, until the next snapshot.
+  // True: it was. No lock is held.
+  static bool give_way();
   // Fills `names` for all spans (both in scratch memory of ours). The driver's error otherwise; a
   // sticky one is the application's context's own.
   CUresult hash(const Region& spans, uint32_t count, const Region& names);
@@ -56,7 +60,6 @@ class Hasher {
 
  private:
   CUcontext context_;
-  CUmodule module_ = nullptr;
   CUfunction kernel_ = nullptr;
   uint64_t kernel_us_ = 0;
 };

@@ -117,17 +117,18 @@ CUresult hook_cuMipmappedArrayGetLevel(CUarray* pLevelArray, CUmipmappedArray hM
 }
 CUresult hook_cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray) {
   uint64_t name = name_from(Kind::kMipmappedArray, hMipmappedArray);
-  CUresult result = real().cuMipmappedArrayDestroy(hMipmappedArray);
-  if (result != CUDA_SUCCESS) return result;
-  Guard guard(registry().lock);
-  for (Object *o = registry().first(), *next; o; o = next) {
-    next = o->next;
-    if (o->type != ObjectType::kArray || static_cast<ArrayObject*>(o)->mipmap != name) continue;
-    if (translating()) drop(Kind::kArray, o->name);
-    registry().remove(o);
+  {
+    Guard guard(registry().lock);
+    const bool known = registry().find<MipmapObject>(ObjectType::kMipmap, name);
+    for (Object *o = registry().first(), *next; known && o; o = next) {
+      next = o->next;
+      if (o->type != ObjectType::kArray || static_cast<ArrayObject*>(o)->mipmap != name) continue;
+      if (translating()) drop(Kind::kArray, o->name);
+      registry().remove(o);
+    }
   }
-  if (auto* m = registry().find<MipmapObject>(ObjectType::kMipmap, name)) registry().remove(m);
-  return result;
+  return registry().end(ObjectType::kMipmap, name,
+                        [&] { return real().cuMipmappedArrayDestroy(hMipmappedArray); });
 }
 
 CUresult hook_cuTexObjectCreate(CUtexObject* pTexObject, const CUDA_RESOURCE_DESC* pResDesc,

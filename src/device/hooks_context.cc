@@ -8,6 +8,10 @@ namespace gpuckpt {
 namespace device {
 namespace {
 
+// Held from before the driver's call until what it did is recorded: a context that is made may get
+// the value of one that has just ended, whose memory and objects are not forgotten yet.
+Lock beginning_or_ending;
+
 CUresult note_created(CUresult result, CUcontext* pctx, unsigned flags, CUdevice device,
                       const RealmPlaces& places) {
   if (result != CUDA_SUCCESS) return result;
@@ -21,7 +25,26 @@ CUresult note_created(CUresult result, CUcontext* pctx, unsigned flags, CUdevice
   return result;
 }
 
+// Functions, streams and the like may get the values of the context's, too: they are off the list
+// before the driver ends it.
+template <typename F>
+CUresult end_with_objects(uint64_t name, F native) {
+  Vector<Object*> objects;
+  {
+    Guard guard(registry().lock);
+    registry().detach_context(name, &objects);
+  }
+  CUresult result = native();
+  {
+    Guard guard(registry().lock);
+    registry().settle_context(&objects, result == CUDA_SUCCESS);
+  }
+  if (result == CUDA_SUCCESS) context_ended(name);
+  return result;
+}
+
 CUresult end_created(CUcontext ctx, CUresult (*native)(CUcontext)) {
+  Guard one(beginning_or_ending);
   uint64_t name = name_from(Kind::kContext, ctx);
   bool known;
   {
@@ -29,10 +52,10 @@ CUresult end_created(CUcontext ctx, CUresult (*native)(CUcontext)) {
     ContextObject* context = registry().context(name);
     known = context && !context->primary;
   }
-  if (known) stage_leave_context(name);
-  CUresult result = native(ctx);
-  if (result != CUDA_SUCCESS || !known) return result;
-  context_ended(name);
+  if (!known) return native(ctx);
+  stage_leave_context(name);
+  CUresult result = end_with_objects(name, [&] { return native(ctx); });
+  if (result != CUDA_SUCCESS) return result;
   Guard guard(registry().lock);
   if (ContextObject* context = registry().context(name)) registry().remove(context);
   return result;
@@ -40,6 +63,7 @@ CUresult end_created(CUcontext ctx, CUresult (*native)(CUcontext)) {
 
 // Before the last release of (or a reset of) the primary context.
 void end_primary(CUdevice device, CUresult (*native)(CUdevice), CUresult* result, bool reset) {
+  Guard one(beginning_or_ending);
   uint64_t name = 0;
   {
     Guard guard(registry().lock);
@@ -47,9 +71,8 @@ void end_primary(CUdevice device, CUresult (*native)(CUdevice), CUresult* result
     if (context && context->alive && (reset || context->retained <= 1)) name = context->name;
   }
   if (name) stage_leave_context(name);
-  *result = native(device);
+  *result = name ? end_with_objects(name, [&] { return native(device); }) : native(device);
   if (*result != CUDA_SUCCESS) return;
-  if (name) context_ended(name);
   Guard guard(registry().lock);
   ContextObject* context = registry().primary_of(device);
   if (!context) return;
@@ -73,6 +96,7 @@ void context_ended(uint64_t name) {
 using namespace device;
 
 CUresult hook_cuCtxCreate(CUcontext* pctx, unsigned int flags, CUdevice dev) {
+  Guard one(beginning_or_ending);
   RealmPlaces places;
   CUresult result;
   {
@@ -87,6 +111,7 @@ CUresult hook_cuCtxCreate(CUcontext* pctx, unsigned int flags, CUdevice dev) {
 }
 
 CUresult hook_cuCtxCreate_v2(CUcontext* pctx, unsigned int flags, CUdevice dev) {
+  Guard one(beginning_or_ending);
   RealmPlaces places;
   CUresult result;
   {
@@ -98,6 +123,7 @@ CUresult hook_cuCtxCreate_v2(CUcontext* pctx, unsigned int flags, CUdevice dev) 
 
 CUresult hook_cuCtxCreate_v3(CUcontext* pctx, CUexecAffinityParam* paramsArray, int numParams,
                              unsigned int flags, CUdevice dev) {
+  Guard one(beginning_or_ending);
   RealmPlaces places;
   CUresult result;
   {
@@ -111,6 +137,7 @@ CUresult hook_cuCtxCreate_v3(CUcontext* pctx, CUexecAffinityParam* paramsArray, 
 
 CUresult hook_cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* ctxCreateParams,
                              unsigned int flags, CUdevice dev) {
+  Guard one(beginning_or_ending);
   RealmPlaces places;
   CUresult result;
   {
@@ -158,6 +185,7 @@ CUresult hook_cuCtxDetach(CUcontext ctx) {
 }
 
 CUresult hook_cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
+  Guard one(beginning_or_ending);
   bool made;  // by this call, so that its places count
   {
     Guard guard(registry().lock);

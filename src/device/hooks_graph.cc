@@ -287,19 +287,19 @@ CUresult hook_cuGraphDestroy(CUgraph hGraph) {
     Guard guard(registry().lock);
     ours = registry().find<GraphObject>(ObjectType::kGraph, name) != nullptr;
   }
-  if (ours) drop_nodes(hGraph);
-  CUresult result = real().cuGraphDestroy(hGraph);
-  if (result != CUDA_SUCCESS) return result;
-  Guard guard(registry().lock);
-  if (auto* g = registry().find<GraphObject>(ObjectType::kGraph, name)) registry().remove(g);
-  orphan_handles(name);
-  // Another graph may get the name; it is not the one that these came from.
-  for (Object* o = registry().first(); o; o = o->next) {
-    if (o->type != ObjectType::kGraphExec) continue;
-    GraphRecord* record = static_cast<GraphExecObject*>(o)->record;
-    if (record && record->name == name) record->name = 0;
+  if (!ours) return real().cuGraphDestroy(hGraph);
+  drop_nodes(hGraph);
+  {
+    Guard guard(registry().lock);
+    orphan_handles(name);
+    // Another graph may get the name; it is not the one that these came from.
+    for (Object* o = registry().first(); o; o = o->next) {
+      if (o->type != ObjectType::kGraphExec) continue;
+      GraphRecord* record = static_cast<GraphExecObject*>(o)->record;
+      if (record && record->name == name) record->name = 0;
+    }
   }
-  return result;
+  return registry().end(ObjectType::kGraph, name, [&] { return real().cuGraphDestroy(hGraph); });
 }
 
 CUresult hook_cuGraphInstantiate(CUgraphExec* phGraphExec, CUgraph hGraph, CUgraphNode* phErrorNode,
@@ -332,16 +332,15 @@ CUresult hook_cuGraphInstantiateWithParams_ptsz(CUgraphExec* phGraphExec, CUgrap
 }
 CUresult hook_cuGraphExecDestroy(CUgraphExec hGraphExec) {
   uint64_t name = name_from(Kind::kGraphExec, hGraphExec);
-  CUresult result = real().cuGraphExecDestroy(hGraphExec);
-  if (result != CUDA_SUCCESS) return result;
   CUgraph base = nullptr;
   {
     Guard guard(registry().lock);
     auto* e = registry().find<GraphExecObject>(ObjectType::kGraphExec, name);
     if (e && e->generation == generation()) base = e->base;
-    if (e) registry().remove(e);
   }
-  if (base) real().cuGraphDestroy(base);
+  CUresult result = registry().end(ObjectType::kGraphExec, name,
+                                   [&] { return real().cuGraphExecDestroy(hGraphExec); });
+  if (result == CUDA_SUCCESS && base) real().cuGraphDestroy(base);
   return result;
 }
 

@@ -206,26 +206,24 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx) {
   int device = -1;
   {
     Guard guard(registry().lock);
-    if (GreenObject* g = green_object(hCtx)) device = g->device;
-  }
-  CUresult result = real().cuGreenCtxDestroy(hCtx);
-  if (result != CUDA_SUCCESS || device < 0) return result;
-  {
-    Guard guard(registry().lock);
-    if (auto* g = registry().find<GreenObject>(ObjectType::kGreenContext, name)) {
+    GreenObject* g = green_object(hCtx);
+    if (g) {
+      device = g->device;
       for (uint64_t converted : g->converted) {
         forget_settled(converted);
         if (translating()) drop(Kind::kContext, converted);
       }
-      registry().remove(g);
+      forget_resources_of(name);
     }
-    for (Object *o = registry().first(), *next; o; o = next) {
+    for (Object *o = registry().first(), *next; g && o; o = next) {
       next = o->next;
       if (o->type == ObjectType::kStream && static_cast<StreamObject*>(o)->green == name)
         registry().remove(o);
     }
-    forget_resources_of(name);
   }
+  CUresult result = registry().end(ObjectType::kGreenContext, name,
+                                   [&] { return real().cuGreenCtxDestroy(hCtx); });
+  if (result != CUDA_SUCCESS || device < 0) return result;
   hook_cuDevicePrimaryCtxRelease_v2(device);
   return result;
 }

@@ -331,6 +331,7 @@ CUresult hook_cuMemGetInfo_v2(size_t* free, size_t* total) {
     return result;
   DeviceMemory* memory = device_memory(device);
   if (memory) *free += memory->arena.cached_bytes() + stage_bytes(device);
+  *free += our_bytes(device);
   return result;
 }
 

@@ -43,7 +43,10 @@ FunctionObject* function_object(uint64_t name) {
 void note_function(CUfunction function, uint64_t module, const char* symbol) {
   uint64_t name = new_name(Kind::kFunction, function);
   Guard guard(registry().lock);
-  if (function_object(name)) return;
+  if (auto* known = function_object(name)) {
+    if (known->module == module) return;
+    registry().remove(known);  // of a module that ended this moment
+  }
   ModuleObject* owner = registry().find<ModuleObject>(ObjectType::kModule, module);
   auto* object = registry().add<FunctionObject>(ObjectType::kFunction, name,
                                                 owner ? owner->context : current_context_name());
@@ -56,7 +59,10 @@ void note_kernel(CUkernel kernel, uint64_t library, const char* symbol) {
   uint64_t name = new_name(Kind::kKernel, kernel);
   if (name != bits(kernel)) bind(Kind::kFunction, name, bits(kernel));  // it may stand for one
   Guard guard(registry().lock);
-  if (registry().find<KernelObject>(ObjectType::kKernel, name)) return;
+  if (auto* known = registry().find<KernelObject>(ObjectType::kKernel, name)) {
+    if (known->library == library) return;
+    registry().remove(known);  // of a library that ended this moment
+  }
   auto* object = registry().add<KernelObject>(ObjectType::kKernel, name, 0);
   if (!object) return;
   object->library = library;

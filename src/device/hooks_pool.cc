@@ -410,23 +410,20 @@ CUresult hook_cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProp
 }
 
 CUresult hook_cuMemPoolDestroy(CUmemoryPool pool) {
-  CUresult result = real().cuMemPoolDestroy(pool);
-  if (result != CUDA_SUCCESS) return result;
   uint64_t name = name_from(Kind::kPool, pool);
-  {
-    Guard guard(pools().lock);
-    auto& cached = pools().cached;
-    for (size_t i = 0; i < cached.size();) {
-      if (cached[i].pool != name) {
-        ++i;
-        continue;
-      }
-      give_back(cached[i]);
-      cached.swap_remove(i);
+  CUresult result =
+      registry().end(ObjectType::kPool, name, [&] { return real().cuMemPoolDestroy(pool); });
+  if (result != CUDA_SUCCESS) return result;
+  Guard guard(pools().lock);
+  auto& cached = pools().cached;
+  for (size_t i = 0; i < cached.size();) {
+    if (cached[i].pool != name) {
+      ++i;
+      continue;
     }
+    give_back(cached[i]);
+    cached.swap_remove(i);
   }
-  Guard guard(registry().lock);
-  if (PoolObject* known = pool_object(name)) registry().remove(known);
   return result;
 }
 

@@ -157,10 +157,14 @@ CUresult hook_cuUserObjectRetain(CUuserObject object, unsigned int count) {
 }
 CUresult hook_cuUserObjectRelease(CUuserObject object, unsigned int count) {
   uint64_t name = name_from(Kind::kUserObject, object);
+  {
+    Guard guard(registry().lock);  // after the call another object may have the name
+    if (UserObject* user = user_object(name)) user->references -= count;
+  }
   CUresult result = real().cuUserObjectRelease(object, count);
-  if (result != CUDA_SUCCESS) return result;
   Guard guard(registry().lock);
-  if (UserObject* user = user_object(name)) user->references -= count;
+  UserObject* user = result == CUDA_SUCCESS ? nullptr : user_object(name);
+  if (user) user->references += count;
   sweep();
   return result;
 }

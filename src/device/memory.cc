@@ -38,16 +38,26 @@ unsigned bin_of(size_t bytes) {
 
 }  // namespace
 
+namespace {
+uint32_t forks;  // shifted beside a lock's state
+}
+
 void Lock::lock() {
-  uint32_t expected = 0;
-  if (__atomic_compare_exchange_n(&word_, &expected, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-    return;
-  while (__atomic_exchange_n(&word_, 2, __ATOMIC_ACQUIRE) != 0) sys::futex_wait(&word_, 2, 0);
+  const uint32_t free = forks, held = forks | 1, waited_for = forks | 2;
+  uint32_t seen = __atomic_load_n(&word_, __ATOMIC_RELAXED);
+  while ((seen & ~3u) != forks || seen == free)  // of before the fork: free
+    if (__atomic_compare_exchange_n(&word_, &seen, held, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+      return;
+  while (__atomic_exchange_n(&word_, waited_for, __ATOMIC_ACQUIRE) != free)
+    sys::futex_wait(&word_, waited_for, 0);
 }
 
 void Lock::unlock() {
-  if (__atomic_exchange_n(&word_, 0, __ATOMIC_RELEASE) == 2) sys::futex_wake(&word_, 1);
+  if (__atomic_exchange_n(&word_, forks, __ATOMIC_RELEASE) == (forks | 2))
+    sys::futex_wake(&word_, 1);
 }
+
+void locks_after_fork() { forks += 4; }
 
 void* allocate(size_t bytes) {
   size_t total = bytes + sizeof(Header);

@@ -43,15 +43,16 @@ T& made_once(T** place) {
 }
 
 // A lock that is a futex word: nothing of libc, correct across a snapshot (never held while the
-// gate is closed).
+// gate is closed) and in a forked child, where it is free whoever held it in the parent.
 class Lock {
  public:
   void lock();
   void unlock();
 
  private:
-  uint32_t word_ = 0;  // 0 free, 1 held, 2 held with waiters
+  uint32_t word_ = 0;  // 0 free, 1 held, 2 held with waiters; above these bits the fork it is of
 };
+void locks_after_fork();  // in the child
 class Guard {
  public:
   explicit Guard(Lock& lock) : lock_(lock) { lock_.lock(); }

@@ -1,6 +1,7 @@
 #include "device/registry.h"
 
 #include "common/text.h"
+#include "device/arena_driver.h"
 #include "device/arrays.h"
 #include "device/device_heap.h"
 #include "device/graphs.h"
@@ -16,15 +17,35 @@ namespace {
 // should that move a variable, the restore notices and refuses.
 constexpr uint64_t kMaxDead = 4096;
 
+void free_global(Global& g) {
+  release(g.symbol);
+  release(g.contents);
+}
 void free_globals(Vector<Global>& globals) {
-  for (Global& g : globals) {
-    release(g.symbol);
-    release(g.contents);
-  }
+  for (Global& g : globals) free_global(g);
   globals.clear();
 }
 
 }  // namespace
+
+namespace {
+uint64_t held_bytes[kMaxDevices];
+}
+
+void OurBytes::take(int on, uint64_t count) {
+  if (on < 0 || on >= kMaxDevices) return;
+  device = on, bytes = count;
+  __atomic_add_fetch(&held_bytes[on], count, __ATOMIC_RELAXED);
+}
+void OurBytes::give_back() {
+  if (device >= 0) __atomic_sub_fetch(&held_bytes[device], bytes, __ATOMIC_RELAXED);
+  device = -1;
+}
+uint64_t our_bytes(int device) {
+  return device < 0 || device >= kMaxDevices
+             ? 0
+             : __atomic_load_n(&held_bytes[device], __ATOMIC_RELAXED);
+}
 
 uint32_t captures_active;
 uint64_t capture_latest;
@@ -95,6 +116,7 @@ void Registry::dispose(Object* object) {
   switch (object->type) {
     case ObjectType::kModule: {
       auto* module = static_cast<ModuleObject*>(object);
+      module->held.give_back();
       free_globals(module->globals);
       registry().drop_image(module->image);
       return destroy(module);
@@ -182,25 +204,50 @@ bool hangs_on_module(const Object* o, uint64_t module) {
 
 }  // namespace
 
-void Registry::unload(Object* object) {
-  heap_note_unload(object);
-  // What hangs on it goes at once.
+// Removes what `gone` says, with its names.
+template <typename F>
+void Registry::drop_all(F gone) {
   for (Object *o = first_, *next; o; o = next) {
     next = o->next;
+    if (!gone(o)) continue;
+    if (translating() && o->type == ObjectType::kKernel) drop(Kind::kFunction, o->name);
+    if (translating()) drop(kind_of(o->type), o->name);
+    remove(o);
+  }
+}
+
+// A function or reference of one of the library's kernels or modules.
+bool Registry::hangs_on_part_of(const Object* o, uint64_t library) {
+  uint64_t module = 0;
+  if (o->type == ObjectType::kFunction) {
+    auto* function = static_cast<const FunctionObject*>(o);
+    auto* kernel = find<KernelObject>(ObjectType::kKernel, function->kernel);
+    if (function->kernel) return kernel && kernel->library == library;
+    module = function->module;
+  } else if (o->type == ObjectType::kTextureReference || o->type == ObjectType::kSurfaceReference) {
+    module = static_cast<const ReferenceObject*>(o)->module;
+  }
+  auto* owner = module ? find<ModuleObject>(ObjectType::kModule, module) : nullptr;
+  return owner && owner->library == library;
+}
+
+void Registry::unload(Object* object) {
+  heap_note_unload(object);
+  if (object->type == ObjectType::kModule) static_cast<ModuleObject*>(object)->held.give_back();
+  // What hangs on it goes at once; of a library what hangs on its kernels and modules first.
+  if (object->type == ObjectType::kLibrary)
+    drop_all([&](const Object* o) { return hangs_on_part_of(o, object->name); });
+  drop_all([&](const Object* o) {
     bool gone = false;
     if (object->type == ObjectType::kModule) gone = hangs_on_module(o, object->name);
     if (object->type == ObjectType::kLibrary) {
       if (o->type == ObjectType::kKernel)
-        gone = static_cast<KernelObject*>(o)->library == object->name;
+        gone = static_cast<const KernelObject*>(o)->library == object->name;
       if (o->type == ObjectType::kModule)
-        gone = o != object && static_cast<ModuleObject*>(o)->library == object->name;
+        gone = o != object && static_cast<const ModuleObject*>(o)->library == object->name;
     }
-    if (gone) {
-      if (translating() && o->type == ObjectType::kKernel) drop(Kind::kFunction, o->name);
-      if (translating()) drop(kind_of(o->type), o->name);
-      remove(o);
-    }
-  }
+    return gone;
+  });
   by_name_[static_cast<size_t>(object->type)].erase(object->name);
   object->dead = true;
   auto* note = add<UnloadObject>(ObjectType::kUnload, 0, object->context);
@@ -217,19 +264,47 @@ void Registry::unload(Object* object) {
   }
 }
 
-void Registry::forget_context(uint64_t context) {
+void Registry::detach_context(uint64_t context, Vector<Object*>* out) {
   for (Object *o = first_, *next; o; o = next) {
     next = o->next;
-    if (o->context != context || o->type == ObjectType::kContext) continue;
-    if (o->type == ObjectType::kUnload) {
-      Object* target = static_cast<UnloadObject*>(o)->target;
-      remove(o);
-      if (next == target) next = target->next;
-      remove(target);
-      --dead_;
-    } else if (!o->dead) {
-      remove(o);
+    if (o->context != context || o->type == ObjectType::kContext || o->dead) continue;
+    unlist(o);
+    if (!out->push(o)) broken = true;
+    if (o->type != ObjectType::kUnload) continue;
+    Object* target = static_cast<UnloadObject*>(o)->target;
+    if (next == target) next = target->next;
+    unlist(target);
+    if (!out->push(target)) broken = true;
+  }
+}
+
+void Registry::settle_context(Vector<Object*>* objects, bool ended) {
+  for (Object* o : *objects) {
+    o->next = o->previous = nullptr;
+    if (ended) {
+      dead_ -= o->type == ObjectType::kUnload;
+      dispose(o);
+    } else if (!list(o, o->type, o->dead ? 0 : o->name, o->context)) {
+      broken = true;
     }
+  }
+}
+
+void Registry::forget_context(uint64_t context) {
+  Vector<Object*> objects;
+  detach_context(context, &objects);
+  settle_context(&objects, true);
+  // What a library has in it goes as well; the library stays.
+  for (Object* o = first_; o; o = o->next) {
+    if (o->type != ObjectType::kLibrary) continue;
+    auto* library = static_cast<LibraryObject*>(o);
+    for (size_t i = 0; i < library->globals.size(); ++i) {
+      if (library->globals[i].context != context) continue;
+      free_global(library->globals[i]);
+      library->globals.swap_remove(i--);
+    }
+    for (size_t i = 0; i < library->listed_in.size(); ++i)
+      if (library->listed_in[i] == context) library->listed_in.swap_remove(i--);
   }
 }
 

@@ -126,10 +126,22 @@ struct Global {
   uint8_t* contents;  // of a managed one
 };
 
+// Memory of a device that something of ours takes: counted as free, and given back when the program
+// needs it.
+struct OurBytes {
+  int device = -1;
+  uint64_t bytes = 0;
+  void take(int on, uint64_t count);
+  void give_back();
+};
+uint64_t our_bytes(int device);  // all of them
+
 struct ModuleObject : Object {
   Image* image = nullptr;  // null: the module of a library (library, context)
   uint64_t library = 0;
   bool listed = false;  // all variables of the image are in `globals`
+  bool ours = false;    // the program does not know it, nor what it takes of the device:
+  OurBytes held;
   Vector<Option> options;
   Vector<Global> globals;
 };
@@ -230,6 +242,9 @@ class Registry {
   // A module or library was unloaded: keeps what a replay of the order of loads needs.
   void unload(Object* object);
   void forget_context(uint64_t context);  // everything that dies with it
+  // The same around the call that ends the context, see `end`.
+  void detach_context(uint64_t context, Vector<Object*>* out);
+  void settle_context(Vector<Object*>* objects, bool ended);
   Object* first() const { return first_; }
 
   ContextObject* primary_of(int device);
@@ -243,6 +258,9 @@ class Registry {
   void refuse(const char* why);
 
  private:
+  template <typename F>
+  void drop_all(F gone);
+  bool hangs_on_part_of(const Object* o, uint64_t library);
   Object* detach(ObjectType type, uint64_t name);
   void settle_end(Object* object, bool ended);
   static void dispose(Object* object);

@@ -16,6 +16,7 @@
 #include "common/text.h"
 #include "device/capture.h"
 #include "device/each_device.h"
+#include "device/hash.h"
 #include "device/hooks.h"
 #include "device/pump.h"
 #include "device/settings.h"
@@ -604,4 +605,4 @@ void settle(const char* id) {
 }  // namespace gpuckpt::device
 
 // Called by the wrappers (intercept/wrapper_support.h), inside the gate.
-bool gpuckpt::give_memory_back() { return device::stage_give_way(); }
+bool gpuckpt::give_memory_back() { return device::stage_give_way() | device::Hasher::give_way(); }

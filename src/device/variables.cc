@@ -141,7 +141,8 @@ bool learn_globals(DeviceReport* report) {
     if ((!is_module && !is_library) || o->dead) continue;
     Image* image =
         is_module ? static_cast<ModuleObject*>(o)->image : static_cast<LibraryObject*>(o)->image;
-    if (!image || is_listed(o, contexts)) continue;
+    const bool ours = is_module && static_cast<ModuleObject*>(o)->ours;
+    if (!image || ours || is_listed(o, contexts)) continue;
     Names names;
     if (!list_variables(image->view(), &names, take_name))
       return fail(report, kExitRefused, "a %s image could not be read for the variables it defines",
