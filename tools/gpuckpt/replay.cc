@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +23,7 @@
 #include "process.h"
 #include "process_records.h"
 #include "spaces.h"
+#include "store/member.h"
 #include "store/store.h"
 
 namespace gpuckpt::cli {
@@ -62,18 +64,37 @@ struct Work {
   }
 };
 
-// Regular files that the program has open for writing.
-Status written_files(const store::SnapshotReader& reader, std::vector<std::string>* out) {
+// Files that one process can write: open for that, or mapped shared.
+Status written_by(const store::SnapshotReader& member, std::vector<std::string>* out) {
   std::vector<uint8_t> blob;
   std::vector<Record> records;
-  if (Status status = reader.blob("process", &blob); !status.ok()) return status;
+  if (Status status = member.blob("process", &blob); !status.ok()) return status;
   if (Status status = parse_records(blob, &records); !status.ok()) return status;
   for (const Record& record : records) {
     process::Descriptor d;
-    if (record.type != process::kRecFd || !record.get(&d)) continue;
-    std::string path = record.text(sizeof(d));
-    if ((d.flags & O_ACCMODE) == O_RDONLY || !fs::is_regular_file(path)) continue;
+    process::SharedObject o;
+    std::string path;
+    if (record.type == process::kRecFd && record.get(&d) && (d.flags & O_ACCMODE) != O_RDONLY)
+      path = record.text(sizeof(d));
+    else if (record.type == process::kRecShared && record.get(&o) &&
+             (o.kind == process::kSharedFile || o.kind == process::kSharedShm))
+      path = record.text(sizeof(o));
+    if (path.empty() || !fs::is_regular_file(path)) continue;
     if (std::find(out->begin(), out->end(), path) == out->end()) out->push_back(path);
+  }
+  return Status::Ok();
+}
+
+// Of all processes. Their driver calls are counted together nowhere: only one may make any.
+Status written_files(const store::SnapshotReader& reader, std::vector<std::string>* out) {
+  for (uint32_t number : store::members_of(reader)) {
+    const auto member = store::read_member(reader, number);
+    std::vector<uint8_t> device;
+    if (number && member->blob("device", &device).ok())
+      return Status::Refused(
+          "--replay compares the device memory of one process, and this snapshot has several "
+          "processes that use a device");
+    if (Status status = written_by(*member, out); !status.ok()) return status;
   }
   return Status::Ok();
 }
@@ -83,6 +104,14 @@ bool write_text(const char* path, const std::string& text) {
   bool ok = fd >= 0 && write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   if (fd >= 0) close(fd);
   return ok;
+}
+
+// A file that is mapped as well is known by its time.
+bool keep_time(const fs::path& from, const fs::path& to) {
+  struct stat st;
+  if (stat(from.c_str(), &st)) return false;
+  const timespec times[] = {st.st_atim, st.st_mtim};
+  return utimensat(AT_FDCWD, to.c_str(), times, 0) == 0;
 }
 
 // In the child: from here on these paths are copies. False: not allowed here.
@@ -100,7 +129,9 @@ bool hide_files(const std::vector<std::string>& files, const fs::path& work) {
     fs::path copy = work / fmt::format("file.{}", i);
     std::error_code error;
     fs::copy_file(files[i], copy, fs::copy_options::overwrite_existing, error);
-    if (error || mount(copy.c_str(), files[i].c_str(), nullptr, MS_BIND, nullptr)) return false;
+    if (error || !keep_time(files[i], copy) ||
+        mount(copy.c_str(), files[i].c_str(), nullptr, MS_BIND, nullptr))
+      return false;
   }
   return true;
 }

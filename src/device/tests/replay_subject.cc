@@ -3,6 +3,8 @@
 // `clock` also writes the time of day into a buffer of its own, which no two runs do alike. A file
 // in the working folder is written along.
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,6 +26,15 @@ void need(CUresult result, const char* what) {
   if (result == CUDA_SUCCESS) return;
   fprintf(stderr, "%s: %d\n", what, static_cast<int>(result));
   exit(1);
+}
+
+// A page of a new file; its descriptor is closed, or stays.
+uint64_t* map_file(const char* name, int how, bool close_it) {
+  int fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600);
+  if (fd < 0 || ftruncate(fd, 4096)) exit(1);
+  void* at = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, how, fd, 0);
+  if (close_it) close(fd);
+  return at == MAP_FAILED ? (exit(1), nullptr) : static_cast<uint64_t*>(at);
 }
 
 }  // namespace
@@ -53,6 +64,9 @@ int main(int argc, char** argv) {
   times = allocate_for_the_clock(1 << 20);
   need(to_device(sums, values, sizeof values), "copy");
   FILE* file = fopen("written", "w");
+  volatile uint64_t* mapped = map_file("mapped", MAP_SHARED, true);
+  // Open for writing and mapped: the copy that stands for it must be as old.
+  const volatile uint64_t* both = map_file("both", MAP_PRIVATE, false);
   for (int step = 1; step <= steps; ++step) {
     need(to_host(values, sums, sizeof values), "copy");
     for (uint64_t i = 0; i < 512; ++i) values[i] += i * static_cast<uint64_t>(step);
@@ -60,6 +74,7 @@ int main(int argc, char** argv) {
     timespec now = {};
     if (clock) clock_gettime(CLOCK_REALTIME, &now);
     need(to_device(times + 4096, &now, sizeof now), "copy");
+    mapped[0] += 1 + both[0];
     fprintf(file, "step %d\n", step);
     fflush(file);
     printf("step %d\n", step);

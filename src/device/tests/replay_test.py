@@ -16,11 +16,12 @@ def replay(tools, program, kind, user, expected):
         snapshot = session.snapshot(process)
         session.wait_lines(len(session.lines()) + 3, process)
         session.kill(process)
-        written, lines = (session.work / "written").read_bytes(), session.lines()
+        names = "written", "mapped", "both"
+        written, lines = [(session.work / name).read_bytes() for name in names], session.lines()
         done = session.cli("verify", f"{session.store}@{snapshot}", "--replay", "--seconds", "300ms", "--json", timeout=90, check=False)
         if done.returncode != expected:
             raise harness.Failure(f"exit {done.returncode}: {done.stdout} {done.stderr}")
-        if (session.work / "written").read_bytes() != written or session.lines() != lines:
+        if [(session.work / name).read_bytes() for name in names] != written or session.lines() != lines:
             raise harness.Failure("the program's files were changed")
         return json.loads(done.stdout)
 
