@@ -100,11 +100,12 @@ void drop_plan(Ref<Plan>* p) {
 // One launch. Recordings of events and what waits wait for are settled when it is submitted.
 class GraphWork : public Work {
  public:
-  explicit GraphWork(Ref<Plan> p) : plan_(std::move(p)) { retain_users(plan_->users); }
+  explicit GraphWork(Ref<Plan> p) : plan_(std::move(p)), users_(plan_->users) {
+    retain_users(users_);
+  }
   ~GraphWork() override {
     finish_records();
-    std::vector<HeldUser> users = plan_->users;
-    release_users(&users);
+    release_users(&users_);
   }
   // graph_mutex() held.
   CUresult prepare(bool auto_free) { return prepare(*plan_, auto_free); }
@@ -224,6 +225,7 @@ class GraphWork : public Work {
   }
 
   const Ref<Plan> plan_;
+  std::vector<HeldUser> users_;  // as they were when it was submitted
   std::vector<Ref<Event::Record>> records_;
   std::vector<Point> waits_;
   std::vector<Ref<Conditional>> assign_;

@@ -204,14 +204,14 @@ SIMGPU_API cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* out, void* 
       a.type != MemoryType::kVirtual)
     return CUDA_ERROR_INVALID_VALUE;
   Ref<Physical> p = find(a.physical);
-  if (p) {
+  Mapping m;
+  if (!space().mapping(a.base, &m) || !m.backing) return CUDA_ERROR_INVALID_VALUE;
+  if (p && p->backing.get() == m.backing.get()) {  // and not another one's that got the value
     p->users.fetch_add(1);
     *out = a.physical;
     return CUDA_SUCCESS;
   }
   // Released while mapped: the memory gets a handle again.
-  Mapping m;
-  if (!space().mapping(a.base, &m) || !m.backing) return CUDA_ERROR_INVALID_VALUE;
   CUmemAllocationProp prop;
   memset(&prop, 0, sizeof prop);
   prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
