@@ -7,7 +7,7 @@
 namespace gpuckpt::device {
 
 bool freeze(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report);
-bool ahead(CaptureSink* sink, uint64_t gate_ms, uint64_t timeout_ms, DeviceReport* report);
+bool ahead(CaptureSink* sink, uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report);
 bool stage(CaptureSink* sink, DeviceReport* report);
 bool drain(CaptureSink* sink, DeviceReport* report);
 void settle(const char* id);

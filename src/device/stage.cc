@@ -46,8 +46,9 @@ struct DeviceStage {
   size_t next = 0;                    // pieces before it are sent, or on their way
   Vector<Segment> quiet;              // what moves nothing: zero, as before, or gone ahead
 
-  NameTable now, last;  // names of the snapshot in progress, and of the last that was published
-  NameTable ahead;      // of the last round ahead of it, with marks at what went
+  NameTable now, last;      // names of the snapshot in progress, and of the last that was published
+  uint64_t last_moved = 0;  // bytes that changed up to that one
+  NameTable ahead;          // of the last round ahead of it, with marks at what went
 };
 struct Stage {
   Lock lock;
@@ -112,12 +113,15 @@ bool sort_out(const Vector<Segment>& segments, const NameTable& names, Vector<Pi
   return true;
 }
 
+// What a stage leaves alone.
+uint64_t reserve_of(uint64_t total) { return total / 32 > (256 << 20) ? total / 32 : 256 << 20; }
+
 // Memory of the current context's device that nobody uses, as far as a stage may have it.
 uint64_t spare_room() {
   size_t free = 0, total = 0;
   const uint64_t cap = settings().stage;
   if (!cap || real().cuMemGetInfo_v2(&free, &total) != CUDA_SUCCESS) return 0;
-  const uint64_t reserve = total / 32 > (256 << 20) ? total / 32 : 256 << 20;
+  const uint64_t reserve = reserve_of(total);
   const uint64_t room = free > reserve ? free - reserve : 0;
   return room > cap ? cap : room;
 }
@@ -255,6 +259,9 @@ bool stage_device(int device, CaptureSink* sink, DeviceReport* report) {
     staged = fill_stage(device, name_from(Kind::kContext, context), moves);
   }
   report->moved_bytes += bytes;
+  stage.last_moved = bytes;
+  for (const Segment& s : stage.quiet)
+    if (s.fate == Fate::kAhead) stage.last_moved += s.size;
   for (size_t i = 0; i < staged; ++i) report->staged_bytes += moves[i].size;
   return staged == moves.size() ||
          move_now(device, context, moves.data() + staged, moves.size() - staged, sink, report);
@@ -436,6 +443,28 @@ uint64_t pieces_in(uint64_t address, uint64_t size) {
   return (address + size - 1) / kChunkBytes - address / kChunkBytes + 1;
 }
 
+// Is more to be expected of some device than a stage would hold? Without stopping anybody: as if
+// the devices were this program's alone. After a snapshot up to twice as much is expected as moved
+// at the last one.
+bool may_overflow(const CaptureSink* sink) {
+  if (!settings().ahead || !settings().stage) return false;
+  int devices = 0;
+  if (real().cuDeviceGetCount(&devices) != CUDA_SUCCESS) return false;
+  for (int device = 0; device < devices && device < kMaxDevices; ++device) {
+    const DeviceStage& stage = the_stage().device[device];
+    Vector<Extent> extents;
+    list_extents(device, &extents);
+    uint64_t bytes = 0;
+    for (const Extent& e : extents) bytes += e.size;
+    const bool known = names_of_parent(sink, stage);
+    const uint64_t expected = known && 2 * stage.last_moved < bytes ? 2 * stage.last_moved : bytes;
+    size_t total = 0;
+    if (!expected || real().cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS) continue;
+    if (expected > settings().stage || bytes + expected + reserve_of(total) > total) return true;
+  }
+  return false;
+}
+
 // Stages a part of what would not fit the stage at the snapshot: in later rounds only what did not
 // change since the one before, for what changes will change again.
 bool ahead_device(int device, Round* round, DeviceReport* report) {
@@ -559,21 +588,22 @@ bool drain(CaptureSink* sink, DeviceReport* report) {
   return drain_all(wire::kSpaceDeviceBase, sink, report);
 }
 
-bool ahead(CaptureSink* sink, uint64_t gate_ms, uint64_t timeout_ms, DeviceReport* report) {
+bool ahead(CaptureSink* sink, uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
   for (DeviceStage& stage : the_stage().device) stage.ahead.clear();
   report->ahead_bytes = report->ahead_rounds = report->ahead_stop_us = 0;
-  if (!settings().ahead || !sink->sealed || !sink->named || !sink->arrived) return true;
+  if (!sink->sealed || !sink->named || !sink->arrived || !may_overflow(sink)) return true;
+  const uint64_t begin = sys::now_us() / 1000;
+  const uint64_t patience_ms = deadline_ms > begin ? deadline_ms - begin : 0;
   while (report->ahead_rounds < kMostRounds) {
     Round round{sink};
     DeviceReport its = {};
-    bool ok = freeze(gate_ms, sys::now_us() / 1000 + timeout_ms, &its);
-    if (ok) {
-      const uint64_t closed = sys::now_us();
-      ok = stage_ahead(&round, &its);
-      gate_open();
-      const uint64_t stop = sys::now_us() - closed + its.gate_us;
-      if (stop > report->ahead_stop_us) report->ahead_stop_us = stop;
-    }
+    if (!freeze(gate_ms, sys::now_us() / 1000 + patience_ms, &its))
+      return report->ahead_rounds || fail(report, its.code, "%s", its.text);
+    const uint64_t closed = sys::now_us();
+    const bool ok = stage_ahead(&round, &its);
+    gate_open();
+    const uint64_t stop = sys::now_us() - closed + its.gate_us;
+    if (stop > report->ahead_stop_us) report->ahead_stop_us = stop;
     if (!ok) return fail(report, its.code, "%s", its.text);
     if (!its.staged_bytes) break;
     report->ahead_bytes += its.staged_bytes;
@@ -581,9 +611,10 @@ bool ahead(CaptureSink* sink, uint64_t gate_ms, uint64_t timeout_ms, DeviceRepor
     if (!drain_all(wire::kSpaceAheadBase, sink, &its))
       return fail(report, its.code, "%s", its.text);
     if (!sink->arrived(sink)) return fail(report, kExitError, "the snapshot writer has gone");
-    for (int device = 0; device < kMaxDevices; ++device)
-      if (round.staged[device])
-        the_stage().device[device].ahead.take(&the_stage().device[device].now);
+    for (int device = 0; device < kMaxDevices; ++device) {
+      DeviceStage& stage = the_stage().device[device];
+      if (round.staged[device]) stage.ahead.take(&stage.now);
+    }
   }
   if (report->ahead_rounds)
     log_line(LogLevel::kInfo, "%lu bytes of device memory went ahead, in %lu rounds",

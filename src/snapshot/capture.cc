@@ -700,6 +700,7 @@ bool put_mappings(Capture* c, Records* r) {
 // -----------------------------------------------------------------------------------------------------------
 
 bool capture_start(Capture* c, bool self_contained) {
+  c->pages.pagemap.forget();
   c->record_memory = scratch_map(96ull << 20);
   c->eager_memory = scratch_map(Capture::kEagerRoom * sizeof(EagerCopy));
   c->eager = reinterpret_cast<EagerCopy*>(c->eager_memory.data());

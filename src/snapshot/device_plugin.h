@@ -113,10 +113,11 @@ struct DevicePlugin {
   bool (*freeze)(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport*);
 
   // Gate open. What changed since the parent and is more than `stage` could keep in spare device
-  // memory goes to the sink in rounds, each a stop of its own (as `freeze`, `gate_ms` and
-  // `timeout_ms` long at most), until the rest fits or changes too fast. Does nothing where it all
-  // fits. False: as for the others.
-  bool (*ahead)(CaptureSink*, uint64_t gate_ms, uint64_t timeout_ms, DeviceReport*);
+  // memory goes to the sink in rounds, each a stop of its own (`freeze`, with as much time as there
+  // is until `deadline_ms` now), until the rest fits or changes too fast. Does nothing, and stops
+  // nobody, where it all seems to fit. False, as for the others, when the first stop fails or the
+  // sink does; later stops that fail end the rounds.
+  bool (*ahead)(CaptureSink*, uint64_t gate_ms, uint64_t deadline_ms, DeviceReport*);
 
   // Gate closed. Stages or sends all device memory and the blob "device" (the registry). What fits
   // in spare device memory is only copied there; `drain` sends it after the application goes on.

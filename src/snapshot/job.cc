@@ -154,7 +154,7 @@ void freeze(void* argument) {
 void ahead(void* argument) {
   DeviceWork* w = static_cast<DeviceWork*>(argument);
   w->staged = true;
-  w->ok = device_plugin->ahead(w->producer, library.config.gate_ms, w->job->timeout_ms,
+  w->ok = device_plugin->ahead(w->producer, library.config.gate_ms, w->deadline_ms,
                                &w->job->device_report) &&
           w->producer->flush();
 }
@@ -601,10 +601,10 @@ bool send_ahead(Job* j, DeviceWork* w, uint64_t* deadline_us) {
   if (!has_device() || j->stop || team.active()) return true;
   const uint64_t since = sys::now_us();
   report_phase(j, "ahead");
-  const bool ok = run_device(j, w, ahead);
-  *deadline_us += sys::now_us() - since;
+  if (!run_device(j, w, ahead)) return false;
+  if (j->device_report.ahead_rounds) *deadline_us += sys::now_us() - since;
   w->deadline_ms = *deadline_us / 1000;
-  return ok;
+  return true;
 }
 
 // Devices at rest, and what of their memory changed out of the way. Another process of the job may

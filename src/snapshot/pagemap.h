@@ -47,6 +47,7 @@ class Pagemap {
   // False: there is none. Words are also what is taken where the kernel cannot scan.
   bool open(Source source = Source::kScan);
   void close();
+  void forget() { fd_ = -1; }  // of memory that was cleared: nothing is open
   bool answers() const { return source_ != Source::kNone; }  // there is anything to be known
   bool by_words() const { return source_ == Source::kWords; }
   bool knows_guards() const { return guards_; }

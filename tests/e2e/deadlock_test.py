@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Programs whose threads, callbacks and streams wait for each other: a snapshot is taken or given up with the stream named,
 and what is on it, in bounded time, and the program ends as ever: deadlock_test.py BUILD_DIR [PROGRAM...]."""
+import os
 import re
 import sys
 import time
@@ -38,6 +39,8 @@ def attempt(tools, name, arguments, on_stream, surely_given_up):
                 session.finish(process, 10)
             else:
                 raise Failure(f"{name}: exit {done.returncode}: {done.stderr.strip()}")
+            if process.poll() is None and not os.path.exists(f"/proc/{process.pid}/fd/0"):
+                raise Failure(f"{name}: its standard input was closed")
             if seconds > 20:
                 raise Failure(f"{name}: a snapshot with --timeout 2s took {seconds:.0f} s")
         if session.finish(process, 60) != 0:

@@ -286,7 +286,7 @@ bool holds_what_is_there(const Sink& sink, CUdeviceptr p, uint64_t bytes) {
 
 bool go_ahead(NamedSink* sink) {
   report = {};
-  return on_thread([&] { return plugin->ahead(sink, 100, 3000, &report); });
+  return on_thread([&] { return plugin->ahead(sink, 100, now_ms() + 3000, &report); });
 }
 
 // `meanwhile` runs after each round.
