@@ -148,6 +148,7 @@ def shareable_handles(build):
         with Job(build, flags, 400, sim=True, program="handles") as job:
             refused = job.cli("checkpoint", job.process.pid, check=False)
             expect(refused.returncode == 14 and reason in refused.stderr, refused.stderr)
+            expect(os.path.exists(f"/proc/{job.process.pid}/fd/0"), "its standard input was closed")
 
 
 def stranger(build):
