@@ -102,11 +102,16 @@ Hasher::Hasher(CUcontext context) : context_(context) {
 }
 
 bool Hasher::give_way() {
+  if (!own_module(0)) return false;
   bool any = false;
+  // The calling thread may be capturing, which this must not end.
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  real().cuThreadExchangeStreamCaptureMode(&mode);
   while (CUmodule module = own_module(0)) {
     if (hook_cuModuleUnload(module) != CUDA_SUCCESS) break;
     any = true;
   }
+  real().cuThreadExchangeStreamCaptureMode(&mode);
   return any;
 }
 
