@@ -18,6 +18,11 @@ namespace gpuckpt::device {
 inline constexpr uint64_t kChunkBytes = 64 << 10;  // the store's unit of device memory
 inline constexpr uint64_t kMinHashed = 241;        // shorter pieces are copied, not named
 
+// Chunks that [address, address + size) touches; size > 0.
+constexpr uint64_t chunks_in(uint64_t address, uint64_t size) {
+  return (address + size - 1) / kChunkBytes - address / kChunkBytes + 1;
+}
+
 // Most significant byte first, as the store keeps it.
 struct ChunkName {
   uint64_t word[2];

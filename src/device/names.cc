@@ -68,9 +68,7 @@ uint64_t piece_at(const Extent& e, uint64_t at) {
   uint64_t left = e.address + e.size - at;
   return size < left ? size : left;
 }
-uint64_t pieces_of(const Extent& e) {
-  return (e.address % kChunkBytes + e.size + kChunkBytes - 1) / kChunkBytes;
-}
+uint64_t pieces_of(const Extent& e) { return chunks_in(e.address, e.size); }
 bool has_name(const Extent& e, uint64_t size) { return e.hashable && size >= kMinHashed; }
 
 }  // namespace

@@ -68,9 +68,7 @@ void unpin_sink(const CaptureSink* sink, bool gone) {
   if (!--one.users && !gone) real().cuMemHostUnregister(sink->memory);
 }
 
-uint64_t chunks_of(const Piece& piece) {
-  return (piece.address + piece.size - 1) / kChunkBytes - piece.address / kChunkBytes + 1;
-}
+uint64_t chunks_of(const Piece& piece) { return chunks_in(piece.address, piece.size); }
 
 }  // namespace
 

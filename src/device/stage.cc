@@ -233,14 +233,16 @@ bool no_room_to_list(DeviceReport* report, int device) {
   return fail(report, kExitError, "no host memory to list what changed on device %d", device);
 }
 
+void name_memory(int device, CUcontext context, DeviceStage* stage, DeviceReport* report) {
+  Hasher hasher(context);
+  stage->now.fill(device, &hasher);
+  report->hash_us = hasher.kernel_us();
+}
+
 bool stage_device(int device, CaptureSink* sink, DeviceReport* report) {
   DeviceStage& stage = the_stage().device[device];
   CUcontext context = any_context(device);
-  {
-    Hasher hasher(context);
-    stage.now.fill(device, &hasher);
-    report->hash_us = hasher.kernel_us();
-  }
+  name_memory(device, context, &stage, report);
   report->allocations += device_memory(device) ? device_memory(device)->arena.count() : 0;
   report->device_bytes += stage.now.bytes();
   if (!stage.now.bytes()) return true;
@@ -439,10 +441,6 @@ struct Round {
   bool staged[kMaxDevices] = {};
 };
 
-uint64_t pieces_in(uint64_t address, uint64_t size) {
-  return (address + size - 1) / kChunkBytes - address / kChunkBytes + 1;
-}
-
 // Is more to be expected of some device than a stage would hold? Without stopping anybody: as if
 // the devices were this program's alone. After a snapshot up to twice as much is expected as moved
 // at the last one.
@@ -470,11 +468,7 @@ bool may_overflow(const CaptureSink* sink) {
 bool ahead_device(int device, Round* round, DeviceReport* report) {
   DeviceStage& stage = the_stage().device[device];
   CUcontext context = any_context(device);
-  {
-    Hasher hasher(context);
-    stage.now.fill(device, &hasher);
-    report->hash_us = hasher.kernel_us();
-  }
+  name_memory(device, context, &stage, report);
   if (!context || !stage.now.named()) return true;
   Vector<Segment> segments;
   if (!stage.now.compare(names_of_parent(round->sink, stage), &stage.ahead, kPumpBytes, &segments))
@@ -495,12 +489,12 @@ bool ahead_device(int device, Round* round, DeviceReport* report) {
   bool marked = true;
   for (size_t i = 0; i < staged && marked; ++i) {
     const auto number = static_cast<uint64_t>(pieces[i].names - stage.now.name(0));
-    marked = stage.now.mark(number, pieces_in(pieces[i].address, pieces[i].size));
+    marked = stage.now.mark(number, chunks_in(pieces[i].address, pieces[i].size));
     report->staged_bytes += pieces[i].size;
   }
   for (const Segment& s : segments)
     if (s.fate == Fate::kAhead && marked)
-      marked = stage.now.mark(s.name, pieces_in(s.address, s.size));
+      marked = stage.now.mark(s.name, chunks_in(s.address, s.size));
   round->staged[device] = staged > 0;
   return marked || no_room_to_list(report, device);
 }

@@ -220,6 +220,14 @@ void names_arrive() {
   CHECK(writer.messages >= 4);
 }
 
+// As a writer that gives up, or one that was killed.
+void ends(Writer* writer, bool tells) {
+  if (tells)
+    writer->header()->writer_dead = 1;
+  else
+    writer->gone = true;
+}
+
 void arrival_of_nothing(bool tells) {
   Writer writer;
   writer.lazy = true;
@@ -228,10 +236,7 @@ void arrival_of_nothing(bool tells) {
   bool ok = true;
   std::thread stuck([&] { ok = producer.wait_until_taken(); });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  if (tells)
-    writer.header()->writer_dead = 1;
-  else
-    writer.gone = true;
+  ends(&writer, tells);
   stuck.join();
   CHECK(!ok && producer.failed);
 }
@@ -248,10 +253,7 @@ void dead_writer(bool tells) {
       ok = producer.add(0, at, piece.data(), piece.size());
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  if (tells)
-    writer.header()->writer_dead = 1;
-  else
-    writer.gone = true;
+  ends(&writer, tells);
   stuck.join();
   CHECK(!ok && producer.failed);
   CHECK(!producer.add(0, 1ull << 40, "late", 4) && !producer.flush());
