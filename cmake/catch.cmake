@@ -1,6 +1,15 @@
-# catch_main: Catch2 2.x and its main(), compiled once; a unit test needs only its own cases and this.
-find_package(Catch2 2 REQUIRED)
-add_library(catch_main STATIC ${CMAKE_SOURCE_DIR}/tests/catch_main.cc)
-target_link_libraries(catch_main PUBLIC Catch2::Catch2)
-# The time of these tests is the compiler's: their cases are long and run once.
-target_compile_options(catch_main PRIVATE -O0 -g0 INTERFACE -O1)
+# catch_main: Catch2 (2.13 or 3) and its main(); a unit test needs only its own cases, "tests/catch.h" and this.
+find_package(Catch2 REQUIRED)
+if(Catch2_VERSION VERSION_GREATER_EQUAL 3)
+  add_library(catch_main INTERFACE)
+  target_link_libraries(catch_main INTERFACE Catch2::Catch2WithMain)
+  target_compile_options(catch_main INTERFACE -O1)
+elseif(Catch2_VERSION VERSION_GREATER_EQUAL 2.13)
+  add_library(catch_main STATIC ${CMAKE_SOURCE_DIR}/tests/catch_main.cc)
+  target_link_libraries(catch_main PUBLIC Catch2::Catch2)
+  # The time of these tests is the compiler's: their cases are long and run once.
+  target_compile_options(catch_main PRIVATE -O0 -g0 INTERFACE -O1)
+else()
+  message(FATAL_ERROR "Catch2 ${Catch2_VERSION} is too old: 2.13 or newer is needed")
+endif()
+target_include_directories(catch_main INTERFACE ${CMAKE_SOURCE_DIR})

@@ -30,6 +30,24 @@ def exported(path):
             yield fields[7].split("@")[0], fields[4]
 
 
+# What else than libc may stand behind such a name (a sanitizer's function, valgrind's) must not run on our raw threads.
+MEMORY_FUNCTION = re.compile(r"(__)?(mem|wmem|rawmem|str|stp|wcs|bcmp|bcopy|bzero)")
+NO_MEMORY_FUNCTION = {"memfd_create"}  # whose name only looks like one
+
+
+def imported(path):
+    for line in readelf("--dyn-syms", path).splitlines():
+        fields = line.split()
+        if len(fields) >= 8 and fields[4] in ("GLOBAL", "WEAK") and fields[6] == "UND":
+            yield fields[7].split("@")[0]
+
+
+def check_imports(path, problems):
+    for name in imported(path):
+        if MEMORY_FUNCTION.match(name) and name not in NO_MEMORY_FUNCTION:
+            problems.append(f"{path.name} imports {name}: add it to src/preload/memory_functions.cc")
+
+
 def check(path, allowed, problems, tls=True):
     if extra := needed(path) - allowed:
         problems.append(f"{path.name} needs {', '.join(sorted(extra))}")
@@ -50,6 +68,7 @@ def main():
             problems.append(f"{path} was not built")
     if not problems:
         check(preload, LIBC, problems)
+        check_imports(preload, problems)
         check(simulated[0], GLIBC_PARTS, problems, tls=False)
         check(simulated[1], GLIBC_PARTS, problems, tls=False)
     print("\n".join(problems) or "hygiene ok")

@@ -20,10 +20,10 @@
 #include <vector>
 
 #include "gpuckpt/wire.h"
-#include "intercept/cuda_types.h"
-#include "intercept/gate.h"
+#include "intercept/gate/gate.h"
 #include "intercept/generated/real_driver.h"
-#include "snapshot/device_plugin.h"
+#include "intercept/spec/cuda_types.h"
+#include "snapshot/api/device_plugin.h"
 
 namespace {
 

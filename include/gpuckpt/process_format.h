@@ -13,48 +13,54 @@
 namespace gpuckpt::process {
 
 inline constexpr uint64_t kFormatMagic = 0x31636f7270'6b6370ull;  // "pckproc1"; do not change
-inline constexpr uint32_t kFormatVersion = 5;
+inline constexpr uint32_t kFormatVersion = 7;
 
 enum RecordType : uint32_t {
-  kRecHead = 1,            // Head
-  kRecMm = 2,              // Mm
-  kRecAuxv = 3,            // bytes of /proc/self/auxv
-  kRecCpu = 4,             // Cpuid[count]
-  kRecVdso = 5,            // Vdso, then its bytes
-  kRecVma = 6,             // Vma, then the path
-  kRecFile = 7,            // MappedFile, then the path
-  kRecShared = 8,          // SharedObject, then the name
-  kRecThread = 9,          // Thread
-  kRecSigactions = 10,     // SignalAction[64], signal 1 first
-  kRecPending = 11,        // siginfo (128 bytes) [count], process-wide, in order
-  kRecFd = 12,             // Descriptor, then the path
-  kRecPipe = 13,           // Pipe, then its unread bytes
-  kRecEpoll = 14,          // Epoll, then EpollEntry[count]
-  kRecCwd = 15,            // path
-  kRecLimits = 16,         // Limit[16]
-  kRecItimers = 17,        // Itimer[3]
-  kRecTimer = 18,          // PosixTimer
-  kRecExe = 19,            // path
-  kRecCommand = 20,        // bytes of /proc/self/cmdline
-  kRecGroups = 21,         // u32[count]
-  kRecLocks = 22,          // LibcLocks: appended by the copied child once it has tried
-  kRecSocket = 23,         // Socket, then SocketOption[count]
-  kRecEnd = 24,            // nothing; a blob without it is cut short
-  kRecMessage = 25,        // Message, then i32 descriptions[], the sender's name, its bytes; in the
-                           // order of arrival
-  kRecThreadPending = 26,  // ThreadPending, then siginfo (128 bytes) [count], in order
-  kRecFileLock = 27,       // FileLock
-  kRecWatch = 28,          // InotifyWatch, then the path
-  kRecTerminal = 29,       // Terminal, then unread input, then unread output
-  kRecLeaderless = 30,     // nothing: the leader of the process's session has ended
-  kRecThreadGroups = 32,   // ThreadGroups, then u32[count]
-  kRecThreadPlace = 33,    // ThreadPlace, then the path
-  kRecCwdGone = 35,        // nothing: kRecCwd was removed
-  kRecFilter = 34,         // SocketFilter, then struct sock_filter[count]
-  kRecQueue = 31,          // Queue, then [count] QueueMessage with its bytes: of one without a name
-  kRecGuards = 40,         // Span[count]: pages with MADV_GUARD_INSTALL
-  kRecPolicy = 41,         // MemoryPolicy
-  kRecAio = 42,            // Aio, then struct io_event[count]: what has completed and is unread
+  kRecHead = 1,              // Head
+  kRecMm = 2,                // Mm
+  kRecAuxv = 3,              // bytes of /proc/self/auxv
+  kRecCpu = 4,               // Cpuid[count]
+  kRecVdso = 5,              // Vdso, then its bytes
+  kRecVma = 6,               // Vma, then the path
+  kRecFile = 7,              // MappedFile, then the path
+  kRecShared = 8,            // SharedObject, then the name
+  kRecThread = 9,            // Thread
+  kRecSigactions = 10,       // SignalAction[64], signal 1 first
+  kRecPending = 11,          // siginfo (128 bytes) [count], process-wide, in order
+  kRecFd = 12,               // Descriptor, then the path
+  kRecPipe = 13,             // Pipe, then its unread bytes
+  kRecEpoll = 14,            // Epoll, then EpollEntry[count]
+  kRecCwd = 15,              // path
+  kRecLimits = 16,           // Limit[16]
+  kRecItimers = 17,          // Itimer[3]
+  kRecTimer = 18,            // PosixTimer
+  kRecExe = 19,              // path
+  kRecCommand = 20,          // bytes of /proc/self/cmdline
+  kRecGroups = 21,           // u32[count]
+  kRecLocks = 22,            // LibcLocks: appended by the copied child once it has tried
+  kRecSocket = 23,           // Socket, then [count] SocketOption with its bytes, padded to 8
+  kRecEnd = 24,              // nothing; a blob without it is cut short
+  kRecMessage = 25,          // Message, then i32 descriptions[], the sender's name, the name it was
+                             // sent to, its bytes; in the order of arrival
+  kRecThreadPending = 26,    // ThreadPending, then siginfo (128 bytes) [count], in order
+  kRecFileLock = 27,         // FileLock
+  kRecWatch = 28,            // InotifyWatch, then the path
+  kRecTerminal = 29,         // Terminal, then unread input, then unread output
+  kRecLeaderless = 30,       // nothing: the leader of the process's session has ended
+  kRecThreadGroups = 32,     // ThreadGroups, then u32[count]
+  kRecThreadPlace = 33,      // ThreadPlace, then the path
+  kRecCwdGone = 35,          // FileId: kRecCwd was removed
+  kRecFilter = 34,           // SocketFilter, then struct sock_filter[count]
+  kRecOutsideTerminal = 36,  // OutsideTerminal
+  kRecStoppedChild = 37,     // StoppedChild
+  kRecQueue = 31,       // Queue, then [count] QueueMessage with its bytes: of one without a name
+  kRecGuards = 40,      // Span[count]: pages with MADV_GUARD_INSTALL
+  kRecPolicy = 41,      // MemoryPolicy
+  kRecAttributes = 43,  // FileAttributes, then its extended attributes: for each,
+                        // ExtendedAttribute, its name, its value
+  kRecContents = 44,    // StoredContents: of a kFdMemory that is not empty or one hole
+  kRecAio = 42,         // Aio, then struct io_event[count]: what has completed and is unread
+  kRecGroup = 38,       // GroupMembership, then u8 sources[count][16]
   // Only in a snapshot of several processes (members, each with a blob of its own):
   kRecSame = 50,         // SameDescription
   kRecPeer = 51,         // SocketPeer
@@ -117,7 +123,10 @@ struct Cpuid {
 
 struct Vdso {
   uint64_t vvar_start, vvar_end;  // all vvar mappings together; they lie directly below the vdso
-  uint64_t vdso_start, vdso_end;  // bytes of this range follow
+  // Bytes of this range follow. Empty: the program has given its vdso up.
+  uint64_t vdso_start, vdso_end;
+  uint32_t prot;  // PROT_* of the vdso
+  uint32_t reserved;
 };
 
 enum VmaKind : uint32_t {
@@ -140,8 +149,13 @@ enum VmaFlags : uint32_t {
   kVmaDroppable = 512,
   kVmaSequential = 1024,
   kVmaRandom = 2048,
-  kVmaHugetlb = 4096,  // of the huge page pool; the page size's logarithm from kVmaHugeShift on
+  kVmaHugetlb = 4096,      // of the huge page pool; the page size's logarithm from kVmaHugeShift on
+  kVmaMayWrite = 8192,     // mprotect may make it writable
+  kVmaNeverWrite = 16384,  // shared, and mprotect may not: its descriptor was open for reading only
+  kVmaSealed = 32768,      // mseal
+  kVmaLockedOnFault = 1 << 22,  // with kVmaLocked: MLOCK_ONFAULT
 };
+inline constexpr uint32_t kVmaAllFlags = 0xffff | kVmaLockedOnFault;
 inline constexpr int kVmaHugeShift = 26;  // as in mmap's flags
 struct Vma {
   uint64_t start, end, offset;
@@ -186,7 +200,7 @@ struct SharedObject {
   uint32_t index;  // bytes are in kSpaceSharedBase + index
   uint32_t kind;
   uint64_t size, ino, dev;
-  uint32_t mode;
+  uint32_t mode;        // of a segment with SHM_DEST (01000) when it was removed
   uint32_t huge_shift;  // in huge pages of 1 << this many bytes; 0: ordinary ones
 };
 
@@ -208,7 +222,8 @@ struct Thread {
   uint64_t fs, gs;
   uint64_t robust_head, robust_bytes;
   uint64_t clear_tid;
-  uint64_t rseq;                  // 0: not registered
+  uint64_t rseq;  // 0: not registered
+  uint32_t rseq_bytes, rseq_signature;
   uint64_t resume_pc, resume_sp;  // kThreadDriver: where it leaves
   uint64_t pending;               // signals pending for this thread alone (bit n-1)
   char name[16];
@@ -247,14 +262,16 @@ struct SignalAction {
 };
 
 enum FdKind : uint32_t {
-  kFdFile = 1,       // regular file: path, offset
+  kFdFile = 1,       // regular file: path, offset; value[0] = the program was started with it, open
+                     // for appending: others write to it as well
   kFdDirectory = 2,  // value[0] = it was removed
   kFdPipe = 3,       // `object` = index of kRecPipe
   kFdEventfd = 4,    // value[0] = counter, value[1] = semaphore
   kFdEpoll = 5,      // `object` = index of kRecEpoll
   kFdTimerfd = 6,    // value: clock, ticks, settime flags, it_value ns, it_interval ns
   kFdSignalfd = 7,   // value[0] = mask
-  kFdDevice = 8,     // /dev/null and its like, opened again by path
+  kFdDevice = 8,     // /dev/null and its like, opened again by path; value[0] = its device number
+                     // (st_rdev), value[1] = its node was removed
   kFdInherit = 9,  // terminal, pipe or socket to the outside: value[0] = which of restore's own 0,
                    // 1, 2 takes its place
   kFdMemory = 10,  // memfd or unlinked file; descriptors of one file have the same dev and ino;
@@ -263,10 +280,11 @@ enum FdKind : uint32_t {
   kFdFifo = 13,    // named pipe, opened again by path; `object` = index of kRecPipe; value[0] =
                    // its name was removed
   kFdPidfdSelf = 14,
-  kFdTerminal = 15,    // a terminal that is not stdio: value[0] as kFdInherit, else path
-  kFdInotify = 16,     // `object` = index of its kRecWatch records
-  kFdPtyMaster = 17,   // pseudo terminal with its master inside: `object` = index of kRecTerminal
-  kFdPath = 19,        // O_PATH: the place is named, nothing is open
+  kFdTerminal = 15,   // a terminal that is not stdio: value[0] as kFdInherit, else path; value[1] =
+                      // number of its pseudo terminal + 1; value[2] = it was opened as /dev/tty
+  kFdInotify = 16,    // `object` = index of its kRecWatch records
+  kFdPtyMaster = 17,  // pseudo terminal with its master inside: `object` = index of kRecTerminal
+  kFdPath = 19,       // O_PATH: the place is named, nothing is open; value[0] = a removed folder
   kFdKernelFile = 20,  // of /proc, /sys: opened again when the program is complete
   kFdPidfdGone = 21,   // of a process that has ended
   kFdPidfd = 22,       // of another process of the job: value[0] = its number
@@ -286,6 +304,26 @@ struct Descriptor {
   uint32_t mode;
   uint32_t owner_signal;  // F_GETSIG
   uint64_t value[6];
+};
+
+// A file, as fstat identifies it.
+struct FileId {
+  uint64_t dev, ino;
+};
+// What a file or folder without a name had beside its contents.
+struct FileAttributes {
+  FileId file;
+  uint32_t uid, gid, mode;
+  uint32_t extended;  // how many extended attributes follow
+  int64_t access_seconds, access_ns, change_seconds, change_ns;  // atime, mtime
+};
+struct ExtendedAttribute {
+  uint32_t name_bytes, value_bytes;
+};
+// How many bytes of `space` a restore must find: holes are in no extent, and a file that has
+// nothing else is not there at all.
+struct StoredContents {
+  uint64_t space, bytes;
 };
 
 enum PipeEnds : uint32_t { kPipeHasReader = 1, kPipeHasWriter = 2, kPipeOutside = 4 };
@@ -308,31 +346,59 @@ enum SocketState : uint32_t {
   kSocketConnected = 6,  // datagrams: a peer address is set
   kSocketWaiting = 7,    // connected to the listening socket `accepted`, which has not accepted yet
 };
+enum SocketFlags : uint32_t {
+  kSocketResetByPeer = 1,  // the other end closed with unread data in it: the next call fails with
+                           // ECONNRESET
+  kSocketTwoWay = 2,       // kSocketPair of datagrams: its peer is connected to it
+};
 struct Socket {
   uint32_t index, state;
   int32_t domain, type, protocol, backlog;
-  uint32_t peer;       // kSocketPair: its index; kSocketWaiting: how many wait before it
-  int32_t accepted;    // kSocketPair: it came out of this listening socket, -1: none of ours
-  uint32_t shut_down;  // 1 for receiving, 2 for sending
-  uint32_t mode;       // of the socket's file; 0: it has none any more
+  uint32_t peer;          // kSocketPair: its index; kSocketWaiting: how many wait before it
+  int32_t accepted;       // kSocketPair: it came out of this listening socket, -1: none of ours
+  uint32_t shut_down;     // 1 for receiving, 2 for sending
+  uint32_t mode;          // of the socket's file; 0: its name leads to no file, or to another one
+  uint32_t owner, group;  // of the socket's file
+  uint32_t flags;         // SocketFlags
+  int32_t peer_pid;       // as SO_PEERCRED tells; of a listening socket: who made it so
+  uint32_t peer_uid, peer_gid;
   uint64_t ino;
   uint32_t name_bytes, peer_name_bytes;
   uint8_t name[128], peer_name[128];  // addresses as the kernel knows them
 };
+// One of socket_options.h.
 struct SocketOption {
   int32_t level, name;
   uint32_t bytes;
-  uint8_t value[36];
+  uint32_t reserved;
+};
+// A multicast group, or the packets that a packet socket asked for.
+struct GroupMembership {
+  uint32_t socket;   // index
+  uint32_t exclude;  // the sources are the unwanted ones; else the only wanted ones
+  uint32_t interface;
+  uint32_t kind, bytes;  // of a packet socket: PACKET_MR_*, bytes of the address
+  uint8_t address[32];
+  char interface_name[16];
 };
 struct SocketFilter {
   uint32_t socket;  // index
-  uint32_t locked;  // SO_LOCK_FILTER
+  uint32_t reserved;
+};
+enum MessageFlags : uint32_t {
+  kMessageUrgent = 1,          // a byte sent with MSG_OOB
+  kMessageHasCredentials = 2,  // pid, uid and gid are the sender's (SCM_CREDENTIALS)
 };
 struct Message {
   uint32_t socket;  // index of the one that will receive it
   uint32_t bytes;
   uint32_t descriptions;  // passed descriptors: as Descriptor::description
   uint32_t name_bytes;    // of a datagram from a socket with a name
+  uint32_t to_bytes;      // UDP: the address it was sent to
+  uint32_t flags;         // MessageFlags
+  int32_t pid;
+  uint32_t uid, gid;
+  uint32_t reserved;
 };
 
 // Whom a descriptor's SIGIO goes to (F_SETOWN_EX, F_SETSIG, O_ASYNC).
@@ -368,6 +434,16 @@ struct Terminal {
   uint8_t settings[64];  // struct termios2
   uint16_t window[4];
   uint32_t input_bytes, output_bytes;
+  uint32_t mode, uid, gid;  // of the slave's file
+  uint32_t reserved;
+};
+
+// The settings of a terminal that is not of the program's making, through one of its descriptors 0
+// to 2: the launcher's terminal gets them while the program runs.
+struct OutsideTerminal {
+  int32_t fd;
+  uint32_t reserved;
+  uint8_t settings[64];  // struct termios2
 };
 
 struct Queue {
@@ -406,6 +482,12 @@ struct Zombie {
   int32_t pid, pgid, sid;
   int32_t code, status;  // si_code and si_status of waitid
   uint32_t reserved;
+};
+
+// A child that is stopped, and whose parent has not waited for that.
+struct StoppedChild {
+  int32_t pid;
+  int32_t signal;  // that stopped it; 0: the parent has waited for the stop
 };
 
 struct Limit {

@@ -13,7 +13,7 @@
 
 namespace gpuckpt::wire {
 
-inline constexpr uint32_t kWireVersion = 9;
+inline constexpr uint32_t kWireVersion = 12;
 inline constexpr uint32_t kMagic = 0x6b637067;  // "gpck"
 
 // ---------------------------------------------------------------------------------------------------------
@@ -25,6 +25,8 @@ enum Space : uint64_t {
                              // anonymous), address = offset
   kSpaceFileBase =
       0x10000,  // + index of a file stored whole (unlinked, --self-contained), address = offset
+  kSpaceStoredBase = 0x400000,  // + number of a file that the snapshot keeps (--files-in-snapshot),
+                                // address = offset
   kSpaceDeviceBase = 0x1000000,  // + CUDA device ordinal, address = device virtual address
   kSpaceAheadBase = 0x2000000,   // + CUDA device ordinal: chunks that go before the moment of the
                                  // snapshot and have no place in it yet. kRunSealed only; who sent
@@ -65,14 +67,14 @@ struct RingHeader {
 // kRunSame and kRunNamed are for what the other side knows to be in the store already; see "What
 // did not change" below for when they may be used.
 enum RunFlags : uint32_t {
-  kRunData = 0,   // payload: the bytes
-  kRunZero = 1,   // no payload: zeros
-  kRunSame = 2,   // no payload: what the parent snapshot has at these addresses of this space,
-                  // zeros included. The parent must have captured all of it.
-  kRunNamed = 3,  // payload: 16 bytes per chunk, the names of its chunks (XXH3-128 of the plain
-                  // bytes, most significant byte first), which kMsgHave said are known, or that
-                  // were sent ahead. Chunks are cut at multiples of the space's unit (4 KiB; device
-                  // memory 64 KiB), as everywhere.
+  kRunData = 0,    // payload: the bytes
+  kRunZero = 1,    // no payload: zeros
+  kRunSame = 2,    // no payload: what the parent snapshot has at these addresses of this space,
+                   // zeros included. The parent must have captured all of it.
+  kRunNamed = 3,   // payload: 16 bytes per chunk, the names of its chunks (base/chunk_hash.h, under
+                   // the key of kMsgReady), which kMsgHave said are known, or that were sent ahead.
+                   // Chunks are cut at multiples of the space's unit (4 KiB; device
+                   // memory 64 KiB), as everywhere.
   kRunSealed = 4,  // payload: the names of its chunks as above, padded to kNamesAlign, then the
                    // bytes. The names come from where the bytes were before they travelled (device
                    // memory, hashed there): the writer compares, and a difference fails the
@@ -125,22 +127,28 @@ static_assert(sizeof(SlotHeader) <= kSlotHeaderBytes);
 enum MsgType : uint32_t {
   kMsgHello = 1,  // library -> writer, first: text = JSON object with what is known of the process
   kMsgReady = 2,  // writer -> library: store opened, lock held; only now may the library disturb
-                  // the application. text = the parent's id when kRunSame may be sent, else empty
+                  // the application. text = the parent's id when kRunSame may be sent, else empty;
+                  // keyed and name_key: how chunks are named
   kMsgData = 3,   // producer -> writer: `slot` is filled
   kMsgBlob = 4,   // producer -> writer: `slot`'s payload (SlotHeader.payload_bytes) is appended to
                   // blob `text`
   kMsgEnd = 5,  // producer -> writer: this source has sent everything. From the parent: text = JSON
                 // statistics to be kept in the manifest (stall_us, park_us, threads, ...)
   kMsgAbort = 6,    // producer -> writer: drop the snapshot; text = why
-  kMsgDurable = 7,  // writer -> library: manifest published; text = snapshot id, counts below
+  kMsgDurable = 7,  // writer -> library: manifest published; text = snapshot id, counts below;
+                    // code = kExitWarnings: behind it, on lines of their own, what the user must
+                    // know of it
   kMsgFailed = 8,   // writer -> library: code = ExitCode, text = one clear sentence, slot =
-                    // kFailedMember when it failed because a member ended too early
+                    // kFailedMember when it failed because a member ended or gave up
   kMsgHave = 9,     // producer -> writer and back: which of these names are known? See above
   kMsgMember = 10,  // the leader's library -> writer: a member joins. `slot` = its number; comes
                     // with three descriptors: its ring, its parent's and its child's socket. From
                     // then on the writer talks to it as to the first process (its hello comes next
                     // on its own socket), and publishes when all of all members have said kMsgEnd
-  kMsgGone = 11,    // the leader's library -> writer: member `slot` ended before it was captured
+  kMsgFiles = 12,   // the leader's library -> writer: all of the job stand; take the files that are
+                    // to be in the snapshot as they are now
+  kMsgFilesTaken = 13,  // writer -> the leader's library: done; text = how much had to be copied
+  kMsgGone = 11,  // the leader's library -> writer: member `slot` ended before it was captured
 };
 struct Msg {
   uint32_t magic;
@@ -153,7 +161,10 @@ struct Msg {
   uint64_t new_bytes;      // kMsgDurable: bytes that were not in the store before (plain)
   uint64_t stored_bytes;   // kMsgDurable: bytes added to the store (compressed)
   uint64_t zero_bytes;     // kMsgDurable: bytes that were zero
-  char text[4032];
+  uint8_t name_key[16];    // kMsgReady, with keyed = 1: of the names of chunks
+  uint32_t keyed;          // kMsgReady: 0: the store names chunks itself; no names may be sent
+  uint32_t reserved;
+  char text[4008];
 };
 constexpr uint32_t kFailedMember = 1;  // kMsgFailed.slot: the next try is without that process
 
@@ -164,12 +175,16 @@ constexpr uint32_t kFailedMember = 1;  // kMsgFailed.slot: the next try is witho
 // kWakeCookie. The library's coordinator then listens on
 //   <session dir>/<pid>-<start time in clock ticks>.sock   (SOCK_SEQPACKET, SO_PEERCRED must be
 //   same uid or root)
+// (or leaves a symbolic link there, ending in kNoteEnding instead of kSocketEnding, whose target
+// says why it cannot)
 // for five seconds; one CtlRequest comes in, CtlReply messages go out, the last one with final = 1.
-// session dir = $GPUCKPT_SESSION_DIR of the application, else /tmp/gpuckpt-<uid> (0700, owner
-// checked).
+// session dir: src/base/session_folder.h.
 inline constexpr int kWakeSignal =
     32;  // glibc's SIGCANCEL: no program can block or use it through libc
 inline constexpr uint64_t kWakeCookie = 0x67636b70'77616b65;
+
+inline constexpr char kSocketEnding[] = ".sock";
+inline constexpr char kNoteEnding[] = ".note";
 
 enum CtlVerb : uint32_t { kCtlCheckpoint = 1, kCtlStats = 2, kCtlSuspend = 3, kCtlResume = 4 };
 enum CtlFlags : uint32_t {
@@ -180,7 +195,7 @@ enum CtlFlags : uint32_t {
   kCtlChildrenIgnore = 16,
   kCtlSelfContained = 32,  // mapped files go into the snapshot as well
   kCtlRelease = 64,        // kCtlSuspend: contexts are given back, too
-  kCtlLate = 128,          // kTeamWelcome: the others are past kTeamFrozen
+  kCtlLate = 128,          // kJobWelcome: the others are past kJobFrozen
 };
 struct CtlRequest {
   uint32_t magic;
@@ -211,38 +226,39 @@ struct CtlReply {
 };
 
 // ---------------------------------------------------------------------------------------------------------
-// Between the processes of a job (src/snapshot/team.h). The leader wakes a member by kWakeSignal
-// with value kJoinCookie | name, where `name` is what the kernel called the leader's abstract
-// socket (five hexadecimal digits), and si_pid the leader's process. The member connects
+// Between the processes of a job (src/snapshot/job/barrier.h). The leader wakes a member by
+// kWakeSignal with value kJoinCookie | name, where `name` is what the kernel called the leader's
+// abstract socket (five hexadecimal digits), and si_pid the leader's process. The member connects
 // (SOCK_SEQPACKET); both sides check SO_PEERCRED. Then messages of one kind go both ways.
 inline constexpr uint64_t kJoinCookie = 0x67636b7074'a00000;
 inline constexpr uint64_t kJoinMask = ~0xfffffull;
-// The same to a process that is stopped, for each of its threads (src/snapshot/hold.h).
-inline constexpr uint64_t kHoldCookie = 0x67636b7068'600000;
+// The same to a process that is stopped, for each of its threads
+// (src/snapshot/park/stopped_process.h).
+inline constexpr uint64_t kStoppedCookie = 0x67636b7068'600000;
 // Another process of the job was asked for a snapshot: the root shall take it.
 inline constexpr uint64_t kRelayCookie = 0x67636b70'72656c61;
 
-enum TeamStep : uint32_t {
-  kTeamJoin = 1,      // member: here I am; text = the last snapshot it was in, `number` = as which,
-                      // tag = the name of its job (kin.h)
-  kTeamWelcome = 2,   // leader: `number`; text = store; comes with the board
-  kTeamOpened = 3,    // member: comes with ring and sockets for the writer
-  kTeamFrozen = 4,    // member: gate closed, devices idle. leader: look at their memory
-  kTeamStaged = 5,    // member: it is looked at. leader: park
-  kTeamParked = 6,    // member: all threads stand. leader: capture
-  kTeamCaptured = 7,  // member: everything is out of the way. leader: go on
-  kTeamFailed = 8,    // either: it will not be; code, text
+enum JobStep : uint32_t {
+  kJobJoin = 1,      // member: here I am; text = the last snapshot it was in, `number` = as which,
+                     // tag = the name of its job (job_name.h)
+  kJobWelcome = 2,   // leader: `number`; text = store; comes with the shared state
+  kJobOpened = 3,    // member: comes with ring and sockets for the writer
+  kJobFrozen = 4,    // member: gate closed, devices idle. leader: look at their memory
+  kJobStaged = 5,    // member: it is looked at. leader: park
+  kJobParked = 6,    // member: all threads stand. leader: capture
+  kJobCaptured = 7,  // member: everything is out of the way. leader: go on
+  kJobFailed = 8,    // either: it will not be; code, text
 };
-struct TeamMsg {
+struct JobMsg {
   uint32_t magic;
   uint32_t version;
   uint32_t step;
   uint32_t number;
-  int32_t code;  // ExitCode; kTeamFailed
+  int32_t code;  // ExitCode; kJobFailed
   int32_t pid;
-  uint32_t flags;  // kTeamWelcome: CtlFlags
+  uint32_t flags;  // kJobWelcome: CtlFlags
   int32_t stop_status;
-  uint64_t deadline_us;  // kTeamWelcome: CLOCK_MONOTONIC
+  uint64_t deadline_us;  // kJobWelcome: CLOCK_MONOTONIC
   char text[1024];
   char tag[128];
 };

@@ -4,6 +4,8 @@
 #define SIMGPU_ARCH scalar
 #include "images.h"
 
+#include <initializer_list>
+
 #include "real.h"
 
 namespace simgpu::ptx {

@@ -134,35 +134,4 @@ const Ins* op1i(Ctx& c, const Ins* i) {
     if (m[l]) d[l] = put((R)O::f(get<A>(a[l]), s));
   return i + 1;
 }
-template <class O>
-const Ins* op2i(Ctx& c, const Ins* i) {
-  using R = typename O::R;
-  using A = typename O::A;
-  using B = typename O::B;
-  auto* d = slot<R>(c, i->d);
-  const auto* a = slot<A>(c, i->a);
-  const auto* b = slot<B>(c, i->b);
-  const uint32_t s = i->sub;
-  const int32_t* m = c.lanes;
-  for (unsigned l = 0; l < kLanes; ++l)
-    if (m[l]) d[l] = put((R)O::f(get<A>(a[l]), get<B>(b[l]), s));
-  return i + 1;
-}
-template <class O>
-const Ins* op3i(Ctx& c, const Ins* i) {
-  using R = typename O::R;
-  using A = typename O::A;
-  using B = typename O::B;
-  using C = typename O::C;
-  auto* d = slot<R>(c, i->d);
-  const auto* a = slot<A>(c, i->a);
-  const auto* b = slot<B>(c, i->b);
-  const auto* e = slot<C>(c, i->c);
-  const uint32_t s = i->sub;
-  const int32_t* m = c.lanes;
-  for (unsigned l = 0; l < kLanes; ++l)
-    if (m[l]) d[l] = put((R)O::f(get<A>(a[l]), get<B>(b[l]), get<C>(e[l]), s));
-  return i + 1;
-}
-
 }  // namespace simgpu::ptx::SIMGPU_ARCH

@@ -1,5 +1,8 @@
 // Lowering of loads, stores, atomics, asynchronous copies and address spaces.
 #include "async.h"
+
+#include <initializer_list>
+
 #include "lower_body.h"
 
 namespace simgpu::ptx {

@@ -1155,7 +1155,6 @@ class Parser {
 }  // namespace
 
 uint32_t type_bytes(Ty t) { return kTypes[(unsigned)t].bytes; }
-const char* type_name(Ty t) { return kTypes[(unsigned)t].name; }
 bool type_from(Text name, Ty* out) {
   for (unsigned i = 1; i < kTyCount; ++i)
     if (name == kTypes[i].name) {

@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <initializer_list>
+
 #include "ir.h"
 
 namespace simgpu::ptx {

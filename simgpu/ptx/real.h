@@ -270,11 +270,6 @@ inline double sqrt_asm(double a) {
   asm volatile("sqrtsd %0, %0" : "+x"(a));
   return a;
 }
-inline float narrow_asm(double a) {
-  float r;
-  asm volatile("cvtsd2ss %1, %0" : "=x"(r) : "x"(a));
-  return r;
-}
 
 // ---- half precision ----
 

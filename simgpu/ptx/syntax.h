@@ -45,7 +45,6 @@ inline constexpr unsigned kTyCount = 31;
 
 uint32_t type_bytes(Ty);             // in memory; 0 for predicates
 bool type_from(Text name, Ty* out);  // "u32"
-const char* type_name(Ty);
 
 enum class Space : uint8_t { kGeneric, kGlobal, kConst, kShared, kLocal, kParam, kReg };
 

@@ -7,9 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "store/env.h"
-#include "store/manifest.h"
-#include "store/pack.h"
+#include "store/format/manifest.h"
+#include "store/format/names.h"
+#include "store/format/pack.h"
+#include "store/io/env.h"
 #include "store/store.h"
 
 namespace gpuckpt::store {
@@ -21,6 +22,7 @@ bool plausible_id(const std::string& id);
 struct Paths {
   std::string root;
   std::shared_ptr<const Keys> keys = nullptr;  // null: not encrypted
+  std::shared_ptr<const Names> names = Names::unkeyed(nullptr);
   std::string packs() const { return root + "/packs"; }
   std::string snapshots() const { return root + "/snapshots"; }
   std::string layers() const { return root + "/layers"; }
@@ -104,6 +106,10 @@ using OpenPacks = std::map<PackId, std::shared_ptr<PackReader>>;
 Status open_snapshot(Env* env, const Paths& paths, const std::string& id,
                      std::unique_ptr<SnapshotReader>* out, const OpenPacks* open = nullptr,
                      LayerCache* cache = nullptr);
+// The same for one that has no manifest file yet; all its packs are in `open`.
+Status open_unpublished(Env* env, const Paths& paths, const std::string& id,
+                        const Manifest& manifest, const OpenPacks& open,
+                        std::unique_ptr<SnapshotReader>* out);
 Status verify_store(Env* env, const Paths& paths, const VerifyOptions& options,
                     VerifyReport* report);
 // Removes the oldest snapshots until `wanted` more bytes fit into `budget`, or nothing more may go.

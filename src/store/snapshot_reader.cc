@@ -13,7 +13,7 @@
 
 #include <fmt/format.h>
 
-#include "store/memory.h"
+#include "store/io/memory.h"
 #include "store/parts.h"
 
 namespace gpuckpt::store {
@@ -28,12 +28,14 @@ class Reader : public SnapshotReader {
   Reader(Env* env, const Paths& paths, std::string id, const OpenPacks* open, LayerCache* cache)
       : env_(env), paths_(paths), id_(std::move(id)), open_(open), cache_layers_(cache) {}
   Status open();
+  Status open(Manifest manifest);
 
   const std::string& id() const override { return id_; }
   const std::string& meta() const override { return manifest_.meta; }
   std::vector<uint64_t> spaces() const override;
   std::vector<Extent> extents(uint64_t space) const override;
   std::vector<NamedExtent> named_extents(uint64_t space) const override;
+  const Names& names() const override { return *paths_.names; }
   std::vector<std::string> blobs() const override;
   Status blob(const std::string& name, std::vector<uint8_t>* out) const override;
   Status read(uint64_t space, uint64_t address, std::span<uint8_t> out) const override;
@@ -66,8 +68,14 @@ class Reader : public SnapshotReader {
 };
 
 Status Reader::open() {
-  if (Status status = load_manifest(env_, paths_, id_, &manifest_, cache_layers_); !status.ok())
+  Manifest manifest;
+  if (Status status = load_manifest(env_, paths_, id_, &manifest, cache_layers_); !status.ok())
     return status;
+  return open(std::move(manifest));
+}
+
+Status Reader::open(Manifest manifest) {
+  manifest_ = std::move(manifest);
   for (const PackRef& ref : manifest_.packs) {
     std::shared_ptr<PackReader> pack;
     Status status;
@@ -403,6 +411,15 @@ Status open_snapshot(Env* env, const Paths& paths, const std::string& id,
     }
     if (status.code() != kExitCorrupt) return status;
   }
+  return status;
+}
+
+Status open_unpublished(Env* env, const Paths& paths, const std::string& id,
+                        const Manifest& manifest, const OpenPacks& open,
+                        std::unique_ptr<SnapshotReader>* out) {
+  auto reader = std::make_unique<Reader>(env, paths, id, &open, nullptr);
+  Status status = reader->open(manifest);
+  if (status.ok()) *out = std::move(reader);
   return status;
 }
 

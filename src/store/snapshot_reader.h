@@ -23,7 +23,9 @@ struct Extent {
   bool zero;
 };
 
-// The smallest stored piece of a space: equal names mean equal bytes, in any snapshot of any store.
+class Names;
+
+// The smallest stored piece of a space: equal names mean equal bytes in all snapshots of a store.
 struct NamedExtent {
   uint64_t address;
   uint64_t length;
@@ -46,6 +48,7 @@ class SnapshotReader {
   // The same as `extents`, one by one with their names: what a comparison needs. Zero extents come
   // whole.
   virtual std::vector<NamedExtent> named_extents(uint64_t space) const = 0;
+  virtual const Names& names() const = 0;  // by which these are named
 
   virtual std::vector<std::string> blobs() const = 0;
   // NotFound when the snapshot has no blob of that name.

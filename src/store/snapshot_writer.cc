@@ -17,8 +17,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "store/index.h"
-#include "store/memory.h"
+#include "store/format/index.h"
+#include "store/io/json_text.h"
+#include "store/io/line.h"
+#include "store/io/memory.h"
 #include "store/parts.h"
 
 namespace gpuckpt::store {
@@ -104,8 +106,9 @@ class Writer : public SnapshotWriter {
   Status append_blob(const std::string& name, std::span<const uint8_t> bytes) override {
     return attempt([&] { return add_to_blob(name, bytes); });
   }
-  Status commit(const std::string& meta, CommitResult* result) override {
-    return attempt([&] { return finish(meta, result); });
+  using SnapshotWriter::commit;
+  Status commit(const std::string& meta, const Check& check, CommitResult* result) override {
+    return attempt([&] { return finish(meta, check, result); });
   }
 
  private:
@@ -134,7 +137,8 @@ class Writer : public SnapshotWriter {
   Status add_named(uint64_t space, uint64_t address, uint64_t length,
                    std::span<const ChunkName> names);
   Status add_to_blob(const std::string& name, std::span<const uint8_t> bytes);
-  Status finish(const std::string& meta, CommitResult* result);
+  Status finish(const std::string& meta, const Check& check, CommitResult* result);
+  Status ask(const Check& check, const std::string& id, const Manifest& manifest);
   Status load_index();
   void find_parent();
   Status check_parent(const Manifest& manifest, std::vector<uint32_t>* number) const;
@@ -156,7 +160,7 @@ class Writer : public SnapshotWriter {
   Status sync_packs(size_t but);
   Status publish_packs();
   Status build_manifest(Manifest* manifest);
-  Status describe(const std::string& meta, std::string* id, std::string* out);
+  Status describe(const std::string& meta, CommitResult* result, std::string* out);
 
   Env* env_;
   Paths paths_;
@@ -225,7 +229,8 @@ Status Writer::begin() {
     if (Status s = make_room(env_, paths_, options_); !s.ok()) return s;
   }
   for (uint64_t waited = 0;; waited += 50) {
-    Status s = Lock::acquire(env_, paths_.root, LockKind::kShared, "writing a snapshot", &lock_);
+    Status s = Lock::acquire(env_, paths_.root, LockKind::kShared, "writing a snapshot", &lock_,
+                             options_.run);
     if (s.ok()) break;
     if (s.code() != kExitLocked || waited >= options_.lock_wait_ms) return s;
     usleep(50'000);
@@ -419,7 +424,7 @@ Status Writer::same_run(Lane& lane, uint64_t space, const Run& run, uint64_t fro
 void Writer::known(std::span<const ChunkName> names, uint8_t* out) {
   ChunkPlace place;
   for (size_t i = 0; i < names.size(); ++i) {
-    ChunkName name = paths_.keys ? paths_.keys->name(names[i]) : names[i];
+    ChunkName name = paths_.names->stored(names[i]);
     out[i] = index_.find(name, &place);
   }
 }
@@ -436,7 +441,7 @@ Status Writer::add_named(uint64_t space, uint64_t address, uint64_t length,
   Borrowed lane(this);
   for (const ChunkName& plain : names) {
     ChunkPlace place;
-    if (!index_.find(paths_.keys ? paths_.keys->name(plain) : plain, &place)) {
+    if (!index_.find(paths_.names->stored(plain), &place)) {
       return fail(Status::Error(
           fmt::format("chunk {} was said to be in the store, which does not have it (a bug in "
                       "gpuckpt: please report)",
@@ -485,7 +490,7 @@ Status Writer::add(Lane& lane, uint64_t space, uint64_t address, std::span<const
       piece.bytes = bytes.first(std::min<uint64_t>(unit - at % unit, bytes.size()));
       piece.zero = all_zero(piece.bytes.data(), piece.bytes.size());
       if (!piece.zero || !names.empty())
-        piece.name = chunk_name(piece.bytes.data(), piece.bytes.size());
+        piece.name = paths_.names->plain(piece.bytes.data(), piece.bytes.size());
       if (!names.empty()) {
         if (piece.name != names[0]) {
           return fail(Status::Corruption(
@@ -496,7 +501,7 @@ Status Writer::add(Lane& lane, uint64_t space, uint64_t address, std::span<const
         names = names.subspan(1);
       }
       if (!piece.zero) {
-        if (paths_.keys) piece.name = paths_.keys->name(piece.name);
+        piece.name = paths_.names->stored(piece.name);
         index_.expect(piece.name);
       }
       at += piece.bytes.size();
@@ -569,8 +574,7 @@ Status Writer::append_frame(const SealedFrame& sealed, uint32_t frame, PackWrite
     // Room for all that the pack can grow to, until it is known how large it is.
     const uint64_t room = std::min(options_.page_cache - cached_, kPackBytes);
     const uint64_t cached = room < kPackBytes ? room : PackWriter::kAll;
-    if (Status status =
-            PackWriter::create(env_, path, paths_.keys != nullptr, cached, &pack.writer);
+    if (Status status = PackWriter::create(env_, path, *paths_.names, cached, &pack.writer);
         !status.ok())
       return status;
     cached_ += current_room_ = room;
@@ -753,10 +757,11 @@ std::string make_id(Env* env, int64_t now_ns, const std::string& newest) {
   return id;
 }
 
-Status Writer::describe(const std::string& meta, std::string* id, std::string* out) {
+Status Writer::describe(const std::string& meta, CommitResult* result, std::string* out) {
+  std::string* id = &result->id;
   std::vector<std::string> ids;
   if (Status status = list_snapshots(env_, paths_, &ids); !status.ok()) return status;
-  nlohmann::json j = nlohmann::json::parse(meta, nullptr, false);
+  nlohmann::json j = parse_json(meta);
   if (!j.is_object()) return Status::Error("the description of the snapshot is not a JSON object");
   if (options_.adopt) {
     *id = j.contains("id") && j["id"].is_string() ? j["id"].get<std::string>() : "";
@@ -764,6 +769,8 @@ Status Writer::describe(const std::string& meta, std::string* id, std::string* o
     if (std::find(ids.begin(), ids.end(), *id) != ids.end()) {
       return Status::Locked(fmt::format("store {} has snapshot {} already", paths_.root, *id));
     }
+    // Fencing numbers are those of the store where it was written.
+    for (const char* key : {"fence", "base", "branch"}) j.erase(key);
   } else {
     int64_t now = env_->now_ns();
     *id = make_id(env_, now, ids.empty() ? "" : ids.back());
@@ -776,6 +783,20 @@ Status Writer::describe(const std::string& meta, std::string* id, std::string* o
     j["time"] = iso;
     j["time_ns"] = now;
     j["job"] = options_.job;
+    if (!options_.run.empty()) {
+      const LeaseRequest request{options_.job, options_.run, options_.run_pid, lease_ttl_ms()};
+      if (Status s = place_in_line(env_, paths_, request, &j, &result->warning); !s.ok()) return s;
+    }
+  }
+  if (!paths_.names->key()) {
+    if (!result->warning.empty()) result->warning += "\n";
+    result->warning += fmt::format(
+        "store {} has format version 2: whoever decides what the program stores can make pages "
+        "that "
+        "come back as others; name a new --store (this one stays readable, and `gpuckpt export` "
+        "and "
+        "`import` copy from it)",
+        paths_.root);
   }
   j["sizes"] = {{"logical_bytes", logical_.load()},
                 {"new_bytes", new_.load()},
@@ -800,7 +821,7 @@ const Manifest* Writer::layers_to_share() {
     uint64_t length = 0;
     if (!read_manifest_meta(env_, paths_.manifest(id), paths_.keys.get(), &meta, &length).ok())
       continue;
-    auto j = nlohmann::json::parse(meta, nullptr, false);
+    auto j = parse_json(meta);
     bool ours = j.is_object() && j.contains("job") && j["job"] == options_.job;
     if (!ours || !load_manifest(env_, paths_, id, &parent_).ok()) continue;
     return &parent_;
@@ -808,7 +829,24 @@ const Manifest* Writer::layers_to_share() {
   return nullptr;
 }
 
-Status Writer::finish(const std::string& meta, CommitResult* result) {
+// The packs have their names only when the snapshot is sure to come.
+Status Writer::ask(const Check& check, const std::string& id, const Manifest& manifest) {
+  OpenPacks open;
+  for (const PackInUse& pack : packs_) {
+    if (!pack.writer) continue;
+    std::unique_ptr<PackReader> reader;
+    if (Status s = PackReader::open(env_, pack.writer->path(), pack.ref.id, paths_.keys,
+                                    paths_.names, &reader);
+        !s.ok())
+      return s;
+    open[pack.ref.id] = std::move(reader);
+  }
+  std::unique_ptr<SnapshotReader> reader;
+  if (Status s = open_unpublished(env_, paths_, id, manifest, open, &reader); !s.ok()) return s;
+  return check(*reader);
+}
+
+Status Writer::finish(const std::string& meta, const Check& check, CommitResult* result) {
   for (auto& [name, blob] : blobs_) {
     if (blob.pending.empty()) continue;
     Borrowed lane(this);
@@ -826,8 +864,9 @@ Status Writer::finish(const std::string& meta, CommitResult* result) {
   if (Status status = sync_packs(0); !status.ok()) return fail(status);
   Manifest manifest;
   if (Status status = build_manifest(&manifest); !status.ok()) return fail(status);
-  if (Status status = describe(meta, &result->id, &manifest.meta); !status.ok())
-    return fail(status);
+  if (Status status = describe(meta, result, &manifest.meta); !status.ok()) return fail(status);
+  if (check)
+    if (Status status = ask(check, result->id, manifest); !status.ok()) return fail(status);
   EncodedManifest encoded = encode_manifest(manifest, layers_to_share(), paths_.keys.get());
   if (Status status = check_room(encoded.disk_bytes()); !status.ok()) return fail(status);
   // Everything that can run out of space comes before the first rename.

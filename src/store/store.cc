@@ -4,13 +4,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "store/memory.h"
+#include "store/io/json_text.h"
+#include "store/io/line.h"
+#include "store/io/memory.h"
+#include "store/io/remote.h"
 #include "store/parts.h"
-#include "store/remote.h"
 
 namespace gpuckpt::store {
 namespace {
@@ -36,14 +39,32 @@ Status write_new_file(Env* env, const std::string& path, std::span<const uint8_t
   return Status::Ok();
 }
 
-// The file "format", exactly: one line of JSON in this order, with XXH3-128 of the id's text as its
-// check. `key`: Keys::check() of an encrypted store.
-std::string format_text(const std::string& id, const std::string& key) {
-  return fmt::format(
-      "{{\"format\":\"gpuckpt store\",\"version\":{},\"id\":\"{}\",{}\"check\":\"{}\"}}\n",
-      kStoreVersion, id, key.empty() ? "" : "\"key\":\"" + key + "\",",
-      hex(chunk_name(id.data(), id.size())));
-}
+// What the file "format" says.
+struct Format {
+  uint64_t version = kStoreVersion;
+  std::string id;
+  std::string names = {};  // the key of the names, hexadecimal; empty: derived, or of version 2
+  std::string key = {};    // Keys::check() of an encrypted store
+
+  // The file, exactly: one line of JSON in this order, with XXH3-128 of the texts of version, id
+  // and names as its check (in version 2: of id alone).
+  std::string text() const {
+    const std::string summed =
+        version == kUnkeyedVersion ? id : std::to_string(version) + id + names;
+    const auto part = [](const char* label, const std::string& value) {
+      return value.empty() ? "" : fmt::format("\"{}\":\"{}\",", label, value);
+    };
+    return fmt::format(
+        "{{\"format\":\"gpuckpt store\",\"version\":{},\"id\":\"{}\",{}{}\"check\":\"{}\"}}\n",
+        version, id, part("names", names), part("key", key),
+        hex(sum128(summed.data(), summed.size())));
+  }
+  // The parts fit each other. `hash`: the key of the names, where it is said.
+  bool makes_sense(HashKey* hash) const {
+    if (version == kUnkeyedVersion) return names.empty();
+    return key.empty() ? unhex(names, hash->byte, sizeof(hash->byte)) : names.empty();
+  }
+};
 
 std::string random_id(Env* env) {
   uint8_t id[16] = {};
@@ -51,34 +72,39 @@ std::string random_id(Env* env) {
   return hex(id, sizeof(id));
 }
 
-// Reads the file "format", and the keys when the store is encrypted.
+// Reads the file "format": how chunks are named, and the keys when the store is encrypted.
 Status check_format(const std::string& path, std::span<const uint8_t> bytes,
-                    const std::string& key_file, std::shared_ptr<const Keys>* keys) {
+                    const std::string& key_file, Paths* out) {
   std::string text(bytes.begin(), bytes.end());
-  auto j = nlohmann::json::parse(text, nullptr, false);
+  auto j = parse_json(text);
   auto is = [&](const char* key, auto check) {
     return j.is_object() && j.contains(key) && check(j[key]);
   };
-  auto is_text = [](const auto& v) { return v.is_string(); };
   bool named = is("format", [](const auto& v) { return v == "gpuckpt store"; });
   bool versioned = is("version", [](const auto& v) { return v.is_number_unsigned(); });
-  if (named && versioned && j["version"].get<uint64_t>() != kStoreVersion) {
-    return Status::Incompatible(
-        fmt::format("store {} has format version {}; this gpuckpt reads version {}: use the "
-                    "gpuckpt that wrote it, or a newer one",
-                    path, j["version"].get<uint64_t>(), kStoreVersion));
+  Format said;
+  if (named && versioned) said.version = j["version"].get<uint64_t>();
+  if (said.version != kStoreVersion && said.version != kUnkeyedVersion) {
+    return Status::Incompatible(fmt::format(
+        "store {} has format version {}; this gpuckpt reads versions {} and {}: use the gpuckpt "
+        "that wrote it, or a newer one",
+        path, said.version, kUnkeyedVersion, kStoreVersion));
   }
-  bool whole =
-      named && versioned && is("id", is_text) && (!j.contains("key") || is("key", is_text));
-  std::string id = whole ? j["id"].get<std::string>() : "";
-  std::string key = whole && j.contains("key") ? j["key"].get<std::string>() : "";
-  if (!whole || text != format_text(id, key)) {
+  said.id = json_text(j, "id");
+  said.names = json_text(j, "names");
+  const std::string key = said.key = json_text(j, "key");
+  HashKey hash{};
+  if (!named || !versioned || text != said.text() || !said.makes_sense(&hash)) {
     return Status::Corruption(
         fmt::format("{}/format is damaged: it is not the description of a gpuckpt store "
                     "(`gpuckpt repair` writes it anew when the rest is whole)",
                     path));
   }
-  if (key.empty() && key_file.empty()) return Status::Ok();
+  const bool keyed = said.version != kUnkeyedVersion;
+  if (key.empty() && key_file.empty()) {
+    out->names = keyed ? Names::keyed(hash, nullptr) : Names::unkeyed(nullptr);
+    return Status::Ok();
+  }
   if (key.empty()) {
     return Status::Refused(fmt::format(
         "store {} is not encrypted: leave --key-file away, or choose a new directory for --store",
@@ -88,50 +114,67 @@ Status check_format(const std::string& path, std::span<const uint8_t> bytes,
     return Status::Refused(fmt::format(
         "store {} is encrypted: give its key with --key-file FILE (or GPUCKPT_KEY_FILE)", path));
   }
-  if (Status status = Keys::load(key_file, id, keys); !status.ok()) return status;
-  if ((*keys)->check() != key) {
+  if (Status status = Keys::load(key_file, said.id, &out->keys); !status.ok()) return status;
+  if (out->keys->check() != key) {
     return Status::Refused(fmt::format(
         "{} is not the key of store {} (the store itself was not looked at)", key_file, path));
   }
+  out->names = keyed ? Names::keyed(out->keys->hash_key(), out->keys) : Names::unkeyed(out->keys);
   return Status::Ok();
 }
 
 bool one_of_ours(const std::string& name) {
   return name == "packs" || name == "layers" || name == "snapshots" || name == "locks" ||
-         name.starts_with("format");
+         name == "jobs" || name.starts_with("format");
 }
 
-Status check_owner(const std::string& path, const FileInfo& info, bool any_owner) {
-  if (any_owner) return Status::Ok();
+Status check_owner(Env* env, const std::string& path, const FileInfo& info,
+                   const Store::Options& options) {
+  if (options.any_owner) return Status::Ok();
+  if (info.uid != geteuid() && options.create)
+    return Status::Refused(
+        fmt::format("store {} belongs to user {}, and snapshots are written as user {} here (a "
+                    "program that gave up "
+                    "root's rights has its own user's): name another one (--store)",
+                    path, info.uid, geteuid()));
   if (info.uid != geteuid()) {
     return Status::Refused(fmt::format(
         "store {} belongs to user {}, not to you (user {}): a snapshot is a program that will "
         "run as you; --any-owner if you trust its owner",
         path, info.uid, geteuid()));
   }
-  if (info.mode & 022) {
+  if (!(info.mode & 022)) return Status::Ok();
+  FileInfo format;
+  if (env->info(path + "/format", &format) != 0) {
     return Status::Refused(fmt::format(
-        "store {} can be written by other users (mode {:o}): chmod 700 {}", path, info.mode, path));
+        "{} can be written by other users (mode {:o}) and cannot be a store: name a directory of "
+        "your own, or one that does not exist yet (--store {}/NAME makes it, for you alone)",
+        path, info.mode, path == "/" ? "" : path));
   }
-  return Status::Ok();
+  return Status::Refused(fmt::format(
+      "store {} can be written by other users (mode {:o}), who may have exchanged what is in it: "
+      "if you trust all of them, take that permission away (chmod go-w {})",
+      path, info.mode, path));
 }
 
 Status write_format(Env* env, const std::string& path, const std::string& key_file) {
   // Two creators at once: the last rename wins, and whoever comes then reads what it says.
-  std::string id = random_id(env), key;
+  Format format{.id = random_id(env)};
   if (!key_file.empty()) {
     std::shared_ptr<const Keys> keys;
-    if (Status status = Keys::load(key_file, id, &keys); !status.ok()) return status;
-    key = keys->check();
+    if (Status status = Keys::load(key_file, format.id, &keys); !status.ok()) return status;
+    format.key = keys->check();
+  } else {
+    format.names = random_id(env);
   }
-  return replace_file(env, path, "format", format_text(id, key));
+  return replace_file(env, path, "format", format.text());
 }
 
 // What a store that was lost said, as its mirror says it: made anew it is the same store, or its
 // mirror would be another one's from then on. Empty when there is none that the key opens.
 std::string format_of_mirror(const std::string& mirror, const std::string& key_file) {
   std::vector<uint8_t> text;
-  std::shared_ptr<const Keys> ignored;
+  Paths ignored{mirror};
   if (mirror.empty() || !check_store_owner(env_for(mirror), mirror).ok() ||
       !read_file(env_for(mirror), mirror + "/format", 64 * 1024, &text).ok() ||
       !check_format(mirror, text, key_file, &ignored).ok()) {
@@ -178,6 +221,9 @@ class StoreImpl : public Store {
       if (!info.status.ok()) info.meta.clear();
       out->push_back(std::move(info));
     }
+    Line line(env_, paths_);
+    for (auto it = out->rbegin(); it != out->rend(); ++it)
+      it->branch = line.is_branch(it->id, it->meta);
     return Status::Ok();
   }
 
@@ -186,8 +232,13 @@ class StoreImpl : public Store {
     if (Status status = list_snapshots(env_, paths_, &ids); !status.ok()) return status;
     if (ids.empty()) return Status::NotFound(fmt::format("store {} has no snapshot", paths_.root));
     if (name.empty() || name == "latest") {
-      *id = ids.back();
-      return Status::Ok();
+      if (Status status = newest_of_all(env_, paths_, id); !status.ok()) return status;
+      if (!id->empty()) return Status::Ok();
+      return Status::NotFound(
+          fmt::format("store {} has only snapshots of runs that had lost their job to another run; "
+                      "choose one by "
+                      "its id (`gpuckpt list {}`)",
+                      paths_.root, paths_.root));
     }
     std::vector<std::string> matches;
     for (const std::string& candidate : ids) {
@@ -203,7 +254,7 @@ class StoreImpl : public Store {
       uint64_t length;
       if (!read_manifest_meta(env_, paths_.manifest(*it), paths_.keys.get(), &meta, &length).ok())
         continue;
-      auto j = nlohmann::json::parse(meta, nullptr, false);
+      auto j = parse_json(meta);
       if (j.is_object() && j.contains("tag") && j["tag"].is_string() && j["tag"] == name) {
         *id = *it;
         return Status::Ok();
@@ -247,6 +298,25 @@ class StoreImpl : public Store {
     return guarded([&] { return mirror_store(env_, paths_, env_for(target), target, report); });
   }
   std::unique_ptr<MirrorState> mirror_state() override { return read_mirror_state(env_, paths_); }
+  Status job_lease(const std::string& job, Lease* out) override {
+    return guarded([&] { return read_lease(env_, paths_.root, job, out); });
+  }
+  Status take_job(const LeaseRequest& request, Lease* out) override {
+    return guarded([&] { return store::take_job(env_, paths_, request, out); });
+  }
+  Status renew_job(const Lease& lease) override {
+    return guarded([&] { return renew_lease(env_, paths_.root, lease); });
+  }
+  Status leave_job(const Lease& lease, Lease::Life how) override {
+    return guarded([&] { return leave_lease(env_, paths_.root, lease, how); });
+  }
+  Status is_writing(const std::string& run, bool* out) override {
+    return guarded([&] { return store::is_writing(env_, paths_.root, run, out); });
+  }
+  std::shared_ptr<const Names> names() const override { return paths_.names; }
+  Status newest_of_job(const std::string& job, std::string* id) override {
+    return guarded([&] { return newest_of_line(env_, paths_, job, id); });
+  }
   Status disk_bytes(uint64_t* out) override { return store::disk_bytes(env_, paths_, out); }
   Status codecs(std::vector<CodecUse>* out, uint64_t* unreadable) override {
     return count_codecs(env_, paths_, out, unreadable);
@@ -302,7 +372,7 @@ Status check_store_owner(Env* env, const std::string& path) {
   FileInfo info;
   if (int e = env->info_followed(path, &info)) return io_error("look at", path, e);
   if (!info.directory) return Status::NotFound(fmt::format("{} is a file, not a store", path));
-  return check_owner(path, info, false);
+  return check_owner(env, path, info, {});
 }
 
 Status replace_file(Env* env, const std::string& directory, const std::string& name,
@@ -336,7 +406,7 @@ Status Store::open(const std::string& given, const Options& options, std::unique
   if (!error && !info.directory)
     return Status::NotFound(fmt::format("{} is a file, not a store", path));
   if (!error) {
-    if (Status status = check_owner(path, info, options.any_owner); !status.ok()) return status;
+    if (Status status = check_owner(env, path, info, options); !status.ok()) return status;
   }
   std::string format = path + "/format";
   FileInfo format_info;
@@ -351,7 +421,7 @@ Status Store::open(const std::string& given, const Options& options, std::unique
   std::vector<uint8_t> text;
   if (Status status = read_file(env, format, 64 * 1024, &text); !status.ok()) return status;
   Paths paths{path};
-  if (Status status = check_format(path, text, key_file_of(options), &paths.keys); !status.ok())
+  if (Status status = check_format(path, text, key_file_of(options), &paths); !status.ok())
     return status;
   *out = std::make_unique<StoreImpl>(env, std::move(paths));
   return Status::Ok();
@@ -386,6 +456,34 @@ Status looks_encrypted(Env* env, const Paths& paths, bool* out) {
 
 }  // namespace
 
+namespace {
+
+// By what most of the packs say, each for itself; a store without any is as good as new.
+Status how_packs_are_named(Env* env, const Paths& paths, Format* out) {
+  std::vector<std::string> files;
+  if (int e = env->list(paths.packs(), &files)) return io_error("list", paths.packs(), e);
+  std::map<std::string, size_t> votes;  // "": not keyed
+  for (const std::string& name : files) {
+    PackHeader header;
+    std::unique_ptr<File> file;
+    if (!name.ends_with(kPackSuffix) || env->open_read(paths.packs() + "/" + name, &file) ||
+        file->pread(0, {reinterpret_cast<uint8_t*>(&header), sizeof(header)}) || !is_whole(header))
+      continue;
+    ++votes[header.version == kUnkeyedVersion ? "" : hex(header.name_key, sizeof(header.name_key))];
+  }
+  if (votes.empty()) {
+    out->names = random_id(env);
+    return Status::Ok();
+  }
+  const auto most = std::max_element(
+      votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  out->names = most->first;
+  if (out->names.empty()) out->version = kUnkeyedVersion;
+  return Status::Ok();
+}
+
+}  // namespace
+
 Status Store::repair(const std::string& given, const Options& options, bool dry_run,
                      RepairReport* report) {
   *report = {};
@@ -397,7 +495,7 @@ Status Store::repair(const std::string& given, const Options& options, bool dry_
     if (e == ENOENT) return Status::NotFound(fmt::format("there is no store at {}", path));
     return io_error("open store", path, e);
   }
-  if (Status status = check_owner(path, info, options.any_owner); !status.ok()) return status;
+  if (Status status = check_owner(env, path, info, options); !status.ok()) return status;
   Paths paths{path};
   for (const std::string& directory : {paths.packs(), paths.snapshots()}) {
     if (env->info_followed(directory, &info) != 0 || !info.directory) {
@@ -412,7 +510,7 @@ Status Store::repair(const std::string& given, const Options& options, bool dry_
   }
   std::vector<uint8_t> text;
   Status status = read_file(env, path + "/format", 64 * 1024, &text);
-  if (status.ok()) status = check_format(path, text, key_file_of(options), &paths.keys);
+  if (status.ok()) status = check_format(path, text, key_file_of(options), &paths);
   if (!status.ok() && status.code() != kExitCorrupt && status.code() != kExitAbsent) return status;
   if (!status.ok()) {
     bool encrypted = !key_file_of(options).empty();
@@ -424,8 +522,15 @@ Status Store::repair(const std::string& given, const Options& options, bool dry_
           path));
     }
     report->format_rewritten = true;
+    Format format{.id = random_id(env)};
+    HashKey hash{};
+    if (Status s = how_packs_are_named(env, paths, &format); !s.ok()) return s;
+    if (!format.makes_sense(&hash))
+      return Status::Error("the format that was made again makes no sense (a bug in gpuckpt)");
+    paths.names =
+        format.version == kUnkeyedVersion ? Names::unkeyed(nullptr) : Names::keyed(hash, nullptr);
     if (!dry_run) {
-      if (status = write_format(env, path, ""); !status.ok()) return status;
+      if (status = replace_file(env, path, "format", format.text()); !status.ok()) return status;
     }
   }
   return guarded([&] { return repair_store(env, paths, dry_run, report); });
@@ -505,7 +610,7 @@ Status list_layers(Env* env, const Paths& paths, std::vector<ChunkName>* out) {
 }
 
 Status open_pack(Env* env, const Paths& paths, const PackId& id, std::unique_ptr<PackReader>* out) {
-  return PackReader::open(env, paths.pack(id), id, paths.keys, out);
+  return PackReader::open(env, paths.pack(id), id, paths.keys, paths.names, out);
 }
 
 namespace {
@@ -537,7 +642,7 @@ Status load_manifest(Env* env, const Paths& paths, const std::string& id, Manife
   DecodedManifest decoded;
   if (Status status = decode_manifest(path, bytes, paths.keys.get(), &decoded); !status.ok())
     return status;
-  auto j = nlohmann::json::parse(decoded.meta, nullptr, false);
+  auto j = parse_json(decoded.meta);
   if (!j.is_object() || !j.contains("id") || j["id"] != id) {
     return Status::Corruption(
         fmt::format("snapshot {} is damaged: it is another snapshot than its name says", path));
@@ -574,6 +679,13 @@ PendingManifest::~PendingManifest() {
 Status PendingManifest::write(const EncodedManifest& encoded) {
   if (!encoded.layer_bytes.empty()) {
     layer_ = paths_.layer(encoded.layer_name);
+    // Its name is a sum that finds damage, no more: another layer of that name is not replaced.
+    std::vector<uint8_t> there;
+    if (Status s = read_file(env_, layer_, kMaxManifestBytes, &there);
+        s.ok() && there != encoded.layer_bytes)
+      return Status::Error(fmt::format(
+          "layer {} is there with other contents: this snapshot is not taken (the next one can be)",
+          layer_));
     pending_layer_ =
         fmt::format("{}/{}.{}.tmp", paths_.layers(), hex(encoded.layer_name), lock_id_);
     if (Status status = write_new_file(env_, pending_layer_, encoded.layer_bytes); !status.ok())

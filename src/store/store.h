@@ -13,9 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "store/contents.h"
-#include "store/env.h"
-#include "store/lock.h"
+#include "store/format/contents.h"
+#include "store/format/names.h"
+#include "store/io/env.h"
+#include "store/io/lease.h"
+#include "store/io/lock.h"
 #include "store/snapshot_reader.h"
 #include "store/status.h"
 
@@ -25,11 +27,16 @@ struct SnapshotInfo {
   std::string id;
   std::string meta;  // JSON; empty when `status` is not ok
   uint64_t manifest_bytes = 0;
-  Status status;  // why the manifest cannot be used
+  Status status;        // why the manifest cannot be used
+  bool branch = false;  // not in its job's line (line.h)
 };
 
 struct WriteOptions {
   std::string job = {};
+  // The run whose snapshot it is (lease.h), and a process that lives as long as it does. Empty: the
+  // snapshot says nothing of its place in the job's line.
+  std::string run = {};
+  int64_t run_pid = 0;
   // A snapshot that put_same may refer to (SnapshotWriter::parent tells whether it can).
   std::string parent = {};
   int level = 1;        // zstd level; 0 stores plain
@@ -51,6 +58,7 @@ struct CommitResult {
   uint64_t new_bytes = 0;      // plain bytes that were not in the store before
   uint64_t stored_bytes = 0;   // bytes added to the store, manifest included
   uint64_t zero_bytes = 0;
+  std::string warning;  // what the user is to be told: it is a branch
 };
 
 // One snapshot being written. All but commit are thread safe; puts either succeed
@@ -81,9 +89,15 @@ class SnapshotWriter {
   virtual const std::string& parent() const = 0;
   // Appends; calls for one name must be in order.
   virtual Status append_blob(const std::string& name, std::span<const uint8_t> bytes) = 0;
+  // Asked when everything is written and nothing is published yet: whether what a reader will find
+  // shall be a snapshot.
+  using Check = std::function<Status(const SnapshotReader&)>;
   // Makes everything durable and publishes the manifest. `meta`: a JSON object; id, time, time_ns,
   // job and sizes are added to it. When it fails there is no snapshot.
-  virtual Status commit(const std::string& meta, CommitResult* result) = 0;
+  virtual Status commit(const std::string& meta, const Check& check, CommitResult* result) = 0;
+  Status commit(const std::string& meta, CommitResult* result) {
+    return commit(meta, nullptr, result);
+  }
 };
 
 struct VerifyOptions {
@@ -140,6 +154,9 @@ struct MirrorState {
   bool has(const std::string& id) const;
 };
 
+// Is `target` a place for a mirror of the store, and not the store or a part of it?
+Status check_apart(const std::string& store, const std::string& target);
+
 class Store {
  public:
   virtual ~Store() = default;
@@ -163,8 +180,8 @@ class Store {
   virtual const std::string& path() const = 0;
   // Oldest first. Manifests that cannot be read are in it, with their status.
   virtual Status list(std::vector<SnapshotInfo>* out) = 0;
-  // "latest" or "" (the newest), an id, a unique beginning or end of one, or a tag (the newest that
-  // has it).
+  // "latest" or "" (the newest that is no branch), an id, a unique beginning or end of one, or a
+  // tag (the newest that has it).
   virtual Status resolve(const std::string& name, std::string* id) = 0;
   virtual Status open_snapshot(const std::string& id, std::unique_ptr<SnapshotReader>* out) = 0;
   virtual Status begin(const WriteOptions& options, std::unique_ptr<SnapshotWriter>* out) = 0;
@@ -179,6 +196,18 @@ class Store {
   virtual std::unique_ptr<MirrorState> mirror_state() = 0;
   // Bytes of all files of the store.
   virtual Status disk_bytes(uint64_t* out) = 0;
+  // The lease of a job (lease.h): who has it; taking it, with a note of where the job's line ends;
+  // renewing it, and saying that the run is about to end (kLeaving) or over (kEnded).
+  virtual Status job_lease(const std::string& job, Lease* out) = 0;
+  virtual Status take_job(const LeaseRequest& request, Lease* out) = 0;
+  virtual Status renew_job(const Lease& lease) = 0;
+  virtual Status leave_job(const Lease& lease, Lease::Life how) = 0;
+  // Is a snapshot of this run being written?
+  virtual Status is_writing(const std::string& run, bool* out) = 0;
+  // How it names chunks.
+  virtual std::shared_ptr<const Names> names() const = 0;
+  // The newest snapshot of the job's line; empty: there is none.
+  virtual Status newest_of_job(const std::string& job, std::string* id) = 0;
   // How the bytes of all packs are stored; packs whose tables cannot be read are only counted.
   virtual Status codecs(std::vector<CodecUse>* out, uint64_t* unreadable) = 0;
 };
@@ -189,7 +218,9 @@ struct Difference {
   uint64_t space, address, length;
   Kind kind;
 };
-std::vector<Difference> compare(const SnapshotReader& first, const SnapshotReader& second);
+// By the names of chunks, or where these mean nothing to each other (two stores), by their bytes.
+Status compare(const SnapshotReader& first, const SnapshotReader& second,
+               std::vector<Difference>* out);
 // Names of blobs whose bytes differ, or that only one of the two has.
 Status compare_blobs(const SnapshotReader& first, const SnapshotReader& second,
                      std::vector<std::string>* out);

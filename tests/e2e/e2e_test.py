@@ -78,7 +78,7 @@ def storm(tools, command, seed):
         session.compare(expected)
         if len(taken) < 3:
             raise TooLate(f"only {len(taken)} snapshots before it ended")
-        changed = json.loads(session.cli("diff", f"{session.work}/store@{taken[0]}", f"{session.work}/store@{taken[-1]}",
+        changed = json.loads(session.cli("diff", f"{session.work}/store@{taken[0]}", f"{session.work}/store@{taken[1]}",
                                          "--json").stdout)["parts"]
         if not any("allocation 0x" in part["name"] and part["changed_bytes"] for part in changed):
             raise Failure(f"diff names no allocation: {changed}")
@@ -344,14 +344,14 @@ def mirrored(tools, command, seed, remote):
         session.snapshot(process, "cli")
         first = reached(1, process, process.pid)
         session.kill(process)
-        shutil.rmtree(session.store)
+        session.lose_store()
         restored = session.restore(first, ["--mirror", target])
         session.snapshot(restored, "cli", pid=restored.restored_pid)
         second = reached(1, restored, restored.restored_pid)  # of the new store; the mirror has both
         session.kill(restored, restored.restored_pid)
         if not (far / "snapshots" / f"{first}.manifest").exists():
             raise Failure("the mirror lost what the first store had")
-        shutil.rmtree(session.store)
+        session.lose_store()
         session.cli("verify", target)
         # As a new machine starts the job: nothing but the mirror is there.
         process = session.run(command, "again", options=[*options, "--resume", "auto"])

@@ -220,6 +220,14 @@ class Session:
         self.signal(pid or process.pid, signal.SIGKILL)
         process.wait(30)
 
+    def lose_store(self):
+        """Removes the store of a program that was killed; its writer may still be taking its own files away."""
+        begin = time.monotonic()
+        while os.path.exists(self.store):
+            if time.monotonic() - begin > 30:
+                raise Failure(f"{self.store} is still filled 30 s after its program was killed")
+            shutil.rmtree(self.store, ignore_errors=True)
+
     @staticmethod
     def signal(pid, number):
         try:
@@ -329,10 +337,13 @@ def cycle(tools, command, seed, how="signal", user=None, restores=1, go_on=False
                     break
                 try:
                     snapshot = session.snapshot(restored, how, pid=restored.restored_pid)
-                except (Failure, ProcessLookupError):
+                except (Failure, ProcessLookupError) as failure:
+                    # It ended by itself before the snapshot; its launcher may need a moment for that.
+                    if restored.poll() is None and "ended before" in str(failure):
+                        session.finish(restored, 10)
                     if restored.poll() is None:
                         raise
-                    break  # it ended by itself before the signal came
+                    break
                 if restored.poll() is None:
                     session.kill(restored, restored.restored_pid)
             restored = session.restore(snapshot)

@@ -3,6 +3,18 @@
 #include <linux/rtnetlink.h>
 #include <sys/socket.h>
 #include "feature.h"
+// Other programs of the machine make and remove links: a program reads what it asked to be told of.
+static void* read_events(void* sockets) {
+  char event[8192];
+  for (;;) {
+    for (int i = 0; i < 2; ++i)
+      while (recv(((int*)sockets)[i], event, sizeof(event), MSG_DONTWAIT) > 0) {
+      }
+    sleep_ms(5);
+  }
+  return NULL;
+}
+
 int main(void) {
   int s = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE),
       t = socket(AF_NETLINK, SOCK_DGRAM, NETLINK_ROUTE),
@@ -17,6 +29,8 @@ int main(void) {
   struct sockaddr_nl n1, n2;
   socklen_t l = sizeof n1;
   CHECK(getsockname(s, (void*)&n1, &l) == 0);
+  int events[2] = {u, v};
+  start_thread(read_events, events);
   ready_and_wait();
   l = sizeof n2;
   CHECK(getsockname(s, (void*)&n2, &l) == 0 && !memcmp(&n1, &n2, sizeof n1));

@@ -1,5 +1,5 @@
-// Pinned to say so: under gpuckpt SIGUSR1 makes a snapshot; with `--signal none` it ends the
-// program as ever.
+// SIGUSR1 that the program sends itself ends it, under gpuckpt as without it: only one from another
+// job makes a snapshot.
 #include <signal.h>
 #include <stdio.h>
 

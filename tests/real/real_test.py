@@ -4,7 +4,7 @@
 One run of the program is snapshot --count times and killed. Then every snapshot is restored, the youngest first (its output file
 is put back to where it was each time), until it has written some lines more; the first and the last one to the end. What the
 file holds must be what an undisturbed run writes, to the last bit. Programs that overwrite files in place are stopped by each
-snapshot, restored, stopped by the next, and compared in the end.
+snapshot, restored, stopped by the next, and compared in the end. Servers (servers.py) are asked what they know.
 
 A program that is not on this machine is skipped (exit 77). --python names the interpreter that has PyTorch.
 """
@@ -20,12 +20,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 import harness  # noqa: E402
+import servers  # noqa: E402
 from harness import Failure  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 # They overwrite their files.
 IN_PLACE = {"sqlite_writer"}
+# SIGUSR1 is theirs.
+OWN_SIGNAL = {"erlang", "make"}
 
 
 class Skipped(Exception):
@@ -34,6 +37,16 @@ class Skipped(Exception):
 
 def has_module(python, module):
     return subprocess.run([str(python), "-c", f"import {module}"], capture_output=True).returncode == 0
+
+
+def built_go(go, tools):
+    program = tools.build / "tests" / "real" / "goroutines"
+    source = PROGRAMS / "goroutines.go"
+    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+        program.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([go, "build", "-o", program, source], check=True, env={**os.environ, "GOCACHE": str(program.parent / "go"),
+                                                                              "GO111MODULE": "off", "CGO_ENABLED": "1"})
+    return program
 
 
 def command_of(name, tools, options, steps, pace):
@@ -55,6 +68,16 @@ def command_of(name, tools, options, steps, pace):
         return [found("node"), PROGRAMS / "node.js", steps, pace]
     if name == "java":
         return [found("java"), "-XX:-UsePerfData", PROGRAMS / "Threads.java", steps, pace]
+    if name == "go":
+        return [built_go(found("go"), tools), steps, pace]
+    if name == "erlang":
+        return [found("escript"), PROGRAMS / "processes.escript", steps, pace]
+    if name == "make":
+        return [found("make"), "-j3", "-s", "-f", PROGRAMS / "levels.mk", f"STEPS={steps}", f"PACE={pace / 1000}"]
+    if name == "ffmpeg":  # the checksum of every picture, as it is made
+        return [found("ffmpeg"), "-nostdin", "-loglevel", "error", "-re", "-f", "lavfi", "-i",
+                f"testsrc2=duration={steps / 25}:size=160x120:rate=25", "-c:v", "mpeg4", "-threads", "2", "-flush_packets", "1",
+                "-f", "framemd5", "-"]
     raise Skipped(f"{name} is no program of this test")
 
 
@@ -84,7 +107,8 @@ def many(tools, command, options):
     """So many snapshots of one run, each restored."""
     expected, status = harness.reference(tools, command, options.user, timeout=300)
     with harness.Session(tools, options.seed, options.user) as session:
-        process = session.run(command)
+        own = options.program in OWN_SIGNAL
+        process = session.run(command, options=["--signal", "none"] if own else [])
         session.wait_lines(1, process, timeout=200)
         taken = []
         while len(taken) < options.count and len(session.lines()) < len(expected) - 2:
@@ -92,7 +116,7 @@ def many(tools, command, options):
             if process.poll() is not None:
                 break
             try:
-                taken.append(session.snapshot(process, session.random.choice(["signal", "cli"]), timeout=60))
+                taken.append(session.snapshot(process, "cli" if own else session.random.choice(["signal", "cli"]), timeout=60))
             except (Failure, ProcessLookupError):
                 if process.poll() is None:
                     raise
@@ -229,6 +253,50 @@ def redis(tools, options):
         print(f"{right} of {right} identical, and the append-only file")
 
 
+def serve(tools, options):
+    kind = servers.SERVERS[options.program]
+    user = options.user
+    if kind.needs_user and user is None:
+        user = harness.NOBODY
+    with harness.Session(tools, options.seed, user) as session:
+        print(f"{servers.serve(session, kind(session), options.count)} of {options.count} right")
+
+
+PAGE = """<body><script>let value = 1, step = 0; function go() {
+for (let i = 0; i < 200000; ++i) value = (value * 31 + i) % 1000003;
+if (++step < %d) return setTimeout(go, %d);
+document.body.innerText = `value ${value} after ${step} steps`; }
+go();</script></body>"""
+
+
+def chromium(tools, options):
+    """A page that computes while its processes are killed and restored; what it shows in the end."""
+    program = shutil.which("chromium", path="/usr/bin") or shutil.which("google-chrome", path="/usr/bin")
+    if not program:
+        raise Skipped("no chromium")
+    right = 0
+    for number in range(options.count):
+        with harness.Session(tools, options.seed + number, options.user) as session:
+            (session.work / "page.html").write_text(PAGE % (options.steps, options.pace))
+            command = [program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                       f"--user-data-dir={session.work}/profile", "--timeout=60000", "--virtual-time-budget=100000", "--dump-dom",
+                       session.work / "page.html"]
+            plain = session.plain(command, session.work / "expected")
+            expected = session.lines("expected")
+            if plain != 0 or not any("after" in line for line in expected):
+                raise Failure(f"it does not run here: exit {plain}: {session.errors('expected')}")
+            process = session.run(command)
+            time.sleep(1 + session.random.random() * options.gap)
+            snapshot = session.snapshot(process, "cli")
+            servers.kill_all(process, process.pid)
+            (session.work / "out").write_text("")
+            if session.finish(session.restore(snapshot)) != 0:
+                raise Failure(f"restored: {session.errors('restore')}")
+            session.compare(expected)
+            right += 1
+    print(f"{right} of {options.count} identical")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
@@ -248,10 +316,14 @@ def main():
     try:
         if options.program == "redis":
             redis(tools, options)
+        elif options.program in servers.SERVERS:
+            serve(tools, options)
+        elif options.program == "chromium":
+            chromium(tools, options)
         else:
             command = command_of(options.program, tools, options, options.steps, options.pace)
             (chain if options.program in IN_PLACE else many)(tools, command, options)
-    except Skipped as why:
+    except (Skipped, servers.Absent) as why:
         print(f"skipped: {why}")
         return 77
     return 0

@@ -6,6 +6,7 @@
 static inline int wait_status(pid_t child) {
   int status;
   CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+  if (WEXITSTATUS(status) != 50) dprintf(1, "child %d ended with %d\n", child, WEXITSTATUS(status));
   return WEXITSTATUS(status);
 }
 

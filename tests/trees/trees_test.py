@@ -39,7 +39,10 @@ class Tree(features_test.Run):
 
 features_test.SOURCE = SOURCE
 features_test.FOLDER = "trees"
-features_test.REFUSED = {}
+features_test.REFUSED = {
+    "refused_shares_files": ["table of descriptors", "CLONE_FILES"],
+    "refused_vfork": ["vfork"],
+}
 features_test.NOT_IN = {}
 features_test.Run = Tree
 features_test.main()

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -33,21 +34,21 @@ nlohmann::json describe(const wire::CtlReply& reply) {
           {"new_bytes", reply.new_bytes},
           {"stored_bytes", reply.stored_bytes},
           {"zero_bytes", reply.zero_bytes},
-          {"processes", reply.processes}};
+          {"processes", reply.processes},
+          {"warnings", reply.code == kExitWarnings ? reply.text : ""}};
 }
 
 void summarise(const wire::CtlReply& reply) {
   uint64_t data = reply.logical_bytes - std::min(reply.zero_bytes, reply.logical_bytes);
   double dirty =
       data ? 100.0 * static_cast<double>(reply.new_bytes) / static_cast<double>(data) : 0;
-  if (reply.processes > 1) fmt::print(stderr, "{} processes\n", reply.processes);
-  fmt::print(stderr, "stall {} (driver calls waited {}), durable after {}\n",
-             show_duration_us(reply.stall_us), show_duration_us(reply.gate_us),
-             show_duration_us(reply.total_us));
-  fmt::print(stderr,
-             "captured {}, {} of it zero; {:.1f} % of the rest was new ({}), stored as {}\n",
-             store::show_size(reply.logical_bytes), store::show_size(reply.zero_bytes), dirty,
-             store::show_size(reply.new_bytes), store::show_size(reply.stored_bytes));
+  if (reply.processes > 1) print(stderr, "{} processes\n", reply.processes);
+  print(stderr, "stall {} (driver calls waited {}), durable after {}\n",
+        show_duration_us(reply.stall_us), show_duration_us(reply.gate_us),
+        show_duration_us(reply.total_us));
+  print(stderr, "captured {}, {} of it zero; {:.1f} % of the rest was new ({}), stored as {}\n",
+        store::show_size(reply.logical_bytes), store::show_size(reply.zero_bytes), dirty,
+        store::show_size(reply.new_bytes), store::show_size(reply.stored_bytes));
 }
 
 // One request to one process, up to its last reply.
@@ -69,7 +70,7 @@ Status ask(int pid, const wire::CtlRequest& request, wire::CtlReply* reply) {
   return Status::Ok();
 }
 
-Status checkpoint(const Options& options, const Context& context) {
+Status checkpoint(const Options& options, Context* context) {
   wire::CtlRequest request = make_request(wire::kCtlCheckpoint);
   if (options.stop) request.flags |= wire::kCtlStop;
   if (options.self_contained) request.flags |= wire::kCtlSelfContained;
@@ -99,21 +100,31 @@ Status checkpoint(const Options& options, const Context& context) {
     if (!first)
       return Status::NotFound(
           fmt::format("the first process of the job of process {} has ended", options.pid));
-    fmt::print(stderr, "process {} belongs to the job of process {}: all of it is taken\n",
-               options.pid, first);
+    print(stderr, "process {} belongs to the job of process {}: all of it is taken\n", options.pid,
+          first);
     if (Status status = ask(first, request, &reply); !status.ok()) return status;
   }
-  if (reply.code != kExitOk) {
+  if (reply.code != kExitOk && reply.code != kExitWarnings) {
     return Status(static_cast<ExitCode>(reply.code),
-                  reply.text[0] ? reply.text : "the snapshot failed");
+                  reply.text[0] ? reply.text
+                                : fmt::format("process {} gives no reason for the snapshot that "
+                                              "failed (code {}): start it with GPUCKPT_LOG=debug "
+                                              "and see what its log says",
+                                              options.pid, reply.code));
   }
-  if (context.json) {
+  if (context->json) {
     print_json(describe(reply).dump());
   } else if (reply.id[0]) {
-    fmt::print("{}\n", reply.id);
+    print("{}\n", reply.id);
   }
-  if (!context.json && reply.id[0]) summarise(reply);
-  if (reply.text[0]) fmt::print(stderr, "{}\n", reply.text);
+  if (!context->json && reply.id[0]) summarise(reply);
+  if (reply.code != kExitWarnings) {
+    if (reply.text[0]) print(stderr, "{}\n", reply.text);
+    return Status::Ok();
+  }
+  std::istringstream lines(reply.text);
+  for (std::string line; std::getline(lines, line);) complain("warning: " + line);
+  context->exit_code = kExitWarnings;
   return Status::Ok();
 }
 
@@ -143,15 +154,15 @@ void define_checkpoint(CommandLine& line, Context* context) {
   verb.option("--tag", options->tag, "A name for the snapshot: STORE@TAG");
   verb.option("--store", options->store, "Another store than the process was started with");
   add_json(verb, context);
-  verb.footer(
-      exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitLocked, kExitIncompatible,
-                  kExitRefused, kExitTimeout, kExitInterrupted, kExitTerminated}));
+  verb.footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitWarnings, kExitAbsent, kExitLocked,
+                          kExitIncompatible, kExitRefused, kExitTimeout, kExitInterrupted,
+                          kExitTerminated}));
   verb.callback([options, context] {
     // The snapshot is the process's business: interrupting us does not interrupt it.
     for (int number : {SIGINT, SIGTERM}) {
       signal(number, [](int n) { _exit(n == SIGINT ? kExitInterrupted : kExitTerminated); });
     }
-    context->run([&] { return checkpoint(*options, *context); });
+    context->run([&] { return checkpoint(*options, context); });
   });
 }
 

@@ -17,8 +17,8 @@ uint64_t number(const json& hex) {
 }
 
 bool holds(const json& range, uint64_t address) {
-  uint64_t start = number(range["address"]);
-  return address >= start && address < start + range["bytes"].get<uint64_t>();
+  uint64_t start = number(range.at("address"));
+  return address >= start && address < start + range.at("bytes").get<uint64_t>();
 }
 
 // Does a call instruction end at `address`?
@@ -35,11 +35,11 @@ bool after_a_call(const ImageMemory& memory, uint64_t address) {
 }  // namespace
 
 json device_owner(const json& device, uint64_t ordinal, uint64_t address) {
-  for (const json& d : device["devices"])
-    if (d["ordinal"] == ordinal)
-      for (const json& a : d["allocations"])
+  for (const json& d : device.at("devices"))
+    if (d.at("ordinal") == ordinal)
+      for (const json& a : d.at("allocations"))
         if (holds(a, address)) return a;
-  for (const json& v : device["variables"])
+  for (const json& v : device.at("variables"))
     if (holds(v, address)) return v;
   return nullptr;
 }
@@ -65,9 +65,9 @@ void for_each_owner(const json& device,
 
 std::string owner_name(const json& owner) {
   if (owner.is_null()) return "memory of no allocation";
-  if (owner.contains("name")) return "variable " + owner["name"].get<std::string>();
-  return fmt::format("{} allocation {} of {} bytes", owner["kind"].get<std::string>(),
-                     owner["address"].get<std::string>(), owner["bytes"].get<uint64_t>());
+  if (owner.contains("name")) return "variable " + owner.at("name").get<std::string>();
+  return fmt::format("{} allocation {} of {} bytes", owner.at("kind").get<std::string>(),
+                     owner.at("address").get<std::string>(), owner.at("bytes").get<uint64_t>());
 }
 
 std::vector<std::string> owner_site(const json& device, const json& owner,
@@ -76,8 +76,8 @@ std::vector<std::string> owner_site(const json& device, const json& owner,
   size_t site = owner.is_object() ? owner.value("site", size_t{0}) : 0;
   std::vector<uint8_t> blob;
   std::vector<Record> records;
-  if (!site || site > device["sites"].size() || !reader.blob("process", &blob).ok() ||
-      !parse_records(blob, &records).ok())
+  if (!site || !device.contains("sites") || site > device["sites"].size() ||
+      !reader.blob("process", &blob).ok() || !parse_records(blob, &records).ok())
     return out;
   ImageMemory memory(reader, records);
   ElfSymbols symbols;

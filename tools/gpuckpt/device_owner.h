@@ -1,5 +1,5 @@
 // What lies at an address of a device in a stored snapshot, and who asked for it: from the blob
-// "device" (src/device/capture.cc) and the stored host memory.
+// "device" (src/device/capture/capture.cc) and the stored host memory.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ void for_each_owner(
 std::string owner_name(const nlohmann::json& owner);
 
 // Where an allocation was asked for: "function+0x12 (file+0x34)", innermost first, as far as can be
-// told (device/sites.h).
+// told (device/base/sites.h).
 std::vector<std::string> owner_site(const nlohmann::json& device, const nlohmann::json& owner,
                                     const store::SnapshotReader& reader);
 

@@ -9,8 +9,9 @@
 #include "device_owner.h"
 #include "process_records.h"
 #include "spaces.h"
-#include "store/member.h"
-#include "store/sizes.h"
+#include "store/format/member.h"
+#include "store/format/sizes.h"
+#include "store/io/json_text.h"
 #include "store/store.h"
 #include "verb.h"
 
@@ -46,7 +47,7 @@ std::map<uint64_t, Parts> parts_of(const store::SnapshotReader& reader) {
     }
   blob.clear();
   if (!reader.blob("device", &blob).ok()) return spaces;
-  const json device = json::parse(blob, nullptr, false);
+  const json device = store::parse_json(blob);
   for_each_owner(device, [&](uint64_t ordinal, uint64_t start, uint64_t end, const json& owner) {
     spaces[wire::kSpaceDeviceBase + ordinal][start] = {end, owner_name(owner)};
   });
@@ -93,7 +94,9 @@ Status diff(const Options& options, Context* context) {
   Side first, second;
   if (Status status = first.open(options.first); !status.ok()) return status;
   if (Status status = second.open(options.second); !status.ok()) return status;
-  std::vector<Difference> differences = store::compare(*first.reader, *second.reader);
+  std::vector<Difference> differences;
+  if (Status status = store::compare(*first.reader, *second.reader, &differences); !status.ok())
+    return status;
   std::vector<std::string> blobs;
   if (Status status = store::compare_blobs(*first.reader, *second.reader, &blobs); !status.ok())
     return status;
@@ -133,20 +136,19 @@ Status diff(const Options& options, Context* context) {
   }
   if (options.ranges) {
     for (const Difference& d : differences) {
-      fmt::print("{:<10} {:#018x} {:>12} {}\n", space_name(d.space), d.address, d.length,
-                 kinds[d.kind]);
+      print("{:<10} {:#018x} {:>12} {}\n", space_name(d.space), d.address, d.length, kinds[d.kind]);
     }
   } else if (!sums.empty()) {
-    fmt::print("{:>10} {:>10} {:>10}  {}\n", "CHANGED", "ONLY 1ST", "ONLY 2ND", "WHERE");
+    print("{:>10} {:>10} {:>10}  {}\n", "CHANGED", "ONLY 1ST", "ONLY 2ND", "WHERE");
     for (const auto& [name, sum] : sums) {
-      fmt::print("{:>10} {:>10} {:>10}  {}\n", store::show_size(sum.bytes[0]),
-                 store::show_size(sum.bytes[1]), store::show_size(sum.bytes[2]), name);
+      print("{:>10} {:>10} {:>10}  {}\n", store::show_size(sum.bytes[0]),
+            store::show_size(sum.bytes[1]), store::show_size(sum.bytes[2]), name);
     }
   }
-  for (const std::string& name : blobs) fmt::print("blob \"{}\" differs\n", name);
-  fmt::print(stderr, "{} changed, {} only in {}, {} only in {}\n", store::show_size(total.bytes[0]),
-             store::show_size(total.bytes[1]), first.reader->id(), store::show_size(total.bytes[2]),
-             second.reader->id());
+  for (const std::string& name : blobs) print("blob \"{}\" differs\n", name);
+  print(stderr, "{} changed, {} only in {}, {} only in {}\n", store::show_size(total.bytes[0]),
+        store::show_size(total.bytes[1]), first.reader->id(), store::show_size(total.bytes[2]),
+        second.reader->id());
   return Status::Ok();
 }
 

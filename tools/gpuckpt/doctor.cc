@@ -23,8 +23,10 @@
 #include <nlohmann/json.hpp>
 
 #include "install.h"
-#include "restore/pager.h"
-#include "store/sizes.h"
+#include "restore/driver/ids.h"
+#include "restore/driver/pager.h"
+#include "store/format/sizes.h"
+#include "store/io/json_text.h"
 #include "store/store.h"
 #include "verb.h"
 #include "writable_store.h"
@@ -108,6 +110,14 @@ Finding check_namespaces() {
           "restored programs get new ids unless run as root; sysctl user.max_user_namespaces, "
           "kernel.unprivileged_userns_clone or "
           "kernel.apparmor_restrict_unprivileged_userns"};
+}
+
+// Processes of a job know each other by their numbers.
+Finding check_job_ids() {
+  const std::string why = restore::why_no_job_ids();
+  if (why.empty()) return {"jobs", kOk, "programs of several processes keep their ids", ""};
+  return {"jobs", kWarn, "programs of several processes could not be restored here (" + why + ")",
+          "restore them as root, or allow user namespaces (see above)"};
 }
 
 // What stands in the way of a userfaultfd with these features; 0: nothing. `exists`: one without
@@ -275,9 +285,9 @@ double write_rate(const std::string& directory) {
 uint64_t newest_bytes(store::Store* store) {
   std::vector<store::SnapshotInfo> list;
   if (!store || !store->list(&list).ok() || list.empty()) return 0;
-  auto meta = nlohmann::json::parse(list.back().meta, nullptr, false);
+  auto meta = store::parse_json(list.back().meta);
   if (!meta.is_object() || !meta.contains("sizes") || !meta["sizes"].is_object()) return 0;
-  return meta["sizes"].value("stored_bytes", uint64_t{0});
+  return store::json_number(meta["sizes"], "stored_bytes");
 }
 
 // How long a snapshot needs until it is durable, against the time between a notice and the end.
@@ -323,9 +333,9 @@ std::vector<Finding> check_store(const std::string& given, const std::string& wi
 
 Status doctor(const Options& options, Context* context) {
   std::vector<Finding> findings = {
-      check_machine(),      check_installation(), check_library(),  check_driver(options.sim),
-      check_clone3(),       check_namespaces(),   check_tracking(), check_lazy(),
-      check_pagemap_scan(), check_huge_pages()};
+      check_machine(), check_installation(), check_library(),   check_driver(options.sim),
+      check_clone3(),  check_namespaces(),   check_job_ids(),   check_tracking(),
+      check_lazy(),    check_pagemap_scan(), check_huge_pages()};
   for (Finding& finding : check_store(options.store, options.window))
     findings.push_back(std::move(finding));
   static const char* grades[] = {"ok", "warn", "fail"};
@@ -339,8 +349,8 @@ Status doctor(const Options& options, Context* context) {
                      {"text", finding.text},
                      {"remedy", finding.remedy}});
     } else {
-      fmt::print("{:<5} {:<16} {}\n", grades[finding.grade], finding.name, finding.text);
-      if (!finding.remedy.empty()) fmt::print("{:<5} {:<16} -> {}\n", "", "", finding.remedy);
+      print("{:<5} {:<16} {}\n", grades[finding.grade], finding.name, finding.text);
+      if (!finding.remedy.empty()) print("{:<5} {:<16} -> {}\n", "", "", finding.remedy);
     }
   }
   if (context->json) print_json(all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));

@@ -1,5 +1,5 @@
 #include "image_memory.h"
-#include "common/file_time.h"
+#include "base/file_time.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -13,10 +14,12 @@
 #include "members.h"
 #include "process_records.h"
 #include "python_frames.h"
+#include "socket_text.h"
 #include "spaces.h"
 #include "stacks.h"
-#include "store/member.h"
-#include "store/sizes.h"
+#include "store/format/member.h"
+#include "store/format/sizes.h"
+#include "store/io/json_text.h"
 #include "store/store.h"
 #include "verb.h"
 
@@ -113,18 +116,25 @@ json maps_of(const std::vector<Record>& records, const store::SnapshotReader& re
 
 json fds_of(const std::vector<Record>& records) {
   json out = json::array();
+  std::map<int, std::string> sockets;
+  for (const Record& record : records) {
+    process::Socket s;
+    if (record.type == process::kRecSocket && record.get(&s))
+      sockets[static_cast<int>(s.index)] = socket_text(s);
+  }
   for (const Record& record : records) {
     process::Descriptor d;
     if (record.type != process::kRecFd || !record.get(&d)) continue;
-    out.push_back({{"fd", d.fd},
-                   {"kind", fd_kind(d.kind)},
-                   {"offset", d.offset},
-                   {"size", d.size},
-                   {"access", (d.flags & O_ACCMODE) == O_RDONLY   ? "r"
-                              : (d.flags & O_ACCMODE) == O_WRONLY ? "w"
-                                                                  : "rw"},
-                   {"cloexec", d.fd_flags != 0},
-                   {"path", record.text(sizeof(d))}});
+    out.push_back(
+        {{"fd", d.fd},
+         {"kind", fd_kind(d.kind)},
+         {"offset", d.offset},
+         {"size", d.size},
+         {"access", (d.flags & O_ACCMODE) == O_RDONLY   ? "r"
+                    : (d.flags & O_ACCMODE) == O_WRONLY ? "w"
+                                                        : "rw"},
+         {"cloexec", d.fd_flags != 0},
+         {"path", d.kind == process::kFdSocket ? sockets[d.object] : record.text(sizeof(d))}});
   }
   return out;
 }
@@ -159,32 +169,38 @@ json allocations_of(const store::SnapshotReader& reader) {
   return out;
 }
 
+// What a snapshot says, on one line.
+std::string plain_text(const json& value) {
+  return store::printable(value.is_string()
+                              ? value.get<std::string>()
+                              : value.dump(-1, ' ', true, json::error_handler_t::replace));
+}
+
 void print_table(const json& rows, std::initializer_list<std::pair<const char*, int>> columns) {
-  for (const auto& [name, width] : columns) fmt::print("{:<{}} ", name, width);
-  fmt::print("\n");
+  for (const auto& [name, width] : columns) print("{:<{}} ", name, width);
+  print("\n");
   for (const json& row : rows) {
     for (const auto& [name, width] : columns) {
-      const json& value = row[name];
-      std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-      fmt::print("{:<{}} ", text, width);
+      print("{:<{}} ", plain_text(row[name]), width);
     }
-    fmt::print("\n");
+    print("\n");
   }
 }
 
 void print_threads(const json& threads) {
   for (const json& t : threads) {
-    fmt::print("thread {} \"{}\"{}{}\n", t["tid"].get<int>(), t["name"].get<std::string>(),
-               t["main"].get<bool>() ? " (main)" : "", t["driver"].get<bool>() ? " (driver)" : "");
+    print("thread {} \"{}\"{}{}\n", t["tid"].get<int>(), plain_text(t["name"]),
+          t["main"].get<bool>() ? " (main)" : "", t["driver"].get<bool>() ? " (driver)" : "");
     int number = 0;
     for (const json& f : t["stack"]) {
       std::string function = f["function"], module = f["module"];
-      fmt::print("  #{:<3} {:>18} {} in {}\n", number++, f["pc"].get<std::string>(),
-                 function.empty() ? "?" : function, module.empty() ? "?" : module);
+      print("  #{:<3} {:>18} {} in {}\n", number++, f["pc"].get<std::string>(),
+            function.empty() ? "?" : store::printable(function),
+            module.empty() ? "?" : store::printable(module));
     }
     for (const json& f : t["python"])
-      fmt::print("  py   {} ({}:{})\n", f["function"].get<std::string>(),
-                 f["file"].get<std::string>(), f["line"].get<int>());
+      print("  py   {} ({}:{})\n", plain_text(f["function"]), plain_text(f["file"]),
+            f["line"].get<int>());
   }
 }
 
@@ -227,10 +243,6 @@ json* description_of(json* meta, uint32_t number) {
   return &members.back();
 }
 
-std::string plain_text(const json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
-}
-
 std::string title_of(const json& process) {
   auto text = [&](const char* key) { return plain_text(process.value(key, json())); };
   return fmt::format("{}: {}", text("pid"), text("command"));
@@ -249,26 +261,26 @@ void print_figure(const json& group, const std::string& key, const json& value) 
     if (!alone) label += bytes ? " bytes" : " time";
   }
   std::replace(label.begin(), label.end(), '_', ' ');
-  fmt::print("{:<20} {}\n", label,
-             bytes  ? store::show_size(value)
-             : time ? show_duration_us(value)
-                    : plain_text(value));
+  print("{:<20} {}\n", store::printable(label),
+        bytes  ? store::show_size(value)
+        : time ? show_duration_us(value)
+               : plain_text(value));
 }
 
 void print_summary(const json& meta, const json& spaces) {
   static const char* first[] = {"id",  "time", "job",        "tag",  "command", "exe",
                                 "cwd", "pid",  "generation", "host", "kernel"};
   for (const char* key : first)
-    if (meta.contains(key)) fmt::print("{:<20} {}\n", key, plain_text(meta[key]));
+    if (meta.contains(key)) print("{:<20} {}\n", key, plain_text(meta[key]));
   for (const char* group : {"sizes", "stats"}) {
     if (!meta.contains(group) || !meta[group].is_object()) continue;
     for (const auto& [key, value] : meta[group].items()) print_figure(meta[group], key, value);
   }
   for (const json* m : members_in(meta))
-    fmt::print("{:<20} {}\n", fmt::format("process {}", m->value("number", 0)), title_of(*m));
+    print("{:<20} {}\n", fmt::format("process {}", store::json_number(*m, "number")), title_of(*m));
   for (const json& space : spaces) {
-    fmt::print("{:<20} {} stored, {} zero\n", space["name"].get<std::string>(),
-               store::show_size(space["stored"]), store::show_size(space["zero"]));
+    print("{:<20} {} stored, {} zero\n", space["name"].get<std::string>(),
+          store::show_size(space["stored"]), store::show_size(space["zero"]));
   }
 }
 
@@ -278,7 +290,7 @@ Status inspect(const Options& options, Context* context) {
   Status status =
       store::open_reference(options.reference, {.any_owner = any_owner()}, &store, &reader);
   if (!status.ok()) return status;
-  json meta = json::parse(reader->meta(), nullptr, false);
+  json meta = store::parse_json(reader->meta());
   if (!meta.is_object()) return Status::Corruption("the snapshot's description is not JSON");
   json spaces = json::array();
   for (uint64_t space : reader->spaces()) {
@@ -295,7 +307,7 @@ Status inspect(const Options& options, Context* context) {
     if (status = detail_of(*store::read_member(*reader, number), options, &detail); !status.ok())
       return status;
     if (!context->json && numbers.size() > 1)
-      fmt::print("{}process {}\n", number ? "\n" : "", title_of(process));
+      print("{}process {}\n", number ? "\n" : "", title_of(process));
     if (context->json)
       process.update(detail);
     else

@@ -5,7 +5,9 @@
 
 #include "members.h"
 #include "mirror_status.h"
-#include "store/sizes.h"
+#include "snapshot_tree.h"
+#include "store/format/sizes.h"
+#include "store/io/json_text.h"
 #include "store/store.h"
 #include "verb.h"
 
@@ -21,7 +23,9 @@ std::string text(const nlohmann::json& j, const char* key) {
   if (!it->is_array()) return "";
   std::string out;
   for (const auto& part : *it)
-    out += (out.empty() ? "" : " ") + (part.is_string() ? part.get<std::string>() : part.dump());
+    out += (out.empty() ? "" : " ") +
+           (part.is_string() ? part.get<std::string>()
+                             : part.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
   return out;
 }
 
@@ -33,26 +37,30 @@ uint64_t number(const nlohmann::json& j, const char* key) {
 // The other processes of a job, a line each below the first one's.
 void show_members(const nlohmann::json& meta) {
   for (const auto* m : members_in(meta))
-    fmt::print("{:<45} {:>7} {:>9} {:>9}  {:<12} {:<12} {}\n", "", text(*m, "pid"),
-               store::show_size(number(*m, "logical_bytes")), "", "", "",
-               printable(text(*m, "command"), 60));
+    print("{:<45} {:>7} {:>9} {:>9}  {:<12} {:<12} {}\n", "", text(*m, "pid"),
+          store::show_size(number(*m, "logical_bytes")), "", "", "",
+          printable(text(*m, "command"), 60));
 }
 
-Status list(const std::string& path, const std::string& job, Context* context) {
+Status list(const std::string& path, const std::string& job, bool tree, Context* context) {
   std::unique_ptr<store::Store> store;
   if (Status status = store::Store::open(path, {.any_owner = any_owner()}, &store); !status.ok())
     return status;
   std::vector<store::SnapshotInfo> snapshots;
   if (Status status = store->list(&snapshots); !status.ok()) return status;
+  if (tree && !context->json) {
+    for (const std::string& line : snapshot_tree(snapshots, job)) print("{}\n", line);
+    return Status::Ok();
+  }
   const std::unique_ptr<MirrorStatus> mirror = mirror_status(*store, snapshots);
   nlohmann::json all = nlohmann::json::array();
   size_t damaged = 0, shown = 0;
   if (!context->json && !snapshots.empty()) {
-    fmt::print("{:<24} {:<20} {:>7} {:>9} {:>9}  {:<12} {:<12} {}\n", "ID", "TIME (UTC)", "PID",
-               "SIZE", "STORED", "JOB", "TAG", "COMMAND");
+    print("{:<24} {:<20} {:>7} {:>9} {:>9}  {:<12} {:<12} {}\n", "ID", "TIME (UTC)", "PID", "SIZE",
+          "STORED", "JOB", "TAG", "COMMAND");
   }
   for (const store::SnapshotInfo& info : snapshots) {
-    auto meta = nlohmann::json::parse(info.meta, nullptr, false);
+    auto meta = store::parse_json(info.meta);
     if (!meta.is_object()) meta = nlohmann::json::object();
     if (!job.empty() && text(meta, "job") != job) continue;
     ++shown;
@@ -64,17 +72,19 @@ Status list(const std::string& path, const std::string& job, Context* context) {
       meta["id"] = info.id;
       meta["manifest_bytes"] = info.manifest_bytes;
       meta["readable"] = info.status.ok();
+      meta["branch"] = info.branch;
       if (mirror) meta["mirrored"] = mirror->state.has(info.id);
       all.push_back(std::move(meta));
       continue;
     }
     auto sizes = meta.contains("sizes") && meta["sizes"].is_object() ? meta["sizes"]
                                                                      : nlohmann::json::object();
-    fmt::print("{:<24} {:<20} {:>7} {:>9} {:>9}  {:<12} {:<12} {}\n", info.id,
-               info.status.ok() ? text(meta, "time") : "damaged", text(meta, "pid"),
-               store::show_size(number(sizes, "logical_bytes")),
-               store::show_size(number(sizes, "stored_bytes")), printable(text(meta, "job"), 12),
-               printable(text(meta, "tag"), 12), printable(text(meta, "command"), 60));
+    print("{:<24} {:<20} {:>7} {:>9} {:>9}  {:<12} {:<12} {}\n", info.id,
+          info.status.ok() ? printable(text(meta, "time"), 20) : "damaged", text(meta, "pid"),
+          store::show_size(number(sizes, "logical_bytes")),
+          store::show_size(number(sizes, "stored_bytes")),
+          printable(text(meta, "job"), 12) + (info.branch ? " (branch)" : ""),
+          printable(text(meta, "tag"), 12), printable(text(meta, "command"), 60));
     show_members(meta);
   }
   if (context->json) {
@@ -82,9 +92,9 @@ Status list(const std::string& path, const std::string& job, Context* context) {
   } else {
     uint64_t bytes = 0;
     (void)store->disk_bytes(&bytes);
-    fmt::print(stderr, "{} snapshot{} in {}, {} on disk\n", shown, shown == 1 ? "" : "s", path,
-               store::show_size(bytes));
-    if (mirror) fmt::print(stderr, "mirror {}\n", describe(*mirror));
+    print(stderr, "{} snapshot{} in {}, {} on disk\n", shown, shown == 1 ? "" : "s", path,
+          store::show_size(bytes));
+    if (mirror) print(stderr, "mirror {}\n", describe(*mirror));
   }
   if (damaged) context->exit_code = kExitCorrupt;
   return Status::Ok();
@@ -98,10 +108,16 @@ void define_list(CommandLine& line, Context* context) {
   Verb verb = line.verb("list", "List the snapshots of a store");
   add_store(verb, path.get());
   verb.option("--job", *job, "Only snapshots of this job").env("GPUCKPT_JOB");
+  auto tree = std::make_shared<bool>(false);
+  verb.flag("--tree", *tree,
+            "Which snapshot follows which, by job; branches are of runs that had lost their job to "
+            "another run");
   add_json(verb, context);
   verb.footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitIncompatible,
                           kExitCorrupt, kExitRefused}));
-  verb.callback([path, job, context] { context->run([&] { return list(*path, *job, context); }); });
+  verb.callback([path, job, tree, context] {
+    context->run([&] { return list(*path, *job, *tree, context); });
+  });
 }
 
 }  // namespace gpuckpt::cli

@@ -19,15 +19,14 @@ int run_main(int argc, char** argv) {
     argc = i;
     break;
   }
-  CommandLine line("Snapshots and restores running GPU programs, unchanged and without root.",
-                   "gpuckpt", std::string("gpuckpt ") + GPUCKPT_VERSION,
-                   "`gpuckpt VERB --help` lists the options and exit codes of each. Every option "
-                   "has a GPUCKPT_* twin.");
+  CommandLine line(
+      "Snapshots and restores running GPU programs, unchanged and without root.", "gpuckpt",
+      std::string("gpuckpt ") + GPUCKPT_VERSION,
+      "`gpuckpt VERB --help` lists the options and exit codes of each, and the GPUCKPT_* "
+      "variables that can be set instead of options.");
   define_run(line, &context);
   define_checkpoint(line, &context);
-#ifdef GPUCKPT_HAVE_RESTORE
   define_restore(line, &context);
-#endif
   define_list(line, &context);
   define_inspect(line, &context);
   define_verify(line, &context);
@@ -51,7 +50,8 @@ int run_main(int argc, char** argv) {
       "The store is encrypted with this key (GPUCKPT_KEY_FILE); a new one will be");
   line.flag_of_all(
       "--any-owner", [] { setenv("GPUCKPT_ANY_OWNER", "1", 1); },
-      "Take a store that belongs to another user (GPUCKPT_ANY_OWNER): what is in it runs as you");
+      "Take a store that belongs to another user (GPUCKPT_ANY_OWNER): root restores it as that "
+      "user");
   if (!line.parse(argc, argv)) return kExitUsage;
   return context.exit_code;
 }

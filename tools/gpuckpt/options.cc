@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include "store/sizes.h"
+#include "store/format/sizes.h"
 #include "verb.h"
 
 namespace gpuckpt::cli {
@@ -35,22 +35,41 @@ Option Option::needs(const std::string& other) {
   return *this;
 }
 
+namespace {
+
+// A whole number of few enough digits.
+bool is_number(const std::string& text, int* value) {
+  const bool number = !text.empty() && text.size() < 10 &&
+                      text.find_first_not_of("0123456789") == std::string::npos;
+  if (number) *value = std::stoi(text);
+  return number;
+}
+
+}  // namespace
+
 Option Option::positive() {
-  option_->check(CLI::PositiveNumber);
-  return *this;
+  return check("N", [](const std::string& text) {
+    int value = 0;
+    return is_number(text, &value) && value > 0
+               ? ""
+               : fmt::format("\"{}\" is not a number of 1 or more", text);
+  });
 }
 
 Option Option::process() {
   return check("PID", [](const std::string& text) {
-    bool number = !text.empty() && text.size() < 10 &&
-                  text.find_first_not_of("0123456789") == std::string::npos && std::stoi(text) > 0;
-    return number ? "" : fmt::format("\"{}\" is no process id", text);
+    int value = 0;
+    return is_number(text, &value) && value > 0 ? "" : fmt::format("\"{}\" is no process id", text);
   });
 }
 
 Option Option::range(int least, int most) {
-  option_->check(CLI::Range(least, most));
-  return *this;
+  return check("N", [least, most](const std::string& text) {
+    int value = 0;
+    return is_number(text, &value) && value >= least && value <= most
+               ? ""
+               : fmt::format("\"{}\" is not a number from {} to {}", text, least, most);
+  });
 }
 
 Option Option::one_of(const std::vector<std::string>& values) {
@@ -108,6 +127,11 @@ Option Verb::flag(const std::string& name, bool& target, const std::string& help
   return Option(app_->add_flag(name, target, help));
 }
 
+Option Verb::flag(const std::string& name, std::string& target, const std::string& standard,
+                  const std::string& help) {
+  return Option(app_->add_flag(name + "{" + standard + "}", target, help));
+}
+
 void Verb::prefix_command() { app_->prefix_command(); }
 std::vector<std::string> Verb::remaining() const { return app_->remaining(); }
 void Verb::footer(const std::string& text) { app_->footer(text); }
@@ -140,6 +164,24 @@ void CommandLine::flag_of_all(const std::string& name, std::function<void()> tak
   for (CLI::App* verb : app_->get_subcommands({})) verb->add_flag_callback(name, take, help);
 }
 
+// The variable of the environment that gave the option which a complaint begins with; empty: the
+// command line did.
+std::string CommandLine::variable_of(const std::string& complaint,
+                                     const std::vector<std::string>& words) const {
+  for (const CLI::App* verb : app_->get_subcommands()) {
+    for (const CLI::Option* option : verb->get_options()) {
+      const std::string variable = option->get_envname();
+      const std::string name = option->get_name();
+      if (variable.empty() || !getenv(variable.c_str()) || !complaint.starts_with(name)) continue;
+      const bool said = std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+        return word == name || word.starts_with(name + "=");
+      });
+      if (!said) return variable;
+    }
+  }
+  return "";
+}
+
 bool CommandLine::parse(int argc, char** argv) {
   auto has = [&](const std::string& name) {
     auto verbs = app_->get_subcommands({});
@@ -150,10 +192,26 @@ bool CommandLine::parse(int argc, char** argv) {
     complain(fmt::format("there is no verb \"{}\"; `gpuckpt --help` lists them", argv[1]));
     return false;
   }
+  if (argc <= 1) {
+    print(stderr,
+          "gpuckpt needs a verb, as in\n"
+          "  gpuckpt run --store DIR -- python train.py    start a program\n"
+          "  gpuckpt checkpoint PID                        take a snapshot of it\n"
+          "  gpuckpt list DIR                              see what there is\n"
+          "  gpuckpt restore DIR                           put the newest back and run it\n"
+          "`gpuckpt --help` lists all verbs, `gpuckpt VERB --help` what each takes.\n");
+    return false;
+  }
   try {
     app_->parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app_->exit(error) == 0;
+    if (error.get_exit_code() == 0) return app_->exit(error) == 0;  // --help, --version
+    const std::string variable =
+        variable_of(error.what(), std::vector<std::string>(argv + 1, argv + argc));
+    complain(fmt::format("{}{}; `gpuckpt {}--help` says what it takes", error.what(),
+                         variable.empty() ? "" : " (from " + variable + ")",
+                         argc > 1 && has(argv[1]) ? argv[1] + std::string(" ") : ""));
+    return false;
   }
   return true;
 }

@@ -53,6 +53,9 @@ class Verb {
   Option option(const std::string& name, std::optional<uint64_t>& target, const std::string& help);
   Option option(const std::string& name, std::vector<std::string>& target, const std::string& help);
   Option flag(const std::string& name, bool& target, const std::string& help);
+  // `--name` alone means `standard`, `--name=VALUE` another value; `--name VALUE` does not exist.
+  Option flag(const std::string& name, std::string& target, const std::string& standard,
+              const std::string& help);
 
   // The first word that is no option, and all after it, belong to another program: remaining().
   void prefix_command();
@@ -82,6 +85,9 @@ class CommandLine {
   bool parse(int argc, char** argv);
 
  private:
+  std::string variable_of(const std::string& complaint,
+                          const std::vector<std::string>& words) const;
+
   std::unique_ptr<CLI::App> app_;
 };
 

@@ -1,9 +1,12 @@
 #include "process.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
+#include <pwd.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -18,6 +21,10 @@
 
 #include <fmt/format.h>
 
+#include "base/session_folder.h"
+#include "obstacles.h"
+#include "verb.h"
+
 namespace gpuckpt::cli {
 
 using store::Status;
@@ -28,6 +35,7 @@ constexpr uint64_t kAnswerMs = 15'000;  // a parked or swapped-out process may n
 constexpr uint64_t kBusyMs = 60'000;
 constexpr uint64_t kWakeAgainMs = 3'000;
 constexpr uint64_t kLookMs = 100;
+constexpr uint64_t kSilentMs = 700;  // from here on, it is asked whether it can answer at all
 
 std::string whole_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -86,23 +94,68 @@ Status wake(int pid) {
   return Status::Error(fmt::format("cannot signal process {}: {}", pid, strerror(errno)));
 }
 
+uint32_t effective_user(int pid) {
+  std::istringstream uids(status_field(pid, "Uid"));
+  uint32_t real = 0, effective = 0;
+  uids >> real >> effective;
+  return effective;
+}
+
+// The same user as a process in another user namespace sees it.
+uint32_t effective_user_inside(int pid) {
+  const uint32_t user = effective_user(pid);
+  std::error_code error;
+  if (std::filesystem::read_symlink(fmt::format("/proc/{}/ns/user", pid), error) ==
+      std::filesystem::read_symlink("/proc/self/ns/user", error))
+    return user;
+  std::istringstream map(proc_file(pid, "uid_map"));
+  for (uint64_t inside, outside, count; map >> inside >> outside >> count;)
+    if (user >= outside && user - outside < count)
+      return static_cast<uint32_t>(inside + user - outside);
+  return user;
+}
+
 // Folders in which the process may listen. Its environment says which, unless it has written its
-// title over it (redis-server and others do): then ours, or the usual one.
+// title over it (redis-server and others do): then ours, or the usual ones.
 std::vector<std::string> session_folders(int pid) {
   std::vector<std::string> out;
-  auto add = [&](std::string folder) {
-    if (!folder.empty() && std::find(out.begin(), out.end(), folder) == out.end())
-      out.push_back(std::move(folder));
+  auto add = [&](const char* session, const char* runtime) {
+    char folder[PATH_MAX];
+    for (unsigned i = 0;
+         session_folder({session, runtime}, effective_user(pid), i, folder, sizeof(folder)); ++i)
+      if (std::find(out.begin(), out.end(), folder) == out.end()) out.push_back(folder);
   };
+  std::string session, runtime;
   std::istringstream environment(proc_file(pid, "environ"));
-  for (std::string entry; std::getline(environment, entry, '\0');)
-    if (entry.starts_with("GPUCKPT_SESSION_DIR=")) add(entry.substr(entry.find('=') + 1));
-  if (const char* own = getenv("GPUCKPT_SESSION_DIR")) add(own);
-  std::istringstream uids(status_field(pid, "Uid"));
-  std::string real, effective;
-  uids >> real >> effective;
-  add("/tmp/gpuckpt-" + effective);
+  for (std::string entry; std::getline(environment, entry, '\0');) {
+    if (entry.starts_with("GPUCKPT_SESSION_DIR=")) session = entry.substr(entry.find('=') + 1);
+    if (entry.starts_with("XDG_RUNTIME_DIR=")) runtime = entry.substr(entry.find('=') + 1);
+  }
+  add(session.c_str(), runtime.c_str());
+  // Its runtime folder may be one of its own mount namespace.
+  if (session.empty() && runtime.starts_with("/")) out.push_back(runtime + "/gpuckpt");
+  add(getenv("GPUCKPT_SESSION_DIR"), getenv("XDG_RUNTIME_DIR"));
+  add(nullptr, nullptr);
+  char inside[PATH_MAX];
+  if (session_folder({}, effective_user_inside(pid), 0, inside, sizeof(inside)) &&
+      std::find(out.begin(), out.end(), inside) == out.end())
+    out.push_back(inside);
   return out;
+}
+
+// Why the process may be unable to listen there: somebody else took the name. Empty: nothing seen.
+std::string fault_of_folders(int pid) {
+  const uint32_t user = effective_user(pid);
+  for (const std::string& folder : session_folders(pid)) {
+    char fault[96];
+    session_folder_fault(folder.c_str(), user, fault, sizeof(fault));
+    if (fault[0])
+      return fmt::format(
+          "; its session folder {} {}, and it cannot answer there: have that removed, or start the "
+          "process with GPUCKPT_SESSION_DIR set to a folder of its own",
+          folder, fault);
+  }
+  return "";
 }
 
 // Names under which the process may listen: it knows its pid in its own namespace, we maybe
@@ -123,12 +176,24 @@ std::vector<std::string> socket_paths(int pid) {
   for (const std::string& folder : session_folders(pid)) {
     const bool visible = access((root + folder).c_str(), X_OK) == 0;
     for (const std::string& name : names) {
-      std::string tail = fmt::format("{}/{}-{}.sock", folder, name, start);
+      std::string tail = fmt::format("{}/{}-{}{}", folder, name, start, wire::kSocketEnding);
       out.push_back(tail);
       if (visible) out.push_back(root + tail);
     }
   }
   return out;
+}
+
+// What the process left there when it could not even listen (refusal_note.h); empty: nothing. It is
+// taken away.
+std::string take_note(const std::string& socket_path) {
+  std::string path = socket_path;
+  path.replace(path.size() - strlen(wire::kSocketEnding), std::string::npos, wire::kNoteEnding);
+  char text[512];
+  const ssize_t n = readlink(path.c_str(), text, sizeof(text));
+  if (n <= 0) return "";
+  unlink(path.c_str());
+  return printable(std::string(text, static_cast<size_t>(n)), sizeof(text));
 }
 
 // A process under another root folder makes its socket there, where nobody has made room for one.
@@ -168,17 +233,71 @@ bool ended(int pid) {
   return state.starts_with("Z") || state.starts_with("X");
 }
 
+// " (status 3)", " (signal 9)"; empty where the kernel does not tell (before Linux 6.15, and as
+// long as its parent has not asked).
+std::string how_it_ended(int pidfd) {
+  struct {
+    uint64_t mask, group;
+    uint32_t numbers[3], ids[8];
+    int32_t status;
+  } info{};  // struct pidfd_info
+  constexpr uint64_t kExit = 1 << 3;
+  constexpr unsigned long kGetInfo = 0xc040ff0b;
+  info.mask = kExit;
+  if (pidfd < 0 || ioctl(pidfd, kGetInfo, &info) != 0 || !(info.mask & kExit)) return "";
+  if (info.status & 0x7f) return fmt::format(" (signal {})", info.status & 0x7f);
+  return fmt::format(" (status {})", info.status >> 8);
+}
+
+// Between giving up its memory and becoming a zombie a process shows neither mappings nor a root
+// folder nor descriptors.
+bool ending(int pid) {
+  constexpr unsigned long kExiting = 0x4;  // PF_EXITING
+  std::string stat = whole_file(living_thread(pid) + "/stat");
+  size_t name_end = stat.rfind(')');
+  if (name_end == std::string::npos) return true;
+  std::istringstream fields(stat.substr(name_end + 1));
+  std::string state;
+  long parent, group, session, terminal, foreground;
+  unsigned long flags = 0;
+  fields >> state >> parent >> group >> session >> terminal >> foreground >> flags;
+  return (flags & kExiting) != 0;
+}
+
+std::string user_name(unsigned uid) {
+  const passwd* user = getpwuid(uid);
+  return user ? fmt::format("{} ({})", user->pw_name, uid) : std::to_string(uid);
+}
+
+// Why its mappings cannot be read.
+Status why_hidden(int pid) {
+  const std::string name = status_field(pid, "Name"), uids = status_field(pid, "Uid");
+  if (uids.empty())
+    return Status::Refused(fmt::format(
+        "process {} belongs to another user, and this machine shows its users only their own "
+        "processes (hidepid): ask as that user, or as root",
+        pid));
+  const auto uid = static_cast<unsigned>(strtoul(uids.c_str(), nullptr, 10));
+  if (uid != geteuid() && geteuid() != 0)
+    return Status::Refused(
+        fmt::format("process {} ({}) belongs to user {}, not to you ({}): ask "
+                    "as that user, or as root",
+                    pid, name, user_name(uid), user_name(geteuid())));
+  if (status_field(pid, "VmSize").empty())
+    return Status::NotFound(fmt::format(
+        "process {} ({}) is a thread of the kernel, or has ended: there is nothing to take", pid,
+        name));
+  return Status::Refused(
+      fmt::format("process {} ({}) has more rights than you or hides its memory "
+                  "(PR_SET_DUMPABLE, set-user-ID): ask as root",
+                  pid, name));
+}
+
 Status check_process(int pid) {
   if (kill(pid, 0) != 0 && errno == ESRCH)
     return Status::NotFound(fmt::format("there is no process {}", pid));
-  if (ended(pid)) {
-    return Status::NotFound(fmt::format("process {} has ended already", pid));
-  }
   std::string maps = proc_file(pid, "maps");
-  if (maps.empty()) {
-    return Status::Refused(fmt::format(
-        "process {} cannot be looked at: it belongs to another user, or protects itself", pid));
-  }
+  if (maps.empty()) return why_hidden(pid);
   if (maps.find("libgpuckpt.so") == std::string::npos) {
     return Status::NotFound(fmt::format(
         "process {} ({}) does not run under gpuckpt: start it with `gpuckpt run -- ...`, or with "
@@ -190,14 +309,30 @@ Status check_process(int pid) {
         kExitTimeout,
         fmt::format("process {0} is stopped; let it go on (kill -CONT {0}) and ask again", pid));
   }
+  if (Status status = may_be_signalled(pid); !status.ok()) return status;
   uint64_t caught = strtoull(status_field(pid, "SigCgt").c_str(), nullptr, 16);
   if (!(caught >> (wire::kWakeSignal - 1) & 1)) {
-    return Status::Refused(fmt::format(
-        "process {} has libgpuckpt.so loaded, but it is not listening (it is still starting, or "
-        "was built for another gpuckpt)",
-        pid));
+    return why_deaf(pid);
   }
+  if (proc_file(pid, "uid_map").empty())
+    return Status::Refused(fmt::format(
+        "process {} ({}) is in a user namespace that knows no users (unshare -U): a restore could "
+        "not give its ids back; give the namespace a map (unshare -Ur)",
+        pid, status_field(pid, "Name")));
+  if (!has_room_for_socket(pid))
+    return Status::Refused(
+        fmt::format("process {} cannot be reached: the root folder that it changed to (chroot) has "
+                    "neither /tmp nor its GPUCKPT_SESSION_DIR to answer in",
+                    pid));
   return Status::Ok();
+}
+
+// What cannot be seen of a process that ends meanwhile says nothing about it.
+Status check_living_process(int pid) {
+  Status status = check_process(pid);
+  if (!status.ok() && kill(pid, 0) == 0 && (ended(pid) || ending(pid)))
+    return Status::NotFound(fmt::format("process {} has ended already", pid));
+  return status;
 }
 
 }  // namespace
@@ -239,17 +374,15 @@ int process_beside(int pid, int inner) {
 
 Connection::~Connection() {
   if (socket_ >= 0) close(socket_);
+  if (process_ >= 0) close(process_);
 }
 
 Status Connection::open(int pid, const wire::CtlRequest& request) {
   pid_ = pid;
-  if (Status status = check_process(pid); !status.ok()) return status;
-  if (!has_room_for_socket(pid))
-    return Status::Refused(
-        fmt::format("process {} cannot be reached: the root folder that it changed to (chroot) has "
-                    "neither /tmp nor its GPUCKPT_SESSION_DIR to answer in",
-                    pid));
+  process_ = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  if (Status status = check_living_process(pid); !status.ok()) return status;
   std::vector<std::string> paths = socket_paths(pid);
+  for (const std::string& path : paths) take_note(path);  // of another time
   uint64_t start = now_ms(), woken = 0, looked = start;
   bool first = true;
   while (socket_ < 0) {
@@ -258,8 +391,8 @@ Status Connection::open(int pid, const wire::CtlRequest& request) {
       return Status(
           kExitTimeout,
           fmt::format(
-              "process {} did not answer within {} s (stopped, or busy with another snapshot?)",
-              pid, kAnswerMs / 1000));
+              "process {} did not answer within {} s (stopped, or busy with another snapshot?){}",
+              pid, kAnswerMs / 1000, fault_of_folders(pid)));
     }
     if (first || now - woken > kWakeAgainMs) {
       if (Status status = wake(pid); !status.ok()) return status;
@@ -269,6 +402,11 @@ Status Connection::open(int pid, const wire::CtlRequest& request) {
     if (now - looked > kLookMs) {
       if (ended(pid))
         return Status::NotFound(fmt::format("process {} ended before it took the command", pid));
+      for (const std::string& path : paths)
+        if (std::string why = take_note(path); !why.empty())
+          return Status::Error(fmt::format("process {}: {}", pid, why));
+      if (now - start > kSilentMs)
+        if (Status status = why_silent(pid, now - start); !status.ok()) return status;
       looked = now;
     }
     for (const std::string& path : paths) {
@@ -296,7 +434,8 @@ Status Connection::hung_up() const {
     gone = ended(pid_);
   }
   if (gone)
-    return Status::Error(fmt::format("process {} ended before the snapshot was durable", pid_));
+    return Status::Error(fmt::format("process {} ended{} before the snapshot was durable", pid_,
+                                     how_it_ended(process_)));
   // The library says a word before it begins: without one, it never took the command up.
   if (!answered_) {
     return Status::Locked(fmt::format(

@@ -20,6 +20,7 @@ class Connection {
  private:
   store::Status hung_up() const;  // what it means that the other end is closed
 
+  int process_ = -1;       // pidfd
   bool answered_ = false;  // something came back
   int pid_ = 0;
   int socket_ = -1;

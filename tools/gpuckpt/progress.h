@@ -9,7 +9,8 @@
 
 #include <fmt/format.h>
 
-#include "store/sizes.h"
+#include "store/format/sizes.h"
+#include "store/io/printable.h"
 
 namespace gpuckpt::cli {
 
@@ -22,7 +23,7 @@ class Progress {
     if (shown_ && now - last_ < std::chrono::milliseconds(50)) return;
     last_ = now;
     shown_ = true;
-    fmt::print(stderr, "\r\033[K{}", text);
+    fmt::print(stderr, "\r\033[K{}", store::printable(text));
     fflush(stderr);
   }
   void bar(const std::string& what, uint64_t done, uint64_t total) {

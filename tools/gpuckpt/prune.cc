@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "store/sizes.h"
+#include "store/format/sizes.h"
 #include "store/store.h"
+#include "store_owner.h"
 #include "verb.h"
 
 namespace gpuckpt::cli {
@@ -20,6 +21,7 @@ struct Options {
 
 Status prune(const Options& options, Context* context) {
   std::unique_ptr<store::Store> store;
+  if (Status status = become_owner_of(options.store); !status.ok()) return status;
   if (Status status = store::Store::open(options.store, {.any_owner = any_owner()}, &store);
       !status.ok())
     return status;
@@ -52,12 +54,11 @@ Status prune(const Options& options, Context* context) {
                                {"postponed", report.postponed}})
                    .dump());
   } else {
-    for (const std::string& id : report.removed) fmt::print("{}\n", id);
+    for (const std::string& id : report.removed) print("{}\n", id);
   }
-  fmt::print(stderr, "{} {} snapshots, {} kept; {} {}\n",
-             options.dry_run ? "would remove" : "removed", report.removed.size(),
-             report.kept.size(), store::show_size(report.bytes_freed),
-             options.dry_run ? "or more would be free" : "freed");
+  print(stderr, "{} {} snapshots, {} kept; {} {}\n", options.dry_run ? "would remove" : "removed",
+        report.removed.size(), report.kept.size(), store::show_size(report.bytes_freed),
+        options.dry_run ? "or more would be free" : "freed");
   if (!report.postponed.empty()) {
     complain("space is given back later: " + report.postponed);
     context->exit_code = kExitWarnings;

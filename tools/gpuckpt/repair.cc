@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "store/store.h"
+#include "store_owner.h"
 #include "verb.h"
 
 namespace gpuckpt::cli {
@@ -11,7 +12,9 @@ namespace {
 
 Status repair(const std::string& path, bool dry_run, Context* context) {
   store::RepairReport report;
-  Status status = store::Store::repair(path, {.any_owner = any_owner()}, dry_run, &report);
+  Status status = become_owner_of(path);
+  if (!status.ok()) return status;
+  status = store::Store::repair(path, {.any_owner = any_owner()}, dry_run, &report);
   if (!status.ok()) return status;
   if (context->json) {
     nlohmann::json lost = nlohmann::json::array();
@@ -26,9 +29,9 @@ Status repair(const std::string& path, bool dry_run, Context* context) {
                                {"dry_run", dry_run}})
                    .dump());
   } else {
-    for (const std::string& id : report.whole) fmt::print("{}  whole\n", id);
+    for (const std::string& id : report.whole) print("{}  whole\n", id);
     for (const auto& [id, why] : report.lost)
-      fmt::print("{}  {}: {}\n", id, dry_run ? "would be dropped" : "dropped", why);
+      print("{}  {}: {}\n", id, dry_run ? "would be dropped" : "dropped", why);
   }
   if (report.format_rewritten)
     complain(fmt::format("{}/format was damaged: {}", path,

@@ -23,8 +23,10 @@
 #include "process.h"
 #include "process_records.h"
 #include "spaces.h"
-#include "store/member.h"
+#include "store/format/member.h"
+#include "store/io/json_text.h"
 #include "store/store.h"
+#include "store_owner.h"
 
 namespace gpuckpt::cli {
 namespace {
@@ -40,10 +42,12 @@ struct Opened {
   json device;  // the blob "device"
 
   Status open(const std::string& reference) {
-    Status status = store::open_reference(reference, {.any_owner = any_owner()}, &store, &reader);
+    Status status = become_owner_of(reference);
+    if (!status.ok()) return status;
+    status = store::open_reference(reference, {.any_owner = any_owner()}, &store, &reader);
     if (!status.ok()) return status;
     std::vector<uint8_t> blob;
-    if (reader->blob("device", &blob).ok()) device = json::parse(blob, nullptr, false);
+    if (reader->blob("device", &blob).ok()) device = store::parse_json(blob);
     return Status::Ok();
   }
 };
@@ -276,7 +280,10 @@ Status verify_replay(const ReplayOptions& options, Context* context) {
 
   json at = nullptr;
   uint64_t bytes = 0;
-  for (const store::Difference& d : store::compare(*first.reader, *second.reader)) {
+  std::vector<store::Difference> differences;
+  if (Status status = store::compare(*first.reader, *second.reader, &differences); !status.ok())
+    return status;
+  for (const store::Difference& d : differences) {
     if ((d.space & wire::kPlainSpace) < wire::kSpaceDeviceBase) continue;
     bytes += d.length;
     if (at.is_null()) at = describe(d, first, second);
@@ -286,10 +293,10 @@ Status verify_replay(const ReplayOptions& options, Context* context) {
         json({{"ok", at.is_null()}, {"steps", steps}, {"different_bytes", bytes}, {"first", at}})
             .dump(-1, ' ', false, json::error_handler_t::replace));
   else if (at.is_null())
-    fmt::print("{}  the same twice: {} calls on\n", original.reader->id(), steps);
+    print("{}  the same twice: {} calls on\n", original.reader->id(), steps);
   else
-    fmt::print("{}  DIFFERENT: {} bytes of device memory, {} calls on\n{}\n", original.reader->id(),
-               bytes, steps, sentence(at));
+    print("{}  DIFFERENT: {} bytes of device memory, {} calls on\n{}\n", original.reader->id(),
+          bytes, steps, sentence(at));
   if (!at.is_null()) context->exit_code = kExitWarnings;
   return Status::Ok();
 }

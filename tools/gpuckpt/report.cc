@@ -8,12 +8,14 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/new_file.h"
 #include "gpuckpt/wire.h"
 #include "members.h"
 #include "process_records.h"
 #include "report_page.h"
 #include "spaces.h"
-#include "store/contents.h"
+#include "store/format/contents.h"
+#include "store/io/json_text.h"
 #include "store/store.h"
 #include "verb.h"
 
@@ -139,7 +141,7 @@ Status mappings_of(const store::SnapshotReader& reader, const std::string& blob_
 // Each process of a job with its share of the memory; nothing for a process alone.
 json processes_of(const store::SnapshotReader& reader, const std::vector<Piece>& pieces) {
   json out = json::array();
-  const json meta = json::parse(reader.meta(), nullptr, false);
+  const json meta = store::parse_json(reader.meta());
   const auto members = members_in(meta);
   if (members.empty()) return out;
   std::map<uint64_t, Share> shares;
@@ -197,7 +199,7 @@ json memory_of(const store::SnapshotReader& reader, const store::SnapshotReader*
 
 // What the page shows of a snapshot's description, and nothing else.
 json summary_of(const store::SnapshotInfo& info) {
-  json meta = json::parse(info.meta, nullptr, false);
+  json meta = store::parse_json(info.meta);
   json out = {{"id", info.id}, {"readable", info.status.ok()}};
   if (!meta.is_object()) return out;
   for (const char* key :
@@ -260,13 +262,16 @@ Status report(const std::string& reference, const std::string& output, Context* 
   }
   const std::string page = page_of(facts);
   if (output.empty() || output == "-") {
-    fmt::print("{}", page);
+    fputs(page.c_str(), stdout);
     return Status::Ok();
   }
-  FILE* file = fopen(output.c_str(), "w");
-  const bool written = file && fwrite(page.data(), 1, page.size(), file) == page.size();
-  if (!file || fclose(file) != 0 || !written)
-    return Status::Error(fmt::format("cannot write {}: {}", output, strerror(errno)));
+  NewFile file;
+  long error = file.create(output.c_str(), NewFile::kUsual);
+  if (!error) error = file.write(page.data(), page.size());
+  if (!error) error = file.publish();
+  if (error)
+    return Status::Error(
+        fmt::format("cannot write {}: {}", output, strerror(static_cast<int>(-error))));
   return Status::Ok();
 }
 

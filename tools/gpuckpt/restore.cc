@@ -1,14 +1,25 @@
 // gpuckpt restore: puts a snapshot back as a running program and stays as its parent.
 
-#include "restore/front.h"
+#include "restore/driver/driver.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
+#include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "install.h"
+#include "job_hold.h"
 #include "status_file.h"
+#include "store/io/json_text.h"
+#include "store/io/remote.h"
 #include "store/store.h"
+#include "store_owner.h"
 #include "verb.h"
 
 namespace gpuckpt::cli {
@@ -17,7 +28,7 @@ namespace {
 struct Options {
   std::string reference, mirror, files = "check";
   restore::Options front;
-  bool no_namespaces = false;
+  bool no_namespaces = false, older = false;
 };
 
 std::string absolute(const std::string& path) {
@@ -36,15 +47,79 @@ Status open(Options* options, std::unique_ptr<store::Store>* store,
     return Status::NotFound(
         fmt::format("{} is missing: build or install gpuckpt completely", options->front.launcher));
   }
-  Status status =
-      store::open_reference(options->reference, {.any_owner = any_owner()}, store, reader);
+  Status status = become_owner_of(options->reference);
+  if (!status.ok()) return status;
+  status = store::open_reference(options->reference, {.any_owner = any_owner()}, store, reader);
   const bool lost = status.code() == kExitAbsent || status.code() == kExitCorrupt;
   if (!lost || options->mirror.empty()) return status;
   std::string path, name;
   store::split_reference(options->reference, &path, &name);
   complain(status.text() + "; trying the mirror " + options->mirror);
+  if (Status owner = become_owner_of(options->mirror); !owner.ok()) return owner;
   return store::open_reference(options->mirror + (name.empty() ? "" : "@" + name),
                                {.any_owner = any_owner()}, store, reader);
+}
+
+// The job's next older snapshot than `id` (empty: than the one asked for); empty: there is none.
+std::string next_older(const std::string& path, std::string id, const std::string& name) {
+  std::unique_ptr<store::Store> store;
+  if (!store::Store::open(path, {.any_owner = any_owner()}, &store).ok()) return "";
+  if (id.empty() && !store->resolve(name, &id).ok()) return "";
+  std::vector<store::SnapshotInfo> list;
+  if (!store->list(&list).ok()) return "";
+  auto job_of = [](const store::SnapshotInfo& info) {
+    const auto meta = store::parse_json(info.meta);
+    return meta.is_object() && meta.contains("job") ? meta["job"] : nlohmann::json();
+  };
+  nlohmann::json job;
+  for (auto it = list.rbegin(); it != list.rend(); ++it) {
+    if (it->id == id) job = job_of(*it);
+    // One whose manifest is lost has no job that we know: its neighbours are taken to be of it.
+    if (it->id < id && it->status.ok() && !it->branch && (job.is_null() || job_of(*it) == job))
+      return it->id;
+  }
+  return "";
+}
+
+// Becomes the restore of an older snapshot, with all options of this one. In a new process image:
+// what a failed restore has made of this one is not worth sorting out. Returns when there is none.
+void take_older(const Options& options, const std::string& failed) {
+  std::string path, name;
+  store::split_reference(options.reference, &path, &name);
+  const std::string older = next_older(path, failed, name);
+  if (older.empty()) {
+    complain("there is no older snapshot of the job: nothing was restored");
+    return;
+  }
+  complain(fmt::format("{} could not be restored; taking the next older snapshot, {}",
+                       failed.empty() ? options.reference : "snapshot " + failed, older));
+  std::ifstream in("/proc/self/cmdline");
+  std::vector<std::string> arguments;
+  for (std::string a; std::getline(in, a, '\0');)
+    arguments.push_back(a == options.reference ? path + "@" + older : a);
+  std::vector<char*> argv;
+  for (std::string& a : arguments) argv.push_back(a.data());
+  argv.push_back(nullptr);
+  execv("/proc/self/exe", argv.data());
+  complain(fmt::format("cannot run gpuckpt restore: {}", strerror(errno)));
+}
+
+// The restored program is a run of its job, and may publish into the job's line when no other run
+// goes on.
+int restore(Options* options, std::unique_ptr<store::Store> store,
+            const store::SnapshotReader& reader, JobHold* hold, bool* ran) {
+  if (!options->front.dry_run && !options->front.steps && !store::is_remote(store->path())) {
+    auto meta = store::parse_json(reader.meta());
+    const std::string job =
+        meta.is_object() && meta.contains("job") && meta["job"].is_string() ? meta["job"] : "";
+    if (Status status = hold->take_restored(std::move(store), job); !status.ok())
+      complain(fmt::format("warning: nothing keeps another run of this job from starting: {}",
+                           status.text()));
+    options->front.run = std::stoull(hold->run(), nullptr, 16);
+    options->front.on_running = [hold](int pid) { hold->process_is(pid); };
+    hold->keep_on_thread();
+  }
+  return restore::restore_snapshot(reader, options->front, ran);
 }
 
 }  // namespace
@@ -69,10 +144,13 @@ void define_restore(CommandLine& line, Context* context) {
   verb.option("--status-file", options->front.status_file, "Where the outcome is reported (JSON)")
       // Not GPUCKPT_STATUS_FILE: that is where the program itself reports its snapshots.
       .env("GPUCKPT_RESTORE_STATUS_FILE");
-  verb.option("--files", options->files,
-              "Files open for writing: check that they match and cut them to the saved "
-              "length, or keep them as they are")
-      .env("GPUCKPT_FILES")
+  verb.option(
+          "--files", options->files,
+          "Files open for writing: check that they match and cut them to the saved length (what "
+          "the snapshot holds of files is put back, the later state set aside), or keep them "
+          "as they are")
+      // Not GPUCKPT_FILES: that is what `run --files-in-snapshot` says.
+      .env("GPUCKPT_RESTORE_FILES")
       .one_of({"check", "keep"})
       .show_default();
   verb.option("--gpu-map", options->front.gpu_map,
@@ -84,6 +162,10 @@ void define_restore(CommandLine& line, Context* context) {
   verb.option("--steps", options->front.steps,
               "Let N calls that change something on a device pass, then let the program wait "
               "(what verify --replay does)");
+  verb.flag(
+      "--older", options->older,
+      "When the snapshot cannot be restored, take the next older one of the same job (what run "
+      "--resume auto does)");
   verb.flag("--no-namespaces", options->no_namespaces,
             "Make no namespaces: the program gets new process and thread ids");
   verb.footer(
@@ -99,10 +181,18 @@ void define_restore(CommandLine& line, Context* context) {
     if (!status.ok()) {
       complain(status.text());
       write_status_file(options->front.status_file, status);
+      if (options->older) take_older(*options, "");
       context->exit_code = options->front.dry_run ? status.code() : kExitLauncher;
       return;
     }
-    context->exit_code = restore::restore_snapshot(*reader, options->front);
+    const std::string id = reader->id();
+    bool ran = false;
+    JobHold hold;  // also for the older snapshot
+    context->exit_code = restore(options.get(), std::move(store), *reader, &hold, &ran);
+    if (!ran && context->exit_code && options->older && !options->front.dry_run) {
+      reader.reset();
+      take_older(*options, id);
+    }
   });
 }
 

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "store/io/json_text.h"
 #include "store/store.h"
 #include "verb.h"
 
@@ -26,23 +27,26 @@ Status resume_from(const std::string& path, const ResumeOptions& options, bool* 
   std::vector<store::SnapshotInfo> list;
   if (status = store->list(&list); !status.ok()) return status;
   for (auto it = list.rbegin(); it != list.rend(); ++it) {
-    auto meta = nlohmann::json::parse(it->meta, nullptr, false);
+    auto meta = store::parse_json(it->meta);
     if (!it->status.ok()) complain(fmt::format("warning: {}", it->status.text()));
     if (!meta.is_object() || !meta.contains("job") || meta["job"] != options.job) continue;
-#ifdef GPUCKPT_HAVE_RESTORE
+    if (it->branch) {
+      complain(
+          fmt::format("snapshot {} is passed over: its run had lost the job to another run by then "
+                      "(`gpuckpt list --tree`)",
+                      it->id));
+      continue;
+    }
     *found = true;
     complain(fmt::format("resuming from snapshot {}", it->id));
     std::string reference = path + "@" + it->id;
-    std::vector<const char*> argv = {"gpuckpt", "restore", reference.c_str()};
+    std::vector<const char*> argv = {"gpuckpt", "restore", reference.c_str(), "--older"};
     if (!options.status_file.empty())
       argv.insert(argv.end(), {"--status-file", options.status_file.c_str()});
     if (!options.mirror.empty()) argv.insert(argv.end(), {"--mirror", options.mirror.c_str()});
     argv.push_back(nullptr);
     execv("/proc/self/exe", const_cast<char**>(argv.data()));
     return Status::Error(fmt::format("cannot run gpuckpt restore: {}", strerror(errno)));
-#else
-    return Status::Error("this build of gpuckpt cannot restore: --resume auto is not available");
-#endif
   }
   return Status::Ok();
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
@@ -15,9 +16,11 @@
 
 #include "children.h"
 #include "install.h"
+#include "job_hold.h"
+#include "restore/driver/ids.h"
 #include "resume.h"
 #include "status_file.h"
-#include "store/remote.h"
+#include "store/io/remote.h"
 #include "store/store.h"
 #include "verb.h"
 #include "writable_store.h"
@@ -28,7 +31,7 @@ namespace {
 struct Options {
   bool sim = false, self_contained = false;
   std::string store, mirror, job, every, keep, level, budget, signal, on_term,
-      resume = "never", status_file, timeout, children;
+      resume = "never", resume_wait = "5m", status_file, timeout, children, files;
   std::vector<std::string> command;
 };
 
@@ -45,6 +48,16 @@ void warn_about_store(const std::string& path) {
     complain(fmt::format("warning: snapshots will fail: {}", status.text()));
 }
 
+void warn_about_ids() {
+  const char* namespaces = getenv("GPUCKPT_NAMESPACES");
+  if (namespaces && strcmp(namespaces, "0") == 0) return;  // as asked
+  if (const std::string why = restore::why_no_job_ids(); !why.empty())
+    complain(
+        fmt::format("warning: if the program starts other processes, this machine will not be "
+                    "able to restore it, but as root or with user namespaces ({})",
+                    why));
+}
+
 Status check_files(const Options& options) {
   const Installation& own = installation();
   std::vector<std::string> needed = {own.library, own.writer};
@@ -58,7 +71,7 @@ Status check_files(const Options& options) {
   return Status::Ok();
 }
 
-// What the library can listen to (signal_by_name in src/snapshot/config.cc): NAME, SIGNAME,
+// What the library can listen to (signal_by_name in src/snapshot/control/config.cc): NAME, SIGNAME,
 // RTMIN+N, a number, or none.
 bool is_signal(std::string name) {
   static const std::set<std::string> names = {"none",   "HUP",  "INT",   "QUIT", "USR1", "USR2",
@@ -81,6 +94,18 @@ std::string signal_fault(const std::string& text) {
              : fmt::format("\"{}\" is no signal such as USR1 or RTMIN+3, nor none", text);
 }
 
+// "open", or folders with colons between them.
+std::string absolute_folders(const std::string& text) {
+  if (text.empty() || text == "0" || text == "1" || text == "open") return text;
+  std::string out;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(':', at), text.size());
+    if (end > at) out += (out.empty() ? "" : ":") + absolute(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return out;
+}
+
 void export_options(const Options& options, const std::string& preload) {
   auto set = [](const char* name, const std::string& value) {
     if (!value.empty()) setenv(name, value.c_str(), 1);
@@ -98,6 +123,7 @@ void export_options(const Options& options, const std::string& preload) {
   set("GPUCKPT_ON_TERM", options.on_term);
   set("GPUCKPT_TIMEOUT", options.timeout);
   set("GPUCKPT_CHILDREN", options.children);
+  set("GPUCKPT_FILES", absolute_folders(options.files));
   if (!options.status_file.empty()) set("GPUCKPT_STATUS_FILE", absolute(options.status_file));
   if (options.self_contained) set("GPUCKPT_SELF_CONTAINED", "1");
   if (options.sim) {
@@ -106,6 +132,34 @@ void export_options(const Options& options, const std::string& preload) {
   }
   const char* before = getenv("LD_PRELOAD");
   setenv("LD_PRELOAD", (preload + (before && *before ? std::string(":") + before : "")).c_str(), 1);
+}
+
+// Jobs without a name have nothing in common, unless one is to be resumed.
+Status hold_job(const Options& options, JobHold* hold) {
+  const bool resumes = options.resume != "never";
+  if (options.job.empty() && !resumes) return Status::Ok();
+  uint64_t wait_ms = 0;
+  if (resumes) parse_duration(options.resume_wait, &wait_ms);
+  Status status = hold->take({options.store, options.mirror, options.job, wait_ms});
+  if (status.ok() || status.code() == kExitLocked) return status;
+  complain(fmt::format("warning: nothing keeps another run of this job from starting: {}",
+                       status.text()));
+  return Status::Ok();
+}
+
+Status resume(const Options& options) {
+  bool found = false;
+  if (Status status =
+          resume_job({options.store, options.mirror, options.job, options.status_file}, &found);
+      !status.ok() || found) {
+    return status;
+  }
+  const std::string nothing =
+      fmt::format("{} has no snapshot of {}", options.store,
+                  options.job.empty() ? "a job without a name" : "job \"" + options.job + "\"");
+  if (options.resume == "require") return Status::NotFound(nothing + ": not started");
+  complain(nothing + ": the program starts from the beginning");
+  return Status::Ok();
 }
 
 Status run(const Options& options) {
@@ -117,14 +171,14 @@ Status run(const Options& options) {
     return Status(kExitUsage,
                   "snapshots are written to a directory: --store DIR --mirror " + options.store);
   }
-  if (Status status = check_files(options); !status.ok()) return status;
-  if (options.resume == "auto") {
-    bool found = false;
-    if (Status status =
-            resume_job({options.store, options.mirror, options.job, options.status_file}, &found);
-        !status.ok() || found) {
+  if (!options.mirror.empty())
+    if (Status status = store::check_apart(options.store, options.mirror); !status.ok())
       return status;
-    }
+  if (Status status = check_files(options); !status.ok()) return status;
+  JobHold hold;
+  if (Status status = hold_job(options, &hold); !status.ok()) return status;
+  if (options.resume != "never") {
+    if (Status status = resume(options); !status.ok()) return status;
   }
   std::string program = find_program(options.command[0]);
   if (program.empty()) {
@@ -146,11 +200,13 @@ Status run(const Options& options) {
   warn_about_store(options.store);
   if (!options.mirror.empty() && !store::is_remote(options.mirror))
     warn_about_store(options.mirror);
+  warn_about_ids();
   export_options(options, preload);
   std::vector<char*> argv;
   for (const std::string& argument : options.command)
     argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
+  hold.keep_in_background();
   execv(program.c_str(), argv.data());
   return Status::Error(fmt::format("cannot run {}: {}", program, strerror(errno)));
 }
@@ -198,21 +254,35 @@ void define_run(CommandLine& line, Context* context) {
             "Snapshots hold the files that the program maps as well: a restore does not need "
             "them")
       .env("GPUCKPT_SELF_CONTAINED");
+  verb.flag("--files-in-snapshot", options->files, "open",
+            "Snapshots hold the contents of files that are open for writing, and with "
+            "=DIR[:DIR...] of all that is below these folders; a restore puts them back")
+      .env("GPUCKPT_FILES");
   verb.option("--timeout", options->timeout, "Give a snapshot up after this (default 60s)")
       .env("GPUCKPT_TIMEOUT")
       .duration();
   verb.option("--resume", options->resume,
               "auto: go on from the job's newest snapshot, in the store or else in its mirror, "
-              "when there is one")
+              "when there is one; require: the same, and fail (10) when there is none")
       .env("GPUCKPT_RESUME")
-      .one_of({"auto", "never"})
+      .one_of({"auto", "require", "never"})
+      .show_default();
+  verb.option("--resume-wait", options->resume_wait,
+              "With --resume auto or require: how long to wait for the end of a run of the job "
+              "that still goes on; then fail (11)")
+      .env("GPUCKPT_RESUME_WAIT")
+      .duration()
       .show_default();
   verb.option("--status-file", options->status_file,
               "Where failures and snapshots are reported (JSON)")
       .env("GPUCKPT_STATUS_FILE");
   verb.prefix_command();
-  verb.footer("Usage: gpuckpt run [OPTIONS] -- PROGRAM ARGUMENTS...\nEnds as the program ends.\n" +
-              exit_codes({kExitUsage, kExitLauncher}));
+  verb.footer(
+      "Usage: gpuckpt run [OPTIONS] -- PROGRAM ARGUMENTS...\n"
+      "Ends as the program ends. Failures of its own end with 125 and their class is in\n"
+      "--status-file: 10 with --resume require when there is no snapshot, 11 when the job is "
+      "running already.\n" +
+      exit_codes({kExitUsage, kExitAbsent, kExitLocked, kExitLauncher}));
   verb.callback([verb, options, context] {
     options->command = verb.remaining();
     options->command.insert(options->command.end(), context->command.begin(),

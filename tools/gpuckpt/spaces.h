@@ -15,6 +15,8 @@ inline std::string space_name(uint64_t space) {
   if (space == wire::kSpaceHost) return "host";
   if (space >= wire::kSpaceDeviceBase)
     return fmt::format("device {}", space - wire::kSpaceDeviceBase);
+  if (space >= wire::kSpaceStoredBase)
+    return fmt::format("stored file {}", space - wire::kSpaceStoredBase);
   if (space >= wire::kSpaceFileBase) return fmt::format("file {}", space - wire::kSpaceFileBase);
   return fmt::format("shared {}", space - wire::kSpaceSharedBase);
 }

@@ -5,6 +5,7 @@
 
 #include "mirror_status.h"
 #include "process.h"
+#include "store/io/json_text.h"
 #include "verb.h"
 
 namespace gpuckpt::cli {
@@ -15,8 +16,8 @@ void show(const nlohmann::json& j, const std::string& prefix) {
     if (value.is_object()) {
       show(value, prefix + key + ".");
     } else {
-      fmt::print("{:<28} {}\n", prefix + key,
-                 value.is_string() ? value.get<std::string>() : value.dump());
+      print("{:<28} {}\n", prefix + key,
+            store::printable(value.is_string() ? value.get<std::string>() : value.dump()));
     }
   }
 }
@@ -60,7 +61,7 @@ Status stats(const Options& options, Context* context) {
   wire::CtlReply reply;
   if (Status status = ask(pid, make_request(wire::kCtlStats), &reply, 20'000); !status.ok())
     return status;
-  auto j = nlohmann::json::parse(std::string(reply.text), nullptr, false);
+  auto j = store::parse_json(std::string(reply.text));
   if (!j.is_object()) return Status::Error("the process answers what is no JSON");
   const std::unique_ptr<MirrorStatus> mirror = mirror_of(j);
   if (context->json) {
@@ -68,7 +69,7 @@ Status stats(const Options& options, Context* context) {
     print_json(j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
     show(j, "");
-    if (mirror) fmt::print("{:<28} {}\n", "mirror", describe(*mirror));
+    if (mirror) print("{:<28} {}\n", "mirror", describe(*mirror));
   }
   judge(j, options, context);
   return Status::Ok();

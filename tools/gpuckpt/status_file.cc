@@ -1,25 +1,24 @@
 #include "status_file.h"
 
-#include <stdio.h>
-#include <unistd.h>
-
-#include <fstream>
+#include <string.h>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "base/new_file.h"
+#include "verb.h"
 
 namespace gpuckpt::cli {
 
 void write_status_file(const std::string& path, const store::Status& status) {
   if (path.empty() || status.ok()) return;
-  std::string pending = fmt::format("{}.{}.tmp", path, getpid());
-  {
-    std::ofstream out(pending);
-    out << nlohmann::json({{"state", "failed"}, {"code", status.code()}, {"text", status.text()}})
-               .dump()
-        << "\n";
-  }
-  if (rename(pending.c_str(), path.c_str()) != 0) unlink(pending.c_str());
+  const std::string text =
+      nlohmann::json({{"state", "failed"}, {"code", status.code()}, {"text", status.text()}})
+          .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) +
+      "\n";
+  if (const long error = replace_file(path.c_str(), text.data(), text.size()))
+    complain(fmt::format("warning: cannot write the status file {}: {}", path,
+                         strerror(static_cast<int>(-error))));
 }
 
 }  // namespace gpuckpt::cli

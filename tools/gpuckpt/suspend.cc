@@ -24,8 +24,8 @@ Status suspend(const Options& options, const Context& context) {
     print_json(fmt::format("{{\"pid\":{},\"bytes\":{},\"contexts\":{}}}", options.pid,
                            reply.logical_bytes, options.release));
   else
-    fmt::print("{} bytes of device memory{} given back; `gpuckpt resume {}` goes on\n",
-               reply.logical_bytes, options.release ? " and the contexts" : "", options.pid);
+    print("{} bytes of device memory{} given back; `gpuckpt resume {}` goes on\n",
+          reply.logical_bytes, options.release ? " and the contexts" : "", options.pid);
   return Status::Ok();
 }
 

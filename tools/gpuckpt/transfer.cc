@@ -11,9 +11,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/new_file.h"
 #include "mirror_status.h"
 #include "progress.h"
 #include "store/store.h"
+#include "store_owner.h"
 #include "verb.h"
 
 namespace gpuckpt::cli {
@@ -31,9 +33,16 @@ Status export_one(const Options& options) {
       store::open_reference(options.reference, {.any_owner = any_owner()}, &store, &reader);
   if (!status.ok()) return status;
   int fd = 1;
+  NewFile file;
+  const std::string subject = options.file.empty() ? "standard output" : options.file;
+  auto failed = [&](long error) {
+    return Status::Error(fmt::format(
+        "cannot write the stream to {}: {}", subject,
+        error == ENOENT ? "there is no such folder" : strerror(static_cast<int>(error))));
+  };
   if (!options.file.empty()) {
-    fd = open(options.file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0 || fchmod(fd, 0600) != 0) return store::io_error("create", options.file, errno);
+    if (long error = file.create(options.file.c_str(), NewFile::kPrivate)) return failed(-error);
+    fd = file.fd();
   } else if (isatty(1)) {
     return Status(
         kExitUsage,
@@ -58,12 +67,10 @@ Status export_one(const Options& options) {
     return true;
   });
   progress.clear();
-  if (fd != 1 && status.ok() && (fsync(fd) != 0 || close(fd) != 0)) error = errno;
-  if (error) {
-    if (fd != 1) unlink(options.file.c_str());
-    return store::io_error("write", options.file.empty() ? "the stream" : options.file, error);
-  }
-  if (status.ok()) fmt::print(stderr, "{} exported, {}\n", reader->id(), store::show_size(sent));
+  if (error) return failed(error);
+  if (fd != 1 && status.ok())
+    if (long r = file.publish(true)) return failed(-r);
+  if (status.ok()) print(stderr, "{} exported, {}\n", reader->id(), store::show_size(sent));
   return status;
 }
 
@@ -76,8 +83,9 @@ Status import_one(const Options& options, Context* context) {
     return Status(kExitUsage, "nothing comes in: gpuckpt export STORE@ID | gpuckpt import STORE");
   }
   std::unique_ptr<store::Store> store;
-  Status status =
-      store::Store::open(options.store, {.create = true, .any_owner = any_owner()}, &store);
+  Status status = become_owner_of(options.store);
+  if (!status.ok()) return status;
+  status = store::Store::open(options.store, {.create = true, .any_owner = any_owner()}, &store);
   if (!status.ok()) return status;
   Progress progress;
   uint64_t got = 0;
@@ -104,10 +112,10 @@ Status import_one(const Options& options, Context* context) {
                                {"stored_bytes", result.stored_bytes}})
                    .dump());
   } else {
-    fmt::print("{}\n", result.id);
+    print("{}\n", result.id);
   }
-  fmt::print(stderr, "imported {}, {} of it new to the store\n",
-             store::show_size(result.logical_bytes), store::show_size(result.new_bytes));
+  print(stderr, "imported {}, {} of it new to the store\n", store::show_size(result.logical_bytes),
+        store::show_size(result.new_bytes));
   return Status::Ok();
 }
 
@@ -117,7 +125,7 @@ Status show_mirror(store::Store& store, Context* context) {
   if (context->json) {
     print_json(to_json(*mirror).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
-    fmt::print("{}\n", describe(*mirror));
+    print("{}\n", describe(*mirror));
   }
   if (!mirror->current()) context->exit_code = kExitWarnings;
   return Status::Ok();
@@ -125,7 +133,9 @@ Status show_mirror(store::Store& store, Context* context) {
 
 Status mirror(const Options& options, Context* context) {
   std::unique_ptr<store::Store> store;
-  Status status = store::Store::open(options.store, {.any_owner = any_owner()}, &store);
+  Status status = become_owner_of(options.store);
+  if (!status.ok()) return status;
+  status = store::Store::open(options.store, {.any_owner = any_owner()}, &store);
   if (!status.ok()) return status;
   if (options.status) return show_mirror(*store, context);
   if (options.target.empty())
@@ -145,8 +155,8 @@ Status mirror(const Options& options, Context* context) {
                                {"damaged", damaged}})
                    .dump());
   } else {
-    fmt::print("{} snapshot{} copied, {}\n", report.snapshots, report.snapshots == 1 ? "" : "s",
-               store::show_size(report.bytes));
+    print("{} snapshot{} copied, {}\n", report.snapshots, report.snapshots == 1 ? "" : "s",
+          store::show_size(report.bytes));
   }
   if (!report.damaged.empty()) context->exit_code = kExitCorrupt;
   return Status::Ok();

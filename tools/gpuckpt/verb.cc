@@ -5,24 +5,42 @@
 #include <map>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
-#include "store/sizes.h"
+#include "store/format/sizes.h"
 
 namespace gpuckpt::cli {
 
-void complain(const std::string& text) { fmt::print(stderr, "gpuckpt: {}\n", text); }
-std::string printable(std::string text, size_t longest) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';
-  }
-  if (text.size() > longest) text = text.substr(0, longest - 3) + "...";
-  return text;
+void complain(const std::string& text) { print(stderr, "gpuckpt: {}\n", text); }
+
+std::string printable(const std::string& text, size_t longest) {
+  std::string out = store::printable(text);
+  if (out.size() <= longest) return out;
+  size_t end = longest - 3;
+  while (end && (out[end] & 0xc0) == 0x80) --end;  // not within a character
+  return out.substr(0, end) + "...";
 }
 
-void print_json(const std::string& json) { fmt::print("{}\n", json); }
+void print_text(FILE* to, const std::string& text) {
+  const std::string plain = store::printable(text, "\n\t");
+  fwrite(plain.data(), 1, plain.size(), to);
+}
+
+void print_json(const std::string& json) {
+  const std::string line = store::printable_json(json) + "\n";
+  fwrite(line.data(), 1, line.size(), stdout);
+}
 
 void Context::run(const std::function<Status()>& body) {
-  Status status = body();
+  Status status;
+  try {
+    status = body();
+  } catch (const nlohmann::json::exception& e) {
+    status = Status::Corruption(
+        fmt::format("what was read has not the form that gpuckpt writes ({}): `gpuckpt verify` "
+                    "looks at all of a store",
+                    e.what()));
+  }
   if (!status.ok()) {
     if (!status.text().empty()) complain(status.text());
     exit_code = status.code();

@@ -2,10 +2,15 @@
 // stdout, everything else to stderr; the status becomes the exit code.
 #pragma once
 
+#include <cstdio>
 #include <functional>
 #include <string>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "options.h"
+#include "store/io/printable.h"
 #include "store/status.h"
 
 namespace gpuckpt::cli {
@@ -26,7 +31,19 @@ struct Context {
 void complain(const std::string& text);
 void print_json(const std::string& json);
 // Other programs' text on one line of at most so many bytes.
-std::string printable(std::string text, size_t longest);
+std::string printable(const std::string& text, size_t longest);
+
+// Everything that a verb prints goes through here, so that nothing in it commands the terminal.
+// What may break lines, or forge some, is made printable() by the caller.
+void print_text(FILE* to, const std::string& text);
+template <typename... Values>
+void print(FILE* to, fmt::format_string<Values...> format, Values&&... values) {
+  print_text(to, fmt::format(format, std::forward<Values>(values)...));
+}
+template <typename... Values>
+void print(fmt::format_string<Values...> format, Values&&... values) {
+  print_text(stdout, fmt::format(format, std::forward<Values>(values)...));
+}
 
 // "30s", "5m", "500ms", "1h"; a plain number is seconds.
 bool parse_duration(const std::string& text, uint64_t* ms);

@@ -3,13 +3,32 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "install.h"
 #include "progress.h"
 #include "replay.h"
+#include "restore/preflight/preflight.h"
+#include "store/format/member.h"
 #include "store/store.h"
 #include "verb.h"
 
 namespace gpuckpt::cli {
 namespace {
+
+// Whole, but could it be restored on this machine, now?
+Status check_here(store::Store& store, const std::string& id, Context* context) {
+  std::unique_ptr<store::SnapshotReader> reader;
+  if (Status status = store.open_snapshot(id, &reader); !status.ok()) return status;
+  if (store::members_of(*reader).empty()) return Status::Ok();  // (made by no program)
+  restore::Options options;
+  options.launcher = installation().launcher;
+  restore::Preflight found;
+  if (Status status = restore::preflight(*reader, options, &found); !status.ok()) return status;
+  for (const auto* list : {&found.never, &found.here})
+    for (const std::string& text : *list)
+      complain(fmt::format("warning: {} cannot be restored here: {}", id, text));
+  if (!found.ok()) context->exit_code = kExitWarnings;
+  return Status::Ok();
+}
 
 Status verify(const std::string& reference, bool quick, Context* context) {
   std::string path, name;
@@ -40,15 +59,18 @@ Status verify(const std::string& reference, bool quick, Context* context) {
                                {"checked_bytes", report.checked_bytes}})
                    .dump());
   } else {
-    for (const std::string& id : report.whole) fmt::print("{}  whole\n", id);
-    for (const auto& [id, why] : report.damaged) fmt::print("{}  DAMAGED: {}\n", id, why);
+    for (const std::string& id : report.whole) print("{}  whole\n", id);
+    for (const auto& [id, why] : report.damaged) print("{}  DAMAGED: {}\n", id, why);
   }
   for (const std::string& finding : report.findings) complain(finding);
-  fmt::print(stderr, "{} snapshot{} whole, {} damaged; {} packs, {}{}\n", report.whole.size(),
-             report.whole.size() == 1 ? "" : "s", report.damaged.size(), report.packs,
-             store::show_size(report.pack_bytes),
-             quick ? " (structure only: without --quick every byte is read)" : ", every byte read");
-  if (!report.ok()) context->exit_code = kExitCorrupt;
+  print(stderr, "{} snapshot{} whole, {} damaged; {} packs, {}{}\n", report.whole.size(),
+        report.whole.size() == 1 ? "" : "s", report.damaged.size(), report.packs,
+        store::show_size(report.pack_bytes),
+        quick ? " (structure only: without --quick every byte is read)" : ", every byte read");
+  if (!report.ok())
+    context->exit_code = kExitCorrupt;
+  else if (!options.id.empty())
+    return check_here(*store, options.id, context);
   return Status::Ok();
 }
 

@@ -1,6 +1,9 @@
 // Experiment 6: are addresses and handles the same in every process that does the same things?
 // usage: addresses plain|isolated   (CUDA_MODULE_LOADING=EAGER|LAZY from outside)
 #include "api.h"
+
+#include <initializer_list>
+
 #include "realm.h"
 
 int main(int argc, char** argv) {

@@ -1,5 +1,5 @@
 // Asynchronous barriers and bulk copies, as libcu++ uses them on compute capability 9.0.
-#include <catch2/catch.hpp>
+#include "tests/catch.h"
 
 #include "harness.h"
 #include "ptx/tensor_map.h"

@@ -1,7 +1,7 @@
 // Divergence, barriers, lanes together, calls, memory faults, printf, errors.
-#include <catch2/catch.hpp>
 #include <chrono>
 #include <thread>
+#include "tests/catch.h"
 
 #include "snippet.h"
 
@@ -624,25 +624,24 @@ TEST_CASE("errors carry the name and the line", "[error]") {
   auto error = [&](const std::string& body, const std::string& before = "") {
     return gpu.load(kernel_text(body, before)) ? std::string("compiled") : gpu.error;
   };
-  CHECK_THAT(
-      error("frobnicate.u32 %r0, %r1;"),
-      Catch::Contains("line 7") && Catch::Contains("unknown instruction in 'frobnicate.u32'"));
+  CHECK_THAT(error("frobnicate.u32 %r0, %r1;"),
+             contains("line 7") && contains("unknown instruction in 'frobnicate.u32'"));
   CHECK_THAT(error("wgmma.fence.sync.aligned;"),
-             Catch::Contains("tensor-core") && Catch::Contains("wgmma.fence"));
+             contains("tensor-core") && contains("wgmma.fence"));
   CHECK_THAT(error("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f0}, {%r0}, {%r0}, {%f0};"),
-             Catch::Contains("mma.sync"));
+             contains("mma.sync"));
   CHECK_THAT(error("tex.2dms.v4.f32.f32 {%f0,%f1,%f2,%f3}, [%rd0, {%f0, %f1}];"),
-             Catch::Contains("geometry") && Catch::Contains("tex.2dms"));
-  CHECK_THAT(error("add.weird.u32 %r0, %r1, %r2;"), Catch::Contains("'.weird'"));
-  CHECK_THAT(error("add.u32 %r0, %r1;"), Catch::Contains("operands"));
-  CHECK_THAT(error("add.u32 %r0, %r1, %rd2;"), Catch::Contains("does not fit"));
-  CHECK_THAT(error("add.u32 %r0, %r1, %nosuch;"), Catch::Contains("%nosuch"));
-  CHECK_THAT(error("bra NOWHERE;"), Catch::Contains("NOWHERE"));
+             contains("geometry") && contains("tex.2dms"));
+  CHECK_THAT(error("add.weird.u32 %r0, %r1, %r2;"), contains("'.weird'"));
+  CHECK_THAT(error("add.u32 %r0, %r1;"), contains("operands"));
+  CHECK_THAT(error("add.u32 %r0, %r1, %rd2;"), contains("does not fit"));
+  CHECK_THAT(error("add.u32 %r0, %r1, %nosuch;"), contains("%nosuch"));
+  CHECK_THAT(error("bra NOWHERE;"), contains("NOWHERE"));
   CHECK_THAT(error("call.uni absent, ();", ".extern .func absent();\n"),
-             Catch::Contains("unresolved") && Catch::Contains("absent"));
-  CHECK_THAT(error("ld.param.u64 %rd0, [po+16];"), Catch::Contains("outside the parameters"));
+             contains("unresolved") && contains("absent"));
+  CHECK_THAT(error("ld.param.u64 %rd0, [po+16];"), contains("outside the parameters"));
   CHECK_THAT(gpu.load(".version 9.0\n.target sm_121a\n.address_size 64\n", 90) ? "" : gpu.error,
-             Catch::Contains("sm_121"));
+             contains("sm_121"));
   CHECK_FALSE(gpu.load(""));
   CHECK_FALSE(gpu.load("hello"));
 }

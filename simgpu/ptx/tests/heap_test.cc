@@ -1,7 +1,7 @@
 // malloc and free of kernels: blocks do not overlap, freed room comes back, exhaustion is null, a
 // double free is an error.
-#include <catch2/catch.hpp>
 #include <set>
+#include "tests/catch.h"
 
 #include "harness.h"
 

@@ -1,7 +1,8 @@
 // Textures and surfaces: what a fetch gives for every address mode, filter and geometry, against
 // formulas written out here; and that what lies outside or does not exist is an error.
-#include <catch2/catch.hpp>
 #include <cmath>
+#include <initializer_list>
+#include "tests/catch.h"
 
 #include "ptx/texture.h"
 #include "snippet.h"
@@ -378,5 +379,5 @@ TEST_CASE("a handle that is nothing, or another kind, ends the launch", "[images
   CHECK(f.result.outcome == Outcome::kIllegalAddress);
   f("tex.1d.v4.f32.f32 {%v0, %v1, %v2, %v3}, [%h, {%x}];", {0.5f}, {}, {}, 99);
   CHECK(f.result.outcome == Outcome::kIllegalAddress);
-  CHECK_THAT(f.error, Catch::Contains("texture"));
+  CHECK_THAT(f.error, contains("texture"));
 }

@@ -1,8 +1,9 @@
 // Corners of single instructions.
-#include <catch2/catch.hpp>
 #include <cfenv>
 #include <cmath>
+#include <initializer_list>
 #include <random>
+#include "tests/catch.h"
 
 #include "snippet.h"
 

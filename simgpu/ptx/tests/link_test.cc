@@ -1,5 +1,5 @@
 // Several texts linked to one: what is private stays apart, what is shared meets.
-#include <catch2/catch.hpp>
+#include "tests/catch.h"
 
 #include "harness.h"
 
@@ -80,7 +80,7 @@ TEST_CASE("of weak definitions one is kept, a strong one wins, two strong ones a
   CHECK(value(".weak", ".visible") == 2);
   CHECK(value(".visible", ".weak") == 1);
   CHECK(value(".visible", ".visible") == 0);
-  CHECK_THAT(error, Catch::Contains("'f' is defined in"));
+  CHECK_THAT(error, contains("'f' is defined in"));
 }
 
 TEST_CASE("what cannot be linked says so", "[link]") {

@@ -1,7 +1,8 @@
 // Matrix instructions that C++ has no words for (4-bit and 1-bit integers, 8-bit floats, sums of 16
 // bits), lanes that arrive at different times, and what is an error.
-#include <catch2/catch.hpp>
 #include <cmath>
+#include <initializer_list>
+#include "tests/catch.h"
 
 #include "snippet.h"
 

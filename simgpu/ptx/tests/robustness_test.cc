@@ -1,10 +1,10 @@
 // Broken PTX gives an error and nothing else: every truncation of a module and thousands of random
 // edits.
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <chrono>
 #include <random>
 #include <thread>
+#include "tests/catch.h"
 
 #include "snippet.h"
 

@@ -1,6 +1,8 @@
 // Runs a few lines of PTX on 32 lanes.
 #pragma once
 
+#include <initializer_list>
+
 #include "harness.h"
 
 namespace simgpu::ptx::testing {

@@ -1,14 +1,14 @@
-#include "device/arena.h"
+#include "device/arena/arena.h"
 
 #include <cuda.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <catch2/catch.hpp>
 #include <map>
 #include <random>
 #include <set>
 #include <vector>
+#include "tests/catch.h"
 
 using namespace gpuckpt::device;
 

@@ -7,9 +7,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "device/settings.h"
-#include "intercept/cuda_types.h"
-#include "intercept/gate.h"
+#include "device/base/settings.h"
+#include "intercept/gate/gate.h"
+#include "intercept/spec/cuda_types.h"
 
 #define CHECK(condition)                                                               \
   do {                                                                                 \

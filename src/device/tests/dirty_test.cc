@@ -12,14 +12,14 @@
 #include <thread>
 #include <vector>
 
-#include "device/hash.h"
+#include "device/capture/hash.h"
 #include "device/tests/check.h"
 #include "gpuckpt/exit_codes.h"
 #include "gpuckpt/wire.h"
-#include "intercept/cuda_types.h"
-#include "intercept/gate.h"
+#include "intercept/gate/gate.h"
 #include "intercept/generated/real_driver.h"
-#include "snapshot/device_plugin.h"
+#include "intercept/spec/cuda_types.h"
+#include "snapshot/api/device_plugin.h"
 
 namespace {
 
@@ -65,6 +65,13 @@ void put(Sink* s, uint64_t space, uint64_t address, const uint8_t* bytes, uint64
     address += size, bytes += size, n -= size;
   }
 }
+// What a store says to a sink, and what it names chunks by.
+const gpuckpt::HashKey kNameKey = {{3, 1, 4, 1, 5, 9, 2, 6}};
+const gpuckpt::device::HostNames& host_names() {
+  static const gpuckpt::device::HostNames names(kNameKey);
+  return names;
+}
+
 bool sink_data(gpuckpt::CaptureSink* sink, uint64_t space, uint64_t a, const void* b, uint64_t n) {
   auto* s = static_cast<Sink*>(sink);
   s->moved += n;
@@ -86,7 +93,7 @@ bool sink_sealed(gpuckpt::CaptureSink* sink, uint64_t space, uint64_t a, const v
   if (s->corrupt) bytes[n / 2] ^= 4;
   for (uint64_t at = 0; at < n; ++name) {
     uint64_t size = std::min(kChunk - (a + at) % kChunk, n - at);
-    if (!(gpuckpt::device::name_of_bytes(bytes.data() + at, size) == *name)) {
+    if (!(host_names().of(bytes.data() + at, size) == *name)) {
       s->noticed = true;
       return false;
     }
@@ -125,6 +132,7 @@ Sink make_sink(Snapshot* into, const Snapshot* base) {
   s.zero = sink_zero;
   s.blob = sink_blob;
   s.sealed = sink_sealed;
+  s.name_key = &kNameKey;
   s.same = sink_same;
   s.into = into;
   s.base = base;

@@ -19,9 +19,9 @@
 #include "device/tests/faults.h"
 #include "device/tests/map_source.h"
 #include "gpuckpt/wire.h"
-#include "intercept/cuda_types.h"
-#include "intercept/gate.h"
-#include "snapshot/device_plugin.h"
+#include "intercept/gate/gate.h"
+#include "intercept/spec/cuda_types.h"
+#include "snapshot/api/device_plugin.h"
 
 namespace {
 
@@ -397,7 +397,7 @@ bool snapshot(bool staged) {
   fflush(nullptr);
   pid_t child = staged ? -1 : fork();
   if (child == 0) {
-    plugin->rewind();
+    plugin->rewind(true);
     CHECK(gpuckpt::gate_closed());
     MapSource source(&store.spaces);
     must([&] { return plugin->restore(&source, &report); }, report, "restore");
@@ -519,7 +519,7 @@ void restore_fails_cleanly(long step, long first) {
     fflush(nullptr);
     pid_t child = fork();
     if (child == 0) {
-      plugin->rewind();
+      plugin->rewind(true);
       report = {};
       faults::arm(n);
       bool ok = on_thread(put_back, &a);

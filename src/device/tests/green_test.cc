@@ -2,6 +2,9 @@
 // were, resources and descriptors that the program kept as bytes still mean the same; a split that
 // would come out otherwise is refused.
 #include "device/tests/life.h"
+
+#include <initializer_list>
+
 #include "intercept/generated/real_driver.h"
 
 namespace {

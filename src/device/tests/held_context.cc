@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "intercept/cuda_types.h"
+#include "intercept/spec/cuda_types.h"
 
 namespace {
 

@@ -1,13 +1,13 @@
-#include "device/image.h"
-#include "device/image_calls.h"
+#include "device/modules/image.h"
+#include "device/modules/image_calls.h"
 
 #include <elf.h>
 #include <zstd.h>
 
-#include <catch2/catch.hpp>
 #include <cstring>
 #include <string>
 #include <vector>
+#include "tests/catch.h"
 
 using namespace gpuckpt::device;
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "snapshot/device_plugin.h"
+#include "snapshot/api/device_plugin.h"
 
 namespace kept {
 

@@ -17,9 +17,9 @@
 #include "device/tests/check.h"
 #include "device/tests/map_source.h"
 #include "gpuckpt/exit_codes.h"
-#include "intercept/cuda_types.h"
-#include "intercept/gate.h"
-#include "snapshot/device_plugin.h"
+#include "intercept/gate/gate.h"
+#include "intercept/spec/cuda_types.h"
+#include "snapshot/api/device_plugin.h"
 
 struct Sink : gpuckpt::CaptureSink {
   Extents* all;
@@ -49,7 +49,8 @@ inline const void* give_blob(gpuckpt::RestoreSource*, const char* name, uint64_t
   return gpu_map;
 }
 
-// A restored process finds its shareable handles (device/shareable.h) without what waited in them.
+// A restored process finds its shareable handles (device/sharing/shareable.h) without what waited
+// in them.
 inline void empty_sockets() {
   char byte;
   for (int fd = 3; fd < 1024; ++fd)
@@ -97,7 +98,7 @@ inline void next_generation(const char* refusal = nullptr) {
     plugin->thaw();
     return;
   }
-  plugin->rewind();
+  plugin->rewind(true);
   report = {};
   if (!refusal) empty_sockets();
   if (!refusal) return worker([&] { return plugin->restore(&source, &report); }, "restore");

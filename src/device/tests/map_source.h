@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "snapshot/device_plugin.h"
+#include "snapshot/api/device_plugin.h"
 
 // By space and address.
 using Extents = std::map<uint64_t, std::map<uint64_t, std::vector<uint8_t>>>;

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string>
 
-#include "device/image.h"
+#include "device/modules/image.h"
 #include "device/tests/life.h"
 #include "intercept/generated/real_driver.h"
 

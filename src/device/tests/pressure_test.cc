@@ -14,14 +14,14 @@
 #include <thread>
 #include <vector>
 
-#include "device/hash.h"
+#include "device/capture/hash.h"
 #include "device/tests/check.h"
 #include "device/tests/faults.h"
 #include "device/tests/kept_sink.h"
 #include "gpuckpt/exit_codes.h"
 #include "gpuckpt/wire.h"
-#include "intercept/cuda_types.h"
-#include "intercept/gate.h"
+#include "intercept/gate/gate.h"
+#include "intercept/spec/cuda_types.h"
 
 namespace {
 
@@ -216,6 +216,13 @@ void drain_rate_holds() {
   set("GPUCKPT_DRAIN_RATE", "off");
 }
 
+// What a store says to a sink, and what it names chunks by.
+const gpuckpt::HashKey kNameKey = {{3, 1, 4, 1, 5, 9, 2, 6}};
+const gpuckpt::device::HostNames& host_names() {
+  static const gpuckpt::device::HostNames names(kNameKey);
+  return names;
+}
+
 // Keeps chunks by name as a writer does, also those that no address has yet.
 struct NamedSink : Sink {
   std::map<std::pair<uint64_t, uint64_t>, std::vector<uint8_t>> known;
@@ -223,6 +230,7 @@ struct NamedSink : Sink {
   std::function<void()> after_round = [] {};
 
   NamedSink() : Sink(make_sink()) {
+    name_key = &kNameKey;
     sealed = [](gpuckpt::CaptureSink* s, uint64_t space, uint64_t address, const void* bytes,
                 uint64_t n, const void* names) {
       auto* self = static_cast<NamedSink*>(s);
@@ -233,7 +241,7 @@ struct NamedSink : Sink {
       for (uint64_t at = 0, size; at < n; at += size, ++name) {
         size = std::min(n - at, kChunkBytes - (address + at) % kChunkBytes);
         std::vector<uint8_t> chunk(from + at, from + at + size);
-        CHECK(gpuckpt::device::name_of_bytes(chunk.data(), size) == *name);
+        CHECK(host_names().of(chunk.data(), size) == *name);
         self->known[{name->word[0], name->word[1]}] = chunk;
         if (!goes_ahead) CHECK(self->place(address + at, std::move(chunk)));
       }
@@ -436,7 +444,7 @@ void until_full() {
 
 int main() {
   plugin = gpuckpt::device_plugin;
-  alarm(100);
+  alarm(230);
   set("GPUCKPT_STAGE", "");
   CUdevice device;
   CUcontext primary;

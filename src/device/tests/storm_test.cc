@@ -13,9 +13,9 @@
 #include "device/tests/check.h"
 #include "device/tests/kept_sink.h"
 #include "gpuckpt/exit_codes.h"
-#include "intercept/cuda_types.h"
-#include "intercept/gate.h"
+#include "intercept/gate/gate.h"
 #include "intercept/generated/real_driver.h"
+#include "intercept/spec/cuda_types.h"
 
 namespace {
 

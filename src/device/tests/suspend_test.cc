@@ -11,10 +11,10 @@
 
 #include "device/tests/check.h"
 #include "gpuckpt/exit_codes.h"
-#include "intercept/cuda_types.h"
-#include "intercept/gate.h"
+#include "intercept/gate/gate.h"
 #include "intercept/generated/real_driver.h"
-#include "snapshot/device_plugin.h"
+#include "intercept/spec/cuda_types.h"
+#include "snapshot/api/device_plugin.h"
 
 namespace {
 

@@ -1,9 +1,9 @@
 #include "intercept/tests/control.h"
 
-#include "intercept/gate.h"
-#include "intercept/realm.h"
-#include "intercept/refuse.h"
-#include "intercept/translate.h"
+#include "intercept/gate/gate.h"
+#include "intercept/gate/refuse.h"
+#include "intercept/realm/realm.h"
+#include "intercept/translate/translate.h"
 
 namespace gpuckpt {
 namespace {

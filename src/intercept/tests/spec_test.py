@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 compiler, include = sys.argv[1:3]
-here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+here = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "spec")
 spec = {r["symbol"]: r for r in csv.DictReader(open(os.path.join(here, "driver_api.csv"), newline=""))}
 prototypes = {r["symbol"]: r["parameters"] for r in csv.DictReader(open(os.path.join(here, "prototypes.csv"), newline=""))}
 

@@ -1,5 +1,5 @@
 // Names and heap against simple models.
-#include <catch2/catch.hpp>
+#include "tests/catch.h"
 
 #include <sys/mman.h>
 
@@ -9,10 +9,10 @@
 #include <random>
 #include <thread>
 
-#include "intercept/abi_table.h"
-#include "intercept/realm.h"
-#include "intercept/realm_internal.h"
-#include "intercept/translate.h"
+#include "intercept/realm/realm.h"
+#include "intercept/realm/realm_internal.h"
+#include "intercept/spec/abi_table.h"
+#include "intercept/translate/translate.h"
 
 using namespace gpuckpt;
 

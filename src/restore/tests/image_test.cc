@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gpuckpt/exit_codes.h"
-#include "restore/image.h"
+#include "restore/preflight/image.h"
 
 namespace {
 
@@ -95,7 +95,7 @@ void reads_what_was_written() {
   CHECK(image.auxv.size() == 32 && image.cpu.size() == 1 && image.vdso_bytes.size() == 4);
   CHECK(image.pipes[0].second.size() == 6 && image.epolls[0].second.size() == 2);
   CHECK(image.cwd == "/home" && image.command == "x y" && image.groups.size() == 2);
-  CHECK(image.sockets[0].second.size() == 2 && image.messages[0].bytes.size() == 6);
+  CHECK(image.sockets[0].options.size() == 2 && image.messages[0].bytes.size() == 6);
   CHECK(image.terminals[0].input.size() == 2 && image.terminals[0].output.size() == 3);
   CHECK(image.watches.size() == 1 && image.file_locks.size() == 1);
   CHECK(image.locks.free == 1 && image.blob == good().bytes);

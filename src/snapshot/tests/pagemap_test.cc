@@ -1,6 +1,6 @@
 // Pages by words of /proc/self/pagemap, as kernels before 6.7 have them: the same answers as from a
 // scan, and never "unchanged" for what could have changed.
-#include "snapshot/pagemap.h"
+#include "snapshot/memory/pagemap.h"
 
 #include <sys/mman.h>
 

@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include "snapshot/capture.h"
-#include "snapshot/ring.h"
+#include "snapshot/control/ring.h"
+#include "snapshot/process/capture.h"
 
 // Nothing here has a driver.
 namespace gpuckpt {

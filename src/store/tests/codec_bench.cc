@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "store/pack.h"
+#include "store/format/pack.h"
 
 using namespace gpuckpt::store;
 

@@ -2,6 +2,8 @@
 // touched by it stays readable.
 #include "testing.h"
 
+#include <initializer_list>
+
 using namespace gpuckpt;
 using namespace gpuckpt::store;
 namespace fs = std::filesystem;

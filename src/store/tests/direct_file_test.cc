@@ -5,7 +5,9 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "store/env.h"
+#include <initializer_list>
+
+#include "store/io/env.h"
 #include "testing.h"
 
 using namespace gpuckpt;

@@ -1,6 +1,9 @@
 // Every call the store makes fails once, at every place, in every way: what was durable stays, what
 // failed says so in one sentence, and nothing half written is taken for a snapshot.
 #include "faulty_env.h"
+
+#include <initializer_list>
+
 #include "testing.h"
 
 using namespace gpuckpt;

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <functional>
 
-#include "store/env.h"
+#include "store/io/env.h"
 
 namespace gpuckpt::store {
 

@@ -17,7 +17,7 @@
 #include <fmt/format.h>
 
 #include "faulty_env.h"
-#include "store/format.h"
+#include "store/format/format.h"
 #include "store/store.h"
 
 using namespace gpuckpt;

@@ -8,6 +8,7 @@ Needs libzstd and libxxhash (through ctypes), nothing else.
 """
 import ctypes
 import ctypes.util
+import functools
 import json
 import os
 import struct
@@ -33,7 +34,7 @@ def hash64(data):
     return xxhash.XXH3_64bits(data, len(data))
 
 
-def name_of(data):
+def sum_of(data):
     h = xxhash.XXH3_128bits(data, len(data))
     return struct.pack(">QQ", h.high, h.low)
 
@@ -48,6 +49,47 @@ def decompress(data, length):
 def check(condition, what):
     if not condition:
         raise SystemExit(f"damaged: {what}")
+
+
+def chacha_block(words, number):
+    """ChaCha20 for a key of 16 bytes: the state after 20 rounds, plus the state before."""
+    start = [0x61707865, 0x3120646e, 0x79622d36, 0x6b206574, *words, *words, number, 0, 0, 0]
+    s = list(start)
+    def quarter(a, b, c, d):
+        for x, y, z, n in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
+            s[x] = (s[x] + s[y]) & 0xffffffff
+            v = s[z] ^ s[x]
+            s[z] = ((v << n) | (v >> (32 - n))) & 0xffffffff
+    for _ in range(10):
+        for i in range(4):
+            quarter(i, 4 + i, 8 + i, 12 + i)
+        for i in range(4):
+            quarter(i, 4 + (i + 1) % 4, 8 + (i + 2) % 4, 12 + (i + 3) % 4)
+    return struct.pack("<16I", *((a + b) & 0xffffffff for a, b in zip(s, start)))
+
+
+@functools.cache
+def table_of(key):
+    """(the words of NH's key, per sum its 66 terms)"""
+    stream = b"".join(chacha_block(struct.unpack("<4I", key), i) for i in range(121))
+    words = struct.unpack_from("<1408I", stream)
+    terms = [int.from_bytes(stream[at:at + 16], "little") for at in range(5632, 5632 + 2112, 16)]
+    return words, (terms[:66], terms[66:])
+
+
+def name_of(key, data):
+    words, sums = table_of(key)
+    lanes = []
+    for block in range(0, len(data), 4096):
+        piece = data[block:block + 4096]
+        piece += bytes(-len(piece) % 64)
+        m = struct.unpack(f"<{len(piece) // 4}I", piece)
+        for lane in range(4):
+            k = words[128 * lane:]
+            lanes.append(sum(((m[i] + k[i]) & 0xffffffff) * ((m[i + 1] + k[i + 1]) & 0xffffffff)
+                             for i in range(0, len(m), 2)) % 2**64)
+    values = [t[0] + t[1] * len(data) + sum(a * b for a, b in zip(t[2:], lanes)) for t in sums]
+    return b"".join((v % 2**128 >> 64).to_bytes(8, "big") for v in values)
 
 
 BLOB_SPACE = 1 << 63
@@ -108,14 +150,15 @@ def join_planes(codec, stored, plain_length):
 
 
 class Pack:
-    def __init__(self, path, pack_id, file_length, table_checksum):
+    def __init__(self, key, path, pack_id, file_length, table_checksum):
+        self.key = key
         with open(path, "rb") as file:
             self.data = file.read()
         data = self.data
         check(len(data) == file_length, f"{path}: length")
-        magic, version, flags, own_id, _, checksum = struct.unpack_from("<8sII16s24sQ", data, 0)
+        magic, version, flags, own_id, own_key, _, checksum = struct.unpack_from("<8sII16s16s8sQ", data, 0)
         check(magic == b"GPCKPACK" and own_id == pack_id and checksum == hash64(data[:56]), f"{path}: header")
-        check(version == 2, f"{path}: version {version}")
+        check(version == 3 and own_key == key, f"{path}: version {version}, or another store's key")
         check(flags == 0, f"{path}: encrypted, which this reader does not read")
         trailer = data[-72:]
         (table, frames, chunks, _, own_id, table_sum, version, _, checksum,
@@ -144,7 +187,7 @@ class Pack:
             at = sum(length for _, length in self.chunks[first:number])
             name, length = self.chunks[number]
             data = self.plain[index][at:at + length]
-            check(name_of(data) == name, f"chunk {number}")
+            check(name_of(self.key, data) == name, f"chunk {number}")
             return data
         raise SystemExit(f"damaged: no chunk {number}")
 
@@ -157,7 +200,7 @@ def read_manifest(path):
     check(version == 2, f"{path}: version {version}")
     check(flags == 0, f"{path}: encrypted, which this reader does not read")
     check(len(data) == 64 + meta_length + stored + 24, f"{path}: length")
-    check(data[-8:] == b"GPCKSEND" and data[-24:-8] == name_of(data[:-24]), f"{path}: checksum")
+    check(data[-8:] == b"GPCKSEND" and data[-24:-8] == sum_of(data[:-24]), f"{path}: checksum")
     meta = data[64:64 + meta_length]
     check(meta_sum == hash64(meta), f"{path}: description")
     return json.loads(meta), decompress(data[64 + meta_length:-24], plain)
@@ -215,13 +258,13 @@ def read_layer_file(store, name, length):
     with open(path, "rb") as file:
         data = file.read()
     magic, version, flags, stored, plain, _, checksum = struct.unpack_from("<8sIIQQ24sQ", data, 0)
-    check(len(data) == length and name_of(data) == name, f"{path}: length or sum")
+    check(len(data) == length and sum_of(data) == name, f"{path}: length or sum")
     check(magic == b"GPCKLAYR" and version == 1 and checksum == hash64(data[:56]), f"{path}: header")
     check(flags == 0 and len(data) == 64 + stored, f"{path}: header")
     return read_layer(decompress(data[64:], plain))
 
 
-def extract(store, snapshot, output):
+def extract(store, key, snapshot, output):
     meta, body = read_manifest(f"{store}/snapshots/{snapshot}.manifest")
     check(meta["id"] == snapshot, "the manifest is another snapshot's")
     layers, spaces, blobs, _, top = struct.unpack_from("<IIIIQ", body, 0)
@@ -262,7 +305,7 @@ def extract(store, snapshot, output):
                 data = bytes(length)
             else:
                 if kind not in opened:
-                    opened[kind] = Pack(f"{store}/packs/{kind[0].hex()}.pack", *kind)
+                    opened[kind] = Pack(key, f"{store}/packs/{kind[0].hex()}.pack", *kind)
                 data = opened[kind].chunk(chunk)
                 hashed += struct.pack("<QQ16s", address, length, opened[kind].chunks[chunk][0])
             check(len(data) == length, f"chunk at {address:#x}")
@@ -274,7 +317,7 @@ def extract(store, snapshot, output):
         if zeros:
             hashed += struct.pack("<QQ16s", zeros[0], zeros[1] - zeros[0], bytes(16))
         check(total == captured, f"bytes of space {space:#x}")
-        check(digest == name_of(hashed), f"digest of space {space:#x}")
+        check(digest == sum_of(hashed), f"digest of space {space:#x}")
     os.makedirs(output, exist_ok=True)
     for space, joined in contents.items():
         for address, data in joined:
@@ -296,9 +339,11 @@ def main():
     store = sys.argv[1]
     with open(f"{store}/format") as file:
         description = json.load(file)
-    check(description["format"] == "gpuckpt store" and description["version"] == 2, "format")
+    check(description["format"] == "gpuckpt store" and description["version"] == 3, "format")
+    key = bytes.fromhex(description["names"])
+    check(description["check"] == sum_of(f"3{description['id']}{description['names']}".encode()).hex(), "format: check")
     if len(sys.argv) == 4:
-        extract(store, sys.argv[2], sys.argv[3])
+        extract(store, key, sys.argv[2], sys.argv[3])
         return
     for name in sorted(os.listdir(f"{store}/snapshots")):
         if name.endswith(".manifest"):

@@ -15,13 +15,13 @@
 #include <map>
 #include <random>
 
-#include "store/manifest.h"
-#include "store/pack.h"
+#include "store/codec/planes.h"
+#include "store/codec/zstd_context.h"
+#include "store/format/manifest.h"
+#include "store/format/pack.h"
+#include "store/format/wire_slot.h"
 #include "store/parts.h"
-#include "store/planes.h"
 #include "store/store.h"
-#include "store/wire_slot.h"
-#include "store/zstd_context.h"
 
 using namespace gpuckpt;
 using namespace gpuckpt::store;
@@ -109,6 +109,11 @@ class MemoryEnv : public Env {
 const std::string kRoot = "/s";
 constexpr int kParsers = 9;
 
+const std::shared_ptr<const Names>& names_here() {
+  static const auto names = Names::keyed({{7, 7, 7}}, nullptr);
+  return names;
+}
+
 struct Seed {
   std::string id;
   PackId pack_id;
@@ -120,7 +125,8 @@ Bytes make_slot(std::span<const uint8_t> page) {
   Bytes out(sizeof(wire::SlotHeader));
   auto* header = reinterpret_cast<wire::SlotHeader*>(out.data());
   constexpr uint64_t kFew = 64;
-  const ChunkName names[] = {chunk_name(page.data(), 4096), chunk_name(page.data(), kFew)};
+  const ChunkName names[] = {names_here()->of(page.data(), 4096),
+                             names_here()->of(page.data(), kFew)};
   const wire::Run runs[] = {{0x1000, 4096, wire::kRunSame, 0},
                             {0x2000, 4096, wire::kRunNamed, 0},
                             {0x3000, kFew, wire::kRunSealed, 0},
@@ -140,7 +146,7 @@ Bytes make_slot(std::span<const uint8_t> page) {
 
 Seed make_seed() {
   MemoryEnv env;
-  Paths paths{kRoot};
+  Paths paths{kRoot, nullptr, names_here()};
   std::unique_ptr<SnapshotWriter> writer;
   if (!begin_snapshot(&env, paths, {.level = 1}, &writer).ok()) abort();
   Bytes page(3 * 4096);
@@ -221,7 +227,7 @@ Bytes wrap_body(std::span<const uint8_t> body) {
             reinterpret_cast<uint8_t*>(&header) + sizeof(header));
   out.insert(out.end(), seed().meta.begin(), seed().meta.end());
   out.insert(out.end(), stored.begin(), stored.end());
-  ChunkName sum = chunk_name(out.data(), out.size());
+  ChunkName sum = sum128(out.data(), out.size());
   out.insert(out.end(), sum.begin(), sum.end());
   out.insert(out.end(), kManifestEndMagic, kManifestEndMagic + 8);
   return out;
@@ -246,12 +252,12 @@ void read_pack(const Bytes& bytes) {
   MemoryEnv env;
   env.files["/p.pack"] = bytes;
   std::unique_ptr<PackReader> pack;
-  if (PackReader::open(&env, "/p.pack", seed().pack_id, nullptr, &pack).ok()) {
+  if (PackReader::open(&env, "/p.pack", seed().pack_id, nullptr, names_here(), &pack).ok()) {
     for (uint32_t f = 0; f < pack->table().frames.size(); ++f) (void)pack->check_frame(f);
   }
   Bytes out;
   uint64_t sum;
-  (void)rebuild_pack(&env, "/p.pack", seed().pack_id, nullptr, &out, &sum);
+  (void)rebuild_pack(&env, "/p.pack", seed().pack_id, nullptr, *names_here(), &out, &sum);
 }
 
 // The seed's pack, opened.
@@ -260,7 +266,8 @@ const OpenPacks& open_seed() {
     static MemoryEnv env;
     env.files["/p.pack"] = seed().pack;
     std::unique_ptr<PackReader> pack;
-    if (!PackReader::open(&env, "/p.pack", seed().pack_id, nullptr, &pack).ok()) abort();
+    if (!PackReader::open(&env, "/p.pack", seed().pack_id, nullptr, names_here(), &pack).ok())
+      abort();
     return OpenPacks{{seed().pack_id, std::move(pack)}};
   }();
   return opened;
@@ -269,7 +276,7 @@ const OpenPacks& open_seed() {
 // What is damaged would be read three times, because prune might be at work: here it is gone then.
 void read_snapshot(Bytes manifest) {
   MemoryEnv env;
-  Paths paths{kRoot};
+  Paths paths{kRoot, nullptr, names_here()};
   env.once = paths.manifest(seed().id);
   env.files[env.once] = std::move(manifest);
   std::unique_ptr<SnapshotReader> reader;
@@ -285,7 +292,8 @@ void read_snapshot(Bytes manifest) {
     Bytes blob;
     (void)reader->blob(name, &blob);
   }
-  (void)compare(*reader, *reader);
+  std::vector<Difference> differences;
+  (void)compare(*reader, *reader, &differences);
 }
 
 // Stands where the writer does and only looks: what it is given has as many names as chunks, and,
@@ -317,7 +325,7 @@ class Checker : public SnapshotWriter {
   void known(std::span<const ChunkName>, uint8_t*) override { abort(); }
   const std::string& parent() const override { abort(); }
   Status append_blob(const std::string&, std::span<const uint8_t>) override { return Status::Ok(); }
-  Status commit(const std::string&, CommitResult*) override { return Status::Ok(); }
+  Status commit(const std::string&, const Check&, CommitResult*) override { return Status::Ok(); }
 
  private:
   std::span<const uint8_t> payload_;  // empty: anywhere
@@ -331,12 +339,13 @@ bool one_in(uint64_t n, const Bytes& bytes) {
 // One in `real` goes to the real writer.
 void read_stream(const Bytes& bytes, uint64_t real) {
   MemoryEnv env;
-  Paths paths{kRoot};
+  Paths paths{kRoot, nullptr, names_here()};
   env.files[kRoot + "/format"] = {};
   class Fake : public Store {
    public:
     Fake(Env* env, Paths paths, bool real) : env_(env), paths_(std::move(paths)), real_(real) {}
     const std::string& path() const override { return paths_.root; }
+    std::shared_ptr<const Names> names() const override { return paths_.names; }
     Status list(std::vector<SnapshotInfo>*) override { return Status::Ok(); }
     Status resolve(const std::string&, std::string*) override { return Status::Ok(); }
     Status open_snapshot(const std::string&, std::unique_ptr<SnapshotReader>*) override {
@@ -353,6 +362,12 @@ void read_stream(const Bytes& bytes, uint64_t real) {
     Status disk_bytes(uint64_t*) override { return Status::Ok(); }
     Status mirror(const std::string&, MirrorReport*) override { return Status::Ok(); }
     std::unique_ptr<MirrorState> mirror_state() override { return nullptr; }
+    Status job_lease(const std::string&, Lease*) override { return Status::Ok(); }
+    Status take_job(const LeaseRequest&, Lease*) override { return Status::Ok(); }
+    Status renew_job(const Lease&) override { return Status::Ok(); }
+    Status leave_job(const Lease&, Lease::Life) override { return Status::Ok(); }
+    Status is_writing(const std::string&, bool*) override { return Status::Ok(); }
+    Status newest_of_job(const std::string&, std::string*) override { return Status::Ok(); }
 
    private:
     Env* env_;
@@ -417,7 +432,7 @@ void read_slot(const Bytes& bytes) {
 
   MemoryEnv env;
   env.ids = 100;  // others than the seed's
-  Paths paths{kRoot};
+  Paths paths{kRoot, nullptr, names_here()};
   env.files[paths.manifest(seed().id)] = seed().manifest;
   env.files[paths.pack(seed().pack_id)] = seed().pack;
   std::unique_ptr<SnapshotWriter> writer;

@@ -1,7 +1,7 @@
 // Who may work beside whom, and what the dead leave behind.
 #include <sys/wait.h>
 
-#include "store/lock.h"
+#include "store/io/lock.h"
 #include "testing.h"
 
 using namespace gpuckpt;

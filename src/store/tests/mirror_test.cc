@@ -3,9 +3,11 @@
 // rclone installed: the same over an rclone remote.
 #include <sys/wait.h>
 
+#include <initializer_list>
+
 #include "faulty_env.h"
+#include "store/io/remote.h"
 #include "store/parts.h"
-#include "store/remote.h"
 #include "testing.h"
 
 using namespace gpuckpt;
@@ -87,7 +89,7 @@ TEST_CASE("a mirror has all, and keeps what is pruned") {
 TEST_CASE("a mirror that fails at any call is whole as far as it is, and completed later") {
   Source source;
   for (int i = 0; i < 2; ++i) source.snapshot();
-  Paths paths{source.dir.store()};
+  Paths paths{source.dir.store(), nullptr, source.store->names()};
   for (int n = 0;; ++n) {
     REQUIRE(n < 400);
     fs::remove_all(source.target());
@@ -133,7 +135,7 @@ TEST_CASE("what it says of the mirror is what the mirror has") {
   CHECK(state()->error == "");
 
   // It cannot be written: what it had it has, and the error is kept until a mirroring succeeds.
-  Paths paths{source.dir.store()};
+  Paths paths{source.dir.store(), nullptr, source.store->names()};
   FaultyEnv env;
   env.before = [](Call call, const std::string& path) {
     return call == Call::kCreate && path.find("/packs/") != path.npos ? ENOSPC : 0;
@@ -242,8 +244,10 @@ TEST_CASE("another store, another's directory, itself") {
   CHECK(source.store->mirror(source.dir.store() + "/inner", &report).code() == kExitRefused);
   CHECK(!fs::exists(source.dir.store() + "/inner"));
   fs::create_directory_symlink(source.dir.store(), source.target() + "-link");
-  CHECK(source.store->mirror(source.target() + "-link", &report).code() == kExitRefused);
-  CHECK(source.store->mirror_state()->error.find("its own mirror") != std::string::npos);
+  Status status = source.store->mirror(source.target() + "-link", &report);
+  CHECK(status.code() == kExitRefused);
+  CHECK(status.text().find("is the store itself") != std::string::npos);
+  CHECK(source.store->mirror_state()->target == other.dir.store());  // not remembered
   CHECK(fs::is_empty(source.dir.store() + "/locks"));
   fs::create_directory(source.target());
   fs::permissions(source.target(), fs::perms::owner_all);

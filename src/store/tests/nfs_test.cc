@@ -236,7 +236,11 @@ TEST_CASE("a request that was carried out and seems to have failed loses nothing
         if (what == kSnapshot) return shared.snapshot(&machine);
         if (what == kMirror) {
           MirrorReport report;
-          return mirror_store(&machine, Paths{shared.dir.store()}, &machine, mirror, &report);
+          std::unique_ptr<Store> store;
+          Status opened = Store::open(shared.dir.store(), {.env = &machine}, &store);
+          return opened.ok() ? mirror_store(&machine, {shared.dir.store(), nullptr, store->names()},
+                                            &machine, mirror, &report)
+                             : opened;
         }
         std::unique_ptr<Store> store;
         PruneReport report;

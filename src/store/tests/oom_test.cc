@@ -14,7 +14,7 @@
 #include <functional>
 #include <random>
 
-#include "store/memory.h"
+#include "store/io/memory.h"
 #include "store/store.h"
 #include "store/tests/must.h"
 

@@ -264,6 +264,13 @@ struct World {
 const Paths kStore{"/store"};
 const std::string kMirror = "/mirror";
 
+Status mirror(FragileEnv* env, MirrorReport* report) {
+  std::unique_ptr<Store> store;
+  Status status = Store::open(kStore.root, {.env = env}, &store);
+  if (!status.ok()) return status;
+  return mirror_store(env, {kStore.root, nullptr, store->names()}, env, kMirror, report);
+}
+
 // Snapshots, prunes, snapshots again, until it is done or the power fails.
 void work(FragileEnv* env, uint32_t seed, World* world, int rounds = 7) {
   std::mt19937 dice(seed);
@@ -281,7 +288,7 @@ void work(FragileEnv* env, uint32_t seed, World* world, int rounds = 7) {
     before = model;
     if (round == 1 || round == 3 || round == 6) {
       MirrorReport report;
-      if (!mirror_store(env, kStore, env, kMirror, &report).ok()) return;
+      if (!mirror(env, &report).ok()) return;
       world->mirrored.insert(world->durable.begin(), world->durable.end());
     }
     if (round != 2 && round != 5) continue;
@@ -322,7 +329,7 @@ void check_mirror(FragileEnv* env, const World& world, const char* when, long po
   for (bool again : {false, true}) {
     if (again) {
       MirrorReport report;
-      Status status = mirror_store(env, kStore, env, kMirror, &report);
+      Status status = mirror(env, &report);
       MUST(status.ok() && report.damaged.empty(), "%s %ld, mirroring again: %s", when, point,
            status.text().c_str());
     } else if (world.mirrored.empty()) {

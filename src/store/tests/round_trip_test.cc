@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "faulty_env.h"
-#include "store/huffman.h"
-#include "store/pack.h"
+#include "store/codec/huffman.h"
+#include "store/format/pack.h"
 #include "testing.h"
 
 using namespace gpuckpt;
@@ -276,14 +276,16 @@ TEST_CASE("differences are found by address") {
   auto a = take({{0x1000, &page}, {0x2000, &page}, {0x9000, &page}}, 0x10000, 0x4000);
   auto b =
       take({{0x1000, &page}, {0x2000, &other}, {0xa000, &page}, {0x11000, &page}}, 0x12000, 0x3000);
-  auto differences = compare(*a, *b);
+  std::vector<Difference> differences;
+  REQUIRE_OK(compare(*a, *b, &differences));
   std::string text;
   for (auto& d : differences) {
     text += std::to_string(d.address / 4096) + "+" + std::to_string(d.length / 4096) +
             "abc"[d.kind] + " ";
   }
   CHECK(text == "2+1a 9+1b 10+1c 16+1b 17+1a 20+1c ");
-  CHECK(compare(*a, *a).empty());
+  REQUIRE_OK(compare(*a, *a, &differences));
+  CHECK(differences.empty());
 }
 
 // Numbers as tensors have them, every frame another mixture.

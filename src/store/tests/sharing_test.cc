@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -11,7 +12,7 @@
 #include <map>
 #include <random>
 
-#include "store/format.h"
+#include "store/format/format.h"
 #include "store/store.h"
 #include "store/tests/must.h"
 
@@ -60,7 +61,7 @@ CommitResult take(Store& store, const Memory& memory, const Memory& before,
     uint64_t unit = at.first >= 0x1000000 ? kLargeChunk : kSmallChunk;
     std::vector<ChunkName> names;
     for (size_t i = 0; i < bytes.size(); i += unit)
-      names.push_back(chunk_name(&bytes[i], std::min<size_t>(unit, bytes.size() - i)));
+      names.push_back(store.names()->plain(&bytes[i], std::min<size_t>(unit, bytes.size() - i)));
     std::vector<uint8_t> known(names.size());
     writer->known(names, known.data());
     bool all = std::find(known.begin(), known.end(), 0) == known.end();
@@ -161,7 +162,7 @@ void scenario(const std::string& path, const std::string& key) {
   MUST(!writer->put_same(0, 0x5000, 4096).ok(), "a range nobody has was accepted");
   MUST_OK(store->begin({.job = "j"}, &writer));
   Bytes page(4096, 5);
-  ChunkName name = chunk_name(page.data(), page.size());
+  ChunkName name = store->names()->plain(page.data(), page.size());
   page[77] ^= 1;
   MUST(writer->put(0, 0x5000, page, {&name, 1}).code() == kExitCorrupt,
        "corruption went unnoticed");

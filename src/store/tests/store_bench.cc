@@ -18,8 +18,8 @@
 #include <random>
 #include <thread>
 
-#include "store/format.h"
-#include "store/pack.h"
+#include "store/format/format.h"
+#include "store/format/pack.h"
 #include "store/store.h"
 
 using namespace gpuckpt;
@@ -57,7 +57,8 @@ double plain_file(const std::string& path, const std::vector<uint8_t>& memory) {
 
 // What `xxhsum -H2` does with the same files (reads and hashes them, one after the other), and then
 // what zstd needs for the frames in them, from memory, one after the other. Seconds.
-double hash_and_decompress(const std::string& directory, double* cpu_seconds) {
+double hash_and_decompress(const std::string& directory, std::shared_ptr<const Names> names,
+                           double* cpu_seconds) {
   *cpu_seconds = 0;
   std::vector<uint8_t> buffer(64 * 1024), plain(kMaxFrameBytes);
   XXH3_state_t* state = XXH3_createState();
@@ -76,7 +77,7 @@ double hash_and_decompress(const std::string& directory, double* cpu_seconds) {
     std::unique_ptr<PackReader> pack;
     PackId id{};
     (void)unhex(entry.path().stem(), id.data(), id.size());
-    must(PackReader::open(posix_env(), entry.path(), id, nullptr, &pack));
+    must(PackReader::open(posix_env(), entry.path(), id, nullptr, names, &pack));
     start = now(), used = cpu();
     for (const FrameEntry& f : pack->table().frames) {
       if (f.codec != kCodecZstd) continue;
@@ -97,11 +98,11 @@ void bench_verify(Store& store, const char* what, unsigned threads) {
   VerifyReport report;
   must(store.verify({.full = true}, &report));  // so that all find the files in memory
   double ignored;
-  (void)hash_and_decompress(packs, &ignored);
+  (void)hash_and_decompress(packs, store.names(), &ignored);
   const double mib = static_cast<double>(report.pack_bytes) / (1 << 20);
   std::vector<double> base, one, all, cpu_base, cpu_one;
   for (int round = 0; round < 7; ++round) {
-    base.push_back(hash_and_decompress(packs, &cpu_base.emplace_back()));
+    base.push_back(hash_and_decompress(packs, store.names(), &cpu_base.emplace_back()));
     for (unsigned n : {1u, threads}) {
       double start = now(), used = cpu();
       must(store.verify({.full = true, .threads = n}, &report));

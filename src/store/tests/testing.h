@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
+#include "tests/catch.h"
 
 #include "store/store.h"
 

@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "gpuckpt/wire.h"
-#include "store/format.h"
+#include "store/format/format.h"
 #include "store/store.h"
 #include "store/tests/must.h"
 
@@ -322,10 +322,13 @@ void refuses(const std::string& path) {
   puts("refuses");
 }
 
+HashKey key_of_names;  // as the last kMsgReady said
+
 std::vector<store::ChunkName> names_of(const std::vector<uint8_t>& bytes, uint64_t unit = 4096) {
+  const auto names = store::Names::keyed(key_of_names, nullptr);
   std::vector<store::ChunkName> out;
   for (size_t at = 0; at < bytes.size(); at += unit)
-    out.push_back(store::chunk_name(&bytes[at], std::min<size_t>(unit, bytes.size() - at)));
+    out.push_back(names->plain(&bytes[at], std::min<size_t>(unit, bytes.size() - at)));
   return out;
 }
 
@@ -357,6 +360,8 @@ std::string greet(Application& app, const std::string& hello) {
   wire::Msg m;
   app.say(app.parent, wire::kMsgHello, 0, hello);
   MUST(app.hear(&m) == wire::kMsgReady, "not ready");
+  MUST(m.keyed == 1, "a new store names its chunks by no key");
+  memcpy(key_of_names.byte, m.name_key, sizeof(key_of_names.byte));
   return {m.text, m.text_bytes};
 }
 

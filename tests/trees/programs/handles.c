@@ -223,7 +223,7 @@ static void hand_to_stranger(void) {
     if (fork()) _exit(0);
     for (int i = 0; i < 600; ++i)
       if (i != there) close(i);
-    unsetenv("GPUCKPT_FAMILY");
+    unsetenv("GPUCKPT_JOB_NAME");
     char* words[] = {"sleep", "20", NULL};
     syscall(SYS_execve, "/bin/sleep", words, environ);
     _exit(2);

@@ -119,7 +119,7 @@ static void lend_to_stranger(void) {
     const int in = fcntl(there[0], F_DUPFD, 10), out = fcntl(back[1], F_DUPFD, 10);
     if (dup2(in, 3) != 3 || dup2(out, 4) != 4) _exit(2);
     for (int fd = 5; fd < 100; ++fd) close(fd);
-    unsetenv("GPUCKPT_FAMILY");
+    unsetenv("GPUCKPT_JOB_NAME");
     char* words[] = {"stranger", "0", "0", "s", NULL};
     syscall(SYS_execve, "/proc/self/exe", words, environ);  // exec of libc would name it again
     _exit(2);

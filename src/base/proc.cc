@@ -1,0 +1,163 @@
+#include "base/proc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+#include "base/syscall.h"
+#include "base/text.h"
+
+namespace gpuckpt {
+
+long read_file(const char* path, char* to, size_t room) {
+  int fd = sys::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return fd;
+  size_t n = 0;
+  while (n + 1 < room) {
+    long got = sys::read(fd, to + n, room - 1 - n);
+    if (got <= 0) {
+      if (got < 0 && !n) {
+        sys::close(fd);
+        return got;
+      }
+      break;
+    }
+    n += static_cast<size_t>(got);
+  }
+  sys::close(fd);
+  to[n] = 0;
+  return static_cast<long>(n);
+}
+
+LineReader::LineReader(const char* path, char* buffer, size_t room)
+    : fd_(sys::open(path, O_RDONLY | O_CLOEXEC)), buffer_(buffer), room_(room) {}
+
+LineReader::~LineReader() {
+  if (fd_ >= 0) sys::close(fd_);
+}
+
+char* LineReader::next() {
+  if (fd_ < 0) return nullptr;
+  for (;;) {
+    for (size_t i = begin_; i < end_; ++i)
+      if (buffer_[i] == '\n') {
+        buffer_[i] = 0;
+        char* line = buffer_ + begin_;
+        begin_ = i + 1;
+        return line;
+      }
+    if (eof_ || (begin_ == 0 && end_ + 1 >= room_)) {
+      if (begin_ == end_) return nullptr;
+      buffer_[end_] = 0;
+      char* line = buffer_ + begin_;
+      begin_ = end_ = 0;
+      return line;
+    }
+    if (begin_) {
+      for (size_t i = begin_; i < end_; ++i) buffer_[i - begin_] = buffer_[i];
+      end_ -= begin_;
+      begin_ = 0;
+    }
+    long got = sys::read(fd_, buffer_ + end_, room_ - 1 - end_);
+    if (got <= 0)
+      eof_ = true;
+    else
+      end_ += static_cast<size_t>(got);
+  }
+}
+
+bool parse_maps_line(const char* s, MapsLine* m) {
+  m->start = scan_hex(&s);
+  if (*s++ != '-') return false;
+  m->end = scan_hex(&s);
+  if (*s++ != ' ') return false;
+  m->read = s[0] == 'r', m->write = s[1] == 'w', m->exec = s[2] == 'x', m->shared = s[3] == 's';
+  s += 5;
+  m->offset = scan_hex(&s);
+  if (*s++ != ' ') return false;
+  m->dev_major = scan_hex(&s);
+  if (*s++ != ':') return false;
+  m->dev_minor = scan_hex(&s);
+  if (*s++ != ' ') return false;
+  m->ino = scan_dec(&s);
+  m->object = m->ino || m->dev_major || m->dev_minor;
+  while (*s == ' ') ++s;
+  m->name = s;
+  return true;
+}
+
+static bool ends_with(const char* s, const char* tail) {
+  size_t n = length(s), t = length(tail);
+  return n >= t && equal(s + n - t, tail);
+}
+
+bool each_number_in(const char* folder, void* context, bool (*each)(void*, int)) {
+  struct Entry {
+    uint64_t ino;
+    int64_t off;
+    uint16_t reclen;
+    uint8_t type;
+    char name[];
+  };
+  int fd = sys::open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return false;
+  alignas(8) char buffer[4096];
+  bool go = true, descriptors = ends_with(folder, "/fd");  // do not report our own
+  long n;
+  while (go && (n = sys::call(SYS_getdents64, fd, sys::ptr(buffer), sizeof(buffer))) > 0)
+    for (long i = 0; go && i < n;) {
+      const Entry* e = reinterpret_cast<const Entry*>(buffer + i);
+      i += e->reclen;
+      if (e->name[0] < '0' || e->name[0] > '9') continue;
+      const char* s = e->name;
+      int number = static_cast<int>(scan_dec(&s));
+      if (!descriptors || number != fd) go = each(context, number);
+    }
+  sys::close(fd);
+  return true;
+}
+
+const char* info_line(const char* text, const char* name) {
+  for (const char* s = text; *s; ++s)
+    if ((s == text || s[-1] == '\n') && starts_with(s, name)) {
+      s += length(name);
+      while (*s == ' ' || *s == '\t') ++s;
+      return s;
+    }
+  return nullptr;
+}
+
+const char* status_field(const char* text, const char* name) {
+  const char* value = info_line(text, name);
+  return value ? value : "0";
+}
+
+bool catches_signal(int pid, int signal, bool* ended) {
+  char path[40], text[4096];
+  format(path, sizeof(path), "/proc/%d/status", pid);
+  const long got = read_file(path, text, sizeof(text));
+  if (got <= 0) {
+    // A file that cannot be opened for another reason (no descriptor is free) tells nothing.
+    if (ended) *ended = got == -ENOENT || got == -ESRCH;
+    return false;
+  }
+  const char state = *status_field(text, "State:");
+  const char* threads = status_field(text, "Threads:");
+  // The first thread of a process can end before the others.
+  if (ended) *ended = state == 'X' || (state == 'Z' && scan_dec(&threads) <= 1);
+  const char* s = status_field(text, "SigCgt:");
+  return scan_hex(&s) >> (signal - 1) & 1;
+}
+
+uint64_t start_time_of(int pid) {
+  char path[40], text[1024];
+  format(path, sizeof(path), "/proc/%d/stat", pid);
+  if (read_file(path, text, sizeof(text)) <= 0) return 0;
+  const char* s = text;
+  for (const char* p = text; *p; ++p)
+    if (*p == ')') s = p;
+  for (int field = 2; *s && field < 22; ++s)
+    if (*s == ' ') ++field;
+  return scan_dec(&s);
+}
+
+}  // namespace gpuckpt

@@ -1,0 +1,55 @@
+// What /proc says, read with raw calls and without allocation.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gpuckpt {
+
+// Whole small file into `to` (terminated); length or -errno.
+long read_file(const char* path, char* to, size_t room);
+
+// Lines of a file, one at a time, through a caller's buffer. Lines longer than the buffer are cut.
+class LineReader {
+ public:
+  LineReader(const char* path, char* buffer, size_t room);
+  ~LineReader();
+  LineReader(const LineReader&) = delete;
+  LineReader& operator=(const LineReader&) = delete;
+  bool ok() const { return fd_ >= 0; }
+  // The next line without its newline, valid until the next call; null at the end.
+  char* next();
+
+ private:
+  int fd_;
+  char* buffer_;
+  size_t room_, begin_ = 0, end_ = 0;
+  bool eof_ = false;
+};
+
+struct MapsLine {
+  uint64_t start, end, offset, dev_major, dev_minor, ino;
+  bool read, write, exec, shared;
+  bool object;  // of a file or of shared memory (System V segments can have the inode number 0)
+  const char* name;  // inside the line; "" for anonymous memory
+};
+bool parse_maps_line(const char* line, MapsLine* out);
+
+// `text`: lines of the form "name: value", as in fdinfo and status. What follows `name` at the
+// start of a line, without the blanks before it; null when there is no such line.
+const char* info_line(const char* text, const char* name);
+// The same; "0" when this kernel does not tell.
+const char* status_field(const char* text, const char* name);
+
+// Calls `each` for every decimal name in a folder like /proc/self/task or /proc/self/fd. `each`
+// returns false to stop.
+bool each_number_in(const char* folder, void* context, bool (*each)(void* context, int number));
+
+// Has the process a handler for the signal? `ended` (may be null): there is no such process, or
+// only what is left of it.
+bool catches_signal(int pid, int signal, bool* ended);
+
+// Field 22 of /proc/<pid>/stat: start time in clock ticks; 0 when there is no such process.
+uint64_t start_time_of(int pid);
+
+}  // namespace gpuckpt

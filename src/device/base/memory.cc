@@ -1,0 +1,278 @@
+#include "device/base/memory.h"
+
+#include <sys/mman.h>
+
+#include "base/syscall.h"
+
+namespace gpuckpt::device {
+namespace {
+
+// A header before each block says its class; blocks above the largest class are mappings of their
+// own.
+struct Header {
+  uint64_t bin;    // or kMapped
+  uint64_t bytes;  // of the mapping
+};
+constexpr uint64_t kMapped = 64;
+constexpr unsigned kSmallest = 5, kLargest = 16;  // 32 B .. 64 KiB, header included
+constexpr size_t kSlab = 1 << 20;
+
+struct Free {
+  Free* next;
+};
+Free* bins[kLargest + 1];
+char* slab;
+size_t slab_left;
+Lock heap_lock;
+
+void* map(size_t bytes) {
+  long address = sys::mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+  return sys::failed(address) ? nullptr : reinterpret_cast<void*>(address);
+}
+
+unsigned bin_of(size_t bytes) {
+  unsigned bin = kSmallest;
+  while ((size_t{1} << bin) < bytes) ++bin;
+  return bin;
+}
+
+}  // namespace
+
+namespace {
+uint32_t forks;  // shifted beside a lock's state
+}
+
+void Lock::lock() {
+  const uint32_t free = forks, held = forks | 1, waited_for = forks | 2;
+  uint32_t seen = __atomic_load_n(&word_, __ATOMIC_RELAXED);
+  while ((seen & ~3u) != forks || seen == free)  // of before the fork: free
+    if (__atomic_compare_exchange_n(&word_, &seen, held, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+      return;
+  while (__atomic_exchange_n(&word_, waited_for, __ATOMIC_ACQUIRE) != free)
+    sys::futex_wait(&word_, waited_for, 0);
+}
+
+void Lock::unlock() {
+  if (__atomic_exchange_n(&word_, forks, __ATOMIC_RELEASE) == (forks | 2))
+    sys::futex_wake(&word_, 1);
+}
+
+void locks_after_fork() { forks += 4; }
+
+void* allocate(size_t bytes) {
+  size_t total = bytes + sizeof(Header);
+  if (total < bytes) return nullptr;
+  if (total > (size_t{1} << kLargest)) {
+    total = (total + 4095) & ~size_t{4095};
+    auto* header = static_cast<Header*>(map(total));
+    if (!header) return nullptr;
+    *header = {kMapped, total};
+    return header + 1;
+  }
+  unsigned bin = bin_of(total);
+  size_t rounded = size_t{1} << bin;
+  Header* header;
+  {
+    Guard guard(heap_lock);
+    if (bins[bin]) {
+      header = reinterpret_cast<Header*>(bins[bin]);
+      bins[bin] = bins[bin]->next;
+    } else {
+      if (slab_left < rounded) {
+        void* fresh = map(kSlab);
+        if (!fresh) return nullptr;
+        slab = static_cast<char*>(fresh);  // what was left of the old one (< 64 KiB) is lost
+        slab_left = kSlab;
+      }
+      header = reinterpret_cast<Header*>(slab);
+      slab += rounded;
+      slab_left -= rounded;
+    }
+  }
+  *header = {bin, rounded};
+  __builtin_memset(header + 1, 0, rounded - sizeof(Header));
+  return header + 1;
+}
+
+void release(void* block) {
+  if (!block) return;
+  Header* header = static_cast<Header*>(block) - 1;
+  if (header->bin == kMapped) {
+    sys::munmap(reinterpret_cast<uint64_t>(header), header->bytes);
+    return;
+  }
+  unsigned bin = static_cast<unsigned>(header->bin);
+  auto* free_block = reinterpret_cast<Free*>(header);
+  Guard guard(heap_lock);
+  free_block->next = bins[bin];
+  bins[bin] = free_block;
+}
+
+void Text::add_bytes(const char* bytes, size_t count) {
+  if (!bytes_.empty()) bytes_.truncate(bytes_.size() - 1);
+  bytes_.append(bytes, count);
+  bytes_.push('\0');
+}
+
+void Text::add(const char* text) { add_bytes(text, __builtin_strlen(text)); }
+
+void Text::add_quoted(const char* text) {
+  add("\"");
+  for (const char* p = text; *p; ++p) {
+    auto c = static_cast<unsigned char>(*p);
+    if (c == '"' || c == '\\') {
+      char escaped[3] = {'\\', *p, 0};
+      add(escaped);
+    } else if (c < 0x20) {
+      const char* digits = "0123456789abcdef";
+      char escaped[7] = {'\\', 'u', '0', '0', digits[c >> 4], digits[c & 15], 0};
+      add(escaped);
+    } else {
+      add_bytes(p, 1);
+    }
+  }
+  add("\"");
+}
+
+void Text::add_number(uint64_t value) {
+  char digits[24];
+  char* p = digits + sizeof digits;
+  *--p = 0;
+  do *--p = static_cast<char>('0' + value % 10);
+  while (value /= 10);
+  add(p);
+}
+
+void Text::add_hex(uint64_t value) {
+  char digits[24];
+  char* p = digits + sizeof digits;
+  *--p = 0;
+  do *--p = "0123456789abcdef"[value & 15];
+  while (value >>= 4);
+  *--p = 'x';
+  *--p = '0';
+  add(p);
+}
+
+namespace {
+
+void pull(RangeNode* node) {
+  uint64_t largest = node->size;
+  if (node->left && node->left->largest > largest) largest = node->left->largest;
+  if (node->right && node->right->largest > largest) largest = node->right->largest;
+  node->largest = largest;
+}
+
+void split(RangeNode* node, uint64_t key, RangeNode** low, RangeNode** high) {
+  if (!node) {
+    *low = *high = nullptr;
+  } else if (node->begin < key) {
+    split(node->right, key, &node->right, high);
+    *low = node;
+    pull(node);
+  } else {
+    split(node->left, key, low, &node->left);
+    *high = node;
+    pull(node);
+  }
+}
+
+RangeNode* merge(RangeNode* low, RangeNode* high) {
+  if (!low) return high;
+  if (!high) return low;
+  if (low->priority > high->priority) {
+    low->right = merge(low->right, high);
+    pull(low);
+    return low;
+  }
+  high->left = merge(low, high->left);
+  pull(high);
+  return high;
+}
+
+uint32_t priority_of(uint64_t key) {
+  key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9ull;
+  key = (key ^ (key >> 27)) * 0x94d049bb133111ebull;
+  return static_cast<uint32_t>(key >> 32);
+}
+
+RangeNode* erase_from(RangeNode* root, RangeNode* node) {
+  if (root == node) return merge(root->left, root->right);
+  if (node->begin < root->begin)
+    root->left = erase_from(root->left, node);
+  else
+    root->right = erase_from(root->right, node);
+  pull(root);
+  return root;
+}
+
+void pull_path(RangeNode* root, const RangeNode* node) {
+  if (root != node) pull_path(node->begin < root->begin ? root->left : root->right, node);
+  pull(root);
+}
+
+}  // namespace
+
+void RangeTree::insert(RangeNode* node) {
+  node->left = node->right = nullptr;
+  node->largest = node->size;
+  node->priority = priority_of(node->begin);
+  RangeNode *low, *high;
+  split(root_, node->begin, &low, &high);
+  root_ = merge(merge(low, node), high);
+}
+
+void RangeTree::erase(RangeNode* node) { root_ = erase_from(root_, node); }
+
+void RangeTree::resize(RangeNode* node, uint64_t begin, uint64_t size) {
+  node->begin = begin;
+  node->size = size;
+  pull_path(root_, node);
+}
+
+RangeNode* RangeTree::floor(uint64_t address) const {
+  RangeNode* best = nullptr;
+  for (RangeNode* n = root_; n;) {
+    if (n->begin <= address) {
+      best = n;
+      n = n->right;
+    } else {
+      n = n->left;
+    }
+  }
+  return best;
+}
+
+RangeNode* RangeTree::ceiling(uint64_t address) const {
+  RangeNode* best = nullptr;
+  for (RangeNode* n = root_; n;) {
+    if (n->begin >= address) {
+      best = n;
+      n = n->left;
+    } else {
+      n = n->right;
+    }
+  }
+  return best;
+}
+
+RangeNode* RangeTree::covering(uint64_t address) const {
+  RangeNode* node = floor(address);
+  return node && address - node->begin < node->size ? node : nullptr;
+}
+
+RangeNode* RangeTree::first_fit(uint64_t size) const {
+  RangeNode* n = root_;
+  if (!n || n->largest < size) return nullptr;
+  for (;;) {
+    if (n->left && n->left->largest >= size) {
+      n = n->left;
+    } else if (n->size >= size) {
+      return n;
+    } else {
+      n = n->right;
+    }
+  }
+}
+
+}  // namespace gpuckpt::device

@@ -1,0 +1,19 @@
+// Where allocations were made: what on the calling thread's stack looks like return addresses, at
+// the time of the call. A guess that costs a fraction of a microsecond; whoever reads it (verify
+// --replay) drops those that no call instruction stands before.
+#pragma once
+
+#include <cstdint>
+
+#include "device/base/memory.h"
+
+namespace gpuckpt::device {
+
+// Number of the place the calling thread is called from; 0: unknown, or too many different ones.
+// Takes a lock of its own for a moment.
+uint32_t call_site();
+
+// The JSON array of all sites: [["0x..",...],...], number 1 first.
+void describe_sites(Text* json);
+
+}  // namespace gpuckpt::device

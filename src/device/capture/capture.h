@@ -1,0 +1,56 @@
+// Freezing, staging, draining: the device side of one snapshot. See snapshot/api/device_plugin.h
+// for the contract.
+#pragma once
+
+#include "device/hooks/hooks.h"
+
+namespace gpuckpt::device {
+
+bool freeze(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report);
+// PARKED. Did something that `freeze` looked at change with the gate closed? A sentence, or null.
+const char* changed_since_freeze();
+bool ahead(CaptureSink* sink, uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report);
+bool stage(CaptureSink* sink, DeviceReport* report);
+bool drain(CaptureSink* sink, DeviceReport* report);
+void settle(const char* id);
+bool suspend(uint64_t gate_ms, uint64_t deadline_ms, bool release, DeviceReport* report);
+bool wake(const char* gpu_map, DeviceReport* report);
+
+bool restore(RestoreSource* source, DeviceReport* report);
+
+// What a snapshot asks the driver about the live objects (gate closed, all idle), for replay to
+// use.
+// Contexts that live, by name.
+void live_contexts(Vector<uint64_t>* out);
+
+bool learn_state(DeviceReport* report);
+
+// What the machine must offer: recorded at a snapshot, compared at a restore.
+struct DeviceFacts {
+  char name[128];
+  char uuid[48];   // "GPU-..."
+  int capability;  // 90 is 9.0
+  uint64_t total_memory;
+};
+struct MachineFacts {
+  bool initialised;
+  int driver_version;
+  int devices;
+  DeviceFacts device[kMaxDevices];
+};
+extern MachineFacts machine_facts;
+bool learn_machine(MachineFacts* facts);
+
+// A live context on `device`, by the driver's handle; null: none.
+CUcontext any_context(int device);
+
+// Writes the blob "device".
+void describe_device(Text* json);
+
+// Forgets the stage of the process this one is an image of.
+void stage_forget();
+
+bool fail(DeviceReport* report, int code, const char* pattern, ...)
+    __attribute__((format(printf, 3, 4)));
+
+}  // namespace gpuckpt::device

@@ -1,0 +1,29 @@
+// Linker sessions (cuLink*): what went in, so that an open one can go on after a restore.
+#pragma once
+
+#include "device/base/registry.h"
+#include "snapshot/api/device_plugin.h"
+
+namespace gpuckpt::device {
+
+struct LinkInput {
+  CUjitInputType type;
+  char* name;
+  uint8_t* bytes;
+  uint64_t size;
+};
+
+struct LinkObject : Object {
+  Vector<Option> options;
+  Vector<LinkInput> inputs;
+  bool complete = false;  // nothing goes in any more; what came out is memory of the driver that
+                          // stays readable
+  bool reports = false;   // the driver writes into the program's memory when it completes
+};
+void free_inputs(LinkObject* link);
+
+// A session that reports when it completes cannot be made again in the middle: snapshots wait.
+bool link_reports_later();
+bool replay_link(LinkObject* link, DeviceReport* report);
+
+}  // namespace gpuckpt::device

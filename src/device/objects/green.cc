@@ -1,0 +1,208 @@
+#include "device/objects/green.h"
+
+#include "base/syscall.h"
+#include "device/capture/capture.h"
+#include "gpuckpt/exit_codes.h"
+#include "intercept/generated/real_driver.h"
+
+namespace gpuckpt::device {
+namespace {
+
+// Converted contexts, for questions without the registry's lock. Written under it.
+struct Settled {
+  uint64_t converted, context, green;  // names
+};
+constexpr size_t kMostSettled = 256;
+Settled settled[kMostSettled];
+size_t settled_count;
+
+const Settled* find_settled(uint64_t name) {
+  const size_t count = __atomic_load_n(&settled_count, __ATOMIC_ACQUIRE);
+  if (__builtin_expect(count == 0, 1) || !name) return nullptr;
+  for (size_t i = 0; i < count; ++i)
+    if (__atomic_load_n(&settled[i].converted, __ATOMIC_ACQUIRE) == name) return &settled[i];
+  return nullptr;
+}
+
+bool cannot(DeviceReport* report, const char* what, CUresult result) {
+  const char* text = nullptr;
+  real().cuGetErrorName(result, &text);
+  return fail(report, kExitIncompatible, "%s cannot be made again: %s (%d)", what,
+              text ? text : "unknown error", static_cast<int>(result));
+}
+
+bool same_size(const CUdevResource& a, const CUdevResource& b) {
+  return a.type == b.type &&
+         (a.type != CU_DEV_RESOURCE_TYPE_SM || !__builtin_memcmp(&a.sm, &b.sm, sizeof a.sm));
+}
+
+unsigned size_of(const ResourceObject* r) { return r ? r->held.sm.smCount : 0; }
+
+bool came_out_otherwise(const SplitObject* s, unsigned groups, unsigned size,
+                        DeviceReport* report) {
+  const unsigned before = static_cast<unsigned>(s->groups.size());
+  return fail(report, kExitIncompatible,
+              "cuDevSmResourceSplitByCount: %u multiprocessors came in %u parts of %u and would "
+              "come in %u of %u after the restore",
+              size_of(s->input), before, before ? size_of(s->groups[0]) : 0, groups, size);
+}
+
+}  // namespace
+
+void note_settled(uint64_t converted, uint64_t context, uint64_t green) {
+  size_t at = 0;
+  while (at < settled_count && settled[at].converted) ++at;
+  if (at == kMostSettled) return registry().refuse("cuCtxFromGreenCtx: too many green contexts");
+  settled[at].context = context;
+  settled[at].green = green;
+  __atomic_store_n(&settled[at].converted, converted, __ATOMIC_RELEASE);
+  if (at == settled_count) __atomic_store_n(&settled_count, at + 1, __ATOMIC_RELEASE);
+}
+
+void forget_settled(uint64_t converted) {
+  for (Settled& s : settled)
+    if (s.converted == converted) __atomic_store_n(&s.converted, uint64_t{0}, __ATOMIC_RELEASE);
+}
+
+uint64_t settled_context(uint64_t name) {
+  const Settled* s = find_settled(name);
+  return s ? s->context : name;
+}
+
+uint64_t green_of_converted(uint64_t name) {
+  const Settled* s = find_settled(name);
+  return s ? s->green : 0;
+}
+
+uint64_t converted_of_green(uint64_t green) {
+  for (size_t i = 0; i < settled_count; ++i)
+    if (settled[i].converted && settled[i].green == green) return settled[i].converted;
+  return 0;
+}
+
+uint64_t current_green_name() {
+  if (!__atomic_load_n(&settled_count, __ATOMIC_ACQUIRE)) return 0;
+  CUcontext context = nullptr;
+  if (real().cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context) return 0;
+  return green_of_converted(name_from(Kind::kContext, context));
+}
+
+namespace {
+
+bool is_gone(CUresult result) {
+  return result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT;
+}
+
+// An event behind all work of a green context: it is reached at once when there is none, but for
+// the moment that a device takes for that.
+CUresult query_green(CUgreenCtx green) {
+  constexpr int kTries = 20;
+  CUevent mark = nullptr;
+  CUresult result = real().cuEventCreate(&mark, CU_EVENT_DISABLE_TIMING);
+  if (result == CUDA_SUCCESS) result = real().cuGreenCtxRecordEvent(green, mark);
+  if (result == CUDA_SUCCESS) result = CUDA_ERROR_NOT_READY;
+  for (int i = 0; i < kTries && result == CUDA_ERROR_NOT_READY; ++i) {
+    if (i) sys::sleep_us(20);
+    result = real().cuEventQuery(mark);
+  }
+  if (mark) real().cuEventDestroy_v2(mark);
+  return is_gone(result) ? CUDA_SUCCESS : result;
+}
+
+}  // namespace
+
+// A green context may be current to one thread only, and that is the program's: it is asked without
+// being made current.
+CUresult query_green_streams(uint64_t context) {
+  const size_t count = __atomic_load_n(&settled_count, __ATOMIC_ACQUIRE);
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t converted = __atomic_load_n(&settled[i].converted, __ATOMIC_ACQUIRE);
+    if (!converted || settled[i].context != context) continue;
+    WithContext with(context);
+    if (!with) return CUDA_SUCCESS;  // gone
+    CUresult result = query_green(real_of<CUgreenCtx>(Kind::kGreenCtx, settled[i].green));
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+bool replay_resource(ResourceObject* r, DeviceReport* report) {
+  if (r->split) return true;  // with its split
+  CUresult result = CUDA_SUCCESS;
+  CUdevResource now = {};
+  if (r->green) {
+    if (!registry().find<Object>(ObjectType::kGreenContext, r->green)) return true;
+    result = real().cuGreenCtxGetDevResource(real_of<CUgreenCtx>(Kind::kGreenCtx, r->green), &now,
+                                             r->held.type);
+  } else if (r->of_context) {
+    if (!name_bound(Kind::kContext, r->of_context)) return true;
+    result = real().cuCtxGetDevResource(real_of<CUcontext>(Kind::kContext, r->of_context), &now,
+                                        r->held.type);
+  } else {
+    result = real().cuDeviceGetDevResource(r->device, &now, r->held.type);
+  }
+  if (result != CUDA_SUCCESS) return cannot(report, "the resources of a device", result);
+  if (now.sm.smCount != r->held.sm.smCount)
+    return fail(report, kExitIncompatible,
+                "a device or context had %u multiprocessors to split, here it has %u", size_of(r),
+                now.sm.smCount);
+  r->now = now;
+  return true;
+}
+
+bool replay_split(SplitObject* s, DeviceReport* report) {
+  const bool lost =
+      s->input->green && !registry().find<Object>(ObjectType::kGreenContext, s->input->green);
+  if (lost || (s->input->of_context && !name_bound(Kind::kContext, s->input->of_context)))
+    return true;
+  const size_t before = s->groups.size();
+  Vector<CUdevResource> groups;
+  for (unsigned i = 0; i < s->asked; ++i)
+    if (!groups.push({})) return fail(report, kExitError, "no memory to split a device");
+  CUdevResource rest = {};
+  unsigned count = s->asked;
+  CUresult result = real().cuDevSmResourceSplitByCount(groups.data(), &count, &s->input->now, &rest,
+                                                       s->flags, s->least);
+  if (result != CUDA_SUCCESS) return cannot(report, "a part of a device", result);
+  const unsigned size = count ? groups[0].sm.smCount : 0;
+  if (count != before) return came_out_otherwise(s, count, size, report);
+  for (size_t i = 0; i < before; ++i) {
+    if (!s->groups[i]) continue;  // equal to one that was known
+    if (!same_size(groups[i], s->groups[i]->held))
+      return came_out_otherwise(s, count, groups[i].sm.smCount, report);
+    s->groups[i]->now = groups[i];
+  }
+  if (s->rest && !same_size(rest, s->rest->held)) return came_out_otherwise(s, count, size, report);
+  if (s->rest) s->rest->now = rest;
+  return true;
+}
+
+bool replay_resource_desc(ResourceDescObject* d, DeviceReport* report) {
+  if (d->lost) return true;
+  Vector<CUdevResource> now;
+  for (ResourceObject* r : d->resources)
+    if (!r || !now.push(r->now)) return fail(report, kExitError, "no memory to split a device");
+  CUdevResourceDesc desc = nullptr;
+  CUresult result =
+      real().cuDevResourceGenerateDesc(&desc, now.data(), static_cast<unsigned>(now.size()));
+  if (result != CUDA_SUCCESS) return cannot(report, "a descriptor of parts of a device", result);
+  bind(Kind::kDevResourceDesc, d->name, bits(desc));
+  return true;
+}
+
+bool replay_green(GreenObject* g, DeviceReport* report) {
+  CUgreenCtx now = nullptr;
+  CUresult result = real().cuGreenCtxCreate(
+      &now, real_of<CUdevResourceDesc>(Kind::kDevResourceDesc, g->desc->name), g->device, g->flags);
+  if (result != CUDA_SUCCESS) return cannot(report, "a green context", result);
+  bind(Kind::kGreenCtx, g->name, bits(now));
+  for (uint64_t name : g->converted) {
+    CUcontext converted = nullptr;
+    result = real().cuCtxFromGreenCtx(&converted, now);
+    if (result != CUDA_SUCCESS) return cannot(report, "a green context", result);
+    bind(Kind::kContext, name, bits(converted));
+  }
+  return true;
+}
+
+}  // namespace gpuckpt::device

@@ -1,0 +1,130 @@
+// How fds.cc, fd_*.cc and socket_*.cc make descriptors together. Not for others.
+//
+// Order: what has two ends or a name is prepared as a whole; then one descriptor per open file
+// description is made at a high number; then messages are sent, ends that were closed are closed,
+// and everything moves to its place.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "restore/preflight/image.h"
+#include "restore/preflight/plan_builder.h"
+#include "restore/preflight/removed.h"
+
+namespace gpuckpt::restore {
+
+class FdMaker {
+ public:
+  FdMaker(const Image& image, const Memory& memory, int base, std::vector<std::string>* warnings)
+      : image_(image), memory_(memory), base_(base), warnings_(warnings) {}
+  // Everything is made first, or taken from what is there and completed; then it is put in place.
+  bool make_all();
+  bool take(const std::map<int, int>& made);
+  bool make_missing();
+  bool put_in_place();
+  const std::map<int, int>& made() const { return made_; }
+  std::string error;
+
+ private:
+  using Descriptor = process::Descriptor;
+  using Socket = process::Socket;
+
+  // fds.cc
+  int make(const Descriptor&, const std::string& path);
+  int make_file(const Descriptor&, const std::string& path);
+  int make_removed_folder(const Descriptor&);
+  int make_removed_device(const Descriptor&, const std::string& path);
+  std::string watched_name(const process::InotifyWatch&, const std::string& path) const;
+  bool lock_in_flight();
+  int make_timerfd(const Descriptor&);
+  int make_epoll(const Descriptor&);
+  int make_inotify(const Descriptor&);
+  int make_memory(const Descriptor&);
+  void close_helpers();
+  bool place();
+  bool watch(int epoll, const Descriptor& set, const std::vector<process::EpollEntry>&);
+  bool add_watch(int epoll, const Descriptor& set, const process::EpollEntry&, bool fired);
+  int up(int fd);  // moves it to base or above
+  int reopen(int fd, int flags);
+  int inherit(int n);  // restore's own 0, 1 or 2
+  int outside(const Descriptor&);
+  bool fail(const std::string& what);  // with errno
+  void warn(const std::string& text) { warnings_->push_back(text); }
+
+  // fd_pipes.cc
+  bool prepare_pipes();
+  int make_pipe(const Descriptor&, const std::string& path);
+
+  // fd_queues.cc
+  int make_queue(const Descriptor&, const std::string& path);
+  int make_nameless_queue(const Descriptor&);
+
+  // fd_sockets.cc
+  bool prepare_sockets();
+  bool make_socket(const Image::Socket&);
+  bool make_pair(const Image::Socket&);
+  bool connect_pair(const Image::Socket&, const Image::Socket& listener);
+  bool make_former_listeners();
+  bool name_sockets();
+  std::vector<const Image::Socket*> datagram_chain() const;
+  bool connect_sockets();
+  bool prepare_waiting();
+  int make_reset(const Socket&);
+  void check_options();
+  const Image::Socket* listener_of(const Socket&) const;
+  bool has_peer_in_image(const Socket&) const;
+
+  // socket_names.cc
+  bool name_socket(const Image::Socket&);
+  bool bind_any(int fd, const Image::Socket&);
+  bool bind_unix(int fd, const Image::Socket&);
+  bool bind_network(int fd, const Image::Socket&);
+  bool bind_aside(int fd, const Socket&);
+  // Calls `body` where the socket's name leads to it. False: body's result, with errno.
+  bool at_name(const Image::Socket&, const std::function<bool()>& body);
+  bool connect_by_name(int fd, const Image::Socket& to);
+  void forget_asides();
+  bool make_folder_of(const std::string& path);
+  bool shares_port(const Socket&) const;
+
+  // socket_messages.cc
+  bool send_messages();
+  bool send_unix(const Image::Message&);
+  bool send_datagram(const Image::Message&);
+  int sender_of(const Image::Message&);
+  int make_sender(const Image::Message&, int type);
+  bool attach_filters();
+  void finish_pairs();
+
+  // fd_terminals.cc
+  bool prepare_terminals();
+  int make_terminal(const Descriptor&);
+
+  const Image& image_;
+  const Memory& memory_;
+  int base_;
+  std::vector<std::string>* warnings_;
+  std::map<int, int> made_;                     // description -> temporary number
+  bool shared_ = false;                         // several processes have what is in made_
+  std::map<int, std::pair<int, int>> pipes_;    // index -> both ends, -1: given away
+  std::map<int, int> fifos_;                    // index -> a helper that keeps it open
+  std::map<int, std::string> removed_fifos_;    // index -> the name it has for now
+  std::unique_ptr<NamesForNow> names_;          // which are these
+  std::vector<int> sockets_;                    // by index, -1: none yet
+  std::deque<Image::Socket> former_listeners_;  // with indexes beyond the image's
+  std::map<uint32_t, std::string> asides_;      // socket -> the root or folder of its name
+  std::vector<std::string> names_to_remove_;
+  std::map<uint32_t, uint32_t> lost_datagrams_;   // socket -> how many could not be put back
+  std::map<int, int> other_ends_;                 // socket -> the end that will be closed
+  std::map<int, std::pair<int, int>> terminals_;  // index -> master, slave
+};
+
+// How a person finds a descriptor: "descriptor 7 (/tmp/x)".
+std::string describe(const process::Descriptor&, const std::string& path);
+
+}  // namespace gpuckpt::restore

@@ -1,0 +1,124 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "restore/descriptors/fd_maker.h"
+
+namespace gpuckpt::restore {
+
+using namespace process;
+
+namespace {
+
+constexpr unsigned long kGetSettings = 0x802c542a, kSetSettings = 0x402c542b;  // TCGETS2, TCSETS2
+constexpr unsigned long kLock = 0x40045431, kGetNumber = 0x80045430, kOpenSlave = 0x5441;
+
+struct KernelTermios {
+  uint32_t iflag, oflag, cflag, lflag;
+  uint8_t line, cc[19];
+  uint32_t ispeed, ospeed;
+};
+
+// Numbers are given out from the lowest: the ones before the wanted one are held until it comes.
+int open_master(uint32_t number) {
+  std::vector<int> held;
+  int found = -1;
+  for (int tries = 0; tries < 4096 && found < 0; ++tries) {
+    int fd = open("/dev/ptmx", O_RDWR | O_NOCTTY);
+    uint32_t got = 0;
+    if (fd < 0) break;
+    if (ioctl(fd, kGetNumber, &got) == 0 && got == number) {
+      found = fd;
+    } else {
+      held.push_back(fd);
+      if (got > number) break;
+    }
+  }
+  if (found < 0 && !held.empty()) found = held.back(), held.pop_back();
+  for (int fd : held) close(fd);
+  return found;
+}
+
+// Of the slave's file, which is opened for this only where it will be open. What is not permitted
+// stays as it is.
+void set_owner(int slave, uint32_t number, const process::Terminal& t) {
+  if (!t.mode) return;
+  const std::string path =
+      slave >= 0 ? "/proc/self/fd/" + std::to_string(slave) : "/dev/pts/" + std::to_string(number);
+  struct stat st;
+  if (stat(path.c_str(), &st) != 0) return;
+  if (st.st_uid != t.uid || st.st_gid != t.gid) (void)!chown(path.c_str(), t.uid, t.gid);
+  if (st.st_mode != t.mode) chmod(path.c_str(), t.mode & 07777);
+}
+
+}  // namespace
+
+bool FdMaker::prepare_terminals() {
+  for (const Image::Terminal& t : image_.terminals) {
+    errno = 0;
+    int master = up(open_master(t.head.number));
+    if (master < 0) return fail("no pseudo terminal can be opened");
+    uint32_t number = 0;
+    ioctl(master, kGetNumber, &number);
+    if (number != t.head.number)
+      warn("/dev/pts/" + std::to_string(t.head.number) + " is /dev/pts/" + std::to_string(number) +
+           " now");
+    int off = 0, locked = static_cast<int>(t.head.locked),
+        packets = static_cast<int>(t.head.packets);
+    ioctl(master, kLock, &off);
+    int slave = -1;
+    bool used = false;
+    for (const auto& [d, path] : image_.fds)
+      used |= d.kind == kFdTerminal && d.value[1] == t.head.number + 1;
+    if (used) slave = up(ioctl(master, kOpenSlave, O_RDWR | O_NOCTTY));
+    KernelTermios saved{}, raw{};
+    memcpy(&saved, t.head.settings, sizeof(saved));
+    raw = saved;
+    raw.iflag = raw.oflag = raw.lflag = 0;
+    if (t.head.settings_bytes) ioctl(master, kSetSettings, &raw);
+    if ((!t.input.empty() &&
+         write(master, t.input.data(), t.input.size()) != static_cast<ssize_t>(t.input.size())) ||
+        (slave >= 0 && !t.output.empty() &&
+         write(slave, t.output.data(), t.output.size()) != static_cast<ssize_t>(t.output.size())))
+      return fail("the unread bytes of a pseudo terminal cannot be put back");
+    set_owner(slave, number, t.head);
+    if (t.head.settings_bytes) ioctl(master, kSetSettings, &saved);
+    ioctl(master, TIOCSWINSZ, t.head.window);
+    if (packets) ioctl(master, TIOCPKT, &packets);
+    if (locked) ioctl(master, kLock, &locked);
+    terminals_[static_cast<int>(t.head.index)] = {master, slave};
+  }
+  return true;
+}
+
+int FdMaker::make_terminal(const Descriptor& d) {
+  const int flags = static_cast<int>(d.flags) & (O_ACCMODE | O_NONBLOCK);
+  int fd = -1;
+  if (d.kind == kFdPtyMaster) {
+    fd = dup(terminals_[d.object].first);
+    if (fd >= 0) fcntl(fd, F_SETFL, flags & O_NONBLOCK);
+    return fd;
+  }
+  for (const Image::Terminal& t : image_.terminals)
+    if (d.value[1] == t.head.number + 1) {
+      int master = terminals_[static_cast<int>(t.head.index)].first, off = 0;
+      ioctl(master, kLock, &off);
+      fd = ioctl(master, kOpenSlave, flags | O_NOCTTY);
+      int locked = static_cast<int>(t.head.locked);
+      if (locked) ioctl(master, kLock, &locked);
+      return fd;
+    }
+  fd = outside(d);
+  if (fd < 0 && d.fd <= 2) fd = inherit(d.fd);
+  if (fd < 0) fd = open("/dev/tty", flags);
+  if (fd < 0) {
+    warn(describe(d, "") + " was a terminal; it is /dev/null now");
+    fd = open("/dev/null", O_RDWR);
+  }
+  return fd;
+}
+
+}  // namespace gpuckpt::restore

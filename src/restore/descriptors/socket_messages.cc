@@ -1,0 +1,230 @@
+// Puts unread messages back into the program's sockets, from whom they came; then what must come
+// after them: the last options, filters, halves that are shut down.
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "restore/descriptors/fd_maker.h"
+#include "restore/descriptors/socket_names.h"
+#include "restore/descriptors/socket_options.h"
+#include "restore/descriptors/udp_sender.h"
+#include "restore/driver/as_process.h"
+
+namespace gpuckpt::restore {
+
+using namespace process;
+
+namespace {
+
+// What is sent with a message.
+class Control {
+ public:
+  void add(int type, const void* data, size_t bytes) {
+    const size_t at = bytes_.size();
+    bytes_.resize(at + CMSG_SPACE(bytes));
+    cmsghdr c{};
+    c.cmsg_level = SOL_SOCKET, c.cmsg_type = type, c.cmsg_len = CMSG_LEN(bytes);
+    memcpy(bytes_.data() + at, &c, sizeof(c));
+    memcpy(bytes_.data() + at + CMSG_LEN(0), data, bytes);
+  }
+  void set(msghdr* m) {
+    m->msg_control = bytes_.empty() ? nullptr : bytes_.data();
+    m->msg_controllen = bytes_.size();
+  }
+
+ private:
+  std::vector<char> bytes_;
+};
+
+// Room for everything that a socket's queue may hold, as long as this lives.
+class LargeBuffer {
+ public:
+  LargeBuffer(int fd, int name, int force) : fd_(fd), name_(name), force_(force) {
+    socklen_t size = sizeof(before_);
+    getsockopt(fd, SOL_SOCKET, name, &before_, &size);
+    set(8 << 20);
+  }
+  ~LargeBuffer() { set(before_ / 2); }  // the kernel shows it doubled
+  LargeBuffer(const LargeBuffer&) = delete;
+  LargeBuffer& operator=(const LargeBuffer&) = delete;
+
+ private:
+  void set(int bytes) {
+    if (setsockopt(fd_, SOL_SOCKET, force_, &bytes, sizeof(bytes)) != 0)
+      setsockopt(fd_, SOL_SOCKET, name_, &bytes, sizeof(bytes));
+  }
+  int fd_, name_, force_, before_ = 0;
+};
+
+bool send_all(int fd, const Image::Message& m, const Socket* by_name, Control control) {
+  size_t at = 0;
+  do {
+    iovec io{const_cast<uint8_t*>(m.bytes.data()) + at, m.bytes.size() - at};
+    msghdr h{};
+    h.msg_iov = &io, h.msg_iovlen = 1;
+    if (by_name) {
+      h.msg_name = const_cast<uint8_t*>(by_name->name);
+      h.msg_namelen = by_name->name_bytes;
+    }
+    if (at == 0) control.set(&h);
+    const int urgent = m.flags & kMessageUrgent ? MSG_OOB : 0;
+    const ssize_t n = sendmsg(fd, &h, MSG_NOSIGNAL | MSG_DONTWAIT | urgent);
+    if (n < 0) return false;
+    at += static_cast<size_t>(n);
+  } while (at < m.bytes.size());
+  return true;
+}
+
+}  // namespace
+
+// The program's socket that has the sender's name, -1: none.
+int FdMaker::sender_of(const Image::Message& m) {
+  for (const Image::Socket& entry : image_.sockets) {
+    const Socket& s = entry.head;
+    if (s.domain == AF_UNIX && s.type == SOCK_DGRAM && !m.sender.empty() &&
+        s.name_bytes == m.sender.size() && memcmp(s.name, m.sender.data(), s.name_bytes) == 0)
+      return sockets_[s.index];
+  }
+  return -1;
+}
+
+// A socket for the moment that has the sender's name, or one that stands for it: -1 with errno.
+int FdMaker::make_sender(const Image::Message& m, int type) {
+  const int fd = socket(AF_UNIX, type, 0);
+  if (fd < 0 || m.sender.size() <= 2) return fd;
+  Socket s{};
+  s.domain = AF_UNIX, s.type = type, s.index = ~0u;
+  s.name_bytes = static_cast<uint32_t>(m.sender.size());
+  memcpy(s.name, m.sender.data(), m.sender.size());
+  const bool has_path = s.name_bytes > 3 && s.name[2];
+  if (!(has_path ? bind_aside(fd, s) : bind(fd, as_address(s.name), s.name_bytes) == 0))
+    warn("an unread datagram comes back without the name of its sender, " + shown(s) + " (" +
+         strerror(errno) + ")");
+  return fd;
+}
+
+bool FdMaker::send_unix(const Image::Message& m) {
+  const Image::Socket& entry = image_.sockets[m.socket];
+  const Socket& to = entry.head;
+  const auto other = other_ends_.find(static_cast<int>(m.socket));
+  int fd = -1, own = -1;
+  bool by_name = false;
+  if (to.type == SOCK_DGRAM && m.sender.size() > 2) fd = sender_of(m), by_name = true;
+  if (fd < 0 && !by_name && has_peer_in_image(to) && to.flags & kSocketTwoWay)
+    fd = sockets_[to.peer];
+  if (fd < 0 && !by_name && other != other_ends_.end()) fd = other->second;
+  if (fd < 0) fd = own = make_sender(m, to.type), by_name = true;
+  if (fd < 0) return false;
+  // What is connected to it needs no name, which it may not have.
+  const bool connected = fd == own ? false : [&] {
+    for (const Image::Socket& s : image_.sockets)
+      if (sockets_[s.head.index] == fd) return has_peer_in_image(s.head) && s.head.peer == m.socket;
+    return true;
+  }();
+  by_name &= !connected;
+  std::vector<int> passed;
+  for (int32_t d : m.descriptions) passed.push_back(made_[d]);
+  const ucred from{m.pid, m.uid, m.gid};
+  auto send_with = [&](bool credentials) {
+    Control control;
+    if (!passed.empty()) control.add(SCM_RIGHTS, passed.data(), passed.size() * sizeof(int));
+    if (credentials) control.add(SCM_CREDENTIALS, &from, sizeof(from));
+    return by_name ? at_name(entry, [&] { return send_all(fd, m, &to, control); })
+                   : send_all(fd, m, nullptr, control);
+  };
+  LargeBuffer room(fd, SO_SNDBUF, SO_SNDBUFFORCE);
+  const bool has_credentials = m.flags & kMessageHasCredentials;
+  bool ok = send_with(has_credentials);
+  int none[2];
+  if (!ok && has_credentials && (errno == ESRCH || errno == EPERM))
+    ok = as_process(
+        {m.pid, m.uid, m.gid}, [&](int*) { return send_with(true); }, none);
+  if (!ok && has_credentials && (errno == ESRCH || errno == EPERM)) {
+    warn("an unread message of process " + std::to_string(m.pid) + " in " +
+         (to.name_bytes > 2 ? shown(to) : "a unix socket") +
+         " comes back as one of the program itself (SCM_CREDENTIALS)");
+    ok = send_with(false);
+  }
+  if (own >= 0) close(own);
+  return ok;
+}
+
+bool FdMaker::send_datagram(const Image::Message& m) {
+  const Image::Socket& to = image_.sockets[m.socket];
+  for (const Image::Socket& s : image_.sockets)
+    if (is_network(s.head) && s.head.type == SOCK_DGRAM && s.head.protocol == to.head.protocol &&
+        is_from(m, s.head) && send_udp_from(sockets_[s.head.index], m, sockets_[m.socket], to))
+      return true;
+  return send_udp(m, sockets_[m.socket], to);
+}
+
+bool FdMaker::attach_filters() {
+  for (const auto& [f, program] : image_.filters) {
+    sock_fprog p{static_cast<unsigned short>(program.size() / sizeof(sock_filter)),
+                 reinterpret_cast<sock_filter*>(const_cast<uint8_t*>(program.data()))};
+    if (setsockopt(sockets_[f.socket], SOL_SOCKET, SO_ATTACH_FILTER, &p, sizeof(p)) != 0)
+      return fail("the packet filter of a socket cannot be attached");
+  }
+  return true;
+}
+
+// Shut down halves, and the errors that connections have.
+void FdMaker::finish_pairs() {
+  for (const Image::Socket& entry : image_.sockets) {
+    const Socket& s = entry.head;
+    const int fd = sockets_[s.index];
+    if (s.flags & kSocketResetByPeer) (void)!send(fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+  for (auto& [socket, fd] : other_ends_) close(fd);
+  for (const Image::Socket& entry : image_.sockets) {
+    const Socket& s = entry.head;
+    const int fd = sockets_[s.index];
+    if (is_network(s) && s.type == SOCK_DGRAM && s.shut_down)
+      shutdown(fd, s.shut_down == 3 ? SHUT_RDWR : s.shut_down == 2 ? SHUT_WR : SHUT_RD);
+    if (s.domain != AF_UNIX || s.state == kSocketListening) continue;
+    if (s.shut_down & 2) shutdown(fd, SHUT_WR);
+    // The peer's shutdown for sending does this too; here it was the program's own.
+    const bool by_peer =
+        s.type != SOCK_DGRAM && has_peer_in_image(s) && image_.sockets[s.peer].head.shut_down & 2;
+    if (s.shut_down & 1 && !by_peer) shutdown(fd, SHUT_RD);
+  }
+}
+
+bool FdMaker::send_messages() {
+  for (const Image::Message& m : image_.messages) {
+    errno = 0;
+    if (is_network(image_.sockets[m.socket].head))
+      lost_datagrams_[m.socket] += !send_datagram(m);
+    else if (!send_unix(m))
+      return fail("the unread data of a unix socket cannot be put back");
+  }
+  for (const auto& [socket, count] : lost_datagrams_)
+    if (count)
+      warn(std::to_string(count) + " unread datagrams of " + shown(image_.sockets[socket].head) +
+           " cannot be put back: their senders' addresses are not to be had here");
+  if (!attach_filters()) return false;
+  finish_pairs();
+  for (const Image::Socket& entry : image_.sockets) {
+    const int fd = sockets_[entry.head.index];
+    if (!join_groups(fd, entry)) {
+      warn("a multicast group of " + shown(entry.head) +
+           " cannot be joined here: " + strerror(errno));
+    }
+    // Twice, because some options change others.
+    apply_options(fd, entry, OptionMoment::kAtLast);
+    apply_options(fd, entry, OptionMoment::kAtLast);
+  }
+  check_options();
+  forget_asides();
+  return true;
+}
+
+}  // namespace gpuckpt::restore

@@ -1,0 +1,28 @@
+// Addresses of the program's sockets.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <string>
+
+#include "restore/preflight/image.h"
+
+namespace gpuckpt::restore {
+
+inline bool is_network(const process::Socket& s) {
+  return s.domain == AF_INET || s.domain == AF_INET6;
+}
+inline const sockaddr* as_address(const uint8_t* bytes) {
+  return reinterpret_cast<const sockaddr*>(bytes);
+}
+
+// An end of a connection: its name is only something to be looked at.
+inline bool is_connection(const process::Socket& s) {
+  return s.domain == AF_UNIX && s.type != SOCK_DGRAM &&
+         (s.state == process::kSocketPair || s.state == process::kSocketPeerGone);
+}
+
+// For people: "TCP port 80", "/run/x", "@x".
+std::string shown(const process::Socket&);
+
+}  // namespace gpuckpt::restore

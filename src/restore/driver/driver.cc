@@ -1,0 +1,594 @@
+#include "restore/driver/driver.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <set>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "base/new_file.h"
+#include "gpuckpt/exit_codes.h"
+#include "restore/driver/device_feed.h"
+#include "restore/driver/launcher_terminal.h"
+#include "restore/driver/pager.h"
+#include "restore/driver/stale_processes.h"
+#include "restore/driver/start.h"
+#include "restore/driver/tree.h"
+#include "restore/preflight/file_sums.h"
+#include "restore/preflight/image.h"
+#include "restore/preflight/plan_builder.h"
+#include "restore/preflight/preflight.h"
+#include "restore/preflight/removed.h"
+#include "restore/preflight/stored_files.h"
+#include "restore/preflight/written_files.h"
+#include "restore/protocol/plan.h"
+#include "store/io/printable.h"
+#include "store/io/process_identity.h"
+
+namespace gpuckpt::restore {
+
+using namespace process;
+using store::SnapshotReader;
+using store::Status;
+
+namespace {
+
+std::atomic<pid_t> program{0};
+
+double now() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+}
+
+std::string json_string(const std::string& s) {
+  std::string out = "\"";
+  for (unsigned char c : s) {
+    char hex[8];
+    if (c == '"' || c == '\\')
+      out += '\\', out += static_cast<char>(c);
+    else if (c < 32)
+      snprintf(hex, sizeof(hex), "\\u%04x", c), out += hex;
+    else
+      out += static_cast<char>(c);
+  }
+  return out + "\"";
+}
+
+// Warns when it cannot be: the program runs all the same.
+void write_file(const std::string& path, const std::string& text) {
+  if (path.empty()) return;
+  const long error = replace_file(path.c_str(), text.data(), text.size());
+  if (error)
+    store::say("gpuckpt: warning: cannot write %s: %s\n", path.c_str(),
+               strerror(static_cast<int>(-error)));
+}
+
+void write_status(const Options& o, const std::string& state, int code, const std::string& text,
+                  const std::string& id, pid_t pid, int exit_status, double seconds) {
+  char numbers[160];
+  snprintf(numbers, sizeof(numbers),
+           ",\"code\":%d,\"pid\":%d,\"exit_status\":%d,\"restore_ms\":%.1f", code, pid, exit_status,
+           seconds * 1000);
+  write_file(o.status_file, "{\"state\":\"" + state + "\"" + numbers + ",\"id\":" +
+                                json_string(id) + ",\"text\":" + json_string(text) + "}\n");
+}
+
+int give_up(const Options& o, const SnapshotReader& reader, int code, const std::string& text) {
+  remove_segments();
+  store::say("gpuckpt: restore: %s\n", text.c_str());
+  write_status(o, "failed", code, text, reader.id(), 0, -1, 0);
+  return o.dry_run ? code : kExitLauncher;
+}
+
+// --- being the parent
+// -----------------------------------------------------------------------------------------------------
+
+// Signals sent to us by somebody are meant for the program. Those of the terminal reach it by
+// themselves: it is in our process group.
+void forward(int sig, siginfo_t* info, void*) {
+  int saved = errno;
+  pid_t pid = program;
+  if (pid > 0 && info->si_code <= 0) kill(pid, sig);
+  errno = saved;
+}
+
+void forward_signals() {
+  struct sigaction a {};
+  a.sa_sigaction = forward;
+  a.sa_flags = SA_SIGINFO | SA_RESTART;
+  sigfillset(&a.sa_mask);
+  for (int sig : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGCONT, SIGWINCH,
+                  SIGURG, SIGIO})
+    sigaction(sig, &a, nullptr);
+}
+
+// Receives one report with the sender's pid as it is called here.
+int receive(int fd, Report* r, pid_t* sender, int timeout_ms, Fd* passed = nullptr) {
+  pollfd p{fd, POLLIN, 0};
+  int ready;
+  do ready = poll(&p, 1, timeout_ms);
+  while (ready < 0 && errno == EINTR);
+  if (ready <= 0) return 0;
+  iovec io{r, sizeof(*r)};
+  alignas(cmsghdr) char control[256];
+  msghdr m{};
+  m.msg_iov = &io, m.msg_iovlen = 1;
+  m.msg_control = control, m.msg_controllen = sizeof(control);
+  ssize_t n;
+  do n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
+  while (n < 0 && errno == EINTR);
+  if (n != sizeof(*r)) return -1;
+  for (cmsghdr* c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c))
+    if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_CREDENTIALS) {
+      ucred cred;
+      memcpy(&cred, CMSG_DATA(c), sizeof(cred));
+      *sender = cred.pid;
+    } else if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
+      int got;
+      memcpy(&got, CMSG_DATA(c), sizeof(got));
+      Fd file(got);
+      if (passed) *passed = std::move(file);
+    }
+  return 1;
+}
+
+int decode(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
+
+int wait_for_end(Started* s) {
+  int status = 0;
+  if (s->status) {
+    ssize_t n;
+    do n = read(s->status.get(), &status, sizeof(status));
+    while (n < 0 && errno == EINTR);
+    if (n == sizeof(status)) return decode(status);
+  }
+  while (waitpid(s->child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return decode(status);
+}
+
+struct Outcome {
+  bool running = false;
+  bool hung = false;  // a step did not come to its end: whoever is at it is to be killed
+  int code = kExitError;
+  std::string text;
+  pid_t pid = 0;
+};
+
+// What is behind a process that runs while its memory still comes.
+struct LazyPages {
+  pid_t pager = -1;
+  Fd uffd;
+};
+using AllLazyPages = std::vector<LazyPages>;  // of the members, the last one's at the end
+
+// Small mappings now, large ones by the pager. Refused: not here.
+Status give_pages_lazily(const Image& image, const SnapshotReader& reader, const Options& o,
+                         pid_t pid, AllLazyPages* lazy) {
+  std::vector<LazyRange> ranges = lazy_ranges(image, reader);
+  if (ranges.empty()) return Status::Refused("");
+  if (Status s = fill_all_but(reader, ranges, pid); !s.ok()) return s;
+  // A pager holds nobody else's userfaultfd: holes are open when the last one who has it lets go.
+  std::vector<int> others;
+  for (LazyPages& l : *lazy)
+    if (&l != &lazy->back() && l.uffd) others.push_back(l.uffd.get());
+  return start_pager(reader, ranges, o.threads, lazy->back().uffd, others, &lazy->back().pager);
+}
+
+// The new process has mapped everything and waits for its pages. `why_not`: the reason why it
+// cannot be lazy.
+Status give_pages(const Image& image, const SnapshotReader& reader, const Options& o,
+                  Memory* memory, pid_t pid, int socket, const std::string& why_not,
+                  AllLazyPages* lazy) {
+  const char* way = getenv("GPUCKPT_FILL");
+  Report filled{};
+  filled.type = kReportFilled;
+  Status status = Status::Refused(why_not);
+  if (o.lazy && lazy->back().uffd) status = give_pages_lazily(image, reader, o, pid, lazy);
+  if (o.lazy && status.code() == kExitRefused && !status.text().empty())
+    store::say(
+        "gpuckpt: warning: --lazy is not possible here (%s); reading all of the memory first\n",
+        status.text().c_str());
+  if (status.code() == kExitRefused)
+    status = way && strcmp(way, "file") == 0 ? Status::Refused("as asked")
+                                             : fill_process(reader, o.threads, pid);
+  if (status.code() == kExitRefused) {
+    status = load_pages(reader, o.threads, memory);
+    filled.code = 1;
+  }
+  if (status.ok() && send(socket, &filled, sizeof(filled), MSG_NOSIGNAL) != sizeof(filled))
+    return Status::Error("the restored process ended while it was being filled");
+  return status;
+}
+
+// Waits for the pager beside the program.
+void watch_pager(LazyPages lazy, std::vector<pid_t> members) {
+  std::thread([lazy = std::move(lazy), members = std::move(members)] {
+    int status = 0;
+    while (waitpid(lazy.pager, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (status == 0) return;
+    store::say(
+        "gpuckpt: restore: the rest of the program's memory cannot be had (the store is "
+        "damaged, or gpuckpt-pager was killed): ending the program\n");
+    for (pid_t pid : members) kill(pid, SIGKILL);
+  }).detach();
+}
+
+// Everybody ends who has not been told to run.
+// Whoever waits for our word ends. Returns when all have, and nothing of theirs (ids, names of
+// sockets) is in the way of another attempt; after five seconds in any case.
+void hang_up(Tree* tree) {
+  const double begin = now();
+  for (auto& m : tree->members) {
+    m->their_report.reset();
+    shutdown(m->report.get(), SHUT_WR);
+  }
+  for (auto& m : tree->members) {
+    char rest[sizeof(Report)];
+    pollfd p{m->report.get(), POLLIN, 0};
+    while (m->report) {
+      const int left = static_cast<int>((begin + 5 - now()) * 1000);
+      if (left <= 0 || poll(&p, 1, left) <= 0 || recv(p.fd, rest, sizeof(rest), 0) <= 0)
+        m->report.reset();
+    }
+  }
+}
+
+// How long a step may take (kReportStep); GPUCKPT_STEP_LIMIT: no longer than that.
+double patience(const Member& m, int seconds) {
+  constexpr double kSlowest = 16 << 20;  // bytes a second that a store delivers
+  double out = seconds;
+  if (seconds == 0) {
+    uint64_t bytes = 0;
+    for (uint64_t space : m.reader->spaces())
+      for (const store::Extent& e : m.reader->extents(space)) bytes += e.zero ? 0 : e.length;
+    out = 120 + static_cast<double>(bytes) / kSlowest;
+  }
+  const char* limit = getenv("GPUCKPT_STEP_LIMIT");
+  return limit ? std::min(out, atof(limit)) : out;
+}
+
+void start_step(Member* m, const char* name, int seconds) {
+  m->step = name;
+  m->deadline = now() + patience(*m, seconds);
+}
+
+void give_up_on(const Member& m, Outcome* out) {
+  out->hung = true;
+  out->code = kExitTimeout;
+  out->text = "process " + std::to_string(m.image.head.pid) + " (" + m.image.command.substr(0, 60) +
+              ") hangs while " + m.step + ", and is ended";
+}
+
+int left_of(const Member& m) {
+  return std::max(0, static_cast<int>((m.deadline - now()) * 1000) + 1);
+}
+
+enum class Heard { kReport, kStep, kFailed };
+
+// Receives what a member has to say next, within the time of the step that it is at. kFailed: it is
+// no good; `out` says why.
+Heard hear(Member* m, Report* r, Outcome* out, Fd* passed = nullptr) {
+  const int got = receive(m->report.get(), r, &m->pid, left_of(*m), passed);
+  if (got == 1 && r->type == kReportStep) {
+    r->text[sizeof(r->text) - 1] = 0;
+    start_step(m, r->text, r->code);
+    return Heard::kStep;
+  }
+  if (got == 1 && r->type != kReportFailed) return Heard::kReport;
+  if (got == 1) {
+    out->code = r->code;
+    out->text = r->text;
+  } else if (got == 0) {
+    give_up_on(*m, out);
+  } else {
+    out->text = "the restored process ended while " + m->step;
+  }
+  return Heard::kFailed;
+}
+
+bool expect(Member* m, Report* r, Outcome* out, Fd* passed = nullptr) {
+  Heard heard;
+  do heard = hear(m, r, out, passed);
+  while (heard == Heard::kStep);
+  return heard == Heard::kReport;
+}
+
+// The same of everybody who has not `reached` it, in the order in which they come: one may wait for
+// another, and who fails first has the reason.
+bool expect_of_all(Tree* tree, uint32_t type, std::vector<uint32_t>* reached, Outcome* out) {
+  for (;;) {
+    std::vector<pollfd> polls;
+    Member* first = nullptr;  // whose step must be over first
+    for (size_t i = 0; i < reached->size(); ++i) {
+      Member* m = tree->members[i].get();
+      const bool waits = (*reached)[i] != type;
+      polls.push_back({waits ? m->report.get() : -1, POLLIN, 0});
+      if (waits && (!first || m->deadline < first->deadline)) first = m;
+    }
+    if (!first) return true;
+    const int ready = poll(polls.data(), polls.size(), left_of(*first));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) {
+      give_up_on(*first, out);
+      return false;
+    }
+    for (size_t i = 0; i < polls.size(); ++i) {
+      if (polls[i].fd < 0 || !polls[i].revents) continue;
+      Report r{};
+      const Heard heard = hear(tree->members[i].get(), &r, out);
+      if (heard == Heard::kStep) continue;
+      if (heard == Heard::kFailed) return false;
+      (*reached)[i] = r.type;
+      if (r.type != type) return false;
+    }
+  }
+}
+
+// Has what it maps filled. `reached`: what it reports where that was not needed.
+bool fill(Member* m, const Options& o, Ids ids, Outcome* out, AllLazyPages* lazy,
+          uint32_t* reached) {
+  Report r{};
+  lazy->emplace_back();
+  if (!expect(m, &r, out, &lazy->back().uffd)) return false;
+  if (r.type != kReportMapped) {
+    *reached = r.type;
+    return true;
+  }
+  const std::string why_not =
+      ids == Ids::kNew ? "the thread ids are new, and all memory is searched for the old ones"
+                       : std::string("userfaultfd: ") + strerror(r.code);
+  Status filled =
+      give_pages(m->image, *m->reader, o, &m->memory, m->pid, m->report.get(), why_not, lazy);
+  start_step(m, "completing its memory", 120);
+  if (filled.ok()) return true;
+  out->code = filled.code();
+  out->text = filled.text();
+  return false;
+}
+
+// One of many: where nobody asks for the run, two jobs still must not have one name.
+uint64_t any_run() {
+  timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  return (static_cast<uint64_t>(t.tv_sec) << 30 | static_cast<uint64_t>(t.tv_nsec)) << 16 ^
+         static_cast<uint64_t>(getpid());
+}
+
+bool let_go(Member* m, const SnapshotReader& reader, uint64_t run) {
+  Report go{};
+  go.type = kReportGo;
+  go.us[0] = run;
+  go.host_pid = m->pid;
+  go.host_start_time = store::start_time(m->pid);
+  snprintf(go.text, sizeof(go.text), "%s", reader.id().c_str());
+  return send(m->report.get(), &go, sizeof(go), MSG_NOSIGNAL) == sizeof(go);
+}
+
+// Everybody has what he needs of the files and folders without a name: they get their owners, modes
+// and times, and only the program's own descriptors of all files are left (leases ask for that).
+void finish_files(Tree* tree) {
+  for (auto& m : tree->members) {
+    auto give = [&](FileKey key, int fd, const std::string& path) {
+      auto a = m->image.attributes.find(key);
+      if (a != m->image.attributes.end()) give_attributes(a->second, fd, path);
+    };
+    for (const auto& [d, path] : m->image.fds)
+      for (const auto& [number, file] : m->memory.unlinked)
+        if (d.kind == kFdMemory && d.fd == number) give({d.dev, d.ino}, file.get(), path);
+    for (const auto& [key, folder] : *m->memory.folders) give(key, folder.get(), "a folder");
+  }
+  for (auto& m : tree->members) {
+    m->memory.files.clear();
+    m->memory.shared.clear();
+    m->memory.unlinked.clear();
+    m->memory.folders.reset();
+  }
+}
+
+bool bring_up(Tree* tree, const SnapshotReader& reader, const Options& o, Ids ids, Outcome* out,
+              AllLazyPages* lazy, LauncherTerminal* terminal) {
+  std::vector<uint32_t> reached(tree->members.size());
+  for (size_t i = 0; i < reached.size(); ++i)
+    if (!fill(tree->members[i].get(), o, ids, out, lazy, &reached[i])) return false;
+  if (tree->several()) {
+    if (!expect_of_all(tree, kReportThreads, &reached, out)) return false;
+    Report r{};
+    r.type = kReportDriver;
+    for (auto& m : tree->members) {
+      start_step(m.get(), "setting its clocks", 60);
+      send(m->report.get(), &r, sizeof(r), MSG_NOSIGNAL);
+    }
+  }
+  if (!expect_of_all(tree, kReportReady, &reached, out)) return false;
+  for (auto& m : tree->members) {
+    Status written = write_named_files(*m->reader, o.threads, &m->memory);
+    if (written.ok()) continue;
+    out->code = written.code();
+    out->text = written.text();
+    return false;
+  }
+  for (auto& m : tree->members) {
+    Status tails = o.keep_files ? Status::Ok() : set_tails_aside(m->image);
+    if (tails.ok()) continue;
+    out->code = tails.code();
+    out->text = tails.text();
+    return false;
+  }
+  finish_files(tree);
+  program = out->pid = tree->root().pid;
+  write_file(o.pid_file, o.pid_file.empty() ? "" : std::to_string(out->pid) + "\n");
+  const uint64_t run = o.run ? o.run : any_run();
+  terminal->lend(*tree);
+  // Children first: the root may look for them.
+  for (size_t i = tree->members.size(); i-- > 0;)
+    if (!let_go(tree->members[i].get(), reader, run)) {
+      out->text = "the restored process ended before it could run";
+      return false;
+    }
+  return out->running = true;
+}
+
+using Feeds = std::vector<std::unique_ptr<DeviceFeed>>;
+
+// The first thing that one of them could not read.
+Status end_all(Feeds* feeds) {
+  Status first;
+  for (auto& feed : *feeds)
+    if (Status read = feed->end(); !read.ok() && first.ok()) first = read;
+  return first;
+}
+
+Outcome try_start(Tree* tree, const SnapshotReader& reader, const Options& o, Ids ids, Started* s,
+                  Feeds* feeds, LauncherTerminal* terminal) {
+  Outcome out;
+  for (auto& m : tree->members)
+    feeds->push_back(std::make_unique<DeviceFeed>(*m->reader, m->memory, o.threads));
+  if (!start_program(tree, find_launcher(o), ids, s, &out.text)) {
+    out.code = kExitRefused;
+    return out;
+  }
+  for (auto& feed : *feeds) feed->start();
+  for (auto& m : tree->members) start_step(m.get(), "being made", 120);
+  AllLazyPages lazy;
+  if (bring_up(tree, reader, o, ids, &out, &lazy, terminal)) {
+    std::vector<pid_t> members;
+    for (const auto& m : tree->members) members.push_back(m->pid);
+    for (LazyPages& l : lazy)
+      if (l.pager > 0) watch_pager(std::move(l), members);
+    return out;
+  }
+  if (s->child > 0 && (tree->several() || out.hung)) kill(s->child, SIGKILL);
+  hang_up(tree);
+  if (Status read = end_all(feeds); !read.ok() && out.code == kExitError) {
+    out.code = read.code();
+    out.text = read.text();
+  }
+  int status = 0;
+  for (const LazyPages& l : lazy)
+    if (l.pager > 0) {
+      kill(l.pager, SIGKILL);
+      waitpid(l.pager, nullptr, 0);
+    }
+  while (s->child > 0 && waitpid(s->child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
+    out.text += " (signal " + std::to_string(WTERMSIG(status)) + ")";
+  return out;
+}
+
+}  // namespace
+
+// Others write to them as well (written_files.h).
+std::vector<std::string> shared_logs(const Tree& tree) {
+  std::vector<std::string> out;
+  for (const auto& m : tree.members)
+    for (const auto& [d, path] : m->image.fds)
+      if (d.kind == kFdFile && d.value[0]) out.push_back(path);
+  return out;
+}
+
+Status load(Tree* tree, const Options& o) {
+  for (auto& m : tree->members) {
+    m->memory.lazy = o.lazy;
+    m->memory.steps = o.steps;
+  }
+  if (Status s = load_tree(tree, o.threads); !s.ok()) return s;
+  for (auto& m : tree->members)
+    if (!o.gpu_map.empty())
+      m->memory.blobs.emplace_back(
+          "gpu_map",
+          std::vector<uint8_t>(o.gpu_map.c_str(), o.gpu_map.c_str() + o.gpu_map.size() + 1));
+  return Status::Ok();
+}
+
+int restore_snapshot(const SnapshotReader& reader, const Options& o, bool* ran) {
+  if (ran) *ran = false;
+  const double t0 = now();
+  Tree tree;
+  if (Status s = read_tree(reader, &tree); !s.ok()) return give_up(o, reader, s.code(), s.text());
+  if (const Preflight p = preflight(tree, o); !p.ok()) {
+    std::string text = "this snapshot cannot be restored here:";
+    for (const auto* list : {&p.never, &p.here})
+      for (const std::string& w : *list) text += "\n  - " + w;
+    return give_up(o, reader, kExitIncompatible, text);
+  }
+  if (o.dry_run) {
+    const Image& image = tree.root().image;
+    store::say(
+        "gpuckpt: %s can be restored here (%zu processes; the first: %zu threads, %zu "
+        "mappings, %zu descriptors)\n",
+        reader.id().c_str(), tree.members.size(), image.threads.size(), image.vmas.size(),
+        image.fds.size());
+    write_status(o, "checked", 0, "", reader.id(), 0, -1, now() - t0);
+    return kExitOk;
+  }
+  // Who is left of the old job may still write to its files; and files come before memory, because
+  // some are mapped.
+  wait_for_stale_processes(tree);
+  FilesPutBack files;
+  if (!o.keep_files) {
+    Status s = files.run(reader, read_files_blob(reader), shared_logs(tree));
+    if (!s.ok()) return give_up(o, reader, s.code(), s.text());
+  }
+  if (Status s = load(&tree, o); !s.ok()) return give_up(o, reader, s.code(), s.text());
+
+  forward_signals();
+  std::vector<Ids> ways;
+  if ((namespaces_allowed(o) || tree.several()) && geteuid() == 0 && all_ids_free(tree))
+    ways.push_back(Ids::kHere);
+  if (namespaces_allowed(o)) ways.push_back(Ids::kNamespace);
+  // Processes know each other by their ids.
+  if (!tree.several()) ways.push_back(Ids::kNew);
+  Outcome outcome;
+  outcome.code = kExitRefused;
+  outcome.text = needs_ids("namespaces are turned off");
+  std::string before;  // why the ways did not do that were tried before
+  for (const Ids& ids : ways) {
+    Started started;
+    Feeds feeds;
+    LauncherTerminal terminal;
+    outcome = try_start(&tree, reader, o, ids, &started, &feeds, &terminal);
+    if (outcome.running) {
+      if (ran) *ran = true;
+      files.keep();
+      let_segments_go();
+      if (ids == Ids::kNew && namespaces_allowed(o))
+        store::say(
+            "gpuckpt: warning: the program has new process and thread ids (no namespaces "
+            "here); programs that keep native thread ids may notice\n");
+      const double seconds = now() - t0;
+      if (o.on_running) o.on_running(outcome.pid);
+      write_status(o, "running", 0, "", reader.id(), outcome.pid, -1, seconds);
+      int status = wait_for_end(&started);
+      terminal.take_back();
+      if (Status read = end_all(&feeds); !read.ok())
+        return give_up(o, reader, read.code(), "the program has ended: " + read.text());
+      write_status(o, "ended", 0, "", reader.id(), outcome.pid, status, seconds);
+      return status;
+    }
+    // Refused or taken ids: the next way may do. Everything else would fail again.
+    if ((outcome.code != kExitRefused && outcome.code != kExitLocked) || &ids == &ways.back())
+      break;
+    before += " (tried before" + std::string(ids == Ids::kHere ? ", without namespaces" : "") +
+              ": " + outcome.text + ")";
+  }
+  return give_up(o, reader, outcome.code, outcome.text + before);
+}
+
+}  // namespace gpuckpt::restore

@@ -1,0 +1,23 @@
+// Can processes get the numbers they had? Root chooses them, everybody else in a pid namespace of
+// his own user namespace, where that is allowed.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+namespace gpuckpt::restore {
+
+// fork with a chosen process id (0: any).
+pid_t fork_as(pid_t pid, uint64_t flags);
+
+// In a process that was forked into new namespaces: makes them usable. Returns why not, or "".
+std::string settle_in_namespaces(bool user_namespace, uid_t, gid_t);
+
+// What stands in the way of choosing ids, tried by processes that end at once; empty: nothing.
+std::string why_no_ids_here();          // in this pid namespace
+std::string why_no_ids_in_namespace();  // in one that a restore makes
+std::string why_no_job_ids();           // in neither: jobs of several processes cannot be restored
+
+}  // namespace gpuckpt::restore

@@ -1,0 +1,26 @@
+// The terminal that `restore` was started from, which becomes the program's: it gets the settings
+// (raw mode, echo, special characters) that the program's terminal had at the snapshot, and has its
+// own back when the program has ended, as a shell would see to it.
+#pragma once
+
+#include <cstdint>
+
+#include "restore/driver/tree.h"
+
+namespace gpuckpt::restore {
+
+class LauncherTerminal {
+ public:
+  LauncherTerminal() = default;
+  LauncherTerminal(const LauncherTerminal&) = delete;
+  LauncherTerminal& operator=(const LauncherTerminal&) = delete;
+  ~LauncherTerminal() { take_back(); }
+  void lend(const Tree&);
+  void take_back();
+
+ private:
+  int fd_ = -1;           // -1: nothing to put back
+  uint8_t before_[64]{};  // struct termios2
+};
+
+}  // namespace gpuckpt::restore

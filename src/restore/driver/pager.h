@@ -1,0 +1,50 @@
+// restore --lazy: the program runs before its memory is there, and gets each page when it touches
+// it. Large anonymous mappings are registered with a userfaultfd of the new process; a helper
+// process of ours (the pager) answers every touch from the store, reads everything else in the
+// background, and ends when nothing is missing any more.
+//
+// What the program does to memory that is not there yet (unmap, move, discard, fork) reaches the
+// pager as events, in front of which the kernel lets nothing through. That, and that the kernel's
+// own accesses (read(2) into such memory) wait as the program's do, needs CAP_SYS_PTRACE: without
+// it all pages are read first, and a warning says so. Not used with new thread ids either, where
+// all memory is looked through for the owners of mutexes.
+//
+// The pager is a process of its own, so that killing `gpuckpt restore` does not take the rest of
+// the program's memory away. Should the pager end before its time, `gpuckpt restore` kills the
+// program: it must never see zeros where it had data. File mappings, shared memory, small mappings
+// and device memory are there before the program runs.
+#pragma once
+
+#include <linux/userfaultfd.h>
+#include <sys/types.h>
+
+#include <vector>
+
+#include "restore/preflight/image.h"
+#include "restore/preflight/plan_builder.h"
+#include "store/snapshot_reader.h"
+
+namespace gpuckpt::restore {
+
+// What a userfaultfd must be able to tell; without CAP_SYS_PTRACE the kernel denies the first.
+constexpr uint64_t kPagerFeatures = UFFD_FEATURE_EVENT_FORK | UFFD_FEATURE_EVENT_REMAP |
+                                    UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_UNMAP;
+
+struct LazyRange {
+  uint64_t start, end;
+};
+
+// The mappings that are worth it, by address; whole ones.
+std::vector<LazyRange> lazy_ranges(const Image&, const store::SnapshotReader&);
+
+// Fills what lies outside `lazy`. Statuses of fill_process.
+store::Status fill_all_but(const store::SnapshotReader&, const std::vector<LazyRange>& lazy,
+                           pid_t pid);
+
+// Registers the ranges with `uffd` (of the new process, no API handshake yet) and starts the pager,
+// which closes `others`. Refused: this kernel or user cannot; nothing is registered then.
+store::Status start_pager(const store::SnapshotReader&, const std::vector<LazyRange>&,
+                          unsigned threads, const Fd& uffd, const std::vector<int>& others,
+                          pid_t* pager);
+
+}  // namespace gpuckpt::restore

@@ -1,0 +1,56 @@
+// Where each process of a job stands: whose child it is, its session, its group; and the ended
+// children that nobody has waited for. What start.cc begins with; not for others.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "restore/descriptors/job_fds.h"
+#include "restore/driver/ids.h"
+#include "restore/driver/start.h"
+#include "restore/driver/tree.h"
+
+namespace gpuckpt::restore {
+
+// What all processes of one start have in common; forked along.
+struct Start {
+  const Tree& tree;
+  const std::string& launcher;
+  Ids ids;
+  bool user_namespace;
+  bool terminal;  // the launcher has one, and the root stays in its session to use it
+  bool common_made;
+  CommonFds common;  // of several processes, made before the second is forked
+  SharedPidfds pidfds;
+  std::vector<pid_t> spares;  // numbers for processes that end at once, one for each member and one
+                              // more; 0: any
+  void (*become)(Start*, size_t);  // makes the calling process member i; does not return
+  // In memory that all share: how many have their session and lead their group, how many are in
+  // their group, and that somebody failed.
+  struct Progress {
+    std::atomic<uint32_t> leading, grouped, failed;
+  } * progress;
+};
+
+[[noreturn]] void fail(int report, int code, const std::string& text);
+// What this process begins, for the restore driver's patience (kReportStep).
+void begin_step(int report, const char* name, int seconds);
+[[noreturn]] void fail(const Start&, int report, int code, const std::string& text);
+
+// Numbers that no process of the job needs, when they can be chosen at all.
+std::vector<pid_t> find_spares(const Tree&, Ids);
+
+// In the process that becomes member i: its session, its group, its children.
+void take_place(Start*, size_t i, int report);
+
+// In the intermediate forker, which ends then: makes the root, as its sibling, and the orphans, as
+// its children.
+void make_root_and_orphans(Start*);
+// A sibling of the intermediate forker's that has the root born, and ends; 0: the intermediate
+// forker itself has it born.
+pid_t root_helper(const Start&);
+
+}  // namespace gpuckpt::restore

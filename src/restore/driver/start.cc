@@ -1,0 +1,375 @@
+#include "restore/driver/start.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <new>
+
+#include "gpuckpt/exit_codes.h"
+#include "restore/descriptors/fds.h"
+#include "restore/driver/process_placement.h"
+#include "restore/preflight/preflight.h"
+#include "store/io/printable.h"
+#include "store/io/process_identity.h"
+
+namespace gpuckpt::restore {
+namespace {
+
+bool write_text(const char* path, const std::string& text) {
+  Fd fd(open(path, O_WRONLY | O_CLOEXEC));
+  return fd && write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+}
+
+int highest_open_fd() {
+  int highest = 2;
+  if (DIR* d = opendir("/proc/self/fd")) {
+    while (dirent* e = readdir(d)) highest = std::max(highest, atoi(e->d_name));
+    closedir(d);
+  }
+  return highest;
+}
+
+// Capabilities survive the exec of the launcher only as ambient ones.
+void keep_capabilities_over_exec() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2];
+  if (syscall(SYS_capget, &header, data) != 0) return;
+  data[0].inheritable = data[0].permitted, data[1].inheritable = data[1].permitted;
+  syscall(SYS_capset, &header, data);
+  for (int cap = 0; cap <= 40; ++cap) prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0);
+}
+
+bool differs(const uint32_t (&ids)[4], uint32_t own) {
+  for (uint32_t id : ids)
+    if (id != own) return true;
+  return false;
+}
+
+// The program's supplementary groups are those that this process has and passes on.
+bool has_groups_of(const Image& image) {
+  std::vector<gid_t> own(static_cast<size_t>(std::max(0, getgroups(0, nullptr))));
+  own.resize(static_cast<size_t>(std::max(0, getgroups(static_cast<int>(own.size()), own.data()))));
+  std::vector<gid_t> wanted(image.groups.begin(), image.groups.end());
+  std::sort(own.begin(), own.end()), std::sort(wanted.begin(), wanted.end());
+  return own == wanted;
+}
+
+// Does any thread need credentials that it does not inherit from this process?
+bool needs_other_ids(const Image& image) {
+  return image.has_thread_groups || !has_groups_of(image) ||
+         std::any_of(image.threads.begin(), image.threads.end(), [](const process::Thread& t) {
+           return !(t.flags & process::kThreadZombieLeader) &&
+                  (differs(t.uid, geteuid()) || differs(t.gid, getegid()));
+         });
+}
+
+std::string list_groups(const std::vector<uint32_t>& groups) {
+  std::string text;
+  for (uint32_t g : groups) text += (text.empty() ? "" : ", ") + std::to_string(g);
+  return text.empty() ? "none" : text;
+}
+
+void print(const std::vector<std::string>& warnings) {
+  for (const std::string& w : warnings) {
+    const std::string line = store::printable("gpuckpt: warning: " + w + "\n", "\n\t");
+    (void)!write(2, line.data(), line.size());
+  }
+}
+
+// Is it a pseudo terminal of the program's making? `terminal`: Head::terminal.
+bool made_anew(const Tree& tree, int terminal) {
+  for (const auto& m : tree.members)
+    for (const Image::Terminal& t : m->image.terminals)
+      if (static_cast<int>(t.head.number) + 1 == terminal) return true;
+  return false;
+}
+
+// What several processes share, made by the first of them.
+void make_common(Start* s) {
+  if (!s->tree.several() || s->common_made) return;
+  std::vector<std::string> warnings;
+  std::string error =
+      make_common_descriptors(s->tree, highest_open_fd() + 1, &warnings, &s->common);
+  if (error.empty() && !s->pidfds.prepare(s->tree)) error = strerror(errno);
+  if (!error.empty()) fail(*s, s->tree.root().their_report.get(), kExitIncompatible, error);
+  print(warnings);
+  s->common_made = true;
+}
+
+// In the process that becomes member `i` of the program.
+[[noreturn]] void become(Start* s, size_t i) {
+  const Member& member = *s->tree.members[i];
+  const Image& image = member.image;
+  const Memory& memory = member.memory;
+  const std::string& launcher = s->launcher;
+  const Ids ids = s->ids;
+  const bool user_namespace = s->user_namespace;
+  int report = member.their_report.get();
+  rlimit files;
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
+  std::vector<std::string> warnings;
+  std::string error;
+  const bool several = s->tree.several();
+  begin_step(report, "making the descriptors of all processes", 180);
+  make_common(s);
+  begin_step(report, "taking its place among the processes", 60);
+  take_place(s, i, report);
+  begin_step(report, "planning its memory", 60);
+  std::map<int, int> common;
+  if (several && !s->pidfds.exchange(i, &common))
+    fail(*s, report, kExitIncompatible,
+         std::string("a pidfd of the job cannot be made again: ") + strerror(errno));
+  int base = highest_open_fd();
+  for (const auto& [d, path] : image.fds) base = std::max(base, d.fd);
+  base += 1;
+  PlanFds fds;
+  int next = base;
+  auto move = [&](int fd) {
+    int high = fcntl(fd, F_DUPFD, next);
+    if (high < 0) fail(report, kExitError, "not enough descriptors (ulimit -n)");
+    fds.highest = next = high;
+    ++next;
+    return high;
+  };
+  fds.report = move(report);
+  report = fds.report;
+  fds.pages = move(memory.pages.get());
+  if (memory.device) fds.device = move(memory.device.get());
+  for (const Fd& f : memory.files) fds.files.push_back(move(f.get()));
+  for (const Fd& f : memory.shared) fds.shared.push_back(move(f.get()));
+  for (const auto& [i, f] : memory.files_to_write) fds.files_to_write[i] = move(f.get());
+  for (const auto& [i, f] : memory.shared_to_read) fds.shared_to_read[i] = move(f.get());
+  Fd exe(open(image.exe.c_str(), O_RDONLY | O_CLOEXEC));
+  if (exe) fds.exe = move(exe.get());
+  Fd program(open(launcher.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!program) fail(report, kExitError, launcher + ": " + strerror(errno));
+  int program_fd = move(program.get());
+  fcntl(program_fd, F_SETFD, FD_CLOEXEC);
+  Fd plan_file(memfd_create("gpuckpt-plan", 0));
+  fds.plan = move(plan_file.get());
+
+  uint32_t flags = 0;
+  if (ids != Ids::kNew) flags |= kSameIds;
+  if (!memory.pages_loaded) flags |= kFillByDriver;
+  if (ids == Ids::kHere) flags |= kKeepPages;
+  if (memory.lazy && ids != Ids::kNew) flags |= kLazy;
+  if (memory.steps) flags |= kStep;
+  if (several) flags |= kSeveral;
+  if (made_anew(s->tree, image.head.terminal)) flags |= kOwnTerminal;
+  const bool may_set_ids = geteuid() == 0 && !user_namespace;
+  if (may_set_ids && needs_other_ids(image)) flags |= kSetIds;
+  if (!may_set_ids && !has_groups_of(image))
+    warnings.push_back("process " + std::to_string(image.head.pid) +
+                       " had other supplementary groups (" + list_groups(image.groups) +
+                       ") than this user has here, and only root may set them; it goes on with "
+                       "those of the restore");
+  std::vector<uint8_t> plan = build_plan(image, memory, fds, flags, &error);
+  if (!error.empty()) fail(report, kExitIncompatible, error);
+  if (pwrite(fds.plan, plan.data(), plan.size(), 0) != static_cast<ssize_t>(plan.size()))
+    fail(report, kExitError, "no memory for the plan");
+
+  if ((image.cwd_gone ? fchdir(memory.folders->at(image.cwd_folder).get())
+                      : chdir(image.cwd.c_str())) != 0)
+    fail(report, kExitIncompatible, image.cwd + ": " + strerror(errno));
+  for (const auto& [key, fd] : s->common)
+    if (key.first == i) common[key.second] = fd;
+  begin_step(report, "making its descriptors", 180);
+  error = make_descriptors(image, memory, base, several ? &common : nullptr, &warnings);
+  if (!error.empty()) fail(report, kExitIncompatible, error);
+  print(warnings);
+  write_text("/proc/self/oom_score_adj", std::to_string(image.head.oom_score_adj));
+  if (image.head.coredump_filter)
+    write_text("/proc/self/coredump_filter", std::to_string(image.head.coredump_filter));
+  if (user_namespace) keep_capabilities_over_exec();
+  for (int sig = 1; sig <= 64; ++sig) signal(sig, SIG_DFL);
+  begin_step(report, "mapping its memory", 120);
+  std::string number = std::to_string(fds.plan);
+  const char* argv[] = {"gpuckpt-launch", number.c_str(), nullptr};
+  const char* environment[] = {nullptr};
+  syscall(SYS_execveat, program_fd, "", argv, environment, AT_EMPTY_PATH);
+  fail(report, kExitError, launcher + " cannot be executed: " + strerror(errno));
+}
+
+// Clocks that count from the machine's start go on from where they were: for what is forked from
+// here on, once (what is forked of it finds them set).
+void set_clocks(const Image& image) {
+  static bool done = false;
+  if (done) return;
+  timespec mono{}, boot{};
+  clock_gettime(CLOCK_MONOTONIC, &mono);
+  clock_gettime(CLOCK_BOOTTIME, &boot);
+  if (store::boot_id() == image.head.boot_id) return;
+  if (syscall(SYS_unshare, 0x80 /* CLONE_NEWTIME */) != 0) {
+    const int64_t jump = mono.tv_sec - static_cast<int64_t>(image.head.monotonic_us / 1000000);
+    print(
+        {"the clocks that count from the machine's start (CLOCK_MONOTONIC, CLOCK_BOOTTIME) jump "
+         "by " +
+         std::to_string(jump) + " s: time namespaces are not allowed here (" + strerror(errno) +
+         ")"});
+    return;
+  }
+  done = true;
+  // To the nanosecond: half a second too little would be a clock that goes back.
+  auto offset = [](uint64_t then_us, const timespec& now) {
+    constexpr int64_t kSecond = 1000000000;
+    const int64_t ns =
+        static_cast<int64_t>(then_us) * 1000 + 999 - (now.tv_sec * kSecond + now.tv_nsec);
+    const int64_t seconds = ns / kSecond - (ns % kSecond < 0);
+    return std::to_string(seconds) + " " + std::to_string(ns - seconds * kSecond);
+  };
+  write_text("/proc/self/timens_offsets", "monotonic " + offset(image.head.monotonic_us, mono) +
+                                              "\nboottime " + offset(image.head.boottime_us, boot) +
+                                              "\n");
+}
+
+// The process before the first: the root is its sibling and its children become orphans, because it
+// ends.
+[[noreturn]] void be_intermediate_forker(Start* s) {
+  make_common(s);
+  make_root_and_orphans(s);
+  _exit(0);
+}
+
+// Process 1 of the program's pid namespace: reaps, and outlives the program only for its orphans.
+[[noreturn]] void be_init(Start* s, uid_t uid, gid_t gid, int status) {
+  const Image& image = s->tree.root().image;
+  const int report = s->tree.root().their_report.get();
+  prctl(PR_SET_NAME, "gpuckpt-init");
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (std::string why = settle_in_namespaces(s->user_namespace, uid, gid); !why.empty())
+    fail(report, kExitRefused, why);
+  set_clocks(image);
+  const bool prelude = s->tree.has_prelude();
+  const pid_t root = image.head.pid;
+  pid_t pid = fork_as(prelude ? s->spares.back() : root, 0);
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, 0);
+    close(status);
+    if (prelude) be_intermediate_forker(s);
+    become(s, 0);
+  }
+  if (pid < 0)
+    fail(report, kExitRefused,
+         std::string("process ids cannot be chosen here: ") + strerror(errno));
+  // Everything else goes; the report socket in particular, so that its end is the program's end.
+  int keep = dup2(status, 3);
+  syscall(SYS_close_range, 4, ~0u, 0);
+  for (;;) {
+    int result;
+    pid_t ended = waitpid(-1, &result, 0);
+    if (ended == root) {
+      prctl(PR_SET_PDEATHSIG, 0);
+      (void)!write(keep, &result, sizeof(result));
+      close(keep);
+      close(0), close(1), close(2);
+    }
+    if (ended < 0 && errno == ECHILD) _exit(0);
+  }
+}
+
+bool ended_well(pid_t pid) {
+  int status = -1;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status == 0;
+}
+
+}  // namespace
+
+bool start_program(Tree* tree, const std::string& launcher, Ids ids, Started* out,
+                   std::string* error) {
+  int pipe_ends[2] = {-1, -1};
+  auto give_up = [&] {
+    *error = strerror(errno);
+    return false;
+  };
+  for (auto& m : tree->members) {
+    int sockets[2], on = 1;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) return give_up();
+    setsockopt(sockets[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
+    m->report = Fd(sockets[0]);
+    m->their_report = Fd(sockets[1]);
+  }
+  void* shared = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) return give_up();
+  int terminal = open("/dev/tty", O_RDWR | O_CLOEXEC);
+  if (terminal >= 0) close(terminal);
+  Start s{.tree = *tree,
+          .launcher = launcher,
+          .ids = ids,
+          .user_namespace = false,
+          .terminal = terminal >= 0,
+          .common_made = false,
+          .common = {},
+          .pidfds = {},
+          .spares = find_spares(*tree, ids),
+          .become = become,
+          .progress = new (shared) Start::Progress{}};
+  const uid_t uid = geteuid();
+  const gid_t gid = getegid();
+  const pid_t root = tree->root().image.head.pid;
+  pid_t child = -1;
+  if (ids == Ids::kNamespace) {
+    if (pipe2(pipe_ends, O_CLOEXEC) != 0) return give_up();
+    out->status = Fd(pipe_ends[0]);
+    Fd end(pipe_ends[1]);
+    child = fork_as(0, CLONE_NEWPID | CLONE_NEWNS);
+    if (child < 0) {
+      s.user_namespace = true;
+      child = fork_as(0, CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS);
+    }
+    if (child == 0) {
+      for (auto& m : tree->members) m->report.reset();
+      out->status.reset();
+      be_init(&s, uid, gid, end.get());
+    }
+  } else {
+    const bool prelude = ids == Ids::kHere && tree->has_prelude();
+    set_clocks(tree->root().image);
+    child = fork_as(ids == Ids::kHere && !prelude ? root : 0, 0);
+    if (child == 0) {
+      for (auto& m : tree->members) m->report.reset();
+      if (prelude) be_intermediate_forker(&s);
+      become(&s, 0);
+    }
+    if (child > 0 && prelude) {
+      const pid_t helper = root_helper(s);
+      const bool made = ended_well(child) && (!helper || ended_well(helper));
+      child = made ? root : 0;  // otherwise it has been reported
+    }
+  }
+  if (child < 0) {
+    *error = std::string(ids == Ids::kNamespace ? "namespaces are not allowed here: "
+                                                : "no process can be made: ") +
+             strerror(errno);
+    if (ids == Ids::kNamespace && tree->several()) *error = needs_ids(*error);
+  }
+  for (auto& m : tree->members) m->their_report.reset();
+  munmap(shared, 4096);
+  out->child = child > 0 ? child : -1;
+  return child >= 0;
+}
+
+}  // namespace gpuckpt::restore

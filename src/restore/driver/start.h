@@ -1,0 +1,33 @@
+// From checks to running program: namespaces, ids, descriptors, exec of the launcher.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "restore/driver/driver.h"
+#include "restore/driver/tree.h"
+#include "restore/preflight/image.h"
+#include "restore/preflight/plan_builder.h"
+#include "restore/protocol/plan.h"
+
+namespace gpuckpt::restore {
+
+// How the program gets its old process and thread ids.
+enum class Ids {
+  kHere,       // in this pid namespace: privileged, and all of them are free
+  kNamespace,  // in a pid namespace of its own (with a user namespace where there is no privilege)
+  kNew,        // not at all: new ids, mutex owners are rewritten
+};
+
+struct Started {
+  pid_t child = -1;  // of ours: the program itself, or the init of its namespace; -1: none was made
+  Fd status;         // kNamespace: the program's wait status arrives here
+};
+
+// True when the program is on its way; the outcome comes on `report`. Otherwise `error` says why.
+// Every member's `report` is set.
+bool start_program(Tree*, const std::string& launcher, Ids, Started* out, std::string* error);
+
+}  // namespace gpuckpt::restore

@@ -1,0 +1,65 @@
+// The processes of a snapshot: one, or several that belong together (members). The first is the
+// root; parents come before their children. Besides the root there may be others without a parent
+// in the job (orphans): what had forked them has ended.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "restore/preflight/image.h"
+#include "restore/preflight/plan_builder.h"
+#include "store/snapshot_reader.h"
+
+namespace gpuckpt::restore {
+
+// How a process gets its parent and its session. A session is inherited when a process is born, so
+// who is in another one than its parent must be born by somebody else; CLONE_PARENT and the end of
+// who forked it give it its parent all the same.
+enum class Birth {
+  kDirect,    // by its parent (of an orphan: by a process that ends), when that has its session
+  kEarly,     // by its parent, before that makes its own session
+  kSibling,   // by `maker`, the leader of its session, a child of the same parent
+  kDisowned,  // by a child of `maker`, the leader of its session, that ends: an orphan, or one whom
+              // its parent then takes on (a sub-reaper)
+  kHelper,  // by a helper that has the number of its session's leader, which has ended: a child of
+            // the same parent, or for orphans and the root beside the root
+};
+
+inline constexpr pid_t kOutside = -1;
+
+struct Member {
+  uint32_t number;
+  std::unique_ptr<store::SnapshotReader> reader;  // what is this one's of the snapshot
+  Image image;
+  Memory memory;
+  int parent = -1;  // index in the list; -1: the root, orphans
+  Birth birth = Birth::kDirect;
+  int maker = -1;     // index
+  pid_t session = 0;  // that it must be born into; 0: any; kOutside: one without a number here
+  bool leaderless = false;  // the leader of that has ended
+  Fd report, their_report;  // to the restore entry; its end until it is started
+  pid_t pid = 0;            // as it is called here, once it has reported
+  // What it does now, as it has reported, and when that must be over (CLOCK_MONOTONIC, seconds).
+  std::string step = "being made";
+  double deadline = 0;
+};
+
+struct Tree {
+  std::vector<std::unique_ptr<Member>> members;
+  std::string wrong;  // why it cannot be put together again; empty: it can
+  bool several() const { return members.size() > 1 || !root().image.zombies.empty(); }
+  Member& root() { return *members.front(); }
+  const Member& root() const { return *members.front(); }
+  bool is_orphan(size_t i) const { return i > 0 && members[i]->parent < 0; }
+  // Does anybody have to be made before the root is there?
+  bool has_prelude() const;
+};
+
+// Reads the descriptions of all. `snapshot` must outlive the tree.
+store::Status read_tree(const store::SnapshotReader& snapshot, Tree* out);
+
+// Makes memory for all of them (plan_builder.h). What several of them share is made once.
+store::Status load_tree(Tree*, unsigned threads);
+
+}  // namespace gpuckpt::restore

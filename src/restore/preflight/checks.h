@@ -1,0 +1,28 @@
+// Can this machine hold the snapshot? Every reason at once.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "restore/driver/driver.h"
+#include "restore/driver/tree.h"
+#include "restore/preflight/image.h"
+
+namespace gpuckpt::restore {
+
+std::vector<std::string> check_machine(const Image&);
+// Files whose contents come from the snapshot, because the job maps them shared and writable: what
+// they hold now does not matter.
+using Paths = std::set<std::string>;
+Paths restored_files(const Tree&);
+// `stored`: files that are put back as a whole (stored_files.h), and need not be there.
+std::vector<std::string> check_files(const Image&, const Paths& restored, const Paths& stored,
+                                     const Options&);
+// descriptor_checks.cc: can each be made again here? `several`: other processes of the job may have
+// the other ends.
+std::vector<std::string> check_descriptors(const Image&, bool several, const Options&);
+// Is the file of that name the one that was mapped, as far as its size and time say?
+bool is_unchanged(const process::MappedFile&, const std::string& path);
+
+}  // namespace gpuckpt::restore

@@ -1,0 +1,130 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <mqueue.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "restore/preflight/checks.h"
+
+namespace gpuckpt::restore {
+
+using namespace process;
+
+namespace {
+
+constexpr int kOursAtMost = 64;  // that a restore has open itself, beside the files it maps
+
+std::string name(const Descriptor& d, const std::string& path) {
+  return "descriptor " + std::to_string(d.fd) + " (" + path + ")";
+}
+
+std::string check_kind(const Descriptor& d, const std::string& path) {
+  struct stat st;
+  auto is = [&](mode_t type) {
+    return stat(path.c_str(), &st) != 0 || (st.st_mode & S_IFMT) == type;
+  };
+  switch (static_cast<FdKind>(d.kind)) {
+    case kFdFile:
+      return is(S_IFREG) ? "" : name(d, path) + " was a file, which is something else now";
+    case kFdDirectory:
+      return d.value[0] || is(S_IFDIR)
+                 ? ""
+                 : name(d, path) + " was a folder, which is something else now";
+    case kFdFifo:
+      return d.value[0] || is(S_IFIFO)
+                 ? ""
+                 : name(d, path) + " was a named pipe, which is something else now";
+    case kFdDevice:
+      if (d.value[1]) return "";
+      return stat(path.c_str(), &st) == 0 && S_ISCHR(st.st_mode) && st.st_rdev == d.value[0]
+                 ? ""
+                 : name(d, path) + " was a device that is not here";
+    case kFdQueue: {
+      if (d.value[2]) return "";
+      const mqd_t queue = mq_open(path.substr(path.rfind('/')).c_str(), O_RDONLY);
+      if (queue >= 0) mq_close(queue);
+      return queue >= 0 || errno != ENOENT || !d.value[3]
+                 ? ""
+                 : name(d, path) +
+                       " is a message queue that is not there any more, and nobody "
+                       "knows its messages";
+    }
+    case kFdPipe:
+    case kFdEventfd:
+    case kFdEpoll:
+    case kFdTimerfd:
+    case kFdSignalfd:
+    case kFdInherit:
+    case kFdMemory:
+    case kFdSocket:
+    case kFdPidfdSelf:
+    case kFdTerminal:
+    case kFdInotify:
+    case kFdPtyMaster:
+    case kFdPath:
+    case kFdKernelFile:
+    case kFdPidfdGone:
+    case kFdPidfd:
+      return "";
+  }
+  return name(d, path) + " is of a kind that this gpuckpt does not know (" +
+         std::to_string(d.kind) + ")";
+}
+
+// A pipe whose other end is in no process of the job, and which is not one of the standard three.
+std::string check_pipe(const Image& image, const Descriptor& d) {
+  for (const auto& [p, bytes] : image.pipes) {
+    if (static_cast<int>(p.index) != d.object || !(p.ends & kPipeOutside)) continue;
+    const bool standard = std::any_of(image.fds.begin(), image.fds.end(), [&](const auto& entry) {
+      const Descriptor& o = entry.first;
+      return o.fd <= 2 && (o.description == d.description || (o.ino == d.ino && o.dev == d.dev));
+    });
+    if (!standard)
+      return "descriptor " + std::to_string(d.fd) +
+             " was a pipe to another process, which is not here";
+  }
+  return "";
+}
+
+bool has_by_descriptor(const Image& image, const InotifyWatch& w) {
+  return image.attributes.count({w.dev, w.ino}) != 0;
+}
+
+}  // namespace
+
+std::vector<std::string> check_descriptors(const Image& image, bool several, const Options&) {
+  std::vector<std::string> wrong;
+  auto note = [&](std::string text) {
+    if (!text.empty()) wrong.push_back(std::move(text));
+  };
+  int highest = 0;
+  for (const auto& [d, path] : image.fds) {
+    note(check_kind(d, path));
+    if (d.kind == kFdPipe && !several) note(check_pipe(image, d));
+    highest = std::max(highest, d.fd);
+  }
+  for (const auto& [w, path] : image.watches)
+    if (!has_by_descriptor(image, w) && access(path.c_str(), F_OK) != 0)
+      note(path + ", which the program watches with inotify, is not here (" + strerror(errno) +
+           ")");
+  for (const auto& [o, path] : image.shared)
+    if (o.kind == kSharedFile && access(path.c_str(), R_OK | W_OK) != 0)
+      note(path + " is mapped shared by the program and cannot be opened: " + strerror(errno));
+  for (const auto& [f, path] : image.files)
+    if (f.stored_space < 0 && access(path.c_str(), F_OK) == 0 && access(path.c_str(), R_OK) != 0)
+      note(path + " is mapped by the program and cannot be opened: " + strerror(errno));
+  rlimit files{};
+  const size_t needed = static_cast<size_t>(highest) + image.fds.size() + image.files.size() +
+                        image.shared.size() + kOursAtMost;
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0 && needed > files.rlim_max)
+    note("a restore needs " + std::to_string(needed) + " descriptors, and may have " +
+         std::to_string(files.rlim_max) + " (ulimit -Hn)");
+  return wrong;
+}
+
+}  // namespace gpuckpt::restore

@@ -1,0 +1,96 @@
+// The blob "process" as ordinary C++: parsed and checked for consistency.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpuckpt/process_format.h"
+#include "store/status.h"
+
+namespace gpuckpt::restore {
+
+// A file as fstat identified it where the program ran: device and inode.
+using FileKey = std::pair<uint64_t, uint64_t>;
+
+// What a file or folder without a name had beside its contents.
+struct Attributes {
+  process::FileAttributes head;
+  std::vector<std::pair<std::string, std::vector<uint8_t>>> extended;
+};
+
+struct Image {
+  process::Head head{};
+  process::Mm mm{};
+  std::vector<uint8_t> auxv;
+  std::vector<process::Cpuid> cpu;
+  process::Vdso vdso{};
+  std::vector<uint8_t> vdso_bytes;
+  std::vector<std::pair<process::Vma, std::string>> vmas;
+  std::vector<std::pair<process::MappedFile, std::string>> files;
+  std::vector<std::pair<process::SharedObject, std::string>> shared;
+  std::vector<process::Thread> threads;
+  std::vector<std::pair<process::Descriptor, std::string>> fds;
+  std::vector<std::pair<process::Pipe, std::vector<uint8_t>>> pipes;
+  struct SocketOption {
+    int level, name;
+    std::vector<uint8_t> value;
+  };
+  struct GroupMembership {
+    process::GroupMembership head;
+    std::vector<std::vector<uint8_t>> sources;
+  };
+  struct Socket {
+    process::Socket head;
+    std::vector<SocketOption> options;
+    std::vector<GroupMembership> groups;
+    std::string folder;  // to which a relative name belongs; empty: the working directory
+  };
+  std::vector<Socket> sockets;  // by index
+  std::vector<std::pair<process::SocketFilter, std::vector<uint8_t>>> filters;
+  struct Message {
+    uint32_t socket;
+    std::vector<int32_t> descriptions;  // passed with it
+    std::vector<uint8_t> sender, to, bytes;
+    uint32_t flags;  // MessageFlags
+    int32_t pid;
+    uint32_t uid, gid;
+  };
+  std::vector<Message> messages;
+  struct QueueMessage {
+    uint32_t priority;
+    std::vector<uint8_t> bytes;
+  };
+  std::vector<std::pair<process::Queue, std::vector<QueueMessage>>> queues;
+  std::vector<std::pair<process::InotifyWatch, std::string>> watches;
+  struct Terminal {
+    process::Terminal head;
+    std::vector<uint8_t> input, output;
+  };
+  std::vector<Terminal> terminals;
+  std::vector<process::OutsideTerminal> outside_terminals;
+  std::vector<process::StoppedChild> stopped_children;
+  std::vector<process::FileLock> file_locks;
+  std::vector<std::pair<process::Epoll, std::vector<process::EpollEntry>>> epolls;
+  std::string cwd, exe, command;
+  std::vector<uint32_t> groups;
+  bool has_thread_groups = false;  // some thread has other supplementary groups
+  process::LibcLocks locks{};
+  bool cwd_gone = false;  // it was removed; it is this folder:
+  FileKey cwd_folder;
+  std::map<FileKey, Attributes> attributes;
+  std::vector<process::StoredContents> contents;
+  bool leaderless = false;  // the leader of its session has ended
+  // Of a process that belongs to a job (tree.h).
+  bool shares_place = false;  // working directory and umask, with its parent
+  std::vector<process::SameDescription> same;
+  std::vector<process::SocketPeer> peers;
+  std::vector<process::Zombie> zombies;
+  std::vector<uint8_t> blob;  // the bytes themselves, for the entry
+};
+
+store::Status parse_image(std::vector<uint8_t> blob, Image* out);
+
+}  // namespace gpuckpt::restore

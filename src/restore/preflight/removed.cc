@@ -1,0 +1,147 @@
+#include "restore/preflight/removed.h"
+#include "store/io/printable.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace gpuckpt::restore {
+
+using namespace process;
+using store::Status;
+
+namespace {
+
+std::string folder_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == 0 || slash == std::string::npos ? "/" : path.substr(0, slash);
+}
+
+bool make_node(const std::string& name, mode_t mode, dev_t device) {
+  return (S_ISDIR(mode) ? mkdir(name.c_str(), mode & 07777)
+                        : mknod(name.c_str(), mode & (S_IFMT | 07777), device)) == 0;
+}
+
+struct RemovedFolder {
+  std::string path;
+  FileKey key;
+};
+
+// Outer folders before those that were in them.
+std::vector<RemovedFolder> removed_folders(const Image& image) {
+  std::vector<RemovedFolder> out;
+  if (image.cwd_gone) out.push_back({image.cwd, image.cwd_folder});
+  for (const auto& [d, path] : image.fds)
+    if ((d.kind == kFdDirectory || d.kind == kFdPath) && d.value[0])
+      out.push_back({path, {d.dev, d.ino}});
+  std::stable_sort(out.begin(), out.end(),
+                   [](const auto& a, const auto& b) { return a.path < b.path; });
+  return out;
+}
+
+}  // namespace
+
+NamesForNow::~NamesForNow() {
+  const int before = errno;
+  for (auto it = made_.rbegin(); it != made_.rend(); ++it)
+    it->second ? rmdir(it->first.c_str()) : unlink(it->first.c_str());
+  errno = before;
+}
+
+void NamesForNow::lock(const std::string& folder) {
+  auto [it, fresh] = locked_.try_emplace(folder);
+  if (!fresh) return;
+  it->second = Fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // The program may have locked it: then the others of the job do not come to an agreement, and one
+  // of them makes its names beside the other's.
+  for (int tries = 0; it->second && tries < 200; ++tries, usleep(10'000))
+    if (flock(it->second.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+}
+
+bool NamesForNow::make_folders_above(const std::string& path) {
+  std::vector<std::string> missing;
+  std::string folder = folder_of(path);
+  for (; access(folder.c_str(), F_OK) != 0 && errno == ENOENT && folder != "/";
+       folder = folder_of(folder))
+    missing.push_back(folder);
+  if (missing.empty()) return true;
+  lock(folder);
+  for (auto it = missing.rbegin(); it != missing.rend(); ++it) {
+    if (mkdir(it->c_str(), 0700) == 0)
+      made_.emplace_back(*it, true);
+    else if (errno != EEXIST)
+      return false;
+  }
+  return true;
+}
+
+std::string NamesForNow::make(const std::string& path, mode_t mode, dev_t device) {
+  if (!make_folders_above(path)) return "";
+  for (int i = 0; i < 100; ++i) {
+    const std::string name = path + (i ? ".gpuckpt-" + std::to_string(i) : "");
+    if (make_node(name, mode, device)) {
+      made_.emplace_back(name, S_ISDIR(mode));
+      return name;
+    }
+    if (errno != EEXIST) break;
+  }
+  return "";
+}
+
+Status make_removed_folders(const Image& image, Folders* out) {
+  NamesForNow names;
+  for (const RemovedFolder& f : removed_folders(image)) {
+    if (out->count(f.key)) continue;
+    const std::string name = names.make(f.path, S_IFDIR | 0700);
+    Fd fd(name.empty() ? -1 : open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!fd)
+      return Status::Incompatible("the folder " + f.path +
+                                  ", which the program had open after it was removed, cannot be "
+                                  "made again: " +
+                                  strerror(errno));
+    (*out)[f.key] = std::move(fd);
+  }
+  return Status::Ok();
+}
+
+std::vector<std::string> check_removed(const Image& image) {
+  std::vector<std::string> wrong;
+  auto check = [&](const std::string& path, const char* what) {
+    std::string folder = folder_of(path);
+    while (folder != "/" && access(folder.c_str(), F_OK) != 0 && errno == ENOENT)
+      folder = folder_of(folder);
+    if (access(folder.c_str(), W_OK | X_OK) != 0)
+      wrong.push_back(path + " was " + what + ", and nothing can be made in " + folder + " (" +
+                      strerror(errno) + ")");
+  };
+  for (const RemovedFolder& f : removed_folders(image)) check(f.path, "a folder that was removed");
+  for (const auto& [d, path] : image.fds)
+    if (d.kind == kFdFifo && d.value[0]) check(path, "a named pipe that was removed");
+  return wrong;
+}
+
+void give_attributes(const Attributes& a, int fd, const std::string& path) {
+  std::string lost;
+  auto lose = [&](const std::string& what) { lost += (lost.empty() ? "" : ", ") + what; };
+  struct stat st;
+  const bool same_owner = fstat(fd, &st) == 0 && st.st_uid == a.head.uid && st.st_gid == a.head.gid;
+  if (!same_owner && fchown(fd, a.head.uid, a.head.gid) != 0) lose("owner");
+  if (fchmod(fd, a.head.mode & 07777) != 0) lose("mode");
+  for (const auto& [name, value] : a.extended)
+    if (fsetxattr(fd, name.c_str(), value.data(), value.size(), 0) != 0) lose(name);
+  const timespec times[2] = {{a.head.access_seconds, a.head.access_ns},
+                             {a.head.change_seconds, a.head.change_ns}};
+  if (futimens(fd, times) != 0) lose("times");
+  if (!lost.empty())
+    store::say("gpuckpt: warning: %s, which had lost its name, comes back with another %s\n",
+               path.c_str(), lost.c_str());
+}
+
+}  // namespace gpuckpt::restore

@@ -1,0 +1,45 @@
+// Files, folders and devices that had lost their names: made again where they were, opened, and
+// removed again.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "restore/preflight/image.h"
+#include "restore/preflight/plan_builder.h"
+
+namespace gpuckpt::restore {
+
+// Names that exist for a moment; its end removes them, and the folders that were made above them.
+class NamesForNow {
+ public:
+  NamesForNow() = default;
+  ~NamesForNow();
+  NamesForNow(const NamesForNow&) = delete;
+  NamesForNow& operator=(const NamesForNow&) = delete;
+  // Makes a folder, a named pipe or a device (`mode`) at `path` or, when something else is there
+  // now, beside it. Returns its name; empty: not possible, errno says why.
+  std::string make(const std::string& path, mode_t mode, dev_t device = 0);
+
+ private:
+  bool make_folders_above(const std::string& path);
+  void lock(const std::string& folder);
+  std::vector<std::pair<std::string, bool>> made_;  // name, is it a folder?
+  std::map<std::string, Fd> locked_;  // against other processes of the job that make the same
+};
+
+// The removed folders that a process has open or works in.
+store::Status make_removed_folders(const Image&, Folders*);
+
+// Why that is not possible here, one sentence for each; nothing is made.
+std::vector<std::string> check_removed(const Image&);
+
+// Owner, mode, times and extended attributes, once nobody has to open it any more. What cannot be
+// had is told on stderr.
+void give_attributes(const Attributes&, int fd, const std::string& path);
+
+}  // namespace gpuckpt::restore

@@ -1,0 +1,29 @@
+// A program that was snapshot under another kernel. It knows where the functions of that kernel's
+// vdso were (glibc keeps pointers to them, and the auxiliary vector has the address), so what was
+// the vdso comes back as ordinary memory, in which each function is a jump to this kernel's of the
+// same name. This kernel's own vdso lies elsewhere then.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "restore/preflight/image.h"
+
+namespace gpuckpt::restore {
+
+// Is this kernel's vdso the one of the snapshot, byte for byte?
+bool same_vdso(const Image&);
+// Has the program not given it up?
+bool has_vdso(const Image&);
+// Was the program under this very kernel? Then a vdso that differs is one it has written to.
+bool is_of_this_boot(const Image&);
+
+// Why the program cannot go on with this kernel's vdso; empty: it can.
+std::string vdso_mismatch(const Image&);
+
+// The bytes for the place of the old vdso, when this kernel's begins at `vdso_at`. Only without a
+// mismatch.
+std::vector<uint8_t> vdso_of_jumps(const Image&, uint64_t vdso_at);
+
+}  // namespace gpuckpt::restore

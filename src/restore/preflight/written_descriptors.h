@@ -1,0 +1,25 @@
+// The regular files that a running process has open for writing, and those it has a lease for
+// writing on.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gpuckpt::restore {
+
+struct WrittenDescriptor {
+  std::string path;  // by which it was opened, as far as the kernel knows
+  std::string link;  // /proc/PID/fd/N: opens the same file whatever became of its name
+  struct stat st;
+  bool written;  // open for writing
+  // The process has a lease for writing (F_SETLEASE): whoever opens the file, for reading as well,
+  // breaks the lease.
+  bool leased;
+};
+// Empty where the process cannot be looked at. Files without a name any more are left out.
+std::vector<WrittenDescriptor> written_descriptors(int64_t pid);
+
+}  // namespace gpuckpt::restore

@@ -1,0 +1,219 @@
+#include <sys/mman.h>
+
+#include <initializer_list>
+
+#include "base/log.h"
+#include "base/proc.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "snapshot/control/state.h"
+#include "snapshot/job/barrier.h"
+#include "snapshot/memory/track.h"
+
+namespace gpuckpt {
+namespace {
+
+const char* value_of(char** environment, const char* name) {
+  size_t n = length(name);
+  for (char** e = environment; e && *e; ++e)
+    if (starts_with(*e, name) && (*e)[n] == '=') return *e + n + 1;
+  return nullptr;
+}
+
+// The writer's environment: a copy that the application cannot overwrite (setproctitle), without
+// the loader's settings and the name of the job, to which it does not belong (job_name.h).
+char** copy_environment(char** environment) {
+  size_t count = 1, bytes = 0;
+  for (char** e = environment; e && *e; ++e) ++count, bytes += length(*e) + 1;
+  Region r = region_map(count * sizeof(char*) + bytes);
+  if (!r) return nullptr;
+  char** list = reinterpret_cast<char**>(r.data());
+  char* text = r.data() + count * sizeof(char*);
+  char** next = list;
+  for (char** e = environment; e && *e; ++e) {
+    if (starts_with(*e, "LD_") || starts_with(*e, "GPUCKPT_JOB_NAME=")) continue;
+    size_t n = length(*e) + 1;
+    copy(text, n, *e);
+    *next++ = text;
+    text += n;
+  }
+  *next = nullptr;
+  return list;
+}
+
+void absolute(char* to, size_t room, const char* path) {
+  if (path[0] == '/' || starts_with(path, "s3:") || starts_with(path, "http")) {
+    copy(to, room, path);
+    return;
+  }
+  long n = sys::call(SYS_getcwd, sys::ptr(to), static_cast<long>(room));
+  if (sys::failed(n)) to[0] = 0;
+  size_t used = length(to);
+  if (starts_with(path, "./")) path += 2;
+  format(to + used, room - used, "/%s", path);
+}
+
+}  // namespace
+
+int signal_by_name(const char* name) {
+  static const struct {
+    const char* name;
+    int number;
+  } names[] = {{"none", 0},  {"HUP", 1},   {"INT", 2},     {"QUIT", 3},  {"USR1", 10},
+               {"USR2", 12}, {"ALRM", 14}, {"TERM", 15},   {"CONT", 18}, {"TSTP", 20},
+               {"URG", 23},  {"XCPU", 24}, {"VTALRM", 26}, {"PROF", 27}, {"WINCH", 28},
+               {"IO", 29},   {"PWR", 30}};
+  if (starts_with(name, "SIG")) name += 3;
+  for (const auto& n : names)
+    if (equal(n.name, name)) return n.number;
+  if (starts_with(name, "RTMIN")) {
+    name += 5;
+    if (*name == '+') ++name;
+    int n = 34 + static_cast<int>(scan_dec(&name));
+    return n <= 64 ? n : -1;
+  }
+  if (*name < '0' || *name > '9') return -1;
+  int n = static_cast<int>(scan_dec(&name));
+  return *name || n > 64 || n == 9 || n == 19 || n == 32 || n == 33 ? -1 : n;
+}
+
+namespace {
+
+// A whole number of that range.
+bool is_number(const char* text, uint64_t least, uint64_t most) {
+  const size_t n = length(text);
+  if (!n || n > 9 || *text < '0' || *text > '9') return false;
+  const uint64_t value = scan_dec(&text);
+  return !*text && value >= least && value <= most;
+}
+
+// What is handed to the writer is looked at here, where somebody reads what is said of it. A
+// setting that means nothing is left out.
+void check_writers_settings(char** environment) {
+  Config& c = library.config;
+  uint64_t bytes;
+  if (c.keep[0] && !is_number(c.keep, 1, ~0ull)) {
+    log_line(LogLevel::kWarn, "GPUCKPT_KEEP=%s is not a number of 1 or more; all snapshots stay",
+             c.keep);
+    c.keep[0] = 0;
+  }
+  if (c.level[0] && !is_number(c.level, 0, 19)) {
+    log_line(LogLevel::kWarn, "GPUCKPT_LEVEL=%s is not a number from 0 to 19; taking 1", c.level);
+    c.level[0] = 0;
+  }
+  if (c.budget[0] && !scan_size(c.budget, &bytes)) {
+    log_line(LogLevel::kWarn,
+             "GPUCKPT_BUDGET=%s is not a size (500M, 20G); the store is not limited", c.budget);
+    c.budget[0] = 0;
+  }
+  if (c.stop_status[0] && !is_number(c.stop_status, 0, 255)) {
+    log_line(LogLevel::kWarn, "GPUCKPT_STOP_STATUS=%s is not a number from 0 to 255; ignored",
+             c.stop_status);
+    c.stop_status[0] = 0;
+  }
+  const char* action = value_of(environment, "GPUCKPT_BUDGET_ACTION");
+  if (action && *action && !equal(action, "prune") && !equal(action, "refuse"))
+    log_line(LogLevel::kWarn,
+             "GPUCKPT_BUDGET_ACTION=%s is neither prune nor refuse: snapshots will fail", action);
+}
+
+}  // namespace
+
+void read_config(char** environment) {
+  Config& c = library.config;
+  log_start(value_of(environment, "GPUCKPT_LOG"));
+  const char* v = value_of(environment, "GPUCKPT_STORE");
+  absolute(c.store, sizeof(c.store), v && *v ? v : "gpuckpt.store");
+  struct {
+    const char* name;
+    char* to;
+    size_t room;
+  } texts[] = {{"GPUCKPT_JOB", c.job, sizeof(c.job)},
+               {"GPUCKPT_WRITER", c.writer, sizeof(c.writer)},
+               {"GPUCKPT_COPY", c.copy, sizeof(c.copy)},
+               {"GPUCKPT_LEVEL", c.level, sizeof(c.level)},
+               {"GPUCKPT_KEEP", c.keep, sizeof(c.keep)},
+               {"GPUCKPT_BUDGET", c.budget, sizeof(c.budget)},
+               {"GPUCKPT_STOP_STATUS", c.stop_status, sizeof(c.stop_status)}};
+  for (auto& t : texts)
+    if ((v = value_of(environment, t.name))) copy(t.to, t.room, v);
+  if ((v = value_of(environment, "GPUCKPT_STATUS_FILE")) && *v)
+    absolute(c.status_file, sizeof(c.status_file), v);
+  v = value_of(environment, "GPUCKPT_SESSION_DIR");
+  if (v && length(v) < sizeof(c.session_dir))
+    copy(c.session_dir, sizeof(c.session_dir), v);
+  else if (v)
+    log_line(LogLevel::kWarn, "GPUCKPT_SESSION_DIR is longer than %zu bytes and is ignored: %s",
+             sizeof(c.session_dir) - 1, v);
+  v = value_of(environment, "XDG_RUNTIME_DIR");
+  if (v && length(v) < sizeof(c.runtime_dir)) copy(c.runtime_dir, sizeof(c.runtime_dir), v);
+
+  tracker.configure(value_of(environment, "GPUCKPT_TRACK"));
+  c.signal = 10;
+  if ((v = value_of(environment, "GPUCKPT_SIGNAL")) && *v) {
+    c.signal = signal_by_name(v);
+    if (c.signal < 0) {
+      log_line(LogLevel::kWarn,
+               "GPUCKPT_SIGNAL=%s is no signal we can listen to; listening to none", v);
+      c.signal = 0;
+    }
+  }
+  if ((v = value_of(environment, "GPUCKPT_ON_TERM")) && *v) {
+    c.on_term = equal(v, "snapshot");
+    if (!c.on_term && !equal(v, "ignore"))
+      log_line(LogLevel::kWarn, "GPUCKPT_ON_TERM=%s is neither snapshot nor ignore", v);
+  }
+  if (c.on_term && c.signal == 15) c.signal = 0;  // one meaning is enough
+  if ((v = value_of(environment, "GPUCKPT_SOCKETS")) && *v) {
+    c.drop_sockets = equal(v, "drop");
+    if (!c.drop_sockets && !equal(v, "refuse"))
+      log_line(LogLevel::kWarn, "GPUCKPT_SOCKETS=%s is neither refuse nor drop; refusing", v);
+  }
+  if ((v = value_of(environment, "GPUCKPT_IO_URING")) && *v) {
+    c.io_uring = equal(v, "on");
+    if (!c.io_uring && !equal(v, "off"))
+      log_line(LogLevel::kWarn, "GPUCKPT_IO_URING=%s is neither on nor off; off", v);
+  }
+  v = value_of(environment, "GPUCKPT_SELF_CONTAINED");
+  c.self_contained = v && *v && !equal(v, "0");
+  v = value_of(environment, "GPUCKPT_FILES");
+  c.files = v && *v && !equal(v, "0");
+  uint64_t page_cache;  // the writer's; said here, where somebody reads it
+  struct {
+    const char* name;
+    uint64_t* to;
+  } sizes[] = {{"GPUCKPT_COPY_LIMIT", &c.copy_limit}, {"GPUCKPT_PAGE_CACHE", &page_cache}};
+  for (auto& size : sizes)
+    if ((v = value_of(environment, size.name)) && *v && !scan_size(v, size.to))
+      log_line(LogLevel::kWarn, "%s=%s is not a size (64M, 2GiB)", size.name, v);
+  bool known = !c.copy[0];
+  for (const char* way : {"auto", "copy", "early", "clone", "stop"}) known |= equal(c.copy, way);
+  if (!known)
+    log_line(LogLevel::kWarn,
+             "GPUCKPT_COPY=%s is none of auto, copy, early, clone, stop; using auto", c.copy);
+  c.children = static_cast<uint32_t>(Children::kAll);
+  if ((v = value_of(environment, "GPUCKPT_CHILDREN")) && *v) {
+    if (equal(v, "able"))
+      c.children = static_cast<uint32_t>(Children::kAble);
+    else if (equal(v, "ignore"))
+      c.children = static_cast<uint32_t>(Children::kIgnore);
+    else if (!equal(v, "all"))
+      log_line(LogLevel::kWarn, "GPUCKPT_CHILDREN=%s is none of all, able, ignore; taking all", v);
+  }
+  struct {
+    const char* name;
+    uint64_t* to;
+    uint64_t standard;
+  } times[] = {{"GPUCKPT_EVERY", &c.every_ms, 0},
+               {"GPUCKPT_TIMEOUT", &c.timeout_ms, 60000},
+               {"GPUCKPT_GATE", &c.gate_ms, 200}};
+  for (auto& t : times) {
+    *t.to = t.standard;
+    if ((v = value_of(environment, t.name)) && *v && !scan_duration_ms(v, t.to))
+      log_line(LogLevel::kWarn, "%s=%s is not a duration (30s, 5m, 500ms)", t.name, v);
+  }
+  check_writers_settings(environment);
+  c.environment = copy_environment(environment);
+}
+
+}  // namespace gpuckpt

@@ -1,0 +1,142 @@
+#include "snapshot/control/inherited.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "base/proc.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "snapshot/control/state.h"
+#include "snapshot/job/barrier.h"
+#include "snapshot/job/job_name.h"
+#include "snapshot/job/membership.h"
+
+namespace gpuckpt {
+namespace {
+
+constexpr uint32_t kMost = 64;  // more than any shell leaves open; what lies beyond is refused
+struct Seen {
+  uint64_t ino;
+  bool warned;
+} seen[kMost];
+uint32_t count;
+
+struct Log {
+  uint64_t dev, ino;
+} logs[kMost];
+uint32_t log_count;
+
+struct Child {
+  int pid;
+  uint64_t started;  // numbers are used again
+} children[kMost];
+uint32_t child_count;
+
+uint64_t filters;
+
+// The mode where the kernel does not count filters (before Linux 5.9).
+uint64_t filters_in(const char* status) {
+  const char* s = info_line(status, "Seccomp_filters:");
+  if (!s) s = status_field(status, "Seccomp:");
+  return scan_dec(&s);
+}
+
+constexpr const char* kPlaces[][2] = {
+    {"root", "root folder"},     {"ns/mnt", "mount namespace"}, {"ns/net", "network namespace"},
+    {"ns/ipc", "IPC namespace"}, {"ns/uts", "UTS namespace"},   {"ns/pid", "pid namespace"}};
+constexpr size_t kPlaceCount = sizeof(kPlaces) / sizeof(kPlaces[0]);
+uint64_t places[kPlaceCount][2];
+
+// Device and inode of one of `process`'s places; zeros: it cannot be told.
+void look_at_place(const char* process, size_t i, uint64_t (&out)[2]) {
+  char path[64];
+  struct stat st;
+  format(path, sizeof(path), "/proc/%s/%s", process, kPlaces[i][0]);
+  const bool known =
+      !sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(path), sys::ptr(&st), 0));
+  out[0] = known ? st.st_dev : 0;
+  out[1] = known ? st.st_ino : 0;
+}
+
+bool note(void*, int fd) {
+  struct stat st;
+  if (sys::failed(sys::call(SYS_fstat, fd, sys::ptr(&st)))) return true;
+  // (What a child of the program was started with may be the program's own.)
+  const long flags = sys::call(SYS_fcntl, fd, F_GETFL);
+  if (S_ISREG(st.st_mode) && !sys::failed(flags) && flags & O_APPEND &&
+      first_of_job() == library.pid && log_count < kMost)
+    logs[log_count++] = {st.st_dev, st.st_ino};
+  if (fd > 2 && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)) && count < kMost)
+    seen[count++] = {st.st_ino, false};
+  return true;
+}
+
+}  // namespace
+
+void note_inherited_descriptors() { each_number_in("/proc/self/fd", nullptr, note); }
+
+bool inherited_log(uint64_t dev, uint64_t ino) {
+  for (uint32_t i = 0; i < log_count; ++i)
+    if (logs[i].dev == dev && logs[i].ino == ino) return true;
+  return false;
+}
+
+bool inherited(int fd, uint64_t ino, const char* what) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (seen[i].ino != ino) continue;
+    if (what && !seen[i].warned)
+      log_line(LogLevel::kWarn,
+               "descriptor %d, which the program was started with, is a %s to another process: a "
+               "restore finds it closed at the other end",
+               fd, what);
+    seen[i].warned |= what != nullptr;
+    return true;
+  }
+  return false;
+}
+
+void note_inherited_filters() {
+  char status[4096];
+  filters =
+      read_file("/proc/thread-self/status", status, sizeof(status)) > 0 ? filters_in(status) : 0;
+}
+
+bool has_own_filter(const char* status) { return filters_in(status) > filters; }
+
+void note_inherited_place() {
+  for (size_t i = 0; i < kPlaceCount; ++i) look_at_place("thread-self", i, places[i]);
+}
+
+const char* moved_place() {
+  char leader[16];
+  format(leader, sizeof(leader), "%d", library.leader);
+  for (size_t i = 0; i < kPlaceCount; ++i) {
+    uint64_t now[2], other[2];
+    look_at_place("thread-self", i, now);
+    const auto differs = [&](const uint64_t(&from)[2]) {
+      return from[1] && now[1] && (from[0] != now[0] || from[1] != now[1]);
+    };
+    if (differs(places[i])) return kPlaces[i][1];
+    if (job_barrier.role() != JobBarrier::Role::kMember) continue;
+    look_at_place(leader, i, other);
+    if (differs(other)) return kPlaces[i][1];
+  }
+  return nullptr;
+}
+
+void note_inherited_children() {
+  if (!has_children()) return;
+  static Relative family[kMost];
+  const size_t n = find_descendants(sys::getpid(), family, kMost);
+  for (size_t i = 0; i < n; ++i)
+    children[child_count++] = {family[i].pid, start_time_of(family[i].pid)};
+}
+
+bool inherited_child(int pid) {
+  for (uint32_t i = 0; i < child_count; ++i)
+    if (children[i].pid == pid) return start_time_of(pid) == children[i].started;
+  return false;
+}
+
+}  // namespace gpuckpt

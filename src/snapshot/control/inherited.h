@@ -1,0 +1,37 @@
+// The pipes and sockets that the program was started with besides standard input, output and error
+// (a job server of make, what a shell or a service manager forgot to close), and the children that
+// it had before it began (a shell's in the background, when the shell became the program). Nothing
+// of the program depends on them as on what it opened itself, so they do not stand in the way of a
+// snapshot: a restore finds them closed at the other end, or gone, and the log says so.
+#pragma once
+
+#include <cstdint>
+
+namespace gpuckpt {
+
+// Before the program's own code runs: remembers what is open now.
+void note_inherited_descriptors();
+
+// Was the pipe or socket `fd` with this inode number among them? The first time, the log says what
+// a restore will find in its place; `what` is its kind, for people, null: say nothing.
+bool inherited(int fd, uint64_t ino, const char* what);
+
+// Was the program started with this regular file open for appending (`>> log`)? Then others write
+// to it as well (the shell, the scheduler's prologue), also between a snapshot and its restore.
+bool inherited_log(uint64_t dev, uint64_t ino);
+
+// Did the program set a system call filter of its own? `status` is /proc/thread-self/status, of any
+// thread. What it was started under is noted before, and once more in a restored process.
+void note_inherited_filters();
+bool has_own_filter(const char* status);
+
+// Where it was started: its root folder, and the namespaces that a restore does not make. Which of
+// them is another one now, or another one than the parent's in the job? null: none.
+void note_inherited_place();
+const char* moved_place();
+
+// The same for children.
+void note_inherited_children();
+bool inherited_child(int pid);
+
+}  // namespace gpuckpt

@@ -1,0 +1,559 @@
+#include "snapshot/control/io_thread.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include "base/log.h"
+#include "base/proc.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "gpuckpt/exit_codes.h"
+#include "snapshot/control/session.h"
+#include "snapshot/control/state.h"
+#include "snapshot/control/writer_end.h"
+#include "snapshot/control/writer_start.h"
+#include "snapshot/job/barrier.h"
+#include "snapshot/park/raw_thread.h"
+#include "snapshot/process/limits.h"
+
+namespace gpuckpt {
+
+constinit IoThread io_thread;
+
+namespace {
+
+uint64_t fake_thread_descriptor[16];
+
+long poll_fd(int fd, int ms) {
+  pollfd p{fd, POLLIN, 0};
+  return sys::call(SYS_poll, sys::ptr(&p), 1, ms);
+}
+
+bool executable(const char* path) {
+  return !sys::failed(sys::call(SYS_faccessat, AT_FDCWD, sys::ptr(path), 1 /* X_OK */));
+}
+
+// ../bin/gpuckpt-writer beside this library, by the name under which it is mapped.
+bool find_writer(char* to, size_t room) {
+  if (library.config.writer[0]) {
+    copy(to, room, library.config.writer);
+    return executable(to);
+  }
+  char buffer[4096 + 512];
+  LineReader maps("/proc/thread-self/maps", buffer, sizeof(buffer));
+  uint64_t here = reinterpret_cast<uint64_t>(&find_writer);
+  MapsLine m;
+  while (char* line = maps.next()) {
+    if (!parse_maps_line(line, &m) || here < m.start || here >= m.end) continue;
+    copy(to, room, m.name);
+    for (int up = 0; up < 2; ++up) {
+      size_t n = length(to);
+      while (n && to[n] != '/') --n;
+      to[n] = 0;
+    }
+    size_t n = length(to);
+    format(to + n, room - n, "/bin/gpuckpt-writer");
+    return executable(to);
+  }
+  return false;
+}
+
+}  // namespace
+
+// --- the thread
+// ------------------------------------------------------------------------------------------------------
+
+namespace {
+
+void let_go_of_descriptors(void*) {
+  if (!sys::failed(sys::call(SYS_close_range, 3, ~0u, 0))) return;
+  int64_t limit[2] = {1024, 1024};
+  sys::call(SYS_prlimit64, 0, 7 /* RLIMIT_NOFILE */, 0, sys::ptr(limit));
+  for (int fd = 3; fd < limit[0] && fd < 1 << 20; ++fd) sys::close(fd);
+}
+
+// Whoever closes a descriptor of a message queue ends what its process asked of the queue by
+// mq_notify: that must not be this process. A child that shares this thread's table does it. It has
+// no exit signal, so that no wait of the application's finds it.
+void let_go_as_another_process() {
+  alignas(16) static char stack[4096];
+  const long pid = clone_raw(CLONE_VM | CLONE_FILES | CLONE_VFORK,
+                             reinterpret_cast<uint64_t>(stack + sizeof(stack)),
+                             let_go_of_descriptors, nullptr, nullptr, nullptr, nullptr);
+  if (sys::failed(pid))
+    let_go_of_descriptors(nullptr);
+  else
+    sys::call(SYS_wait4, pid, 0, static_cast<long>(__WCLONE), 0);
+}
+
+}  // namespace
+
+void io_thread_main(void*) {
+  // This thread's table starts as a copy of the application's: let go of all of it, keeping stderr
+  // if it is still the one we know.
+  bool keep = log_stderr_is_ours();
+  let_go_as_another_process();
+  sys::close(0);
+  sys::close(1);
+  if (!keep) sys::close(2);
+  for (int i = 0; i < 3; ++i)
+    if (i < 2 || !keep) sys::open("/dev/null", O_RDWR);
+  io_thread.loop();
+  reap_keepers();
+}
+
+void IoThread::forget() {
+  posted_ = sent_ = 0;
+  doorbell_ = 0;
+  busy_ = 0;
+  post_lock_ = 0;
+  quit_ = false;
+  writer_gone = false;
+  last.type = 0;
+  socket_ = command_ = child_socket = writer_ = -1;
+  ring = {};
+  child_pid = tid_ = 0;
+  child_killed = false;
+}
+
+bool IoThread::start(char* text, size_t room) {
+  forget();
+  fake_thread_descriptor[0] = reinterpret_cast<uint64_t>(fake_thread_descriptor);
+  fake_thread_descriptor[2] = reinterpret_cast<uint64_t>(fake_thread_descriptor);
+  constexpr uint64_t flags = CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
+                             CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
+  int* tid = reinterpret_cast<int*>(&library.io_thread_tid);
+  long r = clone_raw(flags, library.stacks.start + kCoordinatorStack + kIoThreadStack,
+                     io_thread_main, nullptr, tid, tid, fake_thread_descriptor);
+  if (sys::failed(r)) {
+    explain_failure(text, room, "cannot start a thread", r);
+    return false;
+  }
+  tid_ = static_cast<int>(r);
+  return true;
+}
+
+void IoThread::stop() {
+  quit_ = true;
+  ++doorbell_;
+  sys::futex_wake(&doorbell_, 1);
+  for (uint32_t t; (t = library.io_thread_tid.load());)
+    sys::futex_wait(&library.io_thread_tid, t, 10000, true);
+  tid_ = 0;
+}
+
+void IoThread::loop() {
+  while (!quit_) {
+    uint32_t seen = doorbell_;
+    send_posts();
+    if (busy_) {
+      result_ = work_(this, argument_);
+      busy_ = 0;
+      sys::futex_wake(&busy_, 1);
+      continue;
+    }
+    // Notice a writer that died or failed although nobody is waiting for it.
+    if (socket_ >= 0 && !last.type) receive(&last, 0);
+    sys::futex_wait(&doorbell_, seen, 20000);
+  }
+}
+
+long IoThread::run(long (*work)(IoThread*, void*), void* argument) {
+  work_ = work;
+  argument_ = argument;
+  busy_ = 1;
+  ++doorbell_;
+  sys::futex_wake(&doorbell_, 1);
+  while (busy_) sys::futex_wait(&busy_, 1, 1000000);
+  return result_;
+}
+
+bool IoThread::send(int socket, uint32_t type, uint32_t slot, const char* text) {
+  wire::Msg m;
+  __builtin_memset(&m, 0, sizeof(m));
+  m.magic = wire::kMagic;
+  m.version = wire::kWireVersion;
+  m.type = type;
+  m.slot = slot;
+  if (text) {
+    copy(m.text, sizeof(m.text), text);
+    m.text_bytes = static_cast<uint32_t>(length(m.text));
+  }
+  long r;
+  do r = sys::call(SYS_sendto, socket, sys::ptr(&m), sizeof(m), MSG_NOSIGNAL, 0, 0);
+  while (r == -4);
+  return !sys::failed(r);
+}
+
+bool IoThread::post(uint32_t type, uint32_t slot, const char* text) {
+  if (writer_gone) return false;
+  if (!type) return true;
+  while (post_lock_.exchange(1)) sys::call(SYS_sched_yield);
+  while (posted_ - sent_ >= kPosts && !writer_gone) {
+    ++doorbell_;
+    sys::futex_wake(&doorbell_, 1);
+    sys::sleep_us(100);
+  }
+  Post& p = posts_[posted_ % kPosts];
+  p.type = type;
+  p.slot = slot;
+  copy(p.text, sizeof(p.text), text ? text : "");
+  ++posted_;
+  post_lock_ = 0;
+  ++doorbell_;
+  sys::futex_wake(&doorbell_, 1);
+  return !writer_gone;
+}
+
+bool IoThread::send_posts() {
+  bool any = false;
+  while (sent_ != posted_) {
+    Post& p = posts_[sent_ % kPosts];
+    if (socket_ >= 0 && !writer_gone && !send(socket_, p.type, p.slot, p.text)) writer_gone = true;
+    ++sent_;
+    any = true;
+  }
+  return any;
+}
+
+long IoThread::receive(wire::Msg* m, int timeout_ms) {
+  if (poll_fd(socket_, timeout_ms) <= 0) return 0;
+  long r = sys::call(SYS_recvfrom, socket_, sys::ptr(m), sizeof(*m), MSG_DONTWAIT, 0, 0);
+  if (r == -11 || r == -4) return 0;
+  if (r <= 0 || m->magic != wire::kMagic || m->version != wire::kWireVersion) {
+    m->type = 0;
+    writer_gone = true;
+    return -1;
+  }
+  if (m->text_bytes >= sizeof(m->text)) m->text_bytes = sizeof(m->text) - 1;
+  m->text[m->text_bytes] = 0;
+  if (m->type == wire::kMsgFailed || m->type == wire::kMsgDurable)
+    writer_gone = m->type == wire::kMsgFailed;
+  return 1;
+}
+
+// --- a job
+// -----------------------------------------------------------------------------------------------------------
+
+bool IoThread::make_ring(Channel* writers, char* why, size_t room) {
+  long error = sys::call(SYS_memfd_create, sys::ptr("gpuckpt-ring"), 0);
+  if (!sys::failed(error)) {
+    writers->ring = static_cast<int>(error);
+    error = set_memory_size(writers->ring, wire::kRingBytes);
+  }
+  if (!sys::failed(error)) {
+    ring = scratch_map(wire::kRingBytes, writers->ring);
+    if (ring) return true;
+    error = -ENOMEM;
+  }
+  char what[80];
+  format(what, sizeof(what), "no %lu MiB to hand pages to the writer in", wire::kRingBytes >> 20);
+  explain_failure(why, room, what, error);
+  return false;
+}
+
+bool IoThread::make_channel(Channel* writers, char* why, size_t room) {
+  if (!make_ring(writers, why, room)) return false;
+  auto* header = reinterpret_cast<wire::RingHeader*>(ring.data());
+  header->magic = wire::kMagic;
+  header->version = wire::kWireVersion;
+
+  int parent[2], child[2];
+  long error = sys::call(SYS_socketpair, AF_UNIX, SOCK_SEQPACKET, 0, sys::ptr(parent));
+  if (!sys::failed(error))
+    error = sys::call(SYS_socketpair, AF_UNIX, SOCK_SEQPACKET, 0, sys::ptr(child));
+  if (sys::failed(error)) {
+    explain_failure(why, room, "no sockets to the writer", error);
+    return false;
+  }
+  sys::call(SYS_fcntl, parent[0], F_SETFD, FD_CLOEXEC);
+  sys::call(SYS_fcntl, child[0], F_SETFD, FD_CLOEXEC);
+  socket_ = parent[0];
+  child_socket = child[0];
+  writers->parent = parent[1];
+  writers->child = child[1];
+  return true;
+}
+
+static long no_job(IoThread* c, IoThread::Open* o, int code, const char* what, long error) {
+  o->code = code;
+  format(o->text, sizeof(o->text), error ? "%s (error %ld)" : "%s", what, -error);
+  IoThread::close_job(c, nullptr);
+  return -1;
+}
+
+long IoThread::describe_writer_end(IoThread* c, void* argument) {
+  WriterEnd* end = static_cast<WriterEnd*>(argument);
+  describe_end(c->writer_, end->text, sizeof(end->text));
+  return 0;
+}
+
+void IoThread::fail_for_writer(Open* o, const char* what) {
+  WriterEnd end;
+  describe_writer_end(this, &end);
+  char text[400];
+  format(text, sizeof(text), "%s: %s", what, end.text);
+  no_job(this, o, kExitError, text, 0);
+}
+
+// Says hello and waits for the writer's answer.
+long IoThread::greet(Open* o) {
+  if (!send(socket_, wire::kMsgHello, 0, o->hello))
+    return fail_for_writer(o, "the writer ended at once"), -1;
+  uint64_t deadline = sys::now_us() + o->timeout_ms * 1000;
+  for (;;) {
+    static wire::Msg m;
+    long got = receive(&m, 50);
+    if (got < 0) return fail_for_writer(o, "the writer ended before it was ready"), -1;
+    if (got > 0 && m.type == wire::kMsgReady) {
+      m.text[sizeof(m.text) - 1] = 0;
+      copy(o->parent, sizeof(o->parent), m.text);
+      o->keyed = m.keyed == 1;
+      __builtin_memcpy(o->names.byte, m.name_key, sizeof(o->names.byte));
+      return 0;
+    }
+    if (got > 0 && m.type == wire::kMsgFailed)
+      return no_job(this, o, m.code ? m.code : kExitError, m.text, 0);
+    if (sys::now_us() > deadline)
+      return no_job(this, o, kExitTimeout, "the writer could not open the store in time", 0);
+  }
+}
+
+long IoThread::open_job(IoThread* c, void* argument) {
+  Open* o = static_cast<Open*>(argument);
+  char path[600];
+  if (!find_writer(path, sizeof(path))) {
+    char text[700];
+    format(text, sizeof(text), "the writer %s cannot be executed; set GPUCKPT_WRITER", path);
+    return no_job(c, o, kExitError, text, 0);
+  }
+  Channel theirs;
+  char why[256];
+  if (!c->make_channel(&theirs, why, sizeof(why))) return no_job(c, o, kExitError, why, 0);
+
+  char numbers[3][12];
+  format(numbers[0], 12, "%d", theirs.ring);
+  format(numbers[1], 12, "%d", theirs.parent);
+  format(numbers[2], 12, "%d", theirs.child);
+  const char* argv[26] = {path,       "--store",  o->store,  "--ring",  numbers[0],
+                          "--parent", numbers[1], "--child", numbers[2]};
+  int n = 9;
+  const Config& config = library.config;
+  struct {
+    const char* option;
+    const char* value;
+  } options[] = {{"--job", config.job},
+                 {"--level", config.level},
+                 {"--keep", config.keep},
+                 {"--budget", config.budget}};
+  char memory[24];
+  format(memory, sizeof(memory), "%lu", o->memory);
+  if (o->memory != ~0ull) argv[n++] = "--memory", argv[n++] = memory;
+  for (auto& option : options)
+    if (option.value[0]) argv[n++] = option.option, argv[n++] = option.value;
+  argv[n] = nullptr;
+
+  WriterStart start{path, const_cast<char* const*>(argv), config.environment};
+  const long made = start_writer(&start);
+  sys::close(theirs.ring);
+  sys::close(theirs.parent);
+  sys::close(theirs.child);
+  c->writer_ = start.pidfd;
+  if (sys::failed(made)) {
+    explain_failure(why, sizeof(why), "cannot start the writer", made);
+    return no_job(c, o, kExitError, why, 0);
+  }
+  if (start.error) {
+    char what[700];
+    format(what, sizeof(what), "cannot execute the writer %s", path);
+    return no_job(c, o, kExitError, what, -start.error);
+  }
+  return c->greet(o);
+}
+
+long IoThread::open_as_member(IoThread* c, void* argument) {
+  Open* o = static_cast<Open*>(argument);
+  Channel theirs;
+  char why[256];
+  if (!c->make_channel(&theirs, why, sizeof(why))) return no_job(c, o, kExitError, why, 0);
+  const bool ok = job_barrier.opened({theirs.ring, theirs.parent, theirs.child});
+  sys::close(theirs.ring);
+  sys::close(theirs.parent);
+  sys::close(theirs.child);
+  if (!ok) return no_job(c, o, job_barrier.code, job_barrier.text, 0);
+  return c->greet(o);
+}
+
+long IoThread::send_posted(IoThread* c, void*) {
+  c->send_posts();
+  return 0;
+}
+
+long IoThread::await_message(IoThread* c, void* argument) {
+  Await* a = static_cast<Await*>(argument);
+  uint64_t deadline = sys::now_us() + a->timeout_ms * 1000;
+  for (;;) {
+    c->send_posts();
+    if (c->last.type) {
+      a->message = c->last;
+      c->last.type = 0;
+      return 1;
+    }
+    long got = c->receive(&a->message, 20);
+    if (got) return got;
+    if (sys::now_us() > deadline) return 0;
+  }
+}
+
+long IoThread::close_job(IoThread* c, void*) {
+  c->send_posts();
+  if (c->socket_ >= 0) sys::close(c->socket_);
+  if (c->child_socket >= 0) sys::close(c->child_socket);
+  if (c->writer_ >= 0) sys::close(c->writer_);
+  c->socket_ = c->child_socket = c->writer_ = -1;
+  if (c->child_pid > 0) {
+    // The writer has said its last word, so the child has nothing left to do.
+    sys::call(SYS_kill, c->child_pid, 9);
+    sys::call(SYS_wait4, c->child_pid, 0, 0x40000000, 0);
+  }
+  c->child_pid = 0;
+  scratch_unmap(&c->ring);
+  c->writer_gone = false;
+  c->last.type = 0;
+  return 0;
+}
+
+// --- the command line
+// ------------------------------------------------------------------------------------------------
+
+static constexpr char kBusy[] =
+    "a snapshot of this process is already being taken; try again when it is done";
+
+static void refuse(int socket, int code, const char* text) {
+  wire::CtlReply reply{};
+  reply.magic = wire::kMagic;
+  reply.version = wire::kWireVersion;
+  reply.final = 1;
+  reply.code = code;
+  copy(reply.text, sizeof(reply.text), text);
+  sys::call(SYS_sendto, socket, sys::ptr(&reply), sizeof(reply), MSG_NOSIGNAL, 0, 0);
+}
+
+int IoThread::make_listener(char* path, size_t room) {
+  char dir[sizeof(library.config.session_dir)];
+  if (!make_session_folder(dir, sizeof(dir))) return -1;
+  format(path, room, "%s/%d-%lu.sock", dir, library.host_pid, host_start_time());
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  copy(address.sun_path, sizeof(address.sun_path), path);
+  sys::call(SYS_unlinkat, AT_FDCWD, sys::ptr(path), 0);
+  long fd = sys::call(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (sys::failed(fd)) return -1;
+  long r = sys::call(SYS_bind, fd, sys::ptr(&address), sizeof(address));
+  // The application's umask may have taken the owner's right to connect away.
+  if (!sys::failed(r)) r = sys::call(SYS_fchmodat, AT_FDCWD, sys::ptr(path), 0600);
+  if (!sys::failed(r)) r = sys::call(SYS_listen, fd, 8);
+  if (sys::failed(r)) {
+    sys::close(static_cast<int>(fd));
+    return -1;
+  }
+  return static_cast<int>(fd);
+}
+
+// Reads what a connection asks for. One that sends nothing within a second, or is not ours to
+// serve, is closed: false.
+static bool read_request(int socket, wire::CtlRequest* request) {
+  uint32_t me = static_cast<uint32_t>(sys::call(SYS_geteuid));
+  struct {
+    int32_t pid;
+    uint32_t uid, gid;
+  } peer{};
+  uint32_t size = sizeof(peer);
+  sys::call(SYS_getsockopt, socket, SOL_SOCKET, SO_PEERCRED, sys::ptr(&peer), sys::ptr(&size));
+  if ((peer.uid == me || peer.uid == 0) && poll_fd(socket, 1000) > 0) {
+    long n =
+        sys::call(SYS_recvfrom, socket, sys::ptr(request), sizeof(*request), MSG_DONTWAIT, 0, 0);
+    if (n == sizeof(*request) && request->magic == wire::kMagic &&
+        request->version == wire::kWireVersion) {
+      request->store[sizeof(request->store) - 1] = request->tag[sizeof(request->tag) - 1] = 0;
+      return true;
+    }
+    refuse(socket, kExitError, "command line and library come from different builds");
+  }
+  sys::close(socket);
+  return false;
+}
+
+long IoThread::accept_request(int listener, uint64_t timeout_ms, wire::CtlRequest* request,
+                              int* socket) {
+  uint64_t deadline = sys::now_us() + timeout_ms * 1000;
+  while (sys::now_us() < deadline) {
+    if (poll_fd(listener, 50) <= 0) continue;
+    long s = sys::call(SYS_accept4, listener, 0, 0, SOCK_CLOEXEC);
+    if (sys::failed(s) || !read_request(static_cast<int>(s), request)) continue;
+    *socket = static_cast<int>(s);
+    return 1;
+  }
+  return 0;
+}
+
+// Nobody finds the socket any more; who connected in time but was not served hears that we are
+// busy, instead of a connection that breaks.
+static void close_listener(int listener, const char* path) {
+  sys::call(SYS_unlinkat, AT_FDCWD, sys::ptr(path), 0);
+  while (poll_fd(listener, 0) > 0) {
+    long s = sys::call(SYS_accept4, listener, 0, 0, SOCK_CLOEXEC);
+    if (sys::failed(s)) break;
+    wire::CtlRequest request;
+    if (!read_request(static_cast<int>(s), &request)) continue;
+    refuse(static_cast<int>(s), kExitLocked, kBusy);
+    sys::close(static_cast<int>(s));
+  }
+  sys::close(listener);
+}
+
+long IoThread::listen(IoThread* c, void* argument) {
+  Listen* l = static_cast<Listen*>(argument);
+  char path[160];
+  int fd = c->make_listener(path, sizeof(path));
+  if (fd < 0) return 0;
+  long r = c->accept_request(fd, l->timeout_ms, &l->request, &c->command_);
+  close_listener(fd, path);
+  return r;
+}
+
+long IoThread::turn_away(IoThread* c, void*) {
+  char path[160];
+  int fd = c->make_listener(path, sizeof(path));
+  if (fd < 0) return 0;
+  wire::CtlRequest request;
+  int socket = -1;
+  if (c->accept_request(fd, 200, &request, &socket)) {
+    refuse(socket, kExitLocked, kBusy);
+    sys::close(socket);
+  }
+  close_listener(fd, path);
+  return 0;
+}
+
+long IoThread::reply(IoThread* c, void* argument) {
+  if (c->command_ < 0) return 0;
+  return sys::call(SYS_sendto, c->command_, reinterpret_cast<long>(argument),
+                   sizeof(wire::CtlReply), MSG_NOSIGNAL | MSG_DONTWAIT, 0, 0);
+}
+
+long IoThread::hang_up(IoThread* c, void*) {
+  if (c->command_ >= 0) sys::close(c->command_);
+  c->command_ = -1;
+  return 0;
+}
+
+}  // namespace gpuckpt

@@ -1,0 +1,122 @@
+// The I/O thread: a second bare thread with a descriptor table of its own.
+//
+// Everything the library opens (sockets to the writer, the ring's memfd, /proc files, the command
+// line's socket) lives in that table, so that the application never sees a descriptor of ours, and
+// cannot close or reuse one, not even while a snapshot is under way. The copy-on-write child is
+// cloned by the I/O thread and therefore holds none of the application's descriptors. The I/O
+// thread uses raw system calls only; its thread pointer is not a glibc thread.
+#pragma once
+
+#include <atomic>
+
+#include "base/chunk_hash.h"
+#include "base/heap.h"
+#include "gpuckpt/wire.h"
+
+namespace gpuckpt {
+
+class IoThread {
+ public:
+  // Starts the thread (on the coordinator). False: error in `text`.
+  bool start(char* text, size_t room);
+  void stop();
+  int tid() const { return tid_; }
+  // In a forked child: what the parent's is doing is not ours.
+  void forget();
+
+  // Runs `work(argument)` on the I/O thread's thread and waits for it.
+  long run(long (*work)(IoThread*, void*), void* argument);
+
+  // --- From any thread: a message on the parent's socket. False: the writer is gone.
+  bool post(uint32_t type, uint32_t slot, const char* text);
+
+  // --- Through run(): a job with a writer.
+  struct Open {
+    const char* hello;    // JSON
+    const char* store;    // absolute
+    uint64_t timeout_ms;  // for kMsgReady
+    uint64_t memory;      // that the snapshot may take; ~0: as much as it likes
+    int code = 0;         // ExitCode
+    char parent[64];      // out: the snapshot that kRunSame may refer to; empty: none
+    HashKey names;        // out, when keyed: how the store names chunks
+    bool keyed;
+    char text[512];
+  };
+  static long open_job(IoThread*, void* open);  // 0, or -1 with code and text set
+  // The same for a member of a job, with the writer of the process that leads (barrier.h).
+  static long open_as_member(IoThread*, void* open);
+  // What was posted is on its way to the writer, whatever becomes of this process.
+  static long send_posted(IoThread*, void*);
+  // Waits for kMsgDurable or kMsgFailed; 1 = arrived in `message`, 0 = not within `timeout_ms`, -1
+  // = writer gone.
+  struct Await {
+    wire::Msg message;
+    uint64_t timeout_ms;
+  };
+  static long await_message(IoThread*, void* await);
+  static long close_job(IoThread*, void*);
+  // The writer has ended without a word: why.
+  struct WriterEnd {
+    char text[240];
+  };
+  static long describe_writer_end(IoThread*, void* writer_end);
+
+  // --- Through run(): the command line.
+  struct Listen {
+    wire::CtlRequest request;
+    uint64_t timeout_ms;
+  };
+  static long listen(IoThread*, void* listen);  // 1 = request arrived, 0 = nobody came
+  static long reply(IoThread*, void* ctl_reply);
+  static long hang_up(IoThread*, void*);
+  // Somebody else knocks while a snapshot is under way: says so and hangs up. Waits at most 200 ms.
+  static long turn_away(IoThread*, void*);
+
+  Region ring;            // mapped while a job is open
+  int child_socket = -1;  // for the copied child, in the I/O thread's table
+  wire::Msg last{};       // kMsgFailed or kMsgDurable that came unasked
+  std::atomic<bool> writer_gone{false};
+  int child_pid = 0;
+  bool child_killed = false;  // the copied child was ended by SIGKILL, not by us
+
+  bool send(int socket, uint32_t type, uint32_t slot, const char* text);
+
+ private:
+  friend void io_thread_main(void*);
+  friend class JobBarrier;
+  void loop();
+  bool send_posts();
+  long receive(wire::Msg*, int timeout_ms);
+  long accept_request(int listener, uint64_t timeout_ms, wire::CtlRequest*, int* socket);
+  int make_listener(char* path, size_t room);
+  // The ring, and the writer's ends of it and of both sockets.
+  struct Channel {
+    int ring, parent, child;
+  };
+  bool make_ring(Channel* writers, char* why, size_t room);
+  bool make_channel(Channel* writers, char* why, size_t room);  // false: why not
+  long greet(Open*);
+  void fail_for_writer(Open*, const char* what);
+
+  struct Post {
+    uint32_t type, slot;
+    char text[2048];
+  };
+  static constexpr uint32_t kPosts = 16;
+  Post posts_[kPosts]{};
+  std::atomic<uint32_t> posted_{0}, sent_{0};
+  std::atomic<uint32_t> post_lock_{0};
+  std::atomic<uint32_t> doorbell_{0};
+  std::atomic<uint32_t> busy_{0};
+  std::atomic<bool> quit_{false};
+  long (*work_)(IoThread*, void*) = nullptr;
+  void* argument_ = nullptr;
+  long result_ = 0;
+  int tid_ = 0;
+  int socket_ = -1;   // parent's
+  int writer_ = -1;   // pidfd; not of a member
+  int command_ = -1;  // accepted connection of the command line
+};
+extern IoThread io_thread;
+
+}  // namespace gpuckpt

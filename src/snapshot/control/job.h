@@ -1,0 +1,59 @@
+// One snapshot from trigger to durable, as the coordinator sees it.
+#pragma once
+
+#include "gpuckpt/wire.h"
+#include "snapshot/api/device_plugin.h"
+#include "snapshot/control/memory_room.h"
+#include "snapshot/process/capture.h"
+
+struct gpuckpt_checkpoint;
+
+namespace gpuckpt {
+
+struct Job {
+  const char* reason;  // "signal", "timer", "command", "term", "program"
+  bool from_command = false;
+  bool stop = false, wait = true;
+  int stop_status = 0;
+  uint64_t timeout_ms;
+  char store[1024];
+  char tag[128];
+  bool program_tag = false;               // gpuckpt_tag gave it
+  gpuckpt_checkpoint* request = nullptr;  // the program asked for it
+  bool self_contained = false;            // --self-contained
+  uint32_t children;                      // Children (barrier.h)
+  uint64_t births;  // when it was looked who else belongs to the job (job_name.h)
+
+  MemoryBudget memory;  // of the attempt
+  bool spare = false;   // memory ran out in the last one: as little as possible
+
+  uint64_t started_us;
+  // Results.
+  int code = 0;
+  char text[1024] = "";
+  char id[64] = "";
+  char warnings[1024] = "";  // of one that became durable: lines
+  uint64_t stall_us = 0, park_us = 0, clone_us = 0, gate_us = 0, capture_us = 0, total_us = 0;
+  uint64_t logical_bytes = 0, new_bytes = 0, stored_bytes = 0, zero_bytes = 0;
+  // How the pages got out, and where the time went.
+  const char* way = "none";  // copy, clone, stop
+  uint64_t scan_us = 0, copy_us = 0, arm_us = 0, written_bytes = 0, unchanged_bytes = 0;
+  uint64_t early_us = 0, early_bytes = 0;  // copied before the stop (host_pages.h)
+  uint64_t state_us = 0, maps_us = 0, fds_us = 0, wake_us = 0;  // of the stop
+  uint64_t held_us = 0;  // the program waited for its pages to be written (memory_pressure.h)
+  size_t threads = 0, mappings = 0;
+  uint32_t processes = 1;  // of the job
+  bool device = false, cloned = false;
+  bool said_end = false;  // to the writer, in this attempt
+  DeviceReport device_report;
+};
+
+// Takes the snapshot; the application goes on whatever happens. False: code and text say why not.
+bool take_snapshot(Job*);
+// The same as a member of a job: another process leads (library.leader). False with code
+// kExitAbsent: it does not any more, and nothing was done.
+// `why_not` (may be null): it says so, and the snapshot of the job fails.
+bool take_part(Job*, const char* why_not);
+void report_phase(Job*, const char* phase);
+
+}  // namespace gpuckpt

@@ -1,0 +1,114 @@
+#include "snapshot/control/memory_room.h"
+
+#include "base/proc.h"
+#include "base/text.h"
+#include "gpuckpt/wire.h"
+
+namespace gpuckpt {
+namespace {
+
+constexpr uint64_t kNone = ~0ull, kMiB = 1 << 20;
+// From where on nothing is spared; from where on a copied child has room to grow until that is
+// noticed (memory_pressure.h).
+constexpr uint64_t kPlenty = 256 * kMiB, kRoomToGrow = 96 * kMiB;
+
+// "Name:   123 kB" of `text`, in bytes.
+uint64_t kilobytes(const char* text, const char* name) {
+  const char* s = info_line(text, name);
+  return s ? scan_dec(&s) * 1024 : kNone;
+}
+
+uint64_t number_in(const char* folder, const char* file) {
+  char path[700], text[64];
+  format(path, sizeof(path), "%s/%s", folder, file);
+  const char* s = text;
+  return read_file(path, text, sizeof(text)) > 0 && *s >= '0' && *s <= '9' ? scan_dec(&s) : kNone;
+}
+
+// What the group holds of files and nobody has mapped, and that is on the disk already.
+uint64_t reclaimable(const char* folder, bool unified) {
+  char path[700], text[4096];
+  format(path, sizeof(path), "%s/memory.stat", folder);
+  if (read_file(path, text, sizeof(text)) <= 0) return 0;
+  auto bytes = [&](const char* name, const char* old_name) {
+    const char* s = status_field(text, unified ? name : old_name);
+    return scan_dec(&s);
+  };
+  const uint64_t files = bytes("inactive_file ", "total_inactive_file ") +
+                         bytes("active_file ", "total_active_file "),
+                 in_use = bytes("file_mapped ", "total_mapped_file ") +
+                          bytes("file_dirty ", "total_dirty ") +
+                          bytes("file_writeback ", "total_writeback ");
+  return files > in_use ? files - in_use : 0;
+}
+
+void note_group(MemoryRoom* tightest, const char* folder, bool unified) {
+  const uint64_t all = number_in(folder, unified ? "memory.max" : "memory.limit_in_bytes"),
+                 used = number_in(folder, unified ? "memory.current" : "memory.usage_in_bytes");
+  if (all == kNone || used == kNone || all > 1ull << 50) return;
+  const uint64_t files = reclaimable(folder, unified);
+  const uint64_t left = files + (all > used ? all - used : 0);
+  if (left >= tightest->left) return;
+  tightest->left = left, tightest->all = all;
+  copy(tightest->group, sizeof(tightest->group), folder);
+}
+
+// The group at `path` and all above it. Inside a container the path can be one of outside, and its
+// own group is the root of what is mounted.
+void note_groups(MemoryRoom* tightest, const char* mount, const char* path, bool unified) {
+  char folder[640];
+  format(folder, sizeof(folder), "%s%s", mount, path);
+  for (const size_t root = length(mount);;) {
+    note_group(tightest, folder, unified);
+    size_t n = length(folder);
+    if (n <= root) return;
+    while (n > root && folder[n - 1] != '/') --n;
+    folder[n > root ? n - 1 : root] = 0;
+  }
+}
+
+}  // namespace
+
+MemoryRoom machine_room() {
+  MemoryRoom r;
+  char text[2048];
+  if (read_file("/proc/meminfo", text, sizeof(text)) <= 0) return r;
+  const uint64_t left = kilobytes(text, "MemAvailable:"), all = kilobytes(text, "MemTotal:");
+  if (left != kNone && all != kNone) r.left = left, r.all = all;
+  return r;
+}
+
+// Lines "0::/path", or "5:memory:/path" in the old hierarchy.
+MemoryRoom memory_room(const char* memberships, const char* mounts) {
+  static char buffer[4096];
+  MemoryRoom tightest = machine_room();
+  LineReader lines(memberships, buffer, sizeof(buffer));
+  while (char* line = lines.next()) {
+    const bool unified = starts_with(line, "0::");
+    const char* path = line;
+    bool memory = unified;
+    for (int colons = 0; *path && colons < 2; ++path) {
+      memory |= starts_with(path, ":memory:") || starts_with(path, ",memory:") ||
+                starts_with(path, ":memory,");
+      colons += *path == ':';
+    }
+    char mount[128];
+    format(mount, sizeof(mount), unified ? "%s" : "%s/memory", mounts);
+    if (memory) note_groups(&tightest, mount, equal(path, "/") ? "" : path, unified);
+  }
+  return tightest;
+}
+
+MemoryBudget memory_budget(const MemoryRoom& room, bool spare) {
+  MemoryBudget b;
+  b.room = room;
+  b.ring_slots = wire::kRingSlots;
+  if (room.left >= kPlenty && !spare) return b;
+  b.bytes = room.left;
+  const uint64_t slots = spare ? 0 : room.left / 8 / wire::kSlotBytes;
+  if (slots < b.ring_slots) b.ring_slots = slots < 2 ? 2 : static_cast<uint32_t>(slots);
+  b.while_stopped = spare || room.left < kRoomToGrow;
+  return b;
+}
+
+}  // namespace gpuckpt

@@ -1,0 +1,32 @@
+// What /proc tells of the threads of a process before one of our signals reaches it: whether the
+// signal would kill it, and who traces it.
+#pragma once
+
+#include <cstddef>
+
+namespace gpuckpt {
+
+struct ThreadsSeen {
+  int strict = 0;    // a thread in strict seccomp mode; 0: none
+  int filtered = 0;  // a thread with a system call filter that this job's first process was not
+                     // started under
+  int traced = 0, tracer = 0;  // a thread that is traced, and by whom
+  char name[16] = "?";         // of the process
+};
+
+// Reads the status of every thread of `pid`. On the I/O thread.
+ThreadsSeen look_at_threads(int pid);
+
+// May a signal of ours reach the process, and can its threads be stopped? False: `text` says why
+// not. `of_the_job` tells of a process whether it takes part in the snapshot.
+bool may_be_stopped(int pid, bool (*of_the_job)(int pid), char* text, size_t room);
+
+// Does the process run as another user than this one? Neither would trust what the other sends.
+// `text` names both.
+bool runs_as_another(int pid, char* text, size_t room);
+
+// Does a thread of this process sleep inside the kernel (state D), the same sleep as 20 ms ago?
+// Nobody can stop it, and who tried would hold up all others. `text` says which.
+bool stuck_in_kernel(char* text, size_t room);
+
+}  // namespace gpuckpt

@@ -1,0 +1,109 @@
+#include "snapshot/control/program_end.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/syscall.h"
+#include "snapshot/control/sender.h"
+#include "snapshot/control/state.h"
+#include "snapshot/park/libc_doors.h"
+
+namespace gpuckpt {
+namespace {
+
+constexpr uint64_t kLookUs = 100000;
+
+// The timer's does not hold the program up: nobody waits for it.
+constexpr uint32_t kAskedFor =
+    kWantSignal | kWantCommand | kWantTerm | kWantProgram | kWantJoin | kWantRelay;
+
+bool somebody_waits() {
+  const uint32_t wanted = library.wanted;
+  return wanted & kRunning && (wanted | library.serving) & kAskedFor;
+}
+
+// The calling thread takes part in the snapshot as any other; restored, it goes on to its end.
+void before_the_end() {
+  if (!library.ready || library.deaf || sys::getpid() != library.pid) return;
+  const uint32_t generation = library.generation;
+  const uint64_t until = sys::now_us() + library.config.timeout_ms * 1000;
+  while (somebody_waits() && library.generation == generation) {
+    if (sys::now_us() > until) {
+      log_line(LogLevel::kWarn,
+               "the program ends, and the snapshot that was asked for is not done after %lu s "
+               "(GPUCKPT_TIMEOUT): there is none",
+               library.config.timeout_ms / 1000);
+      break;
+    }
+    if (const uint32_t tid = library.coordinator_tid)
+      sys::futex_wait(&library.coordinator_tid, tid, kLookUs, true);
+    else
+      sys::sleep_us(1000);
+  }
+  let_signals_arrive();
+}
+
+void (*real_exit)(int);
+void (*real_quick_exit)(int);
+void (*real__exit)(int);
+int (*program_main)(int, char**, char**);
+
+int main_and_wait(int argc, char** argv, char** environment) {
+  const int status = program_main(argc, argv, environment);
+  before_the_end();
+  return status;
+}
+
+template <typename Fn>
+void find(Fn& to, const char* name) {
+  if (!to) to = reinterpret_cast<Fn>(dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+void find_end_functions() {
+  find(real_exit, "exit");
+  find(real_quick_exit, "quick_exit");
+  find(real__exit, "_exit");
+}
+
+}  // namespace gpuckpt
+
+using namespace gpuckpt;
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+EXPORT void exit(int status) noexcept {
+  before_the_end();
+  find_end_functions();
+  real_exit(status);
+  sys::exit_group(status);
+}
+EXPORT void quick_exit(int status) noexcept {
+  before_the_end();
+  find_end_functions();
+  real_quick_exit(status);
+  sys::exit_group(status);
+}
+EXPORT void _exit(int status) {
+  before_the_end();
+  if (real__exit) real__exit(status);
+  sys::exit_group(status);
+}
+EXPORT void _Exit(int status) noexcept { _exit(status); }
+
+extern "C" __attribute__((visibility("hidden"))) long gpuckpt_exit_group(long, int status) {
+  _exit(status);
+}
+
+// main returns into libc's own exit, whose handlers (the CUDA runtime's first of all) would take
+// apart what a snapshot is about.
+EXPORT int __libc_start_main(int (*main)(int, char**, char**), int argc, char** argv,
+                             void (*init)(), void (*fini)(), void (*rtld_fini)(), void* stack_end) {
+  using Start =
+      int (*)(int (*)(int, char**, char**), int, char**, void (*)(), void (*)(), void (*)(), void*);
+  const auto real = reinterpret_cast<Start>(dlsym(RTLD_NEXT, "__libc_start_main"));
+  program_main = main;
+  return real(main_and_wait, argc, argv, init, fini, rtld_fini, stack_end);
+}

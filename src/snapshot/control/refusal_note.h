@@ -1,0 +1,11 @@
+// Where not even a thread can be started, nobody can answer the command line: then a symbolic link
+// in the session folder, beside where the socket would be, says why. (To make one takes no
+// descriptor.)
+#pragma once
+
+namespace gpuckpt {
+
+// Async-signal-safe.
+void leave_refusal_note(const char* text);
+
+}  // namespace gpuckpt

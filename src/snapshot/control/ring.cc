@@ -1,0 +1,305 @@
+#include "snapshot/control/ring.h"
+
+#include "base/syscall.h"
+
+namespace gpuckpt {
+namespace {
+constexpr uint32_t kNoSlot = ~0u;
+constexpr uint64_t kName = 16;  // bytes
+constexpr uint64_t kChunk = 64 << 10;
+// What is left, up to `end`, of the chunk that `at` lies in.
+uint64_t chunk_at(uint64_t at, uint64_t end) {
+  const uint64_t whole = kChunk - at % kChunk;
+  return whole < end - at ? whole : end - at;
+}
+uint64_t room_for_names(uint64_t chunks) { return wire::padded_names(chunks * kName); }
+}  // namespace
+
+Producer::Producer(void* ring, Post post, void* context, uint32_t slots)
+    : slots(slots), ring_(static_cast<wire::RingHeader*>(ring)), post_(post), context_(context) {
+  data = [](CaptureSink* s, uint64_t space, uint64_t a, const void* b, uint64_t n) {
+    return static_cast<Producer*>(s)->add(space, a, b, n);
+  };
+  zero = [](CaptureSink* s, uint64_t space, uint64_t a, uint64_t n) {
+    return static_cast<Producer*>(s)->add_zero(space, a, n);
+  };
+  blob = [](CaptureSink* s, const char* name, const void* b, uint64_t n) {
+    return static_cast<Producer*>(s)->add_blob(name, b, n);
+  };
+  sealed = [](CaptureSink* s, uint64_t space, uint64_t a, const void* b, uint64_t n,
+              const void* names) {
+    return static_cast<Producer*>(s)->add_sealed(space, a, b, n, names);
+  };
+  lend = [](CaptureSink* s, uint64_t n, uint64_t chunks, Lent* out) {
+    return static_cast<Producer*>(s)->lend_slot(n, chunks, out);
+  };
+  hand_over = [](CaptureSink* s, const Lent& lent, uint64_t space, uint64_t a, uint64_t n,
+                 const void* names, uint64_t chunks) {
+    return static_cast<Producer*>(s)->give_slot(lent, space, a, n, names, chunks);
+  };
+  named = [](CaptureSink* s, uint64_t space, uint64_t a, uint64_t n, const void* names) {
+    return static_cast<Producer*>(s)->add_named(space, a, n, names);
+  };
+  arrived = [](CaptureSink* s) { return static_cast<Producer*>(s)->wait_until_taken(); };
+  memory = ring;
+  memory_bytes = wire::kRingHeaderBytes + slots * wire::kSlotBytes;
+  same = [](CaptureSink* s, uint64_t space, uint64_t a, uint64_t n) {
+    return static_cast<Producer*>(s)->add_same(space, a, n);
+  };
+}
+
+// Held for as long as a piece is copied, so it sleeps instead of spinning.
+void Producer::take() {
+  uint32_t free = 0;
+  if (lock_.compare_exchange_strong(free, 1)) return;
+  while (lock_.exchange(2)) sys::futex_wait(&lock_, 2, 10000);
+}
+void Producer::give() {
+  if (lock_.exchange(0) == 2) sys::futex_wake(&lock_, 1);
+}
+
+bool Producer::try_claim(uint32_t* slot) {
+  for (*slot = 0; *slot < slots; ++*slot) {
+    uint32_t expected = wire::kSlotFree;
+    if (ring_->state[*slot].load(std::memory_order_relaxed) == expected &&
+        ring_->state[*slot].compare_exchange_strong(expected, wire::kSlotBusy))
+      return true;
+  }
+  return false;
+}
+
+uint32_t Producer::claim() {
+  for (;;) {
+    if (ring_->writer_dead.load()) return kNoSlot;
+    uint32_t seen = ring_->freed.load(), slot;
+    if (try_claim(&slot)) return slot;
+    sys::futex_wait(&ring_->freed, seen, 100000, true);
+    // A writer that was killed cannot set writer_dead: an empty message finds out.
+    if (!post_(context_, 0, 0, nullptr)) return kNoSlot;
+  }
+}
+
+wire::SlotHeader* Producer::header_of(uint32_t slot) const {
+  return reinterpret_cast<wire::SlotHeader*>(reinterpret_cast<char*>(ring_) +
+                                             wire::kRingHeaderBytes + slot * wire::kSlotBytes);
+}
+
+bool Producer::open(uint64_t space) {
+  if (failed) return false;
+  if (open_ && header_->space != space && !post_slot(wire::kMsgData, nullptr)) return false;
+  if (open_) return true;
+  slot_ = claim();
+  if (slot_ == kNoSlot) {
+    failed = true;
+    return false;
+  }
+  header_ = header_of(slot_);
+  payload_ = reinterpret_cast<char*>(header_) + wire::kSlotHeaderBytes;
+  header_->space = space;
+  header_->runs = 0;
+  header_->reserved = 0;
+  header_->payload_bytes = 0;
+  open_ = true;
+  return true;
+}
+
+bool Producer::post_slot(uint32_t type, const char* text) {
+  open_ = false;
+  if (!post_(context_, type, slot_, text)) failed = true;
+  return !failed;
+}
+
+bool Producer::flush() {
+  take();
+  bool ok = !failed && (!open_ || post_slot(wire::kMsgData, nullptr));
+  give();
+  return ok;
+}
+
+char* Producer::reserve(uint64_t space, uint64_t length, uint64_t* granted) {
+  take();
+  if (!open(space)) {
+    give();
+    return nullptr;
+  }
+  if (header_->runs == wire::kMaxRuns || wire::kSlotPayloadBytes - header_->payload_bytes < 4096) {
+    if (!post_slot(wire::kMsgData, nullptr) || !open(space)) {
+      give();
+      return nullptr;
+    }
+  }
+  uint64_t room = wire::kSlotPayloadBytes - header_->payload_bytes;
+  *granted = length < room ? length : room;
+  return payload_ + header_->payload_bytes;  // the lock is held until commit
+}
+
+bool Producer::commit(uint64_t address, uint64_t length) {
+  if (length) {
+    wire::Run* last = header_->runs ? &header_->run[header_->runs - 1] : nullptr;
+    if (last && last->flags == wire::kRunData && last->address + last->length == address)
+      last->length += length;
+    else
+      header_->run[header_->runs++] = {address, length, wire::kRunData, 0};
+    header_->payload_bytes += length;
+    data_bytes += length;
+  }
+  give();
+  return !failed;
+}
+
+bool Producer::add(uint64_t space, uint64_t address, const void* bytes, uint64_t length) {
+  const char* from = static_cast<const char*>(bytes);
+  while (length) {
+    uint64_t n = 0;
+    char* to = reserve(space, length, &n);
+    if (!to) return false;
+    __builtin_memcpy(to, from, n);
+    if (!commit(address, n)) return false;
+    from += n, address += n, length -= n;
+  }
+  return true;
+}
+
+// A run without payload.
+bool Producer::add_empty(uint64_t space, uint64_t address, uint64_t length, uint32_t flags) {
+  if (!length) return true;
+  take();
+  bool ok = open(space);
+  if (ok && header_->runs == wire::kMaxRuns) ok = post_slot(wire::kMsgData, nullptr) && open(space);
+  if (ok) {
+    wire::Run* last = header_->runs ? &header_->run[header_->runs - 1] : nullptr;
+    if (last && last->flags == flags && last->address + last->length == address)
+      last->length += length;
+    else
+      header_->run[header_->runs++] = {address, length, flags, 0};
+    (flags == wire::kRunZero ? zero_bytes : same_bytes) += length;
+  }
+  give();
+  return ok;
+}
+
+bool Producer::add_zero(uint64_t space, uint64_t address, uint64_t length) {
+  return add_empty(space, address, length, wire::kRunZero);
+}
+
+bool Producer::add_same(uint64_t space, uint64_t address, uint64_t length) {
+  return add_empty(space, address, length, wire::kRunSame);
+}
+
+bool Producer::lend_slot(uint64_t length, uint64_t chunks, Lent* out) {
+  if (failed || room_for_names(chunks) + length > wire::kSlotPayloadBytes) return false;
+  // Who lent some may wait for a slot before it hands them over: some must come back without it.
+  if (lent_.fetch_add(1) >= most_lent() || !try_claim(&out->token)) {
+    lent_.fetch_sub(1);
+    return false;
+  }
+  out->bytes = reinterpret_cast<char*>(header_of(out->token)) + wire::kSlotHeaderBytes +
+               room_for_names(chunks);
+  return true;
+}
+
+bool Producer::give_slot(const Lent& lent, uint64_t space, uint64_t address, uint64_t length,
+                         const void* names, uint64_t chunks) {
+  wire::SlotHeader* header = header_of(lent.token);
+  header->space = space;
+  header->runs = 1;
+  header->reserved = 0;
+  header->payload_bytes = room_for_names(chunks) + length;
+  header->run[0] = {address, length, wire::kRunSealed, 0};
+  __builtin_memcpy(reinterpret_cast<char*>(header) + wire::kSlotHeaderBytes, names, chunks * kName);
+  take();
+  data_bytes += length;
+  lent_.fetch_sub(1);
+  if (!post_(context_, wire::kMsgData, lent.token, nullptr)) failed = true;
+  bool ok = !failed;
+  give();
+  return ok;
+}
+
+bool Producer::add_sealed(uint64_t space, uint64_t address, const void* bytes, uint64_t length,
+                          const void* names) {
+  const char* from = static_cast<const char*>(bytes);
+  const char* name = static_cast<const char*>(names);
+  take();
+  bool ok = true;
+  while (length && (ok = open(space))) {
+    uint64_t room = wire::kSlotPayloadBytes - header_->payload_bytes, chunks = 0, n = 0;
+    while (n < length && header_->runs < wire::kMaxRuns) {
+      const uint64_t chunk = chunk_at(address + n, address + length);
+      if (n + chunk + room_for_names(chunks + 1) > room) break;
+      n += chunk;
+      ++chunks;
+    }
+    if (!n) {
+      if (!(ok = post_slot(wire::kMsgData, nullptr))) break;
+      continue;
+    }
+    char* to = payload_ + header_->payload_bytes;
+    __builtin_memcpy(to, name, chunks * kName);
+    __builtin_memcpy(to + room_for_names(chunks), from, n);
+    header_->run[header_->runs++] = {address, n, wire::kRunSealed, 0};
+    header_->payload_bytes += room_for_names(chunks) + n;
+    data_bytes += n;
+    name += chunks * kName;
+    from += n, address += n, length -= n;
+  }
+  give();
+  return ok && !failed;
+}
+
+bool Producer::add_named(uint64_t space, uint64_t address, uint64_t length, const void* names) {
+  const char* name = static_cast<const char*>(names);
+  take();
+  bool ok = true;
+  while (length && (ok = open(space))) {
+    const uint64_t room = (wire::kSlotPayloadBytes - header_->payload_bytes) / kName;
+    uint64_t chunks = 0, n = 0;
+    for (; n < length && chunks < room && header_->runs < wire::kMaxRuns; ++chunks)
+      n += chunk_at(address + n, address + length);
+    if (!n) {
+      if (!(ok = post_slot(wire::kMsgData, nullptr))) break;
+      continue;
+    }
+    __builtin_memcpy(payload_ + header_->payload_bytes, name, chunks * kName);
+    header_->run[header_->runs++] = {address, n, wire::kRunNamed, 0};
+    header_->payload_bytes += chunks * kName;
+    name += chunks * kName;
+    address += n, length -= n;
+  }
+  give();
+  return ok && !failed;
+}
+
+// Every slot is free, so the writer is done with all of them.
+bool Producer::wait_until_taken() {
+  if (!flush()) return false;
+  for (;;) {
+    const uint32_t seen = ring_->freed.load();
+    if (ring_->writer_dead.load()) break;
+    bool busy = false;
+    for (auto& state : ring_->state) busy |= state.load() != wire::kSlotFree;
+    if (!busy) return true;
+    sys::futex_wait(&ring_->freed, seen, 100000, true);
+    if (!post_(context_, 0, 0, nullptr)) break;
+  }
+  failed = true;
+  return false;
+}
+
+bool Producer::add_blob(const char* name, const void* bytes, uint64_t length) {
+  const char* from = static_cast<const char*>(bytes);
+  take();
+  bool ok = !failed && (!open_ || post_slot(wire::kMsgData, nullptr));
+  do {
+    if (!ok || !(ok = open(wire::kSpaceHost))) break;
+    uint64_t n = length < wire::kSlotPayloadBytes ? length : wire::kSlotPayloadBytes;
+    __builtin_memcpy(payload_, from, n);
+    header_->payload_bytes = n;
+    ok = post_slot(wire::kMsgBlob, name);
+    from += n, length -= n;
+  } while (length);
+  give();
+  return ok;
+}
+
+}  // namespace gpuckpt

@@ -1,0 +1,17 @@
+// Who sent a signal that asks for snapshots? What the processes of a job send each other (and
+// timers, message queues and descriptors send them) is the program's business alone; a signal from
+// outside of the job asks for a snapshot.
+#pragma once
+
+#include <signal.h>
+
+namespace gpuckpt {
+
+// Async-signal-safe. A sender that is gone and was never seen before counts as one from outside.
+bool sent_within_job(const siginfo_t* info);
+
+// What this process has sent to another one may not have been looked at yet. Before the process
+// ends: gives the other one a moment, so that it finds out who we are.
+void let_signals_arrive();
+
+}  // namespace gpuckpt

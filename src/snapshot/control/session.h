@@ -1,0 +1,14 @@
+// The session folder (base/session_folder.h) as this process makes it.
+#pragma once
+
+#include <cstddef>
+
+namespace gpuckpt {
+
+// The first of the session folders in which nobody else can put a socket, made when it is not
+// there. Where GPUCKPT_SESSION_DIR cannot be had any more, it is one of those for which nothing is
+// set: the command line looks there as well. False: there is none, and the log says whose the last
+// one is.
+bool make_session_folder(char* dir, size_t room);
+
+}  // namespace gpuckpt

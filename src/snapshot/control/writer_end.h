@@ -1,0 +1,12 @@
+// How the writer ended, when it ended without a word. It is no child of the application's, so that
+// only a descriptor of it (pidfd) can tell, on Linux 6.15 and later.
+#pragma once
+
+#include <cstddef>
+
+namespace gpuckpt {
+
+// "it was killed by signal 9 (...)", or that nobody knows. Waits a moment for the kernel to know.
+void describe_end(int pidfd, char* to, size_t room);
+
+}  // namespace gpuckpt

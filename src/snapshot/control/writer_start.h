@@ -1,0 +1,25 @@
+// Starts the writer so that the program never gets a child it did not ask for: who made it ends at
+// once, and the writer is an orphan. A program that takes orphans on (PR_SET_CHILD_SUBREAPER, or
+// the first process of a container) would be given this one as well. There a keeper stays the
+// writer's parent: a process that has our memory and nothing else of ours, and no exit signal, so
+// that no wait of the program's finds it.
+#pragma once
+
+namespace gpuckpt {
+
+struct WriterStart {
+  const char* path;
+  char* const* argv;
+  char* const* environment;
+  int pidfd = -1;  // out, in the table of the thread that calls
+  long error = 0;  // out: it could not be executed
+};
+// ON THE COURIER. -errno: no process could be made.
+long start_writer(WriterStart*);
+
+// ON THE COURIER, when all is done. Those whose writers end within a moment; others the next time.
+void reap_keepers();
+// In a forked child and in a restored process: none of them is ours.
+void forget_keepers();
+
+}  // namespace gpuckpt

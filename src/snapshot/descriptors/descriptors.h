@@ -1,0 +1,102 @@
+// The application's open descriptors, captured while it is parked, by a thread that shares its
+// table. descriptors.cc walks the table and asks one file per kind:
+//
+//   fd_anonymous.cc  eventfd, timerfd, signalfd, epoll, inotify, pidfd
+//   fd_files.cc      regular files and their locks, folders, memfd and unlinked files, /proc
+//   fd_pipes.cc      pipes and named pipes with their contents
+//   fd_queues.cc     POSIX message queues
+//   fd_sockets.cc    sockets of all families with their queues (sockets.h)
+//   fd_terminals.cc  terminals, pseudo terminals inside the program
+//
+// Everything here runs with raw calls only. What cannot be put back is refused with the number of
+// the descriptor, what it is, and what to do about it.
+#pragma once
+
+#include <sys/stat.h>
+
+#include "gpuckpt/process_format.h"
+#include "snapshot/process/capture.h"
+
+namespace gpuckpt {
+
+// What the kernel says about one descriptor.
+struct FdFacts {
+  struct stat st;
+  char path[4097];  // of the link in /proc, without " (deleted)"
+  bool deleted;
+  char info[8192];  // fdinfo, cut; epoll and inotify read theirs in full
+};
+
+struct FdTable {
+  Capture* c;
+  Records* r;
+  process::Descriptor* all;
+  size_t count;
+  bool kcmp_works;
+  bool drop_outside;  // GPUCKPT_SOCKETS=drop: connections to other processes come back closed
+
+  uint32_t pipes, sockets, epolls, inotifies, terminals;
+  struct PipeSeen {
+    uint64_t ino;
+    int reader, writer;  // descriptors, -1: none
+    bool named;
+  } pipe[1024];
+  struct SocketSeen {
+    uint64_t ino, peer;  // peer's inode, 0: gone or not accepted yet; ~0: not known
+    uint32_t name_ino;   // of the file that a Unix socket's name was bound to; 0: not known
+    int fd;
+    uint32_t waits, place;  // for this listening socket (index + 1) to accept it; in this place
+    uint8_t shut_down;
+    bool elsewhere;  // another process of the job has it as well, and was first
+    process::Socket s;
+  } socket[2048];
+  struct {
+    int master, slave;
+    uint32_t number;
+  } terminal[64];
+
+  bool same_file(int a, int b);  // do two numbers share one open file description?
+  // The same, for the same file only.
+  bool same_description(const process::Descriptor& a, const process::Descriptor& b);
+  // The table's entry that owns the description of `fd`, which may be a stray duplicate.
+  const process::Descriptor* owner_of(int fd);
+};
+
+// Adds one descriptor and its record. `extra`: bits for fd_flags.
+bool capture_fd(FdTable*, int fd, uint32_t extra = 0);
+
+// Each decides about the kind and fills the rest. False: refused.
+bool capture_anonymous(FdTable*, process::Descriptor*, const FdFacts&, const char* what);
+bool capture_file(FdTable*, process::Descriptor*, FdFacts*);
+bool capture_pipe(FdTable*, process::Descriptor*, const FdFacts&);
+bool capture_queue(FdTable*, process::Descriptor*, const FdFacts&);
+bool capture_socket(FdTable*, process::Descriptor*);
+bool capture_character_device(FdTable*, process::Descriptor*, const FdFacts&);
+
+// When all are known: what needs the whole picture.
+bool put_file_contents(FdTable*);
+// What a file or folder without a name has beside its contents.
+void put_attributes(Records*, int fd, const struct stat&);
+void put_owner(FdTable*, const process::Descriptor&);
+bool put_file_locks(FdTable*, const process::Descriptor&, const FdFacts&);
+bool put_pipes(FdTable*);
+bool put_queues(FdTable*);
+bool put_sockets(FdTable*);  // may add descriptors that are in flight
+bool put_epolls(FdTable*);
+bool put_inotify(FdTable*, const process::Descriptor&);
+bool put_terminals(FdTable*);
+
+// In a job: is the description known from another process already? Then it is noted as shared.
+bool note_shared(FdTable*, const process::Descriptor&);
+// In a job, of an epoll set that others may have as well: who is first to have what is watched
+// (`e.description` is known) puts it back, which the result says. Nobody: the leader will see.
+bool note_watch(FdTable*, const process::Descriptor& epoll, const process::EpollEntry& e,
+                uint32_t nth);
+// In a job: the other end of this pipe or socket (`peer`: its inode) is not in this process. True:
+// the leader will see whether another one has it. `needed`: without it there is no snapshot.
+bool note_end(FdTable*, int fd, uint32_t have, uint64_t ino, uint64_t peer, bool needed);
+
+// inotify_paths.cc: the path by which the program asked to watch this; null when it is not known.
+const char* watched_path(int watch, uint64_t dev, uint64_t ino);
+
+}  // namespace gpuckpt

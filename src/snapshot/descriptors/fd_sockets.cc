@@ -1,0 +1,353 @@
+// Sockets: who they are, what is set, what waits in them unread, and who is at the other end.
+//
+// Inside the program everything comes back: pairs, named Unix sockets, messages with their
+// boundaries and the descriptors on their way in them. Listening and bound network sockets are
+// bound again. A network connection to another process cannot go on and comes back as reset by the
+// peer; a Unix connection to another process is refused, or with GPUCKPT_SOCKETS=drop comes back
+// closed at the other end.
+
+#include <fcntl.h>
+#include <linux/if_packet.h>
+#include <linux/netlink.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "base/log.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "snapshot/control/inherited.h"
+#include "snapshot/control/state.h"
+#include "snapshot/descriptors/sockets.h"
+#include "snapshot/job/barrier.h"
+
+namespace gpuckpt {
+
+using namespace process;
+
+namespace {
+
+constexpr uint64_t kUnknownPeer = ~0ull;
+constexpr int kMptcp = 262;
+
+uint32_t address(long call, int fd, uint8_t* to) {
+  uint32_t size = 128;
+  return sys::failed(sys::call(call, fd, sys::ptr(to), sys::ptr(&size))) ? 0
+         : size < 128                                                    ? size
+                                                                         : 128;
+}
+
+template <typename T>
+T load(const uint8_t* at) {
+  T value;
+  __builtin_memcpy(&value, at, sizeof(value));
+  return value;
+}
+
+bool known_protocol(const Socket& s) {
+  switch (s.type) {
+    case SOCK_STREAM:
+      return s.protocol == IPPROTO_TCP || s.protocol == kMptcp;
+    case SOCK_DGRAM:
+      return s.protocol == IPPROTO_UDP || s.protocol == IPPROTO_UDPLITE ||
+             s.protocol == IPPROTO_ICMP || s.protocol == IPPROTO_ICMPV6;
+    default:
+      return s.type == SOCK_RAW;
+  }
+}
+
+// What the kernel keeps for such a socket, and cannot be asked for.
+const char* special(int fd, const Socket& s) {
+  if (s.domain == AF_NETLINK)
+    return s.protocol == NETLINK_ROUTE || s.protocol == NETLINK_SOCK_DIAG ||
+                   s.protocol == NETLINK_USERSOCK || s.protocol == NETLINK_KOBJECT_UEVENT ||
+                   s.protocol == NETLINK_GENERIC
+               ? nullptr
+               : "a netlink socket of a kind that cannot be put back";
+  if (s.domain == AF_PACKET)
+    return int_option(fd, SOL_PACKET, PACKET_FANOUT) ? "a packet socket of a group (fanout)"
+                                                     : nullptr;
+  if (is_network(s) && !known_protocol(s)) return "a socket of a protocol that cannot be put back";
+  return s.domain == AF_UNIX || is_network(s)
+             ? nullptr
+             : "a socket of an address family that cannot be put back";
+}
+
+// An address or a port that was given or asked for (IP_BIND_ADDRESS_NO_PORT leaves the port 0).
+bool has_name(const Socket& s) {
+  if (s.domain == AF_UNIX) return s.name_bytes > 2;
+  sockaddr_storage empty{};
+  empty.ss_family = static_cast<sa_family_t>(s.domain);
+  return s.name_bytes > 2 &&
+         __builtin_memcmp(s.name + 2, reinterpret_cast<char*>(&empty) + 2, s.name_bytes - 2) != 0;
+}
+
+// A closed connection is shut down both ways, a fresh socket is not.
+bool was_connected(int fd) { return polls(fd, POLLRDHUP); }
+
+// What is unread or pending and cannot be kept: an answer of the kernel's will not come again;
+// packets and errors are dropped, as a network may do, and the user is told.
+bool note_lost(FdTable* t, const FdTable::SocketSeen& seen) {
+  const Socket& s = seen.s;
+  const bool raw = s.domain == AF_PACKET || s.domain == AF_NETLINK ||
+                   (is_network(s) && s.type != SOCK_STREAM && !is_udp(s));
+  const bool unread = raw && polls(seen.fd, POLLIN);
+  if (unread && s.domain == AF_NETLINK)
+    return t->c->refuse_for_now("descriptor %d is a netlink socket with unread messages", seen.fd);
+  if (unread)
+    log_line(LogLevel::kWarn,
+             "descriptor %d is a %s socket with unread packets; a restore drops them", seen.fd,
+             s.domain == AF_PACKET ? "packet" : "raw");
+  if (is_network(s) && s.type != SOCK_STREAM && polls(seen.fd, POLLERR))
+    log_line(
+        LogLevel::kWarn,
+        "descriptor %d is a %s socket with a pending error (SO_ERROR, MSG_ERRQUEUE); a restore "
+        "drops it",
+        seen.fd, is_udp(s) ? "UDP" : "raw");
+  return true;
+}
+
+void note_credentials(int fd, Socket* s) {
+  struct {
+    int32_t pid;
+    uint32_t uid, gid;
+  } peer{};
+  uint32_t size = sizeof(peer);
+  if (s->domain != AF_UNIX || sys::failed(get_option(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size)))
+    return;
+  s->peer_pid = peer.pid, s->peer_uid = peer.uid, s->peer_gid = peer.gid;
+}
+
+// Whose file is at the place that the name says? Another one when the name was removed and given
+// again.
+void note_file(FdTable::SocketSeen* seen) {
+  Socket& s = seen->s;
+  s.mode = 0;
+  struct stat st;
+  if (s.domain != AF_UNIX || s.name_bytes <= 3 || !s.name[2] ||
+      sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(s.name + 2), sys::ptr(&st),
+                            AT_SYMLINK_NOFOLLOW)) ||
+      (seen->name_ino && seen->name_ino != static_cast<uint32_t>(st.st_ino)))
+    return;
+  s.mode = st.st_mode, s.owner = st.st_uid, s.group = st.st_gid;
+}
+
+// What it has sent lies where only accept() leads.
+bool join_waiting(FdTable* t, FdTable::SocketSeen* seen) {
+  int unread = 0;
+  sys::call(SYS_ioctl, seen->fd, 0x5411 /* SIOCOUTQ */, sys::ptr(&unread));
+  if (unread)
+    return t->c->refuse_for_now(
+        "descriptor %d has sent to %s, which has not accepted it yet; try again when it has",
+        seen->fd,
+        seen->s.peer_name[2] ? reinterpret_cast<char*>(seen->s.peer_name) + 2
+                             : "a listening socket");
+  seen->s.state = kSocketWaiting;
+  seen->s.accepted = static_cast<int>(seen->waits) - 1;
+  seen->s.peer = seen->place;
+  return true;
+}
+
+// One end of a connection has the name of the listening socket it came out of.
+int listener_of(const FdTable& t, const Socket& s) {
+  for (uint32_t k = 0; k < t.sockets && s.name_bytes > 2; ++k)
+    if (t.socket[k].s.state == kSocketListening && t.socket[k].s.name_bytes == s.name_bytes &&
+        __builtin_memcmp(t.socket[k].s.name, s.name, s.name_bytes) == 0)
+      return static_cast<int>(k);
+  return -1;
+}
+
+// A datagram socket is connected one way; its peer may be connected to it, to another one, to none.
+bool join_datagram(FdTable* t, FdTable::SocketSeen* seen, uint32_t peer) {
+  Socket& s = seen->s;
+  s.peer = peer;
+  if (t->socket[peer].peer == seen->ino)
+    s.flags |= kSocketTwoWay;
+  else if (t->socket[peer].s.name_bytes <= 2)
+    return t->c->refuse(
+        "descriptor %d is a datagram socket connected to descriptor %d, which has no name and is "
+        "connected to another one; close it",
+        seen->fd, t->socket[peer].fd);
+  return true;
+}
+
+bool join_unix(FdTable* t, FdTable::SocketSeen* seen) {
+  Socket& s = seen->s;
+  s.shut_down = seen->shut_down;
+  note_file(seen);
+  if (s.state != kSocketPair) return true;
+  for (uint32_t j = 0; j < t->sockets && seen->peer; ++j) {
+    if (t->socket[j].ino != seen->peer) continue;
+    if (s.type == SOCK_DGRAM) {
+      note_end(t, seen->fd, SharedJobState::kSocket, seen->ino, seen->peer, false);
+      return join_datagram(t, seen, j);
+    }
+    if (t->socket[j].s.state != kSocketPair) continue;
+    s.peer = j;
+    s.flags |= kSocketTwoWay;
+    note_end(t, seen->fd, SharedJobState::kSocket, seen->ino, seen->peer, false);
+    s.accepted = listener_of(*t, s);
+    return true;
+  }
+  const bool not_accepted = seen->peer == 0 && s.type != SOCK_DGRAM && !(seen->shut_down & 1);
+  if (not_accepted && seen->waits && !t->drop_outside) return join_waiting(t, seen);
+  if (seen->peer == 0 && (!not_accepted || t->drop_outside)) {
+    s.state = kSocketPeerGone;
+    if (s.type != SOCK_DGRAM && polls(seen->fd, POLLERR)) s.flags |= kSocketResetByPeer;
+    return true;
+  }
+  if (s.type == SOCK_DGRAM && s.peer_name_bytes > 2) {  // syslog
+    s.state = kSocketConnected;
+    return true;
+  }
+  const bool accepted = t->drop_outside || inherited(seen->fd, seen->ino,
+                                                     job_barrier.has_others() ? nullptr : "socket");
+  if (seen->peer != kUnknownPeer &&
+      note_end(t, seen->fd, SharedJobState::kSocket, seen->ino, seen->peer, !accepted)) {
+    if (accepted) s.state = kSocketPeerGone;  // unless the other end turns up
+    t->r->put(kRecPeer, SocketPeer{s.index, 0, seen->peer});
+    return true;
+  }
+  if (accepted) {
+    s.state = kSocketPeerGone;
+    return true;
+  }
+  t->c->refuse(
+      "descriptor %d is a unix socket%s%s whose other end is in another process or not accepted "
+      "yet; close it, or set GPUCKPT_SOCKETS=drop: then a restore finds it closed at the other end",
+      seen->fd, s.peer_name_bytes > 3 && s.peer_name[2] ? " connected to " : "",
+      s.peer_name_bytes > 3 && s.peer_name[2] ? reinterpret_cast<const char*>(s.peer_name) + 2
+                                              : "");
+  if (not_accepted) t->c->code = kRefusedForNow;
+  return false;
+}
+
+}  // namespace
+
+bool capture_socket(FdTable* t, Descriptor* d) {
+  d->kind = kFdSocket;
+  for (uint32_t i = 0; i < t->sockets; ++i)
+    if (t->socket[i].ino == d->ino) {
+      d->object = static_cast<int>(i);
+      return true;
+    }
+  if (t->sockets == sizeof(t->socket) / sizeof(t->socket[0]))
+    return t->c->refuse("more than %u sockets are open", t->sockets);
+  FdTable::SocketSeen& seen = t->socket[t->sockets];
+  Socket& s = seen.s;
+  seen.ino = s.ino = d->ino;
+  seen.peer = kUnknownPeer;
+  seen.fd = d->fd;
+  s.index = t->sockets;
+  s.peer = ~0u;
+  s.accepted = -1;
+  s.domain = int_option(d->fd, SOL_SOCKET, SO_DOMAIN);
+  s.type = int_option(d->fd, SOL_SOCKET, SO_TYPE);
+  s.protocol = int_option(d->fd, SOL_SOCKET, SO_PROTOCOL);
+  s.name_bytes = address(SYS_getsockname, d->fd, s.name);
+  s.peer_name_bytes = address(SYS_getpeername, d->fd, s.peer_name);
+  if (const char* what = special(d->fd, s))
+    return t->c->refuse("descriptor %d is %s (family %d, protocol %d); close it", d->fd, what,
+                        s.domain, s.protocol);
+  // Of a netlink socket that is not connected, too, the kernel says that it is.
+  if (s.domain == AF_NETLINK && !load<uint64_t>(s.peer_name + 4)) s.peer_name_bytes = 0;
+  tcp_info info{};
+  uint32_t size = sizeof(info);
+  const bool tcp = is_network(s) && s.type == SOCK_STREAM &&
+                   !sys::failed(get_option(d->fd, IPPROTO_TCP, TCP_INFO, &info, &size));
+  if (int_option(d->fd, SOL_SOCKET, SO_ACCEPTCONN)) {
+    s.state = kSocketListening;
+    s.backlog = tcp ? static_cast<int>(info.tcpi_sacked) : 128;
+    if (tcp && info.tcpi_unacked)
+      log_line(
+          LogLevel::kWarn,
+          "%u connections to descriptor %d (%s) are not accepted yet; a restore finds them reset",
+          info.tcpi_unacked, d->fd, show_address(s.name, s.name_bytes).text);
+  } else if (tcp && (info.tcpi_state != TCP_CLOSE || was_connected(d->fd))) {
+    s.state = kSocketReset;
+    log_line(LogLevel::kWarn,
+             "descriptor %d is a TCP connection from %s to %s; a restore finds it reset", d->fd,
+             show_address(s.name, s.name_bytes).text,
+             show_address(s.peer_name, s.peer_name_bytes).text);
+  } else if (s.domain == AF_UNIX && s.peer_name_bytes) {
+    s.state = kSocketPair;
+  } else if (s.peer_name_bytes) {
+    s.state = kSocketConnected;
+  } else {
+    s.state = has_name(s) ? kSocketBound : kSocketFresh;
+  }
+  note_credentials(d->fd, &s);
+  d->object = static_cast<int>(t->sockets++);
+  return true;
+}
+
+namespace {
+
+bool put_unread(FdTable* t, uint32_t i, char* room) {
+  FdTable::SocketSeen& seen = t->socket[i];
+  if (seen.elsewhere) return true;
+  if (is_udp(seen.s)) return put_udp_queue(t, seen, room);
+  if (seen.s.domain != AF_UNIX || seen.s.state == kSocketListening || seen.s.state == kSocketFresh)
+    return true;
+  const uint32_t before = t->sockets;
+  const bool ok = put_unix_queue(t, &seen, room);
+  if (ok && t->sockets != before) ask_unix_diag(t);
+  return ok;
+}
+
+}  // namespace
+
+bool put_sockets(FdTable* t) {
+  if (!t->sockets) return true;
+  ask_unix_diag(t);
+  Region room = scratch_map(kMessageRoom);
+  if (!room) return t->c->refuse("no memory for the contents of sockets");
+  bool ok = true;
+  // The list grows when sockets are themselves on their way.
+  for (uint32_t i = 0; ok && i < t->sockets; ++i) ok = put_unread(t, i, room.data());
+  ask_inet_diag(t);
+  for (uint32_t i = 0; ok && i < t->sockets; ++i) {
+    FdTable::SocketSeen& seen = t->socket[i];
+    if (is_udp(seen.s)) seen.s.shut_down = seen.shut_down;
+    if (seen.s.domain == AF_UNIX) ok = join_unix(t, &seen);
+  }
+  for (uint32_t i = 0; ok && i < t->sockets; ++i) {
+    const FdTable::SocketSeen& seen = t->socket[i];
+    ok = note_lost(t, seen) && put_socket(t, seen) && put_filter(t, seen) && put_groups(t, seen);
+  }
+  scratch_unmap(&room);
+  return ok;
+}
+
+bool polls(int fd, short events) {
+  pollfd p{fd, events, 0};
+  sys::Timespec none{0, 0};
+  return sys::call(SYS_ppoll, sys::ptr(&p), 1, sys::ptr(&none), 0, 8) > 0 && (p.revents & events);
+}
+
+ShownAddress show_address(const uint8_t* a, uint32_t bytes) {
+  ShownAddress out;
+  const uint16_t family = bytes >= 2 ? load<uint16_t>(a) : 0;
+  if (family == AF_INET && bytes >= 8) {
+    format(out.text, sizeof(out.text), "%u.%u.%u.%u:%u", a[4], a[5], a[6], a[7],
+           a[2] * 256u + a[3]);
+  } else if (family == AF_INET6 && bytes >= 24) {
+    Text text(out.text, sizeof(out.text));
+    text.add("[");
+    for (int i = 0; i < 8; ++i) text.add(i ? ":%x" : "%x", a[8 + i * 2] * 256u + a[9 + i * 2]);
+    text.add("]:%u", a[2] * 256u + a[3]);
+  } else if (family == AF_UNIX && bytes > 2) {
+    const uint32_t n = bytes - 2 < 108 ? bytes - 2 : 108;
+    __builtin_memcpy(out.text, a + 2, n);
+    out.text[n] = 0;
+    if (!a[2]) out.text[0] = '@';
+  } else {
+    copy(out.text, sizeof(out.text), "an unknown address");
+  }
+  return out;
+}
+
+}  // namespace gpuckpt

@@ -1,0 +1,226 @@
+// Character devices: those of memory by name, terminals from the launcher, and pseudo terminals
+// whose master is inside the program, which are made anew with their settings and unread bytes.
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+
+#include "base/proc.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "snapshot/descriptors/descriptors.h"
+#include "snapshot/job/barrier.h"
+
+namespace gpuckpt {
+
+using namespace process;
+
+namespace {
+
+constexpr long kGetSettings = 0x802c542a, kSetSettings = 0x402c542b;  // TCGETS2, TCSETS2
+constexpr long kGetNumber = 0x80045430, kOpenSlave = 0x5441;          // TIOCGPTN, TIOCGPTPEER
+
+constexpr dev_t kDevTty = 5 << 8;
+
+struct KernelTermios {
+  uint32_t iflag, oflag, cflag, lflag;
+  uint8_t line, cc[19];
+  uint32_t ispeed, ospeed;
+};
+
+char input[16384], output[16384];
+
+// Reads all that waits at `fd` without blocking.
+uint32_t drain(int fd, char* to, uint32_t room) {
+  int before = static_cast<int>(sys::call(SYS_fcntl, fd, F_GETFL));
+  sys::call(SYS_fcntl, fd, F_SETFL, before | O_NONBLOCK);
+  uint32_t n = 0;
+  for (long got; n < room && (got = sys::read(fd, to + n, room - n)) > 0;)
+    n += static_cast<uint32_t>(got);
+  sys::call(SYS_fcntl, fd, F_SETFL, before);
+  return n;
+}
+
+// What is unread can only be seen by reading. It is written back at once through the other end,
+// with all processing switched off meanwhile; nobody else looks, everybody is parked.
+bool take_contents(FdTable* t, int master, int slave, const KernelTermios& settings,
+                   Terminal* out) {
+  int in = 0, of = 0;
+  sys::call(SYS_ioctl, slave, FIONREAD, sys::ptr(&in));
+  sys::call(SYS_ioctl, master, FIONREAD, sys::ptr(&of));
+  // In line mode FIONREAD counts whole lines only, so reading has to show what is there.
+  KernelTermios raw = settings;
+  raw.iflag = raw.oflag = raw.lflag = 0;
+  raw.cc[5 /* VTIME */] = 0, raw.cc[6 /* VMIN */] = 0;
+  if (sys::failed(sys::call(SYS_ioctl, slave, kSetSettings, sys::ptr(&raw)))) return true;
+  out->input_bytes = drain(slave, input, sizeof(input));
+  out->output_bytes = drain(master, output, sizeof(output));
+  bool ok = static_cast<uint32_t>(in) <= out->input_bytes &&
+            sys::write(master, input, out->input_bytes) == static_cast<long>(out->input_bytes) &&
+            sys::write(slave, output, out->output_bytes) == static_cast<long>(out->output_bytes);
+  sys::call(SYS_ioctl, slave, kSetSettings, sys::ptr(&settings));
+  return ok || t->c->refuse(
+                   "the unread bytes of the pseudo terminal behind descriptor %d cannot "
+                   "be kept",
+                   master);
+}
+
+// The number + 1 of the pseudo terminal that controls this process; 0: there is none.
+uint64_t controlling_terminal() {
+  char text[1024];
+  if (read_file("/proc/thread-self/stat", text, sizeof(text)) <= 0) return 0;
+  const char* s = text;
+  for (const char* p = text; *p; ++p)
+    if (*p == ')') s = p;
+  for (int field = 2; *s && field < 7; ++s) field += *s == ' ';
+  const uint64_t device = scan_dec(&s), major = device >> 8 & 0xfff;
+  if (major < 136 || major > 143) return 0;
+  return (major - 136) * 256 + ((device & 0xff) | (device >> 12 & 0xfff00)) + 1;
+}
+
+// Does another process of the job have this terminal open? All of them are parked.
+bool open_elsewhere(uint32_t number) {
+  struct Search {
+    char folder[40], wanted[40];
+    bool found;
+  } search{};
+  if (!job_barrier.active()) return false;
+  format(search.wanted, sizeof(search.wanted), "/dev/pts/%u", number);
+  const SharedJobState* b = job_barrier.shared_state();
+  for (uint32_t i = 0; i < b->relative_count && !search.found; ++i) {
+    format(search.folder, sizeof(search.folder), "/proc/%d/fd", b->relative[i].pid);
+    each_number_in(search.folder, &search, [](void* context, int fd) {
+      auto* s = static_cast<Search*>(context);
+      char link[64], to[64];
+      format(link, sizeof(link), "%s/%d", s->folder, fd);
+      const long n = sys::call(SYS_readlinkat, AT_FDCWD, sys::ptr(link), sys::ptr(to), 63);
+      to[n > 0 ? n : 0] = 0;
+      s->found |= equal(to, s->wanted);
+      return !s->found;
+    });
+  }
+  return search.found;
+}
+
+}  // namespace
+
+bool capture_character_device(FdTable* t, Descriptor* d, const FdFacts& f) {
+  const uint32_t major = static_cast<uint32_t>((f.st.st_rdev >> 8) & 0xfff);
+  uint32_t number = 0;
+  if (!sys::failed(sys::call(SYS_ioctl, d->fd, kGetNumber, sys::ptr(&number)))) {
+    d->kind = kFdPtyMaster;
+    uint32_t i = 0;
+    while (i < t->terminals && t->terminal[i].number != number) ++i;
+    if (i == sizeof(t->terminal) / sizeof(t->terminal[0]))
+      return t->c->refuse("more than %u pseudo terminals are open", i);
+    if (i == t->terminals) t->terminal[t->terminals++] = {d->fd, -1, number};
+    d->object = static_cast<int>(i);
+    d->value[0] = number;
+  } else if (major == 1) {
+    d->kind = kFdDevice;
+    d->value[0] = f.st.st_rdev;
+    d->value[1] = f.deleted;
+    if (f.deleted) put_attributes(t->r, d->fd, f.st);
+  } else if (major == 5 || major == 4 || (major >= 136 && major <= 143)) {
+    d->kind = kFdTerminal;
+    d->value[0] = ~0ull;
+    if (f.st.st_rdev == kDevTty) {
+      d->value[1] = controlling_terminal();
+      d->value[2] = 1;
+    }
+    if (major >= 136) d->value[1] = (major - 136) * 256 + (f.st.st_rdev & 0xff) + 1;
+  } else {
+    return t->c->refuse("descriptor %d is the device %s, which cannot be put back; close it first",
+                        d->fd, f.path);
+  }
+  return true;
+}
+
+namespace {
+
+// Owner and mode of the slave's file. By its name where it is not open: to open it would change
+// what the master reads.
+void put_slave_file(long slave, uint32_t number, Terminal* out) {
+  char path[40];
+  struct stat st;
+  format(path, sizeof(path), "/dev/pts/%u", number);
+  const long r = sys::failed(slave)
+                     ? sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(path), sys::ptr(&st), 0)
+                     : sys::call(SYS_fstat, slave, sys::ptr(&st));
+  if (!sys::failed(r)) out->mode = st.st_mode, out->uid = st.st_uid, out->gid = st.st_gid;
+}
+
+// A program that set its terminal to raw mode, say, wants to find it so again.
+void put_outside_terminals(FdTable* t) {
+  for (size_t i = 0; i < t->count; ++i) {
+    const Descriptor& d = t->all[i];
+    OutsideTerminal out;
+    __builtin_memset(&out, 0, sizeof(out));
+    bool inside = false;
+    for (uint32_t k = 0; k < t->terminals; ++k) inside |= d.value[1] == t->terminal[k].number + 1;
+    if (d.kind != kFdTerminal || d.fd > 2 || inside ||
+        sys::failed(sys::call(SYS_ioctl, d.fd, kGetSettings, sys::ptr(out.settings))))
+      continue;
+    out.fd = d.fd;
+    t->r->put(kRecOutsideTerminal, out);
+    return;
+  }
+}
+
+}  // namespace
+
+bool put_terminals(FdTable* t) {
+  put_outside_terminals(t);
+  for (uint32_t i = 0; i < t->terminals; ++i) {
+    auto& p = t->terminal[i];
+    Terminal out;
+    __builtin_memset(&out, 0, sizeof(out));
+    out.index = i;
+    out.number = p.number;
+    int locked = 0, packets = 0;
+    sys::call(SYS_ioctl, p.master, 0x80045439 /* TIOCGPTLCK */, sys::ptr(&locked));
+    sys::call(SYS_ioctl, p.master, 0x80045438 /* TIOCGPKT */, sys::ptr(&packets));
+    out.locked = static_cast<uint32_t>(locked), out.packets = static_cast<uint32_t>(packets);
+    sys::call(SYS_ioctl, p.master, TIOCGWINSZ, sys::ptr(out.window));
+    int discipline = 0;
+    sys::call(SYS_ioctl, p.master, TIOCGETD, sys::ptr(&discipline));
+    if (discipline)
+      return t->c->refuse(
+          "the pseudo terminal behind descriptor %d has line discipline %d (TIOCSETD)", p.master,
+          discipline);
+    KernelTermios settings{};
+    if (!sys::failed(sys::call(SYS_ioctl, p.master, kGetSettings, sys::ptr(&settings)))) {
+      out.settings_bytes = sizeof(settings);
+      __builtin_memcpy(out.settings, &settings, sizeof(settings));
+      int off = 0;
+      if (packets) sys::call(SYS_ioctl, p.master, TIOCPKT, sys::ptr(&off));
+      // The last slave that closes hangs the master up: only beside one that stays open.
+      bool open = open_elsewhere(p.number);
+      for (size_t k = 0; k < t->count; ++k)
+        open |= t->all[k].kind == kFdTerminal && t->all[k].value[1] == p.number + 1;
+      long slave =
+          open ? sys::call(SYS_ioctl, p.master, kOpenSlave, O_RDWR | O_NOCTTY | O_CLOEXEC) : -1;
+      // An exclusive one opens for nobody but root: then the program's own has to do.
+      for (size_t k = 0; k < t->count && sys::failed(slave); ++k)
+        if (t->all[k].kind == kFdTerminal && t->all[k].value[1] == p.number + 1 &&
+            (t->all[k].flags & O_ACCMODE) == O_RDWR)
+          slave = sys::call(SYS_fcntl, t->all[k].fd, F_DUPFD_CLOEXEC, 0);
+      if (!sys::failed(slave))
+        sys::call(SYS_ioctl, slave, 0x80045440 /* TIOCGEXCL */, sys::ptr(&out.exclusive));
+      put_slave_file(slave, p.number, &out);
+      bool ok =
+          sys::failed(slave) || take_contents(t, p.master, static_cast<int>(slave), settings, &out);
+      if (!sys::failed(slave)) sys::close(static_cast<int>(slave));
+      if (packets) sys::call(SYS_ioctl, p.master, TIOCPKT, sys::ptr(&packets));
+      if (!ok) return false;
+    }
+    t->r->begin(kRecTerminal);
+    t->r->add(&out, sizeof(out));
+    t->r->add(input, out.input_bytes);
+    t->r->add(output, out.output_bytes);
+    t->r->end();
+  }
+  return true;
+}
+
+}  // namespace gpuckpt

@@ -1,0 +1,16 @@
+// Sends host pages to the writer: in the copied child; from a copy made while parked; or, when
+// neither is possible, while the process stands still.
+#pragma once
+
+#include "snapshot/control/ring.h"
+#include "snapshot/process/capture.h"
+
+namespace gpuckpt {
+
+enum class PumpFrom { kClone, kStopped, kCopy };
+
+// Every page of the captured ranges that is not simply the file's, then the eager copies. Pages of
+// tracked ranges that were not written since the parent are only named (kRunSame).
+bool pump_memory(const Capture&, Producer*, PumpFrom, char* text, size_t room);
+
+}  // namespace gpuckpt

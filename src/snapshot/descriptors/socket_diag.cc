@@ -1,0 +1,192 @@
+// What only the kernel's sock_diag tells about sockets: which Unix sockets are each other's peers
+// and wait to be accepted, which halves are shut down, which inode a name belongs to, and what a
+// packet socket asked for. Without sock_diag (some containers) these stay unknown.
+
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/packet_diag.h>
+#include <linux/sock_diag.h>
+#include <linux/unix_diag.h>
+#include <sys/socket.h>
+
+#include <initializer_list>
+
+#include "base/log.h"
+#include "base/syscall.h"
+#include "snapshot/descriptors/sockets.h"
+
+namespace gpuckpt {
+
+using namespace process;
+
+namespace {
+
+template <typename T>
+T load(const char* at) {
+  T value;
+  __builtin_memcpy(&value, at, sizeof(value));
+  return value;
+}
+
+// Asks for all sockets of a family; calls each(message, end) with what follows the netlink header.
+template <typename Request, typename Each>
+void dump(const Request& request, Each each) {
+  const long s =
+      sys::call(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, 4 /* NETLINK_SOCK_DIAG */);
+  if (sys::failed(s)) return;
+  struct {
+    nlmsghdr head;
+    Request request;
+  } out{{sizeof(out), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST | NLM_F_DUMP, 1, 0}, request};
+  sys::call(SYS_sendto, s, sys::ptr(&out), sizeof(out), 0, 0, 0);
+  static char buffer[32768];
+  for (bool more = true; more;) {
+    const long n = sys::call(SYS_recvfrom, s, sys::ptr(buffer), sizeof(buffer), 0, 0, 0);
+    if (n <= 0) break;
+    for (long at = 0; at + static_cast<long>(sizeof(nlmsghdr)) <= n && more;) {
+      const nlmsghdr head = load<nlmsghdr>(buffer + at);
+      more = head.nlmsg_len >= sizeof(head) && head.nlmsg_type != NLMSG_DONE &&
+             head.nlmsg_type != NLMSG_ERROR;
+      if (more) each(buffer + at + sizeof(head), buffer + at + head.nlmsg_len);
+      at += (head.nlmsg_len + 3) & ~3u;
+    }
+  }
+  sys::close(static_cast<int>(s));
+}
+
+// Calls each(type, bytes, length) for the attributes in [at, end).
+template <typename Each>
+void attributes(const char* at, const char* end, Each each) {
+  while (at + 4 <= end) {
+    const uint16_t length = load<uint16_t>(at), type = load<uint16_t>(at + 2);
+    if (length < 4) break;
+    each(type, at + 4, length - 4u);
+    at += (length + 3) & ~3;
+  }
+}
+
+// Those that have connected to listening socket `listener` and are not accepted yet, in order.
+void note_waiting(FdTable* t, uint32_t listener, const char* inodes, uint32_t count) {
+  uint32_t lost = count;
+  for (uint32_t place = 0; place < count; ++place)
+    for (uint32_t i = 0; i < t->sockets; ++i)
+      if (t->socket[i].ino == load<uint32_t>(inodes + size_t{place} * 4) &&
+          t->socket[i].s.domain == AF_UNIX) {
+        t->socket[i].waits = listener + 1, t->socket[i].place = place;
+        --lost;
+      }
+  if (lost)
+    log_line(LogLevel::kWarn,
+             "%u connections to descriptor %d, not accepted yet, come from other processes or were "
+             "closed: a restore has them not",
+             lost, t->socket[listener].fd);
+}
+
+void note_unix(FdTable* t, uint32_t i, uint16_t type, const char* value, uint32_t bytes) {
+  FdTable::SocketSeen& seen = t->socket[i];
+  switch (type) {
+    case UNIX_DIAG_PEER:
+      seen.peer = load<uint32_t>(value);
+      break;
+    case UNIX_DIAG_VFS:
+      seen.name_ino = load<uint32_t>(value);
+      break;
+    case UNIX_DIAG_ICONS:
+      note_waiting(t, i, value, bytes / 4);
+      break;
+    case UNIX_DIAG_RQLEN:
+      if (seen.s.state == kSocketListening)
+        seen.s.backlog = static_cast<int>(load<uint32_t>(value + 4));
+      break;
+    case UNIX_DIAG_SHUTDOWN:
+      seen.shut_down = load<uint8_t>(value);
+      break;
+    default:
+      break;
+  }
+}
+
+// Shut down halves of UDP sockets, which poll does not show one by one.
+void ask_udp(FdTable* t, int family, int protocol) {
+  inet_diag_req_v2 request{};
+  request.sdiag_family = static_cast<uint8_t>(family);
+  request.sdiag_protocol = static_cast<uint8_t>(protocol);
+  request.idiag_states = ~0u;
+  dump(request, [&](const char* message, const char* end) {
+    const auto head = load<inet_diag_msg>(message);
+    for (uint32_t i = 0; i < t->sockets; ++i) {
+      FdTable::SocketSeen& seen = t->socket[i];
+      if (!is_udp(seen.s) || seen.ino != head.idiag_inode) continue;
+      attributes(message + sizeof(head), end, [&](uint16_t type, const char* value, uint32_t) {
+        if (type == INET_DIAG_SHUTDOWN) seen.shut_down = load<uint8_t>(value);
+      });
+    }
+  });
+}
+
+}  // namespace
+
+void ask_unix_diag(FdTable* t) {
+  unix_diag_req request{};
+  request.sdiag_family = AF_UNIX;
+  request.udiag_states = ~0u;
+  request.udiag_show = UDIAG_SHOW_PEER | UDIAG_SHOW_ICONS | UDIAG_SHOW_RQLEN | UDIAG_SHOW_VFS;
+  request.udiag_cookie[0] = request.udiag_cookie[1] = ~0u;
+  dump(request, [&](const char* message, const char* end) {
+    const auto head = load<unix_diag_msg>(message);
+    for (uint32_t i = 0; i < t->sockets; ++i) {
+      if (t->socket[i].ino != head.udiag_ino || t->socket[i].s.domain != AF_UNIX) continue;
+      attributes(message + sizeof(head), end, [&](uint16_t type, const char* value, uint32_t n) {
+        note_unix(t, i, type, value, n);
+      });
+    }
+  });
+}
+
+void ask_inet_diag(FdTable* t) {
+  for (int family : {AF_INET, AF_INET6})
+    for (int protocol : {17 /* UDP */, 136 /* UDP-Lite */})
+      for (uint32_t i = 0; i < t->sockets; ++i)
+        if (is_udp(t->socket[i].s) && t->socket[i].s.domain == family &&
+            t->socket[i].s.protocol == protocol) {
+          ask_udp(t, family, protocol);
+          break;
+        }
+}
+
+bool put_packet_groups(FdTable* t, const FdTable::SocketSeen& seen) {
+  packet_diag_req request{};
+  request.sdiag_family = AF_PACKET;
+  request.pdiag_show = PACKET_SHOW_MCLIST | PACKET_SHOW_RING_CFG;
+  request.pdiag_cookie[0] = request.pdiag_cookie[1] = ~0u;
+  bool ring = false;
+  dump(request, [&](const char* message, const char* end) {
+    const auto head = load<packet_diag_msg>(message);
+    if (head.pdiag_ino != seen.ino) return;
+    attributes(message + sizeof(head), end, [&](uint16_t type, const char* value, uint32_t bytes) {
+      ring |= type == PACKET_DIAG_RX_RING || type == PACKET_DIAG_TX_RING;
+      if (type != PACKET_DIAG_MCLIST) return;
+      for (uint32_t at = 0; at + sizeof(packet_diag_mclist) <= bytes;
+           at += sizeof(packet_diag_mclist)) {
+        const auto entry = load<packet_diag_mclist>(value + at);
+        GroupMembership g{};
+        g.socket = seen.s.index;
+        g.interface = entry.pdmc_index;
+        g.kind = entry.pdmc_type;
+        g.bytes = entry.pdmc_alen;
+        __builtin_memcpy(g.address, entry.pdmc_addr, sizeof(g.address));
+        for (uint32_t i = 0; i < entry.pdmc_count; ++i) {
+          t->r->begin(kRecGroup, 0);
+          t->r->add(&g, sizeof(g));
+          t->r->end();
+        }
+      }
+    });
+  });
+  return !ring || t->c->refuse(
+                      "descriptor %d is a packet socket with a ring (PACKET_RX_RING, "
+                      "PACKET_TX_RING), which cannot be put back; close it",
+                      seen.fd);
+}
+
+}  // namespace gpuckpt

@@ -1,0 +1,188 @@
+#include "gpuckpt/socket_options.h"
+
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "base/log.h"
+#include "base/proc.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "snapshot/descriptors/sockets.h"
+
+namespace gpuckpt {
+
+using namespace process;
+
+namespace {
+
+constexpr uint32_t kMostSources = 512;
+
+uint32_t family_bit(const Socket& s) {
+  switch (s.domain) {
+    case AF_UNIX:
+      return kOfUnix;
+    case AF_INET:
+      return kOfIpv4;
+    case AF_INET6:
+      return kOfIpv6;
+    case AF_NETLINK:
+      return kOfNetlink;
+    default:
+      return kOfPacket;
+  }
+}
+
+uint32_t type_bit(const Socket& s) {
+  if (!is_network(s)) return kOfAny;
+  if (s.type == SOCK_STREAM) return kOfTcp;
+  if (s.type == SOCK_RAW) return kOfRaw;
+  return s.protocol == IPPROTO_UDPLITE ? kOfUdpLite : kOfUdp;
+}
+
+uint64_t padded(uint64_t n) { return (n + 7) & ~7ull; }
+
+uint8_t hex_digit(char c) { return static_cast<uint8_t>(c <= '9' ? c - '0' : (c | 32) - 'a' + 10); }
+
+// A group that some socket of this network namespace is a member of: is this one?
+bool put_group(FdTable* t, const FdTable::SocketSeen& seen, int family, uint32_t interface,
+               const uint8_t* address) {
+  constexpr int kGroupFilter = 48;  // MCAST_MSFILTER
+  static struct {
+    uint32_t interface, pad;
+    uint8_t group[128];
+    uint32_t mode, count;
+    uint8_t sources[kMostSources][128];
+  } filter;
+  static uint8_t sources[kMostSources][16];
+  // struct group_filter, a sockaddr_storage each
+  __builtin_memset(&filter, 0, sizeof(filter));
+  filter.interface = interface;
+  filter.count = kMostSources;
+  const size_t at = family == AF_INET ? 4 : 8, bytes = family == AF_INET ? 4 : 16;
+  const uint16_t domain = static_cast<uint16_t>(family);
+  __builtin_memcpy(filter.group, &domain, sizeof(domain));
+  __builtin_memcpy(filter.group + at, address, bytes);
+  uint32_t size = sizeof(filter);
+  if (sys::failed(get_option(seen.fd, family == AF_INET ? IPPROTO_IP : IPPROTO_IPV6, kGroupFilter,
+                             &filter, &size)))
+    return true;
+  if (filter.count > kMostSources)
+    return t->c->refuse("descriptor %d has more than %u sources in a multicast filter", seen.fd,
+                        kMostSources);
+  GroupMembership g{};
+  g.socket = seen.s.index;
+  g.exclude = filter.mode == 0;  // MCAST_EXCLUDE
+  g.interface = interface;
+  g.kind = static_cast<uint32_t>(family);
+  g.bytes = static_cast<uint32_t>(bytes);
+  __builtin_memcpy(g.address, address, bytes);
+  for (uint32_t i = 0; i < filter.count; ++i)
+    __builtin_memcpy(sources[i], filter.sources[i] + at, bytes);
+  t->r->begin(kRecGroup, filter.count);
+  t->r->add(&g, sizeof(g));
+  t->r->add(sources, filter.count * sizeof(sources[0]));
+  t->r->end();
+  return true;
+}
+
+// "1\tlo        :     1      V3\n\t\t\t\t010000E0     1 0:00000000\t\t0"
+bool put_ipv4_groups(FdTable* t, const FdTable::SocketSeen& seen) {
+  static char buffer[4096];
+  LineReader lines("/proc/thread-self/net/igmp", buffer, sizeof(buffer));
+  uint32_t interface = 0;
+  while (char* line = lines.next()) {
+    const char* s = line;
+    if (*s >= '0' && *s <= '9') interface = static_cast<uint32_t>(scan_dec(&s));
+    if (*s != '\t' || s != line || !interface) continue;
+    while (*s == '\t' || *s == ' ') ++s;
+    const uint32_t address = static_cast<uint32_t>(scan_hex(&s));
+    if (!put_group(t, seen, AF_INET, interface, reinterpret_cast<const uint8_t*>(&address)))
+      return false;
+  }
+  return true;
+}
+
+// "1    lo              ff020000000000000000000000000001     1 0000000C 0"
+bool put_ipv6_groups(FdTable* t, const FdTable::SocketSeen& seen) {
+  static char buffer[4096];
+  LineReader lines("/proc/thread-self/net/igmp6", buffer, sizeof(buffer));
+  while (char* line = lines.next()) {
+    const char* s = line;
+    const uint32_t interface = static_cast<uint32_t>(scan_dec(&s));
+    while (*s == ' ') ++s;
+    while (*s && *s != ' ') ++s;
+    while (*s == ' ') ++s;
+    uint8_t address[16];
+    for (uint8_t& byte : address) {
+      if (!s[0] || !s[1]) return true;
+      byte = static_cast<uint8_t>(hex_digit(s[0]) << 4 | hex_digit(s[1]));
+      s += 2;
+    }
+    if (!put_group(t, seen, AF_INET6, interface, address)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+long get_option(int fd, int level, int name, void* to, uint32_t* size) {
+  return sys::call(SYS_getsockopt, fd, level, name, sys::ptr(to), sys::ptr(size));
+}
+long set_option(int fd, int level, int name, int value) {
+  return sys::call(SYS_setsockopt, fd, level, name, sys::ptr(&value), sizeof(value));
+}
+int int_option(int fd, int level, int name) {
+  int value = 0;
+  uint32_t size = sizeof(value);
+  return sys::failed(get_option(fd, level, name, &value, &size)) ? 0 : value;
+}
+
+bool put_socket(FdTable* t, const FdTable::SocketSeen& seen) {
+  const uint32_t family = family_bit(seen.s), type = type_bit(seen.s);
+  t->r->begin(kRecSocket);
+  t->r->add(&seen.s, sizeof(seen.s));
+  uint32_t n = 0;
+  bool whole = true;
+  for (const OptionRow& row : kSocketOptions) {
+    if (!(row.families & family) || !(row.types & type)) continue;
+    alignas(8) uint8_t value[512] = {};
+    SocketOption out{row.level, row.name, sizeof(value), 0};
+    if (sys::failed(get_option(seen.fd, row.level, row.name, value, &out.bytes))) continue;
+    whole &= out.bytes <= sizeof(value);
+    if (!whole) break;
+    t->r->add(&out, sizeof(out));
+    t->r->add(value, padded(out.bytes));
+    ++n;
+  }
+  t->r->end(n);
+  return whole || t->c->refuse("descriptor %d is a socket with an option that is too large to keep",
+                               seen.fd);
+}
+
+// A packet filter. False: one that cannot be read (BPF).
+bool put_filter(FdTable* t, const FdTable::SocketSeen& seen) {
+  uint32_t count = 0;
+  const long r = get_option(seen.fd, SOL_SOCKET, SO_GET_FILTER, nullptr, &count);
+  if (!sys::failed(r) && !count) return true;
+  static sock_filter filter[4096];
+  if (sys::failed(r) || count > 4096 ||
+      sys::failed(get_option(seen.fd, SOL_SOCKET, SO_GET_FILTER, filter, &count)))
+    return t->c->refuse(
+        "descriptor %d is a socket with a packet filter that cannot be read; detach it or close it",
+        seen.fd);
+  SocketFilter head{seen.s.index, 0};
+  t->r->begin(kRecFilter, count);
+  t->r->add(&head, sizeof(head));
+  t->r->add(filter, count * sizeof(filter[0]));
+  t->r->end();
+  return true;
+}
+
+bool put_groups(FdTable* t, const FdTable::SocketSeen& seen) {
+  if (seen.s.domain == AF_PACKET) return put_packet_groups(t, seen);
+  if (!is_network(seen.s)) return true;
+  return put_ipv4_groups(t, seen) && (seen.s.domain == AF_INET || put_ipv6_groups(t, seen));
+}
+
+}  // namespace gpuckpt

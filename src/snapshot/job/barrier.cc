@@ -1,0 +1,599 @@
+#include "snapshot/job/barrier.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <initializer_list>
+
+#include "base/handover.h"
+#include "base/local_socket.h"
+#include "base/log.h"
+#include "base/proc.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "gpuckpt/exit_codes.h"
+#include "snapshot/api/device_plugin.h"
+#include "snapshot/control/inherited.h"
+#include "snapshot/control/io_thread.h"
+#include "snapshot/control/obstacles.h"
+#include "snapshot/control/state.h"
+#include "snapshot/job/job_name.h"
+#include "snapshot/park/stopped_children.h"
+#include "snapshot/park/stopped_process.h"
+#include "snapshot/process/capture.h"
+#include "snapshot/process/limits.h"
+
+namespace gpuckpt {
+
+constinit JobBarrier job_barrier;
+
+namespace {
+
+constexpr uint64_t kAskAgainUs = 100000;
+constexpr uint64_t kStartPatienceUs = 1000000;  // for a process that has not come so far yet
+constexpr uint64_t kBornPatienceUs = 2000000;   // the same, while the others stand
+constexpr uint64_t kAnswerPatienceUs = 10000000;
+constexpr uint64_t kMeetPatienceUs = 30000000;
+
+// Receives one message with at most three descriptors (-1: none came). 1, 0: nothing yet, -1: gone.
+int receive(int socket, wire::JobMsg* m, int (&fds)[3]) {
+  const long n = local_receive(socket, m, sizeof(*m), fds);
+  if (n == -11 || n == -4) return 0;
+  m->text[sizeof(m->text) - 1] = m->tag[sizeof(m->tag) - 1] = 0;
+  return n == sizeof(*m) && m->magic == wire::kMagic && m->version == wire::kWireVersion ? 1 : -1;
+}
+
+wire::JobMsg make(uint32_t step, uint32_t number) {
+  wire::JobMsg m;
+  __builtin_memset(&m, 0, sizeof(m));
+  m.magic = wire::kMagic;
+  m.version = wire::kWireVersion;
+  m.step = step;
+  m.number = number;
+  m.pid = library.pid;
+  return m;
+}
+
+}  // namespace
+
+bool JobBarrier::fail(int why, const char* pattern, ...) {
+  va_list args;
+  va_start(args, pattern);
+  vformat(text, sizeof(text), pattern, args);
+  va_end(args);
+  code = why;
+  return false;
+}
+
+bool JobBarrier::has_process(int pid) const {
+  if (role_ == Role::kAlone) return false;
+  if (role_ == Role::kMember && pid == library.leader) return true;
+  const SharedJobState* b = shared_state();
+  for (uint32_t i = 0; i < b->relative_count; ++i)
+    if (b->relative[i].pid == pid) return true;
+  return false;
+}
+
+void JobBarrier::say(int socket, uint32_t step, int why, const char* words) {
+  wire::JobMsg m = make(step, number_);
+  m.code = why;
+  if (words) copy(m.text, sizeof(m.text), words);
+  local_send(socket, &m, sizeof(m), nullptr, 0);
+}
+
+void JobBarrier::call_off(int why, const char* words) {
+  if (role_ == Role::kMember && leader_socket_ >= 0)
+    say(leader_socket_, wire::kJobFailed, why, words);
+  if (role_ != Role::kLeader) return;
+  for (size_t i = 0; i < count_; ++i)
+    if (members_[i].socket >= 0) say(members_[i].socket, wire::kJobFailed, why, words);
+  close_door();  // who comes now hears at once that it is over
+}
+
+void JobBarrier::close_door() {
+  for (size_t i = 0; i < pending_count_; ++i) sys::close(pending_[i]);
+  pending_count_ = 0;
+  if (door_ >= 0) sys::close(door_);
+  door_ = -1;
+}
+
+void JobBarrier::finish() {
+  for (size_t i = 0; i < count_; ++i)
+    if (members_[i].socket >= 0) sys::close(members_[i].socket);
+  close_door();
+  for (int* fd : {&shared_state_fd_, &leader_socket_}) {
+    if (*fd >= 0) sys::close(*fd);
+    *fd = -1;
+  }
+  scratch_unmap(&shared_state_);
+  count_ = left_out_count_ = 0;
+  role_ = Role::kAlone;
+  number_ = 0;
+}
+
+// --- the leader
+// ---------------------------------------------------------------------------------------------------------
+
+bool JobBarrier::lead(IoThread* c, const Call& call) {
+  role_ = Role::kLeader;
+  call_ = call;
+  code = 0;
+  number_ = level_ = 0;
+  count_ = pending_count_ = left_out_count_ = 0;
+  long fd = sys::call(SYS_memfd_create, sys::ptr("gpuckpt-job"), 1 /* MFD_CLOEXEC */);
+  if (!sys::failed(fd)) shared_state_fd_ = static_cast<int>(fd);
+  if (sys::failed(fd) || sys::failed(set_memory_size(shared_state_fd_, sizeof(SharedJobState))) ||
+      !(shared_state_ = scratch_map(sizeof(SharedJobState), shared_state_fd_)))
+    return fail(kExitError, "no memory for what the processes of the job tell each other");
+  fd = local_listen(&door_name_);
+  if (sys::failed(fd))
+    return fail(kExitError, "no socket for the processes of the job (error %ld)", -fd);
+  door_ = static_cast<int>(fd);
+  bool found;
+  if (!look_for_more(&found)) return false;
+  while (!all_at(wire::kJobOpened)) {
+    if (!invite(wire::kJobOpened) || !listen_once(c, 20)) return false;
+  }
+  return true;
+}
+
+// Adds processes that are not known yet. `found`: there are some, or some ended.
+bool JobBarrier::look_for_more(bool* found) {
+  *found = false;
+  Region memory = scratch_map(SharedJobState::kMostRelatives * sizeof(Relative));
+  if (!memory) return fail(kExitError, "no memory for the list of processes");
+  Relative* all = reinterpret_cast<Relative*>(memory.data());
+  size_t n = find_job(library.pid, all, SharedJobState::kMostRelatives);
+  SharedJobState* b = shared_state();
+  b->relative_count = 0;
+  bool ok =
+      n < SharedJobState::kMostRelatives || fail(kExitRefused, "the job has too many processes");
+  for (size_t i = 0; ok && i < n; ++i) {
+    const Relative& r = all[i];
+    if (left_out(r.ppid)) {
+      leave_out(r.pid);
+      continue;
+    }
+    if (left_out(r.pid)) continue;
+    b->relative[b->relative_count++] = {r.pid, r.ppid, r.pgid, r.sid, r.state == 'Z'};
+    if (r.state == 'Z' || r.state == 'X') continue;
+    bool known = false;
+    for (size_t k = 0; k < count_ && !known; ++k) known = members_[k].pid == r.pid;
+    if (known) continue;
+    if (count_ == kMost) ok = fail(kExitRefused, "the job has more than %lu processes", kMost);
+    if (ok) members_[count_++] = {r.pid, -1, 0, 0, sys::now_us(), 0, r.orphan, false, false};
+    *found = true;
+  }
+  scratch_unmap(&memory);
+  return ok;
+}
+
+bool JobBarrier::left_out(int pid) const {
+  for (size_t i = 0; i < left_out_count_; ++i)
+    if (left_out_[i] == pid) return true;
+  return false;
+}
+void JobBarrier::leave_out(int pid) {
+  if (!left_out(pid) && left_out_count_ < sizeof(left_out_) / sizeof(left_out_[0]))
+    left_out_[left_out_count_++] = pid;
+}
+
+// Wakes who has not come yet. Who has come, and is stopped before `step`, would keep all others
+// waiting: the next attempt takes it as one that is stopped.
+bool JobBarrier::invite(wire::JobStep step) {
+  const uint64_t now = sys::now_us();
+  for (size_t i = 0; i < count_;) {
+    Member& m = members_[i];
+    if (m.reached >= step || now - m.asked_us < kAskAgainUs) {
+      ++i;
+      continue;
+    }
+    m.asked_us = now;
+    Relative r;
+    if (m.reached) {
+      if (look_at(m.pid, &r) && r.state == 'T')
+        return fail(kExitTimeout, "process %d (%s) of the job has just been stopped", m.pid,
+                    r.name);
+      ++i;
+      continue;
+    }
+    if (!look_at(m.pid, &r) || r.state == 'Z' || r.state == 'X') {  // ended by itself
+      if (m.socket >= 0) sys::close(m.socket);
+      m = members_[--count_];
+      continue;
+    }
+    ++i;
+    m.stopped = r.state == 'T' && level_ < wire::kJobStaged;
+    if (m.stopped) {
+      if (!list_stopped(&m, r)) return false;
+      continue;
+    }
+    if (!m.looked_at) {
+      m.looked_at = true;
+      const auto takes_part = [](int pid) {
+        return pid == library.pid || job_barrier.has_process(pid);
+      };
+      char why[sizeof(text)];
+      if (!may_be_stopped(m.pid, takes_part, why, sizeof(why)))
+        return fail(kExitRefused, "%s", why);
+    }
+    if (r.state == 't')
+      return fail(kExitRefused, "process %d (%s) of the job is stopped by a debugger", m.pid,
+                  r.name);
+    const bool born = level_ >= wire::kJobStaged;
+    if (listens(m.pid)) {
+      // Asked again and again: it may drop its privileges at any time.
+      if (char why[sizeof(text)]; runs_as_another(m.pid, why, sizeof(why)))
+        return fail(kExitRefused, "%s", why);
+      const bool patient = now - m.since_us <= (born ? kBornPatienceUs : kAnswerPatienceUs);
+      if (!patient && sys::call(SYS_kcmp, m.pid, r.ppid, 1 /* KCMP_VM */, 0, 0) == 0)
+        return fail(kExitRefused,
+                    "process %d (%s) of the job has its memory in common with process %d "
+                    "(clone(CLONE_VM), vfork)",
+                    m.pid, r.name, r.ppid);
+      if (!patient)
+        return fail(kExitTimeout, "process %d (%s) of the job does not answer", m.pid, r.name);
+      if (r.state == 'T' && !wake(m))
+        return fail(kExitTimeout, "process %d (%s) of the job has just been stopped", m.pid,
+                    r.name);
+      if (r.state != 'T') send_wake(m.pid, wire::kJoinCookie | door_name_);
+      continue;
+    }
+    const bool before_us = inherited_child(m.pid);
+    if (!before_us && now - m.since_us < kStartPatienceUs) continue;
+    if (before_us || call_.children == Children::kAble) {
+      // The process that renews the job's lease (tools/gpuckpt/job_hold.h) is nobody's concern.
+      if (!before_us || !equal(r.name, "gpuckpt-lease"))
+        log_line(LogLevel::kWarn,
+                 "process %d (%s) runs without gpuckpt's library: it and its children are not part "
+                 "of the snapshot",
+                 m.pid, r.name);
+      leave_out(m.pid);
+      m = members_[--count_];
+      continue;
+    }
+    return fail(kExitRefused,
+                "process %d (%s), a child of the program, runs without gpuckpt's library; let it "
+                "end first, or set GPUCKPT_CHILDREN=able (a snapshot without such children) or "
+                "ignore (without any child)",
+                m.pid, r.name);
+  }
+  return true;
+}
+
+bool JobBarrier::all_at(uint32_t step) const {
+  for (size_t i = 0; i < count_; ++i)
+    if (members_[i].reached < step && !members_[i].stopped) return false;
+  return true;
+}
+
+bool JobBarrier::listed_as_stopped(int pid) const {
+  const SharedJobState* b = shared_state();
+  for (uint32_t i = 0; i < b->stopped_count; ++i)
+    if (b->stopped[i].pid == pid) return true;
+  return false;
+}
+
+// Its parent looks at the list when it is parked.
+bool JobBarrier::list_stopped(Member* m, const Relative& r) {
+  SharedJobState* b = shared_state();
+  if (listed_as_stopped(m->pid)) return true;
+  if (b->stopped_count == SharedJobState::kMostStopped)
+    return fail(kExitRefused, "the job has too many stopped processes");
+  SharedJobState::Stopped& s = b->stopped[b->stopped_count];
+  s.pid = m->pid, s.ppid = r.ppid, s.signal = 0, s.woken = 0;
+  ++b->stopped_count;
+  return true;
+}
+
+// With all others parked, their parents among them, those who are stopped are let go on and join.
+// False: there are none.
+bool JobBarrier::wake_stopped_members() {
+  bool any = false;
+  for (size_t i = 0; i < count_; ++i) {
+    if (!members_[i].stopped) continue;
+    members_[i].stopped = false;
+    members_[i].since_us = sys::now_us();
+    members_[i].asked_us = 0;
+    any = true;
+  }
+  return any;
+}
+
+// False: its parent, which is parked, does not know of that stop. (It has just been started, or was
+// let go on as the last thing before.)
+bool JobBarrier::wake(const Member& m) {
+  SharedJobState* b = shared_state();
+  for (uint32_t i = 0; i < b->stopped_count; ++i) {
+    SharedJobState::Stopped& s = b->stopped[i];
+    if (s.pid != m.pid) continue;
+    if (!s.woken && !stands_as_noted(s)) return false;
+    s.woken = 1;
+    wake_stopped(m.pid, door_name_);
+    return true;
+  }
+  return false;
+}
+
+void JobBarrier::remove(IoThread* c, size_t i) {
+  Member& m = members_[i];
+  if (m.socket >= 0) sys::close(m.socket);
+  if (m.reached >= wire::kJobOpened) c->send(c->socket_, wire::kMsgGone, m.number, nullptr);
+  m = members_[--count_];
+}
+
+// Who knocked says who it is.
+bool JobBarrier::introduce(int socket) {
+  wire::JobMsg in;
+  int fds[3], pid = 0;
+  int got = receive(socket, &in, fds);
+  if (!got) return false;
+  Member* m = nullptr;
+  if (got > 0 && in.step == wire::kJobJoin && local_trusted(socket, &pid))
+    for (size_t i = 0; i < count_; ++i)
+      if (members_[i].pid == pid && members_[i].socket < 0) m = &members_[i];
+  if (!m) {
+    sys::close(socket);
+    return true;
+  }
+  if (m->orphan && !equal(in.tag, job_name())) {
+    // It only looked as if it were of this job.
+    sys::close(socket);
+    leave_out(m->pid);
+    *m = members_[--count_];
+    return true;
+  }
+  bool same = library.last_snapshot[0] && equal(in.text, library.last_snapshot) && in.number;
+  for (size_t i = 0; i < count_ && same; ++i) same = members_[i].number != in.number;
+  m->number = same ? in.number : 0;
+  if (!same) m->number = next_number_ < wire::kMaxMembers ? next_number_ : 1;
+  for (size_t i = 0; i < count_; ++i)  // (wrapped around: take one that is free)
+    if (&members_[i] != m && members_[i].number == m->number) m->number = m->number + 1, i = ~0ull;
+  if (m->number >= next_number_) next_number_ = m->number + 1;
+  m->socket = socket;
+  m->reached = wire::kJobJoin;
+  wire::JobMsg out = make(wire::kJobWelcome, m->number);
+  // (One that is stopped does nothing that the others' devices could notice.)
+  const bool late = level_ >= wire::kJobFrozen && !listed_as_stopped(m->pid);
+  out.flags = call_.flags | (late ? wire::kCtlLate : 0u);
+  out.stop_status = call_.stop_status;
+  out.deadline_us = call_.deadline_us;
+  copy(out.text, sizeof(out.text), call_.store);
+  copy(out.tag, sizeof(out.tag), call_.tag);
+  local_send(socket, &out, sizeof(out), &shared_state_fd_, 1);
+  return true;
+}
+
+// What member `i` says. False: the attempt is over.
+bool JobBarrier::hear(IoThread* c, size_t i) {
+  Member& m = members_[i];
+  wire::JobMsg in;
+  int fds[3];
+  int got = receive(m.socket, &in, fds);
+  if (!got) return true;
+  if (got < 0) {
+    if (m.reached >= wire::kJobParked)
+      return fail(kExitTimeout, "process %d of the job ended while the snapshot was taken", m.pid);
+    remove(c, i);
+    return true;
+  }
+  if (in.step == wire::kJobFailed)
+    return fail(in.code ? in.code : kExitError, "process %d of the job: %s", m.pid, in.text);
+  if (in.step == wire::kJobOpened) {
+    static wire::Msg out;
+    __builtin_memset(&out, 0, sizeof(out));
+    out.magic = wire::kMagic, out.version = wire::kWireVersion;
+    out.type = wire::kMsgMember, out.slot = m.number;
+    bool ok = fds[2] >= 0 && local_send(c->socket_, &out, sizeof(out), fds, 3);
+    for (int fd : fds)
+      if (fd >= 0) sys::close(fd);
+    if (!ok) return fail(kExitError, "the writer is gone");
+  }
+  m.reached = in.step;
+  if (in.step > wire::kJobOpened && in.step <= level_)
+    say(m.socket, in.step, 0, nullptr);  // the others are there already
+  return true;
+}
+
+// Names who kept the others waiting.
+bool JobBarrier::fail_late() {
+  static const char* const done[] = {"has not answered",
+                                     "has only joined",
+                                     "has only joined",
+                                     "has only reached the writer",
+                                     "has only closed its gate",
+                                     "has only copied its devices' memory",
+                                     "has only stopped its threads"};
+  const Member* last = nullptr;
+  for (size_t i = 0; i < count_; ++i)
+    if (!members_[i].stopped && (!last || members_[i].reached < last->reached)) last = &members_[i];
+  if (!last || last->reached >= sizeof(done) / sizeof(done[0]))
+    return fail(kExitTimeout, "the processes of the job could not be stopped in time");
+  Relative r;
+  return fail(kExitTimeout, "process %d (%s) of the job could not be stopped in time: it %s",
+              last->pid, look_at(last->pid, &r) ? r.name : "?", done[last->reached]);
+}
+
+bool JobBarrier::listen_once(IoThread* c, int ms) {
+  if (sys::now_us() > call_.deadline_us) return fail_late();
+  static pollfd polls[kMost + 64 + 2];
+  size_t n = 0;
+  polls[n++] = {door_, POLLIN, 0};
+  polls[n++] = {c->socket_, POLLIN, 0};
+  const size_t first_pending = n, first_member = n + pending_count_;
+  for (size_t i = 0; i < pending_count_; ++i) polls[n++] = {pending_[i], POLLIN, 0};
+  const size_t members = count_;
+  for (size_t i = 0; i < members; ++i) polls[n++] = {members_[i].socket, POLLIN, 0};
+  if (sys::call(SYS_poll, sys::ptr(polls), static_cast<long>(n), ms) <= 0) return true;
+  if (polls[1].revents && !c->last.type) c->receive(&c->last, 0);
+  // From behind: who leaves is replaced by the last one.
+  for (size_t i = members; i-- > 0;)
+    if (polls[first_member + i].revents && !hear(c, i)) return false;
+  // (A member that gives up tells us first.)
+  if (c->writer_gone) {
+    const int why = c->last.slot == wire::kFailedMember ? kExitTimeout : c->last.code;
+    return fail(c->last.type ? why : kExitError, "%s",
+                c->last.type ? c->last.text : "the writer ended");
+  }
+  for (size_t i = first_member - first_pending; i-- > 0;)
+    if (polls[first_pending + i].revents && introduce(pending_[i]))
+      pending_[i] = pending_[--pending_count_];
+  if (polls[0].revents && pending_count_ < sizeof(pending_) / sizeof(pending_[0])) {
+    long s = sys::call(SYS_accept4, door_, 0, 0, SOCK_CLOEXEC);
+    if (!sys::failed(s)) pending_[pending_count_++] = static_cast<int>(s);
+  }
+  return true;
+}
+
+// A pipe or socket whose other end nobody has is open to the outside.
+bool JobBarrier::check_ends() {
+  const SharedJobState* b = shared_state();
+  for (uint32_t i = 0; i < b->end_count; ++i) {
+    const SharedJobState::End& e = b->end[i];
+    bool found = !e.needed;
+    for (uint32_t k = 0; k < b->end_count && !found; ++k) {
+      const SharedJobState::End& o = b->end[k];
+      found = e.have == SharedJobState::kSocket
+                  ? o.have == SharedJobState::kSocket && o.ino == e.peer && o.peer == e.ino
+                  : o.have != SharedJobState::kSocket && o.ino == e.ino && (o.have & ~e.have);
+    }
+    if (!found && e.have == SharedJobState::kSocket && !e.peer)
+      return fail(kRefusedForNow,
+                  "descriptor %d of process %d is a unix socket that another process has not "
+                  "accepted yet; try again when it has, or close it",
+                  e.fd, e.pid);
+    if (!found)
+      return fail(kExitRefused,
+                  "descriptor %d of process %d is a %s to a process that is not part of the "
+                  "snapshot; close it, let that process end first, or set GPUCKPT_SOCKETS=drop: "
+                  "then a restore finds it closed at the other end",
+                  e.fd, e.pid, e.have == SharedJobState::kSocket ? "unix socket" : "pipe");
+  }
+  return true;
+}
+
+// Memory of a device that its owner no longer hands out could not be had again.
+bool JobBarrier::check_device_memory() {
+  const SharedJobState* b = shared_state();
+  for (uint32_t i = 0; i < b->device_memory_count; ++i) {
+    const SharedJobState::DeviceMemory& m = b->device_memory[i];
+    bool found = m.offered;
+    for (uint32_t k = 0; k < b->device_memory_count; ++k) {
+      const SharedJobState::DeviceMemory& o = b->device_memory[k];
+      if (k == i || !o.offered || o.owner != m.owner || o.number != m.number) continue;
+      found = true;
+      if (m.offered)
+        return fail(kExitRefused,
+                    "processes %d and %d share memory of process %d, which has ended "
+                    "(cuMemImportFromShareableHandle)",
+                    o.pid, m.pid, m.owner);
+    }
+    if (!found)
+      return fail(
+          kExitRefused,
+          "process %d has memory of process %d (%s), which that one has freed, or which has "
+          "ended or is not part of the snapshot",
+          m.pid, m.owner,
+          m.number & DeviceShare::kHandle ? "cuMemImportFromShareableHandle"
+                                          : "cuIpcOpenMemHandle");
+  }
+  return true;
+}
+
+// What nobody has cannot be watched again.
+bool JobBarrier::check_watches() {
+  const SharedJobState* b = shared_state();
+  for (uint32_t i = 0; i < b->watch_count; ++i)
+    if (const SharedJobState::Watch& w = b->watch[i]; !w.found)
+      return fail(kExitRefused,
+                  "descriptor %d (epoll) of process %d watches something registered as %d that is "
+                  "open in no process of the job; remove it from the set",
+                  w.epoll, w.pid, w.fd);
+  return true;
+}
+
+// --- a member
+// -----------------------------------------------------------------------------------------------------------
+
+bool JobBarrier::join(IoThread*, Join* j) {
+  role_ = Role::kMember;
+  code = 0;
+  count_ = pending_count_ = 0;
+  int peer = 0;
+  const long fd = local_connect(j->door);
+  leader_socket_ = sys::failed(fd) ? -1 : static_cast<int>(fd);
+  if (sys::failed(fd) || !local_trusted(leader_socket_, &peer) || peer != j->leader)
+    return fail(kExitAbsent, "nobody leads a snapshot any more");
+  wire::JobMsg m = make(wire::kJobJoin, library.last_number);
+  copy(m.text, sizeof(m.text), library.last_snapshot);
+  copy(m.tag, sizeof(m.tag), job_name());
+  local_send(leader_socket_, &m, sizeof(m), nullptr, 0);
+  int fds[3];
+  pollfd p{leader_socket_, POLLIN, 0};
+  sys::call(SYS_poll, sys::ptr(&p), 1, 10000);
+  if (receive(leader_socket_, &j->call, fds) <= 0 || j->call.step != wire::kJobWelcome ||
+      fds[0] < 0)
+    return fail(kExitAbsent, "the leader of the snapshot did not answer");
+  shared_state_fd_ = fds[0];
+  shared_state_ = scratch_map(sizeof(SharedJobState), shared_state_fd_);
+  if (!shared_state_)
+    return fail(kExitError, "no memory for what the processes of the job tell each other");
+  number_ = j->call.number;
+  for (uint32_t i = 0; i < shared_state()->stopped_count; ++i)
+    if (shared_state()->stopped[i].pid == library.pid) stop_by(shared_state()->stopped[i].signal);
+  call_.deadline_us = j->call.deadline_us;
+  call_.flags = j->call.flags;
+  return true;
+}
+
+bool JobBarrier::opened(const int (&fds)[3]) {
+  wire::JobMsg m = make(wire::kJobOpened, number_);
+  return local_send(leader_socket_, &m, sizeof(m), fds, 3) ||
+         fail(kExitError, "the leader is gone");
+}
+
+// --- everybody
+// -----------------------------------------------------------------------------------------------------------
+
+bool JobBarrier::meet_as_member(wire::JobStep step) {
+  say(leader_socket_, step, 0, nullptr);
+  const uint64_t patience = sys::now_us() + kMeetPatienceUs;
+  for (;;) {
+    pollfd p{leader_socket_, POLLIN, 0};
+    sys::call(SYS_poll, sys::ptr(&p), 1, 1000);
+    wire::JobMsg in;
+    int fds[3];
+    int got = receive(leader_socket_, &in, fds);
+    if (got < 0) return fail(kExitError, "the process that led the snapshot ended");
+    if (got > 0 && in.step == wire::kJobFailed) return fail(in.code, "%s", in.text);
+    if (got > 0 && in.step == step) return true;
+    if (sys::now_us() > patience && sys::now_us() > call_.deadline_us)
+      return fail(kExitTimeout, "the process that leads the snapshot does not go on");
+  }
+}
+
+bool JobBarrier::meet(IoThread* c, wire::JobStep step) {
+  if (role_ == Role::kAlone) return true;
+  if (role_ == Role::kMember) return meet_as_member(step);
+  for (;;) {
+    if (!all_at(step)) {
+      if (!invite(step) || !listen_once(c, 10)) return false;
+      continue;
+    }
+    if (step == wire::kJobParked && wake_stopped_members()) continue;
+    // With all parents parked nobody is born any more: who is unknown now was born before.
+    bool found = false;
+    if (step == wire::kJobParked && !look_for_more(&found)) return false;
+    if (!found) break;
+  }
+  if (step == wire::kJobCaptured && !(check_ends() && check_device_memory() && check_watches()))
+    return false;
+  level_ = step;
+  for (size_t i = 0; i < count_; ++i) say(members_[i].socket, step, 0, nullptr);
+  return true;
+}
+
+}  // namespace gpuckpt

@@ -1,0 +1,133 @@
+// A snapshot of several processes at one moment (wire.h, "Between the processes of a job").
+//
+// The root of the job leads. Its writer takes what all of them send, and publishes one manifest
+// when all have sent everything: that is what makes the snapshot one. What makes it of one moment
+// are three meetings, at which everybody waits for everybody: before parking, when all are parked,
+// and when all are captured. At the second the leader looks once more for processes: with all
+// parents parked none can be born, so those that it does not know were born before, and they are
+// asked to join while the others stand. (Before these, they meet with their devices at rest,
+// because memory of one can be mapped in another.) Whoever fails, ends or does not answer fails the
+// attempt for all, except that a process may end until it is parked.
+//
+// Everything here runs on the I/O thread, in whose descriptor table the sockets are.
+#pragma once
+
+#include "base/heap.h"
+#include "gpuckpt/wire.h"
+#include "snapshot/job/membership.h"
+#include "snapshot/job/shared_state.h"
+
+namespace gpuckpt {
+
+class IoThread;
+
+enum class Children : uint32_t {
+  kAll,     // all of them, or no snapshot
+  kAble,    // those without the library are left out
+  kIgnore,  // a snapshot of this process alone
+};
+
+class JobBarrier {
+ public:
+  enum class Role { kAlone, kLeader, kMember };
+  Role role() const { return role_; }
+  bool active() const { return role_ != Role::kAlone; }
+  // Does anybody else take part? (A leader can have left out all that it found.)
+  bool has_others() const { return role_ == Role::kMember || (active() && count_ > 0); }
+  uint32_t number() const { return number_; }
+  // It joined when the others had met at kJobFrozen.
+  bool late() const { return role_ == Role::kMember && (call_.flags & wire::kCtlLate); }
+  // Of a leader: the others.
+  uint32_t others() const { return static_cast<uint32_t>(count_); }
+  // Does the process, living or ended, come back with a restore? (Once all are parked.)
+  bool has_process(int pid) const;
+  SharedJobState* shared_state() const {
+    return reinterpret_cast<SharedJobState*>(shared_state_.data());
+  }
+
+  // --- Leader. Calls everybody together; true when all have joined. Otherwise code and text say
+  // why not.
+  struct Call {
+    Children children;
+    uint64_t deadline_us;
+    uint32_t flags;
+    int stop_status;
+    const char *store, *tag;
+  };
+  bool lead(IoThread*, const Call&);
+
+  // --- Member. Goes to the leader who called; then `call` is what shall be done.
+  struct Join {
+    int leader;
+    uint32_t door;
+    wire::JobMsg call;
+  };
+  bool join(IoThread*, Join*);
+  // Gives the leader what the writer needs; the descriptors stay the caller's.
+  bool opened(const int (&fds)[3]);
+
+  // --- Everybody. Waits until all are at `step`. False: it will not be; code and text say why, and
+  // all others hear it as well.
+  bool meet(IoThread*, wire::JobStep step);
+  void call_off(int code, const char* text);
+  void finish();  // closes; role is kAlone then
+
+  int code = 0;
+  char text[512] = "";
+
+  // In a forked child and in a restored process: none of it is ours.
+  void forget() {
+    role_ = Role::kAlone;
+    shared_state_ = {};
+    door_ = shared_state_fd_ = leader_socket_ = -1;
+    count_ = pending_count_ = 0;
+  }
+
+ private:
+  struct Member {
+    int pid, socket;
+    uint32_t number, reached;  // JobStep
+    uint64_t since_us, asked_us;
+    bool orphan;     // membership.h
+    bool stopped;    // is let go on when all others are parked (stopped_children.h)
+    bool looked_at;  // may_be_stopped (obstacles.h)
+  };
+  bool fail(int code, const char* pattern, ...) __attribute__((format(printf, 3, 4)));
+  bool look_for_more(bool* found);
+  bool invite(wire::JobStep step);
+  bool list_stopped(Member*, const Relative&);
+  bool listed_as_stopped(int pid) const;
+  bool wake_stopped_members();
+  bool wake(const Member&);
+  bool left_out(int pid) const;
+  void leave_out(int pid);
+  bool introduce(int socket);
+  void close_door();
+  bool fail_late();
+  bool listen_once(IoThread*, int ms);
+  bool hear(IoThread*, size_t i);
+  bool meet_as_member(wire::JobStep step);
+  bool all_at(uint32_t step) const;
+  bool check_ends();
+  bool check_device_memory();
+  bool check_watches();
+  void say(int socket, uint32_t step, int code, const char* text);
+  void remove(IoThread*, size_t i);
+
+  static constexpr size_t kMost = 1024;
+  Role role_ = Role::kAlone;
+  Call call_{};
+  uint32_t number_ = 0, next_number_ = 1, level_ = 0;
+  int door_ = -1, shared_state_fd_ = -1, leader_socket_ = -1;
+  uint32_t door_name_ = 0;
+  Region shared_state_;
+  Member members_[kMost]{};
+  size_t count_ = 0;
+  int pending_[64]{};  // connected, not yet introduced
+  size_t pending_count_ = 0;
+  int left_out_[256]{};
+  size_t left_out_count_ = 0;
+};
+extern JobBarrier job_barrier;
+
+}  // namespace gpuckpt

@@ -1,0 +1,41 @@
+// Who belongs to this job although no chain of parents says so: daemons, whose parent has ended.
+//
+// The first process of a job gives the job a name, which every process of it has: fork copies it
+// with the memory, and exec with the environment (GPUCKPT_JOB_NAME). From outside a process is
+// known by that variable, or, as a fork of the first process, by its auxiliary vector: addresses
+// that the kernel chose at random for the first. That can be a coincidence where addresses are not
+// chosen at random; when the processes then talk to each other, they compare names (barrier.h).
+//
+// A restored job takes another name: it may run beside the one that it was.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gpuckpt {
+
+// In the constructor: the name is inherited, or this is the first process and makes one.
+void find_job_name(char** environment);
+// "NUMBER-HASH-RANDOM": the first process, its auxiliary vector, and one of many.
+const char* job_name();
+// The last part of it: which run of a job this is (store/io/lease.h). `gpuckpt run` may have chosen
+// it (GPUCKPT_RUN_ID), so that it can take the job for the run beforehand.
+const char* run_name();
+void rename_job(uint64_t random);  // in a restored process, for all of the job the same
+int first_of_job();                // its number; it may have ended
+
+// Is the process of this job's name? Reads /proc; nothing of this user's is disturbed by it.
+bool has_job_name(int pid, uint64_t started);
+
+// Changes when this process has had a child, also one that is gone already.
+uint64_t births();
+void count_birth();  // fork
+// May there be any such process at all? False costs nothing to say.
+bool may_have_other_members();
+
+// What exec passes on: `environment`, or, when it does not have our name but our library, a copy in
+// `room` (with one entry more than `environment`) that has it. Async-signal-safe.
+char* const* named_environment(char* const* environment, char** room);
+size_t environment_length(char* const* environment);
+
+}  // namespace gpuckpt

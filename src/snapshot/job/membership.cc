@@ -1,0 +1,191 @@
+#include "snapshot/job/membership.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <initializer_list>
+
+#include "base/heap.h"
+#include "base/proc.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "gpuckpt/wire.h"
+#include "snapshot/control/state.h"
+#include "snapshot/job/job_name.h"
+
+namespace gpuckpt {
+namespace {
+
+constexpr size_t kMostProcesses = 65536;
+
+struct Table {
+  Relative* all;
+  size_t count;
+};
+
+bool is_ours(const Relative& r) {
+  return starts_with(r.name, "gpuckpt-copy") || starts_with(r.name, "gpuckpt-writer");
+}
+
+bool read_stat(const char* path, int pid, Relative* out) {
+  char text[1024];
+  if (read_file(path, text, sizeof(text)) <= 0) return false;
+  const char* open = text;
+  while (*open && *open != '(') ++open;
+  const char* close = open;
+  for (const char* p = open; *p; ++p)
+    if (*p == ')') close = p;
+  if (!*open || !*close || !close[1]) return false;
+  size_t n = static_cast<size_t>(close - open - 1);
+  if (n > sizeof(out->name) - 1) n = sizeof(out->name) - 1;
+  __builtin_memcpy(out->name, open + 1, n);
+  out->name[n] = 0;
+  out->pid = pid;
+  out->state = close[2];
+  out->orphan = false;
+  const char* s = close + 4;
+  for (int* to : {&out->ppid, &out->pgid, &out->sid}) {
+    *to = static_cast<int>(scan_signed(&s));
+    if (*s == ' ') ++s;
+  }
+  for (int field = 7; *s && field < 22; ++s)
+    if (*s == ' ') ++field;
+  out->started = scan_dec(&s);
+  return true;
+}
+
+}  // namespace
+
+bool look_at(int pid, Relative* out) {
+  char path[40];
+  format(path, sizeof(path), "/proc/%d/stat", pid);
+  return read_stat(path, pid, out);
+}
+
+bool look_at_thread(int pid, int tid, Relative* out) {
+  char path[64];
+  format(path, sizeof(path), "/proc/%d/task/%d/stat", pid, tid);
+  return read_stat(path, tid, out);
+}
+
+bool lives(int pid) {
+  Relative r;
+  return look_at(pid, &r) && r.state != 'Z' && r.state != 'X';
+}
+
+bool has_children() {
+  char info[128];
+  constexpr long kAny = WEXITED | WSTOPPED | WCONTINUED | WNOHANG | WNOWAIT | __WALL;
+  return sys::call(SYS_waitid, 0 /* P_ALL */, 0, sys::ptr(info), kAny, 0) != -10 /* ECHILD */;
+}
+
+bool listens(int pid) {
+  char path[40];
+  static char text[4096 + 512];
+  if (!catches_signal(pid, wire::kWakeSignal, nullptr)) return false;
+  format(path, sizeof(path), "/proc/%d/maps", pid);
+  LineReader maps(path, text, sizeof(text));
+  while (char* line = maps.next()) {
+    const char* end = line + length(line);
+    constexpr size_t n = sizeof("/libgpuckpt.so") - 1;
+    if (end - line > static_cast<long>(n) && equal(end - n, "/libgpuckpt.so")) return true;
+  }
+  return false;
+}
+
+namespace {
+
+// The highest ancestor that is reached without leaving those that listen.
+int climb(int pid) {
+  Relative r;
+  while (look_at(pid, &r) && r.ppid > 1 && listens(r.ppid)) pid = r.ppid;
+  return pid;
+}
+
+// Every process there is.
+bool read_table(Region* memory, Table* t) {
+  *memory = scratch_map(kMostProcesses * sizeof(Relative));
+  if (!*memory) return false;
+  *t = {reinterpret_cast<Relative*>(memory->data()), 0};
+  return each_number_in("/proc", t, [](void* context, int pid) {
+    Table* table = static_cast<Table*>(context);
+    if (look_at(pid, &table->all[table->count])) ++table->count;
+    return table->count < kMostProcesses;
+  });
+}
+
+// Whoever is taken is nobody's any more in the table.
+struct Search {
+  Table t;
+  Relative* out;
+  size_t room, found, done;
+
+  void take(size_t i, bool orphan) {
+    out[found] = t.all[i];
+    out[found++].orphan = orphan;
+    t.all[i].pid = 0;
+  }
+  void take_children_of(int parent) {
+    for (size_t i = 0; i < t.count && found < room; ++i)
+      if (t.all[i].pid && t.all[i].ppid == parent && !is_ours(t.all[i])) take(i, false);
+  }
+  void take_descendants() {
+    for (; done < found && found < room; ++done) take_children_of(out[done].pid);
+  }
+};
+
+size_t search(int root, Relative* out, size_t room, bool with_orphans) {
+  Region memory{};
+  Search s{{}, out, room, 0, 0};
+  if (read_table(&memory, &s.t)) {
+    for (size_t i = 0; i < s.t.count; ++i)
+      if (s.t.all[i].pid == root) s.t.all[i].pid = 0;
+    s.take_children_of(root);
+    s.take_descendants();
+    for (size_t i = 0; with_orphans && i < s.t.count && s.found < room; ++i) {
+      const Relative& r = s.t.all[i];
+      if (!r.pid || r.state == 'Z' || r.state == 'X' || is_ours(r) ||
+          !has_job_name(r.pid, r.started))
+        continue;
+      s.take(i, true);
+    }
+    s.take_descendants();
+  }
+  scratch_unmap(&memory);
+  return s.found;
+}
+
+}  // namespace
+
+int find_root() {
+  const int top = climb(library.pid), first = first_of_job();
+  if (top == first) return top;
+  Relative r;
+  if (look_at(first, &r) && has_job_name(first, r.started) && listens(first)) return climb(first);
+  if (!look_at(top, &r)) return top;
+  Relative oldest = r;
+  Region memory{};
+  Table t{};
+  read_table(&memory, &t);
+  for (size_t i = 0; i < t.count; ++i) {
+    const Relative& other = t.all[i];
+    const bool older = other.started < oldest.started ||
+                       (other.started == oldest.started && other.pid < oldest.pid);
+    if (older && has_job_name(other.pid, other.started) && listens(other.pid)) oldest = other;
+  }
+  scratch_unmap(&memory);
+  return oldest.pid == top ? top : climb(oldest.pid);
+}
+
+size_t find_descendants(int root, Relative* out, size_t room) {
+  return search(root, out, room, false);
+}
+size_t find_job(int root, Relative* out, size_t room) { return search(root, out, room, true); }
+
+bool has_job() {
+  Relative one;
+  return has_children() || (may_have_other_members() && find_job(library.pid, &one, 1));
+}
+
+}  // namespace gpuckpt

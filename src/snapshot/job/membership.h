@@ -1,0 +1,47 @@
+// Who belongs to this process: its ancestors that run under the library, its descendants, and whose
+// parents have ended meanwhile (job_name.h). Reads /proc; nothing is remembered between snapshots
+// but who does not belong to it.
+//
+// The root of a job is its first process, or the highest ancestor of that reached without leaving
+// processes that listen to us; when the first one has ended, the oldest of the others. A snapshot
+// of a job is taken by its root, whoever of its processes was asked.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gpuckpt {
+
+struct Relative {
+  int pid, ppid, pgid, sid;
+  uint64_t started;  // clock ticks
+  char state;        // as /proc/PID/stat has it; Z: ended, its parent has not looked
+  bool orphan;       // no parent of it is in the job; it may still not belong to it (job_name.h)
+  char name[16];
+};
+
+// False: there is no such process.
+bool look_at(int pid, Relative* out);
+bool look_at_thread(int pid, int tid, Relative* out);
+
+// There is such a process, and it has not ended.
+bool lives(int pid);
+
+// Has this process any child at all, living or ended? One system call.
+bool has_children();
+
+// Does the process have the library, and has it come so far that it listens to our signal?
+bool listens(int pid);
+
+// The root of the job that this process belongs to; itself when it is alone.
+int find_root();
+
+// The descendants of `root`, parents before their children, without processes of ours (copies,
+// writers). Returns how many; 0 as well when /proc cannot be read.
+size_t find_descendants(int root, Relative* out, size_t room);
+// With those whose parents have ended, and their descendants.
+size_t find_job(int root, Relative* out, size_t room);
+// Is there anybody but this process?
+bool has_job();
+
+}  // namespace gpuckpt

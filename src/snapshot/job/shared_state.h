@@ -1,0 +1,83 @@
+// What the processes of a job tell each other while all of them are parked: one piece of shared
+// memory, made by the leader for one attempt. Zero at first; nothing in it is ever removed.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace gpuckpt {
+
+struct SharedJobState {
+  static constexpr size_t kMostRelatives = 8192, kMostDescriptions = 65536, kMostEnds = 16384,
+                          kMostDeviceMemory = 65536, kMostWatches = 16384, kMostStopped = 4096;
+
+  // Whoever looks at descriptors holds it, because some can only be told apart by changing them for
+  // a moment, and others may share them. 1: held.
+  std::atomic<uint32_t> lock;
+
+  // Written by the leader before it lets capture begin: everybody but the leader itself.
+  struct Relative {
+    int pid, ppid, pgid, sid;
+    bool ended;  // a zombie; otherwise it is parked and a member
+  };
+  uint32_t relative_count;
+  Relative relative[kMostRelatives];
+
+  // Stopped processes (stopped_process.h). The leader lists them before it lets anybody park, and
+  // wakes them when everybody else is parked; their parents say by which signal, when nobody has
+  // waited for that (0: somebody has), and how often they had been switched to (0: not known, or
+  // not stopped): one that has run since may have been stopped once more.
+  struct Stopped {
+    int pid, ppid, signal;
+    uint64_t switches;
+    std::atomic<uint32_t> woken;
+  };
+  std::atomic<uint32_t> stopped_count;
+  Stopped stopped[kMostStopped];
+
+  // Under the lock: every open file description that was seen, by who saw it first.
+  struct Description {
+    uint64_t ino, dev, offset;
+    uint32_t kind, flags;
+    uint32_t member;
+    int pid, fd;
+  };
+  uint32_t description_count;
+  Description description[kMostDescriptions];
+
+  // Under the lock: pipes and sockets with an end that is not in the process that lists them.
+  enum EndKind : uint32_t { kReader = 1, kWriter = 2, kSocket = 4 };
+  struct End {
+    uint64_t ino, peer;  // peer: of a socket
+    uint32_t have;       // EndKind
+    bool needed;         // without the other end in the job there is no snapshot
+    int pid, fd;
+  };
+  uint32_t end_count;
+  End end[kMostEnds];
+
+  // Under the lock: device memory that a process hands out (its own number for it), or has from
+  // another one.
+  struct DeviceMemory {
+    int pid, owner;  // owner: who has it, or had it and has ended
+    uint32_t number;
+    bool offered;
+  };
+  uint32_t device_memory_count;
+  DeviceMemory device_memory[kMostDeviceMemory];
+
+  // Under the lock: what is watched by epoll sets that several processes have. One may have
+  // something in the set that the other does not have.
+  struct Watch {
+    uint32_t set;  // which description
+    int fd;        // as it was registered
+    uint32_t nth;  // of those with this number
+    bool found;    // somebody has what is watched
+    int pid, epoll;
+  };
+  uint32_t watch_count;
+  Watch watch[kMostWatches];
+};
+
+}  // namespace gpuckpt

@@ -1,0 +1,362 @@
+#include "snapshot/memory/host_pages.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+
+#include "base/address.h"
+#include "base/log.h"
+#include "base/proc.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "gpuckpt/process_format.h"
+#include "snapshot/control/memory_room.h"
+#include "snapshot/control/state.h"
+#include "snapshot/memory/track.h"
+
+namespace gpuckpt {
+namespace {
+
+constexpr uint32_t kListRoom = 4u << 20;      // regions; memory is only used as far as they are
+constexpr int kPopulateWrite = 23;            // MADV_POPULATE_WRITE, Linux 5.14
+constexpr uint64_t kWorthEarly = 64 * kPage;  // less than this is copied while parked
+
+// Nanoseconds per page, corrected by what is measured. A clone copies page table entries; what the
+// copy-on-write faults cost afterwards is not in it.
+uint64_t clone_ns_per_page = 95, copy_ns_per_page = 1000;
+constexpr uint64_t kCloneFixedUs = 300;
+bool early_works = true;  // process_vm_readv is allowed
+
+// Written since it was protected. Guard pages and the kernel's zero page, which a copied child does
+// not always have, hold nothing.
+constexpr PageQuery kWritten{.all = kPageWritten,
+                             .none = kPageGuard | kPageZero,
+                             .any = kPagePresent | kPageSwapped,
+                             .tell = kPageWritten};
+
+void populate(const Region& r, uint64_t bytes) {
+  sys::call(SYS_madvise, static_cast<long>(r.start), static_cast<long>(bytes), MADV_HUGEPAGE);
+  if (!sys::failed(sys::call(SYS_madvise, static_cast<long>(r.start), static_cast<long>(bytes),
+                             kPopulateWrite)))
+    return;
+  for (uint64_t at = 0; at < bytes; at += kPage) r.data()[at] = 0;
+}
+
+}  // namespace
+
+void learn_clone_cost(uint64_t us, uint64_t pages) {
+  if (pages > 4096 && us > kCloneFixedUs)
+    clone_ns_per_page = (clone_ns_per_page + (us - kCloneFixedUs) * 1000 / pages) / 2;
+}
+void learn_copy_cost(uint64_t us, uint64_t pages) {
+  if (pages > 1024) copy_ns_per_page = (copy_ns_per_page + us * 1000 / pages) / 2;
+}
+
+bool PageList::start(uint32_t entries) {
+  memory = scratch_map(entries * sizeof(PageRegion));
+  at = reinterpret_cast<PageRegion*>(memory.data());
+  room = entries, count = 0;
+  return static_cast<bool>(memory);
+}
+void PageList::finish() {
+  scratch_unmap(&memory);
+  at = nullptr;
+  room = count = 0;
+}
+
+bool HostPages::start() {
+  constexpr size_t kRanges = 66000;
+  if (!smaps.start() || !now.start() || !written.start(kListRoom) || !gone.start(kListRoom) ||
+      !guards.start(kListRoom) || !early.start(kListRoom))
+    return false;
+  range_memory = scratch_map(kRanges * sizeof(PumpRange));
+  ranges = reinterpret_cast<PumpRange*>(range_memory.data());
+  range_room = kRanges;
+  return static_cast<bool>(range_memory);
+}
+
+void HostPages::finish() {
+  smaps.finish();
+  now.finish();
+  written.finish();
+  gone.finish();
+  guards.finish();
+  early.finish();
+  scratch_unmap(&range_memory);
+  scratch_unmap(&copy);
+  ranges = nullptr;
+  range_count = range_room = 0;
+}
+
+void HostPages::look_again() {
+  bool keeps_from_children = false;
+  for (const SmapsRange& r : smaps)
+    keeps_from_children |= (r.flags & (process::kVmaDontFork | process::kVmaWipeOnFork)) != 0;
+  if (!keeps_from_children) return;
+  static char buffer[65536];
+  bool changed = false;
+  {
+    LineReader lines("/proc/thread-self/maps", buffer, sizeof(buffer));
+    const SmapsRange* known = smaps.begin();
+    MapsLine l;
+    while (char* line = lines.next()) {
+      if (!parse_maps_line(line, &l) || l.shared) continue;
+      while (known != smaps.end() && known->start < l.start) ++known;
+      changed |= known == smaps.end() || known->start != l.start || known->end != l.end;
+    }
+  }
+  if (changed) now.read();
+}
+
+uint32_t HostPages::flags(uint64_t address) const {
+  // What `smaps` has more than the kernel tells: policies.
+  return now.empty() ? smaps.flags(address)
+                     : now.flags(address) | (smaps.flags(address) & kSmapsPolicy);
+}
+
+uint64_t HostPages::count_written() {
+  constexpr size_t kRoom = 4096;
+  static PageRegion found[kRoom];
+  uint64_t bytes = 0;
+  for (const SmapsRange& r : smaps)
+    for (uint64_t at = r.start; r.flags & kSmapsTracked && at < r.end;) {
+      long n = pagemap.scan(&at, r.end, kWritten, found, kRoom);
+      if (n < 0) break;
+      for (long i = 0; i < n; ++i) bytes += found[i].end - found[i].start;
+    }
+  return bytes;
+}
+
+// The program runs and may unmap what is copied: the kernel copies, and says so. False: the copy is
+// not complete.
+bool HostPages::copy_early() {
+  constexpr size_t kBatch = 512;
+  static iovec from[kBatch];
+  const int pid = static_cast<int>(sys::call(SYS_getpid));
+  for (uint32_t i = 0; i < early.count;) {
+    uint64_t bytes = 0;
+    size_t n = 0;
+    for (; n < kBatch && i + n < early.count; ++n) {
+      const PageRegion& r = early.at[i + n];
+      from[n] = {reinterpret_cast<void*>(r.start), r.end - r.start};
+      bytes += r.end - r.start;
+    }
+    iovec to{copy.data() + early.at[i].categories, bytes};
+    const long got = sys::call(SYS_process_vm_readv, pid, sys::ptr(&to), 1, sys::ptr(from),
+                               static_cast<long>(n), 0);
+    if (got == -1 /* EPERM */ || got == -38 /* ENOSYS */) early_works = false;
+    if (got != static_cast<long>(bytes)) return false;
+    i += static_cast<uint32_t>(n);
+  }
+  return true;
+}
+
+// Protects what was written up to now and copies it. False: there is no copy, but the pages are
+// known.
+bool HostPages::take_early(uint64_t later_bytes) {
+  const uint64_t t0 = sys::now_us();
+  PageQuery query = kWritten;
+  query.protect = query.tracked_only = true;
+  tracker.give_up_base();
+  for (SmapsRange& r : smaps)
+    for (uint64_t at = r.start;
+         r.flags & kSmapsTracked && at < r.end && early.count < early.room;) {
+      long n = pagemap.scan(&at, r.end, query, early.at + early.count, early.room - early.count);
+      // A part of it is another mapping by now. What was protected before the kernel came to that
+      // is not told, so nothing of it may count as unchanged.
+      if (n < 0) r.flags &= ~static_cast<uint32_t>(kSmapsTracked);
+      if (n > 0) early.count += static_cast<uint32_t>(n);
+    }
+  for (uint32_t i = 0; i < early.count; ++i) {
+    PageRegion& r = early.at[i];
+    r.categories = early_bytes;
+    early_bytes += r.end - r.start;
+  }
+  const bool ok = make_room(early_bytes + later_bytes) && copy_early();
+  early_us = sys::now_us() - t0;
+  return ok;
+}
+
+uint32_t HostPages::first_early(uint64_t address) const {
+  uint32_t low = 0, high = early.count;
+  while (low < high) {
+    uint32_t mid = (low + high) / 2;
+    if (early.at[mid].end <= address)
+      low = mid + 1;
+    else
+      high = mid;
+  }
+  return low;
+}
+
+// What is written between now and the stop comes on top of what is known.
+bool HostPages::make_room(uint64_t bytes) {
+  const uint64_t room = page_up(bytes + bytes / 4 + (1u << 20)), available = memory_room().left;
+  if (room > available / 4 && !equal(library.config.copy, "copy")) return false;
+  copy = scratch_map(room);
+  if (copy) populate(copy, room);
+  return static_cast<bool>(copy);
+}
+
+void HostPages::make_plan(bool device_present) {
+  uint64_t loose = 0, all = 0, huge = 0;
+  for (const SmapsRange& r : smaps) {
+    if (r.permissions & kSmapsShared) continue;
+    all += r.anonymous_bytes;
+    huge += r.huge_bytes;
+    if (!(r.flags & kSmapsTracked)) loose += r.anonymous_bytes;
+  }
+  plan.small_pages = (all - huge) / kPage;
+  plan.clone_us = kCloneFixedUs + plan.small_pages * clone_ns_per_page / 1000 + (huge >> 21);
+  auto expect = [&](uint64_t bytes) {
+    plan.bytes = bytes;
+    plan.copy_us = bytes / kPage * copy_ns_per_page / 1000;
+    return plan.copy_us <= plan.clone_us;
+  };
+  const char* wish = library.config.copy;
+  const bool always = equal(wish, "copy"), early_only = equal(wish, "early");
+  if (equal(wish, "clone") || equal(wish, "stop")) return;
+  // A process with a device is cloned in any case (libc_probe.h).
+  if (device_present && !always && !early_only) return;
+  const uint64_t dirty = count_written();
+  const bool early_pays = expect(loose) && dirty >= kWorthEarly && dirty <= all / 4;
+  if (early_works && tracker.protects_ranges() && (early_pays || always || early_only)) {
+    plan.copy = take_early(loose);
+    // It may write faster than we copy.
+    plan.copy &= (expect(loose + count_written()) || always) && !early_only;
+  } else {
+    plan.copy = (expect(loose + dirty) || always) && make_room(plan.bytes);
+  }
+  if (!plan.copy) scratch_unmap(&copy);
+}
+
+bool HostPages::find_written(PumpRange* r) {
+  PageQuery query = kWritten;
+  query.protect = query.tracked_only = tracker.protects_ranges();
+  r->written_begin = written.count;
+  r->gone_begin = gone.count;
+  for (uint64_t at = r->start; at < r->end;) {
+    long n = written.count == written.room
+                 ? -1
+                 : pagemap.scan(&at, r->end, query, written.at + written.count,
+                                written.room - written.count);
+    if (n < 0) return false;
+    written.count += static_cast<uint32_t>(n);
+  }
+  // Anonymous memory without a page is zero, and neither that nor the zero page is ever stored.
+  const PageQuery nothing{.any = kPageZero | kPageGuard,
+                          .any_not = kPagePresent,
+                          .tell = kPagePresent | kPageSwapped | kPageGuard};
+  for (uint64_t at = r->start; at < r->end;) {
+    const uint32_t begin = gone.count;
+    long n = gone.count == gone.room
+                 ? -1
+                 : pagemap.scan(&at, r->end, nothing, gone.at + gone.count, gone.room - gone.count);
+    if (n < 0) return false;
+    for (uint32_t i = begin; i < begin + n; ++i) {
+      const PageRegion& p = gone.at[i];
+      if (p.categories & kPageGuard && guards.count < guards.room) guards.at[guards.count++] = p;
+      if (p.categories & kPageGuard || !(p.categories & kPageSwapped)) gone.at[gone.count++] = p;
+    }
+  }
+  r->written_end = written.count;
+  r->gone_end = gone.count;
+  return r->resolved = true;
+}
+
+void HostPages::count(uint64_t* written_bytes, uint64_t* same_bytes) const {
+  *written_bytes = *same_bytes = 0;
+  auto is_written = [&](uint64_t start, uint64_t end, uint64_t = 0) {
+    *written_bytes += end - start;
+    return true;
+  };
+  for (size_t i = 0; i < range_count; ++i)
+    if (ranges[i].tracked)
+      each_piece(ranges[i], is_written, is_written, [&](uint64_t start, uint64_t end) {
+        *same_bytes += end - start;
+        return true;
+      });
+}
+
+// Of untracked ranges. They look like missing pages everywhere else. (Linux 6.13 has them, 6.15
+// tells.)
+void HostPages::find_guards(const PumpRange& r) {
+  if (!pagemap.knows_guards()) return;
+  for (uint64_t at = r.start; at < r.end && guards.count < guards.room;) {
+    long n = pagemap.scan(&at, r.end, {.any = kPageGuard, .tell = kPageGuard},
+                          guards.at + guards.count, guards.room - guards.count);
+    if (n < 0) return;
+    guards.count += static_cast<uint32_t>(n);
+  }
+}
+
+void HostPages::find_written() {
+  uint64_t t0 = sys::now_us();
+  const bool known = tracker.bits_are_ours(&pagemap);
+  for (size_t i = 0; i < range_count; ++i) {
+    PumpRange& r = ranges[i];
+    r.tracked &= known;
+    if (r.tracked) {
+      tracker.give_up_base();
+      const uint32_t w = written.count, g = gone.count, k = guards.count;
+      r.tracked = find_written(&r);
+      if (!r.tracked) written.count = w, gone.count = g, guards.count = k;
+    }
+    if (!r.tracked) find_guards(r);
+  }
+  tracker.renew();
+  scan_us = sys::now_us() - t0;
+}
+
+// The pages of an untracked range, all of them.
+bool HostPages::resolve(PumpRange* r) {
+  const uint64_t none = r->file ? kPageGuard | kPageZero | kPageFile : kPageGuard | kPageZero;
+  r->written_begin = written.count;
+  for (uint64_t at = skip(*r, pagemap) ? r->end : r->start; at < r->end;) {
+    if (written.count == written.room) return false;
+    long n = pagemap.scan(&at, r->end,
+                          {.none = none, .any = kPagePresent | kPageSwapped, .tell = kPagePresent},
+                          written.at + written.count, written.room - written.count);
+    if (n < 0) return false;
+    written.count += static_cast<uint32_t>(n);
+  }
+  r->written_end = written.count;
+  r->resolved = true;
+  return true;
+}
+
+bool HostPages::copy_pages() {
+  uint64_t t0 = sys::now_us();
+  copied = early_bytes;
+  int memory = -1;
+  for (size_t i = 0; i < range_count; ++i) {
+    PumpRange& r = ranges[i];
+    if (!r.resolved && !resolve(&r)) return false;
+    for (uint32_t k = r.written_begin; k < r.written_end; ++k) {
+      const PageRegion& p = written.at[k];
+      const uint64_t n = p.end - p.start;
+      if (n > copy.bytes - copied) {
+        if (memory >= 0) sys::close(memory);
+        return false;
+      }
+      if (r.readable) {
+        __builtin_memcpy(copy.data() + copied, reinterpret_cast<const void*>(p.start), n);
+      } else {
+        if (memory < 0) memory = sys::open("/proc/thread-self/mem", O_RDONLY | O_CLOEXEC);
+        if (memory < 0 ||
+            sys::pread(memory, copy.data() + copied, n, p.start) != static_cast<long>(n)) {
+          if (memory >= 0) sys::close(memory);
+          return false;
+        }
+      }
+      copied += n;
+    }
+  }
+  if (memory >= 0) sys::close(memory);
+  has_copy = true;
+  copy_us = sys::now_us() - t0;
+  learn_copy_cost(copy_us, (copied - early_bytes) / kPage);
+  return true;
+}
+
+}  // namespace gpuckpt

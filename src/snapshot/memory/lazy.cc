@@ -1,0 +1,33 @@
+#include "snapshot/memory/lazy.h"
+
+#include "base/syscall.h"
+
+namespace gpuckpt {
+namespace {
+
+bool expected;
+
+bool some_missing(Smaps* smaps) {
+  for (const SmapsRange& r : *smaps)
+    if (r.flags & kSmapsMissing) return true;
+  return false;
+}
+
+}  // namespace
+
+void expect_lazy_pages(bool on) { expected = on; }
+
+// A look walks all page tables, so it pauses for longer than it looks.
+bool await_lazy_pages(Smaps* smaps, uint64_t deadline_us) {
+  while (expected && some_missing(smaps)) {
+    const uint64_t t0 = sys::now_us();
+    if (t0 > deadline_us) return false;
+    smaps->read();
+    const uint64_t took = sys::now_us() - t0;
+    if (some_missing(smaps)) sys::sleep_us(10000 + took * 4);
+  }
+  expected = false;
+  return true;
+}
+
+}  // namespace gpuckpt

@@ -1,0 +1,18 @@
+// After `restore --lazy` memory comes while the program runs, from a helper process that serves it
+// with a userfaultfd (src/restore/driver/pager.h). A snapshot waits until all of it is there.
+#pragma once
+
+#include <cstdint>
+
+#include "snapshot/memory/smaps.h"
+
+namespace gpuckpt {
+
+// At a restore: is there such a helper?
+void expect_lazy_pages(bool);
+
+// ON THE COURIER, nobody parked. Reads `smaps` anew until nothing is missing any more, or the time
+// (CLOCK_MONOTONIC) is `deadline_us`. False: pages are still missing.
+bool await_lazy_pages(Smaps* smaps, uint64_t deadline_us);
+
+}  // namespace gpuckpt

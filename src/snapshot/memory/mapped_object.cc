@@ -1,0 +1,183 @@
+#include "snapshot/memory/mapped_object.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+
+#include "base/address.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "snapshot/memory/own_memory.h"
+#include "snapshot/memory/smaps.h"
+
+namespace gpuckpt {
+
+using namespace process;
+
+namespace {
+
+constexpr int kSeekData = 3, kSeekHole = 4;
+constexpr long kNoMoreData = -6;  // ENXIO
+
+bool swap_is_used() {
+  char text[2048];
+  if (read_file("/proc/meminfo", text, sizeof(text)) <= 0) return true;
+  const char* total = status_field(text, "SwapTotal:");
+  const char* free = status_field(text, "SwapFree:");
+  return scan_dec(&total) != scan_dec(&free);
+}
+
+int open_by_name(const char* name, uint64_t ino) {
+  const int fd = sys::open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY);
+  struct stat st;
+  if (fd < 0 || (!sys::failed(sys::call(SYS_fstat, fd, sys::ptr(&st))) && st.st_ino == ino &&
+                 S_ISREG(st.st_mode)))
+    return fd;
+  sys::close(fd);
+  return -1;
+}
+
+// A file that lost its name is in memory when the folder that it was in is, and is of the same
+// file system.
+bool folder_is_memory(const MapsLine& mapping) {
+  char folder[4096];
+  copy(folder, sizeof(folder), mapping.name);
+  size_t slash = 0;
+  for (size_t i = 0; folder[i]; ++i)
+    if (folder[i] == '/') slash = i;
+  folder[slash ? slash : 1] = 0;
+  struct statfs fs;
+  struct stat st;
+  return folder[0] == '/' && !sys::failed(sys::call(SYS_statfs, sys::ptr(folder), sys::ptr(&fs))) &&
+         static_cast<uint32_t>(fs.f_type) == TMPFS_MAGIC &&
+         !sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(folder), sys::ptr(&st), 0)) &&
+         major(st.st_dev) == mapping.dev_major && minor(st.st_dev) == mapping.dev_minor;
+}
+
+}  // namespace
+
+MappedObject::MappedObject(const MapsLine& mapping, const char* name, bool memory)
+    : mapping_(mapping), memory_(memory) {
+  char link[80];
+  format(link, sizeof(link), "/proc/self/map_files/%lx-%lx", mapping.start, mapping.end);
+  fd_ = sys::open(link, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (fd_ < 0 && name) fd_ = open_by_name(name, mapping.ino);
+  struct statfs fs;
+  if (fd_ < 0 && !memory_) memory_ = folder_is_memory(mapping);
+  if (fd_ < 0 || sys::failed(sys::call(SYS_fstatfs, fd_, sys::ptr(&fs)))) return;
+  huge_ = static_cast<uint32_t>(fs.f_type) == HUGETLBFS_MAGIC;
+  memory_ = huge_ || static_cast<uint32_t>(fs.f_type) == TMPFS_MAGIC;
+}
+
+MappedObject::~MappedObject() {
+  if (fd_ >= 0) sys::close(fd_);
+}
+
+bool MappedObject::stat(struct stat* st) const {
+  return fd_ >= 0 && !sys::failed(sys::call(SYS_fstat, fd_, sys::ptr(st)));
+}
+
+// What cannot be read is beyond the end of the object, and counts as zeros. Shared memory is read
+// by its descriptor, which leaves the process's page tables as they are.
+bool MappedObject::copy_data(const Target& t, uint64_t offset, uint64_t end) {
+  EagerCopy* e = t.capture->add_eager(t.space, offset, end - offset);
+  if (!e) return false;
+  if (fd_ < 0 || !memory_) {
+    copy_own_memory(e->bytes, reinterpret_cast<const void*>(offset + t.delta), end - offset);
+    return true;
+  }
+  for (uint64_t at = offset; at < end;) {
+    const long n = sys::pread(fd_, e->bytes + (at - offset), end - at, at);
+    if (n <= 0) break;
+    at += static_cast<uint64_t>(n);
+  }
+  // Bytes behind the end, in its last page, are in no read.
+  struct stat st;
+  if (!stat(&st)) return true;
+  const uint64_t size = static_cast<uint64_t>(st.st_size), page = page_down(size);
+  if (size % kPage && page >= offset && page < end)
+    copy_own_memory(e->bytes + (page - offset), reinterpret_cast<const void*>(page + t.delta),
+                    kPage);
+  return true;
+}
+
+bool MappedObject::copy_by_descriptor(const Target& t, uint64_t offset, uint64_t end) {
+  for (uint64_t at = offset; at < end;) {
+    long data = sys::call(SYS_lseek, fd_, static_cast<long>(at), kSeekData);
+    if (data == kNoMoreData) return t.capture->add_hole(t.space, at, end - at);
+    if (sys::failed(data)) return copy_data(t, at, end);
+    const uint64_t begin = page_down(static_cast<uint64_t>(data));
+    if (begin > at && !t.capture->add_hole(t.space, at, (begin < end ? begin : end) - at))
+      return false;
+    if (begin >= end) return true;
+    const long hole = sys::call(SYS_lseek, fd_, data, kSeekHole);
+    uint64_t stop = sys::failed(hole) ? end : page_up(static_cast<uint64_t>(hole));
+    if (stop > end) stop = end;
+    if (!copy_data(t, begin, stop)) return false;
+    at = stop;
+  }
+  return true;
+}
+
+bool MappedObject::copy_resident(const Target& t, uint64_t offset, uint64_t end) {
+  constexpr uint64_t kPages = 16384;
+  static unsigned char resident[kPages];
+  for (uint64_t at = offset; at < end;) {
+    const uint64_t pages = (end - at) / kPage < kPages ? (end - at) / kPage : kPages;
+    if (sys::failed(sys::call(SYS_mincore, static_cast<long>(at + t.delta),
+                              static_cast<long>(pages * kPage), sys::ptr(resident))))
+      return copy_data(t, at, end);
+    for (uint64_t i = 0, run; i < pages; i = run) {
+      const bool there = resident[i] & 1;
+      for (run = i + 1; run < pages && (resident[run] & 1) == there;) ++run;
+      if (!(there ? copy_data(t, at + i * kPage, at + run * kPage)
+                  : t.capture->add_hole(t.space, at + i * kPage, (run - i) * kPage)))
+        return false;
+    }
+    at += pages * kPage;
+  }
+  return true;
+}
+
+// A huge page that nobody has used, and that the pool has none for, cannot be read.
+bool MappedObject::copy_huge_pages(const Target& t, uint64_t page, uint64_t offset, uint64_t end) {
+  for (uint64_t at = offset; at < end; at += page)
+    if (!copy_data(t, at, end - at < page ? end : at + page)) return false;
+  return true;
+}
+
+bool MappedObject::copy_missing(Capture* c, const Vma& v, uint64_t space, uint64_t from,
+                                uint64_t offset, uint64_t end) {
+  const Target t{c, space, from - offset};
+  const uint64_t bytes = end - offset;
+  const bool readable = v.prot & PROT_READ;
+  if (!readable)
+    sys::call(SYS_mprotect, static_cast<long>(from), static_cast<long>(bytes), v.prot | PROT_READ);
+  bool ok;
+  if (v.flags & kVmaHugetlb)
+    ok = copy_huge_pages(t, 1ull << (v.flags >> kVmaHugeShift), offset, end);
+  else if (fd_ >= 0)
+    ok = copy_by_descriptor(t, offset, end);
+  else if (memory_ && (!swap_is_used() || !holds_swapped(mapping_.start, mapping_.end)))
+    ok = copy_resident(t, offset, end);
+  else
+    ok = copy_data(t, offset, end);
+  if (!readable) sys::call(SYS_mprotect, static_cast<long>(from), static_cast<long>(bytes), v.prot);
+  return ok;
+}
+
+bool MappedObject::copy(Capture* c, const Vma& v, uint64_t space, uint64_t offset, uint64_t from,
+                        uint64_t bytes) {
+  const uint64_t end = offset + bytes, delta = from - offset;
+  for (uint64_t at = offset, next; at < end; at = next) {
+    next = end;
+    if (c->looked_at(space, at, &next)) continue;
+    if (!copy_missing(c, v, space, at + delta, at, next) || !c->note_looked_at(space, at, next))
+      return false;
+  }
+  return true;
+}
+
+}  // namespace gpuckpt

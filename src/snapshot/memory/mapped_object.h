@@ -1,0 +1,53 @@
+// The object behind a mapping (shared memory, a file): copied while the process is parked.
+//
+// Reading a page of shared memory that nobody has written yet allocates it, in the running program
+// and for good: a sparse object would grow to its full size. So the object is asked which pages it
+// has, by its descriptor (SEEK_DATA) where one can be had, else by mincore, and only these are
+// read. Where the process may not open the object (an anonymous one, without
+// CAP_CHECKPOINT_RESTORE) and a part of it is swapped out, which mincore does not tell, all of it
+// is read.
+#pragma once
+
+#include <sys/stat.h>
+
+#include "base/proc.h"
+#include "snapshot/process/capture.h"
+
+namespace gpuckpt {
+
+class MappedObject {
+ public:
+  // The one that `mapping` maps. `name`: by which it can be opened; null: it has none. `memory`: it
+  // is known to be shared memory.
+  MappedObject(const MapsLine& mapping, const char* name, bool memory);
+  ~MappedObject();
+  MappedObject(const MappedObject&) = delete;
+  MappedObject& operator=(const MappedObject&) = delete;
+
+  // False: it could not be opened, and its size is not known.
+  bool stat(struct stat*) const;
+
+  // PARKED, on the I/O thread. Copies what `space` does not hold yet of [offset, offset + bytes),
+  // which is mapped at `from` in `v`; an object can be mapped several times. False: no memory.
+  bool copy(Capture*, const process::Vma& v, uint64_t space, uint64_t offset, uint64_t from,
+            uint64_t bytes);
+
+ private:
+  struct Target {
+    Capture* capture;
+    uint64_t space, delta;  // delta: from an offset to its address
+  };
+  bool copy_missing(Capture*, const process::Vma&, uint64_t space, uint64_t from, uint64_t offset,
+                    uint64_t end);
+  bool copy_by_descriptor(const Target&, uint64_t offset, uint64_t end);
+  bool copy_resident(const Target&, uint64_t offset, uint64_t end);
+  bool copy_data(const Target&, uint64_t offset, uint64_t end);
+  bool copy_huge_pages(const Target&, uint64_t page, uint64_t offset, uint64_t end);
+
+  const MapsLine& mapping_;
+  int fd_ = -1;
+  bool memory_;        // shared memory: its pages are all there is of it
+  bool huge_ = false;  // of the huge page pool: fd_ does not tell which pages exist
+};
+
+}  // namespace gpuckpt

@@ -1,0 +1,59 @@
+#include "snapshot/park/libc_doors.h"
+
+#include <dlfcn.h>
+
+#define HIDDEN extern "C" __attribute__((visibility("hidden")))
+
+namespace {
+
+template <typename Fn>
+Fn real(const char* name) {
+  return reinterpret_cast<Fn>(dlsym(RTLD_NEXT, name));
+}
+
+// Before the constructor has run: another library's calls.
+long first_syscall(long number, long a, long b, long c, long d, long e, long f) {
+  gpuckpt::find_real_doors();
+  return gpuckpt_real_syscall(number, a, b, c, d, e, f);
+}
+int first_prctl(int option, long a, long b, long c, long d) {
+  gpuckpt::find_real_doors();
+  return gpuckpt_real_prctl(option, a, b, c, d);
+}
+
+}  // namespace
+
+long (*gpuckpt_real_syscall)(long, ...) = reinterpret_cast<long (*)(long, ...)>(first_syscall);
+int (*gpuckpt_real_prctl)(int, ...) = reinterpret_cast<int (*)(int, ...)>(first_prctl);
+
+void gpuckpt::find_real_doors() {
+  gpuckpt_real_syscall = real<long (*)(long, ...)>("syscall");
+  gpuckpt_real_prctl = real<int (*)(int, ...)>("prctl");
+}
+
+// The arguments stay where they are, however many there are: 231 is exit_group, 317 seccomp, 425
+// io_uring_setup; of prctl, 22 is PR_SET_SECCOMP.
+asm(R"(
+.text
+.p2align 4
+.globl syscall
+.type syscall, @function
+syscall:
+    endbr64
+    cmp $425, %rdi
+    je gpuckpt_io_uring_setup
+    cmp $317, %rdi
+    je gpuckpt_seccomp
+    cmp $231, %rdi
+    je gpuckpt_exit_group
+    jmp *gpuckpt_real_syscall(%rip)
+.size syscall, .-syscall
+.globl prctl
+.type prctl, @function
+prctl:
+    endbr64
+    cmp $22, %edi
+    je gpuckpt_prctl_seccomp
+    jmp *gpuckpt_real_prctl(%rip)
+.size prctl, .-prctl
+)");

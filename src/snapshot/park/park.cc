@@ -1,0 +1,346 @@
+#include "snapshot/park/park.h"
+
+#include <asm/prctl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+#include "base/proc.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "snapshot/api/device_plugin.h"
+#include "snapshot/control/state.h"
+#include "snapshot/park/raw_thread.h"
+
+namespace gpuckpt {
+
+constinit Parking parking;
+
+namespace {
+
+constexpr size_t kMaxThreads = 16384;
+constexpr int kMostAgain = 300;  // a thread that does nothing but ask for the time
+
+std::atomic<uint32_t> phase{0};  // odd while threads shall stay
+std::atomic<uint32_t> acks{0};
+std::atomic<uint64_t> table_start{0}, table_end{0};
+sys::Sigaction before;  // glibc's own action for the signal
+
+// Work for one parked thread: only a thread itself can take out what waits for it alone.
+struct Collect {
+  std::atomic<ParkedThread*> who;
+  uint64_t mask;
+  PendingSignal* to;
+  size_t room, count;
+} collect;
+
+void collect_own() {
+  sys::Timespec none{0, 0};
+  size_t n = 0;
+  while (n < collect.room && sys::call(SYS_rt_sigtimedwait, sys::ptr(&collect.mask),
+                                       sys::ptr(&collect.to[n]), sys::ptr(&none), 8) > 0)
+    ++n;
+  int tid = sys::gettid();
+  for (size_t i = 0; i < n; ++i)
+    sys::call(SYS_rt_tgsigqueueinfo, library.pid, tid, collect.to[i].signal,
+              sys::ptr(&collect.to[i]));
+  collect.count = n;
+  collect.who = nullptr;
+  ++acks;
+  sys::futex_wake(&acks, 1);
+}
+
+// A relative sleep that reports what is left goes on with what is left.
+void continue_sleep(ParkedThread& t) {
+  greg_t* r = t.context->uc_mcontext.gregs;
+  if (t.before.nr == SYS_nanosleep && t.before.argument[1]) r[REG_RDI] = r[REG_RSI];
+  if (t.before.nr == SYS_clock_nanosleep && !(t.before.argument[1] & 1) && t.before.argument[3])
+    r[REG_RDX] = r[REG_R10];
+}
+
+// The call that our signal broke off goes on. Whoever was stopped is owed this, also when nothing
+// came of the stop.
+void mend_call(ParkedThread& t) {
+  if (repair_eintr(t.context, t.before)) continue_sleep(t);
+}
+
+void park_handler(int sig, siginfo_t* info, void* context) {
+  uint64_t slot = reinterpret_cast<uint64_t>(info->si_value.sival_ptr);
+  if (info->si_code != SI_QUEUE || slot < table_start || slot >= table_end ||
+      reinterpret_cast<ParkedThread*>(slot)->tid != sys::gettid()) {
+    if (before.handler > 1)
+      reinterpret_cast<void (*)(int, siginfo_t*, void*)>(before.handler)(sig, info, context);
+    return;
+  }
+  ParkedThread* t = reinterpret_cast<ParkedThread*>(slot);
+  uint32_t now = phase;
+  t->context = static_cast<ucontext_t*>(context);
+  mend_call(*t);
+  if (!(now & 1)) {  // asked too late: the coordinator has given up
+    t->state = kLeft;
+    return;
+  }
+  const uint64_t pc = static_cast<uint64_t>(t->context->uc_mcontext.gregs[REG_RIP]);
+  t->in_vdso = library.vdso.start <= pc && pc < library.vdso.end;
+  if (t->in_vdso && t->asked_again < kMostAgain) {
+    ++t->asked_again;
+    t->state = kAgain;
+    ++acks;
+    sys::futex_wake(&acks, 1);
+    return;
+  }
+  t->info = info;
+  sys::call(SYS_arch_prctl, ARCH_GET_FS, sys::ptr(&t->fs));
+  sys::call(SYS_arch_prctl, ARCH_GET_GS, sys::ptr(&t->gs));
+  sys::call(SYS_get_robust_list, 0, sys::ptr(&t->robust_head), sys::ptr(&t->robust_bytes));
+  sys::call(SYS_prctl, PR_GET_TID_ADDRESS, sys::ptr(&t->clear_tid));
+  sys::call(SYS_prctl, PR_GET_NAME, sys::ptr(t->name));
+  sys::call(SYS_prctl, PR_GET_PDEATHSIG, sys::ptr(&t->death_signal));
+  t->timer_slack = static_cast<uint64_t>(sys::call(SYS_prctl, PR_GET_TIMERSLACK));
+  const long bits = sys::call(SYS_prctl, PR_GET_SECUREBITS);
+  t->securebits = sys::failed(bits) ? 0 : static_cast<uint32_t>(bits);
+  t->rseq = own_rseq(t->fs);
+  t->memory_policy = 0;
+  sys::call(SYS_get_mempolicy, sys::ptr(&t->memory_policy), sys::ptr(t->memory_nodes), 1024, 0, 0);
+  t->state = kParked;
+  ++acks;
+  sys::futex_wake(&acks, 1);
+  while (phase == now) {
+    if (collect.who == t) collect_own();
+    sys::futex_wait(&phase, now, 0);
+  }
+  // The coordinator frees the table when all have left: nothing of it may be touched after this
+  // store.
+  t->state = kLeft;
+  ++acks;
+  sys::futex_wake(&acks, 1);
+}
+
+void find_vdso() {
+  static char buffer[8192];
+  LineReader lines("/proc/thread-self/maps", buffer, sizeof(buffer));
+  MapsLine l;
+  while (char* line = lines.next())
+    if (parse_maps_line(line, &l) && equal(l.name, "[vdso]")) library.vdso = {l.start, l.end};
+}
+
+bool read_syscall(int tid, SyscallState* s) {
+  char path[64], text[256];
+  format(path, sizeof(path), "/proc/self/task/%d/syscall", tid);
+  s->nr = -1;
+  if (read_file(path, text, sizeof(text)) <= 0) return false;
+  if (text[0] < '0' || text[0] > '9') return true;  // "running", "-1 sp pc"
+  const char* p = text;
+  long nr = static_cast<long>(scan_dec(&p));
+  uint64_t* to[8] = {&s->argument[0], &s->argument[1], &s->argument[2], &s->argument[3],
+                     &s->argument[4], &s->argument[5], &s->sp,          &s->pc};
+  for (uint64_t* v : to) {
+    while (*p == ' ') ++p;
+    if (p[0] != '0' || p[1] != 'x') return true;
+    p += 2;
+    *v = scan_hex(&p);
+  }
+  s->nr = nr;
+  return true;
+}
+
+char task_state(int tid) {
+  char path[64], text[512];
+  format(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+  if (read_file(path, text, sizeof(text)) <= 0) return 0;
+  const char* s = text;
+  for (const char* p = text; *p; ++p)
+    if (*p == ')') s = p;
+  return s[1] ? s[2] : 0;
+}
+
+// A thread of the driver that is just now executing code; 0: none. They have nothing to do any
+// more, but one that did a moment ago (the last copy, a kernel that hashes) may still be on its way
+// to sleep, or wait for a processor, and everybody parked for it would have to be let go again.
+int busy_driver_thread() {
+  int busy = 0;
+  if (device_plugin)
+    each_number_in("/proc/self/task", &busy, [](void* found, int tid) {
+      uint64_t pc, sp;
+      SyscallState now;
+      if (device_plugin->driver_thread(tid, &pc, &sp) && read_syscall(tid, &now) && now.nr < 0)
+        *static_cast<int*>(found) = tid;
+      return *static_cast<int*>(found) == 0;
+    });
+  return busy;
+}
+
+}  // namespace
+
+sys::Sigaction parking_saved_action() { return before; }
+
+void parking_forget() {
+  if (phase & 1) ++phase;
+  table_start = table_end = 0;
+  parking.forget();
+}
+
+ParkedThread* Parking::find(int tid) const {
+  for (size_t i = 0; i < count_; ++i)
+    if (threads_[i].tid == tid && threads_[i].state != kGone) return &threads_[i];
+  return nullptr;
+}
+
+// True when the thread is new to us.
+bool Parking::ask(int tid) {
+  if (find(tid) || count_ == room_) return false;
+  if (zombie_leader_ && tid == library.pid) return false;  // it is listed for ever
+  ParkedThread* t = &threads_[count_++];
+  t->tid = tid;
+  send(t);
+  return true;
+}
+
+void Parking::send(ParkedThread* t) {
+  const int tid = t->tid;
+  t->state = kAsked;
+  read_syscall(tid, &t->before);
+  t->driver = device_plugin && device_plugin->driver_thread(tid, &t->resume_pc, &t->resume_sp);
+  siginfo_t info;
+  __builtin_memset(&info, 0, sizeof(info));
+  info.si_signo = kParkSignal;
+  info.si_code = SI_QUEUE;
+  info.si_pid = library.pid;
+  info.si_value.sival_ptr = t;
+  if (sys::failed(sys::call(SYS_rt_tgsigqueueinfo, library.pid, tid, kParkSignal, sys::ptr(&info))))
+    t->state = kGone;
+}
+
+bool Parking::park(const int* own, int own_count, uint64_t timeout_us, char* text, size_t room) {
+  const uint64_t patience = sys::now_us() + timeout_us / 2;
+  while (busy_driver_thread() && sys::now_us() < patience) sys::sleep_us(200);
+  memory_ = scratch_map(kMaxThreads * sizeof(ParkedThread));
+  if (!memory_) {
+    format(text, room, "no memory for the table of threads");
+    return false;
+  }
+  threads_ = reinterpret_cast<ParkedThread*>(memory_.data());
+  count_ = 0;
+  room_ = kMaxThreads;
+  zombie_leader_ = false;
+  table_start = memory_.start;
+  table_end = memory_.start + memory_.bytes;
+  if (!library.vdso.end) find_vdso();
+  ++phase;
+
+  sys::Sigaction mine{reinterpret_cast<uint64_t>(park_handler),
+                      SA_SIGINFO | SA_RESTART | SA_ONSTACK | 0x04000000,
+                      reinterpret_cast<uint64_t>(gpuckpt_sigreturn), ~0ull};
+  sys::Sigaction old{};
+  sys::sigaction(kParkSignal, &mine, &old);
+  if (old.handler != mine.handler) before = old;
+
+  struct Scan {
+    Parking* self;
+    const int* own;
+    int own_count;
+    bool found;
+  } scan{this, own, own_count, false};
+  uint64_t deadline = sys::now_us() + timeout_us;
+  for (;;) {
+    scan.found = false;
+    each_number_in("/proc/self/task", &scan, [](void* c, int tid) {
+      Scan* s = static_cast<Scan*>(c);
+      for (int i = 0; i < s->own_count; ++i)
+        if (s->own[i] == tid) return true;
+      s->found |= s->self->ask(tid);
+      return true;
+    });
+    size_t waiting = 0;
+    int who = 0;
+    for (size_t spins = 0;; ++spins) {
+      uint32_t seen = acks;
+      waiting = 0;
+      for (size_t i = 0; i < count_; ++i) {
+        if (threads_[i].state == kAgain) send(&threads_[i]);
+        if (threads_[i].state == kAsked) ++waiting, who = threads_[i].tid;
+      }
+      if (!waiting || sys::now_us() > deadline) break;
+      // A thread that ended (or a leader that is a zombie) will not answer.
+      if (spins >= 4 && waiting <= 16)
+        for (size_t i = 0; i < count_; ++i)
+          if (threads_[i].state == kAsked) {
+            char s = task_state(threads_[i].tid);
+            if (s == 'Z' && threads_[i].tid == library.pid) zombie_leader_ = true;
+            if (s == 0 || s == 'Z' || s == 'X') threads_[i].state = kGone;
+          }
+      sys::futex_wait(&acks, seen, 1000);
+    }
+    if (!waiting && !scan.found) break;
+    if (sys::now_us() > deadline) {
+      char name[64] = "?", path[64];
+      SyscallState now{};
+      read_syscall(who, &now);
+      format(path, sizeof(path), "/proc/self/task/%d/comm", who);
+      long n = read_file(path, name, sizeof(name));
+      if (n > 0 && name[n - 1] == '\n') name[n - 1] = 0;
+      char state = task_state(who);
+      if (now.nr == 56 || now.nr == 58 || now.nr == 435)
+        format(text, room, "thread %d (%s) waits for a child that it started with vfork", who,
+               name);
+      else
+        format(text, room,
+               "thread %d (%s) could not be stopped within %lu ms (state %c, system call %ld)", who,
+               name, timeout_us / 1000, state ? state : '?', now.nr);
+      unpark();
+      return false;
+    }
+  }
+  for (size_t i = 0; i < count_; ++i) {
+    ParkedThread& t = threads_[i];
+    if (t.state != kParked || !t.driver || t.before.nr >= 0) continue;
+    format(text, room, "a thread of the driver (%d) was not inside a system call", t.tid);
+    unpark();
+    return false;
+  }
+  return true;
+}
+
+size_t Parking::collect_pending(size_t i, uint64_t mask, PendingSignal* to, size_t room) {
+  collect.mask = mask, collect.to = to, collect.room = room, collect.count = 0;
+  collect.who = &threads_[i];
+  while (collect.who) {
+    uint32_t seen = acks;
+    sys::futex_wake(&phase, 0x7fffffff);
+    if (collect.who) sys::futex_wait(&acks, seen, 1000);
+  }
+  return collect.count;
+}
+
+void Parking::unpark() {
+  ++phase;
+  sys::futex_wake(&phase, 0x7fffffff);
+  // A thread that was asked but never answered runs the handler later; the table must not be there
+  // then, and the handler recognises that by the range.
+  uint64_t patience = sys::now_us() + 100000;
+  for (;;) {
+    uint32_t seen = acks;
+    bool all = true;
+    for (size_t i = 0; i < count_; ++i) {
+      if (threads_[i].state == kParked) all = false;
+      if (threads_[i].state == kAsked && sys::now_us() < patience) all = false;
+    }
+    if (all) break;
+    sys::futex_wait(&acks, seen, 1000);
+  }
+  bool stragglers = false;
+  for (size_t i = 0; i < count_; ++i) stragglers |= threads_[i].state == kAsked;
+  table_start = table_end = 0;
+  // With a straggler our handler stays (it passes on whatever is not ours) and the next stop finds
+  // it in place.
+  if (!stragglers) {
+    sys::Sigaction now{};
+    sys::sigaction(kParkSignal, nullptr, &now);
+    if (now.handler == reinterpret_cast<uint64_t>(park_handler))
+      sys::sigaction(kParkSignal, &before, nullptr);
+  }
+  scratch_unmap(&memory_);
+  threads_ = nullptr;
+  count_ = 0;
+}
+
+}  // namespace gpuckpt

@@ -1,0 +1,94 @@
+// Parking: every thread of the process but our own waits in a signal handler. facts: signal 33
+// (glibc's SIGSETXID) can be neither blocked nor waited for through libc, so it reaches threads in
+// sigwait(all) too.
+#pragma once
+
+#include <signal.h>
+#include <ucontext.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/heap.h"
+#include "base/syscall.h"
+#include "snapshot/park/eintr.h"
+#include "snapshot/process/rseq.h"
+
+namespace gpuckpt {
+
+inline constexpr int kParkSignal = 33;
+
+struct ParkedThread {
+  std::atomic<uint32_t> state;  // kEmpty.. below
+  int tid;
+  SyscallState before;  // what it was doing when it was asked to park
+  ucontext_t* context;  // in its signal frame
+  siginfo_t* info;
+  uint64_t fs, gs;
+  uint64_t robust_head, robust_bytes;
+  uint64_t clear_tid;
+  char name[16];
+  uint64_t timer_slack;
+  int death_signal;
+  uint32_t securebits;
+  int memory_policy;  // get_mempolicy
+  uint64_t memory_nodes[16];
+  RseqOwner rseq;
+  bool driver;
+  bool in_vdso;
+  int asked_again;
+  uint64_t resume_pc, resume_sp;
+};
+// A siginfo_t as the kernel copies it.
+struct PendingSignal {
+  int signal;
+  char rest[124];
+};
+enum ParkState : uint32_t {
+  kEmpty = 0,
+  kAsked = 1,
+  kParked = 2,
+  kLeft = 3,
+  kGone = 4,
+  kAgain = 5  // it was inside the vdso, where another kernel could not let it go on
+};
+
+class Parking {
+ public:
+  // Parks all threads except `own` ones. False: not possible within `timeout_us`; nobody is parked
+  // then and `text` says who stood in the way. Calls no libc.
+  bool park(const int* own, int own_count, uint64_t timeout_us, char* text, size_t room);
+  // Lets all go on and returns when all have left the handler.
+  void unpark();
+
+  void forget() {
+    memory_ = {};
+    threads_ = nullptr;
+    count_ = 0;
+  }
+
+  // PARKED: lets thread `i` take the signals of `mask` that wait for it out, write them down and
+  // put them back. Returns how many there were.
+  size_t collect_pending(size_t i, uint64_t mask, PendingSignal* to, size_t room);
+
+  size_t count() const { return count_; }
+  ParkedThread& thread(size_t i) const { return threads_[i]; }
+  bool zombie_leader() const { return zombie_leader_; }
+
+ private:
+  ParkedThread* find(int tid) const;
+  bool ask(int tid);
+  void send(ParkedThread*);
+  Region memory_;
+  ParkedThread* threads_ = nullptr;
+  size_t count_ = 0, room_ = 0;
+  bool zombie_leader_ = false;
+};
+extern Parking parking;
+
+// What signal 33 did before we borrowed it.
+sys::Sigaction parking_saved_action();
+// In a restored process: nobody is parked any more.
+void parking_forget();
+
+}  // namespace gpuckpt

@@ -1,0 +1,80 @@
+#include "snapshot/park/raw_thread.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+
+#include "base/proc.h"
+#include "base/syscall.h"
+
+namespace gpuckpt {
+
+// The bytes of gpuckpt_sigreturn are the ones unwinders know a signal frame by; it has no unwind
+// entry on purpose.
+asm(R"(
+.text
+.type gpuckpt_clone, @function
+gpuckpt_clone:
+    mov %rcx, %r10
+    mov $56, %eax
+    syscall
+    test %rax, %rax
+    jnz 1f
+    xor %ebp, %ebp
+    pop %rax
+    pop %rdi
+    call *%rax
+    call gpuckpt_thread_status
+    mov %eax, %edi
+    mov $60, %eax
+    syscall
+    hlt
+1:  ret
+.size gpuckpt_clone, .-gpuckpt_clone
+    nop
+    nop
+.globl gpuckpt_sigreturn
+.hidden gpuckpt_sigreturn
+.type gpuckpt_sigreturn, @function
+gpuckpt_sigreturn:
+    mov $15, %rax
+    syscall
+.size gpuckpt_sigreturn, .-gpuckpt_sigreturn
+)");
+extern "C" long gpuckpt_clone(uint64_t flags, uint64_t stack, int* ptid, int* ctid, void* tls)
+    __attribute__((visibility("hidden")));
+
+// The last thread of a process to end gives it its status. When the main thread has left by the
+// system call exit, as children of clone(2) do, that thread can be ours: it ends with the status of
+// the main thread. /proc/self/stat is that of the main thread; its field 52 is the status.
+extern "C" __attribute__((visibility("hidden"))) int gpuckpt_thread_status() {
+  // Once the main thread has ended, nobody can read the process's memory by its number. Asked
+  // first, because this thread lives on and has a descriptor while it reads /proc.
+  char byte, from = 0;
+  iovec to{&byte, 1}, there{&from, 1};
+  if (sys::call(SYS_process_vm_readv, sys::getpid(), reinterpret_cast<long>(&to), 1,
+                reinterpret_cast<long>(&there), 1, 0) != -ESRCH)
+    return 0;
+  char text[1024];
+  if (read_file("/proc/self/stat", text, sizeof(text)) <= 0) return 0;
+  const char* at = nullptr;
+  for (const char* c = text; *c; ++c)
+    if (*c == ')') at = c;
+  if (!at || at[1] != ' ' || (at[2] != 'Z' && at[2] != 'X')) return 0;
+  int field = 2;
+  long status = 0;
+  for (++at; *at && field < 52; ++at)
+    if (*at == ' ') ++field;
+  for (; *at >= '0' && *at <= '9'; ++at) status = status * 10 + (*at - '0');
+  return static_cast<int>(status >> 8 & 0xff);
+}
+
+long clone_raw(uint64_t flags, uint64_t stack_top, void (*run)(void*), void* argument,
+               int* parent_tid, int* child_tid, void* tls) {
+  uint64_t* sp = reinterpret_cast<uint64_t*>(stack_top & ~63ull) - 8;
+  sp[0] = reinterpret_cast<uint64_t>(run);
+  sp[1] = reinterpret_cast<uint64_t>(argument);
+  return gpuckpt_clone(flags, reinterpret_cast<uint64_t>(sp), parent_tid, child_tid, tls);
+}
+
+}  // namespace gpuckpt

@@ -1,0 +1,36 @@
+// A stopped process of a job is let go on for a moment, to be captured, and stops again
+// (stopped_process.h). Its parent shall not notice: it is parked from before the one until after
+// the other, and what the kernel told it meanwhile (SIGCHLD, what waitid reports) is taken back.
+// Whether the program had waited for the first stop is kept, and by which signal that was.
+//
+// All of it is the parent's business; it runs on threads with all signals blocked.
+#pragma once
+
+#include <cstddef>
+
+#include "gpuckpt/process_format.h"
+#include "snapshot/job/shared_state.h"
+#include "snapshot/process/capture.h"
+
+namespace gpuckpt {
+
+// PARKED, before the leader lets anybody of them go on.
+void note_stopped_children();
+// The leader's, of a process that is stopped: has it not run since its parent noted it? (Yes when
+// there is no parent in the job.)
+bool stands_as_noted(const SharedJobState::Stopped&);
+// PARKED: takes the signal out that tells of those that went on, before pending signals are looked
+// at.
+void hide_continued_children();
+// PARKED: a record for each.
+void put_stopped_children(Records*);
+// PARKED, as the last thing: waits until they are stopped again.
+void settle_stopped_children();
+
+bool child_signal_waits();  // SIGCHLD is pending
+// In a restored process, before its threads go on: waits until these have stopped. `waited`:
+// SIGCHLD was pending before.
+void settle_restored_children(const process::StoppedChild* const* children, size_t count,
+                              bool waited);
+
+}  // namespace gpuckpt

@@ -1,0 +1,165 @@
+#include "snapshot/park/stopped_process.h"
+
+#include <atomic>
+
+#include "base/handover.h"
+#include "base/proc.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "gpuckpt/wire.h"
+#include "snapshot/control/state.h"
+#include "snapshot/job/membership.h"
+#include "snapshot/park/park.h"
+
+namespace gpuckpt {
+namespace {
+
+// The door of the last leader that had us held, twice, and whether we still are.
+std::atomic<uint32_t> hold{0};
+
+bool is_for_stopped(const siginfo_t* info, uint32_t* door) {
+  if (info->si_code != SI_QUEUE) return false;
+  const uint64_t value = reinterpret_cast<uint64_t>(info->si_value.sival_ptr);
+  *door = static_cast<uint32_t>(value & ~wire::kJoinMask);
+  return (value & wire::kJoinMask) == wire::kStoppedCookie;
+}
+
+void go_to(const siginfo_t* info, uint32_t door) {
+  library.leader = info->si_pid;
+  library.leader_door = door;
+}
+
+int stop_signal = SIGSTOP;
+bool asked_early = false;  // stop_early() ended because another leader wants us
+
+// Does a process of our group have its parent in another group of our session? Otherwise the group
+// is an orphan, and the kernel ignores the signals of a terminal that stop.
+bool group_has_parent() {
+  struct Search {
+    Relative own;
+    bool found;
+  } s{};
+  if (!look_at(library.pid, &s.own)) return false;
+  each_number_in("/proc", &s, [](void* context, int pid) {
+    Search* search = static_cast<Search*>(context);
+    Relative r, parent;
+    search->found = look_at(pid, &r) && r.pgid == search->own.pgid && look_at(r.ppid, &parent) &&
+                    parent.pgid != r.pgid && parent.sid == r.sid;
+    return !search->found;
+  });
+  return s.found;
+}
+
+// By this thread: a stop that another one takes note of may come when this one is further.
+void stop_here() {
+  const int sig = stop_signal != SIGSTOP && !group_has_parent() ? SIGSTOP : stop_signal;
+  sys::Sigaction before{}, standard{};
+  if (sig != SIGSTOP) {
+    sys::sigaction(sig, nullptr, &before);
+    sys::sigaction(sig, &standard, nullptr);
+    sys::sigprocmask_set(~(1ull << (sig - 1)));
+  }
+  sys::call(SYS_tgkill, library.pid, sys::gettid(), sig);
+  if (sig == SIGSTOP) return;
+  sys::sigprocmask_set(~0ull);
+  sys::sigaction(sig, &before, nullptr);
+}
+
+// Takes the signals of our number that wait, and calls for each that asks to be held. Who led a
+// snapshot has asked in the ordinary way as well, which is over; what else uses the number (glibc,
+// the command line) stays for whom it is meant.
+template <typename Each>
+void take_waiting(Each each) {
+  const uint64_t ours = 1ull << (wire::kWakeSignal - 1);
+  sys::Timespec none{0, 0};
+  siginfo_t info, others[8];
+  int count = 0;
+  uint32_t door;
+  while (count < 8 &&
+         sys::call(SYS_rt_sigtimedwait, sys::ptr(&ours), sys::ptr(&info), sys::ptr(&none), 8) > 0) {
+    const uint64_t value = reinterpret_cast<uint64_t>(info.si_value.sival_ptr);
+    if (is_for_stopped(&info, &door))
+      each(&info, door);
+    else if (info.si_code != SI_QUEUE || (value & wire::kJoinMask) != wire::kJoinCookie)
+      others[count++] = info;
+  }
+  for (int i = 0; i < count; ++i)
+    if (others[i].si_code == SI_TKILL)
+      sys::call(SYS_rt_tgsigqueueinfo, library.pid, sys::gettid(), wire::kWakeSignal,
+                sys::ptr(&others[i]));
+    else
+      sys::call(SYS_rt_sigqueueinfo, sys::gettid(), wire::kWakeSignal, sys::ptr(&others[i]));
+}
+
+}  // namespace
+
+void wake_stopped(int pid, unsigned door) {
+  struct Call {
+    int pid;
+    uint64_t value;
+  } call{pid, wire::kStoppedCookie | door};
+  char path[40];
+  format(path, sizeof(path), "/proc/%d/task", pid);
+  each_number_in(path, &call, [](void* context, int tid) {
+    const Call* c = static_cast<Call*>(context);
+    send_wake_to_thread(c->pid, tid, c->value);
+    return true;
+  });
+  sys::call(SYS_kill, pid, SIGCONT);
+}
+
+bool held_by(const siginfo_t* info) {
+  uint32_t door;
+  if (!is_for_stopped(info, &door)) return false;
+  const uint32_t now = door << 1 | 1;
+  uint32_t before = hold;
+  if (before == door << 1) return true;  // too late: it is over
+  if (before != now && hold.compare_exchange_strong(before, now)) {
+    go_to(info, door);
+    if (!wake_coordinator(kWantJoin)) {
+      stop_here();
+      hold = door << 1;
+    }
+  }
+  // (A moment in which it does not block our signal: worker.cc.)
+  if (static_cast<uint32_t>(sys::gettid()) == library.coordinator_tid) return true;
+  // The signal that parks comes through.
+  sys::sigprocmask_set(~(1ull << (kParkSignal - 1)));
+  for (uint32_t seen; (seen = hold) & 1;) sys::futex_wait(&hold, seen, 0);
+  sys::sigprocmask_set(~0ull);
+  take_waiting([](const siginfo_t*, uint32_t) {});  // asked for stops that are over
+  return true;
+}
+
+bool threads_are_held() { return hold & 1; }
+
+void stop_by(int signal) {
+  const bool terminals = signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU;
+  stop_signal = terminals ? signal : SIGSTOP;
+}
+
+void stop_early() { asked_early = stop_again(); }
+
+bool stop_again() {
+  if (asked_early) {
+    asked_early = false;
+    return true;
+  }
+  // This thread was there already when we were asked for the snapshot that is over, if we were
+  // stopped in the middle of one that failed.
+  take_waiting([](const siginfo_t*, uint32_t) {});
+  stop_here();
+  // A leader that has us go on has sent its signal to this thread as well.
+  bool asked = false;
+  take_waiting([&](const siginfo_t* info, uint32_t door) {
+    go_to(info, door);
+    hold = door << 1 | 1;
+    asked = true;
+  });
+  if (asked) return true;
+  hold = hold & ~1u;
+  sys::futex_wake(&hold, 0x7fffffff);
+  return false;
+}
+
+}  // namespace gpuckpt

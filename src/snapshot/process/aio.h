@@ -1,0 +1,17 @@
+// Contexts of kernel AIO: what has completed and nobody has read, and that nothing is on its way.
+#pragma once
+
+#include <cstdint>
+
+#include "snapshot/process/capture.h"
+
+namespace gpuckpt {
+
+// MapsLine::name of a context's ring.
+inline constexpr char kAioRing[] = "/[aio] (deleted)";
+
+// PARKED, on the I/O thread, whose descriptors are its own. False: refused, for now when requests
+// are on their way.
+bool capture_aio(Capture*, Records*, uint64_t start, uint64_t end);
+
+}  // namespace gpuckpt

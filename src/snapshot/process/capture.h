@@ -1,0 +1,110 @@
+// What a process is besides its bytes: built while parked, by the coordinator, into a scratch
+// buffer.
+#pragma once
+
+#include <cstdint>
+
+#include "base/heap.h"
+#include "gpuckpt/process_format.h"
+#include "snapshot/control/embed.h"
+#include "snapshot/memory/host_pages.h"
+
+namespace gpuckpt {
+
+// The blob "process" as it grows. What does not fit sets `full`, and the snapshot fails.
+class Records {
+ public:
+  explicit Records(Region memory) : memory_(memory) {}
+  void* begin(process::RecordType type, uint32_t count = 1);  // then add() its payload, then end()
+  void add(const void* bytes, uint64_t n);
+  void add_text(const char* s);
+  void end();
+  void end(uint32_t count);  // the same, with another count than begin() was given
+  template <typename T>
+  void put(process::RecordType type, const T& value) {
+    begin(type);
+    add(&value, sizeof(value));
+    end();
+  }
+  const char* data() const { return memory_.data(); }
+  uint64_t size() const { return used_; }
+  bool full = false;
+
+ private:
+  Region memory_;
+  uint64_t used_ = 0, head_ = 0;
+};
+
+// A piece of memory that the copied child cannot see (shared with others): copied while parked.
+struct EagerCopy {
+  uint64_t space, address, length;
+  char* bytes;  // whole pages; null: a hole, all zeros
+};
+
+// A piece of a space that was looked at: it is among the copies.
+struct SpacePiece {
+  uint64_t space, start, end;
+};
+
+struct Capture {
+  int code = 0;  // ExitCode when something cannot be snapshotted
+  char text[512] = "";
+
+  Region record_memory;
+  HostPages pages;
+  EagerCopy* eager;  // [kEagerRoom]
+  size_t eager_count = 0;
+  EmbeddedFiles embedded;
+  Range dont_fork[8192];  // made forkable for our clone, then restored
+  size_t dont_fork_count = 0;
+  Range wipe_on_fork[256];
+  size_t wipe_on_fork_count = 0;
+  Range keep_from_clone[1024];  // huge pages (huge_pages.h)
+  size_t keep_from_clone_count = 0;
+  size_t mappings = 0, threads = 0;
+  uint64_t state_us = 0, maps_us = 0;  // what it took
+
+  // Room for a copy of `bytes` bytes, which is then to be made. Null: there is none.
+  EagerCopy* add_eager(uint64_t space, uint64_t address, uint64_t bytes);
+  bool add_hole(uint64_t space, uint64_t address, uint64_t bytes);
+
+  // Is `at` in a piece of the space that was looked at? *end comes back as where the answer
+  // changes, at most what it was.
+  bool looked_at(uint64_t space, uint64_t at, uint64_t* end) const;
+  bool note_looked_at(uint64_t space, uint64_t start, uint64_t end);
+
+  static constexpr size_t kEagerRoom = 1 << 20, kPieceRoom = 1 << 16;
+  Region piece_memory;
+  SpacePiece* piece;  // [kPieceRoom]
+  size_t piece_count = 0;
+  Region eager_memory, eager_chunk[32];
+  uint64_t eager_left = ~0ull;  // of the memory that copies may take
+  size_t eager_chunks = 0;
+  uint64_t eager_used = 0;  // of the last chunk
+
+  bool refuse(const char* pattern, ...) __attribute__((format(printf, 2, 3)));
+  // What may be over in a moment: the snapshot is tried a little longer.
+  bool refuse_for_now(const char* pattern, ...) __attribute__((format(printf, 2, 3)));
+};
+// As a code, among ourselves: kExitRefused, but worth another try.
+inline constexpr int kRefusedForNow = -14;
+
+// Allocates; before anybody is parked. `memory`: what copies may take; ~0: any.
+bool capture_start(Capture*, bool self_contained, uint64_t memory);
+// PARKED, on the I/O thread. Fills everything but descriptors. False: code and text say why.
+bool capture_process(Capture*, Records*, bool device_present);
+// PARKED, on the I/O thread, when the pages have been looked at: guard pages among them.
+void put_guards(Capture*, Records*);
+// PARKED, on a thread that shares the application's descriptor table (the coordinator).
+bool capture_descriptors(Capture*, Records*);
+// PARKED, on the same thread, whatever came of it, when all processes of the job are captured.
+void release_descriptors();
+// IN THE CLONE. Is all memory here that is to be sent from it? Text names what is not.
+bool clone_is_whole(const Capture&, char* text, size_t room);
+// PARKED. Around the clone: memory that fork would leave out or wipe, and what it must leave out.
+// False: there must be no clone.
+bool capture_before_clone(Capture*);
+void capture_after_clone(Capture*);
+void capture_finish(Capture*);
+
+}  // namespace gpuckpt

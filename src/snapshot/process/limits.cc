@@ -1,0 +1,141 @@
+#include "snapshot/process/limits.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <initializer_list>
+
+#include "base/proc.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "snapshot/park/raw_thread.h"
+
+namespace gpuckpt {
+namespace {
+
+struct Bounds {
+  uint64_t soft, hard;
+};
+
+Bounds limit(int which) {
+  Bounds b{~0ull, ~0ull};
+  sys::call(SYS_prlimit64, 0, which, 0, sys::ptr(&b));
+  return b;
+}
+
+// Of the control group of version 2 that the process is in: "pids.max" when it is reached.
+bool group_is_full() {
+  char group[600], path[700], text[64];
+  const long n = read_file("/proc/thread-self/cgroup", group, sizeof(group));
+  const char* name = n > 0 ? info_line(group, "0::") : nullptr;
+  if (!name) return false;
+  size_t length = 0;
+  while (name[length] && name[length] != '\n') ++length;
+  const_cast<char*>(name)[length] = 0;
+  uint64_t value[2] = {0, ~0ull};
+  for (int i = 0; i < 2; ++i) {
+    format(path, sizeof(path), "/sys/fs/cgroup%s/%s", name, i ? "pids.max" : "pids.current");
+    if (read_file(path, text, sizeof(text)) <= 0 || text[0] == 'm') return false;
+    const char* s = text;
+    value[i] = scan_dec(&s);
+  }
+  return value[0] >= value[1];
+}
+
+}  // namespace
+
+void explain_failure(char* to, size_t room, const char* what, long error) {
+  const uint64_t space = limit(RLIMIT_AS).soft;
+  switch (-error) {
+    case EFBIG:
+      format(to, room,
+             "%s: the program's limit on the size of a file (RLIMIT_FSIZE, `ulimit -f`) is %lu "
+             "bytes",
+             what, limit(RLIMIT_FSIZE).soft);
+      break;
+    case EAGAIN:
+      if (group_is_full())
+        format(to, room, "%s: the control group has as many processes as it may (pids.max)", what);
+      else
+        format(to, room,
+               "%s: the user has as many processes as it may (RLIMIT_NPROC, `ulimit -u`, is %lu), "
+               "or the container has (pids.max)",
+               what, limit(RLIMIT_NPROC).soft);
+      break;
+    case EMFILE:
+      format(to, room,
+             "%s: the program's limit on open descriptors (RLIMIT_NOFILE, `ulimit -n`) is %lu",
+             what, limit(RLIMIT_NOFILE).soft);
+      break;
+    case ENOMEM:
+      if (space != ~0ull)
+        format(to, room,
+               "%s: the program's limit on its address space (RLIMIT_AS, `ulimit -v`) is %lu bytes",
+               what, space);
+      else
+        format(to, room, "%s: there is no memory for it", what);
+      break;
+    default:
+      format(to, room, "%s (error %ld)", what, -error);
+  }
+}
+
+namespace {
+struct Resize {
+  int fd;
+  uint64_t bytes;
+  std::atomic<long> error;
+};
+void resize_here(void* argument) {
+  Resize* r = static_cast<Resize*>(argument);
+  raise_own_limits();
+  r->error = sys::call(SYS_ftruncate, r->fd, static_cast<long>(r->bytes));
+}
+}  // namespace
+
+// (A size beyond the limit is a signal as well: the limit is looked at first.)
+long set_memory_size(int memfd, uint64_t bytes) {
+  if (bytes <= limit(RLIMIT_FSIZE).soft)
+    return sys::call(SYS_ftruncate, memfd, static_cast<long>(bytes));
+  alignas(16) static char stack[4096];
+  Resize r{memfd, bytes, -EFBIG};
+  if (bytes > limit(RLIMIT_FSIZE).hard && sys::call(SYS_geteuid) != 0) return -EFBIG;
+  const long pid = clone_raw(CLONE_VM | CLONE_FILES | CLONE_VFORK,
+                             reinterpret_cast<uint64_t>(stack + sizeof(stack)), resize_here, &r,
+                             nullptr, nullptr, nullptr);
+  if (!sys::failed(pid)) sys::call(SYS_wait4, pid, 0, static_cast<long>(__WCLONE), 0);
+  return r.error;
+}
+
+MoreDescriptors::MoreDescriptors() : before_{}, raised_(false) {
+  constexpr uint64_t kMore = 16;
+  const Bounds now = limit(RLIMIT_NOFILE);
+  before_[0] = now.soft, before_[1] = now.hard;
+  const uint64_t soft = now.soft + kMore;
+  Bounds more{soft, soft > now.hard ? soft : now.hard};
+  raised_ = !sys::failed(sys::call(SYS_prlimit64, 0, RLIMIT_NOFILE, sys::ptr(&more), 0));
+  if (raised_ || now.soft == now.hard) return;
+  more = {now.hard, now.hard};
+  raised_ = !sys::failed(sys::call(SYS_prlimit64, 0, RLIMIT_NOFILE, sys::ptr(&more), 0));
+}
+
+MoreDescriptors::~MoreDescriptors() {
+  if (raised_) sys::call(SYS_prlimit64, 0, RLIMIT_NOFILE, sys::ptr(before_), 0);
+}
+
+void raise_own_limits() {
+  for (int which : {RLIMIT_FSIZE, RLIMIT_DATA, RLIMIT_NOFILE, RLIMIT_AS}) {
+    const Bounds now = limit(which);
+    Bounds most{~0ull, ~0ull};
+    if (which != RLIMIT_NOFILE &&
+        !sys::failed(sys::call(SYS_prlimit64, 0, which, sys::ptr(&most), 0)))
+      continue;
+    most = {now.hard, now.hard};
+    sys::call(SYS_prlimit64, 0, which, sys::ptr(&most), 0);
+  }
+}
+
+}  // namespace gpuckpt

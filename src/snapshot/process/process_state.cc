@@ -1,0 +1,378 @@
+#include "snapshot/process/process_state.h"
+
+#include <sys/prctl.h>
+
+#include "base/log.h"
+#include "base/proc.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "snapshot/control/inherited.h"
+#include "snapshot/control/state.h"
+#include "snapshot/job/barrier.h"
+#include "snapshot/park/park.h"
+#include "snapshot/park/stopped_children.h"
+#include "snapshot/process/rseq.h"
+
+namespace gpuckpt {
+
+using namespace process;
+
+namespace {
+
+constexpr size_t kMaxPending = 65536;  // signals that wait, of the process and of all threads
+
+bool thread_status(int tid, char* text, size_t room) {
+  char path[64];
+  format(path, sizeof(path), "/proc/self/task/%d/status", tid);
+  return read_file(path, text, room) > 0;
+}
+
+void put_actions(Records* r) {
+  r->begin(kRecSigactions, 64);
+  for (int sig = 1; sig <= 64; ++sig) {
+    sys::Sigaction a{};
+    sys::sigaction(sig, nullptr, &a);
+    SignalAction out{a.handler, a.flags, a.restorer, a.mask};
+    // Signal 33 holds our park handler just now; whose it is otherwise is glibc's business, and
+    // glibc installs it again only once. parking knows.
+    if (sig == kParkSignal) {
+      a = parking_saved_action();
+      out = {a.handler, a.flags, a.restorer, a.mask};
+    }
+    r->add(&out, sizeof(out));
+  }
+  r->end();
+}
+
+// Pending signals are taken out and put back, because /proc tells only their numbers. Nobody can be
+// delivered one meanwhile: we block everything, and so do the parked threads. Those of the process
+// come out first, so that what a thread then finds is its own.
+bool put_pending(Capture* c, Records* r) {
+  Region memory = scratch_map(kMaxPending * sizeof(PendingSignal));
+  if (!memory) return c->refuse("no memory for the list of pending signals");
+  PendingSignal* info = reinterpret_cast<PendingSignal*>(memory.data());
+  uint64_t all = ~0ull & ~(3ull << 31);  // not glibc's own two
+  sys::Timespec none{0, 0};
+  size_t n = 0;
+  while (n < kMaxPending / 2 &&
+         sys::call(SYS_rt_sigtimedwait, sys::ptr(&all), sys::ptr(&info[n]), sys::ptr(&none), 8) > 0)
+    ++n;
+  bool ok = n < kMaxPending / 2;
+  static char text[4096];
+  for (size_t i = 0; ok && i < parking.count(); ++i) {
+    ParkedThread& p = parking.thread(i);
+    if (p.state != kParked || !thread_status(p.tid, text, sizeof(text))) continue;
+    const char* s = status_field(text, "SigPnd:");
+    uint64_t waiting = scan_hex(&s) & all;
+    if (!waiting) continue;
+    size_t got = parking.collect_pending(i, waiting, info + n, kMaxPending - n);
+    ok = got < kMaxPending - n;
+    ThreadPending head{p.tid, 0};
+    r->begin(kRecThreadPending, static_cast<uint32_t>(got));
+    r->add(&head, sizeof(head));
+    r->add(info + n, got * sizeof(PendingSignal));
+    r->end();
+  }
+  r->begin(kRecPending, static_cast<uint32_t>(n));
+  r->add(info, n * sizeof(PendingSignal));
+  r->end();
+  // By our own number, which stands for the process here: a thread may claim another origin for a
+  // signal (si_code) only to itself.
+  for (size_t i = 0; i < n; ++i)
+    sys::call(SYS_rt_sigqueueinfo, sys::gettid(), info[i].signal, sys::ptr(&info[i]));
+  scratch_unmap(&memory);
+  return ok || c->refuse("more than %lu signals are pending", kMaxPending / 2);
+}
+
+void put_limits(Records* r) {
+  r->begin(kRecLimits, 16);
+  for (int i = 0; i < 16; ++i) {
+    Limit l{};
+    sys::call(SYS_prlimit64, 0, i, 0, sys::ptr(&l));
+    r->add(&l, sizeof(l));
+  }
+  r->end();
+  r->begin(kRecItimers, 3);
+  for (int i = 0; i < 3; ++i) {
+    Itimer t{};
+    sys::call(SYS_getitimer, i, sys::ptr(&t));
+    r->add(&t, sizeof(t));
+  }
+  r->end();
+}
+
+void put_timers(Records* r) {
+  char buffer[4096];
+  LineReader lines("/proc/self/timers", buffer, sizeof(buffer));
+  PosixTimer t{};
+  auto flush = [&] {
+    if (!t.id || t.id - 1 == library.timer_id) return;
+    t.id -= 1;
+    int64_t spec[4] = {};
+    sys::call(SYS_timer_gettime, t.id, sys::ptr(spec));
+    t.interval_sec = spec[0], t.interval_ns = spec[1], t.value_sec = spec[2], t.value_ns = spec[3];
+    r->put(kRecTimer, t);
+  };
+  // ID: 0 / signal: 14/0000000000000000 / notify: signal/pid.123 / ClockID: 0
+  while (char* line = lines.next()) {
+    const char* s;
+    if (starts_with(line, "ID: ")) {
+      flush();
+      t = {};
+      s = line + 4;
+      t.id = static_cast<int>(scan_dec(&s)) + 1;
+    } else if (starts_with(line, "signal: ")) {
+      s = line + 8;
+      t.signal = static_cast<int>(scan_dec(&s));
+      if (*s == '/') ++s, t.value = scan_hex(&s);
+    } else if (starts_with(line, "notify: ")) {
+      s = line + 8;
+      t.notify = starts_with(s, "signal") ? 0 : starts_with(s, "none") ? 1 : 2;
+      while (*s && *s != '/') ++s;
+      if (starts_with(s, "/tid.")) {
+        t.notify |= 4;
+        s += 5;
+        t.tid = static_cast<int>(scan_dec(&s));
+      }
+    } else if (starts_with(line, "ClockID: ")) {
+      s = line + 9;
+      t.clock = static_cast<int>(scan_signed(&s));
+    }
+  }
+  flush();
+}
+
+void put_scheduling(Thread* t) {
+  t->policy = static_cast<int>(sys::call(SYS_sched_getscheduler, t->tid));
+  int param = 0;
+  sys::call(SYS_sched_getparam, t->tid, sys::ptr(&param));
+  t->priority = param;
+  t->nice = 20 - static_cast<int>(sys::call(SYS_getpriority, 0, t->tid));
+  sys::call(SYS_sched_getattr, t->tid, sys::ptr(t->sched), sizeof(t->sched), 0);
+  t->io_priority = static_cast<int>(sys::call(SYS_ioprio_get, 1, t->tid));
+  long n = sys::call(SYS_sched_getaffinity, t->tid, sizeof(t->affinity), sys::ptr(t->affinity));
+  t->affinity_bytes = n > 0 ? static_cast<uint32_t>(n) : 0;
+}
+
+// The thread whose share of the process is captured for all: the coordinator, which has what the
+// thread had that made it.
+bool differs(int a, int b, long kind) {
+  const long r = sys::call(SYS_kcmp, a, b, kind, 0, 0);
+  return !sys::failed(r) && r != 0;
+}
+constexpr long kFiles = 2, kFs = 3;  // KCMP_*
+
+// What threads of a process usually share and cannot be given back to one alone.
+bool shares_all(Capture* c, const Thread& t, const char* status) {
+  const char* what = nullptr;
+  if (differs(static_cast<int>(library.coordinator_tid), t.tid, kFiles))
+    what = "descriptors of its own (unshare, CLONE_FILES)";
+  if (has_own_filter(status)) what = "a system call filter of its own";
+  return !what || c->refuse("thread %d (%s) has %s", t.tid, t.name, what);
+}
+
+// What /proc/self/task/TID/`name` leads to.
+void read_link_of(int tid, const char* name, char (&to)[4097]) {
+  char link[64];
+  format(link, sizeof(link), "/proc/self/task/%d/%s", tid, name);
+  const long n = sys::call(SYS_readlinkat, -100, sys::ptr(link), sys::ptr(to), sizeof(to) - 1);
+  to[n > 0 ? n : 0] = 0;
+}
+
+uint32_t umask_of(const char* status) {
+  const char* s = status_field(status, "Umask:");
+  uint32_t mask = 0;
+  for (; *s >= '0' && *s <= '7'; ++s) mask = mask * 8 + static_cast<uint32_t>(*s - '0');
+  return mask;
+}
+
+// A working directory, root and umask of its own, when it has them. Where kcmp is forbidden only
+// what differs tells.
+bool put_place(Capture* c, Records* r, const Thread& t, const char* status, const char* own) {
+  static char path[4097], others[4097];
+  const int self = static_cast<int>(library.coordinator_tid);
+  read_link_of(t.tid, "cwd", path), read_link_of(self, "cwd", others);
+  if (!differs(self, t.tid, kFs) && equal(path, others) && umask_of(status) == umask_of(own))
+    return true;
+  for (size_t i = 0; i < parking.count(); ++i) {
+    const int tid = parking.thread(i).tid;
+    if (parking.thread(i).state != kParked || tid == t.tid || differs(tid, t.tid, kFs)) continue;
+    if (!sys::failed(sys::call(SYS_kcmp, tid, t.tid, kFs, 0, 0)))
+      return c->refuse("threads %d and %d share a working directory that the others have not",
+                       t.tid, tid);
+  }
+  if (const size_t n = length(path); n > 10 && equal(path + n - 10, " (deleted)"))
+    return c->refuse("thread %d (%s) is in a folder of its own that was removed", t.tid, t.name);
+  ThreadPlace place{t.tid, umask_of(status)};
+  r->begin(kRecThreadPlace);
+  r->add(&place, sizeof(place));
+  r->add_text(path);
+  r->end();
+  read_link_of(t.tid, "root", path), read_link_of(self, "root", others);
+  return equal(path, others) ||
+         c->refuse("thread %d (%s) has a root folder of its own", t.tid, t.name);
+}
+
+void put_groups(Records* r, const Thread& t, const char* status, const char* own) {
+  const char *s = status_field(status, "Groups:"), *o = status_field(own, "Groups:");
+  const auto ends = [](char c) { return !c || c == '\n'; };
+  size_t same = 0;
+  while (s[same] == o[same] && !ends(s[same])) ++same;
+  if (ends(s[same]) && ends(o[same])) return;
+  ThreadGroups head{t.tid, 0};
+  r->begin(kRecThreadGroups);
+  r->add(&head, sizeof(head));
+  uint32_t count = 0;
+  for (; *s >= '0' && *s <= '9'; s += *s == ' ', ++count) {
+    const uint32_t group = static_cast<uint32_t>(scan_dec(&s));
+    r->add(&group, sizeof(group));
+  }
+  r->end(count);
+}
+
+void read_ids(const char* status, const char* field, uint32_t (&to)[4]) {
+  const char* s = status_field(status, field);
+  for (uint32_t& id : to) id = static_cast<uint32_t>(scan_dec(&s)), s += *s == '\t';
+}
+
+bool put_status(Capture* c, Records* r, const char* own, Thread* t) {
+  static char text[8192];
+  if (!thread_status(t->tid, text, sizeof(text))) return true;
+  auto set = [](const char* name) {
+    const char* s = status_field(text, name);
+    return scan_hex(&s);
+  };
+  t->pending = set("SigPnd:") & ~(1ull << (kParkSignal - 1));
+  t->capabilities = {set("CapEff:"), set("CapPrm:"), set("CapInh:"), set("CapBnd:"),
+                     set("CapAmb:")};
+  read_ids(text, "Uid:", t->uid), read_ids(text, "Gid:", t->gid);
+  const char* s = status_field(text, "NoNewPrivs:");
+  t->no_new_privs = static_cast<uint32_t>(scan_dec(&s));
+  put_groups(r, *t, text, own);
+  return shares_all(c, *t, text) && put_place(c, r, *t, text, own);
+}
+
+// Those of the threads that the program registered itself. `memory` holds the list.
+const RseqArea* find_programs_rseq(Region* memory) {
+  size_t count = 0;
+  for (size_t i = 0; i < parking.count(); ++i)
+    count += parking.thread(i).state == kParked && parking.thread(i).rseq == RseqOwner::kProgram;
+  if (!count || !(*memory = scratch_map((count + 1) * sizeof(RseqArea)))) return nullptr;
+  RseqArea* areas = reinterpret_cast<RseqArea*>(memory->data());
+  size_t n = 0;
+  for (size_t i = 0; i < parking.count(); ++i)
+    if (parking.thread(i).state == kParked && parking.thread(i).rseq == RseqOwner::kProgram)
+      areas[n++].tid = parking.thread(i).tid;
+  ask_for_rseq(areas, n);
+  return areas;
+}
+
+// `areas`: ends with one that has no thread.
+bool put_rseq(Capture* c, const ParkedThread& p, const RseqArea* areas, Thread* t) {
+  if (p.rseq == RseqOwner::kLibc) {
+    t->rseq = p.fs + static_cast<uint64_t>(library.rseq_offset);
+    t->rseq_bytes = libc_rseq_bytes(), t->rseq_signature = kLibcRseqSignature;
+  }
+  if (p.rseq != RseqOwner::kProgram) return true;
+  while (areas && areas->tid && areas->tid != p.tid) ++areas;
+  if (!areas || !areas->known)
+    return c->refuse(
+        "thread %d (%s) has registered an rseq area of the program's own, and where it lies cannot "
+        "be asked here (ptrace is not allowed); let glibc register it (glibc.pthread.rseq=1)",
+        p.tid, p.name);
+  t->rseq = areas->address;
+  t->rseq_bytes = areas->bytes, t->rseq_signature = areas->signature;
+  return true;
+}
+
+bool put_each_thread(Capture* c, Records* r, const RseqArea* programs_rseq) {
+  static char own[8192];  // of who is the measure
+  if (!thread_status(static_cast<int>(library.coordinator_tid), own, sizeof(own))) own[0] = 0;
+  for (size_t i = 0; i < parking.count(); ++i) {
+    ParkedThread& p = parking.thread(i);
+    if (p.state != kParked) continue;
+    Thread t;
+    __builtin_memset(&t, 0, sizeof(t));
+    t.tid = p.tid;
+    if (p.tid == library.pid) t.flags |= kThreadMain;
+    if (p.driver) t.flags |= kThreadDriver, t.resume_pc = p.resume_pc, t.resume_sp = p.resume_sp;
+    if (p.in_vdso) t.flags |= kThreadInVdso;
+    t.ucontext = reinterpret_cast<uint64_t>(p.context);
+    t.siginfo = reinterpret_cast<uint64_t>(p.info);
+    t.fs = p.fs, t.gs = p.gs;
+    t.robust_head = p.robust_head, t.robust_bytes = p.robust_bytes;
+    t.clear_tid = p.clear_tid;
+    if (!put_rseq(c, p, programs_rseq, &t)) return false;
+    __builtin_memcpy(t.name, p.name, 16);
+    put_scheduling(&t);
+    if (!put_status(c, r, own, &t)) return false;
+    t.timer_slack = p.timer_slack;
+    t.securebits = p.securebits;
+    t.death_signal = p.death_signal;
+    r->put(kRecThread, t);
+    if (p.memory_policy) {
+      MemoryPolicy policy{0, 0, p.tid, static_cast<uint32_t>(p.memory_policy), {}};
+      __builtin_memcpy(policy.nodes, p.memory_nodes, sizeof(policy.nodes));
+      r->put(kRecPolicy, policy);
+    }
+    ++c->threads;
+  }
+  if (parking.zombie_leader()) {
+    Thread t;
+    __builtin_memset(&t, 0, sizeof(t));
+    t.tid = library.pid;
+    t.flags = kThreadMain | kThreadZombieLeader;
+    r->put(kRecThread, t);
+  }
+  return true;
+}
+
+bool put_threads(Capture* c, Records* r) {
+  Region memory{};
+  const bool ok = put_each_thread(c, r, find_programs_rseq(&memory));
+  scratch_unmap(&memory);
+  return ok;
+}
+
+// Children that have ended stay children until they are waited for.
+void put_zombies(Records* r) {
+  if (!job_barrier.active()) return;
+  const SharedJobState* b = job_barrier.shared_state();
+  for (uint32_t i = 0; i < b->relative_count; ++i) {
+    const SharedJobState::Relative& child = b->relative[i];
+    if (!child.ended || child.ppid != library.pid) continue;
+    struct {
+      int signal, error, code, pad, pid;
+      uint32_t uid;
+      int status;
+      char rest[100];
+    } info{};
+    constexpr long kLook = 4 | 1 | 0x01000000 | 0x40000000;  // EXITED, NOHANG, NOWAIT, ALL
+    // A child whose first thread has ended cannot be waited for until its others (ours, when it was
+    // asked to join) are gone as well.
+    long got;
+    for (const uint64_t patience = sys::now_us() + 1000000;; sys::sleep_us(200)) {
+      got = sys::call(SYS_waitid, 1 /* P_PID */, child.pid, sys::ptr(&info), kLook, 0);
+      if (sys::failed(got) || info.pid || sys::now_us() > patience) break;
+    }
+    if (sys::failed(got) || info.pid != child.pid) continue;
+    r->put(kRecZombie, Zombie{child.pid, child.pgid, child.sid, info.code, info.status, 0});
+  }
+}
+
+}  // namespace
+
+bool put_process_state(Capture* c, Records* r) {
+  put_actions(r);
+  hide_continued_children();
+  // First, because interval timers go on when their signal is taken out.
+  if (!put_pending(c, r)) return false;
+  put_limits(r);
+  put_timers(r);
+  if (!put_threads(c, r)) return false;
+  put_zombies(r);
+  put_stopped_children(r);
+  return true;
+}
+
+}  // namespace gpuckpt

@@ -1,0 +1,12 @@
+// Signals, limits, timers and threads: what the kernel keeps of a process besides memory and
+// descriptors.
+#pragma once
+
+#include "snapshot/process/capture.h"
+
+namespace gpuckpt {
+
+// PARKED. False: c->text says what cannot be kept.
+bool put_process_state(Capture* c, Records* r);
+
+}  // namespace gpuckpt

@@ -1,0 +1,336 @@
+#include "store/codec/huffman.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace gpuckpt::store {
+namespace {
+
+constexpr size_t kLengthsBytes = 128;  // two lengths a byte
+constexpr size_t kStreams = 4;  // independent of each other, so that they are decoded at once
+constexpr size_t kHeadBytes = kLengthsBytes + 4 * (kStreams - 1);
+constexpr uint32_t kCodes = 1u << kLongestCode;
+
+// A pair of bytes: how many bits its code has, the code, and whether there is one.
+constexpr uint32_t kLengthMask = 31, kCodeShift = 5, kNoCode = 1u << 31;
+
+uint64_t load64(const uint8_t* from) {
+  uint64_t value;
+  memcpy(&value, from, sizeof(value));
+  return value;
+}
+
+// The part of `n` bytes that stream `s` holds.
+size_t stream_begin(size_t n, size_t s) { return s * (n / kStreams); }
+size_t stream_end(size_t n, size_t s) { return s + 1 == kStreams ? n : (s + 1) * (n / kStreams); }
+
+uint32_t reversed(uint32_t code, unsigned length) {
+  uint32_t out = 0;
+  for (unsigned i = 0; i < length; ++i) out |= (code >> i & 1) << (length - 1 - i);
+  return out;
+}
+
+// Codes in the order of (length, value), first bit lowest: as in DEFLATE. False: the lengths do not
+// make a complete code.
+bool make_codes(const std::array<uint8_t, 256>& lengths, std::array<uint16_t, 256>* codes) {
+  uint32_t count[kLongestCode + 1] = {}, next[kLongestCode + 2] = {}, sum = 0;
+  for (uint8_t length : lengths) {
+    if (length > kLongestCode) return false;
+    if (length) sum += kCodes >> length;
+    ++count[length];
+  }
+  if (sum != kCodes) return false;
+  count[0] = 0;
+  for (unsigned l = 1; l <= kLongestCode; ++l) next[l + 1] = (next[l] + count[l]) << 1;
+  for (size_t v = 0; v < 256; ++v) {
+    if (unsigned l = lengths[v]) (*codes)[v] = static_cast<uint16_t>(reversed(next[l]++, l));
+  }
+  return true;
+}
+
+// Lengths of a Huffman code for `counts` (at least two are not 0), none above kLongestCode.
+std::array<uint8_t, 256> code_lengths(const std::array<uint32_t, 256>& counts) {
+  struct Node {
+    uint64_t weight;
+    uint16_t parent;
+  };
+  std::vector<uint8_t> values;  // rarest first
+  for (size_t v = 0; v < 256; ++v) {
+    if (counts[v]) values.push_back(static_cast<uint8_t>(v));
+  }
+  std::stable_sort(values.begin(), values.end(),
+                   [&](uint8_t a, uint8_t b) { return counts[a] < counts[b]; });
+  // Leaves, then inner nodes: both queues are sorted, so the two lightest are at their heads.
+  const size_t leaves = values.size();
+  std::vector<Node> nodes(2 * leaves - 1);
+  for (size_t i = 0; i < leaves; ++i) nodes[i].weight = counts[values[i]];
+  size_t leaf = 0, inner = leaves;
+  for (size_t made = leaves; made < nodes.size(); ++made) {
+    nodes[made].weight = 0;
+    for (int child = 0; child < 2; ++child) {
+      bool take_leaf =
+          leaf < leaves && (inner == made || nodes[leaf].weight <= nodes[inner].weight);
+      Node& node = nodes[take_leaf ? leaf++ : inner++];
+      node.parent = static_cast<uint16_t>(made);
+      nodes[made].weight += node.weight;
+    }
+  }
+  std::vector<uint32_t> depth(nodes.size(), 0);
+  for (size_t i = nodes.size() - 1; i-- > 0;) depth[i] = depth[nodes[i].parent] + 1;
+
+  // Too long ones become shorter, at the price of the rarest others.
+  uint32_t sum = 0;
+  for (size_t i = 0; i < leaves; ++i) {
+    depth[i] = std::min(depth[i], uint32_t{kLongestCode});
+    sum += kCodes >> depth[i];
+  }
+  while (sum > kCodes) {
+    size_t i = 0;
+    while (depth[i] == kLongestCode) ++i;
+    sum -= kCodes >> ++depth[i];
+  }
+  for (size_t i = leaves; sum < kCodes && i-- > 0;) {
+    while (depth[i] > 1 && sum + (kCodes >> depth[i]) <= kCodes) sum += kCodes >> depth[i]--;
+  }
+  std::array<uint8_t, 256> lengths{};
+  for (size_t i = 0; i < leaves; ++i) lengths[values[i]] = static_cast<uint8_t>(depth[i]);
+  return lengths;
+}
+
+// Bytes seen in a part, and what may be in the rest: their neighbours, since these are mostly
+// exponents. They get long codes.
+std::array<uint32_t, 256> sampled_counts(std::span<const uint8_t> in) {
+  constexpr size_t kPieces = 8, kPiece = 1024;
+  constexpr int kAround = 4;
+  std::array<uint32_t, 256> seen{}, counts{};
+  size_t step = (in.size() - kPiece) / (kPieces - 1);
+  for (size_t p = 0; p < kPieces; ++p) {
+    for (uint8_t byte : in.subspan(p * step, kPiece)) ++seen[byte];
+  }
+  for (int v = 0; v < 256; ++v) {
+    if (!seen[v]) continue;
+    counts[v] += 64 * seen[v];
+    for (int near = std::max(0, v - kAround); near <= std::min(255, v + kAround); ++near)
+      counts[near] += 1;
+  }
+  return counts;
+}
+
+std::array<uint32_t, 256> all_counts(std::span<const uint8_t> in) {
+  std::array<std::array<uint32_t, 256>, 4> parts{};  // equal neighbours do not wait for each other
+  size_t i = 0;
+  for (; i + 4 <= in.size(); i += 4) {
+    for (size_t k = 0; k < 4; ++k) ++parts[k][in[i + k]];
+  }
+  for (; i < in.size(); ++i) ++parts[0][in[i]];
+  std::array<uint32_t, 256> counts;
+  for (size_t v = 0; v < 256; ++v)
+    counts[v] = parts[0][v] + parts[1][v] + parts[2][v] + parts[3][v];
+  return counts;
+}
+
+// --- decoding
+
+// What the next kLongestCode bits begin with: up to three bytes, how many, and how many bits they
+// took.
+constexpr unsigned kBytesShift = 24, kBitsShift = 26;
+struct Table {
+  std::array<uint8_t, kLengthsBytes> of{};  // the lengths as stored
+  bool made = false;
+  std::array<uint32_t, kCodes> entries;
+  std::array<uint16_t, kCodes> first;  // value, length << 8
+};
+
+bool make_table(const uint8_t* stored, Table* table) {
+  if (table->made && memcmp(stored, table->of.data(), kLengthsBytes) == 0) return true;
+  table->made = false;
+  std::array<uint8_t, 256> lengths;
+  for (size_t v = 0; v < 256; ++v) lengths[v] = stored[v / 2] >> (v % 2 * 4) & 15;
+  std::array<uint16_t, 256> codes;
+  if (!make_codes(lengths, &codes)) return false;
+  for (uint32_t v = 0; v < 256; ++v) {
+    if (!lengths[v]) continue;
+    uint16_t entry = static_cast<uint16_t>(v | uint32_t{lengths[v]} << 8);
+    for (uint32_t i = codes[v]; i < kCodes; i += 1u << lengths[v]) table->first[i] = entry;
+  }
+  for (uint32_t i = 0; i < kCodes; ++i) {
+    uint32_t bytes = 0, count = 0, bits = 0;
+    while (count < 3) {
+      uint16_t entry = table->first[i >> bits];  // right only if its bits are there
+      if (bits + (entry >> 8) > kLongestCode) break;
+      bytes |= (entry & 255u) << (8 * count++);
+      bits += entry >> 8;
+    }
+    table->entries[i] = bytes | count << kBytesShift | bits << kBitsShift;
+  }
+  memcpy(table->of.data(), stored, kLengthsBytes);
+  return table->made = true;
+}
+
+struct Stream {
+  const uint8_t *from, *end;
+  uint8_t *to, *to_end;
+  uint64_t bits = 0;  // not yet used, lowest first
+  unsigned have = 0;  // how many of them count
+};
+
+// Reads 8 bytes and writes 4 beyond what is asked for: used while there is that much room.
+inline void decode_some(const Table& table, Stream* s) {
+  s->bits |= load64(s->from) << s->have;
+  s->from += (63 - s->have) >> 3;
+  s->have |= 56;
+  for (int i = 0; i < 4; ++i) {
+    uint32_t entry = table.entries[s->bits & (kCodes - 1)];
+    memcpy(s->to, &entry, sizeof(entry));
+    s->to += entry >> kBytesShift & 3;
+    s->bits >>= entry >> kBitsShift;
+    s->have -= entry >> kBitsShift;
+  }
+}
+size_t steps_left(const Stream& s) {
+  size_t in = static_cast<size_t>(s.end - s.from), out = static_cast<size_t>(s.to_end - s.to);
+  return std::min(in < 8 ? 0 : (in - 8) / 7 + 1, out < 16 ? 0 : (out - 16) / 12 + 1);
+}
+
+bool decode_rest(const Table& table, Stream* s) {
+  while (s->to < s->to_end) {
+    while (s->have < kLongestCode && s->from < s->end) {
+      s->bits = (s->bits & ((uint64_t{1} << s->have) - 1)) | uint64_t{*s->from++} << s->have;
+      s->have += 8;
+    }
+    uint16_t entry = table.first[s->bits & (kCodes - 1)];
+    unsigned length = entry >> 8;
+    if (length > s->have) return false;
+    *s->to++ = static_cast<uint8_t>(entry);
+    s->bits >>= length;
+    s->have -= length;
+  }
+  return s->have < 8 && s->from == s->end;
+}
+
+}  // namespace
+
+void HuffmanEncoder::learn(const Counts& given) {
+  Counts counts = given;
+  for (uint8_t v : {0, 1}) counts[v] = std::max(counts[v], 1u);  // a code needs two values
+  if (pairs_.empty()) pairs_.assign(65536, kNoCode);
+  for (uint8_t a : values_) {
+    for (uint8_t b : values_) pairs_[a | b << 8] = kNoCode;
+  }
+  lengths_ = code_lengths(counts);
+  std::array<uint16_t, 256> codes;
+  make_codes(lengths_, &codes);
+  values_.clear();
+  for (size_t v = 0; v < 256; ++v) {
+    if (lengths_[v]) values_.push_back(static_cast<uint8_t>(v));
+  }
+  for (uint8_t b : values_) {
+    for (uint8_t a : values_) {
+      uint32_t code = codes[a] | uint32_t{codes[b]} << lengths_[a];
+      pairs_[a | b << 8] = code << kCodeShift | (uint32_t{lengths_[a]} + lengths_[b]);
+    }
+  }
+}
+
+size_t HuffmanEncoder::encode_with(std::span<const uint8_t> in, uint8_t* out) const {
+  uint8_t* to = out + kHeadBytes;
+  const uint32_t* const pairs = pairs_.data();
+  uint32_t missing = 0;
+  for (size_t s = 0; s < kStreams; ++s) {
+    const uint8_t* from = in.data() + stream_begin(in.size(), s);
+    const uint8_t* const end = in.data() + stream_end(in.size(), s);
+    uint8_t* const begin = to;
+    uint64_t bits = 0;
+    unsigned have = 0;
+    auto flush = [&] {
+      memcpy(to, &bits, sizeof(bits));
+      to += have >> 3;
+      bits >>= have & 56;
+      have &= 7;
+    };
+    for (; end - from >= 4; from += 4) {
+      uint32_t four;
+      memcpy(&four, from, sizeof(four));
+      uint32_t a = pairs[four & 0xffff], b = pairs[four >> 16];
+      missing |= a | b;
+      uint64_t code = a >> kCodeShift | uint64_t{b >> kCodeShift} << (a & kLengthMask);
+      bits |= code << have;
+      have += (a & kLengthMask) + (b & kLengthMask);
+      flush();
+    }
+    for (; from < end; ++from) {
+      // The first of a pair of equals: its code is the low half.
+      uint32_t entry = pairs[*from | *from << 8];
+      missing |= entry;
+      unsigned length = lengths_[*from];
+      bits |= uint64_t{entry >> kCodeShift & ((1u << length) - 1)} << have;
+      have += length;
+      flush();
+    }
+    if (have) *to++ = static_cast<uint8_t>(bits);
+    if (s + 1 < kStreams) {
+      uint32_t length = static_cast<uint32_t>(to - begin);
+      memcpy(out + kLengthsBytes + 4 * s, &length, sizeof(length));
+    }
+  }
+  if (missing & kNoCode) return 0;
+  for (size_t i = 0; i < kLengthsBytes; ++i)
+    out[i] = static_cast<uint8_t>(lengths_[2 * i] | lengths_[2 * i + 1] << 4);
+  return static_cast<size_t>(to - out);
+}
+
+size_t HuffmanEncoder::encode(std::span<const uint8_t> in, uint8_t* out) {
+  constexpr size_t kSampledFrom = 16 * 1024;
+  constexpr double kAsGood = 0.02;
+  auto bits = [&](size_t n) { return static_cast<double>(8 * n) / static_cast<double>(in.size()); };
+  size_t n = pairs_.empty() ? 0 : encode_with(in, out);
+  if (n && std::abs(bits(n) / bits_ - 1) < kAsGood) return n;
+  n = 0;
+  if (in.size() >= kSampledFrom) {
+    learn(sampled_counts(in));
+    n = encode_with(in, out);
+  }
+  if (n == 0) {
+    learn(all_counts(in));
+    n = encode_with(in, out);
+  }
+  bits_ = bits(n);
+  return n;
+}
+
+bool huffman_decode(std::span<const uint8_t> stored, std::span<uint8_t> out) {
+  thread_local Table table;
+  if (stored.size() < kHeadBytes || !make_table(stored.data(), &table)) return false;
+  Stream streams[kStreams];
+  size_t at = kHeadBytes;
+  for (size_t s = 0; s < kStreams; ++s) {
+    uint32_t length = static_cast<uint32_t>(stored.size() - at);
+    if (s + 1 < kStreams) memcpy(&length, stored.data() + kLengthsBytes + 4 * s, sizeof(length));
+    if (length > stored.size() - at) return false;
+    streams[s].from = stored.data() + at;
+    streams[s].end = streams[s].from + length;
+    streams[s].to = out.data() + stream_begin(out.size(), s);
+    streams[s].to_end = out.data() + stream_end(out.size(), s);
+    at += length;
+  }
+  for (;;) {
+    size_t steps = ~size_t{0};
+    for (const Stream& s : streams) steps = std::min(steps, steps_left(s));
+    if (steps == 0) break;
+    Stream a = streams[0], b = streams[1], c = streams[2], d = streams[3];  // in registers
+    for (; steps > 0; --steps) {
+      decode_some(table, &a);
+      decode_some(table, &b);
+      decode_some(table, &c);
+      decode_some(table, &d);
+    }
+    streams[0] = a, streams[1] = b, streams[2] = c, streams[3] = d;
+  }
+  for (Stream& s : streams) {
+    if (!decode_rest(table, &s)) return false;
+  }
+  return true;
+}
+
+}  // namespace gpuckpt::store

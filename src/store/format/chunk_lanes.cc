@@ -1,0 +1,80 @@
+#include "store/format/chunk_lanes.h"
+
+#include <immintrin.h>
+
+namespace gpuckpt::store {
+namespace {
+
+constexpr size_t kShift = kLaneShift / 4;
+constexpr size_t kFetch = 512;  // bytes ahead: the processor's own fetching stops at a page's end
+
+// One body for each width: the compiler's own unrolling of a loop over lanes keeps the sums in
+// memory.
+void lanes_sse2(const uint8_t* block, size_t bytes, const uint32_t* nh, uint64_t* lanes) {
+  __m128i a = _mm_setzero_si128(), b = a, c = a, d = a;
+  for (size_t at = 0; at < bytes; at += 16, nh += 4) {
+    const __m128i data = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + at));
+    const __m128i w = _mm_add_epi32(data, _mm_load_si128(reinterpret_cast<const __m128i*>(nh)));
+    const __m128i x =
+        _mm_add_epi32(data, _mm_load_si128(reinterpret_cast<const __m128i*>(nh + kShift)));
+    const __m128i y =
+        _mm_add_epi32(data, _mm_load_si128(reinterpret_cast<const __m128i*>(nh + 2 * kShift)));
+    const __m128i z =
+        _mm_add_epi32(data, _mm_load_si128(reinterpret_cast<const __m128i*>(nh + 3 * kShift)));
+    a = _mm_add_epi64(a, _mm_mul_epu32(w, _mm_srli_epi64(w, 32)));
+    b = _mm_add_epi64(b, _mm_mul_epu32(x, _mm_srli_epi64(x, 32)));
+    c = _mm_add_epi64(c, _mm_mul_epu32(y, _mm_srli_epi64(y, 32)));
+    d = _mm_add_epi64(d, _mm_mul_epu32(z, _mm_srli_epi64(z, 32)));
+  }
+  const auto store = [&](size_t lane, __m128i sum) {
+    uint64_t part[2];
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(part), sum);
+    lanes[lane] = part[0] + part[1];
+  };
+  store(0, a), store(1, b), store(2, c), store(3, d);
+}
+
+__attribute__((target("avx2"))) void lanes_avx2(const uint8_t* block, size_t bytes,
+                                                const uint32_t* nh, uint64_t* lanes) {
+  __m256i a = _mm256_setzero_si256(), b = a, c = a, d = a;
+  for (size_t at = 0; at < bytes; at += 32, nh += 8) {
+    __builtin_prefetch(block + at + kFetch);
+    const __m256i data = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + at));
+    const __m256i w =
+        _mm256_add_epi32(data, _mm256_load_si256(reinterpret_cast<const __m256i*>(nh)));
+    const __m256i x =
+        _mm256_add_epi32(data, _mm256_load_si256(reinterpret_cast<const __m256i*>(nh + kShift)));
+    const __m256i y = _mm256_add_epi32(
+        data, _mm256_load_si256(reinterpret_cast<const __m256i*>(nh + 2 * kShift)));
+    const __m256i z = _mm256_add_epi32(
+        data, _mm256_load_si256(reinterpret_cast<const __m256i*>(nh + 3 * kShift)));
+    a = _mm256_add_epi64(a, _mm256_mul_epu32(w, _mm256_srli_epi64(w, 32)));
+    b = _mm256_add_epi64(b, _mm256_mul_epu32(x, _mm256_srli_epi64(x, 32)));
+    c = _mm256_add_epi64(c, _mm256_mul_epu32(y, _mm256_srli_epi64(y, 32)));
+    d = _mm256_add_epi64(d, _mm256_mul_epu32(z, _mm256_srli_epi64(z, 32)));
+  }
+  uint64_t part[4][4];
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(part[0]), a);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(part[1]), b);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(part[2]), c);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(part[3]), d);
+  for (size_t j = 0; j < kHashLanes; ++j)
+    lanes[j] = part[j][0] + part[j][1] + part[j][2] + part[j][3];
+}
+
+}  // namespace
+
+const NamedLanes* all_lanes(size_t* count) {
+  static const NamedLanes all[] = {{"sse2", lanes_sse2}, {"avx2", lanes_avx2}};
+  static const size_t known = __builtin_cpu_supports("avx2") ? 2 : 1;
+  *count = known;
+  return all;
+}
+
+HashLanes widest_lanes() {
+  size_t count;
+  const NamedLanes* all = all_lanes(&count);
+  return all[count - 1].lanes;
+}
+
+}  // namespace gpuckpt::store

@@ -1,0 +1,17 @@
+// The lanes of a block (base/chunk_hash.h) by the widest instructions that this processor has.
+#pragma once
+
+#include "base/chunk_hash.h"
+
+namespace gpuckpt::store {
+
+HashLanes widest_lanes();
+// All that this processor can, for a comparison; the plain one of base/chunk_hash.h is not among
+// them.
+struct NamedLanes {
+  const char* name;
+  HashLanes lanes;
+};
+const NamedLanes* all_lanes(size_t* count);
+
+}  // namespace gpuckpt::store

@@ -1,0 +1,177 @@
+// Packs: write-once files of compressed frames, each a few chunks, with a table of contents at the
+// end.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "store/codec/crypt.h"
+#include "store/format/format.h"
+#include "store/format/names.h"
+#include "store/io/env.h"
+
+namespace gpuckpt::store {
+
+// A frame under construction: chunks are added until kFrameBytes is reached.
+struct FrameDraft {
+  std::vector<uint8_t> plain;
+  // What follows `plain`, where it lies: of a frame that is stored as it is, and not for longer
+  // than who gave it keeps it.
+  std::vector<std::span<const uint8_t>> borrowed;
+  uint64_t borrowed_bytes = 0;
+  std::vector<ChunkName> names;
+  std::vector<uint32_t> lengths;
+  uint64_t bytes() const { return plain.size() + borrowed_bytes; }
+  bool full() const { return bytes() >= kFrameBytes || names.size() >= kMaxFrameChunks; }
+  void copy(std::span<const uint8_t> more) { plain.insert(plain.end(), more.begin(), more.end()); }
+  void borrow(std::span<const uint8_t> more);
+  void clear();  // keeps the room of `plain`
+  // Copies what was borrowed: it may go now.
+  void keep_borrowed();
+};
+
+// A frame as it goes to disk. Sealing (compression) is the work that runs in parallel.
+struct SealedFrame {
+  FrameHeader header;
+  std::vector<uint8_t> stored;
+  std::vector<std::span<const uint8_t>> borrowed;  // follows `stored`
+  std::vector<uint32_t> lengths;
+  std::vector<ChunkName> names;
+  uint64_t disk_bytes() const { return sizeof(header) + 4 * lengths.size() + header.stored_length; }
+};
+
+// Chooses what makes `plain` shortest for its price, and does it: byte planes (planes.h) where
+// elements have a structure that a look at a part shows, zstd where bytes repeat. Returns the
+// codec; `out` is undefined for kCodecPlain.
+uint32_t compress_frame(std::span<const uint8_t> plain, int level, std::vector<uint8_t>* out);
+// Null, or why not.
+const char* decompress_frame(uint32_t codec, std::span<const uint8_t> stored,
+                             std::span<uint8_t> plain);
+
+// Compresses a draft with zstd at `level` (0: stored plain), plain where compression does not pay,
+// and encrypts it when there are keys. A draft with something borrowed has neither.
+SealedFrame seal(FrameDraft&& draft, int level, const Keys* keys);
+
+// One pack being written. Not thread safe. `complete` writes the table, `sync` makes it durable and
+// closes it; before both the file is nothing.
+class PackWriter {
+ public:
+  static constexpr uint64_t kAll = ~0ull;
+  // Of it the first `cached` bytes may stay in the page cache once it is durable.
+  static Status create(Env* env, const std::string& path, const Names& names, uint64_t cached,
+                       std::unique_ptr<PackWriter>* out);
+  // Bytes on their way to the disk. Asking the kernel for it takes as long as the disk's queue is
+  // full: it is done by whoever has nothing locked, and whenever.
+  struct Writeback {
+    std::shared_ptr<File> file;  // null: nothing to be done
+    uint64_t offset = 0, length = 0;
+    void start() const {
+      if (file) file->start_writeback(offset, length);
+    }
+  };
+  // The chunks of the frame got numbers from *first_chunk on.
+  Status append(const SealedFrame& frame, uint32_t* first_chunk, Writeback* due);
+  Status complete();
+  Status sync();
+  Status finish() {
+    Status status = complete();
+    return status.ok() ? sync() : status;
+  }
+
+  const PackId& id() const { return id_; }
+  const std::string& path() const { return path_; }
+  uint64_t bytes() const { return bytes_; }
+  uint64_t table_checksum() const { return table_checksum_; }
+  // After `complete`: the names of what is in it.
+  std::vector<ChunkEntry> take_chunks() { return std::move(chunks_); }
+  // What `complete` will still add.
+  uint64_t table_bytes() const {
+    return frames_.size() * sizeof(FrameEntry) + chunks_.size() * sizeof(ChunkEntry) +
+           sizeof(PackTrailer);
+  }
+
+ private:
+  Writeback write_back();
+
+  Env* env_ = nullptr;
+  std::string path_;
+  std::shared_ptr<File> file_;
+  PackId id_{};
+  uint64_t cached_ = kAll;
+  uint32_t version_ = 0;
+  uint64_t bytes_ = 0, written_back_ = 0, plain_bytes_ = 0, table_checksum_ = 0;
+  std::vector<FrameEntry> frames_;
+  std::vector<ChunkEntry> chunks_;
+};
+
+// The table of one pack, in memory.
+struct PackTable {
+  PackId id{};
+  uint64_t file_length = 0;
+  uint64_t table_checksum = 0;
+  uint64_t plain_bytes = 0;
+  std::vector<FrameEntry> frames;
+  std::vector<ChunkEntry> chunks;
+  // The frame that holds chunk number `chunk` (which must exist).
+  uint32_t frame_of(uint32_t chunk) const;
+};
+
+// An open pack. Thread safe.
+class PackReader {
+ public:
+  // Reads and checks header, trailer and table; everything in the table is within bounds
+  // afterwards.
+  static Status open(Env* env, const std::string& path, const PackId& id,
+                     std::shared_ptr<const Keys> keys, std::shared_ptr<const Names> names,
+                     std::unique_ptr<PackReader>* out);
+
+  const PackTable& table() const { return table_; }
+  const std::string& path() const { return path_; }
+  // The plain bytes of one frame, its checksum verified. Names of chunks are not (see check_chunk).
+  Status read_frame(uint32_t frame, std::vector<uint8_t>* plain) const;
+  Status read_frame(uint32_t frame, std::span<uint8_t> plain) const;  // of just its length
+  // The same for who checks all chunks that it uses, without a copy or a checksum where their names
+  // say as much. `*bytes` lie in `place` if there is one (as long as the frame's plain bytes; of no
+  // meaning after a failure), or else in `room` or in a buffer of the calling thread, until it
+  // reads the next frame.
+  Status view_frame(uint32_t frame, std::span<uint8_t> place, std::vector<uint8_t>* room,
+                    std::span<const uint8_t>* bytes) const;
+  // Does the chunk (at `offset` of its frame's plain bytes) have the name the table says?
+  Status check_chunk(uint32_t chunk, std::span<const uint8_t> bytes) const;
+  // The frame's checksum and the names of all its chunks.
+  Status check_frame(uint32_t frame) const;
+
+ private:
+  struct Raw {
+    FrameHeader header;
+    std::span<const uint8_t> lengths, stored;  // in a buffer of the calling thread, or a place
+  };
+  // As they are: stored without a codec or a key.
+  bool is_plain(const FrameEntry& frame) const;
+  // What is stored goes to `place` if there is one (of just that length).
+  Status load(uint32_t frame, std::span<uint8_t> place, Raw* out) const;
+  Status check_sum(uint32_t frame, const Raw& raw) const;
+  Status unpack(uint32_t frame, const Raw& raw, std::span<uint8_t> plain) const;
+  Status damage(uint32_t frame, const char* why) const;
+
+  Env* env_ = nullptr;
+  std::string path_;
+  std::unique_ptr<File> file_;
+  std::shared_ptr<const Keys> keys_;
+  std::shared_ptr<const Names> names_;
+  PackTable table_;
+};
+
+// Reads the frames of a pack one after the other, as far as they are whole, and makes its header,
+// table and trailer again. `file` gets the whole pack as it was written, when every frame of it was
+// found: its table checksum then is the one manifests know.
+Status rebuild_pack(Env* env, const std::string& path, const PackId& id, const Keys* keys,
+                    const Names& names, std::vector<uint8_t>* file, uint64_t* table_checksum);
+
+// A pack's header of a version that we know, with a sum that is right.
+bool is_whole(const PackHeader& header);
+std::string pack_file(const PackId& id);  // "<32 hex>.pack"
+
+}  // namespace gpuckpt::store

@@ -1,0 +1,14 @@
+// Sizes as people write and read them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace gpuckpt::store {
+
+// As scan_size (base/text.h).
+bool parse_size(const std::string& text, uint64_t* out);
+// "1.4 GiB"
+std::string show_size(uint64_t bytes);
+
+}  // namespace gpuckpt::store

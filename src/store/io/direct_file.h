@@ -1,0 +1,17 @@
+// A file that is written past the page cache (O_DIRECT): what is larger than the memory it may stay
+// in is not copied into that memory first, which costs the processor several times as much as the
+// rest of writing it, and pushes nothing else out.
+#pragma once
+
+#include <memory>
+
+#include "store/io/env.h"
+
+namespace gpuckpt::store {
+
+// `file` is new, empty, and open as `fd` for reading and writing without O_APPEND. The first
+// `cached` bytes, rounded down to MiB, go through the cache all the same. Returns `file` itself
+// where the file system cannot do it, or without memory for the buffers.
+std::unique_ptr<File> write_past_cache(std::unique_ptr<File> file, int fd, uint64_t cached);
+
+}  // namespace gpuckpt::store

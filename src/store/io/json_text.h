@@ -1,0 +1,28 @@
+// JSON that somebody else wrote: reading it is safe, whatever it says.
+//
+// The JSON library writes and compares by recursion, so that text which is nested deeply enough
+// takes the stack of whoever shows it; and it throws where a value has another type than is asked
+// for. All JSON from files, other programs and remotes comes through here.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+namespace gpuckpt::store {
+
+inline constexpr int kMaxJsonDepth = 64;  // ours are 6 deep at most
+
+// Discarded (is_discarded(), and no object or array) when it is no JSON, or nested deeper.
+nlohmann::json parse_json(std::string_view text);
+inline nlohmann::json parse_json(std::span<const uint8_t> text) {
+  return parse_json(std::string_view(reinterpret_cast<const char*>(text.data()), text.size()));
+}
+
+// The value at `key`, or `otherwise` when `of` has none, or one of another type, or out of range.
+std::string json_text(const nlohmann::json& of, const char* key, const std::string& otherwise = "");
+uint64_t json_number(const nlohmann::json& of, const char* key, uint64_t otherwise = 0);
+
+}  // namespace gpuckpt::store

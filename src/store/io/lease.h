@@ -1,0 +1,72 @@
+// Who runs a job: one lease for each job of a store, so that two runs of it never both publish into
+// its line (line.h).
+//
+// A lease is a file jobs/JOB.FENCE.lease, created with O_EXCL: of several that want the same
+// fencing number one wins. The highest number is the lease that counts. Its holder is a run: the
+// processes of one start of the job, by a number that fork and exec pass on. A restore is another
+// run.
+//
+// Where the holder's process can be seen (this boot, this pid namespace), it alone tells whether
+// the lease lives. Elsewhere the file's time does: the holder's side touches it three times within
+// `ttl`, and it runs out when that did not happen. Times are the file system's own, so that clocks
+// of machines need not agree.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "store/io/env.h"
+
+namespace gpuckpt::store {
+
+struct Lease {
+  enum class Life {
+    kNone,     // nobody ever took one
+    kLive,     // its run goes on, as far as can be seen
+    kLeaving,  // it took its last snapshot and is about to end
+    kEnded,    // its run has given it back
+    kGone,     // its process does not exist any more
+    kExpired,  // not renewed for longer than `ttl`
+  };
+  Life life = Life::kNone;
+  uint64_t fence = 0;
+  std::string job, run, host;
+  int64_t pid = 0;
+  uint64_t ttl_ms = 0;
+  int64_t age_ms = 0;  // since it was last renewed
+  // The newest snapshot of the job's line when the run took the lease ("": there was none). Of runs
+  // with lower numbers nothing newer is in the line. `has_base` is false for the moment in which
+  // the run looks.
+  bool has_base = false;
+  std::string base;
+  std::vector<std::string> before;  // the runs that had it earlier, the last ones
+
+  bool free() const { return life != Life::kLive && life != Life::kLeaving; }
+  bool was_held_by(const std::string& other) const;
+};
+
+// For people: "process 12 on host a".
+std::string holder(const Lease& lease);
+
+struct LeaseRequest {
+  std::string job, run;
+  int64_t pid = 0;           // a process that lives as long as the run does
+  uint64_t ttl_ms = 60'000;  // GPUCKPT_LEASE
+};
+
+// What GPUCKPT_LEASE says, or else the standard.
+uint64_t lease_ttl_ms();
+
+Status read_lease(Env* env, const std::string& store, const std::string& job, Lease* out);
+// kExitLocked: another run has it, or took it in this moment. A run that has it gets it again, for
+// the process of this request; one that has lost it does not.
+// The new lease has no base yet: look what is in the line and say it with set_base.
+Status take_lease(Env* env, const std::string& store, const LeaseRequest& request, Lease* out);
+Status set_base(Env* env, const std::string& store, const std::string& base, Lease* lease);
+// kExitLocked: another run has it now.
+Status renew_lease(Env* env, const std::string& store, const Lease& lease);
+// The run says that it took its last snapshot (kLeaving), or that it is over (kEnded).
+Status leave_lease(Env* env, const std::string& store, const Lease& lease, Lease::Life how);
+
+}  // namespace gpuckpt::store

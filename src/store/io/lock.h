@@ -1,0 +1,61 @@
+// Locks of a store: one file each in locks/, created with O_EXCL, saying who holds it. No advisory
+// locks, so that network file systems need nothing special. Writers hold shared ones side by side;
+// prune and repair need to be alone. Readers take none: what they opened stays readable, and a
+// reader that lost the race is told so.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "store/io/env.h"
+
+namespace gpuckpt::store {
+
+enum class LockKind { kShared, kExclusive };
+
+// Who holds a lock, as its file says.
+struct LockOwner {
+  std::string file;  // name in locks/
+  LockKind kind = LockKind::kShared;
+  std::string host;
+  int64_t pid = 0;
+  std::string what;  // "writing a snapshot", "pruning"
+  std::string run;   // of a writer: whose snapshot (lease.h)
+  bool live = true;
+  bool here = false;   // its process can be seen from here
+  int64_t age_ns = 0;  // since it was last refreshed
+};
+
+class Lock {
+ public:
+  // kExitLocked names the holder in the way. Stale locks (their process is gone) are removed on the
+  // way.
+  static Status acquire(Env* env, const std::string& store, LockKind kind, const std::string& what,
+                        std::unique_ptr<Lock>* out, const std::string& run = "");
+  ~Lock();
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+  // Unique in the store: temporary files carry it in their name, so that leftovers are known by
+  // their dead lock.
+  const std::string& id() const { return id_; }
+  // Tells other machines that we are alive; call at least every few minutes.
+  void refresh();
+
+ private:
+  Lock() = default;
+  Env* env_ = nullptr;
+  std::string path_, id_;
+};
+
+// Is a snapshot of this run being written? Where that process cannot be seen, only as long as its
+// lock is younger than writers let it become.
+Status is_writing(Env* env, const std::string& store, const std::string& run, bool* out);
+
+// All locks, dead ones included. `refresh_clock_ns`: the file system's own time, 0 to use the wall
+// clock.
+Status list_locks(Env* env, const std::string& store, int64_t refresh_clock_ns,
+                  std::vector<LockOwner>* out);
+
+}  // namespace gpuckpt::store

@@ -1,0 +1,20 @@
+// Text of other programs (names, paths, command lines, what a snapshot says) on its way to a
+// terminal: nothing of it is taken for a command of the terminal.
+#pragma once
+
+#include <string>
+
+namespace gpuckpt::store {
+
+// Control characters (those of Unicode, too) and what is no UTF-8 become '?', but for those in
+// `kept`.
+std::string printable(const std::string& text, const std::string& kept = "");
+
+// JSON on one line as JSON that says the same: what the library that wrote it leaves in strings
+// becomes "\uXXXX".
+std::string printable_json(const std::string& json);
+
+// To stderr, as printf would; line ends and tabs stay.
+__attribute__((format(printf, 1, 2))) void say(const char* pattern, ...);
+
+}  // namespace gpuckpt::store

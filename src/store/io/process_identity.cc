@@ -1,0 +1,62 @@
+#include "store/io/process_identity.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace gpuckpt::store {
+
+namespace {
+
+// Of a file of /proc: all of it is there at once.
+std::string first_line(const char* path) {
+  char text[4096];
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  const ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text));
+  if (fd >= 0) close(fd);
+  const std::string_view all(text, n < 0 ? 0 : static_cast<size_t>(n));
+  return std::string(all.substr(0, all.find('\n')));
+}
+
+}  // namespace
+
+// Does not change while we live.
+const std::string& boot_id() {
+  static const std::string id = first_line("/proc/sys/kernel/random/boot_id");
+  return id;
+}
+
+std::string host_name() {
+  char name[256] = "";
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+// Does not change while we live.
+uint64_t pid_namespace() {
+  static const uint64_t number = [] {
+    struct stat st;
+    return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+  }();
+  return number;
+}
+
+uint64_t start_time(int64_t pid) {
+  std::string line = first_line(fmt::format("/proc/{}/stat", pid).c_str());
+  size_t paren = line.rfind(')');
+  if (paren == std::string::npos) return 0;
+  unsigned long long ticks = 0;
+  char state = 'Z';
+  int n = sscanf(line.c_str() + paren + 1,
+                 " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu",
+                 &state, &ticks);
+  if (n != 2 || state == 'Z' || state == 'X') return 0;
+  return ticks;
+}
+
+}  // namespace gpuckpt::store

@@ -1,0 +1,21 @@
+// How a process is told from another one with the same number.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace gpuckpt::store {
+
+// Of this start of this machine (/proc/sys/kernel/random/boot_id).
+const std::string& boot_id();
+
+std::string host_name();
+
+// In which process ids are counted; two on one machine differ.
+uint64_t pid_namespace();
+
+// Field 22 of /proc/PID/stat, in clock ticks since the machine's start. 0: there is no such
+// process, or it has ended.
+uint64_t start_time(int64_t pid);
+
+}  // namespace gpuckpt::store

@@ -1,0 +1,788 @@
+// gpuckpt-writer: the process that owns the store while one snapshot is written
+// (include/gpuckpt/wire.h).
+//
+// The library starts it, nobody waits for it. What the application and its copy-on-write child put
+// into the ring becomes chunks here; when both have said kMsgEnd the snapshot is published, whether
+// or not they are still alive. Who goes away before its kMsgEnd takes the snapshot with it.
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "gpuckpt/wire.h"
+#include "restore/preflight/file_sums.h"
+#include "restore/preflight/image.h"
+#include "restore/preflight/preflight.h"
+#include "restore/preflight/stored_files.h"
+#include "store/format/member.h"
+#include "store/format/sizes.h"
+#include "store/format/wire_slot.h"
+#include "store/io/json_text.h"
+#include "store/io/memory.h"
+#include "store/io/remote.h"
+#include "store/store.h"
+
+namespace gpuckpt {
+namespace {
+
+using store::Status;
+
+struct Arguments {
+  std::string store, key_file, mirror;
+  int ring = -1, parent = -1, child = -1;
+  int keep = -1;
+  uint64_t memory = ~0ull;  // that this snapshot may take; ~0: as much as it likes
+  store::WriteOptions write;
+};
+
+// --- the ring
+// ------------------------------------------------------------------------------------------------------
+
+class Ring {
+ public:
+  Status map(int fd) {
+    struct stat st;
+    if (fstat(fd, &st) != 0 || static_cast<uint64_t>(st.st_size) < wire::kRingBytes) {
+      return Status::Error(
+          "the ring is not as large as this writer expects (library and writer of different "
+          "builds?)");
+    }
+    void* at = mmap(nullptr, wire::kRingBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) return store::io_error("map", "the ring", errno);
+    base_ = static_cast<uint8_t*>(at);
+    if (header()->magic != wire::kMagic || header()->version != wire::kWireVersion) {
+      return Status::Error("library and writer are of different builds: reinstall gpuckpt");
+    }
+    return Status::Ok();
+  }
+  wire::RingHeader* header() { return reinterpret_cast<wire::RingHeader*>(base_); }
+  uint8_t* slot(uint32_t i) { return base_ + wire::kRingHeaderBytes + i * wire::kSlotBytes; }
+  void free(uint32_t i) {
+    header()->state[i].store(wire::kSlotFree, std::memory_order_release);
+    wake();
+  }
+  void give_up() {
+    if (!base_) return;
+    header()->writer_dead = 1;
+    wake();
+  }
+
+ private:
+  void wake() {
+    ++header()->freed;
+    syscall(SYS_futex, &header()->freed, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  }
+  uint8_t* base_ = nullptr;
+};
+
+// --- the sources
+// -----------------------------------------------------------------------------------------------------
+
+struct Source {
+  std::string name;
+  int fd = -1;
+  bool ended = false;  // said kMsgEnd, or does not exist
+};
+
+// A process of the job. Number 0 is the first one, whose library started us.
+struct Member {
+  uint32_t number = 0;
+  Ring ring;
+  Source sources[2];  // the process itself, its copy
+  bool greeted = false;
+  nlohmann::json hello;
+  int64_t pid = 0;
+  std::vector<uint8_t> process;     // its blob of that name, for who must know what it has
+  uint64_t bytes = 0;               // captured of it, zeros included
+  bool lost = false, gone = false;  // hung up; the first process says that this is all right
+};
+
+void send(int fd, const wire::Msg& message) {
+  if (fd < 0) return;
+  while (::send(fd, &message, sizeof(message), MSG_NOSIGNAL) < 0 && errno == EINTR) {
+  }
+}
+
+wire::Msg make(uint32_t type, const std::string& text = "") {
+  wire::Msg message{};
+  message.magic = wire::kMagic;
+  message.version = wire::kWireVersion;
+  message.type = type;
+  message.text_bytes = static_cast<uint32_t>(std::min(text.size(), sizeof(message.text) - 1));
+  memcpy(message.text, text.data(), message.text_bytes);
+  return message;
+}
+
+// Closing a socket with unread messages in it would reset the connection, and the other side would
+// lose our last word.
+void hang_up(int fd) {
+  if (fd < 0) return;
+  shutdown(fd, SHUT_RD);
+  wire::Msg unread;
+  while (recv(fd, &unread, sizeof(unread), MSG_DONTWAIT) > 0) {
+  }
+}
+
+// 1: a message, 0: the other side is gone, -1: not a message of ours. `passed`: room for the three
+// descriptors of kMsgMember.
+int receive(int fd, wire::Msg* message, int* passed = nullptr) {
+  iovec io{message, sizeof(*message)};
+  alignas(cmsghdr) char control[CMSG_SPACE(3 * sizeof(int))];
+  msghdr m{};
+  m.msg_iov = &io, m.msg_iovlen = 1;
+  if (passed) m.msg_control = control, m.msg_controllen = sizeof(control);
+  ssize_t n;
+  do n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
+  while (n < 0 && errno == EINTR);
+  if (n <= 0) return 0;
+  for (cmsghdr* c = passed ? CMSG_FIRSTHDR(&m) : nullptr; c; c = CMSG_NXTHDR(&m, c))
+    if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+        c->cmsg_len == CMSG_LEN(3 * sizeof(int)))
+      memcpy(passed, CMSG_DATA(c), 3 * sizeof(int));
+  return store::is_message(*message, static_cast<size_t>(n)) ? 1 : -1;
+}
+
+// A small snapshot stays where a restore reads it at once. Of a large one only the beginning: its
+// way through the page cache costs as much time of the processor as all the rest of writing it, and
+// other people's files are in there.
+uint64_t room_in_page_cache() {
+  constexpr uint64_t kSmall = 256ull << 20;
+  uint64_t room = kSmall;
+  if (const char* text = getenv("GPUCKPT_PAGE_CACHE"); text && store::parse_size(text, &room))
+    return room;
+  char line[128];
+  unsigned long kilobytes;
+  FILE* file = fopen("/proc/meminfo", "re");
+  while (file && fgets(line, sizeof(line), file))
+    if (sscanf(line, "MemAvailable: %lu kB", &kilobytes) == 1)
+      room = std::min<uint64_t>(room, kilobytes * (1024 / 8));
+  if (file) fclose(file);
+  return room;
+}
+
+// What a worker takes for compression, as a rule.
+constexpr uint64_t kWorkerMemory = 32ull << 20;
+
+// When memory runs out, this is what has to end: the program has done nothing.
+void offer_to_oom_killer() {
+  if (FILE* file = fopen("/proc/self/oom_score_adj", "we")) {
+    fputs("1000", file);
+    fclose(file);
+  }
+}
+
+// --- the work
+// --------------------------------------------------------------------------------------------------------
+
+class Job {
+ public:
+  explicit Job(const Arguments& arguments) : arguments_(arguments), first_(add_member(0)) {
+    first_.sources[0] = {"the application", arguments.parent, false};
+    first_.sources[1] = {"its copy", arguments.child, arguments.child < 0};
+  }
+
+  int run() {
+    Status status = first_.ring.map(arguments_.ring);
+    if (status.ok()) status = store::guarded([this] { return work(); });
+    stop_workers();
+    if (status.ok()) return kExitOk;
+    wire::Msg failed = make(wire::kMsgFailed, status.text());
+    failed.code = status.code();
+    failed.slot = member_ended_ ? wire::kFailedMember : 0;
+    writer_.reset();  // temporary files are gone before anybody hears of it
+    for (auto& member : members_) {
+      member->ring.give_up();
+      for (Source& source : member->sources) {
+        send(source.fd, failed);
+        hang_up(source.fd);
+      }
+    }
+    return status.code();
+  }
+
+ private:
+  Status work() {
+    if (Status status = greet(); !status.ok()) return status;
+    start_workers();
+    if (Status status = collect(); !status.ok()) return status;
+    if (Status status = drain(); !status.ok()) return status;
+    if (Status status = add_files(); !status.ok()) return status;
+    store::CommitResult result;
+    description_["stats"] = stats_;
+    std::string text = description_.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    std::string warnings;
+    auto check = [&](const store::SnapshotReader& snapshot) {
+      return check_restorable(snapshot, &warnings);
+    };
+    if (Status status = writer_->commit(text, check, &result); !status.ok()) return status;
+    add_warnings(result.warning, &warnings);
+    wire::Msg durable = make(wire::kMsgDurable, result.id + warnings);
+    durable.code = warnings.empty() ? kExitOk : kExitWarnings;
+    durable.logical_bytes = result.logical_bytes;
+    durable.new_bytes = result.new_bytes;
+    durable.stored_bytes = result.stored_bytes;
+    durable.zero_bytes = result.zero_bytes;
+    writer_.reset();
+    tell_successors();
+    for (auto& member : members_) send(member->sources[0].fd, durable);
+    // First: what is pruned below is in the mirror then. Best effort as well: it says in the store
+    // how it went, and whoever mirrors next catches up.
+    if (!arguments_.mirror.empty()) {
+      setpriority(PRIO_PROCESS, 0, 10);
+      store::MirrorReport report;
+      (void)store_->mirror(arguments_.mirror, &report);
+    }
+    if (arguments_.keep > 0) {
+      store::PruneOptions prune;
+      prune.keep = arguments_.keep;
+      store::PruneReport report;
+      // Best effort: the snapshot is durable, and whoever prunes next catches up.
+      (void)store_->prune(prune, &report);
+    }
+    return Status::Ok();
+  }
+
+  // What no machine could restore is no snapshot. What this one could not is told: `warnings`, a
+  // line for each.
+  // What has no description of a process is the contents of memory alone: nothing to restore.
+  static Status check_restorable(const store::SnapshotReader& snapshot, std::string* warnings) {
+    const std::vector<std::string> blobs = snapshot.blobs();
+    if (std::find(blobs.begin(), blobs.end(), "process") == blobs.end()) return Status::Ok();
+    restore::Options options;
+    options.running = true;
+    restore::Preflight found;
+    if (Status s = restore::preflight(snapshot, options, &found); !s.ok()) return s;
+    if (!found.never.empty())
+      return Status::Refused("the snapshot could not be restored: " +
+                             fmt::format("{}", fmt::join(found.never, "; ")));
+    for (const std::string& text : found.here)
+      *warnings += "\nthis machine could not restore the snapshot: " + text;
+    return Status::Ok();
+  }
+
+  Status greet() {
+    wire::Msg hello;
+    pollfd p{first_.sources[0].fd, POLLIN, 0};
+    int ready;
+    do ready = poll(&p, 1, 60'000);
+    while (ready < 0 && errno == EINTR);
+    int got = ready > 0 ? receive(first_.sources[0].fd, &hello) : 0;
+    if (got == 0) return Status::Error("the application went away before it said hello");
+    if (got < 0 || hello.type != wire::kMsgHello) {
+      return Status::Error("library and writer are of different builds: reinstall gpuckpt");
+    }
+    description_ = store::parse_json(store::message_text(hello));
+    if (!description_.is_object())
+      return Status::Error("the library's description of the process is not JSON");
+    store::Store::Options options;
+    options.create = true;
+    options.any_owner = getenv("GPUCKPT_ANY_OWNER") != nullptr;
+    options.key_file = arguments_.key_file;
+    options.mirror = arguments_.mirror;
+    if (Status status = store::Store::open(arguments_.store, options, &store_); !status.ok())
+      return status;
+    if (description_.contains("parent") && description_["parent"].is_string())
+      arguments_.write.parent = description_["parent"].get<std::string>();
+    arguments_.write.run = store::json_text(description_, "run");
+    arguments_.write.run_pid = static_cast<int64_t>(store::json_number(description_, "pid"));
+    arguments_.write.page_cache = std::min(room_in_page_cache(), arguments_.memory / 8);
+    arguments_.write.lock_wait_ms = 10'000;  // a prune is short; the application goes on meanwhile
+    if (Status status = store_->begin(arguments_.write, &writer_); !status.ok()) return status;
+    first_.pid = static_cast<int64_t>(store::json_number(description_, "pid"));
+    if (Status status = prepare_files(); !status.ok()) return status;
+    send(first_.sources[0].fd, ready_message(writer_->parent()));
+    first_.greeted = true;
+    return Status::Ok();
+  }
+
+  // The answer to a hello.
+  wire::Msg ready_message(const std::string& parent) const {
+    wire::Msg message = make(wire::kMsgReady, parent);
+    if (const HashKey* key = store_->names()->key()) {
+      message.keyed = 1;
+      memcpy(message.name_key, key->byte, sizeof(message.name_key));
+    }
+    return message;
+  }
+
+  // Was this the run's last snapshot? Who waits to take the job over need not wait for another.
+  void tell_successors() {
+    using Life = store::Lease::Life;
+    store::Lease lease;
+    const bool last = description_.value("last", false);
+    if (!store_->job_lease(arguments_.write.job, &lease).ok() ||
+        lease.run != arguments_.write.run || lease.life == Life::kNone ||
+        last == (lease.life == Life::kLeaving))
+      return;
+    (void)store_->leave_job(lease, last ? Life::kLeaving : Life::kLive);
+  }
+
+  // --- files that the program writes
+
+  // Before the program is disturbed.
+  Status prepare_files() {
+    sums_.look(first_.pid);
+    const char* wanted = getenv("GPUCKPT_FILES");
+    if (!wanted || !*wanted || strcmp(wanted, "0") == 0) return Status::Ok();
+    keeper_ = std::make_unique<restore::FileKeeper>(restore::folders_in(wanted), arguments_.store);
+    constexpr uint64_t kPatienceMs = 20'000;  // the application waits 30 s for us to be ready
+    return keeper_->prepare(processes(), restore::stored_files(parent_files()), kPatienceMs);
+  }
+
+  std::vector<int64_t> processes() const {
+    std::vector<int64_t> out;
+    for (const auto& member : members_)
+      if (member->pid && !member->gone) out.push_back(member->pid);
+    return out;
+  }
+
+  // What the parent snapshot says of files; nothing where there is none.
+  const nlohmann::json& parent_files() {
+    std::unique_ptr<store::SnapshotReader> reader;
+    if (parent_files_.is_null()) {
+      parent_files_ = nlohmann::json::object();
+      if (!writer_->parent().empty() && store_->open_snapshot(writer_->parent(), &reader).ok())
+        parent_files_ = restore::read_files_blob(*reader);
+    }
+    return parent_files_;
+  }
+
+  // All of the job stand.
+  Status take_files() {
+    if (!keeper_) return Status::Error("files are to be stored, and nobody said which");
+    const auto begin = std::chrono::steady_clock::now();
+    if (Status status = keeper_->take(processes()); !status.ok()) return status;
+    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::chrono::steady_clock::now() - begin);
+    stats_["files"] = keeper_->files().size();
+    stats_["files_copied_bytes"] = keeper_->taken_bytes();
+    stats_["files_ms"] = took.count();
+    send(
+        first_.sources[0].fd,
+        make(wire::kMsgFilesTaken,
+             fmt::format("{} files are in the snapshot, {} of them copied while the program stood, "
+                         "in {} ms",
+                         keeper_->files().size(), store::show_size(keeper_->taken_bytes()),
+                         took.count())));
+    return Status::Ok();
+  }
+
+  // What else the user has to know of a snapshot that is there, each on a line of its own.
+  void add_warnings(const std::string& of_the_line, std::string* warnings) const {
+    if (!of_the_line.empty()) *warnings += "\n" + of_the_line;
+    for (const std::string& path : in_place_)
+      *warnings += fmt::format(
+          "\n{} is overwritten in place: when it changes again, a restore is refused; "
+          "--files-in-snapshot keeps its contents",
+          path);
+  }
+
+  // What a restore will want to know of them, and their contents.
+  Status add_files() {
+    std::vector<restore::Image> images;
+    for (auto& member : members_) {
+      if (member->gone || member->process.empty()) continue;
+      // What cannot be parsed is no description of a process: a test's, or another build's.
+      restore::Image image;
+      if (restore::parse_image(std::move(member->process), &image).ok())
+        images.push_back(std::move(image));
+    }
+    nlohmann::json files = nlohmann::json::object();
+    std::set<std::string> stored;
+    if (keeper_ && keeper_->taken()) {
+      if (Status status = keeper_->store(*writer_); !status.ok()) return status;
+      for (const restore::StoredFile& file : keeper_->files()) {
+        files["stored"].push_back(restore::to_json(file));
+        stored.insert(file.path);
+      }
+      files["folders"] = keeper_->folders();
+      files["left_out"] = nlohmann::json::array({arguments_.store});
+    }
+    for (const restore::SummedFile& file : sums_.sum(images, restore::summed_files(parent_files()),
+                                                     description_.value("stop", false)))
+      if (!stored.count(file.path)) {
+        files["summed"].push_back(restore::to_json(file));
+        if (file.in_place) in_place_.push_back(file.path);
+      }
+    if (files.empty()) return Status::Ok();
+    const std::string text = files.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return writer_->append_blob("files",
+                                {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+  }
+
+  Member& add_member(uint32_t number) {
+    members_.push_back(std::make_unique<Member>());
+    members_.back()->number = number;
+    return *members_.back();
+  }
+
+  // The first process brings another one.
+  Status join(uint32_t number, const int (&fds)[3]) {
+    if (number == 0 || number >= wire::kMaxMembers || fds[0] < 0)
+      return Status::Error("a process of the job came without what it needs");
+    for (auto& member : members_)
+      if (member->number == number)
+        return Status::Error("two processes of the job have one number");
+    Member& member = add_member(number);
+    member.sources[0] = {fmt::format("process {} of the job", number), fds[1], false};
+    member.sources[1] = {fmt::format("the copy of process {} of the job", number), fds[2], false};
+    Status status = member.ring.map(fds[0]);
+    close(fds[0]);
+    return status;
+  }
+
+  // What is told of it is the same as of the first one.
+  Status greet_member(Member& member, const wire::Msg& message) {
+    nlohmann::json hello = store::parse_json(store::message_text(message));
+    if (!hello.is_object())
+      return Status::Error("a process of the job describes itself in no JSON");
+    std::string parent = store::json_text(hello, "parent");
+    if (parent != writer_->parent()) parent.clear();
+    hello["number"] = member.number;
+    member.pid = static_cast<int64_t>(store::json_number(hello, "pid"));
+    sums_.look(member.pid);
+    member.hello = std::move(hello);
+    member.greeted = true;
+    send(member.sources[0].fd, ready_message(parent));
+    return Status::Ok();
+  }
+
+  static Status ended_early(const Source& source) {
+    return Status::Error(fmt::format("{} ended before everything was captured", source.name));
+  }
+
+  Status all_there() {
+    for (auto& member : members_) {
+      if (member->lost && !member->gone) {
+        member_ended_ = true;
+        return ended_early(member->sources[0]);
+      }
+      if (!member->number || member->gone) continue;
+      member->hello["logical_bytes"] = member->bytes;
+      description_["members"].push_back(member->hello);
+    }
+    return Status::Ok();
+  }
+
+  Status collect() {
+    for (;;) {
+      std::vector<pollfd> polls;
+      std::vector<std::pair<Member*, Source*>> whose;
+      for (auto& member : members_)
+        for (Source& source : member->sources)
+          if (!source.ended) {
+            polls.push_back({source.fd, POLLIN, 0});
+            whose.emplace_back(member.get(), &source);
+          }
+      if (polls.empty()) return all_there();
+      int n = poll(polls.data(), polls.size(), 1000);
+      if (n < 0 && errno != EINTR) return store::io_error("wait for", "the application", errno);
+      if (Status status = failure(); !status.ok()) return status;
+      for (size_t i = 0; i < polls.size(); ++i) {
+        if (n <= 0 || polls[i].revents == 0) continue;
+        if (Status status = take(*whose[i].first, *whose[i].second); !status.ok()) return status;
+      }
+    }
+  }
+
+  Status take(Member& member, Source& source) {
+    wire::Msg message;
+    int passed[3] = {-1, -1, -1};
+    int got = receive(source.fd, &message, passed);
+    if (got == 0 && member.number) {
+      member.lost = source.ended = true;
+      return Status::Ok();
+    }
+    if (got == 0) return ended_early(source);
+    if (got < 0) return Status::Error(fmt::format("a malformed message came from {}", source.name));
+    Ring& ring = member.ring;
+    switch (message.type) {
+      case wire::kMsgMember:
+        return join(message.slot, passed);
+      case wire::kMsgGone:
+        for (auto& other : members_)
+          if (other->number && other->number == message.slot)
+            other->gone = other->sources[0].ended = other->sources[1].ended = true;
+        return Status::Ok();
+      case wire::kMsgFiles:
+        if (member.number) break;
+        return take_files();
+      case wire::kMsgHello:
+        if (member.greeted) break;
+        return greet_member(member, message);
+      case wire::kMsgData:
+        if (Status status = check_slot(message.slot); !status.ok()) return status;
+        member.bytes += store::covered_by_slot(ring.slot(message.slot));
+        enqueue(&member, message.slot);
+        return Status::Ok();
+      case wire::kMsgBlob: {
+        if (Status status = check_slot(message.slot); !status.ok()) return status;
+        std::string name = store::member_blob(store::message_text(message), member.number);
+        const bool process = store::message_text(message) == "process";
+        Status status = store::put_slot_blob(ring.slot(message.slot), name, *writer_,
+                                             process ? &member.process : nullptr);
+        ring.free(message.slot);
+        return status;
+      }
+      case wire::kMsgHave: {
+        if (Status status = check_slot(message.slot); !status.ok()) return status;
+        Status status = store::answer_slot(ring.slot(message.slot), *writer_);
+        if (status.ok()) send(source.fd, message);
+        return status;
+      }
+      case wire::kMsgEnd:
+        source.ended = true;
+        if (message.text_bytes && member.number == 0) {
+          auto j = store::parse_json(store::message_text(message));
+          if (j.is_object()) stats_.update(j);
+        }
+        return Status::Ok();
+      case wire::kMsgAbort:
+        member_ended_ = member.number != 0;
+        return Status::Error(
+            fmt::format("{} gave up: {}", source.name, store::message_text(message)));
+      default:
+        break;
+    }
+    return Status::Error(
+        fmt::format("{} sent a message of unknown type {}", source.name, message.type));
+  }
+
+  static Status check_slot(uint32_t slot) {
+    if (slot < wire::kRingSlots) return Status::Ok();
+    return Status::Error("a message names a slot that does not exist");
+  }
+
+  // --- workers
+  void start_workers() {
+    unsigned n = std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
+    n = static_cast<unsigned>(std::clamp<uint64_t>(arguments_.memory / kWorkerMemory, 1, n));
+    if (const char* text = getenv("GPUCKPT_WRITER_THREADS")) n = std::clamp(atoi(text), 1, 64);
+    for (unsigned i = 0; i < n; ++i) {
+      workers_.emplace_back([this] {
+        for (;;) {
+          std::unique_lock lock(mutex_);
+          changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+          if (queue_.empty()) return;
+          auto [member, slot] = queue_.front();
+          queue_.pop_front();
+          ++busy_;
+          bool skip = !failure_.ok();
+          lock.unlock();
+          Status status = skip ? Status::Ok()
+                               : store::put_slot(member->ring.slot(slot), *writer_, member->number);
+          member->ring.free(slot);
+          lock.lock();
+          --busy_;
+          if (!status.ok() && failure_.ok()) failure_ = status;
+          changed_.notify_all();
+        }
+      });
+    }
+  }
+  void enqueue(Member* member, uint32_t slot) {
+    std::lock_guard guard(mutex_);
+    queue_.emplace_back(member, slot);
+    changed_.notify_all();
+  }
+  Status failure() {
+    std::lock_guard guard(mutex_);
+    return failure_;
+  }
+  Status drain() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return (queue_.empty() && busy_ == 0) || !failure_.ok(); });
+    return failure_;
+  }
+  void stop_workers() {
+    {
+      std::lock_guard guard(mutex_);
+      queue_.clear();
+      stop_ = true;
+      changed_.notify_all();
+    }
+    for (std::thread& worker : workers_) worker.join();
+    workers_.clear();
+  }
+
+  Arguments arguments_;
+  std::vector<std::unique_ptr<Member>> members_;
+  Member& first_;
+  nlohmann::json description_, stats_ = nlohmann::json::object();
+  std::unique_ptr<store::Store> store_;
+  std::unique_ptr<store::SnapshotWriter> writer_;
+  restore::FileSums sums_;
+  std::unique_ptr<restore::FileKeeper> keeper_;
+  nlohmann::json parent_files_;  // null: not read yet
+  std::vector<std::string> in_place_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::pair<Member*, uint32_t>> queue_;
+  unsigned busy_ = 0;
+  bool stop_ = false;
+  Status failure_;
+  bool member_ended_ = false;  // that is why it failed
+  std::vector<std::thread> workers_;
+};
+
+// --- start
+// -----------------------------------------------------------------------------------------------------------
+
+// Ok, or what the library is to be told: these come from its GPUCKPT_* variables.
+Status parse(int argc, char** argv, Arguments* out) {
+  std::string action;
+  const auto number = [](const char* text, int least, int most, int* value) {
+    const std::string_view digits(text);
+    if (digits.empty() || digits.size() > 9 ||
+        digits.find_first_not_of("0123456789") != std::string_view::npos)
+      return false;
+    *value = atoi(text);
+    return *value >= least && *value <= most;
+  };
+  std::string fault;
+  static const option options[] = {
+      {"store", 1, nullptr, 's'},    {"ring", 1, nullptr, 'r'},
+      {"parent", 1, nullptr, 'p'},   {"child", 1, nullptr, 'c'},
+      {"job", 1, nullptr, 'j'},      {"level", 1, nullptr, 'l'},
+      {"keep", 1, nullptr, 'k'},     {"budget", 1, nullptr, 'b'},
+      {"key-file", 1, nullptr, 'K'}, {"budget-action", 1, nullptr, 'B'},
+      {"memory", 1, nullptr, 'M'},   {nullptr, 0, nullptr, 0}};
+  for (int c; (c = getopt_long(argc, argv, "", options, nullptr)) != -1;) {
+    switch (c) {
+      case 's':
+        out->store = optarg;
+        break;
+      case 'r':
+        out->ring = atoi(optarg);
+        break;
+      case 'p':
+        out->parent = atoi(optarg);
+        break;
+      case 'c':
+        out->child = atoi(optarg);
+        break;
+      case 'j':
+        out->write.job = optarg;
+        break;
+      case 'l':
+        if (!number(optarg, 0, 19, &out->write.level))
+          fault = fmt::format("GPUCKPT_LEVEL={} is not a number from 0 to 19", optarg);
+        break;
+      case 'k':
+        if (!number(optarg, 1, INT_MAX, &out->keep))
+          fault = fmt::format("GPUCKPT_KEEP={} is not a number of 1 or more", optarg);
+        break;
+      case 'M':
+        out->memory = strtoull(optarg, nullptr, 10);
+        break;
+      case 'b':
+        if (!store::parse_size(optarg, &out->write.budget))
+          fault = fmt::format("GPUCKPT_BUDGET={} is not a size such as 500M or 20G", optarg);
+        break;
+      case 'B':
+        action = optarg;
+        break;
+      case 'K':
+        out->key_file = optarg;
+        break;
+      default:
+        return Status(kExitUsage, "library and writer are of different builds: reinstall gpuckpt");
+    }
+  }
+  if (const char* text = getenv("GPUCKPT_BUDGET_ACTION"); text && action.empty()) action = text;
+  if (!action.empty() && action != "prune" && action != "refuse")
+    fault = fmt::format("GPUCKPT_BUDGET_ACTION={} is neither prune nor refuse", action);
+  out->write.prune_to_budget = action == "prune";
+  if (const char* mirror = getenv("GPUCKPT_MIRROR")) out->mirror = mirror;
+  // Made absolute with the others: the store would look for it from another directory.
+  if (const char* key = getenv("GPUCKPT_KEY_FILE"); key && out->key_file.empty())
+    out->key_file = key;
+  if (out->store.empty() || out->ring < 0 || out->parent < 0)
+    return Status(kExitUsage, "library and writer are of different builds: reinstall gpuckpt");
+  return fault.empty() ? Status::Ok() : Status(kExitUsage, fault);
+}
+
+// Its own session, no terminal, no descriptor and no directory of anybody else.
+void stand_alone(const Arguments& arguments) {
+  setsid();
+  umask(077);
+  for (int number : {SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU})
+    signal(number, SIG_IGN);
+  int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (int fd = 0; fd < 3; ++fd) dup2(null, fd);
+  std::vector<int> own = {0, 1, 2, arguments.ring, arguments.parent, arguments.child};
+  std::sort(own.begin(), own.end());
+  unsigned from = 3;
+  for (int fd : own) {
+    if (fd < static_cast<int>(from)) continue;
+    if (fd > static_cast<int>(from)) close_range(from, static_cast<unsigned>(fd) - 1, 0);
+    from = static_cast<unsigned>(fd) + 1;
+  }
+  close_range(from, ~0u, 0);
+  for (int fd : {arguments.ring, arguments.parent, arguments.child}) {
+    if (fd >= 0) fcntl(fd, F_SETFD, FD_CLOEXEC);
+  }
+}
+
+}  // namespace
+}  // namespace gpuckpt
+
+int main(int argc, char** argv) {
+  gpuckpt::Arguments arguments;
+  if (gpuckpt::store::Status status = gpuckpt::parse(argc, argv, &arguments); !status.ok()) {
+    if (arguments.parent >= 0) {
+      gpuckpt::wire::Msg failed = gpuckpt::make(gpuckpt::wire::kMsgFailed, status.text());
+      failed.code = status.code();
+      // Closed with its hello unread, the socket would give the library an error and no message.
+      gpuckpt::wire::Msg hello;
+      pollfd p{arguments.parent, POLLIN, 0};
+      if (poll(&p, 1, 10'000) > 0) (void)!recv(arguments.parent, &hello, sizeof(hello), 0);
+      gpuckpt::send(arguments.parent, failed);
+      return gpuckpt::kExitUsage;
+    }
+    fprintf(stderr,
+            "gpuckpt-writer is started by libgpuckpt.so, not by hand:\n"
+            "  gpuckpt-writer --store DIR --ring FD --parent FD [--child FD] [--job ID] [--level "
+            "N] [--keep N] [--budget SIZE] [--budget-action prune|refuse] [--key-file FILE] "
+            "[--memory BYTES]\n");
+    return gpuckpt::kExitUsage;
+  }
+  for (std::string* path : {&arguments.store, &arguments.key_file, &arguments.mirror}) {
+    if (path->empty() || (*path)[0] == '/' || gpuckpt::store::is_remote(*path)) continue;
+    char* cwd = getcwd(nullptr, 0);
+    if (cwd) *path = std::string(cwd) + "/" + *path;
+    free(cwd);
+  }
+  gpuckpt::offer_to_oom_killer();
+  gpuckpt::stand_alone(arguments);
+  if (chdir("/") != 0) return gpuckpt::kExitError;
+  return gpuckpt::Job(arguments).run();
+}

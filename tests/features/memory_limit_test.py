@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""A program whose control group leaves little memory is not harmed by a snapshot: memory_limit_test.py CASE [--build DIR].
+
+  fits    15 MiB are left of the limit: the snapshot is taken, nobody is ended for want of memory, the restored program is
+          right; the helper processes are those that the kernel would end first
+  tight   5 MiB are left: refused with the numbers, and the program goes on
+
+Skipped where a memory group cannot be made (root, and either hierarchy mounted for writing).
+"""
+import argparse
+import os
+import shutil
+import sys
+import threading
+import time
+from pathlib import Path
+
+from features_test import SOURCE, Failure, Run
+
+MIB = 1 << 20
+LARGE = 60
+
+
+class Group:
+    """A memory group of its own, of whichever hierarchy there is."""
+
+    def __init__(self):
+        name = f"gpuckpt-test-{os.getpid()}"
+        unified, old = Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/memory")
+        if (old / "memory.limit_in_bytes").exists():
+            self.path, self.limit, self.usage = old / name, "memory.limit_in_bytes", "memory.usage_in_bytes"
+        elif "memory" in self.read(unified / "cgroup.subtree_control").split():
+            self.path, self.limit, self.usage = unified / name, "memory.max", "memory.current"
+        else:
+            raise OSError("no memory controller")
+        self.path.mkdir()
+
+    @staticmethod
+    def read(path):
+        return path.read_text() if path.exists() else ""
+
+    def leave(self, room):
+        (self.path / self.limit).write_text(str(int(self.read(self.path / self.usage)) + room))
+
+    def processes(self):
+        return [int(p) for p in self.read(self.path / "cgroup.procs").split()]
+
+    def ended_by_kernel(self):
+        for name in ("memory.oom_control", "memory.events"):
+            for line in self.read(self.path / name).splitlines():
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+        raise Failure("the group does not count whom the kernel ended")
+
+    def remove(self):
+        for _ in range(100):
+            try:
+                return self.path.rmdir()
+            except OSError:
+                time.sleep(0.05)
+
+
+class Watch(threading.Thread):
+    """Who is in the group while a snapshot is taken, and how willingly they end: {name: oom_score_adj}."""
+
+    def __init__(self, group):
+        super().__init__(daemon=True)
+        self.group, self.seen, self.stop = group, {}, False
+
+    def run(self):
+        while not self.stop:
+            for pid in self.group.processes():
+                try:
+                    name, score = ((Path(f"/proc/{pid}") / f).read_text().strip() for f in ("comm", "oom_score_adj"))
+                except OSError:
+                    continue  # it has just ended
+                self.seen[name] = max(int(score), self.seen.get(name, -1000))
+            time.sleep(0.002)
+
+
+def start(run, group):
+    enter = f'echo $$ > {group.path}/cgroup.procs && exec "$@"'
+    program = run.build / "tests" / "features" / "support" / "large"
+    process = run.popen(["sh", "-c", enter, "sh", program, LARGE], "out", "err", LD_PRELOAD=str(run.build / "lib" / "libgpuckpt.so"))
+    run.until(lambda: run.says("ready"), process, "before it was ready")
+    return process
+
+
+def fits(run, group):
+    process = start(run, group)
+    group.leave(15 * MIB)
+    watch = Watch(group)
+    watch.start()
+    for _ in range(2):
+        done = run.checkpoint(process.pid)
+        if done.returncode != 0:
+            raise Failure(f"checkpoint: exit {done.returncode}: {done.stderr.strip()}")
+    watch.stop = True
+    watch.join()
+    if group.ended_by_kernel() or process.poll() is not None:
+        raise Failure(f"{group.ended_by_kernel()} processes were ended for want of memory")
+    if watch.seen.get("gpuckpt-writer") != 1000 or watch.seen.get("large") != 0:
+        raise Failure(f"oom_score_adj: {watch.seen}")
+    run.kill(process)
+    process, _ = run.restore(1)
+    run.release()
+    run.finish(process)
+
+
+def tight(run, group):
+    process = start(run, group)
+    group.leave(5 * MIB)
+    done = run.checkpoint(process.pid)
+    if done.returncode != 14 or "MiB of memory are left of the" not in done.stderr or str(group.path) not in done.stderr:
+        raise Failure(f"not refused as it should be: exit {done.returncode}: {done.stderr.strip()}")
+    if group.ended_by_kernel():
+        raise Failure("a process was ended for want of memory")
+    run.release()
+    run.finish(process)
+
+
+def main():
+    cases = {"fits": fits, "tight": tight}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("case", choices=cases)
+    parser.add_argument("--build", type=Path, default=SOURCE.parents[1] / "build")
+    options = parser.parse_args()
+    try:
+        group = Group()
+    except OSError as error:
+        print(f"skipped: no memory group can be made here: {error}")
+        sys.exit(77)
+    run = Run("memory_limit", "root", options.build.resolve())
+    try:
+        cases[options.case](run, group)
+        print("ok")
+    except Failure as failure:
+        text = "".join((run.work / n).read_text(errors="replace") for n in ("out", "err", "restore.err") if (run.work / n).exists())
+        sys.exit(f"FAILED {options.case}: {failure}\n{text}")
+    finally:
+        for process in run.started:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        group.remove()
+        shutil.rmtree(run.work, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

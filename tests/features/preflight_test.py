@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""What could not be restored is told when the snapshot is taken, and nothing hangs: preflight_test.py CASE [--build DIR]"""
+import argparse
+import fcntl
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import features_test
+from features_test import Failure
+
+PROGRAM = """
+import os, time
+held = open("held")
+print("ready", flush=True)
+while not os.path.exists("more"): time.sleep(0.005)
+more = open("extra")
+print("more", flush=True)
+while not os.path.exists("go_on"): time.sleep(0.005)
+print("survived", flush=True)
+"""
+
+
+class Run(features_test.Run):
+    def __init__(self, build, flavour="root"):
+        super().__init__("preflight", flavour, build)
+        for name in ("held", "extra"):
+            (self.work / name).write_text(name)
+
+    def start(self, *command, **env):
+        command = command or (sys.executable, "-c", PROGRAM)
+        process = self.popen(command, "out", "err", LD_PRELOAD=str(self.build / "lib" / "libgpuckpt.so"), **env)
+        self.until(lambda: self.says("ready"), process, "before it was ready")
+        return process
+
+    def cli(self, *arguments, **env):
+        return subprocess.run(self.wrapped([self.build / "bin" / "gpuckpt", *arguments]), cwd=self.work, stdin=subprocess.DEVNULL,
+                              env=self.environment(**env), capture_output=True, text=True, timeout=90, **self.identity())
+
+
+def expect(good, what):
+    if not good:
+        raise Failure(what if isinstance(what, str) else f"exit {what.returncode}: {what.stdout}{what.stderr}")
+
+
+def warned(build):
+    """A snapshot that this machine could not restore exits 0; verify and --dry-run do not ask what a restore asks."""
+    run = Run(build)
+    process = run.start()
+    done = run.checkpoint(process.pid)
+    expect(done.returncode == 0, done)
+    reference = f"{run.work}/store@{done.stdout.strip()}"
+    expect(run.cli("verify", reference).returncode == 0, "a good snapshot is not whole")
+    os.rename(run.work / "held", run.work / "aside")  # (the kernel knows it under this name now)
+    (run.work / "aside").write_text("of another length")
+    fresh = run.checkpoint(process.pid)
+    expect(fresh.returncode == 0, fresh)
+    for verb, code in (("verify", 3), ("restore", 12)):
+        done = run.cli(verb, reference, *(["--dry-run"] if verb == "restore" else []))
+        expect(done.returncode == code and "held was open and is not here" in done.stderr, done)
+    # The file of a mapping that is not there any more for whoever restores it.
+    process.kill()
+    process.wait()
+    return run
+
+
+def no_ids(build):
+    """A job of several processes is snapshot without a word where it cannot be restored."""
+    if os.getuid() != 0:
+        return Run(build)
+    run = Run(build, "sandbox")
+    process = run.start(build / "tests" / "trees" / "pair")
+    done = run.checkpoint(process.pid)
+    expect(done.returncode == 3 and "needs its old process ids" in done.stderr and done.stdout.strip(), done)
+    expect("needs its old process ids" in (run.work / "err").read_text() or "warning" in done.stderr, done)
+    doctor = run.cli("doctor")
+    expect("programs of several processes could not be restored here" in doctor.stdout + doctor.stderr, doctor)
+    started = run.cli("run", "--", "/bin/true")
+    expect(started.returncode == 0 and "starts other processes" in started.stderr, started)
+    run.release()
+    process.wait(30)
+    return run
+
+
+def resume(build):
+    """--resume auto stays with a snapshot that cannot be restored, loops, or begins anew without being asked."""
+    run = Run(build)
+    process = run.start(GPUCKPT_JOB="j")
+    taken = [run.checkpoint(process.pid).stdout.strip()]
+    (run.work / "more").touch()
+    run.until(lambda: run.says("more"), process, "before it had more")
+    taken.append(run.checkpoint(process.pid).stdout.strip())
+    taken.append(run.checkpoint(process.pid).stdout.strip())
+    expect(all(taken), f"snapshots: {taken}")
+    run.kill(process)
+    (run.work / "extra").write_text("another one")
+    command = ["run", "--job", "j", "--store", run.work / "store", "--resume", "auto", "--", "/bin/false"]
+    run.release()
+    done = run.cli(*command)
+    expect(done.returncode == 0, done)
+    told = re.findall(r"taking the next older snapshot, (\S+)", done.stderr)
+    expect(told == taken[1::-1], done)
+    (run.work / "held").unlink()
+    done = run.cli(*command)
+    expect(done.returncode == 125 and done.stderr.count("taking the next older") == 2, done)
+    expect("there is no older snapshot of the job: nothing was restored" in done.stderr, done)
+    return run
+
+
+def hung(build):
+    """A restore that waits for ever for another process does not say for what."""
+    run = Run(build)
+    process = run.start()
+    done = run.checkpoint(process.pid)
+    expect(done.returncode == 0, done)
+    run.kill(process)
+    holder = os.open(run.work / "held", os.O_RDWR)
+    fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    signal.signal(signal.SIGIO, signal.SIG_IGN)
+    begin = time.monotonic()
+    done = run.cli("restore", run.work / "store", GPUCKPT_STEP_LIMIT="1")
+    seconds = time.monotonic() - begin
+    expect(done.returncode == 125 and "hangs while making its descriptors" in done.stderr, done)
+    expect(f"process {process.pid} " in done.stderr and seconds < 20, f"{seconds} s: {done.stderr}")
+    os.close(holder)
+    process, pid = run.restore(1)
+    run.release()
+    (run.work / "more").touch()
+    run.finish(process)
+    return run
+
+
+def again(build):
+    """A restore writes a file that another process of the job reads, and the next restore finds it changed."""
+    sys.path.insert(0, str(features_test.SOURCE.parent / "trees"))
+    import family
+    run = Run(build)
+    process = run.start(build / "tests" / "trees" / "shared_file_read")
+    done = run.checkpoint(process.pid)
+    expect(done.returncode == 0, done)
+    for number in (1, 2):
+        family.kill_family(process, f"GPUCKPT_STORE={run.work}/store")
+        process, _ = run.restore(number)
+    run.release()
+    run.finish(process)
+    return run
+
+
+CASES = {c.__name__: c for c in (warned, no_ids, resume, hung, again)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("case", choices=CASES)
+    parser.add_argument("--build", type=Path, default=features_test.SOURCE.parents[1] / "build")
+    options = parser.parse_args()
+    run = CASES[options.case](options.build.resolve())
+    for process in run.started:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    subprocess.run(["rm", "-rf", str(run.work)], check=True)
+    print("told")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,397 @@
+#!/usr/bin/env python3
+"""A snapshot harms no program: harm_test.py CASE [--build DIR]
+
+  sanitizers   programs of AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer are restored
+  tools        those of ThreadSanitizer, and under valgrind, strace and gdb, are refused by name and go on
+  seccomp      so are programs that confine themselves
+  stuck        a thread that cannot be stopped freezes nobody, and is named
+  own_signals  a program's own SIGUSR1 is its own business; one from outside asks for a snapshot
+  ends         a program that ends waits for the snapshot that was asked for
+  io_uring     programs find no io_uring, unless they shall
+  limits       what a limit forbids is named at once, or done in another way
+  stores       so is what a store does not allow
+  users        a program of another user, or of several, is refused at once with their names
+"""
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "features"))
+from features_test import Failure, Run  # noqa: E402
+
+SKIPPED = 77
+
+
+class Skipped(Exception):
+    pass
+
+
+def expect(condition, what):
+    if not condition:
+        raise Failure(what)
+
+
+def program(run, name):
+    path = run.build / "tests" / "harm" / name
+    if not path.exists():
+        raise Skipped(f"{name} was not built here")
+    return path
+
+
+def start(run, command, **env):
+    process = run.popen(command, "out", "err", LD_PRELOAD=str(run.build / "lib" / "libgpuckpt.so"), **env)
+    run.until(lambda: run.says("ready"), process, "before it was ready")
+    return process
+
+
+def goes_on(run, process):
+    run.release()
+    run.finish(process)
+
+
+def comes_back(run, process):
+    done = run.checkpoint(process.pid)
+    expect(done.returncode == 0, f"checkpoint: exit {done.returncode}: {done.stderr.strip()}")
+    run.kill(process)
+    process, _ = run.restore(1)
+    run.release()
+    run.finish(process)
+
+
+def fails(run, pid, words, code=14, seconds=5.0, options=()):
+    """The snapshot fails at once (all times are doubled on a busy machine), and says why."""
+    begin = time.monotonic()
+    done = run.checkpoint(pid, *options)
+    took = time.monotonic() - begin
+    expect(done.returncode == code and all(w in done.stderr for w in words),
+           f"does not fail as it should: exit {done.returncode}: {done.stderr.strip()}")
+    expect(took < seconds, f"failed after {took:.1f} s only")
+
+
+def snapshots(run):
+    done = subprocess.run([run.build / "bin" / "gpuckpt", "list", "--json", run.work / "store"], env=run.environment(),
+                          capture_output=True, text=True, timeout=60)
+    return len(json.loads(done.stdout)) if done.returncode == 0 else 0
+
+
+def tell(run):
+    """For a program that may not look for a file any more."""
+    fifo = os.open(run.work / "go_byte", os.O_WRONLY | os.O_NONBLOCK)
+    os.write(fifo, b"x")
+    os.close(fifo)
+
+
+def sanitizers():
+    for name in ("address", "leak", "undefined"):
+        def go(run):
+            # gcc's runtime wants to be the first library of all.
+            comes_back(run, start(run, [program(run, f"checked_{name}")], ASAN_OPTIONS="verify_asan_link_order=0:detect_leaks=0",
+                                  LSAN_OPTIONS="detect_leaks=0"))
+        yield name, go
+
+
+def tools():
+    def thread(run):
+        process = start(run, [program(run, "checked_thread")])
+        fails(run, process.pid, ["ThreadSanitizer"])
+        goes_on(run, process)
+
+    def tracer(run):
+        process = start(run, [program(run, "tracer")])
+        fails(run, process.pid, ["is traced by process", "of the same job"])
+        goes_on(run, process)
+
+    def under(*tool, words, asked=None):
+        def go(run):
+            if not shutil.which(tool[0]):
+                raise Skipped(f"{tool[0]} is not installed")
+            process = start(run, [*tool, program(run, "ordinary")])
+            fails(run, process.pid, words)
+            run.release()
+            expect(process.wait(60) == 0 and run.says("survived"), "did not go on")
+        return go
+
+    yield "thread_sanitizer", thread
+    yield "tracer", tracer
+    yield "valgrind", under("valgrind", "-q", words=["valgrind"])
+    yield "strace", under("strace", "-f", "-o", "trace", words=["is traced by process"])
+    yield "gdb", under("gdb", "-q", "-batch", "-ex", "run", "--args", words=["is traced by process"])
+
+
+def seccomp():
+    for kind, words in {"strict": ["seccomp"], "strict_raw": ["strict seccomp"], "strict_child": ["strict seccomp"],
+                        "kill": ["system call filter"], "errno": ["system call filter"]}.items():
+        def go(run, kind=kind, words=words):
+            process = start(run, [program(run, "confined"), kind])
+            fails(run, process.pid, words)
+            if kind not in ("strict_raw", "strict_child"):
+                os.kill(process.pid, signal.SIGUSR1)
+                time.sleep(0.1)
+            tell(run)
+            expect(process.wait(30) == 0 and run.says("survived"), f"ended with {process.returncode}")
+        yield kind, go
+
+
+def stuck():
+    def vfork(run):
+        process = start(run, [program(run, "vfork_waits")])
+        fails(run, process.pid, ["vfork"], code=15)
+        goes_on(run, process)
+
+    yield "vfork", vfork
+
+
+def own_signals():
+    def go(run):
+        process = start(run, [program(run, "own_signals")])
+        expect(not (run.work / "store").exists(), "a snapshot that nobody asked for")
+        os.kill(process.pid, signal.SIGUSR1)
+        run.until(lambda: snapshots(run) == 1, process, "instead of a snapshot for a signal from outside")
+        goes_on(run, process)
+        expect(snapshots(run) == 1, "more snapshots than were asked for")
+
+    yield "own_signals", go
+
+
+def ends():
+    for how in ("return", "exit", "_exit", "quick_exit", "syscall"):
+        def go(run, how=how):
+            process = start(run, [program(run, "ends"), how])
+            done = run.checkpoint(process.pid)
+            expect(done.returncode == 0, f"checkpoint: exit {done.returncode}: {done.stderr.strip()}")
+            expect(process.wait(30) == 5, f"ended with {process.returncode}")
+            restored = subprocess.run([run.build / "bin" / "gpuckpt", "restore", f"{run.work / 'store'}@latest"],
+                                      env=run.environment(), cwd=run.work, capture_output=True, text=True, timeout=60)
+            expect(restored.returncode == 5, f"restored, it ends with {restored.returncode}: {restored.stderr}")
+        yield how, go
+
+
+def io_uring():
+    def without(run):
+        process = start(run, [program(run, "ring_or_not")])
+        expect((run.work / "way").read_text() == "none\n", "has a ring")
+        comes_back(run, process)
+
+    def wanted(run):
+        process = start(run, [program(run, "ring_or_not")], GPUCKPT_IO_URING="on")
+        if (run.work / "way").read_text() == "none\n":
+            raise Skipped("there is no io_uring here")
+        fails(run, process.pid, ["io_uring"])
+        goes_on(run, process)
+
+    yield "none", without
+    yield "GPUCKPT_IO_URING", wanted
+
+
+def under_limit(run, shell, name="ordinary"):
+    return start(run, ["/bin/sh", "-c", f'{shell}; exec "$0"', program(run, name)])
+
+
+PYTHON = """
+import os, resource, sys, time
+{}
+print("ready", flush=True)
+while not os.path.exists("go_on"): time.sleep(0.01)
+print("survived", flush=True)
+"""
+ALL_DESCRIPTORS = """
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, HARD))
+try:
+    while True: os.dup(2)
+except OSError: os.close(63)
+time.sleep(0); os.path.exists("."); os.dup(2)
+"""
+ADDRESS_SPACE = """
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + (8 << 20),) * 2)
+"""
+PROCESSES = """
+resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+"""
+
+
+def limits():
+    def lives(shell):
+        return lambda run: comes_back(run, under_limit(run, shell))
+
+    def fails_by(words, code=1, shell=None, script=None):
+        def go(run):
+            process = under_limit(run, shell) if shell else start(run, ["python3", "-c", PYTHON.format(script)])
+            fails(run, process.pid, words, code)
+            goes_on(run, process)
+        return go
+
+    def session_folder(run):
+        gone = run.work / "gone"
+        gone.mkdir(mode=0o777)
+        process = start(run, [program(run, "ordinary")], GPUCKPT_SESSION_DIR=str(gone / "session"))
+        gone.rmdir()
+        comes_back(run, process)
+
+    yield "session_folder", session_folder
+    yield "umask", lives("umask 0345")
+    yield "file_size_soft", lives("ulimit -S -f 16")
+    yield "file_size_hard", fails_by(["RLIMIT_FSIZE"], shell="ulimit -f 16")
+    yield "descriptors", lambda run: comes_back(
+        run, start(run, ["python3", "-c", PYTHON.format(ALL_DESCRIPTORS.replace("HARD", "256"))]))
+    yield "descriptors_hard", fails_by(["RLIMIT_NOFILE"], code=14, script=ALL_DESCRIPTORS.replace("HARD", "64"))
+    yield "few_descriptors", lives("ulimit -S -n 16")
+    yield "address_space", fails_by(["RLIMIT_AS"], script=ADDRESS_SPACE)
+    yield "processes", fails_by(["RLIMIT_NPROC"], script=PROCESSES)
+
+
+def stores():
+    def bad(prepare, words, code=1):
+        def go(run):
+            prepare(run.work / "store")
+            if run.user is not None:
+                subprocess.run(["chown", "-R", f"{run.user}:{run.user}", run.work], check=True)
+            process = start(run, [program(run, "ordinary")])
+            fails(run, process.pid, words, code)
+            goes_on(run, process)
+        return go
+
+    def read_only(store):
+        store.mkdir(mode=0o500)
+
+    def full(store):
+        store.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "none", store], capture_output=True).returncode != 0:
+            raise Skipped("no file system can be mounted here")
+
+    def full_store(run):
+        try:
+            bad(full, ["is full"])(run)
+        finally:
+            subprocess.run(["umount", "-l", run.work / "store"], capture_output=True)
+
+    yield "a_file", bad(lambda store: store.write_text("x"), ["is a file, not a store"], code=10)
+    yield "read_only", bad(read_only, ["ermission denied"])
+    yield "full", full_store
+
+
+def users():
+    def as_user(name, *command):
+        group = subprocess.run(["id", "-g", name], capture_output=True, text=True).stdout.strip()
+        return ["setpriv", f"--reuid={name}", f"--regid={group}", "--clear-groups", *command]
+
+    def open_to_all(run):
+        if os.getuid() != 0 or not shutil.which("setpriv"):
+            raise Skipped("only root may become others")
+        os.chmod(run.work, 0o777)
+
+    def asked_by_nobody(owner):
+        def go(run):
+            open_to_all(run)
+            command = [program(run, "ordinary")]
+            process = start(run, command if owner == "root" else as_user(owner, *command))
+            begin = time.monotonic()
+            done = subprocess.run(as_user("nobody", run.build / "bin" / "gpuckpt", "checkpoint", str(process.pid)),
+                                  env=run.environment(), cwd="/", capture_output=True, text=True, timeout=90)
+            took = time.monotonic() - begin
+            expect(done.returncode == 14 and f"user {owner} (" in done.stderr and "nobody (" in done.stderr,
+                   f"does not name the users: exit {done.returncode}: {done.stderr.strip()}")
+            expect(took < 2, f"refused after {took:.1f} s only")
+            goes_on(run, process)
+        return go
+
+    def worker(run):
+        """A master that stays root, its worker that does not (nginx, php-fpm)."""
+        open_to_all(run)
+        process = start(run, [program(run, "drops"), "worker"])
+        fails(run, process.pid, ["(drops)", "user nobody (", "user root ("], seconds=3)
+        goes_on(run, process)
+
+    def ids(pid):
+        wanted = ("Uid", "Gid", "Groups", "Cap", "NoNewPrivs")
+        return [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith(wanted)]
+
+    def dropped(run):
+        """Its store is its own user's: root takes that over, and restores it with all its ids."""
+        open_to_all(run)
+        process = start(run, [program(run, "drops")])
+        before = ids(process.pid)
+        done = run.checkpoint(process.pid)
+        expect(done.returncode == 0, f"checkpoint: exit {done.returncode}: {done.stderr.strip()}")
+        run.kill(process)
+        subprocess.run(["chown", "-R", "0:0", run.work / "store"], check=True)
+        process, pid = run.restore(1)
+        run.until(lambda: ids(pid) == before, process, "before it had its ids again")
+        run.release()
+        run.finish(process)
+
+    def store_of_root(run):
+        """What it may not write is named with the user that it has become."""
+        open_to_all(run)
+        (run.work / "store").mkdir(0o755)
+        process = start(run, [program(run, "drops")])
+        fails(run, process.pid, ["belongs to user 0,", "as user 65534", "--store"], seconds=3)
+        goes_on(run, process)
+
+    def unmapped(run):
+        if subprocess.run(["unshare", "-U", "true"], capture_output=True).returncode != 0:
+            raise Skipped("no user namespaces here")
+        process = start(run, ["unshare", "-U", program(run, "ordinary")])
+        fails(run, process.pid, ["user namespace", "unshare -U"], seconds=2)
+        goes_on(run, process)
+
+    def mapped(run):
+        """Its /tmp/gpuckpt-0 is the real root's."""
+        open_to_all(run)
+        if subprocess.run(as_user("nobody", "unshare", "-Ur", "true"), capture_output=True).returncode != 0:
+            raise Skipped("no user namespaces here")
+        Path("/tmp/gpuckpt-0").mkdir(0o700, exist_ok=True)
+        os.chown(run.work, 65534, 65534)
+        process = start(run, as_user("nobody", "unshare", "-Ur", program(run, "ordinary")), GPUCKPT_SESSION_DIR="")
+        done = subprocess.run(as_user("nobody", run.build / "bin" / "gpuckpt", "checkpoint", str(process.pid)),
+                              env=run.environment(GPUCKPT_SESSION_DIR=""), cwd="/", capture_output=True, text=True, timeout=90)
+        expect(done.returncode == 0, f"not reached: exit {done.returncode}: {done.stderr.strip()}")
+        goes_on(run, process)
+
+    yield "asks_of_root", asked_by_nobody("root")
+    yield "asks_of_daemon", asked_by_nobody("daemon")
+    yield "worker", worker
+    yield "dropped", dropped
+    yield "store_of_root", store_of_root
+    yield "unmapped", unmapped
+    yield "mapped", mapped
+
+
+CASES = {f.__name__: f for f in (sanitizers, tools, seccomp, stuck, own_signals, ends, io_uring, limits, stores,
+                               users)}
+# As an ordinary user: root may exceed what would be in the way.
+AS_NOBODY = ("limits", "stores")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("case", choices=sorted(CASES))
+    parser.add_argument("--build", type=Path, default=HERE.parents[1] / "build")
+    parser.add_argument("--only", help="of the case's parts, this one")
+    options = parser.parse_args()
+    failed = done = 0
+    for name, go in CASES[options.case]():
+        if options.only and name != options.only:
+            continue
+        run = Run(name, "nobody" if options.case in AS_NOBODY else "root", options.build.resolve())
+        run.go = lambda go=go, run=run: go(run)
+        try:
+            wrong, seconds = run.run()
+        except Skipped as why:
+            print(f"skipped {name}: {why}")
+            continue
+        done += 1
+        failed += wrong is not None
+        print(f"{'FAILED' if wrong else 'ok':7}{name:24}{seconds:6.1f} s" + (f"  {wrong}" if wrong else ""), flush=True)
+    sys.exit(1 if failed else 0 if done else SKIPPED)
+
+
+if __name__ == "__main__":
+    main()

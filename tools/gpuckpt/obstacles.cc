@@ -1,0 +1,93 @@
+#include "obstacles.h"
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "process.h"
+
+namespace gpuckpt::cli {
+
+using store::Status;
+
+namespace {
+
+std::vector<int> threads_of(int pid) {
+  std::vector<int> out;
+  std::error_code error;
+  for (const auto& task :
+       std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid), error))
+    out.push_back(atoi(task.path().filename().c_str()));
+  return out;
+}
+
+int number_in(int pid, const char* field) { return atoi(status_field(pid, field).c_str()); }
+
+Status refused_for_filter(int pid) {
+  return Status::Refused(fmt::format(
+      "process {} ({}) has set a system call filter (seccomp) under which it would not survive a "
+      "snapshot",
+      pid, status_field(pid, "Name")));
+}
+
+bool is_stopped_by_tracer(int pid) { return status_field(pid, "State").starts_with("t"); }
+
+Status refused_for_tracer(int pid) {
+  const int tracer = number_in(pid, "TracerPid");
+  return Status::Refused(
+      fmt::format("process {} is stopped by a debugger (process {}, {}): let it go on, or detach",
+                  pid, tracer, status_field(tracer, "Name")));
+}
+
+}  // namespace
+
+Status may_be_signalled(int pid) {
+  if (proc_file(pid, "maps").find("/vgpreload_") != std::string::npos)
+    return Status::Refused(fmt::format(
+        "process {} ({}) runs under valgrind, which allows no threads but those of libc: run it "
+        "without",
+        pid, status_field(pid, "Name")));
+  for (int tid : threads_of(pid))
+    if (number_in(tid, "Seccomp") == 1)
+      return Status::Refused(fmt::format(
+          "thread {} of process {} ({}) is in strict seccomp mode, in which the signal that stops "
+          "it would kill it",
+          tid, pid, status_field(pid, "Name")));
+  return is_stopped_by_tracer(pid) ? refused_for_tracer(pid) : Status::Ok();
+}
+
+Status why_deaf(int pid) {
+  if (number_in(pid, "Seccomp") != 0) return refused_for_filter(pid);
+  return Status::Refused(fmt::format(
+      "process {} has libgpuckpt.so loaded, but it is not listening (it is still starting, or was "
+      "built for another gpuckpt)",
+      pid));
+}
+
+Status why_silent(int pid, uint64_t silent_ms) {
+  if (is_stopped_by_tracer(pid)) return refused_for_tracer(pid);
+  std::string where;
+  for (int tid : threads_of(pid)) {
+    if (!status_field(tid, "State").starts_with("D")) {
+      where.clear();
+      break;
+    }
+    where = proc_file(tid, "wchan");
+  }
+  if (!where.empty())
+    return Status(
+        kExitTimeout,
+        fmt::format("process {} ({}) waits inside the kernel (state D, {}) and takes no signals: a "
+                    "child started with vfork, or a disk that does not answer?",
+                    pid, status_field(pid, "Name"), where));
+  // A container's filter is no reason by itself: on a busy machine an answer takes its time.
+  constexpr uint64_t kFilterMs = 10'000;
+  if (silent_ms > kFilterMs && number_in(pid, "Seccomp") != 0) return refused_for_filter(pid);
+  return Status::Ok();
+}
+
+}  // namespace gpuckpt::cli
