@@ -16,6 +16,16 @@ PROGRAMS = [("callback_mutex", [], "cu(LaunchHostFunc|MemsetD8Async)", 0),
             ("spinning_kernel", [], "last kernel spin_until_told", 1)]
 
 
+def closed_input(process):
+    """Is standard input closed in a process that goes on? (One that ends loses its descriptors before it can be waited for.)"""
+    deadline = time.monotonic() + 5
+    while process.poll() is None and not os.path.exists(f"/proc/{process.pid}/fd/0"):
+        if time.monotonic() > deadline:
+            return True
+        time.sleep(0.05)
+    return False
+
+
 def attempt(tools, name, arguments, on_stream, surely_given_up):
     command = [tools.build / "tests" / "programs" / name, *arguments]
     expected, _ = harness.reference(tools, command)
@@ -39,7 +49,7 @@ def attempt(tools, name, arguments, on_stream, surely_given_up):
                 session.finish(process, 10)
             else:
                 raise Failure(f"{name}: exit {done.returncode}: {done.stderr.strip()}")
-            if process.poll() is None and not os.path.exists(f"/proc/{process.pid}/fd/0"):
+            if closed_input(process):
                 raise Failure(f"{name}: its standard input was closed")
             if seconds > 20:
                 raise Failure(f"{name}: a snapshot with --timeout 2s took {seconds:.0f} s")
