@@ -219,6 +219,7 @@ def main():
         print("SKIPPED: needs root, who plays both sides")
         return 0
     tools = harness.Tools(harness.find_build(sys.argv[1]))
+    harness.ordinary_user.require(tools.build)
     wanted = sys.argv[2:]
     def run(case):
         with Session(tools) as session:

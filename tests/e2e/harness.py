@@ -10,12 +10,16 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2]
-NOBODY = 65534
+sys.path.insert(0, str(SOURCE / "tests"))
+import ordinary_user  # noqa: E402
+from ordinary_user import NOBODY  # noqa: E402
+
 TEXT = "/usr/share/common-licenses/GPL-3"
 
 
@@ -89,6 +93,8 @@ class Session:
         self.tools, self.keep = tools, keep
         self.random = random.Random(seed)
         self.user = user if os.getuid() == 0 else None
+        if self.user is not None:
+            ordinary_user.require(tools.build)
         # Not the usual temporary folder's first level: its name tells what a left-over folder is.
         self.work = Path(tempfile.mkdtemp(prefix="gpuckpt-e2e-"))
         self.store = self.work / "store"

@@ -315,6 +315,7 @@ CASES = [wrong_use, wrong_settings, failures_of_the_writer, terminal_escapes, de
 
 def main():
     tools = harness.Tools(harness.find_build(sys.argv[1]))
+    harness.ordinary_user.require(tools.build)
     wanted = sys.argv[2:]
     def run(case):
         with Session(tools) as session:

@@ -26,10 +26,11 @@ from pathlib import Path
 
 from huge_pool import HugePages
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "kernel"))
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "kernel")]
+import ordinary_user
 import readback
+from ordinary_user import NOBODY
 
-NOBODY = 65534
 SOURCE = Path(__file__).resolve().parent
 FOLDER = "features"  # of the build: where the programs are
 
@@ -85,6 +86,8 @@ class Run:
     def __init__(self, feature, flavour, build):
         self.feature, self.flavour, self.build = feature, flavour, build
         self.user = NOBODY if flavour in ("nobody", "sandbox") and os.getuid() == 0 else None
+        if self.user is not None:
+            ordinary_user.require(build)
         self.work = Path(tempfile.mkdtemp(prefix=f"gpuckpt-{feature}-"))
         self.started = []
         self.known = set()  # of readback.KNOWN, what was met

@@ -24,7 +24,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "features"))
-from features_test import Failure, Run  # noqa: E402
+from features_test import Failure, Run, ordinary_user  # noqa: E402
 
 SKIPPED = 77
 
@@ -285,6 +285,7 @@ def users():
     def open_to_all(run):
         if os.getuid() != 0 or not shutil.which("setpriv"):
             raise Skipped("only root may become others")
+        ordinary_user.require(run.build)
         os.chmod(run.work, 0o777)
 
     def asked_by_nobody(owner):
