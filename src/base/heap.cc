@@ -5,21 +5,14 @@
 #include <atomic>
 
 #include "base/address.h"
+#include "base/mutex.h"
 #include "base/syscall.h"
 
 namespace gpuckpt {
 namespace {
 
 constexpr size_t kMaxScratch = 128;
-struct Lock {
-  std::atomic<uint32_t> word{0};
-  void take() {
-    while (word.exchange(1, std::memory_order_acquire)) sys::call(SYS_sched_yield);
-  }
-  void give() { word.store(0, std::memory_order_release); }
-};
-
-Lock scratch_lock;
+Mutex scratch_mutex;
 Range scratch[kMaxScratch];
 
 // Size classes are powers of two from 32 bytes up; a block starts with its class.
@@ -28,7 +21,7 @@ struct Block {
   uint64_t size_class;
   Block* next;
 };
-Lock heap_lock;
+Mutex heap_mutex;
 Block* free_list[kClasses];
 uint64_t chunk_at, chunk_end;
 
@@ -55,7 +48,7 @@ void region_unmap(Region* r) {
 Region scratch_map(uint64_t bytes, int fd) {
   Region r = region_map(bytes, fd);
   if (!r) return r;
-  scratch_lock.take();
+  scratch_mutex.lock();
   bool kept = false;
   for (Range& s : scratch)
     if (!s.start) {
@@ -67,7 +60,7 @@ Region scratch_map(uint64_t bytes, int fd) {
       kept = true;
       break;
     }
-  scratch_lock.give();
+  scratch_mutex.unlock();
   if (!kept) region_unmap(&r);
   return r;
 }
@@ -75,10 +68,10 @@ Region scratch_map(uint64_t bytes, int fd) {
 void scratch_unmap(Region* r) {
   if (!r->start) return;
   bool known = false;
-  scratch_lock.take();
+  scratch_mutex.lock();
   for (Range& s : scratch)
     if (s.start == r->start - kPage) s = {}, known = true;
-  scratch_lock.give();
+  scratch_mutex.unlock();
   if (known)
     region_unmap(r);
   else
@@ -98,7 +91,7 @@ size_t scratch_ranges(Range* out, size_t room) {
 
 void scratch_forget() {
   for (Range& s : scratch) s = {};
-  scratch_lock.give();
+  scratch_mutex.reset();
 }
 
 void memory_after_fork() {
@@ -108,16 +101,16 @@ void memory_after_fork() {
     if (s.start && s.end > s.start) sys::munmap(s.start, s.end - s.start);
     s = {};
   }
-  scratch_lock.give();
-  if (heap_lock.word) chunk_at = chunk_end = 0;
-  heap_lock.give();
+  scratch_mutex.reset();
+  if (heap_mutex.held()) chunk_at = chunk_end = 0;
+  heap_mutex.reset();
 }
 
 void* heap_alloc(size_t bytes) {
   int c = 1;
   while ((32ull << c) < bytes + sizeof(Block) && c < kClasses) ++c;
   if (c == kClasses) return nullptr;
-  heap_lock.take();
+  heap_mutex.lock();
   Block* b = free_list[c];
   if (b) {
     free_list[c] = b->next;
@@ -134,7 +127,7 @@ void* heap_alloc(size_t bytes) {
       chunk_at += need;
     }
   }
-  heap_lock.give();
+  heap_mutex.unlock();
   if (!b) return nullptr;
   b->size_class = static_cast<uint64_t>(c);
   return b + 1;
@@ -143,10 +136,10 @@ void* heap_alloc(size_t bytes) {
 void heap_free(void* p) {
   if (!p) return;
   Block* b = static_cast<Block*>(p) - 1;
-  heap_lock.take();
+  heap_mutex.lock();
   b->next = free_list[b->size_class];
   free_list[b->size_class] = b;
-  heap_lock.give();
+  heap_mutex.unlock();
 }
 
 }  // namespace gpuckpt

@@ -17,7 +17,7 @@ constexpr uint64_t kOtherBases[] = {0x100000000000, 0x300000000000, 0x5000000000
 constexpr uint64_t kReservationSizes[] = {1ull << 40, 1ull << 38, 1ull << 36};
 
 DeviceMemory* memories[kMaxDevices];
-Lock memories_lock;
+Mutex memories_lock;
 
 CUmemAllocationProp properties_of(const VmmBacking& backing) {
   CUmemAllocationProp properties = {};
@@ -37,7 +37,7 @@ bool attribute(int device, CUdevice_attribute which) {
 void learn(DeviceMemory* memory, int device) {
   static bool told;
   if (!__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
-    pthread_atfork(nullptr, nullptr, locks_after_fork);
+    pthread_atfork(nullptr, nullptr, mutexes_after_fork);
   VmmBacking& backing = memory->backing;
   backing.device = device;
   backing.peers = 1u << device;
@@ -144,7 +144,7 @@ DeviceMemory* device_memory(int device) {
   if (device < 0 || device >= kMaxDevices) return nullptr;
   DeviceMemory* memory = __atomic_load_n(&memories[device], __ATOMIC_ACQUIRE);
   if (memory) return memory;
-  Guard guard(memories_lock);
+  MutexLock guard(memories_lock);
   if (memories[device]) return memories[device];
   memory = make<DeviceMemory>();
   if (!memory) return nullptr;
@@ -205,7 +205,7 @@ bool rebuild_device_memory(DeviceReport* report) {
 int let_access(int owner, int device, bool allowed) {
   DeviceMemory* memory = device_memory(owner);
   if (!memory || !memory->has_vmm || device < 0 || device >= kMaxDevices) return 0;
-  Guard guard(memory->lock);
+  MutexLock guard(memory->lock);
   VmmBacking& backing = memory->backing;
   uint32_t before = backing.peers;
   backing.peers = allowed ? before | (1u << device) : before & ~(1u << device);

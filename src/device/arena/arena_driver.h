@@ -43,7 +43,7 @@ struct LateFinds {
 };
 
 struct DeviceMemory {
-  Lock lock;
+  Mutex lock;
   LateFinds finds;
   bool ready = false;    // asked the driver
   bool has_vmm = false;  // false: native addresses; snapshots are refused

@@ -47,7 +47,7 @@ Image* image_of(const Object* o) {
 
 // Images that nobody has read yet, each held.
 void take_unread(Vector<Image*>* out) {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   for (Object* o = registry().first(); o; o = o->next) {
     Image* image = image_of(o);
     if (!image || image->calls || image->reading) continue;
@@ -62,7 +62,7 @@ void read_new_images() {
   take_unread(&images);
   for (Image* image : images) {
     DeviceCalls* calls = read_calls(image);
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     image->calls = calls;
     image->reading = false;
     registry().drop_image(image);
@@ -93,7 +93,7 @@ const char* allocating_kernel(const Object* owner, bool* readable) {
 }
 
 bool prints() {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   for (Object* o = registry().first(); o; o = o->next) {
     const Image* image = image_of(o);
     if (image && image->calls && image->calls->prints) return true;
@@ -114,7 +114,7 @@ void heap_note_unload(const Object* object) {
 bool check_device_heap(DeviceReport* report) {
   read_new_images();
   if (settings().heap_is_empty) return true;
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   bool readable = true;
   const char* symbol = unloaded ? unloaded : allocating_kernel(nullptr, &readable);
   if (symbol)

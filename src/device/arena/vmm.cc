@@ -228,7 +228,7 @@ bool rebuild_memory(bool foreign, DeviceReport* report) {
 }  // namespace
 
 const char* vmm_refusal() {
-  Guard guard(vmm().lock);
+  MutexLock guard(vmm().lock);
   for (Physical* memory = vmm().first; memory; memory = memory->next) {
     if (of_host(memory) && (memory->name.pid || owner_of(memory) < 0))
       return "cuMemCreate: physical memory of the host, shared or without a context to copy it";
@@ -239,7 +239,7 @@ const char* vmm_refusal() {
 }
 
 void vmm_extents(int device, Vector<VmmExtent>* out) {
-  Guard guard(vmm().lock);
+  MutexLock guard(vmm().lock);
   vmm().each_mapping([&](Mapped* mapping) {
     const Physical* memory = mapping->memory;
     if (!memory->foreign && !of_host(memory) && owner_of(memory) == device)
@@ -251,7 +251,7 @@ void vmm_extents(int device, Vector<VmmExtent>* out) {
 }
 
 uint64_t vmm_bytes() {
-  Guard guard(vmm().lock);
+  MutexLock guard(vmm().lock);
   uint64_t bytes = 0;
   for (Physical* memory = vmm().first; memory; memory = memory->next) bytes += memory->size;
   return bytes;
@@ -323,7 +323,7 @@ void vmm_copy_host() {
 }
 
 bool vmm_imported() {
-  Guard guard(vmm().lock);
+  MutexLock guard(vmm().lock);
   for (Physical* memory = vmm().first; memory; memory = memory->next)
     if (memory->foreign) return true;
   return false;
@@ -341,7 +341,7 @@ bool vmm_shares(void* context, bool (*one)(void* context, const DeviceShare&)) {
 
 void vmm_sweep() {
   if (!known || !__atomic_load_n(&known->lingering, __ATOMIC_RELAXED)) return;
-  Guard guard(known->lock);
+  MutexLock guard(known->lock);
   known->sweep();
 }
 

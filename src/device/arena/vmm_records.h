@@ -60,7 +60,7 @@ struct Exported {
 };
 
 struct Vmm {
-  Lock lock;
+  Mutex lock;
   RangeTree reservations, mappings;
   HashMap<MemoryHandle> handles;  // by name
   Physical* first = nullptr;

@@ -23,7 +23,7 @@ struct Free {
 Free* bins[kLargest + 1];
 char* slab;
 size_t slab_left;
-Lock heap_lock;
+Mutex heap_lock;
 
 void* map(size_t bytes) {
   long address = sys::mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
@@ -37,27 +37,6 @@ unsigned bin_of(size_t bytes) {
 }
 
 }  // namespace
-
-namespace {
-uint32_t forks;  // shifted beside a lock's state
-}
-
-void Lock::lock() {
-  const uint32_t free = forks, held = forks | 1, waited_for = forks | 2;
-  uint32_t seen = __atomic_load_n(&word_, __ATOMIC_RELAXED);
-  while ((seen & ~3u) != forks || seen == free)  // of before the fork: free
-    if (__atomic_compare_exchange_n(&word_, &seen, held, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-      return;
-  while (__atomic_exchange_n(&word_, waited_for, __ATOMIC_ACQUIRE) != free)
-    sys::futex_wait(&word_, waited_for, 0);
-}
-
-void Lock::unlock() {
-  if (__atomic_exchange_n(&word_, forks, __ATOMIC_RELEASE) == (forks | 2))
-    sys::futex_wake(&word_, 1);
-}
-
-void locks_after_fork() { forks += 4; }
 
 void* allocate(size_t bytes) {
   size_t total = bytes + sizeof(Header);
@@ -73,7 +52,7 @@ void* allocate(size_t bytes) {
   size_t rounded = size_t{1} << bin;
   Header* header;
   {
-    Guard guard(heap_lock);
+    MutexLock guard(heap_lock);
     if (bins[bin]) {
       header = reinterpret_cast<Header*>(bins[bin]);
       bins[bin] = bins[bin]->next;
@@ -103,7 +82,7 @@ void release(void* block) {
   }
   unsigned bin = static_cast<unsigned>(header->bin);
   auto* free_block = reinterpret_cast<Free*>(header);
-  Guard guard(heap_lock);
+  MutexLock guard(heap_lock);
   free_block->next = bins[bin];
   bins[bin] = free_block;
 }

@@ -13,6 +13,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/mutex.h"
+
 namespace gpuckpt::device {
 
 void* allocate(size_t bytes);  // zeroed, aligned to 16
@@ -49,28 +51,6 @@ T& made_once(T** place) {
   while (!(seen = __atomic_load_n(place, __ATOMIC_ACQUIRE))) __builtin_ia32_pause();
   return *seen;
 }
-
-// A lock that is a futex word: nothing of libc, correct across a snapshot (never held while the
-// gate is closed) and in a forked child, where it is free whoever held it in the parent.
-class Lock {
- public:
-  void lock();
-  void unlock();
-
- private:
-  uint32_t word_ = 0;  // 0 free, 1 held, 2 held with waiters; above these bits the fork it is of
-};
-void locks_after_fork();  // in the child
-class Guard {
- public:
-  explicit Guard(Lock& lock) : lock_(lock) { lock_.lock(); }
-  ~Guard() { lock_.unlock(); }
-  Guard(const Guard&) = delete;
-  Guard& operator=(const Guard&) = delete;
-
- private:
-  Lock& lock_;
-};
 
 // Grows by doubling; elements move bytewise.
 template <typename T>

@@ -99,14 +99,14 @@ void Registry::remove(Object* object) {
 }
 
 Object* Registry::detach(ObjectType type, uint64_t name) {
-  Guard guard(lock);
+  MutexLock guard(lock);
   auto* object = find<Object>(type, name);
   if (object) unlist(object);
   return object;
 }
 
 void Registry::settle_end(Object* object, bool ended) {
-  Guard guard(lock);
+  MutexLock guard(lock);
   if (ended) return dispose(object);
   object->next = object->previous = nullptr;
   if (!list(object, object->type, object->name, object->context)) broken = true;

@@ -206,7 +206,7 @@ struct UnloadObject : Object {
 
 class Registry {
  public:
-  Lock lock;
+  Mutex lock;
 
   template <typename T>
   T* find(ObjectType type, uint64_t name) {

@@ -9,7 +9,7 @@
 namespace gpuckpt::device {
 namespace {
 
-Lock lock;
+Mutex lock;
 Settings current;
 bool known;
 
@@ -42,7 +42,7 @@ void read_settings() {
   read.ahead = !read_word("GPUCKPT_AHEAD", "off", "on");
   read.ipc = !read_word("GPUCKPT_IPC", "off", "on");
   read.heap_is_empty = read_word("GPUCKPT_DEVICE_HEAP", "empty", "refuse");
-  Guard guard(lock);
+  MutexLock guard(lock);
   current = read;
   __atomic_store_n(&known, true, __ATOMIC_RELEASE);
 }

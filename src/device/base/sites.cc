@@ -28,7 +28,7 @@ struct Table {
   Vector<Code> code;           // of others than ourselves and the driver, in order
   uint64_t looked_us = 0;
 };
-Lock lock;
+Mutex lock;
 Table* table;  // made at the first call
 
 void look_for_code() {
@@ -90,7 +90,7 @@ uint32_t call_site() {
       sys::call(SYS_process_vm_readv, sys::getpid(), sys::ptr(&to), 1, sys::ptr(&from), 1, 0);
   if (got <= 0) return 0;
   Site site;
-  Guard guard(lock);
+  MutexLock guard(lock);
   if (!table && !(table = make<Table>())) return 0;
   if (!pick(words, static_cast<size_t>(got) / 8, &site)) {
     if (table->looked_us && sys::now_us() - table->looked_us < kRefreshUs) return 0;
@@ -101,7 +101,7 @@ uint32_t call_site() {
 }
 
 void describe_sites(Text* json) {
-  Guard guard(lock);
+  MutexLock guard(lock);
   json->add("[");
   for (size_t i = 0; table && i < table->sites.size(); ++i) {
     json->add(i ? ",[" : "[");

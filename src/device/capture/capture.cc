@@ -41,7 +41,7 @@ bool fail(DeviceReport* report, int code, const char* pattern, ...) {
 }
 
 void live_contexts(Vector<uint64_t>* out) {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   for (Object* o = registry().first(); o; o = o->next)
     if (o->type == ObjectType::kContext && static_cast<ContextObject*>(o)->alive)
       out->push(o->name);
@@ -55,7 +55,7 @@ uint64_t now_ms() { return sys::now_us() / 1000; }
 
 bool check_refusals(DeviceReport* report) {
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     if (registry().broken)
       return fail(report, kExitRefused, "%s",
                   registry().reason[0] ? registry().reason : "an object could not be recorded");
@@ -308,7 +308,7 @@ bool learn_machine(MachineFacts* facts) {
 }
 
 CUcontext any_context(int device) {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   for (Object* o = registry().first(); o; o = o->next) {
     if (o->type != ObjectType::kContext) continue;
     auto* context = static_cast<ContextObject*>(o);
@@ -375,7 +375,7 @@ bool learn_state(DeviceReport* report) {
   live_contexts(&contexts);
   for (uint64_t name : contexts) {
     WithContext with(name);
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     ContextObject* context = registry().context(name);
     if (!with || !context) return fail(report, kExitError, "a context cannot be made current");
     learn_context(context);
@@ -418,7 +418,7 @@ void describe(Text& json) {
     json.add("],\"allocations\":[");
     bool first = true;
     if (memory) {
-      Guard guard(memory->lock);
+      MutexLock guard(memory->lock);
       for (Allocation* a = memory->arena.first(); a; a = memory->arena.next(a)) {
         json.add(first ? "{\"address\":\"" : ",{\"address\":\"");
         first = false;
@@ -437,7 +437,7 @@ void describe(Text& json) {
   json.add(",\"pinned_bytes\":");
   json.add_number(pinned_bytes());
   uint64_t counts[static_cast<size_t>(ObjectType::kCount)] = {};
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   json.add(",\"variables\":[");
   bool first = true;
   for (Object* o = registry().first(); o; o = o->next) {

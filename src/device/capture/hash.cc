@@ -52,7 +52,7 @@ class Pinned {
 
 // The kernel's module in the context of that name (0: in any); null: it has none now.
 CUmodule own_module(uint64_t context) {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   for (Object* o = registry().first(); o; o = o->next)
     if (o->type == ObjectType::kModule && !o->dead && (!context || o->context == context) &&
         static_cast<ModuleObject*>(o)->ours)
@@ -71,7 +71,7 @@ CUresult load_own_module(CUmodule* module) {
   if (result != CUDA_SUCCESS) return result;
   real().cuMemGetInfo_v2(&after, &total);
   real().cuCtxGetDevice(&device);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   auto* m = registry().find<ModuleObject>(ObjectType::kModule, name_from(Kind::kModule, *module));
   if (!m) return CUDA_ERROR_OUT_OF_MEMORY;
   m->ours = true;

@@ -48,7 +48,7 @@ IdleWatch::~IdleWatch() {
 // Streams of `context` that the application made. Names are copied: queries need no registry lock.
 static void list_streams(uint64_t context, Vector<uint64_t>* out) {
   Registry& all = registry();
-  Guard guard(all.lock);
+  MutexLock guard(all.lock);
   for (Object* o = all.first(); o; o = o->next)
     if (o->type == ObjectType::kStream && o->context == context) out->push(o->name);
 }

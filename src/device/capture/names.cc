@@ -30,7 +30,7 @@ void add_block_extents(const Arena& arena, const Chunk* chunk, Vector<Extent>* o
 }
 
 void add_variables(int device, Vector<Extent>* out) {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   for (Object* o = registry().first(); o; o = o->next) {
     if (o->dead || (o->type != ObjectType::kModule && o->type != ObjectType::kLibrary)) continue;
     auto& globals = o->type == ObjectType::kModule ? static_cast<ModuleObject*>(o)->globals
@@ -75,7 +75,7 @@ bool has_name(const Extent& e, uint64_t size) { return e.hashable && size >= kMi
 
 void list_extents(int device, Vector<Extent>* out) {
   if (DeviceMemory* memory = device_memory(device)) {
-    Guard guard(memory->lock);
+    MutexLock guard(memory->lock);
     for (Chunk* c = memory->arena.first_chunk(); c; c = memory->arena.next_chunk(c)) {
       if (c->block)
         add_block_extents(memory->arena, c, out);

@@ -49,14 +49,14 @@ bool pin(void* memory, uint64_t bytes) {
 
 // The sink's memory, registered once for all pumps: those of several devices work side by side.
 struct SinkPin {
-  Lock lock;
+  Mutex lock;
   int users = 0;
 };
 SinkPin* sink_pin;
 
 bool pin_sink(const CaptureSink* sink) {
   SinkPin& one = made_once(&sink_pin);
-  Guard guard(one.lock);
+  MutexLock guard(one.lock);
   if (!one.users && !pin(sink->memory, sink->memory_bytes)) return false;
   ++one.users;
   return true;
@@ -64,7 +64,7 @@ bool pin_sink(const CaptureSink* sink) {
 // A context that is gone took the registration with it.
 void unpin_sink(const CaptureSink* sink, bool gone) {
   SinkPin& one = made_once(&sink_pin);
-  Guard guard(one.lock);
+  MutexLock guard(one.lock);
   if (!--one.users && !gone) real().cuMemHostUnregister(sink->memory);
 }
 
@@ -87,7 +87,7 @@ Pump::Pump(CUcontext context, CaptureSink* sink, uint64_t space, const Leave* le
 }
 
 Pump::~Pump() {
-  Guard guard(leave_ ? *leave_->lock : own_lock_);
+  MutexLock guard(leave_ ? *leave_->lock : own_lock_);
   const bool gone = leave_ && *leave_->gone;
   if (with_ && !gone) {
     if (stream_) real().cuStreamSynchronize(stream_);
@@ -178,7 +178,7 @@ CUresult Pump::await(CUevent event) {
   // Others are on their way meanwhile: pauses of about three copies are short enough, and shorter
   // ones would only be in the way of who copies.
   for (int looks = 0;; ++looks, sys::sleep_us(pause_us_)) {
-    Guard guard(*leave_->lock);
+    MutexLock guard(*leave_->lock);
     if (*leave_->gone) return CUDA_SUCCESS;  // who destroyed it saw our copies to their end
     CUresult result = real().cuEventQuery(event);
     if (result == CUDA_ERROR_NOT_READY) continue;

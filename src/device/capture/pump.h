@@ -25,7 +25,7 @@ struct Piece {
 // The context may go while we work in it. Whoever destroys it sets `gone` with the lock held, after
 // our copies are done; from then on the driver is not called for it any more.
 struct Leave {
-  Lock* lock;
+  Mutex* lock;
   const bool* gone;
 };
 
@@ -75,7 +75,7 @@ class Pump {
   CaptureSink* sink_;
   const Leave* leave_;
   uint64_t space_;
-  Lock own_lock_;
+  Mutex own_lock_;
   CUstream stream_ = nullptr;
   uint8_t* own_ = nullptr;  // made when it is first needed
   Batch batch_[kBuffers];

@@ -51,7 +51,7 @@ struct DeviceStage {
   NameTable ahead;          // of the last round ahead of it, with marks at what went
 };
 struct Stage {
-  Lock lock;
+  Mutex lock;
   DeviceStage device[kMaxDevices];
   char last_id[64] = "";  // the snapshot that `last` describes
 };
@@ -164,7 +164,7 @@ size_t fill_stage(int device, uint64_t context, const Vector<Piece>& moves) {
     stage.pieces.clear();
     return 0;
   }
-  Guard guard(the_stage().lock);
+  MutexLock guard(the_stage().lock);
   stage.memory = memory;
   stage.context = context;
   stage.context_gone = stage.lost = false;
@@ -200,7 +200,7 @@ class Unlocked {
 // Drops what an earlier attempt left.
 void discard() {
   for (DeviceStage& stage : the_stage().device) {
-    Guard guard(the_stage().lock);
+    MutexLock guard(the_stage().lock);
     if (stage.memory) {
       WithContext with(stage.context);
       if (with) real().cuMemFree_v2(stage.memory);
@@ -359,7 +359,7 @@ class Throttle {
 // False: lost, or the copy cannot be started.
 bool next_batch(DeviceStage* stage, Pump* pump, const Piece** first, size_t* count,
                 const uint8_t** host) {
-  Guard guard(the_stage().lock);
+  MutexLock guard(the_stage().lock);
   *host = nullptr;
   *first = stage->pieces.data() + stage->next;
   size_t left = stage->pieces.size() - stage->next;
@@ -397,14 +397,14 @@ bool drain_device(int device, uint64_t base, CaptureSink* sink, DeviceReport* re
       stage.context_gone ? nullptr : real_of<CUcontext>(Kind::kContext, stage.context);
   Pump pump(context, sink, base + static_cast<uint64_t>(device), &leave);
   {
-    Guard guard(all.lock);
+    MutexLock guard(all.lock);
     stage.stream = pump.stream();
   }
   // A context that went before we came leaves its copies in host memory.
   bool ok = (pump.ok() || stage.context_gone || !stage.memory) && send_staged(&stage, &pump);
   bool lost = stage.lost;
   {
-    Guard guard(all.lock);
+    MutexLock guard(all.lock);
     stage.stream = nullptr;
     if (stage.memory) {
       WithContext with(stage.context);
@@ -516,7 +516,7 @@ bool stage_give_way() {
   bool any = false;
   for (DeviceStage& stage : the_stage().device) {
     if (!__atomic_load_n(&stage.bytes, __ATOMIC_ACQUIRE)) continue;
-    Guard guard(the_stage().lock);
+    MutexLock guard(the_stage().lock);
     any |= give_way(&stage);
   }
   return any;
@@ -525,7 +525,7 @@ bool stage_give_way() {
 void stage_leave_context(uint64_t context) {
   for (DeviceStage& stage : the_stage().device) {
     if (!__atomic_load_n(&stage.bytes, __ATOMIC_ACQUIRE)) continue;
-    Guard guard(the_stage().lock);
+    MutexLock guard(the_stage().lock);
     if (stage.context != context) continue;
     give_way(&stage);
     if (stage.stream) real().cuStreamSynchronize(stage.stream);

@@ -85,7 +85,7 @@ int commit(DeviceMemory* memory) {
 uint64_t held_bytes(int device) {
   DeviceMemory* memory = machine_facts.devices > device ? device_memory(device) : nullptr;
   if (!memory || !memory->has_vmm) return 0;
-  Guard guard(memory->lock);
+  MutexLock guard(memory->lock);
   memory->arena.trim();
   uint64_t bytes = 0;
   each_own_chunk(memory, [&](Chunk* c) {

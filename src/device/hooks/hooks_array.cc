@@ -11,7 +11,7 @@ namespace {
 CUresult note_array(CUresult result, CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR& d) {
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = new_name(Kind::kArray, *out), context = current_context_name();
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   auto* a = registry().add<ArrayObject>(ObjectType::kArray, name, context);
   if (a) a->descriptor = d;
   return result;
@@ -29,7 +29,7 @@ CUresult note_texture(CUresult result, uint64_t value, const CUDA_RESOURCE_DESC*
         name_from(Kind::kMipmappedArray, named.res.mipmap.hMipmappedArray));
   uint64_t name = new_name(surface ? Kind::kSurfObject : Kind::kTexObject, value);
   uint64_t context = current_context_name();
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   auto* t = registry().add<TextureObject>(surface ? ObjectType::kSurface : ObjectType::kTexture,
                                           name, context);
   if (!t) return result;
@@ -92,7 +92,7 @@ CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray* pHandle,
          real().cuMipmappedArrayGetLevel(&ignored, *pHandle, levels) == CUDA_SUCCESS)
     ++levels;
   uint64_t name = new_name(Kind::kMipmappedArray, *pHandle), context = current_context_name();
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   auto* m = registry().add<MipmapObject>(ObjectType::kMipmap, name, context);
   if (m) {
     m->descriptor = *pMipmappedArrayDesc;
@@ -106,7 +106,7 @@ CUresult hook_cuMipmappedArrayGetLevel(CUarray* pLevelArray, CUmipmappedArray hM
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = new_name(Kind::kArray, *pLevelArray), context = current_context_name();
   uint64_t mipmap = name_from(Kind::kMipmappedArray, hMipmappedArray);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (registry().find<ArrayObject>(ObjectType::kArray, name)) return result;
   auto* a = registry().add<ArrayObject>(ObjectType::kArray, name, context);
   if (a) {
@@ -118,7 +118,7 @@ CUresult hook_cuMipmappedArrayGetLevel(CUarray* pLevelArray, CUmipmappedArray hM
 CUresult hook_cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray) {
   uint64_t name = name_from(Kind::kMipmappedArray, hMipmappedArray);
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     const bool known = registry().find<MipmapObject>(ObjectType::kMipmap, name);
     for (Object *o = registry().first(), *next; known && o; o = next) {
       next = o->next;

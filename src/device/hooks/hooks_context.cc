@@ -10,13 +10,13 @@ namespace {
 
 // Held from before the driver's call until what it did is recorded: a context that is made may get
 // the value of one that has just ended, whose memory and objects are not forgotten yet.
-Lock beginning_or_ending;
+Mutex beginning_or_ending;
 
 CUresult note_created(CUresult result, CUcontext* pctx, unsigned flags, CUdevice device,
                       const RealmPlaces& places) {
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = new_name(Kind::kContext, *pctx);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   auto* context = registry().add<ContextObject>(ObjectType::kContext, name, name);
   if (!context) return result;
   context->device = device;
@@ -31,12 +31,12 @@ template <typename F>
 CUresult end_with_objects(uint64_t name, F native) {
   Vector<Object*> objects;
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     registry().detach_context(name, &objects);
   }
   CUresult result = native();
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     registry().settle_context(&objects, result == CUDA_SUCCESS);
   }
   if (result == CUDA_SUCCESS) context_ended(name);
@@ -44,11 +44,11 @@ CUresult end_with_objects(uint64_t name, F native) {
 }
 
 CUresult end_created(CUcontext ctx, CUresult (*native)(CUcontext)) {
-  Guard one(beginning_or_ending);
+  MutexLock one(beginning_or_ending);
   uint64_t name = name_from(Kind::kContext, ctx);
   bool known;
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     ContextObject* context = registry().context(name);
     known = context && !context->primary;
   }
@@ -56,24 +56,24 @@ CUresult end_created(CUcontext ctx, CUresult (*native)(CUcontext)) {
   stage_leave_context(name);
   CUresult result = end_with_objects(name, [&] { return native(ctx); });
   if (result != CUDA_SUCCESS) return result;
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (ContextObject* context = registry().context(name)) registry().remove(context);
   return result;
 }
 
 // Before the last release of (or a reset of) the primary context.
 void end_primary(CUdevice device, CUresult (*native)(CUdevice), CUresult* result, bool reset) {
-  Guard one(beginning_or_ending);
+  MutexLock one(beginning_or_ending);
   uint64_t name = 0;
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     ContextObject* context = registry().primary_of(device);
     if (context && context->alive && (reset || context->retained <= 1)) name = context->name;
   }
   if (name) stage_leave_context(name);
   *result = name ? end_with_objects(name, [&] { return native(device); }) : native(device);
   if (*result != CUDA_SUCCESS) return;
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   ContextObject* context = registry().primary_of(device);
   if (!context) return;
   if (!reset && context->retained) --context->retained;
@@ -87,7 +87,7 @@ void end_primary(CUdevice device, CUresult (*native)(CUdevice), CUresult* result
 void context_ended(uint64_t name) {
   free_memory_of(name);
   free_pinned_of(name);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   registry().forget_context(name);
 }
 
@@ -96,7 +96,7 @@ void context_ended(uint64_t name) {
 using namespace device;
 
 CUresult hook_cuCtxCreate(CUcontext* pctx, unsigned int flags, CUdevice dev) {
-  Guard one(beginning_or_ending);
+  MutexLock one(beginning_or_ending);
   RealmPlaces places;
   CUresult result;
   {
@@ -105,13 +105,13 @@ CUresult hook_cuCtxCreate(CUcontext* pctx, unsigned int flags, CUdevice dev) {
   }
   note_created(result, pctx, flags, dev, places);
   if (result != CUDA_SUCCESS) return result;
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (ContextObject* c = registry().context(name_from(Kind::kContext, *pctx))) c->first_api = true;
   return result;
 }
 
 CUresult hook_cuCtxCreate_v2(CUcontext* pctx, unsigned int flags, CUdevice dev) {
-  Guard one(beginning_or_ending);
+  MutexLock one(beginning_or_ending);
   RealmPlaces places;
   CUresult result;
   {
@@ -123,7 +123,7 @@ CUresult hook_cuCtxCreate_v2(CUcontext* pctx, unsigned int flags, CUdevice dev) 
 
 CUresult hook_cuCtxCreate_v3(CUcontext* pctx, CUexecAffinityParam* paramsArray, int numParams,
                              unsigned int flags, CUdevice dev) {
-  Guard one(beginning_or_ending);
+  MutexLock one(beginning_or_ending);
   RealmPlaces places;
   CUresult result;
   {
@@ -137,7 +137,7 @@ CUresult hook_cuCtxCreate_v3(CUcontext* pctx, CUexecAffinityParam* paramsArray, 
 
 CUresult hook_cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* ctxCreateParams,
                              unsigned int flags, CUdevice dev) {
-  Guard one(beginning_or_ending);
+  MutexLock one(beginning_or_ending);
   RealmPlaces places;
   CUresult result;
   {
@@ -158,7 +158,7 @@ CUresult hook_cuCtxDestroy_v2(CUcontext ctx) { return end_created(ctx, real().cu
 CUresult hook_cuCtxAttach(CUcontext* pctx, unsigned int flags) {
   CUresult result = real().cuCtxAttach(pctx, flags);
   if (result != CUDA_SUCCESS) return result;
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (ContextObject* c = registry().context(name_from(Kind::kContext, *pctx))) ++c->attached;
   return result;
 }
@@ -166,7 +166,7 @@ CUresult hook_cuCtxDetach(CUcontext ctx) {
   uint64_t name = name_from(Kind::kContext, ctx);
   bool last;
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     ContextObject* c = registry().context(name);
     last = !c || !c->attached;
   }
@@ -179,16 +179,16 @@ CUresult hook_cuCtxDetach(CUcontext ctx) {
     if (translating()) drop(Kind::kContext, name);
     return result;
   }
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (ContextObject* c = registry().context(name)) --c->attached;
   return result;
 }
 
 CUresult hook_cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
-  Guard one(beginning_or_ending);
+  MutexLock one(beginning_or_ending);
   bool made;  // by this call, so that its places count
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     ContextObject* known = registry().primary_of(dev);
     made = !known || !known->alive;
   }
@@ -202,7 +202,7 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
   }
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = new_name(Kind::kContext, *pctx);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   ContextObject* context = registry().context(name);
   if (!context) {
     ContextObject* old = registry().primary_of(dev);
@@ -257,7 +257,7 @@ CUresult change_peer(CUcontext peer, unsigned flags, bool enable) {
   uint64_t self = current_context_name(), other = name_from(Kind::kContext, peer);
   int self_device = -1, other_device = -1;
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     ContextObject* mine = registry().context(self);
     ContextObject* theirs = registry().context(other);
     if (!mine || !theirs) return result;

@@ -13,7 +13,7 @@ namespace device {
 
 void note_graph(CUgraph graph) {
   uint64_t name = new_name(Kind::kGraph, graph);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (registry().find<GraphObject>(ObjectType::kGraph, name) || is_body(name)) return;
   auto* g = registry().add<GraphObject>(ObjectType::kGraph, name, 0);
   if (g) take_pending_users(name, &g->users);
@@ -45,7 +45,7 @@ void drop_nodes(CUgraph graph) {
     if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
       Vector<uint64_t> bodies;
       {
-        Guard guard(registry().lock);
+        MutexLock guard(registry().lock);
         const ConditionalNode* known = find_conditional(name);
         if (known) bodies.append(known->bodies.data(), known->bodies.size());
         forget_conditional(name);
@@ -65,7 +65,7 @@ CUresult note_exec(CUresult result, CUgraphExec* out, CUgraph graph, uint64_t fl
   const char* why = nullptr;
   GraphRecord* record = record_graph(graph, &why);
   uint64_t name = new_name(Kind::kGraphExec, *out), context = current_context_name();
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   auto* e = registry().add<GraphExecObject>(ObjectType::kGraphExec, name, context);
   if (!e) {
     free_record(record);
@@ -81,7 +81,7 @@ CUresult note_exec(CUresult result, CUgraphExec* out, CUgraph graph, uint64_t fl
 
 // What a graph holds is held by its clone, too.
 void share_users(CUgraph from, CUgraph to) {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   GraphObject *a = graph_object(from), *b = graph_object(to);
   if (a && b) add_users(&b->users, a->users);
 }
@@ -107,7 +107,7 @@ Target target_of(CUgraphExec exec, CUgraphNode handle) {
   Target t;
   t.handle = handle;
   uint64_t name = name_from(Kind::kGraphNode, handle);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   t.exec =
       registry().find<GraphExecObject>(ObjectType::kGraphExec, name_from(Kind::kGraphExec, exec));
   if (!t.exec) return t;
@@ -167,11 +167,11 @@ CUresult note_update(CUresult result, CUgraphExec exec, CUgraph graph) {
   if (result != CUDA_SUCCESS) return result;
   GraphExecObject* e;
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     e = registry().find<GraphExecObject>(ObjectType::kGraphExec, name_from(Kind::kGraphExec, exec));
   }
   if (e) {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     if (GraphObject* g = graph_object(graph)) add_users(&e->users, g->users);
   }
   if (!e || !e->record) return result;
@@ -221,10 +221,10 @@ const char* take_params(NodeRecord* node, const CUgraphNodeParams& p) {
 // names instead, valid as long as the next few askings of the process.
 void name_points(const CUgraphNode** nodes, const size_t* count) {
   if (!translating() || !nodes || !*nodes || !count || !*count) return;
-  static Lock lock;
+  static Mutex lock;
   static Vector<CUgraphNode> rooms[16];
   static unsigned next;
-  Guard guard(lock);
+  MutexLock guard(lock);
   Vector<CUgraphNode>& room = rooms[next++ % 16];
   room.clear();
   for (size_t i = 0; i < *count; ++i)
@@ -264,7 +264,7 @@ static CUresult note_added(CUresult result, CUgraph graph, const CUgraphNode* no
   if (params->type != CU_GRAPH_NODE_TYPE_GRAPH) return result;
   share_users(params->graph.graph, graph);
   if (params->graph.ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE) return result;
-  Guard guard(registry().lock);  // it is the node's now, and made again with it
+  MutexLock guard(registry().lock);  // it is the node's now, and made again with it
   if (GraphObject* child = graph_object(params->graph.graph)) registry().remove(child);
   return result;
 }
@@ -287,13 +287,13 @@ CUresult hook_cuGraphDestroy(CUgraph hGraph) {
   uint64_t name = name_from(Kind::kGraph, hGraph);
   bool ours;  // an embedded graph cannot be destroyed
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     ours = registry().find<GraphObject>(ObjectType::kGraph, name) != nullptr;
   }
   if (!ours) return real().cuGraphDestroy(hGraph);
   drop_nodes(hGraph);
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     orphan_handles(name);
     // Another graph may get the name; it is not the one that these came from.
     for (Object* o = registry().first(); o; o = o->next) {
@@ -337,7 +337,7 @@ CUresult hook_cuGraphExecDestroy(CUgraphExec hGraphExec) {
   uint64_t name = name_from(Kind::kGraphExec, hGraphExec);
   CUgraph base = nullptr;
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     auto* e = registry().find<GraphExecObject>(ObjectType::kGraphExec, name);
     if (e && e->generation == generation()) base = e->base;
   }

@@ -44,7 +44,7 @@ GreenObject* green_object(CUgreenCtx handle) {
 
 void note_split(const CUdevResource& input, unsigned asked, unsigned flags, unsigned least,
                 const CUdevResource* groups, unsigned count, const CUdevResource* rest) {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   ResourceObject* from = find_resource(input);
   if (!from)
     return registry().refuse("cuDevSmResourceSplitByCount: of resources that are not known");
@@ -67,7 +67,7 @@ void note_split(const CUdevResource& input, unsigned asked, unsigned flags, unsi
 
 void note_converted(CUgreenCtx green, CUcontext converted) {
   uint64_t name = new_name(Kind::kContext, converted);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   GreenObject* g = green_object(green);
   if (!g) return;
   for (uint64_t known : g->converted)
@@ -104,7 +104,7 @@ CUresult hook_cuDeviceGetDevResource(CUdevice device, CUdevResource* resource,
                                      CUdevResourceType type) {
   CUresult result = real().cuDeviceGetDevResource(device, resource, type);
   if (result != CUDA_SUCCESS) return result;
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (ResourceObject* r = keep_resource(*resource)) r->device = device;
   return result;
 }
@@ -113,7 +113,7 @@ CUresult hook_cuCtxGetDevResource(CUcontext hCtx, CUdevResource* resource, CUdev
   CUresult result = real().cuCtxGetDevResource(hCtx, resource, type);
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = name_from(Kind::kContext, hCtx), green = green_of_converted(name);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (ResourceObject* r = keep_resource(*resource))
     (green ? r->green : r->of_context) = green ? green : name;
   return result;
@@ -123,7 +123,7 @@ CUresult hook_cuGreenCtxGetDevResource(CUgreenCtx hCtx, CUdevResource* resource,
                                        CUdevResourceType type) {
   CUresult result = real().cuGreenCtxGetDevResource(hCtx, resource, type);
   if (result != CUDA_SUCCESS) return result;
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (ResourceObject* r = keep_resource(*resource)) r->green = name_from(Kind::kGreenCtx, hCtx);
   return result;
 }
@@ -137,7 +137,7 @@ CUresult hook_cuDevSmResourceSplitByCount(CUdevResource* result, unsigned int* n
   const CUdevResource held = *input;  // an output may lie over it
   CUdevResource now;
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     now = current_resource(held);
   }
   const unsigned asked = nbGroups ? *nbGroups : 0;
@@ -154,7 +154,7 @@ CUresult hook_cuDevResourceGenerateDesc(CUdevResourceDesc* phDesc, CUdevResource
   Vector<ResourceObject*> known;
   bool kept = true, all_known = true;
   if (resources) {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     for (unsigned i = 0; i < nbResources; ++i) {
       kept &= now.push(current_resource(resources[i]));
       ResourceObject* r = find_resource(resources[i]);
@@ -167,7 +167,7 @@ CUresult hook_cuDevResourceGenerateDesc(CUdevResourceDesc* phDesc, CUdevResource
       real().cuDevResourceGenerateDesc(phDesc, resources ? now.data() : nullptr, nbResources);
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = new_name(Kind::kDevResourceDesc, *phDesc);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (!all_known) registry().refuse("cuDevResourceGenerateDesc: of resources that are not known");
   auto* d = registry().add<ResourceDescObject>(ObjectType::kResourceDesc, name, 0);
   if (d) d->resources.swap(known);
@@ -186,7 +186,7 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx* phCtx, CUdevResourceDesc desc, CUdevi
   }
   uint64_t name = new_name(Kind::kGreenCtx, *phCtx), context = name_from(Kind::kContext, primary);
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     auto* g = registry().add<GreenObject>(ObjectType::kGreenContext, name, context);
     if (!g) return result;
     g->desc = registry().find<ResourceDescObject>(ObjectType::kResourceDesc,
@@ -205,7 +205,7 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx) {
   uint64_t name = name_from(Kind::kGreenCtx, hCtx);
   int device = -1;
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     GreenObject* g = green_object(hCtx);
     if (g) {
       device = g->device;
@@ -239,7 +239,7 @@ CUresult hook_cuGreenCtxStreamCreate(CUstream* phStream, CUgreenCtx greenCtx, un
   CUresult result = real().cuGreenCtxStreamCreate(phStream, greenCtx, flags, priority);
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = new_name(Kind::kStream, *phStream);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   GreenObject* g = green_object(greenCtx);
   auto* s = registry().add<StreamObject>(ObjectType::kStream, name, g ? g->context : 0);
   if (!s) return result;

@@ -13,7 +13,7 @@ namespace {
 template <typename F>
 CUresult noted(CUresult result, CUfunction function, F change) {
   if (result != CUDA_SUCCESS) return result;
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   auto* f =
       registry().find<FunctionObject>(ObjectType::kFunction, name_from(Kind::kFunction, function));
   if (f && !f->launch) f->launch = make<LaunchState>();

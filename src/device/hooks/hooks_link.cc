@@ -18,7 +18,7 @@ void free_inputs(LinkObject* link) {
 }
 
 bool link_reports_later() {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   for (Object* o = registry().first(); o; o = o->next) {
     auto* link = static_cast<LinkObject*>(o);
     if (o->type == ObjectType::kLink && link->reports && !link->complete) return true;
@@ -53,7 +53,7 @@ CUresult note_link(CUresult result, CUlinkState* state, unsigned count, CUjit_op
                    void** values) {
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = new_name(Kind::kLinkState, *state), context = current_context_name();
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   auto* link = registry().add<LinkObject>(ObjectType::kLink, name, context);
   if (link) link->reports = keep_options(&link->options, count, options, values);
   return result;
@@ -64,7 +64,7 @@ CUresult note_input(CUresult result, CUlinkState state, CUjitInputType type, con
   if (result != CUDA_SUCCESS) return result;
   LinkInput input = {type, keep_text(name ? name : ""), static_cast<uint8_t*>(allocate(size + 1)),
                      size};
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   LinkObject* link = link_object(state);
   if (input.bytes) __builtin_memcpy(input.bytes, data, size);
   if (!link || !input.bytes || !link->inputs.push(input))
@@ -122,7 +122,7 @@ CUresult hook_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const cha
 
 CUresult hook_cuLinkComplete(CUlinkState state, void** cubinOut, size_t* sizeOut) {
   CUresult result = real().cuLinkComplete(state, cubinOut, sizeOut);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   LinkObject* link = link_object(state);
   if (result != CUDA_SUCCESS || !link) return result;
   link->complete = true;
@@ -134,7 +134,7 @@ CUresult hook_cuLinkDestroy(CUlinkState state) {
   uint64_t name = name_from(Kind::kLinkState, state);
   CUresult result = real().cuLinkDestroy(state);
   if (result != CUDA_SUCCESS) return result;
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (auto* link = registry().find<LinkObject>(ObjectType::kLink, name)) registry().remove(link);
   return result;
 }

@@ -23,7 +23,7 @@ CUresult take_memory(int device, uint64_t context, uint64_t pool, uint64_t bytes
   for (int attempt = 0;; ++attempt) {
     int error;
     {
-      Guard guard(memory->lock);
+      MutexLock guard(memory->lock);
       Allocation* allocation = nullptr;
       error = memory->arena.allocate(bytes, kUnitBytes, &allocation);
       if (!error) {
@@ -60,7 +60,7 @@ void free_memory_of(uint64_t context) {
   for (int device = 0; device < kMaxDevices; ++device) {
     DeviceMemory* memory = device_memory(device);
     if (!memory) continue;
-    Guard guard(memory->lock);
+    MutexLock guard(memory->lock);
     for (Allocation *a = memory->arena.first(), *next; a; a = next) {
       next = memory->arena.next(a);
       if (a->context == context && !a->pool) memory->arena.free(a);
@@ -105,7 +105,7 @@ bool find_device_memory(uint64_t address, Found* out) {
   int device = device_holding(address);
   if (device < 0) return false;
   DeviceMemory* memory = device_memory(device);
-  Guard guard(memory->lock);
+  MutexLock guard(memory->lock);
   Allocation* a = memory->arena.covering(address);
   if (!a) return false;
   *out = {device, a->begin, a->size, a->id, a->context, a->pool, a->sync_memops};
@@ -216,14 +216,14 @@ CUresult pointer_attribute(void* data, CUpointer_attribute attribute, uint64_t a
 // Memory that is not the arena's, with CU_POINTER_ATTRIBUTE_SYNC_MEMOPS set. What was freed since
 // may be among it.
 struct Synchronous {
-  Lock lock;
+  Mutex lock;
   Vector<uint64_t> addresses;
 };
 Synchronous* synchronous;
 
 void note_sync_memops(uint64_t address, bool on) {
   Synchronous& all = made_once(&synchronous);
-  Guard guard(all.lock);
+  MutexLock guard(all.lock);
   size_t i = 0;
   while (i < all.addresses.size() && all.addresses[i] != address) ++i;
   const bool known = i < all.addresses.size();
@@ -307,7 +307,7 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr) {
     CUcontext current;  // as natively: without a context nothing can be freed
     CUresult result = real().cuCtxGetCurrent(&current);
     if (result != CUDA_SUCCESS) return result;
-    Guard guard(memory->lock);
+    MutexLock guard(memory->lock);
     Allocation* a = memory->arena.starting(dptr);
     if (!a || a->ready) return CUDA_ERROR_INVALID_VALUE;
     context = a->context;
@@ -316,7 +316,7 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr) {
   if (CUresult result = ask_capture()) return result;
   if (CUresult result = wait_idle(pool ? current_context_name() : context)) return result;
   if (pool) return free_pool_memory(dptr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-  Guard guard(memory->lock);
+  MutexLock guard(memory->lock);
   Allocation* a = memory->arena.starting(dptr);
   if (!a) return CUDA_ERROR_INVALID_VALUE;
   memory->arena.free(a);
@@ -398,7 +398,7 @@ CUresult hook_cuPointerSetAttribute(const void* value, CUpointer_attribute attri
   CUresult result = on ? real().cuPointerSetAttribute(value, attribute, ptr) : CUDA_SUCCESS;
   if (result != CUDA_SUCCESS) return result;
   DeviceMemory* memory = device_memory(found.device);
-  Guard guard(memory->lock);
+  MutexLock guard(memory->lock);
   if (Allocation* a = memory->arena.covering(ptr)) a->sync_memops = on;
   return result;
 }
@@ -416,7 +416,7 @@ CUresult leaves_allocation(CUdeviceptr address, uint64_t bytes) {
       bytes <= get(late.end) - address)
     return CUDA_SUCCESS;
   {
-    Guard guard(memory->lock);
+    MutexLock guard(memory->lock);
     const Allocation* a = memory->arena.covering(address);
     if (!a) return CUDA_SUCCESS;  // the rest of a block, or nothing: the driver's word
     const uint64_t end = a->begin + ((a->size + kUnitBytes - 1) & ~(kUnitBytes - 1));

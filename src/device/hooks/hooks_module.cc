@@ -11,7 +11,7 @@ namespace {
 
 // Held by whatever places code and variables, from before the driver's call until it is recorded:
 // a replay repeats the calls in the recorded order, and what they place must lie where it lay.
-Lock placing;
+Mutex placing;
 
 constexpr uint64_t kImageLimit = 4ull << 30;
 
@@ -27,7 +27,7 @@ CUresult note_module(CUresult result, CUmodule* module, const void* image, unsig
                      const CUjit_option* options, void** values) {
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = new_name(Kind::kModule, *module), context = current_context_name();
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   Image* kept = keep(image, "cuModuleLoad*: an image whose format is not known");
   auto* object = registry().add<ModuleObject>(ObjectType::kModule, name, context);
   if (!object) return result;
@@ -42,7 +42,7 @@ FunctionObject* function_object(uint64_t name) {
 
 void note_function(CUfunction function, uint64_t module, const char* symbol) {
   uint64_t name = new_name(Kind::kFunction, function);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (auto* known = function_object(name)) {
     if (known->module == module) return;
     registry().remove(known);  // of a module that ended this moment
@@ -58,7 +58,7 @@ void note_function(CUfunction function, uint64_t module, const char* symbol) {
 void note_kernel(CUkernel kernel, uint64_t library, const char* symbol) {
   uint64_t name = new_name(Kind::kKernel, kernel);
   if (name != bits(kernel)) bind(Kind::kFunction, name, bits(kernel));  // it may stand for one
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (auto* known = registry().find<KernelObject>(ObjectType::kKernel, name)) {
     if (known->library == library) return;
     registry().remove(known);  // of a library that ended this moment
@@ -79,7 +79,7 @@ void set(Vector<Setting>* settings, int key, int value, int device) {
 }
 
 void note_setting(CUfunction function, int key, int value) {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (auto* f = function_object(name_from(Kind::kFunction, function))) {
     set(&f->settings, key, value, 0);
     return;
@@ -95,7 +95,7 @@ CUresult note_library(CUresult result, CUlibrary* library, const void* code, uns
                       const CUlibraryOption* options, void** values) {
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = new_name(Kind::kLibrary, *library);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   Image* kept = keep(code, "cuLibraryLoad*: an image whose format is not known");
   auto* object = registry().add<LibraryObject>(ObjectType::kLibrary, name, 0);
   if (!object) return result;
@@ -112,7 +112,7 @@ CUresult note_library(CUresult result, CUlibrary* library, const void* code, uns
 
 void note_instance(uint64_t library, uint64_t context) {
   if (!context) return;
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   for (Object* o = registry().first(); o; o = o->next)
     if (o->type == ObjectType::kInstance && o->context == context &&
         static_cast<InstanceObject*>(o)->library == library)
@@ -128,7 +128,7 @@ void note_instance(uint64_t library, uint64_t context) {
 using namespace device;
 
 CUresult hook_cuModuleLoad(CUmodule* module, const char* fname) {
-  Guard placed(placing);
+  MutexLock placed(placing);
   CUresult result = real().cuModuleLoad(module, fname);
   if (result != CUDA_SUCCESS) return result;
   FileBytes file(fname);
@@ -136,30 +136,30 @@ CUresult hook_cuModuleLoad(CUmodule* module, const char* fname) {
 }
 
 CUresult hook_cuModuleLoadData(CUmodule* module, const void* image) {
-  Guard placed(placing);
+  MutexLock placed(placing);
   return note_module(real().cuModuleLoadData(module, image), module, image, 0, nullptr, nullptr);
 }
 
 CUresult hook_cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int numOptions,
                                  CUjit_option* options, void** optionValues) {
-  Guard placed(placing);
+  MutexLock placed(placing);
   // Outputs are written over their inputs: nothing that lasts is among them.
   return note_module(real().cuModuleLoadDataEx(module, image, numOptions, options, optionValues),
                      module, image, numOptions, options, optionValues);
 }
 
 CUresult hook_cuModuleLoadFatBinary(CUmodule* module, const void* fatCubin) {
-  Guard placed(placing);
+  MutexLock placed(placing);
   return note_module(real().cuModuleLoadFatBinary(module, fatCubin), module, fatCubin, 0, nullptr,
                      nullptr);
 }
 
 CUresult hook_cuModuleUnload(CUmodule hmod) {
-  Guard placed(placing);
+  MutexLock placed(placing);
   uint64_t name = name_from(Kind::kModule, hmod);
   CUresult result = real().cuModuleUnload(hmod);
   if (result != CUDA_SUCCESS) return result;
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (auto* object = registry().find<ModuleObject>(ObjectType::kModule, name))
     registry().unload(object);
   return result;
@@ -223,7 +223,7 @@ CUresult hook_cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
   CUresult result = real().cuFuncGetModule(hmod, hfunc);
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = new_name(Kind::kModule, *hmod), context = current_context_name();
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (registry().find<ModuleObject>(ObjectType::kModule, name)) return result;
   auto* function = function_object(name_from(Kind::kFunction, hfunc));
   auto* kernel =
@@ -238,7 +238,7 @@ CUresult hook_cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_opti
                                 void** jitOptionsValues, unsigned int numJitOptions,
                                 CUlibraryOption* libraryOptions, void** libraryOptionValues,
                                 unsigned int numLibraryOptions) {
-  Guard placed(placing);
+  MutexLock placed(placing);
   CUresult result =
       real().cuLibraryLoadData(library, code, jitOptions, jitOptionsValues, numJitOptions,
                                libraryOptions, libraryOptionValues, numLibraryOptions);
@@ -250,7 +250,7 @@ CUresult hook_cuLibraryLoadFromFile(CUlibrary* library, const char* fileName,
                                     CUjit_option* jitOptions, void** jitOptionsValues,
                                     unsigned int numJitOptions, CUlibraryOption* libraryOptions,
                                     void** libraryOptionValues, unsigned int numLibraryOptions) {
-  Guard placed(placing);
+  MutexLock placed(placing);
   CUresult result =
       real().cuLibraryLoadFromFile(library, fileName, jitOptions, jitOptionsValues, numJitOptions,
                                    libraryOptions, libraryOptionValues, numLibraryOptions);
@@ -261,11 +261,11 @@ CUresult hook_cuLibraryLoadFromFile(CUlibrary* library, const char* fileName,
 }
 
 CUresult hook_cuLibraryUnload(CUlibrary library) {
-  Guard placed(placing);
+  MutexLock placed(placing);
   uint64_t name = name_from(Kind::kLibrary, library);
   CUresult result = real().cuLibraryUnload(library);
   if (result != CUDA_SUCCESS) return result;
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (auto* object = registry().find<LibraryObject>(ObjectType::kLibrary, name))
     registry().unload(object);
   return result;
@@ -291,13 +291,13 @@ CUresult hook_cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int numKerne
 }
 
 CUresult hook_cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
-  Guard placed(placing);
+  MutexLock placed(placing);
   CUresult result = real().cuLibraryGetModule(pMod, library);
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = new_name(Kind::kModule, *pMod), context = current_context_name();
   uint64_t library_name = name_from(Kind::kLibrary, library);
   note_instance(library_name, context);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (registry().find<ModuleObject>(ObjectType::kModule, name)) return result;
   auto* object = registry().add<ModuleObject>(ObjectType::kModule, name, context);
   if (object) object->library = library_name;
@@ -307,7 +307,7 @@ CUresult hook_cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
 static CUresult library_variable(decltype(&cuLibraryGetGlobal) call, bool managed,
                                  CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
                                  const char* name) {
-  Guard placed(placing);
+  MutexLock placed(placing);
   CUdeviceptr address = 0;
   size_t size = 0;
   CUresult result = call(&address, &size, library, name);
@@ -330,19 +330,19 @@ CUresult hook_cuLibraryGetManaged(CUdeviceptr* dptr, size_t* bytes, CUlibrary li
 }
 
 CUresult hook_cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
-  Guard placed(placing);
+  MutexLock placed(placing);
   CUresult result = real().cuKernelGetFunction(pFunc, kernel);
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = new_name(Kind::kFunction, *pFunc), context = current_context_name();
   uint64_t kernel_name = name_from(Kind::kKernel, kernel), library = 0;
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     if (auto* k = registry().find<KernelObject>(ObjectType::kKernel, kernel_name))
       library = k->library;
     if (function_object(name)) return result;
   }
   note_instance(library, context);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   auto* object = registry().add<FunctionObject>(ObjectType::kFunction, name, context);
   if (object) object->kernel = kernel_name;
   return result;
@@ -352,7 +352,7 @@ CUresult hook_cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkerne
                                    CUdevice dev) {
   CUresult result = real().cuKernelSetAttribute(attrib, val, kernel, dev);
   if (result != CUDA_SUCCESS) return result;
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (auto* k =
           registry().find<KernelObject>(ObjectType::kKernel, name_from(Kind::kKernel, kernel)))
     set(&k->settings, attrib, val, dev);
@@ -362,7 +362,7 @@ CUresult hook_cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkerne
 CUresult hook_cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev) {
   CUresult result = real().cuKernelSetCacheConfig(kernel, config, dev);
   if (result != CUDA_SUCCESS) return result;
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (auto* k =
           registry().find<KernelObject>(ObjectType::kKernel, name_from(Kind::kKernel, kernel)))
     set(&k->settings, kCacheConfig, config, dev);

@@ -16,7 +16,7 @@ void notify_by_name(CUasyncNotificationInfo* info, void* data, CUasyncCallbackHa
 }
 
 void end(uint64_t name, ObjectType type) {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (auto* n = registry().find<NotificationObject>(type, name)) registry().remove(n);
 }
 
@@ -50,7 +50,7 @@ CUresult hook_cuDeviceRegisterAsyncNotification(CUdevice device, CUasyncCallback
       real().cuDeviceRegisterAsyncNotification(device, callbackFunc, userData, callback);
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = new_name(Kind::kAsyncCallback, *callback);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   auto* n = registry().add<NotificationObject>(ObjectType::kNotification, name, 0);
   if (!n) return result;
   n->device = device;
@@ -70,7 +70,7 @@ CUresult hook_cuLogsRegisterCallback(CUlogsCallback callbackFunc, void* userData
   CUresult result = real().cuLogsRegisterCallback(callbackFunc, userData, callback_out);
   if (result != CUDA_SUCCESS || !callback_out) return result;
   uint64_t name = new_name(Kind::kLogsCallback, *callback_out);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   auto* n = registry().add<NotificationObject>(ObjectType::kLogCallback, name, 0);
   if (!n) return result;
   n->log = callbackFunc;

@@ -70,7 +70,7 @@ struct Registration : RangeNode {  // cuMemHostRegister by the application
 };
 
 struct Pinned {
-  Lock lock;
+  Mutex lock;
   Vector<HostPool*> pools;
   RangeTree registrations;
 };
@@ -128,7 +128,7 @@ CUresult allocate_pinned(void** out, size_t bytes, unsigned flags, bool managed)
   if (CUresult result = ask_context()) return result;
   uint64_t context = current_context_name();
   bool plain = managed && reads_pageable();
-  Guard guard(pinned().lock);
+  MutexLock guard(pinned().lock);
   HostPool* pool = pool_of(context, plain);
   if (!pool) return CUDA_ERROR_OUT_OF_MEMORY;
   Allocation* a = nullptr;
@@ -144,7 +144,7 @@ CUresult allocate_pinned(void** out, size_t bytes, unsigned flags, bool managed)
 }  // namespace
 
 bool find_pinned(uint64_t address, PinnedView* out) {
-  Guard guard(pinned().lock);
+  MutexLock guard(pinned().lock);
   HostPool* pool;
   if (Allocation* a = ours(address, &pool)) {
     *out = {a->begin, a->size, a->id, a->context, a->flags, true, a->managed};
@@ -158,13 +158,13 @@ bool find_pinned(uint64_t address, PinnedView* out) {
 
 uint64_t pinned_bytes() {
   uint64_t total = 0;
-  Guard guard(pinned().lock);
+  MutexLock guard(pinned().lock);
   for (HostPool* pool : pinned().pools) total += pool->arena.allocated_bytes();
   return total;
 }
 
 void free_pinned_of(uint64_t context) {
-  Guard guard(pinned().lock);
+  MutexLock guard(pinned().lock);
   for (HostPool* pool : pinned().pools) {
     if (pool->context != context) continue;
     while (Allocation* a = pool->arena.first()) pool->arena.free(a);
@@ -182,7 +182,7 @@ void free_pinned_of(uint64_t context) {
 CUresult free_pinned(uint64_t address) {
   uint64_t context;
   {
-    Guard guard(pinned().lock);
+    MutexLock guard(pinned().lock);
     HostPool* pool;
     Allocation* a = ours(address, &pool);
     if (!a || a->begin != address) return CUDA_ERROR_INVALID_VALUE;
@@ -191,7 +191,7 @@ CUresult free_pinned(uint64_t address) {
   if (CUresult result = ask_capture()) return result;
   if (CUresult result = wait_idle(context)) return result;
   WithContext with(context);
-  Guard guard(pinned().lock);
+  MutexLock guard(pinned().lock);
   HostPool* pool;
   Allocation* a = ours(address, &pool);
   if (!a || a->begin != address) return CUDA_ERROR_INVALID_VALUE;
@@ -200,7 +200,7 @@ CUresult free_pinned(uint64_t address) {
 }
 
 bool with_managed(uint64_t address, uint64_t bytes, void* context, void (*use)(void*, Advice*)) {
-  Guard guard(pinned().lock);
+  MutexLock guard(pinned().lock);
   HostPool* pool;
   Allocation* a = ours(address, &pool);
   if (!a || !a->managed || !bytes || address + bytes > a->begin + a->size) return false;
@@ -209,7 +209,7 @@ bool with_managed(uint64_t address, uint64_t bytes, void* context, void (*use)(v
 }
 
 bool each_pinned(void* context, bool (*range)(void* context, uint64_t start, uint64_t end)) {
-  Guard guard(pinned().lock);
+  MutexLock guard(pinned().lock);
   for (HostPool* pool : pinned().pools)
     for (Chunk* chunk = pool->arena.first_chunk(); chunk; chunk = pool->arena.next_chunk(chunk))
       if (!range(context, chunk->begin, chunk->begin + chunk->size)) return false;
@@ -301,7 +301,7 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int
 CUresult hook_cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int Flags) {
   CUresult result = real().cuMemHostGetDevicePointer_v2(pdptr, p, Flags);
   if (result != CUDA_SUCCESS || !pdptr) return result;
-  Guard guard(pinned().lock);
+  MutexLock guard(pinned().lock);
   auto* r = static_cast<Registration*>(pinned().registrations.covering(bits(p)));
   if (r) r->device_pointer = *pdptr - (bits(p) - r->begin);
   return result;
@@ -334,20 +334,20 @@ CUresult hook_cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags)
   r->context = current_context_name();
   if (Flags & (CU_MEMHOSTREGISTER_IOMEMORY))
     registry().refuse("cuMemHostRegister(IOMEMORY): device memory of another driver is registered");
-  Guard guard(pinned().lock);
+  MutexLock guard(pinned().lock);
   pinned().registrations.insert(r);
   return result;
 }
 
 CUresult hook_cuMemHostUnregister(void* p) {
   {
-    Guard guard(pinned().lock);
+    MutexLock guard(pinned().lock);
     HostPool* pool;
     if (ours(bits(p), &pool)) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   }
   CUresult result = real().cuMemHostUnregister(p);
   if (result != CUDA_SUCCESS) return result;
-  Guard guard(pinned().lock);
+  MutexLock guard(pinned().lock);
   RangeNode* node = pinned().registrations.covering(bits(p));
   if (node) {
     pinned().registrations.erase(node);

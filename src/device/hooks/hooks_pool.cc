@@ -15,7 +15,7 @@ namespace device {
 // A pool whose memory is not plain device memory of this process stays the driver's.
 PoolObject* know_pool(CUmemoryPool pool, int device, bool standard) {
   uint64_t name = new_name(Kind::kPool, pool);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (auto* known = registry().find<PoolObject>(ObjectType::kPool, name)) return known;
   auto* fresh = registry().add<PoolObject>(ObjectType::kPool, name, 0);
   if (!fresh) return nullptr;
@@ -37,7 +37,7 @@ struct Pending {
 };
 
 struct Pools {
-  Lock lock;
+  Mutex lock;
   Vector<Pending> pending;
   Vector<Pending> cached;  // finished, kept for the pool (release threshold)
 };
@@ -63,13 +63,13 @@ PoolObject* pool_object(uint64_t name) {
 }
 
 uint64_t pool_threshold(uint64_t name) {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   PoolObject* pool = pool_object(name);
   return pool ? pool->threshold : 0;
 }
 
 void count_used(uint64_t name, int64_t change) {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   PoolObject* pool = pool_object(name);
   if (!pool) return;
   pool->used += static_cast<uint64_t>(change);
@@ -86,7 +86,7 @@ uint64_t idle_bytes(uint64_t pool) {
 
 void note_reserved(uint64_t name) {
   uint64_t idle = idle_bytes(name);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   PoolObject* pool = pool_object(name);
   if (pool && pool->used + idle > pool->reserved_high) pool->reserved_high = pool->used + idle;
 }
@@ -94,14 +94,14 @@ void note_reserved(uint64_t name) {
 void give_back(const Pending& p) {
   if (p.device < 0) return ipc_free_from_pool(p.address);
   DeviceMemory* memory = device_memory(p.device);
-  Guard guard(memory->lock);
+  MutexLock guard(memory->lock);
   if (Allocation* a = memory->arena.starting(p.address)) memory->arena.free(a);
 }
 
 void mark(const Pending& p, uint64_t state) {
   if (p.device < 0) return;
   DeviceMemory* memory = device_memory(p.device);
-  Guard guard(memory->lock);
+  MutexLock guard(memory->lock);
   if (Allocation* a = memory->arena.starting(p.address)) a->ready = state;
 }
 
@@ -142,7 +142,7 @@ bool reuse_locked(uint64_t bytes, uint64_t pool, uint64_t stream, CUdeviceptr* o
       if (p.size != round_up(bytes) || p.pool != pool || (same_stream && p.stream != stream))
         continue;
       DeviceMemory* memory = device_memory(p.device);
-      Guard guard(memory->lock);
+      MutexLock guard(memory->lock);
       Allocation* a = memory->arena.starting(p.address);
       if (!a) continue;
       a->ready = kInUse;
@@ -173,7 +173,7 @@ CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, int d
     return result;
   uint64_t name = name_from(Kind::kPool, pool);
   {
-    Guard guard(pools().lock);
+    MutexLock guard(pools().lock);
     if (!pools().pending.empty()) reclaim_locked(false);
     if (reuse_locked(bytes, name, stream_name, out)) {
       count_used(name, static_cast<int64_t>(bytes));
@@ -183,7 +183,7 @@ CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, int d
   CUresult result = take_memory(device, current_context_name(), name, bytes, out);
   if (result != CUDA_SUCCESS) return result;
   count_used(name, static_cast<int64_t>(bytes));
-  Guard guard(pools().lock);
+  MutexLock guard(pools().lock);
   note_reserved(name);
   return CUDA_SUCCESS;
 }
@@ -238,7 +238,7 @@ CUresult alloc_from_pool(CUdeviceptr* dptr, size_t bytes, CUmemoryPool pool, CUs
   PoolObject* known = nullptr;
   int device = 0;
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     known = pool_object(name_from(Kind::kPool, pool));
     if (known) device = known->device;
     if (known && known->imported) return CUDA_ERROR_INVALID_VALUE;
@@ -259,7 +259,7 @@ CUresult free_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
   p.address = dptr;
   if (device >= 0) {
     DeviceMemory* memory = device_memory(device);
-    Guard guard(memory->lock);
+    MutexLock guard(memory->lock);
     Allocation* a = memory->arena.starting(dptr);
     if (!a || a->ready != kInUse) return CUDA_ERROR_INVALID_VALUE;
     p.bytes = a->size;
@@ -275,7 +275,7 @@ CUresult free_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
     return result;
   }
   mark(p, kFreed);
-  Guard guard(pools().lock);
+  MutexLock guard(pools().lock);
   reclaim_locked(false);
   if (!pools().pending.push(p)) return CUDA_ERROR_OUT_OF_MEMORY;
   return CUDA_SUCCESS;
@@ -288,7 +288,7 @@ bool free_pool_memory(CUdeviceptr address) {
   DeviceMemory* memory = device_memory(device);
   uint64_t size, pool;
   {
-    Guard guard(memory->lock);
+    MutexLock guard(memory->lock);
     Allocation* a = memory->arena.starting(address);
     if (!a || a->ready != kInUse) return false;
     size = a->size;
@@ -300,13 +300,13 @@ bool free_pool_memory(CUdeviceptr address) {
 }
 
 void pools_reclaim(bool all) {
-  Guard guard(pools().lock);
+  MutexLock guard(pools().lock);
   if (pools().pending.empty() && (!all || pools().cached.empty())) return;
   reclaim_locked(all);
 }
 
 bool pools_settle() {
-  Guard guard(pools().lock);
+  MutexLock guard(pools().lock);
   reclaim_locked(false);
   return pools().pending.empty();
 }
@@ -357,7 +357,7 @@ CUresult hook_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
   CUresult result = real().cuDeviceSetMemPool(dev, pool);
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = name_from(Kind::kPool, pool);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   for (Object* o = registry().first(); o; o = o->next) {
     if (o->type != ObjectType::kPool) continue;
     auto* p = static_cast<PoolObject*>(o);
@@ -414,7 +414,7 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool) {
   CUresult result =
       registry().end(ObjectType::kPool, name, [&] { return real().cuMemPoolDestroy(pool); });
   if (result != CUDA_SUCCESS) return result;
-  Guard guard(pools().lock);
+  MutexLock guard(pools().lock);
   auto& cached = pools().cached;
   for (size_t i = 0; i < cached.size();) {
     if (cached[i].pool != name) {
@@ -431,7 +431,7 @@ CUresult hook_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
   CUresult result = real().cuMemPoolTrimTo(pool, minBytesToKeep);
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = name_from(Kind::kPool, pool);
-  Guard guard(pools().lock);
+  MutexLock guard(pools().lock);
   reclaim_locked(false);
   auto& cached = pools().cached;
   for (size_t i = 0; i < cached.size() && idle_bytes(name) > minBytesToKeep;) {
@@ -448,7 +448,7 @@ CUresult hook_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
 CUresult hook_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
   CUresult result = real().cuMemPoolSetAttribute(pool, attr, value);
   if (result != CUDA_SUCCESS) return result;
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   PoolObject* known = pool_object(name_from(Kind::kPool, pool));
   if (!known) return result;
   switch (static_cast<int>(attr)) {
@@ -475,10 +475,10 @@ CUresult hook_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr,
   CUresult result = real().cuMemPoolGetAttribute(pool, attr, value);
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = name_from(Kind::kPool, pool);
-  Guard pools_guard(pools().lock);
+  MutexLock pools_guard(pools().lock);
   if (!pools().pending.empty()) reclaim_locked(false);
   uint64_t idle = idle_bytes(name);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   PoolObject* known = pool_object(name);
   if (!known) return result;
   uint64_t answer;
@@ -507,7 +507,7 @@ CUresult hook_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, 
   if (result != CUDA_SUCCESS) return result;
   int owner;
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     PoolObject* known = pool_object(name_from(Kind::kPool, pool));
     if (!known) return result;
     owner = known->device;

@@ -19,7 +19,7 @@ struct Handed {
   OwnFd end;
 };
 struct PoolSharing {
-  Lock lock;
+  Mutex lock;
   Vector<Handed> handed;
 
   void forget_closed() {
@@ -40,7 +40,7 @@ PoolObject* find_pool(CUmemoryPool pool) {
 }  // namespace
 
 bool is_imported_pool(CUmemoryPool pool) {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   PoolObject* known = find_pool(pool);
   return known && known->imported;
 }
@@ -73,7 +73,7 @@ CUresult hook_cuMemPoolExportToShareableHandle(void* handle_out, CUmemoryPool po
   realm_disown_fd(*fd);
   Handed h = {};
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     PoolObject* known = find_pool(pool);
     h.device = known ? known->device : -1;
   }
@@ -88,7 +88,7 @@ CUresult hook_cuMemPoolExportToShareableHandle(void* handle_out, CUmemoryPool po
   }
   sys::close(*fd);
   *fd = ours;
-  Guard guard(sharing().lock);
+  MutexLock guard(sharing().lock);
   sharing().forget_closed();
   if (!sharing().handed.push(h))
     registry().refuse("out of memory while recording cuMemPoolExportToShareableHandle");

@@ -21,7 +21,7 @@ ReferenceObject* texture(CUtexref handle) {
 
 void note_reference(ObjectType type, uint64_t name, uint64_t module, const char* symbol) {
   uint64_t context = current_context_name();
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (registry().find<ReferenceObject>(type, name)) return;
   ModuleObject* owner = registry().find<ModuleObject>(ObjectType::kModule, module);
   auto* r = registry().add<ReferenceObject>(type, name, owner ? owner->context : context);
@@ -45,7 +45,7 @@ void keep_setting(ReferenceObject* r, const ReferenceSetting& setting) {
 CUresult note_setting(CUresult result, CUtexref handle, SettingKind kind, uint64_t first,
                       uint64_t second = 0) {
   if (result != CUDA_SUCCESS) return result;
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   keep_setting(texture(handle), {kind, {first, second}, {}, {}});
   return result;
 }
@@ -55,7 +55,7 @@ CUresult note_reals(CUresult result, CUtexref handle, SettingKind kind, const fl
   if (result != CUDA_SUCCESS) return result;
   ReferenceSetting setting = {kind, {}, {}, {}};
   __builtin_memcpy(setting.reals, reals, count * sizeof *reals);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   keep_setting(texture(handle), setting);
   return result;
 }
@@ -77,7 +77,7 @@ CUresult note_memory(CUresult result, CUtexref handle, CUdeviceptr address, size
 CUresult note_rows(CUresult result, CUtexref handle, SettingKind kind,
                    const CUDA_ARRAY_DESCRIPTOR& rows, CUdeviceptr address, size_t pitch) {
   if (result != CUDA_SUCCESS) return result;
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   keep_setting(texture(handle), {kind, {address, pitch}, {}, rows});
   return result;
 }
@@ -196,7 +196,7 @@ CUresult hook_cuParamSetTexRef(CUfunction hfunc, int texunit, CUtexref hTexRef) 
   CUresult result = real().cuParamSetTexRef(hfunc, texunit, hTexRef);
   if (result != CUDA_SUCCESS) return result;
   uint64_t function = name_from(Kind::kFunction, hfunc);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (ReferenceObject* r = texture(hTexRef)) {
     for (uint64_t known : r->functions)
       if (known == function) return result;
@@ -209,7 +209,7 @@ CUresult hook_cuSurfRefSetArray(CUsurfref hSurfRef, CUarray hArray, unsigned int
   CUresult result = real().cuSurfRefSetArray(hSurfRef, hArray, Flags);
   if (result != CUDA_SUCCESS) return result;
   uint64_t array = name_from(Kind::kArray, hArray);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   keep_setting(registry().find<ReferenceObject>(ObjectType::kSurfaceReference,
                                                 name_from(Kind::kSurfref, hSurfRef)),
                {SettingKind::kArray, {array, Flags}, {}, {}});

@@ -19,7 +19,7 @@ CUresult note_stream(CUresult result, CUstream* stream, unsigned flags, int prio
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = new_name(Kind::kStream, *stream), context = current_context_name();
   uint64_t green = current_green_name();
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   auto* object = registry().add<StreamObject>(ObjectType::kStream, name, context);
   if (object) {
     object->flags = flags;
@@ -46,7 +46,7 @@ Vector<CUlaunchAttribute>* attributes_of(CUstream stream, bool per_thread) {
 
 void keep_attribute(CUstream stream, bool per_thread, CUstreamAttrID id,
                     const CUstreamAttrValue& value) {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   Vector<CUlaunchAttribute>* all = attributes_of(stream, per_thread);
   if (!all)
     return registry().refuse(
@@ -89,7 +89,7 @@ CUresult end_event(CUevent event, CUresult (*native)(CUevent)) {
   const uint64_t name = name_from(Kind::kEvent, event);
   bool remembered;
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     auto* object = registry().find<EventObject>(ObjectType::kEvent, name);
     remembered = object && object->remembered;
   }
@@ -104,7 +104,7 @@ CUresult end_event(CUevent event, CUresult (*native)(CUevent)) {
 inline void note_record(CUevent event, CUresult result) {
   if (__builtin_expect(__atomic_load_n(&remembered_events, __ATOMIC_RELAXED) == 0, 1)) return;
   if (result != CUDA_SUCCESS) return;
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   auto* object = registry().find<EventObject>(ObjectType::kEvent, name_from(Kind::kEvent, event));
   if (!object || !object->remembered) return;
   object->remembered = false;
@@ -138,7 +138,7 @@ CUresult note_capture_ended(CUresult result, CUgraph* graph) {
   if (result == CUDA_SUCCESS && graph && *graph) {
     note_graph(*graph);
   } else if (!none) {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     drop_pending_users();
   }
   return result;
@@ -147,7 +147,7 @@ CUresult note_capture_ended(CUresult result, CUgraph* graph) {
 }  // namespace
 
 bool elapsed_across_restore(float* ms, CUevent start, CUevent end, CUresult* result) {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   Registry& all = registry();
   auto* from = all.find<EventObject>(ObjectType::kEvent, name_from(Kind::kEvent, start));
   auto* to = all.find<EventObject>(ObjectType::kEvent, name_from(Kind::kEvent, end));
@@ -227,7 +227,7 @@ CUresult hook_cuEventCreate(CUevent* phEvent, unsigned int Flags) {
   CUresult result = real().cuEventCreate(phEvent, Flags);
   if (result != CUDA_SUCCESS) return result;
   uint64_t name = new_name(Kind::kEvent, *phEvent), context = current_context_name();
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   auto* object = registry().add<EventObject>(ObjectType::kEvent, name, context);
   if (object) object->flags = Flags;
   return result;

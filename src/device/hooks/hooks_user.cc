@@ -123,7 +123,7 @@ CUresult hook_cuUserObjectCreate(CUuserObject* object_out, void* ptr, CUhostFn d
                                  unsigned int initialRefcount, unsigned int flags) {
   static uint64_t last_id;
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     sweep();
   }
   auto* user = make<UserObject>();
@@ -141,7 +141,7 @@ CUresult hook_cuUserObjectCreate(CUuserObject* object_out, void* ptr, CUhostFn d
     return result;
   }
   uint64_t name = new_name(Kind::kUserObject, *object_out);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   user->id = ++last_id;
   registry().adopt(user, ObjectType::kUserObject, name);
   return result;
@@ -150,7 +150,7 @@ CUresult hook_cuUserObjectCreate(CUuserObject* object_out, void* ptr, CUhostFn d
 CUresult hook_cuUserObjectRetain(CUuserObject object, unsigned int count) {
   CUresult result = real().cuUserObjectRetain(object, count);
   if (result != CUDA_SUCCESS) return result;
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (UserObject* user = user_object(name_from(Kind::kUserObject, object)))
     user->references += count;
   return result;
@@ -158,11 +158,11 @@ CUresult hook_cuUserObjectRetain(CUuserObject object, unsigned int count) {
 CUresult hook_cuUserObjectRelease(CUuserObject object, unsigned int count) {
   uint64_t name = name_from(Kind::kUserObject, object);
   {
-    Guard guard(registry().lock);  // after the call another object may have the name
+    MutexLock guard(registry().lock);  // after the call another object may have the name
     if (UserObject* user = user_object(name)) user->references -= count;
   }
   CUresult result = real().cuUserObjectRelease(object, count);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   UserObject* user = result == CUDA_SUCCESS ? nullptr : user_object(name);
   if (user) user->references += count;
   sweep();
@@ -174,7 +174,7 @@ CUresult hook_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsign
   CUresult result = real().cuGraphRetainUserObject(graph, object, count, flags);
   if (result != CUDA_SUCCESS) return result;
   uint64_t graph_name = name_from(Kind::kGraph, graph);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   UserObject* user = user_object(name_from(Kind::kUserObject, object));
   if (!user) return result;
   if (flags & CU_GRAPH_USER_OBJECT_MOVE) user->references -= count;
@@ -190,7 +190,7 @@ CUresult hook_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsig
   uint64_t name = name_from(Kind::kUserObject, object);
   CUresult result = real().cuGraphReleaseUserObject(graph, object, count);
   if (result != CUDA_SUCCESS) return result;
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   UserObject* user = user_object(name);
   auto* g = registry().find<GraphObject>(ObjectType::kGraph, graph_name);
   if (g && user) change_users(&g->users, user->id, -static_cast<int64_t>(count));

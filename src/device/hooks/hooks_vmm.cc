@@ -22,7 +22,7 @@ CUresult hook_cuMemAddressReserve(CUdeviceptr* ptr, size_t size, size_t alignmen
   }
   node->begin = *ptr;
   node->size = size;
-  Guard guard(vmm().lock);
+  MutexLock guard(vmm().lock);
   vmm().reservations.insert(node);
   return result;
 }
@@ -31,7 +31,7 @@ CUresult hook_cuMemAddressReserve(CUdeviceptr* ptr, size_t size, size_t alignmen
 // value to another thread at once, whose record must come after this one is gone.
 CUresult hook_cuMemAddressFree(CUdeviceptr ptr, size_t size) {
   if (device_holding(ptr) >= 0) return CUDA_ERROR_INVALID_VALUE;  // the arena's
-  Guard guard(vmm().lock);
+  MutexLock guard(vmm().lock);
   CUresult result = real().cuMemAddressFree(ptr, size);
   if (result != CUDA_SUCCESS) return result;
   RangeNode* node = vmm().reservations.covering(ptr);
@@ -51,7 +51,7 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
     if (stage_give_way()) result = real().cuMemCreate(handle, size, prop, flags);
   }
   if (result != CUDA_SUCCESS) return result;
-  Guard guard(vmm().lock);
+  MutexLock guard(vmm().lock);
   uint64_t name = new_name(Kind::kMemHandle, *handle);
   if (!vmm().add(name, size, *prop)) registry().refuse("out of memory while recording cuMemCreate");
   return result;
@@ -71,7 +71,7 @@ CUmemGenericAllocationHandle another_handle(CUmemGenericAllocationHandle handle)
 
 CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle) {
   uint64_t name = name_from(Kind::kMemHandle, handle);
-  Guard guard(vmm().lock);
+  MutexLock guard(vmm().lock);
   MemoryHandle* known = vmm().handles.find(name);
   if (known && known->ours) {
     --known->ours;
@@ -96,7 +96,7 @@ CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle) {
 CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* addr) {
   CUresult result = real().cuMemRetainAllocationHandle(handle, addr);
   if (result != CUDA_SUCCESS) return result;
-  Guard guard(vmm().lock);
+  MutexLock guard(vmm().lock);
   uint64_t name = new_name(Kind::kMemHandle, *handle);
   auto* mapping = static_cast<Mapped*>(vmm().mappings.covering(bits(addr)));
   if (!mapping || !vmm().add_handle(mapping->memory, name))
@@ -148,7 +148,7 @@ CUresult hook_cuMemExportToShareableHandle(void* shareableHandle,
   auto* fd = static_cast<int*>(shareableHandle);
   const int drivers = *fd;
   realm_disown_fd(drivers);
-  Guard guard(vmm().lock);
+  MutexLock guard(vmm().lock);
   vmm().sweep_sometimes();
   MemoryHandle* known = vmm().handles.find(name_from(Kind::kMemHandle, handle));
   const bool of_host = known && is_of_host(known->memory->properties.location);
@@ -172,7 +172,7 @@ CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handl
     if (drivers >= 0) sys::close(drivers);
     return CUDA_ERROR_INVALID_VALUE;
   }
-  Guard guard(vmm().lock);
+  MutexLock guard(vmm().lock);
   CUresult result = ours ? import_memory(drivers, handle)
                          : real().cuMemImportFromShareableHandle(handle, osHandle, shHandleType);
   if (ours) sys::close(drivers);
@@ -190,7 +190,7 @@ CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
   if (device_holding(ptr) >= 0) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = real().cuMemMap(ptr, size, offset, handle, flags);
   if (result != CUDA_SUCCESS) return result;
-  Guard guard(vmm().lock);
+  MutexLock guard(vmm().lock);
   MemoryHandle* known = vmm().handles.find(name_from(Kind::kMemHandle, handle));
   auto* mapping = known ? make<Mapped>() : nullptr;
   if (!mapping) {
@@ -208,7 +208,7 @@ CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 
 CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size) {
   if (device_holding(ptr) >= 0) return CUDA_ERROR_INVALID_VALUE;
-  Guard guard(vmm().lock);
+  MutexLock guard(vmm().lock);
   for (RangeNode* n = vmm().mappings.ceiling(ptr); n && n->begin < ptr + size;
        n = vmm().mappings.next(n))
     vmm().linger(static_cast<Mapped*>(n)->memory, [&] {
@@ -234,7 +234,7 @@ CUresult hook_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc
   if (device_holding(ptr) >= 0) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = real().cuMemSetAccess(ptr, size, desc, count);
   if (result != CUDA_SUCCESS) return result;
-  Guard guard(vmm().lock);
+  MutexLock guard(vmm().lock);
   RangeNode* node = vmm().mappings.covering(ptr);
   if (!node) node = vmm().mappings.ceiling(ptr);
   for (; node && node->begin < ptr + size; node = vmm().mappings.next(node)) {

@@ -116,14 +116,14 @@ void each_managed(F f) {
 
 void note_library_global(uint64_t library, uint64_t context, const char* symbol, uint64_t address,
                          uint64_t size, bool managed) {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (auto* l = registry().find<LibraryObject>(ObjectType::kLibrary, library))
     note_global(&l->globals, symbol, context, address, size, managed);
 }
 
 void note_module_global(uint64_t module, const char* symbol, uint64_t address, uint64_t size,
                         bool managed) {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   auto* m = registry().find<ModuleObject>(ObjectType::kModule, module);
   if (!m) return;
   if (m->image) {

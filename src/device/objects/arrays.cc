@@ -64,7 +64,7 @@ CUresult write(CUarray to, const CUDA_ARRAY3D_DESCRIPTOR& d, const uint8_t* from
 
 template <typename T>
 void each_of(ObjectType type, Vector<T*>* out) {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   for (Object* o = registry().first(); o; o = o->next)
     if (o->type == type) out->push(static_cast<T*>(o));
 }
@@ -95,7 +95,7 @@ bool cannot(DeviceReport* report, int code, const char* what, CUresult result) {
 }  // namespace
 
 uint64_t context_of_array(uint64_t name) {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   auto* a = registry().find<ArrayObject>(ObjectType::kArray, name);
   return a ? a->context : 0;
 }

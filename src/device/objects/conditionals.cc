@@ -20,7 +20,7 @@ Conditionals* only;
 Conditionals& all() { return made_once(&only); }
 
 void note_handle(const ConditionalHandle& handle) {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   Vector<ConditionalHandle>& handles = all().handles;
   if (handles.size() >= kMostHandles)
     for (size_t i = 0; i < handles.size(); ++i)
@@ -43,7 +43,7 @@ void note_conditional(CUgraphNode node, CUDA_CONDITIONAL_NODE_PARAMS* params) {
     ok = fresh->bodies.push(name) && fresh->shown.push(handle_from<CUgraph>(name));
   }
   const uint64_t name = new_name(Kind::kGraphNode, node);
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (ok) {
     fresh->handle = p.handle;
     fresh->type = p.type;
@@ -130,8 +130,8 @@ using namespace device;
 CUresult hook_cuGraphConditionalHandleCreate(CUgraphConditionalHandle* pHandle_out, CUgraph hGraph,
                                              CUcontext ctx, unsigned int defaultLaunchValue,
                                              unsigned int flags) {
-  static Lock in_order;  // as they are recorded, so they are made again
-  Guard ordered(in_order);
+  static Mutex in_order;  // as they are recorded, so they are made again
+  MutexLock ordered(in_order);
   CUresult result =
       real().cuGraphConditionalHandleCreate(pHandle_out, hGraph, ctx, defaultLaunchValue, flags);
   if (result == CUDA_SUCCESS)

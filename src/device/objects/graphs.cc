@@ -43,7 +43,7 @@ constexpr int kAttributes[] = {CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
 uint64_t name_of_function(uint64_t name, CUfunction function) {
   Registry& all = registry();
   {
-    Guard guard(all.lock);
+    MutexLock guard(all.lock);
     if (all.find<FunctionObject>(ObjectType::kFunction, name) ||
         all.find<KernelObject>(ObjectType::kKernel, name))
       return name;
@@ -51,7 +51,7 @@ uint64_t name_of_function(uint64_t name, CUfunction function) {
   // A kernel of a library that was launched as such: the driver shows its function.
   Vector<uint64_t> kernels;
   {
-    Guard guard(all.lock);
+    MutexLock guard(all.lock);
     for (Object* o = all.first(); o; o = o->next)
       if (o->type == ObjectType::kKernel && !o->dead) kernels.push(o->name);
   }
@@ -73,7 +73,7 @@ uint64_t context_for(CUdeviceptr to, CUdeviceptr from) {
     if (!address || real().cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
                                                  address) != CUDA_SUCCESS)
       continue;
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     ContextObject* c = registry().context(current);
     if (c && c->device == device) return current;
     for (Object* o = registry().first(); o; o = o->next) {
@@ -83,7 +83,7 @@ uint64_t context_for(CUdeviceptr to, CUdeviceptr from) {
     }
   }
   if (current) return current;
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   for (Object* o = registry().first(); o; o = o->next)
     if (o->type == ObjectType::kContext && static_cast<ContextObject*>(o)->alive) return o->name;
   return 0;
@@ -92,7 +92,7 @@ uint64_t context_for(CUdeviceptr to, CUdeviceptr from) {
 CUfunction function_now(uint64_t name) {
   bool kernel;
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     kernel = registry().find<KernelObject>(ObjectType::kKernel, name) != nullptr;
   }
   if (!kernel) return real_of<CUfunction>(Kind::kFunction, name);
@@ -183,7 +183,7 @@ namespace {
 const char* read_conditional(NodeRecord* node) {
   Vector<uint64_t> bodies;
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     const ConditionalNode* known = find_conditional(node->name);
     if (!known) return "a graph has a conditional node that was not seen being made";
     node->condition = known->handle;
@@ -353,7 +353,7 @@ namespace {
 
 template <typename T>
 void each_of(ObjectType type, Vector<T*>* out) {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   for (Object* o = registry().first(); o; o = o->next)
     if (o->type == type) out->push(static_cast<T*>(o));
 }
@@ -371,7 +371,7 @@ void list_inner(const GraphRecord* record, Vector<GraphObject*>* out) {
 // A graph that became a node's (CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE), or is a conditional's body,
 // is made again with that node.
 void forget_moved(const Vector<GraphObject*>& graphs) {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   Vector<GraphObject*> moved;
   for (GraphObject* g : graphs) list_inner(g->record, &moved);
   for (GraphObject* g : moved) registry().remove(g);
@@ -419,7 +419,7 @@ namespace {
 // Launches of a graph record an event unseen, so its time before the restore cannot be kept apart
 // from later ones: from now on the driver's word counts.
 void forget_time(uint64_t event) {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   auto* e = registry().find<EventObject>(ObjectType::kEvent, event);
   if (!e || !e->remembered) return;
   e->remembered = false;
@@ -665,13 +665,13 @@ bool has_handle(const GraphRecord* record, CUgraphConditionalHandle handle) {
 // The graph itself that an executable was made from, when that is still there and must be it.
 GraphObject* source_of(const GraphExecObject* e) {
   if (!owns(e->record)) return nullptr;
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   auto* source = registry().find<GraphObject>(ObjectType::kGraph, e->record->name);
   return source && source->record ? source : nullptr;
 }
 
 CUgraph graph_of_handle(const ConditionalHandle& handle) {
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   if (handle.graph && registry().find<GraphObject>(ObjectType::kGraph, handle.graph))
     return real_of<CUgraph>(Kind::kGraph, handle.graph);
   for (Object* o = registry().first(); o; o = o->next) {

@@ -51,7 +51,7 @@ struct Opened {
   int device, users;
 };
 struct Ipc {
-  Lock lock;
+  Mutex lock;
   uint32_t fetching = 0;  // threads outside the gate that wait for an owner's descriptors
   Vector<Export> exports;
   Vector<Opened> opened;
@@ -91,7 +91,7 @@ CUresult export_chunk(const Chunk* chunk, int* fd) {
 
 // The number that the chunk is offered under; -1: `result` says why not. The device's lock is held.
 int offer_chunk(const Chunk* chunk, CUresult* result) {
-  Guard guard(all().lock);
+  MutexLock guard(all().lock);
   for (const Export& e : all().exports)
     if (e.chunk == chunk->begin) return e.offer;
   int fd = -1;
@@ -108,7 +108,7 @@ int offer_chunk(const Chunk* chunk, CUresult* result) {
 // Memory of pools goes by another call.
 bool may_be_shared(const Allocation* a, uint32_t magic) {
   if (magic == kMagic) return !a->pool;
-  Guard guard(registry().lock);
+  MutexLock guard(registry().lock);
   auto* pool = registry().find<PoolObject>(ObjectType::kPool, a->pool);
   return pool && !a->ready &&
          (pool->properties.handleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
@@ -118,7 +118,7 @@ CUresult make_ticket(int device, CUdeviceptr address, uint32_t magic, Ticket* ti
   DeviceMemory* memory = device_memory(device);
   CUuuid uuid = {};
   if (CUresult result = real().cuDeviceGetUuid_v2(&uuid, device)) return result;
-  Guard guard(memory->lock);
+  MutexLock guard(memory->lock);
   Allocation* a = memory->arena.covering(address);
   Chunk* first = a && may_be_shared(a, magic) ? memory->arena.chunk_at(a->begin) : nullptr;
   if (!first) return CUDA_ERROR_INVALID_VALUE;
@@ -228,7 +228,7 @@ CUresult open_ticket(CUdeviceptr* out, const Ticket& t) {
   const long why = fetch_chunks(
       t, fds, [&](uint32_t offer) { return fetch.descriptor(t.pid, t.identity, offer); });
   CUresult result = CUDA_SUCCESS;
-  Guard guard(all().lock);
+  MutexLock guard(all().lock);
   *out = opened_before(t);  // by another thread, meanwhile
   if (!*out) {
     CUdeviceptr base = 0;
@@ -246,7 +246,7 @@ CUresult open_once(CUdeviceptr* out, const Ticket& t) {
   if (CUresult result = real().cuCtxGetDevice(&current)) return result;
   if (t.pid == sys::getpid()) return CUDA_ERROR_INVALID_CONTEXT;  // as documented
   {
-    Guard guard(all().lock);
+    MutexLock guard(all().lock);
     *out = opened_before(t);
   }
   return *out ? CUDA_SUCCESS : open_ticket(out, t);
@@ -266,7 +266,7 @@ bool is_ours(const CUipcMemHandle& handle) {
 }
 
 bool any_shared(DeviceMemory* memory) {
-  Guard guard(memory->lock);
+  MutexLock guard(memory->lock);
   for (Allocation* a = memory->arena.first(); a; a = memory->arena.next(a))
     if (a->shared) return true;
   return false;
@@ -274,7 +274,7 @@ bool any_shared(DeviceMemory* memory) {
 
 bool memory_given() {
   {
-    Guard guard(all().lock);
+    MutexLock guard(all().lock);
     if (all().exports.empty()) return false;
   }
   for (int device = 0; device < machine_facts.devices; ++device)
@@ -286,7 +286,7 @@ bool memory_given() {
 
 bool ipc_shared() {
   {
-    Guard guard(all().lock);
+    MutexLock guard(all().lock);
     if (!all().opened.empty()) return true;
   }
   return memory_given();
@@ -294,7 +294,7 @@ bool ipc_shared() {
 
 bool ipc_offers_chunk(uint64_t begin) {
   if (!only) return false;
-  Guard guard(only->lock);
+  MutexLock guard(only->lock);
   for (const Export& e : only->exports)
     if (e.chunk == begin) return true;
   return false;
@@ -344,7 +344,7 @@ bool ipc_shares(void* context, bool (*one)(void* context, const DeviceShare&)) {
 }
 
 bool find_opened(uint64_t address, uint64_t* begin, uint64_t* size) {
-  Guard guard(all().lock);
+  MutexLock guard(all().lock);
   for (const Opened& o : all().opened) {
     if (address - o.address >= o.ticket.size) continue;
     *begin = o.address;
@@ -357,7 +357,7 @@ bool find_opened(uint64_t address, uint64_t* begin, uint64_t* size) {
 namespace {
 
 bool known_opened(CUdeviceptr address, uint32_t magic) {
-  Guard guard(all().lock);
+  MutexLock guard(all().lock);
   for (const Opened& o : all().opened)
     if (o.address == address && o.ticket.magic == magic) return true;
   return false;
@@ -365,7 +365,7 @@ bool known_opened(CUdeviceptr address, uint32_t magic) {
 
 // Once for each time that it was opened.
 void close_opened(CUdeviceptr address) {
-  Guard guard(all().lock);
+  MutexLock guard(all().lock);
   for (size_t i = 0; i < all().opened.size(); ++i) {
     Opened& o = all().opened[i];
     if (o.address != address) continue;
@@ -382,7 +382,7 @@ bool ipc_from_pool(CUdeviceptr address) { return only && known_opened(address, k
 void ipc_free_from_pool(CUdeviceptr address) { close_opened(address); }
 
 void ipc_forget_chunk(uint64_t begin) {
-  Guard guard(all().lock);
+  MutexLock guard(all().lock);
   for (size_t i = 0; i < all().exports.size(); ++i) {
     const Export e = all().exports[i];
     if (e.chunk != begin) continue;

@@ -34,7 +34,7 @@ struct OpenedEvent {
   EventTicket ticket;
 };
 struct IpcEvents {
-  Lock lock;
+  Mutex lock;
   Vector<OfferedEvent> offered;
   Vector<OpenedEvent> opened;
 };
@@ -55,7 +55,7 @@ CUresult describe(CUevent event, int* out) {
 }
 
 CUresult offer(CUevent event, uint64_t name, int* number) {
-  Guard guard(all().lock);
+  MutexLock guard(all().lock);
   for (const OfferedEvent& o : all().offered) {
     *number = o.offer;
     if (o.event == name) return CUDA_SUCCESS;
@@ -89,12 +89,12 @@ CUresult open_ticket(CUevent* out, const EventTicket& t) {
   const uint64_t name = new_name(Kind::kEvent, *out), context = current_context_name();
   bool kept;
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     auto* object = registry().add<EventObject>(ObjectType::kEvent, name, context);
     if (object) object->flags = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
     kept = object;
   }
-  Guard guard(all().lock);
+  MutexLock guard(all().lock);
   if (!kept || !all().opened.push({name, t}))
     registry().refuse("out of memory while recording cuIpcOpenEventHandle");
   return CUDA_SUCCESS;
@@ -108,7 +108,7 @@ EventObject* event_named(uint64_t name) {
 
 bool ipc_opened_event(uint64_t name) {
   if (!only) return false;
-  Guard guard(all().lock);
+  MutexLock guard(all().lock);
   for (const OpenedEvent& o : all().opened)
     if (o.event == name) return true;
   return false;
@@ -131,7 +131,7 @@ bool ipc_offers_event(int number) {
 
 void ipc_forget_event(uint64_t name) {
   if (!only) return;
-  Guard guard(all().lock);
+  MutexLock guard(all().lock);
   for (size_t i = all().opened.size(); i-- > 0;)
     if (all().opened[i].event == name) all().opened.swap_remove(i);
   for (size_t i = all().offered.size(); i-- > 0;) {
@@ -182,7 +182,7 @@ CUresult hook_cuIpcGetEventHandle(CUipcEventHandle* pHandle, CUevent event) {
   const uint64_t name = name_from(Kind::kEvent, event);
   bool known;
   {
-    Guard guard(registry().lock);
+    MutexLock guard(registry().lock);
     known = event_named(name);
   }
   if (!pHandle || !known || ipc_opened_event(name))

@@ -1,8 +1,6 @@
 #include "device/arena/arena.h"
 
 #include <cuda.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <map>
 #include <random>
@@ -72,26 +70,6 @@ class FakeBacking : public Backing {
 };
 
 }  // namespace
-
-TEST_CASE("a lock that the parent holds is free in a forked child") {
-  static Lock lock, other;
-  lock.lock();
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(10);
-    locks_after_fork();
-    { Guard guard(lock); }
-    other.lock();
-    other.unlock();
-    Guard guard(other);
-    _exit(0);
-  }
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  CHECK(status == 0);
-  lock.unlock();
-  Guard guard(lock);
-}
 
 TEST_CASE("random allocations agree with a model") {
   for (unsigned seed = 1; seed <= 3; ++seed) {

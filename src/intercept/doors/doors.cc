@@ -6,6 +6,7 @@
 
 #include "base/heap.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/syscall.h"
 #include "base/text.h"
 #include "intercept/gate/gate.h"
@@ -35,7 +36,7 @@ struct Thunk {
 };
 constinit Thunk g_thunk[kThunks] = {};
 constinit uint32_t g_pool_used = 0;
-constinit std::atomic<uint32_t> g_pool_lock{0};
+constinit Mutex g_pool_mutex;
 constinit std::atomic<uint64_t> g_tables_given{0};
 
 // The driver's function -> FunctionId + 1. Open addressing.
@@ -57,7 +58,7 @@ MapSlot* map_find(void* f) {
 }
 
 void* door_pool_thunk(void* function, const char* name) {
-  while (g_pool_lock.exchange(1, std::memory_order_acquire)) sys::call(SYS_sched_yield);
+  g_pool_mutex.lock();
   uint32_t i = 0;
   while (i < g_pool_used && g_thunk[kNamedThunks + i].target.load() != function) i++;
   if (i == g_pool_used && i < kPoolThunks) {
@@ -68,7 +69,7 @@ void* door_pool_thunk(void* function, const char* name) {
     g_thunk[kNamedThunks + i].target.store(function);
     g_pool_used++;
   }
-  g_pool_lock.store(0, std::memory_order_release);
+  g_pool_mutex.unlock();
   if (i == kPoolThunks) {
     log_line(LogLevel::kWarn, "gpuckpt: more than %u unknown driver functions; %s is not counted",
              kPoolThunks, name);

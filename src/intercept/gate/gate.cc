@@ -4,6 +4,7 @@
 #include <linux/membarrier.h>
 
 #include "base/heap.h"
+#include "base/mutex.h"
 #include "base/syscall.h"
 #include "intercept/doors/doors.h"
 #include "intercept/gate/step.h"
@@ -26,16 +27,11 @@ constexpr int kFree = -1;             // tid of a record without a thread
 constexpr uint32_t kNeverSeen = ~0u;  // equals no gate word: every entry takes the slow way
 
 std::atomic<ThreadRecord*> first{nullptr};
-std::atomic<uint32_t> list_lock{0};
+Mutex list_mutex;
 uint32_t records = 0;
 uint32_t sweep_at = kBlockRecords;  // look for dead threads when there are that many records
 std::atomic<uint32_t> no_membarrier{0};
 std::atomic<uint32_t> registered{0};
-
-void lock() {
-  while (list_lock.exchange(1, std::memory_order_acquire)) sys::call(SYS_sched_yield);
-}
-void unlock() { list_lock.store(0, std::memory_order_release); }
 
 void register_membarrier() {
   long r = sys::call(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
@@ -70,7 +66,7 @@ ThreadRecord* free_record(int tid) {
 
 ThreadRecord* new_record() {
   int tid = sys::gettid();
-  lock();
+  list_mutex.lock();
   if (!registered.load(std::memory_order_relaxed)) register_membarrier();
   ThreadRecord* r = free_record(tid);
   if (r) {
@@ -81,7 +77,7 @@ ThreadRecord* new_record() {
     r->generation = generation();
     r->tid = tid;
   }
-  unlock();
+  list_mutex.unlock();
   return r;
 }
 
@@ -200,7 +196,7 @@ void gate_new_generation() {
   g_gate.word.store(next, std::memory_order_seq_cst);
   g_gate.translate.store(1, std::memory_order_seq_cst);
   step_end();
-  list_lock.store(0, std::memory_order_relaxed);
+  list_mutex.reset();
   register_membarrier();  // the registration died with the old process
   for (ThreadRecord* r = first.load(std::memory_order_relaxed); r; r = r->next) {
     if (r->tid > 0) r->tid = 0;
@@ -208,7 +204,7 @@ void gate_new_generation() {
 }
 
 void gate_after_fork() {
-  list_lock.store(0, std::memory_order_relaxed);
+  list_mutex.reset();
   for (ThreadRecord* r = first.load(std::memory_order_relaxed); r; r = r->next) {
     if (r == t_record) {
       r->tid = sys::gettid();

@@ -309,8 +309,8 @@ const char* realm_driver_path() { return g_path; }
 const char* realm_unknown_imports() { return g_unknown; }
 
 void realm_adopt_object(void* handle) {
-  static constinit RealmLock lock;
-  RealmLocked locked(&lock);
+  static constinit Mutex lock;
+  MutexLock locked(lock);
   adopt(handle);
 }
 

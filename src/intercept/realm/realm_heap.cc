@@ -68,7 +68,7 @@ constexpr uint32_t kPlaces = 1u << 18;   // with more than that nothing more is 
 constexpr uint32_t kOutside = 1u << 14;  // blocks of tables' calls
 
 struct State {
-  RealmLock lock;
+  Mutex lock;
   uint64_t begin, end;     // the reservation
   uint64_t at, committed;  // next address to hand out; accessible up to here
   uint64_t used;           // bytes in blocks that are alive
@@ -173,7 +173,7 @@ void* take(uint64_t payload, bool* fresh) {
   payload = (payload + 15) & ~15ull;
   uint32_t c =
       class_of(payload + sizeof(Header) < sizeof(Free) ? sizeof(Free) : payload + sizeof(Header));
-  RealmLocked locked(&s.lock);
+  MutexLock locked(s.lock);
   if (!s.begin && !reserve()) return nullptr;
   RealmPlaces* in = recording();
   uint32_t place = in ? place_for(in, payload) : 0;
@@ -240,7 +240,7 @@ void release(void* block) {
       sys::call(SYS_madvise, static_cast<long>(from), static_cast<long>(to - from), MADV_DONTNEED);
   }
   auto* f = reinterpret_cast<Free*>(h);
-  RealmLocked locked(&s.lock);
+  MutexLock locked(s.lock);
   uint32_t size_class = h->size_class;
   Place* place = h->place ? &s.place[h->place] : nullptr;
   bool taken_again = place && place->generation == s.generation;

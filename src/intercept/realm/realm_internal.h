@@ -7,37 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/mutex.h"
 #include "base/syscall.h"
 
 namespace gpuckpt {
-
-// A lock without libc. Threads of the driver may hold one while parked (realm_quiet sees it); never
-// taken PARKED.
-class RealmLock {
- public:
-  void take() {
-    uint32_t none = 0;
-    if (word_.compare_exchange_strong(none, 1, std::memory_order_acquire)) return;
-    while (word_.exchange(2, std::memory_order_acquire) != 0) sys::futex_wait(&word_, 2, 0);
-  }
-  void give() {
-    if (word_.exchange(0, std::memory_order_release) == 2) sys::futex_wake(&word_, 1);
-  }
-  bool held() const { return word_.load(std::memory_order_relaxed) != 0; }
-  void reset() { word_.store(0, std::memory_order_relaxed); }
-
- private:
-  std::atomic<uint32_t> word_{0};
-};
-class RealmLocked {
- public:
-  explicit RealmLocked(RealmLock* l) : lock_(l) { lock_->take(); }
-  ~RealmLocked() { lock_->give(); }
-  RealmLocked(const RealmLocked&) = delete;
-
- private:
-  RealmLock* lock_;
-};
 
 // -- realm_heap.cc: the private heap. Blocks are 16-byte aligned.
 namespace realm_heap {

@@ -106,7 +106,7 @@ constexpr uint64_t kReservationBytes = 1
 constexpr int kPlaceholder = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 struct State {
-  RealmLock lock;
+  Mutex lock;
   bool ready;
   PieceList mapped;        // the driver's, in this generation
   PieceList placeholders;  // ours, where the dead generation had reservations
@@ -231,7 +231,7 @@ void* fail(long r) {
 void* map(void* hint, size_t bytes, int prot, int flags, int fd, long offset) {
   const auto wanted = reinterpret_cast<uint64_t>(hint);
   const uint64_t size = page_up(bytes);
-  RealmLocked locked(&s.lock);
+  MutexLock locked(s.lock);
   if (!ready()) return fail(-ENOMEM);
   uint64_t place = recorded_place(wanted, size, prot, flags);
   long r = place ? sys::mmap(place, size, prot, (flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED, fd,
@@ -246,7 +246,7 @@ void* map(void* hint, size_t bytes, int prot, int flags, int fd, long offset) {
 
 int unmap(void* at, size_t bytes) {
   const auto begin = reinterpret_cast<uint64_t>(at);
-  RealmLocked locked(&s.lock);
+  MutexLock locked(s.lock);
   long r = sys::munmap(begin, bytes);
   if (r != 0) {
     errno = static_cast<int>(-r);
@@ -261,7 +261,7 @@ int unmap(void* at, size_t bytes) {
 
 void* remap(void* at, size_t old_bytes, size_t bytes, int flags, void* to) {
   const auto begin = reinterpret_cast<uint64_t>(at);
-  RealmLocked locked(&s.lock);
+  MutexLock locked(s.lock);
   if (!ready()) return fail(-ENOMEM);
   long r = sys::call(SYS_mremap, sys::ptr(at), static_cast<long>(old_bytes),
                      static_cast<long>(bytes), flags, sys::ptr(to));
@@ -285,7 +285,7 @@ constinit Piece g_attached[kMaxAttached] = {};
 
 void attached(void* at, size_t bytes) {
   const auto begin = reinterpret_cast<uint64_t>(at);
-  RealmLocked locked(&s.lock);
+  MutexLock locked(s.lock);
   if (!ready()) return;
   remember(begin, begin + page_up(bytes));
   for (Piece& p : g_attached) {
@@ -296,7 +296,7 @@ void attached(void* at, size_t bytes) {
 }
 
 void detached(const void* at) {
-  RealmLocked locked(&s.lock);
+  MutexLock locked(s.lock);
   for (Piece& p : g_attached) {
     if (!p.end || p.begin != reinterpret_cast<uint64_t>(at)) continue;
     s.mapped.remove(p.begin, p.end);
@@ -356,7 +356,7 @@ void rewind() {
 }
 
 void expect_at(uint64_t address) {
-  RealmLocked locked(&s.lock);
+  MutexLock locked(s.lock);
   for (size_t i = 0; i < s.befores; i++) {
     const auto found = s.before[i];
     if (address - found.begin >= found.bytes) continue;
@@ -367,7 +367,7 @@ void expect_at(uint64_t address) {
 }
 
 void release_placeholders() {
-  RealmLocked locked(&s.lock);
+  MutexLock locked(s.lock);
   for (size_t i = 0; i < s.placeholders.size(); i++) {
     sys::munmap(s.placeholders[i].begin, s.placeholders[i].end - s.placeholders[i].begin);
   }

@@ -31,11 +31,11 @@ struct DriverThread {
 };
 
 constexpr int kFree = -1;
-constinit RealmLock g_lock;
+constinit Mutex g_lock;
 constinit std::atomic<DriverThread*> g_first{nullptr};
 
 DriverThread* take_record() {
-  RealmLocked locked(&g_lock);
+  MutexLock locked(g_lock);
   for (DriverThread* t = g_first.load(); t; t = t->next) {
     if (t->tid.load() == kFree) {
       t->tid.store(0);

@@ -3,6 +3,7 @@
 #include <initializer_list>
 
 #include "base/heap.h"
+#include "base/mutex.h"
 #include "base/syscall.h"
 
 namespace gpuckpt {
@@ -29,15 +30,8 @@ struct Names {
   std::atomic<Table*> to_name;
 };
 constinit Names g_names[static_cast<size_t>(Kind::kCount)] = {};
-constinit std::atomic<uint32_t> g_lock{0};
+constinit Mutex g_mutex;
 constinit uint64_t g_invented = 0;
-
-struct Locked {
-  Locked() {
-    while (g_lock.exchange(1, std::memory_order_acquire)) sys::call(SYS_sched_yield);
-  }
-  ~Locked() { g_lock.store(0, std::memory_order_release); }
-};
 
 inline uint64_t slot_of(uint64_t key, uint64_t mask) {
   return ((key * 0x9e3779b97f4a7c15ull) >> 20) & mask;
@@ -132,7 +126,7 @@ bool name_bound(Kind kind, uint64_t name) {
 
 void bind(Kind kind, uint64_t name, uint64_t now) {
   if (magic(name) || magic(now)) return;
-  Locked lock;
+  MutexLock lock(g_mutex);
   bind_locked(kind, name, now);
 }
 
@@ -159,7 +153,7 @@ EndingName::~EndingName() {
 
 void drop(Kind kind, uint64_t name) {
   if (magic(name)) return;
-  Locked lock;
+  MutexLock lock(g_mutex);
   Entry* forward = find(names(kind).to_now.load(std::memory_order_relaxed), name);
   if (!forward) return;
   uint64_t now = forward->value.exchange(kDropped, std::memory_order_acq_rel);
@@ -172,7 +166,7 @@ void drop(Kind kind, uint64_t name) {
 
 uint64_t name_new(Kind kind, uint64_t now) {
   if (magic(now)) return now;
-  Locked lock;
+  MutexLock lock(g_mutex);
   if (uint64_t name = lookup(names(kind).to_name, now)) return name;
   if (!lookup(names(kind).to_now, now)) return now;
   // The driver gave out a value that is the name of another live object.
@@ -193,7 +187,7 @@ void translate_forget_all() {
       t->used = 0;
     }
   }
-  g_lock.store(0, std::memory_order_release);
+  g_mutex.reset();
 }
 
 }  // namespace gpuckpt

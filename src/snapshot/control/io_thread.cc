@@ -114,7 +114,7 @@ void IoThread::forget() {
   posted_ = sent_ = 0;
   doorbell_ = 0;
   busy_ = 0;
-  post_lock_ = 0;
+  post_mutex_.reset();
   quit_ = false;
   writer_gone = false;
   last.type = 0;
@@ -196,7 +196,7 @@ bool IoThread::send(int socket, uint32_t type, uint32_t slot, const char* text) 
 bool IoThread::post(uint32_t type, uint32_t slot, const char* text) {
   if (writer_gone) return false;
   if (!type) return true;
-  while (post_lock_.exchange(1)) sys::call(SYS_sched_yield);
+  post_mutex_.lock();
   while (posted_ - sent_ >= kPosts && !writer_gone) {
     ++doorbell_;
     sys::futex_wake(&doorbell_, 1);
@@ -207,7 +207,7 @@ bool IoThread::post(uint32_t type, uint32_t slot, const char* text) {
   p.slot = slot;
   copy(p.text, sizeof(p.text), text ? text : "");
   ++posted_;
-  post_lock_ = 0;
+  post_mutex_.unlock();
   ++doorbell_;
   sys::futex_wake(&doorbell_, 1);
   return !writer_gone;

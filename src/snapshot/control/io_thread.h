@@ -11,6 +11,7 @@
 
 #include "base/chunk_hash.h"
 #include "base/heap.h"
+#include "base/mutex.h"
 #include "gpuckpt/wire.h"
 
 namespace gpuckpt {
@@ -105,7 +106,7 @@ class IoThread {
   static constexpr uint32_t kPosts = 16;
   Post posts_[kPosts]{};
   std::atomic<uint32_t> posted_{0}, sent_{0};
-  std::atomic<uint32_t> post_lock_{0};
+  Mutex post_mutex_;
   std::atomic<uint32_t> doorbell_{0};
   std::atomic<uint32_t> busy_{0};
   std::atomic<bool> quit_{false};

@@ -48,16 +48,6 @@ Producer::Producer(void* ring, Post post, void* context, uint32_t slots)
   };
 }
 
-// Held for as long as a piece is copied, so it sleeps instead of spinning.
-void Producer::take() {
-  uint32_t free = 0;
-  if (lock_.compare_exchange_strong(free, 1)) return;
-  while (lock_.exchange(2)) sys::futex_wait(&lock_, 2, 10000);
-}
-void Producer::give() {
-  if (lock_.exchange(0) == 2) sys::futex_wake(&lock_, 1);
-}
-
 bool Producer::try_claim(uint32_t* slot) {
   for (*slot = 0; *slot < slots; ++*slot) {
     uint32_t expected = wire::kSlotFree;
@@ -110,21 +100,21 @@ bool Producer::post_slot(uint32_t type, const char* text) {
 }
 
 bool Producer::flush() {
-  take();
+  mutex_.lock();
   bool ok = !failed && (!open_ || post_slot(wire::kMsgData, nullptr));
-  give();
+  mutex_.unlock();
   return ok;
 }
 
 char* Producer::reserve(uint64_t space, uint64_t length, uint64_t* granted) {
-  take();
+  mutex_.lock();
   if (!open(space)) {
-    give();
+    mutex_.unlock();
     return nullptr;
   }
   if (header_->runs == wire::kMaxRuns || wire::kSlotPayloadBytes - header_->payload_bytes < 4096) {
     if (!post_slot(wire::kMsgData, nullptr) || !open(space)) {
-      give();
+      mutex_.unlock();
       return nullptr;
     }
   }
@@ -143,7 +133,7 @@ bool Producer::commit(uint64_t address, uint64_t length) {
     header_->payload_bytes += length;
     data_bytes += length;
   }
-  give();
+  mutex_.unlock();
   return !failed;
 }
 
@@ -163,7 +153,7 @@ bool Producer::add(uint64_t space, uint64_t address, const void* bytes, uint64_t
 // A run without payload.
 bool Producer::add_empty(uint64_t space, uint64_t address, uint64_t length, uint32_t flags) {
   if (!length) return true;
-  take();
+  mutex_.lock();
   bool ok = open(space);
   if (ok && header_->runs == wire::kMaxRuns) ok = post_slot(wire::kMsgData, nullptr) && open(space);
   if (ok) {
@@ -174,7 +164,7 @@ bool Producer::add_empty(uint64_t space, uint64_t address, uint64_t length, uint
       header_->run[header_->runs++] = {address, length, flags, 0};
     (flags == wire::kRunZero ? zero_bytes : same_bytes) += length;
   }
-  give();
+  mutex_.unlock();
   return ok;
 }
 
@@ -207,12 +197,12 @@ bool Producer::give_slot(const Lent& lent, uint64_t space, uint64_t address, uin
   header->payload_bytes = room_for_names(chunks) + length;
   header->run[0] = {address, length, wire::kRunSealed, 0};
   __builtin_memcpy(reinterpret_cast<char*>(header) + wire::kSlotHeaderBytes, names, chunks * kName);
-  take();
+  mutex_.lock();
   data_bytes += length;
   lent_.fetch_sub(1);
   if (!post_(context_, wire::kMsgData, lent.token, nullptr)) failed = true;
   bool ok = !failed;
-  give();
+  mutex_.unlock();
   return ok;
 }
 
@@ -220,7 +210,7 @@ bool Producer::add_sealed(uint64_t space, uint64_t address, const void* bytes, u
                           const void* names) {
   const char* from = static_cast<const char*>(bytes);
   const char* name = static_cast<const char*>(names);
-  take();
+  mutex_.lock();
   bool ok = true;
   while (length && (ok = open(space))) {
     uint64_t room = wire::kSlotPayloadBytes - header_->payload_bytes, chunks = 0, n = 0;
@@ -243,13 +233,13 @@ bool Producer::add_sealed(uint64_t space, uint64_t address, const void* bytes, u
     name += chunks * kName;
     from += n, address += n, length -= n;
   }
-  give();
+  mutex_.unlock();
   return ok && !failed;
 }
 
 bool Producer::add_named(uint64_t space, uint64_t address, uint64_t length, const void* names) {
   const char* name = static_cast<const char*>(names);
-  take();
+  mutex_.lock();
   bool ok = true;
   while (length && (ok = open(space))) {
     const uint64_t room = (wire::kSlotPayloadBytes - header_->payload_bytes) / kName;
@@ -266,7 +256,7 @@ bool Producer::add_named(uint64_t space, uint64_t address, uint64_t length, cons
     name += chunks * kName;
     address += n, length -= n;
   }
-  give();
+  mutex_.unlock();
   return ok && !failed;
 }
 
@@ -288,7 +278,7 @@ bool Producer::wait_until_taken() {
 
 bool Producer::add_blob(const char* name, const void* bytes, uint64_t length) {
   const char* from = static_cast<const char*>(bytes);
-  take();
+  mutex_.lock();
   bool ok = !failed && (!open_ || post_slot(wire::kMsgData, nullptr));
   do {
     if (!ok || !(ok = open(wire::kSpaceHost))) break;
@@ -298,7 +288,7 @@ bool Producer::add_blob(const char* name, const void* bytes, uint64_t length) {
     ok = post_slot(wire::kMsgBlob, name);
     from += n, length -= n;
   } while (length);
-  give();
+  mutex_.unlock();
   return ok;
 }
 

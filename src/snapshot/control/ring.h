@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "base/mutex.h"
 #include "gpuckpt/wire.h"
 #include "snapshot/api/device_plugin.h"
 
@@ -48,13 +49,11 @@ class Producer : public CaptureSink {
   uint32_t claim();
   bool try_claim(uint32_t* slot);
   wire::SlotHeader* header_of(uint32_t slot) const;
-  void take();
-  void give();
 
   wire::RingHeader* ring_;
   Post post_;
   void* context_;
-  std::atomic<uint32_t> lock_{0};
+  Mutex mutex_;  // of everything below, and of the slot that is being filled
   uint32_t most_lent() const { return slots > 8 ? slots - 8 : 0; }
   std::atomic<uint32_t> lent_{0};
   uint32_t slot_ = 0;

@@ -11,6 +11,7 @@
 
 #include <atomic>
 
+#include "base/mutex.h"
 #include "base/syscall.h"
 #include "snapshot/control/sender.h"
 #include "snapshot/control/state.h"
@@ -32,7 +33,7 @@ struct Listened {
 };
 constinit Listened listened[2]{};
 constinit std::atomic<bool> any{false};
-std::atomic<uint32_t> lock_word{0};
+Mutex actions_mutex;
 siginfo_t term_info;  // of the SIGTERM that waits (library.term_waits)
 
 Listened* find(int sig) {
@@ -41,11 +42,6 @@ Listened* find(int sig) {
     if (l.signal == sig) return &l;
   return nullptr;
 }
-
-void take() {
-  while (lock_word.exchange(1, std::memory_order_acquire)) sys::call(SYS_sched_yield);
-}
-void give() { lock_word.store(0, std::memory_order_release); }
 
 struct sigaction app_action(Listened* l) {
   struct sigaction now;
@@ -157,7 +153,7 @@ SigactionFn real_sigaction() {
 int change(Listened* l, const struct sigaction* act, struct sigaction* old) {
   // The caller's own handler for this signal must not run while the lock is held.
   uint64_t mask = sys::sigprocmask_all();
-  take();
+  actions_mutex.lock();
   if (old) *old = l->app;
   if (act) {
     l->version.fetch_add(1);
@@ -165,7 +161,7 @@ int change(Listened* l, const struct sigaction* act, struct sigaction* old) {
     l->version.fetch_add(1);
     install(*l);
   }
-  give();
+  actions_mutex.unlock();
   sys::sigprocmask_set(mask);
   return 0;
 }
