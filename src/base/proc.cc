@@ -148,16 +148,48 @@ bool catches_signal(int pid, int signal, bool* ended) {
   return scan_hex(&s) >> (signal - 1) & 1;
 }
 
-uint64_t start_time_of(int pid) {
-  char path[40], text[1024];
+int ProcStat::pseudo_terminal() const {
+  const uint64_t device = field[kTerminal], major = device >> 8 & 0xfff,
+                 minor = (device & 0xff) | (device >> 12 & 0xfff00);
+  constexpr uint64_t kFirst = 136, kLast = 143;  // UNIX98_PTY_SLAVE_MAJOR and its seven followers
+  return major < kFirst || major > kLast ? 0 : static_cast<int>((major - kFirst) * 256 + minor + 1);
+}
+
+bool read_stat(const char* path, ProcStat* out) {
+  char text[1024];  // small: callers run on stacks of one page
+  if (read_file(path, text, sizeof(text)) <= 0) return false;
+  const char *open = nullptr, *close = nullptr;  // a name may have parentheses and blanks itself
+  for (const char* p = text; *p; ++p) {
+    if (*p == '(' && !open) open = p;
+    if (*p == ')') close = p;
+  }
+  if (!open || !close || close < open || close[1] != ' ' || !close[2]) return false;
+  *out = {};
+  size_t n = static_cast<size_t>(close - open - 1);
+  if (n > sizeof(out->name) - 1) n = sizeof(out->name) - 1;
+  __builtin_memcpy(out->name, open + 1, n);
+  out->state = close[2];
+  const char* s = close + 3;
+  for (size_t i = 4; i < sizeof(out->field) / sizeof(out->field[0]) && *s == ' '; ++i)
+    out->field[i] = static_cast<uint64_t>(scan_signed(&++s));
+  return true;
+}
+
+bool read_stat_of(int pid, ProcStat* out) {
+  char path[40];
   format(path, sizeof(path), "/proc/%d/stat", pid);
-  if (read_file(path, text, sizeof(text)) <= 0) return 0;
-  const char* s = text;
-  for (const char* p = text; *p; ++p)
-    if (*p == ')') s = p;
-  for (int field = 2; *s && field < 22; ++s)
-    if (*s == ' ') ++field;
-  return scan_dec(&s);
+  return read_stat(path, out);
+}
+
+bool read_stat_of_thread(int pid, int tid, ProcStat* out) {
+  char path[64];
+  format(path, sizeof(path), "/proc/%d/task/%d/stat", pid, tid);
+  return read_stat(path, out);
+}
+
+uint64_t start_time_of(int pid) {
+  ProcStat stat;
+  return read_stat_of(pid, &stat) ? stat.field[ProcStat::kStartTime] : 0;
 }
 
 }  // namespace gpuckpt

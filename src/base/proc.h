@@ -49,7 +49,34 @@ bool each_number_in(const char* folder, void* context, bool (*each)(void* contex
 // only what is left of it.
 bool catches_signal(int pid, int signal, bool* ended);
 
-// Field 22 of /proc/<pid>/stat: start time in clock ticks; 0 when there is no such process.
+// /proc/PID/stat, or the same of a thread.
+struct ProcStat {
+  // Numbers of fields, from proc(5).
+  enum Field {
+    kParent = 4,
+    kGroup,
+    kSession,
+    kTerminal,
+    kForeground,
+    kFlags,
+    kStartTime = 22,
+    kExitCode = 52
+  };
+  char name[64];       // without its parentheses
+  char state;          // 'Z': it has ended, and its parent has not waited for it
+  uint64_t field[53];  // by number, from 4 on; negative ones as two's complement, missing ones 0
+
+  int number(Field f) const { return static_cast<int>(field[f]); }
+  bool ended() const { return state == 'Z' || state == 'X'; }
+  // The number of the pseudo terminal that controls the process, + 1; 0: none does.
+  int pseudo_terminal() const;
+};
+// False: there is no such process or thread. `path`: of the stat file.
+bool read_stat(const char* path, ProcStat* out);
+bool read_stat_of(int pid, ProcStat* out);
+bool read_stat_of_thread(int pid, int tid, ProcStat* out);
+
+// Start time in clock ticks; 0 when there is no such process.
 uint64_t start_time_of(int pid);
 
 }  // namespace gpuckpt

@@ -21,6 +21,7 @@
 
 #include <fmt/format.h>
 
+#include "base/proc.h"
 #include "base/session_folder.h"
 #include "obstacles.h"
 #include "verb.h"
@@ -49,10 +50,8 @@ std::string whole_file(const std::string& path) {
 std::string living_thread(int pid) {
   std::string leader = fmt::format("/proc/{}", pid);
   auto dead = [](const std::string& folder) {
-    std::string stat = whole_file(folder + "/stat");
-    size_t state = stat.rfind(')');
-    return state == std::string::npos || state + 2 >= stat.size() || stat[state + 2] == 'Z' ||
-           stat[state + 2] == 'X';
+    ProcStat stat;
+    return !read_stat((folder + "/stat").c_str(), &stat) || stat.ended();
   };
   if (!dead(leader)) return leader;
   std::error_code error;
@@ -161,15 +160,13 @@ std::string fault_of_folders(int pid) {
 // Names under which the process may listen: it knows its pid in its own namespace, we maybe
 // another.
 std::vector<std::string> socket_paths(int pid) {
-  std::string stat = whole_file(fmt::format("/proc/{}/stat", pid));  // the leader's, as below
-  std::istringstream fields(stat.substr(std::min(stat.rfind(')') + 1, stat.size())));
-  std::string field, start;
-  for (int i = 3; i <= 22 && fields >> field; ++i) start = field;
+  const uint64_t start = start_time_of(pid);
   // The process may have another root or mount namespace.
   std::string root = fmt::format("/proc/{}/root", pid);
   std::vector<std::string> out;
   std::istringstream pids(field_of(whole_file(fmt::format("/proc/{}/status", pid)), "NSpid"));
   std::vector<std::string> names{std::to_string(pid)};
+  std::string field;
   while (pids >> field) {
     if (field != names[0]) names.push_back(field);
   }
@@ -252,16 +249,10 @@ std::string how_it_ended(int pidfd) {
 // Between giving up its memory and becoming a zombie a process shows neither mappings nor a root
 // folder nor descriptors.
 bool ending(int pid) {
-  constexpr unsigned long kExiting = 0x4;  // PF_EXITING
-  std::string stat = whole_file(living_thread(pid) + "/stat");
-  size_t name_end = stat.rfind(')');
-  if (name_end == std::string::npos) return true;
-  std::istringstream fields(stat.substr(name_end + 1));
-  std::string state;
-  long parent, group, session, terminal, foreground;
-  unsigned long flags = 0;
-  fields >> state >> parent >> group >> session >> terminal >> foreground >> flags;
-  return (flags & kExiting) != 0;
+  constexpr uint64_t kExiting = 0x4;  // PF_EXITING
+  ProcStat stat;
+  return !read_stat((living_thread(pid) + "/stat").c_str(), &stat) ||
+         (stat.field[ProcStat::kFlags] & kExiting);
 }
 
 std::string user_name(unsigned uid) {

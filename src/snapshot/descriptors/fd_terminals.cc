@@ -65,19 +65,6 @@ bool take_contents(FdTable* t, int master, int slave, const KernelTermios& setti
                    master);
 }
 
-// The number + 1 of the pseudo terminal that controls this process; 0: there is none.
-uint64_t controlling_terminal() {
-  char text[1024];
-  if (read_file("/proc/thread-self/stat", text, sizeof(text)) <= 0) return 0;
-  const char* s = text;
-  for (const char* p = text; *p; ++p)
-    if (*p == ')') s = p;
-  for (int field = 2; *s && field < 7; ++s) field += *s == ' ';
-  const uint64_t device = scan_dec(&s), major = device >> 8 & 0xfff;
-  if (major < 136 || major > 143) return 0;
-  return (major - 136) * 256 + ((device & 0xff) | (device >> 12 & 0xfff00)) + 1;
-}
-
 // Does another process of the job have this terminal open? All of them are parked.
 bool open_elsewhere(uint32_t number) {
   struct Search {
@@ -125,7 +112,9 @@ bool capture_character_device(FdTable* t, Descriptor* d, const FdFacts& f) {
     d->kind = kFdTerminal;
     d->value[0] = ~0ull;
     if (f.st.st_rdev == kDevTty) {
-      d->value[1] = controlling_terminal();
+      ProcStat stat;
+      if (read_stat("/proc/thread-self/stat", &stat))
+        d->value[1] = static_cast<uint64_t>(stat.pseudo_terminal());
       d->value[2] = 1;
     }
     if (major >= 136) d->value[1] = (major - 136) * 256 + (f.st.st_rdev & 0xff) + 1;

@@ -28,30 +28,17 @@ bool is_ours(const Relative& r) {
   return starts_with(r.name, "gpuckpt-copy") || starts_with(r.name, "gpuckpt-writer");
 }
 
-bool read_stat(const char* path, int pid, Relative* out) {
-  char text[1024];
-  if (read_file(path, text, sizeof(text)) <= 0) return false;
-  const char* open = text;
-  while (*open && *open != '(') ++open;
-  const char* close = open;
-  for (const char* p = open; *p; ++p)
-    if (*p == ')') close = p;
-  if (!*open || !*close || !close[1]) return false;
-  size_t n = static_cast<size_t>(close - open - 1);
-  if (n > sizeof(out->name) - 1) n = sizeof(out->name) - 1;
-  __builtin_memcpy(out->name, open + 1, n);
-  out->name[n] = 0;
+bool look(const char* path, int pid, Relative* out) {
+  ProcStat stat;
+  if (!read_stat(path, &stat)) return false;
+  *out = {};
   out->pid = pid;
-  out->state = close[2];
-  out->orphan = false;
-  const char* s = close + 4;
-  for (int* to : {&out->ppid, &out->pgid, &out->sid}) {
-    *to = static_cast<int>(scan_signed(&s));
-    if (*s == ' ') ++s;
-  }
-  for (int field = 7; *s && field < 22; ++s)
-    if (*s == ' ') ++field;
-  out->started = scan_dec(&s);
+  out->ppid = stat.number(ProcStat::kParent);
+  out->pgid = stat.number(ProcStat::kGroup);
+  out->sid = stat.number(ProcStat::kSession);
+  out->started = stat.field[ProcStat::kStartTime];
+  out->state = stat.state;
+  copy(out->name, sizeof(out->name), stat.name);
   return true;
 }
 
@@ -60,13 +47,13 @@ bool read_stat(const char* path, int pid, Relative* out) {
 bool look_at(int pid, Relative* out) {
   char path[40];
   format(path, sizeof(path), "/proc/%d/stat", pid);
-  return read_stat(path, pid, out);
+  return look(path, pid, out);
 }
 
 bool look_at_thread(int pid, int tid, Relative* out) {
   char path[64];
   format(path, sizeof(path), "/proc/%d/task/%d/stat", pid, tid);
-  return read_stat(path, tid, out);
+  return look(path, tid, out);
 }
 
 bool lives(int pid) {

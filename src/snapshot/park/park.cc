@@ -143,14 +143,12 @@ bool read_syscall(int tid, SyscallState* s) {
   return true;
 }
 
+// As in /proc/PID/stat; 0: there is no such thread.
 char task_state(int tid) {
-  char path[64], text[512];
+  char path[64];
+  ProcStat stat;
   format(path, sizeof(path), "/proc/self/task/%d/stat", tid);
-  if (read_file(path, text, sizeof(text)) <= 0) return 0;
-  const char* s = text;
-  for (const char* p = text; *p; ++p)
-    if (*p == ')') s = p;
-  return s[1] ? s[2] : 0;
+  return read_stat(path, &stat) ? stat.state : 0;
 }
 
 // A thread of the driver that is just now executing code; 0: none. They have nothing to do any

@@ -55,18 +55,9 @@ extern "C" __attribute__((visibility("hidden"))) int gpuckpt_thread_status() {
   if (sys::call(SYS_process_vm_readv, sys::getpid(), reinterpret_cast<long>(&to), 1,
                 reinterpret_cast<long>(&there), 1, 0) != -ESRCH)
     return 0;
-  char text[1024];
-  if (read_file("/proc/self/stat", text, sizeof(text)) <= 0) return 0;
-  const char* at = nullptr;
-  for (const char* c = text; *c; ++c)
-    if (*c == ')') at = c;
-  if (!at || at[1] != ' ' || (at[2] != 'Z' && at[2] != 'X')) return 0;
-  int field = 2;
-  long status = 0;
-  for (++at; *at && field < 52; ++at)
-    if (*at == ' ') ++field;
-  for (; *at >= '0' && *at <= '9'; ++at) status = status * 10 + (*at - '0');
-  return static_cast<int>(status >> 8 & 0xff);
+  ProcStat stat;
+  if (!read_stat("/proc/self/stat", &stat) || !stat.ended()) return 0;
+  return stat.number(ProcStat::kExitCode) >> 8 & 0xff;
 }
 
 long clone_raw(uint64_t flags, uint64_t stack_top, void (*run)(void*), void* argument,

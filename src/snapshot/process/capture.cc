@@ -201,30 +201,11 @@ bool put_cwd(Capture* c, Records* r) {
   return c->refuse("the working directory of the process is out of reach; change to another one");
 }
 
-// Fields 4 and on of /proc/PID/stat, by their numbers there; what is missing is 0.
-using StatFields = uint64_t[53];
-bool read_stat(StatFields& value) {
-  __builtin_memset(value, 0, sizeof(value));
-  char text[2048];
-  if (read_file("/proc/thread-self/stat", text, sizeof(text)) <= 0) return false;
-  const char* s = text;
-  for (const char* p = text; *p; ++p)
-    if (*p == ')') s = p + 4;  // behind the name and the state
-  for (int i = 4; i < 53 && *s; ++i) {
-    value[i] = static_cast<uint64_t>(scan_signed(&s));
-    if (*s == ' ') ++s;
-  }
-  return true;
-}
-
 void put_terminal(Head* h) {
-  StatFields value;
-  if (h->sid != h->pid || !read_stat(value)) return;
-  const uint64_t major = value[7] >> 8 & 0xfff,
-                 minor = (value[7] & 0xff) | (value[7] >> 12 & 0xfff00);
-  if (major < 136 || major > 143) return;
-  h->terminal = static_cast<int>((major - 136) * 256 + minor + 1);
-  h->foreground = static_cast<int>(value[8]);
+  ProcStat stat;
+  if (h->sid != h->pid || !read_stat("/proc/thread-self/stat", &stat)) return;
+  h->terminal = stat.pseudo_terminal();
+  if (h->terminal) h->foreground = stat.number(ProcStat::kForeground);
 }
 
 // Newer than the headers of some machines this is built on.
@@ -362,7 +343,8 @@ bool put_head(Capture* c, Records* r, bool device_present) {
 void put_mm(Records* r) {
   Mm mm;
   __builtin_memset(&mm, 0, sizeof(mm));
-  if (StatFields value; read_stat(value)) {
+  if (ProcStat stat; read_stat("/proc/thread-self/stat", &stat)) {
+    const auto& value = stat.field;
     mm.start_code = value[26], mm.end_code = value[27], mm.start_stack = value[28];
     mm.start_data = value[45], mm.end_data = value[46], mm.start_brk = value[47];
     mm.arg_start = value[48], mm.arg_end = value[49], mm.env_start = value[50],

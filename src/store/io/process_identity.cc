@@ -1,13 +1,12 @@
 #include "store/io/process_identity.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <string_view>
 
-#include <fmt/format.h>
+#include "base/proc.h"
 
 namespace gpuckpt::store {
 
@@ -47,16 +46,9 @@ uint64_t pid_namespace() {
 }
 
 uint64_t start_time(int64_t pid) {
-  std::string line = first_line(fmt::format("/proc/{}/stat", pid).c_str());
-  size_t paren = line.rfind(')');
-  if (paren == std::string::npos) return 0;
-  unsigned long long ticks = 0;
-  char state = 'Z';
-  int n = sscanf(line.c_str() + paren + 1,
-                 " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu",
-                 &state, &ticks);
-  if (n != 2 || state == 'Z' || state == 'X') return 0;
-  return ticks;
+  ProcStat stat;
+  if (!read_stat_of(static_cast<int>(pid), &stat) || stat.ended()) return 0;
+  return stat.field[ProcStat::kStartTime];
 }
 
 }  // namespace gpuckpt::store
