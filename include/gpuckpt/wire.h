@@ -11,9 +11,11 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/place.h"
+
 namespace gpuckpt::wire {
 
-inline constexpr uint32_t kWireVersion = 12;
+inline constexpr uint32_t kWireVersion = 13;
 inline constexpr uint32_t kMagic = 0x6b637067;  // "gpck"
 
 // ---------------------------------------------------------------------------------------------------------
@@ -205,6 +207,7 @@ struct CtlRequest {
   uint64_t timeout_ms;  // 0 = default
   int32_t stop_status;  // kCtlStop: the program ends with this status
   uint32_t reserved;
+  Place asker;  // of who asks; zeros: not said
   char tag[128];
   char store[1024];  // empty: the application's own GPUCKPT_STORE. kCtlResume: the --gpu-map
 };

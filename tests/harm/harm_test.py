@@ -353,8 +353,57 @@ def users():
         process = start(run, as_user("nobody", "unshare", "-Ur", program(run, "ordinary")), GPUCKPT_SESSION_DIR="")
         done = subprocess.run(as_user("nobody", run.build / "bin" / "gpuckpt", "checkpoint", str(process.pid)),
                               env=run.environment(GPUCKPT_SESSION_DIR=""), cwd="/", capture_output=True, text=True, timeout=90)
-        expect(done.returncode == 0, f"not reached: exit {done.returncode}: {done.stderr.strip()}")
+        expect(done.returncode == 3 and "a user namespace of its own" in done.stderr,
+               f"not reached, or nothing said of its namespace: exit {done.returncode}: {done.stderr.strip()}")
         goes_on(run, process)
+
+    def may(*command):
+        if subprocess.run([*command, "true"], capture_output=True).returncode != 0:
+            raise Skipped(f"{' '.join(command)} is not allowed here")
+
+    def own_namespaces(*options, names, user=None, preload_after=False):
+        """Around the program, which cannot know: a restore would put it into others, with other capabilities."""
+        def go(run):
+            unshare = ["unshare", *options]
+            if user:
+                open_to_all(run)
+                unshare = as_user(user, *unshare)
+                os.chown(run.work, 65534, 65534)
+            may(*unshare)
+            env = {}
+            if preload_after:
+                unshare += ["env", f"LD_PRELOAD={run.build / 'lib' / 'libgpuckpt.so'}"]
+            command = [*unshare, program(run, "ordinary")]
+            process = run.popen(command, "out", "err", **env,
+                                **({} if preload_after else {"LD_PRELOAD": str(run.build / "lib" / "libgpuckpt.so")}))
+            run.until(lambda: run.says("ready"), process, "before it was ready")
+            pid = int(subprocess.run(["pgrep", "-f", "-n", f"^{program(run, 'ordinary')}"], capture_output=True, text=True).stdout)
+            done = run.checkpoint(pid)
+            expect(done.returncode == 3 and all(n in done.stderr for n in names),
+                   f"its namespaces are not told: exit {done.returncode}: {done.stderr.strip()}")
+            goes_on(run, process)
+        return go
+
+    def same_namespaces(run):
+        """Asked and restored from inside: they are the environment, and nothing is to be said."""
+        may("unshare", "-Urm")
+        library, cli = run.build / "lib" / "libgpuckpt.so", run.build / "bin" / "gpuckpt"
+        script = (f'LD_PRELOAD={library} {program(run, "ordinary")} > out & '
+                  f'until grep -q ready out; do sleep 0.02; done; {cli} checkpoint --stop $! && wait; '
+                  f'touch was_restored go_on; {cli} restore store')
+        done = subprocess.run(["unshare", "-Urm", "sh", "-c", script], env=run.environment(), cwd=run.work,
+                              capture_output=True, text=True, timeout=90)
+        expect(done.returncode == 0 and run.says("survived") and "namespace" not in done.stderr,
+               f"exit {done.returncode}: {done.stdout.strip()} {done.stderr.strip()}")
+
+    def moved(*options, names):
+        """It changes them itself."""
+        def go(run):
+            may("unshare", *options)
+            process = start(run, [program(run, "moves"), *options])
+            fails(run, process.pid, names, seconds=3)
+            goes_on(run, process)
+        return go
 
     yield "asks_of_root", asked_by_nobody("root")
     yield "asks_of_daemon", asked_by_nobody("daemon")
@@ -363,6 +412,15 @@ def users():
     yield "store_of_root", store_of_root
     yield "unmapped", unmapped
     yield "mapped", mapped
+    both = ["a user namespace and mount namespace of its own", "from inside"]
+    yield "namespaces", own_namespaces("-Urm", names=both)
+    yield "namespaces_of_nobody", own_namespaces("-Urm", names=both, user="nobody")
+    yield "namespaces_and_pids", own_namespaces("-Urmpf", "--mount-proc", names=both)
+    yield "namespaces_all", own_namespaces("-Urmniu", names=["a user namespace, mount namespace, network namespace, IPC"])
+    yield "namespaces_unseen", own_namespaces("-Urm", names=both, preload_after=True)
+    yield "namespaces_same", same_namespaces
+    yield "moves_user", moved("-U", names=["has changed its user namespace"])
+    yield "moves_cgroup", moved("-C", names=["has changed its cgroup namespace"])
 
 
 CASES = {f.__name__: f for f in (sanitizers, tools, seccomp, stuck, own_signals, ends, io_uring, limits, stores,

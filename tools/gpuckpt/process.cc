@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -100,9 +101,9 @@ uint32_t effective_user(int pid) {
   return effective;
 }
 
-// The same user as a process in another user namespace sees it.
-uint32_t effective_user_inside(int pid) {
-  const uint32_t user = effective_user(pid);
+// The user as the process, maybe in another user namespace, sees it; nothing: it is not mapped
+// there.
+std::optional<uint32_t> user_inside(int pid, uint32_t user) {
   std::error_code error;
   if (std::filesystem::read_symlink(fmt::format("/proc/{}/ns/user", pid), error) ==
       std::filesystem::read_symlink("/proc/self/ns/user", error))
@@ -111,17 +112,17 @@ uint32_t effective_user_inside(int pid) {
   for (uint64_t inside, outside, count; map >> inside >> outside >> count;)
     if (user >= outside && user - outside < count)
       return static_cast<uint32_t>(inside + user - outside);
-  return user;
+  return std::nullopt;
 }
 
 // Folders in which the process may listen. Its environment says which, unless it has written its
 // title over it (redis-server and others do): then ours, or the usual ones.
 std::vector<std::string> session_folders(int pid) {
+  const uint32_t user = effective_user(pid);
   std::vector<std::string> out;
   auto add = [&](const char* session, const char* runtime) {
     char folder[PATH_MAX];
-    for (unsigned i = 0;
-         session_folder({session, runtime}, effective_user(pid), i, folder, sizeof(folder)); ++i)
+    for (unsigned i = 0; session_folder({session, runtime}, user, i, folder, sizeof(folder)); ++i)
       if (std::find(out.begin(), out.end(), folder) == out.end()) out.push_back(folder);
   };
   std::string session, runtime;
@@ -136,7 +137,7 @@ std::vector<std::string> session_folders(int pid) {
   add(getenv("GPUCKPT_SESSION_DIR"), getenv("XDG_RUNTIME_DIR"));
   add(nullptr, nullptr);
   char inside[PATH_MAX];
-  if (session_folder({}, effective_user_inside(pid), 0, inside, sizeof(inside)) &&
+  if (session_folder({}, user_inside(pid, user).value_or(user), 0, inside, sizeof(inside)) &&
       std::find(out.begin(), out.end(), inside) == out.end())
     out.push_back(inside);
   return out;
@@ -211,14 +212,19 @@ bool peer_is(int socket, int pid) {
          (peer.uid == st.st_uid || peer.uid == 0);
 }
 
-int try_connect(const std::string& path) {
+// Root may be nobody to the process: then it comes as the process's own user.
+int try_connect(const std::string& path, int pid) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) return -1;
   memcpy(address.sun_path, path.c_str(), path.size() + 1);
   int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
-  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) return fd;
+  const bool as_owner = geteuid() == 0 && !user_inside(pid, 0);
+  if (as_owner && seteuid(effective_user(pid)) != 0) return close(fd), -1;
+  const bool connected = connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  if (as_owner && seteuid(0) != 0) abort();
+  if (connected) return fd;
   close(fd);
   return -1;
 }
@@ -401,7 +407,7 @@ Status Connection::open(int pid, const wire::CtlRequest& request) {
       looked = now;
     }
     for (const std::string& path : paths) {
-      socket_ = try_connect(path);
+      socket_ = try_connect(path, pid_);
       if (socket_ < 0) continue;
       if (peer_is(socket_, pid)) break;
       close(socket_);

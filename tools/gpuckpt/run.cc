@@ -130,6 +130,7 @@ void export_options(const Options& options, const std::string& preload) {
     set("GPUCKPT_DRIVER", installation().sim_driver);
     set("GPUCKPT_SIM", "1");
   }
+  unsetenv("GPUCKPT_STARTED_IN");  // the job begins here
   const char* before = getenv("LD_PRELOAD");
   setenv("LD_PRELOAD", (preload + (before && *before ? std::string(":") + before : "")).c_str(), 1);
 }

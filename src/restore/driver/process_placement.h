@@ -28,6 +28,7 @@ struct Start {
   std::vector<pid_t> spares;  // numbers for processes that end at once, one for each member and one
                               // more; 0: any
   void (*become)(Start*, size_t);  // makes the calling process member i; does not return
+  Place restorer;
   // In memory that all share: how many have their session and lead their group, how many are in
   // their group, and that somebody failed.
   struct Progress {

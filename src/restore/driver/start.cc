@@ -187,6 +187,7 @@ void make_common(Start* s) {
                        "those of the restore");
   std::vector<uint8_t> plan = build_plan(image, memory, fds, flags, &error);
   if (!error.empty()) fail(report, kExitIncompatible, error);
+  reinterpret_cast<Plan*>(plan.data())->restorer = s->restorer;
   if (pwrite(fds.plan, plan.data(), plan.size(), 0) != static_cast<ssize_t>(plan.size()))
     fail(report, kExitError, "no memory for the plan");
 
@@ -326,6 +327,7 @@ bool start_program(Tree* tree, const std::string& launcher, Ids ids, Started* ou
           .pidfds = {},
           .spares = find_spares(*tree, ids),
           .become = become,
+          .restorer = place_of("self"),
           .progress = new (shared) Start::Progress{}};
   const uid_t uid = geteuid();
   const gid_t gid = getegid();

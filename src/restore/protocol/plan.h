@@ -5,12 +5,13 @@
 
 #include <cstdint>
 
+#include "base/place.h"
 #include "gpuckpt/process_format.h"
 
 namespace gpuckpt::restore {
 
 inline constexpr uint64_t kPlanMagic = 0x6e616c706b637067ull;
-inline constexpr uint32_t kPlanVersion = 8;
+inline constexpr uint32_t kPlanVersion = 9;
 inline constexpr uint64_t kZeros = ~0ull;
 inline constexpr int kGaps = 32;
 // At the start of the gap: the launcher's code, its stack, the staging place of the vdso; the plan
@@ -80,6 +81,7 @@ struct Plan {
   int32_t plan_fd, highest_fd;  // all of ours are in [report_fd .. highest_fd]
   uint32_t generation;
   uint32_t reserved;
+  Place restorer;  // where the restore was started
   uint64_t steps;  // kStep: how many calls pass the gate (DevicePlugin::step)
 };
 

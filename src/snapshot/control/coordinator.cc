@@ -284,6 +284,7 @@ void serve(uint32_t wanted) {
       if (r.flags & wire::kCtlChildrenIgnore)
         job.children = static_cast<uint32_t>(Children::kIgnore);
       job.stop_status = r.stop_status;
+      job.asker = r.asker;
       if (r.timeout_ms) job.timeout_ms = r.timeout_ms;
       copy(job.tag, sizeof(job.tag), r.tag);
       if (r.store[0]) copy(job.store, sizeof(job.store), r.store);

@@ -1,6 +1,7 @@
 #include "snapshot/control/inherited.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 
 #include "base/log.h"
@@ -42,22 +43,11 @@ uint64_t filters_in(const char* status) {
   return scan_dec(&s);
 }
 
-constexpr const char* kPlaces[][2] = {
-    {"root", "root folder"},     {"ns/mnt", "mount namespace"}, {"ns/net", "network namespace"},
-    {"ns/ipc", "IPC namespace"}, {"ns/uts", "UTS namespace"},   {"ns/pid", "pid namespace"}};
-constexpr size_t kPlaceCount = sizeof(kPlaces) / sizeof(kPlaces[0]);
-uint64_t places[kPlaceCount][2];
+Place own;      // when the process was started, or restored
+Place outside;  // of the job's start, or of the restore
 
-// Device and inode of one of `process`'s places; zeros: it cannot be told.
-void look_at_place(const char* process, size_t i, uint64_t (&out)[2]) {
-  char path[64];
-  struct stat st;
-  format(path, sizeof(path), "/proc/%s/%s", process, kPlaces[i][0]);
-  const bool known =
-      !sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(path), sys::ptr(&st), 0));
-  out[0] = known ? st.st_dev : 0;
-  out[1] = known ? st.st_ino : 0;
-}
+constexpr char kStartedIn[] = "GPUCKPT_STARTED_IN=";
+char started[sizeof(kStartedIn) + kPlaceText];
 
 bool note(void*, int fd) {
   struct stat st;
@@ -104,25 +94,37 @@ void note_inherited_filters() {
 
 bool has_own_filter(const char* status) { return filters_in(status) > filters; }
 
-void note_inherited_place() {
-  for (size_t i = 0; i < kPlaceCount; ++i) look_at_place("thread-self", i, places[i]);
+void note_inherited_place(const Place* restorer) {
+  own = place_of("thread-self");
+  outside = restorer ? *restorer : own;
+  if (!restorer)
+    if (const char* before = getenv("GPUCKPT_STARTED_IN")) read_place(before, &outside);
+  copy(started, sizeof(started), kStartedIn);
+  write_place(outside, started + sizeof(kStartedIn) - 1, kPlaceText);
+  if (!restorer) putenv(started);
 }
 
-const char* moved_place() {
-  char leader[16];
-  format(leader, sizeof(leader), "%d", library.leader);
-  for (size_t i = 0; i < kPlaceCount; ++i) {
-    uint64_t now[2], other[2];
-    look_at_place("thread-self", i, now);
-    const auto differs = [&](const uint64_t(&from)[2]) {
-      return from[1] && now[1] && (from[0] != now[0] || from[1] != now[1]);
-    };
-    if (differs(places[i])) return kPlaces[i][1];
-    if (job_barrier.role() != JobBarrier::Role::kMember) continue;
-    look_at_place(leader, i, other);
-    if (differs(other)) return kPlaces[i][1];
+char* started_in() { return started; }
+
+bool moved_place(char* text, size_t room) {
+  const Place now = place_of("thread-self");
+  uint32_t parts = difference(own, now);
+  if (!parts && job_barrier.role() == JobBarrier::Role::kMember) {
+    char leader[16];
+    format(leader, sizeof(leader), "%d", library.leader);
+    const Place its = place_of(leader);
+    parts = difference(now, its);
+    // The kernel shows them to nobody in another user namespace.
+    if (!its.part[kUserNamespace][1]) parts |= difference(now, outside);
   }
-  return nullptr;
+  if (parts) name_parts(parts, text, room);
+  return parts;
+}
+
+uint32_t foreign_parts(const Place& asker) {
+  // A restored process may be in namespaces that the restore has made.
+  const uint32_t moved = library.generation ? 0 : difference(own, outside);
+  return (moved | difference(asker, library.generation ? outside : own)) & ~kPidNamespace;
 }
 
 void note_inherited_children() {

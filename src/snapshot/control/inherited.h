@@ -5,7 +5,10 @@
 // snapshot: a restore finds them closed at the other end, or gone, and the log says so.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+
+#include "base/place.h"
 
 namespace gpuckpt {
 
@@ -25,10 +28,17 @@ bool inherited_log(uint64_t dev, uint64_t ino);
 void note_inherited_filters();
 bool has_own_filter(const char* status);
 
-// Where it was started: its root folder, and the namespaces that a restore does not make. Which of
-// them is another one now, or another one than the parent's in the job? null: none.
-void note_inherited_place();
-const char* moved_place();
+// Where it was started: its root folder and its namespaces (base/place.h). `restorer`: where the
+// restore was that made this process; null: none did, and the environment may say where the job
+// began (started_in), for a program around this one may have moved since (unshare, bwrap).
+void note_inherited_place(const Place* restorer);
+// What is another one now, or another one than the leader's in the job? False: nothing.
+bool moved_place(char* text, size_t room);
+// In which parts does the process live elsewhere than the job began (or was restored), or than
+// `asker`, who is likely to restore it? A bit for each.
+uint32_t foreign_parts(const Place& asker);
+// "GPUCKPT_STARTED_IN=...", for the environment of what exec starts.
+char* started_in();
 
 // The same for children.
 void note_inherited_children();

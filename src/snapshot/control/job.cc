@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "gpuckpt/exit_codes.h"
 #include "snapshot/api/api.h"
+#include "snapshot/control/inherited.h"
 #include "snapshot/control/io_thread.h"
 #include "snapshot/control/memory_pressure.h"
 #include "snapshot/control/obstacles.h"
@@ -456,6 +457,21 @@ void take_warnings(Job* j, char* text) {
   }
 }
 
+// Its namespaces count as its environment, which is whoever restores' then.
+void warn_of_place(Job* j) {
+  const uint32_t parts = foreign_parts(j->asker);
+  if (!parts) return;
+  char names[192];
+  name_parts(parts, names, sizeof(names));
+  Text text(j->warnings, sizeof(j->warnings));
+  text.used = length(j->warnings);
+  text.add(
+      "%sthe program has a %s of its own (unshare, bwrap, a container): a restore gives it those "
+      "of "
+      "whoever restores it, and that one's capabilities. Restore it from inside of such ones",
+      text.used ? "\n" : "", names);
+}
+
 // Did the kernel end the copy, or the writer where memory is limited? The next try spares memory.
 bool memory_ran_out(Job* j, bool writer_ended) {
   if (j->cloned)
@@ -491,6 +507,7 @@ bool await_durable(Job* j) {
     }
   }
   take_warnings(j, a.message.text);
+  warn_of_place(j);
   copy(j->id, sizeof(j->id), a.message.text);
   j->logical_bytes = a.message.logical_bytes;
   j->new_bytes = a.message.new_bytes;

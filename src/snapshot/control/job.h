@@ -21,6 +21,7 @@ struct Job {
   bool program_tag = false;               // gpuckpt_tag gave it
   gpuckpt_checkpoint* request = nullptr;  // the program asked for it
   bool self_contained = false;            // --self-contained
+  Place asker{};                          // of the command; zeros: not known
   uint32_t children;                      // Children (barrier.h)
   uint64_t births;  // when it was looked who else belongs to the job (job_name.h)
 

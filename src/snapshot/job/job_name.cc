@@ -11,6 +11,7 @@
 #include "base/proc.h"
 #include "base/syscall.h"
 #include "base/text.h"
+#include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
 
 namespace gpuckpt {
@@ -159,18 +160,22 @@ size_t environment_length(char* const* environment) {
 }
 
 char* const* named_environment(char* const* environment, char** room) {
-  bool ours = false;
+  bool ours = false, named = false, placed = false;
   size_t n = 0;
   for (; environment && environment[n]; ++n) {
-    if (equal(environment[n], mark)) return environment;
+    named |= equal(environment[n], mark);
+    placed |= equal(environment[n], started_in());
     if (!starts_with(environment[n], "LD_PRELOAD=")) continue;
     for (const char* s = environment[n]; *s && !ours; ++s) ours = starts_with(s, "libgpuckpt.so");
   }
-  if (!ours || !mark[0]) return environment;
+  if (!ours || !mark[0] || (named && placed)) return environment;
   size_t to = 0;
   for (size_t i = 0; i < n; ++i)
-    if (!starts_with(environment[i], kVariable)) room[to++] = environment[i];
+    if (!starts_with(environment[i], kVariable) &&
+        !starts_with(environment[i], "GPUCKPT_STARTED_IN="))
+      room[to++] = environment[i];
   room[to++] = mark;
+  room[to++] = started_in();
   room[to] = nullptr;
   return room;
 }

@@ -33,8 +33,9 @@ void count_birth();  // fork
 // May there be any such process at all? False costs nothing to say.
 bool may_have_other_members();
 
-// What exec passes on: `environment`, or, when it does not have our name but our library, a copy in
-// `room` (with one entry more than `environment`) that has it. Async-signal-safe.
+// What exec passes on: `environment`, or, when it has our library but not our name, or not where
+// the job began (inherited.h), a copy in `room` (with two entries more than `environment`) that
+// does. Async-signal-safe.
 char* const* named_environment(char* const* environment, char** room);
 size_t environment_length(char* const* environment);
 

@@ -59,7 +59,7 @@ using namespace gpuckpt;
 // of vfork there is no other place.
 #define NAMED(envp)       \
   named_environment(envp, \
-                    static_cast<char**>(alloca((environment_length(envp) + 2) * sizeof(char*))))
+                    static_cast<char**>(alloca((environment_length(envp) + 3) * sizeof(char*))))
 
 EXPORT int execve(const char* path, char* const* argv, char* const* envp) noexcept {
   envp = NAMED(envp);

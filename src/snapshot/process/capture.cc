@@ -273,8 +273,9 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   if (has_own_filter(text))
     return c->refuse(
         "the process has set a system call filter (seccomp), which cannot be read back");
-  if (const char* what = moved_place())
-    return c->refuse("the process has changed its %s since it started", what);
+  char moved[192];
+  if (moved_place(moved, sizeof(moved)))
+    return c->refuse("the process has changed its %s since it started", moved);
   s = status_field(text, "CapEff:");
   h.cap_effective = scan_hex(&s);
   if (!starts_with(status_field(text, "x86_Thread_features:"), "0") &&

@@ -1,0 +1,67 @@
+#include "base/place.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "base/syscall.h"
+#include "base/text.h"
+
+namespace gpuckpt {
+namespace {
+
+constexpr const char* kParts[kPlaceParts][2] = {
+    {"root", "root folder"},           {"ns/user", "user namespace"}, {"ns/mnt", "mount namespace"},
+    {"ns/net", "network namespace"},   {"ns/ipc", "IPC namespace"},   {"ns/uts", "UTS namespace"},
+    {"ns/cgroup", "cgroup namespace"}, {"ns/pid", "pid namespace"}};
+
+}  // namespace
+
+Place place_of(const char* process) {
+  Place out{};
+  for (size_t i = 0; i < kPlaceParts; ++i) {
+    char path[64];
+    struct stat st;
+    format(path, sizeof(path), "/proc/%s/%s", process, kParts[i][0]);
+    if (sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(path), sys::ptr(&st), 0)))
+      continue;
+    out.part[i][0] = st.st_dev;
+    out.part[i][1] = st.st_ino;
+  }
+  return out;
+}
+
+uint32_t difference(const Place& a, const Place& b) {
+  uint32_t out = 0;
+  for (size_t i = 0; i < kPlaceParts; ++i) {
+    const uint64_t* x = a.part[i];
+    const uint64_t* y = b.part[i];
+    if (x[1] && y[1] && (x[0] != y[0] || x[1] != y[1])) out |= 1u << i;
+  }
+  return out;
+}
+
+void name_parts(uint32_t parts, char* to, size_t room) {
+  Text text(to, room);
+  for (size_t i = 0; i < kPlaceParts; ++i) {
+    if (!(parts >> i & 1)) continue;
+    const bool last = !(parts >> i >> 1);
+    text.add("%s%s", !text.used ? "" : last ? " and " : ", ", kParts[i][1]);
+  }
+}
+
+void write_place(const Place& place, char* to, size_t room) {
+  Text text(to, room);
+  for (const auto& part : place.part) text.add("%lx.%lx,", part[0], part[1]);
+}
+
+bool read_place(const char* s, Place* out) {
+  for (auto& part : out->part) {
+    part[0] = scan_hex(&s);
+    if (*s++ != '.') return false;
+    part[1] = scan_hex(&s);
+    if (*s++ != ',') return false;
+  }
+  return !*s;
+}
+
+}  // namespace gpuckpt
