@@ -163,7 +163,8 @@ class Store {
   struct Options {
     Env* env = nullptr;         // null: the real one
     bool create = false;        // make a store of an absent or empty directory
-    bool any_owner = false;     // accept a store that belongs to another user
+    bool write = false;         // snapshots will be written (`create` says the same)
+    bool any_owner = false;     // accept a store that belongs to another user; root: to read it
     std::string key_file = {};  // of an encrypted store (empty: $GPUCKPT_KEY_FILE); with `create`
                                 // makes the new store one
     std::string mirror = {};    // with `create`: where its mirror is, if it had one before

@@ -160,6 +160,27 @@ def store_of_a_stranger(session):
     check(done.returncode == 125 and "can be written by other users" in done.stderr, done.stderr)
 
 
+def run_into_a_store_of_a_stranger(session):
+    """Root's program does not write into it, whatever it is told, nor into one of root's own that strangers may change."""
+    process, _ = snapshot(session)
+    session.kill(process)
+    before = sorted(session.store.rglob("*"))
+    for owner, mode, words in ((NOBODY, 0o700, f"belongs to user {NOBODY}"), (0, 0o777, "can be written by other users")):
+        for path in (session.store, *session.store.rglob("*")):
+            os.chown(path, owner, owner)
+        session.store.chmod(mode)
+        for options in (["--any-owner"], ["--any-owner", "--job", "a"]):
+            done = session.cli("run", *options, "--store", session.store, "--", "true", check=False)
+            check(words in done.stderr, f"run {options}: {done.stderr}")
+        process = session.run(counter(session), f"mode{mode:o}", GPUCKPT_ANY_OWNER="1")
+        session.wait_lines(3, process, f"mode{mode:o}")
+        done = session.cli("checkpoint", process.pid, check=False)
+        session.kill(process)
+        check(done.returncode == 14 and words in done.stderr, f"checkpoint: exit {done.returncode}: {done.stderr}")
+        check(sorted(session.store.rglob("*")) == before, "something was written")
+        check({p.stat().st_uid for p in session.store.rglob("*")} == {owner}, "something was written anew")
+
+
 COLLIDING = r"""
 import mmap, struct, time
 # Two contents with one XXH3-128 (its secret is public): where the upper half of a lane is the
@@ -211,7 +232,7 @@ def pages_with_equal_hashes(session):
 
 
 CASES = [pages_with_equal_hashes, tail_made_beforehand, links_at_status_files, export_into_a_file_that_is_read, squatted_session_folder,
-         store_of_a_stranger]
+         store_of_a_stranger, run_into_a_store_of_a_stranger]
 
 
 def main():

@@ -22,7 +22,7 @@ Status check_writable(const std::string& path, std::unique_ptr<store::Store>* st
                       std::string* directory) {
   std::error_code error;
   if (fs::exists(path, error)) {
-    Status status = store::Store::open(path, {.any_owner = any_owner()}, store);
+    Status status = store::Store::open(path, {.write = true, .any_owner = any_owner()}, store);
     bool empty =
         status.code() == kExitAbsent && fs::is_directory(path, error) && fs::is_empty(path, error);
     if (!status.ok() && !empty) return status;
