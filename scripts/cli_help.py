@@ -63,7 +63,9 @@ def parse_entry(head, text):
     names, _, kind = head.partition(" ")
     if match := re.fullmatch(r"(.*)\{(.*)\}", names):
         names, entry.optional_value = match.groups()
-    if "=" in kind:
+    if match := re.fullmatch(r"(.+)(?<! in) \[(.*)\]", kind):  # of CLI11 from 2.4 on
+        kind, entry.default = match.groups()
+    elif "=" in kind:
         kind, entry.default = kind.split("=", 1)
     if kind and not re.fullmatch(r"(TEXT|INT|UINT)(:(\{\S+\}|[A-Z]+( in \[.*\])?))?", kind):
         raise ValueError(f"cannot read the value of {head!r}: {kind!r}")
@@ -83,7 +85,8 @@ def parse_entries(lines):
             head, text = line[2:], ""
             # The description begins at its column, or on the next line where the head is longer.
             short = line[2:DESCRIPTION_COLUMN]
-            if len(line) > DESCRIPTION_COLUMN and short.endswith(" ") and is_whole(short):
+            long = line[DESCRIPTION_COLUMN:].lstrip().startswith("(Env:")  # two spaces in the middle of the head
+            if len(line) > DESCRIPTION_COLUMN and short.endswith(" ") and is_whole(short) and not long:
                 head, text = short.rstrip(), line[DESCRIPTION_COLUMN:]
             entries.append([head, text])
         elif line.startswith(" " * DESCRIPTION_COLUMN) and entries:
