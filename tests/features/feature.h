@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
@@ -28,6 +29,12 @@ static inline void sleep_ms(long ms) {
   struct timespec t = {ms / 1000, ms % 1000 * 1000000};
   while (nanosleep(&t, &t) != 0 && errno == EINTR) {
   }
+}
+
+// A nice value that a program may take which was itself started by nice.
+static inline int nicer_by(int steps) {
+  const int nicer = getpriority(PRIO_PROCESS, 0) + steps;
+  return nicer < 19 ? nicer : 19;
 }
 
 static inline int64_t now_ms(clockid_t clock) {

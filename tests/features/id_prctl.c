@@ -27,7 +27,8 @@ int main(void) {
   CHECK(oom >= 0 && write(oom, "321", 3) == 3);
   close(oom);
   CHECK(syscall(SYS_ioprio_set, 1, 0, (2 << 13) | 6) == 0);
-  CHECK(setpriority(PRIO_PROCESS, 0, 3) == 0);
+  const int nicer = nicer_by(3);
+  CHECK(setpriority(PRIO_PROCESS, 0, nicer) == 0);
   int filter = open("/proc/self/coredump_filter", O_WRONLY);
   CHECK(filter >= 0 && write(filter, "0x3e", 4) == 4);
   close(filter);
@@ -60,6 +61,6 @@ int main(void) {
   CHECK(!merge || prctl(68 /* PR_GET_MEMORY_MERGE */, 0, 0, 0, 0) == 1);
   CHECK(prctl(PR_GET_SPECULATION_CTRL, PR_SPEC_STORE_BYPASS, 0, 0, 0) == speculation);
   CHECK(syscall(SYS_ioprio_get, 1, 0) == ((2 << 13) | 6));
-  CHECK(getpriority(PRIO_PROCESS, 0) == 3);
+  CHECK(getpriority(PRIO_PROCESS, 0) == nicer);
   return survived();
 }

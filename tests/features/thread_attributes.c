@@ -13,7 +13,8 @@ static void* body(void* a) {
   prctl(PR_SET_NAME, "a-worker");
   CHECK(sched_setaffinity(0, sizeof(one), &one) == 0);
   CHECK(sched_setscheduler(0, SCHED_BATCH, &none) == 0);
-  CHECK(setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 7) == 0);
+  const int nicer = nicer_by(7);
+  CHECK(setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), nicer) == 0);
   CHECK(prctl(PR_SET_TIMERSLACK, 123456) == 0);
   set = 1;
   while (!go) sleep_ms(5);
@@ -23,7 +24,7 @@ static void* body(void* a) {
   cpu_set_t now;
   CHECK(sched_getaffinity(0, sizeof(now), &now) == 0 && CPU_COUNT(&now) == 1 && CPU_ISSET(0, &now));
   CHECK(sched_getscheduler(0) == SCHED_BATCH);
-  CHECK(getpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid)) == 7);
+  CHECK(getpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid)) == nicer);
   CHECK(prctl(PR_GET_TIMERSLACK) == 123456);
   return NULL;
 }

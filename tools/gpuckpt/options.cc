@@ -135,7 +135,23 @@ Option Verb::flag(const std::string& name, std::string& target, const std::strin
 void Verb::prefix_command() { app_->prefix_command(); }
 std::vector<std::string> Verb::remaining() const { return app_->remaining(); }
 void Verb::footer(const std::string& text) { app_->footer(text); }
-void Verb::callback(std::function<void()> body) { app_->callback(std::move(body)); }
+// CLI11 from 2.4 on takes a variable whose value its option refuses for one that is not set.
+static void refuse_ignored_variables(CLI::App* verb) {
+  for (CLI::Option* option : verb->get_options()) {
+    const std::string variable = option->get_envname();
+    const char* value = variable.empty() ? nullptr : getenv(variable.c_str());
+    if (!value || !*value || option->count()) continue;
+    option->add_result(value);
+    option->run_callback();  // throws what the option has against it
+  }
+}
+
+void Verb::callback(std::function<void()> body) {
+  app_->callback([app = app_, body = std::move(body)] {
+    refuse_ignored_variables(app);
+    body();
+  });
+}
 
 CommandLine::CommandLine(const std::string& description, const std::string& name,
                          const std::string& version, const std::string& footer)

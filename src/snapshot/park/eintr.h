@@ -15,19 +15,25 @@
 
 namespace gpuckpt {
 
-// From 2.41 on glibc makes every call that can be cancelled in one of two places, to which the number comes in memory: a program of
-// one thread loads it just before, `mov 16(%rsp),%rax`; one of several is in this function, which has it in a register and loses it.
-// Its caller has got it as its seventh argument.
+// From 2.41 on glibc makes every call that can be cancelled in one of two places, to which the
+// number comes in memory: a program of one thread loads it just before, `mov 16(%rsp),%rax`; one of
+// several is in this function, which has it in a register and loses it. Its caller has got it as
+// its seventh argument.
 constexpr unsigned char kCancelArch[] = {
-    0x49, 0x89, 0xfb, 0x48, 0x89, 0xf0, 0x48, 0x89, 0xd7, 0x48, 0x89, 0xce,  // mov %rdi,%r11; %rsi,%rax; %rdx,%rdi; %rcx,%rsi
-    0x4c, 0x89, 0xc2, 0x4d, 0x89, 0xca, 0x4c, 0x8b, 0x44, 0x24, 0x08,        // mov %r8,%rdx; %r9,%r10; 8(%rsp),%r8
-    0x4c, 0x8b, 0x4c, 0x24, 0x10, 0x4c, 0x89, 0x5c, 0x24, 0x08};             // mov 16(%rsp),%r9; %r11,8(%rsp)
+    0x49, 0x89, 0xfb, 0x48, 0x89, 0xf0,  // mov %rdi,%r11; mov %rsi,%rax
+    0x48, 0x89, 0xd7, 0x48, 0x89, 0xce,  // mov %rdx,%rdi; mov %rcx,%rsi
+    0x4c, 0x89, 0xc2, 0x4d, 0x89, 0xca,  // mov %r8,%rdx; mov %r9,%r10
+    0x4c, 0x8b, 0x44, 0x24, 0x08,        // mov 8(%rsp),%r8
+    0x4c, 0x8b, 0x4c, 0x24, 0x10,        // mov 16(%rsp),%r9
+    0x4c, 0x89, 0x5c, 0x24, 0x08};       // mov %r11,8(%rsp)
 
 inline bool is_readable(uint64_t at) {  // eight bytes; of what a stack holds
-  return sys::call(SYS_rt_sigprocmask, -1, static_cast<long>(at), 0, 8) == -22 /* EINVAL, not EFAULT */;
+  return sys::call(SYS_rt_sigprocmask, -1, static_cast<long>(at), 0, 8) ==
+         -22 /* EINVAL, not EFAULT */;
 }
 
-// The function that the instruction before the return address calls; 0: it is none, or calls another way.
+// The function that the instruction before the return address calls; 0: it is none, or calls
+// another way.
 inline uint64_t called_before(uint64_t return_address) {
   if (!is_readable(return_address - 8)) return 0;
   const unsigned char* at = reinterpret_cast<const unsigned char*>(return_address) - 5;
@@ -36,11 +42,11 @@ inline uint64_t called_before(uint64_t return_address) {
   return at[0] == 0xe8 ? return_address + static_cast<uint64_t>(static_cast<int64_t>(distance)) : 0;
 }
 
-// The seventh argument of the function that called kCancelArch. That function's frame ends at a return address behind a call of its
-// beginning, which is near.
+// The seventh argument of the function that called kCancelArch. That function's frame ends at a
+// return address behind a call of its beginning, which is near.
 inline uint64_t number_in_frame(const uint64_t* sp) {
   constexpr uint64_t kFunctionBytes = 512, kLibraryBytes = 4 << 20;
-  constexpr int kFirst = 3, kMost = 16;  // words of the stack; the first are kCancelArch's arguments
+  constexpr int kFirst = 3, kMost = 16;  // words of the stack; before are its arguments
   const uint64_t inside = sp[0];
   for (int i = kFirst; i < kMost; ++i) {
     if (sp[i] - inside + kLibraryBytes > 2 * kLibraryBytes) continue;
@@ -50,8 +56,8 @@ inline uint64_t number_in_frame(const uint64_t* sp) {
   return ~0ull;
 }
 
-// Without knowing the call: reads the number from the instruction before the `syscall` (mov $nr,%eax or xor %eax,%eax), or where
-// glibc has put it.
+// Without knowing the call: reads the number from the instruction before the `syscall` (mov
+// $nr,%eax or xor %eax,%eax), or where glibc has put it.
 inline bool repair_eintr_by_code(ucontext_t* uc) {
   greg_t* r = uc->uc_mcontext.gregs;
   if (r[REG_RAX] != -4) return false;
@@ -63,7 +69,8 @@ inline bool repair_eintr_by_code(ucontext_t* uc) {
     __builtin_memcpy(&nr, ip - 6, 4);
   else if (ip[-7] == 0x48 && ip[-6] == 0x8b && ip[-5] == 0x44 && ip[-4] == 0x24)
     __builtin_memcpy(&nr, sp + static_cast<signed char>(ip[-3]), 8);
-  else if (ip[-7] == 0x4c && !__builtin_memcmp(ip - 2 - sizeof(kCancelArch), kCancelArch, sizeof(kCancelArch)))
+  else if (ip[-7] == 0x4c &&
+           !__builtin_memcmp(ip - 2 - sizeof(kCancelArch), kCancelArch, sizeof(kCancelArch)))
     nr = number_in_frame(reinterpret_cast<const uint64_t*>(sp));
   else if (!((ip[-4] == 0x31 || ip[-4] == 0x33) && ip[-3] == 0xc0))
     return false;

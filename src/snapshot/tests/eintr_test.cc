@@ -1,5 +1,6 @@
-// Fear: a call of the application returns EINTR because of our signal. The ways in which libraries make their calls, each
-// interrupted by a handler that repairs it: the number in the instruction, and as glibc has it from 2.41 on.
+// Fear: a call of the application returns EINTR because of our signal. The ways in which libraries
+// make their calls, each interrupted by a handler that repairs it: the number in the instruction,
+// and as glibc has it from 2.41 on.
 #include "snapshot/park/eintr.h"
 
 #include <poll.h>
@@ -12,7 +13,8 @@
 
 using namespace gpuckpt;
 
-// glibc 2.41's poll, __syscall_cancel, __internal_syscall_cancel and __syscall_cancel_arch, as Debian 13 has them.
+// glibc 2.41's poll, __syscall_cancel, __internal_syscall_cancel and __syscall_cancel_arch, as
+// Debian 13 has them.
 extern "C" {
 long poll_by_number(pollfd*, unsigned long, int), poll_of_glibc(pollfd*, unsigned long, int);
 long poll_without_frame(pollfd*, unsigned long, int);
@@ -140,9 +142,11 @@ int main() {
   goes_on("glibc's, one thread", poll_of_glibc);
   of_one_thread = 0;
   goes_on("glibc's, several threads", poll_of_glibc);
-  goes_on("this machine's", [](pollfd* p, unsigned long n, int timeout) -> long { return poll(p, n, timeout); });
+  goes_on("this machine's",
+          [](pollfd* p, unsigned long n, int timeout) -> long { return poll(p, n, timeout); });
   // Whose caller is not known gets its EINTR: another call is not made.
-  long (*volatile call)(pollfd*, unsigned long, int) = poll_without_frame;  // not called by its name
+  long (*volatile call)(pollfd*, unsigned long, int) =
+      poll_without_frame;  // not called by its name
   interrupt_once();
   const long result = call(nullptr, 0, 100);
   expect(result == -4, "without a frame", result);
