@@ -20,7 +20,19 @@ static void* body(void* a) {
   CHECK(memcmp(now, own, sizeof(now)) == 0);
   return a;
 }
+// Inheritable and ambient ones, where there are any to pass on.
+static void pass_on(int cap) {
+  struct __user_cap_header_struct h = {_LINUX_CAPABILITY_VERSION_3, 0};
+  struct __user_cap_data_struct d[2];
+  get(d);
+  if (!(d[0].permitted >> cap & 1)) return;
+  d[0].inheritable |= 1u << cap;
+  CHECK(syscall(SYS_capset, &h, d) == 0);
+  CHECK(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0) == 0);
+}
 int main(void) {
+  pass_on(CAP_CHOWN);
+  int ambient = prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_IS_SET, CAP_CHOWN, 0, 0);
   prctl(PR_CAPBSET_DROP, CAP_SYS_BOOT, 0, 0, 0);
   int bound = prctl(PR_CAPBSET_READ, CAP_SYS_BOOT, 0, 0, 0), chown = prctl(PR_CAPBSET_READ, CAP_CHOWN, 0, 0, 0);
   get(before);
@@ -30,6 +42,7 @@ int main(void) {
   get(after);
   CHECK(memcmp(before, after, sizeof(before)) == 0);
   CHECK(prctl(PR_CAPBSET_READ, CAP_SYS_BOOT, 0, 0, 0) == bound && prctl(PR_CAPBSET_READ, CAP_CHOWN, 0, 0, 0) == chown);
+  CHECK(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_IS_SET, CAP_CHOWN, 0, 0) == ambient);
   go = 1;
   pthread_join(t, NULL);
   return survived();

@@ -150,7 +150,55 @@ def again(build):
     return run
 
 
-CASES = {c.__name__: c for c in (warned, no_ids, resume, hung, again)}
+def names_of_terminals():
+    return set(os.listdir("/dev/pts"))
+
+
+def name_taken(build):
+    """Another process has the pseudo terminal's number: whoever restores reads its new name, the program's own files do not."""
+    run = Run(build)
+    before = names_of_terminals()
+    process = run.start(build / "tests" / "features" / "fd_pty")
+    taken = names_of_terminals() - before - {"ptmx"}
+    done = run.checkpoint(process.pid, "--stop")
+    expect(done.returncode == 0, done)
+    run.until(lambda: process.poll() is not None, process, "after checkpoint --stop")
+    held = []
+    while not taken <= names_of_terminals():
+        held.append(os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY))
+    process, _ = run.restore(1)
+    run.release()
+    run.finish(process)
+    for fd in held:
+        os.close(fd)
+    said, own = ((run.work / name).read_text() for name in ("restore.err", "err"))
+    expect(re.search(r"warning: /dev/pts/\d+ is /dev/pts/\d+ now", said), f"the new name is not told: {said}")
+    expect("/dev/pts" not in own, f"told to the program: {own}")
+    return run
+
+
+def capabilities(build):
+    """Whoever restores has fewer than the program had."""
+    run = Run(build)
+    process = run.start()
+    done = run.checkpoint(process.pid, "--stop")
+    expect(done.returncode == 0, done)
+    run.until(lambda: process.poll() is not None, process, "after checkpoint --stop")
+    fewer = ["setpriv", "--bounding-set=-net_raw", "--inh-caps=-net_raw"]
+    if os.getuid() != 0 or subprocess.run([*fewer, "true"], capture_output=True).returncode != 0:
+        print("skipped: only root has any, and setpriv may take them away")
+        sys.exit(77)
+    again = run.popen([*fewer, build / "bin" / "gpuckpt", "restore", f"{run.work}/store@latest"], "restore", "restore.err")
+    for name in ("more", "go_on"):
+        (run.work / name).touch()
+    run.finish(again)
+    said, own = ((run.work / name).read_text() for name in ("restore.err", "err"))
+    expect("had capabilities that cannot be had here: permitted 2000" in said, f"not told: {said}")
+    expect("capabilities" not in own, f"told to the program: {own}")
+    return run
+
+
+CASES = {c.__name__: c for c in (warned, no_ids, resume, hung, again, name_taken, capabilities)}
 
 
 def main():

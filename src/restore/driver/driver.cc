@@ -290,6 +290,11 @@ Heard hear(Member* m, Report* r, Outcome* out, Fd* passed = nullptr) {
     start_step(m, r->text, r->code);
     return Heard::kStep;
   }
+  if (got == 1 && r->type == kReportWarning) {
+    r->text[sizeof(r->text) - 1] = 0;
+    store::say("gpuckpt: warning: %s\n", r->text);
+    return Heard::kStep;
+  }
   if (got == 1 && r->type != kReportFailed) return Heard::kReport;
   if (got == 1) {
     out->code = r->code;

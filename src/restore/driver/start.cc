@@ -88,10 +88,13 @@ std::string list_groups(const std::vector<uint32_t>& groups) {
   return text.empty() ? "none" : text;
 }
 
-void print(const std::vector<std::string>& warnings) {
+// The program's own standard error may be in place already.
+void tell(int report, const std::vector<std::string>& warnings) {
   for (const std::string& w : warnings) {
-    const std::string line = store::printable("gpuckpt: warning: " + w + "\n", "\n\t");
-    (void)!write(2, line.data(), line.size());
+    Report r{};
+    r.type = kReportWarning;
+    strncpy(r.text, w.c_str(), sizeof(r.text) - 1);
+    (void)!send(report, &r, sizeof(r), MSG_NOSIGNAL);
   }
 }
 
@@ -111,7 +114,7 @@ void make_common(Start* s) {
       make_common_descriptors(s->tree, highest_open_fd() + 1, &warnings, &s->common);
   if (error.empty() && !s->pidfds.prepare(s->tree)) error = strerror(errno);
   if (!error.empty()) fail(*s, s->tree.root().their_report.get(), kExitIncompatible, error);
-  print(warnings);
+  tell(s->tree.root().their_report.get(), warnings);
   s->common_made = true;
 }
 
@@ -199,7 +202,7 @@ void make_common(Start* s) {
   begin_step(report, "making its descriptors", 180);
   error = make_descriptors(image, memory, base, several ? &common : nullptr, &warnings);
   if (!error.empty()) fail(report, kExitIncompatible, error);
-  print(warnings);
+  tell(report, warnings);
   write_text("/proc/self/oom_score_adj", std::to_string(image.head.oom_score_adj));
   if (image.head.coredump_filter)
     write_text("/proc/self/coredump_filter", std::to_string(image.head.coredump_filter));
@@ -215,7 +218,7 @@ void make_common(Start* s) {
 
 // Clocks that count from the machine's start go on from where they were: for what is forked from
 // here on, once (what is forked of it finds them set).
-void set_clocks(const Image& image) {
+void set_clocks(const Image& image, int report) {
   static bool done = false;
   if (done) return;
   timespec mono{}, boot{};
@@ -224,11 +227,11 @@ void set_clocks(const Image& image) {
   if (store::boot_id() == image.head.boot_id) return;
   if (syscall(SYS_unshare, 0x80 /* CLONE_NEWTIME */) != 0) {
     const int64_t jump = mono.tv_sec - static_cast<int64_t>(image.head.monotonic_us / 1000000);
-    print(
-        {"the clocks that count from the machine's start (CLOCK_MONOTONIC, CLOCK_BOOTTIME) jump "
-         "by " +
-         std::to_string(jump) + " s: time namespaces are not allowed here (" + strerror(errno) +
-         ")"});
+    tell(report,
+         {"the clocks that count from the machine's start (CLOCK_MONOTONIC, CLOCK_BOOTTIME) jump "
+          "by " +
+          std::to_string(jump) + " s: time namespaces are not allowed here (" + strerror(errno) +
+          ")"});
     return;
   }
   done = true;
@@ -261,7 +264,7 @@ void set_clocks(const Image& image) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (std::string why = settle_in_namespaces(s->user_namespace, uid, gid); !why.empty())
     fail(report, kExitRefused, why);
-  set_clocks(image);
+  set_clocks(image, report);
   const bool prelude = s->tree.has_prelude();
   const pid_t root = image.head.pid;
   pid_t pid = fork_as(prelude ? s->spares.back() : root, 0);
@@ -349,7 +352,7 @@ bool start_program(Tree* tree, const std::string& launcher, Ids ids, Started* ou
     }
   } else {
     const bool prelude = ids == Ids::kHere && tree->has_prelude();
-    set_clocks(tree->root().image);
+    set_clocks(tree->root().image, tree->root().their_report.get());
     child = fork_as(ids == Ids::kHere && !prelude ? root : 0, 0);
     if (child == 0) {
       for (auto& m : tree->members) m->report.reset();

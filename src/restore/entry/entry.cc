@@ -27,6 +27,7 @@
 #include "gpuckpt/wire.h"
 #include "restore/entry/entry_aio.h"
 #include "restore/entry/entry_memory.h"
+#include "restore/entry/warnings.h"
 #include "restore/protocol/device_ring.h"
 #include "restore/protocol/plan.h"
 #include "snapshot/api/api.h"
@@ -121,6 +122,40 @@ void each_record(const Plan* p, Each each) {
 constexpr int kSetMdwe = 65, kSetMemoryMerge = 67;
 constexpr uint32_t kKeepCaps = 1 << 4;  // SECBIT_KEEP_CAPS
 
+struct CapabilityHeader {
+  uint32_t version;
+  int pid;
+};
+struct CapabilitySets {
+  uint32_t effective, permitted, inheritable;
+};
+
+// Each thread gets back what this process may have of its capabilities; before, because then the
+// restore driver still listens.
+void tell_lost_capabilities() {
+  CapabilityHeader header{0x20080522, 0};
+  CapabilitySets data[2] = {};
+  sys::call(SYS_capget, sys::ptr(&header), sys::ptr(data));
+  const uint64_t permitted = data[0].permitted | static_cast<uint64_t>(data[1].permitted) << 32;
+  uint64_t bounding = 0;
+  for (int cap = 0; cap <= 40; ++cap)
+    if (sys::call(SYS_prctl, PR_CAPBSET_READ, cap) == 1) bounding |= 1ull << cap;
+  for (size_t i = 0; i < state.count; ++i) {
+    const Thread& s = state.threads[i].saved;
+    constexpr int kSetpcap = 8;
+    const uint32_t bits = s.securebits & ~kKeepCaps;
+    if (!(permitted >> kSetpcap & 1) &&
+        bits != (static_cast<uint32_t>(sys::call(SYS_prctl, PR_GET_SECUREBITS)) & ~kKeepCaps))
+      warn("thread %d (%s) cannot have its securebits %x here (CAP_SETPCAP)", s.tid, s.name, bits);
+    const uint64_t lost = s.capabilities.permitted & ~permitted;
+    const uint64_t barred = s.capabilities.bounding & ~bounding;
+    if (!lost && !barred) continue;
+    warn("thread %d (%s) had capabilities that cannot be had here: permitted %lx, bounding %lx",
+         s.tid, s.name, lost, barred);
+    return;  // the same again for each
+  }
+}
+
 // The credentials are the last thing a thread gets back: until then it may need what it has more.
 // What is not permitted here (another user's, or none of the namespace) cannot be had.
 void restore_credentials(const RestoredThread& t) {
@@ -140,13 +175,8 @@ void restore_credentials(const RestoredThread& t) {
       die(kExitIncompatible, "the program's user %u cannot be had here", s.uid[0]);
     sys::call(SYS_setfsuid, s.uid[3]);
   }
-  struct {
-    uint32_t version;
-    int pid;
-  } header{0x20080522, 0};
-  struct {
-    uint32_t effective, permitted, inheritable;
-  } data[2] = {};
+  CapabilityHeader header{0x20080522, 0};
+  CapabilitySets data[2] = {};
   sys::call(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
   sys::call(SYS_capget, sys::ptr(&header), sys::ptr(data));
   const long bits = sys::call(SYS_prctl, PR_GET_SECUREBITS);
@@ -154,14 +184,15 @@ void restore_credentials(const RestoredThread& t) {
     for (auto& half : data) half.effective = half.permitted;
     sys::call(SYS_capset, sys::ptr(&header), sys::ptr(data));
     if (sys::failed(sys::call(SYS_prctl, PR_SET_SECUREBITS, s.securebits))) {
-      // This one anybody may have.
+      // This one anybody may have; the others were told.
       sys::call(SYS_prctl, PR_SET_KEEPCAPS, (s.securebits & kKeepCaps) != 0);
-      if (((static_cast<uint32_t>(bits) ^ s.securebits) & ~kKeepCaps) != 0)
-        log_line(LogLevel::kWarn, "thread %d cannot have its securebits %x here", s.tid,
-                 s.securebits);
     }
   }
+  uint64_t bounding = 0;
+  for (int cap = 0; cap <= 40; ++cap)
+    if (sys::call(SYS_prctl, PR_CAPBSET_READ, cap) == 1) bounding |= 1ull << cap;
   for (int i = 0; i < 2; ++i) {
+    data[i].inheritable |= data[i].permitted & static_cast<uint32_t>(bounding >> (32 * i));
     data[i].permitted &= static_cast<uint32_t>(want.permitted >> (32 * i));
     data[i].effective = data[i].permitted & static_cast<uint32_t>(want.effective >> (32 * i));
     data[i].inheritable &= static_cast<uint32_t>(want.inheritable >> (32 * i));
@@ -184,9 +215,8 @@ void restore_scheduling(const Thread& s) {
     if (s.nice) r |= sys::call(SYS_setpriority, 0, 0, s.nice);
   }
   if (sys::failed(r))
-    log_line(LogLevel::kWarn,
-             "thread %d (%s) cannot have its scheduling class %d and nice value %d here", s.tid,
-             s.name, s.policy, s.nice);
+    warn("thread %d (%s) cannot have its scheduling class %d and nice value %d here", s.tid, s.name,
+         s.policy, s.nice);
   if (s.io_priority > 0) sys::call(SYS_ioprio_set, 1, 0, s.io_priority);
   if (s.timer_slack) sys::call(SYS_prctl, PR_SET_TIMERSLACK, static_cast<long>(s.timer_slack));
 }
@@ -222,7 +252,7 @@ void adopt(RestoredThread* t) {
     area[2] = area[3] = 0;
     if (sys::failed(
             sys::call(SYS_rseq, static_cast<long>(s.rseq), s.rseq_bytes, 0, s.rseq_signature)))
-      log_line(LogLevel::kWarn, "thread %d (%s) cannot have its rseq area here", s.tid, s.name);
+      warn("thread %d (%s) cannot have its rseq area here", s.tid, s.name);
   }
   sys::call(SYS_prctl, PR_SET_NAME, sys::ptr(s.name));
   restore_scheduling(s);
@@ -398,13 +428,13 @@ void restore_timer(const PosixTimer& t) {
   for (int tries = 0; tries < 100000; ++tries) {
     long r = sys::call(SYS_timer_create, t.clock, sys::ptr(&event), sys::ptr(made));
     if (sys::failed(r)) {
-      log_line(LogLevel::kWarn, "timer %d cannot be made again (error %ld) and is lost", t.id, -r);
+      warn("timer %d cannot be made again (error %ld) and is lost", t.id, -r);
       return;
     }
     if (made[0] == t.id) break;
     sys::call(SYS_timer_delete, made[0]);
     if (made[0] > t.id) {
-      log_line(LogLevel::kWarn, "timer %d could not get its number back and is lost", t.id);
+      warn("timer %d could not get its number back and is lost", t.id);
       return;
     }
   }
@@ -547,8 +577,7 @@ void open_kernel_file(Plan* p, const Descriptor& d, const char* path) {
   constexpr int kNot = O_CREAT | O_EXCL | O_TRUNC;
   int fd = sys::open(path, (static_cast<int>(d.flags) & ~kNot) | O_CLOEXEC);
   if (fd < 0) {
-    log_line(LogLevel::kWarn, "descriptor %d (%s) cannot be opened again (error %d)", d.fd, path,
-             -fd);
+    warn("descriptor %d (%s) cannot be opened again (error %d)", d.fd, path, -fd);
     return;
   }
   sys::call(SYS_lseek, fd, static_cast<long>(d.offset), 0);
@@ -611,10 +640,10 @@ void restore_lease(const FileLock& l) {
   for (int i = 0; i < kTries && sys::failed(r); ++i, sys::sleep_us(sys::failed(r) ? 20'000 : 0))
     r = sys::call(SYS_fcntl, l.fd, 1024 /* F_SETLEASE */, l.type);
   if (!sys::failed(r)) return;
-  log_line(LogLevel::kWarn,
-           "the lease on the file behind descriptor %d cannot be had again (error %ld): the "
-           "program is told that it is broken",
-           l.fd, -r);
+  warn(
+      "the lease on the file behind descriptor %d cannot be had again (error %ld): the "
+      "program is told that it is broken",
+      l.fd, -r);
   const long chosen = sys::call(SYS_fcntl, l.fd, 11 /* F_GETSIG */);
   siginfo_t info;
   __builtin_memset(&info, 0, sizeof(info));
@@ -868,6 +897,7 @@ void release_threads() {
 
 // Tells the restore driver that everything is in place and waits for its word.
 void ask_to_go(uint64_t device_us) {
+  tell_lost_capabilities();
   restore::Report r;
   __builtin_memset(&r, 0, sizeof(r));
   r.type = restore::kReportReady;
@@ -881,6 +911,7 @@ void ask_to_go(uint64_t device_us) {
   library.host_pid = r.host_pid;
   library.host_start_time = r.host_start_time;
   rename_job(r.us[0]);
+  warn_through(-1);
   sys::close(fd);
   drop_notices(state.plan);
   restore_leases(state.plan);
@@ -965,6 +996,7 @@ extern "C" __attribute__((visibility("hidden"))) void gpuckpt_restore_entry(void
   Plan* p = static_cast<Plan*>(plan);
   __builtin_memset(static_cast<void*>(&state), 0, sizeof(state));
   state.plan = p;
+  warn_through(p->report_fd);
   state.started_us = sys::now_us();
   sys::sigprocmask_all();
   forget_the_old_process(p);

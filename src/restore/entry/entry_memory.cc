@@ -1,8 +1,8 @@
 #include "restore/entry/entry_memory.h"
 
-#include "base/log.h"
 #include "base/syscall.h"
 #include "base/text.h"
+#include "restore/entry/warnings.h"
 
 namespace gpuckpt {
 
@@ -25,8 +25,7 @@ void restore_locked(const Vma& v) {
                      ? sys::call(SYS_mlock2, static_cast<long>(v.start), bytes, 1 /* ONFAULT */)
                      : sys::call(SYS_mlock, static_cast<long>(v.start), bytes);
   if (r == -1 /* EPERM */ || r == -12 /* ENOMEM */ || r == -11)
-    log_line(LogLevel::kWarn, "%lx-%lx cannot be locked in memory here (error %ld; ulimit -l)",
-             v.start, v.end, -r);
+    warn("%lx-%lx cannot be locked in memory here (error %ld; ulimit -l)", v.start, v.end, -r);
 }
 
 void restore_title(const Vma& v, const char* path) {
@@ -57,10 +56,9 @@ void restore_policy(const MemoryPolicy& p) {
                            static_cast<long>(p.end - p.start), p.mode, sys::ptr(p.nodes), 1024, 0);
   if (!sys::failed(r)) return;
   if (p.tid)
-    log_line(LogLevel::kWarn, "thread %d cannot have its NUMA policy here (error %ld)", p.tid, -r);
+    warn("thread %d cannot have its NUMA policy here (error %ld)", p.tid, -r);
   else
-    log_line(LogLevel::kWarn, "%lx-%lx cannot have its NUMA policy here (error %ld)", p.start,
-             p.end, -r);
+    warn("%lx-%lx cannot have its NUMA policy here (error %ld)", p.start, p.end, -r);
 }
 
 }  // namespace gpuckpt

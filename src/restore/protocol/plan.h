@@ -101,6 +101,7 @@ enum ReportType : uint32_t {
   kReportStep =
       8,  // to the restore driver: the process begins something; text = its name, code = the
           // seconds that it may take, 0: as many as its data need. After that it hangs
+  kReportWarning = 9,  // to the restore driver: text = what does not come back as it was
 };
 struct Report {
   uint32_t type;
