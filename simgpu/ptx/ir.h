@@ -90,6 +90,9 @@ struct Function {
   // For shared memory layout.
   Vec<Function*> callees;
   bool calls_indirectly = false;
+  // Adds floating-point numbers atomically, or exchanges in the way in which such additions are
+  // written: the result depends on the order of the blocks.
+  bool depends_on_order = false;
   Vec<Symbol*> shared_used;
   bool uses_dynamic_shared = false;
   uint32_t registers = 0;
@@ -101,6 +104,7 @@ struct Kernel {
   uint32_t static_shared = 0;
   uint32_t dynamic_offset = 0;
   uint32_t cluster[3] = {0, 0, 0};
+  bool depends_on_order = false;  // it or a function that it may call
 };
 
 // ---- running ----

@@ -170,6 +170,7 @@ void Body::atomic(Parts& p) {
     return error("bad state space");
   k.mode = (uint8_t)op;
   const bool cas = op == kAtomCas;
+  f_->depends_on_order |= k.space != Space::kShared && (cas || (op == kAtomAdd && is_real(k.t)));
   const uint32_t first = red ? 0 : 1, n = first + 2 + (cas ? 1 : 0);
   if (!need(n, n + 1)) return;
   Ins i = blank();
@@ -293,6 +294,7 @@ void Body::bulk_copy(Parts& p) {
     by.op = (ReduceOp)(p.take_one(kReduceNames) + 1);
     by.type = p.take_type();
     if (!reduction_exists(by.op, by.type)) return error("this reduction is not supported");
+    f_->depends_on_order |= !to_shared && by.op == ReduceOp::kAdd && is_real(by.type);
   }
   p.take_prefix("L2");
   if (!finished(p) || !need(told ? (many ? 5 : 4) : 3, many ? 6 : 5)) return;

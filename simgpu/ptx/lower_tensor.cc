@@ -25,6 +25,7 @@ void Body::tensor_copy(Parts& p) {
   if (!finished(p)) return;
   if (first < 0 || second < 0) return error("copies need two state spaces");
   if (shape.reduce != ReduceOp::kNone && !shape.store) return error("loads do not reduce");
+  f_->depends_on_order |= shape.reduce == ReduceOp::kAdd;  // of which type, the map says
   if (told == shape.store || grouped != shape.store) return error("wrong completion mechanism");
   if (offsets && shape.store) return error("stores have no offsets");
   if (shape.im2col && dimensions < 2) return error("im2col needs three dimensions");

@@ -76,7 +76,7 @@ class SharedLayout {
     l_.constants.fill(use.constant, offset + (uint64_t)use.addend, use.bytes);
   }
 
-  void reach(Function* f, Vec<uint8_t>* seen, bool* shared, bool* dynamic) {
+  void reach(Function* f, Vec<uint8_t>* seen, bool* shared, bool* dynamic, bool* order) {
     Vec<Function*> work;
     work.push(f);
     (*seen)[f->index] = 1;
@@ -85,6 +85,7 @@ class SharedLayout {
       work.pop();
       *shared |= !g->syntax->entry && !g->shared_used.empty();
       *dynamic |= g->uses_dynamic_shared;
+      *order |= g->depends_on_order;
       auto add = [&](Function* h) {
         if (h == nullptr || (*seen)[h->index]) return;
         (*seen)[h->index] = 1;
@@ -102,7 +103,7 @@ class SharedLayout {
     Vec<uint8_t> seen;
     seen.resize(m_.functions.size());
     bool shared = false, dynamic = false;
-    reach(f, &seen, &shared, &dynamic);
+    reach(f, &seen, &shared, &dynamic, &k->depends_on_order);
     for (Symbol* v : f->shared_used) shared |= v->index != 0;
     uint64_t at = shared ? common_ : 0;
     Vec<uint64_t> own;

@@ -6,6 +6,9 @@
 // Then it goes to the end of its grid's waiting list. New units start first while fewer than
 // `resident` are under way when the last one gave way because it polls; else old and new ones take
 // turns, so that memory stays small for grids of long independent blocks.
+//
+// Kernels whose results depend on the order of their blocks (Function::depends_on_order) run one
+// unit at a time: what they leave does not depend on the number of threads.
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -182,7 +185,10 @@ class Pool {
       else
         state = run_unit(c, job, unit, kUnitSlice, &result);
       pthread_mutex_lock(&mutex_);
+      const bool ordered = job->grid.kernel->depends_on_order;
       finish_slice(job, unit, state, result);
+      // This worker may take a unit of another grid next.
+      if (ordered && jobs_->next != nullptr) pthread_cond_signal(&work_);
     }
     pthread_mutex_unlock(&mutex_);
     free(c);
@@ -199,6 +205,7 @@ class Pool {
       Job* j = jobs_;
       for (unsigned s = (skip + k) % n; s > 0; --s) j = j->next;
       if (j->done || j->failed) continue;
+      if (j->running != 0 && j->grid.kernel->depends_on_order) continue;
       bool can_start = j->started < j->unit_count && j->resident < j->resident_limit;
       if (can_start && (j->waiting == nullptr || j->polls > 0 || (j->turn++ & 3) == 3)) {
         *job = j;

@@ -488,6 +488,43 @@ TEST_CASE("atomics", "[atomic]") {
   CHECK(run("red.global.add.v2.f32 [%in], {%f0, %f0};", 0)[1] == bits(2016.0f));
 }
 
+TEST_CASE("atomic sums do not depend on which thread runs a block first", "[atomic]") {
+  // Terms of very different size, so that almost every other order rounds to another sum.
+  const std::string term =
+      "mov.u32 %r1, %ctaid.x; mad.lo.u32 %r2, %r1, 2654435761, 12345; and.b32 %r3, %r2, 15;"
+      "shl.b32 %r3, %r3, 23; shr.u32 %r4, %r2, 9; add.u32 %r3, %r3, 0x3c000000;"
+      "or.b32 %r3, %r3, %r4; mov.b32 %f0, %r3;\n";
+  const std::string add = "red.global.add.f32 [%in], %f0;";
+  const std::string exchange =  // as atomicAdd of bf16 is written for older targets
+      "ld.volatile.global.u32 %r5, [%in];\n"
+      "AGAIN: mov.b32 %f1, %r5; add.f32 %f1, %f1, %f0; mov.b32 %r6, %f1;"
+      "atom.global.cas.b32 %r7, [%in], %r5, %r6; setp.ne.u32 %p0, %r7, %r5; mov.u32 %r5, %r7;"
+      "@%p0 bra AGAIN;";
+  const std::string function =
+      ".func add_to(.param .u64 to, .param .f32 x) { .reg .u64 %p; .reg .f32 %v;"
+      "ld.param.u64 %p, [to]; ld.param.f32 %v, [x]; red.global.add.f32 [%p], %v; ret; }\n";
+  const std::string call =
+      "{ .param .u64 a; .param .f32 b; st.param.u64 [a], %in; st.param.f32 [b], %f0;"
+      "call.uni add_to, (a, b); }";
+  Pool* one = create_pool(1);
+  Pool* many = create_pool(8);
+  for (const auto& [body, before] :
+       {std::pair(add, std::string()), {exchange, ""}, {call, function}}) {
+    Gpu gpu(1 << 20);
+    if (!gpu.load(kernel_text(term + body, before))) FAIL(gpu.error);
+    auto sum = [&](Pool* pool) {
+      uint64_t at = gpu.zeros(64);
+      Launch l = gpu.prepare("k", 3000, 1, {at, at});
+      REQUIRE(run(pool, l).outcome == Outcome::kDone);
+      return gpu.read<uint32_t>(at, 1)[0];
+    };
+    const uint32_t expected = sum(one);
+    for (int again = 0; again < 20; ++again) CHECK(sum(many) == expected);
+  }
+  destroy_pool(one);
+  destroy_pool(many);
+}
+
 TEST_CASE("shared and local memory through generic addresses", "[memory]") {
   auto v = lanes<uint32_t>(R"(
     .shared .align 4 .b8 s[256];
