@@ -24,6 +24,7 @@ MAY = {
     "preload": set(),
     "ptx": set(),  # of simgpu
     "driver": {"ptx"},
+    "ptxas": {"ptx"},
     "runtime": set(),
 }
 NO_CUDA = ("base", "snapshot", "store", "restore", "writer", "preload")

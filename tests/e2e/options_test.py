@@ -111,6 +111,30 @@ def sim(tools):
             same(f"{name}: status", session.finish(process, 30), 0)
 
 
+def sim_files(tools):
+    """Programs that look for the files of a driver and of a compiler find the simulated ones; what the user has set stays."""
+    folder = str(tools.build / "lib" / "simgpu")
+    names = ("LD_LIBRARY_PATH", "TRITON_LIBCUDA_PATH", "TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH", "PYTHONPATH", "GPUCKPT_SIM")
+    ours = dict(zip(names, (folder, folder, f"{folder}/ptxas", f"{folder}/ptxas", None, "1")))
+    torch = {**ours, "PYTHONPATH": f"{folder}/python", "GPUCKPT_SIM": "torch"}
+    own = dict.fromkeys(names[1:4], "/mine") | {"LD_LIBRARY_PATH": "/a:/b", "PYTHONPATH": "/c"}
+    for what, options, env, wanted in (
+            ("--sim", ["--sim"], {}, ours),
+            ("--sim=torch", ["--sim=torch"], {}, torch),
+            ("GPUCKPT_SIM=torch", [], {"GPUCKPT_SIM": "torch"}, torch),
+            ("the user's own", ["--sim=torch"], own,
+             {**own, "LD_LIBRARY_PATH": f"/a:/b:{folder}", "PYTHONPATH": f"{folder}/python:/c", "GPUCKPT_SIM": "torch"}),
+            ("GPUCKPT_SIM=0", [], {"GPUCKPT_SIM": 0}, {**dict.fromkeys(names), "GPUCKPT_SIM": "0"})):
+        with Session(tools, 1) as session:
+            process = session.popen([tools.gpuckpt, "run", *options, "--store", session.store, "--", "env"], session.work / "out", **env)
+            same(f"{what}: status", session.finish(process, 30), 0)
+            got = dict(line.partition("=")[::2] for line in session.lines())
+            same(what, {name: got.get(name) for name in names}, wanted)
+    with Session(tools, 1) as session:
+        done = session.cli("run", "--sim=torhc", "--store", session.store, "--", "env", check=False)
+        same("--sim=torhc: status", done.returncode, 2)
+
+
 def store_and_job(tools):
     command = tools.subject("counter", 30, 20)
     for (name, options, env), (_, more, twin) in zip(both("--store", "here/s"), both("--job", "red")):
@@ -316,7 +340,7 @@ def window(tools):
                 raise Failure(f"doctor --window {allowed}: {line}")
 
 
-CASES = [window, on_term, on_term_is_off, on_term_fails, stop_status, sim, store_and_job, every_and_keep, no_keep, trigger, resume,
+CASES = [window, on_term, on_term_is_off, on_term_fails, stop_status, sim, sim_files, store_and_job, every_and_keep, no_keep, trigger, resume,
          status_file, timeout, level, misspelled, budget]
 
 

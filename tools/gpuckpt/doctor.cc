@@ -45,7 +45,7 @@ struct Finding {
 
 struct Options {
   std::string store, window = "30s";
-  bool sim = false;
+  std::string sim;
 };
 
 std::string first_line(const char* path) {
@@ -246,11 +246,11 @@ Finding check_driver(bool sim) {
   std::string path;
   if (const char* chosen = getenv("GPUCKPT_DRIVER"); chosen && *chosen) path = chosen;
   if (sim) path = installation().sim_driver;
-  bool simulated = path == installation().sim_driver;
+  bool is_simulated = path == installation().sim_driver;
   if (path.empty()) path = "libcuda.so.1";
   std::string text = driver_version(path);
   if (!text.empty() && text[0] != '!')
-    return {"driver", kOk, fmt::format("{}: {}{}", path, text, simulated ? " (simulated)" : ""),
+    return {"driver", kOk, fmt::format("{}: {}{}", path, text, is_simulated ? " (simulated)" : ""),
             ""};
   if (path == "libcuda.so.1" && readable(installation().sim_driver)) {
     return {"driver", kWarn, "no NVIDIA driver here",
@@ -332,10 +332,12 @@ std::vector<Finding> check_store(const std::string& given, const std::string& wi
 }
 
 Status doctor(const Options& options, Context* context) {
-  std::vector<Finding> findings = {
-      check_machine(), check_installation(), check_library(),   check_driver(options.sim),
-      check_clone3(),  check_namespaces(),   check_job_ids(),   check_tracking(),
-      check_lazy(),    check_pagemap_scan(), check_huge_pages()};
+  std::vector<Finding> findings = {check_machine(),   check_installation(),
+                                   check_library(),   check_driver(simulated(options.sim)),
+                                   check_clone3(),    check_namespaces(),
+                                   check_job_ids(),   check_tracking(),
+                                   check_lazy(),      check_pagemap_scan(),
+                                   check_huge_pages()};
   for (Finding& finding : check_store(options.store, options.window))
     findings.push_back(std::move(finding));
   static const char* grades[] = {"ok", "warn", "fail"};
@@ -368,8 +370,7 @@ void define_doctor(CommandLine& line, Context* context) {
   verb.option("--store", options->store, "The store to be used")
       .env("GPUCKPT_STORE")
       .show_default();
-  verb.flag("--sim", options->sim, "Check the simulated GPU instead of the installed driver")
-      .env("GPUCKPT_SIM");
+  add_sim(verb, &options->sim, "Check the simulated GPU instead of the installed driver");
   verb.option("--window", options->window,
               "Warn when a snapshot is expected to take longer until it is durable: the time "
               "between notice and end (AWS spot 120s, GCP and Kubernetes 30s)")

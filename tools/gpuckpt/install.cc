@@ -32,8 +32,10 @@ const Installation& installation() {
     out.library = out.root + "/lib/libgpuckpt.so";
     out.writer = bin + "/gpuckpt-writer";
     out.launcher = bin + "/gpuckpt-launch";
-    out.sim_driver = out.root + "/lib/simgpu/libcuda.so.1";
-    out.sim_runtime = out.root + "/lib/simgpu/libcudart.so.13";
+    out.sim_folder = out.root + "/lib/simgpu";
+    out.sim_driver = out.sim_folder + "/libcuda.so.1";
+    out.sim_runtime = out.sim_folder + "/libcudart.so.13";
+    out.sim_python = out.sim_folder + "/python";
     return out;
   }();
   return found;

@@ -13,7 +13,8 @@ struct Installation {
   std::string library;   // lib/libgpuckpt.so
   std::string writer;    // bin/gpuckpt-writer
   std::string launcher;  // bin/gpuckpt-launch
-  std::string sim_driver, sim_runtime;
+  std::string sim_folder, sim_driver, sim_runtime;
+  std::string sim_python;  // what --sim=torch puts into PYTHONPATH
 };
 const Installation& installation();
 

@@ -29,8 +29,8 @@ namespace gpuckpt::cli {
 namespace {
 
 struct Options {
-  bool sim = false, self_contained = false;
-  std::string store, mirror, job, every, keep, level, budget, signal, on_term,
+  bool self_contained = false;
+  std::string sim, store, mirror, job, every, keep, level, budget, signal, on_term,
       resume = "never", resume_wait = "5m", status_file, timeout, children, files;
   std::vector<std::string> command;
 };
@@ -61,7 +61,8 @@ void warn_about_ids() {
 Status check_files(const Options& options) {
   const Installation& own = installation();
   std::vector<std::string> needed = {own.library, own.writer};
-  if (options.sim) needed.insert(needed.end(), {own.sim_driver, own.sim_runtime});
+  if (simulated(options.sim)) needed.insert(needed.end(), {own.sim_driver, own.sim_runtime});
+  if (options.sim == "torch") needed.push_back(own.sim_python + "/sitecustomize.py");
   for (const std::string& path : needed) {
     if (!readable(path)) {
       return Status::NotFound(
@@ -106,6 +107,35 @@ std::string absolute_folders(const std::string& text) {
   return out;
 }
 
+// What the environment says already wins; of a path with folders, ours comes last or first.
+void set_unless_given(const char* name, const std::string& value) {
+  setenv(name, value.c_str(), 0);
+}
+
+void add_folder(const char* name, const std::string& folder, bool first) {
+  const char* before = getenv(name);
+  if (before && *before) {
+    setenv(name, (first ? folder + ":" + before : before + (":" + folder)).c_str(), 1);
+  } else {
+    setenv(name, folder.c_str(), 1);
+  }
+}
+
+// Preloading serves programs that ask the loader for libcuda.so.1. These variables serve those that
+// look for the file, and compilers that ask `ptxas` for machine code.
+void export_simulated(const Options& options) {
+  const Installation& own = installation();
+  setenv("GPUCKPT_DRIVER", own.sim_driver.c_str(), 1);
+  setenv("GPUCKPT_SIM", options.sim.c_str(), 1);
+  add_folder("LD_LIBRARY_PATH", own.sim_folder, false);
+  set_unless_given("TRITON_LIBCUDA_PATH", own.sim_folder);
+  set_unless_given("TRITON_PTXAS_PATH", own.sim_folder + "/ptxas");
+  set_unless_given("TRITON_PTXAS_BLACKWELL_PATH", own.sim_folder + "/ptxas");
+  if (options.sim != "torch") return;
+  add_folder("PYTHONPATH", own.sim_python, true);
+  set_unless_given("GEMS_VENDOR", "nvidia");  // flag-gems would look for nvidia-smi
+}
+
 void export_options(const Options& options, const std::string& preload) {
   auto set = [](const char* name, const std::string& value) {
     if (!value.empty()) setenv(name, value.c_str(), 1);
@@ -126,10 +156,7 @@ void export_options(const Options& options, const std::string& preload) {
   set("GPUCKPT_FILES", absolute_folders(options.files));
   if (!options.status_file.empty()) set("GPUCKPT_STATUS_FILE", absolute(options.status_file));
   if (options.self_contained) set("GPUCKPT_SELF_CONTAINED", "1");
-  if (options.sim) {
-    set("GPUCKPT_DRIVER", installation().sim_driver);
-    set("GPUCKPT_SIM", "1");
-  }
+  if (simulated(options.sim)) export_simulated(options);
   unsetenv("GPUCKPT_STARTED_IN");  // the job begins here
   const char* before = getenv("LD_PRELOAD");
   setenv("LD_PRELOAD", (preload + (before && *before ? std::string(":") + before : "")).c_str(), 1);
@@ -194,7 +221,7 @@ Status run(const Options& options) {
         "gpuckpt elsewhere",
         preload));
   }
-  if (options.sim) preload += ":" + installation().sim_runtime;
+  if (simulated(options.sim)) preload += ":" + installation().sim_runtime;
   if (Status status = check_preloadable(program); !status.ok()) return status;
   if (Status status = check_loads(program, preload, installation().library); !status.ok())
     return status;
@@ -219,7 +246,9 @@ void define_run(CommandLine& line, Context* context) {
   options->store = "gpuckpt.store";
   Verb verb = line.verb("run", "Start a program so that it can be snapshot");
 
-  verb.flag("--sim", options->sim, "Use the simulated GPU").env("GPUCKPT_SIM");
+  add_sim(verb, &options->sim,
+          "Use the simulated GPU; =torch: with operators for PyTorch, whose own are machine code "
+          "(needs triton and flag-gems in the program's Python)");
   verb.option("--store", options->store, "Directory of the store; made when absent")
       .env("GPUCKPT_STORE")
       .show_default();

@@ -99,6 +99,18 @@ Option add_store(Verb verb, std::string* store) {
   return verb.option("STORE", *store, "Directory of the store").env("GPUCKPT_STORE").show_default();
 }
 
+Option add_sim(Verb verb, std::string* sim, const std::string& help) {
+  return verb.flag("--sim", *sim, "1", help)
+      .env("GPUCKPT_SIM")
+      .check("", [](const std::string& text) {
+        return text == "1" || text == "torch" || text == "0"
+                   ? ""
+                   : fmt::format("\"{}\" is neither 1, torch nor 0", text);
+      });
+}
+
+bool simulated(const std::string& sim) { return !sim.empty() && sim != "0"; }
+
 bool any_owner() {
   const char* text = getenv("GPUCKPT_ANY_OWNER");
   return text && *text && *text != '0';

@@ -54,7 +54,9 @@ std::string exit_codes(std::initializer_list<int> codes);
 
 Option add_json(Verb verb, Context* context);
 Option add_store(Verb verb, std::string* store);  // positional, GPUCKPT_STORE, ./gpuckpt.store
-bool any_owner();                                 // GPUCKPT_ANY_OWNER
+Option add_sim(Verb verb, std::string* sim, const std::string& help);  // --sim, GPUCKPT_SIM
+bool simulated(const std::string& sim);  // did --sim ask for the simulated GPU?
+bool any_owner();                        // GPUCKPT_ANY_OWNER
 
 void define_run(CommandLine& line, Context* context);
 void define_checkpoint(CommandLine& line, Context* context);
