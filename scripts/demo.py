@@ -29,7 +29,7 @@ def lines(path):
     return path.read_text().splitlines() if path.exists() else []
 
 
-def wait_for(what, condition, process, seconds=120):
+def wait_for(what, condition, process, seconds=600):
     begin = time.monotonic()
     while not (value := condition()):
         if process.poll() is not None:
@@ -54,9 +54,14 @@ class Demo:
         self.work = Path(tempfile.mkdtemp(prefix="gpuckpt-demo-"))
         self.store = self.work / "store"
         self.random = random.Random(options.seed)
-        self.steps = options.steps
-        self.program = ([SOURCE / ".venv/bin/python", SOURCE / "examples/train.py"] if options.python else
+        self.steps = options.steps or (40 if options.torch else 120)
+        self.torch = options.torch
+        self.program = ([SOURCE / ".deps/torch/bin/python", SOURCE / "examples/train_gpt.py"] if options.torch else
+                        [SOURCE / ".venv/bin/python", SOURCE / "examples/train.py"] if options.python else
                         [self.build / "examples/train_charlm"])
+        if options.torch:  # kernels are compiled once for all runs of the demo
+            for name in ("TRITON_CACHE_DIR", "FLAGGEMS_CACHE_DIR"):
+                os.environ.setdefault(name, str(SOURCE / ".deps/torch" / name.lower()))
         self.errors = open(self.work / "errors", "w+")
 
     def trainer(self, log):
@@ -80,7 +85,13 @@ class Demo:
         say(f"1. An uninterrupted run of {self.steps} steps, without gpuckpt, for comparison")
         simgpu = self.build / "lib/simgpu"
         begin = time.monotonic()
-        process = self.start(*self.trainer("uninterrupted.log"), env={**os.environ, "LD_LIBRARY_PATH": str(simgpu)})
+        env = {**os.environ, "LD_LIBRARY_PATH": str(simgpu)}
+        if self.torch:  # what --sim=torch sets
+            ptxas = str(simgpu / "ptxas")
+            env |= {"LD_PRELOAD": f"{simgpu}/libcuda.so.1:{simgpu}/libcudart.so.13", "GPUCKPT_SIM": "torch", "GEMS_VENDOR": "nvidia",
+                    "PYTHONPATH": str(simgpu / "python"), "TRITON_LIBCUDA_PATH": str(simgpu), "TRITON_PTXAS_PATH": ptxas,
+                    "TRITON_PTXAS_BLACKWELL_PATH": ptxas}
+        process = self.start(*self.trainer("uninterrupted.log"), env=env)
         if process.wait():
             self.fail(f"the program ended with {process.returncode}")
         self.expected = lines(self.work / "uninterrupted.log")
@@ -90,7 +101,7 @@ class Demo:
         at = self.random.randint(self.steps // 8, self.steps // 2)
         log = self.work / "train.log"
         say(f"\n2. The same under gpuckpt: SIGUSR1 at step {at}, and kill -9 some steps later")
-        process = self.start(self.gpuckpt, "run", "--sim", "--store", self.store, "--", *self.trainer("train.log"))
+        process = self.start(self.gpuckpt, "run", "--sim=torch" if self.torch else "--sim", "--store", self.store, "--", *self.trainer("train.log"))
         wait_for(f"step {at}", lambda: len(lines(log)) > at, process)
         say(f"$ kill -USR1 {process.pid}")
         begin = time.monotonic()
@@ -148,7 +159,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", default=SOURCE / "build")
     parser.add_argument("--python", action="store_true", help="examples/train.py instead of examples/train_charlm.cu")
-    parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--torch", action="store_true", help="examples/train_gpt.py, with PyTorch's operators in Triton")
+    parser.add_argument("--steps", type=int)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(20), help="of the random step")
     demo = Demo(parser.parse_args())
     demo.uninterrupted()

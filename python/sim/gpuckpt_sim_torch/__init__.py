@@ -46,7 +46,8 @@ def enable():
         warnings.simplefilter("ignore")
         import flag_gems
         from . import kernels, operators
-        flag_gems.enable(unused=[function.__name__ for key, function, *_ in flag_gems._FULL_CONFIG if key in kernels.REPLACED])
+        flag_gems.enable(unused=[function.__name__ for key, function, *_ in flag_gems._FULL_CONFIG if key in kernels.REPLACED],
+                         registrar=operators.Registrar)
         operators.register(set(flag_gems.all_registered_keys()))
 
 

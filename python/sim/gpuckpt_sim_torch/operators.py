@@ -9,6 +9,9 @@ For each operator with a CUDA kernel of PyTorch's own, the first of these that a
 
 What is left fails as before, with cudaErrorNoKernelImageForDevice.
 """
+import functools
+
+import flag_gems
 import torch
 from torch.utils import _pytree as pytree
 
@@ -72,6 +75,27 @@ def _store(target, value):
         target.resize_(value.shape)
     target.copy_(value)
     return target
+
+
+class Registrar(flag_gems.registrar):
+    """Operators take CPU tensors without dimensions among CUDA tensors; flag-gems does not."""
+
+    def register_impl(self, key, function):
+        try:
+            many = sum("Tensor" in str(a.type) for a in _overload(key)._schema.arguments) > 1
+        except AttributeError:
+            many = False
+        if not many or "copy" in key:
+            return super().register_impl(key, function)
+
+        def on_device(x):
+            return x.cuda() if isinstance(x, torch.Tensor) and x.dim() == 0 and not x.is_cuda else x
+
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            return function(*map(on_device, args), **kwargs)
+
+        return super().register_impl(key, call)
 
 
 def with_tensors(op, kernel):
