@@ -1,4 +1,5 @@
 // cuGetProcAddress, and the private tables that we do not have.
+#include <stdlib.h>
 #include <string.h>
 
 #include "driver/base/own_table.h"
@@ -89,10 +90,18 @@ SIMGPU_API cuGetExportTable(const void** table, const CUuuid* id) {
   if (*table != nullptr) return CUDA_SUCCESS;
   static std::atomic<bool> told{false};
   for (const auto& known : kRuntimeTables) {
-    if (memcmp(id->bytes, known, sizeof known) == 0 && !told.exchange(true))
+    if (memcmp(id->bytes, known, sizeof known) != 0 || told.exchange(true)) continue;
+    // Under `gpuckpt run --sim` a shared runtime would be ours.
+    if (getenv("GPUCKPT_SIM") != nullptr) {
+      say("a library that has NVIDIA's CUDA runtime linked into it (cuBLAS, cuDNN, CuPy, Warp) "
+          "does "
+          "not run on the simulated GPU; Triton, numba-cuda and programs built with nvcc "
+          "-cudart=shared do, and PyTorch's operators with `gpuckpt run --sim=torch`");
+    } else {
       say("NVIDIA's own CUDA runtime does not run on the simulated GPU: build the program with "
-          "nvcc -cudart=shared and "
-          "start it with `gpuckpt run --sim`, which brings a runtime that does");
+          "nvcc -cudart=shared and start it with `gpuckpt run --sim`, which brings a runtime that "
+          "does");
+    }
   }
   return CUDA_ERROR_NOT_FOUND;
 }
