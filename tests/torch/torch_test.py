@@ -98,6 +98,35 @@ def cycle(tools, arguments, expected, seed, limit):
                 f"stall {stats['stall_us'] / 1e3:.0f} ms, restored in {restored.restore_seconds:.1f} s")
 
 
+def chain(tools, arguments, expected, seed, limit, count):
+    """One training: snapshot, killed, restored, and again so many times. Returns how many times."""
+    with Session(tools, seed) as session:
+        process = session.train(arguments)
+        pid, done, stalls, seconds = process.pid, 0, [], []
+        gap = max(1, (len(expected) - 2) * 2 // (count + 1))  # at most this many lines from one to the next
+        while done < count:
+            goal = len(session.lines()) + session.random.randint(1, gap)
+            if goal >= len(expected):
+                break
+            session.wait_lines(goal, process, timeout=limit)
+            time.sleep(session.random.random() * 0.5)
+            snapshot = session.snapshot(process, session.random.choice(["signal", "cli"]), pid, timeout=120)
+            stalls.append(next(s for s in session.snapshots() if s["id"] == snapshot)["stats"]["stall_us"] / 1e3)
+            time.sleep(session.random.random())
+            session.kill(process, pid)
+            session.compare(expected, prefix=True)
+            process = session.restore(snapshot)
+            pid, done = process.restored_pid, done + 1
+            seconds.append(process.restore_seconds)
+        status = session.finish(process, limit)
+        if status != 0:
+            raise Failure(f"restored {done} times, it ended with {status}: {session.errors('restore')} {session.errors('out')}")
+        session.compare(expected)
+        print(f"restored {done} times; stalls {min(stalls):.0f} to {max(stalls):.0f} ms, restored in {min(seconds):.1f} to {max(seconds):.1f} s",
+              flush=True)
+        return done
+
+
 def against_cpu(tools, arguments, steps, limit):
     """The first steps on the simulated GPU and on the CPU, without dropout, whose random numbers are the device's own."""
     of = {}
@@ -120,6 +149,7 @@ def main():
     parser.add_argument("--build")
     parser.add_argument("--python", default=os.environ.get("GPUCKPT_TORCH_PYTHON", harness.SOURCE / ".deps" / "torch" / "bin" / "python"))
     parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--chain", type=int, default=0, help="in place of --count: so many snapshots of one training, each restored")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cpu", type=int, default=3, help="steps to compare with the CPU")
     parser.add_argument("--limit", type=float, default=600, help="seconds for one run")
@@ -133,6 +163,10 @@ def main():
         against_cpu(tools, trainer, options.cpu, options.limit)
     expected, seconds = undisturbed(tools, trainer, options.limit)
     print(f"{len(losses(expected))} steps in {seconds:.1f} s", flush=True)
+    if options.chain:
+        done = chain(tools, trainer, expected, options.seed, options.limit, options.chain)
+        print(f"{done} of {done} identical")
+        return 0
     wrong = 0
     for seed in range(options.seed, options.seed + options.count):
         try:

@@ -1,7 +1,10 @@
-"""Our own kernels in Triton, and corrections of flag-gems 5.0.2."""
+"""Our own kernels in Triton, in the place of some of flag-gems 5.0.2."""
 import math
 
 import flag_gems
+import torch
+import triton
+import triton.language as tl
 
 
 def layer_norm(x, shape, weight, bias, eps):
@@ -11,12 +14,64 @@ def layer_norm(x, shape, weight, bias, eps):
     return y, mean.view(kept), rstd.view(kept)
 
 
+@triton.jit
+def _layer_norm_dx(dy, x, weight, mean, rstd, dx, rows, columns, WEIGHTED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, COLUMNS)
+    at = row[:, None] * columns + column[None, :]
+    inside = (row < rows)[:, None] & (column < columns)[None, :]
+    scale = tl.load(rstd + row, mask=row < rows, other=0.0).to(tl.float32)[:, None]
+    centre = tl.load(mean + row, mask=row < rows, other=0.0).to(tl.float32)[:, None]
+    normal = tl.where(inside, (tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - centre) * scale, 0.0)
+    slope = tl.load(dy + at, mask=inside, other=0.0).to(tl.float32)
+    if WEIGHTED:
+        slope *= tl.load(weight + column, mask=column < columns, other=0.0).to(tl.float32)[None, :]
+    first = tl.sum(slope, axis=1)[:, None] / columns
+    second = tl.sum(slope * normal, axis=1)[:, None] / columns
+    tl.store(dx + at, scale * (slope - first - normal * second), mask=inside)
+
+
+@triton.jit
+def _layer_norm_dweights(dy, x, mean, rstd, dweight, dbias, rows, columns, WEIGHT: tl.constexpr, BIAS: tl.constexpr, ROWS: tl.constexpr,
+                         COLUMNS: tl.constexpr):
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    of_weight = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
+    of_bias = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
+    for begin in range(0, rows, ROWS):
+        row = begin + tl.arange(0, ROWS)
+        at = row[:, None] * columns + column[None, :]
+        inside = (row < rows)[:, None] & (column < columns)[None, :]
+        slope = tl.load(dy + at, mask=inside, other=0.0).to(tl.float32)
+        scale = tl.load(rstd + row, mask=row < rows, other=0.0).to(tl.float32)[:, None]
+        centre = tl.load(mean + row, mask=row < rows, other=0.0).to(tl.float32)[:, None]
+        of_weight += slope * (tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - centre) * scale
+        of_bias += slope
+    if WEIGHT:
+        tl.store(dweight + column, tl.sum(of_weight, axis=0), mask=column < columns)
+    if BIAS:
+        tl.store(dbias + column, tl.sum(of_bias, axis=0), mask=column < columns)
+
+
 def layer_norm_backward(dy, x, shape, mean, rstd, weight, bias, mask):
     """flag-gems takes the first dimension alone for the rows, and writes beyond the weights' gradient when there are more."""
     columns = math.prod(shape)
-    dx, dweight, dbias = flag_gems.layer_norm_backward(dy.reshape(-1, columns), x.reshape(-1, columns), shape, mean.reshape(-1),
-                                                       rstd.reshape(-1), weight, bias, mask)
-    return dx if dx is None else dx.view(x.shape), dweight, dbias
+    rows = x.numel() // columns if columns else 0
+    dy, x, mean, rstd = dy.contiguous(), x.contiguous(), mean.contiguous(), rstd.contiguous()
+    weight = weight.contiguous() if weight is not None else None
+    dx = torch.empty_like(x) if mask[0] else None
+    dweight = torch.empty_like(weight) if mask[1] and weight is not None else None
+    dbias = torch.empty_like(bias, memory_format=torch.contiguous_format) if mask[2] and bias is not None else None
+    if rows == 0:
+        return dx, *(None if d is None else d.zero_() for d in (dweight, dbias))
+    with torch.cuda.device(x.device):
+        if dx is not None:
+            tile = triton.next_power_of_2(columns)
+            height = max(1, 1024 // tile)
+            _layer_norm_dx[(triton.cdiv(rows, height),)](dy, x, weight, mean, rstd, dx, rows, columns, weight is not None, height, tile)
+        if dweight is not None or dbias is not None:
+            _layer_norm_dweights[(triton.cdiv(columns, 32),)](dy, x, mean, rstd, dweight, dbias, rows, columns, dweight is not None,
+                                                              dbias is not None, 32, 32)
+    return dx, dweight, dbias
 
 
 REPLACED = {"native_layer_norm": layer_norm, "native_layer_norm_backward": layer_norm_backward}
