@@ -11,11 +11,14 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-class _AfterTorch:
-    """Calls gpuckpt_sim_torch.prepare() when torch has been imported, and is then gone."""
+class _After:
+    """Calls a function of gpuckpt_sim_torch with a module that was just imported, and is then gone."""
+
+    def __init__(self, name, function):
+        self.name, self.function = name, function
 
     def find_spec(self, name, path=None, target=None):
-        if name != "torch":
+        if name != self.name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
@@ -25,7 +28,7 @@ class _AfterTorch:
             def exec_module(module):
                 execute(module)
                 import gpuckpt_sim_torch
-                gpuckpt_sim_torch.prepare(module)
+                getattr(gpuckpt_sim_torch, self.function)(module)
 
             spec.loader.exec_module = exec_module
         return spec
@@ -39,5 +42,5 @@ def _run_hidden():
 
 
 if os.environ.get("GPUCKPT_SIM") == "torch":
-    sys.meta_path.insert(0, _AfterTorch())
+    sys.meta_path[:0] = [_After("torch", "prepare"), _After("torch._inductor.runtime.triton_heuristics", "prepare_inductor")]
 _run_hidden()

@@ -57,4 +57,11 @@ def prepare(torch):
     torch.backends.cudnn.enabled = False
     for choose in ("enable_flash_sdp", "enable_mem_efficient_sdp", "enable_cudnn_sdp"):
         getattr(torch.backends.cuda, choose)(False)
+    os.environ.setdefault("TORCHINDUCTOR_DETERMINISTIC", "1")  # torch.compile: measure nothing
     torch.cuda._lazy_call(enable)
+
+
+def prepare_inductor(triton_heuristics):
+    """torch.compile has an autotuner of its own."""
+    from . import autotuning
+    autotuning.bound_inductor(triton_heuristics)
