@@ -12,7 +12,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from harness import Failure
+from harness import Failure, is_taken
 
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
@@ -317,7 +317,9 @@ def serve(session, server, count):
         for _ in range(choice.randint(2, 6)):
             server.work()
         if server.in_place:
-            session.cli("checkpoint", pid, "--stop", timeout=120)
+            done = session.cli("checkpoint", pid, "--stop", check=False, timeout=120)
+            if not is_taken(done):
+                raise Failure(f"checkpoint --stop: exit {done.returncode}: {done.stderr.strip()}")
             session.finish(process)
             snapshot, remembered = "latest", server.told
         else:

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "base/log.h"
 #include "base/proc.h"
 #include "base/syscall.h"
 #include "base/text.h"
@@ -12,15 +11,13 @@
 #include "snapshot/job/barrier.h"
 #include "snapshot/job/job_name.h"
 #include "snapshot/job/membership.h"
+#include "snapshot/process/told.h"
 
 namespace gpuckpt {
 namespace {
 
 constexpr uint32_t kMost = 64;  // more than any shell leaves open; what lies beyond is refused
-struct Seen {
-  uint64_t ino;
-  bool warned;
-} seen[kMost];
+uint64_t seen[kMost];           // inode numbers
 uint32_t count;
 
 struct Log {
@@ -58,7 +55,7 @@ bool note(void*, int fd) {
       first_of_job() == library.pid && log_count < kMost)
     logs[log_count++] = {st.st_dev, st.st_ino};
   if (fd > 2 && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)) && count < kMost)
-    seen[count++] = {st.st_ino, false};
+    seen[count++] = st.st_ino;
   return true;
 }
 
@@ -72,18 +69,17 @@ bool inherited_log(uint64_t dev, uint64_t ino) {
   return false;
 }
 
-bool inherited(int fd, uint64_t ino, const char* what) {
-  for (uint32_t i = 0; i < count; ++i) {
-    if (seen[i].ino != ino) continue;
-    if (what && !seen[i].warned)
-      log_line(LogLevel::kWarn,
-               "descriptor %d, which the program was started with, is a %s to another process: a "
-               "restore finds it closed at the other end",
-               fd, what);
-    seen[i].warned |= what != nullptr;
-    return true;
-  }
+bool inherited(uint64_t ino) {
+  for (uint32_t i = 0; i < count; ++i)
+    if (seen[i] == ino) return true;
   return false;
+}
+
+void tell_inherited(int fd, const char* what, int pid) {
+  tell(
+      "descriptor %d, which the program (process %d) was started with, is a %s to another "
+      "process: a restore finds it closed at the other end",
+      fd, pid, what);
 }
 
 void note_inherited_filters() {

@@ -15,9 +15,10 @@ namespace gpuckpt {
 // Before the program's own code runs: remembers what is open now.
 void note_inherited_descriptors();
 
-// Was the pipe or socket `fd` with this inode number among them? The first time, the log says what
-// a restore will find in its place; `what` is its kind, for people, null: say nothing.
-bool inherited(int fd, uint64_t ino, const char* what);
+// Was the pipe or socket with this inode number among them?
+bool inherited(uint64_t ino);
+// What a restore will find in the place of process `pid`'s descriptor; `what`: its kind.
+void tell_inherited(int fd, const char* what, int pid);
 
 // Was the program started with this regular file open for appending (`>> log`)? Then others write
 // to it as well (the shell, the scheduler's prologue), also between a snapshot and its restore.

@@ -26,6 +26,7 @@
 #include "snapshot/park/park.h"
 #include "snapshot/park/stopped_children.h"
 #include "snapshot/park/stopped_process.h"
+#include "snapshot/process/told.h"
 
 namespace gpuckpt {
 namespace {
@@ -472,6 +473,12 @@ void warn_of_place(Job* j) {
       text.used ? "\n" : "", names);
 }
 
+long add_told_lines(IoThread*, void* argument) {
+  Job* j = static_cast<Job*>(argument);
+  add_told(j->warnings, sizeof(j->warnings));
+  return 0;
+}
+
 // Did the kernel end the copy, or the writer where memory is limited? The next try spares memory.
 bool memory_ran_out(Job* j, bool writer_ended) {
   if (j->cloned)
@@ -508,6 +515,7 @@ bool await_durable(Job* j) {
   }
   take_warnings(j, a.message.text);
   warn_of_place(j);
+  io_thread.run(add_told_lines, j);
   copy(j->id, sizeof(j->id), a.message.text);
   j->logical_bytes = a.message.logical_bytes;
   j->new_bytes = a.message.new_bytes;
@@ -811,6 +819,8 @@ Outcome attempt(Job* j, uint64_t* deadline_us) {
   j->code = 0;
   j->text[0] = 0;
   __builtin_memset(&j->device_report, 0, sizeof(j->device_report));
+  forget_told();
+  j->warnings[0] = 0;
   j->way = "none";
   j->said_end = false;
   if (excluded_came_back()) library.last_snapshot[0] = 0;

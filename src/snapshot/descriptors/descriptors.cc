@@ -241,12 +241,13 @@ bool note_watch(FdTable* t, const Descriptor& epoll, const EpollEntry& e, uint32
   return found;
 }
 
-bool note_end(FdTable* t, int fd, uint32_t have, uint64_t ino, uint64_t peer, bool needed) {
+bool note_end(FdTable* t, int fd, uint32_t have, uint64_t ino, uint64_t peer, bool needed,
+              bool inherited) {
   SharedJobState* b = job_barrier.active() ? job_barrier.shared_state() : nullptr;
   if (!b) return false;
   if (b->end_count == SharedJobState::kMostEnds)
     return t->c->refuse("the processes of the job have too many pipes and sockets");
-  b->end[b->end_count++] = {ino, peer, have, needed, library.pid, fd};
+  b->end[b->end_count++] = {ino, peer, have, needed, inherited, library.pid, fd};
   return true;
 }
 

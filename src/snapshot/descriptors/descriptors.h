@@ -45,6 +45,9 @@ struct FdTable {
     uint64_t ino, peer;  // peer's inode, 0: gone or not accepted yet; ~0: not known
     uint32_t name_ino;   // of the file that a Unix socket's name was bound to; 0: not known
     int fd;
+    bool asked;             // sock_diag knows it. Of connections to a listening one, not accepted:
+    uint32_t left_behind;   // whose other end is closed
+    uint32_t strangers;     // whose other end is open, but not in this process
     uint32_t waits, place;  // for this listening socket (index + 1) to accept it; in this place
     uint8_t shut_down;
     bool elsewhere;  // another process of the job has it as well, and was first
@@ -94,7 +97,8 @@ bool note_watch(FdTable*, const process::Descriptor& epoll, const process::Epoll
                 uint32_t nth);
 // In a job: the other end of this pipe or socket (`peer`: its inode) is not in this process. True:
 // the leader will see whether another one has it. `needed`: without it there is no snapshot.
-bool note_end(FdTable*, int fd, uint32_t have, uint64_t ino, uint64_t peer, bool needed);
+bool note_end(FdTable*, int fd, uint32_t have, uint64_t ino, uint64_t peer, bool needed,
+              bool inherited = false);
 
 // inotify_paths.cc: the path by which the program asked to watch this; null when it is not known.
 const char* watched_path(int watch, uint64_t dev, uint64_t ino);

@@ -4,13 +4,13 @@
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
 
-#include "base/log.h"
 #include "base/proc.h"
 #include "base/syscall.h"
 #include "base/text.h"
 #include "snapshot/control/state.h"
 #include "snapshot/descriptors/descriptors.h"
 #include "snapshot/job/barrier.h"
+#include "snapshot/process/told.h"
 
 namespace gpuckpt {
 
@@ -185,9 +185,7 @@ bool put_epolls(FdTable* t) {
 bool put_inotify(FdTable* t, const Descriptor& d) {
   int queued = 0;
   sys::call(SYS_ioctl, d.fd, 0x541B /* FIONREAD */, sys::ptr(&queued));
-  if (queued)
-    log_line(LogLevel::kWarn, "descriptor %d (inotify) has unread events; a restore drops them",
-             d.fd);
+  if (queued) tell("descriptor %d (inotify) has unread events; a restore drops them", d.fd);
   InfoLines lines(d.fd, line_buffer, sizeof(line_buffer));
   while (char* line = lines.next()) {
     if (!starts_with(line, "inotify ")) continue;

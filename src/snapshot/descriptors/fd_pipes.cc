@@ -73,9 +73,10 @@ bool put_pipe(FdTable* t, uint32_t i, char* contents) {
   const bool outside = (p.reader < 0 || p.writer < 0) && other_end(any);
   const bool stdio = outside && is_stdio(t, p.ino);
   if (stdio) out.ends |= kPipeOutside;
-  const bool refused = outside && !p.named && !stdio && !t->drop_outside &&
-                       !inherited(any, p.ino, job_barrier.has_others() ? nullptr : "pipe");
-  if (!note_end(t, any, out.ends & 3, p.ino, 0, refused) && refused)
+  const bool closes = outside && !p.named && !stdio && !t->drop_outside;
+  const bool refused = closes && !inherited(p.ino), told = closes && !refused;
+  if (told && !job_barrier.active()) tell_inherited(any, "pipe", sys::getpid());
+  if (!note_end(t, any, out.ends & 3, p.ino, 0, refused, told) && refused)
     return t->c->code == 0 &&
            t->c->refuse(
                "descriptor %d is a pipe to another process, which is not part of the snapshot; "

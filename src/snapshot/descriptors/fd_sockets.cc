@@ -16,13 +16,13 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "base/log.h"
 #include "base/syscall.h"
 #include "base/text.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
 #include "snapshot/descriptors/sockets.h"
 #include "snapshot/job/barrier.h"
+#include "snapshot/process/told.h"
 
 namespace gpuckpt {
 
@@ -98,12 +98,10 @@ bool note_lost(FdTable* t, const FdTable::SocketSeen& seen) {
   if (unread && s.domain == AF_NETLINK)
     return t->c->refuse_for_now("descriptor %d is a netlink socket with unread messages", seen.fd);
   if (unread)
-    log_line(LogLevel::kWarn,
-             "descriptor %d is a %s socket with unread packets; a restore drops them", seen.fd,
-             s.domain == AF_PACKET ? "packet" : "raw");
+    tell("descriptor %d is a %s socket with unread packets; a restore drops them", seen.fd,
+         s.domain == AF_PACKET ? "packet" : "raw");
   if (is_network(s) && s.type != SOCK_STREAM && polls(seen.fd, POLLERR))
-    log_line(
-        LogLevel::kWarn,
+    tell(
         "descriptor %d is a %s socket with a pending error (SO_ERROR, MSG_ERRQUEUE); a restore "
         "drops it",
         seen.fd, is_udp(s) ? "UDP" : "raw");
@@ -151,6 +149,23 @@ bool join_waiting(FdTable* t, FdTable::SocketSeen* seen) {
   return true;
 }
 
+// A connection that nobody has accepted and whose other end is closed: what it has sent, bytes and
+// descriptors, lies where only accept() leads.
+bool nothing_lies_unseen(FdTable* t, const FdTable::SocketSeen& seen) {
+  if (t->drop_outside) return true;
+  if (seen.asked ? seen.left_behind : polls(seen.fd, POLLIN))
+    return t->c->refuse_for_now(
+        "descriptor %d is a listening unix socket with a connection that is not accepted yet and "
+        "closed at its other end; try again when it is accepted",
+        seen.fd);
+  if (seen.strangers && !job_barrier.has_others())
+    tell(
+        "%u connections to descriptor %d, a listening unix socket, are not accepted yet and come "
+        "from other processes: a restore has them not",
+        seen.strangers, seen.fd);
+  return true;
+}
+
 // One end of a connection has the name of the listening socket it came out of.
 int listener_of(const FdTable& t, const Socket& s) {
   for (uint32_t k = 0; k < t.sockets && s.name_bytes > 2; ++k)
@@ -178,6 +193,7 @@ bool join_unix(FdTable* t, FdTable::SocketSeen* seen) {
   Socket& s = seen->s;
   s.shut_down = seen->shut_down;
   note_file(seen);
+  if (s.state == kSocketListening) return nothing_lies_unseen(t, *seen);
   if (s.state != kSocketPair) return true;
   for (uint32_t j = 0; j < t->sockets && seen->peer; ++j) {
     if (t->socket[j].ino != seen->peer) continue;
@@ -203,10 +219,10 @@ bool join_unix(FdTable* t, FdTable::SocketSeen* seen) {
     s.state = kSocketConnected;
     return true;
   }
-  const bool accepted = t->drop_outside || inherited(seen->fd, seen->ino,
-                                                     job_barrier.has_others() ? nullptr : "socket");
+  const bool told = !t->drop_outside && inherited(seen->ino), accepted = t->drop_outside || told;
+  if (told && !job_barrier.active()) tell_inherited(seen->fd, "socket", sys::getpid());
   if (seen->peer != kUnknownPeer &&
-      note_end(t, seen->fd, SharedJobState::kSocket, seen->ino, seen->peer, !accepted)) {
+      note_end(t, seen->fd, SharedJobState::kSocket, seen->ino, seen->peer, !accepted, told)) {
     if (accepted) s.state = kSocketPeerGone;  // unless the other end turns up
     t->r->put(kRecPeer, SocketPeer{s.index, 0, seen->peer});
     return true;
@@ -262,16 +278,13 @@ bool capture_socket(FdTable* t, Descriptor* d) {
     s.state = kSocketListening;
     s.backlog = tcp ? static_cast<int>(info.tcpi_sacked) : 128;
     if (tcp && info.tcpi_unacked)
-      log_line(
-          LogLevel::kWarn,
-          "%u connections to descriptor %d (%s) are not accepted yet; a restore finds them reset",
-          info.tcpi_unacked, d->fd, show_address(s.name, s.name_bytes).text);
+      tell("%u connections to descriptor %d (%s) are not accepted yet; a restore finds them reset",
+           info.tcpi_unacked, d->fd, show_address(s.name, s.name_bytes).text);
   } else if (tcp && (info.tcpi_state != TCP_CLOSE || was_connected(d->fd))) {
     s.state = kSocketReset;
-    log_line(LogLevel::kWarn,
-             "descriptor %d is a TCP connection from %s to %s; a restore finds it reset", d->fd,
-             show_address(s.name, s.name_bytes).text,
-             show_address(s.peer_name, s.peer_name_bytes).text);
+    tell("descriptor %d is a TCP connection from %s to %s; a restore finds it reset", d->fd,
+         show_address(s.name, s.name_bytes).text,
+         show_address(s.peer_name, s.peer_name_bytes).text);
   } else if (s.domain == AF_UNIX && s.peer_name_bytes) {
     s.state = kSocketPair;
   } else if (s.peer_name_bytes) {

@@ -11,7 +11,6 @@
 
 #include <initializer_list>
 
-#include "base/log.h"
 #include "base/syscall.h"
 #include "snapshot/descriptors/sockets.h"
 
@@ -67,19 +66,18 @@ void attributes(const char* at, const char* end, Each each) {
 
 // Those that have connected to listening socket `listener` and are not accepted yet, in order.
 void note_waiting(FdTable* t, uint32_t listener, const char* inodes, uint32_t count) {
-  uint32_t lost = count;
+  FdTable::SocketSeen& seen = t->socket[listener];
+  seen.left_behind = 0, seen.strangers = count;
   for (uint32_t place = 0; place < count; ++place)
     for (uint32_t i = 0; i < t->sockets; ++i)
       if (t->socket[i].ino == load<uint32_t>(inodes + size_t{place} * 4) &&
           t->socket[i].s.domain == AF_UNIX) {
         t->socket[i].waits = listener + 1, t->socket[i].place = place;
-        --lost;
+        --seen.strangers;
       }
-  if (lost)
-    log_line(LogLevel::kWarn,
-             "%u connections to descriptor %d, not accepted yet, come from other processes or were "
-             "closed: a restore has them not",
-             lost, t->socket[listener].fd);
+  for (uint32_t place = 0; place < count; ++place)
+    seen.left_behind += load<uint32_t>(inodes + size_t{place} * 4) == 0;
+  seen.strangers -= seen.left_behind;
 }
 
 void note_unix(FdTable* t, uint32_t i, uint16_t type, const char* value, uint32_t bytes) {
@@ -136,6 +134,7 @@ void ask_unix_diag(FdTable* t) {
     const auto head = load<unix_diag_msg>(message);
     for (uint32_t i = 0; i < t->sockets; ++i) {
       if (t->socket[i].ino != head.udiag_ino || t->socket[i].s.domain != AF_UNIX) continue;
+      t->socket[i].asked = true;
       attributes(message + sizeof(head), end, [&](uint16_t type, const char* value, uint32_t n) {
         note_unix(t, i, type, value, n);
       });

@@ -8,11 +8,11 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include "base/log.h"
 #include "base/syscall.h"
 #include "base/text.h"
 #include "snapshot/api/device_plugin.h"
 #include "snapshot/descriptors/sockets.h"
+#include "snapshot/process/told.h"
 
 namespace gpuckpt {
 
@@ -295,8 +295,7 @@ bool put_udp_queue(FdTable* t, const FdTable::SocketSeen& seen, char* room) {
   Switched position(fd, SOL_SOCKET, SO_PEEK_OFF, 0);
   if (!position.ok) {
     if (polls(fd, POLLIN))
-      log_line(LogLevel::kWarn,
-               "descriptor %d is a UDP socket; a restore drops its unread datagrams", fd);
+      tell("descriptor %d is a UDP socket; a restore drops its unread datagrams", fd);
     return true;
   }
   Switched v4(fd, IPPROTO_IP, 20 /* IP_RECVORIGDSTADDR */, 1);

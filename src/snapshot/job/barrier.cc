@@ -247,10 +247,10 @@ bool JobBarrier::invite(wire::JobStep step) {
     if (before_us || call_.children == Children::kAble) {
       // The process that renews the job's lease (tools/gpuckpt/job_hold.h) is nobody's concern.
       if (!before_us || !equal(r.name, "gpuckpt-lease"))
-        log_line(LogLevel::kWarn,
-                 "process %d (%s) runs without gpuckpt's library: it and its children are not part "
-                 "of the snapshot",
-                 m.pid, r.name);
+        tell(
+            "process %d (%s) runs without gpuckpt's library: it and its children are not part of "
+            "the snapshot",
+            m.pid, r.name);
       leave_out(m.pid);
       m = members_[--count_];
       continue;
@@ -451,28 +451,35 @@ bool JobBarrier::listen_once(IoThread* c, int ms) {
 // A pipe or socket whose other end nobody has is open to the outside.
 bool JobBarrier::check_ends() {
   const SharedJobState* b = shared_state();
+  const SharedJobState::End* alone = nullptr;
   for (uint32_t i = 0; i < b->end_count; ++i) {
     const SharedJobState::End& e = b->end[i];
-    bool found = !e.needed;
+    bool found = !e.needed && !e.inherited;
     for (uint32_t k = 0; k < b->end_count && !found; ++k) {
       const SharedJobState::End& o = b->end[k];
       found = e.have == SharedJobState::kSocket
                   ? o.have == SharedJobState::kSocket && o.ino == e.peer && o.peer == e.ino
                   : o.have != SharedJobState::kSocket && o.ino == e.ino && (o.have & ~e.have);
     }
-    if (!found && e.have == SharedJobState::kSocket && !e.peer)
+    // Nobody can look at what lies in it: the other end of a pipe perhaps, on its way to a child
+    // that has yet to begin (forkserver of Python).
+    if (!found && e.needed && e.have == SharedJobState::kSocket && !e.peer)
       return fail(kRefusedForNow,
                   "descriptor %d of process %d is a unix socket that another process has not "
                   "accepted yet; try again when it has, or close it",
                   e.fd, e.pid);
-    if (!found)
-      return fail(kExitRefused,
-                  "descriptor %d of process %d is a %s to a process that is not part of the "
-                  "snapshot; close it, let that process end first, or set GPUCKPT_SOCKETS=drop: "
-                  "then a restore finds it closed at the other end",
-                  e.fd, e.pid, e.have == SharedJobState::kSocket ? "unix socket" : "pipe");
+    if (!found && e.inherited)
+      tell_inherited(e.fd, e.have == SharedJobState::kSocket ? "socket" : "pipe", e.pid);
+    else if (!found && !alone)
+      alone = &e;
   }
-  return true;
+  if (!alone) return true;
+  return fail(kExitRefused,
+              "descriptor %d of process %d is a %s to a process that is not part of the snapshot; "
+              "close it, let that process end first, or set GPUCKPT_SOCKETS=drop: then a restore "
+              "finds it closed at the other end",
+              alone->fd, alone->pid,
+              alone->have == SharedJobState::kSocket ? "unix socket" : "pipe");
 }
 
 // Memory of a device that its owner no longer hands out could not be had again.

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "snapshot/process/told.h"
+
 namespace gpuckpt {
 
 struct SharedJobState {
@@ -21,6 +23,8 @@ struct SharedJobState {
     int pid, ppid, pgid, sid;
     bool ended;  // a zombie; otherwise it is parked and a member
   };
+  Told told;  // by the members
+
   uint32_t relative_count;
   Relative relative[kMostRelatives];
 
@@ -52,6 +56,7 @@ struct SharedJobState {
     uint64_t ino, peer;  // peer: of a socket
     uint32_t have;       // EndKind
     bool needed;         // without the other end in the job there is no snapshot
+    bool inherited;      // else: without it, it comes back closed, and that is told
     int pid, fd;
   };
   uint32_t end_count;

@@ -1,0 +1,61 @@
+#include "snapshot/process/told.h"
+
+#include <cstdarg>
+
+#include "base/text.h"
+#include "snapshot/control/state.h"
+#include "snapshot/job/barrier.h"
+
+namespace gpuckpt {
+namespace {
+
+Told own;
+
+void add_lines(Text* text, const Told& told) {
+  char lines[sizeof(told.text)];
+  if (const uint32_t used = told.used) {
+    __builtin_memcpy(lines, told.text, used);
+    lines[used - 1] = 0;
+    text->add("%s%s", text->used ? "\n" : "", lines);
+  }
+  if (told.more) text->add("\nand %u more of this kind", told.more.load());
+}
+
+}  // namespace
+
+void tell(const char* pattern, ...) {
+  const bool member = job_barrier.role() == JobBarrier::Role::kMember;
+  Told* told = member && job_barrier.shared_state() ? &job_barrier.shared_state()->told : &own;
+  char line[512];
+  size_t n = 0;
+  if (job_barrier.active()) n = format(line, sizeof(line), "process %d: ", library.pid);
+  va_list args;
+  va_start(args, pattern);
+  n += vformat(line + n, sizeof(line) - n - 1, pattern, args);
+  va_end(args);
+  line[n++] = '\n';
+  uint32_t at = told->used;
+  do {
+    if (at + n > sizeof(told->text)) {
+      ++told->more;
+      return;
+    }
+  } while (!told->used.compare_exchange_weak(at, at + static_cast<uint32_t>(n)));
+  __builtin_memcpy(told->text + at, line, n);
+}
+
+void forget_told() {
+  own.used = 0;
+  own.more = 0;
+}
+
+void add_told(char* to, size_t room) {
+  Text text(to, 0);
+  text.room = room;
+  text.used = length(to);
+  add_lines(&text, own);
+  if (job_barrier.active() && job_barrier.shared_state())
+    add_lines(&text, job_barrier.shared_state()->told);
+}
+
+}  // namespace gpuckpt

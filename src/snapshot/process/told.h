@@ -1,0 +1,23 @@
+// What the user must know of the snapshot that is being taken although it can be had: a connection
+// that a restore finds reset, events that it drops. With any of it the exit code is 3.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace gpuckpt {
+
+// Lines, of one attempt. In a member of a job they lie in the state that all share, for the leader.
+struct Told {
+  std::atomic<uint32_t> used;
+  std::atomic<uint32_t> more;  // lines that had no room
+  char text[800];
+};
+
+void tell(const char* pattern, ...) __attribute__((format(printf, 1, 2)));
+// In the leader, or in the only process.
+void forget_told();
+void add_told(char* to, size_t room);
+
+}  // namespace gpuckpt
