@@ -40,6 +40,7 @@ REFUSED = {
     "refused_io_uring": ["descriptor"],
     "refused_lost_name": ["descriptor", "lost the name"],
     "refused_mq_notify": ["descriptor", "mq_notify"],
+    "refused_notify": ["descriptor", "F_NOTIFY"],
     "refused_path_gone": ["O_PATH", "deleted"],
     "refused_network": ["network namespace"],
     "refused_seccomp": ["system call filter"],

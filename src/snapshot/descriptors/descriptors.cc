@@ -163,7 +163,7 @@ bool capture_fd(FdTable* t, int fd, uint32_t extra) {
   t->r->add_text(has_path(*d) ? f.path : "");
   t->r->end();
   if (d->kind == kFdInotify && own && !put_inotify(t, *d)) return false;
-  if (own && !(extra & kFdInFlight)) put_owner(t, *d);
+  if (own && !(extra & kFdInFlight) && !put_owner(t, *d)) return false;
   return put_file_locks(t, *d, f);
 }
 

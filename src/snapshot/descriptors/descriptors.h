@@ -80,7 +80,7 @@ bool capture_character_device(FdTable*, process::Descriptor*, const FdFacts&);
 bool put_file_contents(FdTable*);
 // What a file or folder without a name has beside its contents.
 void put_attributes(Records*, int fd, const struct stat&);
-void put_owner(FdTable*, const process::Descriptor&);
+bool put_owner(FdTable*, const process::Descriptor&);
 bool put_file_locks(FdTable*, const process::Descriptor&, const FdFacts&);
 bool put_pipes(FdTable*);
 bool put_queues(FdTable*);

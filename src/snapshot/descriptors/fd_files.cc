@@ -133,16 +133,23 @@ void put_attributes(Records* r, int fd, const struct stat& st) {
 }
 
 // For SIGIO. Descriptors that were opened as O_PATH have no owner to ask for.
-void put_owner(FdTable* t, const Descriptor& d) {
+bool put_owner(FdTable* t, const Descriptor& d) {
   struct {
     int type, pid;
   } owner{};
-  if (sys::failed(sys::call(SYS_fcntl, d.fd, 16 /* F_GETOWN_EX */, sys::ptr(&owner)))) return;
+  if (sys::failed(sys::call(SYS_fcntl, d.fd, 16 /* F_GETOWN_EX */, sys::ptr(&owner)))) return true;
   const long signal = sys::call(SYS_fcntl, d.fd, 11 /* F_GETSIG */);
   const uint32_t asynchronous = (d.flags & O_ASYNC) != 0;
-  if (!owner.pid && signal <= 0 && !asynchronous) return;
+  if (!owner.pid && signal <= 0 && !asynchronous) return true;
+  struct stat st;
+  if (owner.pid && !sys::failed(sys::call(SYS_fstat, d.fd, sys::ptr(&st))) && S_ISDIR(st.st_mode))
+    return t->c->refuse(
+        "descriptor %d is a folder that tells of changes by a signal (F_NOTIFY): of which cannot "
+        "be read back; close it, or use inotify",
+        d.fd);
   t->r->put(kRecOwner, DescriptorOwner{d.fd, owner.type, owner.pid, static_cast<int>(signal),
                                        asynchronous, 0});
+  return true;
 }
 
 namespace {
