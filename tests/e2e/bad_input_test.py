@@ -310,16 +310,20 @@ CASES = [absent_things, wrong_usage, wrong_pid, other_root, truncated_files, fli
 
 def main():
     tools = harness.Tools(harness.find_build(sys.argv[1]))
-    command = tools.subject("counter", 60, 25)
-    expected, _ = reference(tools, command)
     failures = 0
+
+    def run(case):
+        command = tools.subject("counter", 60, 25)
+        expected, _ = reference(tools, command)
+        with Session(tools, 1) as session:
+            return case(session, command, expected)
+
     for case in CASES:
         if len(sys.argv) > 2 and case.__name__ not in sys.argv[2:]:
             continue
         begin = time.monotonic()
         try:
-            with Session(tools, 1) as session:
-                note = case(session, command, expected)
+            note = harness.unhurried(lambda case=case: run(case))
             print(f"ok {case.__name__} {note or ''} in {time.monotonic() - begin:.1f} s", flush=True)
         except (Failure, subprocess.TimeoutExpired) as failure:
             failures += 1

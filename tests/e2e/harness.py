@@ -46,6 +46,17 @@ def slower(run):
     raise latest
 
 
+def unhurried(case):
+    """case(), again and slower as long as a program of Tools.subject() ends too early for it."""
+    def run(factor):
+        Tools.rest = factor
+        try:
+            return case()
+        finally:
+            Tools.rest = 1
+    return slower(run)
+
+
 def find_build(given=None):
     return Path(given or os.environ.get("GPUCKPT_BUILD") or SOURCE / "build").resolve()
 
@@ -67,12 +78,15 @@ class Tools:
         self.gpuckpt = build / "bin" / "gpuckpt"
         self.python = SOURCE / ".venv" / "bin" / "python"
 
+    rest = 1  # so many times as long do subjects rest between their steps
+
     def interrupt(self, name, run, steps=100):
         """run(command of the subject `name`), which is to be met by a snapshot before its end."""
         return slower(lambda factor: run(self.subject(name, steps, 15 * factor)))
 
     def subject(self, name, steps=100, pace_ms=15):
         """The command of a subject, by name."""
+        pace_ms *= self.rest
         if name == "train_charlm":
             return Paced([self.build / "examples" / "train_charlm", "--steps", steps, "--pace-ms"], pace_ms, [TEXT])
         if name == "train.py":
@@ -375,7 +389,7 @@ def run_cases(cases):
     failures = 0
     for name, case in cases.items():
         try:
-            case()
+            unhurried(case)
             print(f"ok {name}", flush=True)
         except Exception as failure:  # noqa: BLE001: the other cases are still worth knowing
             failures += 1

@@ -352,7 +352,7 @@ def main():
             continue
         begin = time.monotonic()
         try:
-            case(tools)
+            harness.unhurried(lambda case=case: case(tools))
             print(f"ok {case.__name__} in {time.monotonic() - begin:.1f} s", flush=True)
         except (Failure, subprocess.TimeoutExpired) as failure:
             failures += 1

@@ -25,7 +25,7 @@ def stands_still(session):
 def expect(session, status, *arguments):
     done = session.cli(*arguments, check=False)
     if done.returncode != status:
-        raise Failure(f"{arguments}: exit {done.returncode}, not {status}: {done.stderr.strip()}")
+        raise (harness.TooLate if "has ended already" in done.stderr else Failure)(f"{arguments}: exit {done.returncode}, not {status}: {done.stderr.strip()}")
     return done
 
 
