@@ -87,14 +87,14 @@ struct Sink : gpuckpt::CaptureSink {
     memset(ring, 1, kRingBytes);
     memory = ring;
     memory_bytes = kRingBytes;
-    lend = [](CaptureSink* s, uint64_t, uint64_t, Lent* out) {
+    acquire = [](CaptureSink* s, uint64_t, uint64_t, Block* out) {
       auto* sink = static_cast<Sink*>(s);
       out->token = sink->lent++ % 32;
       out->bytes = sink->ring + out->token * kMiB + gpuckpt::wire::kNamesAlign;
       return true;
     };
-    hand_over = [](CaptureSink* s, const Lent&, uint64_t, uint64_t, uint64_t n, const void*,
-                   uint64_t) {
+    commit_block = [](CaptureSink* s, const Block&, uint64_t, uint64_t, uint64_t n, const void*,
+                      uint64_t) {
       static_cast<Sink*>(s)->note(n);
       return true;
     };
@@ -113,7 +113,7 @@ Figures snapshot(Sink* sink, const char* id) {
   std::thread([&] {
     bool ok = plugin->freeze(1000, static_cast<uint64_t>(now() * 1e3) + 10000, &report) &&
               plugin->stage(sink, &report);
-    plugin->thaw();
+    plugin->resume();
     double start = now(), cpu = cpu_ms();
     ok = ok && plugin->drain(sink, &report);
     f.drain_ms = (sink->last - start) * 1e3;
@@ -123,7 +123,7 @@ Figures snapshot(Sink* sink, const char* id) {
       _exit(1);
     }
   }).join();
-  plugin->settle(id);
+  plugin->commit_attempt(id);
   sink->parent = id;
   f.stage_ms = static_cast<double>(report.stage_us) / 1e3;
   f.hash_ms = static_cast<double>(report.hash_us) / 1e3;

@@ -29,10 +29,10 @@ enum Space : uint64_t {
       0x10000,  // + index of a file stored whole (unlinked, --self-contained), address = offset
   kSpaceStoredBase = 0x400000,  // + number of a file that the snapshot keeps (--files-in-snapshot),
                                 // address = offset
-  kSpaceDeviceBase = 0x1000000,  // + CUDA device ordinal, address = device virtual address
-  kSpaceAheadBase = 0x2000000,   // + CUDA device ordinal: chunks that go before the moment of the
-                                 // snapshot and have no place in it yet. kRunSealed only; who sent
-                                 // them and saw all slots freed may call them kRunNamed.
+  kSpaceDeviceBase = 0x1000000,   // + CUDA device ordinal, address = device virtual address
+  kSpacePrecopyBase = 0x2000000,  // + CUDA device ordinal: chunks sent before the moment of the
+                                  // snapshot and have no place in it yet. kRunSealed only; who sent
+                                  // them and saw all slots freed may call them kRunNamed.
 };
 // A snapshot of several processes (a job with members) has these spaces once for each of them: the
 // member's number is in the upper half of the space, its blobs are called "NAME.NUMBER". Number 0
@@ -74,7 +74,7 @@ enum RunFlags : uint32_t {
   kRunSame = 2,    // no payload: what the parent snapshot has at these addresses of this space,
                    // zeros included. The parent must have captured all of it.
   kRunNamed = 3,   // payload: 16 bytes per chunk, the names of its chunks (base/chunk_hash.h, under
-                   // the key of kMsgReady), which kMsgHave said are known, or that were sent ahead.
+                   // the key of kMsgReady), which this snapshot has sent before (precopy).
                    // Chunks are cut at multiples of the space's unit (4 KiB; device
                    // memory 64 KiB), as everywhere.
   kRunSealed = 4,  // payload: the names of its chunks as above, padded to kNamesAlign, then the
@@ -119,13 +119,6 @@ static_assert(sizeof(SlotHeader) <= kSlotHeaderBytes);
 // or lies in another store). Nothing needs to be compared by the library: "not written since the
 // moment that snapshot was captured" is enough. A range that the parent does not have fails the
 // snapshot, so new mappings are sent as data.
-//
-// By name: kMsgHave asks about chunks of which the sender knows the names (the device hashes its
-// memory). It needs no parent. `slot`'s payload is names, 16 bytes each, SlotHeader.payload_bytes
-// in all; the writer answers the same sender with kMsgHave and the same slot, whose payload then
-// begins with one byte per name: 1 known (kRunNamed may be sent for it in this snapshot), 0 send
-// the bytes. The slot stays the sender's: it fills it again, or sends it empty (runs = 0) to have
-// it freed.
 enum MsgType : uint32_t {
   kMsgHello = 1,  // library -> writer, first: text = JSON object with what is known of the process
   kMsgReady = 2,  // writer -> library: store opened, lock held; only now may the library disturb
@@ -142,13 +135,12 @@ enum MsgType : uint32_t {
                     // know of it
   kMsgFailed = 8,   // writer -> library: code = ExitCode, text = one clear sentence, slot =
                     // kFailedMember when it failed because a member ended or gave up
-  kMsgHave = 9,     // producer -> writer and back: which of these names are known? See above
   kMsgMember = 10,  // the leader's library -> writer: a member joins. `slot` = its number; comes
                     // with three descriptors: its ring, its parent's and its child's socket. From
                     // then on the writer talks to it as to the first process (its hello comes next
                     // on its own socket), and publishes when all of all members have said kMsgEnd
-  kMsgFiles = 12,   // the leader's library -> writer: all of the job stand; take the files that are
-                    // to be in the snapshot as they are now
+  kMsgFiles = 12,  // the leader's library -> writer: all of the job are parked; take the files that
+                   // are to be in the snapshot as they are now
   kMsgFilesTaken = 13,  // writer -> the leader's library: done; text = how much had to be copied
   kMsgGone = 11,  // the leader's library -> writer: member `slot` ended before it was captured
 };

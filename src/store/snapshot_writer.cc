@@ -480,12 +480,12 @@ Status Writer::add(Lane& lane, uint64_t space, uint64_t address, std::span<const
     bool zero;
   };
   // A few are named before the first is looked up: the index is larger than any cache.
-  constexpr size_t kAhead = 16;
-  Piece pieces[kAhead];
+  constexpr size_t kPrecopied = 16;
+  Piece pieces[kPrecopied];
   const uint64_t unit = chunk_unit(space);
   while (!bytes.empty()) {
     size_t count = 0;
-    for (uint64_t at = address; count < kAhead && !bytes.empty(); ++count) {
+    for (uint64_t at = address; count < kPrecopied && !bytes.empty(); ++count) {
       Piece& piece = pieces[count];
       piece.bytes = bytes.first(std::min<uint64_t>(unit - at % unit, bytes.size()));
       piece.zero = all_zero(piece.bytes.data(), piece.bytes.size());

@@ -551,12 +551,6 @@ class Job {
         ring.free(message.slot);
         return status;
       }
-      case wire::kMsgHave: {
-        if (Status status = check_slot(message.slot); !status.ok()) return status;
-        Status status = store::answer_slot(ring.slot(message.slot), *writer_);
-        if (status.ok()) send(source.fd, message);
-        return status;
-      }
       case wire::kMsgEnd:
         source.ended = true;
         if (message.text_bytes && member.number == 0) {

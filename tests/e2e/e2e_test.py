@@ -12,7 +12,7 @@ Scenarios, each named by the fear:
   storm       snapshots back to back
   stop        --stop loses what was computed, or the program goes on behind the snapshot
   stop_fails  --stop ends the program although there is no snapshot
-  ahead       what is copied before the stop, for want of room, has changed by then, or nothing is
+  precopy     what is copied before the stop, for want of room, has changed by then, or nothing is
   undisturbed the preload alone changes a result
   life        a program dies in one generation after another: snapshots of generations 0, 1 and 2, the oldest restored last
   life_nobody the same without root
@@ -90,7 +90,7 @@ def storm(tools, command, seed):
         return {"snapshots": len(taken)}
 
 
-def ahead(tools, command, seed):
+def precopy(tools, command, seed):
     """The stage has room for a part only: rounds before the stop. Every snapshot restores, the youngest first."""
     expected, status = reference(tools, command)
     with Session(tools, seed) as session:
@@ -109,13 +109,13 @@ def ahead(tools, command, seed):
             raise Failure(f"ended with {process.returncode}: {session.errors('out')}")
         session.compare(expected)
         stats = [json.loads(session.cli("inspect", f"{session.store}@{id}", "--json").stdout)["stats"] for id in taken]
-        if not all(s["ahead_rounds"] for s in stats):
-            raise Failure(f"nothing went ahead: {stats}")
+        if not all(s["precopy_rounds"] for s in stats):
+            raise Failure(f"nothing went precopy: {stats}")
         for snapshot in reversed(taken):
             if session.finish(session.restore(snapshot)) != status:
                 raise Failure(f"{snapshot}: {session.errors('restore')}")
             session.compare(expected)
-        return {"rounds": [s["ahead_rounds"] for s in stats]}
+        return {"rounds": [s["precopy_rounds"] for s in stats]}
 
 
 def stop(tools, command, seed):
@@ -371,7 +371,7 @@ def rclone(tools, command, seed):
     return mirrored(tools, command, seed, remote=True)
 
 
-SCENARIOS = {"ahead": ahead, "mirror": mirror, "rclone": rclone, "kill": kill, "continue": go_on, "repeat": repeat, "chain": chain, "nobody": nobody, "cli": cli,
+SCENARIOS = {"precopy": precopy, "mirror": mirror, "rclone": rclone, "kill": kill, "continue": go_on, "repeat": repeat, "chain": chain, "nobody": nobody, "cli": cli,
              "every": every, "storm": storm, "stop": stop,
              "stop_fails": stop_fails, "undisturbed": undisturbed, "life": life, "life_nobody": life_nobody, "container": container, "no_copy": no_copy,
              "locked": locked, "leaky_shell": leaky_shell, "starters_file": starters_file}
@@ -387,7 +387,7 @@ def main():
     parser.add_argument("--steps", type=int, default=100)
     options = parser.parse_args()
     tools = harness.Tools(harness.find_build(options.build))
-    steps = options.steps * (2 if options.scenario in ("storm", "ahead") else 1)
+    steps = options.steps * (2 if options.scenario in ("storm", "precopy") else 1)
     scenario = SCENARIOS[options.scenario]
     for seed in range(options.seed, options.seed + options.count):
         begin = time.monotonic()

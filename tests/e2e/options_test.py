@@ -38,7 +38,7 @@ def on_term(tools):
     program = tools.build / "tests" / "programs" / "on_term"
     for mode, status, last in (("default", -signal.SIGTERM, None), ("handler", 3, "told to end: code 0, blocked 3"),
                                ("ignored", 0, "done"), ("waiting", 3, "told to end: code -100, blocked 0")):
-        command = [program, mode, 25, 20]
+        command = [program, mode, 75, 20]  # long enough to be told again after a restore on a busy machine
         expected, _ = reference(tools, command)
         with Session(tools, 1) as plain:
             process = plain.popen(command, plain.work / "out")
@@ -288,10 +288,10 @@ def misspelled(tools):
     """A setting that cannot be read is named once, with what it may be; the program runs. One that can be is not talked of."""
     wrong = {"SIGNAL": "USR3", "ON_TERM": "later", "SOCKETS": "keep", "COPY_LIMIT": "2X", "PAGE_CACHE": "much", "COPY": "twice",
              "CHILDREN": "some", "EVERY": "soon", "TIMEOUT": "5x", "GATE": "-1", "TRACK": "magic",
-             "STAGE": "8X", "DRAIN_RATE": "fast", "AHEAD": "later", "IPC": "maybe", "DEVICE_HEAP": "full"}
+             "STAGE": "8X", "DRAIN_RATE": "fast", "PRECOPY": "later", "IPC": "maybe", "DEVICE_HEAP": "full"}
     right = {"SIGNAL": "USR2", "ON_TERM": "ignore", "SOCKETS": "drop", "COPY_LIMIT": "1.5GiB", "PAGE_CACHE": "0", "COPY": "early",
              "CHILDREN": "able", "EVERY": "1h", "TIMEOUT": "90s", "GATE": "500ms", "TRACK": "content",
-             "STAGE": "off", "DRAIN_RATE": "1.5G", "AHEAD": "off", "IPC": "off", "DEVICE_HEAP": "empty"}
+             "STAGE": "off", "DRAIN_RATE": "1.5G", "PRECOPY": "off", "IPC": "off", "DEVICE_HEAP": "empty"}
     for values, count in ((wrong, 1), (right, 0)):
         with Session(tools, 1) as session:
             settings = {f"GPUCKPT_{name}": value for name, value in values.items()}

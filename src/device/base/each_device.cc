@@ -26,7 +26,7 @@ void add(DeviceReport* to, const DeviceReport& from) {
   to->device_bytes += from.device_bytes;
   to->moved_bytes += from.moved_bytes;
   to->staged_bytes += from.staged_bytes;
-  to->ahead_bytes += from.ahead_bytes;
+  to->precopy_bytes += from.precopy_bytes;
   to->allocations += from.allocations;
   if (from.hash_us > to->hash_us) to->hash_us = from.hash_us;
 }

@@ -105,7 +105,7 @@ Object* Registry::detach(ObjectType type, uint64_t name) {
   return object;
 }
 
-void Registry::settle_end(Object* object, bool ended) {
+void Registry::finish_end(Object* object, bool ended) {
   MutexLock guard(lock);
   if (ended) return dispose(object);
   object->next = object->previous = nullptr;
@@ -250,12 +250,12 @@ void Registry::unload(Object* object) {
   });
   by_name_[static_cast<size_t>(object->type)].erase(object->name);
   object->dead = true;
-  auto* note = add<UnloadObject>(ObjectType::kUnload, 0, object->context);
+  auto* note = add<Tombstone>(ObjectType::kTombstone, 0, object->context);
   if (note) note->target = object;
   if (++dead_ > kMaxDead) {
     for (Object* o = first_; o; o = o->next) {
-      if (o->type != ObjectType::kUnload) continue;
-      Object* target = static_cast<UnloadObject*>(o)->target;
+      if (o->type != ObjectType::kTombstone) continue;
+      Object* target = static_cast<Tombstone*>(o)->target;
       remove(o);
       remove(target);
       --dead_;
@@ -270,19 +270,19 @@ void Registry::detach_context(uint64_t context, Vector<Object*>* out) {
     if (o->context != context || o->type == ObjectType::kContext || o->dead) continue;
     unlist(o);
     if (!out->push(o)) broken = true;
-    if (o->type != ObjectType::kUnload) continue;
-    Object* target = static_cast<UnloadObject*>(o)->target;
+    if (o->type != ObjectType::kTombstone) continue;
+    Object* target = static_cast<Tombstone*>(o)->target;
     if (next == target) next = target->next;
     unlist(target);
     if (!out->push(target)) broken = true;
   }
 }
 
-void Registry::settle_context(Vector<Object*>* objects, bool ended) {
+void Registry::finish_context_end(Vector<Object*>* objects, bool ended) {
   for (Object* o : *objects) {
     o->next = o->previous = nullptr;
     if (ended) {
-      dead_ -= o->type == ObjectType::kUnload;
+      dead_ -= o->type == ObjectType::kTombstone;
       dispose(o);
     } else if (!list(o, o->type, o->dead ? 0 : o->name, o->context)) {
       broken = true;
@@ -293,7 +293,7 @@ void Registry::settle_context(Vector<Object*>* objects, bool ended) {
 void Registry::forget_context(uint64_t context) {
   Vector<Object*> objects;
   detach_context(context, &objects);
-  settle_context(&objects, true);
+  finish_context_end(&objects, true);
   // What a library has in it goes as well; the library stays.
   for (Object* o = first_; o; o = o->next) {
     if (o->type != ObjectType::kLibrary) continue;
@@ -392,7 +392,7 @@ void Registry::drop_image(Image* image) {
 uint64_t current_context_name() {
   CUcontext context = nullptr;
   if (real().cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context) return 0;
-  return settled_context(name_from(Kind::kContext, context));
+  return owning_context(name_from(Kind::kContext, context));
 }
 
 WithContext::WithContext(CUcontext context)

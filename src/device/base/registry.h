@@ -45,8 +45,8 @@ enum class ObjectType : uint8_t {
   kNotification,  // a function that the driver calls
   kLogCallback,
   kUserObject,
-  kUnload,  // a module or library that is gone, but was loaded before one that lives: replay
-            // repeats it
+  kTombstone,  // a module or library that is gone, but was loaded before one that lives: replay
+               // repeats it
   kCount,
 };
 
@@ -200,7 +200,7 @@ struct PoolObject : Object {
   Vector<int> readers;  // devices with access
 };
 
-struct UnloadObject : Object {
+struct Tombstone : Object {
   Object* target = nullptr;
 };
 
@@ -236,7 +236,7 @@ class Registry {
   CUresult end(ObjectType type, uint64_t name, F native) {
     Object* object = detach(type, name);
     CUresult result = native();
-    if (object) settle_end(object, result == CUDA_SUCCESS);
+    if (object) finish_end(object, result == CUDA_SUCCESS);
     return result;
   }
   // A module or library was unloaded: keeps what a replay of the order of loads needs.
@@ -244,7 +244,7 @@ class Registry {
   void forget_context(uint64_t context);  // everything that dies with it
   // The same around the call that ends the context, see `end`.
   void detach_context(uint64_t context, Vector<Object*>* out);
-  void settle_context(Vector<Object*>* objects, bool ended);
+  void finish_context_end(Vector<Object*>* objects, bool ended);
   Object* first() const { return first_; }
 
   ContextObject* primary_of(int device);
@@ -262,7 +262,7 @@ class Registry {
   void drop_all(F gone);
   bool hangs_on_part_of(const Object* o, uint64_t library);
   Object* detach(ObjectType type, uint64_t name);
-  void settle_end(Object* object, bool ended);
+  void finish_end(Object* object, bool ended);
   static void dispose(Object* object);
   bool list(Object* object, ObjectType type, uint64_t name, uint64_t context);
   void unlist(Object* object);

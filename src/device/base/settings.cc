@@ -39,7 +39,7 @@ void read_settings() {
   Settings read;
   read_size("GPUCKPT_STAGE", 0, &read.stage);
   read_size("GPUCKPT_DRAIN_RATE", 0, &read.drain_rate);
-  read.ahead = !read_word("GPUCKPT_AHEAD", "off", "on");
+  read.precopy = !read_word("GPUCKPT_PRECOPY", "off", "on");
   read.ipc = !read_word("GPUCKPT_IPC", "off", "on");
   read.heap_is_empty = read_word("GPUCKPT_DEVICE_HEAP", "empty", "refuse");
   MutexLock guard(lock);

@@ -9,8 +9,8 @@ namespace gpuckpt::device {
 struct Settings {
   uint64_t stage = ~uint64_t{0};  // GPUCKPT_STAGE: at most so many bytes of spare device memory
   uint64_t drain_rate = 0;        // GPUCKPT_DRAIN_RATE: bytes a second; 0: as fast as it goes
-  bool ahead = true;              // GPUCKPT_AHEAD: what does not fit the stage goes before the stop
-  bool ipc = true;  // GPUCKPT_IPC: memory and events are made so that others can have them
+  bool precopy = true;  // GPUCKPT_PRECOPY: what does not fit the stage goes before the stop
+  bool ipc = true;      // GPUCKPT_IPC: memory and events are made so that others can have them
   bool heap_is_empty = false;  // GPUCKPT_DEVICE_HEAP: kernels free what they take from malloc
 };
 

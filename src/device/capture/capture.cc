@@ -214,7 +214,7 @@ bool freeze(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
   Culprit culprit;
   while (not_initialised())
     if (freeze_unused(deadline_ms, not_initialised, report)) return report->code == kExitOk;
-  if (stepping() && !step_settle(deadline_ms * 1000))
+  if (stepping() && !step_finish(deadline_ms * 1000))
     return fail(report, kExitTimeout, "the program made only %lu of the calls it was to make",
                 static_cast<unsigned long>(step_count()));
   uint64_t pause_ms = 10;
@@ -255,7 +255,7 @@ bool freeze(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
       locked = "a thread had standard output locked, where what kernels print is due";
       gate_open();
     } else {
-      pools_settle();
+      pools_finish_frees();
       report->drain_us = closing - start;
       report->gate_us = sys::now_us() - closing;
       // Again: when it was asked first, a thread may have been in the middle of cuInit.

@@ -9,10 +9,11 @@ namespace gpuckpt::device {
 bool freeze(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report);
 // PARKED. Did something that `freeze` looked at change with the gate closed? A sentence, or null.
 const char* changed_since_freeze();
-bool ahead(CaptureSink* sink, uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report);
+bool precopy(CaptureSink* sink, uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report);
 bool stage(CaptureSink* sink, DeviceReport* report);
 bool drain(CaptureSink* sink, DeviceReport* report);
-void settle(const char* id);
+void commit_attempt(const char* id);
+void abort_attempt();
 bool suspend(uint64_t gate_ms, uint64_t deadline_ms, bool release, DeviceReport* report);
 bool wake(const char* gpu_map, DeviceReport* report);
 

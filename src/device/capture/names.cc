@@ -208,11 +208,11 @@ class NameTable::Finder {
   size_t at_ = 0;
 };
 
-bool NameTable::compare(const NameTable* before, const NameTable* ahead, uint64_t cut,
+bool NameTable::compare(const NameTable* before, const NameTable* precopied, uint64_t cut,
                         Vector<Segment>* out) const {
   HostNames* const zeros = named_ ? make<HostNames>(key_) : nullptr;
   if (named_ && !zeros) return false;
-  const bool listed = compare(Finder(before, key_), Finder(ahead, key_), zeros, cut, out);
+  const bool listed = compare(Finder(before, key_), Finder(precopied, key_), zeros, cut, out);
   if (zeros) destroy(zeros);
   return listed;
 }
@@ -231,7 +231,7 @@ bool NameTable::compare(Finder old, Finder sent, const HostNames* zeros, uint64_
       else if (named && old.has(at, size, *name(number), &marked))
         fate = Fate::kSame;
       else if (named && sent.has(at, size, *name(number), &marked))
-        fate = marked ? Fate::kAhead : Fate::kStill;
+        fate = marked ? Fate::kPrecopied : Fate::kStill;
       Segment* last = fresh || out->empty() ? nullptr : &(*out)[out->size() - 1];
       bool joins = last && last->fate == fate && (last->name != kNoName) == named &&
                    (!moves(fate) || at % cut != 0);

@@ -27,10 +27,10 @@ void list_extents(int device, Vector<Extent>* out);
 // Consecutive pieces of one extent with one fate.
 enum class Fate : uint8_t {
   kMove,   // changed, or not known
-  kStill,  // to be moved as well, but as in the last round ahead
+  kStill,  // to be moved as well, but as in the last round of pre-copy
   kZero,
-  kSame,   // as in the table before
-  kAhead,  // as it went ahead
+  kSame,       // as in the table before
+  kPrecopied,  // as it was sent before the stop
 };
 constexpr bool moves(Fate fate) { return fate == Fate::kMove || fate == Fate::kStill; }
 struct Segment {
@@ -56,11 +56,11 @@ class NameTable {
   CUresult fill(int device, Hasher* hasher);
 
   // Tables whose names are by another key are as good as null. `before` null: nothing is kSame;
-  // `ahead` null: nothing is kStill or kAhead, which is what `ahead` has marked. Pieces to be moved
-  // are cut at multiples of `cut`.
-  bool compare(const NameTable* before, const NameTable* ahead, uint64_t cut,
+  // `precopied` null: nothing is kStill or kPrecopied, which is what it has marked. Pieces to be
+  // moved are cut at multiples of `cut`.
+  bool compare(const NameTable* before, const NameTable* precopied, uint64_t cut,
                Vector<Segment>* out) const;
-  // Pieces that went ahead. False: no memory for that.
+  // Pieces that were sent before the stop. False: no memory for that.
   bool mark(uint64_t number, uint64_t count);
 
   const Vector<Extent>& extents() const { return extents_; }
@@ -72,7 +72,7 @@ class NameTable {
 
  private:
   class Finder;
-  bool compare(Finder before, Finder ahead, const HostNames* zeros, uint64_t cut,
+  bool compare(Finder before, Finder precopied, const HostNames* zeros, uint64_t cut,
                Vector<Segment>* out) const;
   bool number();
   bool make_spans(Region* spans, uint32_t* count) const;

@@ -22,8 +22,8 @@ DevicePlugin::Mapping classify(uint64_t address, uint64_t end, uint64_t* until) 
 }
 
 // All threads are parked: none writes what the host and the device share.
-const char* quiet() {
-  if (!realm_quiet()) return "a thread of the driver was always in the middle of something";
+const char* park_obstacle() {
+  if (!realm_is_consistent()) return "a thread of the driver was always in the middle of something";
   if (const char* what = changed_since_freeze()) return what;
   copy_managed_variables();
   vmm_copy_host();
@@ -42,14 +42,15 @@ constexpr DevicePlugin kPlugin = {
     .configure = read_settings,
     .active = realm_loaded,
     .freeze = freeze,
-    .ahead = ahead,
+    .precopy = precopy,
     .stage = stage,
-    .thaw = gate_open,
+    .resume = gate_open,
     .drain = drain,
-    .settle = settle,
+    .commit_attempt = commit_attempt,
+    .abort_attempt = abort_attempt,
     .suspend = suspend,
     .wake = wake,
-    .quiet = quiet,
+    .park_obstacle = park_obstacle,
     .pinned = each_pinned,
     .classify = classify,
     .foreign = foreign_driver,

@@ -77,7 +77,7 @@ Pump::Pump(CUcontext context, CaptureSink* sink, uint64_t space, const Leave* le
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   real().cuThreadExchangeStreamCaptureMode(&mode);
   if (!with_) return;
-  sink_registered_ = sink_->lend && pin_sink(sink_);
+  sink_registered_ = sink_->acquire && pin_sink(sink_);
   int low = 0, high = 0;
   real().cuCtxGetStreamPriorityRange(&low, &high);
   result_ = real().cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, low);
@@ -111,14 +111,14 @@ uint8_t* Pump::own(int i) {
 }
 
 // Large enough that the call is worth it.
-bool Pump::lends(const Piece& piece) const {
+bool Pump::fits_block(const Piece& piece) const {
   return sink_registered_ && piece.names && piece.size >= 4 * kChunkBytes;
 }
 
 size_t Pump::batch(const Piece* pieces, size_t count) const {
   size_t n = 1;
-  if (lends(pieces[0])) return n;
-  while (n < count && !lends(pieces[n]) &&
+  if (fits_block(pieces[0])) return n;
+  while (n < count && !fits_block(pieces[n]) &&
          pieces[n].offset + pieces[n].size - pieces[0].offset <= kPumpBytes)
     ++n;
   return n;
@@ -145,10 +145,11 @@ bool Pump::start_copies(uint8_t* to, const Piece* pieces, size_t count, uint64_t
 
 bool Pump::take(const Piece* pieces, size_t count, uint64_t stage) {
   Batch& b = batch_[turn_];
-  b.lent = {};
-  if (lends(pieces[0]) && !sink_->lend(sink_, pieces[0].size, chunks_of(pieces[0]), &b.lent))
-    b.lent = {};
-  auto* to = b.lent.bytes ? static_cast<uint8_t*>(b.lent.bytes) : own(turn_);
+  b.block = {};
+  if (fits_block(pieces[0]) &&
+      !sink_->acquire(sink_, pieces[0].size, chunks_of(pieces[0]), &b.block))
+    b.block = {};
+  auto* to = b.block.bytes ? static_cast<uint8_t*>(b.block.bytes) : own(turn_);
   if (!to) result_ = CUDA_ERROR_OUT_OF_MEMORY;
   if (!to || !start_copies(to, pieces, count, stage)) return false;
   result_ = real().cuEventRecord(b.done, stream_);
@@ -196,9 +197,9 @@ bool Pump::flush(int i) {
   const Piece& first = *b.first;
   failed_at_ = first.address;
   if ((result_ = await(b.done)) != CUDA_SUCCESS) return false;
-  if (b.lent.bytes) {
-    writer_gone_ |= !sink_->hand_over(sink_, b.lent, space_, first.address, first.size, first.names,
-                                      chunks_of(first));
+  if (b.block.bytes) {
+    writer_gone_ |= !sink_->commit_block(sink_, b.block, space_, first.address, first.size,
+                                         first.names, chunks_of(first));
     return !writer_gone_;
   }
   for (size_t k = 0; k < count; ++k)

@@ -13,7 +13,7 @@
 
 namespace gpuckpt::device {
 
-inline constexpr uint64_t kPumpBytes = CaptureSink::kLentBytes;  // what travels in one go
+inline constexpr uint64_t kPumpBytes = CaptureSink::kBlockBytes;  // what travels in one go
 
 // A piece of device memory on its way. `offset`: where its copy lies, in the stage or, of pieces
 // that are not staged, counted as if they were.
@@ -62,10 +62,10 @@ class Pump {
   struct Batch {
     const Piece* first = nullptr;
     size_t count = 0;
-    CaptureSink::Lent lent = {};  // bytes null: in the buffer of ours
+    CaptureSink::Block block = {};  // bytes null: in the buffer of ours
     CUevent done = nullptr;
   };
-  bool lends(const Piece& piece) const;
+  bool fits_block(const Piece& piece) const;
   uint8_t* own(int i);
   bool flush(int i);
   CUresult await(CUevent event);

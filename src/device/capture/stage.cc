@@ -44,11 +44,11 @@ struct DeviceStage {
   uint64_t host_from = 0;             // offset of its first byte
   Vector<Piece> pieces;               // staged
   size_t next = 0;                    // pieces before it are sent, or on their way
-  Vector<Segment> quiet;              // what moves nothing: zero, as before, or gone ahead
+  Vector<Segment> still;              // what moves nothing: zero, as before, or precopied
 
   NameTable now, last;      // names of the snapshot in progress, and of the last that was published
   uint64_t last_moved = 0;  // bytes that changed up to that one
-  NameTable ahead;          // of the last round ahead of it, with marks at what went
+  NameTable precopied;      // of the last round of pre-copy, with marks at what was sent
 };
 struct Stage {
   Mutex lock;
@@ -101,11 +101,11 @@ const NameTable* names_of_parent(const CaptureSink* sink, const DeviceStage& sta
 
 // Divides the segments into what moves and what does not. Returns the bytes to be moved.
 bool sort_out(const Vector<Segment>& segments, const NameTable& names, Vector<Piece>* moving,
-              Vector<Segment>* quiet, uint64_t* bytes) {
+              Vector<Segment>* still, uint64_t* bytes) {
   uint64_t offset = 0;
   *bytes = 0;
   for (const Segment& s : segments) {
-    if (!moves(s.fate) && !quiet->push(s)) return false;
+    if (!moves(s.fate) && !still->push(s)) return false;
     if (!moves(s.fate)) continue;
     if (!cut(names, s, ~uint64_t{0}, &offset, moving)) return false;
     *bytes += s.size;
@@ -179,7 +179,7 @@ void reset(DeviceStage* stage) {
   stage->host = 0;
   stage->stream = nullptr;
   stage->pieces.clear();
-  stage->quiet.clear();
+  stage->still.clear();
   stage->next = 0;
   stage->context = 0;
   stage->lost = false;
@@ -252,9 +252,9 @@ bool stage_device(int device, CaptureSink* sink, DeviceReport* report) {
   Vector<Segment> segments;
   Vector<Piece> moves;
   uint64_t bytes = 0;
-  if (!stage.now.compare(names_of_parent(sink, stage), sink->named ? &stage.ahead : nullptr,
+  if (!stage.now.compare(names_of_parent(sink, stage), sink->named ? &stage.precopied : nullptr,
                          kPumpBytes, &segments) ||
-      !sort_out(segments, stage.now, &moves, &stage.quiet, &bytes))
+      !sort_out(segments, stage.now, &moves, &stage.still, &bytes))
     return no_room_to_list(report, device);
   size_t staged = 0;
   if (!moves.empty()) {
@@ -263,8 +263,8 @@ bool stage_device(int device, CaptureSink* sink, DeviceReport* report) {
   }
   report->moved_bytes += bytes;
   stage.last_moved = bytes;
-  for (const Segment& s : stage.quiet)
-    if (s.fate == Fate::kAhead) stage.last_moved += s.size;
+  for (const Segment& s : stage.still)
+    if (s.fate == Fate::kPrecopied) stage.last_moved += s.size;
   for (size_t i = 0; i < staged; ++i) report->staged_bytes += moves[i].size;
   return staged == moves.size() ||
          move_now(device, context, moves.data() + staged, moves.size() - staged, sink, report);
@@ -321,10 +321,10 @@ bool give_way(DeviceStage* stage) {
 
 // ---- after resume ----
 
-bool send_quiet(int device, CaptureSink* sink) {
+bool send_still(int device, CaptureSink* sink) {
   const uint64_t space = wire::kSpaceDeviceBase + static_cast<uint64_t>(device);
   const DeviceStage& stage = the_stage().device[device];
-  for (const Segment& s : stage.quiet) {
+  for (const Segment& s : stage.still) {
     const bool sent = s.fate == Fate::kZero ? sink->zero(sink, space, s.address, s.size)
                       : s.fate == Fate::kSame
                           ? sink->same(sink, space, s.address, s.size)
@@ -390,7 +390,7 @@ bool send_staged(DeviceStage* stage, Pump* pump) {
 bool drain_device(int device, uint64_t base, CaptureSink* sink, DeviceReport* report) {
   Stage& all = the_stage();
   DeviceStage& stage = all.device[device];
-  if (!send_quiet(device, sink)) return fail(report, kExitError, "the snapshot writer has gone");
+  if (!send_still(device, sink)) return fail(report, kExitError, "the snapshot writer has gone");
   if (stage.pieces.empty()) return true;
   Leave leave{&all.lock, &stage.context_gone};
   CUcontext context =
@@ -432,7 +432,7 @@ bool drain_all(uint64_t base, CaptureSink* sink, DeviceReport* report) {
   return true;
 }
 
-// ---- ahead of the snapshot ----
+// ---- pre-copy: before the stop ----
 
 // More rounds than that are not worth their stops.
 constexpr uint64_t kMostRounds = 32;
@@ -446,7 +446,7 @@ struct Round {
 // the devices were this program's alone. After a snapshot up to twice as much is expected as moved
 // at the last one.
 bool may_overflow(const CaptureSink* sink) {
-  if (!settings().ahead || !settings().stage) return false;
+  if (!settings().precopy || !settings().stage) return false;
   int devices = 0;
   if (real().cuDeviceGetCount(&devices) != CUDA_SUCCESS) return false;
   for (int device = 0; device < devices && device < kMaxDevices; ++device) {
@@ -466,13 +466,14 @@ bool may_overflow(const CaptureSink* sink) {
 
 // Stages a part of what would not fit the stage at the snapshot: in later rounds only what did not
 // change since the one before, for what changes will change again.
-bool ahead_device(int device, Round* round, DeviceReport* report) {
+bool precopy_device(int device, Round* round, DeviceReport* report) {
   DeviceStage& stage = the_stage().device[device];
   CUcontext context = any_context(device);
   name_memory(device, context, round->sink, &stage, report);
   if (!context || !stage.now.named()) return true;
   Vector<Segment> segments;
-  if (!stage.now.compare(names_of_parent(round->sink, stage), &stage.ahead, kPumpBytes, &segments))
+  if (!stage.now.compare(names_of_parent(round->sink, stage), &stage.precopied, kPumpBytes,
+                         &segments))
     return no_room_to_list(report, device);
   uint64_t left = 0;
   for (const Segment& s : segments)
@@ -480,7 +481,7 @@ bool ahead_device(int device, Round* round, DeviceReport* report) {
   WithContext with(context);
   const uint64_t room = spare_room();
   if (left <= room || left / kMostRounds > room) return true;
-  const Fate chosen = stage.ahead.named() ? Fate::kStill : Fate::kMove;
+  const Fate chosen = stage.precopied.named() ? Fate::kStill : Fate::kMove;
   Vector<Piece> pieces;
   uint64_t offset = 0;
   for (const Segment& s : segments)
@@ -494,18 +495,18 @@ bool ahead_device(int device, Round* round, DeviceReport* report) {
     report->staged_bytes += pieces[i].size;
   }
   for (const Segment& s : segments)
-    if (s.fate == Fate::kAhead && marked)
+    if (s.fate == Fate::kPrecopied && marked)
       marked = stage.now.mark(s.name, chunks_in(s.address, s.size));
   round->staged[device] = staged > 0;
   return marked || no_room_to_list(report, device);
 }
 
 // The gate is closed.
-bool stage_ahead(Round* round, DeviceReport* report) {
+bool stage_precopy(Round* round, DeviceReport* report) {
   discard();
   Unlocked unlocked(report);
   auto step = [](void* to, int device, DeviceReport* its) {
-    return ahead_device(device, static_cast<Round*>(to), its);
+    return precopy_device(device, static_cast<Round*>(to), its);
   };
   return unlocked && each_device(step, round, report);
 }
@@ -548,7 +549,7 @@ void stage_forget() {
     reset(&stage);
     stage.now.forget();
     stage.last.forget();
-    stage.ahead.forget();
+    stage.precopied.forget();
   }
 }
 
@@ -583,49 +584,54 @@ bool drain(CaptureSink* sink, DeviceReport* report) {
   return drain_all(wire::kSpaceDeviceBase, sink, report);
 }
 
-bool ahead(CaptureSink* sink, uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
-  for (DeviceStage& stage : the_stage().device) stage.ahead.clear();
-  report->ahead_bytes = report->ahead_rounds = report->ahead_stop_us = 0;
+bool precopy(CaptureSink* sink, uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
+  for (DeviceStage& stage : the_stage().device) stage.precopied.clear();
+  report->precopy_bytes = report->precopy_rounds = report->precopy_stop_us = 0;
   if (!sink->sealed || !sink->named || !sink->arrived || !may_overflow(sink)) return true;
   const uint64_t begin = sys::now_us() / 1000;
   const uint64_t patience_ms = deadline_ms > begin ? deadline_ms - begin : 0;
-  while (report->ahead_rounds < kMostRounds) {
+  while (report->precopy_rounds < kMostRounds) {
     Round round{sink};
     DeviceReport its = {};
     if (!freeze(gate_ms, sys::now_us() / 1000 + patience_ms, &its))
-      return report->ahead_rounds || fail(report, its.code, "%s", its.text);
+      return report->precopy_rounds || fail(report, its.code, "%s", its.text);
     const uint64_t closed = sys::now_us();
-    const bool ok = stage_ahead(&round, &its);
+    const bool ok = stage_precopy(&round, &its);
     gate_open();
     const uint64_t stop = sys::now_us() - closed + its.gate_us;
-    if (stop > report->ahead_stop_us) report->ahead_stop_us = stop;
+    if (stop > report->precopy_stop_us) report->precopy_stop_us = stop;
     if (!ok) return fail(report, its.code, "%s", its.text);
     if (!its.staged_bytes) break;
-    report->ahead_bytes += its.staged_bytes;
-    ++report->ahead_rounds;
-    if (!drain_all(wire::kSpaceAheadBase, sink, &its))
+    report->precopy_bytes += its.staged_bytes;
+    ++report->precopy_rounds;
+    if (!drain_all(wire::kSpacePrecopyBase, sink, &its))
       return fail(report, its.code, "%s", its.text);
     if (!sink->arrived(sink)) return fail(report, kExitError, "the snapshot writer has gone");
     for (int device = 0; device < kMaxDevices; ++device) {
       DeviceStage& stage = the_stage().device[device];
-      if (round.staged[device]) stage.ahead.take(&stage.now);
+      if (round.staged[device]) stage.precopied.take(&stage.now);
     }
   }
-  if (report->ahead_rounds)
-    log_line(LogLevel::kInfo, "%lu bytes of device memory went ahead, in %lu rounds",
-             static_cast<unsigned long>(report->ahead_bytes),
-             static_cast<unsigned long>(report->ahead_rounds));
+  if (report->precopy_rounds)
+    log_line(LogLevel::kInfo,
+             "%lu bytes of device memory were copied before the stop, in %lu rounds",
+             static_cast<unsigned long>(report->precopy_bytes),
+             static_cast<unsigned long>(report->precopy_rounds));
   return true;
 }
 
-void settle(const char* id) {
+void commit_attempt(const char* id) {
   Stage& all = the_stage();
-  for (DeviceStage& stage : all.device) {
-    if (id) stage.last.take(&stage.now);
+  for (DeviceStage& stage : all.device) stage.last.take(&stage.now);
+  copy(all.last_id, sizeof all.last_id, id);
+  abort_attempt();
+}
+
+void abort_attempt() {
+  for (DeviceStage& stage : the_stage().device) {
     stage.now.clear();
-    stage.ahead.clear();
+    stage.precopied.clear();
   }
-  if (id) copy(all.last_id, sizeof all.last_id, id);
 }
 
 }  // namespace gpuckpt::device

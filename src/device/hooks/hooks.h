@@ -53,7 +53,7 @@ bool is_imported_pool(CUmemoryPool pool);
 bool share_pools_again(DeviceReport* report);  // restored
 bool free_pool_memory(CUdeviceptr address);    // cuMemFree on memory of a pool
 void pools_reclaim(bool all);                  // what finished streams no longer use
-bool pools_settle();  // gate closed and all idle: pending frees are done. Drops driver events
+bool pools_finish_frees();  // gate closed and all idle: pending frees are done. Drops driver events
 
 // The stage gives way to the application: true when memory was freed.
 bool stage_give_way();

@@ -37,7 +37,7 @@ CUresult end_with_objects(uint64_t name, F native) {
   CUresult result = native();
   {
     MutexLock guard(registry().lock);
-    registry().settle_context(&objects, result == CUDA_SUCCESS);
+    registry().finish_context_end(&objects, result == CUDA_SUCCESS);
   }
   if (result == CUDA_SUCCESS) context_ended(name);
   return result;

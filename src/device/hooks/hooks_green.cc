@@ -73,7 +73,7 @@ void note_converted(CUgreenCtx green, CUcontext converted) {
   for (uint64_t known : g->converted)
     if (known == name) return;
   g->converted.push(name);
-  note_settled(name, g->context, g->name);
+  list_converted(name, g->context, g->name);
 }
 
 bool depends_on(const ResourceObject* r, uint64_t green) {
@@ -210,7 +210,7 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx) {
     if (g) {
       device = g->device;
       for (uint64_t converted : g->converted) {
-        forget_settled(converted);
+        unlist_converted(converted);
         if (translating()) drop(Kind::kContext, converted);
       }
       forget_resources_of(name);

@@ -305,7 +305,7 @@ void pools_reclaim(bool all) {
   reclaim_locked(all);
 }
 
-bool pools_settle() {
+bool pools_finish_frees() {
   MutexLock guard(pools().lock);
   reclaim_locked(false);
   return pools().pending.empty();

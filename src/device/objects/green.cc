@@ -9,18 +9,19 @@ namespace gpuckpt::device {
 namespace {
 
 // Converted contexts, for questions without the registry's lock. Written under it.
-struct Settled {
+struct ConvertedContext {
   uint64_t converted, context, green;  // names
 };
-constexpr size_t kMostSettled = 256;
-Settled settled[kMostSettled];
-size_t settled_count;
+constexpr size_t kMostConverted = 256;
+ConvertedContext converted_contexts[kMostConverted];
+size_t converted_count;
 
-const Settled* find_settled(uint64_t name) {
-  const size_t count = __atomic_load_n(&settled_count, __ATOMIC_ACQUIRE);
+const ConvertedContext* find_converted(uint64_t name) {
+  const size_t count = __atomic_load_n(&converted_count, __ATOMIC_ACQUIRE);
   if (__builtin_expect(count == 0, 1) || !name) return nullptr;
   for (size_t i = 0; i < count; ++i)
-    if (__atomic_load_n(&settled[i].converted, __ATOMIC_ACQUIRE) == name) return &settled[i];
+    if (__atomic_load_n(&converted_contexts[i].converted, __ATOMIC_ACQUIRE) == name)
+      return &converted_contexts[i];
   return nullptr;
 }
 
@@ -49,39 +50,40 @@ bool came_out_otherwise(const SplitObject* s, unsigned groups, unsigned size,
 
 }  // namespace
 
-void note_settled(uint64_t converted, uint64_t context, uint64_t green) {
+void list_converted(uint64_t converted, uint64_t context, uint64_t green) {
   size_t at = 0;
-  while (at < settled_count && settled[at].converted) ++at;
-  if (at == kMostSettled) return registry().refuse("cuCtxFromGreenCtx: too many green contexts");
-  settled[at].context = context;
-  settled[at].green = green;
-  __atomic_store_n(&settled[at].converted, converted, __ATOMIC_RELEASE);
-  if (at == settled_count) __atomic_store_n(&settled_count, at + 1, __ATOMIC_RELEASE);
+  while (at < converted_count && converted_contexts[at].converted) ++at;
+  if (at == kMostConverted) return registry().refuse("cuCtxFromGreenCtx: too many green contexts");
+  converted_contexts[at].context = context;
+  converted_contexts[at].green = green;
+  __atomic_store_n(&converted_contexts[at].converted, converted, __ATOMIC_RELEASE);
+  if (at == converted_count) __atomic_store_n(&converted_count, at + 1, __ATOMIC_RELEASE);
 }
 
-void forget_settled(uint64_t converted) {
-  for (Settled& s : settled)
+void unlist_converted(uint64_t converted) {
+  for (ConvertedContext& s : converted_contexts)
     if (s.converted == converted) __atomic_store_n(&s.converted, uint64_t{0}, __ATOMIC_RELEASE);
 }
 
-uint64_t settled_context(uint64_t name) {
-  const Settled* s = find_settled(name);
+uint64_t owning_context(uint64_t name) {
+  const ConvertedContext* s = find_converted(name);
   return s ? s->context : name;
 }
 
 uint64_t green_of_converted(uint64_t name) {
-  const Settled* s = find_settled(name);
+  const ConvertedContext* s = find_converted(name);
   return s ? s->green : 0;
 }
 
 uint64_t converted_of_green(uint64_t green) {
-  for (size_t i = 0; i < settled_count; ++i)
-    if (settled[i].converted && settled[i].green == green) return settled[i].converted;
+  for (size_t i = 0; i < converted_count; ++i)
+    if (converted_contexts[i].converted && converted_contexts[i].green == green)
+      return converted_contexts[i].converted;
   return 0;
 }
 
 uint64_t current_green_name() {
-  if (!__atomic_load_n(&settled_count, __ATOMIC_ACQUIRE)) return 0;
+  if (!__atomic_load_n(&converted_count, __ATOMIC_ACQUIRE)) return 0;
   CUcontext context = nullptr;
   if (real().cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context) return 0;
   return green_of_converted(name_from(Kind::kContext, context));
@@ -114,13 +116,14 @@ CUresult query_green(CUgreenCtx green) {
 // A green context may be current to one thread only, and that is the program's: it is asked without
 // being made current.
 CUresult query_green_streams(uint64_t context) {
-  const size_t count = __atomic_load_n(&settled_count, __ATOMIC_ACQUIRE);
+  const size_t count = __atomic_load_n(&converted_count, __ATOMIC_ACQUIRE);
   for (size_t i = 0; i < count; ++i) {
-    const uint64_t converted = __atomic_load_n(&settled[i].converted, __ATOMIC_ACQUIRE);
-    if (!converted || settled[i].context != context) continue;
+    const uint64_t converted = __atomic_load_n(&converted_contexts[i].converted, __ATOMIC_ACQUIRE);
+    if (!converted || converted_contexts[i].context != context) continue;
     WithContext with(context);
     if (!with) return CUDA_SUCCESS;  // gone
-    CUresult result = query_green(real_of<CUgreenCtx>(Kind::kGreenCtx, settled[i].green));
+    CUresult result =
+        query_green(real_of<CUgreenCtx>(Kind::kGreenCtx, converted_contexts[i].green));
     if (result != CUDA_SUCCESS) return result;
   }
   return CUDA_SUCCESS;

@@ -42,13 +42,13 @@ struct GreenObject : Object {  // kGreenContext; in its device's primary context
 
 // The context (name) that what is made under the context `name` belongs to: for a converted green
 // context the primary one. Takes no lock.
-uint64_t settled_context(uint64_t name);
+uint64_t owning_context(uint64_t name);
 // The green context (name) that a converted one stands for; 0: it is none.
 uint64_t green_of_converted(uint64_t name);
 uint64_t converted_of_green(uint64_t green);
 // A green context was converted to `converted`; it is in `context`. Registry lock held.
-void note_settled(uint64_t converted, uint64_t context, uint64_t green);
-void forget_settled(uint64_t converted);
+void list_converted(uint64_t converted, uint64_t context, uint64_t green);
+void unlist_converted(uint64_t converted);
 // The green context (name) that is current; 0: none.
 uint64_t current_green_name();
 // Whether the default streams of the green contexts in `context` (name) are idle.

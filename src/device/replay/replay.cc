@@ -228,7 +228,7 @@ bool replay_library(LibraryObject* l, Gone* gone, DeviceReport* report) {
   return true;
 }
 
-void replay_unload(UnloadObject* u, Gone* gone) {
+void replay_unload(Tombstone* u, Gone* gone) {
   uint64_t* handle = gone->handles.find(bits(u->target));
   if (!handle) return;
   if (u->target->type == ObjectType::kModule) {
@@ -351,8 +351,8 @@ bool replay_objects(DeviceReport* report) {
       case ObjectType::kInstance:
         replay_instance(static_cast<InstanceObject*>(o));
         break;
-      case ObjectType::kUnload:
-        replay_unload(static_cast<UnloadObject*>(o), &gone);
+      case ObjectType::kTombstone:
+        replay_unload(static_cast<Tombstone*>(o), &gone);
         break;
       case ObjectType::kKernel:
         ok = replay_kernel(static_cast<KernelObject*>(o), report);

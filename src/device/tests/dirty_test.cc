@@ -147,10 +147,13 @@ bool take(Sink* sink, bool publish) {
     ok = plugin->freeze(200, now_ms() + 5000, &report);
     if (!ok) return;
     ok = plugin->stage(sink, &report);
-    plugin->thaw();
+    plugin->resume();
     ok = ok && plugin->drain(sink, &report);
   }).join();
-  plugin->settle(ok && publish ? sink->into->id.c_str() : nullptr);
+  if (ok && publish)
+    plugin->commit_attempt(sink->into->id.c_str());
+  else
+    plugin->abort_attempt();
   return ok;
 }
 

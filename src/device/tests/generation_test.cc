@@ -404,7 +404,7 @@ bool snapshot(bool staged) {
     CHECK(!gpuckpt::gate_closed());
     return true;
   }
-  plugin->thaw();
+  plugin->resume();
   must([&] { return plugin->drain(&sink, &report); }, report, "drain");
   CHECK(store.data + store.zero >= report.staged_bytes);
   if (child > 0) {
@@ -439,7 +439,7 @@ bool capture(void* argument) {
   const gpuckpt::DevicePlugin* plugin = gpuckpt::device_plugin;
   if (!plugin->freeze(200, now_ms() + 300, &a->report)) return false;
   bool ok = plugin->stage(&a->sink, &a->report);
-  plugin->thaw();
+  plugin->resume();
   return ok && plugin->drain(&a->sink, &a->report);
 }
 bool put_back(void* argument) {
@@ -461,7 +461,7 @@ void capture_survives(long step, long first) {
       fprintf(stderr, "call %ld (%s) of a capture failed, and nobody said so\n", n, failed);
       _exit(1);
     }
-    gpuckpt::device_plugin->settle(nullptr);
+    gpuckpt::device_plugin->abort_attempt();
     if (!failed) break;
   }
   check(true);
@@ -540,7 +540,7 @@ void restore_fails_cleanly(long step, long first) {
     }
     more = WEXITSTATUS(status) == 0;
   }
-  plugin->thaw();
+  plugin->resume();
   check(true);
   fprintf(stderr, "%ld calls of a restore\n", n);
 }

@@ -78,9 +78,9 @@ inline bool freeze(uint64_t patience_ms) {
 inline bool snapshot(Sink* sink, uint64_t patience_ms) {
   if (!freeze(patience_ms)) return false;
   bool ok = on_thread([&] { return gpuckpt::device_plugin->stage(sink, &report); });
-  gpuckpt::device_plugin->thaw();
+  gpuckpt::device_plugin->resume();
   ok = ok && on_thread([&] { return gpuckpt::device_plugin->drain(sink, &report); });
-  gpuckpt::device_plugin->settle(nullptr);
+  gpuckpt::device_plugin->abort_attempt();
   return ok;
 }
 

@@ -85,7 +85,7 @@ inline void next_generation(const char* refusal = nullptr) {
   worker([&] { return plugin->stage(&sink, &report); }, "stage");
   worker([&] { return plugin->drain(&sink, &report); }, "drain");
   // A thread of the driver may be in the middle of something, for a moment.
-  for (int i = 0; plugin->quiet(); ++i) {
+  for (int i = 0; plugin->park_obstacle(); ++i) {
     CHECK(i < 2000);
     usleep(1000);
   }
@@ -95,7 +95,7 @@ inline void next_generation(const char* refusal = nullptr) {
     int status;
     CHECK(waitpid(child, &status, 0) == child);
     if (!refusal || status) _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
-    plugin->thaw();
+    plugin->resume();
     return;
   }
   plugin->rewind(true);

@@ -730,7 +730,7 @@ void held_by_descriptors() {
       std::thread([&] { frozen = plugin->freeze(500, now_ms() + 5000, &report); }).join();
     CHECK(frozen == stopped);
     close(copy);
-    if (stopped) plugin->thaw();
+    if (stopped) plugin->resume();
     expect_held(false);
   }
 }

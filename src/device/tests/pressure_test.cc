@@ -49,7 +49,7 @@ void stage_gives_way() {
   CHECK(freeze(3000));
   CHECK(on_thread([&] { return plugin->stage(&sink, &report); }));
   CHECK(report.staged_bytes >= 300 * kMiB);
-  plugin->thaw();
+  plugin->resume();
   OK(cuMemGetInfo_v2(&after, &total));
   CHECK(before == after);  // the stage counts as free ...
   OK(cuMemsetD8_v2(p, 9, 300 * kMiB));
@@ -69,7 +69,7 @@ void stage_gives_way_while_draining() {
   sink.pause_us = 2000;
   CHECK(freeze(3000));
   CHECK(on_thread([&] { return plugin->stage(&sink, &report); }));
-  plugin->thaw();
+  plugin->resume();
   bool drained = false;
   std::thread drain([&] { drained = plugin->drain(&sink, &report); });
   usleep(30000);
@@ -95,7 +95,7 @@ void context_goes_while_staged(CUdevice device) {
   Sink sink = make_sink();
   CHECK(freeze(3000));
   CHECK(on_thread([&] { return plugin->stage(&sink, &report); }));
-  plugin->thaw();
+  plugin->resume();
   OK(cuCtxDestroy_v2(extra));
   CHECK(on_thread([&] { return plugin->drain(&sink, &report); }));
   CHECK(holds(sink, p, 20 * kMiB, 3));
@@ -111,7 +111,7 @@ void only_context_goes_while_draining(CUdevice device) {
   sink.pause_us = 2000;
   CHECK(freeze(3000));
   CHECK(on_thread([&] { return plugin->stage(&sink, &report); }));
-  plugin->thaw();
+  plugin->resume();
   bool drained = false;
   std::thread drain([&] { drained = plugin->drain(&sink, &report); });
   usleep(10000);
@@ -145,7 +145,7 @@ void busy_stream_is_named() {
   __atomic_store_n(flag, 1, __ATOMIC_RELEASE);
   OK(cuStreamSynchronize(s));
   CHECK(freeze(2000));
-  plugin->thaw();
+  plugin->resume();
   OK(cuStreamDestroy_v2(s));
   OK(cuMemFreeHost(flag));
 }
@@ -173,7 +173,7 @@ void writer_goes(bool staged) {
   CHECK(freeze(3000));
   bool ok = on_thread([&] { return plugin->stage(&sink, &report); });
   CHECK(ok == staged);
-  plugin->thaw();
+  plugin->resume();
   if (staged) CHECK(!on_thread([&] { return plugin->drain(&sink, &report); }));
   CHECK(report.code == gpuckpt::kExitError);
   CHECK(strstr(report.text, "writer"));
@@ -190,7 +190,7 @@ void part_of_it_staged() {
   CHECK(on_thread([&] { return plugin->stage(&sink, &report); }));
   CHECK(report.staged_bytes > 0 && report.staged_bytes <= 8 * kMiB);
   CHECK(report.device_bytes >= 20 * kMiB);
-  plugin->thaw();
+  plugin->resume();
   OK(cuMemsetD8_v2(p, 1, 20 * kMiB));
   CHECK(on_thread([&] { return plugin->drain(&sink, &report); }));
   CHECK(holds(sink, p, 20 * kMiB, 6));
@@ -205,7 +205,7 @@ void drain_rate_holds() {
   set("GPUCKPT_DRAIN_RATE", "0.0625G");
   CHECK(freeze(3000));
   CHECK(on_thread([&] { return plugin->stage(&sink, &report); }));
-  plugin->thaw();
+  plugin->resume();
   const auto begin = std::chrono::steady_clock::now();
   CHECK(on_thread([&] { return plugin->drain(&sink, &report); }));
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
@@ -226,7 +226,7 @@ const gpuckpt::device::HostNames& host_names() {
 // Keeps chunks by name as a writer does, also those that no address has yet.
 struct NamedSink : Sink {
   std::map<std::pair<uint64_t, uint64_t>, std::vector<uint8_t>> known;
-  uint64_t ahead = 0, by_name = 0;
+  uint64_t precopied = 0, by_name = 0;
   std::function<void()> after_round = [] {};
 
   NamedSink() : Sink(make_sink()) {
@@ -236,16 +236,16 @@ struct NamedSink : Sink {
       auto* self = static_cast<NamedSink*>(s);
       auto* from = static_cast<const uint8_t*>(bytes);
       auto* name = static_cast<const ChunkName*>(names);
-      const bool goes_ahead = space >= gpuckpt::wire::kSpaceAheadBase;
-      (goes_ahead ? self->ahead : self->moved) += n;
+      const bool is_precopied = space >= gpuckpt::wire::kSpacePrecopyBase;
+      (is_precopied ? self->precopied : self->moved) += n;
       for (uint64_t at = 0, size; at < n; at += size, ++name) {
         size = std::min(n - at, kChunkBytes - (address + at) % kChunkBytes);
         std::vector<uint8_t> chunk(from + at, from + at + size);
         CHECK(host_names().of(chunk.data(), size) == *name);
         self->known[{name->word[0], name->word[1]}] = chunk;
-        if (!goes_ahead) CHECK(self->place(address + at, std::move(chunk)));
+        if (!is_precopied) CHECK(self->place(address + at, std::move(chunk)));
       }
-      return self->room >= self->ahead + self->moved;
+      return self->room >= self->precopied + self->moved;
     };
     named = [](gpuckpt::CaptureSink* s, uint64_t, uint64_t address, uint64_t n, const void* names) {
       auto* self = static_cast<NamedSink*>(s);
@@ -294,7 +294,7 @@ bool holds_what_is_there(const Sink& sink, CUdeviceptr p, uint64_t bytes) {
 
 bool go_ahead(NamedSink* sink) {
   report = {};
-  return on_thread([&] { return plugin->ahead(sink, 100, now_ms() + 3000, &report); });
+  return on_thread([&] { return plugin->precopy(sink, 100, now_ms() + 3000, &report); });
 }
 
 // `meanwhile` runs after each round.
@@ -315,32 +315,32 @@ void more_than_the_stage(const char* what, std::function<void(CUdeviceptr)> mean
   };
   set("GPUCKPT_STAGE", "16M");
   CHECK(go_ahead(&sink));
-  const uint64_t rounds = report.ahead_rounds;
+  const uint64_t rounds = report.precopy_rounds;
   if (rounds < least_rounds || rounds > most_rounds) {
     fprintf(stderr, "%s: %lu rounds\n", what, rounds);
     _exit(1);
   }
-  CHECK(sink.ahead == report.ahead_bytes && sink.moved == 0 && sink.pieces.empty());
+  CHECK(sink.precopied == report.precopy_bytes && sink.moved == 0 && sink.pieces.empty());
   scribble(p + 5 * kMiB, 100000);  // some of what went, once more
   CHECK(freeze(3000));
   CHECK(on_thread([&] { return plugin->stage(&sink, &report); }));
   // But for what changed at last, all of it had room.
   if (least_rounds > 1) CHECK(report.moved_bytes <= report.staged_bytes + 4 * kMiB);
-  plugin->thaw();
+  plugin->resume();
   const CUdeviceptr after = filled(kMiB, 1);
   CHECK(on_thread([&] { return plugin->drain(&sink, &report); }));
   CHECK(holds_what_is_there(sink, p, kBytes));
   CHECK((sink.by_name > 0) == (least_rounds > 1));
   CHECK(report.staged_bytes <= kStage);
-  plugin->settle(nullptr);
+  plugin->abort_attempt();
   // The next attempt has another writer, which knows nothing.
   NamedSink next;
   CHECK(freeze(3000));
   CHECK(on_thread([&] { return plugin->stage(&next, &report); }));
-  plugin->thaw();
+  plugin->resume();
   CHECK(on_thread([&] { return plugin->drain(&next, &report); }));
   CHECK(next.by_name == 0 && holds_what_is_there(next, p, kBytes));
-  plugin->settle(nullptr);
+  plugin->abort_attempt();
   OK(cuMemFree_v2(after));
   OK(cuMemFree_v2(p));
   set("GPUCKPT_STAGE", "");
@@ -367,19 +367,19 @@ void ahead_of_the_stop() {
   CUdeviceptr p = filled(30 * kMiB, 8);
   scribble(p, 30 * kMiB);
   NamedSink sink;
-  CHECK(go_ahead(&sink) && !report.ahead_rounds);  // it fits
+  CHECK(go_ahead(&sink) && !report.precopy_rounds);  // it fits
   set("GPUCKPT_STAGE", "off");
-  CHECK(go_ahead(&sink) && !report.ahead_rounds);  // no room for a round
+  CHECK(go_ahead(&sink) && !report.precopy_rounds);  // no room for a round
   set("GPUCKPT_STAGE", "512K");
-  CHECK(go_ahead(&sink) && !report.ahead_rounds);  // too little for it to pay
+  CHECK(go_ahead(&sink) && !report.precopy_rounds);  // too little for it to pay
   set("GPUCKPT_STAGE", "8M");
   sink.room = 10 * kMiB;
   CHECK(!go_ahead(&sink) && strstr(report.text, "writer"));
-  plugin->settle(nullptr);
+  plugin->abort_attempt();
   sink.room = ~0ull;
-  set("GPUCKPT_AHEAD", "off");
-  CHECK(go_ahead(&sink) && !report.ahead_rounds);
-  set("GPUCKPT_AHEAD", "on");
+  set("GPUCKPT_PRECOPY", "off");
+  CHECK(go_ahead(&sink) && !report.precopy_rounds);
+  set("GPUCKPT_PRECOPY", "on");
   set("GPUCKPT_STAGE", "");
   OK(cuMemFree_v2(p));
 }
@@ -403,21 +403,21 @@ void ahead_survives() {
     CHECK(ok || (report.code && report.text[0]));
     gave_up += !ok;
     if (!failed) {
-      CHECK(ok && report.ahead_rounds >= 2);
+      CHECK(ok && report.precopy_rounds >= 2);
       break;
     }
     // The snapshot that comes all the same, where the rounds only ended early.
     if (ok && calls % 8 == 0) {
       CHECK(freeze(3000) && on_thread([&] { return plugin->stage(&sink, &report); }));
-      plugin->thaw();
+      plugin->resume();
       CHECK(on_thread([&] { return plugin->drain(&sink, &report); }));
       CHECK(holds_what_is_there(sink, p, kBytes));
     }
-    plugin->settle(nullptr);
+    plugin->abort_attempt();
   }
   CHECK(calls > 20 && gave_up > 0);
-  fprintf(stderr, "%ld calls of the rounds ahead, %ld of which end them\n", calls, gave_up);
-  plugin->settle(nullptr);
+  fprintf(stderr, "%ld calls of the rounds of pre-copy, %ld of which end them\n", calls, gave_up);
+  plugin->abort_attempt();
   OK(cuMemFree_v2(p));
   set("GPUCKPT_STAGE", "");
 }

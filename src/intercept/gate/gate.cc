@@ -85,7 +85,7 @@ ThreadRecord* new_record() {
 
 // Loading the driver changes mappings and libc's lists, which a snapshot may be looking at: a
 // thread that would load it waits until the gate is open. One that comes just too late for that is
-// found by realm_quiet().
+// found by realm_is_consistent().
 static void wait_to_load() {
   for (uint32_t word;
        !realm_load_began() && (word = g_gate.word.load(std::memory_order_acquire)) & 1;)

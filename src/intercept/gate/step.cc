@@ -9,7 +9,7 @@
 namespace gpuckpt {
 namespace {
 
-constexpr uint64_t kSettleUs = 1'000'000;  // between two calls of a program that is still at work
+constexpr uint64_t kFinishUs = 1'000'000;  // between two calls of a program that is still at work
 
 std::atomic<bool> on, held;
 std::atomic<uint64_t> count, limit;
@@ -45,14 +45,14 @@ void step_end() { on = false; }
 bool stepping() { return on.load(std::memory_order_relaxed); }
 uint64_t step_count() { return count; }
 
-bool step_settle(uint64_t until_us) {
+bool step_finish(uint64_t until_us) {
   uint64_t expected = kNoStepLimit;
   limit.compare_exchange_strong(expected, count);
   while (count < limit) {
     if (sys::now_us() >= until_us) return false;
     sys::sleep_us(1000);
   }
-  uint64_t patience = sys::now_us() + kSettleUs;
+  uint64_t patience = sys::now_us() + kFinishUs;
   while (!held && sys::now_us() < patience) sys::sleep_us(1000);
   return true;
 }

@@ -20,7 +20,7 @@ uint64_t step_count();
 // Gate open: waits until a thread stands before the call that may not pass; without a limit the
 // next one becomes it. False: the limit was not reached by `until_us` (CLOCK_MONOTONIC). A program
 // that has reached it and makes no further call is as good as one that waits: true after a while.
-bool step_settle(uint64_t until_us);
+bool step_finish(uint64_t until_us);
 
 // For the gate: may the calling thread make this call now?
 bool step_pass(uint32_t function);

@@ -331,8 +331,8 @@ void realm_disown_fd(int fd) { realm_fds::closed(fd); }
 bool realm_driver_thread(int tid, uint64_t* pc, uint64_t* sp) {
   return realm_threads::find(tid, pc, sp);
 }
-bool realm_quiet() {
-  return realm_heap::quiet() && realm_maps::quiet() &&
+bool realm_is_consistent() {
+  return realm_heap::unlocked() && realm_maps::unlocked() &&
          g_state.load(std::memory_order_relaxed) != kLoading;
 }
 void realm_expect_at(uint64_t address) { realm_maps::expect_at(address); }

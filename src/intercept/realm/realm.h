@@ -52,7 +52,7 @@ void realm_disown_fd(int fd);
 bool realm_driver_thread(int tid, uint64_t* resume_pc, uint64_t* resume_sp);
 // PARKED, before the snapshot's memory is taken: may it be taken now? False while a thread is
 // inside one of our hooks.
-bool realm_quiet();
+bool realm_is_consistent();
 
 // What the driver reads as CUDA_VISIBLE_DEVICES: the program's own (null: not set), or what was
 // shown since, which the next generations read, too.

@@ -272,7 +272,7 @@ void new_generation() {
 }
 
 void after_fork() { s.lock.reset(); }
-bool quiet() { return !s.lock.held(); }
+bool unlocked() { return !s.lock.held(); }
 
 }  // namespace gpuckpt::realm_heap
 

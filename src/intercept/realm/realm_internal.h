@@ -21,7 +21,7 @@ size_t usable(const void* block);  // must be contains(block)
 bool contains(const void* p);      // in any generation's heap
 void new_generation();             // PARKED: starts beyond the high-water mark
 void after_fork();
-bool quiet();
+bool unlocked();
 }  // namespace realm_heap
 
 // -- realm_maps.cc: what the driver mapped.
@@ -38,7 +38,7 @@ void rewind();                                                // PARKED
 void expect_at(uint64_t address);
 void release_placeholders();
 void after_fork();
-bool quiet();
+bool unlocked();
 }  // namespace realm_maps
 
 // -- realm_fds.cc: descriptors.

@@ -376,6 +376,6 @@ void release_placeholders() {
 }
 
 void after_fork() { s.lock.reset(); }
-bool quiet() { return !s.lock.held(); }
+bool unlocked() { return !s.lock.held(); }
 
 }  // namespace gpuckpt::realm_maps

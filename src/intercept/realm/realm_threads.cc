@@ -94,7 +94,7 @@ void run_exit_handler(void* p) {
   if (h->generation == generation()) h->function(h->arg);
 }
 
-// Fork handlers take no argument: a few functions made ahead.
+// Fork handlers take no argument: a few functions are made in advance.
 struct ForkHandler {
   void (*call[3])();
   uint32_t generation;

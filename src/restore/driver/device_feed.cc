@@ -42,7 +42,7 @@ DeviceFeed::Open& DeviceFeed::mine() {
   return open_[std::this_thread::get_id()];
 }
 
-// Waits for a free block. Whoever waits has handed over its own: one comes free.
+// Waits for a free block. Whoever waits has committed its own: one comes free.
 bool DeviceFeed::open_block(Open* open, uint64_t space, uint64_t address) {
   for (;;) {
     const uint32_t seen = ring_->freed.load();
@@ -56,7 +56,7 @@ bool DeviceFeed::open_block(Open* open, uint64_t space, uint64_t address) {
   return true;
 }
 
-void DeviceFeed::hand_over(Open* open) {
+void DeviceFeed::commit(Open* open) {
   if (open->block == DeviceRing::kBlocks) return;
   ring_->block[open->block].state = DeviceRing::kFull;
   open->block = DeviceRing::kBlocks;
@@ -72,7 +72,7 @@ bool DeviceFeed::open_for(Open* open, uint64_t space, uint64_t address, size_t l
     if (last.space == space && last.address + last.length == address &&
         DeviceRing::kBlockBytes - last.length >= least)
       return true;
-    hand_over(open);
+    commit(open);
   }
   return open_block(open, space, address);
 }
@@ -108,7 +108,7 @@ void DeviceFeed::run() {
           return put(space, address, bytes);
         },
         [&](uint64_t address, size_t length) { return place(space, address, length); });
-    for (auto& [thread, open] : open_) hand_over(&open);
+    for (auto& [thread, open] : open_) commit(&open);
     open_.clear();
   }
   ring_->end = status_.ok() && !stop_ ? DeviceRing::kAll : DeviceRing::kFailed;

@@ -39,7 +39,7 @@ class DeviceFeed {
   bool put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes);
   bool open_for(Open*, uint64_t space, uint64_t address, size_t least);
   bool open_block(Open*, uint64_t space, uint64_t address);
-  void hand_over(Open*);
+  void commit(Open*);
 
   const store::SnapshotReader& reader_;
   const unsigned threads_;

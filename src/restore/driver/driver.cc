@@ -439,7 +439,7 @@ bool bring_up(Tree* tree, const SnapshotReader& reader, const Options& o, Ids id
   program = out->pid = tree->root().pid;
   write_file(o.pid_file, o.pid_file.empty() ? "" : std::to_string(out->pid) + "\n");
   const uint64_t run = o.run ? o.run : any_run();
-  terminal->lend(*tree);
+  terminal->give_to(*tree);
   // Children first: the root may look for them.
   for (size_t i = tree->members.size(); i-- > 0;)
     if (!let_go(tree->members[i].get(), reader, run)) {

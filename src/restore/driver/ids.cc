@@ -59,7 +59,7 @@ pid_t fork_as(pid_t pid, uint64_t flags) {
   return static_cast<pid_t>(r);
 }
 
-std::string settle_in_namespaces(bool user_namespace, uid_t uid, gid_t gid) {
+std::string map_ids_and_mount_proc(bool user_namespace, uid_t uid, gid_t gid) {
   auto map = [](unsigned id) { return std::to_string(id) + " " + std::to_string(id) + " 1"; };
   if (user_namespace) {
     write_text("/proc/self/setgroups", "deny");
@@ -87,7 +87,7 @@ std::string why_no_ids_in_namespace() {
     child = fork_as(0, CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS);
   }
   if (child == 0) {
-    if (!settle_in_namespaces(user, uid, gid).empty()) _exit(kUnusable);
+    if (!map_ids_and_mount_proc(user, uid, gid).empty()) _exit(kUnusable);
     _exit(choose_an_id());
   }
   if (child < 0) return std::string("namespaces are not allowed: ") + strerror(errno);

@@ -13,7 +13,7 @@ namespace gpuckpt::restore {
 pid_t fork_as(pid_t pid, uint64_t flags);
 
 // In a process that was forked into new namespaces: makes them usable. Returns why not, or "".
-std::string settle_in_namespaces(bool user_namespace, uid_t, gid_t);
+std::string map_ids_and_mount_proc(bool user_namespace, uid_t, gid_t);
 
 // What stands in the way of choosing ids, tried by processes that end at once; empty: nothing.
 std::string why_no_ids_here();          // in this pid namespace

@@ -41,7 +41,7 @@ void set(int fd, const uint8_t (&settings)[64]) {
 
 }  // namespace
 
-void LauncherTerminal::lend(const Tree& tree) {
+void LauncherTerminal::give_to(const Tree& tree) {
   const OutsideTerminal* wanted = of_root(tree);
   if (!wanted) return;
   for (int fd : {static_cast<int>(wanted->fd), 0, 1, 2}) {

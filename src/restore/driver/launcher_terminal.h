@@ -15,7 +15,7 @@ class LauncherTerminal {
   LauncherTerminal(const LauncherTerminal&) = delete;
   LauncherTerminal& operator=(const LauncherTerminal&) = delete;
   ~LauncherTerminal() { take_back(); }
-  void lend(const Tree&);
+  void give_to(const Tree&);
   void take_back();
 
  private:

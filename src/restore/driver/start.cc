@@ -262,7 +262,7 @@ void set_clocks(const Image& image, int report) {
   const int report = s->tree.root().their_report.get();
   prctl(PR_SET_NAME, "gpuckpt-init");
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (std::string why = settle_in_namespaces(s->user_namespace, uid, gid); !why.empty())
+  if (std::string why = map_ids_and_mount_proc(s->user_namespace, uid, gid); !why.empty())
     fail(report, kExitRefused, why);
   set_clocks(image, report);
   const bool prelude = s->tree.has_prelude();

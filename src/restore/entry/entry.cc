@@ -874,7 +874,7 @@ void restore_dumpable() {
 }
 
 // Children that are stopped stop as the first thing they do, and they run before their parent does.
-void settle_stopped(bool waited) {
+void stop_children_again_after_restore(bool waited) {
   constexpr size_t kMost = 256;
   static const StoppedChild* children[kMost];
   size_t n = 0;
@@ -882,7 +882,7 @@ void settle_stopped(bool waited) {
     if (h.type == kRecStoppedChild && n < kMost)
       children[n++] = reinterpret_cast<const StoppedChild*>(at);
   });
-  settle_restored_children(children, n, waited);
+  stop_restored_children_again(children, n, waited);
 }
 
 void release_threads() {
@@ -915,7 +915,7 @@ void ask_to_go(uint64_t device_us) {
   sys::close(fd);
   drop_notices(state.plan);
   restore_leases(state.plan);
-  settle_stopped(told);
+  stop_children_again_after_restore(told);
   api_after_restore(r.text);
 }
 

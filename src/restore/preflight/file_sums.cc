@@ -17,7 +17,7 @@
 
 #include "base/file_time.h"
 #include "restore/preflight/plan_builder.h"
-#include "restore/preflight/quiet_open.h"
+#include "restore/preflight/unnoticed_open.h"
 #include "restore/preflight/written_descriptors.h"
 #include "store/io/json_text.h"
 
@@ -149,14 +149,14 @@ void FileSums::look(int64_t pid) {
   for (const WrittenDescriptor& d : written_descriptors(pid)) {
     const std::pair key(d.st.st_dev, d.st.st_ino);
     if (d.leased || looks_.count(key) || !d.st.st_size || looked_at_ >= kMostBefore) continue;
-    Fd file = open_quietly(d.link);
+    Fd file = open_unnoticed(d.link);
     if (file) look_at(file.get(), static_cast<uint64_t>(d.st.st_size), &looks_[key]);
   }
 }
 
 void FileSums::sum(SummedFile* f, uint64_t stopped_ns, bool stands) const {
   struct stat st;
-  Fd file = open_quietly(f->path);
+  Fd file = open_unnoticed(f->path);
   if (!file || fstat(file.get(), &st) != 0 || st.st_dev != f->dev || st.st_ino != f->ino) {
     f->path.clear();  // not to be read by us, or renamed: a restore opens another one in any case
     return;
@@ -215,7 +215,7 @@ std::vector<SummedFile> FileSums::sum(const std::vector<Image>& images,
 
 std::string changed_in_place(const SummedFile& f) {
   struct stat st;
-  Fd file = open_quietly(f.path);
+  Fd file = open_unnoticed(f.path);
   if (!file || fstat(file.get(), &st) != 0 || static_cast<uint64_t>(st.st_size) < f.size) return "";
   if (static_cast<uint64_t>(st.st_size) == f.size && mtime_of(st) == f.mtime_ns) return "";
   constexpr char kWayOut[] =

@@ -21,7 +21,7 @@
 
 #include "base/file_time.h"
 #include "gpuckpt/wire.h"
-#include "restore/preflight/quiet_open.h"
+#include "restore/preflight/unnoticed_open.h"
 #include "restore/preflight/written_descriptors.h"
 #include "store/io/printable.h"
 
@@ -255,7 +255,7 @@ Status FileKeeper::new_staging_file(std::shared_ptr<Fd>* out) const {
 }
 
 Status FileKeeper::copy(const StoredFile& file, uint64_t* bytes) {
-  Fd from = open_quietly(file.path, O_NOFOLLOW);
+  Fd from = open_unnoticed(file.path, O_NOFOLLOW);
   struct stat st;
   // Between the list and here the program may have removed or cut it: not while it stands.
   if (!from || fstat(from.get(), &st) != 0) {

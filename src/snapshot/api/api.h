@@ -13,19 +13,19 @@
 
 namespace gpuckpt {
 
-struct Job;
+struct Snapshot;
 
 // --- checkpoints that were asked for, and the tag of the next snapshot. ON THE COORDINATOR.
 
 // The oldest that waits becomes the job's: its tag and timeout are the job's now. False: there is
 // none.
-bool take_request(Job*);
+bool take_request(Snapshot*);
 bool requests_wait();
 // What became of it, for whoever waits; nothing without a request.
-void finish_request(const Job*);
+void finish_request(const Snapshot*);
 // The tag that gpuckpt_tag left, for a job without one; back again when the snapshot failed.
-void take_tag(Job*);
-void return_tag(const Job*);
+void take_tag(Snapshot*);
+void return_tag(const Snapshot*);
 
 // --- critical sections. ON THE COORDINATOR, nobody parked.
 

@@ -7,7 +7,7 @@
 #include "gpuckpt/exit_codes.h"
 #include "gpuckpt/gpuckpt.h"
 #include "snapshot/api/api.h"
-#include "snapshot/control/job.h"
+#include "snapshot/control/snapshot.h"
 #include "snapshot/control/state.h"
 
 // The numbers in the public header are those of the command line.
@@ -109,39 +109,39 @@ bool requests_wait() {
   return false;
 }
 
-bool take_request(Job* j) {
+bool take_request(Snapshot* s) {
   gpuckpt_checkpoint* oldest = nullptr;
   for (gpuckpt_checkpoint& r : requests)
     if (r.state == kWaiting && (!oldest || r.order < oldest->order)) oldest = &r;
   if (!oldest) return false;
   oldest->state = kServed;
-  j->request = oldest;
-  copy(j->tag, sizeof(j->tag), oldest->tag);
-  if (oldest->timeout_ms) j->timeout_ms = oldest->timeout_ms;
+  s->request = oldest;
+  copy(s->tag, sizeof(s->tag), oldest->tag);
+  if (oldest->timeout_ms) s->timeout_ms = oldest->timeout_ms;
   return true;
 }
 
-void finish_request(const Job* j) {
-  gpuckpt_checkpoint* r = j->request;
+void finish_request(const Snapshot* s) {
+  gpuckpt_checkpoint* r = s->request;
   if (!r) return;
-  fail(&r->result, j->code, j->text);
-  copy(r->result.id, sizeof(r->result.id), j->id);
-  r->result.stall_us = j->stall_us, r->result.total_us = j->total_us;
-  r->result.logical_bytes = j->logical_bytes, r->result.new_bytes = j->new_bytes;
-  r->result.stored_bytes = j->stored_bytes;
+  fail(&r->result, s->code, s->text);
+  copy(r->result.id, sizeof(r->result.id), s->id);
+  r->result.stall_us = s->stall_us, r->result.total_us = s->total_us;
+  r->result.logical_bytes = s->logical_bytes, r->result.new_bytes = s->new_bytes;
+  r->result.stored_bytes = s->stored_bytes;
   conclude(r);
 }
 
-void take_tag(Job* j) {
+void take_tag(Snapshot* s) {
   uint32_t there = 2;
-  if (j->tag[0] || !tag_state.compare_exchange_strong(there, 1)) return;
-  copy(j->tag, sizeof(j->tag), next_tag);
-  j->program_tag = true;
+  if (s->tag[0] || !tag_state.compare_exchange_strong(there, 1)) return;
+  copy(s->tag, sizeof(s->tag), next_tag);
+  s->program_tag = true;
   tag_state = 0;
 }
 
-void return_tag(const Job* j) {
-  if (j->program_tag) set_tag(j->tag, 0);  // unless there is a new one
+void return_tag(const Snapshot* s) {
+  if (s->program_tag) set_tag(s->tag, 0);  // unless there is a new one
 }
 
 void requests_after_fork() {

@@ -27,23 +27,23 @@ struct CaptureSink {
   bool (*sealed)(CaptureSink*, uint64_t space, uint64_t address, const void* bytes, uint64_t length,
                  const void* names) = nullptr;
   // May be null. The sink's own memory, where the device itself can put bytes, so that nobody
-  // copies them once more: room for `length` bytes (at most kLentBytes) of one run, cut into
+  // copies them once more: room for `length` bytes (at most kBlockBytes) of one run, cut into
   // `chunks`; and how they are handed over, once they are there. Null: no room just now, use
-  // `sealed`. What was lent and is not given back is lost with the snapshot. All of it lies in
+  // `sealed`. What was acquired and is not committed is lost with the snapshot. All of it lies in
   // [memory, memory + memory_bytes), which outlives the snapshot's last call.
-  struct Lent {
+  struct Block {
     void* bytes;
     uint32_t token;
   };
-  bool (*lend)(CaptureSink*, uint64_t length, uint64_t chunks, Lent*) = nullptr;
-  bool (*hand_over)(CaptureSink*, const Lent&, uint64_t space, uint64_t address, uint64_t length,
-                    const void* names, uint64_t chunks) = nullptr;
+  bool (*acquire)(CaptureSink*, uint64_t length, uint64_t chunks, Block*) = nullptr;
+  bool (*commit_block)(CaptureSink*, const Block&, uint64_t space, uint64_t address,
+                       uint64_t length, const void* names, uint64_t chunks) = nullptr;
   void* memory = nullptr;
   uint64_t memory_bytes = 0;
-  static constexpr uint64_t kLentBytes = 15 * (64 << 10);
+  static constexpr uint64_t kBlockBytes = 15 * (64 << 10);
 
-  // May be null. Of [address, address + length) these are the names; their chunks went ahead, in
-  // the space kSpaceAheadBase + ordinal.
+  // May be null. Of [address, address + length) these are the names; their chunks were sent before,
+  // in the space kSpacePrecopyBase + ordinal.
   bool (*named)(CaptureSink*, uint64_t space, uint64_t address, uint64_t length,
                 const void* names) = nullptr;
   // May be null. Waits until all that was given has arrived at the other end.
@@ -51,7 +51,8 @@ struct CaptureSink {
 
   // May be null. What `parent` has at these addresses, of which it captured all.
   bool (*same)(CaptureSink*, uint64_t space, uint64_t address, uint64_t length) = nullptr;
-  // How names are computed; null: none can be, and `sealed`, `lend` and `named` are not to be used.
+  // How names are computed; null: none can be, and `sealed`, `acquire` and `named` are not to be
+  // used.
   const HashKey* name_key = nullptr;
   // Id of the snapshot that `same` refers to; null or empty: there is none.
   const char* parent = nullptr;
@@ -87,7 +88,7 @@ struct DeviceReport {
   uint64_t staged_bytes;  // of these, copied on the device first
   uint64_t allocations;
   // Copied before the moment of the snapshot, and the longest of the stops for that.
-  uint64_t ahead_bytes, ahead_rounds, ahead_stop_us;
+  uint64_t precopy_bytes, precopy_rounds, precopy_stop_us;
   uint64_t drain_us, gate_us, stage_us, hash_us;  // stage_us includes hash_us
   bool stays_suspended;                           // `suspend` failed, and so did the way back
 };
@@ -125,22 +126,23 @@ struct DevicePlugin {
   // is until `deadline_ms` now), until the rest fits or changes too fast. Does nothing, and stops
   // nobody, where it all seems to fit. False, as for the others, when the first stop fails or the
   // sink does; later stops that fail end the rounds.
-  bool (*ahead)(CaptureSink*, uint64_t gate_ms, uint64_t deadline_ms, DeviceReport*);
+  bool (*precopy)(CaptureSink*, uint64_t gate_ms, uint64_t deadline_ms, DeviceReport*);
 
   // Gate closed. Stages or sends all device memory and the blob "device" (the registry). What fits
   // in spare device memory is only copied there; `drain` sends it after the application goes on.
   bool (*stage)(CaptureSink*, DeviceReport*);
 
   // PARKED. Opens the gate: threads waiting there go on (they run only after unparking).
-  void (*thaw)();
+  void (*resume)();
 
-  // Sends what was staged and frees the stage: after thaw, or with the gate still closed when the
-  // application shall not go on.
+  // Sends what was staged and frees the stage: after `resume`, or with the gate still closed when
+  // the application shall not go on.
   bool (*drain)(CaptureSink*, DeviceReport*);
 
-  // After an attempt that came as far as `stage`: it was published as `id`, or failed (null). What
-  // the next one may call unchanged depends on it.
-  void (*settle)(const char* id);
+  // After an attempt that came as far as `precopy` or `stage`: it was published as `id`, or it
+  // failed. What the next one may call unchanged depends on it.
+  void (*commit_attempt)(const char* id);
+  void (*abort_attempt)();
 
   // Freezes, then gives all device memory that calls can ask for back to the driver, its contents
   // kept in host memory; the gate stays closed. `release`: the contexts as well, by the driver's
@@ -155,7 +157,7 @@ struct DevicePlugin {
   // PARKED, before anything is captured. Not null: why not now (a thread of the driver holds a lock
   // of the realm, something changed since `freeze`); everybody is released for a moment and parked
   // again. The function may be null.
-  const char* (*quiet)();
+  const char* (*park_obstacle)();
 
   // Gate closed, on the pthread. Calls `range` for all host memory that the device can write
   // without the processor's page tables being asked (pinned and managed memory; bytes need not be

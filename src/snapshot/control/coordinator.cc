@@ -13,8 +13,9 @@
 #include "gpuckpt/exit_codes.h"
 #include "snapshot/api/api.h"
 #include "snapshot/control/io_thread.h"
-#include "snapshot/control/job.h"
 #include "snapshot/control/refusal_note.h"
+#include "snapshot/control/reports.h"
+#include "snapshot/control/snapshot.h"
 #include "snapshot/control/state.h"
 #include "snapshot/control/worker.h"
 #include "snapshot/job/barrier.h"
@@ -23,62 +24,36 @@
 namespace gpuckpt {
 namespace {
 
-void fill_reply(const Job* j, wire::CtlReply* r) {
+void fill_reply(const Snapshot* s, wire::CtlReply* r) {
   __builtin_memset(r, 0, sizeof(*r));
   r->magic = wire::kMagic;
   r->version = wire::kWireVersion;
-  r->code = j->code;
-  r->stall_us = j->stall_us, r->gate_us = j->gate_us;
-  r->logical_bytes = j->logical_bytes, r->new_bytes = j->new_bytes;
-  r->stored_bytes = j->stored_bytes, r->zero_bytes = j->zero_bytes;
-  r->total_us = j->total_us;
-  r->processes = j->processes;
-  copy(r->id, sizeof(r->id), j->id);
-  copy(r->text, sizeof(r->text), j->text);
-  if (j->code || !j->warnings[0]) return;
+  r->code = s->code;
+  r->stall_us = s->stall_us, r->gate_us = s->gate_us;
+  r->logical_bytes = s->logical_bytes, r->new_bytes = s->new_bytes;
+  r->stored_bytes = s->stored_bytes, r->zero_bytes = s->zero_bytes;
+  r->total_us = s->total_us;
+  r->processes = s->processes;
+  copy(r->id, sizeof(r->id), s->id);
+  copy(r->text, sizeof(r->text), s->text);
+  if (s->code || !s->warnings[0]) return;
   r->code = kExitWarnings;
-  copy(r->text, sizeof(r->text), j->warnings);
+  copy(r->text, sizeof(r->text), s->warnings);
 }
 
 // The last reply to the command line.
 void hang_up_with(wire::CtlReply* r) {
   r->final = 1;
-  io_thread.run(IoThread::reply, r);
-  io_thread.run(IoThread::hang_up, nullptr);
-}
-
-// GPUCKPT_STATUS_FILE: the outcome of the last snapshot as one JSON object, replaced atomically.
-long write_status(IoThread*, void* argument) {
-  const Job* j = static_cast<const Job*>(argument);
-  const char* path = library.config.status_file;
-  if (!path[0]) return 0;
-  static char text[4096];
-  Text t(text, sizeof(text));
-  t.add("{\"pid\":%d,\"generation\":%u,\"state\":\"%s\",\"code\":%d,\"id\":", library.host_pid,
-        library.generation, j->code ? "failed" : "durable",
-        j->code          ? j->code
-        : j->warnings[0] ? static_cast<int>(kExitWarnings)
-                         : 0);
-  t.json(j->id);
-  t.add(",\"reason\":\"%s\",\"store\":", j->reason), t.json(j->store);
-  t.add(",\"text\":"), t.json(j->code ? j->text : j->warnings);
-  t.add(
-      ",\"stall_us\":%lu,\"park_us\":%lu,\"capture_us\":%lu,\"clone_us\":%lu,\"gate_us\":%lu,"
-      "\"total_us\":%lu,"
-      "\"threads\":%lu,\"mappings\":%lu,\"logical_bytes\":%lu,\"new_bytes\":%lu,\"stored_bytes\":%"
-      "lu,"
-      "\"zero_bytes\":%lu,\"snapshots\":%lu,\"failures\":%lu,\"time\":%lu}\n",
-      j->stall_us, j->park_us, j->capture_us, j->clone_us, j->gate_us, j->total_us, j->threads,
-      j->mappings, j->logical_bytes, j->new_bytes, j->stored_bytes, j->zero_bytes,
-      library.snapshots_done, library.snapshots_failed, sys::now_us(0) / 1000000);
-  const long error = replace_file(path, text, t.used);
-  if (error) log_line(LogLevel::kWarn, "cannot write the status file %s (error %ld)", path, -error);
-  return error;
+  io_thread.run([&] {
+    io_thread.reply(*r);
+    io_thread.hang_up();
+    return 0;
+  });
 }
 
 // Its threads are parked and stay so.
-void end_program(const Job* j) {
-  if (j->from_command || library.config.stop_status[0]) sys::exit_group(j->stop_status);
+void end_program(const Snapshot* s) {
+  if (s->from_command || library.config.stop_status[0]) sys::exit_group(s->stop_status);
   // As SIGTERM would have ended it. Parked threads block every signal: let it come to this one.
   sys::sigprocmask_set(~(1ull << (term_signal() - 1)));
   deliver_term();
@@ -99,32 +74,32 @@ void add_last(Text* t) {
       last.total_us, last.stall_us, last.logical_bytes, last.new_bytes, last.stored_bytes);
 }
 
-void finish(Job* j, bool ok) {
+void finish(Snapshot* s, bool ok) {
   if (ok) {
-    last = {j->stall_us, j->total_us, j->logical_bytes, j->new_bytes, j->stored_bytes};
+    last = {s->stall_us, s->total_us, s->logical_bytes, s->new_bytes, s->stored_bytes};
     ++library.snapshots_done;
     log_line(LogLevel::kInfo,
              "snapshot %s is durable: stopped for %lu us, %lu KiB captured, %lu KiB new, %lu KiB "
              "stored, %lu ms",
-             j->id, j->stall_us, j->logical_bytes >> 10, j->new_bytes >> 10, j->stored_bytes >> 10,
-             j->total_us / 1000);
+             s->id, s->stall_us, s->logical_bytes >> 10, s->new_bytes >> 10, s->stored_bytes >> 10,
+             s->total_us / 1000);
     // The command line prints them itself.
-    if (j->warnings[0] && !j->from_command)
-      log_line(LogLevel::kWarn, "snapshot %s: %s", j->id, j->warnings);
+    if (s->warnings[0] && !s->from_command)
+      log_line(LogLevel::kWarn, "snapshot %s: %s", s->id, s->warnings);
   } else {
     ++library.snapshots_failed;
-    log_line(LogLevel::kWarn, "no snapshot (%s); the program goes on: %s", j->reason, j->text);
+    log_line(LogLevel::kWarn, "no snapshot (%s); the program goes on: %s", s->reason, s->text);
   }
-  if (!ok) return_tag(j);
-  io_thread.run(write_status, j);
-  finish_request(j);
-  static wire::CtlReply reply;
-  if (j->from_command) {
-    fill_reply(j, &reply);
+  if (!ok) return_tag(s);
+  io_thread.run([&] { return write_status_file(*s), 0; });
+  finish_request(s);
+  wire::CtlReply reply;
+  if (s->from_command) {
+    fill_reply(s, &reply);
     copy(reply.phase, sizeof(reply.phase), ok ? "durable" : "failed");
     hang_up_with(&reply);
   }
-  if (ok && j->stop) end_program(j);
+  if (ok && s->stop) end_program(s);
 }
 
 // --- suspend and resume
@@ -147,35 +122,34 @@ void hold(void* argument) {
                                    h->release, &h->report);
 }
 
-void suspend_or_resume(Job* j, const wire::CtlRequest& r) {
-  static wire::CtlReply reply;
-  static Hold h;
+void suspend_or_resume(Snapshot* s, const wire::CtlRequest& r) {
+  wire::CtlReply reply;
   const bool wake = r.verb == wire::kCtlResume;
-  h = {wake, (r.flags & wire::kCtlRelease) != 0, r.store, j->timeout_ms, {}, false};
+  Hold h{wake, (r.flags & wire::kCtlRelease) != 0, r.store, s->timeout_ms, {}, false};
   if (wake != suspended) {
-    j->code = kExitRefused;
-    copy(j->text, sizeof(j->text),
+    s->code = kExitRefused;
+    copy(s->text, sizeof(s->text),
          suspended ? "the process is suspended already" : "the process is not suspended");
   } else if (!device_plugin || !device_plugin->active || !device_plugin->active()) {
-    j->code = kExitRefused;
-    copy(j->text, sizeof(j->text), "the process does not use the GPU (yet)");
+    s->code = kExitRefused;
+    copy(s->text, sizeof(s->text), "the process does not use the GPU (yet)");
   } else if (!run_on_pthread(hold, &h)) {
-    j->code = kExitError;
-    copy(j->text, sizeof(j->text), "no thread for the device's work could be made");
+    s->code = kExitError;
+    copy(s->text, sizeof(s->text), "no thread for the device's work could be made");
   } else if (!h.ok) {
-    j->code = h.report.code ? h.report.code : kExitError;
-    copy(j->text, sizeof(j->text), h.report.text);
+    s->code = h.report.code ? h.report.code : kExitError;
+    copy(s->text, sizeof(s->text), h.report.text);
     suspended |= h.report.stays_suspended;
   } else {
     suspended = !wake;
-    format(j->text, sizeof(j->text), "%lu", h.report.device_bytes);
+    format(s->text, sizeof(s->text), "%lu", h.report.device_bytes);
   }
-  if (j->code)
-    log_line(LogLevel::kWarn, "%s: %s", wake ? "not resumed" : "not suspended", j->text);
+  if (s->code)
+    log_line(LogLevel::kWarn, "%s: %s", wake ? "not resumed" : "not suspended", s->text);
   else
     log_line(LogLevel::kInfo, wake ? "resumed" : "suspended: %lu bytes of device memory given back",
              h.report.device_bytes);
-  fill_reply(j, &reply);
+  fill_reply(s, &reply);
   reply.logical_bytes = h.report.device_bytes;
   hang_up_with(&reply);
 }
@@ -188,79 +162,74 @@ const char* why_refused() {
 
 // Another process leads: its log and its status file tell how it went.
 void serve_join() {
-  static Job job;
-  __builtin_memset(static_cast<void*>(&job), 0, sizeof(job));
-  job.reason = "job";
-  job.timeout_ms = library.config.timeout_ms;
+  Snapshot snapshot;
+  snapshot.reason = "job";
+  snapshot.timeout_ms = library.config.timeout_ms;
   char text[256];
   if (!io_thread.start(text, sizeof(text))) {
     log_line(LogLevel::kError, "no part in the snapshot of the job: %s", text);
     return;
   }
-  const bool ok = take_part(&job, why_refused());
+  const bool ok = take_part(&snapshot, why_refused());
   if (ok) {
     ++library.snapshots_done;
     // It has answered a signal that came to us as well.
     library.wanted &= ~static_cast<uint32_t>(kWantSignal);
-  } else if (job.code != kExitAbsent) {
+  } else if (snapshot.code != kExitAbsent) {
     ++library.snapshots_failed;
-    log_line(LogLevel::kDebug, "no part in the snapshot of the job: %s", job.text);
+    log_line(LogLevel::kDebug, "no part in the snapshot of the job: %s", snapshot.text);
   }
   io_thread.stop();
-  if (ok && job.stop) sys::exit_group(job.stop_status);
+  if (ok && snapshot.stop) sys::exit_group(snapshot.stop_status);
 }
 
-long root_of_job(IoThread*, void*) { return find_root(); }
-
-long relay_to_root(IoThread*, void* by_signal) {
+// Another process of the job takes the snapshot: its root. A signal is passed on.
+bool relay_to_root(bool by_signal) {
   const int root = find_root();
   if (root == library.pid) return false;
-  if (*static_cast<bool*>(by_signal)) send_wake(root, wire::kRelayCookie);
+  if (by_signal) send_wake(root, wire::kRelayCookie);
   return true;
 }
 
 void serve(uint32_t wanted) {
-  static Job job;
-  __builtin_memset(static_cast<void*>(&job), 0, sizeof(job));
-  job.reason = wanted & kWantCommand                   ? "command"
-               : wanted & (kWantTerm | kWantTermTaken) ? "term"
-               : wanted & kWantProgram                 ? "program"
-               : wanted & kWantTimer                   ? "timer"
-                                                       : "signal";
+  Snapshot snapshot;
+  snapshot.reason = wanted & kWantCommand                   ? "command"
+                    : wanted & (kWantTerm | kWantTermTaken) ? "term"
+                    : wanted & kWantProgram                 ? "program"
+                    : wanted & kWantTimer                   ? "timer"
+                                                            : "signal";
   // Nothing shall happen between the snapshot and the end that SIGTERM is.
   if (wanted == kWantTerm && term_is_fatal()) {
     const char* status = library.config.stop_status;
-    job.stop = true;
-    job.stop_status = static_cast<int>(scan_dec(&status));
+    snapshot.stop = true;
+    snapshot.stop_status = static_cast<int>(scan_dec(&status));
   }
-  job.timeout_ms = library.config.timeout_ms;
-  job.children = library.config.children;
-  copy(job.store, sizeof(job.store), library.config.store);
-  if (wanted & kWantProgram && !take_request(&job)) return;
+  snapshot.timeout_ms = library.config.timeout_ms;
+  snapshot.children = library.config.children;
+  copy(snapshot.store, sizeof(snapshot.store), library.config.store);
+  if (wanted & kWantProgram && !take_request(&snapshot)) return;
   char text[256];
   if (!io_thread.start(text, sizeof(text))) {
     log_line(LogLevel::kError, "no snapshot: %s", text);
     if (wanted & kWantCommand) leave_refusal_note(text);
-    job.code = kExitError;
-    copy(job.text, sizeof(job.text), text);
-    finish_request(&job);
+    snapshot.code = kExitError;
+    copy(snapshot.text, sizeof(snapshot.text), text);
+    finish_request(&snapshot);
     return;
   }
   if (wanted & kWantCommand) {
-    static IoThread::Listen listen;
-    listen.timeout_ms = 5000;
-    if (io_thread.run(IoThread::listen, &listen) != 1) {
-      log_line(LogLevel::kInfo, "somebody woke us for a command and did not come");
+    wire::CtlRequest r;
+    if (!io_thread.run([&] { return io_thread.listen(&r, 5000); })) {
+      log_line(LogLevel::kInfo, "a command line woke us and sent no request");
       if (wanted == kWantCommand) {
         io_thread.stop();
         return;
       }
     } else {
-      const wire::CtlRequest& r = listen.request;
-      job.from_command = true;
+      snapshot.from_command = true;
       if (r.verb == wire::kCtlStats) {
-        static wire::CtlReply reply;
-        fill_reply(&job, &reply);
+        wire::CtlReply reply;
+        fill_reply(&snapshot, &reply);
         Text t(reply.text, sizeof(reply.text));
         t.add("{\"pid\":%d,\"generation\":%u,\"snapshots\":%lu,\"failures\":%lu", library.host_pid,
               library.generation, library.snapshots_done, library.snapshots_failed);
@@ -272,28 +241,30 @@ void serve(uint32_t wanted) {
         return;
       }
       if (r.verb == wire::kCtlSuspend || r.verb == wire::kCtlResume) {
-        if (r.timeout_ms) job.timeout_ms = r.timeout_ms;
-        suspend_or_resume(&job, r);
+        if (r.timeout_ms) snapshot.timeout_ms = r.timeout_ms;
+        suspend_or_resume(&snapshot, r);
         io_thread.stop();
         return;
       }
-      job.stop = r.flags & wire::kCtlStop;
-      job.self_contained = r.flags & wire::kCtlSelfContained;
-      if (r.flags & wire::kCtlChildrenAll) job.children = static_cast<uint32_t>(Children::kAll);
-      if (r.flags & wire::kCtlChildrenAble) job.children = static_cast<uint32_t>(Children::kAble);
+      snapshot.stop = r.flags & wire::kCtlStop;
+      snapshot.self_contained = r.flags & wire::kCtlSelfContained;
+      if (r.flags & wire::kCtlChildrenAll)
+        snapshot.children = static_cast<uint32_t>(Children::kAll);
+      if (r.flags & wire::kCtlChildrenAble)
+        snapshot.children = static_cast<uint32_t>(Children::kAble);
       if (r.flags & wire::kCtlChildrenIgnore)
-        job.children = static_cast<uint32_t>(Children::kIgnore);
-      job.stop_status = r.stop_status;
-      job.asker = r.asker;
-      if (r.timeout_ms) job.timeout_ms = r.timeout_ms;
-      copy(job.tag, sizeof(job.tag), r.tag);
-      if (r.store[0]) copy(job.store, sizeof(job.store), r.store);
-      const long root = static_cast<Children>(job.children) == Children::kIgnore
+        snapshot.children = static_cast<uint32_t>(Children::kIgnore);
+      snapshot.stop_status = r.stop_status;
+      snapshot.asker = r.asker;
+      if (r.timeout_ms) snapshot.timeout_ms = r.timeout_ms;
+      copy(snapshot.tag, sizeof(snapshot.tag), r.tag);
+      if (r.store[0]) copy(snapshot.store, sizeof(snapshot.store), r.store);
+      const long root = static_cast<Children>(snapshot.children) == Children::kIgnore
                             ? library.pid
-                            : io_thread.run(root_of_job, nullptr);
+                            : io_thread.run(find_root);
       if (root != library.pid) {
-        static wire::CtlReply reply;
-        fill_reply(&job, &reply);
+        wire::CtlReply reply;
+        fill_reply(&snapshot, &reply);
         reply.root = static_cast<int>(root);
         hang_up_with(&reply);
         io_thread.stop();
@@ -302,19 +273,19 @@ void serve(uint32_t wanted) {
     }
   }
   // The root of the job takes it; it has a timer of its own.
-  bool by_signal = wanted & kWantSignal;
-  if (static_cast<Children>(job.children) != Children::kIgnore &&
-      !(wanted & ~(kWantSignal | kWantTimer)) && io_thread.run(relay_to_root, &by_signal)) {
+  if (static_cast<Children>(snapshot.children) != Children::kIgnore &&
+      !(wanted & ~(kWantSignal | kWantTimer)) &&
+      io_thread.run([&] { return relay_to_root(wanted & kWantSignal); })) {
     io_thread.stop();
     return;
   }
-  take_tag(&job);
+  take_tag(&snapshot);
   if (const char* why = why_refused()) {
-    job.code = kExitRefused;
-    copy(job.text, sizeof(job.text), why);
-    finish(&job, false);
+    snapshot.code = kExitRefused;
+    copy(snapshot.text, sizeof(snapshot.text), why);
+    finish(&snapshot, false);
   } else {
-    finish(&job, take_snapshot(&job));
+    finish(&snapshot, take_snapshot(&snapshot));
   }
   io_thread.stop();
   // Others of the job who were asked meanwhile were asked for this one.
@@ -323,13 +294,13 @@ void serve(uint32_t wanted) {
 
 }  // namespace
 
-void report_phase(Job* j, const char* phase) {
+void report_phase(Snapshot* s, const char* phase) {
   log_line(LogLevel::kDebug, "phase %s", phase);
-  if (!j->from_command) return;
-  static wire::CtlReply reply;
-  fill_reply(j, &reply);
+  if (!s->from_command) return;
+  wire::CtlReply reply;
+  fill_reply(s, &reply);
   copy(reply.phase, sizeof(reply.phase), phase);
-  io_thread.run(IoThread::reply, &reply);
+  io_thread.run([&] { return io_thread.reply(reply), 0; });
 }
 
 void coordinator_main(void*) {

@@ -153,9 +153,9 @@ void IoThread::stop() {
 void IoThread::loop() {
   while (!quit_) {
     uint32_t seen = doorbell_;
-    send_posts();
+    send_posted();
     if (busy_) {
-      result_ = work_(this, argument_);
+      result_ = work_(argument_);
       busy_ = 0;
       sys::futex_wake(&busy_, 1);
       continue;
@@ -166,7 +166,7 @@ void IoThread::loop() {
   }
 }
 
-long IoThread::run(long (*work)(IoThread*, void*), void* argument) {
+long IoThread::run_there(long (*work)(void*), void* argument) {
   work_ = work;
   argument_ = argument;
   busy_ = 1;
@@ -213,15 +213,12 @@ bool IoThread::post(uint32_t type, uint32_t slot, const char* text) {
   return !writer_gone;
 }
 
-bool IoThread::send_posts() {
-  bool any = false;
+void IoThread::send_posted() {
   while (sent_ != posted_) {
     Post& p = posts_[sent_ % kPosts];
     if (socket_ >= 0 && !writer_gone && !send(socket_, p.type, p.slot, p.text)) writer_gone = true;
     ++sent_;
-    any = true;
   }
-  return any;
 }
 
 long IoThread::receive(wire::Msg* m, int timeout_ms) {
@@ -240,7 +237,7 @@ long IoThread::receive(wire::Msg* m, int timeout_ms) {
   return 1;
 }
 
-// --- a job
+// --- a writer
 // -----------------------------------------------------------------------------------------------------------
 
 bool IoThread::make_ring(Channel* writers, char* why, size_t room) {
@@ -283,61 +280,54 @@ bool IoThread::make_channel(Channel* writers, char* why, size_t room) {
   return true;
 }
 
-static long no_job(IoThread* c, IoThread::Open* o, int code, const char* what, long error) {
+bool IoThread::fail_to_open(Open* o, int code, const char* what, long error) {
   o->code = code;
   format(o->text, sizeof(o->text), error ? "%s (error %ld)" : "%s", what, -error);
-  IoThread::close_job(c, nullptr);
-  return -1;
+  close_writer();
+  return false;
 }
 
-long IoThread::describe_writer_end(IoThread* c, void* argument) {
-  WriterEnd* end = static_cast<WriterEnd*>(argument);
-  describe_end(c->writer_, end->text, sizeof(end->text));
-  return 0;
-}
+void IoThread::describe_writer_end(char* text, size_t room) { describe_end(writer_, text, room); }
 
-void IoThread::fail_for_writer(Open* o, const char* what) {
-  WriterEnd end;
-  describe_writer_end(this, &end);
-  char text[400];
-  format(text, sizeof(text), "%s: %s", what, end.text);
-  no_job(this, o, kExitError, text, 0);
+bool IoThread::fail_for_writer(Open* o, const char* what) {
+  char why[240], text[400];
+  describe_writer_end(why, sizeof(why));
+  format(text, sizeof(text), "%s: %s", what, why);
+  return fail_to_open(o, kExitError, text);
 }
 
 // Says hello and waits for the writer's answer.
-long IoThread::greet(Open* o) {
+bool IoThread::greet(Open* o) {
   if (!send(socket_, wire::kMsgHello, 0, o->hello))
-    return fail_for_writer(o, "the writer ended at once"), -1;
+    return fail_for_writer(o, "the writer ended at once");
   uint64_t deadline = sys::now_us() + o->timeout_ms * 1000;
-  for (;;) {
-    static wire::Msg m;
+  for (wire::Msg m;;) {
     long got = receive(&m, 50);
-    if (got < 0) return fail_for_writer(o, "the writer ended before it was ready"), -1;
+    if (got < 0) return fail_for_writer(o, "the writer ended before it was ready");
     if (got > 0 && m.type == wire::kMsgReady) {
       m.text[sizeof(m.text) - 1] = 0;
       copy(o->parent, sizeof(o->parent), m.text);
       o->keyed = m.keyed == 1;
       __builtin_memcpy(o->names.byte, m.name_key, sizeof(o->names.byte));
-      return 0;
+      return true;
     }
     if (got > 0 && m.type == wire::kMsgFailed)
-      return no_job(this, o, m.code ? m.code : kExitError, m.text, 0);
+      return fail_to_open(o, m.code ? m.code : kExitError, m.text);
     if (sys::now_us() > deadline)
-      return no_job(this, o, kExitTimeout, "the writer could not open the store in time", 0);
+      return fail_to_open(o, kExitTimeout, "the writer could not open the store in time");
   }
 }
 
-long IoThread::open_job(IoThread* c, void* argument) {
-  Open* o = static_cast<Open*>(argument);
+bool IoThread::open_writer(Open* o) {
   char path[600];
   if (!find_writer(path, sizeof(path))) {
     char text[700];
     format(text, sizeof(text), "the writer %s cannot be executed; set GPUCKPT_WRITER", path);
-    return no_job(c, o, kExitError, text, 0);
+    return fail_to_open(o, kExitError, text);
   }
   Channel theirs;
   char why[256];
-  if (!c->make_channel(&theirs, why, sizeof(why))) return no_job(c, o, kExitError, why, 0);
+  if (!make_channel(&theirs, why, sizeof(why))) return fail_to_open(o, kExitError, why);
 
   char numbers[3][12];
   format(numbers[0], 12, "%d", theirs.ring);
@@ -366,69 +356,61 @@ long IoThread::open_job(IoThread* c, void* argument) {
   sys::close(theirs.ring);
   sys::close(theirs.parent);
   sys::close(theirs.child);
-  c->writer_ = start.pidfd;
+  writer_ = start.pidfd;
   if (sys::failed(made)) {
     explain_failure(why, sizeof(why), "cannot start the writer", made);
-    return no_job(c, o, kExitError, why, 0);
+    return fail_to_open(o, kExitError, why);
   }
   if (start.error) {
     char what[700];
     format(what, sizeof(what), "cannot execute the writer %s", path);
-    return no_job(c, o, kExitError, what, -start.error);
+    return fail_to_open(o, kExitError, what, -start.error);
   }
-  return c->greet(o);
+  return greet(o);
 }
 
-long IoThread::open_as_member(IoThread* c, void* argument) {
-  Open* o = static_cast<Open*>(argument);
+bool IoThread::open_as_member(Open* o) {
   Channel theirs;
   char why[256];
-  if (!c->make_channel(&theirs, why, sizeof(why))) return no_job(c, o, kExitError, why, 0);
+  if (!make_channel(&theirs, why, sizeof(why))) return fail_to_open(o, kExitError, why);
   const bool ok = job_barrier.opened({theirs.ring, theirs.parent, theirs.child});
   sys::close(theirs.ring);
   sys::close(theirs.parent);
   sys::close(theirs.child);
-  if (!ok) return no_job(c, o, job_barrier.code, job_barrier.text, 0);
-  return c->greet(o);
+  if (!ok) return fail_to_open(o, job_barrier.code, job_barrier.text);
+  return greet(o);
 }
 
-long IoThread::send_posted(IoThread* c, void*) {
-  c->send_posts();
-  return 0;
-}
-
-long IoThread::await_message(IoThread* c, void* argument) {
-  Await* a = static_cast<Await*>(argument);
-  uint64_t deadline = sys::now_us() + a->timeout_ms * 1000;
+long IoThread::await_message(wire::Msg* message, uint64_t timeout_ms) {
+  uint64_t deadline = sys::now_us() + timeout_ms * 1000;
   for (;;) {
-    c->send_posts();
-    if (c->last.type) {
-      a->message = c->last;
-      c->last.type = 0;
+    send_posted();
+    if (last.type) {
+      *message = last;
+      last.type = 0;
       return 1;
     }
-    long got = c->receive(&a->message, 20);
+    long got = receive(message, 20);
     if (got) return got;
     if (sys::now_us() > deadline) return 0;
   }
 }
 
-long IoThread::close_job(IoThread* c, void*) {
-  c->send_posts();
-  if (c->socket_ >= 0) sys::close(c->socket_);
-  if (c->child_socket >= 0) sys::close(c->child_socket);
-  if (c->writer_ >= 0) sys::close(c->writer_);
-  c->socket_ = c->child_socket = c->writer_ = -1;
-  if (c->child_pid > 0) {
+void IoThread::close_writer() {
+  send_posted();
+  if (socket_ >= 0) sys::close(socket_);
+  if (child_socket >= 0) sys::close(child_socket);
+  if (writer_ >= 0) sys::close(writer_);
+  socket_ = child_socket = writer_ = -1;
+  if (child_pid > 0) {
     // The writer has said its last word, so the child has nothing left to do.
-    sys::call(SYS_kill, c->child_pid, 9);
-    sys::call(SYS_wait4, c->child_pid, 0, 0x40000000, 0);
+    sys::call(SYS_kill, child_pid, 9);
+    sys::call(SYS_wait4, child_pid, 0, 0x40000000, 0);
   }
-  c->child_pid = 0;
-  scratch_unmap(&c->ring);
-  c->writer_gone = false;
-  c->last.type = 0;
-  return 0;
+  child_pid = 0;
+  scratch_unmap(&ring);
+  writer_gone = false;
+  last.type = 0;
 }
 
 // --- the command line
@@ -492,7 +474,7 @@ static bool read_request(int socket, wire::CtlRequest* request) {
   return false;
 }
 
-long IoThread::accept_request(int listener, uint64_t timeout_ms, wire::CtlRequest* request,
+bool IoThread::accept_request(int listener, uint64_t timeout_ms, wire::CtlRequest* request,
                               int* socket) {
   uint64_t deadline = sys::now_us() + timeout_ms * 1000;
   while (sys::now_us() < deadline) {
@@ -500,12 +482,12 @@ long IoThread::accept_request(int listener, uint64_t timeout_ms, wire::CtlReques
     long s = sys::call(SYS_accept4, listener, 0, 0, SOCK_CLOEXEC);
     if (sys::failed(s) || !read_request(static_cast<int>(s), request)) continue;
     *socket = static_cast<int>(s);
-    return 1;
+    return true;
   }
-  return 0;
+  return false;
 }
 
-// Nobody finds the socket any more; who connected in time but was not served hears that we are
+// Unlinks the socket. A command line that connected in time but was not served hears that we are
 // busy, instead of a connection that breaks.
 static void close_listener(int listener, const char* path) {
   sys::call(SYS_unlinkat, AT_FDCWD, sys::ptr(path), 0);
@@ -520,40 +502,37 @@ static void close_listener(int listener, const char* path) {
   sys::close(listener);
 }
 
-long IoThread::listen(IoThread* c, void* argument) {
-  Listen* l = static_cast<Listen*>(argument);
+bool IoThread::listen(wire::CtlRequest* request, uint64_t timeout_ms) {
   char path[160];
-  int fd = c->make_listener(path, sizeof(path));
-  if (fd < 0) return 0;
-  long r = c->accept_request(fd, l->timeout_ms, &l->request, &c->command_);
+  int fd = make_listener(path, sizeof(path));
+  if (fd < 0) return false;
+  const bool came = accept_request(fd, timeout_ms, request, &command_);
   close_listener(fd, path);
-  return r;
+  return came;
 }
 
-long IoThread::turn_away(IoThread* c, void*) {
+void IoThread::turn_away() {
   char path[160];
-  int fd = c->make_listener(path, sizeof(path));
-  if (fd < 0) return 0;
+  int fd = make_listener(path, sizeof(path));
+  if (fd < 0) return;
   wire::CtlRequest request;
   int socket = -1;
-  if (c->accept_request(fd, 200, &request, &socket)) {
+  if (accept_request(fd, 200, &request, &socket)) {
     refuse(socket, kExitLocked, kBusy);
     sys::close(socket);
   }
   close_listener(fd, path);
-  return 0;
 }
 
-long IoThread::reply(IoThread* c, void* argument) {
-  if (c->command_ < 0) return 0;
-  return sys::call(SYS_sendto, c->command_, reinterpret_cast<long>(argument),
-                   sizeof(wire::CtlReply), MSG_NOSIGNAL | MSG_DONTWAIT, 0, 0);
+void IoThread::reply(const wire::CtlReply& reply) {
+  if (command_ >= 0)
+    sys::call(SYS_sendto, command_, sys::ptr(&reply), sizeof(reply), MSG_NOSIGNAL | MSG_DONTWAIT, 0,
+              0);
 }
 
-long IoThread::hang_up(IoThread* c, void*) {
-  if (c->command_ >= 0) sys::close(c->command_);
-  c->command_ = -1;
-  return 0;
+void IoThread::hang_up() {
+  if (command_ >= 0) sys::close(command_);
+  command_ = -1;
 }
 
 }  // namespace gpuckpt

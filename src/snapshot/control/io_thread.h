@@ -25,55 +25,48 @@ class IoThread {
   // In a forked child: what the parent's is doing is not ours.
   void forget();
 
-  // Runs `work(argument)` on the I/O thread's thread and waits for it.
-  long run(long (*work)(IoThread*, void*), void* argument);
+  // Runs `work()` on the I/O thread and waits for what it returns. From one thread at a time.
+  template <typename Work>
+  long run(Work work) {
+    return run_there([](void* w) -> long { return (*static_cast<Work*>(w))(); }, &work);
+  }
 
   // --- From any thread: a message on the parent's socket. False: the writer is gone.
   bool post(uint32_t type, uint32_t slot, const char* text);
 
-  // --- Through run(): a job with a writer.
+  // --- Through run(): a writer.
   struct Open {
-    const char* hello;    // JSON
-    const char* store;    // absolute
-    uint64_t timeout_ms;  // for kMsgReady
-    uint64_t memory;      // that the snapshot may take; ~0: as much as it likes
-    int code = 0;         // ExitCode
-    char parent[64];      // out: the snapshot that kRunSame may refer to; empty: none
-    HashKey names;        // out, when keyed: how the store names chunks
-    bool keyed;
-    char text[512];
+    const char* hello;        // JSON
+    const char* store;        // absolute
+    uint64_t timeout_ms = 0;  // for kMsgReady
+    uint64_t memory = ~0ull;  // that the snapshot may take; ~0: as much as it likes
+    int code = 0;             // ExitCode
+    char parent[64] = "";     // out: the snapshot that kRunSame may refer to; empty: none
+    HashKey names{};          // out, when keyed: how the store names chunks
+    bool keyed = false;
+    char text[512] = "";
   };
-  static long open_job(IoThread*, void* open);  // 0, or -1 with code and text set
+  bool open_writer(Open*);  // false: code and text say why not
   // The same for a member of a job, with the writer of the process that leads (barrier.h).
-  static long open_as_member(IoThread*, void* open);
+  bool open_as_member(Open*);
   // What was posted is on its way to the writer, whatever becomes of this process.
-  static long send_posted(IoThread*, void*);
+  void send_posted();
   // Waits for kMsgDurable or kMsgFailed; 1 = arrived in `message`, 0 = not within `timeout_ms`, -1
   // = writer gone.
-  struct Await {
-    wire::Msg message;
-    uint64_t timeout_ms;
-  };
-  static long await_message(IoThread*, void* await);
-  static long close_job(IoThread*, void*);
+  long await_message(wire::Msg* message, uint64_t timeout_ms);
+  void close_writer();
   // The writer has ended without a word: why.
-  struct WriterEnd {
-    char text[240];
-  };
-  static long describe_writer_end(IoThread*, void* writer_end);
+  void describe_writer_end(char* text, size_t room);
 
   // --- Through run(): the command line.
-  struct Listen {
-    wire::CtlRequest request;
-    uint64_t timeout_ms;
-  };
-  static long listen(IoThread*, void* listen);  // 1 = request arrived, 0 = nobody came
-  static long reply(IoThread*, void* ctl_reply);
-  static long hang_up(IoThread*, void*);
-  // Somebody else knocks while a snapshot is under way: says so and hangs up. Waits at most 200 ms.
-  static long turn_away(IoThread*, void*);
+  bool listen(wire::CtlRequest*, uint64_t timeout_ms);  // false: no request came
+  void reply(const wire::CtlReply&);
+  void hang_up();
+  // Another command line knocks while a snapshot is under way: says so and hangs up. Waits at most
+  // 200 ms.
+  void turn_away();
 
-  Region ring;            // mapped while a job is open
+  Region ring;            // mapped while a writer is open
   int child_socket = -1;  // for the copied child, in the I/O thread's table
   wire::Msg last{};       // kMsgFailed or kMsgDurable that came unasked
   std::atomic<bool> writer_gone{false};
@@ -86,9 +79,8 @@ class IoThread {
   friend void io_thread_main(void*);
   friend class JobBarrier;
   void loop();
-  bool send_posts();
   long receive(wire::Msg*, int timeout_ms);
-  long accept_request(int listener, uint64_t timeout_ms, wire::CtlRequest*, int* socket);
+  bool accept_request(int listener, uint64_t timeout_ms, wire::CtlRequest*, int* socket);
   int make_listener(char* path, size_t room);
   // The ring, and the writer's ends of it and of both sockets.
   struct Channel {
@@ -96,8 +88,10 @@ class IoThread {
   };
   bool make_ring(Channel* writers, char* why, size_t room);
   bool make_channel(Channel* writers, char* why, size_t room);  // false: why not
-  long greet(Open*);
-  void fail_for_writer(Open*, const char* what);
+  bool greet(Open*);
+  bool fail_to_open(Open*, int code, const char* what, long error = 0);
+  bool fail_for_writer(Open*, const char* what);
+  long run_there(long (*work)(void*), void* argument);
 
   struct Post {
     uint32_t type, slot;
@@ -110,7 +104,7 @@ class IoThread {
   std::atomic<uint32_t> doorbell_{0};
   std::atomic<uint32_t> busy_{0};
   std::atomic<bool> quit_{false};
-  long (*work_)(IoThread*, void*) = nullptr;
+  long (*work_)(void*) = nullptr;
   void* argument_ = nullptr;
   long result_ = 0;
   int tid_ = 0;

@@ -30,12 +30,12 @@ Producer::Producer(void* ring, Post post, void* context, uint32_t slots)
               const void* names) {
     return static_cast<Producer*>(s)->add_sealed(space, a, b, n, names);
   };
-  lend = [](CaptureSink* s, uint64_t n, uint64_t chunks, Lent* out) {
-    return static_cast<Producer*>(s)->lend_slot(n, chunks, out);
+  acquire = [](CaptureSink* s, uint64_t n, uint64_t chunks, Block* out) {
+    return static_cast<Producer*>(s)->acquire_slot(n, chunks, out);
   };
-  hand_over = [](CaptureSink* s, const Lent& lent, uint64_t space, uint64_t a, uint64_t n,
-                 const void* names, uint64_t chunks) {
-    return static_cast<Producer*>(s)->give_slot(lent, space, a, n, names, chunks);
+  commit_block = [](CaptureSink* s, const Block& block, uint64_t space, uint64_t a, uint64_t n,
+                    const void* names, uint64_t chunks) {
+    return static_cast<Producer*>(s)->commit_slot(block, space, a, n, names, chunks);
   };
   named = [](CaptureSink* s, uint64_t space, uint64_t a, uint64_t n, const void* names) {
     return static_cast<Producer*>(s)->add_named(space, a, n, names);
@@ -176,11 +176,12 @@ bool Producer::add_same(uint64_t space, uint64_t address, uint64_t length) {
   return add_empty(space, address, length, wire::kRunSame);
 }
 
-bool Producer::lend_slot(uint64_t length, uint64_t chunks, Lent* out) {
+bool Producer::acquire_slot(uint64_t length, uint64_t chunks, Block* out) {
   if (failed || room_for_names(chunks) + length > wire::kSlotPayloadBytes) return false;
-  // Who lent some may wait for a slot before it hands them over: some must come back without it.
-  if (lent_.fetch_add(1) >= most_lent() || !try_claim(&out->token)) {
-    lent_.fetch_sub(1);
+  // A holder of some may wait for another slot before it commits them: some must come free without
+  // it.
+  if (acquired_.fetch_add(1) >= most_acquired() || !try_claim(&out->token)) {
+    acquired_.fetch_sub(1);
     return false;
   }
   out->bytes = reinterpret_cast<char*>(header_of(out->token)) + wire::kSlotHeaderBytes +
@@ -188,9 +189,9 @@ bool Producer::lend_slot(uint64_t length, uint64_t chunks, Lent* out) {
   return true;
 }
 
-bool Producer::give_slot(const Lent& lent, uint64_t space, uint64_t address, uint64_t length,
-                         const void* names, uint64_t chunks) {
-  wire::SlotHeader* header = header_of(lent.token);
+bool Producer::commit_slot(const Block& block, uint64_t space, uint64_t address, uint64_t length,
+                           const void* names, uint64_t chunks) {
+  wire::SlotHeader* header = header_of(block.token);
   header->space = space;
   header->runs = 1;
   header->reserved = 0;
@@ -199,8 +200,8 @@ bool Producer::give_slot(const Lent& lent, uint64_t space, uint64_t address, uin
   __builtin_memcpy(reinterpret_cast<char*>(header) + wire::kSlotHeaderBytes, names, chunks * kName);
   mutex_.lock();
   data_bytes += length;
-  lent_.fetch_sub(1);
-  if (!post_(context_, wire::kMsgData, lent.token, nullptr)) failed = true;
+  acquired_.fetch_sub(1);
+  if (!post_(context_, wire::kMsgData, block.token, nullptr)) failed = true;
   bool ok = !failed;
   mutex_.unlock();
   return ok;

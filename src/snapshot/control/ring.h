@@ -26,9 +26,9 @@ class Producer : public CaptureSink {
                   const void* names);
   bool add_named(uint64_t space, uint64_t address, uint64_t length, const void* names);
   bool wait_until_taken();
-  bool lend_slot(uint64_t length, uint64_t chunks, Lent* out);
-  bool give_slot(const Lent& lent, uint64_t space, uint64_t address, uint64_t length,
-                 const void* names, uint64_t chunks);
+  bool acquire_slot(uint64_t length, uint64_t chunks, Block* out);
+  bool commit_slot(const Block& block, uint64_t space, uint64_t address, uint64_t length,
+                   const void* names, uint64_t chunks);
   bool flush();  // posts what is still being collected
 
   // For producers that fill memory themselves: room for `length` bytes (at most a slot) of one run,
@@ -54,8 +54,8 @@ class Producer : public CaptureSink {
   Post post_;
   void* context_;
   Mutex mutex_;  // of everything below, and of the slot that is being filled
-  uint32_t most_lent() const { return slots > 8 ? slots - 8 : 0; }
-  std::atomic<uint32_t> lent_{0};
+  uint32_t most_acquired() const { return slots > 8 ? slots - 8 : 0; }
+  std::atomic<uint32_t> acquired_{0};
   uint32_t slot_ = 0;
   bool open_ = false;
   wire::SlotHeader* header_ = nullptr;

@@ -131,7 +131,7 @@ void put_stopped_children(Records* r) {
   });
 }
 
-void settle_restored_children(const StoppedChild* const* children, size_t count, bool waited) {
+void stop_restored_children_again(const StoppedChild* const* children, size_t count, bool waited) {
   if (!count) return;
   for (size_t i = 0; i < count; ++i) {
     await_stop(children[i]->pid);
@@ -165,6 +165,6 @@ void hide_continued_children() {
   if (n && !signal_waited) take_signal(listed, n);
 }
 
-void settle_stopped_children() { settle_restored_children(listed, list_woken(), signal_waited); }
+void stop_children_again() { stop_restored_children_again(listed, list_woken(), signal_waited); }
 
 }  // namespace gpuckpt

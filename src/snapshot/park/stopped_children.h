@@ -25,12 +25,12 @@ void hide_continued_children();
 // PARKED: a record for each.
 void put_stopped_children(Records*);
 // PARKED, as the last thing: waits until they are stopped again.
-void settle_stopped_children();
+void stop_children_again();
 
 bool child_signal_waits();  // SIGCHLD is pending
 // In a restored process, before its threads go on: waits until these have stopped. `waited`:
 // SIGCHLD was pending before.
-void settle_restored_children(const process::StoppedChild* const* children, size_t count,
-                              bool waited);
+void stop_restored_children_again(const process::StoppedChild* const* children, size_t count,
+                                  bool waited);
 
 }  // namespace gpuckpt

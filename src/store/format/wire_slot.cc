@@ -10,7 +10,7 @@
 namespace gpuckpt::store {
 namespace {
 
-bool is_ahead(uint64_t space) { return (space & wire::kPlainSpace) >= wire::kSpaceAheadBase; }
+bool is_ahead(uint64_t space) { return (space & wire::kPlainSpace) >= wire::kSpacePrecopyBase; }
 
 // A slot as it was at one moment: what its sender changes later does not count.
 struct Slot {
@@ -52,7 +52,7 @@ Status put_run(const Slot& slot, const wire::Run& run, uint64_t* at, SnapshotWri
   const uint8_t* payload = slot.payload + *at;
   const uint64_t left = slot.bytes - *at;
   if (is_ahead(slot.space) && run.flags != wire::kRunSealed)
-    return Status::Error("a run that goes ahead is of another kind than these are");
+    return Status::Error("a precopied run is of another kind than these are");
   switch (run.flags) {
     case wire::kRunZero:
       return writer.put_zero(slot.space, run.address, run.length);
@@ -126,16 +126,6 @@ Status put_slot_blob(const uint8_t* at, const std::string& name, SnapshotWriter&
   const std::vector<uint8_t> bytes(slot.payload, slot.payload + slot.bytes);
   if (copy) copy->insert(copy->end(), bytes.begin(), bytes.end());
   return writer.append_blob(name, bytes);
-}
-
-Status answer_slot(uint8_t* at, SnapshotWriter& writer) {
-  Slot slot;
-  if (Status status = look(at, false, &slot); !status.ok()) return status;
-  std::vector<ChunkName> names = names_at(slot.payload, slot.bytes);
-  std::vector<uint8_t> known(names.size());
-  writer.known(names, known.data());
-  std::copy(known.begin(), known.end(), at + wire::kSlotHeaderBytes);
-  return Status::Ok();
 }
 
 }  // namespace gpuckpt::store

@@ -25,7 +25,5 @@ uint64_t covered_by_slot(const uint8_t* slot);
 // kMsgBlob: its payload is appended to blob `name`, and to `copy` (may be null).
 Status put_slot_blob(const uint8_t* slot, const std::string& name, SnapshotWriter& writer,
                      std::vector<uint8_t>* copy = nullptr);
-// kMsgHave: the names in its payload are answered in place, a byte each.
-Status answer_slot(uint8_t* slot, SnapshotWriter& writer);
 
 }  // namespace gpuckpt::store

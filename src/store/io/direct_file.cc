@@ -42,7 +42,7 @@ class DirectFile : public File {
         part = part.subspan(n);
         used_ += n;
         if (used_ < kBufferBytes) continue;
-        if (int e = hand_over()) return e;
+        if (int e = submit()) return e;
       }
     return 0;
   }
@@ -71,7 +71,7 @@ class DirectFile : public File {
   uint8_t* buffer(uint64_t number) { return memory_ + number % kBuffers * kBufferBytes; }
 
   // The current buffer is full. Waits until the next one is free.
-  int hand_over() {
+  int submit() {
     used_ = 0;
     std::unique_lock lock(mutex_);
     if (!thread_.joinable() && !alone_) {

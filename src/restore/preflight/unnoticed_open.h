@@ -11,6 +11,6 @@ namespace gpuckpt::restore {
 // `flags`: more of open(2)'s, O_NOFOLLOW for instance. Opens nothing that is not a regular file: to
 // open a FIFO wakes its other end, and to open a device may do anything. The access time stays as
 // it is where the kernel lets us (the file is ours, or we are root).
-Fd open_quietly(const std::string& path, int flags = 0);
+Fd open_unnoticed(const std::string& path, int flags = 0);
 
 }  // namespace gpuckpt::restore

@@ -1,4 +1,4 @@
-#include "restore/preflight/quiet_open.h"
+#include "restore/preflight/unnoticed_open.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -6,7 +6,7 @@
 
 namespace gpuckpt::restore {
 
-Fd open_quietly(const std::string& path, int flags) {
+Fd open_unnoticed(const std::string& path, int flags) {
   Fd place(open(path.c_str(), O_PATH | O_CLOEXEC | flags));
   struct stat st;
   if (!place || fstat(place.get(), &st) != 0) return Fd();

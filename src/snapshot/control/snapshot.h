@@ -1,34 +1,33 @@
 // One snapshot from trigger to durable, as the coordinator sees it.
 #pragma once
 
+#include "base/place.h"
 #include "gpuckpt/wire.h"
 #include "snapshot/api/device_plugin.h"
-#include "snapshot/control/memory_room.h"
-#include "snapshot/process/capture.h"
 
 struct gpuckpt_checkpoint;
 
 namespace gpuckpt {
 
-struct Job {
-  const char* reason;  // "signal", "timer", "command", "term", "program"
+// What was asked for, and what became of it; made new for each request, on the coordinator.
+struct Snapshot {
+  const char* reason = "";  // "signal", "timer", "command", "term", "program"
   bool from_command = false;
-  bool stop = false, wait = true;
+  bool stop = false;
   int stop_status = 0;
-  uint64_t timeout_ms;
-  char store[1024];
-  char tag[128];
+  uint64_t timeout_ms = 0;
+  char store[1024] = "";
+  char tag[128] = "";
   bool program_tag = false;               // gpuckpt_tag gave it
   gpuckpt_checkpoint* request = nullptr;  // the program asked for it
   bool self_contained = false;            // --self-contained
   Place asker{};                          // of the command; zeros: not known
-  uint32_t children;                      // Children (barrier.h)
-  uint64_t births;  // when it was looked who else belongs to the job (job_name.h)
+  uint32_t children = 0;                  // Children (barrier.h)
+  uint64_t births = 0;  // when it was looked who else belongs to the job (job_name.h)
 
-  MemoryBudget memory;  // of the attempt
-  bool spare = false;   // memory ran out in the last one: as little as possible
+  bool spare = false;  // memory ran out in the last attempt: as little as possible
 
-  uint64_t started_us;
+  uint64_t started_us = 0;
   // Results.
   int code = 0;
   char text[1024] = "";
@@ -45,16 +44,18 @@ struct Job {
   size_t threads = 0, mappings = 0;
   uint32_t processes = 1;  // of the job
   bool device = false, cloned = false;
-  bool said_end = false;  // to the writer, in this attempt
-  DeviceReport device_report;
+  DeviceReport device_report{};
 };
 
+// Notes why there is no snapshot; always false.
+bool fail(Snapshot*, int code, const char* pattern, ...) __attribute__((format(printf, 3, 4)));
+
 // Takes the snapshot; the application goes on whatever happens. False: code and text say why not.
-bool take_snapshot(Job*);
+bool take_snapshot(Snapshot*);
 // The same as a member of a job: another process leads (library.leader). False with code
 // kExitAbsent: it does not any more, and nothing was done.
 // `why_not` (may be null): it says so, and the snapshot of the job fails.
-bool take_part(Job*, const char* why_not);
-void report_phase(Job*, const char* phase);
+bool take_part(Snapshot*, const char* why_not);
+void report_phase(Snapshot*, const char* phase);
 
 }  // namespace gpuckpt

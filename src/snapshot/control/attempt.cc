@@ -1,0 +1,597 @@
+#include "snapshot/control/attempt.h"
+
+#include <fcntl.h>
+
+#include <new>
+
+#include "base/log.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "gpuckpt/exit_codes.h"
+#include "snapshot/api/api.h"
+#include "snapshot/control/inherited.h"
+#include "snapshot/control/obstacles.h"
+#include "snapshot/control/reports.h"
+#include "snapshot/control/state.h"
+#include "snapshot/control/worker.h"
+#include "snapshot/job/barrier.h"
+#include "snapshot/job/job_name.h"
+#include "snapshot/memory/lazy.h"
+#include "snapshot/memory/track.h"
+#include "snapshot/park/park.h"
+#include "snapshot/park/stopped_children.h"
+#include "snapshot/park/stopped_process.h"
+#include "snapshot/process/told.h"
+
+namespace gpuckpt {
+namespace {
+
+constexpr uint64_t kParkPatienceUs = 200000;  // for one try
+constexpr uint64_t kParkRetriesUs = 600000;   // for all, until the gate is opened again
+constexpr uint64_t kFilesPatienceMs = 20000;
+
+bool parent_post(void*, uint32_t type, uint32_t slot, const char* text) {
+  return io_thread.post(type, slot, text);
+}
+
+bool is_member() { return job_barrier.role() == JobBarrier::Role::kMember; }
+
+// glibc keeps the stack of a thread that has ended, and the arena that it took memory from, for the
+// next one. The threads for the device's work would be the first to make them, behind our look at
+// the mappings' flags, and these would be lost.
+void make_room_for_threads() {
+  if (device_plugin) run_on_pthread([](void*) {}, nullptr);
+}
+
+}  // namespace
+
+// --- why there is no snapshot
+
+Outcome Attempt::given_up() const {
+  return s_->code == kExitTimeout || s_->code == kRefusedForNow ? Outcome::kRetry
+                                                                : Outcome::kFailed;
+}
+
+Outcome Attempt::device_gave_up() {
+  if (producer_->failed) writer_failed("the writer is gone");
+  return s_->code == kExitTimeout ? Outcome::kRetry : Outcome::kFailed;
+}
+
+bool Attempt::job_failed() { return fail(s_, job_barrier.code, "%s", job_barrier.text); }
+
+// A process of the job that ended in the middle of it is no reason to do without a snapshot: the
+// next attempt is without it.
+bool Attempt::writer_failed(const wire::Msg& m) {
+  const int code = m.code ? m.code : kExitError;
+  return fail(s_, m.slot == wire::kFailedMember ? kExitTimeout : code, "%s", m.text);
+}
+
+// A writer that failed has the better reason. It closes the ring first and says why then.
+bool Attempt::writer_failed(const char* otherwise) {
+  const bool dead = reinterpret_cast<wire::RingHeader*>(io_thread.ring.data())->writer_dead.load();
+  const long got =
+      io_thread.run([&] { return io_thread.await_message(&message_, dead ? 2000 : 0); });
+  if (got > 0 && message_.type == wire::kMsgFailed) return writer_failed(message_);
+  if (!otherwise[0]) otherwise = "what was captured could not be handed to the writer";
+  if (!io_thread.writer_gone) return fail(s_, kExitError, "%s", otherwise);
+  char why[240];
+  io_thread.run([&] { return io_thread.describe_writer_end(why, sizeof(why)), 0; });
+  return fail(s_, kExitError, "%s: %s", otherwise, why);
+}
+
+// Its namespaces count as its environment, which is that of the restore then.
+void Attempt::warn_of_place() {
+  const uint32_t parts = foreign_parts(s_->asker);
+  if (!parts) return;
+  char names[192];
+  name_parts(parts, names, sizeof(names));
+  Text text(s_->warnings, sizeof(s_->warnings));
+  text.used = length(s_->warnings);
+  text.add(
+      "%sthe program has a %s of its own (unshare, bwrap, a container): a restore gives it those "
+      "of whoever restores it, and that one's capabilities. Restore it from inside of such ones",
+      text.used ? "\n" : "", names);
+}
+
+// --- before the program is disturbed
+
+bool Attempt::has_memory() {
+  io_thread.run([&] { return memory_ = memory_budget(memory_room(), s_->spare), 0; });
+  if (memory_.enough()) return true;
+  const MemoryRoom& room = memory_.room;
+  return fail(s_, kExitRefused,
+              "%lu MiB of memory are left of the %lu MiB that %s%s has, and a snapshot takes at "
+              "least %lu MiB: raise the limit, or have the program use less",
+              room.left >> 20, room.all >> 20, room.group[0] ? "the control group " : "the machine",
+              room.group, MemoryBudget::kLeast >> 20);
+}
+
+bool Attempt::open_writer() {
+  io_thread.run([&] { return make_hello(*s_, hello_, sizeof(hello_)), 0; });
+  writer_.memory = memory_.bytes;
+  const bool open = io_thread.run([&] {
+    return is_member() ? io_thread.open_as_member(&writer_) : io_thread.open_writer(&writer_);
+  });
+  return open || fail(s_, writer_.code, "%s", writer_.text);
+}
+
+// As the leader of a job: calls all its other processes. Nothing to do for a member, or alone.
+bool Attempt::call_members() {
+  const auto children = static_cast<Children>(s_->children);
+  if (is_member() || children == Children::kIgnore) return true;
+  // Looked for in each attempt: processes come and go.
+  s_->births = births();
+  if (!io_thread.run([] { return has_job(); })) return true;
+  const JobBarrier::Call call{children,        *deadline_us_, s_->stop ? wire::kCtlStop : 0u,
+                              s_->stop_status, s_->store,     s_->tag};
+  return io_thread.run([&] { return job_barrier.lead(&io_thread, call); }) || job_failed();
+}
+
+// Whether anything of this process cannot be stopped, or not without harm. What another process
+// leads has been looked at by that one.
+bool Attempt::may_be_stopped_now() {
+  const auto of_the_job = [](int pid) {
+    return job_barrier.active() && job_barrier.has_process(pid);
+  };
+  const bool may = is_member() || io_thread.run([&] {
+    return may_be_stopped(library.pid, of_the_job, s_->text, sizeof(s_->text));
+  });
+  if (!may) {
+    s_->code = kExitRefused;
+    return false;
+  }
+  // Trying to stop a thread that is stuck in the kernel holds up all others for the time of the
+  // try.
+  if (!io_thread.run([&] { return stuck_in_kernel(s_->text, sizeof(s_->text)); })) return true;
+  s_->code = kExitTimeout;
+  return false;
+}
+
+// What takes long and can be done while the application runs: which mappings there are and what is
+// behind them, and write protection of what shall be tracked from now on.
+bool Attempt::look_at_memory() {
+  HostPages& pages = capture_.pages;
+  const bool device = has_device();
+  make_room_for_threads();
+  const bool all_there = io_thread.run([&] {
+    pages.pagemap.open(tracker.by_words() ? Pagemap::Source::kWords : Pagemap::Source::kScan);
+    pages.smaps.read();
+    if (!await_lazy_pages(&pages.smaps, *deadline_us_)) return false;
+    pages.smaps.find_policies();
+    return true;
+  });
+  if (!all_there)
+    return fail(s_, kExitTimeout,
+                "the memory of the restored program (--lazy) is not all there yet");
+  pages.register_later = false;
+  if (tracker.prepare(&pages.smaps, tracker.knows_since(writer_.parent))) {
+    if (device) {
+      // No thread is interrupted inside the driver only for this: the stop that follows does it.
+      pages.register_later = true;
+    } else if (park_once()) {
+      // Parked for some microseconds; when that does not work, the memory is tracked the next time.
+      tracker.register_memory(&pages.smaps);
+      parking.unpark();
+    }
+    s_->text[0] = 0;
+  }
+  io_thread.run([&] {
+    tracker.arm(&pages.smaps, &pages.pagemap);
+    pages.make_plan(device);
+    return 0;
+  });
+  return true;
+}
+
+// What the program wants to happen first: its hooks have run, no thread is inside a critical
+// section.
+bool Attempt::make_ready() {
+  if (run_snapshot_hooks(*deadline_us_, s_->text, sizeof(s_->text)) &&
+      close_sections(library.config.gate_ms * 1000, s_->text, sizeof(s_->text)))
+    return true;
+  s_->code = kExitTimeout;
+  return false;
+}
+
+// Devices at rest, and what of their memory changed out of the way. Another process of the job may
+// write to it: before it is looked at, the devices of all are at rest.
+bool Attempt::freeze_device() {
+  report_phase(s_, "device");
+  if (!job_barrier.active()) return device_.freeze_and_stage();
+  return device_.freeze() && meet(wire::kJobFrozen) && device_.stage();
+}
+
+// --- the stop
+
+bool Attempt::meet(wire::JobStep step) {
+  return !job_barrier.active() ||
+         io_thread.run([&] { return job_barrier.meet(&io_thread, step); }) || job_failed();
+}
+
+void Attempt::call_off() {
+  if (!job_barrier.active()) return;
+  io_thread.run([&] {
+    job_barrier.call_off(s_->code ? s_->code : kExitError, s_->text);
+    return 0;
+  });
+}
+
+// No other process was to take part; is that still so?
+bool Attempt::child_was_born() {
+  if (job_barrier.active() || static_cast<Children>(s_->children) == Children::kIgnore)
+    return false;
+  return has_children() || (births() != s_->births && io_thread.run([] { return has_job(); }));
+}
+
+bool Attempt::park_once() {
+  const int own[2] = {static_cast<int>(library.coordinator_tid.load()), io_thread.tid()};
+  return io_thread.run(
+      [&] { return parking.park(own, 2, kParkPatienceUs, s_->text, sizeof(s_->text)); });
+}
+
+// A thread in the middle of something (the driver's above all) is asked again at once; with the
+// gate closed nothing that was staged grows old meanwhile. False: text says what stood in the way.
+bool Attempt::park() {
+  const uint64_t patience = sys::now_us() + kParkRetriesUs;
+  do {
+    stopped_since_us_ = sys::now_us();
+    if (park_once()) {
+      const char* busy =
+          device_.frozen && device_plugin->park_obstacle ? device_plugin->park_obstacle() : nullptr;
+      const bool born = !busy && child_was_born();
+      if (!busy && !born) {
+        s_->text[0] = 0;
+        return true;
+      }
+      copy(s_->text, sizeof(s_->text),
+           born ? "the program has just started another process" : busy);
+      parking.unpark();
+      if (born) break;
+    }
+    sys::sleep_us(2000);
+  } while (sys::now_us() < patience);
+  s_->code = kExitTimeout;
+  return false;
+}
+
+// PARKED. Everything but the pages.
+bool Attempt::describe() {
+  const uint64_t begin = sys::now_us();
+  bool ok = io_thread.run([&] {
+    capture_.pages.look_again();
+    if (!capture_process(&capture_, host_.records, host_.device)) return false;
+    capture_.pages.find_written();
+    put_guards(&capture_, host_.records);
+    return true;
+  });
+  const uint64_t described = sys::now_us();
+  ok = ok && capture_descriptors(&capture_, host_.records);
+  const uint64_t end = sys::now_us();
+  s_->capture_us = end - begin, s_->fds_us = end - described;
+  s_->state_us = capture_.state_us, s_->maps_us = capture_.maps_us;
+  return ok || fail(s_, capture_.code ? capture_.code : kExitRefused, "%s", capture_.text);
+}
+
+// PARKED. Gets the pages out of the way of the application's next step: copied, cloned, or, when
+// neither is possible, sent at once.
+bool Attempt::take_pages_out() {
+  HostPages& pages = capture_.pages;
+  // A child that has just come may go as soon as it runs again, and its copy would go with it: what
+  // is cheap to copy is cheap to send. So is it for one that stops as soon as it is captured.
+  const bool at_once =
+      pages.plan.copy && is_member() && (!library.last_snapshot[0] || threads_are_held());
+  if (pages.plan.copy && !at_once && io_thread.run([&] { return pages.copy_pages(); })) {
+    s_->way = "copy";
+    return true;
+  }
+  if (!equal(library.config.copy, "stop") && !at_once && !memory_.while_stopped) {
+    long pid = -1;
+    const uint64_t begin = sys::now_us();
+    if (capture_before_clone(&capture_))
+      pid = io_thread.run([&] { return clone_and_send(&host_); });
+    capture_after_clone(&capture_);
+    if (!sys::failed(pid)) {
+      learn_clone_cost(sys::now_us() - begin, pages.plan.small_pages);
+      s_->cloned = true;
+      s_->way = "clone";
+      return true;
+    }
+    log_line(LogLevel::kWarn,
+             "the process cannot be copied (error %ld); writing while it stands still", -pid);
+  }
+  s_->way = "stop";
+  return io_thread.run([&] { return send_while_stopped(&host_); }) || writer_failed(host_.text);
+}
+
+// The writer copies files beside our capture (--files-in-snapshot): the program stands as long as
+// that takes, but not for ever.
+bool Attempt::await_files() {
+  const uint64_t since = sys::now_us();
+  const long got =
+      io_thread.run([&] { return io_thread.await_message(&message_, kFilesPatienceMs); });
+  if (got > 0 && message_.type == wire::kMsgFilesTaken) {
+    log_line(LogLevel::kInfo, "%s; the program waited %lu ms for it after its own capture",
+             message_.text, (sys::now_us() - since) / 1000);
+    return true;
+  }
+  if (got > 0) return fail(s_, message_.code, "%s", message_.text);
+  if (got < 0) return fail(s_, kExitError, "the writer ended while it copied files");
+  return fail(
+      s_, kExitTimeout,
+      "copying the files that changed took more than %lu s, in which the program stood; "
+      "name fewer folders for --files-in-snapshot, or use a file system that can clone files",
+      kFilesPatienceMs / 1000);
+}
+
+// From park to unpark. The gate, closed while the device is frozen, is open again afterwards,
+// unless the program is stopped for good (s_->id is set then).
+Outcome Attempt::stop_and_capture() {
+  if (!meet(wire::kJobStaged)) {
+    device_.resume();
+    return given_up();
+  }
+  if (!park()) {
+    device_.resume();
+    return Outcome::kRetry;
+  }
+  io_thread.run([] { return note_stopped_children(), 0; });
+  if (!meet(wire::kJobParked)) {
+    device_.resume();
+    // Stopped children that were let go on stop again when they hear of it.
+    call_off();
+    io_thread.run([] { return stop_children_again(), 0; });
+    parking.unpark();
+    return given_up();
+  }
+  s_->park_us = sys::now_us() - stopped_since_us_;
+  const bool files = library.config.files && !is_member();
+  if (files) io_thread.post(wire::kMsgFiles, 0, nullptr);
+  bool ok = describe();
+  if (ok) {
+    const uint64_t described = sys::now_us();
+    ok = take_pages_out();
+    s_->clone_us = sys::now_us() - described;
+  }
+  if (ok && files) ok = await_files();
+  if (!ok)
+    call_off();
+  else
+    ok = meet(wire::kJobCaptured);
+  release_descriptors();
+  s_->threads = capture_.threads, s_->mappings = capture_.mappings;
+  if (ok && s_->stop) {
+    if (capture_.pages.has_copy && !io_thread.run([&] { return send_copied_pages(&host_); }))
+      ok = writer_failed(host_.text);
+    // Nothing must happen after this snapshot: the application stays where it is, its calls of the
+    // driver at the gate, until the snapshot is safe and the process ends.
+    s_->stall_us = sys::now_us() - stopped_since_us_;
+    s_->gate_us = s_->device_report.gate_us;
+    if (ok && (ok = publish())) return Outcome::kDone;
+  }
+  return wake(ok);
+}
+
+// The program goes on.
+Outcome Attempt::wake(bool captured) {
+  HostPages& pages = capture_.pages;
+  if (captured && pages.register_later) tracker.register_later(&pages.smaps);
+  // From here on a member may end as it likes: the snapshot has, or is being sent, all of it.
+  if (captured && is_member() && (!s_->device || device_.drained) && !pages.has_copy) {
+    say_end();
+    io_thread.run([] { return io_thread.send_posted(), 0; });
+  }
+  device_.resume();
+  io_thread.run([] { return stop_children_again(), 0; });
+  const uint64_t waking = sys::now_us();
+  parking.unpark();
+  // Its parent waits for that. All of it has been sent, or is being sent by its copy.
+  if (said_end_ && threads_are_held()) stop_early();
+  s_->stall_us = sys::now_us() - stopped_since_us_;
+  s_->wake_us = sys::now_us() - waking;
+  if (captured && !s_->stop && pages.has_copy &&
+      !io_thread.run([&] { return send_copied_pages(&host_); }))
+    captured = writer_failed(host_.text);
+  return captured ? Outcome::kDone : given_up();
+}
+
+// --- after the stop
+
+void Attempt::note_pages() {
+  const HostPages& h = capture_.pages;
+  s_->scan_us = h.scan_us, s_->copy_us = h.copy_us, s_->arm_us = tracker.armed_us;
+  s_->early_us = h.early_us, s_->early_bytes = h.early_bytes;
+  h.count(&s_->written_bytes, &s_->unchanged_bytes);
+  log_line(
+      LogLevel::kDebug,
+      "pages: %s, way %s (copy %lu us for %lu KiB, clone %lu us expected), %lu KiB early in %lu "
+      "us, scan %lu us, copy %lu us, arm %lu us, written %lu KiB, unchanged %lu KiB",
+      tracker.mode_name(), s_->way, h.plan.copy_us, h.plan.bytes >> 10, h.plan.clone_us,
+      h.early_bytes >> 10, h.early_us, h.scan_us, h.copy_us, tracker.armed_us,
+      s_->written_bytes >> 10, s_->unchanged_bytes >> 10);
+}
+
+// The program stands still until the copied child has sent its pages, or, past the time for a
+// snapshot, is no more.
+void Attempt::wait_for_copied_process() {
+  const uint64_t begin = sys::now_us(), deadline = begin + s_->timeout_ms * 1000;
+  const bool parked = park_once();
+  s_->text[0] = 0;
+  if (!parked) return;
+  while (!io_thread.run(copied_process_has_ended)) {
+    if (sys::now_us() > deadline) sys::call(SYS_kill, io_thread.child_pid, 9);
+    sys::sleep_us(1000);
+  }
+  parking.unpark();
+  s_->held_us += sys::now_us() - begin;
+  log_line(LogLevel::kWarn,
+           "memory runs short while the program's pages are being written: it was held up for "
+           "%lu ms",
+           (sys::now_us() - begin) / 1000);
+}
+
+// Did the kernel end the copy, or the writer where memory is limited? The next attempt spares
+// memory.
+bool Attempt::memory_ran_out(bool writer_ended) {
+  if (s_->cloned)
+    for (int tries = 0; tries < 50 && !io_thread.run(copied_process_has_ended); ++tries)
+      sys::sleep_us(1000);
+  if (s_->spare || !(io_thread.child_killed || (writer_ended && memory_.bytes != ~0ull)))
+    return false;
+  s_->spare = true;
+  fail(s_, kExitTimeout, "%s was killed, as it seems for want of memory (%lu MiB were left)",
+       io_thread.child_killed ? "the copied process" : "the writer", memory_.room.left >> 20);
+  return true;
+}
+
+// All has been sent, but for what the copied child sends by itself.
+void Attempt::say_end() {
+  char statistics[1600];
+  make_statistics(*s_, statistics, sizeof(statistics));
+  io_thread.post(wire::kMsgEnd, 0, statistics);
+  said_end_ = true;
+}
+
+// The writer may publish.
+bool Attempt::publish() {
+  if (!said_end_) say_end();
+  return await_durable();
+}
+
+bool Attempt::await_durable() {
+  for (;;) {
+    const bool copying = s_->cloned && !io_thread.run(copied_process_has_ended);
+    const long got =
+        io_thread.run([&] { return io_thread.await_message(&message_, copying ? 20 : 1000); });
+    if (!got && copying && io_thread.run(copied_process_is_too_large)) wait_for_copied_process();
+    const bool failed = got > 0 && message_.type == wire::kMsgFailed;
+    if ((got < 0 || failed) && memory_ran_out(got < 0)) return false;
+    if (got < 0) {
+      char why[240];
+      io_thread.run([&] { return io_thread.describe_writer_end(why, sizeof(why)), 0; });
+      return fail(s_, kExitError, "the writer ended without publishing the snapshot: %s", why);
+    }
+    if (failed) return writer_failed(message_);
+    if (got > 0 && message_.type == wire::kMsgDurable) break;
+    if (library.wanted & kWantCommand) {
+      library.wanted &= ~static_cast<uint32_t>(kWantCommand);
+      io_thread.run([] { return io_thread.turn_away(), 0; });
+    }
+  }
+  // The id, and behind it warnings, each on a line of its own.
+  char* end = message_.text;
+  while (*end && *end != '\n') ++end;
+  if (*end) {
+    copy(s_->warnings, sizeof(s_->warnings), end + 1);
+    *end = 0;
+  }
+  warn_of_place();
+  io_thread.run([&] { return add_told(s_->warnings, sizeof(s_->warnings)), 0; });
+  copy(s_->id, sizeof(s_->id), message_.text);
+  s_->logical_bytes = message_.logical_bytes;
+  s_->new_bytes = message_.new_bytes;
+  s_->stored_bytes = message_.stored_bytes;
+  s_->zero_bytes = message_.zero_bytes;
+  return true;
+}
+
+// --- all of it
+
+void Attempt::finish_capture() {
+  open_sections();
+  run_resume_hooks();
+  io_thread.run([&] { return capture_.pages.pagemap.close(), 0; });
+  note_pages();
+  capture_finish(&capture_);
+}
+
+Outcome Attempt::capture() {
+  if (!capture_start(&capture_, s_->self_contained || library.config.self_contained,
+                     memory_.for_copies())) {
+    fail(s_, kExitError, "%s", capture_.text);
+    return Outcome::kFailed;
+  }
+  if (!call_members() || !may_be_stopped_now()) return given_up();
+  if (!device_.precopy(deadline_us_)) return device_gave_up();
+  if (!look_at_memory()) return Outcome::kFailed;
+  const bool ready = make_ready() && freeze_device();
+  s_->device = device_.active;
+  if (!ready) {
+    device_.resume();
+    return device_gave_up();
+  }
+  Records records(capture_.record_memory);
+  host_ = {&capture_, &records, s_->device, memory_.ring_slots};
+  report_phase(s_, "park");
+  return stop_and_capture();
+}
+
+Outcome Attempt::drain_and_publish() {
+  report_phase(s_, "write");
+  if (!device_.drain()) {
+    if (producer_->failed) writer_failed("the writer is gone");
+    return Outcome::kFailed;
+  }
+  s_->gate_us = s_->device_report.gate_us;
+  return publish() ? Outcome::kDone : given_up();
+}
+
+Outcome Attempt::close(Outcome outcome) {
+  const bool done = outcome == Outcome::kDone;
+  if (!done) {
+    // In this order: the leader shall hear from us why, and not from the writer.
+    call_off();
+    io_thread.post(wire::kMsgAbort, 0, s_->text);
+  }
+  io_thread.run([] { return io_thread.close_writer(), 0; });
+  if (done) {
+    copy(library.last_snapshot, sizeof(library.last_snapshot), s_->id);
+    library.last_number = job_barrier.number();
+    s_->processes = job_barrier.others() + 1;
+    tracker.set_base(s_->id);
+  }
+  // (A program that was stopped stands where it is, perhaps with locks of ours, and ends.)
+  if (!(done && s_->stop)) device_.end(done ? s_->id : nullptr);
+  if (outcome == Outcome::kFailed && s_->code == kExitAbsent && writer_.parent[0]) {
+    // What we called unchanged is not in the store any more: once more, without a parent.
+    library.last_snapshot[0] = 0;
+    return Outcome::kRetry;
+  }
+  return outcome;
+}
+
+Outcome Attempt::run() {
+  s_->code = 0;
+  s_->text[0] = 0;
+  s_->device_report = {};
+  forget_told();
+  s_->warnings[0] = 0;
+  s_->way = "none";
+  if (excluded_came_back()) library.last_snapshot[0] = 0;
+  io_thread.child_killed = false;
+  if (!has_memory() || !open_writer()) {
+    call_off();
+    return Outcome::kFailed;
+  }
+  Producer producer(io_thread.ring.data(), parent_post, nullptr, memory_.ring_slots);
+  producer.parent = writer_.parent;
+  producer.name_key = writer_.keyed ? &writer_.names : nullptr;
+  producer_ = &producer;
+  device_ = {s_, &producer, *deadline_us_ / 1000};
+  Outcome outcome = capture();
+  finish_capture();
+  if (outcome == Outcome::kDone && !s_->id[0]) outcome = drain_and_publish();
+  return close(outcome);
+}
+
+Outcome attempt(Snapshot* s, uint64_t* deadline_us) {
+  Region memory = scratch_map(sizeof(Attempt));
+  if (!memory) {
+    fail(s, kExitError, "no address space for the snapshot's tables");
+    return Outcome::kFailed;
+  }
+  const Outcome outcome = (new (memory.data()) Attempt(s, deadline_us))->run();
+  scratch_unmap(&memory);
+  return outcome;
+}
+
+}  // namespace gpuckpt

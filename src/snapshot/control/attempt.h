@@ -1,0 +1,79 @@
+// One attempt at a snapshot: from opening the writer to the durable snapshot, or to the reason why
+// there is none. All of its state is here, made new for each attempt in memory that no snapshot
+// contains.
+//
+// Threads: on the coordinator; what opens files or needs the I/O thread's descriptors is run there.
+#pragma once
+
+#include "snapshot/control/copied_process.h"
+#include "snapshot/control/device_work.h"
+#include "snapshot/control/io_thread.h"
+#include "snapshot/control/memory_room.h"
+#include "snapshot/control/snapshot.h"
+#include "snapshot/process/capture.h"
+
+namespace gpuckpt {
+
+enum class Outcome { kDone, kFailed, kRetry };
+
+class Attempt {
+ public:
+  // *deadline_us: of all attempts; later by what was copied before the stop.
+  Attempt(Snapshot* s, uint64_t* deadline_us) : s_(s), deadline_us_(deadline_us) {}
+  Outcome run();
+
+ private:
+  // In this order.
+  bool has_memory();
+  bool open_writer();
+  Outcome capture();
+  bool call_members();
+  bool may_be_stopped_now();
+  bool look_at_memory();
+  bool make_ready();
+  bool freeze_device();
+  Outcome stop_and_capture();
+  bool park();
+  bool describe();
+  bool take_pages_out();
+  bool await_files();
+  Outcome wake(bool captured);
+  void finish_capture();
+  Outcome drain_and_publish();
+  Outcome close(Outcome);
+
+  bool park_once();
+  bool meet(wire::JobStep);
+  void call_off();
+  bool child_was_born();
+  void say_end();
+  bool publish();
+  bool await_durable();
+  void wait_for_copied_process();
+  bool memory_ran_out(bool writer_ended);
+  void note_pages();
+  void warn_of_place();
+  bool job_failed();
+  bool writer_failed(const wire::Msg&);
+  bool writer_failed(const char* otherwise);
+  Outcome given_up() const;
+  Outcome device_gave_up();
+
+  Snapshot* s_;
+  uint64_t* deadline_us_;
+  MemoryBudget memory_;
+  char hello_[4000] = "";
+  IoThread::Open writer_{hello_, s_->store, 30000};
+  wire::Msg message_{};  // the writer's last one
+  Capture capture_{};
+  Producer* producer_ = nullptr;
+  DeviceWork device_{};
+  HostSource host_{};
+  uint64_t stopped_since_us_ = 0;
+  bool said_end_ = false;  // to the writer
+};
+
+// Tries once. The attempt's state comes and goes with the call.
+Outcome attempt(Snapshot*, uint64_t* deadline_us);
+
+}  // namespace gpuckpt

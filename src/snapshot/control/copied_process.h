@@ -1,0 +1,33 @@
+// Getting the host's pages to the writer: from a copy-on-write child, from a copy of the pages, or
+// while the program stands.
+//
+// The child is cloned by the I/O thread, so that it holds the I/O thread's descriptors and none of
+// the application's.
+#pragma once
+
+#include "snapshot/control/snapshot.h"
+#include "snapshot/process/capture.h"
+
+namespace gpuckpt {
+
+// What it sends, and in what it says why it could not.
+struct HostSource {
+  Capture* capture;
+  Records* records;
+  bool device;          // there is a driver with state
+  uint32_t ring_slots;  // that it may use
+  char text[256] = "";
+};
+
+// ON THE I/O THREAD. The pid of the child, or a negative error number.
+long clone_and_send(HostSource*);
+// ON THE I/O THREAD. False: `text` says why.
+bool send_while_stopped(HostSource*);
+bool send_copied_pages(HostSource*);
+
+// ON THE I/O THREAD. Has the child done its work, or is there none?
+bool copied_process_has_ended();
+// ON THE I/O THREAD. Has it more to itself than GPUCKPT_COPY_LIMIT allows, or than there is?
+bool copied_process_is_too_large();
+
+}  // namespace gpuckpt
