@@ -1,5 +1,4 @@
 // A folder that tells of changes in it by a signal (dnotify).
-#define _GNU_SOURCE
 #include "feature.h"
 static volatile int told;
 static void on_change(int sig) { told = sig; }
