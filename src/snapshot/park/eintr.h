@@ -56,13 +56,26 @@ inline uint64_t number_in_frame(const uint64_t* sp) {
   return ~0ull;
 }
 
+// The context executes system call `nr` again. A relative sleep that reports what is left goes on
+// with what is left.
+inline void call_again(greg_t* r, long nr) {
+  r[REG_RAX] = nr;
+  r[REG_RIP] -= 2;
+  if (nr == SYS_nanosleep && r[REG_RSI]) r[REG_RDI] = r[REG_RSI];
+  if (nr == SYS_clock_nanosleep && !(r[REG_RSI] & 1) && r[REG_R10]) r[REG_RDX] = r[REG_R10];
+}
+
 // Without knowing the call: reads the number from the instruction before the `syscall` (mov
-// $nr,%eax or xor %eax,%eax), or where glibc has put it.
+// $nr,%eax or xor %eax,%eax), or where glibc has put it. Also for a thread that the kernel had
+// woken for a signal that another thread took: it goes on by restart_syscall(2), which sigreturn
+// makes fail.
 inline bool repair_eintr_by_code(ucontext_t* uc) {
   greg_t* r = uc->uc_mcontext.gregs;
-  if (r[REG_RAX] != -4) return false;
   const unsigned char* ip = reinterpret_cast<const unsigned char*>(r[REG_RIP]);
   const char* sp = reinterpret_cast<const char*>(r[REG_RSP]);
+  const bool restarts = r[REG_RAX] == SYS_restart_syscall && ip[0] == 0x0f && ip[1] == 0x05;
+  if (!restarts && r[REG_RAX] != -4) return false;
+  if (restarts) ip += 2;
   if (ip[-2] != 0x0f || ip[-1] != 0x05) return false;
   uint64_t nr = 0;
   if (ip[-7] == 0xb8)
@@ -75,8 +88,8 @@ inline bool repair_eintr_by_code(ucontext_t* uc) {
   else if (!((ip[-4] == 0x31 || ip[-4] == 0x33) && ip[-3] == 0xc0))
     return false;
   if (nr >= 1024) return false;
-  r[REG_RAX] = static_cast<greg_t>(nr);
-  r[REG_RIP] -= 2;
+  r[REG_RIP] = static_cast<greg_t>(reinterpret_cast<uint64_t>(ip));
+  call_again(r, static_cast<long>(nr));
   return true;
 }
 
@@ -87,14 +100,13 @@ struct SyscallState {
 };
 inline bool repair_eintr(ucontext_t* uc, const SyscallState& s) {
   greg_t* r = uc->uc_mcontext.gregs;
-  if (r[REG_RAX] != -4 || s.nr < 0) return false;
+  if (r[REG_RAX] != -4 || s.nr < 0 || s.nr == SYS_restart_syscall) return false;
   if (static_cast<uint64_t>(r[REG_RIP]) != s.pc || static_cast<uint64_t>(r[REG_RSP]) != s.sp)
     return false;
   if (static_cast<uint64_t>(r[REG_RDI]) != s.argument[0] ||
       static_cast<uint64_t>(r[REG_RSI]) != s.argument[1])
     return false;
-  r[REG_RAX] = s.nr;
-  r[REG_RIP] -= 2;
+  call_again(r, s.nr);
   return true;
 }
 

@@ -49,18 +49,10 @@ void collect_own() {
   sys::futex_wake(&acks, 1);
 }
 
-// A relative sleep that reports what is left goes on with what is left.
-void continue_sleep(ParkedThread& t) {
-  greg_t* r = t.context->uc_mcontext.gregs;
-  if (t.before.nr == SYS_nanosleep && t.before.argument[1]) r[REG_RDI] = r[REG_RSI];
-  if (t.before.nr == SYS_clock_nanosleep && !(t.before.argument[1] & 1) && t.before.argument[3])
-    r[REG_RDX] = r[REG_R10];
-}
-
-// The call that our signal broke off goes on. Whoever was stopped is owed this, also when nothing
-// came of the stop.
-void mend_call(ParkedThread& t) {
-  if (repair_eintr(t.context, t.before)) continue_sleep(t);
+// The call that our signal interrupted goes on, also when nothing came of the stop. The thread may
+// have entered it between the look at it and the signal: then only the code tells which it is.
+void repair_call(ParkedThread& t) {
+  if (!repair_eintr(t.context, t.before)) repair_eintr_by_code(t.context);
 }
 
 void park_handler(int sig, siginfo_t* info, void* context) {
@@ -74,7 +66,7 @@ void park_handler(int sig, siginfo_t* info, void* context) {
   ParkedThread* t = reinterpret_cast<ParkedThread*>(slot);
   uint32_t now = phase;
   t->context = static_cast<ucontext_t*>(context);
-  mend_call(*t);
+  repair_call(*t);
   if (!(now & 1)) {  // asked too late: the coordinator has given up
     t->state = kLeft;
     return;
