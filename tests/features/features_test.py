@@ -15,6 +15,7 @@ A program sets its feature up, prints "ready" and waits for the file go_on; then
 """
 import argparse
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -230,6 +231,11 @@ class Run:
         self.release()
         self.finish(process)
 
+    def lost_its_terminal(self):
+        """Another process of this machine took the number of the program's pseudo terminal before the restore, which said so."""
+        path = self.work / "restore.err"
+        return path.exists() and re.search(r"warning: (/dev/pts/\d+) is /dev/pts/\d+ now", path.read_text(errors="replace"))
+
     def run(self):
         begin = time.monotonic()
         wrong = None
@@ -237,6 +243,7 @@ class Run:
             self.go()
         except (Failure, subprocess.TimeoutExpired, OSError) as failure:
             wrong = f"{failure}{failure_text(self.work)}"
+        self.excused = wrong is not None and self.lost_its_terminal()
         for process in self.started:
             if process.poll() is None:
                 process.kill()
@@ -280,9 +287,18 @@ def stale_excuses(runs):
 
 def run_all(chosen, options):
     failed = 0
-    runs = {f: Run(f, options.flavour, options.build.resolve()) for f in chosen}
+    runs = {}
+
+    def attempt(feature):
+        for _ in range(4):
+            run = runs[feature] = Run(feature, options.flavour, options.build.resolve())
+            wrong, seconds = run.run()
+            if not run.excused:
+                break
+        return wrong, seconds
+
     with ThreadPoolExecutor(options.jobs) as pool:
-        results = {f: pool.submit(run.run) for f, run in runs.items()}
+        results = {f: pool.submit(attempt, f) for f in chosen}
         for feature, result in results.items():
             wrong, seconds = result.result()
             failed += wrong is not None
