@@ -6,6 +6,7 @@ All processes are killed before the restore.
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent
@@ -18,13 +19,19 @@ class Tree(features_test.Run):
     def kill(self, process, pid=None):
         family.kill_family(process, f"GPUCKPT_STORE={self.work}/store")
 
+    def pagers_of(self, launcher):
+        return [p for p, (parent, _) in family.parents().items()
+                if parent == launcher.pid and family.name(p) == "gpuckpt-pager"]
+
     def restore(self, number, *more, **env):
         if "--lazy" not in more or os.getuid() != 0:
             return super().restore(number, *more, **env)
         process, pid = super().restore(number, *more, **{**env, "GPUCKPT_LAZY_DELAY_MS": "2500"})
-        pagers = [p for p, (parent, _) in family.parents().items() if parent == process.pid and family.name(p) == "gpuckpt-pager"]
-        if len(pagers) != 4:
-            raise features_test.Failure(f"{len(pagers)} processes of 4 run before their memory is there")
+        deadline = time.monotonic() + 2
+        while len(pagers := self.pagers_of(process)) != 4:  # they are started one after the other
+            if time.monotonic() > deadline:
+                raise features_test.Failure(f"{len(pagers)} processes of 4 run before their memory is there")
+            time.sleep(0.01)
         return process, pid
 
     def run(self):
