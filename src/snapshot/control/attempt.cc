@@ -1,7 +1,5 @@
 #include "snapshot/control/attempt.h"
 
-#include <fcntl.h>
-
 #include <new>
 
 #include "base/log.h"

@@ -2,12 +2,10 @@
 // Its thread descriptor came from ld.so, so that it may call pthread_create and pthread_join; apart
 // from that it uses raw calls.
 
-#include <fcntl.h>
 #include <sys/prctl.h>
 
 #include "base/handover.h"
 #include "base/log.h"
-#include "base/new_file.h"
 #include "base/syscall.h"
 #include "base/text.h"
 #include "gpuckpt/exit_codes.h"

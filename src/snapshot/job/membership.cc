@@ -28,9 +28,7 @@ bool is_ours(const Relative& r) {
   return starts_with(r.name, "gpuckpt-copy") || starts_with(r.name, "gpuckpt-writer");
 }
 
-bool look(const char* path, int pid, Relative* out) {
-  ProcStat stat;
-  if (!read_stat(path, &stat)) return false;
+void describe(const ProcStat& stat, int pid, Relative* out) {
   *out = {};
   out->pid = pid;
   out->ppid = stat.number(ProcStat::kParent);
@@ -39,21 +37,22 @@ bool look(const char* path, int pid, Relative* out) {
   out->started = stat.field[ProcStat::kStartTime];
   out->state = stat.state;
   copy(out->name, sizeof(out->name), stat.name);
-  return true;
 }
 
 }  // namespace
 
 bool look_at(int pid, Relative* out) {
-  char path[40];
-  format(path, sizeof(path), "/proc/%d/stat", pid);
-  return look(path, pid, out);
+  ProcStat stat;
+  if (!read_stat_of(pid, &stat)) return false;
+  describe(stat, pid, out);
+  return true;
 }
 
 bool look_at_thread(int pid, int tid, Relative* out) {
-  char path[64];
-  format(path, sizeof(path), "/proc/%d/task/%d/stat", pid, tid);
-  return look(path, tid, out);
+  ProcStat stat;
+  if (!read_stat_of_thread(pid, tid, &stat)) return false;
+  describe(stat, tid, out);
+  return true;
 }
 
 bool lives(int pid) {
