@@ -3,10 +3,10 @@
 
 #include "intercept/gate/gate.h"
 #include "intercept/gate/launch_note.h"
+#include "intercept/gate/refuse.h"
 #include "intercept/generated/custom_hooks.h"
 #include "intercept/generated/functions.h"
 #include "intercept/generated/real_driver.h"
-#include "intercept/gate/refuse.h"
 #include "intercept/translate/struct_names.h"
 #include "intercept/translate/translate.h"
 
