@@ -11,11 +11,7 @@ function(add_cuda_tests name program success)
   cmake_parse_arguments(arg "" "" "ENVIRONMENT" ${ARGN})
   set(sim "LD_PRELOAD=${SIMGPU_DRIVER_LIBRARY} ${SIMGPU_RUNTIME_LIBRARY}")
   set(preload "LD_PRELOAD=${CMAKE_BINARY_DIR}/lib/libgpuckpt.so ${SIMGPU_RUNTIME_LIBRARY}")
-  set(flavours sim)
-  if(EXISTS ${CMAKE_SOURCE_DIR}/src/preload/CMakeLists.txt)
-    list(APPEND flavours preload)
-  endif()
-  foreach(flavour ${flavours})
+  foreach(flavour sim preload)
     add_test(NAME ${name}.${flavour} COMMAND
       ${CMAKE_SOURCE_DIR}/tests/expect ${success}
       env ${${flavour}} GPUCKPT_DRIVER=${SIMGPU_DRIVER_LIBRARY} ${arg_ENVIRONMENT} ${program})

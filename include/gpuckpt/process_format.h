@@ -13,7 +13,7 @@
 namespace gpuckpt::process {
 
 inline constexpr uint64_t kFormatMagic = 0x31636f7270'6b6370ull;  // "pckproc1"; do not change
-inline constexpr uint32_t kFormatVersion = 7;
+inline constexpr uint32_t kFormatVersion = 8;
 
 enum RecordType : uint32_t {
   kRecHead = 1,              // Head
@@ -53,14 +53,15 @@ enum RecordType : uint32_t {
   kRecFilter = 34,           // SocketFilter, then struct sock_filter[count]
   kRecOutsideTerminal = 36,  // OutsideTerminal
   kRecStoppedChild = 37,     // StoppedChild
-  kRecQueue = 31,       // Queue, then [count] QueueMessage with its bytes: of one without a name
-  kRecGuards = 40,      // Span[count]: pages with MADV_GUARD_INSTALL
-  kRecPolicy = 41,      // MemoryPolicy
-  kRecAttributes = 43,  // FileAttributes, then its extended attributes: for each,
-                        // ExtendedAttribute, its name, its value
-  kRecContents = 44,    // StoredContents: of a kFdMemory that is not empty or one hole
-  kRecAio = 42,         // Aio, then struct io_event[count]: what has completed and is unread
-  kRecGroup = 38,       // GroupMembership, then u8 sources[count][16]
+  kRecQueue = 31,        // Queue, then [count] QueueMessage with its bytes: of one without a name
+  kRecGuards = 40,       // Span[count]: pages with MADV_GUARD_INSTALL
+  kRecPolicy = 41,       // MemoryPolicy
+  kRecAttributes = 43,   // FileAttributes, then its extended attributes: for each,
+                         // ExtendedAttribute, its name, its value
+  kRecContents = 44,     // StoredContents: of a kFdMemory that is not empty or one hole
+  kRecFutureLocks = 45,  // u32: MCL_* that hold for mappings to come (mlockall)
+  kRecAio = 42,          // Aio, then struct io_event[count]: what has completed and is unread
+  kRecGroup = 38,        // GroupMembership, then u8 sources[count][16]
   // Only in a snapshot of several processes (members, each with a blob of its own):
   kRecSame = 50,         // SameDescription
   kRecPeer = 51,         // SocketPeer
@@ -340,11 +341,17 @@ enum SocketState : uint32_t {
   kSocketFresh = 0,
   kSocketBound = 1,
   kSocketListening = 2,
-  kSocketPair = 3,       // connected to `peer`, which is in this snapshot
-  kSocketPeerGone = 4,   // connected once, the other end is closed
+  kSocketPair = 3,       // a Unix socket, connected to `peer`, which is in this snapshot
+  kSocketPeerGone = 4,   // connected once, the other end is closed; so is this one of a TCP
+                         // connection without a peer name
   kSocketReset = 5,      // connected to another process by the network: comes back as reset
   kSocketConnected = 6,  // datagrams: a peer address is set
-  kSocketWaiting = 7,    // connected to the listening socket `accepted`, which has not accepted yet
+  kSocketWaiting = 7,  // connected to the listening socket `accepted` (TCP: to the one that has the
+                       // address `peer_name`), which has not accepted yet
+  kSocketConnection = 8,  // TCP: the other end, with both names exchanged, is in this snapshot
+  kSocketConnecting = 9,  // TCP: connect() has not come to an end
+  kSocketStandard = 10,   // standard input, output or error of a process outside, or, of a job, to
+                          // one that the records of another member name: the launcher's own
 };
 enum SocketFlags : uint32_t {
   kSocketResetByPeer = 1,  // the other end closed with unread data in it: the next call fails with
@@ -426,6 +433,12 @@ struct InotifyWatch {
   uint64_t ino, dev;
 };
 
+// Terminal::output_stopped.
+enum OutputStopped : uint32_t {
+  kOutputRuns = 0,
+  kOutputStoppedByCall = 1,       // tcflow(TCOOFF)
+  kOutputStoppedByCharacter = 2,  // the stop character (^S)
+};
 struct Terminal {
   uint32_t index, number;  // of /dev/pts
   uint32_t locked, packets;
@@ -435,7 +448,7 @@ struct Terminal {
   uint16_t window[4];
   uint32_t input_bytes, output_bytes;
   uint32_t mode, uid, gid;  // of the slave's file
-  uint32_t reserved;
+  uint32_t output_stopped;  // OutputStopped
 };
 
 // The settings of a terminal that is not of the program's making, through one of its descriptors 0

@@ -3,8 +3,9 @@
 // and the test (tests/features/socket_options.c) sets the sample values and reads back every number
 // there is, so that a row that is missing here shows as a difference.
 //
-// What the kernel lets a program set but not read is in src/snapshot/socket_hooks.cc. Numbers
-// instead of names, because older headers lack some. Plain C: the test program includes it, too.
+// What the kernel lets a program set but not read is in src/snapshot/descriptors/socket_options.cc.
+// Numbers instead of names, because older headers lack some. Plain C: the test program includes it,
+// too.
 #pragma once
 
 enum OptionFamily {
@@ -21,6 +22,7 @@ enum OptionType {
   kOfUdp = 2,  // and ping sockets
   kOfRaw = 4,
   kOfUdpLite = 8,
+  kOfDatagrams = 14,  // what the kernel lets nobody set for a stream
   kOfAny = 15
 };
 // When a restore sets it.
@@ -60,9 +62,10 @@ static const struct OptionRow kSocketOptions[] = {
     {0, 22, "IP_NODEFRAG", kOfIpv4, kOfRaw, kBeforeBind, 1},
     {0, 23, "IP_CHECKSUM", kOfInet, kOfAny, kBeforeBind, 1},
     {0, 24, "IP_BIND_ADDRESS_NO_PORT", kOfInet, kOfAny, kBeforeBind, 1},
-    {0, 25, "IP_RECVFRAGSIZE", kOfInet, kOfAny, kBeforeBind, 1},
+    {0, 25, "IP_RECVFRAGSIZE", kOfInet, kOfDatagrams, kBeforeBind, 1},
     {0, 26, "IP_RECVERR_RFC4884", kOfInet, kOfAny, kBeforeBind, 1},
-    {0, 32, "IP_MULTICAST_IF", kOfInet, kOfAny, kBeforeBind, 0},
+    {0, 32, "IP_MULTICAST_IF", kOfInet, kOfDatagrams, kBeforeBind, 0},
+    // (Of a stream that was accepted, the next one is the TTL that its first packet came with.)
     {0, 33, "IP_MULTICAST_TTL", kOfInet, kOfAny, kBeforeBind, 5},
     {0, 34, "IP_MULTICAST_LOOP", kOfInet, kOfAny, kBeforeBind, 0},
     {0, 49, "IP_MULTICAST_ALL", kOfInet, kOfAny, kBeforeBind, 0},
@@ -77,7 +80,7 @@ static const struct OptionRow kSocketOptions[] = {
     {41, 8, "IPV6_2292HOPLIMIT", kOfIpv6, kOfAny, kBeforeBind, 1},
     {41, 11, "IPV6_FLOWINFO", kOfIpv6, kOfAny, kBeforeBind, 1},
     {41, 16, "IPV6_UNICAST_HOPS", kOfIpv6, kOfAny, kBeforeBind, 34},
-    {41, 17, "IPV6_MULTICAST_IF", kOfIpv6, kOfAny, kBeforeBind, 1},
+    {41, 17, "IPV6_MULTICAST_IF", kOfIpv6, kOfDatagrams, kBeforeBind, 1},
     {41, 18, "IPV6_MULTICAST_HOPS", kOfIpv6, kOfAny, kBeforeBind, 6},
     {41, 19, "IPV6_MULTICAST_LOOP", kOfIpv6, kOfAny, kBeforeBind, 0},
     {41, 23, "IPV6_MTU_DISCOVER", kOfIpv6, kOfAny, kAfterData, 2},

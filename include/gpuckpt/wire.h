@@ -15,7 +15,7 @@
 
 namespace gpuckpt::wire {
 
-inline constexpr uint32_t kWireVersion = 13;
+inline constexpr uint32_t kWireVersion = 14;
 inline constexpr uint32_t kMagic = 0x6b637067;  // "gpck"
 
 // ---------------------------------------------------------------------------------------------------------
@@ -63,6 +63,12 @@ struct RingHeader {
   std::atomic<uint32_t> state[kRingSlots];
 };
 
+// Memory is cut at multiples of these addresses, and each piece, a chunk, goes by a name of so many
+// bytes.
+inline constexpr uint64_t kSmallChunk = 4 << 10;   // of host pages, shared memory and files
+inline constexpr uint64_t kLargeChunk = 64 << 10;  // of device memory and blobs
+inline constexpr uint64_t kChunkNameBytes = 16;
+
 // A run is a piece of a space. Zero runs and same runs have no payload. The payloads of the others
 // follow each other without gaps in the slot's payload area, in the order of the runs.
 //
@@ -73,10 +79,9 @@ enum RunFlags : uint32_t {
   kRunZero = 1,    // no payload: zeros
   kRunSame = 2,    // no payload: what the parent snapshot has at these addresses of this space,
                    // zeros included. The parent must have captured all of it.
-  kRunNamed = 3,   // payload: 16 bytes per chunk, the names of its chunks (base/chunk_hash.h, under
-                   // the key of kMsgReady), which this snapshot has sent before (precopy).
-                   // Chunks are cut at multiples of the space's unit (4 KiB; device
-                   // memory 64 KiB), as everywhere.
+  kRunNamed = 3,   // payload: kChunkNameBytes per chunk, the names of its chunks
+                   // (base/chunk_hash.h, under the key of kMsgReady), which this snapshot has sent
+                   // before (precopy).
   kRunSealed = 4,  // payload: the names of its chunks as above, padded to kNamesAlign, then the
                    // bytes. The names come from where the bytes were before they travelled (device
                    // memory, hashed there): the writer compares, and a difference fails the
@@ -241,8 +246,9 @@ enum JobStep : uint32_t {
   kJobFrozen = 4,    // member: gate closed, devices idle. leader: look at their memory
   kJobStaged = 5,    // member: it is looked at. leader: park
   kJobParked = 6,    // member: all threads stand. leader: capture
-  kJobCaptured = 7,  // member: everything is out of the way. leader: go on
-  kJobFailed = 8,    // either: it will not be; code, text
+  kJobListed = 7,    // member: has listed its descriptors. leader: capture them
+  kJobCaptured = 8,  // member: everything is out of the way. leader: go on
+  kJobFailed = 9,    // either: it will not be; code, text
 };
 struct JobMsg {
   uint32_t magic;

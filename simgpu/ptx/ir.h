@@ -449,7 +449,7 @@ inline const Segment* find_segment(Ctx& c, uint64_t address) {
 bool spins(Ctx& c, const Ins* i, uint64_t address, uint64_t value);
 uint64_t special_value(Ctx& c, uint8_t reg, uint32_t lane);
 
-// Control flow (control.cc).
+// Control flow (warp.cc).
 const Ins* op_guarded(Ctx&, const Ins*);
 const Ins* op_nop(Ctx&, const Ins*);
 const Ins* op_jump(Ctx&, const Ins*);

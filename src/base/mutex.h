@@ -6,6 +6,10 @@
 // holds them. In memory that processes share it has no place: a waiter in another process is not
 // woken.
 //
+// A Mutex may have a rank. With GPUCKPT_LOCK_ORDER (a build for tests: CMake's option of that name)
+// a thread that takes one while it holds one of the same or a greater rank is stopped with a
+// message; without it ranks cost nothing. Rank 0 is in no order.
+//
 // Threads: all functions, except reset() and mutexes_after_fork(). Errors: none. Fixed size, no
 // constructor at start.
 #pragma once
@@ -16,21 +20,43 @@ namespace gpuckpt {
 
 namespace mutex_detail {
 extern uint32_t fork_generation;  // counts in steps of 4, above the two bits of state
-}
+
+#ifdef GPUCKPT_LOCK_ORDER
+void check_order(uint8_t rank);
+void note_taken(const void* mutex, uint8_t rank);
+void note_freed(const void* mutex);
+// What is done about a lock out of order: a message and a trap, unless a test asks for less.
+extern void (*out_of_order)(uint8_t held, uint8_t taken);
+#endif
+}  // namespace mutex_detail
 
 class Mutex {
  public:
   constexpr Mutex() = default;
+#ifdef GPUCKPT_LOCK_ORDER
+  constexpr explicit Mutex(uint8_t rank) : rank_(rank) {}
+#else
+  constexpr explicit Mutex(uint8_t) {}
+#endif
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
 
   void lock() {
+#ifdef GPUCKPT_LOCK_ORDER
+    if (rank_) mutex_detail::check_order(rank_);
+#endif
     uint32_t seen = mutex_detail::fork_generation;
     if (!__atomic_compare_exchange_n(&word_, &seen, seen | kHeld, false, __ATOMIC_ACQUIRE,
                                      __ATOMIC_RELAXED))
       lock_slowly();
+#ifdef GPUCKPT_LOCK_ORDER
+    if (rank_) mutex_detail::note_taken(this, rank_);
+#endif
   }
   void unlock() {
+#ifdef GPUCKPT_LOCK_ORDER
+    if (rank_) mutex_detail::note_freed(this);
+#endif
     const uint32_t generation = mutex_detail::fork_generation;
     if (__atomic_exchange_n(&word_, generation, __ATOMIC_RELEASE) == (generation | kWaitedFor))
       wake_one();
@@ -46,6 +72,9 @@ class Mutex {
   void lock_slowly();
   void wake_one();
   uint32_t word_ = 0;  // the fork generation it was last taken or freed in, and its state
+#ifdef GPUCKPT_LOCK_ORDER
+  uint8_t rank_ = 0;
+#endif
 };
 
 // Holds a Mutex for a scope.

@@ -366,9 +366,10 @@ Status Reader::read_all(uint64_t number, unsigned threads, const Sink& sink,
   const size_t frames = starts.size() - 1;
   if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
   threads = static_cast<unsigned>(std::min<size_t>(threads, frames));
-  // Neighbours go to one thread, as far as there is enough for all: a sink can put them together.
-  constexpr size_t kTogether = 4;
-  const size_t together = std::clamp<size_t>(frames / std::max(4u * threads, 1u), 1, kTogether);
+  // Neighbours go to one thread, as far as there is enough for all: a sink can put them together,
+  // and two threads seldom want the same page table.
+  constexpr size_t kTogether = 16;
+  const size_t together = std::clamp<size_t>(frames / std::max(8u * threads, 1u), 1, kTogether);
   std::atomic<size_t> next{0};
   std::atomic<bool> stop{false};
   std::mutex mutex;

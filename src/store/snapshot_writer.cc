@@ -101,7 +101,6 @@ class Writer : public SnapshotWriter {
                    std::span<const ChunkName> names) override {
     return attempt([&] { return add_named(space, address, length, names); });
   }
-  void known(std::span<const ChunkName> names, uint8_t* out) override;
   const std::string& parent() const override { return parent_id_; }
   Status append_blob(const std::string& name, std::span<const uint8_t> bytes) override {
     return attempt([&] { return add_to_blob(name, bytes); });
@@ -419,14 +418,6 @@ Status Writer::same_run(Lane& lane, uint64_t space, const Run& run, uint64_t fro
                parent_packs_[run.pack]});
   }
   return last < to ? copy(last, to) : Status::Ok();
-}
-
-void Writer::known(std::span<const ChunkName> names, uint8_t* out) {
-  ChunkPlace place;
-  for (size_t i = 0; i < names.size(); ++i) {
-    ChunkName name = paths_.names->stored(names[i]);
-    out[i] = index_.find(name, &place);
-  }
 }
 
 Status Writer::add_named(uint64_t space, uint64_t address, uint64_t length,

@@ -82,8 +82,6 @@ class SnapshotWriter {
   // Chunks that no address has yet: from the return on put_named may be called for `names`.
   virtual Status put_ahead(uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
                            std::span<const std::array<uint8_t, 16>> names) = 0;
-  // For each name 1 when put_named may be called for it, else 0.
-  virtual void known(std::span<const std::array<uint8_t, 16>> names, uint8_t* out) = 0;
   // The parent asked for, once it was found with all it needs (it stays until we are destroyed,
   // also when it is pruned meanwhile); empty: there is none, send everything.
   virtual const std::string& parent() const = 0;

@@ -124,6 +124,7 @@ def stop(tools, command, seed):
     expected, status = reference(tools, command)
     with Session(tools, seed) as session:
         process = session.run(command)
+        session.is_over = lambda: process.poll() == 0
         session.wait_lines(session.random.randint(2, len(expected) // 2), process)
         done = session.cli("checkpoint", process.pid, "--stop", "--stop-status", 75)
         if session.finish(process, 30) != 75:

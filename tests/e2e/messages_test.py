@@ -75,6 +75,17 @@ def wrong_use(session):
     say(session, "no verb", [], USAGE, ["gpuckpt run --store DIR -- ", "checkpoint PID", "--help"])
     say(session, "unknown verb", ["frob"], USAGE, ['no verb "frob"', "--help"])
     say(session, "unknown option", ["list", "--frob"], USAGE, ["--frob", "gpuckpt list --help"])
+    say(session, "empty store", ["run", "--store", "", "--", true], USAGE, ["--store", "is empty", "name a directory"])
+    say(session, "option of run that is none", ["run", "--frob", "--", true], USAGE, ["no option --frob", "-- PROGRAM"],
+        never=["no program"])
+    say(session, "choice", ["run", "--children", "some", "--", true], USAGE, ['--children: "some" is not all, able or ignore'])
+    say(session, "threads", ["restore", store, "--threads", "many"], USAGE, ['"many" is not a number from 0'], never=["convert"])
+    say(session, "long tag", ["checkpoint", process.pid, "--tag", "t" * 400], USAGE, ["tag has 400 bytes", "at most"])
+    say(session, "no such stream", ["import", store, "-i", work / "nothing"], ABSENT, ["cannot open", "No such file"],
+        never=["store directory moved"])
+    say(session, "no such key", ["run", "--", true], 0, ["warning", "key file", "/nonexistent/key"], GPUCKPT_KEY_FILE="/nonexistent/key")
+    say(session, "no folder for the status file", ["run", "--status-file", "/nonexistent/status", "--", true], 0,
+        ["warning: the status file", "/nonexistent"])
     say(session, "keep 0", ["run", "--keep", 0, "--", true], USAGE, ["--keep", '"0" is not a number of 1 or more'])
     say(session, "keep abc", ["prune", store, "--keep", "abc"], USAGE, ['"abc" is not a number of 1 or more'])
     say(session, "keep by variable", ["run", "--", true], USAGE, ['"abc" is not a number', "from GPUCKPT_KEEP"],

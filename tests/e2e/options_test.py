@@ -63,9 +63,12 @@ def on_term(tools):
             restored = session.restore("latest")
             same(f"{mode}, restored", session.finish(restored, 30), 0)
             session.compare(expected)
-            restored = session.restore("latest")
-            os.kill(restored.restored_pid, signal.SIGTERM)
-            again = session.finish(restored, 30)
+            for attempt in range(3):
+                restored = session.restore("latest")
+                os.kill(restored.restored_pid, signal.SIGTERM)
+                again = session.finish(restored, 30)
+                if again != 0 or status == 0:
+                    break  # else the machine was so busy that it had come to its end before it was told
             if again not in (status, 128 - status if status < 0 else status):
                 raise Failure(f"{mode}, restored and told again: {again}, not {status}")
             same(f"{mode}: snapshots in the end", len(session.snapshots()), 2)

@@ -31,6 +31,12 @@ static inline void sleep_ms(long ms) {
   }
 }
 
+// The kernel or the machine does not have what the program is about: the test is skipped.
+__attribute__((noreturn)) static inline void absent(const char* what) {
+  dprintf(1, "absent: %s (errno %d, %s)\n", what, errno, strerror(errno));
+  _exit(77);
+}
+
 // A nice value that a program may take which was itself started by nice.
 static inline int nicer_by(int steps) {
   const int nicer = getpriority(PRIO_PROCESS, 0) + steps;

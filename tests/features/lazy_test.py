@@ -64,7 +64,7 @@ def pager_killed(run):
     os.kill(pager_of(front.pid), signal.SIGKILL)
     if front.wait(30) != 128 + signal.SIGKILL:
         raise Failure(f"ended with {front.returncode}")
-    if "the rest of the program's memory cannot be had" not in (run.work / "restore.err").read_text():
+    if "the rest of the program's memory cannot be read" not in (run.work / "restore.err").read_text():
         raise Failure("nobody said why")
 
 

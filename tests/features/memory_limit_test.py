@@ -4,10 +4,12 @@
   fits    15 MiB are left of the limit: the snapshot is taken, nobody is ended for want of memory, the restored program is
           right; the helper processes are those that the kernel would end first
   tight   5 MiB are left: refused with the numbers, and the program goes on
+  restore a job that needs more than the limit is not started: refused with the numbers, and the next restore is right
 
 Skipped where a memory group cannot be made (root, and either hierarchy mounted for writing).
 """
 import argparse
+import json
 import os
 import shutil
 import sys
@@ -38,6 +40,9 @@ class Group:
     @staticmethod
     def read(path):
         return path.read_text() if path.exists() else ""
+
+    def limit_to(self, room):
+        (self.path / self.limit).write_text(str(room))
 
     def leave(self, room):
         (self.path / self.limit).write_text(str(int(self.read(self.path / self.usage)) + room))
@@ -119,8 +124,38 @@ def tight(run, group):
     run.finish(process)
 
 
+def restore(run, group):
+    process = run.popen([run.build / "tests" / "features" / "support" / "large", LARGE], "out", "err",
+                        LD_PRELOAD=str(run.build / "lib" / "libgpuckpt.so"))
+    run.until(lambda: run.says("ready"), process, "before it was ready")
+    done = run.checkpoint(process.pid)
+    if done.returncode != 0:
+        raise Failure(f"checkpoint: exit {done.returncode}: {done.stderr.strip()}")
+    run.kill(process)
+    enter = f'echo $$ > {group.path}/cgroup.procs && exec "$@"'
+
+    def attempt(room, *options):
+        group.limit_to(room)
+        return ["sh", "-c", enter, "sh", run.build / "bin" / "gpuckpt", "restore", run.work / "store", *options]
+
+    for options in ((), ("--dry-run",)):
+        process = run.popen(attempt(LARGE * MIB // 2, "--status-file", run.work / "status", *options), "restore", "restore.err")
+        code, told = process.wait(30), (run.work / "restore.err").read_text()
+        if code != (12 if options else 125) or "the job takes" not in told or f"control group {group.path} are free" not in told:
+            raise Failure(f"not refused as it should be: exit {code}: {told}")
+        (run.work / "restore.err").unlink()
+    if json.loads((run.work / "status").read_text())["code"] != 12 or group.ended_by_kernel():
+        raise Failure(f"{(run.work / 'status').read_text()}; {group.ended_by_kernel()} processes were ended for want of memory")
+    # With swap it could work, and by reading memory as it is touched: with a word.
+    process = run.popen(attempt(LARGE * MIB // 2, "--lazy", "--dry-run"), "restore", "restore.err")
+    if process.wait(30) != 0 or "warning: the job takes" not in (run.work / "restore.err").read_text():
+        raise Failure(f"--lazy: exit {process.returncode}: {(run.work / 'restore.err').read_text()}")
+    run.release()
+    run.finish(run.popen(attempt((LARGE + 15) * MIB), "restore", "restore.err"))
+
+
 def main():
-    cases = {"fits": fits, "tight": tight}
+    cases = {"fits": fits, "tight": tight, "restore": restore}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("case", choices=cases)
     parser.add_argument("--build", type=Path, default=SOURCE.parents[1] / "build")

@@ -5,6 +5,7 @@ import fcntl
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -193,12 +194,172 @@ def capabilities(build):
         (run.work / name).touch()
     run.finish(again)
     said, own = ((run.work / name).read_text() for name in ("restore.err", "err"))
-    expect("had capabilities that cannot be had here: permitted 2000" in said, f"not told: {said}")
+    expect("had capabilities that the user who restores it does not have: permitted 2000" in said, f"not told: {said}")
     expect("capabilities" not in own, f"told to the program: {own}")
     return run
 
 
-CASES = {c.__name__: c for c in (warned, no_ids, resume, hung, again, name_taken, capabilities)}
+OUTSIDE = """
+import os, subprocess, sys, time
+child = subprocess.Popen(["sleep", "1000"], env={"PATH": os.environ["PATH"]}, stdin=subprocess.DEVNULL, close_fds=True)
+time.sleep(0.2)
+print("ready", flush=True)
+while not os.path.exists("go_on"): time.sleep(0.005)
+if os.path.exists("was_restored"):
+    assert os.read(int(sys.argv[1]), 1) == b"", "its pipe is not closed at the other end"
+child.kill()
+print("survived", flush=True)
+"""
+
+
+def outside(build):
+    """What comes back closed, or not at all, is not told: a pipe that the program was started with, a child without the library."""
+    run = Run(build)
+    theirs, ours = os.pipe()
+    process = subprocess.Popen([sys.executable, "-c", OUTSIDE, str(theirs)], pass_fds=[theirs], stdin=subprocess.DEVNULL, stdout=open(run.work / "out", "wb"),
+                               stderr=open(run.work / "err", "wb"), cwd=run.work, start_new_session=True,
+                               env=run.environment(LD_PRELOAD=str(build / "lib" / "libgpuckpt.so")))
+    run.started.append(process)
+    run.until(lambda: run.says("ready"), process, "before it was ready")
+    refused = run.checkpoint(process.pid)
+    expect(refused.returncode == 14 and "(sleep), a child of the program, runs without gpuckpt's library" in refused.stderr, refused)
+    done = run.checkpoint(process.pid, "--children", "able")
+    told = [line for line in done.stderr.splitlines() if "warning:" in line]
+    expect(done.returncode == 3 and len(told) == 2, done)
+    expect(f"descriptor {theirs}, which the program" in done.stderr and "closed at the other end" in done.stderr, done)
+    expect("(sleep) runs without gpuckpt's library: it and its children are not part of the snapshot" in done.stderr, done)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    run.kill(process)
+    for child in children:
+        os.kill(int(child), signal.SIGKILL)
+    (run.work / "was_restored").touch()
+    process, _ = run.restore(1)
+    run.release()
+    run.finish(process)
+    os.close(ours), os.close(theirs)
+    return run
+
+
+WRITES = """
+import mmap, os, socket, sys, tempfile, time
+log = open("log", "w")
+database = open("database", "w+b", buffering=0)
+database.write(b"a" * 8192)
+shared = mmap.mmap(database.fileno(), 8192)
+nameless = tempfile.TemporaryFile(dir=".")
+nameless.write(b"kept")
+nameless.flush()
+door = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+def work(text):
+    log.write(text + "\\n"), log.flush()
+    shared[:8] = text.ljust(8).encode()
+work("one")
+print("ready", flush=True)
+while not os.path.exists("more"): time.sleep(0.005)
+if not os.path.exists("was_restored"):
+    work("two")
+    print("more", flush=True)
+while not os.path.exists("go_on"): time.sleep(0.005)
+assert shared[:8] == b"one     " and os.pread(nameless.fileno(), 9, 0) == b"kept", "its memory or its file are not as they were"
+work("three")
+print("survived", flush=True)
+"""
+
+
+def failed(build):
+    """A restore that fails, early or with half of its files put back, spoils the next one, or takes data with it."""
+    for stored in (), ("--files-in-snapshot",):
+        run = Run(build)
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        command = [sys.executable, "-c", WRITES, str(port)]
+        process = run.start(*command, **({"GPUCKPT_FILES": "open"} if stored else {}))
+        done = run.checkpoint(process.pid)
+        expect(done.returncode == 0, done)
+        (run.work / "more").touch()
+        run.until(lambda: run.says("more"), process, "before it had more")
+        run.kill(process)
+        # A file is missing; the port is somebody else's; a step of it hangs.
+        attempts = 0
+        os.rename(run.work / "database", run.work / "aside")
+        if not stored:
+            failure = run.cli("restore", run.work / "store")
+            expect(failure.returncode == 125 and "database" in failure.stderr, failure)
+            attempts += 1
+        os.rename(run.work / "aside", run.work / "database")
+        with socket.create_server(("127.0.0.1", port)):
+            for _ in range(2):
+                failure = run.cli("restore", run.work / "store")
+                expect(failure.returncode == 125 and "ddress already in use" in failure.stderr, failure)
+                attempts += 1
+        (run.work / "was_restored").touch()
+        process, _ = run.restore(1)
+        run.release()
+        run.finish(process)
+        expect((run.work / "log").read_text() == "one\nthree\n", f"the log after {attempts} failures: {(run.work / 'log').read_text()!r}")
+        # What came after the snapshot is aside, once.
+        later = [f.read_text() for f in run.work.glob("log.gpuckpt-*")]
+        expect(any("two" in text for text in later), f"the later lines are lost: {later}")
+        if not stored:
+            subprocess.run(["rm", "-rf", str(run.work)], check=True)
+    return run
+
+
+LEASED = """
+import fcntl, os, signal, time
+broken = []
+signal.signal(signal.SIGIO, lambda *_: broken.append(1))
+open("leased", "wb").write(b"one")
+leased = os.open("leased", os.O_RDWR)
+fcntl.fcntl(leased, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print("ready", flush=True)
+while not os.path.exists("go_on"): time.sleep(0.005)
+assert os.pread(leased, 9, 0) == b"one", "its file is not as it was"
+print("lease", fcntl.fcntl(leased, fcntl.F_GETLEASE) == fcntl.F_WRLCK, "broken", len(broken), flush=True)
+print("survived", flush=True)
+"""
+
+
+def leased(build):
+    """--files-in-snapshot opens a file that the program has a lease on, which breaks it: refused by name, and the lease stays."""
+    run = Run(build)
+    process = run.start(sys.executable, "-c", LEASED, GPUCKPT_FILES="open")
+    begin = time.monotonic()
+    done = run.checkpoint(process.pid)
+    expect(done.returncode == 14 and f"{run.work}/leased is to be in the snapshot" in done.stderr and "has a lease" in done.stderr, done)
+    expect(time.monotonic() - begin < 10, "refused late")
+    run.release()
+    run.finish(process)
+    expect(run.says("lease True broken 0"), (run.work / "out").read_text())
+    return run
+
+
+def no_shm(build):
+    """Where /dev/shm is full, or programs may not be run from it, programs that do not use it cannot be snapshot or restored."""
+    if "GPUCKPT_TEST_NO_SHM" not in os.environ:
+        again = ["unshare", "-m", sys.executable, os.path.abspath(__file__), "no_shm", "--build", str(build)]
+        if os.getuid() != 0 or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:
+            print("skipped: only root can mount another /dev/shm")
+            sys.exit(77)
+        done = subprocess.run(again, env={**os.environ, "GPUCKPT_TEST_NO_SHM": "1"}, capture_output=True, text=True, timeout=100)
+        expect(done.returncode == 0, done)
+        return Run(build)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,noexec", "none", "/dev/shm"], check=True)
+    with open("/dev/shm/full", "wb", buffering=0) as full:
+        try:
+            while full.write(bytes(4096)):
+                pass
+        except OSError:
+            pass
+    names = ["fd_memfd", "fd_memfd_exec", "fd_unlinked", "memory_files", "memory_flags", "thread_many", "socket_names"]
+    done = subprocess.run([sys.executable, features_test.SOURCE / "features_test.py", "root", *names, "--build", build],
+                          capture_output=True, text=True)
+    expect(done.returncode == 0, done)
+    return Run(build)
+
+
+CASES = {c.__name__: c for c in (warned, no_ids, resume, hung, again, name_taken, capabilities, outside, failed, leased, no_shm)}
 
 
 def main():

@@ -23,7 +23,8 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "features"))
+sys.path[:0] = [str(HERE.parent / "features"), str(HERE.parent / "trees")]
+from family import family  # noqa: E402
 from features_test import Failure, Run, ordinary_user  # noqa: E402
 
 SKIPPED = 77
@@ -31,6 +32,13 @@ SKIPPED = 77
 
 class Skipped(Exception):
     pass
+
+
+def command_of(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def expect(condition, what):
@@ -377,7 +385,7 @@ def users():
             process = run.popen(command, "out", "err", **env,
                                 **({} if preload_after else {"LD_PRELOAD": str(run.build / "lib" / "libgpuckpt.so")}))
             run.until(lambda: run.says("ready"), process, "before it was ready")
-            pid = int(subprocess.run(["pgrep", "-f", "-n", f"^{program(run, 'ordinary')}"], capture_output=True, text=True).stdout)
+            pid = next(p for p in family(process.pid) if command_of(p).startswith(str(program(run, "ordinary"))))
             done = run.checkpoint(pid)
             expect(done.returncode == 3 and all(n in done.stderr for n in names),
                    f"its namespaces are not told: exit {done.returncode}: {done.stderr.strip()}")

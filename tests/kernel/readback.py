@@ -160,10 +160,20 @@ KNOWN = [
     (r"fd_mqueue|fd_pty|terminal_owner|memory_kinds|memory_odd_sizes", r"fd \d+ fdinfo flags: '.*' -> '.*'", "O_LARGEFILE and O_NOFOLLOW, which do nothing to an open file"),
     (r"ipc_posix|memory_kinds|memory_policy|memory_hugetlb_shared|memory_odd_sizes|memory_sparse", r"mapping \S+: .*/(dev/shm/(gpuckpt-odd-removed-\d+|sem\.\w+)|SYSV\w+|anon_hugepage|memfd:gpuckpt-shared) \(deleted\).*",
      "shared memory that has lost its first owner is a memfd"),
+    (r"memory_lock_future", r"mapping .* lo lf\]' -> .*|thread \d+ status VmLck: .*", "memory of the library, of which less is mapped"),
     (r"shm_second_name", r"mapping \S+: .*/dev/shm/sem\..*", "shared memory has the name that it goes by, not the one that it was made by"),
 ]
-# Programs whose threads, mappings or timers change while they wait.
-NEVER_STILL = {"thread_churn", "timer_interval", "timer_posix", "fd_tcp_connected", "fd_timerfd", "memory_not_forked"}
+# Programs whose threads, mappings or counters change while they wait.
+NEVER_STILL = {"thread_churn", "tcp_accept_queue", "memory_not_forked", "fd_timerfd", "timer_posix"}
+
+
+def readings(pid, rounds=10, pause_s=0.05):
+    """Reads the state of a program again and again: what changes while it stands (a timer's signal that is pending for a
+    moment) is not in each of them."""
+    for at in range(rounds):
+        if at:
+            time.sleep(pause_s)
+        yield state_of(pid)
 
 
 def thread_of(name):

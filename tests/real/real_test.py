@@ -253,6 +253,11 @@ def redis(tools, options):
         print(f"{right} of {right} identical, and the append-only file")
 
 
+def pgbench(tools, options):
+    with harness.Session(tools, options.seed, harness.NOBODY) as session:  # PostgreSQL refuses to run as root
+        print(f"{servers.serve_pgbench(session, servers.PgBench(session), options.count)} of {options.count} right")
+
+
 def serve(tools, options):
     kind = servers.SERVERS[options.program]
     user = options.user
@@ -264,7 +269,7 @@ def serve(tools, options):
 
 PAGE = """<body><script>let value = 1, step = 0; function go() {
 for (let i = 0; i < 200000; ++i) value = (value * 31 + i) % 1000003;
-if (++step < %d) return setTimeout(go, %d);
+if (++step < STEPS) return setTimeout(go, PACE);
 document.body.innerText = `value ${value} after ${step} steps`; }
 go();</script></body>"""
 
@@ -277,7 +282,7 @@ def chromium(tools, options):
     right = 0
     for number in range(options.count):
         with harness.Session(tools, options.seed + number, options.user) as session:
-            (session.work / "page.html").write_text(PAGE % (options.steps, options.pace))
+            (session.work / "page.html").write_text(PAGE.replace("STEPS", str(options.steps)).replace("PACE", str(options.pace)))
             command = [program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
                        f"--user-data-dir={session.work}/profile", "--timeout=60000", "--virtual-time-budget=100000", "--dump-dom",
                        session.work / "page.html"]
@@ -285,8 +290,11 @@ def chromium(tools, options):
             expected = session.lines("expected")
             if plain != 0 or not any("after" in line for line in expected):
                 raise Failure(f"it does not run here: exit {plain}: {session.errors('expected')}")
-            process = session.run(command)
-            time.sleep(1 + session.random.random() * options.gap)
+            (session.work / "profile").mkdir(exist_ok=True)  # it overwrites what lies there
+            process = session.run(command, options=[f"--files-in-snapshot={session.work}/profile"])
+            while len(servers.descendants(process.pid)) < 8 and process.poll() is None:
+                time.sleep(0.02)
+            time.sleep(session.random.random() * options.gap)
             snapshot = session.snapshot(process, "cli")
             servers.kill_all(process, process.pid)
             (session.work / "out").write_text("")
@@ -316,6 +324,8 @@ def main():
     try:
         if options.program == "redis":
             redis(tools, options)
+        elif options.program == "pgbench":
+            pgbench(tools, options)
         elif options.program in servers.SERVERS:
             serve(tools, options)
         elif options.program == "chromium":

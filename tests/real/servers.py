@@ -224,6 +224,59 @@ class PostgreSQL(Server):
             raise
 
 
+class PgBench(PostgreSQL):
+    """PostgreSQL while pgbench's clients change four tables in each transaction. Every server process is killed, and the load that
+    came after the snapshot is lost: with --files-in-snapshot the sums of all four tables are equal, whatever the moment was."""
+    in_place = False
+    # pgbench is outside of the job, and its connections are by TCP.
+    may_tell = ("a restore finds it reset", "a restore finds them reset")
+
+    def prepare(self):
+        super().prepare()
+        if not (self.bin / "pgbench").exists():
+            raise Absent("no pgbench")
+        self.load = None
+
+    def options(self):
+        return [f"--files-in-snapshot={self.data}"]
+
+    def command(self):
+        words = super().command()
+        return [w if w != "listen_addresses=" else "listen_addresses=127.0.0.1" for w in words]
+
+    def pgbench(self, *words):
+        return [str(w) for w in (self.bin / "pgbench", "-h", "127.0.0.1", "-p", self.port, "-U", "test", *words, "postgres")]
+
+    def initialise(self):
+        done = self.client(self.pgbench("-i", "-q", "-s", 1))
+        if done.returncode != 0:
+            raise Failure(f"pgbench -i: {done.stderr}")
+
+    def start_load(self):
+        user = {"user": self.session.user, "group": self.session.user, "extra_groups": []} if self.session.user is not None else {}
+        self.load = subprocess.Popen(self.pgbench("-n", "-c", 4, "-T", 300), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                     stderr=subprocess.DEVNULL, start_new_session=True, cwd=self.folder, **user)
+
+    def end_load(self):
+        if self.load and self.load.poll() is None:
+            self.load.kill()
+        if self.load:
+            self.load.wait(30)
+
+    def transactions(self):
+        return int(self.sql("select count(*) from pgbench_history"))
+
+    def known(self):
+        return self.sql("select 1")
+
+    def check(self, at_least, at_most, when):
+        sums = self.sql("select (select sum(abalance) from pgbench_accounts), (select sum(bbalance) from pgbench_branches), "
+                        "(select sum(tbalance) from pgbench_tellers), (select coalesce(sum(delta), 0) from pgbench_history)").split("|")
+        count = self.transactions()
+        if len(set(sums)) != 1 or not at_least <= count <= at_most:
+            raise Failure(f"{when}: the sums are {sums} after {count} transactions ({at_least} to {at_most} at the snapshot)")
+
+
 class MariaDB(Server):
     in_place = True
 
@@ -335,4 +388,40 @@ def serve(session, server, count):
             raise Failure(f"round {number}: it knows of {knows} pieces of work, not of {remembered}")
     server.work()
     kill_all(process, process.pid)
+    return count
+
+
+def serve_pgbench(session, server, count):
+    """`count` rounds, each at a random moment of the load; in the end a server of its own reads what is on the disk."""
+    server.prepare()
+    process = session.run(server.command(), options=server.options())
+    pid, choice = process.pid, session.random
+    server.wait(process)
+    server.initialise()
+    try:
+        for number in range(1, count + 1):
+            server.start_load()
+            time.sleep(0.2 + choice.random())
+            before = server.transactions()
+            done = session.cli("checkpoint", pid, check=False, timeout=120)
+            if not is_taken(done, server.may_tell):
+                raise Failure(f"round {number}: checkpoint: exit {done.returncode}: {done.stderr.strip()}")
+            after = server.transactions()
+            time.sleep(choice.random() * 2)
+            lost = server.transactions()
+            kill_all(process, pid)
+            server.end_load()
+            process = session.restore()
+            pid = process.restored_pid
+            server.wait(process)
+            server.check(before, after, f"round {number}")
+            print(f"round {number}: {before} to {after} transactions at the snapshot, {lost} at the kill", flush=True)
+        os.kill(pid, signal.SIGINT)  # PostgreSQL's fast shutdown
+        session.finish(process)
+        process = session.popen(server.command(), session.work / "second")
+        server.wait(process)
+        server.check(before, after, "a server of its own")
+        kill_all(process, process.pid)
+    finally:
+        server.end_load()
     return count

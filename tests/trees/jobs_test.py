@@ -28,6 +28,7 @@ class Job(harness.Session):
     def __init__(self, build, flags, steps=60, pace=10, sim=False, options=(), workers=2,
                  program="team", seed=1):
         super().__init__(harness.Tools(build, sim), seed, USER)
+        self.count = workers
         self.command = harness.Paced([build / "tests" / "trees" / "programs" / program, steps], pace * Job.rest, [flags, workers])
         self.expected, _ = harness.reference(self.tools, self.command, USER)
         self.process = self.run(self.command, options=options)
@@ -37,7 +38,8 @@ class Job(harness.Session):
         family.kill_family(process)
 
     def is_over(self):
-        return self.process.poll() == 0
+        """Or about to be: its last step is done, and it sees its workers off (whose memory it still has)."""
+        return self.process.poll() == 0 or len(self.lines()) >= len(self.expected) - self.count
 
     def __exit__(self, *failure):
         for process in self.processes:
@@ -268,7 +270,7 @@ def storm(build):
     with Job(build, "s", 4000, 2, options=["--every", "400ms"]) as job:
         asked = [job.process.pid, *sorted(job.workers())[:2]]
         end = time.monotonic() + 4
-        while time.monotonic() < end:
+        while time.monotonic() < end or (len(job.snapshots()) < 4 and time.monotonic() < end + 30):
             time.sleep(choice.random() * 0.4)
             os.kill(choice.choice(asked), signal.SIGUSR1)
         job.kill(job.process)

@@ -88,12 +88,14 @@ Status checkpoint(const Options& options, Context* context) {
     return true;
   };
   if (!copy(options.tag, request.tag, sizeof(request.tag)))
-    return Status(kExitUsage, "the tag is too long");
+    return Status(kExitUsage, fmt::format("the tag has {} bytes; a tag has at most {}",
+                                          options.tag.size(), sizeof(request.tag) - 1));
   std::string store = options.store.empty()
                           ? ""
                           : std::filesystem::absolute(options.store).lexically_normal().string();
   if (!copy(store, request.store, sizeof(request.store)))
-    return Status(kExitUsage, "the path of the store is too long");
+    return Status(kExitUsage,
+                  "the path of the store is too long for a request; name one with a shorter path");
 
   wire::CtlReply reply;
   if (Status status = ask(options.pid, request, &reply); !status.ok()) return status;

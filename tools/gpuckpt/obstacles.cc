@@ -63,8 +63,9 @@ Status may_be_signalled(int pid) {
 Status why_deaf(int pid) {
   if (number_in(pid, "Seccomp") != 0) return refused_for_filter(pid);
   return Status::Refused(fmt::format(
-      "process {} has libgpuckpt.so loaded, but it is not listening (it is still starting, or was "
-      "built for another gpuckpt)",
+      "process {} has libgpuckpt.so loaded, but it does not listen: it is still starting, or was "
+      "built for another gpuckpt, or uses Syscall User Dispatch (prctl), under which it would not "
+      "survive the signal for a snapshot",
       pid));
 }
 

@@ -73,8 +73,16 @@ Option Option::range(int least, int most) {
 }
 
 Option Option::one_of(const std::vector<std::string>& values) {
-  option_->check(CLI::IsMember(values));
-  return *this;
+  std::string choices, kind = "{";
+  for (size_t i = 0; i < values.size(); ++i) {
+    choices += (!i ? "" : i + 1 == values.size() ? " or " : ", ") + values[i];
+    kind += (i ? "," : "") + values[i];
+  }
+  return check(kind + "}", [values, choices](const std::string& text) {
+    return std::find(values.begin(), values.end(), text) != values.end()
+               ? ""
+               : fmt::format("\"{}\" is not {}", text, choices);
+  });
 }
 
 Option Option::duration() {

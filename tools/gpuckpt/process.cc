@@ -89,8 +89,13 @@ Status wake(int pid) {
   if (syscall(SYS_rt_sigqueueinfo, pid, wire::kWakeSignal, &info) == 0) return Status::Ok();
   if (errno == ESRCH) return Status::NotFound(fmt::format("there is no process {}", pid));
   if (errno == EPERM)
-    return Status::Refused(
-        fmt::format("process {} belongs to another user: run gpuckpt as that user", pid));
+    return Status::Refused(fmt::format(
+        "process {} belongs to another user: run gpuckpt as that user, or as root", pid));
+  if (errno == EAGAIN)
+    return Status::Error(fmt::format(
+        "process {} cannot be signalled: its user has as many signals waiting as allowed "
+        "(RLIMIT_SIGPENDING, `ulimit -i`); ask again when the process has taken some of them",
+        pid));
   return Status::Error(fmt::format("cannot signal process {}: {}", pid, strerror(errno)));
 }
 
@@ -203,6 +208,12 @@ bool has_room_for_socket(int pid) {
   return false;
 }
 
+// The library reads the state of its process there.
+bool has_proc(int pid) {
+  const std::string root = living_thread(pid) + "/root";
+  return access(root.c_str(), X_OK) != 0 || access((root + "/proc/version").c_str(), F_OK) == 0;
+}
+
 bool peer_is(int socket, int pid) {
   ucred peer{};
   socklen_t size = sizeof(peer);
@@ -282,8 +293,13 @@ Status why_hidden(int pid) {
                     pid, name, user_name(uid), user_name(geteuid())));
   if (status_field(pid, "VmSize").empty())
     return Status::NotFound(fmt::format(
-        "process {} ({}) is a thread of the kernel, or has ended: there is nothing to take", pid,
-        name));
+        "process {} ({}) is a thread of the kernel, or has ended: it has no memory to snapshot",
+        pid, name));
+  if (geteuid() == 0)
+    return Status::Refused(fmt::format(
+        "process {} ({}) may not be looked at, even by root: it has capabilities that you do not "
+        "have here (a container or another user namespace), or the kernel protects it",
+        pid, name));
   return Status::Refused(
       fmt::format("process {} ({}) has more rights than you or hides its memory "
                   "(PR_SET_DUMPABLE, set-user-ID): ask as root",
@@ -316,6 +332,12 @@ Status check_process(int pid) {
         "process {} ({}) is in a user namespace that knows no users (unshare -U): a restore could "
         "not give its ids back; give the namespace a map (unshare -Ur)",
         pid, status_field(pid, "Name")));
+  if (!has_proc(pid))
+    return Status::Refused(
+        fmt::format("process {} ({}) cannot be snapshot: there is no /proc in its root folder "
+                    "(chroot), where gpuckpt reads what the process consists of; mount /proc there "
+                    "before it starts",
+                    pid, status_field(pid, "Name")));
   if (!has_room_for_socket(pid))
     return Status::Refused(
         fmt::format("process {} cannot be reached: the root folder that it changed to (chroot) has "

@@ -200,7 +200,8 @@ class Run {
     request.flags |= wire::kCtlStop;
     request.timeout_ms = timeout_ms;
     std::string store = (work_ / "store").string();
-    if (store.size() >= sizeof(request.store)) return Status::Error("TMPDIR is too long");
+    if (store.size() >= sizeof(request.store))
+      return Status::Error("the path in TMPDIR is too long; set it to a shorter one");
     memcpy(request.store, store.c_str(), store.size() + 1);
     wire::CtlReply reply;
     if (Status status = ask(program_, request, &reply); !status.ok()) return status;

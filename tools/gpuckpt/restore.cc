@@ -158,7 +158,8 @@ void define_restore(CommandLine& line, Context* context) {
               "numbers, or UUIDs (GPU-...)")
       .env("GPUCKPT_GPU_MAP");
   verb.option("--threads", options->front.threads, "Threads that read the store, 0: all cores")
-      .env("GPUCKPT_THREADS");
+      .env("GPUCKPT_THREADS")
+      .range(0, 1024);
   verb.option("--steps", options->front.steps,
               "Let N calls that change something on a device pass, then let the program wait "
               "(what verify --replay does)");

@@ -30,7 +30,7 @@ namespace {
 
 struct Options {
   bool self_contained = false;
-  std::string sim, store, mirror, job, every, keep, level, budget, signal, on_term,
+  std::string sim, store, mirror, job, every, keep, level, budget, signal, on_term, sockets,
       resume = "never", resume_wait = "5m", status_file, timeout, children, files;
   std::vector<std::string> command;
 };
@@ -48,13 +48,26 @@ void warn_about_store(const std::string& path) {
     complain(fmt::format("warning: snapshots will fail: {}", status.text()));
 }
 
+// What the library could not read or write, it could say only when a snapshot is due.
+void warn_about_files(const Options& options) {
+  const char* key = getenv("GPUCKPT_KEY_FILE");
+  if (key && *key && access(key, R_OK) != 0)
+    complain(fmt::format("warning: snapshots will fail: the key file {} cannot be read ({})", key,
+                         strerror(errno)));
+  if (options.status_file.empty()) return;
+  const std::string folder = std::filesystem::path(absolute(options.status_file)).parent_path();
+  if (access(folder.c_str(), W_OK | X_OK) != 0)
+    complain(fmt::format("warning: the status file {} cannot be written: {}: {}",
+                         options.status_file, folder, strerror(errno)));
+}
+
 void warn_about_ids() {
   const char* namespaces = getenv("GPUCKPT_NAMESPACES");
   if (namespaces && strcmp(namespaces, "0") == 0) return;  // as asked
   if (const std::string why = restore::why_no_job_ids(); !why.empty())
     complain(
         fmt::format("warning: if the program starts other processes, this machine will not be "
-                    "able to restore it, but as root or with user namespaces ({})",
+                    "able to restore it, except as root or with user namespaces ({})",
                     why));
 }
 
@@ -153,6 +166,7 @@ void export_options(const Options& options, const std::string& preload) {
   set("GPUCKPT_ON_TERM", options.on_term);
   set("GPUCKPT_TIMEOUT", options.timeout);
   set("GPUCKPT_CHILDREN", options.children);
+  set("GPUCKPT_SOCKETS", options.sockets);
   set("GPUCKPT_FILES", absolute_folders(options.files));
   if (!options.status_file.empty()) set("GPUCKPT_STATUS_FILE", absolute(options.status_file));
   if (options.self_contained) set("GPUCKPT_SELF_CONTAINED", "1");
@@ -195,6 +209,14 @@ Status run(const Options& options) {
     return Status(kExitUsage,
                   "no program was given: gpuckpt run [OPTIONS] -- PROGRAM ARGUMENTS...");
   }
+  if (options.command[0].starts_with("-")) {
+    return Status(kExitUsage,
+                  fmt::format("`gpuckpt run` has no option {}: write the program behind --, as in "
+                              "gpuckpt run [OPTIONS] -- PROGRAM ARGUMENTS...",
+                              options.command[0]));
+  }
+  if (options.store.empty())
+    return Status(kExitUsage, "--store (or GPUCKPT_STORE) is empty: name a directory");
   if (store::is_remote(options.store)) {
     return Status(kExitUsage,
                   "snapshots are written to a directory: --store DIR --mirror " + options.store);
@@ -228,6 +250,7 @@ Status run(const Options& options) {
   warn_about_store(options.store);
   if (!options.mirror.empty() && !store::is_remote(options.mirror))
     warn_about_store(options.mirror);
+  warn_about_files(options);
   warn_about_ids();
   export_options(options, preload);
   std::vector<char*> argv;
@@ -280,6 +303,13 @@ void define_run(CommandLine& line, Context* context) {
       .env("GPUCKPT_ON_TERM")
       .one_of({"snapshot", "ignore"});
   add_children(verb, &options->children).env("GPUCKPT_CHILDREN");
+  verb.option(
+          "--sockets", options->sockets,
+          "Connections to processes outside the job come back reset (the default; with a Unix "
+          "socket or a pipe there is no snapshot), refuse: there is no snapshot, drop: all come "
+          "back closed")
+      .env("GPUCKPT_SOCKETS")
+      .one_of({"refuse", "reset", "drop"});
   verb.flag("--self-contained", options->self_contained,
             "Snapshots hold the files that the program maps as well: a restore does not need "
             "them")

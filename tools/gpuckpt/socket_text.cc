@@ -47,6 +47,12 @@ const char* future(const Socket& s) {
       return ", closed at the other end";
     case process::kSocketWaiting:
       return ", waits to be accepted";
+    case process::kSocketConnecting:
+      return ", connects once more";
+    case process::kSocketStandard:
+      return ", comes back as the launcher's";
+    case process::kSocketConnection:
+      return ", comes back connected";
     default:
       return "";
   }

@@ -62,7 +62,9 @@ Status stats(const Options& options, Context* context) {
   if (Status status = ask(pid, make_request(wire::kCtlStats), &reply, 20'000); !status.ok())
     return status;
   auto j = store::parse_json(std::string(reply.text));
-  if (!j.is_object()) return Status::Error("the process answers what is no JSON");
+  if (!j.is_object())
+    return Status::Error(
+        "the process answered with text that is not JSON: does it run another version of gpuckpt?");
   const std::unique_ptr<MirrorStatus> mirror = mirror_of(j);
   if (context->json) {
     if (mirror) j["mirror"] = to_json(*mirror);

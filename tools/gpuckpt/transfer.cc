@@ -78,7 +78,9 @@ Status import_one(const Options& options, Context* context) {
   int fd = 0;
   if (!options.file.empty()) {
     fd = open(options.file.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return store::io_error("open", options.file, errno);
+    if (fd < 0)
+      return Status(errno == ENOENT ? kExitAbsent : kExitError,
+                    fmt::format("cannot open {}: {}", options.file, strerror(errno)));
   } else if (isatty(0)) {
     return Status(kExitUsage, "nothing comes in: gpuckpt export STORE@ID | gpuckpt import STORE");
   }
@@ -139,7 +141,7 @@ Status mirror(const Options& options, Context* context) {
   if (!status.ok()) return status;
   if (options.status) return show_mirror(*store, context);
   if (options.target.empty())
-    return Status(kExitUsage, "mirror to where? gpuckpt mirror STORE TARGET");
+    return Status(kExitUsage, "no target was given: gpuckpt mirror STORE TARGET");
   store::MirrorReport report;
   status = store->mirror(options.target, &report);
   for (const auto& [id, why] : report.damaged)

@@ -57,7 +57,7 @@ struct Allocation : RangeNode {  // begin, size as requested
   uint64_t id = 0;               // unique in the process: CU_POINTER_ATTRIBUTE_BUFFER_ID
   uint64_t context = 0;          // the application's name of the owner
   uint64_t pool = 0;             // memory pool it came from, 0: none
-  uint64_t ready = 0;            // pool memory: bookkeeping of memory_pool.cc
+  uint64_t ready = 0;            // pool memory: a state of hooks_pool.cc
   uint32_t flags = 0;            // of the call that made it (pinned memory)
   bool managed = false;          // host memory that answers as managed
   bool shared = false;           // with other processes (ipc.h)

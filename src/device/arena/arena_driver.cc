@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "device/base/lock_order.h"
 #include "device/base/settings.h"
 #include "device/sharing/ipc.h"
 #include "gpuckpt/exit_codes.h"
@@ -17,7 +18,7 @@ constexpr uint64_t kOtherBases[] = {0x100000000000, 0x300000000000, 0x5000000000
 constexpr uint64_t kReservationSizes[] = {1ull << 40, 1ull << 38, 1ull << 36};
 
 DeviceMemory* memories[kMaxDevices];
-Mutex memories_lock;
+Mutex memories_lock{kMemoriesLock};
 
 CUmemAllocationProp properties_of(const VmmBacking& backing) {
   CUmemAllocationProp properties = {};
@@ -175,28 +176,25 @@ bool rebuild_device_memory(DeviceReport* report) {
       CUresult result = real().cuMemAddressReserve(&place, r.size, kBlockBytes, r.begin, 0);
       if (result == CUDA_SUCCESS && place == r.begin) continue;
       if (result == CUDA_SUCCESS) real().cuMemAddressFree(place, r.size);
-      report->code = kExitIncompatible;
-      format(
-          report->text, sizeof report->text,
+      return report->fail(
+          kExitIncompatible,
           "device %d: the address range 0x%lx-0x%lx that the program's memory lives in cannot be "
           "reserved here (driver error %d, got 0x%lx)",
           device, r.begin, r.begin + r.size, static_cast<int>(result),
           static_cast<unsigned long>(place));
-      return false;
     }
     for (Chunk* chunk = memory->arena.first_chunk(); chunk;
          chunk = memory->arena.next_chunk(chunk)) {
       int error = backing.commit(chunk->begin, chunk->size, &chunk->handle);
       if (!error) continue;
-      report->code = kExitIncompatible;
       size_t free_bytes = 0, total = 0;
       real().cuMemGetInfo_v2(&free_bytes, &total);
-      format(report->text, sizeof report->text,
-             "device %d: %lu bytes of the program's %lu bytes of device memory cannot be allocated "
-             "(driver error %d, %lu bytes free)",
-             device, chunk->size, memory->arena.committed_bytes(), error,
-             static_cast<unsigned long>(free_bytes));
-      return false;
+      return report->fail(
+          kExitIncompatible,
+          "device %d: %lu bytes of the program's %lu bytes of device memory cannot be allocated "
+          "(driver error %d, %lu bytes free)",
+          device, chunk->size, memory->arena.committed_bytes(), error,
+          static_cast<unsigned long>(free_bytes));
     }
   }
   return true;

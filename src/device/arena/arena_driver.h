@@ -5,6 +5,7 @@
 // memory is one).
 #pragma once
 
+#include "device/base/lock_order.h"
 #include "intercept/spec/cuda_types.h"
 
 #include "device/arena/arena.h"
@@ -43,7 +44,7 @@ struct LateFinds {
 };
 
 struct DeviceMemory {
-  Mutex lock;
+  Mutex lock{kArenaLock};
   LateFinds finds;
   bool ready = false;    // asked the driver
   bool has_vmm = false;  // false: native addresses; snapshots are refused

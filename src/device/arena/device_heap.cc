@@ -118,12 +118,13 @@ bool check_device_heap(DeviceReport* report) {
   bool readable = true;
   const char* symbol = unloaded ? unloaded : allocating_kernel(nullptr, &readable);
   if (symbol)
-    return fail(report, kExitRefused,
-                "malloc in device code: what the kernel %s may have left on the device's heap is "
-                "not captured (GPUCKPT_DEVICE_HEAP=empty says that it leaves nothing)",
-                symbol);
+    return report->fail(
+        kExitRefused,
+        "malloc in device code: what the kernel %s may have left on the device's heap is "
+        "not captured (GPUCKPT_DEVICE_HEAP=empty says that it leaves nothing)",
+        symbol);
   return readable ||
-         fail(report, kExitRefused, "a module's image could not be read for what its kernels call");
+         report->fail(kExitRefused, "a module's image could not be read for what its kernels call");
 }
 
 bool print_pending() {

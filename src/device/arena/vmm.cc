@@ -106,10 +106,11 @@ bool take_range(uint64_t begin, uint64_t size, DeviceReport* report) {
   CUresult result = real().cuMemAddressReserve(&place, size, 0, begin, 0);
   if (result == CUDA_SUCCESS && place == begin) return true;
   if (result == CUDA_SUCCESS) real().cuMemAddressFree(place, size);
-  return fail(report, kExitIncompatible,
-              "the address range 0x%lx-0x%lx that the program reserved (cuMemAddressReserve) "
-              "cannot be had here",
-              begin, begin + size);
+  return report->fail(
+      kExitIncompatible,
+      "the address range 0x%lx-0x%lx that the program reserved (cuMemAddressReserve) "
+      "cannot be reserved here",
+      begin, begin + size);
 }
 
 CUresult import_and_close(int fd, int device, CUmemGenericAllocationHandle* out) {
@@ -135,12 +136,13 @@ bool create(Physical* memory, DeviceReport* report) {
                       : real().cuMemCreate(&memory->replayed, memory->size, &memory->properties, 0);
   if (result == CUDA_SUCCESS) return true;
   if (memory->foreign)
-    return fail(report, kExitIncompatible,
-                "memory of process %d (cuMemImportFromShareableHandle) cannot be had again (%d)",
-                memory->name.pid, static_cast<int>(result));
-  return fail(report, kExitIncompatible,
-              "%lu bytes of device memory (cuMemCreate) cannot be allocated here (%d)",
-              memory->size, static_cast<int>(result));
+    return report->fail(
+        kExitIncompatible,
+        "memory of process %d (cuMemImportFromShareableHandle) cannot be imported again (%d)",
+        memory->name.pid, static_cast<int>(result));
+  return report->fail(kExitIncompatible,
+                      "%lu bytes of device memory (cuMemCreate) cannot be allocated here (%d)",
+                      memory->size, static_cast<int>(result));
 }
 
 // Leaves the owner's access open for the upload.
@@ -156,8 +158,8 @@ bool map(Mapped* mapping, DeviceReport* report) {
   if (result == CUDA_SUCCESS && mapping->host.flags)
     result = real().cuMemSetAccess(mapping->begin, mapping->size, &mapping->host, 1);
   return result == CUDA_SUCCESS ||
-         fail(report, kExitIncompatible, "memory cannot be mapped at 0x%lx again (%d)",
-              mapping->begin, static_cast<int>(result));
+         report->fail(kExitIncompatible, "memory cannot be mapped at 0x%lx again (%d)",
+                      mapping->begin, static_cast<int>(result));
 }
 
 // One more handle with a value of its own where there can be one.
@@ -180,9 +182,10 @@ bool name_handles(bool foreign, DeviceReport* report) {
     if (result == CUDA_SUCCESS) bind(Kind::kMemHandle, name, now);
     h.ours = h.references - 1;
   });
-  return result == CUDA_SUCCESS || fail(report, kExitIncompatible,
-                                        "a handle of memory (cuMemCreate) cannot be had again (%d)",
-                                        static_cast<int>(result));
+  return result == CUDA_SUCCESS ||
+         report->fail(kExitIncompatible,
+                      "a handle of memory (cuMemCreate) cannot be made again (%d)",
+                      static_cast<int>(result));
 }
 
 // The descriptors are there already: what waits in them is not.
@@ -194,8 +197,8 @@ bool share_all_again(bool foreign, DeviceReport* report) {
     const bool sent = result == CUDA_SUCCESS && share_again(shareable_of(e.memory), fd, e.end);
     if (fd >= 0) sys::close(fd);
     if (!sent && !closed_everywhere(e.end))
-      return fail(
-          report, kExitIncompatible,
+      return report->fail(
+          kExitIncompatible,
           "a shareable handle of memory (cuMemExportToShareableHandle) cannot be made again "
           "(%d)",
           static_cast<int>(result));
@@ -220,7 +223,7 @@ bool rebuild_memory(bool foreign, DeviceReport* report) {
     CUresult result = show(memory, memory->replayed);
     if (result == CUDA_SUCCESS && of_host(memory)) result = copy_host_memory(memory, false);
     ok = result == CUDA_SUCCESS ||
-         fail(report, kExitIncompatible, "memory cannot be mapped (%d)", static_cast<int>(result));
+         report->fail(kExitIncompatible, "memory cannot be mapped (%d)", static_cast<int>(result));
   }
   return ok && name_handles(foreign, report) && share_all_again(foreign, report);
 }
@@ -272,9 +275,9 @@ bool vmm_unlock(DeviceReport* report) {
     if (result == CUDA_SUCCESS && of_host(memory))
       result = make_contents(memory) ? copy_host_memory(memory, true) : CUDA_ERROR_OUT_OF_MEMORY;
     if (result != CUDA_SUCCESS)
-      return fail(report, kExitError,
-                  "memory of cuMemCreate that is not mapped cannot be read (%d)",
-                  static_cast<int>(result));
+      return report->fail(kExitError,
+                          "memory of cuMemCreate that is not mapped cannot be read (%d)",
+                          static_cast<int>(result));
   }
   return true;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "device/arena/arena_driver.h"
+#include "device/base/lock_order.h"
 #include "device/base/memory.h"
 #include "device/sharing/shareable.h"
 
@@ -60,7 +61,7 @@ struct Exported {
 };
 
 struct Vmm {
-  Mutex lock;
+  Mutex lock{kVmmLock};
   RangeTree reservations, mappings;
   HashMap<MemoryHandle> handles;  // by name
   Physical* first = nullptr;

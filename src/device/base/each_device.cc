@@ -37,7 +37,7 @@ bool each_device(DeviceStep step, void* context, DeviceReport* report) {
   const int devices = machine_facts.devices;
   auto* workers =
       static_cast<Worker*>(allocate(sizeof(Worker) * static_cast<size_t>(devices ? devices : 1)));
-  if (!workers) return fail(report, kExitError, "no memory for a worker for each device");
+  if (!workers) return report->fail(kExitError, "no memory for a worker for each device");
   bool others = false;
   for (int i = 0; i < devices; ++i) {
     Worker& w = workers[i];
@@ -55,7 +55,7 @@ bool each_device(DeviceStep step, void* context, DeviceReport* report) {
     Worker& w = workers[i];
     if (w.threaded) pthread_join(w.thread, nullptr);
     add(report, w.report);
-    if (ok && !w.ok) fail(report, w.report.code, "%s", w.report.text);
+    if (ok && !w.ok) report->fail(w.report.code, "%s", w.report.text);
     ok &= w.ok;
   }
   release(workers);

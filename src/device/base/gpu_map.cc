@@ -60,7 +60,7 @@ bool read_uuid(const char* text, CUuuid* out) {
 }
 
 bool bad(DeviceReport* report, const char* map, const char* why) {
-  return fail(report, kExitIncompatible, "--gpu-map %s: %s", map, why);
+  return report->fail(kExitIncompatible, "--gpu-map %s: %s", map, why);
 }
 
 }  // namespace

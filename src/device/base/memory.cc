@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include "base/syscall.h"
+#include "device/base/lock_order.h"
 
 namespace gpuckpt::device {
 namespace {
@@ -23,7 +24,7 @@ struct Free {
 Free* bins[kLargest + 1];
 char* slab;
 size_t slab_left;
-Mutex heap_lock;
+Mutex heap_lock{kHeapLock};
 
 void* map(size_t bytes) {
   long address = sys::mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
@@ -87,15 +88,15 @@ void release(void* block) {
   bins[bin] = free_block;
 }
 
-void Text::add_bytes(const char* bytes, size_t count) {
+void GrowingText::add_bytes(const char* bytes, size_t count) {
   if (!bytes_.empty()) bytes_.truncate(bytes_.size() - 1);
   bytes_.append(bytes, count);
   bytes_.push('\0');
 }
 
-void Text::add(const char* text) { add_bytes(text, __builtin_strlen(text)); }
+void GrowingText::add(const char* text) { add_bytes(text, __builtin_strlen(text)); }
 
-void Text::add_quoted(const char* text) {
+void GrowingText::add_quoted(const char* text) {
   add("\"");
   for (const char* p = text; *p; ++p) {
     auto c = static_cast<unsigned char>(*p);
@@ -113,7 +114,7 @@ void Text::add_quoted(const char* text) {
   add("\"");
 }
 
-void Text::add_number(uint64_t value) {
+void GrowingText::add_number(uint64_t value) {
   char digits[24];
   char* p = digits + sizeof digits;
   *--p = 0;
@@ -122,7 +123,7 @@ void Text::add_number(uint64_t value) {
   add(p);
 }
 
-void Text::add_hex(uint64_t value) {
+void GrowingText::add_hex(uint64_t value) {
   char digits[24];
   char* p = digits + sizeof digits;
   *--p = 0;

@@ -114,10 +114,11 @@ class Vector {
   size_t size_ = 0, capacity_ = 0;
 };
 
-// A growing piece of text, always NUL terminated; what does not fit in memory is dropped.
-class Text {
+// Text of any length (base/text.h builds in a fixed buffer), always NUL terminated; what memory
+// does not suffice for is dropped.
+class GrowingText {
  public:
-  Text() = default;
+  GrowingText() = default;
   void add(const char* text);
   void add_quoted(const char* text);  // as a JSON string
   void add_number(uint64_t value);

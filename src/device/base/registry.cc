@@ -52,14 +52,7 @@ uint64_t capture_latest;
 
 Registry& registry() {
   static Registry* instance;
-  Registry* seen = __atomic_load_n(&instance, __ATOMIC_ACQUIRE);
-  if (seen) return *seen;
-  Registry* fresh = make<Registry>();
-  if (__atomic_compare_exchange_n(&instance, &seen, fresh, false, __ATOMIC_ACQ_REL,
-                                  __ATOMIC_ACQUIRE))
-    return *fresh;
-  destroy(fresh);
-  return *seen;
+  return made_once(&instance);
 }
 
 char* keep_text(const char* text) {

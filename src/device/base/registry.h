@@ -10,6 +10,7 @@
 // while the gate is closed. Object pointers stay valid while their object lives.
 #pragma once
 
+#include "device/base/lock_order.h"
 #include "intercept/spec/cuda_types.h"
 
 #include "device/base/memory.h"
@@ -206,7 +207,7 @@ struct Tombstone : Object {
 
 class Registry {
  public:
-  Mutex lock;
+  Mutex lock{kRegistryLock};
 
   template <typename T>
   T* find(ObjectType type, uint64_t name) {

@@ -4,12 +4,13 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "device/base/lock_order.h"
 #include "device/base/memory.h"
 
 namespace gpuckpt::device {
 namespace {
 
-Mutex lock;
+Mutex lock{kSettingsLock};
 Settings current;
 bool known;
 

@@ -5,6 +5,7 @@
 #include "base/heap.h"
 #include "base/proc.h"
 #include "base/syscall.h"
+#include "device/base/lock_order.h"
 #include "device/base/memory.h"
 #include "intercept/realm/realm.h"
 
@@ -28,7 +29,7 @@ struct Table {
   Vector<Code> code;           // of others than ourselves and the driver, in order
   uint64_t looked_us = 0;
 };
-Mutex lock;
+Mutex lock{kSiteLock};
 Table* table;  // made at the first call
 
 void look_for_code() {
@@ -100,7 +101,7 @@ uint32_t call_site() {
   return number_of(site);
 }
 
-void describe_sites(Text* json) {
+void describe_sites(GrowingText* json) {
   MutexLock guard(lock);
   json->add("[");
   for (size_t i = 0; table && i < table->sites.size(); ++i) {

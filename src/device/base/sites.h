@@ -14,6 +14,6 @@ namespace gpuckpt::device {
 uint32_t call_site();
 
 // The JSON array of all sites: [["0x..",...],...], number 1 first.
-void describe_sites(Text* json);
+void describe_sites(GrowingText* json);
 
 }  // namespace gpuckpt::device

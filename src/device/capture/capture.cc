@@ -31,15 +31,6 @@ namespace device {
 
 MachineFacts machine_facts;
 
-bool fail(DeviceReport* report, int code, const char* pattern, ...) {
-  va_list args;
-  va_start(args, pattern);
-  vformat(report->text, sizeof report->text, pattern, args);
-  va_end(args);
-  report->code = code;
-  return false;
-}
-
 void live_contexts(Vector<uint64_t>* out) {
   MutexLock guard(registry().lock);
   for (Object* o = registry().first(); o; o = o->next)
@@ -57,23 +48,24 @@ bool check_refusals(DeviceReport* report) {
   {
     MutexLock guard(registry().lock);
     if (registry().broken)
-      return fail(report, kExitRefused, "%s",
-                  registry().reason[0] ? registry().reason : "an object could not be recorded");
+      return report->fail(
+          kExitRefused, "%s",
+          registry().reason[0] ? registry().reason : "an object could not be recorded");
   }
-  if (const char* why = vmm_refusal()) return fail(report, kExitRefused, "%s", why);
+  if (const char* why = vmm_refusal()) return report->fail(kExitRefused, "%s", why);
   for (int device = 0; device < kMaxDevices; ++device) {
     DeviceMemory* memory = machine_facts.devices > device ? device_memory(device) : nullptr;
     if (memory && memory->native)
-      return fail(report, kExitRefused,
-                  "cuMemAlloc: device %d has no virtual memory management, so memory is at "
-                  "addresses that cannot be had again",
-                  device);
+      return report->fail(kExitRefused,
+                          "cuMemAlloc: device %d has no virtual memory management, so memory is at "
+                          "addresses that a restore cannot choose",
+                          device);
   }
   Refusal refusal;
   for (int i = refuse_next(0, &refusal); i >= 0; i = refuse_next(i, &refusal))
     if (refusal.count > 0)
-      return fail(report, kExitRefused, "%s: %s (%ld)", refusal.function, refusal.reason,
-                  static_cast<long>(refusal.count));
+      return report->fail(kExitRefused, "%s: %s (%ld)", refusal.function, refusal.reason,
+                          static_cast<long>(refusal.count));
   return check_device_heap(report);
 }
 
@@ -142,9 +134,9 @@ bool wait_contexts(uint64_t until_ms, bool marked_only, Culprit* culprit, Device
       if (result != CUDA_ERROR_NOT_READY) {
         const char* text = nullptr;
         real().cuGetErrorName(result, &text);
-        return fail(report, kExitRefused,
-                    "the device reports %s (%d): a program in this state cannot be captured",
-                    text ? text : "an error", static_cast<int>(result));
+        return report->fail(
+            kExitRefused, "the device reports %s (%d): a program in this state cannot be captured",
+            text ? text : "an error", static_cast<int>(result));
       }
       if (now_ms() >= until_ms) {
         name_busy(name, watch.busy(), culprit);
@@ -176,8 +168,8 @@ bool close_gate(uint64_t until_ms, GateHolder* holder) {
 bool freeze_unused(uint64_t deadline_ms, bool (*unused)(), DeviceReport* report) {
   GateHolder holder;
   if (!close_gate(deadline_ms, &holder)) {
-    fail(report, kExitTimeout, "thread %d is inside %s", holder.tid,
-         function_name(holder.function));
+    report->fail(kExitTimeout, "thread %d is inside %s", holder.tid,
+                 function_name(holder.function));
     return true;
   }
   if (unused()) return true;
@@ -208,15 +200,15 @@ bool freeze(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
   if (present(real().cuCheckpointProcessGetState) &&
       real().cuCheckpointProcessGetState(sys::getpid(), &state) == CUDA_SUCCESS &&
       state != CU_PROCESS_STATE_RUNNING)
-    return fail(report, kExitRefused,
-                "cuCheckpointProcessLock: the driver's own checkpoint has the process");
+    return report->fail(kExitRefused,
+                        "cuCheckpointProcessLock: the driver's own checkpoint has the process");
   uint64_t start = sys::now_us();
   Culprit culprit;
   while (not_initialised())
     if (freeze_unused(deadline_ms, not_initialised, report)) return report->code == kExitOk;
   if (stepping() && !step_finish(deadline_ms * 1000))
-    return fail(report, kExitTimeout, "the program made only %lu of the calls it was to make",
-                static_cast<unsigned long>(step_count()));
+    return report->fail(kExitTimeout, "the program made only %lu of the calls it was to make",
+                        static_cast<unsigned long>(step_count()));
   uint64_t pause_ms = 10;
   const char* locked = "";
   do {
@@ -267,8 +259,8 @@ bool freeze(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
     if (now_ms() + pause_ms < deadline_ms) sys::sleep_us(pause_ms * 1000);
     pause_ms = pause_ms < 500 ? pause_ms * 2 : 500;
   } while (now_ms() < deadline_ms);
-  return fail(report, kExitTimeout, "not idle before the deadline: %s%s%s", culprit.text,
-              *culprit.text && *locked ? "; " : "", locked);
+  return report->fail(kExitTimeout, "not idle before the deadline: %s%s%s", culprit.text,
+                      *culprit.text && *locked ? "; " : "", locked);
 }
 
 namespace {
@@ -377,71 +369,60 @@ bool learn_state(DeviceReport* report) {
     WithContext with(name);
     MutexLock guard(registry().lock);
     ContextObject* context = registry().context(name);
-    if (!with || !context) return fail(report, kExitError, "a context cannot be made current");
+    if (!with || !context) return report->fail(kExitError, "a context cannot be made current");
     learn_context(context);
     if (!learn_events(context))
-      return fail(report, kExitError, "the times of events cannot be read from the driver");
+      return report->fail(kExitError, "the times of events cannot be read from the driver");
   }
   return learn_globals(report) && learn_arrays(report) && learn_graphs(report);
 }
 
 namespace {
 
-void describe(Text& json) {
-  json.add("{\"format\":");
-  json.add_number(kDeviceBlobFormat);
-  json.add(",\"driver_version\":");
-  json.add_number(static_cast<uint64_t>(machine_facts.driver_version));
-  if (stepping()) {
-    json.add(",\"steps\":");
-    json.add_number(step_count());
+void describe_allocations(GrowingText& json, DeviceMemory* memory) {
+  json.add("],\"allocations\":[");
+  if (!memory) return;
+  MutexLock guard(memory->lock);
+  bool first = true;
+  for (Allocation* a = memory->arena.first(); a; a = memory->arena.next(a)) {
+    json.add(first ? "{\"address\":\"" : ",{\"address\":\"");
+    first = false;
+    json.add_hex(a->begin);
+    json.add("\",\"bytes\":");
+    json.add_number(a->size);
+    json.add(",\"site\":");
+    json.add_number(uint64_t{a->site});
+    json.add(a->pool ? ",\"kind\":\"pool\"}" : ",\"kind\":\"device\"}");
   }
-  json.add(",\"devices\":[");
-  for (int i = 0; i < machine_facts.devices; ++i) {
-    DeviceMemory* memory = device_memory(i);
-    json.add(i ? ",{\"name\":" : "{\"name\":");
-    json.add_quoted(machine_facts.device[i].name);
-    json.add(",\"ordinal\":");
-    json.add_number(static_cast<uint64_t>(i));
-    json.add(",\"total_bytes\":");
-    json.add_number(machine_facts.device[i].total_memory);
-    json.add(",\"used_bytes\":");
-    json.add_number(memory ? memory->arena.committed_bytes() : 0);
-    json.add(",\"reservations\":[");
-    for (size_t r = 0; memory && r < memory->backing.reservations.size(); ++r) {
-      json.add(r ? ",{\"address\":\"" : "{\"address\":\"");
-      json.add_hex(memory->backing.reservations[r].begin);
-      json.add("\",\"bytes\":");
-      json.add_number(memory->backing.reservations[r].size);
-      json.add("}");
-    }
-    json.add("],\"allocations\":[");
-    bool first = true;
-    if (memory) {
-      MutexLock guard(memory->lock);
-      for (Allocation* a = memory->arena.first(); a; a = memory->arena.next(a)) {
-        json.add(first ? "{\"address\":\"" : ",{\"address\":\"");
-        first = false;
-        json.add_hex(a->begin);
-        json.add("\",\"bytes\":");
-        json.add_number(a->size);
-        json.add(",\"site\":");
-        json.add_number(uint64_t{a->site});
-        json.add(a->pool ? ",\"kind\":\"pool\"}" : ",\"kind\":\"device\"}");
-      }
-    }
-    json.add("]}");
+}
+
+void describe_one_device(GrowingText& json, int i) {
+  DeviceMemory* memory = device_memory(i);
+  json.add("{\"name\":");
+  json.add_quoted(machine_facts.device[i].name);
+  json.add(",\"ordinal\":");
+  json.add_number(static_cast<uint64_t>(i));
+  json.add(",\"total_bytes\":");
+  json.add_number(machine_facts.device[i].total_memory);
+  json.add(",\"used_bytes\":");
+  json.add_number(memory ? memory->arena.committed_bytes() : 0);
+  json.add(",\"reservations\":[");
+  for (size_t r = 0; memory && r < memory->backing.reservations.size(); ++r) {
+    json.add(r ? ",{\"address\":\"" : "{\"address\":\"");
+    json.add_hex(memory->backing.reservations[r].begin);
+    json.add("\",\"bytes\":");
+    json.add_number(memory->backing.reservations[r].size);
+    json.add("}");
   }
-  json.add("],\"sites\":");
-  describe_sites(&json);
-  json.add(",\"pinned_bytes\":");
-  json.add_number(pinned_bytes());
-  uint64_t counts[static_cast<size_t>(ObjectType::kCount)] = {};
-  MutexLock guard(registry().lock);
+  describe_allocations(json, memory);
+  json.add("]}");
+}
+
+// With the registry's lock.
+void describe_variables(GrowingText& json) {
   json.add(",\"variables\":[");
   bool first = true;
   for (Object* o = registry().first(); o; o = o->next) {
-    if (!o->dead) ++counts[static_cast<size_t>(o->type)];
     if (o->dead || (o->type != ObjectType::kModule && o->type != ObjectType::kLibrary)) continue;
     auto& globals = o->type == ObjectType::kModule ? static_cast<ModuleObject*>(o)->globals
                                                    : static_cast<LibraryObject*>(o)->globals;
@@ -456,7 +437,11 @@ void describe(Text& json) {
       json.add("}");
     }
   }
-  json.add("],\"objects\":{");
+  json.add("]");
+}
+
+// With the registry's lock. What has no name here is part of something else that is counted.
+void describe_objects(GrowingText& json) {
   const char* const names[] = {"contexts",
                                "streams",
                                "events",
@@ -484,7 +469,11 @@ void describe(Text& json) {
                                "user_objects",
                                nullptr};
   static_assert(sizeof names / sizeof *names == static_cast<size_t>(ObjectType::kCount));
-  first = true;
+  uint64_t counts[static_cast<size_t>(ObjectType::kCount)] = {};
+  for (Object* o = registry().first(); o; o = o->next)
+    if (!o->dead) ++counts[static_cast<size_t>(o->type)];
+  json.add(",\"objects\":{");
+  bool first = true;
   for (size_t i = 0; i < static_cast<size_t>(ObjectType::kCount); ++i) {
     if (!names[i]) continue;
     if (!first) json.add(",");
@@ -493,12 +482,36 @@ void describe(Text& json) {
     json.add(":");
     json.add_number(counts[i]);
   }
-  json.add("}}");
+  json.add("}");
+}
+
+void describe(GrowingText& json) {
+  json.add("{\"format\":");
+  json.add_number(kDeviceBlobFormat);
+  json.add(",\"driver_version\":");
+  json.add_number(static_cast<uint64_t>(machine_facts.driver_version));
+  if (stepping()) {
+    json.add(",\"steps\":");
+    json.add_number(step_count());
+  }
+  json.add(",\"devices\":[");
+  for (int i = 0; i < machine_facts.devices; ++i) {
+    if (i) json.add(",");
+    describe_one_device(json, i);
+  }
+  json.add("],\"sites\":");
+  describe_sites(&json);
+  json.add(",\"pinned_bytes\":");
+  json.add_number(pinned_bytes());
+  MutexLock guard(registry().lock);
+  describe_variables(json);
+  describe_objects(json);
+  json.add("}");
 }
 
 }  // namespace
 
-void describe_device(Text* json) { describe(*json); }
+void describe_device(GrowingText* json) { describe(*json); }
 
 }  // namespace device
 }  // namespace gpuckpt

@@ -46,12 +46,9 @@ bool learn_machine(MachineFacts* facts);
 CUcontext any_context(int device);
 
 // Writes the blob "device".
-void describe_device(Text* json);
+void describe_device(GrowingText* json);
 
 // Forgets the stage of the process this one is an image of.
 void stage_forget();
-
-bool fail(DeviceReport* report, int code, const char* pattern, ...)
-    __attribute__((format(printf, 3, 4)));
 
 }  // namespace gpuckpt::device

@@ -14,7 +14,6 @@ namespace {
 constexpr unsigned kBlockThreads = kSpanChunks * 32;
 // Enough blocks of threads to fill a device, few enough that each expands the key for many spans.
 constexpr uint32_t kBlocksEach = 8;  // for each multiprocessor
-static_assert(kChunkBytes == kHashedChunk);
 
 uint32_t blocks_for(uint32_t spans) {
   CUdevice device = 0;

@@ -12,12 +12,14 @@
 
 #include "base/chunk_hash.h"
 #include "base/heap.h"
+#include "gpuckpt/wire.h"
 #include "intercept/spec/cuda_types.h"
 
 namespace gpuckpt::device {
 
-inline constexpr uint64_t kChunkBytes = 64 << 10;  // the store's unit of device memory
-inline constexpr uint64_t kMinHashed = 241;        // shorter pieces are copied, not named
+inline constexpr uint64_t kChunkBytes = wire::kLargeChunk;
+static_assert(kChunkBytes == kHashedChunk);
+inline constexpr uint64_t kMinHashed = 241;  // shorter pieces are copied, not named
 
 // Chunks that [address, address + size) touches; size > 0.
 constexpr uint64_t chunks_in(uint64_t address, uint64_t size) {

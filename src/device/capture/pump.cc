@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include "base/syscall.h"
+#include "device/base/lock_order.h"
 #include "gpuckpt/wire.h"
 #include "intercept/generated/real_driver.h"
 
@@ -49,7 +50,7 @@ bool pin(void* memory, uint64_t bytes) {
 
 // The sink's memory, registered once for all pumps: those of several devices work side by side.
 struct SinkPin {
-  Mutex lock;
+  Mutex lock{kSinkPinLock};
   int users = 0;
 };
 SinkPin* sink_pin;

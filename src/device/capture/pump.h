@@ -7,6 +7,7 @@
 // are plain memory, so that they outlive a context which the application destroys meanwhile.
 #pragma once
 
+#include "device/base/lock_order.h"
 #include "device/base/registry.h"
 #include "device/capture/names.h"
 #include "snapshot/api/device_plugin.h"
@@ -75,7 +76,7 @@ class Pump {
   CaptureSink* sink_;
   const Leave* leave_;
   uint64_t space_;
-  Mutex own_lock_;
+  Mutex own_lock_{kPumpLock};
   CUstream stream_ = nullptr;
   uint8_t* own_ = nullptr;  // made when it is first needed
   Batch batch_[kBuffers];

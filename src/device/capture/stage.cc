@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "device/arena/vmm.h"
 #include "device/base/each_device.h"
+#include "device/base/lock_order.h"
 #include "device/base/settings.h"
 #include "device/capture/capture.h"
 #include "device/capture/hash.h"
@@ -51,20 +52,13 @@ struct DeviceStage {
   NameTable precopied;      // of the last round of pre-copy, with marks at what was sent
 };
 struct Stage {
-  Mutex lock;
+  Mutex lock{kStageLock};
   DeviceStage device[kMaxDevices];
   char last_id[64] = "";  // the snapshot that `last` describes
 };
 Stage& the_stage() {
   static Stage* instance;
-  Stage* seen = __atomic_load_n(&instance, __ATOMIC_ACQUIRE);
-  if (seen) return *seen;
-  Stage* fresh = make<Stage>();
-  if (__atomic_compare_exchange_n(&instance, &seen, fresh, false, __ATOMIC_ACQ_REL,
-                                  __ATOMIC_ACQUIRE))
-    return *fresh;
-  destroy(fresh);
-  return *seen;
+  return made_once(&instance);
 }
 
 constexpr uint64_t rounded(uint64_t bytes) { return (bytes + kUnitBytes - 1) & ~(kUnitBytes - 1); }
@@ -210,10 +204,10 @@ void discard() {
 }
 
 bool cannot_copy(DeviceReport* report, int device, const Pump& pump) {
-  if (pump.writer_gone()) return fail(report, kExitError, "the snapshot writer has gone");
-  return fail(report, kExitError,
-              "device %d: its memory at 0x%lx cannot be copied to the host (driver error %d)",
-              device, pump.failed_at(), static_cast<int>(pump.result()));
+  if (pump.writer_gone()) return report->fail(kExitError, "the snapshot writer has gone");
+  return report->fail(
+      kExitError, "device %d: its memory at 0x%lx cannot be copied to the host (driver error %d)",
+      device, pump.failed_at(), static_cast<int>(pump.result()));
 }
 
 // What does not fit the stage.
@@ -230,7 +224,7 @@ bool move_now(int device, CUcontext context, const Piece* pieces, size_t count, 
 }
 
 bool no_room_to_list(DeviceReport* report, int device) {
-  return fail(report, kExitError, "no host memory to list what changed on device %d", device);
+  return report->fail(kExitError, "no host memory to list what changed on device %d", device);
 }
 
 void name_memory(int device, CUcontext context, const CaptureSink* sink, DeviceStage* stage,
@@ -248,7 +242,7 @@ bool stage_device(int device, CaptureSink* sink, DeviceReport* report) {
   report->device_bytes += stage.now.bytes();
   if (!stage.now.bytes()) return true;
   if (!context)
-    return fail(report, kExitRefused, "device %d has memory in use but no context", device);
+    return report->fail(kExitRefused, "device %d has memory in use but no context", device);
   Vector<Segment> segments;
   Vector<Piece> moves;
   uint64_t bytes = 0;
@@ -390,7 +384,7 @@ bool send_staged(DeviceStage* stage, Pump* pump) {
 bool drain_device(int device, uint64_t base, CaptureSink* sink, DeviceReport* report) {
   Stage& all = the_stage();
   DeviceStage& stage = all.device[device];
-  if (!send_still(device, sink)) return fail(report, kExitError, "the snapshot writer has gone");
+  if (!send_still(device, sink)) return report->fail(kExitError, "the snapshot writer has gone");
   if (stage.pieces.empty()) return true;
   Leave leave{&all.lock, &stage.context_gone};
   CUcontext context =
@@ -413,10 +407,11 @@ bool drain_device(int device, uint64_t base, CaptureSink* sink, DeviceReport* re
     reset(&stage);
   }
   if (!ok && lost)
-    return fail(report, kExitError,
-                "device %d: the program needed the memory of the stage, and its copies found no "
-                "room in host memory",
-                device);
+    return report->fail(
+        kExitError,
+        "device %d: the program needed the memory of the stage, and its copies found no "
+        "room in host memory",
+        device);
   return ok || cannot_copy(report, device, pump);
 }
 
@@ -559,10 +554,10 @@ bool stage(CaptureSink* sink, DeviceReport* report) {
   report->allocations = report->hash_us = 0;
   uint64_t start = sys::now_us();
   discard();
-  Text json;
+  GrowingText json;
   describe_device(&json);
   if (!sink->blob(sink, "device", json.c_str(), json.size()))
-    return fail(report, kExitError, "the snapshot writer has gone");
+    return report->fail(kExitError, "the snapshot writer has gone");
   Unlocked unlocked(report);
   if (!unlocked) return false;
   auto step = [](void* to, int device, DeviceReport* its) {
@@ -594,19 +589,19 @@ bool precopy(CaptureSink* sink, uint64_t gate_ms, uint64_t deadline_ms, DeviceRe
     Round round{sink};
     DeviceReport its = {};
     if (!freeze(gate_ms, sys::now_us() / 1000 + patience_ms, &its))
-      return report->precopy_rounds || fail(report, its.code, "%s", its.text);
+      return report->precopy_rounds || report->fail(its.code, "%s", its.text);
     const uint64_t closed = sys::now_us();
     const bool ok = stage_precopy(&round, &its);
     gate_open();
     const uint64_t stop = sys::now_us() - closed + its.gate_us;
     if (stop > report->precopy_stop_us) report->precopy_stop_us = stop;
-    if (!ok) return fail(report, its.code, "%s", its.text);
+    if (!ok) return report->fail(its.code, "%s", its.text);
     if (!its.staged_bytes) break;
     report->precopy_bytes += its.staged_bytes;
     ++report->precopy_rounds;
     if (!drain_all(wire::kSpacePrecopyBase, sink, &its))
-      return fail(report, its.code, "%s", its.text);
-    if (!sink->arrived(sink)) return fail(report, kExitError, "the snapshot writer has gone");
+      return report->fail(its.code, "%s", its.text);
+    if (!sink->arrived(sink)) return report->fail(kExitError, "the snapshot writer has gone");
     for (int device = 0; device < kMaxDevices; ++device) {
       DeviceStage& stage = the_stage().device[device];
       if (round.staged[device]) stage.precopied.take(&stage.now);

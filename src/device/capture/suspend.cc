@@ -109,12 +109,12 @@ bool copy_out(DeviceReport* report) {
     if (!s.bytes) continue;
     s.host = scratch_map(s.bytes);
     if (!s.host)
-      return fail(report, kExitError, "no host memory for the %lu bytes of device %d",
-                  static_cast<unsigned long>(s.bytes), device);
+      return report->fail(kExitError, "no host memory for the %lu bytes of device %d",
+                          static_cast<unsigned long>(s.bytes), device);
     CUresult result = copy_chunks(device, s.host.data(), true);
     if (result != CUDA_SUCCESS)
-      return fail(report, kExitError, "device %d: its memory cannot be copied (driver error %d)",
-                  device, static_cast<int>(result));
+      return report->fail(kExitError, "device %d: its memory cannot be copied (driver error %d)",
+                          device, static_cast<int>(result));
     report->device_bytes += s.bytes;
   }
   return true;
@@ -122,9 +122,10 @@ bool copy_out(DeviceReport* report) {
 
 bool can_release(DeviceReport* report) {
   return present(real().cuCheckpointProcessCheckpoint) ||
-         fail(report, kExitRefused,
-              "--release (contexts given back, too) needs a driver that can checkpoint a process "
-              "(570 or later)");
+         report->fail(
+             kExitRefused,
+             "--release (contexts given back, too) needs a driver that can checkpoint a process "
+             "(570 or later)");
 }
 
 // Everything is idle and nobody else is inside the driver.
@@ -138,10 +139,11 @@ bool release_contexts(DeviceReport* report) {
     result = real().cuCheckpointProcessCheckpoint(self, nullptr);
     if (result == CUDA_SUCCESS) own = Own::kCheckpointed;
   }
-  return result == CUDA_SUCCESS || fail(report, kExitError,
-                                        "the driver does not give the contexts back (driver error "
-                                        "%d)",
-                                        static_cast<int>(result));
+  return result == CUDA_SUCCESS ||
+         report->fail(kExitError,
+                      "the driver does not give the contexts back (driver error "
+                      "%d)",
+                      static_cast<int>(result));
 }
 
 bool take_contexts(const char* gpu_map, DeviceReport* report) {
@@ -162,10 +164,11 @@ bool take_contexts(const char* gpu_map, DeviceReport* report) {
   }
   if (result == CUDA_SUCCESS) own = Own::kNone;
   return result == CUDA_SUCCESS ||
-         fail(report, kExitError,
-              "the driver does not take the contexts back (driver error %d); the program stays "
-              "suspended: try again when there is memory",
-              static_cast<int>(result));
+         report->fail(
+             kExitError,
+             "the driver does not take the contexts back (driver error %d); the program stays "
+             "suspended: try again when there is memory",
+             static_cast<int>(result));
 }
 
 }  // namespace
@@ -175,9 +178,9 @@ bool suspend(uint64_t gate_ms, uint64_t deadline_ms, bool release, DeviceReport*
   if (!freeze(gate_ms, deadline_ms, report)) return false;
   if (release && (ipc_shared() || vmm_imported())) {
     gate_open();
-    return fail(report, kExitRefused,
-                "memory is shared with another process (cuIpc*, "
-                "cuMemImportFromShareableHandle): not with --release");
+    return report->fail(kExitRefused,
+                        "memory is shared with another process (cuIpc*, "
+                        "cuMemImportFromShareableHandle): not with --release");
   }
   report->device_bytes = 0;
   report->stays_suspended = false;
@@ -196,19 +199,21 @@ bool suspend(uint64_t gate_ms, uint64_t deadline_ms, bool release, DeviceReport*
   DeviceReport back = {};
   if (wake("", &back)) return false;
   report->stays_suspended = true;
-  return fail(report, back.code, "%s", back.text);
+  return report->fail(back.code, "%s", back.text);
 }
 
 bool wake(const char* gpu_map, DeviceReport* report) {
   gate_bypass_this_thread();
   report->code = kExitOk;
   if (*gpu_map && own != Own::kCheckpointed)
-    return fail(report, kExitRefused,
-                "--gpu-map is for what was suspended with --release; the contexts are on their "
-                "devices still");
+    return report->fail(
+        kExitRefused,
+        "--gpu-map is for what was suspended with --release; the contexts are on their "
+        "devices still");
   if (*gpu_map && machine_facts.driver_version < 13000)
-    return fail(report, kExitRefused,
-                "--gpu-map needs a driver that moves processes between devices (580 or later)");
+    return report->fail(
+        kExitRefused,
+        "--gpu-map needs a driver that moves processes between devices (580 or later)");
   if (own != Own::kNone && !take_contexts(gpu_map, report)) return false;
   for (int device = 0; device < kMaxDevices; ++device) {
     if (!suspended[device].bytes) continue;
@@ -217,10 +222,11 @@ bool wake(const char* gpu_map, DeviceReport* report) {
     if (!error) continue;
     for (int before = 0; before < device; ++before)
       if (suspended[before].bytes) decommit(device_memory(before), nullptr);
-    return fail(report, kExitError,
-                "device %d: the program's %lu bytes cannot be had (driver error %d); it stays "
-                "suspended: try again when there is memory",
-                device, static_cast<unsigned long>(suspended[device].bytes), error);
+    return report->fail(
+        kExitError,
+        "device %d: the program's %lu bytes cannot be allocated (driver error %d); it stays "
+        "suspended: try again when there is memory",
+        device, static_cast<unsigned long>(suspended[device].bytes), error);
   }
   for (int device = 0; device < kMaxDevices; ++device) {
     if (!suspended[device].bytes) continue;
@@ -228,10 +234,11 @@ bool wake(const char* gpu_map, DeviceReport* report) {
     if (result == CUDA_SUCCESS) continue;
     for (int d = 0; d < kMaxDevices; ++d)
       if (suspended[d].bytes) decommit(device_memory(d), nullptr);
-    return fail(report, kExitError,
-                "device %d: its memory cannot be filled (driver error %d); the program stays "
-                "suspended",
-                device, static_cast<int>(result));
+    return report->fail(
+        kExitError,
+        "device %d: its memory cannot be filled (driver error %d); the program stays "
+        "suspended",
+        device, static_cast<int>(result));
   }
   drop_copies();
   gate_open();

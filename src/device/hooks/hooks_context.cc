@@ -1,4 +1,5 @@
 // Contexts: which exist, how they were made, and what dies with them.
+#include "device/base/lock_order.h"
 #include "device/hooks/hooks.h"
 #include "intercept/gate/gate.h"
 #include "intercept/generated/custom_hooks.h"
@@ -10,7 +11,7 @@ namespace {
 
 // Held from before the driver's call until what it did is recorded: a context that is made may get
 // the value of one that has just ended, whose memory and objects are not forgotten yet.
-Mutex beginning_or_ending;
+Mutex beginning_or_ending{kContextLock};
 
 CUresult note_created(CUresult result, CUcontext* pctx, unsigned flags, CUdevice device,
                       const RealmPlaces& places) {

@@ -1,4 +1,5 @@
 // Graphs as the program makes, instantiates and changes them. See graphs.h.
+#include "device/base/lock_order.h"
 #include "device/objects/conditionals.h"
 
 #include <initializer_list>
@@ -221,7 +222,7 @@ const char* take_params(NodeRecord* node, const CUgraphNodeParams& p) {
 // names instead, valid as long as the next few askings of the process.
 void name_points(const CUgraphNode** nodes, const size_t* count) {
   if (!translating() || !nodes || !*nodes || !count || !*count) return;
-  static Mutex lock;
+  static Mutex lock{kCapturePointLock};
   static Vector<CUgraphNode> rooms[16];
   static unsigned next;
   MutexLock guard(lock);

@@ -36,9 +36,9 @@ bool replay_link(LinkObject* link, DeviceReport* report) {
       result = real().cuLinkAddData_v2(now, input.type, input.bytes, input.size, input.name, 0,
                                        nullptr, nullptr);
   if (result != CUDA_SUCCESS)
-    return fail(report, kExitIncompatible,
-                "a linker session (cuLinkCreate) cannot be made again (%d)",
-                static_cast<int>(result));
+    return report->fail(kExitIncompatible,
+                        "a linker session (cuLinkCreate) cannot be made again (%d)",
+                        static_cast<int>(result));
   bind(Kind::kLinkState, link->name, bits(now));
   return true;
 }

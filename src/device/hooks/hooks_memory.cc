@@ -1,6 +1,7 @@
 // Device memory: cuMemAlloc and friends from the arena, and what applications ask about pointers.
 #include "base/syscall.h"
 #include "device/arena/vmm.h"
+#include "device/base/lock_order.h"
 #include "device/base/sites.h"
 #include "device/capture/capture.h"
 #include "device/capture/idle.h"
@@ -216,7 +217,7 @@ CUresult pointer_attribute(void* data, CUpointer_attribute attribute, uint64_t a
 // Memory that is not the arena's, with CU_POINTER_ATTRIBUTE_SYNC_MEMOPS set. What was freed since
 // may be among it.
 struct Synchronous {
-  Mutex lock;
+  Mutex lock{kSyncMemopsLock};
   Vector<uint64_t> addresses;
 };
 Synchronous* synchronous;
@@ -246,9 +247,10 @@ bool replay_sync_memops(DeviceReport* report) {
     for (Allocation* a = memory ? memory->arena.first() : nullptr; a; a = memory->arena.next(a)) {
       CUresult result = a->sync_memops ? set_sync_memops(a->begin) : CUDA_SUCCESS;
       if (result != CUDA_SUCCESS)
-        return fail(report, kExitIncompatible,
-                    "memory at 0x%lx cannot be made synchronous (cuPointerSetAttribute) again (%d)",
-                    a->begin, static_cast<int>(result));
+        return report->fail(
+            kExitIncompatible,
+            "memory at 0x%lx cannot be made synchronous (cuPointerSetAttribute) again (%d)",
+            a->begin, static_cast<int>(result));
     }
   }
   for (size_t i = 0; synchronous && i < synchronous->addresses.size(); ++i)

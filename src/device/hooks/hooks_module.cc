@@ -1,5 +1,6 @@
 // Modules and libraries: their images by content, and everything handed out from them.
 #include "device/base/jit_options.h"
+#include "device/base/lock_order.h"
 #include "device/hooks/hooks.h"
 #include "device/modules/variables.h"
 #include "intercept/generated/custom_hooks.h"
@@ -11,7 +12,7 @@ namespace {
 
 // Held by whatever places code and variables, from before the driver's call until it is recorded:
 // a replay repeats the calls in the recorded order, and what they place must lie where it lay.
-Mutex placing;
+Mutex placing{kPlacingLock};
 
 constexpr uint64_t kImageLimit = 4ull << 30;
 

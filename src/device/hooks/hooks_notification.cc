@@ -34,10 +34,10 @@ bool replay_notification(NotificationObject* n, DeviceReport* report) {
     bind(Kind::kAsyncCallback, n->name, bits(now));
   }
   return result == CUDA_SUCCESS ||
-         fail(report, kExitIncompatible,
-              "a function for the driver to call (%s) cannot be registered again (%d)",
-              n->log ? "cuLogsRegisterCallback" : "cuDeviceRegisterAsyncNotification",
-              static_cast<int>(result));
+         report->fail(kExitIncompatible,
+                      "a function for the driver to call (%s) cannot be registered again (%d)",
+                      n->log ? "cuLogsRegisterCallback" : "cuDeviceRegisterAsyncNotification",
+                      static_cast<int>(result));
 }
 
 }  // namespace device

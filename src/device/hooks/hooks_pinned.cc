@@ -5,6 +5,7 @@
 
 #include "base/syscall.h"
 #include "base/text.h"
+#include "device/base/lock_order.h"
 #include "device/capture/idle.h"
 #include "device/hooks/hooks.h"
 #include "gpuckpt/exit_codes.h"
@@ -70,21 +71,14 @@ struct Registration : RangeNode {  // cuMemHostRegister by the application
 };
 
 struct Pinned {
-  Mutex lock;
+  Mutex lock{kPinnedLock};
   Vector<HostPool*> pools;
   RangeTree registrations;
 };
 
 Pinned& pinned() {
   static Pinned* instance;
-  Pinned* seen = __atomic_load_n(&instance, __ATOMIC_ACQUIRE);
-  if (seen) return *seen;
-  Pinned* fresh = make<Pinned>();
-  if (__atomic_compare_exchange_n(&instance, &seen, fresh, false, __ATOMIC_ACQ_REL,
-                                  __ATOMIC_ACQUIRE))
-    return *fresh;
-  destroy(fresh);
-  return *seen;
+  return made_once(&instance);
 }
 
 HostPool* pool_of(uint64_t context, bool plain) {
@@ -220,12 +214,11 @@ bool each_pinned(void* context, bool (*range)(void* context, uint64_t start, uin
 
 bool rebuild_pinned(DeviceReport* report) {
   auto fail = [&](uint64_t begin, uint64_t size, CUresult result) {
-    report->code = kExitIncompatible;
-    format(report->text, sizeof report->text,
-           "pinned host memory 0x%lx-0x%lx cannot be registered with the driver here (error %d; "
-           "check ulimit -l and free memory)",
-           begin, begin + size, static_cast<int>(result));
-    return false;
+    return report->fail(
+        kExitIncompatible,
+        "pinned host memory 0x%lx-0x%lx cannot be registered with the driver here (error %d; "
+        "check ulimit -l and free memory)",
+        begin, begin + size, static_cast<int>(result));
   };
   for (HostPool* pool : pinned().pools) {
     if (pool->backing.plain || !name_bound(Kind::kContext, pool->context)) continue;
@@ -249,13 +242,11 @@ bool rebuild_pinned(DeviceReport* report) {
     CUdeviceptr device_pointer = 0;
     if (r->device_pointer &&
         (real().cuMemHostGetDevicePointer_v2(&device_pointer, at, 0) != CUDA_SUCCESS ||
-         device_pointer != r->device_pointer)) {
-      report->code = kExitIncompatible;
-      format(report->text, sizeof report->text,
-             "host memory registered at 0x%lx had the device address 0x%lx and now has 0x%lx",
-             r->begin, r->device_pointer, static_cast<unsigned long>(device_pointer));
-      return false;
-    }
+         device_pointer != r->device_pointer))
+      return report->fail(
+          kExitIncompatible,
+          "host memory registered at 0x%lx had the device address 0x%lx and now has 0x%lx",
+          r->begin, r->device_pointer, static_cast<unsigned long>(device_pointer));
   }
   return true;
 }

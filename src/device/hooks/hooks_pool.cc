@@ -1,6 +1,7 @@
 // Stream-ordered memory. Pool handles are the driver's; the memory comes from the arena. A free
 // takes effect in stream order: an event marks the place, and the memory is taken up again by a
 // later allocation on the same stream at once, by others when the event is done.
+#include "device/base/lock_order.h"
 #include "device/base/sites.h"
 #include "device/capture/idle.h"
 #include "device/hooks/hooks.h"
@@ -37,7 +38,7 @@ struct Pending {
 };
 
 struct Pools {
-  Mutex lock;
+  Mutex lock{kPoolLock};
   Vector<Pending> pending;
   Vector<Pending> cached;  // finished, kept for the pool (release threshold)
 };
@@ -46,14 +47,7 @@ uint64_t round_up(uint64_t bytes) { return (bytes + kUnitBytes - 1) & ~(kUnitByt
 
 Pools& pools() {
   static Pools* instance;
-  Pools* seen = __atomic_load_n(&instance, __ATOMIC_ACQUIRE);
-  if (seen) return *seen;
-  Pools* fresh = make<Pools>();
-  if (__atomic_compare_exchange_n(&instance, &seen, fresh, false, __ATOMIC_ACQ_REL,
-                                  __ATOMIC_ACQUIRE))
-    return *fresh;
-  destroy(fresh);
-  return *seen;
+  return made_once(&instance);
 }
 
 // The registry's record of a pool, made when first seen (default pools are never created by the

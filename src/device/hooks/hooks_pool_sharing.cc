@@ -1,6 +1,7 @@
 // Shareable handles of pools. A handle names the device alone: the memory of pools is the arena's,
 // and goes to other processes allocation by allocation, as that of cuMemAlloc does (ipc.cc).
 #include "base/syscall.h"
+#include "device/base/lock_order.h"
 #include "device/capture/capture.h"
 #include "device/hooks/hooks.h"
 #include "device/sharing/shareable.h"
@@ -19,7 +20,7 @@ struct Handed {
   OwnFd end;
 };
 struct PoolSharing {
-  Mutex lock;
+  Mutex lock{kPoolSharingLock};
   Vector<Handed> handed;
 
   void forget_closed() {
@@ -51,7 +52,7 @@ bool share_pools_again(DeviceReport* report) {
     h.end.restored();
     if (share_again(make_shareable(Shareable::kPool, h.name, h.device), -1, h.end)) continue;
     if (!closed_everywhere(h.end))
-      return fail(report, kExitIncompatible, "a shareable handle of a pool cannot be made again");
+      return report->fail(kExitIncompatible, "a shareable handle of a pool cannot be made again");
   }
   return true;
 }

@@ -91,8 +91,8 @@ bool replay_users(DeviceReport* report) {
     CUresult result = real().cuUserObjectCreate(
         &now, user, destroyed, static_cast<unsigned>(user->references + 1), user->flags);
     if (result != CUDA_SUCCESS)
-      return fail(report, kExitIncompatible, "a user object of graphs cannot be made again (%d)",
-                  static_cast<int>(result));
+      return report->fail(kExitIncompatible, "a user object of graphs cannot be made again (%d)",
+                          static_cast<int>(result));
     bind(Kind::kUserObject, user->name, bits(now));
   }
   return true;

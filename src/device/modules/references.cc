@@ -10,10 +10,10 @@ namespace {
 bool cannot(DeviceReport* report, const ReferenceObject* r, CUresult result) {
   const char* text = nullptr;
   real().cuGetErrorName(result, &text);
-  return fail(report, kExitIncompatible, "the %s reference %s cannot be made again: %s (%d)",
-              r->type == ObjectType::kTextureReference ? "texture" : "surface",
-              r->symbol ? r->symbol : "of cuTexRefCreate", text ? text : "unknown error",
-              static_cast<int>(result));
+  return report->fail(kExitIncompatible, "the %s reference %s cannot be made again: %s (%d)",
+                      r->type == ObjectType::kTextureReference ? "texture" : "surface",
+                      r->symbol ? r->symbol : "of cuTexRefCreate", text ? text : "unknown error",
+                      static_cast<int>(result));
 }
 
 CUresult apply(CUtexref now, const ReferenceSetting& s) {

@@ -145,8 +145,8 @@ bool learn_globals(DeviceReport* report) {
     if (!image || ours || is_listed(o, contexts)) continue;
     Names names;
     if (!list_variables(image->view(), &names, take_name))
-      return fail(report, kExitRefused, "a %s image could not be read for the variables it defines",
-                  is_module ? "module" : "library");
+      return report->fail(kExitRefused, "a %s image could not be read for the variables it defines",
+                          is_module ? "module" : "library");
     bool certain = true;
     for (size_t i = 0; i < names.starts.size(); ++i) {
       const char* symbol = names.text.data() + names.starts[i];

@@ -88,8 +88,8 @@ CUresult each_level(CUmipmappedArray mipmap, unsigned levels, F f) {
 bool cannot(DeviceReport* report, int code, const char* what, CUresult result) {
   const char* text = nullptr;
   real().cuGetErrorName(result, &text);
-  return fail(report, code, "%s: %s (%d)", what, text ? text : "unknown error",
-              static_cast<int>(result));
+  return report->fail(code, "%s: %s (%d)", what, text ? text : "unknown error",
+                      static_cast<int>(result));
 }
 
 }  // namespace
@@ -112,17 +112,17 @@ bool learn_arrays(DeviceReport* report) {
   learnt_bytes = 0;
   for (ArrayObject* a : arrays) {
     if (a->mipmap) continue;
-    if (!texel_bytes(a->descriptor)) return fail(report, kExitRefused, "%s", unknown);
+    if (!texel_bytes(a->descriptor)) return report->fail(kExitRefused, "%s", unknown);
     WithContext with(a->context);
     if (!a->texels) a->texels = static_cast<uint8_t*>(allocate(bytes_of(a->descriptor)));
-    if (!a->texels) return fail(report, kExitError, "%s", none);
+    if (!a->texels) return report->fail(kExitError, "%s", none);
     CUresult result = read(real_of<CUarray>(Kind::kArray, a->name), a->descriptor, a->texels);
     if (result != CUDA_SUCCESS)
       return cannot(report, kExitError, "an array cannot be read", result);
     learnt_bytes += bytes_of(a->descriptor);
   }
   for (MipmapObject* m : mipmaps) {
-    if (!texel_bytes(m->descriptor)) return fail(report, kExitRefused, "%s", unknown);
+    if (!texel_bytes(m->descriptor)) return report->fail(kExitRefused, "%s", unknown);
     WithContext with(m->context);
     auto handle = real_of<CUmipmappedArray>(Kind::kMipmappedArray, m->name);
     uint64_t total = 0;
@@ -132,7 +132,7 @@ bool learn_arrays(DeviceReport* report) {
           return CUDA_SUCCESS;
         });
     if (!m->texels) m->texels = static_cast<uint8_t*>(allocate(total));
-    if (!m->texels) return fail(report, kExitError, "%s", none);
+    if (!m->texels) return report->fail(kExitError, "%s", none);
     if (result == CUDA_SUCCESS)
       result = each_level(handle, m->levels,
                           [&](CUarray array, const CUDA_ARRAY3D_DESCRIPTOR& d, uint64_t at) {
@@ -215,10 +215,11 @@ bool replay_texture(TextureObject* t, DeviceReport* report) {
     return cannot(report, kExitIncompatible, "a texture or surface object cannot be made again",
                   result);
   if (now != t->name)
-    return fail(report, kExitIncompatible,
-                "a %s object was 0x%lx and would be 0x%lx after the restore; kernels hold the old "
-                "value",
-                what, static_cast<unsigned long>(t->name), static_cast<unsigned long>(now));
+    return report->fail(
+        kExitIncompatible,
+        "a %s object was 0x%lx and would be 0x%lx after the restore; kernels hold the old "
+        "value",
+        what, static_cast<unsigned long>(t->name), static_cast<unsigned long>(now));
   bind(t->surface ? Kind::kSurfObject : Kind::kTexObject, t->name, now);
   return true;
 }

@@ -1,5 +1,6 @@
 #include "device/objects/conditionals.h"
 
+#include "device/base/lock_order.h"
 #include "device/capture/capture.h"
 #include "gpuckpt/exit_codes.h"
 #include "intercept/generated/custom_hooks.h"
@@ -99,14 +100,15 @@ bool replay_handle(const ConditionalHandle& h, CUgraph graph, CUgraph scratch,
   CUgraphConditionalHandle now = 0;
   CUresult result = make_handle(h, graph ? graph : scratch, &now);
   if (result != CUDA_SUCCESS)
-    return !graph || fail(report, kExitIncompatible,
-                          "a conditional handle of a graph cannot be made again (%d)",
-                          static_cast<int>(result));
+    return !graph || report->fail(kExitIncompatible,
+                                  "a conditional handle of a graph cannot be made again (%d)",
+                                  static_cast<int>(result));
   if (!graph || now == h.value) return true;
-  return fail(report, kExitIncompatible,
-              "the conditional handle 0x%lx of a graph would be 0x%lx after the restore; kernels "
-              "hold the old value",
-              static_cast<unsigned long>(h.value), static_cast<unsigned long>(now));
+  return report->fail(
+      kExitIncompatible,
+      "the conditional handle 0x%lx of a graph would be 0x%lx after the restore; kernels "
+      "hold the old value",
+      static_cast<unsigned long>(h.value), static_cast<unsigned long>(now));
 }
 
 }  // namespace
@@ -115,7 +117,7 @@ bool replay_handles(GraphOfHandle graph_of, DeviceReport* report) {
   if (all().handles.empty()) return true;
   CUgraph scratch = nullptr;
   if (real().cuGraphCreate(&scratch, 0) != CUDA_SUCCESS)
-    return fail(report, kExitIncompatible, "a graph cannot be made");
+    return report->fail(kExitIncompatible, "a graph cannot be made");
   bool ok = true;
   for (const ConditionalHandle& h : all().handles)
     ok = ok && replay_handle(h, graph_of(h), scratch, report);
@@ -130,7 +132,7 @@ using namespace device;
 CUresult hook_cuGraphConditionalHandleCreate(CUgraphConditionalHandle* pHandle_out, CUgraph hGraph,
                                              CUcontext ctx, unsigned int defaultLaunchValue,
                                              unsigned int flags) {
-  static Mutex in_order;  // as they are recorded, so they are made again
+  static Mutex in_order{kConditionalLock};  // as they are recorded, so they are made again
   MutexLock ordered(in_order);
   CUresult result =
       real().cuGraphConditionalHandleCreate(pHandle_out, hGraph, ctx, defaultLaunchValue, flags);

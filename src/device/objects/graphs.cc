@@ -385,17 +385,17 @@ bool learn_graphs(DeviceReport* report) {
   each_of(ObjectType::kGraph, &graphs);
   each_of(ObjectType::kGraphExec, &executables);
   if (users_pending())
-    return fail(report, kExitRefused,
-                "cuGraphRetainUserObject: a graph inside of another one holds a user object");
+    return report->fail(
+        kExitRefused, "cuGraphRetainUserObject: a graph inside of another one holds a user object");
   for (GraphExecObject* e : executables)
     if (!e->record)
-      return fail(report, kExitRefused, "cuGraphInstantiate: %s",
-                  e->why ? e->why : "the graph could not be recorded");
+      return report->fail(kExitRefused, "cuGraphInstantiate: %s",
+                          e->why ? e->why : "the graph could not be recorded");
   for (GraphObject* g : graphs) {
     free_record(g->record);
     const char* why = nullptr;
     g->record = record_graph(real_of<CUgraph>(Kind::kGraph, g->name), &why);
-    if (!g->record) return fail(report, kExitRefused, "cuGraphCreate: %s", why);
+    if (!g->record) return report->fail(kExitRefused, "cuGraphCreate: %s", why);
   }
   forget_moved(graphs);
   for (int device = 0; device < machine_facts.devices && !(graphs.empty() && executables.empty());
@@ -404,10 +404,11 @@ bool learn_graphs(DeviceReport* report) {
     if (real().cuDeviceGetGraphMemAttribute(device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &used) ==
             CUDA_SUCCESS &&
         used != 0)
-      return fail(report, kExitRefused,
-                  "cuGraphLaunch: %lu bytes that a graph allocated on device %d are not freed; "
-                  "their contents are not captured yet",
-                  static_cast<unsigned long>(used), device);
+      return report->fail(
+          kExitRefused,
+          "cuGraphLaunch: %lu bytes that a graph allocated on device %d are not freed; "
+          "their contents are not captured yet",
+          static_cast<unsigned long>(used), device);
   }
   return true;
 }
@@ -461,8 +462,8 @@ struct Maker {
   bool cannot(const char* what, CUresult result) const {
     const char* text = nullptr;
     real().cuGetErrorName(result, &text);
-    return fail(report, kExitIncompatible, "%s cannot be made again: %s (%d)", what,
-                text ? text : "unknown error", static_cast<int>(result));
+    return report->fail(kExitIncompatible, "%s cannot be made again: %s (%d)", what,
+                        text ? text : "unknown error", static_cast<int>(result));
   }
 
   CUresult add_kernel(CUgraph graph, NodeRecord* node) const {
@@ -499,10 +500,11 @@ struct Maker {
       result = real().cuGraphAddMemAllocNode(&node->now, graph, nullptr, 0, &params);
     for (CUgraph filler : fillers) real().cuGraphDestroy(filler);
     if (result == CUDA_SUCCESS && params.dptr != node->memory.dptr) {
-      fail(report, kExitIncompatible,
-           "memory that a graph allocates was at 0x%lx and is at 0x%lx after the restore; pointers "
-           "to it would be wrong",
-           static_cast<unsigned long>(node->memory.dptr), static_cast<unsigned long>(params.dptr));
+      report->fail(
+          kExitIncompatible,
+          "memory that a graph allocates was at 0x%lx and is at 0x%lx after the restore; pointers "
+          "to it would be wrong",
+          static_cast<unsigned long>(node->memory.dptr), static_cast<unsigned long>(params.dptr));
       return CUDA_ERROR_ALREADY_MAPPED;
     }
     return result;
@@ -799,8 +801,9 @@ bool replay_exec(GraphExecObject* e, const Maker& maker) {
       return CUDA_SUCCESS;
     });
     if (result != CUDA_SUCCESS)
-      return fail(maker.report, kExitIncompatible,
-                  "a graph with memory or conditional nodes has changed since it was instantiated");
+      return maker.report->fail(
+          kExitIncompatible,
+          "a graph with memory or conditional nodes has changed since it was instantiated");
   }
   WithContext with(e->context ? e->context : context_for(0, 0));
   uint64_t flags = e->flags & ~static_cast<uint64_t>(CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);

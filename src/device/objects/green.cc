@@ -28,8 +28,8 @@ const ConvertedContext* find_converted(uint64_t name) {
 bool cannot(DeviceReport* report, const char* what, CUresult result) {
   const char* text = nullptr;
   real().cuGetErrorName(result, &text);
-  return fail(report, kExitIncompatible, "%s cannot be made again: %s (%d)", what,
-              text ? text : "unknown error", static_cast<int>(result));
+  return report->fail(kExitIncompatible, "%s cannot be made again: %s (%d)", what,
+                      text ? text : "unknown error", static_cast<int>(result));
 }
 
 bool same_size(const CUdevResource& a, const CUdevResource& b) {
@@ -42,10 +42,11 @@ unsigned size_of(const ResourceObject* r) { return r ? r->held.sm.smCount : 0; }
 bool came_out_otherwise(const SplitObject* s, unsigned groups, unsigned size,
                         DeviceReport* report) {
   const unsigned before = static_cast<unsigned>(s->groups.size());
-  return fail(report, kExitIncompatible,
-              "cuDevSmResourceSplitByCount: %u multiprocessors came in %u parts of %u and would "
-              "come in %u of %u after the restore",
-              size_of(s->input), before, before ? size_of(s->groups[0]) : 0, groups, size);
+  return report->fail(
+      kExitIncompatible,
+      "cuDevSmResourceSplitByCount: %u multiprocessors came in %u parts of %u and would "
+      "come in %u of %u after the restore",
+      size_of(s->input), before, before ? size_of(s->groups[0]) : 0, groups, size);
 }
 
 }  // namespace
@@ -146,9 +147,9 @@ bool replay_resource(ResourceObject* r, DeviceReport* report) {
   }
   if (result != CUDA_SUCCESS) return cannot(report, "the resources of a device", result);
   if (now.sm.smCount != r->held.sm.smCount)
-    return fail(report, kExitIncompatible,
-                "a device or context had %u multiprocessors to split, here it has %u", size_of(r),
-                now.sm.smCount);
+    return report->fail(kExitIncompatible,
+                        "a device or context had %u multiprocessors to split, here it has %u",
+                        size_of(r), now.sm.smCount);
   r->now = now;
   return true;
 }
@@ -161,7 +162,7 @@ bool replay_split(SplitObject* s, DeviceReport* report) {
   const size_t before = s->groups.size();
   Vector<CUdevResource> groups;
   for (unsigned i = 0; i < s->asked; ++i)
-    if (!groups.push({})) return fail(report, kExitError, "no memory to split a device");
+    if (!groups.push({})) return report->fail(kExitError, "no memory to split a device");
   CUdevResource rest = {};
   unsigned count = s->asked;
   CUresult result = real().cuDevSmResourceSplitByCount(groups.data(), &count, &s->input->now, &rest,
@@ -184,7 +185,7 @@ bool replay_resource_desc(ResourceDescObject* d, DeviceReport* report) {
   if (d->lost) return true;
   Vector<CUdevResource> now;
   for (ResourceObject* r : d->resources)
-    if (!r || !now.push(r->now)) return fail(report, kExitError, "no memory to split a device");
+    if (!r || !now.push(r->now)) return report->fail(kExitError, "no memory to split a device");
   CUdevResourceDesc desc = nullptr;
   CUresult result =
       real().cuDevResourceGenerateDesc(&desc, now.data(), static_cast<unsigned>(now.size()));

@@ -31,39 +31,40 @@ const char* error_name(CUresult result) {
 }
 
 bool cannot(DeviceReport* report, const char* what, CUresult result) {
-  return fail(report, kExitIncompatible, "%s cannot be made again: %s (%d)", what,
-              error_name(result), static_cast<int>(result));
+  return report->fail(kExitIncompatible, "%s cannot be made again: %s (%d)", what,
+                      error_name(result), static_cast<int>(result));
 }
 
 bool compare_device(int i, const DeviceFacts& there, const DeviceFacts& here,
                     DeviceReport* report) {
   if (!equal(here.name, there.name))
-    return fail(report, kExitIncompatible, "device %d was a %s, here it is a %s", i, there.name,
-                here.name);
+    return report->fail(kExitIncompatible, "device %d was a %s, here it is a %s", i, there.name,
+                        here.name);
   if (here.capability != there.capability)
-    return fail(
-        report, kExitIncompatible, "device %d had compute capability %d.%d, here it has %d.%d", i,
+    return report->fail(
+        kExitIncompatible, "device %d had compute capability %d.%d, here it has %d.%d", i,
         there.capability / 10, there.capability % 10, here.capability / 10, here.capability % 10);
   if (here.total_memory < there.total_memory)
-    return fail(report, kExitIncompatible, "device %d had %lu bytes of memory, here it has %lu", i,
-                static_cast<unsigned long>(there.total_memory),
-                static_cast<unsigned long>(here.total_memory));
+    return report->fail(kExitIncompatible, "device %d had %lu bytes of memory, here it has %lu", i,
+                        static_cast<unsigned long>(there.total_memory),
+                        static_cast<unsigned long>(here.total_memory));
   return true;
 }
 
 bool compare_machine(const char* mapped, DeviceReport* report) {
   MachineFacts here;
   if (!learn_machine(&here))
-    return fail(report, kExitIncompatible, "the driver cannot be initialised here");
+    return report->fail(kExitIncompatible, "the driver cannot be initialised here");
   const MachineFacts& there = machine_facts;
   if (here.driver_version != there.driver_version)
-    return fail(report, kExitIncompatible,
-                "the snapshot was made with driver API %d, here it is %d", there.driver_version,
-                here.driver_version);
+    return report->fail(kExitIncompatible,
+                        "the snapshot was made with driver API %d, here it is %d",
+                        there.driver_version, here.driver_version);
   if (here.devices < there.devices)
-    return fail(report, kExitIncompatible, "the snapshot needs %d devices, here are %d%s%s",
-                there.devices, here.devices,
-                mapped ? ": there is no such device as in --gpu-map " : "", mapped ? mapped : "");
+    return report->fail(kExitIncompatible, "the snapshot needs %d devices, here are %d%s%s",
+                        there.devices, here.devices,
+                        mapped ? ": there is no such device as in --gpu-map " : "",
+                        mapped ? mapped : "");
   for (int i = 0; i < there.devices; ++i)
     if (!compare_device(i, there.device[i], here.device[i], report)) return false;
   return true;
@@ -87,8 +88,8 @@ bool compare_context(const ContextObject* c, uint64_t now, DeviceReport* report)
   log_line(LogLevel::kInfo, "restore: the context 0x%lx of device %d is 0x%lx now: translated",
            c->name, c->device, now);
   if (!export_tables_given()) return true;
-  return fail(
-      report, kExitIncompatible,
+  return report->fail(
+      kExitIncompatible,
       "the context 0x%lx of device %d would be 0x%lx after the restore, and the program's CUDA "
       "runtime holds the old value (cuGetExportTable)",
       c->name, c->device, now);
@@ -365,7 +366,7 @@ bool replay_objects(DeviceReport* report) {
         break;
       case ObjectType::kContext:
         ok = replay_clock(static_cast<ContextObject*>(o)) ||
-             fail(report, kExitIncompatible, "the clock of a context cannot be started");
+             report->fail(kExitIncompatible, "the clock of a context cannot be started");
         break;
       case ObjectType::kLink:
         ok = replay_link(static_cast<LinkObject*>(o), report);
@@ -432,10 +433,11 @@ bool compare_globals(DeviceReport* report) {
                 : real().cuModuleGetGlobal_v2(&address, &size,
                                               real_of<CUmodule>(Kind::kModule, o->name), g.symbol);
     if (result == CUDA_SUCCESS && address == g.address && size == g.size) return true;
-    return fail(report, kExitIncompatible,
-                "variable %s was at 0x%lx and is at 0x%lx after the restore (%s); pointers to it "
-                "would be wrong",
-                g.symbol, g.address, static_cast<unsigned long>(address), error_name(result));
+    return report->fail(
+        kExitIncompatible,
+        "variable %s was at 0x%lx and is at 0x%lx after the restore (%s); pointers to it "
+        "would be wrong",
+        g.symbol, g.address, static_cast<unsigned long>(address), error_name(result));
   });
 }
 
@@ -462,7 +464,7 @@ bool upload_all(RestoreSource* source, DeviceReport* report) {
     if (!g.managed && g.size) kept &= targets.push({g.address, g.size});
     return true;
   });
-  if (!kept) return fail(report, kExitError, "no host memory to list the device's memory");
+  if (!kept) return report->fail(kExitError, "no host memory to list the device's memory");
   if (!upload_contents(source, &targets, report)) return false;
   vmm_relock();
   return each_global(
@@ -494,8 +496,8 @@ bool restore(RestoreSource* source, DeviceReport* report) {
     if (mapped && !apply_gpu_map(mapped, report)) return false;
     CUresult result = real().cuInit(0);
     if (result != CUDA_SUCCESS)
-      return fail(report, kExitIncompatible, "cuInit fails here: %s (%d)", error_name(result),
-                  static_cast<int>(result));
+      return report->fail(kExitIncompatible, "cuInit fails here: %s (%d)", error_name(result),
+                          static_cast<int>(result));
     if (!compare_machine(mapped, report) || !replay_contexts(report) ||
         !rebuild_device_memory(report) || !ipc_offer_again(report) || !rebuild_opened(report) ||
         !rebuild_vmm(report) || !share_pools_again(report) || !replay_objects(report) ||

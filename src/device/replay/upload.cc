@@ -48,8 +48,8 @@ class Upload {
 bool Upload::failed(int device, uint64_t address, CUresult result) {
   const char* text = nullptr;
   real().cuGetErrorName(result, &text);
-  return fail(report_, kExitError, "device %d: memory at 0x%lx cannot be filled: %s (%d)", device,
-              address, text ? text : "error", static_cast<int>(result));
+  return report_->fail(kExitError, "device %d: memory at 0x%lx cannot be filled: %s (%d)", device,
+                       address, text ? text : "error", static_cast<int>(result));
 }
 
 Lane* Upload::lane_of(int device) {
@@ -145,7 +145,7 @@ bool Upload::run() {
           if (!finish_oldest()) return false;
         return true;
       case RestoreSource::kBroken:
-        return fail(report_, kExitError, "the device's memory cannot be read from the snapshot");
+        return report_->fail(kExitError, "the device's memory cannot be read from the snapshot");
     }
   }
 }

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/syscall.h"
 #include "device/arena/vmm.h"
+#include "device/base/lock_order.h"
 #include "device/capture/capture.h"
 #include "device/capture/idle.h"
 #include "device/hooks/hooks.h"
@@ -51,7 +52,7 @@ struct Opened {
   int device, users;
 };
 struct Ipc {
-  Mutex lock;
+  Mutex lock{kIpcLock};
   uint32_t fetching = 0;  // threads outside the gate that wait for an owner's descriptors
   Vector<Export> exports;
   Vector<Opened> opened;
@@ -403,10 +404,11 @@ bool ipc_offer_again(DeviceReport* report) {
     WithContext with(any_context(device));
     CUresult result = chunk ? export_chunk(chunk, &e.fd) : CUDA_ERROR_INVALID_VALUE;
     if (result != CUDA_SUCCESS)
-      return fail(report, kExitIncompatible,
-                  "memory at 0x%lx, handed to other processes (cuIpcGetMemHandle), cannot be "
-                  "exported again (%d)",
-                  e.chunk, static_cast<int>(result));
+      return report->fail(
+          kExitIncompatible,
+          "memory at 0x%lx, handed to other processes (cuIpcGetMemHandle), cannot be "
+          "exported again (%d)",
+          e.chunk, static_cast<int>(result));
     handover_offer_again(e.offer, e.fd);
   }
   return true;
@@ -418,10 +420,10 @@ bool rebuild_opened(DeviceReport* report) {
     CUresult result = real().cuMemAddressReserve(&place, o.ticket.bytes(), kBlockBytes, o.base, 0);
     if (result == CUDA_SUCCESS && place == o.base) continue;
     if (result == CUDA_SUCCESS) real().cuMemAddressFree(place, o.ticket.bytes());
-    return fail(report, kExitIncompatible,
-                "the address range 0x%lx-0x%lx that memory of another process was at "
-                "(cuIpcOpenMemHandle) cannot be had here",
-                o.base, o.base + o.ticket.bytes());
+    return report->fail(kExitIncompatible,
+                        "the address range 0x%lx-0x%lx that memory of another process was at "
+                        "(cuIpcOpenMemHandle) cannot be reserved here",
+                        o.base, o.base + o.ticket.bytes());
   }
   for (Opened& o : all().opened) {
     WithContext with(any_context(o.device));
@@ -433,10 +435,11 @@ bool rebuild_opened(DeviceReport* report) {
     CUresult result = why ? CUDA_ERROR_MAP_FAILED : map_ticket(fds, o.ticket, o.device, o.base);
     close_chunks(fds);
     if (result != CUDA_SUCCESS)
-      return fail(report, kExitIncompatible,
-                  "memory of process %d at 0x%lx (cuIpcOpenMemHandle) cannot be had again (error "
-                  "%ld, of the driver %d)",
-                  o.ticket.pid, o.address, -why, static_cast<int>(result));
+      return report->fail(
+          kExitIncompatible,
+          "memory of process %d at 0x%lx (cuIpcOpenMemHandle) cannot be opened again (error "
+          "%ld, of the driver %d)",
+          o.ticket.pid, o.address, -why, static_cast<int>(result));
   }
   return true;
 }

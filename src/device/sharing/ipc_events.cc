@@ -4,6 +4,7 @@
 
 #include "base/handover.h"
 #include "base/syscall.h"
+#include "device/base/lock_order.h"
 #include "device/capture/capture.h"
 #include "device/sharing/ipc.h"
 #include "gpuckpt/exit_codes.h"
@@ -34,7 +35,7 @@ struct OpenedEvent {
   EventTicket ticket;
 };
 struct IpcEvents {
-  Mutex lock;
+  Mutex lock{kIpcEventLock};
   Vector<OfferedEvent> offered;
   Vector<OpenedEvent> opened;
 };
@@ -151,10 +152,11 @@ bool replay_shared_events(DeviceReport* report) {
     WithContext with(e->context);
     CUresult result = describe(real_of<CUevent>(Kind::kEvent, o.event), &o.fd);
     if (result != CUDA_SUCCESS)
-      return fail(report, kExitIncompatible,
-                  "an event that other processes have (cuIpcGetEventHandle) cannot be shared again "
-                  "(%d)",
-                  static_cast<int>(result));
+      return report->fail(
+          kExitIncompatible,
+          "an event that other processes have (cuIpcGetEventHandle) cannot be shared again "
+          "(%d)",
+          static_cast<int>(result));
     handover_offer_again(o.offer, o.fd);
   }
   for (const OpenedEvent& o : all().opened) {
@@ -166,9 +168,10 @@ bool replay_shared_events(DeviceReport* report) {
     CUresult result = open_described(
         handover_fetch(t.pid, t.identity, static_cast<int>(t.offer), kIpcRestorePatienceUs), &now);
     if (result != CUDA_SUCCESS)
-      return fail(report, kExitIncompatible,
-                  "an event of process %d (cuIpcOpenEventHandle) cannot be had again (%d)", t.pid,
-                  static_cast<int>(result));
+      return report->fail(
+          kExitIncompatible,
+          "an event of process %d (cuIpcOpenEventHandle) cannot be opened again (%d)", t.pid,
+          static_cast<int>(result));
     bind(Kind::kEvent, o.event, bits(now));
   }
   return true;

@@ -59,10 +59,9 @@ bool realm_is_consistent();
 const char* realm_visible_devices();
 void realm_show_devices(const char* list);
 
-// Counters: ioctls of the driver so far, and those of them that a thread outside
-// the gate made while the gate was closed: it reached the driver by a private table, and what it
-// changed there may be missing in the snapshot, which is given up.
-uint64_t realm_ioctls();
+// How many ioctls of the driver a thread outside the gate made while the gate was closed: it
+// reached the driver by a private table, and what it changed there may be missing in the snapshot,
+// which is given up.
 uint64_t realm_stray_ioctls();
 
 // Imports of the driver outside the reviewed list, comma separated; "" when there are none.

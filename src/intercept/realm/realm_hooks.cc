@@ -35,12 +35,10 @@
 namespace gpuckpt::realm_hooks {
 namespace {
 
-constinit std::atomic<uint64_t> g_ioctls{0};
 constinit std::atomic<uint64_t> g_stray{0};
 constinit char g_devices[512] = "";  // CUDA_VISIBLE_DEVICES in the program's place
 
-void count_ioctl() {
-  g_ioctls.fetch_add(1, std::memory_order_relaxed);
+void count_stray_ioctl() {
   if (!gate_closed()) return;
   ThreadRecord* r = this_thread_record();
   if (!r || r->depth == 0) g_stray.fetch_add(1, std::memory_order_relaxed);
@@ -305,11 +303,11 @@ int my_ioctl(int fd, unsigned long request, ...) {
   va_start(args, request);
   void* arg = va_arg(args, void*);
   va_end(args);
-  count_ioctl();
+  count_stray_ioctl();
   return ioctl(fd, request, arg);
 }
 long my_syscall(long nr, long a, long b, long c, long d, long e, long f) {
-  if (nr == SYS_ioctl) count_ioctl();
+  if (nr == SYS_ioctl) count_stray_ioctl();
   switch (nr) {
     case SYS_mmap:
       return reinterpret_cast<long>(realm_maps::map(reinterpret_cast<void*>(a),
@@ -586,13 +584,11 @@ void* replacement(const char* import, bool* reviewed) {
   return nullptr;
 }
 
-uint64_t ioctls() { return g_ioctls.load(std::memory_order_relaxed); }
 uint64_t stray_ioctls() { return g_stray.load(std::memory_order_relaxed); }
 
 }  // namespace gpuckpt::realm_hooks
 
 namespace gpuckpt {
-uint64_t realm_ioctls() { return realm_hooks::ioctls(); }
 uint64_t realm_stray_ioctls() { return realm_hooks::stray_ioctls(); }
 const char* realm_visible_devices() { return realm_hooks::my_getenv("CUDA_VISIBLE_DEVICES"); }
 void realm_show_devices(const char* list) {

@@ -67,7 +67,6 @@ namespace realm_hooks {
 // Our function for an import of the driver; null: not replaced. `reviewed`: it is on one of the
 // lists.
 void* replacement(const char* import, bool* reviewed);
-uint64_t ioctls();
 uint64_t stray_ioctls();
 }  // namespace realm_hooks
 

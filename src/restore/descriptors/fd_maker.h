@@ -12,11 +12,14 @@
 #include <string>
 #include <vector>
 
+#include "restore/descriptors/connections.h"
 #include "restore/preflight/image.h"
 #include "restore/preflight/plan_builder.h"
 #include "restore/preflight/removed.h"
 
 namespace gpuckpt::restore {
+
+class ConnectionListeners;
 
 class FdMaker {
  public:
@@ -74,12 +77,27 @@ class FdMaker {
   std::vector<const Image::Socket*> datagram_chain() const;
   bool connect_sockets();
   bool prepare_waiting();
-  int make_reset(const Socket&);
   void check_options();
   const Image::Socket* listener_of(const Socket&) const;
   bool has_peer_in_image(const Socket&) const;
 
+  // connections.cc
+  bool prepare_connections();
+  void prepare_left_end(const Image::Socket&, ConnectionListeners*);
+  bool prepare_not_accepted();
+  void begin_connecting();
+  bool send_stream(const Image::Message&);
+  void finish_connections();
+  int listen_for(const Image::Socket& server, bool told);
+  static bool was_accepted(const Image::Socket&);
+  int connect_from(const Image::Socket& client, const SocketAddress& server, bool tell);
+  int connect_to_itself(const Image::Socket&);
+  bool connect_ends(const Image::Socket& client, const Image::Socket& server, int listener,
+                    bool tell);
+
   // socket_names.cc
+  // False: errno. `another_would_do`: the name is not worth a minute.
+  bool bind_patiently(int fd, const Image::Socket&, bool another_would_do);
   bool name_socket(const Image::Socket&);
   bool bind_any(int fd, const Image::Socket&);
   bool bind_unix(int fd, const Image::Socket&);
@@ -121,6 +139,7 @@ class FdMaker {
   std::vector<std::string> names_to_remove_;
   std::map<uint32_t, uint32_t> lost_datagrams_;   // socket -> how many could not be put back
   std::map<int, int> other_ends_;                 // socket -> the end that will be closed
+  std::map<uint32_t, uint32_t> connection_peer_;  // of TCP connections inside, both ways
   std::map<int, std::pair<int, int>> terminals_;  // index -> master, slave
 };
 

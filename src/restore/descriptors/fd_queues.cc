@@ -55,7 +55,7 @@ int FdMaker::make_queue(const Descriptor& d, const std::string& path) {
   if (fd >= 0 || errno != ENOENT) return fd;
   if (d.value[3]) {
     error = "the message queue " + name + " of descriptor " + std::to_string(d.fd) +
-            " is not there any more, and nobody knows its messages";
+            " does not exist any more, and its messages are not part of a snapshot";
     return -1;
   }
   warn("the message queue " + name + ", which was empty, is made again");

@@ -1,5 +1,6 @@
-// The program's sockets. Order: all are made, with the options that matter before they have names;
-// then all get their names, then listen, then are connected; when their unread messages are in
+// The program's sockets. Order: TCP connections (connections.cc); then all others are made, with
+// the options that matter before they have names; then all get their names, then listen, then are
+// connected; when their unread messages are in
 // place (socket_messages.cc), they get what is left of their options.
 
 #include <errno.h>
@@ -72,8 +73,7 @@ bool FdMaker::make_socket(const Image::Socket& entry) {
   const Socket& s = entry.head;
   if (sockets_[s.index] >= 0) return true;
   errno = 0;
-  sockets_[s.index] =
-      s.state == kSocketReset ? make_reset(s) : up(socket(s.domain, s.type, s.protocol));
+  sockets_[s.index] = up(socket(s.domain, s.type, s.protocol));
   if (sockets_[s.index] < 0)
     return fail("no socket of family " + std::to_string(s.domain) + " can be made");
   return true;
@@ -113,7 +113,8 @@ bool FdMaker::connect_pair(const Image::Socket& entry, const Image::Socket& list
 bool FdMaker::prepare_waiting() {
   std::vector<const Socket*> all;
   for (const Image::Socket& entry : image_.sockets)
-    if (entry.head.state == kSocketWaiting) all.push_back(&entry.head);
+    if (entry.head.domain == AF_UNIX && entry.head.state == kSocketWaiting)
+      all.push_back(&entry.head);
   std::sort(all.begin(), all.end(),
             [](const Socket* a, const Socket* b) { return a->peer < b->peer; });
   for (const Socket* s : all) {
@@ -125,37 +126,9 @@ bool FdMaker::prepare_waiting() {
   return true;
 }
 
-// A connection of our own over the loopback, ended by the other side the hard way.
-int FdMaker::make_reset(const Socket& s) {
-  int server = socket(s.domain, SOCK_STREAM, 0);
-  int fd = socket(s.domain, SOCK_STREAM, s.protocol);
-  sockaddr_in v4{};
-  v4.sin_family = AF_INET;
-  v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  sockaddr_in6 v6{};
-  v6.sin6_family = AF_INET6;
-  v6.sin6_addr = IN6ADDR_LOOPBACK_INIT;
-  sockaddr_storage address{};
-  socklen_t size = s.domain == AF_INET ? sizeof(v4) : sizeof(v6);
-  memcpy(&address, s.domain == AF_INET ? static_cast<void*>(&v4) : &v6, size);
-  auto* a = reinterpret_cast<sockaddr*>(&address);
-  int peer = -1;
-  if (bind(server, a, size) == 0 && listen(server, 1) == 0 && getsockname(server, a, &size) == 0 &&
-      connect(fd, a, size) == 0 && (peer = accept(server, nullptr, nullptr)) >= 0) {
-    linger hard{1, 0};
-    setsockopt(peer, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
-    close(peer);
-  } else {
-    warn("a network connection of the program comes back as never connected (no loopback here)");
-  }
-  close(server);
-  return up(fd);
-}
-
 bool FdMaker::name_sockets() {
   for (const Image::Socket& entry : image_.sockets)
-    if (!listener_of(entry.head) && entry.head.state != kSocketReset && !name_socket(entry))
-      return false;
+    if (!listener_of(entry.head) && !is_tcp_end(entry.head) && !name_socket(entry)) return false;
   for (const Image::Socket& entry : image_.sockets) {
     const Socket& s = entry.head;
     int none[2];
@@ -207,10 +180,12 @@ bool FdMaker::connect_sockets() {
 
 bool FdMaker::prepare_sockets() {
   sockets_.assign(image_.sockets.size(), -1);
-  if (!make_former_listeners()) return false;
+  // While nobody listens at the program's ports yet.
+  if (!prepare_connections() || !make_former_listeners()) return false;
   // Ends that come out of a listening socket are left out: accept makes them.
   for (const Image::Socket& entry : image_.sockets) {
     const Socket& s = entry.head;
+    if (is_tcp_end(s) && s.state != kSocketConnecting) continue;
     const bool comes_by_name =
         listener_of(s) &&
         !(has_peer_in_image(s) && listener_of(image_.sockets[s.peer].head) && s.peer < s.index);
@@ -226,13 +201,13 @@ bool FdMaker::prepare_sockets() {
   }
   if (!name_sockets()) return false;
   for (const Image::Socket& entry : image_.sockets)
-    if (sockets_[entry.head.index] < 0) {
+    if (sockets_[entry.head.index] < 0 && !is_tcp_end(entry.head)) {
       if (!connect_pair(entry, *listener_of(entry.head))) return false;
       apply_options(sockets_[entry.head.index], entry, OptionMoment::kBeforeBind);
     }
   for (size_t i = image_.sockets.size(); i < sockets_.size(); ++i) close(sockets_[i]);
   sockets_.resize(image_.sockets.size());
-  return connect_sockets() && prepare_waiting();
+  return connect_sockets() && prepare_waiting() && prepare_not_accepted();
 }
 
 // What could not be set, told by name.

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "restore/descriptors/fd_maker.h"
@@ -54,6 +55,29 @@ void set_owner(int slave, uint32_t number, const process::Terminal& t) {
   if (st.st_mode != t.mode) chmod(path.c_str(), t.mode & 07777);
 }
 
+// The kernel hands what the master writes to the slave a moment later, with the settings of then.
+bool wait_for_input(int slave, size_t wanted) {
+  int waiting = 0;
+  for (int i = 0; slave >= 0 && i < 2000; ++i, usleep(100))
+    if (ioctl(slave, FIONREAD, &waiting) != 0 || static_cast<size_t>(waiting) >= wanted) break;
+  return static_cast<size_t>(waiting) >= wanted;
+}
+
+// What the program, or the user at its terminal, had stopped. By a character as it was: a call
+// would stop the output so that no character starts it again. PRECONDITION: no unread input.
+void stop_output(int master, int slave, KernelTermios raw, uint32_t how) {
+  constexpr char kStopThenMark[] = {0x13, 'x'};  // when the mark is there, both have arrived
+  if (how == process::kOutputStoppedByCall) ioctl(slave, TCXONC, TCOOFF);
+  if (how != process::kOutputStoppedByCharacter) return;
+  raw.iflag = IXON, raw.cc[VSTOP] = kStopThenMark[0];
+  ioctl(master, kSetSettings, &raw);
+  char mark;
+  if (write(master, kStopThenMark, 2) == 2 && wait_for_input(slave, 1))
+    (void)!read(slave, &mark, 1);
+  raw.cc[VSTART] = raw.cc[VSTOP] = 0;  // (without IXON the output would go on)
+  ioctl(master, kSetSettings, &raw);
+}
+
 }  // namespace
 
 bool FdMaker::prepare_terminals() {
@@ -79,11 +103,14 @@ bool FdMaker::prepare_terminals() {
     raw = saved;
     raw.iflag = raw.oflag = raw.lflag = 0;
     if (t.head.settings_bytes) ioctl(master, kSetSettings, &raw);
-    if ((!t.input.empty() &&
-         write(master, t.input.data(), t.input.size()) != static_cast<ssize_t>(t.input.size())) ||
-        (slave >= 0 && !t.output.empty() &&
-         write(slave, t.output.data(), t.output.size()) != static_cast<ssize_t>(t.output.size())))
-      return fail("the unread bytes of a pseudo terminal cannot be put back");
+    bool whole =
+        slave < 0 || t.output.empty() ||
+        write(slave, t.output.data(), t.output.size()) == static_cast<ssize_t>(t.output.size());
+    if (slave >= 0) stop_output(master, slave, raw, t.head.output_stopped);
+    whole &= t.input.empty() ||
+             write(master, t.input.data(), t.input.size()) == static_cast<ssize_t>(t.input.size());
+    if (!whole) return fail("the unread bytes of a pseudo terminal cannot be put back");
+    if (slave >= 0) wait_for_input(slave, t.input.size());
     set_owner(slave, number, t.head);
     if (t.head.settings_bytes) ioctl(master, kSetSettings, &saved);
     ioctl(master, TIOCSWINSZ, t.head.window);

@@ -116,6 +116,9 @@ class Merge {
     const Image& m = tree_.members[i]->image;
     for (const Image::Socket& entry : m.sockets) {
       auto [at, fresh] = socket_.emplace(entry.head.ino, image.sockets.size());
+      // Standard input of one process can have another number in the next.
+      if (!fresh && entry.head.state == kSocketStandard)
+        image.sockets[at->second].head.state = kSocketStandard;
       if (!fresh) continue;
       Image::Socket& added = image.sockets.emplace_back(entry);
       added.folder = m.cwd;
@@ -142,7 +145,7 @@ class Merge {
       if (s.state == kSocketPair && s.peer < m.sockets.size())
         join(s.ino, m.sockets[s.peer].head.ino, s.flags);
     for (const auto& [s, options, groups, folder] : m.sockets)
-      if (s.state == kSocketWaiting) {
+      if (s.state == kSocketWaiting && s.domain == AF_UNIX) {
         Socket& waiting = image.sockets[socket_.at(s.ino)].head;
         waiting.peer = s.peer;
         waiting.accepted =
@@ -230,6 +233,7 @@ std::string make_common_descriptors(const Tree& tree, int base, std::vector<std:
   Merge merge(tree);
   merge.run();
   merge.image.head = tree.root().image.head;
+  take_standard_sockets(&merge.image);
   std::map<int, int> made;
   std::string error = make_only(merge.image, merge.memory, base, warnings, &made);
   if (!error.empty()) return error;

@@ -44,26 +44,6 @@ class Control {
   std::vector<char> bytes_;
 };
 
-// Room for everything that a socket's queue may hold, as long as this lives.
-class LargeBuffer {
- public:
-  LargeBuffer(int fd, int name, int force) : fd_(fd), name_(name), force_(force) {
-    socklen_t size = sizeof(before_);
-    getsockopt(fd, SOL_SOCKET, name, &before_, &size);
-    set(8 << 20);
-  }
-  ~LargeBuffer() { set(before_ / 2); }  // the kernel shows it doubled
-  LargeBuffer(const LargeBuffer&) = delete;
-  LargeBuffer& operator=(const LargeBuffer&) = delete;
-
- private:
-  void set(int bytes) {
-    if (setsockopt(fd_, SOL_SOCKET, force_, &bytes, sizeof(bytes)) != 0)
-      setsockopt(fd_, SOL_SOCKET, name_, &bytes, sizeof(bytes));
-  }
-  int fd_, name_, force_, before_ = 0;
-};
-
 bool send_all(int fd, const Image::Message& m, const Socket* by_name, Control control) {
   size_t at = 0;
   do {
@@ -201,7 +181,10 @@ void FdMaker::finish_pairs() {
 bool FdMaker::send_messages() {
   for (const Image::Message& m : image_.messages) {
     errno = 0;
-    if (is_network(image_.sockets[m.socket].head))
+    const Socket& to = image_.sockets[m.socket].head;
+    if (is_network(to) && to.type == SOCK_STREAM) {
+      if (!send_stream(m)) return false;
+    } else if (is_network(to))
       lost_datagrams_[m.socket] += !send_datagram(m);
     else if (!send_unix(m))
       return fail("the unread data of a unix socket cannot be put back");
@@ -209,9 +192,11 @@ bool FdMaker::send_messages() {
   for (const auto& [socket, count] : lost_datagrams_)
     if (count)
       warn(std::to_string(count) + " unread datagrams of " + shown(image_.sockets[socket].head) +
-           " cannot be put back: their senders' addresses are not to be had here");
+           " cannot be put back: their senders' addresses cannot be bound here");
+  finish_connections();
   if (!attach_filters()) return false;
   finish_pairs();
+  begin_connecting();
   for (const Image::Socket& entry : image_.sockets) {
     const int fd = sockets_[entry.head.index];
     if (!join_groups(fd, entry)) {

@@ -27,7 +27,7 @@ using namespace process;
 namespace {
 
 // Torch's loaders look every five seconds whether their parent lives.
-constexpr int kTries = 40;  // of 200 ms: 8 s
+constexpr int kTries = 40, kFewTries = 8;  // of 200 ms
 // As long as the kernel keeps a port for what may still be on its way (TIME_WAIT).
 constexpr int kStaleTries = 5 * 65;
 
@@ -195,7 +195,7 @@ bool FdMaker::bind_aside(int fd, const Socket& s) {
 bool FdMaker::shares_port(const Socket& s) const {
   for (const Image::Socket& o : image_.sockets)
     if (o.head.index != s.index && is_network(o.head) && o.head.type == s.type &&
-        o.head.state != kSocketReset && o.head.name_bytes >= 4 && port_of(o.head) == port_of(s))
+        o.head.name_bytes >= 4 && port_of(o.head) == port_of(s))
       return true;
   return false;
 }
@@ -241,19 +241,24 @@ bool FdMaker::name_socket(const Image::Socket& entry) {
            fail(shown(s) +
                 ", a name that leads to nothing or to another socket by now, cannot be "
                 "given to a socket of the program again");
-  // Children of a program that was killed a moment ago, restored itself perhaps, hold it still.
+  return bind_patiently(fd, entry, false) ||
+         fail(shown(s) + ", which the program had, cannot be taken here");
+}
+
+// Children of a program that was killed a moment ago, restored itself perhaps, hold it still.
+bool FdMaker::bind_patiently(int fd, const Image::Socket& entry, bool another_would_do) {
+  const Socket& s = entry.head;
   int tries = 0;
-  for (int most = kTries; !bind_any(fd, entry); ++tries) {
+  for (int most = another_would_do ? kFewTries : kTries; !bind_any(fd, entry); ++tries) {
     const int why = errno;
     if (why == EADDRINUSE && s.type == SOCK_STREAM && is_network(s) && tries == 0 &&
         end_stale_connections(port_of(s)))
       continue;
-    if (why == EADDRINUSE && s.type == SOCK_STREAM && is_network(s) &&
+    if (why == EADDRINUSE && s.type == SOCK_STREAM && is_network(s) && !another_would_do &&
         only_stale_connections(port_of(s)))
       most = kStaleTries;
     errno = why;
-    if (why != EADDRINUSE || tries >= most)
-      return fail(shown(s) + ", which the program had, cannot be taken here");
+    if (why != EADDRINUSE || tries >= most) return false;
     if (tries == 1 && most == kStaleTries)
       warn("waits up to 60 s for " + shown(s) +
            ": the kernel keeps it for connections that have just ended (TIME_WAIT)");

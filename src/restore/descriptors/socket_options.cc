@@ -1,5 +1,7 @@
 #include "restore/descriptors/socket_options.h"
 
+#include "restore/descriptors/connections.h"
+
 #include "gpuckpt/socket_options.h"
 
 #include <errno.h>
@@ -65,6 +67,14 @@ void apply(int fd, const Image::SocketOption& o, const OptionRow& row) {
 
 // What the kernel chooses by itself as long as the program has not said anything.
 bool is_kernels_choice(const Image::Socket& s, const OptionRow& row) {
+  // Of a connection: the size of the segments, the TTL that the first packet came with.
+  constexpr std::pair<int, int> kOfConnections[] = {
+      {IPPROTO_TCP, 2 /* TCP_MAXSEG */},
+      {IPPROTO_IP, 33 /* IP_MULTICAST_TTL */},
+      {IPPROTO_IPV6, 18 /* IPV6_MULTICAST_HOPS */},
+  };
+  for (const auto& [level, name] : kOfConnections)
+    if (row.level == level && row.name == name && is_tcp_end(s.head)) return true;
   if (row.time != kBuffer) return false;
   const int lock = option_value(s, SOL_SOCKET, kBufferLock, 0);
   return !(lock & (row.name == SO_SNDBUF ? 1 : 2));
@@ -125,6 +135,18 @@ void apply_options(int fd, const Image::Socket& s, OptionMoment moment) {
   }
 }
 
+void apply_binding_options(int fd, const Image::Socket& s) {
+  constexpr std::pair<int, int> kOfAddresses[] = {
+      {IPPROTO_IP, 15 /* IP_FREEBIND */},     {IPPROTO_IP, 19 /* IP_TRANSPARENT */},
+      {IPPROTO_IPV6, 26 /* IPV6_V6ONLY */},   {IPPROTO_IPV6, 75 /* IPV6_TRANSPARENT */},
+      {IPPROTO_IPV6, 78 /* IPV6_FREEBIND */}, {SOL_SOCKET, 25 /* SO_BINDTODEVICE */},
+  };
+  for (const Image::SocketOption& o : s.options)
+    for (const auto& [level, name] : kOfAddresses)
+      if (const OptionRow* row = o.level == level && o.name == name ? row_of(o) : nullptr)
+        apply(fd, o, *row);
+}
+
 std::string option_differences(int fd, const Image::Socket& s) {
   std::string out;
   for (const Image::SocketOption& o : s.options) {
@@ -133,6 +155,20 @@ std::string option_differences(int fd, const Image::Socket& s) {
       out += (out.empty() ? "" : ", ") + std::string(row->text);
   }
   return out;
+}
+
+LargeBuffer::LargeBuffer(int fd, int name, int force, size_t content)
+    : fd_(fd), name_(name), force_(force) {
+  constexpr size_t kUsual = 8 << 20, kMost = 512 << 20;
+  socklen_t size = sizeof(before_);
+  getsockopt(fd, SOL_SOCKET, name, &before_, &size);
+  set(static_cast<int>(std::clamp(content * 2, kUsual, kMost)));
+}
+LargeBuffer::~LargeBuffer() { set(before_ / 2); }  // the kernel shows it doubled
+
+void LargeBuffer::set(int bytes) const {
+  if (setsockopt(fd_, SOL_SOCKET, force_, &bytes, sizeof(bytes)) != 0)
+    setsockopt(fd_, SOL_SOCKET, name_, &bytes, sizeof(bytes));
 }
 
 bool join_groups(int fd, const Image::Socket& s) {

@@ -13,6 +13,8 @@ enum class OptionMoment {
 };
 // What cannot be set is left as it is: option_differences tells.
 void apply_options(int fd, const Image::Socket&, OptionMoment);
+// Only what decides about the addresses that a socket can have.
+void apply_binding_options(int fd, const Image::Socket&);
 // Names of the options that are not what they were, "SO_MARK, SO_DEBUG"; empty: none.
 std::string option_differences(int fd, const Image::Socket&);
 // Joins the multicast groups. False: errno tells why one cannot be joined.
@@ -20,5 +22,19 @@ bool join_groups(int fd, const Image::Socket&);
 
 // The value of an option as it was read; `otherwise`: it was not.
 int option_value(const Image::Socket&, int level, int name, int otherwise);
+
+// Room for everything that a socket's queue may hold, as long as this lives.
+class LargeBuffer {
+ public:
+  // `name`, `force`: SO_SNDBUF and SO_SNDBUFFORCE, or those for receiving.
+  LargeBuffer(int fd, int name, int force, size_t content = 0);
+  ~LargeBuffer();
+  LargeBuffer(const LargeBuffer&) = delete;
+  LargeBuffer& operator=(const LargeBuffer&) = delete;
+
+ private:
+  void set(int bytes) const;
+  int fd_, name_, force_, before_ = 0;
+};
 
 }  // namespace gpuckpt::restore

@@ -22,6 +22,7 @@
 #include "base/new_file.h"
 #include "gpuckpt/exit_codes.h"
 #include "restore/driver/device_feed.h"
+#include "restore/driver/fill.h"
 #include "restore/driver/launcher_terminal.h"
 #include "restore/driver/pager.h"
 #include "restore/driver/stale_processes.h"
@@ -179,9 +180,9 @@ using AllLazyPages = std::vector<LazyPages>;  // of the members, the last one's 
 // Small mappings now, large ones by the pager. Refused: not here.
 Status give_pages_lazily(const Image& image, const SnapshotReader& reader, const Options& o,
                          pid_t pid, AllLazyPages* lazy) {
-  std::vector<LazyRange> ranges = lazy_ranges(image, reader);
+  std::vector<AddressRange> ranges = ranges_for_userfaultfd(image, reader);
   if (ranges.empty()) return Status::Refused("");
-  if (Status s = fill_all_but(reader, ranges, pid); !s.ok()) return s;
+  if (Status s = fill_all_but(reader, ranges, ProcessMemory(pid)); !s.ok()) return s;
   // A pager holds nobody else's userfaultfd: holes are open when the last one who has it lets go.
   std::vector<int> others;
   for (LazyPages& l : *lazy)
@@ -190,22 +191,27 @@ Status give_pages_lazily(const Image& image, const SnapshotReader& reader, const
 }
 
 // The new process has mapped everything and waits for its pages. `why_not`: the reason why it
-// cannot be lazy.
+// cannot be lazy; null: it can.
 Status give_pages(const Image& image, const SnapshotReader& reader, const Options& o,
-                  Memory* memory, pid_t pid, int socket, const std::string& why_not,
-                  AllLazyPages* lazy) {
+                  Memory* memory, pid_t pid, int socket, const char* why_not, AllLazyPages* lazy) {
   const char* way = getenv("GPUCKPT_FILL");
+  auto asked = [&](const char* name) { return way && strcmp(way, name) == 0; };
   Report filled{};
   filled.type = kReportFilled;
-  Status status = Status::Refused(why_not);
-  if (o.lazy && lazy->back().uffd) status = give_pages_lazily(image, reader, o, pid, lazy);
+  Status status = Status::Refused(why_not ? why_not : "");
+  if (o.lazy && !why_not) status = give_pages_lazily(image, reader, o, pid, lazy);
   if (o.lazy && status.code() == kExitRefused && !status.text().empty())
     store::say(
         "gpuckpt: warning: --lazy is not possible here (%s); reading all of the memory first\n",
         status.text().c_str());
-  if (status.code() == kExitRefused)
-    status = way && strcmp(way, "file") == 0 ? Status::Refused("as asked")
-                                             : fill_process(reader, o.threads, pid);
+  if (status.code() == kExitRefused) {
+    Fd userfaultfd = std::move(lazy->back().uffd);
+    if (asked("write")) userfaultfd.reset();
+    status = asked("file")
+                 ? Status::Refused("as asked")
+                 : fill_process(reader, o.threads,
+                                ProcessMemory(pid, std::move(userfaultfd), image, reader));
+  }
   if (status.code() == kExitRefused) {
     status = load_pages(reader, o.threads, memory);
     filled.code = 1;
@@ -223,7 +229,7 @@ void watch_pager(LazyPages lazy, std::vector<pid_t> members) {
     }
     if (status == 0) return;
     store::say(
-        "gpuckpt: restore: the rest of the program's memory cannot be had (the store is "
+        "gpuckpt: restore: the rest of the program's memory cannot be read (the store is "
         "damaged, or gpuckpt-pager was killed): ending the program\n");
     for (pid_t pid : members) kill(pid, SIGKILL);
   }).detach();
@@ -355,9 +361,11 @@ bool fill(Member* m, const Options& o, Ids ids, Outcome* out, AllLazyPages* lazy
     *reached = r.type;
     return true;
   }
-  const std::string why_not =
+  const char* why_not =
       ids == Ids::kNew ? "the thread ids are new, and all memory is searched for the old ones"
-                       : std::string("userfaultfd: ") + strerror(r.code);
+      : r.user_only    ? "userfaultfd that serves the kernel's own accesses needs CAP_SYS_PTRACE"
+      : r.code         ? strerrorname_np(r.code)
+                       : nullptr;
   Status filled =
       give_pages(m->image, *m->reader, o, &m->memory, m->pid, m->report.get(), why_not, lazy);
   start_step(m, "completing its memory", 120);
@@ -527,12 +535,14 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o, bool* ran) 
   const double t0 = now();
   Tree tree;
   if (Status s = read_tree(reader, &tree); !s.ok()) return give_up(o, reader, s.code(), s.text());
-  if (const Preflight p = preflight(tree, o); !p.ok()) {
+  const Preflight p = preflight(tree, o);
+  if (!p.ok()) {
     std::string text = "this snapshot cannot be restored here:";
     for (const auto* list : {&p.never, &p.here})
       for (const std::string& w : *list) text += "\n  - " + w;
     return give_up(o, reader, kExitIncompatible, text);
   }
+  for (const std::string& text : p.doubts) store::say("gpuckpt: warning: %s\n", text.c_str());
   if (o.dry_run) {
     const Image& image = tree.root().image;
     store::say(

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,22 +29,9 @@ using store::Status;
 
 namespace {
 
-constexpr uint64_t kWorthIt = 1 << 20;  // bytes of data in a mapping
 constexpr uint64_t kBlock = 64 << 10;   // brought in for one touch
 constexpr uint64_t kSlice = 256 << 10;  // at a time, so that a touch does not wait long
 constexpr uint64_t kNothing = ~0ull;    // a segment that is zero
-
-std::vector<Extent> data_extents(const SnapshotReader& reader) {
-  std::vector<Extent> all = reader.extents(wire::kSpaceHost);
-  std::erase_if(all, [](const Extent& e) { return e.zero; });
-  return all;
-}
-
-// The first extent that ends behind `address`.
-std::vector<Extent>::const_iterator extent_at(const std::vector<Extent>& all, uint64_t address) {
-  return std::upper_bound(all.begin(), all.end(), address,
-                          [](uint64_t a, const Extent& e) { return a < e.address + e.length; });
-}
 
 // One address space with missing pages: the program's, or that of a child it forked meanwhile.
 struct Space {
@@ -90,9 +76,9 @@ class Pager {
  public:
   Pager(const SnapshotReader& reader, std::vector<Extent> data, unsigned threads)
       : reader_(reader), data_(std::move(data)), threads_(threads) {}
-  void add(int uffd, const std::vector<LazyRange>& ranges) {
+  void add(int uffd, const std::vector<AddressRange>& ranges) {
     Space s{uffd, {}};
-    for (const LazyRange& r : ranges) s.segments[r.start] = {r.end, r.start};
+    for (const AddressRange& r : ranges) s.segments[r.start] = {r.end, r.start};
     spaces_.push_back(std::move(s));
   }
   // Until everything is there. False: it cannot be had.
@@ -315,57 +301,18 @@ bool Pager::run() {
 
 }  // namespace
 
-std::vector<LazyRange> lazy_ranges(const Image& image, const SnapshotReader& reader) {
-  using namespace process;
-  const std::vector<Extent> data = data_extents(reader);
-  constexpr uint32_t kNever =
-      kVmaGrowsDown | kVmaWipeOnFork | kVmaLocked | kVmaDroppable | kVmaHugetlb;
-  std::vector<LazyRange> out;
-  for (const auto& [v, path] : image.vmas) {
-    if (v.kind != kVmaAnonymous || (v.flags & kNever)) continue;
-    uint64_t bytes = 0;
-    for (auto e = extent_at(data, v.start); e != data.end() && e->address < v.end; ++e)
-      bytes += std::min(e->address + e->length, v.end) - std::max(e->address, v.start);
-    if (bytes >= kWorthIt) out.push_back({v.start, v.end});
-  }
-  std::sort(out.begin(), out.end(),
-            [](const LazyRange& a, const LazyRange& b) { return a.start < b.start; });
-  return out;
-}
-
-Status fill_all_but(const SnapshotReader& reader, const std::vector<LazyRange>& lazy, pid_t pid) {
-  std::vector<uint8_t> buffer(1 << 20);
-  for (const Extent& e : data_extents(reader)) {
-    for (uint64_t at = e.address, end = e.address + e.length; at < end;) {
-      auto l = std::upper_bound(lazy.begin(), lazy.end(), at,
-                                [](uint64_t a, const LazyRange& r) { return a < r.end; });
-      if (l != lazy.end() && l->start <= at) {
-        at = l->end;
-        continue;
-      }
-      uint64_t n = std::min<uint64_t>(end - at, buffer.size());
-      if (l != lazy.end()) n = std::min(n, l->start - at);
-      std::span<uint8_t> bytes(buffer.data(), n);
-      if (Status s = reader.read(wire::kSpaceHost, at, bytes); !s.ok()) return s;
-      if (Status s = write_memory(pid, at, bytes); !s.ok()) return s;
-      at += n;
-    }
-  }
-  return Status::Ok();
-}
-
-Status start_pager(const SnapshotReader& reader, const std::vector<LazyRange>& ranges,
+Status start_pager(const SnapshotReader& reader, const std::vector<AddressRange>& ranges,
                    unsigned threads, const Fd& uffd, const std::vector<int>& others, pid_t* pager) {
   uffdio_api api{UFFD_API, kPagerFeatures, 0};
   if (ioctl(uffd.get(), UFFDIO_API, &api) != 0)
     return Status::Refused(errno == EPERM ? "userfaultfd that follows forks needs CAP_SYS_PTRACE"
                                           : "the kernel's userfaultfd cannot do it");
   fcntl(uffd.get(), F_SETFL, O_NONBLOCK);
-  for (const LazyRange& r : ranges) {
+  for (const AddressRange& r : ranges) {
     uffdio_register area{{r.start, r.end - r.start}, UFFDIO_REGISTER_MODE_MISSING, 0};
     if (ioctl(uffd.get(), UFFDIO_REGISTER, &area) == 0) continue;
     Status s = Status::Refused(std::string("memory cannot be registered: ") + strerror(errno));
-    for (const LazyRange& done : ranges) {
+    for (const AddressRange& done : ranges) {
       if (&done == &r) break;
       uffdio_range range{done.start, done.end - done.start};
       ioctl(uffd.get(), UFFDIO_UNREGISTER, &range);

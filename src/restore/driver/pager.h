@@ -20,8 +20,7 @@
 
 #include <vector>
 
-#include "restore/preflight/image.h"
-#include "restore/preflight/plan_builder.h"
+#include "restore/driver/fill.h"
 #include "store/snapshot_reader.h"
 
 namespace gpuckpt::restore {
@@ -30,20 +29,9 @@ namespace gpuckpt::restore {
 constexpr uint64_t kPagerFeatures = UFFD_FEATURE_EVENT_FORK | UFFD_FEATURE_EVENT_REMAP |
                                     UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_UNMAP;
 
-struct LazyRange {
-  uint64_t start, end;
-};
-
-// The mappings that are worth it, by address; whole ones.
-std::vector<LazyRange> lazy_ranges(const Image&, const store::SnapshotReader&);
-
-// Fills what lies outside `lazy`. Statuses of fill_process.
-store::Status fill_all_but(const store::SnapshotReader&, const std::vector<LazyRange>& lazy,
-                           pid_t pid);
-
 // Registers the ranges with `uffd` (of the new process, no API handshake yet) and starts the pager,
 // which closes `others`. Refused: this kernel or user cannot; nothing is registered then.
-store::Status start_pager(const store::SnapshotReader&, const std::vector<LazyRange>&,
+store::Status start_pager(const store::SnapshotReader&, const std::vector<AddressRange>&,
                           unsigned threads, const Fd& uffd, const std::vector<int>& others,
                           pid_t* pager);
 

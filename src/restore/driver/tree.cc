@@ -141,6 +141,8 @@ Status read_tree(const store::SnapshotReader& snapshot, Tree* out) {
     std::vector<uint8_t> blob;
     if (Status s = m->reader->blob("process", &blob); !s.ok()) return s;
     if (Status s = parse_image(std::move(blob), &m->image); !s.ok()) return s;
+    if (numbers.size() == 1)
+      take_standard_sockets(&m->image);  // nobody else can have the other end
     out->members.push_back(std::move(m));
   }
   sort_by_generation(out);

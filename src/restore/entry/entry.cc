@@ -36,6 +36,7 @@
 #include "snapshot/control/state.h"
 #include "snapshot/control/worker.h"
 #include "snapshot/control/writer_start.h"
+#include "snapshot/descriptors/semaphores.h"
 #include "snapshot/job/barrier.h"
 #include "snapshot/job/job_name.h"
 #include "snapshot/memory/lazy.h"
@@ -150,8 +151,10 @@ void tell_lost_capabilities() {
     const uint64_t lost = s.capabilities.permitted & ~permitted;
     const uint64_t barred = s.capabilities.bounding & ~bounding;
     if (!lost && !barred) continue;
-    warn("thread %d (%s) had capabilities that cannot be had here: permitted %lx, bounding %lx",
-         s.tid, s.name, lost, barred);
+    warn(
+        "thread %d (%s) had capabilities that the user who restores it does not have: permitted "
+        "%lx, bounding %lx",
+        s.tid, s.name, lost, barred);
     return;  // the same again for each
   }
 }
@@ -167,12 +170,16 @@ void restore_credentials(const RestoredThread& t) {
     if (sys::failed(sys::call(SYS_setgroups, t.group_count, sys::ptr(t.groups))) ||
         sys::failed(sys::call(SYS_setresgid, s.gid[0], s.gid[1], s.gid[2])))
       die(kExitIncompatible,
-          "the program's groups (%u and %u supplementary ones) cannot be had here", s.gid[0],
-          t.group_count);
+          "the program's groups (%u and %u supplementary ones) cannot be set here; restore it as "
+          "root",
+          s.gid[0], t.group_count);
     sys::call(SYS_prctl, PR_SET_KEEPCAPS, 1);
     sys::call(SYS_setfsgid, s.gid[3]);
     if (sys::failed(sys::call(SYS_setresuid, s.uid[0], s.uid[1], s.uid[2])))
-      die(kExitIncompatible, "the program's user %u cannot be had here", s.uid[0]);
+      die(kExitIncompatible,
+          "the program ran as user %u, which cannot be set here; restore it as that user or as "
+          "root",
+          s.uid[0]);
     sys::call(SYS_setfsuid, s.uid[3]);
   }
   CapabilityHeader header{0x20080522, 0};
@@ -420,8 +427,14 @@ void restore_timer(const PosixTimer& t) {
     uint64_t value;
     int signal, notify, tid, pad[11];
   } event{t.value, t.signal, t.notify, t.tid, {}};
-  for (size_t k = 0; k < state.count; ++k)
-    if (state.threads[k].saved.tid == t.tid) event.tid = state.threads[k].tid;
+  bool has_thread = false;
+  for (size_t k = 0; k < state.count; ++k) {
+    if (state.threads[k].saved.tid != t.tid) continue;
+    event.tid = state.threads[k].tid;
+    has_thread = true;
+  }
+  // A thread that has ended gets no signals, and the timer counts on.
+  if (event.notify == SIGEV_THREAD_ID && !has_thread) event.notify = SIGEV_NONE, event.tid = 0;
   // Ids are given in order: make and drop timers until the wanted one comes. Kernels since 6.15 can
   // be asked for one.
   int made[1] = {t.id};
@@ -501,11 +514,13 @@ void restore_memory(Plan* p) {
     if (r == -7 /* E2BIG */)
       die(kExitIncompatible, "an AIO context (io_setup) is larger here: there are more processors");
     if (sys::failed(r))
-      die(kExitIncompatible, "an AIO context (io_setup) cannot be had here (error %ld)", -r);
+      die(kExitIncompatible,
+          "an AIO context (io_setup) cannot be made again here (error %ld; fs.aio-max-nr)", -r);
   });
   each_record(p, [&](const RecordHead& h, const char* at) {
     if (h.type == kRecGuards && !restore_guards(reinterpret_cast<const Span*>(at), h.count))
-      die(kExitIncompatible, "guard pages (MADV_GUARD_INSTALL) cannot be had here");
+      die(kExitIncompatible,
+          "guard pages (MADV_GUARD_INSTALL) cannot be made here: they need Linux 6.13");
   });
   each_record(p, [&](const RecordHead& h, const char* at) {
     const auto* policy = reinterpret_cast<const MemoryPolicy*>(at);
@@ -520,7 +535,7 @@ void restore_memory(Plan* p) {
   });
   each_record(p, [&](const RecordHead& h, const char* at) {
     if (h.type == kRecVma && !restore_seal(*reinterpret_cast<const Vma*>(at)))
-      die(kExitIncompatible, "sealed memory (mseal) cannot be had here: it needs Linux 6.10");
+      die(kExitIncompatible, "memory cannot be sealed here (mseal): that needs Linux 6.10");
   });
 }
 
@@ -575,7 +590,9 @@ void open_kernel_file(Plan* p, const Descriptor& d, const char* path) {
     path = here;
   }
   constexpr int kNot = O_CREAT | O_EXCL | O_TRUNC;
-  int fd = sys::open(path, (static_cast<int>(d.flags) & ~kNot) | O_CLOEXEC);
+  int flags = (static_cast<int>(d.flags) & ~kNot) | O_CLOEXEC;
+  if (S_ISLNK(d.mode)) flags |= O_NOFOLLOW;  // O_PATH of a link itself
+  int fd = sys::open(path, flags);
   if (fd < 0) {
     warn("descriptor %d (%s) cannot be opened again (error %d)", d.fd, path, -fd);
     return;
@@ -618,7 +635,8 @@ void restore_lock(const FileLock& l) {
   }
   if (sys::failed(r))
     die(kExitIncompatible,
-        "the file behind descriptor %d, which the program had locked, is locked by somebody else",
+        "the file behind descriptor %d, which the program had locked, is locked by another "
+        "process; end that process, and restore again",
         l.fd);
 }
 
@@ -641,7 +659,7 @@ void restore_lease(const FileLock& l) {
     r = sys::call(SYS_fcntl, l.fd, 1024 /* F_SETLEASE */, l.type);
   if (!sys::failed(r)) return;
   warn(
-      "the lease on the file behind descriptor %d cannot be had again (error %ld): the "
+      "the lease on the file behind descriptor %d cannot be taken again (error %ld): the "
       "program is told that it is broken",
       l.fd, -r);
   const long chosen = sys::call(SYS_fcntl, l.fd, 11 /* F_GETSIG */);
@@ -768,6 +786,7 @@ void forget_the_old_process(Plan* p) {
   tracker.forget_after_restore();
   job_barrier.forget();
   forget_keepers();
+  forget_semaphores();
   expect_lazy_pages(p->flags & restore::kLazy);
   library.pid = library.host_pid = sys::getpid();
   library.start_time = library.host_start_time = 0;
@@ -885,6 +904,19 @@ void stop_children_again_after_restore(bool waited) {
   stop_restored_children_again(children, n, waited);
 }
 
+// All that is mapped already keeps its own locks.
+void restore_future_locks() {
+  each_record(state.plan, [&](const RecordHead& h, const char* at) {
+    if (h.type != kRecFutureLocks) return;
+    const long r = sys::call(SYS_mlockall, *reinterpret_cast<const uint32_t*>(at));
+    if (sys::failed(r))
+      warn(
+          "memory that the program maps from now on is not locked as it had asked (mlockall, "
+          "MCL_FUTURE; error %ld; ulimit -l)",
+          -r);
+  });
+}
+
 void release_threads() {
   if (state.head.deny_write_exec) sys::call(SYS_prctl, kSetMdwe, state.head.deny_write_exec);
   // Changing credentials clears it, and without it /proc/self is closed to us.
@@ -898,6 +930,7 @@ void release_threads() {
 // Tells the restore driver that everything is in place and waits for its word.
 void ask_to_go(uint64_t device_us) {
   tell_lost_capabilities();
+  restore_future_locks();
   restore::Report r;
   __builtin_memset(&r, 0, sizeof(r));
   r.type = restore::kReportReady;

@@ -122,24 +122,30 @@ void fill(const Plan* p, const PlanFill& f) {
             static_cast<long>(f.offset & ~4095ull), static_cast<long>(f.length & ~4095ull));
 }
 
-// A userfaultfd of this process that also serves the kernel's own accesses, or an error.
-long open_userfaultfd() {
-  constexpr int kFlags = O_CLOEXEC | O_NONBLOCK;
+// A userfaultfd of this process, or an error. `user_only`: it does not serve the kernel's own
+// accesses, which not everybody may have; that is enough while nothing runs here.
+long open_userfaultfd(bool* user_only) {
+  constexpr int kFlags = O_CLOEXEC | O_NONBLOCK, kUserModeOnly = 1;
+  *user_only = false;
   long fd = sys::call(SYS_userfaultfd, kFlags);
   if (!sys::failed(fd)) return fd;
-  int device = sys::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
-  if (device < 0) return fd;
-  fd = sys::call(SYS_ioctl, device, 0xaa00 /* USERFAULTFD_IOC_NEW */, kFlags);
-  sys::close(device);
-  return fd;
+  const int device = sys::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
+  if (device >= 0) {
+    fd = sys::call(SYS_ioctl, device, 0xaa00 /* USERFAULTFD_IOC_NEW */, kFlags);
+    sys::close(device);
+    if (!sys::failed(fd)) return fd;
+  }
+  *user_only = true;
+  return sys::call(SYS_userfaultfd, kFlags | kUserModeOnly);
 }
 
 // The message that everything is mapped, with `fd` unless that is an error.
-void say_mapped(const Plan* p, long fd) {
+void say_mapped(const Plan* p, long fd, bool user_only) {
   Report r;
   zero_bytes(&r, sizeof(r));
   r.type = kReportMapped;
   r.code = sys::failed(fd) ? static_cast<int>(-fd) : 0;
+  r.user_only = user_only;
   iovec io{&r, sizeof(r)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
   msghdr m;
@@ -158,8 +164,9 @@ void say_mapped(const Plan* p, long fd) {
 // it may not, and the pages memfd holds them.
 bool filled_by_driver(const Plan* p) {
   Report r;
-  const long uffd = p->flags & kLazy ? open_userfaultfd() : -38 /* ENOSYS */;
-  say_mapped(p, uffd);
+  bool user_only;
+  const long uffd = open_userfaultfd(&user_only);
+  say_mapped(p, uffd, user_only);
   if (!sys::failed(uffd)) sys::close(static_cast<int>(uffd));
   long n = sys::call(SYS_recvfrom, p->report_fd, sys::ptr(&r), sizeof(r), 0, 0, 0);
   if (n != static_cast<long>(sizeof(r)) || r.type != kReportFilled) sys::exit_group(125);

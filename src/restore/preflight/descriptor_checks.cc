@@ -51,8 +51,8 @@ std::string check_kind(const Descriptor& d, const std::string& path) {
       return queue >= 0 || errno != ENOENT || !d.value[3]
                  ? ""
                  : name(d, path) +
-                       " is a message queue that is not there any more, and nobody "
-                       "knows its messages";
+                       " is a message queue that does not exist any more, and its "
+                       "messages are not part of a snapshot";
     }
     case kFdPipe:
     case kFdEventfd:

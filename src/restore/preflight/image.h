@@ -93,4 +93,8 @@ struct Image {
 
 store::Status parse_image(std::vector<uint8_t> blob, Image* out);
 
+// Sockets that were standard input, output or error, and whose other end is not part of the
+// snapshot: in their place come those of the restore.
+void take_standard_sockets(Image*);
+
 }  // namespace gpuckpt::restore

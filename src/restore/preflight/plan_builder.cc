@@ -437,6 +437,7 @@ Status load_shared(const Image& image, const store::SnapshotReader& reader, unsi
 // Seals that must be there before anything is mapped, because a mapping would stand in their way.
 // The others are added in the end (PlanFd::seals).
 constexpr uint32_t kEarlySeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+constexpr uint32_t kSealExec = 0x20;  // F_SEAL_EXEC (Linux 6.3)
 
 uint64_t mapped_device(const Descriptor& d) {
   return (static_cast<uint64_t>(major(d.dev)) << 32) | minor(d.dev);
@@ -506,6 +507,8 @@ Status load_unlinked(const Image& image, const store::SnapshotReader& reader, un
     if (mapped && d.size % 4096)
       if (Status s = load_tail(reader, wire::kSpaceSharedBase + *mapped, d.size, fd.get()); !s.ok())
         return s;
+    // A file that may be executed gets all seals against writing with this one.
+    if (d.value[0] & kSealExec && fchmod(fd.get(), d.mode & 07777) != 0) return os_error("fchmod");
     if (uint32_t seals = d.value[0] & kEarlySeals)
       if (fcntl(fd.get(), F_ADD_SEALS, seals) != 0) return os_error("F_ADD_SEALS");
     known.file = Fd(dup(fd.get()));
@@ -609,35 +612,6 @@ Status load_pages(const store::SnapshotReader& reader, unsigned threads, Memory*
   Status s = load_laid_out(reader, wire::kSpaceHost, host, threads, m->pages.get());
   m->pages_loaded = s.ok();
   return s;
-}
-
-Status write_memory(pid_t pid, uint64_t address, std::span<const uint8_t> bytes) {
-  while (!bytes.empty()) {
-    iovec local{const_cast<uint8_t*>(bytes.data()), bytes.size()};
-    iovec remote{reinterpret_cast<void*>(address), bytes.size()};
-    ssize_t n = process_vm_writev(pid, &local, 1, &remote, 1, 0);
-    if (n < 0 && (errno == EPERM || errno == ENOSYS || errno == EACCES))
-      return Status::Refused("this process may not write to another one");
-    if (n <= 0)
-      return Status::Error(std::string("cannot fill memory: ") + strerror(n < 0 ? errno : EFAULT));
-    address += static_cast<uint64_t>(n);
-    bytes = bytes.subspan(static_cast<size_t>(n));
-  }
-  return Status::Ok();
-}
-
-Status fill_process(const store::SnapshotReader& reader, unsigned threads, pid_t pid) {
-  std::mutex mutex;
-  Status failure;
-  Status status = reader.read_all(wire::kSpaceHost, threads,
-                                  [&](uint64_t address, std::span<const uint8_t> bytes) {
-                                    Status s = write_memory(pid, address, bytes);
-                                    if (s.ok()) return true;
-                                    std::lock_guard guard(mutex);
-                                    failure = s;
-                                    return false;
-                                  });
-  return failure.ok() ? status : failure;
 }
 
 Status plan_fills(const Image& image, const store::SnapshotReader& reader, Memory* m) {

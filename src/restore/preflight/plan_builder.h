@@ -102,12 +102,9 @@ void let_segments_go();
 // Called when nobody will: they go again.
 void remove_segments();
 
-// The pages, from `threads` threads at once, into a process in which they are mapped and writable.
-// kExitRefused: writing to another process is not allowed here; use load_pages.
-store::Status fill_process(const store::SnapshotReader&, unsigned threads, pid_t pid);
+// The pages, from `threads` threads at once, into Memory::pages: where another process may not be
+// written to (driver/fill.h).
 store::Status load_pages(const store::SnapshotReader&, unsigned threads, Memory*);
-// Into the memory of another process; kExitRefused as above.
-store::Status write_memory(pid_t pid, uint64_t address, std::span<const uint8_t> bytes);
 
 // Numbers under which the launcher finds its descriptors.
 struct PlanFds {

@@ -16,6 +16,7 @@
 #include "restore/preflight/checks.h"
 #include "restore/preflight/file_sums.h"
 #include "restore/preflight/huge_pages.h"
+#include "restore/preflight/memory_need.h"
 #include "restore/preflight/plan_builder.h"
 #include "restore/preflight/stored_files.h"
 
@@ -136,8 +137,11 @@ Preflight preflight(const Tree& tree, const Options& o) {
       out.never.push_back(of_process(tree, *m) + text);
   }
   if (!tree.wrong.empty()) out.never.push_back(tree.wrong);
-  // The program itself has the pages that it needs.
-  if (!o.running) add(&out.here, check_huge_pages(tree));
+  // The program itself has the memory that it needs.
+  if (!o.running) {
+    add(&out.here, check_huge_pages(tree));
+    check_memory(tree, o, &out.here, &out.doubts);
+  }
   if (!o.running && access(find_launcher(o).c_str(), X_OK) != 0)
     out.here.push_back(find_launcher(o) + " cannot be executed");
   if (std::string text = check_ids(tree, o); !text.empty()) out.here.push_back(text);

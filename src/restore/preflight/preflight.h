@@ -14,8 +14,9 @@ namespace gpuckpt::restore {
 
 // One sentence for each obstacle.
 struct Preflight {
-  std::vector<std::string> never;  // no machine could restore it
-  std::vector<std::string> here;   // this one cannot (now); another may
+  std::vector<std::string> never;   // no machine could restore it
+  std::vector<std::string> here;    // this one cannot (now); another may
+  std::vector<std::string> doubts;  // it can, but hardly
   bool ok() const { return never.empty() && here.empty(); }
 };
 

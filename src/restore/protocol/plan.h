@@ -11,7 +11,7 @@
 namespace gpuckpt::restore {
 
 inline constexpr uint64_t kPlanMagic = 0x6e616c706b637067ull;
-inline constexpr uint32_t kPlanVersion = 9;
+inline constexpr uint32_t kPlanVersion = 10;
 inline constexpr uint64_t kZeros = ~0ull;
 inline constexpr int kGaps = 32;
 // At the start of the gap: the launcher's code, its stack, the staging place of the vdso; the plan
@@ -50,7 +50,7 @@ enum PlanFlags : uint32_t {
   kSameIds = 1,        // threads get their old ids by set_tid
   kKeepPages = 4,      // the pages may be needed for another attempt
   kFillByDriver = 8,   // memory is filled from outside: see kReportMapped
-  kLazy = 16,          // a userfaultfd of this process goes with kReportMapped, if it can be had
+  kLazy = 16,          // and not all of it before the program runs
   kStep = 32,          // Plan::steps
   kSeveral = 64,       // one of several processes: see kReportThreads
   kNoVvar = 128,       // the program has given up the pages that its vdso reads
@@ -92,7 +92,8 @@ enum ReportType : uint32_t {
       2,  // to the restore driver: everything is in place, the program runs when kReportGo comes
   kReportGo = 3,  // from the restore driver
   kReportMapped =
-      4,  // to the restore driver (kFillByDriver): everything is mapped, fill it and say so
+      4,  // to the restore driver (kFillByDriver): everything is mapped, fill it and say so. With
+          // it goes a userfaultfd of the process, unless code says why not (errno)
   kReportFilled =
       5,  // from the restore driver: code 0 = it is; else it is in the pages memfd instead
   kReportThreads = 6,  // to the restore driver (kSeveral): all threads are there
@@ -105,9 +106,9 @@ enum ReportType : uint32_t {
 };
 struct Report {
   uint32_t type;
-  int32_t code;      // ExitCode
-  int32_t host_pid;  // kReportGo
-  uint32_t reserved;
+  int32_t code;        // ExitCode
+  int32_t host_pid;    // kReportGo
+  uint32_t user_only;  // kReportMapped: the userfaultfd does not serve the kernel's own accesses
   uint64_t host_start_time;
   uint64_t
       us[4];  // kReportReady: mapping, threads, device. kReportGo: of the job's name (job_name.h)

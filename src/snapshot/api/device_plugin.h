@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "base/chunk_hash.h"
+#include "base/failure.h"
 #include "base/proc.h"
 
 namespace gpuckpt {
@@ -79,18 +80,17 @@ struct RestoreSource {
   const void* (*blob)(RestoreSource*, const char* name, uint64_t* length);  // null when absent
 };
 
-struct DeviceReport {
-  int code;               // ExitCode; kExitOk when nothing stands in the way
-  bool active;            // `freeze` found a driver with state in this process
-  char text[512];         // one clear sentence otherwise (names the API, stream or kernel)
-  uint64_t device_bytes;  // in use
-  uint64_t moved_bytes;   // of them, copied to the host: changed since the parent, and not zero
-  uint64_t staged_bytes;  // of these, copied on the device first
-  uint64_t allocations;
+// Its failure names the API, stream or kernel that stands in the way.
+struct DeviceReport : Failure {
+  bool active = false;        // `freeze` found a driver with state in this process
+  uint64_t device_bytes = 0;  // in use
+  uint64_t moved_bytes = 0;   // of them, copied to the host: changed since the parent, and not zero
+  uint64_t staged_bytes = 0;  // of these, copied on the device first
+  uint64_t allocations = 0;
   // Copied before the moment of the snapshot, and the longest of the stops for that.
-  uint64_t precopy_bytes, precopy_rounds, precopy_stop_us;
-  uint64_t drain_us, gate_us, stage_us, hash_us;  // stage_us includes hash_us
-  bool stays_suspended;                           // `suspend` failed, and so did the way back
+  uint64_t precopy_bytes = 0, precopy_rounds = 0, precopy_stop_us = 0;
+  uint64_t drain_us = 0, gate_us = 0, stage_us = 0, hash_us = 0;  // stage_us includes hash_us
+  bool stays_suspended = false;  // `suspend` failed, and so did the way back
 };
 
 // What one process has to do with device memory of others.

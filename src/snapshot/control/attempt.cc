@@ -19,6 +19,7 @@
 #include "snapshot/park/park.h"
 #include "snapshot/park/stopped_children.h"
 #include "snapshot/park/stopped_process.h"
+#include "snapshot/process/confinement.h"
 #include "snapshot/process/told.h"
 
 namespace gpuckpt {
@@ -46,22 +47,21 @@ void make_room_for_threads() {
 // --- why there is no snapshot
 
 Outcome Attempt::given_up() const {
-  return s_->code == kExitTimeout || s_->code == kRefusedForNow ? Outcome::kRetry
-                                                                : Outcome::kFailed;
+  return s_->code == kExitTimeout || s_->passes() ? Outcome::kRetry : Outcome::kFailed;
 }
 
 Outcome Attempt::device_gave_up() {
-  if (producer_->failed) writer_failed("the writer is gone");
+  if (producer_->failed) writer_failed("the writer process ended before the snapshot was stored");
   return s_->code == kExitTimeout ? Outcome::kRetry : Outcome::kFailed;
 }
 
-bool Attempt::job_failed() { return fail(s_, job_barrier.code, "%s", job_barrier.text); }
+bool Attempt::job_failed() { return s_->fail(job_barrier.code, "%s", job_barrier.text); }
 
 // A process of the job that ended in the middle of it is no reason to do without a snapshot: the
 // next attempt is without it.
 bool Attempt::writer_failed(const wire::Msg& m) {
   const int code = m.code ? m.code : kExitError;
-  return fail(s_, m.slot == wire::kFailedMember ? kExitTimeout : code, "%s", m.text);
+  return s_->fail(m.slot == wire::kFailedMember ? kExitTimeout : code, "%s", m.text);
 }
 
 // A writer that failed has the better reason. It closes the ring first and says why then.
@@ -71,10 +71,10 @@ bool Attempt::writer_failed(const char* otherwise) {
       io_thread.run([&] { return io_thread.await_message(&message_, dead ? 2000 : 0); });
   if (got > 0 && message_.type == wire::kMsgFailed) return writer_failed(message_);
   if (!otherwise[0]) otherwise = "what was captured could not be handed to the writer";
-  if (!io_thread.writer_gone) return fail(s_, kExitError, "%s", otherwise);
+  if (!io_thread.writer_gone) return s_->fail(kExitError, "%s", otherwise);
   char why[240];
   io_thread.run([&] { return io_thread.describe_writer_end(why, sizeof(why)), 0; });
-  return fail(s_, kExitError, "%s: %s", otherwise, why);
+  return s_->fail(kExitError, "%s: %s", otherwise, why);
 }
 
 // Its namespaces count as its environment, which is that of the restore then.
@@ -97,11 +97,18 @@ bool Attempt::has_memory() {
   io_thread.run([&] { return memory_ = memory_budget(memory_room(), s_->spare), 0; });
   if (memory_.enough()) return true;
   const MemoryRoom& room = memory_.room;
-  return fail(s_, kExitRefused,
-              "%lu MiB of memory are left of the %lu MiB that %s%s has, and a snapshot takes at "
-              "least %lu MiB: raise the limit, or have the program use less",
-              room.left >> 20, room.all >> 20, room.group[0] ? "the control group " : "the machine",
-              room.group, MemoryBudget::kLeast >> 20);
+  return s_->fail(
+      kExitRefused,
+      "%lu MiB of memory are left of the %lu MiB that %s%s has, and a snapshot takes at "
+      "least %lu MiB: raise the limit, or have the program use less",
+      room.left >> 20, room.all >> 20, room.group[0] ? "the control group " : "the machine",
+      room.group, MemoryBudget::kLeast >> 20);
+}
+
+// Under some restrictions not even the writer could be started.
+bool Attempt::may_be_restored() {
+  char why[sizeof(s_->text)];
+  return !confined_for_good(why, sizeof(why)) || s_->fail(kExitRefused, "%s", why);
 }
 
 bool Attempt::open_writer() {
@@ -110,7 +117,7 @@ bool Attempt::open_writer() {
   const bool open = io_thread.run([&] {
     return is_member() ? io_thread.open_as_member(&writer_) : io_thread.open_writer(&writer_);
   });
-  return open || fail(s_, writer_.code, "%s", writer_.text);
+  return open || s_->fail(writer_.code, "%s", writer_.text);
 }
 
 // As the leader of a job: calls all its other processes. Nothing to do for a member, or alone.
@@ -159,8 +166,8 @@ bool Attempt::look_at_memory() {
     return true;
   });
   if (!all_there)
-    return fail(s_, kExitTimeout,
-                "the memory of the restored program (--lazy) is not all there yet");
+    return s_->fail(kExitTimeout,
+                    "the memory of the restored program (--lazy) is not all there yet");
   pages.register_later = false;
   if (tracker.prepare(&pages.smaps, tracker.knows_since(writer_.parent))) {
     if (device) {
@@ -263,11 +270,14 @@ bool Attempt::describe() {
     return true;
   });
   const uint64_t described = sys::now_us();
+  if (!ok) skip_turn();
+  ok = ok && list_descriptors(&capture_, host_.records);
+  if (ok && !meet(wire::kJobListed)) return false;
   ok = ok && capture_descriptors(&capture_, host_.records);
   const uint64_t end = sys::now_us();
   s_->capture_us = end - begin, s_->fds_us = end - described;
   s_->state_us = capture_.state_us, s_->maps_us = capture_.maps_us;
-  return ok || fail(s_, capture_.code ? capture_.code : kExitRefused, "%s", capture_.text);
+  return ok || s_->fail(capture_.code ? capture_.code : kExitRefused, "%s", capture_.text);
 }
 
 // PARKED. Gets the pages out of the way of the application's next step: copied, cloned, or, when
@@ -312,10 +322,10 @@ bool Attempt::await_files() {
              message_.text, (sys::now_us() - since) / 1000);
     return true;
   }
-  if (got > 0) return fail(s_, message_.code, "%s", message_.text);
-  if (got < 0) return fail(s_, kExitError, "the writer ended while it copied files");
-  return fail(
-      s_, kExitTimeout,
+  if (got > 0) return s_->fail(message_.code, "%s", message_.text);
+  if (got < 0) return s_->fail(kExitError, "the writer ended while it copied files");
+  return s_->fail(
+      kExitTimeout,
       "copying the files that changed took more than %lu s, in which the program stood; "
       "name fewer folders for --files-in-snapshot, or use a file system that can clone files",
       kFilesPatienceMs / 1000);
@@ -333,6 +343,7 @@ Outcome Attempt::stop_and_capture() {
     return Outcome::kRetry;
   }
   io_thread.run([] { return note_stopped_children(), 0; });
+  announce_turn();
   if (!meet(wire::kJobParked)) {
     device_.resume();
     // Stopped children that were let go on stop again when they hear of it.
@@ -399,13 +410,13 @@ void Attempt::note_pages() {
   s_->scan_us = h.scan_us, s_->copy_us = h.copy_us, s_->arm_us = tracker.armed_us;
   s_->early_us = h.early_us, s_->early_bytes = h.early_bytes;
   h.count(&s_->written_bytes, &s_->unchanged_bytes);
-  log_line(
-      LogLevel::kDebug,
-      "pages: %s, way %s (copy %lu us for %lu KiB, clone %lu us expected), %lu KiB early in %lu "
-      "us, scan %lu us, copy %lu us, arm %lu us, written %lu KiB, unchanged %lu KiB",
-      tracker.mode_name(), s_->way, h.plan.copy_us, h.plan.bytes >> 10, h.plan.clone_us,
-      h.early_bytes >> 10, h.early_us, h.scan_us, h.copy_us, tracker.armed_us,
-      s_->written_bytes >> 10, s_->unchanged_bytes >> 10);
+  log_line(LogLevel::kDebug,
+           "pages: %s, way %s (copy %lu us for %lu KiB, clone %lu us expected), %lu KiB early in "
+           "%u rounds and %lu "
+           "us, scan %lu us, copy %lu us, arm %lu us, written %lu KiB, unchanged %lu KiB",
+           tracker.mode_name(), s_->way, h.plan.copy_us, h.plan.bytes >> 10, h.plan.clone_us,
+           h.early_bytes >> 10, h.rounds, h.early_us, h.scan_us, h.copy_us, tracker.armed_us,
+           s_->written_bytes >> 10, s_->unchanged_bytes >> 10);
 }
 
 // The program stands still until the copied child has sent its pages, or, past the time for a
@@ -436,8 +447,8 @@ bool Attempt::memory_ran_out(bool writer_ended) {
   if (s_->spare || !(io_thread.child_killed || (writer_ended && memory_.bytes != ~0ull)))
     return false;
   s_->spare = true;
-  fail(s_, kExitTimeout, "%s was killed, as it seems for want of memory (%lu MiB were left)",
-       io_thread.child_killed ? "the copied process" : "the writer", memory_.room.left >> 20);
+  s_->fail(kExitTimeout, "%s was killed, as it seems for want of memory (%lu MiB were left)",
+           io_thread.child_killed ? "the copied process" : "the writer", memory_.room.left >> 20);
   return true;
 }
 
@@ -466,7 +477,7 @@ bool Attempt::await_durable() {
     if (got < 0) {
       char why[240];
       io_thread.run([&] { return io_thread.describe_writer_end(why, sizeof(why)), 0; });
-      return fail(s_, kExitError, "the writer ended without publishing the snapshot: %s", why);
+      return s_->fail(kExitError, "the writer ended without publishing the snapshot: %s", why);
     }
     if (failed) return writer_failed(message_);
     if (got > 0 && message_.type == wire::kMsgDurable) break;
@@ -505,7 +516,7 @@ void Attempt::finish_capture() {
 Outcome Attempt::capture() {
   if (!capture_start(&capture_, s_->self_contained || library.config.self_contained,
                      memory_.for_copies())) {
-    fail(s_, kExitError, "%s", capture_.text);
+    s_->fail(kExitError, "%s", capture_.text);
     return Outcome::kFailed;
   }
   if (!call_members() || !may_be_stopped_now()) return given_up();
@@ -526,7 +537,7 @@ Outcome Attempt::capture() {
 Outcome Attempt::drain_and_publish() {
   report_phase(s_, "write");
   if (!device_.drain()) {
-    if (producer_->failed) writer_failed("the writer is gone");
+    if (producer_->failed) writer_failed("the writer process ended before the snapshot was stored");
     return Outcome::kFailed;
   }
   s_->gate_us = s_->device_report.gate_us;
@@ -566,7 +577,7 @@ Outcome Attempt::run() {
   s_->way = "none";
   if (excluded_came_back()) library.last_snapshot[0] = 0;
   io_thread.child_killed = false;
-  if (!has_memory() || !open_writer()) {
+  if (!may_be_restored() || !has_memory() || !open_writer()) {
     call_off();
     return Outcome::kFailed;
   }
@@ -584,7 +595,7 @@ Outcome Attempt::run() {
 Outcome attempt(Snapshot* s, uint64_t* deadline_us) {
   Region memory = scratch_map(sizeof(Attempt));
   if (!memory) {
-    fail(s, kExitError, "no address space for the snapshot's tables");
+    s->fail(kExitError, "no address space for the snapshot's tables");
     return Outcome::kFailed;
   }
   const Outcome outcome = (new (memory.data()) Attempt(s, deadline_us))->run();

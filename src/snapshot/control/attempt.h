@@ -8,7 +8,7 @@
 #include "snapshot/control/copied_process.h"
 #include "snapshot/control/device_work.h"
 #include "snapshot/control/io_thread.h"
-#include "snapshot/control/memory_room.h"
+#include "snapshot/control/memory_budget.h"
 #include "snapshot/control/snapshot.h"
 #include "snapshot/process/capture.h"
 
@@ -24,6 +24,7 @@ class Attempt {
 
  private:
   // In this order.
+  bool may_be_restored();
   bool has_memory();
   bool open_writer();
   Outcome capture();

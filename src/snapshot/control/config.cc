@@ -165,9 +165,11 @@ void read_config(char** environment) {
   }
   if (c.on_term && c.signal == 15) c.signal = 0;  // one meaning is enough
   if ((v = value_of(environment, "GPUCKPT_SOCKETS")) && *v) {
-    c.drop_sockets = equal(v, "drop");
-    if (!c.drop_sockets && !equal(v, "refuse"))
-      log_line(LogLevel::kWarn, "GPUCKPT_SOCKETS=%s is neither refuse nor drop; refusing", v);
+    c.outside = equal(v, "drop")     ? OutsideConnections::kDrop
+                : equal(v, "refuse") ? OutsideConnections::kRefuse
+                                     : OutsideConnections::kReset;
+    if (c.outside == OutsideConnections::kReset && !equal(v, "reset"))
+      log_line(LogLevel::kWarn, "GPUCKPT_SOCKETS=%s is none of reset, refuse and drop; reset", v);
   }
   if ((v = value_of(environment, "GPUCKPT_IO_URING")) && *v) {
     c.io_uring = equal(v, "on");
@@ -187,10 +189,12 @@ void read_config(char** environment) {
     if ((v = value_of(environment, size.name)) && *v && !scan_size(v, size.to))
       log_line(LogLevel::kWarn, "%s=%s is not a size (64M, 2GiB)", size.name, v);
   bool known = !c.copy[0];
-  for (const char* way : {"auto", "copy", "early", "clone", "stop"}) known |= equal(c.copy, way);
+  for (const char* way : {"auto", "copy", "rounds", "early", "clone", "stop"})
+    known |= equal(c.copy, way);
   if (!known)
     log_line(LogLevel::kWarn,
-             "GPUCKPT_COPY=%s is none of auto, copy, early, clone, stop; using auto", c.copy);
+             "GPUCKPT_COPY=%s is none of auto, copy, rounds, early, clone, stop; using auto",
+             c.copy);
   c.children = static_cast<uint32_t>(Children::kAll);
   if ((v = value_of(environment, "GPUCKPT_CHILDREN")) && *v) {
     if (equal(v, "able"))

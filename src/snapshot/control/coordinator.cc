@@ -18,6 +18,7 @@
 #include "snapshot/control/worker.h"
 #include "snapshot/job/barrier.h"
 #include "snapshot/park/stopped_process.h"
+#include "snapshot/process/refused_state.h"
 
 namespace gpuckpt {
 namespace {
@@ -125,18 +126,14 @@ void suspend_or_resume(Snapshot* s, const wire::CtlRequest& r) {
   const bool wake = r.verb == wire::kCtlResume;
   Hold h{wake, (r.flags & wire::kCtlRelease) != 0, r.store, s->timeout_ms, {}, false};
   if (wake != suspended) {
-    s->code = kExitRefused;
-    copy(s->text, sizeof(s->text),
-         suspended ? "the process is suspended already" : "the process is not suspended");
+    s->refuse("%s",
+              suspended ? "the process is suspended already" : "the process is not suspended");
   } else if (!device_plugin || !device_plugin->active || !device_plugin->active()) {
-    s->code = kExitRefused;
-    copy(s->text, sizeof(s->text), "the process does not use the GPU (yet)");
+    s->refuse("the process does not use the GPU (yet)");
   } else if (!run_on_pthread(hold, &h)) {
-    s->code = kExitError;
-    copy(s->text, sizeof(s->text), "no thread for the device's work could be made");
+    s->fail(kExitError, "no thread for the device's work could be made");
   } else if (!h.ok) {
-    s->code = h.report.code ? h.report.code : kExitError;
-    copy(s->text, sizeof(s->text), h.report.text);
+    s->fail(h.report.code ? h.report.code : kExitError, "%s", h.report.text);
     suspended |= h.report.stays_suspended;
   } else {
     suspended = !wake;
@@ -210,8 +207,7 @@ void serve(uint32_t wanted) {
   if (!io_thread.start(text, sizeof(text))) {
     log_line(LogLevel::kError, "no snapshot: %s", text);
     if (wanted & kWantCommand) leave_refusal_note(text);
-    snapshot.code = kExitError;
-    copy(snapshot.text, sizeof(snapshot.text), text);
+    snapshot.fail(kExitError, "%s", text);
     finish_request(&snapshot);
     return;
   }
@@ -279,8 +275,7 @@ void serve(uint32_t wanted) {
   }
   take_tag(&snapshot);
   if (const char* why = why_refused()) {
-    snapshot.code = kExitRefused;
-    copy(snapshot.text, sizeof(snapshot.text), why);
+    snapshot.refuse("%s", why);
     finish(&snapshot, false);
   } else {
     finish(&snapshot, take_snapshot(&snapshot));
@@ -304,6 +299,7 @@ void report_phase(Snapshot* s, const char* phase) {
 void coordinator_main(void*) {
   *reinterpret_cast<int*>(library.coordinator_tls + library.tid_offset) = sys::gettid();
   sys::call(SYS_prctl, PR_SET_NAME, sys::ptr("gpuckpt"));
+  allow_rdtsc_and_cpuid();
   for (;;) {
     library.serving = ~0u;  // (no moment in which neither word has them: program_end.cc)
     uint32_t wanted = library.wanted.fetch_and(kRunning) & ~static_cast<uint32_t>(kRunning);

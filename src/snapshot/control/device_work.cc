@@ -23,10 +23,10 @@ bool DeviceWork::run(bool (DeviceWork::*step)(), const char* otherwise) {
     c->ok = (c->work->*c->step)();
   };
   if (!run_on_pthread(on_pthread, &call))
-    return fail(snapshot, kExitError, "no thread for the device's work could be made");
+    return snapshot->fail(kExitError, "no thread for the device's work could be made");
   const DeviceReport& r = snapshot->device_report;
   return call.ok ||
-         fail(snapshot, r.code ? r.code : kExitError, "%s", r.text[0] ? r.text : otherwise);
+         snapshot->fail(r.code ? r.code : kExitError, "%s", r.text[0] ? r.text : otherwise);
 }
 
 bool DeviceWork::do_freeze() {

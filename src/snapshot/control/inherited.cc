@@ -11,6 +11,7 @@
 #include "snapshot/job/barrier.h"
 #include "snapshot/job/job_name.h"
 #include "snapshot/job/membership.h"
+#include "snapshot/process/confinement.h"
 #include "snapshot/process/told.h"
 
 namespace gpuckpt {
@@ -44,7 +45,26 @@ Place own;      // when the process was started, or restored
 Place outside;  // of the job's start, or of the restore
 
 constexpr char kStartedIn[] = "GPUCKPT_STARTED_IN=";
-char started[sizeof(kStartedIn) + kPlaceText];
+constexpr char kConfinedBy = ';';  // between the place and the letters of confinement.h
+char started[sizeof(kStartedIn) + kPlaceText + 1 + kConfinementText];
+
+void write_started() {
+  copy(started, sizeof(started), kStartedIn);
+  write_place(outside, started + sizeof(kStartedIn) - 1, kPlaceText);
+  char* end = started + length(started);
+  *end = kConfinedBy;
+  write_confinement(end + 1, kConfinementText);
+}
+
+void read_started(const char* text) {
+  char place[kPlaceText];
+  copy(place, sizeof(place), text);
+  for (char* s = place; *s; ++s)
+    if (*s == kConfinedBy) *s = 0;
+  read_place(place, &outside);
+  for (const char* s = text; *s; ++s)
+    if (*s == kConfinedBy) read_confinement(s + 1);
+}
 
 bool note(void*, int fd) {
   struct stat st;
@@ -94,25 +114,20 @@ void note_inherited_place(const Place* restorer) {
   own = place_of("thread-self");
   outside = restorer ? *restorer : own;
   if (!restorer)
-    if (const char* before = getenv("GPUCKPT_STARTED_IN")) read_place(before, &outside);
-  copy(started, sizeof(started), kStartedIn);
-  write_place(outside, started + sizeof(kStartedIn) - 1, kPlaceText);
+    if (const char* before = getenv("GPUCKPT_STARTED_IN")) read_started(before);
+  write_started();
   if (!restorer) putenv(started);
 }
+
+void note_confinement() { write_started(); }
 
 char* started_in() { return started; }
 
 bool moved_place(char* text, size_t room) {
   const Place now = place_of("thread-self");
   uint32_t parts = difference(own, now);
-  if (!parts && job_barrier.role() == JobBarrier::Role::kMember) {
-    char leader[16];
-    format(leader, sizeof(leader), "%d", library.leader);
-    const Place its = place_of(leader);
-    parts = difference(now, its);
-    // The kernel shows them to nobody in another user namespace.
-    if (!its.part[kUserNamespace][1]) parts |= difference(now, outside);
-  }
+  if (!parts && job_barrier.role() == JobBarrier::Role::kMember)
+    parts = difference(now, job_barrier.shared_state()->leaders_place);
   if (parts) name_parts(parts, text, room);
   return parts;
 }

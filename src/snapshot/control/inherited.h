@@ -38,6 +38,8 @@ bool moved_place(char* text, size_t room);
 // In which parts does the process live elsewhere than the job began (or was restored), or than
 // `asker`, who is likely to restore it? A bit for each.
 uint32_t foreign_parts(const Place& asker);
+// The program has just confined itself (confinement.h): what exec starts shall know of it.
+void note_confinement();
 // "GPUCKPT_STARTED_IN=...", for the environment of what exec starts.
 char* started_in();
 

@@ -1,8 +1,8 @@
 #include "snapshot/control/memory_pressure.h"
 
+#include "base/memory_room.h"
 #include "base/proc.h"
 #include "base/text.h"
-#include "snapshot/control/memory_room.h"
 
 namespace gpuckpt {
 

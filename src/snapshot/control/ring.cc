@@ -1,18 +1,21 @@
 #include "snapshot/control/ring.h"
 
+#include "base/chunk_hash.h"
 #include "base/syscall.h"
 
 namespace gpuckpt {
 namespace {
 constexpr uint32_t kNoSlot = ~0u;
-constexpr uint64_t kName = 16;  // bytes
-constexpr uint64_t kChunk = 64 << 10;
+constexpr uint64_t kChunk = wire::kLargeChunk;
+static_assert(kChunk == kHashedChunk);
 // What is left, up to `end`, of the chunk that `at` lies in.
 uint64_t chunk_at(uint64_t at, uint64_t end) {
   const uint64_t whole = kChunk - at % kChunk;
   return whole < end - at ? whole : end - at;
 }
-uint64_t room_for_names(uint64_t chunks) { return wire::padded_names(chunks * kName); }
+uint64_t room_for_names(uint64_t chunks) {
+  return wire::padded_names(chunks * wire::kChunkNameBytes);
+}
 }  // namespace
 
 Producer::Producer(void* ring, Post post, void* context, uint32_t slots)
@@ -197,7 +200,8 @@ bool Producer::commit_slot(const Block& block, uint64_t space, uint64_t address,
   header->reserved = 0;
   header->payload_bytes = room_for_names(chunks) + length;
   header->run[0] = {address, length, wire::kRunSealed, 0};
-  __builtin_memcpy(reinterpret_cast<char*>(header) + wire::kSlotHeaderBytes, names, chunks * kName);
+  __builtin_memcpy(reinterpret_cast<char*>(header) + wire::kSlotHeaderBytes, names,
+                   chunks * wire::kChunkNameBytes);
   mutex_.lock();
   data_bytes += length;
   acquired_.fetch_sub(1);
@@ -226,12 +230,12 @@ bool Producer::add_sealed(uint64_t space, uint64_t address, const void* bytes, u
       continue;
     }
     char* to = payload_ + header_->payload_bytes;
-    __builtin_memcpy(to, name, chunks * kName);
+    __builtin_memcpy(to, name, chunks * wire::kChunkNameBytes);
     __builtin_memcpy(to + room_for_names(chunks), from, n);
     header_->run[header_->runs++] = {address, n, wire::kRunSealed, 0};
     header_->payload_bytes += room_for_names(chunks) + n;
     data_bytes += n;
-    name += chunks * kName;
+    name += chunks * wire::kChunkNameBytes;
     from += n, address += n, length -= n;
   }
   mutex_.unlock();
@@ -243,7 +247,8 @@ bool Producer::add_named(uint64_t space, uint64_t address, uint64_t length, cons
   mutex_.lock();
   bool ok = true;
   while (length && (ok = open(space))) {
-    const uint64_t room = (wire::kSlotPayloadBytes - header_->payload_bytes) / kName;
+    const uint64_t room =
+        (wire::kSlotPayloadBytes - header_->payload_bytes) / wire::kChunkNameBytes;
     uint64_t chunks = 0, n = 0;
     for (; n < length && chunks < room && header_->runs < wire::kMaxRuns; ++chunks)
       n += chunk_at(address + n, address + length);
@@ -251,10 +256,10 @@ bool Producer::add_named(uint64_t space, uint64_t address, uint64_t length, cons
       if (!(ok = post_slot(wire::kMsgData, nullptr))) break;
       continue;
     }
-    __builtin_memcpy(payload_ + header_->payload_bytes, name, chunks * kName);
+    __builtin_memcpy(payload_ + header_->payload_bytes, name, chunks * wire::kChunkNameBytes);
     header_->run[header_->runs++] = {address, n, wire::kRunNamed, 0};
-    header_->payload_bytes += chunks * kName;
-    name += chunks * kName;
+    header_->payload_bytes += chunks * wire::kChunkNameBytes;
+    name += chunks * wire::kChunkNameBytes;
     address += n, length -= n;
   }
   mutex_.unlock();

@@ -19,20 +19,11 @@ void leave_barrier() {
 }
 
 void note_end(Snapshot* s) {
-  if (s->code == kRefusedForNow) s->code = kExitRefused;
+  if (s->passes()) s->code = kExitRefused;
   s->total_us = sys::now_us() - s->started_us;
 }
 
 }  // namespace
-
-bool fail(Snapshot* s, int code, const char* pattern, ...) {
-  va_list args;
-  va_start(args, pattern);
-  vformat(s->text, sizeof(s->text), pattern, args);
-  va_end(args);
-  s->code = code;
-  return false;
-}
 
 bool take_snapshot(Snapshot* s) {
   s->started_us = sys::now_us();
@@ -45,7 +36,7 @@ bool take_snapshot(Snapshot* s) {
     const uint64_t now = sys::now_us();
     // An attempt without the time to close the gate would only hide why this one failed.
     if (outcome != Outcome::kRetry || now + pause + library.config.gate_ms * 1000 > deadline) break;
-    if (s->code != kRefusedForNow)
+    if (!s->passes())
       refused_since = 0;
     else if (!refused_since)
       refused_since = now;
@@ -64,9 +55,9 @@ bool take_part(Snapshot* s, const char* why_not) {
   JobBarrier::Join join{library.leader, library.leader_door, {}};
   Outcome outcome = Outcome::kFailed;
   if (!io_thread.run([&] { return job_barrier.join(&io_thread, &join); })) {
-    fail(s, job_barrier.code, "%s", job_barrier.text);
+    s->fail(job_barrier.code, "%s", job_barrier.text);
   } else if (why_not) {
-    fail(s, kExitRefused, "%s", why_not);
+    s->fail(kExitRefused, "%s", why_not);
     if (job_barrier.active())
       io_thread.run([&] { return job_barrier.call_off(s->code, s->text), 0; });
   } else {

@@ -1,6 +1,7 @@
 // One snapshot from trigger to durable, as the coordinator sees it.
 #pragma once
 
+#include "base/failure.h"
 #include "base/place.h"
 #include "gpuckpt/wire.h"
 #include "snapshot/api/device_plugin.h"
@@ -10,7 +11,8 @@ struct gpuckpt_checkpoint;
 namespace gpuckpt {
 
 // What was asked for, and what became of it; made new for each request, on the coordinator.
-struct Snapshot {
+// Its failure says why there is no snapshot.
+struct Snapshot : Failure {
   const char* reason = "";  // "signal", "timer", "command", "term", "program"
   bool from_command = false;
   bool stop = false;
@@ -29,8 +31,6 @@ struct Snapshot {
 
   uint64_t started_us = 0;
   // Results.
-  int code = 0;
-  char text[1024] = "";
   char id[64] = "";
   char warnings[1024] = "";  // of one that became durable: lines
   uint64_t stall_us = 0, park_us = 0, clone_us = 0, gate_us = 0, capture_us = 0, total_us = 0;
@@ -46,9 +46,6 @@ struct Snapshot {
   bool device = false, cloned = false;
   DeviceReport device_report{};
 };
-
-// Notes why there is no snapshot; always false.
-bool fail(Snapshot*, int code, const char* pattern, ...) __attribute__((format(printf, 3, 4)));
 
 // Takes the snapshot; the application goes on whatever happens. False: code and text say why not.
 bool take_snapshot(Snapshot*);

@@ -9,6 +9,13 @@
 
 namespace gpuckpt {
 
+// What becomes of connections to processes that are not part of the snapshot.
+enum class OutsideConnections : uint8_t {
+  kReset,   // TCP comes back reset by the peer; with a Unix socket or a pipe there is no snapshot
+  kRefuse,  // no snapshot
+  kDrop,    // all come back closed by the other end
+};
+
 struct Config {
   char store[1024];  // absolute
   char job[128];
@@ -16,17 +23,17 @@ struct Config {
   char status_file[512];
   char session_dir[96];  // GPUCKPT_SESSION_DIR
   char runtime_dir[96];  // XDG_RUNTIME_DIR
-  char copy[16];         // GPUCKPT_COPY: auto, copy, early, clone, stop
+  char copy[16];         // GPUCKPT_COPY: auto, copy, rounds, early, clone, stop
   char level[16], keep[16], budget[32], stop_status[16];
   int signal;           // 0: none
   bool on_term;         // SIGTERM: a snapshot first
   uint64_t every_ms;    // 0: no timer
   uint64_t timeout_ms;  // for one snapshot, until the application goes on
   uint64_t gate_ms;
-  bool io_uring;        // GPUCKPT_IO_URING=on: programs may have rings (io_uring.cc)
-  bool drop_sockets;    // GPUCKPT_SOCKETS=drop
-  bool self_contained;  // GPUCKPT_SELF_CONTAINED
-  bool files;           // GPUCKPT_FILES: the writer takes files while all stand
+  bool io_uring;               // GPUCKPT_IO_URING=on: programs may have rings (io_uring.cc)
+  OutsideConnections outside;  // GPUCKPT_SOCKETS
+  bool self_contained;         // GPUCKPT_SELF_CONTAINED
+  bool files;                  // GPUCKPT_FILES: the writer takes files while all stand
   uint64_t
       copy_limit;      // GPUCKPT_COPY_LIMIT, bytes: what a copied child may have to itself; 0: none
   uint32_t children;   // GPUCKPT_CHILDREN: Children (barrier.h)

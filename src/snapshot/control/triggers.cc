@@ -26,6 +26,7 @@
 #include "snapshot/control/refusal_note.h"
 #include "snapshot/control/state.h"
 #include "snapshot/control/writer_start.h"
+#include "snapshot/descriptors/semaphores.h"
 #include "snapshot/job/barrier.h"
 #include "snapshot/job/job_name.h"
 #include "snapshot/memory/track.h"
@@ -35,6 +36,7 @@
 #include "snapshot/park/park.h"
 #include "snapshot/park/raw_thread.h"
 #include "snapshot/park/stopped_process.h"
+#include "snapshot/process/confinement.h"
 #include "snapshot/process/limits.h"
 
 namespace gpuckpt {
@@ -264,11 +266,13 @@ void forget_after_fork() {
   library.timer_id = -1;
   library.snapshots_done = library.snapshots_failed = 0;
   tracker.forget_after_fork();
+  forget_semaphores();
   job_barrier.forget();
   library.last_snapshot[0] = 0;
   stop_listening_to_term();
   if (device_plugin) device_plugin->forked();
   api_after_fork();
+  forget_dispatch();
   std::atomic_signal_fence(std::memory_order_seq_cst);
   library.pid = library.host_pid = sys::getpid();
 }

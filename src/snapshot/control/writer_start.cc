@@ -61,7 +61,7 @@ void become_keeper(void* argument) {
   Spawn* s = static_cast<Spawn*>(argument);
   Keeper* k = s->keeper;
   const long program = sys::call(SYS_getppid);
-  sys::call(SYS_prctl, PR_SET_NAME, sys::ptr("gpuckpt-writer"));  // (family.cc)
+  sys::call(SYS_prctl, PR_SET_NAME, sys::ptr("gpuckpt-writer"));  // membership.cc knows it by this
   sys::call(SYS_setsid);
   k->writer = static_cast<int>(clone_raw(CLONE_VM | CLONE_VFORK, s->inner_stack, become_writer, s,
                                          nullptr, nullptr, nullptr));

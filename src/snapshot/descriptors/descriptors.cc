@@ -2,7 +2,10 @@
 
 #include <fcntl.h>
 
+#include <initializer_list>
+
 #include "base/file_time.h"
+#include "base/fnv.h"
 #include "base/log.h"
 #include "base/proc.h"
 #include "base/syscall.h"
@@ -11,7 +14,9 @@
 #include "gpuckpt/wire.h"
 #include "snapshot/api/device_plugin.h"
 #include "snapshot/control/state.h"
+#include "snapshot/descriptors/semaphores.h"
 #include "snapshot/job/barrier.h"
+#include "snapshot/job/membership.h"
 #include "snapshot/memory/track.h"
 #include "snapshot/process/limits.h"
 
@@ -20,8 +25,6 @@ namespace gpuckpt {
 using namespace process;
 
 namespace {
-
-constexpr size_t kMaxDescriptors = 65536;
 
 // Files can have names that end as the kernel marks those of removed ones.
 bool is_at(const char* path, const struct stat& file) {
@@ -32,11 +35,15 @@ bool is_at(const char* path, const struct stat& file) {
 }
 
 bool read_facts(int fd, FdFacts* f) {
+  if (sys::failed(sys::call(SYS_fstat, fd, sys::ptr(&f->st)))) return false;
+  f->path[0] = f->info[0] = 0;
+  f->deleted = false;
+  if (S_ISSOCK(f->st.st_mode)) return true;  // of which /proc tells nothing else
   char path[64];
   format(path, sizeof(path), "/proc/thread-self/fd/%d", fd);
   long n = sys::call(SYS_readlinkat, AT_FDCWD, sys::ptr(path), sys::ptr(f->path),
                      static_cast<long>(sizeof(f->path) - 1));
-  if (n < 0 || sys::failed(sys::call(SYS_fstat, fd, sys::ptr(&f->st)))) return false;
+  if (n < 0) return false;
   f->path[n] = 0;
   f->deleted = n > 10 && equal(f->path + n - 10, " (deleted)") && !is_at(f->path, f->st);
   if (f->deleted) f->path[n - 10] = 0;
@@ -55,6 +62,7 @@ bool classify(FdTable* t, Descriptor* d, FdFacts* f) {
   if (d->flags & O_PATH) {
     d->kind = kFdPath;
     if (f->deleted && S_ISREG(f->st.st_mode)) return capture_file(t, d, f);
+    if (!f->deleted && on_kernel_file_system(d->fd)) return capture_kernel_file(t, d, f);
     d->value[0] = f->deleted;
     if (f->deleted && S_ISDIR(f->st.st_mode)) put_attributes(t->r, d->fd, f->st);
     if (f->deleted && !S_ISDIR(f->st.st_mode))
@@ -72,7 +80,7 @@ bool classify(FdTable* t, Descriptor* d, FdFacts* f) {
     case S_IFCHR:
       return capture_character_device(t, d, *f);
     case S_IFSOCK:
-      if (d->fd > 2) return capture_socket(t, d);
+      if (d->fd > 2 || is_connection(d->fd)) return capture_socket(t, d);
       d->kind = kFdInherit;
       d->value[0] = static_cast<uint64_t>(d->fd);
       return true;
@@ -109,11 +117,10 @@ bool FdTable::same_description(const Descriptor& a, const Descriptor& b) {
 const Descriptor* FdTable::owner_of(int fd) {
   struct stat st;
   if (sys::failed(sys::call(SYS_fstat, fd, sys::ptr(&st)))) return nullptr;
-  for (size_t i = 0; i < count; ++i)
-    if (all[i].description == all[i].fd && all[i].ino == st.st_ino && all[i].dev == st.st_dev &&
-        same_file(all[i].fd, fd))
-      return &all[i];
-  return nullptr;
+  const uint32_t i = by_inode.find(combined_hash(st.st_ino, st.st_dev), [&](uint32_t k) {
+    return all[k].ino == st.st_ino && all[k].dev == st.st_dev && same_file(all[k].fd, fd);
+  });
+  return i == HashIndex::kNone ? nullptr : &all[i];
 }
 
 bool capture_fd(FdTable* t, int fd, uint32_t extra) {
@@ -128,8 +135,8 @@ bool capture_fd(FdTable* t, int fd, uint32_t extra) {
         "knows: what it holds on the GPU cannot be captured",
         fd, f.path);
   }
-  if (t->count == kMaxDescriptors)
-    return t->c->refuse("more than %lu descriptors are open", kMaxDescriptors);
+  if (t->count == FdTable::kMostDescriptors)
+    return t->c->refuse("more than %u descriptors are open", FdTable::kMostDescriptors);
   Descriptor* d = &t->all[t->count];
   __builtin_memset(d, 0, sizeof(*d));
   d->fd = fd;
@@ -145,16 +152,18 @@ bool capture_fd(FdTable* t, int fd, uint32_t extra) {
   d->mode = f.st.st_mode;
   if (!classify(t, d, &f)) return false;
 
-  for (size_t i = 0; i < t->count; ++i) {
-    const Descriptor& first = t->all[i];
-    if (first.kind != d->kind || first.description != first.fd || !t->same_description(first, *d))
-      continue;
-    d->description = first.description;
-    d->object = first.object;
-    break;
+  const uint64_t hash = combined_hash(d->ino, d->dev);
+  const uint32_t first = t->by_inode.find(hash, [&](uint32_t i) {
+    return t->all[i].kind == d->kind && t->same_description(t->all[i], *d);
+  });
+  const bool own = first == HashIndex::kNone;
+  if (own) {
+    t->by_inode.add(hash, static_cast<uint32_t>(t->count));
+  } else {
+    d->description = t->all[first].description;
+    d->object = t->all[first].object;
   }
   ++t->count;
-  bool own = d->description == d->fd;
   if (d->kind == kFdEpoll && own) d->object = static_cast<int>(t->epolls++);
   if (d->kind == kFdInotify && own) d->object = static_cast<int>(t->inotifies++);
   if (own && !note_shared(t, *d)) return false;
@@ -167,40 +176,58 @@ bool capture_fd(FdTable* t, int fd, uint32_t extra) {
   return put_file_locks(t, *d, f);
 }
 
-static bool capture_own_descriptors(Capture*, Records*);
+static bool has_no_inode(const Descriptor& d) {
+  return d.kind == kFdEventfd || d.kind == kFdEpoll || d.kind == kFdTimerfd ||
+         d.kind == kFdSignalfd || d.kind == kFdInotify || d.kind == kFdPidfd ||
+         d.kind == kFdPidfdGone;
+}
 
-// Duplicates of descriptors that are on their way in messages, by which other processes of the job
-// tell whether they have the same: open until all are captured.
-static struct InFlight {
-  static constexpr size_t kMost = 8192;
-  int fd[kMost];
-  size_t count;
-  void add(int number) {
-    if (count < kMost)
-      fd[count++] = number;
-    else
-      sys::close(number);
-  }
-} in_flight;
+// What fdinfo tells of a description, but for the time that a timer has left: the same for
+// everybody who has it. Of an eventfd that is its number; of others it can be the same by chance.
+static uint64_t mark_of(const Descriptor& d) {
+  if (!has_no_inode(d)) return 0;
+  static char buffer[8192];
+  char path[64];
+  format(path, sizeof(path), "/proc/thread-self/fdinfo/%d", d.fd);
+  LineReader lines(path, buffer, sizeof(buffer));
+  uint64_t hash = kFnvBasis;
+  while (const char* line = lines.next())
+    if (!starts_with(line, "it_value:")) hash = fnv(hash, line, length(line));
+  return hash;
+}
 
-void release_descriptors() {
-  for (size_t i = 0; i < in_flight.count; ++i) sys::close(in_flight.fd[i]);
-  in_flight.count = 0;
+// Are two with the same mark the same? (Whether two pidfds of one process are makes no difference.)
+static bool mark_is_proof(const Descriptor& d) {
+  if (d.kind == kFdPidfd || d.kind == kFdPidfdGone) return true;
+  char path[64], info[512];
+  format(path, sizeof(path), "/proc/thread-self/fdinfo/%d", d.fd);
+  return read_file(path, info, sizeof(info)) > 0 && info_line(info, "eventfd-id:");
+}
+
+// Of the job's descriptions, by inode and device.
+static HashIndex index_of(SharedJobState* b) {
+  return HashIndex(b->description_slot, SharedJobState::kDescriptionSlots);
 }
 
 // The description as another process that was first with it has noted it; null: nobody has.
-static const SharedJobState::Description* noted(const Descriptor& d) {
-  const SharedJobState* b = job_barrier.shared_state();
-  for (uint32_t i = 0; i < b->description_count; ++i) {
+// `mark`: its mark_of(). `doubt`: it may be that one, and nobody here can tell.
+static const SharedJobState::Description* noted(const Descriptor& d, uint64_t mark,
+                                                bool* doubt = nullptr) {
+  SharedJobState* b = job_barrier.shared_state();
+  const uint32_t found = index_of(b).find(combined_hash(d.ino, d.dev), [&](uint32_t i) {
     const SharedJobState::Description& o = b->description[i];
     if (o.ino != d.ino || o.dev != d.dev || o.kind != d.kind || o.flags != d.flags ||
         o.offset != d.offset || o.pid == library.pid)
-      continue;
-    // Where kcmp is not allowed, what looks the same is taken to be the same.
-    long r = sys::call(SYS_kcmp, library.pid, o.pid, 0 /* KCMP_FILE */, d.fd, o.fd);
-    if (sys::failed(r) || r == 0) return &o;
-  }
-  return nullptr;
+      return false;
+    const long r = sys::call(SYS_kcmp, library.pid, o.pid, 0 /* KCMP_FILE */, d.fd, o.fd);
+    if (r == 0) return true;
+    if (!sys::failed(r) || o.mark != mark) return false;
+    // Where kcmp is not allowed, files that look the same are taken to be the same.
+    if (!mark || mark_is_proof(d)) return true;
+    if (doubt) *doubt = true;
+    return false;
+  });
+  return found == HashIndex::kNone ? nullptr : &b->description[found];
 }
 
 bool note_shared(FdTable* t, const Descriptor& d) {
@@ -208,22 +235,31 @@ bool note_shared(FdTable* t, const Descriptor& d) {
       d.kind == kFdPidfdSelf)
     return true;
   SharedJobState* b = job_barrier.shared_state();
-  if (const SharedJobState::Description* o = noted(d)) {
+  const uint64_t mark = mark_of(d);
+  bool doubt = false;
+  const SharedJobState::Description* o = noted(d, mark, &doubt);
+  if (!o && doubt)
+    return t->c->refuse(
+        "whether descriptor %d is one that another process of the job has as well could only be "
+        "told by kcmp, which is forbidden here; allow it, or close the descriptor",
+        d.fd);
+  if (o) {
     if (d.kind == kFdSocket) t->socket[d.object].elsewhere = true;
     t->r->put(kRecSame, SameDescription{d.description, o->member, o->fd, 0});
     return true;
   }
   if (b->description_count == SharedJobState::kMostDescriptions)
     return t->c->refuse("the processes of the job have too many descriptors");
+  index_of(b).add(combined_hash(d.ino, d.dev), b->description_count);
   b->description[b->description_count++] = {
-      d.ino, d.dev, d.offset, d.kind, d.flags, job_barrier.number(), library.pid, d.fd};
+      d.ino, d.dev, d.offset, d.kind, d.flags, job_barrier.number(), library.pid, d.fd, mark};
   return true;
 }
 
 bool note_watch(FdTable* t, const Descriptor& epoll, const EpollEntry& e, uint32_t nth) {
   SharedJobState* b = job_barrier.shared_state();
   const bool found = e.description >= 0;
-  const SharedJobState::Description* set = noted(epoll);
+  const SharedJobState::Description* set = noted(epoll, mark_of(epoll));
   for (uint32_t i = 0; !set && i < b->description_count; ++i)
     if (b->description[i].pid == library.pid && b->description[i].fd == epoll.fd)
       set = &b->description[i];
@@ -266,10 +302,10 @@ static bool note_device_share(Capture* c, const DeviceShare& s) {
   }
   if (!b)
     return s.kind == DeviceShare::kOffers ||
-           c->refuse("%s: memory of process %d, which is not part of the snapshot",
+           c->refuse("%s: memory of process %d, which %s",
                      s.number & DeviceShare::kHandle ? "cuMemImportFromShareableHandle"
                                                      : "cuIpcOpenMemHandle",
-                     s.pid);
+                     s.pid, lives(s.pid) ? "is not part of the snapshot" : "has ended");
   if (s.kind == DeviceShare::kTook && job_barrier.late()) {
     c->refuse("process %d has just opened memory of another one", library.pid);
     c->code = kExitTimeout;  // once more
@@ -291,59 +327,154 @@ static bool note_device_shares(Capture* c) {
          });
 }
 
-// Shared descriptions are looked at by one process at a time.
-static bool take_turn() {
-  const uint64_t patience = sys::now_us() + 5000000;
-  while (job_barrier.shared_state()->lock.exchange(1)) {
+// May it compare its descriptors with those of every other process of its user's?
+static bool may_compare_all() {
+  constexpr uint32_t kVersion3 = 0x20080522, kSysPtrace = 19;
+  struct {
+    uint32_t version;
+    int pid;
+  } head{kVersion3, 0};
+  struct {
+    uint32_t effective, permitted, inheritable;
+  } data[2] = {};
+  return !sys::failed(sys::call(SYS_capget, sys::ptr(&head), sys::ptr(data))) &&
+         data[0].effective >> kSysPtrace & 1;
+}
+
+void announce_turn() {
+  if (job_barrier.active() && !may_compare_all()) ++job_barrier.shared_state()->weak;
+}
+
+void skip_turn() {
+  if (!job_barrier.active() || may_compare_all()) return;
+  ++job_barrier.shared_state()->weak_done;
+}
+
+// Shared descriptions are looked at by one process at a time, and last by those who may compare
+// them with everybody's. `round`: which of its turns it is.
+static bool take_turn(uint32_t round) {
+  SharedJobState* b = job_barrier.shared_state();
+  uint64_t patience = sys::now_us() + 5000000;
+  if (may_compare_all()) {
+    while (b->weak_done < b->weak * round) {
+      if (sys::now_us() > patience) return false;
+      sys::sleep_us(200);
+    }
+    patience = sys::now_us() + 5000000;
+  }
+  while (b->lock.exchange(1)) {
     if (sys::now_us() > patience) return false;
-    sys::futex_wait(&job_barrier.shared_state()->lock, 1, 1000, true);
+    sys::futex_wait(&b->lock, 1, 1000, true);
   }
   return true;
 }
 static void give_turn() {
+  skip_turn();
   job_barrier.shared_state()->lock = 0;
   sys::futex_wake(&job_barrier.shared_state()->lock, 1, true);
 }
 
-bool capture_descriptors(Capture* c, Records* r) {
-  const MoreDescriptors room;
-  if (!job_barrier.active()) return note_device_shares(c) && capture_own_descriptors(c, r);
-  if (!take_turn())
-    return c->refuse("another process of the job does not come to an end with its descriptors");
-  const bool ok = note_device_shares(c) && capture_own_descriptors(c, r);
+// What list_descriptors() found, until the attempt is over.
+static struct {
+  FdTable table;
+  Region memory;
+  Region connections;  // where no job has a table of them
+} found;
+
+// Calls body(table) in this process's turn.
+template <typename Body>
+static bool in_turn(uint32_t round, Capture* c, Body body) {
+  if (!job_barrier.active()) return body(&found.table);
+  if (!take_turn(round))
+    return c->refuse("another process of the job did not finish recording its descriptors in time");
+  const bool ok = body(&found.table);
   give_turn();
   return ok;
 }
 
-static bool capture_own_descriptors(Capture* c, Records* r) {
-  Region memory = scratch_map(kMaxDescriptors * sizeof(Descriptor));
-  if (!memory) return c->refuse("no memory for the table of descriptors");
-  static FdTable t;
-  __builtin_memset(&t, 0, sizeof(t));
+// The tables lie in one piece of memory, each from a multiple of 64 on; without memory, this only
+// adds up how much they take.
+static uint64_t lay_out(FdTable* t, char* memory) {
+  uint64_t used = 0;
+  auto take = [&](uint64_t bytes) {
+    char* at = memory ? memory + used : nullptr;
+    used += (bytes + 63) & ~63ull;
+    return at;
+  };
+  auto take_index = [&](uint32_t slots) {
+    return HashIndex(reinterpret_cast<uint32_t*>(take(HashIndex::bytes_for(slots))), slots);
+  };
+  t->all = reinterpret_cast<Descriptor*>(take(FdTable::kMostDescriptors * sizeof(Descriptor)));
+  t->by_inode = take_index(2 * FdTable::kMostDescriptors);
+  t->socket = reinterpret_cast<FdTable::SocketSeen*>(
+      take(FdTable::kMostSockets * sizeof(FdTable::SocketSeen)));
+  t->socket_by_inode = take_index(2 * FdTable::kMostSockets);
+  t->listener_by_name = take_index(2 * FdTable::kMostSockets);
+  return used;
+}
+
+static bool begin_table(Capture* c, Records* r) {
+  FdTable& t = found.table;
+  __builtin_memset(static_cast<void*>(&t), 0, sizeof(t));
   t.c = c;
   t.r = r;
-  t.all = reinterpret_cast<Descriptor*>(memory.data());
   t.kcmp_works = true;
-  t.drop_outside = library.config.drop_sockets;
-  bool listed = each_number_in("/proc/thread-self/fd", &t, [](void* context, int fd) {
+  t.outside = library.config.outside;
+  t.drop_outside = t.outside == OutsideConnections::kDrop;
+  found.memory = scratch_map(lay_out(&t, nullptr));
+  if (found.memory) lay_out(&t, found.memory.data());
+  if (job_barrier.active()) {
+    t.connections = &job_barrier.shared_state()->connections;
+  } else {
+    found.connections = scratch_map(sizeof(ConnectionTable));
+    t.connections = reinterpret_cast<ConnectionTable*>(found.connections.data());
+  }
+  return (found.memory && t.connections) || c->refuse("no memory for the table of descriptors");
+}
+
+static bool list_all(Capture* c, FdTable* t) {
+  const bool listed = each_number_in("/proc/thread-self/fd", t, [](void* context, int fd) {
     FdTable* table = static_cast<FdTable*>(context);
     return capture_fd(table, fd) && !table->c->code;
   });
-  if (!listed && !c->code) {
-    char why[256];
-    const long error = sys::open("/proc/thread-self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (!sys::failed(error)) sys::close(static_cast<int>(error));
-    explain_failure(why, sizeof(why), "/proc/thread-self/fd cannot be listed", error);
-    c->refuse("%s", why);
-  }
-  // Sockets first: what is on its way in them is more to look at.
-  bool ok = !c->code && put_sockets(&t) && put_pipes(&t) && put_queues(&t) &&
-            put_file_contents(&t) && put_epolls(&t) && put_terminals(&t);
-  for (size_t i = 0; i < t.count; ++i)
-    if (t.all[i].fd_flags & kFdInFlight) in_flight.add(t.all[i].fd);
-  scratch_unmap(&memory);
+  if (listed || c->code) return !c->code;
+  char why[256];
+  const long error = sys::open("/proc/thread-self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (!sys::failed(error)) sys::close(static_cast<int>(error));
+  explain_failure(why, sizeof(why), "/proc/thread-self/fd cannot be listed", error);
+  return c->refuse("%s", why);
+}
+
+bool list_descriptors(Capture* c, Records* r) {
+  const MoreDescriptors room;
+  tell_semaphores();
+  return begin_table(c, r) && in_turn(1, c, [&](FdTable* t) {
+           return note_device_shares(c) && list_all(c, t) && list_sockets(t);
+         });
+}
+
+bool capture_descriptors(Capture* c, Records* r) {
+  const MoreDescriptors room;
+  const bool ok = in_turn(2, c, [](FdTable* t) {
+    return put_sockets(t) && put_pipes(t) && put_queues(t) && put_file_contents(t) &&
+           put_epolls(t) && put_terminals(t);
+  });
   if (ok && r->full) return c->refuse("the description of the process does not fit into 96 MiB");
   return ok;
+}
+
+// Duplicates of descriptors that are on their way in messages are open until all processes of the
+// job are captured, because others tell by them whether they have the same.
+void release_descriptors() {
+  FdTable& t = found.table;
+  for (size_t i = 0; i < t.count; ++i)
+    if (t.all[i].fd_flags & kFdInFlight) sys::close(t.all[i].fd);
+  t.count = 0;
+}
+
+void forget_descriptors() {
+  for (Region* memory : {&found.memory, &found.connections, &found.table.options})
+    if (*memory) scratch_unmap(memory);
 }
 
 }  // namespace gpuckpt

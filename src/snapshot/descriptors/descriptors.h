@@ -14,7 +14,10 @@
 
 #include <sys/stat.h>
 
+#include "base/hash_index.h"
 #include "gpuckpt/process_format.h"
+#include "snapshot/control/state.h"
+#include "snapshot/descriptors/connections.h"
 #include "snapshot/process/capture.h"
 
 namespace gpuckpt {
@@ -28,12 +31,17 @@ struct FdFacts {
 };
 
 struct FdTable {
+  static constexpr uint32_t kMostDescriptors = 65536, kMostSockets = 16384;
+
   Capture* c;
   Records* r;
-  process::Descriptor* all;
+  process::Descriptor* all;  // [kMostDescriptors]
   size_t count;
+  HashIndex by_inode;  // of descriptions: by inode and device, the first one's place in `all`
   bool kcmp_works;
-  bool drop_outside;  // GPUCKPT_SOCKETS=drop: connections to other processes come back closed
+  OutsideConnections outside;
+  bool drop_outside;             // connections to other processes come back closed
+  ConnectionTable* connections;  // of all processes of the snapshot
 
   uint32_t pipes, sockets, epolls, inotifies, terminals;
   struct PipeSeen {
@@ -52,7 +60,10 @@ struct FdTable {
     uint8_t shut_down;
     bool elsewhere;  // another process of the job has it as well, and was first
     process::Socket s;
-  } socket[2048];
+  } * socket;                 // [kMostSockets]
+  HashIndex socket_by_inode;  // SocketSeen::ino
+  HashIndex listener_by_name;
+  Region options;  // of all sockets, as the records have them
   struct {
     int master, slave;
     uint32_t number;
@@ -63,6 +74,8 @@ struct FdTable {
   bool same_description(const process::Descriptor& a, const process::Descriptor& b);
   // The table's entry that owns the description of `fd`, which may be a stray duplicate.
   const process::Descriptor* owner_of(int fd);
+  // The socket of this inode; null: not one that is listed.
+  SocketSeen* socket_of(uint64_t inode);
 };
 
 // Adds one descriptor and its record. `extra`: bits for fd_flags.
@@ -71,9 +84,15 @@ bool capture_fd(FdTable*, int fd, uint32_t extra = 0);
 // Each decides about the kind and fills the rest. False: refused.
 bool capture_anonymous(FdTable*, process::Descriptor*, const FdFacts&, const char* what);
 bool capture_file(FdTable*, process::Descriptor*, FdFacts*);
+// Of /proc, /sys and the like: opened again when the restored program is complete.
+bool on_kernel_file_system(int fd);
+bool capture_kernel_file(FdTable*, process::Descriptor*, FdFacts*);
 bool capture_pipe(FdTable*, process::Descriptor*, const FdFacts&);
 bool capture_queue(FdTable*, process::Descriptor*, const FdFacts&);
 bool capture_socket(FdTable*, process::Descriptor*);
+// Is it an end of a Unix or TCP connection? (Of the standard three only such a socket can lead to
+// another process of the job; others are the launcher's to give.)
+bool is_connection(int fd);
 bool capture_character_device(FdTable*, process::Descriptor*, const FdFacts&);
 
 // When all are known: what needs the whole picture.
@@ -84,7 +103,9 @@ bool put_owner(FdTable*, const process::Descriptor&);
 bool put_file_locks(FdTable*, const process::Descriptor&, const FdFacts&);
 bool put_pipes(FdTable*);
 bool put_queues(FdTable*);
-bool put_sockets(FdTable*);  // may add descriptors that are in flight
+// First of all, because what is on its way in Unix sockets adds descriptors.
+bool list_sockets(FdTable*);
+bool put_sockets(FdTable*);  // when all processes of the job have listed theirs
 bool put_epolls(FdTable*);
 bool put_inotify(FdTable*, const process::Descriptor&);
 bool put_terminals(FdTable*);

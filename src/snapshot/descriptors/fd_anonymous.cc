@@ -110,6 +110,11 @@ bool capture_anonymous(FdTable* t, Descriptor* d, const FdFacts& f, const char* 
     const char* s = info_line(f.info, "Pid:");
     long pid = s ? static_cast<long>(scan_signed(&s)) : 0;
     const bool alone = !(d->fd_flags & kFdInFlight) || !job_barrier.has_others();
+    if (d->flags & O_EXCL /* PIDFD_THREAD */ && pid > 0)
+      return t->c->refuse(
+          "descriptor %d is a pidfd of thread %ld alone (PIDFD_THREAD), which cannot be put back; "
+          "close it",
+          d->fd, pid);
     if (pid == library.pid && alone)
       d->kind = kFdPidfdSelf;
     else if (pid == -1)

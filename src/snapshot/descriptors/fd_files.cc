@@ -19,7 +19,24 @@ using namespace process;
 
 namespace {
 
-bool of_the_kernel(int fd) {
+// "mnt:[4026531832]", when it is the process's, becomes the name by which it finds its own.
+bool own_namespace(FdFacts* f) {
+  size_t kind = 0;
+  while (f->path[kind] && f->path[kind] != ':') ++kind;
+  f->path[kind] = 0;
+  char name[64];
+  format(name, sizeof(name), "/proc/self/ns/%s", f->path);
+  struct stat st;
+  const bool own =
+      !sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(name), sys::ptr(&st), 0)) &&
+      st.st_ino == f->st.st_ino && st.st_dev == f->st.st_dev;
+  if (own) copy(f->path, sizeof(f->path), name);
+  return own;
+}
+
+}  // namespace
+
+bool on_kernel_file_system(int fd) {
   struct statfs fs;
   if (sys::failed(sys::call(SYS_fstatfs, fd, sys::ptr(&fs)))) return false;
   switch (static_cast<uint32_t>(fs.f_type)) {
@@ -37,22 +54,18 @@ bool of_the_kernel(int fd) {
   }
 }
 
-// "mnt:[4026531832]", when it is the process's, becomes the name by which it finds its own.
-bool own_namespace(FdFacts* f) {
-  size_t kind = 0;
-  while (f->path[kind] && f->path[kind] != ':') ++kind;
-  f->path[kind] = 0;
-  char name[64];
-  format(name, sizeof(name), "/proc/self/ns/%s", f->path);
-  struct stat st;
-  const bool own =
-      !sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(name), sys::ptr(&st), 0)) &&
-      st.st_ino == f->st.st_ino && st.st_dev == f->st.st_dev;
-  if (own) copy(f->path, sizeof(f->path), name);
-  return own;
+bool capture_kernel_file(FdTable* t, Descriptor* d, FdFacts* f) {
+  struct statfs fs {};
+  sys::call(SYS_fstatfs, d->fd, sys::ptr(&fs));
+  if (static_cast<uint32_t>(fs.f_type) == 0x6e736673 /* nsfs */ && !own_namespace(f))
+    return t->c->refuse("descriptor %d is a namespace (%s) that is not the process's own; close it",
+                        d->fd, f->path);
+  if (f->path[0] != '/')
+    return t->c->refuse("descriptor %d (%s) is of a kind that cannot be put back; close it", d->fd,
+                        f->path);
+  d->kind = kFdKernelFile;
+  return true;
 }
-
-}  // namespace
 
 bool capture_file(FdTable* t, Descriptor* d, FdFacts* f) {
   struct statfs fs {};
@@ -71,15 +84,11 @@ bool capture_file(FdTable* t, Descriptor* d, FdFacts* f) {
         "the file behind descriptor %d lost the name %s and has others, in other folders; close it "
         "or name it again",
         d->fd, f->path);
-  if (static_cast<uint32_t>(fs.f_type) == 0x6e736673 /* nsfs */ && !own_namespace(f))
-    return t->c->refuse("descriptor %d is a namespace (%s) that is not the process's own; close it",
-                        d->fd, f->path);
+  if (on_kernel_file_system(d->fd)) return capture_kernel_file(t, d, f);
   if (f->path[0] != '/')
     return t->c->refuse("descriptor %d (%s) is of a kind that cannot be put back; close it", d->fd,
                         f->path);
-  if (of_the_kernel(d->fd))
-    d->kind = kFdKernelFile;
-  else if (f->deleted && S_ISREG(f->st.st_mode))
+  if (f->deleted && S_ISREG(f->st.st_mode))
     d->kind = kFdMemory;
   else
     d->kind = S_ISDIR(f->st.st_mode) ? kFdDirectory : kFdFile;
@@ -144,8 +153,8 @@ bool put_owner(FdTable* t, const Descriptor& d) {
   struct stat st;
   if (owner.pid && !sys::failed(sys::call(SYS_fstat, d.fd, sys::ptr(&st))) && S_ISDIR(st.st_mode))
     return t->c->refuse(
-        "descriptor %d is a folder that tells of changes by a signal (F_NOTIFY): of which cannot "
-        "be read back; close it, or use inotify",
+        "descriptor %d is a folder that reports changes by a signal (F_NOTIFY), and the kernel "
+        "does not show which changes; close it, or use inotify",
         d.fd);
   t->r->put(kRecOwner, DescriptorOwner{d.fd, owner.type, owner.pid, static_cast<int>(signal),
                                        asynchronous, 0});

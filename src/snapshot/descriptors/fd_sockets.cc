@@ -1,10 +1,9 @@
 // Sockets: who they are, what is set, what waits in them unread, and who is at the other end.
 //
-// Inside the program everything comes back: pairs, named Unix sockets, messages with their
-// boundaries and the descriptors on their way in them. Listening and bound network sockets are
-// bound again. A network connection to another process cannot go on and comes back as reset by the
-// peer; a Unix connection to another process is refused, or with GPUCKPT_SOCKETS=drop comes back
-// closed at the other end.
+// Inside the snapshot everything comes back: pairs, named Unix sockets, messages with their
+// boundaries and the descriptors on their way in them, TCP connections (connections.h). Listening
+// and bound network sockets are bound again. What becomes of connections to other processes is the
+// user's choice (OutsideConnections).
 
 #include <fcntl.h>
 #include <linux/if_packet.h>
@@ -16,12 +15,16 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <atomic>
+
 #include "base/syscall.h"
 #include "base/text.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
+#include "snapshot/descriptors/connections.h"
 #include "snapshot/descriptors/sockets.h"
 #include "snapshot/job/barrier.h"
+#include "snapshot/park/shared_work.h"
 #include "snapshot/process/told.h"
 
 namespace gpuckpt {
@@ -161,31 +164,40 @@ bool nothing_lies_unseen(FdTable* t, const FdTable::SocketSeen& seen) {
   if (seen.strangers && !job_barrier.has_others())
     tell(
         "%u connections to descriptor %d, a listening unix socket, are not accepted yet and come "
-        "from other processes: a restore has them not",
+        "from other processes: a restored process does not have them",
         seen.strangers, seen.fd);
   return true;
 }
 
+uint64_t hash_of_name(const Socket& s) { return fnv(kFnvBasis, s.name, s.name_bytes); }
+
+void index_listeners(FdTable* t) {
+  for (uint32_t i = 0; i < t->sockets; ++i)
+    if (t->socket[i].s.state == kSocketListening)
+      t->listener_by_name.add(hash_of_name(t->socket[i].s), i);
+}
+
 // One end of a connection has the name of the listening socket it came out of.
 int listener_of(const FdTable& t, const Socket& s) {
-  for (uint32_t k = 0; k < t.sockets && s.name_bytes > 2; ++k)
-    if (t.socket[k].s.state == kSocketListening && t.socket[k].s.name_bytes == s.name_bytes &&
-        __builtin_memcmp(t.socket[k].s.name, s.name, s.name_bytes) == 0)
-      return static_cast<int>(k);
-  return -1;
+  if (s.name_bytes <= 2) return -1;
+  const uint32_t k = t.listener_by_name.find(hash_of_name(s), [&](uint32_t i) {
+    return t.socket[i].s.name_bytes == s.name_bytes &&
+           __builtin_memcmp(t.socket[i].s.name, s.name, s.name_bytes) == 0;
+  });
+  return k == HashIndex::kNone ? -1 : static_cast<int>(k);
 }
 
 // A datagram socket is connected one way; its peer may be connected to it, to another one, to none.
-bool join_datagram(FdTable* t, FdTable::SocketSeen* seen, uint32_t peer) {
+bool join_datagram(FdTable* t, FdTable::SocketSeen* seen, const FdTable::SocketSeen& peer) {
   Socket& s = seen->s;
-  s.peer = peer;
-  if (t->socket[peer].peer == seen->ino)
+  s.peer = peer.s.index;
+  if (peer.peer == seen->ino)
     s.flags |= kSocketTwoWay;
-  else if (t->socket[peer].s.name_bytes <= 2)
+  else if (peer.s.name_bytes <= 2)
     return t->c->refuse(
         "descriptor %d is a datagram socket connected to descriptor %d, which has no name and is "
         "connected to another one; close it",
-        seen->fd, t->socket[peer].fd);
+        seen->fd, peer.fd);
   return true;
 }
 
@@ -195,17 +207,23 @@ bool join_unix(FdTable* t, FdTable::SocketSeen* seen) {
   note_file(seen);
   if (s.state == kSocketListening) return nothing_lies_unseen(t, *seen);
   if (s.state != kSocketPair) return true;
-  for (uint32_t j = 0; j < t->sockets && seen->peer; ++j) {
-    if (t->socket[j].ino != seen->peer) continue;
-    if (s.type == SOCK_DGRAM) {
-      note_end(t, seen->fd, SharedJobState::kSocket, seen->ino, seen->peer, false);
-      return join_datagram(t, seen, j);
-    }
-    if (t->socket[j].s.state != kSocketPair) continue;
-    s.peer = j;
+  const FdTable::SocketSeen* peer = seen->peer ? t->socket_of(seen->peer) : nullptr;
+  if (peer && s.type == SOCK_DGRAM) {
+    note_end(t, seen->fd, SharedJobState::kSocket, seen->ino, seen->peer, false);
+    return join_datagram(t, seen, *peer);
+  }
+  if (peer && peer->s.state == kSocketPair) {
+    s.peer = peer->s.index;
     s.flags |= kSocketTwoWay;
     note_end(t, seen->fd, SharedJobState::kSocket, seen->ino, seen->peer, false);
     s.accepted = listener_of(*t, s);
+    return true;
+  }
+  if (seen->fd <= 2) {
+    s.state = kSocketStandard;  // unless another process of the job has the other end
+    if (seen->peer && seen->peer != kUnknownPeer &&
+        note_end(t, seen->fd, SharedJobState::kSocket, seen->ino, seen->peer, false))
+      t->r->put(kRecPeer, SocketPeer{s.index, 0, seen->peer});
     return true;
   }
   const bool not_accepted = seen->peer == 0 && s.type != SOCK_DGRAM && !(seen->shut_down & 1);
@@ -243,14 +261,21 @@ bool join_unix(FdTable* t, FdTable::SocketSeen* seen) {
 
 }  // namespace
 
+bool is_connection(int fd) {
+  uint8_t peer[128];
+  const int domain = int_option(fd, SOL_SOCKET, SO_DOMAIN);
+  return int_option(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM &&
+         (domain == AF_UNIX || domain == AF_INET || domain == AF_INET6) &&
+         address(SYS_getpeername, fd, peer);
+}
+
 bool capture_socket(FdTable* t, Descriptor* d) {
   d->kind = kFdSocket;
-  for (uint32_t i = 0; i < t->sockets; ++i)
-    if (t->socket[i].ino == d->ino) {
-      d->object = static_cast<int>(i);
-      return true;
-    }
-  if (t->sockets == sizeof(t->socket) / sizeof(t->socket[0]))
+  if (const FdTable::SocketSeen* known = t->socket_of(d->ino)) {
+    d->object = static_cast<int>(known->s.index);
+    return true;
+  }
+  if (t->sockets == FdTable::kMostSockets)
     return t->c->refuse("more than %u sockets are open", t->sockets);
   FdTable::SocketSeen& seen = t->socket[t->sockets];
   Socket& s = seen.s;
@@ -277,14 +302,8 @@ bool capture_socket(FdTable* t, Descriptor* d) {
   if (int_option(d->fd, SOL_SOCKET, SO_ACCEPTCONN)) {
     s.state = kSocketListening;
     s.backlog = tcp ? static_cast<int>(info.tcpi_sacked) : 128;
-    if (tcp && info.tcpi_unacked)
-      tell("%u connections to descriptor %d (%s) are not accepted yet; a restore finds them reset",
-           info.tcpi_unacked, d->fd, show_address(s.name, s.name_bytes).text);
   } else if (tcp && (info.tcpi_state != TCP_CLOSE || was_connected(d->fd))) {
-    s.state = kSocketReset;
-    tell("descriptor %d is a TCP connection from %s to %s; a restore finds it reset", d->fd,
-         show_address(s.name, s.name_bytes).text,
-         show_address(s.peer_name, s.peer_name_bytes).text);
+    s.state = kSocketConnection;  // or what join_connections() finds
   } else if (s.domain == AF_UNIX && s.peer_name_bytes) {
     s.state = kSocketPair;
   } else if (s.peer_name_bytes) {
@@ -293,11 +312,44 @@ bool capture_socket(FdTable* t, Descriptor* d) {
     s.state = has_name(s) ? kSocketBound : kSocketFresh;
   }
   note_credentials(d->fd, &s);
+  t->socket_by_inode.add(seen.ino, t->sockets);
   d->object = static_cast<int>(t->sockets++);
   return true;
 }
 
+FdTable::SocketSeen* FdTable::socket_of(uint64_t inode) {
+  const uint32_t i =
+      socket_by_inode.find(inode, [&](uint32_t k) { return socket[k].ino == inode; });
+  return i == HashIndex::kNone ? nullptr : &socket[i];
+}
+
 namespace {
+
+bool put_one(FdTable* t, const FdTable::SocketSeen& seen, const SocketOptions& options) {
+  return note_lost(t, seen) && put_socket(t, seen, options) &&
+         (!options.filter || put_filter(t, seen)) && put_groups(t, seen);
+}
+
+// A socket has about a hundred options, each to be asked for by itself.
+bool put_all(FdTable* t) {
+  if (!t->sockets) return true;
+  t->options = scratch_map(t->sockets * (sizeof(SocketOptions) + SocketOptions::kMostBytes));
+  if (!t->options) return t->c->refuse("no memory for the options of sockets");
+  auto* options = reinterpret_cast<SocketOptions*>(t->options.data());
+  char* bytes = reinterpret_cast<char*>(options + t->sockets);
+  std::atomic<uint64_t> used{0};
+  share_work(t->sockets, 8, [&](uint32_t begin, uint32_t end) {
+    char asked[SocketOptions::kMostBytes];
+    for (uint32_t i = begin; i < end; ++i) {
+      ask_options(t->socket[i], asked, &options[i]);
+      options[i].data = bytes + used.fetch_add(options[i].bytes);
+      __builtin_memcpy(options[i].data, asked, options[i].bytes);
+    }
+  });
+  for (uint32_t i = 0; i < t->sockets; ++i)
+    if (!put_one(t, t->socket[i], options[i])) return false;
+  return true;
+}
 
 bool put_unread(FdTable* t, uint32_t i, char* room) {
   FdTable::SocketSeen& seen = t->socket[i];
@@ -313,7 +365,7 @@ bool put_unread(FdTable* t, uint32_t i, char* room) {
 
 }  // namespace
 
-bool put_sockets(FdTable* t) {
+bool list_sockets(FdTable* t) {
   if (!t->sockets) return true;
   ask_unix_diag(t);
   Region room = scratch_map(kMessageRoom);
@@ -321,18 +373,21 @@ bool put_sockets(FdTable* t) {
   bool ok = true;
   // The list grows when sockets are themselves on their way.
   for (uint32_t i = 0; ok && i < t->sockets; ++i) ok = put_unread(t, i, room.data());
+  scratch_unmap(&room);
+  return ok && list_connections(t);
+}
+
+bool put_sockets(FdTable* t) {
+  if (!join_connections(t)) return false;
+  index_listeners(t);
   ask_inet_diag(t);
-  for (uint32_t i = 0; ok && i < t->sockets; ++i) {
+  for (uint32_t i = 0; i < t->sockets; ++i) {
     FdTable::SocketSeen& seen = t->socket[i];
     if (is_udp(seen.s)) seen.s.shut_down = seen.shut_down;
-    if (seen.s.domain == AF_UNIX) ok = join_unix(t, &seen);
+    if (is_tcp(seen.s) && !seen.elsewhere && !put_tcp_queue(t, seen)) return false;
+    if (seen.s.domain == AF_UNIX && !join_unix(t, &seen)) return false;
   }
-  for (uint32_t i = 0; ok && i < t->sockets; ++i) {
-    const FdTable::SocketSeen& seen = t->socket[i];
-    ok = note_lost(t, seen) && put_socket(t, seen) && put_filter(t, seen) && put_groups(t, seen);
-  }
-  scratch_unmap(&room);
-  return ok;
+  return put_all(t);
 }
 
 bool polls(int fd, short events) {

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <termios.h>
 
 #include "base/proc.h"
 #include "base/syscall.h"
@@ -21,6 +22,8 @@ constexpr long kGetSettings = 0x802c542a, kSetSettings = 0x402c542b;  // TCGETS2
 constexpr long kGetNumber = 0x80045430, kOpenSlave = 0x5441;          // TIOCGPTN, TIOCGPTPEER
 
 constexpr dev_t kDevTty = 5 << 8;
+constexpr char kStopCharacter = 0x13;
+constexpr uint64_t kPatienceUs = 200000;
 
 struct KernelTermios {
   uint32_t iflag, oflag, cflag, lflag;
@@ -30,15 +33,93 @@ struct KernelTermios {
 
 char input[16384], output[16384];
 
-// Reads all that waits at `fd` without blocking.
+// Makes a descriptor's calls return at once, for as long as it lives: everybody is parked, and a
+// call that blocked here would stop the program for good.
+class NoWait {
+ public:
+  explicit NoWait(int fd) : fd_(fd), before_(sys::call(SYS_fcntl, fd, F_GETFL)) {
+    sys::call(SYS_fcntl, fd_, F_SETFL, before_ | O_NONBLOCK);
+  }
+  ~NoWait() { sys::call(SYS_fcntl, fd_, F_SETFL, before_); }
+
+ private:
+  int fd_;
+  long before_;
+};
+
+// Reads all that waits at `fd`.
 uint32_t drain(int fd, char* to, uint32_t room) {
-  int before = static_cast<int>(sys::call(SYS_fcntl, fd, F_GETFL));
-  sys::call(SYS_fcntl, fd, F_SETFL, before | O_NONBLOCK);
   uint32_t n = 0;
   for (long got; n < room && (got = sys::read(fd, to + n, room - n)) > 0;)
     n += static_cast<uint32_t>(got);
-  sys::call(SYS_fcntl, fd, F_SETFL, before);
   return n;
+}
+
+// Is what the slave writes held back? The kernel does not tell, but takes nothing then. What comes
+// before the byte that is tried with (the echo of characters that were held back) is added to the
+// unread output. PRECONDITION: no processing of output.
+bool output_is_stopped(int master, int slave, Terminal* out) {
+  const char mark = 0;
+  if (sys::write(slave, &mark, 1) != 1) return true;
+  for (const uint64_t patience = sys::now_us() + kPatienceUs; sys::now_us() < patience;) {
+    const uint32_t n = drain(master, output + out->output_bytes,
+                             static_cast<uint32_t>(sizeof(output)) - out->output_bytes);
+    out->output_bytes += n;
+    if (n && output[out->output_bytes - 1] == mark) {
+      --out->output_bytes;
+      break;
+    }
+    sys::sleep_us(50);
+  }
+  return false;
+}
+
+bool set_settings(int slave, const KernelTermios& settings) {
+  return !sys::failed(sys::call(SYS_ioctl, slave, kSetSettings, sys::ptr(&settings)));
+}
+
+// The kernel hands what the master writes to the slave a moment later: not before is anything done
+// that would change how it is taken. (`wanted` bytes, all of them unread.)
+bool wait_for_input(int slave, uint32_t wanted) {
+  int waiting = 0;
+  for (const uint64_t patience = sys::now_us() + kPatienceUs; sys::now_us() < patience;
+       sys::sleep_us(100)) {
+    sys::call(SYS_ioctl, slave, FIONREAD, sys::ptr(&waiting));
+    if (static_cast<uint32_t>(waiting) >= wanted) return true;
+  }
+  return false;
+}
+
+// Lets the slave's output go on, and says what had stopped it. `raw`: settings without processing,
+// but with IXON as the program has it, for the kernel lets output go on when that is switched off.
+uint32_t start_output(int master, int slave, const KernelTermios& raw, Terminal* out) {
+  if (!output_is_stopped(master, slave, out)) return kOutputRuns;
+  KernelTermios without = raw;
+  without.iflag = 0;
+  if (raw.iflag && set_settings(slave, without) && !output_is_stopped(master, slave, out))
+    return kOutputStoppedByCharacter;
+  sys::call(SYS_ioctl, slave, TCXONC, TCOON);
+  output_is_stopped(master, slave, out);
+  return kOutputStoppedByCall;
+}
+
+// Puts the unread input back, and the stop of the output.
+bool put_input_back(int master, int slave, const KernelTermios& raw, const Terminal& out) {
+  char extra = kStopCharacter;
+  const bool by_character = out.output_stopped == kOutputStoppedByCharacter;
+  if (by_character) {  // as it came: a call would stop it so that no character starts it again
+    KernelTermios stops = raw;
+    stops.iflag = IXON, stops.cc[VSTOP] = kStopCharacter;
+    if (!set_settings(slave, stops) || sys::write(master, &extra, 1) != 1) return false;
+    if (!out.input_bytes && (sys::write(master, "x", 1) != 1 || !wait_for_input(slave, 1)))
+      return false;
+    if (!out.input_bytes) sys::read(slave, &extra, 1);
+  }
+  if (sys::write(master, input, out.input_bytes) != static_cast<long>(out.input_bytes) ||
+      !wait_for_input(slave, out.input_bytes))
+    return false;
+  if (out.output_stopped == kOutputStoppedByCall) sys::call(SYS_ioctl, slave, TCXONC, TCOOFF);
+  return true;
 }
 
 // What is unread can only be seen by reading. It is written back at once through the other end,
@@ -50,18 +131,21 @@ bool take_contents(FdTable* t, int master, int slave, const KernelTermios& setti
   sys::call(SYS_ioctl, master, FIONREAD, sys::ptr(&of));
   // In line mode FIONREAD counts whole lines only, so reading has to show what is there.
   KernelTermios raw = settings;
-  raw.iflag = raw.oflag = raw.lflag = 0;
-  raw.cc[5 /* VTIME */] = 0, raw.cc[6 /* VMIN */] = 0;
-  if (sys::failed(sys::call(SYS_ioctl, slave, kSetSettings, sys::ptr(&raw)))) return true;
+  raw.iflag = settings.iflag & IXON;
+  raw.oflag = raw.lflag = 0;
+  raw.cc[VTIME] = raw.cc[VMIN] = raw.cc[VSTART] = raw.cc[VSTOP] = 0;
+  const NoWait reading(master), writing(slave);
+  if (!set_settings(slave, raw)) return true;
   out->input_bytes = drain(slave, input, sizeof(input));
   out->output_bytes = drain(master, output, sizeof(output));
+  out->output_stopped = start_output(master, slave, raw, out);
   bool ok = static_cast<uint32_t>(in) <= out->input_bytes &&
-            sys::write(master, input, out->input_bytes) == static_cast<long>(out->input_bytes) &&
-            sys::write(slave, output, out->output_bytes) == static_cast<long>(out->output_bytes);
-  sys::call(SYS_ioctl, slave, kSetSettings, sys::ptr(&settings));
+            sys::write(slave, output, out->output_bytes) == static_cast<long>(out->output_bytes) &&
+            put_input_back(master, slave, raw, *out);
+  set_settings(slave, settings);
   return ok || t->c->refuse(
-                   "the unread bytes of the pseudo terminal behind descriptor %d cannot "
-                   "be kept",
+                   "the unread bytes of the pseudo terminal behind descriptor %d cannot be read "
+                   "without losing some of them; read them first, or close the terminal",
                    master);
 }
 

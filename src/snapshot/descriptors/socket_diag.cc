@@ -7,6 +7,7 @@
 #include <linux/packet_diag.h>
 #include <linux/sock_diag.h>
 #include <linux/unix_diag.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <initializer_list>
@@ -64,17 +65,20 @@ void attributes(const char* at, const char* end, Each each) {
   }
 }
 
+FdTable::SocketSeen* unix_socket(FdTable* t, uint32_t inode) {
+  FdTable::SocketSeen* out = inode ? t->socket_of(inode) : nullptr;
+  return out && out->s.domain == AF_UNIX ? out : nullptr;
+}
+
 // Those that have connected to listening socket `listener` and are not accepted yet, in order.
 void note_waiting(FdTable* t, uint32_t listener, const char* inodes, uint32_t count) {
   FdTable::SocketSeen& seen = t->socket[listener];
   seen.left_behind = 0, seen.strangers = count;
   for (uint32_t place = 0; place < count; ++place)
-    for (uint32_t i = 0; i < t->sockets; ++i)
-      if (t->socket[i].ino == load<uint32_t>(inodes + size_t{place} * 4) &&
-          t->socket[i].s.domain == AF_UNIX) {
-        t->socket[i].waits = listener + 1, t->socket[i].place = place;
-        --seen.strangers;
-      }
+    if (FdTable::SocketSeen* one = unix_socket(t, load<uint32_t>(inodes + size_t{place} * 4))) {
+      one->waits = listener + 1, one->place = place;
+      --seen.strangers;
+    }
   for (uint32_t place = 0; place < count; ++place)
     seen.left_behind += load<uint32_t>(inodes + size_t{place} * 4) == 0;
   seen.strangers -= seen.left_behind;
@@ -112,13 +116,11 @@ void ask_udp(FdTable* t, int family, int protocol) {
   request.idiag_states = ~0u;
   dump(request, [&](const char* message, const char* end) {
     const auto head = load<inet_diag_msg>(message);
-    for (uint32_t i = 0; i < t->sockets; ++i) {
-      FdTable::SocketSeen& seen = t->socket[i];
-      if (!is_udp(seen.s) || seen.ino != head.idiag_inode) continue;
-      attributes(message + sizeof(head), end, [&](uint16_t type, const char* value, uint32_t) {
-        if (type == INET_DIAG_SHUTDOWN) seen.shut_down = load<uint8_t>(value);
-      });
-    }
+    FdTable::SocketSeen* seen = head.idiag_inode ? t->socket_of(head.idiag_inode) : nullptr;
+    if (!seen || !is_udp(seen->s)) return;
+    attributes(message + sizeof(head), end, [&](uint16_t type, const char* value, uint32_t) {
+      if (type == INET_DIAG_SHUTDOWN) seen->shut_down = load<uint8_t>(value);
+    });
   });
 }
 
@@ -132,14 +134,24 @@ void ask_unix_diag(FdTable* t) {
   request.udiag_cookie[0] = request.udiag_cookie[1] = ~0u;
   dump(request, [&](const char* message, const char* end) {
     const auto head = load<unix_diag_msg>(message);
-    for (uint32_t i = 0; i < t->sockets; ++i) {
-      if (t->socket[i].ino != head.udiag_ino || t->socket[i].s.domain != AF_UNIX) continue;
-      t->socket[i].asked = true;
-      attributes(message + sizeof(head), end, [&](uint16_t type, const char* value, uint32_t n) {
-        note_unix(t, i, type, value, n);
-      });
-    }
+    FdTable::SocketSeen* seen = unix_socket(t, head.udiag_ino);
+    if (!seen) return;
+    seen->asked = true;
+    attributes(message + sizeof(head), end, [&](uint16_t type, const char* value, uint32_t n) {
+      note_unix(t, seen->s.index, type, value, n);
+    });
   });
+}
+
+void each_tcp_socket(void* context, void (*each)(void* context, const inet_diag_msg&)) {
+  for (int family : {AF_INET, AF_INET6}) {
+    inet_diag_req_v2 request{};
+    request.sdiag_family = static_cast<uint8_t>(family);
+    request.sdiag_protocol = IPPROTO_TCP;
+    request.idiag_states = ~0u;
+    dump(request,
+         [&](const char* message, const char*) { each(context, load<inet_diag_msg>(message)); });
+  }
 }
 
 void ask_inet_diag(FdTable* t) {

@@ -138,33 +138,44 @@ int int_option(int fd, int level, int name) {
   return sys::failed(get_option(fd, level, name, &value, &size)) ? 0 : value;
 }
 
-bool put_socket(FdTable* t, const FdTable::SocketSeen& seen) {
+void ask_options(const FdTable::SocketSeen& seen, char* room, SocketOptions* o) {
+  constexpr uint32_t kMostOfOne = 512;
   const uint32_t family = family_bit(seen.s), type = type_bit(seen.s);
-  t->r->begin(kRecSocket);
-  t->r->add(&seen.s, sizeof(seen.s));
-  uint32_t n = 0;
-  bool whole = true;
+  *o = {};
+  o->whole = true;
   for (const OptionRow& row : kSocketOptions) {
     if (!(row.families & family) || !(row.types & type)) continue;
-    alignas(8) uint8_t value[512] = {};
-    SocketOption out{row.level, row.name, sizeof(value), 0};
-    if (sys::failed(get_option(seen.fd, row.level, row.name, value, &out.bytes))) continue;
-    whole &= out.bytes <= sizeof(value);
-    if (!whole) break;
-    t->r->add(&out, sizeof(out));
-    t->r->add(value, padded(out.bytes));
-    ++n;
+    SocketOption head{row.level, row.name, kMostOfOne, 0};
+    o->whole &= o->bytes + sizeof(head) + kMostOfOne <= SocketOptions::kMostBytes;
+    if (!o->whole) return;
+    char* value = room + o->bytes + sizeof(head);
+    __builtin_memset(value, 0, 64);
+    if (sys::failed(get_option(seen.fd, row.level, row.name, value, &head.bytes))) continue;
+    o->whole &= head.bytes <= kMostOfOne;
+    if (!o->whole) return;
+    __builtin_memcpy(room + o->bytes, &head, sizeof(head));
+    __builtin_memset(value + head.bytes, 0, padded(head.bytes) - head.bytes);
+    o->bytes += static_cast<uint32_t>(sizeof(head) + padded(head.bytes));
+    ++o->count;
   }
-  t->r->end(n);
-  return whole || t->c->refuse("descriptor %d is a socket with an option that is too large to keep",
-                               seen.fd);
+  uint32_t filters = 0;
+  o->filter =
+      sys::failed(get_option(seen.fd, SOL_SOCKET, SO_GET_FILTER, nullptr, &filters)) || filters;
 }
 
-// A packet filter. False: one that cannot be read (BPF).
+bool put_socket(FdTable* t, const FdTable::SocketSeen& seen, const SocketOptions& options) {
+  t->r->begin(kRecSocket);
+  t->r->add(&seen.s, sizeof(seen.s));
+  t->r->add(options.data, options.bytes);
+  t->r->end(options.count);
+  return options.whole ||
+         t->c->refuse("descriptor %d is a socket with an option that is too large to keep",
+                      seen.fd);
+}
+
 bool put_filter(FdTable* t, const FdTable::SocketSeen& seen) {
   uint32_t count = 0;
   const long r = get_option(seen.fd, SOL_SOCKET, SO_GET_FILTER, nullptr, &count);
-  if (!sys::failed(r) && !count) return true;
   static sock_filter filter[4096];
   if (sys::failed(r) || count > 4096 ||
       sys::failed(get_option(seen.fd, SOL_SOCKET, SO_GET_FILTER, filter, &count)))
@@ -181,7 +192,7 @@ bool put_filter(FdTable* t, const FdTable::SocketSeen& seen) {
 
 bool put_groups(FdTable* t, const FdTable::SocketSeen& seen) {
   if (seen.s.domain == AF_PACKET) return put_packet_groups(t, seen);
-  if (!is_network(seen.s)) return true;
+  if (!is_network(seen.s) || is_tcp(seen.s)) return true;  // TCP has none
   return put_ipv4_groups(t, seen) && (seen.s.domain == AF_INET || put_ipv6_groups(t, seen));
 }
 

@@ -23,25 +23,6 @@ namespace {
 constexpr int kMostMessages = 100000;
 constexpr int kPassed = 256;  // SCM_MAX_FD is 253
 
-// An option that has another value while this lives.
-class Switched {
- public:
-  Switched(int fd, int level, int name, int value) : fd_(fd), level_(level), name_(name) {
-    uint32_t size = sizeof(before_);
-    ok = !sys::failed(get_option(fd, level, name, &before_, &size)) &&
-         !sys::failed(set_option(fd, level, name, value));
-  }
-  ~Switched() {
-    if (ok) set_option(fd_, level_, name_, before_);
-  }
-  Switched(const Switched&) = delete;
-  Switched& operator=(const Switched&) = delete;
-  bool ok;
-
- private:
-  int fd_, level_, name_, before_ = 0;
-};
-
 struct Peeked {
   long bytes;  // <= 0: nothing
   uint32_t flags;
@@ -204,6 +185,65 @@ bool urgent_byte(int fd, char* byte) {
   return n == 1;
 }
 
+// Unread bytes, up to an urgent one that is not in line.
+uint64_t unread_bytes(int fd) {
+  int out = 0;
+  return sys::failed(sys::call(SYS_ioctl, fd, 0x541B /* SIOCINQ */, sys::ptr(&out))) || out < 0
+             ? 0
+             : static_cast<uint64_t>(out);
+}
+
+// `count` unread bytes from `offset` on (-1: from the first one).
+bool put_stream(FdTable* t, const FdTable::SocketSeen& seen, int offset, uint64_t count) {
+  if (!count) return true;
+  const bool has_offset = int_option(seen.fd, SOL_SOCKET, SO_PEEK_OFF) >= 0;
+  SwitchedOption position(seen.fd, SOL_SOCKET, SO_PEEK_OFF, offset);
+  if (!position.ok && (offset >= 0 || has_offset))
+    return t->c->refuse_for_now(
+        "descriptor %d is a TCP connection with unread bytes behind an urgent one (MSG_OOB), which "
+        "this kernel does not show; try again when they are read",
+        seen.fd);
+  Message out{};
+  out.socket = seen.s.index;
+  out.bytes = static_cast<uint32_t>(count);
+  t->r->begin(kRecMessage);
+  t->r->add(&out, sizeof(out));
+  void* room = t->r->reserve(count);
+  if (!room) return true;  // full, which is told at the end
+  const long n = sys::call(SYS_recvfrom, seen.fd, sys::ptr(room), static_cast<long>(count),
+                           MSG_PEEK | MSG_DONTWAIT, 0, 0);
+  t->r->end();
+  return n == static_cast<long>(count) ||
+         t->c->refuse_for_now(
+             "the unread data of descriptor %d (TCP) cannot be read: %ld of %lu bytes", seen.fd, n,
+             count);
+}
+
+bool put_urgent(FdTable* t, const FdTable::SocketSeen& seen) {
+  const int fd = seen.fd;
+  char urgent;
+  uint64_t before, all;
+  bool has_urgent;
+  {
+    SwitchedOption out_of_line(fd, SOL_SOCKET, SO_OOBINLINE, 0);
+    before = unread_bytes(fd);
+    has_urgent = urgent_byte(fd, &urgent);
+  }
+  SwitchedOption in_line(fd, SOL_SOCKET, SO_OOBINLINE, 1);
+  all = unread_bytes(fd);
+  if (!has_urgent || before >= all) return put_stream(t, seen, -1, all);
+  if (!put_stream(t, seen, -1, before)) return false;
+  Message out{};
+  out.socket = seen.s.index;
+  out.bytes = 1;
+  out.flags = kMessageUrgent;
+  t->r->begin(kRecMessage);
+  t->r->add(&out, sizeof(out));
+  t->r->add(&urgent, 1);
+  t->r->end();
+  return put_stream(t, seen, static_cast<int>(before) + 1, all - before - 1);
+}
+
 // Has it data that is not sent? A device takes a moment.
 bool holds_back(int fd) {
   int waiting = 0;
@@ -228,14 +268,14 @@ bool put_unix_queue(FdTable* t, FdTable::SocketSeen* seen, char* room) {
   char urgent = 0;
   bool has_urgent = false;
   if (seen->s.type == SOCK_STREAM && left) {
-    Switched out_of_line(fd, SOL_SOCKET, SO_OOBINLINE, 0);
+    SwitchedOption out_of_line(fd, SOL_SOCKET, SO_OOBINLINE, 0);
     has_urgent = urgent_byte(fd, &urgent);
   }
-  Switched position(fd, SOL_SOCKET, SO_PEEK_OFF, 0);
+  SwitchedOption position(fd, SOL_SOCKET, SO_PEEK_OFF, 0);
   if (!position.ok)
     return t->c->refuse("the unread data of descriptor %d (unix socket) cannot be read", fd);
-  Switched in_line(fd, SOL_SOCKET, SO_OOBINLINE, 1);
-  Switched credentials(fd, SOL_SOCKET, SO_PASSCRED, 1);
+  SwitchedOption in_line(fd, SOL_SOCKET, SO_OOBINLINE, 1);
+  SwitchedOption credentials(fd, SOL_SOCKET, SO_PASSCRED, 1);
   static Peeked p, last;
   last = {};
   bool ok = true;
@@ -282,6 +322,14 @@ bool put_unix_queue(FdTable* t, FdTable::SocketSeen* seen, char* room) {
   return ok;
 }
 
+bool put_tcp_queue(FdTable* t, const FdTable::SocketSeen& seen) {
+  const Socket& s = seen.s;
+  if (s.state != kSocketConnection && s.state != kSocketPeerGone && s.state != kSocketReset)
+    return true;
+  return polls(seen.fd, POLLPRI) ? put_urgent(t, seen)
+                                 : put_stream(t, seen, -1, unread_bytes(seen.fd));
+}
+
 bool put_udp_queue(FdTable* t, const FdTable::SocketSeen& seen, char* room) {
   const int fd = seen.fd;
   if (holds_back(fd))
@@ -292,14 +340,14 @@ bool put_udp_queue(FdTable* t, const FdTable::SocketSeen& seen, char* room) {
   uint64_t left;
   if (!has_no_hidden_message(t, seen) || !spares_error(t, seen, &left)) return false;
   if (!left) return true;
-  Switched position(fd, SOL_SOCKET, SO_PEEK_OFF, 0);
+  SwitchedOption position(fd, SOL_SOCKET, SO_PEEK_OFF, 0);
   if (!position.ok) {
     if (polls(fd, POLLIN))
       tell("descriptor %d is a UDP socket; a restore drops its unread datagrams", fd);
     return true;
   }
-  Switched v4(fd, IPPROTO_IP, 20 /* IP_RECVORIGDSTADDR */, 1);
-  Switched v6(fd, IPPROTO_IPV6, 74 /* IPV6_RECVORIGDSTADDR */, 1);
+  SwitchedOption v4(fd, IPPROTO_IP, 20 /* IP_RECVORIGDSTADDR */, 1);
+  SwitchedOption v6(fd, IPPROTO_IPV6, 74 /* IPV6_RECVORIGDSTADDR */, 1);
   static Peeked p;
   for (int n = 0; n < kMostMessages; ++n) {
     peek(fd, seen.s, room, &p);

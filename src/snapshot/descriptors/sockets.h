@@ -1,12 +1,18 @@
 // How fd_sockets.cc and its helpers capture sockets together. Not for others.
 //
 //   fd_sockets.cc      who a socket is, its state, and which socket is at the other end
-//   socket_diag.cc     what only sock_diag tells: peers, backlogs, shut down halves, inodes of
-//   names socket_options.cc  options (gpuckpt/socket_options.h), packet filters, multicast groups
-//   socket_queues.cc   unread messages of Unix and UDP sockets
+//   socket_diag.cc     what only sock_diag tells: peers, backlogs, shut down halves, names' inodes
+//   socket_options.cc  options (gpuckpt/socket_options.h), packet filters, multicast groups
+//   socket_queues.cc   unread messages of Unix and UDP sockets, unread bytes of TCP connections
+//   connections.cc     which TCP sockets are each other's ends, and what becomes of the others
 #pragma once
 
+#include <sys/socket.h>
+
+#include "base/syscall.h"
 #include "snapshot/descriptors/descriptors.h"
+
+struct inet_diag_msg;
 
 namespace gpuckpt {
 
@@ -21,6 +27,26 @@ inline bool is_udp(const process::Socket& s) {
   return is_network(s) && s.type == 2 /* SOCK_DGRAM */ &&
          (s.protocol == 17 /* UDP */ || s.protocol == 136 /* UDP-Lite */);
 }
+inline bool is_tcp(const process::Socket& s) { return is_network(s) && s.type == SOCK_STREAM; }
+
+// An option that has another value while this lives.
+class SwitchedOption {
+ public:
+  SwitchedOption(int fd, int level, int name, int value) : fd_(fd), level_(level), name_(name) {
+    uint32_t size = sizeof(before_);
+    ok = !sys::failed(get_option(fd, level, name, &before_, &size)) &&
+         !sys::failed(set_option(fd, level, name, value));
+  }
+  ~SwitchedOption() {
+    if (ok) set_option(fd_, level_, name_, before_);
+  }
+  SwitchedOption(const SwitchedOption&) = delete;
+  SwitchedOption& operator=(const SwitchedOption&) = delete;
+  bool ok;
+
+ private:
+  int fd_, level_, name_, before_ = 0;
+};
 
 // Does poll tell any of these events? (To read would take a pending error from the program.)
 bool polls(int fd, short events);
@@ -34,10 +60,29 @@ ShownAddress show_address(const uint8_t* address, uint32_t bytes);
 // Completes FdTable::SocketSeen of all sockets; called again when the table has grown.
 void ask_unix_diag(FdTable*);
 void ask_inet_diag(FdTable*);
+// Calls each(message) for every TCP socket of the machine, whoever has it.
+void each_tcp_socket(void* context, void (*each)(void* context, const inet_diag_msg&));
+template <typename Each>
+void each_tcp_socket(Each each) {
+  each_tcp_socket(&each, [](void* context, const inet_diag_msg& message) {
+    (*static_cast<Each*>(context))(message);
+  });
+}
 // The groups of a packet socket. False: refused.
 bool put_packet_groups(FdTable*, const FdTable::SocketSeen&);
 
-bool put_socket(FdTable*, const FdTable::SocketSeen&);  // with its options
+// The options of one socket, as the record has them.
+struct SocketOptions {
+  static constexpr uint32_t kMostBytes = 8192;
+  char* data;
+  uint32_t count, bytes;
+  bool whole;   // false: more than there is room for
+  bool filter;  // it has a packet filter
+};
+// Fills room[kMostBytes] and all but `data`; of many sockets side by side.
+void ask_options(const FdTable::SocketSeen&, char* room, SocketOptions*);
+bool put_socket(FdTable*, const FdTable::SocketSeen&, const SocketOptions&);
+// The packet filter that it has. False: one that cannot be read (BPF).
 bool put_filter(FdTable*, const FdTable::SocketSeen&);
 bool put_groups(FdTable*, const FdTable::SocketSeen&);
 
@@ -45,5 +90,6 @@ bool put_groups(FdTable*, const FdTable::SocketSeen&);
 inline constexpr uint64_t kMessageRoom = 4 << 20;
 bool put_unix_queue(FdTable*, FdTable::SocketSeen*, char* room);
 bool put_udp_queue(FdTable*, const FdTable::SocketSeen&, char* room);
+bool put_tcp_queue(FdTable*, const FdTable::SocketSeen&);
 
 }  // namespace gpuckpt

@@ -11,6 +11,7 @@
 #include "base/handover.h"
 #include "base/local_socket.h"
 #include "base/log.h"
+#include "base/place.h"
 #include "base/proc.h"
 #include "base/syscall.h"
 #include "base/text.h"
@@ -58,15 +59,6 @@ wire::JobMsg make(uint32_t step, uint32_t number) {
 }
 
 }  // namespace
-
-bool JobBarrier::fail(int why, const char* pattern, ...) {
-  va_list args;
-  va_start(args, pattern);
-  vformat(text, sizeof(text), pattern, args);
-  va_end(args);
-  code = why;
-  return false;
-}
 
 bool JobBarrier::has_process(int pid) const {
   if (role_ == Role::kAlone) return false;
@@ -132,6 +124,7 @@ bool JobBarrier::lead(IoThread* c, const Call& call) {
   if (sys::failed(fd))
     return fail(kExitError, "no socket for the processes of the job (error %ld)", -fd);
   door_ = static_cast<int>(fd);
+  shared_state()->leaders_place = place_of("thread-self");
   bool found;
   if (!look_for_more(&found)) return false;
   while (!all_at(wire::kJobOpened)) {
@@ -243,7 +236,16 @@ bool JobBarrier::invite(wire::JobStep step) {
       continue;
     }
     const bool before_us = inherited_child(m.pid);
-    if (!before_us && now - m.since_us < kStartPatienceUs) continue;
+    const bool starts = !before_us && has_library(m.pid);
+    const uint64_t patience = !starts ? kStartPatienceUs
+                              : born  ? kBornPatienceUs
+                                      : kAnswerPatienceUs;
+    if (!before_us && now - m.since_us < patience) continue;
+    if (starts)
+      return fail(kExitTimeout,
+                  "process %d (%s) of the job was started and has not begun to run "
+                  "its own code",
+                  m.pid, r.name);
     if (before_us || call_.children == Children::kAble) {
       // The process that renews the job's lease (tools/gpuckpt/job_hold.h) is nobody's concern.
       if (!before_us || !equal(r.name, "gpuckpt-lease"))
@@ -390,7 +392,7 @@ bool JobBarrier::hear(IoThread* c, size_t i) {
     bool ok = fds[2] >= 0 && local_send(c->socket_, &out, sizeof(out), fds, 3);
     for (int fd : fds)
       if (fd >= 0) sys::close(fd);
-    if (!ok) return fail(kExitError, "the writer is gone");
+    if (!ok) return fail(kExitError, "the writer process ended before the snapshot was stored");
   }
   m.reached = in.step;
   if (in.step > wire::kJobOpened && in.step <= level_)
@@ -533,7 +535,7 @@ bool JobBarrier::join(IoThread*, Join* j) {
   const long fd = local_connect(j->door);
   leader_socket_ = sys::failed(fd) ? -1 : static_cast<int>(fd);
   if (sys::failed(fd) || !local_trusted(leader_socket_, &peer) || peer != j->leader)
-    return fail(kExitAbsent, "nobody leads a snapshot any more");
+    return fail(kExitAbsent, "the snapshot of the job that this process was asked to join is over");
   wire::JobMsg m = make(wire::kJobJoin, library.last_number);
   copy(m.text, sizeof(m.text), library.last_snapshot);
   copy(m.tag, sizeof(m.tag), job_name());
@@ -543,7 +545,8 @@ bool JobBarrier::join(IoThread*, Join* j) {
   sys::call(SYS_poll, sys::ptr(&p), 1, 10000);
   if (receive(leader_socket_, &j->call, fds) <= 0 || j->call.step != wire::kJobWelcome ||
       fds[0] < 0)
-    return fail(kExitAbsent, "the leader of the snapshot did not answer");
+    return fail(kExitAbsent,
+                "the process that leads the snapshot of the job did not answer in time");
   shared_state_fd_ = fds[0];
   shared_state_ = scratch_map(sizeof(SharedJobState), shared_state_fd_);
   if (!shared_state_)
@@ -559,7 +562,7 @@ bool JobBarrier::join(IoThread*, Join* j) {
 bool JobBarrier::opened(const int (&fds)[3]) {
   wire::JobMsg m = make(wire::kJobOpened, number_);
   return local_send(leader_socket_, &m, sizeof(m), fds, 3) ||
-         fail(kExitError, "the leader is gone");
+         fail(kExitError, "the process that led the snapshot of the job has ended");
 }
 
 // --- everybody

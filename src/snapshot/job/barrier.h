@@ -2,16 +2,17 @@
 //
 // The root of the job leads. Its writer takes what all of them send, and publishes one manifest
 // when all have sent everything: that is what makes the snapshot one. What makes it of one moment
-// are three meetings, at which everybody waits for everybody: before parking, when all are parked,
-// and when all are captured. At the second the leader looks once more for processes: with all
-// parents parked none can be born, so those that it does not know were born before, and they are
-// asked to join while the others stand. (Before these, they meet with their devices at rest,
-// because memory of one can be mapped in another.) Whoever fails, ends or does not answer fails the
-// attempt for all, except that a process may end until it is parked.
+// are meetings, at which everybody waits for everybody: before parking, when all are parked, when
+// all have listed their descriptors, and when all are captured. At the second the leader looks once
+// more for processes: with all parents parked none can be born, so those that it does not know were
+// born before, and they are asked to join while the others stand. (Before these, they meet with
+// their devices at rest, because memory of one can be mapped in another.) Whoever fails, ends or
+// does not answer fails the attempt for all, except that a process may end until it is parked.
 //
 // Everything here runs on the I/O thread, in whose descriptor table the sockets are.
 #pragma once
 
+#include "base/failure.h"
 #include "base/heap.h"
 #include "gpuckpt/wire.h"
 #include "snapshot/job/membership.h"
@@ -27,7 +28,7 @@ enum class Children : uint32_t {
   kIgnore,  // a snapshot of this process alone
 };
 
-class JobBarrier {
+class JobBarrier : public Failure {
  public:
   enum class Role { kAlone, kLeader, kMember };
   Role role() const { return role_; }
@@ -72,9 +73,6 @@ class JobBarrier {
   void call_off(int code, const char* text);
   void finish();  // closes; role is kAlone then
 
-  int code = 0;
-  char text[512] = "";
-
   // In a forked child and in a restored process: none of it is ours.
   void forget() {
     role_ = Role::kAlone;
@@ -92,7 +90,6 @@ class JobBarrier {
     bool stopped;    // is let go on when all others are parked (stopped_children.h)
     bool looked_at;  // may_be_stopped (obstacles.h)
   };
-  bool fail(int code, const char* pattern, ...) __attribute__((format(printf, 3, 4)));
   bool look_for_more(bool* found);
   bool invite(wire::JobStep step);
   bool list_stopped(Member*, const Relative&);

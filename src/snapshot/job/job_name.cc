@@ -8,6 +8,7 @@
 
 #include <atomic>
 
+#include "base/fnv.h"
 #include "base/proc.h"
 #include "base/syscall.h"
 #include "base/text.h"
@@ -37,9 +38,7 @@ uint64_t hash_of_vector(int pid) {
   char path[40], vector[1024];
   format(path, sizeof(path), "/proc/%d/auxv", pid);
   const long n = read_file(path, vector, sizeof(vector));
-  uint64_t hash = 14695981039346656037ull;
-  for (long i = 0; i < n; ++i) hash = (hash ^ static_cast<uint8_t>(vector[i])) * 1099511628211ull;
-  return n > 0 ? hash : 0;
+  return n > 0 ? fnv(kFnvBasis, vector, static_cast<size_t>(n)) : 0;
 }
 
 // Does the process's environment, as it was at its exec, have our name, or one that the job had

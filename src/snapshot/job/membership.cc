@@ -66,10 +66,9 @@ bool has_children() {
   return sys::call(SYS_waitid, 0 /* P_ALL */, 0, sys::ptr(info), kAny, 0) != -10 /* ECHILD */;
 }
 
-bool listens(int pid) {
+bool has_library(int pid) {
   char path[40];
   static char text[4096 + 512];
-  if (!catches_signal(pid, wire::kWakeSignal, nullptr)) return false;
   format(path, sizeof(path), "/proc/%d/maps", pid);
   LineReader maps(path, text, sizeof(text));
   while (char* line = maps.next()) {
@@ -78,6 +77,10 @@ bool listens(int pid) {
     if (end - line > static_cast<long>(n) && equal(end - n, "/libgpuckpt.so")) return true;
   }
   return false;
+}
+
+bool listens(int pid) {
+  return catches_signal(pid, wire::kWakeSignal, nullptr) && has_library(pid);
 }
 
 namespace {

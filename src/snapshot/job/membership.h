@@ -32,6 +32,8 @@ bool has_children();
 
 // Does the process have the library, and has it come so far that it listens to our signal?
 bool listens(int pid);
+// It has the library, whose constructor may be yet to run: ld.so maps what is preloaded first.
+bool has_library(int pid);
 
 // The root of the job that this process belongs to; itself when it is alone.
 int find_root();

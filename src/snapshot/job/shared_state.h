@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/place.h"
+#include "snapshot/descriptors/connections.h"
 #include "snapshot/process/told.h"
 
 namespace gpuckpt {
@@ -17,16 +19,23 @@ struct SharedJobState {
   // Whoever looks at descriptors holds it, because some can only be told apart by changing them for
   // a moment, and others may share them. 1: held.
   std::atomic<uint32_t> lock;
+  // The kernel compares descriptors (kcmp) only for who has the rights of both processes: those who
+  // may compare with everybody look last. How many may not, and how many turns these have had.
+  std::atomic<uint32_t> weak, weak_done;
+
+  // Written by the leader before anybody joins: what it sees of itself, which the kernel does not
+  // show to members with fewer rights.
+  Place leaders_place;
 
   // Written by the leader before it lets capture begin: everybody but the leader itself.
-  struct Relative {
+  struct OtherProcess {
     int pid, ppid, pgid, sid;
     bool ended;  // a zombie; otherwise it is parked and a member
   };
   Told told;  // by the members
 
   uint32_t relative_count;
-  Relative relative[kMostRelatives];
+  OtherProcess relative[kMostRelatives];
 
   // Stopped processes (stopped_process.h). The leader lists them before it lets anybody park, and
   // wakes them when everybody else is parked; their parents say by which signal, when nobody has
@@ -46,9 +55,12 @@ struct SharedJobState {
     uint32_t kind, flags;
     uint32_t member;
     int pid, fd;
+    uint64_t mark;  // of what has no inode of its own: what fdinfo tells of it
   };
   uint32_t description_count;
   Description description[kMostDescriptions];
+  static constexpr uint32_t kDescriptionSlots = 2 * kMostDescriptions;
+  uint32_t description_slot[kDescriptionSlots];  // HashIndex by inode and device
 
   // Under the lock: pipes and sockets with an end that is not in the process that lists them.
   enum EndKind : uint32_t { kReader = 1, kWriter = 2, kSocket = 4 };
@@ -61,6 +73,9 @@ struct SharedJobState {
   };
   uint32_t end_count;
   End end[kMostEnds];
+
+  // Under the lock.
+  ConnectionTable connections;
 
   // Under the lock: device memory that a process hands out (its own number for it), or has from
   // another one.

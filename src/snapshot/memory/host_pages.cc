@@ -6,11 +6,11 @@
 
 #include "base/address.h"
 #include "base/log.h"
+#include "base/memory_room.h"
 #include "base/proc.h"
 #include "base/syscall.h"
 #include "base/text.h"
 #include "gpuckpt/process_format.h"
-#include "snapshot/control/memory_room.h"
 #include "snapshot/control/state.h"
 #include "snapshot/memory/track.h"
 
@@ -34,12 +34,19 @@ constexpr PageQuery kWritten{.all = kPageWritten,
                              .any = kPagePresent | kPageSwapped,
                              .tell = kPageWritten};
 
-void populate(const Region& r, uint64_t bytes) {
-  sys::call(SYS_madvise, static_cast<long>(r.start), static_cast<long>(bytes), MADV_HUGEPAGE);
-  if (!sys::failed(sys::call(SYS_madvise, static_cast<long>(r.start), static_cast<long>(bytes),
-                             kPopulateWrite)))
-    return;
-  for (uint64_t at = 0; at < bytes; at += kPage) r.data()[at] = 0;
+// Rounds that gained too little: so many snapshots do without, because the program is likely to go
+// on like that.
+constexpr uint32_t kSkipAfterFailure = 8;
+uint32_t skip_rounds = 0;
+
+// For tests: all rounds that there may be, however little is left.
+bool makes_all_rounds() { return equal(library.config.copy, "rounds"); }
+bool copies_always() { return equal(library.config.copy, "copy") || makes_all_rounds(); }
+
+uint64_t with_margin(uint64_t bytes) { return page_up(bytes + bytes / 4 + (1u << 20)); }
+
+bool fits(uint64_t bytes) {
+  return copies_always() || with_margin(bytes) <= memory_room().left / 4;
 }
 
 }  // namespace
@@ -67,7 +74,7 @@ void PageList::finish() {
 bool HostPages::start() {
   constexpr size_t kRanges = 66000;
   if (!smaps.start() || !now.start() || !written.start(kListRoom) || !gone.start(kListRoom) ||
-      !guards.start(kListRoom) || !early.start(kListRoom))
+      !guards.start(kListRoom) || !early.start(kListRoom) || !fresh.start(kListRoom))
     return false;
   range_memory = scratch_map(kRanges * sizeof(PumpRange));
   ranges = reinterpret_cast<PumpRange*>(range_memory.data());
@@ -82,6 +89,7 @@ void HostPages::finish() {
   gone.finish();
   guards.finish();
   early.finish();
+  fresh.finish();
   scratch_unmap(&range_memory);
   scratch_unmap(&copy);
   ranges = nullptr;
@@ -129,19 +137,19 @@ uint64_t HostPages::count_written() {
 
 // The program runs and may unmap what is copied: the kernel copies, and says so. False: the copy is
 // not complete.
-bool HostPages::copy_early() {
+bool HostPages::copy_fresh() {
   constexpr size_t kBatch = 512;
   static iovec from[kBatch];
   const int pid = static_cast<int>(sys::call(SYS_getpid));
-  for (uint32_t i = 0; i < early.count;) {
+  for (uint32_t i = 0; i < fresh.count;) {
     uint64_t bytes = 0;
     size_t n = 0;
-    for (; n < kBatch && i + n < early.count; ++n) {
-      const PageRegion& r = early.at[i + n];
+    for (; n < kBatch && i + n < fresh.count; ++n) {
+      const PageRegion& r = fresh.at[i + n];
       from[n] = {reinterpret_cast<void*>(r.start), r.end - r.start};
       bytes += r.end - r.start;
     }
-    iovec to{copy.data() + early.at[i].categories, bytes};
+    iovec to{copy.data() + fresh.at[i].categories, bytes};
     const long got = sys::call(SYS_process_vm_readv, pid, sys::ptr(&to), 1, sys::ptr(from),
                                static_cast<long>(n), 0);
     if (got == -1 /* EPERM */ || got == -38 /* ENOSYS */) early_works = false;
@@ -151,28 +159,92 @@ bool HostPages::copy_early() {
   return true;
 }
 
-// Protects what was written up to now and copies it. False: there is no copy, but the pages are
-// known.
-bool HostPages::take_early(uint64_t later_bytes) {
-  const uint64_t t0 = sys::now_us();
+// Lists what was written up to now, and protects it. There is room for all of it in `early`.
+void HostPages::protect_written(PageList* out) {
   PageQuery query = kWritten;
   query.protect = query.tracked_only = true;
   tracker.give_up_base();
+  const uint32_t room = (early.room - early.count) / 2;
+  out->count = 0;
   for (SmapsRange& r : smaps)
-    for (uint64_t at = r.start;
-         r.flags & kSmapsTracked && at < r.end && early.count < early.room;) {
-      long n = pagemap.scan(&at, r.end, query, early.at + early.count, early.room - early.count);
+    for (uint64_t at = r.start; r.flags & kSmapsTracked && at < r.end && out->count < room;) {
+      long n = pagemap.scan(&at, r.end, query, out->at + out->count, room - out->count);
       // A part of it is another mapping by now. What was protected before the kernel came to that
       // is not told, so nothing of it may count as unchanged.
       if (n < 0) r.flags &= ~static_cast<uint32_t>(kSmapsTracked);
-      if (n > 0) early.count += static_cast<uint32_t>(n);
+      if (n > 0) out->count += static_cast<uint32_t>(n);
     }
-  for (uint32_t i = 0; i < early.count; ++i) {
-    PageRegion& r = early.at[i];
-    r.categories = early_bytes;
-    early_bytes += r.end - r.start;
+}
+
+// Puts what is in `fresh` into `early`, in the place of what it has of the same pages.
+void HostPages::merge_fresh() {
+  PageList merged;
+  if (!early.count) {
+    merged = early, early = fresh, fresh = merged;
+    return;
   }
-  const bool ok = make_room(early_bytes + later_bytes) && copy_early();
+  // From the end, so that nothing is overwritten that is still to be read: `early` has room for its
+  // own pieces and, twice, for those of `fresh`, which cut them.
+  const uint32_t shift = early.room - early.count;
+  for (uint32_t i = early.count; i-- > 0;) early.at[i + shift] = early.at[i];
+  const PageRegion *old = early.at + shift, *end = old + early.count;
+  uint32_t f = 0;
+  early.count = 0;
+  auto put = [&](const PageRegion& r) { early.at[early.count++] = r; };
+  for (; old < end; ++old) {
+    const PageRegion o = *old;
+    for (uint64_t at = o.start; at < o.end;) {
+      while (f < fresh.count && fresh.at[f].end <= at) put(fresh.at[f++]);
+      if (f < fresh.count && fresh.at[f].start <= at) {
+        at = fresh.at[f].end;
+        continue;
+      }
+      const uint64_t next =
+          f < fresh.count && fresh.at[f].start < o.end ? fresh.at[f].start : o.end;
+      put({at, next, o.categories + (at - o.start)});
+      at = next;
+    }
+  }
+  while (f < fresh.count) put(fresh.at[f++]);
+}
+
+// One round: protects what was written up to now and copies it. False: there is no copy, but the
+// pages are known.
+bool HostPages::copy_round(uint64_t later_bytes) {
+  protect_written(&fresh);
+  uint64_t bytes = early_bytes;
+  for (uint32_t i = 0; i < fresh.count; ++i) {
+    PageRegion& r = fresh.at[i];
+    r.categories = bytes;
+    bytes += r.end - r.start;
+  }
+  bool ok = copy || make_room(bytes + later_bytes, bytes);
+  ok = ok && with_margin(bytes + later_bytes) <= copy.bytes;
+  if (ok) populate(with_margin(bytes + later_bytes));
+  ok = ok && copy_fresh();
+  merge_fresh();
+  early_bytes = bytes;
+  ++rounds;
+  return ok;
+}
+
+// False: there is no copy, but the pages are known.
+bool HostPages::take_early(uint64_t later_bytes) {
+  constexpr uint32_t kMostRounds = 8;
+  const bool all = makes_all_rounds();
+  constexpr uint64_t kShort =
+      1000;  // microseconds of copying in the stop that are not worth another round
+  const uint64_t t0 = sys::now_us();
+  bool ok = copy_round(later_bytes);
+  uint64_t before = early_bytes;
+  while (ok && rounds < kMostRounds) {
+    const uint64_t left = count_written();
+    const uint64_t room = with_margin(early_bytes + left + later_bytes);
+    const bool gains = left / kPage * copy_ns_per_page / 1000 >= kShort && left <= before / 2;
+    if ((!gains && !all) || room > copy.bytes || !fits(room)) break;
+    before = left;
+    ok = copy_round(later_bytes);
+  }
   early_us = sys::now_us() - t0;
   return ok;
 }
@@ -189,13 +261,34 @@ uint32_t HostPages::first_early(uint64_t address) const {
   return low;
 }
 
-// What is written between now and the stop comes on top of what is known.
-bool HostPages::make_room(uint64_t bytes) {
-  const uint64_t room = page_up(bytes + bytes / 4 + (1u << 20)), available = memory_room().left;
-  if (room > available / 4 && !equal(library.config.copy, "copy")) return false;
-  copy = scratch_map(room);
-  if (copy) populate(copy, room);
+// What is written between now and the stop comes on top of what is known; `spare`: what further
+// rounds may bring. Address space only.
+bool HostPages::make_room(uint64_t bytes, uint64_t spare) {
+  if (!fits(bytes)) return false;
+  copy = scratch_map(with_margin(bytes) + with_margin(spare));
+  populated = 0;
   return static_cast<bool>(copy);
+}
+
+void HostPages::populate(uint64_t bytes) {
+  if (bytes > copy.bytes) bytes = copy.bytes;
+  if (bytes <= populated) return;
+  const long start = static_cast<long>(copy.start + populated);
+  const long length = static_cast<long>(bytes - populated);
+  sys::call(SYS_madvise, start, length, MADV_HUGEPAGE);
+  if (sys::failed(sys::call(SYS_madvise, start, length, kPopulateWrite)))
+    for (uint64_t at = populated; at < bytes; at += kPage) copy.data()[at] = 0;
+  populated = bytes;
+}
+
+// Is it worth copying so much while the program runs? It takes memory, and half a second of a
+// processor for each GiB.
+bool HostPages::rounds_pay(uint64_t dirty, uint64_t all) const {
+  if (dirty < kWorthEarly) return false;
+  if (dirty <= all / 4) return true;
+  if (!skip_rounds) return fits(dirty);
+  --skip_rounds;
+  return false;
 }
 
 void HostPages::make_plan(bool device_present) {
@@ -214,18 +307,21 @@ void HostPages::make_plan(bool device_present) {
     return plan.copy_us <= plan.clone_us;
   };
   const char* wish = library.config.copy;
-  const bool always = equal(wish, "copy"), early_only = equal(wish, "early");
+  const bool always = copies_always(), early_only = equal(wish, "early");
   if (equal(wish, "clone") || equal(wish, "stop")) return;
   // A process with a device is cloned in any case (libc_probe.h).
   if (device_present && !always && !early_only) return;
   const uint64_t dirty = count_written();
-  const bool early_pays = expect(loose) && dirty >= kWorthEarly && dirty <= all / 4;
+  const bool early_pays = expect(loose) && rounds_pay(dirty, all);
   if (early_works && tracker.protects_ranges() && (early_pays || always || early_only)) {
     plan.copy = take_early(loose);
     // It may write faster than we copy.
     plan.copy &= (expect(loose + count_written()) || always) && !early_only;
+    if (!plan.copy && dirty > all / 4) skip_rounds = kSkipAfterFailure;
+    if (plan.copy) populate(page_up(early_bytes + with_margin(plan.bytes)));
   } else {
-    plan.copy = (expect(loose + dirty) || always) && make_room(plan.bytes);
+    plan.copy = (expect(loose + dirty) || always) && make_room(plan.bytes, 0);
+    if (plan.copy) populate(copy.bytes);
   }
   if (!plan.copy) scratch_unmap(&copy);
 }

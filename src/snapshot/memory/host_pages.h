@@ -4,7 +4,9 @@
 //
 // Most of a copy is made before anybody is parked ("early"): a page is write-protected first and
 // copied then, so that the stop finds every page whose copy is not what it should be among those
-// written meanwhile. Only these are copied while everybody is parked.
+// written meanwhile. What was written during one round is copied by the next one, as in the
+// migration of a virtual machine, until so little is left that the stop may copy it, or a round
+// gains nothing because the program writes as fast as we copy.
 //
 // Everything is allocated before anybody is parked.
 #pragma once
@@ -50,6 +52,7 @@ class HostPages {
   PageList early;            // `categories`: where in `copy` its bytes are
   Region copy;               // room for a copy, touched already
   uint64_t early_bytes = 0;  // of it, in use before the stop
+  uint32_t rounds = 0;       // in which they were copied
   uint64_t copied = 0;       // of it, in use in all: behind the early ones the pages of `written`
   bool has_copy = false;
   bool register_later = false;  // memory worth tracking is registered at the end of the stop
@@ -91,10 +94,18 @@ class HostPages {
 
  private:
   Region range_memory;
+  PageList fresh;          // what the current round copies
+  uint64_t populated = 0;  // of `copy`
+
   uint64_t count_written();
+  void protect_written(PageList*);
+  void merge_fresh();
+  bool copy_fresh();
   bool take_early(uint64_t later_bytes);
-  bool copy_early();
-  bool make_room(uint64_t bytes);
+  bool copy_round(uint64_t later_bytes);
+  bool rounds_pay(uint64_t dirty, uint64_t all) const;
+  bool make_room(uint64_t bytes, uint64_t spare);
+  void populate(uint64_t bytes);
   uint32_t first_early(uint64_t address) const;  // that ends behind it
   bool find_written(PumpRange*);
   void find_guards(const PumpRange&);

@@ -31,8 +31,9 @@ void gpuckpt::find_real_doors() {
   gpuckpt_real_prctl = real<int (*)(int, ...)>("prctl");
 }
 
-// The arguments stay where they are, however many there are: 231 is exit_group, 317 seccomp, 425
-// io_uring_setup; of prctl, 22 is PR_SET_SECCOMP.
+// The arguments stay where they are, however many there are: 231 is exit_group, 250 keyctl, 317
+// seccomp, 425 io_uring_setup, 446 landlock_restrict_self; of prctl, 22 is PR_SET_SECCOMP, 59
+// PR_SET_SYSCALL_USER_DISPATCH.
 asm(R"(
 .text
 .p2align 4
@@ -46,6 +47,10 @@ syscall:
     je gpuckpt_seccomp
     cmp $231, %rdi
     je gpuckpt_exit_group
+    cmp $250, %rdi
+    je gpuckpt_keyctl
+    cmp $446, %rdi
+    je gpuckpt_landlock_restrict_self
     jmp *gpuckpt_real_syscall(%rip)
 .size syscall, .-syscall
 .globl prctl
@@ -54,6 +59,8 @@ prctl:
     endbr64
     cmp $22, %edi
     je gpuckpt_prctl_seccomp
+    cmp $59, %edi
+    je gpuckpt_prctl_dispatch
     jmp *gpuckpt_real_prctl(%rip)
 .size prctl, .-prctl
 )");

@@ -91,6 +91,7 @@ void park_handler(int sig, siginfo_t* info, void* context) {
   const long bits = sys::call(SYS_prctl, PR_GET_SECUREBITS);
   t->securebits = sys::failed(bits) ? 0 : static_cast<uint32_t>(bits);
   t->rseq = own_rseq(t->fs);
+  t->rare = rare_thread_state();
   t->memory_policy = 0;
   sys::call(SYS_get_mempolicy, sys::ptr(&t->memory_policy), sys::ptr(t->memory_nodes), 1024, 0, 0);
   t->state = kParked;

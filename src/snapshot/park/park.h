@@ -12,6 +12,7 @@
 #include "base/heap.h"
 #include "base/syscall.h"
 #include "snapshot/park/eintr.h"
+#include "snapshot/process/refused_state.h"
 #include "snapshot/process/rseq.h"
 
 namespace gpuckpt {
@@ -34,6 +35,7 @@ struct ParkedThread {
   int memory_policy;  // get_mempolicy
   uint64_t memory_nodes[16];
   RseqOwner rseq;
+  RareThreadState rare;
   bool driver;
   bool in_vdso;
   int asked_again;

@@ -125,7 +125,8 @@ bool capture_aio(Capture* c, Records* r, uint64_t start, uint64_t end) {
   }
   scratch_unmap(&memory);
   if (!known)
-    return c->refuse_for_now("an AIO context (io_setup) at %lx does not come to rest", start);
+    return c->refuse_for_now("the requests of an AIO context (io_setup) at %lx do not complete",
+                             start);
   return !look.in_flight ||
          c->refuse_for_now("%u requests of an AIO context (io_submit) are on their way",
                            look.in_flight);

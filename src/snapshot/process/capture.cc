@@ -32,6 +32,7 @@
 #include "snapshot/park/park.h"
 #include "snapshot/process/aio.h"
 #include "snapshot/process/process_state.h"
+#include "snapshot/process/refused_state.h"
 
 extern "C" void gpuckpt_restore_entry(void* plan) __attribute__((visibility("hidden")));
 
@@ -50,12 +51,16 @@ void* Records::begin(RecordType type, uint32_t count) {
 }
 
 void Records::add(const void* bytes, uint64_t n) {
+  if (void* room = reserve(n)) __builtin_memcpy(room, bytes, n);
+}
+
+void* Records::reserve(uint64_t n) {
   if (memory_.bytes - used_ < n + 16) {
     full = true;
-    return;
+    return nullptr;
   }
-  __builtin_memcpy(memory_.data() + used_, bytes, n);
   used_ += n;
+  return memory_.data() + used_ - n;
 }
 
 void Records::add_text(const char* s) { add(s, length(s) + 1); }
@@ -70,24 +75,6 @@ void Records::end() {
 void Records::end(uint32_t count) {
   if (!full) reinterpret_cast<RecordHead*>(memory_.data() + head_)->count = count;
   end();
-}
-
-bool Capture::refuse(const char* pattern, ...) {
-  va_list args;
-  va_start(args, pattern);
-  vformat(text, sizeof(text), pattern, args);
-  va_end(args);
-  code = kExitRefused;
-  return false;
-}
-
-bool Capture::refuse_for_now(const char* pattern, ...) {
-  va_list args;
-  va_start(args, pattern);
-  vformat(text, sizeof(text), pattern, args);
-  va_end(args);
-  code = kRefusedForNow;
-  return false;
 }
 
 // Many small pieces share a mapping; what is not used of it costs nothing.
@@ -198,7 +185,9 @@ bool put_cwd(Capture* c, Records* r) {
       !sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(path), sys::ptr(&named), 0)) &&
       here.st_ino == named.st_ino)
     return true;
-  return c->refuse("the working directory of the process is out of reach; change to another one");
+  return c->refuse(
+      "the working directory of the process cannot be reached from its root folder; have the "
+      "program change to another one");
 }
 
 void put_terminal(Head* h) {
@@ -229,7 +218,7 @@ bool check_sharing(Capture* c, const Head& h, bool* shares_place) {
   if (!job_barrier.active()) return true;
   const SharedJobState* b = job_barrier.shared_state();
   for (uint32_t i = 0; i < b->relative_count; ++i) {
-    const SharedJobState::Relative& other = b->relative[i];
+    const SharedJobState::OtherProcess& other = b->relative[i];
     if (other.ended || other.pid == h.pid) continue;
     if (share(other.pid, h.pid, kSharedFiles))
       return c->refuse(
@@ -276,6 +265,7 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   char moved[192];
   if (moved_place(moved, sizeof(moved)))
     return c->refuse("the process has changed its %s since it started", moved);
+  if (!check_rare_process_state(c)) return false;
   s = status_field(text, "CapEff:");
   h.cap_effective = scan_hex(&s);
   if (!starts_with(status_field(text, "x86_Thread_features:"), "0") &&
@@ -300,6 +290,7 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   h.restore_stack = restore_stack_top();
   h.device_present = device_present;
   h.ppid = job_barrier.active() ? static_cast<int>(sys::call(SYS_getppid)) : 0;
+  if (h.ppid && job_barrier.has_process(h.ppid) && !check_exit_signal(c, h.pid)) return false;
   sys::call(SYS_prctl, PR_GET_CHILD_SUBREAPER, sys::ptr(&h.subreaper));
   h.thp_disable = static_cast<int>(sys::call(SYS_prctl, PR_GET_THP_DISABLE));
   auto state_of = [](long option, long argument) {
@@ -353,6 +344,28 @@ void put_mm(Records* r) {
   }
   mm.brk = static_cast<uint64_t>(sys::call(SYS_brk, 0));
   r->put(kRecMm, mm);
+}
+
+uint64_t locked_kib() {
+  char status[4096];
+  if (read_file("/proc/thread-self/status", status, sizeof(status)) <= 0) return 0;
+  const char* s = status_field(status, "VmLck:");
+  while (*s == ' ') ++s;
+  return scan_dec(&s);
+}
+
+// mlockall(MCL_FUTURE), of which nothing tells but a new mapping.
+void put_future_locks(Records* r) {
+  const uint64_t before = locked_kib();
+  Region probe = scratch_map(4096);
+  if (!probe) return;
+  if (locked_kib() > before) {
+    uint8_t present = 0;
+    sys::call(SYS_mincore, static_cast<long>(probe.start), 4096, sys::ptr(&present));
+    const uint32_t how = MCL_FUTURE | (present & 1 ? 0 : MCL_ONFAULT);
+    r->put(kRecFutureLocks, how);
+  }
+  scratch_unmap(&probe);
 }
 
 void put_cpu(Records* r) {
@@ -470,7 +483,9 @@ bool embed(Mappings* m, const char* path, const MapsLine& l, const Vma& v) {
       st.st_ino != l.ino)
     return true;
   return m->c->embedded.note(v.object, path, st, v.offset, v.end - v.start) ||
-         m->c->refuse("too many pieces of files are mapped to store them (--self-contained)");
+         m->c->refuse(
+             "more pieces of files are mapped than a snapshot can store; take it without "
+             "--self-contained");
 }
 
 // Private memory whose pages are to be sent.
@@ -549,141 +564,198 @@ OtherName find_other_name(const MapsLine& l, char* path, size_t room) {
   return known ? OtherName::kElsewhere : OtherName::kNone;
 }
 
-// `skip`: it is the driver's, and dies with the process.
 bool driver_is_loaded() { return device_plugin && device_plugin->active(); }
 
-bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t flags, bool skip) {
-  Capture* c = m->c;
+// One mapping on its way into the snapshot: `v` is what is known of it by now.
+struct Emitted {
+  Mappings* m;
+  const MapsLine& l;
+  uint32_t flags;  // VmaFlags and SmapsFlags
   Vma v;
-  __builtin_memset(&v, 0, sizeof(v));
-  v.start = start, v.end = end;
-  v.offset = l.offset + (start - l.start);
-  v.prot = protection(l);
-  v.flags = flags & kVmaAllFlags;
-  v.object = -1;
   char path[4096];
-  copy(path, sizeof(path), l.name);
-  bool deleted = ends_with(path, " (deleted)");
-  if (deleted) path[length(path) - 10] = 0;
-  const uint64_t dev = (l.dev_major << 32) | l.dev_minor;
-  if (flags & kSmapsHugetlb) v.flags |= kVmaHugetlb | (flags >> kSmapsHugeShift) << kVmaHugeShift;
-  const bool huge_anonymous = deleted && equal(path, kHugeAnonymous);
+  bool deleted;
+  uint64_t dev;
 
-  if (skip || ((flags & kSmapsDevice) && driver_is_loaded())) {
-    v.kind = kVmaPlaceholder;
-    v.prot = 0;
-  } else if (flags & kSmapsDevice) {
-    return c->refuse("%s maps device memory", path);
-  } else if (flags & kSmapsKey) {
-    return c->refuse("the process uses memory protection keys (pkey_mprotect) on %lx-%lx", start,
-                     end);
-  } else if (flags & kSmapsMissing) {
-    return c->refuse("the process uses userfaultfd on %lx-%lx", start, end);
-  } else if (starts_with(path, "anon_inode:")) {
-    return c->refuse("the process maps %s, which cannot be re-created", path);
-  } else if (equal(l.name, kAioRing)) {
-    if (!capture_aio(c, m->r, start, end)) return false;
-    v.kind = kVmaPlaceholder;
-    v.prot = 0;
-  } else if (starts_with(path, "/secretmem")) {
+  bool refuse(const char* why) { return m->c->refuse(why, path); }
+};
+
+// What no restore could make again. False: refused.
+bool can_be_made_again(Emitted* e) {
+  Capture* c = e->m->c;
+  if (e->flags & kSmapsDevice) return e->refuse("%s maps device memory");
+  if (e->flags & kSmapsKey)
+    return c->refuse("the process uses memory protection keys (pkey_mprotect) on %lx-%lx",
+                     e->v.start, e->v.end);
+  if (e->flags & kSmapsMissing)
+    return c->refuse("the process uses userfaultfd on %lx-%lx", e->v.start, e->v.end);
+  if (starts_with(e->path, "anon_inode:"))
+    return e->refuse("the process maps %s, which cannot be re-created");
+  if (starts_with(e->path, "/secretmem"))
     return c->refuse("the process maps secret memory (memfd_secret), which nobody may read");
-  } else if (l.shared && l.object) {
-    // Shared anonymous memory goes by the name that it was given (PR_SET_VMA_ANON_NAME).
-    const bool has_title = starts_with(path, kSharedTitle);
-    bool memory =
-        has_title || (deleted && (starts_with(path, "/memfd:") || starts_with(path, "/dev/zero") ||
-                                  starts_with(path, "/SYSV") || huge_anonymous));
-    if (starts_with(path, "socket:"))
-      return c->refuse("the process maps the ring of a packet socket");
-    if (starts_with(path, "/dev/") && !memory && !starts_with(path, "/dev/shm/"))
-      return c->refuse("the process maps the device %s", path);
-    if (deleted && !memory && !find_object(m, dev, l.ino, true)) {
-      const OtherName other = find_other_name(l, path, sizeof(path));
-      if (other == OtherName::kElsewhere)
-        return c->refuse(
-            "the file that is mapped shared as %s lost this name and has others, in other folders; "
-            "unmap it or name it again",
-            path);
-      deleted = other != OtherName::kFound;
-    }
-    bool by_name = !memory && !deleted && !l.write;
-    if (by_name) {
-      v.kind = kVmaFileShared;
-      if (!put_mapped_file(m, l, path, &v.object) || !embed(m, path, l, v)) return false;
-    } else {
-      const bool named = !memory && !deleted;
-      MappedObject object(l, named ? path : nullptr, memory);
-      KnownObject* k = find_object(m, dev, l.ino, true);
-      if (!k) {
-        k = new_object(m, dev, l.ino, true);
-        if (!k) return c->refuse("more than %lu shared objects are mapped", m->known_room);
-        SharedObject o;
-        __builtin_memset(&o, 0, sizeof(o));
-        o.index = static_cast<uint32_t>(k->index);
-        o.ino = l.ino, o.dev = dev;
-        o.kind = named ? (starts_with(path, "/dev/shm/") ? kSharedShm : kSharedFile)
-                 : starts_with(path, "/memfd:") ? kSharedMemfd
-                 : starts_with(path, "/SYSV")   ? kSharedSegment
-                                                : kSharedAnonymous;
-        o.mode = 0600;
-        if (v.flags & kVmaHugetlb) o.huge_shift = v.flags >> kVmaHugeShift;
-        describe_object(l, path, object, &o, &k->size);
-        m->r->begin(kRecShared);
-        m->r->add(&o, sizeof(o));
-        m->r->add_text(path);
-        m->r->end();
-      }
-      v.kind = kVmaShared;
-      v.object = k->index;
-      uint64_t bytes = end - start;
-      // Behind the end of a file there is nothing to read.
-      if (v.offset >= k->size)
-        bytes = 0;
-      else if (k->size - v.offset < bytes)
-        bytes = page_up(k->size - v.offset);
-      if (bytes && !object.copy(c, v, wire::kSpaceSharedBase + static_cast<uint64_t>(k->index),
-                                v.offset, start, bytes))
-        return c->refuse("no memory to copy shared memory %s (%lu MiB) while stopped", path,
-                         bytes >> 20);
-    }
-  } else if (l.object && !huge_anonymous) {
-    v.kind = kVmaFile;
-    if (!put_mapped_file(m, l, path, &v.object) || !embed(m, path, l, v)) return false;
-    KnownObject* k = find_object(m, dev, l.ino, false);
-    if (deleted && !put_unlinked(m, l, v, k->index))
-      return c->refuse("no memory to copy the unlinked file %s", path);
-  } else {
-    v.kind = kVmaAnonymous;
-    v.offset = 0;
-  }
-  m->r->begin(kRecVma);
-  m->r->add(&v, sizeof(v));
-  m->r->add_text(l.object ? path : l.name);
-  m->r->end();
-  ++c->mappings;
-  if (flags & kSmapsPolicy) put_policy(m->r, start, end);
+  return true;
+}
 
-  if (v.flags & kVmaHugetlb && !l.shared) {
+uint32_t shared_kind(const char* path, bool named) {
+  return named ? (starts_with(path, "/dev/shm/") ? kSharedShm : kSharedFile)
+         : starts_with(path, "/memfd:") ? kSharedMemfd
+         : starts_with(path, "/SYSV")   ? kSharedSegment
+                                        : kSharedAnonymous;
+}
+
+// The object of a shared mapping, described when it is met first. Null: refused.
+KnownObject* shared_object(Emitted* e, MappedObject& object, bool named) {
+  Mappings* m = e->m;
+  if (KnownObject* known = find_object(m, e->dev, e->l.ino, true)) return known;
+  KnownObject* k = new_object(m, e->dev, e->l.ino, true);
+  if (!k) {
+    m->c->refuse("more than %lu shared objects are mapped", m->known_room);
+    return nullptr;
+  }
+  SharedObject o;
+  __builtin_memset(&o, 0, sizeof(o));
+  o.index = static_cast<uint32_t>(k->index);
+  o.ino = e->l.ino, o.dev = e->dev;
+  o.kind = shared_kind(e->path, named);
+  o.mode = 0600;
+  if (e->v.flags & kVmaHugetlb) o.huge_shift = e->v.flags >> kVmaHugeShift;
+  describe_object(e->l, e->path, object, &o, &k->size);
+  m->r->begin(kRecShared);
+  m->r->add(&o, sizeof(o));
+  m->r->add_text(e->path);
+  m->r->end();
+  return k;
+}
+
+bool emit_shared_memory(Emitted* e, bool memory) {
+  Vma& v = e->v;
+  const bool named = !memory && !e->deleted;
+  MappedObject object(e->l, named ? e->path : nullptr, memory);
+  const KnownObject* k = shared_object(e, object, named);
+  if (!k) return false;
+  v.kind = kVmaShared;
+  v.object = k->index;
+  uint64_t bytes = v.end - v.start;
+  // Behind the end of a file there is nothing to read.
+  if (v.offset >= k->size)
+    bytes = 0;
+  else if (k->size - v.offset < bytes)
+    bytes = page_up(k->size - v.offset);
+  return !bytes ||
+         object.copy(e->m->c, v, wire::kSpaceSharedBase + static_cast<uint64_t>(k->index), v.offset,
+                     v.start, bytes) ||
+         e->m->c->refuse("no memory to copy shared memory %s (%lu MiB) while stopped", e->path,
+                         bytes >> 20);
+}
+
+bool emit_shared(Emitted* e) {
+  const MapsLine& l = e->l;
+  // Shared anonymous memory goes by the name that it was given (PR_SET_VMA_ANON_NAME).
+  const bool memory =
+      starts_with(e->path, kSharedTitle) ||
+      (e->deleted && (starts_with(e->path, "/memfd:") || starts_with(e->path, "/dev/zero") ||
+                      starts_with(e->path, "/SYSV") || equal(e->path, kHugeAnonymous)));
+  if (starts_with(e->path, "socket:"))
+    return e->refuse("the process maps the ring of a packet socket");
+  if (starts_with(e->path, "/dev/") && !memory && !starts_with(e->path, "/dev/shm/"))
+    return e->refuse("the process maps the device %s");
+  if (e->deleted && !memory && !find_object(e->m, e->dev, l.ino, true)) {
+    const OtherName other = find_other_name(l, e->path, sizeof(e->path));
+    if (other == OtherName::kElsewhere)
+      return e->refuse(
+          "the file that is mapped shared as %s lost this name and has others, in other folders; "
+          "unmap it or name it again");
+    e->deleted = other != OtherName::kFound;
+  }
+  if (memory || e->deleted || l.write) return emit_shared_memory(e, memory);
+  e->v.kind = kVmaFileShared;
+  return put_mapped_file(e->m, l, e->path, &e->v.object) && embed(e->m, e->path, l, e->v);
+}
+
+bool emit_private_file(Emitted* e) {
+  e->v.kind = kVmaFile;
+  if (!put_mapped_file(e->m, e->l, e->path, &e->v.object) || !embed(e->m, e->path, e->l, e->v))
+    return false;
+  const KnownObject* k = find_object(e->m, e->dev, e->l.ino, false);
+  return !e->deleted || put_unlinked(e->m, e->l, e->v, k->index) ||
+         e->refuse("no memory to copy the unlinked file %s");
+}
+
+void become_placeholder(Vma* v) {
+  v->kind = kVmaPlaceholder;
+  v->prot = 0;
+}
+
+// Finds out what kind of mapping it is, and describes what it maps. False: refused.
+bool emit_kind(Emitted* e, bool skip) {
+  if (skip || ((e->flags & kSmapsDevice) && driver_is_loaded())) {
+    become_placeholder(&e->v);
+    return true;
+  }
+  if (!can_be_made_again(e)) return false;
+  if (equal(e->l.name, kAioRing)) {
+    become_placeholder(&e->v);
+    return capture_aio(e->m->c, e->m->r, e->v.start, e->v.end);
+  }
+  if (e->l.shared && e->l.object) return emit_shared(e);
+  if (e->l.object && !(e->deleted && equal(e->path, kHugeAnonymous))) return emit_private_file(e);
+  e->v.kind = kVmaAnonymous;
+  e->v.offset = 0;
+  return true;
+}
+
+// Which pages of it are captured, and how. False: refused.
+bool emit_pages(const Emitted& e) {
+  Capture* c = e.m->c;
+  const Vma& v = e.v;
+  if (v.flags & kVmaHugetlb && !e.l.shared) {
     return capture_private_pages(c, v) &&
-           ((flags & kVmaDontFork) ||
-            add_to(c->keep_from_clone, &c->keep_from_clone_count, start, end) ||
+           ((e.flags & kVmaDontFork) ||
+            add_to(c->keep_from_clone, &c->keep_from_clone_count, v.start, v.end) ||
             c->refuse("too many mappings of huge pages"));
   }
   // A clone would not have it (MADV_WIPEONFORK, which cannot be taken from it).
   if (v.flags & kVmaDroppable) return capture_private_pages(c, v);
-  if (v.kind == kVmaAnonymous || v.kind == kVmaFile) {
-    uint64_t at = start;
-    Range out;
-    for (; v.kind == kVmaAnonymous && flags & kVmaDontDump && next_excluded(at, end, &out);
-         at = out.end)
-      if (out.start > at && !add_range(c, l, v, at, out.start)) return false;
-    if (at < end && !add_range(c, l, v, at, end)) return false;
-    if ((flags & kVmaDontFork) && !add_to(c->dont_fork, &c->dont_fork_count, start, end))
-      return c->refuse("too many mappings with MADV_DONTFORK");
-    if ((flags & kVmaWipeOnFork) && !add_to(c->wipe_on_fork, &c->wipe_on_fork_count, start, end))
-      return c->refuse("too many mappings with MADV_WIPEONFORK");
-  }
+  if (v.kind != kVmaAnonymous && v.kind != kVmaFile) return true;
+  uint64_t at = v.start;
+  Range out;
+  for (; v.kind == kVmaAnonymous && e.flags & kVmaDontDump && next_excluded(at, v.end, &out);
+       at = out.end)
+    if (out.start > at && !add_range(c, e.l, v, at, out.start)) return false;
+  if (at < v.end && !add_range(c, e.l, v, at, v.end)) return false;
+  if ((e.flags & kVmaDontFork) && !add_to(c->dont_fork, &c->dont_fork_count, v.start, v.end))
+    return c->refuse("too many mappings with MADV_DONTFORK");
+  if ((e.flags & kVmaWipeOnFork) &&
+      !add_to(c->wipe_on_fork, &c->wipe_on_fork_count, v.start, v.end))
+    return c->refuse("too many mappings with MADV_WIPEONFORK");
   return true;
+}
+
+// `skip`: it is the driver's, and dies with the process.
+bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t flags, bool skip) {
+  Emitted e{.m = m,
+            .l = l,
+            .flags = flags,
+            .v = {},
+            .path = {},
+            .deleted = false,
+            .dev = (l.dev_major << 32) | l.dev_minor};
+  e.v.start = start, e.v.end = end;
+  e.v.offset = l.offset + (start - l.start);
+  e.v.prot = protection(l);
+  e.v.flags = flags & kVmaAllFlags;
+  e.v.object = -1;
+  if (flags & kSmapsHugetlb) e.v.flags |= kVmaHugetlb | (flags >> kSmapsHugeShift) << kVmaHugeShift;
+  copy(e.path, sizeof(e.path), l.name);
+  e.deleted = ends_with(e.path, " (deleted)");
+  if (e.deleted) e.path[length(e.path) - 10] = 0;
+  if (!emit_kind(&e, skip)) return false;
+  m->r->begin(kRecVma);
+  m->r->add(&e.v, sizeof(e.v));
+  m->r->add_text(l.object ? e.path : l.name);
+  m->r->end();
+  ++m->c->mappings;
+  if (flags & kSmapsPolicy) put_policy(m->r, start, end);
+  return emit_pages(e);
 }
 
 // The driver's memory and the program's can lie in one mapping.
@@ -786,6 +858,7 @@ bool capture_process(Capture* c, Records* r, bool device_present) {
   const uint64_t begin = sys::now_us();
   if (!put_head(c, r, device_present)) return false;
   put_mm(r);
+  put_future_locks(r);
   put_file(r, kRecAuxv, "/proc/thread-self/auxv");
   put_file(r, kRecCommand, "/proc/thread-self/cmdline");
   put_link(r, kRecExe, "/proc/thread-self/exe");
@@ -867,6 +940,7 @@ void capture_finish(Capture* c) {
   for (size_t i = 0; i < c->eager_chunks; ++i) scratch_unmap(&c->eager_chunk[i]);
   scratch_unmap(&c->eager_memory);
   scratch_unmap(&c->piece_memory);
+  forget_descriptors();
   c->eager_count = c->eager_chunks = c->piece_count = 0;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "base/failure.h"
 #include "base/heap.h"
 #include "gpuckpt/process_format.h"
 #include "snapshot/control/embed.h"
@@ -17,6 +18,7 @@ class Records {
   explicit Records(Region memory) : memory_(memory) {}
   void* begin(process::RecordType type, uint32_t count = 1);  // then add() its payload, then end()
   void add(const void* bytes, uint64_t n);
+  void* reserve(uint64_t n);  // room that the caller fills; null: it does not fit
   void add_text(const char* s);
   void end();
   void end(uint32_t count);  // the same, with another count than begin() was given
@@ -46,10 +48,8 @@ struct SpacePiece {
   uint64_t space, start, end;
 };
 
-struct Capture {
-  int code = 0;  // ExitCode when something cannot be snapshotted
-  char text[512] = "";
-
+// Its failure says what cannot be snapshotted.
+struct Capture : Failure {
   Region record_memory;
   HostPages pages;
   EagerCopy* eager;  // [kEagerRoom]
@@ -81,13 +81,7 @@ struct Capture {
   uint64_t eager_left = ~0ull;  // of the memory that copies may take
   size_t eager_chunks = 0;
   uint64_t eager_used = 0;  // of the last chunk
-
-  bool refuse(const char* pattern, ...) __attribute__((format(printf, 2, 3)));
-  // What may be over in a moment: the snapshot is tried a little longer.
-  bool refuse_for_now(const char* pattern, ...) __attribute__((format(printf, 2, 3)));
 };
-// As a code, among ourselves: kExitRefused, but worth another try.
-inline constexpr int kRefusedForNow = -14;
 
 // Allocates; before anybody is parked. `memory`: what copies may take; ~0: any.
 bool capture_start(Capture*, bool self_contained, uint64_t memory);
@@ -96,9 +90,17 @@ bool capture_process(Capture*, Records*, bool device_present);
 // PARKED, on the I/O thread, when the pages have been looked at: guard pages among them.
 void put_guards(Capture*, Records*);
 // PARKED, on a thread that shares the application's descriptor table (the coordinator).
+// In two steps: all processes of the job have taken the first one before any takes the second.
+bool list_descriptors(Capture*, Records*);
 bool capture_descriptors(Capture*, Records*);
+// In a job the processes do that one after the other. Before all of them are parked, each announces
+// its turn; who will not get so far gives it up.
+void announce_turn();
+void skip_turn();
 // PARKED, on the same thread, whatever came of it, when all processes of the job are captured.
 void release_descriptors();
+// The memory of what was listed, when the program runs again: to give it back takes time.
+void forget_descriptors();
 // IN THE CLONE. Is all memory here that is to be sent from it? Text names what is not.
 bool clone_is_whole(const Capture&, char* text, size_t room);
 // PARKED. Around the clone: memory that fork would leave out or wipe, and what it must leave out.

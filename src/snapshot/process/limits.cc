@@ -45,6 +45,31 @@ bool group_is_full() {
   return value[0] >= value[1];
 }
 
+bool runs_by_deadline() {
+  constexpr int kDeadline = 6, kResetOnFork = 0x40000000;
+  const long policy = sys::call(SYS_sched_getscheduler, 0);
+  return policy == kDeadline && !(policy & kResetOnFork);
+}
+
+// Has the program so much locked memory that a mapping of a few MiB more fails?
+bool limits_locked_memory() {
+  char status[4096];
+  const uint64_t most = limit(RLIMIT_MEMLOCK).soft;
+  if (most == ~0ull || read_file("/proc/thread-self/status", status, sizeof(status)) <= 0)
+    return false;
+  const char* s = status_field(status, "VmLck:");
+  while (*s == ' ') ++s;
+  const uint64_t locked = scan_dec(&s) << 10;
+  return locked && locked + (64 << 20) > most;
+}
+
+void explain_locked_memory(char* to, size_t room, const char* what) {
+  format(to, room,
+         "%s: the program locks all memory that it maps (mlockall), and its limit on locked memory "
+         "(RLIMIT_MEMLOCK, `ulimit -l`) is %lu bytes",
+         what, limit(RLIMIT_MEMLOCK).soft);
+}
+
 }  // namespace
 
 void explain_failure(char* to, size_t room, const char* what, long error) {
@@ -57,7 +82,15 @@ void explain_failure(char* to, size_t room, const char* what, long error) {
              what, limit(RLIMIT_FSIZE).soft);
       break;
     case EAGAIN:
-      if (group_is_full())
+      if (runs_by_deadline())
+        format(
+            to, room,
+            "%s: the thread that was asked runs in the scheduling class SCHED_DEADLINE, in which "
+            "the kernel lets it start no threads; set SCHED_FLAG_RESET_ON_FORK for it",
+            what);
+      else if (limits_locked_memory())
+        explain_locked_memory(to, room, what);
+      else if (group_is_full())
         format(to, room, "%s: the control group has as many processes as it may (pids.max)", what);
       else
         format(to, room,
@@ -75,6 +108,8 @@ void explain_failure(char* to, size_t room, const char* what, long error) {
         format(to, room,
                "%s: the program's limit on its address space (RLIMIT_AS, `ulimit -v`) is %lu bytes",
                what, space);
+      else if (limits_locked_memory())
+        explain_locked_memory(to, room, what);
       else
         format(to, room, "%s: there is no memory for it", what);
       break;

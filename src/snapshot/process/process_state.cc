@@ -11,6 +11,7 @@
 #include "snapshot/job/barrier.h"
 #include "snapshot/park/park.h"
 #include "snapshot/park/stopped_children.h"
+#include "snapshot/process/refused_state.h"
 #include "snapshot/process/rseq.h"
 
 namespace gpuckpt {
@@ -303,6 +304,7 @@ bool put_each_thread(Capture* c, Records* r, const RseqArea* programs_rseq) {
     t.robust_head = p.robust_head, t.robust_bytes = p.robust_bytes;
     t.clear_tid = p.clear_tid;
     if (!put_rseq(c, p, programs_rseq, &t)) return false;
+    if (!p.driver && !check_rare_thread_state(c, p)) return false;
     __builtin_memcpy(t.name, p.name, 16);
     put_scheduling(&t);
     if (!put_status(c, r, own, &t)) return false;
@@ -335,11 +337,11 @@ bool put_threads(Capture* c, Records* r) {
 }
 
 // Children that have ended stay children until they are waited for.
-void put_zombies(Records* r) {
-  if (!job_barrier.active()) return;
+bool put_zombies(Capture* c, Records* r) {
+  if (!job_barrier.active()) return true;
   const SharedJobState* b = job_barrier.shared_state();
   for (uint32_t i = 0; i < b->relative_count; ++i) {
-    const SharedJobState::Relative& child = b->relative[i];
+    const SharedJobState::OtherProcess& child = b->relative[i];
     if (!child.ended || child.ppid != library.pid) continue;
     struct {
       int signal, error, code, pad, pid;
@@ -356,8 +358,10 @@ void put_zombies(Records* r) {
       if (sys::failed(got) || info.pid || sys::now_us() > patience) break;
     }
     if (sys::failed(got) || info.pid != child.pid) continue;
+    if (!check_exit_signal(c, child.pid)) return false;
     r->put(kRecZombie, Zombie{child.pid, child.pgid, child.sid, info.code, info.status, 0});
   }
+  return true;
 }
 
 }  // namespace
@@ -370,7 +374,7 @@ bool put_process_state(Capture* c, Records* r) {
   put_limits(r);
   put_timers(r);
   if (!put_threads(c, r)) return false;
-  put_zombies(r);
+  if (!put_zombies(c, r)) return false;
   put_stopped_children(r);
   return true;
 }

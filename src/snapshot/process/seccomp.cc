@@ -4,16 +4,15 @@
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 
-#include "base/log.h"
-#include "base/syscall.h"
-#include "gpuckpt/wire.h"
-#include "snapshot/control/state.h"
+#include <cstdint>
+
 #include "snapshot/park/libc_doors.h"
+#include "snapshot/process/confinement.h"
 
 namespace gpuckpt {
 namespace {
 
-bool was_deaf;
+bool became_deaf;
 
 // Does every way through the filter end in one of the answers that a program survives? (What it
 // returns from a register is not known.)
@@ -33,24 +32,14 @@ bool only_answers_errors(const sock_fprog* filter) {
 }  // namespace
 
 void before_seccomp(bool strict, const void* program) {
-  was_deaf = library.deaf;
-  if (!library.ready || was_deaf) return;
+  became_deaf = false;
   if (!strict && only_answers_errors(static_cast<const sock_fprog*>(program))) return;
-  log_line(LogLevel::kInfo, "the program confines itself (seccomp): no snapshot from here on");
-  library.deaf = true;
-  // The command line sees that we listen no more. Where glibc has its own handler for the signal,
-  // ours stays in front of it and passes on what is not meant for us.
-  if (!glibc_uses_wake_signal()) {
-    sys::Sigaction ignore{};
-    ignore.handler = 1;  // SIG_IGN
-    sys::sigaction(wire::kWakeSignal, &ignore, nullptr);
-  }
+  became_deaf = become_deaf("confines itself (seccomp)");
+  if (!became_deaf) stay_deaf();
 }
 
 void seccomp_failed() {
-  if (library.deaf == was_deaf) return;
-  library.deaf = false;
-  install_wake_handler();
+  if (became_deaf) listen_again();
 }
 
 }  // namespace gpuckpt

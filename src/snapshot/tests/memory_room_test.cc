@@ -1,5 +1,5 @@
 // The memory that control groups leave, of both hierarchies, from folders made here.
-#include "snapshot/control/memory_room.h"
+#include "snapshot/control/memory_budget.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -21,8 +21,18 @@ constexpr double kNoise = 7.4;  // bits per byte from which a plane is stored as
 constexpr double kFlat = 2.0;   // bits per byte below which zstd's matches are cheap to find
 constexpr size_t kWidest = 8;
 
+// How a plane of few bits was stored last: zstd finds repeats, a Huffman code is unpacked two to
+// three times as fast. Frames of one thread resemble each other, so only some of them are stored in
+// both ways to see which is better.
+struct FlatPlane {
+  static constexpr unsigned kTryEvery = 16;
+  unsigned frames = 0;
+  bool coded = false;
+};
+
 struct Contexts {
   ZSTD_CCtx* matches = with_memory(ZSTD_createCCtx());
+  std::array<FlatPlane, kWidest> flat;
   std::array<HuffmanEncoder, kWidest> codes;     // of each plane: neighbours resemble each other
   std::vector<uint8_t> planes, scratch, packed;  // grow, and are not cleared
   Contexts() {
@@ -86,11 +96,40 @@ void split(const uint8_t* in, size_t elements, size_t width, uint8_t* const* pla
   split(scratch + half, elements, width / 2, planes + step, 2 * step, scratch + 2 * half);
 }
 
+// The four planes of `width` 4 at once: nothing goes to memory in between.
+void merge4(const uint8_t* a, const uint8_t* b, const uint8_t* c, const uint8_t* d, size_t elements,
+            uint8_t* out) {
+  auto load = [](const uint8_t* from) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  };
+  size_t i = 0;
+  for (; i + 16 <= elements; i += 16) {
+    const __m128i va = load(a + i), vb = load(b + i), vc = load(c + i), vd = load(d + i);
+    const __m128i ab_low = _mm_unpacklo_epi8(va, vb), ab_high = _mm_unpackhi_epi8(va, vb);
+    const __m128i cd_low = _mm_unpacklo_epi8(vc, vd), cd_high = _mm_unpackhi_epi8(vc, vd);
+    __m128i* to = reinterpret_cast<__m128i*>(out + 4 * i);
+    _mm_storeu_si128(to, _mm_unpacklo_epi16(ab_low, cd_low));
+    _mm_storeu_si128(to + 1, _mm_unpackhi_epi16(ab_low, cd_low));
+    _mm_storeu_si128(to + 2, _mm_unpacklo_epi16(ab_high, cd_high));
+    _mm_storeu_si128(to + 3, _mm_unpackhi_epi16(ab_high, cd_high));
+  }
+  for (; i < elements; ++i) {
+    out[4 * i] = a[i];
+    out[4 * i + 1] = b[i];
+    out[4 * i + 2] = c[i];
+    out[4 * i + 3] = d[i];
+  }
+}
+
 void merge(const uint8_t* const* planes, size_t step, size_t elements, size_t width, uint8_t* out,
            uint8_t* scratch) {
   size_t half = elements * width / 2;
   if (width == 2) {
     merge2(planes[0], planes[step], half, out);
+    return;
+  }
+  if (width == 4) {
+    merge4(planes[0], planes[step], planes[2 * step], planes[3 * step], elements, out);
     return;
   }
   merge(planes, 2 * step, elements, width / 2, scratch, scratch + 2 * half);
@@ -121,6 +160,31 @@ double entropy(const uint32_t* counts, uint32_t total) {
   }
   // A small sample does not show all values there are (Miller and Madow's correction).
   return bits / total + (values - 1) / (2.0 * total * 0.6931);
+}
+
+size_t store_by_matches(Contexts* c, std::span<const uint8_t> plane, uint8_t* to, size_t room) {
+  const size_t length = ZSTD_compress2(c->matches, to, room, plane.data(), plane.size());
+  return ZSTD_isError(length) ? plane.size() : length;
+}
+
+// A plane of few bits. Writes to `to` and returns how much; `mode`: which way it is stored.
+size_t store_flat(Contexts* c, size_t number, std::span<const uint8_t> plane, uint8_t* to,
+                  size_t room, PlaneMode* mode) {
+  constexpr size_t kWorthSpeed = 32;  // bytes of which a Huffman code may need one more
+  FlatPlane& flat = c->flat[number];
+  const bool try_both = flat.frames++ % FlatPlane::kTryEvery == 0;
+  *mode = kZstd;
+  if (!try_both && !flat.coded) return store_by_matches(c, plane, to, room);
+  const size_t coded = c->codes[number].encode(plane, to);
+  *mode = kHuffman;
+  if (!try_both) return coded;
+  at_least(&c->scratch, ZSTD_compressBound(plane.size()));
+  const size_t matched = store_by_matches(c, plane, c->scratch.data(), c->scratch.size());
+  flat.coded = coded <= matched + matched / kWorthSpeed;
+  if (flat.coded) return coded;
+  *mode = kZstd;
+  memcpy(to, c->scratch.data(), matched);
+  return matched;
 }
 
 }  // namespace
@@ -190,9 +254,7 @@ uint32_t compress_planes(std::span<const uint8_t> bytes, const PlanePlan& plan, 
     PlaneMode mode = kRaw;
     size_t length = elements;
     if (plan.flat_planes >> p & 1) {
-      mode = kZstd;
-      length = ZSTD_compress2(c.matches, to + at, c.packed.size() - at, plane.data(), elements);
-      if (ZSTD_isError(length)) length = elements;
+      length = store_flat(&c, p, plane, to + at, c.packed.size() - at, &mode);
     } else if (!(plan.raw_planes >> p & 1)) {
       mode = kHuffman;
       length = c.codes[p].encode(plane, to + at);

@@ -11,6 +11,8 @@
 #include <cstring>
 #include <string>
 
+#include "gpuckpt/wire.h"
+
 namespace gpuckpt::store {
 
 inline constexpr uint32_t kStoreVersion = 3;     // do not change; FORMAT.md, "Versions"
@@ -29,11 +31,11 @@ inline constexpr uint32_t kFrameMagic = 0x6d617246;  // "Fram"
 inline constexpr uint32_t kUnkeyedVersion = 2;
 
 // What stands for a chunk's plain bytes (names.h), or a 128-bit sum.
-using ChunkName = std::array<uint8_t, 16>;
+using ChunkName = std::array<uint8_t, wire::kChunkNameBytes>;
 using PackId = std::array<uint8_t, 16>;  // random
 
-inline constexpr uint64_t kSmallChunk = 4 * 1024;    // host pages, shared memory, files
-inline constexpr uint64_t kLargeChunk = 64 * 1024;   // device memory, blobs
+using wire::kLargeChunk;
+using wire::kSmallChunk;
 inline constexpr uint64_t kFrameBytes = 256 * 1024;  // plain bytes after which a frame is closed
 inline constexpr uint64_t kMaxFrameBytes = 1024 * 1024;  // a reader refuses more
 inline constexpr uint32_t kMaxFrameChunks = 4096;

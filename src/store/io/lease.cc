@@ -276,7 +276,8 @@ Status take_lease(Env* env, const std::string& store, const LeaseRequest& reques
     return Status::Ok();
   }
   return Status::Locked(
-      fmt::format("job \"{}\" is being taken by others all the time", request.job));
+      fmt::format("job \"{}\" cannot be taken: other runs take and release it in turn; try again",
+                  request.job));
 }
 
 Status set_base(Env* env, const std::string& store, const std::string& base, Lease* lease) {

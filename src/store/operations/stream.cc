@@ -174,7 +174,7 @@ Status import_snapshot(Store& store, const WriteOptions& given, const StreamRead
   StreamHeader header;
   if (!read({reinterpret_cast<uint8_t*>(&header), sizeof(header)}) ||
       memcmp(header.magic, kStreamMagic, sizeof(header.magic)) != 0) {
-    return Status::Corruption("this is not the stream of `gpuckpt export`");
+    return Status::Corruption("the input is not a stream that `gpuckpt export` has written");
   }
   if (header.version == kStreamVersion && header.reserved != 0)
     return Status::Corruption("the stream's header is damaged");

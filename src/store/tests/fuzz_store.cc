@@ -322,7 +322,6 @@ class Checker : public SnapshotWriter {
     if (names.size() != chunks_in(address, length, chunk_unit(space))) abort();
     return Status::Ok();
   }
-  void known(std::span<const ChunkName>, uint8_t*) override { abort(); }
   const std::string& parent() const override { abort(); }
   Status append_blob(const std::string&, std::span<const uint8_t>) override { return Status::Ok(); }
   Status commit(const std::string&, const Check&, CommitResult*) override { return Status::Ok(); }

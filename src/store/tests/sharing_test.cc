@@ -11,6 +11,7 @@
 #include <fstream>
 #include <map>
 #include <random>
+#include <set>
 
 #include "store/format/format.h"
 #include "store/store.h"
@@ -46,11 +47,32 @@ Memory fresh(std::mt19937& dice, uint64_t pages) {
   return m;
 }
 
+uint64_t unit_of(uint64_t space) { return space >= 0x1000000 ? kLargeChunk : kSmallChunk; }
+
+std::vector<ChunkName> names_of(const Store& store, uint64_t space, const Bytes& bytes) {
+  std::vector<ChunkName> names;
+  for (size_t i = 0; i < bytes.size(); i += unit_of(space))
+    names.push_back(
+        store.names()->plain(&bytes[i], std::min<size_t>(unit_of(space), bytes.size() - i)));
+  return names;
+}
+
+bool is_zero(const Bytes& bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](uint8_t b) { return b == 0; });
+}
+
 CommitResult take(Store& store, const Memory& memory, const Memory& before,
                   const std::string& parent, bool expect_parent) {
   std::unique_ptr<SnapshotWriter> writer;
   MUST_OK(store.begin({.job = "j", .parent = parent}, &writer));
   MUST((writer->parent() == parent) == expect_parent, "parent \"%s\"", writer->parent().c_str());
+  std::set<ChunkName> held;  // what put_named may be called for: the parent's, and what was put
+  auto hold = [&](const std::vector<ChunkName>& names, const Bytes& bytes) {
+    if (!is_zero(bytes)) held.insert(names.begin(), names.end());
+  };
+  if (!writer->parent().empty()) {
+    for (auto& [at, bytes] : before) hold(names_of(store, at.first, bytes), bytes);
+  }
   for (auto& [at, bytes] : memory) {
     auto it = before.find(at);
     if (!writer->parent().empty() && it != before.end() && it->second == bytes) {
@@ -58,15 +80,12 @@ CommitResult take(Store& store, const Memory& memory, const Memory& before,
       continue;
     }
     // By name where the store has it, else the bytes with the name they should have.
-    uint64_t unit = at.first >= 0x1000000 ? kLargeChunk : kSmallChunk;
-    std::vector<ChunkName> names;
-    for (size_t i = 0; i < bytes.size(); i += unit)
-      names.push_back(store.names()->plain(&bytes[i], std::min<size_t>(unit, bytes.size() - i)));
-    std::vector<uint8_t> known(names.size());
-    writer->known(names, known.data());
-    bool all = std::find(known.begin(), known.end(), 0) == known.end();
+    std::vector<ChunkName> names = names_of(store, at.first, bytes);
+    bool all = std::all_of(names.begin(), names.end(),
+                           [&](const ChunkName& name) { return held.contains(name); });
     MUST_OK(all ? writer->put_named(at.first, at.second, bytes.size(), names)
                 : writer->put(at.first, at.second, bytes, names));
+    hold(names, bytes);
   }
   MUST_OK(writer->append_blob("process", Bytes(1000, 'p')));
   CommitResult result;

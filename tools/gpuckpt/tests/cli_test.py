@@ -187,7 +187,7 @@ def mirror_status(work):
     store = f"{work}/s"
     subprocess.run([example, store], check=True)
     call("mirror", store, "--status", code=10, says="never mirrored")
-    call("mirror", store, code=2, says="to where")
+    call("mirror", store, code=2, says="no target")
     if "mirrored" in json.loads(call("list", store, "--json").stdout)[0]:
         raise Failure("list says that a store without a mirror has one")
     call("mirror", store, f"{work}/far")

@@ -1,16 +1,12 @@
-#include "snapshot/control/memory_room.h"
+#include "base/memory_room.h"
 
 #include "base/proc.h"
 #include "base/text.h"
-#include "gpuckpt/wire.h"
 
 namespace gpuckpt {
 namespace {
 
-constexpr uint64_t kNone = ~0ull, kMiB = 1 << 20;
-// From where on nothing is spared; from where on a copied child has room to grow until that is
-// noticed (memory_pressure.h).
-constexpr uint64_t kPlenty = 256 * kMiB, kRoomToGrow = 96 * kMiB;
+constexpr uint64_t kNone = ~0ull;
 
 // "Name:   123 kB" of `text`, in bytes.
 uint64_t kilobytes(const char* text, const char* name) {
@@ -42,6 +38,19 @@ uint64_t reclaimable(const char* folder, bool unified) {
   return files > in_use ? files - in_use : 0;
 }
 
+uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+// How much more the group may have on disk. The old hierarchy limits memory and swap together.
+uint64_t swap_of_group(const char* folder, bool unified, uint64_t all, uint64_t used) {
+  const uint64_t most =
+      number_in(folder, unified ? "memory.swap.max" : "memory.memsw.limit_in_bytes");
+  const uint64_t now =
+      number_in(folder, unified ? "memory.swap.current" : "memory.memsw.usage_in_bytes");
+  if (most == kNone || now == kNone || most > 1ull << 50) return kNone;  // no limit of its own
+  const uint64_t left = most > now ? most - now : 0, memory = all > used ? all - used : 0;
+  return unified ? left : left > memory ? left - memory : 0;
+}
+
 void note_group(MemoryRoom* tightest, const char* folder, bool unified) {
   const uint64_t all = number_in(folder, unified ? "memory.max" : "memory.limit_in_bytes"),
                  used = number_in(folder, unified ? "memory.current" : "memory.usage_in_bytes");
@@ -50,6 +59,7 @@ void note_group(MemoryRoom* tightest, const char* folder, bool unified) {
   const uint64_t left = files + (all > used ? all - used : 0);
   if (left >= tightest->left) return;
   tightest->left = left, tightest->all = all;
+  tightest->swap = least(tightest->swap, swap_of_group(folder, unified, all, used));
   copy(tightest->group, sizeof(tightest->group), folder);
 }
 
@@ -74,7 +84,9 @@ MemoryRoom machine_room() {
   char text[2048];
   if (read_file("/proc/meminfo", text, sizeof(text)) <= 0) return r;
   const uint64_t left = kilobytes(text, "MemAvailable:"), all = kilobytes(text, "MemTotal:");
+  const uint64_t swap = kilobytes(text, "SwapFree:");
   if (left != kNone && all != kNone) r.left = left, r.all = all;
+  if (swap != kNone) r.swap = swap;
   return r;
 }
 
@@ -97,18 +109,6 @@ MemoryRoom memory_room(const char* memberships, const char* mounts) {
     if (memory) note_groups(&tightest, mount, equal(path, "/") ? "" : path, unified);
   }
   return tightest;
-}
-
-MemoryBudget memory_budget(const MemoryRoom& room, bool spare) {
-  MemoryBudget b;
-  b.room = room;
-  b.ring_slots = wire::kRingSlots;
-  if (room.left >= kPlenty && !spare) return b;
-  b.bytes = room.left;
-  const uint64_t slots = spare ? 0 : room.left / 8 / wire::kSlotBytes;
-  if (slots < b.ring_slots) b.ring_slots = slots < 2 ? 2 : static_cast<uint32_t>(slots);
-  b.while_stopped = spare || room.left < kRoomToGrow;
-  return b;
 }
 
 }  // namespace gpuckpt

@@ -1,0 +1,24 @@
+// How much memory is left: of the machine, and of each control group with a limit
+// that the process is in.
+#pragma once
+
+#include <cstdint>
+
+namespace gpuckpt {
+
+struct MemoryRoom {
+  uint64_t left = ~0ull, all = ~0ull;
+  uint64_t swap = 0;     // what may go to disk beside it
+  char group[512] = "";  // whose limit it is; empty: the machine's
+  bool tight() const { return all != ~0ull && left < all / 32; }
+};
+
+// The tightest one. What a group holds of files that nobody has mapped counts as room: it can be
+// had back. `memberships`: as /proc/self/cgroup; `mounts`: where
+// the hierarchies are mounted. ON THE COURIER.
+MemoryRoom memory_room(const char* memberships = "/proc/self/cgroup",
+                       const char* mounts = "/sys/fs/cgroup");
+// The machine's alone.
+MemoryRoom machine_room();
+
+}  // namespace gpuckpt

@@ -1,0 +1,65 @@
+// Puts the contents of a snapshot's host memory into a new process that has everything mapped and
+// waits.
+//
+// Large anonymous mappings are filled through a userfaultfd of that process (UFFDIO_COPY): a page
+// comes into being with its contents, where process_vm_writev makes the kernel clear it first, look
+// it up and pin it. It takes no privileges, because only this process is served. All else, and
+// everything where there is no userfaultfd, or where large pages are wanted, which a userfaultfd
+// does not make, is written by process_vm_writev.
+#pragma once
+
+#include <sys/types.h>
+
+#include <span>
+#include <vector>
+
+#include "restore/preflight/image.h"
+#include "restore/preflight/plan_builder.h"
+#include "store/snapshot_reader.h"
+
+namespace gpuckpt::restore {
+
+struct AddressRange {
+  uint64_t start, end;
+};
+
+// The data of the snapshot's host memory, by address.
+std::vector<store::Extent> data_extents(const store::SnapshotReader&);
+// The first extent that ends behind `address`.
+std::vector<store::Extent>::const_iterator extent_at(const std::vector<store::Extent>&,
+                                                     uint64_t address);
+
+// The anonymous mappings with so much data that a userfaultfd is worth it, by address; whole ones.
+// None of those whose pages come in another way than by the first touch (MAP_LOCKED, stacks that
+// grow, huge pages of hugetlbfs).
+std::vector<AddressRange> ranges_for_userfaultfd(const Image&, const store::SnapshotReader&);
+
+// The memory of another process, to be written from several threads at once.
+class ProcessMemory {
+ public:
+  // Only process_vm_writev.
+  explicit ProcessMemory(pid_t pid) : pid_(pid) {}
+  // With a userfaultfd of the process (no API handshake yet; may be none), of which the pages of
+  // `image` are missing.
+  ProcessMemory(pid_t pid, Fd userfaultfd, const Image& image, const store::SnapshotReader& reader);
+
+  // kExitRefused: writing to another process is not allowed here.
+  store::Status write(uint64_t address, std::span<const uint8_t> bytes) const;
+  // Whether any of it goes through the userfaultfd.
+  bool has_userfaultfd() const { return !ranges_.empty(); }
+
+ private:
+  store::Status copy_in(uint64_t address, std::span<const uint8_t> bytes) const;
+
+  pid_t pid_;
+  Fd userfaultfd_;
+  std::vector<AddressRange> ranges_;  // registered with it
+};
+
+// All of it, from `threads` threads at once (0: all cores). kExitRefused: as above; use load_pages.
+store::Status fill_process(const store::SnapshotReader&, unsigned threads, const ProcessMemory&);
+// What lies outside `ranges`.
+store::Status fill_all_but(const store::SnapshotReader&, const std::vector<AddressRange>& ranges,
+                           const ProcessMemory&);
+
+}  // namespace gpuckpt::restore

@@ -1,0 +1,54 @@
+// TCP connections of which both ends are in the snapshot: who belongs to whom, and when everything
+// that one end has sent lies in the other's queue.
+//
+// Nothing is consumed: when all processes stand, each lists its ends with how much was written into
+// them; then they meet (wire::kJobListed); then each waits until its own ends have received what
+// theirs have written, and looks at the queue. A snapshot that fails has changed nothing.
+//
+// Everything here is used while PARKED and, in a job, under the lock of the shared state.
+#pragma once
+
+#include <cstdint>
+
+namespace gpuckpt {
+
+struct FdTable;
+
+// An IPv4 address is kept as the IPv6 address that it is mapped to: a connection can have an end of
+// each family.
+struct InetAddress {
+  uint8_t ip[16];
+  uint8_t port[2];  // in network byte order
+
+  static InetAddress from(const uint8_t* sockaddr, uint32_t bytes);
+  bool operator==(const InetAddress&) const = default;
+  bool is_set() const { return port[0] || port[1]; }
+};
+
+// One end, or a listening socket, whose remote address is empty.
+struct ConnectionEnd {
+  InetAddress local, remote;
+  uint64_t written;   // bytes that the program has written into it since it was connected
+  uint32_t retry_us;  // the kernel waits this long to send again what was dropped; 0: nothing was
+};
+
+// All ends of all processes of the snapshot. Zero at first.
+struct ConnectionTable {
+  static constexpr uint32_t kMost = 32768, kSlots = 2 * kMost;
+  uint32_t count;
+  uint32_t slot[kSlots];  // HashIndex by both addresses
+  ConnectionEnd end[kMost];
+
+  bool add(const ConnectionEnd&);
+  const ConnectionEnd* find(const InetAddress& local, const InetAddress& remote);
+  // A listening socket that has, or would have, accepted what is connected to `local`.
+  const ConnectionEnd* listening(const InetAddress& local);
+};
+
+// Lists the ends that this process has. False: refused.
+bool list_connections(FdTable*);
+// When all processes have: decides what becomes of each TCP socket, and waits for what is on its
+// way. False: refused.
+bool join_connections(FdTable*);
+
+}  // namespace gpuckpt

@@ -1,0 +1,11 @@
+// System V semaphores that the kernel gives back when the program is killed (SEM_UNDO).
+#pragma once
+
+namespace gpuckpt {
+
+// PARKED. Tells of each that the program has changed so and not changed back.
+void tell_semaphores();
+// In a forked child, and in a restored process: the kernel knows of none.
+void forget_semaphores();
+
+}  // namespace gpuckpt

@@ -1,0 +1,24 @@
+// Work on many things at once, while the application is parked and waits for it: pieces of it are
+// done by this thread and by threads of ours on the other processors that this one may use. These
+// share everything with it, the table of descriptors too, and have ended when share_work() returns.
+// Where no thread can be started, this one does all of it.
+//
+// The body runs side by side with itself: raw calls only, no static buffers, nothing of Capture or
+// Records.
+#pragma once
+
+#include <cstdint>
+
+namespace gpuckpt {
+
+// Calls body(context, begin, end) for pieces of [0, count) of at most `size`.
+void share_work(uint32_t count, uint32_t size, void* context,
+                void (*body)(void* context, uint32_t begin, uint32_t end));
+template <typename Body>
+void share_work(uint32_t count, uint32_t size, Body body) {
+  share_work(count, size, &body, [](void* context, uint32_t begin, uint32_t end) {
+    (*static_cast<Body*>(context))(begin, end);
+  });
+}
+
+}  // namespace gpuckpt

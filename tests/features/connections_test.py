@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Connections to a process that is not part of the snapshot: connections_test.py CASE [--build DIR]"""
+import argparse
+import socket
+import sys
+from pathlib import Path
+
+import features_test
+from features_test import Failure
+
+PROGRAM = """
+import os, socket, sys, time
+s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+s.sendall(b"hello")
+time.sleep(0.1)  # until the answer is there, unread
+print("ready", flush=True)
+while not os.path.exists("go_on"): time.sleep(0.005)
+try:
+    said = s.recv(100)
+    said += s.recv(100)
+    print("closed after", said.decode(), flush=True)
+except ConnectionResetError:
+    print("reset after", said.decode(), flush=True)
+print("survived", flush=True)
+"""
+
+
+class Run(features_test.Run):
+    def __init__(self, build):
+        super().__init__("connections", "root", build)
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.port = self.server.getsockname()[1]
+
+    def start(self, **env):
+        process = self.popen([sys.executable, "-c", PROGRAM, str(self.port)], "out", "err",
+                             LD_PRELOAD=str(self.build / "lib" / "libgpuckpt.so"), **env)
+        self.connection, _ = self.server.accept()
+        self.connection.sendall(b"unread")
+        self.until(lambda: self.says("ready"), process, "before it was ready")
+        return process
+
+    def restored_says(self, process, text):
+        self.kill(process)
+        restored, _ = self.restore(1)
+        self.release()
+        self.finish(restored)
+        if not self.says(text):
+            raise Failure(f"it does not say '{text}': {(self.work / 'out').read_text()}")
+
+
+def expect(good, done):
+    if not good:
+        raise Failure(f"exit {done.returncode}: {done.stdout}{done.stderr}")
+
+
+def reset(build):
+    """A connection to somebody outside is named with both addresses, and comes back reset, with what was unread."""
+    run = Run(build)
+    process = run.start()
+    done = run.checkpoint(process.pid)
+    expect(done.returncode == 3 and f" to 127.0.0.1:{run.port}; a restore finds it reset" in done.stderr, done)
+    run.restored_says(process, "reset after unread")
+
+
+def drop(build):
+    """GPUCKPT_SOCKETS=drop: it comes back closed by the other end."""
+    run = Run(build)
+    process = run.start(GPUCKPT_SOCKETS="drop")
+    done = run.checkpoint(process.pid)
+    expect(done.returncode == 3 and "a restore finds it closed by the other end" in done.stderr, done)
+    run.restored_says(process, "closed after unread")
+
+
+def refuse(build):
+    """GPUCKPT_SOCKETS=refuse: there is no snapshot, and the connection is as it was."""
+    run = Run(build)
+    process = run.start(GPUCKPT_SOCKETS="refuse")
+    done = run.checkpoint(process.pid)
+    expect(done.returncode == 14 and f"to 127.0.0.1:{run.port}, which is not part of the snapshot" in done.stderr, done)
+    run.connection.recv(5)
+    run.connection.sendall(b" and more")
+    run.connection.close()
+    run.release()
+    run.finish(process)
+    if not (run.says("closed after unread and more")):
+        raise Failure("the connection of a refused snapshot is not as it was")
+
+
+def port_taken(build):
+    """A stranger has the port that the program's connection had: it comes back with another one, and that is told."""
+    run = Run(build)
+    program = """
+import os, socket, time
+l = socket.create_server(("127.0.0.1", 0))
+c = socket.create_connection(l.getsockname())
+s, _ = l.accept()
+print(l.getsockname()[1], flush=True)
+l.close()
+print("ready", flush=True)
+while not os.path.exists("go_on"): time.sleep(0.005)
+c.sendall(b"x")
+print("got", s.recv(1).decode(), flush=True)
+print("survived", flush=True)
+"""
+    process = run.popen([sys.executable, "-c", program], "out", "err", LD_PRELOAD=str(build / "lib" / "libgpuckpt.so"))
+    run.until(lambda: run.says("ready"), process, "before it was ready")
+    done = run.checkpoint(process.pid)
+    expect(done.returncode == 0, done)
+    run.kill(process)
+    port = int((run.work / "out").read_text().split()[0])
+    stranger = socket.create_server(("127.0.0.1", port))
+    restored, _ = run.restore(1)
+    stranger.close()
+    run.release()
+    run.finish(restored)
+    errors = (run.work / "restore.err").read_text()
+    if not run.says("got x") or f"TCP port {port} come back with port" not in errors:
+        raise Failure(errors)
+
+
+CASES = {case.__name__: case for case in (reset, drop, refuse, port_taken)}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("case", choices=CASES)
+    parser.add_argument("--build", type=Path, default=Path("build"))
+    arguments = parser.parse_args()
+    try:
+        CASES[arguments.case](arguments.build.resolve())
+    except Failure as failure:
+        print(f"{arguments.case}: {failure}")
+        return 1
+    print(f"ok {arguments.case}: {CASES[arguments.case].__doc__}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
