@@ -93,14 +93,17 @@ def other_root(session, command, expected):
     if os.geteuid() != 0:
         return "(needs root)"
     jail = session.work / "jail"
-    jail.mkdir()
+    (jail / "proc").mkdir(parents=True)
+    # (The mount is in a namespace of its own, which ends with the program.)
+    mount = ["unshare", "--mount", "--", "sh", "-c", f'mount --rbind /proc "{jail}/proc" && exec "$@"', "sh"]
     program = f"import os, time; os.chroot({str(jail)!r}); os.chdir('/'); print('in', flush=True); time.sleep(60)"
-    process = session.run(["/usr/bin/python3", "-c", program])
-    session.wait_lines(1, process)
-    expect(session.cli("checkpoint", process.pid, check=False, timeout=5), REFUSED, "chroot", "/tmp")
-    if process.poll() is not None:
-        raise Failure("the program was ended by the attempt")
-    session.kill(process)
+    for out, before, said in (("bare", [], "no /proc"), ("closed", mount, "/tmp")):
+        process = session.run([*before, "/usr/bin/python3", "-c", program], out=out)
+        session.wait_lines(1, process, out=out)
+        expect(session.cli("checkpoint", process.pid, check=False, timeout=5), REFUSED, "chroot", said)
+        if process.poll() is not None:
+            raise Failure("the program was ended by the attempt")
+        session.kill(process)
 
 
 def truncated_files(session, command, expected):

@@ -247,12 +247,10 @@ bool JobBarrier::invite(wire::JobStep step) {
                   "its own code",
                   m.pid, r.name);
     if (before_us || call_.children == Children::kAble) {
-      // The process that renews the job's lease (tools/gpuckpt/job_hold.h) is nobody's concern.
-      if (!before_us || !equal(r.name, "gpuckpt-lease"))
-        tell(
-            "process %d (%s) runs without gpuckpt's library: it and its children are not part of "
-            "the snapshot",
-            m.pid, r.name);
+      tell(
+          "process %d (%s) runs without gpuckpt's library: it and its children are not part of "
+          "the snapshot",
+          m.pid, r.name);
       leave_out(m.pid);
       m = members_[--count_];
       continue;

@@ -24,8 +24,11 @@ struct Table {
   size_t count;
 };
 
+// The last of them renews the lease of the job (tools/gpuckpt/job_hold.h); once it has lost the
+// lease, it is a child that has ended and that the program must not be given back.
 bool is_ours(const Relative& r) {
-  return starts_with(r.name, "gpuckpt-copy") || starts_with(r.name, "gpuckpt-writer");
+  return starts_with(r.name, "gpuckpt-copy") || starts_with(r.name, "gpuckpt-writer") ||
+         equal(r.name, "gpuckpt-lease");
 }
 
 void describe(const ProcStat& stat, int pid, Relative* out) {
