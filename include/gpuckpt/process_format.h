@@ -328,6 +328,9 @@ struct StoredContents {
 };
 
 enum PipeEnds : uint32_t { kPipeHasReader = 1, kPipeHasWriter = 2, kPipeOutside = 4 };
+// In Pipe::ends of one that the program was started with as standard input (1), output (2) or error
+// (3), and has under other numbers by now.
+inline constexpr int kPipeStandardShift = 8;
 struct Pipe {
   uint32_t index;
   uint32_t capacity;

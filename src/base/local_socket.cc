@@ -52,15 +52,28 @@ long local_connect(uint32_t name) {
   return r;
 }
 
+namespace {
+struct Peer {
+  int32_t pid;
+  uint32_t uid, gid;
+};
+bool peer_of(int socket, Peer* peer) {
+  uint32_t size = sizeof(*peer);
+  return !sys::failed(
+      sys::call(SYS_getsockopt, socket, SOL_SOCKET, SO_PEERCRED, sys::ptr(peer), sys::ptr(&size)));
+}
+}  // namespace
+
+bool local_peer(int socket, int* pid) {
+  Peer peer{};
+  if (!peer_of(socket, &peer)) return false;
+  *pid = peer.pid;
+  return true;
+}
+
 bool local_trusted(int socket, int* pid) {
-  struct {
-    int32_t pid;
-    uint32_t uid, gid;
-  } peer{};
-  uint32_t size = sizeof(peer);
-  if (sys::failed(sys::call(SYS_getsockopt, socket, SOL_SOCKET, SO_PEERCRED, sys::ptr(&peer),
-                            sys::ptr(&size))))
-    return false;
+  Peer peer{};
+  if (!peer_of(socket, &peer)) return false;
   *pid = peer.pid;
   return peer.uid == 0 || peer.uid == static_cast<uint32_t>(sys::call(SYS_geteuid));
 }

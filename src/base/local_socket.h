@@ -11,7 +11,9 @@ namespace gpuckpt {
 long local_listen(uint32_t* name);
 // To the socket of that name; -errno.
 long local_connect(uint32_t name);
-// The process at the other end is the same user's, or root's.
+// Which process is at the other end, as the kernel noted when it connected or listened.
+bool local_peer(int socket, int* pid);
+// The same; and it is this user's, or root's.
 bool local_trusted(int socket, int* pid);
 
 inline constexpr size_t kLocalDescriptors = 3;  // the most that travel with one message

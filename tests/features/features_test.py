@@ -308,7 +308,7 @@ def main():
         sys.exit(77)
     missing = dict(NOT_IN.get(options.flavour, {}))
     if os.getuid() != 0 and options.flavour != "plain":
-        missing |= NOT_IN["nobody"]
+        missing |= NOT_IN.get("nobody", {})
     chosen = [f for f in chosen if f not in missing]
     chosen = [f for f in chosen if f not in REFUSED or options.flavour in ("plain", "go_on", "nobody")]
     if options.flavour == "readback":

@@ -50,6 +50,7 @@ features_test.REFUSED = {
     "refused_shares_files": ["table of descriptors", "CLONE_FILES"],
     "refused_vfork": ["vfork"],
 }
+features_test.TOLD = {"several_users": "with root's rights"}
 features_test.NOT_IN = {}
 features_test.Run = Tree
 features_test.main()

@@ -30,7 +30,7 @@ namespace {
 
 struct Options {
   bool self_contained = false;
-  std::string sim, store, mirror, job, every, keep, level, budget, signal, on_term, sockets,
+  std::string sim, store, mirror, job, every, keep, level, budget, signal, on_term, sockets, users,
       resume = "never", resume_wait = "5m", status_file, timeout, children, files;
   std::vector<std::string> command;
 };
@@ -167,6 +167,7 @@ void export_options(const Options& options, const std::string& preload) {
   set("GPUCKPT_TIMEOUT", options.timeout);
   set("GPUCKPT_CHILDREN", options.children);
   set("GPUCKPT_SOCKETS", options.sockets);
+  set("GPUCKPT_USERS", options.users);
   set("GPUCKPT_FILES", absolute_folders(options.files));
   if (!options.status_file.empty()) set("GPUCKPT_STATUS_FILE", absolute(options.status_file));
   if (options.self_contained) set("GPUCKPT_SELF_CONTAINED", "1");
@@ -310,6 +311,11 @@ void define_run(CommandLine& line, Context* context) {
           "back closed")
       .env("GPUCKPT_SOCKETS")
       .one_of({"refuse", "reset", "drop"});
+  verb.option("--users", options->users,
+              "Processes of other users in a job that root runs are part of its snapshots: tell it "
+              "(the default: exit 3), refuse: there is no snapshot, trust: it is as you want it")
+      .env("GPUCKPT_USERS")
+      .one_of({"tell", "refuse", "trust"});
   verb.flag("--self-contained", options->self_contained,
             "Snapshots hold the files that the program maps as well: a restore does not need "
             "them")

@@ -56,6 +56,10 @@ int FdMaker::outside(const Descriptor& d) {
   for (const auto& [other, path] : image_.fds)
     if (other.fd <= 2 && other.ino == d.ino && other.dev == d.dev && other.kind == d.kind)
       return inherit(other.fd);
+  for (const auto& [pipe, payload] : image_.pipes)
+    if (d.kind == kFdPipe && static_cast<int>(pipe.index) == d.object &&
+        pipe.ends >> kPipeStandardShift)
+      return inherit(static_cast<int>(pipe.ends >> kPipeStandardShift) - 1);
   return -1;
 }
 

@@ -190,7 +190,11 @@ void make_common(Start* s) {
                        "those of the restore");
   std::vector<uint8_t> plan = build_plan(image, memory, fds, flags, &error);
   if (!error.empty()) fail(report, kExitIncompatible, error);
-  reinterpret_cast<Plan*>(plan.data())->restorer = s->restorer;
+  auto* head = reinterpret_cast<Plan*>(plan.data());
+  head->restorer = s->restorer;
+  struct stat st;
+  for (int fd = 0; fd < 3; ++fd)
+    head->standard[fd] = fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode) ? st.st_ino : 0;
   if (pwrite(fds.plan, plan.data(), plan.size(), 0) != static_cast<ssize_t>(plan.size()))
     fail(report, kExitError, "no memory for the plan");
 

@@ -797,6 +797,7 @@ void forget_the_old_process(Plan* p) {
   library.generation = p->generation;
   note_inherited_filters();
   note_inherited_place(&p->restorer);
+  note_inherited_standard(p->standard);
   library.snapshots_done = library.snapshots_failed = 0;
   library.last_snapshot[0] = 0;  // what lies in the image is the one before
   library.term_waits = 0;

@@ -80,6 +80,7 @@ std::string check_kind(const Descriptor& d, const std::string& path) {
 std::string check_pipe(const Image& image, const Descriptor& d) {
   for (const auto& [p, bytes] : image.pipes) {
     if (static_cast<int>(p.index) != d.object || !(p.ends & kPipeOutside)) continue;
+    if (p.ends >> kPipeStandardShift) continue;
     const bool standard = std::any_of(image.fds.begin(), image.fds.end(), [&](const auto& entry) {
       const Descriptor& o = entry.first;
       return o.fd <= 2 && (o.description == d.description || (o.ino == d.ino && o.dev == d.dev));

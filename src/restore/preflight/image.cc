@@ -331,6 +331,9 @@ Status check_descriptors(const Image& image) {
     if (d.kind == kFdSocket && !names_one_of(d.object, image.sockets.size()))
       return Status::Corruption("a descriptor of the process names no socket");
   }
+  for (const auto& [p, bytes] : image.pipes)
+    if (p.ends >> kPipeStandardShift > 3)
+      return Status::Corruption("a pipe of the process is a standard stream that nobody has");
   return Status::Ok();
 }
 

@@ -11,7 +11,7 @@
 namespace gpuckpt::restore {
 
 inline constexpr uint64_t kPlanMagic = 0x6e616c706b637067ull;
-inline constexpr uint32_t kPlanVersion = 10;
+inline constexpr uint32_t kPlanVersion = 11;
 inline constexpr uint64_t kZeros = ~0ull;
 inline constexpr int kGaps = 32;
 // At the start of the gap: the launcher's code, its stack, the staging place of the vdso; the plan
@@ -81,8 +81,9 @@ struct Plan {
   int32_t plan_fd, highest_fd;  // all of ours are in [report_fd .. highest_fd]
   uint32_t generation;
   uint32_t reserved;
-  Place restorer;  // where the restore was started
-  uint64_t steps;  // kStep: how many calls pass the gate (DevicePlugin::step)
+  Place restorer;        // where the restore was started
+  uint64_t standard[3];  // inodes of the restore's own 0, 1, 2 that are pipes; else 0
+  uint64_t steps;        // kStep: how many calls pass the gate (DevicePlugin::step)
 };
 
 // Messages on the report socket (SOCK_SEQPACKET).

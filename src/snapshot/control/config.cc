@@ -204,6 +204,14 @@ void read_config(char** environment) {
     else if (!equal(v, "all"))
       log_line(LogLevel::kWarn, "GPUCKPT_CHILDREN=%s is none of all, able, ignore; taking all", v);
   }
+  c.users = OtherUsers::kTell;
+  if ((v = value_of(environment, "GPUCKPT_USERS")) && *v) {
+    c.users = equal(v, "refuse")  ? OtherUsers::kRefuse
+              : equal(v, "trust") ? OtherUsers::kTrust
+                                  : OtherUsers::kTell;
+    if (c.users == OtherUsers::kTell && !equal(v, "tell"))
+      log_line(LogLevel::kWarn, "GPUCKPT_USERS=%s is none of tell, refuse, trust; tell", v);
+  }
   struct {
     const char* name;
     uint64_t* to;

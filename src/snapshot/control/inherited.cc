@@ -20,6 +20,7 @@ namespace {
 constexpr uint32_t kMost = 64;  // more than any shell leaves open; what lies beyond is refused
 uint64_t seen[kMost];           // inode numbers
 uint32_t count;
+uint64_t standard[3];  // of those that are pipes
 
 struct Log {
   uint64_t dev, ino;
@@ -74,6 +75,7 @@ bool note(void*, int fd) {
   if (S_ISREG(st.st_mode) && !sys::failed(flags) && flags & O_APPEND &&
       first_of_job() == library.pid && log_count < kMost)
     logs[log_count++] = {st.st_dev, st.st_ino};
+  if (fd <= 2 && S_ISFIFO(st.st_mode)) standard[fd] = st.st_ino;
   if (fd > 2 && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)) && count < kMost)
     seen[count++] = st.st_ino;
   return true;
@@ -93,6 +95,16 @@ bool inherited(uint64_t ino) {
   for (uint32_t i = 0; i < count; ++i)
     if (seen[i] == ino) return true;
   return false;
+}
+
+int inherited_standard(uint64_t ino) {
+  for (int fd = 2; fd >= 0; --fd)
+    if (standard[fd] == ino) return fd;
+  return -1;
+}
+
+void note_inherited_standard(const uint64_t (&inodes)[3]) {
+  for (int fd = 0; fd < 3; ++fd) standard[fd] = inodes[fd];
 }
 
 void tell_inherited(int fd, const char* what, int pid) {

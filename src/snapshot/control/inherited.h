@@ -17,6 +17,10 @@ void note_inherited_descriptors();
 
 // Was the pipe or socket with this inode number among them?
 bool inherited(uint64_t ino);
+// Was it standard input (0), output (1) or error (2) then, or is it that of the restore? -1: none
+// of them. Daemons keep them under other numbers.
+int inherited_standard(uint64_t ino);
+void note_inherited_standard(const uint64_t (&inodes)[3]);
 // What a restore will find in the place of process `pid`'s descriptor; `what`: its kind.
 void tell_inherited(int fd, const char* what, int pid);
 

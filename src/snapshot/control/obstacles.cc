@@ -141,11 +141,8 @@ bool runs_as_another(int pid, char* text, size_t room) {
   name_of(pid, name, sizeof(name));
   user_name(user, its, sizeof(its));
   user_name(own, ours, sizeof(ours));
-  format(text, room,
-         "process %d (%s) of the job runs as user %s, its process %d as user %s: a snapshot holds "
-         "processes of one user only. Start all of it as one user, or set GPUCKPT_CHILDREN=ignore "
-         "(a snapshot without children)",
-         pid, name, its, library.pid, ours);
+  format(text, room, "process %d (%s) of the job runs as user %s, its process %d as user %s", pid,
+         name, its, library.pid, ours);
   return true;
 }
 

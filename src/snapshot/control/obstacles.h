@@ -21,8 +21,7 @@ ThreadsSeen look_at_threads(int pid);
 // not. `of_the_job` tells of a process whether it takes part in the snapshot.
 bool may_be_stopped(int pid, bool (*of_the_job)(int pid), char* text, size_t room);
 
-// Does the process run as another user than this one? Neither would trust what the other sends.
-// `text` names both.
+// Does the process run as another user than this one? `text` then names both.
 bool runs_as_another(int pid, char* text, size_t room);
 
 // Does a thread of this process sleep inside the kernel (state D), the same sleep as 20 ms ago?

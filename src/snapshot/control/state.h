@@ -16,6 +16,13 @@ enum class OutsideConnections : uint8_t {
   kDrop,    // all come back closed by the other end
 };
 
+// Processes of other users in a job that root leads.
+enum class OtherUsers : uint32_t {
+  kTell,    // they are taken, and that is told (exit 3)
+  kRefuse,  // no snapshot
+  kTrust,   // they are taken
+};
+
 struct Config {
   char store[1024];  // absolute
   char job[128];
@@ -36,6 +43,7 @@ struct Config {
   bool files;                  // GPUCKPT_FILES: the writer takes files while all stand
   uint64_t
       copy_limit;      // GPUCKPT_COPY_LIMIT, bytes: what a copied child may have to itself; 0: none
+  OtherUsers users;    // GPUCKPT_USERS
   uint32_t children;   // GPUCKPT_CHILDREN: Children (barrier.h)
   char** environment;  // private copy without LD_*
 };

@@ -71,8 +71,9 @@ bool put_pipe(FdTable* t, uint32_t i, char* contents) {
   out.capacity = capacity > 0 ? static_cast<uint32_t>(capacity) : 65536;
   out.ends = (p.reader >= 0 ? kPipeHasReader : 0u) | (p.writer >= 0 ? kPipeHasWriter : 0u);
   const bool outside = (p.reader < 0 || p.writer < 0) && other_end(any);
-  const bool stdio = outside && is_stdio(t, p.ino);
-  if (stdio) out.ends |= kPipeOutside;
+  const int standard = inherited_standard(p.ino);
+  const bool stdio = outside && (is_stdio(t, p.ino) || standard >= 0);
+  if (stdio) out.ends |= kPipeOutside | static_cast<uint32_t>(standard + 1) << kPipeStandardShift;
   const bool closes = outside && !p.named && !stdio && !t->drop_outside;
   const bool refused = closes && !inherited(p.ino), told = closes && !refused;
   if (told && !job_barrier.active()) tell_inherited(any, "pipe", sys::getpid());

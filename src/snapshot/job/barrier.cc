@@ -21,6 +21,7 @@
 #include "snapshot/control/io_thread.h"
 #include "snapshot/control/obstacles.h"
 #include "snapshot/control/state.h"
+#include "snapshot/job/comparison.h"
 #include "snapshot/job/job_name.h"
 #include "snapshot/park/stopped_children.h"
 #include "snapshot/park/stopped_process.h"
@@ -113,6 +114,7 @@ bool JobBarrier::lead(IoThread* c, const Call& call) {
   role_ = Role::kLeader;
   call_ = call;
   code = 0;
+  told_users_ = false;
   number_ = level_ = 0;
   count_ = pending_count_ = left_out_count_ = 0;
   long fd = sys::call(SYS_memfd_create, sys::ptr("gpuckpt-job"), 1 /* MFD_CLOEXEC */);
@@ -174,6 +176,29 @@ void JobBarrier::leave_out(int pid) {
     left_out_[left_out_count_++] = pid;
 }
 
+// What a process says of itself is put back by root with root's rights: a process of another user
+// could get from a restore what it may not have. Who may not even compare its descriptors with
+// that process's would not know what both have.
+bool JobBarrier::may_have_its_user(int pid) {
+  char users[sizeof(text)];
+  if (!runs_as_another(pid, users, sizeof(users))) return true;
+  const OtherUsers allowed = library.config.users;
+  if (sys::call(SYS_geteuid) != 0 || !may_compare_all())
+    return fail(kExitRefused,
+                "%s: only root can take processes of several users together. Start all of it as "
+                "one user, or set GPUCKPT_CHILDREN=ignore (a snapshot without children)",
+                users);
+  if (allowed == OtherUsers::kRefuse)
+    return fail(kExitRefused,
+                "%s: processes of other users are refused here (GPUCKPT_USERS=refuse)", users);
+  if (allowed == OtherUsers::kTell && !told_users_)
+    tell(
+        "%s: a restore gives each what it says of itself, with root's rights (GPUCKPT_USERS=trust "
+        "if you trust them all, or refuse)",
+        users);
+  return told_users_ = true;
+}
+
 // Wakes who has not come yet. Who has come, and is stopped before `step`, would keep all others
 // waiting: the next attempt takes it as one that is stopped.
 bool JobBarrier::invite(wire::JobStep step) {
@@ -219,8 +244,7 @@ bool JobBarrier::invite(wire::JobStep step) {
     const bool born = level_ >= wire::kJobStaged;
     if (listens(m.pid)) {
       // Asked again and again: it may drop its privileges at any time.
-      if (char why[sizeof(text)]; runs_as_another(m.pid, why, sizeof(why)))
-        return fail(kExitRefused, "%s", why);
+      if (!may_have_its_user(m.pid)) return false;
       const bool patient = now - m.since_us <= (born ? kBornPatienceUs : kAnswerPatienceUs);
       if (!patient && sys::call(SYS_kcmp, m.pid, r.ppid, 1 /* KCMP_VM */, 0, 0) == 0)
         return fail(kExitRefused,
@@ -332,7 +356,7 @@ bool JobBarrier::introduce(int socket) {
   int got = receive(socket, &in, fds);
   if (!got) return false;
   Member* m = nullptr;
-  if (got > 0 && in.step == wire::kJobJoin && local_trusted(socket, &pid))
+  if (got > 0 && in.step == wire::kJobJoin && local_peer(socket, &pid))
     for (size_t i = 0; i < count_; ++i)
       if (members_[i].pid == pid && members_[i].socket < 0) m = &members_[i];
   if (!m) {

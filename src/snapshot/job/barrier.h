@@ -96,6 +96,7 @@ class JobBarrier : public Failure {
   bool listed_as_stopped(int pid) const;
   bool wake_stopped_members();
   bool wake(const Member&);
+  bool may_have_its_user(int pid);
   bool left_out(int pid) const;
   void leave_out(int pid);
   bool introduce(int socket);
@@ -115,6 +116,7 @@ class JobBarrier : public Failure {
   Role role_ = Role::kAlone;
   Call call_{};
   uint32_t number_ = 0, next_number_ = 1, level_ = 0;
+  bool told_users_ = false;
   int door_ = -1, shared_state_fd_ = -1, leader_socket_ = -1;
   uint32_t door_name_ = 0;
   Region shared_state_;

@@ -8,6 +8,7 @@
 
 #include "base/place.h"
 #include "snapshot/descriptors/connections.h"
+#include "snapshot/job/comparison.h"
 #include "snapshot/process/told.h"
 
 namespace gpuckpt {
@@ -20,8 +21,10 @@ struct SharedJobState {
   // a moment, and others may share them. 1: held.
   std::atomic<uint32_t> lock;
   // The kernel compares descriptors (kcmp) only for who has the rights of both processes: those who
-  // may compare with everybody look last. How many may not, and how many turns these have had.
-  std::atomic<uint32_t> weak, weak_done;
+  // may compare with everybody look last. How many may not, how many turns these have had, and how
+  // many may.
+  std::atomic<uint32_t> weak, weak_done, strong;
+  Comparison comparison;
 
   // Written by the leader before anybody joins: what it sees of itself, which the kernel does not
   // show to members with fewer rights.

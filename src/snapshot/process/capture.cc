@@ -164,8 +164,8 @@ bool put_cwd(Capture* c, Records* r) {
   const long link =
       sys::call(SYS_readlinkat, AT_FDCWD, sys::ptr("/proc/thread-self/cwd"), sys::ptr(path), 4096);
   path[link > 0 ? link : 0] = 0;
-  const bool found =
-      !sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr("."), sys::ptr(&here), 0));
+  const long looked = sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr("."), sys::ptr(&here), 0);
+  const bool found = !sys::failed(looked);
   const size_t tail = sizeof(kGone) - 1;
   const bool gone = found && here.st_nlink == 0 && path[0] == '/' && length(path) > tail &&
                     equal(path + length(path) - tail, kGone);
@@ -181,10 +181,13 @@ bool put_cwd(Capture* c, Records* r) {
     return true;
   }
   long n = sys::call(SYS_getcwd, sys::ptr(path), sizeof(path));
-  if (found && n > 0 && path[0] == '/' &&
-      !sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(path), sys::ptr(&named), 0)) &&
-      here.st_ino == named.st_ino)
-    return true;
+  const bool reachable = n > 0 && path[0] == '/';
+  const long known =
+      found ? sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(path), sys::ptr(&named), 0) : looked;
+  if (reachable && known == 0 && here.st_ino == named.st_ino) return true;
+  // A process that has dropped its rights may stand in a folder into which it may not look. That
+  // the folder is under its root folder is the kernel's word.
+  if (reachable && known == -EACCES) return true;
   return c->refuse(
       "the working directory of the process cannot be reached from its root folder; have the "
       "program change to another one");
