@@ -62,7 +62,7 @@ def main():
     lib = Path(sys.argv[1]) / "lib"
     problems = []
     preload = lib / "libgpuckpt.so"
-    simulated = [lib / "simgpu" / name for name in ("libcuda.so.1", "libcudart.so.13")]
+    simulated = [lib / "simgpu" / name for name in ("libcuda.so.1", "libcudart.so.13", "libsimgpu_compilers.so")]
     for path in [preload, *simulated]:
         if not path.exists():
             problems.append(f"{path} was not built")
@@ -71,6 +71,7 @@ def main():
         check_imports(preload, problems)
         check(simulated[0], GLIBC_PARTS, problems, tls=False)
         check(simulated[1], GLIBC_PARTS, problems, tls=False)
+        check(simulated[2], GLIBC_PARTS, problems, tls=False)
     print("\n".join(problems) or "hygiene ok")
     return 1 if problems else 0
 

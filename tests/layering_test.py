@@ -25,6 +25,7 @@ MAY = {
     "ptx": set(),  # of simgpu
     "driver": {"ptx"},
     "ptxas": {"ptx"},
+    "compilers": {"ptx"},
     "runtime": set(),
 }
 NO_CUDA = ("base", "snapshot", "store", "restore", "writer", "preload")

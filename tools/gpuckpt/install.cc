@@ -35,6 +35,7 @@ const Installation& installation() {
     out.sim_folder = out.root + "/lib/simgpu";
     out.sim_driver = out.sim_folder + "/libcuda.so.1";
     out.sim_runtime = out.sim_folder + "/libcudart.so.13";
+    out.sim_compilers = out.sim_folder + "/libsimgpu_compilers.so";
     out.sim_python = out.sim_folder + "/python";
     return out;
   }();

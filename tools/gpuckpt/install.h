@@ -14,7 +14,8 @@ struct Installation {
   std::string writer;    // bin/gpuckpt-writer
   std::string launcher;  // bin/gpuckpt-launch
   std::string sim_folder, sim_driver, sim_runtime;
-  std::string sim_python;  // what --sim=torch puts into PYTHONPATH
+  std::string sim_compilers;  // NVRTC and nvJitLink hand out PTX
+  std::string sim_python;     // what --sim=torch puts into PYTHONPATH
 };
 const Installation& installation();
 

@@ -74,7 +74,8 @@ void warn_about_ids() {
 Status check_files(const Options& options) {
   const Installation& own = installation();
   std::vector<std::string> needed = {own.library, own.writer};
-  if (simulated(options.sim)) needed.insert(needed.end(), {own.sim_driver, own.sim_runtime});
+  if (simulated(options.sim))
+    needed.insert(needed.end(), {own.sim_driver, own.sim_runtime, own.sim_compilers});
   if (options.sim == "torch") needed.push_back(own.sim_python + "/sitecustomize.py");
   for (const std::string& path : needed) {
     if (!readable(path)) {
@@ -244,7 +245,8 @@ Status run(const Options& options) {
         "gpuckpt elsewhere",
         preload));
   }
-  if (simulated(options.sim)) preload += ":" + installation().sim_runtime;
+  if (simulated(options.sim))
+    preload += ":" + installation().sim_runtime + ":" + installation().sim_compilers;
   if (Status status = check_preloadable(program); !status.ok()) return status;
   if (Status status = check_loads(program, preload, installation().library); !status.ok())
     return status;

@@ -94,9 +94,9 @@ SIMGPU_API cuGetExportTable(const void** table, const CUuuid* id) {
     // Under `gpuckpt run --sim` a shared runtime would be ours.
     if (getenv("GPUCKPT_SIM") != nullptr) {
       say("a library that has NVIDIA's CUDA runtime linked into it (cuBLAS, cuDNN, CuPy, Warp) "
-          "does "
-          "not run on the simulated GPU; Triton, numba-cuda and programs built with nvcc "
-          "-cudart=shared do, and PyTorch's operators with `gpuckpt run --sim=torch`");
+          "does not run on the simulated GPU; Triton, numba-cuda, cuda.core, tinygrad and programs "
+          "built with nvcc -cudart=shared do, and PyTorch's operators with `gpuckpt run "
+          "--sim=torch`");
     } else {
       say("NVIDIA's own CUDA runtime does not run on the simulated GPU: build the program with "
           "nvcc -cudart=shared and start it with `gpuckpt run --sim`, which brings a runtime that "
