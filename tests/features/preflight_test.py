@@ -151,22 +151,32 @@ def again(build):
     return run
 
 
-def names_of_terminals():
-    return set(os.listdir("/dev/pts"))
+def terminals_of(pid):
+    """The numbers of the pseudo terminals whose masters the process has open."""
+    found = set()
+    for info in Path(f"/proc/{pid}/fdinfo").iterdir():
+        try:
+            found |= {line.split()[1] for line in info.read_text().splitlines() if line.startswith("tty-index:")}
+        except OSError:
+            pass  # (the folder's own)
+    return found
 
 
 def name_taken(build):
     """Another process has the pseudo terminal's number: whoever restores reads its new name, the program's own files do not."""
     run = Run(build)
-    before = names_of_terminals()
     process = run.start(build / "tests" / "features" / "fd_pty")
-    taken = names_of_terminals() - before - {"ptmx"}
+    taken = terminals_of(process.pid)
     done = run.checkpoint(process.pid, "--stop")
     expect(done.returncode == 0, done)
     run.until(lambda: process.poll() is not None, process, "after checkpoint --stop")
     held = []
-    while not taken <= names_of_terminals():
+    # (Programs of other tests may have taken a number meanwhile, until they end.)
+    deadline = time.monotonic() + 60
+    while not taken <= terminals_of(os.getpid()):
+        expect(time.monotonic() < deadline, f"pseudo terminals {taken} are not to be had")
         held.append(os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY))
+        time.sleep(0.01 * len(held))
     process, _ = run.restore(1)
     run.release()
     run.finish(process)
