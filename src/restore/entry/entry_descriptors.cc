@@ -1,0 +1,226 @@
+#include "restore/entry/entry_descriptors.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+
+#include "base/syscall.h"
+#include "base/text.h"
+#include "gpuckpt/exit_codes.h"
+#include "restore/entry/entry_state.h"
+#include "restore/entry/warnings.h"
+
+namespace gpuckpt::entry {
+namespace {
+
+using namespace process;
+using restore::Plan;
+
+// /proc shows the program only now. The path names the process by its old number.
+void open_kernel_file(Plan* p, const Descriptor& d, const char* path) {
+  char own[64], here[4200];
+  format(own, sizeof(own), "/proc/%d", state.head.pid);
+  size_t n = length(own);
+  if (starts_with(path, own) && (path[n] == '/' || !path[n])) {
+    format(here, sizeof(here), "/proc/%d%s", sys::getpid(), path + n);
+    path = here;
+  }
+  constexpr int kNot = O_CREAT | O_EXCL | O_TRUNC;
+  int flags = (static_cast<int>(d.flags) & ~kNot) | O_CLOEXEC;
+  if (S_ISLNK(d.mode)) flags |= O_NOFOLLOW;  // O_PATH of a link itself
+  int fd = sys::open(path, flags);
+  if (fd < 0) {
+    warn("descriptor %d (%s) cannot be opened again (error %d)", d.fd, path, -fd);
+    return;
+  }
+  sys::call(SYS_lseek, fd, static_cast<long>(d.offset), 0);
+  each_record(p, [&](const RecordHead& h, const char* at) {
+    const Descriptor* o = reinterpret_cast<const Descriptor*>(at);
+    if (h.type == kRecFd && o->description == d.description && !(o->fd_flags & kFdInFlight))
+      sys::call(SYS_dup3, fd, o->fd, 0);
+  });
+  sys::close(fd);
+}
+
+// Locks belong to the process or to a description, and closing any other descriptor of the file
+// would take them away again: so they come last.
+long lock_file(const FileLock& l) {
+  long r;
+  if (l.kind == kLockFlock) {
+    r = sys::call(SYS_flock, l.fd, (l.type == F_WRLCK ? 2 : 1) | 4 /* LOCK_NB */);
+  } else {
+    struct {
+      short type, whence;
+      int64_t start, length;
+      int pid;
+    } lock{static_cast<short>(l.type), 0, static_cast<int64_t>(l.start),
+           l.end == ~0ull ? 0 : static_cast<int64_t>(l.end - l.start + 1), 0};
+    r = sys::call(SYS_fcntl, l.fd, l.kind == kLockOfd ? 37 : F_SETLK, sys::ptr(&lock));
+  }
+  return r;
+}
+
+// A child of the killed program may have it still, for a moment.
+void restore_lock(const FileLock& l) {
+  constexpr uint64_t kPatienceUs = 8'000'000;
+  const uint64_t begin = sys::now_us();
+  long r;
+  while ((r = lock_file(l)) == -11 /* EAGAIN */ || r == -13 /* EACCES */) {
+    if (sys::now_us() - begin > kPatienceUs) break;
+    sys::sleep_us(20'000);
+  }
+  if (sys::failed(r))
+    die(kExitIncompatible,
+        "the file behind descriptor %d, which the program had locked, is locked by another "
+        "process; end that process, and restore again",
+        l.fd);
+}
+
+// Its locks are there (fds.cc).
+bool is_in_flight(const Plan* p, int fd) {
+  bool result = false;
+  each_record(p, [&](const RecordHead& h, const char* at) {
+    const auto* d = reinterpret_cast<const Descriptor*>(at);
+    result |= h.type == kRecFd && d->fd == fd && d->fd_flags & kFdInFlight;
+  });
+  return result;
+}
+
+// One that cannot be had again is as good as broken: the program is told as the kernel would tell
+// it, by the signal it has chosen.
+void restore_lease(const FileLock& l) {
+  constexpr int kTries = 50;  // of 20 ms: others of the job may have the file open for a moment
+  long r = -1;
+  for (int i = 0; i < kTries && sys::failed(r); ++i, sys::sleep_us(sys::failed(r) ? 20'000 : 0))
+    r = sys::call(SYS_fcntl, l.fd, 1024 /* F_SETLEASE */, l.type);
+  if (!sys::failed(r)) return;
+  warn(
+      "the lease on the file behind descriptor %d cannot be taken again (error %ld): the "
+      "program is told that it is broken",
+      l.fd, -r);
+  const long chosen = sys::call(SYS_fcntl, l.fd, 11 /* F_GETSIG */);
+  siginfo_t info;
+  __builtin_memset(&info, 0, sizeof(info));
+  info.si_signo = chosen > 0 ? static_cast<int>(chosen) : SIGIO;
+  info.si_code = POLL_MSG;
+  info.si_fd = l.fd;
+  sys::call(SYS_rt_sigqueueinfo, sys::getpid(), info.si_signo, sys::ptr(&info));
+}
+
+}  // namespace
+
+// What they have noticed of the restore itself.
+void drop_notices(const Plan* p) {
+  each_record(p, [&](const RecordHead& h, const char* at) {
+    const auto* d = reinterpret_cast<const Descriptor*>(at);
+    if (h.type != kRecFd || d->kind != kFdInotify || d->description != d->fd ||
+        d->fd_flags & kFdInFlight)
+      return;
+    char events[8192];
+    int queued = 0;
+    while (!sys::failed(sys::call(SYS_ioctl, d->fd, FIONREAD, sys::ptr(&queued))) && queued > 0 &&
+           sys::read(d->fd, events, sizeof(events)) > 0) {
+    }
+  });
+}
+
+// When nobody has the files open who helped with the restore.
+void restore_leases(const Plan* p) {
+  each_record(p, [&](const RecordHead& h, const char* at) {
+    const auto* l = reinterpret_cast<const FileLock*>(at);
+    if (h.type == kRecFileLock && l->kind == kLockLease) restore_lease(*l);
+  });
+}
+
+namespace {
+
+void restore_owner(const DescriptorOwner& o) {
+  struct {
+    int type, pid;
+  } owner{o.type, o.pid == state.head.pid ? sys::getpid() : o.pid};
+  sys::call(SYS_fcntl, o.fd, 15 /* F_SETOWN_EX */, sys::ptr(&owner));
+  if (o.signal) sys::call(SYS_fcntl, o.fd, 10 /* F_SETSIG */, o.signal);
+  if (!o.asynchronous) return;
+  // si_fd is the number by which it was switched on.
+  const long flags = sys::call(SYS_fcntl, o.fd, F_GETFL);
+  sys::call(SYS_fcntl, o.fd, F_SETFL, flags & ~O_ASYNC);
+  sys::call(SYS_fcntl, o.fd, F_SETFL, flags | O_ASYNC);
+}
+
+void set_foreground(int terminal) {
+  int group = state.head.foreground;
+  if (group > 0) sys::call(SYS_ioctl, terminal, TIOCSPGRP, sys::ptr(&group));
+}
+
+// Only terminals that were made anew: the launcher's own belongs to the launcher's session.
+void take_terminal(Plan* p) {
+  if (!state.head.terminal || sys::call(SYS_getsid, 0) != sys::getpid()) return;
+  bool taken = false;
+  each_record(p, [&](const RecordHead& h, const char* at) {
+    const Descriptor* d = reinterpret_cast<const Descriptor*>(at);
+    if (h.type != kRecFd || taken || d->kind != kFdTerminal || (d->fd_flags & kFdInFlight) ||
+        d->value[1] != static_cast<uint64_t>(state.head.terminal))
+      return;
+    taken = !sys::failed(sys::call(SYS_ioctl, d->fd, TIOCSCTTY, 0));
+    if (taken) set_foreground(d->fd);
+  });
+  // Nobody has its slave open: then it is opened for this alone.
+  char path[40];
+  format(path, sizeof(path), "/dev/pts/%d", state.head.terminal - 1);
+  const bool own = p->flags & restore::kOwnTerminal;
+  const int slave = taken || !own ? -1 : sys::open(path, O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (slave < 0) return;
+  if (!sys::failed(sys::call(SYS_ioctl, slave, TIOCSCTTY, 0))) set_foreground(slave);
+  sys::close(slave);
+}
+
+}  // namespace
+
+// What was opened as /dev/tty is a descriptor of the terminal's slave so far: the session must have
+// its terminal first, which the process that leads it takes.
+void open_controlling_terminals(Plan* p) {
+  each_record(p, [&](const RecordHead& h, const char* at) {
+    const Descriptor* d = reinterpret_cast<const Descriptor*>(at);
+    struct stat st;
+    if (h.type != kRecFd || d->kind != kFdTerminal || !d->value[2] || d->description != d->fd ||
+        d->fd_flags & kFdInFlight || sys::failed(sys::call(SYS_fstat, d->fd, sys::ptr(&st))) ||
+        (st.st_rdev >> 8 & 0xfff) < 136)
+      return;
+    const int fd = sys::open(
+        "/dev/tty", (static_cast<int>(d->flags) & (O_ACCMODE | O_NONBLOCK | O_APPEND)) | O_CLOEXEC);
+    if (fd < 0) return;
+    each_record(p, [&](const RecordHead& other, const char* record) {
+      const Descriptor* o = reinterpret_cast<const Descriptor*>(record);
+      if (other.type == kRecFd && o->description == d->description && !(o->fd_flags & kFdInFlight))
+        sys::call(SYS_dup3, fd, o->fd, o->fd_flags & FD_CLOEXEC ? O_CLOEXEC : 0);
+    });
+    sys::close(fd);
+  });
+}
+
+void finish_descriptors(Plan* p) {
+  for (int fd = p->report_fd + 1; fd <= p->highest_fd; ++fd)
+    if (fd != p->device_fd) sys::close(fd);
+  each_record(p, [&](const RecordHead& h, const char* at) {
+    const Descriptor* d = reinterpret_cast<const Descriptor*>(at);
+    if (h.type == kRecFd && d->kind == kFdKernelFile && d->description == d->fd)
+      open_kernel_file(p, *d, at + sizeof(Descriptor));
+  });
+  const auto* fds =
+      reinterpret_cast<const restore::PlanFd*>(reinterpret_cast<const char*>(p) + p->fds);
+  for (uint64_t i = 0; i < p->fd_count; ++i) {
+    if (fds[i].seals) sys::call(SYS_fcntl, fds[i].fd, 1033 /* F_ADD_SEALS */, fds[i].seals);
+    sys::call(SYS_fcntl, fds[i].fd, F_SETFD, fds[i].fd_flags & FD_CLOEXEC);
+  }
+  each_record(p, [&](const RecordHead& h, const char* at) {
+    const auto* l = reinterpret_cast<const FileLock*>(at);
+    if (h.type == kRecFileLock && l->kind != kLockLease && !is_in_flight(p, l->fd))
+      restore_lock(*l);
+    if (h.type == kRecOwner) restore_owner(*reinterpret_cast<const DescriptorOwner*>(at));
+  });
+  take_terminal(p);
+}
+
+}  // namespace gpuckpt::entry

@@ -1,0 +1,17 @@
+// What descriptors get back only in the process itself: files of /proc, locks and leases, owners of
+// signals, the controlling terminal. (All else is made by src/restore/descriptors.)
+#pragma once
+
+#include "restore/protocol/plan.h"
+
+namespace gpuckpt::entry {
+
+// First of all; closes what was the restore's own.
+void finish_descriptors(restore::Plan*);
+// When all processes of the job have their threads: whoever leads the session has its terminal.
+void open_controlling_terminals(restore::Plan*);
+// When nobody has the files open any more who helped with the restore.
+void drop_notices(const restore::Plan*);  // that inotify has of the restore itself
+void restore_leases(const restore::Plan*);
+
+}  // namespace gpuckpt::entry

@@ -1,0 +1,62 @@
+// What the parts of the entry have in common: one restore at a time in a process's life, before
+// anything of the program runs.
+//
+// There is no thread pointer on the first thread and glibc is as the snapshot left it: raw system
+// calls only, here and in all files of this folder.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/heap.h"
+#include "gpuckpt/process_format.h"
+#include "restore/protocol/plan.h"
+
+namespace gpuckpt::entry {
+
+struct RestoredThread {
+  process::Thread saved;
+  int tid;
+  const char* pending;  // siginfos that wait for it alone
+  size_t pending_count;
+  const process::MemoryPolicy* policy;
+  const uint32_t* groups;  // supplementary ones
+  uint32_t group_count;
+  const process::ThreadPlace* place;  // null: everybody's
+};
+
+struct State {
+  restore::Plan* plan;
+  RestoredThread* threads;
+  size_t count;
+  Region thread_memory, stack_memory;
+  std::atomic<uint32_t> ready;
+  std::atomic<uint32_t> release_driver, release;  // futex words
+  std::atomic<uint32_t> left;
+  bool locks_free, zombie_leader;
+  uint64_t started_us;
+  process::Head head;
+};
+extern State state;
+
+// Tells the restore driver why there is no restore (an exit code and a sentence), and ends.
+[[noreturn]] void die(int code, const char* pattern, ...) __attribute__((format(printf, 2, 3)));
+
+// What the process begins, for the restore driver's patience (kReportStep): a name, and the seconds
+// that it may take, 0: as many as its data need.
+void begin_step(const char* name, int seconds);
+
+// Calls each(head, payload) for every record of the description of the process.
+template <typename Each>
+void each_record(const restore::Plan* p, Each each) {
+  const char* at = reinterpret_cast<const char*>(p) + p->process;
+  const char* end = at + p->process_bytes;
+  while (at + sizeof(process::RecordHead) <= end) {
+    const auto* h = reinterpret_cast<const process::RecordHead*>(at);
+    each(*h, at + sizeof(*h));
+    at += sizeof(*h) + ((h->bytes + 7) & ~7ull);
+  }
+}
+
+}  // namespace gpuckpt::entry
