@@ -4,7 +4,9 @@ A round does some work, takes a snapshot, does some work that the kill then lose
 it, and asks whether it knows exactly what it knew at the snapshot. Servers that overwrite files in place are stopped by the
 snapshot instead: what they did to those files afterwards could not be taken back.
 """
+import grp
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -27,6 +29,11 @@ def found(*names):
         if path:
             return path
     raise Absent(f"no {names[0]}")
+
+
+def workers_user():
+    """User and group of the workers that root starts."""
+    return f"nobody {grp.getgrgid(pwd.getpwnam('nobody').pw_gid).gr_name}"
 
 
 def free_port():
@@ -102,13 +109,14 @@ class Server:
 
 
 class Nginx(Server):
-    """A master and two workers. It remembers nothing but its configuration: the answers must stay right."""
+    """A master and two workers, which as root are another user's. It remembers nothing but its configuration: the answers must
+    stay right."""
 
     def prepare(self):
         self.program = found("nginx")
         self.port = free_port()
         (self.folder / "page").write_text("".join(f"line {i}\n" for i in range(5000)))
-        user = "user root;" if self.session.user is None else ""
+        user = f"user {workers_user()};" if self.session.user is None else ""
         (self.folder / "nginx.conf").write_text(f"""daemon off; master_process on; worker_processes 2; {user} pid {self.folder}/pid;
 error_log {self.folder}/error.log;
 events {{ worker_connections 64; }}
@@ -134,7 +142,7 @@ server {{ listen 127.0.0.1:{self.port}; root {self.folder}; }} }}
 
 
 class PhpFpm(Server):
-    """A master and two workers that compute. They remember nothing: the answers must stay right."""
+    """A master and two workers that compute, as root as another user. They remember nothing: the answers must stay right."""
 
     def prepare(self):
         self.program = found("php-fpm", "php-fpm8.2", "php-fpm8.3", "php-fpm8.4")
@@ -144,7 +152,7 @@ $sum = 0;
 for ($i = 0; $i < 20000; $i++) $sum = ($sum * 31 + $i) % 1000003;
 echo 'sum ', $sum, ' of ', $_GET['n'], '.';
 """)
-        user = "user = root\ngroup = root" if self.session.user is None else ""
+        user = "user = {}\ngroup = {}".format(*workers_user().split()) if self.session.user is None else ""
         (self.folder / "fpm.conf").write_text(f"""[global]
 daemonize = no
 error_log = {self.folder}/error.log
@@ -363,7 +371,7 @@ SERVERS = {"nginx": Nginx, "php_fpm": PhpFpm, "postgres": PostgreSQL, "mariadb":
 def serve(session, server, count):
     """`count` rounds; how many were right."""
     server.prepare()
-    process = session.run(server.command())
+    process = session.run(server.command(), GPUCKPT_USERS="trust")
     pid, choice = process.pid, session.random
     server.wait(process)
     for number in range(1, count + 1):
