@@ -117,11 +117,36 @@ void check_writers_settings(char** environment) {
              "GPUCKPT_BUDGET_ACTION=%s is neither prune nor refuse: snapshots will fail", action);
 }
 
-}  // namespace
+// Which of the words a setting is; the first one, if it is not set or is none of them.
+template <size_t kCount>
+size_t choice(char** environment, const char* name, const char* const (&words)[kCount]) {
+  const char* v = value_of(environment, name);
+  if (!v || !*v) return 0;
+  char all[80] = "";
+  for (size_t i = 0; i < kCount; ++i) {
+    if (equal(v, words[i])) return i;
+    format(all + length(all), sizeof(all) - length(all), "%s%s", i ? ", " : "", words[i]);
+  }
+  log_line(LogLevel::kWarn, "%s=%s is none of %s; taking %s", name, v, all, words[0]);
+  return 0;
+}
 
-void read_config(char** environment) {
+bool is_on(char** environment, const char* name) {
+  const char* v = value_of(environment, name);
+  return v && *v && !equal(v, "0");
+}
+
+// A folder that is used as it is; one that has no room is not used.
+void read_folder(char** environment, const char* name, char* to, size_t room) {
+  const char* v = value_of(environment, name);
+  if (v && length(v) < room)
+    copy(to, room, v);
+  else if (v)
+    log_line(LogLevel::kWarn, "%s is longer than %zu bytes and is ignored: %s", name, room - 1, v);
+}
+
+void read_texts(char** environment) {
   Config& c = library.config;
-  log_start(value_of(environment, "GPUCKPT_LOG"));
   const char* v = value_of(environment, "GPUCKPT_STORE");
   absolute(c.store, sizeof(c.store), v && *v ? v : "gpuckpt.store");
   struct {
@@ -130,7 +155,6 @@ void read_config(char** environment) {
     size_t room;
   } texts[] = {{"GPUCKPT_JOB", c.job, sizeof(c.job)},
                {"GPUCKPT_WRITER", c.writer, sizeof(c.writer)},
-               {"GPUCKPT_COPY", c.copy, sizeof(c.copy)},
                {"GPUCKPT_LEVEL", c.level, sizeof(c.level)},
                {"GPUCKPT_KEEP", c.keep, sizeof(c.keep)},
                {"GPUCKPT_BUDGET", c.budget, sizeof(c.budget)},
@@ -139,47 +163,43 @@ void read_config(char** environment) {
     if ((v = value_of(environment, t.name))) copy(t.to, t.room, v);
   if ((v = value_of(environment, "GPUCKPT_STATUS_FILE")) && *v)
     absolute(c.status_file, sizeof(c.status_file), v);
-  v = value_of(environment, "GPUCKPT_SESSION_DIR");
-  if (v && length(v) < sizeof(c.session_dir))
-    copy(c.session_dir, sizeof(c.session_dir), v);
-  else if (v)
-    log_line(LogLevel::kWarn, "GPUCKPT_SESSION_DIR is longer than %zu bytes and is ignored: %s",
-             sizeof(c.session_dir) - 1, v);
+  read_folder(environment, "GPUCKPT_SESSION_DIR", c.session_dir, sizeof(c.session_dir));
   v = value_of(environment, "XDG_RUNTIME_DIR");
   if (v && length(v) < sizeof(c.runtime_dir)) copy(c.runtime_dir, sizeof(c.runtime_dir), v);
+}
 
-  tracker.configure(value_of(environment, "GPUCKPT_TRACK"));
+void read_signal(char** environment) {
+  Config& c = library.config;
   c.signal = 10;
-  if ((v = value_of(environment, "GPUCKPT_SIGNAL")) && *v) {
-    c.signal = signal_by_name(v);
-    if (c.signal < 0) {
-      log_line(LogLevel::kWarn,
-               "GPUCKPT_SIGNAL=%s is no signal we can listen to; listening to none", v);
-      c.signal = 0;
-    }
+  const char* v = value_of(environment, "GPUCKPT_SIGNAL");
+  if (v && *v && (c.signal = signal_by_name(v)) < 0) {
+    log_line(LogLevel::kWarn, "GPUCKPT_SIGNAL=%s is no signal we can listen to; listening to none",
+             v);
+    c.signal = 0;
   }
-  if ((v = value_of(environment, "GPUCKPT_ON_TERM")) && *v) {
-    c.on_term = equal(v, "snapshot");
-    if (!c.on_term && !equal(v, "ignore"))
-      log_line(LogLevel::kWarn, "GPUCKPT_ON_TERM=%s is neither snapshot nor ignore", v);
-  }
+  c.on_term = choice(environment, "GPUCKPT_ON_TERM", {"ignore", "snapshot"});
   if (c.on_term && c.signal == 15) c.signal = 0;  // one meaning is enough
-  if ((v = value_of(environment, "GPUCKPT_SOCKETS")) && *v) {
-    c.outside = equal(v, "drop")     ? OutsideConnections::kDrop
-                : equal(v, "refuse") ? OutsideConnections::kRefuse
-                                     : OutsideConnections::kReset;
-    if (c.outside == OutsideConnections::kReset && !equal(v, "reset"))
-      log_line(LogLevel::kWarn, "GPUCKPT_SOCKETS=%s is none of reset, refuse and drop; reset", v);
-  }
-  if ((v = value_of(environment, "GPUCKPT_IO_URING")) && *v) {
-    c.io_uring = equal(v, "on");
-    if (!c.io_uring && !equal(v, "off"))
-      log_line(LogLevel::kWarn, "GPUCKPT_IO_URING=%s is neither on nor off; off", v);
-  }
-  v = value_of(environment, "GPUCKPT_SELF_CONTAINED");
-  c.self_contained = v && *v && !equal(v, "0");
-  v = value_of(environment, "GPUCKPT_FILES");
-  c.files = v && *v && !equal(v, "0");
+}
+
+// (The words are in the order of the enumerations.)
+void read_choices(char** environment) {
+  Config& c = library.config;
+  c.outside = static_cast<OutsideConnections>(
+      choice(environment, "GPUCKPT_SOCKETS", {"reset", "refuse", "drop"}));
+  c.users =
+      static_cast<OtherUsers>(choice(environment, "GPUCKPT_USERS", {"tell", "refuse", "trust"}));
+  c.children =
+      static_cast<uint32_t>(choice(environment, "GPUCKPT_CHILDREN", {"all", "able", "ignore"}));
+  c.io_uring = choice(environment, "GPUCKPT_IO_URING", {"off", "on"});
+  constexpr const char* kWays[] = {"auto", "copy", "rounds", "early", "clone", "stop"};
+  copy(c.copy, sizeof(c.copy), kWays[choice(environment, "GPUCKPT_COPY", kWays)]);
+  c.self_contained = is_on(environment, "GPUCKPT_SELF_CONTAINED");
+  c.files = is_on(environment, "GPUCKPT_FILES");
+}
+
+void read_numbers(char** environment) {
+  Config& c = library.config;
+  const char* v;
   uint64_t page_cache;  // the writer's; said here, where somebody reads it
   struct {
     const char* name;
@@ -188,30 +208,6 @@ void read_config(char** environment) {
   for (auto& size : sizes)
     if ((v = value_of(environment, size.name)) && *v && !scan_size(v, size.to))
       log_line(LogLevel::kWarn, "%s=%s is not a size (64M, 2GiB)", size.name, v);
-  bool known = !c.copy[0];
-  for (const char* way : {"auto", "copy", "rounds", "early", "clone", "stop"})
-    known |= equal(c.copy, way);
-  if (!known)
-    log_line(LogLevel::kWarn,
-             "GPUCKPT_COPY=%s is none of auto, copy, rounds, early, clone, stop; using auto",
-             c.copy);
-  c.children = static_cast<uint32_t>(Children::kAll);
-  if ((v = value_of(environment, "GPUCKPT_CHILDREN")) && *v) {
-    if (equal(v, "able"))
-      c.children = static_cast<uint32_t>(Children::kAble);
-    else if (equal(v, "ignore"))
-      c.children = static_cast<uint32_t>(Children::kIgnore);
-    else if (!equal(v, "all"))
-      log_line(LogLevel::kWarn, "GPUCKPT_CHILDREN=%s is none of all, able, ignore; taking all", v);
-  }
-  c.users = OtherUsers::kTell;
-  if ((v = value_of(environment, "GPUCKPT_USERS")) && *v) {
-    c.users = equal(v, "refuse")  ? OtherUsers::kRefuse
-              : equal(v, "trust") ? OtherUsers::kTrust
-                                  : OtherUsers::kTell;
-    if (c.users == OtherUsers::kTell && !equal(v, "tell"))
-      log_line(LogLevel::kWarn, "GPUCKPT_USERS=%s is none of tell, refuse, trust; tell", v);
-  }
   struct {
     const char* name;
     uint64_t* to;
@@ -224,8 +220,19 @@ void read_config(char** environment) {
     if ((v = value_of(environment, t.name)) && *v && !scan_duration_ms(v, t.to))
       log_line(LogLevel::kWarn, "%s=%s is not a duration (30s, 5m, 500ms)", t.name, v);
   }
+}
+
+}  // namespace
+
+void read_config(char** environment) {
+  log_start(value_of(environment, "GPUCKPT_LOG"));
+  read_texts(environment);
+  tracker.configure(value_of(environment, "GPUCKPT_TRACK"));
+  read_signal(environment);
+  read_choices(environment);
+  read_numbers(environment);
   check_writers_settings(environment);
-  c.environment = copy_environment(environment);
+  library.config.environment = copy_environment(environment);
 }
 
 }  // namespace gpuckpt

@@ -192,7 +192,7 @@ bool JobBarrier::may_have_its_user(int pid) {
     return fail(kExitRefused,
                 "%s: processes of other users are refused here (GPUCKPT_USERS=refuse)", users);
   if (allowed == OtherUsers::kTell && !told_users_)
-    tell(
+    tell_of_job(
         "%s: a restore gives each what it says of itself, with root's rights (GPUCKPT_USERS=trust "
         "if you trust them all, or refuse)",
         users);
@@ -271,7 +271,7 @@ bool JobBarrier::invite(wire::JobStep step) {
                   "its own code",
                   m.pid, r.name);
     if (before_us || call_.children == Children::kAble) {
-      tell(
+      tell_of_job(
           "process %d (%s) runs without gpuckpt's library: it and its children are not part of "
           "the snapshot",
           m.pid, r.name);

@@ -21,18 +21,14 @@ void add_lines(Text* text, const Told& told) {
   if (told.more) text->add("\nand %u more of this kind", told.more.load());
 }
 
-}  // namespace
-
-void tell(const char* pattern, ...) {
+void add_line(bool names_itself, const char* pattern, va_list args) {
   const bool member = job_barrier.role() == JobBarrier::Role::kMember;
   Told* told = member && job_barrier.shared_state() ? &job_barrier.shared_state()->told : &own;
   char line[512];
   size_t n = 0;
-  if (job_barrier.active()) n = format(line, sizeof(line), "process %d: ", library.pid);
-  va_list args;
-  va_start(args, pattern);
+  if (names_itself && job_barrier.active())
+    n = format(line, sizeof(line), "process %d: ", library.pid);
   n += vformat(line + n, sizeof(line) - n - 1, pattern, args);
-  va_end(args);
   line[n++] = '\n';
   uint32_t at = told->used;
   do {
@@ -42,6 +38,22 @@ void tell(const char* pattern, ...) {
     }
   } while (!told->used.compare_exchange_weak(at, at + static_cast<uint32_t>(n)));
   __builtin_memcpy(told->text + at, line, n);
+}
+
+}  // namespace
+
+void tell(const char* pattern, ...) {
+  va_list args;
+  va_start(args, pattern);
+  add_line(true, pattern, args);
+  va_end(args);
+}
+
+void tell_of_job(const char* pattern, ...) {
+  va_list args;
+  va_start(args, pattern);
+  add_line(false, pattern, args);
+  va_end(args);
 }
 
 void forget_told() {

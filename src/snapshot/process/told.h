@@ -16,6 +16,8 @@ struct Told {
 };
 
 void tell(const char* pattern, ...) __attribute__((format(printf, 1, 2)));
+// The same of the job as a whole, or with processes of its own: without the number of this one.
+void tell_of_job(const char* pattern, ...) __attribute__((format(printf, 1, 2)));
 // In the leader, or in the only process.
 void forget_told();
 void add_told(char* to, size_t room);
