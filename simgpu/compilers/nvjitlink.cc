@@ -33,6 +33,7 @@ struct Link {
   int library;
   Handle handle;
   bool has_ltoir = false;
+  uint32_t max_registers = 0;  // -maxrregcount; 0: not given
   std::vector<char*> texts;
   char* linked = nullptr;
   size_t length = 0;
@@ -78,10 +79,12 @@ void remove(Link* link) {
 int create(int library, Handle* handle, uint32_t count, const char** options) {
   auto* own = real<Create>(library, "nvJitLinkCreate");
   if (own == nullptr) return kInternal;
-  uint32_t sm = 0;
+  uint32_t sm = 0, max_registers = 0;
   bool lto = false, ptx = false;
   for (uint32_t k = 0; options != nullptr && k < count; ++k) {
     if (strncmp(options[k], "-arch=sm_", 9) == 0) sm = static_cast<uint32_t>(atoi(options[k] + 9));
+    if (strncmp(options[k], "-maxrregcount=", 14) == 0)
+      max_registers = static_cast<uint32_t>(atoi(options[k] + 14));
     lto |= strcmp(options[k], "-lto") == 0 || strcmp(options[k], "-dlto") == 0;
     ptx |= strcmp(options[k], "-ptx") == 0;
   }
@@ -93,6 +96,7 @@ int create(int library, Handle* handle, uint32_t count, const char** options) {
   auto* link = new Link;
   link->library = library;
   link->handle = *handle;
+  link->max_registers = max_registers;
   enter(link);
   return 0;
 }
@@ -191,6 +195,31 @@ int link_ltoir(Link* link) {
   return get(link->handle, text);
 }
 
+// The limit as a directive of each kernel: the text is what the driver is given. Takes `text`.
+char* with_limit(char* text, uint32_t registers, size_t* length) {
+  constexpr char kEntry[] = ".entry ";
+  constexpr size_t kDirective = 32;
+  size_t entries = 0;
+  for (const char* at = text; (at = strstr(at, kEntry)) != nullptr; ++at) ++entries;
+  if (registers == 0 || entries == 0) return text;
+  auto* out = static_cast<char*>(malloc(*length + entries * kDirective + 1));
+  if (out == nullptr) return text;
+  const char* from = text;
+  char* to = out;
+  for (const char* at = text; (at = strstr(at, kEntry)) != nullptr; ++at) {
+    const char* body = strpbrk(at, "{;");  // a comment is no kernel
+    if (body == nullptr || *body != '{' || body < from) continue;
+    memcpy(to, from, static_cast<size_t>(body - from));
+    to += body - from;
+    to += snprintf(to, kDirective, ".maxnreg %u\n", registers);
+    from = body;
+  }
+  strcpy(to, from);
+  free(text);
+  *length = strlen(out);
+  return out;
+}
+
 int complete(int library, Handle handle) {
   auto* own = real<OfHandle>(library, "nvJitLinkComplete");
   if (own == nullptr) return kInternal;
@@ -204,6 +233,7 @@ int complete(int library, Handle handle) {
   char log[2048] = "";
   size_t length = 0;
   char* text = ptx::link(inputs.data(), inputs.size(), &length, log, sizeof log);
+  if (text != nullptr) text = with_limit(text, link->max_registers, &length);
   ptx::Module* code =
       text != nullptr ? ptx::compile(text, length, {device_sm()}, log, sizeof log) : nullptr;
   if (code == nullptr) {

@@ -417,6 +417,41 @@ const Ins* pack8(Ctx& c, const Ins* i) {
   return i + 1;
 }
 
+// ue8m0, the scale of a block: a power of two from 2^-127 (0) to 2^127 (0xfe), 0xff: NaN. The sign
+// is dropped. `up`: towards the larger magnitude, or else towards zero.
+uint32_t encode_scale(uint32_t x, bool up, bool finite) {
+  x &= 0x7fffffff;
+  if (x > 0x7f800000) return 0xff;
+  uint32_t e = x >> 23;
+  if (up && x > 0x00400000 && x < 0x7f800000 && (x & 0x7fffff) != 0) ++e;
+  return finite && e == 0xff ? 0xfe : e;
+}
+// mode as in pack8, with bf16x2 in the place of f16x2.
+template <unsigned Mode>
+const Ins* pack_scales(Ctx& c, const Ins* i) {
+  const bool up = (Round)(i->imm >> 16 & 255) == Round::kUp;
+  const bool finite = i->imm >> 24 & kGFinite;
+  uint32_t* d = reg32(c, i->d);
+  const uint32_t* a = reg32(c, i->a);
+  const uint32_t* b = Mode == 0 ? reg32(c, i->b) : a;
+  for (unsigned l = 0; l < kLanes; ++l) {
+    if (!c.lanes[l]) continue;
+    if (Mode == 2) {
+      uint32_t out = 0;
+      for (unsigned k = 0; k < 16; k += 8) {
+        const uint32_t e = a[l] >> k & 255;
+        out |= (e == 0xff ? 0x7fff : e == 0 ? 0x40 : e << 7) << 2 * k;
+      }
+      d[l] = out;
+    } else {
+      const uint32_t high = Mode == 0 ? a[l] : a[l] & 0xffff0000;
+      const uint32_t low = Mode == 0 ? b[l] : a[l] << 16;
+      d[l] = encode_scale(high, up, finite) << 8 | encode_scale(low, up, finite);
+    }
+  }
+  return i + 1;
+}
+
 // cvt.pack.sat.D.s32{.b32} d, a, b, c: saturates both; with c, older halves move up.
 const Ins* cvt_pack(Ctx& c, const Ins* i) {
   const unsigned width = i->sub & 63;
@@ -482,6 +517,11 @@ Fn pick_convert(const Key& k) {
   if (k.op == Op::kCvtPack) return cvt_pack;
   if (k.t == Ty::kE4M3x2 || k.t == Ty::kE5M2x2) return k.t2 == Ty::kF32 ? pack8<0> : pack8<1>;
   if (k.t2 == Ty::kE4M3x2 || k.t2 == Ty::kE5M2x2) return k.t == Ty::kF16x2 ? pack8<2> : nullptr;
+  if (k.t == Ty::kUE8M0x2) {
+    if (k.round != Round::kUp && k.round != Round::kZero) return nullptr;
+    return k.t2 == Ty::kF32 ? pack_scales<0> : k.t2 == Ty::kBF16x2 ? pack_scales<1> : nullptr;
+  }
+  if (k.t2 == Ty::kUE8M0x2) return k.t == Ty::kBF16x2 ? pack_scales<2> : nullptr;
   if (k.t == Ty::kF16x2 || k.t == Ty::kBF16x2) return k.t2 == Ty::kF32 ? pack_halves : nullptr;
   if (!is_float(k.t) && !is_float(k.t2)) return integer_to(k.t, k.t2, k.sat);
   if (Fn fn = k.oob ? nullptr : quick(k)) return fn;

@@ -32,8 +32,8 @@ bool Body::access_words(Parts& p) {
 }
 
 void Body::address(const Operand& o, Space* space, Ins* i) {
-  if (o.kind != OperandKind::kAddress) return error("expected an address");
-  const Operand& base = *o.items;
+  if (o.kind != OperandKind::kAddress && !o.indexed) return error("expected an address");
+  const Operand& base = o.indexed ? o : *o.items;
   i->imm = (int64_t)o.value;
   switch (base.kind) {
     case OperandKind::kRegister:

@@ -158,6 +158,7 @@ void describe_kernel(Module* m, Kernel* k) {
   info.local_bytes = k->function->local_bytes;
   uint32_t registers = k->function->registers;
   info.registers = registers < 16 ? 16 : registers > 255 ? 255 : registers;
+  if (s.max_registers != 0 && info.registers > s.max_registers) info.registers = s.max_registers;
   const uint32_t required = s.required[0] * s.required[1] * s.required[2];
   info.max_threads = s.max_threads != 0 ? s.max_threads : required != 0 ? required : 1024;
   if (info.max_threads > 1024) info.max_threads = 1024;

@@ -800,6 +800,7 @@ class Parser {
           if (n < 3) v[n++] = (uint32_t)x;
         } while (s_.accept(','));
       }
+      if (t == ".maxnreg") f->max_registers = v[0];
       if (t == ".maxntid") f->max_threads = v[0] * v[1] * v[2];
       if (t == ".reqntid") memcpy(f->required, v, sizeof v);
       if (t == ".reqnctapercluster") memcpy(f->cluster, v, sizeof v);
@@ -1087,7 +1088,17 @@ class Parser {
     }
     o->symbol = lookup(name);
     o->kind = o->symbol != nullptr ? OperandKind::kSymbol : OperandKind::kName;
+    if (o->kind == OperandKind::kSymbol && s_.accept('[')) return element(o);
     if (s_.is('+') || (s_.is('-') && o->kind == OperandKind::kSymbol)) o->value = offset_suffix();
+  }
+
+  // name[i], counted in elements.
+  void element(Operand* o) {
+    if (o->symbol->kind != SymbolKind::kVariable) return s_.fail("an index on what is no variable");
+    if (s_.kind == Token::kName) return s_.fail("an index in a register: calculate the address");
+    o->indexed = true;
+    o->value = (s_.number() + offset_suffix()) * type_bytes(o->symbol->type);
+    s_.expect(']');
   }
 
   bool special(Text name, uint8_t* out) {

@@ -106,8 +106,9 @@ struct Operand {
   bool negated = false;  // !%p
   uint8_t special = 0;   // SpecialReg
   uint32_t reg = 0;
-  uint32_t count = 0;  // of items
-  uint64_t value = 0;  // number, or byte offset of an address or symbol
+  uint32_t count = 0;    // of items
+  bool indexed = false;  // name[i]: as an address, what lies there; else where it lies
+  uint64_t value = 0;    // number, or byte offset of an address or symbol
   Symbol* symbol = nullptr;
   Text name;
   // List members; the base of an address and, when count is 2, what follows its comma; second of a
@@ -151,6 +152,7 @@ struct FunctionSyntax {
   Vec<LabelSyntax*> labels;
   NameMap<LabelSyntax> label_map;  // by name and scope
   Vec<uint32_t> scope_parent;
+  uint32_t max_registers = 0;  // .maxnreg; 0: not given
   uint32_t max_threads = 0, required[3] = {0, 0, 0};
   uint32_t cluster[3] = {0, 0, 0};
 };

@@ -108,13 +108,16 @@ static char* link_all(const char** options, uint32_t count, const struct Input* 
 
 int main(int argc, char** argv) {
   find(argc > 1 ? argv[1] : NULL);
-  const char *own[] = {"-arch=sm_120", "-lto"}, *other[] = {"-arch=sm_90"}, *bad[] = {"-arch=sm_120", "-nonsense"};
+  const char *own[] = {"-arch=sm_120", "-lto"}, *limited[] = {"-arch=sm_120", "-maxrregcount=40"}, *other[] = {"-arch=sm_90"}, *bad[] = {"-arch=sm_120", "-nonsense"};
   int r;
   char* out = link_all(own, 1, (struct Input[]){{2, kKernel}, {2, kTwice}, {0, NULL}}, &r);
   CHECK(r == 0 && strstr(out, ".entry k") != NULL && strstr(out, ".func") != NULL);
   free(out);
   out = link_all(own, 2, (struct Input[]){{3, kKernel}, {2, kTwice}, {0, NULL}}, &r);
   CHECK(r == 0 && strstr(out, ".entry k") != NULL && strstr(out, "twice") != NULL);
+  free(out);
+  out = link_all(limited, 2, (struct Input[]){{2, kKernel}, {2, kTwice}, {0, NULL}}, &r);
+  CHECK(r == 0 && strstr(out, ".maxnreg 40\n{") != NULL);
   free(out);
   // An image that our NVRTC functions made.
   out = link_all(own, 1, (struct Input[]){{1, kKernel}, {1, kTwice}, {0, NULL}}, &r);

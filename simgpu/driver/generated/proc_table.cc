@@ -510,6 +510,9 @@ void cuParamSetv();
 void cuPointerGetAttribute();
 void cuPointerGetAttributes();
 void cuPointerSetAttribute();
+void cuProfilerInitialize();
+void cuProfilerStart();
+void cuProfilerStop();
 void cuSignalExternalSemaphoresAsync();
 void cuSignalExternalSemaphoresAsync_ptsz();
 void cuStreamAddCallback();
@@ -1148,6 +1151,9 @@ const ProcRow proc_rows[kProcRows] = {
     {"cuPointerGetAttribute", 4000, false, cuPointerGetAttribute},
     {"cuPointerGetAttributes", 7000, false, cuPointerGetAttributes},
     {"cuPointerSetAttribute", 6000, false, cuPointerSetAttribute},
+    {"cuProfilerInitialize", 4000, false, cuProfilerInitialize},
+    {"cuProfilerStart", 4000, false, cuProfilerStart},
+    {"cuProfilerStop", 4000, false, cuProfilerStop},
     {"cuSignalExternalSemaphoresAsync", 10000, false, cuSignalExternalSemaphoresAsync},
     {"cuSignalExternalSemaphoresAsync", 10000, true, cuSignalExternalSemaphoresAsync_ptsz},
     {"cuStreamAddCallback", 5000, false, cuStreamAddCallback},

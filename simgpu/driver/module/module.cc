@@ -253,8 +253,11 @@ CUresult Function::attribute(CUfunction_attribute id, int* value) const {
     case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
       *value = static_cast<int>(info->static_shared_bytes);
       break;
-    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
+    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:  // all of its module: one bank for all functions
       *value = 0;
+      for (uint32_t k = 0; k < ptx::variable_count(module->code); ++k)
+        if (const ptx::VariableInfo* v = ptx::variable(module->code, k); v->constant)
+          *value += static_cast<int>(v->size);
       break;
     case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
       *value = static_cast<int>(info->local_bytes);

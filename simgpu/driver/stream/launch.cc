@@ -128,7 +128,7 @@ CUresult check(const Function& f, const Device& d, const LaunchShape& s) {
     return CUDA_ERROR_INVALID_VALUE;
   if (s.block[0] > 1024 || s.block[1] > 1024 || s.block[2] > 64 || threads > 1024)
     return CUDA_ERROR_INVALID_VALUE;
-  if (threads > k.max_threads) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  if (threads > k.max_threads) return CUDA_ERROR_INVALID_VALUE;
   for (int i = 0; i < 3; ++i)
     if (k.required_block[i] != 0 && k.required_block[i] != s.block[i])
       return CUDA_ERROR_INVALID_VALUE;

@@ -29,4 +29,5 @@ again: ld.volatile.global.u32 %r1, [%d1]; setp.eq.u32 %p, %r1, 0; @%p bra again;
   .reg .b32 %r<3>; ld.global.u32 %r1, [counter]; add.u32 %r1, %r1, 1; st.global.u32 [counter], %r1; ret;
 }
 .visible .entry stop() { trap; ret; }
+.visible .entry bounded() .maxntid 64, 1, 1 .maxnreg 8 { ret; }
 )";

@@ -66,6 +66,14 @@ int main() {
          cuLaunchKernel(fill, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr));
   EXPECT(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
          cuLaunchCooperativeKernel(count, 60000, 1, 1, 512, 1, 1, 0, nullptr, nullptr));
+  CUfunction bounded = function(m, "bounded");
+  int value;
+  OK(launch1(bounded, 1, 64, nullptr));
+  EXPECT(CUDA_ERROR_INVALID_VALUE, launch1(bounded, 1, 65, nullptr));
+  OK(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, bounded));
+  CHECK(value == 8);
+  OK(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES, bounded));
+  CHECK(value == 16);
   size_t offset;
   OK(cuFuncGetParamInfo(fill, 1, &offset, &bytes));
   CHECK(offset == 8 && bytes == 4);

@@ -25,6 +25,7 @@ int main() {
         is(get("cuMemcpyAsync", 7000, 1), "cuMemcpyAsync"));
   CHECK(is(get("cuMemcpyHtoD", 7000, 2), "cuMemcpyHtoD_v2_ptds"));
   CHECK(is(get("cuInit", 13000, 2), "cuInit"));  // no variant of its own
+  CHECK(is(get("cuProfilerStart", 13000), "cuProfilerStart"));
   CHECK(get("cuMemcpyAsync", 4000, 2) == nullptr);
   CHECK(get("cuMemAlloc_v2", 13000) == nullptr && get("", 0) == nullptr &&
         get("cuNoSuch", 13000) == nullptr);

@@ -359,6 +359,24 @@ TEST_CASE("halves", "[half]") {
             bits(1.0f), bits(0x1p-9f)) == 0x3801);
   CHECK(one("cvt.rn.f16x2.e4m3x2 %d, %ha;", 0x38b8) == 0x3c00bc00);
   CHECK(one("cvt.rn.f16x2.e5m2x2 %d, %ha;", 0x3cbc) == 0x3c00bc00);
+  // An element of an array: as a value its address, as an address what lies there.
+  CHECK(one(".shared .align 4 .b32 v[4]; mov.u32 %t0, v[3]; mov.u32 %t1, v; sub.u32 %d, %t0, %t1;",
+            0) == 12);
+  CHECK(one(".shared .align 4 .b32 v[4]; st.shared.b32 v[2], %a; ld.shared.b32 %d, [v+8];", 7) ==
+        7);
+  CHECK(one(".shared .align 4 .b32 v[4]; st.shared.b32 [v+4], %a; ld.shared.b32 %d, v[2-1];", 9) ==
+        9);
+  // Scales: powers of two without a sign, rounded up or towards zero.
+  const std::string scale = "mov.b32 %f0, %a; mov.b32 %f1, %b; cvt.";
+  const std::string done = ".ue8m0x2.f32 %hd, %f0, %f1; cvt.u32.u16 %d, %hd;";
+  CHECK(one(scale + "rp.satfinite" + done, bits(-1.0f), bits(1.5f)) == 0x7f80);
+  CHECK(one(scale + "rz.satfinite" + done, bits(4.0f), bits(1.5f)) == 0x817f);
+  CHECK(one(scale + "rp.satfinite" + done, 0x7f800000, 0x7fc00000) == 0xfeff);
+  CHECK(one(scale + "rp" + done, bits(3e38f), 0x00400000) == 0xff00);
+  CHECK(one(scale + "rp" + done, 0x00400001, 0) == 0x0100);
+  CHECK(one("cvt.rp.ue8m0x2.bf16x2 %hd, %a; cvt.u32.u16 %d, %hd;", 0x3f803f81) == 0x7f80);
+  CHECK(one("cvt.rn.bf16x2.ue8m0x2 %d, %ha;", 0x7fff) == 0x3f807fff);
+  CHECK(one("cvt.rn.bf16x2.ue8m0x2 %d, %ha;", 0x0080) == 0x00404000);
 }
 
 TEST_CASE("half arithmetic against exact references", "[half]") {
