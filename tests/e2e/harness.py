@@ -193,6 +193,8 @@ class Session:
         return self.popen([self.tools.gpuckpt, "run", *flavour, "--store", self.store, *options, "--", *command],
                           self.work / out, **env)
 
+    restore_limit = 60  # seconds
+
     def restore(self, snapshot="latest", options=(), out="restore", **env):
         """From the root folder, with a fresh environment. The program's own output goes where it went before."""
         pid_file = self.work / f"pid-{self.random.getrandbits(32):x}"
@@ -204,8 +206,8 @@ class Session:
                 if process.returncode == 0:  # a program can end at once
                     break
                 raise Failure(f"restore of {snapshot}: exit {process.returncode}: {self.errors(out)}")
-            if time.monotonic() - begin > 60:
-                raise Failure(f"restore of {snapshot}: not running after 60 s: {self.errors(out)}")
+            if time.monotonic() - begin > self.restore_limit:
+                raise Failure(f"restore of {snapshot}: not running after {self.restore_limit} s: {self.errors(out)}")
             time.sleep(0.01)
         process.restored_pid = int(pid_file.read_text() or 0) if pid_file.exists() else 0
         process.restore_seconds = time.monotonic() - begin

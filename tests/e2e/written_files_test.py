@@ -3,6 +3,7 @@
 refused by name, or is part of the snapshot: written_files_test.py BUILD_DIR [NAME...]."""
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -98,6 +99,26 @@ while True:
     os.pwrite(always.fileno(), content, 0)
     memory["data/open"] = content
     check()
+    rest()
+""",
+    # A file mapped shared, whose descriptor is closed, and a named pipe that is never empty.
+    "gone": COMMON + """
+import mmap
+os.makedirs("data/deep", exist_ok=True)
+with open("data/deep/shared", "w+b") as f:
+    f.truncate(65536)
+    shared = mmap.mmap(f.fileno(), 65536)
+os.mkfifo("data/deep/fifo", 0o640)
+fifo = os.open("data/deep/fifo", os.O_RDWR)
+os.write(fifo, b"%8d" % 0)
+memory = bytearray(65536)
+while True:
+    at = random.randrange(65536)
+    shared[at] = memory[at] = (step * 7) % 256
+    os.write(fifo, b"%8d" % (step + 1))
+    if os.read(fifo, 8) != b"%8d" % step or shared[:] != memory or os.stat("data/deep/fifo").st_mode & 0o7777 != 0o640:
+        say("WRONG", step)
+        sys.exit(1)
     rest()
 """,
     # Transfers between accounts, in transactions; the sum and the number of them are in memory as well.
@@ -302,6 +323,24 @@ def stored_folder(tools):
         p.kill()
 
 
+def stored_gone(tools):
+    """Who outlived a killed job for a moment has removed its folder: files that were mapped shared, and named pipes, are made again."""
+    with Session(tools) as session:
+        p = Program(session, "gone", options=["--files-in-snapshot=data"])
+        p.wait_steps(5)
+        p.snapshot()
+        p.wait_steps(5)
+        p.kill()
+        shutil.rmtree(p.folder / "data")
+        p.restore()
+        p.wait_steps(5)
+        expect(p.errors(), "data/deep/fifo, a named pipe of the program, was not there any more; it is made again" in p.errors())
+        p.kill()
+        (p.folder / "data" / "deep" / "fifo").unlink()
+        (p.folder / "data" / "deep" / "fifo").write_text("")
+        p.restore(refused=["data/deep/fifo was a named pipe, and something else is there now"])
+
+
 def stored_sqlite(tools):
     """A database under transactions."""
     for mode in "delete", "wal":
@@ -311,7 +350,7 @@ def stored_sqlite(tools):
 
 
 TESTS = {"overwritten": overwritten, "untouched": untouched, "grown": grown, "shared_log": shared_log, "stored_open": stored_open,
-         "stored_folder": stored_folder, "stored_sqlite": stored_sqlite}
+         "stored_folder": stored_folder, "stored_gone": stored_gone, "stored_sqlite": stored_sqlite}
 
 
 def main():

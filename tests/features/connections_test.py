@@ -87,7 +87,8 @@ def refuse(build):
 
 
 def port_taken(build):
-    """A stranger has the port that the program's connection had: it comes back with another one, and that is told."""
+    """A stranger has the port that the program's connection had: it comes back with another one, and that is told. The stranger's own
+    clients, whom it has not accepted yet, are left alone."""
     run = Run(build)
     program = """
 import os, socket, time
@@ -109,7 +110,11 @@ print("survived", flush=True)
     run.kill(process)
     port = int((run.work / "out").read_text().split()[0])
     stranger = socket.create_server(("127.0.0.1", port))
+    client = socket.create_connection(stranger.getsockname())
+    client.sendall(b"for the stranger")
     restored, _ = run.restore(1)
+    if stranger.accept()[0].recv(100) != b"for the stranger":
+        raise Failure("a client of the stranger's has lost its connection")
     stranger.close()
     run.release()
     run.finish(restored)

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "restore/descriptors/connections.h"
+#include "restore/descriptors/fds.h"
 #include "restore/preflight/image.h"
 #include "restore/preflight/plan_builder.h"
 #include "restore/preflight/removed.h"
@@ -23,8 +24,8 @@ class ConnectionListeners;
 
 class FdMaker {
  public:
-  FdMaker(const Image& image, const Memory& memory, int base, std::vector<std::string>* warnings)
-      : image_(image), memory_(memory), base_(base), warnings_(warnings) {}
+  FdMaker(const Image& image, const Memory& memory, int base, const Warn& warn)
+      : image_(image), memory_(memory), base_(base), warn_(warn) {}
   // Everything is made first, or taken from what is there and completed; then it is put in place.
   bool make_all();
   bool take(const std::map<int, int>& made);
@@ -57,10 +58,11 @@ class FdMaker {
   int inherit(int n);  // restore's own 0, 1 or 2
   int outside(const Descriptor&);
   bool fail(const std::string& what);  // with errno
-  void warn(const std::string& text) { warnings_->push_back(text); }
+  void warn(const std::string& text) { warn_(text); }
 
   // fd_pipes.cc
   bool prepare_pipes();
+  bool make_fifo(const std::string& path, mode_t mode);
   int make_pipe(const Descriptor&, const std::string& path);
 
   // fd_queues.cc
@@ -126,7 +128,7 @@ class FdMaker {
   const Image& image_;
   const Memory& memory_;
   int base_;
-  std::vector<std::string>* warnings_;
+  const Warn& warn_;
   std::map<int, int> made_;                     // description -> temporary number
   bool shared_ = false;                         // several processes have what is in made_
   std::map<int, std::pair<int, int>> pipes_;    // index -> both ends, -1: given away

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "restore/descriptors/fd_maker.h"
@@ -31,14 +32,25 @@ bool fill(int fd, const Pipe& p, const std::vector<uint8_t>& payload) {
 
 }  // namespace
 
+// Who is left of a killed job for a moment may have cleaned up after it.
+bool FdMaker::make_fifo(const std::string& path, mode_t mode) {
+  auto make = [&] { return mkfifo(path.c_str(), mode & 07777) == 0; };
+  if (!make() && !(errno == ENOENT && make_folder_of(path) && make())) return false;
+  chmod(path.c_str(), mode & 07777);
+  warn(path + ", a named pipe of the program, was not there any more; it is made again");
+  return true;
+}
+
 bool FdMaker::prepare_pipes() {
   for (const auto& [p, payload] : image_.pipes) {
     const int index = static_cast<int>(p.index);
     const std::string* name = nullptr;
+    const Descriptor* fifo = nullptr;
     errno = 0;
     for (const auto& [d, path] : image_.fds)
       if (d.kind == kFdFifo && d.object == index) {
         name = &path;
+        fifo = &d;
         if (!d.value[0]) continue;
         std::string& made = removed_fifos_[index];
         if (!names_) names_ = std::make_unique<NamesForNow>();
@@ -48,6 +60,8 @@ bool FdMaker::prepare_pipes() {
     if (name) {
       // Both ways never blocks, and keeps what is written until the program's own are open.
       int fd = up(open(name->c_str(), O_RDWR | O_NONBLOCK));
+      if (fd < 0 && errno == ENOENT && make_fifo(*name, fifo->mode))
+        fd = up(open(name->c_str(), O_RDWR | O_NONBLOCK));
       if (fd < 0) return fail("the named pipe " + *name + " cannot be opened");
       fifos_[index] = fd;
       fcntl(fd, F_SETPIPE_SZ, p.capacity);

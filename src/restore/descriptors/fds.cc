@@ -431,15 +431,15 @@ bool FdMaker::watch(int epoll, const Descriptor& set, const std::vector<EpollEnt
 }
 
 std::string make_descriptors(const Image& image, const Memory& memory, int base,
-                             const std::map<int, int>* made, std::vector<std::string>* warnings) {
-  FdMaker maker(image, memory, base, warnings);
+                             const std::map<int, int>* made, const Warn& warn) {
+  FdMaker maker(image, memory, base, warn);
   if (made ? maker.take(*made) && maker.make_missing() : maker.make_all()) maker.put_in_place();
   return maker.error;
 }
 
-std::string make_only(const Image& image, const Memory& memory, int base,
-                      std::vector<std::string>* warnings, std::map<int, int>* made) {
-  FdMaker maker(image, memory, base, warnings);
+std::string make_only(const Image& image, const Memory& memory, int base, const Warn& warn,
+                      std::map<int, int>* made) {
+  FdMaker maker(image, memory, base, warn);
   if (maker.make_all()) *made = maker.made();
   return maker.error;
 }

@@ -228,14 +228,13 @@ class Merge {
 
 }  // namespace
 
-std::string make_common_descriptors(const Tree& tree, int base, std::vector<std::string>* warnings,
-                                    CommonFds* out) {
+std::string make_common_descriptors(const Tree& tree, int base, const Warn& warn, CommonFds* out) {
   Merge merge(tree);
   merge.run();
   merge.image.head = tree.root().image.head;
   take_standard_sockets(&merge.image);
   std::map<int, int> made;
-  std::string error = make_only(merge.image, merge.memory, base, warnings, &made);
+  std::string error = make_only(merge.image, merge.memory, base, warn, &made);
   if (!error.empty()) return error;
   for (size_t i = 0; i < tree.members.size(); ++i)
     for (const auto& [d, path] : tree.members[i]->image.fds)

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "restore/descriptors/fds.h"
 #include "restore/driver/tree.h"
 
 namespace gpuckpt::restore {
@@ -15,8 +16,7 @@ namespace gpuckpt::restore {
 using CommonFds = std::map<std::pair<size_t, int>, int>;
 
 // Makes them at numbers from `base` up. Returns an error, empty when all went well.
-std::string make_common_descriptors(const Tree&, int base, std::vector<std::string>* warnings,
-                                    CommonFds* out);
+std::string make_common_descriptors(const Tree&, int base, const Warn& warn, CommonFds* out);
 
 // Pidfds can be opened when all processes are there. One that several have is opened by the first
 // of them, which sends it to the others through a socket that was made before.

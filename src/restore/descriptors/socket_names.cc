@@ -135,7 +135,9 @@ bool FdMaker::make_folder_of(const std::string& path) {
   if (mkdir(folder.c_str(), 0700) != 0 &&
       !(errno == ENOENT && make_folder_of(folder) && mkdir(folder.c_str(), 0700) == 0))
     return false;
-  warn(folder + ", in which the program had a socket, was not there any more; it is made again");
+  warn(folder +
+       ", in which the program had a socket or a named pipe, was not there any more; it is made "
+       "again");
   return true;
 }
 

@@ -55,9 +55,11 @@ std::vector<inet_diag_msg> sockets_of(int diag, int family, uint16_t port) {
   }
 }
 
-// Nobody has a descriptor of it any more.
+// Nobody has a descriptor of it any more. (Nor has anybody of one that waits to be accepted, which
+// is its listener's.)
 bool lingers(const inet_diag_msg& m) {
-  return m.idiag_inode == 0 && m.idiag_state != TCP_SYN_RECV && m.idiag_state != TCP_LISTEN;
+  return m.idiag_inode == 0 && m.idiag_state != TCP_SYN_RECV && m.idiag_state != TCP_LISTEN &&
+         m.idiag_state != TCP_ESTABLISHED && m.idiag_state != TCP_CLOSE_WAIT;
 }
 
 template <typename Each>

@@ -89,13 +89,11 @@ std::string list_groups(const std::vector<uint32_t>& groups) {
 }
 
 // The program's own standard error may be in place already.
-void tell(int report, const std::vector<std::string>& warnings) {
-  for (const std::string& w : warnings) {
-    Report r{};
-    r.type = kReportWarning;
-    strncpy(r.text, w.c_str(), sizeof(r.text) - 1);
-    (void)!send(report, &r, sizeof(r), MSG_NOSIGNAL);
-  }
+void tell(int report, const std::string& warning) {
+  Report r{};
+  r.type = kReportWarning;
+  strncpy(r.text, warning.c_str(), sizeof(r.text) - 1);
+  (void)!send(report, &r, sizeof(r), MSG_NOSIGNAL);
 }
 
 // Is it a pseudo terminal of the program's making? `terminal`: Head::terminal.
@@ -109,12 +107,11 @@ bool made_anew(const Tree& tree, int terminal) {
 // What several processes share, made by the first of them.
 void make_common(Start* s) {
   if (!s->tree.several() || s->common_made) return;
-  std::vector<std::string> warnings;
-  std::string error =
-      make_common_descriptors(s->tree, highest_open_fd() + 1, &warnings, &s->common);
+  const int report = s->tree.root().their_report.get();
+  std::string error = make_common_descriptors(
+      s->tree, highest_open_fd() + 1, [&](const std::string& w) { tell(report, w); }, &s->common);
   if (error.empty() && !s->pidfds.prepare(s->tree)) error = strerror(errno);
-  if (!error.empty()) fail(*s, s->tree.root().their_report.get(), kExitIncompatible, error);
-  tell(s->tree.root().their_report.get(), warnings);
+  if (!error.empty()) fail(*s, report, kExitIncompatible, error);
   s->common_made = true;
 }
 
@@ -132,7 +129,6 @@ void make_common(Start* s) {
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
   }
-  std::vector<std::string> warnings;
   std::string error;
   const bool several = s->tree.several();
   begin_step(report, "making the descriptors of all processes", 180);
@@ -184,10 +180,10 @@ void make_common(Start* s) {
   const bool may_set_ids = geteuid() == 0 && !user_namespace;
   if (may_set_ids && needs_other_ids(image)) flags |= kSetIds;
   if (!may_set_ids && !has_groups_of(image))
-    warnings.push_back("process " + std::to_string(image.head.pid) +
-                       " had other supplementary groups (" + list_groups(image.groups) +
-                       ") than this user has here, and only root may set them; it goes on with "
-                       "those of the restore");
+    tell(report, "process " + std::to_string(image.head.pid) + " had other supplementary groups (" +
+                     list_groups(image.groups) +
+                     ") than this user has here, and only root may set them; it goes on with "
+                     "those of the restore");
   std::vector<uint8_t> plan = build_plan(image, memory, fds, flags, &error);
   if (!error.empty()) fail(report, kExitIncompatible, error);
   auto* head = reinterpret_cast<Plan*>(plan.data());
@@ -204,9 +200,9 @@ void make_common(Start* s) {
   for (const auto& [key, fd] : s->common)
     if (key.first == i) common[key.second] = fd;
   begin_step(report, "making its descriptors", 180);
-  error = make_descriptors(image, memory, base, several ? &common : nullptr, &warnings);
+  error = make_descriptors(image, memory, base, several ? &common : nullptr,
+                           [&](const std::string& w) { tell(report, w); });
   if (!error.empty()) fail(report, kExitIncompatible, error);
-  tell(report, warnings);
   write_text("/proc/self/oom_score_adj", std::to_string(image.head.oom_score_adj));
   if (image.head.coredump_filter)
     write_text("/proc/self/coredump_filter", std::to_string(image.head.coredump_filter));
@@ -232,10 +228,10 @@ void set_clocks(const Image& image, int report) {
   if (syscall(SYS_unshare, 0x80 /* CLONE_NEWTIME */) != 0) {
     const int64_t jump = mono.tv_sec - static_cast<int64_t>(image.head.monotonic_us / 1000000);
     tell(report,
-         {"the clocks that count from the machine's start (CLOCK_MONOTONIC, CLOCK_BOOTTIME) jump "
-          "by " +
-          std::to_string(jump) + " s: time namespaces are not allowed here (" + strerror(errno) +
-          ")"});
+         "the clocks that count from the machine's start (CLOCK_MONOTONIC, CLOCK_BOOTTIME) jump "
+         "by " +
+             std::to_string(jump) + " s: time namespaces are not allowed here (" + strerror(errno) +
+             ")");
     return;
   }
   done = true;

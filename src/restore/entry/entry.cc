@@ -115,6 +115,8 @@ void release_threads() {
 // Tells the restore driver that everything is in place and waits for its word.
 void ask_to_go(uint64_t device_us) {
   tell_lost_capabilities();
+  settle_threads();
+  restore_dumpable();  // which changed credentials clear
   restore_future_locks();
   restore::Report r;
   __builtin_memset(&r, 0, sizeof(r));
@@ -269,7 +271,7 @@ RestoredThread* read_threads(const Plan* p) {
     sys::exit_thread(0);
   }
   adopt(first);
-  wait_for(&state.release);
+  await_release(*first);
   leave(first);
 }
 

@@ -32,7 +32,8 @@ struct State {
   size_t count;
   Region thread_memory, stack_memory;
   std::atomic<uint32_t> ready;
-  std::atomic<uint32_t> release_driver, release;  // futex words
+  std::atomic<uint32_t> release_driver, settle, release;  // futex words
+  std::atomic<uint32_t> settled;  // threads that have their credentials and wait for `release`
   std::atomic<uint32_t> left;
   bool locks_free, zombie_leader;
   uint64_t started_us;

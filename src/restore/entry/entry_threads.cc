@@ -61,6 +61,8 @@ void tell_lost_capabilities() {
 namespace {
 
 // The credentials are the last thing a thread gets back: until then it may need what it has more.
+// But all threads of a job have theirs before the first of them runs: what they may do to each other
+// (process_vm_readv, kill) depends on both sides'.
 // What is not permitted here (another user's, or none of the namespace) cannot be had.
 void restore_credentials(const RestoredThread& t) {
   const Thread& s = t.saved;
@@ -178,12 +180,41 @@ void wait_for(std::atomic<uint32_t>* word) {
   while (!*word) sys::futex_wait(word, 0, 0);
 }
 
+namespace {
+
+void take_credentials(const RestoredThread& t) {
+  restore_credentials(t);
+  if (t.saved.no_new_privs) sys::call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1);
+  // What just changed takes it away.
+  if (t.saved.death_signal) sys::call(SYS_prctl, PR_SET_PDEATHSIG, t.saved.death_signal);
+}
+
+}  // namespace
+
+void await_release(const RestoredThread& t) {
+  if (t.saved.flags & kThreadDriver) {
+    wait_for(&state.release_driver);
+    take_credentials(t);
+    return;
+  }
+  wait_for(&state.settle);
+  take_credentials(t);
+  ++state.settled;
+  sys::futex_wake(&state.settled, 1);
+  wait_for(&state.release);
+}
+
+void settle_threads() {
+  uint32_t expected = 0;
+  for (size_t i = 0; i < state.count; ++i)
+    expected += !(state.threads[i].saved.flags & (kThreadDriver | kThreadZombieLeader));
+  state.settle = 1;
+  sys::futex_wake(&state.settle, 0x7fffffff);
+  for (uint32_t n; (n = state.settled) < expected;) sys::futex_wait(&state.settled, n, 100000);
+}
+
 // Does not return: the thread goes on in the application.
 [[noreturn]] void leave(RestoredThread* t) {
-  restore_credentials(*t);
-  if (t->saved.no_new_privs) sys::call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1);
-  // What just changed takes it away.
-  if (t->saved.death_signal) sys::call(SYS_prctl, PR_SET_PDEATHSIG, t->saved.death_signal);
   if (t->saved.flags & kThreadDriver) {
     uint64_t pc = t->saved.resume_pc, sp = t->saved.resume_sp;
     sys::sigprocmask_set(0);
@@ -213,7 +244,7 @@ void thread_main(void* argument) {
   adopt(t);
   state.ready.fetch_add(1);
   sys::futex_wake(&state.ready, 1);
-  wait_for(t->saved.flags & kThreadDriver ? &state.release_driver : &state.release);
+  await_release(*t);
   leave(t);
 }
 

@@ -1,10 +1,12 @@
 #include "restore/preflight/checks.h"
 
 #include <cpuid.h>
+#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <set>
 
@@ -182,6 +184,18 @@ Paths restored_files(const Tree& tree) {
   return paths;
 }
 
+namespace {
+
+// May it be made there, the folders above it that are gone included?
+bool may_make(const std::string& path) {
+  std::string folder = path;
+  do folder.resize(std::max<size_t>(folder.rfind('/'), 1));
+  while (access(folder.c_str(), F_OK) != 0 && errno == ENOENT && folder != "/");
+  return access(folder.c_str(), W_OK | X_OK) == 0;
+}
+
+}  // namespace
+
 std::vector<std::string> check_files(const Image& image, const Paths& restored, const Paths& stored,
                                      const Options& options) {
   std::vector<std::string> wrong;
@@ -214,9 +228,13 @@ std::vector<std::string> check_files(const Image& image, const Paths& restored, 
     struct stat st;
     const bool link = d.kind == kFdPath && S_ISLNK(d.mode);
     if ((link ? lstat(path.c_str(), &st) : stat(path.c_str(), &st)) != 0) {
+      // A named pipe holds nothing by itself: it is made again.
+      if (d.kind == kFdFifo && errno == ENOENT && may_make(path)) continue;
       complain(path, "was open and is not here (" + std::string(strerror(errno)) + ")");
       continue;
     }
+    if (d.kind == kFdFifo && !S_ISFIFO(st.st_mode))
+      complain(path, "was a named pipe, and something else is there now");
     if (d.kind != kFdFile) continue;
     const uint64_t size = static_cast<uint64_t>(st.st_size);
     if (!written.count(path)) {

@@ -21,7 +21,8 @@ std::vector<std::string> check_files(const Image&, const Paths& restored, const 
                                      const Options&);
 // descriptor_checks.cc: can each be made again here? `several`: other processes of the job may have
 // the other ends.
-std::vector<std::string> check_descriptors(const Image&, bool several, const Options&);
+std::vector<std::string> check_descriptors(const Image&, bool several, const Paths& stored,
+                                           const Options&);
 // Is the file of that name the one that was mapped, as far as its size and time say?
 bool is_unchanged(const process::MappedFile&, const std::string& path);
 

@@ -98,7 +98,8 @@ bool has_by_descriptor(const Image& image, const InotifyWatch& w) {
 
 }  // namespace
 
-std::vector<std::string> check_descriptors(const Image& image, bool several, const Options&) {
+std::vector<std::string> check_descriptors(const Image& image, bool several, const Paths& stored,
+                                           const Options&) {
   std::vector<std::string> wrong;
   auto note = [&](std::string text) {
     if (!text.empty()) wrong.push_back(std::move(text));
@@ -110,11 +111,11 @@ std::vector<std::string> check_descriptors(const Image& image, bool several, con
     highest = std::max(highest, d.fd);
   }
   for (const auto& [w, path] : image.watches)
-    if (!has_by_descriptor(image, w) && access(path.c_str(), F_OK) != 0)
+    if (!has_by_descriptor(image, w) && !stored.count(path) && access(path.c_str(), F_OK) != 0)
       note(path + ", which the program watches with inotify, is not here (" + strerror(errno) +
            ")");
   for (const auto& [o, path] : image.shared)
-    if (o.kind == kSharedFile && access(path.c_str(), R_OK | W_OK) != 0)
+    if (o.kind == kSharedFile && !stored.count(path) && access(path.c_str(), R_OK | W_OK) != 0)
       note(path + " is mapped shared by the program and cannot be opened: " + strerror(errno));
   for (const auto& [f, path] : image.files)
     if (f.stored_space < 0 && access(path.c_str(), F_OK) == 0 && access(path.c_str(), R_OK) != 0)
