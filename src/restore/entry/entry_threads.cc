@@ -61,9 +61,9 @@ void tell_lost_capabilities() {
 namespace {
 
 // The credentials are the last thing a thread gets back: until then it may need what it has more.
-// But all threads of a job have theirs before the first of them runs: what they may do to each other
-// (process_vm_readv, kill) depends on both sides'.
-// What is not permitted here (another user's, or none of the namespace) cannot be had.
+// But all threads of a job have theirs before the first of them runs: what they may do to each
+// other (process_vm_readv, kill) depends on both sides'. What is not permitted here (another
+// user's, or none of the namespace) cannot be had.
 void restore_credentials(const RestoredThread& t) {
   const Thread& s = t.saved;
   const Capabilities& want = s.capabilities;

@@ -213,6 +213,7 @@ class OpenWindow {
     locked_ = int_option(fd, SOL_SOCKET, kBufferLock);
     before_ = int_option(fd, SOL_SOCKET, SO_RCVBUF);
     quick_ = int_option(fd, IPPROTO_TCP, TCP_QUICKACK);
+    clamp_ = int_option(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP);
     changed_ = !sys::failed(set_option(fd, SOL_SOCKET, SO_RCVBUFFORCE, kLarge)) ||
                (2 * largest_receive_buffer() > static_cast<uint64_t>(before_) &&
                 !sys::failed(set_option(fd, SOL_SOCKET, SO_RCVBUF, kLarge)));
@@ -224,6 +225,9 @@ class OpenWindow {
     if (sys::failed(set_option(fd_, SOL_SOCKET, SO_RCVBUFFORCE, before_ / 2)))
       set_option(fd_, SOL_SOCKET, SO_RCVBUF, before_ / 2);
     set_option(fd_, SOL_SOCKET, kBufferLock, locked_);
+    // It had grown with the buffer (Linux 6.12 and later).
+    if (int_option(fd_, IPPROTO_TCP, TCP_WINDOW_CLAMP) != clamp_)
+      set_option(fd_, IPPROTO_TCP, TCP_WINDOW_CLAMP, clamp_);
   }
   OpenWindow(const OpenWindow&) = delete;
   OpenWindow& operator=(const OpenWindow&) = delete;
@@ -239,7 +243,7 @@ class OpenWindow {
 
  private:
   static constexpr int kLarge = 512 << 20, kBufferLock = 72;  // SO_BUF_LOCK
-  int fd_, before_, locked_, quick_;
+  int fd_, before_, locked_, quick_, clamp_;
   bool changed_;
 };
 
