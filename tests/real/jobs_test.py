@@ -115,9 +115,9 @@ class Mpi(Job):
     def built(self, tools):
         compiler = found(f"mpicc.{self.flavour}")
         program = tools.build / "tests" / "real" / f"ring_{self.flavour}"
-        if not program.exists() or program.stat().st_mtime < (JOBS / "ring.c").stat().st_mtime:
+        if not program.exists() or program.stat().st_mtime < (HERE / "ring.c").stat().st_mtime:
             program.parent.mkdir(parents=True, exist_ok=True)
-            subprocess.run([compiler, "-O1", "-o", program, JOBS / "ring.c"], check=True)
+            subprocess.run([compiler, "-O1", "-o", program, HERE / "ring.c"], check=True)
         return program
 
     def program_words(self):

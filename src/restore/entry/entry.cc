@@ -115,7 +115,7 @@ void release_threads() {
 // Tells the restore driver that everything is in place and waits for its word.
 void ask_to_go(uint64_t device_us) {
   tell_lost_capabilities();
-  settle_threads();
+  give_credentials();
   restore_dumpable();  // which changed credentials clear
   restore_future_locks();
   restore::Report r;

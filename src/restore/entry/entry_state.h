@@ -32,8 +32,9 @@ struct State {
   size_t count;
   Region thread_memory, stack_memory;
   std::atomic<uint32_t> ready;
-  std::atomic<uint32_t> release_driver, settle, release;  // futex words
-  std::atomic<uint32_t> settled;  // threads that have their credentials and wait for `release`
+  std::atomic<uint32_t> release_driver, take_credentials, release;  // futex words
+  std::atomic<uint32_t>
+      have_credentials;  // threads that have their credentials and wait for `release`
   std::atomic<uint32_t> left;
   bool locks_free, zombie_leader;
   uint64_t started_us;

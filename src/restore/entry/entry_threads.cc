@@ -197,20 +197,21 @@ void await_release(const RestoredThread& t) {
     take_credentials(t);
     return;
   }
-  wait_for(&state.settle);
+  wait_for(&state.take_credentials);
   take_credentials(t);
-  ++state.settled;
-  sys::futex_wake(&state.settled, 1);
+  ++state.have_credentials;
+  sys::futex_wake(&state.have_credentials, 1);
   wait_for(&state.release);
 }
 
-void settle_threads() {
+void give_credentials() {
   uint32_t expected = 0;
   for (size_t i = 0; i < state.count; ++i)
     expected += !(state.threads[i].saved.flags & (kThreadDriver | kThreadZombieLeader));
-  state.settle = 1;
-  sys::futex_wake(&state.settle, 0x7fffffff);
-  for (uint32_t n; (n = state.settled) < expected;) sys::futex_wait(&state.settled, n, 100000);
+  state.take_credentials = 1;
+  sys::futex_wake(&state.take_credentials, 0x7fffffff);
+  for (uint32_t n; (n = state.have_credentials) < expected;)
+    sys::futex_wait(&state.have_credentials, n, 100000);
 }
 
 // Does not return: the thread goes on in the application.

@@ -15,13 +15,13 @@ void make_threads(restore::Plan*);
 // In the thread itself: all that it had but its credentials.
 void adopt(RestoredThread*);
 void wait_for(std::atomic<uint32_t>* word);  // until it is not 0
-// Takes its credentials at State::settle, and returns when it may run.
+// Takes its credentials at State::take_credentials, and returns when it may run.
 void await_release(const RestoredThread&);
 // Goes on in the application.
 [[noreturn]] void leave(RestoredThread*);
 
 // Returns when all threads but those that the device waits for have their credentials.
-void settle_threads();
+void give_credentials();
 
 // Capabilities that threads had and that this process may not give them: said while the restore
 // driver still listens.
