@@ -47,7 +47,7 @@ def descendants(pid):
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = stat.read_text().rsplit(") ", 1)[1].split()
+            fields = stat.read_text(errors="replace").rsplit(") ", 1)[1].split()
         except (OSError, IndexError):
             continue
         parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))

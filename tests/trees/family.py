@@ -11,7 +11,7 @@ def parents():
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                fields = (entry / "stat").read_text(errors="replace").rsplit(")", 1)[1].split()
             except OSError:
                 continue
             found[int(entry.name)] = (int(fields[1]), fields[0])
@@ -20,7 +20,7 @@ def parents():
 
 def name(pid):
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     except OSError:
         return ""
 
@@ -39,7 +39,7 @@ def started_with(text):
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                if text.encode() in (entry / "environ").read_bytes() and "gpuckpt-" not in (entry / "comm").read_text():
+                if text.encode() in (entry / "environ").read_bytes() and "gpuckpt-" not in (entry / "comm").read_text(errors="replace"):
                     found.append(int(entry.name))
             except OSError:
                 continue
