@@ -446,8 +446,9 @@ struct Terminal {
   uint32_t index, number;  // of /dev/pts
   uint32_t locked, packets;
   uint32_t settings_bytes;
-  uint32_t exclusive;    // TIOCEXCL: only root may open it again
-  uint8_t settings[64];  // struct termios2
+  uint32_t exclusive;       // TIOCEXCL: only root may open it again
+  uint8_t settings[60];     // struct termios2
+  uint32_t complete_bytes;  // of the input: in complete lines, where zeros are ends of file
   uint16_t window[4];
   uint32_t input_bytes, output_bytes;
   uint32_t mode, uid, gid;  // of the slave's file

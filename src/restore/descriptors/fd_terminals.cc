@@ -6,6 +6,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "base/terminal_input.h"
 #include "restore/descriptors/fd_maker.h"
 
 namespace gpuckpt::restore {
@@ -14,14 +15,8 @@ using namespace process;
 
 namespace {
 
-constexpr unsigned long kGetSettings = 0x802c542a, kSetSettings = 0x402c542b;  // TCGETS2, TCSETS2
+constexpr unsigned long kSetSettings = kSetTerminalSettings;
 constexpr unsigned long kLock = 0x40045431, kGetNumber = 0x80045430, kOpenSlave = 0x5441;
-
-struct KernelTermios {
-  uint32_t iflag, oflag, cflag, lflag;
-  uint8_t line, cc[19];
-  uint32_t ispeed, ospeed;
-};
 
 // Numbers are given out from the lowest: the ones before the wanted one are held until it comes.
 int open_master(uint32_t number) {
@@ -78,6 +73,25 @@ void stop_output(int master, int slave, KernelTermios raw, uint32_t how) {
   ioctl(master, kSetSettings, &raw);
 }
 
+// The unread input, and the stop of the output before it. `raw`: the settings that are set.
+bool put_input(int master, int slave, const KernelTermios& saved, const KernelTermios& raw,
+               const Image::Terminal& t) {
+  const bool by_character = t.head.output_stopped == process::kOutputStoppedByCharacter;
+  if (slave >= 0 && !t.input.empty() && reads_lines(saved)) {
+    const bool whole =
+        put_lines(master, slave, saved, reinterpret_cast<const char*>(t.input.data()),
+                  static_cast<uint32_t>(t.input.size()), t.head.complete_bytes, by_character);
+    if (!by_character) stop_output(master, slave, raw, t.head.output_stopped);
+    return whole;
+  }
+  if (slave >= 0) stop_output(master, slave, raw, t.head.output_stopped);
+  if (!t.input.empty() &&
+      write(master, t.input.data(), t.input.size()) != static_cast<ssize_t>(t.input.size()))
+    return false;
+  if (slave >= 0) wait_for_input(slave, t.input.size());
+  return true;
+}
+
 }  // namespace
 
 bool FdMaker::prepare_terminals() {
@@ -94,7 +108,7 @@ bool FdMaker::prepare_terminals() {
         packets = static_cast<int>(t.head.packets);
     ioctl(master, kLock, &off);
     int slave = -1;
-    bool used = false;
+    bool used = !t.input.empty() || !t.output.empty();  // another process may have the slave
     for (const auto& [d, path] : image_.fds)
       used |= d.kind == kFdTerminal && d.value[1] == t.head.number + 1;
     if (used) slave = up(ioctl(master, kOpenSlave, O_RDWR | O_NOCTTY));
@@ -106,11 +120,8 @@ bool FdMaker::prepare_terminals() {
     bool whole =
         slave < 0 || t.output.empty() ||
         write(slave, t.output.data(), t.output.size()) == static_cast<ssize_t>(t.output.size());
-    if (slave >= 0) stop_output(master, slave, raw, t.head.output_stopped);
-    whole &= t.input.empty() ||
-             write(master, t.input.data(), t.input.size()) == static_cast<ssize_t>(t.input.size());
-    if (!whole) return fail("the unread bytes of a pseudo terminal cannot be put back");
-    if (slave >= 0) wait_for_input(slave, t.input.size());
+    if (!whole || !put_input(master, slave, saved, raw, t))
+      return fail("the unread bytes of a pseudo terminal cannot be put back");
     set_owner(slave, number, t.head);
     if (t.head.settings_bytes) ioctl(master, kSetSettings, &saved);
     ioctl(master, TIOCSWINSZ, t.head.window);

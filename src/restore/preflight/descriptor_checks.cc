@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 
+#include "base/proc.h"
 #include "restore/preflight/checks.h"
 
 namespace gpuckpt::restore {
@@ -98,8 +100,33 @@ bool has_by_descriptor(const Image& image, const InotifyWatch& w) {
 
 }  // namespace
 
+namespace {
+
+// How many descriptors a restore may have. Beside the running program the limit is the program's,
+// which it may have lowered: then the largest one of its ancestors counts, from where a restore
+// would be started.
+uint64_t most_descriptors(bool running) {
+  rlimit own{};
+  if (getrlimit(RLIMIT_NOFILE, &own) != 0) return ~0ull;
+  uint64_t most = own.rlim_max;
+  ProcStat stat;
+  for (int pid = getppid(); running && pid > 0 && read_stat_of(pid, &stat);
+       pid = stat.number(ProcStat::kParent)) {
+    rlimit theirs{};
+    std::ifstream limits("/proc/" + std::to_string(pid) + "/limits");
+    for (std::string line; std::getline(limits, line);)
+      if (unsigned long soft, hard;
+          sscanf(line.c_str(), "Max open files %lu %lu", &soft, &hard) == 2)
+        theirs.rlim_max = hard;
+    most = std::max<uint64_t>(most, theirs.rlim_max);
+  }
+  return most;
+}
+
+}  // namespace
+
 std::vector<std::string> check_descriptors(const Image& image, bool several, const Paths& stored,
-                                           const Options&) {
+                                           const Options& options) {
   std::vector<std::string> wrong;
   auto note = [&](std::string text) {
     if (!text.empty()) wrong.push_back(std::move(text));
@@ -120,12 +147,11 @@ std::vector<std::string> check_descriptors(const Image& image, bool several, con
   for (const auto& [f, path] : image.files)
     if (f.stored_space < 0 && access(path.c_str(), F_OK) == 0 && access(path.c_str(), R_OK) != 0)
       note(path + " is mapped by the program and cannot be opened: " + strerror(errno));
-  rlimit files{};
   const size_t needed = static_cast<size_t>(highest) + image.fds.size() + image.files.size() +
                         image.shared.size() + kOursAtMost;
-  if (getrlimit(RLIMIT_NOFILE, &files) == 0 && needed > files.rlim_max)
+  if (const uint64_t most = most_descriptors(options.running); needed > most)
     note("a restore needs " + std::to_string(needed) + " descriptors, and may have " +
-         std::to_string(files.rlim_max) + " (ulimit -Hn)");
+         std::to_string(most) + " (ulimit -Hn)");
   return wrong;
 }
 

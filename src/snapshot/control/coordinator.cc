@@ -300,6 +300,10 @@ void coordinator_main(void*) {
   *reinterpret_cast<int*>(library.coordinator_tls + library.tid_offset) = sys::gettid();
   sys::call(SYS_prctl, PR_SET_NAME, sys::ptr("gpuckpt"));
   allow_rdtsc_and_cpuid();
+  // Our files belong to the effective user, whatever user the thread that was woken is for file
+  // accesses (setfsuid).
+  sys::call(SYS_setfsuid, sys::call(SYS_geteuid));
+  sys::call(SYS_setfsgid, sys::call(SYS_getegid));
   for (;;) {
     library.serving = ~0u;  // (no moment in which neither word has them: program_end.cc)
     uint32_t wanted = library.wanted.fetch_and(kRunning) & ~static_cast<uint32_t>(kRunning);

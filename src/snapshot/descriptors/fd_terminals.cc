@@ -8,6 +8,7 @@
 
 #include "base/proc.h"
 #include "base/syscall.h"
+#include "base/terminal_input.h"
 #include "base/text.h"
 #include "snapshot/descriptors/descriptors.h"
 #include "snapshot/job/barrier.h"
@@ -18,18 +19,12 @@ using namespace process;
 
 namespace {
 
-constexpr long kGetSettings = 0x802c542a, kSetSettings = 0x402c542b;  // TCGETS2, TCSETS2
-constexpr long kGetNumber = 0x80045430, kOpenSlave = 0x5441;          // TIOCGPTN, TIOCGPTPEER
+constexpr long kGetSettings = kGetTerminalSettings, kSetSettings = kSetTerminalSettings;
+constexpr long kGetNumber = 0x80045430, kOpenSlave = 0x5441;  // TIOCGPTN, TIOCGPTPEER
 
 constexpr dev_t kDevTty = 5 << 8;
 constexpr char kStopCharacter = 0x13;
 constexpr uint64_t kPatienceUs = 200000;
-
-struct KernelTermios {
-  uint32_t iflag, oflag, cflag, lflag;
-  uint8_t line, cc[19];
-  uint32_t ispeed, ospeed;
-};
 
 char input[16384], output[16384];
 
@@ -45,6 +40,33 @@ class NoWait {
  private:
   int fd_;
   long before_;
+};
+
+// A process in the background of its controlling terminal cannot read it: it is in the foreground
+// for as long as this lives. Where the foreground group has no process left, it could not be put
+// back, and nothing is done.
+class InForeground {
+ public:
+  explicit InForeground(int slave) : slave_(slave) {
+    const long own = sys::call(SYS_getpgid, 0);
+    if (sys::failed(sys::call(SYS_ioctl, slave, TIOCGPGRP, sys::ptr(&before_))) || before_ <= 0 ||
+        before_ == own || sys::failed(sys::call(SYS_kill, -before_, 0)))
+      return;
+    const int group = static_cast<int>(own);
+    changed_ = !sys::failed(sys::call(SYS_ioctl, slave, TIOCSPGRP, sys::ptr(&group)));
+  }
+  bool readable() const {
+    int now = 0;
+    return sys::failed(sys::call(SYS_ioctl, slave_, TIOCGPGRP, sys::ptr(&now))) || now <= 0 ||
+           now == sys::call(SYS_getpgid, 0);
+  }
+  ~InForeground() {
+    if (changed_) sys::call(SYS_ioctl, slave_, TIOCSPGRP, sys::ptr(&before_));
+  }
+
+ private:
+  int slave_, before_ = 0;
+  bool changed_ = false;
 };
 
 // Reads all that waits at `fd`.
@@ -104,7 +126,15 @@ uint32_t start_output(int master, int slave, const KernelTermios& raw, Terminal*
 }
 
 // Puts the unread input back, and the stop of the output.
-bool put_input_back(int master, int slave, const KernelTermios& raw, const Terminal& out) {
+bool put_input_back(int master, int slave, const KernelTermios& settings, const KernelTermios& raw,
+                    const Terminal& out) {
+  if (out.input_bytes && reads_lines(settings)) {
+    if (!put_lines(master, slave, settings, input, out.input_bytes, out.complete_bytes,
+                   out.output_stopped == kOutputStoppedByCharacter))
+      return false;
+    if (out.output_stopped == kOutputStoppedByCall) sys::call(SYS_ioctl, slave, TCXONC, TCOOFF);
+    return true;
+  }
   char extra = kStopCharacter;
   const bool by_character = out.output_stopped == kOutputStoppedByCharacter;
   if (by_character) {  // as it came: a call would stop it so that no character starts it again
@@ -135,13 +165,24 @@ bool take_contents(FdTable* t, int master, int slave, const KernelTermios& setti
   raw.oflag = raw.lflag = 0;
   raw.cc[VTIME] = raw.cc[VMIN] = raw.cc[VSTART] = raw.cc[VSTOP] = 0;
   const NoWait reading(master), writing(slave);
+  const InForeground allowed(slave);
+  // Asked before anything is changed: a process that cannot read the terminal (from its background)
+  // would find nothing.
+  if (!allowed.readable())
+    return t->c->refuse(
+        "the terminal behind descriptor %d cannot be read from the background of its session; try "
+        "again when the process that has its master is in the foreground, or close the terminal",
+        master);
   if (!set_settings(slave, raw)) return true;
   out->input_bytes = drain(slave, input, sizeof(input));
+  if (reads_lines(settings))
+    out->complete_bytes =
+        complete_lines(input, out->input_bytes, static_cast<uint32_t>(in), settings);
   out->output_bytes = drain(master, output, sizeof(output));
   out->output_stopped = start_output(master, slave, raw, out);
   bool ok = static_cast<uint32_t>(in) <= out->input_bytes &&
             sys::write(slave, output, out->output_bytes) == static_cast<long>(out->output_bytes) &&
-            put_input_back(master, slave, raw, *out);
+            put_input_back(master, slave, settings, raw, *out);
   set_settings(slave, settings);
   return ok || t->c->refuse(
                    "the unread bytes of the pseudo terminal behind descriptor %d cannot be read "

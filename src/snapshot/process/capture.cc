@@ -688,6 +688,26 @@ void become_placeholder(Vma* v) {
   v->prot = 0;
 }
 
+// A newline in the name of a mapped file is \012 in /proc/self/maps, where nothing else is escaped:
+// a name in which these four characters stand for themselves is the one that leads to the file.
+void put_newlines_back(char* path, uint64_t ino) {
+  constexpr char kNewline[] = "\\012";
+  bool escaped = false;
+  for (const char* p = path; *p && !escaped; ++p) escaped = starts_with(p, kNewline);
+  struct stat st;
+  if (!escaped || (!sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(path), sys::ptr(&st),
+                                          AT_SYMLINK_NOFOLLOW)) &&
+                   st.st_ino == ino))
+    return;
+  char* to = path;
+  for (const char* p = path; *p; ++to) {
+    const bool newline = starts_with(p, kNewline);
+    *to = newline ? '\n' : *p;
+    p += newline ? sizeof(kNewline) - 1 : 1;
+  }
+  *to = 0;
+}
+
 // Finds out what kind of mapping it is, and describes what it maps. False: refused.
 bool emit_kind(Emitted* e, bool skip) {
   if (skip || ((e->flags & kSmapsDevice) && driver_is_loaded())) {
@@ -749,6 +769,7 @@ bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t
   e.v.object = -1;
   if (flags & kSmapsHugetlb) e.v.flags |= kVmaHugetlb | (flags >> kSmapsHugeShift) << kVmaHugeShift;
   copy(e.path, sizeof(e.path), l.name);
+  put_newlines_back(e.path, l.ino);
   e.deleted = ends_with(e.path, " (deleted)");
   if (e.deleted) e.path[length(e.path) - 10] = 0;
   if (!emit_kind(&e, skip)) return false;
