@@ -60,6 +60,7 @@ enum RecordType : uint32_t {
                          // ExtendedAttribute, its name, its value
   kRecContents = 44,     // StoredContents: of a kFdMemory that is not empty or one hole
   kRecFutureLocks = 45,  // u32: MCL_* that hold for mappings to come (mlockall)
+  kRecAutogroup = 46,    // i32: nice value of the session's autogroup, of a session leader
   kRecAio = 42,          // Aio, then struct io_event[count]: what has completed and is unread
   kRecGroup = 38,        // GroupMembership, then u8 sources[count][16]
   // Only in a snapshot of several processes (members, each with a blob of its own):

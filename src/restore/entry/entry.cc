@@ -266,6 +266,7 @@ RestoredThread* read_threads(const Plan* p) {
   }
   start_coordinator();
   if (first->saved.flags & kThreadZombieLeader) {
+    sys::call(SYS_prctl, PR_SET_NAME, sys::ptr(first->saved.name));
     wait_for(&state.release);
     ++state.left;
     sys::exit_thread(0);

@@ -1,9 +1,12 @@
 #include "restore/entry/entry_process.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 
 #include "base/syscall.h"
+#include "base/text.h"
 #include "gpuckpt/exit_codes.h"
 #include "restore/entry/entry_aio.h"
 #include "restore/entry/entry_memory.h"
@@ -61,6 +64,23 @@ void restore_speculation(long what, int state) {
 
 }  // namespace
 
+// The kernel lets a user without privileges do this ten times a second, all of its sessions
+// together.
+void restore_autogroup(int value) {
+  char text[16];
+  const int size = static_cast<int>(format(text, sizeof(text), "%d", value));
+  long r = -1;
+  for (int tries = 0; tries < 20; ++tries) {
+    const int fd = sys::open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC);
+    r = fd < 0 ? fd : sys::write(fd, text, static_cast<size_t>(size));
+    if (fd >= 0) sys::close(fd);
+    if (r != -EAGAIN) break;
+    sys::sleep_us(20'000);
+  }
+  if (sys::failed(r))
+    warn("the session cannot have the nice value %d of its autogroup here (error %ld)", value, -r);
+}
+
 void restore_process(Plan* p) {
   each_record(p, [&](const RecordHead& h, const char* at) {
     switch (h.type) {
@@ -87,6 +107,9 @@ void restore_process(Plan* p) {
         }
         break;
       }
+      case kRecAutogroup:
+        restore_autogroup(*reinterpret_cast<const int32_t*>(at));
+        break;
       default:
         break;
     }

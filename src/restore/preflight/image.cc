@@ -275,6 +275,7 @@ constexpr struct {
     {kRecItimers, 3 * sizeof(Itimer), 0},
     {kRecGuards, 0, sizeof(Span)},
     {kRecFutureLocks, sizeof(uint32_t), 0},
+    {kRecAutogroup, sizeof(int32_t), 0},
     {kRecPolicy, sizeof(MemoryPolicy), 0},
     {kRecTimer, sizeof(PosixTimer), 0},
 };

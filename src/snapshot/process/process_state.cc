@@ -324,6 +324,9 @@ bool put_each_thread(Capture* c, Records* r, const RseqArea* programs_rseq) {
     __builtin_memset(&t, 0, sizeof(t));
     t.tid = library.pid;
     t.flags = kThreadMain | kThreadZombieLeader;
+    // It is still the name of the process.
+    const long n = read_file("/proc/self/comm", t.name, sizeof(t.name));
+    if (n > 0 && t.name[n - 1] == '\n') t.name[n - 1] = 0;
     r->put(kRecThread, t);
   }
   return true;
@@ -364,6 +367,23 @@ bool put_zombies(Capture* c, Records* r) {
   return true;
 }
 
+// The scheduler's group of a session has a nice value, which setsid sets to 0. That of a session
+// whose leader is not part of the snapshot is the launcher's.
+void put_autogroup(Records* r) {
+  char text[64];
+  if (sys::call(SYS_getsid, 0) != library.pid ||
+      read_file("/proc/self/autogroup", text, sizeof(text)) <= 0)
+    return;
+  const char* s = text;
+  while (*s && !starts_with(s, "nice ")) ++s;
+  if (!*s) return;
+  s += 5;
+  const bool negative = *s == '-';
+  s += negative;
+  const int32_t value = static_cast<int32_t>(scan_dec(&s));
+  if (value) r->put(kRecAutogroup, negative ? -value : value);
+}
+
 }  // namespace
 
 bool put_process_state(Capture* c, Records* r) {
@@ -372,6 +392,7 @@ bool put_process_state(Capture* c, Records* r) {
   // First, because interval timers go on when their signal is taken out.
   if (!put_pending(c, r)) return false;
   put_limits(r);
+  put_autogroup(r);
   put_timers(r);
   if (!put_threads(c, r)) return false;
   if (!put_zombies(c, r)) return false;
