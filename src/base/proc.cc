@@ -101,7 +101,9 @@ bool each_number_in(const char* folder, void* context, bool (*each)(void*, int))
   int fd = sys::open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return false;
   alignas(8) char buffer[4096];
-  bool go = true, descriptors = ends_with(folder, "/fd");  // do not report our own
+  // The descriptor of the folder itself is not reported; another process's has nothing of ours.
+  const bool own = equal(folder, "/proc/self/fd") || equal(folder, "/proc/thread-self/fd");
+  bool go = true;
   long n;
   while (go && (n = sys::call(SYS_getdents64, fd, sys::ptr(buffer), sizeof(buffer))) > 0)
     for (long i = 0; go && i < n;) {
@@ -110,7 +112,7 @@ bool each_number_in(const char* folder, void* context, bool (*each)(void*, int))
       if (e->name[0] < '0' || e->name[0] > '9') continue;
       const char* s = e->name;
       int number = static_cast<int>(scan_dec(&s));
-      if (!descriptors || number != fd) go = each(context, number);
+      if (!own || number != fd) go = each(context, number);
     }
   sys::close(fd);
   return true;

@@ -32,19 +32,19 @@ bool write_all(int fd, const char* from, uint32_t bytes) {
 
 // The kernel takes what the master has written a moment later, and tells of no half line. That it
 // has come to the stop character behind it, and to the start character behind that, is told to a
-// master in packet mode.
+// master in packet mode. It wakes only who waits for input as well, of which there may be some: so
+// this looks again and again.
 bool wait_until_taken(int master, uint8_t wanted) {
-  constexpr int kPatienceMs = 1000;
-  uint8_t status = 0;
-  for (int i = 0; i < 4 && !(status & wanted); ++i) {
+  constexpr uint64_t kPatienceUs = 1'000'000;
+  for (const uint64_t until = sys::now_us() + kPatienceUs; sys::now_us() < until;) {
     pollfd p{master, POLLPRI, 0};
-    const sys::Timespec patience{kPatienceMs / 1000, 0};
-    sys::Timespec left = patience;
-    if (sys::call(SYS_ppoll, sys::ptr(&p), 1, sys::ptr(&left), 0, 8) != 1 ||
-        sys::read(master, &status, 1) != 1)
-      return false;
+    sys::Timespec pause{0, 50'000};
+    uint8_t status = 0;
+    if (sys::call(SYS_ppoll, sys::ptr(&p), 1, sys::ptr(&pause), 0, 8) != 1) continue;
+    if (sys::read(master, &status, 1) != 1) return false;
+    if (status & wanted) return true;
   }
-  return (status & wanted) != 0;
+  return false;
 }
 
 }  // namespace
