@@ -56,11 +56,15 @@ def restored(tools, how):
 
 
 def private_table(tools):
-    """A thread that comes to the driver past the gate makes the snapshot wait until it has stopped."""
+    """A thread that comes to the driver past the gate makes the snapshot wait until it has stopped. (One that does not run between
+    the closing of the gate and the stop, on a busy machine, changes nothing: then the snapshot is right to succeed.)"""
     with Session(tools, 1) as session:
         process = session.run(command(tools, "table", driver_of(tools)))
         session.wait_lines(1, process)
-        done = session.cli("checkpoint", process.pid, "--timeout", "2s", check=False)
+        for _ in range(20):
+            done = session.cli("checkpoint", process.pid, "--timeout", "2s", check=False)
+            if done.returncode != 0:
+                break
         if done.returncode != 15 or "past the gate" not in done.stderr:
             raise Failure(f"exit {done.returncode}: {done.stderr.strip()}")
         (session.work / "go").touch()
