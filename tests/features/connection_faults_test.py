@@ -4,7 +4,6 @@
 The job is two processes with connections in many states. Each process writes down all that it can see of its own ends (options,
 states, counters, queues), before and after. Then everything is read and sent on, and must be what it would have been.
 """
-import argparse
 import json
 import os
 import random
@@ -17,6 +16,7 @@ import threading
 import time
 from pathlib import Path
 
+import connections_test
 import features_test
 from features_test import Failure
 
@@ -428,21 +428,6 @@ def listening_port_taken(build):
 CASES = {case.__name__: case for case in (nothing, reset, refused_late, writer_killed, no_room, member_killed, crowd, listening_port_taken)}
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("case", choices=CASES)
-    parser.add_argument("--build", type=Path, default=Path("build"))
-    arguments = parser.parse_args()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    try:
-        if skipped := CASES[arguments.case](arguments.build.resolve()):
-            return skipped
-    except Failure as failure:
-        print(f"{arguments.case}: {failure}")
-        return 1
-    print(f"ok {arguments.case}: {CASES[arguments.case].__doc__}")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    sys.exit(connections_test.main(CASES))

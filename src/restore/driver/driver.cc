@@ -383,10 +383,11 @@ uint64_t any_run() {
          static_cast<uint64_t>(getpid());
 }
 
-bool let_go(Member* m, const SnapshotReader& reader, uint64_t run) {
+bool let_go(Member* m, const Tree& tree, const SnapshotReader& reader, uint64_t run) {
   Report go{};
   go.type = kReportGo;
   go.us[0] = run;
+  go.us[1] = tree.several() ? static_cast<uint64_t>(tree.root().image.head.pid) : 0;
   go.host_pid = m->pid;
   go.host_start_time = store::start_time(m->pid);
   snprintf(go.text, sizeof(go.text), "%s", reader.id().c_str());
@@ -450,7 +451,7 @@ bool bring_up(Tree* tree, const SnapshotReader& reader, const Options& o, Ids id
   terminal->give_to(*tree);
   // Children first: the root may look for them.
   for (size_t i = tree->members.size(); i-- > 0;)
-    if (!let_go(tree->members[i].get(), reader, run)) {
+    if (!let_go(tree->members[i].get(), *tree, reader, run)) {
       out->text = "the restored process ended before it could run";
       return false;
     }

@@ -130,7 +130,7 @@ void ask_to_go(uint64_t device_us) {
   if (n != sizeof(r) || r.type != restore::kReportGo) sys::exit_group(125);
   library.host_pid = r.host_pid;
   library.host_start_time = r.host_start_time;
-  rename_job(r.us[0]);
+  rename_job(r.us[0], static_cast<int>(r.us[1]));
   warn_through(-1);
   sys::close(fd);
   drop_notices(state.plan);

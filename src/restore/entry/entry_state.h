@@ -36,7 +36,7 @@ struct State {
   std::atomic<uint32_t>
       have_credentials;  // threads that have their credentials and wait for `release`
   std::atomic<uint32_t> left;
-  bool locks_free, zombie_leader;
+  bool locks_free;
   uint64_t started_us;
   process::Head head;
 };

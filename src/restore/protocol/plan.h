@@ -111,8 +111,9 @@ struct Report {
   int32_t host_pid;    // kReportGo
   uint32_t user_only;  // kReportMapped: the userfaultfd does not serve the kernel's own accesses
   uint64_t host_start_time;
-  uint64_t
-      us[4];  // kReportReady: mapping, threads, device. kReportGo: of the job's name (job_name.h)
+  // kReportReady: mapping, threads, device. kReportGo: of the job's name, and the number of the
+  // process that leads the job, 0 if it is alone (rename_job in job_name.h).
+  uint64_t us[4];
   char text[512];  // kReportGo: id of the snapshot
 };
 

@@ -25,6 +25,7 @@ constexpr size_t kVariableBytes = sizeof(kVariable) - 1;
 char mark[96];
 uint64_t vector_hash;
 int first_pid;
+int named_leader;  // after a restore
 std::atomic<uint64_t> forks;
 
 // Known not to be of this job. A process cannot become it: name and vector are inherited.
@@ -123,9 +124,11 @@ const char* run_name() {
   return name;
 }
 int first_of_job() { return first_pid; }
+int leader_of_job() { return named_leader ? named_leader : first_pid; }
 
-void rename_job(uint64_t random) {
+void rename_job(uint64_t random, int leader) {
   make_name(random);
+  named_leader = leader;
   __builtin_memset(strangers, 0, sizeof(strangers));
 }
 

@@ -21,8 +21,13 @@ const char* job_name();
 // The last part of it: which run of a job this is (store/io/lease.h). `gpuckpt run` may have chosen
 // it (GPUCKPT_RUN_ID), so that it can take the job for the run beforehand.
 const char* run_name();
-void rename_job(uint64_t random);  // in a restored process, for all of the job the same
-int first_of_job();                // its number; it may have ended
+// In a restored process, for all of the job the same. `leader`: the process that led the snapshot
+// and leads the next one, although another one may be older now (0: not said).
+void rename_job(uint64_t random, int leader);
+// The number of the process that leads the job unless it has ended: the one that the restore named,
+// or the first one.
+int leader_of_job();
+int first_of_job();  // the first one; it may have ended
 
 // Is the process of this job's name? Reads /proc; nothing of this user's is disturbed by it.
 bool has_job_name(int pid, uint64_t started);

@@ -151,10 +151,11 @@ size_t search(int root, Relative* out, size_t room, bool with_orphans) {
 }  // namespace
 
 int find_root() {
-  const int top = climb(library.pid), first = first_of_job();
-  if (top == first) return top;
+  const int top = climb(library.pid), leader = leader_of_job();
+  if (top == leader) return top;
   Relative r;
-  if (look_at(first, &r) && has_job_name(first, r.started) && listens(first)) return climb(first);
+  if (look_at(leader, &r) && has_job_name(leader, r.started) && listens(leader))
+    return climb(leader);
   if (!look_at(top, &r)) return top;
   Relative oldest = r;
   Region memory{};

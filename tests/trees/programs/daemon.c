@@ -3,7 +3,20 @@
 //   two     a second fork, so that it does not, and a child
 //   exec    a second fork, then another program
 //   pair    two daemons that no chain of parents joins
+//   turned  the same, but the younger one has the smaller number (where that can be chosen)
+#include <linux/sched.h>
+#include <sys/syscall.h>
 #include "../tree.h"
+// The kernel gives a smaller number than ours only to root, who asks for it.
+static pid_t fork_before(pid_t number) {
+  for (pid_t tid = number - 1; tid > number - 100; --tid) {
+    struct clone_args a = {.exit_signal = SIGCHLD, .set_tid = (uintptr_t)&tid, .set_tid_size = 1};
+    long pid = syscall(SYS_clone3, &a, sizeof a);
+    if (pid >= 0) return (pid_t)pid;
+    if (errno != EEXIST) break;
+  }
+  return fork();
+}
 static void tell_number(void) {
   char text[32];
   int n = snprintf(text, sizeof text, "%d\n", getpid());
@@ -24,6 +37,7 @@ static int work(pid_t child) {
 int main(int argc, char** argv) {
   CHECK(argc == 2);
   const char* kind = argv[1];
+  pid_t first = getpid();
   if (!strcmp(kind, "work")) return work(0);
   CHECK(daemon(1, 1) == 0);
   if (!strcmp(kind, "one")) return work(0);
@@ -36,10 +50,12 @@ int main(int argc, char** argv) {
     while (access("go_on", F_OK) != 0) sleep_ms(5);
     _exit(getpgid(0) == place[0] && getsid(0) == place[1] ? 8 : 9);
   }
-  if (!strcmp(kind, "pair")) {
+  const int turned = !strcmp(kind, "turned");
+  if (turned || !strcmp(kind, "pair")) {
     int end[2];
     CHECK(pipe(end) == 0);
     pid_t older = getpid();
+    sleep_ms(30);  // A start time is in ticks of 10 ms.
     pid_t between = fork();
     if (between) {
       CHECK(wait_status(between) == 0);
@@ -47,7 +63,7 @@ int main(int argc, char** argv) {
       close(end[1]);
       return work(0) || read(end[0], &c, 1) != 0;
     }
-    if (fork()) _exit(0);
+    if (turned ? fork_before(first) : fork()) _exit(0);
     setsid();
     close(end[0]);
     while (access("go_on", F_OK) != 0) sleep_ms(5);
