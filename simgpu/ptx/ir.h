@@ -83,6 +83,7 @@ struct Function {
   uint32_t code_count = 0;
   uint32_t reg_bytes = 0;
   bool zero_registers = false;
+  bool loops = false;  // jumps backwards, or calls
   uint32_t local_bytes = 0;
   CallSlot* params = nullptr;  // where they are in the local frame
   CallSlot* results = nullptr;
@@ -161,9 +162,8 @@ struct Warp {
 };
 
 struct Barrier {
-  uint32_t expected = 0;  // threads; 0: all of the block
-  uint32_t waiting = 0;   // groups that wait
-  bool used = false;
+  uint32_t expected = 0;                 // threads; 0: all of the block
+  uint32_t waiting = 0;                  // groups that wait
   uint32_t any = 0, all = 1, count = 0;  // of bar.red
   uint32_t arrived[kLanes] = {};         // per warp
 };
@@ -177,7 +177,15 @@ struct Block {
   uint8_t* shared = nullptr;
   uint32_t shared_bytes = 0;
   Warp* warps = nullptr;
+  uint32_t barriers_used = 0;  // since the block began, one bit for each
   Barrier barriers[16];
+};
+
+// What the storage of a unit depends on.
+struct UnitShape {
+  uint32_t blocks, warps;
+  uint32_t registers, shared;  // bytes, of a warp and of a block
+  uint32_t block[3];
 };
 
 // Blocks that run on one worker at a time: one block, or all of a cluster.
@@ -189,13 +197,13 @@ struct Unit {
   uint32_t live_threads = 0;
   uint32_t cluster_phase = 0, cluster_arrived = 0;
   uint8_t* memory = nullptr;
+  size_t bytes = 0;
+  UnitShape shape{};
 };
 
 // What run_warp ended with. kBlocked: every lane waits at a barrier.
 enum class WarpState : uint8_t { kDone, kBlocked, kYield, kSpin, kError };
 WarpState run_warp(Ctx& c, Warp& w, int64_t budget);
-bool start_warp(const Grid& g, Block& b, Warp& w, uint32_t id);
-void end_warp(Warp& w);
 
 enum class Event : uint8_t {
   kNone,
@@ -219,6 +227,7 @@ struct Ctx {
   Group* group;
   Grid* grid;
   const Module* module;
+  uint64_t job;  // whose segments are in the cache
   uint64_t epoch;
   Segment cache[4];
   uint32_t cache_next;

@@ -370,8 +370,10 @@ class Layout {
       });
       Ins& in = f_->code[i];
       in = out_[i];
+      f_->loops |= in.fn == op_call || in.fn == op_brx;
       if (in.fn == op_jump || in.fn == op_branch) {
         in.target = f_->code + blocks_[block_of_label((uint32_t)in.imm)].new_begin;
+        f_->loops |= in.target <= &in;
       } else if (in.fn == op_brx) {
         auto** table = arena().make<const Ins*>((size_t)in.imm + 1);
         for (uint32_t k = 0; k < (uint32_t)in.imm; ++k)

@@ -11,6 +11,9 @@ extern const Backend kBackend;
 namespace avx2 {
 extern const Backend kBackend;
 }
+namespace avx512 {
+extern const Backend kBackend;
+}
 
 const Backend& backend() {
   static const Backend* chosen = nullptr;
@@ -25,9 +28,14 @@ const Backend& backend() {
   const bool wide = rest && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                     __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
                     __builtin_cpu_supports("popcnt");
+  const bool widest = wide && __builtin_cpu_supports("avx512f") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq");
   const char* wanted = getenv("SIMGPU_CPU");
-  b = wide && !(wanted != nullptr && strcmp(wanted, "base") == 0) ? &avx2::kBackend
-                                                                  : &base::kBackend;
+  if (wanted == nullptr) wanted = "";
+  b = !wide || strcmp(wanted, "base") == 0     ? &base::kBackend
+      : !widest || strcmp(wanted, "avx2") == 0 ? &avx2::kBackend
+                                               : &avx512::kBackend;
   __atomic_store_n(&chosen, b, __ATOMIC_RELAXED);
   return *b;
 }

@@ -15,9 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <initializer_list>
+#include <x86intrin.h>
 
-#include "ir.h"
+#include "units.h"
 
 namespace simgpu::ptx {
 
@@ -45,9 +45,31 @@ struct Job {
   uint32_t running = 0;
   uint32_t turn = 0;
   uint32_t polls = 0;  // units in a row that only polled
-  bool failed = false, done = false;
+  bool failed = false;
+  std::atomic<bool> done{false};
+  bool helped = false;  // the pool's threads have been woken for it
+  uint64_t id = 0;
   Result result;
 };
+
+// Waiting this long in a loop is cheaper than to sleep and be woken.
+constexpr uint64_t kSpinCycles = 25000;
+// Grids of more instructions than this are worth waking others for at once; the rest when they turn
+// out to be long.
+constexpr uint64_t kManyInstructions = 4000;
+constexpr uint64_t kLongCycles = 15000;
+
+template <class F>
+bool spin_until(F f) {
+  const uint64_t begin = __rdtsc();
+  do {
+    for (int k = 0; k < 16; ++k) {
+      if (f()) return true;
+      _mm_pause();
+    }
+  } while (__rdtsc() - begin < kSpinCycles);
+  return false;
+}
 
 }  // namespace
 
@@ -82,21 +104,8 @@ class Pool {
   }
 
   Result run(Job* job) {
-    if (small(*job) && run_here(job)) {
-      release(job);
-      return job->result;
-    }
-    pthread_mutex_lock(&mutex_);
-    job->next = jobs_;
-    jobs_ = job;
-    pthread_cond_broadcast(&work_);
-    while (!job->done) pthread_cond_wait(&finished_, &mutex_);
-    for (Job** p = &jobs_; *p != nullptr; p = &(*p)->next)
-      if (*p == job) {
-        *p = job->next;
-        break;
-      }
-    pthread_mutex_unlock(&mutex_);
+    job->id = ids_.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (!small(*job) || !run_here(job)) run_with_others(job);
     release(job);
     return job->result;
   }
@@ -107,6 +116,101 @@ class Pool {
     return job.unit_count == 1 ||
            (job.unit_count <= kSmallUnits &&
             job.unit_count * g.cluster_size * g.warps_per_block <= kSmallWarps);
+  }
+
+  // The launching thread works, too, as long as its blocks run to their ends: there is nobody to
+  // wake for it. One that waits or takes long is for the pool's threads.
+  void run_with_others(Job* job) {
+    pthread_mutex_lock(&mutex_);
+    job->next = jobs_;
+    jobs_ = job;
+    if (job->waiting != nullptr || expects_much(*job)) call_others(job);
+    const bool whole = assist(job);
+    if (!whole) call_others(job);
+    if (!job->done && whole) {
+      pthread_mutex_unlock(&mutex_);
+      spin_until([&] { return job->done.load(std::memory_order_acquire); });
+      pthread_mutex_lock(&mutex_);
+    }
+    while (!job->done) pthread_cond_wait(&finished_, &mutex_);
+    for (Job** p = &jobs_; *p != nullptr; p = &(*p)->next)
+      if (*p == job) {
+        *p = job->next;
+        break;
+      }
+    pthread_mutex_unlock(&mutex_);
+  }
+
+  static bool expects_much(const Job& job) {
+    const Grid& g = job.grid;
+    const uint64_t warps = job.unit_count * g.cluster_size * g.warps_per_block;
+    const Function& f = *g.kernel->function;
+    return job.unit_count > 1 && (f.loops || warps * f.code_count > kManyInstructions);
+  }
+
+  // With the mutex held.
+  void call_others(Job* job) {
+    job->helped = true;
+    call();
+  }
+  void call() {
+    calls_.store(calls_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    if (asleep_ != 0) pthread_cond_broadcast(&work_);
+  }
+
+  // With the mutex held: runs units of the job until there are none to begin. False when one did
+  // not end in its slice.
+  bool assist(Job* job) {
+    uint32_t before;
+    asm volatile("stmxcsr %0" : "=m"(before));
+    set_rounding();
+    Ctx c;
+    memset((void*)&c, 0, sizeof c);
+    bool whole = true;
+    const uint64_t begin = __rdtsc();
+    while (whole && !job->done && active_ < count_) {
+      if (job->running != 0 && job->grid.kernel->depends_on_order) break;
+      if (job->failed || job->waiting != nullptr || job->started == job->unit_count ||
+          job->resident >= job->resident_limit)
+        break;
+      if (!job->helped && count_ > 1 && __rdtsc() - begin > kLongCycles) call_others(job);
+      if ((jobs_ != job || job->next != nullptr) &&
+          __rdtsc() - begin > 100 * kLongCycles) {  // others want a turn
+        whole = false;
+        break;
+      }
+      Unit* unit = job->spare;
+      if (unit != nullptr) job->spare = unit->next;
+      ++job->resident;
+      const UnitState state =
+          run_slice(&c, job, unit, true, job->helped ? kUnitSlice : kSmallSlice);
+      whole = state == UnitState::kDone || state == UnitState::kError;
+    }
+    asm volatile("ldmxcsr %0" ::"m"(before));
+    if (jobs_ != job || job->next != nullptr) call();  // this core is free for other grids
+    return whole;
+  }
+
+  // With the mutex held, which it gives up while the unit runs.
+  UnitState run_slice(Ctx* c, Job* job, Unit* unit, bool fresh, int64_t slice) {
+    ++active_;
+    ++job->running;
+    const uint64_t index = fresh ? job->started++ : 0;
+    const unsigned pause = job->polls <= job->resident + 1        ? 0
+                           : job->polls <= 64 + 8 * job->resident ? 50
+                                                                  : 500;
+    pthread_mutex_unlock(&mutex_);
+    if (pause != 0) usleep(pause);
+    UnitState state = UnitState::kError;
+    Result result;
+    if (fresh)
+      state = begin(c, job, &unit, index, slice, &result);
+    else
+      state = run_unit(c, job, unit, slice, &result);
+    pthread_mutex_lock(&mutex_);
+    --active_;
+    finish_slice(job, unit, state, result);
+    return state;
   }
 
   // Runs the grid's units one after the other, on a thread that is not the pool's. False when one
@@ -140,10 +244,9 @@ class Pool {
   }
 
   // Starts unit `index` in the given storage, or in new one, and runs its first slice.
-  static UnitState begin(Ctx* c, Job* job, Unit** unit, uint64_t index, int64_t slice,
-                         Result* result) {
-    if (*unit == nullptr) *unit = make_unit(job);
-    if (*unit != nullptr && start_unit(job, *unit, index))
+  UnitState begin(Ctx* c, Job* job, Unit** unit, uint64_t index, int64_t slice, Result* result) {
+    if (*unit == nullptr) *unit = units_.take(job->grid);
+    if (*unit != nullptr && start_unit(job->grid, *unit, index))
       return run_unit(c, job, *unit, slice, result);
     result->outcome = Outcome::kTrap;
     snprintf(result->text, sizeof result->text, "%s: no memory to run a block",
@@ -166,32 +269,33 @@ class Pool {
     while (!stop_) {
       Job* job = nullptr;
       bool fresh = false;
-      Unit* unit = take(&job, &fresh);
+      const uint32_t calls = calls_.load(std::memory_order_relaxed);
+      Unit* unit = active_ < count_ ? take(&job, &fresh) : nullptr;
       if (unit == nullptr && job == nullptr) {
-        pthread_cond_wait(&work_, &mutex_);
+        wait_for_work(calls);
         continue;
       }
-      ++job->running;
-      const uint64_t index = fresh ? job->started++ : 0;
-      const unsigned pause = job->polls <= job->resident + 1        ? 0
-                             : job->polls <= 64 + 8 * job->resident ? 50
-                                                                    : 500;
-      pthread_mutex_unlock(&mutex_);
-      if (pause != 0) usleep(pause);
-      UnitState state = UnitState::kError;
-      Result result;
-      if (fresh)
-        state = begin(c, job, &unit, index, kUnitSlice, &result);
-      else
-        state = run_unit(c, job, unit, kUnitSlice, &result);
-      pthread_mutex_lock(&mutex_);
       const bool ordered = job->grid.kernel->depends_on_order;
-      finish_slice(job, unit, state, result);
+      run_slice(c, job, unit, fresh, kUnitSlice);
       // This worker may take a unit of another grid next.
-      if (ordered && jobs_->next != nullptr) pthread_cond_signal(&work_);
+      if (ordered && jobs_ != nullptr && jobs_->next != nullptr) call();
     }
     pthread_mutex_unlock(&mutex_);
     free(c);
+  }
+
+  void wait_for_work(uint32_t calls) {
+    if (count_ > 1) {
+      pthread_mutex_unlock(&mutex_);
+      const bool called =
+          spin_until([&] { return calls_.load(std::memory_order_acquire) != calls; });
+      pthread_mutex_lock(&mutex_);
+      if (called) return;
+    }
+    if (calls_.load(std::memory_order_relaxed) != calls) return;
+    ++asleep_;
+    pthread_cond_wait(&work_, &mutex_);
+    --asleep_;
   }
 
   // With the mutex held: what to run next. A new unit has *fresh set and may be null (no spare
@@ -234,7 +338,7 @@ class Pool {
       unit->next = nullptr;
       *job->waiting_end = unit;
       job->waiting_end = &unit->next;
-      if (job->running + 1 < job->resident) pthread_cond_signal(&work_);
+      if (job->running + 1 < job->resident) call();
     } else {
       job->polls = 0;
       --job->resident;
@@ -256,75 +360,6 @@ class Pool {
     }
   }
 
-  static Unit* make_unit(Job* job) {
-    const Grid& g = job->grid;
-    const uint32_t blocks = g.cluster_size, warps = g.warps_per_block;
-    const size_t registers = ((size_t)g.kernel->function->reg_bytes + 127) & ~(size_t)127;
-    const size_t shared = ((size_t)g.shared_bytes + 127) & ~(size_t)127;
-    const size_t block_bytes = (sizeof(Block) + 127) & ~(size_t)127,
-                 warp_bytes = (sizeof(Warp) + 127) & ~(size_t)127;
-    const size_t head = (sizeof(Unit) + 127) & ~(size_t)127;
-    const size_t total = head + blocks * (block_bytes + shared + warps * (warp_bytes + registers));
-    auto* memory = static_cast<uint8_t*>(aligned_alloc(128, total));
-    if (memory == nullptr) return nullptr;
-    memset(memory, 0, total);
-    auto* unit = new (memory) Unit();
-    unit->memory = memory;
-    unit->block_count = blocks;
-    uint8_t* p = memory + head;
-    unit->blocks = reinterpret_cast<Block*>(p);
-    for (uint32_t k = 0; k < blocks; ++k) new (&unit->blocks[k]) Block();
-    p += blocks * block_bytes;
-    for (uint32_t k = 0; k < blocks; ++k) {
-      Block& b = unit->blocks[k];
-      b.shared = p;
-      p += shared;
-      b.warps = reinterpret_cast<Warp*>(p);
-      for (uint32_t w = 0; w < warps; ++w) new (&b.warps[w]) Warp();
-      p += warps * warp_bytes;
-      for (uint32_t w = 0; w < warps; ++w, p += registers) b.warps[w].root.regs = p;
-    }
-    return unit;
-  }
-
-  static bool start_unit(Job* job, Unit* unit, uint64_t index) {
-    Grid& g = job->grid;
-    const uint32_t* grid = g.launch->grid;
-    unit->grid = &g;
-    unit->blocks_done = 0;
-    unit->live_threads = 0;
-    unit->cluster_arrived = unit->cluster_phase = 0;
-    const uint64_t cx = grid[0] / g.cluster[0], cy = grid[1] / g.cluster[1];
-    const uint64_t at[3] = {index % cx, index / cx % cy, index / cx / cy};
-    for (uint32_t k = 0; k < unit->block_count; ++k) {
-      Block& b = unit->blocks[k];
-      const uint32_t in[3] = {k % g.cluster[0], k / g.cluster[0] % g.cluster[1],
-                              k / g.cluster[0] / g.cluster[1]};
-      for (int d = 0; d < 3; ++d) b.ctaid[d] = (uint32_t)at[d] * g.cluster[d] + in[d];
-      b.unit = unit;
-      b.rank = k;
-      b.slot = (uint32_t)(index * unit->block_count + k);
-      b.warp_count = g.warps_per_block;
-      b.warps_done = 0;
-      b.threads = g.threads_per_block;
-      b.shared_bytes = g.shared_bytes;
-      if (g.shared_bytes != 0) memset(b.shared, 0, g.shared_bytes);
-      for (Barrier& bar : b.barriers) bar = Barrier();
-      for (uint32_t w = 0; w < b.warp_count; ++w) {
-        Warp& warp = b.warps[w];
-        warp.root.function = g.kernel->function;
-        if (!start_warp(g, b, warp, w)) return false;
-        unit->live_threads += (uint32_t)__builtin_popcount(warp.live);
-      }
-    }
-    return true;
-  }
-
-  static void end_unit(Unit* unit) {
-    for (uint32_t k = 0; k < unit->block_count; ++k)
-      for (uint32_t w = 0; w < unit->blocks[k].warp_count; ++w) end_warp(unit->blocks[k].warps[w]);
-  }
-
   static bool cancelled(const Grid& g, Result* result) {
     if (g.launch->cancel != nullptr && g.launch->cancel->load(std::memory_order_relaxed)) {
       result->outcome = Outcome::kCancelled;
@@ -339,9 +374,11 @@ class Pool {
     c->module = g.module;
     c->base[1] = g.module->constants;
     c->error = result;
-    for (Segment& s : c->cache)
-      s = Segment{0, 0, nullptr, false};  // perhaps another context's memory
-    c->epoch = g.memory->epoch.load(std::memory_order_acquire);
+    if (c->job != job->id) {  // perhaps another context's memory
+      for (Segment& s : c->cache) s = Segment{0, 0, nullptr, false};
+      c->job = job->id;
+      c->epoch = g.memory->epoch.load(std::memory_order_acquire);
+    }
     int64_t left = slice;
     for (;;) {
       bool polled = true, ran = false;
@@ -422,23 +459,25 @@ class Pool {
       }
   }
 
-  static void release(Job* job) {
+  void release(Job* job) {
     for (Unit* list : {job->spare, job->waiting})
       while (list != nullptr) {
         Unit* u = list;
         list = u->next;
         end_unit(u);
-        for (uint32_t k = 0; k < u->block_count; ++k)
-          for (uint32_t w = 0; w < job->grid.warps_per_block; ++w)
-            free(u->blocks[k].warps[w].local);
-        free(u->memory);
+        units_.give(u);
       }
   }
 
+  UnitStore units_;
   pthread_mutex_t mutex_;
   pthread_cond_t work_, finished_;
   pthread_t* threads_ = nullptr;
   unsigned count_, alive_ = 0, turn_ = 0;
+  unsigned active_ = 0;  // threads that run a unit, the launching ones among them: at most count_
+  unsigned asleep_ = 0;
+  std::atomic<uint64_t> ids_{0};
+  std::atomic<uint32_t> calls_{0};  // to the threads that look for work
   bool stop_ = false;
   Job* jobs_ = nullptr;
 };
@@ -516,17 +555,9 @@ static bool prepare(Job* job, const Launch& l, Result* r) {
 }
 
 Result run(Pool* pool, const Launch& launch) {
-  void* memory = aligned_alloc(64, (sizeof(Job) + 63) & ~(size_t)63);
   Result result;
-  if (memory == nullptr) {
-    result.outcome = Outcome::kTrap;
-    snprintf(result.text, sizeof result.text, "no memory to launch");
-    return result;
-  }
-  memset(memory, 0, sizeof(Job));
-  auto* job = new (memory) Job();
-  if (prepare(job, launch, &result)) result = pool->run(job);
-  free(memory);
+  Job job{};
+  if (prepare(&job, launch, &result)) result = pool->run(&job);
   return result;
 }
 

@@ -29,7 +29,11 @@ uint32_t predicate_mask(const void* words) {
 }
 
 void expand_mask(uint32_t mask, int32_t* words) {
-  for (unsigned l = 0; l < kLanes; ++l) words[l] = -(int32_t)(mask >> l & 1);
+  const __m128i bit = _mm_set_epi32(8, 4, 2, 1);
+  for (unsigned l = 0; l < kLanes; l += 4) {
+    const __m128i m = _mm_set1_epi32((int)(mask >> l & 15));
+    _mm_store_si128((__m128i*)(words + l), _mm_cmpeq_epi32(_mm_and_si128(m, bit), bit));
+  }
 }
 
 const Ins* fault(Ctx& c, const Ins* i, Outcome outcome, uint64_t address, const char* format, ...) {
@@ -435,7 +439,7 @@ const Ins* op_bar(Ctx& c, const Ins* i) {
   const uint32_t index = reg32(c, i->a)[first];
   if (index > 15) return fault(c, i, Outcome::kIllegalInstruction, 0, "barrier %u of 16", index);
   Barrier& bar = b.barriers[index];
-  bar.used = true;
+  b.barriers_used |= 1u << index;
   if (i->b != kNone) {
     uint32_t expected = reg32(c, i->b)[first];
     if (expected == 0 || expected % kLanes != 0)
@@ -503,9 +507,10 @@ const Ins* op_exit(Ctx& c, const Ins*) {
   // Those who wait may have waited for these lanes only.
   for (uint32_t k = 0; k < w.group_count; ++k)
     if (w.groups[k].state == GroupState::kCollective) w.groups[k].state = GroupState::kReady;
-  for (uint32_t k = 0; k < 16; ++k)
-    if (c.block->barriers[k].used && barrier_complete(*c.block, c.block->barriers[k]))
-      barrier_release(*c.block, k);
+  for (uint32_t left = c.block->barriers_used; left != 0; left &= left - 1) {
+    const auto k = (uint32_t)__builtin_ctz(left);
+    if (barrier_complete(*c.block, c.block->barriers[k])) barrier_release(*c.block, k);
+  }
   cluster_check(u);
   return reschedule(c);
 }
@@ -525,6 +530,24 @@ const Ins* op_sleep(Ctx& c, const Ins* i) {
 }
 
 // ---- special registers ----
+
+// For the lanes that are on; four at a time on every machine.
+static void fill_lanes(uint32_t* d, const int32_t* on, uint32_t value) {
+  const __m128i v = _mm_set1_epi32((int)value);
+  for (unsigned l = 0; l < kLanes; l += 4) {
+    const __m128i m = _mm_load_si128((const __m128i*)(on + l));
+    auto* to = (__m128i*)(d + l);
+    _mm_store_si128(to, _mm_or_si128(_mm_and_si128(m, v), _mm_andnot_si128(m, _mm_load_si128(to))));
+  }
+}
+static void copy_lanes(uint32_t* d, const int32_t* on, const uint32_t* from) {
+  for (unsigned l = 0; l < kLanes; l += 4) {
+    const __m128i m = _mm_load_si128((const __m128i*)(on + l)),
+                  v = _mm_load_si128((const __m128i*)(from + l));
+    auto* to = (__m128i*)(d + l);
+    _mm_store_si128(to, _mm_or_si128(_mm_and_si128(m, v), _mm_andnot_si128(m, _mm_load_si128(to))));
+  }
+}
 
 static uint64_t now() {
   struct timespec t;
@@ -627,6 +650,11 @@ uint64_t special_value(Ctx& c, uint8_t reg, uint32_t lane) {
   }
 }
 
+// Registers that are the same for all lanes of a warp, and stay so.
+static bool same_for_all(uint8_t reg) {
+  return (reg >= kNtidX && reg <= kNctaidZ) || reg == kWarpid || reg == kWarpSize;
+}
+
 // d = special register imm. n: 8 for 64-bit, 1 for a predicate.
 const Ins* op_special(Ctx& c, const Ins* i) {
   auto reg = (uint8_t)i->imm;
@@ -637,19 +665,18 @@ const Ins* op_special(Ctx& c, const Ins* i) {
     return i + 1;
   }
   uint32_t* d = reg32(c, i->d);
-  if (reg <= kTidZ) {
-    const uint32_t* s = c.warp->tid[reg - kTidX];
-    for (unsigned l = 0; l < kLanes; ++l) d[l] = c.lanes[l] ? s[l] : d[l];
-  } else if (reg >= kNtidX && reg <= kNctaidZ) {
-    const auto v = (uint32_t)special_value(c, reg, 0);
-    for (unsigned l = 0; l < kLanes; ++l) d[l] = c.lanes[l] ? v : d[l];
-  } else {
-    for (unsigned l = 0; l < kLanes; ++l)
-      if (c.lanes[l]) {
-        auto v = (uint32_t)special_value(c, reg, l);
-        d[l] = i->n == 1 ? (v ? ~0u : 0) : v;
-      }
+  if (i->n != 1 && (reg <= kTidZ || same_for_all(reg))) {
+    if (reg > kTidZ)
+      fill_lanes(d, c.lanes, (uint32_t)special_value(c, reg, 0));
+    else
+      copy_lanes(d, c.lanes, c.warp->tid[reg - kTidX]);
+    return i + 1;
   }
+  for (unsigned l = 0; l < kLanes; ++l)
+    if (c.lanes[l]) {
+      auto v = (uint32_t)special_value(c, reg, l);
+      d[l] = i->n == 1 ? (v ? ~0u : 0) : v;
+    }
   return i + 1;
 }
 
@@ -1122,49 +1149,6 @@ WarpState run_warp(Ctx& c, Warp& w, int64_t budget) {
     }
   }
   return WarpState::kYield;
-}
-
-bool start_warp(const Grid& g, Block& b, Warp& w, uint32_t id) {
-  w.block = &b;
-  w.id = id;
-  if (w.initial == 0) {  // storage used for the first time; the threads stay the same
-    const uint32_t* size = g.launch->block;
-    const uint32_t first = id * kLanes, left = g.threads_per_block - first;
-    w.initial = left >= kLanes ? ~0u : (1u << left) - 1;
-    uint32_t x = first % size[0], y = first / size[0] % size[1], z = first / size[0] / size[1];
-    for (uint32_t l = 0; l < kLanes; ++l) {
-      w.tid[0][l] = x;
-      w.tid[1][l] = y;
-      w.tid[2][l] = z;
-      if (++x < size[0]) continue;
-      x = 0;
-      if (++y < size[1]) continue;
-      y = 0;
-      ++z;
-    }
-  }
-  w.live = w.initial;
-  w.done = false;
-  w.ages = w.turns = w.spins = w.favoured = 0;
-  w.waited = 0;
-  w.cluster_phase = 0;
-  memset(w.spin, 0, sizeof w.spin);
-  const Function& f = *g.kernel->function;
-  if (f.local_bytes != 0 && !reserve_local(w, f.local_bytes + 16)) return false;
-  if (f.zero_registers) memset(w.root.regs, 0, f.reg_bytes);
-  if (f.local_bytes != 0) memset(w.local, 0, (size_t)f.local_bytes * kLanes);
-  w.root.lanes = w.live;
-  w.root.local_top = f.local_bytes;
-  w.groups[0] = Group{w.live, GroupState::kReady, 0, 0, f.code, &w.root};
-  w.group_count = 1;
-  return true;
-}
-void end_warp(Warp& w) {
-  while (w.frames != nullptr) {
-    Frame* f = w.frames;
-    w.frames = f->next;
-    free(f);
-  }
 }
 
 }  // namespace simgpu::ptx

@@ -5,8 +5,30 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
+#include <x86intrin.h>
 
 namespace simgpu {
+
+namespace {
+
+// Most of what is waited for comes within microseconds: to look for it that long is quicker than to
+// sleep and be woken. Not where there is one core only.
+template <class F>
+bool spin_until(F f) {
+  static const bool alone = sysconf(_SC_NPROCESSORS_ONLN) < 2;
+  constexpr uint64_t kCycles = 40000;
+  if (f()) return true;
+  if (alone) return false;
+  for (const uint64_t begin = __rdtsc(); __rdtsc() - begin < kCycles;)
+    for (int k = 0; k < 8; ++k) {
+      _mm_pause();
+      if (f()) return true;
+    }
+  return false;
+}
+
+}  // namespace
 
 void Timeline::advance(uint64_t n) {
   Lock lock(mutex_);
@@ -15,7 +37,7 @@ void Timeline::advance(uint64_t n) {
 }
 
 void Timeline::wait(uint64_t n) {
-  if (reached(n)) return;
+  if (spin_until([&] { return reached(n); })) return;
   Lock lock(mutex_);
   while (!reached(n)) moved_.wait(mutex_);
 }
@@ -88,6 +110,7 @@ uint64_t Stream::append(Work* w, bool inline_if_idle, bool* run_inline) {
     head_ = w;
   }
   tail_ = w;
+  more_.store(true, std::memory_order_release);
   if (!started_) {
     started_ = true;
     {
@@ -187,6 +210,7 @@ void Stream::perform(Work* w) {
 void Stream::loop() {
   for (;;) {
     Work* w;
+    spin_until([&] { return more_.load(std::memory_order_acquire); });
     {
       Lock lock(mutex_);
       while (head_ == nullptr) {
@@ -195,7 +219,10 @@ void Stream::loop() {
       }
       w = head_;
       head_ = w->next;
-      if (head_ == nullptr) tail_ = nullptr;
+      if (head_ == nullptr) {
+        tail_ = nullptr;
+        more_.store(false, std::memory_order_relaxed);
+      }
     }
     timeline->wait(w->number - 1);
     for (const Point& p : w->after) p.timeline->wait_unless(p.number, context->cancel);

@@ -114,6 +114,7 @@ class Stream : public Object {
   Mutex mutex_;
   Cond wake_;
   Work *head_ = nullptr, *tail_ = nullptr;
+  std::atomic<bool> more_{false};  // there is a head
   uint64_t submitted_ = 0;
   bool started_ = false, closing_ = false;
 };
