@@ -27,6 +27,10 @@ namespace avx2 {
 extern const Backend kBackend;
 const Backend kBackend = base::kBackend;
 }  // namespace avx2
+namespace avx512 {
+extern const Backend kBackend;
+const Backend kBackend = base::kBackend;
+}  // namespace avx512
 }  // namespace simgpu::ptx
 
 using namespace simgpu::ptx;
