@@ -1,6 +1,7 @@
 #include "writable_store.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,6 +19,18 @@ std::string store_path(const std::string& path) {
   return absolute;
 }
 
+namespace {
+
+// By making a folder there: root passes access(2) even in /proc, where nothing can be made. False
+// leaves the cause in errno.
+bool can_make_files_in(const std::string& directory) {
+  if (access(directory.c_str(), W_OK | X_OK) != 0) return false;
+  std::string probe = directory + "/.gpuckpt-probe-XXXXXX";
+  return mkdtemp(probe.data()) != nullptr && rmdir(probe.c_str()) == 0;
+}
+
+}  // namespace
+
 Status check_writable(const std::string& path, std::unique_ptr<store::Store>* store,
                       std::string* directory) {
   std::error_code error;
@@ -32,7 +45,7 @@ Status check_writable(const std::string& path, std::unique_ptr<store::Store>* st
     *directory = fs::path(*directory).parent_path().string();
   if (!fs::is_directory(*directory, error))
     return Status::Error(fmt::format("{} is not a directory", *directory));
-  if (access(directory->c_str(), W_OK | X_OK) != 0)
+  if (!can_make_files_in(*directory))
     return Status::Error(fmt::format("{} cannot be written ({})", *directory, strerror(errno)));
   return Status::Ok();
 }

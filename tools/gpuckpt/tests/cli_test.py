@@ -82,7 +82,7 @@ def unwritable_store(work):
         file.write('{"format":"gpuckpt store","version":99}')
     with open(f"{work}/file", "w"):
         pass
-    for store in (f"{work}/version", f"{work}/file", f"{work}/file/deeper"):
+    for store in (f"{work}/version", f"{work}/file", f"{work}/file/deeper", "/proc/store"):
         for options in (["--store", store], ["--store", f"{work}/good", "--mirror", store]):
             call("run", *options, "--", "/bin/true", says="warning: snapshots will fail")
     os.mkdir(f"{work}/empty")
