@@ -51,7 +51,7 @@ std::vector<Link*>* g_links;  // never freed: programs end their sessions after 
 Link* find(int library, Handle handle) {
   Link* found = nullptr;
   pthread_mutex_lock(&g_mutex);
-  if (g_links != nullptr)
+  if (g_links)
     for (Link* l : *g_links)
       if (l->library == library && l->handle == handle) found = l;
   pthread_mutex_unlock(&g_mutex);
@@ -60,7 +60,7 @@ Link* find(int library, Handle handle) {
 
 void enter(Link* link) {
   pthread_mutex_lock(&g_mutex);
-  if (g_links == nullptr) g_links = new std::vector<Link*>;
+  if (!g_links) g_links = new std::vector<Link*>;
   g_links->push_back(link);
   pthread_mutex_unlock(&g_mutex);
 }
@@ -78,10 +78,10 @@ void remove(Link* link) {
 
 int create(int library, Handle* handle, uint32_t count, const char** options) {
   auto* own = real<Create>(library, "nvJitLinkCreate");
-  if (own == nullptr) return kInternal;
+  if (!own) return kInternal;
   uint32_t sm = 0, max_registers = 0;
   bool lto = false, ptx = false;
-  for (uint32_t k = 0; options != nullptr && k < count; ++k) {
+  for (uint32_t k = 0; options && k < count; ++k) {
     if (strncmp(options[k], "-arch=sm_", 9) == 0) sm = static_cast<uint32_t>(atoi(options[k] + 9));
     if (strncmp(options[k], "-maxrregcount=", 14) == 0)
       max_registers = static_cast<uint32_t>(atoi(options[k] + 14));
@@ -103,15 +103,14 @@ int create(int library, Handle* handle, uint32_t count, const char** options) {
 
 int destroy(int library, Handle* handle) {
   auto* own = real<Destroy>(library, "nvJitLinkDestroy");
-  if (own == nullptr) return kInternal;
-  if (Link* link = handle != nullptr ? find(library, *handle) : nullptr; link != nullptr)
-    remove(link);
+  if (!own) return kInternal;
+  if (Link* link = handle ? find(library, *handle) : nullptr; link != nullptr) remove(link);
   return own(handle);
 }
 
 char* copy_of(const void* data, size_t size) {
   auto* out = static_cast<char*>(calloc(1, size + 8));  // the engine wants an end
-  if (out != nullptr) memcpy(out, data, size);
+  if (out) memcpy(out, data, size);
   return out;
 }
 
@@ -123,7 +122,7 @@ int add_image(Link* link, const char* data, size_t size, const char* name) {
                           4) == 0) {
     snprintf(link->log, sizeof link->log,
              "ERROR: %s is machine code; the simulated GPU links PTX and LTO-IR\n",
-             name != nullptr ? name : "an input");
+             name ? name : "an input");
     return kInvalidInput;
   }
   char* text = nullptr;
@@ -137,7 +136,7 @@ int add_image(Link* link, const char* data, size_t size, const char* name) {
   } else {
     text = copy_of(data, size);
   }
-  if (text == nullptr) return kInternal;
+  if (!text) return kInternal;
   link->texts.push_back(text);
   return 0;
 }
@@ -145,9 +144,9 @@ int add_image(Link* link, const char* data, size_t size, const char* name) {
 int add_data(int library, Handle handle, int type, const void* data, size_t size,
              const char* name) {
   auto* own = real<AddData>(library, "nvJitLinkAddData");
-  if (own == nullptr) return kInternal;
+  if (!own) return kInternal;
   Link* link = find(library, handle);
-  if (link == nullptr || data == nullptr || size == 0) return own(handle, type, data, size, name);
+  if (!link || !data || size == 0) return own(handle, type, data, size, name);
   const auto* bytes = static_cast<const char*>(data);
   const bool ltoir = type == kLtoIr || (size >= 4 && memcmp(data,
                                                             "\xed"
@@ -162,12 +161,12 @@ int add_data(int library, Handle handle, int type, const void* data, size_t size
 
 int add_file(int library, Handle handle, int type, const char* path) {
   auto* own = real<AddFile>(library, "nvJitLinkAddFile");
-  if (own == nullptr) return kInternal;
-  FILE* file = find(library, handle) != nullptr && path != nullptr ? fopen(path, "rb") : nullptr;
-  if (file == nullptr) return own(handle, type, path);
+  if (!own) return kInternal;
+  FILE* file = find(library, handle) && path ? fopen(path, "rb") : nullptr;
+  if (!file) return own(handle, type, path);
   // NVIDIA's device runtime: what the simulated GPU has of it is built in, and kernels that call
   // more of it are told so by name.
-  const char* base = strrchr(path, '/') != nullptr ? strrchr(path, '/') + 1 : path;
+  const char* base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
   if (type == kLibraryFile && strcmp(base, "libcudadevrt.a") == 0) {
     fclose(file);
     return 0;
@@ -185,12 +184,12 @@ int link_ltoir(Link* link) {
   auto* own = real<OfHandle>(link->library, "nvJitLinkComplete");
   auto* size = real<Size>(link->library, "nvJitLinkGetLinkedPtxSize");
   auto* get = real<Get>(link->library, "nvJitLinkGetLinkedPtx");
-  if (own == nullptr || size == nullptr || get == nullptr) return kInternal;
+  if (!own || !size || !get) return kInternal;
   if (int r = own(link->handle); r != 0) return r;
   size_t bytes = 0;
   if (int r = size(link->handle, &bytes); r != 0) return r;
   auto* text = static_cast<char*>(calloc(1, bytes + 8));
-  if (text == nullptr) return kInternal;
+  if (!text) return kInternal;
   link->texts.push_back(text);
   return get(link->handle, text);
 }
@@ -200,15 +199,15 @@ char* with_limit(char* text, uint32_t registers, size_t* length) {
   constexpr char kEntry[] = ".entry ";
   constexpr size_t kDirective = 32;
   size_t entries = 0;
-  for (const char* at = text; (at = strstr(at, kEntry)) != nullptr; ++at) ++entries;
+  for (const char* at = text; (at = strstr(at, kEntry)); ++at) ++entries;
   if (registers == 0 || entries == 0) return text;
   auto* out = static_cast<char*>(malloc(*length + entries * kDirective + 1));
-  if (out == nullptr) return text;
+  if (!out) return text;
   const char* from = text;
   char* to = out;
-  for (const char* at = text; (at = strstr(at, kEntry)) != nullptr; ++at) {
+  for (const char* at = text; (at = strstr(at, kEntry)); ++at) {
     const char* body = strpbrk(at, "{;");  // a comment is no kernel
-    if (body == nullptr || *body != '{' || body < from) continue;
+    if (!body || *body != '{' || body < from) continue;
     memcpy(to, from, static_cast<size_t>(body - from));
     to += body - from;
     to += snprintf(to, kDirective, ".maxnreg %u\n", registers);
@@ -222,9 +221,9 @@ char* with_limit(char* text, uint32_t registers, size_t* length) {
 
 int complete(int library, Handle handle) {
   auto* own = real<OfHandle>(library, "nvJitLinkComplete");
-  if (own == nullptr) return kInternal;
+  if (!own) return kInternal;
   Link* link = find(library, handle);
-  if (link == nullptr || link->linked != nullptr) return own(handle);
+  if (!link || link->linked) return own(handle);
   if (link->has_ltoir)
     if (int r = link_ltoir(link); r != 0) return r;
   std::vector<ptx::LinkInput> inputs;
@@ -233,10 +232,9 @@ int complete(int library, Handle handle) {
   char log[2048] = "";
   size_t length = 0;
   char* text = ptx::link(inputs.data(), inputs.size(), &length, log, sizeof log);
-  if (text != nullptr) text = with_limit(text, link->max_registers, &length);
-  ptx::Module* code =
-      text != nullptr ? ptx::compile(text, length, {device_sm()}, log, sizeof log) : nullptr;
-  if (code == nullptr) {
+  if (text) text = with_limit(text, link->max_registers, &length);
+  ptx::Module* code = text ? ptx::compile(text, length, {device_sm()}, log, sizeof log) : nullptr;
+  if (!code) {
     free(text);
     snprintf(link->log, sizeof link->log, "ERROR: the simulated GPU cannot link this: %s\n", log);
     return kPtxCompile;
@@ -249,36 +247,36 @@ int complete(int library, Handle handle) {
 
 int cubin_size(int library, Handle handle, size_t* size) {
   auto* own = real<Size>(library, "nvJitLinkGetLinkedCubinSize");
-  if (own == nullptr) return kInternal;
+  if (!own) return kInternal;
   const Link* link = find(library, handle);
-  if (link == nullptr || link->linked == nullptr || size == nullptr) return own(handle, size);
+  if (!link || !link->linked || !size) return own(handle, size);
   *size = link->length + 1;  // drivers are given images without their length
   return 0;
 }
 
 int cubin(int library, Handle handle, char* out) {
   auto* own = real<Get>(library, "nvJitLinkGetLinkedCubin");
-  if (own == nullptr) return kInternal;
+  if (!own) return kInternal;
   const Link* link = find(library, handle);
-  if (link == nullptr || link->linked == nullptr || out == nullptr) return own(handle, out);
+  if (!link || !link->linked || !out) return own(handle, out);
   memcpy(out, link->linked, link->length + 1);
   return 0;
 }
 
 int error_log_size(int library, Handle handle, size_t* size) {
   auto* own = real<Size>(library, "nvJitLinkGetErrorLogSize");
-  if (own == nullptr) return kInternal;
+  if (!own) return kInternal;
   const Link* link = find(library, handle);
-  if (link == nullptr || link->log[0] == 0 || size == nullptr) return own(handle, size);
+  if (!link || link->log[0] == 0 || !size) return own(handle, size);
   *size = strlen(link->log) + 1;
   return 0;
 }
 
 int error_log(int library, Handle handle, char* out) {
   auto* own = real<Get>(library, "nvJitLinkGetErrorLog");
-  if (own == nullptr) return kInternal;
+  if (!own) return kInternal;
   const Link* link = find(library, handle);
-  if (link == nullptr || link->log[0] == 0 || out == nullptr) return own(handle, out);
+  if (!link || link->log[0] == 0 || !out) return own(handle, out);
   strcpy(out, link->log);
   return 0;
 }

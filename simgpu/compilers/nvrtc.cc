@@ -21,12 +21,12 @@ int image_of(int library, Program program, char** text, size_t* size) {
   auto* cubin_size = real<Size>(library, "nvrtcGetCUBINSize");
   auto* ptx_size = real<Size>(library, "nvrtcGetPTXSize");
   auto* get_ptx = real<Get>(library, "nvrtcGetPTX");
-  if (cubin_size == nullptr || ptx_size == nullptr || get_ptx == nullptr) return kInternalError;
+  if (!cubin_size || !ptx_size || !get_ptx) return kInternalError;
   size_t code = 0;
   if (int r = cubin_size(program, &code); r != 0 || code == 0) return r;
   if (int r = ptx_size(program, size); r != 0) return r;
   auto* out = static_cast<char*>(calloc(1, *size + 1));
-  if (out == nullptr) return kOutOfMemory;
+  if (!out) return kOutOfMemory;
   const int r = get_ptx(program, out);
   if (r != 0 || !code_runs(target_of(out))) {
     free(out);
@@ -38,10 +38,10 @@ int image_of(int library, Program program, char** text, size_t* size) {
 
 int cubin_size(int library, Program program, size_t* size) {
   auto* own = real<Size>(library, "nvrtcGetCUBINSize");
-  if (own == nullptr) return kInternalError;
+  if (!own) return kInternalError;
   char* text = nullptr;
   size_t bytes = 0;
-  if (size != nullptr && image_of(library, program, &text, &bytes) == 0 && text != nullptr) {
+  if (size && image_of(library, program, &text, &bytes) == 0 && text) {
     free(text);
     *size = bytes;
     return 0;
@@ -51,10 +51,10 @@ int cubin_size(int library, Program program, size_t* size) {
 
 int cubin(int library, Program program, char* out) {
   auto* own = real<Get>(library, "nvrtcGetCUBIN");
-  if (own == nullptr) return kInternalError;
+  if (!own) return kInternalError;
   char* text = nullptr;
   size_t bytes = 0;
-  if (out != nullptr && image_of(library, program, &text, &bytes) == 0 && text != nullptr) {
+  if (out && image_of(library, program, &text, &bytes) == 0 && text) {
     memcpy(out, text, bytes);
     free(text);
     return 0;

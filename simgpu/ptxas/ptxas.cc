@@ -65,7 +65,7 @@ int read_arguments(int argc, char** argv, Arguments* out) {
   for (int k = 1; k < argc; ++k) {
     const char* word = argv[k];
     if (word[0] != '-') {
-      if (out->input != nullptr)
+      if (out->input)
         return fatal("more than one input file (%s, %s): the simulated GPU's ptxas takes one",
                      out->input, word);
       out->input = word;
@@ -79,14 +79,14 @@ int read_arguments(int argc, char** argv, Arguments* out) {
           "(cuLinkAddData)",
           word);
     } else if (const char* file = value_of("-o", argv, argc, &k);
-               file != nullptr || (file = value_of("--output-file", argv, argc, &k)) != nullptr) {
+               file || (file = value_of("--output-file", argv, argc, &k))) {
       out->output = file;
     } else if (const char* gpu = value_of("-arch", argv, argc, &k);
-               gpu != nullptr || (gpu = value_of("--gpu-name", argv, argc, &k)) != nullptr) {
+               gpu || (gpu = value_of("--gpu-name", argv, argc, &k))) {
       out->target = gpu;
     } else {
       for (const char* name : with_value)
-        if (value_of(name, argv, argc, &k) != nullptr) break;
+        if (value_of(name, argv, argc, &k)) break;
     }
   }
   return 0;
@@ -95,7 +95,7 @@ int read_arguments(int argc, char** argv, Arguments* out) {
 // The whole file with a NUL after it; null with errno set.
 char* read_file(const char* path, size_t* size) {
   FILE* file = fopen(path, "rb");
-  if (file == nullptr) return nullptr;
+  if (!file) return nullptr;
   char* text = nullptr;
   size_t room = 0;
   *size = 0;
@@ -103,18 +103,18 @@ char* read_file(const char* path, size_t* size) {
     if (*size + 1 >= room) {
       room = room * 2 + (64 << 10);
       text = static_cast<char*>(realloc(text, room));
-      if (text == nullptr) break;
+      if (!text) break;
     }
     n = fread(text + *size, 1, room - *size - 1, file);
   }
-  if (text != nullptr) text[*size] = 0;
+  if (text) text[*size] = 0;
   fclose(file);
   return text;
 }
 
 bool write_file(const char* path, const char* text, size_t size) {
   FILE* file = fopen(path, "wb");
-  if (file == nullptr) return false;
+  if (!file) return false;
   const bool written = fwrite(text, 1, size, file) == size;
   return fclose(file) == 0 && written;
 }
@@ -122,15 +122,14 @@ bool write_file(const char* path, const char* text, size_t size) {
 int hand_through(const Arguments& arguments) {
   size_t size = 0;
   char* text = read_file(arguments.input, &size);
-  if (text == nullptr) return fatal("cannot read %s: %s", arguments.input, strerror(errno));
+  if (!text) return fatal("cannot read %s: %s", arguments.input, strerror(errno));
   const unsigned sm = strncmp(arguments.target, "sm_", 3) == 0
                           ? static_cast<unsigned>(atoi(arguments.target + 3))
                           : 0;
   if (sm == 0) return fatal("%s is no target such as sm_120", arguments.target);
   static char log[8192];
   simgpu::ptx::Module* module = simgpu::ptx::compile(text, size, {sm}, log, sizeof log);
-  if (module == nullptr)
-    return fatal("%s: the simulated GPU cannot run this: %s", arguments.input, log);
+  if (!module) return fatal("%s: the simulated GPU cannot run this: %s", arguments.input, log);
   simgpu::ptx::destroy(module);
   if (!write_file(arguments.output, text, size))
     return fatal("cannot write %s: %s", arguments.output, strerror(errno));
@@ -149,6 +148,6 @@ int main(int argc, char** argv) {
         "Cuda compilation tools, release 13.0, V13.0.88");
     return 0;
   }
-  if (arguments.input == nullptr) return fatal("no input file");
+  if (!arguments.input) return fatal("no input file");
   return hand_through(arguments);
 }

@@ -64,7 +64,7 @@ cudaChannelFormatDesc channelOf(CUarray_format format, unsigned channels) {
 
 cudaError_t describeArray(const cudaChannelFormatDesc* channel, cudaExtent extent, unsigned flags,
                           CUDA_ARRAY3D_DESCRIPTOR* out) {
-  if (channel == nullptr) return cudaErrorInvalidValue;
+  if (!channel) return cudaErrorInvalidValue;
   *out = {};
   CUDART_TRY(formatOf(*channel, &out->Format, &out->NumChannels));
   out->Width = extent.width;
@@ -75,7 +75,7 @@ cudaError_t describeArray(const cudaChannelFormatDesc* channel, cudaExtent exten
 }
 
 cudaError_t describeResource(const cudaResourceDesc* d, CUDA_RESOURCE_DESC* out) {
-  if (d == nullptr) return cudaErrorInvalidValue;
+  if (!d) return cudaErrorInvalidValue;
   *out = {};
   out->flags = d->flags;
   switch (d->resType) {
@@ -253,7 +253,7 @@ CUDART_API(cudaMallocArray,
 }
 CUDART_API(cudaFreeArray, (cudaArray_t array), (array)) {
   CUDART_TRY(ready());
-  if (array == nullptr) return cudaSuccess;
+  if (!array) return cudaSuccess;
   return fromDriver(cu().cuArrayDestroy(reinterpret_cast<CUarray>(array)));
 }
 CUDART_API(cudaArrayGetInfo,
@@ -263,9 +263,9 @@ CUDART_API(cudaArrayGetInfo,
   CUDART_TRY(ready());
   CUDA_ARRAY3D_DESCRIPTOR d;
   CUDART_TRY(fromDriver(cu().cuArray3DGetDescriptor(&d, reinterpret_cast<CUarray>(array))));
-  if (channel != nullptr) *channel = channelOf(d.Format, d.NumChannels);
-  if (extent != nullptr) *extent = cudaExtent{d.Width, d.Height, d.Depth};
-  if (flags != nullptr) *flags = d.Flags;
+  if (channel) *channel = channelOf(d.Format, d.NumChannels);
+  if (extent) *extent = cudaExtent{d.Width, d.Height, d.Depth};
+  if (flags) *flags = d.Flags;
   return cudaSuccess;
 }
 CUDART_API(cudaGetChannelDesc, (cudaChannelFormatDesc * channel, cudaArray_const_t array),
@@ -292,7 +292,7 @@ CUDART_API(cudaGetMipmappedArrayLevel,
 }
 CUDART_API(cudaFreeMipmappedArray, (cudaMipmappedArray_t mipmap), (mipmap)) {
   CUDART_TRY(ready());
-  if (mipmap == nullptr) return cudaSuccess;
+  if (!mipmap) return cudaSuccess;
   return fromDriver(cu().cuMipmappedArrayDestroy(reinterpret_cast<CUmipmappedArray>(mipmap)));
 }
 
@@ -300,7 +300,7 @@ CUDART_API(cudaCreateTextureObject,
            (cudaTextureObject_t * out, const cudaResourceDesc* resource,
             const cudaTextureDesc* texture, const cudaResourceViewDesc* view),
            (out, resource, texture, view)) {
-  if (texture == nullptr) return cudaErrorInvalidValue;
+  if (!texture) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUDA_RESOURCE_DESC r;
   CUDART_TRY(describeResource(resource, &r));
@@ -317,7 +317,7 @@ CUDART_API(cudaDestroyTextureObject, (cudaTextureObject_t object), (object)) {
 }
 CUDART_API(cudaGetTextureObjectResourceDesc, (cudaResourceDesc * out, cudaTextureObject_t object),
            (out, object)) {
-  if (out == nullptr) return cudaErrorInvalidValue;
+  if (!out) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUDA_RESOURCE_DESC d;
   CUDART_TRY(fromDriver(cu().cuTexObjectGetResourceDesc(&d, object)));
@@ -326,7 +326,7 @@ CUDART_API(cudaGetTextureObjectResourceDesc, (cudaResourceDesc * out, cudaTextur
 }
 CUDART_API(cudaGetTextureObjectTextureDesc, (cudaTextureDesc * out, cudaTextureObject_t object),
            (out, object)) {
-  if (out == nullptr) return cudaErrorInvalidValue;
+  if (!out) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUDA_TEXTURE_DESC d;
   CUDART_TRY(fromDriver(cu().cuTexObjectGetTextureDesc(&d, object)));
@@ -355,7 +355,7 @@ CUDART_API(cudaDestroySurfaceObject, (cudaSurfaceObject_t object), (object)) {
 }
 CUDART_API(cudaGetSurfaceObjectResourceDesc, (cudaResourceDesc * out, cudaSurfaceObject_t object),
            (out, object)) {
-  if (out == nullptr) return cudaErrorInvalidValue;
+  if (!out) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUDA_RESOURCE_DESC d;
   CUDART_TRY(fromDriver(cu().cuSurfObjectGetResourceDesc(&d, object)));

@@ -116,23 +116,22 @@ cudaError_t describeArrays(cudaArray_t from, cudaArray_t to, Copy* out) {
   size_t from_texel = 0, to_texel = 0;
   CUDART_TRY(texelBytes(from, &from_texel));
   CUDART_TRY(texelBytes(to, &to_texel));
-  if (from != nullptr) {
+  if (from) {
     out->srcMemoryType = CU_MEMORYTYPE_ARRAY;
     out->srcArray = reinterpret_cast<CUarray>(from);
     out->srcXInBytes *= from_texel;
   }
-  if (to != nullptr) {
+  if (to) {
     out->dstMemoryType = CU_MEMORYTYPE_ARRAY;
     out->dstArray = reinterpret_cast<CUarray>(to);
     out->dstXInBytes *= to_texel;
   }
-  if (from != nullptr || to != nullptr)
-    out->WidthInBytes *= from != nullptr ? from_texel : to_texel;
+  if (from || to) out->WidthInBytes *= from ? from_texel : to_texel;
   return cudaSuccess;
 }
 
 cudaError_t describe3DPeer(const cudaMemcpy3DPeerParms* p, CUDA_MEMCPY3D_PEER* out) {
-  if (p == nullptr) return cudaErrorInvalidValue;
+  if (!p) return cudaErrorInvalidValue;
   *out = {};
   setSource(out, p->srcPtr.ptr, false, false);
   setDestination(out, p->dstPtr.ptr, false, false);
@@ -181,7 +180,7 @@ cudaError_t setBox(const cudaPitchedPtr& box, const cudaExtent& extent, Set set)
 }  // namespace
 
 cudaError_t simgpu::runtime::texelBytes(cudaArray_t array, size_t* bytes) {
-  if (array == nullptr) return cudaSuccess;
+  if (!array) return cudaSuccess;
   CUDA_ARRAY3D_DESCRIPTOR d;
   CUDART_TRY(fromDriver(cu().cuArray3DGetDescriptor(&d, reinterpret_cast<CUarray>(array))));
   size_t channel = d.Format == CU_AD_FORMAT_UNSIGNED_INT8 || d.Format == CU_AD_FORMAT_SIGNED_INT8
@@ -195,7 +194,7 @@ cudaError_t simgpu::runtime::texelBytes(cudaArray_t array, size_t* bytes) {
 }
 
 cudaError_t simgpu::runtime::describe3D(const cudaMemcpy3DParms* p, CUDA_MEMCPY3D* out) {
-  if (p == nullptr) return cudaErrorInvalidValue;
+  if (!p) return cudaErrorInvalidValue;
   if (!validKind(p->kind)) return cudaErrorInvalidMemcpyDirection;
   *out = {};
   bool unified = p->kind == cudaMemcpyDefault;

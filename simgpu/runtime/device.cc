@@ -154,7 +154,7 @@ void fillAbilities(AttributeReader& get, cudaDeviceProp* p) {
 }  // namespace
 
 CUDART_API(cudaGetDeviceProperties, (cudaDeviceProp * p, int ordinal), (p, ordinal)) {
-  if (p == nullptr) return cudaErrorInvalidValue;
+  if (!p) return cudaErrorInvalidValue;
   CUDART_TRY(driverReady());
   if (!validDevice(ordinal)) return cudaErrorInvalidDevice;
   CUdevice device = deviceOf(ordinal);
@@ -171,7 +171,7 @@ CUDART_API(cudaGetDeviceProperties, (cudaDeviceProp * p, int ordinal), (p, ordin
 
 CUDART_API(cudaDeviceGetAttribute, (int* value, cudaDeviceAttr attribute, int ordinal),
            (value, attribute, ordinal)) {
-  if (value == nullptr) return cudaErrorInvalidValue;
+  if (!value) return cudaErrorInvalidValue;
   CUDART_TRY(driverReady());
   if (!validDevice(ordinal)) return cudaErrorInvalidDevice;
   return fromDriver(cu().cuDeviceGetAttribute(value, static_cast<CUdevice_attribute>(attribute),
@@ -180,7 +180,7 @@ CUDART_API(cudaDeviceGetAttribute, (int* value, cudaDeviceAttr attribute, int or
 
 // The first device that has all that the caller filled in; device 0 when none has.
 CUDART_API(cudaChooseDevice, (int* ordinal, const cudaDeviceProp* wanted), (ordinal, wanted)) {
-  if (ordinal == nullptr || wanted == nullptr) return cudaErrorInvalidValue;
+  if (!ordinal || !wanted) return cudaErrorInvalidValue;
   CUDART_TRY(driverReady());
   *ordinal = 0;
   for (int i = 0; i < deviceCount(); ++i) {
@@ -212,7 +212,7 @@ CUDART_API(cudaDeviceGetPCIBusId, (char* id, int bytes, int ordinal), (id, bytes
 }
 
 CUDART_API(cudaDeviceGetByPCIBusId, (int* ordinal, const char* id), (ordinal, id)) {
-  if (ordinal == nullptr) return cudaErrorInvalidValue;
+  if (!ordinal) return cudaErrorInvalidValue;
   CUDART_TRY(driverReady());
   CUdevice device;
   CUDART_TRY(fromDriver(cu().cuDeviceGetByPCIBusId(&device, id)));
@@ -293,12 +293,12 @@ CUDART_API(cudaDeviceDisablePeerAccess, (int peer), (peer)) {
 
 static cudaError_t entryPoint(const char* symbol, void** function, unsigned version,
                               unsigned long long flags, cudaDriverEntryPointQueryResult* status) {
-  if (symbol == nullptr || function == nullptr) return cudaErrorInvalidValue;
+  if (!symbol || !function) return cudaErrorInvalidValue;
   CUDART_TRY(driverReady());
   CUdriverProcAddressQueryResult driver_status = CU_GET_PROC_ADDRESS_SUCCESS;
   CUresult result =
       cu().cuGetProcAddress(symbol, function, static_cast<int>(version), flags, &driver_status);
-  if (status != nullptr) *status = static_cast<cudaDriverEntryPointQueryResult>(driver_status);
+  if (status) *status = static_cast<cudaDriverEntryPointQueryResult>(driver_status);
   return fromDriver(result);
 }
 

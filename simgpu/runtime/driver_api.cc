@@ -18,7 +18,7 @@ CUresult missing() { return CUDA_ERROR_NOT_SUPPORTED; }
 void* find(GetProcAddress get, const char* name, int version, cuuint64_t flags) {
   void* function = nullptr;
   CUresult result = get(name, &function, version, flags, nullptr);
-  if (result != CUDA_SUCCESS || function == nullptr) return reinterpret_cast<void*>(&missing);
+  if (result != CUDA_SUCCESS || !function) return reinterpret_cast<void*>(&missing);
   return function;
 }
 
@@ -26,9 +26,9 @@ void* find(GetProcAddress get, const char* name, int version, cuuint64_t flags) 
 
 bool loadDriverApi() {
   void* library = dlopen("libcuda.so.1", RTLD_NOW);
-  if (library == nullptr) return false;
+  if (!library) return false;
   auto get = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress_v2"));
-  if (get == nullptr) {
+  if (!get) {
     dlclose(library);
     return false;
   }

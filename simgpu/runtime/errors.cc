@@ -169,12 +169,12 @@ const ErrorText* find(cudaError_t error) {
 
 extern "C" const char* cudaGetErrorName(cudaError_t error) {
   const ErrorText* row = find(error);
-  return row != nullptr ? row->name : "unrecognized error code";
+  return row ? row->name : "unrecognized error code";
 }
 
 extern "C" const char* cudaGetErrorString(cudaError_t error) {
   const ErrorText* row = find(error);
-  return row != nullptr ? row->text : "unrecognized error code";
+  return row ? row->text : "unrecognized error code";
 }
 
 namespace simgpu::runtime {

@@ -25,7 +25,7 @@ CUcontext currentContext() {
 // cudaKernelNodeParams or its second version; the stub becomes the driver's kernel.
 template <class From, class To>
 cudaError_t describeKernel(const From* p, To* out) {
-  if (p == nullptr) return cudaErrorInvalidValue;
+  if (!p) return cudaErrorInvalidValue;
   CUkernel kernel;
   if (cudaError_t error = findKernel(p->func, &kernel); error != cudaSuccess) return error;
   *out = {};
@@ -65,7 +65,7 @@ cudaError_t tellCopy(const CUDA_MEMCPY3D& c, cudaMemcpy3DParms* out) {
   }
   out->srcPos = {c.srcXInBytes / from_texel, c.srcY, c.srcZ};
   out->dstPos = {c.dstXInBytes / to_texel, c.dstY, c.dstZ};
-  size_t texel = out->srcArray != nullptr ? from_texel : to_texel;
+  size_t texel = out->srcArray ? from_texel : to_texel;
   out->extent = {c.WidthInBytes / texel, c.Height, c.Depth};
   if (c.srcMemoryType == CU_MEMORYTYPE_UNIFIED || c.dstMemoryType == CU_MEMORYTYPE_UNIFIED)
     out->kind = cudaMemcpyDefault;
@@ -97,7 +97,7 @@ cudaError_t symbolAddress(const void* symbol, size_t offset, size_t count, void*
 
 // What cudaGraphAddNode and its like are given, for the driver.
 cudaError_t describeNode(const cudaGraphNodeParams* p, CUgraphNodeParams* out) {
-  if (p == nullptr) return cudaErrorInvalidValue;
+  if (!p) return cudaErrorInvalidValue;
   memcpy(out, p, sizeof *out);
   switch (p->type) {
     case cudaGraphNodeTypeKernel:
@@ -404,7 +404,7 @@ CUDART_API(cudaGraphAddKernelNode,
 }
 CUDART_API(cudaGraphKernelNodeGetParams, (cudaGraphNode_t node, cudaKernelNodeParams* params),
            (node, params)) {
-  if (params == nullptr) return cudaErrorInvalidValue;
+  if (!params) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUDA_KERNEL_NODE_PARAMS p;
   CUDART_TRY(fromDriver(cu().cuGraphKernelNodeGetParams(node, &p)));
@@ -446,7 +446,7 @@ CUDART_API(cudaGraphAddMemcpyNode,
 }
 CUDART_API(cudaGraphMemcpyNodeGetParams, (cudaGraphNode_t node, cudaMemcpy3DParms* params),
            (node, params)) {
-  if (params == nullptr) return cudaErrorInvalidValue;
+  if (!params) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUDA_MEMCPY3D p;
   CUDART_TRY(fromDriver(cu().cuGraphMemcpyNodeGetParams(node, &p)));

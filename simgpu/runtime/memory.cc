@@ -7,7 +7,7 @@ using namespace simgpu::runtime;
 static CUdeviceptr* devicePtrOut(void** p) { return reinterpret_cast<CUdeviceptr*>(p); }
 
 CUDART_API(cudaMalloc, (void** address, size_t bytes), (address, bytes)) {
-  if (address == nullptr) return cudaErrorInvalidValue;
+  if (!address) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   *address = nullptr;
   if (bytes == 0) return cudaSuccess;
@@ -16,7 +16,7 @@ CUDART_API(cudaMalloc, (void** address, size_t bytes), (address, bytes)) {
 
 CUDART_API(cudaFree, (void* address), (address)) {
   CUDART_TRY(ready());
-  if (address == nullptr) return cudaSuccess;
+  if (!address) return cudaSuccess;
   return fromDriver(cu().cuMemFree(devicePtr(address)));
 }
 
@@ -26,14 +26,14 @@ static constexpr unsigned kPitchElementBytes = 16;
 
 CUDART_API(cudaMallocPitch, (void** address, size_t* pitch, size_t width, size_t height),
            (address, pitch, width, height)) {
-  if (address == nullptr || pitch == nullptr) return cudaErrorInvalidValue;
+  if (!address || !pitch) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   return fromDriver(
       cu().cuMemAllocPitch(devicePtrOut(address), pitch, width, height, kPitchElementBytes));
 }
 
 CUDART_API(cudaMalloc3D, (cudaPitchedPtr * out, cudaExtent extent), (out, extent)) {
-  if (out == nullptr) return cudaErrorInvalidValue;
+  if (!out) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   out->xsize = extent.width;
   out->ysize = extent.height;
@@ -43,7 +43,7 @@ CUDART_API(cudaMalloc3D, (cudaPitchedPtr * out, cudaExtent extent), (out, extent
 
 CUDART_API(cudaMallocManaged, (void** address, size_t bytes, unsigned flags),
            (address, bytes, flags)) {
-  if (address == nullptr) return cudaErrorInvalidValue;
+  if (!address) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   return fromDriver(cu().cuMemAllocManaged(devicePtrOut(address), bytes, flags));
 }
@@ -57,7 +57,7 @@ CUDART_API(cudaMemGetInfo, (size_t * free_bytes, size_t* total_bytes), (free_byt
 // memory
 
 CUDART_API(cudaHostAlloc, (void** address, size_t bytes, unsigned flags), (address, bytes, flags)) {
-  if (address == nullptr) return cudaErrorInvalidValue;
+  if (!address) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   *address = nullptr;
   if (bytes == 0) return cudaSuccess;
@@ -70,7 +70,7 @@ CUDART_API(cudaMallocHost, (void** address, size_t bytes), (address, bytes)) {
 
 CUDART_API(cudaFreeHost, (void* address), (address)) {
   CUDART_TRY(ready());
-  if (address == nullptr) return cudaSuccess;
+  if (!address) return cudaSuccess;
   return fromDriver(cu().cuMemFreeHost(address));
 }
 
@@ -87,7 +87,7 @@ CUDART_API(cudaHostUnregister, (void* address), (address)) {
 
 CUDART_API(cudaHostGetDevicePointer, (void** out, void* address, unsigned flags),
            (out, address, flags)) {
-  if (out == nullptr) return cudaErrorInvalidValue;
+  if (!out) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   return fromDriver(cu().cuMemHostGetDevicePointer(devicePtrOut(out), address, flags));
 }
@@ -102,7 +102,7 @@ CUDART_API(cudaHostGetFlags, (unsigned* flags, void* address), (flags, address))
 
 CUDART_API(cudaPointerGetAttributes, (cudaPointerAttributes * out, const void* address),
            (out, address)) {
-  if (out == nullptr) return cudaErrorInvalidValue;
+  if (!out) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   unsigned memory_type = 0, managed = 0;
   int ordinal = -2;
@@ -214,7 +214,7 @@ CUDART_API(cudaMemRangeGetAttributes,
 
 CUDART_API_PTSZ(cudaMallocAsync, (void** address, size_t bytes, cudaStream_t stream),
                 (address, bytes, stream)) {
-  if (address == nullptr) return cudaErrorInvalidValue;
+  if (!address) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   return fromDriver(cu<F>().cuMemAllocAsync(devicePtrOut(address), bytes, stream));
 }
@@ -222,14 +222,14 @@ CUDART_API_PTSZ(cudaMallocAsync, (void** address, size_t bytes, cudaStream_t str
 CUDART_API_PTSZ(cudaMallocFromPoolAsync,
                 (void** address, size_t bytes, cudaMemPool_t pool, cudaStream_t stream),
                 (address, bytes, pool, stream)) {
-  if (address == nullptr) return cudaErrorInvalidValue;
+  if (!address) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   return fromDriver(cu<F>().cuMemAllocFromPoolAsync(devicePtrOut(address), bytes, pool, stream));
 }
 
 CUDART_API_PTSZ(cudaFreeAsync, (void* address, cudaStream_t stream), (address, stream)) {
   CUDART_TRY(ready());
-  if (address == nullptr) return cudaSuccess;
+  if (!address) return cudaSuccess;
   return fromDriver(cu<F>().cuMemFreeAsync(devicePtr(address), stream));
 }
 
@@ -254,7 +254,7 @@ CUDART_API(cudaDeviceSetMemPool, (int ordinal, cudaMemPool_t pool), (ordinal, po
 CUDART_API(cudaMemGetDefaultMemPool,
            (cudaMemPool_t * pool, cudaMemLocation* location, cudaMemAllocationType type),
            (pool, location, type)) {
-  if (location == nullptr) return cudaErrorInvalidValue;
+  if (!location) return cudaErrorInvalidValue;
   CUDART_TRY(driverReady());
   CUmemLocation driver_location = driverLocation(*location);
   return fromDriver(
@@ -264,7 +264,7 @@ CUDART_API(cudaMemGetDefaultMemPool,
 CUDART_API(cudaMemGetMemPool,
            (cudaMemPool_t * pool, cudaMemLocation* location, cudaMemAllocationType type),
            (pool, location, type)) {
-  if (location == nullptr) return cudaErrorInvalidValue;
+  if (!location) return cudaErrorInvalidValue;
   CUDART_TRY(driverReady());
   CUmemLocation driver_location = driverLocation(*location);
   return fromDriver(
@@ -274,7 +274,7 @@ CUDART_API(cudaMemGetMemPool,
 CUDART_API(cudaMemSetMemPool,
            (cudaMemLocation * location, cudaMemAllocationType type, cudaMemPool_t pool),
            (location, type, pool)) {
-  if (location == nullptr) return cudaErrorInvalidValue;
+  if (!location) return cudaErrorInvalidValue;
   CUDART_TRY(driverReady());
   CUmemLocation driver_location = driverLocation(*location);
   return fromDriver(
@@ -283,7 +283,7 @@ CUDART_API(cudaMemSetMemPool,
 
 CUDART_API(cudaMemPoolCreate, (cudaMemPool_t * pool, const cudaMemPoolProps* props),
            (pool, props)) {
-  if (pool == nullptr || props == nullptr) return cudaErrorInvalidValue;
+  if (!pool || !props) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUmemPoolProps driver_props = {};
   driver_props.allocType = static_cast<CUmemAllocationType>(props->allocType);
@@ -331,7 +331,7 @@ CUDART_API(cudaMemPoolSetAccess, (cudaMemPool_t pool, const cudaMemAccessDesc* l
 CUDART_API(cudaMemPoolGetAccess,
            (cudaMemAccessFlags * flags, cudaMemPool_t pool, cudaMemLocation* location),
            (flags, pool, location)) {
-  if (location == nullptr) return cudaErrorInvalidValue;
+  if (!location) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUmemLocation driver_location = driverLocation(*location);
   return fromDriver(

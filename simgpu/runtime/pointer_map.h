@@ -15,20 +15,18 @@ class PointerMap {
   bool put(const void* key, Value* value) {
     if (2 * (used_ + 1) > capacity_ && !grow()) return false;
     Slot* slot = probe(key);
-    if (slot->key == nullptr) ++used_;
+    if (!slot->key) ++used_;
     *slot = {key, value};
     return true;
   }
 
-  Value* get(const void* key) const {
-    return capacity_ == 0 || key == nullptr ? nullptr : probe(key)->value;
-  }
+  Value* get(const void* key) const { return capacity_ == 0 || !key ? nullptr : probe(key)->value; }
 
   // visit(key, value) for every key that has one, in no order.
   template <typename Visit>
   void each(Visit visit) const {
     for (size_t i = 0; i < capacity_; ++i) {
-      if (slots_[i].value != nullptr) visit(slots_[i].key, slots_[i].value);
+      if (slots_[i].value) visit(slots_[i].key, slots_[i].value);
     }
   }
 
@@ -47,7 +45,7 @@ class PointerMap {
     size_t at = (reinterpret_cast<uintptr_t>(key) * 0x9e3779b97f4a7c15ull) >> 20;
     for (;; ++at) {
       Slot* slot = &slots_[at & (capacity_ - 1)];
-      if (slot->key == key || slot->key == nullptr) return slot;
+      if (slot->key == key || !slot->key) return slot;
     }
   }
 
@@ -55,7 +53,7 @@ class PointerMap {
     PointerMap bigger;
     bigger.capacity_ = capacity_ == 0 ? 64 : 2 * capacity_;
     bigger.slots_ = static_cast<Slot*>(calloc(bigger.capacity_, sizeof(Slot)));
-    if (bigger.slots_ == nullptr) return false;
+    if (!bigger.slots_) return false;
     each([&](const void* key, Value* value) { bigger.put(key, value); });
     free(slots_);
     *this = bigger;

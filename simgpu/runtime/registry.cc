@@ -65,8 +65,8 @@ T* make() {
 
 // Host code reads __managed__ variables through pointers that we fill when their binary is loaded.
 cudaError_t fillManaged(Binary* binary, CUlibrary library) {
-  for (Variable* v = binary->variables; v != nullptr; v = v->next) {
-    if (v->managed == nullptr) continue;
+  for (Variable* v = binary->variables; v; v = v->next) {
+    if (!v->managed) continue;
     CUdeviceptr address = 0;
     size_t bytes = 0;
     CUDART_TRY(fromDriver(cu().cuLibraryGetManaged(&address, &bytes, library, v->name)));
@@ -79,10 +79,10 @@ cudaError_t fillManaged(Binary* binary, CUlibrary library) {
 
 cudaError_t load(Binary* binary, CUlibrary* library) {
   *library = binary->library.load(std::memory_order_acquire);
-  if (*library != nullptr) return cudaSuccess;
+  if (*library) return cudaSuccess;
   Lock lock(&g_load_mutex);
   *library = binary->library.load(std::memory_order_relaxed);
-  if (*library != nullptr) return cudaSuccess;
+  if (*library) return cudaSuccess;
   CUDART_TRY(fromDriver(
       cu().cuLibraryLoadData(library, binary->image, nullptr, nullptr, 0, nullptr, nullptr, 0)));
   if (cudaError_t error = fillManaged(binary, *library); error != cudaSuccess) {
@@ -95,7 +95,7 @@ cudaError_t load(Binary* binary, CUlibrary* library) {
 
 cudaError_t load(Kernel* kernel, CUkernel* handle) {
   *handle = kernel->handle.load(std::memory_order_acquire);
-  if (*handle != nullptr) return cudaSuccess;
+  if (*handle) return cudaSuccess;
   CUlibrary library;
   CUDART_TRY(load(kernel->binary, &library));
   CUresult result = cu().cuLibraryGetKernel(handle, library, kernel->name);
@@ -152,13 +152,13 @@ cudaError_t findKernel(const void* func, CUkernel* handle) {
   {
     Lock lock(&g_map_mutex);
     kernel = g_kernels_by_stub.get(func);
-    if (kernel == nullptr) kernel = g_kernels.get(func);
-    if (kernel == nullptr && g_driver_kernels.get(func) != nullptr) {
+    if (!kernel) kernel = g_kernels.get(func);
+    if (!kernel && g_driver_kernels.get(func)) {
       *handle = reinterpret_cast<CUkernel>(const_cast<void*>(func));
       return cudaSuccess;
     }
   }
-  if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
+  if (!kernel) return cudaErrorInvalidDeviceFunction;
   return load(kernel, handle);
 }
 
@@ -176,11 +176,11 @@ cudaError_t findStub(CUfunction function, void** func) {
   size_t count = 0, room = 0;
   // Only what is loaded can be meant. Copied, as the driver is not called under the lock.
   auto add = [&](CUkernel handle, const void* what) {
-    if (handle == nullptr) return;
+    if (!handle) return;
     if (count == room) {
       room = room == 0 ? 64 : 2 * room;
       void* more = realloc(candidates, room * sizeof(Candidate));
-      if (more == nullptr) {
+      if (!more) {
         room = count;
         return;
       }
@@ -197,13 +197,13 @@ cudaError_t findStub(CUfunction function, void** func) {
         [&](const void* key, void* kernel) { add(static_cast<CUkernel>(kernel), key); });
   }
   *func = nullptr;
-  for (size_t i = 0; i < count && *func == nullptr; ++i) {
+  for (size_t i = 0; i < count && !*func; ++i) {
     CUfunction own = nullptr;
     if (cu().cuKernelGetFunction(&own, candidates[i].handle) == CUDA_SUCCESS && own == function)
       *func = const_cast<void*>(candidates[i].func);
   }
   free(candidates);
-  return *func != nullptr ? cudaSuccess : cudaErrorInvalidDeviceFunction;
+  return *func ? cudaSuccess : cudaErrorInvalidDeviceFunction;
 }
 
 cudaError_t findSymbol(const void* symbol, CUdeviceptr* address, size_t* bytes) {
@@ -212,10 +212,10 @@ cudaError_t findSymbol(const void* symbol, CUdeviceptr* address, size_t* bytes) 
     Lock lock(&g_map_mutex);
     variable = g_variables.get(symbol);
   }
-  if (variable == nullptr) return cudaErrorInvalidSymbol;
+  if (!variable) return cudaErrorInvalidSymbol;
   CUlibrary library;
   CUDART_TRY(load(variable->binary, &library));
-  CUresult result = variable->managed != nullptr
+  CUresult result = variable->managed
                         ? cu().cuLibraryGetManaged(address, bytes, library, variable->name)
                         : cu().cuLibraryGetGlobal(address, bytes, library, variable->name);
   if (result == CUDA_ERROR_NOT_FOUND) return cudaErrorInvalidSymbol;
@@ -231,7 +231,7 @@ using namespace simgpu::runtime;
 
 extern "C" void** __cudaRegisterFatBinary(void* image) {
   Binary* binary = make<Binary>();
-  if (binary != nullptr) binary->image = image;
+  if (binary) binary->image = image;
   return reinterpret_cast<void**>(binary);
 }
 
@@ -239,24 +239,24 @@ extern "C" void __cudaRegisterFatBinaryEnd(void**) {}
 
 extern "C" void __cudaUnregisterFatBinary(void** handle) {
   auto* binary = reinterpret_cast<Binary*>(handle);
-  if (binary == nullptr) return;
+  if (!binary) return;
   {
     Lock lock(&g_map_mutex);
-    for (Kernel *kernel = binary->kernels, *next; kernel != nullptr; kernel = next) {
+    for (Kernel *kernel = binary->kernels, *next; kernel; kernel = next) {
       next = kernel->next;
       g_kernels_by_stub.drop(kernel->stub, kernel);
       g_kernels.drop(kernel, kernel);
       free(kernel);
     }
-    for (Variable *variable = binary->variables, *next; variable != nullptr; variable = next) {
+    for (Variable *variable = binary->variables, *next; variable; variable = next) {
       next = variable->next;
       g_variables.drop(variable->shadow, variable);
-      if (variable->managed != nullptr) g_variables.drop(*variable->managed, variable);
+      if (variable->managed) g_variables.drop(*variable->managed, variable);
       free(variable);
     }
   }
   CUlibrary library = binary->library.load();
-  if (library != nullptr) cu().cuLibraryUnload(library);
+  if (library) cu().cuLibraryUnload(library);
   free(binary);
 }
 
@@ -264,7 +264,7 @@ extern "C" void __cudaRegisterFunction(void** handle, const char* stub, char*, c
                                        int, uint3*, uint3*, dim3*, dim3*, int*) {
   auto* binary = reinterpret_cast<Binary*>(handle);
   Kernel* kernel = make<Kernel>();
-  if (binary == nullptr || kernel == nullptr) return free(kernel);
+  if (!binary || !kernel) return free(kernel);
   kernel->next = binary->kernels;
   kernel->binary = binary;
   kernel->stub = stub;
@@ -279,7 +279,7 @@ static void registerVariable(void** handle, const void* shadow, const char* name
                              void** managed) {
   auto* binary = reinterpret_cast<Binary*>(handle);
   Variable* variable = make<Variable>();
-  if (binary == nullptr || variable == nullptr) return free(variable);
+  if (!binary || !variable) return free(variable);
   *variable = {binary->variables, binary, shadow, name, bytes, managed};
   binary->variables = variable;
   Lock lock(&g_map_mutex);
@@ -302,7 +302,7 @@ extern "C" char __cudaInitModule(void** handle) {
   auto* binary = reinterpret_cast<Binary*>(handle);
   CUlibrary library;
   cudaError_t error = ready();
-  if (error == cudaSuccess && binary != nullptr) error = load(binary, &library);
+  if (error == cudaSuccess && binary) error = load(binary, &library);
   return done(error) == cudaSuccess;
 }
 
@@ -334,7 +334,7 @@ extern "C" cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_
 extern "C" cudaError_t __cudaGetKernel(cudaKernel_t* handle, const void* stub) {
   Lock lock(&g_map_mutex);
   Kernel* kernel = g_kernels_by_stub.get(stub);
-  if (kernel == nullptr) return done(cudaErrorInvalidDeviceFunction);
+  if (!kernel) return done(cudaErrorInvalidDeviceFunction);
   *handle = reinterpret_cast<cudaKernel_t>(kernel);
   return cudaSuccess;
 }
@@ -343,7 +343,7 @@ CUDART_API_PTSZ(__cudaLaunchKernel,
                 (cudaKernel_t handle, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
                  cudaStream_t stream),
                 (handle, grid, block, arguments, shared_bytes, stream)) {
-  if (handle == nullptr) return cudaErrorInvalidDeviceFunction;
+  if (!handle) return cudaErrorInvalidDeviceFunction;
   CUDART_TRY(ready());
   CUkernel kernel;
   CUDART_TRY(load(reinterpret_cast<Kernel*>(handle), &kernel));
@@ -394,7 +394,7 @@ static CUlaunchConfig driverConfig(const cudaLaunchConfig_t& config) {
 CUDART_API_PTSZ(cudaLaunchKernelExC,
                 (const cudaLaunchConfig_t* config, const void* func, void** arguments),
                 (config, func, arguments)) {
-  if (config == nullptr) return cudaErrorInvalidValue;
+  if (!config) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUkernel kernel;
   CUDART_TRY(findKernel(func, &kernel));
@@ -408,7 +408,7 @@ CUDART_API_PTSZ(cudaLaunchKernelExC,
 // attributes
 
 CUDART_API(cudaGetKernel, (cudaKernel_t * out, const void* stub), (out, stub)) {
-  if (out == nullptr) return cudaErrorInvalidValue;
+  if (!out) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUDART_TRY(findKernel(stub, out));
   rememberKernel(*out);
@@ -416,7 +416,7 @@ CUDART_API(cudaGetKernel, (cudaKernel_t * out, const void* stub), (out, stub)) {
 }
 
 CUDART_API(cudaGetFuncBySymbol, (cudaFunction_t * out, const void* stub), (out, stub)) {
-  if (out == nullptr) return cudaErrorInvalidValue;
+  if (!out) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUkernel kernel;
   CUDART_TRY(findKernel(stub, &kernel));
@@ -424,7 +424,7 @@ CUDART_API(cudaGetFuncBySymbol, (cudaFunction_t * out, const void* stub), (out, 
 }
 
 CUDART_API(cudaFuncGetAttributes, (cudaFuncAttributes * out, const void* func), (out, func)) {
-  if (out == nullptr) return cudaErrorInvalidValue;
+  if (!out) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUkernel kernel;
   CUDART_TRY(findKernel(func, &kernel));
@@ -539,7 +539,7 @@ CUDART_API(cudaOccupancyAvailableDynamicSMemPerBlock,
 
 CUDART_API(cudaOccupancyMaxPotentialClusterSize,
            (int* size, const void* func, const cudaLaunchConfig_t* config), (size, func, config)) {
-  if (config == nullptr) return cudaErrorInvalidValue;
+  if (!config) return cudaErrorInvalidValue;
   CUfunction function;
   CUDART_TRY(findFunction(func, &function));
   CUlaunchConfig driver_config = driverConfig(*config);
@@ -549,7 +549,7 @@ CUDART_API(cudaOccupancyMaxPotentialClusterSize,
 CUDART_API(cudaOccupancyMaxActiveClusters,
            (int* clusters, const void* func, const cudaLaunchConfig_t* config),
            (clusters, func, config)) {
-  if (config == nullptr) return cudaErrorInvalidValue;
+  if (!config) return cudaErrorInvalidValue;
   CUfunction function;
   CUDART_TRY(findFunction(func, &function));
   CUlaunchConfig driver_config = driverConfig(*config);
@@ -560,7 +560,7 @@ CUDART_API(cudaOccupancyMaxActiveClusters,
 // variables
 
 CUDART_API(cudaGetSymbolAddress, (void** address, const void* symbol), (address, symbol)) {
-  if (address == nullptr) return cudaErrorInvalidValue;
+  if (!address) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUdeviceptr device_address;
   size_t bytes;
@@ -570,7 +570,7 @@ CUDART_API(cudaGetSymbolAddress, (void** address, const void* symbol), (address,
 }
 
 CUDART_API(cudaGetSymbolSize, (size_t * bytes, const void* symbol), (bytes, symbol)) {
-  if (bytes == nullptr) return cudaErrorInvalidValue;
+  if (!bytes) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUdeviceptr address;
   return findSymbol(symbol, &address, bytes);

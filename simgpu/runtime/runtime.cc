@@ -100,9 +100,9 @@ bool isSticky(cudaError_t error) {
 ThreadState* threadState() {
   pthread_once(&g_key_once, makeKey);
   auto* state = static_cast<ThreadState*>(pthread_getspecific(g_key));
-  if (state != nullptr) return state;
+  if (state) return state;
   state = static_cast<ThreadState*>(calloc(1, sizeof(ThreadState)));
-  if (state == nullptr) return &g_emergency_state;
+  if (!state) return &g_emergency_state;
   pthread_setspecific(g_key, state);
   return state;
 }
@@ -137,7 +137,7 @@ cudaError_t ready() {
   ThreadState* thread = threadState();
   CUcontext current = nullptr;
   CUDART_TRY(fromDriver(cu().cuCtxGetCurrent(&current)));
-  if (current == nullptr) return bind(thread);
+  if (!current) return bind(thread);
   // Another thread may have reset the device whose primary context we had bound here.
   if (current == thread->bound &&
       thread->bound_generation != g_devices[thread->device].generation.load()) {
@@ -153,7 +153,7 @@ CUdevice deviceOf(int ordinal) { return g_devices[ordinal].device; }
 int currentDevice() {
   CUcontext current = nullptr;
   CUdevice device;
-  if (cu().cuCtxGetCurrent(&current) == CUDA_SUCCESS && current != nullptr &&
+  if (cu().cuCtxGetCurrent(&current) == CUDA_SUCCESS && current &&
       cu().cuCtxGetDevice(&device) == CUDA_SUCCESS) {
     for (int i = 0; i < g_device_count; ++i) {
       if (g_devices[i].device == device) return i;
@@ -200,13 +200,13 @@ CUDART_API(cudaInitDevice, (int ordinal, unsigned flags, unsigned device_flags_v
 
 CUDART_API(cudaGetDevice, (int* ordinal), (ordinal)) {
   CUDART_TRY(driverReady());
-  if (ordinal == nullptr) return cudaErrorInvalidValue;
+  if (!ordinal) return cudaErrorInvalidValue;
   *ordinal = currentDevice();
   return cudaSuccess;
 }
 
 CUDART_API(cudaGetDeviceCount, (int* count), (count)) {
-  if (count == nullptr) return cudaErrorInvalidValue;
+  if (!count) return cudaErrorInvalidValue;
   *count = 0;
   CUDART_TRY(driverReady());
   *count = deviceCount();
@@ -244,7 +244,7 @@ CUDART_API(cudaSetDeviceFlags, (unsigned flags), (flags)) {
 
 CUDART_API(cudaGetDeviceFlags, (unsigned* flags), (flags)) {
   CUDART_TRY(driverReady());
-  if (flags == nullptr) return cudaErrorInvalidValue;
+  if (!flags) return cudaErrorInvalidValue;
   int active = 0;
   CUDART_TRY(
       fromDriver(cu().cuDevicePrimaryCtxGetState(deviceOf(currentDevice()), flags, &active)));
@@ -258,7 +258,7 @@ CUDART_API(cudaDeviceSynchronize, (), ()) {
 }
 
 CUDART_API(cudaDriverGetVersion, (int* version), (version)) {
-  if (version == nullptr) return cudaErrorInvalidValue;
+  if (!version) return cudaErrorInvalidValue;
   *version = 0;
   cudaError_t error = driverReady();
   if (error == cudaErrorInsufficientDriver && !g_driver_loaded) return cudaSuccess;
@@ -266,7 +266,7 @@ CUDART_API(cudaDriverGetVersion, (int* version), (version)) {
 }
 
 CUDART_API(cudaRuntimeGetVersion, (int* version), (version)) {
-  if (version == nullptr) return cudaErrorInvalidValue;
+  if (!version) return cudaErrorInvalidValue;
   *version = kRuntimeVersion;
   return cudaSuccess;
 }

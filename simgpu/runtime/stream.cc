@@ -4,7 +4,7 @@
 using namespace simgpu::runtime;
 
 CUDART_API(cudaStreamCreateWithFlags, (cudaStream_t * stream, unsigned flags), (stream, flags)) {
-  if (stream == nullptr) return cudaErrorInvalidValue;
+  if (!stream) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   return fromDriver(cu().cuStreamCreate(stream, flags));
 }
@@ -15,14 +15,14 @@ CUDART_API(cudaStreamCreate, (cudaStream_t * stream), (stream)) {
 
 CUDART_API(cudaStreamCreateWithPriority, (cudaStream_t * stream, unsigned flags, int priority),
            (stream, flags, priority)) {
-  if (stream == nullptr) return cudaErrorInvalidValue;
+  if (!stream) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   return fromDriver(cu().cuStreamCreateWithPriority(stream, flags, priority));
 }
 
 CUDART_API(cudaStreamDestroy, (cudaStream_t stream), (stream)) {
   CUDART_TRY(ready());
-  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+  if (!stream) return cudaErrorInvalidResourceHandle;
   return fromDriver(cu().cuStreamDestroy(stream));
 }
 
@@ -42,7 +42,7 @@ CUDART_API_PTSZ(cudaStreamGetId, (cudaStream_t stream, unsigned long long* id), 
 }
 
 CUDART_API_PTSZ(cudaStreamGetDevice, (cudaStream_t stream, int* ordinal), (stream, ordinal)) {
-  if (ordinal == nullptr) return cudaErrorInvalidValue;
+  if (!ordinal) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUdevice device;
   CUDART_TRY(fromDriver(cu<F>().cuStreamGetDevice(stream, &device)));
@@ -127,7 +127,7 @@ CUDART_API_PTSZ(cudaLaunchHostFunc, (cudaStream_t stream, cudaHostFn_t function,
 // events
 
 CUDART_API(cudaEventCreateWithFlags, (cudaEvent_t * event, unsigned flags), (event, flags)) {
-  if (event == nullptr) return cudaErrorInvalidValue;
+  if (!event) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   return fromDriver(cu().cuEventCreate(event, flags));
 }
@@ -164,7 +164,7 @@ CUDART_API(cudaEventSynchronize, (cudaEvent_t event), (event)) {
 
 CUDART_API(cudaEventElapsedTime, (float* milliseconds, cudaEvent_t start, cudaEvent_t end),
            (milliseconds, start, end)) {
-  if (milliseconds == nullptr) return cudaErrorInvalidValue;
+  if (!milliseconds) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   return fromDriver(cu().cuEventElapsedTime(milliseconds, start, end));
 }

@@ -28,7 +28,7 @@ class Lock {
  public:
   explicit Lock(Mutex& m) : m_(&m) { m.lock(); }
   ~Lock() {
-    if (m_ != nullptr) m_->unlock();
+    if (m_) m_->unlock();
   }
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
@@ -76,7 +76,7 @@ class Ref {
  public:
   Ref() = default;
   explicit Ref(T* p) : p_(p) {
-    if (p_ != nullptr) p_->retain();
+    if (p_) p_->retain();
   }
   static Ref adopt(T* p) {
     Ref r;
@@ -90,7 +90,7 @@ class Ref {
     return *this;
   }
   ~Ref() {
-    if (p_ != nullptr) p_->release();
+    if (p_) p_->release();
   }
   T* get() const { return p_; }
   T* operator->() const { return p_; }

@@ -199,16 +199,16 @@ using namespace simgpu;
 
 SIMGPU_API cuGetErrorName(CUresult error, const char** out) {
   SIMGPU_ENTER_WITH("cuGetErrorName", kNothing);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   const Row* row = find(error);
-  *out = row != nullptr ? row->name : nullptr;
-  return row != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  *out = row ? row->name : nullptr;
+  return row ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 SIMGPU_API cuGetErrorString(CUresult error, const char** out) {
   SIMGPU_ENTER_WITH("cuGetErrorString", kNothing);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   const Row* row = find(error);
-  *out = row != nullptr ? row->text : nullptr;
-  return row != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  *out = row ? row->text : nullptr;
+  return row ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

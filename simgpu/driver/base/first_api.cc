@@ -11,14 +11,14 @@ using namespace simgpu;
 
 SIMGPU_API cuArrayCreate(CUarray* out, const CUDA_ARRAY_DESCRIPTOR_v1* d) {
   ENTER(cuArrayCreate);
-  if (d == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!d) return CUDA_ERROR_INVALID_VALUE;
   CUDA_ARRAY_DESCRIPTOR wide = {d->Width, d->Height, d->Format, d->NumChannels};
   return cuArrayCreate_v2(out, &wide);
 }
 
 SIMGPU_API cuArray3DCreate(CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR_v1* d) {
   ENTER(cuArray3DCreate);
-  if (d == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!d) return CUDA_ERROR_INVALID_VALUE;
   CUDA_ARRAY3D_DESCRIPTOR wide = {d->Width,  d->Height,      d->Depth,
                                   d->Format, d->NumChannels, d->Flags};
   return cuArray3DCreate_v2(out, &wide);
@@ -26,7 +26,7 @@ SIMGPU_API cuArray3DCreate(CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR_v1* d) {
 
 SIMGPU_API cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1* out, CUarray array) {
   ENTER(cuArrayGetDescriptor);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   CUDA_ARRAY_DESCRIPTOR d;
   if (CUresult r = cuArrayGetDescriptor_v2(&d, array); r != CUDA_SUCCESS) return r;
   *out = {static_cast<unsigned>(d.Width), static_cast<unsigned>(d.Height), d.Format, d.NumChannels};
@@ -35,7 +35,7 @@ SIMGPU_API cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1* out, CUarray array) {
 
 SIMGPU_API cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1* out, CUarray array) {
   ENTER(cuArray3DGetDescriptor);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   CUDA_ARRAY3D_DESCRIPTOR d;
   if (CUresult r = cuArray3DGetDescriptor_v2(&d, array); r != CUDA_SUCCESS) return r;
   *out = {static_cast<unsigned>(d.Width),
@@ -59,9 +59,9 @@ SIMGPU_API cuModuleGetGlobal(CUdeviceptr_v1* address, unsigned* bytes, CUmodule 
   CUdeviceptr place;
   size_t size;
   if (CUresult r = cuModuleGetGlobal_v2(&place, &size, module, name); r != CUDA_SUCCESS) return r;
-  if (address != nullptr && place >> 32 != 0) return CUDA_ERROR_INVALID_VALUE;
-  if (address != nullptr) *address = static_cast<CUdeviceptr_v1>(place);
-  if (bytes != nullptr) *bytes = static_cast<unsigned>(size);
+  if (address && place >> 32 != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (address) *address = static_cast<CUdeviceptr_v1>(place);
+  if (bytes) *bytes = static_cast<unsigned>(size);
   return CUDA_SUCCESS;
 }
 
@@ -71,7 +71,7 @@ SIMGPU_API cuCtxCreate(CUcontext* out, unsigned flags, CUdevice device) {
 
 SIMGPU_API cuCtxAttach(CUcontext* out, unsigned flags) {
   ENTER(cuCtxAttach);
-  if (out == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
   c->uses.fetch_add(1);
   *out = c->handle();
@@ -98,8 +98,7 @@ CUresult with_function(CUfunction handle, F use) {
 }
 
 CUresult set_parameter(CUfunction handle, int offset, const void* bytes, unsigned count) {
-  if (offset < 0 || bytes == nullptr || count > 4096 || offset > 4096)
-    return CUDA_ERROR_INVALID_VALUE;
+  if (offset < 0 || !bytes || count > 4096 || offset > 4096) return CUDA_ERROR_INVALID_VALUE;
   return with_function(handle, [&](Function& f) {
     std::vector<uint8_t>& all = f.first.parameters;
     if (all.size() < static_cast<size_t>(offset) + count)

@@ -19,7 +19,7 @@ namespace {
 }
 void* get(size_t n) {
   void* p = malloc(n != 0 ? n : 1);
-  if (p == nullptr) die("out of host memory");
+  if (!p) die("out of host memory");
   return p;
 }
 }  // namespace

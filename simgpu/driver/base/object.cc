@@ -10,7 +10,7 @@ size_t hash(const void* p) {
 
 size_t HandleTable::slot(const void* handle) const {
   size_t mask = slots_.size() - 1, i = hash(handle) & mask;
-  while (slots_[i] != nullptr && slots_[i] != handle) i = (i + 1) & mask;
+  while (slots_[i] && slots_[i] != handle) i = (i + 1) & mask;
   return i;
 }
 
@@ -18,13 +18,13 @@ void HandleTable::grow() {
   std::vector<Object*> old;
   old.swap(slots_);
   size_t live = 0;
-  for (Object* o : old) live += o != nullptr && o != kTombstone;
+  for (Object* o : old) live += o && o != kTombstone;
   size_t room = 256;
   while (room < live * 4) room *= 2;
   slots_.assign(room, nullptr);
   used_ = live;
   for (Object* o : old)
-    if (o != nullptr && o != kTombstone) slots_[slot(o)] = o;
+    if (o && o != kTombstone) slots_[slot(o)] = o;
 }
 
 void HandleTable::add(Object* o) {
@@ -38,23 +38,23 @@ bool HandleTable::remove(Object* o) {
   Lock lock(mutex_);
   if (slots_.empty()) return false;
   size_t i = slot(o);
-  if (slots_[i] == nullptr) return false;
+  if (!slots_[i]) return false;
   slots_[i] = kTombstone;
   return true;
 }
 
 bool HandleTable::contains(const void* handle, Kind kind) {
   Lock lock(mutex_);
-  if (slots_.empty() || handle == nullptr || handle == kTombstone) return false;
+  if (slots_.empty() || !handle || handle == kTombstone) return false;
   Object* o = slots_[slot(handle)];
-  return o != nullptr && o->kind == kind;
+  return o && o->kind == kind;
 }
 
 Object* HandleTable::acquire(const void* handle, Kind kind) {
   Lock lock(mutex_);
-  if (slots_.empty() || handle == nullptr || handle == kTombstone) return nullptr;
+  if (slots_.empty() || !handle || handle == kTombstone) return nullptr;
   Object* o = slots_[slot(handle)];
-  if (o == nullptr || o->kind != kind) return nullptr;
+  if (!o || o->kind != kind) return nullptr;
   o->retain();
   return o;
 }

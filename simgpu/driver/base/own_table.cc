@@ -21,7 +21,7 @@ int table_is_context(CUcontext handle) { return static_cast<bool>(context_of(han
 // Bytes of the board that are taken, also while every other call waits.
 uint64_t table_used(CUdevice ordinal) {
   Device* d = device_of(ordinal);
-  return d != nullptr ? d->used() : 0;
+  return d ? d->used() : 0;
 }
 
 // Talks to the kernel, as the real driver does when it changes something on the device.

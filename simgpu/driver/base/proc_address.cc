@@ -29,7 +29,7 @@ const ProcRow* find(const char* name, int version, bool per_thread, bool* known)
     has_own = has_own || row.per_thread;
     if (row.version > version) continue;
     const ProcRow*& best = row.per_thread ? own : plain;
-    if (best == nullptr || row.version >= best->version) best = &row;
+    if (!best || row.version >= best->version) best = &row;
   }
   // A version older than the per-thread variants has none.
   return per_thread && has_own ? own : plain;
@@ -37,24 +37,24 @@ const ProcRow* find(const char* name, int version, bool per_thread, bool* known)
 
 CUresult get(const char* name, void** out, int version, cuuint64_t flags,
              CUdriverProcAddressQueryResult* status, bool first_version) {
-  if (name == nullptr || out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!name || !out) return CUDA_ERROR_INVALID_VALUE;
   constexpr cuuint64_t kKnown =
       CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
   if ((flags & ~kKnown) != 0 || flags == kKnown) return CUDA_ERROR_INVALID_VALUE;
   bool known;
   const ProcRow* row =
       find(name, version, (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0, &known);
-  if (row != nullptr) {
+  if (row) {
     *out = reinterpret_cast<void*>(row->function);
-    if (status != nullptr) *status = CU_GET_PROC_ADDRESS_SUCCESS;
+    if (status) *status = CU_GET_PROC_ADDRESS_SUCCESS;
     return CUDA_SUCCESS;
   }
   if (first_version) return CUDA_ERROR_NOT_FOUND;
   *out = nullptr;
-  if (status != nullptr)
+  if (status)
     *status =
         known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-  return status != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+  return status ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 // The first eight bytes of the tables NVIDIA's runtime asks a driver for; see refusal below.
@@ -85,14 +85,14 @@ SIMGPU_API cuGetProcAddress(const char* name, void** out, int version, cuuint64_
 // ends there, and the user is told what works instead.
 SIMGPU_API cuGetExportTable(const void** table, const CUuuid* id) {
   SIMGPU_ENTER_WITH("cuGetExportTable", kNothing);
-  if (table == nullptr || id == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!table || !id) return CUDA_ERROR_INVALID_VALUE;
   *table = own_table(*id);
-  if (*table != nullptr) return CUDA_SUCCESS;
+  if (*table) return CUDA_SUCCESS;
   static std::atomic<bool> told{false};
   for (const auto& known : kRuntimeTables) {
     if (memcmp(id->bytes, known, sizeof known) != 0 || told.exchange(true)) continue;
     // Under `gpuckpt run --sim` a shared runtime would be ours.
-    if (getenv("GPUCKPT_SIM") != nullptr) {
+    if (getenv("GPUCKPT_SIM")) {
       say("a library that has NVIDIA's CUDA runtime linked into it (cuBLAS, cuDNN, CuPy, Warp) "
           "does not run on the simulated GPU; Triton, numba-cuda, cuda.core, tinygrad and programs "
           "built with nvcc -cudart=shared do, and PyTorch's operators with `gpuckpt run "

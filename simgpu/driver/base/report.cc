@@ -14,7 +14,7 @@ namespace simgpu {
 int unimplemented_stub(Stub& stub) {
   if (stub.calls.fetch_add(1) == 0) {
     const char* log = getenv("SIMGPU_LOG");
-    if (log != nullptr && *log == '1')
+    if (log && *log == '1')
       say("%s is not implemented by the simulated driver (CUDA_ERROR_NOT_SUPPORTED)", stub.name);
   }
   char text[128];
@@ -25,7 +25,7 @@ int unimplemented_stub(Stub& stub) {
 
 void write_report() {
   const char* path = getenv("SIMGPU_REPORT");
-  if (path == nullptr || *path == 0) return;
+  if (!path || *path == 0) return;
   int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd < 0) return;
   for (size_t i = 0; i < kStubs; ++i) {

@@ -39,15 +39,14 @@ void parse_fail(const char* text) {
   char copy[1024];
   snprintf(copy, sizeof copy, "%s", text);
   char* save = nullptr;
-  for (char* item = strtok_r(copy, ",", &save); item != nullptr;
-       item = strtok_r(nullptr, ",", &save)) {
+  for (char* item = strtok_r(copy, ",", &save); item; item = strtok_r(nullptr, ",", &save)) {
     FailRule rule{};
     rule.error = CUDA_ERROR_OUT_OF_MEMORY;
     char* n = strchr(item, ':');
-    if (n != nullptr) {
+    if (n) {
       *n++ = 0;
       char* e = strchr(n, ':');
-      if (e != nullptr) {
+      if (e) {
         *e++ = 0;
         rule.error = error_by_name(e);
       }
@@ -77,12 +76,12 @@ void read_environment() {
   Lock lock(environment_mutex);
   if (environment_read.load() != 0) return;
   const char* fail = getenv("SIMGPU_FAIL");
-  if (fail != nullptr && *fail != 0) parse_fail(fail);
+  if (fail && *fail != 0) parse_fail(fail);
   environment_read.store(1, std::memory_order_release);
 }
 
 uint64_t bytes_of(const char* text, uint64_t otherwise) {
-  if (text == nullptr || *text == 0) return otherwise;
+  if (!text || *text == 0) return otherwise;
   char* end;
   double v = strtod(text, &end);
   switch (*end) {
@@ -110,14 +109,14 @@ uint64_t bytes_of(const char* text, uint64_t otherwise) {
 
 uint64_t number_of(const char* name, uint64_t otherwise) {
   const char* text = getenv(name);
-  return text != nullptr && *text != 0 ? strtoull(text, nullptr, 0) : otherwise;
+  return text && *text != 0 ? strtoull(text, nullptr, 0) : otherwise;
 }
 
 // Registered at cuInit, so it runs before the exit handlers of what was loaded earlier: from here
 // on calls say CUDA_ERROR_DEINITIALIZED, and work in flight is told to stop but not waited for.
 void at_exit() {
   State* s = state();
-  if (s == nullptr || s->exiting.exchange(true)) return;
+  if (!s || s->exiting.exchange(true)) return;
   {
     Lock lock(s->live_mutex);
     for (Context* c : s->live) c->cancel.store(true);
@@ -140,12 +139,12 @@ void read_options(Options* o) {
   o->devices = devices < 1 ? 1 : devices > 8 ? 8 : static_cast<int>(devices);
   o->memory = round_up(bytes_of(getenv("SIMGPU_MEMORY"), 80 * kGiB), kBigPage);
   const char* last = getenv("SIMGPU_LAST_MEMORY");
-  if (last != nullptr) o->last_memory = round_up(bytes_of(last, 0), kBigPage);
+  if (last) o->last_memory = round_up(bytes_of(last, 0), kBigPage);
   o->seed = number_of("SIMGPU_SEED", 0);
   o->sm = static_cast<int>(number_of("SIMGPU_SM", 120));
   o->threads = static_cast<unsigned>(number_of("SIMGPU_THREADS", 0));
   const char* slow = getenv("SIMGPU_SLOW_COPY");
-  o->slow_copy = slow != nullptr ? strtod(slow, nullptr) : 0;
+  o->slow_copy = slow ? strtod(slow, nullptr) : 0;
   o->lost = number_of("SIMGPU_LOST", 0);
   o->part = static_cast<unsigned>(number_of("SIMGPU_PART", 0));
   o->ignore_hints = number_of("SIMGPU_IGNORE_HINTS", 0) != 0;
@@ -153,14 +152,14 @@ void read_options(Options* o) {
 
 State* state() {
   Root* r = root.load(std::memory_order_acquire);
-  return r != nullptr ? r->state : nullptr;
+  return r ? r->state : nullptr;
 }
 
 CUresult initialise() {
   Root* r = root.load(std::memory_order_acquire);
-  if (r != nullptr) return r->state != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+  if (r) return r->state ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
   Lock lock(init_mutex);
-  if (root.load() != nullptr) return CUDA_SUCCESS;
+  if (root.load()) return CUDA_SUCCESS;
   usleep(static_cast<useconds_t>(number_of("SIMGPU_SLOW_INIT", 0) * 1000));
 
   auto* page = static_cast<Root*>(
@@ -202,15 +201,15 @@ CUresult enter(Site& site, unsigned needs) {
   if (environment_read.load(std::memory_order_acquire) == 0) read_environment();
   if ((needs & kInitialised) != 0) {
     State* s = state();
-    if (s == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+    if (!s) return CUDA_ERROR_NOT_INITIALIZED;
     if (s->exiting.load(std::memory_order_relaxed)) return CUDA_ERROR_DEINITIALIZED;
     if ((needs & kCallbackAllowed) == 0) {
       ThreadState* t = thread_if_known();
-      if (t != nullptr && t->in_callback) return CUDA_ERROR_NOT_PERMITTED;
+      if (t && t->in_callback) return CUDA_ERROR_NOT_PERMITTED;
     }
     if ((needs & kWhileLocked) == 0) wait_while_locked();
   }
-  if (fail_rules != nullptr) {
+  if (fail_rules) {
     CUresult r = injected(site);
     if (r != CUDA_SUCCESS) return r;
   }
@@ -229,7 +228,7 @@ void waste_some(uint64_t blocks) {
 }
 
 void* shuffled_malloc(size_t n) {
-  if (state() != nullptr) waste_some(4);
+  if (state()) waste_some(4);
   return ::operator new(n);
 }
 
@@ -253,7 +252,7 @@ SIMGPU_API cuInit(unsigned flags) {
 
 SIMGPU_API cuDriverGetVersion(int* version) {
   SIMGPU_ENTER_WITH("cuDriverGetVersion", kNothing);
-  if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!version) return CUDA_ERROR_INVALID_VALUE;
   *version = 13000;
   return CUDA_SUCCESS;
 }

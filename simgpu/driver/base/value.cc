@@ -141,7 +141,7 @@ CUresult BatchAction::execute(Context& c) {
 
 CUresult make_batch(Ref<Context> c, const CUstreamBatchMemOpParams* params, unsigned count,
                     unsigned flags, Ref<BatchAction>* out) {
-  if (params == nullptr || count == 0 || count > 256 || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!params || count == 0 || count > 256 || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   for (unsigned i = 0; i < count; ++i)
     if (CUresult r = check_op(params[i]); r != CUDA_SUCCESS) return r;
   *out = Ref<BatchAction>::adopt(new BatchAction(std::move(c), params, count));

@@ -92,7 +92,7 @@ using namespace simgpu;
 
 SIMGPU_API cuCheckpointProcessGetState(int pid, CUprocessState* out) {
   ENTER_LOCKED(cuCheckpointProcessGetState);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult r = own(pid); r != CUDA_SUCCESS) return r;
   *out = static_cast<CUprocessState>(now.load());
   return CUDA_SUCCESS;
@@ -100,7 +100,7 @@ SIMGPU_API cuCheckpointProcessGetState(int pid, CUprocessState* out) {
 
 SIMGPU_API cuCheckpointProcessGetRestoreThreadId(int pid, int* out) {
   ENTER_LOCKED(cuCheckpointProcessGetRestoreThreadId);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult r = own(pid); r != CUDA_SUCCESS) return r;
   *out = getpid();  // any thread may do it here
   return CUDA_SUCCESS;
@@ -114,7 +114,7 @@ SIMGPU_API cuCheckpointProcessLock(int pid, CUcheckpointLockArgs* args) {
     if (now.load() != CU_PROCESS_STATE_RUNNING) return CUDA_ERROR_ILLEGAL_STATE;
     now.store(CU_PROCESS_STATE_LOCKED);
   }
-  const unsigned most = args != nullptr ? args->timeoutMs : 0;
+  const unsigned most = args ? args->timeoutMs : 0;
   for (unsigned ms = 0; !all_idle(); ++ms) {
     if (most != 0 && ms >= most) {
       become(CU_PROCESS_STATE_RUNNING);
@@ -145,7 +145,7 @@ SIMGPU_API cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs* args) {
   Lock lock(mutex);
   if (now.load() != CU_PROCESS_STATE_CHECKPOINTED) return CUDA_ERROR_ILLEGAL_STATE;
   std::vector<int> before, after;
-  if (args != nullptr && args->gpuPairsCount != 0) {
+  if (args && args->gpuPairsCount != 0) {
     if (CUresult r = boards_after(args, &before, &after); r != CUDA_SUCCESS) return r;
     move_to(after);
   }

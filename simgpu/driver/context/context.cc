@@ -19,7 +19,7 @@ pthread_key_t thread_key;
 void thread_ends(void* p) {
   auto* t = static_cast<ThreadState*>(p);
   // In a forked child the streams' locks may be held for ever: they are left alone.
-  if (state() == nullptr && !t->streams.empty()) return;
+  if (!state() && !t->streams.empty()) return;
   for (ThreadState::Own& own : t->streams) own.stream->close();
   delete t;
 }
@@ -56,7 +56,7 @@ ThreadState* thread_if_known() {
 
 ThreadState* thread() {
   ThreadState* t = thread_if_known();
-  if (t == nullptr) {
+  if (!t) {
     t = new ThreadState;
     pthread_setspecific(thread_key, t);
   }
@@ -87,7 +87,7 @@ bool ContextMemory::heap(uint64_t* address, uint64_t* bytes) {
 void* Context::operator new(size_t) {
   waste_some(4);
   const char* grow = getenv("SIMGPU_GROW");
-  return ::operator new(kContextBlock + (grow != nullptr ? strtoull(grow, nullptr, 10) : 0));
+  return ::operator new(kContextBlock + (grow ? strtoull(grow, nullptr, 10) : 0));
 }
 void Context::operator delete(void* p) { ::operator delete(p); }
 
@@ -176,8 +176,7 @@ void Context::fail(CUresult r, const char* why) {
   CUresult none = CUDA_SUCCESS;
   if (!error_.compare_exchange_strong(none, r)) return;
   const char* log = getenv("SIMGPU_LOG");
-  if (log != nullptr && *log == '1')
-    say("context of device %d failed (%d): %s", device->ordinal, r, why);
+  if (log && *log == '1') say("context of device %d failed (%d): %s", device->ordinal, r, why);
 }
 
 bool Context::reaches(const Mapping& m, bool write) const {
@@ -210,7 +209,7 @@ void Context::flush_output() {
 
 Ref<Context> context_of(CUcontext handle) {
   State* s = state();
-  if (s == nullptr) return {};
+  if (!s) return {};
   Ref<Context> c = s->handles.get<Context>(handle);
   if (c) return c;
   Ref<GreenAlias> alias = s->handles.get<GreenAlias>(handle);
@@ -219,12 +218,12 @@ Ref<Context> context_of(CUcontext handle) {
 
 CUresult current(Ref<Context>* out, bool tolerate_error) {
   ThreadState* t = thread();
-  if (t->stack.empty() || t->stack.back().context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (t->stack.empty() || !t->stack.back().context) return CUDA_ERROR_INVALID_CONTEXT;
   const ThreadState::Entry& top = t->stack.back();
   Ref<Context> c = state()->handles.get<Context>(top.context);
   if (!c || !c->active() || (!c->primary && c->id != top.id))
     return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  if (top.green != nullptr && !state()->handles.contains(top.green, Kind::kGreenAlias))
+  if (top.green && !state()->handles.contains(top.green, Kind::kGreenAlias))
     return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   *out = std::move(c);
   return tolerate_error ? CUDA_SUCCESS : (*out)->error();
@@ -235,9 +234,9 @@ namespace {
 ThreadState::Entry entry_of(const Context& c) { return {const_cast<Context*>(&c), c.id}; }
 
 CUresult create(CUcontext* out, unsigned flags, CUdevice ordinal) {
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Device* device = device_of(ordinal);
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (!device) return CUDA_ERROR_INVALID_DEVICE;
   if ((flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0) return CUDA_ERROR_INVALID_VALUE;
   auto c = Ref<Context>::adopt(new Context(device, flags, false));
   CUresult r = c->activate();
@@ -301,9 +300,8 @@ SIMGPU_API cuCtxCreate_v3(CUcontext* out, CUexecAffinityParam*, int affinities, 
 SIMGPU_API cuCtxCreate_v4(CUcontext* out, CUctxCreateParams* params, unsigned flags,
                           CUdevice device) {
   ENTER(cuCtxCreate_v4);
-  if (params != nullptr && params->numExecAffinityParams != 0)
-    return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
-  if (params != nullptr && params->cigParams != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  if (params && params->numExecAffinityParams != 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+  if (params && params->cigParams) return CUDA_ERROR_NOT_SUPPORTED;
   return create(out, flags, device);
 }
 
@@ -334,8 +332,8 @@ SIMGPU_API cuCtxPushCurrent(CUcontext handle) { return cuCtxPushCurrent_v2(handl
 SIMGPU_API cuCtxPopCurrent_v2(CUcontext* out) {
   SIMGPU_ENTER_WITH("cuCtxPopCurrent_v2", kInitialised | kCallbackAllowed);
   ThreadState* t = thread();
-  if (t->stack.empty() || t->stack.back().context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  if (out != nullptr) *out = t->stack.back().handle();
+  if (t->stack.empty() || !t->stack.back().context) return CUDA_ERROR_INVALID_CONTEXT;
+  if (out) *out = t->stack.back().handle();
   t->stack.pop_back();
   return CUDA_SUCCESS;
 }
@@ -345,7 +343,7 @@ SIMGPU_API cuCtxPopCurrent(CUcontext* out) { return cuCtxPopCurrent_v2(out); }
 SIMGPU_API cuCtxSetCurrent(CUcontext handle) {
   SIMGPU_ENTER_WITH("cuCtxSetCurrent", kInitialised | kCallbackAllowed);
   ThreadState* t = thread();
-  if (handle == nullptr) {
+  if (!handle) {
     if (!t->stack.empty()) t->stack.pop_back();
     return CUDA_SUCCESS;
   }
@@ -358,16 +356,15 @@ SIMGPU_API cuCtxSetCurrent(CUcontext handle) {
 
 SIMGPU_API cuCtxGetCurrent(CUcontext* out) {
   SIMGPU_ENTER_WITH("cuCtxGetCurrent", kInitialised | kCallbackAllowed);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   ThreadState* t = thread();
-  *out =
-      t->stack.empty() || t->stack.back().context == nullptr ? nullptr : t->stack.back().handle();
+  *out = t->stack.empty() || !t->stack.back().context ? nullptr : t->stack.back().handle();
   return CUDA_SUCCESS;
 }
 
 SIMGPU_API cuCtxGetDevice(CUdevice* out) {
   ENTER(cuCtxGetDevice);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Context> c;
   if (CUresult r = current(&c, true); r != CUDA_SUCCESS) return r;
   *out = c->device->ordinal;
@@ -376,9 +373,9 @@ SIMGPU_API cuCtxGetDevice(CUdevice* out) {
 
 SIMGPU_API cuCtxGetDevice_v2(CUdevice* out, CUcontext handle) {
   ENTER(cuCtxGetDevice_v2);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Context> c;
-  if (handle == nullptr) {
+  if (!handle) {
     if (CUresult r = current(&c, true); r != CUDA_SUCCESS) return r;
   } else {
     c = context_of(handle);
@@ -390,7 +387,7 @@ SIMGPU_API cuCtxGetDevice_v2(CUdevice* out, CUcontext handle) {
 
 SIMGPU_API cuCtxGetFlags(unsigned* out) {
   ENTER(cuCtxGetFlags);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
   *out = c->flags;
   return CUDA_SUCCESS;
@@ -406,9 +403,9 @@ SIMGPU_API cuCtxSetFlags(unsigned flags) {
 
 SIMGPU_API cuCtxGetId(CUcontext handle, unsigned long long* out) {
   ENTER(cuCtxGetId);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Context> c;
-  if (handle == nullptr) {
+  if (!handle) {
     if (CUresult r = current(&c, true); r != CUDA_SUCCESS) return r;
   } else {
     c = context_of(handle);
@@ -420,8 +417,8 @@ SIMGPU_API cuCtxGetId(CUcontext handle, unsigned long long* out) {
 
 SIMGPU_API cuCtxGetApiVersion(CUcontext handle, unsigned* version) {
   ENTER(cuCtxGetApiVersion);
-  if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (handle != nullptr && !context_of(handle)) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!version) return CUDA_ERROR_INVALID_VALUE;
+  if (handle && !context_of(handle)) return CUDA_ERROR_INVALID_CONTEXT;
   *version = 3020;
   return CUDA_SUCCESS;
 }
@@ -435,7 +432,7 @@ SIMGPU_API cuCtxSynchronize(void) {
 
 SIMGPU_API cuCtxSynchronize_v2(CUcontext handle) {
   ENTER(cuCtxSynchronize_v2);
-  if (handle == nullptr) return cuCtxSynchronize();
+  if (!handle) return cuCtxSynchronize();
   Ref<Context> c = context_of(handle);
   if (!c) return CUDA_ERROR_INVALID_CONTEXT;
   if (!c->active()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -445,7 +442,7 @@ SIMGPU_API cuCtxSynchronize_v2(CUcontext handle) {
 
 SIMGPU_API cuCtxGetLimit(size_t* value, CUlimit limit) {
   ENTER(cuCtxGetLimit);
-  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!value) return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
   if (limit < 0 || limit > CU_LIMIT_PERSISTING_L2_CACHE_SIZE) return CUDA_ERROR_UNSUPPORTED_LIMIT;
   Lock lock(c->mutex);
@@ -465,7 +462,7 @@ SIMGPU_API cuCtxSetLimit(CUlimit limit, size_t value) {
 
 SIMGPU_API cuCtxGetCacheConfig(CUfunc_cache* out) {
   ENTER(cuCtxGetCacheConfig);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
   *out = c->cache_config;
   return CUDA_SUCCESS;
@@ -481,7 +478,7 @@ SIMGPU_API cuCtxSetCacheConfig(CUfunc_cache config) {
 
 SIMGPU_API cuCtxGetSharedMemConfig(CUsharedconfig* out) {
   ENTER(cuCtxGetSharedMemConfig);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
   *out = c->shared_config;
   return CUDA_SUCCESS;
@@ -498,8 +495,8 @@ SIMGPU_API cuCtxSetSharedMemConfig(CUsharedconfig config) {
 SIMGPU_API cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   ENTER(cuCtxGetStreamPriorityRange);
   CURRENT(c);
-  if (least != nullptr) *least = 0;
-  if (greatest != nullptr) *greatest = -5;
+  if (least) *least = 0;
+  if (greatest) *greatest = -5;
   return CUDA_SUCCESS;
 }
 
@@ -540,9 +537,9 @@ SIMGPU_API cuCtxDisablePeerAccess(CUcontext handle) {
 
 SIMGPU_API cuDevicePrimaryCtxRetain(CUcontext* out, CUdevice ordinal) {
   ENTER(cuDevicePrimaryCtxRetain);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Device* d = device_of(ordinal);
-  if (d == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (!d) return CUDA_ERROR_INVALID_DEVICE;
   Ref<Context> c;
   if (CUresult r = retain_primary(*d, &c); r != CUDA_SUCCESS) return r;
   *out = c->handle();
@@ -552,7 +549,7 @@ SIMGPU_API cuDevicePrimaryCtxRetain(CUcontext* out, CUdevice ordinal) {
 SIMGPU_API cuDevicePrimaryCtxRelease_v2(CUdevice ordinal) {
   ENTER(cuDevicePrimaryCtxRelease_v2);
   Device* d = device_of(ordinal);
-  if (d == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (!d) return CUDA_ERROR_INVALID_DEVICE;
   return release_primary(*d);
 }
 
@@ -561,7 +558,7 @@ SIMGPU_API cuDevicePrimaryCtxRelease(CUdevice d) { return cuDevicePrimaryCtxRele
 SIMGPU_API cuDevicePrimaryCtxReset_v2(CUdevice ordinal) {
   ENTER(cuDevicePrimaryCtxReset_v2);
   Device* d = device_of(ordinal);
-  if (d == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (!d) return CUDA_ERROR_INVALID_DEVICE;
   Lock lock(state()->contexts_mutex);
   if (d->primary && d->primary->active()) d->primary->deactivate();
   return CUDA_SUCCESS;
@@ -572,7 +569,7 @@ SIMGPU_API cuDevicePrimaryCtxReset(CUdevice d) { return cuDevicePrimaryCtxReset_
 SIMGPU_API cuDevicePrimaryCtxSetFlags_v2(CUdevice ordinal, unsigned flags) {
   ENTER(cuDevicePrimaryCtxSetFlags_v2);
   Device* d = device_of(ordinal);
-  if (d == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (!d) return CUDA_ERROR_INVALID_DEVICE;
   if ((flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0) return CUDA_ERROR_INVALID_VALUE;
   Lock lock(state()->contexts_mutex);
   d->primary_flags = flags;
@@ -587,8 +584,8 @@ SIMGPU_API cuDevicePrimaryCtxSetFlags(CUdevice d, unsigned flags) {
 SIMGPU_API cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned* flags, int* active) {
   ENTER(cuDevicePrimaryCtxGetState);
   Device* d = device_of(ordinal);
-  if (d == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!d) return CUDA_ERROR_INVALID_DEVICE;
+  if (!flags || !active) return CUDA_ERROR_INVALID_VALUE;
   Lock lock(state()->contexts_mutex);
   *flags = d->primary_flags;
   *active = d->primary && d->primary->active();

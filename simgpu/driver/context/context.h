@@ -97,7 +97,7 @@ struct ThreadState {
     Context* context;  // not a reference: compared with the table before use
     uint64_t id;
     CUcontext green = nullptr;  // the handle of a green context in it
-    CUcontext handle() const { return green != nullptr ? green : context->handle(); }
+    CUcontext handle() const { return green ? green : context->handle(); }
   };
   struct Own {
     uint64_t context;

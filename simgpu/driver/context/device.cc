@@ -34,7 +34,7 @@ bool names_board(const char* text, size_t length, int board) {
 // As the real driver reads it: numbers or UUIDs; the first that does not exist ends the list.
 std::vector<int> visible_boards(const char* list, int boards) {
   std::vector<int> out;
-  for (const char* at = list; at != nullptr && *at != 0;) {
+  for (const char* at = list; at && *at != 0;) {
     size_t length = strcspn(at, ",");
     int board = -1;
     if (*at >= '0' && *at <= '9') {
@@ -49,7 +49,7 @@ std::vector<int> visible_boards(const char* list, int boards) {
     out.push_back(board);
     at += length + (at[length] == ',' ? 1 : 0);
   }
-  if (list == nullptr)
+  if (!list)
     for (int i = 0; i < boards; ++i) out.push_back(i);
   return out;
 }
@@ -82,8 +82,7 @@ bool Device::charge(uint64_t bytes) {
 
 Device* device_of(CUdevice ordinal) {
   State* s = state();
-  if (s == nullptr || ordinal < 0 || static_cast<size_t>(ordinal) >= s->devices.size())
-    return nullptr;
+  if (!s || ordinal < 0 || static_cast<size_t>(ordinal) >= s->devices.size()) return nullptr;
   return s->devices[static_cast<size_t>(ordinal)];
 }
 
@@ -229,18 +228,18 @@ using namespace simgpu;
 
 #define DEVICE(d, ordinal)        \
   Device* d = device_of(ordinal); \
-  if (d == nullptr) return CUDA_ERROR_INVALID_DEVICE
+  if (!d) return CUDA_ERROR_INVALID_DEVICE
 
 SIMGPU_API cuDeviceGetCount(int* count) {
   ENTER(cuDeviceGetCount);
-  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!count) return CUDA_ERROR_INVALID_VALUE;
   *count = static_cast<int>(state()->devices.size());
   return CUDA_SUCCESS;
 }
 
 SIMGPU_API cuDeviceGet(CUdevice* out, int ordinal) {
   ENTER(cuDeviceGet);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   DEVICE(d, ordinal);
   *out = d->ordinal;
   return CUDA_SUCCESS;
@@ -248,7 +247,7 @@ SIMGPU_API cuDeviceGet(CUdevice* out, int ordinal) {
 
 SIMGPU_API cuDeviceGetName(char* name, int length, CUdevice dev) {
   ENTER(cuDeviceGetName);
-  if (name == nullptr || length <= 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!name || length <= 0) return CUDA_ERROR_INVALID_VALUE;
   DEVICE(d, dev);
   snprintf(name, static_cast<size_t>(length), "%s", d->name);
   return CUDA_SUCCESS;
@@ -256,7 +255,7 @@ SIMGPU_API cuDeviceGetName(char* name, int length, CUdevice dev) {
 
 SIMGPU_API cuDeviceGetUuid(CUuuid* out, CUdevice dev) {
   ENTER(cuDeviceGetUuid);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   DEVICE(d, dev);
   *out = d->uuid;
   return CUDA_SUCCESS;
@@ -266,7 +265,7 @@ SIMGPU_API cuDeviceGetUuid_v2(CUuuid* out, CUdevice dev) { return cuDeviceGetUui
 
 SIMGPU_API cuDeviceTotalMem_v2(size_t* bytes, CUdevice dev) {
   ENTER(cuDeviceTotalMem_v2);
-  if (bytes == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!bytes) return CUDA_ERROR_INVALID_VALUE;
   DEVICE(d, dev);
   *bytes = d->total();
   return CUDA_SUCCESS;
@@ -274,7 +273,7 @@ SIMGPU_API cuDeviceTotalMem_v2(size_t* bytes, CUdevice dev) {
 
 SIMGPU_API cuDeviceGetAttribute(int* value, CUdevice_attribute id, CUdevice dev) {
   ENTER(cuDeviceGetAttribute);
-  if (value == nullptr || id <= 0 || id >= CU_DEVICE_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
+  if (!value || id <= 0 || id >= CU_DEVICE_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
   DEVICE(d, dev);
   *value = d->attribute(id);
   return CUDA_SUCCESS;
@@ -282,7 +281,7 @@ SIMGPU_API cuDeviceGetAttribute(int* value, CUdevice_attribute id, CUdevice dev)
 
 SIMGPU_API cuDeviceComputeCapability(int* major, int* minor, CUdevice dev) {
   ENTER(cuDeviceComputeCapability);
-  if (major == nullptr || minor == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!major || !minor) return CUDA_ERROR_INVALID_VALUE;
   DEVICE(d, dev);
   *major = d->sm() / 10;
   *minor = d->sm() % 10;
@@ -291,7 +290,7 @@ SIMGPU_API cuDeviceComputeCapability(int* major, int* minor, CUdevice dev) {
 
 SIMGPU_API cuDeviceGetProperties(CUdevprop* p, CUdevice dev) {
   ENTER(cuDeviceGetProperties);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   DEVICE(d, dev);
   auto at = [&](CUdevice_attribute id) { return d->attribute(id); };
   memset(p, 0, sizeof *p);
@@ -313,7 +312,7 @@ SIMGPU_API cuDeviceGetProperties(CUdevprop* p, CUdevice dev) {
 
 SIMGPU_API cuDeviceGetPCIBusId(char* out, int length, CUdevice dev) {
   ENTER(cuDeviceGetPCIBusId);
-  if (out == nullptr || length < 13) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || length < 13) return CUDA_ERROR_INVALID_VALUE;
   DEVICE(d, dev);
   snprintf(out, static_cast<size_t>(length), "0000:%02x:00.0", 0x10 + d->ordinal);
   return CUDA_SUCCESS;
@@ -321,7 +320,7 @@ SIMGPU_API cuDeviceGetPCIBusId(char* out, int length, CUdevice dev) {
 
 SIMGPU_API cuDeviceGetByPCIBusId(CUdevice* out, const char* id) {
   ENTER(cuDeviceGetByPCIBusId);
-  if (out == nullptr || id == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || !id) return CUDA_ERROR_INVALID_VALUE;
   unsigned domain = 0, bus = 0, device = 0, function = 0;
   if (sscanf(id, "%x:%x:%x.%x", &domain, &bus, &device, &function) < 3 &&
       sscanf(id, "%x:%x.%x", &bus, &device, &function) < 2)
@@ -333,7 +332,7 @@ SIMGPU_API cuDeviceGetByPCIBusId(CUdevice* out, const char* id) {
 
 SIMGPU_API cuDeviceCanAccessPeer(int* can, CUdevice a, CUdevice b) {
   ENTER(cuDeviceCanAccessPeer);
-  if (can == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!can) return CUDA_ERROR_INVALID_VALUE;
   DEVICE(x, a);
   DEVICE(y, b);
   *can = x != y;
@@ -342,7 +341,7 @@ SIMGPU_API cuDeviceCanAccessPeer(int* can, CUdevice a, CUdevice b) {
 
 SIMGPU_API cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute id, CUdevice a, CUdevice b) {
   ENTER(cuDeviceGetP2PAttribute);
-  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!value) return CUDA_ERROR_INVALID_VALUE;
   DEVICE(x, a);
   DEVICE(y, b);
   if (x == y) return CUDA_ERROR_INVALID_DEVICE;
@@ -365,7 +364,7 @@ SIMGPU_API cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute id, CUdevic
 SIMGPU_API cuDeviceGetTexture1DLinearMaxWidth(size_t* width, CUarray_format, unsigned channels,
                                               CUdevice dev) {
   ENTER(cuDeviceGetTexture1DLinearMaxWidth);
-  if (width == nullptr || channels == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!width || channels == 0) return CUDA_ERROR_INVALID_VALUE;
   DEVICE(d, dev);
   *width = static_cast<size_t>(d->attribute(CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH));
   return CUDA_SUCCESS;
@@ -373,7 +372,7 @@ SIMGPU_API cuDeviceGetTexture1DLinearMaxWidth(size_t* width, CUarray_format, uns
 
 SIMGPU_API cuDeviceGetExecAffinitySupport(int* can, CUexecAffinityType, CUdevice dev) {
   ENTER(cuDeviceGetExecAffinitySupport);
-  if (can == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!can) return CUDA_ERROR_INVALID_VALUE;
   DEVICE(d, dev);
   *can = 0;
   return CUDA_SUCCESS;

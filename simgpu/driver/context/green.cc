@@ -39,7 +39,7 @@ CUdevResource resource_of(Origin o, unsigned least, unsigned together) {
 bool read(const CUdevResource& r, Origin* o) {
   if (r.type != CU_DEV_RESOURCE_TYPE_SM) return false;
   memcpy(o, r._internal_padding, sizeof *o);
-  return o->process == process_mark() && device_of(static_cast<int>(o->device)) != nullptr;
+  return o->process == process_mark() && device_of(static_cast<int>(o->device));
 }
 
 // Multiprocessors of a part: at least, and a multiple of.
@@ -51,7 +51,7 @@ void granularity(const Device& d, unsigned* least, unsigned* together) {
 
 CUresult whole(const Device& d, uint64_t context, unsigned count, CUdevResource* out,
                CUdevResourceType type) {
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   if (type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
   unsigned least, together;
   granularity(d, &least, &together);
@@ -100,7 +100,7 @@ Work* nothing_after(std::vector<Point> points) {
 
 Ref<GreenContext> current_green() {
   ThreadState* t = thread_if_known();
-  if (t == nullptr || t->stack.empty() || t->stack.back().green == nullptr) return {};
+  if (!t || t->stack.empty() || !t->stack.back().green) return {};
   Ref<GreenAlias> alias = state()->handles.get<GreenAlias>(t->stack.back().green);
   return alias ? Ref<GreenContext>(alias->green) : Ref<GreenContext>();
 }
@@ -112,7 +112,7 @@ using namespace simgpu;
 SIMGPU_API cuDeviceGetDevResource(CUdevice device, CUdevResource* out, CUdevResourceType type) {
   ENTER(cuDeviceGetDevResource);
   Device* d = device_of(device);
-  if (d == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (!d) return CUDA_ERROR_INVALID_DEVICE;
   return whole(*d, 0, Device::kMultiprocessors, out, type);
 }
 
@@ -138,8 +138,7 @@ SIMGPU_API cuDevSmResourceSplitByCount(CUdevResource* result, unsigned* groups,
   ENTER(cuDevSmResourceSplitByCount);
   constexpr unsigned kKnown = CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING |
                               CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE;
-  if (groups == nullptr || input == nullptr || (flags & ~kKnown) != 0)
-    return CUDA_ERROR_INVALID_VALUE;
+  if (!groups || !input || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (input->type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
   Origin from;
   if (!read(*input, &from) || from.split != 0) return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
@@ -150,7 +149,7 @@ SIMGPU_API cuDevSmResourceSplitByCount(CUdevResource* result, unsigned* groups,
   const auto size = static_cast<uint32_t>(round_up(wanted < least ? least : wanted, together));
   uint32_t made = from.count / size;
   if (made == 0) return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
-  if (result == nullptr) {
+  if (!result) {
     *groups = made;
     return CUDA_SUCCESS;
   }
@@ -161,7 +160,7 @@ SIMGPU_API cuDevSmResourceSplitByCount(CUdevResource* result, unsigned* groups,
     result[i] = resource_of({0, split, from.context, from.device, from.first + i * size, size},
                             least, together);
   *groups = made;
-  if (remaining == nullptr) return CUDA_SUCCESS;
+  if (!remaining) return CUDA_SUCCESS;
   const uint32_t taken = made * size;
   *remaining = taken == from.count ? CUdevResource{}
                                    : resource_of({0, split, from.context, from.device,
@@ -173,7 +172,7 @@ SIMGPU_API cuDevSmResourceSplitByCount(CUdevResource* result, unsigned* groups,
 SIMGPU_API cuDevResourceGenerateDesc(CUdevResourceDesc* out, CUdevResource* resources,
                                      unsigned count) {
   ENTER(cuDevResourceGenerateDesc);
-  if (out == nullptr || resources == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || !resources || count == 0) return CUDA_ERROR_INVALID_VALUE;
   Origin first = {};
   unsigned multiprocessors = 0;
   for (unsigned i = 0; i < count; ++i) {
@@ -197,9 +196,9 @@ SIMGPU_API cuDevResourceGenerateDesc(CUdevResourceDesc* out, CUdevResource* reso
 SIMGPU_API cuGreenCtxCreate(CUgreenCtx* out, CUdevResourceDesc desc, CUdevice ordinal,
                             unsigned flags) {
   ENTER(cuGreenCtxCreate);
-  if (out == nullptr || flags != CU_GREEN_CTX_DEFAULT_STREAM) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || flags != CU_GREEN_CTX_DEFAULT_STREAM) return CUDA_ERROR_INVALID_VALUE;
   Device* device = device_of(ordinal);
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (!device) return CUDA_ERROR_INVALID_DEVICE;
   Ref<ResourceDesc> d = state()->handles.get<ResourceDesc>(desc);
   if (!d || d->device != static_cast<uint32_t>(ordinal)) return CUDA_ERROR_INVALID_VALUE;
   Ref<Context> primary;
@@ -232,7 +231,7 @@ SIMGPU_API cuGreenCtxDestroy(CUgreenCtx handle) {
 
 SIMGPU_API cuCtxFromGreenCtx(CUcontext* out, CUgreenCtx handle) {
   ENTER(cuCtxFromGreenCtx);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<GreenContext> g;
   if (CUresult r = find(handle, &g); r != CUDA_SUCCESS) return r;
   *out = reinterpret_cast<CUcontext>(g->alias.get());
@@ -241,10 +240,10 @@ SIMGPU_API cuCtxFromGreenCtx(CUcontext* out, CUgreenCtx handle) {
 
 SIMGPU_API cuGreenCtxGetId(CUgreenCtx handle, unsigned long long* out) {
   ENTER(cuGreenCtxGetId);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<GreenContext> g = current_green();
-  if (handle == nullptr && !g) return CUDA_ERROR_INVALID_CONTEXT;
-  if (handle != nullptr)
+  if (!handle && !g) return CUDA_ERROR_INVALID_CONTEXT;
+  if (handle)
     if (CUresult r = find(handle, &g); r != CUDA_SUCCESS) return r;
   *out = g->id;
   return CUDA_SUCCESS;
@@ -252,7 +251,7 @@ SIMGPU_API cuGreenCtxGetId(CUgreenCtx handle, unsigned long long* out) {
 
 SIMGPU_API cuGreenCtxStreamCreate(CUstream* out, CUgreenCtx handle, unsigned flags, int priority) {
   ENTER(cuGreenCtxStreamCreate);
-  if (out == nullptr || flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
   Ref<GreenContext> g;
   if (CUresult r = find(handle, &g); r != CUDA_SUCCESS) return r;
   return create_stream(g->primary, g.get(), flags, priority, out);
@@ -260,7 +259,7 @@ SIMGPU_API cuGreenCtxStreamCreate(CUstream* out, CUgreenCtx handle, unsigned fla
 
 SIMGPU_API cuStreamGetGreenCtx(CUstream handle, CUgreenCtx* out) {
   ENTER(cuStreamGetGreenCtx);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Stream> s;
   if (CUresult r = resolve(handle, &s); r != CUDA_SUCCESS) return r;
   *out = reinterpret_cast<CUgreenCtx>(s->green.get());

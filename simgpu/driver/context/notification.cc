@@ -36,7 +36,7 @@ void tell_log(const char* text) {
   std::vector<Ref<LogCallback>> all;
   {
     Lock lock(mutex);
-    for (size_t i = 0; callbacks != nullptr && i < callbacks->size(); ++i)
+    for (size_t i = 0; callbacks && i < callbacks->size(); ++i)
       all.push_back(Ref<LogCallback>((*callbacks)[i]));
   }
   char line[256];
@@ -51,8 +51,8 @@ using namespace simgpu;
 SIMGPU_API cuDeviceRegisterAsyncNotification(CUdevice device, CUasyncCallback function, void*,
                                              CUasyncCallbackHandle* out) {
   ENTER(cuDeviceRegisterAsyncNotification);
-  if (device_of(device) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  if (function == nullptr || out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!device_of(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!function || !out) return CUDA_ERROR_INVALID_VALUE;
   auto* n = new Notification;
   n->device = device;
   state()->handles.add(n);
@@ -71,13 +71,13 @@ SIMGPU_API cuDeviceUnregisterAsyncNotification(CUdevice device, CUasyncCallbackH
 
 SIMGPU_API cuLogsRegisterCallback(CUlogsCallback function, void* data, CUlogsCallbackHandle* out) {
   ENTER(cuLogsRegisterCallback);
-  if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!function) return CUDA_ERROR_INVALID_VALUE;
   auto* c = new LogCallback(function, data);
   state()->handles.add(c);
   Lock lock(mutex);
-  if (callbacks == nullptr) callbacks = new std::vector<LogCallback*>;
+  if (!callbacks) callbacks = new std::vector<LogCallback*>;
   callbacks->push_back(c);
-  if (out != nullptr) *out = reinterpret_cast<CUlogsCallbackHandle>(c);
+  if (out) *out = reinterpret_cast<CUlogsCallbackHandle>(c);
   return CUDA_SUCCESS;
 }
 

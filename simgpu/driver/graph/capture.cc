@@ -52,7 +52,7 @@ CUresult begin(CUstream handle, CUstreamCaptureMode mode, Ref<Graph> graph,
     Ref<GraphNode> n;
     if (CUresult r = find_node(dependencies[i], &n); r != CUDA_SUCCESS) return r;
     if (n->graph != graph.get()) return CUDA_ERROR_INVALID_VALUE;
-    points.push_back({n, data != nullptr ? data[i] : CUgraphEdgeData{}});
+    points.push_back({n, data ? data[i] : CUgraphEdgeData{}});
   }
   Lock lock(capture_mutex());
   if (s->capture) return CUDA_ERROR_ILLEGAL_STATE;
@@ -67,7 +67,7 @@ CUresult begin(CUstream handle, CUstreamCaptureMode mode, Ref<Graph> graph,
   c->owner = thread();
   c->context = s->context->id;
   c->listed = true;
-  if (captures == nullptr) captures = new std::vector<Capture*>;
+  if (!captures) captures = new std::vector<Capture*>;
   captures->push_back(c.get());
   open_captures.fetch_add(1);
   s->capture = c;
@@ -83,7 +83,7 @@ struct Info {
 };
 
 CUresult info(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id, const Info& more) {
-  if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!status) return CUDA_ERROR_INVALID_VALUE;
   Ref<Stream> s;
   if (CUresult r = resolve(handle, &s); r != CUDA_SUCCESS) return r;
   Lock lock(capture_mutex());
@@ -94,9 +94,9 @@ CUresult info(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id, co
   }
   *status = s->capture ? s->capture->status : CU_STREAM_CAPTURE_STATUS_NONE;
   if (!s->capture || s->capture->status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
-  if (id != nullptr) *id = s->capture->id;
-  if (more.graph != nullptr) *more.graph = s->capture->graph->handle();
-  if (more.count != nullptr) *more.count = s->capture_points.size();
+  if (id) *id = s->capture->id;
+  if (more.graph) *more.graph = s->capture->graph->handle();
+  if (more.count) *more.count = s->capture_points.size();
   // Valid until the thread asks again.
   ThreadState* t = thread();
   t->asked_nodes.clear();
@@ -107,17 +107,17 @@ CUresult info(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id, co
     t->asked_edges.push_back(p.data);
     lossy = lossy || p.data.type != 0 || p.data.from_port != 0;
   }
-  if (more.nodes != nullptr) {
-    if (lossy && more.edges == nullptr) return CUDA_ERROR_LOSSY_QUERY;
+  if (more.nodes) {
+    if (lossy && !more.edges) return CUDA_ERROR_LOSSY_QUERY;
     *more.nodes = t->asked_nodes.data();
   }
-  if (more.edges != nullptr) *more.edges = t->asked_edges.data();
+  if (more.edges) *more.edges = t->asked_edges.data();
   return CUDA_SUCCESS;
 }
 
 // Use of the legacy stream waits for blocking streams, which a capture cannot do.
 CUresult forbid_implicit(Stream& s) {
-  if (s.role != Stream::Role::kLegacy || captures == nullptr) return CUDA_SUCCESS;
+  if (s.role != Stream::Role::kLegacy || !captures) return CUDA_SUCCESS;
   for (Capture* c : *captures) {
     if (c->context != s.context->id || !c->origin->blocking()) continue;
     invalidate(*c);
@@ -165,7 +165,7 @@ bool joined(Capture& c, Context& context) {
 
 CUresult update(CUstream handle, CUgraphNode* nodes, const CUgraphEdgeData* data, size_t count,
                 unsigned flags) {
-  if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || (count != 0 && nodes == nullptr))
+  if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || (count != 0 && !nodes))
     return CUDA_ERROR_INVALID_VALUE;
   Ref<Stream> s;
   if (CUresult r = resolve(handle, &s); r != CUDA_SUCCESS) return r;
@@ -178,7 +178,7 @@ CUresult update(CUstream handle, CUgraphNode* nodes, const CUgraphEdgeData* data
     Ref<GraphNode> n;
     if (CUresult r = find_node(nodes[i], &n); r != CUDA_SUCCESS) return r;
     if (n->graph != s->capture->graph.get()) return CUDA_ERROR_INVALID_VALUE;
-    points.push_back({n, data != nullptr ? data[i] : CUgraphEdgeData{}});
+    points.push_back({n, data ? data[i] : CUgraphEdgeData{}});
   }
   if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES) s->capture_points.clear();
   add_points(&s->capture_points, points);
@@ -217,7 +217,7 @@ CUresult forbid_unsafe() {
   ThreadState* t = thread();
   if (t->capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
   Lock lock(capture_mutex());
-  if (captures == nullptr) return CUDA_SUCCESS;
+  if (!captures) return CUDA_SUCCESS;
   CUresult r = CUDA_SUCCESS;
   for (Capture* c : *captures) {
     bool own = c->owner == t && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -345,7 +345,7 @@ SIMGPU_API cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
                                        const CUgraphNode* dependencies, const CUgraphEdgeData* data,
                                        size_t count, CUstreamCaptureMode mode) {
   ENTER(cuStreamBeginCaptureToGraph);
-  if (count != 0 && dependencies == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (count != 0 && !dependencies) return CUDA_ERROR_INVALID_VALUE;
   Ref<Graph> g;
   if (CUresult r = find_graph(graph, &g); r != CUDA_SUCCESS) return r;
   return begin(stream, mode, g, dependencies, data, count);
@@ -353,7 +353,7 @@ SIMGPU_API cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
 
 SIMGPU_API cuStreamEndCapture(CUstream stream, CUgraph* out) {
   ENTER(cuStreamEndCapture);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   *out = nullptr;
   Ref<Stream> s;
   if (CUresult r = resolve(stream, &s); r != CUDA_SUCCESS) return r;
@@ -415,8 +415,7 @@ SIMGPU_API cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode* no
 
 SIMGPU_API cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
   SIMGPU_ENTER_WITH("cuThreadExchangeStreamCaptureMode", kInitialised | kCallbackAllowed);
-  if (mode == nullptr || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL ||
-      *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+  if (!mode || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
     return CUDA_ERROR_INVALID_VALUE;
   ThreadState* t = thread();
   CUstreamCaptureMode before = t->capture_mode;

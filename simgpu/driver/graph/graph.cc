@@ -32,7 +32,7 @@ Graph::~Graph() {
 
 void Graph::end() {
   State* s = state();
-  if (s == nullptr) return;
+  if (!s) return;
   for (Ref<GraphNode>& n : nodes) {
     s->handles.remove(n.get());
     n->graph = nullptr;
@@ -131,7 +131,7 @@ CUresult find_graph(CUgraph handle, Ref<Graph>* out) {
 
 CUresult find_node(CUgraphNode handle, Ref<GraphNode>* out) {
   *out = state()->handles.get<GraphNode>(handle);
-  return *out && (*out)->graph != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return *out && (*out)->graph ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 namespace {
@@ -153,8 +153,8 @@ bool valid(const CUgraphEdgeData& d, const GraphNode& from, const GraphNode& to)
 
 template <class Handle>
 CUresult give_list(const std::vector<Handle>& all, Handle* out, size_t* count) {
-  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (out == nullptr) {
+  if (!count) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) {
     *count = all.size();
     return CUDA_SUCCESS;
   }
@@ -166,21 +166,21 @@ CUresult give_list(const std::vector<Handle>& all, Handle* out, size_t* count) {
 
 CUresult give_edges(const std::vector<Edge>& edges, CUgraphNode* out, CUgraphEdgeData* data,
                     bool data_wanted, size_t* count) {
-  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!count) return CUDA_ERROR_INVALID_VALUE;
   // Edges that say more than the caller can be told.
   for (const Edge& e : edges)
-    if (out != nullptr && data == nullptr && !plain(e.data)) return CUDA_ERROR_LOSSY_QUERY;
-  if (data_wanted && out == nullptr && data != nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (out && !data && !plain(e.data)) return CUDA_ERROR_LOSSY_QUERY;
+  if (data_wanted && !out && data) return CUDA_ERROR_INVALID_VALUE;
   std::vector<CUgraphNode> all;
   for (const Edge& e : edges) all.push_back(e.node->handle());
-  if (out != nullptr && data != nullptr)
+  if (out && data)
     for (size_t i = 0; i < *count; ++i) data[i] = i < edges.size() ? edges[i].data : kPlain;
   return give_list(all, out, count);
 }
 
 CUresult edges(CUgraph handle, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* data,
                size_t* count) {
-  if (count == nullptr || (from == nullptr) != (to == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+  if (!count || (from == nullptr) != (to == nullptr)) return CUDA_ERROR_INVALID_VALUE;
   Ref<Graph> g;
   if (CUresult r = find_graph(handle, &g); r != CUDA_SUCCESS) return r;
   Lock lock(graph_mutex());
@@ -188,23 +188,23 @@ CUresult edges(CUgraph handle, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeDa
   std::vector<CUgraphEdgeData> d;
   for (const Ref<GraphNode>& n : g->nodes) {
     for (const Edge& e : n->in) {
-      if (from != nullptr && data == nullptr && !plain(e.data)) return CUDA_ERROR_LOSSY_QUERY;
+      if (from && !data && !plain(e.data)) return CUDA_ERROR_LOSSY_QUERY;
       a.push_back(e.node->handle());
       b.push_back(n->handle());
       d.push_back(e.data);
     }
   }
   size_t room = *count;
-  if (from != nullptr && data != nullptr)
+  if (from && data)
     for (size_t i = 0; i < room; ++i) data[i] = i < d.size() ? d[i] : kPlain;
-  if (CUresult r = give_list(a, from, count); r != CUDA_SUCCESS || from == nullptr) return r;
+  if (CUresult r = give_list(a, from, count); r != CUDA_SUCCESS || !from) return r;
   size_t again = room;
   return give_list(b, to, &again);
 }
 
 CUresult change_edges(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to,
                       const CUgraphEdgeData* data, size_t count, bool add) {
-  if (count != 0 && (from == nullptr || to == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+  if (count != 0 && (!from || !to)) return CUDA_ERROR_INVALID_VALUE;
   Ref<Graph> g;
   if (CUresult r = find_graph(handle, &g); r != CUDA_SUCCESS) return r;
   Lock lock(graph_mutex());
@@ -216,7 +216,7 @@ CUresult change_edges(CUgraph handle, const CUgraphNode* from, const CUgraphNode
     if (CUresult r = find_node(to[i], &b); r != CUDA_SUCCESS) return r;
     if (a->graph != g.get() || b->graph != g.get() || a.get() == b.get())
       return CUDA_ERROR_INVALID_VALUE;
-    CUgraphEdgeData d = data != nullptr ? data[i] : kPlain;
+    CUgraphEdgeData d = data ? data[i] : kPlain;
     if (add) {
       if (!valid(d, *a, *b) || !g->connect(a.get(), b.get(), d)) return CUDA_ERROR_INVALID_VALUE;
     } else if (!g->disconnect(a.get(), b.get())) {
@@ -254,7 +254,7 @@ using namespace simgpu;
 
 SIMGPU_API cuGraphCreate(CUgraph* out, unsigned flags) {
   ENTER(cuGraphCreate);
-  if (out == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   Ref<Graph> g = Graph::make(nullptr);
   g->retain();  // the handle's
   *out = g->handle();
@@ -267,7 +267,7 @@ SIMGPU_API cuGraphDestroy(CUgraph handle) {
   if (CUresult r = find_graph(handle, &g); r != CUDA_SUCCESS) return r;
   {
     Lock lock(graph_mutex());
-    if (g->parent != nullptr || g->capturing) return CUDA_ERROR_INVALID_VALUE;
+    if (g->parent || g->capturing) return CUDA_ERROR_INVALID_VALUE;
     g->end();
   }
   g->release();
@@ -276,7 +276,7 @@ SIMGPU_API cuGraphDestroy(CUgraph handle) {
 
 SIMGPU_API cuGraphClone(CUgraph* out, CUgraph handle) {
   ENTER(cuGraphClone);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Graph> g;
   if (CUresult r = find_graph(handle, &g); r != CUDA_SUCCESS) return r;
   Lock lock(graph_mutex());
@@ -292,21 +292,21 @@ SIMGPU_API cuGraphClone(CUgraph* out, CUgraph handle) {
 
 SIMGPU_API cuGraphNodeFindInClone(CUgraphNode* out, CUgraphNode original, CUgraph clone) {
   ENTER(cuGraphNodeFindInClone);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Graph> g;
   Ref<GraphNode> n;
   if (CUresult r = find_graph(clone, &g); r != CUDA_SUCCESS) return r;
   if (CUresult r = find_node(original, &n); r != CUDA_SUCCESS) return r;
   Lock lock(graph_mutex());
   GraphNode* found = g->find_origin(n->uid);
-  if (found == nullptr || found == n.get()) return CUDA_ERROR_INVALID_VALUE;
+  if (!found || found == n.get()) return CUDA_ERROR_INVALID_VALUE;
   *out = found->handle();
   return CUDA_SUCCESS;
 }
 
 SIMGPU_API cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType* out) {
   ENTER(cuGraphNodeGetType);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<GraphNode> n;
   if (CUresult r = find_node(handle, &n); r != CUDA_SUCCESS) return r;
   *out = n->type();
@@ -409,7 +409,7 @@ SIMGPU_API cuGraphDestroyNode(CUgraphNode handle) {
 
 SIMGPU_API cuGraphDebugDotPrint(CUgraph handle, const char* path, unsigned) {
   ENTER(cuGraphDebugDotPrint);
-  if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!path) return CUDA_ERROR_INVALID_VALUE;
   Ref<Graph> g;
   if (CUresult r = find_graph(handle, &g); r != CUDA_SUCCESS) return r;
   int f = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);

@@ -178,7 +178,7 @@ class GraphWork : public Work {
 
   CUresult run(const Step& s) {
     Context* c = s.action->context.get();
-    if (c != nullptr) {
+    if (c) {
       if (c->cancel.load()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
       if (CUresult r = c->error(); r != CUDA_SUCCESS) return r;
     }
@@ -197,8 +197,8 @@ class GraphWork : public Work {
       case CU_GRAPH_NODE_TYPE_CONDITIONAL:
         return run_conditional(*static_cast<ConditionalAction*>(s.action.get()), s);
       default: {
-        CUresult r = s.action->execute(c != nullptr ? *c : *stream_context_);
-        if (r != CUDA_SUCCESS && c != nullptr) c->fail(r, s.action->name());
+        CUresult r = s.action->execute(c ? *c : *stream_context_);
+        if (r != CUDA_SUCCESS && c) c->fail(r, s.action->name());
         return r;
       }
     }
@@ -244,7 +244,7 @@ struct Failure {
 
 CUresult instantiate(CUgraphExec* out, CUgraph handle, uint64_t flags, Failure* failure) {
   failure->why = CUDA_GRAPH_INSTANTIATE_ERROR;
-  if (out == nullptr || (flags & ~kFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || (flags & ~kFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
   // Graphs launched by kernels need a device runtime.
   if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) {
     failure->why = CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
@@ -280,8 +280,8 @@ CUresult instantiate_with_log(CUgraphExec* out, CUgraph g, CUgraphNode* bad, cha
                               size_t bytes) {
   Failure f;
   CUresult r = instantiate(out, g, 0, &f);
-  if (bad != nullptr) *bad = f.node;
-  if (log != nullptr && bytes != 0)
+  if (bad) *bad = f.node;
+  if (log && bytes != 0)
     snprintf(log, bytes, "%s", f.why == CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE ? "cycle" : "");
   return r;
 }
@@ -351,7 +351,7 @@ CUresult change(CUgraphExec exec, CUgraphNode node, F change) {
     Lock lock(graph_mutex());
     Ref<Plan> plan = e->plan->copy();
     Step* s = plan->find(n->uid);
-    CUresult r = s == nullptr ? CUDA_ERROR_INVALID_VALUE : change(s);
+    CUresult r = !s ? CUDA_ERROR_INVALID_VALUE : change(s);
     if (r != CUDA_SUCCESS) {
       lock.unlock();
       drop_plan(&plan);
@@ -521,7 +521,7 @@ SIMGPU_API cuGraphInstantiateWithFlags(CUgraphExec* out, CUgraph g, unsigned lon
 SIMGPU_API cuGraphInstantiateWithParams(CUgraphExec* out, CUgraph g,
                                         CUDA_GRAPH_INSTANTIATE_PARAMS* p) {
   ENTER(cuGraphInstantiateWithParams);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   Failure f;
   CUresult r = instantiate(out, g, p->flags, &f);
   p->hErrNode_out = f.node;
@@ -533,7 +533,7 @@ SIMGPU_API cuGraphInstantiateWithParams(CUgraphExec* out, CUgraph g,
 
 SIMGPU_API cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t* out) {
   ENTER(cuGraphExecGetFlags);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<GraphExec> e;
   if (CUresult r = find_exec(handle, &e); r != CUDA_SUCCESS) return r;
   *out = e->flags;
@@ -571,30 +571,30 @@ SIMGPU_API cuGraphExecUpdate(CUgraphExec e, CUgraph g, CUgraphNode* bad,
   ENTER(cuGraphExecUpdate);
   Difference d;
   CUresult r = update(e, g, &d);
-  if (bad != nullptr) *bad = d.node != nullptr ? d.node->handle() : nullptr;
-  if (why != nullptr) *why = d.why;
+  if (bad) *bad = d.node ? d.node->handle() : nullptr;
+  if (why) *why = d.why;
   return r;
 }
 SIMGPU_API cuGraphExecUpdate_v2(CUgraphExec e, CUgraph g, CUgraphExecUpdateResultInfo* info) {
   ENTER(cuGraphExecUpdate_v2);
   Difference d;
   CUresult r = update(e, g, &d);
-  if (info != nullptr) {
+  if (info) {
     info->result = d.why;
-    info->errorNode = d.node != nullptr ? d.node->handle() : nullptr;
-    info->errorFromNode = d.from != nullptr ? d.from->handle() : nullptr;
+    info->errorNode = d.node ? d.node->handle() : nullptr;
+    info->errorFromNode = d.from ? d.from->handle() : nullptr;
   }
   return r;
 }
 
 SIMGPU_API cuGraphExecNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraphNodeParams* p) {
   ENTER(cuGraphExecNodeSetParams);
-  return p == nullptr ? CUDA_ERROR_INVALID_VALUE : set_params(e, n, *p);
+  return !p ? CUDA_ERROR_INVALID_VALUE : set_params(e, n, *p);
 }
 SIMGPU_API cuGraphExecKernelNodeSetParams(CUgraphExec e, CUgraphNode n,
                                           const CUDA_KERNEL_NODE_PARAMS_v1* p) {
   ENTER(cuGraphExecKernelNodeSetParams);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   CUgraphNodeParams q = {};
   q.type = CU_GRAPH_NODE_TYPE_KERNEL;
   memcpy(&q.kernel, p, sizeof *p);
@@ -603,7 +603,7 @@ SIMGPU_API cuGraphExecKernelNodeSetParams(CUgraphExec e, CUgraphNode n,
 SIMGPU_API cuGraphExecKernelNodeSetParams_v2(CUgraphExec e, CUgraphNode n,
                                              const CUDA_KERNEL_NODE_PARAMS_v2* p) {
   ENTER(cuGraphExecKernelNodeSetParams_v2);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   CUgraphNodeParams q = {};
   q.type = CU_GRAPH_NODE_TYPE_KERNEL;
   memcpy(&q.kernel, p, sizeof *p);
@@ -612,7 +612,7 @@ SIMGPU_API cuGraphExecKernelNodeSetParams_v2(CUgraphExec e, CUgraphNode n,
 SIMGPU_API cuGraphExecMemcpyNodeSetParams(CUgraphExec e, CUgraphNode n, const CUDA_MEMCPY3D* p,
                                           CUcontext ctx) {
   ENTER(cuGraphExecMemcpyNodeSetParams);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   CUgraphNodeParams q = {};
   q.type = CU_GRAPH_NODE_TYPE_MEMCPY;
   q.memcpy.copyCtx = ctx;
@@ -622,7 +622,7 @@ SIMGPU_API cuGraphExecMemcpyNodeSetParams(CUgraphExec e, CUgraphNode n, const CU
 SIMGPU_API cuGraphExecMemsetNodeSetParams(CUgraphExec e, CUgraphNode n,
                                           const CUDA_MEMSET_NODE_PARAMS_v1* p, CUcontext ctx) {
   ENTER(cuGraphExecMemsetNodeSetParams);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   CUgraphNodeParams q = {};
   q.type = CU_GRAPH_NODE_TYPE_MEMSET;
   memcpy(&q.memset, p, sizeof *p);
@@ -632,7 +632,7 @@ SIMGPU_API cuGraphExecMemsetNodeSetParams(CUgraphExec e, CUgraphNode n,
 SIMGPU_API cuGraphExecHostNodeSetParams(CUgraphExec e, CUgraphNode n,
                                         const CUDA_HOST_NODE_PARAMS* p) {
   ENTER(cuGraphExecHostNodeSetParams);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   CUgraphNodeParams q = {};
   q.type = CU_GRAPH_NODE_TYPE_HOST;
   q.host.fn = p->fn;
@@ -654,7 +654,7 @@ SIMGPU_API cuGraphExecEventWaitNodeSetEvent(CUgraphExec e, CUgraphNode n, CUeven
 SIMGPU_API cuGraphExecBatchMemOpNodeSetParams(CUgraphExec e, CUgraphNode n,
                                               const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1* p) {
   ENTER(cuGraphExecBatchMemOpNodeSetParams);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   CUgraphNodeParams q = {};
   q.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
   q.memOp.ctx = p->ctx;
@@ -677,14 +677,14 @@ SIMGPU_API cuGraphNodeSetEnabled(CUgraphExec e, CUgraphNode n, unsigned on) {
 }
 SIMGPU_API cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned* out) {
   ENTER(cuGraphNodeGetEnabled);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<GraphExec> e;
   Ref<GraphNode> n;
   if (CUresult r = find_exec(exec, &e); r != CUDA_SUCCESS) return r;
   if (CUresult r = find_node(node, &n); r != CUDA_SUCCESS) return r;
   Lock lock(graph_mutex());
   Step* s = e->plan->find(n->uid);
-  if (s == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!s) return CUDA_ERROR_INVALID_VALUE;
   *out = s->enabled ? 1 : 0;
   return CUDA_SUCCESS;
 }

@@ -172,7 +172,7 @@ using namespace simgpu;
 SIMGPU_API cuDeviceGraphMemTrim(CUdevice ordinal) {
   ENTER(cuDeviceGraphMemTrim);
   Device* d = device_of(ordinal);
-  if (d == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (!d) return CUDA_ERROR_INVALID_DEVICE;
   std::vector<Ref<Context>> contexts;
   {
     Lock lock(state()->live_mutex);
@@ -186,8 +186,8 @@ SIMGPU_API cuDeviceGraphMemTrim(CUdevice ordinal) {
 
 SIMGPU_API cuDeviceGetGraphMemAttribute(CUdevice ordinal, CUgraphMem_attribute id, void* value) {
   ENTER(cuDeviceGetGraphMemAttribute);
-  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (device_of(ordinal) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (!value) return CUDA_ERROR_INVALID_VALUE;
+  if (!device_of(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
   Lock lock(memory_mutex());
   const Region& r = regions[ordinal];
   Sum s = sum(r);
@@ -212,8 +212,8 @@ SIMGPU_API cuDeviceGetGraphMemAttribute(CUdevice ordinal, CUgraphMem_attribute i
 
 SIMGPU_API cuDeviceSetGraphMemAttribute(CUdevice ordinal, CUgraphMem_attribute id, void* value) {
   ENTER(cuDeviceSetGraphMemAttribute);
-  if (value == nullptr || *static_cast<cuuint64_t*>(value) != 0) return CUDA_ERROR_INVALID_VALUE;
-  if (device_of(ordinal) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (!value || *static_cast<cuuint64_t*>(value) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!device_of(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
   Lock lock(memory_mutex());
   Region& r = regions[ordinal];
   Sum s = sum(r);

@@ -7,7 +7,7 @@ namespace simgpu {
 namespace {
 
 CUresult context_for(CUcontext handle, Ref<Context>* out) {
-  if (handle == nullptr) return current(out);
+  if (!handle) return current(out);
   *out = context_of(handle);
   return *out && (*out)->active() ? (*out)->error() : CUDA_ERROR_INVALID_CONTEXT;
 }
@@ -18,7 +18,7 @@ CUresult kernel_action(const T& p, Ref<KernelAction>* out, const KernelAction* a
   if ((p.func == nullptr) == (p.kern == nullptr)) return CUDA_ERROR_INVALID_VALUE;
   Ref<Context> c;
   Ref<Function> f = state()->handles.get<Function>(p.func);
-  if (f && p.ctx == nullptr) {
+  if (f && !p.ctx) {
     c = Ref<Context>(f->module->context);
   } else if (CUresult r = context_for(p.ctx, &c); r != CUDA_SUCCESS) {
     return r;
@@ -30,11 +30,11 @@ CUresult kernel_action(const T& p, Ref<KernelAction>* out, const KernelAction* a
                 false};
   const CUlaunchAttribute* attributes = nullptr;
   unsigned count = 0;
-  if (attributes_of != nullptr) {
+  if (attributes_of) {
     attributes = attributes_of->attributes.data();
     count = static_cast<unsigned>(attributes_of->attributes.size());
   }
-  auto handle = p.func != nullptr ? p.func : reinterpret_cast<CUfunction>(p.kern);
+  auto handle = p.func ? p.func : reinterpret_cast<CUfunction>(p.kern);
   return make_kernel(c, handle, s, p.kernelParams, p.extra, attributes, count, out);
 }
 
@@ -77,7 +77,7 @@ CUresult set_action(const CUDA_MEMSET_NODE_PARAMS_v1& p, CUcontext ctx, Ref<Acti
 }
 
 CUresult host_action(CUhostFn f, void* data, Ref<Action>* out) {
-  if (f == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!f) return CUDA_ERROR_INVALID_VALUE;
   *out = Ref<Action>::adopt(new HostAction(f, data));
   return CUDA_SUCCESS;
 }
@@ -102,11 +102,11 @@ CUresult batch_action(CUcontext ctx, const CUstreamBatchMemOpParams* ops, unsign
 CUresult alloc_action(const CUDA_MEM_ALLOC_NODE_PARAMS_v1& p, Ref<Action>* out) {
   if (p.bytesize == 0 || p.poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
       p.poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-      (p.accessDescCount != 0 && p.accessDescs == nullptr))
+      (p.accessDescCount != 0 && !p.accessDescs))
     return CUDA_ERROR_INVALID_VALUE;
   if (p.poolProps.handleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
   Device* d = device_of(p.poolProps.location.id);
-  if (d == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!d) return CUDA_ERROR_INVALID_VALUE;
   Ref<Context> c;
   if (CUresult r = current(&c); r != CUDA_SUCCESS) return r;
   if (c->device != d) {
@@ -149,7 +149,7 @@ struct Dependencies {
 CUresult add_node(CUgraphNode* out, CUgraph handle, const Dependencies& d, Ref<Action> action,
                   const Ref<Graph>& child = {}, bool move_child = false,
                   GraphNode** added = nullptr) {
-  if (out == nullptr || (d.count != 0 && d.nodes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || (d.count != 0 && !d.nodes)) return CUDA_ERROR_INVALID_VALUE;
   Ref<Graph> g;
   if (CUresult r = find_graph(handle, &g); r != CUDA_SUCCESS) return r;
   Lock lock(graph_mutex());
@@ -172,7 +172,7 @@ CUresult add_node(CUgraphNode* out, CUgraph handle, const Dependencies& d, Ref<A
   }
   GraphNode* n = g->add(std::move(action));
   for (size_t i = 0; i < before.size(); ++i)
-    g->connect(before[i].get(), n, d.data != nullptr ? d.data[i] : CUgraphEdgeData{});
+    g->connect(before[i].get(), n, d.data ? d.data[i] : CUgraphEdgeData{});
   if (child) {
     if (move_child) {
       child->parent = n;
@@ -183,7 +183,7 @@ CUresult add_node(CUgraphNode* out, CUgraph handle, const Dependencies& d, Ref<A
       n->bodies.back()->copy_from(*child);
     }
   }
-  if (added != nullptr) *added = n;
+  if (added) *added = n;
   *out = n->handle();
   return CUDA_SUCCESS;
 }
@@ -194,7 +194,7 @@ CUresult check_child(const Graph& parent, const Graph& child, bool move) {
   if (!move &&
       (child.holds(CU_GRAPH_NODE_TYPE_MEM_ALLOC) || child.holds(CU_GRAPH_NODE_TYPE_MEM_FREE)))
     return CUDA_ERROR_NOT_SUPPORTED;
-  if (move && (child.parent != nullptr || child.executables != 0)) return CUDA_ERROR_INVALID_VALUE;
+  if (move && (child.parent || child.executables != 0)) return CUDA_ERROR_INVALID_VALUE;
   return CUDA_SUCCESS;
 }
 
@@ -209,7 +209,7 @@ CUresult add_child(CUgraphNode* out, CUgraph handle, const Dependencies& d, CUgr
 }
 
 CUresult add_any(CUgraphNode* out, CUgraph graph, const Dependencies& d, CUgraphNodeParams* p) {
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   if (p->type == CU_GRAPH_NODE_TYPE_GRAPH)
     return add_child(out, graph, d, p->graph.graph,
                      p->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE);
@@ -261,7 +261,7 @@ CUresult set_kernel(CUgraphNode handle, const T& p) {
 }
 
 CUresult event_of(CUgraphNode handle, CUgraphNodeType type, CUevent* out) {
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<GraphNode> n;
   EventAction* a;
   if (CUresult r = action_in(handle, type, &n, &a); r != CUDA_SUCCESS) return r;
@@ -279,7 +279,7 @@ CUresult set_event(CUgraphNode handle, CUgraphNodeType type, CUevent event) {
 
 Ref<Conditional> conditional_of(uint64_t handle) {
   Lock lock(graph_mutex());
-  if (conditionals == nullptr) return {};
+  if (!conditionals) return {};
   for (const Ref<Conditional>& c : *conditionals)
     if (c->handle == handle) return c;
   return {};
@@ -356,7 +356,7 @@ SIMGPU_API cuGraphAddNode_v2(CUgraphNode* out, CUgraph g, const CUgraphNode* dep
 
 SIMGPU_API cuGraphNodeSetParams(CUgraphNode handle, CUgraphNodeParams* p) {
   ENTER(cuGraphNodeSetParams);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   if (p->type == CU_GRAPH_NODE_TYPE_KERNEL) return set_kernel(handle, p->kernel);
   if (p->type == CU_GRAPH_NODE_TYPE_GRAPH || p->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
       p->type == CU_GRAPH_NODE_TYPE_MEM_FREE || p->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
@@ -370,7 +370,7 @@ SIMGPU_API cuGraphNodeSetParams(CUgraphNode handle, CUgraphNodeParams* p) {
 SIMGPU_API cuGraphAddKernelNode(CUgraphNode* out, CUgraph g, const CUgraphNode* deps, size_t n,
                                 const CUDA_KERNEL_NODE_PARAMS_v1* p) {
   ENTER(cuGraphAddKernelNode);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   Ref<KernelAction> k;
   if (CUresult r = kernel_action(upgrade(*p), &k, nullptr); r != CUDA_SUCCESS) return r;
   return add_node(out, g, {deps, nullptr, n}, as_action(k));
@@ -378,14 +378,14 @@ SIMGPU_API cuGraphAddKernelNode(CUgraphNode* out, CUgraph g, const CUgraphNode* 
 SIMGPU_API cuGraphAddKernelNode_v2(CUgraphNode* out, CUgraph g, const CUgraphNode* deps, size_t n,
                                    const CUDA_KERNEL_NODE_PARAMS_v2* p) {
   ENTER(cuGraphAddKernelNode_v2);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   Ref<KernelAction> k;
   if (CUresult r = kernel_action(*p, &k, nullptr); r != CUDA_SUCCESS) return r;
   return add_node(out, g, {deps, nullptr, n}, as_action(k));
 }
 SIMGPU_API cuGraphKernelNodeGetParams(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS_v1* p) {
   ENTER(cuGraphKernelNodeGetParams);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   Ref<GraphNode> n;
   KernelAction* k;
   if (CUresult r = action_in(handle, CU_GRAPH_NODE_TYPE_KERNEL, &n, &k); r != CUDA_SUCCESS)
@@ -395,7 +395,7 @@ SIMGPU_API cuGraphKernelNodeGetParams(CUgraphNode handle, CUDA_KERNEL_NODE_PARAM
 }
 SIMGPU_API cuGraphKernelNodeGetParams_v2(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS_v2* p) {
   ENTER(cuGraphKernelNodeGetParams_v2);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   Ref<GraphNode> n;
   KernelAction* k;
   if (CUresult r = action_in(handle, CU_GRAPH_NODE_TYPE_KERNEL, &n, &k); r != CUDA_SUCCESS)
@@ -407,11 +407,11 @@ SIMGPU_API cuGraphKernelNodeGetParams_v2(CUgraphNode handle, CUDA_KERNEL_NODE_PA
 }
 SIMGPU_API cuGraphKernelNodeSetParams(CUgraphNode handle, const CUDA_KERNEL_NODE_PARAMS_v1* p) {
   ENTER(cuGraphKernelNodeSetParams);
-  return p == nullptr ? CUDA_ERROR_INVALID_VALUE : set_kernel(handle, upgrade(*p));
+  return !p ? CUDA_ERROR_INVALID_VALUE : set_kernel(handle, upgrade(*p));
 }
 SIMGPU_API cuGraphKernelNodeSetParams_v2(CUgraphNode handle, const CUDA_KERNEL_NODE_PARAMS_v2* p) {
   ENTER(cuGraphKernelNodeSetParams_v2);
-  return p == nullptr ? CUDA_ERROR_INVALID_VALUE : set_kernel(handle, *p);
+  return !p ? CUDA_ERROR_INVALID_VALUE : set_kernel(handle, *p);
 }
 
 namespace {
@@ -427,7 +427,7 @@ CUresult own_kernel(GraphNode& n, Ref<KernelAction>* out) {
 SIMGPU_API cuGraphKernelNodeSetAttribute(CUgraphNode handle, CUkernelNodeAttrID id,
                                          const CUkernelNodeAttrValue* value) {
   ENTER(cuGraphKernelNodeSetAttribute);
-  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!value) return CUDA_ERROR_INVALID_VALUE;
   Ref<GraphNode> n;
   KernelAction* old;
   if (CUresult r = action_in(handle, CU_GRAPH_NODE_TYPE_KERNEL, &n, &old); r != CUDA_SUCCESS)
@@ -444,7 +444,7 @@ SIMGPU_API cuGraphKernelNodeSetAttribute(CUgraphNode handle, CUkernelNodeAttrID 
 SIMGPU_API cuGraphKernelNodeGetAttribute(CUgraphNode handle, CUkernelNodeAttrID id,
                                          CUkernelNodeAttrValue* value) {
   ENTER(cuGraphKernelNodeGetAttribute);
-  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!value) return CUDA_ERROR_INVALID_VALUE;
   Ref<GraphNode> n;
   KernelAction* k;
   if (CUresult r = action_in(handle, CU_GRAPH_NODE_TYPE_KERNEL, &n, &k); r != CUDA_SUCCESS)
@@ -490,14 +490,14 @@ SIMGPU_API cuGraphKernelNodeCopyAttributes(CUgraphNode to, CUgraphNode from) {
 SIMGPU_API cuGraphAddMemcpyNode(CUgraphNode* out, CUgraph g, const CUgraphNode* deps, size_t n,
                                 const CUDA_MEMCPY3D* p, CUcontext ctx) {
   ENTER(cuGraphAddMemcpyNode);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   Ref<Action> a;
   if (CUresult r = copy_action(*p, ctx, &a); r != CUDA_SUCCESS) return r;
   return add_node(out, g, {deps, nullptr, n}, a);
 }
 SIMGPU_API cuGraphMemcpyNodeGetParams(CUgraphNode handle, CUDA_MEMCPY3D* p) {
   ENTER(cuGraphMemcpyNodeGetParams);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   Ref<GraphNode> n;
   CopyAction* a;
   if (CUresult r = action_in(handle, CU_GRAPH_NODE_TYPE_MEMCPY, &n, &a); r != CUDA_SUCCESS)
@@ -507,7 +507,7 @@ SIMGPU_API cuGraphMemcpyNodeGetParams(CUgraphNode handle, CUDA_MEMCPY3D* p) {
 }
 SIMGPU_API cuGraphMemcpyNodeSetParams(CUgraphNode handle, const CUDA_MEMCPY3D* p) {
   ENTER(cuGraphMemcpyNodeSetParams);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   Ref<GraphNode> n;
   CopyAction* old;
   if (CUresult r = action_in(handle, CU_GRAPH_NODE_TYPE_MEMCPY, &n, &old); r != CUDA_SUCCESS)
@@ -520,14 +520,14 @@ SIMGPU_API cuGraphMemcpyNodeSetParams(CUgraphNode handle, const CUDA_MEMCPY3D* p
 SIMGPU_API cuGraphAddMemsetNode(CUgraphNode* out, CUgraph g, const CUgraphNode* deps, size_t n,
                                 const CUDA_MEMSET_NODE_PARAMS_v1* p, CUcontext ctx) {
   ENTER(cuGraphAddMemsetNode);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   Ref<Action> a;
   if (CUresult r = set_action(*p, ctx, &a); r != CUDA_SUCCESS) return r;
   return add_node(out, g, {deps, nullptr, n}, a);
 }
 SIMGPU_API cuGraphMemsetNodeGetParams(CUgraphNode handle, CUDA_MEMSET_NODE_PARAMS_v1* p) {
   ENTER(cuGraphMemsetNodeGetParams);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   Ref<GraphNode> n;
   SetAction* a;
   if (CUresult r = action_in(handle, CU_GRAPH_NODE_TYPE_MEMSET, &n, &a); r != CUDA_SUCCESS)
@@ -537,7 +537,7 @@ SIMGPU_API cuGraphMemsetNodeGetParams(CUgraphNode handle, CUDA_MEMSET_NODE_PARAM
 }
 SIMGPU_API cuGraphMemsetNodeSetParams(CUgraphNode handle, const CUDA_MEMSET_NODE_PARAMS_v1* p) {
   ENTER(cuGraphMemsetNodeSetParams);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   Ref<GraphNode> n;
   SetAction* old;
   if (CUresult r = action_in(handle, CU_GRAPH_NODE_TYPE_MEMSET, &n, &old); r != CUDA_SUCCESS)
@@ -550,14 +550,14 @@ SIMGPU_API cuGraphMemsetNodeSetParams(CUgraphNode handle, const CUDA_MEMSET_NODE
 SIMGPU_API cuGraphAddHostNode(CUgraphNode* out, CUgraph g, const CUgraphNode* deps, size_t n,
                               const CUDA_HOST_NODE_PARAMS* p) {
   ENTER(cuGraphAddHostNode);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   Ref<Action> a;
   if (CUresult r = host_action(p->fn, p->userData, &a); r != CUDA_SUCCESS) return r;
   return add_node(out, g, {deps, nullptr, n}, a);
 }
 SIMGPU_API cuGraphHostNodeGetParams(CUgraphNode handle, CUDA_HOST_NODE_PARAMS* p) {
   ENTER(cuGraphHostNodeGetParams);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   Ref<GraphNode> n;
   HostAction* a;
   if (CUresult r = action_in(handle, CU_GRAPH_NODE_TYPE_HOST, &n, &a); r != CUDA_SUCCESS) return r;
@@ -567,7 +567,7 @@ SIMGPU_API cuGraphHostNodeGetParams(CUgraphNode handle, CUDA_HOST_NODE_PARAMS* p
 }
 SIMGPU_API cuGraphHostNodeSetParams(CUgraphNode handle, const CUDA_HOST_NODE_PARAMS* p) {
   ENTER(cuGraphHostNodeSetParams);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   Ref<Action> a;
   if (CUresult r = host_action(p->fn, p->userData, &a); r != CUDA_SUCCESS) return r;
   return replace(handle, a);
@@ -580,7 +580,7 @@ SIMGPU_API cuGraphAddChildGraphNode(CUgraphNode* out, CUgraph g, const CUgraphNo
 }
 SIMGPU_API cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph* out) {
   ENTER(cuGraphChildGraphNodeGetGraph);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<GraphNode> n;
   Action* a;
   if (CUresult r = action_in(handle, CU_GRAPH_NODE_TYPE_GRAPH, &n, &a); r != CUDA_SUCCESS) return r;
@@ -629,7 +629,7 @@ SIMGPU_API cuGraphEventWaitNodeSetEvent(CUgraphNode n, CUevent event) {
 SIMGPU_API cuGraphAddBatchMemOpNode(CUgraphNode* out, CUgraph g, const CUgraphNode* deps, size_t n,
                                     const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1* p) {
   ENTER(cuGraphAddBatchMemOpNode);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   Ref<Action> a;
   if (CUresult r = batch_action(p->ctx, p->paramArray, p->count, p->flags, &a); r != CUDA_SUCCESS)
     return r;
@@ -637,7 +637,7 @@ SIMGPU_API cuGraphAddBatchMemOpNode(CUgraphNode* out, CUgraph g, const CUgraphNo
 }
 SIMGPU_API cuGraphBatchMemOpNodeGetParams(CUgraphNode handle, CUDA_BATCH_MEM_OP_NODE_PARAMS_v1* p) {
   ENTER(cuGraphBatchMemOpNodeGetParams);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   Ref<GraphNode> n;
   BatchAction* a;
   if (CUresult r = action_in(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, &n, &a); r != CUDA_SUCCESS)
@@ -651,7 +651,7 @@ SIMGPU_API cuGraphBatchMemOpNodeGetParams(CUgraphNode handle, CUDA_BATCH_MEM_OP_
 SIMGPU_API cuGraphBatchMemOpNodeSetParams(CUgraphNode handle,
                                           const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1* p) {
   ENTER(cuGraphBatchMemOpNodeSetParams);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   Ref<Action> a;
   if (CUresult r = batch_action(p->ctx, p->paramArray, p->count, p->flags, &a); r != CUDA_SUCCESS)
     return r;
@@ -661,7 +661,7 @@ SIMGPU_API cuGraphBatchMemOpNodeSetParams(CUgraphNode handle,
 SIMGPU_API cuGraphAddMemAllocNode(CUgraphNode* out, CUgraph g, const CUgraphNode* deps, size_t n,
                                   CUDA_MEM_ALLOC_NODE_PARAMS_v1* p) {
   ENTER(cuGraphAddMemAllocNode);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   Ref<Action> a;
   if (CUresult r = alloc_action(*p, &a); r != CUDA_SUCCESS) return r;
   p->dptr = static_cast<AllocAction*>(a.get())->memory->address;
@@ -669,7 +669,7 @@ SIMGPU_API cuGraphAddMemAllocNode(CUgraphNode* out, CUgraph g, const CUgraphNode
 }
 SIMGPU_API cuGraphMemAllocNodeGetParams(CUgraphNode handle, CUDA_MEM_ALLOC_NODE_PARAMS_v1* p) {
   ENTER(cuGraphMemAllocNodeGetParams);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   Ref<GraphNode> n;
   AllocAction* a;
   if (CUresult r = action_in(handle, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &n, &a); r != CUDA_SUCCESS)
@@ -686,7 +686,7 @@ SIMGPU_API cuGraphAddMemFreeNode(CUgraphNode* out, CUgraph g, const CUgraphNode*
 }
 SIMGPU_API cuGraphMemFreeNodeGetParams(CUgraphNode handle, CUdeviceptr* out) {
   ENTER(cuGraphMemFreeNodeGetParams);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<GraphNode> n;
   FreeAction* a;
   if (CUresult r = action_in(handle, CU_GRAPH_NODE_TYPE_MEM_FREE, &n, &a); r != CUDA_SUCCESS)
@@ -700,7 +700,7 @@ SIMGPU_API cuGraphMemFreeNodeGetParams(CUgraphNode handle, CUdeviceptr* out) {
 SIMGPU_API cuGraphConditionalHandleCreate(CUgraphConditionalHandle* out, CUgraph graph,
                                           CUcontext ctx, unsigned standard, unsigned flags) {
   ENTER(cuGraphConditionalHandleCreate);
-  if (out == nullptr || flags > CU_GRAPH_COND_ASSIGN_DEFAULT) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || flags > CU_GRAPH_COND_ASSIGN_DEFAULT) return CUDA_ERROR_INVALID_VALUE;
   Ref<Graph> g;
   if (CUresult r = find_graph(graph, &g); r != CUDA_SUCCESS) return r;
   auto c = Ref<Conditional>::adopt(new Conditional);
@@ -708,7 +708,7 @@ SIMGPU_API cuGraphConditionalHandleCreate(CUgraphConditionalHandle* out, CUgraph
   c->standard = standard;
   c->flags = flags;
   Lock lock(graph_mutex());
-  if (conditionals == nullptr) conditionals = new std::vector<Ref<Conditional>>;
+  if (!conditionals) conditionals = new std::vector<Ref<Conditional>>;
   c->handle = (conditionals->size() + 1) << 8 | (state()->options.seed & 0xff);
   conditionals->push_back(c);
   *out = c->handle;

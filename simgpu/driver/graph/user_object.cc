@@ -43,7 +43,7 @@ using namespace simgpu;
 SIMGPU_API cuUserObjectCreate(CUuserObject* out, void* pointer, CUhostFn destroy, unsigned count,
                               unsigned flags) {
   ENTER(cuUserObjectCreate);
-  if (out == nullptr || destroy == nullptr || count == 0 || count > 0x7fffffffu ||
+  if (!out || !destroy || count == 0 || count > 0x7fffffffu ||
       flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
     return CUDA_ERROR_INVALID_VALUE;
   auto* u = new UserObject(pointer, destroy);

@@ -100,13 +100,13 @@ void* map_somewhere(uint64_t size, int fd) {
 }
 
 Ref<Backing> Backing::create(Device* device, uint64_t size, bool shareable) {
-  if (device != nullptr && !device->charge(size)) return {};
+  if (device && !device->charge(size)) return {};
   auto b = Ref<Backing>::adopt(new Backing);
   b->device = device;
   b->size = size;
   b->shareable = shareable;
   b->host = static_cast<uint8_t*>(map_somewhere(size, -1));
-  if (b->host == nullptr) return {};
+  if (!b->host) return {};
   return b;
 }
 
@@ -134,7 +134,7 @@ struct FileName {
   char text[64];
   explicit FileName(const Device* d) {
     int n = snprintf(text, sizeof text, "%s", kFileName);
-    for (size_t i = 0; d != nullptr && i < sizeof d->uuid.bytes; ++i)
+    for (size_t i = 0; d && i < sizeof d->uuid.bytes; ++i)
       n += snprintf(text + n, sizeof text - static_cast<size_t>(n), "%02x",
                     static_cast<unsigned char>(d->uuid.bytes[i]));
   }
@@ -182,7 +182,7 @@ Ref<Backing> Backing::import_fd(int fd) {
   name[n] = 0;
   if (strncmp(name, kLinkName, sizeof kLinkName - 1) != 0) return {};
   Device* device = device_named(name);
-  if (device == nullptr) return {};
+  if (!device) return {};
   auto b = Ref<Backing>::adopt(new Backing);
   b->size = static_cast<uint64_t>(st.st_size);
   use_file(st.st_ino, false);
@@ -192,15 +192,15 @@ Ref<Backing> Backing::import_fd(int fd) {
   b->fd = fcntl(fd, F_DUPFD_CLOEXEC, kHighDescriptor);
   if (b->fd < 0) return {};
   b->host = static_cast<uint8_t*>(map_somewhere(b->size, b->fd));
-  if (b->host == nullptr) return {};
+  if (!b->host) return {};
   return b;
 }
 
 Backing::~Backing() {
-  if (host != nullptr) munmap(host, size);
+  if (host) munmap(host, size);
   if (fd >= 0) close(fd);
   if (file != 0 && !leave_file(file)) return;
-  if (device != nullptr) device->discharge(size);
+  if (device) device->discharge(size);
 }
 
 uint64_t AddressSpace::reserve(uint64_t size, uint64_t align, uint64_t hint) {
@@ -250,8 +250,8 @@ bool AddressSpace::reserved(uint64_t address, uint64_t* begin, uint64_t* end) {
   if (it == reservations_.begin()) return false;
   --it;
   if (address >= it->second) return false;
-  if (begin != nullptr) *begin = it->first;
-  if (end != nullptr) *end = it->second;
+  if (begin) *begin = it->first;
+  if (end) *end = it->second;
   return true;
 }
 
@@ -325,7 +325,7 @@ bool AddressSpace::covered(uint64_t begin, uint64_t end) {
   ReadLock lock(lock_);
   for (uint64_t at = begin; at < end;) {
     Mapping* m = find_mapping(at);
-    if (m == nullptr) return false;
+    if (!m) return false;
     at = m->end;
   }
   return true;
@@ -342,7 +342,7 @@ bool AddressSpace::set_access(uint64_t begin, uint64_t end, int device, bool rea
   WriteLock lock(lock_);
   for (uint64_t at = begin; at < end;) {
     Mapping* m = find_mapping(at);
-    if (m == nullptr || m->begin < begin || m->end > end) return false;
+    if (!m || m->begin < begin || m->end > end) return false;
     at = m->end;
   }
   uint32_t bit = 1u << device;
@@ -360,7 +360,7 @@ bool AddressSpace::set_host_access(uint64_t begin, uint64_t end, bool read, bool
   WriteLock lock(lock_);
   for (uint64_t at = begin; at < end;) {
     Mapping* m = find_mapping(at);
-    if (m == nullptr || m->begin < begin || m->end > end || !m->by_access) return false;
+    if (!m || m->begin < begin || m->end > end || !m->by_access) return false;
     at = m->end;
   }
   const int prot = write ? PROT_READ | PROT_WRITE : read ? PROT_READ : PROT_NONE;
@@ -377,7 +377,7 @@ bool AddressSpace::set_host_access(uint64_t begin, uint64_t end, bool read, bool
 void AddressSpace::grant(uint64_t address, int device) {
   WriteLock lock(lock_);
   Mapping* m = find_mapping(address);
-  if (m == nullptr) return;
+  if (!m) return;
   m->readable |= 1u << device;
   m->writable |= 1u << device;
   changed();
@@ -386,7 +386,7 @@ void AddressSpace::grant(uint64_t address, int device) {
 bool AddressSpace::mapping(uint64_t address, Mapping* out) {
   ReadLock lock(lock_);
   Mapping* m = find_mapping(address);
-  if (m != nullptr) *out = *m;
+  if (m) *out = *m;
   return m != nullptr;
 }
 
@@ -399,7 +399,7 @@ bool AddressSpace::remove(uint64_t base, Allocation* out) {
   WriteLock lock(lock_);
   auto it = allocations_.find(base);
   if (it == allocations_.end()) return false;
-  if (out != nullptr) *out = it->second;
+  if (out) *out = it->second;
   allocations_.erase(it);
   return true;
 }
@@ -407,7 +407,7 @@ bool AddressSpace::remove(uint64_t base, Allocation* out) {
 bool AddressSpace::allocation(uint64_t address, Allocation* out) {
   ReadLock lock(lock_);
   Allocation* a = find_allocation(address);
-  if (a != nullptr) *out = *a;
+  if (a) *out = *a;
   return a != nullptr;
 }
 
@@ -422,11 +422,11 @@ bool AddressSpace::allocation_at(uint64_t base, Allocation* out) {
 bool AddressSpace::allocation_overlaps(uint64_t begin, uint64_t end, Allocation* out) {
   ReadLock lock(lock_);
   Allocation* a = find_allocation(begin);
-  if (a == nullptr) {
+  if (!a) {
     auto it = allocations_.lower_bound(begin);
     if (it != allocations_.end() && it->first < end) a = &it->second;
   }
-  if (a != nullptr) *out = *a;
+  if (a) *out = *a;
   return a != nullptr;
 }
 
@@ -444,7 +444,7 @@ AddressSpace::Place AddressSpace::classify(uint64_t address, uint64_t length) {
   uint64_t end = address + length;
   if (end < address) return Place::kBad;
   Allocation* a = find_allocation(address);
-  if (a == nullptr) {
+  if (!a) {
     auto it = reservations_.upper_bound(address);
     if (it != reservations_.begin() && address < std::prev(it)->second) return Place::kBad;
     if (it != reservations_.end() && it->first < end) return Place::kBad;
@@ -457,13 +457,13 @@ AddressSpace::Place AddressSpace::classify(uint64_t address, uint64_t length) {
     uint64_t at = a->base + a->size;
     while (at < end && a->type == MemoryType::kVirtual) {
       a = find_allocation(at);
-      if (a == nullptr || a->type != MemoryType::kVirtual) return Place::kBad;
+      if (!a || a->type != MemoryType::kVirtual) return Place::kBad;
       at = a->base + a->size;
     }
     if (at < end) return Place::kBad;
     for (at = address; at < end;) {
       Mapping* m = find_mapping(at);
-      if (m == nullptr) return Place::kBad;
+      if (!m) return Place::kBad;
       at = m->end;
     }
     return Place::kDevice;
@@ -476,7 +476,7 @@ bool AddressSpace::pin(const Context& c, uint64_t address, uint64_t length, bool
                        Piece* out) {
   ReadLock lock(lock_);
   Mapping* m = find_mapping(address);
-  if (m == nullptr) {
+  if (!m) {
     auto it = reservations_.upper_bound(address);
     if (it != reservations_.begin() && address < std::prev(it)->second) return false;
     out->host = reinterpret_cast<uint8_t*>(address);
@@ -501,7 +501,7 @@ bool AddressSpace::pin(const Context& c, uint64_t address, uint64_t length, bool
 bool AddressSpace::find(const Context& c, uint64_t address, ptx::Segment* out) {
   ReadLock lock(lock_);
   Mapping* m = find_mapping(address);
-  if (m == nullptr || !c.reaches(*m, false)) return false;
+  if (!m || !c.reaches(*m, false)) return false;
   out->begin = m->begin;
   out->end = m->end;
   out->host = m->host;

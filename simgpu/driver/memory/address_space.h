@@ -111,7 +111,7 @@ class AddressSpace {
   bool update(uint64_t address, F change) {
     pthread_rwlock_wrlock(&lock_);
     Allocation* a = find_allocation(address);
-    if (a != nullptr) change(*a);
+    if (a) change(*a);
     pthread_rwlock_unlock(&lock_);
     return a != nullptr;
   }

@@ -29,7 +29,7 @@ void pay_for(uint64_t bytes, Context& c) {
 
 // `at` of an array is an offset in its texels.
 bool piece_of(Context& c, Array* array, uint64_t at, uint64_t n, bool write, Piece* out) {
-  if (array == nullptr) return state()->memory.pin(c, at, n, write, out);
+  if (!array) return state()->memory.pin(c, at, n, write, out);
   if (at > array->bytes() || n > array->bytes() - at) return false;
   out->host = array->host() + at;
   out->length = n;
@@ -185,7 +185,7 @@ CUresult copy(CUstream stream, const Box& b, End to, End from, bool blocking,
   if (!blocking && ends.from == Place::kPageable && ends.to != Place::kPageable && b.height == 1 &&
       b.depth == 1 && b.width <= kStaged) {
     void* stage = malloc(b.width);
-    if (stage == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!stage) return CUDA_ERROR_OUT_OF_MEMORY;
     memcpy(stage, reinterpret_cast<void*>(b.from), b.width);
     struct Staged : Work {
       Box box;
@@ -289,7 +289,7 @@ CUresult make_box(const Side& to, const Corner& to_at, const Side& from, const C
 }
 
 CUresult copy2(CUstream stream, const CUDA_MEMCPY2D* p, bool blocking) {
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   Side to, from;
   if (CUresult r = side(p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, &to);
       r != CUDA_SUCCESS)
@@ -322,7 +322,7 @@ CUresult box_of(const T& p, Box* b, Side* to, Side* from) {
 
 template <class T>
 CUresult copy3(CUstream stream, const T* p, bool blocking) {
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   Side to, from;
   Box b;
   if (CUresult r = box_of(*p, &b, &to, &from); r != CUDA_SUCCESS) return r;
@@ -332,14 +332,12 @@ CUresult copy3(CUstream stream, const T* p, bool blocking) {
 // Between an array's first row (cuMemcpyHtoA and its like address bytes along it) and an address.
 CUresult copy_array(CUstream stream, CUarray to_array, uint64_t to, CUarray from_array,
                     uint64_t from, uint64_t n, End to_end, End from_end, bool blocking) {
-  if (to_array == nullptr && from_array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (!to_array && !from_array) return CUDA_ERROR_INVALID_HANDLE;
   Side t, f;
   CUmemorytype array = CU_MEMORYTYPE_ARRAY, any = CU_MEMORYTYPE_UNIFIED;
-  if (CUresult r = side(to_array != nullptr ? array : any, nullptr, to, to_array, &t);
-      r != CUDA_SUCCESS)
+  if (CUresult r = side(to_array ? array : any, nullptr, to, to_array, &t); r != CUDA_SUCCESS)
     return r;
-  if (CUresult r = side(from_array != nullptr ? array : any, nullptr, from, from_array, &f);
-      r != CUDA_SUCCESS)
+  if (CUresult r = side(from_array ? array : any, nullptr, from, from_array, &f); r != CUDA_SUCCESS)
     return r;
   Box b;
   if (CUresult r = make_box(t, {t.array ? to : 0, 0, 0, 0, 0}, f, {f.array ? from : 0, 0, 0, 0, 0},
@@ -420,17 +418,16 @@ CUresult set(CUstream stream, uint64_t at, uint64_t pitch, unsigned value, unsig
   return CUDA_SUCCESS;
 }
 
-bool own_stream(CUstream stream) { return stream != nullptr && stream != CU_STREAM_LEGACY; }
+bool own_stream(CUstream stream) { return stream && stream != CU_STREAM_LEGACY; }
 
 CUresult copy_batch(CUdeviceptr* to, CUdeviceptr* from, size_t* sizes, size_t count, size_t* failed,
                     CUstream stream) {
-  if (to == nullptr || from == nullptr || sizes == nullptr || count == 0)
-    return CUDA_ERROR_INVALID_VALUE;
+  if (!to || !from || !sizes || count == 0) return CUDA_ERROR_INVALID_VALUE;
   if (!own_stream(stream)) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < count; ++i) {
     CUresult r = copy1(stream, to[i], from[i], sizes[i], End::kAny, End::kAny, false);
     if (r == CUDA_SUCCESS) continue;
-    if (failed != nullptr) *failed = i;
+    if (failed) *failed = i;
     return r;
   }
   return CUDA_SUCCESS;
@@ -489,12 +486,11 @@ CUresult copy_op(CUstream stream, const CUDA_MEMCPY3D_BATCH_OP& op) {
 
 CUresult copy_ops(size_t count, const CUDA_MEMCPY3D_BATCH_OP* ops, size_t* failed,
                   unsigned long long flags, CUstream stream) {
-  if (ops == nullptr || count == 0 || flags != 0 || !own_stream(stream))
-    return CUDA_ERROR_INVALID_VALUE;
+  if (!ops || count == 0 || flags != 0 || !own_stream(stream)) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < count; ++i) {
     CUresult r = copy_op(stream, ops[i]);
     if (r == CUDA_SUCCESS) continue;
-    if (failed != nullptr) *failed = i;
+    if (failed) *failed = i;
     return r;
   }
   return CUDA_SUCCESS;
@@ -609,8 +605,8 @@ SIMGPU_API cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* p, CUstream stream) {
 }
 SIMGPU_API cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* p) {
   ENTER(cuMemcpy3DPeer);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (p->dstContext != nullptr && p->srcContext != nullptr) {
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
+  if (p->dstContext && p->srcContext) {
     if (CUresult r = peers(p->dstContext, p->srcContext, true); r != CUDA_SUCCESS) return r;
   }
   return settle(copy3(nullptr, p, true));
@@ -713,7 +709,7 @@ SIMGPU_API cuMemcpyAtoH_v2(void* to, CUarray from, size_t at, size_t n) {
 }
 SIMGPU_API cuMemcpyAtoA_v2(CUarray to, size_t to_at, CUarray from, size_t from_at, size_t n) {
   ENTER(cuMemcpyAtoA_v2);
-  if (to == nullptr || from == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (!to || !from) return CUDA_ERROR_INVALID_HANDLE;
   return copy_array(nullptr, to, to_at, from, from_at, n, End::kAny, End::kAny, true);
 }
 SIMGPU_API cuMemcpyHtoAAsync_v2(CUarray to, size_t at, const void* from, size_t n, CUstream s) {

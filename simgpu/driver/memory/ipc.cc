@@ -54,7 +54,7 @@ CUresult make_ticket(Ticket* t, CUdeviceptr address, uint64_t magic) {
       a.imported || !space.mapping(a.base, &m) || !m.backing)
     return CUDA_ERROR_INVALID_VALUE;
   const auto* pool = static_cast<const Pool*>(a.pool);
-  if (magic == kMagic ? pool != nullptr : pool == nullptr || !pool->exportable)
+  if (magic == kMagic ? pool != nullptr : !pool || !pool->exportable)
     return CUDA_ERROR_INVALID_VALUE;
   if (!m.backing->share()) return CUDA_ERROR_OPERATING_SYSTEM;
   *t = Ticket{
@@ -98,7 +98,7 @@ Ref<Backing> fetch_memory(const Ticket& t) {
 
 CUresult open_ticket(CUdeviceptr* out, const Ticket& t, const Ref<Context>& c) {
   Device* device = device_with(t.device);
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (!device) return CUDA_ERROR_INVALID_DEVICE;
   Ref<Backing> b = fetch_memory(t);
   if (!b || t.offset + t.size > b->size) return CUDA_ERROR_MAP_FAILED;
   AddressSpace& space = state()->memory;
@@ -215,7 +215,7 @@ Ref<SharedEvent> SharedEvent::import_fd(int fd) {
 }
 
 SharedEvent::~SharedEvent() {
-  if (page_ != nullptr) munmap(page_, kPage);
+  if (page_) munmap(page_, kPage);
   if (fd_ >= 0) close(fd_);
 }
 
@@ -231,7 +231,7 @@ using namespace simgpu;
 
 SIMGPU_API cuIpcGetEventHandle(CUipcEventHandle* out, CUevent event) {
   ENTER(cuIpcGetEventHandle);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Event> e = state()->handles.get<Event>(event);
   if (!e) return CUDA_ERROR_INVALID_HANDLE;
   if (!e->shared) return CUDA_ERROR_INVALID_VALUE;
@@ -244,7 +244,7 @@ SIMGPU_API cuIpcGetEventHandle(CUipcEventHandle* out, CUevent event) {
 
 SIMGPU_API cuIpcOpenEventHandle(CUevent* out, CUipcEventHandle handle) {
   ENTER(cuIpcOpenEventHandle);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
   EventTicket t;
   memcpy(&t, &handle, sizeof t);
@@ -263,7 +263,7 @@ SIMGPU_API cuIpcOpenEventHandle(CUevent* out, CUipcEventHandle handle) {
 
 SIMGPU_API cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr address) {
   ENTER(cuIpcGetMemHandle);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
   Ticket t;
   if (CUresult r = make_ticket(&t, address, kMagic); r != CUDA_SUCCESS) return r;
@@ -274,7 +274,7 @@ SIMGPU_API cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr address) {
 
 SIMGPU_API cuIpcOpenMemHandle_v2(CUdeviceptr* out, CUipcMemHandle handle, unsigned flags) {
   ENTER(cuIpcOpenMemHandle_v2);
-  if (out == nullptr || flags > CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || flags > CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
   Ticket t;
   memcpy(&t, &handle, sizeof t);
@@ -306,7 +306,7 @@ SIMGPU_API cuMemPoolExportToShareableHandle(void* out, CUmemoryPool handle,
                                             unsigned long long flags) {
   ENTER(cuMemPoolExportToShareableHandle);
   Ref<Pool> p = pool_at(handle);
-  if (out == nullptr || !p || !p->exportable || flags != 0 ||
+  if (!out || !p || !p->exportable || flags != 0 ||
       type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
     return CUDA_ERROR_INVALID_VALUE;
   const PoolFile file = {kPoolMagic, p->device->uuid};
@@ -325,13 +325,13 @@ SIMGPU_API cuMemPoolImportFromShareableHandle(CUmemoryPool* out, void* handle,
                                               unsigned long long flags) {
   ENTER(cuMemPoolImportFromShareableHandle);
   PoolFile file;
-  if (out == nullptr || flags != 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+  if (!out || flags != 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
       pread(static_cast<int>(reinterpret_cast<intptr_t>(handle)), &file, sizeof file, 0) !=
           sizeof file ||
       file.magic != kPoolMagic)
     return CUDA_ERROR_INVALID_VALUE;
   Device* d = device_with(file.device);
-  if (d == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (!d) return CUDA_ERROR_INVALID_DEVICE;
   auto* p = new Pool(d, false);
   p->imported = true;
   state()->handles.add(p);
@@ -341,7 +341,7 @@ SIMGPU_API cuMemPoolImportFromShareableHandle(CUmemoryPool* out, void* handle,
 
 SIMGPU_API cuMemPoolExportPointer(CUmemPoolPtrExportData* out, CUdeviceptr address) {
   ENTER(cuMemPoolExportPointer);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ticket t;
   if (CUresult r = make_ticket(&t, address, kPoolMagic); r != CUDA_SUCCESS) return r;
   static_assert(sizeof t <= sizeof *out);
@@ -355,7 +355,7 @@ SIMGPU_API cuMemPoolImportPointer(CUdeviceptr* out, CUmemoryPool handle,
   ENTER(cuMemPoolImportPointer);
   CURRENT(c);
   Ref<Pool> p = pool_at(handle);
-  if (out == nullptr || data == nullptr || !p || !p->imported) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || !data || !p || !p->imported) return CUDA_ERROR_INVALID_VALUE;
   Ticket t;
   memcpy(&t, data, sizeof t);
   if (t.magic != kPoolMagic) return CUDA_ERROR_INVALID_VALUE;

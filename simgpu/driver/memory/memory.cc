@@ -25,7 +25,7 @@ void map_host(uint64_t address, uint64_t bytes, bool read_only) {
 }
 
 CUresult allocate(CUdeviceptr* out, uint64_t bytes) {
-  if (out == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
   if (CUresult r = forbid_unsafe(); r != CUDA_SUCCESS) return r;
   Allocation a;
@@ -40,12 +40,12 @@ CUresult allocate(CUdeviceptr* out, uint64_t bytes) {
 CUresult allocate_host(void** out, uint64_t bytes, unsigned flags) {
   constexpr unsigned kKnown =
       CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-  if (out == nullptr || bytes == 0 || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || bytes == 0 || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
   if (CUresult r = forbid_unsafe(); r != CUDA_SUCCESS) return r;
   uint64_t size = round_up(bytes, kPage);
   void* p = map_somewhere(size, -1);
-  if (p == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!p) return CUDA_ERROR_OUT_OF_MEMORY;
   Allocation a;
   a.type = MemoryType::kPinned;
   a.base = a.block = reinterpret_cast<uint64_t>(p);
@@ -76,7 +76,7 @@ void free_allocation(const Allocation& a, Context& owner) {
   switch (a.type) {
     case MemoryType::kDevice:
       if (a.graph) break;  // its own affair
-      if (a.pool != nullptr) {
+      if (a.pool) {
         static_cast<Pool*>(a.pool)->release_memory(a);
       } else {
         owner.heap.free(a);
@@ -105,9 +105,8 @@ SIMGPU_API cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
   ENTER(cuMemGetInfo_v2);
   CURRENT(c);
   uint64_t used = c->device->used();
-  if (free_bytes != nullptr)
-    *free_bytes = used < c->device->total() ? c->device->total() - used : 0;
-  if (total != nullptr) *total = c->device->total();
+  if (free_bytes) *free_bytes = used < c->device->total() ? c->device->total() - used : 0;
+  if (total) *total = c->device->total();
   return CUDA_SUCCESS;
 }
 
@@ -119,7 +118,7 @@ SIMGPU_API cuMemAlloc_v2(CUdeviceptr* out, size_t bytes) {
 SIMGPU_API cuMemAllocPitch_v2(CUdeviceptr* out, size_t* pitch, size_t width, size_t height,
                               unsigned element) {
   ENTER(cuMemAllocPitch_v2);
-  if (pitch == nullptr || width == 0 || height == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!pitch || width == 0 || height == 0) return CUDA_ERROR_INVALID_VALUE;
   if (element != 4 && element != 8 && element != 16) return CUDA_ERROR_INVALID_VALUE;
   uint64_t p = round_up(width, 512), bytes;
   if (__builtin_mul_overflow(p, height, &bytes)) return CUDA_ERROR_INVALID_VALUE;
@@ -138,7 +137,7 @@ SIMGPU_API cuMemFree_v2(CUdeviceptr address) {
   if (a.variable || (a.type != MemoryType::kDevice && a.type != MemoryType::kManaged))
     return CUDA_ERROR_INVALID_VALUE;
   // The owner: any context of the process may free.
-  Ref<Context> owner = a.context_handle != nullptr ? context_of(a.context_handle) : c;
+  Ref<Context> owner = a.context_handle ? context_of(a.context_handle) : c;
   if (!owner) return CUDA_ERROR_INVALID_VALUE;
   CUresult r = owner->synchronize();
   if (r != CUDA_SUCCESS) return r;
@@ -152,8 +151,8 @@ SIMGPU_API cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* size, CUdeviceptr 
   CURRENT(c);
   Allocation a;
   if (!space().allocation(address, &a)) return CUDA_ERROR_NOT_FOUND;
-  if (base != nullptr) *base = a.base;
-  if (size != nullptr) *size = a.size;
+  if (base) *base = a.base;
+  if (size) *size = a.size;
   return CUDA_SUCCESS;
 }
 
@@ -170,7 +169,7 @@ SIMGPU_API cuMemAllocHost_v2(void** out, size_t bytes) {
 SIMGPU_API cuMemFreeHost(void* p) {
   ENTER(cuMemFreeHost);
   CURRENT(c);
-  if (p == nullptr) return CUDA_SUCCESS;
+  if (!p) return CUDA_SUCCESS;
   if (CUresult r = forbid_unsafe(); r != CUDA_SUCCESS) return r;
   Allocation a;
   if (!space().allocation_at(reinterpret_cast<uint64_t>(p), &a) || a.type != MemoryType::kPinned)
@@ -186,7 +185,7 @@ SIMGPU_API cuMemHostRegister_v2(void* p, size_t bytes, unsigned flags) {
   ENTER(cuMemHostRegister_v2);
   constexpr unsigned kKnown = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
                               CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
-  if (p == nullptr || bytes == 0 || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!p || bytes == 0 || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
   if ((flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   CURRENT(c);
   if (CUresult r = forbid_unsafe(); r != CUDA_SUCCESS) return r;
@@ -215,7 +214,7 @@ SIMGPU_API cuMemHostRegister_v2(void* p, size_t bytes, unsigned flags) {
 
 SIMGPU_API cuMemHostUnregister(void* p) {
   ENTER(cuMemHostUnregister);
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
   if (CUresult r = forbid_unsafe(); r != CUDA_SUCCESS) return r;
   Allocation a;
@@ -231,7 +230,7 @@ SIMGPU_API cuMemHostUnregister(void* p) {
 
 SIMGPU_API cuMemHostGetDevicePointer_v2(CUdeviceptr* out, void* p, unsigned flags) {
   ENTER(cuMemHostGetDevicePointer_v2);
-  if (out == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
   Allocation a;
   auto at = reinterpret_cast<uint64_t>(p);
@@ -245,7 +244,7 @@ SIMGPU_API cuMemHostGetDevicePointer_v2(CUdeviceptr* out, void* p, unsigned flag
 
 SIMGPU_API cuMemHostGetFlags(unsigned* flags, void* p) {
   ENTER(cuMemHostGetFlags);
-  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!flags) return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
   Allocation a;
   if (!space().allocation(reinterpret_cast<uint64_t>(p), &a)) return CUDA_ERROR_INVALID_VALUE;
@@ -258,14 +257,14 @@ SIMGPU_API cuMemHostGetFlags(unsigned* flags, void* p) {
 
 SIMGPU_API cuMemAllocManaged(CUdeviceptr* out, size_t bytes, unsigned flags) {
   ENTER(cuMemAllocManaged);
-  if (out == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST) return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
   if (CUresult r = forbid_unsafe(); r != CUDA_SUCCESS) return r;
   uint64_t size = round_up(bytes, kPage);
   if (!c->device->charge(size)) return CUDA_ERROR_OUT_OF_MEMORY;
   void* p = map_somewhere(size, -1);
-  if (p == nullptr) {
+  if (!p) {
     c->device->discharge(size);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }

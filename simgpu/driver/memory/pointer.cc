@@ -117,7 +117,7 @@ CUresult advise(CUdeviceptr at, size_t bytes, CUmem_advise advice, int device) {
   if (!managed(at, bytes, &a)) return CUDA_ERROR_INVALID_VALUE;
   if (advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY)
     return CUDA_ERROR_INVALID_VALUE;
-  bool known = device == CU_DEVICE_CPU || device_of(device) != nullptr;
+  bool known = device == CU_DEVICE_CPU || device_of(device);
   bool needs_device = advice != CU_MEM_ADVISE_SET_READ_MOSTLY &&
                       advice != CU_MEM_ADVISE_UNSET_READ_MOSTLY &&
                       advice != CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION;
@@ -151,7 +151,7 @@ CUresult advise(CUdeviceptr at, size_t bytes, CUmem_advise advice, int device) {
 CUresult prefetch(CUdeviceptr at, size_t bytes, int device, CUstream stream) {
   Allocation a;
   if (!managed(at, bytes, &a)) return CUDA_ERROR_INVALID_VALUE;
-  if (device != CU_DEVICE_CPU && device_of(device) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (device != CU_DEVICE_CPU && !device_of(device)) return CUDA_ERROR_INVALID_DEVICE;
   Ref<Stream> s;
   if (CUresult r = resolve(stream, &s); r != CUDA_SUCCESS) return r;
   return enqueue(*s, new_work("prefetch", [=](Context&) {
@@ -168,8 +168,7 @@ struct Ranges {
   size_t count;
 };
 CUresult check_ranges(const Ranges& r, unsigned long long flags, CUstream stream) {
-  if (r.count == 0 || r.at == nullptr || r.bytes == nullptr || flags != 0)
-    return CUDA_ERROR_INVALID_VALUE;
+  if (r.count == 0 || !r.at || !r.bytes || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < r.count; ++i) {
     Allocation a;
     if (!managed(r.at[i], r.bytes[i], &a)) return CUDA_ERROR_INVALID_VALUE;
@@ -183,8 +182,7 @@ CUresult check_ranges(const Ranges& r, unsigned long long flags, CUstream stream
 CUresult prefetch_ranges(const Ranges& r, const CUmemLocation* places, const size_t* firsts,
                          size_t place_count, unsigned long long flags, CUstream stream) {
   if (CUresult e = check_ranges(r, flags, stream); e != CUDA_SUCCESS) return e;
-  if (places == nullptr || firsts == nullptr || place_count == 0 || place_count > r.count ||
-      firsts[0] != 0)
+  if (!places || !firsts || place_count == 0 || place_count > r.count || firsts[0] != 0)
     return CUDA_ERROR_INVALID_VALUE;
   for (size_t k = 0; k < place_count; ++k) {
     int device;
@@ -204,7 +202,7 @@ CUresult prefetch_ranges(const Ranges& r, const CUmemLocation* places, const siz
 
 CUresult range_attribute(void* data, size_t size, CUmem_range_attribute id, CUdeviceptr at,
                          size_t bytes) {
-  if (data == nullptr || size == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!data || size == 0) return CUDA_ERROR_INVALID_VALUE;
   Allocation a;
   if (!managed(at, bytes, &a)) return CUDA_ERROR_INVALID_VALUE;
   if (id == CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY) {
@@ -247,7 +245,7 @@ using namespace simgpu;
 
 SIMGPU_API cuPointerGetAttribute(void* out, CUpointer_attribute id, CUdeviceptr at) {
   ENTER(cuPointerGetAttribute);
-  if (out == nullptr || at == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || at == 0) return CUDA_ERROR_INVALID_VALUE;
   return attribute(out, id, at);
 }
 
@@ -255,9 +253,9 @@ SIMGPU_API cuPointerGetAttribute(void* out, CUpointer_attribute id, CUdeviceptr 
 SIMGPU_API cuPointerGetAttributes(unsigned count, CUpointer_attribute* ids, void** out,
                                   CUdeviceptr at) {
   ENTER(cuPointerGetAttributes);
-  if (count == 0 || ids == nullptr || out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (count == 0 || !ids || !out) return CUDA_ERROR_INVALID_VALUE;
   for (unsigned i = 0; i < count; ++i) {
-    if (out[i] == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (!out[i]) return CUDA_ERROR_INVALID_VALUE;
     if (attribute(out[i], ids[i], at) == CUDA_SUCCESS) continue;
     if (ids[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
       give(out[i], -2);
@@ -270,7 +268,7 @@ SIMGPU_API cuPointerGetAttributes(unsigned count, CUpointer_attribute* ids, void
 
 SIMGPU_API cuPointerSetAttribute(const void* value, CUpointer_attribute id, CUdeviceptr at) {
   ENTER(cuPointerSetAttribute);
-  if (value == nullptr || id != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return CUDA_ERROR_INVALID_VALUE;
+  if (!value || id != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return CUDA_ERROR_INVALID_VALUE;
   int on = *static_cast<const int*>(value);
   return space().update(at, [=](Allocation& a) { a.sync_memops = on != 0; })
              ? CUDA_SUCCESS
@@ -334,8 +332,7 @@ SIMGPU_API cuMemRangeGetAttribute(void* data, size_t size, CUmem_range_attribute
 SIMGPU_API cuMemRangeGetAttributes(void** data, size_t* sizes, CUmem_range_attribute* ids,
                                    size_t count, CUdeviceptr at, size_t bytes) {
   ENTER(cuMemRangeGetAttributes);
-  if (data == nullptr || sizes == nullptr || ids == nullptr || count == 0)
-    return CUDA_ERROR_INVALID_VALUE;
+  if (!data || !sizes || !ids || count == 0) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < count; ++i)
     if (CUresult r = range_attribute(data[i], sizes[i], ids[i], at, bytes); r != CUDA_SUCCESS)
       return r;

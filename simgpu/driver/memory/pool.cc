@@ -70,11 +70,11 @@ CUresult capture_allocation(CUdeviceptr* out, uint64_t bytes, const Pool& pool, 
 }
 
 CUresult allocate_async(CUdeviceptr* out, uint64_t bytes, CUmemoryPool handle, CUstream stream) {
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Stream> s;
   if (CUresult r = resolve(stream, &s); r != CUDA_SUCCESS) return r;
   Ref<Pool> pool;
-  if (handle == nullptr) {
+  if (!handle) {
     Lock lock(state()->contexts_mutex);
     pool = s->context->device->current_pool;
   } else if (CUresult r = find(handle, &pool); r != CUDA_SUCCESS) {
@@ -94,10 +94,10 @@ CUresult allocate_async(CUdeviceptr* out, uint64_t bytes, CUmemoryPool handle, C
 }
 
 CUresult device_at(const CUmemLocation* l, Device** d) {
-  if (l == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!l) return CUDA_ERROR_INVALID_VALUE;
   if (l->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;  // pools of the host
   *d = device_of(l->id);
-  return *d != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+  return *d ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 }  // namespace
@@ -113,7 +113,7 @@ SIMGPU_API cuMemAllocAsync(CUdeviceptr* out, size_t bytes, CUstream stream) {
 SIMGPU_API cuMemAllocFromPoolAsync(CUdeviceptr* out, size_t bytes, CUmemoryPool pool,
                                    CUstream stream) {
   ENTER(cuMemAllocFromPoolAsync);
-  if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!pool) return CUDA_ERROR_INVALID_VALUE;
   return allocate_async(out, bytes, pool, stream);
 }
 
@@ -137,8 +137,7 @@ SIMGPU_API cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   s->submit(new_work("free", [=](Context& c) {
     Allocation now;
     if (!state()->memory.allocation_at(address, &now) || now.id != id) return CUDA_SUCCESS;
-    Ref<Context> owner =
-        now.context_handle != nullptr ? context_of(now.context_handle) : Ref<Context>(&c);
+    Ref<Context> owner = now.context_handle ? context_of(now.context_handle) : Ref<Context>(&c);
     if (owner) free_allocation(now, *owner);
     return CUDA_SUCCESS;
   }));
@@ -147,7 +146,7 @@ SIMGPU_API cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
 
 SIMGPU_API cuMemPoolCreate(CUmemoryPool* out, const CUmemPoolProps* props) {
   ENTER(cuMemPoolCreate);
-  if (out == nullptr || props == nullptr || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
+  if (!out || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
     return CUDA_ERROR_INVALID_VALUE;
   if (props->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
     return CUDA_ERROR_NOT_SUPPORTED;
@@ -180,7 +179,7 @@ SIMGPU_API cuMemPoolTrimTo(CUmemoryPool handle, size_t) {
 
 SIMGPU_API cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute id, void* value) {
   ENTER(cuMemPoolGetAttribute);
-  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!value) return CUDA_ERROR_INVALID_VALUE;
   Ref<Pool> p;
   if (CUresult r = find(handle, &p); r != CUDA_SUCCESS) return r;
   uint64_t held = p->reserved();
@@ -220,7 +219,7 @@ SIMGPU_API cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute id, vo
 
 SIMGPU_API cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute id, void* value) {
   ENTER(cuMemPoolSetAttribute);
-  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!value) return CUDA_ERROR_INVALID_VALUE;
   Ref<Pool> p;
   if (CUresult r = find(handle, &p); r != CUDA_SUCCESS) return r;
   uint64_t held = p->reserved();
@@ -256,7 +255,7 @@ SIMGPU_API cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute id, vo
 
 SIMGPU_API cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* map, size_t count) {
   ENTER(cuMemPoolSetAccess);
-  if (map == nullptr && count != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!map && count != 0) return CUDA_ERROR_INVALID_VALUE;
   Ref<Pool> p;
   if (CUresult r = find(handle, &p); r != CUDA_SUCCESS) return r;
   for (size_t i = 0; i < count; ++i) {
@@ -276,7 +275,7 @@ SIMGPU_API cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* map, s
 SIMGPU_API cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle,
                               CUmemLocation* location) {
   ENTER(cuMemPoolGetAccess);
-  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!flags) return CUDA_ERROR_INVALID_VALUE;
   Ref<Pool> p;
   if (CUresult r = find(handle, &p); r != CUDA_SUCCESS) return r;
   Device* d;
@@ -289,18 +288,18 @@ SIMGPU_API cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle,
 
 SIMGPU_API cuDeviceGetDefaultMemPool(CUmemoryPool* out, CUdevice dev) {
   ENTER(cuDeviceGetDefaultMemPool);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Device* d = device_of(dev);
-  if (d == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (!d) return CUDA_ERROR_INVALID_DEVICE;
   *out = reinterpret_cast<CUmemoryPool>(d->default_pool.get());
   return CUDA_SUCCESS;
 }
 
 SIMGPU_API cuDeviceGetMemPool(CUmemoryPool* out, CUdevice dev) {
   ENTER(cuDeviceGetMemPool);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Device* d = device_of(dev);
-  if (d == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (!d) return CUDA_ERROR_INVALID_DEVICE;
   Lock lock(state()->contexts_mutex);
   *out = reinterpret_cast<CUmemoryPool>(d->current_pool.get());
   return CUDA_SUCCESS;
@@ -309,7 +308,7 @@ SIMGPU_API cuDeviceGetMemPool(CUmemoryPool* out, CUdevice dev) {
 SIMGPU_API cuDeviceSetMemPool(CUdevice dev, CUmemoryPool handle) {
   ENTER(cuDeviceSetMemPool);
   Device* d = device_of(dev);
-  if (d == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (!d) return CUDA_ERROR_INVALID_DEVICE;
   Ref<Pool> p;
   if (CUresult r = find(handle, &p); r != CUDA_SUCCESS) return r;
   if (p->imported) return CUDA_ERROR_INVALID_VALUE;

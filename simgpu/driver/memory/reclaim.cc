@@ -23,7 +23,7 @@ void retire(Ref<RefCounted> b) {
     lock.unlock();
     return;  // freed here
   }
-  if (waiting == nullptr) waiting = new std::vector<Ref<RefCounted>>;
+  if (!waiting) waiting = new std::vector<Ref<RefCounted>>;
   waiting->push_back(std::move(b));
 }
 
@@ -36,7 +36,7 @@ MemoryUse::MemoryUse() {
 MemoryUse::~MemoryUse() {
   std::vector<Ref<RefCounted>> gone;
   Lock lock(mutex());
-  if (--running == 0 && waiting != nullptr) gone.swap(*waiting);
+  if (--running == 0 && waiting) gone.swap(*waiting);
   if (running == 0 && paused) change().broadcast();
   lock.unlock();
 }

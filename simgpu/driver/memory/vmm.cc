@@ -31,7 +31,7 @@ bool is_host(const CUmemLocation& l) {
 
 // `d` null: of the host.
 CUresult check(const CUmemAllocationProp* p, Device** d) {
-  if (p == nullptr || p->type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
+  if (!p || p->type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
   if (is_host(p->location)) {  // not for other processes
     *d = nullptr;
     return p->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE ? CUDA_SUCCESS
@@ -39,7 +39,7 @@ CUresult check(const CUmemAllocationProp* p, Device** d) {
   }
   if (p->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
   *d = device_of(p->location.id);
-  if (*d == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (!*d) return CUDA_ERROR_INVALID_DEVICE;
   unsigned handles = static_cast<unsigned>(p->requestedHandleTypes);
   if ((handles & ~static_cast<unsigned>(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) != 0)
     return CUDA_ERROR_NOT_SUPPORTED;
@@ -64,7 +64,7 @@ SIMGPU_API cuMemGetAllocationGranularity(size_t* out, const CUmemAllocationProp*
                                          CUmemAllocationGranularity_flags) {
   ENTER(cuMemGetAllocationGranularity);
   Device* d;
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult r = check(prop, &d); r != CUDA_SUCCESS) return r;
   *out = kGranularity;
   return CUDA_SUCCESS;
@@ -73,8 +73,7 @@ SIMGPU_API cuMemGetAllocationGranularity(size_t* out, const CUmemAllocationProp*
 SIMGPU_API cuMemAddressReserve(CUdeviceptr* out, size_t size, size_t alignment, CUdeviceptr hint,
                                unsigned long long flags) {
   ENTER(cuMemAddressReserve);
-  if (out == nullptr || size == 0 || size % kGranularity != 0 || flags != 0)
-    return CUDA_ERROR_INVALID_VALUE;
+  if (!out || size == 0 || size % kGranularity != 0 || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if ((alignment & (alignment - 1)) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (alignment < kGranularity) alignment = kGranularity;
   uint64_t at = space().reserve(size, alignment, hint);
@@ -96,13 +95,12 @@ SIMGPU_API cuMemAddressFree(CUdeviceptr address, size_t size) {
 SIMGPU_API cuMemCreate(CUmemGenericAllocationHandle* out, size_t size,
                        const CUmemAllocationProp* prop, unsigned long long flags) {
   ENTER(cuMemCreate);
-  if (out == nullptr || size == 0 || size % kGranularity != 0 || flags != 0)
-    return CUDA_ERROR_INVALID_VALUE;
+  if (!out || size == 0 || size % kGranularity != 0 || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   Device* d;
   if (CUresult r = check(prop, &d); r != CUDA_SUCCESS) return r;
   bool shareable = prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE;
   Ref<Backing> backing = Backing::create(d, size, shareable);
-  if (!backing || (d == nullptr && !backing->share())) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!backing || (!d && !backing->share())) return CUDA_ERROR_OUT_OF_MEMORY;
   *out = publish(new Physical(std::move(backing), *prop));
   return CUDA_SUCCESS;
 }
@@ -135,7 +133,7 @@ SIMGPU_API cuMemMap(CUdeviceptr address, size_t size, size_t offset,
   m.end = address + size;
   m.host = p->backing->host;
   m.backing = p->backing;
-  m.device = p->backing->device != nullptr ? p->backing->device->ordinal : -1;
+  m.device = p->backing->device ? p->backing->device->ordinal : -1;
   m.by_access = m.device < 0;
   m.peer = false;
   space().map(std::move(m));
@@ -144,7 +142,7 @@ SIMGPU_API cuMemMap(CUdeviceptr address, size_t size, size_t offset,
   a.base = a.block = address;
   a.size = a.block_bytes = size;
   a.id = fresh_id();
-  a.device = p->backing->device != nullptr ? p->backing->device->ordinal : 0;
+  a.device = p->backing->device ? p->backing->device->ordinal : 0;
   a.physical = handle;
   space().add(a);
   return CUDA_SUCCESS;
@@ -163,7 +161,7 @@ SIMGPU_API cuMemUnmap(CUdeviceptr address, size_t size) {
 SIMGPU_API cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc* desc,
                           size_t count) {
   ENTER(cuMemSetAccess);
-  if (desc == nullptr || count == 0 || size == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!desc || count == 0 || size == 0) return CUDA_ERROR_INVALID_VALUE;
   Allocation a;
   if (!space().allocation_at(address, &a) || a.type != MemoryType::kVirtual)
     return CUDA_ERROR_INVALID_VALUE;
@@ -171,7 +169,7 @@ SIMGPU_API cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDes
     const bool host = is_host(desc[i].location);
     if (!host && desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE)
       return CUDA_ERROR_NOT_SUPPORTED;
-    if (!host && device_of(desc[i].location.id) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+    if (!host && !device_of(desc[i].location.id)) return CUDA_ERROR_INVALID_DEVICE;
     bool write = desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     bool read = write || desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ;
     const uint64_t end = address + size;
@@ -185,9 +183,9 @@ SIMGPU_API cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDes
 SIMGPU_API cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location,
                           CUdeviceptr address) {
   ENTER(cuMemGetAccess);
-  if (flags == nullptr || location == nullptr || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+  if (!flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
     return CUDA_ERROR_INVALID_VALUE;
-  if (device_of(location->id) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (!device_of(location->id)) return CUDA_ERROR_INVALID_DEVICE;
   Mapping m;
   if (!space().mapping(address, &m)) return CUDA_ERROR_INVALID_VALUE;
   *flags = (m.writable >> location->id & 1) != 0   ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
@@ -198,7 +196,7 @@ SIMGPU_API cuMemGetAccess(unsigned long long* flags, const CUmemLocation* locati
 
 SIMGPU_API cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* out, void* address) {
   ENTER(cuMemRetainAllocationHandle);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Allocation a;
   if (!space().allocation(reinterpret_cast<uint64_t>(address), &a) ||
       a.type != MemoryType::kVirtual)
@@ -228,7 +226,7 @@ SIMGPU_API cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* out,
                                                   CUmemGenericAllocationHandle handle) {
   ENTER(cuMemGetAllocationPropertiesFromHandle);
   Ref<Physical> p = find(handle);
-  if (out == nullptr || !p) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || !p) return CUDA_ERROR_INVALID_VALUE;
   *out = p->prop;
   return CUDA_SUCCESS;
 }
@@ -237,7 +235,7 @@ SIMGPU_API cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle 
                                         CUmemAllocationHandleType type, unsigned long long flags) {
   ENTER(cuMemExportToShareableHandle);
   Ref<Physical> p = find(handle);
-  if (out == nullptr || !p || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || !p || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !p->backing->shareable)
     return CUDA_ERROR_INVALID_VALUE;
   if (!p->backing->share()) return CUDA_ERROR_OPERATING_SYSTEM;
@@ -250,8 +248,7 @@ SIMGPU_API cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle 
 SIMGPU_API cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* out, void* os_handle,
                                           CUmemAllocationHandleType type) {
   ENTER(cuMemImportFromShareableHandle);
-  if (out == nullptr || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-    return CUDA_ERROR_INVALID_VALUE;
+  if (!out || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
   Ref<Backing> b = Backing::import_fd(static_cast<int>(reinterpret_cast<intptr_t>(os_handle)));
   if (!b) return CUDA_ERROR_INVALID_VALUE;

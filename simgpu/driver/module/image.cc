@@ -20,7 +20,7 @@ constexpr uint32_t kWrapper = 0x466243b1, kContainer = 0xba55ed50;
 Ref<Image> copy(const char* text, size_t length) {
   auto i = Ref<Image>::adopt(new Image);
   i->text = static_cast<char*>(malloc(length + 1));
-  if (i->text == nullptr) return {};
+  if (!i->text) return {};
   memcpy(i->text, text, length);
   i->text[length] = 0;
   i->length = length;
@@ -35,7 +35,7 @@ bool looks_like_ptx(const char* p) {
       while (*p != 0 && *p != '\n') ++p;
     } else if (p[0] == '/' && p[1] == '*') {
       const char* end = strstr(p, "*/");
-      if (end == nullptr) return false;
+      if (!end) return false;
       p = end + 2;
     } else {
       return *p == '.';
@@ -46,7 +46,7 @@ bool looks_like_ptx(const char* p) {
 }  // namespace
 
 CUresult read_image(const void* data, int sm, Ref<Image>* out, char* log, size_t log_bytes) {
-  if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!data) return CUDA_ERROR_INVALID_VALUE;
   uint32_t magic;
   memcpy(&magic, data, sizeof magic);
   if (magic == kWrapper || magic == kContainer) {
@@ -85,7 +85,7 @@ CUresult read_image(const void* data, int sm, Ref<Image>* out, char* log, size_t
 }
 
 CUresult read_image_file(const char* path, int sm, Ref<Image>* out, char* log, size_t log_bytes) {
-  if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!path) return CUDA_ERROR_INVALID_VALUE;
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return CUDA_ERROR_FILE_NOT_FOUND;
   struct stat st;
@@ -93,13 +93,13 @@ CUresult read_image_file(const char* path, int sm, Ref<Image>* out, char* log, s
   size_t size = 0;
   if (fstat(fd, &st) == 0 && st.st_size > 0)
     bytes = static_cast<char*>(calloc(1, static_cast<size_t>(st.st_size) + 8));
-  while (bytes != nullptr && size < static_cast<size_t>(st.st_size)) {
+  while (bytes && size < static_cast<size_t>(st.st_size)) {
     ssize_t n = read(fd, bytes + size, static_cast<size_t>(st.st_size) - size);
     if (n <= 0) break;
     size += static_cast<size_t>(n);
   }
   close(fd);
-  if (bytes == nullptr || size < 4) {
+  if (!bytes || size < 4) {
     free(bytes);
     return CUDA_ERROR_INVALID_IMAGE;
   }

@@ -14,7 +14,7 @@ class JitOptions {
  public:
   JitOptions(unsigned count, CUjit_option* options, void** values)
       : count_(count), options_(options), values_(values) {
-    for (unsigned i = 0; i < count_ && options_ != nullptr && values_ != nullptr; ++i) {
+    for (unsigned i = 0; i < count_ && options_ && values_; ++i) {
       auto number = reinterpret_cast<uintptr_t>(values_[i]);
       switch (static_cast<int>(options_[i])) {
         case CU_JIT_ERROR_LOG_BUFFER:
@@ -36,12 +36,12 @@ class JitOptions {
   }
   void finish(CUresult r, const char* log) {
     size_t told = 0;
-    if (error_ != nullptr && error_bytes_ != 0) {
+    if (error_ && error_bytes_ != 0) {
       snprintf(error_, error_bytes_, "%s", r != CUDA_SUCCESS ? log : "");
       told = strlen(error_);
     }
-    if (info_ != nullptr && info_bytes_ != 0) info_[0] = 0;
-    for (unsigned i = 0; i < count_ && options_ != nullptr && values_ != nullptr; ++i) {
+    if (info_ && info_bytes_ != 0) info_[0] = 0;
+    for (unsigned i = 0; i < count_ && options_ && values_; ++i) {
       if (options_[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
         values_[i] = reinterpret_cast<void*>(told);
       if (options_[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES) values_[i] = nullptr;

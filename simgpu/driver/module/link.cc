@@ -43,9 +43,9 @@ CUresult add(LinkState& link, CUjitInputType type, const void* data, const char*
     link.options.finish(r, log);
     return r;
   }
-  snprintf(input.name, sizeof input.name, "%s", name != nullptr ? name : "");
+  snprintf(input.name, sizeof input.name, "%s", name ? name : "");
   Lock lock(link.mutex);
-  if (link.out != nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (link.out) return CUDA_ERROR_INVALID_VALUE;
   link.inputs.push_back(input);
   return CUDA_SUCCESS;
 }
@@ -56,13 +56,13 @@ CUresult complete(LinkState& link, size_t* size) {
     inputs.push_back({i.image->text, i.image->length, i.name[0] != 0 ? i.name : nullptr});
   char log[2048] = "";
   char* text = ptx::link(inputs.data(), inputs.size(), size, log, sizeof log);
-  CUresult r = text != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
+  CUresult r = text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
   ptx::Module* code = nullptr;
-  if (text != nullptr) {
+  if (text) {
     code = ptx::compile(text, *size, {static_cast<uint32_t>(state()->options.sm)}, log, sizeof log);
-    if (code == nullptr) r = CUDA_ERROR_INVALID_PTX;
+    if (!code) r = CUDA_ERROR_INVALID_PTX;
   }
-  if (code != nullptr) ptx::destroy(code);
+  if (code) ptx::destroy(code);
   if (r != CUDA_SUCCESS) {
     free(text);
     text = nullptr;
@@ -79,7 +79,7 @@ using namespace simgpu;
 
 SIMGPU_API cuLinkCreate_v2(unsigned count, CUjit_option* options, void** values, CUlinkState* out) {
   ENTER(cuLinkCreate_v2);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
   auto* link = new LinkState(count, options, values);
   state()->handles.add(link);
@@ -94,11 +94,11 @@ SIMGPU_API cuLinkCreate(unsigned count, CUjit_option* options, void** values, CU
 SIMGPU_API cuLinkAddData_v2(CUlinkState handle, CUjitInputType type, void* data, size_t size,
                             const char* name, unsigned, CUjit_option*, void**) {
   ENTER(cuLinkAddData_v2);
-  if (data == nullptr || size == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!data || size == 0) return CUDA_ERROR_INVALID_VALUE;
   Ref<LinkState> link;
   if (CUresult r = find(handle, &link); r != CUDA_SUCCESS) return r;
   auto* whole = static_cast<char*>(calloc(1, size + 8));  // a text may come without its end
-  if (whole == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!whole) return CUDA_ERROR_OUT_OF_MEMORY;
   memcpy(whole, data, size);
   CUresult r = add(*link, type, whole, name);
   free(whole);
@@ -128,15 +128,15 @@ SIMGPU_API cuLinkAddFile(CUlinkState handle, CUjitInputType type, const char* pa
 
 SIMGPU_API cuLinkComplete(CUlinkState handle, void** cubin, size_t* size) {
   ENTER(cuLinkComplete);
-  if (cubin == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!cubin) return CUDA_ERROR_INVALID_VALUE;
   Ref<LinkState> link;
   if (CUresult r = find(handle, &link); r != CUDA_SUCCESS) return r;
   Lock lock(link->mutex);
-  if (link->out != nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (link->out) return CUDA_ERROR_INVALID_VALUE;
   size_t length = 0;
   if (CUresult r = complete(*link, &length); r != CUDA_SUCCESS) return r;
   *cubin = link->out;
-  if (size != nullptr) *size = length + 1;
+  if (size) *size = length + 1;
   return CUDA_SUCCESS;
 }
 

@@ -29,8 +29,8 @@ uint64_t data_bytes(const ptx::Module* code, bool managed) {
 // "75" of ".target sm_75"; 0 when there is none.
 int target_of(const char* text) {
   const char* at = strstr(text, ".target");
-  const char* sm = at != nullptr ? strstr(at, "sm_") : nullptr;
-  return sm != nullptr ? atoi(sm + 3) : 0;
+  const char* sm = at ? strstr(at, "sm_") : nullptr;
+  return sm ? atoi(sm + 3) : 0;
 }
 
 }  // namespace
@@ -39,7 +39,7 @@ CUresult Module::measure(const Image& image, int sm, uint64_t* bytes, ptx::Modul
                          size_t log_bytes) {
   ptx::CompileOptions options{static_cast<uint32_t>(sm)};
   *code = ptx::compile(image.text, image.length, options, log, log_bytes);
-  if (*code == nullptr) return CUDA_ERROR_INVALID_PTX;
+  if (!*code) return CUDA_ERROR_INVALID_PTX;
   *bytes = data_bytes(*code, false) + data_bytes(*code, true) +
            round_up(ptx::code_bytes(*code) + 1, kPage);
   return CUDA_SUCCESS;
@@ -182,11 +182,11 @@ void Module::unload() {
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   }
   if (own_place_) context->module_space.remove(offset_);
-  if (library != nullptr) library->forget(this);
+  if (library) library->forget(this);
 }
 
 Module::~Module() {
-  if (code != nullptr) ptx::destroy(code);
+  if (code) ptx::destroy(code);
 }
 
 Function* Module::function(const char* name) const {
@@ -202,7 +202,7 @@ const Variable* Module::variable(const char* name) const {
 }
 
 Library::~Library() {
-  if (code != nullptr) ptx::destroy(code);
+  if (code) ptx::destroy(code);
 }
 
 CUresult Library::instance(Context& c, Ref<Module>* out) {
@@ -358,7 +358,7 @@ CUresult load_module(CUmodule* out, const Image& image, char* log, size_t log_by
 int sm() { return state()->options.sm; }
 
 CUresult load_data(CUmodule* out, const void* data, JitOptions options) {
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   char log[2048] = "";
   Ref<Image> image;
   CUresult r = read_image(data, sm(), &image, log, sizeof log);
@@ -391,18 +391,18 @@ CUresult get(const void* handle, Ref<T>* out) {
 }
 
 CUresult param_info(const ptx::KernelInfo* k, size_t i, size_t* offset, size_t* size) {
-  if (offset == nullptr || i >= k->param_count) return CUDA_ERROR_INVALID_VALUE;
+  if (!offset || i >= k->param_count) return CUDA_ERROR_INVALID_VALUE;
   *offset = k->params[i].offset;
-  if (size != nullptr) *size = k->params[i].size;
+  if (size) *size = k->params[i].size;
   return CUDA_SUCCESS;
 }
 
 CUresult variable_of(const Module& m, const char* name, CUdeviceptr* address, size_t* bytes) {
-  if (name == nullptr || (address == nullptr && bytes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+  if (!name || (!address && !bytes)) return CUDA_ERROR_INVALID_VALUE;
   const Variable* v = m.variable(name);
-  if (v == nullptr) return CUDA_ERROR_NOT_FOUND;
-  if (address != nullptr) *address = v->address;
-  if (bytes != nullptr) *bytes = v->info->size;
+  if (!v) return CUDA_ERROR_NOT_FOUND;
+  if (address) *address = v->address;
+  if (bytes) *bytes = v->info->size;
   return CUDA_SUCCESS;
 }
 
@@ -429,7 +429,7 @@ SIMGPU_API cuModuleLoadFatBinary(CUmodule* out, const void* data) {
 
 SIMGPU_API cuModuleLoad(CUmodule* out, const char* path) {
   ENTER(cuModuleLoad);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   char log[2048] = "";
   Ref<Image> image;
   CUresult r = read_image_file(path, sm(), &image, log, sizeof log);
@@ -442,7 +442,7 @@ SIMGPU_API cuModuleUnload(CUmodule handle) {
   ENTER(cuModuleUnload);
   Ref<Module> m;
   if (CUresult r = get(handle, &m); r != CUDA_SUCCESS) return r;
-  if (m->library != nullptr) return CUDA_ERROR_INVALID_HANDLE;  // cuLibraryUnload's
+  if (m->library) return CUDA_ERROR_INVALID_HANDLE;  // cuLibraryUnload's
   Ref<Context> c(m->context);
   CUresult r = c->synchronize();
   {
@@ -460,27 +460,26 @@ SIMGPU_API cuModuleUnload(CUmodule handle) {
 
 SIMGPU_API cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
   ENTER(cuModuleGetLoadingMode);
-  if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!mode) return CUDA_ERROR_INVALID_VALUE;
   const char* asked = getenv("CUDA_MODULE_LOADING");
-  *mode = asked != nullptr && strcmp(asked, "EAGER") == 0 ? CU_MODULE_EAGER_LOADING
-                                                          : CU_MODULE_LAZY_LOADING;
+  *mode = asked && strcmp(asked, "EAGER") == 0 ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
   return CUDA_SUCCESS;
 }
 
 SIMGPU_API cuModuleGetFunction(CUfunction* out, CUmodule handle, const char* name) {
   ENTER(cuModuleGetFunction);
-  if (out == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || !name) return CUDA_ERROR_INVALID_VALUE;
   Ref<Module> m;
   if (CUresult r = get(handle, &m); r != CUDA_SUCCESS) return r;
   Function* f = m->function(name);
-  if (f == nullptr) return CUDA_ERROR_NOT_FOUND;
+  if (!f) return CUDA_ERROR_NOT_FOUND;
   *out = reinterpret_cast<CUfunction>(f);
   return CUDA_SUCCESS;
 }
 
 SIMGPU_API cuModuleGetFunctionCount(unsigned* count, CUmodule handle) {
   ENTER(cuModuleGetFunctionCount);
-  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!count) return CUDA_ERROR_INVALID_VALUE;
   Ref<Module> m;
   if (CUresult r = get(handle, &m); r != CUDA_SUCCESS) return r;
   *count = static_cast<unsigned>(m->functions.size());
@@ -489,7 +488,7 @@ SIMGPU_API cuModuleGetFunctionCount(unsigned* count, CUmodule handle) {
 
 SIMGPU_API cuModuleEnumerateFunctions(CUfunction* out, unsigned count, CUmodule handle) {
   ENTER(cuModuleEnumerateFunctions);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Module> m;
   if (CUresult r = get(handle, &m); r != CUDA_SUCCESS) return r;
   for (unsigned i = 0; i < count && i < m->functions.size(); ++i)
@@ -517,7 +516,7 @@ static CUresult reference_named(const std::vector<Ref<T>>& list, const char* nam
 
 SIMGPU_API cuModuleGetTexRef(CUtexref* out, CUmodule handle, const char* name) {
   ENTER(cuModuleGetTexRef);
-  if (out == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || !name) return CUDA_ERROR_INVALID_VALUE;
   Ref<Module> m;
   if (CUresult r = get(handle, &m); r != CUDA_SUCCESS) return r;
   return reference_named(m->textures, name, reinterpret_cast<TextureReference**>(out));
@@ -525,7 +524,7 @@ SIMGPU_API cuModuleGetTexRef(CUtexref* out, CUmodule handle, const char* name) {
 
 SIMGPU_API cuModuleGetSurfRef(CUsurfref* out, CUmodule handle, const char* name) {
   ENTER(cuModuleGetSurfRef);
-  if (out == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || !name) return CUDA_ERROR_INVALID_VALUE;
   Ref<Module> m;
   if (CUresult r = get(handle, &m); r != CUDA_SUCCESS) return r;
   return reference_named(m->surfaces, name, reinterpret_cast<SurfaceReference**>(out));
@@ -534,7 +533,7 @@ SIMGPU_API cuModuleGetSurfRef(CUsurfref* out, CUmodule handle, const char* name)
 SIMGPU_API cuLibraryLoadData(CUlibrary* out, const void* data, CUjit_option* options, void** values,
                              unsigned count, CUlibraryOption*, void**, unsigned) {
   ENTER(cuLibraryLoadData);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   char log[2048] = "";
   Ref<Image> image;
   CUresult r = read_image(data, sm(), &image, log, sizeof log);
@@ -547,7 +546,7 @@ SIMGPU_API cuLibraryLoadFromFile(CUlibrary* out, const char* path, CUjit_option*
                                  void** values, unsigned count, CUlibraryOption*, void**,
                                  unsigned) {
   ENTER(cuLibraryLoadFromFile);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   char log[2048] = "";
   Ref<Image> image;
   CUresult r = read_image_file(path, sm(), &image, log, sizeof log);
@@ -588,7 +587,7 @@ SIMGPU_API cuLibraryUnload(CUlibrary handle) {
 
 SIMGPU_API cuLibraryGetKernel(CUkernel* out, CUlibrary handle, const char* name) {
   ENTER(cuLibraryGetKernel);
-  if (out == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || !name) return CUDA_ERROR_INVALID_VALUE;
   Ref<Library> l;
   if (CUresult r = get(handle, &l); r != CUDA_SUCCESS) return r;
   for (Ref<Kernel>& k : l->kernels) {
@@ -601,7 +600,7 @@ SIMGPU_API cuLibraryGetKernel(CUkernel* out, CUlibrary handle, const char* name)
 
 SIMGPU_API cuLibraryGetKernelCount(unsigned* count, CUlibrary handle) {
   ENTER(cuLibraryGetKernelCount);
-  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!count) return CUDA_ERROR_INVALID_VALUE;
   Ref<Library> l;
   if (CUresult r = get(handle, &l); r != CUDA_SUCCESS) return r;
   *count = static_cast<unsigned>(l->kernels.size());
@@ -610,7 +609,7 @@ SIMGPU_API cuLibraryGetKernelCount(unsigned* count, CUlibrary handle) {
 
 SIMGPU_API cuLibraryEnumerateKernels(CUkernel* out, unsigned count, CUlibrary handle) {
   ENTER(cuLibraryEnumerateKernels);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Library> l;
   if (CUresult r = get(handle, &l); r != CUDA_SUCCESS) return r;
   for (unsigned i = 0; i < count && i < l->kernels.size(); ++i)
@@ -620,7 +619,7 @@ SIMGPU_API cuLibraryEnumerateKernels(CUkernel* out, unsigned count, CUlibrary ha
 
 SIMGPU_API cuLibraryGetModule(CUmodule* out, CUlibrary handle) {
   ENTER(cuLibraryGetModule);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Library> l;
   if (CUresult r = get(handle, &l); r != CUDA_SUCCESS) return r;
   CURRENT(c);
@@ -649,8 +648,8 @@ SIMGPU_API cuLibraryGetManaged(CUdeviceptr* address, size_t* bytes, CUlibrary ha
   CURRENT(c);
   Ref<Module> m;
   if (CUresult r = l->instance(*c, &m); r != CUDA_SUCCESS) return r;
-  const Variable* v = name != nullptr ? m->variable(name) : nullptr;
-  if (v == nullptr || !v->info->managed) return CUDA_ERROR_NOT_FOUND;
+  const Variable* v = name ? m->variable(name) : nullptr;
+  if (!v || !v->info->managed) return CUDA_ERROR_NOT_FOUND;
   return variable_of(*m, name, address, bytes);
 }
 
@@ -658,13 +657,13 @@ SIMGPU_API cuLibraryGetUnifiedFunction(void** out, CUlibrary handle, const char*
   ENTER(cuLibraryGetUnifiedFunction);
   Ref<Library> l;
   if (CUresult r = get(handle, &l); r != CUDA_SUCCESS) return r;
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   return CUDA_ERROR_NOT_FOUND;  // as the device attribute says
 }
 
 SIMGPU_API cuKernelGetFunction(CUfunction* out, CUkernel handle) {
   ENTER(cuKernelGetFunction);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Kernel> k;
   if (CUresult r = get(handle, &k); r != CUDA_SUCCESS) return r;
   CURRENT(c);
@@ -676,7 +675,7 @@ SIMGPU_API cuKernelGetFunction(CUfunction* out, CUkernel handle) {
 
 SIMGPU_API cuKernelGetLibrary(CUlibrary* out, CUkernel handle) {
   ENTER(cuKernelGetLibrary);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Kernel> k;
   if (CUresult r = get(handle, &k); r != CUDA_SUCCESS) return r;
   *out = reinterpret_cast<CUlibrary>(k->library);
@@ -685,7 +684,7 @@ SIMGPU_API cuKernelGetLibrary(CUlibrary* out, CUkernel handle) {
 
 SIMGPU_API cuKernelGetName(const char** out, CUkernel handle) {
   ENTER(cuKernelGetName);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Kernel> k;
   if (CUresult r = get(handle, &k); r != CUDA_SUCCESS) return r;
   *out = ptx::kernel(k->library->code, k->index)->name;
@@ -705,7 +704,7 @@ CUresult function_on(CUkernel handle, CUdevice device, Ref<Function>* out) {
   Ref<Kernel> k;
   if (CUresult r = get(handle, &k); r != CUDA_SUCCESS) return r;
   Device* d = device_of(device);
-  if (d == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (!d) return CUDA_ERROR_INVALID_DEVICE;
   Ref<Context> c;
   if (current(&c) != CUDA_SUCCESS || c->device != d) {
     Lock lock(state()->contexts_mutex);
@@ -719,7 +718,7 @@ CUresult function_on(CUkernel handle, CUdevice device, Ref<Function>* out) {
 SIMGPU_API cuKernelGetAttribute(int* value, CUfunction_attribute id, CUkernel handle,
                                 CUdevice device) {
   ENTER(cuKernelGetAttribute);
-  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!value) return CUDA_ERROR_INVALID_VALUE;
   Ref<Function> f;
   if (CUresult r = function_on(handle, device, &f); r != CUDA_SUCCESS) return r;
   return f->attribute(id, value);
@@ -747,7 +746,7 @@ SIMGPU_API cuKernelSetCacheConfig(CUkernel handle, CUfunc_cache config, CUdevice
 
 SIMGPU_API cuFuncGetAttribute(int* value, CUfunction_attribute id, CUfunction handle) {
   ENTER(cuFuncGetAttribute);
-  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!value) return CUDA_ERROR_INVALID_VALUE;
   FUNCTION(f, handle);
   return f->attribute(id, value);
 }
@@ -775,7 +774,7 @@ SIMGPU_API cuFuncSetSharedMemConfig(CUfunction handle, CUsharedconfig config) {
 
 SIMGPU_API cuFuncGetModule(CUmodule* out, CUfunction handle) {
   ENTER(cuFuncGetModule);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   FUNCTION(f, handle);
   *out = reinterpret_cast<CUmodule>(f->module);
   return CUDA_SUCCESS;
@@ -783,7 +782,7 @@ SIMGPU_API cuFuncGetModule(CUmodule* out, CUfunction handle) {
 
 SIMGPU_API cuFuncGetName(const char** out, CUfunction handle) {
   ENTER(cuFuncGetName);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   FUNCTION(f, handle);
   *out = f->info->name;
   return CUDA_SUCCESS;
@@ -797,7 +796,7 @@ SIMGPU_API cuFuncGetParamInfo(CUfunction handle, size_t i, size_t* offset, size_
 
 SIMGPU_API cuFuncIsLoaded(CUfunctionLoadingState* out, CUfunction handle) {
   ENTER(cuFuncIsLoaded);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   FUNCTION(f, handle);
   *out = CU_FUNCTION_LOADING_STATE_LOADED;
   return CUDA_SUCCESS;

@@ -123,7 +123,7 @@ CUresult wait(Stream* s, CUevent event, unsigned flags) {
 }
 
 CUresult elapsed(float* ms, CUevent from, CUevent to) {
-  if (ms == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!ms) return CUDA_ERROR_INVALID_VALUE;
   Ref<Event> a, b;
   if (CUresult r = find(from, &a); r != CUDA_SUCCESS) return r;
   if (CUresult r = find(to, &b); r != CUDA_SUCCESS) return r;
@@ -150,7 +150,7 @@ SIMGPU_API cuEventCreate(CUevent* out, unsigned flags) {
   ENTER(cuEventCreate);
   constexpr unsigned kKnown =
       CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
-  if (out == nullptr || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
   const bool between = (flags & CU_EVENT_INTERPROCESS) != 0;
   if (between && (flags & CU_EVENT_DISABLE_TIMING) == 0) return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);

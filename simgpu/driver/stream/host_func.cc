@@ -45,7 +45,7 @@ using namespace simgpu;
 
 SIMGPU_API cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
   ENTER(cuLaunchHostFunc);
-  if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!function) return CUDA_ERROR_INVALID_VALUE;
   Ref<Stream> s;
   if (CUresult r = resolve(stream, &s); r != CUDA_SUCCESS) return r;
   return enqueue(*s, Ref<Action>::adopt(new HostAction(function, data)));
@@ -54,7 +54,7 @@ SIMGPU_API cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
 SIMGPU_API cuStreamAddCallback(CUstream stream, CUstreamCallback function, void* data,
                                unsigned flags) {
   ENTER(cuStreamAddCallback);
-  if (function == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!function || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   Ref<Stream> s;
   if (CUresult r = resolve(stream, &s); r != CUDA_SUCCESS) return r;
   if (CUresult r = forbid_capture(*s); r != CUDA_SUCCESS) return r;

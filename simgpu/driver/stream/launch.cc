@@ -74,7 +74,7 @@ CUresult KernelAction::execute(Context& c) {
   }
   if (r.outcome == ptx::Outcome::kDone) return CUDA_SUCCESS;
   const char* log = getenv("SIMGPU_LOG");
-  if (log != nullptr && *log == '1' && r.outcome != ptx::Outcome::kCancelled)
+  if (log && *log == '1' && r.outcome != ptx::Outcome::kCancelled)
     say("kernel %s: %s (PTX line %u, address 0x%llx)", name(), r.text, r.line,
         static_cast<unsigned long long>(r.address));
   return result_of(r);
@@ -91,19 +91,19 @@ namespace {
 // Packs the parameters; null on success of a kernel without any.
 CUresult pack(const ptx::KernelInfo& k, void** params, void** extra, uint8_t** out) {
   *out = static_cast<uint8_t*>(calloc(1, k.param_bytes != 0 ? k.param_bytes : 1));
-  if (*out == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!*out) return CUDA_ERROR_OUT_OF_MEMORY;
   if (k.param_count == 0) return CUDA_SUCCESS;
-  if (params != nullptr) {
-    if (extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (params) {
+    if (extra) return CUDA_ERROR_INVALID_VALUE;
     for (uint32_t i = 0; i < k.param_count; ++i) {
-      if (params[i] == nullptr) return CUDA_ERROR_INVALID_VALUE;
+      if (!params[i]) return CUDA_ERROR_INVALID_VALUE;
       memcpy(*out + k.params[i].offset, params[i], k.params[i].size);
     }
     return CUDA_SUCCESS;
   }
   const void* buffer = nullptr;
   size_t bytes = 0;
-  for (void** e = extra; e != nullptr && *e != CU_LAUNCH_PARAM_END; e += 2) {
+  for (void** e = extra; e && *e != CU_LAUNCH_PARAM_END; e += 2) {
     if (*e == CU_LAUNCH_PARAM_BUFFER_POINTER) {
       buffer = e[1];
     } else if (*e == CU_LAUNCH_PARAM_BUFFER_SIZE) {
@@ -112,7 +112,7 @@ CUresult pack(const ptx::KernelInfo& k, void** params, void** extra, uint8_t** o
       return CUDA_ERROR_INVALID_VALUE;
     }
   }
-  if (buffer == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!buffer) return CUDA_ERROR_INVALID_VALUE;
   memcpy(*out, buffer, bytes < k.param_bytes ? bytes : k.param_bytes);
   return CUDA_SUCCESS;
 }
@@ -250,8 +250,7 @@ SIMGPU_API cuLaunchCooperativeKernel(CUfunction f, unsigned gx, unsigned gy, uns
 SIMGPU_API cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** params,
                             void** extra) {
   ENTER(cuLaunchKernelEx);
-  if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr))
-    return CUDA_ERROR_INVALID_VALUE;
+  if (!config || (config->numAttrs != 0 && !config->attrs)) return CUDA_ERROR_INVALID_VALUE;
   LaunchShape s{{config->gridDimX, config->gridDimY, config->gridDimZ},
                 {config->blockDimX, config->blockDimY, config->blockDimZ},
                 {1, 1, 1},

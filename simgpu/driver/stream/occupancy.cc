@@ -29,7 +29,7 @@ CUresult find(CUfunction handle, Ref<Context>* c, Ref<Function>* f) {
 
 CUresult best_block(int* grid, int* block, CUfunction handle, CUoccupancyB2DSize size_of,
                     size_t fixed, int limit) {
-  if (grid == nullptr || block == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!grid || !block) return CUDA_ERROR_INVALID_VALUE;
   Ref<Context> c;
   Ref<Function> f;
   if (CUresult r = find(handle, &c, &f); r != CUDA_SUCCESS) return r;
@@ -37,7 +37,7 @@ CUresult best_block(int* grid, int* block, CUfunction handle, CUoccupancyB2DSize
   if (limit > 0 && limit < most) most = limit;
   int best = 0, best_threads = 0, best_blocks = 0;
   for (int n = most; n > 0; n = (n - 1) / 32 * 32) {
-    size_t shared = size_of != nullptr ? size_of(n) : fixed;
+    size_t shared = size_of ? size_of(n) : fixed;
     int blocks = blocks_per_multiprocessor(*f, *c->device, n, shared);
     if (blocks * n > best_threads) {
       best = n;
@@ -58,7 +58,7 @@ using namespace simgpu;
 SIMGPU_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction handle, int threads,
                                                        size_t shared) {
   ENTER(cuOccupancyMaxActiveBlocksPerMultiprocessor);
-  if (blocks == nullptr || threads <= 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!blocks || threads <= 0) return CUDA_ERROR_INVALID_VALUE;
   Ref<Context> c;
   Ref<Function> f;
   if (CUresult r = find(handle, &c, &f); r != CUDA_SUCCESS) return r;
@@ -70,7 +70,7 @@ SIMGPU_API cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUf
                                                                 int threads, size_t shared,
                                                                 unsigned flags) {
   ENTER(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags);
-  if (blocks == nullptr || threads <= 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE)
+  if (!blocks || threads <= 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE)
     return CUDA_ERROR_INVALID_VALUE;
   Ref<Context> c;
   Ref<Function> f;
@@ -96,7 +96,7 @@ SIMGPU_API cuOccupancyMaxPotentialBlockSizeWithFlags(int* grid, int* block, CUfu
 SIMGPU_API cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunction handle, int blocks,
                                                    int threads) {
   ENTER(cuOccupancyAvailableDynamicSMemPerBlock);
-  if (bytes == nullptr || blocks <= 0 || threads <= 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!bytes || blocks <= 0 || threads <= 0) return CUDA_ERROR_INVALID_VALUE;
   Ref<Context> c;
   Ref<Function> f;
   if (CUresult r = find(handle, &c, &f); r != CUDA_SUCCESS) return r;
@@ -113,7 +113,7 @@ SIMGPU_API cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunction han
 SIMGPU_API cuOccupancyMaxPotentialClusterSize(int* size, CUfunction handle,
                                               const CUlaunchConfig* config) {
   ENTER(cuOccupancyMaxPotentialClusterSize);
-  if (size == nullptr || config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!size || !config) return CUDA_ERROR_INVALID_VALUE;
   Ref<Context> c;
   Ref<Function> f;
   if (CUresult r = find(handle, &c, &f); r != CUDA_SUCCESS) return r;
@@ -125,7 +125,7 @@ SIMGPU_API cuOccupancyMaxPotentialClusterSize(int* size, CUfunction handle,
 SIMGPU_API cuOccupancyMaxActiveClusters(int* clusters, CUfunction handle,
                                         const CUlaunchConfig* config) {
   ENTER(cuOccupancyMaxActiveClusters);
-  if (clusters == nullptr || config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!clusters || !config) return CUDA_ERROR_INVALID_VALUE;
   Ref<Context> c;
   Ref<Function> f;
   if (CUresult r = find(handle, &c, &f); r != CUDA_SUCCESS) return r;

@@ -104,7 +104,7 @@ uint64_t Stream::append(Work* w, bool inline_if_idle, bool* run_inline) {
     *run_inline = true;
     return w->number;
   }
-  if (tail_ != nullptr) {
+  if (tail_) {
     tail_->next = w;
   } else {
     head_ = w;
@@ -213,13 +213,13 @@ void Stream::loop() {
     spin_until([&] { return more_.load(std::memory_order_acquire); });
     {
       Lock lock(mutex_);
-      while (head_ == nullptr) {
+      while (!head_) {
         if (closing_) return;
         wake_.wait(mutex_);
       }
       w = head_;
       head_ = w->next;
-      if (head_ == nullptr) {
+      if (!head_) {
         tail_ = nullptr;
         more_.store(false, std::memory_order_relaxed);
       }
@@ -256,9 +256,9 @@ static GreenContext* green_of(const Stream& s) { return static_cast<GreenContext
 static bool ended_green(const Stream& s) { return s.green && !green_of(s)->usable(); }
 
 CUresult resolve(CUstream handle, Ref<Stream>* out, bool tolerate_error) {
-  if (handle == nullptr) {
+  if (!handle) {
     ThreadState* t = thread_if_known();
-    handle = t != nullptr && t->per_thread > 0 ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+    handle = t && t->per_thread > 0 ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
   }
   if (handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
     Ref<Context> c;
@@ -294,7 +294,7 @@ CUresult resolve(CUstream handle, Ref<Stream>* out, bool tolerate_error) {
 namespace {
 
 CUresult create(CUstream* out, unsigned flags, int priority) {
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   if ((flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING)) != 0)
     return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
@@ -307,7 +307,7 @@ CUresult create_stream(const Ref<Context>& c, GreenContext* green, unsigned flag
                        CUstream* out) {
   priority = priority > 0 ? 0 : priority < -5 ? -5 : priority;
   auto* s = new Stream(c, Stream::Role::kCreated, flags, priority, Ref<Object>(green));
-  if (green != nullptr) {  // what the green context waits for, its future streams wait for
+  if (green) {  // what the green context waits for, its future streams wait for
     Work* wait = new Nothing;
     wait->after.push_back(green->standard->last());
     s->submit(wait);
@@ -362,7 +362,7 @@ SIMGPU_API cuStreamQuery(CUstream handle) {
 
 SIMGPU_API cuStreamGetPriority(CUstream handle, int* out) {
   ENTER(cuStreamGetPriority);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Stream> s;
   if (CUresult r = resolve(handle, &s); r != CUDA_SUCCESS) return r;
   *out = s->priority;
@@ -371,7 +371,7 @@ SIMGPU_API cuStreamGetPriority(CUstream handle, int* out) {
 
 SIMGPU_API cuStreamGetFlags(CUstream handle, unsigned* out) {
   ENTER(cuStreamGetFlags);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Stream> s;
   if (CUresult r = resolve(handle, &s); r != CUDA_SUCCESS) return r;
   *out = s->flags;
@@ -380,7 +380,7 @@ SIMGPU_API cuStreamGetFlags(CUstream handle, unsigned* out) {
 
 SIMGPU_API cuStreamGetId(CUstream handle, unsigned long long* out) {
   ENTER(cuStreamGetId);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Stream> s;
   if (CUresult r = resolve(handle, &s); r != CUDA_SUCCESS) return r;
   *out = s->id;
@@ -389,7 +389,7 @@ SIMGPU_API cuStreamGetId(CUstream handle, unsigned long long* out) {
 
 SIMGPU_API cuStreamGetCtx(CUstream handle, CUcontext* out) {
   ENTER(cuStreamGetCtx);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Stream> s;
   if (CUresult r = resolve(handle, &s); r != CUDA_SUCCESS) return r;
   *out = s->green ? reinterpret_cast<CUcontext>(green_of(*s)->alias.get()) : s->context->handle();
@@ -398,17 +398,17 @@ SIMGPU_API cuStreamGetCtx(CUstream handle, CUcontext* out) {
 
 SIMGPU_API cuStreamGetCtx_v2(CUstream handle, CUcontext* out, CUgreenCtx* green) {
   ENTER(cuStreamGetCtx_v2);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Stream> s;
   if (CUresult r = resolve(handle, &s); r != CUDA_SUCCESS) return r;
   *out = s->context->handle();
-  if (green != nullptr) *green = reinterpret_cast<CUgreenCtx>(s->green.get());
+  if (green) *green = reinterpret_cast<CUgreenCtx>(s->green.get());
   return CUDA_SUCCESS;
 }
 
 SIMGPU_API cuStreamGetDevice(CUstream handle, CUdevice* out) {
   ENTER(cuStreamGetDevice);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Stream> s;
   if (CUresult r = resolve(handle, &s); r != CUDA_SUCCESS) return r;
   *out = s->context->device->ordinal;
@@ -425,7 +425,7 @@ bool attribute_known(CUstreamAttrID id) {
 
 SIMGPU_API cuStreamGetAttribute(CUstream handle, CUstreamAttrID id, CUstreamAttrValue* value) {
   ENTER(cuStreamGetAttribute);
-  if (value == nullptr || !attribute_known(id)) return CUDA_ERROR_INVALID_VALUE;
+  if (!value || !attribute_known(id)) return CUDA_ERROR_INVALID_VALUE;
   Ref<Stream> s;
   if (CUresult r = resolve(handle, &s); r != CUDA_SUCCESS) return r;
   *value = s->attributes[id];
@@ -435,7 +435,7 @@ SIMGPU_API cuStreamGetAttribute(CUstream handle, CUstreamAttrID id, CUstreamAttr
 SIMGPU_API cuStreamSetAttribute(CUstream handle, CUstreamAttrID id,
                                 const CUstreamAttrValue* value) {
   ENTER(cuStreamSetAttribute);
-  if (value == nullptr || !attribute_known(id) || id == CU_LAUNCH_ATTRIBUTE_PRIORITY)
+  if (!value || !attribute_known(id) || id == CU_LAUNCH_ATTRIBUTE_PRIORITY)
     return CUDA_ERROR_INVALID_VALUE;
   Ref<Stream> s;
   if (CUresult r = resolve(handle, &s); r != CUDA_SUCCESS) return r;

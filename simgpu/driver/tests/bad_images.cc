@@ -13,7 +13,7 @@ int main() {
       PTX_HEAD ".visible .entry k() {\n .reg .b32 %r<2>;\n frobnicate.u32 %r1, 1;\n ret;\n}\n";
   EXPECT(CUDA_ERROR_INVALID_PTX, cuModuleLoadDataEx(&m, bad, 4, options, values));
   fprintf(stderr, "log: %s\n", error);
-  CHECK(strstr(error, "frobnicate") != nullptr && strstr(error, "6") != nullptr);
+  CHECK(strstr(error, "frobnicate") && strstr(error, "6"));
   CHECK(reinterpret_cast<size_t>(values[1]) == strlen(error) && info[0] == 0);
   EXPECT(CUDA_ERROR_INVALID_IMAGE, cuModuleLoadData(&m, "this is no program"));
   EXPECT(CUDA_ERROR_NO_BINARY_FOR_GPU, cuModuleLoadData(&m,

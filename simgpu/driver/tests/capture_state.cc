@@ -26,7 +26,7 @@ int main() {
         status(other) == CU_STREAM_CAPTURE_STATUS_NONE);
   OK(cuMemsetD8Async(d, 2, 64, s));
   OK(cuStreamEndCapture(s, &graph));
-  CHECK(graph != nullptr && status(s) == CU_STREAM_CAPTURE_STATUS_NONE);
+  CHECK(graph && status(s) == CU_STREAM_CAPTURE_STATUS_NONE);
   OK(cuGraphDestroy(graph));
   unsigned char v;
   OK(cuMemcpyDtoH(&v, d, 1));
@@ -71,7 +71,7 @@ int main() {
   OK(cuStreamWaitEvent(other, e, 0));
   OK(cuMemsetD8Async(d, 3, 64, other));
   EXPECT(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, cuStreamEndCapture(s, &graph));
-  CHECK(graph == nullptr && status(other) == CU_STREAM_CAPTURE_STATUS_NONE);
+  CHECK(!graph && status(other) == CU_STREAM_CAPTURE_STATUS_NONE);
   CUevent outside;
   OK(cuEventCreate(&outside, 0));
   OK(cuEventRecord(outside, other));

@@ -13,7 +13,7 @@
 inline const char* name_of(CUresult r) {
   const char* name = nullptr;
   cuGetErrorName(r, &name);
-  return name != nullptr ? name : "?";
+  return name ? name : "?";
 }
 
 #define EXPECT(result, call)                                                                      \

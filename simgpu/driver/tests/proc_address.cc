@@ -14,7 +14,7 @@ static void* get(const char* name, int version, cuuint64_t flags = 0) {
 int main() {
   void* self = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   CHECK(self != nullptr);
-  auto is = [&](void* p, const char* symbol) { return p != nullptr && p == dlsym(self, symbol); };
+  auto is = [&](void* p, const char* symbol) { return p && p == dlsym(self, symbol); };
   CHECK(is(get("cuMemAlloc", 3020), "cuMemAlloc_v2") && is(get("cuMemAlloc", 2000), "cuMemAlloc"));
   CHECK(is(get("cuMemAlloc", 13000), "cuMemAlloc_v2"));
   CHECK(is(get("cuCtxCreate", 13000), "cuCtxCreate_v4") &&
@@ -27,8 +27,7 @@ int main() {
   CHECK(is(get("cuInit", 13000, 2), "cuInit"));  // no variant of its own
   CHECK(is(get("cuProfilerStart", 13000), "cuProfilerStart"));
   CHECK(get("cuMemcpyAsync", 4000, 2) == nullptr);
-  CHECK(get("cuMemAlloc_v2", 13000) == nullptr && get("", 0) == nullptr &&
-        get("cuNoSuch", 13000) == nullptr);
+  CHECK(!get("cuMemAlloc_v2", 13000) && !get("", 0) && !get("cuNoSuch", 13000));
   void* p = &p;
   EXPECT(CUDA_ERROR_NOT_FOUND, cuGetProcAddress("cuNoSuch", &p, 13000, 0, nullptr));
   CHECK(p == nullptr);

@@ -101,19 +101,19 @@ using namespace simgpu;
 
 SIMGPU_API cuArrayCreate_v2(CUarray* out, const CUDA_ARRAY_DESCRIPTOR* d) {
   ENTER(cuArrayCreate_v2);
-  if (out == nullptr || d == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || !d) return CUDA_ERROR_INVALID_VALUE;
   return create(out, {d->Width, d->Height, 0, d->Format, d->NumChannels, 0});
 }
 
 SIMGPU_API cuArray3DCreate_v2(CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR* d) {
   ENTER(cuArray3DCreate_v2);
-  if (out == nullptr || d == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || !d) return CUDA_ERROR_INVALID_VALUE;
   return create(out, *d);
 }
 
 SIMGPU_API cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR* out, CUarray handle) {
   ENTER(cuArrayGetDescriptor_v2);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Array> a;
   if (CUresult r = find(handle, &a); r != CUDA_SUCCESS) return r;
   *out = {a->descriptor.Width, a->descriptor.Height, a->descriptor.Format,
@@ -123,7 +123,7 @@ SIMGPU_API cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR* out, CUarray handle) {
 
 SIMGPU_API cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR* out, CUarray handle) {
   ENTER(cuArray3DGetDescriptor_v2);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Array> a;
   if (CUresult r = find(handle, &a); r != CUDA_SUCCESS) return r;
   *out = a->descriptor;
@@ -167,7 +167,7 @@ SIMGPU_API cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS*, CUarray
 SIMGPU_API cuMipmappedArrayCreate(CUmipmappedArray* out, const CUDA_ARRAY3D_DESCRIPTOR* d,
                                   unsigned levels) {
   ENTER(cuMipmappedArrayCreate);
-  if (out == nullptr || d == nullptr || levels == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || !d || levels == 0) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult r = check(*d); r != CUDA_SUCCESS) return r;
   CURRENT(c);
   if (CUresult r = forbid_unsafe(); r != CUDA_SUCCESS) return r;
@@ -205,7 +205,7 @@ SIMGPU_API cuMipmappedArrayCreate(CUmipmappedArray* out, const CUDA_ARRAY3D_DESC
 
 SIMGPU_API cuMipmappedArrayGetLevel(CUarray* out, CUmipmappedArray handle, unsigned level) {
   ENTER(cuMipmappedArrayGetLevel);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Mipmap> m;
   if (CUresult r = find(handle, &m); r != CUDA_SUCCESS) return r;
   if (level >= m->levels.size()) return CUDA_ERROR_INVALID_VALUE;

@@ -46,8 +46,8 @@ CUresult supported(const Shape& s) {
 }
 
 CUresult encode_shape(const Shape& s, ptx::TensorMap* m) {
-  if (s.rank == 0 || s.rank > ptx::TensorMap::kMostDimensions || s.address == nullptr ||
-      s.extents == nullptr || s.steps == nullptr || (s.rank > 1 && s.strides == nullptr))
+  if (s.rank == 0 || s.rank > ptx::TensorMap::kMostDimensions || !s.address || !s.extents ||
+      !s.steps || (s.rank > 1 && !s.strides))
     return CUDA_ERROR_INVALID_VALUE;
   if (CUresult r = supported(s); r != CUDA_SUCCESS) return r;
   if (s.fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE && !is_real(s.type))
@@ -89,9 +89,7 @@ CUresult write(const ptx::TensorMap& m, CUtensorMap* out) {
   memcpy(out, &m, sizeof m);
   return CUDA_SUCCESS;
 }
-bool aligned(const CUtensorMap* map) {
-  return map != nullptr && reinterpret_cast<uint64_t>(map) % 64 == 0;
-}
+bool aligned(const CUtensorMap* map) { return map && reinterpret_cast<uint64_t>(map) % 64 == 0; }
 static_assert(sizeof(CUtensorMap) == sizeof(ptx::TensorMap));
 
 CUresult encode_columns(const Shape& s, const int* lower, const int* upper, unsigned corners,
@@ -128,7 +126,7 @@ SIMGPU_API cuTensorMapEncodeTiled(CUtensorMap* out, CUtensorMapDataType type, cu
                                   CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
                                   CUtensorMapFloatOOBfill fill) {
   ENTER(cuTensorMapEncodeTiled);
-  if (!aligned(out) || box == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!aligned(out) || !box) return CUDA_ERROR_INVALID_VALUE;
   ptx::TensorMap m;
   const Shape shape{type,  rank,       address, extents,   strides,
                     steps, interleave, swizzle, promotion, fill};
@@ -148,7 +146,7 @@ SIMGPU_API cuTensorMapEncodeIm2col(CUtensorMap* out, CUtensorMapDataType type, c
                                    CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
                                    CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
   ENTER(cuTensorMapEncodeIm2col);
-  if (lower == nullptr || upper == nullptr || rank > 5) return CUDA_ERROR_INVALID_VALUE;
+  if (!lower || !upper || rank > 5) return CUDA_ERROR_INVALID_VALUE;
   return encode_columns(
       {type, rank, address, extents, strides, steps, interleave, swizzle, promotion, fill}, lower,
       upper, rank < 3 ? 0 : rank - 2, channels, pixels, ptx::TensorMap::kIm2col, out);
@@ -173,7 +171,7 @@ SIMGPU_API cuTensorMapEncodeIm2colWide(CUtensorMap* out, CUtensorMapDataType typ
 
 SIMGPU_API cuTensorMapReplaceAddress(CUtensorMap* map, void* address) {
   ENTER(cuTensorMapReplaceAddress);
-  if (!aligned(map) || address == nullptr || reinterpret_cast<uint64_t>(address) % 16 != 0)
+  if (!aligned(map) || !address || reinterpret_cast<uint64_t>(address) % 16 != 0)
     return CUDA_ERROR_INVALID_VALUE;
   ptx::TensorMap m;
   memcpy(&m, map, sizeof m);

@@ -42,11 +42,11 @@ CUresult set_format(TextureReference* t, CUarray_format format, unsigned channel
 CUresult set_address(TextureReference* t, size_t* offset, CUdeviceptr address, size_t bytes) {
   if (address == 0 && bytes == 0) {  // bound to nothing
     t->bound = false;
-    if (offset != nullptr) *offset = 0;
+    if (offset) *offset = 0;
     return CUDA_SUCCESS;
   }
   const uint64_t base = round_down(address, kAlignment);
-  if (offset == nullptr && base != address) return CUDA_ERROR_INVALID_VALUE;
+  if (!offset && base != address) return CUDA_ERROR_INVALID_VALUE;
   if (bytes == 0 || bytes / texel_bytes(*t) > 1u << 27 ||
       place_of(address, bytes) == AddressSpace::Place::kBad)
     return CUDA_ERROR_INVALID_VALUE;
@@ -55,13 +55,13 @@ CUresult set_address(TextureReference* t, size_t* offset, CUdeviceptr address, s
   t->resource.res.linear.devPtr = base;
   t->resource.res.linear.sizeInBytes = bytes + (address - base);
   t->bound = true;
-  if (offset != nullptr) *offset = address - base;
+  if (offset) *offset = address - base;
   return CUDA_SUCCESS;
 }
 
 CUresult set_address_2d(TextureReference* t, const CUDA_ARRAY_DESCRIPTOR* d, CUdeviceptr address,
                         size_t pitch, uint64_t alignment) {
-  if (d == nullptr || address == 0 || address % alignment != 0 || pitch % kPitchAlignment != 0 ||
+  if (!d || address == 0 || address % alignment != 0 || pitch % kPitchAlignment != 0 ||
       d->Width == 0 || d->Height == 0)
     return CUDA_ERROR_INVALID_VALUE;
   const uint64_t texel = channel_bytes(d->Format) * d->NumChannels;
@@ -135,7 +135,7 @@ using namespace simgpu;
 // A reference that no kernel knows: for programs that keep state in one.
 SIMGPU_API cuTexRefCreate(CUtexref* out) {
   ENTER(cuTexRefCreate);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
   auto t = Ref<TextureReference>::adopt(new TextureReference);
   for (CUaddress_mode& mode : t->texture.addressMode) mode = CU_TR_ADDRESS_MODE_CLAMP;
@@ -267,7 +267,7 @@ SIMGPU_API cuTexRefSetMaxAnisotropy(CUtexref handle, unsigned most) {
 
 SIMGPU_API cuTexRefSetBorderColor(CUtexref handle, float* color) {
   ENTER(cuTexRefSetBorderColor);
-  if (color == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!color) return CUDA_ERROR_INVALID_VALUE;
   return with(handle, [&](TextureReference& t) {
     memcpy(t.texture.borderColor, color, sizeof t.texture.borderColor);
     return CUDA_SUCCESS;
@@ -287,7 +287,7 @@ SIMGPU_API cuTexRefSetFlags(CUtexref handle, unsigned flags) {
 
 SIMGPU_API cuTexRefGetAddress_v2(CUdeviceptr* out, CUtexref handle) {
   ENTER(cuTexRefGetAddress_v2);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   return with(handle, [&](TextureReference& t) {
     if (!t.bound) return CUDA_ERROR_INVALID_VALUE;
     if (t.resource.resType == CU_RESOURCE_TYPE_LINEAR)
@@ -302,7 +302,7 @@ SIMGPU_API cuTexRefGetAddress_v2(CUdeviceptr* out, CUtexref handle) {
 
 SIMGPU_API cuTexRefGetArray(CUarray* out, CUtexref handle) {
   ENTER(cuTexRefGetArray);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   return with(handle, [&](TextureReference& t) {
     if (!t.bound || t.resource.resType != CU_RESOURCE_TYPE_ARRAY) return CUDA_ERROR_INVALID_VALUE;
     *out = t.resource.res.array.hArray;
@@ -312,7 +312,7 @@ SIMGPU_API cuTexRefGetArray(CUarray* out, CUtexref handle) {
 
 SIMGPU_API cuTexRefGetMipmappedArray(CUmipmappedArray* out, CUtexref handle) {
   ENTER(cuTexRefGetMipmappedArray);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   return with(handle, [&](TextureReference& t) {
     if (!t.bound || t.resource.resType != CU_RESOURCE_TYPE_MIPMAPPED_ARRAY)
       return CUDA_ERROR_INVALID_VALUE;
@@ -324,15 +324,15 @@ SIMGPU_API cuTexRefGetMipmappedArray(CUmipmappedArray* out, CUtexref handle) {
 SIMGPU_API cuTexRefGetFormat(CUarray_format* format, int* channels, CUtexref handle) {
   ENTER(cuTexRefGetFormat);
   return with(handle, [&](TextureReference& t) {
-    if (format != nullptr) *format = t.format;
-    if (channels != nullptr) *channels = static_cast<int>(t.channels);
+    if (format) *format = t.format;
+    if (channels) *channels = static_cast<int>(t.channels);
     return CUDA_SUCCESS;
   });
 }
 
 SIMGPU_API cuTexRefGetAddressMode(CUaddress_mode* out, CUtexref handle, int dimension) {
   ENTER(cuTexRefGetAddressMode);
-  if (out == nullptr || dimension < 0 || dimension > 2) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || dimension < 0 || dimension > 2) return CUDA_ERROR_INVALID_VALUE;
   return with(handle, [&](TextureReference& t) {
     *out = t.texture.addressMode[dimension];
     return CUDA_SUCCESS;
@@ -342,7 +342,7 @@ SIMGPU_API cuTexRefGetAddressMode(CUaddress_mode* out, CUtexref handle, int dime
 // A field of the description.
 template <class T, class F>
 static CUresult give(T* out, CUtexref handle, F field) {
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   return with(handle, [&](TextureReference& t) {
     *out = static_cast<T>(field(t.texture));
     return CUDA_SUCCESS;
@@ -372,7 +372,7 @@ SIMGPU_API cuTexRefGetFlags(unsigned* out, CUtexref handle) {
 
 SIMGPU_API cuTexRefGetMipmapLevelClamp(float* least, float* most, CUtexref handle) {
   ENTER(cuTexRefGetMipmapLevelClamp);
-  if (least == nullptr || most == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!least || !most) return CUDA_ERROR_INVALID_VALUE;
   return with(handle, [&](TextureReference& t) {
     *least = t.texture.minMipmapLevelClamp;
     *most = t.texture.maxMipmapLevelClamp;
@@ -382,7 +382,7 @@ SIMGPU_API cuTexRefGetMipmapLevelClamp(float* least, float* most, CUtexref handl
 
 SIMGPU_API cuTexRefGetBorderColor(float* out, CUtexref handle) {
   ENTER(cuTexRefGetBorderColor);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   return with(handle, [&](TextureReference& t) {
     memcpy(out, t.texture.borderColor, sizeof t.texture.borderColor);
     return CUDA_SUCCESS;
@@ -416,11 +416,11 @@ SIMGPU_API cuSurfRefSetArray(CUsurfref handle, CUarray array, unsigned flags) {
 
 SIMGPU_API cuSurfRefGetArray(CUarray* out, CUsurfref handle) {
   ENTER(cuSurfRefGetArray);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<SurfaceReference> s;
   if (CUresult r = find(handle, &s); r != CUDA_SUCCESS) return r;
   Lock lock(s->mutex);
-  if (s->array == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!s->array) return CUDA_ERROR_INVALID_VALUE;
   *out = s->array;
   return CUDA_SUCCESS;
 }

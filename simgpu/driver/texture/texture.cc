@@ -34,7 +34,7 @@ class AllImages : public ptx::Images {
  private:
   static const ptx::Image* image(bool surface, uint64_t handle) {
     Sampler* s = look(surface, handle);
-    return s != nullptr ? &s->image : nullptr;
+    return s ? &s->image : nullptr;
   }
 };
 
@@ -184,7 +184,7 @@ CUresult describe_view(const CUDA_RESOURCE_VIEW_DESC& v, Sampler* s) {
   if (v.firstLayer > v.lastLayer || v.lastLayer >= s->levels[0].depth)
     return CUDA_ERROR_INVALID_VALUE;
   for (ptx::ImageLevel& l : s->levels) {
-    if (l.host == nullptr) continue;
+    if (!l.host) continue;
     l.host += v.firstLayer * l.slice_pitch;
     l.depth = v.lastLayer - v.firstLayer + 1;
   }
@@ -194,7 +194,7 @@ CUresult describe_view(const CUDA_RESOURCE_VIEW_DESC& v, Sampler* s) {
 CUresult enter_table(Ref<Sampler> s, uint64_t* out) {
   Lock lock(table_mutex());
   for (size_t i = 0; i < kSlots; ++i) {
-    if (slots[s->surface][i].load() != nullptr) continue;
+    if (slots[s->surface][i].load()) continue;
     s->retain();  // the table's
     slots[s->surface][i].store(s.get(), std::memory_order_release);
     *out = base_of(s->surface) + 1 + i;
@@ -207,7 +207,7 @@ CUresult leave_table(bool surface, uint64_t handle) {
   CURRENT(c);
   Lock lock(table_mutex());
   Sampler* s = look(surface, handle);
-  if (s == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!s) return CUDA_ERROR_INVALID_VALUE;
   slots[surface][handle - base_of(surface) - 1].store(nullptr);
   retire(Ref<RefCounted>::adopt(s));  // kernels may be looking at it
   return CUDA_SUCCESS;
@@ -221,8 +221,7 @@ CUresult find(bool surface, uint64_t handle, Ref<Sampler>* out) {
 
 CUresult create(uint64_t* out, const CUDA_RESOURCE_DESC* resource, const CUDA_TEXTURE_DESC* texture,
                 const CUDA_RESOURCE_VIEW_DESC* view, bool surface) {
-  if (out == nullptr || resource == nullptr || (!surface && texture == nullptr))
-    return CUDA_ERROR_INVALID_VALUE;
+  if (!out || !resource || (!surface && !texture)) return CUDA_ERROR_INVALID_VALUE;
   CURRENT(c);
   Ref<Sampler> s;
   if (CUresult r = make_sampler(*resource, surface ? nullptr : texture, view, &s);
@@ -243,12 +242,12 @@ CUresult make_sampler(const CUDA_RESOURCE_DESC& resource, const CUDA_TEXTURE_DES
   if (r == CUDA_SUCCESS && s->surface &&
       (!s->array || (s->array->descriptor.Flags & CUDA_ARRAY3D_SURFACE_LDST) == 0))
     r = CUDA_ERROR_INVALID_VALUE;
-  if (r == CUDA_SUCCESS && view != nullptr) {
+  if (r == CUDA_SUCCESS && view) {
     s->view = *view;
     s->has_view = true;
     r = describe_view(*view, s.get());
   }
-  if (r == CUDA_SUCCESS && texture != nullptr) {
+  if (r == CUDA_SUCCESS && texture) {
     s->texture = *texture;
     r = describe_sampling(*texture, s.get());
   }
@@ -271,8 +270,8 @@ SIMGPU_API cuTexObjectCreate(CUtexObject* out, const CUDA_RESOURCE_DESC* resourc
   ENTER(cuTexObjectCreate);
   uint64_t handle;
   CUresult r = create(&handle, resource, texture, view, false);
-  if (r == CUDA_SUCCESS && out != nullptr) *out = handle;
-  return out == nullptr ? CUDA_ERROR_INVALID_VALUE : r;
+  if (r == CUDA_SUCCESS && out) *out = handle;
+  return !out ? CUDA_ERROR_INVALID_VALUE : r;
 }
 SIMGPU_API cuTexObjectDestroy(CUtexObject handle) {
   ENTER(cuTexObjectDestroy);
@@ -280,7 +279,7 @@ SIMGPU_API cuTexObjectDestroy(CUtexObject handle) {
 }
 SIMGPU_API cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC* out, CUtexObject handle) {
   ENTER(cuTexObjectGetResourceDesc);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Sampler> s;
   if (CUresult r = find(false, handle, &s); r != CUDA_SUCCESS) return r;
   *out = s->resource;
@@ -288,7 +287,7 @@ SIMGPU_API cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC* out, CUtexObject handl
 }
 SIMGPU_API cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC* out, CUtexObject handle) {
   ENTER(cuTexObjectGetTextureDesc);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Sampler> s;
   if (CUresult r = find(false, handle, &s); r != CUDA_SUCCESS) return r;
   *out = s->texture;
@@ -296,7 +295,7 @@ SIMGPU_API cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC* out, CUtexObject handle)
 }
 SIMGPU_API cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC* out, CUtexObject handle) {
   ENTER(cuTexObjectGetResourceViewDesc);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Sampler> s;
   if (CUresult r = find(false, handle, &s); r != CUDA_SUCCESS) return r;
   if (!s->has_view) return CUDA_ERROR_INVALID_VALUE;
@@ -308,8 +307,8 @@ SIMGPU_API cuSurfObjectCreate(CUsurfObject* out, const CUDA_RESOURCE_DESC* resou
   ENTER(cuSurfObjectCreate);
   uint64_t handle;
   CUresult r = create(&handle, resource, nullptr, nullptr, true);
-  if (r == CUDA_SUCCESS && out != nullptr) *out = handle;
-  return out == nullptr ? CUDA_ERROR_INVALID_VALUE : r;
+  if (r == CUDA_SUCCESS && out) *out = handle;
+  return !out ? CUDA_ERROR_INVALID_VALUE : r;
 }
 SIMGPU_API cuSurfObjectDestroy(CUsurfObject handle) {
   ENTER(cuSurfObjectDestroy);
@@ -317,7 +316,7 @@ SIMGPU_API cuSurfObjectDestroy(CUsurfObject handle) {
 }
 SIMGPU_API cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC* out, CUsurfObject handle) {
   ENTER(cuSurfObjectGetResourceDesc);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Sampler> s;
   if (CUresult r = find(true, handle, &s); r != CUDA_SUCCESS) return r;
   *out = s->resource;
