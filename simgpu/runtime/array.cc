@@ -9,7 +9,7 @@ using namespace simgpu::runtime;
 namespace {
 
 // A channel description: equal widths, 1, 2 or 4 channels.
-cudaError_t formatOf(const cudaChannelFormatDesc& d, CUarray_format* format, unsigned* channels) {
+cudaError_t format_of(const cudaChannelFormatDesc& d, CUarray_format* format, unsigned* channels) {
   int widths[4] = {d.x, d.y, d.z, d.w};
   unsigned n = 0;
   while (n < 4 && widths[n] != 0) ++n;
@@ -39,7 +39,7 @@ cudaError_t formatOf(const cudaChannelFormatDesc& d, CUarray_format* format, uns
   }
 }
 
-cudaChannelFormatDesc channelOf(CUarray_format format, unsigned channels) {
+cudaChannelFormatDesc channel_of(CUarray_format format, unsigned channels) {
   int bits;
   cudaChannelFormatKind kind = cudaChannelFormatKindUnsigned;
   switch (static_cast<int>(format)) {
@@ -62,11 +62,11 @@ cudaChannelFormatDesc channelOf(CUarray_format format, unsigned channels) {
   return {bits, channels > 1 ? bits : 0, channels > 2 ? bits : 0, channels > 2 ? bits : 0, kind};
 }
 
-cudaError_t describeArray(const cudaChannelFormatDesc* channel, cudaExtent extent, unsigned flags,
-                          CUDA_ARRAY3D_DESCRIPTOR* out) {
+cudaError_t describe_array(const cudaChannelFormatDesc* channel, cudaExtent extent, unsigned flags,
+                           CUDA_ARRAY3D_DESCRIPTOR* out) {
   if (!channel) return cudaErrorInvalidValue;
   *out = {};
-  CUDART_TRY(formatOf(*channel, &out->Format, &out->NumChannels));
+  CUDART_TRY(format_of(*channel, &out->Format, &out->NumChannels));
   out->Width = extent.width;
   out->Height = extent.height;
   out->Depth = extent.depth;
@@ -74,7 +74,7 @@ cudaError_t describeArray(const cudaChannelFormatDesc* channel, cudaExtent exten
   return cudaSuccess;
 }
 
-cudaError_t describeResource(const cudaResourceDesc* d, CUDA_RESOURCE_DESC* out) {
+cudaError_t describe_resource(const cudaResourceDesc* d, CUDA_RESOURCE_DESC* out) {
   if (!d) return cudaErrorInvalidValue;
   *out = {};
   out->flags = d->flags;
@@ -89,21 +89,22 @@ cudaError_t describeResource(const cudaResourceDesc* d, CUDA_RESOURCE_DESC* out)
       return cudaSuccess;
     case cudaResourceTypeLinear:
       out->resType = CU_RESOURCE_TYPE_LINEAR;
-      out->res.linear.devPtr = devicePtr(d->res.linear.devPtr);
+      out->res.linear.devPtr = device_ptr(d->res.linear.devPtr);
       out->res.linear.sizeInBytes = d->res.linear.sizeInBytes;
-      return formatOf(d->res.linear.desc, &out->res.linear.format, &out->res.linear.numChannels);
+      return format_of(d->res.linear.desc, &out->res.linear.format, &out->res.linear.numChannels);
     case cudaResourceTypePitch2D:
       out->resType = CU_RESOURCE_TYPE_PITCH2D;
-      out->res.pitch2D.devPtr = devicePtr(d->res.pitch2D.devPtr);
+      out->res.pitch2D.devPtr = device_ptr(d->res.pitch2D.devPtr);
       out->res.pitch2D.width = d->res.pitch2D.width;
       out->res.pitch2D.height = d->res.pitch2D.height;
       out->res.pitch2D.pitchInBytes = d->res.pitch2D.pitchInBytes;
-      return formatOf(d->res.pitch2D.desc, &out->res.pitch2D.format, &out->res.pitch2D.numChannels);
+      return format_of(d->res.pitch2D.desc, &out->res.pitch2D.format,
+                       &out->res.pitch2D.numChannels);
   }
   return cudaErrorInvalidValue;
 }
 
-void tellResource(const CUDA_RESOURCE_DESC& d, cudaResourceDesc* out) {
+void tell_resource(const CUDA_RESOURCE_DESC& d, cudaResourceDesc* out) {
   *out = {};
   switch (d.resType) {
     case CU_RESOURCE_TYPE_ARRAY:
@@ -117,20 +118,20 @@ void tellResource(const CUDA_RESOURCE_DESC& d, cudaResourceDesc* out) {
     case CU_RESOURCE_TYPE_LINEAR:
       out->resType = cudaResourceTypeLinear;
       out->res.linear.devPtr = reinterpret_cast<void*>(d.res.linear.devPtr);
-      out->res.linear.desc = channelOf(d.res.linear.format, d.res.linear.numChannels);
+      out->res.linear.desc = channel_of(d.res.linear.format, d.res.linear.numChannels);
       out->res.linear.sizeInBytes = d.res.linear.sizeInBytes;
       break;
     default:
       out->resType = cudaResourceTypePitch2D;
       out->res.pitch2D.devPtr = reinterpret_cast<void*>(d.res.pitch2D.devPtr);
-      out->res.pitch2D.desc = channelOf(d.res.pitch2D.format, d.res.pitch2D.numChannels);
+      out->res.pitch2D.desc = channel_of(d.res.pitch2D.format, d.res.pitch2D.numChannels);
       out->res.pitch2D.width = d.res.pitch2D.width;
       out->res.pitch2D.height = d.res.pitch2D.height;
       out->res.pitch2D.pitchInBytes = d.res.pitch2D.pitchInBytes;
   }
 }
 
-CUDA_TEXTURE_DESC describeTexture(const cudaTextureDesc& d) {
+CUDA_TEXTURE_DESC describe_texture(const cudaTextureDesc& d) {
   CUDA_TEXTURE_DESC out = {};
   for (int i = 0; i < 3; ++i) out.addressMode[i] = static_cast<CUaddress_mode>(d.addressMode[i]);
   out.filterMode = static_cast<CUfilter_mode>(d.filterMode);
@@ -148,7 +149,7 @@ CUDA_TEXTURE_DESC describeTexture(const cudaTextureDesc& d) {
   return out;
 }
 
-void tellTexture(const CUDA_TEXTURE_DESC& d, cudaTextureDesc* out) {
+void tell_texture(const CUDA_TEXTURE_DESC& d, cudaTextureDesc* out) {
   *out = {};
   for (int i = 0; i < 3; ++i)
     out->addressMode[i] = static_cast<cudaTextureAddressMode>(d.addressMode[i]);
@@ -173,38 +174,40 @@ static_assert(sizeof(cudaResourceViewDesc) == sizeof(CUDA_RESOURCE_VIEW_DESC));
 struct Rectangle {
   size_t x, y, width, height;
 };
-bool fromHost(cudaMemcpyKind k) { return k == cudaMemcpyHostToDevice || k == cudaMemcpyHostToHost; }
-bool toHost(cudaMemcpyKind k) { return k == cudaMemcpyDeviceToHost || k == cudaMemcpyHostToHost; }
+bool from_host(cudaMemcpyKind k) {
+  return k == cudaMemcpyHostToDevice || k == cudaMemcpyHostToHost;
+}
+bool to_host(cudaMemcpyKind k) { return k == cudaMemcpyDeviceToHost || k == cudaMemcpyHostToHost; }
 
-CUDA_MEMCPY2D toArray(cudaArray_t to, Rectangle r, const void* from, size_t pitch,
-                      cudaMemcpyKind kind) {
+CUDA_MEMCPY2D to_array(cudaArray_t to, Rectangle r, const void* from, size_t pitch,
+                       cudaMemcpyKind kind) {
   CUDA_MEMCPY2D c = {};
   c.dstMemoryType = CU_MEMORYTYPE_ARRAY;
   c.dstArray = reinterpret_cast<CUarray>(to);
   c.dstXInBytes = r.x;
   c.dstY = r.y;
   c.srcMemoryType = kind == cudaMemcpyDefault ? CU_MEMORYTYPE_UNIFIED
-                    : fromHost(kind)          ? CU_MEMORYTYPE_HOST
+                    : from_host(kind)         ? CU_MEMORYTYPE_HOST
                                               : CU_MEMORYTYPE_DEVICE;
   c.srcHost = from;
-  c.srcDevice = devicePtr(from);
+  c.srcDevice = device_ptr(from);
   c.srcPitch = pitch;
   c.WidthInBytes = r.width;
   c.Height = r.height;
   return c;
 }
-CUDA_MEMCPY2D fromArray(void* to, size_t pitch, cudaArray_const_t from, Rectangle r,
-                        cudaMemcpyKind kind) {
+CUDA_MEMCPY2D from_array(void* to, size_t pitch, cudaArray_const_t from, Rectangle r,
+                         cudaMemcpyKind kind) {
   CUDA_MEMCPY2D c = {};
   c.srcMemoryType = CU_MEMORYTYPE_ARRAY;
   c.srcArray = reinterpret_cast<CUarray>(const_cast<cudaArray_t>(from));
   c.srcXInBytes = r.x;
   c.srcY = r.y;
   c.dstMemoryType = kind == cudaMemcpyDefault ? CU_MEMORYTYPE_UNIFIED
-                    : toHost(kind)            ? CU_MEMORYTYPE_HOST
+                    : to_host(kind)           ? CU_MEMORYTYPE_HOST
                                               : CU_MEMORYTYPE_DEVICE;
   c.dstHost = to;
-  c.dstDevice = devicePtr(to);
+  c.dstDevice = device_ptr(to);
   c.dstPitch = pitch;
   c.WidthInBytes = r.width;
   c.Height = r.height;
@@ -214,11 +217,11 @@ CUDA_MEMCPY2D fromArray(void* to, size_t pitch, cudaArray_const_t from, Rectangl
 // A run of bytes from (x, y) on goes over the ends of rows, as the calls of old programs count:
 // copy(rectangle, bytes before it) for the rest of the first row, the whole rows, and what is left.
 template <typename Copy>
-cudaError_t overRows(cudaArray_t array, size_t x, size_t y, size_t bytes, Copy copy) {
+cudaError_t over_rows(cudaArray_t array, size_t x, size_t y, size_t bytes, Copy copy) {
   CUDA_ARRAY3D_DESCRIPTOR d;
-  CUDART_TRY(fromDriver(cu().cuArray3DGetDescriptor(&d, reinterpret_cast<CUarray>(array))));
+  CUDART_TRY(from_driver(cu().cuArray3DGetDescriptor(&d, reinterpret_cast<CUarray>(array))));
   size_t texel;
-  CUDART_TRY(texelBytes(array, &texel));
+  CUDART_TRY(texel_bytes(array, &texel));
   const size_t row = d.Width * texel, rows = d.Height == 0 ? 1 : d.Height;
   if (x >= row || y >= rows || bytes > (rows - y) * row - x) return cudaErrorInvalidValue;
   size_t did = 0;
@@ -242,8 +245,8 @@ CUDART_API(cudaMalloc3DArray,
            (array, channel, extent, flags)) {
   CUDART_TRY(ready());
   CUDA_ARRAY3D_DESCRIPTOR d;
-  CUDART_TRY(describeArray(channel, extent, flags, &d));
-  return fromDriver(cu().cuArray3DCreate(reinterpret_cast<CUarray*>(array), &d));
+  CUDART_TRY(describe_array(channel, extent, flags, &d));
+  return from_driver(cu().cuArray3DCreate(reinterpret_cast<CUarray*>(array), &d));
 }
 CUDART_API(cudaMallocArray,
            (cudaArray_t * array, const cudaChannelFormatDesc* channel, size_t width, size_t height,
@@ -254,7 +257,7 @@ CUDART_API(cudaMallocArray,
 CUDART_API(cudaFreeArray, (cudaArray_t array), (array)) {
   CUDART_TRY(ready());
   if (!array) return cudaSuccess;
-  return fromDriver(cu().cuArrayDestroy(reinterpret_cast<CUarray>(array)));
+  return from_driver(cu().cuArrayDestroy(reinterpret_cast<CUarray>(array)));
 }
 CUDART_API(cudaArrayGetInfo,
            (cudaChannelFormatDesc * channel, cudaExtent* extent, unsigned* flags,
@@ -262,8 +265,8 @@ CUDART_API(cudaArrayGetInfo,
            (channel, extent, flags, array)) {
   CUDART_TRY(ready());
   CUDA_ARRAY3D_DESCRIPTOR d;
-  CUDART_TRY(fromDriver(cu().cuArray3DGetDescriptor(&d, reinterpret_cast<CUarray>(array))));
-  if (channel) *channel = channelOf(d.Format, d.NumChannels);
+  CUDART_TRY(from_driver(cu().cuArray3DGetDescriptor(&d, reinterpret_cast<CUarray>(array))));
+  if (channel) *channel = channel_of(d.Format, d.NumChannels);
   if (extent) *extent = cudaExtent{d.Width, d.Height, d.Depth};
   if (flags) *flags = d.Flags;
   return cudaSuccess;
@@ -278,22 +281,22 @@ CUDART_API(cudaMallocMipmappedArray,
            (mipmap, channel, extent, levels, flags)) {
   CUDART_TRY(ready());
   CUDA_ARRAY3D_DESCRIPTOR d;
-  CUDART_TRY(describeArray(channel, extent, flags, &d));
-  return fromDriver(
+  CUDART_TRY(describe_array(channel, extent, flags, &d));
+  return from_driver(
       cu().cuMipmappedArrayCreate(reinterpret_cast<CUmipmappedArray*>(mipmap), &d, levels));
 }
 CUDART_API(cudaGetMipmappedArrayLevel,
            (cudaArray_t * array, cudaMipmappedArray_const_t mipmap, unsigned level),
            (array, mipmap, level)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuMipmappedArrayGetLevel(
+  return from_driver(cu().cuMipmappedArrayGetLevel(
       reinterpret_cast<CUarray*>(array),
       reinterpret_cast<CUmipmappedArray>(const_cast<cudaMipmappedArray_t>(mipmap)), level));
 }
 CUDART_API(cudaFreeMipmappedArray, (cudaMipmappedArray_t mipmap), (mipmap)) {
   CUDART_TRY(ready());
   if (!mipmap) return cudaSuccess;
-  return fromDriver(cu().cuMipmappedArrayDestroy(reinterpret_cast<CUmipmappedArray>(mipmap)));
+  return from_driver(cu().cuMipmappedArrayDestroy(reinterpret_cast<CUmipmappedArray>(mipmap)));
 }
 
 CUDART_API(cudaCreateTextureObject,
@@ -303,25 +306,25 @@ CUDART_API(cudaCreateTextureObject,
   if (!texture) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUDA_RESOURCE_DESC r;
-  CUDART_TRY(describeResource(resource, &r));
-  CUDA_TEXTURE_DESC t = describeTexture(*texture);
+  CUDART_TRY(describe_resource(resource, &r));
+  CUDA_TEXTURE_DESC t = describe_texture(*texture);
   CUtexObject object = 0;
-  CUDART_TRY(fromDriver(cu().cuTexObjectCreate(
+  CUDART_TRY(from_driver(cu().cuTexObjectCreate(
       &object, &r, &t, reinterpret_cast<const CUDA_RESOURCE_VIEW_DESC*>(view))));
   *out = object;
   return cudaSuccess;
 }
 CUDART_API(cudaDestroyTextureObject, (cudaTextureObject_t object), (object)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuTexObjectDestroy(object));
+  return from_driver(cu().cuTexObjectDestroy(object));
 }
 CUDART_API(cudaGetTextureObjectResourceDesc, (cudaResourceDesc * out, cudaTextureObject_t object),
            (out, object)) {
   if (!out) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUDA_RESOURCE_DESC d;
-  CUDART_TRY(fromDriver(cu().cuTexObjectGetResourceDesc(&d, object)));
-  tellResource(d, out);
+  CUDART_TRY(from_driver(cu().cuTexObjectGetResourceDesc(&d, object)));
+  tell_resource(d, out);
   return cudaSuccess;
 }
 CUDART_API(cudaGetTextureObjectTextureDesc, (cudaTextureDesc * out, cudaTextureObject_t object),
@@ -329,37 +332,37 @@ CUDART_API(cudaGetTextureObjectTextureDesc, (cudaTextureDesc * out, cudaTextureO
   if (!out) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUDA_TEXTURE_DESC d;
-  CUDART_TRY(fromDriver(cu().cuTexObjectGetTextureDesc(&d, object)));
-  tellTexture(d, out);
+  CUDART_TRY(from_driver(cu().cuTexObjectGetTextureDesc(&d, object)));
+  tell_texture(d, out);
   return cudaSuccess;
 }
 CUDART_API(cudaGetTextureObjectResourceViewDesc,
            (cudaResourceViewDesc * out, cudaTextureObject_t object), (out, object)) {
   CUDART_TRY(ready());
-  return fromDriver(
+  return from_driver(
       cu().cuTexObjectGetResourceViewDesc(reinterpret_cast<CUDA_RESOURCE_VIEW_DESC*>(out), object));
 }
 CUDART_API(cudaCreateSurfaceObject, (cudaSurfaceObject_t * out, const cudaResourceDesc* resource),
            (out, resource)) {
   CUDART_TRY(ready());
   CUDA_RESOURCE_DESC r;
-  CUDART_TRY(describeResource(resource, &r));
+  CUDART_TRY(describe_resource(resource, &r));
   CUsurfObject object = 0;
-  CUDART_TRY(fromDriver(cu().cuSurfObjectCreate(&object, &r)));
+  CUDART_TRY(from_driver(cu().cuSurfObjectCreate(&object, &r)));
   *out = object;
   return cudaSuccess;
 }
 CUDART_API(cudaDestroySurfaceObject, (cudaSurfaceObject_t object), (object)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuSurfObjectDestroy(object));
+  return from_driver(cu().cuSurfObjectDestroy(object));
 }
 CUDART_API(cudaGetSurfaceObjectResourceDesc, (cudaResourceDesc * out, cudaSurfaceObject_t object),
            (out, object)) {
   if (!out) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUDA_RESOURCE_DESC d;
-  CUDART_TRY(fromDriver(cu().cuSurfObjectGetResourceDesc(&d, object)));
-  tellResource(d, out);
+  CUDART_TRY(from_driver(cu().cuSurfObjectGetResourceDesc(&d, object)));
+  tell_resource(d, out);
   return cudaSuccess;
 }
 
@@ -368,41 +371,41 @@ CUDART_API_PTDS(cudaMemcpy2DToArray,
                  size_t height, cudaMemcpyKind kind),
                 (to, x, y, from, pitch, width, height, kind)) {
   CUDART_TRY(ready());
-  CUDA_MEMCPY2D c = toArray(to, {x, y, width, height}, from, pitch, kind);
-  return fromDriver(cu<F>().cuMemcpy2DUnaligned(&c));
+  CUDA_MEMCPY2D c = to_array(to, {x, y, width, height}, from, pitch, kind);
+  return from_driver(cu<F>().cuMemcpy2DUnaligned(&c));
 }
 CUDART_API_PTSZ(cudaMemcpy2DToArrayAsync,
                 (cudaArray_t to, size_t x, size_t y, const void* from, size_t pitch, size_t width,
                  size_t height, cudaMemcpyKind kind, cudaStream_t stream),
                 (to, x, y, from, pitch, width, height, kind, stream)) {
   CUDART_TRY(ready());
-  CUDA_MEMCPY2D c = toArray(to, {x, y, width, height}, from, pitch, kind);
-  return fromDriver(cu<F>().cuMemcpy2DAsync(&c, stream));
+  CUDA_MEMCPY2D c = to_array(to, {x, y, width, height}, from, pitch, kind);
+  return from_driver(cu<F>().cuMemcpy2DAsync(&c, stream));
 }
 CUDART_API_PTDS(cudaMemcpy2DFromArray,
                 (void* to, size_t pitch, cudaArray_const_t from, size_t x, size_t y, size_t width,
                  size_t height, cudaMemcpyKind kind),
                 (to, pitch, from, x, y, width, height, kind)) {
   CUDART_TRY(ready());
-  CUDA_MEMCPY2D c = fromArray(to, pitch, from, {x, y, width, height}, kind);
-  return fromDriver(cu<F>().cuMemcpy2DUnaligned(&c));
+  CUDA_MEMCPY2D c = from_array(to, pitch, from, {x, y, width, height}, kind);
+  return from_driver(cu<F>().cuMemcpy2DUnaligned(&c));
 }
 CUDART_API_PTSZ(cudaMemcpy2DFromArrayAsync,
                 (void* to, size_t pitch, cudaArray_const_t from, size_t x, size_t y, size_t width,
                  size_t height, cudaMemcpyKind kind, cudaStream_t stream),
                 (to, pitch, from, x, y, width, height, kind, stream)) {
   CUDART_TRY(ready());
-  CUDA_MEMCPY2D c = fromArray(to, pitch, from, {x, y, width, height}, kind);
-  return fromDriver(cu<F>().cuMemcpy2DAsync(&c, stream));
+  CUDA_MEMCPY2D c = from_array(to, pitch, from, {x, y, width, height}, kind);
+  return from_driver(cu<F>().cuMemcpy2DAsync(&c, stream));
 }
 CUDART_API_PTDS(cudaMemcpyToArray,
                 (cudaArray_t to, size_t x, size_t y, const void* from, size_t bytes,
                  cudaMemcpyKind kind),
                 (to, x, y, from, bytes, kind)) {
   CUDART_TRY(ready());
-  return overRows(to, x, y, bytes, [&](Rectangle r, size_t at) {
-    CUDA_MEMCPY2D c = toArray(to, r, static_cast<const char*>(from) + at, r.width, kind);
-    return fromDriver(cu<F>().cuMemcpy2DUnaligned(&c));
+  return over_rows(to, x, y, bytes, [&](Rectangle r, size_t at) {
+    CUDA_MEMCPY2D c = to_array(to, r, static_cast<const char*>(from) + at, r.width, kind);
+    return from_driver(cu<F>().cuMemcpy2DUnaligned(&c));
   });
 }
 CUDART_API_PTSZ(cudaMemcpyToArrayAsync,
@@ -410,9 +413,9 @@ CUDART_API_PTSZ(cudaMemcpyToArrayAsync,
                  cudaMemcpyKind kind, cudaStream_t stream),
                 (to, x, y, from, bytes, kind, stream)) {
   CUDART_TRY(ready());
-  return overRows(to, x, y, bytes, [&](Rectangle r, size_t at) {
-    CUDA_MEMCPY2D c = toArray(to, r, static_cast<const char*>(from) + at, r.width, kind);
-    return fromDriver(cu<F>().cuMemcpy2DAsync(&c, stream));
+  return over_rows(to, x, y, bytes, [&](Rectangle r, size_t at) {
+    CUDA_MEMCPY2D c = to_array(to, r, static_cast<const char*>(from) + at, r.width, kind);
+    return from_driver(cu<F>().cuMemcpy2DAsync(&c, stream));
   });
 }
 CUDART_API_PTDS(cudaMemcpyFromArray,
@@ -420,9 +423,9 @@ CUDART_API_PTDS(cudaMemcpyFromArray,
                  cudaMemcpyKind kind),
                 (to, from, x, y, bytes, kind)) {
   CUDART_TRY(ready());
-  return overRows(const_cast<cudaArray_t>(from), x, y, bytes, [&](Rectangle r, size_t at) {
-    CUDA_MEMCPY2D c = fromArray(static_cast<char*>(to) + at, r.width, from, r, kind);
-    return fromDriver(cu<F>().cuMemcpy2DUnaligned(&c));
+  return over_rows(const_cast<cudaArray_t>(from), x, y, bytes, [&](Rectangle r, size_t at) {
+    CUDA_MEMCPY2D c = from_array(static_cast<char*>(to) + at, r.width, from, r, kind);
+    return from_driver(cu<F>().cuMemcpy2DUnaligned(&c));
   });
 }
 CUDART_API_PTSZ(cudaMemcpyFromArrayAsync,
@@ -430,9 +433,9 @@ CUDART_API_PTSZ(cudaMemcpyFromArrayAsync,
                  cudaMemcpyKind kind, cudaStream_t stream),
                 (to, from, x, y, bytes, kind, stream)) {
   CUDART_TRY(ready());
-  return overRows(const_cast<cudaArray_t>(from), x, y, bytes, [&](Rectangle r, size_t at) {
-    CUDA_MEMCPY2D c = fromArray(static_cast<char*>(to) + at, r.width, from, r, kind);
-    return fromDriver(cu<F>().cuMemcpy2DAsync(&c, stream));
+  return over_rows(const_cast<cudaArray_t>(from), x, y, bytes, [&](Rectangle r, size_t at) {
+    CUDA_MEMCPY2D c = from_array(static_cast<char*>(to) + at, r.width, from, r, kind);
+    return from_driver(cu<F>().cuMemcpy2DAsync(&c, stream));
   });
 }
 CUDART_API_PTDS(cudaMemcpy2DArrayToArray,
@@ -440,12 +443,12 @@ CUDART_API_PTDS(cudaMemcpy2DArrayToArray,
                  size_t from_y, size_t width, size_t height, cudaMemcpyKind kind),
                 (to, to_x, to_y, from, from_x, from_y, width, height, kind)) {
   CUDART_TRY(ready());
-  CUDA_MEMCPY2D c = fromArray(nullptr, 0, from, {from_x, from_y, width, height}, kind);
+  CUDA_MEMCPY2D c = from_array(nullptr, 0, from, {from_x, from_y, width, height}, kind);
   c.dstMemoryType = CU_MEMORYTYPE_ARRAY;
   c.dstArray = reinterpret_cast<CUarray>(to);
   c.dstXInBytes = to_x;
   c.dstY = to_y;
-  return fromDriver(cu<F>().cuMemcpy2DUnaligned(&c));
+  return from_driver(cu<F>().cuMemcpy2DUnaligned(&c));
 }
 // As far as the rows of both go: a piece of one at a time.
 CUDART_API_PTDS(cudaMemcpyArrayToArray,
@@ -456,22 +459,22 @@ CUDART_API_PTDS(cudaMemcpyArrayToArray,
   auto source = const_cast<cudaArray_t>(from);
   CUDA_ARRAY3D_DESCRIPTOR d;
   size_t texel;
-  CUDART_TRY(fromDriver(cu().cuArray3DGetDescriptor(&d, reinterpret_cast<CUarray>(source))));
-  CUDART_TRY(texelBytes(source, &texel));
+  CUDART_TRY(from_driver(cu().cuArray3DGetDescriptor(&d, reinterpret_cast<CUarray>(source))));
+  CUDART_TRY(texel_bytes(source, &texel));
   const size_t row = d.Width * texel;
   auto nothing = [](Rectangle, size_t) { return cudaSuccess; };
-  CUDART_TRY(overRows(source, from_x, from_y, bytes, nothing));  // in range
-  return overRows(to, to_x, to_y, bytes, [&](Rectangle r, size_t before) {
+  CUDART_TRY(over_rows(source, from_x, from_y, bytes, nothing));  // in range
+  return over_rows(to, to_x, to_y, bytes, [&](Rectangle r, size_t before) {
     for (size_t did = 0, all = r.width * r.height; did < all;) {
       const size_t at = from_x + before + did, left = row - at % row;
       size_t n = r.width - did % r.width;
       if (n > left) n = left;
-      CUDA_MEMCPY2D c = fromArray(nullptr, 0, from, {at % row, from_y + at / row, n, 1}, kind);
+      CUDA_MEMCPY2D c = from_array(nullptr, 0, from, {at % row, from_y + at / row, n, 1}, kind);
       c.dstMemoryType = CU_MEMORYTYPE_ARRAY;
       c.dstArray = reinterpret_cast<CUarray>(to);
       c.dstXInBytes = r.x + did % r.width;
       c.dstY = r.y + did / r.width;
-      CUDART_TRY(fromDriver(cu<F>().cuMemcpy2DUnaligned(&c)));
+      CUDART_TRY(from_driver(cu<F>().cuMemcpy2DUnaligned(&c)));
       did += n;
     }
     return cudaSuccess;

@@ -6,7 +6,7 @@ using namespace simgpu::runtime;
 
 namespace {
 
-bool validKind(cudaMemcpyKind kind) {
+bool valid_kind(cudaMemcpyKind kind) {
   return kind >= cudaMemcpyHostToHost && kind <= cudaMemcpyDefault;
 }
 
@@ -15,75 +15,76 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) 
   if (bytes == 0) return cudaSuccess;
   switch (kind) {
     case cudaMemcpyHostToDevice:
-      return fromDriver(cu<F>().cuMemcpyHtoD(devicePtr(to), from, bytes));
+      return from_driver(cu<F>().cuMemcpyHtoD(device_ptr(to), from, bytes));
     case cudaMemcpyDeviceToHost:
-      return fromDriver(cu<F>().cuMemcpyDtoH(to, devicePtr(from), bytes));
+      return from_driver(cu<F>().cuMemcpyDtoH(to, device_ptr(from), bytes));
     case cudaMemcpyDeviceToDevice:
-      return fromDriver(cu<F>().cuMemcpyDtoD(devicePtr(to), devicePtr(from), bytes));
+      return from_driver(cu<F>().cuMemcpyDtoD(device_ptr(to), device_ptr(from), bytes));
     case cudaMemcpyHostToHost:
     case cudaMemcpyDefault:
-      return fromDriver(cu<F>().cuMemcpy(devicePtr(to), devicePtr(from), bytes));
+      return from_driver(cu<F>().cuMemcpy(device_ptr(to), device_ptr(from), bytes));
   }
   return cudaErrorInvalidMemcpyDirection;
 }
 
 template <Flavour F>
-cudaError_t copyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
-                      cudaStream_t stream) {
+cudaError_t copy_async(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                       cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   switch (kind) {
     case cudaMemcpyHostToDevice:
-      return fromDriver(cu<F>().cuMemcpyHtoDAsync(devicePtr(to), from, bytes, stream));
+      return from_driver(cu<F>().cuMemcpyHtoDAsync(device_ptr(to), from, bytes, stream));
     case cudaMemcpyDeviceToHost:
-      return fromDriver(cu<F>().cuMemcpyDtoHAsync(to, devicePtr(from), bytes, stream));
+      return from_driver(cu<F>().cuMemcpyDtoHAsync(to, device_ptr(from), bytes, stream));
     case cudaMemcpyDeviceToDevice:
-      return fromDriver(cu<F>().cuMemcpyDtoDAsync(devicePtr(to), devicePtr(from), bytes, stream));
+      return from_driver(
+          cu<F>().cuMemcpyDtoDAsync(device_ptr(to), device_ptr(from), bytes, stream));
     case cudaMemcpyHostToHost:
     case cudaMemcpyDefault:
-      return fromDriver(cu<F>().cuMemcpyAsync(devicePtr(to), devicePtr(from), bytes, stream));
+      return from_driver(cu<F>().cuMemcpyAsync(device_ptr(to), device_ptr(from), bytes, stream));
   }
   return cudaErrorInvalidMemcpyDirection;
 }
 
-bool fromHost(cudaMemcpyKind kind) {
+bool from_host(cudaMemcpyKind kind) {
   return kind == cudaMemcpyHostToDevice || kind == cudaMemcpyHostToHost;
 }
-bool toHost(cudaMemcpyKind kind) {
+bool to_host(cudaMemcpyKind kind) {
   return kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyHostToHost;
 }
 
 // Fills one side of a CUDA_MEMCPY2D, CUDA_MEMCPY3D or CUDA_MEMCPY3D_PEER.
 template <typename Copy>
-void setSource(Copy* copy, const void* address, bool host, bool unified) {
+void set_source(Copy* copy, const void* address, bool host, bool unified) {
   copy->srcMemoryType = unified ? CU_MEMORYTYPE_UNIFIED
                         : host  ? CU_MEMORYTYPE_HOST
                                 : CU_MEMORYTYPE_DEVICE;
   if (host && !unified) {
     copy->srcHost = address;
   } else {
-    copy->srcDevice = devicePtr(address);
+    copy->srcDevice = device_ptr(address);
   }
 }
 template <typename Copy>
-void setDestination(Copy* copy, void* address, bool host, bool unified) {
+void set_destination(Copy* copy, void* address, bool host, bool unified) {
   copy->dstMemoryType = unified ? CU_MEMORYTYPE_UNIFIED
                         : host  ? CU_MEMORYTYPE_HOST
                                 : CU_MEMORYTYPE_DEVICE;
   if (host && !unified) {
     copy->dstHost = address;
   } else {
-    copy->dstDevice = devicePtr(address);
+    copy->dstDevice = device_ptr(address);
   }
 }
 
 cudaError_t describe2D(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
                        size_t height, cudaMemcpyKind kind, CUDA_MEMCPY2D* out) {
-  if (!validKind(kind)) return cudaErrorInvalidMemcpyDirection;
+  if (!valid_kind(kind)) return cudaErrorInvalidMemcpyDirection;
   if (width > to_pitch || width > from_pitch) return cudaErrorInvalidPitchValue;
   *out = {};
   bool unified = kind == cudaMemcpyDefault;
-  setSource(out, from, fromHost(kind), unified);
-  setDestination(out, to, toHost(kind), unified);
+  set_source(out, from, from_host(kind), unified);
+  set_destination(out, to, to_host(kind), unified);
   out->srcPitch = from_pitch;
   out->dstPitch = to_pitch;
   out->WidthInBytes = width;
@@ -94,7 +95,7 @@ cudaError_t describe2D(void* to, size_t to_pitch, const void* from, size_t from_
 // Both kinds of 3D parameters have these fields in common; positions and extents count bytes, as no
 // array is involved.
 template <typename Parameters, typename Copy>
-void describeBox(const Parameters& p, Copy* out) {
+void describe_box(const Parameters& p, Copy* out) {
   out->srcXInBytes = p.srcPos.x;
   out->srcY = p.srcPos.y;
   out->srcZ = p.srcPos.z;
@@ -112,10 +113,10 @@ void describeBox(const Parameters& p, Copy* out) {
 
 // With an array, positions in it and the extent count its elements.
 template <typename Copy>
-cudaError_t describeArrays(cudaArray_t from, cudaArray_t to, Copy* out) {
+cudaError_t describe_arrays(cudaArray_t from, cudaArray_t to, Copy* out) {
   size_t from_texel = 0, to_texel = 0;
-  CUDART_TRY(texelBytes(from, &from_texel));
-  CUDART_TRY(texelBytes(to, &to_texel));
+  CUDART_TRY(texel_bytes(from, &from_texel));
+  CUDART_TRY(texel_bytes(to, &to_texel));
   if (from) {
     out->srcMemoryType = CU_MEMORYTYPE_ARRAY;
     out->srcArray = reinterpret_cast<CUarray>(from);
@@ -133,56 +134,56 @@ cudaError_t describeArrays(cudaArray_t from, cudaArray_t to, Copy* out) {
 cudaError_t describe3DPeer(const cudaMemcpy3DPeerParms* p, CUDA_MEMCPY3D_PEER* out) {
   if (!p) return cudaErrorInvalidValue;
   *out = {};
-  setSource(out, p->srcPtr.ptr, false, false);
-  setDestination(out, p->dstPtr.ptr, false, false);
-  describeBox(*p, out);
-  CUDART_TRY(describeArrays(p->srcArray, p->dstArray, out));
-  CUDART_TRY(primaryContext(p->srcDevice, &out->srcContext));
-  return primaryContext(p->dstDevice, &out->dstContext);
+  set_source(out, p->srcPtr.ptr, false, false);
+  set_destination(out, p->dstPtr.ptr, false, false);
+  describe_box(*p, out);
+  CUDART_TRY(describe_arrays(p->srcArray, p->dstArray, out));
+  CUDART_TRY(primary_context(p->srcDevice, &out->srcContext));
+  return primary_context(p->dstDevice, &out->dstContext);
 }
 
 // Where `bytes` at `offset` of a variable are.
-cudaError_t insideSymbol(const void* symbol, size_t bytes, size_t offset, void** address) {
+cudaError_t inside_symbol(const void* symbol, size_t bytes, size_t offset, void** address) {
   CUdeviceptr start;
   size_t size;
-  CUDART_TRY(findSymbol(symbol, &start, &size));
+  CUDART_TRY(find_symbol(symbol, &start, &size));
   if (offset > size || bytes > size - offset) return cudaErrorInvalidValue;
   *address = reinterpret_cast<void*>(start + offset);
   return cudaSuccess;
 }
 
-bool intoSymbol(cudaMemcpyKind kind) {
+bool into_symbol(cudaMemcpyKind kind) {
   return kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice ||
          kind == cudaMemcpyDefault;
 }
-bool outOfSymbol(cudaMemcpyKind kind) {
+bool out_of_symbol(cudaMemcpyKind kind) {
   return kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice ||
          kind == cudaMemcpyDefault;
 }
 
-unsigned char byteOf(int value) { return static_cast<unsigned char>(value); }
+unsigned char byte_of(int value) { return static_cast<unsigned char>(value); }
 
 // Calls set(address, pitch, width, height) for the box: once when its slices are contiguous, else
 // slice by slice.
 template <typename Set>
-cudaError_t setBox(const cudaPitchedPtr& box, const cudaExtent& extent, Set set) {
+cudaError_t set_box(const cudaPitchedPtr& box, const cudaExtent& extent, Set set) {
   if (extent.width == 0 || extent.height == 0 || extent.depth == 0) return cudaSuccess;
-  CUdeviceptr start = devicePtr(box.ptr);
+  CUdeviceptr start = device_ptr(box.ptr);
   if (extent.depth == 1 || box.ysize == extent.height) {
-    return fromDriver(set(start, extent.height * extent.depth));
+    return from_driver(set(start, extent.height * extent.depth));
   }
   for (size_t z = 0; z < extent.depth; ++z) {
-    CUDART_TRY(fromDriver(set(start + z * box.pitch * box.ysize, extent.height)));
+    CUDART_TRY(from_driver(set(start + z * box.pitch * box.ysize, extent.height)));
   }
   return cudaSuccess;
 }
 
 }  // namespace
 
-cudaError_t simgpu::runtime::texelBytes(cudaArray_t array, size_t* bytes) {
+cudaError_t simgpu::runtime::texel_bytes(cudaArray_t array, size_t* bytes) {
   if (!array) return cudaSuccess;
   CUDA_ARRAY3D_DESCRIPTOR d;
-  CUDART_TRY(fromDriver(cu().cuArray3DGetDescriptor(&d, reinterpret_cast<CUarray>(array))));
+  CUDART_TRY(from_driver(cu().cuArray3DGetDescriptor(&d, reinterpret_cast<CUarray>(array))));
   size_t channel = d.Format == CU_AD_FORMAT_UNSIGNED_INT8 || d.Format == CU_AD_FORMAT_SIGNED_INT8
                        ? 1
                    : d.Format == CU_AD_FORMAT_UNSIGNED_INT16 ||
@@ -193,15 +194,15 @@ cudaError_t simgpu::runtime::texelBytes(cudaArray_t array, size_t* bytes) {
   return cudaSuccess;
 }
 
-cudaError_t simgpu::runtime::describe3D(const cudaMemcpy3DParms* p, CUDA_MEMCPY3D* out) {
+cudaError_t simgpu::runtime::describe_3d(const cudaMemcpy3DParms* p, CUDA_MEMCPY3D* out) {
   if (!p) return cudaErrorInvalidValue;
-  if (!validKind(p->kind)) return cudaErrorInvalidMemcpyDirection;
+  if (!valid_kind(p->kind)) return cudaErrorInvalidMemcpyDirection;
   *out = {};
   bool unified = p->kind == cudaMemcpyDefault;
-  setSource(out, p->srcPtr.ptr, fromHost(p->kind), unified);
-  setDestination(out, p->dstPtr.ptr, toHost(p->kind), unified);
-  describeBox(*p, out);
-  return describeArrays(p->srcArray, p->dstArray, out);
+  set_source(out, p->srcPtr.ptr, from_host(p->kind), unified);
+  set_destination(out, p->dstPtr.ptr, to_host(p->kind), unified);
+  describe_box(*p, out);
+  return describe_arrays(p->srcArray, p->dstArray, out);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -209,7 +210,7 @@ cudaError_t simgpu::runtime::describe3D(const cudaMemcpy3DParms* p, CUDA_MEMCPY3
 
 CUDART_API_PTDS(cudaMemcpy, (void* to, const void* from, size_t bytes, cudaMemcpyKind kind),
                 (to, from, bytes, kind)) {
-  if (!validKind(kind)) return cudaErrorInvalidMemcpyDirection;
+  if (!valid_kind(kind)) return cudaErrorInvalidMemcpyDirection;
   CUDART_TRY(ready());
   return copy<F>(to, from, bytes, kind);
 }
@@ -218,9 +219,9 @@ CUDART_API_PTSZ(cudaMemcpyAsync,
                 (void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                  cudaStream_t stream),
                 (to, from, bytes, kind, stream)) {
-  if (!validKind(kind)) return cudaErrorInvalidMemcpyDirection;
+  if (!valid_kind(kind)) return cudaErrorInvalidMemcpyDirection;
   CUDART_TRY(ready());
-  return copyAsync<F>(to, from, bytes, kind, stream);
+  return copy_async<F>(to, from, bytes, kind, stream);
 }
 
 CUDART_API_PTDS(cudaMemcpy2D,
@@ -231,7 +232,7 @@ CUDART_API_PTDS(cudaMemcpy2D,
   CUDA_MEMCPY2D copy;
   CUDART_TRY(describe2D(to, to_pitch, from, from_pitch, width, height, kind, &copy));
   if (width == 0 || height == 0) return cudaSuccess;
-  return fromDriver(cu<F>().cuMemcpy2DUnaligned(&copy));
+  return from_driver(cu<F>().cuMemcpy2DUnaligned(&copy));
 }
 
 CUDART_API_PTSZ(cudaMemcpy2DAsync,
@@ -242,29 +243,29 @@ CUDART_API_PTSZ(cudaMemcpy2DAsync,
   CUDA_MEMCPY2D copy;
   CUDART_TRY(describe2D(to, to_pitch, from, from_pitch, width, height, kind, &copy));
   if (width == 0 || height == 0) return cudaSuccess;
-  return fromDriver(cu<F>().cuMemcpy2DAsync(&copy, stream));
+  return from_driver(cu<F>().cuMemcpy2DAsync(&copy, stream));
 }
 
 CUDART_API_PTDS(cudaMemcpy3D, (const cudaMemcpy3DParms* parameters), (parameters)) {
   CUDART_TRY(ready());
   CUDA_MEMCPY3D copy;
-  CUDART_TRY(describe3D(parameters, &copy));
-  return fromDriver(cu<F>().cuMemcpy3D(&copy));
+  CUDART_TRY(describe_3d(parameters, &copy));
+  return from_driver(cu<F>().cuMemcpy3D(&copy));
 }
 
 CUDART_API_PTSZ(cudaMemcpy3DAsync, (const cudaMemcpy3DParms* parameters, cudaStream_t stream),
                 (parameters, stream)) {
   CUDART_TRY(ready());
   CUDA_MEMCPY3D copy;
-  CUDART_TRY(describe3D(parameters, &copy));
-  return fromDriver(cu<F>().cuMemcpy3DAsync(&copy, stream));
+  CUDART_TRY(describe_3d(parameters, &copy));
+  return from_driver(cu<F>().cuMemcpy3DAsync(&copy, stream));
 }
 
 CUDART_API_PTDS(cudaMemcpy3DPeer, (const cudaMemcpy3DPeerParms* parameters), (parameters)) {
   CUDART_TRY(ready());
   CUDA_MEMCPY3D_PEER copy;
   CUDART_TRY(describe3DPeer(parameters, &copy));
-  return fromDriver(cu<F>().cuMemcpy3DPeer(&copy));
+  return from_driver(cu<F>().cuMemcpy3DPeer(&copy));
 }
 
 CUDART_API_PTSZ(cudaMemcpy3DPeerAsync,
@@ -273,7 +274,7 @@ CUDART_API_PTSZ(cudaMemcpy3DPeerAsync,
   CUDART_TRY(ready());
   CUDA_MEMCPY3D_PEER copy;
   CUDART_TRY(describe3DPeer(parameters, &copy));
-  return fromDriver(cu<F>().cuMemcpy3DPeerAsync(&copy, stream));
+  return from_driver(cu<F>().cuMemcpy3DPeerAsync(&copy, stream));
 }
 
 CUDART_API(cudaMemcpyPeer,
@@ -281,11 +282,11 @@ CUDART_API(cudaMemcpyPeer,
            (to, to_device, from, from_device, bytes)) {
   CUDART_TRY(ready());
   CUcontext to_context, from_context;
-  CUDART_TRY(primaryContext(to_device, &to_context));
-  CUDART_TRY(primaryContext(from_device, &from_context));
+  CUDART_TRY(primary_context(to_device, &to_context));
+  CUDART_TRY(primary_context(from_device, &from_context));
   if (bytes == 0) return cudaSuccess;
-  return fromDriver(
-      cu().cuMemcpyPeer(devicePtr(to), to_context, devicePtr(from), from_context, bytes));
+  return from_driver(
+      cu().cuMemcpyPeer(device_ptr(to), to_context, device_ptr(from), from_context, bytes));
 }
 
 CUDART_API(cudaMemcpyPeerAsync,
@@ -294,11 +295,11 @@ CUDART_API(cudaMemcpyPeerAsync,
            (to, to_device, from, from_device, bytes, stream)) {
   CUDART_TRY(ready());
   CUcontext to_context, from_context;
-  CUDART_TRY(primaryContext(to_device, &to_context));
-  CUDART_TRY(primaryContext(from_device, &from_context));
+  CUDART_TRY(primary_context(to_device, &to_context));
+  CUDART_TRY(primary_context(from_device, &from_context));
   if (bytes == 0) return cudaSuccess;
-  return fromDriver(cu().cuMemcpyPeerAsync(devicePtr(to), to_context, devicePtr(from), from_context,
-                                           bytes, stream));
+  return from_driver(cu().cuMemcpyPeerAsync(device_ptr(to), to_context, device_ptr(from),
+                                            from_context, bytes, stream));
 }
 
 // The driver takes the same arrays with its own names for the element types.
@@ -313,7 +314,7 @@ CUDART_API_PTSZ(cudaMemcpyBatchAsync,
   auto addresses = [](const void* list) {
     return static_cast<CUdeviceptr*>(const_cast<void*>(list));
   };
-  return fromDriver(cu<F>().cuMemcpyBatchAsync(
+  return from_driver(cu<F>().cuMemcpyBatchAsync(
       addresses(to), addresses(from), const_cast<size_t*>(bytes), count,
       reinterpret_cast<CUmemcpyAttributes*>(attributes), first_copies, attribute_count, stream));
 }
@@ -325,7 +326,7 @@ CUDART_API_PTSZ(cudaMemcpy3DBatchAsync,
                  cudaStream_t stream),
                 (count, list, flags, stream)) {
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuMemcpy3DBatchAsync(
+  return from_driver(cu<F>().cuMemcpy3DBatchAsync(
       count, reinterpret_cast<CUDA_MEMCPY3D_BATCH_OP*>(list), flags, stream));
 }
 
@@ -333,10 +334,10 @@ CUDART_API_PTDS(cudaMemcpyToSymbol,
                 (const void* symbol, const void* from, size_t bytes, size_t offset,
                  cudaMemcpyKind kind),
                 (symbol, from, bytes, offset, kind)) {
-  if (!intoSymbol(kind)) return cudaErrorInvalidMemcpyDirection;
+  if (!into_symbol(kind)) return cudaErrorInvalidMemcpyDirection;
   CUDART_TRY(ready());
   void* to;
-  CUDART_TRY(insideSymbol(symbol, bytes, offset, &to));
+  CUDART_TRY(inside_symbol(symbol, bytes, offset, &to));
   return copy<F>(to, from, bytes, kind);
 }
 
@@ -344,20 +345,20 @@ CUDART_API_PTSZ(cudaMemcpyToSymbolAsync,
                 (const void* symbol, const void* from, size_t bytes, size_t offset,
                  cudaMemcpyKind kind, cudaStream_t stream),
                 (symbol, from, bytes, offset, kind, stream)) {
-  if (!intoSymbol(kind)) return cudaErrorInvalidMemcpyDirection;
+  if (!into_symbol(kind)) return cudaErrorInvalidMemcpyDirection;
   CUDART_TRY(ready());
   void* to;
-  CUDART_TRY(insideSymbol(symbol, bytes, offset, &to));
-  return copyAsync<F>(to, from, bytes, kind, stream);
+  CUDART_TRY(inside_symbol(symbol, bytes, offset, &to));
+  return copy_async<F>(to, from, bytes, kind, stream);
 }
 
 CUDART_API_PTDS(cudaMemcpyFromSymbol,
                 (void* to, const void* symbol, size_t bytes, size_t offset, cudaMemcpyKind kind),
                 (to, symbol, bytes, offset, kind)) {
-  if (!outOfSymbol(kind)) return cudaErrorInvalidMemcpyDirection;
+  if (!out_of_symbol(kind)) return cudaErrorInvalidMemcpyDirection;
   CUDART_TRY(ready());
   void* from;
-  CUDART_TRY(insideSymbol(symbol, bytes, offset, &from));
+  CUDART_TRY(inside_symbol(symbol, bytes, offset, &from));
   return copy<F>(to, from, bytes, kind);
 }
 
@@ -365,11 +366,11 @@ CUDART_API_PTSZ(cudaMemcpyFromSymbolAsync,
                 (void* to, const void* symbol, size_t bytes, size_t offset, cudaMemcpyKind kind,
                  cudaStream_t stream),
                 (to, symbol, bytes, offset, kind, stream)) {
-  if (!outOfSymbol(kind)) return cudaErrorInvalidMemcpyDirection;
+  if (!out_of_symbol(kind)) return cudaErrorInvalidMemcpyDirection;
   CUDART_TRY(ready());
   void* from;
-  CUDART_TRY(insideSymbol(symbol, bytes, offset, &from));
-  return copyAsync<F>(to, from, bytes, kind, stream);
+  CUDART_TRY(inside_symbol(symbol, bytes, offset, &from));
+  return copy_async<F>(to, from, bytes, kind, stream);
 }
 
 // -----------------------------------------------------------------------------------------------
@@ -378,21 +379,22 @@ CUDART_API_PTSZ(cudaMemcpyFromSymbolAsync,
 CUDART_API_PTDS(cudaMemset, (void* address, int value, size_t bytes), (address, value, bytes)) {
   CUDART_TRY(ready());
   if (bytes == 0) return cudaSuccess;
-  return fromDriver(cu<F>().cuMemsetD8(devicePtr(address), byteOf(value), bytes));
+  return from_driver(cu<F>().cuMemsetD8(device_ptr(address), byte_of(value), bytes));
 }
 
 CUDART_API_PTSZ(cudaMemsetAsync, (void* address, int value, size_t bytes, cudaStream_t stream),
                 (address, value, bytes, stream)) {
   CUDART_TRY(ready());
   if (bytes == 0) return cudaSuccess;
-  return fromDriver(cu<F>().cuMemsetD8Async(devicePtr(address), byteOf(value), bytes, stream));
+  return from_driver(cu<F>().cuMemsetD8Async(device_ptr(address), byte_of(value), bytes, stream));
 }
 
 CUDART_API_PTDS(cudaMemset2D, (void* address, size_t pitch, int value, size_t width, size_t height),
                 (address, pitch, value, width, height)) {
   CUDART_TRY(ready());
   if (width == 0 || height == 0) return cudaSuccess;
-  return fromDriver(cu<F>().cuMemsetD2D8(devicePtr(address), pitch, byteOf(value), width, height));
+  return from_driver(
+      cu<F>().cuMemsetD2D8(device_ptr(address), pitch, byte_of(value), width, height));
 }
 
 CUDART_API_PTSZ(cudaMemset2DAsync,
@@ -401,15 +403,15 @@ CUDART_API_PTSZ(cudaMemset2DAsync,
                 (address, pitch, value, width, height, stream)) {
   CUDART_TRY(ready());
   if (width == 0 || height == 0) return cudaSuccess;
-  return fromDriver(
-      cu<F>().cuMemsetD2D8Async(devicePtr(address), pitch, byteOf(value), width, height, stream));
+  return from_driver(
+      cu<F>().cuMemsetD2D8Async(device_ptr(address), pitch, byte_of(value), width, height, stream));
 }
 
 CUDART_API_PTDS(cudaMemset3D, (cudaPitchedPtr box, int value, cudaExtent extent),
                 (box, value, extent)) {
   CUDART_TRY(ready());
-  return setBox(box, extent, [&](CUdeviceptr start, size_t rows) {
-    return cu<F>().cuMemsetD2D8(start, box.pitch, byteOf(value), extent.width, rows);
+  return set_box(box, extent, [&](CUdeviceptr start, size_t rows) {
+    return cu<F>().cuMemsetD2D8(start, box.pitch, byte_of(value), extent.width, rows);
   });
 }
 
@@ -417,7 +419,7 @@ CUDART_API_PTSZ(cudaMemset3DAsync,
                 (cudaPitchedPtr box, int value, cudaExtent extent, cudaStream_t stream),
                 (box, value, extent, stream)) {
   CUDART_TRY(ready());
-  return setBox(box, extent, [&](CUdeviceptr start, size_t rows) {
-    return cu<F>().cuMemsetD2D8Async(start, box.pitch, byteOf(value), extent.width, rows, stream);
+  return set_box(box, extent, [&](CUdeviceptr start, size_t rows) {
+    return cu<F>().cuMemsetD2D8Async(start, box.pitch, byte_of(value), extent.width, rows, stream);
   });
 }

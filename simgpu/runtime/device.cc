@@ -28,7 +28,7 @@ class AttributeReader {
 
 #define ATTRIBUTE(name) get(CU_DEVICE_ATTRIBUTE_##name)
 
-void fillLimits(AttributeReader& get, cudaDeviceProp* p) {
+void fill_limits(AttributeReader& get, cudaDeviceProp* p) {
   p->sharedMemPerBlock = ATTRIBUTE(MAX_SHARED_MEMORY_PER_BLOCK);
   p->regsPerBlock = ATTRIBUTE(MAX_REGISTERS_PER_BLOCK);
   p->warpSize = ATTRIBUTE(WARP_SIZE);
@@ -56,7 +56,7 @@ void fillLimits(AttributeReader& get, cudaDeviceProp* p) {
   p->memoryBusWidth = ATTRIBUTE(GLOBAL_MEMORY_BUS_WIDTH);
 }
 
-void fillTextureLimits(AttributeReader& get, cudaDeviceProp* p) {
+void fill_texture_limits(AttributeReader& get, cudaDeviceProp* p) {
   p->textureAlignment = ATTRIBUTE(TEXTURE_ALIGNMENT);
   p->texturePitchAlignment = ATTRIBUTE(TEXTURE_PITCH_ALIGNMENT);
   p->surfaceAlignment = ATTRIBUTE(SURFACE_ALIGNMENT);
@@ -101,7 +101,7 @@ void fillTextureLimits(AttributeReader& get, cudaDeviceProp* p) {
   p->maxSurfaceCubemapLayered[1] = ATTRIBUTE(MAXIMUM_SURFACECUBEMAP_LAYERED_LAYERS);
 }
 
-void fillAbilities(AttributeReader& get, cudaDeviceProp* p) {
+void fill_abilities(AttributeReader& get, cudaDeviceProp* p) {
   p->integrated = ATTRIBUTE(INTEGRATED);
   p->canMapHostMemory = ATTRIBUTE(CAN_MAP_HOST_MEMORY);
   p->concurrentKernels = ATTRIBUTE(CONCURRENT_KERNELS);
@@ -155,35 +155,35 @@ void fillAbilities(AttributeReader& get, cudaDeviceProp* p) {
 
 CUDART_API(cudaGetDeviceProperties, (cudaDeviceProp * p, int ordinal), (p, ordinal)) {
   if (!p) return cudaErrorInvalidValue;
-  CUDART_TRY(driverReady());
-  if (!validDevice(ordinal)) return cudaErrorInvalidDevice;
-  CUdevice device = deviceOf(ordinal);
+  CUDART_TRY(driver_ready());
+  if (!valid_device(ordinal)) return cudaErrorInvalidDevice;
+  CUdevice device = device_of(ordinal);
   memset(p, 0, sizeof(*p));
-  CUDART_TRY(fromDriver(cu().cuDeviceGetName(p->name, sizeof(p->name), device)));
-  CUDART_TRY(fromDriver(cu().cuDeviceGetUuid(&p->uuid, device)));
-  CUDART_TRY(fromDriver(cu().cuDeviceTotalMem(&p->totalGlobalMem, device)));
+  CUDART_TRY(from_driver(cu().cuDeviceGetName(p->name, sizeof(p->name), device)));
+  CUDART_TRY(from_driver(cu().cuDeviceGetUuid(&p->uuid, device)));
+  CUDART_TRY(from_driver(cu().cuDeviceTotalMem(&p->totalGlobalMem, device)));
   AttributeReader get(device);
-  fillLimits(get, p);
-  fillTextureLimits(get, p);
-  fillAbilities(get, p);
-  return fromDriver(get.result());
+  fill_limits(get, p);
+  fill_texture_limits(get, p);
+  fill_abilities(get, p);
+  return from_driver(get.result());
 }
 
 CUDART_API(cudaDeviceGetAttribute, (int* value, cudaDeviceAttr attribute, int ordinal),
            (value, attribute, ordinal)) {
   if (!value) return cudaErrorInvalidValue;
-  CUDART_TRY(driverReady());
-  if (!validDevice(ordinal)) return cudaErrorInvalidDevice;
-  return fromDriver(cu().cuDeviceGetAttribute(value, static_cast<CUdevice_attribute>(attribute),
-                                              deviceOf(ordinal)));
+  CUDART_TRY(driver_ready());
+  if (!valid_device(ordinal)) return cudaErrorInvalidDevice;
+  return from_driver(cu().cuDeviceGetAttribute(value, static_cast<CUdevice_attribute>(attribute),
+                                               device_of(ordinal)));
 }
 
 // The first device that has all that the caller filled in; device 0 when none has.
 CUDART_API(cudaChooseDevice, (int* ordinal, const cudaDeviceProp* wanted), (ordinal, wanted)) {
   if (!ordinal || !wanted) return cudaErrorInvalidValue;
-  CUDART_TRY(driverReady());
+  CUDART_TRY(driver_ready());
   *ordinal = 0;
-  for (int i = 0; i < deviceCount(); ++i) {
+  for (int i = 0; i < device_count(); ++i) {
     cudaDeviceProp p;
     CUDART_TRY(cudaGetDeviceProperties_body(&p, i));
     int version = 10 * p.major + p.minor, least = 10 * wanted->major + wanted->minor;
@@ -199,25 +199,25 @@ CUDART_API(cudaChooseDevice, (int* ordinal, const cudaDeviceProp* wanted), (ordi
 
 CUDART_API(cudaDeviceGetP2PAttribute, (int* value, cudaDeviceP2PAttr attribute, int from, int to),
            (value, attribute, from, to)) {
-  CUDART_TRY(driverReady());
-  if (!validDevice(from) || !validDevice(to)) return cudaErrorInvalidDevice;
-  return fromDriver(cu().cuDeviceGetP2PAttribute(
-      value, static_cast<CUdevice_P2PAttribute>(attribute), deviceOf(from), deviceOf(to)));
+  CUDART_TRY(driver_ready());
+  if (!valid_device(from) || !valid_device(to)) return cudaErrorInvalidDevice;
+  return from_driver(cu().cuDeviceGetP2PAttribute(
+      value, static_cast<CUdevice_P2PAttribute>(attribute), device_of(from), device_of(to)));
 }
 
 CUDART_API(cudaDeviceGetPCIBusId, (char* id, int bytes, int ordinal), (id, bytes, ordinal)) {
-  CUDART_TRY(driverReady());
-  if (!validDevice(ordinal)) return cudaErrorInvalidDevice;
-  return fromDriver(cu().cuDeviceGetPCIBusId(id, bytes, deviceOf(ordinal)));
+  CUDART_TRY(driver_ready());
+  if (!valid_device(ordinal)) return cudaErrorInvalidDevice;
+  return from_driver(cu().cuDeviceGetPCIBusId(id, bytes, device_of(ordinal)));
 }
 
 CUDART_API(cudaDeviceGetByPCIBusId, (int* ordinal, const char* id), (ordinal, id)) {
   if (!ordinal) return cudaErrorInvalidValue;
-  CUDART_TRY(driverReady());
+  CUDART_TRY(driver_ready());
   CUdevice device;
-  CUDART_TRY(fromDriver(cu().cuDeviceGetByPCIBusId(&device, id)));
-  for (int i = 0; i < deviceCount(); ++i) {
-    if (deviceOf(i) == device) *ordinal = i;
+  CUDART_TRY(from_driver(cu().cuDeviceGetByPCIBusId(&device, id)));
+  for (int i = 0; i < device_count(); ++i) {
+    if (device_of(i) == device) *ordinal = i;
   }
   return cudaSuccess;
 }
@@ -227,84 +227,84 @@ CUDART_API(cudaDeviceGetByPCIBusId, (int* ordinal, const char* id), (ordinal, id
 
 CUDART_API(cudaDeviceGetLimit, (size_t * value, cudaLimit limit), (value, limit)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuCtxGetLimit(value, static_cast<CUlimit>(limit)));
+  return from_driver(cu().cuCtxGetLimit(value, static_cast<CUlimit>(limit)));
 }
 
 CUDART_API(cudaDeviceSetLimit, (cudaLimit limit, size_t value), (limit, value)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuCtxSetLimit(static_cast<CUlimit>(limit), value));
+  return from_driver(cu().cuCtxSetLimit(static_cast<CUlimit>(limit), value));
 }
 
 CUDART_API(cudaDeviceGetCacheConfig, (cudaFuncCache * config), (config)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuCtxGetCacheConfig(reinterpret_cast<CUfunc_cache*>(config)));
+  return from_driver(cu().cuCtxGetCacheConfig(reinterpret_cast<CUfunc_cache*>(config)));
 }
 
 CUDART_API(cudaDeviceSetCacheConfig, (cudaFuncCache config), (config)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuCtxSetCacheConfig(static_cast<CUfunc_cache>(config)));
+  return from_driver(cu().cuCtxSetCacheConfig(static_cast<CUfunc_cache>(config)));
 }
 
 CUDART_API(cudaDeviceGetStreamPriorityRange, (int* least, int* greatest), (least, greatest)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuCtxGetStreamPriorityRange(least, greatest));
+  return from_driver(cu().cuCtxGetStreamPriorityRange(least, greatest));
 }
 
 CUDART_API(cudaCtxResetPersistingL2Cache, (), ()) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuCtxResetPersistingL2Cache());
+  return from_driver(cu().cuCtxResetPersistingL2Cache());
 }
 
 CUDART_API(cudaProfilerStart, (), ()) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuProfilerStart());
+  return from_driver(cu().cuProfilerStart());
 }
 
 CUDART_API(cudaProfilerStop, (), ()) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuProfilerStop());
+  return from_driver(cu().cuProfilerStop());
 }
 
 // -----------------------------------------------------------------------------------------------
 // peers
 
 CUDART_API(cudaDeviceCanAccessPeer, (int* can, int ordinal, int peer), (can, ordinal, peer)) {
-  CUDART_TRY(driverReady());
-  if (!validDevice(ordinal) || !validDevice(peer)) return cudaErrorInvalidDevice;
-  return fromDriver(cu().cuDeviceCanAccessPeer(can, deviceOf(ordinal), deviceOf(peer)));
+  CUDART_TRY(driver_ready());
+  if (!valid_device(ordinal) || !valid_device(peer)) return cudaErrorInvalidDevice;
+  return from_driver(cu().cuDeviceCanAccessPeer(can, device_of(ordinal), device_of(peer)));
 }
 
 CUDART_API(cudaDeviceEnablePeerAccess, (int peer, unsigned flags), (peer, flags)) {
   CUDART_TRY(ready());
   CUcontext context;
-  CUDART_TRY(primaryContext(peer, &context));
-  return fromDriver(cu().cuCtxEnablePeerAccess(context, flags));
+  CUDART_TRY(primary_context(peer, &context));
+  return from_driver(cu().cuCtxEnablePeerAccess(context, flags));
 }
 
 CUDART_API(cudaDeviceDisablePeerAccess, (int peer), (peer)) {
   CUDART_TRY(ready());
   CUcontext context;
-  CUDART_TRY(primaryContext(peer, &context));
-  return fromDriver(cu().cuCtxDisablePeerAccess(context));
+  CUDART_TRY(primary_context(peer, &context));
+  return from_driver(cu().cuCtxDisablePeerAccess(context));
 }
 
 // ---------------------------------------------------------------------------------- driver entry
 // points
 
-static cudaError_t entryPoint(const char* symbol, void** function, unsigned version,
-                              unsigned long long flags, cudaDriverEntryPointQueryResult* status) {
+static cudaError_t entry_point(const char* symbol, void** function, unsigned version,
+                               unsigned long long flags, cudaDriverEntryPointQueryResult* status) {
   if (!symbol || !function) return cudaErrorInvalidValue;
-  CUDART_TRY(driverReady());
+  CUDART_TRY(driver_ready());
   CUdriverProcAddressQueryResult driver_status = CU_GET_PROC_ADDRESS_SUCCESS;
   CUresult result =
       cu().cuGetProcAddress(symbol, function, static_cast<int>(version), flags, &driver_status);
   if (status) *status = static_cast<cudaDriverEntryPointQueryResult>(driver_status);
-  return fromDriver(result);
+  return from_driver(result);
 }
 
 // Default flags mean the default stream the calling program was built with.
 template <Flavour F>
-static unsigned long long entryFlags(unsigned long long flags) {
+static unsigned long long entry_flags(unsigned long long flags) {
   if (F == kPerThread && flags == cudaEnableDefault) return cudaEnablePerThreadDefaultStream;
   return flags;
 }
@@ -313,14 +313,14 @@ CUDART_API_PTSZ(cudaGetDriverEntryPointByVersion,
                 (const char* symbol, void** function, unsigned version, unsigned long long flags,
                  cudaDriverEntryPointQueryResult* status),
                 (symbol, function, version, flags, status)) {
-  return entryPoint(symbol, function, version, entryFlags<F>(flags), status);
+  return entry_point(symbol, function, version, entry_flags<F>(flags), status);
 }
 
 CUDART_API_PTSZ(cudaGetDriverEntryPoint,
                 (const char* symbol, void** function, unsigned long long flags,
                  cudaDriverEntryPointQueryResult* status),
                 (symbol, function, flags, status)) {
-  return entryPoint(symbol, function, kRuntimeVersion, entryFlags<F>(flags), status);
+  return entry_point(symbol, function, kRuntimeVersion, entry_flags<F>(flags), status);
 }
 
 // -----------------------------------------------------------------------------------------------
@@ -330,14 +330,14 @@ CUDART_API(cudaDeviceRegisterAsyncNotification,
            (int device, cudaAsyncCallback function, void* data, cudaAsyncCallbackHandle_t* handle),
            (device, function, data, handle)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuDeviceRegisterAsyncNotification(
+  return from_driver(cu().cuDeviceRegisterAsyncNotification(
       device, reinterpret_cast<CUasyncCallback>(function), data,
       reinterpret_cast<CUasyncCallbackHandle*>(handle)));
 }
 CUDART_API(cudaDeviceUnregisterAsyncNotification, (int device, cudaAsyncCallbackHandle_t handle),
            (device, handle)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuDeviceUnregisterAsyncNotification(
+  return from_driver(cu().cuDeviceUnregisterAsyncNotification(
       device, reinterpret_cast<CUasyncCallbackHandle>(handle)));
 }
 
@@ -345,10 +345,10 @@ CUDART_API(cudaLogsRegisterCallback,
            (cudaLogsCallback_t function, void* data, cudaLogsCallbackHandle* handle),
            (function, data, handle)) {
   CUDART_TRY(ready());
-  return fromDriver(
+  return from_driver(
       cu().cuLogsRegisterCallback(reinterpret_cast<CUlogsCallback>(function), data, handle));
 }
 CUDART_API(cudaLogsUnregisterCallback, (cudaLogsCallbackHandle handle), (handle)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuLogsUnregisterCallback(handle));
+  return from_driver(cu().cuLogsUnregisterCallback(handle));
 }

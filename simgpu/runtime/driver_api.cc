@@ -24,7 +24,7 @@ void* find(GetProcAddress get, const char* name, int version, cuuint64_t flags) 
 
 }  // namespace
 
-bool loadDriverApi() {
+bool load_driver_api() {
   void* library = dlopen("libcuda.so.1", RTLD_NOW);
   if (!library) return false;
   auto get = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress_v2"));

@@ -263,7 +263,7 @@ struct DriverApi {
 enum Flavour { kLegacy = 0, kPerThread = 1 };
 extern DriverApi g_driver[2];
 
-// Valid once driverReady() (runtime.h) succeeded. A function that the driver lacks returns
+// Valid once driver_ready() (runtime.h) succeeded. A function that the driver lacks returns
 // CUDA_ERROR_NOT_SUPPORTED.
 template <Flavour F = kLegacy>
 inline const DriverApi& cu() {
@@ -271,6 +271,6 @@ inline const DriverApi& cu() {
 }
 
 // Fills g_driver. False if there is no driver library or it lacks cuGetProcAddress_v2.
-bool loadDriverApi();
+bool load_driver_api();
 
 }  // namespace simgpu::runtime

@@ -178,7 +178,7 @@ extern "C" const char* cudaGetErrorString(cudaError_t error) {
 }
 
 namespace simgpu::runtime {
-int notSupported() { return done(cudaErrorNotSupported); }
+int not_supported() { return done(cudaErrorNotSupported); }
 }  // namespace simgpu::runtime
 
 // No driver needed: it only fills a struct.

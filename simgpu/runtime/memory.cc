@@ -4,20 +4,20 @@
 
 using namespace simgpu::runtime;
 
-static CUdeviceptr* devicePtrOut(void** p) { return reinterpret_cast<CUdeviceptr*>(p); }
+static CUdeviceptr* device_ptr_out(void** p) { return reinterpret_cast<CUdeviceptr*>(p); }
 
 CUDART_API(cudaMalloc, (void** address, size_t bytes), (address, bytes)) {
   if (!address) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   *address = nullptr;
   if (bytes == 0) return cudaSuccess;
-  return fromDriver(cu().cuMemAlloc(devicePtrOut(address), bytes));
+  return from_driver(cu().cuMemAlloc(device_ptr_out(address), bytes));
 }
 
 CUDART_API(cudaFree, (void* address), (address)) {
   CUDART_TRY(ready());
   if (!address) return cudaSuccess;
-  return fromDriver(cu().cuMemFree(devicePtr(address)));
+  return from_driver(cu().cuMemFree(device_ptr(address)));
 }
 
 // Rows start where a thread may load 4, 8 or 16 bytes at once; the driver takes the element size
@@ -28,8 +28,8 @@ CUDART_API(cudaMallocPitch, (void** address, size_t* pitch, size_t width, size_t
            (address, pitch, width, height)) {
   if (!address || !pitch) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
-  return fromDriver(
-      cu().cuMemAllocPitch(devicePtrOut(address), pitch, width, height, kPitchElementBytes));
+  return from_driver(
+      cu().cuMemAllocPitch(device_ptr_out(address), pitch, width, height, kPitchElementBytes));
 }
 
 CUDART_API(cudaMalloc3D, (cudaPitchedPtr * out, cudaExtent extent), (out, extent)) {
@@ -37,20 +37,20 @@ CUDART_API(cudaMalloc3D, (cudaPitchedPtr * out, cudaExtent extent), (out, extent
   CUDART_TRY(ready());
   out->xsize = extent.width;
   out->ysize = extent.height;
-  return fromDriver(cu().cuMemAllocPitch(devicePtrOut(&out->ptr), &out->pitch, extent.width,
-                                         extent.height * extent.depth, kPitchElementBytes));
+  return from_driver(cu().cuMemAllocPitch(device_ptr_out(&out->ptr), &out->pitch, extent.width,
+                                          extent.height * extent.depth, kPitchElementBytes));
 }
 
 CUDART_API(cudaMallocManaged, (void** address, size_t bytes, unsigned flags),
            (address, bytes, flags)) {
   if (!address) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
-  return fromDriver(cu().cuMemAllocManaged(devicePtrOut(address), bytes, flags));
+  return from_driver(cu().cuMemAllocManaged(device_ptr_out(address), bytes, flags));
 }
 
 CUDART_API(cudaMemGetInfo, (size_t * free_bytes, size_t* total_bytes), (free_bytes, total_bytes)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuMemGetInfo(free_bytes, total_bytes));
+  return from_driver(cu().cuMemGetInfo(free_bytes, total_bytes));
 }
 
 // -------------------------------------------------------------------------------------- host
@@ -61,7 +61,7 @@ CUDART_API(cudaHostAlloc, (void** address, size_t bytes, unsigned flags), (addre
   CUDART_TRY(ready());
   *address = nullptr;
   if (bytes == 0) return cudaSuccess;
-  return fromDriver(cu().cuMemHostAlloc(address, bytes, flags));
+  return from_driver(cu().cuMemHostAlloc(address, bytes, flags));
 }
 
 CUDART_API(cudaMallocHost, (void** address, size_t bytes), (address, bytes)) {
@@ -71,30 +71,30 @@ CUDART_API(cudaMallocHost, (void** address, size_t bytes), (address, bytes)) {
 CUDART_API(cudaFreeHost, (void* address), (address)) {
   CUDART_TRY(ready());
   if (!address) return cudaSuccess;
-  return fromDriver(cu().cuMemFreeHost(address));
+  return from_driver(cu().cuMemFreeHost(address));
 }
 
 CUDART_API(cudaHostRegister, (void* address, size_t bytes, unsigned flags),
            (address, bytes, flags)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuMemHostRegister(address, bytes, flags));
+  return from_driver(cu().cuMemHostRegister(address, bytes, flags));
 }
 
 CUDART_API(cudaHostUnregister, (void* address), (address)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuMemHostUnregister(address));
+  return from_driver(cu().cuMemHostUnregister(address));
 }
 
 CUDART_API(cudaHostGetDevicePointer, (void** out, void* address, unsigned flags),
            (out, address, flags)) {
   if (!out) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
-  return fromDriver(cu().cuMemHostGetDevicePointer(devicePtrOut(out), address, flags));
+  return from_driver(cu().cuMemHostGetDevicePointer(device_ptr_out(out), address, flags));
 }
 
 CUDART_API(cudaHostGetFlags, (unsigned* flags, void* address), (flags, address)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuMemHostGetFlags(flags, address));
+  return from_driver(cu().cuMemHostGetFlags(flags, address));
 }
 
 // ------------------------------------------------------------------------------- queries and
@@ -113,7 +113,7 @@ CUDART_API(cudaPointerGetAttributes, (cudaPointerAttributes * out, const void* a
       CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
       CU_POINTER_ATTRIBUTE_HOST_POINTER};
   void* values[] = {&memory_type, &managed, &ordinal, &device_pointer, &host_pointer};
-  CUDART_TRY(fromDriver(cu().cuPointerGetAttributes(5, attributes, values, devicePtr(address))));
+  CUDART_TRY(from_driver(cu().cuPointerGetAttributes(5, attributes, values, device_ptr(address))));
   *out = {};
   if (memory_type == 0) {  // nothing the driver knows: ordinary host memory
     out->type = cudaMemoryTypeUnregistered;
@@ -130,7 +130,7 @@ CUDART_API(cudaPointerGetAttributes, (cudaPointerAttributes * out, const void* a
   return cudaSuccess;
 }
 
-static CUmemLocation driverLocation(const cudaMemLocation& location) {
+static CUmemLocation as_driver_location(const cudaMemLocation& location) {
   CUmemLocation out = {};
   out.type = static_cast<CUmemLocationType>(location.type);
   out.id = location.id;
@@ -141,8 +141,8 @@ CUDART_API(cudaMemAdvise,
            (const void* address, size_t bytes, cudaMemoryAdvise advice, cudaMemLocation location),
            (address, bytes, advice, location)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuMemAdvise(devicePtr(address), bytes, static_cast<CUmem_advise>(advice),
-                                     driverLocation(location)));
+  return from_driver(cu().cuMemAdvise(device_ptr(address), bytes, static_cast<CUmem_advise>(advice),
+                                      as_driver_location(location)));
 }
 
 CUDART_API_PTSZ(cudaMemPrefetchAsync,
@@ -150,14 +150,14 @@ CUDART_API_PTSZ(cudaMemPrefetchAsync,
                  cudaStream_t stream),
                 (address, bytes, location, flags, stream)) {
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuMemPrefetchAsync(devicePtr(address), bytes, driverLocation(location),
-                                               flags, stream));
+  return from_driver(cu<F>().cuMemPrefetchAsync(device_ptr(address), bytes,
+                                                as_driver_location(location), flags, stream));
 }
 
 // Lists that the driver takes as they are.
 static_assert(sizeof(cudaMemLocation) == sizeof(CUmemLocation));
-static CUdeviceptr* driverAddresses(void** list) { return reinterpret_cast<CUdeviceptr*>(list); }
-static CUmemLocation* driverLocations(cudaMemLocation* list) {
+static CUdeviceptr* driver_addresses(void** list) { return reinterpret_cast<CUdeviceptr*>(list); }
+static CUmemLocation* driver_locations(cudaMemLocation* list) {
   return reinterpret_cast<CUmemLocation*>(list);
 }
 
@@ -166,9 +166,9 @@ CUDART_API_PTSZ(cudaMemPrefetchBatchAsync,
                  size_t* firsts, size_t place_count, unsigned long long flags, cudaStream_t stream),
                 (addresses, bytes, count, places, firsts, place_count, flags, stream)) {
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuMemPrefetchBatchAsync(driverAddresses(addresses), bytes, count,
-                                                    driverLocations(places), firsts, place_count,
-                                                    flags, stream));
+  return from_driver(cu<F>().cuMemPrefetchBatchAsync(driver_addresses(addresses), bytes, count,
+                                                     driver_locations(places), firsts, place_count,
+                                                     flags, stream));
 }
 
 CUDART_API_PTSZ(cudaMemDiscardBatchAsync,
@@ -176,8 +176,8 @@ CUDART_API_PTSZ(cudaMemDiscardBatchAsync,
                  cudaStream_t stream),
                 (addresses, bytes, count, flags, stream)) {
   CUDART_TRY(ready());
-  return fromDriver(
-      cu<F>().cuMemDiscardBatchAsync(driverAddresses(addresses), bytes, count, flags, stream));
+  return from_driver(
+      cu<F>().cuMemDiscardBatchAsync(driver_addresses(addresses), bytes, count, flags, stream));
 }
 
 CUDART_API_PTSZ(cudaMemDiscardAndPrefetchBatchAsync,
@@ -185,9 +185,9 @@ CUDART_API_PTSZ(cudaMemDiscardAndPrefetchBatchAsync,
                  size_t* firsts, size_t place_count, unsigned long long flags, cudaStream_t stream),
                 (addresses, bytes, count, places, firsts, place_count, flags, stream)) {
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuMemDiscardAndPrefetchBatchAsync(driverAddresses(addresses), bytes,
-                                                              count, driverLocations(places),
-                                                              firsts, place_count, flags, stream));
+  return from_driver(cu<F>().cuMemDiscardAndPrefetchBatchAsync(driver_addresses(addresses), bytes,
+                                                               count, driver_locations(places),
+                                                               firsts, place_count, flags, stream));
 }
 
 CUDART_API(cudaMemRangeGetAttribute,
@@ -195,8 +195,8 @@ CUDART_API(cudaMemRangeGetAttribute,
             size_t bytes),
            (data, data_bytes, attribute, address, bytes)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuMemRangeGetAttribute(
-      data, data_bytes, static_cast<CUmem_range_attribute>(attribute), devicePtr(address), bytes));
+  return from_driver(cu().cuMemRangeGetAttribute(
+      data, data_bytes, static_cast<CUmem_range_attribute>(attribute), device_ptr(address), bytes));
 }
 
 CUDART_API(cudaMemRangeGetAttributes,
@@ -204,9 +204,9 @@ CUDART_API(cudaMemRangeGetAttributes,
             const void* address, size_t bytes),
            (data, data_bytes, attributes, count, address, bytes)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuMemRangeGetAttributes(
+  return from_driver(cu().cuMemRangeGetAttributes(
       data, data_bytes, reinterpret_cast<CUmem_range_attribute*>(attributes), count,
-      devicePtr(address), bytes));
+      device_ptr(address), bytes));
 }
 
 // --------------------------------------------------------------------- stream-ordered memory,
@@ -216,7 +216,7 @@ CUDART_API_PTSZ(cudaMallocAsync, (void** address, size_t bytes, cudaStream_t str
                 (address, bytes, stream)) {
   if (!address) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuMemAllocAsync(devicePtrOut(address), bytes, stream));
+  return from_driver(cu<F>().cuMemAllocAsync(device_ptr_out(address), bytes, stream));
 }
 
 CUDART_API_PTSZ(cudaMallocFromPoolAsync,
@@ -224,40 +224,40 @@ CUDART_API_PTSZ(cudaMallocFromPoolAsync,
                 (address, bytes, pool, stream)) {
   if (!address) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuMemAllocFromPoolAsync(devicePtrOut(address), bytes, pool, stream));
+  return from_driver(cu<F>().cuMemAllocFromPoolAsync(device_ptr_out(address), bytes, pool, stream));
 }
 
 CUDART_API_PTSZ(cudaFreeAsync, (void* address, cudaStream_t stream), (address, stream)) {
   CUDART_TRY(ready());
   if (!address) return cudaSuccess;
-  return fromDriver(cu<F>().cuMemFreeAsync(devicePtr(address), stream));
+  return from_driver(cu<F>().cuMemFreeAsync(device_ptr(address), stream));
 }
 
 CUDART_API(cudaDeviceGetDefaultMemPool, (cudaMemPool_t * pool, int ordinal), (pool, ordinal)) {
-  CUDART_TRY(driverReady());
-  if (!validDevice(ordinal)) return cudaErrorInvalidDevice;
-  return fromDriver(cu().cuDeviceGetDefaultMemPool(pool, deviceOf(ordinal)));
+  CUDART_TRY(driver_ready());
+  if (!valid_device(ordinal)) return cudaErrorInvalidDevice;
+  return from_driver(cu().cuDeviceGetDefaultMemPool(pool, device_of(ordinal)));
 }
 
 CUDART_API(cudaDeviceGetMemPool, (cudaMemPool_t * pool, int ordinal), (pool, ordinal)) {
-  CUDART_TRY(driverReady());
-  if (!validDevice(ordinal)) return cudaErrorInvalidDevice;
-  return fromDriver(cu().cuDeviceGetMemPool(pool, deviceOf(ordinal)));
+  CUDART_TRY(driver_ready());
+  if (!valid_device(ordinal)) return cudaErrorInvalidDevice;
+  return from_driver(cu().cuDeviceGetMemPool(pool, device_of(ordinal)));
 }
 
 CUDART_API(cudaDeviceSetMemPool, (int ordinal, cudaMemPool_t pool), (ordinal, pool)) {
-  CUDART_TRY(driverReady());
-  if (!validDevice(ordinal)) return cudaErrorInvalidDevice;
-  return fromDriver(cu().cuDeviceSetMemPool(deviceOf(ordinal), pool));
+  CUDART_TRY(driver_ready());
+  if (!valid_device(ordinal)) return cudaErrorInvalidDevice;
+  return from_driver(cu().cuDeviceSetMemPool(device_of(ordinal), pool));
 }
 
 CUDART_API(cudaMemGetDefaultMemPool,
            (cudaMemPool_t * pool, cudaMemLocation* location, cudaMemAllocationType type),
            (pool, location, type)) {
   if (!location) return cudaErrorInvalidValue;
-  CUDART_TRY(driverReady());
-  CUmemLocation driver_location = driverLocation(*location);
-  return fromDriver(
+  CUDART_TRY(driver_ready());
+  CUmemLocation driver_location = as_driver_location(*location);
+  return from_driver(
       cu().cuMemGetDefaultMemPool(pool, &driver_location, static_cast<CUmemAllocationType>(type)));
 }
 
@@ -265,9 +265,9 @@ CUDART_API(cudaMemGetMemPool,
            (cudaMemPool_t * pool, cudaMemLocation* location, cudaMemAllocationType type),
            (pool, location, type)) {
   if (!location) return cudaErrorInvalidValue;
-  CUDART_TRY(driverReady());
-  CUmemLocation driver_location = driverLocation(*location);
-  return fromDriver(
+  CUDART_TRY(driver_ready());
+  CUmemLocation driver_location = as_driver_location(*location);
+  return from_driver(
       cu().cuMemGetMemPool(pool, &driver_location, static_cast<CUmemAllocationType>(type)));
 }
 
@@ -275,9 +275,9 @@ CUDART_API(cudaMemSetMemPool,
            (cudaMemLocation * location, cudaMemAllocationType type, cudaMemPool_t pool),
            (location, type, pool)) {
   if (!location) return cudaErrorInvalidValue;
-  CUDART_TRY(driverReady());
-  CUmemLocation driver_location = driverLocation(*location);
-  return fromDriver(
+  CUDART_TRY(driver_ready());
+  CUmemLocation driver_location = as_driver_location(*location);
+  return from_driver(
       cu().cuMemSetMemPool(&driver_location, static_cast<CUmemAllocationType>(type), pool));
 }
 
@@ -288,34 +288,34 @@ CUDART_API(cudaMemPoolCreate, (cudaMemPool_t * pool, const cudaMemPoolProps* pro
   CUmemPoolProps driver_props = {};
   driver_props.allocType = static_cast<CUmemAllocationType>(props->allocType);
   driver_props.handleTypes = static_cast<CUmemAllocationHandleType>(props->handleTypes);
-  driver_props.location = driverLocation(props->location);
+  driver_props.location = as_driver_location(props->location);
   driver_props.win32SecurityAttributes = props->win32SecurityAttributes;
   driver_props.maxSize = props->maxSize;
   driver_props.usage = props->usage;
-  return fromDriver(cu().cuMemPoolCreate(pool, &driver_props));
+  return from_driver(cu().cuMemPoolCreate(pool, &driver_props));
 }
 
 CUDART_API(cudaMemPoolDestroy, (cudaMemPool_t pool), (pool)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuMemPoolDestroy(pool));
+  return from_driver(cu().cuMemPoolDestroy(pool));
 }
 
 CUDART_API(cudaMemPoolTrimTo, (cudaMemPool_t pool, size_t keep), (pool, keep)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuMemPoolTrimTo(pool, keep));
+  return from_driver(cu().cuMemPoolTrimTo(pool, keep));
 }
 
 CUDART_API(cudaMemPoolSetAttribute, (cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value),
            (pool, attribute, value)) {
   CUDART_TRY(ready());
-  return fromDriver(
+  return from_driver(
       cu().cuMemPoolSetAttribute(pool, static_cast<CUmemPool_attribute>(attribute), value));
 }
 
 CUDART_API(cudaMemPoolGetAttribute, (cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value),
            (pool, attribute, value)) {
   CUDART_TRY(ready());
-  return fromDriver(
+  return from_driver(
       cu().cuMemPoolGetAttribute(pool, static_cast<CUmemPool_attribute>(attribute), value));
 }
 
@@ -324,7 +324,7 @@ static_assert(sizeof(cudaMemAccessDesc) == sizeof(CUmemAccessDesc));
 CUDART_API(cudaMemPoolSetAccess, (cudaMemPool_t pool, const cudaMemAccessDesc* list, size_t count),
            (pool, list, count)) {
   CUDART_TRY(ready());
-  return fromDriver(
+  return from_driver(
       cu().cuMemPoolSetAccess(pool, reinterpret_cast<const CUmemAccessDesc*>(list), count));
 }
 
@@ -333,8 +333,8 @@ CUDART_API(cudaMemPoolGetAccess,
            (flags, pool, location)) {
   if (!location) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
-  CUmemLocation driver_location = driverLocation(*location);
-  return fromDriver(
+  CUmemLocation driver_location = as_driver_location(*location);
+  return from_driver(
       cu().cuMemPoolGetAccess(reinterpret_cast<CUmemAccess_flags*>(flags), pool, &driver_location));
 }
 
@@ -342,7 +342,7 @@ CUDART_API(cudaMemPoolExportToShareableHandle,
            (void* handle, cudaMemPool_t pool, cudaMemAllocationHandleType type, unsigned flags),
            (handle, pool, type, flags)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuMemPoolExportToShareableHandle(
+  return from_driver(cu().cuMemPoolExportToShareableHandle(
       handle, pool, static_cast<CUmemAllocationHandleType>(type), flags));
 }
 
@@ -350,7 +350,7 @@ CUDART_API(cudaMemPoolImportFromShareableHandle,
            (cudaMemPool_t * pool, void* handle, cudaMemAllocationHandleType type, unsigned flags),
            (pool, handle, type, flags)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuMemPoolImportFromShareableHandle(
+  return from_driver(cu().cuMemPoolImportFromShareableHandle(
       pool, handle, static_cast<CUmemAllocationHandleType>(type), flags));
 }
 
@@ -359,16 +359,16 @@ static_assert(sizeof(cudaMemPoolPtrExportData) == sizeof(CUmemPoolPtrExportData)
 CUDART_API(cudaMemPoolExportPointer, (cudaMemPoolPtrExportData * out, void* address),
            (out, address)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuMemPoolExportPointer(reinterpret_cast<CUmemPoolPtrExportData*>(out),
-                                                devicePtr(address)));
+  return from_driver(cu().cuMemPoolExportPointer(reinterpret_cast<CUmemPoolPtrExportData*>(out),
+                                                 device_ptr(address)));
 }
 
 CUDART_API(cudaMemPoolImportPointer,
            (void** address, cudaMemPool_t pool, cudaMemPoolPtrExportData* data),
            (address, pool, data)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuMemPoolImportPointer(devicePtrOut(address), pool,
-                                                reinterpret_cast<CUmemPoolPtrExportData*>(data)));
+  return from_driver(cu().cuMemPoolImportPointer(device_ptr_out(address), pool,
+                                                 reinterpret_cast<CUmemPoolPtrExportData*>(data)));
 }
 
 // ----------------------------------------------------------------------------------------------
@@ -379,31 +379,31 @@ static_assert(sizeof(cudaIpcEventHandle_t) == sizeof(CUipcEventHandle));
 
 CUDART_API(cudaIpcGetMemHandle, (cudaIpcMemHandle_t * handle, void* address), (handle, address)) {
   CUDART_TRY(ready());
-  return fromDriver(
-      cu().cuIpcGetMemHandle(reinterpret_cast<CUipcMemHandle*>(handle), devicePtr(address)));
+  return from_driver(
+      cu().cuIpcGetMemHandle(reinterpret_cast<CUipcMemHandle*>(handle), device_ptr(address)));
 }
 
 CUDART_API(cudaIpcOpenMemHandle, (void** address, cudaIpcMemHandle_t handle, unsigned flags),
            (address, handle, flags)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuIpcOpenMemHandle(
-      devicePtrOut(address), reinterpret_cast<const CUipcMemHandle&>(handle), flags));
+  return from_driver(cu().cuIpcOpenMemHandle(
+      device_ptr_out(address), reinterpret_cast<const CUipcMemHandle&>(handle), flags));
 }
 
 CUDART_API(cudaIpcCloseMemHandle, (void* address), (address)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuIpcCloseMemHandle(devicePtr(address)));
+  return from_driver(cu().cuIpcCloseMemHandle(device_ptr(address)));
 }
 
 CUDART_API(cudaIpcGetEventHandle, (cudaIpcEventHandle_t * handle, cudaEvent_t event),
            (handle, event)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuIpcGetEventHandle(reinterpret_cast<CUipcEventHandle*>(handle), event));
+  return from_driver(cu().cuIpcGetEventHandle(reinterpret_cast<CUipcEventHandle*>(handle), event));
 }
 
 CUDART_API(cudaIpcOpenEventHandle, (cudaEvent_t * event, cudaIpcEventHandle_t handle),
            (event, handle)) {
   CUDART_TRY(ready());
-  return fromDriver(
+  return from_driver(
       cu().cuIpcOpenEventHandle(event, reinterpret_cast<const CUipcEventHandle&>(handle)));
 }

@@ -64,12 +64,12 @@ T* make() {
 }
 
 // Host code reads __managed__ variables through pointers that we fill when their binary is loaded.
-cudaError_t fillManaged(Binary* binary, CUlibrary library) {
+cudaError_t fill_managed(Binary* binary, CUlibrary library) {
   for (Variable* v = binary->variables; v; v = v->next) {
     if (!v->managed) continue;
     CUdeviceptr address = 0;
     size_t bytes = 0;
-    CUDART_TRY(fromDriver(cu().cuLibraryGetManaged(&address, &bytes, library, v->name)));
+    CUDART_TRY(from_driver(cu().cuLibraryGetManaged(&address, &bytes, library, v->name)));
     *v->managed = reinterpret_cast<void*>(address);
     Lock lock(&g_map_mutex);
     g_variables.put(*v->managed, v);
@@ -83,9 +83,9 @@ cudaError_t load(Binary* binary, CUlibrary* library) {
   Lock lock(&g_load_mutex);
   *library = binary->library.load(std::memory_order_relaxed);
   if (*library) return cudaSuccess;
-  CUDART_TRY(fromDriver(
+  CUDART_TRY(from_driver(
       cu().cuLibraryLoadData(library, binary->image, nullptr, nullptr, 0, nullptr, nullptr, 0)));
-  if (cudaError_t error = fillManaged(binary, *library); error != cudaSuccess) {
+  if (cudaError_t error = fill_managed(binary, *library); error != cudaSuccess) {
     cu().cuLibraryUnload(*library);
     return error;
   }
@@ -100,15 +100,15 @@ cudaError_t load(Kernel* kernel, CUkernel* handle) {
   CUDART_TRY(load(kernel->binary, &library));
   CUresult result = cu().cuLibraryGetKernel(handle, library, kernel->name);
   if (result == CUDA_ERROR_NOT_FOUND) return cudaErrorInvalidDeviceFunction;
-  CUDART_TRY(fromDriver(result));
+  CUDART_TRY(from_driver(result));
   kernel->handle.store(*handle, std::memory_order_release);
   return cudaSuccess;
 }
 
 // An INVALID_VALUE of a launch is the runtime's "invalid configuration" when the dimensions are to
 // blame.
-bool dimensionsAllowed(dim3 grid, dim3 block) {
-  CUdevice device = deviceOf(currentDevice());
+bool dimensions_allowed(dim3 grid, dim3 block) {
+  CUdevice device = device_of(current_device());
   auto limit = [&](CUdevice_attribute attribute) -> uint64_t {
     int value = 0;
     cu().cuDeviceGetAttribute(&value, attribute, device);
@@ -126,28 +126,28 @@ bool dimensionsAllowed(dim3 grid, dim3 block) {
          fits(uint64_t{block.x} * block.y * block.z, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
 }
 
-cudaError_t launchResult(CUresult result, dim3 grid, dim3 block) {
-  if (result == CUDA_ERROR_INVALID_VALUE && !dimensionsAllowed(grid, block)) {
+cudaError_t launch_result(CUresult result, dim3 grid, dim3 block) {
+  if (result == CUDA_ERROR_INVALID_VALUE && !dimensions_allowed(grid, block)) {
     return cudaErrorInvalidConfiguration;
   }
-  return fromDriver(result);
+  return from_driver(result);
 }
 
 // The launch calls take kernels where they take functions.
-CUfunction asFunction(CUkernel kernel) { return reinterpret_cast<CUfunction>(kernel); }
+CUfunction as_function(CUkernel kernel) { return reinterpret_cast<CUfunction>(kernel); }
 
 template <Flavour F>
 cudaError_t launch(CUkernel kernel, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
                    cudaStream_t stream) {
   CUresult result =
-      cu<F>().cuLaunchKernel(asFunction(kernel), grid.x, grid.y, grid.z, block.x, block.y, block.z,
+      cu<F>().cuLaunchKernel(as_function(kernel), grid.x, grid.y, grid.z, block.x, block.y, block.z,
                              static_cast<unsigned>(shared_bytes), stream, arguments, nullptr);
-  return launchResult(result, grid, block);
+  return launch_result(result, grid, block);
 }
 
 }  // namespace
 
-cudaError_t findKernel(const void* func, CUkernel* handle) {
+cudaError_t find_kernel(const void* func, CUkernel* handle) {
   Kernel* kernel;
   {
     Lock lock(&g_map_mutex);
@@ -162,12 +162,12 @@ cudaError_t findKernel(const void* func, CUkernel* handle) {
   return load(kernel, handle);
 }
 
-void rememberKernel(CUkernel kernel) {
+void remember_kernel(CUkernel kernel) {
   Lock lock(&g_map_mutex);
   g_driver_kernels.put(kernel, kernel);
 }
 
-cudaError_t findStub(CUfunction function, void** func) {
+cudaError_t find_stub(CUfunction function, void** func) {
   struct Candidate {
     CUkernel handle;
     const void* func;
@@ -206,7 +206,7 @@ cudaError_t findStub(CUfunction function, void** func) {
   return *func ? cudaSuccess : cudaErrorInvalidDeviceFunction;
 }
 
-cudaError_t findSymbol(const void* symbol, CUdeviceptr* address, size_t* bytes) {
+cudaError_t find_symbol(const void* symbol, CUdeviceptr* address, size_t* bytes) {
   Variable* variable;
   {
     Lock lock(&g_map_mutex);
@@ -219,7 +219,7 @@ cudaError_t findSymbol(const void* symbol, CUdeviceptr* address, size_t* bytes) 
                         ? cu().cuLibraryGetManaged(address, bytes, library, variable->name)
                         : cu().cuLibraryGetGlobal(address, bytes, library, variable->name);
   if (result == CUDA_ERROR_NOT_FOUND) return cudaErrorInvalidSymbol;
-  return fromDriver(result);
+  return from_driver(result);
 }
 
 }  // namespace simgpu::runtime
@@ -275,8 +275,8 @@ extern "C" void __cudaRegisterFunction(void** handle, const char* stub, char*, c
   g_kernels.put(kernel, kernel);
 }
 
-static void registerVariable(void** handle, const void* shadow, const char* name, size_t bytes,
-                             void** managed) {
+static void register_variable(void** handle, const void* shadow, const char* name, size_t bytes,
+                              void** managed) {
   auto* binary = reinterpret_cast<Binary*>(handle);
   Variable* variable = make<Variable>();
   if (!binary || !variable) return free(variable);
@@ -288,12 +288,12 @@ static void registerVariable(void** handle, const void* shadow, const char* name
 
 extern "C" void __cudaRegisterVar(void** handle, char* shadow, char*, const char* name, int,
                                   size_t bytes, int, int) {
-  registerVariable(handle, shadow, name, bytes, nullptr);
+  register_variable(handle, shadow, name, bytes, nullptr);
 }
 
 extern "C" void __cudaRegisterManagedVar(void** handle, void** pointer, char*, const char* name,
                                          int, size_t bytes, int, int) {
-  registerVariable(handle, pointer, name, bytes, pointer);
+  register_variable(handle, pointer, name, bytes, pointer);
 }
 
 // Called by host code before it touches its first __managed__ variable; asked again while the
@@ -311,7 +311,7 @@ extern "C" char __cudaInitModule(void** handle) {
 
 extern "C" unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes,
                                                 cudaStream_t stream) {
-  ThreadState* thread = threadState();
+  ThreadState* thread = thread_state();
   if (thread->pending_count == kMaxPendingLaunches) return 1;
   thread->pending[thread->pending_count++] = {grid, block, shared_bytes, stream};
   return 0;
@@ -319,7 +319,7 @@ extern "C" unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t sh
 
 extern "C" cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared_bytes,
                                                   void* stream) {
-  ThreadState* thread = threadState();
+  ThreadState* thread = thread_state();
   if (thread->pending_count == 0) return done(cudaErrorMissingConfiguration);
   const LaunchConfiguration& top = thread->pending[--thread->pending_count];
   *grid = top.grid;
@@ -356,7 +356,7 @@ CUDART_API_PTSZ(cudaLaunchKernel,
                 (func, grid, block, arguments, shared_bytes, stream)) {
   CUDART_TRY(ready());
   CUkernel kernel;
-  CUDART_TRY(findKernel(func, &kernel));
+  CUDART_TRY(find_kernel(func, &kernel));
   return launch<F>(kernel, grid, block, arguments, shared_bytes, stream);
 }
 
@@ -366,17 +366,17 @@ CUDART_API_PTSZ(cudaLaunchCooperativeKernel,
                 (func, grid, block, arguments, shared_bytes, stream)) {
   CUDART_TRY(ready());
   CUkernel kernel;
-  CUDART_TRY(findKernel(func, &kernel));
+  CUDART_TRY(find_kernel(func, &kernel));
   CUresult result = cu<F>().cuLaunchCooperativeKernel(
-      asFunction(kernel), grid.x, grid.y, grid.z, block.x, block.y, block.z,
+      as_function(kernel), grid.x, grid.y, grid.z, block.x, block.y, block.z,
       static_cast<unsigned>(shared_bytes), stream, arguments);
-  return launchResult(result, grid, block);
+  return launch_result(result, grid, block);
 }
 
 // The attribute structs of the two APIs are the same bytes under two names.
 static_assert(sizeof(cudaLaunchAttribute) == sizeof(CUlaunchAttribute));
 
-static CUlaunchConfig driverConfig(const cudaLaunchConfig_t& config) {
+static CUlaunchConfig as_driver_config(const cudaLaunchConfig_t& config) {
   CUlaunchConfig out = {};
   out.gridDimX = config.gridDim.x;
   out.gridDimY = config.gridDim.y;
@@ -397,11 +397,11 @@ CUDART_API_PTSZ(cudaLaunchKernelExC,
   if (!config) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUkernel kernel;
-  CUDART_TRY(findKernel(func, &kernel));
-  CUlaunchConfig driver_config = driverConfig(*config);
+  CUDART_TRY(find_kernel(func, &kernel));
+  CUlaunchConfig driver_config = as_driver_config(*config);
   CUresult result =
-      cu<F>().cuLaunchKernelEx(&driver_config, asFunction(kernel), arguments, nullptr);
-  return launchResult(result, config->gridDim, config->blockDim);
+      cu<F>().cuLaunchKernelEx(&driver_config, as_function(kernel), arguments, nullptr);
+  return launch_result(result, config->gridDim, config->blockDim);
 }
 
 // ------------------------------------------------------------------------- kernels: names,
@@ -410,8 +410,8 @@ CUDART_API_PTSZ(cudaLaunchKernelExC,
 CUDART_API(cudaGetKernel, (cudaKernel_t * out, const void* stub), (out, stub)) {
   if (!out) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
-  CUDART_TRY(findKernel(stub, out));
-  rememberKernel(*out);
+  CUDART_TRY(find_kernel(stub, out));
+  remember_kernel(*out);
   return cudaSuccess;
 }
 
@@ -419,16 +419,16 @@ CUDART_API(cudaGetFuncBySymbol, (cudaFunction_t * out, const void* stub), (out, 
   if (!out) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUkernel kernel;
-  CUDART_TRY(findKernel(stub, &kernel));
-  return fromDriver(cu().cuKernelGetFunction(out, kernel));
+  CUDART_TRY(find_kernel(stub, &kernel));
+  return from_driver(cu().cuKernelGetFunction(out, kernel));
 }
 
 CUDART_API(cudaFuncGetAttributes, (cudaFuncAttributes * out, const void* func), (out, func)) {
   if (!out) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUkernel kernel;
-  CUDART_TRY(findKernel(func, &kernel));
-  CUdevice device = deviceOf(currentDevice());
+  CUDART_TRY(find_kernel(func, &kernel));
+  CUdevice device = device_of(current_device());
   CUresult result = CUDA_SUCCESS;
   auto get = [&](CUfunction_attribute attribute) {
     int value = 0;
@@ -454,70 +454,70 @@ CUDART_API(cudaFuncGetAttributes, (cudaFuncAttributes * out, const void* func), 
   out->clusterSchedulingPolicyPreference =
       get(CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE);
   out->nonPortableClusterSizeAllowed = get(CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED);
-  return fromDriver(result);
+  return from_driver(result);
 }
 
-static cudaError_t setAttribute(const void* func, cudaFuncAttribute attribute, int value,
-                                int device) {
+static cudaError_t set_attribute(const void* func, cudaFuncAttribute attribute, int value,
+                                 int device) {
   CUkernel kernel;
-  CUDART_TRY(findKernel(func, &kernel));
-  return fromDriver(cu().cuKernelSetAttribute(static_cast<CUfunction_attribute>(attribute), value,
-                                              kernel, deviceOf(device)));
+  CUDART_TRY(find_kernel(func, &kernel));
+  return from_driver(cu().cuKernelSetAttribute(static_cast<CUfunction_attribute>(attribute), value,
+                                               kernel, device_of(device)));
 }
 
 CUDART_API(cudaFuncSetAttribute, (const void* func, cudaFuncAttribute attribute, int value),
            (func, attribute, value)) {
   CUDART_TRY(ready());
-  return setAttribute(func, attribute, value, currentDevice());
+  return set_attribute(func, attribute, value, current_device());
 }
 
 CUDART_API(cudaKernelSetAttributeForDevice,
            (cudaKernel_t kernel, cudaFuncAttribute attribute, int value, int device),
            (kernel, attribute, value, device)) {
   CUDART_TRY(ready());
-  if (!validDevice(device)) return cudaErrorInvalidDevice;
-  return setAttribute(kernel, attribute, value, device);
+  if (!valid_device(device)) return cudaErrorInvalidDevice;
+  return set_attribute(kernel, attribute, value, device);
 }
 
 CUDART_API(cudaFuncSetCacheConfig, (const void* func, cudaFuncCache config), (func, config)) {
   CUDART_TRY(ready());
   CUkernel kernel;
-  CUDART_TRY(findKernel(func, &kernel));
-  return fromDriver(cu().cuKernelSetCacheConfig(kernel, static_cast<CUfunc_cache>(config),
-                                                deviceOf(currentDevice())));
+  CUDART_TRY(find_kernel(func, &kernel));
+  return from_driver(cu().cuKernelSetCacheConfig(kernel, static_cast<CUfunc_cache>(config),
+                                                 device_of(current_device())));
 }
 
 CUDART_API(cudaFuncGetName, (const char** name, const void* func), (name, func)) {
   CUDART_TRY(ready());
   CUkernel kernel;
-  CUDART_TRY(findKernel(func, &kernel));
-  return fromDriver(cu().cuKernelGetName(name, kernel));
+  CUDART_TRY(find_kernel(func, &kernel));
+  return from_driver(cu().cuKernelGetName(name, kernel));
 }
 
 CUDART_API(cudaFuncGetParamInfo, (const void* func, size_t index, size_t* offset, size_t* bytes),
            (func, index, offset, bytes)) {
   CUDART_TRY(ready());
   CUkernel kernel;
-  CUDART_TRY(findKernel(func, &kernel));
-  return fromDriver(cu().cuKernelGetParamInfo(kernel, index, offset, bytes));
+  CUDART_TRY(find_kernel(func, &kernel));
+  return from_driver(cu().cuKernelGetParamInfo(kernel, index, offset, bytes));
 }
 
 // ----------------------------------------------------------------------------------------
 // occupancy
 
-static cudaError_t findFunction(const void* func, CUfunction* function) {
+static cudaError_t find_function(const void* func, CUfunction* function) {
   CUDART_TRY(ready());
   CUkernel kernel;
-  CUDART_TRY(findKernel(func, &kernel));
-  return fromDriver(cu().cuKernelGetFunction(function, kernel));
+  CUDART_TRY(find_kernel(func, &kernel));
+  return from_driver(cu().cuKernelGetFunction(function, kernel));
 }
 
 CUDART_API(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
            (int* blocks, const void* func, int block_size, size_t shared_bytes, unsigned flags),
            (blocks, func, block_size, shared_bytes, flags)) {
   CUfunction function;
-  CUDART_TRY(findFunction(func, &function));
-  return fromDriver(cu().cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+  CUDART_TRY(find_function(func, &function));
+  return from_driver(cu().cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
       blocks, function, block_size, shared_bytes, flags));
 }
 
@@ -532,8 +532,8 @@ CUDART_API(cudaOccupancyAvailableDynamicSMemPerBlock,
            (size_t * bytes, const void* func, int blocks, int block_size),
            (bytes, func, blocks, block_size)) {
   CUfunction function;
-  CUDART_TRY(findFunction(func, &function));
-  return fromDriver(
+  CUDART_TRY(find_function(func, &function));
+  return from_driver(
       cu().cuOccupancyAvailableDynamicSMemPerBlock(bytes, function, blocks, block_size));
 }
 
@@ -541,9 +541,9 @@ CUDART_API(cudaOccupancyMaxPotentialClusterSize,
            (int* size, const void* func, const cudaLaunchConfig_t* config), (size, func, config)) {
   if (!config) return cudaErrorInvalidValue;
   CUfunction function;
-  CUDART_TRY(findFunction(func, &function));
-  CUlaunchConfig driver_config = driverConfig(*config);
-  return fromDriver(cu().cuOccupancyMaxPotentialClusterSize(size, function, &driver_config));
+  CUDART_TRY(find_function(func, &function));
+  CUlaunchConfig driver_config = as_driver_config(*config);
+  return from_driver(cu().cuOccupancyMaxPotentialClusterSize(size, function, &driver_config));
 }
 
 CUDART_API(cudaOccupancyMaxActiveClusters,
@@ -551,9 +551,9 @@ CUDART_API(cudaOccupancyMaxActiveClusters,
            (clusters, func, config)) {
   if (!config) return cudaErrorInvalidValue;
   CUfunction function;
-  CUDART_TRY(findFunction(func, &function));
-  CUlaunchConfig driver_config = driverConfig(*config);
-  return fromDriver(cu().cuOccupancyMaxActiveClusters(clusters, function, &driver_config));
+  CUDART_TRY(find_function(func, &function));
+  CUlaunchConfig driver_config = as_driver_config(*config);
+  return from_driver(cu().cuOccupancyMaxActiveClusters(clusters, function, &driver_config));
 }
 
 // ----------------------------------------------------------------------------------------
@@ -564,7 +564,7 @@ CUDART_API(cudaGetSymbolAddress, (void** address, const void* symbol), (address,
   CUDART_TRY(ready());
   CUdeviceptr device_address;
   size_t bytes;
-  CUDART_TRY(findSymbol(symbol, &device_address, &bytes));
+  CUDART_TRY(find_symbol(symbol, &device_address, &bytes));
   *address = reinterpret_cast<void*>(device_address);
   return cudaSuccess;
 }
@@ -573,7 +573,7 @@ CUDART_API(cudaGetSymbolSize, (size_t * bytes, const void* symbol), (bytes, symb
   if (!bytes) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUdeviceptr address;
-  return findSymbol(symbol, &address, bytes);
+  return find_symbol(symbol, &address, bytes);
 }
 
 // ----------------------------------------------------------------------------------------
@@ -585,7 +585,7 @@ CUDART_API(cudaLibraryLoadData,
             unsigned count),
            (library, code, jit_options, jit_values, jit_count, options, values, count)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuLibraryLoadData(
+  return from_driver(cu().cuLibraryLoadData(
       library, code, reinterpret_cast<CUjit_option*>(jit_options), jit_values, jit_count,
       reinterpret_cast<CUlibraryOption*>(options), values, count));
 }
@@ -596,21 +596,21 @@ CUDART_API(cudaLibraryLoadFromFile,
             unsigned count),
            (library, file, jit_options, jit_values, jit_count, options, values, count)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuLibraryLoadFromFile(
+  return from_driver(cu().cuLibraryLoadFromFile(
       library, file, reinterpret_cast<CUjit_option*>(jit_options), jit_values, jit_count,
       reinterpret_cast<CUlibraryOption*>(options), values, count));
 }
 
 CUDART_API(cudaLibraryUnload, (cudaLibrary_t library), (library)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuLibraryUnload(library));
+  return from_driver(cu().cuLibraryUnload(library));
 }
 
 CUDART_API(cudaLibraryGetKernel, (cudaKernel_t * kernel, cudaLibrary_t library, const char* name),
            (kernel, library, name)) {
   CUDART_TRY(ready());
-  CUDART_TRY(fromDriver(cu().cuLibraryGetKernel(kernel, library, name)));
-  rememberKernel(*kernel);
+  CUDART_TRY(from_driver(cu().cuLibraryGetKernel(kernel, library, name)));
+  remember_kernel(*kernel);
   return cudaSuccess;
 }
 
@@ -618,7 +618,7 @@ CUDART_API(cudaLibraryGetGlobal,
            (void** address, size_t* bytes, cudaLibrary_t library, const char* name),
            (address, bytes, library, name)) {
   CUDART_TRY(ready());
-  return fromDriver(
+  return from_driver(
       cu().cuLibraryGetGlobal(reinterpret_cast<CUdeviceptr*>(address), bytes, library, name));
 }
 
@@ -626,19 +626,19 @@ CUDART_API(cudaLibraryGetManaged,
            (void** address, size_t* bytes, cudaLibrary_t library, const char* name),
            (address, bytes, library, name)) {
   CUDART_TRY(ready());
-  return fromDriver(
+  return from_driver(
       cu().cuLibraryGetManaged(reinterpret_cast<CUdeviceptr*>(address), bytes, library, name));
 }
 
 CUDART_API(cudaLibraryGetUnifiedFunction,
            (void** function, cudaLibrary_t library, const char* name), (function, library, name)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuLibraryGetUnifiedFunction(function, library, name));
+  return from_driver(cu().cuLibraryGetUnifiedFunction(function, library, name));
 }
 
 CUDART_API(cudaLibraryGetKernelCount, (unsigned* count, cudaLibrary_t library), (count, library)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuLibraryGetKernelCount(count, library));
+  return from_driver(cu().cuLibraryGetKernelCount(count, library));
 }
 
 CUDART_API(cudaLibraryEnumerateKernels,
@@ -646,8 +646,8 @@ CUDART_API(cudaLibraryEnumerateKernels,
            (kernels, count, library)) {
   CUDART_TRY(ready());
   unsigned available = 0;
-  CUDART_TRY(fromDriver(cu().cuLibraryGetKernelCount(&available, library)));
-  CUDART_TRY(fromDriver(cu().cuLibraryEnumerateKernels(kernels, count, library)));
-  for (unsigned i = 0; i < count && i < available; ++i) rememberKernel(kernels[i]);
+  CUDART_TRY(from_driver(cu().cuLibraryGetKernelCount(&available, library)));
+  CUDART_TRY(from_driver(cu().cuLibraryEnumerateKernels(kernels, count, library)));
+  for (unsigned i = 0; i < count && i < available; ++i) remember_kernel(kernels[i]);
   return cudaSuccess;
 }

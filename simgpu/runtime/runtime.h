@@ -37,45 +37,45 @@ struct ThreadState {
   int pending_count;     // between <<< >>> and the launch it belongs to
   LaunchConfiguration pending[kMaxPendingLaunches];
 };
-ThreadState* threadState();
+ThreadState* thread_state();
 
 // CUresult and cudaError_t share their numbers since CUDA 10.1, but for a few driver-only values.
-cudaError_t fromDriver(CUresult result);
+cudaError_t from_driver(CUresult result);
 // Remembers a failure for cudaGetLastError and returns it. Every entry point ends with this.
 cudaError_t done(cudaError_t error);
 
 // The driver is loaded and initialised (35 without one, 100 without a device).
-cudaError_t driverReady();
-// driverReady(), and a context is current on this thread: the application's own or the device's
+cudaError_t driver_ready();
+// driver_ready(), and a context is current on this thread: the application's own or the device's
 // primary one.
 cudaError_t ready();
 
-int deviceCount();
-bool validDevice(int ordinal);
-CUdevice deviceOf(int ordinal);
+int device_count();
+bool valid_device(int ordinal);
+CUdevice device_of(int ordinal);
 // The device of the current context, else the one this thread chose.
-int currentDevice();
+int current_device();
 // The primary context of a device, retained once for the whole process.
-cudaError_t primaryContext(int ordinal, CUcontext* context);
+cudaError_t primary_context(int ordinal, CUcontext* context);
 
 // Finds the driver's kernel for a `func` argument: a host stub, a handle of __cudaGetKernel, or a
 // cudaKernel_t. Loads the fat binary it lives in at first use.
-cudaError_t findKernel(const void* func, CUkernel* kernel);
+cudaError_t find_kernel(const void* func, CUkernel* kernel);
 // A cudaKernel_t that the application got from us may be passed back wherever a host stub may.
-void rememberKernel(CUkernel kernel);
+void remember_kernel(CUkernel kernel);
 // The other way: the host stub of a function of the driver, or the cudaKernel_t for one that has no
 // stub; cudaErrorInvalidDeviceFunction for a function that did not come from here.
-cudaError_t findStub(CUfunction function, void** func);
+cudaError_t find_stub(CUfunction function, void** func);
 // The address and size of a __device__, __constant__ or __managed__ variable in the current
 // context.
-cudaError_t findSymbol(const void* symbol, CUdeviceptr* address, size_t* bytes);
+cudaError_t find_symbol(const void* symbol, CUdeviceptr* address, size_t* bytes);
 
 // Size of an array's element; untouched for no array.
-cudaError_t texelBytes(cudaArray_t array, size_t* bytes);
+cudaError_t texel_bytes(cudaArray_t array, size_t* bytes);
 // cudaMemcpy3D's parameters as the driver wants them.
-cudaError_t describe3D(const cudaMemcpy3DParms* parameters, CUDA_MEMCPY3D* copy);
+cudaError_t describe_3d(const cudaMemcpy3DParms* parameters, CUDA_MEMCPY3D* copy);
 
-inline CUdeviceptr devicePtr(const void* p) { return reinterpret_cast<CUdeviceptr>(p); }
+inline CUdeviceptr device_ptr(const void* p) { return reinterpret_cast<CUdeviceptr>(p); }
 
 // CUDART_API(cudaFoo, (int a, int b), (a, b)) { ...; return error; }   an entry point
 // CUDART_API_PTSZ / _PTDS: the same with a per-thread default stream twin; the body says cu<F>().

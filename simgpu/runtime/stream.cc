@@ -6,7 +6,7 @@ using namespace simgpu::runtime;
 CUDART_API(cudaStreamCreateWithFlags, (cudaStream_t * stream, unsigned flags), (stream, flags)) {
   if (!stream) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
-  return fromDriver(cu().cuStreamCreate(stream, flags));
+  return from_driver(cu().cuStreamCreate(stream, flags));
 }
 
 CUDART_API(cudaStreamCreate, (cudaStream_t * stream), (stream)) {
@@ -17,37 +17,37 @@ CUDART_API(cudaStreamCreateWithPriority, (cudaStream_t * stream, unsigned flags,
            (stream, flags, priority)) {
   if (!stream) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
-  return fromDriver(cu().cuStreamCreateWithPriority(stream, flags, priority));
+  return from_driver(cu().cuStreamCreateWithPriority(stream, flags, priority));
 }
 
 CUDART_API(cudaStreamDestroy, (cudaStream_t stream), (stream)) {
   CUDART_TRY(ready());
   if (!stream) return cudaErrorInvalidResourceHandle;
-  return fromDriver(cu().cuStreamDestroy(stream));
+  return from_driver(cu().cuStreamDestroy(stream));
 }
 
 CUDART_API_PTSZ(cudaStreamGetPriority, (cudaStream_t stream, int* priority), (stream, priority)) {
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuStreamGetPriority(stream, priority));
+  return from_driver(cu<F>().cuStreamGetPriority(stream, priority));
 }
 
 CUDART_API_PTSZ(cudaStreamGetFlags, (cudaStream_t stream, unsigned* flags), (stream, flags)) {
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuStreamGetFlags(stream, flags));
+  return from_driver(cu<F>().cuStreamGetFlags(stream, flags));
 }
 
 CUDART_API_PTSZ(cudaStreamGetId, (cudaStream_t stream, unsigned long long* id), (stream, id)) {
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuStreamGetId(stream, id));
+  return from_driver(cu<F>().cuStreamGetId(stream, id));
 }
 
 CUDART_API_PTSZ(cudaStreamGetDevice, (cudaStream_t stream, int* ordinal), (stream, ordinal)) {
   if (!ordinal) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
   CUdevice device;
-  CUDART_TRY(fromDriver(cu<F>().cuStreamGetDevice(stream, &device)));
-  for (int i = 0; i < deviceCount(); ++i) {
-    if (deviceOf(i) != device) continue;
+  CUDART_TRY(from_driver(cu<F>().cuStreamGetDevice(stream, &device)));
+  for (int i = 0; i < device_count(); ++i) {
+    if (device_of(i) != device) continue;
     *ordinal = i;
     return cudaSuccess;
   }
@@ -57,29 +57,29 @@ CUDART_API_PTSZ(cudaStreamGetDevice, (cudaStream_t stream, int* ordinal), (strea
 CUDART_API_PTSZ(cudaStreamWaitEvent, (cudaStream_t stream, cudaEvent_t event, unsigned flags),
                 (stream, event, flags)) {
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuStreamWaitEvent(stream, event, flags));
+  return from_driver(cu<F>().cuStreamWaitEvent(stream, event, flags));
 }
 
 CUDART_API_PTSZ(cudaStreamSynchronize, (cudaStream_t stream), (stream)) {
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuStreamSynchronize(stream));
+  return from_driver(cu<F>().cuStreamSynchronize(stream));
 }
 
 CUDART_API_PTSZ(cudaStreamQuery, (cudaStream_t stream), (stream)) {
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuStreamQuery(stream));
+  return from_driver(cu<F>().cuStreamQuery(stream));
 }
 
 CUDART_API_PTSZ(cudaStreamAttachMemAsync,
                 (cudaStream_t stream, void* address, size_t bytes, unsigned flags),
                 (stream, address, bytes, flags)) {
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuStreamAttachMemAsync(stream, devicePtr(address), bytes, flags));
+  return from_driver(cu<F>().cuStreamAttachMemAsync(stream, device_ptr(address), bytes, flags));
 }
 
 CUDART_API_PTSZ(cudaStreamCopyAttributes, (cudaStream_t to, cudaStream_t from), (to, from)) {
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuStreamCopyAttributes(to, from));
+  return from_driver(cu<F>().cuStreamCopyAttributes(to, from));
 }
 
 // cudaLaunchAttributeValue and CUlaunchAttributeValue are the same bytes under two names.
@@ -90,8 +90,8 @@ CUDART_API_PTSZ(cudaStreamGetAttribute,
                  cudaLaunchAttributeValue* value),
                 (stream, attribute, value)) {
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuStreamGetAttribute(stream, static_cast<CUstreamAttrID>(attribute),
-                                                 reinterpret_cast<CUstreamAttrValue*>(value)));
+  return from_driver(cu<F>().cuStreamGetAttribute(stream, static_cast<CUstreamAttrID>(attribute),
+                                                  reinterpret_cast<CUstreamAttrValue*>(value)));
 }
 
 CUDART_API_PTSZ(cudaStreamSetAttribute,
@@ -99,7 +99,7 @@ CUDART_API_PTSZ(cudaStreamSetAttribute,
                  const cudaLaunchAttributeValue* value),
                 (stream, attribute, value)) {
   CUDART_TRY(ready());
-  return fromDriver(
+  return from_driver(
       cu<F>().cuStreamSetAttribute(stream, static_cast<CUstreamAttrID>(attribute),
                                    reinterpret_cast<const CUstreamAttrValue*>(value)));
 }
@@ -113,14 +113,14 @@ CUDART_API_PTSZ(cudaStreamAddCallback,
                 (cudaStream_t stream, cudaStreamCallback_t callback, void* data, unsigned flags),
                 (stream, callback, data, flags)) {
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuStreamAddCallback(
+  return from_driver(cu<F>().cuStreamAddCallback(
       stream, reinterpret_cast<CUstreamCallback>(callback), data, flags));
 }
 
 CUDART_API_PTSZ(cudaLaunchHostFunc, (cudaStream_t stream, cudaHostFn_t function, void* data),
                 (stream, function, data)) {
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuLaunchHostFunc(stream, function, data));
+  return from_driver(cu<F>().cuLaunchHostFunc(stream, function, data));
 }
 
 // ----------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ CUDART_API_PTSZ(cudaLaunchHostFunc, (cudaStream_t stream, cudaHostFn_t function,
 CUDART_API(cudaEventCreateWithFlags, (cudaEvent_t * event, unsigned flags), (event, flags)) {
   if (!event) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
-  return fromDriver(cu().cuEventCreate(event, flags));
+  return from_driver(cu().cuEventCreate(event, flags));
 }
 
 CUDART_API(cudaEventCreate, (cudaEvent_t * event), (event)) {
@@ -138,35 +138,35 @@ CUDART_API(cudaEventCreate, (cudaEvent_t * event), (event)) {
 
 CUDART_API(cudaEventDestroy, (cudaEvent_t event), (event)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuEventDestroy(event));
+  return from_driver(cu().cuEventDestroy(event));
 }
 
 CUDART_API_PTSZ(cudaEventRecord, (cudaEvent_t event, cudaStream_t stream), (event, stream)) {
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuEventRecord(event, stream));
+  return from_driver(cu<F>().cuEventRecord(event, stream));
 }
 
 CUDART_API_PTSZ(cudaEventRecordWithFlags, (cudaEvent_t event, cudaStream_t stream, unsigned flags),
                 (event, stream, flags)) {
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuEventRecordWithFlags(event, stream, flags));
+  return from_driver(cu<F>().cuEventRecordWithFlags(event, stream, flags));
 }
 
 CUDART_API(cudaEventQuery, (cudaEvent_t event), (event)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuEventQuery(event));
+  return from_driver(cu().cuEventQuery(event));
 }
 
 CUDART_API(cudaEventSynchronize, (cudaEvent_t event), (event)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuEventSynchronize(event));
+  return from_driver(cu().cuEventSynchronize(event));
 }
 
 CUDART_API(cudaEventElapsedTime, (float* milliseconds, cudaEvent_t start, cudaEvent_t end),
            (milliseconds, start, end)) {
   if (!milliseconds) return cudaErrorInvalidValue;
   CUDART_TRY(ready());
-  return fromDriver(cu().cuEventElapsedTime(milliseconds, start, end));
+  return from_driver(cu().cuEventElapsedTime(milliseconds, start, end));
 }
 
 // ---------------------------------------------------------------------------------- capture and
@@ -175,18 +175,18 @@ CUDART_API(cudaEventElapsedTime, (float* milliseconds, cudaEvent_t start, cudaEv
 CUDART_API_PTSZ(cudaStreamBeginCapture, (cudaStream_t stream, cudaStreamCaptureMode mode),
                 (stream, mode)) {
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuStreamBeginCapture(stream, static_cast<CUstreamCaptureMode>(mode)));
+  return from_driver(cu<F>().cuStreamBeginCapture(stream, static_cast<CUstreamCaptureMode>(mode)));
 }
 
 CUDART_API_PTSZ(cudaStreamEndCapture, (cudaStream_t stream, cudaGraph_t* graph), (stream, graph)) {
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuStreamEndCapture(stream, graph));
+  return from_driver(cu<F>().cuStreamEndCapture(stream, graph));
 }
 
 CUDART_API_PTSZ(cudaStreamIsCapturing, (cudaStream_t stream, cudaStreamCaptureStatus* status),
                 (stream, status)) {
   CUDART_TRY(ready());
-  return fromDriver(
+  return from_driver(
       cu<F>().cuStreamIsCapturing(stream, reinterpret_cast<CUstreamCaptureStatus*>(status)));
 }
 
@@ -196,27 +196,27 @@ CUDART_API_PTSZ(cudaStreamGetCaptureInfo,
                  const cudaGraphEdgeData** edges, size_t* count),
                 (stream, status, id, graph, dependencies, edges, count)) {
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuStreamGetCaptureInfo(
+  return from_driver(cu<F>().cuStreamGetCaptureInfo(
       stream, reinterpret_cast<CUstreamCaptureStatus*>(status), reinterpret_cast<cuuint64_t*>(id),
       graph, dependencies, reinterpret_cast<const CUgraphEdgeData**>(edges), count));
 }
 
 CUDART_API(cudaThreadExchangeStreamCaptureMode, (cudaStreamCaptureMode * mode), (mode)) {
-  CUDART_TRY(driverReady());
-  return fromDriver(
+  CUDART_TRY(driver_ready());
+  return from_driver(
       cu().cuThreadExchangeStreamCaptureMode(reinterpret_cast<CUstreamCaptureMode*>(mode)));
 }
 
 CUDART_API(cudaGraphCreate, (cudaGraph_t * graph, unsigned flags), (graph, flags)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuGraphCreate(graph, flags));
+  return from_driver(cu().cuGraphCreate(graph, flags));
 }
 
 CUDART_API(cudaGraphInstantiateWithFlags,
            (cudaGraphExec_t * exec, cudaGraph_t graph, unsigned long long flags),
            (exec, graph, flags)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuGraphInstantiateWithFlags(exec, graph, flags));
+  return from_driver(cu().cuGraphInstantiateWithFlags(exec, graph, flags));
 }
 
 CUDART_API(cudaGraphInstantiate,
@@ -227,20 +227,20 @@ CUDART_API(cudaGraphInstantiate,
 
 CUDART_API_PTSZ(cudaGraphUpload, (cudaGraphExec_t exec, cudaStream_t stream), (exec, stream)) {
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuGraphUpload(exec, stream));
+  return from_driver(cu<F>().cuGraphUpload(exec, stream));
 }
 
 CUDART_API_PTSZ(cudaGraphLaunch, (cudaGraphExec_t exec, cudaStream_t stream), (exec, stream)) {
   CUDART_TRY(ready());
-  return fromDriver(cu<F>().cuGraphLaunch(exec, stream));
+  return from_driver(cu<F>().cuGraphLaunch(exec, stream));
 }
 
 CUDART_API(cudaGraphExecDestroy, (cudaGraphExec_t exec), (exec)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuGraphExecDestroy(exec));
+  return from_driver(cu().cuGraphExecDestroy(exec));
 }
 
 CUDART_API(cudaGraphDestroy, (cudaGraph_t graph), (graph)) {
   CUDART_TRY(ready());
-  return fromDriver(cu().cuGraphDestroy(graph));
+  return from_driver(cu().cuGraphDestroy(graph));
 }

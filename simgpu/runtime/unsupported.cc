@@ -4,11 +4,11 @@
 // No CUDA header is included: every one of these takes what it is passed and returns
 // cudaErrorNotSupported.
 namespace simgpu::runtime {
-int notSupported();  // errors.cc
+int not_supported();  // errors.cc
 }
 
 #define UNSUPPORTED(name) \
-  extern "C" int name() { return simgpu::runtime::notSupported(); }
+  extern "C" int name() { return simgpu::runtime::not_supported(); }
 
 UNSUPPORTED(__cudaGetProcAddress)
 UNSUPPORTED(__cudaRegisterHostVar)
