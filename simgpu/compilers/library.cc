@@ -65,7 +65,7 @@ void* real_function(int library, const char* name) {
 
 int linked_library(const char* name, void* ours, void* caller) {
   void* found = nullptr;
-  // A library that was opened for itself sees its own dependencies, which nobody else may see.
+  // A library opened with RTLD_LOCAL finds its own dependencies, which other objects do not.
   Dl_info object;
   if (dladdr(caller, &object) != 0 && object.dli_fname) {
     if (void* handle = dlopen(object.dli_fname, RTLD_LAZY | RTLD_NOLOAD); handle != nullptr) {

@@ -1,8 +1,8 @@
 // Locks, reference counts and the small tools every file of the simulated driver uses.
 //
 // The driver imports libc only: no thread_local, no C++ run time (no_stdcpp.cc), pthreads directly.
-// All memory comes from malloc and mmap by the PLT, so that whoever rewrites our GOT sees all of
-// it.
+// All memory comes from malloc and mmap by the PLT, so that a library that rewrites our GOT
+// (gpuckpt's realm does) sees all of it.
 #pragma once
 
 #include <pthread.h>
@@ -121,7 +121,7 @@ inline uint64_t round_up(uint64_t v, uint64_t to) { return (v + to - 1) / to * t
 inline uint64_t round_down(uint64_t v, uint64_t to) { return v / to * to; }
 
 uint64_t now_ns();                 // CLOCK_MONOTONIC
-void sleep_ns(uint64_t);           // a system call, always
+void sleep_ns(uint64_t);           // always makes a system call, also for 0
 void say(const char* format, ...)  // one line to stderr, unbuffered
     __attribute__((format(printf, 1, 2)));
 

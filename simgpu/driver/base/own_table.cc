@@ -6,9 +6,9 @@
 #include "driver/context/context.h"
 #include "driver/context/device.h"
 
-// NVIDIA's driver hands its runtime tables of private functions, which take and give contexts past
-// every interposer. Ours (its id is nobody else's, it imitates none of theirs) does the same, so
-// that a test can hold on to a context as that runtime does.
+// NVIDIA's driver hands its runtime tables of private functions, which take and return contexts
+// past every interposer. This table (under an id that NVIDIA does not use, and imitating none of
+// theirs) does the same, so that a test can hold on to a context as that runtime does.
 namespace simgpu {
 namespace {
 
@@ -18,13 +18,14 @@ CUcontext table_current() {
 }
 int table_is_context(CUcontext handle) { return static_cast<bool>(context_of(handle)); }
 
-// Bytes of the board that are taken, also while every other call waits.
+// The used bytes of the device. The call answers also while cuCheckpointProcessLock stops the
+// others.
 uint64_t table_used(CUdevice ordinal) {
   Device* d = device_of(ordinal);
   return d ? d->used() : 0;
 }
 
-// Talks to the kernel, as the real driver does when it changes something on the device.
+// Makes an ioctl, as the real driver does when it changes something on the device.
 int table_ioctl() { return ioctl(-1, 0, nullptr); }
 
 struct Table {

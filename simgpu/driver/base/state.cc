@@ -18,7 +18,8 @@
 namespace simgpu {
 namespace {
 
-// In a page that a forked child finds empty: there the driver is not initialised and cannot be.
+// The state lies in a page that fork() leaves empty in the child (MADV_WIPEONFORK): there the
+// driver is not initialised and cannot be.
 struct Root {
   State* state;
 };
@@ -128,7 +129,7 @@ void unused_destructor(void*) {}
 
 __attribute__((constructor)) void at_load() {
   make_thread_key();
-  // As the real driver, which keeps a handler of its own from the start.
+  // The real driver registers one exit handler at load, too.
   atexit([] {});
 }
 
@@ -187,11 +188,10 @@ CUresult initialise() {
   }
   page->state = s;
   root.store(page, std::memory_order_release);
-  waste_some(256);  // wherever the heap stands: on from there
-  const std::vector<int> boards =
-      visible_boards(getenv("CUDA_VISIBLE_DEVICES"), s->options.devices);
-  for (int board : boards)
-    s->devices.push_back(new Device(static_cast<int>(s->devices.size()), board, s->options));
+  waste_some(256);  // so that addresses of the heap differ from process to process
+  const std::vector<int> gpus = visible_gpus(getenv("CUDA_VISIBLE_DEVICES"), s->options.devices);
+  for (int gpu : gpus)
+    s->devices.push_back(new Device(static_cast<int>(s->devices.size()), gpu, s->options));
   for (Device* d : s->devices) make_default_pool(d);
   s->pool = ptx::create_pool(threads);
   return CUDA_SUCCESS;

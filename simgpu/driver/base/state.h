@@ -1,5 +1,5 @@
-// The driver's whole state of one process, made by cuInit and gone with the process, and what every
-// entry point does first.
+// The driver's whole state in one process, which cuInit makes and which ends with the process, and
+// the check that every entry point makes first.
 #pragma once
 
 #include <vector>
@@ -20,7 +20,7 @@ class Stream;
 struct Options {
   int devices = 1;
   uint64_t memory = 80 * kGiB;
-  uint64_t last_memory = 0;  // of the last device, when it is another board
+  uint64_t last_memory = 0;  // of the last GPU, when it is another model
   uint64_t seed = 0;
   int sm = 120;
   unsigned threads = 0;
@@ -81,8 +81,8 @@ CUresult enter(Site&, unsigned needs);
   if (CUresult simgpu_r = enter(simgpu_site, needs); simgpu_r != CUDA_SUCCESS) return simgpu_r
 #define ENTER(name) SIMGPU_ENTER_WITH(#name, kInitialised)
 
-// malloc after a random number of blocks that nobody uses: handles differ from process to process
-// with the same seed.
+// Allocates after a random number of unused blocks, so that handles differ from process to process
+// also under the same seed.
 void* shuffled_malloc(size_t);
 void waste_some(uint64_t most_blocks);
 // Ids of streams, contexts and buffers: unique in the process, different in the next one.

@@ -1,5 +1,5 @@
 // The driver's own checkpoint of a process, of this one only: running, locked (every other call
-// waits), checkpointed (its memory counts as free). It may come back on other boards.
+// waits), checkpointed (its memory counts as free). It may come back on other GPUs.
 #include "driver/context/checkpoint.h"
 
 #include <string.h>
@@ -47,16 +47,16 @@ CUresult charge_again() {
   return CUDA_SUCCESS;
 }
 
-// Which boards the devices are on; -1: the pairs do not say it for every one, or say it twice.
-CUresult boards_after(const CUcheckpointRestoreArgs* args, std::vector<int>* now,
-                      std::vector<int>* next) {
+// Which GPU each device will be on; -1 where the pairs do not name it, or name it twice.
+CUresult gpus_after(const CUcheckpointRestoreArgs* args, std::vector<int>* now,
+                    std::vector<int>* next) {
   State* s = state();
   for (Device* d : s->devices) {
     int to = -1;
-    now->push_back(board_of(d->uuid, s->options));
+    now->push_back(gpu_of(d->uuid, s->options));
     for (unsigned i = 0; i < args->gpuPairsCount; ++i)
       if (memcmp(args->gpuPairs[i].oldUuid.bytes, d->uuid.bytes, sizeof d->uuid.bytes) == 0)
-        to = board_of(args->gpuPairs[i].newUuid, s->options);
+        to = gpu_of(args->gpuPairs[i].newUuid, s->options);
     if (to < 0) return CUDA_ERROR_INVALID_VALUE;
     for (int known : *next)
       if (known == to) return CUDA_ERROR_INVALID_VALUE;
@@ -65,9 +65,9 @@ CUresult boards_after(const CUcheckpointRestoreArgs* args, std::vector<int>* now
   return CUDA_SUCCESS;
 }
 
-void move_to(const std::vector<int>& boards) {
+void move_to(const std::vector<int>& gpus) {
   State* s = state();
-  for (size_t i = 0; i < boards.size(); ++i) s->devices[i]->become(boards[i], s->options);
+  for (size_t i = 0; i < gpus.size(); ++i) s->devices[i]->become(gpus[i], s->options);
 }
 
 void become(CUprocessState next) {
@@ -146,7 +146,7 @@ SIMGPU_API cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs* args) {
   if (now.load() != CU_PROCESS_STATE_CHECKPOINTED) return CUDA_ERROR_ILLEGAL_STATE;
   std::vector<int> before, after;
   if (args && args->gpuPairsCount != 0) {
-    if (CUresult r = boards_after(args, &before, &after); r != CUDA_SUCCESS) return r;
+    if (CUresult r = gpus_after(args, &before, &after); r != CUDA_SUCCESS) return r;
     move_to(after);
   }
   if (CUresult r = charge_again(); r != CUDA_SUCCESS) {

@@ -15,7 +15,7 @@ namespace {
 
 pthread_key_t thread_key;
 
-// The thread's own default streams finish what they have and go.
+// The thread's own default streams finish their work and end.
 void thread_ends(void* p) {
   auto* t = static_cast<ThreadState*>(p);
   // In a forked child the streams' locks may be held for ever: they are left alone.
@@ -72,7 +72,7 @@ bool ContextMemory::heap(uint64_t* address, uint64_t* bytes) {
   if (heap_ == 0) {
     const uint64_t limit = context_.limits[CU_LIMIT_MALLOC_HEAP_SIZE];
     Allocation a;
-    a.variable = true;  // nobody's to free
+    a.variable = true;  // cuMemFree refuses it
     const uint64_t size = limit < kBigPage ? kBigPage : limit;
     if (const_cast<Context&>(context_).heap.allocate(size, &a) != CUDA_SUCCESS) return false;
     heap_ = a.base;
@@ -83,7 +83,7 @@ bool ContextMemory::heap(uint64_t* address, uint64_t* bytes) {
   return true;
 }
 
-// SIMGPU_GROW=bytes: a driver that does not allocate for a context as it did.
+// SIMGPU_GROW=bytes imitates another driver version, which allocates more for a context.
 void* Context::operator new(size_t) {
   waste_some(4);
   const char* grow = getenv("SIMGPU_GROW");
@@ -248,7 +248,7 @@ CUresult create(CUcontext* out, unsigned flags, CUdevice ordinal) {
   return CUDA_SUCCESS;
 }
 
-// What a handle puts on a thread's stack.
+// The entry on a thread's context stack for a handle of either kind.
 CUresult usable(CUcontext handle, ThreadState::Entry* out) {
   Ref<Context> c = context_of(handle);
   if (!c) return CUDA_ERROR_INVALID_CONTEXT;

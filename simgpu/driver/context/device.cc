@@ -10,16 +10,16 @@
 namespace simgpu {
 namespace {
 
-// The same board every time, so that "the same GPU model" can be told.
-void make_uuid(int board, CUuuid* out) {
-  Random r(0x67707563ull + static_cast<uint64_t>(board));
+// A GPU has the same UUID in every process: a restore compares them.
+void make_uuid(int gpu, CUuuid* out) {
+  Random r(0x67707563ull + static_cast<uint64_t>(gpu));
   for (int i = 0; i < 16; ++i) out->bytes[i] = static_cast<char>(r.next());
 }
 
-// Does "GPU-..." (or the beginning of it) name the board?
-bool names_board(const char* text, size_t length, int board) {
+// Does "GPU-..." (or the beginning of it) name the GPU?
+bool names_gpu(const char* text, size_t length, int gpu) {
   CUuuid uuid;
-  make_uuid(board, &uuid);
+  make_uuid(gpu, &uuid);
   char own[48];
   int n = snprintf(own, sizeof own, "GPU-");
   for (int i = 0; i < 16; ++i)
@@ -32,45 +32,45 @@ bool names_board(const char* text, size_t length, int board) {
 }  // namespace
 
 // As the real driver reads it: numbers or UUIDs; the first that does not exist ends the list.
-std::vector<int> visible_boards(const char* list, int boards) {
+std::vector<int> visible_gpus(const char* list, int gpus) {
   std::vector<int> out;
   for (const char* at = list; at && *at != 0;) {
     size_t length = strcspn(at, ",");
-    int board = -1;
+    int gpu = -1;
     if (*at >= '0' && *at <= '9') {
-      board = atoi(at);
+      gpu = atoi(at);
     } else {
-      for (int i = 0; i < boards && board < 0; ++i)
-        if (names_board(at, length, i)) board = i;
+      for (int i = 0; i < gpus && gpu < 0; ++i)
+        if (names_gpu(at, length, i)) gpu = i;
     }
-    if (board < 0 || board >= boards) break;
+    if (gpu < 0 || gpu >= gpus) break;
     for (int known : out)
-      if (known == board) return {};
-    out.push_back(board);
+      if (known == gpu) return {};
+    out.push_back(gpu);
     at += length + (at[length] == ',' ? 1 : 0);
   }
   if (!list)
-    for (int i = 0; i < boards; ++i) out.push_back(i);
+    for (int i = 0; i < gpus; ++i) out.push_back(i);
   return out;
 }
 
-int board_of(const CUuuid& uuid, const Options& o) {
-  for (int board = 0; board < o.devices; ++board) {
+int gpu_of(const CUuuid& uuid, const Options& o) {
+  for (int gpu = 0; gpu < o.devices; ++gpu) {
     CUuuid its;
-    make_uuid(board, &its);
-    if (memcmp(its.bytes, uuid.bytes, sizeof its.bytes) == 0) return board;
+    make_uuid(gpu, &its);
+    if (memcmp(its.bytes, uuid.bytes, sizeof its.bytes) == 0) return gpu;
   }
   return -1;
 }
 
-Device::Device(int n, int board, const Options& o) : ordinal(n), sm_(o.sm) {
+Device::Device(int n, int gpu, const Options& o) : ordinal(n), sm_(o.sm) {
   snprintf(name, sizeof name, "gpuckpt simulated GPU");
-  become(board, o);
+  become(gpu, o);
 }
 
-void Device::become(int board, const Options& o) {
-  total_ = board == o.devices - 1 && o.last_memory ? o.last_memory : o.memory;
-  make_uuid(board, &uuid);
+void Device::become(int gpu, const Options& o) {
+  total_ = gpu == o.devices - 1 && o.last_memory ? o.last_memory : o.memory;
+  make_uuid(gpu, &uuid);
 }
 
 bool Device::charge(uint64_t bytes) {
@@ -88,8 +88,8 @@ Device* device_of(CUdevice ordinal) {
 
 namespace {
 
-// What does not depend on the device's generation or number. An attribute that is neither here nor
-// in Device::attribute is 0: the feature is not there.
+// Attributes that depend neither on the compute capability nor on the ordinal. An attribute that is
+// neither here nor in Device::attribute is 0: the device lacks the feature.
 constexpr struct {
   CUdevice_attribute id;
   int value;

@@ -10,11 +10,12 @@ class Pool;
 
 class Device {
  public:
-  // `board`: which of the machine's, where the ordinal is the number that programs use.
-  Device(int ordinal, int board, const Options&);
+  // `gpu` counts the machine's GPUs; the ordinal is the number by which the program knows the
+  // device.
+  Device(int ordinal, int gpu, const Options&);
 
-  // Another board takes its place (the driver's own checkpoint moves programs). Nothing is charged.
-  void become(int board, const Options&);
+  // Moves the device to another GPU (the driver's own checkpoint moves programs). Charges nothing.
+  void become(int gpu, const Options&);
 
   // Physical memory: false when there is not so much left.
   bool charge(uint64_t bytes);
@@ -50,11 +51,11 @@ class Device {
   std::atomic<uint64_t> used_{0};
 };
 
-// The boards that CUDA_VISIBLE_DEVICES lists (null: all), in its order.
-std::vector<int> visible_boards(const char* list, int boards);
+// The GPUs that CUDA_VISIBLE_DEVICES lists (null: all), in its order.
+std::vector<int> visible_gpus(const char* list, int gpus);
 
-// The board of that UUID; -1: the machine has none.
-int board_of(const CUuuid&, const Options&);
+// The GPU of that UUID; -1: the machine has none.
+int gpu_of(const CUuuid&, const Options&);
 
 // Null for an ordinal that does not exist.
 Device* device_of(CUdevice);

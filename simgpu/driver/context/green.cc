@@ -7,8 +7,7 @@
 namespace simgpu {
 namespace {
 
-// What a CUdevResource says in the bytes that are the driver's own. It means something in the
-// process that wrote it.
+// The driver's own bytes of a CUdevResource. They are valid only in the process that wrote them.
 struct Origin {
   uint64_t process;
   uint64_t split;    // 0: as a device or a context has it, which alone can be split
@@ -213,7 +212,7 @@ SIMGPU_API cuGreenCtxCreate(CUgreenCtx* out, CUdevResourceDesc desc, CUdevice or
   return CUDA_SUCCESS;
 }
 
-// Its streams stay, and can do nothing any more.
+// The streams stay as handles; every call with one of them fails from now on.
 SIMGPU_API cuGreenCtxDestroy(CUgreenCtx handle) {
   ENTER(cuGreenCtxDestroy);
   Ref<GreenContext> g = state()->handles.get<GreenContext>(handle);

@@ -1,5 +1,5 @@
-// Functions of the program that the driver calls: notifications of a device (nothing here ever has
-// one to send) and lines of the driver's log, which are its reports of what it does not have.
+// Functions of the program that the driver calls: notifications of a device (which the simulated
+// one never sends) and lines of the driver's log, which name the calls that it does not implement.
 #include "driver/context/notification.h"
 
 #include <stdio.h>

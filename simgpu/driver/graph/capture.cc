@@ -137,7 +137,7 @@ void add_points(std::vector<CapturePoint>* to, const std::vector<CapturePoint>& 
     if (!listed_already(*to, p.node.get())) to->push_back(p);
 }
 
-// Is everything that the capture's other streams did last before what its own did last?
+// Has the origin stream joined all other streams of the capture?
 bool joined(Capture& c, Context& context) {
   std::vector<GraphNode*> before;
   for (const CapturePoint& p : c.origin->capture_points) before.push_back(p.node.get());

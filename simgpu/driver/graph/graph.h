@@ -33,7 +33,7 @@ class GraphNode : public Object {
   CUgraphNode handle() { return reinterpret_cast<CUgraphNode>(this); }
   CUgraphNodeType type() const { return action->type; }
 
-  Graph* graph;  // null once the graph is gone
+  Graph* graph;  // null once the graph has been destroyed
   Ref<Action> action;
   uint64_t uid = 0;     // of this node in this process
   uint64_t origin = 0;  // uid of the node it was cloned from

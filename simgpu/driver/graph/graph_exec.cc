@@ -91,13 +91,14 @@ CUresult find_exec(CUgraphExec handle, Ref<GraphExec>* out) {
 
 namespace {
 
-// Ends the references to user objects with the last holder.
+// Releases the references to user objects when its last owner ends.
 void drop_plan(Ref<Plan>* p) {
   if (*p) release_users(&(*p)->users);
   *p = {};
 }
 
-// One launch. Recordings of events and what waits wait for are settled when it is submitted.
+// One launch. Which recording of an event each node makes or waits for is decided when the launch
+// is submitted, not when it runs.
 class GraphWork : public Work {
  public:
   explicit GraphWork(Ref<Plan> p) : plan_(std::move(p)), users_(plan_->users) {
@@ -364,7 +365,7 @@ CUresult change(CUgraphExec exec, CUgraphNode node, F change) {
   return CUDA_SUCCESS;
 }
 
-// May `now` take the place of `before` in an executable?
+// May an update of an executable replace `before` by `now`?
 CUgraphExecUpdateResult compatible(const Action& before, const Action& now) {
   if (before.type != now.type) return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
   if (before.context.get() != now.context.get()) {

@@ -1,4 +1,4 @@
-// User objects: something of the program's that lives as long as a graph needs it.
+// User objects: resources of the program that live as long as a graph needs them.
 #include "driver/graph/graph.h"
 
 namespace simgpu {

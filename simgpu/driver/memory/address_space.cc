@@ -33,8 +33,8 @@ class WriteLock {
   pthread_rwlock_t& l_;
 };
 
-// A random place below where the kernel puts mappings today. Only a hint: what is taken is not
-// touched.
+// A random address below the kernel's own choices. It is only a hint to mmap: an existing mapping
+// stays.
 void* somewhere() {
   static std::atomic<uint64_t> anchor{0};
   uint64_t a = anchor.load();
@@ -49,8 +49,8 @@ void* somewhere() {
   return reinterpret_cast<void*>(a - (1 + state()->random_below(below)) * kBigPage);
 }
 
-// Exportable memory, by its file: memory of this process that comes in again is charged once, that
-// of another one not at all.
+// Exportable memory, by its file: memory of this process that it imports again is charged once,
+// memory of another process not at all.
 struct Exportable {
   uint64_t file;
   int users;
@@ -71,7 +71,7 @@ void use_file(uint64_t file, bool charged) {
   }
   exportables().push_back({file, 1, charged});
 }
-// True: that was the last, and the memory is charged.
+// Returns true if that was the last user and the memory had been charged.
 bool leave_file(uint64_t file) {
   Lock lock(exportable_mutex);
   auto& all = exportables();
@@ -112,7 +112,7 @@ Ref<Backing> Backing::create(Device* device, uint64_t size, bool shareable) {
 
 namespace {
 
-// What is zero stays without memory.
+// Pages of zeros stay holes in the file.
 bool write_contents(int fd, const uint8_t* from, uint64_t size) {
   static const uint8_t zeros[kPage] = {};
   for (uint64_t at = 0; at < size; at += kPage) {
@@ -125,7 +125,8 @@ bool write_contents(int fd, const uint8_t* from, uint64_t size) {
 }
 
 Mutex share_mutex;
-constexpr int kHighDescriptor = 500;  // out of the program's way: a GPU's memory has none
+constexpr int kHighDescriptor =
+    500;  // memory of a real GPU takes none of the program's low numbers
 
 // The name of such a file says on which device the memory is.
 constexpr char kFileName[] = "simgpu-memory-";

@@ -29,8 +29,8 @@ class Backing : public RefCounted {
   // Null: the device or the host has no more.
   static Ref<Backing> create(Device*, uint64_t size, bool shareable);
   static Ref<Backing> import_fd(int fd);  // dups; null when it is no exported memory of ours
-  // Puts it into a file, `fd`, if it is in none yet: waits until nothing on the devices touches
-  // memory. False: it cannot be.
+  // Moves the memory into a file, `fd`, unless it is in one; waits until nothing on the devices
+  // touches memory. False where a kernel never ends, or the host lacks memory.
   bool share();
   ~Backing() override;
 

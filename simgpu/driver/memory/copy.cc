@@ -15,7 +15,7 @@ namespace {
 
 using Place = AddressSpace::Place;
 
-// SIMGPU_SLOW_COPY: as if the bus were that slow.
+// SIMGPU_SLOW_COPY: takes the time that a bus of that rate would.
 void pay_for(uint64_t bytes, Context& c) {
   double rate = state()->options.slow_copy;
   if (rate <= 0) return;
@@ -163,7 +163,7 @@ CUDA_MEMCPY3D describe(const Box& b, const Ends& ends) {
 }
 
 // What cuMemcpy* does once its arguments are a box. `blocking`: the call without Async in its name.
-// `at_call`: the source may be gone when the call is back.
+// `at_call`: the source may be freed or overwritten as soon as the call returns.
 CUresult copy(CUstream stream, const Box& b, End to, End from, bool blocking,
               bool at_call = false) {
   Ref<Stream> s;

@@ -1,5 +1,5 @@
-// Memory and events of another process of this machine: cuIpc*, and pools'. A handle says who has
-// it, under which descriptor; whoever opens it maps the same file.
+// Memory and events of another process of this machine: cuIpc*, and memory of shared pools. A
+// handle names the owning process and its descriptor; the process that opens it maps the same file.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -63,7 +63,7 @@ CUresult make_ticket(Ticket* t, CUdeviceptr address, uint64_t magic) {
   return CUDA_SUCCESS;
 }
 
-// A process that is just giving up privileges is closed to others for a moment.
+// A process that is just dropping privileges cannot be opened by others for a moment: try again.
 int open_patiently(const char* path) {
   constexpr int kTries = 400;
   for (int tries = 0;; ++tries) {
@@ -141,7 +141,7 @@ CUresult open_once(CUdeviceptr* out, const Ticket& t, const Ref<Context>& c) {
   for (Opened& o : opened()) {
     if (memcmp(&o.ticket, &t, sizeof t) != 0) continue;
     ++o.users;
-    allow_free(o.address);  // a cuMemFreeAsync that is on its way is somebody else's
+    allow_free(o.address);  // a pending cuMemFreeAsync of another thread frees it
     *out = o.address;
     return CUDA_SUCCESS;
   }
@@ -179,8 +179,8 @@ uint64_t inode_of(int fd) {
 
 }  // namespace
 
-// Imported again, it stays for the others, who must not find it gone even for a moment: a copy of
-// theirs can be under way.
+// Memory that is open several times stays mapped until its last user frees it: another thread may
+// be copying from it at any moment.
 void free_imported(const Allocation& a) {
   Lock lock(mutex);
   for (size_t i = 0; i < opened().size(); ++i) {

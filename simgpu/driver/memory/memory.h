@@ -4,10 +4,10 @@
 
 namespace simgpu {
 
-// Everything that frees an allocation ends here; `a` is still in the table.
+// Frees an allocation, whatever call asked for it; `a` is still in the table.
 void free_allocation(const Allocation& a, Context& owner);
 
-// Its mapping here ends (ipc.cc).
+// Ends this process's mapping of an imported allocation (ipc.cc).
 void free_imported(const Allocation& a);
 
 // AddressSpace::classify, except that memory of graphs counts as the device's also while no launch

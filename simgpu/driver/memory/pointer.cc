@@ -23,7 +23,7 @@ CUresult give(void* out, T value) {
 CUresult attribute(void* out, CUpointer_attribute id, CUdeviceptr at) {
   Allocation a;
   if (!space().allocation(at, &a)) {
-    // Nothing known: only the questions that have an answer for any address.
+    // The driver does not know the address: it answers only the questions that fit any address.
     uint64_t begin, end;
     bool ours = space().reserved(at, &begin, &end);
     if (id == CU_POINTER_ATTRIBUTE_MAPPED && ours) return give(out, 0);
@@ -160,8 +160,8 @@ CUresult prefetch(CUdeviceptr at, size_t bytes, int device, CUstream stream) {
   }));
 }
 
-// What the calls for many ranges have in common. Discarded contents stay what they are, which is as
-// good as any other value.
+// The common part of the calls for many ranges. Discarded memory keeps its contents, as CUDA
+// permits: it may hold any value.
 struct Ranges {
   const CUdeviceptr* at;
   const size_t* bytes;

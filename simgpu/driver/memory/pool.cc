@@ -174,7 +174,7 @@ SIMGPU_API cuMemPoolDestroy(CUmemoryPool handle) {
 SIMGPU_API cuMemPoolTrimTo(CUmemoryPool handle, size_t) {
   ENTER(cuMemPoolTrimTo);
   Ref<Pool> p;
-  return find(handle, &p);  // free blocks are given back at once anyway
+  return find(handle, &p);  // nothing to trim: free blocks are returned to the device at once
 }
 
 SIMGPU_API cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute id, void* value) {

@@ -1,5 +1,5 @@
-// Memory that was unmapped while kernels ran is kept until they have ended: they hold plain
-// pointers to it. And a moment when nothing on the devices touches memory.
+// Memory that was unmapped while kernels ran is kept until they have ended, because they hold plain
+// pointers to it. MemoryPause stops all use of device memory for a moment.
 #include "driver/stream/stream.h"
 
 namespace simgpu {
@@ -43,12 +43,12 @@ MemoryUse::~MemoryUse() {
 
 MemoryPause::MemoryPause() {
   Lock lock(mutex());
-  while (paused) change().wait(mutex());  // somebody else's
+  while (paused) change().wait(mutex());  // another thread's pause
   paused = true;
   const uint64_t end = now_ns() + kPatienceNs;
   for (uint64_t now = now_ns(); running != 0 && now < end; now = now_ns())
     change().wait_for(mutex(), end - now);
-  quiet_ = running == 0;
+  idle_ = running == 0;
 }
 
 MemoryPause::~MemoryPause() {

@@ -32,7 +32,7 @@ bool is_host(const CUmemLocation& l) {
 // `d` null: of the host.
 CUresult check(const CUmemAllocationProp* p, Device** d) {
   if (!p || p->type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
-  if (is_host(p->location)) {  // not for other processes
+  if (is_host(p->location)) {  // host memory cannot be exported
     *d = nullptr;
     return p->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE ? CUDA_SUCCESS
                                                               : CUDA_ERROR_NOT_SUPPORTED;
@@ -204,7 +204,8 @@ SIMGPU_API cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* out, void* 
   Ref<Physical> p = find(a.physical);
   Mapping m;
   if (!space().mapping(a.base, &m) || !m.backing) return CUDA_ERROR_INVALID_VALUE;
-  if (p && p->backing.get() == m.backing.get()) {  // and not another one's that got the value
+  if (p &&
+      p->backing.get() == m.backing.get()) {  // the value may have been reused for a new handle
     p->users.fetch_add(1);
     *out = a.physical;
     return CUDA_SUCCESS;

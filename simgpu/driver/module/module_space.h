@@ -18,7 +18,7 @@ constexpr uint64_t kLibraries = kModuleRegion / 2;  // they start there
 class ModuleSpace {
  public:
   ModuleSpace(uint64_t begin, uint64_t end) : begin_(begin), end_(end) {}
-  // Empty, and places are drawn anew.
+  // Empties the space and draws new offsets.
   void start(uint64_t seed);
   uint64_t place(uint64_t size);  // ~0: full
   void remove(uint64_t offset);

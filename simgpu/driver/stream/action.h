@@ -45,7 +45,7 @@ class KernelAction : public Action {
   const Ref<Function> function;
   LaunchShape shape;
   uint8_t* params = nullptr;    // packed; ours
-  std::vector<void*> pointers;  // one into params for each parameter, for whoever asks
+  std::vector<void*> pointers;  // one into params for each parameter, for queries of the node
   std::vector<CUlaunchAttribute> attributes;
   // What the module's texture and surface references said when it was launched; null: what they say
   // when it runs.
@@ -109,7 +109,8 @@ class EmptyAction : public Action {
   const char* name() const override { return "empty"; }
 };
 
-// Recording and waiting are the launch's business: it knows which recording is meant.
+// The launch of a graph performs recordings and waits itself, because only it knows which recording
+// of an event is meant; executing these actions does nothing.
 class EventAction : public Action {
  public:
   EventAction(CUgraphNodeType t, Ref<Event> e) : Action(t, {}), event(std::move(e)) {}

@@ -30,7 +30,7 @@ class SharedStamp : public Work {
   const uint64_t number_;
 };
 
-// Another process may be the one that gets there: nobody tells, so it is asked for.
+// Another process may be the one that records, and it wakes no thread here: poll.
 constexpr uint64_t kAskAgainNs = 50000;
 
 class SharedWait : public Work {

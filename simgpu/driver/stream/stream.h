@@ -7,7 +7,7 @@
 
 namespace simgpu {
 
-// How far a stream has come. Outlives the stream while anybody waits for it.
+// How far a stream has come. Outlives the stream while a thread waits for it.
 class Timeline : public RefCounted {
  public:
   bool reached(uint64_t n) const { return done_.load(std::memory_order_acquire) >= n; }
@@ -202,17 +202,17 @@ class MemoryUse {
   MemoryUse();
   ~MemoryUse();
 };
-// A moment without any such use: memory can be moved to another file. It is not to be had while
-// kernels run that never end.
+// A moment without any such use, in which memory can be moved to another file. There is none
+// (false) while a kernel runs that never ends.
 class MemoryPause {
  public:
   MemoryPause();
   ~MemoryPause();
-  explicit operator bool() const { return quiet_; }
+  explicit operator bool() const { return idle_; }
 
  private:
   static constexpr uint64_t kPatienceNs = 10000000000ull;
-  bool quiet_;
+  bool idle_;
 };
 
 }  // namespace simgpu

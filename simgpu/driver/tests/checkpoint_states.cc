@@ -1,5 +1,5 @@
-// The driver's own checkpoint of a process: locked, everybody else waits; checkpointed, its memory
-// is free; what is out of order is an error.
+// The driver's own checkpoint of a process: while locked, calls of other threads wait; while
+// checkpointed, its memory is free; a call out of order is an error.
 #include <unistd.h>
 
 #include <atomic>
@@ -37,7 +37,7 @@ int main() {
   OK(cuCheckpointProcessGetState(me, &state));
   CHECK(state == CU_PROCESS_STATE_CHECKPOINTED);
   CHECK(cuCheckpointProcessUnlock(me, nullptr) == CUDA_ERROR_ILLEGAL_STATE);
-  // Every device must be named, and to a board of its own.
+  // The pairs must name every device, and give each a GPU of its own.
   CUcheckpointGpuPair pairs[2];
 
   CUcheckpointRestoreArgs args = {};

@@ -85,7 +85,8 @@ int main() {
   OK(cuMemcpyDtoH(host, b, 256));
   CHECK(host[0] == 9 && more[0] == 7);
 
-  // Memory that the graph allocates has one address for good and is gone after its free.
+  // Memory that the graph allocates keeps its address in every launch and is unmapped after its
+  // free.
   CUdeviceptr p;
   OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
   OK(cuMemAllocAsync(&p, 256, s));

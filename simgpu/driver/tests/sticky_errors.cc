@@ -19,7 +19,7 @@ int main() {
   OK(cuCtxPushCurrent(other));
   OK(cuMemsetD8(theirs, 1, 64));
   OK(cuCtxSynchronize());
-  // Memory of another context of the device is memory of the device; freed memory is nobody's.
+  // A kernel reaches memory of another context of its device; freed memory is a fault.
   CUfunction again = function(load(kKernels), "wild");
   OK(launch1(again, 1, 1, nullptr, theirs));
   OK(cuCtxSynchronize());

@@ -57,7 +57,7 @@ CUarray floats(size_t width, size_t height, float first) {
   return array;
 }
 
-// What the module's text says counts until somebody says otherwise.
+// The settings of the module's text hold until a call changes them.
 void arrays_and_settings(CUmodule module) {
   CUdeviceptr out;
   OK(cuMemAlloc(&out, 256));

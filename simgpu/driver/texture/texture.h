@@ -14,7 +14,7 @@ namespace simgpu {
 
 class Module;
 
-// What can be sampled, as the engine reads it, with what it stands on. Never changes.
+// What a kernel samples, as the engine reads it, with a reference to the memory below. Immutable.
 class Sampler : public RefCounted {
  public:
   bool surface = false;
