@@ -47,17 +47,6 @@ PointerMap<void> g_driver_kernels;  // cudaKernel_t handed out
 PointerMap<Variable> g_variables;
 pthread_mutex_t g_load_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-class Lock {
- public:
-  explicit Lock(pthread_mutex_t* mutex) : mutex_(mutex) { pthread_mutex_lock(mutex_); }
-  ~Lock() { pthread_mutex_unlock(mutex_); }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-
- private:
-  pthread_mutex_t* mutex_;
-};
-
 template <typename T>
 T* make() {
   return static_cast<T*>(calloc(1, sizeof(T)));

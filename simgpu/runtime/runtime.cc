@@ -29,17 +29,6 @@ ThreadState g_emergency_state;  // shared by threads for which there is no memor
 
 void make_key() { pthread_key_create(&g_key, free); }
 
-class Lock {
- public:
-  explicit Lock(pthread_mutex_t* mutex) : mutex_(mutex) { pthread_mutex_lock(mutex_); }
-  ~Lock() { pthread_mutex_unlock(mutex_); }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-
- private:
-  pthread_mutex_t* mutex_;
-};
-
 cudaError_t initialise() {
   Lock lock(&g_devices_mutex);
   if (g_initialised.load(std::memory_order_relaxed)) return cudaSuccess;

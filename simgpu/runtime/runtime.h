@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cuda_runtime_api.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,6 +20,17 @@ namespace simgpu::runtime {
 inline constexpr int kRuntimeVersion = 13000;
 inline constexpr int kMaxDevices = 64;
 inline constexpr int kMaxPendingLaunches = 8;
+
+class Lock {
+ public:
+  explicit Lock(pthread_mutex_t* mutex) : mutex_(mutex) { pthread_mutex_lock(mutex_); }
+  ~Lock() { pthread_mutex_unlock(mutex_); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  pthread_mutex_t* mutex_;
+};
 
 struct LaunchConfiguration {
   dim3 grid, block;

@@ -145,7 +145,7 @@ struct Dependencies {
   size_t count;
 };
 
-// Adds a node with what it depends on; nothing is added when one of them is no good.
+// Adds a node and its dependencies, or nothing if one of the dependencies is not valid.
 CUresult add_node(CUgraphNode* out, CUgraph handle, const Dependencies& d, Ref<Action> action,
                   const Ref<Graph>& child = {}, bool move_child = false,
                   GraphNode** added = nullptr) {
@@ -237,6 +237,17 @@ CUresult action_in(CUgraphNode handle, CUgraphNodeType type, Ref<GraphNode>* n, 
   if (CUresult r = find_node(handle, n); r != CUDA_SUCCESS) return r;
   if ((*n)->type() != type) return CUDA_ERROR_INVALID_VALUE;
   *out = static_cast<T*>((*n)->action.get());
+  return CUDA_SUCCESS;
+}
+
+// Gives the caller what `read` finds in the action of a node of that type.
+template <class T, class Out, class Read>
+CUresult tell(CUgraphNode handle, CUgraphNodeType type, Out* out, Read read) {
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
+  Ref<GraphNode> n;
+  T* action;
+  if (CUresult r = action_in(handle, type, &n, &action); r != CUDA_SUCCESS) return r;
+  *out = read(*action);
   return CUDA_SUCCESS;
 }
 
@@ -415,7 +426,7 @@ SIMGPU_API cuGraphKernelNodeSetParams_v2(CUgraphNode handle, const CUDA_KERNEL_N
 }
 
 namespace {
-// A node's kernel action that nobody shares.
+// A copy of a node's kernel action, which may be changed: actions in a graph are shared.
 CUresult own_kernel(GraphNode& n, Ref<KernelAction>* out) {
   auto* old = static_cast<KernelAction*>(n.action.get());
   return make_kernel(old->context, reinterpret_cast<CUfunction>(old->function.get()), old->shape,
@@ -497,13 +508,8 @@ SIMGPU_API cuGraphAddMemcpyNode(CUgraphNode* out, CUgraph g, const CUgraphNode* 
 }
 SIMGPU_API cuGraphMemcpyNodeGetParams(CUgraphNode handle, CUDA_MEMCPY3D* p) {
   ENTER(cuGraphMemcpyNodeGetParams);
-  if (!p) return CUDA_ERROR_INVALID_VALUE;
-  Ref<GraphNode> n;
-  CopyAction* a;
-  if (CUresult r = action_in(handle, CU_GRAPH_NODE_TYPE_MEMCPY, &n, &a); r != CUDA_SUCCESS)
-    return r;
-  *p = a->params;
-  return CUDA_SUCCESS;
+  return tell<CopyAction>(handle, CU_GRAPH_NODE_TYPE_MEMCPY, p,
+                          [](const CopyAction& a) { return a.params; });
 }
 SIMGPU_API cuGraphMemcpyNodeSetParams(CUgraphNode handle, const CUDA_MEMCPY3D* p) {
   ENTER(cuGraphMemcpyNodeSetParams);
@@ -527,13 +533,8 @@ SIMGPU_API cuGraphAddMemsetNode(CUgraphNode* out, CUgraph g, const CUgraphNode* 
 }
 SIMGPU_API cuGraphMemsetNodeGetParams(CUgraphNode handle, CUDA_MEMSET_NODE_PARAMS_v1* p) {
   ENTER(cuGraphMemsetNodeGetParams);
-  if (!p) return CUDA_ERROR_INVALID_VALUE;
-  Ref<GraphNode> n;
-  SetAction* a;
-  if (CUresult r = action_in(handle, CU_GRAPH_NODE_TYPE_MEMSET, &n, &a); r != CUDA_SUCCESS)
-    return r;
-  *p = a->params;
-  return CUDA_SUCCESS;
+  return tell<SetAction>(handle, CU_GRAPH_NODE_TYPE_MEMSET, p,
+                         [](const SetAction& a) { return a.params; });
 }
 SIMGPU_API cuGraphMemsetNodeSetParams(CUgraphNode handle, const CUDA_MEMSET_NODE_PARAMS_v1* p) {
   ENTER(cuGraphMemsetNodeSetParams);
@@ -557,13 +558,9 @@ SIMGPU_API cuGraphAddHostNode(CUgraphNode* out, CUgraph g, const CUgraphNode* de
 }
 SIMGPU_API cuGraphHostNodeGetParams(CUgraphNode handle, CUDA_HOST_NODE_PARAMS* p) {
   ENTER(cuGraphHostNodeGetParams);
-  if (!p) return CUDA_ERROR_INVALID_VALUE;
-  Ref<GraphNode> n;
-  HostAction* a;
-  if (CUresult r = action_in(handle, CU_GRAPH_NODE_TYPE_HOST, &n, &a); r != CUDA_SUCCESS) return r;
-  p->fn = a->function;
-  p->userData = a->data;
-  return CUDA_SUCCESS;
+  return tell<HostAction>(handle, CU_GRAPH_NODE_TYPE_HOST, p, [](const HostAction& a) {
+    return CUDA_HOST_NODE_PARAMS{a.function, a.data};
+  });
 }
 SIMGPU_API cuGraphHostNodeSetParams(CUgraphNode handle, const CUDA_HOST_NODE_PARAMS* p) {
   ENTER(cuGraphHostNodeSetParams);
@@ -637,16 +634,11 @@ SIMGPU_API cuGraphAddBatchMemOpNode(CUgraphNode* out, CUgraph g, const CUgraphNo
 }
 SIMGPU_API cuGraphBatchMemOpNodeGetParams(CUgraphNode handle, CUDA_BATCH_MEM_OP_NODE_PARAMS_v1* p) {
   ENTER(cuGraphBatchMemOpNodeGetParams);
-  if (!p) return CUDA_ERROR_INVALID_VALUE;
-  Ref<GraphNode> n;
-  BatchAction* a;
-  if (CUresult r = action_in(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, &n, &a); r != CUDA_SUCCESS)
-    return r;
-  p->ctx = a->context->handle();
-  p->count = static_cast<unsigned>(a->params.size());
-  p->paramArray = const_cast<CUstreamBatchMemOpParams*>(a->params.data());
-  p->flags = 0;
-  return CUDA_SUCCESS;
+  return tell<BatchAction>(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, p, [](const BatchAction& a) {
+    return CUDA_BATCH_MEM_OP_NODE_PARAMS_v1{
+        a.context->handle(), static_cast<unsigned>(a.params.size()),
+        const_cast<CUstreamBatchMemOpParams*>(a.params.data()), 0};
+  });
 }
 SIMGPU_API cuGraphBatchMemOpNodeSetParams(CUgraphNode handle,
                                           const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1* p) {
@@ -669,13 +661,8 @@ SIMGPU_API cuGraphAddMemAllocNode(CUgraphNode* out, CUgraph g, const CUgraphNode
 }
 SIMGPU_API cuGraphMemAllocNodeGetParams(CUgraphNode handle, CUDA_MEM_ALLOC_NODE_PARAMS_v1* p) {
   ENTER(cuGraphMemAllocNodeGetParams);
-  if (!p) return CUDA_ERROR_INVALID_VALUE;
-  Ref<GraphNode> n;
-  AllocAction* a;
-  if (CUresult r = action_in(handle, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &n, &a); r != CUDA_SUCCESS)
-    return r;
-  *p = a->memory->params;
-  return CUDA_SUCCESS;
+  return tell<AllocAction>(handle, CU_GRAPH_NODE_TYPE_MEM_ALLOC, p,
+                           [](const AllocAction& a) { return a.memory->params; });
 }
 SIMGPU_API cuGraphAddMemFreeNode(CUgraphNode* out, CUgraph g, const CUgraphNode* deps, size_t n,
                                  CUdeviceptr address) {
@@ -686,13 +673,8 @@ SIMGPU_API cuGraphAddMemFreeNode(CUgraphNode* out, CUgraph g, const CUgraphNode*
 }
 SIMGPU_API cuGraphMemFreeNodeGetParams(CUgraphNode handle, CUdeviceptr* out) {
   ENTER(cuGraphMemFreeNodeGetParams);
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
-  Ref<GraphNode> n;
-  FreeAction* a;
-  if (CUresult r = action_in(handle, CU_GRAPH_NODE_TYPE_MEM_FREE, &n, &a); r != CUDA_SUCCESS)
-    return r;
-  *out = a->address;
-  return CUDA_SUCCESS;
+  return tell<FreeAction>(handle, CU_GRAPH_NODE_TYPE_MEM_FREE, out,
+                          [](const FreeAction& a) { return a.address; });
 }
 
 // Handles of conditionals are seen by kernels: the same in every process that creates the same ones

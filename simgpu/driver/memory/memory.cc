@@ -37,6 +37,22 @@ CUresult allocate(CUdeviceptr* out, uint64_t bytes) {
   return r;
 }
 
+// Enters memory of the host that was mapped for an allocation of `bytes`.
+void enter_mapped(Context& c, MemoryType type, void* p, uint64_t bytes, unsigned flags) {
+  Allocation a;
+  a.type = type;
+  a.base = a.block = reinterpret_cast<uint64_t>(p);
+  a.size = bytes;
+  a.block_bytes = round_up(bytes, kPage);
+  a.id = fresh_id();
+  a.device = c.device->ordinal;
+  a.context = c.id;
+  a.context_handle = c.handle();
+  a.flags = flags;
+  space().add(a);
+  map_host(a.base, a.block_bytes, false);
+}
+
 CUresult allocate_host(void** out, uint64_t bytes, unsigned flags) {
   constexpr unsigned kKnown =
       CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
@@ -46,18 +62,7 @@ CUresult allocate_host(void** out, uint64_t bytes, unsigned flags) {
   uint64_t size = round_up(bytes, kPage);
   void* p = map_somewhere(size, -1);
   if (!p) return CUDA_ERROR_OUT_OF_MEMORY;
-  Allocation a;
-  a.type = MemoryType::kPinned;
-  a.base = a.block = reinterpret_cast<uint64_t>(p);
-  a.size = bytes;
-  a.block_bytes = size;
-  a.id = fresh_id();
-  a.device = c->device->ordinal;
-  a.context = c->id;
-  a.context_handle = c->handle();
-  a.flags = flags;
-  space().add(a);
-  map_host(a.base, size, false);
+  enter_mapped(*c, MemoryType::kPinned, p, bytes, flags);
   *out = p;
   return CUDA_SUCCESS;
 }
@@ -75,7 +80,7 @@ void free_allocation(const Allocation& a, Context& owner) {
   if (!space().remove(a.base, nullptr)) return;
   switch (a.type) {
     case MemoryType::kDevice:
-      if (a.graph) break;  // its own affair
+      if (a.graph) break;  // the graph frees it
       if (a.pool) {
         static_cast<Pool*>(a.pool)->release_memory(a);
       } else {
@@ -136,7 +141,7 @@ SIMGPU_API cuMemFree_v2(CUdeviceptr address) {
   if (!space().allocation_at(address, &a)) return CUDA_ERROR_INVALID_VALUE;
   if (a.variable || (a.type != MemoryType::kDevice && a.type != MemoryType::kManaged))
     return CUDA_ERROR_INVALID_VALUE;
-  // The owner: any context of the process may free.
+  // Any context of the process may free; the memory belongs to the one that allocated it.
   Ref<Context> owner = a.context_handle ? context_of(a.context_handle) : c;
   if (!owner) return CUDA_ERROR_INVALID_VALUE;
   CUresult r = owner->synchronize();
@@ -268,18 +273,7 @@ SIMGPU_API cuMemAllocManaged(CUdeviceptr* out, size_t bytes, unsigned flags) {
     c->device->discharge(size);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  Allocation a;
-  a.type = MemoryType::kManaged;
-  a.base = a.block = reinterpret_cast<uint64_t>(p);
-  a.size = bytes;
-  a.block_bytes = size;
-  a.id = fresh_id();
-  a.device = c->device->ordinal;
-  a.context = c->id;
-  a.context_handle = c->handle();
-  a.flags = flags;
-  space().add(a);
-  map_host(a.base, size, false);
-  *out = a.base;
+  enter_mapped(*c, MemoryType::kManaged, p, bytes, flags);
+  *out = reinterpret_cast<uint64_t>(p);
   return CUDA_SUCCESS;
 }

@@ -12,8 +12,8 @@ namespace simgpu {
 
 namespace {
 
-// Most of what is waited for comes within microseconds: to look for it that long is quicker than to
-// sleep and be woken. Not where there is one core only.
+// Most work ends within microseconds, so the caller polls that long before it sleeps, which is
+// quicker than being woken. With one core it sleeps at once.
 template <class F>
 bool spin_until(F f) {
   static const bool alone = sysconf(_SC_NPROCESSORS_ONLN) < 2;
@@ -137,7 +137,7 @@ uint64_t Stream::append(Work* w, bool inline_if_idle, bool* run_inline) {
 uint64_t Stream::submit(Work* w) {
   bool run_inline = false;
   uint64_t n = append(w, false, &run_inline);
-  if (run_inline) perform(w);  // the stream is ending: skipped
+  if (run_inline) perform(w);  // a stream that ends skips the work instead
   return n;
 }
 
@@ -360,40 +360,36 @@ SIMGPU_API cuStreamQuery(CUstream handle) {
   return s->context->error();
 }
 
-SIMGPU_API cuStreamGetPriority(CUstream handle, int* out) {
-  ENTER(cuStreamGetPriority);
+// Gives the caller what `read` finds in a stream.
+template <class Out, class Read>
+static CUresult tell(CUstream handle, Out* out, Read read) {
   if (!out) return CUDA_ERROR_INVALID_VALUE;
   Ref<Stream> s;
   if (CUresult r = resolve(handle, &s); r != CUDA_SUCCESS) return r;
-  *out = s->priority;
+  *out = read(*s);
   return CUDA_SUCCESS;
+}
+
+SIMGPU_API cuStreamGetPriority(CUstream handle, int* out) {
+  ENTER(cuStreamGetPriority);
+  return tell(handle, out, [](const Stream& s) { return s.priority; });
 }
 
 SIMGPU_API cuStreamGetFlags(CUstream handle, unsigned* out) {
   ENTER(cuStreamGetFlags);
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
-  Ref<Stream> s;
-  if (CUresult r = resolve(handle, &s); r != CUDA_SUCCESS) return r;
-  *out = s->flags;
-  return CUDA_SUCCESS;
+  return tell(handle, out, [](const Stream& s) { return s.flags; });
 }
 
 SIMGPU_API cuStreamGetId(CUstream handle, unsigned long long* out) {
   ENTER(cuStreamGetId);
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
-  Ref<Stream> s;
-  if (CUresult r = resolve(handle, &s); r != CUDA_SUCCESS) return r;
-  *out = s->id;
-  return CUDA_SUCCESS;
+  return tell(handle, out, [](const Stream& s) { return s.id; });
 }
 
 SIMGPU_API cuStreamGetCtx(CUstream handle, CUcontext* out) {
   ENTER(cuStreamGetCtx);
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
-  Ref<Stream> s;
-  if (CUresult r = resolve(handle, &s); r != CUDA_SUCCESS) return r;
-  *out = s->green ? reinterpret_cast<CUcontext>(green_of(*s)->alias.get()) : s->context->handle();
-  return CUDA_SUCCESS;
+  return tell(handle, out, [](Stream& s) {
+    return s.green ? reinterpret_cast<CUcontext>(green_of(s)->alias.get()) : s.context->handle();
+  });
 }
 
 SIMGPU_API cuStreamGetCtx_v2(CUstream handle, CUcontext* out, CUgreenCtx* green) {
@@ -408,11 +404,7 @@ SIMGPU_API cuStreamGetCtx_v2(CUstream handle, CUcontext* out, CUgreenCtx* green)
 
 SIMGPU_API cuStreamGetDevice(CUstream handle, CUdevice* out) {
   ENTER(cuStreamGetDevice);
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
-  Ref<Stream> s;
-  if (CUresult r = resolve(handle, &s); r != CUDA_SUCCESS) return r;
-  *out = s->context->device->ordinal;
-  return CUDA_SUCCESS;
+  return tell(handle, out, [](const Stream& s) { return s.context->device->ordinal; });
 }
 
 namespace {
