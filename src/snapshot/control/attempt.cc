@@ -366,7 +366,7 @@ Outcome Attempt::stop_and_capture() {
     call_off();
   else
     ok = meet(wire::kJobCaptured);
-  release_descriptors();
+  release_descriptors(&capture_);
   s_->threads = capture_.threads, s_->mappings = capture_.mappings;
   if (ok && s_->stop) {
     if (capture_.pages.has_copy && !io_thread.run([&] { return send_copied_pages(&host_); }))

@@ -11,12 +11,16 @@
 namespace gpuckpt {
 namespace {
 
-constexpr size_t kPieces = 66000, kPathBytes = 16 << 20;
+constexpr size_t kPieces = 66000, kPathBytes = 16 << 20, kAtOnce = 16 * kPage;
 
 }  // namespace
 
+EmbeddedFiles::Piece* EmbeddedFiles::pieces() const {
+  return reinterpret_cast<Piece*>(memory_.data() + kAtOnce);
+}
+
 bool EmbeddedFiles::start() {
-  memory_ = scratch_map(kPieces * sizeof(Piece));
+  memory_ = scratch_map(kAtOnce + kPieces * sizeof(Piece));
   paths_ = scratch_map(kPathBytes);
   count_ = path_bytes_ = 0;
   return memory_ && paths_;
@@ -49,10 +53,10 @@ bool EmbeddedFiles::note(int index, const char* path, const struct stat& st, uin
 }
 
 bool EmbeddedFiles::send(Producer* out, const Piece& p, int fd) {
-  static char buffer[16 * kPage];
+  char* buffer = memory_.data();
   const uint64_t end = p.end < page_up(p.size) ? p.end : page_up(p.size);
   for (uint64_t at = p.offset; at < end;) {
-    uint64_t wanted = end - at < sizeof(buffer) ? end - at : sizeof(buffer), got = 0;
+    uint64_t wanted = end - at < kAtOnce ? end - at : kAtOnce, got = 0;
     for (long n = 1; got < wanted && n > 0; got += n > 0 ? static_cast<uint64_t>(n) : 0)
       n = sys::pread(fd, buffer + got, wanted - got, at + got);
     if (at + got < p.size && got < wanted) return false;

@@ -33,9 +33,10 @@ class EmbeddedFiles {
     uint64_t offset, end;
     uint64_t ino, size, mtime_ns;
   };
-  Piece* pieces() const { return reinterpret_cast<Piece*>(memory_.data()); }
+  Piece* pieces() const;
   bool send(Producer*, const Piece&, int fd);
-  Region memory_, paths_;
+  Region memory_;  // what is read of a file on its way to the producer, then the pieces
+  Region paths_;
   size_t count_ = 0, path_bytes_ = 0;
 };
 

@@ -152,10 +152,10 @@ uint32_t foreign_parts(const Place& asker) {
 
 void note_inherited_children() {
   if (!has_children()) return;
-  static Relative family[kMost];
-  const size_t n = find_descendants(sys::getpid(), family, kMost);
+  Relative descendants[kMost];
+  const size_t n = find_descendants(sys::getpid(), descendants, kMost);
   for (size_t i = 0; i < n; ++i)
-    children[child_count++] = {family[i].pid, start_time_of(family[i].pid)};
+    children[child_count++] = {descendants[i].pid, start_time_of(descendants[i].pid)};
 }
 
 bool inherited_child(int pid) {

@@ -40,7 +40,7 @@ int64_t sleeps_in_kernel(int tid) {
 
 // "nobody (65534)", or the number alone: of the users that /etc/passwd lists.
 void user_name(uint32_t uid, char* to, size_t room) {
-  static char buffer[4096];
+  char buffer[4096];
   LineReader users("/etc/passwd", buffer, sizeof(buffer));
   while (char* line = users.next()) {
     char* s = line;
@@ -97,7 +97,7 @@ ThreadsSeen look_at_threads(int pid) {
   format(path, sizeof(path), "/proc/%d/task", pid);
   each_number_in(path, &look, [](void* context, int tid) {
     Look* l = static_cast<Look*>(context);
-    static char status[4096];
+    char status[4096];
     char file[64];
     format(file, sizeof(file), "/proc/%d/task/%d/status", l->pid, tid);
     if (read_file(file, status, sizeof(status)) <= 0) return true;

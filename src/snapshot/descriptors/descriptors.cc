@@ -65,7 +65,7 @@ bool classify(FdTable* t, Descriptor* d, FdFacts* f) {
     if (f->deleted && S_ISREG(f->st.st_mode)) return capture_file(t, d, f);
     if (!f->deleted && on_kernel_file_system(d->fd)) return capture_kernel_file(t, d, f);
     d->value[0] = f->deleted;
-    if (f->deleted && S_ISDIR(f->st.st_mode)) put_attributes(t->r, d->fd, f->st);
+    if (f->deleted && S_ISDIR(f->st.st_mode)) put_attributes(t->c, t->r, d->fd, f->st);
     if (f->deleted && !S_ISDIR(f->st.st_mode))
       return t->c->refuse("descriptor %d names %s, which is deleted (O_PATH); close it", d->fd,
                           f->path);
@@ -125,7 +125,7 @@ const Descriptor* FdTable::owner_of(int fd) {
 }
 
 bool capture_fd(FdTable* t, int fd, uint32_t extra) {
-  static FdFacts f;
+  FdFacts f;
   if (device_plugin && device_plugin->driver_fd(fd)) return true;
   if (tracker.owns_fd(fd)) return true;
   if (!read_facts(fd, &f)) return true;
@@ -187,7 +187,7 @@ static bool has_no_inode(const Descriptor& d) {
 // everybody who has it. Of an eventfd that is its number; of others it can be the same by chance.
 static uint64_t mark_of(const Descriptor& d) {
   if (!has_no_inode(d)) return 0;
-  static char buffer[8192];
+  char buffer[8192];
   char path[64];
   format(path, sizeof(path), "/proc/thread-self/fdinfo/%d", d.fd);
   LineReader lines(path, buffer, sizeof(buffer));
@@ -363,20 +363,13 @@ static void give_turn() {
   sys::futex_wake(&job_barrier.shared_state()->lock, 1, true);
 }
 
-// What list_descriptors() found, until the attempt is over.
-static struct {
-  FdTable table;
-  Region memory;
-  Region connections;  // where no job has a table of them
-} found;
-
 // Calls body(table) in this process's turn.
 template <typename Body>
 static bool in_turn(uint32_t round, Capture* c, Body body) {
-  if (!job_barrier.active()) return body(&found.table);
+  if (!job_barrier.active()) return body(c->fds);
   if (!take_turn(round))
     return c->refuse("another process of the job did not finish recording its descriptors in time");
-  const bool ok = body(&found.table);
+  const bool ok = body(c->fds);
   give_turn();
   return ok;
 }
@@ -403,22 +396,23 @@ static uint64_t lay_out(FdTable* t, char* memory) {
 }
 
 static bool begin_table(Capture* c, Records* r) {
-  FdTable& t = found.table;
-  __builtin_memset(static_cast<void*>(&t), 0, sizeof(t));
+  c->fd_memory = scratch_map(sizeof(FdTable));
+  if (!c->fd_memory) return c->refuse("no memory for the table of descriptors");
+  c->fds = new (c->fd_memory.data()) FdTable{};
+  FdTable& t = *c->fds;
   t.c = c;
   t.r = r;
-  t.kcmp_works = true;
   t.outside = library.config.outside;
   t.drop_outside = t.outside == OutsideConnections::kDrop;
-  found.memory = scratch_map(lay_out(&t, nullptr));
-  if (found.memory) lay_out(&t, found.memory.data());
+  t.lists = scratch_map(lay_out(&t, nullptr));
+  if (t.lists) lay_out(&t, t.lists.data());
   if (job_barrier.active()) {
     t.connections = &job_barrier.shared_state()->connections;
   } else {
-    found.connections = scratch_map(sizeof(ConnectionTable));
-    t.connections = reinterpret_cast<ConnectionTable*>(found.connections.data());
+    t.own_connections = scratch_map(sizeof(ConnectionTable));
+    t.connections = reinterpret_cast<ConnectionTable*>(t.own_connections.data());
   }
-  return (found.memory && t.connections) || c->refuse("no memory for the table of descriptors");
+  return (t.lists && t.connections) || c->refuse("no memory for the table of descriptors");
 }
 
 static bool list_all(Capture* c, FdTable* t) {
@@ -454,16 +448,20 @@ bool capture_descriptors(Capture* c, Records* r) {
 
 // Duplicates of descriptors that are on their way in messages are open until all processes of the
 // job are captured, because others tell by them whether they have the same.
-void release_descriptors() {
-  FdTable& t = found.table;
+void release_descriptors(Capture* c) {
+  if (!c->fds) return;
+  FdTable& t = *c->fds;
   for (size_t i = 0; i < t.count; ++i)
     if (t.all[i].fd_flags & kFdInFlight) sys::close(t.all[i].fd);
   t.count = 0;
 }
 
-void forget_descriptors() {
-  for (Region* memory : {&found.memory, &found.connections, &found.table.options})
+void forget_descriptors(Capture* c) {
+  if (!c->fds) return;
+  for (Region* memory : {&c->fds->lists, &c->fds->own_connections, &c->fds->options})
     if (*memory) scratch_unmap(memory);
+  c->fds = nullptr;
+  scratch_unmap(&c->fd_memory);
 }
 
 }  // namespace gpuckpt

@@ -30,25 +30,26 @@ struct FdFacts {
   char info[8192];  // fdinfo, cut; epoll and inotify read theirs in full
 };
 
+// One attempt's, made and used on the coordinator.
 struct FdTable {
   static constexpr uint32_t kMostDescriptors = 65536, kMostSockets = 16384;
 
-  Capture* c;
-  Records* r;
-  process::Descriptor* all;  // [kMostDescriptors]
-  size_t count;
+  Capture* c = nullptr;
+  Records* r = nullptr;
+  process::Descriptor* all = nullptr;  // [kMostDescriptors]
+  size_t count = 0;
   HashIndex by_inode;  // of descriptions: by inode and device, the first one's place in `all`
-  bool kcmp_works;
-  OutsideConnections outside;
-  bool drop_outside;             // connections to other processes come back closed
-  ConnectionTable* connections;  // of all processes of the snapshot
+  bool kcmp_works = true;
+  OutsideConnections outside{};
+  bool drop_outside = false;               // connections to other processes come back closed
+  ConnectionTable* connections = nullptr;  // of all processes of the snapshot
 
-  uint32_t pipes, sockets, epolls, inotifies, terminals;
+  uint32_t pipes = 0, sockets = 0, epolls = 0, inotifies = 0, terminals = 0;
   struct PipeSeen {
     uint64_t ino;
     int reader, writer;  // descriptors, -1: none
     bool named;
-  } pipe[1024];
+  } pipe[1024]{};
   struct SocketSeen {
     uint64_t ino, peer;  // peer's inode, 0: gone or not accepted yet; ~0: not known
     uint32_t name_ino;   // of the file that a Unix socket's name was bound to; 0: not known
@@ -60,14 +61,16 @@ struct FdTable {
     uint8_t shut_down;
     bool elsewhere;  // another process of the job has it as well, and was first
     process::Socket s;
-  } * socket;                 // [kMostSockets]
+  }* socket = nullptr;        // [kMostSockets]
   HashIndex socket_by_inode;  // SocketSeen::ino
   HashIndex listener_by_name;
-  Region options;  // of all sockets, as the records have them
+  Region lists;            // `all`, `socket` and the indexes
+  Region own_connections;  // where no job has a table of them
+  Region options;          // of all sockets, as the records have them
   struct {
     int master, slave;
     uint32_t number;
-  } terminal[64];
+  } terminal[64]{};
 
   bool same_file(int a, int b);  // do two numbers share one open file description?
   // The same, for the same file only.
@@ -98,7 +101,7 @@ bool capture_character_device(FdTable*, process::Descriptor*, const FdFacts&);
 // When all are known: what needs the whole picture.
 bool put_file_contents(FdTable*);
 // What a file or folder without a name has beside its contents.
-void put_attributes(Records*, int fd, const struct stat&);
+void put_attributes(Capture*, Records*, int fd, const struct stat&);
 bool put_owner(FdTable*, const process::Descriptor&);
 bool put_file_locks(FdTable*, const process::Descriptor&, const FdFacts&);
 bool put_pipes(FdTable*);

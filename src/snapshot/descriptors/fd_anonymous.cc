@@ -53,8 +53,6 @@ struct InfoLines : LineReader {
   }
 };
 
-char line_buffer[8192];
-
 constexpr long kEpollGetParameters = 0x80088a02;  // EPIOCGPARAMS, Linux 6.9
 
 // Does an eventfd count in ones (EFD_SEMAPHORE)? Kernels before 6.5 do not tell, but what a counter
@@ -139,13 +137,14 @@ bool put_epolls(FdTable* t) {
   for (size_t i = 0; i < t->count; ++i) {
     const Descriptor& d = t->all[i];
     if (d.kind != kFdEpoll || d.description != d.fd) continue;
+    char line_buffer[8192];
     InfoLines lines(d.fd, line_buffer, sizeof(line_buffer));
     Epoll head{static_cast<uint32_t>(d.object), 0};
     t->r->begin(kRecEpoll);
     t->r->add(&head, sizeof(head));
     uint32_t n = 0;
     // Which of those with its number an entry is, as kcmp counts.
-    static uint16_t with_number[65536];
+    uint16_t(&with_number)[65536] = t->c->scratch->seen_in_epoll;
     __builtin_memset(with_number, 0, sizeof(with_number));
     while (char* line = lines.next()) {
       if (!starts_with(line, "tfd:")) continue;
@@ -191,6 +190,7 @@ bool put_inotify(FdTable* t, const Descriptor& d) {
   int queued = 0;
   sys::call(SYS_ioctl, d.fd, 0x541B /* FIONREAD */, sys::ptr(&queued));
   if (queued) tell("descriptor %d (inotify) has unread events; a restore drops them", d.fd);
+  char line_buffer[8192];
   InfoLines lines(d.fd, line_buffer, sizeof(line_buffer));
   while (char* line = lines.next()) {
     if (!starts_with(line, "inotify ")) continue;

@@ -94,7 +94,7 @@ bool capture_file(FdTable* t, Descriptor* d, FdFacts* f) {
     d->kind = S_ISDIR(f->st.st_mode) ? kFdDirectory : kFdFile;
   if (d->kind == kFdDirectory) d->value[0] = f->deleted;
   if (d->kind == kFdMemory || (d->kind == kFdDirectory && f->deleted))
-    put_attributes(t->r, d->fd, f->st);
+    put_attributes(t->c, t->r, d->fd, f->st);
   if (d->kind == kFdFile) d->value[0] = d->flags & O_APPEND && inherited_log(d->dev, d->ino);
   if (d->kind == kFdMemory) {
     long seals = sys::call(SYS_fcntl, d->fd, 1034 /* F_GET_SEALS */);
@@ -108,8 +108,9 @@ bool capture_file(FdTable* t, Descriptor* d, FdFacts* f) {
 
 // Extended attributes of which only a security module decides stay behind: the file gets what the
 // module gives a new one.
-void put_attributes(Records* r, int fd, const struct stat& st) {
-  static char names[65536], value[65536];
+void put_attributes(Capture* c, Records* r, int fd, const struct stat& st) {
+  char(&names)[65536] = c->scratch->attribute_names;
+  char(&value)[65536] = c->scratch->attribute;
   FileAttributes a;
   __builtin_memset(&a, 0, sizeof(a));
   a.file = {st.st_dev, st.st_ino};

@@ -17,10 +17,11 @@ using namespace process;
 namespace {
 
 constexpr uint64_t kMostContents = 4 << 20;
-uint32_t lengths[4096];
+constexpr uint32_t kMostPackets = 4096;
 
-// The unread bytes of a pipe, packet by packet when it is one of packets. False: refused.
-bool copy_contents(FdTable* t, int reader, bool packets, Pipe* out, char* contents) {
+// The unread bytes of a pipe. `lengths` gets those of its packets; null: it is none of packets.
+// False: refused.
+bool copy_contents(FdTable* t, int reader, uint32_t* lengths, Pipe* out, char* contents) {
   int queued = 0;
   sys::call(SYS_ioctl, reader, FIONREAD, sys::ptr(&queued));
   if (queued <= 0) return true;
@@ -33,11 +34,11 @@ bool copy_contents(FdTable* t, int reader, bool packets, Pipe* out, char* conten
   sys::call(SYS_fcntl, pair[1], 1031 /* F_SETPIPE_SZ */, out->capacity);
   long copied = sys::call(SYS_tee, reader, pair[1], queued, 2 /* SPLICE_F_NONBLOCK */);
   // Without the same capacity the copy may have room for a part only.
-  while (out->bytes < static_cast<uint64_t>(queued) && out->packets < 4096 && copied > 0) {
+  while (out->bytes < static_cast<uint64_t>(queued) && out->packets < kMostPackets && copied > 0) {
     long n = sys::read(pair[0], contents + out->bytes, static_cast<size_t>(queued) - out->bytes);
     if (n <= 0) break;
     out->bytes += static_cast<uint64_t>(n);
-    if (packets) lengths[out->packets++] = static_cast<uint32_t>(n);
+    if (lengths) lengths[out->packets++] = static_cast<uint32_t>(n);
   }
   sys::close(pair[0]);
   sys::close(pair[1]);
@@ -93,7 +94,9 @@ bool put_pipe(FdTable* t, uint32_t i, char* contents) {
   for (size_t k = 0; k < t->count; ++k)
     packets |= t->all[k].kind == kFdPipe && t->all[k].object == static_cast<int>(i) &&
                (t->all[k].flags & O_DIRECT);
-  if (p.reader >= 0 && !copy_contents(t, p.reader, packets, &out, contents)) return false;
+  uint32_t lengths[kMostPackets];
+  if (p.reader >= 0 && !copy_contents(t, p.reader, packets ? lengths : nullptr, &out, contents))
+    return false;
   t->r->begin(kRecPipe);
   t->r->add(&out, sizeof(out));
   t->r->add(lengths, out.packets * sizeof(lengths[0]));

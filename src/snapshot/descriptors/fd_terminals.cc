@@ -26,8 +26,6 @@ constexpr dev_t kDevTty = 5 << 8;
 constexpr char kStopCharacter = 0x13;
 constexpr uint64_t kPatienceUs = 200000;
 
-char input[16384], output[16384];
-
 // Makes a descriptor's calls return at once, for as long as it lives: everybody is parked, and a
 // call that blocked here would stop the program for good.
 class NoWait {
@@ -80,12 +78,12 @@ uint32_t drain(int fd, char* to, uint32_t room) {
 // Is what the slave writes held back? The kernel does not tell, but takes nothing then. What comes
 // before the byte that is tried with (the echo of characters that were held back) is added to the
 // unread output. PRECONDITION: no processing of output.
-bool output_is_stopped(int master, int slave, Terminal* out) {
+bool output_is_stopped(int master, int slave, char* output, Terminal* out) {
   const char mark = 0;
   if (sys::write(slave, &mark, 1) != 1) return true;
   for (const uint64_t patience = sys::now_us() + kPatienceUs; sys::now_us() < patience;) {
     const uint32_t n = drain(master, output + out->output_bytes,
-                             static_cast<uint32_t>(sizeof(output)) - out->output_bytes);
+                             CaptureScratch::kTerminalBytes - out->output_bytes);
     out->output_bytes += n;
     if (n && output[out->output_bytes - 1] == mark) {
       --out->output_bytes;
@@ -114,20 +112,21 @@ bool wait_for_input(int slave, uint32_t wanted) {
 
 // Lets the slave's output go on, and says what had stopped it. `raw`: settings without processing,
 // but with IXON as the program has it, for the kernel lets output go on when that is switched off.
-uint32_t start_output(int master, int slave, const KernelTermios& raw, Terminal* out) {
-  if (!output_is_stopped(master, slave, out)) return kOutputRuns;
+uint32_t start_output(int master, int slave, const KernelTermios& raw, char* output,
+                      Terminal* out) {
+  if (!output_is_stopped(master, slave, output, out)) return kOutputRuns;
   KernelTermios without = raw;
   without.iflag = 0;
-  if (raw.iflag && set_settings(slave, without) && !output_is_stopped(master, slave, out))
+  if (raw.iflag && set_settings(slave, without) && !output_is_stopped(master, slave, output, out))
     return kOutputStoppedByCharacter;
   sys::call(SYS_ioctl, slave, TCXONC, TCOON);
-  output_is_stopped(master, slave, out);
+  output_is_stopped(master, slave, output, out);
   return kOutputStoppedByCall;
 }
 
 // Puts the unread input back, and the stop of the output.
 bool put_input_back(int master, int slave, const KernelTermios& settings, const KernelTermios& raw,
-                    const Terminal& out) {
+                    const Terminal& out, const char* input) {
   if (out.input_bytes && reads_lines(settings)) {
     if (!put_lines(master, slave, settings, input, out.input_bytes, out.complete_bytes,
                    out.output_stopped == kOutputStoppedByCharacter))
@@ -156,6 +155,8 @@ bool put_input_back(int master, int slave, const KernelTermios& settings, const 
 // with all processing switched off meanwhile; nobody else looks, everybody is parked.
 bool take_contents(FdTable* t, int master, int slave, const KernelTermios& settings,
                    Terminal* out) {
+  char* input = t->c->scratch->terminal_input;
+  char* output = t->c->scratch->terminal_output;
   int in = 0, of = 0;
   sys::call(SYS_ioctl, slave, FIONREAD, sys::ptr(&in));
   sys::call(SYS_ioctl, master, FIONREAD, sys::ptr(&of));
@@ -174,15 +175,15 @@ bool take_contents(FdTable* t, int master, int slave, const KernelTermios& setti
         "again when the process that has its master is in the foreground, or close the terminal",
         master);
   if (!set_settings(slave, raw)) return true;
-  out->input_bytes = drain(slave, input, sizeof(input));
+  out->input_bytes = drain(slave, input, CaptureScratch::kTerminalBytes);
   if (reads_lines(settings))
     out->complete_bytes =
         complete_lines(input, out->input_bytes, static_cast<uint32_t>(in), settings);
-  out->output_bytes = drain(master, output, sizeof(output));
-  out->output_stopped = start_output(master, slave, raw, out);
+  out->output_bytes = drain(master, output, CaptureScratch::kTerminalBytes);
+  out->output_stopped = start_output(master, slave, raw, output, out);
   bool ok = static_cast<uint32_t>(in) <= out->input_bytes &&
             sys::write(slave, output, out->output_bytes) == static_cast<long>(out->output_bytes) &&
-            put_input_back(master, slave, settings, raw, *out);
+            put_input_back(master, slave, settings, raw, *out, input);
   set_settings(slave, settings);
   return ok || t->c->refuse(
                    "the unread bytes of the pseudo terminal behind descriptor %d cannot be read "
@@ -232,7 +233,7 @@ bool capture_character_device(FdTable* t, Descriptor* d, const FdFacts& f) {
     d->kind = kFdDevice;
     d->value[0] = f.st.st_rdev;
     d->value[1] = f.deleted;
-    if (f.deleted) put_attributes(t->r, d->fd, f.st);
+    if (f.deleted) put_attributes(t->c, t->r, d->fd, f.st);
   } else if (major == 5 || major == 4 || (major >= 136 && major <= 143)) {
     d->kind = kFdTerminal;
     d->value[0] = ~0ull;
@@ -330,8 +331,8 @@ bool put_terminals(FdTable* t) {
     }
     t->r->begin(kRecTerminal);
     t->r->add(&out, sizeof(out));
-    t->r->add(input, out.input_bytes);
-    t->r->add(output, out.output_bytes);
+    t->r->add(t->c->scratch->terminal_input, out.input_bytes);
+    t->r->add(t->c->scratch->terminal_output, out.output_bytes);
     t->r->end();
   }
   return true;

@@ -35,7 +35,7 @@ bool find_hard_link(char* path, size_t room, const struct stat& file, bool thoro
   size_t slash = 0;
   for (size_t i = 0; path[i]; ++i)
     if (path[i] == '/') slash = i;
-  static char folder_name[4097];
+  char folder_name[4097];
   copy(folder_name, sizeof(folder_name), path);
   folder_name[slash ? slash : 1] = 0;
   const int folder = sys::open(folder_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -51,7 +51,7 @@ bool send_pages(Producer* out, uint64_t space, uint64_t address, const char* fro
 
 // Unreadable pages can hold data all the same. /proc/self/mem reads them whatever their protection.
 bool send_unreadable(Pump* p, uint64_t start, uint64_t end) {
-  static char page[64 * kPage];
+  char page[8 * kPage];
   for (uint64_t at = start; at < end;) {
     uint64_t n = end - at < sizeof(page) ? end - at : sizeof(page);
     long got = p->memory >= 0 ? sys::pread(p->memory, page, n, at) : -1;
@@ -98,8 +98,8 @@ bool send_resolved(Pump* p, const PumpRange& range) {
 }
 
 bool scan_range(Pump* p, const PumpRange& range) {
-  constexpr size_t kRoom = 1024;
-  static PageRegion found[kRoom];
+  constexpr size_t kRoom = 512;
+  PageRegion found[kRoom];
   // A file's own pages are not stored; to tell them from the process's costs a look at each page.
   const PageQuery query{
       .none = range.file ? kPageGuard | kPageZero | kPageFile : kPageGuard | kPageZero,

@@ -39,7 +39,7 @@ void dump(const Request& request, Each each) {
     Request request;
   } out{{sizeof(out), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST | NLM_F_DUMP, 1, 0}, request};
   sys::call(SYS_sendto, s, sys::ptr(&out), sizeof(out), 0, 0, 0);
-  static char buffer[32768];
+  char buffer[32768];
   for (bool more = true; more;) {
     const long n = sys::call(SYS_recvfrom, s, sys::ptr(buffer), sizeof(buffer), 0, 0, 0);
     if (n <= 0) break;

@@ -16,8 +16,6 @@ using namespace process;
 
 namespace {
 
-constexpr uint32_t kMostSources = 512;
-
 uint32_t family_bit(const Socket& s) {
   switch (s.domain) {
     case AF_UNIX:
@@ -48,14 +46,9 @@ uint8_t hex_digit(char c) { return static_cast<uint8_t>(c <= '9' ? c - '0' : (c 
 bool put_group(FdTable* t, const FdTable::SocketSeen& seen, int family, uint32_t interface,
                const uint8_t* address) {
   constexpr int kGroupFilter = 48;  // MCAST_MSFILTER
-  static struct {
-    uint32_t interface, pad;
-    uint8_t group[128];
-    uint32_t mode, count;
-    uint8_t sources[kMostSources][128];
-  } filter;
-  static uint8_t sources[kMostSources][16];
-  // struct group_filter, a sockaddr_storage each
+  auto& filter = t->c->scratch->multicast;
+  constexpr uint32_t kMostSources = sizeof(filter.sources) / sizeof(filter.sources[0]);
+  uint8_t sources[kMostSources][16];
   __builtin_memset(&filter, 0, sizeof(filter));
   filter.interface = interface;
   filter.count = kMostSources;
@@ -88,7 +81,7 @@ bool put_group(FdTable* t, const FdTable::SocketSeen& seen, int family, uint32_t
 
 // "1\tlo        :     1      V3\n\t\t\t\t010000E0     1 0:00000000\t\t0"
 bool put_ipv4_groups(FdTable* t, const FdTable::SocketSeen& seen) {
-  static char buffer[4096];
+  char buffer[4096];
   LineReader lines("/proc/thread-self/net/igmp", buffer, sizeof(buffer));
   uint32_t interface = 0;
   while (char* line = lines.next()) {
@@ -105,7 +98,7 @@ bool put_ipv4_groups(FdTable* t, const FdTable::SocketSeen& seen) {
 
 // "1    lo              ff020000000000000000000000000001     1 0000000C 0"
 bool put_ipv6_groups(FdTable* t, const FdTable::SocketSeen& seen) {
-  static char buffer[4096];
+  char buffer[4096];
   LineReader lines("/proc/thread-self/net/igmp6", buffer, sizeof(buffer));
   while (char* line = lines.next()) {
     const char* s = line;
@@ -176,7 +169,7 @@ bool put_socket(FdTable* t, const FdTable::SocketSeen& seen, const SocketOptions
 bool put_filter(FdTable* t, const FdTable::SocketSeen& seen) {
   uint32_t count = 0;
   const long r = get_option(seen.fd, SOL_SOCKET, SO_GET_FILTER, nullptr, &count);
-  static sock_filter filter[4096];
+  sock_filter filter[4096];
   if (sys::failed(r) || count > 4096 ||
       sys::failed(get_option(seen.fd, SOL_SOCKET, SO_GET_FILTER, filter, &count)))
     return t->c->refuse(

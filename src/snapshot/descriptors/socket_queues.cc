@@ -66,9 +66,9 @@ void read_control(msghdr* m, Peeked* p) {
 
 // The next message, from where the last look ended.
 void peek(int fd, const Socket& s, char* room, Peeked* p) {
-  __builtin_memset(p, 0, sizeof(*p));
+  *p = {};
   iovec io{room, kMessageRoom};
-  alignas(cmsghdr) static char control[4096];
+  alignas(cmsghdr) char control[4096];
   msghdr m{};
   m.msg_iov = &io, m.msg_iovlen = 1;
   m.msg_control = control, m.msg_controllen = sizeof(control);
@@ -276,8 +276,7 @@ bool put_unix_queue(FdTable* t, FdTable::SocketSeen* seen, char* room) {
     return t->c->refuse("the unread data of descriptor %d (unix socket) cannot be read", fd);
   SwitchedOption in_line(fd, SOL_SOCKET, SO_OOBINLINE, 1);
   SwitchedOption credentials(fd, SOL_SOCKET, SO_PASSCRED, 1);
-  static Peeked p, last;
-  last = {};
+  Peeked p, last{};
   bool ok = true;
   for (int n = 0; ok && left; ++n) {
     peek(fd, seen->s, room, &p);
@@ -348,7 +347,7 @@ bool put_udp_queue(FdTable* t, const FdTable::SocketSeen& seen, char* room) {
   }
   SwitchedOption v4(fd, IPPROTO_IP, 20 /* IP_RECVORIGDSTADDR */, 1);
   SwitchedOption v6(fd, IPPROTO_IPV6, 74 /* IPV6_RECVORIGDSTADDR */, 1);
-  static Peeked p;
+  Peeked p;
   for (int n = 0; n < kMostMessages; ++n) {
     peek(fd, seen.s, room, &p);
     if (p.bytes < 0) break;

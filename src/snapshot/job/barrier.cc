@@ -407,8 +407,7 @@ bool JobBarrier::hear(IoThread* c, size_t i) {
   if (in.step == wire::kJobFailed)
     return fail(in.code ? in.code : kExitError, "process %d of the job: %s", m.pid, in.text);
   if (in.step == wire::kJobOpened) {
-    static wire::Msg out;
-    __builtin_memset(&out, 0, sizeof(out));
+    wire::Msg out{};
     out.magic = wire::kMagic, out.version = wire::kWireVersion;
     out.type = wire::kMsgMember, out.slot = m.number;
     bool ok = fds[2] >= 0 && local_send(c->socket_, &out, sizeof(out), fds, 3);
@@ -443,7 +442,7 @@ bool JobBarrier::fail_late() {
 
 bool JobBarrier::listen_once(IoThread* c, int ms) {
   if (sys::now_us() > call_.deadline_us) return fail_late();
-  static pollfd polls[kMost + 64 + 2];
+  pollfd polls[kMost + 64 + 2];
   size_t n = 0;
   polls[n++] = {door_, POLLIN, 0};
   polls[n++] = {c->socket_, POLLIN, 0};

@@ -71,7 +71,7 @@ bool has_children() {
 
 bool has_library(int pid) {
   char path[40];
-  static char text[4096 + 512];
+  char text[4096 + 512];
   format(path, sizeof(path), "/proc/%d/maps", pid);
   LineReader maps(path, text, sizeof(text));
   while (char* line = maps.next()) {

@@ -101,10 +101,9 @@ void HostPages::look_again() {
   for (const SmapsRange& r : smaps)
     keeps_from_children |= (r.flags & (process::kVmaDontFork | process::kVmaWipeOnFork)) != 0;
   if (!keeps_from_children) return;
-  static char buffer[65536];
   bool changed = false;
   {
-    LineReader lines("/proc/thread-self/maps", buffer, sizeof(buffer));
+    LineReader lines("/proc/thread-self/maps", smaps.lines(), Smaps::kLines);
     const SmapsRange* known = smaps.begin();
     MapsLine l;
     while (char* line = lines.next()) {
@@ -123,8 +122,8 @@ uint32_t HostPages::flags(uint64_t address) const {
 }
 
 uint64_t HostPages::count_written() {
-  constexpr size_t kRoom = 4096;
-  static PageRegion found[kRoom];
+  constexpr size_t kRoom = 512;
+  PageRegion found[kRoom];
   uint64_t bytes = 0;
   for (const SmapsRange& r : smaps)
     for (uint64_t at = r.start; r.flags & kSmapsTracked && at < r.end;) {
@@ -139,7 +138,7 @@ uint64_t HostPages::count_written() {
 // not complete.
 bool HostPages::copy_fresh() {
   constexpr size_t kBatch = 512;
-  static iovec from[kBatch];
+  iovec from[kBatch];
   const int pid = static_cast<int>(sys::call(SYS_getpid));
   for (uint32_t i = 0; i < fresh.count;) {
     uint64_t bytes = 0;

@@ -28,7 +28,7 @@ bool each_own_page(const Pagemap& pages, const Vma& v, Each each) {
   Pagemap pagemap = pages;
   if (pagemap.answers()) {
     constexpr size_t kRoom = 512;
-    static PageRegion found[kRoom];
+    PageRegion found[kRoom];
     const PageQuery own{
         .none = file ? +kPageFile : 0ull, .any = kPagePresent, .tell = kPagePresent};
     for (uint64_t at = v.start; at < v.end;) {

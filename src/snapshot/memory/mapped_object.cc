@@ -123,7 +123,7 @@ bool MappedObject::copy_by_descriptor(const Target& t, uint64_t offset, uint64_t
 
 bool MappedObject::copy_resident(const Target& t, uint64_t offset, uint64_t end) {
   constexpr uint64_t kPages = 16384;
-  static unsigned char resident[kPages];
+  unsigned char resident[kPages];
   for (uint64_t at = offset; at < end;) {
     const uint64_t pages = (end - at) / kPage < kPages ? (end - at) / kPage : kPages;
     if (sys::failed(sys::call(SYS_mincore, static_cast<long>(at + t.delta),

@@ -96,7 +96,7 @@ long Pagemap::call(uint64_t* start, uint64_t end, const PageQuery& query, PageRe
 long Pagemap::read_words(uint64_t* start, uint64_t end, const PageQuery& query, PageRegion* out,
                          size_t room) {
   constexpr uint64_t kWords = 4096;
-  static uint64_t word[kWords];
+  uint64_t word[kWords];
   const bool wants_absent = matches(0, query);
   size_t n = 0;
   while (*start < end) {
@@ -131,7 +131,7 @@ long Pagemap::scan(uint64_t* start, uint64_t end, const PageQuery& query, PageRe
 // the range, also those that do not exist, which then look as if they were swapped out.
 long Pagemap::protect(uint64_t start, uint64_t end, const PageQuery& query) {
   constexpr size_t kRoom = 512;
-  static PageRegion unwanted[kRoom];
+  PageRegion unwanted[kRoom];
   PageQuery q = query;
   q.protect = true;
   q.tell = kPageWritten;

@@ -49,7 +49,7 @@ struct Presence {
   uint64_t resident, swapped, mapped;
 };
 Presence presence(uint64_t start, uint64_t end) {
-  static char buffer[65536];
+  char buffer[16384];
   LineReader lines("/proc/thread-self/smaps", buffer, sizeof(buffer));
   bool inside = false;
   Presence p{};
@@ -77,16 +77,16 @@ bool holds_nothing(uint64_t start, uint64_t end) {
 bool holds_swapped(uint64_t start, uint64_t end) { return presence(start, end).swapped; }
 
 bool Smaps::start() {
-  memory_ = scratch_map(kRoom * sizeof(SmapsRange));
+  memory_ = scratch_map(kRoom * sizeof(SmapsRange) + kLines);
   range_ = reinterpret_cast<SmapsRange*>(memory_.data());
+  lines_ = memory_.data() + kRoom * sizeof(SmapsRange);
   count_ = 0;
   return static_cast<bool>(memory_);
 }
 
 void Smaps::read() {
   count_ = 0;
-  static char buffer[65536];
-  LineReader lines("/proc/thread-self/smaps", buffer, sizeof(buffer));
+  LineReader lines("/proc/thread-self/smaps", lines_, kLines);
   SmapsRange now{};
   bool key = false, executed_only = false;
   uint64_t page_bytes = 0;

@@ -55,8 +55,13 @@ class Smaps {
   // Do all of [start, end) lie in ranges with `flag`?
   bool all_have(uint64_t start, uint64_t end, uint32_t flag) const;
 
+  // Room for lines of /proc/PID/maps, for one reader at a time; read() uses it as well.
+  static constexpr size_t kLines = 65536;
+  char* lines() { return lines_; }
+
  private:
   Region memory_;
+  char* lines_ = nullptr;
   SmapsRange* range_ = nullptr;
   size_t count_ = 0;
 };

@@ -248,8 +248,7 @@ bool Tracker::prepare(Smaps* smaps, bool use_base) {
 
 void Tracker::register_memory(Smaps* smaps) {
   if (!alive()) return;
-  static char buffer[65536];
-  LineReader lines("/proc/thread-self/maps", buffer, sizeof(buffer));
+  LineReader lines("/proc/thread-self/maps", smaps->lines(), Smaps::kLines);
   MapsLine now;
   SmapsRange* r = smaps->begin();
   while (char* line = lines.next()) {

@@ -109,7 +109,7 @@ void park_handler(int sig, siginfo_t* info, void* context) {
 }
 
 void find_vdso() {
-  static char buffer[8192];
+  char buffer[8192];
   LineReader lines("/proc/thread-self/maps", buffer, sizeof(buffer));
   MapsLine l;
   while (char* line = lines.next())

@@ -176,7 +176,7 @@ bool put_cwd(Capture* c, Records* r) {
   if (gone) {
     r->put(kRecCwdGone, FileId{here.st_dev, here.st_ino});
     const int fd = sys::open(".", O_PATH | O_CLOEXEC);
-    put_attributes(r, fd, here);
+    put_attributes(c, r, fd, here);
     if (fd >= 0) sys::close(fd);
     return true;
   }
@@ -796,15 +796,13 @@ bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t
 bool put_mappings(Capture* c, Records* r) {
   Region known = scratch_map(65536 * sizeof(KnownObject));
   if (!known) return c->refuse("no memory for the list of mapped files");
-  static Mappings m;
-  __builtin_memset(&m, 0, sizeof(m));
+  Mappings m{};
   m.c = c;
   m.r = r;
   m.known = reinterpret_cast<KnownObject*>(known.data());
   m.known_room = 65536;
 
-  static char buffer[65536];
-  LineReader lines("/proc/thread-self/maps", buffer, sizeof(buffer));
+  LineReader lines("/proc/thread-self/maps", c->scratch->lines, sizeof(c->scratch->lines));
   bool ok = lines.ok() || c->refuse("/proc/self/maps cannot be read");
   uint64_t listed = 0;
   while (char* line = ok ? lines.next() : nullptr) {
@@ -872,8 +870,10 @@ bool capture_start(Capture* c, bool self_contained, uint64_t memory) {
   c->eager = reinterpret_cast<EagerCopy*>(c->eager_memory.data());
   c->piece_memory = scratch_map(Capture::kPieceRoom * sizeof(SpacePiece));
   c->piece = reinterpret_cast<SpacePiece*>(c->piece_memory.data());
-  if (!c->record_memory || !c->eager_memory || !c->piece_memory || !c->pages.start() ||
-      (self_contained && !c->embedded.start()))
+  c->scratch_memory = scratch_map(sizeof(CaptureScratch));
+  c->scratch = reinterpret_cast<CaptureScratch*>(c->scratch_memory.data());
+  if (!c->record_memory || !c->eager_memory || !c->piece_memory || !c->scratch_memory ||
+      !c->pages.start() || (self_contained && !c->embedded.start()))
     return c->refuse("no address space for the snapshot's tables");
   return true;
 }
@@ -908,8 +908,7 @@ void put_guards(Capture* c, Records* r) {
 }
 
 bool clone_is_whole(const Capture& c, char* text, size_t room) {
-  static char buffer[65536];
-  LineReader lines("/proc/thread-self/maps", buffer, sizeof(buffer));
+  LineReader lines("/proc/thread-self/maps", c.scratch->lines, sizeof(c.scratch->lines));
   if (!lines.ok()) return true;  // as little to be seen as in the program
   MapsLine l;
   __builtin_memset(&l, 0, sizeof(l));
@@ -964,7 +963,8 @@ void capture_finish(Capture* c) {
   for (size_t i = 0; i < c->eager_chunks; ++i) scratch_unmap(&c->eager_chunk[i]);
   scratch_unmap(&c->eager_memory);
   scratch_unmap(&c->piece_memory);
-  forget_descriptors();
+  scratch_unmap(&c->scratch_memory);
+  forget_descriptors(c);
   c->eager_count = c->eager_chunks = c->piece_count = 0;
 }
 

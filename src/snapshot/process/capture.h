@@ -48,6 +48,24 @@ struct SpacePiece {
   uint64_t space, start, end;
 };
 
+struct FdTable;
+
+// Room for what single steps read from the kernel and what is too large for the stacks of our
+// threads. One step at a time uses each of them; nothing is kept from one step to the next.
+struct CaptureScratch {
+  char lines[65536];  // of /proc/PID/maps
+  char attribute_names[65536], attribute[65536];
+  static constexpr uint32_t kTerminalBytes = 16384;
+  char terminal_input[kTerminalBytes], terminal_output[kTerminalBytes];
+  uint16_t seen_in_epoll[65536];  // by the number of a descriptor
+  struct {                        // struct group_filter, a sockaddr_storage each
+    uint32_t interface, pad;
+    uint8_t group[128];
+    uint32_t mode, count;
+    uint8_t sources[512][128];
+  } multicast;
+};
+
 // Its failure says what cannot be snapshotted.
 struct Capture : Failure {
   Region record_memory;
@@ -74,6 +92,10 @@ struct Capture : Failure {
   bool note_looked_at(uint64_t space, uint64_t start, uint64_t end);
 
   static constexpr size_t kEagerRoom = 1 << 20, kPieceRoom = 1 << 16;
+  Region fd_memory;
+  FdTable* fds = nullptr;  // from list_descriptors() on
+  Region scratch_memory;
+  CaptureScratch* scratch;
   Region piece_memory;
   SpacePiece* piece;  // [kPieceRoom]
   size_t piece_count = 0;
@@ -98,9 +120,9 @@ bool capture_descriptors(Capture*, Records*);
 void announce_turn();
 void skip_turn();
 // PARKED, on the same thread, whatever came of it, when all processes of the job are captured.
-void release_descriptors();
+void release_descriptors(Capture*);
 // The memory of what was listed, when the program runs again: to give it back takes time.
-void forget_descriptors();
+void forget_descriptors(Capture*);
 // IN THE CLONE. Is all memory here that is to be sent from it? Text names what is not.
 bool clone_is_whole(const Capture&, char* text, size_t room);
 // PARKED. Around the clone: memory that fork would leave out or wipe, and what it must leave out.

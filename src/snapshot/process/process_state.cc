@@ -59,7 +59,7 @@ bool put_pending(Capture* c, Records* r) {
          sys::call(SYS_rt_sigtimedwait, sys::ptr(&all), sys::ptr(&info[n]), sys::ptr(&none), 8) > 0)
     ++n;
   bool ok = n < kMaxPending / 2;
-  static char text[4096];
+  char text[4096];
   for (size_t i = 0; ok && i < parking.count(); ++i) {
     ParkedThread& p = parking.thread(i);
     if (p.state != kParked || !thread_status(p.tid, text, sizeof(text))) continue;
@@ -190,7 +190,7 @@ uint32_t umask_of(const char* status) {
 // A working directory, root and umask of its own, when it has them. Where kcmp is forbidden only
 // what differs tells.
 bool put_place(Capture* c, Records* r, const Thread& t, const char* status, const char* own) {
-  static char path[4097], others[4097];
+  char path[4097], others[4097];
   const int self = static_cast<int>(library.coordinator_tid);
   read_link_of(t.tid, "cwd", path), read_link_of(self, "cwd", others);
   if (!differs(self, t.tid, kFs) && equal(path, others) && umask_of(status) == umask_of(own))
@@ -237,9 +237,9 @@ void read_ids(const char* status, const char* field, uint32_t (&to)[4]) {
 }
 
 bool put_status(Capture* c, Records* r, const char* own, Thread* t) {
-  static char text[8192];
+  char text[8192];
   if (!thread_status(t->tid, text, sizeof(text))) return true;
-  auto set = [](const char* name) {
+  auto set = [&](const char* name) {
     const char* s = status_field(text, name);
     return scan_hex(&s);
   };
@@ -287,7 +287,7 @@ bool put_rseq(Capture* c, const ParkedThread& p, const RseqArea* areas, Thread* 
 }
 
 bool put_each_thread(Capture* c, Records* r, const RseqArea* programs_rseq) {
-  static char own[8192];  // of who is the measure
+  char own[8192];  // of the thread that the others are compared with
   if (!thread_status(static_cast<int>(library.coordinator_tid), own, sizeof(own))) own[0] = 0;
   for (size_t i = 0; i < parking.count(); ++i) {
     ParkedThread& p = parking.thread(i);
