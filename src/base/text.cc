@@ -182,18 +182,16 @@ void Text::add(const char* pattern, ...) {
   if (used + 1 >= room) full = true;
 }
 
-void Text::json(const char* s) {
-  add("\"");
-  for (; *s; ++s) {
-    unsigned char c = static_cast<unsigned char>(*s);
-    if (c == '"' || c == '\\')
-      add("\\%c", c);
-    else if (c < 32 || c == 127)
-      add("\\u%04x", c);
-    else
-      add("%c", c);
+void Text::add_bytes(const char* bytes, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (used + 1 >= room) {
+      full = true;
+      return;
+    }
+    at[used++] = bytes[i];
+    at[used] = 0;
   }
-  add("\"");
+  if (used + 1 >= room) full = true;
 }
 
 }  // namespace gpuckpt

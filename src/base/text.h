@@ -39,8 +39,7 @@ struct Text {
     if (n) at[0] = 0;
   }
   void add(const char* pattern, ...) __attribute__((format(printf, 2, 3)));
-  // A JSON string with its quotes; bytes that are not printable ASCII or UTF-8 tails are escaped.
-  void json(const char* s);
+  void add_bytes(const char* bytes, size_t count);
 };
 
 }  // namespace gpuckpt

@@ -1,6 +1,6 @@
 // gpuckpt suspend: a running process gives its device memory back and waits.
 
-#include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "process.h"
 #include "verb.h"
@@ -21,8 +21,10 @@ Status suspend(const Options& options, const Context& context) {
   wire::CtlReply reply;
   if (Status status = ask_when_free(options.pid, request, &reply); !status.ok()) return status;
   if (context.json)
-    print_json(fmt::format("{{\"pid\":{},\"bytes\":{},\"contexts\":{}}}", options.pid,
-                           reply.logical_bytes, options.release));
+    print_json(
+        nlohmann::json(
+            {{"pid", options.pid}, {"bytes", reply.logical_bytes}, {"contexts", options.release}})
+            .dump());
   else
     print("{} bytes of device memory{} given back; `gpuckpt resume {}` goes on\n",
           reply.logical_bytes, options.release ? " and the contexts" : "", options.pid);

@@ -94,46 +94,6 @@ void GrowingText::add_bytes(const char* bytes, size_t count) {
   bytes_.push('\0');
 }
 
-void GrowingText::add(const char* text) { add_bytes(text, __builtin_strlen(text)); }
-
-void GrowingText::add_quoted(const char* text) {
-  add("\"");
-  for (const char* p = text; *p; ++p) {
-    auto c = static_cast<unsigned char>(*p);
-    if (c == '"' || c == '\\') {
-      char escaped[3] = {'\\', *p, 0};
-      add(escaped);
-    } else if (c < 0x20) {
-      const char* digits = "0123456789abcdef";
-      char escaped[7] = {'\\', 'u', '0', '0', digits[c >> 4], digits[c & 15], 0};
-      add(escaped);
-    } else {
-      add_bytes(p, 1);
-    }
-  }
-  add("\"");
-}
-
-void GrowingText::add_number(uint64_t value) {
-  char digits[24];
-  char* p = digits + sizeof digits;
-  *--p = 0;
-  do *--p = static_cast<char>('0' + value % 10);
-  while (value /= 10);
-  add(p);
-}
-
-void GrowingText::add_hex(uint64_t value) {
-  char digits[24];
-  char* p = digits + sizeof digits;
-  *--p = 0;
-  do *--p = "0123456789abcdef"[value & 15];
-  while (value >>= 4);
-  *--p = 'x';
-  *--p = '0';
-  add(p);
-}
-
 namespace {
 
 void pull(RangeNode* node) {

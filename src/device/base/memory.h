@@ -119,15 +119,11 @@ class Vector {
 class GrowingText {
  public:
   GrowingText() = default;
-  void add(const char* text);
-  void add_quoted(const char* text);  // as a JSON string
-  void add_number(uint64_t value);
-  void add_hex(uint64_t value);
+  void add_bytes(const char* bytes, size_t count);
   const char* c_str() const { return bytes_.empty() ? "" : bytes_.data(); }
   size_t size() const { return bytes_.empty() ? 0 : bytes_.size() - 1; }
 
  private:
-  void add_bytes(const char* bytes, size_t count);
   Vector<char> bytes_;
 };
 

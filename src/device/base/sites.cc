@@ -101,19 +101,16 @@ uint32_t call_site() {
   return number_of(site);
 }
 
-void describe_sites(GrowingText* json) {
+void describe_sites(JsonWriter* json) {
   MutexLock guard(lock);
-  json->add("[");
+  json->begin_array();
   for (size_t i = 0; table && i < table->sites.size(); ++i) {
-    json->add(i ? ",[" : "[");
-    for (size_t k = 0; k < kAddresses && table->sites[i].address[k]; ++k) {
-      json->add(k ? ",\"" : "\"");
-      json->add_hex(table->sites[i].address[k]);
-      json->add("\"");
-    }
-    json->add("]");
+    json->begin_array();
+    for (size_t k = 0; k < kAddresses && table->sites[i].address[k]; ++k)
+      json->address(table->sites[i].address[k]);
+    json->end_array();
   }
-  json->add("]");
+  json->end_array();
 }
 
 }  // namespace gpuckpt::device

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "device/base/memory.h"
+#include "base/json_writer.h"
 
 namespace gpuckpt::device {
 
@@ -14,6 +14,6 @@ namespace gpuckpt::device {
 uint32_t call_site();
 
 // The JSON array of all sites: [["0x..",...],...], number 1 first.
-void describe_sites(GrowingText* json);
+void describe_sites(JsonWriter* json);
 
 }  // namespace gpuckpt::device

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include "base/heap.h"
+#include "base/json_writer.h"
 #include "base/log.h"
 #include "base/syscall.h"
 #include "base/text.h"
@@ -379,69 +380,62 @@ bool learn_state(DeviceReport* report) {
 
 namespace {
 
-void describe_allocations(GrowingText& json, DeviceMemory* memory) {
-  json.add("],\"allocations\":[");
-  if (!memory) return;
+void describe_range(JsonWriter* json, uint64_t begin, uint64_t bytes) {
+  json->key("address").address(begin);
+  json->member("bytes", bytes);
+}
+
+void describe_allocations(JsonWriter* json, DeviceMemory* memory) {
   MutexLock guard(memory->lock);
-  bool first = true;
   for (Allocation* a = memory->arena.first(); a; a = memory->arena.next(a)) {
-    json.add(first ? "{\"address\":\"" : ",{\"address\":\"");
-    first = false;
-    json.add_hex(a->begin);
-    json.add("\",\"bytes\":");
-    json.add_number(a->size);
-    json.add(",\"site\":");
-    json.add_number(uint64_t{a->site});
-    json.add(a->pool ? ",\"kind\":\"pool\"}" : ",\"kind\":\"device\"}");
+    json->begin_object();
+    describe_range(json, a->begin, a->size);
+    json->member("site", uint64_t{a->site});
+    json->member("kind", a->pool ? "pool" : "device");
+    json->end_object();
   }
 }
 
-void describe_one_device(GrowingText& json, int i) {
+void describe_one_device(JsonWriter* json, int i) {
   DeviceMemory* memory = device_memory(i);
-  json.add("{\"name\":");
-  json.add_quoted(machine_facts.device[i].name);
-  json.add(",\"ordinal\":");
-  json.add_number(static_cast<uint64_t>(i));
-  json.add(",\"total_bytes\":");
-  json.add_number(machine_facts.device[i].total_memory);
-  json.add(",\"used_bytes\":");
-  json.add_number(memory ? memory->arena.committed_bytes() : 0);
-  json.add(",\"reservations\":[");
+  json->begin_object();
+  json->member("name", machine_facts.device[i].name);
+  json->member("ordinal", i);
+  json->member("total_bytes", machine_facts.device[i].total_memory);
+  json->member("used_bytes", memory ? memory->arena.committed_bytes() : 0);
+  json->key("reservations").begin_array();
   for (size_t r = 0; memory && r < memory->backing.reservations.size(); ++r) {
-    json.add(r ? ",{\"address\":\"" : "{\"address\":\"");
-    json.add_hex(memory->backing.reservations[r].begin);
-    json.add("\",\"bytes\":");
-    json.add_number(memory->backing.reservations[r].size);
-    json.add("}");
+    json->begin_object();
+    describe_range(json, memory->backing.reservations[r].begin,
+                   memory->backing.reservations[r].size);
+    json->end_object();
   }
-  describe_allocations(json, memory);
-  json.add("]}");
+  json->end_array();
+  json->key("allocations").begin_array();
+  if (memory) describe_allocations(json, memory);
+  json->end_array();
+  json->end_object();
 }
 
 // With the registry's lock.
-void describe_variables(GrowingText& json) {
-  json.add(",\"variables\":[");
-  bool first = true;
+void describe_variables(JsonWriter* json) {
+  json->key("variables").begin_array();
   for (Object* o = registry().first(); o; o = o->next) {
     if (o->dead || (o->type != ObjectType::kModule && o->type != ObjectType::kLibrary)) continue;
     auto& globals = o->type == ObjectType::kModule ? static_cast<ModuleObject*>(o)->globals
                                                    : static_cast<LibraryObject*>(o)->globals;
     for (Global& g : globals) {
-      json.add(first ? "{\"name\":" : ",{\"name\":");
-      first = false;
-      json.add_quoted(g.symbol);
-      json.add(",\"address\":\"");
-      json.add_hex(g.address);
-      json.add("\",\"bytes\":");
-      json.add_number(g.size);
-      json.add("}");
+      json->begin_object();
+      json->member("name", g.symbol);
+      describe_range(json, g.address, g.size);
+      json->end_object();
     }
   }
-  json.add("]");
+  json->end_array();
 }
 
 // With the registry's lock. What has no name here is part of something else that is counted.
-void describe_objects(GrowingText& json) {
+void describe_objects(JsonWriter* json) {
   const char* const names[] = {"contexts",
                                "streams",
                                "events",
@@ -472,46 +466,33 @@ void describe_objects(GrowingText& json) {
   uint64_t counts[static_cast<size_t>(ObjectType::kCount)] = {};
   for (Object* o = registry().first(); o; o = o->next)
     if (!o->dead) ++counts[static_cast<size_t>(o->type)];
-  json.add(",\"objects\":{");
-  bool first = true;
-  for (size_t i = 0; i < static_cast<size_t>(ObjectType::kCount); ++i) {
-    if (!names[i]) continue;
-    if (!first) json.add(",");
-    first = false;
-    json.add_quoted(names[i]);
-    json.add(":");
-    json.add_number(counts[i]);
-  }
-  json.add("}");
-}
-
-void describe(GrowingText& json) {
-  json.add("{\"format\":");
-  json.add_number(kDeviceBlobFormat);
-  json.add(",\"driver_version\":");
-  json.add_number(static_cast<uint64_t>(machine_facts.driver_version));
-  if (stepping()) {
-    json.add(",\"steps\":");
-    json.add_number(step_count());
-  }
-  json.add(",\"devices\":[");
-  for (int i = 0; i < machine_facts.devices; ++i) {
-    if (i) json.add(",");
-    describe_one_device(json, i);
-  }
-  json.add("],\"sites\":");
-  describe_sites(&json);
-  json.add(",\"pinned_bytes\":");
-  json.add_number(pinned_bytes());
-  MutexLock guard(registry().lock);
-  describe_variables(json);
-  describe_objects(json);
-  json.add("}");
+  json->key("objects").begin_object();
+  for (size_t i = 0; i < static_cast<size_t>(ObjectType::kCount); ++i)
+    if (names[i]) json->member(names[i], counts[i]);
+  json->end_object();
 }
 
 }  // namespace
 
-void describe_device(GrowingText* json) { describe(*json); }
+void describe_device(GrowingText* to) {
+  JsonWriter json(to);
+  json.begin_object();
+  json.member("format", uint64_t{kDeviceBlobFormat});
+  json.member("driver_version", machine_facts.driver_version);
+  if (stepping()) json.member("steps", step_count());
+  json.key("devices").begin_array();
+  for (int i = 0; i < machine_facts.devices; ++i) describe_one_device(&json, i);
+  json.end_array();
+  json.key("sites");
+  describe_sites(&json);
+  json.member("pinned_bytes", pinned_bytes());
+  {
+    MutexLock guard(registry().lock);
+    describe_variables(&json);
+    describe_objects(&json);
+  }
+  json.end_object();
+}
 
 }  // namespace device
 }  // namespace gpuckpt

@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 
 #include "base/handover.h"
+#include "base/json_writer.h"
 #include "base/log.h"
 #include "base/syscall.h"
 #include "base/text.h"
@@ -65,12 +66,15 @@ struct {
   uint64_t stall_us, total_us, logical_bytes, new_bytes, stored_bytes;
 } last;
 
-void add_last(Text* t) {
+void add_last(JsonWriter* json) {
   if (!last.total_us) return;
-  t->add(
-      ",\"time_to_durable_us\":%lu,\"last\":{\"stall_us\":%lu,\"logical_bytes\":%lu,"
-      "\"new_bytes\":%lu,\"stored_bytes\":%lu}",
-      last.total_us, last.stall_us, last.logical_bytes, last.new_bytes, last.stored_bytes);
+  json->member("time_to_durable_us", last.total_us);
+  json->key("last").begin_object();
+  json->member("stall_us", last.stall_us);
+  json->member("logical_bytes", last.logical_bytes);
+  json->member("new_bytes", last.new_bytes);
+  json->member("stored_bytes", last.stored_bytes);
+  json->end_object();
 }
 
 void finish(Snapshot* s, bool ok) {
@@ -186,22 +190,101 @@ bool relay_to_root(bool by_signal) {
   return true;
 }
 
-void serve(uint32_t wanted) {
-  Snapshot snapshot;
-  snapshot.reason = wanted & kWantCommand                   ? "command"
-                    : wanted & (kWantTerm | kWantTermTaken) ? "term"
-                    : wanted & kWantProgram                 ? "program"
-                    : wanted & kWantTimer                   ? "timer"
-                                                            : "signal";
+// What the triggers in `wanted` ask for.
+void fill_from_triggers(Snapshot* s, uint32_t wanted) {
+  s->reason = wanted & kWantCommand                   ? "command"
+              : wanted & (kWantTerm | kWantTermTaken) ? "term"
+              : wanted & kWantProgram                 ? "program"
+              : wanted & kWantTimer                   ? "timer"
+                                                      : "signal";
   // Nothing shall happen between the snapshot and the end that SIGTERM is.
   if (wanted == kWantTerm && term_is_fatal()) {
     const char* status = library.config.stop_status;
-    snapshot.stop = true;
-    snapshot.stop_status = static_cast<int>(scan_dec(&status));
+    s->stop = true;
+    s->stop_status = static_cast<int>(scan_dec(&status));
   }
-  snapshot.timeout_ms = library.config.timeout_ms;
-  snapshot.children = library.config.children;
-  copy(snapshot.store, sizeof(snapshot.store), library.config.store);
+  s->timeout_ms = library.config.timeout_ms;
+  s->children = library.config.children;
+  copy(s->store, sizeof(s->store), library.config.store);
+}
+
+// What a command line asks for, over what the environment says.
+void fill_from_command(Snapshot* s, const wire::CtlRequest& r) {
+  s->stop = r.flags & wire::kCtlStop;
+  s->self_contained = r.flags & wire::kCtlSelfContained;
+  if (r.flags & wire::kCtlChildrenAll) s->children = static_cast<uint32_t>(Children::kAll);
+  if (r.flags & wire::kCtlChildrenAble) s->children = static_cast<uint32_t>(Children::kAble);
+  if (r.flags & wire::kCtlChildrenIgnore) s->children = static_cast<uint32_t>(Children::kIgnore);
+  s->stop_status = r.stop_status;
+  s->asker = r.asker;
+  if (r.timeout_ms) s->timeout_ms = r.timeout_ms;
+  copy(s->tag, sizeof(s->tag), r.tag);
+  if (r.store[0]) copy(s->store, sizeof(s->store), r.store);
+}
+
+bool takes_children(const Snapshot& s) {
+  return static_cast<Children>(s.children) != Children::kIgnore;
+}
+
+void reply_with_statistics(Snapshot* s) {
+  wire::CtlReply reply;
+  fill_reply(s, &reply);
+  Text t(reply.text, sizeof(reply.text));
+  JsonWriter json(&t);
+  json.begin_object();
+  json.member("pid", library.host_pid);
+  json.member("generation", library.generation);
+  json.member("snapshots", library.snapshots_done);
+  json.member("failures", library.snapshots_failed);
+  add_last(&json);
+  json.member("store", library.config.store);
+  json.end_object();
+  hang_up_with(&reply);
+}
+
+// The command line asks the root of the job itself: tells it which process that is.
+void reply_with_root(Snapshot* s, int root) {
+  wire::CtlReply reply;
+  fill_reply(s, &reply);
+  reply.root = root;
+  hang_up_with(&reply);
+}
+
+// Hears the command line that woke us. True: a snapshot is to be taken all the same; what it asked
+// for otherwise is done.
+bool serve_command(Snapshot* s, uint32_t wanted) {
+  wire::CtlRequest r;
+  if (!io_thread.run([&] { return io_thread.listen(&r, 5000); })) {
+    log_line(LogLevel::kInfo, "a command line woke us and sent no request");
+    return wanted != kWantCommand;
+  }
+  s->from_command = true;
+  if (r.verb == wire::kCtlStats) {
+    reply_with_statistics(s);
+    return false;
+  }
+  if (r.verb == wire::kCtlSuspend || r.verb == wire::kCtlResume) {
+    if (r.timeout_ms) s->timeout_ms = r.timeout_ms;
+    suspend_or_resume(s, r);
+    return false;
+  }
+  fill_from_command(s, r);
+  const long root = takes_children(*s) ? io_thread.run(find_root) : library.pid;
+  if (root != library.pid) reply_with_root(s, static_cast<int>(root));
+  return root == library.pid;
+}
+
+// True: a snapshot is to be taken here. Needs the I/O thread.
+bool wants_snapshot_here(Snapshot* s, uint32_t wanted) {
+  if (wanted & kWantCommand && !serve_command(s, wanted)) return false;
+  // The root of the job takes it; it has a timer of its own.
+  return !takes_children(*s) || wanted & ~(kWantSignal | kWantTimer) ||
+         !io_thread.run([&] { return relay_to_root(wanted & kWantSignal); });
+}
+
+void serve(uint32_t wanted) {
+  Snapshot snapshot;
+  fill_from_triggers(&snapshot, wanted);
   if (wanted & kWantProgram && !take_request(&snapshot)) return;
   char text[256];
   if (!io_thread.start(text, sizeof(text))) {
@@ -211,78 +294,19 @@ void serve(uint32_t wanted) {
     finish_request(&snapshot);
     return;
   }
-  if (wanted & kWantCommand) {
-    wire::CtlRequest r;
-    if (!io_thread.run([&] { return io_thread.listen(&r, 5000); })) {
-      log_line(LogLevel::kInfo, "a command line woke us and sent no request");
-      if (wanted == kWantCommand) {
-        io_thread.stop();
-        return;
-      }
+  const bool here = wants_snapshot_here(&snapshot, wanted);
+  if (here) {
+    take_tag(&snapshot);
+    if (const char* why = why_refused()) {
+      snapshot.refuse("%s", why);
+      finish(&snapshot, false);
     } else {
-      snapshot.from_command = true;
-      if (r.verb == wire::kCtlStats) {
-        wire::CtlReply reply;
-        fill_reply(&snapshot, &reply);
-        Text t(reply.text, sizeof(reply.text));
-        t.add("{\"pid\":%d,\"generation\":%u,\"snapshots\":%lu,\"failures\":%lu", library.host_pid,
-              library.generation, library.snapshots_done, library.snapshots_failed);
-        add_last(&t);
-        t.add(",\"store\":"), t.json(library.config.store);
-        t.add("}");
-        hang_up_with(&reply);
-        io_thread.stop();
-        return;
-      }
-      if (r.verb == wire::kCtlSuspend || r.verb == wire::kCtlResume) {
-        if (r.timeout_ms) snapshot.timeout_ms = r.timeout_ms;
-        suspend_or_resume(&snapshot, r);
-        io_thread.stop();
-        return;
-      }
-      snapshot.stop = r.flags & wire::kCtlStop;
-      snapshot.self_contained = r.flags & wire::kCtlSelfContained;
-      if (r.flags & wire::kCtlChildrenAll)
-        snapshot.children = static_cast<uint32_t>(Children::kAll);
-      if (r.flags & wire::kCtlChildrenAble)
-        snapshot.children = static_cast<uint32_t>(Children::kAble);
-      if (r.flags & wire::kCtlChildrenIgnore)
-        snapshot.children = static_cast<uint32_t>(Children::kIgnore);
-      snapshot.stop_status = r.stop_status;
-      snapshot.asker = r.asker;
-      if (r.timeout_ms) snapshot.timeout_ms = r.timeout_ms;
-      copy(snapshot.tag, sizeof(snapshot.tag), r.tag);
-      if (r.store[0]) copy(snapshot.store, sizeof(snapshot.store), r.store);
-      const long root = static_cast<Children>(snapshot.children) == Children::kIgnore
-                            ? library.pid
-                            : io_thread.run(find_root);
-      if (root != library.pid) {
-        wire::CtlReply reply;
-        fill_reply(&snapshot, &reply);
-        reply.root = static_cast<int>(root);
-        hang_up_with(&reply);
-        io_thread.stop();
-        return;
-      }
+      finish(&snapshot, take_snapshot(&snapshot));
     }
-  }
-  // The root of the job takes it; it has a timer of its own.
-  if (static_cast<Children>(snapshot.children) != Children::kIgnore &&
-      !(wanted & ~(kWantSignal | kWantTimer)) &&
-      io_thread.run([&] { return relay_to_root(wanted & kWantSignal); })) {
-    io_thread.stop();
-    return;
-  }
-  take_tag(&snapshot);
-  if (const char* why = why_refused()) {
-    snapshot.refuse("%s", why);
-    finish(&snapshot, false);
-  } else {
-    finish(&snapshot, take_snapshot(&snapshot));
   }
   io_thread.stop();
   // Others of the job who were asked meanwhile were asked for this one.
-  library.wanted &= ~static_cast<uint32_t>(kWantRelay);
+  if (here) library.wanted &= ~static_cast<uint32_t>(kWantRelay);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "snapshot/control/reports.h"
 
+#include "base/json_writer.h"
 #include "base/log.h"
 #include "base/new_file.h"
 #include "base/proc.h"
@@ -33,50 +34,80 @@ void make_hello(const Snapshot& s, char* to, size_t room) {
   line("/proc/sys/kernel/hostname", host, sizeof(host));
   line("/proc/sys/kernel/osrelease", kernel, sizeof(kernel));
   Text t(to, room);
-  t.add("{\"pid\":%d,\"host_pid\":%d,\"uid\":%ld,\"generation\":%u,\"reason\":\"%s\",\"command\":",
-        library.pid, library.host_pid, sys::call(SYS_geteuid), library.generation, s.reason);
-  t.json(n > 0 ? command : "");
-  t.add(",\"exe\":"), t.json(exe);
-  t.add(",\"cwd\":"), t.json(cwd);
-  t.add(",\"host\":"), t.json(host);
-  t.add(",\"kernel\":"), t.json(kernel);
-  t.add(",\"time\":%lu", sys::now_us(0) / 1000000);
-  if (s.tag[0]) t.add(",\"tag\":"), t.json(s.tag);
-  t.add(",\"run\":"), t.json(run_name());
+  JsonWriter json(&t);
+  json.begin_object();
+  json.member("pid", library.pid);
+  json.member("host_pid", library.host_pid);
+  json.member("uid", sys::call(SYS_geteuid));
+  json.member("generation", library.generation);
+  json.member("reason", s.reason);
+  json.member("command", n > 0 ? command : "");
+  json.member("exe", exe);
+  json.member("cwd", cwd);
+  json.member("host", host);
+  json.member("kernel", kernel);
+  json.member("time", sys::now_us(0) / 1000000);
+  if (s.tag[0]) json.member("tag", s.tag);
+  json.member("run", run_name());
   // The program is about to end: no restore needs to wait for another snapshot of it.
-  if (s.stop || equal(s.reason, "term")) t.add(",\"last\":true");
+  if (s.stop || equal(s.reason, "term")) json.member("last", true);
   // It does not run again: its files stay as they are.
-  if (s.stop) t.add(",\"stop\":true");
+  if (s.stop) json.member("stop", true);
   if (library.last_snapshot[0] && library.last_number == job_barrier.number())
-    t.add(",\"parent\":"), t.json(library.last_snapshot);
-  t.add("}");
+    json.member("parent", library.last_snapshot);
+  json.end_object();
 }
+
+namespace {
+
+// What the statistics of a snapshot and the status file have in common.
+void add_times(JsonWriter* json, const Snapshot& s) {
+  json->member("stall_us", s.stall_us);
+  json->member("park_us", s.park_us);
+  json->member("capture_us", s.capture_us);
+  json->member("clone_us", s.clone_us);
+  json->member("gate_us", s.gate_us);
+}
+
+void add_device(JsonWriter* json, const DeviceReport& r) {
+  json->member("device_bytes", r.device_bytes);
+  json->member("moved_bytes", r.moved_bytes);
+  json->member("staged_bytes", r.staged_bytes);
+  json->member("allocations", r.allocations);
+  json->member("drain_us", r.drain_us);
+  json->member("stage_us", r.stage_us);
+  json->member("hash_us", r.hash_us);
+  json->member("precopy_bytes", r.precopy_bytes);
+  json->member("precopy_rounds", r.precopy_rounds);
+  json->member("precopy_stop_us", r.precopy_stop_us);
+}
+
+}  // namespace
 
 void make_statistics(const Snapshot& s, char* to, size_t room) {
   Text t(to, room);
-  t.add(
-      "{\"stall_us\":%lu,\"park_us\":%lu,\"capture_us\":%lu,\"clone_us\":%lu,\"gate_us\":%lu,"
-      "\"threads\":%lu,"
-      "\"mappings\":%lu,\"copied_while_running\":%s,\"device\":%s",
-      s.stall_us, s.park_us, s.capture_us, s.clone_us, s.gate_us, s.threads, s.mappings,
-      s.cloned ? "true" : "false", s.device ? "true" : "false");
-  t.add(
-      ",\"track\":\"%s\",\"way\":\"%s\",\"scan_us\":%lu,\"copy_us\":%lu,\"arm_us\":%lu,"
-      "\"state_us\":%lu,\"maps_us\":%lu,\"fds_us\":%lu,\"wake_us\":%lu,\"early_us\":%lu,"
-      "\"early_bytes\":%lu,\"written_bytes\":%lu,\"unchanged_bytes\":%lu",
-      tracker.mode_name(), s.way, s.scan_us, s.copy_us, s.arm_us, s.state_us, s.maps_us, s.fds_us,
-      s.wake_us, s.early_us, s.early_bytes, s.written_bytes, s.unchanged_bytes);
-  if (s.device)
-    t.add(
-        ",\"device_bytes\":%lu,\"moved_bytes\":%lu,\"staged_bytes\":%lu,\"allocations\":%lu,"
-        "\"drain_"
-        "us\":%lu,\"stage_us\":%lu,\"hash_us\":%lu,\"precopy_bytes\":%lu,\"precopy_rounds\":%lu,"
-        "\"precopy_stop_us\":%lu",
-        s.device_report.device_bytes, s.device_report.moved_bytes, s.device_report.staged_bytes,
-        s.device_report.allocations, s.device_report.drain_us, s.device_report.stage_us,
-        s.device_report.hash_us, s.device_report.precopy_bytes, s.device_report.precopy_rounds,
-        s.device_report.precopy_stop_us);
-  t.add("}");
+  JsonWriter json(&t);
+  json.begin_object();
+  add_times(&json, s);
+  json.member("threads", s.threads);
+  json.member("mappings", s.mappings);
+  json.member("copied_while_running", s.cloned);
+  json.member("device", s.device);
+  json.member("track", tracker.mode_name());
+  json.member("way", s.way);
+  json.member("scan_us", s.scan_us);
+  json.member("copy_us", s.copy_us);
+  json.member("arm_us", s.arm_us);
+  json.member("state_us", s.state_us);
+  json.member("maps_us", s.maps_us);
+  json.member("fds_us", s.fds_us);
+  json.member("wake_us", s.wake_us);
+  json.member("early_us", s.early_us);
+  json.member("early_bytes", s.early_bytes);
+  json.member("written_bytes", s.written_bytes);
+  json.member("unchanged_bytes", s.unchanged_bytes);
+  if (s.device) add_device(&json, s.device_report);
+  json.end_object();
 }
 
 void write_status_file(const Snapshot& s) {
@@ -84,23 +115,29 @@ void write_status_file(const Snapshot& s) {
   if (!path[0]) return;
   char text[4096];
   Text t(text, sizeof(text));
-  t.add("{\"pid\":%d,\"generation\":%u,\"state\":\"%s\",\"code\":%d,\"id\":", library.host_pid,
-        library.generation, s.code ? "failed" : "durable",
-        s.code          ? s.code
-        : s.warnings[0] ? static_cast<int>(kExitWarnings)
-                        : 0);
-  t.json(s.id);
-  t.add(",\"reason\":\"%s\",\"store\":", s.reason), t.json(s.store);
-  t.add(",\"text\":"), t.json(s.code ? s.text : s.warnings);
-  t.add(
-      ",\"stall_us\":%lu,\"park_us\":%lu,\"capture_us\":%lu,\"clone_us\":%lu,\"gate_us\":%lu,"
-      "\"total_us\":%lu,"
-      "\"threads\":%lu,\"mappings\":%lu,\"logical_bytes\":%lu,\"new_bytes\":%lu,\"stored_bytes\":%"
-      "lu,"
-      "\"zero_bytes\":%lu,\"snapshots\":%lu,\"failures\":%lu,\"time\":%lu}\n",
-      s.stall_us, s.park_us, s.capture_us, s.clone_us, s.gate_us, s.total_us, s.threads, s.mappings,
-      s.logical_bytes, s.new_bytes, s.stored_bytes, s.zero_bytes, library.snapshots_done,
-      library.snapshots_failed, sys::now_us(0) / 1000000);
+  JsonWriter json(&t);
+  json.begin_object();
+  json.member("pid", library.host_pid);
+  json.member("generation", library.generation);
+  json.member("state", s.code ? "failed" : "durable");
+  json.member("code", s.code || !s.warnings[0] ? s.code : int{kExitWarnings});
+  json.member("id", s.id);
+  json.member("reason", s.reason);
+  json.member("store", s.store);
+  json.member("text", s.code ? s.text : s.warnings);
+  add_times(&json, s);
+  json.member("total_us", s.total_us);
+  json.member("threads", s.threads);
+  json.member("mappings", s.mappings);
+  json.member("logical_bytes", s.logical_bytes);
+  json.member("new_bytes", s.new_bytes);
+  json.member("stored_bytes", s.stored_bytes);
+  json.member("zero_bytes", s.zero_bytes);
+  json.member("snapshots", library.snapshots_done);
+  json.member("failures", library.snapshots_failed);
+  json.member("time", sys::now_us(0) / 1000000);
+  json.end_object();
+  t.add("\n");
   const long error = replace_file(path, text, t.used);
   if (error) log_line(LogLevel::kWarn, "cannot write the status file %s (error %ld)", path, -error);
 }
