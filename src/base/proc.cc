@@ -85,11 +85,6 @@ bool parse_maps_line(const char* s, MapsLine* m) {
   return true;
 }
 
-static bool ends_with(const char* s, const char* tail) {
-  size_t n = length(s), t = length(tail);
-  return n >= t && equal(s + n - t, tail);
-}
-
 bool each_number_in(const char* folder, void* context, bool (*each)(void*, int)) {
   struct Entry {
     uint64_t ino;

@@ -11,6 +11,7 @@
 #include "snapshot/job/barrier.h"
 #include "snapshot/park/park.h"
 #include "snapshot/park/stopped_children.h"
+#include "snapshot/process/process_head.h"
 #include "snapshot/process/refused_state.h"
 #include "snapshot/process/rseq.h"
 
@@ -229,11 +230,6 @@ void put_groups(Records* r, const Thread& t, const char* status, const char* own
     r->add(&group, sizeof(group));
   }
   r->end(count);
-}
-
-void read_ids(const char* status, const char* field, uint32_t (&to)[4]) {
-  const char* s = status_field(status, field);
-  for (uint32_t& id : to) id = static_cast<uint32_t>(scan_dec(&s)), s += *s == '\t';
 }
 
 bool put_status(Capture* c, Records* r, const char* own, Thread* t) {

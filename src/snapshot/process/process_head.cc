@@ -1,0 +1,322 @@
+#include "snapshot/process/process_head.h"
+
+#include <cpuid.h>
+#include <fcntl.h>
+#include <linux/membarrier.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+
+#include "base/proc.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "snapshot/control/inherited.h"
+#include "snapshot/control/state.h"
+#include "snapshot/descriptors/descriptors.h"
+#include "snapshot/job/barrier.h"
+#include "snapshot/job/membership.h"
+#include "snapshot/process/refused_state.h"
+
+extern "C" void gpuckpt_restore_entry(void* plan) __attribute__((visibility("hidden")));
+
+namespace gpuckpt {
+
+using namespace process;
+
+namespace {
+
+void put_file(Records* r, RecordType type, const char* path) {
+  char buffer[16384];
+  int fd = sys::open(path, O_RDONLY | O_CLOEXEC);
+  r->begin(type);
+  for (long n; fd >= 0 && (n = sys::read(fd, buffer, sizeof(buffer))) > 0;) r->add(buffer, n);
+  r->end();
+  if (fd >= 0) sys::close(fd);
+}
+
+void put_link(Records* r, RecordType type, const char* link) {
+  char path[4096 + 1];
+  long n = sys::call(SYS_readlinkat, AT_FDCWD, sys::ptr(link), sys::ptr(path), 4096);
+  path[n > 0 ? n : 0] = 0;
+  r->begin(type);
+  r->add_text(path);
+  r->end();
+}
+
+bool put_cwd(Capture* c, Records* r) {
+  struct stat here, named;
+  char path[4096 + 16];
+  constexpr char kGone[] = " (deleted)";
+  const long link =
+      sys::call(SYS_readlinkat, AT_FDCWD, sys::ptr("/proc/thread-self/cwd"), sys::ptr(path), 4096);
+  path[link > 0 ? link : 0] = 0;
+  const long looked = sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr("."), sys::ptr(&here), 0);
+  const bool found = !sys::failed(looked);
+  const size_t tail = sizeof(kGone) - 1;
+  const bool gone = found && here.st_nlink == 0 && path[0] == '/' && length(path) > tail &&
+                    equal(path + length(path) - tail, kGone);
+  if (gone) path[length(path) - tail] = 0;
+  r->begin(kRecCwd);
+  r->add_text(path);
+  r->end();
+  if (gone) {
+    r->put(kRecCwdGone, FileId{here.st_dev, here.st_ino});
+    const int fd = sys::open(".", O_PATH | O_CLOEXEC);
+    put_attributes(c, r, fd, here);
+    if (fd >= 0) sys::close(fd);
+    return true;
+  }
+  long n = sys::call(SYS_getcwd, sys::ptr(path), sizeof(path));
+  const bool reachable = n > 0 && path[0] == '/';
+  const long known =
+      found ? sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(path), sys::ptr(&named), 0) : looked;
+  if (reachable && known == 0 && here.st_ino == named.st_ino) return true;
+  // A process that has dropped its rights may stand in a folder into which it may not look. That
+  // the folder is under its root folder is the kernel's word.
+  if (reachable && known == -EACCES) return true;
+  return c->refuse(
+      "the working directory of the process cannot be reached from its root folder; have the "
+      "program change to another one");
+}
+
+void put_terminal(Head* h) {
+  ProcStat stat;
+  if (h->sid != h->pid || !read_stat("/proc/thread-self/stat", &stat)) return;
+  h->terminal = stat.pseudo_terminal();
+  if (h->terminal) h->foreground = stat.number(ProcStat::kForeground);
+}
+
+// Newer than the headers of some machines this is built on.
+constexpr int kGetMdwe = 66, kGetMemoryMerge = 68;
+
+// Before Linux 6.3 nobody can be asked; one registration too many costs a little and breaks
+// nothing.
+constexpr int kMembarrierGetRegistrations = 1 << 9;
+constexpr uint32_t kMembarrierAny = MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED |
+                                    MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED |
+                                    MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE;
+
+constexpr long kSharedFiles = 2, kSharedPlace = 3;  // KCMP_*
+bool share(int a, int b, long kind) { return sys::call(SYS_kcmp, a, b, kind, 0, 0) == 0; }
+
+// What processes without common memory may have in common. `shares_place`: with its parent, to
+// which a restore gives it. Those who share a working directory and have no such parent must be
+// one.
+bool check_sharing(Capture* c, const Head& h, bool* shares_place) {
+  *shares_place = h.ppid && job_barrier.has_process(h.ppid) && share(h.ppid, h.pid, kSharedPlace);
+  if (!job_barrier.active()) return true;
+  const SharedJobState* b = job_barrier.shared_state();
+  for (uint32_t i = 0; i < b->relative_count; ++i) {
+    const SharedJobState::OtherProcess& other = b->relative[i];
+    if (other.ended || other.pid == h.pid) continue;
+    if (share(other.pid, h.pid, kSharedFiles))
+      return c->refuse(
+          "processes %d and %d of the job have their table of descriptors in common "
+          "(clone(CLONE_FILES)), which a restore cannot give them",
+          h.pid, other.pid);
+    if (!*shares_place && share(other.pid, h.pid, kSharedPlace) &&
+        !share(other.ppid, other.pid, kSharedPlace))
+      return c->refuse(
+          "processes %d and %d of the job have their working directory in common "
+          "(clone(CLONE_FS)), and neither has it from its parent",
+          h.pid, other.pid);
+  }
+  return true;
+}
+
+// What /proc/PID/status tells. False: refused.
+bool read_status(Capture* c, Head* h) {
+  char text[4096];
+  // Not /proc/self: a leader that ended by pthread_exit is a zombie without memory to look at.
+  if (read_file("/proc/thread-self/status", text, sizeof(text)) <= 0)
+    return c->refuse("/proc/self/status cannot be read; is /proc mounted?");
+  read_ids(text, "Uid:", h->uid);
+  read_ids(text, "Gid:", h->gid);
+  const char* s = status_field(text, "Umask:");
+  for (h->umask = 0; *s >= '0' && *s <= '7'; ++s)
+    h->umask = h->umask * 8 + static_cast<uint32_t>(*s - '0');
+  s = status_field(text, "Seccomp:");
+  h->seccomp = static_cast<uint32_t>(scan_dec(&s));
+  if (has_own_filter(text))
+    return c->refuse(
+        "the process has set a system call filter (seccomp), which cannot be read back");
+  char moved[192];
+  if (moved_place(moved, sizeof(moved)))
+    return c->refuse("the process has changed its %s since it started", moved);
+  if (!check_rare_process_state(c)) return false;
+  s = status_field(text, "CapEff:");
+  h->cap_effective = scan_hex(&s);
+  if (!starts_with(status_field(text, "x86_Thread_features:"), "0") &&
+      starts_with(status_field(text, "x86_Thread_features:"), "shstk"))
+    return c->refuse(
+        "the process uses shadow stacks (GLIBC_TUNABLES=glibc.cpu.x86_shstk=off turns them off)");
+  return true;
+}
+
+// When and where: clocks, boot, kernel and host.
+void read_machine(Head* h) {
+  h->monotonic_us = sys::now_us(1);
+  h->boottime_us = sys::now_us(7);
+  h->realtime_us = sys::now_us(0);
+  const long n = read_file("/proc/sys/kernel/random/boot_id", h->boot_id, sizeof(h->boot_id));
+  if (n > 0 && h->boot_id[n - 1] == '\n') h->boot_id[n - 1] = 0;
+  struct utsname name;
+  if (!sys::failed(sys::call(SYS_uname, sys::ptr(&name)))) {
+    copy(h->kernel, sizeof(h->kernel), name.release);
+    copy(h->host, sizeof(h->host), name.nodename);
+  }
+}
+
+// Where the launcher enters the library.
+void describe_entry(Head* h) {
+  h->rseq_offset = library.rseq_offset;
+  h->rseq_size = library.rseq_size;
+  h->restore_entry = reinterpret_cast<uint64_t>(&gpuckpt_restore_entry);
+  h->restore_stack = restore_stack_top();
+}
+
+// What the program has asked of the kernel for the whole process.
+void read_kernel_settings(Head* h) {
+  auto state_of = [](long option, long argument) {
+    const long value = sys::call(SYS_prctl, option, argument, 0, 0, 0);
+    return sys::failed(value) ? 0 : static_cast<int>(value);
+  };
+  h->personality = static_cast<uint32_t>(sys::call(SYS_personality, 0xffffffff));
+  h->dumpable = static_cast<int>(sys::call(SYS_prctl, PR_GET_DUMPABLE));
+  sys::call(SYS_prctl, PR_GET_CHILD_SUBREAPER, sys::ptr(&h->subreaper));
+  h->thp_disable = static_cast<int>(sys::call(SYS_prctl, PR_GET_THP_DISABLE));
+  h->memory_failure = state_of(PR_MCE_KILL_GET, 0);
+  h->memory_merge = state_of(kGetMemoryMerge, 0);
+  h->deny_write_exec = state_of(kGetMdwe, 0);
+  h->store_bypass = state_of(PR_GET_SPECULATION_CTRL, PR_SPEC_STORE_BYPASS);
+  h->indirect_branch = state_of(PR_GET_SPECULATION_CTRL, PR_SPEC_INDIRECT_BRANCH);
+  char text[64];
+  const char* s = text;
+  long n = read_file("/proc/self/coredump_filter", text, sizeof(text));
+  h->coredump_filter = n > 0 ? static_cast<uint32_t>(scan_hex(&s)) : 0;
+  const long registered = sys::call(SYS_membarrier, kMembarrierGetRegistrations, 0, 0);
+  h->membarrier = sys::failed(registered) ? kMembarrierAny : static_cast<uint32_t>(registered);
+  n = read_file("/proc/self/oom_score_adj", text, sizeof(text));
+  s = text;
+  h->oom_score_adj = n > 0 ? static_cast<int>(scan_signed(&s)) : 0;
+}
+
+void put_groups(Records* r) {
+  uint32_t groups[1024];
+  const long count = sys::call(SYS_getgroups, 1024, sys::ptr(groups));
+  r->begin(kRecGroups, count > 0 ? static_cast<uint32_t>(count) : 0);
+  if (count > 0) r->add(groups, static_cast<uint64_t>(count) * 4);
+  r->end();
+}
+
+void put_mark(Records* r, RecordType type) {
+  r->begin(type);
+  r->end();
+}
+
+bool put_head(Capture* c, Records* r, bool device_present) {
+  Head h;
+  __builtin_memset(&h, 0, sizeof(h));
+  h.magic = kFormatMagic;
+  h.version = kFormatVersion;
+  h.generation = library.generation;
+  h.pid = library.pid;
+  h.host_pid = library.host_pid;
+  h.host_start_time = host_start_time();
+  h.pgid = static_cast<int>(sys::call(SYS_getpgid, 0));
+  h.sid = static_cast<int>(sys::call(SYS_getsid, 0));
+  if (!read_status(c, &h)) return false;
+  read_machine(&h);
+  describe_entry(&h);
+  h.device_present = device_present;
+  h.ppid = job_barrier.active() ? static_cast<int>(sys::call(SYS_getppid)) : 0;
+  if (h.ppid && job_barrier.has_process(h.ppid) && !check_exit_signal(c, h.pid)) return false;
+  read_kernel_settings(&h);
+  put_terminal(&h);
+  r->put(kRecHead, h);
+  if (h.sid > 0 && h.sid != h.pid && !lives(h.sid) && !job_barrier.has_process(h.sid))
+    put_mark(r, kRecLeaderless);
+  bool shares_place;
+  if (!check_sharing(c, h, &shares_place)) return false;
+  if (shares_place) put_mark(r, kRecSharesPlace);
+  put_groups(r);
+  return true;
+}
+
+void put_mm(Records* r) {
+  Mm mm;
+  __builtin_memset(&mm, 0, sizeof(mm));
+  if (ProcStat stat; read_stat("/proc/thread-self/stat", &stat)) {
+    const auto& value = stat.field;
+    mm.start_code = value[26], mm.end_code = value[27], mm.start_stack = value[28];
+    mm.start_data = value[45], mm.end_data = value[46], mm.start_brk = value[47];
+    mm.arg_start = value[48], mm.arg_end = value[49], mm.env_start = value[50],
+    mm.env_end = value[51];
+  }
+  mm.brk = static_cast<uint64_t>(sys::call(SYS_brk, 0));
+  r->put(kRecMm, mm);
+}
+
+uint64_t locked_kib() {
+  char status[4096];
+  if (read_file("/proc/thread-self/status", status, sizeof(status)) <= 0) return 0;
+  const char* s = status_field(status, "VmLck:");
+  while (*s == ' ') ++s;
+  return scan_dec(&s);
+}
+
+// mlockall(MCL_FUTURE), of which nothing tells but a new mapping.
+void put_future_locks(Records* r) {
+  const uint64_t before = locked_kib();
+  Region probe = scratch_map(4096);
+  if (!probe) return;
+  if (locked_kib() > before) {
+    uint8_t present = 0;
+    sys::call(SYS_mincore, static_cast<long>(probe.start), 4096, sys::ptr(&present));
+    const uint32_t how = MCL_FUTURE | (present & 1 ? 0 : MCL_ONFAULT);
+    r->put(kRecFutureLocks, how);
+  }
+  scratch_unmap(&probe);
+}
+
+void put_cpu(Records* r) {
+  static const uint32_t leaves[][2] = {
+      {0, 0},          {1, 0},          {7, 0},         {7, 1},          {0xd, 0},
+      {0xd, 1},        {0xd, 2},        {0xd, 5},       {0xd, 6},        {0xd, 7},
+      {0xd, 9},        {0xd, 17},       {0xd, 18},      {0x80000000, 0}, {0x80000001, 0},
+      {0x80000002, 0}, {0x80000003, 0}, {0x80000004, 0}};
+  constexpr uint32_t n = sizeof(leaves) / sizeof(leaves[0]);
+  r->begin(kRecCpu, n + 1);
+  for (const auto& l : leaves) {
+    Cpuid c{l[0], l[1], 0, 0, 0, 0};
+    __cpuid_count(c.leaf, c.subleaf, c.eax, c.ebx, c.ecx, c.edx);
+    r->add(&c, sizeof(c));
+  }
+  // XCR0 under a number cpuid does not have.
+  Cpuid x{0xffff0000, 0, 0, 0, 0, 0};
+  asm("xgetbv" : "=a"(x.eax), "=d"(x.edx) : "c"(0));
+  r->add(&x, sizeof(x));
+  r->end();
+}
+
+}  // namespace
+
+void read_ids(const char* status, const char* field, uint32_t (&to)[4]) {
+  const char* s = status_field(status, field);
+  for (uint32_t& v : to) v = static_cast<uint32_t>(scan_dec(&s)), s += *s == '\t';
+}
+
+bool put_process_head(Capture* c, Records* r, bool device_present) {
+  if (!put_head(c, r, device_present)) return false;
+  put_mm(r);
+  put_future_locks(r);
+  put_file(r, kRecAuxv, "/proc/thread-self/auxv");
+  put_file(r, kRecCommand, "/proc/thread-self/cmdline");
+  put_link(r, kRecExe, "/proc/thread-self/exe");
+  if (!put_cwd(c, r)) return false;
+  put_cpu(r);
+  return true;
+}
+
+}  // namespace gpuckpt

@@ -1,0 +1,105 @@
+// The blob "process" as it grows, and copies of memory that the copied child cannot see.
+
+#include <sys/mman.h>
+
+#include "base/address.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "snapshot/process/capture.h"
+
+namespace gpuckpt {
+
+using namespace process;
+
+void* Records::begin(RecordType type, uint32_t count) {
+  head_ = used_;
+  RecordHead h{type, count, 0};
+  add(&h, sizeof(h));
+  return memory_.data() + used_;
+}
+
+void Records::add(const void* bytes, uint64_t n) {
+  if (void* room = reserve(n)) __builtin_memcpy(room, bytes, n);
+}
+
+void* Records::reserve(uint64_t n) {
+  if (memory_.bytes - used_ < n + 16) {
+    full = true;
+    return nullptr;
+  }
+  used_ += n;
+  return memory_.data() + used_ - n;
+}
+
+void Records::add_text(const char* s) { add(s, length(s) + 1); }
+
+void Records::end() {
+  if (full) return;
+  RecordHead* h = reinterpret_cast<RecordHead*>(memory_.data() + head_);
+  h->bytes = used_ - head_ - sizeof(RecordHead);
+  while (used_ & 7) memory_.data()[used_++] = 0;
+}
+
+void Records::end(uint32_t count) {
+  if (!full) reinterpret_cast<RecordHead*>(memory_.data() + head_)->count = count;
+  end();
+}
+
+// Many small pieces share a mapping; what is not used of it costs nothing.
+EagerCopy* Capture::add_eager(uint64_t space, uint64_t address, uint64_t bytes) {
+  constexpr uint64_t kChunk = 256 << 20, kHugePage = 2 << 20;
+  const uint64_t whole = page_up(bytes);
+  if (eager_count == kEagerRoom || whole > eager_left) return nullptr;
+  if (!eager_chunks || eager_chunk[eager_chunks - 1].bytes - eager_used < whole) {
+    if (eager_chunks == sizeof(eager_chunk) / sizeof(eager_chunk[0])) return nullptr;
+    eager_chunk[eager_chunks] = scratch_map(whole > kChunk ? whole : kChunk);
+    if (!eager_chunk[eager_chunks]) return nullptr;
+    ++eager_chunks;
+    eager_used = 0;
+  }
+  eager_left -= whole;
+  EagerCopy* e = &eager[eager_count++];
+  *e = {space, address, whole, eager_chunk[eager_chunks - 1].data() + eager_used};
+  // It is filled while everybody stands: a fault for each page would take most of that time.
+  if (whole >= kHugePage)
+    sys::call(SYS_madvise, sys::ptr(e->bytes), static_cast<long>(whole), MADV_HUGEPAGE);
+  eager_used += whole;
+  return e;
+}
+
+bool Capture::add_hole(uint64_t space, uint64_t address, uint64_t bytes) {
+  EagerCopy* last = eager_count ? &eager[eager_count - 1] : nullptr;
+  if (last && last->space == space && !last->bytes && last->address + last->length == address) {
+    last->length += bytes;
+    return true;
+  }
+  if (eager_count == kEagerRoom) return false;
+  eager[eager_count++] = {space, address, bytes, nullptr};
+  return true;
+}
+
+bool Capture::looked_at(uint64_t space, uint64_t at, uint64_t* end) const {
+  for (size_t i = 0; i < piece_count; ++i) {
+    const SpacePiece& p = piece[i];
+    if (p.space != space) continue;
+    if (p.start <= at && at < p.end) {
+      if (p.end < *end) *end = p.end;
+      return true;
+    }
+    if (p.start > at && p.start < *end) *end = p.start;
+  }
+  return false;
+}
+
+bool Capture::note_looked_at(uint64_t space, uint64_t start, uint64_t end) {
+  SpacePiece* last = piece_count ? &piece[piece_count - 1] : nullptr;
+  if (last && last->space == space && last->end == start) {
+    last->end = end;
+    return true;
+  }
+  if (piece_count == kPieceRoom) return false;
+  piece[piece_count++] = {space, start, end};
+  return true;
+}
+
+}  // namespace gpuckpt
