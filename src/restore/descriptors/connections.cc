@@ -340,7 +340,7 @@ int FdMaker::connect_from(const Image::Socket& entry, const SocketAddress& serve
       if (fd >= 0) return fd;
     }
     if (errno != EADDRNOTAVAIL && errno != EADDRINUSE) break;
-    if (!ended && end_stale_connections(local.port())) {
+    if (!ended && end_stale_connections({local.port()})) {
       ended = true;
       continue;
     }

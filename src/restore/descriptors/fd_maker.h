@@ -84,6 +84,7 @@ class FdMaker {
   bool has_peer_in_image(const Socket&) const;
 
   // connections.cc
+  void end_own_stale_connections();
   bool prepare_connections();
   void prepare_left_end(const Image::Socket&, ConnectionListeners*);
   bool prepare_not_accepted();

@@ -12,11 +12,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 
+#include "restore/descriptors/connections.h"
 #include "restore/descriptors/fd_maker.h"
 #include "restore/descriptors/socket_names.h"
 #include "restore/descriptors/socket_options.h"
 #include "restore/driver/as_process.h"
+#include "restore/driver/stale_connections.h"
 
 namespace gpuckpt::restore {
 
@@ -178,8 +181,22 @@ bool FdMaker::connect_sockets() {
   return true;
 }
 
+// What the kill has left of the program's own connections: later, listening sockets keep the ports
+// from which one who is not root can end it.
+void FdMaker::end_own_stale_connections() {
+  std::set<uint16_t> ports;
+  for (const Image::Socket& entry : image_.sockets) {
+    const Socket& s = entry.head;
+    if (is_network(s) && s.type == SOCK_STREAM && s.name_bytes >= 4)
+      ports.insert(SocketAddress::from(s.name, s.name_bytes).port());
+  }
+  ports.erase(0);
+  if (!ports.empty()) end_stale_connections(ports, OtherEnd::kAmongThese);
+}
+
 bool FdMaker::prepare_sockets() {
   sockets_.assign(image_.sockets.size(), -1);
+  end_own_stale_connections();
   // While nobody listens at the program's ports yet.
   if (!prepare_connections() || !make_former_listeners()) return false;
   // Ends that come out of a listening socket are left out: accept makes them.

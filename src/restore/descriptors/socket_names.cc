@@ -254,7 +254,7 @@ bool FdMaker::bind_patiently(int fd, const Image::Socket& entry, bool another_wo
   for (int most = another_would_do ? kFewTries : kTries; !bind_any(fd, entry); ++tries) {
     const int why = errno;
     if (why == EADDRINUSE && s.type == SOCK_STREAM && is_network(s) && tries == 0 &&
-        end_stale_connections(port_of(s)))
+        end_stale_connections({port_of(s)}))
       continue;
     if (why == EADDRINUSE && s.type == SOCK_STREAM && is_network(s) && !another_would_do &&
         only_stale_connections(port_of(s)))

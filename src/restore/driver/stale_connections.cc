@@ -36,8 +36,8 @@ Request request_for(int family, int type, int flags) {
   return r;
 }
 
-// All TCP sockets of a local port.
-std::vector<inet_diag_msg> sockets_of(int diag, int family, uint16_t port) {
+// All TCP sockets of these local ports.
+std::vector<inet_diag_msg> sockets_of(int diag, int family, const std::set<uint16_t>& ports) {
   std::vector<inet_diag_msg> out;
   Request request = request_for(family, SOCK_DIAG_BY_FAMILY, NLM_F_DUMP);
   if (send(diag, &request, sizeof(request), 0) < 0) return out;
@@ -50,7 +50,7 @@ std::vector<inet_diag_msg> sockets_of(int diag, int family, uint16_t port) {
       if (h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR) return out;
       inet_diag_msg m;
       memcpy(&m, NLMSG_DATA(h), sizeof(m));
-      if (ntohs(m.id.idiag_sport) == port) out.push_back(m);
+      if (ports.contains(ntohs(m.id.idiag_sport))) out.push_back(m);
     }
   }
 }
@@ -63,35 +63,95 @@ bool lingers(const inet_diag_msg& m) {
 }
 
 template <typename Each>
-void each_of(uint16_t port, Each each) {
+void each_of(const std::set<uint16_t>& ports, Each each) {
   Fd diag(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
   if (!diag) return;
   for (int family : {AF_INET, AF_INET6})
-    for (const inet_diag_msg& m : sockets_of(diag.get(), family, port)) each(diag.get(), m);
+    for (const inet_diag_msg& m : sockets_of(diag.get(), family, ports)) each(diag.get(), m);
+}
+
+bool destroy(int diag, const inet_diag_msg& m) {
+  Request request = request_for(m.idiag_family, kSockDestroy, NLM_F_ACK);
+  request.body.id = m.id;
+  struct {
+    nlmsghdr head;
+    nlmsgerr error;
+  } answer{};
+  return send(diag, &request, sizeof(request), 0) > 0 &&
+         recv(diag, &answer, sizeof(answer), 0) >= static_cast<ssize_t>(sizeof(answer.head)) &&
+         answer.error.error == 0;
+}
+
+sockaddr_storage address(const inet_diag_msg& m, const __be32 (&host)[4], __be16 port) {
+  sockaddr_storage out{};
+  if (m.idiag_family == AF_INET) {
+    sockaddr_in v4{};
+    v4.sin_family = AF_INET;
+    v4.sin_port = port;
+    v4.sin_addr.s_addr = host[0];
+    memcpy(&out, &v4, sizeof(v4));
+  } else {
+    sockaddr_in6 v6{};
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = port;
+    memcpy(&v6.sin6_addr, host, sizeof(v6.sin6_addr));
+    if (IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr)) v6.sin6_scope_id = m.id.idiag_if;
+    memcpy(&out, &v6, sizeof(v6));
+  }
+  return out;
+}
+
+// A connection is begun from the address of the other end, whose socket is gone. What lingers
+// answers with an acknowledgement of what it saw last; that fits nothing the new socket has sent,
+// so the kernel sends a reset with just the number that is awaited, and a reset ends TIME_WAIT
+// ("assassination", RFC 1337; not where net.ipv4.tcp_rfc1337 is set). Nothing can still be on its
+// way between two ends on one machine.
+bool end_by_reset(const inet_diag_msg& m) {
+  if (m.idiag_state != TCP_TIME_WAIT && m.idiag_state != TCP_FIN_WAIT2) return false;
+  const Fd fd(socket(m.idiag_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const int on = 1, off = 0;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (m.idiag_family == AF_INET6)
+    setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  const sockaddr_storage from = address(m, m.id.idiag_dst, m.id.idiag_dport);
+  const sockaddr_storage to = address(m, m.id.idiag_src, m.id.idiag_sport);
+  const socklen_t bytes = m.idiag_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&from), bytes) != 0) return false;
+  (void)!connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), bytes);
+  usleep(200);  // most often all of it has happened within connect()
+  return true;
 }
 
 }  // namespace
 
-bool end_stale_connections(uint16_t port) {
-  bool ended = false;
-  each_of(port, [&](int diag, const inet_diag_msg& m) {
-    if (!lingers(m)) return;
-    Request request = request_for(m.idiag_family, kSockDestroy, NLM_F_ACK);
-    request.body.id = m.id;
-    struct {
-      nlmsghdr head;
-      nlmsgerr error;
-    } answer{};
-    ended |= send(diag, &request, sizeof(request), 0) > 0 &&
-             recv(diag, &answer, sizeof(answer), 0) >= static_cast<ssize_t>(sizeof(answer.head)) &&
-             answer.error.error == 0;
-  });
-  return ended;
+bool end_stale_connections(const std::set<uint16_t>& ports, OtherEnd other) {
+  // One that lingers can keep the port from which another one is to be ended.
+  constexpr int kRounds = 3;
+  size_t first = 0, left = 0;
+  for (int round = 0; round <= kRounds; ++round) {
+    std::vector<inet_diag_msg> stale;
+    std::set<uint16_t> listening;
+    bool tried = false;
+    each_of(ports, [&](int, const inet_diag_msg& m) {
+      if (lingers(m) && (other == OtherEnd::kAnywhere || ports.contains(ntohs(m.id.idiag_dport))))
+        stale.push_back(m);
+      if (m.idiag_state == TCP_LISTEN) listening.insert(m.id.idiag_sport);
+    });
+    left = stale.size();
+    if (round == 0) first = left;
+    if (!left || round == kRounds) break;
+    const Fd diag(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+    for (const inet_diag_msg& m : stale)
+      // (Whoever listens at the port would be given the new connection.)
+      tried |= destroy(diag.get(), m) || (!listening.contains(m.id.idiag_sport) && end_by_reset(m));
+    if (!tried) break;
+  }
+  return left < first;
 }
 
 bool only_stale_connections(uint16_t port) {
   bool some = false, others = false;
-  each_of(port, [&](int, const inet_diag_msg& m) {
+  each_of({port}, [&](int, const inet_diag_msg& m) {
     some |= lingers(m);
     // What is connected from here to elsewhere by this port is not in the way for long either.
     others |= !lingers(m) && m.idiag_state == TCP_LISTEN;

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 
 namespace gpuckpt::restore {
 
-// Ends those of a local TCP port, which root may do. True: there were some.
-bool end_stale_connections(uint16_t port);
+// Ends those of these local TCP ports. Root asks the kernel. Anybody can end one whose other end
+// was on this machine, too, if that end's port can be bound: see end_by_reset(). True: there were
+// some, and fewer are left.
+enum class OtherEnd { kAnywhere, kAmongThese };  // its port
+bool end_stale_connections(const std::set<uint16_t>& ports, OtherEnd other = OtherEnd::kAnywhere);
 // Is nothing but such connections in the way of this port?
 bool only_stale_connections(uint16_t port);
 
