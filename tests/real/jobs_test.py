@@ -9,11 +9,13 @@ A moment that is refused by name (exit 14) leaves the job as it was, is counted,
 A job whose program is not on this machine is skipped (exit 77); --python names the interpreter that has the modules.
 """
 import argparse
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -198,6 +200,60 @@ class Hpcc(Mpi):
         return [re.sub(r" +\d+\.\d+ (PASSED|FAILED).*", r" \1", line) if line.startswith(("WALL", "CPU")) else line for line in told]
 
 
+class Gromacs(Mpi):
+    """Molecular dynamics of water; energies every ten steps, and the last positions."""
+    says = r"^( *-?\d\.\d+e[+-]\d\d)+$|^positions "
+    steps = 300
+    water = """integrator = md
+dt = 0.001
+nstlog = 10
+nstenergy = 10
+nstcalcenergy = 10
+nstlist = 10
+verlet-buffer-tolerance = -1
+rlist = 0.85
+coulombtype = reaction-field
+rcoulomb = 0.8
+rvdw = 0.8
+gen-vel = yes
+gen-temp = 300
+gen-seed = 7
+"""
+
+    def built(self, tools):
+        """Also the water: eight boxes of 216 molecules, enough for a piece of space for each rank."""
+        program, gmx = found("gmx_mpi"), found("gmx")
+        box = Path("/usr/share/gromacs/top/spc216.gro")
+        if not box.exists():
+            raise Absent(f"no {box}")
+        with tempfile.TemporaryDirectory(prefix="gpuckpt-gromacs-") as folder:
+            folder = Path(folder)
+            (folder / "md.mdp").write_text(self.water)
+            (folder / "topol.top").write_text('#include "oplsaa.ff/forcefield.itp"\n#include "oplsaa.ff/spce.itp"\n'
+                                              "[ system ]\nwater\n[ molecules ]\nSOL 1728\n")
+            for words in (["genconf", "-f", box, "-nbox", "2", "2", "2", "-o", "box.gro"],
+                          ["grompp", "-f", "md.mdp", "-c", "box.gro", "-p", "topol.top", "-o", "topol.tpr", "-maxwarn", "2"]):
+                done = subprocess.run([gmx, *words], cwd=folder, capture_output=True, text=True)
+                if done.returncode != 0:
+                    raise Failure(f"gmx {words[0]}: {done.stderr[-1500:]}")
+            self.input = (folder / "topol.tpr").read_bytes()
+        return program
+
+    def lay_out(self, folder):
+        super().lay_out(folder)
+        (folder / "topol.tpr").write_bytes(self.input)
+
+    def program_words(self):
+        return ["mdrun", "-s", "topol.tpr", "-nsteps", self.steps, "-ntomp", 1, "-pin", "off", "-reprod", "-notunepme", "-dlb", "no", "-c", "out.gro"]
+
+    def said(self, session):
+        file, last = session.folder / "md.log", session.folder / "out.gro"
+        # Averages over the run come last; they are made of the same energies.
+        lines = file.read_text(errors="replace").splitlines() if file.exists() else []
+        lines += [f"positions {hashlib.sha256(last.read_bytes()).hexdigest()}"] if last.exists() else []
+        return [line for line in lines if re.search(self.says, line)]
+
+
 def jobs(options):
     return {
         "redis_benchmark": lambda: Redis(options),
@@ -210,6 +266,7 @@ def jobs(options):
         "mpich": lambda: Mpi(options, "mpich"),
         "lammps": lambda: Lammps(options, "openmpi"),
         "hpcc": lambda: Hpcc(options, "openmpi"),
+        "gromacs": lambda: Gromacs(options, "openmpi"),
         "ray": lambda: Ray(options),
     }
 
