@@ -1,6 +1,6 @@
 // A port whose connections have ended a moment ago, without SO_REUSEADDR: the kernel keeps it for a
-// minute (TIME_WAIT). Once the listening side ended first, and once the other one, which is in the
-// way of the connection that the program makes again from the same port.
+// minute (TIME_WAIT). Once the listening side ended first; once the other one, which is in the way
+// of the connection that the program makes again from the same port; and once both at the same time.
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include "feature.h"
@@ -17,6 +17,25 @@ static void end(int first, int then) {
   char byte;
   CHECK(close(first) == 0 && read(then, &byte, 1) == 0 && close(then) == 0);
 }
+static void fill(int fd) {
+  static char bytes[65536];
+  while (send(fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0) continue;
+  CHECK(errno == EAGAIN);
+}
+static void empty(int fd) {
+  static char bytes[65536];
+  ssize_t got;
+  while ((got = read(fd, bytes, sizeof(bytes))) > 0) continue;
+  CHECK(got == 0);
+}
+// The end of each lies behind bytes that the other one has no room for: neither sees it before it
+// has ended its own half.
+static void end_both(int one, int other) {
+  fill(one), fill(other);
+  CHECK(shutdown(one, SHUT_WR) == 0 && shutdown(other, SHUT_WR) == 0);
+  empty(one), empty(other);
+  CHECK(close(one) == 0 && close(other) == 0);
+}
 int main(void) {
   a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   l = socket(AF_INET, SOCK_STREAM, 0);
@@ -26,6 +45,8 @@ int main(void) {
     c = connected(NULL, &t);
     end(t, c);
   }
+  c = connected(NULL, &t);
+  end_both(c, t);
   struct sockaddr_in from = a, now;
   from.sin_port = 0;
   c = connected(&from, &t);

@@ -333,17 +333,13 @@ bool FdMaker::was_accepted(const Image::Socket& entry) {
 int FdMaker::connect_from(const Image::Socket& entry, const SocketAddress& server, bool tell) {
   const SocketAddress local = local_of(entry.head);
   const auto patience = Clock::now() + kStalePortPatience;
-  bool ended = false;
   do {
     for (PortBy way : {PortBy::kConnect, PortBy::kConnectAddress, PortBy::kBind}) {
       const int fd = connect_client(entry, local, server, way);
       if (fd >= 0) return fd;
     }
     if (errno != EADDRNOTAVAIL && errno != EADDRINUSE) break;
-    if (!ended && end_stale_connections({local.port()})) {
-      ended = true;
-      continue;
-    }
+    if (end_stale_connections({local.port()})) continue;
     if (!only_stale_connections(local.port())) break;
     usleep(50'000);
   } while (Clock::now() < patience);

@@ -253,7 +253,9 @@ bool FdMaker::bind_patiently(int fd, const Image::Socket& entry, bool another_wo
   int tries = 0;
   for (int most = another_would_do ? kFewTries : kTries; !bind_any(fd, entry); ++tries) {
     const int why = errno;
-    if (why == EADDRINUSE && s.type == SOCK_STREAM && is_network(s) && tries == 0 &&
+    // (Also later: of processes that end a little after the others, and what can be ended only a
+    // second after.)
+    if (why == EADDRINUSE && s.type == SOCK_STREAM && is_network(s) && tries < most &&
         end_stale_connections({port_of(s)}))
       continue;
     if (why == EADDRINUSE && s.type == SOCK_STREAM && is_network(s) && !another_would_do &&

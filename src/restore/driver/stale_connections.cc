@@ -1,5 +1,6 @@
 #include "restore/driver/stale_connections.h"
 
+#include <errno.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
@@ -82,6 +83,10 @@ bool destroy(int diag, const inet_diag_msg& m) {
          answer.error.error == 0;
 }
 
+socklen_t address_bytes(const inet_diag_msg& m) {
+  return m.idiag_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+}
+
 sockaddr_storage address(const inet_diag_msg& m, const __be32 (&host)[4], __be16 port) {
   sockaddr_storage out{};
   if (m.idiag_family == AF_INET) {
@@ -101,6 +106,26 @@ sockaddr_storage address(const inet_diag_msg& m, const __be32 (&host)[4], __be16
   return out;
 }
 
+// A socket at the address of the other end. Where that lingers as well (both ended at the same
+// moment), its port cannot be bound; but a second after, on the loopback, a new connection between
+// the same two addresses may take its place, when the kernel is to choose the port.
+Fd socket_at_other_end(const inet_diag_msg& m, bool chosen_by_kernel) {
+  constexpr int kLocalPortRange = 51;  // IP_LOCAL_PORT_RANGE, Linux 6.3
+  const int on = 1, off = 0;
+  Fd fd(socket(m.idiag_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (m.idiag_family == AF_INET6)
+    setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (chosen_by_kernel) {
+    const int port = ntohs(m.id.idiag_dport), range = port << 16 | port;
+    if (setsockopt(fd.get(), IPPROTO_IP, kLocalPortRange, &range, sizeof(range)) != 0) return Fd();
+    setsockopt(fd.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
+  }
+  const sockaddr_storage at = address(m, m.id.idiag_dst, chosen_by_kernel ? 0 : m.id.idiag_dport);
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&at), address_bytes(m)) != 0) return Fd();
+  return fd;
+}
+
 // A connection is begun from the address of the other end, whose socket is gone. What lingers
 // answers with an acknowledgement of what it saw last; that fits nothing the new socket has sent,
 // so the kernel sends a reset with just the number that is awaited, and a reset ends TIME_WAIT
@@ -108,18 +133,17 @@ sockaddr_storage address(const inet_diag_msg& m, const __be32 (&host)[4], __be16
 // way between two ends on one machine.
 bool end_by_reset(const inet_diag_msg& m) {
   if (m.idiag_state != TCP_TIME_WAIT && m.idiag_state != TCP_FIN_WAIT2) return false;
-  const Fd fd(socket(m.idiag_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  const int on = 1, off = 0;
-  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (m.idiag_family == AF_INET6)
-    setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-  const sockaddr_storage from = address(m, m.id.idiag_dst, m.id.idiag_dport);
   const sockaddr_storage to = address(m, m.id.idiag_src, m.id.idiag_sport);
-  const socklen_t bytes = m.idiag_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&from), bytes) != 0) return false;
-  (void)!connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), bytes);
-  usleep(200);  // most often all of it has happened within connect()
-  return true;
+  for (bool chosen_by_kernel : {false, true}) {
+    const Fd fd = socket_at_other_end(m, chosen_by_kernel);
+    if (!fd) continue;
+    if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), address_bytes(m)) != 0 &&
+        errno != EINPROGRESS && errno != ECONNREFUSED)
+      continue;
+    usleep(200);  // most often all of it has happened within connect()
+    return true;
+  }
+  return false;
 }
 
 }  // namespace
