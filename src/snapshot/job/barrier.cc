@@ -199,8 +199,8 @@ bool JobBarrier::may_have_its_user(int pid) {
   return told_users_ = true;
 }
 
-// Wakes who has not come yet. Who has come, and is stopped before `step`, would keep all others
-// waiting: the next attempt takes it as one that is stopped.
+// Wakes each member that has not joined yet. One that has, and is stopped before `step`, would keep
+// all others waiting: the next attempt takes it as one that is stopped.
 bool JobBarrier::invite(wire::JobStep step) {
   const uint64_t now = sys::now_us();
   for (size_t i = 0; i < count_;) {
@@ -210,82 +210,98 @@ bool JobBarrier::invite(wire::JobStep step) {
       continue;
     }
     m.asked_us = now;
-    Relative r;
-    if (m.reached) {
-      if (look_at(m.pid, &r) && r.state == 'T')
-        return fail(kExitTimeout, "process %d (%s) of the job has just been stopped", m.pid,
-                    r.name);
-      ++i;
-      continue;
+    switch (m.reached ? check_not_stopped(m) : invite_one(&m, now)) {
+      case Invited::kStays:
+        ++i;
+        break;
+      case Invited::kLeaves:
+        m = members_[--count_];
+        break;
+      case Invited::kFails:
+        return false;
     }
-    if (!look_at(m.pid, &r) || r.state == 'Z' || r.state == 'X') {  // ended by itself
-      if (m.socket >= 0) sys::close(m.socket);
-      m = members_[--count_];
-      continue;
-    }
-    ++i;
-    m.stopped = r.state == 'T' && level_ < wire::kJobStaged;
-    if (m.stopped) {
-      if (!list_stopped(&m, r)) return false;
-      continue;
-    }
-    if (!m.looked_at) {
-      m.looked_at = true;
-      const auto takes_part = [](int pid) {
-        return pid == library.pid || job_barrier.has_process(pid);
-      };
-      char why[sizeof(text)];
-      if (!may_be_stopped(m.pid, takes_part, why, sizeof(why)))
-        return fail(kExitRefused, "%s", why);
-    }
-    if (r.state == 't')
-      return fail(kExitRefused, "process %d (%s) of the job is stopped by a debugger", m.pid,
-                  r.name);
-    const bool born = level_ >= wire::kJobStaged;
-    if (listens(m.pid)) {
-      // Asked again and again: it may drop its privileges at any time.
-      if (!may_have_its_user(m.pid)) return false;
-      const bool patient = now - m.since_us <= (born ? kBornPatienceUs : kAnswerPatienceUs);
-      if (!patient && sys::call(SYS_kcmp, m.pid, r.ppid, 1 /* KCMP_VM */, 0, 0) == 0)
-        return fail(kExitRefused,
-                    "process %d (%s) of the job has its memory in common with process %d "
-                    "(clone(CLONE_VM), vfork)",
-                    m.pid, r.name, r.ppid);
-      if (!patient)
-        return fail(kExitTimeout, "process %d (%s) of the job does not answer", m.pid, r.name);
-      if (r.state == 'T' && !wake(m))
-        return fail(kExitTimeout, "process %d (%s) of the job has just been stopped", m.pid,
-                    r.name);
-      if (r.state != 'T') send_wake(m.pid, wire::kJoinCookie | door_name_);
-      continue;
-    }
-    const bool before_us = inherited_child(m.pid);
-    const bool starts = !before_us && has_library(m.pid);
-    const uint64_t patience = !starts ? kStartPatienceUs
-                              : born  ? kBornPatienceUs
-                                      : kAnswerPatienceUs;
-    if (!before_us && now - m.since_us < patience) continue;
-    if (starts)
-      return fail(kExitTimeout,
-                  "process %d (%s) of the job was started and has not begun to run "
-                  "its own code",
-                  m.pid, r.name);
-    if (before_us || call_.children == Children::kAble) {
-      tell_of_job(
-          "process %d (%s) runs without gpuckpt's library: it and its children are not part of "
-          "the snapshot",
-          m.pid, r.name);
-      leave_out(m.pid);
-      m = members_[--count_];
-      continue;
-    }
-    return fail(kExitRefused,
-                "process %d (%s), a child of the program, runs without gpuckpt's library; let it "
-                "end first, or set GPUCKPT_CHILDREN=able (a snapshot without such children) or "
-                "ignore (without any child)",
-                m.pid, r.name);
   }
   return true;
+}
+
+JobBarrier::Invited JobBarrier::check_not_stopped(const Member& m) {
+  Relative r;
+  if (!look_at(m.pid, &r) || r.state != 'T') return Invited::kStays;
+  fail(kExitTimeout, "process %d (%s) of the job has just been stopped", m.pid, r.name);
+  return Invited::kFails;
+}
+
+JobBarrier::Invited JobBarrier::invite_one(Member* m, uint64_t now) {
+  Relative r;
+  if (!look_at(m->pid, &r) || r.state == 'Z' || r.state == 'X') {  // ended by itself
+    if (m->socket >= 0) sys::close(m->socket);
+    return Invited::kLeaves;
+  }
+  m->stopped = r.state == 'T' && level_ < wire::kJobStaged;
+  if (m->stopped) return list_stopped(m, r) ? Invited::kStays : Invited::kFails;
+  if (!may_be_invited(m, r)) return Invited::kFails;
+  if (listens(m->pid)) return wake_member(*m, r, now) ? Invited::kStays : Invited::kFails;
+  return without_library(*m, r, now);
+}
+
+bool JobBarrier::may_be_invited(Member* m, const Relative& r) {
+  if (!m->looked_at) {
+    m->looked_at = true;
+    const auto takes_part = [](int pid) {
+      return pid == library.pid || job_barrier.has_process(pid);
+    };
+    char why[sizeof(text)];
+    if (!may_be_stopped(m->pid, takes_part, why, sizeof(why))) return fail(kExitRefused, "%s", why);
+  }
+  return r.state != 't' ||
+         fail(kExitRefused, "process %d (%s) of the job is stopped by a debugger", m->pid, r.name);
+}
+
+// It has the library, and its constructor has run.
+bool JobBarrier::wake_member(const Member& m, const Relative& r, uint64_t now) {
+  // Asked again and again: it may drop its privileges at any time.
+  if (!may_have_its_user(m.pid)) return false;
+  const bool born = level_ >= wire::kJobStaged;
+  const bool patient = now - m.since_us <= (born ? kBornPatienceUs : kAnswerPatienceUs);
+  if (!patient && sys::call(SYS_kcmp, m.pid, r.ppid, 1 /* KCMP_VM */, 0, 0) == 0)
+    return fail(kExitRefused,
+                "process %d (%s) of the job has its memory in common with process %d "
+                "(clone(CLONE_VM), vfork)",
+                m.pid, r.name, r.ppid);
+  if (!patient)
+    return fail(kExitTimeout, "process %d (%s) of the job does not answer", m.pid, r.name);
+  if (r.state == 'T' && !wake(m))
+    return fail(kExitTimeout, "process %d (%s) of the job has just been stopped", m.pid, r.name);
+  if (r.state != 'T') send_wake(m.pid, wire::kJoinCookie | door_name_);
+  return true;
+}
+
+// It runs without the library, or has not begun to run its own code.
+JobBarrier::Invited JobBarrier::without_library(const Member& m, const Relative& r, uint64_t now) {
+  const bool born = level_ >= wire::kJobStaged;
+  const bool before_us = inherited_child(m.pid);
+  const bool starts = !before_us && has_library(m.pid);
+  const uint64_t patience = !starts ? kStartPatienceUs : born ? kBornPatienceUs : kAnswerPatienceUs;
+  if (!before_us && now - m.since_us < patience) return Invited::kStays;
+  if (!starts && (before_us || call_.children == Children::kAble)) {
+    tell_of_job(
+        "process %d (%s) runs without gpuckpt's library: it and its children are not part of the "
+        "snapshot",
+        m.pid, r.name);
+    leave_out(m.pid);
+    return Invited::kLeaves;
+  }
+  if (starts)
+    fail(kExitTimeout,
+         "process %d (%s) of the job was started and has not begun to run its own code", m.pid,
+         r.name);
+  else
+    fail(kExitRefused,
+         "process %d (%s), a child of the program, runs without gpuckpt's library; let it end "
+         "first, or set GPUCKPT_CHILDREN=able (a snapshot without such children) or ignore "
+         "(without any child)",
+         m.pid, r.name);
+  return Invited::kFails;
 }
 
 bool JobBarrier::all_at(uint32_t step) const {

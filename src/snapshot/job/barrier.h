@@ -92,6 +92,14 @@ class JobBarrier : public Failure {
   };
   bool look_for_more(bool* found);
   bool invite(wire::JobStep step);
+  // What becomes of a member that was looked at: it stays in the list, leaves it, or there is no
+  // snapshot (the failure says why).
+  enum class Invited { kStays, kLeaves, kFails };
+  Invited invite_one(Member*, uint64_t now);
+  Invited check_not_stopped(const Member&);
+  bool may_be_invited(Member*, const Relative&);
+  bool wake_member(const Member&, const Relative&, uint64_t now);
+  Invited without_library(const Member&, const Relative&, uint64_t now);
   bool list_stopped(Member*, const Relative&);
   bool listed_as_stopped(int pid) const;
   bool wake_stopped_members();

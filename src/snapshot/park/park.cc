@@ -201,14 +201,9 @@ void Parking::send(ParkedThread* t) {
     t->state = kGone;
 }
 
-bool Parking::park(const int* own, int own_count, uint64_t timeout_us, char* text, size_t room) {
-  const uint64_t patience = sys::now_us() + timeout_us / 2;
-  while (busy_driver_thread() && sys::now_us() < patience) sys::sleep_us(200);
+bool Parking::begin() {
   memory_ = scratch_map(kMaxThreads * sizeof(ParkedThread));
-  if (!memory_) {
-    format(text, room, "no memory for the table of threads");
-    return false;
-  }
+  if (!memory_) return false;
   threads_ = reinterpret_cast<ParkedThread*>(memory_.data());
   count_ = 0;
   room_ = kMaxThreads;
@@ -224,62 +219,90 @@ bool Parking::park(const int* own, int own_count, uint64_t timeout_us, char* tex
   sys::Sigaction old{};
   sys::sigaction(kParkSignal, &mine, &old);
   if (old.handler != mine.handler) before = old;
+  return true;
+}
 
+// Asks each thread that was not asked before. False: there is none.
+bool Parking::ask_new_threads(const int* own, int own_count) {
   struct Scan {
     Parking* self;
     const int* own;
     int own_count;
     bool found;
   } scan{this, own, own_count, false};
-  uint64_t deadline = sys::now_us() + timeout_us;
-  for (;;) {
-    scan.found = false;
-    each_number_in("/proc/self/task", &scan, [](void* c, int tid) {
-      Scan* s = static_cast<Scan*>(c);
-      for (int i = 0; i < s->own_count; ++i)
-        if (s->own[i] == tid) return true;
-      s->found |= s->self->ask(tid);
-      return true;
-    });
+  each_number_in("/proc/self/task", &scan, [](void* c, int tid) {
+    Scan* s = static_cast<Scan*>(c);
+    for (int i = 0; i < s->own_count; ++i)
+      if (s->own[i] == tid) return true;
+    s->found |= s->self->ask(tid);
+    return true;
+  });
+  return scan.found;
+}
+
+// A thread that ended (or a leader that is a zombie) will not answer.
+void Parking::forget_ended() {
+  for (size_t i = 0; i < count_; ++i) {
+    if (threads_[i].state != kAsked) continue;
+    const char s = task_state(threads_[i].tid);
+    if (s == 'Z' && threads_[i].tid == library.pid) zombie_leader_ = true;
+    if (s == 0 || s == 'Z' || s == 'X') threads_[i].state = kGone;
+  }
+}
+
+// Until all that were asked have answered, or the deadline. The thread id of one that has not; 0:
+// all have.
+int Parking::await_answers(uint64_t deadline_us) {
+  for (size_t spins = 0;; ++spins) {
+    const uint32_t seen = acks;
     size_t waiting = 0;
-    int who = 0;
-    for (size_t spins = 0;; ++spins) {
-      uint32_t seen = acks;
-      waiting = 0;
-      for (size_t i = 0; i < count_; ++i) {
-        if (threads_[i].state == kAgain) send(&threads_[i]);
-        if (threads_[i].state == kAsked) ++waiting, who = threads_[i].tid;
-      }
-      if (!waiting || sys::now_us() > deadline) break;
-      // A thread that ended (or a leader that is a zombie) will not answer.
-      if (spins >= 4 && waiting <= 16)
-        for (size_t i = 0; i < count_; ++i)
-          if (threads_[i].state == kAsked) {
-            char s = task_state(threads_[i].tid);
-            if (s == 'Z' && threads_[i].tid == library.pid) zombie_leader_ = true;
-            if (s == 0 || s == 'Z' || s == 'X') threads_[i].state = kGone;
-          }
-      sys::futex_wait(&acks, seen, 1000);
+    int missing = 0;
+    for (size_t i = 0; i < count_; ++i) {
+      if (threads_[i].state == kAgain) send(&threads_[i]);
+      if (threads_[i].state == kAsked) ++waiting, missing = threads_[i].tid;
     }
-    if (!waiting && !scan.found) break;
-    if (sys::now_us() > deadline) {
-      char name[64] = "?", path[64];
-      SyscallState now{};
-      read_syscall(who, &now);
-      format(path, sizeof(path), "/proc/self/task/%d/comm", who);
-      long n = read_file(path, name, sizeof(name));
-      if (n > 0 && name[n - 1] == '\n') name[n - 1] = 0;
-      char state = task_state(who);
-      if (now.nr == 56 || now.nr == 58 || now.nr == 435)
-        format(text, room, "thread %d (%s) waits for a child that it started with vfork", who,
-               name);
-      else
-        format(text, room,
-               "thread %d (%s) could not be stopped within %lu ms (state %c, system call %ld)", who,
-               name, timeout_us / 1000, state ? state : '?', now.nr);
-      unpark();
-      return false;
-    }
+    if (!waiting || sys::now_us() > deadline_us) return missing;
+    if (spins >= 4 && waiting <= 16) forget_ended();
+    sys::futex_wait(&acks, seen, 1000);
+  }
+}
+
+namespace {
+
+void name_late(int tid, uint64_t timeout_us, char* text, size_t room) {
+  char name[64] = "?", path[64];
+  SyscallState now{};
+  read_syscall(tid, &now);
+  format(path, sizeof(path), "/proc/self/task/%d/comm", tid);
+  const long n = read_file(path, name, sizeof(name));
+  if (n > 0 && name[n - 1] == '\n') name[n - 1] = 0;
+  const char state = task_state(tid);
+  if (now.nr == SYS_clone || now.nr == SYS_vfork || now.nr == SYS_clone3)
+    format(text, room, "thread %d (%s) waits for a child that it started with vfork", tid, name);
+  else
+    format(text, room,
+           "thread %d (%s) could not be stopped within %lu ms (state %c, system call %ld)", tid,
+           name, timeout_us / 1000, state ? state : '?', now.nr);
+}
+
+}  // namespace
+
+bool Parking::park(const int* own, int own_count, uint64_t timeout_us, char* text, size_t room) {
+  const uint64_t patience = sys::now_us() + timeout_us / 2;
+  while (busy_driver_thread() && sys::now_us() < patience) sys::sleep_us(200);
+  if (!begin()) {
+    format(text, room, "no memory for the table of threads");
+    return false;
+  }
+  const uint64_t deadline = sys::now_us() + timeout_us;
+  for (bool more = true; more;) {
+    more = ask_new_threads(own, own_count);
+    const int missing = await_answers(deadline);
+    more |= missing != 0;
+    if (!more || sys::now_us() <= deadline) continue;
+    name_late(missing, timeout_us, text, room);
+    unpark();
+    return false;
   }
   for (size_t i = 0; i < count_; ++i) {
     ParkedThread& t = threads_[i];

@@ -57,8 +57,8 @@ enum ParkState : uint32_t {
 
 class Parking {
  public:
-  // Parks all threads except `own` ones. False: not possible within `timeout_us`; nobody is parked
-  // then and `text` says who stood in the way. Calls no libc.
+  // Parks all threads except `own` ones. False: not possible within `timeout_us`; no thread is
+  // parked then and `text` names the one that stood in the way. Calls no libc.
   bool park(const int* own, int own_count, uint64_t timeout_us, char* text, size_t room);
   // Lets all go on and returns when all have left the handler.
   void unpark();
@@ -81,6 +81,10 @@ class Parking {
   ParkedThread* find(int tid) const;
   bool ask(int tid);
   void send(ParkedThread*);
+  bool begin();  // makes the table of threads and takes the signal. False: no memory
+  bool ask_new_threads(const int* own, int own_count);
+  void forget_ended();
+  int await_answers(uint64_t deadline_us);
   Region memory_;
   ParkedThread* threads_ = nullptr;
   size_t count_ = 0, room_ = 0;
@@ -90,7 +94,7 @@ extern Parking parking;
 
 // What signal 33 did before we borrowed it.
 sys::Sigaction parking_saved_action();
-// In a restored process: nobody is parked any more.
+// In a restored process: no thread is parked any more.
 void parking_forget();
 
 }  // namespace gpuckpt
