@@ -308,6 +308,99 @@ uint32_t PackTable::frame_of(uint32_t chunk) const {
   return static_cast<uint32_t>(it - frames.begin()) - 1;
 }
 
+Status PackReader::bad(const std::string& why) const {
+  return Status::Corruption(fmt::format("pack {} is damaged: {}", path_, why));
+}
+
+Status PackReader::read_header(PackHeader* header) const {
+  if (int e = file_->pread(0, {reinterpret_cast<uint8_t*>(header), sizeof(*header)}))
+    return io_error("read", path_, e);
+  if (memcmp(header->magic, kPackMagic, sizeof(header->magic)) != 0)
+    return bad("its first bytes are not a pack's");
+  bool header_whole =
+      header->checksum == hash64({bytes_of(*header).first(offsetof(PackHeader, checksum))});
+  if (!header_whole) return bad("its header's checksum is wrong");
+  if (header->version != kPackVersion && header->version != kUnkeyedVersion) {
+    return Status::Incompatible(
+        fmt::format("pack {} has format version {}; this gpuckpt reads versions {} and {}: use the "
+                    "gpuckpt that wrote it, or a newer one",
+                    path_, header->version, kUnkeyedVersion, kPackVersion));
+  }
+  if ((header->flags & ~kFlagEncrypted) != 0 || !all_zero(header->zeros, sizeof(header->zeros)))
+    return bad("reserved bytes are set");
+  if ((header->flags != 0) != (keys_ != nullptr)) {
+    return bad(keys_ ? "it is not encrypted, in an encrypted store"
+                     : "it is encrypted, in a store that is not");
+  }
+  const PackHeader ours = pack_header(header->id, *names_);
+  if (header->version != ours.version ||
+      memcmp(header->name_key, ours.name_key, sizeof(ours.name_key)) != 0)
+    return bad("its chunks are not named as this store names them: it is another store's");
+  return Status::Ok();
+}
+
+Status PackReader::read_trailer(const PackHeader& header, const PackId& id,
+                                PackTrailer* trailer) const {
+  const uint64_t end = table_.file_length - sizeof(*trailer);
+  if (int e = file_->pread(end, {reinterpret_cast<uint8_t*>(trailer), sizeof(*trailer)}))
+    return io_error("read", path_, e);
+  if (memcmp(trailer->magic, kPackEndMagic, sizeof(trailer->magic)) != 0)
+    return bad("it does not end as a pack does (truncated?)");
+  if (trailer->checksum != hash64({bytes_of(*trailer).first(offsetof(PackTrailer, checksum))}))
+    return bad("its trailer's checksum is wrong");
+  if (trailer->version != header.version) return bad("header and trailer differ in version");
+  if (trailer->id != header.id || trailer->id != id)
+    return bad("it is another pack than its name says");
+  const uint64_t table_bytes = trailer->frames * uint64_t{sizeof(FrameEntry)} +
+                               trailer->chunks * uint64_t{sizeof(ChunkEntry)};
+  if (trailer->reserved != 0 || trailer->table_offset < sizeof(PackHeader) ||
+      trailer->table_offset > end || end - trailer->table_offset != table_bytes)
+    return bad("its table does not fit into the file");
+  return Status::Ok();
+}
+
+Status PackReader::read_table(const PackTrailer& trailer) {
+  table_.table_checksum = trailer.table_checksum;
+  table_.plain_bytes = trailer.plain_bytes;
+  table_.frames.resize(trailer.frames);
+  table_.chunks.resize(trailer.chunks);
+  std::span<uint8_t> frames(reinterpret_cast<uint8_t*>(table_.frames.data()),
+                            trailer.frames * sizeof(FrameEntry));
+  std::span<uint8_t> chunks(reinterpret_cast<uint8_t*>(table_.chunks.data()),
+                            trailer.chunks * sizeof(ChunkEntry));
+  if (int e = file_->pread(trailer.table_offset, frames)) return io_error("read", path_, e);
+  if (int e = file_->pread(trailer.table_offset + frames.size(), chunks))
+    return io_error("read", path_, e);
+  if (hash64({frames, chunks}) != trailer.table_checksum)
+    return bad("its table's checksum is wrong");
+  return Status::Ok();
+}
+
+// The table's checksum says that a gpuckpt wrote it; these bounds say that reading it is safe
+// whoever did.
+Status PackReader::check_table(const PackTrailer& trailer) const {
+  uint64_t offset = sizeof(PackHeader), chunk = 0, plain = 0;
+  for (const FrameEntry& frame : table_.frames) {
+    if (frame.offset != offset || frame.first_chunk != chunk || frame.chunks == 0 ||
+        frame.chunks > kMaxFrameChunks || frame.plain_length == 0 ||
+        frame.plain_length > kMaxFrameBytes || frame.stored_length == 0 ||
+        frame.stored_length > kMaxFrameBytes + Keys::kOverhead ||
+        frame.chunks > trailer.chunks - chunk) {
+      return bad(fmt::format("its table contradicts itself at chunk {}", chunk));
+    }
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < frame.chunks; ++i) sum += table_.chunks[chunk + i].length;
+    if (sum != frame.plain_length)
+      return bad(fmt::format("chunk lengths do not add up at chunk {}", chunk));
+    offset += sizeof(FrameHeader) + 4ull * frame.chunks + frame.stored_length;
+    chunk += frame.chunks;
+    plain += frame.plain_length;
+  }
+  if (offset != trailer.table_offset || chunk != trailer.chunks || plain != trailer.plain_bytes)
+    return bad("its table does not cover the file");
+  return Status::Ok();
+}
+
 Status PackReader::open(Env* env, const std::string& path, const PackId& id,
                         std::shared_ptr<const Keys> keys, std::shared_ptr<const Names> names,
                         std::unique_ptr<PackReader>* out) {
@@ -317,99 +410,17 @@ Status PackReader::open(Env* env, const std::string& path, const PackId& id,
   pack->env_ = env;
   pack->path_ = path;
   if (int e = env->open_read(path, &pack->file_)) return io_error("open", path, e);
-  File& file = *pack->file_;
   PackTable& table = pack->table_;
-  if (int e = file.size(&table.file_length)) return io_error("read", path, e);
-  auto bad = [&](const std::string& why) {
-    return Status::Corruption(fmt::format("pack {} is damaged: {}", path, why));
-  };
-  if (table.file_length < sizeof(PackHeader) + sizeof(PackTrailer)) return bad("it is too short");
-
+  if (int e = pack->file_->size(&table.file_length)) return io_error("read", path, e);
+  if (table.file_length < sizeof(PackHeader) + sizeof(PackTrailer))
+    return pack->bad("it is too short");
   PackHeader header;
-  if (int e = file.pread(0, {reinterpret_cast<uint8_t*>(&header), sizeof(header)})) {
-    return io_error("read", path, e);
-  }
-  if (memcmp(header.magic, kPackMagic, sizeof(header.magic)) != 0)
-    return bad("its first bytes are not a pack's");
-  bool header_whole =
-      header.checksum == hash64({bytes_of(header).first(offsetof(PackHeader, checksum))});
-  if (!header_whole) return bad("its header's checksum is wrong");
-  if (header.version != kPackVersion && header.version != kUnkeyedVersion) {
-    return Status::Incompatible(
-        fmt::format("pack {} has format version {}; this gpuckpt reads versions {} and {}: use the "
-                    "gpuckpt that wrote it, or a newer one",
-                    path, header.version, kUnkeyedVersion, kPackVersion));
-  }
-  if ((header.flags & ~kFlagEncrypted) != 0 || !all_zero(header.zeros, sizeof(header.zeros)))
-    return bad("reserved bytes are set");
-  if ((header.flags != 0) != (pack->keys_ != nullptr)) {
-    return bad(pack->keys_ ? "it is not encrypted, in an encrypted store"
-                           : "it is encrypted, in a store that is not");
-  }
-
-  const PackHeader ours = pack_header(header.id, *pack->names_);
-  if (header.version != ours.version ||
-      memcmp(header.name_key, ours.name_key, sizeof(ours.name_key)) != 0)
-    return bad("its chunks are not named as this store names them: it is another store's");
-
   PackTrailer trailer;
-  uint64_t end = table.file_length - sizeof(trailer);
-  if (int e = file.pread(end, {reinterpret_cast<uint8_t*>(&trailer), sizeof(trailer)})) {
-    return io_error("read", path, e);
-  }
-  if (memcmp(trailer.magic, kPackEndMagic, sizeof(trailer.magic)) != 0) {
-    return bad("it does not end as a pack does (truncated?)");
-  }
-  if (trailer.checksum != hash64({bytes_of(trailer).first(offsetof(PackTrailer, checksum))})) {
-    return bad("its trailer's checksum is wrong");
-  }
-  if (trailer.version != header.version) return bad("header and trailer differ in version");
-  if (trailer.id != header.id || trailer.id != id)
-    return bad("it is another pack than its name says");
-  uint64_t table_bytes =
-      trailer.frames * uint64_t{sizeof(FrameEntry)} + trailer.chunks * uint64_t{sizeof(ChunkEntry)};
-  if (trailer.reserved != 0 || trailer.table_offset < sizeof(PackHeader) ||
-      trailer.table_offset > end || end - trailer.table_offset != table_bytes) {
-    return bad("its table does not fit into the file");
-  }
-
+  if (Status status = pack->read_header(&header); !status.ok()) return status;
+  if (Status status = pack->read_trailer(header, id, &trailer); !status.ok()) return status;
   table.id = id;
-  table.table_checksum = trailer.table_checksum;
-  table.plain_bytes = trailer.plain_bytes;
-  table.frames.resize(trailer.frames);
-  table.chunks.resize(trailer.chunks);
-  std::span<uint8_t> frames(reinterpret_cast<uint8_t*>(table.frames.data()),
-                            trailer.frames * sizeof(FrameEntry));
-  std::span<uint8_t> chunks(reinterpret_cast<uint8_t*>(table.chunks.data()),
-                            trailer.chunks * sizeof(ChunkEntry));
-  if (int e = file.pread(trailer.table_offset, frames)) return io_error("read", path, e);
-  if (int e = file.pread(trailer.table_offset + frames.size(), chunks))
-    return io_error("read", path, e);
-  if (hash64({frames, chunks}) != trailer.table_checksum)
-    return bad("its table's checksum is wrong");
-
-  // The checksum says that a gpuckpt wrote this; the bounds below say that reading it is safe
-  // whoever did.
-  uint64_t offset = sizeof(PackHeader), chunk = 0, plain = 0;
-  for (const FrameEntry& frame : table.frames) {
-    if (frame.offset != offset || frame.first_chunk != chunk || frame.chunks == 0 ||
-        frame.chunks > kMaxFrameChunks || frame.plain_length == 0 ||
-        frame.plain_length > kMaxFrameBytes || frame.stored_length == 0 ||
-        frame.stored_length > kMaxFrameBytes + Keys::kOverhead ||
-        frame.chunks > trailer.chunks - chunk) {
-      return bad(fmt::format("its table contradicts itself at chunk {}", chunk));
-    }
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < frame.chunks; ++i) sum += table.chunks[chunk + i].length;
-    if (sum != frame.plain_length)
-      return bad(fmt::format("chunk lengths do not add up at chunk {}", chunk));
-    offset += sizeof(FrameHeader) + 4ull * frame.chunks + frame.stored_length;
-    chunk += frame.chunks;
-    plain += frame.plain_length;
-  }
-  if (offset != trailer.table_offset || chunk != trailer.chunks || plain != trailer.plain_bytes) {
-    return bad("its table does not cover the file");
-  }
+  if (Status status = pack->read_table(trailer); !status.ok()) return status;
+  if (Status status = pack->check_table(trailer); !status.ok()) return status;
   *out = std::move(pack);
   return Status::Ok();
 }

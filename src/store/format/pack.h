@@ -155,6 +155,12 @@ class PackReader {
   Status check_sum(uint32_t frame, const Raw& raw) const;
   Status unpack(uint32_t frame, const Raw& raw, std::span<uint8_t> plain) const;
   Status damage(uint32_t frame, const char* why) const;
+  // open() in its steps; each expects the ones before.
+  Status read_header(PackHeader*) const;
+  Status read_trailer(const PackHeader&, const PackId& id, PackTrailer*) const;
+  Status read_table(const PackTrailer&);
+  Status check_table(const PackTrailer&) const;
+  Status bad(const std::string& why) const;
 
   Env* env_ = nullptr;
   std::string path_;
