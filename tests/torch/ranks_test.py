@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Two ranks under torchrun, joined by gloo's TCP connections, snapshot at random moments, killed and restored:
-ranks_test.py [--count N] [--device cpu|cuda] [--by_hand|--wrapped] [--steps N] [--build DIR] [--python PYTHON]
+ranks_test.py [--count N | --chain N] [--device cpu|cuda] [--by_hand|--wrapped] [--steps N] [--user nobody] [--build DIR] [--python PYTHON]
 
-torchrun, its store and both ranks are one job. Losses and the digests of both ranks' parameters must be those of an undisturbed
-run. --device cuda: on the simulated GPU (--sim=torch). Skipped (exit 77) like torch_test.py.
+torchrun, its store and both ranks are one job; SIGUSR1 goes to any of its processes. Losses and the digests of both ranks'
+parameters must be those of an undisturbed run. --device cuda: on the simulated GPU (--sim=torch). --chain: N snapshots of one
+training, which is killed and restored after each. Skipped (exit 77) like torch_test.py.
 """
 import argparse
 import os
+import pwd
 import socket
 import sys
 import time
@@ -39,6 +41,34 @@ class Session(torch_test.Session):
     def kill_all(self, process):
         family.kill_family(process, f"GPUCKPT_STORE={self.store}")
 
+    def any_process(self, process):
+        """Of those below it that the library is in: torchrun or one of the ranks."""
+        def has_library(pid):
+            try:
+                return "libgpuckpt.so" in Path(f"/proc/{pid}/maps").read_text() and "torch" in Path(f"/proc/{pid}/cmdline").read_text()
+            except OSError:
+                return False
+
+        return self.random.choice([pid for pid in family.family(process.pid) if has_library(pid)])
+
+    def snapshot_of_job(self, process):
+        how = self.random.choice(["signal", "signal", "cli"])
+        snapshot = self.snapshot(process, how, self.any_process(process), timeout=120)
+        return snapshot, next(s for s in self.snapshots() if s["id"] == snapshot)["stats"]["stall_us"] / 1e3
+
+    def wait_said(self, goal, process, limit):
+        begin = time.monotonic()
+        while len(said(self)) < goal:
+            if process.poll() is not None or time.monotonic() - begin > limit:
+                raise Failure(f"it does not come to line {goal}: {self.errors('restore')} {self.errors('out')}")
+            time.sleep(0.02)
+
+    def finish_right(self, process, expected, limit):
+        status = self.finish(process, limit)
+        if status != 0 or said(self) != expected:
+            wrong = next((f"line {i + 1} is {b!r}, not {a!r}" for i, (a, b) in enumerate(zip(expected, said(self))) if a != b), "")
+            raise Failure(f"restored, it ended with {status}; {wrong} {said(self)[-2:]} {self.errors('restore')} {self.errors('out')}")
+
 
 def said(session):
     """torchrun and the operators' library say more than the program."""
@@ -46,35 +76,52 @@ def said(session):
 
 
 def undisturbed(tools, options):
-    with Session(tools, 1) as session:
+    with Session(tools, 1, options.user) as session:
         begin = time.monotonic()
         process = session.ranks(options, under_gpuckpt=False)
         status = session.finish(process, options.limit)
         lines = said(session)
         if status != 0 or not lines or len(set(lines[-1].split()[1:])) != 1:
             raise Failure(f"undisturbed, it ended with {status}: {lines[-1:]} {session.errors('out')}")
-        print(f"{options.steps} steps of two ranks in {time.monotonic() - begin:.1f} s", flush=True)
+        print(f"{options.steps} steps of two ranks in {time.monotonic() - begin:.1f} s; {lines[-1]}", flush=True)
         return lines
 
 
 def cycle(tools, options, expected, seed):
-    with Session(tools, seed) as session:
+    with Session(tools, seed, options.user) as session:
         process = session.ranks(options)
-        goal = session.random.randint(1, max(1, len(expected) * 2 // 3))
-        begin = time.monotonic()
-        while len(said(session)) < goal:
-            if process.poll() is not None or time.monotonic() - begin > options.limit:
-                raise Failure(f"it does not come to line {goal}: {session.errors('out')}")
-            time.sleep(0.02)
-        snapshot = session.snapshot(process, "cli", timeout=120)
+        session.wait_said(session.random.randint(1, max(1, len(expected) * 2 // 3)), process, options.limit)
+        snapshot, stall = session.snapshot_of_job(process)
         time.sleep(session.random.random() / 2)
         session.kill_all(process)
         restored = session.restore(snapshot)
-        status = session.finish(restored, options.limit)
-        if status != 0 or said(session) != expected:
-            raise Failure(f"restored, it ended with {status}: {said(session)[-2:]} {session.errors('restore')} {session.errors('out')}")
-        stats = next(s for s in session.snapshots() if s["id"] == snapshot)["stats"]
-        return f"stall {stats['stall_us'] / 1e3:.0f} ms, restored in {restored.restore_seconds:.1f} s; {expected[-1]}"
+        session.finish_right(restored, expected, options.limit)
+        return f"stall {stall:.0f} ms, restored in {restored.restore_seconds:.1f} s"
+
+
+def chain(tools, options, expected, seed):
+    """One training: snapshot, killed, restored, and again so many times. Returns how many times."""
+    with Session(tools, seed, options.user) as session:
+        process, done, stalls, seconds = session.ranks(options), 0, [], []
+        gap = max(1, (len(expected) - 2) * 2 // (options.chain + 1))  # at most this many lines from one to the next
+        while done < options.chain:
+            goal = len(said(session)) + session.random.randint(1, gap)
+            if goal >= len(expected):
+                break
+            session.wait_said(goal, process, options.limit)
+            time.sleep(session.random.random() / 4)
+            snapshot, stall = session.snapshot_of_job(process)
+            time.sleep(session.random.random() / 2)
+            session.kill_all(process)
+            if said(session) != expected[:len(said(session))]:
+                raise Failure(f"after {done} restores: {said(session)[-2:]}")
+            process = session.restore(snapshot)
+            done += 1
+            stalls.append(stall)
+            seconds.append(process.restore_seconds)
+            print(f"{done}: line {goal}, stall {stall:.0f} ms, restored in {process.restore_seconds:.1f} s", flush=True)
+        session.finish_right(process, expected, options.limit)
+        return done
 
 
 def main():
@@ -88,14 +135,19 @@ def main():
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--by_hand", dest="wrapped", action="store_false", help="gradients all-reduced by the program (the default)")
     way.add_argument("--wrapped", action="store_true", help="by DistributedDataParallel")
+    parser.add_argument("--chain", type=int, default=0)
+    parser.add_argument("--user", type=lambda name: pwd.getpwnam(name).pw_uid, help="who runs it, when root tests")
     parser.add_argument("--limit", type=float, default=300, help="seconds for one run")
     options = parser.parse_args()
     if why := torch_test.missing(options.python):
         print(f"skipped: {why}")
         return 77
-    tools = torch_test.Tools(harness.find_build(options.build), options.python)
-    tools.cache.mkdir(parents=True, exist_ok=True)
+    tools = torch_test.Tools(harness.find_build(options.build), options.python, options.user)
     expected = undisturbed(tools, options)
+    if options.chain:
+        done = chain(tools, options, expected, options.seed)
+        print(f"{done} of {done} identical")
+        return 0
     wrong = 0
     for seed in range(options.seed, options.seed + options.count):
         try:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """An unmodified PyTorch trainer on the simulated GPU, snapshot at random moments, killed and restored:
-torch_test.py [--count N] [--build DIR] [--python PYTHON] [--limit S] [-- ARGUMENTS of examples/train_gpt.py]
+torch_test.py [--count N | --chain N] [--user nobody] [--build DIR] [--python PYTHON] [--limit S] [-- [NAME=VALUE] ARGUMENTS of examples/train_gpt.py]
 
 One undisturbed run says what the losses are. Each cycle snapshots a run at a random step (in turn by SIGUSR1 and by the command
 line), kills it some time later and restores it; its log must be the undisturbed one's, to the last bit. The steps of --cpu are
@@ -11,6 +11,8 @@ GPUCKPT_TORCH_PYTHON names one, else .deps/torch, which `./setup --torch` makes,
 """
 import argparse
 import os
+import pwd
+import re
 import subprocess
 import sys
 import time
@@ -20,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 import harness  # noqa: E402
 from harness import Failure  # noqa: E402
 
+ENVIRONMENT = re.compile(r"[A-Z_]+=")
 TRAINER = harness.SOURCE / "examples" / "train_gpt.py"
 sys.path.insert(0, str(harness.SOURCE / "python" / "sim"))
 from gpuckpt_sim_torch import TESTED  # noqa: E402
@@ -28,27 +31,34 @@ from gpuckpt_sim_torch import TESTED  # noqa: E402
 class Tools(harness.Tools):
     """Kernels are compiled once for all runs, and kept for the next test."""
 
-    def __init__(self, build, python):
+    def __init__(self, build, python, user=None):
         super().__init__(build)
-        self.python, self.cache = python, build / "tests" / "torch"
+        self.python, self.user, self.cache = python, user, build / "tests" / ("torch" if user is None else f"torch-{user}")
+        self.cache.mkdir(parents=True, exist_ok=True)
+        if user is not None and os.getuid() == 0:
+            os.chown(self.cache, user, user)
 
 
 class Session(harness.Session):
     def environment(self, **extra):
         kept = {name: self.tools.cache / name.lower() for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "FLAGGEMS_CACHE_DIR")}
         # Names of compiled code must not depend on the seeds of Python's hashes or of the simulated device.
-        return super().environment(**{name: str(path) for name, path in kept.items()}, **extra)
+        return super().environment(PYTHONFAULTHANDLER=1, **{name: str(path) for name, path in kept.items()}, **extra)
 
-    def train(self, arguments):
-        command = [self.tools.gpuckpt, "run", "--sim=torch", "--store", self.store, "--", self.tools.python, TRAINER, *arguments]
-        return self.popen(command, self.work / "out")
-
-    def train_without_gpuckpt(self, arguments):
-        """What --sim=torch sets, by hand, and the simulated driver in the place of the library."""
+    def python(self, program, arguments, under_gpuckpt, **env):
+        """Without gpuckpt: what --sim=torch sets, by hand, and the simulated driver in the place of the library."""
+        command = [self.tools.python, program, *arguments]
+        if under_gpuckpt:
+            return self.popen([self.tools.gpuckpt, "run", "--sim=torch", "--store", self.store, "--", *command], self.work / "out", **env)
         sim = self.tools.build / "lib" / "simgpu"
-        return self.popen([self.tools.python, TRAINER, *arguments], self.work / "out", LD_PRELOAD=f"{sim}/libcuda.so.1:{sim}/libcudart.so.13",
-                          GPUCKPT_SIM="torch", PYTHONPATH=sim / "python", GEMS_VENDOR="nvidia", TRITON_LIBCUDA_PATH=sim,
-                          TRITON_PTXAS_PATH=sim / "ptxas", TRITON_PTXAS_BLACKWELL_PATH=sim / "ptxas")
+        return self.popen(command, self.work / "out", LD_PRELOAD=f"{sim}/libcuda.so.1:{sim}/libcudart.so.13", GPUCKPT_SIM="torch",
+                          PYTHONPATH=sim / "python", GEMS_VENDOR="nvidia", TRITON_LIBCUDA_PATH=sim, TRITON_PTXAS_PATH=sim / "ptxas",
+                          TRITON_PTXAS_BLACKWELL_PATH=sim / "ptxas", **env)
+
+    def train(self, arguments, under_gpuckpt=True):
+        """Variables of the environment come before the trainer's own arguments, as in a shell."""
+        given = [a for a in map(str, arguments) if ENVIRONMENT.match(a)]
+        return self.python(TRAINER, [a for a in map(str, arguments) if a not in given], under_gpuckpt, **dict(a.split("=", 1) for a in given))
 
 
 def missing(python):
@@ -68,9 +78,9 @@ def losses(lines):
 
 
 def undisturbed(tools, arguments, limit):
-    with Session(tools, 1) as session:
+    with Session(tools, 1, tools.user) as session:
         begin = time.monotonic()
-        process = session.train_without_gpuckpt(arguments)
+        process = session.train(arguments, under_gpuckpt=False)
         status = session.finish(process, limit)
         if status != 0:
             raise Failure(f"the trainer ended with {status}: {session.errors('out')}")
@@ -78,7 +88,7 @@ def undisturbed(tools, arguments, limit):
 
 
 def cycle(tools, arguments, expected, seed, limit):
-    with Session(tools, seed) as session:
+    with Session(tools, seed, tools.user) as session:
         process = session.train(arguments)
         session.wait_lines(session.random.randint(2, max(2, len(expected) * 2 // 3)), process, timeout=limit)
         time.sleep(session.random.random() * 0.5)
@@ -100,7 +110,7 @@ def cycle(tools, arguments, expected, seed, limit):
 
 def chain(tools, arguments, expected, seed, limit, count):
     """One training: snapshot, killed, restored, and again so many times. Returns how many times."""
-    with Session(tools, seed) as session:
+    with Session(tools, seed, tools.user) as session:
         process = session.train(arguments)
         pid, done, stalls, seconds = process.pid, 0, [], []
         gap = max(1, (len(expected) - 2) * 2 // (count + 1))  # at most this many lines from one to the next
@@ -136,7 +146,7 @@ def against_cpu(tools, arguments, steps, limit):
     if len(of["cuda"]) != steps or len(of["cpu"]) != steps:
         raise Failure(f"{of}")
     worst = max(abs(a - b) / max(abs(b), 1e-3) for gpu, cpu in zip(of["cuda"], of["cpu"]) for a, b in zip(gpu, cpu))
-    bound = 0.02 if "--bf16" in arguments else 1e-4
+    bound = 0.02 if {"--bf16", "--fp16"} & set(arguments) else 1e-4
     if worst > bound:
         raise Failure(f"losses or gradient norms differ by {worst:.2g} from the CPU's: {of}")
     print(f"{steps} steps: losses and gradient norms within {worst:.1g} of the CPU's", flush=True)
@@ -151,14 +161,14 @@ def main():
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--chain", type=int, default=0, help="in place of --count: so many snapshots of one training, each restored")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--user", type=lambda name: pwd.getpwnam(name).pw_uid, help="who runs it, when root tests")
     parser.add_argument("--cpu", type=int, default=3, help="steps to compare with the CPU")
     parser.add_argument("--limit", type=float, default=600, help="seconds for one run")
     options = parser.parse_args(arguments[:arguments.index("--")] if "--" in arguments else arguments)
     if why := missing(options.python):
         print(f"skipped: {why}")
         return 77
-    tools = Tools(harness.find_build(options.build), options.python)
-    tools.cache.mkdir(parents=True, exist_ok=True)
+    tools = Tools(harness.find_build(options.build), options.python, options.user)
     if options.cpu:
         against_cpu(tools, trainer, options.cpu, options.limit)
     expected, seconds = undisturbed(tools, trainer, options.limit)
