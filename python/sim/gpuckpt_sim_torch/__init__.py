@@ -49,6 +49,8 @@ def enable():
         flag_gems.enable(unused=[function.__name__ for key, function, *_ in flag_gems._FULL_CONFIG if key in kernels.REPLACED],
                          registrar=operators.Registrar)
         operators.register(set(flag_gems.all_registered_keys()))
+        import torch
+        kernels.drawn(torch.device("cuda", torch.cuda.current_device()))  # not first in a graph
 
 
 def prepare(torch):

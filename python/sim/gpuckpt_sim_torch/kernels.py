@@ -1,10 +1,12 @@
 """Our own kernels in Triton, in the place of some of flag-gems 5.0.2."""
+import functools
 import math
 
 import flag_gems
 import torch
 import triton
 import triton.language as tl
+from flag_gems.utils.random_utils import philox_backend_seed_offset, uint_to_uniform_float
 
 
 def layer_norm(x, shape, weight, bias, eps):
@@ -74,4 +76,73 @@ def layer_norm_backward(dy, x, shape, mean, rstd, weight, bias, mask):
     return dx, dweight, dbias
 
 
-REPLACED = {"native_layer_norm": layer_norm, "native_layer_norm_backward": layer_norm_backward}
+@triton.jit
+def _count(drawn):
+    tl.store(drawn, tl.load(drawn) + 1)
+
+
+@functools.cache
+def drawn(device):
+    """How often graphs have drawn random numbers. The generator's offset is a number of the host, which a captured kernel would
+    find the same in each launch of its graph."""
+    count = torch.zeros(1, dtype=torch.long).to(device)
+    _count[(1,)](count)  # a capture cannot load it
+    return count
+
+
+def _drew(device):
+    if torch.cuda.is_current_stream_capturing():
+        _count[(1,)](drawn(device))
+
+
+@triton.jit(do_not_specialize=["seed", "offset", "p", "n"])
+def _dropout(x, y, kept, drawn, seed, offset, p, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    zero = at.to(tl.uint32) * 0
+    r, _, _, _ = tl.philox(seed.to(tl.int64), at.to(tl.uint32), zero + offset.to(tl.uint32), zero + tl.load(drawn).to(tl.uint32), zero + 1)
+    keep = uint_to_uniform_float(r) > p
+    tl.store(y + at, tl.where(keep, tl.load(x + at, mask=at < n, other=0.0).to(tl.float32) / (1.0 - p), 0.0), mask=at < n)
+    tl.store(kept + at, keep, mask=at < n)
+
+
+def dropout(x, p, train=True):
+    """In a graph each launch draws anew."""
+    if not train or not 0 < p < 1:
+        return flag_gems.dropout(x, p, train)
+    x = x.contiguous()
+    y, kept = torch.empty_like(x), torch.empty_like(x, dtype=torch.bool)
+    if x.numel():
+        with torch.cuda.device(x.device):
+            seed, offset = philox_backend_seed_offset(4)
+            _dropout[(triton.cdiv(x.numel(), 1024),)](x, y, kept, drawn(x.device), seed, offset, p, x.numel(), 1024)
+            _drew(x.device)
+    return y, kept
+
+
+@triton.jit(do_not_specialize=["seed", "offset", "low", "span", "n"])
+def _integers(x, drawn, seed, offset, low, span, n, BOUNDED: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    zero = at.to(tl.uint32) * 0
+    r0, r1, _, _ = tl.philox(seed.to(tl.int64), at.to(tl.uint32), zero + offset.to(tl.uint32), zero + tl.load(drawn).to(tl.uint32), zero + 2)
+    value = (r0.to(tl.uint64) << 32) | r1.to(tl.uint64)
+    if BOUNDED:
+        value = value % span.to(tl.uint64)
+    tl.store(x + at, (value.to(tl.int64) + low.to(tl.int64)).to(x.dtype.element_ty), mask=at < n)
+
+
+def random_from(x, low, high, *, generator=None):
+    """torch.randint; torch.compile takes the seeds of its kernels from it, also in graphs. `high` None: every number of 64 bits."""
+    if high is not None and low >= high:
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    y = x if x.is_contiguous() else torch.empty_like(x, memory_format=torch.contiguous_format)
+    if x.numel():
+        with torch.cuda.device(x.device):
+            seed, offset = philox_backend_seed_offset(4, generator)
+            bounded = high is not None
+            _integers[(triton.cdiv(x.numel(), 256),)](y, drawn(x.device), seed, offset, low, high - low if bounded else 1, x.numel(), bounded, 256)
+            _drew(x.device)
+    return x if y is x else x.copy_(y)
+
+
+REPLACED = {"native_dropout": dropout, "native_layer_norm": layer_norm, "native_layer_norm_backward": layer_norm_backward,
+            "random_.from": random_from}
