@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Trains a small GPT in PyTorch, as one does: AdamW, clipping, warm-up and cosine, dropout, gradient accumulation, a data
-loader with workers and pinned memory, mixed precision, checkpoint files of its own. It knows nothing of gpuckpt.
+loader with workers and pinned memory, mixed precision, CUDA graphs, checkpoint files of its own. It knows nothing of gpuckpt.
 
     python examples/train_gpt.py                                                        on a GPU
     gpuckpt run --store DIR -- python examples/train_gpt.py                             on a GPU, to be snapshot
@@ -102,9 +102,64 @@ def save(path, model, optimizer, schedule, step):
     os.replace(path + ".new", path)
 
 
+def load(path, model, optimizer, schedule, device):
+    """Returns the step that the file was saved after."""
+    saved = torch.load(path, map_location=device)
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    schedule.load_state_dict(saved["schedule"])
+    return saved["step"]
+
+
 def forever(loader):
     while True:
         yield from loader
+
+
+def copied(batches, device):
+    """Each batch on the device."""
+    for batch in batches:
+        yield [t.to(device, non_blocking=True) for t in batch]
+
+
+def copied_ahead(batches, device):
+    """The same; a stream of its own copies the next batch while this one is computed with."""
+    side = torch.cuda.Stream(device)
+
+    def begin():
+        with torch.cuda.stream(side):
+            return [t.to(device, non_blocking=True) for t in next(batches)], side.record_event()
+
+    following = begin()
+    while True:
+        batch, arrived = following
+        torch.cuda.current_stream().wait_event(arrived)
+        for t in batch:
+            t.record_stream(torch.cuda.current_stream())
+        following = begin()
+        yield batch
+
+
+def captured(compute, batch):
+    """`compute` as a CUDA graph: called with a batch it copies that to where the graph reads, and launches the graph."""
+    read = [t.clone() for t in batch]
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):  # what is allocated or compiled at first
+        for _ in range(2):
+            compute(*read)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = compute(*read)
+
+    def launch(*batch):
+        for target, t in zip(read, batch):
+            target.copy_(t, non_blocking=True)
+        graph.replay()
+        return result
+
+    return launch
 
 
 def read_options():
@@ -121,12 +176,19 @@ def read_options():
     parser.add_argument("--rate", type=float, default=2e-3)
     parser.add_argument("--clip", type=float, default=1.0)
     parser.add_argument("--workers", type=int, default=2, help="processes of the data loader")
-    parser.add_argument("--bf16", action="store_true", help="autocast to bfloat16")
+    precision = parser.add_mutually_exclusive_group()
+    precision.add_argument("--bf16", action="store_true", help="autocast to bfloat16")
+    precision.add_argument("--fp16", action="store_true", help="autocast to float16, with a scaled loss")
     parser.add_argument("--compile", action="store_true", help="torch.compile")
+    parser.add_argument("--mode", help="of torch.compile, such as reduce-overhead")
+    parser.add_argument("--graph", action="store_true", help="forward and backward as one CUDA graph, begun with the second batch")
+    parser.add_argument("--ahead", action="store_true", help="copy the next batch by a stream of its own")
+    parser.add_argument("--memory", action="store_true", help="log what the allocator has, too")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--save", help="file for a checkpoint of its own, every --save-every steps")
     parser.add_argument("--save-every", type=int, default=20)
+    parser.add_argument("--resume", help="begin from this checkpoint")
     parser.add_argument("--pace-ms", type=float, default=0, help="wait at least this long from step to step")
     parser.add_argument("--log", help="write the log there instead of to standard output")
     return parser.parse_args()
@@ -148,29 +210,51 @@ def main():
     model = GPT(len(letters), options.length, options.width, options.heads, options.layers, options.dropout).to(options.device)
     optimizer = torch.optim.AdamW(model.parameters(), options.rate, betas=(0.9, 0.95), weight_decay=0.1)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(step, options.steps))
-    run = torch.compile(model) if options.compile else model
+    device_type = torch.device(options.device).type
+    scaler = torch.amp.GradScaler(device_type, init_scale=2.0 ** 12, growth_interval=20, enabled=options.fp16)
+    run = torch.compile(model, mode=options.mode) if options.compile else model
     log = open(options.log, "w", buffering=1) if options.log else sys.stdout
     print(f"train_gpt.py: {len(data)} characters, {len(letters)} different; {sum(p.numel() for p in model.parameters())} parameters; "
           f"{options.steps} steps on {options.device}", file=log, flush=True)
-    batches = forever(loader)
-    for step in range(1, options.steps + 1):
+    done = load(options.resume, model, optimizer, schedule, options.device) if options.resume else 0
+    batches = (copied_ahead if options.ahead and device_type == "cuda" else copied)(forever(loader), options.device)
+
+    def compute(x, y):
+        with torch.autocast(device_type, torch.float16 if options.fp16 else torch.bfloat16, enabled=options.bf16 or options.fp16):
+            loss = F.cross_entropy(run(x).flatten(0, 1), y.flatten()) / options.accumulate
+        scaler.scale(loss).backward()
+        return loss.detach()
+
+    # Graphs add to gradients that stay where they are.
+    keep = options.graph or options.mode is not None
+    if keep:
+        for p in model.parameters():
+            p.grad = torch.zeros_like(p)
+    if options.graph:
+        first = next(batches)
+        compute = captured(compute, first) if device_type == "cuda" else compute
+        optimizer.zero_grad(set_to_none=False)  # computed with before the capture
+    for step in range(done + 1, options.steps + 1):
         begin = time.monotonic()
         total = torch.zeros((), device=options.device)
         for _ in range(options.accumulate):
-            x, y = (t.to(options.device, non_blocking=True) for t in next(batches))
-            with torch.autocast(options.device, torch.bfloat16, enabled=options.bf16):
-                loss = F.cross_entropy(run(x).flatten(0, 1), y.flatten()) / options.accumulate
-            loss.backward()
-            total += loss.detach()
+            total += compute(*next(batches))
+        scaler.unscale_(optimizer)
         norm = nn.utils.clip_grad_norm_(model.parameters(), options.clip)
-        optimizer.step()
+        scaler.step(optimizer)
+        scaler.update()
         schedule.step()
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=not keep)
         print(f"step {step} loss {total.item().hex()} norm {norm.item().hex()}", file=log, flush=True)
+        if options.memory:
+            print(f"memory {torch.cuda.memory_allocated()} peak {torch.cuda.max_memory_allocated()}", file=log, flush=True)
         if options.save and step % options.save_every == 0:
             save(options.save, model, optimizer, schedule, step)
         time.sleep(max(0.0, options.pace_ms / 1e3 - (time.monotonic() - begin)))
     print(f"digest {digest(model, optimizer)}", file=log, flush=True)
+    if options.save and os.path.exists(options.save):
+        step = load(options.save, model, optimizer, schedule, options.device)
+        print(f"saved after step {step}: {digest(model, optimizer)}", file=log, flush=True)
 
 
 if __name__ == "__main__":
