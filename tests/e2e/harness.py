@@ -316,7 +316,8 @@ _references = {}
 
 
 # A program with connections to others has them reset by a restore, and that is told (exit 3); nothing else may be.
-CONNECTIONS = ("a restore finds it reset", "a restore finds them reset", "a restore finds it closed at the other end")
+# Many of one kind are counted after the first ones.
+CONNECTIONS = ("a restore finds it reset", "a restore finds them reset", "a restore finds it closed at the other end", "more of this kind")
 
 
 def is_taken(done, may_tell=CONNECTIONS):
