@@ -81,16 +81,6 @@ Finding check_library() {
   return {"library", kOk, "libgpuckpt.so loads", ""};
 }
 
-// Runs `body` in a child and returns the errno value it exits with.
-template <typename Body>
-int in_child(Body body) {
-  pid_t child = fork();
-  if (child == 0) _exit(body());
-  int status = 0;
-  if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status)) return ECHILD;
-  return WEXITSTATUS(status);
-}
-
 Finding check_clone3() {
   // A size of zero is refused by clone3 itself, before anything happens; a filter or an old kernel
   // says ENOSYS or EPERM.
@@ -101,15 +91,16 @@ Finding check_clone3() {
       "restored programs get new process and thread ids; containers: use a newer seccomp profile"};
 }
 
+// Not only whether they can be made: in a container /proc may not be mounted in one, for instance.
 Finding check_namespaces() {
-  int error = in_child([] { return unshare(CLONE_NEWUSER | CLONE_NEWPID) == 0 ? 0 : errno; });
-  if (error == 0)
-    return {"namespaces", kOk,
-            "user and pid namespaces can be made: restored programs keep their ids", ""};
-  return {"namespaces", kWarn, fmt::format("cannot make user namespaces ({})", strerror(error)),
-          "restored programs get new ids unless run as root; sysctl user.max_user_namespaces, "
-          "kernel.unprivileged_userns_clone or "
-          "kernel.apparmor_restrict_unprivileged_userns"};
+  const std::string why = restore::why_no_ids_in_namespace();
+  if (why.empty())
+    return {"namespaces", kOk, "namespaces can be made: restored programs keep their ids", ""};
+  return {"namespaces", kWarn, why,
+          "restored programs get new ids unless run as root where their ids are free; sysctl "
+          "user.max_user_namespaces, kernel.unprivileged_userns_clone or "
+          "kernel.apparmor_restrict_unprivileged_userns; a container: its seccomp profile, and a "
+          "/proc without masked parts"};
 }
 
 // Processes of a job know each other by their numbers.

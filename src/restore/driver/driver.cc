@@ -574,7 +574,7 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o, bool* ran) 
   Outcome outcome;
   outcome.code = kExitRefused;
   outcome.text = needs_ids("namespaces are turned off");
-  std::string before;  // why the ways did not do that were tried before
+  std::string before, why_not;  // why the ways did not do that were tried before; the last one
   for (const Ids& ids : ways) {
     Started started;
     Feeds feeds;
@@ -587,7 +587,8 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o, bool* ran) 
       if (ids == Ids::kNew && namespaces_allowed(o))
         store::say(
             "gpuckpt: warning: the program has new process and thread ids (no namespaces "
-            "here); programs that keep native thread ids may notice\n");
+            "here%s); programs that keep native thread ids may notice\n",
+            why_not.empty() ? "" : (": " + why_not).c_str());
       const double seconds = now() - t0;
       if (o.on_running) o.on_running(outcome.pid);
       write_status(o, "running", 0, "", reader.id(), outcome.pid, -1, seconds);
@@ -601,6 +602,7 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o, bool* ran) 
     // Refused or taken ids: the next way may do. Everything else would fail again.
     if ((outcome.code != kExitRefused && outcome.code != kExitLocked) || &ids == &ways.back())
       break;
+    why_not = outcome.text;
     before += " (tried before" + std::string(ids == Ids::kHere ? ", without namespaces" : "") +
               ": " + outcome.text + ")";
   }

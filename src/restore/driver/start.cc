@@ -293,6 +293,18 @@ void set_clocks(const Image& image, int report) {
   }
 }
 
+// The program was process 1 of its pid namespace, as in a container, and is so again: it reaps its
+// own orphans, and all others end with it. (The clocks are those of this process from its exec on.)
+[[noreturn]] void become_init(Start* s, uid_t uid, gid_t gid) {
+  const int report = s->tree.root().their_report.get();
+  if (std::string why = map_ids_and_mount_proc(s->user_namespace, uid, gid); !why.empty())
+    fail(report, kExitRefused, why);
+  if (s->tree.has_prelude())
+    fail(report, kExitRefused, "nobody can be made before process 1 of a pid namespace");
+  set_clocks(s->tree.root().image, report);
+  become(s, 0);
+}
+
 bool ended_well(pid_t pid) {
   int status = -1;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
@@ -348,8 +360,10 @@ bool start_program(Tree* tree, const std::string& launcher, Ids ids, Started* ou
     if (child == 0) {
       for (auto& m : tree->members) m->report.reset();
       out->status.reset();
+      if (root == 1) become_init(&s, uid, gid);
       be_init(&s, uid, gid, end.get());
     }
+    if (root == 1) out->status.reset();  // the program is our child
   } else {
     const bool prelude = ids == Ids::kHere && tree->has_prelude();
     set_clocks(tree->root().image, tree->root().their_report.get());

@@ -23,7 +23,7 @@ enum class Ids {
 
 struct Started {
   pid_t child = -1;  // of ours: the program itself, or the init of its namespace; -1: none was made
-  Fd status;         // kNamespace: the program's wait status arrives here
+  Fd status;         // of a program below that init: its wait status arrives here
 };
 
 // True when the program is on its way; the outcome comes on `report`. Otherwise `error` says why.
