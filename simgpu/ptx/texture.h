@@ -66,7 +66,9 @@ class Images {
   // the address of a reference of the module.
   virtual const Image* texture(uint64_t handle) = 0;
   virtual const Image* surface(uint64_t handle) = 0;
-  virtual ~Images() = default;
+
+ protected:
+  ~Images() = default;  // trivial, so that a constant object needs no exit handler
 };
 
 }  // namespace simgpu::ptx

@@ -12,14 +12,25 @@ namespace simgpu {
 
 namespace {
 
+// Threads that ask first at the same time all ask the kernel, and get the same answer: the driver
+// is compiled without guards around local statics, so a static of an unknown value would be a race.
+bool one_core() {
+  static std::atomic<long> cores{0};
+  long n = cores.load(std::memory_order_relaxed);
+  if (n == 0) {
+    n = sysconf(_SC_NPROCESSORS_ONLN);
+    cores.store(n, std::memory_order_relaxed);
+  }
+  return n < 2;
+}
+
 // Most work ends within microseconds, so the caller polls that long before it sleeps, which is
 // quicker than being woken. With one core it sleeps at once.
 template <class F>
 bool spin_until(F f) {
-  static const bool alone = sysconf(_SC_NPROCESSORS_ONLN) < 2;
   constexpr uint64_t kCycles = 40000;
   if (f()) return true;
-  if (alone) return false;
+  if (one_core()) return false;
   for (const uint64_t begin = __rdtsc(); __rdtsc() - begin < kCycles;)
     for (int k = 0; k < 8; ++k) {
       _mm_pause();

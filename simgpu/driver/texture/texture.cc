@@ -26,7 +26,7 @@ Mutex& table_mutex() {
   return m;
 }
 
-class AllImages : public ptx::Images {
+class AllImages final : public ptx::Images {
  public:
   const ptx::Image* texture(uint64_t handle) override { return image(false, handle); }
   const ptx::Image* surface(uint64_t handle) override { return image(true, handle); }
@@ -256,7 +256,8 @@ CUresult make_sampler(const CUDA_RESOURCE_DESC& resource, const CUDA_TEXTURE_DES
 }
 
 ptx::Images* all_images() {
-  static AllImages all;
+  // Constant: kernels of several streams ask for it first at the same time.
+  static constinit AllImages all;
   return &all;
 }
 
