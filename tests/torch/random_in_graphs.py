@@ -1,4 +1,4 @@
-"""Run by random_test.py: what random numbers a CUDA graph draws. It knows nothing of gpuckpt."""
+"""Run by operators_test.py: what random numbers a CUDA graph draws. It knows nothing of gpuckpt."""
 import torch
 from torch.nn import functional as F
 
@@ -41,3 +41,4 @@ check("as does the default one's", all(torch.equal(a, b) for a, b in zip(first, 
 wide = torch.randint(-2**63, 2**63 - 1, (1000,), device="cuda")
 check("all 64 bits", wide.min() < -2**62 and wide.max() > 2**62)
 check("other types and strides", all(0 <= n < 5 for n in torch.zeros(3, 4, dtype=torch.int32, device="cuda").t().random_(0, 5).flatten().tolist()))
+print("end")

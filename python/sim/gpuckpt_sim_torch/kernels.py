@@ -9,9 +9,42 @@ import triton.language as tl
 from flag_gems.utils.random_utils import philox_backend_seed_offset, uint_to_uniform_float
 
 
+@triton.jit
+def _layer_norm(x, weight, bias, y, mean, rstd, rows, columns, eps, WEIGHTED: tl.constexpr, BIASED: tl.constexpr, ROWS: tl.constexpr,
+                COLUMNS: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, COLUMNS)
+    at = row[:, None] * columns + column[None, :]
+    inside = (row < rows)[:, None] & (column < columns)[None, :]
+    value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    centre = tl.sum(value, axis=1) / columns
+    value = tl.where(inside, value - centre[:, None], 0.0)
+    scale = 1.0 / tl.sqrt(tl.sum(value * value, axis=1) / columns + eps)
+    value *= scale[:, None]
+    if WEIGHTED:
+        value *= tl.load(weight + column, mask=column < columns, other=0.0).to(tl.float32)[None, :]
+    if BIASED:
+        value += tl.load(bias + column, mask=column < columns, other=0.0).to(tl.float32)[None, :]
+    tl.store(y + at, value, mask=inside)
+    tl.store(mean + row, centre, mask=row < rows)
+    tl.store(rstd + row, scale, mask=row < rows)
+
+
 def layer_norm(x, shape, weight, bias, eps):
-    """The statistics have a one for each normalised dimension."""
-    y, mean, rstd = flag_gems.layer_norm(x, shape, weight, bias, eps)
+    """The statistics are float32 and have a one for each normalised dimension, as PyTorch's. flag-gems rounds them to the type of x, and
+    the gradients of a model in bfloat16 with them."""
+    columns = math.prod(shape)
+    rows = x.numel() // columns if columns else math.prod(x.shape[:x.dim() - len(shape)])
+    x = x.contiguous()
+    weight, bias = (None if t is None else t.contiguous() for t in (weight, bias))
+    y = torch.empty_like(x)
+    mean, rstd = (torch.empty(rows, dtype=torch.float32, device=x.device) for _ in range(2))
+    if x.numel():
+        tile = triton.next_power_of_2(columns)
+        height = max(1, 1024 // tile)
+        with torch.cuda.device(x.device):
+            _layer_norm[(triton.cdiv(rows, height),)](x, weight, bias, y, mean, rstd, rows, columns, eps, weight is not None, bias is not None,
+                                                      height, tile)
     kept = [*x.shape[:x.dim() - len(shape)], *[1] * len(shape)]
     return y, mean.view(kept), rstd.view(kept)
 
