@@ -27,7 +27,7 @@ void for_each_owner(
 std::string owner_name(const nlohmann::json& owner);
 
 // Where an allocation was asked for: "function+0x12 (file+0x34)", innermost first, as far as can be
-// told (device/base/sites.h).
+// told (device/base/call_sites.h).
 std::vector<std::string> owner_site(const nlohmann::json& device, const nlohmann::json& owner,
                                     const store::SnapshotReader& reader);
 

@@ -13,6 +13,7 @@
 //
 // Threads: none; the owner locks. Errors of Backing::commit come back untouched, with nothing
 // changed.
+// Owner: the DeviceMemory or HostPool that has it.
 #pragma once
 
 #include <cstdint>
@@ -62,7 +63,7 @@ struct Allocation : RangeNode {  // begin, size as requested
   bool managed = false;          // host memory that answers as managed
   bool shared = false;           // with other processes (ipc.h)
   bool sync_memops = false;      // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
-  uint32_t site = 0;             // where it was asked for (sites.h)
+  uint32_t site = 0;             // where it was asked for (call_sites.h)
   Advice advice;
 };
 

@@ -32,7 +32,7 @@ enum LockRank : uint8_t {
   kSyncMemopsLock,    // hooks_memory.cc: addresses with CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
   kRegistryLock,      // registry.h: the CUDA objects that are alive
   kCapturePointLock,  // hooks_graph.cc: rooms for names of a capture's points
-  kSiteLock,          // sites.cc: call sites of allocations
+  kCallSiteLock,      // call_sites.cc: where allocations are made of allocations
   kSettingsLock,      // settings.cc
   kHeapLock,          // memory.cc: the device side's own heap
 };

@@ -9,8 +9,8 @@
 #include "base/text.h"
 #include "device/arena/device_heap.h"
 #include "device/arena/vmm.h"
+#include "device/base/call_sites.h"
 #include "device/base/registry_format.h"
-#include "device/base/sites.h"
 #include "device/base/times.h"
 #include "device/capture/idle.h"
 #include "device/modules/links.h"
@@ -484,7 +484,7 @@ void describe_device(GrowingText* to) {
   for (int i = 0; i < machine_facts.devices; ++i) describe_one_device(&json, i);
   json.end_array();
   json.key("sites");
-  describe_sites(&json);
+  describe_call_sites(&json);
   json.member("pinned_bytes", pinned_bytes());
   {
     MutexLock guard(registry().lock);

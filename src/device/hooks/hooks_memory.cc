@@ -1,8 +1,8 @@
 // Device memory: cuMemAlloc and friends from the arena, and what applications ask about pointers.
 #include "base/syscall.h"
 #include "device/arena/vmm.h"
+#include "device/base/call_sites.h"
 #include "device/base/lock_order.h"
-#include "device/base/sites.h"
 #include "device/capture/capture.h"
 #include "device/capture/idle.h"
 #include "device/hooks/hooks.h"

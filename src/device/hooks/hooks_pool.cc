@@ -1,8 +1,8 @@
 // Stream-ordered memory. Pool handles are the driver's; the memory comes from the arena. A free
 // takes effect in stream order: an event marks the place, and the memory is taken up again by a
 // later allocation on the same stream at once, by others when the event is done.
+#include "device/base/call_sites.h"
 #include "device/base/lock_order.h"
-#include "device/base/sites.h"
 #include "device/capture/idle.h"
 #include "device/hooks/hooks.h"
 #include "device/sharing/ipc.h"

@@ -1,4 +1,4 @@
-#include "device/base/sites.h"
+#include "device/base/call_sites.h"
 
 #include <sys/uio.h>
 
@@ -29,7 +29,7 @@ struct Table {
   Vector<Code> code;           // of others than ourselves and the driver, in order
   uint64_t looked_us = 0;
 };
-Mutex lock{kSiteLock};
+Mutex lock{kCallSiteLock};
 Table* table;  // made at the first call
 
 void look_for_code() {
@@ -101,7 +101,7 @@ uint32_t call_site() {
   return number_of(site);
 }
 
-void describe_sites(JsonWriter* json) {
+void describe_call_sites(JsonWriter* json) {
   MutexLock guard(lock);
   json->begin_array();
   for (size_t i = 0; table && i < table->sites.size(); ++i) {

@@ -1,6 +1,8 @@
 // Where allocations were made: what on the calling thread's stack looks like return addresses, at
 // the time of the call. A guess that costs a fraction of a microsecond; whoever reads it (verify
 // --replay) drops those that no call instruction stands before.
+//
+// Owner: process-wide. Threads: any, under a lock of its own. Errors: 0: not known.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +15,7 @@ namespace gpuckpt::device {
 // Takes a lock of its own for a moment.
 uint32_t call_site();
 
-// The JSON array of all sites: [["0x..",...],...], number 1 first.
-void describe_sites(JsonWriter* json);
+// The JSON array of all call sites: [["0x..",...],...], number 1 first.
+void describe_call_sites(JsonWriter* json);
 
 }  // namespace gpuckpt::device
