@@ -2,7 +2,7 @@
 """docs/glossary.md holds for the code: glossary_test.py
 
 Each word of the first table occurs in the sources; no word of the second table ("Not used") does, in the folders it
-names. Both are found as whole words and as parts of identifiers (io_thread, IoThread, kIoThread)."""
+names. Both are found as whole words, in capitals too, and as parts of identifiers (io_thread, IoThread, kIoThread)."""
 import re
 import subprocess
 import sys
@@ -38,7 +38,8 @@ def as_part(word):
     """A regular expression: the word, or the identifiers that begin or end with it or have it in the middle."""
     camel = "".join(part.capitalize() for part in word.split())
     snake = word.replace(" ", "_")
-    return re.compile(rf"(?<![A-Za-z])k?{camel}(?![a-z])|[a-z0-9]{camel}(?![a-z])|(?<![A-Za-z]){snake}(?![A-Za-z])")
+    upper = word.upper()
+    return re.compile(rf"(?<![A-Za-z])k?{camel}(?![a-z])|[a-z0-9]{camel}(?![a-z])|(?<![A-Za-z])({snake}|{upper})(?![A-Za-z])")
 
 
 def main():

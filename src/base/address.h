@@ -1,5 +1,7 @@
 // Addresses of different worlds are different types, so that one cannot be used for the other by
 // accident.
+//
+// Values without an owner, for any thread. Errors: none.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,9 @@
 // the next completion goes to, and how many requests there is room for, the kernel keeps to itself.
 // What cannot be asked for or set is found out, and brought about, by requests of our own that
 // complete when we want. Facts: fs/aio.c of Linux.
+//
+// Owner: the caller, of the context's ring as well. Threads: one at a time. Errors: false, or fewer
+// requests than were asked for.
 #pragma once
 
 #include <linux/aio_abi.h>

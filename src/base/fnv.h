@@ -1,4 +1,6 @@
 // FNV-1a, 64 bits: for tables and comparisons among ourselves, not for names of data.
+//
+// Pure functions, for any thread. Errors: none.
 #pragma once
 
 #include <cstddef>

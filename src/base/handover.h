@@ -4,6 +4,9 @@
 //
 // A process and what is restored from it are the same: it keeps its number and its identity, and
 // offers the same things under the same numbers.
+//
+// Owner: a descriptor stays its caller's, and open while it is offered. Threads: any;
+// handover_serve() is for signal handlers. Errors: -1 or -errno.
 #pragma once
 
 #include <cstdint>

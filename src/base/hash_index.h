@@ -1,5 +1,7 @@
 // Numbers by the hash of what they stand for: finds among thousands without looking at each. The
 // memory is the caller's, all zeros at first; nothing is ever removed.
+//
+// Threads: one, nothing is locked. Errors: none; more numbers than slots are the caller's mistake.
 #pragma once
 
 #include <cstddef>

@@ -5,6 +5,9 @@
 // `Region` is a mapping with a PROT_NONE page on both sides: the kernel cannot merge it with a
 // neighbour. Scratch regions are registered and left out of snapshots; they do not exist after a
 // restore.
+//
+// Owner: a Region is unmapped by the code that mapped it, not by a destructor. Threads: any.
+// Errors: an empty Region.
 #pragma once
 
 #include <cstddef>

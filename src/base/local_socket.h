@@ -1,5 +1,7 @@
 // Abstract Unix sockets between processes of ours, by raw calls: the kernel names them, with five
 // hexadecimal digits, and descriptors travel with messages (SOCK_SEQPACKET).
+//
+// Owner: the caller closes what it is given. Threads: any. Errors: -errno, or false.
 #pragma once
 
 #include <cstddef>

@@ -3,6 +3,8 @@
 //
 // GPUCKPT_LOG = off | error | warn (default) | info | debug. When the application has closed or
 // re-used descriptor 2, the line is dropped rather than written into one of its files.
+//
+// Threads: any, signal handlers too. Errors: none are told; a line that cannot be written is lost.
 #pragma once
 
 #include <cstdarg>

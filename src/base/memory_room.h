@@ -1,5 +1,8 @@
 // How much memory is left: of the machine, and of each control group with a limit
 // that the process is in.
+//
+// Values without an owner; reads files, so on a thread whose descriptors are ours. Errors: what
+// cannot be read counts as without a limit.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +18,7 @@ struct MemoryRoom {
 
 // The tightest one. What a group holds of files that nobody has mapped counts as room: it can be
 // had back. `memberships`: as /proc/self/cgroup; `mounts`: where
-// the hierarchies are mounted. ON THE COURIER.
+// the hierarchies are mounted. ON THE I/O THREAD.
 MemoryRoom memory_room(const char* memberships = "/proc/self/cgroup",
                        const char* mounts = "/sys/fs/cgroup");
 // The machine's alone.

@@ -6,6 +6,9 @@
 // exception, and are written where they are: /dev/stderr as a status file stays /dev/stderr.
 //
 // Raw system calls only: usable in the application's process, whatever its umask.
+//
+// Owner: NewFile closes its descriptors and removes a file that was not published. Threads: one per
+// object. Errors: -errno.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,7 @@
 // Where a process lives: its root folder and its namespaces. A restore makes none of them (but
 // pid and time namespaces): the program comes back in those of whoever restores.
+//
+// Values without an owner, for any thread. Errors: zeros for parts that cannot be told.
 #pragma once
 
 #include <cstddef>

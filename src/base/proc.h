@@ -1,4 +1,7 @@
 // What /proc says, read with raw calls and without allocation.
+//
+// Owner: the caller's buffers; a LineReader closes its file. Threads: any. Errors: -errno, false or
+// an empty answer, never a message.
 #pragma once
 
 #include <cstddef>

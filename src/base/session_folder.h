@@ -6,6 +6,9 @@
 //   /tmp/gpuckpt-UID                 anybody can make a folder of that name first
 //
 // The library listens in the first that is safe; the command line looks in all of them.
+//
+// Pure functions but for a look at the folder, for any thread. Errors: false, or the end of a
+// sentence.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,7 @@
 // Raw system calls: no errno, no cancellation points, no libc state. Safe while application threads
 // are parked, in the copied child and in the restore entry. A failed call returns -errno.
+//
+// Threads: any. Owner: none.
 #pragma once
 
 #include <sys/syscall.h>

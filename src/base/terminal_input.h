@@ -1,6 +1,8 @@
 // Unread input of a pseudo terminal in line mode: put into an empty terminal through its master, so
 // that it is read as the lines it was. Raw system calls: the snapshot puts back what it had to
 // read, and a restore does the same.
+//
+// Owner: the caller's descriptors. Threads: one per terminal. Errors: false.
 #pragma once
 
 #include <cstddef>

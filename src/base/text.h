@@ -1,4 +1,7 @@
 // Text without libc: formatting into fixed buffers, scanning of /proc, durations.
+//
+// Owner: the caller's buffers. Threads: any. Errors: text that does not fit is cut; scanners that
+// return bool leave their result alone when they return false.
 #pragma once
 
 #include <cstdarg>

@@ -1,5 +1,5 @@
 // Reading one published snapshot: blobs by name, bytes by (space, address). Ordinary C++; used by
-// the command line and by the front of restore, never inside the application.
+// the command line and by the restore driver, never inside the application.
 #pragma once
 
 #include <array>

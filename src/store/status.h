@@ -1,4 +1,4 @@
-// Errors of the ordinary C++ side (store, writer, command line, front of restore) are values: a
+// Errors of the ordinary C++ side (store, writer, command line, restore driver) are values: a
 // class that becomes the exit code, and one sentence that says what happened, where, and what to
 // do.
 #pragma once

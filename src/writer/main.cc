@@ -216,7 +216,7 @@ class Job {
     wire::Msg failed = make(wire::kMsgFailed, status.text());
     failed.code = status.code();
     failed.slot = member_ended_ ? wire::kFailedMember : 0;
-    writer_.reset();  // temporary files are gone before anybody hears of it
+    writer_.reset();  // temporary files are gone before any process hears of it
     for (auto& member : members_) {
       member->ring.give_up();
       for (Source& source : member->sources) {

@@ -3,6 +3,7 @@
 //
 // Threads: `lock` of a device guards its arena. Calls into the driver happen with it held (creating
 // memory is one).
+// Owner: process-wide, part of every snapshot. Errors: the driver's own result, untouched.
 #pragma once
 
 #include "device/base/lock_order.h"

@@ -1,6 +1,9 @@
 // What kernels leave behind that no call shows: memory from malloc in device code, which lies in
 // the driver's own heap, and printf's text that the driver has not printed yet. Both are told from
 // the images of the modules that kernels were taken from.
+//
+// Owner: process-wide. Threads: the device worker; heap_note_unload(): hooks, with registry().lock.
+// Errors: the report's failure, or false.
 #pragma once
 
 #include "device/base/registry.h"

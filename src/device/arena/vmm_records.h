@@ -1,6 +1,6 @@
 // Between vmm.cc and hooks_vmm.cc: what is known of the application's own virtual memory.
 //
-// Threads: `lock` of the Vmm guards everything; with the gate closed nobody else is there.
+// Threads: `lock` of the Vmm guards everything; with the gate closed no other thread is there.
 #pragma once
 
 #include "device/arena/arena_driver.h"

@@ -1,4 +1,6 @@
 // The devices at work side by side: each has a link of its own.
+//
+// Owner: the caller, who waits. Threads: one per device. Errors: those of the body.
 #pragma once
 
 #include "snapshot/api/device_plugin.h"

@@ -3,6 +3,8 @@
 //
 // The program's device numbers stay. The driver itself puts its devices into another order, as
 // CUDA_VISIBLE_DEVICES asks, which it reads in cuInit.
+//
+// Owner: none. Threads: the device worker of a restore or a suspend. Errors: the report's failure.
 #pragma once
 
 #include "intercept/spec/cuda_types.h"

@@ -6,7 +6,7 @@
 // one generation. What the driver can tell at snapshot time (limits, flags, event times) is asked
 // then and not recorded before.
 //
-// Threads: `lock` guards everything; hooks take it inside the gate only, so that nobody holds it
+// Threads: `lock` guards everything; hooks take it inside the gate only, so that no thread holds it
 // while the gate is closed. Object pointers stay valid while their object lives.
 #pragma once
 

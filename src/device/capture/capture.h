@@ -1,5 +1,8 @@
 // Freezing, staging, draining: the device side of one snapshot. See snapshot/api/device_plugin.h
 // for the contract.
+//
+// Owner: process-wide. Threads: the device worker, but for what says PARKED. Errors: the report's
+// failure.
 #pragma once
 
 #include "device/hooks/hooks.h"

@@ -1,13 +1,13 @@
 // Names of chunks, computed on the device by kernels/hash.cu: the keyed function of
 // base/chunk_hash.h, as the store computes it.
 //
-// The kernels are a module of ours in the application's context. It must leave no trace there: it
-// is loaded with the gate closed and gone before the gate opens, so that no module of the
-// application ever comes to lie beside it (a restore loads the application's modules without it,
-// and their variables must come out at the same addresses), and what the application can ask
-// (memory, modules, loading mode) never shows it.
+// The kernels are a module of ours in the application's context. It stays loaded from its first use
+// on and is recorded as the program's modules are, because where modules come to lie depends on all
+// that were loaded before. What the application can ask (memory, modules, loading mode) never shows
+// it.
 //
 // Threads: one at a time per context, gate closed. No locks.
+// Owner: a Hasher is its caller's, the module is the context's. Errors: ready() is false, or false.
 #pragma once
 
 #include "base/chunk_hash.h"

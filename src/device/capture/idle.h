@@ -1,5 +1,8 @@
 // Is the device still working for us? Asked by queries only (never a blocking call), never touching
 // a stream that is being captured.
+//
+// Owner: the caller; a watch ends its marks. Threads: one per watch. Errors: the driver's own
+// result.
 #pragma once
 
 #include "device/base/registry.h"

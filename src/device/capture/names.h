@@ -5,6 +5,7 @@
 // first snapshot of which therefore moves everything.
 //
 // Threads: none; one snapshot at a time.
+// Owner: process-wide. Errors: a name that is not known, so that the chunk is moved.
 #pragma once
 
 #include "base/heap.h"

@@ -2,9 +2,11 @@
 // (the ring) the device writes into it, and nothing is copied again; small pieces, pieces without
 // names, and what finds no room there go through pinned buffers of ours.
 //
-// Works in a context of the application, on a stream of its own that waits for nobody (lowest
+// Works in a context of the application, on a stream of its own that waits for no other (lowest
 // priority, not blocking); the calling thread's capture mode becomes relaxed for good. The buffers
 // are plain memory, so that they outlive a context which the application destroys meanwhile.
+//
+// Owner: the caller. Threads: one of ours at a time. Errors: false; failed_at() says where.
 #pragma once
 
 #include "device/base/lock_order.h"
@@ -32,7 +34,7 @@ struct Leave {
 
 class Pump {
  public:
-  // Without `leave` nobody can destroy the context (the gate is closed).
+  // Without `leave` no thread can destroy the context (the gate is closed).
   Pump(CUcontext context, CaptureSink* sink, uint64_t space, const Leave* leave = nullptr);
   ~Pump();
   Pump(const Pump&) = delete;

@@ -110,7 +110,7 @@ bool sort_out(const Vector<Segment>& segments, const NameTable& names, Vector<Pi
 // What a stage leaves alone.
 uint64_t reserve_of(uint64_t total) { return total / 32 > (256 << 20) ? total / 32 : 256 << 20; }
 
-// Memory of the current context's device that nobody uses, as far as a stage may have it.
+// Memory of the current context's device that is not in use, as far as a stage may have it.
 uint64_t spare_room() {
   size_t free = 0, total = 0;
   const uint64_t cap = settings().stage;
@@ -120,7 +120,7 @@ uint64_t spare_room() {
   return room > cap ? cap : room;
 }
 
-// How many of the pieces fit into memory that nobody uses.
+// How many of the pieces fit into memory that is not in use.
 size_t fitting(const Vector<Piece>& moves, uint64_t* bytes) {
   const uint64_t room = spare_room();
   size_t count = moves.size();
@@ -437,7 +437,7 @@ struct Round {
   bool staged[kMaxDevices] = {};
 };
 
-// Is more to be expected of some device than a stage would hold? Without stopping anybody: as if
+// Is more to be expected of some device than a stage would hold? Without stopping a thread: as if
 // the devices were this program's alone. After a snapshot up to twice as much is expected as moved
 // at the last one.
 bool may_overflow(const CaptureSink* sink) {

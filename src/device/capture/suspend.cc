@@ -128,7 +128,7 @@ bool can_release(DeviceReport* report) {
              "(570 or later)");
 }
 
-// Everything is idle and nobody else is inside the driver.
+// Everything is idle and no other thread is inside the driver.
 bool release_contexts(DeviceReport* report) {
   const int self = sys::getpid();
   CUcheckpointLockArgs args = {};

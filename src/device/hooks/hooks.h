@@ -1,5 +1,8 @@
 // What the hooks share: the path of a device allocation, and pinned memory's answers to pointer
 // questions.
+//
+// Owner: none. Threads: hooks, inside the gate; the restore's worker. Errors: the driver's own
+// result, or the report's failure.
 #pragma once
 
 #include "device/arena/arena_driver.h"

@@ -4,6 +4,7 @@
 //
 // Threads: pure functions. Malformed input is answered with false, never read past the limits it
 // states; the driver itself has accepted the image before we look at it.
+// Owner: the caller's bytes. Errors: false.
 #pragma once
 
 #include <cstddef>

@@ -3,6 +3,7 @@
 // functions do. Rather one too many than one too few.
 //
 // Threads: pure functions.
+// Owner: the caller's bytes. Errors: what cannot be read may reach the function.
 #pragma once
 
 #include "device/modules/image.h"

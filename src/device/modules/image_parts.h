@@ -1,4 +1,6 @@
 // What the readers of module images share: their parts, and words of PTX.
+//
+// Owner: the caller's bytes. Threads: pure functions. Errors: false, or an empty part.
 #pragma once
 
 #include <elf.h>

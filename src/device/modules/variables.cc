@@ -8,7 +8,7 @@
 namespace gpuckpt::device {
 namespace {
 
-// Room for what it holds, from now on copied when everybody is parked.
+// Room for what it holds, from now on copied when all threads are parked.
 void make_managed(Global* g) {
   if (g->managed) return;
   g->managed = true;

@@ -1,8 +1,8 @@
 // Variables of modules and libraries, as the application asked for them or as a snapshot found them
 // in the image.
 //
-// A __managed__ one belongs to both sides. The host may write it until everybody is parked, so it
-// is copied then, into memory of the process that goes with the snapshot.
+// A __managed__ one belongs to both sides. The host may write it until all threads are parked, so
+// it is copied then, into memory of the process that goes with the snapshot.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ void note_library_global(uint64_t library, uint64_t context, const char* symbol,
 void note_module_global(uint64_t module, const char* symbol, uint64_t address, uint64_t size,
                         bool managed = false);
 
-// Gate closed: finds the variables that nobody asked for.
+// Gate closed: finds the variables that no call asked for.
 bool learn_globals(DeviceReport* report);
 // PARKED: what managed variables hold.
 void copy_managed_variables();

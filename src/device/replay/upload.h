@@ -1,4 +1,7 @@
 // The contents of device memory at a restore, as they come from the store.
+//
+// Owner: the caller. Threads: the restore's worker, before the program runs. Errors: the report's
+// failure.
 #pragma once
 
 #include "device/base/memory.h"

@@ -314,7 +314,7 @@ long IpcFetch::descriptor(int pid, uint64_t identity, uint32_t offer) {
 
 bool ipc_fetching() { return only && __atomic_load_n(&only->fetching, __ATOMIC_ACQUIRE); }
 
-// With the gate closed nobody else is here.
+// With the gate closed no other thread is here.
 namespace {
 
 struct Takers {
@@ -325,7 +325,7 @@ struct Takers {
 
 }  // namespace
 
-// With the gate closed nobody else is here.
+// With the gate closed no other thread is here.
 bool ipc_shares(void* context, bool (*one)(void* context, const DeviceShare&)) {
   for (size_t k = 0; only && k < only->opened.size(); ++k) {
     const Ticket& t = only->opened[k].ticket;

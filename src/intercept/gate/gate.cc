@@ -162,7 +162,7 @@ bool gate_close(uint64_t deadline_ns, GateHolder* holder) {
       r = r->next;
       continue;
     }
-    if (r->tid > 0 && !alive(r->tid)) {  // died inside: nobody will leave
+    if (r->tid > 0 && !alive(r->tid)) {  // died inside: it will not leave
       r->inside.store(0, std::memory_order_relaxed);
       continue;
     }

@@ -8,6 +8,9 @@
 //
 // Custom hooks (hook_<symbol>) run inside the gate. Threads of the driver and our own workers
 // bypass it.
+//
+// Owner: a thread's record is its own until it ends. Threads: entering: any; closing and opening:
+// one of ours at a time. Errors: a close that does not succeed in time names the holder.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,9 @@
 // What was queued last on which stream: a small lossy table, written by the wrappers without any
 // lock (a few relaxed stores), read only to name the culprit when a stream does not become idle
 // before a deadline.
+//
+// Owner: process-wide. Threads: any, without locks. Errors: none; what is lost makes a message less
+// exact.
 #pragma once
 
 #include "intercept/spec/cuda_types.h"

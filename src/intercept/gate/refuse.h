@@ -1,5 +1,7 @@
 // What stands in the way of a snapshot, counted by the generated wrappers: live objects we cannot
 // restore, calls whose effect we cannot restore, entry points we do not know.
+//
+// Owner: process-wide. Threads: any; reading them: PARKED. Errors: none.
 #pragma once
 
 #include <cstddef>

@@ -3,6 +3,9 @@
 // which runs a restored program twice up to the same call. Off in every other process, where it
 // costs nothing: only the slow way through the gate looks here, and stepping makes every entry
 // slow.
+//
+// Owner: process-wide. Threads: any; begin and end: one of ours. Errors: false when the deadline
+// passes first.
 #pragma once
 
 #include <cstdint>

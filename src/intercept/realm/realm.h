@@ -5,6 +5,9 @@
 // descriptors, threads, keys and exit handlers are known; then its writable segments are copied
 // (pristine). realm_rewind() puts them back in a restored process, after which cuInit starts as in
 // a new one.
+//
+// Owner: the realm lives as long as the process. Threads: any; rewinding: the restore's alone.
+// Errors: false or null, with a reason in the log.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,7 @@
 // Between the files of the realm: each keeps one kind of thing the driver has in this process.
+//
+// Owner: the realm. Threads: any; the files that keep lists have a lock each. Errors: as libc's
+// calls, for the driver is the caller.
 #pragma once
 
 #include <pthread.h>

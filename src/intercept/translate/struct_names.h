@@ -1,6 +1,8 @@
 // Structures that hold handles: copied, and the copy's handles translated, when names are in use.
 // External memory and semaphores are never alive across a restore (Refuse), so their handles are
 // their own names and the structures that hold nothing else pass unchanged.
+//
+// Owner: the copies are the caller's, for one call. Threads: any. Errors: none.
 #pragma once
 
 #include <initializer_list>

@@ -97,9 +97,9 @@ store::Status load_memory(const Image&, const store::SnapshotReader&, unsigned t
 // What changes files that stay, as late as possible: a restore that fails leaves them as they are.
 store::Status write_named_files(const store::SnapshotReader&, unsigned threads, Memory*);
 
-// Called when everybody runs: segments of System V that were made stay with the program alone.
+// Called when all processes run: segments of System V that were made stay with the program alone.
 void let_segments_go();
-// Called when nobody will: they go again.
+// Called when none will run: they go again.
 void remove_segments();
 
 // The pages, from `threads` threads at once, into Memory::pages: where another process may not be

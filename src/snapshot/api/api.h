@@ -4,6 +4,9 @@
 //
 // The tables are fixed arrays of atomics: the application's side of them never holds anything that
 // the coordinator could have to wait for.
+//
+// Owner: process-wide. Threads: the exported functions: any of the application's; the rest: the
+// coordinator. Errors: false, with a text.
 #pragma once
 
 #include <cstddef>
@@ -27,14 +30,14 @@ void finish_request(const Snapshot*);
 void take_tag(Snapshot*);
 void return_tag(const Snapshot*);
 
-// --- critical sections. ON THE COORDINATOR, nobody parked.
+// --- critical sections. ON THE COORDINATOR, no thread parked.
 
-// Keeps threads from entering and waits until none is inside. False: somebody still was, after
+// Keeps threads from entering and waits until none is inside. False: a thread still was, after
 // `patience_us`; `text` names one, and all may enter again.
 bool close_sections(uint64_t patience_us, char* text, size_t room);
 void open_sections();
 
-// --- hooks. ON THE COORDINATOR, nobody parked.
+// --- hooks. ON THE COORDINATOR, no thread parked.
 
 // Starts their thread, if there are any, and returns when the on_snapshot hooks have run. False:
 // they have not by `deadline_us`; the on_resume hooks follow all the same.

@@ -27,7 +27,7 @@ enum RequestState : uint32_t {
 
 struct gpuckpt_checkpoint {
   std::atomic<uint32_t> state;  // RequestState; futex word
-  std::atomic<bool> abandoned;  // nobody will ask: free when it is over
+  std::atomic<bool> abandoned;  // no call will ask: free when it is over
   uint64_t order;
   uint64_t timeout_ms;
   char tag[128];

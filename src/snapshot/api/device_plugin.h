@@ -155,8 +155,8 @@ struct DevicePlugin {
   bool (*wake)(const char* gpu_map, DeviceReport*);
 
   // PARKED, before anything is captured. Not null: why not now (a thread of the driver holds a lock
-  // of the realm, something changed since `freeze`); everybody is released for a moment and parked
-  // again. The function may be null.
+  // of the realm, something changed since `freeze`); all threads are released for a moment and
+  // parked again. The function may be null.
   const char* (*park_obstacle)();
 
   // Gate closed, on the pthread. Calls `range` for all host memory that the device can write

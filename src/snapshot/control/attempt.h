@@ -3,6 +3,7 @@
 // contains.
 //
 // Threads: on the coordinator; what opens files or needs the I/O thread's descriptors is run there.
+// Errors: the Snapshot's code and text.
 #pragma once
 
 #include "snapshot/control/copied_process.h"

@@ -87,7 +87,7 @@ bool is_number(const char* text, uint64_t least, uint64_t most) {
   return !*text && value >= least && value <= most;
 }
 
-// What is handed to the writer is looked at here, where somebody reads what is said of it. A
+// What is handed to the writer is looked at here, where a user reads what is said of it. A
 // setting that means nothing is left out.
 void check_writers_settings(char** environment) {
   Config& c = library.config;
@@ -200,7 +200,7 @@ void read_choices(char** environment) {
 void read_numbers(char** environment) {
   Config& c = library.config;
   const char* v;
-  uint64_t page_cache;  // the writer's; said here, where somebody reads it
+  uint64_t page_cache;  // the writer's; said here, where a user reads it
   struct {
     const char* name;
     uint64_t* to;

@@ -3,6 +3,9 @@
 //
 // The child is cloned by the I/O thread, so that it holds the I/O thread's descriptors and none of
 // the application's.
+//
+// Owner: the attempt. Threads: the I/O thread. Errors: a negative error number, or false with
+// `text`.
 #pragma once
 
 #include "snapshot/control/snapshot.h"

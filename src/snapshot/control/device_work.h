@@ -3,6 +3,7 @@
 //
 // Errors: a step that fails leaves code and text in the snapshot, and the gate open unless `frozen`
 // says otherwise.
+// Owner: the attempt. Threads: the coordinator.
 #pragma once
 
 #include "snapshot/api/device_plugin.h"

@@ -2,6 +2,8 @@
 // snapshot as well, so that a restore needs none of them. Noted while parked; read by whoever sends
 // the host's memory, with the program running. A file that changes in between fails the snapshot:
 // its mapped pages were the old ones.
+//
+// Owner: the Capture. Threads: note(): PARKED; send(): what sends the host's memory. Errors: false.
 #pragma once
 
 #include <sys/stat.h>
@@ -16,7 +18,7 @@ namespace gpuckpt {
 
 class EmbeddedFiles {
  public:
-  bool start();  // allocates; before anybody is parked
+  bool start();  // allocates; before any thread is parked
   void finish();
   bool active() const { return static_cast<bool>(memory_); }
 

@@ -3,6 +3,10 @@
 // it had before it began (a shell's in the background, when the shell became the program). Nothing
 // of the program depends on them as on what it opened itself, so they do not stand in the way of a
 // snapshot: a restore finds them closed at the other end, or gone, and the log says so.
+//
+// Owner: process-wide, and part of every snapshot. Threads: noted at the start by the main thread,
+// or by the restore; read on the coordinator and the I/O thread. Errors: what cannot be read was
+// not inherited.
 #pragma once
 
 #include <cstddef>

@@ -5,6 +5,9 @@
 // cannot close or reuse one, not even while a snapshot is under way. The copy-on-write child is
 // cloned by the I/O thread and therefore holds none of the application's descriptors. The I/O
 // thread uses raw system calls only; its thread pointer is not a glibc thread.
+//
+// Owner: one per process, started and stopped by the coordinator for each request. Errors: false
+// with code and text.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,6 @@
 // What a snapshot may take of the memory that is left.
+//
+// Owner: the attempt. Threads: any. Errors: none; enough() says whether there can be a snapshot.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,8 @@
 // What /proc tells of the threads of a process before one of our signals reaches it: whether the
 // signal would kill it, and who traces it.
+//
+// Owner: the caller's buffers. Threads: the I/O thread, which may read /proc. Errors: false with a
+// text for the user.
 #pragma once
 
 #include <cstddef>

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kLookUs = 100000;
 
-// The timer's does not hold the program up: nobody waits for it.
+// The timer's does not hold the program up: no user waits for it.
 constexpr uint32_t kAskedFor =
     kWantSignal | kWantCommand | kWantTerm | kWantProgram | kWantJoin | kWantRelay;
 

@@ -2,6 +2,7 @@
 // reads the status file. Made by hand into a buffer: the program's heap is not ours.
 //
 // Threads: on the I/O thread, because files are opened. Text that does not fit is cut.
+// Owner: the caller's buffers. Errors: a status file that cannot be written is logged.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,8 @@
 // The producers' side of the ring (wire.h). One Producer per source; its sink may be used from
 // several threads.
+//
+// Owner: the ring is the I/O thread's; a Producer is the attempt's or the copied child's. Threads:
+// any. Errors: false once the writer is gone.
 #pragma once
 
 #include <atomic>

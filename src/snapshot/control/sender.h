@@ -1,6 +1,9 @@
 // Who sent a signal that asks for snapshots? What the processes of a job send each other (and
 // timers, message queues and descriptors send them) is the program's business alone; a signal from
 // outside of the job asks for a snapshot.
+//
+// Owner: process-wide. Threads: signal handlers, and the thread that ends the program. Errors:
+// none.
 #pragma once
 
 #include <signal.h>

@@ -1,4 +1,7 @@
 // One snapshot from trigger to durable, as the coordinator sees it.
+//
+// Owner: the coordinator's stack. Threads: the coordinator, and the I/O thread while it works for
+// it. Errors: the Snapshot's own failure.
 #pragma once
 
 #include "base/failure.h"

@@ -48,7 +48,7 @@ namespace {
 constexpr uint64_t kTimerCookie = 0x67636b70'74696d65;
 constexpr uint64_t kSaFlags = SA_SIGINFO | SA_RESTART | SA_ONSTACK | 0x04000000 /* SA_RESTORER */;
 
-sys::Sigaction chained;  // who had signal 32 before us (glibc's cancellation), handler 0: nobody
+sys::Sigaction chained;  // who had signal 32 before us (glibc's cancellation), handler 0: none had
 
 // What a signal with a value asks for, 0: it is not for us.
 uint32_t wanted_by(const siginfo_t* info) {

@@ -1,5 +1,7 @@
 // Work that needs libc or the driver runs on a short-lived pthread of its own, never while threads
 // are parked.
+//
+// Owner: the caller waits, so the argument is its own. Threads: the coordinator. Errors: false.
 #pragma once
 
 namespace gpuckpt {

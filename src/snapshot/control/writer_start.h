@@ -3,6 +3,8 @@
 // the first process of a container) would be given this one as well. There a keeper stays the
 // writer's parent: a process that has our memory and nothing else of ours, and no exit signal, so
 // that no wait of the program's finds it.
+//
+// Owner: keepers are noted per process. Threads: the I/O thread. Errors: -errno, or `error`.
 #pragma once
 
 namespace gpuckpt {
@@ -14,10 +16,11 @@ struct WriterStart {
   int pidfd = -1;  // out, in the table of the thread that calls
   long error = 0;  // out: it could not be executed
 };
-// ON THE COURIER. -errno: no process could be made.
+// ON THE I/O THREAD. -errno: no process could be made.
 long start_writer(WriterStart*);
 
-// ON THE COURIER, when all is done. Those whose writers end within a moment; others the next time.
+// ON THE I/O THREAD, when all is done. Those whose writers end within a moment; others the next
+// time.
 void reap_keepers();
 // In a forked child and in a restored process: none of them is ours.
 void forget_keepers();

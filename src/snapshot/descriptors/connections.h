@@ -6,6 +6,9 @@
 // theirs have written, and looks at the queue. A snapshot that fails has changed nothing.
 //
 // Everything here is used while PARKED and, in a job, under the lock of the shared state.
+//
+// Owner: the job's shared state, or the FdTable of a process alone. Threads: PARKED, the
+// coordinator. Errors: the Capture's failure.
 #pragma once
 
 #include <cstdint>

@@ -94,7 +94,7 @@ bool classify(FdTable* t, Descriptor* d, FdFacts* f) {
 }  // namespace
 
 // kcmp tells, where it is allowed; containers often forbid it. Otherwise a flag of one description
-// that is switched for a moment shows at the other number when both are the same. Everybody who
+// that is switched for a moment shows at the other number when both are the same. Every thread that
 // could notice is parked.
 bool FdTable::same_file(int a, int b) {
   if (kcmp_works) {

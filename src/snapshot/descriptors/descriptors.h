@@ -10,6 +10,8 @@
 //
 // Everything here runs with raw calls only. What cannot be put back is refused with the number of
 // the descriptor, what it is, and what to do about it.
+//
+// Owner: the Capture. Threads: PARKED, the coordinator. Errors: the Capture's failure.
 #pragma once
 
 #include <sys/stat.h>
@@ -116,7 +118,7 @@ bool put_terminals(FdTable*);
 // In a job: is the description known from another process already? Then it is noted as shared.
 bool note_shared(FdTable*, const process::Descriptor&);
 // In a job, of an epoll set that others may have as well: who is first to have what is watched
-// (`e.description` is known) puts it back, which the result says. Nobody: the leader will see.
+// (`e.description` is known) puts it back, which the result says. None has it: the leader will see.
 bool note_watch(FdTable*, const process::Descriptor& epoll, const process::EpollEntry& e,
                 uint32_t nth);
 // In a job: the other end of this pipe or socket (`peer`: its inode) is not in this process. True:

@@ -56,8 +56,8 @@ struct InfoLines : LineReader {
 constexpr long kEpollGetParameters = 0x80088a02;  // EPIOCGPARAMS, Linux 6.9
 
 // Does an eventfd count in ones (EFD_SEMAPHORE)? Kernels before 6.5 do not tell, but what a counter
-// of two or more gives to a reader does. Everybody who could notice is parked (shared_state.h), and
-// it is as before afterwards. `count`: what is in it.
+// of two or more gives to a reader does. Every thread that could notice is parked (shared_state.h),
+// and it is as before afterwards. `count`: what is in it.
 bool counts_in_ones(int fd, uint64_t count) {
   constexpr int kNoWait = 8;  // RWF_NOWAIT: somebody outside of the job may read it as well
   constexpr uint64_t kMost = ~0ull - 1;

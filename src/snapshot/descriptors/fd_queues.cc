@@ -1,6 +1,6 @@
 // POSIX message queues. One that has a name stays what it is in the kernel, with its messages, and
 // is opened again. One without a name goes with its last descriptor: its messages are taken out,
-// written down and put back, in their order, while everybody who could notice stands.
+// written down and put back, in their order, while every thread that could notice is parked.
 
 #include <fcntl.h>
 #include <mqueue.h>

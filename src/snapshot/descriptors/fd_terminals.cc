@@ -26,7 +26,7 @@ constexpr dev_t kDevTty = 5 << 8;
 constexpr char kStopCharacter = 0x13;
 constexpr uint64_t kPatienceUs = 200000;
 
-// Makes a descriptor's calls return at once, for as long as it lives: everybody is parked, and a
+// Makes a descriptor's calls return at once, for as long as it lives: all threads are parked, and a
 // call that blocked here would stop the program for good.
 class NoWait {
  public:
@@ -152,7 +152,7 @@ bool put_input_back(int master, int slave, const KernelTermios& settings, const 
 }
 
 // What is unread can only be seen by reading. It is written back at once through the other end,
-// with all processing switched off meanwhile; nobody else looks, everybody is parked.
+// with all processing switched off meanwhile; no other thread looks, all are parked.
 bool take_contents(FdTable* t, int master, int slave, const KernelTermios& settings,
                    Terminal* out) {
   char* input = t->c->scratch->terminal_input;

@@ -1,4 +1,7 @@
 // System V semaphores that the kernel gives back when the program is killed (SEM_UNDO).
+//
+// Owner: process-wide, and part of every snapshot. Threads: noted by any, told by the coordinator.
+// Errors: none.
 #pragma once
 
 namespace gpuckpt {

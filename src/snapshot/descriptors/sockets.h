@@ -5,6 +5,9 @@
 //   socket_options.cc  options (gpuckpt/socket_options.h), packet filters, multicast groups
 //   socket_queues.cc   unread messages of Unix and UDP sockets, unread bytes of TCP connections
 //   connections.cc     which TCP sockets are each other's ends, and what becomes of the others
+//
+// Owner: the FdTable. Threads: PARKED, the coordinator; ask_options() by several. Errors: the
+// Capture's failure.
 #pragma once
 
 #include <sys/socket.h>

@@ -487,7 +487,7 @@ bool JobBarrier::listen_once(IoThread* c, int ms) {
   return true;
 }
 
-// A pipe or socket whose other end nobody has is open to the outside.
+// A pipe or socket whose other end no process of the job has is open to the outside.
 bool JobBarrier::check_ends() {
   const SharedJobState* b = shared_state();
   const SharedJobState::End* alone = nullptr;
@@ -549,7 +549,7 @@ bool JobBarrier::check_device_memory() {
   return true;
 }
 
-// What nobody has cannot be watched again.
+// What no process has cannot be watched again.
 bool JobBarrier::check_watches() {
   const SharedJobState* b = shared_state();
   for (uint32_t i = 0; i < b->watch_count; ++i)
@@ -602,7 +602,7 @@ bool JobBarrier::opened(const int (&fds)[3]) {
          fail(kExitError, "the process that led the snapshot of the job has ended");
 }
 
-// --- everybody
+// --- all processes
 // -----------------------------------------------------------------------------------------------------------
 
 bool JobBarrier::meet_as_member(wire::JobStep step) {

@@ -2,14 +2,17 @@
 //
 // The root of the job leads. Its writer takes what all of them send, and publishes one manifest
 // when all have sent everything: that is what makes the snapshot one. What makes it of one moment
-// are meetings, at which everybody waits for everybody: before parking, when all are parked, when
-// all have listed their descriptors, and when all are captured. At the second the leader looks once
-// more for processes: with all parents parked none can be born, so those that it does not know were
-// born before, and they are asked to join while the others stand. (Before these, they meet with
-// their devices at rest, because memory of one can be mapped in another.) Whoever fails, ends or
-// does not answer fails the attempt for all, except that a process may end until it is parked.
+// are meetings, at which each process waits for all others: before parking, when all are parked,
+// when all have listed their descriptors, and when all are captured. At the second the leader looks
+// once more for processes: with all parents parked none can be born, so those that it does not know
+// were born before, and they are asked to join while the others stand. (Before these, they meet
+// with their devices at rest, because memory of one can be mapped in another.) Whoever fails, ends
+// or does not answer fails the attempt for all, except that a process may end until it is parked.
 //
 // Everything here runs on the I/O thread, in whose descriptor table the sockets are.
+//
+// Owner: one per process, anew for each attempt. Errors: its own failure, which becomes the
+// snapshot's.
 #pragma once
 
 #include "base/failure.h"
@@ -33,7 +36,7 @@ class JobBarrier : public Failure {
   enum class Role { kAlone, kLeader, kMember };
   Role role() const { return role_; }
   bool active() const { return role_ != Role::kAlone; }
-  // Does anybody else take part? (A leader can have left out all that it found.)
+  // Does any other process take part? (A leader can have left out all that it found.)
   bool has_others() const { return role_ == Role::kMember || (active() && count_ > 0); }
   uint32_t number() const { return number_; }
   // It joined when the others had met at kJobFrozen.
@@ -46,8 +49,8 @@ class JobBarrier : public Failure {
     return reinterpret_cast<SharedJobState*>(shared_state_.data());
   }
 
-  // --- Leader. Calls everybody together; true when all have joined. Otherwise code and text say
-  // why not.
+  // --- Leader. Calls all processes together; true when all have joined. Otherwise code and text
+  // say why not.
   struct Call {
     Children children;
     uint64_t deadline_us;
@@ -67,8 +70,8 @@ class JobBarrier : public Failure {
   // Gives the leader what the writer needs; the descriptors stay the caller's.
   bool opened(const int (&fds)[3]);
 
-  // --- Everybody. Waits until all are at `step`. False: it will not be; code and text say why, and
-  // all others hear it as well.
+  // --- Everybody. Waits until all processes are at `step`. False: it will not be; code and text
+  // say why, and all others hear it as well.
   bool meet(IoThread*, wire::JobStep step);
   void call_off(int code, const char* text);
   void finish();  // closes; role is kAlone then

@@ -1,6 +1,8 @@
 // Do two processes of a job have the same open file description? The kernel tells (kcmp) only who
 // has the rights of both. A process with fewer rights than another one, or of another user, asks
 // one that may compare them and that waits for its own turn meanwhile.
+//
+// Owner: the job's shared state. Threads: PARKED, the coordinator. Errors: -errno.
 #pragma once
 
 #include <atomic>

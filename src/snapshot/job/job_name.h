@@ -7,6 +7,9 @@
 // chosen at random; when the processes then talk to each other, they compare names (barrier.h).
 //
 // A restored job takes another name: it may run beside the one that it was.
+//
+// Owner: process-wide, and part of every snapshot. Threads: the coordinator and the I/O thread;
+// forks are counted on any. Errors: false or 0: not known.
 #pragma once
 
 #include <cstddef>

@@ -1,10 +1,12 @@
 // Who belongs to this process: its ancestors that run under the library, its descendants, and whose
 // parents have ended meanwhile (job_name.h). Reads /proc; nothing is remembered between snapshots
-// but who does not belong to it.
+// but which process does not belong to it.
 //
 // The root of a job is its first process, or the highest ancestor of that reached without leaving
 // processes that listen to us; when the first one has ended, the oldest of the others. A snapshot
 // of a job is taken by its root, whoever of its processes was asked.
+//
+// Owner: the caller's lists. Threads: any of ours. Errors: false or 0 where /proc cannot be read.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +45,7 @@ int find_root();
 size_t find_descendants(int root, Relative* out, size_t room);
 // With those whose parents have ended, and their descendants.
 size_t find_job(int root, Relative* out, size_t room);
-// Is there anybody but this process?
+// Is there any process but this one?
 bool has_job();
 
 }  // namespace gpuckpt

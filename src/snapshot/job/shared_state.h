@@ -1,5 +1,8 @@
 // What the processes of a job tell each other while all of them are parked: one piece of shared
 // memory, made by the leader for one attempt. Zero at first; nothing in it is ever removed.
+//
+// Owner: the leader's attempt. Threads: PARKED, of all processes of the job; `lock` and the
+// counters order them. Errors: lists that are full refuse the snapshot.
 #pragma once
 
 #include <atomic>
@@ -26,8 +29,8 @@ struct SharedJobState {
   std::atomic<uint32_t> weak, weak_done, strong;
   Comparison comparison;
 
-  // Written by the leader before anybody joins: what it sees of itself, which the kernel does not
-  // show to members with fewer rights.
+  // Written by the leader before any process joins: what it sees of itself, which the kernel does
+  // not show to members with fewer rights.
   Place leaders_place;
 
   // Written by the leader before it lets capture begin: everybody but the leader itself.
@@ -40,8 +43,8 @@ struct SharedJobState {
   uint32_t relative_count;
   OtherProcess relative[kMostRelatives];
 
-  // Stopped processes (stopped_process.h). The leader lists them before it lets anybody park, and
-  // wakes them when everybody else is parked; their parents say by which signal, when nobody has
+  // Stopped processes (stopped_process.h). The leader lists them before it lets any process park,
+  // and wakes them when all others are parked; their parents say by which signal, when nobody has
   // waited for that (0: somebody has), and how often they had been switched to (0: not known, or
   // not stopped): one that has run since may have been stopped once more.
   struct Stopped {
@@ -96,7 +99,7 @@ struct SharedJobState {
     uint32_t set;  // which description
     int fd;        // as it was registered
     uint32_t nth;  // of those with this number
-    bool found;    // somebody has what is watched
+    bool found;    // a process has what is watched
     int pid, epoll;
   };
   uint32_t watch_count;

@@ -2,13 +2,16 @@
 // snapshot, which are gone, and, when that is the cheapest, a copy of them. Otherwise a
 // copy-on-write child sends them from its own memory (pump.h).
 //
-// Most of a copy is made before anybody is parked ("early"): a page is write-protected first and
+// Most of a copy is made before any thread is parked ("early"): a page is write-protected first and
 // copied then, so that the stop finds every page whose copy is not what it should be among those
 // written meanwhile. What was written during one round is copied by the next one, as in the
 // migration of a virtual machine, until so little is left that the stop may copy it, or a round
 // gains nothing because the program writes as fast as we copy.
 //
-// Everything is allocated before anybody is parked.
+// Everything is allocated before any thread is parked.
+//
+// Owner: the Capture. Threads: as each function says. Errors: what cannot be copied or tracked is
+// read by another way; start() returns false without memory.
 #pragma once
 
 #include "snapshot/memory/pagemap.h"
@@ -44,7 +47,7 @@ struct CopyPlan {
 class HostPages {
  public:
   Smaps smaps;
-  Smaps now;  // read while everybody was parked; empty when `smaps` is all there is to know
+  Smaps now;  // read while all threads were parked; empty when `smaps` is all there is to know
   Pagemap pagemap;
   PumpRange* ranges = nullptr;
   size_t range_count = 0, range_room = 0;
@@ -69,8 +72,8 @@ class HostPages {
   // Flags of the mapping at `address`; 0 when it was not known in time.
   uint32_t flags(uint64_t address) const;
 
-  // ON THE COURIER, nobody parked: copies what was written, if that pays, decides between copying
-  // and cloning, and gets the memory for a copy.
+  // ON THE I/O THREAD, no thread parked: copies what was written, if that pays, decides between
+  // copying and cloning, and gets the memory for a copy.
   void make_plan(bool device_present);
   // PARKED. Finds the written pages of tracked ranges and protects them again; and guard pages.
   void find_written();

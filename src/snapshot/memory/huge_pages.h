@@ -1,8 +1,10 @@
 // Memory of the huge page pool (hugetlbfs). The kernel gives each page of it to one owner: a page
 // that is only looked at is taken from the pool, and a copy-on-write child would have the kernel
 // find a second page for each that the program writes, or end the program where there is none. So
-// private huge pages are copied while everybody is parked, those that exist, and kept from our
+// private huge pages are copied while all threads are parked, those that exist, and kept from our
 // clone.
+//
+// Owner: the Capture. Threads: PARKED, the I/O thread. Errors: the Capture's failure.
 #pragma once
 
 #include "gpuckpt/process_format.h"

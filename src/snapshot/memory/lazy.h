@@ -1,5 +1,7 @@
 // After `restore --lazy` memory comes while the program runs, from a helper process that serves it
 // with a userfaultfd (src/restore/driver/pager.h). A snapshot waits until all of it is there.
+//
+// Owner: process-wide. Threads: the I/O thread. Errors: false when time is up.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +13,8 @@ namespace gpuckpt {
 // At a restore: is there such a helper?
 void expect_lazy_pages(bool);
 
-// ON THE COURIER, nobody parked. Reads `smaps` anew until nothing is missing any more, or the time
-// (CLOCK_MONOTONIC) is `deadline_us`. False: pages are still missing.
+// ON THE I/O THREAD, no thread parked. Reads `smaps` anew until nothing is missing any more, or the
+// time (CLOCK_MONOTONIC) is `deadline_us`. False: pages are still missing.
 bool await_lazy_pages(Smaps* smaps, uint64_t deadline_us);
 
 }  // namespace gpuckpt

@@ -6,6 +6,9 @@
 // read. Where the process may not open the object (an anonymous one, without
 // CAP_CHECKPOINT_RESTORE) and a part of it is swapped out, which mincore does not tell, all of it
 // is read.
+//
+// Owner: the caller; closes its descriptor. Threads: PARKED, the I/O thread. Errors: false, with
+// the Capture's failure.
 #pragma once
 
 #include <sys/stat.h>

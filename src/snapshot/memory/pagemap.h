@@ -2,6 +2,9 @@
 // the kernel has no such call the same answers from /proc/self/pagemap, one word per page. Raw
 // system calls only; may be used while parked and in the copied child, by one thread of a process
 // at a time. Facts: linux/fs.h, fs/proc/task_mmu.c, Documentation/admin-guide/mm/pagemap.rst.
+//
+// Owner: its descriptor is closed by close(). Threads: one at a time. Errors: -errno; answers()
+// says whether it can be asked at all.
 #pragma once
 
 #include <cstddef>

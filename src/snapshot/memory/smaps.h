@@ -1,6 +1,9 @@
 // What /proc/self/smaps says of the mappings and /proc/self/maps does not: flags, and how much
-// memory is behind them. Read before anybody is parked, because the kernel walks every page table
-// for it; mappings that came since are not in it.
+// memory is behind them. Read before any thread is parked, because the kernel walks every page
+// table for it; mappings that came since are not in it.
+//
+// Owner: the Capture's HostPages. Threads: the I/O thread. Errors: mappings that there is no room
+// for are unknown, and read in full.
 #pragma once
 
 #include <cstddef>

@@ -31,6 +31,9 @@
 // What was pinned and let go of in between needs no more: the kernel takes pages that it pins for a
 // device as written at that moment, and their protection is renewed only by us, at a snapshot. By
 // then the gate is closed and no transfer is under way.
+//
+// Owner: one per process. Threads: as each function says. Errors: what cannot be tracked is read in
+// full.
 #pragma once
 
 #include "base/heap.h"
@@ -70,8 +73,8 @@ class Tracker {
   // Can unchanged pages be taken from this snapshot?
   bool knows_since(const char* id) const;
 
-  // ON THE COORDINATOR, nobody parked. Marks what is tracked since the base; with `use_base` false
-  // nothing is. True: there is memory that should be registered.
+  // ON THE COORDINATOR, no thread parked. Marks what is tracked since the base; with `use_base`
+  // false nothing is. True: there is memory that should be registered.
   bool prepare(Smaps*, bool use_base);
   // PARKED, ON THE COORDINATOR. Registers it: whole mappings only, as they are at this moment. A
   // mapping of which a part is registered would be two to the kernel, and mremap refuses two.
@@ -79,19 +82,19 @@ class Tracker {
   // The same at the end of the stop: what it registers is armed by the next snapshot, which reads
   // it all once more.
   void register_later(Smaps*);
-  // ON THE COURIER, nobody parked, afterwards: write-protects what is newly registered (all,
+  // ON THE I/O THREAD, no thread parked, afterwards: write-protects what is newly registered (all,
   // without base). Pages written after this are known to have been written.
   void arm(Smaps*, Pagemap*);
-  // Gate closed, nobody parked: asks the device side what it can write to.
+  // Gate closed, no thread parked: asks the device side what it can write to.
   void ask_device();
   // PARKED. The same for one address, of now and of the base.
   bool device_writes(uint64_t at, uint64_t* end) const;
   // Protections of tracked memory are renewed from here on.
   void give_up_base() { base_[0] = 0; }
-  // ON THE COURIER, PARKED, soft-dirty. False: somebody else cleared the bits, nothing is known.
+  // ON THE I/O THREAD, PARKED, soft-dirty. False: somebody else cleared the bits, nothing is known.
   bool bits_are_ours(Pagemap*) const;
-  // ON THE COURIER, PARKED, soft-dirty, when all has been asked that is to be asked: from here on,
-  // writes count for the next snapshot.
+  // ON THE I/O THREAD, PARKED, soft-dirty, when all has been asked that is to be asked: from here
+  // on, writes count for the next snapshot.
   void renew();
   // The snapshot is durable.
   void set_base(const char* id);

@@ -5,6 +5,9 @@
 // This is sound because our handlers block every signal: whatever else is pending is delivered
 // after the context is back at its system call, and calls that swap the signal mask (ppoll,
 // sigsuspend) put the old mask in place first.
+//
+// Owner: none. Threads: the interrupted one, in its handler. Errors: false: the call was none of
+// those, and nothing was changed.
 #pragma once
 
 #include <ucontext.h>

@@ -1,5 +1,7 @@
 // `syscall` and `prctl` of libc, which the application reaches through us (libc_doors.cc): for all
 // but a few numbers a comparison and a jump.
+//
+// Owner: process-wide. Threads: any of the application's. Errors: as libc's.
 #pragma once
 
 namespace gpuckpt {

@@ -1,3 +1,6 @@
+// Finds out whether libc's locks were free when the process was copied.
+//
+// Owner: none. Threads: the copied child. Errors: no answer counts as locked.
 #pragma once
 
 namespace gpuckpt {

@@ -146,7 +146,7 @@ char task_state(int tid) {
 
 // A thread of the driver that is just now executing code; 0: none. They have nothing to do any
 // more, but one that did a moment ago (the last copy, a kernel that hashes) may still be on its way
-// to sleep, or wait for a processor, and everybody parked for it would have to be let go again.
+// to sleep, or wait for a processor, and all threads parked for it would have to be let go again.
 int busy_driver_thread() {
   int busy = 0;
   if (device_plugin)

@@ -1,4 +1,6 @@
 // Threads and processes by bare clone(2): unknown to glibc, which neither counts nor signals them.
+//
+// Owner: the caller's stacks. Threads: any of ours. Errors: -errno.
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,8 @@
 //
 // The body runs side by side with itself: raw calls only, no static buffers, nothing of Capture or
 // Records.
+//
+// Owner: the caller, who waits. Errors: none of its own.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,8 @@
 // Whether the program had waited for the first stop is kept, and by which signal that was.
 //
 // All of it is the parent's business; it runs on threads with all signals blocked.
+//
+// Owner: the parent's attempt. Errors: none are told.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +16,7 @@
 
 namespace gpuckpt {
 
-// PARKED, before the leader lets anybody of them go on.
+// PARKED, before the leader lets any of them go on.
 void note_stopped_children();
 // The leader's, of a process that is stopped: has it not run since its parent noted it? (Yes when
 // there is no parent in the job.)

@@ -7,6 +7,9 @@
 // Its parent, which is parked meanwhile, takes back what it is told of that (stopped_children.h). A
 // handler that the process has for SIGCONT does not run for ours, because the stop that follows
 // takes the signal back.
+//
+// Owner: process-wide. Threads: signal handlers, the coordinator and the leader's I/O thread.
+// Errors: none are told.
 #pragma once
 
 #include <signal.h>

@@ -1,4 +1,6 @@
 // Contexts of kernel AIO: what has completed and nobody has read, and that nothing is on its way.
+//
+// Owner: the Capture. Errors: the Capture's failure.
 #pragma once
 
 #include <cstdint>

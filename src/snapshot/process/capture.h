@@ -1,5 +1,8 @@
 // What a process is besides its bytes: built while parked, by the coordinator, into a scratch
 // buffer.
+//
+// Owner: the attempt, whose memory it is in. Threads: as each function says, one at a time. Errors:
+// its own failure.
 #pragma once
 
 #include <cstdint>
@@ -105,7 +108,7 @@ struct Capture : Failure {
   uint64_t eager_used = 0;  // of the last chunk
 };
 
-// Allocates; before anybody is parked. `memory`: what copies may take; ~0: any.
+// Allocates; before any thread is parked. `memory`: what copies may take; ~0: any.
 bool capture_start(Capture*, bool self_contained, uint64_t memory);
 // PARKED, on the I/O thread. Fills everything but descriptors. False: code and text say why.
 bool capture_process(Capture*, Records*, bool device_present);

@@ -1,6 +1,8 @@
 // What a program does to itself by a system call of which the kernel tells nobody afterwards, so
 // that only the call itself can be noted: Landlock, Syscall User Dispatch, a session keyring of its
 // own. And programs that a signal handler of ours could kill from some call on (seccomp.h).
+//
+// Owner: process-wide. Threads: the one that makes the call; the coordinator asks. Errors: none.
 #pragma once
 
 #include <cstddef>

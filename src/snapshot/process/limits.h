@@ -1,4 +1,7 @@
 // Resource limits of the application, which hold for what a snapshot needs as well.
+//
+// Owner: an object's lifetime. Threads: the coordinator. Errors: none; a limit that cannot be
+// raised stays.
 #pragma once
 
 #include <cstddef>

@@ -90,7 +90,7 @@ void put_terminal(Head* h) {
 // Newer than the headers of some machines this is built on.
 constexpr int kGetMdwe = 66, kGetMemoryMerge = 68;
 
-// Before Linux 6.3 nobody can be asked; one registration too many costs a little and breaks
+// Before Linux 6.3 there is no way to ask; one registration too many costs a little and breaks
 // nothing.
 constexpr int kMembarrierGetRegistrations = 1 << 9;
 constexpr uint32_t kMembarrierAny = MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED |

@@ -60,7 +60,7 @@ EagerCopy* Capture::add_eager(uint64_t space, uint64_t address, uint64_t bytes) 
   eager_left -= whole;
   EagerCopy* e = &eager[eager_count++];
   *e = {space, address, whole, eager_chunk[eager_chunks - 1].data() + eager_used};
-  // It is filled while everybody stands: a fault for each page would take most of that time.
+  // It is filled while all threads are parked: a fault for each page would take most of that time.
   if (whole >= kHugePage)
     sys::call(SYS_madvise, sys::ptr(e->bytes), static_cast<long>(whole), MADV_HUGEPAGE);
   eager_used += whole;

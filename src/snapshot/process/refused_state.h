@@ -1,5 +1,7 @@
 // State of a process or thread that the kernel tells of and a restore could not give back: it is
 // refused by name.
+//
+// Owner: the Capture. Threads: PARKED, the I/O thread. Errors: the Capture's failure.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,7 @@
 // Programs that confine themselves (seccomp): from then on a signal handler of ours could be the
 // end of a thread, because of the system calls that it makes.
+//
+// Owner: process-wide. Threads: the one that confines itself. Errors: none.
 #pragma once
 
 namespace gpuckpt {
