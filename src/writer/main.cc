@@ -7,13 +7,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
-#include <linux/futex.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -36,11 +33,14 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "arguments.h"
 #include "gpuckpt/wire.h"
+#include "messages.h"
 #include "restore/preflight/file_sums.h"
 #include "restore/preflight/image.h"
 #include "restore/preflight/preflight.h"
 #include "restore/preflight/stored_files.h"
+#include "ring.h"
 #include "store/format/member.h"
 #include "store/format/sizes.h"
 #include "store/format/wire_slot.h"
@@ -49,61 +49,10 @@
 #include "store/io/remote.h"
 #include "store/store.h"
 
-namespace gpuckpt {
+namespace gpuckpt::writer {
 namespace {
 
 using store::Status;
-
-struct Arguments {
-  std::string store, key_file, mirror;
-  int ring = -1, parent = -1, child = -1;
-  int keep = -1;
-  uint64_t memory = ~0ull;  // that this snapshot may take; ~0: as much as it likes
-  store::WriteOptions write;
-};
-
-// --- the ring
-// ------------------------------------------------------------------------------------------------------
-
-class Ring {
- public:
-  Status map(int fd) {
-    struct stat st;
-    if (fstat(fd, &st) != 0 || static_cast<uint64_t>(st.st_size) < wire::kRingBytes) {
-      return Status::Error(
-          "the ring is not as large as this writer expects (library and writer of different "
-          "builds?)");
-    }
-    void* at = mmap(nullptr, wire::kRingBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (at == MAP_FAILED) return store::io_error("map", "the ring", errno);
-    base_ = static_cast<uint8_t*>(at);
-    if (header()->magic != wire::kMagic || header()->version != wire::kWireVersion) {
-      return Status::Error("library and writer are of different builds: reinstall gpuckpt");
-    }
-    return Status::Ok();
-  }
-  wire::RingHeader* header() { return reinterpret_cast<wire::RingHeader*>(base_); }
-  uint8_t* slot(uint32_t i) { return base_ + wire::kRingHeaderBytes + i * wire::kSlotBytes; }
-  void free(uint32_t i) {
-    header()->state[i].store(wire::kSlotFree, std::memory_order_release);
-    wake();
-  }
-  void give_up() {
-    if (!base_) return;
-    header()->writer_dead = 1;
-    wake();
-  }
-
- private:
-  void wake() {
-    ++header()->freed;
-    syscall(SYS_futex, &header()->freed, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-  }
-  uint8_t* base_ = nullptr;
-};
-
-// --- the sources
-// -----------------------------------------------------------------------------------------------------
 
 struct Source {
   std::string name;
@@ -123,51 +72,6 @@ struct Member {
   uint64_t bytes = 0;               // captured of it, zeros included
   bool lost = false, gone = false;  // hung up; the first process says that this is all right
 };
-
-void send(int fd, const wire::Msg& message) {
-  if (fd < 0) return;
-  while (::send(fd, &message, sizeof(message), MSG_NOSIGNAL) < 0 && errno == EINTR) {
-  }
-}
-
-wire::Msg make(uint32_t type, const std::string& text = "") {
-  wire::Msg message{};
-  message.magic = wire::kMagic;
-  message.version = wire::kWireVersion;
-  message.type = type;
-  message.text_bytes = static_cast<uint32_t>(std::min(text.size(), sizeof(message.text) - 1));
-  memcpy(message.text, text.data(), message.text_bytes);
-  return message;
-}
-
-// Closing a socket with unread messages in it would reset the connection, and the other side would
-// lose our last word.
-void hang_up(int fd) {
-  if (fd < 0) return;
-  shutdown(fd, SHUT_RD);
-  wire::Msg unread;
-  while (recv(fd, &unread, sizeof(unread), MSG_DONTWAIT) > 0) {
-  }
-}
-
-// 1: a message, 0: the other side is gone, -1: not a message of ours. `passed`: room for the three
-// descriptors of kMsgMember.
-int receive(int fd, wire::Msg* message, int* passed = nullptr) {
-  iovec io{message, sizeof(*message)};
-  alignas(cmsghdr) char control[CMSG_SPACE(3 * sizeof(int))];
-  msghdr m{};
-  m.msg_iov = &io, m.msg_iovlen = 1;
-  if (passed) m.msg_control = control, m.msg_controllen = sizeof(control);
-  ssize_t n;
-  do n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
-  while (n < 0 && errno == EINTR);
-  if (n <= 0) return 0;
-  for (cmsghdr* c = passed ? CMSG_FIRSTHDR(&m) : nullptr; c; c = CMSG_NXTHDR(&m, c))
-    if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
-        c->cmsg_len == CMSG_LEN(3 * sizeof(int)))
-      memcpy(passed, CMSG_DATA(c), 3 * sizeof(int));
-  return store::is_message(*message, static_cast<size_t>(n)) ? 1 : -1;
-}
 
 // A small snapshot stays where a restore reads it at once. Of a large one only the beginning: its
 // way through the page cache costs as much time of the processor as all the rest of writing it, and
@@ -197,9 +101,6 @@ void offer_to_oom_killer() {
     fclose(file);
   }
 }
-
-// --- the work
-// --------------------------------------------------------------------------------------------------------
 
 class Job {
  public:
@@ -647,136 +548,38 @@ class Job {
   std::vector<std::thread> workers_;
 };
 
-// --- start
-// -----------------------------------------------------------------------------------------------------------
-
-// Ok, or what the library is to be told: these come from its GPUCKPT_* variables.
-Status parse(int argc, char** argv, Arguments* out) {
-  std::string action;
-  const auto number = [](const char* text, int least, int most, int* value) {
-    const std::string_view digits(text);
-    if (digits.empty() || digits.size() > 9 ||
-        digits.find_first_not_of("0123456789") != std::string_view::npos)
-      return false;
-    *value = atoi(text);
-    return *value >= least && *value <= most;
-  };
-  std::string fault;
-  static const option options[] = {
-      {"store", 1, nullptr, 's'},    {"ring", 1, nullptr, 'r'},
-      {"parent", 1, nullptr, 'p'},   {"child", 1, nullptr, 'c'},
-      {"job", 1, nullptr, 'j'},      {"level", 1, nullptr, 'l'},
-      {"keep", 1, nullptr, 'k'},     {"budget", 1, nullptr, 'b'},
-      {"key-file", 1, nullptr, 'K'}, {"budget-action", 1, nullptr, 'B'},
-      {"memory", 1, nullptr, 'M'},   {nullptr, 0, nullptr, 0}};
-  for (int c; (c = getopt_long(argc, argv, "", options, nullptr)) != -1;) {
-    switch (c) {
-      case 's':
-        out->store = optarg;
-        break;
-      case 'r':
-        out->ring = atoi(optarg);
-        break;
-      case 'p':
-        out->parent = atoi(optarg);
-        break;
-      case 'c':
-        out->child = atoi(optarg);
-        break;
-      case 'j':
-        out->write.job = optarg;
-        break;
-      case 'l':
-        if (!number(optarg, 0, 19, &out->write.level))
-          fault = fmt::format("GPUCKPT_LEVEL={} is not a number from 0 to 19", optarg);
-        break;
-      case 'k':
-        if (!number(optarg, 1, INT_MAX, &out->keep))
-          fault = fmt::format("GPUCKPT_KEEP={} is not a number of 1 or more", optarg);
-        break;
-      case 'M':
-        out->memory = strtoull(optarg, nullptr, 10);
-        break;
-      case 'b':
-        if (!store::parse_size(optarg, &out->write.budget))
-          fault = fmt::format("GPUCKPT_BUDGET={} is not a size such as 500M or 20G", optarg);
-        break;
-      case 'B':
-        action = optarg;
-        break;
-      case 'K':
-        out->key_file = optarg;
-        break;
-      default:
-        return Status(kExitUsage, "library and writer are of different builds: reinstall gpuckpt");
-    }
-  }
-  if (const char* text = getenv("GPUCKPT_BUDGET_ACTION"); text && action.empty()) action = text;
-  if (!action.empty() && action != "prune" && action != "refuse")
-    fault = fmt::format("GPUCKPT_BUDGET_ACTION={} is neither prune nor refuse", action);
-  out->write.prune_to_budget = action == "prune";
-  if (const char* mirror = getenv("GPUCKPT_MIRROR")) out->mirror = mirror;
-  // Made absolute with the others: the store would look for it from another directory.
-  if (const char* key = getenv("GPUCKPT_KEY_FILE"); key && out->key_file.empty())
-    out->key_file = key;
-  if (out->store.empty() || out->ring < 0 || out->parent < 0)
-    return Status(kExitUsage, "library and writer are of different builds: reinstall gpuckpt");
-  return fault.empty() ? Status::Ok() : Status(kExitUsage, fault);
+// For a library that waits for an answer: the variables that it passed on cannot be read.
+void refuse(int parent, const Status& status) {
+  wire::Msg failed = make(wire::kMsgFailed, status.text());
+  failed.code = status.code();
+  // Closed with its hello unread, the socket would give the library an error and no message.
+  wire::Msg hello;
+  pollfd p{parent, POLLIN, 0};
+  if (poll(&p, 1, 10'000) > 0) (void)!recv(parent, &hello, sizeof(hello), 0);
+  send(parent, failed);
 }
 
-// Its own session, no terminal, no descriptor and no directory of anybody else.
-void stand_alone(const Arguments& arguments) {
-  setsid();
-  umask(077);
-  for (int number : {SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU})
-    signal(number, SIG_IGN);
-  int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-  for (int fd = 0; fd < 3; ++fd) dup2(null, fd);
-  std::vector<int> own = {0, 1, 2, arguments.ring, arguments.parent, arguments.child};
-  std::sort(own.begin(), own.end());
-  unsigned from = 3;
-  for (int fd : own) {
-    if (fd < static_cast<int>(from)) continue;
-    if (fd > static_cast<int>(from)) close_range(from, static_cast<unsigned>(fd) - 1, 0);
-    from = static_cast<unsigned>(fd) + 1;
+int run(int argc, char** argv) {
+  Arguments arguments;
+  if (Status status = parse(argc, argv, &arguments); !status.ok()) {
+    if (arguments.parent >= 0)
+      refuse(arguments.parent, status);
+    else
+      fprintf(stderr,
+              "gpuckpt-writer is started by libgpuckpt.so, not by hand:\n"
+              "  gpuckpt-writer --store DIR --ring FD --parent FD [--child FD] [--job ID] [--level "
+              "N] [--keep N] [--budget SIZE] [--budget-action prune|refuse] [--key-file FILE] "
+              "[--memory BYTES]\n");
+    return kExitUsage;
   }
-  close_range(from, ~0u, 0);
-  for (int fd : {arguments.ring, arguments.parent, arguments.child}) {
-    if (fd >= 0) fcntl(fd, F_SETFD, FD_CLOEXEC);
-  }
+  make_absolute(&arguments);
+  offer_to_oom_killer();
+  stand_alone(arguments);
+  if (chdir("/") != 0) return kExitError;
+  return Job(arguments).run();
 }
 
 }  // namespace
-}  // namespace gpuckpt
+}  // namespace gpuckpt::writer
 
-int main(int argc, char** argv) {
-  gpuckpt::Arguments arguments;
-  if (gpuckpt::store::Status status = gpuckpt::parse(argc, argv, &arguments); !status.ok()) {
-    if (arguments.parent >= 0) {
-      gpuckpt::wire::Msg failed = gpuckpt::make(gpuckpt::wire::kMsgFailed, status.text());
-      failed.code = status.code();
-      // Closed with its hello unread, the socket would give the library an error and no message.
-      gpuckpt::wire::Msg hello;
-      pollfd p{arguments.parent, POLLIN, 0};
-      if (poll(&p, 1, 10'000) > 0) (void)!recv(arguments.parent, &hello, sizeof(hello), 0);
-      gpuckpt::send(arguments.parent, failed);
-      return gpuckpt::kExitUsage;
-    }
-    fprintf(stderr,
-            "gpuckpt-writer is started by libgpuckpt.so, not by hand:\n"
-            "  gpuckpt-writer --store DIR --ring FD --parent FD [--child FD] [--job ID] [--level "
-            "N] [--keep N] [--budget SIZE] [--budget-action prune|refuse] [--key-file FILE] "
-            "[--memory BYTES]\n");
-    return gpuckpt::kExitUsage;
-  }
-  for (std::string* path : {&arguments.store, &arguments.key_file, &arguments.mirror}) {
-    if (path->empty() || (*path)[0] == '/' || gpuckpt::store::is_remote(*path)) continue;
-    char* cwd = getcwd(nullptr, 0);
-    if (cwd) *path = std::string(cwd) + "/" + *path;
-    free(cwd);
-  }
-  gpuckpt::offer_to_oom_killer();
-  gpuckpt::stand_alone(arguments);
-  if (chdir("/") != 0) return gpuckpt::kExitError;
-  return gpuckpt::Job(arguments).run();
-}
+int main(int argc, char** argv) { return gpuckpt::writer::run(argc, argv); }
