@@ -14,6 +14,7 @@ namespace simgpu::ptx {
 
 inline constexpr uint32_t kLanes = 32;
 inline constexpr uint32_t kNone = ~0u;
+inline constexpr uint32_t kSites = 64;
 
 // Generic address windows (engine code only; no device or host address has these top 16 bits).
 // An address in the shared space is 32 bits: the offset, and in the top byte 0 for one's own block
@@ -75,6 +76,20 @@ struct Ins {
   uint8_t flags;
 };
 
+// Which operands of an instruction are read where most write, and how its list is split.
+struct Roles {
+  bool d_read, e_read;   // else written
+  uint8_t list_written;  // that many of the list are written, the rest read
+  uint8_t list_count;
+};
+// A basic block of the final code.
+struct FlowBlock {
+  uint32_t begin, end;
+  uint32_t first, count;     // successors, in Function::flow_next
+  const uint64_t* live_out;  // registers read later, one bit for 128 bytes of the frame
+};
+struct Native;
+
 struct Function {
   const char* name = "";
   FunctionSyntax* syntax = nullptr;
@@ -97,6 +112,12 @@ struct Function {
   Vec<Symbol*> shared_used;
   bool uses_dynamic_shared = false;
   uint32_t registers = 0;
+  // What the translation to machine code needs (native.h).
+  const Roles* roles = nullptr;
+  const FlowBlock* flow = nullptr;
+  const uint32_t* flow_next = nullptr;
+  uint32_t flow_count = 0;
+  Native* native = nullptr;
 };
 
 struct Kernel {
@@ -105,7 +126,8 @@ struct Kernel {
   uint32_t static_shared = 0;
   uint32_t dynamic_offset = 0;
   uint32_t cluster[3] = {0, 0, 0};
-  bool depends_on_order = false;  // it or a function that it may call
+  bool depends_on_order = false;    // it or a function that it may call
+  mutable uint32_t translated = 0;  // shapes of warps for which machine code was made (native.h)
 };
 
 // ---- running ----
@@ -232,6 +254,17 @@ struct Ctx {
   Segment cache[4];
   uint32_t cache_next;
   Result* error;
+  // For machine code (native.h).
+  uint32_t variant;  // which of a run's codes fits: the launch's shape and the lanes
+  uint32_t shape;
+  uint32_t high;  // the highest active lane plus one
+  bool chain;     // no other group waits: what follows may run at once
+  uint32_t miss_site;
+  uint64_t miss_address;
+  Fn miss_handler;
+  const uint8_t* params;
+  const std::atomic<uint64_t>* epoch_now;
+  Segment sites[kSites];  // what each memory access found last
   alignas(64) int32_t lane_store[kLanes];
   alignas(64) int32_t guard_store[kLanes];
   alignas(64) uint64_t scratch[kLanes];
@@ -247,6 +280,7 @@ struct Grid {
   uint32_t shared_bytes;  // static + dynamic, per block
   uint32_t cluster_size;
   uint32_t cluster[3];
+  uint32_t shape;  // of its warps (native.h)
   std::atomic<bool> stop{false};
   alignas(64) uint8_t workspace[kGridBytes];
 };
@@ -434,6 +468,7 @@ struct Backend {
   Fn (*memory)(const Key&);
 };
 const Backend& backend();
+bool backend_is_widest();  // it is that for AVX-512
 
 // ---- shared by the parts that run ----
 

@@ -246,7 +246,8 @@ class Layout {
   void allocate() {
     const auto count = (uint32_t)d_.classes.size();
     const size_t words = (count + 63) / 64, n = order_.size();
-    Vec<uint64_t> in, out, kill, use;
+    Vec<uint64_t> in, kill, use;
+    Vec<uint64_t>& out = live_out_;
     in.resize(words * n);
     out.resize(words * n);
     kill.resize(words * n);
@@ -360,6 +361,7 @@ class Layout {
     f_->registers = used_[0] + 2 * used_[1] + 4 * used_[2];
     f_->code_count = (uint32_t)out_.size();
     f_->code = arena().make<Ins>(out_.size() + 1);
+    describe_flow(base0, base1, base2);
     for (uint32_t i = 0; i < out_.size(); ++i) {
       // A list may be shared by nobody else, so it is rewritten in place; brx lists hold labels.
       registers(i, [&](uint32_t& o, bool, bool) {
@@ -383,9 +385,41 @@ class Layout {
     }
   }
 
+  // Leaves what the translation to machine code has to know of the final code.
+  void describe_flow(uint32_t base0, uint32_t base1, uint32_t base2) {
+    const auto n = (uint32_t)order_.size();
+    const size_t words = (d_.classes.size() + 63) / 64, units = (f_->reg_bytes / 128 + 63) / 64;
+    auto* roles = arena().make<Roles>(roles_.size() + 1);
+    memcpy(roles, roles_.data(), roles_.size() * sizeof(Roles));
+    auto* flow = arena().make<FlowBlock>(n + 1);
+    auto* next = arena().make<uint32_t>(successors_.size() + 1);
+    auto* live = arena().make<uint64_t>(units * n + 1);
+    Vec<uint32_t> position;
+    position.resize(blocks_.size());
+    for (uint32_t k = 0; k < n; ++k) position[order_[k]] = k;
+    for (size_t k = 0; k < successors_.size(); ++k) next[k] = position[successors_[k]];
+    for (uint32_t k = 0; k < n; ++k) {
+      const BasicBlock& b = blocks_[order_[k]];
+      uint64_t* l = live + k * units;
+      flow[k] = FlowBlock{b.new_begin, b.new_end, b.first, b.count, l};
+      for (size_t w = 0; w < words; ++w)
+        for (uint64_t m = live_out_[k * words + w]; m != 0; m &= m - 1) {
+          const auto v = (uint32_t)(w * 64 + (uint32_t)__builtin_ctzll(m));
+          const unsigned c = d_.classes[v];
+          const uint32_t o = (c == 0 ? base0 : c == 1 ? base1 : base2) + (place_[v] * 128 << c);
+          for (uint32_t u = o / 128; u < o / 128 + (1u << c); ++u) l[u / 64] |= 1ull << (u % 64);
+        }
+    }
+    f_->roles = roles;
+    f_->flow = flow;
+    f_->flow_next = next;
+    f_->flow_count = n;
+  }
+
   Lowering* l_;
   Function* f_;
   Draft& d_;
+  Vec<uint64_t> live_out_;
   Vec<BasicBlock> blocks_;
   Vec<uint32_t> block_at_, successors_, depth_, order_;
   Vec<Ins> out_;

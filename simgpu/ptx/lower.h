@@ -51,11 +51,6 @@ bool lower_function(Lowering* l, Function* f);
 // What lower_function emits before order and storage are decided. Registers are kVirtual | number.
 inline constexpr uint32_t kVirtual = 0x40000000u;
 inline bool is_virtual(uint32_t o) { return o != kNone && (o & 0xc0000000u) == kVirtual; }
-struct Roles {
-  bool d_read, e_read;   // else written
-  uint8_t list_written;  // that many of the list are written, the rest read
-  uint8_t list_count;
-};
 struct Draft {
   Vec<Ins> code;
   Vec<Roles> roles;      // of each instruction

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "lower.h"
+#include "native.h"
 
 namespace simgpu::ptx {
 
@@ -40,9 +41,14 @@ const Backend& backend() {
   return *b;
 }
 
+bool backend_is_widest() { return &backend() == &avx512::kBackend; }
+
 Module::~Module() {
   for (Function* f : functions)
-    if (f != nullptr) f->~Function();
+    if (f != nullptr) {
+      drop_native(f);
+      f->~Function();
+    }
   free(constants);
 }
 

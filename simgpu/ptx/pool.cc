@@ -17,6 +17,7 @@
 
 #include <x86intrin.h>
 
+#include "native.h"
 #include "units.h"
 
 namespace simgpu::ptx {
@@ -374,8 +375,12 @@ class Pool {
     c->module = g.module;
     c->base[1] = g.module->constants;
     c->error = result;
+    c->params = g.params;
+    c->shape = g.shape;
+    c->epoch_now = &g.memory->epoch;
     if (c->job != job->id) {  // perhaps another context's memory
       for (Segment& s : c->cache) s = Segment{0, 0, nullptr, false};
+      for (Segment& s : c->sites) s = Segment{0, 0, nullptr, false};
       c->job = job->id;
       c->epoch = g.memory->epoch.load(std::memory_order_acquire);
     }
@@ -385,6 +390,7 @@ class Pool {
       for (uint32_t k = 0; k < unit->block_count; ++k) {
         Block& b = unit->blocks[k];
         c->block = &b;
+        c->sites[kSharedSite] = Segment{0, b.shared_bytes, b.shared, true};
         for (uint32_t w = 0; w < b.warp_count; ++w) {
           Warp& warp = b.warps[w];
           if (warp.done) continue;
@@ -551,6 +557,9 @@ static bool prepare(Job* job, const Launch& l, Result* r) {
   if (l.cooperative) limit = job->unit_count;
   job->resident_limit = (uint32_t)(limit < job->unit_count ? limit : job->unit_count);
   if (job->resident_limit == 0) job->resident_limit = 1;
+  const WarpShape shape = warp_shape(l);
+  g.shape = (uint32_t)shape;
+  translate(*g.module, *g.kernel, shape);
   return true;
 }
 

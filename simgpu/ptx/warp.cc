@@ -14,6 +14,7 @@
 
 #include "control.h"
 #include "matrix.h"
+#include "native.h"
 
 namespace simgpu::ptx {
 
@@ -60,6 +61,7 @@ const Segment* find_segment_slow(Ctx& c, uint64_t address) {
   uint64_t epoch = c.grid->memory->epoch.load(std::memory_order_acquire);
   if (epoch != c.epoch) {
     for (Segment& s : c.cache) s = Segment{0, 0, nullptr, false};
+    for (uint32_t k = 0; k < kSharedSite; ++k) c.sites[k] = Segment{0, 0, nullptr, false};
     c.epoch = epoch;
   }
   for (const Segment& s : c.cache)
@@ -177,6 +179,8 @@ bool spins(Ctx& c, const Ins* i, uint64_t address, uint64_t value) {
 static void set_mask(Ctx& c, uint32_t mask) {
   c.mask = mask;
   c.full = mask == c.warp->live;
+  c.variant = c.shape * 3 + (uint32_t)lane_set(mask);
+  c.high = 32 - (uint32_t)__builtin_clz(mask | 1);
   expand_mask(mask, c.lane_store);
   c.lanes = c.lane_store;
 }
@@ -1121,6 +1125,7 @@ WarpState run_warp(Ctx& c, Warp& w, int64_t budget) {
       }
     }
     c.group = g;
+    c.chain = stop == UINTPTR_MAX;
     set_mask(c, g->mask);
     enter_frame(c, g->frame);
     c.event = Event::kNone;
