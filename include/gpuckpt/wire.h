@@ -15,7 +15,7 @@
 
 namespace gpuckpt::wire {
 
-inline constexpr uint32_t kWireVersion = 14;
+inline constexpr uint32_t kWireVersion = 15;
 inline constexpr uint32_t kMagic = 0x6b637067;  // "gpck"
 
 // ---------------------------------------------------------------------------------------------------------
@@ -77,8 +77,9 @@ inline constexpr uint64_t kChunkNameBytes = 16;
 enum RunFlags : uint32_t {
   kRunData = 0,    // payload: the bytes
   kRunZero = 1,    // no payload: zeros
-  kRunSame = 2,    // no payload: what the parent snapshot has at these addresses of this space,
-                   // zeros included. The parent must have captured all of it.
+  kRunSame = 2,    // no payload: what was sent early of these addresses, and of the rest what the
+                   // parent snapshot has at them in this space, zeros included. The parent must
+                   // have captured all of the rest.
   kRunNamed = 3,   // payload: kChunkNameBytes per chunk, the names of its chunks
                    // (base/chunk_hash.h, under the key of kMsgReady), which this snapshot has sent
                    // before (precopy).
@@ -86,6 +87,10 @@ enum RunFlags : uint32_t {
                    // bytes. The names come from where the bytes were before they travelled (device
                    // memory, hashed there): the writer compares, and a difference fails the
                    // snapshot.
+  kRunEarly = 5,   // payload: the bytes of whole small chunks of kSpaceHost as they were before the
+                   // moment of the snapshot. They have no place in it: kRunSame at these addresses
+                   // means them from now on, and what came last where they came more than once.
+                   // All slots must have come free before an address is named again, by either.
 };
 // What travels from a device goes to an address that suits it: a copy by `rep movsb` to one 16
 // bytes beyond a page takes 1.7 times as long as to the page (Zen 4), and a bus writes whole lines.

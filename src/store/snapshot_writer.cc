@@ -37,6 +37,26 @@ struct PlacedRun {
   uint32_t pack = kNoPack;  // where the place is known already: what the parent has
 };
 
+struct PlacedRuns : std::vector<PlacedRun> {
+  void note(const PlacedRun& run) {
+    if (!empty()) {
+      PlacedRun& last = back();
+      if (last.space == run.space && last.address + last.length == run.address &&
+          last.place.frame == run.place.frame && last.pack == run.pack &&
+          (run.count == 0 || (last.place.index + last.count == run.place.index &&
+                              run.address % chunk_unit(run.space) == 0))) {
+        last.length += run.length;
+        last.count += run.count;
+        return;
+      }
+    }
+    push_back(run);
+  }
+  void note(uint64_t space, uint64_t address, uint64_t length, ChunkPlace place) {
+    note({space, address, length, place, place.frame == kZeroFrame ? 0u : 1u, kNoPack});
+  }
+};
+
 struct FramePlace {
   uint32_t pack = kNoPack;
   uint32_t first_chunk = 0;
@@ -56,25 +76,59 @@ struct Lane {
   };
   Open open[2];  // small and large chunks do not share a frame: a restore of one space reads little
                  // of the others
-  std::vector<PlacedRun> runs;
+  PlacedRuns runs;
+};
 
-  void note(const PlacedRun& run) {
-    if (!runs.empty()) {
-      PlacedRun& last = runs.back();
-      if (last.space == run.space && last.address + last.length == run.address &&
-          last.place.frame == run.place.frame && last.pack == run.pack &&
-          (run.count == 0 || (last.place.index + last.count == run.place.index &&
-                              run.address % chunk_unit(run.space) == 0))) {
-        last.length += run.length;
-        last.count += run.count;
-        return;
+// What was put early: by address, disjoint. Cuts are made at multiples of the space's unit.
+class EarlyRuns {
+ public:
+  bool empty() const { return runs_.empty(); }
+  // In the place of what is there.
+  void put(const PlacedRun& run) {
+    const uint64_t end = run.address + run.length;
+    auto it = runs_.upper_bound(run.address);
+    if (it != runs_.begin()) --it;
+    while (it != runs_.end() && it->second.address < end) {
+      const PlacedRun old = it->second;
+      const uint64_t old_end = old.address + old.length;
+      if (old_end <= run.address) {
+        ++it;
+        continue;
+      }
+      it = runs_.erase(it);
+      if (old.address < run.address)
+        runs_.emplace(old.address, part(old, old.address, run.address));
+      if (old_end > end) runs_.emplace(end, part(old, end, old_end));
+    }
+    runs_.emplace(run.address, run);
+  }
+  // What is at `address`, up to `*end`, which comes back smaller where that changes. False:
+  // nothing.
+  bool at(uint64_t address, uint64_t* end, PlacedRun* out) const {
+    auto next = runs_.upper_bound(address);
+    if (next != runs_.begin()) {
+      const PlacedRun& run = std::prev(next)->second;
+      if (address < run.address + run.length) {
+        *end = std::min(*end, run.address + run.length);
+        *out = part(run, address, *end);
+        return true;
       }
     }
-    runs.push_back(run);
+    if (next != runs_.end()) *end = std::min(*end, next->first);
+    return false;
   }
-  void note(uint64_t space, uint64_t address, uint64_t length, ChunkPlace place) {
-    note({space, address, length, place, place.frame == kZeroFrame ? 0u : 1u, kNoPack});
+
+ private:
+  static PlacedRun part(PlacedRun run, uint64_t from, uint64_t to) {
+    const uint64_t unit = chunk_unit(run.space);
+    if (run.count) {
+      run.place.index += static_cast<uint32_t>((from - run.address) / unit);
+      run.count = static_cast<uint32_t>((to - from) / unit);
+    }
+    run.address = from, run.length = to - from;
+    return run;
   }
+  std::map<uint64_t, PlacedRun> runs_;
 };
 
 class Writer : public SnapshotWriter {
@@ -90,6 +144,9 @@ class Writer : public SnapshotWriter {
   Status put_ahead(uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
                    std::span<const ChunkName> names) override {
     return attempt([&] { return add_bytes(space, address, bytes, names, false); });
+  }
+  Status put_early(uint64_t space, uint64_t address, std::span<const uint8_t> bytes) override {
+    return attempt([&] { return add_early(space, address, bytes); });
   }
   Status put_zero(uint64_t space, uint64_t address, uint64_t length) override {
     return attempt([&] { return add_zeros(space, address, length); });
@@ -132,7 +189,9 @@ class Writer : public SnapshotWriter {
   Status add_bytes(uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
                    std::span<const ChunkName> names, bool placed);
   Status add_zeros(uint64_t space, uint64_t address, uint64_t length);
+  Status add_early(uint64_t space, uint64_t address, std::span<const uint8_t> bytes);
   Status add_same(uint64_t space, uint64_t address, uint64_t length);
+  Status as_in_parent(Lane& lane, uint64_t space, uint64_t address, uint64_t end);
   Status add_named(uint64_t space, uint64_t address, uint64_t length,
                    std::span<const ChunkName> names);
   Status add_to_blob(const std::string& name, std::span<const uint8_t> bytes);
@@ -146,9 +205,12 @@ class Writer : public SnapshotWriter {
   const Manifest* layers_to_share();
   Status fail(Status status);
   Status failure();
-  // `placed`: the bytes are what the snapshot has at these addresses.
+  // The bytes are what the snapshot has at these addresses.
   Status add(Lane& lane, uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
-             std::span<const ChunkName> names = {}, bool placed = true);
+             std::span<const ChunkName> names = {});
+  // The same, but for what `places` is used for; null: they have no place.
+  Status add_chunks(Lane& lane, uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
+                    std::span<const ChunkName> names, PlacedRuns* places);
   // Where the chunk is from now on, or was already.
   Status keep(Lane& lane, uint64_t space, std::span<const uint8_t> bytes, const ChunkName& name,
               ChunkPlace* where);
@@ -181,6 +243,9 @@ class Writer : public SnapshotWriter {
   uint64_t cached_ = 0;        // bytes of packs that may stay in the page cache
   uint64_t current_room_ = 0;  // of them, what the current pack may come to
   int64_t refreshed_ns_ = 0;
+
+  std::mutex early_mutex_;
+  std::map<uint64_t, EarlyRuns> early_;  // by space
 
   std::mutex blobs_mutex_;
   std::map<std::string, Blob> blobs_;
@@ -344,7 +409,21 @@ Status Writer::add_bytes(uint64_t space, uint64_t address, std::span<const uint8
     return fail(Status::Error("a run does not have as many names as chunks"));
   if (placed) logical_ += bytes.size();
   Borrowed lane(this);
-  return add(*lane, space, address, bytes, names, placed);
+  return add_chunks(*lane, space, address, bytes, names, placed ? &lane->runs : nullptr);
+}
+
+Status Writer::add_early(uint64_t space, uint64_t address, std::span<const uint8_t> bytes) {
+  if (Status status = check_range(space, address, bytes.size()); !status.ok()) return status;
+  if (address % chunk_unit(space) != 0 || bytes.size() % chunk_unit(space) != 0)
+    return fail(Status::Error("what is put early must be whole chunks"));
+  PlacedRuns places;
+  {
+    Borrowed lane(this);
+    if (Status s = add_chunks(*lane, space, address, bytes, {}, &places); !s.ok()) return s;
+  }
+  std::lock_guard guard(early_mutex_);
+  for (const PlacedRun& run : places) early_[space].put(run);
+  return Status::Ok();
 }
 
 Status Writer::add_zeros(uint64_t space, uint64_t address, uint64_t length) {
@@ -353,12 +432,35 @@ Status Writer::add_zeros(uint64_t space, uint64_t address, uint64_t length) {
   logical_ += length;
   zero_ += length;
   Borrowed lane(this);
-  lane->note(space, address, length, {kZeroFrame, 0});
+  lane->runs.note(space, address, length, {kZeroFrame, 0});
   return Status::Ok();
 }
 
 Status Writer::add_same(uint64_t space, uint64_t address, uint64_t length) {
   if (Status status = check_range(space, address, length); !status.ok()) return status;
+  if (length == 0) return Status::Ok();
+  logical_ += length;
+  Borrowed lane(this);
+  const uint64_t end = address + length;
+  std::unique_lock guard(early_mutex_);
+  const auto early = early_.find(space);
+  if (early == early_.end()) {
+    guard.unlock();
+    return as_in_parent(*lane, space, address, end);
+  }
+  for (uint64_t next = end; address < end; address = next, next = end) {
+    PlacedRun run;
+    if (early->second.at(address, &next, &run)) {
+      if (run.place.frame == kZeroFrame) zero_ += run.length;
+      lane->runs.note(run);
+    } else if (Status s = as_in_parent(*lane, space, address, next); !s.ok()) {
+      return s;
+    }
+  }
+  return Status::Ok();
+}
+
+Status Writer::as_in_parent(Lane& lane, uint64_t space, uint64_t address, uint64_t end) {
   auto missing = [&](uint64_t at) {
     return fail(Status::Error(fmt::format(
         "address {:#x} of space {:#x} was said to be as in snapshot {}, which does not have it "
@@ -367,18 +469,15 @@ Status Writer::add_same(uint64_t space, uint64_t address, uint64_t length) {
   };
   auto map = std::lower_bound(parent_.spaces.begin(), parent_.spaces.end(), space,
                               [](const SpaceMap& m, uint64_t s) { return m.space < s; });
-  if (length == 0) return Status::Ok();
   if (map == parent_.spaces.end() || map->space != space) return missing(address);
-  logical_ += length;
-  Borrowed lane(this);
   auto run = std::upper_bound(map->runs.begin(), map->runs.end(), address,
                               [](uint64_t a, const Run& r) { return a < r.address; });
   if (run != map->runs.begin()) --run;
-  for (const uint64_t end = address + length; address < end; ++run) {
+  for (; address < end; ++run) {
     if (run == map->runs.end() || run->address > address || run->end() <= address)
       return missing(address);
     uint64_t to = std::min(end, run->end());
-    if (Status status = same_run(*lane, space, *run, address, to); !status.ok()) return status;
+    if (Status status = same_run(lane, space, *run, address, to); !status.ok()) return status;
     address = to;
   }
   return Status::Ok();
@@ -389,7 +488,7 @@ Status Writer::add_same(uint64_t space, uint64_t address, uint64_t length) {
 Status Writer::same_run(Lane& lane, uint64_t space, const Run& run, uint64_t from, uint64_t to) {
   if (run.pack == kZeroPack) {
     zero_ += to - from;
-    lane.note(space, from, to - from, {kZeroFrame, 0});
+    lane.runs.note(space, from, to - from, {kZeroFrame, 0});
     return Status::Ok();
   }
   const uint64_t unit = chunk_unit(space);
@@ -410,12 +509,12 @@ Status Writer::same_run(Lane& lane, uint64_t space, const Run& run, uint64_t fro
   if (first < last) {
     Run part = part_of(run, first, last, unit);
     same_ += part.length;
-    lane.note({space,
-               part.address,
-               part.length,
-               {kDirect, part.chunk},
-               part.count,
-               parent_packs_[run.pack]});
+    lane.runs.note({space,
+                    part.address,
+                    part.length,
+                    {kDirect, part.chunk},
+                    part.count,
+                    parent_packs_[run.pack]});
   }
   return last < to ? copy(last, to) : Status::Ok();
 }
@@ -439,7 +538,7 @@ Status Writer::add_named(uint64_t space, uint64_t address, uint64_t length,
                       hex(plain))));
     }
     uint64_t step = chunk_length(address, end, unit);
-    lane->note(space, address, step, place);
+    lane->runs.note(space, address, step, place);
     address += step;
   }
   return Status::Ok();
@@ -464,7 +563,13 @@ Status Writer::add_to_blob(const std::string& name, std::span<const uint8_t> byt
 }
 
 Status Writer::add(Lane& lane, uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
-                   std::span<const ChunkName> names, bool placed) {
+                   std::span<const ChunkName> names) {
+  return add_chunks(lane, space, address, bytes, names, &lane.runs);
+}
+
+Status Writer::add_chunks(Lane& lane, uint64_t space, uint64_t address,
+                          std::span<const uint8_t> bytes, std::span<const ChunkName> names,
+                          PlacedRuns* places) {
   struct Piece {
     std::span<const uint8_t> bytes;
     ChunkName name;
@@ -502,10 +607,10 @@ Status Writer::add(Lane& lane, uint64_t space, uint64_t address, std::span<const
       ChunkPlace where{kZeroFrame, 0};
       if (!piece.zero) {
         if (Status s = keep(lane, space, piece.bytes, piece.name, &where); !s.ok()) return s;
-      } else if (placed) {
+      } else if (places == &lane.runs) {
         zero_ += piece.bytes.size();
       }
-      if (placed) lane.note(space, address, piece.bytes.size(), where);
+      if (places) places->note(space, address, piece.bytes.size(), where);
       address += piece.bytes.size();
     }
   }

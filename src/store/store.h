@@ -73,8 +73,12 @@ class SnapshotWriter {
   virtual Status put(uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
                      std::span<const std::array<uint8_t, 16>> names = {}) = 0;
   virtual Status put_zero(uint64_t space, uint64_t address, uint64_t length) = 0;
-  // What the parent has at these addresses, zeros included; it must have all of it. Neither sent
-  // nor read: nothing is known of these bytes but that they are in packs which are there.
+  // Bytes of whole chunks that are no part of the snapshot, unless put_same says so afterwards.
+  // Of an address that comes several times, what came last (no two calls for it at a time).
+  virtual Status put_early(uint64_t space, uint64_t address, std::span<const uint8_t> bytes) = 0;
+  // What put_early had of these addresses, and the parent of the rest, zeros included; it must have
+  // all of that. Neither sent nor read: nothing is known of these bytes but that they are in packs
+  // which are there.
   virtual Status put_same(uint64_t space, uint64_t address, uint64_t length) = 0;
   // Chunks by their names (plain hashes), cut as put would; all must be known.
   virtual Status put_named(uint64_t space, uint64_t address, uint64_t length,

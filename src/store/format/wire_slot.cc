@@ -62,6 +62,12 @@ Status put_run(const Slot& slot, const wire::Run& run, uint64_t* at, SnapshotWri
       if (run.length > left) break;
       *at += run.length;
       return writer.put(slot.space, run.address, {payload, run.length});
+    case wire::kRunEarly:
+      if (run.length > left) break;
+      if ((slot.space & wire::kPlainSpace) != wire::kSpaceHost)
+        return Status::Error("bytes were sent early of a space that has no such");
+      *at += run.length;
+      return writer.put_early(slot.space, run.address, {payload, run.length});
     case wire::kRunNamed:
     case wire::kRunSealed: {
       const uint64_t names = names_bytes(slot.space, run);
@@ -114,7 +120,10 @@ uint64_t covered_by_slot(const uint8_t* at) {
   Slot slot;
   uint64_t bytes = 0;
   if (!look(at, true, &slot).ok() || is_ahead(slot.space)) return 0;
-  for (uint32_t i = 0; i < slot.runs; ++i) bytes += slot.header->run[i].length;
+  for (uint32_t i = 0; i < slot.runs; ++i) {
+    const volatile wire::Run& run = slot.header->run[i];
+    if (run.flags != wire::kRunEarly) bytes += run.length;
+  }
   return bytes;
 }
 

@@ -127,20 +127,21 @@ Bytes make_slot(std::span<const uint8_t> page) {
   constexpr uint64_t kFew = 64;
   const ChunkName names[] = {names_here()->of(page.data(), 4096),
                              names_here()->of(page.data(), kFew)};
-  const wire::Run runs[] = {{0x1000, 4096, wire::kRunSame, 0},
-                            {0x2000, 4096, wire::kRunNamed, 0},
-                            {0x3000, kFew, wire::kRunSealed, 0},
-                            {0x4000, kFew, wire::kRunData, 0},
-                            {0x9000, 4096, wire::kRunZero, 0}};
-  header->runs = 5;
+  const wire::Run runs[] = {
+      {0x1000, 4096, wire::kRunSame, 0},   {0x2000, 4096, wire::kRunNamed, 0},
+      {0x3000, kFew, wire::kRunSealed, 0}, {0x4000, kFew, wire::kRunData, 0},
+      {0x9000, 4096, wire::kRunZero, 0},   {0xa000, 4096, wire::kRunEarly, 0}};
+  constexpr uint32_t kRuns = std::size(runs);
+  header->runs = kRuns;
   const uint64_t padding = wire::padded_names(sizeof(names[1])) - sizeof(names[1]);
-  header->payload_bytes = sizeof(names) + padding + 2 * kFew;
-  std::copy_n(runs, 5, header->run);
+  header->payload_bytes = sizeof(names) + padding + 2 * kFew + 4096;
+  std::copy_n(runs, kRuns, header->run);
   out.resize(offsetof(wire::SlotHeader, run) +
              sizeof(runs));  // the header's end comes from read_slot
   for (const ChunkName& name : names) out.insert(out.end(), name.begin(), name.end());
   out.resize(out.size() + padding);
   for (int i = 0; i < 2; ++i) out.insert(out.end(), page.begin(), page.begin() + kFew);
+  out.insert(out.end(), page.begin(), page.begin() + 4096);
   return out;
 }
 
@@ -314,6 +315,9 @@ class Checker : public SnapshotWriter {
                    std::span<const ChunkName> names) override {
     if (names.empty()) abort();
     return put(space, address, bytes, names);
+  }
+  Status put_early(uint64_t space, uint64_t address, std::span<const uint8_t> bytes) override {
+    return put(space, address, bytes, {});
   }
   Status put_zero(uint64_t, uint64_t, uint64_t) override { return Status::Ok(); }
   Status put_same(uint64_t, uint64_t, uint64_t) override { return Status::Ok(); }

@@ -93,6 +93,68 @@ CommitResult take(Store& store, const Memory& memory, const Memory& before,
   return result;
 }
 
+void check(Store& store, const std::string& id, const Memory& memory);
+
+// Bytes sent before the moment of the snapshot: what came last counts, the parent has the rest, and
+// what is not named is not in it.
+void early(Store& store, const std::string& parent, const Memory& before) {
+  constexpr uint64_t kUnit = 4096, kPages = 200, kBase = 1ull << 40;
+  std::mt19937_64 dice(11);
+  const auto known = std::find_if(before.begin(), before.end(), [&](const auto& entry) {
+    return entry.first.first == 0 && !is_zero(entry.second) &&
+           before.contains({0, entry.first.second + kUnit});
+  });
+  MUST(known != before.end(), "nothing to take from the parent");
+  std::unique_ptr<SnapshotWriter> writer;
+  MUST_OK(store.begin({.job = "j", .parent = parent}, &writer));
+  MUST(writer->parent() == parent, "no parent");
+  Memory now;
+  std::vector<int> byte(kPages, -1);  // what came last
+  for (int round = 0; round < 40; ++round) {
+    const uint64_t first = dice() % kPages,
+                   count = 1 + dice() % std::min<uint64_t>(kPages - first, 60);
+    Bytes bytes;
+    for (uint64_t i = first; i < first + count; ++i) {
+      byte[i] = static_cast<int>(dice() % 5);  // (0: zeros)
+      bytes.insert(bytes.end(), kUnit, static_cast<uint8_t>(byte[i]));
+    }
+    MUST_OK(writer->put_early(0, kBase + first * kUnit, bytes));
+  }
+  for (uint64_t i = 0; i < kPages;) {
+    // Some are new after all, some are gone, and of those that follow each other some are named at
+    // once.
+    const uint64_t kind = dice() % 4;
+    uint64_t count = 1;
+    if (byte[i] < 0 || kind == 0) {
+      now[{0, kBase + i * kUnit}] = Bytes(kUnit, 9);
+      MUST_OK(writer->put(0, kBase + i * kUnit, now[{0, kBase + i * kUnit}]));
+    } else if (kind > 1) {
+      Bytes bytes;
+      while (i + count < kPages && byte[i + count] >= 0 && count < dice() % 40) ++count;
+      for (uint64_t k = i; k < i + count; ++k)
+        bytes.insert(bytes.end(), kUnit, static_cast<uint8_t>(byte[k]));
+      now[{0, kBase + i * kUnit}] = bytes;
+      MUST_OK(writer->put_same(0, kBase + i * kUnit, bytes.size()));
+    }
+    i += count;
+  }
+  // Of two pages that the parent has the second came early.
+  const uint64_t at = known->first.second;
+  now[{0, at}] = known->second;
+  now[{0, at + kUnit}] = Bytes(kUnit, 7);
+  MUST_OK(writer->put_early(0, at + kUnit, now[{0, at + kUnit}]));
+  MUST_OK(writer->put_same(0, at, 2 * kUnit));
+  CommitResult result;
+  MUST_OK(writer->commit("{}", &result));
+  check(store, result.id, now);
+
+  MUST_OK(store.begin({.job = "j"}, &writer));
+  MUST_OK(writer->put_early(0, kBase, Bytes(kUnit, 1)));
+  MUST(!writer->put_same(0, kBase, 2 * kUnit).ok(), "a page that nobody sent was accepted");
+  MUST_OK(store.begin({.job = "j"}, &writer));
+  MUST(!writer->put_early(0, kBase + 1, Bytes(kUnit, 1)).ok(), "a part of a chunk was accepted");
+}
+
 void check(Store& store, const std::string& id, const Memory& memory) {
   std::unique_ptr<SnapshotReader> reader;
   MUST_OK(store.open_snapshot(id, &reader));
@@ -188,6 +250,8 @@ void scenario(const std::string& path, const std::string& key) {
   CommitResult result;
   MUST(!writer->commit("{}", &result).ok(), "a failed snapshot was published");
   writer.reset();
+
+  early(*store, last, taken.rbegin()->second);
 
   // Each layer and manifest, damaged by a bit, is found.
   for (const char* directory : {"/layers", "/snapshots"}) {

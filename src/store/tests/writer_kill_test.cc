@@ -483,6 +483,19 @@ void refers(const std::string& path) {
          fill(a, 0, {0, length, wire::kRunSealed, 0}, {padded(names), unseen});
          a.slot(0)->space = wire::kSpacePrecopyBase + 3;
        }},
+      {"early, of a device", true, kExitError,
+       [&](Application& a) {
+         fill(a, 0, {0, unseen.size(), wire::kRunEarly, 0}, {unseen});
+         a.slot(0)->space = wire::kSpaceDeviceBase;
+       }},
+      {"early, longer than the slot", true, kExitError,
+       [&](Application& a) {
+         fill(a, 0, {0, 2 << 20, wire::kRunEarly, 0}, {unseen});
+       }},
+      {"early, in the middle of a chunk", true, kExitError,
+       [&](Application& a) {
+         fill(a, 0, {16, unseen.size(), wire::kRunEarly, 0}, {unseen});
+       }},
       {"a run of unknown kind", true, kExitError,
        [](Application& a) {
          fill(a, 0, {0, 4096, 99, 0}, {});
