@@ -17,12 +17,14 @@ Scenarios, each named by the fear:
   life        a program dies in one generation after another: snapshots of generations 0, 1 and 2, the oldest restored last
   life_nobody the same without root
   locked      a lock of libc that a thread holds at the snapshot keeps the device from coming back (its own subject)
+  sent        host memory goes to the writer before the stop, and what was written meanwhile is copied
   no_copy     the process cannot be copied, and is written while it stands still
   mirror      the store is lost, and its mirror is not enough to go on, or is given up from then on
   rclone      the same with a mirror that rclone reaches
   container   a container's filter takes away what it is built on (clone3, kcmp, userfaultfd, PAGEMAP_SCAN, namespaces)
 """
 import argparse
+import itertools
 import json
 import random
 import re
@@ -227,12 +229,14 @@ def no_copy(tools, command, seed):
 
 def locked(tools, command, seed):
     """A lock of libc is held at the snapshot: the threads have to run before the device can be rebuilt, which is told. That of a
-    stream of the program's own, which whoever waits for a line holds, is no matter."""
+    stream of the program's own, which whoever waits for a line holds, is no matter. Asked is a clone of the whole process, or, where
+    its pages are copied, one without its large memory."""
     program = tools.build / "tests" / "programs" / "locked_stdio"
-    for command, held in ([program, 60, 25], True), ([program, 60, 25, "stdin"], False):
+    for command, way in itertools.product(([program, 60, 25], [program, 60, 25, "stdin"]), ("clone", "copy")):
+        held = "stdin" not in command
         expected, status = reference(tools, command)
         with Session(tools, seed) as session:
-            process = session.run(command, GPUCKPT_LOG="info")
+            process = session.run(command, GPUCKPT_LOG="info", GPUCKPT_COPY=way)
             session.wait_lines(5, process)
             snapshot = session.snapshot(process, "cli")
             if session.finish(process) != status:
@@ -245,8 +249,29 @@ def locked(tools, command, seed):
             # What is written before the program runs again is set aside with the tail of its file.
             said = "".join(p.read_text() for p in session.work.glob("out.err*"))
             if ("a lock of libc was held" in said) != held:
-                raise Failure(f"held: {held}, but it says: {said}")
+                raise Failure(f"{way}, held: {held}, but it says: {said}")
     return {}
+
+
+def sent(tools, command, seed):
+    """Memory of the host is sent before the stop, and what is left is copied in it. Every snapshot restores, the youngest first."""
+    expected, status = reference(tools, command)
+    with Session(tools, seed) as session:
+        process = session.run(command, GPUCKPT_COPY="stream", GPUCKPT_TRACK="uffd")
+        session.wait_lines(2, process)
+        taken = [session.snapshot(process, "cli") for _ in range(3)]
+        if session.finish(process) != status:
+            raise Failure(f"ended with {process.returncode}: {session.errors('out')}")
+        session.compare(expected)
+        stats = [json.loads(session.cli("inspect", f"{session.store}@{id}", "--json").stdout)["stats"] for id in taken]
+        ways = [(s["way"], s["early_bytes"] > 0) for s in stats]
+        if stats[0]["track"] == "uffd" and (any(w != "copy" for w, _ in ways) or not ways[1][1]):
+            raise Failure(f"not so: {ways}")
+        for snapshot in reversed(taken):
+            if session.finish(session.restore(snapshot)) != status:
+                raise Failure(f"{snapshot}: {session.errors('restore')}")
+            session.compare(expected)
+        return {"early": [s["early_bytes"] for s in stats]}
 
 
 def leaky_shell(tools, command, seed):
@@ -376,7 +401,7 @@ def rclone(tools, command, seed):
 SCENARIOS = {"precopy": precopy, "mirror": mirror, "rclone": rclone, "kill": kill, "continue": go_on, "repeat": repeat, "chain": chain, "nobody": nobody, "cli": cli,
              "every": every, "storm": storm, "stop": stop,
              "stop_fails": stop_fails, "undisturbed": undisturbed, "life": life, "life_nobody": life_nobody, "container": container, "no_copy": no_copy,
-             "locked": locked, "leaky_shell": leaky_shell, "starters_file": starters_file}
+             "locked": locked, "sent": sent, "leaky_shell": leaky_shell, "starters_file": starters_file}
 
 
 def main():

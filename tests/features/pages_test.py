@@ -2,11 +2,16 @@
 """How memory gets into a snapshot, by options: pages_test.py CASE [--build DIR].
 
   copy_limit      a program that writes faster than its pages are stored is held up, not its machine
+  sent_early      the first snapshot of a large program that goes on writing: most of it is sent before the stop, and every page is of one moment
+  outrun          the same of one that writes as fast as it can
+  precopy_off     the same with GPUCKPT_PRECOPY=off: nothing is sent before the stop
   self_contained  a program and a library that are gone afterwards: the snapshot has what was mapped of them
 """
 import argparse
+import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -19,6 +24,28 @@ print("ready", flush=True)
 while not os.path.exists("go_on"):
     for i in range(0, len(block), 4096): block[i] = (block[i] + 1) % 256
 print("survived", flush=True)
+"""
+
+# Writes its pages in turn: at each moment all up to one have the number of this turn, the others that of the last.
+IN_TURN = """
+import mmap, os, sys, time
+pages, pause = 320 << 8, float(sys.argv[1])
+block = mmap.mmap(-1, pages << 12, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+block.madvise(mmap.MADV_NOHUGEPAGE)
+for i in range(320): block[i << 20:(i + 1) << 20] = bytes([0]) + b"x" * ((1 << 20) - 1)
+turn, last = 1, pages - 1
+for i in range(pages): block[i << 12] = turn
+print("ready", flush=True)
+while not os.path.exists("go_on"):
+    turn = turn % 255 + 1
+    for last in range(pages):
+        block[last << 12] = turn
+        if last % 512 == 0:
+            if pause: time.sleep(pause)
+            if os.path.exists("go_on"): break
+before = (turn - 2) % 255 + 1
+wrong = [i for i in range(pages) if block[i << 12] != (turn if i <= last else before)]
+print("survived" if not wrong else f"{len(wrong)} pages are of another moment, {wrong[:5]}", flush=True)
 """
 
 
@@ -43,6 +70,35 @@ def copy_limit(run):
         raise Failure("was not held up")
 
 
+def in_turn(run, pause, **env):
+    """Its statistics."""
+    process = start(run, [sys.executable, "-c", IN_TURN, pause], GPUCKPT_LOG="debug", **env)
+    checkpoint(run, process.pid)
+    run.kill(process)
+    shown = subprocess.run([run.build / "bin" / "gpuckpt", "inspect", f"{run.work / 'store'}@latest", "--json"], capture_output=True, text=True, check=True)
+    meta = json.loads(shown.stdout)
+    process, pid = run.restore(1)
+    run.release()
+    run.finish(process)
+    return meta.get("meta", meta)["stats"]
+
+
+def sent_early(run):
+    stats = in_turn(run, "0.05")
+    if stats["track"] == "uffd" and stats["early_bytes"] < 320 << 20:
+        raise Failure(f"only {stats['early_bytes']} bytes were sent before the stop")
+
+
+def outrun(run):
+    in_turn(run, "0")
+
+
+def precopy_off(run):
+    stats = in_turn(run, "0.05", GPUCKPT_PRECOPY="off")
+    if stats["early_bytes"]:
+        raise Failure(f"{stats['early_bytes']} bytes were sent before the stop")
+
+
 def self_contained(run):
     program, library = run.work / "program", run.work / "program_library.so"
     shutil.copy(run.build / "tests" / "features" / "thread_dlopen_tls", program)
@@ -61,7 +117,7 @@ def self_contained(run):
 
 
 def main():
-    cases = {"copy_limit": copy_limit, "self_contained": self_contained}
+    cases = {f.__name__: f for f in (copy_limit, sent_early, outrun, precopy_off, self_contained)}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("case", choices=cases)
     parser.add_argument("--build", type=Path, default=SOURCE.parents[1] / "build")

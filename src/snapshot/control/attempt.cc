@@ -152,6 +152,13 @@ bool Attempt::may_be_stopped_now() {
   return false;
 }
 
+// Sending memory while the program runs makes its stop short and the snapshot's moment later: not
+// for one that stops anyway. In a job all others would wait at the barrier.
+bool Attempt::may_send_early() const {
+  return library.config.precopy && !s_->stop && !equal(s_->reason, "term") && !threads_are_held() &&
+         !job_barrier.active() && !memory_.while_stopped;
+}
+
 // What takes long and can be done while the application runs: which mappings there are and what is
 // behind them, and write protection of what shall be tracked from now on.
 bool Attempt::look_at_memory() {
@@ -180,11 +187,17 @@ bool Attempt::look_at_memory() {
     }
     s_->text[0] = 0;
   }
+  const uint64_t since = sys::now_us();
   io_thread.run([&] {
     tracker.arm(&pages.smaps, &pages.pagemap);
-    pages.make_plan(device);
+    Producer out(io_thread.ring.data(), child_post, nullptr, memory_.ring_slots);
+    pages.make_plan(device, may_send_early() ? &out : nullptr);
     return 0;
   });
+  if (pages.streamed_rounds) {
+    *deadline_us_ += sys::now_us() - since;
+    device_.deadline_ms = *deadline_us_ / 1000;
+  }
   return true;
 }
 
@@ -288,7 +301,10 @@ bool Attempt::take_pages_out() {
   // is cheap to copy is cheap to send. So is it for one that stops as soon as it is captured.
   const bool at_once =
       pages.plan.copy && is_member() && (!library.last_snapshot[0] || threads_are_held());
-  if (pages.plan.copy && !at_once && io_thread.run([&] { return pages.copy_pages(); })) {
+  const auto copied = [&] {
+    return pages.copy_pages() && (pages.has_copy = !s_->device || ask_libc_in_small_clone(&host_));
+  };
+  if (pages.plan.copy && !at_once && io_thread.run(copied)) {
     s_->way = "copy";
     return true;
   }
@@ -408,15 +424,21 @@ Outcome Attempt::wake(bool captured) {
 void Attempt::note_pages() {
   const HostPages& h = capture_.pages;
   s_->scan_us = h.scan_us, s_->copy_us = h.copy_us, s_->arm_us = tracker.armed_us;
-  s_->early_us = h.early_us, s_->early_bytes = h.early_bytes;
+  s_->early_us = h.early_us, s_->early_bytes = h.early_bytes + h.streamed_bytes;
   h.count(&s_->written_bytes, &s_->unchanged_bytes);
+  // What was sent before the stop and is as it was then did change since the parent.
+  const uint64_t sent =
+      h.streamed_bytes < s_->unchanged_bytes ? h.streamed_bytes : s_->unchanged_bytes;
+  s_->written_bytes += sent, s_->unchanged_bytes -= sent;
   log_line(LogLevel::kDebug,
            "pages: %s, way %s (copy %lu us for %lu KiB, clone %lu us expected), %lu KiB early in "
            "%u rounds and %lu "
-           "us, scan %lu us, copy %lu us, arm %lu us, written %lu KiB, unchanged %lu KiB",
+           "us (%lu KiB sent in %u), scan %lu us, copy %lu us, arm %lu us, written %lu KiB, "
+           "unchanged %lu KiB",
            tracker.mode_name(), s_->way, h.plan.copy_us, h.plan.bytes >> 10, h.plan.clone_us,
-           h.early_bytes >> 10, h.rounds, h.early_us, h.scan_us, h.copy_us, tracker.armed_us,
-           s_->written_bytes >> 10, s_->unchanged_bytes >> 10);
+           h.early_bytes >> 10, h.rounds, h.early_us, h.streamed_bytes >> 10, h.streamed_rounds,
+           h.scan_us, h.copy_us, tracker.armed_us, s_->written_bytes >> 10,
+           s_->unchanged_bytes >> 10);
 }
 
 // The program stands still until the copied child has sent its pages, or, past the time for a

@@ -31,6 +31,7 @@ class Attempt {
   Outcome capture();
   bool call_members();
   bool may_be_stopped_now();
+  bool may_send_early() const;
   bool look_at_memory();
   bool make_ready();
   bool freeze_device();

@@ -191,8 +191,10 @@ void read_choices(char** environment) {
   c.children =
       static_cast<uint32_t>(choice(environment, "GPUCKPT_CHILDREN", {"all", "able", "ignore"}));
   c.io_uring = choice(environment, "GPUCKPT_IO_URING", {"off", "on"});
-  constexpr const char* kWays[] = {"auto", "copy", "rounds", "early", "clone", "stop"};
+  constexpr const char* kWays[] = {"auto", "copy", "rounds", "stream", "early", "clone", "stop"};
   copy(c.copy, sizeof(c.copy), kWays[choice(environment, "GPUCKPT_COPY", kWays)]);
+  const char* precopy = value_of(environment, "GPUCKPT_PRECOPY");
+  c.precopy = !precopy || !equal(precopy, "off");  // what else it says the device side reports
   c.self_contained = is_on(environment, "GPUCKPT_SELF_CONTAINED");
   c.files = is_on(environment, "GPUCKPT_FILES");
 }

@@ -22,10 +22,18 @@ struct HostSource {
   char text[256] = "";
 };
 
+// Producer::Post for what goes over the socket of the copied child. ON THE I/O THREAD, or in the
+// child.
+bool child_post(void*, uint32_t type, uint32_t slot, const char* text);
+
 // ON THE I/O THREAD. The pid of the child, or a negative error number.
 long clone_and_send(HostSource*);
 // ON THE I/O THREAD. False: `text` says why.
 bool send_while_stopped(HostSource*);
+// Where pages are copied, a clone without the large mappings, whose page tables are what a clone
+// costs, is asked whether a lock of libc is held (libc_probe.h). PARKED, ON THE I/O THREAD; the
+// answer is awaited by send_copied_pages. False: only a whole clone can tell.
+bool ask_libc_in_small_clone(HostSource*);
 bool send_copied_pages(HostSource*);
 
 // ON THE I/O THREAD. Has the child done its work, or is there none?

@@ -127,14 +127,19 @@ char* Producer::reserve(uint64_t space, uint64_t length, uint64_t* granted) {
 }
 
 bool Producer::commit(uint64_t address, uint64_t length) {
-  if (length) {
+  const wire::Run run{address, length, wire::kRunData, 0};
+  return commit(&run, length ? 1 : 0);
+}
+
+bool Producer::commit(const wire::Run* runs, size_t count) {
+  for (const wire::Run* run = runs; run != runs + count; ++run) {
     wire::Run* last = header_->runs ? &header_->run[header_->runs - 1] : nullptr;
-    if (last && last->flags == wire::kRunData && last->address + last->length == address)
-      last->length += length;
+    if (last && last->flags == run->flags && last->address + last->length == run->address)
+      last->length += run->length;
     else
-      header_->run[header_->runs++] = {address, length, wire::kRunData, 0};
-    header_->payload_bytes += length;
-    data_bytes += length;
+      header_->run[header_->runs++] = *run;
+    header_->payload_bytes += run->length;
+    data_bytes += run->length;
   }
   mutex_.unlock();
   return !failed;

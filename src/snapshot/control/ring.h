@@ -38,6 +38,10 @@ class Producer : public CaptureSink {
   // then `commit`.
   char* reserve(uint64_t space, uint64_t length, uint64_t* granted);
   bool commit(uint64_t address, uint64_t length);
+  // The same of several runs, which lie behind each other; at most runs_left() as it is after
+  // `reserve`.
+  bool commit(const wire::Run* runs, size_t count);
+  uint32_t runs_left() const { return wire::kMaxRuns - header_->runs; }
 
   // Slots from here on stay unused, and what they lie in is no memory: few where that is short.
   const uint32_t slots;

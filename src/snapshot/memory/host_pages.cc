@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "gpuckpt/process_format.h"
 #include "snapshot/control/state.h"
+#include "snapshot/memory/stream.h"
 #include "snapshot/memory/track.h"
 
 namespace gpuckpt {
@@ -27,20 +28,14 @@ uint64_t clone_ns_per_page = 95, copy_ns_per_page = 1000;
 constexpr uint64_t kCloneFixedUs = 300;
 bool early_works = true;  // process_vm_readv is allowed
 
-// Written since it was protected. Guard pages and the kernel's zero page, which a copied child does
-// not always have, hold nothing.
-constexpr PageQuery kWritten{.all = kPageWritten,
-                             .none = kPageGuard | kPageZero,
-                             .any = kPagePresent | kPageSwapped,
-                             .tell = kPageWritten};
-
 // Rounds that gained too little: so many snapshots do without, because the program is likely to go
 // on like that.
 constexpr uint32_t kSkipAfterFailure = 8;
 uint32_t skip_rounds = 0;
 
 // For tests: all rounds that there may be, however little is left.
-bool makes_all_rounds() { return equal(library.config.copy, "rounds"); }
+bool sends_always() { return equal(library.config.copy, "stream"); }
+bool makes_all_rounds() { return equal(library.config.copy, "rounds") || sends_always(); }
 bool copies_always() { return equal(library.config.copy, "copy") || makes_all_rounds(); }
 
 uint64_t with_margin(uint64_t bytes) { return page_up(bytes + bytes / 4 + (1u << 20)); }
@@ -98,18 +93,19 @@ void HostPages::finish() {
 
 void HostPages::look_again() {
   bool keeps_from_children = false;
-  for (const SmapsRange& r : smaps)
+  Smaps& last = now.empty() ? smaps : now;
+  for (const SmapsRange& r : last)
     keeps_from_children |= (r.flags & (process::kVmaDontFork | process::kVmaWipeOnFork)) != 0;
   if (!keeps_from_children) return;
   bool changed = false;
   {
-    LineReader lines("/proc/thread-self/maps", smaps.lines(), Smaps::kLines);
-    const SmapsRange* known = smaps.begin();
+    LineReader lines("/proc/thread-self/maps", last.lines(), Smaps::kLines);
+    const SmapsRange* known = last.begin();
     MapsLine l;
     while (char* line = lines.next()) {
       if (!parse_maps_line(line, &l) || l.shared) continue;
-      while (known != smaps.end() && known->start < l.start) ++known;
-      changed |= known == smaps.end() || known->start != l.start || known->end != l.end;
+      while (known != last.end() && known->start < l.start) ++known;
+      changed |= known == last.end() || known->start != l.start || known->end != l.end;
     }
   }
   if (changed) now.read();
@@ -127,7 +123,7 @@ uint64_t HostPages::count_written() {
   uint64_t bytes = 0;
   for (const SmapsRange& r : smaps)
     for (uint64_t at = r.start; r.flags & kSmapsTracked && at < r.end;) {
-      long n = pagemap.scan(&at, r.end, kWritten, found, kRoom);
+      long n = pagemap.scan(&at, r.end, kWrittenPages, found, kRoom);
       if (n < 0) break;
       for (long i = 0; i < n; ++i) bytes += found[i].end - found[i].start;
     }
@@ -160,7 +156,7 @@ bool HostPages::copy_fresh() {
 
 // Lists what was written up to now, and protects it. There is room for all of it in `early`.
 void HostPages::protect_written(PageList* out) {
-  PageQuery query = kWritten;
+  PageQuery query = kWrittenPages;
   query.protect = query.tracked_only = true;
   tracker.give_up_base();
   const uint32_t room = (early.room - early.count) / 2;
@@ -244,7 +240,7 @@ bool HostPages::take_early(uint64_t later_bytes) {
     before = left;
     ok = copy_round(later_bytes);
   }
-  early_us = sys::now_us() - t0;
+  early_us += sys::now_us() - t0;
   return ok;
 }
 
@@ -290,13 +286,55 @@ bool HostPages::rounds_pay(uint64_t dirty, uint64_t all) const {
   return false;
 }
 
-void HostPages::make_plan(bool device_present) {
-  uint64_t loose = 0, all = 0, huge = 0;
+uint64_t HostPages::untracked(uint64_t* fresh) {
+  uint64_t loose = 0;
+  *fresh = 0;
+  for (const SmapsRange& r : smaps) {
+    if (r.permissions & kSmapsShared || r.flags & kSmapsTracked) continue;
+    loose += r.anonymous_bytes;
+    if (r.flags & kSmapsProtect) *fresh += r.anonymous_bytes;
+  }
+  return loose;
+}
+
+// What a stop that sends nothing before would take is worth it, and the copies of the rounds that
+// follow are for what was written only.
+bool HostPages::sending_pays(uint64_t fresh, uint64_t dirty) const {
+  constexpr uint64_t kShortStop = 5000;  // microseconds
+  if (skip_rounds) {
+    --skip_rounds;
+    return false;
+  }
+  const uint64_t copy = (fresh + dirty) / kPage * copy_ns_per_page / 1000;
+  return (copy < plan.clone_us ? copy : plan.clone_us) >= kShortStop &&
+         (fresh * copy_ns_per_page / kPage / 1000 >= kShortStop || !fits(dirty));
+}
+
+void HostPages::send_early(Producer* out) {
+  constexpr uint32_t kMostRounds = 6;
+  constexpr uint64_t kLittle = 64ull << 20;  // copied faster than it is sent
+  const uint64_t t0 = sys::now_us();
+  PageStream stream(&smaps, &pagemap, out);
+  uint64_t left = ~0ull;
+  do {
+    if (!stream.round()) break;
+    ++streamed_rounds;
+    const uint64_t before = left;
+    left = count_written();
+    if (sends_always()) continue;
+    if (left <= kLittle || left > before / 2) break;
+  } while (streamed_rounds < kMostRounds);
+  streamed_bytes = stream.bytes;
+  now.read();  // flags may have changed in that time
+  early_us += sys::now_us() - t0;
+}
+
+void HostPages::make_plan(bool device_present, Producer* out) {
+  uint64_t all = 0, huge = 0, fresh;
   for (const SmapsRange& r : smaps) {
     if (r.permissions & kSmapsShared) continue;
     all += r.anonymous_bytes;
     huge += r.huge_bytes;
-    if (!(r.flags & kSmapsTracked)) loose += r.anonymous_bytes;
   }
   plan.small_pages = (all - huge) / kPage;
   plan.clone_us = kCloneFixedUs + plan.small_pages * clone_ns_per_page / 1000 + (huge >> 21);
@@ -308,25 +346,32 @@ void HostPages::make_plan(bool device_present) {
   const char* wish = library.config.copy;
   const bool always = copies_always(), early_only = equal(wish, "early");
   if (equal(wish, "clone") || equal(wish, "stop")) return;
-  // A process with a device is cloned in any case (libc_probe.h).
-  if (device_present && !always && !early_only) return;
-  const uint64_t dirty = count_written();
+  uint64_t dirty = count_written(), loose = untracked(&fresh);
+  if (out && early_works && tracker.protects_ranges() && !early_only &&
+      (sends_always() || sending_pays(fresh, dirty))) {
+    send_early(out);
+    dirty = count_written(), loose = untracked(&fresh);
+  }
+  // The device comes first, and the program runs on meanwhile.
+  constexpr uint64_t kWhileFreezing = 16ull << 20;
+  const uint64_t later = device_present ? kWhileFreezing : 0;
   const bool early_pays = expect(loose) && rounds_pay(dirty, all);
-  if (early_works && tracker.protects_ranges() && (early_pays || always || early_only)) {
-    plan.copy = take_early(loose);
+  if (library.config.precopy && early_works && tracker.protects_ranges() &&
+      (early_pays || always || early_only)) {
+    plan.copy = take_early(loose + later);
     // It may write faster than we copy.
     plan.copy &= (expect(loose + count_written()) || always) && !early_only;
-    if (!plan.copy && dirty > all / 4) skip_rounds = kSkipAfterFailure;
-    if (plan.copy) populate(page_up(early_bytes + with_margin(plan.bytes)));
+    if (!plan.copy && (dirty > all / 4 || streamed_rounds)) skip_rounds = kSkipAfterFailure;
+    if (plan.copy) populate(page_up(early_bytes + with_margin(plan.bytes + later)));
   } else {
-    plan.copy = (expect(loose + dirty) || always) && make_room(plan.bytes, 0);
+    plan.copy = (expect(loose + dirty) || always) && make_room(plan.bytes + later, 0);
     if (plan.copy) populate(copy.bytes);
   }
   if (!plan.copy) scratch_unmap(&copy);
 }
 
 bool HostPages::find_written(PumpRange* r) {
-  PageQuery query = kWritten;
+  PageQuery query = kWrittenPages;
   query.protect = query.tracked_only = tracker.protects_ranges();
   r->written_begin = written.count;
   r->gone_begin = gone.count;

@@ -6,7 +6,8 @@
 // copied then, so that the stop finds every page whose copy is not what it should be among those
 // written meanwhile. What was written during one round is copied by the next one, as in the
 // migration of a virtual machine, until so little is left that the stop may copy it, or a round
-// gains nothing because the program writes as fast as we copy.
+// gains nothing because the program writes as fast as we copy. What there is no room for, and what
+// is tracked from now on, goes to the writer instead, in the same rounds (stream.h).
 //
 // Everything is allocated before any thread is parked.
 //
@@ -14,6 +15,7 @@
 // read by another way; start() returns false without memory.
 #pragma once
 
+#include "snapshot/control/ring.h"
 #include "snapshot/memory/pagemap.h"
 #include "snapshot/memory/smaps.h"
 
@@ -47,7 +49,8 @@ struct CopyPlan {
 class HostPages {
  public:
   Smaps smaps;
-  Smaps now;  // read while all threads were parked; empty when `smaps` is all there is to know
+  Smaps now;  // read later, while all threads were parked or after memory was sent; empty when
+              // `smaps` is all there is to know
   Pagemap pagemap;
   PumpRange* ranges = nullptr;
   size_t range_count = 0, range_room = 0;
@@ -60,6 +63,8 @@ class HostPages {
   bool has_copy = false;
   bool register_later = false;  // memory worth tracking is registered at the end of the stop
   uint64_t scan_us = 0, copy_us = 0, early_us = 0;
+  uint64_t streamed_bytes = 0;  // sent before the stop
+  uint32_t streamed_rounds = 0;
   CopyPlan plan;
 
   bool start();
@@ -69,12 +74,15 @@ class HostPages {
   // it mapped since `smaps` was read could be such memory, which a clone would not have: reads the
   // flags again if there is any.
   void look_again();
+  // Was there a mapping at `address` at the last look?
+  bool knows(uint64_t address) const { return (now.empty() ? smaps : now).find(address); }
   // Flags of the mapping at `address`; 0 when it was not known in time.
   uint32_t flags(uint64_t address) const;
 
-  // ON THE I/O THREAD, no thread parked: copies what was written, if that pays, decides between
-  // copying and cloning, and gets the memory for a copy.
-  void make_plan(bool device_present);
+  // ON THE I/O THREAD, no thread parked: sends and copies what was written, if that pays, decides
+  // between copying and cloning, and gets the memory for a copy. `out`: to the writer; null:
+  // nothing is to be sent before the stop.
+  void make_plan(bool device_present, Producer* out);
   // PARKED. Finds the written pages of tracked ranges and protects them again; and guard pages.
   void find_written();
   // PARKED. Copies all pages; false: there are more than there is room for. Nothing is lost then.
@@ -104,6 +112,10 @@ class HostPages {
   void protect_written(PageList*);
   void merge_fresh();
   bool copy_fresh();
+  // Bytes of memory that is read in the stop; `fresh`: that would be tracked if it were sent now.
+  uint64_t untracked(uint64_t* fresh);
+  bool sending_pays(uint64_t fresh, uint64_t dirty) const;
+  void send_early(Producer* out);
   bool take_early(uint64_t later_bytes);
   bool copy_round(uint64_t later_bytes);
   bool rounds_pay(uint64_t dirty, uint64_t all) const;

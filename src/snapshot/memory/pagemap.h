@@ -44,6 +44,15 @@ struct PageQuery {
   bool tracked_only = false;  // fails with EPERM where a mapping is not registered
 };
 
+// Guard pages and the kernel's zero page, which a copied child does not always have, hold nothing.
+inline constexpr PageQuery kExistingPages{
+    .none = kPageGuard | kPageZero, .any = kPagePresent | kPageSwapped, .tell = kPagePresent};
+// Of these, written since they were protected.
+inline constexpr PageQuery kWrittenPages{.all = kPageWritten,
+                                         .none = kPageGuard | kPageZero,
+                                         .any = kPagePresent | kPageSwapped,
+                                         .tell = kPageWritten};
+
 class Pagemap {
  public:
   enum class Source { kNone, kScan, kWords };

@@ -136,7 +136,7 @@ void Smaps::finish() {
   count_ = 0;
 }
 
-const SmapsRange* Smaps::find(uint64_t address) const {
+const SmapsRange* Smaps::first_behind(uint64_t address) const {
   size_t low = 0, high = count_;
   while (low < high) {
     size_t mid = (low + high) / 2;
@@ -145,16 +145,25 @@ const SmapsRange* Smaps::find(uint64_t address) const {
     else
       high = mid;
   }
-  return low < count_ && range_[low].start <= address ? &range_[low] : nullptr;
+  return &range_[low];
 }
 
-bool Smaps::all_have(uint64_t start, uint64_t end, uint32_t flag) const {
-  while (start < end) {
-    const SmapsRange* r = find(start);
-    if (!r || !(r->flags & flag)) return false;
-    start = r->end;
+const SmapsRange* Smaps::find(uint64_t address) const {
+  const SmapsRange* r = first_behind(address);
+  return r != range_ + count_ && r->start <= address ? r : nullptr;
+}
+
+bool Smaps::has(uint64_t at, uint64_t* end, uint32_t flag) const {
+  const SmapsRange *r = first_behind(at), *last = range_ + count_;
+  if (r != last && r->start <= at && r->flags & flag) {
+    uint64_t to = r->end;
+    while (++r != last && r->start == to && r->flags & flag) to = r->end;
+    if (to < *end) *end = to;
+    return true;
   }
-  return true;
+  while (r != last && (r->start < at || !(r->flags & flag))) ++r;
+  if (r != last && r->start < *end) *end = r->start;
+  return false;
 }
 
 }  // namespace gpuckpt

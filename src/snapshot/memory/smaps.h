@@ -55,14 +55,17 @@ class Smaps {
   }
   // Marks what has a memory policy of its own.
   void find_policies();
-  // Do all of [start, end) lie in ranges with `flag`?
-  bool all_have(uint64_t start, uint64_t end, uint32_t flag) const;
+  // Is `at` in a range with `flag`? *end comes back as where the answer changes, at most what it
+  // was.
+  bool has(uint64_t at, uint64_t* end, uint32_t flag) const;
 
   // Room for lines of /proc/PID/maps, for one reader at a time; read() uses it as well.
   static constexpr size_t kLines = 65536;
   char* lines() { return lines_; }
 
  private:
+  const SmapsRange* first_behind(uint64_t address) const;  // that ends behind it, or the end
+
   Region memory_;
   char* lines_ = nullptr;
   SmapsRange* range_ = nullptr;

@@ -129,9 +129,10 @@ bool embed(Mappings* m, const char* path, const MapsLine& l, const Vma& v) {
 // Private memory whose pages are to be sent.
 bool add_range(Capture* c, const MapsLine& l, const Vma& v, uint64_t start, uint64_t end) {
   HostPages& h = c->pages;
-  const bool tracked = v.kind == kVmaAnonymous && h.smaps.all_have(start, end, kSmapsTracked);
   for (uint64_t at = start; at < end;) {
+    // What a mapping has grown by is not tracked yet.
     uint64_t next = end;
+    const bool tracked = v.kind == kVmaAnonymous && h.smaps.has(at, &next, kSmapsTracked);
     const bool device = tracked && tracker.device_writes(at, &next);
     if (h.range_count == h.range_room) return c->refuse("too many mappings");
     PumpRange& range = h.ranges[h.range_count++];
@@ -470,7 +471,7 @@ bool put_mappings(Capture* c, Records* r) {
           "of the file): what it holds on the GPU cannot be captured; have the program open "
           "libcuda.so.1 by dlopen or link to it",
           l.name);
-    if (l.object && c->pages.now.empty() && !c->pages.smaps.find(l.start) &&
+    if (l.object && !c->pages.knows(l.start) &&
         (ends_with(l.name, " (deleted)") || in_huge_pages(l.name)))
       c->pages.now.read();  // it came meanwhile, and may be of the huge page pool
     uint32_t flags = c->pages.flags(l.start);

@@ -1,0 +1,110 @@
+#include "snapshot/memory/stream.h"
+
+#include <fcntl.h>
+#include <sys/uio.h>
+
+#include "base/address.h"
+#include "base/syscall.h"
+#include "gpuckpt/wire.h"
+#include "snapshot/memory/track.h"
+
+namespace gpuckpt {
+namespace {
+
+constexpr size_t kRoom = 512, kBatch = 256;
+
+long read_own(char* to, uint64_t bytes, const iovec* from, size_t count) {
+  iovec into{to, bytes};
+  return sys::call(SYS_process_vm_readv, static_cast<long>(sys::call(SYS_getpid)), sys::ptr(&into),
+                   1, sys::ptr(from), static_cast<long>(count), 0);
+}
+
+}  // namespace
+
+// What process_vm_readv does not read: pages without access, which /proc/self/mem reads, and what
+// is not there any more, which is not among the pages of the stop either.
+bool PageStream::send_page(uint64_t at) {
+  const int memory = sys::open("/proc/thread-self/mem", O_RDONLY | O_CLOEXEC);
+  uint64_t room;
+  char* to = out_->reserve(wire::kSpaceHost, kPage, &room);
+  if (!to) return false;
+  const bool there =
+      memory >= 0 && room >= kPage && sys::pread(memory, to, kPage, at) == static_cast<long>(kPage);
+  if (memory >= 0) sys::close(memory);
+  const wire::Run run{at, kPage, wire::kRunEarly, 0};
+  bytes += there ? kPage : 0;
+  return out_->commit(&run, there ? 1 : 0);
+}
+
+bool PageStream::send(const PageRegion* found, size_t count) {
+  iovec from[kBatch];
+  wire::Run runs[kBatch];
+  const PageRegion* const last = found + count;
+  for (uint64_t at = count ? found->start : 0; found != last;) {
+    uint64_t room;
+    char* to = out_->reserve(wire::kSpaceHost, wire::kSlotPayloadBytes, &room);
+    if (!to) return false;
+    room = page_down(room);
+    const size_t most = out_->runs_left() < kBatch ? out_->runs_left() : kBatch;
+    size_t n = 0;
+    uint64_t wanted = 0, begin = at;
+    for (const PageRegion* r = found; r != last && n < most && wanted < room; ++r) {
+      if (r != found) begin = r->start;
+      const uint64_t length = r->end - begin < room - wanted ? r->end - begin : room - wanted;
+      from[n] = {reinterpret_cast<void*>(begin), length};
+      runs[n++] = {begin, length, wire::kRunEarly, 0};
+      wanted += length;
+    }
+    const long got = read_own(to, wanted, from, n);
+    if (got == -1 /* EPERM */ || got == -38 /* ENOSYS */) {
+      out_->commit(runs, 0);
+      return false;
+    }
+    uint64_t left = got > 0 ? page_down(static_cast<uint64_t>(got)) : 0;
+    bytes += left;
+    // As far as it was read, and one page more when something was in the way.
+    size_t whole = 0;
+    while (whole < n && runs[whole].length <= left) left -= runs[whole++].length;
+    const bool in_the_way = whole < n;
+    at = runs[n - 1].address + runs[n - 1].length;
+    if (in_the_way) {
+      at = runs[whole].address + left;
+      runs[whole].length = left;
+      if (left) ++whole;
+    }
+    if (!out_->commit(runs, whole)) return false;
+    if (in_the_way) {
+      if (!send_page(at)) return false;
+      at += kPage;
+    }
+    while (found != last && found->end <= at) ++found;
+    if (found != last && at < found->start) at = found->start;
+  }
+  return true;
+}
+
+bool PageStream::round() {
+  PageRegion found[kRoom];
+  bool ok = true;
+  tracker.give_up_base();
+  for (SmapsRange& r : *smaps_) {
+    if (!(r.flags & kSmapsProtect)) continue;
+    // What is not tracked was protected a moment ago (Tracker::arm).
+    PageQuery query = r.flags & kSmapsTracked ? kWrittenPages : kExistingPages;
+    query.protect = query.tracked_only = true;
+    r.flags |= kSmapsTracked;
+    for (uint64_t at = r.start; ok && at < r.end;) {
+      const long n = pagemap_->scan(&at, r.end, query, found, kRoom);
+      // A part of it is another mapping by now: nothing of it may count as unchanged.
+      if (n < 0) r.flags &= ~static_cast<uint32_t>(kSmapsTracked);
+      if (n < 0) break;
+      ok = send(found, static_cast<size_t>(n));
+      if (!ok) r.flags &= ~static_cast<uint32_t>(kSmapsTracked);
+    }
+    if (!ok) break;
+  }
+  // What comes again must come behind this.
+  return out_->wait_until_taken() && ok;
+}
+
+}  // namespace gpuckpt

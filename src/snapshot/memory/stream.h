@@ -1,0 +1,37 @@
+// Pages that go to the writer before the stop, while the program runs: all that is tracked from now
+// on (of a first snapshot nearly everything), or more written pages than a copy has room for.
+//
+// A page is write-protected first and read then, so that the stop finds whatever changed since
+// among the pages written meanwhile, and calls the rest by name (kRunSame): the writer knows what
+// came last. It goes in rounds like the copies of host_pages.h, which follow it: each sends what
+// was written during the one before.
+#pragma once
+
+#include "snapshot/control/ring.h"
+#include "snapshot/memory/pagemap.h"
+#include "snapshot/memory/smaps.h"
+
+namespace gpuckpt {
+
+class PageStream {
+ public:
+  PageStream(Smaps* smaps, Pagemap* pagemap, Producer* out)
+      : smaps_(smaps), pagemap_(pagemap), out_(out) {}
+
+  // ON THE I/O THREAD, no thread parked. One round: sends all pages of what is protected and not
+  // tracked, which is tracked from then on, and of tracked memory what was written. False: the
+  // writer is gone, or this kernel does not let us read; what was sent is known all the same.
+  bool round();
+
+  uint64_t bytes = 0;  // sent, in all rounds
+
+ private:
+  bool send(const PageRegion*, size_t count);
+  bool send_page(uint64_t at);
+
+  Smaps* smaps_;
+  Pagemap* pagemap_;
+  Producer* out_;
+};
+
+}  // namespace gpuckpt
