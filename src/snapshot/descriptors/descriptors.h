@@ -17,6 +17,8 @@
 #include <sys/stat.h>
 
 #include "base/hash_index.h"
+#include "base/proc.h"
+#include "base/text.h"
 #include "gpuckpt/process_format.h"
 #include "snapshot/control/state.h"
 #include "snapshot/descriptors/connections.h"
@@ -29,7 +31,18 @@ struct FdFacts {
   struct stat st;
   char path[4097];  // of the link in /proc, without " (deleted)"
   bool deleted;
-  char info[8192];  // fdinfo, cut; epoll and inotify read theirs in full
+  char info[8192];  // fdinfo, cut: the fields that every descriptor has are in it
+};
+
+// The lines of a descriptor's fdinfo, however many there are: locks, and what epoll and inotify
+// watch.
+struct InfoLines : LineReader {
+  InfoLines(int fd, char* buffer, size_t room) : LineReader(name(fd), buffer, room) {}
+  char path[64];
+  const char* name(int fd) {
+    format(path, sizeof(path), "/proc/thread-self/fdinfo/%d", fd);
+    return path;
+  }
 };
 
 // One attempt's, made and used on the coordinator.

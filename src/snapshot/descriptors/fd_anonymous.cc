@@ -44,15 +44,6 @@ uint64_t field(const char* line, const char* name, bool hex) {
   return 0;
 }
 
-struct InfoLines : LineReader {
-  InfoLines(int fd, char* buffer, size_t room) : LineReader(name(fd), buffer, room) {}
-  char path[64];
-  const char* name(int fd) {
-    format(path, sizeof(path), "/proc/thread-self/fdinfo/%d", fd);
-    return path;
-  }
-};
-
 constexpr long kEpollGetParameters = 0x80088a02;  // EPIOCGPARAMS, Linux 6.9
 
 // Does an eventfd count in ones (EFD_SEMAPHORE)? Kernels before 6.5 do not tell, but what a counter

@@ -228,7 +228,12 @@ bool put_file_contents(FdTable* t) {
 
 // "lock:	1: FLOCK  ADVISORY  WRITE 123 fd:01:456 0 EOF"
 bool put_file_locks(FdTable* t, const Descriptor& d, const FdFacts& f) {
-  for (const char* s = f.info; (s = info_line(s, "lock:"));) {
+  if (!info_line(f.info, "lock:")) return true;
+  char buffer[1024];
+  InfoLines lines(d.fd, buffer, sizeof(buffer));
+  while (const char* line = lines.next()) {
+    const char* s = info_line(line, "lock:");
+    if (!s) continue;
     FileLock l{};
     l.fd = d.fd;
     auto word = [&] {
