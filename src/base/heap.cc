@@ -25,16 +25,28 @@ Mutex heap_mutex;
 Block* free_list[kClasses];
 uint64_t chunk_at, chunk_end;
 
+// Our memory lies away from the addresses that the kernel chooses for the program's mappings: a
+// hole among those stays one, so that the program can map it again, grow into it, or find that
+// nothing is there. Each address is used once. Where one is taken the kernel chooses.
+constexpr uint64_t kOwnBase = 0x600000000000, kOwnRoom = 0x080000000000;
+std::atomic<uint64_t> own_bytes;
+
+uint64_t own_address(uint64_t bytes) {
+  return kOwnBase + own_bytes.fetch_add(bytes, std::memory_order_relaxed) % kOwnRoom;
+}
+
 }  // namespace
 
 Region region_map(uint64_t bytes, int fd) {
   bytes = page_up(bytes);
-  long at = sys::mmap(0, bytes + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
+  const uint64_t reserved = bytes + 2 * kPage;
+  long at = sys::mmap(own_address(reserved), reserved, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
   if (sys::failed(at)) return {};
   uint64_t start = static_cast<uint64_t>(at) + kPage;
   int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
   if (sys::failed(sys::mmap(start, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd))) {
-    sys::munmap(static_cast<uint64_t>(at), bytes + 2 * kPage);
+    sys::munmap(static_cast<uint64_t>(at), reserved);
     return {};
   }
   return {start, bytes};

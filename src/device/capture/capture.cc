@@ -191,6 +191,11 @@ const char* changed_since_freeze() {
   return nullptr;
 }
 
+bool hold_first_call(uint64_t deadline_ms, DeviceReport* report) {
+  report->code = kExitOk;
+  return freeze_unused(deadline_ms, not_loaded, report) && report->code == kExitOk;
+}
+
 bool freeze(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
   report->code = kExitOk;
   while (not_loaded())

@@ -10,6 +10,7 @@
 namespace gpuckpt::device {
 
 bool freeze(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report);
+bool hold_first_call(uint64_t deadline_ms, DeviceReport* report);
 // PARKED. Did something that `freeze` looked at change with the gate closed? A sentence, or null.
 const char* changed_since_freeze();
 bool precopy(CaptureSink* sink, uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report);

@@ -42,6 +42,7 @@ constexpr DevicePlugin kPlugin = {
     .configure = read_settings,
     .active = realm_loaded,
     .freeze = freeze,
+    .hold_first_call = hold_first_call,
     .precopy = precopy,
     .stage = stage,
     .resume = gate_open,

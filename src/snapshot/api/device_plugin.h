@@ -109,8 +109,8 @@ struct DevicePlugin {
   // When the library starts: reads the settings of the device side.
   void (*configure)();
 
-  // Is there a driver with state in this process? When false only `freeze` and the PARKED ones are
-  // called.
+  // Is there a driver with state in this process? When false only `hold_first_call`, `freeze` and
+  // the PARKED ones are called.
   bool (*active)();
 
   // Drains with the gate open, then closes the gate and waits until no thread is inside the driver
@@ -120,6 +120,11 @@ struct DevicePlugin {
   // kExitTimeout with the stream and kernel named. kExitRefused names what could not be restored.
   // On failure the gate is open again.
   bool (*freeze)(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport*);
+
+  // `freeze` for a process that has no driver yet, on the coordinator itself: a pthread would leave
+  // a stack and a malloc arena among the program's mappings. False: the driver came to life
+  // meanwhile, the gate is open and `freeze` is to be called; or it failed (report->code).
+  bool (*hold_first_call)(uint64_t deadline_ms, DeviceReport*);
 
   // Gate open. What changed since the parent and is more than `stage` could keep in spare device
   // memory goes to the sink in rounds, each a stop of its own (`freeze`, with as much time as there

@@ -39,7 +39,7 @@ bool is_member() { return job_barrier.role() == JobBarrier::Role::kMember; }
 // next one. The threads for the device's work would be the first to make them, behind our look at
 // the mappings' flags, and these would be lost.
 void make_room_for_threads() {
-  if (device_plugin) run_on_pthread([](void*) {}, nullptr);
+  if (has_device()) run_on_pthread([](void*) {}, nullptr);
 }
 
 }  // namespace

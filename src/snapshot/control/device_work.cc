@@ -76,12 +76,20 @@ bool DeviceWork::precopy(uint64_t* deadline_us) {
   return true;
 }
 
-bool DeviceWork::freeze() { return !device_plugin || run(&DeviceWork::do_freeze, kNotCaptured); }
+bool DeviceWork::hold_first_call() {
+  if (!device_plugin || has_device()) return false;
+  frozen = device_plugin->hold_first_call(deadline_ms, &snapshot->device_report);
+  return frozen;
+}
+
+bool DeviceWork::freeze() {
+  return !device_plugin || hold_first_call() || run(&DeviceWork::do_freeze, kNotCaptured);
+}
 
 bool DeviceWork::stage() { return !active || run(&DeviceWork::do_stage, kNotCaptured); }
 
 bool DeviceWork::freeze_and_stage() {
-  return !device_plugin || run(&DeviceWork::do_freeze_and_stage, kNotCaptured);
+  return !device_plugin || hold_first_call() || run(&DeviceWork::do_freeze_and_stage, kNotCaptured);
 }
 
 bool DeviceWork::drain() {

@@ -38,6 +38,9 @@ struct DeviceWork {
 
  private:
   bool run(bool (DeviceWork::*step)(), const char* otherwise);
+  // The whole of `freeze` where there is no driver: true. A failure is left to do_freeze, which
+  // meets and reports the same.
+  bool hold_first_call();
   bool do_precopy(), do_freeze(), do_stage(), do_freeze_and_stage(), do_drain();
 };
 
