@@ -25,17 +25,14 @@ Mutex heap_mutex;
 Block* free_list[kClasses];
 uint64_t chunk_at, chunk_end;
 
-// Our memory lies away from the addresses that the kernel chooses for the program's mappings: a
-// hole among those stays one, so that the program can map it again, grow into it, or find that
-// nothing is there. Each address is used once. Where one is taken the kernel chooses.
 constexpr uint64_t kOwnBase = 0x600000000000, kOwnRoom = 0x080000000000;
 std::atomic<uint64_t> own_bytes;
 
-uint64_t own_address(uint64_t bytes) {
-  return kOwnBase + own_bytes.fetch_add(bytes, std::memory_order_relaxed) % kOwnRoom;
-}
-
 }  // namespace
+
+uint64_t own_address(uint64_t bytes) {
+  return kOwnBase + own_bytes.fetch_add(page_up(bytes), std::memory_order_relaxed) % kOwnRoom;
+}
 
 Region region_map(uint64_t bytes, int fd) {
   bytes = page_up(bytes);

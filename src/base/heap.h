@@ -22,6 +22,12 @@ struct Region {
   char* data() const { return reinterpret_cast<char*>(start); }
 };
 
+// Where to ask mmap for a mapping of ours: away from the addresses that the kernel chooses for the
+// program's mappings. A hole among those stays one, so that the program can map it again, grow into
+// it, or find that nothing is there. Each address is given once; where it is taken the kernel
+// chooses. Thread safe.
+uint64_t own_address(uint64_t bytes);
+
 // Private anonymous memory (fd < 0) or a shared mapping of `fd`. Null region when the kernel
 // refuses.
 Region region_map(uint64_t bytes, int fd = -1);

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include "base/heap.h"
 #include "base/syscall.h"
 #include "device/base/lock_order.h"
 
@@ -27,7 +28,8 @@ size_t slab_left;
 Mutex heap_lock{kHeapLock};
 
 void* map(size_t bytes) {
-  long address = sys::mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+  long address =
+      sys::mmap(own_address(bytes), bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
   return sys::failed(address) ? nullptr : reinterpret_cast<void*>(address);
 }
 

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include "base/heap.h"
 #include "base/syscall.h"
 #include "device/base/lock_order.h"
 #include "gpuckpt/wire.h"
@@ -103,7 +104,8 @@ Pump::~Pump() {
 
 uint8_t* Pump::own(int i) {
   if (!own_) {
-    long at = sys::mmap(0, kOwnBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+    long at = sys::mmap(own_address(kOwnBytes), kOwnBytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS);
     if (sys::failed(at)) return nullptr;
     own_ = reinterpret_cast<uint8_t*>(at);
     registered_ = pin(own_, kOwnBytes);

@@ -11,6 +11,7 @@
 // host memory) before the call is made once more.
 #include <sys/mman.h>
 
+#include "base/heap.h"
 #include "base/log.h"
 #include "base/syscall.h"
 #include "base/text.h"
@@ -272,7 +273,7 @@ bool rescue(DeviceStage* stage) {
       stage->next < stage->pieces.size() ? stage->pieces[stage->next].offset : stage->bytes;
   uint64_t left = stage->bytes - begin;
   if (!left) return true;
-  long at = sys::mmap(0, left, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+  long at = sys::mmap(own_address(left), left, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
   if (sys::failed(at)) return false;
   // On a stream of its own: a plain copy would wait for the program's streams, which may wait for
   // us.

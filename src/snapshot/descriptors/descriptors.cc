@@ -283,7 +283,9 @@ bool note_end(FdTable* t, int fd, uint32_t have, uint64_t ino, uint64_t peer, bo
   SharedJobState* b = job_barrier.active() ? job_barrier.shared_state() : nullptr;
   if (!b) return false;
   if (b->end_count == SharedJobState::kMostEnds)
-    return t->c->refuse("the processes of the job have too many pipes and sockets");
+    return t->c->refuse(
+        "the processes of the job have more than %lu ends of pipes and Unix sockets; close some",
+        SharedJobState::kMostEnds);
   b->end[b->end_count++] = {ino, peer, have, needed, inherited, library.pid, fd};
   return true;
 }

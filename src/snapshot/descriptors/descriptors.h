@@ -47,7 +47,7 @@ struct InfoLines : LineReader {
 
 // One attempt's, made and used on the coordinator.
 struct FdTable {
-  static constexpr uint32_t kMostDescriptors = 65536, kMostSockets = 16384;
+  static constexpr uint32_t kMostDescriptors = 65536, kMostSockets = 16384, kMostTerminals = 4096;
 
   Capture* c = nullptr;
   Records* r = nullptr;
@@ -85,7 +85,7 @@ struct FdTable {
   struct {
     int master, slave;
     uint32_t number;
-  } terminal[64]{};
+  } terminal[kMostTerminals]{};
 
   bool same_file(int a, int b);  // do two numbers share one open file description?
   // The same, for the same file only.

@@ -245,6 +245,7 @@ bool join_unix(FdTable* t, FdTable::SocketSeen* seen) {
     t->r->put(kRecPeer, SocketPeer{s.index, 0, seen->peer});
     return true;
   }
+  if (t->c->code) return false;  // there was no room to note it
   if (accepted) {
     s.state = kSocketPeerGone;
     return true;

@@ -276,13 +276,21 @@ bool JobBarrier::wake_member(const Member& m, const Relative& r, uint64_t now) {
   return true;
 }
 
-// It runs without the library, or has not begun to run its own code.
+// It runs without the library, has not begun to run its own code, or is exiting.
 JobBarrier::Invited JobBarrier::without_library(const Member& m, const Relative& r, uint64_t now) {
   const bool born = level_ >= wire::kJobStaged;
   const bool before_us = inherited_child(m.pid);
-  const bool starts = !before_us && has_library(m.pid);
-  const uint64_t patience = !starts ? kStartPatienceUs : born ? kBornPatienceUs : kAnswerPatienceUs;
+  const bool ends = !before_us && is_ending(m.pid);
+  const bool starts = !before_us && !ends && has_library(m.pid);
+  const uint64_t patience = !starts && !ends ? kStartPatienceUs
+                            : born           ? kBornPatienceUs
+                                             : kAnswerPatienceUs;
   if (!before_us && now - m.since_us < patience) return Invited::kStays;
+  if (ends) {
+    fail(kExitTimeout, "process %d (%s) of the job is exiting and has not ended in time", m.pid,
+         r.name);
+    return Invited::kFails;
+  }
   if (!starts && (before_us || call_.children == Children::kAble)) {
     tell_of_job(
         "process %d (%s) runs without gpuckpt's library: it and its children are not part of the "

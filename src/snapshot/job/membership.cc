@@ -82,6 +82,12 @@ bool has_library(int pid) {
   return false;
 }
 
+bool is_ending(int pid) {
+  constexpr int kExiting = 4;  // PF_EXITING
+  ProcStat stat;
+  return read_stat_of(pid, &stat) && stat.number(ProcStat::kFlags) & kExiting;
+}
+
 bool listens(int pid) {
   return catches_signal(pid, wire::kWakeSignal, nullptr) && has_library(pid);
 }

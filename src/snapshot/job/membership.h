@@ -36,6 +36,9 @@ bool has_children();
 bool listens(int pid);
 // It has the library, whose constructor may be yet to run: ld.so maps what is preloaded first.
 bool has_library(int pid);
+// Its first thread is exiting: large memory takes a while to be freed, and its maps are empty
+// meanwhile.
+bool is_ending(int pid);
 
 // The root of the job that this process belongs to; itself when it is alone.
 int find_root();

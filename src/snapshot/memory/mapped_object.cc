@@ -180,4 +180,15 @@ bool MappedObject::copy(Capture* c, const Vma& v, uint64_t space, uint64_t offse
   return true;
 }
 
+bool MappedObject::copy_unmapped(Capture* c, uint64_t space, uint64_t size) {
+  if (fd_ < 0 || !memory_ || huge_ || size % kPage) return true;
+  for (uint64_t at = 0, next; at < size; at = next) {
+    next = size;
+    if (c->looked_at(space, at, &next)) continue;
+    if (!copy_by_descriptor({c, space, 0}, at, next) || !c->note_looked_at(space, at, next))
+      return false;
+  }
+  return true;
+}
+
 }  // namespace gpuckpt

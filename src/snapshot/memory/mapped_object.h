@@ -34,6 +34,10 @@ class MappedObject {
   // which is mapped at `from` in `v`; an object can be mapped several times. False: no memory.
   bool copy(Capture*, const process::Vma& v, uint64_t space, uint64_t offset, uint64_t from,
             uint64_t bytes);
+  // PARKED, on the I/O thread. The same for what no mapping shows of shared memory without a name:
+  // by remap_file_pages and mremap the program comes to these pages again. Nothing where the
+  // process may not open the object.
+  bool copy_unmapped(Capture*, uint64_t space, uint64_t size);
 
  private:
   struct Target {

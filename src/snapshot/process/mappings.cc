@@ -279,9 +279,10 @@ bool emit_shared_memory(Emitted* e, bool memory) {
     bytes = 0;
   else if (k->size - v.offset < bytes)
     bytes = page_up(k->size - v.offset);
-  return !bytes ||
-         object.copy(e->m->c, v, wire::kSpaceSharedBase + static_cast<uint64_t>(k->index), v.offset,
-                     v.start, bytes) ||
+  const uint64_t space = wire::kSpaceSharedBase + static_cast<uint64_t>(k->index);
+  const bool anonymous = memory && shared_kind(e->path, named) == kSharedAnonymous;
+  return ((!bytes || object.copy(e->m->c, v, space, v.offset, v.start, bytes)) &&
+          (!anonymous || k->size == ~0ull || object.copy_unmapped(e->m->c, space, k->size))) ||
          e->m->c->refuse("no memory to copy shared memory %s (%lu MiB) while stopped", e->path,
                          bytes >> 20);
 }
