@@ -114,6 +114,7 @@ bool glibc_uses_wake_signal();  // a thread was cancelled: glibc's handler is be
 void start_timer();
 uint64_t host_start_time();  // library.host_start_time, looked up when it is not known yet
 void forget_after_fork();    // in the child of fork(2)
+bool being_born();           // in the child of fork(2), before forget_after_fork()
 
 // exec.cc
 void find_exec_functions();

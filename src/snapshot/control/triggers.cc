@@ -207,6 +207,8 @@ bool start_coordinator() {
 
 }  // namespace
 
+bool being_born() { return t_forking && sys::getpid() != library.pid; }
+
 bool wake_coordinator(uint32_t reason) {
   if (!library.ready || library.deaf || !noticed_birth()) return false;
   uint32_t before = library.wanted.fetch_or(reason | kRunning);
@@ -292,6 +294,7 @@ void after_fork() {
   const uint64_t old = sys::sigprocmask_all();
   forget_after_fork();
   t_forking = false;
+  join_after_birth();
   sys::sigprocmask_set(old);
 }
 

@@ -108,9 +108,44 @@ void wake_stopped(int pid, unsigned door) {
   sys::call(SYS_kill, pid, SIGCONT);
 }
 
+namespace {
+
+// What held_by() was asked while the process was being born.
+struct AskedAtBirth {
+  bool asked;
+  int leader;
+  uint32_t door;
+} asked_at_birth;
+
+// Until stop_again() lets the threads go. The signal that parks comes through.
+void stay_held() {
+  sys::sigprocmask_set(~(1ull << (kParkSignal - 1)));
+  for (uint32_t seen; (seen = hold) & 1;) sys::futex_wait(&hold, seen, 0);
+  sys::sigprocmask_set(~0ull);
+}
+
+}  // namespace
+
+void join_after_birth() {
+  if (!asked_at_birth.asked) return;
+  asked_at_birth.asked = false;
+  library.leader = asked_at_birth.leader;
+  library.leader_door = asked_at_birth.door;
+  hold = asked_at_birth.door << 1 | 1;
+  if (!wake_coordinator(kWantJoin)) {
+    stop_here();
+    hold = asked_at_birth.door << 1;
+  }
+  stay_held();
+}
+
 bool held_by(const siginfo_t* info) {
   uint32_t door;
   if (!is_for_stopped(info, &door)) return false;
+  if (being_born()) {
+    asked_at_birth = {true, info->si_pid, door};
+    return true;
+  }
   const uint32_t now = door << 1 | 1;
   uint32_t before = hold;
   if (before == door << 1) return true;  // too late: it is over
@@ -123,10 +158,7 @@ bool held_by(const siginfo_t* info) {
   }
   // (A moment in which it does not block our signal: worker.cc.)
   if (static_cast<uint32_t>(sys::gettid()) == library.coordinator_tid) return true;
-  // The signal that parks comes through.
-  sys::sigprocmask_set(~(1ull << (kParkSignal - 1)));
-  for (uint32_t seen; (seen = hold) & 1;) sys::futex_wait(&hold, seen, 0);
-  sys::sigprocmask_set(~0ull);
+  stay_held();
   take_waiting([](const siginfo_t*, uint32_t) {});  // asked for stops that are over
   return true;
 }

@@ -22,6 +22,10 @@ void wake_stopped(int pid, unsigned door);
 // The handler's: is the signal for that? Returns when the process goes on.
 bool held_by(const siginfo_t* info);
 
+// The child's, when fork() is about to return there: a process that was stopped before it got so
+// far could not join when it was woken, and does so now. PRECONDITION: all signals are blocked.
+void join_after_birth();
+
 // The coordinator's: are the threads held?
 bool threads_are_held();
 // Stops the process; returns when it goes on. True: for another snapshot, which wants it to join.
