@@ -283,7 +283,8 @@ enum FdKind : uint32_t {
                    // its name was removed
   kFdPidfdSelf = 14,
   kFdTerminal = 15,   // a terminal that is not stdio: value[0] as kFdInherit, else path; value[1] =
-                      // number of its pseudo terminal + 1; value[2] = it was opened as /dev/tty
+                      // number of its pseudo terminal + 1; value[2] = it was opened as /dev/tty;
+                      // value[3] = a pseudo terminal whose master has been closed
   kFdInotify = 16,    // `object` = index of its kRecWatch records
   kFdPtyMaster = 17,  // pseudo terminal with its master inside: `object` = index of kRecTerminal
   kFdPath = 19,       // O_PATH: the place is named, nothing is open; value[0] = a removed folder
@@ -443,9 +444,15 @@ enum OutputStopped : uint32_t {
   kOutputStoppedByCall = 1,       // tcflow(TCOOFF)
   kOutputStoppedByCharacter = 2,  // the stop character (^S)
 };
+enum TerminalState : uint32_t {
+  kTerminalPackets = 1,  // TIOCPKT
+  kTerminalHungUp = 2,   // the last slave that was open has been closed
+};
+
 struct Terminal {
   uint32_t index, number;  // of /dev/pts
-  uint32_t locked, packets;
+  uint32_t locked;
+  uint32_t packets;  // TerminalState
   uint32_t settings_bytes;
   uint32_t exclusive;       // TIOCEXCL: only root may open it again
   uint8_t settings[60];     // struct termios2

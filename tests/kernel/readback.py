@@ -157,7 +157,7 @@ def state_of(pid):
 # What differs and is told: (programs, difference, why). A pattern that fits nothing any more fails the test, too.
 KNOWN = [
     (r"fd_link_lost|fd_mqueue|fd_sparse|fd_unlinked|memory_follows|memory_kinds|memory_odd_sizes", r"fd \d+: '.*' -> '.*'", "a name that is no longer there"),
-    (r"fd_mqueue|fd_pty|fd_pty_lines|terminal_owner|memory_kinds|memory_odd_sizes", r"fd \d+ fdinfo flags: '.*' -> '.*'", "O_LARGEFILE and O_NOFOLLOW, which do nothing to an open file"),
+    (r"fd_mqueue|fd_pty|fd_pty_hung_up|fd_pty_lines|terminal_owner|memory_kinds|memory_odd_sizes", r"fd \d+ fdinfo flags: '.*' -> '.*'", "O_LARGEFILE and O_NOFOLLOW, which do nothing to an open file"),
     (r"ipc_posix|memory_kinds|memory_policy|memory_hugetlb_shared|memory_odd_sizes|memory_sparse", r"mapping \S+: .*/(dev/shm/(gpuckpt-odd-removed-\d+|sem\.\w+)|SYSV\w+|anon_hugepage|memfd:gpuckpt-shared) \(deleted\).*",
      "shared memory that has lost its first owner is a memfd"),
     (r"memory_lock_future", r"mapping .* lo lf\]' -> .*|thread \d+ status VmLck: .*", "memory of the library, of which less is mapped"),

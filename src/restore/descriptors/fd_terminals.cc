@@ -73,6 +73,14 @@ void stop_output(int master, int slave, KernelTermios raw, uint32_t how) {
   ioctl(master, kSetSettings, &raw);
 }
 
+// A slave whose master is closed: it reads an end of file.
+int make_hung_up_terminal(int flags) {
+  Fd master(open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC));
+  int off = 0;
+  if (!master || ioctl(master.get(), kLock, &off) != 0) return -1;
+  return ioctl(master.get(), kOpenSlave, flags | O_NOCTTY);
+}
+
 // The unread input, and the stop of the output before it. `raw`: the settings that are set.
 bool put_input(int master, int slave, const KernelTermios& saved, const KernelTermios& raw,
                const Image::Terminal& t) {
@@ -105,10 +113,11 @@ bool FdMaker::prepare_terminals() {
       warn("/dev/pts/" + std::to_string(t.head.number) + " is /dev/pts/" + std::to_string(number) +
            " now");
     int off = 0, locked = static_cast<int>(t.head.locked),
-        packets = static_cast<int>(t.head.packets);
+        packets = (t.head.packets & kTerminalPackets) != 0;
     ioctl(master, kLock, &off);
     int slave = -1;
-    bool used = !t.input.empty() || !t.output.empty();  // another process may have the slave
+    // Another process may have the slave; or it is closed again, which hangs the master up.
+    bool used = !t.input.empty() || !t.output.empty() || t.head.packets & kTerminalHungUp;
     for (const auto& [d, path] : image_.fds)
       used |= d.kind == kFdTerminal && d.value[1] == t.head.number + 1;
     if (used) slave = up(ioctl(master, kOpenSlave, O_RDWR | O_NOCTTY));
@@ -140,6 +149,7 @@ int FdMaker::make_terminal(const Descriptor& d) {
     if (fd >= 0) fcntl(fd, F_SETFL, flags & O_NONBLOCK);
     return fd;
   }
+  if (d.value[3]) return make_hung_up_terminal(flags);
   for (const Image::Terminal& t : image_.terminals)
     if (d.value[1] == t.head.number + 1) {
       int master = terminals_[static_cast<int>(t.head.index)].first, off = 0;

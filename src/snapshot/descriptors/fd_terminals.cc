@@ -2,6 +2,7 @@
 // whose master is inside the program, which are made anew with their settings and unread bytes.
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <termios.h>
@@ -244,6 +245,10 @@ bool capture_character_device(FdTable* t, Descriptor* d, const FdFacts& f) {
       d->value[2] = 1;
     }
     if (major >= 136) d->value[1] = (major - 136) * 256 + (f.st.st_rdev & 0xff) + 1;
+    KernelTermios settings;
+    constexpr long kHungUp = -5;  // EIO
+    if (sys::call(SYS_ioctl, d->fd, kGetSettings, sys::ptr(&settings)) == kHungUp)
+      d->value[1] = 0, d->value[3] = 1;
   } else {
     return t->c->refuse("descriptor %d is the device %s, which cannot be put back; close it first",
                         d->fd, f.path);
@@ -263,6 +268,14 @@ void put_slave_file(long slave, uint32_t number, Terminal* out) {
                      ? sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(path), sys::ptr(&st), 0)
                      : sys::call(SYS_fstat, slave, sys::ptr(&st));
   if (!sys::failed(r)) out->mode = st.st_mode, out->uid = st.st_uid, out->gid = st.st_gid;
+}
+
+// Does the master find what slaves have written, and then an error?
+bool is_hung_up(int master) {
+  pollfd one{master, 0, 0};
+  sys::Timespec none{0, 0};
+  return sys::call(SYS_ppoll, sys::ptr(&one), 1, sys::ptr(&none), 0, 8) == 1 &&
+         one.revents & POLLHUP;
 }
 
 // A program that set its terminal to raw mode, say, wants to find it so again.
@@ -295,7 +308,9 @@ bool put_terminals(FdTable* t) {
     int locked = 0, packets = 0;
     sys::call(SYS_ioctl, p.master, 0x80045439 /* TIOCGPTLCK */, sys::ptr(&locked));
     sys::call(SYS_ioctl, p.master, 0x80045438 /* TIOCGPKT */, sys::ptr(&packets));
-    out.locked = static_cast<uint32_t>(locked), out.packets = static_cast<uint32_t>(packets);
+    out.locked = static_cast<uint32_t>(locked), out.packets = packets ? kTerminalPackets : 0u;
+    const bool hung_up = is_hung_up(p.master);
+    if (hung_up) out.packets |= kTerminalHungUp;
     sys::call(SYS_ioctl, p.master, TIOCGWINSZ, sys::ptr(out.window));
     int discipline = 0;
     sys::call(SYS_ioctl, p.master, TIOCGETD, sys::ptr(&discipline));
@@ -309,8 +324,9 @@ bool put_terminals(FdTable* t) {
       __builtin_memcpy(out.settings, &settings, sizeof(settings));
       int off = 0;
       if (packets) sys::call(SYS_ioctl, p.master, TIOCPKT, sys::ptr(&off));
-      // The last slave that closes hangs the master up: only beside one that stays open.
-      bool open = open_elsewhere(p.number);
+      // The last slave that closes hangs the master up: only where that has been so already, or
+      // beside one that stays open.
+      bool open = hung_up || open_elsewhere(p.number);
       for (size_t k = 0; k < t->count; ++k)
         open |= t->all[k].kind == kFdTerminal && t->all[k].value[1] == p.number + 1;
       long slave =
