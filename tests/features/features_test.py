@@ -49,6 +49,7 @@ REFUSED = {
     "refused_lost_name": ["descriptor", "lost the name"],
     "refused_mq_notify": ["descriptor", "mq_notify"],
     "refused_no_room": ["could not be restored", "leaves no room for the launcher"],
+    "refused_no_place": ["descriptor", "goes by the name /, which leads to something else"],
     "refused_notify": ["descriptor", "F_NOTIFY"],
     "refused_path_gone": ["O_PATH", "deleted"],
     "refused_personality": ["thread", "personality"],

@@ -59,7 +59,24 @@ bool has_path(const Descriptor& d) {
          d.kind == kFdKernelFile || d.kind == kFdQueue;
 }
 
+// Would its name lead to something else? So it is with what lies in a mount that has no place (by
+// open_tree, or unmounted with MNT_DETACH), that another mount hides, or in another mount
+// namespace.
+bool leads_elsewhere(const FdFacts& f) {
+  struct stat st;
+  return f.path[0] == '/' && !f.deleted &&
+         !sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(f.path), sys::ptr(&st),
+                                AT_SYMLINK_NOFOLLOW)) &&
+         (st.st_ino != f.st.st_ino || st.st_dev != f.st.st_dev);
+}
+
 bool classify(FdTable* t, Descriptor* d, FdFacts* f) {
+  const bool named = S_ISREG(f->st.st_mode) || S_ISDIR(f->st.st_mode) || (d->flags & O_PATH);
+  if (named && !on_kernel_file_system(d->fd) && leads_elsewhere(*f))
+    return t->c->refuse(
+        "descriptor %d goes by the name %s, which leads to something else (its mount has no place, "
+        "is hidden by another one or belongs to another mount namespace); close it",
+        d->fd, f->path);
   if (d->flags & O_PATH) {
     d->kind = kFdPath;
     if (f->deleted && S_ISREG(f->st.st_mode)) return capture_file(t, d, f);
