@@ -177,6 +177,22 @@ bool put_epolls(FdTable* t) {
   return true;
 }
 
+// Does the program have what is watched open itself?
+static bool is_open(const InotifyWatch& w) {
+  struct Search {
+    const InotifyWatch* w;
+    bool found;
+  } s{&w, false};
+  each_number_in("/proc/thread-self/fd", &s, [](void* context, int fd) {
+    auto* search = static_cast<Search*>(context);
+    struct stat own;
+    search->found = !sys::failed(sys::call(SYS_fstat, fd, sys::ptr(&own))) &&
+                    own.st_ino == search->w->ino && own.st_dev == search->w->dev;
+    return !search->found;
+  });
+  return s.found;
+}
+
 bool put_inotify(FdTable* t, const Descriptor& d) {
   int queued = 0;
   sys::call(SYS_ioctl, d.fd, 0x541B /* FIONREAD */, sys::ptr(&queued));
@@ -192,7 +208,13 @@ bool put_inotify(FdTable* t, const Descriptor& d) {
     w.ino = field(line, "ino:", true);
     uint64_t dev = field(line, "sdev:", true);
     w.dev = makedev(dev >> 20, dev & 0xfffff);
-    const char* path = watched_path(w.watch, w.dev, w.ino);
+    bool leads_there = false;
+    const char* path = watched_path(w.watch, w.dev, w.ino, &leads_there);
+    if (path && !leads_there && !is_open(w))
+      return t->c->refuse(
+          "descriptor %d (inotify) watches what was %s and goes by a name in another folder now; "
+          "watch it by that name",
+          d.fd, path);
     if (!path)
       return t->c->refuse(
           "descriptor %d (inotify) watches something whose name is not known; close it first",

@@ -2,7 +2,11 @@
 // asks for watches are remembered.
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -11,6 +15,7 @@
 #include "base/syscall.h"
 #include "base/text.h"
 #include "snapshot/descriptors/descriptors.h"
+#include "snapshot/descriptors/hard_link.h"
 
 namespace gpuckpt {
 namespace {
@@ -23,20 +28,31 @@ struct Watched {
 };
 std::atomic<Watched*> watched{nullptr};
 
-void remember(int watch, const char* path) {
+// The name that leads there whatever becomes of the links on the way, and of the descriptor that
+// the program may have named it by (/proc/self/fd/5). 0: not known.
+long place_of(const char* path, uint32_t mask, char* name, size_t room, struct stat* st) {
+  const int follow = mask & IN_DONT_FOLLOW ? O_NOFOLLOW : 0;
+  const int place = sys::open(path, O_PATH | O_CLOEXEC | follow);
+  if (place < 0) return 0;
+  char link[48];
+  format(link, sizeof(link), "/proc/thread-self/fd/%d", place);
+  long n = sys::call(SYS_readlinkat, AT_FDCWD, sys::ptr(link), sys::ptr(name),
+                     static_cast<long>(room - 1));
+  if (n < 0 || sys::failed(sys::call(SYS_fstat, place, sys::ptr(st)))) n = 0;
+  sys::close(place);
+  name[n] = 0;
+  return name[0] == '/' ? n : 0;
+}
+
+void remember(int watch, const char* path, uint32_t mask) {
   struct stat st;
-  if (sys::failed(sys::call(SYS_newfstatat, -100, sys::ptr(path), sys::ptr(&st), 0))) return;
-  char folder[4096];
-  long n = path[0] == '/' ? 0 : sys::call(SYS_getcwd, sys::ptr(folder), sizeof(folder));
-  if (n < 0) return;
-  size_t room = static_cast<size_t>(n) + length(path) + 2;
+  char name[4097];
+  if (!place_of(path, mask, name, sizeof(name), &st)) return;
+  const size_t room = length(name) + 1;
   Watched* w = static_cast<Watched*>(heap_alloc(sizeof(Watched) + room));
   if (!w) return;
   w->dev = st.st_dev, w->ino = st.st_ino, w->watch = watch;
-  if (n > 0)
-    format(w->path, room, "%s/%s", folder, path);
-  else
-    copy(w->path, room, path);
+  copy(w->path, room, name);
   for (Watched* o = watched; o; o = o->next)
     if (o->watch == watch && o->dev == w->dev && o->ino == w->ino && equal(o->path, w->path)) {
       heap_free(w);
@@ -47,16 +63,37 @@ void remember(int watch, const char* path) {
   }
 }
 
-}  // namespace
-
-const char* watched_path(int watch, uint64_t dev, uint64_t ino) {
-  const char* same_number = nullptr;
+const Watched* find(int watch, uint64_t dev, uint64_t ino) {
+  const Watched* same_number = nullptr;
   for (const Watched* w = watched; w; w = w->next) {
-    if (w->dev == dev && w->ino == ino) return w->path;
+    if (w->dev == dev && w->ino == ino) return w;
     // Some file systems (overlays) show other numbers in fdinfo than in stat.
-    if (w->watch == watch && !same_number) same_number = w->path;
+    if (w->watch == watch && !same_number) same_number = w;
   }
   return same_number;
+}
+
+bool is_overlay(const char* path) {
+  struct statfs fs;
+  return !sys::failed(sys::call(SYS_statfs, sys::ptr(path), sys::ptr(&fs))) &&
+         static_cast<uint32_t>(fs.f_type) == OVERLAYFS_SUPER_MAGIC;
+}
+
+}  // namespace
+
+const char* watched_path(int watch, uint64_t dev, uint64_t ino, bool* leads_there) {
+  static char now[4097];
+  const Watched* w = find(watch, dev, ino);
+  if (!w) return nullptr;
+  struct stat st;
+  const long r =
+      sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(w->path), sys::ptr(&st), AT_SYMLINK_NOFOLLOW);
+  *leads_there = !sys::failed(r) && (st.st_ino == ino || is_overlay(w->path));
+  if (*leads_there) return w->path;
+  copy(now, sizeof(now), w->path);
+  st.st_dev = dev, st.st_ino = ino;
+  *leads_there = find_hard_link(now, sizeof(now), st, true);
+  return *leads_there ? now : w->path;
 }
 
 }  // namespace gpuckpt
@@ -68,6 +105,6 @@ extern "C" __attribute__((visibility("default"))) int inotify_add_watch(int fd, 
     real = reinterpret_cast<int (*)(int, const char*, uint32_t)>(
         dlsym(RTLD_NEXT, "inotify_add_watch"));
   int watch = real(fd, path, mask);
-  if (watch >= 0) gpuckpt::remember(watch, path);
+  if (watch >= 0) gpuckpt::remember(watch, path, mask);
   return watch;
 }
