@@ -21,6 +21,7 @@
 
 #include "restore/descriptors/fd_maker.h"
 #include "restore/preflight/removed.h"
+#include "restore/preflight/unnoticed_open.h"
 #include "restore/preflight/written_files.h"
 
 namespace gpuckpt::restore {
@@ -92,7 +93,8 @@ int FdMaker::make_file(const Descriptor& d, const std::string& path) {
   if (d.kind == kFdDevice && d.value[1]) return make_removed_device(d, path);
   int flags = static_cast<int>(d.flags) & ~(O_CREAT | O_EXCL | O_TRUNC | O_CLOEXEC);
   if (d.kind == kFdPath && S_ISLNK(d.mode)) flags |= O_NOFOLLOW;
-  int fd = open(path.c_str(), flags | O_NOCTTY);
+  int fd = d.kind == kFdFile ? open_as_owner(path, flags | O_NOCTTY)
+                             : open(path.c_str(), flags | O_NOCTTY);
   if (fd < 0 && errno == EACCES && d.kind == kFdFile) {
     const int n = standard_stream_of(path, d.flags);
     if (n >= 0 && (fd = inherit(n)) >= 0) fcntl(fd, F_SETFL, flags);

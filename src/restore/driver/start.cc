@@ -27,6 +27,7 @@
 #include "gpuckpt/exit_codes.h"
 #include "restore/descriptors/fds.h"
 #include "restore/driver/process_placement.h"
+#include "restore/preflight/checks.h"
 #include "restore/preflight/preflight.h"
 #include "store/io/printable.h"
 #include "store/io/process_identity.h"
@@ -126,6 +127,7 @@ void make_common(Start* s) {
   int report = member.their_report.get();
   rlimit files;
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_max = std::max<rlim_t>(files.rlim_max, raised_descriptor_limit());
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
   }

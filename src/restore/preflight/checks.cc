@@ -12,6 +12,7 @@
 
 #include "base/file_time.h"
 #include "restore/preflight/removed.h"
+#include "restore/preflight/unnoticed_open.h"
 #include "restore/preflight/vdso.h"
 #include "restore/preflight/written_files.h"
 
@@ -248,6 +249,7 @@ std::vector<std::string> check_files(const Image& image, const Paths& restored, 
     if (access(path.c_str(), (d.flags & 3) == 0   ? R_OK
                              : (d.flags & 3) == 1 ? W_OK
                                                   : R_OK | W_OK) != 0 &&
+        !(errno == EACCES && is_own_file(path)) &&
         !(options.running ? is_standard_stream(image, path)
                           : standard_stream_of(path, d.flags) >= 0))
       complain(path,

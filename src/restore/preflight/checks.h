@@ -23,6 +23,8 @@ std::vector<std::string> check_files(const Image&, const Paths& restored, const 
 // the other ends.
 std::vector<std::string> check_descriptors(const Image&, bool several, const Paths& stored,
                                            const Options&);
+// What root may raise RLIMIT_NOFILE to, which a restore does; 0: the limit is what it is.
+uint64_t raised_descriptor_limit();
 // Is the file of that name the one that was mapped, as far as its size and time say?
 bool is_unchanged(const process::MappedFile&, const std::string& path);
 

@@ -1,9 +1,11 @@
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <mqueue.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -100,12 +102,22 @@ bool has_by_descriptor(const Image& image, const InotifyWatch& w) {
 
 }  // namespace
 
+uint64_t raised_descriptor_limit() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct have[2] = {};
+  uint64_t most = 0;
+  if (syscall(SYS_capget, &header, have) == 0 && have[0].effective & 1u << CAP_SYS_RESOURCE)
+    std::ifstream("/proc/sys/fs/nr_open") >> most;
+  return most;
+}
+
 namespace {
 
 // How many descriptors a restore may have. Beside the running program the limit is the program's,
 // which it may have lowered: then the largest one of its ancestors counts, from where a restore
 // would be started.
 uint64_t most_descriptors(bool running) {
+  if (const uint64_t most = raised_descriptor_limit()) return most;
   rlimit own{};
   if (getrlimit(RLIMIT_NOFILE, &own) != 0) return ~0ull;
   uint64_t most = own.rlim_max;

@@ -13,4 +13,9 @@ namespace gpuckpt::restore {
 // it is where the kernel lets us (the file is ours, or we are root).
 Fd open_unnoticed(const std::string& path, int flags = 0);
 
+// A program may have opened a file of its own that its mode does not let it open any more (made
+// with mode 0444, say, and open for writing). Its owner can give it another mode for a moment.
+bool is_own_file(const std::string& path);
+int open_as_owner(const std::string& path, int flags);
+
 }  // namespace gpuckpt::restore

@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +15,7 @@
 
 #include "base/new_file.h"
 #include "restore/preflight/plan_builder.h"
+#include "restore/preflight/unnoticed_open.h"
 #include "store/io/printable.h"
 
 namespace gpuckpt::restore {
@@ -24,8 +27,11 @@ namespace {
 
 Fd open_written(const std::string& path) {
   // Not for as long as another process has a lease on it.
-  Fd file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+  Fd file(open_as_owner(path, O_RDWR | O_CLOEXEC | O_NONBLOCK));
   if (!file) file = Fd(open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK));
+  // One that only grows (chattr +a).
+  if (!file && errno == EPERM)
+    file = Fd(open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NONBLOCK));
   if (file) return file;
   const int error = errno;
   const int n = standard_stream_of(path, O_WRONLY);
@@ -34,12 +40,24 @@ Fd open_written(const std::string& path) {
   return file;
 }
 
+bool only_grows(int file) {
+  int flags = 0;
+  return ioctl(file, FS_IOC_GETFLAGS, &flags) == 0 && flags & FS_APPEND_FL;
+}
+
 Status set_tail_aside(const std::string& path, uint64_t size) {
   Fd file = open_written(path);
   struct stat st;
   if (!file || fstat(file.get(), &st) != 0)
     return Status::Incompatible(path + ": " + strerror(errno));
   if (static_cast<uint64_t>(st.st_size) <= size) return Status::Ok();
+  if (only_grows(file.get())) {
+    store::say(
+        "gpuckpt: %lu bytes that were appended to %s after the snapshot stay there: the file only "
+        "grows (chattr +a); what the program wrote itself since then appears twice\n",
+        static_cast<uint64_t>(st.st_size) - size, path.c_str());
+    return Status::Ok();
+  }
   const std::string name = path + ".gpuckpt-tail";
   // As readable as the file itself, and nobody holds it open already.
   NewFile tail;
@@ -51,7 +69,7 @@ Status set_tail_aside(const std::string& path, uint64_t size) {
           tail.create(name.c_str(), NewFile::kExactly, st.st_mode & 0777, st.st_uid, st.st_gid))
     return failed(r);
   // The one for writing may not be for reading.
-  Fd readable(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  Fd readable(open_as_owner(path, O_RDONLY | O_CLOEXEC));
   const int from = readable ? readable.get() : file.get();
   std::vector<char> buffer(1 << 20);
   off_t at = static_cast<off_t>(size);
