@@ -40,6 +40,8 @@ FOLDER = "features"  # of the build: where the programs are
 # A snapshot of these is refused (exit 14), with these words; then the program goes on.
 REFUSED = {
     "refused_aio_request": ["1 requests of an AIO context"],
+    "refused_blocked_all": ["all threads", "block signal 32", "rt_sigprocmask"],
+    "refused_blocked_thread": ["thread", "blocks signal 33", "rt_sigprocmask"],
     "refused_cpuid": ["thread", "CPUID"],
     "refused_dispatch": ["Syscall User Dispatch"],
     "refused_exit_signal": ["exit signal", "clone", "SIGCHLD only"],

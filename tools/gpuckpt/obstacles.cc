@@ -1,6 +1,7 @@
 #include "obstacles.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <string>
@@ -41,6 +42,15 @@ Status refused_for_tracer(int pid) {
   return Status::Refused(
       fmt::format("process {} is stopped by a debugger (process {}, {}): let it go on, or detach",
                   pid, tracer, status_field(tracer, "Name")));
+}
+
+// Of libc's calls none blocks the signal for longer than a moment.
+bool blocks_wake_signal(int pid) {
+  for (int tid : threads_of(pid))
+    if (!(strtoull(status_field(tid, "SigBlk").c_str(), nullptr, 16) >> (wire::kWakeSignal - 1) &
+          1))
+      return false;
+  return true;
 }
 
 }  // namespace
@@ -85,6 +95,16 @@ Status why_silent(int pid, uint64_t silent_ms) {
         fmt::format("process {} ({}) waits inside the kernel (state D, {}) and takes no signals: a "
                     "child started with vfork, or a disk that does not answer?",
                     pid, status_field(pid, "Name"), where));
+  bool deaf = blocks_wake_signal(pid);
+  for (int looks = 0; deaf && looks < 5; ++looks) {
+    usleep(50'000);
+    deaf = blocks_wake_signal(pid);
+  }
+  if (deaf)
+    return Status::Refused(fmt::format(
+        "all threads of process {} ({}) block signal {}, by a system call that libc does not know "
+        "of (rt_sigprocmask): leave signals 32 and 33 out of the mask, or use pthread_sigmask",
+        pid, status_field(pid, "Name"), wire::kWakeSignal));
   // A container's filter is no reason by itself: on a busy machine an answer takes its time.
   constexpr uint64_t kFilterMs = 10'000;
   if (silent_ms > kFilterMs && number_in(pid, "Seccomp") != 0) return refused_for_filter(pid);

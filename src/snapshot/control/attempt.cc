@@ -268,7 +268,7 @@ bool Attempt::park() {
     }
     sys::sleep_us(2000);
   } while (sys::now_us() < patience);
-  s_->code = kExitTimeout;
+  s_->code = parking.blocked() ? kRefusedForNow : kExitTimeout;
   return false;
 }
 

@@ -269,7 +269,16 @@ int Parking::await_answers(uint64_t deadline_us) {
 
 namespace {
 
-void name_late(int tid, uint64_t timeout_us, char* text, size_t room) {
+bool blocks_park_signal(int tid) {
+  char path[64], status[4096];
+  format(path, sizeof(path), "/proc/self/task/%d/status", tid);
+  if (read_file(path, status, sizeof(status)) <= 0) return false;
+  const char* mask = status_field(status, "SigBlk:");
+  while (*mask == ' ' || *mask == '\t') ++mask;
+  return scan_hex(&mask) >> (kParkSignal - 1) & 1;
+}
+
+void name_late(int tid, bool blocked, uint64_t timeout_us, char* text, size_t room) {
   char name[64] = "?", path[64];
   SyscallState now{};
   read_syscall(tid, &now);
@@ -279,6 +288,11 @@ void name_late(int tid, uint64_t timeout_us, char* text, size_t room) {
   const char state = task_state(tid);
   if (now.nr == SYS_clone || now.nr == SYS_vfork || now.nr == SYS_clone3)
     format(text, room, "thread %d (%s) waits for a child that it started with vfork", tid, name);
+  else if (blocked)
+    format(text, room,
+           "thread %d (%s) blocks signal %d, by a system call that libc does not know of "
+           "(rt_sigprocmask): leave signals 32 and 33 out of its mask, or use pthread_sigmask",
+           tid, name, kParkSignal);
   else
     format(text, room,
            "thread %d (%s) could not be stopped within %lu ms (state %c, system call %ld)", tid,
@@ -288,6 +302,7 @@ void name_late(int tid, uint64_t timeout_us, char* text, size_t room) {
 }  // namespace
 
 bool Parking::park(const int* own, int own_count, uint64_t timeout_us, char* text, size_t room) {
+  blocked_ = false;
   const uint64_t patience = sys::now_us() + timeout_us / 2;
   while (busy_driver_thread() && sys::now_us() < patience) sys::sleep_us(200);
   if (!begin()) {
@@ -300,7 +315,8 @@ bool Parking::park(const int* own, int own_count, uint64_t timeout_us, char* tex
     const int missing = await_answers(deadline);
     more |= missing != 0;
     if (!more || sys::now_us() <= deadline) continue;
-    name_late(missing, timeout_us, text, room);
+    blocked_ = missing && blocks_park_signal(missing);
+    name_late(missing, blocked_, timeout_us, text, room);
     unpark();
     return false;
   }

@@ -79,6 +79,8 @@ class Parking {
   size_t count() const { return count_; }
   ParkedThread& thread(size_t i) const { return threads_[i]; }
   bool zombie_leader() const { return zombie_leader_; }
+  // The last park() failed because a thread blocks our signal.
+  bool blocked() const { return blocked_; }
 
  private:
   ParkedThread* find(int tid) const;
@@ -92,6 +94,7 @@ class Parking {
   ParkedThread* threads_ = nullptr;
   size_t count_ = 0, room_ = 0;
   bool zombie_leader_ = false;
+  bool blocked_ = false;
 };
 extern Parking parking;
 
