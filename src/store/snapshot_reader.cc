@@ -41,6 +41,8 @@ class Reader : public SnapshotReader {
   Status read(uint64_t space, uint64_t address, std::span<uint8_t> out) const override;
   Status read_all(uint64_t space, unsigned threads, const Sink& sink,
                   const Place& place) const override;
+  Status read_parts(uint64_t space, const std::vector<Range>& ranges, unsigned threads,
+                    const Sink& sink, const Place& place) const override;
 
  private:
   struct Piece {
@@ -53,6 +55,11 @@ class Reader : public SnapshotReader {
   Status read_run(const Run& run, uint64_t skip, std::span<uint8_t> out) const;
   Status deliver(const Piece* first, const Piece* last, const Sink& sink, const Place& place,
                  bool* go_on) const;
+  std::vector<Piece> pieces_of(const SpaceMap& space) const;
+  std::vector<Piece> parts_of(const std::vector<Piece>& all,
+                              const std::vector<Range>& ranges) const;
+  Status read_pieces(std::vector<Piece> pieces, unsigned threads, const Sink& sink,
+                     const Place& place) const;
 
   Env* env_;
   Paths paths_;
@@ -331,14 +338,10 @@ Status Reader::deliver(const Piece* first, const Piece* last, const Sink& sink, 
   return Status::Ok();
 }
 
-Status Reader::read_all(uint64_t number, unsigned threads, const Sink& sink,
-                        const Place& place) const {
-  const SpaceMap* space = find(number);
-  if (!space) return Status::NotFound(fmt::format("snapshot {} has no space {:#x}", id_, number));
-  // Cut runs at frames, and go frame by frame: each is read and decompressed once, whoever needs
-  // it.
+// Runs, cut at frames.
+std::vector<Reader::Piece> Reader::pieces_of(const SpaceMap& space) const {
   std::vector<Piece> pieces;
-  for (const Run& run : space->runs) {
+  for (const Run& run : space.runs) {
     if (run.pack == kZeroPack) continue;
     const PackTable& table = packs_[run.pack]->table();
     uint32_t chunk = run.chunk, end = run.chunk + run.count;
@@ -351,6 +354,48 @@ Status Reader::read_all(uint64_t number, unsigned threads, const Sink& sink,
       chunk += count;
     }
   }
+  return pieces;
+}
+
+// `all` by address; of each as much as begins within `ranges`, in one piece or several.
+std::vector<Reader::Piece> Reader::parts_of(const std::vector<Piece>& all,
+                                            const std::vector<Range>& ranges) const {
+  std::vector<Piece> parts;
+  auto range = ranges.begin();
+  for (const Piece& piece : all) {
+    const PackTable& table = packs_[piece.pack]->table();
+    uint64_t address = piece.address;
+    bool goes_on = false;  // the last part of this piece
+    for (uint32_t i = 0; i < piece.count; ++i) {
+      while (range != ranges.end() && range->end <= address) ++range;
+      const bool inside = range != ranges.end() && range->start <= address;
+      if (inside && goes_on) ++parts.back().count;
+      if (inside && !goes_on) parts.push_back({piece.pack, piece.chunk + i, 1, address});
+      goes_on = inside;
+      address += table.chunks[piece.chunk + i].length;
+    }
+  }
+  return parts;
+}
+
+Status Reader::read_all(uint64_t number, unsigned threads, const Sink& sink,
+                        const Place& place) const {
+  const SpaceMap* space = find(number);
+  if (!space) return Status::NotFound(fmt::format("snapshot {} has no space {:#x}", id_, number));
+  return guarded([&] { return read_pieces(pieces_of(*space), threads, sink, place); });
+}
+
+Status Reader::read_parts(uint64_t number, const std::vector<Range>& ranges, unsigned threads,
+                          const Sink& sink, const Place& place) const {
+  const SpaceMap* space = find(number);
+  if (!space) return Status::NotFound(fmt::format("snapshot {} has no space {:#x}", id_, number));
+  return guarded(
+      [&] { return read_pieces(parts_of(pieces_of(*space), ranges), threads, sink, place); });
+}
+
+// Goes frame by frame: each is read and decompressed once, whoever needs it.
+Status Reader::read_pieces(std::vector<Piece> pieces, unsigned threads, const Sink& sink,
+                           const Place& place) const {
   std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
     return a.pack != b.pack ? a.pack < b.pack : a.chunk < b.chunk;
   });
@@ -389,10 +434,8 @@ Status Reader::read_all(uint64_t number, unsigned threads, const Sink& sink,
       }
     }
   };
-  return guarded([&] {
-    run_together(threads, work);
-    return result;
-  });
+  run_together(threads, work);
+  return result;
 }
 
 }  // namespace

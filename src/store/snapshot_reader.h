@@ -70,6 +70,14 @@ class SnapshotReader {
   Status read_all(uint64_t space, unsigned threads, const Sink& sink) const {
     return read_all(space, threads, sink, nullptr);
   }
+
+  // The same of those pieces (NamedExtent) only that begin within `ranges`, which are sorted and
+  // disjoint.
+  struct Range {
+    uint64_t start, end;
+  };
+  virtual Status read_parts(uint64_t space, const std::vector<Range>& ranges, unsigned threads,
+                            const Sink& sink, const Place& place) const = 0;
 };
 
 }  // namespace gpuckpt::store

@@ -47,6 +47,10 @@ class MemberReader : public SnapshotReader {
                   const Place& place) const override {
     return whole_.read_all(member_space(space, member_), threads, sink, place);
   }
+  Status read_parts(uint64_t space, const std::vector<Range>& ranges, unsigned threads,
+                    const Sink& sink, const Place& place) const override {
+    return whole_.read_parts(member_space(space, member_), ranges, threads, sink, place);
+  }
 
  private:
   const SnapshotReader& whole_;
