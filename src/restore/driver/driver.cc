@@ -21,6 +21,7 @@
 
 #include "base/new_file.h"
 #include "gpuckpt/exit_codes.h"
+#include "restore/driver/common_memory.h"
 #include "restore/driver/device_feed.h"
 #include "restore/driver/fill.h"
 #include "restore/driver/launcher_terminal.h"
@@ -192,8 +193,10 @@ Status give_pages_lazily(const Image& image, const SnapshotReader& reader, const
 
 // The new process has mapped everything and waits for its pages. `why_not`: the reason why it
 // cannot be lazy; null: it can.
-Status give_pages(const Image& image, const SnapshotReader& reader, const Options& o,
-                  Memory* memory, pid_t pid, int socket, const char* why_not, AllLazyPages* lazy) {
+// `there`: what it has already.
+Status give_pages(const Image& image, const SnapshotReader& reader,
+                  const std::vector<AddressRange>& there, const Options& o, Memory* memory,
+                  pid_t pid, int socket, const char* why_not, AllLazyPages* lazy) {
   const char* way = getenv("GPUCKPT_FILL");
   auto asked = [&](const char* name) { return way && strcmp(way, name) == 0; };
   Report filled{};
@@ -209,7 +212,7 @@ Status give_pages(const Image& image, const SnapshotReader& reader, const Option
     if (asked("write")) userfaultfd.reset();
     status = asked("file")
                  ? Status::Refused("as asked")
-                 : fill_process(reader, o.threads,
+                 : fill_process(reader, there, o.threads,
                                 ProcessMemory(pid, std::move(userfaultfd), image, reader));
   }
   if (status.code() == kExitRefused) {
@@ -352,8 +355,9 @@ bool expect_of_all(Tree* tree, uint32_t type, std::vector<uint32_t>* reached, Ou
 }
 
 // Has what it maps filled. `reached`: what it reports where that was not needed.
-bool fill(Member* m, const Options& o, Ids ids, Outcome* out, AllLazyPages* lazy,
+bool fill(Tree* tree, size_t i, const Options& o, Ids ids, Outcome* out, AllLazyPages* lazy,
           uint32_t* reached) {
+  Member* m = tree->members[i].get();
   Report r{};
   lazy->emplace_back();
   if (!expect(m, &r, out, &lazy->back().uffd)) return false;
@@ -366,8 +370,11 @@ bool fill(Member* m, const Options& o, Ids ids, Outcome* out, AllLazyPages* lazy
       : r.user_only    ? "userfaultfd that serves the kernel's own accesses needs CAP_SYS_PTRACE"
       : r.code         ? strerrorname_np(r.code)
                        : nullptr;
+  static const std::vector<AddressRange> nothing;
+  const CommonPages& common = tree->common;
   Status filled =
-      give_pages(m->image, *m->reader, o, &m->memory, m->pid, m->report.get(), why_not, lazy);
+      give_pages(m->image, *m->reader, common.members.empty() ? nothing : common.members[i].equal,
+                 o, &m->memory, m->pid, m->report.get(), why_not, lazy);
   start_step(m, "completing its memory", 120);
   if (filled.ok()) return true;
   out->code = filled.code();
@@ -419,7 +426,7 @@ bool bring_up(Tree* tree, const SnapshotReader& reader, const Options& o, Ids id
               AllLazyPages* lazy, LauncherTerminal* terminal) {
   std::vector<uint32_t> reached(tree->members.size());
   for (size_t i = 0; i < reached.size(); ++i)
-    if (!fill(tree->members[i].get(), o, ids, out, lazy, &reached[i])) return false;
+    if (!fill(tree, i, o, ids, out, lazy, &reached[i])) return false;
   if (tree->several()) {
     if (!expect_of_all(tree, kReportThreads, &reached, out)) return false;
     Report r{};
@@ -445,6 +452,7 @@ bool bring_up(Tree* tree, const SnapshotReader& reader, const Options& o, Ids id
     return false;
   }
   finish_files(tree);
+  drop_common_memory(*tree);  // from now on it is the program's alone
   program = out->pid = tree->root().pid;
   write_file(o.pid_file, o.pid_file.empty() ? "" : std::to_string(out->pid) + "\n");
   const uint64_t run = o.run ? o.run : any_run();
@@ -528,7 +536,7 @@ Status load(Tree* tree, const Options& o) {
       m->memory.blobs.emplace_back(
           "gpu_map",
           std::vector<uint8_t>(o.gpu_map.c_str(), o.gpu_map.c_str() + o.gpu_map.size() + 1));
-  return Status::Ok();
+  return load_common_memory(tree, o.threads);
 }
 
 int restore_snapshot(const SnapshotReader& reader, const Options& o, bool* ran) {
@@ -536,6 +544,7 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o, bool* ran) 
   const double t0 = now();
   Tree tree;
   if (Status s = read_tree(reader, &tree); !s.ok()) return give_up(o, reader, s.code(), s.text());
+  if (!o.lazy && common_pages_wanted()) tree.common = find_common_pages(tree);
   const Preflight p = preflight(tree, o);
   if (!p.ok()) {
     std::string text = "this snapshot cannot be restored here:";

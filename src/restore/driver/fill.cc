@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "gpuckpt/wire.h"
+#include "restore/driver/common_pages.h"
 
 namespace gpuckpt::restore {
 
@@ -144,17 +145,20 @@ Status ProcessMemory::write(uint64_t address, std::span<const uint8_t> bytes) co
   return Status::Ok();
 }
 
-Status fill_process(const SnapshotReader& reader, unsigned threads, const ProcessMemory& memory) {
+Status fill_process(const SnapshotReader& reader, const std::vector<AddressRange>& there,
+                    unsigned threads, const ProcessMemory& memory) {
   std::mutex mutex;
   Status failure;
-  Status status = reader.read_all(wire::kSpaceHost, threads,
-                                  [&](uint64_t address, std::span<const uint8_t> bytes) {
-                                    Status s = memory.write(address, bytes);
-                                    if (s.ok()) return true;
-                                    std::lock_guard guard(mutex);
-                                    failure = s;
-                                    return false;
-                                  });
+  auto put = [&](uint64_t address, std::span<const uint8_t> bytes) {
+    Status s = memory.write(address, bytes);
+    if (s.ok()) return true;
+    std::lock_guard guard(mutex);
+    failure = s;
+    return false;
+  };
+  Status status = there.empty() ? reader.read_all(wire::kSpaceHost, threads, put)
+                                : reader.read_parts(wire::kSpaceHost, without({{0, ~0ull}}, there),
+                                                    threads, put, nullptr);
   return failure.ok() ? status : failure;
 }
 

@@ -19,10 +19,6 @@
 
 namespace gpuckpt::restore {
 
-struct AddressRange {
-  uint64_t start, end;
-};
-
 // The data of the snapshot's host memory, by address.
 std::vector<store::Extent> data_extents(const store::SnapshotReader&);
 // The first extent that ends behind `address`.
@@ -56,8 +52,10 @@ class ProcessMemory {
   std::vector<AddressRange> ranges_;  // registered with it
 };
 
-// All of it, from `threads` threads at once (0: all cores). kExitRefused: as above; use load_pages.
-store::Status fill_process(const store::SnapshotReader&, unsigned threads, const ProcessMemory&);
+// All of it but what lies in `there`, from `threads` threads at once (0: all cores). kExitRefused:
+// as above; use load_pages.
+store::Status fill_process(const store::SnapshotReader&, const std::vector<AddressRange>& there,
+                           unsigned threads, const ProcessMemory&);
 // What lies outside `ranges`.
 store::Status fill_all_but(const store::SnapshotReader&, const std::vector<AddressRange>& ranges,
                            const ProcessMemory&);

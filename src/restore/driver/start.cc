@@ -26,6 +26,7 @@
 
 #include "gpuckpt/exit_codes.h"
 #include "restore/descriptors/fds.h"
+#include "restore/driver/common_memory.h"
 #include "restore/driver/process_placement.h"
 #include "restore/preflight/checks.h"
 #include "restore/preflight/preflight.h"
@@ -137,6 +138,7 @@ void make_common(Start* s) {
   make_common(s);
   begin_step(report, "taking its place among the processes", 60);
   take_place(s, i, report);
+  keep_inherited_memory(s->tree, i);
   begin_step(report, "planning its memory", 60);
   std::map<int, int> common;
   if (several && !s->pidfds.exchange(i, &common))
@@ -211,6 +213,10 @@ void make_common(Start* s) {
   if (user_namespace) keep_capabilities_over_exec();
   for (int sig = 1; sig <= 64; ++sig) signal(sig, SIG_DFL);
   begin_step(report, "mapping its memory", 120);
+  if (!memory.inherited.empty()) {
+    const int reason = launch_in_place(s->tree, i, program_fd, fds.plan);
+    fail(report, kExitError, launcher + " cannot be loaded: " + strerror(reason));
+  }
   std::string number = std::to_string(fds.plan);
   const char* argv[] = {"gpuckpt-launch", number.c_str(), nullptr};
   const char* environment[] = {nullptr};
@@ -279,6 +285,7 @@ void set_clocks(const Image& image, int report) {
   if (pid < 0)
     fail(report, kExitRefused,
          std::string("process ids cannot be chosen here: ") + strerror(errno));
+  drop_common_memory(s->tree);
   // Everything else goes; the report socket in particular, so that its end is the program's end.
   int keep = dup2(status, 3);
   syscall(SYS_close_range, 4, ~0u, 0);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "restore/driver/common_pages.h"
 #include "restore/preflight/image.h"
 #include "restore/preflight/plan_builder.h"
 #include "store/snapshot_reader.h"
@@ -47,7 +48,8 @@ struct Member {
 
 struct Tree {
   std::vector<std::unique_ptr<Member>> members;
-  std::string wrong;  // why it cannot be put together again; empty: it can
+  CommonPages common;  // find_common_pages; none: not looked for
+  std::string wrong;   // why it cannot be put together again; empty: it can
   bool several() const { return members.size() > 1 || !root().image.zombies.empty(); }
   Member& root() { return *members.front(); }
   const Member& root() const { return *members.front(); }

@@ -3,7 +3,8 @@
 //
 // Freestanding, static, without relocations and without writable data, so that a copy of its code
 // runs anywhere. Called by the restore driver as `gpuckpt-launch FD` with the plan in FD. Nothing
-// of this file exists any more when the restored program runs.
+// of this file exists any more when the restored program runs. Where memory is inherited the driver
+// copies it into the process and jumps to _start instead.
 
 #include <cstddef>
 #include <cstdint>
@@ -213,6 +214,44 @@ void keep_changes_of_vdso(const Plan* p, const char* bytes) {
   if (sys::failed(r)) die(p->report_fd, "cannot change the vdso as the program did", p->vdso_at, r);
 }
 
+// Everything goes but the gap and what the program inherits.
+void clear_address_space(const Plan* p, uint64_t gap, uint64_t gap_end) {
+  constexpr uint64_t kTop = (1ull << 47) - 4096;
+  const auto* kept =
+      reinterpret_cast<const process::Span*>(reinterpret_cast<const char*>(p) + p->kept);
+  uint64_t at = 0;
+  bool gap_left = true;
+  const auto keep = [&](uint64_t start, uint64_t end) {
+    if (start > at) sys::munmap(at, start - at);
+    at = end;
+  };
+  for (uint64_t i = 0; i < p->kept_count; ++i) {
+    if (gap_left && gap < kept[i].start) keep(gap, gap_end), gap_left = false;
+    keep(kept[i].start, kept[i].end);
+  }
+  if (gap_left) keep(gap, gap_end);
+  keep(kTop, kTop);
+}
+
+// Brings what is inherited to its place, and takes out what is not the program's.
+void place_inherited(const Plan* p, const PlanMap* maps) {
+  for (uint64_t i = 0; i < p->map_count; ++i) {
+    const PlanMap& m = maps[i];
+    if (!m.inherited || m.inherited == m.start) continue;
+    const long bytes = static_cast<long>(m.end - m.start);
+    const long r = sys::call(SYS_mremap, static_cast<long>(m.inherited), bytes, bytes,
+                             3 /* MAYMOVE|FIXED */, static_cast<long>(m.start));
+    if (r != static_cast<long>(m.start)) die(p->report_fd, "cannot move memory", m.start, r);
+  }
+  const auto* foreign =
+      reinterpret_cast<const process::Span*>(reinterpret_cast<const char*>(p) + p->foreign);
+  for (uint64_t i = 0; i < p->foreign_count; ++i) {
+    const long r = sys::call(SYS_madvise, static_cast<long>(foreign[i].start),
+                             static_cast<long>(foreign[i].end - foreign[i].start), MADV_DONTNEED);
+    if (sys::failed(r)) die(p->report_fd, "cannot discard memory", foreign[i].start, r);
+  }
+}
+
 // Runs in the gap, on the gap's stack.
 [[noreturn]] void replace(Plan* p) {
   const uint64_t gap = p->chosen_gap, gap_end = gap + p->gap_bytes;
@@ -230,9 +269,7 @@ void keep_changes_of_vdso(const Plan* p, const char* bytes) {
         static_cast<long>(own.end[i] - own.start[i]), 3 /* MAYMOVE|FIXED */, static_cast<long>(to));
     if (sys::failed(r)) die(p->report_fd, "cannot move the vdso", own.start[i], r);
   }
-  constexpr uint64_t kTop = (1ull << 47) - 4096;
-  sys::munmap(0, gap);
-  sys::munmap(gap_end, kTop - gap_end);
+  clear_address_space(p, gap, gap_end);
   for (int i = 0; i < own.count; ++i) {
     const uint64_t from = staging + (own.start[i] - base), bytes = own.end[i] - own.start[i];
     if (!p->vdso_at || (p->flags & kNoVvar && own.start[i] != own.vdso_start)) {
@@ -261,8 +298,13 @@ void keep_changes_of_vdso(const Plan* p, const char* bytes) {
       die(p->report_fd, "cannot protect what was the vdso", p->vdso.vdso_start, r);
   }
   const PlanMap* maps = reinterpret_cast<const PlanMap*>(plan + p->maps);
+  place_inherited(p, maps);
   for (uint64_t i = 0; i < p->map_count; ++i) {
     const PlanMap& m = maps[i];
+    if (m.inherited) {
+      advise(m);
+      continue;
+    }
     int prot = static_cast<int>(m.filled ? m.prot | PROT_READ | PROT_WRITE : m.prot);
     long r = m.segment ? attach(m)
                        : sys::mmap(m.start, m.end - m.start, prot,
@@ -276,7 +318,8 @@ void keep_changes_of_vdso(const Plan* p, const char* bytes) {
     if (!filled || fills[i].offset == kZeros) fill(p, fills[i]);
   for (uint64_t i = 0; i < p->map_count; ++i) {
     const PlanMap& m = maps[i];
-    if (m.filled && (m.prot & 3) != 3)
+    const bool as_it_is = m.inherited ? m.prot == (PROT_READ | PROT_WRITE) : (m.prot & 3) == 3;
+    if ((m.filled || m.inherited) && !as_it_is)
       sys::call(SYS_mprotect, static_cast<long>(m.start), static_cast<long>(m.end - m.start),
                 m.prot);
   }

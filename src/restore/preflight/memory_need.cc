@@ -54,6 +54,7 @@ bool still_grows(uint64_t* left) {
 
 uint64_t memory_needed(const Tree& tree) {
   uint64_t bytes = 0;
+  const uint64_t saved = tree.common.saved();
   std::set<std::pair<uint64_t, uint64_t>> seen;
   for (const auto& m : tree.members) {
     bytes += private_memory(*m);
@@ -64,7 +65,7 @@ uint64_t memory_needed(const Tree& tree) {
         if (!e.zero) bytes += e.length;
     }
   }
-  return bytes;
+  return bytes - saved;
 }
 
 void check_memory(const Tree& tree, const Options& o, std::vector<std::string>* wrong,

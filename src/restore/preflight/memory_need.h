@@ -10,9 +10,9 @@
 
 namespace gpuckpt::restore {
 
-// Bytes that the restore itself fills: private memory of every process (what fork left in common
-// comes back once for each), and shared memory without a file. Huge pages of the pool are not among
-// them (huge_pages.h).
+// Bytes that the restore itself fills: private memory of every process (what they have in common
+// once, driver/common_pages.h), and shared memory without a file. Huge pages of the pool are not
+// among them (huge_pages.h).
 uint64_t memory_needed(const Tree&);
 
 // One sentence where that cannot work (`wrong`: more than is free, swap included), or where it can

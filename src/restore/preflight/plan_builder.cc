@@ -686,6 +686,22 @@ struct Builder {
   }
 };
 
+// Mappings that the process has already, and what is to be kept for them until they are all there.
+void plan_inherited(const Memory& memory, std::vector<PlanMap>* maps, Builder* b, Plan* p) {
+  std::vector<process::Span> kept, foreign;
+  for (const Memory::Inherited& i : memory.inherited) {
+    std::lower_bound(maps->begin(), maps->end(), i.range.start, [](const PlanMap& m, uint64_t a) {
+      return m.start < a;
+    })->inherited = i.at;
+    kept.push_back({i.at, i.at + (i.range.end - i.range.start)});
+  }
+  std::sort(kept.begin(), kept.end(),
+            [](const Span& a, const Span& x) { return a.start < x.start; });
+  for (const AddressRange& r : memory.foreign) foreign.push_back({r.start, r.end});
+  p->kept = b->add(kept), p->kept_count = kept.size();
+  p->foreign = b->add(foreign), p->foreign_count = foreign.size();
+}
+
 PlanMap plan_map(const Vma& v, const PlanFds& fds, const Memory& memory) {
   PlanMap m{};
   m.start = v.start, m.end = v.end, m.offset = v.offset;
@@ -779,6 +795,7 @@ std::vector<uint8_t> build_plan(const Image& image, const Memory& memory, const 
                                [](uint64_t a, const PlanMap& m) { return a < m.start; });
     (--it)->filled = 1;
   }
+  plan_inherited(memory, &maps, &b, &p);
   p.maps = b.add(maps), p.map_count = maps.size();
   p.fills = b.add(memory.fills), p.fill_count = memory.fills.size();
   p.extents = b.add(memory.extents), p.extent_count = memory.extents.size();

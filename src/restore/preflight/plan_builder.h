@@ -38,6 +38,8 @@ class Fd {
   int fd_ = -1;
 };
 
+using AddressRange = store::SnapshotReader::Range;
+
 // Folders that had lost their names, made again.
 using Folders = std::map<FileKey, Fd>;
 
@@ -69,6 +71,13 @@ struct Memory {
   std::set<int> original;  // of these: gets the memfd's first description (FdMaker::make_memory)
   std::shared_ptr<Folders> folders;  // of all processes of a job
   std::vector<std::pair<std::string, std::vector<uint8_t>>> blobs;
+  // Mappings that the process is born with (driver/common_memory.h), and where they are then.
+  struct Inherited {
+    AddressRange range;
+    uint64_t at;
+  };
+  std::vector<Inherited> inherited;
+  std::vector<AddressRange> foreign;  // pages in them that it does not have
 };
 
 // Files in memory that several processes of a job have in common, by device (as in

@@ -151,6 +151,7 @@ Preflight preflight(const Tree& tree, const Options& o) {
 Status preflight(const store::SnapshotReader& reader, const Options& o, Preflight* out) {
   Tree tree;
   if (Status s = read_tree(reader, &tree); !s.ok()) return s;
+  if (!o.running && !o.lazy && common_pages_wanted()) tree.common = find_common_pages(tree);
   *out = preflight(tree, o);
   return Status::Ok();
 }

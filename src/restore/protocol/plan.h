@@ -11,7 +11,7 @@
 namespace gpuckpt::restore {
 
 inline constexpr uint64_t kPlanMagic = 0x6e616c706b637067ull;
-inline constexpr uint32_t kPlanVersion = 11;
+inline constexpr uint32_t kPlanVersion = 12;
 inline constexpr uint64_t kZeros = ~0ull;
 inline constexpr int kGaps = 32;
 // At the start of the gap: the launcher's code, its stack, the staging place of the vdso; the plan
@@ -28,6 +28,7 @@ struct PlanMap {
   uint32_t advice;       // process::VmaFlags to apply with madvise
   uint32_t filled;       // has PlanFills: must be writable until they are done
   uint32_t segment;      // System V: its id + 1; 0: none (kVmaNeverWrite: attach it for reading)
+  uint64_t inherited;    // where the launcher finds it, mapped readable and writable; 0: nowhere
 };
 struct PlanFill {
   uint64_t address, length, offset;  // in the pages memfd, or kZeros
@@ -71,6 +72,8 @@ struct Plan {
   uint64_t maps, map_count, fills, fill_count, extents, extent_count, blobs, blob_count, fds,
       fd_count;
   uint64_t process, process_bytes;  // the blob "process"
+  uint64_t kept, kept_count;        // process::Span: where the inherited maps are, by address
+  uint64_t foreign, foreign_count;  // process::Span: pages in them that are not the program's
   uint64_t auxv, auxv_bytes;
   process::Mm mm;
   process::Vdso vdso;

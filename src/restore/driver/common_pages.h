@@ -1,0 +1,49 @@
+// Which pages the processes of a job have in common: fork copies no memory, so what nobody has
+// written since is one page for all of them. Known by the names of their contents in the snapshot:
+// private anonymous pages with equal contents at equal addresses, whether they were really one or
+// not, which no process can tell.
+//
+// They come back in common when all processes are forked from one that has them
+// (common_memory.h). Regions are where it has them: mappings of one kind, of all processes
+// together.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "restore/preflight/plan_builder.h"
+
+namespace gpuckpt::restore {
+
+struct Tree;
+
+struct CommonRegion {
+  AddressRange range;
+  uint32_t flags;   // of process::VmaFlags, those that it must be mapped with
+  uint64_t at = 0;  // where it is until the process has its own address space; mostly range.start
+};
+
+struct CommonOfMember {
+  std::vector<AddressRange> inherited;  // its mappings that lie in a region, whole
+  std::vector<AddressRange> equal;      // its pages that are in a region
+  std::vector<AddressRange> foreign;    // pages of a region within `inherited` where it has none
+  std::vector<AddressRange> source;     // pages of the regions that are read as this one's
+};
+
+struct CommonPages {
+  std::vector<CommonRegion> regions;    // by address; none: it is not worth it
+  std::vector<CommonOfMember> members;  // by index
+  // Bytes that need not be there more than once.
+  uint64_t saved() const;
+};
+
+CommonPages find_common_pages(const Tree&);
+// GPUCKPT_COMMON_PAGES=0: all pages come back to each process by itself.
+bool common_pages_wanted();
+
+uint64_t bytes_of(const std::vector<AddressRange>&);
+// `from`, which is sorted, without what lies in `what` (of whole ranges, parts).
+std::vector<AddressRange> without(const std::vector<AddressRange>& from,
+                                  const std::vector<AddressRange>& what);
+
+}  // namespace gpuckpt::restore
