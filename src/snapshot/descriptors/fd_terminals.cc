@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <termios.h>
 
 #include "base/proc.h"
@@ -244,7 +245,7 @@ bool capture_character_device(FdTable* t, Descriptor* d, const FdFacts& f) {
         d->value[1] = static_cast<uint64_t>(stat.pseudo_terminal());
       d->value[2] = 1;
     }
-    if (major >= 136) d->value[1] = (major - 136) * 256 + (f.st.st_rdev & 0xff) + 1;
+    if (major >= 136) d->value[1] = (major - 136) * 256 + minor(f.st.st_rdev) + 1;
     KernelTermios settings;
     constexpr long kHungUp = -5;  // EIO
     if (sys::call(SYS_ioctl, d->fd, kGetSettings, sys::ptr(&settings)) == kHungUp)
