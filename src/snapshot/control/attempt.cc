@@ -298,9 +298,10 @@ bool Attempt::describe() {
 bool Attempt::take_pages_out() {
   HostPages& pages = capture_.pages;
   // A child that has just come may go as soon as it runs again, and its copy would go with it: what
-  // is cheap to copy is cheap to send. So is it for one that stops as soon as it is captured.
-  const bool at_once =
-      pages.plan.copy && is_member() && (!library.last_snapshot[0] || threads_are_held());
+  // is cheap to copy is cheap to send. So is it for one that stops as soon as it is captured. With
+  // a device only a clone can tell whether a lock of libc is held.
+  const bool at_once = pages.plan.copy && is_member() && !s_->device &&
+                       (!library.last_snapshot[0] || threads_are_held());
   const auto copied = [&] {
     return pages.copy_pages() && (pages.has_copy = !s_->device || ask_libc_in_small_clone(&host_));
   };
