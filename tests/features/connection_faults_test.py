@@ -4,6 +4,7 @@
 The job is two processes with connections in many states. Each process writes down all that it can see of its own ends (options,
 states, counters, queues), before and after. Then everything is read and sent on, and must be what it would have been.
 """
+import errno
 import json
 import os
 import random
@@ -400,6 +401,18 @@ def crowd(build):
     run.ends_well()
 
 
+def wait_for_port(port):
+    """A listener there, as soon as the killed processes have let go of the port."""
+    until = time.monotonic() + 10
+    while True:
+        try:
+            return socket.create_server(("127.0.0.1", port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > until:
+                raise
+            time.sleep(0.05)
+
+
 def listening_port_taken(build):
     """A stranger listens where the job did: the restore is refused in one clear sentence, and possible when the stranger has gone."""
     run = Run(build)
@@ -410,7 +423,7 @@ def listening_port_taken(build):
     done = run.checkpoint(run.pid)
     expect(done.returncode == 0, done)
     run.kill_all()
-    stranger = socket.create_server(("127.0.0.1", port))
+    stranger = wait_for_port(port)
     try:
         run.restore(1)
         raise Failure("restored, though a stranger has its port")
