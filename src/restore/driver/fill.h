@@ -41,8 +41,6 @@ class ProcessMemory {
 
   // kExitRefused: writing to another process is not allowed here.
   store::Status write(uint64_t address, std::span<const uint8_t> bytes) const;
-  // Whether any of it goes through the userfaultfd.
-  bool has_userfaultfd() const { return !ranges_.empty(); }
 
  private:
   store::Status copy_in(uint64_t address, std::span<const uint8_t> bytes) const;

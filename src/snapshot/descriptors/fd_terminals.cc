@@ -226,7 +226,7 @@ bool capture_character_device(FdTable* t, Descriptor* d, const FdFacts& f) {
     d->kind = kFdPtyMaster;
     uint32_t i = 0;
     while (i < t->terminals && t->terminal[i].number != number) ++i;
-    if (i == sizeof(t->terminal) / sizeof(t->terminal[0]))
+    if (i == FdTable::kMostTerminals)
       return t->c->refuse("more than %u pseudo terminals are open", i);
     if (i == t->terminals) t->terminal[t->terminals++] = {d->fd, -1, number};
     d->object = static_cast<int>(i);
