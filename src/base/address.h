@@ -1,7 +1,6 @@
-// Addresses of different worlds are different types, so that one cannot be used for the other by
-// accident.
+// Addresses of different worlds are different types, so that the compiler refuses to mix them.
 //
-// Values without an owner, for any thread. Errors: none.
+// Owner: none, they are values. Threads: any. Errors: none.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,13 @@
-// The function that names chunks (docs/FORMAT.md, "Names of chunks"): keyed, so that whoever does
-// not know the key cannot make two contents with equal names. The store, the library and the
-// device's kernel (src/device/kernels/hash.cu) compute the same.
+// The function that names chunks (docs/FORMAT.md, "Names of chunks"). It is keyed, so that only a
+// party that knows the key can make two contents with equal names. The store, the library and the
+// device's kernel (src/device/kernels/hash.cu) compute the same function.
 //
 // A chunk is cut into blocks of 4 KiB. NH in four lanes takes 64 bits each of a block, with the
 // same key for every block; two sums of products modulo 2^128 take the lanes of all blocks, and the
 // chunk's length, to 2 x 64 bits.
 //
-// No allocation, no libc, no state: for use in any program.
+// Owner: the caller's buffers. Threads: pure functions without allocation, libc or state, for any
+// program. Errors: none; lengths out of bounds are the caller's mistake.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // A file's time of modification, as images and records keep it.
 //
-// A pure function, for any thread. Errors: none.
+// Owner: none. Threads: a pure function. Errors: none.
 #pragma once
 
 #include <sys/stat.h>

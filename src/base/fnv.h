@@ -1,6 +1,6 @@
-// FNV-1a, 64 bits: for tables and comparisons among ourselves, not for names of data.
+// FNV-1a, 64 bits: for the project's own tables and comparisons, not for names of data.
 //
-// Pure functions, for any thread. Errors: none.
+// Owner: none. Threads: pure functions. Errors: none.
 #pragma once
 
 #include <cstddef>

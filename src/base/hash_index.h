@@ -1,7 +1,8 @@
-// Numbers by the hash of what they stand for: finds among thousands without looking at each. The
-// memory is the caller's, all zeros at first; nothing is ever removed.
+// A hash table of numbers: finds one among thousands without a look at each. Nothing is ever
+// removed.
 //
-// Threads: one, nothing is locked. Errors: none; more numbers than slots are the caller's mistake.
+// Owner: the caller, whose memory it uses, all zeros at first. Threads: one, nothing is locked.
+// Errors: none; more numbers than slots are the caller's mistake.
 #pragma once
 
 #include <cstddef>

@@ -1,10 +1,11 @@
-// Messages of the library: one line each to stderr by a raw write, nothing ever to stdout, never a
-// decision.
+// Messages of the library: one line each to stderr by a raw write, never to stdout. No decision
+// depends on a message.
 //
 // GPUCKPT_LOG = off | error | warn (default) | info | debug. When the application has closed or
 // re-used descriptor 2, the line is dropped rather than written into one of its files.
 //
-// Threads: any, signal handlers too. Errors: none are told; a line that cannot be written is lost.
+// Owner: process-wide. Threads: any, signal handlers too. Errors: none are reported; a line that
+// cannot be written is lost.
 #pragma once
 
 #include <cstdarg>

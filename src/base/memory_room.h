@@ -1,8 +1,8 @@
-// How much memory is left: of the machine, and of each control group with a limit
-// that the process is in.
+// How much memory is free: of the machine, and of each control group with a limit that the process
+// is in.
 //
-// Values without an owner; reads files, so on a thread whose descriptors are ours. Errors: what
-// cannot be read counts as without a limit.
+// Owner: none, the result is a value. Threads: any that may open descriptors; inside the
+// application the I/O thread. Errors: what cannot be read counts as without a limit.
 #pragma once
 
 #include <cstdint>

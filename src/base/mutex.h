@@ -1,17 +1,17 @@
 // The one mutex inside the application's process: a futex word, nothing of libc.
 //
-// A waiter sleeps in the kernel. In a forked child every Mutex is free, whoever held it in the
-// parent: the word names the fork it was taken in. A thread may be parked while it holds one, so
-// code that runs while others are parked takes only those whose owner says that no parked thread
-// holds them. In memory that processes share it has no place: a waiter in another process is not
-// woken.
+// A waiter sleeps in the kernel. In a forked child every Mutex is free, even one that a thread of
+// the parent held: the word names the fork it was taken in. A thread may be parked while it holds
+// one, so code that runs while others are parked takes only those of which the owner says that no
+// parked thread holds them. It does not work in memory that processes share: a waiter in another
+// process is not woken.
 //
 // A Mutex may have a rank. With GPUCKPT_LOCK_ORDER (a build for tests: CMake's option of that name)
 // a thread that takes one while it holds one of the same or a greater rank is stopped with a
 // message; without it ranks cost nothing. Rank 0 is in no order.
 //
-// Threads: all functions, except reset() and mutexes_after_fork(). Errors: none. Fixed size, no
-// constructor at start.
+// Owner: the object or file that declares it. Threads: all functions, except reset() and
+// mutexes_after_fork(). Errors: none. Fixed size, no constructor at start.
 #pragma once
 
 #include <cstdint>

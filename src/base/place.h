@@ -1,7 +1,7 @@
-// Where a process lives: its root folder and its namespaces. A restore makes none of them (but
-// pid and time namespaces): the program comes back in those of whoever restores.
+// Where a process lives: its root folder and its namespaces. A restore makes only pid and time
+// namespaces: the program comes back in the other namespaces of the process that restores it.
 //
-// Values without an owner, for any thread. Errors: zeros for parts that cannot be told.
+// Owner: none, they are values. Threads: any. Errors: zeros for parts that cannot be read.
 #pragma once
 
 #include <cstddef>

@@ -3,12 +3,12 @@
 //   $GPUCKPT_SESSION_DIR             alone, where it is set
 //   $XDG_RUNTIME_DIR/gpuckpt         where that folder is the user's own (su and sudo keep
 //                                    another user's)
-//   /tmp/gpuckpt-UID                 anybody can make a folder of that name first
+//   /tmp/gpuckpt-UID                 any user can make a folder of that name first
 //
 // The library listens in the first that is safe; the command line looks in all of them.
 //
-// Pure functions but for a look at the folder, for any thread. Errors: false, or the end of a
-// sentence.
+// Owner: none. Threads: any; pure functions but for a stat of the folder. Errors: false, or the end
+// of a sentence.
 #pragma once
 
 #include <cstddef>

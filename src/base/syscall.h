@@ -1,7 +1,7 @@
 // Raw system calls: no errno, no cancellation points, no libc state. Safe while application threads
-// are parked, in the copied child and in the restore entry. A failed call returns -errno.
+// are parked, in the copied child and in the restore entry.
 //
-// Threads: any. Owner: none.
+// Owner: none. Threads: any. Errors: a failed call returns -errno.
 #pragma once
 
 #include <sys/syscall.h>

@@ -1,4 +1,7 @@
-// What the pieces of src/store share and nobody else needs.
+// What the parts of src/store share. For src/store only.
+//
+// Owner: the Store and its callers; a PendingManifest owns its temporary files. Threads: a
+// LayerCache any, the rest one for each operation. Errors: a Status.
 #pragma once
 
 #include <map>

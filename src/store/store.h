@@ -1,9 +1,12 @@
-// A store: a directory of write-once packs and of manifests, one per snapshot. This is the door to
-// everything in src/store. Format: docs/FORMAT.md.
+// A store: a directory of write-once packs and of manifests, one per snapshot. This is the public
+// interface of src/store. Format: docs/FORMAT.md.
 //
-// Several processes may write and read at once; prune and repair are alone (lock.h). A snapshot
-// exists when its manifest is published, and not before: whatever fails earlier leaves every other
+// Several processes may write and read at once; prune and repair run alone (lock.h). A snapshot
+// exists when its manifest is published, and not before: an earlier failure leaves every other
 // snapshot as it was.
+//
+// Owner: the caller; it must outlive what it returned. Threads: a Store any; a SnapshotWriter as
+// its functions say. Errors: a Status.
 #pragma once
 
 #include <cstdint>

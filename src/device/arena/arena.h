@@ -6,14 +6,13 @@
 // allocator does:
 //   - below 2 MiB: from blocks of 2 MiB, several allocations each;
 //   - from 2 MiB on: whole 2 MiB pages in one chunk (one handle), and, where rounding up would
-//   waste more than
-//     1/128 of the request, the last page as a block whose rest serves small allocations.
+//     waste more than 1/128 of the request, the last page as a block whose rest serves small
+//     allocations.
 // A chunk is what is committed (backed by memory) in one piece. Chunks are what a snapshot copies
 // and a restore commits again at the same addresses.
 //
-// Threads: none; the owner locks. Errors of Backing::commit come back untouched, with nothing
-// changed.
-// Owner: the DeviceMemory or HostPool that has it.
+// Owner: the DeviceMemory or HostPool that has it. Threads: none; the owner locks. Errors: those of
+// Backing::commit come back untouched, with nothing changed.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,7 @@
-// Managed memory of ours: what was advised about it.
+// Managed memory of ours: what the program advised about it.
+//
+// Owner: the pool of pinned memory, which has the allocation. Threads: hooks, inside the gate;
+// `use` runs under that pool's lock. Errors: false.
 #pragma once
 
 #include "device/arena/arena.h"

@@ -1,9 +1,14 @@
 // The application's own virtual memory: reservations, physical handles, mappings, access rights,
 // and the descriptors that stand for memory (shareable handles, shareable.h), also those of other
-// processes. Recorded as made and made again at the same addresses, under the same numbers.
+// processes. They are recorded as the program made them and made again at the same addresses, under
+// the same numbers.
 //
 // Memory that no mapping shows in full is mapped for the time of a capture, and of a restore, at an
-// address of our own that it keeps for life.
+// address of our own that stays reserved for it.
+//
+// Owner: process-wide, part of every snapshot. Threads: the device worker with the gate closed, but
+// for what says PARKED, and vmm_sweep(), which hooks call inside the gate. Errors: the report's
+// failure.
 #pragma once
 
 #include "device/base/memory.h"

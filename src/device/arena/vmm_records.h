@@ -1,6 +1,8 @@
-// Between vmm.cc and hooks_vmm.cc: what is known of the application's own virtual memory.
+// What vmm.cc and hooks_vmm.cc know of the application's own virtual memory. For these files only.
 //
-// Threads: `lock` of the Vmm guards everything; with the gate closed no other thread is there.
+// Owner: process-wide, part of every snapshot. Threads: `lock` of the Vmm guards everything; while
+// the gate is closed only the device worker runs. Errors: null or false when there is no memory for
+// a record.
 #pragma once
 
 #include "device/arena/arena_driver.h"

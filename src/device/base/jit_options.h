@@ -1,4 +1,8 @@
-// What a call says about compiling or linking code, kept so that a replay says the same.
+// The options of a call that compiles or links code, kept so that a replay passes the same ones.
+//
+// Owner: the object whose options they are; FileBytes owns its bytes. Threads: hooks, the object's
+// record is locked by the caller. Errors: FileBytes holds fewer bytes where the file cannot be read
+// or memory is short.
 #pragma once
 
 #include "device/base/registry.h"

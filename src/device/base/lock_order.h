@@ -1,12 +1,14 @@
 // The order of the locks of src/device, from the outermost to the innermost. While a thread holds
-// one of them it takes only such as stand further down; two of one line are never held together
+// one of them it takes only locks that are further down; two of one line are never held together
 // (the arenas of two devices, for example). "Which lock may I take while I hold the arena's?" is
 // answered here: the ones below kArenaLock.
 //
-// A build with -DGPUCKPT_LOCK_ORDER=ON stops the program where this is not kept (base/mutex.h).
+// A build with -DGPUCKPT_LOCK_ORDER=ON stops the program where this is violated (base/mutex.h).
 //
 // Locks of other parts that are taken below all of these, each for a moment in which no other is
 // taken: the realm's (heap, maps, threads), the translation's tables, the gate's list of threads.
+//
+// Owner: none, constants. Threads: any. Errors: none.
 #pragma once
 
 #include <cstdint>

@@ -2,9 +2,9 @@
 // carries them), never call libc's malloc (it may be locked, or be the application's own), throw
 // nothing and need no C++ runtime.
 //
-// Threads: allocate/release are thread safe; the containers are not, their owner's lock guards
-// them. Out of memory: allocate returns nullptr; containers then report false and stay as they
-// were.
+// Owner: process-wide; a container owns its elements' memory. Threads: allocate/release are thread
+// safe; the containers are not, their owner's lock guards them. Errors: out of memory, allocate
+// returns nullptr; containers then report false and stay as they were.
 #pragma once
 
 #include <cstddef>

@@ -2,12 +2,14 @@
 // takes to make it again. It is ordinary process memory, so a snapshot carries it; after a restore
 // `replay` walks it in place.
 //
-// Objects are known by their names (what the application holds), never by the driver's values of
-// one generation. What the driver can tell at snapshot time (limits, flags, event times) is asked
-// then and not recorded before.
+// Objects are known by their names (the values that the application holds), never by the driver's
+// values of one generation. What the driver can report at snapshot time (limits, flags, event
+// times) is asked then and not recorded before.
 //
+// Owner: process-wide, part of every snapshot; object pointers stay valid while their object lives.
 // Threads: `lock` guards everything; hooks take it inside the gate only, so that no thread holds it
-// while the gate is closed. Object pointers stay valid while their object lives.
+// while the gate is closed. Errors: null or false; an object without a record makes the next
+// snapshot refuse (refuse()).
 #pragma once
 
 #include "device/base/lock_order.h"

@@ -10,8 +10,11 @@
 //   objects         counts by type
 //
 // A restore does not read it: the registry itself is process memory and comes back with the
-// process. `gpuckpt restore
-// --dry-run` compares it with the machine; `inspect --allocations` shows it.
+// process. `gpuckpt restore --dry-run` compares it with the machine; `inspect --allocations` shows
+// it.
+//
+// Owner: none, a description. Threads: any. Errors: none; a reader refuses a format that it does
+// not know.
 #pragma once
 
 namespace gpuckpt::device {

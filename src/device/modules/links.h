@@ -1,4 +1,8 @@
-// Linker sessions (cuLink*): what went in, so that an open one can go on after a restore.
+// Linker sessions (cuLink*): what the program added to them, so that an open one can continue after
+// a restore.
+//
+// Owner: the registry. Threads: registry().lock, or the restore's worker. Errors: the report's
+// failure.
 #pragma once
 
 #include "device/base/registry.h"

@@ -1,6 +1,9 @@
-// Texture and surface references: variables of a module that calls bind to arrays and memory, and
-// say how to read. The driver tells only a part of what it was told, so every setting is kept, in
-// the order in which the last of each kind was made, and made again.
+// Texture and surface references: variables of a module that calls bind to arrays and memory, with
+// settings how to read them. The driver reports only a part of the settings, so every setting is
+// kept, in the order in which the last of each kind was made, and made again.
+//
+// Owner: the registry. Threads: registry().lock, or the restore's worker. Errors: the report's
+// failure.
 #pragma once
 
 #include "device/base/registry.h"

@@ -1,8 +1,13 @@
 // Variables of modules and libraries, as the application asked for them or as a snapshot found them
 // in the image.
 //
-// A __managed__ one belongs to both sides. The host may write it until all threads are parked, so
-// it is copied then, into memory of the process that goes with the snapshot.
+// A __managed__ variable belongs to the host and the device. The host may write it until all
+// threads are parked, so it is copied then, into memory of the process that is part of the
+// snapshot.
+//
+// Owner: the record of the module or library. Threads: the note functions take registry().lock, the
+// others run on the device worker or PARKED. Errors: the report's failure; a variable without
+// memory for its contents makes snapshots refuse.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,11 @@
 // Arrays, mipmaps, texture and surface objects.
 //
-// An array's texels have no address: a snapshot copies them into memory of the process, which goes
-// with it, and a restore copies them back. Kernels hold texture and surface objects by value, so a
-// replay must get the very same values.
+// An array's texels have no address: a snapshot copies them into memory of the process, which is
+// part of the snapshot, and a restore copies them back. Kernels hold texture and surface objects by
+// value, so a replay must get the very same values.
+//
+// Owner: the registry. Threads: the device worker with the gate closed; context_of_array() takes
+// registry().lock. Errors: the report's failure.
 #pragma once
 
 #include "device/base/registry.h"

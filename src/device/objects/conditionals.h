@@ -1,8 +1,10 @@
 // Conditional nodes of graphs: if, while and switch, whose value kernels set by a handle that the
-// GPU sees. The driver does not tell their parameters, so they are recorded as the program makes
+// GPU sees. The driver does not report their parameters, so they are recorded as the program makes
 // them. A restore makes the handles in the old order, and each must get its old value.
 //
-// Threads: registry().lock, never held while the driver is called.
+// Owner: process-wide, part of every snapshot. Threads: registry().lock, never held while the
+// driver is called. Errors: the report's failure; a node that could not be recorded makes snapshots
+// refuse.
 #pragma once
 
 #include "device/base/registry.h"

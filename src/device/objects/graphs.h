@@ -1,11 +1,12 @@
-// Graphs: what they are made of, so that they can be made again.
+// Graphs: their nodes and edges, so that a restore can make them again.
 //
 // A graph is asked for its nodes at a snapshot. An executable cannot be asked: its structure is
 // recorded when it is instantiated, and follows every change of parameters. A restore instantiates
-// it from a graph of its own (`base`), because the program's may be gone or different by then; the
-// program goes on naming the nodes of the graph it instantiated.
+// it from a graph of its own (`base`), because the program's may have been destroyed or changed by
+// then; the program continues to name the nodes of the graph it instantiated.
 //
-// Names as in registry.h. Threads: registry().lock, never held while the driver is called.
+// Names as in registry.h. Owner: the registry; a record owns its nodes and inner graphs. Threads:
+// registry().lock, never held while the driver is called. Errors: a `why`, or the report's failure.
 #pragma once
 
 #include "device/base/registry.h"

@@ -1,8 +1,12 @@
 // Green contexts: parts of a device's multiprocessors. A program asks a device (or a context) for
-// its resources, splits them, makes a descriptor of some and a green context of that. Resources
-// are plain bytes of the driver's own, which the program keeps wherever it likes; those of one
-// process mean nothing in another. So each that was given out is kept with the call it came from,
-// the calls are made again at a restore, and what the program passes on later is looked up.
+// its resources, splits them, makes a descriptor of some and a green context of that. Resources are
+// plain bytes of the driver, which the program keeps wherever it likes; those of one process mean
+// nothing in another. So each resource that the driver gave out is kept with the call it came from,
+// the calls are made again at a restore, and a resource that the program passes on later is looked
+// up.
+//
+// Owner: the registry. Threads: hooks, inside the gate, under registry().lock where a function says
+// so; the restore's worker. Errors: the driver's result, or the report's failure.
 #pragma once
 
 #include "device/base/registry.h"

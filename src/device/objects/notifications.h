@@ -1,5 +1,7 @@
 // Functions of the program that the driver calls when something happens: asynchronous notifications
 // of a device, lines of the driver's log.
+//
+// Owner: the registry. Threads: the restore's worker. Errors: the report's failure.
 #pragma once
 
 #include "device/base/registry.h"

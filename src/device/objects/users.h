@@ -1,8 +1,10 @@
-// User objects: something of the program's that lives as long as a graph needs it. The driver calls
-// the program's destructor when the last reference goes, so every reference is followed here: the
-// program's own, those of its graphs and of their executables.
+// User objects: an object of the program that lives as long as a graph needs it. The driver calls
+// the program's destructor when the last reference is released, so every reference is followed
+// here: the program's own, those of its graphs and of their executables.
 //
-// Threads: registry().lock, but for `gone`, which is set on whatever thread the driver destroys on.
+// Owner: the registry; what waits for a graph belongs to the capturing thread's graph. Threads:
+// registry().lock, but for `gone`, which is set on whatever thread the driver destroys on. Errors:
+// the driver's result, or the report's failure.
 #pragma once
 
 #include "device/base/registry.h"

@@ -1,9 +1,15 @@
 // Memory of cuMemAlloc in other processes (cuIpc*). Ours is virtual memory, for which the driver
 // gives no such handles: a handle of ours says which process has the memory, and under which number
-// that process hands out a descriptor for it (base/handover.h). Who opens it maps that memory.
+// that process hands out a descriptor for it (base/handover.h). A process that opens the handle
+// maps that memory.
 //
-// A snapshot of all of them together holds the memory once, as its owner's. Restored, the owner
-// offers the same chunks under the same numbers, and who had opened them maps them where they were.
+// A snapshot of the job holds the memory once, as its owner's. Restored, the owner offers the same
+// chunks under the same numbers, and the processes that had opened them map them at their old
+// addresses.
+//
+// Owner: process-wide, part of every snapshot. Threads: hooks, inside the gate but for IpcFetch;
+// the device worker; PARKED where it says so. kIpcLock and kIpcEventLock guard the lists. Errors:
+// -errno, false, or the report's failure.
 #pragma once
 
 #include "intercept/spec/cuda_types.h"

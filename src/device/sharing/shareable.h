@@ -1,14 +1,19 @@
 // Shareable handles of memory and pools (cuMemExportToShareableHandle and its like): descriptors
-// that say whose something is, in whatever process they turn up.
+// that tell to which memory or pool they belong, in whatever process they turn up.
 //
-// Ours is one end of a pair of sockets in which a message waits: everybody who has the descriptor
-// can look at it, nobody takes it. It names what the handle is of, and carries the driver's own
-// descriptor for it. Like the driver's it can be duplicated, inherited, sent and closed, and keeps
-// memory alive while it exists. The other end stays with who made it, and shows when it is closed
-// everywhere. (The driver's own descriptors are all of one file and tell nothing.)
+// Ours is one end of a socket pair in which a message waits: every process that has the descriptor
+// can peek at it, none consumes it. The message names what the handle is of, and carries the
+// driver's own descriptor for it. Like the driver's it can be duplicated, inherited, sent and
+// closed, and keeps memory alive while it exists. The other end stays with the process that made
+// it, and reports when the descriptor is closed everywhere. (The driver's own descriptors are all
+// of one file and tell nothing.)
 //
 // To a snapshot they are sockets like any others, but for the message: a restored process sends it
 // again, with the driver's new descriptor.
+//
+// Owner: an OwnFd belongs to the record that holds it; descriptors that functions return are the
+// caller's. Threads: hooks, inside the gate; the device worker; PARKED: is_shareable(). Errors: the
+// driver's result, -1 or false.
 #pragma once
 
 #include "intercept/spec/cuda_types.h"

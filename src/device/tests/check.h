@@ -1,5 +1,7 @@
-// How a test of the device side ends when something is not so. _exit: the driver's threads and the
+// How a test of the device side ends when a condition is false. _exit: the driver's threads and the
 // exit handlers of the application's own libraries are part of what is tested.
+//
+// Owner: none. Threads: any. Errors: the program exits with 1.
 #pragma once
 
 #include <unistd.h>

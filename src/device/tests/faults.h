@@ -1,4 +1,7 @@
-// Lets the Nth call that the device side makes of the driver fail, whatever call it is.
+// Makes the Nth call that the device side makes of the driver fail, whatever call it is.
+//
+// Owner: process-wide, the test's. Threads: any; arm() before the calls. Errors: CUDA's, from the
+// call that fails.
 #pragma once
 
 #include <atomic>

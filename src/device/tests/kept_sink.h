@@ -1,5 +1,8 @@
 // A sink that keeps what it gets, and the steps of a snapshot on threads of their own, for tests of
 // the device side.
+//
+// Owner: the test. Threads: the sink one at a time; the steps start and join their own. Errors:
+// false once `room` is used up.
 #pragma once
 
 #include <time.h>

@@ -1,6 +1,9 @@
 // A test program's life over several generations, in one test process: it is captured as a snapshot
-// does, and goes on in a forked child whose driver is rewound and replayed. For tests that need the
-// simulated driver in GPUCKPT_DRIVER.
+// does, and continues in a forked child whose driver is rewound and replayed. For tests that need
+// the simulated driver in GPUCKPT_DRIVER.
+//
+// Owner: the test. Threads: the test's main thread, and one for each step. Errors: the program
+// exits with 1.
 #pragma once
 
 #include <sys/socket.h>

@@ -1,4 +1,6 @@
-// What a sink kept in memory, given back to a restore.
+// Gives to a restore what a sink kept in memory.
+//
+// Owner: the test, which keeps the extents. Threads: one at a time. Errors: none.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,8 @@
 // How the application reaches the driver: exported symbols (generated), cuGetProcAddress, dlopen,
-// and generic thunks for entry points nobody described.
+// and generic thunks for entry points that the spec does not describe.
+//
+// Owner: process-wide, lives as long as the process. Threads: any; doors_fill() runs once, before
+// the first call. Errors: null where there is no such function.
 #pragma once
 
 #include <cstddef>

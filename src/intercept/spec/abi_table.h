@@ -1,4 +1,6 @@
 // The spec at run time: one entry per declared entry point, indexed by FunctionId.
+//
+// Owner: constant tables. Threads: any. Errors: -1 where the rules give no function.
 #pragma once
 
 #include <cstddef>

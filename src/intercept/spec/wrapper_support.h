@@ -1,4 +1,7 @@
 // What generated/wrappers.cc uses.
+//
+// Owner: none; the context stack is its thread's record. Threads: the calling thread of the
+// application, inside the gate. Errors: the driver's result.
 #pragma once
 
 #include "intercept/gate/gate.h"

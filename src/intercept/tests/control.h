@@ -1,4 +1,7 @@
 // What the test build of the library lets its test programs do from outside.
+//
+// Owner: the test library, for its life. Threads: the test's; as the functions behind them say.
+// Errors: as the functions behind them.
 #pragma once
 
 #include <stddef.h>

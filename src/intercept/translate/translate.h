@@ -1,11 +1,14 @@
-// Names: what the application holds is the value the driver gave out first (the name); after a
-// restore the driver's own value (now) is another one. Generation 0: identity, one predictable
-// branch. Later: lock-free hash lookups. A handle that has no entry is its own name. NULL and the
-// small magic values (CU_STREAM_LEGACY = 1, CU_STREAM_PER_THREAD = 2) pass. Device pointers are
-// never translated.
+// Names: the application holds the value that the driver gave out first (the name); after a restore
+// the driver's own value (now) is another one. Generation 0: identity, one predictable branch.
+// Later: lock-free hash lookups. A handle that has no entry is its own name. NULL and the small
+// magic values (CU_STREAM_LEGACY = 1, CU_STREAM_PER_THREAD = 2) pass. Device pointers are never
+// translated.
 //
 // Generated wrappers translate: arguments in, hook or driver, results out. Hooks therefore see REAL
 // handles, and use name_of() where the registry must know the object by the application's name.
+//
+// Owner: process-wide tables, part of every snapshot. Threads: lookups from any thread without a
+// lock; changes take a lock of their own. Errors: none; a handle without an entry is its own name.
 #pragma once
 
 #include "intercept/spec/cuda_types.h"

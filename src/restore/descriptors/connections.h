@@ -1,5 +1,8 @@
-// TCP connections between the program's own sockets are made again as they were once made: a socket
+// TCP connections between the program's own sockets are made again as programs make them: a socket
 // listens at the address of one end for a moment, the other end connects from its own.
+//
+// Owner: none, they are values. Threads: the process that makes the descriptors. Errors: an empty
+// address (`bytes` 0) where the kernel gives none.
 #pragma once
 
 #include <sys/socket.h>

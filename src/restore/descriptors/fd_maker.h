@@ -1,8 +1,11 @@
-// How fds.cc, fd_*.cc and socket_*.cc make descriptors together. Not for others.
+// How fds.cc, fd_*.cc and socket_*.cc make descriptors together. For these files only.
 //
-// Order: what has two ends or a name is prepared as a whole; then one descriptor per open file
-// description is made at a high number; then messages are sent, ends that were closed are closed,
-// and everything moves to its place.
+// Order: pipes, sockets and terminals, which have two ends or a name, are prepared as a whole; then
+// one descriptor per open file description is made at a high number; then messages are sent, ends
+// that were closed are closed, and every descriptor moves to its own number.
+//
+// Owner: the caller; what is made are descriptors of the calling process. Threads: one. Errors:
+// false, with a sentence in `error`.
 #pragma once
 
 #include <deque>

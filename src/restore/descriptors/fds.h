@@ -1,4 +1,6 @@
 // Makes the program's descriptors, in the process that becomes the program.
+//
+// Owner: the calling process has them. Threads: one. Errors: a sentence; the process ends then.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,9 @@
-// What the processes of a job have in common among their descriptors: shared open file
-// descriptions, and pipes, sockets and terminals with an end in each of several processes. All of
-// it is made once, in the process that becomes the root, before the others are forked from it.
+// What the processes of a job share among their descriptors: shared open file descriptions, and
+// pipes, sockets and terminals with an end in each of several processes. All of it is made once, in
+// the process that becomes the root, before the others are forked from it.
+//
+// Owner: the process that calls, and those forked from it. Threads: one. Errors: a sentence, or
+// false with errno.
 #pragma once
 
 #include <map>

@@ -1,4 +1,6 @@
 // Addresses of the program's sockets.
+//
+// Owner: none. Threads: pure functions. Errors: none.
 #pragma once
 
 #include <sys/socket.h>

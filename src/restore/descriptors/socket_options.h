@@ -1,4 +1,7 @@
 // Sets the options of the program's sockets (gpuckpt/socket_options.h).
+//
+// Owner: the caller's descriptors. Threads: one for each socket. Errors: false with errno; an
+// option that cannot be set is left, and option_differences() names it.
 #pragma once
 
 #include <string>

@@ -1,5 +1,8 @@
 // Sends an unread datagram to a socket of the program again, so that it comes from the address it
 // came from the first time.
+//
+// Owner: the caller's descriptors. Threads: one for each socket. Errors: false when the datagram
+// has not arrived.
 #pragma once
 
 #include "restore/preflight/image.h"

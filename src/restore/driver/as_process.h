@@ -1,5 +1,7 @@
-// Does something in the name of another process, so that the kernel notes that one's number and
-// user (SO_PEERCRED, SCM_CREDENTIALS).
+// Does something as another process, so that the kernel records that process's number and user
+// (SO_PEERCRED, SCM_CREDENTIALS).
+//
+// Owner: none. Threads: the calling process has one. Errors: false with errno.
 #pragma once
 
 #include <unistd.h>

@@ -1,8 +1,11 @@
 // Pages that processes of a job have in common (common_pages.h) come back in common because all
 // processes are forked from one that has them: this one. They lie here at the addresses that they
-// have in the program, or elsewhere where that is taken by the restore driver's own memory, and the
-// launcher moves them. A process that inherits some of them cannot become the program by execve,
-// which gives up all memory: the launcher's code is read into it and called.
+// have in the program, or elsewhere where that range is taken by the restore driver's own memory,
+// and the launcher moves them. A process that inherits some of them cannot become the program by
+// execve, which releases all memory: the launcher's code is read into it and called.
+//
+// Owner: the calling process, and those forked from it. Threads: one, but for reading the store.
+// Errors: a Status, or an errno.
 #pragma once
 
 #include "restore/driver/tree.h"

@@ -1,11 +1,13 @@
-// Which pages the processes of a job have in common: fork copies no memory, so what nobody has
-// written since is one page for all of them. Known by the names of their contents in the snapshot:
-// private anonymous pages with equal contents at equal addresses, whether they were really one or
-// not, which no process can tell.
+// Which pages the processes of a job have in common: fork copies no memory, so a page that no
+// process has written since is one page for all of them. They are found by the names of their
+// contents in the snapshot: private anonymous pages with equal contents at equal addresses, whether
+// they were really one or not, which no process can find out.
 //
-// They come back in common when all processes are forked from one that has them
-// (common_memory.h). Regions are where it has them: mappings of one kind, of all processes
-// together.
+// They come back in common when all processes are forked from one that has them (common_memory.h).
+// Regions are where it has them: mappings of one kind, of all processes together.
+//
+// Owner: the Tree. Threads: one. Errors: none; without regions every page comes back to each
+// process by itself.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,9 @@
 // The restore driver's side of a DeviceRing: reads the device memory of one process from the store
-// into it. It lives as long as the program: one that was in the middle of libc runs before its
-// device is back.
+// into it. It lives as long as the program: a program that was in the middle of libc runs before
+// its device memory is restored.
+//
+// Owner: the restore driver. Threads: one of its own, and those that read the store; start() and
+// end() are the caller's. Errors: end()'s Status.
 #pragma once
 
 #include <atomic>

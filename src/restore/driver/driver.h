@@ -2,6 +2,9 @@
 // C++, called by the command line. Reads the snapshot, checks whether this machine can hold it,
 // prepares memory, files and namespaces, starts the launcher, and stays as the parent of the
 // restored program.
+//
+// Owner: the command line. Threads: the main thread. Errors: a message on stderr and the class in
+// the status file.
 #pragma once
 
 #include <cstdint>

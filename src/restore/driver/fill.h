@@ -1,11 +1,14 @@
 // Puts the contents of a snapshot's host memory into a new process that has everything mapped and
 // waits.
 //
-// Large anonymous mappings are filled through a userfaultfd of that process (UFFDIO_COPY): a page
-// comes into being with its contents, where process_vm_writev makes the kernel clear it first, look
-// it up and pin it. It takes no privileges, because only this process is served. All else, and
-// everything where there is no userfaultfd, or where large pages are wanted, which a userfaultfd
-// does not make, is written by process_vm_writev.
+// Large anonymous mappings are filled through a userfaultfd of that process (UFFDIO_COPY), which
+// creates a page with its contents; process_vm_writev makes the kernel clear it first, look it up
+// and pin it. It takes no privileges, because only this process is served. All else, and everything
+// where there is no userfaultfd, or where large pages are wanted, which a userfaultfd does not
+// make, is written by process_vm_writev.
+//
+// Owner: the restore driver. Threads: ProcessMemory::write() from several at once. Errors: a
+// Status.
 #pragma once
 
 #include <sys/types.h>

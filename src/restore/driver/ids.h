@@ -1,5 +1,7 @@
-// Can processes get the numbers they had? Root chooses them, everybody else in a pid namespace of
-// his own user namespace, where that is allowed.
+// Can processes get the ids they had? Root chooses them; other users can in a pid namespace of
+// their own user namespace, where that is allowed.
+//
+// Owner: none. Threads: one, the functions fork. Errors: a sentence, or -1 with errno.
 #pragma once
 
 #include <sys/types.h>

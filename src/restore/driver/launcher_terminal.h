@@ -1,6 +1,9 @@
 // The terminal that `restore` was started from, which becomes the program's: it gets the settings
-// (raw mode, echo, special characters) that the program's terminal had at the snapshot, and has its
-// own back when the program has ended, as a shell would see to it.
+// (raw mode, echo, special characters) that the program's terminal had at the snapshot, and its own
+// settings back when the program has ended, as a shell does.
+//
+// Owner: the restore driver. Threads: the main thread. Errors: none; a terminal that cannot be set
+// stays as it is.
 #pragma once
 
 #include <cstdint>

@@ -1,18 +1,21 @@
-// restore --lazy: the program runs before its memory is there, and gets each page when it touches
-// it. Large anonymous mappings are registered with a userfaultfd of the new process; a helper
-// process of ours (the pager) answers every touch from the store, reads everything else in the
-// background, and ends when nothing is missing any more.
+// restore --lazy: the program runs before its memory is restored, and gets each page when it
+// touches it. Large anonymous mappings are registered with a userfaultfd of the new process; a
+// helper process of ours (the pager) answers every page fault from the store, reads everything else
+// in the background, and ends when no page is missing any more.
 //
-// What the program does to memory that is not there yet (unmap, move, discard, fork) reaches the
-// pager as events, in front of which the kernel lets nothing through. That, and that the kernel's
-// own accesses (read(2) into such memory) wait as the program's do, needs CAP_SYS_PTRACE: without
-// it all pages are read first, and a warning says so. Not used with new thread ids either, where
-// all memory is looked through for the owners of mutexes.
+// What the program does to memory that is still missing (unmap, move, discard, fork) reaches the
+// pager as events, and the kernel lets no call continue before its event was read. That, and that
+// the kernel's own accesses (read(2) into such memory) wait as the program's do, needs
+// CAP_SYS_PTRACE: without it all pages are read first, and a warning says so. Not used with new
+// thread ids either, where all memory is searched for the owners of mutexes.
 //
 // The pager is a process of its own, so that killing `gpuckpt restore` does not take the rest of
-// the program's memory away. Should the pager end before its time, `gpuckpt restore` kills the
-// program: it must never see zeros where it had data. File mappings, shared memory, small mappings
-// and device memory are there before the program runs.
+// the program's memory away. If the pager ends too early, `gpuckpt restore` kills the program,
+// which must never see zeros where it had data. File mappings, shared memory, small mappings and
+// device memory are restored before the program runs.
+//
+// Owner: the restore driver, which waits for the process. Threads: the caller's; the pager has its
+// own. Errors: a Status; nothing is registered then.
 #pragma once
 
 #include <linux/userfaultfd.h>

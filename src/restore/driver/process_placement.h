@@ -1,5 +1,8 @@
-// Where each process of a job stands: whose child it is, its session, its group; and the ended
-// children that nobody has waited for. What start.cc begins with; not for others.
+// The parent, session and process group of each process of a job, and the ended children that no
+// parent has waited for. The first part of start.cc; for that file only.
+//
+// Owner: the Start belongs to start_program(), each fork has a copy; Progress is shared. Threads:
+// one in each process. Errors: fail(), which reports to the restore driver and ends the process.
 #pragma once
 
 #include <sys/types.h>

@@ -1,4 +1,6 @@
 // Connections that have ended, but whose port the kernel keeps for a while (TIME_WAIT, FIN_WAIT).
+//
+// Owner: none. Threads: one. Errors: false.
 #pragma once
 
 #include <cstdint>

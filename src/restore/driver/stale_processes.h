@@ -1,6 +1,9 @@
-// What is left of the program when its first process was killed: children see their parent's end
-// only after a while, and meanwhile hold what the restored ones need (ids, names of sockets,
+// What is left of the program when its first process was killed: children notice their parent's end
+// only after a while, and until then hold what the restored ones need (ids, names of sockets,
 // ports).
+//
+// Owner: none. Threads: the main thread, which waits. Errors: a message on stderr after ten
+// seconds.
 #pragma once
 
 #include "restore/driver/tree.h"

@@ -1,4 +1,7 @@
 // From checks to running program: namespaces, ids, descriptors, exec of the launcher.
+//
+// Owner: the caller has the child and the descriptors. Threads: the main thread, before any other
+// exists. Errors: false with a sentence, or a report of the process.
 #pragma once
 
 #include <sys/types.h>

@@ -1,6 +1,9 @@
 // The processes of a snapshot: one, or several that belong together (members). The first is the
 // root; parents come before their children. Besides the root there may be others without a parent
-// in the job (orphans): what had forked them has ended.
+// in the job (orphans): the process that forked them has ended.
+//
+// Owner: the restore driver, or the writer that asks the preflight. Threads: one, but for reading
+// the store. Errors: a Status; `wrong` for a job that cannot be put together.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,7 @@
-// Contexts of kernel AIO at their old addresses. In the restored process, before its threads exist;
-// raw system calls only.
+// Contexts of kernel AIO at their old addresses.
+//
+// Owner: the restored process has them. Threads: the first thread, before the others exist; raw
+// system calls only. Errors: -errno.
 #pragma once
 
 #include "gpuckpt/process_format.h"

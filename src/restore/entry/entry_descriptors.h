@@ -1,5 +1,8 @@
 // What descriptors get back only in the process itself: files of /proc, locks and leases, owners of
 // signals, the controlling terminal. (All else is made by src/restore/descriptors.)
+//
+// Owner: the restored process. Threads: the first thread, raw system calls only. Errors: die(), or
+// a warning where the program can do without.
 #pragma once
 
 #include "restore/protocol/plan.h"

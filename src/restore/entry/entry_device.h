@@ -1,4 +1,8 @@
 // The device's contents, from the restore driver to the device side.
+//
+// Owner: the restored process. Threads: the first thread, or the one that waits for the device
+// while the program runs; the device side has a worker of its own. Errors: the process ends with
+// the report's code.
 #pragma once
 
 #include <cstdint>

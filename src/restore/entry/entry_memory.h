@@ -1,5 +1,9 @@
 // What memory had besides its bytes and protection and mmap does not give: guard pages, locks in
-// memory, NUMA policies. In the restored process, before its threads exist; raw system calls only.
+// memory, NUMA policies, seals, names.
+//
+// Owner: the restored process. Threads: the first thread, before the others exist (a thread's NUMA
+// policy: that thread); raw system calls only. Errors: false, or a warning where the program can do
+// without.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,8 @@
 // What belongs to the process as a whole: signals and limits, what its memory had beside bytes and
 // protection, timers.
+//
+// Owner: the restored process. Threads: the first thread, raw system calls only. Errors: die(), or
+// a warning where the program can do without.
 #pragma once
 
 #include "restore/protocol/plan.h"

@@ -1,8 +1,11 @@
-// What the parts of the entry have in common: one restore at a time in a process's life, before
-// anything of the program runs.
+// What the parts of the entry share: one restore at a time in a process's life, before anything of
+// the program runs.
 //
 // There is no thread pointer on the first thread and glibc is as the snapshot left it: raw system
 // calls only, here and in all files of this folder.
+//
+// Owner: the restored process; it lives until the last thread has left the entry. Threads: the
+// first thread; others use the atomics, and their own RestoredThread. Errors: die().
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,8 @@
 // The threads of the restored process: each is made anew on a small stack of ours, takes back what
 // it had (credentials last), waits, and leaves by the signal frame in which it was parked.
+//
+// Owner: the State. Threads: the first thread makes the others; each one adopts its own state.
+// Errors: die().
 #pragma once
 
 #include <atomic>

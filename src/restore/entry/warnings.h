@@ -1,4 +1,8 @@
-// What a restore could not put back, for whoever restores: their terminal, not the program's files.
+// What a restore could not put back, told to the user who restores: on the terminal of `restore`,
+// not in the program's files.
+//
+// Owner: process-wide. Threads: those of the entry. Errors: none; a message that cannot be sent is
+// lost.
 #pragma once
 
 namespace gpuckpt {

@@ -1,4 +1,6 @@
-// Can this machine hold the snapshot? Every reason at once.
+// Can this machine hold the snapshot? All reasons against it at once.
+//
+// Owner: none. Threads: one. Errors: one sentence for each obstacle.
 #pragma once
 
 #include <set>

@@ -1,13 +1,17 @@
 // What the files that a program has open for writing held at a snapshot, as sums of their blocks:
 // so that a restore can tell a log that only grew from a file that was overwritten in place. A
-// program whose database changed under it goes on with memory that does not match, and nobody
-// notices.
+// program whose database changed under it continues with memory that does not match, without any
+// error.
 //
-// Sums are made by the writer, while the program runs on; what it writes meanwhile must not be
-// taken for what there was. Therefore the files are looked at twice, before the stop and after it.
-// A file that was not touched between the stop and the second look (its time tells) is summed
-// exactly; of one that grew in between, the part which both looks saw must be the same. Where it is
-// not, the file is one that is overwritten in place, and no restore takes it once it changed again.
+// Sums are made by the writer, while the program runs on; what the program writes meanwhile must
+// not be taken for what the file held before. Therefore the files are read twice, before the stop
+// and after it. A file that was not touched between the stop and the second read (its time tells)
+// is summed exactly; of one that grew in between, the part which both reads saw must be the same.
+// Where it is not, the file is one that is overwritten in place, and no restore takes it once it
+// changed again.
+//
+// Owner: the writer has the FileSums. Threads: one at a time. Errors: false, or a sentence; a file
+// that cannot be read has no sums.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,6 @@
 // Memory of the huge page pool: is there enough for a restored job?
+//
+// Owner: none. Threads: one, which may wait. Errors: one sentence for each obstacle.
 #pragma once
 
 #include <string>

@@ -1,4 +1,6 @@
 // The blob "process" as ordinary C++: parsed and checked for consistency.
+//
+// Owner: the Member, or whoever parses. Threads: one. Errors: a Status that names the record.
 #pragma once
 
 #include <cstdint>

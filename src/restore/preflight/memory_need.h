@@ -1,4 +1,6 @@
 // Memory that a restored job takes at once: is that much free here?
+//
+// Owner: none. Threads: one, which may wait. Errors: one sentence for each obstacle.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,7 @@
 // Turns a snapshot into the launcher's plan: memory into memfds, mappings and fills into tables.
+//
+// Owner: the Member has the Memory, whose descriptors close themselves. Threads: one, but for
+// reading the store. Errors: a Status, or a sentence.
 #pragma once
 
 #include <sys/types.h>

@@ -1,6 +1,8 @@
-// Could this snapshot be restored here? The restore's own plan, without anything started, made or
-// changed: asked by the restore itself, by --dry-run, by verify, and by the writer before it
-// publishes.
+// Could this snapshot be restored here? The restore's own plan, without starting, making or
+// changing anything: used by the restore itself, by --dry-run, by verify, and by the writer before
+// it publishes.
+//
+// Owner: none. Threads: one. Errors: one sentence for each obstacle.
 #pragma once
 
 #include <string>

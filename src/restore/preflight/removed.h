@@ -1,5 +1,8 @@
 // Files, folders and devices that had lost their names: made again where they were, opened, and
 // removed again.
+//
+// Owner: NamesForNow has the names, and removes them. Threads: one in each process; processes of a
+// job lock the folder. Errors: a Status, or an empty name with errno.
 #pragma once
 
 #include <sys/types.h>

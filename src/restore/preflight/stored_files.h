@@ -1,11 +1,15 @@
 // --files-in-snapshot: the contents of the files that a program has open for writing, and of all
 // that is below folders the user names, are part of the snapshot; a restore puts them back.
 //
-// They must be those of the moment at which the program stands. Most files do not change from one
-// moment to the next, so the writer copies before the stop what changed since the snapshot before,
-// and while all stand only what changed since that copy (by size, times and inode). Where the file
-// system can clone files (FICLONE) a copy is one of its tables only. All copies are nameless files
-// in the store's folder; they go into the store when the program runs again.
+// They must be those of the moment at which the program is stopped. Most files do not change from
+// one moment to the next, so the writer copies before the stop what changed since the snapshot
+// before, and while all processes are stopped only what changed since that copy (by size, times and
+// inode). Where the file system can clone files (FICLONE) a copy is one of its tables only. All
+// copies are nameless files in the store's folder; they go into the store when the program runs
+// again.
+//
+// Owner: the writer has the FileKeeper, the restore driver the FilesPutBack. Threads: one. Errors:
+// a Status; a FilesPutBack that is not kept undoes what it did.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,7 @@
 // Opens a program's regular file for reading so that neither the program nor a later look at the
 // file's times notices.
+//
+// Owner: the caller has the descriptor. Threads: any. Errors: no descriptor, with errno.
 #pragma once
 
 #include <string>

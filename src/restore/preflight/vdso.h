@@ -1,7 +1,9 @@
-// A program that was snapshot under another kernel. It knows where the functions of that kernel's
-// vdso were (glibc keeps pointers to them, and the auxiliary vector has the address), so what was
-// the vdso comes back as ordinary memory, in which each function is a jump to this kernel's of the
-// same name. This kernel's own vdso lies elsewhere then.
+// A program of which the snapshot was taken under another kernel. It knows where the functions of
+// that kernel's vdso were (glibc keeps pointers to them, and the auxiliary vector has the address),
+// so the old vdso comes back as ordinary memory, in which each function is a jump to this kernel's
+// of the same name. This kernel's own vdso lies elsewhere then.
+//
+// Owner: none. Threads: pure functions over this process's vdso. Errors: a sentence.
 #pragma once
 
 #include <cstdint>

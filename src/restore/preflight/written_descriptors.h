@@ -1,5 +1,7 @@
 // The regular files that a running process has open for writing, and those it has a lease for
 // writing on.
+//
+// Owner: none, they are values. Threads: any. Errors: an empty list.
 #pragma once
 
 #include <sys/stat.h>

@@ -1,4 +1,6 @@
 // Files that the program had open for writing, or mapped to write to them.
+//
+// Owner: none. Threads: one. Errors: a Status, or -1.
 #pragma once
 
 #include <string>

@@ -1,6 +1,9 @@
 // Device memory on its way into a restored process: shared blocks that the restore driver fills
 // from the store while the process uploads others, so that host memory holds a few of them and
-// reading and copying go on side by side.
+// reading and copying run side by side.
+//
+// Owner: the restore driver makes it; both processes map it. Threads: any of both, by the atomics.
+// Errors: kFailed.
 #pragma once
 
 #include <atomic>

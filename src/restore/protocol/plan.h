@@ -1,6 +1,9 @@
-// What the restore driver hands to the launcher, and the launcher to the entry inside the
-// restored library: one block of memory, position independent (offsets from its start). Never
-// stored; all three come from one build. Bump kPlanVersion when anything here changes meaning.
+// What the restore driver passes to the launcher, and the launcher to the entry inside the restored
+// library: one block of memory, position independent (offsets from its start). Never stored; all
+// three come from one build. Bump kPlanVersion when anything here changes meaning.
+//
+// Owner: the restore driver builds it in a memfd; after that it is read only, but for chosen_gap.
+// Threads: one process at a time. Errors: a plan of another version is refused.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,11 @@
 // What the snapshot engine needs of the device side, without knowing a CUDA symbol. src/device
 // implements it.
 //
-// Threads: `active`, `freeze`, `stage`, `drain` and `restore` run on a short-lived pthread of ours
-// (libc and driver calls allowed, application threads running); everything marked PARKED runs on
-// the coordinator while application threads are parked: raw system calls only, no lock the
-// application can hold.
+// Owner: process-wide; sinks, sources and reports are the caller's. Threads: `active`, `freeze`,
+// `stage`, `drain` and `restore` run on a short-lived pthread of ours (libc and driver calls
+// allowed, application threads running); everything marked PARKED runs on the coordinator while
+// application threads are parked: raw system calls only, no lock the application can hold. Errors:
+// false, with code and text in the report.
 #pragma once
 
 #include <cstddef>

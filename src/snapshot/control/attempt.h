@@ -2,8 +2,8 @@
 // there is none. All of its state is here, made new for each attempt in memory that no snapshot
 // contains.
 //
-// Threads: on the coordinator; what opens files or needs the I/O thread's descriptors is run there.
-// Errors: the Snapshot's code and text.
+// Owner: the coordinator. Threads: the coordinator; work that opens files or needs the I/O thread's
+// descriptors runs on the I/O thread. Errors: the Snapshot's code and text.
 #pragma once
 
 #include "snapshot/control/copied_process.h"

@@ -6,8 +6,9 @@
 // cloned by the I/O thread and therefore holds none of the application's descriptors. The I/O
 // thread uses raw system calls only; its thread pointer is not a glibc thread.
 //
-// Owner: one per process, started and stopped by the coordinator for each request. Errors: false
-// with code and text.
+// Owner: one per process, started and stopped by the coordinator for each request. Threads:
+// start(), stop() and run() from one thread at a time; the others as said there. Errors: false with
+// code and text.
 #pragma once
 
 #include <atomic>

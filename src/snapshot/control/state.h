@@ -1,8 +1,8 @@
-// What the library knows about its own process. One instance, in .bss: it is part of every
-// snapshot.
+// What the library knows about its own process.
 //
-// Threads: the coordinator, but for what is atomic, what the constructor writes, and what the wake
-// handler leaves for it (`leader`). Errors: `why_not`.
+// Owner: process-wide, one instance in .bss: it is part of every snapshot. Threads: the
+// coordinator, but for what is atomic, what the constructor writes, and what the wake handler
+// leaves for it (`leader`). Errors: `why_not`.
 #pragma once
 
 #include <atomic>

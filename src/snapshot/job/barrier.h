@@ -3,16 +3,15 @@
 // The root of the job leads. Its writer takes what all of them send, and publishes one manifest
 // when all have sent everything: that is what makes the snapshot one. What makes it of one moment
 // are meetings, at which each process waits for all others: before parking, when all are parked,
-// when all have listed their descriptors, and when all are captured. At the second the leader looks
-// once more for processes: with all parents parked none can be born, so those that it does not know
-// were born before, and they are asked to join while the others stand. (Before these, they meet
-// with their devices at rest, because memory of one can be mapped in another.) Whoever fails, ends
-// or does not answer fails the attempt for all, except that a process may end until it is parked.
+// when all have listed their descriptors, and when all are captured. At the second the leader
+// searches once more for processes: with all parents parked no process can be forked, so those that
+// it does not know were forked before, and they are asked to join while the others stay parked.
+// (Before these, they meet with their devices at rest, because memory of one can be mapped in
+// another.) A process that fails, ends or does not answer fails the attempt for all, except that a
+// process may end until it is parked.
 //
-// Everything here runs on the I/O thread, in whose descriptor table the sockets are.
-//
-// Owner: one per process, anew for each attempt. Errors: its own failure, which becomes the
-// snapshot's.
+// Owner: one per process, made for each attempt. Threads: the I/O thread, in whose descriptor table
+// the sockets are. Errors: its own failure, which becomes the snapshot's.
 #pragma once
 
 #include "base/failure.h"

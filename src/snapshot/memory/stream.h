@@ -1,10 +1,13 @@
-// Pages that go to the writer before the stop, while the program runs: all that is tracked from now
-// on (of a first snapshot nearly everything), or more written pages than a copy has room for.
+// Pages that are sent to the writer before the stop, while the program runs: all that is tracked
+// from now on (of a first snapshot nearly everything), or more written pages than a copy has room
+// for.
 //
-// A page is write-protected first and read then, so that the stop finds whatever changed since
-// among the pages written meanwhile, and calls the rest by name (kRunSame): the writer knows what
-// came last. It goes in rounds like the copies of host_pages.h, which follow it: each sends what
+// A page is write-protected first and read then, so that the stop finds a later change among the
+// pages written meanwhile, and sends only the names of the rest (kRunSame): the writer knows what
+// came last. It works in rounds like the copies of host_pages.h, which follow it: each sends what
 // was written during the one before.
+//
+// Owner: the attempt. Threads: the I/O thread, no thread parked. Errors: false.
 #pragma once
 
 #include "snapshot/control/ring.h"

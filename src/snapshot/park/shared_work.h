@@ -3,10 +3,8 @@
 // share everything with it, the table of descriptors too, and have ended when share_work() returns.
 // Where no thread can be started, this one does all of it.
 //
-// The body runs side by side with itself: raw calls only, no static buffers, nothing of Capture or
-// Records.
-//
-// Owner: the caller, who waits. Errors: none of its own.
+// Owner: the caller, who waits. Threads: one calls; the body runs on several at once: raw calls
+// only, no static buffers, nothing of Capture or Records. Errors: none of its own.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,10 @@
-// A stopped process of a job is let go on for a moment, to be captured, and stops again
-// (stopped_process.h). Its parent shall not notice: it is parked from before the one until after
-// the other, and what the kernel told it meanwhile (SIGCHLD, what waitid reports) is taken back.
+// A stopped process of a job is continued for a moment, to be captured, and stops again
+// (stopped_process.h). Its parent must not notice: it is parked from before the one until after the
+// other, and what the kernel reported to it meanwhile (SIGCHLD, what waitid reports) is taken back.
 // Whether the program had waited for the first stop is kept, and by which signal that was.
 //
-// All of it is the parent's business; it runs on threads with all signals blocked.
-//
-// Owner: the parent's attempt. Errors: none are told.
+// Owner: the parent's attempt. Threads: the parent's, with all signals blocked; PARKED where it
+// says so. Errors: none are reported.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,7 @@
-// Contexts of kernel AIO: what has completed and nobody has read, and that nothing is on its way.
+// Contexts of kernel AIO: events that have completed and were not read, and the check that no
+// request is in flight.
 //
-// Owner: the Capture. Errors: the Capture's failure.
+// Owner: the Capture. Threads: the I/O thread, PARKED. Errors: the Capture's failure.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,9 @@
 // A canonical Huffman code for planes of few values (planes.h): what is left to do for numbers
-// whose bytes have no repetitions, several times as fast as a general compressor's. Pure functions
-// and one object; layout in docs/FORMAT.md, "Codecs 2 and 3".
+// whose bytes have no repetitions, several times as fast as a general compressor's. Layout in
+// docs/FORMAT.md, "Codecs 2 and 3".
+//
+// Owner: the caller has the encoder. Threads: an encoder for each thread; decoding is a pure
+// function. Errors: false.
 #pragma once
 
 #include <array>

@@ -4,6 +4,9 @@
 // Huffman code shortens quickly; searching for matches finds nothing in either.
 //
 // Layout in docs/FORMAT.md, "Codecs 2 and 3".
+//
+// Owner: the caller's buffers. Threads: pure functions, but for an encoder that each thread keeps.
+// Errors: false for bytes that are no such planes.
 #pragma once
 
 #include <cstdint>

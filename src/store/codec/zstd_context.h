@@ -1,5 +1,8 @@
-// zstd's working memory, kept by each thread: making it anew costs more than most of what is
-// compressed here.
+// zstd's working memory, kept by each thread: making it anew costs more than most of the
+// compression done here.
+//
+// Owner: the thread, until it ends. Threads: each its own. Errors: std::bad_alloc, or an error of
+// zstd.
 #pragma once
 
 #include <zstd.h>

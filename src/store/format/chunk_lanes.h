@@ -1,4 +1,6 @@
 // The lanes of a block (base/chunk_hash.h) by the widest instructions that this processor has.
+//
+// Owner: constant tables. Threads: any. Errors: none.
 #pragma once
 
 #include "base/chunk_hash.h"

@@ -1,4 +1,6 @@
-// What the packs of a store are made of.
+// What the packs of a store consist of.
+//
+// Owner: none. Threads: any. Errors: a Status; packs that cannot be read are counted.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,10 @@
-// What the files of a store look like, byte for byte. docs/FORMAT.md is the book; this is its index
-// card.
+// What the files of a store look like, byte for byte. docs/FORMAT.md explains them.
 //
 // All numbers are little endian. Structs below are exactly the bytes on disk: do not change one, do
 // not renumber. A change of meaning is a new version; a reader refuses versions it does not know.
+//
+// Owner: none, they are values. Threads: pure functions. Errors: false for text that is no
+// hexadecimal number.
 #pragma once
 
 #include <array>

@@ -1,5 +1,6 @@
 // Which chunks the store has, and where: built from the tables of all packs when a writer begins.
-// Thread safe.
+//
+// Owner: the SnapshotWriter. Threads: any; each shard has a lock. Errors: std::bad_alloc.
 #pragma once
 
 #include <atomic>

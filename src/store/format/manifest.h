@@ -1,5 +1,8 @@
-// A manifest: what one snapshot is. In memory its map is whole; on disk it is a stack of layers
-// (map.h), the newest of them in the manifest itself while it is small.
+// A manifest: what one snapshot consists of. In memory its map is whole; on disk it is a stack of
+// layers (map.h), the newest of them in the manifest itself while it is small.
+//
+// Owner: the caller; layers are shared and immutable. Threads: one for each object. Errors: a
+// Status that names the file.
 #pragma once
 
 #include <memory>

@@ -1,9 +1,11 @@
 // Where every byte of a snapshot lies: per space a sorted list of runs. On disk it is a stack of
-// layers, each saying what differs from those below; all but the newest are files that many
+// layers, each with the differences from those below; all but the newest are files that many
 // snapshots share, so that a snapshot costs what changed, and a thousand of them little.
 //
 // Everything here works in memory. Cuts are only made at multiples of a space's chunk unit, so no
 // run ever begins or ends inside a chunk.
+//
+// Owner: the caller. Threads: one for each object. Errors: a text, null when there is none.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,9 @@
-// A snapshot of several processes is one snapshot: each member has its spaces and blobs in it, told
-// apart by its number (wire.h, kMemberShift). Member 0 is the first process, and all there is in a
-// snapshot of one.
+// A snapshot of several processes is one snapshot: each member has its spaces and blobs in it,
+// distinguished by its number (wire.h, kMemberShift). Member 0 is the first process, and the only
+// one in a snapshot of one process.
+//
+// Owner: the caller; a member's reader refers to the snapshot's. Threads: any. Errors: as
+// SnapshotReader.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,6 @@
-// How a store names its chunks (docs/FORMAT.md, "Names of chunks"). Immutable; thread safe.
+// How a store names its chunks (docs/FORMAT.md, "Names of chunks").
+//
+// Owner: shared by all that opened the store. Threads: any, it is immutable. Errors: none.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,8 @@
 // Packs: write-once files of compressed frames, each a few chunks, with a table of contents at the
 // end.
+//
+// Owner: the caller. Threads: a PackReader and the functions any; a PackWriter or a draft one at a
+// time. Errors: a Status that names the file and the damage.
 #pragma once
 
 #include <memory>

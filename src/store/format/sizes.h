@@ -1,4 +1,6 @@
 // Sizes as people write and read them.
+//
+// Owner: none. Threads: pure functions. Errors: false for text that is no size.
 #pragma once
 
 #include <cstdint>

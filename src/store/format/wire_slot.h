@@ -1,5 +1,9 @@
 // What the writer understands of messages and slots (include/gpuckpt/wire.h). The other side can
-// write to a slot at any time, and may be mad: every length is read once and bounded before use.
+// write to a slot at any time, and its contents are not trusted: every length is read once and
+// bounded before use.
+//
+// Owner: the caller has the slot's mapping. Threads: one for each slot. Errors: a Status; the
+// snapshot is lost then.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,9 @@
-// A file that is written past the page cache (O_DIRECT): what is larger than the memory it may stay
-// in is not copied into that memory first, which costs the processor several times as much as the
-// rest of writing it, and pushes nothing else out.
+// A file that is written past the page cache (O_DIRECT). Data that would not stay in the page cache
+// is not copied into it first: that copy costs the processor several times as much as the rest of
+// the write, and evicts other pages.
+//
+// Owner: the caller. Threads: as File. Errors: as File; the plain file where O_DIRECT cannot be
+// used.
 #pragma once
 
 #include <memory>

@@ -1,8 +1,10 @@
-// The seam through which the store touches the world: every file operation is a virtual call, so
-// that a test can fail the Nth one, fill the disk, or forget what was not synced. Nothing in
-// src/store opens a file any other way.
+// The interface through which the store uses the operating system: every file operation is a
+// virtual call, so that a test can fail the Nth one, fill the disk, or forget what was not synced.
+// No other code of src/store opens a file.
 //
-// All calls return 0 or an errno value; `io_error` turns one into a Status with the remedy.
+// Owner: the caller of a store has the Env, a File its caller. Threads: an Env any; a File as said
+// there. Errors: all calls return 0 or an errno value; `io_error` turns one into a Status with the
+// remedy.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,10 @@
-// JSON that somebody else wrote: reading it is safe, whatever it says.
+// JSON from outside (files, other programs, remotes), read safely whatever it says.
 //
-// The JSON library writes and compares by recursion, so that text which is nested deeply enough
-// takes the stack of whoever shows it; and it throws where a value has another type than is asked
-// for. All JSON from files, other programs and remotes comes through here.
+// The JSON library writes and compares by recursion, so that deeply nested text overflows the stack
+// of a program that shows it; and it throws where a value has another type than is asked for. All
+// JSON from files, other programs and remotes comes through here.
+//
+// Owner: none. Threads: pure functions. Errors: a discarded value, or `otherwise`.
 #pragma once
 
 #include <span>

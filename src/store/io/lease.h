@@ -1,15 +1,18 @@
-// Who runs a job: one lease for each job of a store, so that two runs of it never both publish into
-// its line (line.h).
+// Which run has a job: one lease for each job of a store, so that two runs of it never both publish
+// into its line (line.h).
 //
-// A lease is a file jobs/JOB.FENCE.lease, created with O_EXCL: of several that want the same
-// fencing number one wins. The highest number is the lease that counts. Its holder is a run: the
-// processes of one start of the job, by a number that fork and exec pass on. A restore is another
-// run.
+// A lease is a file jobs/JOB.FENCE.lease, created with O_EXCL: of several processes that want the
+// same fencing number one wins. The highest number is the lease that counts. Its holder is a run:
+// the processes of one start of the job, by a number that fork and exec inherit. A restore is
+// another run.
 //
 // Where the holder's process can be seen (this boot, this pid namespace), it alone tells whether
 // the lease lives. Elsewhere the file's time does: the holder's side touches it three times within
-// `ttl`, and it runs out when that did not happen. Times are the file system's own, so that clocks
+// `ttl`, and it expires when that did not happen. Times are the file system's own, so that clocks
 // of machines need not agree.
+//
+// Owner: the run. Threads: any, the files decide. Errors: a Status; kExitLocked when another run
+// has the job.
 #pragma once
 
 #include <cstdint>

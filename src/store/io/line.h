@@ -1,12 +1,14 @@
 // The line of a job: its snapshots that follow one from the other, of which the newest is where the
-// job goes on. What a run publishes that has lost the job to another run (lease.h) is a branch: it
-// can be restored by its id, but `latest` and `--resume auto` do not take it.
+// job continues. What a run publishes that has lost the job to another run (lease.h) is a branch:
+// it can be restored by its id, but `latest` and `--resume auto` do not take it.
 //
 // A snapshot says in its description which `run` wrote it, the `fence` of the run's lease, the
 // `base` of that lease, its `parent`, and `branch` when the run knew that it had lost the job. It
 // may also become a branch without knowing it, in the moment of its publication. Therefore: when a
 // run took the job with a higher number and did not see a snapshot (it is younger than the run's
 // base), that snapshot is a branch.
+//
+// Owner: the caller. Threads: one for each Line. Errors: a Status.
 #pragma once
 
 #include <cstdint>

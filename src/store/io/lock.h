@@ -1,7 +1,10 @@
-// Locks of a store: one file each in locks/, created with O_EXCL, saying who holds it. No advisory
-// locks, so that network file systems need nothing special. Writers hold shared ones side by side;
-// prune and repair need to be alone. Readers take none: what they opened stays readable, and a
-// reader that lost the race is told so.
+// Locks of a store: one file each in locks/, created with O_EXCL, that names its holder. No
+// advisory locks, so that network file systems need nothing special. Writers hold shared ones side
+// by side; prune and repair need to be alone. Readers take none: what they opened stays readable,
+// and a reader whose snapshot is pruned before it opened a file gets an error that says so.
+//
+// Owner: the caller; the destructor removes the file. Threads: one for each Lock. Errors: a Status;
+// kExitLocked names the holder.
 #pragma once
 
 #include <memory>

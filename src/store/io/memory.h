@@ -1,6 +1,9 @@
-// Memory that cannot be had. Inside the store it is std::bad_alloc, also where a C library says it
-// in its own way; at the doors of the store it becomes a Status like any other failure. It is never
-// taken for damage: `repair` drops what is damaged.
+// Failed allocations. Inside the store they are std::bad_alloc, also where a C library reports them
+// in its own way; at the public functions of the store they become a Status like any other failure.
+// They are never taken for damage: `repair` drops what is damaged.
+//
+// Owner: none. Threads: any; run_together() starts and joins its own. Errors: std::bad_alloc, and a
+// Status from guarded().
 #pragma once
 
 #include <zstd.h>

@@ -1,5 +1,7 @@
-// Text of other programs (names, paths, command lines, what a snapshot says) on its way to a
-// terminal: nothing of it is taken for a command of the terminal.
+// Text of other programs (names, paths, command lines, descriptions in snapshots) before it is
+// written to a terminal: no part of it can act as a command of the terminal.
+//
+// Owner: none. Threads: any. Errors: none.
 #pragma once
 
 #include <string>

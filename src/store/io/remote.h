@@ -1,13 +1,16 @@
-// Stores that are not in a directory of this machine: "rclone:REMOTE:PATH", whatever rclone can
-// reach. For mirrors, and for reading what a mirror holds.
+// Stores that are not in a directory of this machine: "rclone:REMOTE:PATH", any remote that rclone
+// can reach. For mirrors, and for reading what a mirror holds.
 //
-// Files are written here first and uploaded whole by sync(), under their temporary name; rename is
-// rclone's moveto. So the order of uploads is the order of writes, and a manifest is seen when all
-// it needs is there. What is read is downloaded first, into a directory of our own that goes away
-// when we end.
+// Files are written to a local directory first and uploaded whole by sync(), under their temporary
+// name; rename is rclone's moveto. So the order of uploads is the order of writes, and a manifest
+// is seen only when everything it names is there. Files that are read are downloaded first, into a
+// directory of our own that is removed when the process ends.
 //
-// Locks are files as everywhere, but no remote promises that two who create one at the same moment
-// both see it: one writer (mirror, prune) at a time is the caller's business.
+// Locks are files as in every store, but a remote does not promise that two processes which create
+// one at the same moment both see it: the caller must allow one writer (mirror, prune) at a time.
+//
+// Owner: process-wide, never destroyed. Threads: as Env. Errors: errno values as Env;
+// remote_complaint() has rclone's words.
 #pragma once
 
 #include <string>

@@ -1,4 +1,7 @@
 // An Env over the real one that counts calls and fails them as told.
+//
+// Owner: the test. Threads: any, once it is set up. Errors: those that the test asked for, or the
+// real ones.
 #pragma once
 
 #include <errno.h>

@@ -1,5 +1,7 @@
-// What the store's tests share: a directory that goes away, data that compresses a little, and a
-// model to compare with.
+// What the store's tests share: a directory that is removed at the end, data that compresses a
+// little, and a model to compare with.
+//
+// Owner: the test. Threads: as each type says. Errors: Catch's failures.
 #pragma once
 
 #include <fcntl.h>
