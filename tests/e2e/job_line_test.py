@@ -145,6 +145,56 @@ def grace_time(tools):
         expect(f"it took {early['id']} instead of the last one: {said}", f"snapshot {last['id']}" in said)
 
 
+def deleted_while_it_waits(tools):
+    """A pod that is deleted while it waits for its job must not wait on, and take the job later: its process 1 ends at once."""
+    with Session(tools) as session:
+        job = Job(session)
+        old = job.start()
+        job.wait_output(old)
+        job.snapshot(old)
+        for number in signal.SIGTERM, signal.SIGINT:
+            new = job.start("--resume", "auto", "--resume-wait", "60s", before=FOREIGN)
+            wait_for("the new run to say what it waits for", lambda: "waiting up to" in new.err.read_text())
+            first = int(Path(f"/proc/{new.pid}/task/{new.pid}/children").read_text().split()[0])
+            os.kill(first, number)
+            expect(f"ended with {new.wait(10)}: {new.err.read_text()}", new.wait(10) == 128 + number and "ended it before" in new.err.read_text())
+        expect("the first run goes on", old.poll() is None and not job.snapshot(old)["branch"])
+
+
+def ended_while_restored(tools):
+    """A signal that comes while the program is being restored is not lost: it ends the restore, or reaches the program when it runs."""
+    for before in (), FOREIGN:
+        with Session(tools) as session:
+            job = Job(session)
+            old = job.start("--on-term", "snapshot", before=before)  # (process 1 has no default action)
+            job.wait_output(old)
+            first = job.snapshot(old)
+            for pid in everybody(old.pid):
+                kill(pid)
+            old.wait()
+            for delay in 0, 0.03, 0.1, 0.2, 0.4:
+                name = session.work / f"again{delay}"
+                again = session.popen([*before, tools.gpuckpt, "restore", "--files=keep", f"{session.store}@{first['id']}"], name)
+                pid = wait_for("the restore's process", lambda: catches_sigterm(again.pid, bool(before)))
+                time.sleep(delay)
+                os.kill(pid, signal.SIGTERM)
+                try:
+                    again.wait(15)
+                except subprocess.TimeoutExpired:
+                    raise Failure(f"SIGTERM after {delay} s was lost: {Path(f'{name}.err').read_text()}")
+
+
+def catches_sigterm(pid, inside):
+    """The process, or its first child, once it has a handler. (The kernel discards what comes for a process 1 before.)"""
+    try:
+        if inside:
+            pid = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+        caught = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt")][0].split()[1]
+        return pid if int(caught, 16) >> (signal.SIGTERM - 1) & 1 else None
+    except (OSError, IndexError):
+        return None
+
+
 def lost_machine(tools):
     """The old run cannot be reached, and is back later: its snapshots are a branch that nothing takes by itself."""
     with Session(tools) as session:
@@ -219,7 +269,7 @@ def everybody(pid):
 
 
 TESTS = {"two_hands": two_hands, "nothing_there": nothing_there, "restored_beside": restored_beside}
-NAMESPACES = {"grace_time": grace_time, "lost_machine": lost_machine}
+NAMESPACES = {"deleted_while_it_waits": deleted_while_it_waits, "ended_while_restored": ended_while_restored, "grace_time": grace_time, "lost_machine": lost_machine}
 
 
 def main():

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "first_process.h"
 #include "install.h"
 #include "job_hold.h"
 #include "status_file.h"
@@ -176,6 +177,7 @@ void define_restore(CommandLine& line, Context* context) {
       exit_codes({kExitOk, kExitUsage, kExitAbsent, kExitIncompatible, kExitCorrupt, kExitRefused,
                   kExitLauncher}));
   verb.callback([options, context] {
+    end_on_signals_as_first_process();
     std::unique_ptr<store::Store> store;
     std::unique_ptr<store::SnapshotReader> reader;
     Status status = open(options.get(), &store, &reader);

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "children.h"
+#include "first_process.h"
 #include "install.h"
 #include "job_hold.h"
 #include "restore/driver/ids.h"
@@ -352,6 +353,7 @@ void define_run(CommandLine& line, Context* context) {
       "running already.\n" +
       exit_codes({kExitUsage, kExitAbsent, kExitLocked, kExitLauncher}));
   verb.callback([verb, options, context] {
+    end_on_signals_as_first_process();
     options->command = verb.remaining();
     options->command.insert(options->command.end(), context->command.begin(),
                             context->command.end());

@@ -48,7 +48,8 @@ using store::Status;
 
 namespace {
 
-std::atomic<pid_t> program{0};
+std::atomic<pid_t> program{0};           // 0: it does not run yet
+std::atomic<uint64_t> early_signals{0};  // a bit each: came before the program ran
 
 double now() {
   timespec t;
@@ -99,12 +100,24 @@ int give_up(const Options& o, const SnapshotReader& reader, int code, const std:
 // --- being the parent
 // -----------------------------------------------------------------------------------------------------
 
+// Safe in a handler, and on several threads at once: each signal is sent by the one that takes its
+// bit.
+void send_early_signals() {
+  const pid_t pid = program;
+  if (pid <= 0) return;
+  const uint64_t signals = early_signals.exchange(0);
+  for (int sig = 1; sig < 64; ++sig)
+    if (signals >> sig & 1) kill(pid, sig);
+}
+
 // Signals sent to us by somebody are meant for the program. Those of the terminal reach it by
 // themselves: it is in our process group.
 void forward(int sig, siginfo_t* info, void*) {
   int saved = errno;
-  pid_t pid = program;
-  if (pid > 0 && info->si_code <= 0) kill(pid, sig);
+  if (info->si_code <= 0) {
+    early_signals |= uint64_t{1} << sig;
+    send_early_signals();
+  }
   errno = saved;
 }
 
@@ -453,7 +466,7 @@ bool bring_up(Tree* tree, const SnapshotReader& reader, const Options& o, Ids id
   }
   finish_files(tree);
   drop_common_memory(*tree);  // from now on it is the program's alone
-  program = out->pid = tree->root().pid;
+  out->pid = tree->root().pid;
   write_file(o.pid_file, o.pid_file.empty() ? "" : std::to_string(out->pid) + "\n");
   const uint64_t run = o.run ? o.run : any_run();
   terminal->give_to(*tree);
@@ -463,6 +476,8 @@ bool bring_up(Tree* tree, const SnapshotReader& reader, const Options& o, Ids id
       out->text = "the restored process ended before it could run";
       return false;
     }
+  program = out->pid;
+  send_early_signals();
   return out->running = true;
 }
 
