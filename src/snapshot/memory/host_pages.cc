@@ -418,12 +418,12 @@ void HostPages::count(uint64_t* written_bytes, uint64_t* same_bytes) const {
       });
 }
 
-// Of untracked ranges. They look like missing pages everywhere else. (Linux 6.13 has them, 6.15
+// They look like missing pages everywhere else. (Linux 6.13 has them, 6.15
 // tells.)
-void HostPages::find_guards(const PumpRange& r) {
+void HostPages::find_guards(uint64_t start, uint64_t end) {
   if (!pagemap.knows_guards()) return;
-  for (uint64_t at = r.start; at < r.end && guards.count < guards.room;) {
-    long n = pagemap.scan(&at, r.end, {.any = kPageGuard, .tell = kPageGuard},
+  for (uint64_t at = start; at < end && guards.count < guards.room;) {
+    long n = pagemap.scan(&at, end, {.any = kPageGuard, .tell = kPageGuard},
                           guards.at + guards.count, guards.room - guards.count);
     if (n < 0) return;
     guards.count += static_cast<uint32_t>(n);
@@ -442,7 +442,7 @@ void HostPages::find_written() {
       r.tracked = find_written(&r);
       if (!r.tracked) written.count = w, gone.count = g, guards.count = k;
     }
-    if (!r.tracked) find_guards(r);
+    if (!r.tracked) find_guards(r.start, r.end);
   }
   tracker.renew();
   scan_us = sys::now_us() - t0;

@@ -85,6 +85,8 @@ class HostPages {
   void make_plan(bool device_present, Producer* out);
   // PARKED. Finds the written pages of tracked ranges and protects them again; and guard pages.
   void find_written();
+  // PARKED. Guard pages of memory that is not in a range: shared, or of files.
+  void find_guards(uint64_t start, uint64_t end);
   // PARKED. Copies all pages; false: there are more than there is room for. Nothing is lost then.
   bool copy_pages();
 
@@ -123,7 +125,6 @@ class HostPages {
   void populate(uint64_t bytes);
   uint32_t first_early(uint64_t address) const;  // that ends behind it
   bool find_written(PumpRange*);
-  void find_guards(const PumpRange&);
   bool resolve(PumpRange*);
 };
 

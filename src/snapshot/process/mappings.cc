@@ -390,6 +390,31 @@ bool emit_pages(const Emitted& e) {
   return true;
 }
 
+// Guard pages of a shared mapping hide what the object has behind them: they are away while it is
+// copied, when every thread that could notice is parked.
+class LiftedGuards {
+ public:
+  LiftedGuards(HostPages* pages, uint64_t start, uint64_t end)
+      : pages_(pages), first_(pages->guards.count) {
+    pages_->find_guards(start, end);
+    advise(kRemove);
+  }
+  ~LiftedGuards() { advise(kInstall); }
+  LiftedGuards(const LiftedGuards&) = delete;
+  LiftedGuards& operator=(const LiftedGuards&) = delete;
+
+ private:
+  static constexpr long kInstall = 102, kRemove = 103;  // MADV_GUARD_*
+  void advise(long what) {
+    for (uint32_t i = first_; i < pages_->guards.count; ++i) {
+      const PageRegion& g = pages_->guards.at[i];
+      sys::call(SYS_madvise, static_cast<long>(g.start), static_cast<long>(g.end - g.start), what);
+    }
+  }
+  HostPages* pages_;
+  uint32_t first_;
+};
+
 // `skip`: it is the driver's, and dies with the process.
 bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t flags, bool skip) {
   Emitted e{.m = m,
@@ -409,7 +434,11 @@ bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t
   put_newlines_back(e.path, l.ino);
   e.deleted = ends_with(e.path, " (deleted)");
   if (e.deleted) e.path[length(e.path) - 10] = 0;
-  if (!emit_kind(&e, skip)) return false;
+  {
+    const bool shared = l.shared && l.object && !skip;
+    const LiftedGuards guards(&m->c->pages, start, shared ? end : start);
+    if (!emit_kind(&e, skip)) return false;
+  }
   m->r->begin(kRecVma);
   m->r->add(&e.v, sizeof(e.v));
   m->r->add_text(l.object ? e.path : l.name);
