@@ -251,6 +251,10 @@ def limits():
         run, start(run, ["python3", "-c", PYTHON.format(ALL_DESCRIPTORS.replace("HARD", "256"))]))
     yield "descriptors_hard", fails_by(["RLIMIT_NOFILE"], code=14, script=ALL_DESCRIPTORS.replace("HARD", "64"))
     yield "few_descriptors", lives("ulimit -S -n 16")
+    for most in 0, 3:
+        yield f"descriptors_{most}", fails_by(["RLIMIT_NOFILE", f"is {most}"], code=14,
+                                              script=f"resource.setrlimit(resource.RLIMIT_NOFILE, ({most}, {most}))")
+    yield "data", fails_by(["RLIMIT_DATA"], script="resource.setrlimit(resource.RLIMIT_DATA, (64 << 20, 64 << 20))")
     yield "address_space", fails_by(["RLIMIT_AS"], script=ADDRESS_SPACE)
     yield "processes", fails_by(["RLIMIT_NPROC"], script=PROCESSES)
 

@@ -1,9 +1,11 @@
 #include "obstacles.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -79,7 +81,21 @@ Status why_deaf(int pid) {
       pid));
 }
 
+Status has_descriptors_to_answer(int pid) {
+  constexpr unsigned long kEnough = 5;  // 0, 1, 2, a listening socket and a connection
+  std::istringstream limits(proc_file(pid, "limits"));
+  for (std::string line; std::getline(limits, line);)
+    if (unsigned long most;
+        sscanf(line.c_str(), "Max open files %lu", &most) == 1 && most < kEnough)
+      return Status::Refused(fmt::format(
+          "process {} ({}) cannot answer: its limit on open descriptors (RLIMIT_NOFILE, "
+          "`ulimit -n`) is {}",
+          pid, status_field(pid, "Name"), most));
+  return Status::Ok();
+}
+
 Status why_silent(int pid, uint64_t silent_ms) {
+  if (Status status = has_descriptors_to_answer(pid); !status.ok()) return status;
   if (is_stopped_by_tracer(pid)) return refused_for_tracer(pid);
   std::string where;
   for (int tid : threads_of(pid)) {

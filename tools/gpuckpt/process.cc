@@ -457,6 +457,7 @@ Status Connection::hung_up() const {
                                      how_it_ended(process_)));
   // The library says a word before it begins: without one, it never took the command up.
   if (!answered_) {
+    if (Status status = has_descriptors_to_answer(pid_); !status.ok()) return status;
     return Status::Locked(fmt::format(
         "process {} was busy with another command and did not take this one: try again", pid_));
   }

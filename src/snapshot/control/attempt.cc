@@ -1,5 +1,7 @@
 #include "snapshot/control/attempt.h"
 
+#include <errno.h>
+
 #include <new>
 
 #include "base/log.h"
@@ -20,6 +22,7 @@
 #include "snapshot/park/stopped_children.h"
 #include "snapshot/park/stopped_process.h"
 #include "snapshot/process/confinement.h"
+#include "snapshot/process/limits.h"
 #include "snapshot/process/told.h"
 
 namespace gpuckpt {
@@ -618,7 +621,9 @@ Outcome Attempt::run() {
 Outcome attempt(Snapshot* s, uint64_t* deadline_us) {
   Region memory = scratch_map(sizeof(Attempt));
   if (!memory) {
-    s->fail(kExitError, "no address space for the snapshot's tables");
+    char why[256];
+    explain_failure(why, sizeof(why), "no memory for the snapshot's tables", -ENOMEM);
+    s->fail(kExitError, "%s", why);
     return Outcome::kFailed;
   }
   const Outcome outcome = (new (memory.data()) Attempt(s, deadline_us))->run();

@@ -1,9 +1,12 @@
 #include "snapshot/process/capture.h"
 
+#include <errno.h>
+
 #include "base/proc.h"
 #include "base/syscall.h"
 #include "base/text.h"
 #include "snapshot/memory/track.h"
+#include "snapshot/process/limits.h"
 #include "snapshot/process/mappings.h"
 #include "snapshot/process/process_head.h"
 #include "snapshot/process/process_state.h"
@@ -23,8 +26,11 @@ bool capture_start(Capture* c, bool self_contained, uint64_t memory) {
   c->scratch_memory = scratch_map(sizeof(CaptureScratch));
   c->scratch = reinterpret_cast<CaptureScratch*>(c->scratch_memory.data());
   if (!c->record_memory || !c->eager_memory || !c->piece_memory || !c->scratch_memory ||
-      !c->pages.start() || (self_contained && !c->embedded.start()))
-    return c->refuse("no address space for the snapshot's tables");
+      !c->pages.start() || (self_contained && !c->embedded.start())) {
+    char why[256];
+    explain_failure(why, sizeof(why), "no memory for the snapshot's tables", -ENOMEM);
+    return c->refuse("%s", why);
+  }
   return true;
 }
 

@@ -110,6 +110,10 @@ void explain_failure(char* to, size_t room, const char* what, long error) {
                what, space);
       else if (limits_locked_memory())
         explain_locked_memory(to, room, what);
+      else if (const uint64_t data = limit(RLIMIT_DATA).soft; data != ~0ull)
+        format(to, room,
+               "%s: the program's limit on its data (RLIMIT_DATA, `ulimit -d`) is %lu bytes", what,
+               data);
       else
         format(to, room, "%s: there is no memory for it", what);
       break;
