@@ -61,6 +61,8 @@ enum RecordType : uint32_t {
   kRecContents = 44,     // StoredContents: of a kFdMemory that is not empty or one hole
   kRecFutureLocks = 45,  // u32: MCL_* that hold for mappings to come (mlockall)
   kRecAutogroup = 46,    // i32: nice value of the session's autogroup, of a session leader
+  kRecTimerIds = 47,     // nothing: timers to come may choose their numbers
+                         // (PR_TIMER_CREATE_RESTORE_IDS)
   kRecAio = 42,          // Aio, then struct io_event[count]: what has completed and is unread
   kRecGroup = 38,        // GroupMembership, then u8 sources[count][16]
   // Only in a snapshot of several processes (members, each with a blob of its own):
@@ -102,7 +104,7 @@ struct Head {
   int32_t subreaper;
   int32_t ppid;  // in a snapshot of several processes; else 0
   int32_t oom_score_adj;
-  int32_t thp_disable;
+  int32_t thp_disable;                    // PR_GET_THP_DISABLE: 1, and flags
   uint32_t coredump_filter;               // /proc/PID/coredump_filter
   int32_t memory_failure;                 // PR_MCE_KILL_GET
   int32_t memory_merge;                   // PR_GET_MEMORY_MERGE

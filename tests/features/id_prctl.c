@@ -1,6 +1,7 @@
 // What prctl and friends set for a process: name, death signal, subreaper, slack,
 // no_new_privs, personality, umask, limits, oom score, io priority, nice, keepcaps, THP,
-// core dump filter, memory failures, write or execute, securebits, merging, speculation.
+// core dump filter, memory failures, write or execute, securebits, merging, speculation, numbers of
+// timers.
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -16,7 +17,12 @@ int main(void) {
   struct rlimit core = {12345, 1234567}, stack, now;
   CHECK(prctl(PR_SET_NAME, "my-name") == 0 && prctl(PR_SET_PDEATHSIG, SIGUSR2) == 0);
   CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 && prctl(PR_SET_TIMERSLACK, 77777) == 0);
-  CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0);
+  CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+  // (Linux 6.18: but where madvise asks for them.)
+  CHECK(prctl(PR_SET_THP_DISABLE, 1, 2, 0, 0) == 0 || prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0);
+  const int huge = prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0);
+  prctl(77 /* PR_TIMER_CREATE_RESTORE_IDS */, 1, 0, 0, 0);
+  const int numbers = prctl(77, 2, 0, 0, 0);
   CHECK(prctl(PR_SET_KEEPCAPS, 1) == 0);
   CHECK(personality(PER_LINUX | ADDR_NO_RANDOMIZE) != -1);
   umask(0137);
@@ -47,7 +53,7 @@ int main(void) {
   CHECK(prctl(PR_GET_PDEATHSIG, &v) == 0 && v == SIGUSR2);
   CHECK(prctl(PR_GET_CHILD_SUBREAPER, &v) == 0 && v == 1);
   CHECK(prctl(PR_GET_TIMERSLACK) == 77777 && prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1);
-  CHECK(prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1);
+  CHECK(prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == huge && huge & 1 && prctl(77, 2, 0, 0, 0) == numbers);
   CHECK(prctl(PR_GET_KEEPCAPS) == 1);
   CHECK(personality(0xffffffff) == (PER_LINUX | ADDR_NO_RANDOMIZE));
   CHECK(umask(0) == 0137);

@@ -119,7 +119,10 @@ void restore_process(Plan* p) {
   if (h.personality != static_cast<uint32_t>(sys::call(SYS_personality, 0xffffffff)))
     sys::call(SYS_personality, h.personality);
   if (h.subreaper) sys::call(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1);
-  if (h.thp_disable) sys::call(SYS_prctl, PR_SET_THP_DISABLE, 1);
+  constexpr long kThpFlags = ~1;  // PR_THP_DISABLE_EXCEPT_ADVISED (Linux 6.18)
+  if (h.thp_disable)
+    if (sys::failed(sys::call(SYS_prctl, PR_SET_THP_DISABLE, 1, h.thp_disable & kThpFlags)))
+      sys::call(SYS_prctl, PR_SET_THP_DISABLE, 1);
   if (h.memory_merge) sys::call(SYS_prctl, kSetMemoryMerge, 1);
   if (h.memory_failure != PR_MCE_KILL_DEFAULT)
     sys::call(SYS_prctl, PR_MCE_KILL, PR_MCE_KILL_SET, h.memory_failure);
@@ -178,7 +181,9 @@ void restore_timers(Plan* p) {
     restore_timer(*next);
     last = next->id;
   }
-  sys::call(SYS_prctl, kRestoreIds, 0);
+  bool stays = false;
+  each_record(p, [&](const RecordHead& h, const char*) { stays |= h.type == kRecTimerIds; });
+  if (!stays) sys::call(SYS_prctl, kRestoreIds, 0);
 }
 
 }  // namespace

@@ -276,6 +276,7 @@ constexpr struct {
     {kRecGuards, 0, sizeof(Span)},
     {kRecFutureLocks, sizeof(uint32_t), 0},
     {kRecAutogroup, sizeof(int32_t), 0},
+    {kRecTimerIds, 0, 0},
     {kRecPolicy, sizeof(MemoryPolicy), 0},
     {kRecTimer, sizeof(PosixTimer), 0},
 };

@@ -380,6 +380,13 @@ void put_autogroup(Records* r) {
   if (value) r->put(kRecAutogroup, negative ? -value : value);
 }
 
+void put_timer_ids(Records* r) {
+  constexpr int kRestoreIds = 77, kGet = 2;  // PR_TIMER_CREATE_RESTORE_IDS (Linux 6.15)
+  if (sys::call(SYS_prctl, kRestoreIds, kGet) != 1) return;
+  r->begin(kRecTimerIds);
+  r->end();
+}
+
 }  // namespace
 
 bool put_process_state(Capture* c, Records* r) {
@@ -390,6 +397,7 @@ bool put_process_state(Capture* c, Records* r) {
   put_limits(r);
   put_autogroup(r);
   put_timers(r);
+  put_timer_ids(r);
   if (!put_threads(c, r)) return false;
   if (!put_zombies(c, r)) return false;
   put_stopped_children(r);
