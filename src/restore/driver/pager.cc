@@ -21,6 +21,8 @@
 #include "base/address.h"
 #include "gpuckpt/wire.h"
 
+#include "restore/preflight/plan_builder.h"
+
 namespace gpuckpt::restore {
 
 using store::Extent;
@@ -326,6 +328,7 @@ Status start_pager(const SnapshotReader& reader, const std::vector<AddressRange>
 
   prctl(PR_SET_NAME, "gpuckpt-pager");
   setsid();
+  let_segments_go();
   for (int other : others) close(other);
   for (int sig = 1; sig <= 31; ++sig) signal(sig, SIG_IGN);
   int null = open("/dev/null", O_RDWR);

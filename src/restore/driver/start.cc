@@ -286,6 +286,7 @@ void set_clocks(const Image& image, int report) {
     fail(report, kExitRefused,
          std::string("process ids cannot be chosen here: ") + strerror(errno));
   drop_common_memory(s->tree);
+  let_segments_go();  // (the process that has forked this one holds them, too)
   // Everything else goes; the report socket in particular, so that its end is the program's end.
   int keep = dup2(status, 3);
   syscall(SYS_close_range, 4, ~0u, 0);

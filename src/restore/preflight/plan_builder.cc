@@ -349,6 +349,11 @@ std::optional<int> find_segment(const SharedObject& o, const std::string& path, 
     return id;
   if (o.huge_shift) return {};
   const int made = make_segment(o, static_cast<key_t>(key), head);
+  if (made >= 0 && made != id)
+    store::say(
+        "gpuckpt: warning: the System V segment %d of process %d is gone, and has the number %d "
+        "now: by the old one the program does not find it (only root can ask for a number)\n",
+        id, head.pid, made);
   return made < 0 ? std::optional<int>() : made;
 }
 
