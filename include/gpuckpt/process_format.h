@@ -403,6 +403,7 @@ enum MessageFlags : uint32_t {
   kMessageUrgent = 1,          // a byte sent with MSG_OOB
   kMessageHasCredentials = 2,  // pid, uid and gid are the sender's (SCM_CREDENTIALS)
 };
+  kMessageMarked = 4,          // a byte sent with MSG_OOB was before it, and has been received
 struct Message {
   uint32_t socket;  // index of the one that will receive it
   uint32_t bytes;

@@ -63,6 +63,20 @@ bool send_all(int fd, const Image::Message& m, const Socket* by_name, Control co
   return true;
 }
 
+// A byte sent with MSG_OOB that has been received: it ends what one call reads. False: errno.
+bool put_mark(int from, int to) {
+  const int off = 0;
+  int in_line = 0;
+  socklen_t size = sizeof(in_line);
+  getsockopt(to, SOL_SOCKET, SO_OOBINLINE, &in_line, &size);
+  setsockopt(to, SOL_SOCKET, SO_OOBINLINE, &off, sizeof(off));
+  char byte = 0;
+  const bool ok = send(from, &byte, 1, MSG_OOB | MSG_NOSIGNAL | MSG_DONTWAIT) == 1 &&
+                  recv(to, &byte, 1, MSG_OOB | MSG_DONTWAIT) == 1;
+  setsockopt(to, SOL_SOCKET, SO_OOBINLINE, &in_line, sizeof(in_line));
+  return ok;
+}
+
 }  // namespace
 
 // The program's socket that has the sender's name, -1: none.
@@ -121,6 +135,7 @@ bool FdMaker::send_unix(const Image::Message& m) {
                    : send_all(fd, m, nullptr, control);
   };
   LargeBuffer room(fd, SO_SNDBUF, SO_SNDBUFFORCE);
+  if (m.flags & kMessageMarked && !put_mark(fd, sockets_[m.socket])) return false;
   const bool has_credentials = m.flags & kMessageHasCredentials;
   bool ok = send_with(has_credentials);
   int none[2];

@@ -185,6 +185,13 @@ bool urgent_byte(int fd, char* byte) {
   return n == 1;
 }
 
+// Was what a stream's next byte comes after a byte sent with MSG_OOB that has been received? It
+// still ends what one call reads.
+bool is_at_mark(int fd) {
+  int at = 0;
+  return !sys::failed(sys::call(SYS_ioctl, fd, 0x8905 /* SIOCATMARK */, sys::ptr(&at))) && at;
+}
+
 // Unread bytes, up to an urgent one that is not in line.
 uint64_t unread_bytes(int fd) {
   int out = 0;
@@ -274,6 +281,8 @@ bool put_unix_queue(FdTable* t, FdTable::SocketSeen* seen, char* room) {
   SwitchedOption position(fd, SOL_SOCKET, SO_PEEK_OFF, 0);
   if (!position.ok)
     return t->c->refuse("the unread data of descriptor %d (unix socket) cannot be read", fd);
+  const bool stream = seen->s.type == SOCK_STREAM;
+  bool marked = stream && left && !has_urgent && is_at_mark(fd);
   SwitchedOption in_line(fd, SOL_SOCKET, SO_OOBINLINE, 1);
   SwitchedOption credentials(fd, SOL_SOCKET, SO_PASSCRED, 1);
   Peeked p, last{};
@@ -304,9 +313,16 @@ bool put_unix_queue(FdTable* t, FdTable::SocketSeen* seen, char* room) {
       ok = false;
       break;
     }
+    // Only a byte that is or was urgent ends a message where all else is alike.
+    const bool alike = n && !last.passed_count && !p.passed_count &&
+                       static_cast<uint64_t>(last.bytes) < kMessageRoom &&
+                       last.credentials[0] == p.credentials[0] &&
+                       last.credentials[1] == p.credentials[1] &&
+                       last.credentials[2] == p.credentials[2];
     const bool is_urgent = has_urgent && *room == urgent && !last.passed_count &&
                            (n == 0 || (last.credentials[0] == p.credentials[0] &&
                                        last.credentials[1] == p.credentials[1]));
+    marked |= stream && alike && !is_urgent;
     uint64_t done = 0;
     if (is_urgent) {
       has_urgent = false;
@@ -315,7 +331,9 @@ bool put_unix_queue(FdTable* t, FdTable::SocketSeen* seen, char* room) {
       done = 1;
     }
     if (!done || p.bytes > 1)
-      put_message(t, seen->s.index, p, room + done, static_cast<uint64_t>(p.bytes) - done, 0);
+      put_message(t, seen->s.index, p, room + done, static_cast<uint64_t>(p.bytes) - done,
+                  marked && !done ? kMessageMarked + 0u : 0u);
+    marked = false;
     last = p;
   }
   return ok;
