@@ -267,7 +267,7 @@ struct SignalAction {
 
 enum FdKind : uint32_t {
   kFdFile = 1,       // regular file: path, offset; value[0] = the program was started with it, open
-                     // for appending: others write to it as well
+                     // for appending: others write to it as well; value[5] = F_GET_RW_HINT
   kFdDirectory = 2,  // value[0] = it was removed
   kFdPipe = 3,       // `object` = index of kRecPipe
   kFdEventfd = 4,    // value[0] = counter, value[1] = semaphore
@@ -279,7 +279,7 @@ enum FdKind : uint32_t {
   kFdInherit = 9,  // terminal, pipe or socket to the outside: value[0] = which of restore's own 0,
                    // 1, 2 takes its place
   kFdMemory = 10,  // memfd or unlinked file; descriptors of one file have the same dev and ino;
-                   // value: seals, is a memfd, SharedObject::huge_shift
+                   // value: seals, is a memfd, SharedObject::huge_shift; value[5] as kFdFile
   kFdSocket = 11,  // `object` = index of kRecSocket
   kFdFifo = 13,    // named pipe, opened again by path; `object` = index of kRecPipe; value[0] =
                    // its name was removed
@@ -290,7 +290,8 @@ enum FdKind : uint32_t {
   kFdInotify = 16,    // `object` = index of its kRecWatch records
   kFdPtyMaster = 17,  // pseudo terminal with its master inside: `object` = index of kRecTerminal
   kFdPath = 19,       // O_PATH: the place is named, nothing is open; value[0] = a removed folder
-  kFdKernelFile = 20,  // of /proc, /sys: opened again when the program is complete
+  kFdKernelFile = 20,  // of /proc, /sys: opened again when the program is complete; value[0] = of
+                       // this process, which has ended
   kFdPidfdGone = 21,   // of a process that has ended
   kFdPidfd = 22,       // of another process of the job: value[0] = its number
   kFdQueue = 23,       // POSIX message queue; value: most messages, their size, it lost its name,
@@ -402,8 +403,8 @@ struct SocketFilter {
 enum MessageFlags : uint32_t {
   kMessageUrgent = 1,          // a byte sent with MSG_OOB
   kMessageHasCredentials = 2,  // pid, uid and gid are the sender's (SCM_CREDENTIALS)
-};
   kMessageMarked = 4,          // a byte sent with MSG_OOB was before it, and has been received
+};
 struct Message {
   uint32_t socket;  // index of the one that will receive it
   uint32_t bytes;

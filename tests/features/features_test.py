@@ -44,6 +44,7 @@ REFUSED = {
     "refused_blocked_thread": ["thread", "blocks signal 33", "rt_sigprocmask"],
     "refused_cpuid": ["thread", "CPUID"],
     "refused_dispatch": ["Syscall User Dispatch"],
+    "refused_ended_process": ["descriptor 5 cannot be looked at"],
     "refused_exit_signal": ["exit signal", "clone", "SIGCHLD only"],
     "refused_io_uring": ["descriptor"],
     "refused_landlock": ["Landlock"],
@@ -70,6 +71,7 @@ REFUSED = {
 # What a snapshot of these may tell (exit 3); nothing else, and nothing of others.
 TOLD = {
     "fd_inotify_unread": "unread events",
+    "fd_kernel_log": "reads the kernel's log",
     "fd_raw": "unread packets",
     "ipc_sysv": "SEM_UNDO",
     "keyring_session": "session keyring",
@@ -77,7 +79,7 @@ TOLD = {
     "tcp_halves": "a TCP connection that has failed",
     "socket_options": "unread packets",
 }
-MUST_TELL = ("fd_inotify_unread", "tcp_halves", "ipc_sysv", "keyring_session")
+MUST_TELL = ("fd_inotify_unread", "fd_kernel_log", "tcp_halves", "ipc_sysv", "keyring_session")
 # What a restore cannot give back in a flavour: feature -> why. Listed in docs/LIMITS.md.
 NOT_IN = {
     "nobody": {"id_dumpable": "nobody but root may look at it",

@@ -52,6 +52,8 @@ class FdMaker {
   int make_epoll(const Descriptor&);
   int make_inotify(const Descriptor&);
   int make_memory(const Descriptor&);
+  int make_ended_process_file(const Descriptor&, const std::string& path);
+  static int with_write_hint(const Descriptor&, int fd);
   void close_helpers();
   bool place();
   bool watch(int epoll, const Descriptor& set, const std::vector<process::EpollEntry>&);

@@ -2,12 +2,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -20,6 +22,7 @@
 #include <initializer_list>
 
 #include "restore/descriptors/fd_maker.h"
+#include "restore/driver/ids.h"
 #include "restore/preflight/removed.h"
 #include "restore/preflight/unnoticed_open.h"
 #include "restore/preflight/written_files.h"
@@ -88,6 +91,48 @@ int FdMaker::make_removed_device(const Descriptor& d, const std::string& path) {
   return major(d.value[0]) == 1 && it != usual.end() ? open(it->second, flags) : -1;
 }
 
+// The kernel has hints of files that are in its memory: a file without a name is another one now,
+// and so may be one with a name.
+int FdMaker::with_write_hint(const Descriptor& d, int fd) {
+  constexpr int kSetWriteHint = 1036;  // F_SET_RW_HINT
+  uint64_t hint = d.value[5];
+  if (fd >= 0 && hint) fcntl(fd, kSetWriteHint, &hint);
+  return fd;
+}
+
+// Of a process that has ended: of another one, which ends when it is open. It has the old one's
+// number where that may be chosen, because the name tells it.
+int FdMaker::make_ended_process_file(const Descriptor& d, const std::string& path) {
+  const pid_t old = static_cast<pid_t>(d.value[0]);
+  pid_t child = fork_as(old, 0);
+  if (child < 0) child = fork_as(0, 0);
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) pause();
+  }
+  if (child < 0) return child;
+  std::string name = path;
+  auto rename = [&](const std::string& from, const std::string& to) {
+    if (name.starts_with(from) && (name.size() == from.size() || name[from.size()] == '/'))
+      name.replace(0, from.size(), to);
+  };
+  rename("/proc/" + std::to_string(old), "/proc/" + std::to_string(child));
+  // Of its threads only the first one is there.
+  const std::string tasks = "/proc/" + std::to_string(child) + "/task/";
+  if (name.starts_with(tasks))
+    rename(name.substr(0, name.find('/', tasks.size())), tasks + std::to_string(child));
+  const int fd = open(name.c_str(), static_cast<int>(d.flags) & ~(O_CREAT | O_EXCL | O_TRUNC));
+  const int reason = errno;
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  if (fd < 0) {
+    warn(describe(d, path) + " cannot be opened again: " + strerror(reason));
+    return open("/dev/null", O_RDWR);
+  }
+  lseek(fd, static_cast<off_t>(d.offset), SEEK_SET);
+  return fd;
+}
+
 int FdMaker::make_file(const Descriptor& d, const std::string& path) {
   if ((d.kind == kFdDirectory || d.kind == kFdPath) && d.value[0]) return make_removed_folder(d);
   if (d.kind == kFdDevice && d.value[1]) return make_removed_device(d, path);
@@ -102,7 +147,7 @@ int FdMaker::make_file(const Descriptor& d, const std::string& path) {
   }
   if (fd >= 0 && (d.kind == kFdFile || d.kind == kFdDirectory))
     lseek(fd, static_cast<off_t>(d.offset), SEEK_SET);
-  return fd;
+  return d.kind == kFdFile ? with_write_hint(d, fd) : fd;
 }
 
 // Relative timers go on with what was left; absolute ones keep their deadline.
@@ -198,7 +243,7 @@ int FdMaker::make_memory(const Descriptor& d) {
       // Its mode may not let us open it again; the description we have is then the only one.
       if (fd < 0 && (flags & O_ACCMODE) == O_RDWR) fd = fcntl(file.get(), F_DUPFD, base_);
       if (fd >= 0) lseek(fd, static_cast<off_t>(d.offset), SEEK_SET);
-      return fd;
+      return with_write_hint(d, fd);
     }
   return -1;
 }
@@ -256,7 +301,7 @@ int FdMaker::make(const Descriptor& d, const std::string& path) {
       return fd;
     }
     case kFdKernelFile:  // the entry opens it, when there is a program to look at
-      return open("/dev/null", O_RDWR);
+      return d.value[0] ? make_ended_process_file(d, path) : open("/dev/null", O_RDWR);
     default:
       errno = EINVAL;
       return -1;

@@ -205,7 +205,7 @@ void finish_descriptors(Plan* p) {
     if (fd != p->device_fd) sys::close(fd);
   each_record(p, [&](const RecordHead& h, const char* at) {
     const Descriptor* d = reinterpret_cast<const Descriptor*>(at);
-    if (h.type == kRecFd && d->kind == kFdKernelFile && d->description == d->fd)
+    if (h.type == kRecFd && d->kind == kFdKernelFile && !d->value[0] && d->description == d->fd)
       open_kernel_file(p, *d, at + sizeof(Descriptor));
   });
   const auto* fds =

@@ -1,5 +1,6 @@
 #include "snapshot/descriptors/descriptors.h"
 
+#include <errno.h>
 #include <fcntl.h>
 
 #include <initializer_list>
@@ -35,22 +36,23 @@ bool is_at(const char* path, const struct stat& file) {
          st.st_ino == file.st_ino && st.st_dev == file.st_dev;
 }
 
-bool read_facts(int fd, FdFacts* f) {
-  if (sys::failed(sys::call(SYS_fstat, fd, sys::ptr(&f->st)))) return false;
+// 0, or the error.
+long read_facts(int fd, FdFacts* f) {
   f->path[0] = f->info[0] = 0;
   f->deleted = false;
-  if (S_ISSOCK(f->st.st_mode)) return true;  // of which /proc tells nothing else
+  if (const long r = sys::call(SYS_fstat, fd, sys::ptr(&f->st)); sys::failed(r)) return r;
+  if (S_ISSOCK(f->st.st_mode)) return 0;  // of which /proc tells nothing else
   char path[64];
   format(path, sizeof(path), "/proc/thread-self/fd/%d", fd);
   long n = sys::call(SYS_readlinkat, AT_FDCWD, sys::ptr(path), sys::ptr(f->path),
                      static_cast<long>(sizeof(f->path) - 1));
-  if (n < 0) return false;
+  if (n < 0) return n;
   f->path[n] = 0;
   f->deleted = n > 10 && equal(f->path + n - 10, " (deleted)") && !is_at(f->path, f->st);
   if (f->deleted) f->path[n - 10] = 0;
   format(path, sizeof(path), "/proc/thread-self/fdinfo/%d", fd);
   if (read_file(path, f->info, sizeof(f->info)) <= 0) f->info[0] = 0;
-  return true;
+  return 0;
 }
 
 bool has_path(const Descriptor& d) {
@@ -145,7 +147,13 @@ bool capture_fd(FdTable* t, int fd, uint32_t extra) {
   FdFacts f;
   if (device_plugin && device_plugin->driver_fd(fd)) return true;
   if (tracker.owns_fd(fd)) return true;
-  if (!read_facts(fd, &f)) return true;
+  const long error = read_facts(fd, &f);
+  if (error == -EBADF) return true;  // the one that lists them
+  if (error)
+    return t->c->refuse(
+        "descriptor %d cannot be looked at (error %ld), as a folder of a process that has ended; "
+        "close it",
+        fd, -error);
   if (starts_with(f.path, "/dev/nvidia")) {
     if (device_plugin && device_plugin->active()) return true;
     return t->c->refuse(

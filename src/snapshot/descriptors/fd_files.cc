@@ -4,6 +4,8 @@
 #include <linux/magic.h>
 #include <sys/vfs.h>
 
+#include <initializer_list>
+
 #include "base/address.h"
 #include "base/proc.h"
 #include "base/syscall.h"
@@ -32,6 +34,39 @@ bool own_namespace(FdFacts* f) {
       st.st_ino == f->st.st_ino && st.st_dev == f->st.st_dev;
   if (own) copy(f->path, sizeof(f->path), name);
   return own;
+}
+
+// The number of the process that "/proc/123/..." is about; 0: of none.
+int subject_of(const char* path) {
+  if (!starts_with(path, "/proc/")) return 0;
+  const char* s = path + 6;
+  const int pid = static_cast<int>(scan_dec(&s));
+  return *s == '/' || !*s ? pid : 0;
+}
+
+// Has the process ended that a file or folder of /proc is about? Its name leads to nothing then, or
+// to those of a process that has its number now.
+bool is_of_ended_process(const FdFacts& f) {
+  struct stat st;
+  return subject_of(f.path) > 0 &&
+         (sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(f.path), sys::ptr(&st),
+                                AT_SYMLINK_NOFOLLOW)) ||
+          st.st_ino != f.st.st_ino || st.st_dev != f.st.st_dev);
+}
+
+// Those that another ended process would have as well.
+bool can_be_of_another(const char* path) {
+  for (const char* s = path; *s; ++s)
+    for (const char* kind : {"/fd", "/ns", "/map_files", "/net", "/cwd", "/root", "/exe"})
+      if (starts_with(s, kind)) return false;
+  return true;
+}
+
+constexpr long kGetWriteHint = 1035;  // F_GET_RW_HINT
+
+void note_write_hint(Descriptor* d) {
+  uint64_t hint = 0;
+  if (!sys::failed(sys::call(SYS_fcntl, d->fd, kGetWriteHint, sys::ptr(&hint)))) d->value[5] = hint;
 }
 
 }  // namespace
@@ -64,6 +99,13 @@ bool capture_kernel_file(FdTable* t, Descriptor* d, FdFacts* f) {
     return t->c->refuse("descriptor %d (%s) is of a kind that cannot be put back; close it", d->fd,
                         f->path);
   d->kind = kFdKernelFile;
+  if (static_cast<uint32_t>(fs.f_type) == PROC_SUPER_MAGIC && is_of_ended_process(*f)) {
+    if (!can_be_of_another(f->path) || d->flags & O_PATH || d->fd_flags & kFdInFlight)
+      return t->c->refuse(
+          "descriptor %d (%s) is of a process that has ended, and cannot be put back; close it",
+          d->fd, f->path);
+    d->value[0] = static_cast<uint64_t>(subject_of(f->path));
+  }
   return true;
 }
 
@@ -96,6 +138,7 @@ bool capture_file(FdTable* t, Descriptor* d, FdFacts* f) {
   if (d->kind == kFdMemory || (d->kind == kFdDirectory && f->deleted))
     put_attributes(t->c, t->r, d->fd, f->st);
   if (d->kind == kFdFile) d->value[0] = d->flags & O_APPEND && inherited_log(d->dev, d->ino);
+  if (d->kind == kFdFile || d->kind == kFdMemory) note_write_hint(d);
   if (d->kind == kFdMemory) {
     long seals = sys::call(SYS_fcntl, d->fd, 1034 /* F_GET_SEALS */);
     d->value[0] = sys::failed(seals) ? 0 : static_cast<uint64_t>(seals);

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "snapshot/descriptors/descriptors.h"
 #include "snapshot/job/barrier.h"
+#include "snapshot/process/told.h"
 
 namespace gpuckpt {
 
@@ -25,6 +26,7 @@ constexpr long kGetSettings = kGetTerminalSettings, kSetSettings = kSetTerminalS
 constexpr long kGetNumber = 0x80045430, kOpenSlave = 0x5441;  // TIOCGPTN, TIOCGPTPEER
 
 constexpr dev_t kDevTty = 5 << 8;
+constexpr unsigned kKernelLog = 11;  // /dev/kmsg, among the memory devices
 constexpr char kStopCharacter = 0x13;
 constexpr uint64_t kPatienceUs = 200000;
 
@@ -236,6 +238,11 @@ bool capture_character_device(FdTable* t, Descriptor* d, const FdFacts& f) {
     d->value[0] = f.st.st_rdev;
     d->value[1] = f.deleted;
     if (f.deleted) put_attributes(t->c, t->r, d->fd, f.st);
+    if (minor(f.st.st_rdev) == kKernelLog && (d->flags & O_ACCMODE) != O_WRONLY)
+      tell(
+          "descriptor %d reads the kernel's log (%s), which does not tell how far; a restored "
+          "program reads it from its first message again",
+          d->fd, f.path);
   } else if (major == 5 || major == 4 || (major >= 136 && major <= 143)) {
     d->kind = kFdTerminal;
     d->value[0] = ~0ull;
