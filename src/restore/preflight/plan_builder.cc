@@ -448,14 +448,27 @@ uint64_t mapped_device(const Descriptor& d) {
   return (static_cast<uint64_t>(major(d.dev)) << 32) | minor(d.dev);
 }
 
-// A file without a name where the old one was: on the same disk, not in memory, and it can still be
-// given a name (linkat), as one made by O_TMPFILE could. False: memory has to do.
-bool make_unnamed(const std::string& path, uint64_t device, const store::SnapshotReader& reader,
-                  uint64_t space, unsigned threads, Fd* out) {
+// Can a file that has no name be given one (linkat)? One made by O_TMPFILE can, one that lost its
+// name cannot. (Whether O_EXCL was given as well, so that it cannot either, the kernel does not
+// tell.)
+bool can_be_named(const Image& image, const Descriptor& file) {
+  constexpr uint32_t kMadeWithoutName = O_TMPFILE & ~O_DIRECTORY;
+  return std::any_of(image.fds.begin(), image.fds.end(), [&](const auto& entry) {
+    const Descriptor& d = entry.first;
+    return d.kind == kFdMemory && d.ino == file.ino && d.dev == file.dev &&
+           d.flags & kMadeWithoutName;
+  });
+}
+
+// A file without a name where the old one was: on the same disk, not in memory. False: memory has
+// to do.
+bool make_unnamed(const std::string& path, bool can_be_named, uint64_t device,
+                  const store::SnapshotReader& reader, uint64_t space, unsigned threads, Fd* out) {
   size_t slash = path.rfind('/');
   if (slash == std::string::npos) return false;
   auto make_in = [&] {
-    return Fd(open(path.substr(0, slash + 1).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+    const int flags = O_TMPFILE | O_RDWR | O_CLOEXEC | (can_be_named ? 0 : O_EXCL);
+    return Fd(open(path.substr(0, slash + 1).c_str(), flags, 0600));
   };
   Fd fd = make_in();
   // The folder may be gone as well: then in one above it that is on the same disk.
@@ -500,7 +513,8 @@ Status load_unlinked(const Image& image, const store::SnapshotReader& reader, un
     if (!fd && known.file) fd = Fd(dup(known.file.get()));
     const uint64_t space = wire::kSpaceFileBase + 0x8000 + static_cast<uint64_t>(d.fd);
     const bool memory = d.value[1];
-    if (fd || memory || !make_unnamed(path, d.dev, reader, space, threads, &fd)) {
+    if (fd || memory ||
+        !make_unnamed(path, can_be_named(image, d), d.dev, reader, space, threads, &fd)) {
       if (!fd)
         if (Status s =
                 make_memfd(memfd_name(path, "gpuckpt-file").c_str(), d.size, &fd, d.value[2]);
