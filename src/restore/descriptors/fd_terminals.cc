@@ -38,6 +38,16 @@ int open_master(uint32_t number) {
   return found;
 }
 
+// All that the machine allows may be taken for a moment: by a restore beside this one, or by what
+// is left of the killed program.
+int open_master_patiently(uint32_t number) {
+  constexpr int kTries = 80;  // of 100 ms
+  int fd = open_master(number);
+  for (int i = 0; i < kTries && fd < 0 && errno == ENOSPC; ++i, fd = open_master(number))
+    usleep(100'000);
+  return fd;
+}
+
 // Of the slave's file, which is opened for this only where it will be open. What is not permitted
 // stays as it is.
 void set_owner(int slave, uint32_t number, const process::Terminal& t) {
@@ -105,8 +115,12 @@ bool put_input(int master, int slave, const KernelTermios& saved, const KernelTe
 bool FdMaker::prepare_terminals() {
   for (const Image::Terminal& t : image_.terminals) {
     errno = 0;
-    int master = up(open_master(t.head.number));
-    if (master < 0) return fail("no pseudo terminal can be opened");
+    int master = up(open_master_patiently(t.head.number));
+    if (master < 0)
+      return fail(errno == ENOSPC
+                      ? "no pseudo terminal can be opened: others have as many as there "
+                        "may be (kernel.pty.max, or the mount option max of devpts)"
+                      : "no pseudo terminal can be opened");
     uint32_t number = 0;
     ioctl(master, kGetNumber, &number);
     if (number != t.head.number)
