@@ -182,7 +182,7 @@ void read_kernel_settings(Head* h) {
     const long value = sys::call(SYS_prctl, option, argument, 0, 0, 0);
     return sys::failed(value) ? 0 : static_cast<int>(value);
   };
-  h->personality = static_cast<uint32_t>(sys::call(SYS_personality, 0xffffffff));
+  h->personality = program_personality();
   h->dumpable = static_cast<int>(sys::call(SYS_prctl, PR_GET_DUMPABLE));
   sys::call(SYS_prctl, PR_GET_CHILD_SUBREAPER, sys::ptr(&h->subreaper));
   h->thp_disable = static_cast<int>(sys::call(SYS_prctl, PR_GET_THP_DISABLE));

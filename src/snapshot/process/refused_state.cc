@@ -38,6 +38,13 @@ RareThreadState rare_thread_state() {
           has_keyring(KEY_SPEC_THREAD_KEYRING)};
 }
 
+uint32_t program_personality() {
+  for (size_t i = 0; i < parking.count(); ++i)
+    if (const ParkedThread& t = parking.thread(i); t.state == kParked && !t.driver)
+      return t.rare.personality;
+  return static_cast<uint32_t>(sys::call(SYS_personality, kAskPersonality));
+}
+
 void allow_rdtsc_and_cpuid() {
   sys::call(SYS_prctl, PR_SET_TSC, PR_TSC_ENABLE);
   sys::call(SYS_arch_prctl, ARCH_SET_CPUID, 1);
@@ -74,7 +81,7 @@ bool check_rare_thread_state(Capture* c, const ParkedThread& t) {
     what =
         "has a thread keyring (keyctl, KEY_SPEC_THREAD_KEYRING), whose keys a restored thread "
         "would not have; keep them in the user keyring (KEY_SPEC_USER_KEYRING)";
-  if (rare.personality != static_cast<uint32_t>(sys::call(SYS_personality, kAskPersonality)))
+  if (rare.personality != program_personality())
     what =
         "has another execution domain than the other threads (personality), which a restore "
         "cannot give to one thread alone";

@@ -19,6 +19,9 @@ struct RareThreadState {
   bool thread_keyring;  // keyctl, KEY_SPEC_THREAD_KEYRING
 };
 RareThreadState rare_thread_state();
+// PARKED. The execution domain of the program's threads, of the first one that has one. (Ours have
+// that of who woke us, from which the program may have changed it since.)
+uint32_t program_personality();
 // In a thread of ours, which inherits from the one that started it: otherwise an instruction of
 // ours could end the program.
 void allow_rdtsc_and_cpuid();
