@@ -155,6 +155,17 @@ def stuck():
 
     yield "vfork", vfork
 
+    def chain(run):
+        """One may be caught, by chance; a refusal names one of them, or its session, and not the pipe that they have."""
+        process = start(run, [program(run, "daemon_chain")])
+        for _ in range(3):
+            done = run.checkpoint(process.pid, "--timeout", "2s")
+            expect(done.returncode in (0, 3, 14, 15) and "not part of the snapshot" not in done.stderr,
+                   f"exit {done.returncode}: {done.stderr.strip()}")
+        goes_on(run, process)
+
+    yield "daemon_chain", chain
+
 
 def own_signals():
     def go(run):

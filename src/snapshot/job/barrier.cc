@@ -495,6 +495,26 @@ bool JobBarrier::listen_once(IoThread* c, int ms) {
   return true;
 }
 
+// Who came to the job after its processes had been listed, as where daemons start one another
+// without end: most of them have ended when they are looked for, and are known by their session.
+bool JobBarrier::find_newcomer(Relative* out) {
+  Region memory = scratch_map(SharedJobState::kMostRelatives * sizeof(Relative));
+  if (!memory) return false;
+  Relative* all = reinterpret_cast<Relative*>(memory.data());
+  bool found = false;
+  auto look = [&](size_t n) {
+    for (size_t i = 0; i < n && !found; ++i)
+      if (!has_process(all[i].pid) && !left_out(all[i].pid)) *out = all[i], found = true;
+  };
+  look(find_job(library.pid, all, SharedJobState::kMostRelatives));
+  const SharedJobState* b = shared_state();
+  for (uint32_t i = 0; i < b->relative_count && !found; ++i)
+    if (b->relative[i].sid == b->relative[i].pid)
+      look(find_session(b->relative[i].sid, all, SharedJobState::kMostRelatives));
+  scratch_unmap(&memory);
+  return found;
+}
+
 // A pipe or socket whose other end no process of the job has is open to the outside.
 bool JobBarrier::check_ends() {
   const SharedJobState* b = shared_state();
@@ -521,12 +541,19 @@ bool JobBarrier::check_ends() {
       alone = &e;
   }
   if (!alone) return true;
+  const char* what = alone->have == SharedJobState::kSocket ? "unix socket" : "pipe";
+  Relative newcomer;
+  if (find_newcomer(&newcomer))
+    return fail(kRefusedForNow,
+                "process %d (%s) of the job came while the others were stopped, and may have the "
+                "other end of the %s that is descriptor %d of process %d; processes that start one "
+                "another without end cannot all be stopped",
+                newcomer.pid, newcomer.name, what, alone->fd, alone->pid);
   return fail(kExitRefused,
               "descriptor %d of process %d is a %s to a process that is not part of the snapshot; "
               "close it, let that process end first, or set GPUCKPT_SOCKETS=drop: then a restore "
               "finds it closed at the other end",
-              alone->fd, alone->pid,
-              alone->have == SharedJobState::kSocket ? "unix socket" : "pipe");
+              alone->fd, alone->pid, what);
 }
 
 // Memory of a device that its owner no longer hands out could not be had again.

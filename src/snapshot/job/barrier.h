@@ -104,6 +104,7 @@ class JobBarrier : public Failure {
   Invited without_library(const Member&, const Relative&, uint64_t now);
   bool list_stopped(Member*, const Relative&);
   bool listed_as_stopped(int pid) const;
+  bool find_newcomer(Relative* out);
   bool wake_stopped_members();
   bool wake(const Member&);
   bool may_have_its_user(int pid);

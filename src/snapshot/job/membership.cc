@@ -182,6 +182,17 @@ size_t find_descendants(int root, Relative* out, size_t room) {
 }
 size_t find_job(int root, Relative* out, size_t room) { return search(root, out, room, true); }
 
+size_t find_session(int session, Relative* out, size_t room) {
+  Region memory{};
+  Table t{};
+  size_t found = 0;
+  if (read_table(&memory, &t))
+    for (size_t i = 0; i < t.count && found < room; ++i)
+      if (t.all[i].sid == session && !is_ours(t.all[i])) out[found++] = t.all[i];
+  scratch_unmap(&memory);
+  return found;
+}
+
 bool has_job() {
   Relative one;
   return has_children() || (may_have_other_members() && find_job(library.pid, &one, 1));

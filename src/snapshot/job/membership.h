@@ -48,6 +48,8 @@ int find_root();
 size_t find_descendants(int root, Relative* out, size_t room);
 // With those whose parents have ended, and their descendants.
 size_t find_job(int root, Relative* out, size_t room);
+// Those of the process's session, ended ones as well.
+size_t find_session(int session, Relative* out, size_t room);
 // Is there any process but this one?
 bool has_job();
 
