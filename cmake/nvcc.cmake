@@ -24,7 +24,7 @@ function(add_cuda_program target)
   file(MAKE_DIRECTORY ${arg_DIRECTORY})
   add_custom_command(
     OUTPUT ${output}
-    COMMAND ${NVCC} -cudart=shared -std=c++17 ${targets} ${arg_FLAGS} -Xcompiler -Wall
+    COMMAND ${NVCC_COMMAND} -cudart=shared -std=c++17 ${targets} ${arg_FLAGS} -Xcompiler -Wall
             -I${CMAKE_CURRENT_SOURCE_DIR} -MD -MF ${output}.d -o ${output} ${arg_SOURCE} ${libraries}
     DEPENDS ${arg_SOURCE} ${arg_LIBRARIES}
     DEPFILE ${output}.d
