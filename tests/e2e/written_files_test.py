@@ -59,6 +59,13 @@ while True:
     log.flush()
     rest()
 """,
+    # A child has its standard output as well, and is a program of its own.
+    "children": COMMON + """
+import subprocess
+subprocess.Popen([sys.executable, "-c", "import os, time\\np = os.getppid()\\nwhile os.getppid() == p: time.sleep(0.05)"])
+while True:
+    rest()
+""",
     # A file that it does not touch after the start.
     "keeps": COMMON + """
 db = open("db", "w+b", buffering=0)
@@ -275,20 +282,21 @@ def grown(tools):
 
 
 def shared_log(tools):
-    """What others append to the log that the program was started with stays."""
-    with Session(tools) as session:
-        p = Program(session, "keeps", append=True)
-        p.wait_steps(5)
-        p.snapshot()
-        with open(p.out, "a") as log:
-            log.write("a line of the scheduler\nstep 0\n")
-        p.wait_steps(5)
-        p.kill()
-        p.restore()
-        p.wait_steps(5)
-        p.kill()
-        expect("the line is there", p.out.read_text().count("a line of the scheduler\n") == 1)
-        expect(p.errors(), f"were appended to {p.out} after the snapshot stay there" in p.errors())
+    """What others append to the log that the program was started with stays, also when its children have the log, too."""
+    for name in "keeps", "children":
+        with Session(tools) as session:
+            p = Program(session, name, append=True)
+            p.wait_steps(5)
+            p.snapshot()
+            with open(p.out, "a") as log:
+                log.write("a line of the scheduler\nstep 0\n")
+            p.wait_steps(5)
+            p.kill()
+            p.restore()
+            p.wait_steps(5)
+            p.kill()
+            expect(f"{name}: the line is there", p.out.read_text().count("a line of the scheduler\n") == 1)
+            expect(p.errors(), f"were appended to {p.out} after the snapshot stay there" in p.errors())
 
 
 def cycles(p, count):

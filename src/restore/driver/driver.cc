@@ -457,9 +457,9 @@ bool bring_up(Tree* tree, const SnapshotReader& reader, const Options& o, Ids id
     out->text = written.text();
     return false;
   }
-  for (auto& m : tree->members) {
-    Status tails = o.keep_files ? Status::Ok() : set_tails_aside(m->image);
-    if (tails.ok()) continue;
+  std::vector<const Image*> images;
+  for (const auto& m : tree->members) images.push_back(&m->image);
+  if (Status tails = o.keep_files ? Status::Ok() : set_tails_aside(images); !tails.ok()) {
     out->code = tails.code();
     out->text = tails.text();
     return false;

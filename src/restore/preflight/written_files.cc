@@ -112,16 +112,19 @@ void say_that_tail_stays(const std::string& path, uint64_t size) {
 
 }  // namespace
 
-Status set_tails_aside(const Image& image) {
+Status set_tails_aside(const std::vector<const Image*>& members) {
   std::map<std::string, uint64_t> sizes;
+  // Only the first process of a job knows what it was started with: its children inherit it.
   std::set<std::string> shared_logs;
-  for (const auto& [d, path] : image.fds) {
-    if (d.kind != kFdFile || (d.flags & O_ACCMODE) == O_RDONLY) continue;
-    sizes.emplace(path, d.size);
-    if (d.value[0]) shared_logs.insert(path);
+  for (const Image* image : members) {
+    for (const auto& [d, path] : image->fds) {
+      if (d.kind != kFdFile || (d.flags & O_ACCMODE) == O_RDONLY) continue;
+      sizes.emplace(path, d.size);
+      if (d.value[0]) shared_logs.insert(path);
+    }
+    for (const auto& [o, path] : image->shared)
+      if (o.kind == kSharedFile) sizes.emplace(path, o.size);
   }
-  for (const auto& [o, path] : image.shared)
-    if (o.kind == kSharedFile) sizes.emplace(path, o.size);
   for (const auto& [path, size] : sizes) {
     if (shared_logs.count(path)) {
       say_that_tail_stays(path, size);

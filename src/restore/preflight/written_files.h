@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "restore/preflight/image.h"
 #include "store/status.h"
@@ -16,7 +17,8 @@ namespace gpuckpt::restore {
 int standard_stream_of(const std::string& path, uint32_t flags);
 
 // What was written after the snapshot is set aside beside the file, so that the program's next
-// write continues where the snapshot left off and nothing is lost.
-store::Status set_tails_aside(const Image&);
+// write continues where the snapshot left off and nothing is lost. Of a log that the job was
+// started with it stays, whichever of its processes has the log open. `members`: all of the job.
+store::Status set_tails_aside(const std::vector<const Image*>& members);
 
 }  // namespace gpuckpt::restore
