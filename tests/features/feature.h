@@ -56,6 +56,9 @@ static inline void ready_and_wait(void) {
   while (access("go_on", F_OK) != 0) sleep_ms(5);
 }
 
+// Was the program killed and restored, rather than only stopped?
+static inline int was_restored(void) { return access("was_restored", F_OK) == 0; }
+
 static inline int survived(void) {
   CHECK(write(1, "survived\n", 9) == 9);
   return 0;

@@ -31,66 +31,9 @@ from huge_pool import HugePages
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "kernel")]
 import ordinary_user
+import outcomes
 import readback
 from ordinary_user import NOBODY
-
-SOURCE = Path(__file__).resolve().parent
-FOLDER = "features"  # of the build: where the programs are
-
-# A snapshot of these is refused (exit 14), with these words; then the program goes on.
-REFUSED = {
-    "refused_aio_request": ["1 requests of an AIO context"],
-    "refused_blocked_all": ["all threads", "block signal 32", "rt_sigprocmask"],
-    "refused_blocked_thread": ["thread", "blocks signal 33", "rt_sigprocmask"],
-    "refused_cpuid": ["thread", "CPUID"],
-    "refused_dispatch": ["Syscall User Dispatch"],
-    "refused_ended_process": ["descriptor 5 cannot be looked at"],
-    "refused_exit_signal": ["exit signal", "clone", "SIGCHLD only"],
-    "refused_io_uring": ["descriptor"],
-    "refused_landlock": ["Landlock"],
-    "refused_local_segments": ["modify_ldt"],
-    "refused_lost_name": ["descriptor", "lost the name"],
-    "refused_mq_notify": ["descriptor", "mq_notify"],
-    "refused_no_room": ["could not be restored", "leaves no room for the launcher"],
-    "refused_no_place": ["descriptor", "goes by the name /, which leads to something else"],
-    "refused_notify": ["descriptor", "F_NOTIFY"],
-    "refused_path_gone": ["O_PATH", "deleted"],
-    "refused_personality": ["thread", "personality"],
-    "refused_pidfd_thread": ["descriptor", "PIDFD_THREAD"],
-    "refused_process_keyring": ["process keyring"],
-    "refused_rdtsc": ["thread", "RDTSC"],
-    "refused_thread_keyring": ["thread keyring"],
-    "refused_network": ["network namespace"],
-    "refused_seccomp": ["system call filter"],
-    "refused_thread_files": ["thread", "descriptors of its own"],
-    "refused_special_socket": ["descriptor", "socket"],
-    "refused_unix_left": ["descriptor", "closed at its other end"],
-    "refused_unix_waiting": ["descriptor", "has not accepted it yet"],
-    "refused_userfaultfd": ["userfaultfd"],
-}
-# What a snapshot of these may tell (exit 3); nothing else, and nothing of others.
-TOLD = {
-    "fd_inotify_unread": "unread events",
-    "fd_kernel_log": "reads the kernel's log",
-    "fd_raw": "unread packets",
-    "ipc_sysv": "SEM_UNDO",
-    "keyring_session": "session keyring",
-    "fd_packet": "unread packets",
-    "tcp_halves": "a TCP connection that has failed",
-    "socket_options": "unread packets",
-}
-MUST_TELL = ("fd_inotify_unread", "fd_kernel_log", "tcp_halves", "ipc_sysv", "keyring_session")
-# What a restore cannot give back in a flavour: feature -> why. Listed in docs/LIMITS.md.
-NOT_IN = {
-    "nobody": {"id_dumpable": "nobody but root may look at it",
-               "memory_lock_future": "the ring would be locked as well, beyond its limit on locked memory"},
-    "sandbox": {"id_dumpable": "nobody but root may look at it",
-                "memory_lock_future": "the ring would be locked as well, beyond its limit on locked memory", "id_numbers": "the ids are new",
-                "fd_epoll_closed": "only kcmp could tell", "fd_passed_kinds": "only kcmp could tell",
-                "thread_rseq_own": "where its area lies could only be asked by ptrace",
-                "socket_names": "a name that is taken needs another root folder", "socket_unread": "no process has the number of a sender that is gone", "thread_cwd": "unshare is not allowed", "timer_posix": "it keeps the number of a thread in a variable of its own"},
-}
-
 
 # How a restore gives a program its memory where the usual way, a userfaultfd, is not to be had.
 FILLED_BY = {"written": {"GPUCKPT_FILL": "write"}, "from_file": {"GPUCKPT_FILL": "file"}}
@@ -122,6 +65,10 @@ def failure_text(work):
 
 class Run:
     """One program in one folder."""
+
+    SOURCE = Path(__file__).resolve().parent  # of the programs
+    FOLDER = "features"  # of the build: where they are
+    OUTCOMES = outcomes.Features
 
     def __init__(self, feature, flavour, build):
         self.feature, self.flavour, self.build = feature, flavour, build
@@ -186,7 +133,7 @@ class Run:
     def as_told(self, done):
         """Is the snapshot there, and told of it what may be told?"""
         told = [line for line in done.stderr.splitlines() if "warning:" in line]
-        words = TOLD.get(self.feature)
+        words = self.OUTCOMES.TOLD.get(self.feature)
         return done.returncode == (3 if told else 0) and all(words and words in line for line in told)
 
     def kill(self, process, pid=None):
@@ -228,7 +175,7 @@ class Run:
 
     def go(self):
         preload = {} if self.flavour == "plain" else {"LD_PRELOAD": str(self.build / "lib" / "libgpuckpt.so")}
-        process = self.popen([self.build / "tests" / FOLDER / self.feature], "out", "err", **preload)
+        process = self.popen([self.build / "tests" / self.FOLDER / self.feature], "out", "err", **preload)
         self.until(lambda: self.says("ready") or process.poll() == 77, process, "before it was ready")
         if process.poll() == 77:
             raise Absent((self.work / "out").read_text().strip())
@@ -236,12 +183,12 @@ class Run:
             self.release()
             return self.finish(process)
         done = self.checkpoint(process.pid, *(("--stop",) if self.flavour == "stop" else ()))
-        if self.feature in REFUSED:
-            if done.returncode != 14 or not all(w in done.stderr for w in REFUSED[self.feature]):
+        if words := self.OUTCOMES.REFUSED.get(self.feature):
+            if done.returncode != 14 or not all(w in done.stderr for w in words):
                 raise Failure(f"not refused as it should be: exit {done.returncode}: {done.stderr.strip()}")
             self.release()
             return self.finish(process)
-        if not self.as_told(done) or self.feature in MUST_TELL and done.returncode == 0:
+        if not self.as_told(done) or self.feature in self.OUTCOMES.MUST_TELL and done.returncode == 0:
             raise Failure(f"checkpoint: exit {done.returncode}: {done.stderr.strip()}")
         if self.flavour == "go_on":
             self.release()
@@ -290,20 +237,21 @@ class Run:
         return wrong, time.monotonic() - begin
 
 
-def main():
+def main(kind=Run):
+    """`kind`: Run, or what a folder of other programs makes of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("flavour", choices=["plain", "go_on", "root", "readback", "nobody", "stop", "twice", "lazy", "written", "from_file",
                                             "sandbox"])
     parser.add_argument("feature", nargs="*", help="names, or beginnings of names (default: all)")
-    parser.add_argument("--build", type=Path, default=SOURCE.parents[1] / "build")
+    parser.add_argument("--build", type=Path, default=kind.SOURCE.parents[1] / "build")
     parser.add_argument("--exactly", action="store_true", help="whole names, not beginnings; exit 77 where it cannot run here")
     parser.add_argument("--jobs", type=int, default=6)
     options = parser.parse_args()
-    every = sorted(p.stem for p in SOURCE.glob("*.c") if not p.stem.endswith("_library"))
+    every = sorted(p.stem for p in kind.SOURCE.glob("*.c") if not p.stem.endswith("_library"))
     if "refused_network" in every and not may_unshare():
         every.remove("refused_network")
     if options.exactly:
-        if unknown := [f for f in options.feature if not (SOURCE / f"{f}.c").exists()]:
+        if unknown := [f for f in options.feature if not (kind.SOURCE / f"{f}.c").exists()]:
             sys.exit("no such feature: " + " ".join(unknown))
         chosen = [f for f in every if f in options.feature]
     else:
@@ -311,11 +259,11 @@ def main():
     if options.flavour == "readback" and os.getuid() != 0:
         print("skipped: only root may read all that /proc tells of a program")
         sys.exit(77)
-    missing = dict(NOT_IN.get(options.flavour, {}))
+    missing = dict(kind.OUTCOMES.NOT_IN.get(options.flavour, {}))
     if os.getuid() != 0 and options.flavour != "plain":
-        missing |= NOT_IN.get("nobody", {})
+        missing |= kind.OUTCOMES.NOT_IN.get("nobody", {})
     chosen = [f for f in chosen if f not in missing]
-    chosen = [f for f in chosen if f not in REFUSED or options.flavour in ("plain", "go_on", "nobody")]
+    chosen = [f for f in chosen if f not in kind.OUTCOMES.REFUSED or options.flavour in ("plain", "go_on", "nobody")]
     if options.flavour == "readback":
         chosen = [f for f in chosen if f not in readback.NEVER_STILL]
     if options.flavour in ("lazy", *FILLED_BY):
@@ -332,7 +280,7 @@ def main():
             chosen = [f for f in chosen if f not in huge]
             if not chosen:
                 sys.exit(77)
-        sys.exit(run_all(chosen, options))
+        sys.exit(run_all(kind, chosen, options))
 
 
 # A difference that is excused and no longer there.
@@ -341,13 +289,13 @@ def stale_excuses(runs):
     return [f"nothing fits any more: {known}" for i, known in enumerate(readback.KNOWN) if i not in met]
 
 
-def run_all(chosen, options):
+def run_all(kind, chosen, options):
     failed = []
     runs = {}
 
     def attempt(feature):
         for _ in range(4):
-            run = runs[feature] = Run(feature, options.flavour, options.build.resolve())
+            run = runs[feature] = kind(feature, options.flavour, options.build.resolve())
             wrong, seconds = run.run()
             if not run.excused:
                 break

@@ -137,7 +137,7 @@ def hung(build):
 
 def again(build):
     """A restore writes a file that another process of the job reads, and the next restore finds it changed."""
-    sys.path.insert(0, str(features_test.SOURCE.parent / "trees"))
+    sys.path.insert(0, str(features_test.Run.SOURCE.parent / "trees"))
     import family
     run = Run(build)
     process = run.start(build / "tests" / "trees" / "shared_file_read")
@@ -363,7 +363,7 @@ def no_shm(build):
         except OSError:
             pass
     names = ["fd_memfd", "fd_memfd_exec", "fd_unlinked", "memory_files", "memory_flags", "thread_many", "socket_names"]
-    done = subprocess.run([sys.executable, features_test.SOURCE / "features_test.py", "root", *names, "--build", build],
+    done = subprocess.run([sys.executable, features_test.Run.SOURCE / "features_test.py", "root", *names, "--build", build],
                           capture_output=True, text=True)
     expect(done.returncode == 0, done)
     return Run(build)
@@ -375,7 +375,7 @@ CASES = {c.__name__: c for c in (warned, no_ids, resume, hung, again, name_taken
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("case", choices=CASES)
-    parser.add_argument("--build", type=Path, default=features_test.SOURCE.parents[1] / "build")
+    parser.add_argument("--build", type=Path, default=features_test.Run.SOURCE.parents[1] / "build")
     options = parser.parse_args()
     run = CASES[options.case](options.build.resolve())
     for process in run.started:

@@ -13,9 +13,14 @@ SOURCE = Path(__file__).resolve().parent
 sys.path.insert(0, str(SOURCE.parent / "features"))
 import family  # noqa: E402
 import features_test  # noqa: E402
+import outcomes  # noqa: E402
 
 
 class Tree(features_test.Run):
+    SOURCE = SOURCE
+    FOLDER = "trees"
+    OUTCOMES = outcomes.Trees
+
     def kill(self, process, pid=None):
         family.kill_family(process, f"GPUCKPT_STORE={self.work}/store")
 
@@ -44,13 +49,5 @@ class Tree(features_test.Run):
         return result
 
 
-features_test.SOURCE = SOURCE
-features_test.FOLDER = "trees"
-features_test.REFUSED = {
-    "refused_shares_files": ["table of descriptors", "CLONE_FILES"],
-    "refused_vfork": ["vfork"],
-}
-features_test.TOLD = {"several_users": "with root's rights"}
-features_test.NOT_IN = {}
-features_test.Run = Tree
-features_test.main()
+if __name__ == "__main__":
+    features_test.main(Tree)

@@ -1,0 +1,69 @@
+"""What a snapshot or a restore says of the programs of tests/features and tests/trees, as docs/KERNEL.md has it.
+
+The tests of these programs and the soak read it: what is not here must come back without a word.
+"""
+
+
+class Features:
+    # A snapshot of these is refused (exit 14), with these words; then the program goes on.
+    REFUSED = {
+        "refused_aio_request": ["1 requests of an AIO context"],
+        "refused_blocked_all": ["all threads", "block signal 32", "rt_sigprocmask"],
+        "refused_blocked_thread": ["thread", "blocks signal 33", "rt_sigprocmask"],
+        "refused_cpuid": ["thread", "CPUID"],
+        "refused_dispatch": ["Syscall User Dispatch"],
+        "refused_ended_process": ["descriptor 5 cannot be looked at"],
+        "refused_exit_signal": ["exit signal", "clone", "SIGCHLD only"],
+        "refused_io_uring": ["descriptor"],
+        "refused_landlock": ["Landlock"],
+        "refused_local_segments": ["modify_ldt"],
+        "refused_lost_name": ["descriptor", "lost the name"],
+        "refused_mq_notify": ["descriptor", "mq_notify"],
+        "refused_no_room": ["could not be restored", "leaves no room for the launcher"],
+        "refused_no_place": ["descriptor", "goes by the name /, which leads to something else"],
+        "refused_notify": ["descriptor", "F_NOTIFY"],
+        "refused_path_gone": ["O_PATH", "deleted"],
+        "refused_personality": ["thread", "personality"],
+        "refused_pidfd_thread": ["descriptor", "PIDFD_THREAD"],
+        "refused_process_keyring": ["process keyring"],
+        "refused_rdtsc": ["thread", "RDTSC"],
+        "refused_thread_keyring": ["thread keyring"],
+        "refused_network": ["network namespace"],
+        "refused_seccomp": ["system call filter"],
+        "refused_thread_files": ["thread", "descriptors of its own"],
+        "refused_special_socket": ["descriptor", "socket"],
+        "refused_unix_left": ["descriptor", "closed at its other end"],
+        "refused_unix_waiting": ["descriptor", "has not accepted it yet"],
+        "refused_userfaultfd": ["userfaultfd"],
+    }
+    # What a snapshot of these may tell (exit 3); nothing else, and nothing of others.
+    TOLD = {
+        "fd_inotify_unread": "unread events",
+        "fd_kernel_log": "reads the kernel's log",
+        "fd_raw": "unread packets",
+        "ipc_sysv": "SEM_UNDO",
+        "keyring_session": "session keyring",
+        "fd_packet": "unread packets",
+        "tcp_halves": "a TCP connection that has failed",
+        "socket_options": "unread packets",
+    }
+    MUST_TELL = ("fd_inotify_unread", "fd_kernel_log", "tcp_halves", "ipc_sysv", "keyring_session")
+    # What a restore cannot give back in a flavour: feature -> why. Listed in docs/LIMITS.md.
+    NOT_IN = {
+        "nobody": {"id_dumpable": "nobody but root may look at it",
+                   "memory_lock_future": "the ring would be locked as well, beyond its limit on locked memory"},
+        "sandbox": {"id_dumpable": "nobody but root may look at it",
+                    "memory_lock_future": "the ring would be locked as well, beyond its limit on locked memory", "id_numbers": "the ids are new",
+                    "fd_epoll_closed": "only kcmp could tell", "fd_passed_kinds": "only kcmp could tell",
+                    "thread_rseq_own": "where its area lies could only be asked by ptrace",
+                    "socket_names": "a name that is taken needs another root folder", "socket_unread": "no process has the number of a sender that is gone", "thread_cwd": "unshare is not allowed", "timer_posix": "it keeps the number of a thread in a variable of its own"},
+    }
+
+
+class Trees:
+    REFUSED = {
+        "refused_shares_files": ["table of descriptors", "CLONE_FILES"],
+    }
+    TOLD = {"several_users": "with root's rights"}
+    MUST_TELL = ()
+    NOT_IN = {}
