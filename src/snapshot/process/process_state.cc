@@ -11,6 +11,7 @@
 #include "snapshot/job/barrier.h"
 #include "snapshot/park/park.h"
 #include "snapshot/park/stopped_children.h"
+#include "snapshot/process/pending.h"
 #include "snapshot/process/process_head.h"
 #include "snapshot/process/refused_state.h"
 #include "snapshot/process/rseq.h"
@@ -20,8 +21,6 @@ namespace gpuckpt {
 using namespace process;
 
 namespace {
-
-constexpr size_t kMaxPending = 65536;  // signals that wait, of the process and of all threads
 
 bool thread_status(int tid, char* text, size_t room) {
   char path[64];
@@ -44,46 +43,6 @@ void put_actions(Records* r) {
     r->add(&out, sizeof(out));
   }
   r->end();
-}
-
-// Pending signals are taken out and put back, because /proc tells only their numbers. Nobody can be
-// delivered one meanwhile: we block everything, and so do the parked threads. Those of the process
-// come out first, so that what a thread then finds is its own.
-bool put_pending(Capture* c, Records* r) {
-  Region memory = scratch_map(kMaxPending * sizeof(PendingSignal));
-  if (!memory) return c->refuse("no memory for the list of pending signals");
-  PendingSignal* info = reinterpret_cast<PendingSignal*>(memory.data());
-  uint64_t all = ~0ull & ~(3ull << 31);  // not glibc's own two
-  sys::Timespec none{0, 0};
-  size_t n = 0;
-  while (n < kMaxPending / 2 &&
-         sys::call(SYS_rt_sigtimedwait, sys::ptr(&all), sys::ptr(&info[n]), sys::ptr(&none), 8) > 0)
-    ++n;
-  bool ok = n < kMaxPending / 2;
-  char text[4096];
-  for (size_t i = 0; ok && i < parking.count(); ++i) {
-    ParkedThread& p = parking.thread(i);
-    if (p.state != kParked || !thread_status(p.tid, text, sizeof(text))) continue;
-    const char* s = status_field(text, "SigPnd:");
-    uint64_t waiting = scan_hex(&s) & all;
-    if (!waiting) continue;
-    size_t got = parking.collect_pending(i, waiting, info + n, kMaxPending - n);
-    ok = got < kMaxPending - n;
-    ThreadPending head{p.tid, 0};
-    r->begin(kRecThreadPending, static_cast<uint32_t>(got));
-    r->add(&head, sizeof(head));
-    r->add(info + n, got * sizeof(PendingSignal));
-    r->end();
-  }
-  r->begin(kRecPending, static_cast<uint32_t>(n));
-  r->add(info, n * sizeof(PendingSignal));
-  r->end();
-  // By our own number, which stands for the process here: a thread may claim another origin for a
-  // signal (si_code) only to itself.
-  for (size_t i = 0; i < n; ++i)
-    sys::call(SYS_rt_sigqueueinfo, sys::gettid(), info[i].signal, sys::ptr(&info[i]));
-  scratch_unmap(&memory);
-  return ok || c->refuse("more than %lu signals are pending", kMaxPending / 2);
 }
 
 void put_limits(Records* r) {
@@ -392,7 +351,7 @@ void put_timer_ids(Records* r) {
 bool put_process_state(Capture* c, Records* r) {
   put_actions(r);
   hide_continued_children();
-  // First, because interval timers go on when their signal is taken out.
+  // First, because interval timers go on when their signal is taken out, where that has to be.
   if (!put_pending(c, r)) return false;
   put_limits(r);
   put_autogroup(r);

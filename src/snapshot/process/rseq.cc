@@ -1,23 +1,15 @@
 #include "snapshot/process/rseq.h"
 
-#include <linux/sched.h>
-#include <sys/prctl.h>
-
 #include "base/syscall.h"
 #include "snapshot/control/state.h"
-#include "snapshot/park/raw_thread.h"
-
-#ifndef PR_SET_PTRACER
-#define PR_SET_PTRACER 0x59616d61
-#endif
+#include "snapshot/process/tracer.h"
 
 namespace gpuckpt {
 namespace {
 
 constexpr long kBusy = -16, kInvalid = -22;
 constexpr long kUnregister = 1;
-constexpr long kSeize = 0x4206, kInterrupt = 0x4207, kDetach = 17, kGetRseq = 0x420f;
-constexpr long kWaitAll = 0x40000000;
+constexpr long kGetRseq = 0x420f;  // PTRACE_*
 
 long register_rseq(uint64_t address, uint32_t bytes, long flags) {
   return sys::call(SYS_rseq, static_cast<long>(address), bytes, flags, kLibcRseqSignature);
@@ -28,33 +20,25 @@ struct Request {
   size_t count;
 };
 
-bool ask(RseqArea* a) {
+long ask(int tid, void* area) {
+  RseqArea* a = static_cast<RseqArea*>(area);
   struct {
     uint64_t address;
     uint32_t bytes, signature, flags, pad;
   } configuration{};
-  if (sys::failed(sys::call(SYS_ptrace, kSeize, a->tid, 0, 0))) return false;
-  int status = 0;
-  const bool stopped = !sys::failed(sys::call(SYS_ptrace, kInterrupt, a->tid, 0, 0)) &&
-                       sys::call(SYS_wait4, a->tid, sys::ptr(&status), kWaitAll, 0) == a->tid;
-  const long got = stopped ? sys::call(SYS_ptrace, kGetRseq, a->tid, sizeof(configuration),
-                                       sys::ptr(&configuration))
-                           : -1;
-  sys::call(SYS_ptrace, kDetach, a->tid, 0, 0);
-  if (sys::failed(got)) return false;
+  const long got =
+      sys::call(SYS_ptrace, kGetRseq, tid, sizeof(configuration), sys::ptr(&configuration));
+  if (sys::failed(got)) return got;
   a->address = configuration.address;
   a->bytes = configuration.bytes, a->signature = configuration.signature;
-  return true;
+  return 0;
 }
 
-// In a process of its own that shares our memory: threads of one process cannot trace each other.
 void ask_for_all(void* argument) {
   const Request* r = static_cast<Request*>(argument);
-  for (size_t i = 0; i < r->count; ++i) r->areas[i].known = ask(&r->areas[i]);
-  sys::exit_group(0);
+  for (size_t i = 0; i < r->count; ++i)
+    r->areas[i].known = !sys::failed(trace_thread(r->areas[i].tid, ask, &r->areas[i]));
 }
-
-alignas(64) char helper_stack[16 * 1024];
 
 }  // namespace
 
@@ -75,10 +59,7 @@ RseqOwner own_rseq(uint64_t fs) {
 
 void ask_for_rseq(RseqArea* areas, size_t count) {
   Request request{areas, count};
-  const long pid =
-      clone_raw(CLONE_VM, reinterpret_cast<uint64_t>(helper_stack + sizeof(helper_stack)),
-                ask_for_all, &request, nullptr, nullptr, nullptr);
-  if (!sys::failed(pid)) sys::call(SYS_wait4, pid, 0, kWaitAll, 0);
+  run_as_tracer(ask_for_all, &request);
 }
 
 }  // namespace gpuckpt

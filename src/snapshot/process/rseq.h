@@ -1,6 +1,6 @@
 // What a thread has registered with rseq(2). glibc's area is where glibc says it is. Of another
 // one, which a program registers itself (with glibc.pthread.rseq=0), only the kernel knows where it
-// lies and with which signature: a helper process asks by ptrace, while the threads are parked.
+// lies and with which signature (tracer.h).
 //
 // Owner: the caller's list. Threads: a parked thread for itself, then the I/O thread. Errors: an
 // area that is not known.
