@@ -66,11 +66,12 @@ enum RecordType : uint32_t {
   kRecAio = 42,          // Aio, then struct io_event[count]: what has completed and is unread
   kRecGroup = 38,        // GroupMembership, then u8 sources[count][16]
   // Only in a snapshot of several processes (members, each with a blob of its own):
-  kRecSame = 50,         // SameDescription
-  kRecPeer = 51,         // SocketPeer
-  kRecZombie = 52,       // Zombie: a child that has ended and was not waited for
-  kRecOwner = 53,        // DescriptorOwner
-  kRecSharesPlace = 54,  // nothing: has its working directory and umask in common with its parent
+  kRecSame = 50,          // SameDescription
+  kRecPeer = 51,          // SocketPeer
+  kRecZombie = 52,        // Zombie: a child that has ended and was not waited for
+  kRecOwner = 53,         // DescriptorOwner
+  kRecSharesPlace = 54,   // nothing: has its working directory and umask in common with its parent
+  kRecSharesDevice = 55,  // nothing: offers device memory to other processes, or has some of theirs
 };
 
 struct RecordHead {

@@ -19,6 +19,7 @@ constinit std::atomic<int> offers[kMostOffers] = {};       // descriptor + 1; 0:
 constinit std::atomic<uint64_t> takers[kMostOffers] = {};  // number << 32 | process; 0: free
 constinit std::atomic<uint64_t> identity = 0;
 constinit std::atomic<bool> paused = false;
+constexpr int kNobodys = kMostOffers - 1;  // is never offered
 constexpr uint64_t kAskAgainUs = 5000, kAskRarelyUs = 200000;
 
 bool note_taker(int number, int pid) {
@@ -87,7 +88,7 @@ uint64_t handover_identity() {
 }
 
 int handover_offer(int fd) {
-  for (int i = 0; i < kMostOffers; ++i) {
+  for (int i = 0; i < kNobodys; ++i) {
     int free = 0;
     if (offers[i].compare_exchange_strong(free, fd + 1)) return i;
   }
@@ -156,6 +157,12 @@ long handover_fetch(int pid, uint64_t expected, int number, uint64_t patience_us
   } while ((got == -ETIMEDOUT || got == -EBADF) && sys::now_us() < end);
   sys::close(static_cast<int>(door));
   return got;
+}
+
+bool handover_await(int pid, uint64_t patience_us) {
+  // Who has not resumed does not answer at all when it is asked for what it does not offer.
+  const long got = handover_fetch(pid, 0, kNobodys, patience_us);
+  return got == -ESTALE || got == -ENOENT;
 }
 
 }  // namespace gpuckpt

@@ -41,5 +41,7 @@ void handover_serve(uint64_t value, int from_pid);
 // Asks `pid` for its offer; -errno (-ENOENT: it has no such offer, -ESTALE: it is another process
 // by now, -ESRCH: it has ended). Waits at most that long.
 long handover_fetch(int pid, uint64_t identity, int number, uint64_t patience_us);
+// Waits until `pid`, which may be restored just now, has resumed. False: it has not, or has ended.
+bool handover_await(int pid, uint64_t patience_us);
 
 }  // namespace gpuckpt

@@ -142,6 +142,17 @@ def shared_memory(build):
             generations(job)
 
 
+def locked_libc(build):
+    """Members that share device memory wait for each other in a restore: one that held a lock of libc has to run first."""
+    for level in "warn", "info":  # nobody reads what is said on their standard error either
+        os.environ["GPUCKPT_LOG"] = level
+        try:
+            with Job(build, "l", 120, 8, sim=True, program="lend") as job:
+                generations(job)
+        finally:
+            del os.environ["GPUCKPT_LOG"]
+
+
 def shareable_handles(build):
     """Memory behind descriptors that are open, closed or on their way is another one's, or torn, after a restore."""
     with Job(build, "-", 120, 8, sim=True, program="handles") as job:
@@ -282,7 +293,7 @@ def storm(build):
             job.restore_some_lines(snapshot)
 
 
-CASES = [shown, one_device, two_devices, shared_memory, shareable_handles, stranger, suspended, stopped, no_ids, incremental, killed, storm]
+CASES = [shown, one_device, two_devices, shared_memory, locked_libc, shareable_handles, stranger, suspended, stopped, no_ids, incremental, killed, storm]
 
 
 def main():

@@ -508,6 +508,7 @@ bool restore(RestoreSource* source, DeviceReport* report) {
     realm_release_placeholders();
   }
   handover_resume();
+  if (!ipc_await_owners(report)) return false;
   gate_open();
   return true;
 }

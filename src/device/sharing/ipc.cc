@@ -444,6 +444,24 @@ bool rebuild_opened(DeviceReport* report) {
   return true;
 }
 
+bool ipc_await_owners(DeviceReport* report) {
+  struct Wait {
+    DeviceReport* report;
+    Vector<int> there;
+  } wait{report, {}};
+  return ipc_shares(&wait, [](void* context, const DeviceShare& share) {
+    Wait* w = static_cast<Wait*>(context);
+    if (share.kind != DeviceShare::kTook) return true;
+    for (size_t i = 0; i < w->there.size(); ++i)
+      if (w->there[i] == share.pid) return true;
+    if (!handover_await(share.pid, kIpcRestorePatienceUs))
+      return w->report->fail(kExitIncompatible,
+                             "process %d does not bring back the device memory that it shares",
+                             share.pid);
+    return w->there.push(share.pid) || w->report->fail(kExitError, "no host memory");
+  });
+}
+
 }  // namespace device
 
 using namespace device;

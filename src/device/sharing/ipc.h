@@ -71,5 +71,8 @@ bool ipc_offer_again(DeviceReport* report);
 bool rebuild_opened(DeviceReport* report);
 // The same of events, with all others there.
 bool replay_shared_events(DeviceReport* report);
+// Last, with the gate closed: until those whose memory is mapped here have filled it, since what
+// the program wrote to it before would be lost.
+bool ipc_await_owners(DeviceReport* report);
 
 }  // namespace gpuckpt::device

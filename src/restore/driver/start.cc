@@ -180,6 +180,7 @@ void make_common(Start* s) {
   if (memory.lazy && ids != Ids::kNew) flags |= kLazy;
   if (memory.steps) flags |= kStep;
   if (several) flags |= kSeveral;
+  if (s->tree.runs_first(i)) flags |= kRunsFirst;
   if (made_anew(s->tree, image.head.terminal)) flags |= kOwnTerminal;
   const bool may_set_ids = geteuid() == 0 && !user_namespace;
   if (may_set_ids && needs_other_ids(image)) flags |= kSetIds;

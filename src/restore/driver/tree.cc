@@ -124,6 +124,13 @@ std::string describe_session(const Member& m) {
 
 }  // namespace
 
+bool Tree::runs_first(size_t i) const {
+  if (!members[i]->image.shares_device) return false;
+  for (const auto& m : members)
+    if (m->image.shares_device && !m->image.locks.free) return true;
+  return false;
+}
+
 bool Tree::has_prelude() const {
   for (size_t i = 0; i < members.size(); ++i)
     if (is_orphan(i) || (i == 0 && members[i]->birth == Birth::kHelper)) return true;

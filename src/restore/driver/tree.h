@@ -57,6 +57,9 @@ struct Tree {
   Member& root() { return *members.front(); }
   const Member& root() const { return *members.front(); }
   bool is_orphan(size_t i) const { return i > 0 && members[i]->parent < 0; }
+  // Who shares device memory with a process that held a lock of libc: that one's program has to run
+  // before it can hand its memory out, and none runs before all are ready.
+  bool runs_first(size_t i) const;
   // Does anybody have to be made before the root is there?
   bool has_prelude() const;
 };

@@ -140,12 +140,15 @@ void ask_to_go(uint64_t device_us) {
 }
 
 // Back on the device while the program waits, unless it holds a lock of libc that the device's work
-// could need: then it runs first. True: it runs already.
+// could need, or one does with which it shares device memory: then it runs first. True: it runs
+// already.
 bool bring_device_back(Plan* p, uint64_t* took_us) {
-  const bool program_runs = !state.locks_free;
+  const bool program_runs = !state.locks_free || p->flags & restore::kRunsFirst;
   if (program_runs) {
-    log_line(LogLevel::kInfo,
-             "a lock of libc was held at the snapshot: the program runs before the device is back");
+    log_line(
+        LogLevel::kInfo,
+        "a lock of libc was held at the snapshot%s: the program runs before the device is back",
+        state.locks_free ? " by a process with which it shares device memory" : "");
     ask_to_go(0);
     release_threads();
   } else {

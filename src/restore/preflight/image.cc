@@ -243,6 +243,7 @@ constexpr struct {
     {kRecStoppedChild, append<&Image::stopped_children>},
     {kRecLeaderless, note<&Image::leaderless>},
     {kRecSharesPlace, note<&Image::shares_place>},
+    {kRecSharesDevice, note<&Image::shares_device>},
     {kRecOwner, read_owner},
     {kRecFileLock, append<&Image::file_locks>},
     {kRecThreadGroups, read_thread_groups},

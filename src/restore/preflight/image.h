@@ -80,7 +80,8 @@ struct Image {
   std::vector<uint32_t> groups;
   bool has_thread_groups = false;  // some thread has other supplementary groups
   process::LibcLocks locks{};
-  bool cwd_gone = false;  // it was removed; it is this folder:
+  bool shares_device = false;  // its memory, with other processes
+  bool cwd_gone = false;       // it was removed; it is this folder:
   FileKey cwd_folder;
   std::map<FileKey, Attributes> attributes;
   std::vector<process::StoredContents> contents;

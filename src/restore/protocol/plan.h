@@ -51,14 +51,16 @@ struct PlanFd {
 };
 
 enum PlanFlags : uint32_t {
-  kSameIds = 1,        // threads get their old ids by set_tid
-  kKeepPages = 4,      // the pages may be needed for another attempt
-  kFillByDriver = 8,   // memory is filled from outside: see kReportMapped
-  kLazy = 16,          // and not all of it before the program runs
-  kStep = 32,          // Plan::steps
-  kSeveral = 64,       // one of several processes: see kReportThreads
-  kNoVvar = 128,       // the program has given up the pages that its vdso reads
-  kPatchVdso = 256,    // of this very kernel, but the program has written to it: `jumps` is how
+  kSameIds = 1,       // threads get their old ids by set_tid
+  kKeepPages = 4,     // the pages may be needed for another attempt
+  kFillByDriver = 8,  // memory is filled from outside: see kReportMapped
+  kLazy = 16,         // and not all of it before the program runs
+  kStep = 32,         // Plan::steps
+  kSeveral = 64,      // one of several processes: see kReportThreads
+  kRunsFirst =
+      1024,          // the program runs before its device is back, as where it holds a lock of libc
+  kNoVvar = 128,     // the program has given up the pages that its vdso reads
+  kPatchVdso = 256,  // of this very kernel, but the program has written to it: `jumps` is how
   kOwnTerminal = 512,  // Head::terminal is one that was made anew
   kSetIds = 2,         // a privileged restore of another user's program: ids and groups too
 };

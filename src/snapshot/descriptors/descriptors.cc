@@ -348,11 +348,19 @@ static bool note_device_share(Capture* c, const DeviceShare& s) {
   return true;
 }
 
-static bool note_device_shares(Capture* c) {
-  return !device_plugin || !device_plugin->shares ||
-         device_plugin->shares(c, [](void* context, const DeviceShare& share) {
-           return note_device_share(static_cast<Capture*>(context), share);
-         });
+static bool note_device_shares(Capture* c, Records* r) {
+  if (!device_plugin || !device_plugin->shares) return true;
+  struct Notes {
+    Capture* c;
+    bool any;
+  } notes{c, false};
+  const bool ok = device_plugin->shares(&notes, [](void* context, const DeviceShare& share) {
+    Notes* n = static_cast<Notes*>(context);
+    n->any = true;
+    return note_device_share(n->c, share);
+  });
+  if (ok && notes.any) put_mark(r, kRecSharesDevice);
+  return ok;
 }
 
 void announce_turn() {
@@ -459,7 +467,7 @@ bool list_descriptors(Capture* c, Records* r) {
   const MoreDescriptors room;
   tell_semaphores();
   return begin_table(c, r) && in_turn(1, c, [&](FdTable* t) {
-           return note_device_shares(c) && list_all(c, t) && list_sockets(t);
+           return note_device_shares(c, r) && list_all(c, t) && list_sockets(t);
          });
 }
 

@@ -114,6 +114,7 @@ bool capture_start(Capture*, bool self_contained, uint64_t memory);
 bool capture_process(Capture*, Records*, bool device_present);
 // PARKED, on the I/O thread, when the pages have been looked at: guard pages among them.
 void put_guards(Capture*, Records*);
+void put_mark(Records*, process::RecordType);
 // PARKED, on a thread that shares the application's descriptor table (the coordinator).
 // In two steps: all processes of the job have taken the first one before any takes the second.
 bool list_descriptors(Capture*, Records*);

@@ -210,11 +210,6 @@ void put_groups(Records* r) {
   r->end();
 }
 
-void put_mark(Records* r, RecordType type) {
-  r->begin(type);
-  r->end();
-}
-
 bool put_head(Capture* c, Records* r, bool device_present) {
   Head h;
   __builtin_memset(&h, 0, sizeof(h));
@@ -301,6 +296,11 @@ void put_cpu(Records* r) {
 }
 
 }  // namespace
+
+void put_mark(Records* r, RecordType type) {
+  r->begin(type);
+  r->end();
+}
 
 void read_ids(const char* status, const char* field, uint32_t (&to)[4]) {
   const char* s = status_field(status, field);

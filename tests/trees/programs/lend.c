@@ -1,7 +1,9 @@
 // lend STEPS PACE_MS FLAGS [WORKERS]: a parent and its workers, each with device memory and an event that all others have open
 // (cuIpcOpenMemHandle, cuIpcOpenEventHandle) and write to, each in a place of its own, at the same time. Each step's line depends on all of it.
+//   l  each worker has a thread inside of fwrite(stderr), which waits until the parent reads, after the last step
 //   o  a lender outside of the job: a process that has left its parent has the parent's memory open
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -82,15 +84,38 @@ static void all(ssize_t done, size_t wanted) {
   if (done != (ssize_t)wanted) _exit(4);
 }
 
-static void run_worker(int self, int in, int out) {
+enum { kComplaint = 1 << 20 };
+
+// Holds the lock of stderr meanwhile.
+static void* complain(void* a) {
+  static const char text[kComplaint] = "!";
+  if (fwrite(text, 1, kComplaint, stderr) != kComplaint) _exit(5);
+  return a;
+}
+
+static size_t read_complaints(int from) {
+  static char text[65536];
+  size_t got = 0;
+  for (ssize_t n; (n = read(from, text, sizeof text)) > 0;) got += (size_t)n;
+  return got;
+}
+
+// `errors`: a pipe, or -1.
+static void run_worker(int self, int in, int out, int errors) {
   uint64_t step;
+  pthread_t thread;
   offer_own(self);
+  if (errors >= 0) {
+    if (dup2(errors, 2) != 2 || pthread_create(&thread, NULL, complain, NULL)) _exit(2);
+    close(errors);
+  }
   all(write(out, &offers[self], sizeof *offers), sizeof *offers);
   all(read(in, offers, sizeof offers), sizeof offers);
   while (read(in, &step, sizeof step) == sizeof step) {
     const uint64_t sum = work(self, step);
     all(write(out, &sum, sizeof sum), sizeof sum);
   }
+  if (errors >= 0) pthread_join(thread, NULL);
   _exit(0);
 }
 
@@ -138,20 +163,23 @@ int main(int argc, char** argv) {
   if (strchr(flags, 's')) be_stranger();
   if (argc > 4) everybody = 1 + atoi(argv[4]);
   setvbuf(stdout, NULL, _IOLBF, 1024);
-  int to[kMost], from[kMost];
+  const int complaining = strchr(flags, 'l') != NULL;
+  int to[kMost], from[kMost], errors[kMost];
   pid_t pid[kMost];
   const int stranger = strchr(flags, 'o') != NULL;
   if (stranger) everybody = 1;
   for (int i = 1; i < everybody; ++i) {
-    int down[2], up[2];
-    if (pipe(down) || pipe(up)) return 2;
+    int down[2], up[2], aside[2] = {-1, -1};
+    if (pipe(down) || pipe(up) || (complaining && pipe(aside))) return 2;
     if ((pid[i] = fork()) == 0) {
       for (int k = 1; k < i; ++k) close(to[k]), close(from[k]);
       close(down[1]), close(up[0]);
-      run_worker(i, down[0], up[1]);
+      if (complaining) close(aside[0]);
+      run_worker(i, down[0], up[1], aside[1]);
     }
     close(down[0]), close(up[1]);
-    to[i] = down[1], from[i] = up[0];
+    if (complaining) close(aside[1]);
+    to[i] = down[1], from[i] = up[0], errors[i] = aside[0];
   }
   if (stranger)
     lend_to_stranger();
@@ -174,6 +202,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < everybody; ++i) {
     int status = -1;
     close(to[i]);
+    if (complaining && read_complaints(errors[i]) != kComplaint) return 3;
     waitpid(pid[i], &status, 0);
     printf("worker %d: %d\n", i, status);
   }
