@@ -46,6 +46,13 @@ def may_unshare():
     return subprocess.run(["unshare", "-Un", "true"], capture_output=True, cwd="/", **user).returncode == 0
 
 
+def usual_signals():
+    """A shell has what it runs in the background ignore these, and the programs would go on ignoring them."""
+    for number in signal.SIGINT, signal.SIGQUIT:
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
 class Failure(Exception):
     pass
 
@@ -247,6 +254,7 @@ def main(kind=Run):
     parser.add_argument("--exactly", action="store_true", help="whole names, not beginnings; exit 77 where it cannot run here")
     parser.add_argument("--jobs", type=int, default=6)
     options = parser.parse_args()
+    usual_signals()
     every = sorted(p.stem for p in kind.SOURCE.glob("*.c") if not p.stem.endswith("_library"))
     if "refused_network" in every and not may_unshare():
         every.remove("refused_network")

@@ -13,7 +13,7 @@ static unsigned self;
 static void* writer(void* a) {
   static uint8_t piece[70000];
   unsigned seed = self + 1;
-  while (!stop) {
+  do {
     const size_t n = 1 + (size_t)rand_r(&seed) % (rand_r(&seed) % 8 ? 600 : sizeof(piece));
     for (size_t i = 0; i < n; ++i) piece[i] = byte_at(written + i, self);
     for (size_t done = 0; done < n;) {
@@ -23,7 +23,7 @@ static void* writer(void* a) {
     }
     written += n;
     if (rand_r(&seed) % 16 == 0) sleep_ms(1);
-  }
+  } while (!stop);
   CHECK(shutdown(to_next, SHUT_WR) == 0);
   return a;
 }
