@@ -13,7 +13,7 @@ enum ExitCode : int {
   kExitIncompatible = 12,  // this machine, driver, GPU or set of files cannot hold the snapshot
   kExitCorrupt = 13,       // stored bytes are damaged
   kExitRefused = 14,       // the process does something that could not be restored (named)
-  kExitTimeout = 15,       // not possible before the deadline (who stood in the way is named)
+  kExitTimeout = 15,       // not possible before the deadline (the message names what prevented it)
   kExitLauncher = 125,     // run/restore: failure of gpuckpt itself, not of the program
   kExitInterrupted = 130,  // SIGINT
   kExitTerminated = 143,   // SIGTERM

@@ -63,7 +63,7 @@ enum gpuckpt_code {
   GPUCKPT_TIMEOUT = 15 /* not possible in time; the text names who stood in the way */
 };
 
-/* One checkpoint that was asked for. Belongs to whoever asked, until gpuckpt_checkpoint_free. */
+/* One checkpoint that was asked for. Belongs to the caller until gpuckpt_checkpoint_free. */
 typedef struct gpuckpt_checkpoint gpuckpt_checkpoint;
 
 typedef struct gpuckpt_options {

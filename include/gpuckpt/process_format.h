@@ -376,7 +376,7 @@ struct Socket {
   uint32_t mode;          // of the socket's file; 0: its name leads to no file, or to another one
   uint32_t owner, group;  // of the socket's file
   uint32_t flags;         // SocketFlags
-  int32_t peer_pid;       // as SO_PEERCRED tells; of a listening socket: who made it so
+  int32_t peer_pid;  // as SO_PEERCRED tells; of a listening socket: the process that called listen
   uint32_t peer_uid, peer_gid;
   uint64_t ino;
   uint32_t name_bytes, peer_name_bytes;
@@ -418,7 +418,7 @@ struct Message {
   uint32_t reserved;
 };
 
-// Whom a descriptor's SIGIO goes to (F_SETOWN_EX, F_SETSIG, O_ASYNC).
+// Which process or thread gets a descriptor's SIGIO (F_SETOWN_EX, F_SETSIG, O_ASYNC).
 struct DescriptorOwner {
   int32_t fd;
   int32_t type, pid;  // struct f_owner_ex
@@ -533,8 +533,8 @@ struct PosixTimer {
 };
 
 struct LibcLocks {
-  // malloc, stdio, loader and thread creation answered in a copy of the process; 0 also where
-  // nobody asked (a process without a device)
+  // malloc, stdio, loader and thread creation answered in a copy of the process; 0 also where this
+  // was not tested (a process without a device)
   uint32_t free;
   uint32_t reserved;
 };

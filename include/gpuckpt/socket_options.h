@@ -22,7 +22,7 @@ enum OptionType {
   kOfUdp = 2,  // and ping sockets
   kOfRaw = 4,
   kOfUdpLite = 8,
-  kOfDatagrams = 14,  // what the kernel lets nobody set for a stream
+  kOfDatagrams = 14,  // what the kernel refuses to set for a stream
   kOfAny = 15
 };
 // When a restore sets it.

@@ -209,7 +209,7 @@ struct CtlRequest {
   uint64_t timeout_ms;  // 0 = default
   int32_t stop_status;  // kCtlStop: the program ends with this status
   uint32_t reserved;
-  Place asker;  // of who asks; zeros: not said
+  Place asker;  // of the process that asks; zeros: not said
   char tag[128];
   char store[1024];  // empty: the application's own GPUCKPT_STORE. kCtlResume: the --gpu-map
 };

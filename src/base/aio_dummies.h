@@ -41,7 +41,7 @@ class AioDummies {
 
   // Submits up to `n` that complete at once. Returns how many there was room for.
   uint32_t complete(uint32_t n);
-  // Submits as many as there is room for, which then stand until let_go().
+  // Submits as many as there is room for, which then wait until let_go().
   uint32_t hold_all();
   void let_go();
   bool is_ours(const io_event& e) const { return e.obj == reinterpret_cast<uint64_t>(&request_); }

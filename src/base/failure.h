@@ -9,7 +9,7 @@
 
 namespace gpuckpt {
 
-// As a code, inside the library: kExitRefused, but what stands in the way may be over in a moment.
+// As a code, inside the library: kExitRefused, but the obstacle may be gone in a moment.
 inline constexpr int kRefusedForNow = -14;
 
 struct Failure {

@@ -10,7 +10,7 @@ namespace gpuckpt {
 
 inline constexpr uint64_t kFnvBasis = 14695981039346656037ull;
 
-// Goes on from `hash`, the result of an earlier call or kFnvBasis.
+// Continues from `hash`, the result of an earlier call or kFnvBasis.
 inline uint64_t fnv(uint64_t hash, const void* bytes, size_t count) {
   const auto* at = static_cast<const uint8_t*>(bytes);
   for (size_t i = 0; i < count; ++i) hash = (hash ^ at[i]) * 1099511628211ull;

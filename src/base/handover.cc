@@ -143,7 +143,7 @@ long handover_fetch(int pid, uint64_t expected, int number, uint64_t patience_us
   uint64_t pause = kAskAgainUs;
   long got = -ETIMEDOUT;
   do {
-    // Who has no handler would end by the signal.
+    // A process without a handler would be ended by the signal.
     bool ended = false;
     if (catches_signal(pid, wire::kWakeSignal, &ended)) send_wake(pid, value);
     if (ended) {

@@ -1,6 +1,7 @@
-// Descriptors for whoever asks: a process offers one under a number, another process of the same
-// user fetches it. No thread waits for that: who fetches sends our signal with a value that names
-// the number and a socket of its own, and the signal's handler sends the descriptor there.
+// Passes descriptors between processes: a process offers one under a number, another process of the
+// same user fetches it. No thread waits for that: the process that fetches sends our signal with a
+// value that names the number and a socket of its own, and the signal's handler sends the
+// descriptor there.
 //
 // A process and what is restored from it are the same: it keeps its number and its identity, and
 // offers the same things under the same numbers.
@@ -21,7 +22,7 @@ inline constexpr int kMostOffers = 4096;
 inline constexpr uint64_t kGiveCookie = 0x4770756'0000'00000ull;  // | number << 20 | socket's name
 inline constexpr uint64_t kGiveMask = ~0xfff'fffffull;
 
-// Who offers: process ids are used again.
+// The process that offers; process ids are reused.
 uint64_t handover_identity();
 
 // The number of the offer, or -1. The descriptor stays the caller's, and open while it is offered.

@@ -21,7 +21,7 @@ uint64_t number_in(const char* folder, const char* file) {
   return read_file(path, text, sizeof(text)) > 0 && *s >= '0' && *s <= '9' ? scan_dec(&s) : kNone;
 }
 
-// What the group holds of files and nobody has mapped, and that is on the disk already.
+// The group's page cache that no process has mapped and that is clean.
 uint64_t reclaimable(const char* folder, bool unified) {
   char path[700], text[4096];
   format(path, sizeof(path), "%s/memory.stat", folder);

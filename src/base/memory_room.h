@@ -16,9 +16,9 @@ struct MemoryRoom {
   bool tight() const { return all != ~0ull && left < all / 32; }
 };
 
-// The tightest one. What a group holds of files that nobody has mapped counts as room: it can be
-// had back. `memberships`: as /proc/self/cgroup; `mounts`: where
-// the hierarchies are mounted. ON THE I/O THREAD.
+// The tightest one. A group's page cache that no process has mapped counts as room, because the
+// kernel can reclaim it. `memberships`: as /proc/self/cgroup; `mounts`: where the hierarchies are
+// mounted. ON THE I/O THREAD.
 MemoryRoom memory_room(const char* memberships = "/proc/self/cgroup",
                        const char* mounts = "/sys/fs/cgroup");
 // The machine's alone.

@@ -64,7 +64,7 @@ class Mutex {
   // Whether a thread holds it, or held it when this process was forked: a look, stale at once
   // unless the other threads are parked.
   bool held() const { return __atomic_load_n(&word_, __ATOMIC_RELAXED) & kState; }
-  // Makes it free, whoever held it. Only where no other thread can be inside.
+  // Makes it free, also when a thread held it. Only where no other thread can be inside.
   void reset() { __atomic_store_n(&word_, mutex_detail::fork_generation, __ATOMIC_RELAXED); }
 
  private:

@@ -97,7 +97,7 @@ long NewFile::create(const char* path, Mode how, uint32_t mode, uint32_t uid, ui
   if (how == kUsual) mode = 0644 & ~umask_now();
   if (how == kPrivate) mode = 0600;
   if (how != kExactly) return create_beside(name, how, mode);
-  // The owner first: nobody but the right one may ever read it.
+  // The owner first: at no moment may another user read it.
   if (long r = create_beside(name, how, 0600); sys::failed(r)) return r;
   if (uid != ~0u && sys::call(SYS_geteuid) == 0)
     if (long r = sys::call(SYS_fchown, fd_, uid, gid); sys::failed(r)) return r;

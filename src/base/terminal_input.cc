@@ -32,7 +32,7 @@ bool write_all(int fd, const char* from, uint32_t bytes) {
 
 // The kernel takes what the master has written a moment later, and tells of no half line. That it
 // has come to the stop character behind it, and to the start character behind that, is told to a
-// master in packet mode. It wakes only who waits for input as well, of which there may be some: so
+// master in packet mode. It wakes only processes that wait for input, and there may be input: so
 // this looks again and again.
 bool wait_until_taken(int master, uint8_t wanted) {
   constexpr uint64_t kPatienceUs = 1'000'000;

@@ -45,7 +45,7 @@ int main() {
   for (pthread_t& t : threads) pthread_create(&t, nullptr, count, nullptr);
   for (pthread_t& t : threads) pthread_join(t, nullptr);
   expect(counter == 800000, "two threads were inside at once");
-  expect(!counted.held(), "it is held although nobody holds it");
+  expect(!counted.held(), "it is held although no thread holds it");
 
   handed.lock();
   pthread_create(&threads[0], nullptr, take_handed, nullptr);

@@ -44,7 +44,8 @@ int main() {
   CHECK(replace_file("plain", "one", 3) == 0);
   holds("plain", "one");
   CHECK(mode_of("plain") == (S_IFREG | 0640));
-  // The mode of the one that is replaced stays, and whoever has it open keeps the old contents.
+  // The mode of the one that is replaced stays, and a process that has it open keeps the old
+  // contents.
   CHECK(chmod("plain", 0604) == 0);
   const int old = open("plain", O_RDONLY);
   CHECK(replace_file("plain", "two", 3) == 0);

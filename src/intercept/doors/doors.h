@@ -14,8 +14,8 @@ namespace gpuckpt {
 // the map from the driver's functions to our wrappers.
 void doors_fill(void* handle);
 
-// Our function for one of the driver's: the wrapper, or a thunk named `name` when nobody described
-// it. `preferred`: the FunctionId that fits best when the driver has several names for one
+// Our function for one of the driver's: the wrapper, or a thunk named `name` when the spec does not
+// describe it. `preferred`: the FunctionId that fits best when the driver has several names for one
 // function, or -1.
 void* door_to(void* driver_function, const char* name, int preferred);
 

@@ -77,7 +77,7 @@ bool named_as_a_driver(const char* path) {
   return starts_with(base, "libcuda.so");
 }
 
-// A stub for linkers: it does nothing, whoever loaded it.
+// A stub for linkers: it does nothing in any program.
 bool is_stub(const char* path) {
   constexpr char kFolder[] = "/stubs/";
   for (; *path; ++path)

@@ -1,5 +1,5 @@
-# Where generated/thunks.S jumps: %r11d = thunk number. Asks gpuckpt_thunk_enter (doors.cc) for the driver's function and
-# goes on there with every argument register as it was.
+# Where generated/thunks.S jumps: %r11d = thunk number. Asks gpuckpt_thunk_enter (doors.cc) for the driver's function
+# and continues there with every argument register unchanged.
 	.text
 	.globl gpuckpt_thunk
 	.hidden gpuckpt_thunk

@@ -105,15 +105,15 @@ class GateOutside {
   bool changed_ = false;
 };
 
-// Who kept the gate from closing.
+// The thread and call that kept the gate from closing.
 struct GateHolder {
   int tid;
   uint32_t function;  // FunctionId; function_name() names it
 };
 
 // Closes the gate and waits until no thread is inside the driver. Past `deadline_ns` (absolute,
-// CLOCK_MONOTONIC) gives up: the gate is open again, `holder` (may be null) says who was inside.
-// One closer at a time. Not PARKED.
+// CLOCK_MONOTONIC) gives up: the gate is open again, `holder` (may be null) says which thread was
+// inside. One closer at a time. Not PARKED.
 bool gate_close(uint64_t deadline_ns, GateHolder* holder);
 
 // PARKED: opens the gate and wakes the waiters. No libc.
@@ -121,8 +121,8 @@ void gate_open();
 bool gate_closed();
 
 // The calling thread (a worker of ours, a driver's thread) passes the gate without looking, for
-// ever. Its arguments are translated as anybody's through the exported functions; workers call
-// real() and need no gate.
+// ever. Its arguments are translated like those of any caller of the exported functions; workers
+// call real() and need no gate.
 void gate_bypass_this_thread();
 
 // The calling thread's record; null when it never called the driver.

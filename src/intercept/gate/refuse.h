@@ -1,5 +1,5 @@
-// What stands in the way of a snapshot, counted by the generated wrappers: live objects we cannot
-// restore, calls whose effect we cannot restore, entry points we do not know.
+// Obstacles to a snapshot, counted by the generated wrappers: live objects we cannot restore, calls
+// whose effect we cannot restore, entry points we do not know.
 //
 // Owner: process-wide. Threads: any; reading them: PARKED. Errors: none.
 #pragma once
@@ -19,7 +19,7 @@ struct Refusal {
   const char* reason;
   int64_t count;  // objects alive, or calls made
 };
-// Refusals one by one: start with index 0, go on with the returned index; -1 = no more. PARKED
+// Refusals one by one: start with index 0, continue with the returned index; -1 = no more. PARKED
 // rules.
 int refuse_next(int index, Refusal* out);
 

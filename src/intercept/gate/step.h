@@ -20,9 +20,9 @@ void step_end();
 bool stepping();
 uint64_t step_count();
 
-// Gate open: waits until a thread stands before the call that may not pass; without a limit the
-// next one becomes it. False: the limit was not reached by `until_us` (CLOCK_MONOTONIC). A program
-// that has reached it and makes no further call is as good as one that waits: true after a while.
+// Gate open: waits until a thread has reached the call that may not pass; without a limit the next
+// one becomes it. False: the limit was not reached by `until_us` (CLOCK_MONOTONIC). A program that
+// has reached it and makes no further call counts as one that waits: true after a while.
 bool step_finish(uint64_t until_us);
 
 // For the gate: may the calling thread make this call now?

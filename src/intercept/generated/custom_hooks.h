@@ -488,7 +488,7 @@ struct HookTable {
   decltype(&hook_cuUserObjectCreate) cuUserObjectCreate;
   decltype(&hook_cuUserObjectRelease) cuUserObjectRelease;
   decltype(&hook_cuUserObjectRetain) cuUserObjectRetain;
-  // A call failed for want of device memory: true when some that we held was given back.
+  // A call ran out of device memory: true when some that the library held was released.
   bool (*give_memory_back)();
   // A copy or set of `bytes` at `address` starts in an allocation of ours and leaves it, which the driver cannot see
   // because the allocations share a mapping. CUDA_SUCCESS: it does not.

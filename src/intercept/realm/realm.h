@@ -51,7 +51,8 @@ bool realm_owns_fd(int fd);
 void realm_adopt_fd(int fd);
 // A descriptor that the driver opened and has given away.
 void realm_disown_fd(int fd);
-// A thread the driver started, and where it must go on in a restored process to leave at once.
+// A thread the driver started, and the address at which it must continue in a restored process in
+// order to exit at once.
 bool realm_driver_thread(int tid, uint64_t* resume_pc, uint64_t* resume_sp);
 // PARKED, before the snapshot's memory is taken: may it be taken now? False while a thread is
 // inside one of our hooks.
@@ -78,9 +79,10 @@ struct RealmPlaces {
 };
 // For the life of the object, what the calling thread takes from the driver's heap is noted in
 // `places`. In a later generation the same call, with the same places, gets the same addresses for
-// requests of the same sizes, as far as it makes them: whoever depends on one compares it. Blocks
-// of the call that were freed in between are not brought back. Blocks that the driver takes in
-// threads we know while no call of ours is in progress (private tables) are kept as a last resort.
+// requests of the same sizes, as far as it makes them: a caller that depends on one compares it.
+// Blocks of the call that were freed in between are not brought back. Blocks that the driver takes
+// in threads we know while no call of ours is in progress (private tables) are kept as a last
+// resort.
 class RealmRecording {
  public:
   explicit RealmRecording(RealmPlaces* places);

@@ -1,7 +1,7 @@
 // The driver's heap. One address range per process for all generations; memory is handed out
 // upwards, freed blocks go to lists by size class and come back from there. A new generation
-// forgets the lists and goes on above, so that a new pointer never equals an old one. No libc, no
-// locks of libc.
+// forgets the lists and continues at higher addresses, so that a new pointer never equals an old
+// one. No libc, no locks of libc.
 //
 // The exception are recorded calls (RealmRecording): a context's address is known to NVIDIA's
 // runtime through tables that we never touch, so the new context has to come out there. Blocks
@@ -246,8 +246,7 @@ void release(void* block) {
   bool taken_again = place && place->generation == s.generation;
   if (taken_again) place->at = 0;
   h->place = 0;
-  // A block of a dead generation stays as it is: somebody of the application may keep a pointer
-  // into it.
+  // A block of a dead generation stays as it is: the application may keep a pointer into it.
   bool old = reinterpret_cast<uint64_t>(h) < s.begin;
   if (!old || taken_again) s.used -= bytes;
   if (old) return;

@@ -182,7 +182,7 @@ void forget_before(size_t i) {
   s.befores--;
 }
 
-// The place of the oldest recorded reservation of this length that can still be had; 0: none.
+// The address of the oldest recorded reservation of this length that is still free; 0: none.
 uint64_t claim(uint64_t bytes) {
   for (size_t i = 0; i < s.befores;) {
     if (s.before[i].bytes != bytes) {
@@ -324,9 +324,9 @@ bool owns(uint64_t at, uint64_t bytes) {
   return owns_first(at, at + bytes, &until) || until < at + bytes;
 }
 
-// Whoever restores the process has put inaccessible memory where the driver's mappings were (or
-// nothing); either way the ranges are ours to decide about. What was a reservation stays blocked,
-// the rest is given back.
+// The restore has put inaccessible memory where the driver's mappings were (or nothing); either way
+// the ranges are ours to decide about. What was a reservation stays blocked, the rest is given
+// back.
 void rewind() {
   s.lock.reset();
   if (!s.ready) return;

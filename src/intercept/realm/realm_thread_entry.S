@@ -36,7 +36,7 @@ gpuckpt_driver_thread_start:
 	.cfi_endproc
 	.size gpuckpt_driver_thread_start, .-gpuckpt_driver_thread_start
 
-# In a restored process the thread goes on here, with %rsp = the saved stack pointer: detaches itself and returns to
+# In a restored process the thread continues here, with %rsp = the saved stack pointer: detaches itself and returns to
 # libc's start routine, which ends it.
 	.globl gpuckpt_driver_thread_leave
 	.hidden gpuckpt_driver_thread_leave

@@ -14,7 +14,7 @@ void gpuckpt_driver_thread_leave();
 int __cxa_atexit(void (*)(void*), void*, void*);
 int __register_atfork(void (*)(), void (*)(), void (*)(), void*);
 int __pthread_key_create(pthread_key_t*,
-                         void (*)(void*));  // libc's pthread_key_create, whoever interposes that
+                         void (*)(void*));  // libc's pthread_key_create, past any interposer
 }
 
 namespace gpuckpt::realm_threads {

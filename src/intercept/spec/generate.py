@@ -173,7 +173,7 @@ namespace gpuckpt {
 struct HookTable {
 """)
     out += [f"  decltype(&hook_{r.symbol}) {r.symbol};\n" for r in hooked(rows)]
-    out.append("""  // A call failed for want of device memory: true when some that we held was given back.
+    out.append("""  // A call ran out of device memory: true when some that the library held was released.
   bool (*give_memory_back)();
   // A copy or set of `bytes` at `address` starts in an allocation of ours and leaves it, which the driver cannot see
   // because the allocations share a mapping. CUDA_SUCCESS: it does not.
@@ -377,7 +377,7 @@ def coverage_md(rows):
         "Launch": "gives the GPU work", "Sync": "waits for the GPU",
         "Custom": "handled by hand: recorded and replayed by a restore",
         "Refuse": "works; a snapshot is refused by name while it matters",
-        "Unknown": "nobody has said what it does; forwarded; a snapshot is refused once it was called",
+        "Unknown": "its effect was not examined; forwarded; a snapshot is refused once it was called",
     }
     for cls, text in meaning.items():
         out.append(f"| {cls} | {counts.get(cls, 0)} | {text} |\n")

@@ -17,8 +17,8 @@
 
 namespace gpuckpt {
 
-// A call failed for want of device memory, and there was some that we held: the call is made once
-// more. The stage of a snapshot is such memory (src/device).
+// A call ran out of device memory, and the library held some and has released it: the wrapper makes
+// the call once more. The stage of a snapshot is such memory (src/device).
 inline bool no_memory(CUresult result) {
   return __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0) && hook_table.give_memory_back();
 }

@@ -53,11 +53,11 @@ static int generic(void* us, const TestControl* control) {
   // Known only to the driver.
   auto get = reinterpret_cast<decltype(&cuGetProcAddress_v2)>(dlsym(us, "cuGetProcAddress_v2"));
   void *f = nullptr, *again = nullptr;
-  CHECK(get("cuNobodyKnowsMe", &f, 13000, 0, nullptr) == CUDA_SUCCESS);
-  CHECK(get("cuNobodyKnowsMe", &again, 13000, 0, nullptr) == CUDA_SUCCESS);
+  CHECK(get("cuNotInTheSpec", &f, 13000, 0, nullptr) == CUDA_SUCCESS);
+  CHECK(get("cuNotInTheSpec", &again, 13000, 0, nullptr) == CUDA_SUCCESS);
   CHECK(f == again && owner(f).find("gpuckpt_doors") != std::string::npos);
   CHECK(reinterpret_cast<int (*)(int, int)>(f)(6, 7) == 42);
-  CHECK(control->refusals(names, 8) == 2 && !strcmp(names[1], "cuNobodyKnowsMe"));
+  CHECK(control->refusals(names, 8) == 2 && !strcmp(names[1], "cuNotInTheSpec"));
   // Refuse rows count live objects.
   auto create =
       reinterpret_cast<decltype(&cuImportExternalMemory)>(dlsym(us, "cuImportExternalMemory"));

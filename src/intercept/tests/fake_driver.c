@@ -147,7 +147,7 @@ EXPORT CUresult cuDeviceGetName(char* name, int room, CUdevice what) {
                        : (long)at_load);
   return CUDA_SUCCESS;
 }
-EXPORT int cuNobodyKnowsMe(int a, int b) { return a * b; }
+EXPORT int cuNotInTheSpec(int a, int b) { return a * b; }
 EXPORT int cuVDPAUGetDevice(int a) { return a + 1; }
 EXPORT int cuGraphicsGLRegisterBuffer(int a) { return a + 1; }
 
@@ -155,8 +155,8 @@ EXPORT CUresult cuGetProcAddress_v2(const char* name, void** out, int version, c
                                     CUdriverProcAddressQueryResult* status) {
   int best = -1, any = 0, has_pt = 0, want_pt = (flags & 2) != 0;
   *out = NULL;
-  if (!strcmp(name, "cuNobodyKnowsMe")) {
-    *out = (void*)cuNobodyKnowsMe;
+  if (!strcmp(name, "cuNotInTheSpec")) {
+    *out = (void*)cuNotInTheSpec;
     return CUDA_SUCCESS;
   }
   for (int i = 0; i < fake_entry_count; i++)

@@ -129,7 +129,7 @@ static void waiters() {
   }
   usleep(100000);
   CHECK(through == 0);
-  CHECK(close_gate(100));  // closing again finds nobody inside
+  CHECK(close_gate(100));  // closing again finds no thread inside
   control->gate_open();
   for (auto& t : threads) t.join();
   CHECK(through == 8);

@@ -80,7 +80,7 @@ int main() {
   CHECK(control);
   CUdeviceptr global = work();
   if (control->unknown_imports()[0]) {
-    fprintf(stderr, "imports nobody reviewed: %s\n", control->unknown_imports());
+    fprintf(stderr, "imports that were not reviewed: %s\n", control->unknown_imports());
     return 1;
   }
   CHECK(control->heap_bytes() > 0);

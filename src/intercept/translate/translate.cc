@@ -9,7 +9,7 @@
 namespace gpuckpt {
 namespace {
 
-constexpr uint64_t kDropped = ~0ull;  // value of an entry that is no more
+constexpr uint64_t kDropped = ~0ull;  // value of an entry that was dropped
 constexpr uint64_t kInvented =
     0x67706b0000000000;  // names we had to make up: no address, no small number
 
