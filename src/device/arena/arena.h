@@ -25,7 +25,7 @@ inline constexpr uint64_t kBlockBytes = 2 << 20;
 inline constexpr uint64_t kUnitBytes = 512;
 inline constexpr uint32_t kBlockUnits = kBlockBytes / kUnitBytes;
 
-// What the arena stands on. Results are 0 or the driver's error.
+// Where the arena gets its memory. Results are 0 or the driver's error.
 class Backing {
  public:
   // Takes address space: at least `bytes` (a multiple of kBlockBytes), aligned to kBlockBytes. More

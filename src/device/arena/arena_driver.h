@@ -35,7 +35,8 @@ class VmmBacking : public Backing {
 };
 
 // Where an allocation was found lately, so that the next copy there need not look again. Lossy,
-// read and written by anybody at any time: a mixture of two can only make an overrun pass unseen.
+// read and written by any thread at any time: a mixture of two can only make an overrun pass
+// unseen.
 struct LateFinds {
   struct Find {
     uint64_t begin = 0, end = 0, ended = ~uint64_t{0};

@@ -45,7 +45,7 @@ Image* image_of(const Object* o) {
   return library ? library->image : nullptr;
 }
 
-// Images that nobody has read yet, each held.
+// Images that were not read yet, each with a reference.
 void take_unread(Vector<Image*>* out) {
   MutexLock guard(registry().lock);
   for (Object* o = registry().first(); o; o = o->next) {

@@ -26,7 +26,7 @@ struct Physical {
   SharedName name;
   bool foreign = false;  // it is another process's
   OwnFd ticket;          // then: a duplicate of the descriptor it came by
-  // The program has let go of it, and descriptors have not: our own hold.
+  // The program has released it while descriptors for it exist: our own reference.
   CUmemGenericAllocationHandle lingering = 0;
   // Of the host's: what it held at the last snapshot.
   char* contents = nullptr;

@@ -1,6 +1,6 @@
 // Where allocations were made: what on the calling thread's stack looks like return addresses, at
-// the time of the call. A guess that costs a fraction of a microsecond; whoever reads it (verify
-// --replay) drops those that no call instruction stands before.
+// the time of the call. A guess that costs a fraction of a microsecond; its reader (verify
+// --replay) drops the addresses that do not follow a call instruction.
 //
 // Owner: process-wide. Threads: any, under a lock of its own. Errors: 0: not known.
 #pragma once

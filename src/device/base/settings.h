@@ -16,8 +16,8 @@ struct Settings {
   bool heap_is_empty = false;  // GPUCKPT_DEVICE_HEAP: kernels free what they take from malloc
 };
 
-// Any thread. They are read when the library starts, or before, by whoever calls the driver first:
-// later a thread of the program may be changing its environment.
+// Any thread. They are read when the library starts, or before, by the thread that calls the driver
+// first: later a thread of the program may be changing its environment.
 const Settings& settings();
 // Reads them, and names in the log what cannot be read.
 void read_settings();

@@ -1,6 +1,6 @@
 // Times of events across restores. Every context has a clock in milliseconds; `time_base` is an
-// event of the driver that stands at a known time of it. Before the first restore nothing of this
-// is used.
+// event of the driver that was recorded at a known time of it. Before the first restore nothing of
+// this is used.
 //
 // Owner: the contexts' and events' records. Threads: registry().lock, as each function says.
 // Errors: the driver's answer, in `result`.

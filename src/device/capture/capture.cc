@@ -335,7 +335,7 @@ void learn_context(ContextObject* context) {
     context->flags = flags;
 }
 
-// Every event's time on its context's clock, which stands at `next_base_ms` now.
+// Every event's time on its context's clock, which reads `next_base_ms` now.
 bool learn_events(ContextObject* context) {
   bool any = false;
   for (Object* o = registry().first(); o && !any; o = o->next)

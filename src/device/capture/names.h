@@ -56,7 +56,7 @@ class NameTable {
   // device comes back; everything else that fails leaves pieces without names.
   CUresult fill(int device, Hasher* hasher);
 
-  // Tables whose names are by another key are as good as null. `before` null: nothing is kSame;
+  // Tables whose names were made with another key count as null. `before` null: nothing is kSame;
   // `precopied` null: nothing is kStill or kPrecopied, which is what it has marked. Pieces to be
   // moved are cut at multiples of `cut`.
   bool compare(const NameTable* before, const NameTable* precopied, uint64_t cut,

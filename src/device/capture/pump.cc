@@ -180,10 +180,10 @@ bool Pump::finish() {
 CUresult Pump::await(CUevent event) {
   if (!leave_) return real().cuEventSynchronize(event);
   // Others are on their way meanwhile: pauses of about three copies are short enough, and shorter
-  // ones would only be in the way of who copies.
+  // ones would only slow the thread that copies.
   for (int looks = 0;; ++looks, sys::sleep_us(pause_us_)) {
     MutexLock guard(*leave_->lock);
-    if (*leave_->gone) return CUDA_SUCCESS;  // who destroyed it saw our copies to their end
+    if (*leave_->gone) return CUDA_SUCCESS;  // the thread that destroyed it waited for our copies
     CUresult result = real().cuEventQuery(event);
     if (result == CUDA_ERROR_NOT_READY) continue;
     if (!looks && pause_us_ > kShortestPauseUs) pause_us_ -= pause_us_ / 8;

@@ -25,8 +25,8 @@ struct Piece {
   const ChunkName* names;  // of its chunks; null: not known
 };
 
-// The context may go while we work in it. Whoever destroys it sets `gone` with the lock held, after
-// our copies are done; from then on the driver is not called for it any more.
+// The context may go while we work in it. The thread that destroys it sets `gone` with the lock
+// held, after our copies are done; from then on the driver is not called for it any more.
 struct Leave {
   Mutex* lock;
   const bool* gone;

@@ -1,14 +1,14 @@
 // One snapshot of device memory: named chunk by chunk where it lies, compared with the last
 // snapshot's names, and only what changed moves: into spare device memory first, as far as there is
-// some, and from there to the sink after the application goes on; the rest to the sink at once.
+// some, and from there to the sink after the application has resumed; the rest to the sink at once.
 //
 // Where the stage is too small for what changed, much of it goes before the moment of the snapshot:
 // in rounds, each a short stop that fills the stage and a drain of chunks that have no place in the
 // snapshot yet. At its moment those that are still the same are called by their names.
 //
 // The stage never takes memory that the application needs: it counts as free in cuMemGetInfo, and
-// when a call of the application fails for want of memory the stage gives way (its copies go to
-// host memory) before the call is made once more.
+// when a call of the application runs out of memory the stage is released (its copies move to host
+// memory) before the call is made once more.
 #include <sys/mman.h>
 
 #include "base/heap.h"
@@ -31,8 +31,8 @@
 namespace gpuckpt::device {
 namespace {
 
-// How long a drain waits for a capture to end before it goes on beside it (its calls are made in
-// relaxed mode, which no capture forbids).
+// How long a drain waits for a capture to end before it continues during the capture (its calls are
+// made in relaxed mode, which no capture forbids).
 constexpr uint64_t kCapturePatienceUs = 10'000'000;
 
 struct DeviceStage {

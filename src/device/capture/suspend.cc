@@ -26,7 +26,7 @@
 namespace gpuckpt::device {
 namespace {
 
-// What other processes may have stays: it is theirs as well, and they go on.
+// What other processes may have stays: it is theirs as well, and they keep running.
 template <typename F>
 void each_own_chunk(DeviceMemory* memory, F f) {
   for (Chunk* c = memory->arena.first_chunk(); c; c = memory->arena.next_chunk(c))

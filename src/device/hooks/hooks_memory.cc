@@ -306,7 +306,7 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr) {
   DeviceMemory* memory = device_memory(device);
   uint64_t context, pool;
   {
-    CUcontext current;  // as natively: without a context nothing can be freed
+    CUcontext current;  // as without gpuckpt: no free without a context
     CUresult result = real().cuCtxGetCurrent(&current);
     if (result != CUDA_SUCCESS) return result;
     MutexLock guard(memory->lock);
@@ -368,7 +368,7 @@ CUresult hook_cuPointerGetAttribute(void* data, CUpointer_attribute attribute, C
 CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute* attributes,
                                      void** data, CUdeviceptr ptr) {
   // Asking the driver first checks arguments and gives every attribute its default for pointers
-  // nobody knows.
+  // that belong to no allocation.
   CUresult result = real().cuPointerGetAttributes(numAttributes, attributes, data, ptr);
   if (result != CUDA_SUCCESS) return result;
   for (unsigned i = 0; i < numAttributes; ++i) {

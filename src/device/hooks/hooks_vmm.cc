@@ -27,8 +27,8 @@ CUresult hook_cuMemAddressReserve(CUdeviceptr* ptr, size_t size, size_t alignmen
   return result;
 }
 
-// What ends an address or a handle holds the lock from before the call: the driver may give the
-// value to another thread at once, whose record must come after this one is gone.
+// Calls that end an address or a handle take the lock before they call the driver: the driver may
+// give the value to another thread at once, whose record must come after this one is gone.
 CUresult hook_cuMemAddressFree(CUdeviceptr ptr, size_t size) {
   if (device_holding(ptr) >= 0) return CUDA_ERROR_INVALID_VALUE;  // the arena's
   MutexLock guard(vmm().lock);
@@ -104,7 +104,7 @@ CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, 
   return result;
 }
 
-// The driver's own descriptors are told apart by nobody: the program gets ours.
+// No process can tell the driver's own descriptors apart, so the program gets ours.
 namespace {
 
 // False: no descriptor can be made, or sent on its way.

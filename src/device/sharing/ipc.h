@@ -38,8 +38,8 @@ bool find_opened(uint64_t address, uint64_t* begin, uint64_t* size);
 bool ipc_from_pool(CUdeviceptr address);
 void ipc_free_from_pool(CUdeviceptr address);
 
-// Something of another process, from the question to where it is recorded. The gate is open for
-// snapshots while its owner, who may be held up by one, does not answer.
+// Something of another process, from the question to where it is recorded. The thread leaves the
+// gate while it waits for the owner, because a snapshot may be what delays the owner's answer.
 class IpcFetch {
  public:
   IpcFetch();
@@ -63,9 +63,9 @@ void ipc_forget_event(uint64_t name);  // before it is destroyed
 // A chunk of an arena is given back. Its device's lock is held.
 void ipc_forget_chunk(uint64_t begin);
 
-// A restored process. First: descriptors of the last one are nobody's. With the arenas there: they
-// are offered again; then what was opened is fetched from its owners, who come as far in their own
-// time.
+// A restored process. First: descriptors of the last generation are forgotten. With the arenas
+// there: they are offered again; then what was opened is fetched from its owners, which may need
+// time until they can answer.
 void ipc_restart();
 bool ipc_offer_again(DeviceReport* report);
 bool rebuild_opened(DeviceReport* report);

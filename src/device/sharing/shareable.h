@@ -30,7 +30,7 @@ CUresult import_memory(int fd, CUmemGenericAllocationHandle* out);
 
 // What several processes call a piece of memory, or a pool.
 struct SharedName {
-  int32_t pid = 0;  // of who made it; 0: nobody has shared it
+  int32_t pid = 0;  // of the process that made it; 0: it was not shared
   uint32_t number = 0;
   uint64_t identity = 0;  // of that process: ids are used again
   bool operator==(const SharedName& o) const {

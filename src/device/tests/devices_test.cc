@@ -61,7 +61,7 @@ void make(int count) {
     OK(cuMemsetD32Async(d.pooled, static_cast<uint32_t>(i), 1024, d.stream));
     OK(cuStreamSynchronize(d.stream));
   }
-  for (Device& d : all) {  // everybody may read everybody
+  for (Device& d : all) {  // every device may read every other
     OK(cuCtxSetCurrent(d.context));
     for (Device& other : all)
       if (&other != &d) OK(cuCtxEnablePeerAccess(other.context, 0));

@@ -458,7 +458,7 @@ void capture_survives(long step, long first) {
     faults::arm(0);
     CHECK(!gpuckpt::gate_closed());
     if (!ok && (!a.report.code || !a.report.text[0])) {
-      fprintf(stderr, "call %ld (%s) of a capture failed, and nobody said so\n", n, failed);
+      fprintf(stderr, "call %ld (%s) of a capture failed without a report\n", n, failed);
       _exit(1);
     }
     gpuckpt::device_plugin->abort_attempt();
@@ -492,8 +492,7 @@ void suspend_survives(long step, long first) {
       more = failed;
       CHECK(gpuckpt::gate_closed() == (ok == (fails == give_memory)));
       if (!ok && (!a.report.code || !a.report.text[0])) {
-        fprintf(stderr, "call %ld (%s) of a suspend or wake failed, and nobody said so\n", n,
-                failed);
+        fprintf(stderr, "call %ld (%s) of a suspend or wake failed without a report\n", n, failed);
         _exit(1);
       }
       if (gpuckpt::gate_closed())
@@ -527,7 +526,7 @@ void restore_fails_cleanly(long step, long first) {
       faults::arm(0);
       if (ok) check(true);
       if (!ok && (!report.code || !report.text[0])) {
-        fprintf(stderr, "call %ld (%s) of a restore failed, and nobody said so\n", n, failed);
+        fprintf(stderr, "call %ld (%s) of a restore failed without a report\n", n, failed);
         _exit(1);
       }
       _exit(failed ? 0 : 42);

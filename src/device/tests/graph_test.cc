@@ -300,7 +300,7 @@ int main() {
     rectangle(level, 4, 2, texels + 8, nullptr);
   };
 
-  // Allocated, but freed by nobody yet: its contents would be lost.
+  // Allocated, but not freed yet: its contents would be lost.
   CUgraph leaky;
   CUgraphExec leaky_exec;
   OK(cuGraphCreate(&leaky, 0));

@@ -31,7 +31,7 @@ def restored(tools, command, seed, generations, rest):
 
 
 def refused(tools, command, seed, rest):
-    """The driver allocates otherwise after the restore, and somebody holds the old value."""
+    """The driver allocates otherwise after the restore, and a table of the program holds the old value."""
     with harness.Session(tools, seed) as session:
         process = session.run([*command[:1], STEPS, 15 * rest, *command[1:]])
         session.wait_lines(3, process)
@@ -52,8 +52,8 @@ def main():
     cases = {
         "two generations, same driver": lambda rest: restored(tools, [program, "table"], 1, 3, rest),
         "a driver that shuffles otherwise": lambda rest: restored(tools, [program, "table", "SIMGPU_SEED", "77"], 2, 2, rest),
-        "bigger objects, nobody holds contexts": lambda rest: restored(tools, [program, "plain", "SIMGPU_GROW", "64"], 3, 2, rest),
-        "bigger objects, somebody holds contexts": lambda rest: refused(tools, [program, "table", "SIMGPU_GROW", "64"], 4, rest),
+        "bigger objects, no held contexts": lambda rest: restored(tools, [program, "plain", "SIMGPU_GROW", "64"], 3, 2, rest),
+        "bigger objects, held contexts": lambda rest: refused(tools, [program, "table", "SIMGPU_GROW", "64"], 4, rest),
     }
     return harness.run_cases({name: lambda case=case: harness.slower(case) for name, case in cases.items()})
 

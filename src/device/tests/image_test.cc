@@ -342,7 +342,7 @@ TEST_CASE("kernels that may call a function are found in machine code") {
     return names.has("other");
   };
   REQUIRE_FALSE(look(make(5)));  // the address of a function that calls nothing
-  REQUIRE(look(make(3)));        // of one that leads there: anybody may call it
+  REQUIRE(look(make(3)));        // of one that leads there: any code may call it
   const auto good = make(3);
   for (size_t at = 0; at < good.size(); ++at) {  // no byte can make it read outside
     auto bad = good;

@@ -651,7 +651,7 @@ struct Talker {
     OK(cuLaunchKernel(say, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr));
     OK(cuCtxSynchronize());
     CHECK(printed() == before + 15);
-    // Whoever has standard output locked may wait at the gate.
+    // The thread that has standard output locked may wait at the gate.
     OK(cuLaunchKernel(say, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr));
     while (cuStreamQuery(nullptr) == CUDA_ERROR_NOT_READY) usleep(1000);
     flockfile(stdout);
@@ -817,7 +817,7 @@ void synchronous_memory() {
   OK(cuMemFreeHost(pinned));
 }
 
-// Memory that is offered to others, and that nobody has opened, comes back offered; when it is
+// Memory that is offered to others, and that no process has opened, comes back offered; when it is
 // freed nothing is left of that. (With others: tests/trees.)
 void offered_memory() {
   CUipcMemHandle handle, again;
@@ -848,7 +848,8 @@ void offered_memory() {
   }
 }
 
-// A kernel that may call malloc was taken from its module: what it left on the heap is nobody's.
+// A kernel that may call malloc was taken from its module: what it left on the heap belongs to no
+// kernel.
 void heap_is_refused() {
   CUmodule heap;
   CUfunction function;

@@ -1,5 +1,5 @@
 // Suspended, a program holds no device memory; calls wait; resumed, everything is where it was.
-// When somebody took the memory meanwhile it stays suspended and can try again.
+// When another process took the memory meanwhile it stays suspended and can try again.
 #include <unistd.h>
 
 #include <atomic>
