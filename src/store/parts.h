@@ -124,8 +124,8 @@ Status repair_store(Env* env, const Paths& paths, bool dry_run, RepairReport* re
 Status check_store_owner(Env* env, const std::string& path);
 // The directories of a new store at `path`; refused where something else than a store is.
 Status make_store_directories(Env* env, const std::string& path);
-// What makes a directory a store survives a power loss from here on, whoever made it: he may have
-// died before it was.
+// What makes a directory a store survives a power loss from here on, also when another process made
+// it and died before its sync.
 Status sync_store(Env* env, const std::string& path);
 // `name` in `directory` becomes `text`, at once or not at all.
 Status replace_file(Env* env, const std::string& directory, const std::string& name,
@@ -134,8 +134,8 @@ Status replace_file(Env* env, const std::string& directory, const std::string& n
 Status mirror_store(Env* env, const Paths& paths, Env* to_env, const std::string& target,
                     MirrorReport* report);
 std::unique_ptr<MirrorState> read_mirror_state(Env* env, const Paths& paths);
-// Removes packs nobody names and rewrites those that are mostly unused, or in `forced`. The caller
-// holds an exclusive lock.
+// Removes packs that no manifest names and rewrites those that are mostly unused, or in `forced`.
+// The caller holds an exclusive lock.
 Status sweep_store(Env* env, const Paths& paths, const std::string& lock_id,
                    const std::set<PackId>& forced, PruneReport* report);
 // Every damaged frame of the store, by reading them all. Packs that cannot be opened are in

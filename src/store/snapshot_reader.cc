@@ -393,7 +393,7 @@ Status Reader::read_parts(uint64_t number, const std::vector<Range>& ranges, uns
       [&] { return read_pieces(parts_of(pieces_of(*space), ranges), threads, sink, place); });
 }
 
-// Goes frame by frame: each is read and decompressed once, whoever needs it.
+// Goes frame by frame: each is read and decompressed once for all threads that need it.
 Status Reader::read_pieces(std::vector<Piece> pieces, unsigned threads, const Sink& sink,
                            const Place& place) const {
   std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {

@@ -18,8 +18,8 @@
 namespace gpuckpt::store {
 
 // One stored piece of a space. Extents of a space are sorted, disjoint and non-empty; neighbours
-// are merged as far as their kind (data or zero) is the same. Addresses nobody captured are in no
-// extent.
+// are merged as far as their kind (data or zero) is the same. Addresses that were not captured are
+// in no extent.
 struct Extent {
   uint64_t address;
   uint64_t length;

@@ -887,11 +887,9 @@ Status Writer::describe(const std::string& meta, CommitResult* result, std::stri
   if (!paths_.names->key()) {
     if (!result->warning.empty()) result->warning += "\n";
     result->warning += fmt::format(
-        "store {} has format version 2: whoever decides what the program stores can make pages "
-        "that "
-        "come back as others; name a new --store (this one stays readable, and `gpuckpt export` "
-        "and "
-        "`import` copy from it)",
+        "store {} has format version 2: a party that chooses what the program stores can make "
+        "pages that come back as others; name a new --store (this one stays readable, and "
+        "`gpuckpt export` and `import` copy from it)",
         paths_.root);
   }
   j["sizes"] = {{"logical_bytes", logical_.load()},

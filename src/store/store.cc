@@ -130,7 +130,7 @@ bool one_of_ours(const std::string& name) {
 
 Status check_owner(Env* env, const std::string& path, const FileInfo& info,
                    const Store::Options& options) {
-  // Whoever owns the folder can lead a writer's files to other places, or exchange snapshots.
+  // The owner of the folder can redirect a writer's files, or exchange snapshots.
   const bool writes = options.create || options.write;
   if (options.any_owner && !(writes && geteuid() == 0)) return Status::Ok();
   if (info.uid != geteuid() && writes)
@@ -160,7 +160,7 @@ Status check_owner(Env* env, const std::string& path, const FileInfo& info,
 }
 
 Status write_format(Env* env, const std::string& path, const std::string& key_file) {
-  // Two creators at once: the last rename wins, and whoever comes then reads what it says.
+  // Two creators at once: the last rename wins, and every later process reads that file.
   Format format{.id = random_id(env)};
   if (!key_file.empty()) {
     std::shared_ptr<const Keys> keys;
@@ -188,8 +188,8 @@ std::string format_of_mirror(const std::string& mirror, const std::string& key_f
 Status create_store(Env* env, const std::string& path, const std::string& key_file,
                     const std::string& mirror) {
   if (Status status = make_store_directories(env, path); !status.ok()) return status;
-  // One creator at a time: what is derived from the id in "format" must not be exchanged under
-  // somebody who has read it.
+  // One creator at a time: what is derived from the id in "format" must not change after a process
+  // has read it.
   std::unique_ptr<Lock> lock;
   for (int attempt = 0;; ++attempt) {
     Status status = Lock::acquire(env, path, LockKind::kExclusive, "creating the store", &lock);
@@ -329,7 +329,7 @@ class StoreImpl : public Store {
   Paths paths_;
 };
 
-// As everywhere, an environment variable stands in for an option that was not given.
+// As everywhere, an environment variable replaces an option that was not given.
 std::string key_file_of(const Store::Options& options) {
   const char* twin = getenv("GPUCKPT_KEY_FILE");
   return options.key_file.empty() && twin ? twin : options.key_file;
@@ -362,7 +362,7 @@ Status make_store_directories(Env* env, const std::string& path) {
 
 Status sync_store(Env* env, const std::string& path) {
   if (int e = env->sync_directory(path)) return io_error("sync", path, e);
-  // The store's own name: best effort, for its parent may be anybody's.
+  // The store's own name: best effort, because another user may own its parent.
   size_t slash = path.find_last_of('/');
   (void)env->sync_directory(slash == std::string::npos ? "."
                             : slash == 0               ? "/"
@@ -460,7 +460,7 @@ Status looks_encrypted(Env* env, const Paths& paths, bool* out) {
 
 namespace {
 
-// By what most of the packs say, each for itself; a store without any is as good as new.
+// By what most of the packs say, each for itself; a store without any counts as new.
 Status how_packs_are_named(Env* env, const Paths& paths, Format* out) {
   std::vector<std::string> files;
   if (int e = env->list(paths.packs(), &files)) return io_error("list", paths.packs(), e);
@@ -574,7 +574,7 @@ Status list_snapshots(Env* env, const Paths& paths, std::vector<std::string>* ou
 Status remove_leftovers(Env* env, const Paths& paths, uint64_t* count) {
   if (count) *count = 0;
   // First the files, then the locks: a writer takes its lock before it creates a file, so a file
-  // seen here whose lock is not seen afterwards is nobody's.
+  // seen here whose lock is not seen afterwards belongs to no live writer.
   std::vector<std::string> found;
   for (const std::string& directory : {paths.packs(), paths.layers(), paths.snapshots()}) {
     std::vector<std::string> names;
@@ -703,7 +703,7 @@ Status PendingManifest::publish(bool replace) {
     pending_layer_.clear();
     if (int e = env_->sync_directory(paths_.layers())) return io_error("sync", paths_.layers(), e);
   }
-  // Nothing may fail for want of memory once the manifest has its name.
+  // No allocation may fail once the manifest has its name.
   const std::string path = paths_.manifest(id_), directory = paths_.snapshots();
   if (int e = env_->rename(pending_, path)) return io_error("rename", pending_, e);
   pending_.clear();

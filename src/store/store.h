@@ -174,7 +174,7 @@ class Store {
                                 // makes the new store one
     std::string mirror = {};    // with `create`: where its mirror is, if it had one before
   };
-  // kExitAbsent: there is none. kExitIncompatible: another version. kExitRefused: somebody else's.
+  // kExitAbsent: there is none. kExitIncompatible: another version. kExitRefused: another user's.
   static Status open(const std::string& path, const Options& options, std::unique_ptr<Store>* out);
 
   // Makes again what can be derived (the format file, tables of packs), drops snapshots of which
@@ -196,7 +196,7 @@ class Store {
   // Removes snapshots, then what no snapshot needs. Never the newest snapshot of a job.
   virtual Status prune(const PruneOptions& options, PruneReport* report) = 0;
   // Makes the store at `target` (a directory, or "rclone:REMOTE:PATH") hold every snapshot of this
-  // one, beginning where it was interrupted. kExitLocked: somebody else is at it already.
+  // one, beginning where it was interrupted. kExitLocked: another process mirrors already.
   virtual Status mirror(const std::string& target, MirrorReport* report) = 0;
   // Null when it has none.
   virtual std::unique_ptr<MirrorState> mirror_state() = 0;

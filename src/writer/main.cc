@@ -1,9 +1,10 @@
 // gpuckpt-writer: the process that owns the store while one snapshot is written
 // (include/gpuckpt/wire.h).
 //
-// The library starts it, nobody waits for it. What the application and its copy-on-write child put
-// into the ring becomes chunks here; when both have said kMsgEnd the snapshot is published, whether
-// or not they are still alive. Who goes away before its kMsgEnd takes the snapshot with it.
+// The library starts it, no process waits for it. What the application and its copy-on-write child
+// put into the ring becomes chunks here; when both have said kMsgEnd the snapshot is published,
+// whether or not they are still alive. A process that disconnects before its kMsgEnd makes the
+// snapshot fail.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -68,7 +69,7 @@ struct Member {
   bool greeted = false;
   nlohmann::json hello;
   int64_t pid = 0;
-  std::vector<uint8_t> process;     // its blob of that name, for who must know what it has
+  std::vector<uint8_t> process;     // its blob of that name, for the preflight
   uint64_t bytes = 0;               // captured of it, zeros included
   bool lost = false, gone = false;  // hung up; the first process says that this is all right
 };
@@ -153,8 +154,8 @@ class Job {
     writer_.reset();
     tell_successors();
     for (auto& member : members_) send(member->sources[0].fd, durable);
-    // First: what is pruned below is in the mirror then. Best effort as well: it says in the store
-    // how it went, and whoever mirrors next catches up.
+    // First: what is pruned below is in the mirror then. Best effort as well: the store says how it
+    // went, and the next mirror catches up.
     if (!arguments_.mirror.empty()) {
       setpriority(PRIO_PROCESS, 0, 10);
       store::MirrorReport report;
@@ -164,7 +165,7 @@ class Job {
       store::PruneOptions prune;
       prune.keep = arguments_.keep;
       store::PruneReport report;
-      // Best effort: the snapshot is durable, and whoever prunes next catches up.
+      // Best effort: the snapshot is durable, and the next prune catches up.
       (void)store_->prune(prune, &report);
     }
     return Status::Ok();
@@ -214,7 +215,7 @@ class Job {
     arguments_.write.run = store::json_text(description_, "run");
     arguments_.write.run_pid = static_cast<int64_t>(store::json_number(description_, "pid"));
     arguments_.write.page_cache = std::min(room_in_page_cache(), arguments_.memory / 8);
-    arguments_.write.lock_wait_ms = 10'000;  // a prune is short; the application goes on meanwhile
+    arguments_.write.lock_wait_ms = 10'000;  // a prune is short; the application keeps running
     if (Status status = store_->begin(arguments_.write, &writer_); !status.ok()) return status;
     first_.pid = static_cast<int64_t>(store::json_number(description_, "pid"));
     if (Status status = prepare_files(); !status.ok()) return status;
@@ -233,7 +234,8 @@ class Job {
     return message;
   }
 
-  // Was this the run's last snapshot? Who waits to take the job over need not wait for another.
+  // Was this the run's last snapshot? A run that waits to take the job over need not wait for
+  // another one.
   void tell_successors() {
     using Life = store::Lease::Life;
     store::Lease lease;
@@ -275,9 +277,10 @@ class Job {
     return parent_files_;
   }
 
-  // All of the job stand.
+  // All processes of the job are parked.
   Status take_files() {
-    if (!keeper_) return Status::Error("files are to be stored, and nobody said which");
+    if (!keeper_)
+      return Status::Error("files are to be stored, but the list of folders is missing");
     const auto begin = std::chrono::steady_clock::now();
     if (Status status = keeper_->take(processes()); !status.ok()) return status;
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -288,10 +291,10 @@ class Job {
     send(
         first_.sources[0].fd,
         make(wire::kMsgFilesTaken,
-             fmt::format("{} files are in the snapshot, {} of them copied while the program stood, "
-                         "in {} ms",
-                         keeper_->files().size(), store::show_size(keeper_->taken_bytes()),
-                         took.count())));
+             fmt::format(
+                 "{} files are in the snapshot, {} of them copied while the program was stopped, "
+                 "in {} ms",
+                 keeper_->files().size(), store::show_size(keeper_->taken_bytes()), took.count())));
     return Status::Ok();
   }
 

@@ -37,7 +37,7 @@ Status read_key_file(const std::string& path, std::vector<uint8_t>* out) {
   }
   if (out->size() < kLeastKey || out->size() > kMostKey) {
     return Status::Refused(
-        fmt::format("key file {} has {} bytes; a key is 32 bytes to 64 KiB that nobody can guess: "
+        fmt::format("key file {} has {} bytes; a key is 32 bytes to 64 KiB of random data: "
                     "make one with `head -c 32 /dev/urandom > {}`",
                     path, out->size(), path));
   }

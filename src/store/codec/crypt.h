@@ -27,13 +27,13 @@ class Keys {
   enum Purpose { kFrames = 1, kLayers = 2, kManifests = 3 };
   static constexpr size_t kOverhead = 24 + 16;  // nonce before, tag after
 
-  // Reads the key file (32 bytes or more that nobody can guess; refused when others may read it)
-  // and derives the keys of the store that has this id.
+  // Reads the key file (32 bytes or more of random data; refused when others may read it) and
+  // derives the keys of the store that has this id.
   static Status load(const std::string& key_file, const std::string& store_id,
                      std::shared_ptr<const Keys>* out);
   ~Keys();
 
-  // Tells a wrong key from a damaged store; stands in the file "format".
+  // Tells a wrong key from a damaged store; written in the file "format".
   std::string check() const;
   ChunkName name(const ChunkName& plain) const;
   // Under which the plain names are computed.

@@ -27,7 +27,7 @@ class ChunkIndex {
   ChunkPlace find_or_insert(const ChunkName& name, ChunkPlace mine);
   // `name` is asked for soon: its place comes into the cache meanwhile.
   void expect(const ChunkName& name) const;
-  // False: nobody has it.
+  // False: the store does not have it.
   bool find(const ChunkName& name, ChunkPlace* out) const;
   void reserve(uint64_t chunks);
   uint64_t size() const;

@@ -15,7 +15,7 @@ class Names {
  public:
   // By the keyed function. `keys`: of an encrypted store, or null.
   static std::shared_ptr<const Names> keyed(const HashKey& key, std::shared_ptr<const Keys> keys);
-  // XXH3-128, as stores of format version 2 do: anybody can make two contents with one name.
+  // XXH3-128, as stores of format version 2 do: any user can make two contents with one name.
   static std::shared_ptr<const Names> unkeyed(std::shared_ptr<const Keys> keys);
 
   // At most kLargeChunk bytes. What is computed where the bytes are; what travels.

@@ -376,8 +376,8 @@ Status PackReader::read_table(const PackTrailer& trailer) {
   return Status::Ok();
 }
 
-// The table's checksum says that a gpuckpt wrote it; these bounds say that reading it is safe
-// whoever did.
+// The table's checksum says that a gpuckpt wrote it; these bounds make reading it safe even where
+// that is not true.
 Status PackReader::check_table(const PackTrailer& trailer) const {
   uint64_t offset = sizeof(PackHeader), chunk = 0, plain = 0;
   for (const FrameEntry& frame : table_.frames) {

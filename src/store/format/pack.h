@@ -20,8 +20,8 @@ namespace gpuckpt::store {
 // A frame under construction: chunks are added until kFrameBytes is reached.
 struct FrameDraft {
   std::vector<uint8_t> plain;
-  // What follows `plain`, where it lies: of a frame that is stored as it is, and not for longer
-  // than who gave it keeps it.
+  // What follows `plain`, where it lies: for a frame that is stored uncompressed; valid only as
+  // long as its owner keeps it.
   std::vector<std::span<const uint8_t>> borrowed;
   uint64_t borrowed_bytes = 0;
   std::vector<ChunkName> names;
@@ -66,7 +66,7 @@ class PackWriter {
   static Status create(Env* env, const std::string& path, const Names& names, uint64_t cached,
                        std::unique_ptr<PackWriter>* out);
   // Bytes on their way to the disk. Asking the kernel for it takes as long as the disk's queue is
-  // full: it is done by whoever has nothing locked, and whenever.
+  // full: it is done by a thread that holds no lock, at any later time.
   struct Writeback {
     std::shared_ptr<File> file;  // null: nothing to be done
     uint64_t offset = 0, length = 0;
@@ -135,10 +135,10 @@ class PackReader {
   // The plain bytes of one frame, its checksum verified. Names of chunks are not (see check_chunk).
   Status read_frame(uint32_t frame, std::vector<uint8_t>* plain) const;
   Status read_frame(uint32_t frame, std::span<uint8_t> plain) const;  // of just its length
-  // The same for who checks all chunks that it uses, without a copy or a checksum where their names
-  // say as much. `*bytes` lie in `place` if there is one (as long as the frame's plain bytes; of no
-  // meaning after a failure), or else in `room` or in a buffer of the calling thread, until it
-  // reads the next frame.
+  // The same for a caller that checks all chunks that it uses: without a copy, and without a
+  // checksum where the chunks' names verify as much. `*bytes` lie in `place` if there is one (as
+  // long as the frame's plain bytes; of no meaning after a failure), or else in `room` or in a
+  // buffer of the calling thread, until it reads the next frame.
   Status view_frame(uint32_t frame, std::span<uint8_t> place, std::vector<uint8_t>* room,
                     std::span<const uint8_t>* bytes) const;
   // Does the chunk (at `offset` of its frame's plain bytes) have the name the table says?

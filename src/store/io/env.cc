@@ -28,7 +28,7 @@ class PosixFile : public File {
   ~PosixFile() override {
     if (fd_ >= 0) ::close(fd_);
   }
-  // Made before it is opened: a file that was created is never lost for want of memory.
+  // Made before it is opened: a file that was created is never lost because memory is short.
   bool open(const std::string& path, int flags, mode_t mode = 0) {
     return (fd_ = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, mode)) >= 0;
   }
@@ -233,7 +233,7 @@ const char* remedy(int error) {
     case EISDIR:
     case ENOTDIR:
     case ENXIO:
-      return "something else stands where a file of the store should be";
+      return "there is something else in the place of a file of the store";
     default:
       return "";
   }

@@ -69,7 +69,7 @@ Status file_system_time(Env* env, const std::string& store, int64_t* now_ns) {
   const std::string path = directory(store) + "/now." + hex(random, sizeof(random)) + ".tmp";
   std::unique_ptr<File> file;
   if (int e = env->create(path, &file)) {
-    // Who may only read looks at the wall clock.
+    // A process that may only read uses the wall clock.
     if (e != EACCES && e != EPERM && e != EROFS && e != ENOSPC && e != EDQUOT)
       return io_error("create", path, e);
     *now_ns = env->now_ns();
@@ -173,7 +173,7 @@ void sweep(Env* env, const std::string& store, const std::string& job, uint64_t 
   }
 }
 
-// Creates the file for `lease`; *won: nobody else has this number or a higher one.
+// Creates the file for `lease`; *won: no other run has this number or a higher one.
 Status create_lease(Env* env, const std::string& store, const Lease& lease, bool* won) {
   *won = false;
   const std::string path = directory(store) + "/" + file_of(lease.job, lease.fence);
@@ -184,7 +184,7 @@ Status create_lease(Env* env, const std::string& store, const Lease& lease, bool
   file.reset();
   std::vector<uint64_t> fences;
   Status status = list_fences(env, store, lease.job, &fences);
-  // Whoever had a higher number before has swept this one away; it must not come back.
+  // A run with a higher number would have removed this file; it must not come back.
   if (status.ok() && !fences.empty() && fences.back() > lease.fence) {
     env->remove(path);
     return Status::Ok();

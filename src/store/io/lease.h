@@ -25,8 +25,8 @@ namespace gpuckpt::store {
 
 struct Lease {
   enum class Life {
-    kNone,     // nobody ever took one
-    kLive,     // its run goes on, as far as can be seen
+    kNone,     // no run ever took one
+    kLive,     // its run is alive, as far as can be seen
     kLeaving,  // it took its last snapshot and is about to end
     kEnded,    // its run has given it back
     kGone,     // its process does not exist any more

@@ -26,7 +26,7 @@ class Line {
  public:
   Line(Env* env, const Paths& paths) : env_(env), paths_(paths) {}
   // Is the snapshot a branch? To be asked from the newest to the oldest. `meta` is its description;
-  // of one that cannot be read nobody knows, and the answer is no.
+  // for one that cannot be read the answer is no.
   bool is_branch(const std::string& id, const std::string& meta);
 
  private:
@@ -49,7 +49,7 @@ Status newest_of_all(Env* env, const Paths& paths, std::string* id);
 Status take_job(Env* env, const Paths& paths, const LeaseRequest& request, Lease* out);
 
 // What a snapshot of `run` says about its place in the line, added to its description `meta`, which
-// has its `parent`. A run without a lease takes the job here, when nobody has it and the snapshot
+// has its `parent`. A run without a lease takes the job here, when no run has it and the snapshot
 // follows the newest of the line. *warning: it is a branch, and why.
 Status place_in_line(Env* env, const Paths& paths, const LeaseRequest& request,
                      nlohmann::json* meta, std::string* warning);

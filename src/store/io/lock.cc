@@ -38,7 +38,7 @@ bool live(const nlohmann::json& j, int64_t age_ns) {
 }
 
 // A network file system may show a directory as it was a while ago, until we change something in
-// it. Who is alone in the store decides what nobody needs, and must see what others wrote.
+// it. The holder of an exclusive lock decides what is unused, and must see what others wrote.
 Status look_anew(Env* env, const std::string& store, const std::string& id) {
   for (const char* directory : {"packs", "layers", "snapshots"}) {
     const std::string path = fmt::format("{}/{}/anew.{}.tmp", store, directory, id);
@@ -115,8 +115,8 @@ Status Lock::acquire(Env* env, const std::string& store, LockKind kind, const st
   std::unique_ptr<Lock> lock(new Lock);
   lock->env_ = env;
   lock->id_ = (kind == LockKind::kExclusive ? "x" : "s") + hex(random, sizeof(random));
-  // Written under another name and renamed, so that a lock which can be seen says whose it is: one
-  // who dies at this moment leaves nothing that others would have to wait for.
+  // Written under another name and renamed, so that a lock which can be seen says whose it is: a
+  // process that dies at this moment leaves no lock that others would have to wait for.
   std::string path = store + "/locks/" + lock->id_ + ".lock";
   std::string unnamed = store + "/locks/" + lock->id_ + ".tmp";
   std::unique_ptr<File> file;

@@ -17,7 +17,7 @@ namespace gpuckpt::store {
 
 enum class LockKind { kShared, kExclusive };
 
-// Who holds a lock, as its file says.
+// The holder of a lock, as its file says.
 struct LockOwner {
   std::string file;  // name in locks/
   LockKind kind = LockKind::kShared;

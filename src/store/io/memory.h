@@ -40,8 +40,8 @@ Status guarded(const Work& work) {
   }
 }
 
-// Runs `work` in this thread and in up to threads - 1 others (fewer where no more can be had), and
-// returns when all have. Memory that one of them could not have is thrown from here.
+// Runs `work` in this thread and in up to threads - 1 others (fewer where no more can be started),
+// and returns when all have ended. A failed allocation in one of them is thrown from here.
 template <typename Work>
 void run_together(unsigned threads, const Work& work) {
   std::atomic<bool> memory_was_short{false};

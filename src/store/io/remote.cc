@@ -187,7 +187,7 @@ class RemoteEnv : public Env {
     std::sort(names->begin(), names->end());
     return 0;
   }
-  // What a listing said is good for one question: whoever asks again wants to know anew.
+  // What a listing said is good for one question: a caller that asks again gets a new answer.
   int info(const std::string& path, FileInfo* out) override {
     {
       std::lock_guard guard(mutex_);

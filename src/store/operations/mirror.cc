@@ -1,7 +1,7 @@
 // A second store that has, or comes to have, every snapshot of the first: the same files under the
 // same names, so that whatever reads the one reads the other. Files are copied in the order of
 // writes (packs, layers, manifest), each whole under a temporary name first; what is there already
-// is not copied again, so one who was interrupted is simply called again.
+// is not copied again, so an interrupted mirror is simply started again.
 //
 // A mirror keeps what its source prunes; prune it by itself.
 
@@ -47,7 +47,8 @@ class Mirror {
  private:
   // Those of the store's snapshots that it found last are in `ids`.
   Status copy_all(std::vector<std::string>* ids) {
-    // Again until nothing is new: who snapshots meanwhile finds our lock and leaves it to us.
+    // Again until nothing is new: a writer that finishes meanwhile finds our lock and leaves its
+    // snapshot to us.
     for (bool more = true; more;) {
       if (Status s = list_snapshots(env_, from_, ids); !s.ok()) return s;
       more = false;
@@ -255,7 +256,7 @@ Status mirror_store(Env* env, const Paths& paths, Env* to_env, const std::string
     remember(env, paths, *state);  // the first time may take long
   }
   Status status = Mirror(env, paths, to_env, target, report).run();
-  // Who holds the lock mirrors this snapshot as well, and says in the end how it went.
+  // The holder of the lock mirrors this snapshot as well, and reports the result at the end.
   if (status.code() == kExitLocked) return status;
   if (state->target != target) {
     if (!report->there && !state->snapshots.empty())

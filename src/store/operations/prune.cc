@@ -509,7 +509,7 @@ Status make_room(Env* env, const Paths& paths, const WriteOptions& options) {
     prune.remove = {id};
     PruneReport report;
     if (Status status = prune_store(env, paths, prune, &report); !status.ok()) return status;
-    // Somebody else is writing: the space comes back with whoever prunes next.
+    // Another process is writing: the next prune frees the space.
     if (!report.postponed.empty()) return Status::Ok();
   }
   return Status::Ok();

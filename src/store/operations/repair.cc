@@ -38,8 +38,8 @@ Status load_all(Env* env, const Paths& paths, Manifests* out) {
   return Status::Ok();
 }
 
-// Something else where a file should be (a directory, a link, a device): whoever put it there may
-// still have the file, so nothing is dropped for it.
+// Something else where a file should be (a directory, a link, a device): the user may still have
+// the original file, so nothing is dropped for it.
 Status only_files(Env* env, const Paths& paths) {
   for (const std::string& directory : {paths.packs(), paths.layers(), paths.snapshots()}) {
     std::vector<std::string> names;
@@ -118,7 +118,7 @@ Status rebuild(Env* env, const Paths& paths, const Manifests& manifests, const s
                           ref.table_checksum == table_checksum);
       }
     }
-    if (!known) continue;  // frames are missing, or nobody needs it
+    if (!known) continue;  // frames are missing, or no snapshot needs it
     report->rebuilt.push_back(paths.pack(id));
     if (dry_run) continue;
     std::string pending = fmt::format("{}/{}.{}.tmp", paths.packs(), hex(id), lock_id);

@@ -192,7 +192,7 @@ int main(int argc, char** argv) {
   std::vector<float> activations;
   while (activations.size() * 4 < limit)
     activations.insert(activations.end(), t.activations.begin(), t.activations.end());
-  // Not repeated: a repetition would be a gift to whoever looks for matches.
+  // Not repeated: a repetition would favour compressors that look for matches.
   std::mt19937 random(2);
   std::normal_distribution<float> normal;
   for (size_t i = t.activations.size(); i < activations.size(); ++i)

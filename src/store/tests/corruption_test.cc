@@ -372,7 +372,7 @@ TEST_CASE("repair drops nothing that can still be found") {
     PruneReport pruned;
     REQUIRE_OK(store->prune({}, &pruned));
   }
-  SECTION("no format, and nobody says that there is a key") {
+  SECTION("no format, and no key is given") {
     const fs::path format = dir.store() + "/format";
     const Bytes text = load(format);
     for (bool gone : {false, true}) {

@@ -282,7 +282,7 @@ TEST_CASE("a lock that cannot be read is respected") {
     REQUIRE(utimensat(AT_FDCWD, lock.path().c_str(), old, 0) == 0);
   for (Call which : {Call::kOpen, Call::kRead, Call::kInfo}) {
     env.before = [&](Call call, const std::string& path) {
-      bool mine = path.find("/x") != std::string::npos;  // the one who looks
+      bool mine = path.find("/x") != std::string::npos;  // the process that lists the locks
       return call == which && path.find("/locks/") != std::string::npos && !mine ? EIO : 0;
     };
     PruneReport report;

@@ -98,8 +98,8 @@ std::string describe(const std::string& path, const std::string& id) {
   std::vector<uint8_t> manifest = load(path + "/snapshots/" + id + ".manifest");
   ManifestHeader header;
   memcpy(&header, manifest.data(), sizeof(header));
-  // How a zstd library packs the body is its own business, so the lengths and sums that depend on
-  // it are left out.
+  // Versions of the zstd library compress the body differently, so the lengths and sums that depend
+  // on it are left out.
   dump(&out, std::span(manifest).first(16), 0);
   dump(&out, std::span(manifest).subspan(sizeof(header), header.meta_length), sizeof(header));
   std::vector<uint8_t> body(header.body_plain_length);

@@ -297,7 +297,7 @@ void read_snapshot(Bytes manifest) {
   (void)compare(*reader, *reader, &differences);
 }
 
-// Stands where the writer does and only looks: what it is given has as many names as chunks, and,
+// Takes the writer's place and only checks: what it is given has as many names as chunks, and,
 // where a payload is given, lies within that. Takes a tenth of the time.
 class Checker : public SnapshotWriter {
  public:

@@ -102,7 +102,7 @@ TEST_CASE("one run has a job, until it ends") {
   CHECK(b.fence == 2);
   CHECK(store->renew_job(a).code() == kExitLocked);
   CHECK(store->leave_job(a, Lease::Life::kEnded).code() == kExitLocked);
-  // Who has lost a job does not get it again.
+  // A run that has lost a job does not get it again.
   second.end();
   CHECK(store->take_job({"J", "aa", getpid()}, &a).code() == kExitLocked);
 }
@@ -140,7 +140,7 @@ TEST_CASE("of many hands one wins") {
   for (pid_t pid : hands) kill(pid, SIGKILL), waitpid(pid, nullptr, 0);
 }
 
-TEST_CASE("a lease on another machine runs out when nobody renews it") {
+TEST_CASE("a lease on another machine expires when it is not renewed") {
   TemporaryDirectory dir;
   auto store = fresh(dir);
   Lease a, b;
@@ -197,7 +197,7 @@ TEST_CASE("what a run publishes after it lost its job is a branch") {
   const Published later = publish(*store, "J", "aa", old.pid(), late.id);
   CHECK(branches(*store) == std::vector<std::string>{late.id, later.id});
   CHECK(latest(*store) == second.id);
-  // Also when the new run has ended meanwhile, and nobody has the job.
+  // Also when the new run has ended meanwhile, and no run has the job.
   REQUIRE_OK(store->leave_job(b, Lease::Life::kEnded));
   CHECK(publish(*store, "J", "aa", old.pid(), later.id).warning != "");
   // The rules of prune count the line.

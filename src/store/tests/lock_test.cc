@@ -1,4 +1,4 @@
-// Who may work beside whom, and what the dead leave behind.
+// Which operations may run at the same time, and what dead processes leave behind.
 #include <sys/wait.h>
 
 #include "store/io/lock.h"

@@ -128,7 +128,7 @@ TEST_CASE("what it says of the mirror is what the mirror has") {
   source.snapshot();
   CHECK(!state()->has(source.ids[1]));
 
-  // Not its mirror: that is said to whoever asked for it, and the other one is as it was.
+  // Not its mirror: the caller is told, and the other store is unchanged.
   other.snapshot();
   CHECK(source.store->mirror(other.dir.store(), &report).code() == kExitRefused);
   CHECK(state()->target == source.target());
@@ -219,7 +219,7 @@ TEST_CASE("a store that is lost is made anew as the one its mirror knows") {
     };
     CHECK(snapshot(target, with) == kExitOk);  // there is no mirror yet
     fs::remove_all(dir.store());
-    CHECK(snapshot("", with) == kExitRefused);  // nobody told it
+    CHECK(snapshot("", with) == kExitRefused);  // without the key
     fs::remove_all(dir.store());
     CHECK(snapshot(target, other) == kExitRefused);  // the mirror is not opened by this key
     fs::remove_all(dir.store());

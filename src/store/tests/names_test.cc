@@ -1,4 +1,4 @@
-// Contents that somebody made to have one name: they have two. And stores that named chunks by a
+// Contents that an attacker made to have one name: they have two. And stores that named chunks by a
 // hash with a public secret can still be read, and written.
 #include <xxhash.h>
 

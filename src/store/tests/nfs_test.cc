@@ -1,5 +1,5 @@
 // Fear: a network file system. It shows directories as they were a while ago, remembers that a file
-// was not there, answers a request that it carried out as if somebody else had (the answer got
+// was not there, answers a request that it carried out as if another machine had (the answer got
 // lost, and the request was sent again), keeps removed files that are open under names of its own,
 // forgets files that another machine removed, and has no advisory locks.
 #include <errno.h>
@@ -175,7 +175,7 @@ struct Shared {
     ++taken;
     return s;
   }
-  // As somebody sees it who comes anew.
+  // As a process that has nothing cached sees it.
   void check() {
     std::unique_ptr<Store> store;
     REQUIRE_OK(Store::open(dir.store(), {}, &store));
@@ -196,7 +196,7 @@ struct Shared {
 
 }  // namespace
 
-TEST_CASE("what another machine wrote a moment ago is seen by who prunes, repairs or mirrors") {
+TEST_CASE("what another machine wrote a moment ago is seen by prune, repair and mirror") {
   Shared shared;
   Machine here, there;
   REQUIRE_OK(shared.snapshot(&there));

@@ -105,7 +105,7 @@ Status on_store(const std::string& path, const std::function<Status(Store&)>& wo
 enum Outcome { kNothingFailed, kWentOn, kRefused, kEnded };
 
 // In a process of its own: some libraries end the process instead of saying that memory is short,
-// and that is as good as being killed.
+// and that counts as being killed.
 Outcome fail_at(const Family& family, const std::string& path, long n) {
   fflush(nullptr);
   const pid_t pid = fork();

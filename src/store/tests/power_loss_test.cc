@@ -3,8 +3,8 @@
 // A file system in memory keeps apart what is durable and what is not. At the crash every block
 // that was not synced survives or not, and so does every name made, changed or removed since its
 // directory was synced. Whatever the outcome: each snapshot that was reported durable, and not
-// pruned, is whole; each that can be seen at all is whole; and the store goes on working. The same
-// of its mirror, on which the power fails as well.
+// pruned, is whole; each that can be seen at all is whole; and the store keeps working. The same of
+// its mirror, on which the power fails as well.
 //
 //   store_power_loss_test [seeds]     the soak command gives more of them
 
@@ -370,7 +370,7 @@ void check(FragileEnv* env, const World& world, const char* when, long point) {
     check_snapshot(*reader, model, when, point);
   }
   check_mirror(env, world, when, point);
-  // Life goes on.
+  // The store keeps working.
   Model model;
   std::mt19937 dice(99);
   dirty(&model, dice, 5);
@@ -405,8 +405,8 @@ int main(int argc, char** argv) {
       check(&env, world, "power lost at change", point);
       ++crashes;
     }
-    // Somebody dies, somebody else goes on from there, and then the power fails: what the first had
-    // not made durable, and nobody does again, is lost.
+    // One process dies, another continues its work, and then the power fails: what the first had
+    // not made durable, and no process writes again, is lost.
     for (int64_t point = 1; point < whole.changes; point += point < 30 ? 1 : 17) {
       for (uint32_t roll = 0; roll < (point < 30 ? 4 : 1); ++roll) {
         FragileEnv env;

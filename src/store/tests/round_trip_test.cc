@@ -209,7 +209,7 @@ TEST_CASE("names") {
   CHECK(name == "");
 }
 
-TEST_CASE("a store of somebody else, a file, a full directory") {
+TEST_CASE("a store of another user, a file, a full directory") {
   TemporaryDirectory dir;
   std::unique_ptr<Store> store;
   std::filesystem::create_directory(dir.path() + "/full");

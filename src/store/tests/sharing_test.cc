@@ -150,7 +150,7 @@ void early(Store& store, const std::string& parent, const Memory& before) {
 
   MUST_OK(store.begin({.job = "j"}, &writer));
   MUST_OK(writer->put_early(0, kBase, Bytes(kUnit, 1)));
-  MUST(!writer->put_same(0, kBase, 2 * kUnit).ok(), "a page that nobody sent was accepted");
+  MUST(!writer->put_same(0, kBase, 2 * kUnit).ok(), "a page that was never sent was accepted");
   MUST_OK(store.begin({.job = "j"}, &writer));
   MUST(!writer->put_early(0, kBase + 1, Bytes(kUnit, 1)).ok(), "a part of a chunk was accepted");
 }
@@ -240,7 +240,7 @@ void scenario(const std::string& path, const std::string& key) {
   // A range the parent does not have, and a byte that changed on its way, fail the snapshot.
   std::unique_ptr<SnapshotWriter> writer;
   MUST_OK(store->begin({.job = "j", .parent = last}, &writer));
-  MUST(!writer->put_same(0, 0x5000, 4096).ok(), "a range nobody has was accepted");
+  MUST(!writer->put_same(0, 0x5000, 4096).ok(), "a range that no snapshot has was accepted");
   MUST_OK(store->begin({.job = "j"}, &writer));
   Bytes page(4096, 5);
   ChunkName name = store->names()->plain(page.data(), page.size());
@@ -290,7 +290,7 @@ void keys(const std::string& root) {
   std::ofstream(root + "/short.key") << "password";
   chmod((root + "/short.key").c_str(), 0600);
   MUST(code(root + "/short.key") == kExitRefused, "a password");
-  // Nothing of the contents is in the files, and nobody else may read any.
+  // Nothing of the contents is in the files, and no other user may read any.
   for (auto& entry : fs::recursive_directory_iterator(path)) {
     struct stat st;
     MUST(lstat(entry.path().c_str(), &st) == 0, "lstat");

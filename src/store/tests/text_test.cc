@@ -1,5 +1,5 @@
-// What somebody else wrote: JSON that is nested without end or has values of the wrong type, and
-// text that would command the terminal it is shown on.
+// Text from outside: JSON that is nested without end or has values of the wrong type, and text that
+// would command the terminal it is shown on.
 #include "store/io/json_text.h"
 #include "store/io/printable.h"
 #include "tests/catch.h"

@@ -564,8 +564,8 @@ void killed(const std::string& path, int rounds) {
                  kind == kWrite ? std::vector<std::string>{}
                                 : std::vector<std::string>{"--keep", std::to_string(kKept)},
                  &victim);
-    // The writer lives on while it mirrors and prunes; it is reaped only when nobody kills any
-    // more.
+    // The writer lives on while it mirrors and prunes; it is reaped only when the killing has
+    // ended.
     siginfo_t ended{};
     if (kind != kWrite && app.writer > 0)
       waitid(P_PID, static_cast<id_t>(app.writer), &ended, WEXITED | WNOWAIT);
@@ -578,7 +578,7 @@ void killed(const std::string& path, int rounds) {
     kills += hit;
     after_durable += hit && done;
     if (!hit) span_us[kind] = std::max(10000.0, 0.7 * span_us[kind] + 0.3 * took);
-    MUST(done || hit, "round %d: the writer failed although nobody killed it", round);
+    MUST(done || hit, "round %d: the writer failed although it was not killed", round);
     if (done) durable.insert(id);
     if (kind != kWrite) {  // what its prune may have taken
       std::set<std::string> all(before.begin(), before.end()), there;
@@ -614,7 +614,7 @@ void killed(const std::string& path, int rounds) {
   check_content(path, id, 50);
   std::unique_ptr<store::Store> store;
   MUST(store::Store::open(path, {}, &store).ok(), "open");
-  // The last writer says "durable" before it lets go of its lock: prune postpones until it has.
+  // The last writer says "durable" before it releases its lock: prune postpones until it has.
   store::PruneReport report;
   for (int patience = 100;; --patience) {
     report = {};
