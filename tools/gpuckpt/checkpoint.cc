@@ -146,7 +146,7 @@ void define_checkpoint(CommandLine& line, Context* context) {
       .env("GPUCKPT_STOP_STATUS")
       .range(0, 255);
   verb.flag("--wait", options->wait, "Wait until the snapshot is durable (the default)");
-  verb.flag("--no-wait", options->no_wait, "Return as soon as the process goes on")
+  verb.flag("--no-wait", options->no_wait, "Return as soon as the process runs again")
       .excludes("--wait");
   verb.option("--timeout", options->timeout,
               "Give up when the process cannot be stopped within this (default 60s)")
@@ -162,7 +162,7 @@ void define_checkpoint(CommandLine& line, Context* context) {
                           kExitIncompatible, kExitRefused, kExitTimeout, kExitInterrupted,
                           kExitTerminated}));
   verb.callback([options, context] {
-    // The snapshot is the process's business: interrupting us does not interrupt it.
+    // The process makes the snapshot: interrupting us does not interrupt it.
     for (int number : {SIGINT, SIGTERM}) {
       signal(number, [](int n) { _exit(n == SIGINT ? kExitInterrupted : kExitTerminated); });
     }

@@ -1,5 +1,5 @@
-// What lies at an address of a device in a stored snapshot, and who asked for it: from the blob
-// "device" (src/device/capture/capture.cc) and the stored host memory.
+// Which allocation an address of a device belongs to in a stored snapshot, and which code made it:
+// from the blob "device" (src/device/capture/capture.cc) and the stored host memory.
 #pragma once
 
 #include <cstdint>

@@ -111,8 +111,8 @@ Finding check_job_ids() {
           "restore them as root, or allow user namespaces (see above)"};
 }
 
-// What stands in the way of a userfaultfd with these features; 0: nothing. `exists`: one without
-// them can be had.
+// The error of making a userfaultfd with these features; 0: it can be made. `exists`: one without
+// them can be made.
 int userfaultfd_error(int flags, uint64_t features, bool* exists) {
   const int fd = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | flags));
   *exists = fd >= 0;

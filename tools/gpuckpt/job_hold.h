@@ -3,7 +3,7 @@
 //
 // Who renews the lease: `restore` stays as the program's parent and does it on a thread. `run`
 // becomes the program; it leaves a small process behind (one for each run, not a service) which
-// waits for the program's end, because nobody else notices the end of a killed program, and no
+// waits for the program's end, because no other process notices the end of a killed program, and no
 // timer of ours runs inside of the program.
 #pragma once
 
@@ -25,7 +25,7 @@ struct HoldRequest {
 class JobHold {
  public:
   JobHold() = default;
-  ~JobHold();  // gives the job back, unless somebody else keeps it now
+  ~JobHold();  // gives the job back, unless another process keeps it now
   JobHold(const JobHold&) = delete;
   JobHold& operator=(const JobHold&) = delete;
 

@@ -148,7 +148,8 @@ std::vector<std::string> session_folders(int pid) {
   return out;
 }
 
-// Why the process may be unable to listen there: somebody else took the name. Empty: nothing seen.
+// Why the process may be unable to listen there: another process took the name. Empty: nothing
+// seen.
 std::string fault_of_folders(int pid) {
   const uint32_t user = effective_user(pid);
   for (const std::string& folder : session_folders(pid)) {
@@ -199,7 +200,8 @@ std::string take_note(const std::string& socket_path) {
   return printable(std::string(text, static_cast<size_t>(n)), sizeof(text));
 }
 
-// A process under another root folder makes its socket there, where nobody has made room for one.
+// A process under another root folder makes its socket there, where its session folder may be
+// missing.
 bool has_room_for_socket(int pid) {
   const std::string root = living_thread(pid) + "/root";
   for (const std::string& folder : session_folders(pid))
@@ -223,7 +225,8 @@ bool peer_is(int socket, int pid) {
          (peer.uid == st.st_uid || peer.uid == 0);
 }
 
-// Root may be nobody to the process: then it comes as the process's own user.
+// Root may have no rights over the process (a user namespace): then it acts as the process's own
+// user.
 int try_connect(const std::string& path, int pid) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

@@ -73,8 +73,7 @@ std::string named(const std::string& value) { return value.empty() ? "it is empt
 
 void define_prune(CommandLine& line, Context* context) {
   auto options = std::make_shared<Options>();
-  Verb verb =
-      line.verb("prune", "Remove old snapshots and what nobody needs; prints the removed ids");
+  Verb verb = line.verb("prune", "Remove old snapshots and unused data; prints the removed ids");
   add_store(verb, &options->store);
   verb.option("--keep", options->keep, "Keep the newest N snapshots of each job")
       .env("GPUCKPT_KEEP")

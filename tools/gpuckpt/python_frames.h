@@ -1,4 +1,4 @@
-// Where the Python code of a stored process stood: frames of CPython's own stack, read from the
+// Where the Python code of a stored process was: frames of CPython's own stack, read from the
 // stored image.
 #pragma once
 

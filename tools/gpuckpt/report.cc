@@ -213,7 +213,7 @@ json summary_of(const store::SnapshotInfo& info) {
 
 std::string page_of(const json& facts) {
   std::string text = facts.dump(-1, ' ', true, json::error_handler_t::replace);
-  // Nothing in it may end the script element it stands in.
+  // Nothing in it may end the script element that contains it.
   for (size_t at = 0; (at = text.find('<', at)) != std::string::npos;)
     text.replace(at, 1, "\\u003c");
   std::string page(kReportPage);

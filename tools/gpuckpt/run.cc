@@ -40,8 +40,8 @@ std::string absolute(const std::string& path) {
   return std::filesystem::absolute(path).lexically_normal().string();
 }
 
-// The program starts whether or not snapshots can be written; who runs it wants to know now, and
-// not when the machine is about to be taken away.
+// The program starts whether or not snapshots can be written; the user must learn it now, and not
+// when the machine is about to be taken away.
 void warn_about_store(const std::string& path) {
   std::unique_ptr<store::Store> store;
   std::string directory;
@@ -331,14 +331,14 @@ void define_run(CommandLine& line, Context* context) {
       .env("GPUCKPT_TIMEOUT")
       .duration();
   verb.option("--resume", options->resume,
-              "auto: go on from the job's newest snapshot, in the store or else in its mirror, "
+              "auto: continue from the job's newest snapshot, in the store or else in its mirror, "
               "when there is one; require: the same, and fail (10) when there is none")
       .env("GPUCKPT_RESUME")
       .one_of({"auto", "require", "never"})
       .show_default();
   verb.option("--resume-wait", options->resume_wait,
               "With --resume auto or require: how long to wait for the end of a run of the job "
-              "that still goes on; then fail (11)")
+              "that is still alive; then fail (11)")
       .env("GPUCKPT_RESUME_WAIT")
       .duration()
       .show_default();

@@ -58,7 +58,7 @@ Status become_owner_of(const std::string& reference) {
                     "--regid=GROUP --clear-groups gpuckpt ...)",
                     path, st.st_uid, st.st_uid));
   }
-  complain(fmt::format("store {} belongs to {}: going on as that user", path, owner->pw_name));
+  complain(fmt::format("store {} belongs to {}: continuing as that user", path, owner->pw_name));
   if (initgroups(owner->pw_name, owner->pw_gid) != 0 ||
       setresgid(owner->pw_gid, owner->pw_gid, owner->pw_gid) != 0 ||
       prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0 ||

@@ -26,7 +26,7 @@ Status suspend(const Options& options, const Context& context) {
             {{"pid", options.pid}, {"bytes", reply.logical_bytes}, {"contexts", options.release}})
             .dump());
   else
-    print("{} bytes of device memory{} given back; `gpuckpt resume {}` goes on\n",
+    print("{} bytes of device memory{} given back; `gpuckpt resume {}` continues\n",
           reply.logical_bytes, options.release ? " and the contexts" : "", options.pid);
   return Status::Ok();
 }

@@ -21,7 +21,7 @@ using store::Status;
 struct Context {
   bool json = false;
   int exit_code = kExitOk;
-  std::vector<std::string> command;  // what stood after "--" (run)
+  std::vector<std::string> command;  // what followed "--" (run)
 
   // Runs a verb's body: prints a failure on stderr and keeps its class.
   void run(const std::function<Status()>& body);

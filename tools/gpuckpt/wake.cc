@@ -1,4 +1,4 @@
-// gpuckpt resume: a suspended process gets its device memory again and goes on. (What `run
+// gpuckpt resume: a suspended process gets its device memory back and continues. (What `run
 // --resume` does is in resume.cc.)
 
 #include "process.h"
@@ -25,10 +25,10 @@ Status wake(const Options& options) {
 
 void define_resume(CommandLine& line, Context* context) {
   auto options = std::make_shared<Options>();
-  Verb verb = line.verb("resume", "A suspended process goes on");
+  Verb verb = line.verb("resume", "Continue a suspended process");
   verb.option("PID", options->pid, "The process").required().process();
   verb.option("--gpu-map", options->gpu_map,
-              "After suspend --release: A=B[,C=D...], its device A goes on on device B; each by "
+              "After suspend --release: A=B[,C=D...], its device A becomes device B; each by "
               "its number in the process or its UUID, others keep theirs");
   verb.footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitLocked,
                           kExitIncompatible, kExitRefused}));

@@ -76,7 +76,7 @@ def absent(work):
 
 
 def unwritable_store(work):
-    """The program starts all the same, and whoever started it hears at once that snapshots will fail."""
+    """The program starts all the same, and its user is told at once that snapshots will fail."""
     os.mkdir(f"{work}/version")
     with open(f"{work}/version/format", "w") as file:
         file.write('{"format":"gpuckpt store","version":99}')

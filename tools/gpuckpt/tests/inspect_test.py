@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""inspect must show where the threads of a stored process stood, without restoring it: C++ and Python functions by name.
+"""inspect must show where the threads of a stored process were, without restoring it: C++ and Python functions by name.
 
 inspect_test.py BUILD_DIR
 """
