@@ -90,9 +90,10 @@ struct Segment {
 class Memory {
  public:
   virtual bool find(uint64_t address, Segment* out) = 0;  // any thread
-  // Where malloc and free of kernels take memory from: a range of device memory, writable, that
-  // was zero when it was given first and is nobody else's. All of the heap's state lies in it.
-  // Asked for when a kernel calls malloc (any thread); false: there is none, and malloc gives null.
+  // Where malloc and free of kernels take memory from: a range of device memory, writable, that was
+  // zero when it was given first and is used by no other kernel. All of the heap's state lies in
+  // it. Asked for when a kernel calls malloc (any thread); false: there is none, and malloc gives
+  // null.
   virtual bool heap(uint64_t* address, uint64_t* bytes) {
     (void)address;
     (void)bytes;

@@ -363,7 +363,7 @@ class Layout {
     f_->code = arena().make<Ins>(out_.size() + 1);
     describe_flow(base0, base1, base2);
     for (uint32_t i = 0; i < out_.size(); ++i) {
-      // A list may be shared by nobody else, so it is rewritten in place; brx lists hold labels.
+      // A list is not shared, so it is rewritten in place; brx lists hold labels.
       registers(i, [&](uint32_t& o, bool, bool) {
         uint32_t v = o & ~kVirtual, slot = place_[v];
         o = d_.classes[v] == 0   ? base0 + slot * 128

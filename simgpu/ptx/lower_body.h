@@ -26,8 +26,7 @@ inline unsigned class_of(Ty t) {
   return n <= 4 ? 0 : n == 8 ? 1 : 2;
 }
 
-// An opcode split at its dots. Each part must be taken by somebody; one left over is an unknown
-// modifier.
+// An opcode split at its dots. Each part must be used; one left over is an unknown modifier.
 class Parts {
  public:
   explicit Parts(Text opcode) {
@@ -66,7 +65,7 @@ class Parts {
         if (parts_[i] == names[k]) return k;
     return -1;
   }
-  // The first part that nobody has taken and that is one of `names`: which.
+  // The index in `names` of the first unused part that is one of them.
   int take_next(const char* const* names) {
     for (unsigned i = 1; i < count_; ++i)
       for (int k = 0; !used_[i] && names[k] != nullptr; ++k)

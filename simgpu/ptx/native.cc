@@ -32,7 +32,7 @@ pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 constexpr uint32_t kLongestRun = 200;
 constexpr uint32_t kMostInstructions = 40000;
 
-// AVX-512 and nobody asked for the interpreter alone.
+// AVX-512 and the user did not ask for the interpreter alone.
 bool enabled() {
   const char* engine = getenv("SIMGPU_ENGINE");
   return backend_is_widest() && (engine == nullptr || strcmp(engine, "interpreter") != 0);

@@ -382,7 +382,7 @@ bool Translator::compact_access(int n, const Parts& p, const Ins& i, uint32_t in
   }
   for (unsigned half = 0; half < 2; ++half) {
     const Label next = a_.label();
-    if (masked() && half == 1) {  // perhaps nobody is there
+    if (masked() && half == 1) {  // perhaps no lane is there
       a_.mask_test(kHigh, kHigh);
       a_.jump_if(4, next);
     }

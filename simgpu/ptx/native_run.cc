@@ -338,7 +338,7 @@ void Translator::shift(const Known& k, const Ins& i) {
   set(i.d, v);
 }
 
-// Floating-point instructions. Their NaNs get their bits later, where somebody sees them.
+// Floating-point instructions. Their NaNs get their bits later, where an instruction uses them.
 void Translator::real(const Known& k, const Ins& i) {
   const int a = operand(i.a, k.wide);
   if (k.what == Do::kFma) {
@@ -935,7 +935,7 @@ bool Translator::run(uint32_t b, uint32_t begin, uint32_t end, const Vec<Label>&
     if (!instruction(i) || failed_) return false;
     if (lent_ >= 0) free_registers(values_[lent_]);
     lent_ = -1;
-    // What nobody reads any more gives its registers back.
+    // A value that no later instruction reads releases its registers.
     const uint64_t* live = live_.data() + (size_t)(i + 1 - begin) * live_words_;
     for (uint32_t u = 0; u < units_; ++u)
       if (map_[u] != 0 && !(live[u / 64] >> (u % 64) & 1)) forget(u);

@@ -106,8 +106,9 @@ int Translator::operand(uint32_t o, bool wide) {
   map_[unit] = v + 1;
   values_[v].home = o;
   if (lanes_ == LaneSet::kSome) return v;
-  // Nobody has written it in this run, and so nobody has in this block: runs cover what is before
-  // them in the block only as far as instructions that are not translated, so ask where it is safe.
+  // No instruction has written it in this run, and so none has in this block: runs cover what is
+  // before them in the block only as far as instructions that are not translated, so ask where it
+  // is safe.
   bool written = false;
   for (uint32_t i = f_.flow[block_].begin; i < begin_ && !written; ++i)
     each_register(f_, i, [&](uint32_t r, bool w) { written |= w && r == o; });

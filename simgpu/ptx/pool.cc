@@ -119,8 +119,8 @@ class Pool {
             job.unit_count * g.cluster_size * g.warps_per_block <= kSmallWarps);
   }
 
-  // The launching thread works, too, as long as its blocks run to their ends: there is nobody to
-  // wake for it. One that waits or takes long is for the pool's threads.
+  // The launching thread works, too, as long as its blocks run to their ends: no thread has to be
+  // woken for it. One that waits or takes long is for the pool's threads.
   void run_with_others(Job* job) {
     pthread_mutex_lock(&mutex_);
     job->next = jobs_;

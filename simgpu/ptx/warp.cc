@@ -156,7 +156,7 @@ bool reserve_local(Warp& w, uint32_t bytes) {
   return true;
 }
 
-// The same instruction reads the same value from the same address again and again: somebody else
+// The same instruction reads the same value from the same address again and again: another thread
 // must act first.
 bool spins(Ctx& c, const Ins* i, uint64_t address, uint64_t value) {
   Warp& w = *c.warp;
@@ -930,7 +930,7 @@ static void meet(Meeting& m, Collective kind, uint32_t lanes) {
   }
 }
 
-// g holds the member mask, which may differ from lane to lane; kNone: whoever is here.
+// g holds the member mask, which may differ from lane to lane; kNone: the lanes that are here.
 const Ins* op_collective(Ctx& c, const Ins* i) {
   Warp& w = *c.warp;
   auto kind = (Collective)i->sub;
@@ -954,8 +954,8 @@ const Ins* op_collective(Ctx& c, const Ins* i) {
       scatter(m, i, c.frame, same);
       continue;
     }
-    // Somebody is missing: perhaps they wait elsewhere in the same kind of instruction, with the
-    // same mask.
+    // Lanes are missing: perhaps they wait elsewhere in the same kind of instruction, with the same
+    // mask.
     uint32_t there = 0;
     for (uint32_t k = 0; k < w.group_count; ++k) {
       Group& g = w.groups[k];

@@ -11,8 +11,8 @@ namespace {
 using GetProcAddress = CUresult (*)(const char*, void**, int, cuuint64_t,
                                     CUdriverProcAddressQueryResult*);
 
-// Stands in for a function the driver lacks. Its callers pass what they pass; on this ABI they
-// clean up themselves.
+// Replaces a function the driver lacks. Its callers pass what they pass; on this ABI they clean up
+// themselves.
 CUresult missing() { return CUDA_ERROR_NOT_SUPPORTED; }
 
 void* find(GetProcAddress get, const char* name, int version, cuuint64_t flags) {

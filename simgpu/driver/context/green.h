@@ -1,6 +1,6 @@
 // Green contexts: parts of a device's multiprocessors, as bookkeeping. A green context lives in its
 // device's primary context and has streams of its own; cuCtxFromGreenCtx gives it a second handle
-// that stands where a context is asked for.
+// that calls accept as a context.
 #pragma once
 
 #include "driver/context/context.h"

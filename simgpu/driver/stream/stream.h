@@ -86,7 +86,7 @@ class Stream : public Object {
   CUresult run(Work*);
   CUresult wait_all();
   bool idle();
-  void close();  // no more work will come; the thread leaves when it has done what there is
+  void close();  // no more work will come; the thread exits when it has done what is queued
 
   bool blocking() const { return role == Role::kLegacy || (flags & CU_STREAM_NON_BLOCKING) == 0; }
   Point last();

@@ -63,7 +63,7 @@ void unpack(const uint8_t* data, size_t size) {
   // A container is trusted for its own size: no larger than it is, then.
   if (size < 16) return;
   std::vector<uint8_t> exact(data, data + size);
-  // A wrapper is a struct of the program's with a pointer in it, which nobody can check.
+  // A wrapper is a struct of the program's with a pointer in it, which no parser can check.
   uint32_t magic;
   memcpy(&magic, exact.data(), 4);
   if (magic == 0x466243b1) return;
