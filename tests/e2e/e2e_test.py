@@ -18,7 +18,7 @@ Scenarios, each named by the fear:
   life_nobody the same without root
   locked      a lock of libc that a thread holds at the snapshot keeps the device from coming back (its own subject)
   sent        host memory goes to the writer before the stop, and what was written meanwhile is copied
-  no_copy     the process cannot be copied, and is written while it stands still
+  no_copy     the process cannot be copied, and is written while it is stopped
   mirror      the store is lost, and its mirror is not enough to go on, or is given up from then on
   rclone      the same with a mirror that rclone reaches
   container   a container's filter takes away what it is built on (clone3, kcmp, userfaultfd, PAGEMAP_SCAN, namespaces)

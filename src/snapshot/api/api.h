@@ -24,7 +24,7 @@ struct Snapshot;
 // none.
 bool take_request(Snapshot*);
 bool requests_wait();
-// What became of it, for whoever waits; nothing without a request.
+// Its result, for the thread that waits; nothing without a request.
 void finish_request(const Snapshot*);
 // The tag that gpuckpt_tag left, for a job without one; back again when the snapshot failed.
 void take_tag(Snapshot*);

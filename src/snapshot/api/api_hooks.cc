@@ -1,6 +1,6 @@
 // Hooks: one thread for each attempt runs those before the snapshot, waits, and runs those after
-// it. It is an ordinary thread of the process meanwhile, so that it is in the image as well and
-// goes on in the restored process where it stood.
+// it. It is an ordinary thread of the process meanwhile, so that it is in the snapshot as well and
+// continues in the restored process where it was.
 #include <errno.h>
 #include <pthread.h>
 

@@ -1,4 +1,4 @@
-// gpuckpt_enter and gpuckpt_leave: a count of the threads inside, and who they are.
+// gpuckpt_enter and gpuckpt_leave: a count of the threads inside, and their ids.
 #include <errno.h>
 
 #include "base/proc.h"
@@ -11,8 +11,8 @@
 namespace gpuckpt {
 namespace {
 
-// Who is inside, for messages, and for threads that end there. When the table is full a thread goes
-// without an entry.
+// The threads inside, for messages, and for threads that end there. When the table is full a thread
+// goes without an entry.
 struct Inside {
   std::atomic<int> tid;  // 0: free, -1: being filled in
   uint64_t since_us;
@@ -109,7 +109,7 @@ using namespace gpuckpt;
 
 GPUCKPT_EXPORT void gpuckpt_enter(const char* name) {
   if (t_depth++) return;
-  // Whoever closes looks at `inside` after it has set `closed`: one of the two sees the other.
+  // The closing thread reads `inside` after it has set `closed`: one of the two sees the other.
   for (;;) {
     ++inside;
     if (!closed) break;

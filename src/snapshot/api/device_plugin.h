@@ -28,11 +28,11 @@ struct CaptureSink {
   // the bytes travelled, compared when they have arrived.
   bool (*sealed)(CaptureSink*, uint64_t space, uint64_t address, const void* bytes, uint64_t length,
                  const void* names) = nullptr;
-  // May be null. The sink's own memory, where the device itself can put bytes, so that nobody
-  // copies them once more: room for `length` bytes (at most kBlockBytes) of one run, cut into
-  // `chunks`; and how they are handed over, once they are there. Null: no room just now, use
-  // `sealed`. What was acquired and is not committed is lost with the snapshot. All of it lies in
-  // [memory, memory + memory_bytes), which outlives the snapshot's last call.
+  // May be null. The sink's own memory, where the device itself can put bytes, so that they are not
+  // copied once more: room for `length` bytes (at most kBlockBytes) of one run, cut into `chunks`;
+  // and how they are handed over, once they are there. Null: no room just now, use `sealed`. What
+  // was acquired and is not committed is lost with the snapshot. All of it lies in [memory, memory
+  // + memory_bytes), which outlives the snapshot's last call.
   struct Block {
     void* bytes;
     uint32_t token;
@@ -71,8 +71,8 @@ struct RestorePiece {
 // the process.
 struct RestoreSource {
   enum Next { kPiece, kEnd, kBroken };
-  // All that was captured, in no order; waits for it. At least eight pieces can be had before the
-  // first is given back by `done`.
+  // All that was captured, in no order; waits for it. At least eight pieces can be taken before the
+  // first is returned by `done`.
   Next (*next)(RestoreSource*, RestorePiece*);
   void (*done)(RestoreSource*, const RestorePiece&);
   // Where the bytes of all pieces lie; null: anywhere.
@@ -81,7 +81,7 @@ struct RestoreSource {
   const void* (*blob)(RestoreSource*, const char* name, uint64_t* length);  // null when absent
 };
 
-// Its failure names the API, stream or kernel that stands in the way.
+// Its failure names the API, stream or kernel that prevents it.
 struct DeviceReport : Failure {
   bool active = false;        // `freeze` found a driver with state in this process
   uint64_t device_bytes = 0;  // in use
@@ -97,11 +97,11 @@ struct DeviceReport : Failure {
 // What one process has to do with device memory of others.
 struct DeviceShare {
   enum Kind : uint32_t {
-    kOffers,  // memory of this process, under `number`, to whoever asks
+    kOffers,  // memory of this process, offered under `number`
     kGave,    // process `pid` has some of it
     kTook,    // memory of `pid`, offered there under `number`, is mapped here
   } kind;
-  int pid;          // kOffers: 0, or who had it before and has ended
+  int pid;          // kOffers: 0, or the ended process that had it before
   uint32_t number;  // with kHandle: of a shareable handle
   static constexpr uint32_t kHandle = 1u << 31;
 };
@@ -130,19 +130,20 @@ struct DevicePlugin {
   // Gate open. What changed since the parent and is more than `stage` could keep in spare device
   // memory goes to the sink in rounds, each a stop of its own (`freeze`, with as much time as there
   // is until `deadline_ms` now), until the rest fits or changes too fast. Does nothing, and stops
-  // nobody, where it all seems to fit. False, as for the others, when the first stop fails or the
-  // sink does; later stops that fail end the rounds.
+  // no thread, where it all seems to fit. False, as for the others, when the first stop fails or
+  // the sink does; later stops that fail end the rounds.
   bool (*precopy)(CaptureSink*, uint64_t gate_ms, uint64_t deadline_ms, DeviceReport*);
 
   // Gate closed. Stages or sends all device memory and the blob "device" (the registry). What fits
-  // in spare device memory is only copied there; `drain` sends it after the application goes on.
+  // in spare device memory is only copied there; `drain` sends it after the application has
+  // resumed.
   bool (*stage)(CaptureSink*, DeviceReport*);
 
   // PARKED. Opens the gate: threads waiting there go on (they run only after unparking).
   void (*resume)();
 
   // Sends what was staged and frees the stage: after `resume`, or with the gate still closed when
-  // the application shall not go on.
+  // the application must not resume.
   bool (*drain)(CaptureSink*, DeviceReport*);
 
   // After an attempt that came as far as `precopy` or `stage`: it was published as `id`, or it
@@ -156,8 +157,8 @@ struct DevicePlugin {
   // contexts, code). On failure nothing has changed and the gate is open, unless the report says
   // that the process stays suspended.
   bool (*suspend)(uint64_t gate_ms, uint64_t deadline_ms, bool release, DeviceReport*);
-  // The way back; opens the gate. On failure the process stays suspended. `gpu_map`: where it goes
-  // on, as for `gpuckpt restore`; "": where it was.
+  // The way back; opens the gate. On failure the process stays suspended. `gpu_map`: where it
+  // continues, as for `gpuckpt restore`; "": where it was.
   bool (*wake)(const char* gpu_map, DeviceReport*);
 
   // PARKED, before anything is captured. Not null: why not now (a thread of the driver holds a lock

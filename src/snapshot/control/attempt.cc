@@ -90,7 +90,7 @@ void Attempt::warn_of_place() {
   text.used = length(s_->warnings);
   text.add(
       "%sthe program has a %s of its own (unshare, bwrap, a container): a restore gives it those "
-      "of whoever restores it, and that one's capabilities. Restore it from inside of such ones",
+      "of the process that restores it, and its capabilities. Restore it from inside of such ones",
       text.used ? "\n" : "", names);
 }
 
@@ -214,8 +214,8 @@ bool Attempt::make_ready() {
   return false;
 }
 
-// Devices at rest, and what of their memory changed out of the way. Another process of the job may
-// write to it: before it is looked at, the devices of all are at rest.
+// Brings the devices to rest and copies what changed of their memory. Another process of the job
+// may write to it: before it is looked at, the devices of all are at rest.
 bool Attempt::freeze_device() {
   report_phase(s_, "device");
   if (!job_barrier.active()) return device_.freeze_and_stage();
@@ -251,7 +251,7 @@ bool Attempt::park_once() {
 }
 
 // A thread in the middle of something (the driver's above all) is asked again at once; with the
-// gate closed nothing that was staged grows old meanwhile. False: text says what stood in the way.
+// gate closed nothing that was staged grows old meanwhile. False: text says what prevented it.
 bool Attempt::park() {
   const uint64_t patience = sys::now_us() + kParkRetriesUs;
   do {
@@ -325,14 +325,14 @@ bool Attempt::take_pages_out() {
       return true;
     }
     log_line(LogLevel::kWarn,
-             "the process cannot be copied (error %ld); writing while it stands still", -pid);
+             "the process cannot be copied (error %ld); writing while it is stopped", -pid);
   }
   s_->way = "stop";
   return io_thread.run([&] { return send_while_stopped(&host_); }) || writer_failed(host_.text);
 }
 
-// The writer copies files beside our capture (--files-in-snapshot): the program stands as long as
-// that takes, but not for ever.
+// The writer copies files beside our capture (--files-in-snapshot): the program stays stopped as
+// long as that takes, but not for ever.
 bool Attempt::await_files() {
   const uint64_t since = sys::now_us();
   const long got =
@@ -346,7 +346,7 @@ bool Attempt::await_files() {
   if (got < 0) return s_->fail(kExitError, "the writer ended while it copied files");
   return s_->fail(
       kExitTimeout,
-      "copying the files that changed took more than %lu s, in which the program stood; "
+      "copying the files that changed took more than %lu s, in which the program was stopped; "
       "name fewer folders for --files-in-snapshot, or use a file system that can clone files",
       kFilesPatienceMs / 1000);
 }
@@ -366,7 +366,7 @@ Outcome Attempt::stop_and_capture() {
   announce_turn();
   if (!meet(wire::kJobParked)) {
     device_.resume();
-    // Stopped children that were let go on stop again when they hear of it.
+    // Stopped children that were continued stop again when they learn of it.
     call_off();
     io_thread.run([] { return stop_children_again(), 0; });
     parking.unpark();
@@ -400,7 +400,7 @@ Outcome Attempt::stop_and_capture() {
   return wake(ok);
 }
 
-// The program goes on.
+// The program resumes.
 Outcome Attempt::wake(bool captured) {
   HostPages& pages = capture_.pages;
   if (captured && pages.register_later) tracker.register_later(&pages.smaps);
@@ -445,8 +445,8 @@ void Attempt::note_pages() {
            s_->unchanged_bytes >> 10);
 }
 
-// The program stands still until the copied child has sent its pages, or, past the time for a
-// snapshot, is no more.
+// The program stays stopped until the copied child has sent its pages, or, past the time for a
+// snapshot, was killed.
 void Attempt::wait_for_copied_process() {
   const uint64_t begin = sys::now_us(), deadline = begin + s_->timeout_ms * 1000;
   const bool parked = park_once();
@@ -473,7 +473,7 @@ bool Attempt::memory_ran_out(bool writer_ended) {
   if (s_->spare || !(io_thread.child_killed || (writer_ended && memory_.bytes != ~0ull)))
     return false;
   s_->spare = true;
-  s_->fail(kExitTimeout, "%s was killed, as it seems for want of memory (%lu MiB were left)",
+  s_->fail(kExitTimeout, "%s was killed, probably because memory was short (%lu MiB were left)",
            io_thread.child_killed ? "the copied process" : "the writer", memory_.room.left >> 20);
   return true;
 }
@@ -584,7 +584,7 @@ Outcome Attempt::close(Outcome outcome) {
     s_->processes = job_barrier.others() + 1;
     tracker.set_base(s_->id);
   }
-  // (A program that was stopped stands where it is, perhaps with locks of ours, and ends.)
+  // (A stopped program stays where it is, perhaps with locks of ours, and ends.)
   if (!(done && s_->stop)) device_.end(done ? s_->id : nullptr);
   if (outcome == Outcome::kFailed && s_->code == kExitAbsent && writer_.parent[0]) {
     // What we called unchanged is not in the store any more: once more, without a parent.

@@ -153,7 +153,7 @@ void suspend_or_resume(Snapshot* s, const wire::CtlRequest& r) {
   hang_up_with(&reply);
 }
 
-// What stands in the way of every snapshot of this process; null: nothing.
+// What prevents every snapshot of this process; null: nothing.
 const char* why_refused() {
   if (suspended) return "the process is suspended: `gpuckpt resume` it first";
   return library.why_not[0] ? library.why_not : nullptr;
@@ -305,7 +305,7 @@ void serve(uint32_t wanted) {
     }
   }
   io_thread.stop();
-  // Others of the job who were asked meanwhile were asked for this one.
+  // Processes of the job that were asked meanwhile were asked for this one.
   if (here) library.wanted &= ~static_cast<uint32_t>(kWantRelay);
 }
 

@@ -55,7 +55,7 @@ void keep_from_clone(const Capture& c, int advice) {
     advise(c.keep_from_clone[i].start, c.keep_from_clone[i].end, advice);
 }
 
-// ON THE I/O THREAD, nobody parked. Were all locks free?
+// ON THE I/O THREAD, no thread parked. Were all locks free?
 bool await_answer_of_libc() {
   const int pid = asked_pid;
   if (pid <= 0) return false;

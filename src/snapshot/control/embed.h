@@ -1,7 +1,7 @@
 // --self-contained: what is mapped of files (libraries, the program itself, data) goes into the
-// snapshot as well, so that a restore needs none of them. Noted while parked; read by whoever sends
-// the host's memory, with the program running. A file that changes in between fails the snapshot:
-// its mapped pages were the old ones.
+// snapshot as well, so that a restore needs none of them. Noted while parked; read by the thread
+// that sends the host's memory, with the program running. A file that changes in between fails the
+// snapshot: its mapped pages were the old ones.
 //
 // Owner: the Capture. Threads: note(): PARKED; send(): what sends the host's memory. Errors: false.
 #pragma once

@@ -1,8 +1,8 @@
 // The pipes and sockets that the program was started with besides standard input, output and error
 // (a job server of make, what a shell or a service manager forgot to close), and the children that
 // it had before it began (a shell's in the background, when the shell became the program). Nothing
-// of the program depends on them as on what it opened itself, so they do not stand in the way of a
-// snapshot: a restore finds them closed at the other end, or gone, and the log says so.
+// of the program depends on them as on what it opened itself, so they do not prevent a snapshot: a
+// restore finds them closed at the other end, or gone, and the log says so.
 //
 // Owner: process-wide, and part of every snapshot. Threads: noted at the start by the main thread,
 // or by the restore; read on the coordinator and the I/O thread. Errors: what cannot be read was
@@ -44,7 +44,7 @@ void note_inherited_place(const Place* restorer);
 // What is another one now, or another one than the leader's in the job? False: nothing.
 bool moved_place(char* text, size_t room);
 // In which parts does the process live elsewhere than the job began (or was restored), or than
-// `asker`, who is likely to restore it? A bit for each.
+// `asker`, the process that is likely to restore it? A bit for each.
 uint32_t foreign_parts(const Place& asker);
 // The program has just confined itself (confinement.h): what exec starts shall know of it.
 void note_confinement();

@@ -80,9 +80,9 @@ void let_go_of_descriptors(void*) {
   for (int fd = 3; fd < limit[0] && fd < 1 << 20; ++fd) sys::close(fd);
 }
 
-// Whoever closes a descriptor of a message queue ends what its process asked of the queue by
-// mq_notify: that must not be this process. A child that shares this thread's table does it. It has
-// no exit signal, so that no wait of the application's finds it.
+// Closing a descriptor of a message queue removes the process's own request by mq_notify: that must
+// not be this process. A child that shares this thread's table does it. It has no exit signal, so
+// that no wait of the application's finds it.
 void let_go_as_another_process() {
   alignas(16) static char stack[4096];
   const long pid = clone_raw(CLONE_VM | CLONE_FILES | CLONE_VFORK,
@@ -97,8 +97,8 @@ void let_go_as_another_process() {
 }  // namespace
 
 void io_thread_main(void*) {
-  // This thread's table starts as a copy of the application's: let go of all of it, keeping stderr
-  // if it is still the one we know.
+  // This thread's table starts as a copy of the application's: close all of it, keeping stderr if
+  // it is still the one we know.
   bool keep = log_stderr_is_ours();
   let_go_as_another_process();
   sys::close(0);
@@ -160,7 +160,7 @@ void IoThread::loop() {
       sys::futex_wake(&busy_, 1);
       continue;
     }
-    // Notice a writer that died or failed although nobody is waiting for it.
+    // Notice a writer that died or failed although no thread waits for it.
     if (socket_ >= 0 && !last.type) receive(&last, 0);
     sys::futex_wait(&doorbell_, seen, 20000);
   }

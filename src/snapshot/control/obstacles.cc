@@ -125,7 +125,7 @@ bool may_be_stopped(int pid, bool (*of_the_job)(int), char* text, size_t room) {
   else if (seen.tracer && of_the_job(seen.tracer))
     format(text, room,
            "process %d (%s) is traced by process %d of the same job (strace, gdb): it cannot be "
-           "stopped while its tracer stands still. End the tracer first, or trace from outside of "
+           "stopped while its tracer is stopped. End the tracer first, or trace from outside of "
            "gpuckpt",
            pid, seen.name, seen.tracer);
   else

@@ -1,5 +1,5 @@
 // What /proc tells of the threads of a process before one of our signals reaches it: whether the
-// signal would kill it, and who traces it.
+// signal would kill it, and which process traces it.
 //
 // Owner: the caller's buffers. Threads: the I/O thread, which may read /proc. Errors: false with a
 // text for the user.
@@ -13,7 +13,7 @@ struct ThreadsSeen {
   int strict = 0;    // a thread in strict seccomp mode; 0: none
   int filtered = 0;  // a thread with a system call filter that this job's first process was not
                      // started under
-  int traced = 0, tracer = 0;  // a thread that is traced, and by whom
+  int traced = 0, tracer = 0;  // a thread that is traced, and its tracer
   char name[16] = "?";         // of the process
 };
 
@@ -27,8 +27,8 @@ bool may_be_stopped(int pid, bool (*of_the_job)(int pid), char* text, size_t roo
 // Does the process run as another user than this one? `text` then names both.
 bool runs_as_another(int pid, char* text, size_t room);
 
-// Does a thread of this process sleep inside the kernel (state D), the same sleep as 20 ms ago?
-// Nobody can stop it, and who tried would hold up all others. `text` says which.
+// Does a thread of this process sleep inside the kernel (state D), the same sleep as 20 ms ago? No
+// signal stops it, and an attempt would delay all others. `text` says which.
 bool stuck_in_kernel(char* text, size_t room);
 
 }  // namespace gpuckpt

@@ -19,17 +19,17 @@ constexpr uint64_t kLookUs = 100000;
 constexpr uint32_t kAskedFor =
     kWantSignal | kWantCommand | kWantTerm | kWantProgram | kWantJoin | kWantRelay;
 
-bool somebody_waits() {
+bool snapshot_is_awaited() {
   const uint32_t wanted = library.wanted;
   return wanted & kRunning && (wanted | library.serving) & kAskedFor;
 }
 
-// The calling thread takes part in the snapshot as any other; restored, it goes on to its end.
+// The calling thread takes part in the snapshot as any other; restored, it continues to its end.
 void before_the_end() {
   if (!library.ready || library.deaf || sys::getpid() != library.pid) return;
   const uint32_t generation = library.generation;
   const uint64_t until = sys::now_us() + library.config.timeout_ms * 1000;
-  while (somebody_waits() && library.generation == generation) {
+  while (snapshot_is_awaited() && library.generation == generation) {
     if (sys::now_us() > until) {
       log_line(LogLevel::kWarn,
                "the program ends, and the snapshot that was asked for is not done after %lu s "

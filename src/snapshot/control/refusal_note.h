@@ -1,5 +1,5 @@
-// Where not even a thread can be started, nobody can answer the command line: then a symbolic link
-// in the session folder, beside where the socket would be, says why. (To make one takes no
+// Where not even a thread can be started, no thread can answer the command line: then a symbolic
+// link in the session folder, beside where the socket would be, says why. (To make one takes no
 // descriptor.)
 //
 // Owner: none. Threads: any, signal handlers too. Errors: none are told.

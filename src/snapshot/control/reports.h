@@ -1,5 +1,5 @@
-// What is told of a snapshot as JSON: to the writer before and after the capture, and to whoever
-// reads the status file. Made by hand into a buffer: the program's heap is not ours.
+// What is told of a snapshot as JSON: to the writer before and after the capture, and to readers of
+// the status file. Made by hand into a buffer: the program's heap is not ours.
 //
 // Threads: on the I/O thread, because files are opened. Text that does not fit is cut.
 // Owner: the caller's buffers. Errors: a status file that cannot be written is logged.

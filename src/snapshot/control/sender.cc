@@ -47,8 +47,8 @@ bool asked_for_by_program(const siginfo_t* info) {
   }
 }
 
-// The process itself, or one it descends from (a zombie and who has changed its user hide what they
-// are; their parents do not), is of this job.
+// The process itself, or one it descends from (a zombie, or a process that has changed its user,
+// hides its identity; their parents do not), is of this job.
 bool descends_from_job(int pid) {
   for (int i = 0; i < kMostAncestors && pid > 1; ++i) {
     Relative r;

@@ -1,5 +1,5 @@
-// Who sent a signal that asks for snapshots? What the processes of a job send each other (and
-// timers, message queues and descriptors send them) is the program's business alone; a signal from
+// Which process sent a signal that asks for snapshots? What the processes of a job send each other
+// (and timers, message queues and descriptors send them) concerns the program alone; a signal from
 // outside of the job asks for a snapshot.
 //
 // Owner: process-wide. Threads: signal handlers, and the thread that ends the program. Errors:
@@ -14,7 +14,7 @@ namespace gpuckpt {
 bool sent_within_job(const siginfo_t* info);
 
 // What this process has sent to another one may not have been looked at yet. Before the process
-// ends: gives the other one a moment, so that it finds out who we are.
+// ends: gives the other one a moment, so that it can find out which process we are.
 void let_signals_arrive();
 
 }  // namespace gpuckpt

@@ -7,8 +7,8 @@
 
 namespace gpuckpt {
 
-// The first of the session folders in which nobody else can put a socket, made when it is not
-// there. Where GPUCKPT_SESSION_DIR cannot be had any more, it is one of those for which nothing is
+// The first of the session folders in which no other user can put a socket, made when it is not
+// there. Where GPUCKPT_SESSION_DIR is no longer usable, it is one of those for which nothing is
 // set: the command line looks there as well. False: there is none, and the log says whose the last
 // one is.
 bool make_session_folder(char* dir, size_t room);

@@ -28,7 +28,7 @@ struct Snapshot : Failure {
   bool self_contained = false;            // --self-contained
   Place asker{};                          // of the command; zeros: not known
   uint32_t children = 0;                  // Children (barrier.h)
-  uint64_t births = 0;  // when it was looked who else belongs to the job (job_name.h)
+  uint64_t births = 0;                    // when the job's processes were listed (job_name.h)
 
   bool spare = false;  // memory ran out in the last attempt: as little as possible
 
@@ -50,7 +50,7 @@ struct Snapshot : Failure {
   DeviceReport device_report{};
 };
 
-// Takes the snapshot; the application goes on whatever happens. False: code and text say why not.
+// Takes the snapshot; the application resumes in any case. False: code and text say why not.
 bool take_snapshot(Snapshot*);
 // The same as a member of a job: another process leads (library.leader). False with code
 // kExitAbsent: it does not any more, and nothing was done.

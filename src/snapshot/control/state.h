@@ -39,7 +39,7 @@ struct Config {
   int signal;           // 0: none
   bool on_term;         // SIGTERM: a snapshot first
   uint64_t every_ms;    // 0: no timer
-  uint64_t timeout_ms;  // for one snapshot, until the application goes on
+  uint64_t timeout_ms;  // for one snapshot, until the application resumes
   uint64_t gate_ms;
   bool io_uring;               // GPUCKPT_IO_URING=on: programs may have rings (io_uring.cc)
   OutsideConnections outside;  // GPUCKPT_SOCKETS
@@ -91,7 +91,7 @@ struct Library {
   uint64_t snapshots_done, snapshots_failed;
   char last_snapshot[64];  // id of the last durable one of this process; empty: none yet
   uint32_t last_number;    // as which member of the job it is in that one
-  int leader;              // kWantJoin: who called, and where (barrier.h)
+  int leader;              // kWantJoin: which process called, and where (barrier.h)
   uint32_t leader_door;
   std::atomic<uint32_t> term_waits;    // a SIGTERM waits for its snapshot
   std::atomic<uint32_t> terms_served;  // counts snapshots taken because of one, done or failed

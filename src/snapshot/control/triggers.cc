@@ -48,7 +48,8 @@ namespace {
 constexpr uint64_t kTimerCookie = 0x67636b70'74696d65;
 constexpr uint64_t kSaFlags = SA_SIGINFO | SA_RESTART | SA_ONSTACK | 0x04000000 /* SA_RESTORER */;
 
-sys::Sigaction chained;  // who had signal 32 before us (glibc's cancellation), handler 0: none had
+sys::Sigaction
+    chained;  // the handler of signal 32 before ours (glibc's cancellation); handler 0: none
 
 // What a signal with a value asks for, 0: it is not for us.
 uint32_t wanted_by(const siginfo_t* info) {
@@ -88,7 +89,7 @@ bool shares_memory_with(int pid) {
 // From the beginning of fork() until its handlers have run, in the parent and in the child.
 [[gnu::tls_model("initial-exec")]] constinit thread_local bool t_forking = false;
 
-// For a child of clone(2) or raw fork nobody calls after_fork: it notices by itself that it is not
+// For a child of clone(2) or raw fork after_fork is not called: it notices by itself that it is not
 // the process it was. False: not yet (a coordinator that is started now would be forgotten by
 // after_fork, and stop itself with the others), or it has its memory from another (vfork).
 bool noticed_birth() {
@@ -253,8 +254,8 @@ void start_timer() {
 
 // The parent may have been in the middle of a snapshot: its threads about to be parked, the I/O
 // thread at work. None of that is here. Until `pid` is ours wake_coordinator does nothing, so that
-// a signal that comes meanwhile (the parent's job_barrier looks for us already) starts nobody on
-// what is being cleared; who leads a snapshot asks again.
+// a signal that comes meanwhile (the parent's job_barrier looks for us already) starts no thread on
+// what is being cleared; the leader of a snapshot asks again.
 void forget_after_fork() {
   memory_after_fork();
   fork_pause_after_fork();

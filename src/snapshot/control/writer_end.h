@@ -8,7 +8,8 @@
 
 namespace gpuckpt {
 
-// "it was killed by signal 9 (...)", or that nobody knows. Waits a moment for the kernel to know.
+// "it was killed by signal 9 (...)", or that the cause is unknown. Waits a moment for the kernel to
+// know.
 void describe_end(int pidfd, char* to, size_t room);
 
 }  // namespace gpuckpt

@@ -118,7 +118,7 @@ long start_with_keeper(Keeper* k, Spawn* s) {
   bool ended = false;
   while (k->stage == kStarting && !ended) {
     sys::futex_wait(&k->stage, kStarting, kLookUs);
-    ended = k->stage == kStarting && has_ended(k->pid);  // somebody kills our processes
+    ended = k->stage == kStarting && has_ended(k->pid);  // another process kills ours
   }
   if (ended) {
     k->pid = 0;

@@ -1,8 +1,8 @@
-// Starts the writer so that the program never gets a child it did not ask for: who made it ends at
-// once, and the writer is an orphan. A program that takes orphans on (PR_SET_CHILD_SUBREAPER, or
-// the first process of a container) would be given this one as well. There a keeper stays the
-// writer's parent: a process that has our memory and nothing else of ours, and no exit signal, so
-// that no wait of the program's finds it.
+// Starts the writer so that the program never gets a child it did not ask for: the process that
+// forked it ends at once, and the writer is an orphan. A program that takes orphans on
+// (PR_SET_CHILD_SUBREAPER, or the first process of a container) would be given this one as well.
+// There a keeper stays the writer's parent: a process that has our memory and nothing else of ours,
+// and no exit signal, so that no wait of the program's finds it.
 //
 // Owner: keepers are noted per process. Threads: the I/O thread. Errors: -errno, or `error`.
 #pragma once

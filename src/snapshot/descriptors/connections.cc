@@ -23,9 +23,9 @@ using namespace process;
 
 namespace {
 
-// Between processes of one machine everything arrives at once, unless a packet was dropped for want
-// of memory: its sender tries again after its own time-out, from 200 ms up, and we wait for that
-// while it is short.
+// Between processes of one machine everything arrives at once, unless a packet was dropped because
+// memory was short: its sender tries again after its own time-out, from 200 ms up, and we wait for
+// that while it is short.
 constexpr uint64_t kArrivalPatienceUs = 100000, kFlowPatienceUs = 800000;
 
 // The states of a connection, the kernel's own, which <linux/tcp.h> does not have.
@@ -97,7 +97,7 @@ bool list_end(FdTable* t, const FdTable::SocketSeen& seen) {
                       ConnectionTable::kMost);
 }
 
-// What sock_diag knows of the other end of a connection that nobody of the snapshot has open.
+// What sock_diag knows of the other end of a connection that no process of the snapshot has open.
 struct OtherEnd {
   enum { kUnknown, kForeign, kClosed, kNotAccepted } what = kUnknown;
   uint32_t unread = 0;  // of kNotAccepted
@@ -148,7 +148,8 @@ class MachineConnections {
       if (known()[i].ino == ino) return known()[i].remote;
     return {};
   }
-  // How many not yet accepted ones lead to the listening address, and come from nobody in `table`?
+  // How many not yet accepted ones lead to the listening address, and come from no socket in
+  // `table`?
   uint32_t strangers_waiting(const InetAddress& listening, ConnectionTable& table) {
     ask();
     uint32_t out = 0;

@@ -1,5 +1,5 @@
-// TCP connections of which both ends are in the snapshot: who belongs to whom, and when everything
-// that one end has sent lies in the other's queue.
+// TCP connections of which both ends are in the snapshot: which ends belong together, and when
+// everything that one end has sent lies in the other's queue.
 //
 // Nothing is consumed: when all processes stand, each lists its ends with how much was written into
 // them; then they meet (wire::kJobListed); then each waits until its own ends have received what

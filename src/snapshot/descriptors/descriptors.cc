@@ -208,8 +208,8 @@ static bool has_no_inode(const Descriptor& d) {
          d.kind == kFdPidfdGone;
 }
 
-// What fdinfo tells of a description, but for the time that a timer has left: the same for
-// everybody who has it. Of an eventfd that is its number; of others it can be the same by chance.
+// What fdinfo tells of a description, but for the time that a timer has left: the same for every
+// process that has it. Of an eventfd that is its number; of others it can be the same by chance.
 static uint64_t mark_of(const Descriptor& d) {
   if (!has_no_inode(d)) return 0;
   char buffer[8192];
@@ -235,8 +235,8 @@ static HashIndex index_of(SharedJobState* b) {
   return HashIndex(b->description_slot, SharedJobState::kDescriptionSlots);
 }
 
-// The description as another process that was first with it has noted it; null: nobody has.
-// `mark`: its mark_of(). `doubt`: it may be that one, and nobody here can tell.
+// The description as another process that was first with it has noted it; null: none has. `mark`:
+// its mark_of(). `doubt`: it may be that one, and no process here can tell.
 static const SharedJobState::Description* noted(const Descriptor& d, uint64_t mark,
                                                 bool* doubt = nullptr) {
   SharedJobState* b = job_barrier.shared_state();
@@ -248,7 +248,7 @@ static const SharedJobState::Description* noted(const Descriptor& d, uint64_t ma
     const long r = compare_descriptors(d.fd, o.pid, o.fd);
     if (r == 0) return true;
     if (!sys::failed(r) || o.mark != mark) return false;
-    // Where kcmp is allowed to nobody, files that look the same are taken to be the same.
+    // Where no process may call kcmp, files that look the same are taken to be the same.
     if (!mark || mark_is_proof(d)) return true;
     if (doubt) *doubt = true;
     return false;
@@ -374,8 +374,8 @@ void skip_turn() {
   ++job_barrier.shared_state()->weak_done;
 }
 
-// Shared descriptions are looked at by one process at a time, and last by those who may compare
-// them with everybody's. `round`: which of its turns it is.
+// Shared descriptions are looked at by one process at a time, and last by those that may compare
+// them with every other process's. `round`: which of its turns it is.
 static bool take_turn(uint32_t round) {
   SharedJobState* b = job_barrier.shared_state();
   uint64_t patience = sys::now_us() + 5000000;

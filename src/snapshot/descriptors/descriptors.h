@@ -130,7 +130,7 @@ bool put_terminals(FdTable*);
 
 // In a job: is the description known from another process already? Then it is noted as shared.
 bool note_shared(FdTable*, const process::Descriptor&);
-// In a job, of an epoll set that others may have as well: who is first to have what is watched
+// In a job, of an epoll set that others may have as well: the first description of what is watched
 // (`e.description` is known) puts it back, which the result says. None has it: the leader will see.
 bool note_watch(FdTable*, const process::Descriptor& epoll, const process::EpollEntry& e,
                 uint32_t nth);

@@ -50,7 +50,7 @@ constexpr long kEpollGetParameters = 0x80088a02;  // EPIOCGPARAMS, Linux 6.9
 // of two or more gives to a reader does. Every thread that could notice is parked (shared_state.h),
 // and it is as before afterwards. `count`: what is in it.
 bool counts_in_ones(int fd, uint64_t count) {
-  constexpr int kNoWait = 8;  // RWF_NOWAIT: somebody outside of the job may read it as well
+  constexpr int kNoWait = 8;  // RWF_NOWAIT: a process outside the job may read it as well
   constexpr uint64_t kMost = ~0ull - 1;
   auto put = [&](uint64_t n) { return !n || sys::write(fd, &n, sizeof(n)) == sizeof(n); };
   auto take = [&] {

@@ -114,8 +114,9 @@ bool capture_file(FdTable* t, Descriptor* d, FdFacts* f) {
   if (S_ISREG(f->st.st_mode) && !sys::failed(sys::call(SYS_fstatfs, d->fd, sys::ptr(&fs)))) {
     if (static_cast<uint32_t>(fs.f_type) == 0x19800202) return capture_queue(t, d, *f);
     if (static_cast<uint32_t>(fs.f_type) == 0x5345434d)
-      return t->c->refuse("descriptor %d is secret memory (memfd_secret), which nobody may read",
-                          d->fd);
+      return t->c->refuse(
+          "descriptor %d is secret memory (memfd_secret), which the kernel does not let be copied",
+          d->fd);
   }
   // A copy under no name would be another file than the one that goes by the others.
   if (f->deleted && S_ISREG(f->st.st_mode) && f->st.st_nlink > 0 &&

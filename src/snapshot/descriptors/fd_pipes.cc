@@ -46,7 +46,7 @@ bool copy_contents(FdTable* t, int reader, uint32_t* lengths, Pipe* out, char* c
          t->c->refuse("the contents of the pipe behind descriptor %d cannot be read", reader);
 }
 
-// Does anybody have the other end open?
+// Does any process have the other end open?
 bool other_end(int fd) {
   pollfd p{fd, 0, 0};
   sys::Timespec none{0, 0};

@@ -52,8 +52,8 @@ bool put_messages(FdTable* t, const Descriptor& d, int fd) {
                             d.fd);
 }
 
-// Does the queue tell this process of its next message (mq_notify)? What it would say is not to be
-// had from the kernel. "QSIZE:5  NOTIFY:0  SIGNO:10  NOTIFY_PID:1234"
+// Does the queue tell this process of its next message (mq_notify)? The kernel does not report the
+// notification's details. "QSIZE:5  NOTIFY:0  SIGNO:10  NOTIFY_PID:1234"
 bool tells_us(int fd) {
   char text[160];
   const long got = sys::pread(fd, text, sizeof(text) - 1, 0);

@@ -1,4 +1,4 @@
-// Sockets: who they are, what is set, what waits in them unread, and who is at the other end.
+// Sockets: their identity, their options, their unread data, and the socket at the other end.
 //
 // Inside the snapshot everything comes back: pairs, named Unix sockets, messages with their
 // boundaries and the descriptors on their way in them, TCP connections (connections.h). Listening
@@ -152,7 +152,7 @@ bool join_waiting(FdTable* t, FdTable::SocketSeen* seen) {
   return true;
 }
 
-// A connection that nobody has accepted and whose other end is closed: what it has sent, bytes and
+// A connection that was not accepted and whose other end is closed: what it has sent, bytes and
 // descriptors, lies where only accept() leads.
 bool nothing_lies_unseen(FdTable* t, const FdTable::SocketSeen& seen) {
   if (t->drop_outside) return true;

@@ -114,8 +114,8 @@ bool wait_for_input(int slave, uint32_t wanted) {
   return false;
 }
 
-// Lets the slave's output go on, and says what had stopped it. `raw`: settings without processing,
-// but with IXON as the program has it, for the kernel lets output go on when that is switched off.
+// Resumes the slave's output, and says what had stopped it. `raw`: settings without processing, but
+// with IXON as the program has it, for the kernel resumes output when that is switched off.
 uint32_t start_output(int master, int slave, const KernelTermios& raw, char* output,
                       Terminal* out) {
   if (!output_is_stopped(master, slave, output, out)) return kOutputRuns;
@@ -339,7 +339,7 @@ bool put_terminals(FdTable* t) {
         open |= t->all[k].kind == kFdTerminal && t->all[k].value[1] == p.number + 1;
       long slave =
           open ? sys::call(SYS_ioctl, p.master, kOpenSlave, O_RDWR | O_NOCTTY | O_CLOEXEC) : -1;
-      // An exclusive one opens for nobody but root: then the program's own has to do.
+      // An exclusive one opens for root only: then the program's own has to do.
       for (size_t k = 0; k < t->count && sys::failed(slave); ++k)
         if (t->all[k].kind == kFdTerminal && t->all[k].value[1] == p.number + 1 &&
             (t->all[k].flags & O_ACCMODE) == O_RDWR)

@@ -2,7 +2,7 @@
 // refused. Programs that use it can do without (older kernels and most containers have none): under
 // gpuckpt they are told that there is none, unless GPUCKPT_IO_URING=on. They ask through `syscall`
 // of libc (libuv, tokio's io-uring crate), or through liburing, which makes its system calls
-// itself; whoever else does so gets its ring.
+// itself; any other process that does so gets its ring.
 
 #include <dlfcn.h>
 #include <errno.h>

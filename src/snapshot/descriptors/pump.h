@@ -1,5 +1,5 @@
 // Sends host pages to the writer: in the copied child; from a copy made while parked; or, when
-// neither is possible, while the process stands still.
+// neither is possible, while the process is stopped.
 //
 // Owner: the Capture. Threads: the I/O thread, or the copied child. Errors: false with a text.
 #pragma once

@@ -1,6 +1,6 @@
 // System V semaphores that the program has changed with SEM_UNDO. The kernel undoes that when the
-// program is killed, shows it to nobody, and a restored program goes on as if it still had them: by
-// the doors of libc we know what is to be told.
+// program is killed and shows it nowhere, and a restored program continues as if it still had them:
+// by the doors of libc we know what is to be told.
 
 #include "snapshot/descriptors/semaphores.h"
 

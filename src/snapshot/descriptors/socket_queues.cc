@@ -1,5 +1,5 @@
 // What waits unread in Unix and UDP sockets: looked at message after message without taking any
-// (MSG_PEEK with SO_PEEK_OFF), with who sent it. Every thread that could notice is parked, so
+// (MSG_PEEK with SO_PEEK_OFF), with its sender. Every thread that could notice is parked, so
 // options that make the kernel tell more are on for that long.
 
 #include <netinet/in.h>

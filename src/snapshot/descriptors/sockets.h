@@ -63,7 +63,7 @@ ShownAddress show_address(const uint8_t* address, uint32_t bytes);
 // Completes FdTable::SocketSeen of all sockets; called again when the table has grown.
 void ask_unix_diag(FdTable*);
 void ask_inet_diag(FdTable*);
-// Calls each(message) for every TCP socket of the machine, whoever has it.
+// Calls each(message) for every TCP socket of the machine, of any process.
 void each_tcp_socket(void* context, void (*each)(void* context, const inet_diag_msg&));
 template <typename Each>
 void each_tcp_socket(Each each) {

@@ -83,7 +83,7 @@ void JobBarrier::call_off(int why, const char* words) {
   if (role_ != Role::kLeader) return;
   for (size_t i = 0; i < count_; ++i)
     if (members_[i].socket >= 0) say(members_[i].socket, wire::kJobFailed, why, words);
-  close_door();  // who comes now hears at once that it is over
+  close_door();  // a process that comes now learns at once that it is over
 }
 
 void JobBarrier::close_door() {
@@ -177,8 +177,8 @@ void JobBarrier::leave_out(int pid) {
 }
 
 // What a process says of itself is put back by root with root's rights: a process of another user
-// could get from a restore what it may not have. Who may not even compare its descriptors with
-// that process's would not know what both have.
+// could get from a restore what it may not have. A process that may not compare its descriptors
+// with that process's cannot know which ones both have.
 bool JobBarrier::may_have_its_user(int pid) {
   char users[sizeof(text)];
   if (!runs_as_another(pid, users, sizeof(users))) return true;
@@ -337,8 +337,8 @@ bool JobBarrier::list_stopped(Member* m, const Relative& r) {
   return true;
 }
 
-// With all others parked, their parents among them, those who are stopped are let go on and join.
-// False: there are none.
+// With all others parked, their parents among them, the stopped ones are continued and join. False:
+// there are none.
 bool JobBarrier::wake_stopped_members() {
   bool any = false;
   for (size_t i = 0; i < count_; ++i) {
@@ -352,7 +352,7 @@ bool JobBarrier::wake_stopped_members() {
 }
 
 // False: its parent, which is parked, does not know of that stop. (It has just been started, or was
-// let go on as the last thing before.)
+// the last to be continued.)
 bool JobBarrier::wake(const Member& m) {
   SharedJobState* b = shared_state();
   for (uint32_t i = 0; i < b->stopped_count; ++i) {
@@ -373,7 +373,7 @@ void JobBarrier::remove(IoThread* c, size_t i) {
   m = members_[--count_];
 }
 
-// Who knocked says who it is.
+// The process that connected says which one it is.
 bool JobBarrier::introduce(int socket) {
   wire::JobMsg in;
   int fds[3], pid = 0;
@@ -445,7 +445,7 @@ bool JobBarrier::hear(IoThread* c, size_t i) {
   return true;
 }
 
-// Names who kept the others waiting.
+// Names the process that kept the others waiting.
 bool JobBarrier::fail_late() {
   static const char* const done[] = {"has not answered",
                                      "has only joined",
@@ -476,7 +476,7 @@ bool JobBarrier::listen_once(IoThread* c, int ms) {
   for (size_t i = 0; i < members; ++i) polls[n++] = {members_[i].socket, POLLIN, 0};
   if (sys::call(SYS_poll, sys::ptr(polls), static_cast<long>(n), ms) <= 0) return true;
   if (polls[1].revents && !c->last.type) c->receive(&c->last, 0);
-  // From behind: who leaves is replaced by the last one.
+  // From behind: a process that leaves is replaced by the last one.
   for (size_t i = members; i-- > 0;)
     if (polls[first_member + i].revents && !hear(c, i)) return false;
   // (A member that gives up tells us first.)
@@ -528,7 +528,7 @@ bool JobBarrier::check_ends() {
                   ? o.have == SharedJobState::kSocket && o.ino == e.peer && o.peer == e.ino
                   : o.have != SharedJobState::kSocket && o.ino == e.ino && (o.have & ~e.have);
     }
-    // Nobody can look at what lies in it: the other end of a pipe perhaps, on its way to a child
+    // No process can read what is in it: the other end of a pipe perhaps, on its way to a child
     // that has yet to begin (forkserver of Python).
     if (!found && e.needed && e.have == SharedJobState::kSocket && !e.peer)
       return fail(kRefusedForNow,
@@ -556,7 +556,7 @@ bool JobBarrier::check_ends() {
               alone->fd, alone->pid, what);
 }
 
-// Memory of a device that its owner no longer hands out could not be had again.
+// Memory of a device that its owner no longer offers could not be mapped again.
 bool JobBarrier::check_device_memory() {
   const SharedJobState* b = shared_state();
   for (uint32_t i = 0; i < b->device_memory_count; ++i) {
@@ -666,7 +666,8 @@ bool JobBarrier::meet(IoThread* c, wire::JobStep step) {
       continue;
     }
     if (step == wire::kJobParked && wake_stopped_members()) continue;
-    // With all parents parked nobody is born any more: who is unknown now was born before.
+    // With all parents parked no process is forked any more: one that is unknown now was forked
+    // before.
     bool found = false;
     if (step == wire::kJobParked && !look_for_more(&found)) return false;
     if (!found) break;

@@ -59,7 +59,7 @@ class JobBarrier : public Failure {
   };
   bool lead(IoThread*, const Call&);
 
-  // --- Member. Goes to the leader who called; then `call` is what shall be done.
+  // --- Member. Connects to the leader that called; then `call` is what shall be done.
   struct Join {
     int leader;
     uint32_t door;
@@ -69,8 +69,8 @@ class JobBarrier : public Failure {
   // Gives the leader what the writer needs; the descriptors stay the caller's.
   bool opened(const int (&fds)[3]);
 
-  // --- Everybody. Waits until all processes are at `step`. False: it will not be; code and text
-  // say why, and all others hear it as well.
+  // --- Leader and members. Waits until all processes are at `step`. False: it will not be; code
+  // and text say why, and all others hear it as well.
   bool meet(IoThread*, wire::JobStep step);
   void call_off(int code, const char* text);
   void finish();  // closes; role is kAlone then
@@ -89,7 +89,7 @@ class JobBarrier : public Failure {
     uint32_t number, reached;  // JobStep
     uint64_t since_us, asked_us;
     bool orphan;     // membership.h
-    bool stopped;    // is let go on when all others are parked (stopped_children.h)
+    bool stopped;    // is continued when all others are parked (stopped_children.h)
     bool looked_at;  // may_be_stopped (obstacles.h)
   };
   bool look_for_more(bool* found);

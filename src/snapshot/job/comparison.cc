@@ -10,14 +10,15 @@
 namespace gpuckpt {
 namespace {
 
-constexpr uint64_t kAnswerPatienceUs = 2000000;  // who answers may have come to its turn later
+constexpr uint64_t kAnswerPatienceUs =
+    2000000;  // the answering process may have been slow to start
 constexpr uint64_t kLookAgainUs = 1000;
 
 long kernel_compares(int pid, int fd, int other_pid, int other_fd) {
   return sys::call(SYS_kcmp, pid, other_pid, 0 /* KCMP_FILE */, fd, other_fd);
 }
 
-// Nobody has begun to answer: the question is taken back.
+// No process has begun to answer: the question is taken back.
 bool take_back(Comparison* c) {
   uint32_t asked = Comparison::kAsked;
   return c->stage.compare_exchange_strong(asked, Comparison::kFree);
@@ -43,7 +44,8 @@ long compare_descriptors(int fd, int other_pid, int other_fd) {
   sys::futex_wake(&c->stage, 1, true);
   const uint64_t until = sys::now_us() + kAnswerPatienceUs;
   for (uint32_t stage; (stage = c->stage) != Comparison::kAnswered;) {
-    // (Who died while it answered leaves the stage as it is: nobody asks again in this attempt.)
+    // (A process that died while it answered leaves the stage as it is: no process asks again in
+    // this attempt.)
     if (sys::now_us() > until && (take_back(c) || sys::now_us() > until + kAnswerPatienceUs))
       return own;
     sys::futex_wait(&c->stage, stage, kLookAgainUs, true);

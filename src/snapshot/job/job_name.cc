@@ -105,7 +105,8 @@ void find_job_name(char** environment) {
   uint64_t random = sys::now_us();
   if (const void* bytes = reinterpret_cast<const void*>(getauxval(AT_RANDOM)))
     __builtin_memcpy(&random, static_cast<const char*>(bytes) + 8, sizeof(random));
-  // (The bytes are the program's stack protector and pointer guard: nobody shall read them here.)
+  // (The bytes are the program's stack protector and pointer guard: no other thread may read them
+  // here.)
   random = (random ^ sys::now_us(0)) * 0x9e3779b97f4a7c15ull >> 16;
   constexpr char kChosen[] = "GPUCKPT_RUN_ID=";
   for (char** e = environment; e && *e; ++e) {

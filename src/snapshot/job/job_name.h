@@ -1,4 +1,5 @@
-// Who belongs to this job although no chain of parents says so: daemons, whose parent has ended.
+// Which processes belong to this job although no chain of parents says so: daemons, whose parent
+// has ended.
 //
 // The first process of a job gives the job a name, which every process of it has: fork copies it
 // with the memory, and exec with the environment (GPUCKPT_JOB_NAME). From outside a process is

@@ -113,7 +113,7 @@ bool read_table(Region* memory, Table* t) {
   });
 }
 
-// Whoever is taken is nobody's any more in the table.
+// A process that is taken has no parent any more in the table.
 struct Search {
   Table t;
   Relative* out;

@@ -1,10 +1,10 @@
-// Who belongs to this process: its ancestors that run under the library, its descendants, and whose
-// parents have ended meanwhile (job_name.h). Reads /proc; nothing is remembered between snapshots
-// but which process does not belong to it.
+// Which processes belong to this one: its ancestors that run under the library, its descendants,
+// and whose parents have ended meanwhile (job_name.h). Reads /proc; nothing is remembered between
+// snapshots but which process does not belong to it.
 //
 // The root of a job is its first process, or the highest ancestor of that reached without leaving
 // processes that listen to us; when the first one has ended, the oldest of the others. A snapshot
-// of a job is taken by its root, whoever of its processes was asked.
+// of a job is taken by its root, whichever of its processes was asked.
 //
 // Owner: the caller's lists. Threads: any of ours. Errors: false or 0 where /proc cannot be read.
 #pragma once

@@ -20,12 +20,12 @@ struct SharedJobState {
   static constexpr size_t kMostRelatives = 8192, kMostDescriptions = 65536, kMostEnds = 16384,
                           kMostDeviceMemory = 65536, kMostWatches = 16384, kMostStopped = 4096;
 
-  // Whoever looks at descriptors holds it, because some can only be told apart by changing them for
-  // a moment, and others may share them. 1: held.
+  // A process that examines descriptors holds it, because some can only be told apart by changing
+  // them for a moment, and others may share them. 1: held.
   std::atomic<uint32_t> lock;
-  // The kernel compares descriptors (kcmp) only for who has the rights of both processes: those who
-  // may compare with everybody look last. How many may not, how many turns these have had, and how
-  // many may.
+  // The kernel compares descriptors (kcmp) only for a process with the rights of both: those that
+  // may compare with every other process look last. How many may not, how many turns these have
+  // had, and how many may.
   std::atomic<uint32_t> weak, weak_done, strong;
   Comparison comparison;
 
@@ -33,7 +33,7 @@ struct SharedJobState {
   // not show to members with fewer rights.
   Place leaders_place;
 
-  // Written by the leader before it lets capture begin: everybody but the leader itself.
+  // Written by the leader before it lets capture begin: all but the leader itself.
   struct OtherProcess {
     int pid, ppid, pgid, sid;
     bool ended;  // a zombie; otherwise it is parked and a member
@@ -44,8 +44,8 @@ struct SharedJobState {
   OtherProcess relative[kMostRelatives];
 
   // Stopped processes (stopped_process.h). The leader lists them before it lets any process park,
-  // and wakes them when all others are parked; their parents say by which signal, when nobody has
-  // waited for that (0: somebody has), and how often they had been switched to (0: not known, or
+  // and wakes them when all others are parked; their parents say by which signal, when the parent
+  // has not waited for that (0: it has), and how often they had been switched to (0: not known, or
   // not stopped): one that has run since may have been stopped once more.
   struct Stopped {
     int pid, ppid, signal;
@@ -55,7 +55,7 @@ struct SharedJobState {
   std::atomic<uint32_t> stopped_count;
   Stopped stopped[kMostStopped];
 
-  // Under the lock: every open file description that was seen, by who saw it first.
+  // Under the lock: every open file description that was seen, by the process that saw it first.
   struct Description {
     uint64_t ino, dev, offset;
     uint32_t kind, flags;
@@ -86,7 +86,7 @@ struct SharedJobState {
   // Under the lock: device memory that a process hands out (its own number for it), or has from
   // another one.
   struct DeviceMemory {
-    int pid, owner;  // owner: who has it, or had it and has ended
+    int pid, owner;  // owner: the process that has it, or had it and has ended
     uint32_t number;
     bool offered;
   };

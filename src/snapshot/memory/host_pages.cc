@@ -28,8 +28,8 @@ uint64_t clone_ns_per_page = 95, copy_ns_per_page = 1000;
 constexpr uint64_t kCloneFixedUs = 300;
 bool early_works = true;  // process_vm_readv is allowed
 
-// Rounds that gained too little: so many snapshots do without, because the program is likely to go
-// on like that.
+// Rounds that gained too little: so many snapshots do without, because the program is likely to
+// continue like that.
 constexpr uint32_t kSkipAfterFailure = 8;
 uint32_t skip_rounds = 0;
 

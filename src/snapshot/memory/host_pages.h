@@ -22,7 +22,7 @@
 namespace gpuckpt {
 
 // A piece of the address space to send. `tracked`: only its written pages, the rest is as in the
-// parent. `resolved`: `written` says which pages there are (else whoever sends it looks).
+// parent. `resolved`: `written` says which pages there are (else the sending thread checks).
 struct PumpRange {
   uint64_t start, end;
   bool readable, file, tracked, resolved;

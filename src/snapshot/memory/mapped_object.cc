@@ -141,7 +141,7 @@ bool MappedObject::copy_resident(const Target& t, uint64_t offset, uint64_t end)
   return true;
 }
 
-// A huge page that nobody has used, and that the pool has none for, cannot be read.
+// A huge page that was never used, and for which the pool has no page, cannot be read.
 bool MappedObject::copy_huge_pages(const Target& t, uint64_t page, uint64_t offset, uint64_t end) {
   for (uint64_t at = offset; at < end; at += page)
     if (!copy_data(t, at, end - at < page ? end : at + page)) return false;

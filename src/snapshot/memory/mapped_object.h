@@ -1,11 +1,10 @@
 // The object behind a mapping (shared memory, a file): copied while the process is parked.
 //
-// Reading a page of shared memory that nobody has written yet allocates it, in the running program
-// and for good: a sparse object would grow to its full size. So the object is asked which pages it
-// has, by its descriptor (SEEK_DATA) where one can be had, else by mincore, and only these are
-// read. Where the process may not open the object (an anonymous one, without
-// CAP_CHECKPOINT_RESTORE) and a part of it is swapped out, which mincore does not tell, all of it
-// is read.
+// Reading a page of shared memory that was never written allocates it, in the running program and
+// for good: a sparse object would grow to its full size. So the object is asked which pages it has,
+// by its descriptor (SEEK_DATA) where one can be opened, else by mincore, and only these are read.
+// Where the process may not open the object (an anonymous one, without CAP_CHECKPOINT_RESTORE) and
+// a part of it is swapped out, which mincore does not tell, all of it is read.
 //
 // Owner: the caller; closes its descriptor. Threads: PARKED, the I/O thread. Errors: false, with
 // the Capture's failure.

@@ -87,8 +87,8 @@ long Pagemap::call(uint64_t* start, uint64_t end, const PageQuery& query, PageRe
   a.return_mask = query.tell;
   long n = sys::call(SYS_ioctl, fd_, static_cast<long>(kPagemapScan), sys::ptr(&a));
   // Not walk_end: the kernel collects at most 512 regions at a time, notes there where it had to
-  // stop for that, and does not correct it when it goes on by itself and reaches the end (seen on
-  // Linux 6.18). Whoever believed it got the last regions twice.
+  // stop for that, and does not correct it when it continues by itself and reaches the end (seen on
+  // Linux 6.18). A caller that believed it got the last regions twice.
   if (n >= 0) *start = static_cast<size_t>(n) < room ? end : out[n - 1].end;
   return n;
 }
@@ -127,8 +127,8 @@ long Pagemap::scan(uint64_t* start, uint64_t end, const PageQuery& query, PageRe
                                   : read_words(start, end, query, out, room);
 }
 
-// With somewhere to put regions, although nobody wants them: a call without protects every page of
-// the range, also those that do not exist, which then look as if they were swapped out.
+// With room for regions, although they are not used: a call without protects every page of the
+// range, also those that do not exist, which then look as if they were swapped out.
 long Pagemap::protect(uint64_t start, uint64_t end, const PageQuery& query) {
   constexpr size_t kRoom = 512;
   PageRegion unwanted[kRoom];

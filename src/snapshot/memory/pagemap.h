@@ -27,8 +27,8 @@ enum PageCategory : uint64_t {
 // What a word of /proc/self/pagemap says, in these categories. Words cannot tell the kernel's zero
 // page from one that a forked child has as well: neither is ever kPageZero, and both count as
 // written, like whatever is soft-dirty (bit 55; all that is new since clear_refs). A page that
-// mremap moved together with its page table is not soft-dirty (Linux 6.1): whoever asks must know
-// by other means that the mapping is the one it was.
+// mremap moved together with its page table is not soft-dirty (Linux 6.1): the caller must know by
+// other means that the mapping is still the same.
 uint64_t categories_of(uint64_t word);
 
 struct PageRegion {

@@ -37,7 +37,8 @@ constexpr uint64_t kWorthAny = 8ull << 20;  // less than this in all: no descrip
 constexpr uint64_t kSparse = 1ull << 30;
 constexpr int kHighFd = 1000;  // above what select and close-all loops of small programs use
 
-// Written to after each clearing of the soft-dirty bits: has its bit until somebody else clears.
+// Written to after each clearing of the soft-dirty bits: has its bit until another process clears
+// it.
 alignas(kPage) volatile char canary[kPage];
 
 bool canary_is_dirty(Pagemap* pagemap) {
@@ -176,8 +177,7 @@ long Tracker::agree(int fd) {
   return error;
 }
 
-// A new userfaultfd, and the best mode that can be had with it; -errno, and kContent, when there is
-// none.
+// A new userfaultfd, and the best mode that it supports; -errno, and kContent, when there is none.
 long Tracker::make() {
   long fd = sys::call(SYS_userfaultfd, O_CLOEXEC | kUserModeOnly);
   if (fd == -EINVAL) fd = sys::call(SYS_userfaultfd, O_CLOEXEC);
@@ -239,7 +239,7 @@ bool Tracker::prepare(Smaps* smaps, bool use_base) {
   if (worth < kWorthAny && !forced_) return false;
   const bool had = alive();
   if (!open()) return false;
-  // Write protection without a descriptor of ours is somebody else's.
+  // Write protection without a descriptor of ours belongs to another user of userfaultfd.
   if (had && use_base)
     for (SmapsRange& r : *smaps)
       if (r.flags & kSmapsProtect) r.flags |= kSmapsTracked, tracked_bytes += r.end - r.start;

@@ -1,11 +1,11 @@
 // Which pages were written since the last snapshot.
 //
 // Anonymous memory is registered with userfaultfd for asynchronous write protection (Linux 6.7; no
-// privilege needed): the kernel lifts the protection of a page at its first write, without anybody
-// having to answer, and PAGEMAP_SCAN tells afterwards which pages are not protected any more.
-// Writes by the kernel (read(2), /proc/self/mem) count as well. What a mapping loses by itself
-// makes it untracked, never wrong: a new mapping at the same address, one that mremap moved, and a
-// forked child's memory are not registered.
+// privilege needed): the kernel lifts the protection of a page at its first write, without a
+// process having to answer, and PAGEMAP_SCAN tells afterwards which pages are not protected any
+// more. Writes by the kernel (read(2), /proc/self/mem) count as well. What a mapping loses by
+// itself makes it untracked, never wrong: a new mapping at the same address, one that mremap moved,
+// and a forked child's memory are not registered.
 //
 // Older kernels: soft-dirty (CONFIG_MEM_SOFT_DIRTY; Debian's and Ubuntu's kernels have it). Writing
 // to /proc/self/clear_refs protects all memory of the process, and /proc/self/pagemap tells what
@@ -13,8 +13,8 @@
 // table (2 MiB at a time) comes without the bit (seen on Linux 6.1). So the memory is registered
 // with a userfaultfd all the same, which protects nothing and is never asked: a mapping that still
 // has its mark is the one it was. Protection of all memory is renewed at once, in the stop, so
-// nothing can be copied early. Anybody may write to our clear_refs; a page of ours that we write to
-// right after clearing shows it.
+// nothing can be copied early. Any process of the user may write to our clear_refs; a page of ours
+// that we write to right after clearing shows it.
 //
 // "Base" is the snapshot that our knowledge refers to. It is given up as soon as protections were
 // renewed, and there is a new one when the new snapshot is durable: a snapshot that fails in
@@ -28,8 +28,8 @@
 // A device writes past the processor's page tables, but only into memory that is pinned for it
 // (pinned, managed and registered memory, which the device side names; the rest of what its driver
 // uses is in no snapshot). What is pinned at a snapshot, or was at the base, counts as written.
-// What was pinned and let go of in between needs no more: the kernel takes pages that it pins for a
-// device as written at that moment, and their protection is renewed only by us, at a snapshot. By
+// What was pinned and unpinned in between needs only this: the kernel takes pages that it pins for
+// a device as written at that moment, and their protection is renewed only by us, at a snapshot. By
 // then the gate is closed and no transfer is under way.
 //
 // Owner: one per process. Threads: as each function says. Errors: what cannot be tracked is read in
@@ -91,7 +91,8 @@ class Tracker {
   bool device_writes(uint64_t at, uint64_t* end) const;
   // Protections of tracked memory are renewed from here on.
   void give_up_base() { base_[0] = 0; }
-  // ON THE I/O THREAD, PARKED, soft-dirty. False: somebody else cleared the bits, nothing is known.
+  // ON THE I/O THREAD, PARKED, soft-dirty. False: another process cleared the bits, nothing is
+  // known.
   bool bits_are_ours(Pagemap*) const;
   // ON THE I/O THREAD, PARKED, soft-dirty, when all has been asked that is to be asked: from here
   // on, writes count for the next snapshot.

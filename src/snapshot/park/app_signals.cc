@@ -1,7 +1,8 @@
 // Signals that we listen to belong to the application all the same: it may handle, ignore, block or
-// wait for them, and every query shows what it asked for. In the kernel our handler stands in front
-// of its own. There are two: the trigger (SIGUSR1), which reaches the application at once, and with
-// --on-term SIGTERM, which waits for its snapshot and is then sent again, marked with a cookie.
+// wait for them, and every query shows what it asked for. In the kernel our handler is installed in
+// place of the program's. There are two: the trigger (SIGUSR1), which reaches the application at
+// once, and with --on-term SIGTERM, which waits for its snapshot and is then sent again, marked
+// with a cookie.
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -75,7 +76,7 @@ void let_default_happen(int sig) {
   sys::call(SYS_kill, sys::getpid(), sig);
 }
 
-// What the kernel does by itself with a signal that nobody handles.
+// What the kernel does by itself with a signal without a handler.
 bool ends_program(int sig) {
   constexpr uint64_t kHarmless = 1ull << SIGCHLD | 1ull << SIGCONT | 1ull << SIGURG |
                                  1ull << SIGWINCH | 1ull << SIGTSTP | 1ull << SIGTTIN |

@@ -59,8 +59,8 @@ inline uint64_t number_in_frame(const uint64_t* sp) {
   return ~0ull;
 }
 
-// The context executes system call `nr` again. A relative sleep that reports what is left goes on
-// with what is left.
+// The context executes system call `nr` again. A relative sleep that reports the rest continues
+// with the rest.
 inline void call_again(greg_t* r, long nr) {
   r[REG_RAX] = nr;
   r[REG_RIP] -= 2;
@@ -70,7 +70,7 @@ inline void call_again(greg_t* r, long nr) {
 
 // Without knowing the call: reads the number from the instruction before the `syscall` (mov
 // $nr,%eax or xor %eax,%eax), or where glibc has put it. Also for a thread that the kernel had
-// woken for a signal that another thread took: it goes on by restart_syscall(2), which sigreturn
+// woken for a signal that another thread took: it continues by restart_syscall(2), which sigreturn
 // makes fail.
 inline bool repair_eintr_by_code(ucontext_t* uc) {
   greg_t* r = uc->uc_mcontext.gregs;

@@ -49,8 +49,8 @@ void collect_own() {
   sys::futex_wake(&acks, 1);
 }
 
-// The call that our signal interrupted goes on, also when nothing came of the stop. The thread may
-// have entered it between the look at it and the signal: then only the code tells which it is.
+// The call that our signal interrupted continues, also when the stop failed. The thread may have
+// entered it between the look at it and the signal: then only the code tells which it is.
 void repair_call(ParkedThread& t) {
   if (!repair_eintr(t.context, t.before)) repair_eintr_by_code(t.context);
 }
@@ -146,7 +146,7 @@ char task_state(int tid) {
 
 // A thread of the driver that is just now executing code; 0: none. They have nothing to do any
 // more, but one that did a moment ago (the last copy, a kernel that hashes) may still be on its way
-// to sleep, or wait for a processor, and all threads parked for it would have to be let go again.
+// to sleep, or wait for a processor, and all threads parked for it would have to be released again.
 int busy_driver_thread() {
   int busy = 0;
   if (device_plugin)

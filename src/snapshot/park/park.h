@@ -55,15 +55,15 @@ enum ParkState : uint32_t {
   kParked = 2,
   kLeft = 3,
   kGone = 4,
-  kAgain = 5  // it was inside the vdso, where another kernel could not let it go on
+  kAgain = 5  // it was inside the vdso, where it could not continue on another kernel
 };
 
 class Parking {
  public:
   // Parks all threads except `own` ones. False: not possible within `timeout_us`; no thread is
-  // parked then and `text` names the one that stood in the way. Calls no libc.
+  // parked then and `text` names the one that prevented it. Calls no libc.
   bool park(const int* own, int own_count, uint64_t timeout_us, char* text, size_t room);
-  // Lets all go on and returns when all have left the handler.
+  // Releases all threads and returns when all have left the handler.
   void unpark();
 
   void forget() {

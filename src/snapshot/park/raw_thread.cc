@@ -48,8 +48,8 @@ extern "C" long gpuckpt_clone(uint64_t flags, uint64_t stack, int* ptid, int* ct
 // system call exit, as children of clone(2) do, that thread can be ours: it ends with the status of
 // the main thread. /proc/self/stat is that of the main thread; its field 52 is the status.
 extern "C" __attribute__((visibility("hidden"))) int gpuckpt_thread_status() {
-  // Once the main thread has ended, nobody can read the process's memory by its number. Asked
-  // first, because this thread lives on and has a descriptor while it reads /proc.
+  // Once the main thread has ended, the process's memory cannot be read by its number. Asked first,
+  // because this thread lives on and has a descriptor while it reads /proc.
   char byte, from = 0;
   iovec to{&byte, 1}, there{&from, 1};
   if (sys::call(SYS_process_vm_readv, sys::getpid(), reinterpret_cast<long>(&to), 1,

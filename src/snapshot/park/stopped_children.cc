@@ -30,8 +30,8 @@ void each_stopped_child(Each each) {
     if (b->stopped[i].ppid == library.pid) each(b->stopped[i]);
 }
 
-// By which signal the child is stopped, if nobody has waited for that yet; else 0. `take`: has been
-// waited for from now on.
+// By which signal the child is stopped, if the parent has not waited for that yet; else 0. `take`:
+// has been waited for from now on.
 int stop_of(int pid, bool take) {
   siginfo_t info;
   __builtin_memset(&info, 0, sizeof(info));
@@ -78,7 +78,7 @@ bool at_rest(int pid, uint64_t* switches) {
   return look.rests;
 }
 
-// Until it is stopped, or is nobody's child any more.
+// Until it is stopped, or is no child of ours any more.
 void await_stop(int pid) {
   const uint64_t patience = sys::now_us() + kPatienceUs;
   for (Relative r; look_at(pid, &r) && r.state != 'Z' && r.state != 'X'; sys::sleep_us(200)) {
@@ -146,7 +146,7 @@ constexpr size_t kMost = 256;
 StoppedChild children[kMost];
 const StoppedChild* listed[kMost];
 
-// Those that were let go on for this snapshot.
+// Those that were continued for this snapshot.
 size_t list_woken() {
   size_t n = 0;
   each_stopped_child([&](SharedJobState::Stopped& s) {

@@ -15,13 +15,13 @@
 
 namespace gpuckpt {
 
-// PARKED, before the leader lets any of them go on.
+// PARKED, before the leader continues any of them.
 void note_stopped_children();
 // The leader's, of a process that is stopped: has it not run since its parent noted it? (Yes when
 // there is no parent in the job.)
 bool stands_as_noted(const SharedJobState::Stopped&);
-// PARKED: takes the signal out that tells of those that went on, before pending signals are looked
-// at.
+// PARKED: removes the signal that reports those that continued, before pending signals are
+// recorded.
 void hide_continued_children();
 // PARKED: a record for each.
 void put_stopped_children(Records*);
@@ -29,8 +29,8 @@ void put_stopped_children(Records*);
 void stop_children_again();
 
 bool child_signal_waits();  // SIGCHLD is pending
-// In a restored process, before its threads go on: waits until these have stopped. `waited`:
-// SIGCHLD was pending before.
+// In a restored process, before its threads run: waits until these have stopped. `waited`: SIGCHLD
+// was pending before.
 void stop_restored_children_again(const process::StoppedChild* const* children, size_t count,
                                   bool waited);
 

@@ -65,9 +65,9 @@ void stop_here() {
   sys::sigaction(sig, &before, nullptr);
 }
 
-// Takes the signals of our number that wait, and calls for each that asks to be held. Who led a
-// snapshot has asked in the ordinary way as well, which is over; what else uses the number (glibc,
-// the command line) stays for whom it is meant.
+// Takes the signals of our number that wait, and calls for each that asks to be held. The leader of
+// a snapshot has asked in the ordinary way as well, which is over; what else uses the number
+// (glibc, the command line) stays for its addressee.
 template <typename Each>
 void take_waiting(Each each) {
   const uint64_t ours = 1ull << (wire::kWakeSignal - 1);
@@ -181,7 +181,7 @@ bool stop_again() {
   // stopped in the middle of one that failed.
   take_waiting([](const siginfo_t*, uint32_t) {});
   stop_here();
-  // A leader that has us go on has sent its signal to this thread as well.
+  // A leader that continues us has sent its signal to this thread as well.
   bool asked = false;
   take_waiting([&](const siginfo_t* info, uint32_t door) {
     go_to(info, door);

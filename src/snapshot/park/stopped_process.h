@@ -1,8 +1,8 @@
 // A process of a job that is stopped (SIGSTOP, a shell's job control) takes part in a snapshot
 // without running on: the leader queues a signal for each of its threads and lets it continue, and
 // the threads come to the signal's handler before they come to anything else. There they are held,
-// where they can be parked, until the process has stopped itself again and somebody else lets it
-// go on. A restored process is held as well, and stops as the first thing it does.
+// where they can be parked, until the process has stopped itself again and another process
+// continues it. A restored process is held as well, and stops as the first thing it does.
 //
 // Its parent, which is parked meanwhile, takes back what it is told of that (stopped_children.h). A
 // handler that the process has for SIGCONT does not run for ours, because the stop that follows
@@ -19,7 +19,7 @@ namespace gpuckpt {
 // The leader's: has the stopped process join at `door` (barrier.h).
 void wake_stopped(int pid, unsigned door);
 
-// The handler's: is the signal for that? Returns when the process goes on.
+// The handler's: is the signal for that? Returns when the process is continued.
 bool held_by(const siginfo_t* info);
 
 // The child's, when fork() is about to return there: a process that was stopped before it got so
@@ -28,8 +28,8 @@ void join_after_birth();
 
 // The coordinator's: are the threads held?
 bool threads_are_held();
-// Stops the process; returns when it goes on. True: for another snapshot, which wants it to join.
-// False: it runs again.
+// Stops the process; returns when it is continued. True: for another snapshot, which wants it to
+// join. False: it runs again.
 bool stop_again();
 // The same in the middle of a snapshot of which this process has done its part. Who wants it for
 // another one is remembered for the next stop_again(), which returns at once.

@@ -120,7 +120,7 @@ void put_mark(Records*, process::RecordType);
 bool list_descriptors(Capture*, Records*);
 bool capture_descriptors(Capture*, Records*);
 // In a job the processes do that one after the other. Before all of them are parked, each announces
-// its turn; who will not get so far gives it up.
+// its turn; a process that will not get so far releases it.
 void announce_turn();
 void skip_turn();
 // PARKED, on the same thread, whatever came of it, when all processes of the job are captured.

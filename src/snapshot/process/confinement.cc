@@ -37,7 +37,7 @@ bool become_deaf(const char* why) {
   if (!library.ready || library.deaf) return false;
   log_line(LogLevel::kInfo, "the program %s: no snapshot from here on", why);
   library.deaf = true;
-  // The command line sees that we listen no more. Where glibc has its own handler for the signal,
+  // The command line sees that we no longer listen. Where glibc has its own handler for the signal,
   // ours stays in front of it and passes on what is not meant for us.
   if (!glibc_uses_wake_signal()) {
     sys::Sigaction ignore{};
@@ -105,7 +105,7 @@ extern "C" long gpuckpt_keyctl(long number, long operation, long b, long c, long
   return r;
 }
 
-// Before it is switched on nobody may be on the way to this thread with a signal: one that arrives
+// Before it is switched on no thread may be about to send this thread a signal: one that arrives
 // would run our handler's system calls into the program's own handler.
 extern "C" int gpuckpt_prctl_dispatch(int option, long mode, long from, long bytes,
                                       void* selector) {

@@ -1,4 +1,4 @@
-// What a program does to itself by a system call of which the kernel tells nobody afterwards, so
+// What a program does to itself by a system call that the kernel does not report afterwards, so
 // that only the call itself can be noted: Landlock, Syscall User Dispatch, a session keyring of its
 // own. And programs that a signal handler of ours could kill from some call on (seccomp.h).
 //
@@ -9,8 +9,8 @@
 
 namespace gpuckpt {
 
-// From here on our handlers make no system calls (Library::deaf), and commands find nobody who
-// listens. False: it was so before.
+// From here on our handlers make no system calls (Library::deaf), and commands find no listener.
+// False: it was so before.
 bool become_deaf(const char* why);
 void listen_again();
 // For another reason as well than Syscall User Dispatch, which may end.

@@ -230,7 +230,8 @@ bool can_be_made_again(Emitted* e) {
   if (starts_with(e->path, "anon_inode:"))
     return e->refuse("the process maps %s, which cannot be re-created");
   if (starts_with(e->path, "/secretmem"))
-    return c->refuse("the process maps secret memory (memfd_secret), which nobody may read");
+    return c->refuse(
+        "the process maps secret memory (memfd_secret), which the kernel does not let be copied");
   return true;
 }
 

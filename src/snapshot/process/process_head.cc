@@ -72,7 +72,7 @@ bool put_cwd(Capture* c, Records* r) {
   const long known =
       found ? sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(path), sys::ptr(&named), 0) : looked;
   if (reachable && known == 0 && here.st_ino == named.st_ino) return true;
-  // A process that has dropped its rights may stand in a folder into which it may not look. That
+  // A process that has dropped its rights may have a working directory that it may not read. That
   // the folder is under its root folder is the kernel's word.
   if (reachable && known == -EACCES) return true;
   return c->refuse(
@@ -101,8 +101,8 @@ constexpr long kSharedFiles = 2, kSharedPlace = 3;  // KCMP_*
 bool share(int a, int b, long kind) { return sys::call(SYS_kcmp, a, b, kind, 0, 0) == 0; }
 
 // What processes without common memory may have in common. `shares_place`: with its parent, to
-// which a restore gives it. Those who share a working directory and have no such parent must be
-// one.
+// which a restore gives it. Processes that share a working directory and have no such parent must
+// be one.
 bool check_sharing(Capture* c, const Head& h, bool* shares_place) {
   *shares_place = h.ppid && job_barrier.has_process(h.ppid) && share(h.ppid, h.pid, kSharedPlace);
   if (!job_barrier.active()) return true;

@@ -1,5 +1,5 @@
 // What a process is before its threads, descriptors and memory: ids, clocks, settings of the kernel
-// for it, the folder it stands in, the processor it runs on.
+// for it, its working directory, the processor it runs on.
 //
 // Owner: the Capture. Threads: PARKED, on the I/O thread. Errors: the Capture's failure.
 #pragma once

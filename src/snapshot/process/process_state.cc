@@ -34,8 +34,8 @@ void put_actions(Records* r) {
     sys::Sigaction a{};
     sys::sigaction(sig, nullptr, &a);
     SignalAction out{a.handler, a.flags, a.restorer, a.mask};
-    // Signal 33 holds our park handler just now; whose it is otherwise is glibc's business, and
-    // glibc installs it again only once. parking knows.
+    // Signal 33 holds our park handler just now; otherwise it belongs to glibc, which installs it
+    // only once. parking knows.
     if (sig == kParkSignal) {
       a = parking_saved_action();
       out = {a.handler, a.flags, a.restorer, a.mask};

@@ -44,7 +44,7 @@ void ask_for_all(void* argument) {
 
 uint32_t libc_rseq_bytes() { return library.rseq_size < 32 ? 32 : library.rseq_size; }
 
-// An area that cannot be anybody's tells whether there is a registration at all.
+// An area that no thread can have tells whether there is a registration at all.
 RseqOwner own_rseq(uint64_t fs) {
   alignas(32) volatile char nobodys[32] = {};
   const uint64_t at = reinterpret_cast<uint64_t>(&nobodys);

@@ -1,4 +1,4 @@
-// What the user must know of the snapshot that is being taken although it can be had: a connection
+// What the user must know of the snapshot that is being taken although it is complete: a connection
 // that a restore finds reset, events that it drops. With any of it the exit code is 3.
 //
 // Owner: the attempt; forget_told() begins anew. Threads: one of ours at a time. Errors: lines

@@ -60,7 +60,7 @@ int main() {
     usleep(100);
     if (i == 250) last = forks;
   }
-  if (forks == last) fail("nobody forks any more");
+  if (forks == last) fail("no thread forks any more");
   stop = true;
   for (std::thread& t : threads) t.join();
 

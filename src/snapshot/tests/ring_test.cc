@@ -1,5 +1,5 @@
 // The producers' side of the ring, with a writer made of one thread: what several threads put in
-// comes out whole, in any amount, and a writer that dies lets nobody wait. And the records of a
+// comes out whole, in any amount, and no thread waits for a writer that died. And the records of a
 // process, which fail as a whole when they do not fit.
 #include <sys/mman.h>
 
@@ -241,7 +241,7 @@ void arrival_of_nothing(bool tells) {
   CHECK(!ok && producer.failed);
 }
 
-// The ring is full and nobody empties it: whoever waits hears of the writer's end.
+// The ring is full and no reader empties it: a thread that waits learns of the writer's end.
 void dead_writer(bool tells) {
   Writer writer;
   writer.lazy = true;

@@ -1,5 +1,5 @@
 // Work that is shared is done once, all of it, by threads that are gone afterwards; and by the
-// caller alone where no other thread can be had.
+// caller alone where no other thread can be started.
 #include "snapshot/park/shared_work.h"
 
 #include <dirent.h>
