@@ -240,7 +240,7 @@ SocketAddress remote_of(const Socket& s) {
   return SocketAddress::from(s.peer_name, s.peer_name_bytes);
 }
 
-// What stands in for an end that was closed, or is outside.
+// The replacement of an end that was closed, or is outside.
 Image::Socket stand_in_for_peer(const Socket& s) {
   Image::Socket out;
   out.head = s;
@@ -329,7 +329,7 @@ bool FdMaker::was_accepted(const Image::Socket& entry) {
          option_value(entry, IPPROTO_IPV6, kIpv6, 1) > 1;
 }
 
-// Connects to `server` from the end's own address and port if they can be had.
+// Connects to `server` from the end's own address and port if they are free.
 int FdMaker::connect_from(const Image::Socket& entry, const SocketAddress& server, bool tell) {
   const SocketAddress local = local_of(entry.head);
   const auto patience = Clock::now() + kStalePortPatience;
@@ -437,7 +437,7 @@ bool FdMaker::prepare_not_accepted() {
   std::vector<const Image::Socket*> all;
   for (const Image::Socket& entry : image_.sockets)
     if (is_tcp_end(entry.head) && entry.head.state == kSocketWaiting) all.push_back(&entry);
-  // Who has the smaller number was made, and most likely connected, first.
+  // The socket with the smaller number was made, and most likely connected, first.
   std::sort(all.begin(), all.end(), [](const Image::Socket* a, const Image::Socket* b) {
     return a->head.ino < b->head.ino;
   });

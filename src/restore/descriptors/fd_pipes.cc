@@ -32,7 +32,7 @@ bool fill(int fd, const Pipe& p, const std::vector<uint8_t>& payload) {
 
 }  // namespace
 
-// Who is left of a killed job for a moment may have cleaned up after it.
+// A process that is left of a killed job may have removed it.
 bool FdMaker::make_fifo(const std::string& path, mode_t mode) {
   auto make = [&] { return mkfifo(path.c_str(), mode & 07777) == 0; };
   if (!make() && !(errno == ENOENT && make_folder_of(path) && make())) return false;
@@ -66,7 +66,7 @@ bool FdMaker::prepare_pipes() {
       fifos_[index] = fd;
       fcntl(fd, F_SETPIPE_SZ, p.capacity);
       int queued = 0;
-      // Somebody else may have kept it open: then its contents are still there.
+      // Another process may have kept it open: then its contents are still there.
       if (ioctl(fd, FIONREAD, &queued) == 0 && !queued && !fill(fd, p, payload))
         return fail("the named pipe " + *name + " cannot be filled");
       continue;

@@ -145,8 +145,8 @@ bool FdMaker::name_sockets() {
   return true;
 }
 
-// Nobody may connect to a datagram socket that is connected to another one: who is first in such a
-// chain goes first.
+// No socket can connect to a datagram socket that is connected to another one: the first of such a
+// chain connects first.
 std::vector<const Image::Socket*> FdMaker::datagram_chain() const {
   std::vector<const Image::Socket*> out;
   std::vector<bool> seen(image_.sockets.size());
@@ -176,13 +176,13 @@ bool FdMaker::connect_sockets() {
     const Socket& s = entry.head;
     if (s.state == kSocketConnected &&
         connect(sockets_[s.index], as_address(s.peer_name), s.peer_name_bytes) != 0)
-      warn("a datagram socket of the program has nobody at its peer address any more");
+      warn("a datagram socket of the program has no socket at its peer address any more");
   }
   return true;
 }
 
 // What the kill has left of the program's own connections: later, listening sockets keep the ports
-// from which one who is not root can end it.
+// from which an ordinary user can end it.
 void FdMaker::end_own_stale_connections() {
   std::set<uint16_t> ports;
   for (const Image::Socket& entry : image_.sockets) {
@@ -197,7 +197,7 @@ void FdMaker::end_own_stale_connections() {
 bool FdMaker::prepare_sockets() {
   sockets_.assign(image_.sockets.size(), -1);
   end_own_stale_connections();
-  // While nobody listens at the program's ports yet.
+  // While no socket listens at the program's ports yet.
   if (!prepare_connections() || !make_former_listeners()) return false;
   // Ends that come out of a listening socket are left out: accept makes them.
   for (const Image::Socket& entry : image_.sockets) {

@@ -79,7 +79,7 @@ void stop_output(int master, int slave, KernelTermios raw, uint32_t how) {
   char mark;
   if (write(master, kStopThenMark, 2) == 2 && wait_for_input(slave, 1))
     (void)!read(slave, &mark, 1);
-  raw.cc[VSTART] = raw.cc[VSTOP] = 0;  // (without IXON the output would go on)
+  raw.cc[VSTART] = raw.cc[VSTOP] = 0;  // (without IXON the output would continue)
   ioctl(master, kSetSettings, &raw);
 }
 

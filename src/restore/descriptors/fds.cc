@@ -73,7 +73,8 @@ int FdMaker::make_removed_folder(const Descriptor& d) {
   return openat(folder, ".", static_cast<int>(d.flags) & ~(O_CREAT | O_CLOEXEC));
 }
 
-// The node is made again where that is allowed; else the one everybody has is the same device.
+// The node is made again where that is allowed; else the device that all processes share is the
+// same one.
 int FdMaker::make_removed_device(const Descriptor& d, const std::string& path) {
   static const std::map<unsigned, const char*> usual = {{3, "/dev/null"},
                                                         {5, "/dev/zero"},
@@ -150,7 +151,7 @@ int FdMaker::make_file(const Descriptor& d, const std::string& path) {
   return d.kind == kFdFile ? with_write_hint(d, fd) : fd;
 }
 
-// Relative timers go on with what was left; absolute ones keep their deadline.
+// Relative timers continue with the time that was left; absolute ones keep their deadline.
 int FdMaker::make_timerfd(const Descriptor& d) {
   const int clock = static_cast<int>(d.value[0]);
   int fd = timerfd_create(clock, static_cast<int>(d.flags) & O_NONBLOCK);
@@ -167,7 +168,7 @@ int FdMaker::make_timerfd(const Descriptor& d) {
                 : clock == CLOCK_MONOTONIC                               ? image_.head.monotonic_us
                                                                          : image_.head.boottime_us);
   }
-  // A periodic one that expired stands still until it is read.
+  // A periodic one that expired stops until it is read.
   if (ticks && d.value[4] && !value) value = d.value[4];
   itimerspec s{spec(d.value[4]), spec(value)};
   if (timerfd_settime(fd, flags, &s, nullptr) != 0) return -1;
@@ -346,7 +347,7 @@ bool FdMaker::make_missing() {
   return true;
 }
 
-// Those of a description that is on its way: nobody gets it before the program runs. (The entry
+// Those of a description that is on its way: no process gets it before the program runs. (The entry
 // puts the others back.)
 bool FdMaker::lock_in_flight() {
   for (const FileLock& l : image_.file_locks) {
@@ -438,8 +439,8 @@ bool add_fired(int epoll, int target, const EpollEntry& entry) {
 
 }  // namespace
 
-// Each entry is made under the number it was registered by, which may belong to something else or
-// to nobody by now.
+// Each entry is made under the number it was registered by, which may belong to another descriptor
+// or to none by now.
 bool FdMaker::add_watch(int epoll, const Descriptor& set, const EpollEntry& entry, bool fired) {
   const Descriptor* now = nullptr;
   for (const auto& [d, path] : image_.fds)

@@ -25,7 +25,7 @@ size_t by_number(const Tree& tree, uint32_t number) {
   return 0;
 }
 
-// Who saw member i's description first.
+// The member that saw member i's description first.
 Key owner_of(const Tree& tree, size_t i, int description) {
   for (const SameDescription& s : tree.members[i]->image.same)
     if (s.description == description) return {by_number(tree, s.member), s.theirs};
@@ -55,7 +55,7 @@ class Merge {
       if ((p.ends & 3) == 3) p.ends &= ~kPipeOutside;
   }
 
-  // The merged description of member i's, -1: it is that member's own business.
+  // The merged description of member i's, -1: that member makes it itself.
   int chosen(size_t i, int description) const {
     int number = number_.at(owner(i, description));
     return chosen_.count(number) ? number : -1;
@@ -79,7 +79,7 @@ class Merge {
     return false;
   }
 
-  // What is several processes' business.
+  // What several processes share.
   void choose(size_t i) {
     const Image& m = tree_.members[i]->image;
     for (const auto& [d, path] : m.fds)
@@ -102,7 +102,7 @@ class Merge {
         image.pipes.back().first.index = static_cast<uint32_t>(at->second);
         continue;
       }
-      // Only who can read it knows what is in it.
+      // Only a process that can read it knows what is in it.
       auto& [known, contents] = image.pipes[static_cast<size_t>(at->second)];
       known.ends |= p.ends;
       if (contents.empty() && !payload.empty()) {

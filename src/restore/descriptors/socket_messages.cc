@@ -1,4 +1,4 @@
-// Puts unread messages back into the program's sockets, from whom they came; then what must come
+// Puts unread messages back into the program's sockets, with their senders; then what must come
 // after them: the last options, filters, halves that are shut down.
 
 #include <errno.h>

@@ -141,7 +141,7 @@ bool FdMaker::make_folder_of(const std::string& path) {
   return true;
 }
 
-// The socket file of the killed program is still there. One that somebody answers at stays.
+// The socket file of the killed program is still there. A name at which a process answers stays.
 bool FdMaker::bind_unix(int fd, const Image::Socket& entry) {
   const Socket& s = entry.head;
   const char* path = path_of(s);
@@ -186,7 +186,7 @@ bool FdMaker::bind_aside(int fd, const Socket& s) {
   std::filesystem::remove_all(aside, error);
   asides_.erase(s.index);
   errno = why;
-  // Where no other root folder is to be had: in its place, if that is free.
+  // Where no other root folder can be made: in its place, if that is free.
   if (why != EPERM && why != ENOSYS && why != ENOSPC && why != EUSERS) return false;
   if (bind(fd, as_address(s.name), s.name_bytes) != 0) return false;
   names_to_remove_.push_back(path);
@@ -202,8 +202,8 @@ bool FdMaker::shares_port(const Socket& s) const {
   return false;
 }
 
-// What the killed program left in TIME_WAIT must not stand in the way, nor may the program's own
-// sockets that have the same port.
+// What the killed program left in TIME_WAIT must not prevent it, nor may the program's own sockets
+// that have the same port.
 bool FdMaker::bind_network(int fd, const Image::Socket& entry) {
   const Socket& s = entry.head;
   int before = 0, on = 1;

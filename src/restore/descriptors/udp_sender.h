@@ -15,8 +15,8 @@ bool is_from(const Image::Message&, const process::Socket&);
 // Sends it by that socket. `target`: the descriptor of socket `to`. True: it has arrived.
 bool send_udp_from(int fd, const Image::Message&, int target, const Image::Socket& to);
 
-// Sends it as somebody else: by a raw socket, which root may do, or by a socket of our own that has
-// the sender's address, where that is free.
+// Sends it with the sender's address: by a raw socket, which root may do, or by a socket of our own
+// that has the sender's address, where that is free.
 bool send_udp(const Image::Message&, int target, const Image::Socket& to);
 
 }  // namespace gpuckpt::restore

@@ -21,7 +21,8 @@ struct Answer {
   int out[2];
 };
 
-// Only the ids by which the kernel knows who asks; the rights stay. (Raw calls: one thread only.)
+// Only the ids by which the kernel identifies the caller; the rights stay. (Raw calls: one thread
+// only.)
 bool take_ids(const Credentials& who) {
   return (who.gid == getegid() || syscall(SYS_setresgid, -1, who.gid, -1) == 0) &&
          (who.uid == geteuid() || syscall(SYS_setresuid, -1, who.uid, -1) == 0);

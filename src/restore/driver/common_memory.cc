@@ -148,7 +148,7 @@ void close_on_exec() {
 }
 
 // The launcher's segments as they lie in memory, anywhere. Its code does not care where. Returns
-// where it begins; null: it cannot be had (errno).
+// where it begins; null: it cannot be made (errno).
 char* load_launcher(int fd, uint64_t* entry) {
   Elf64_Ehdr head;
   if (pread(fd, &head, sizeof(head), 0) != sizeof(head)) return nullptr;

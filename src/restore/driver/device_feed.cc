@@ -42,7 +42,7 @@ DeviceFeed::Open& DeviceFeed::mine() {
   return open_[std::this_thread::get_id()];
 }
 
-// Waits for a free block. Whoever waits has committed its own: one comes free.
+// Waits for a free block. A thread that waits has committed its own: one comes free.
 bool DeviceFeed::open_block(Open* open, uint64_t space, uint64_t address) {
   for (;;) {
     const uint32_t seen = ring_->freed.load();

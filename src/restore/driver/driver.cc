@@ -110,8 +110,8 @@ void send_early_signals() {
     if (signals >> sig & 1) kill(pid, sig);
 }
 
-// Signals sent to us by somebody are meant for the program. Those of the terminal reach it by
-// themselves: it is in our process group.
+// Signals that another process sends to us are meant for the program. Those of the terminal reach
+// it by themselves: it is in our process group.
 void forward(int sig, siginfo_t* info, void*) {
   int saved = errno;
   if (info->si_code <= 0) {
@@ -178,7 +178,7 @@ int wait_for_end(Started* s) {
 
 struct Outcome {
   bool running = false;
-  bool hung = false;  // a step did not come to its end: whoever is at it is to be killed
+  bool hung = false;  // a step did not end: the process in it must be killed
   int code = kExitError;
   std::string text;
   pid_t pid = 0;
@@ -197,7 +197,8 @@ Status give_pages_lazily(const Image& image, const SnapshotReader& reader, const
   std::vector<AddressRange> ranges = ranges_for_userfaultfd(image, reader);
   if (ranges.empty()) return Status::Refused("");
   if (Status s = fill_all_but(reader, ranges, ProcessMemory(pid)); !s.ok()) return s;
-  // A pager holds nobody else's userfaultfd: holes are open when the last one who has it lets go.
+  // A pager holds no other process's userfaultfd: its holes are open when the last holder closes
+  // it.
   std::vector<int> others;
   for (LazyPages& l : *lazy)
     if (&l != &lazy->back() && l.uffd) others.push_back(l.uffd.get());
@@ -251,9 +252,9 @@ void watch_pager(LazyPages lazy, std::vector<pid_t> members) {
   }).detach();
 }
 
-// Everybody ends who has not been told to run.
-// Whoever waits for our word ends. Returns when all have, and nothing of theirs (ids, names of
-// sockets) is in the way of another attempt; after five seconds in any case.
+// Every process ends that has not been told to run. A process that waits for our message ends.
+// Returns when all have, and nothing of theirs (ids, names of sockets) is in the way of another
+// attempt; after five seconds in any case.
 void hang_up(Tree* tree) {
   const double begin = now();
   for (auto& m : tree->members) {
@@ -336,8 +337,8 @@ bool expect(Member* m, Report* r, Outcome* out, Fd* passed = nullptr) {
   return heard == Heard::kReport;
 }
 
-// The same of everybody who has not `reached` it, in the order in which they come: one may wait for
-// another, and who fails first has the reason.
+// The same of every process that has not `reached` it, in the order in which they come: one may
+// wait for another, and the first that fails has the reason.
 bool expect_of_all(Tree* tree, uint32_t type, std::vector<uint32_t>* reached, Outcome* out) {
   for (;;) {
     std::vector<pollfd> polls;
@@ -395,7 +396,7 @@ bool fill(Tree* tree, size_t i, const Options& o, Ids ids, Outcome* out, AllLazy
   return false;
 }
 
-// One of many: where nobody asks for the run, two jobs still must not have one name.
+// One of many: where no run was asked for, two jobs still must not have one name.
 uint64_t any_run() {
   timespec t;
   clock_gettime(CLOCK_REALTIME, &t);
@@ -414,8 +415,9 @@ bool let_go(Member* m, const Tree& tree, const SnapshotReader& reader, uint64_t 
   return send(m->report.get(), &go, sizeof(go), MSG_NOSIGNAL) == sizeof(go);
 }
 
-// Everybody has what he needs of the files and folders without a name: they get their owners, modes
-// and times, and only the program's own descriptors of all files are left (leases ask for that).
+// Every process has what it needs of the files and folders without a name: they get their owners,
+// modes and times, and only the program's own descriptors of all files are left (leases ask for
+// that).
 void finish_files(Tree* tree) {
   for (auto& m : tree->members) {
     auto give = [&](FileKey key, int fd, const std::string& path) {
@@ -578,8 +580,8 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o, bool* ran) 
     write_status(o, "checked", 0, "", reader.id(), 0, -1, now() - t0);
     return kExitOk;
   }
-  // Who is left of the old job may still write to its files; and files come before memory, because
-  // some are mapped.
+  // A process that is left of the old job may still write to its files; and files come before
+  // memory, because some are mapped.
   wait_for_stale_processes(tree);
   FilesPutBack files;
   if (!o.keep_files) {

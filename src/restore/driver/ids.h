@@ -17,7 +17,7 @@ pid_t fork_as(pid_t pid, uint64_t flags);
 // In a process that was forked into new namespaces: makes them usable. Returns why not, or "".
 std::string map_ids_and_mount_proc(bool user_namespace, uid_t, gid_t);
 
-// What stands in the way of choosing ids, tried by processes that end at once; empty: nothing.
+// Why ids cannot be chosen, found out by processes that end at once; empty: nothing.
 std::string why_no_ids_here();          // in this pid namespace
 std::string why_no_ids_in_namespace();  // in one that a restore makes
 std::string why_no_job_ids();           // in neither: jobs of several processes cannot be restored

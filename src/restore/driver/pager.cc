@@ -83,7 +83,7 @@ class Pager {
     for (const AddressRange& r : ranges) s.segments[r.start] = {r.end, r.start};
     spaces_.push_back(std::move(s));
   }
-  // Until everything is there. False: it cannot be had.
+  // Until everything is there. False: it cannot be made.
   bool run();
 
  private:
@@ -276,7 +276,7 @@ void Pager::serve() {
   }
 }
 
-// Every descriptor is let go of at once, by ending: until then holes are to be answered, in the
+// All descriptors are closed at once, by ending: until then holes are to be answered, in the
 // program and in its children.
 bool Pager::run() {
   std::thread([this] { serve(); }).detach();

@@ -85,7 +85,7 @@ bool root_has_helper(const Start& s) {
   return s.tree.root().birth == Birth::kHelper && !s.terminal && s.ids != Ids::kNew;
 }
 
-// The helper's life: it leads the session, and has those born who were in it. Children of `parent`
+// The helper's life: it leads the session, and forks those that were in it. Children of `parent`
 // become its own siblings; orphans are its children, until it ends.
 [[noreturn]] void help(Start* s, pid_t session, int parent, int report) {
   setsid();
@@ -169,7 +169,7 @@ void fork_zombies(const Start& s, const Image& image, bool leaders, int report) 
     if ((z.pgid == z.pid) == leaders) fork_zombie(s, z, report);
 }
 
-// A group whose leader has ended and is gone exists as long as somebody is in it: the leader comes
+// A group whose leader has ended and is gone exists as long as a process is in it: the leader comes
 // back for the moment in which the first one joins.
 bool join_group(const process::Head& h) {
   if (getpgid(0) == h.pgid || setpgid(0, h.pgid) == 0) return true;

@@ -33,7 +33,7 @@ struct Start {
   void (*become)(Start*, size_t);  // makes the calling process member i; does not return
   Place restorer;
   // In memory that all share: how many have their session and lead their group, how many are in
-  // their group, and that somebody failed.
+  // their group, and that one of them failed.
   struct Progress {
     std::atomic<uint32_t> leading, grouped, failed;
   } * progress;

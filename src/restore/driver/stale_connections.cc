@@ -56,8 +56,8 @@ std::vector<inet_diag_msg> sockets_of(int diag, int family, const std::set<uint1
   }
 }
 
-// Nobody has a descriptor of it any more. (Nor has anybody of one that waits to be accepted, which
-// is its listener's.)
+// No process has a descriptor of it any more. (Nor of one that waits to be accepted, which belongs
+// to its listener.)
 bool lingers(const inet_diag_msg& m) {
   return m.idiag_inode == 0 && m.idiag_state != TCP_SYN_RECV && m.idiag_state != TCP_LISTEN &&
          m.idiag_state != TCP_ESTABLISHED && m.idiag_state != TCP_CLOSE_WAIT;
@@ -166,7 +166,7 @@ bool end_stale_connections(const std::set<uint16_t>& ports, OtherEnd other) {
     if (!left || round == kRounds) break;
     const Fd diag(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
     for (const inet_diag_msg& m : stale)
-      // (Whoever listens at the port would be given the new connection.)
+      // (A listener at the port would be given the new connection.)
       tried |= destroy(diag.get(), m) || (!listening.contains(m.id.idiag_sport) && end_by_reset(m));
     if (!tried) break;
   }

@@ -12,7 +12,7 @@ namespace gpuckpt::restore {
 
 // Waits until the processes of the snapshot that run on this machine still have ended, and says so
 // on stderr; gives up, and says so as well, after ten seconds. Does not wait while the first of
-// them runs: then a second copy was asked for. Ends nobody.
+// them runs: then a second copy was asked for. Ends no process.
 void wait_for_stale_processes(const Tree& tree);
 
 }  // namespace gpuckpt::restore

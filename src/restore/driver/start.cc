@@ -225,8 +225,8 @@ void make_common(Start* s) {
   fail(report, kExitError, launcher + " cannot be executed: " + strerror(errno));
 }
 
-// Clocks that count from the machine's start go on from where they were: for what is forked from
-// here on, once (what is forked of it finds them set).
+// Clocks that count from the machine's start continue from their old values: for what is forked
+// from here on, once (what is forked of it finds them set).
 void set_clocks(const Image& image, int report) {
   static bool done = false;
   if (done) return;
@@ -311,7 +311,7 @@ void set_clocks(const Image& image, int report) {
   if (std::string why = map_ids_and_mount_proc(s->user_namespace, uid, gid); !why.empty())
     fail(report, kExitRefused, why);
   if (s->tree.has_prelude())
-    fail(report, kExitRefused, "nobody can be made before process 1 of a pid namespace");
+    fail(report, kExitRefused, "no process can be forked before process 1 of a pid namespace");
   set_clocks(s->tree.root().image, report);
   become(s, 0);
 }

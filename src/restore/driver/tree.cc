@@ -19,7 +19,7 @@ int find(const Tree& t, int pid) {
 
 bool is_member(const Tree& t, int pid) { return find(t, pid) >= 0; }
 
-// Parents before children, the root first. Who has no parent here is an orphan.
+// Parents before children, the root first. A process without a parent here is an orphan.
 void sort_by_generation(Tree* t) {
   std::vector<std::unique_ptr<Member>> rest = std::move(t->members);
   auto take = [&](auto it) {
@@ -67,7 +67,8 @@ bool plan_orphan(Tree* t, Member* m) {
          m->session == t->root().session;
 }
 
-// Who takes on the children of a child of member i that ends; -1: nobody of the job.
+// The member that becomes the parent of the children of an ended child of member i; -1: none of the
+// job.
 int reaper_above(const Tree& t, int i) {
   while (i >= 0 && !t.members[static_cast<size_t>(i)]->image.head.subreaper)
     i = t.members[static_cast<size_t>(i)]->parent;
@@ -149,7 +150,7 @@ Status read_tree(const store::SnapshotReader& snapshot, Tree* out) {
     if (Status s = m->reader->blob("process", &blob); !s.ok()) return s;
     if (Status s = parse_image(std::move(blob), &m->image); !s.ok()) return s;
     if (numbers.size() == 1)
-      take_standard_sockets(&m->image);  // nobody else can have the other end
+      take_standard_sockets(&m->image);  // no other process can have the other end
     out->members.push_back(std::move(m));
   }
   sort_by_generation(out);

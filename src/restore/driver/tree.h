@@ -17,9 +17,9 @@
 
 namespace gpuckpt::restore {
 
-// How a process gets its parent and its session. A session is inherited when a process is born, so
-// who is in another one than its parent must be born by somebody else; CLONE_PARENT and the end of
-// who forked it give it its parent all the same.
+// How a process gets its parent and its session. A session is inherited at fork, so a process that
+// is in another one than its parent must be forked by another process; CLONE_PARENT, or the end of
+// the process that forked it, gives it its parent all the same.
 enum class Birth {
   kDirect,    // by its parent (of an orphan: by a process that ends), when that has its session
   kEarly,     // by its parent, before that makes its own session
@@ -57,10 +57,10 @@ struct Tree {
   Member& root() { return *members.front(); }
   const Member& root() const { return *members.front(); }
   bool is_orphan(size_t i) const { return i > 0 && members[i]->parent < 0; }
-  // Who shares device memory with a process that held a lock of libc: that one's program has to run
+  // A member that shares device memory with a process that held a lock of libc: its program has to run
   // before it can hand its memory out, and none runs before all are ready.
   bool runs_first(size_t i) const;
-  // Does anybody have to be made before the root is there?
+  // Must a process be forked before the root exists?
   bool has_prelude() const;
 };
 

@@ -88,8 +88,8 @@ bool is_in_flight(const Plan* p, int fd) {
   return result;
 }
 
-// One that cannot be had again is as good as broken: the program is told as the kernel would tell
-// it, by the signal it has chosen.
+// One that cannot be taken again counts as broken: the program is told as the kernel would tell it,
+// by the signal it has chosen.
 void restore_lease(const FileLock& l) {
   constexpr int kTries = 50;  // of 20 ms: others of the job may have the file open for a moment
   long r = -1;
@@ -126,7 +126,7 @@ void drop_notices(const Plan* p) {
   });
 }
 
-// When nobody has the files open who helped with the restore.
+// When the helpers of the restore have closed the files.
 void restore_leases(const Plan* p) {
   each_record(p, [&](const RecordHead& h, const char* at) {
     const auto* l = reinterpret_cast<const FileLock*>(at);
@@ -166,7 +166,7 @@ void take_terminal(Plan* p) {
     taken = !sys::failed(sys::call(SYS_ioctl, d->fd, TIOCSCTTY, 0));
     if (taken) set_foreground(d->fd);
   });
-  // Nobody has its slave open: then it is opened for this alone.
+  // No process has its slave open: then it is opened for this alone.
   char path[40];
   format(path, sizeof(path), "/dev/pts/%d", state.head.terminal - 1);
   const bool own = p->flags & restore::kOwnTerminal;

@@ -12,8 +12,8 @@
 namespace gpuckpt::entry {
 
 // Has the device side rebuild everything, on a thread of its own. How long that took, in
-// microseconds. When it fails the process ends; `program_runs`: nobody listens any more to whom the
-// reason could be told.
+// microseconds. When it fails the process ends; `program_runs`: the restore driver no longer
+// listens for the reason.
 uint64_t restore_device(const restore::Plan*, bool program_runs);
 
 }  // namespace gpuckpt::entry

@@ -17,7 +17,7 @@ namespace gpuckpt {
 bool restore_guards(const process::Span* guards, size_t count);
 // The name that PR_SET_VMA_ANON_NAME gave it, as /proc/PID/maps shows it.
 void restore_title(const process::Vma&, const char* path);
-// mseal: when nothing is to be changed any more. False: it cannot be had here.
+// mseal: when nothing is to be changed any more. False: this kernel cannot do it.
 bool restore_seal(const process::Vma&);
 void restore_locked(const process::Vma&);
 // For memory, or (tid) for the calling thread.

@@ -166,7 +166,7 @@ void restore_memory(Plan* p) {
 
 namespace {
 
-// By their numbers: where numbers only grow, one that is too high cannot be had back. (The kernel
+// By their numbers: where numbers only grow, one that is too high cannot be lowered. (The kernel
 // lists them in any order.)
 void restore_timers(Plan* p) {
   constexpr int kRestoreIds = 77;  // PR_TIMER_CREATE_RESTORE_IDS

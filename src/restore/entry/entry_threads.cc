@@ -63,7 +63,7 @@ namespace {
 // The credentials are the last thing a thread gets back: until then it may need what it has more.
 // But all threads of a job have theirs before the first of them runs: what they may do to each
 // other (process_vm_readv, kill) depends on both sides'. What is not permitted here (another
-// user's, or none of the namespace) cannot be had.
+// user's, or none of the namespace) cannot be granted.
 void restore_credentials(const RestoredThread& t) {
   const Thread& s = t.saved;
   const Capabilities& want = s.capabilities;
@@ -94,7 +94,7 @@ void restore_credentials(const RestoredThread& t) {
     for (auto& half : data) half.effective = half.permitted;
     sys::call(SYS_capset, sys::ptr(&header), sys::ptr(data));
     if (sys::failed(sys::call(SYS_prctl, PR_SET_SECUREBITS, s.securebits))) {
-      // This one anybody may have; the others were told.
+      // Any user may have this one; the others were told.
       sys::call(SYS_prctl, PR_SET_KEEPCAPS, (s.securebits & kKeepCaps) != 0);
     }
   }
@@ -214,7 +214,7 @@ void give_credentials() {
     sys::futex_wait(&state.have_credentials, n, 100000);
 }
 
-// Does not return: the thread goes on in the application.
+// Does not return: the thread continues in the application.
 [[noreturn]] void leave(RestoredThread* t) {
   if (t->saved.flags & kThreadDriver) {
     uint64_t pc = t->saved.resume_pc, sp = t->saved.resume_sp;

@@ -20,7 +20,7 @@ void adopt(RestoredThread*);
 void wait_for(std::atomic<uint32_t>* word);  // until it is not 0
 // Takes its credentials at State::take_credentials, and returns when it may run.
 void await_release(const RestoredThread&);
-// Goes on in the application.
+// Continues in the application.
 [[noreturn]] void leave(RestoredThread*);
 
 // Returns when all threads but those that the device waits for have their credentials.

@@ -124,7 +124,7 @@ void fill(const Plan* p, const PlanFill& f) {
 }
 
 // A userfaultfd of this process, or an error. `user_only`: it does not serve the kernel's own
-// accesses, which not everybody may have; that is enough while nothing runs here.
+// accesses, which not every user may have; that is enough while nothing runs here.
 long open_userfaultfd(bool* user_only) {
   constexpr int kFlags = O_CLOEXEC | O_NONBLOCK, kUserModeOnly = 1;
   *user_only = false;

@@ -31,8 +31,8 @@ Cpuid here(const Cpuid& saved) {
   return c;
 }
 
-// What cpuid says of instructions a program can use. The other bits are the kernel's business, or
-// differ between machines that run the same programs (hypervisor, topology, mitigations).
+// What cpuid says of instructions a program can use. The other bits concern the kernel, or differ
+// between machines that run the same programs (hypervisor, topology, mitigations).
 struct Feature {
   uint32_t leaf, subleaf;
   int word;  // 1 ebx, 2 ecx, 3 edx, 0 eax
@@ -123,7 +123,7 @@ int own_seccomp() {
   return 0;
 }
 
-// Restored with the same file as standard input, output or error, it will be had from there.
+// Restored with the same file as standard input, output or error, it is taken from there.
 bool is_standard_stream(const Image& image, const std::string& path) {
   for (const auto& [d, name] : image.fds)
     if (d.fd <= 2 && name == path) return true;

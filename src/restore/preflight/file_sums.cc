@@ -68,8 +68,8 @@ std::vector<std::pair<uint64_t, uint64_t>> mapped_parts(const Image& image, uint
   return out;
 }
 
-// Files that nobody may open without breaking a lease of the program. Nobody else has them open
-// either: only their holder could overwrite them.
+// Files that no process may open without breaking a lease of the program. No other process has them
+// open either: only their holder could overwrite them.
 std::set<std::pair<uint64_t, uint64_t>> leased_for_writing(const std::vector<Image>& images) {
   std::set<std::pair<uint64_t, uint64_t>> out;
   for (const Image& image : images)

@@ -32,7 +32,7 @@ namespace gpuckpt::restore {
 struct SummedFile {
   std::string path;
   uint64_t dev = 0, ino = 0, size = 0, mtime_ns = 0;
-  uint64_t stride = 1;         // every so manieth block is summed, and the last one
+  uint64_t stride = 1;         // one block in `stride` is summed, and the last one
   std::vector<uint64_t> sums;  // of those blocks, but for those that are `mapped`
   // What the program mapped shared: it is in the snapshot, and put back.
   std::vector<std::pair<uint64_t, uint64_t>> mapped;

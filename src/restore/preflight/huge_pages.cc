@@ -77,7 +77,7 @@ uint64_t pool(uint32_t shift, const char* what) {
   return n;
 }
 
-// Those that nobody has and nobody has set aside, and those that the kernel would make.
+// Those that are neither used nor reserved, and those that the kernel would make.
 uint64_t available(uint32_t shift) {
   const uint64_t free = pool(shift, "free_hugepages"), reserved = pool(shift, "resv_hugepages"),
                  more = pool(shift, "nr_overcommit_hugepages"),
@@ -101,7 +101,7 @@ std::vector<std::string> check_huge_pages(const Tree& tree) {
                     (shift == 21 ? "sysctl vm.nr_hugepages"
                                  : "/sys/kernel/mm/hugepages/hugepages-" +
                                        std::to_string((1ull << shift) >> 10) + "kB/nr_hugepages") +
-                    "), or end who uses them");
+                    "), or end the processes that use them");
   }
   return wrong;
 }

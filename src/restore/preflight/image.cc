@@ -336,7 +336,7 @@ Status check_descriptors(const Image& image) {
   }
   for (const auto& [p, bytes] : image.pipes)
     if (p.ends >> kPipeStandardShift > 3)
-      return Status::Corruption("a pipe of the process is a standard stream that nobody has");
+      return Status::Corruption("a pipe of the process is a standard stream that no process has");
   return Status::Ok();
 }
 
@@ -416,7 +416,7 @@ void take_standard_sockets(Image* image) {
       d.value[0] = static_cast<uint64_t>(standard);
       d.object = -1;
     }
-    // A socket that nobody gets.
+    // A socket that no process gets.
     s.head.state = kSocketFresh;
     s.head.name_bytes = s.head.peer_name_bytes = s.head.shut_down = s.head.flags = 0;
     s.options.clear(), s.groups.clear();

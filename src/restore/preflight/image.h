@@ -1,6 +1,7 @@
 // The blob "process" as ordinary C++: parsed and checked for consistency.
 //
-// Owner: the Member, or whoever parses. Threads: one. Errors: a Status that names the record.
+// Owner: the Member, or the caller of parse_image(). Threads: one. Errors: a Status that names the
+// record.
 #pragma once
 
 #include <cstdint>

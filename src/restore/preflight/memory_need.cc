@@ -88,7 +88,8 @@ void check_memory(const Tree& tree, const Options& o, std::vector<std::string>* 
   } else if (need - room.left <= room.swap) {
     warnings->push_back(numbers + ": the rest goes to swap");
   } else if (o.lazy) {
-    warnings->push_back(numbers + ": it may be ended for want of memory when it has touched more");
+    warnings->push_back(numbers +
+                        ": the kernel may kill it for lack of memory when it has touched more");
   } else {
     wrong->push_back(numbers + (room.swap ? ", and " + text(room.swap) + " of swap" : "") +
                      "; raise the limit or free memory, or restore --lazy, which reads memory when "

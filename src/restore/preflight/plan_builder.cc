@@ -315,7 +315,7 @@ void ask_for_segment_number(int id) {
 }
 
 // A segment in the place of one that is gone. It stays, by its key, as the old one did; or, when
-// that was removed already, it goes with the last who has it attached (we have, until
+// that was removed already, it is removed with the last attachment (ours lasts until
 // let_segments_go). -1: it cannot be made.
 int make_segment(const SharedObject& o, key_t key, const Head& head) {
   const bool removed = o.mode & SHM_DEST;
@@ -439,8 +439,8 @@ Status load_shared(const Image& image, const store::SnapshotReader& reader, unsi
   return Status::Ok();
 }
 
-// Seals that must be there before anything is mapped, because a mapping would stand in their way.
-// The others are added in the end (PlanFd::seals).
+// Seals that must be there before anything is mapped, because a mapping would prevent them. The
+// others are added in the end (PlanFd::seals).
 constexpr uint32_t kEarlySeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
 constexpr uint32_t kSealExec = 0x20;  // F_SEAL_EXEC (Linux 6.3)
 

@@ -90,7 +90,7 @@ struct SharedFile {
   bool whole = false;
   bool named = false;            // it is a file somewhere
   bool original_given = false;   // a description of a memfd has the memfd's first one
-  bool in_pieces = false;        // a System V segment of which somebody has a part mapped
+  bool in_pieces = false;        // a System V segment of which a process has a part mapped
   std::optional<int> segment{};  // its id now
 };
 using SharedFiles = std::map<std::pair<uint64_t, uint64_t>, SharedFile>;

@@ -41,8 +41,8 @@ store::Status make_removed_folders(const Image&, Folders*);
 // Why that is not possible here, one sentence for each; nothing is made.
 std::vector<std::string> check_removed(const Image&);
 
-// Owner, mode, times and extended attributes, once nobody has to open it any more. What cannot be
-// had is told on stderr.
+// Owner, mode, times and extended attributes, once no process has to open it any more. What cannot
+// be set is reported on stderr.
 void give_attributes(const Attributes&, int fd, const std::string& path);
 
 }  // namespace gpuckpt::restore

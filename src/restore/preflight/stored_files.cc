@@ -220,7 +220,7 @@ Status FileKeeper::list(const std::vector<int64_t>& processes, std::vector<Store
             "lease; give up the lease, or take the snapshot without --files-in-snapshot");
       if (!d.written) continue;
       StoredFile f;
-      // One that another file took the name of is not this one's business.
+      // Another file that has taken its name is left alone.
       if (is_below(d.path, staging_) || !seen.insert(d.path).second || !describe(d.path, &f) ||
           f.dev != d.st.st_dev || f.ino != d.st.st_ino)
         continue;
@@ -440,7 +440,7 @@ Status FilesPutBack::set_others_aside(const std::string& folder) {
         std::find(left_out_.begin(), left_out_.end(), path) != left_out_.end() ||
         lstat(path.c_str(), &st) != 0)
       continue;
-    // Sockets and pipes have no contents; whoever has them makes them.
+    // Sockets and pipes have no contents; the process that has them makes them.
     if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode) && !S_ISLNK(st.st_mode)) continue;
     auto wanted = wanted_.find(path);
     if (wanted == wanted_.end()) {

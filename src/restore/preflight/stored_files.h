@@ -63,7 +63,7 @@ class FileKeeper {
 
   const std::vector<StoredFile>& files() const { return files_; }
   const std::vector<std::string>& folders() const { return folders_; }
-  uint64_t taken_bytes() const { return taken_bytes_; }  // copied while all stood
+  uint64_t taken_bytes() const { return taken_bytes_; }  // copied while all were stopped
   bool taken() const { return taken_; }
 
  private:

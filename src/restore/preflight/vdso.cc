@@ -27,7 +27,7 @@ const T* at(const uint8_t* bytes, size_t size, uint64_t offset, uint64_t count =
 }
 
 // The functions that a vdso exports. Section headers are in it (kernels strip debugging information
-// only), and the image was checked by nobody: empty when anything is not as expected.
+// only), and the image was not checked before: empty when anything is not as expected.
 Functions functions_of(const uint8_t* bytes, size_t size) {
   Functions out;
   const auto* head = at<Elf64_Ehdr>(bytes, size, 0);

@@ -21,7 +21,7 @@ bool has_vdso(const Image&);
 // Was the program under this very kernel? Then a vdso that differs is one it has written to.
 bool is_of_this_boot(const Image&);
 
-// Why the program cannot go on with this kernel's vdso; empty: it can.
+// Why the program cannot run with this kernel's vdso; empty: it can.
 std::string vdso_mismatch(const Image&);
 
 // The bytes for the place of the old vdso, when this kernel's begins at `vdso_at`. Only without a

@@ -17,7 +17,7 @@ struct WrittenDescriptor {
   std::string link;  // /proc/PID/fd/N: opens the same file whatever became of its name
   struct stat st;
   bool written;  // open for writing
-  // The process has a lease for writing (F_SETLEASE): whoever opens the file, for reading as well,
+  // The process has a lease for writing (F_SETLEASE): any open of the file, for reading as well,
   // breaks the lease.
   bool leased;
 };

@@ -59,7 +59,7 @@ Status set_tail_aside(const std::string& path, uint64_t size) {
     return Status::Ok();
   }
   const std::string name = path + ".gpuckpt-tail";
-  // As readable as the file itself, and nobody holds it open already.
+  // As readable as the file itself, and no process has it open already.
   NewFile tail;
   auto failed = [&](long error) {
     return Status::Error(name + ": " + strerror(static_cast<int>(-error)) +

@@ -12,8 +12,8 @@
 namespace gpuckpt::restore {
 
 // Which of restore's own 0, 1 and 2 is this very file, open for at least `flags & O_ACCMODE`; -1:
-// none. Of a file that may not be opened here (whoever started the program opened it) that is the
-// only way.
+// none. Of a file that may not be opened here (the process that started the program opened it) that
+// is the only way.
 int standard_stream_of(const std::string& path, uint32_t flags);
 
 // What was written after the snapshot is set aside beside the file, so that the program's next

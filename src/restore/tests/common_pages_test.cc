@@ -1,4 +1,4 @@
-// Which pages of several processes are found to be in common, and who gets what.
+// Which pages of several processes are found to be in common, and which process gets which.
 #include "restore/driver/common_pages.h"
 
 #include <stdlib.h>
@@ -107,7 +107,7 @@ TEST_CASE("what a child wrote is its own, the rest is read once") {
   const CommonPages c = find_common_pages(tree);
   REQUIRE(c.regions.size() == 1);
   REQUIRE(same({c.regions[0].range}, {range(0, k4)}));
-  // (What only the parent has there is nobody's: the child's differs.)
+  // (What only the parent has there is not common: the child's differs.)
   for (const CommonOfMember& m : c.members) {
     REQUIRE(same(m.inherited, {range(0, k4)}));
     REQUIRE(same(m.equal, {range(0, 10), range(15, k4)}));

@@ -1,5 +1,5 @@
-// The description of a process comes from a store that anybody may have damaged: whatever its bytes
-// are, it is read as what it says or refused, and nothing outside it is touched (run it under
+// The description of a process comes from a store that may be damaged in any way: whatever its
+// bytes are, it is read as what it says or refused, and nothing outside it is touched (run it under
 // --sanitize).
 #include <cstdio>
 #include <cstdlib>
