@@ -54,7 +54,7 @@ void log_line(LogLevel level, const char* pattern, ...) {
     if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f || c1) line[i] = '?';
   }
   line[n++] = '\n';
-  // Whoever reads there may not do so, or have ended: nothing waits for that, or gets SIGPIPE.
+  // The reader of a pipe may be slow, or have ended: no thread waits for it, or gets SIGPIPE.
   pollfd to{2, POLLOUT, 0};
   if (sys::call(SYS_poll, sys::ptr(&to), 1, 0) != 1 || to.revents != POLLOUT) return;
   sys::write(2, line, n);
