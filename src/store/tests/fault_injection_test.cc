@@ -61,8 +61,8 @@ void fail_every_call(int error, bool for_ever, const std::function<Status(Store&
   for (int n = 0;; ++n) {
     REQUIRE(n < 400);
     FaultyEnv env;
-    int calls = 0;
-    bool hit = false;
+    std::atomic<int> calls = 0;
+    std::atomic<bool> hit = false;
     env.before = [&](Call, const std::string&) {
       int call = calls++;
       if (call == n || (for_ever && call > n)) {
@@ -147,11 +147,11 @@ TEST_CASE("a failing disk while pruning loses nothing that is kept") {
         REQUIRE_OK(write_model(*store, a, "{}", &first));
         REQUIRE_OK(write_model(*store, b, "{}", &second));
         FaultyEnv env;
-        int calls = 0;
-        bool hit = false;
+        std::atomic<int> calls = 0;
+        std::atomic<bool> hit = false;
         env.before = [&](Call, const std::string&) {
           int call = calls++;
-          hit = hit || call >= n;
+          if (call >= n) hit = true;
           return call == n || (for_ever && call > n) ? error : 0;
         };
         std::unique_ptr<Store> faulty;
@@ -248,11 +248,12 @@ TEST_CASE("a failing disk while repairing loses nothing that is whole") {
     std::filesystem::copy(dir.store(), copy, std::filesystem::copy_options::recursive);
     REQUIRE(chmod(copy.c_str(), 0700) == 0);
     FaultyEnv env;
-    int calls = 0;
-    bool hit = false;
+    std::atomic<int> calls = 0;
+    std::atomic<bool> hit = false;
     env.before = [&](Call, const std::string&) {
-      hit = hit || calls == n;
-      return calls++ == n ? EIO : 0;
+      const int call = calls++;
+      if (call == n) hit = true;
+      return call == n ? EIO : 0;
     };
     RepairReport report;
     Status status = Store::repair(copy, {.env = &env}, false, &report);

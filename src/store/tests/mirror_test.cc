@@ -94,11 +94,12 @@ TEST_CASE("a mirror that fails at any call is whole as far as it is, and complet
     REQUIRE(n < 400);
     fs::remove_all(source.target());
     FaultyEnv env;
-    int calls = 0;
-    bool hit = false;
+    std::atomic<int> calls = 0;
+    std::atomic<bool> hit = false;
     env.before = [&](Call, const std::string&) {
-      hit = hit || calls == n;
-      return calls++ == n ? EIO : 0;
+      const int call = calls++;
+      if (call == n) hit = true;
+      return call == n ? EIO : 0;
     };
     MirrorReport report;
     Status status = mirror_store(posix_env(), paths, &env, source.target(), &report);

@@ -305,12 +305,13 @@ TEST_CASE("a file that another machine removed is an error of the file system, a
   for (int i = 0; i < 2; ++i) REQUIRE_OK(shared.snapshot(&machine));
   for (int n = 0;; ++n) {
     REQUIRE(n < 300);
-    int calls = 0;
-    bool hit = false;
+    std::atomic<int> calls = 0;
+    std::atomic<bool> hit = false;
     machine.before = [&](Call call, const std::string&) {
       if (call != Call::kRead && call != Call::kOpen) return 0;
-      hit = hit || calls == n;
-      return calls++ == n ? ESTALE : 0;
+      const int number = calls++;
+      if (number == n) hit = true;
+      return number == n ? ESTALE : 0;
     };
     RepairReport report;
     Status status = Store::repair(shared.dir.store(), {.env = &machine}, false, &report);
