@@ -18,8 +18,13 @@ CUresult leaves_allocation(CUdeviceptr address, uint64_t bytes);
 
 namespace gpuckpt::device {
 
-// Takes memory from the device's arena for `context` (name). Out of memory: the stage gives way,
-// then once more.
+// After a call ran out of memory of `device`: releases what the library itself still holds there,
+// which are freed memory of pools, memory of which the last descriptor was closed, the stage and
+// the arena's spare block. Takes locks, so the caller holds none; the caller makes the call again.
+void make_room(int device);
+
+// Takes memory from the device's arena for `context` (name). When there is none it calls
+// make_room() and tries once more.
 CUresult take_memory(int device, uint64_t context, uint64_t pool, uint64_t bytes, CUdeviceptr* out);
 
 // While a capture is open some calls fail natively (and spoil the capture): makes the driver

@@ -16,6 +16,16 @@
 namespace gpuckpt {
 namespace device {
 
+void make_room(int device) {
+  pools_reclaim(true);
+  vmm_sweep();
+  stage_give_way();
+  if (DeviceMemory* memory = device_memory(device)) {
+    MutexLock guard(memory->lock);
+    memory->arena.trim();
+  }
+}
+
 CUresult take_memory(int device, uint64_t context, uint64_t pool, uint64_t bytes,
                      CUdeviceptr* out) {
   DeviceMemory* memory = device_memory(device);
@@ -36,8 +46,7 @@ CUresult take_memory(int device, uint64_t context, uint64_t pool, uint64_t bytes
       }
     }
     if (error != CUDA_ERROR_OUT_OF_MEMORY || attempt) return static_cast<CUresult>(error);
-    pools_reclaim(true);
-    stage_give_way();
+    make_room(device);
   }
 }
 

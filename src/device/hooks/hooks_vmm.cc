@@ -45,10 +45,9 @@ CUresult hook_cuMemAddressFree(CUdeviceptr ptr, size_t size) {
 CUresult hook_cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
                           const CUmemAllocationProp* prop, unsigned long long flags) {
   CUresult result = real().cuMemCreate(handle, size, prop, flags);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    pools_reclaim(true);
-    vmm_sweep();
-    if (stage_give_way()) result = real().cuMemCreate(handle, size, prop, flags);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && !is_of_host(prop->location)) {
+    make_room(prop->location.id);
+    result = real().cuMemCreate(handle, size, prop, flags);
   }
   if (result != CUDA_SUCCESS) return result;
   MutexLock guard(vmm().lock);

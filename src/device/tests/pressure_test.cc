@@ -422,6 +422,71 @@ void ahead_survives() {
   set("GPUCKPT_STAGE", "");
 }
 
+size_t free_memory() {
+  size_t free_bytes, total;
+  OK(cuMemGetInfo_v2(&free_bytes, &total));
+  return free_bytes;
+}
+
+CUmemAllocationProp shareable_memory(CUdevice device) {
+  CUmemAllocationProp p = {};
+  p.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  p.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+  p.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  return p;
+}
+
+// What a pool keeps after a free is there for cuMemCreate, as it is for cuMemAlloc.
+void pools_give_way(CUdevice device) {
+  const size_t before = free_memory(), half = before / 2 / kMiB * kMiB;
+  CUmemoryPool pool;
+  cuuint64_t keep = ~0ull, none = 0;
+  OK(cuDeviceGetDefaultMemPool(&pool, device));
+  OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+  const CUmemAllocationProp p = shareable_memory(device);
+  for (bool create : {false, true}) {
+    CUdeviceptr kept;
+    OK(cuMemAllocAsync(&kept, half, nullptr));
+    OK(cuMemFreeAsync(kept, nullptr));
+    OK(cuStreamSynchronize(nullptr));
+    if (create) {
+      CUmemGenericAllocationHandle handle;
+      OK(cuMemCreate(&handle, half + 64 * kMiB, &p, 0));
+      OK(cuMemRelease(handle));
+    } else {
+      CUdeviceptr big;
+      OK(cuMemAlloc_v2(&big, half + 64 * kMiB));
+      OK(cuMemFree_v2(big));
+    }
+  }
+  OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &none));
+  OK(cuMemPoolTrimTo(pool, 0));
+}
+
+// Memory whose last descriptor the program has closed is free for cuMemAlloc and cuMemCreate.
+void closed_descriptors_give_way(CUdevice device) {
+  const size_t half = free_memory() / 2 / kMiB * kMiB;
+  const CUmemAllocationProp p = shareable_memory(device);
+  for (bool create : {false, true}) {
+    CUmemGenericAllocationHandle handle;
+    int fd;
+    OK(cuMemCreate(&handle, half, &p, 0));
+    OK(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    OK(cuMemRelease(handle));
+    // The open descriptor keeps the memory.
+    CHECK(cuMemCreate(&handle, half + 64 * kMiB, &p, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+    close(fd);
+    if (create) {
+      OK(cuMemCreate(&handle, half + 64 * kMiB, &p, 0));
+      OK(cuMemRelease(handle));
+    } else {
+      CUdeviceptr big;
+      OK(cuMemAlloc_v2(&big, half + 64 * kMiB));
+      OK(cuMemFree_v2(big));
+    }
+  }
+}
+
 void until_full() {
   size_t free_bytes, total;
   OK(cuMemGetInfo_v2(&free_bytes, &total));
@@ -453,6 +518,8 @@ int main() {
   OK(cuDevicePrimaryCtxRetain(&primary, device));
   OK(cuCtxSetCurrent(primary));
   until_full();
+  pools_give_way(device);
+  closed_descriptors_give_way(device);
   stage_gives_way();
   stage_gives_way_while_draining();
   part_of_it_staged();
