@@ -3,7 +3,7 @@
 loader with workers and pinned memory, mixed precision, CUDA graphs, checkpoint files of its own. It knows nothing of gpuckpt.
 
     python examples/train_gpt.py                                                        on a GPU
-    gpuckpt run --store DIR -- python examples/train_gpt.py                             on a GPU, to be snapshot
+    gpuckpt run --store DIR -- python examples/train_gpt.py                             on a GPU, to be snapshotted
     gpuckpt run --sim=torch --store DIR -- python examples/train_gpt.py --log train.log on the simulated one
 
 Prints the loss of every step exactly, and a digest of all weights and of the optimizer's state at the end.

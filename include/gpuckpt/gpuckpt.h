@@ -41,7 +41,7 @@ extern "C" {
 /* ------------------------------------------------------------------------------------------------
  * Where am I? */
 
-/* 1: this process runs under gpuckpt and can be snapshot; 0: everything here is inert. */
+/* 1: this process runs under gpuckpt and can be snapshotted; 0: everything here is inert. */
 int gpuckpt_present(void);
 
 /* The GPUCKPT_API_VERSION that the preloaded library was built with; 0: there is none. */

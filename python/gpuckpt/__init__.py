@@ -87,7 +87,7 @@ def _check(status, what):
 
 
 def present():
-    """Does this process run under gpuckpt, so that it can be snapshot?"""
+    """Does this process run under gpuckpt, so that it can be snapshotted?"""
     return bool(_library and _library.present())
 
 

@@ -5,7 +5,7 @@ Scenarios, each named by the fear:
   kill        the snapshot does not hold what the program needs to go on
   continue    the snapshot changes the program that goes on
   repeat      a restore uses the snapshot up
-  chain       a restored program cannot be snapshot, or its descendants drift
+  chain       a restored program cannot be snapshotted, or its descendants drift
   nobody      it works only as root
   cli         `checkpoint` prints an id before the snapshot is there
   every       the timer

@@ -59,7 +59,7 @@ def at_step(tools, step, user=None, again=0):
 
 
 def goes_on(tools, step):
-    """The program that was snapshot goes on, and calls the driver."""
+    """The program that was snapshotted goes on, and calls the driver."""
     command = [program(tools, "first_call"), step]
     expected = expected_of(tools, command)
     with Session(tools, 1) as session:

@@ -70,7 +70,7 @@ def warned(build):
 
 
 def no_ids(build):
-    """A job of several processes is snapshot without a word where it cannot be restored."""
+    """A job of several processes is snapshotted without a word where it cannot be restored."""
     if os.getuid() != 0:
         return Run(build)
     run = Run(build, "sandbox")
@@ -346,7 +346,7 @@ def leased(build):
 
 
 def no_shm(build):
-    """Where /dev/shm is full, or programs may not be run from it, programs that do not use it cannot be snapshot or restored."""
+    """Where /dev/shm is full, or programs may not be run from it, programs that do not use it cannot be snapshotted or restored."""
     if "GPUCKPT_TEST_NO_SHM" not in os.environ:
         again = ["unshare", "-m", sys.executable, os.path.abspath(__file__), "no_shm", "--build", str(build)]
         if os.getuid() != 0 or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:

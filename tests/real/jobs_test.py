@@ -2,7 +2,7 @@
 """Jobs of several processes that everybody knows, joined by TCP, Unix sockets and shared memory, snapshot at random moments:
 jobs_test.py JOB [--count N] [--rounds N] [--nobody] [--build DIR] [--python PYTHON]
 
-Each run of a job is snapshot at a random moment, all its processes are killed, the snapshot is restored, and so on --rounds times;
+Each run of a job is snapshotted at a random moment, all its processes are killed, the snapshot is restored, and so on --rounds times;
 then it runs to its end. What it says must be what an undisturbed run says. As many runs as --count moments take.
 
 A moment that is refused by name (exit 14) leaves the job as it was, is counted, and is tried again a little later.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Programs that everybody knows, snapshot at random moments and restored: real_test.py PROGRAM [--count N] [--build DIR]
 
-One run of the program is snapshot --count times and killed. Then every snapshot is restored, the youngest first (its output file
+One run of the program is snapshotted --count times and killed. Then every snapshot is restored, the youngest first (its output file
 is put back to where it was each time), until it has written some lines more; the first and the last one to the end. What the
 file holds must be what an undisturbed run writes, to the last bit. Programs that overwrite files in place are stopped by each
 snapshot, restored, stopped by the next, and compared in the end. Servers (servers.py) are asked what they know.

@@ -337,7 +337,7 @@ Status check_process(int pid) {
         pid, status_field(pid, "Name")));
   if (!has_proc(pid))
     return Status::Refused(
-        fmt::format("process {} ({}) cannot be snapshot: there is no /proc in its root folder "
+        fmt::format("process {} ({}) cannot be snapshotted: there is no /proc in its root folder "
                     "(chroot), where gpuckpt reads what the process consists of; mount /proc there "
                     "before it starts",
                     pid, status_field(pid, "Name")));

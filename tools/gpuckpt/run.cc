@@ -271,7 +271,7 @@ Status run(const Options& options) {
 void define_run(CommandLine& line, Context* context) {
   auto options = std::make_shared<Options>();
   options->store = "gpuckpt.store";
-  Verb verb = line.verb("run", "Start a program so that it can be snapshot");
+  Verb verb = line.verb("run", "Start a program so that it can be snapshotted");
 
   add_sim(verb, &options->sim,
           "Use the simulated GPU; =torch: with operators for PyTorch, whose own are machine code "
