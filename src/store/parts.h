@@ -18,6 +18,9 @@
 
 namespace gpuckpt::store {
 
+// How the names of packs end.
+inline constexpr const char* kPackSuffix = ".pack";
+
 // Ids become file names: nothing else than what a writer can make is one.
 bool plausible_id(const std::string& id);
 
@@ -127,6 +130,8 @@ Status make_store_directories(Env* env, const std::string& path);
 // What makes a directory a store survives a power loss from here on, also when another process made
 // it and died before its sync.
 Status sync_store(Env* env, const std::string& path);
+// Writes and syncs a file that does not exist yet; after a failure there is none.
+Status write_new_file(Env* env, const std::string& path, std::span<const uint8_t> bytes);
 // `name` in `directory` becomes `text`, at once or not at all.
 Status replace_file(Env* env, const std::string& directory, const std::string& name,
                     const std::string& text);
