@@ -18,7 +18,7 @@
 #include "restore/descriptors/connections.h"
 #include "restore/descriptors/fds.h"
 #include "restore/preflight/image.h"
-#include "restore/preflight/plan_builder.h"
+#include "restore/preflight/memory_loader.h"
 #include "restore/preflight/removed.h"
 
 namespace gpuckpt::restore {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "restore/preflight/image.h"
-#include "restore/preflight/plan_builder.h"
+#include "restore/preflight/memory_loader.h"
 
 namespace gpuckpt::restore {
 

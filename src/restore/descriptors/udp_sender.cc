@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "restore/descriptors/socket_options.h"
-#include "restore/preflight/plan_builder.h"
+#include "restore/preflight/memory_loader.h"
 
 namespace gpuckpt::restore {
 

@@ -31,7 +31,7 @@
 #include "restore/driver/tree.h"
 #include "restore/preflight/file_sums.h"
 #include "restore/preflight/image.h"
-#include "restore/preflight/plan_builder.h"
+#include "restore/preflight/memory_loader.h"
 #include "restore/preflight/preflight.h"
 #include "restore/preflight/removed.h"
 #include "restore/preflight/stored_files.h"

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "restore/preflight/image.h"
-#include "restore/preflight/plan_builder.h"
+#include "restore/preflight/memory_loader.h"
 #include "store/snapshot_reader.h"
 
 namespace gpuckpt::restore {

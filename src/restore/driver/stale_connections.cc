@@ -13,7 +13,7 @@
 #include <initializer_list>
 #include <vector>
 
-#include "restore/preflight/plan_builder.h"
+#include "restore/preflight/memory_loader.h"
 
 namespace gpuckpt::restore {
 

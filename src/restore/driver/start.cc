@@ -29,6 +29,7 @@
 #include "restore/driver/common_memory.h"
 #include "restore/driver/process_placement.h"
 #include "restore/preflight/checks.h"
+#include "restore/preflight/plan_builder.h"
 #include "restore/preflight/preflight.h"
 #include "store/io/printable.h"
 #include "store/io/process_identity.h"

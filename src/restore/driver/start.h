@@ -12,7 +12,7 @@
 #include "restore/driver/driver.h"
 #include "restore/driver/tree.h"
 #include "restore/preflight/image.h"
-#include "restore/preflight/plan_builder.h"
+#include "restore/preflight/memory_loader.h"
 #include "restore/protocol/plan.h"
 
 namespace gpuckpt::restore {

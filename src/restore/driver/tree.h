@@ -12,7 +12,7 @@
 
 #include "restore/driver/common_pages.h"
 #include "restore/preflight/image.h"
-#include "restore/preflight/plan_builder.h"
+#include "restore/preflight/memory_loader.h"
 #include "store/snapshot_reader.h"
 
 namespace gpuckpt::restore {
@@ -67,7 +67,7 @@ struct Tree {
 // Reads the descriptions of all. `snapshot` must outlive the tree.
 store::Status read_tree(const store::SnapshotReader& snapshot, Tree* out);
 
-// Makes memory for all of them (plan_builder.h). What several of them share is made once.
+// Makes memory for all of them (memory_loader.h). What several of them share is made once.
 store::Status load_tree(Tree*, unsigned threads);
 
 }  // namespace gpuckpt::restore

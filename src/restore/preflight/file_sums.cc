@@ -16,7 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file_time.h"
-#include "restore/preflight/plan_builder.h"
+#include "restore/preflight/memory_loader.h"
 #include "restore/preflight/unnoticed_open.h"
 #include "restore/preflight/written_descriptors.h"
 #include "store/io/json_text.h"

@@ -21,7 +21,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "restore/preflight/image.h"
-#include "restore/preflight/plan_builder.h"
+#include "restore/preflight/memory_loader.h"
 #include "store/store.h"
 
 namespace gpuckpt::restore {

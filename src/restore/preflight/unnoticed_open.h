@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "restore/preflight/plan_builder.h"
+#include "restore/preflight/memory_loader.h"
 
 namespace gpuckpt::restore {
 

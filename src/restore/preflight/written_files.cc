@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/new_file.h"
-#include "restore/preflight/plan_builder.h"
+#include "restore/preflight/memory_loader.h"
 #include "restore/preflight/unnoticed_open.h"
 #include "store/io/printable.h"
 
