@@ -266,13 +266,8 @@ Status run(const Options& options) {
   return Status::Error(fmt::format("cannot run {}: {}", program, strerror(errno)));
 }
 
-}  // namespace
-
-void define_run(CommandLine& line, Context* context) {
-  auto options = std::make_shared<Options>();
-  options->store = "gpuckpt.store";
-  Verb verb = line.verb("run", "Start a program so that it can be snapshotted");
-
+// What runs, and where its snapshots are kept.
+void add_store_options(Verb& verb, Options* options) {
   add_sim(verb, &options->sim,
           "Use the simulated GPU; =torch: with operators for PyTorch, whose own are machine code "
           "(needs triton and flag-gems in the program's Python)");
@@ -297,6 +292,10 @@ void define_run(CommandLine& line, Context* context) {
   verb.option("--level", options->level, "zstd level of stored data, 0: none (default 1)")
       .env("GPUCKPT_LEVEL")
       .range(0, 19);
+}
+
+// When snapshots are taken, and what they contain or refuse.
+void add_snapshot_options(Verb& verb, Options* options) {
   verb.option("--signal", options->signal,
               "Signal that triggers a snapshot, or none (default USR1)")
       .env("GPUCKPT_SIGNAL")
@@ -330,6 +329,10 @@ void define_run(CommandLine& line, Context* context) {
   verb.option("--timeout", options->timeout, "Give a snapshot up after this (default 60s)")
       .env("GPUCKPT_TIMEOUT")
       .duration();
+}
+
+// How the program continues from a snapshot, and where the outcome is reported.
+void add_resume_options(Verb& verb, Options* options) {
   verb.option("--resume", options->resume,
               "auto: continue from the job's newest snapshot, in the store or else in its mirror, "
               "when there is one; require: the same, and fail (10) when there is none")
@@ -345,6 +348,18 @@ void define_run(CommandLine& line, Context* context) {
   verb.option("--status-file", options->status_file,
               "Where failures and snapshots are reported (JSON)")
       .env("GPUCKPT_STATUS_FILE");
+}
+
+}  // namespace
+
+void define_run(CommandLine& line, Context* context) {
+  auto options = std::make_shared<Options>();
+  options->store = "gpuckpt.store";
+  Verb verb = line.verb("run", "Start a program so that it can be snapshotted");
+
+  add_store_options(verb, options.get());
+  add_snapshot_options(verb, options.get());
+  add_resume_options(verb, options.get());
   verb.prefix_command();
   verb.footer(
       "Usage: gpuckpt run [OPTIONS] -- PROGRAM ARGUMENTS...\n"

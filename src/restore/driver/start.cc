@@ -118,38 +118,31 @@ void make_common(Start* s) {
   s->common_made = true;
 }
 
-// In the process that becomes member `i` of the program.
-[[noreturn]] void become(Start* s, size_t i) {
-  const Member& member = *s->tree.members[i];
-  const Image& image = member.image;
-  const Memory& memory = member.memory;
-  const std::string& launcher = s->launcher;
-  const Ids ids = s->ids;
-  const bool user_namespace = s->user_namespace;
-  int report = member.their_report.get();
+void raise_descriptor_limit() {
   rlimit files;
-  if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-    files.rlim_max = std::max<rlim_t>(files.rlim_max, raised_descriptor_limit());
-    files.rlim_cur = files.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &files);
-  }
-  std::string error;
-  const bool several = s->tree.several();
-  begin_step(report, "making the descriptors of all processes", 180);
-  make_common(s);
-  begin_step(report, "taking its place among the processes", 60);
-  take_place(s, i, report);
-  keep_inherited_memory(s->tree, i);
-  begin_step(report, "planning its memory", 60);
-  std::map<int, int> common;
-  if (several && !s->pidfds.exchange(i, &common))
-    fail(*s, report, kExitIncompatible,
-         std::string("a pidfd of the job cannot be made again: ") + strerror(errno));
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_max = std::max<rlim_t>(files.rlim_max, raised_descriptor_limit());
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+}
+
+// The first number above all descriptors, open now or the program's.
+int number_above_all(const Image& image) {
   int base = highest_open_fd();
   for (const auto& [d, path] : image.fds) base = std::max(base, d.fd);
-  base += 1;
-  PlanFds fds;
-  int next = base;
+  return base + 1;
+}
+
+// What the launcher needs, at numbers from `next` up: nothing of the program's comes there.
+struct LauncherFds {
+  PlanFds plan;
+  int program = -1;  // the launcher itself
+};
+LauncherFds move_launcher_fds(const Start& s, const Member& member, int next) {
+  const Memory& memory = member.memory;
+  int report = member.their_report.get();
+  LauncherFds out;
+  PlanFds& fds = out.plan;
   auto move = [&](int fd) {
     int high = fcntl(fd, F_DUPFD, next);
     if (high < 0) fail(report, kExitError, "not enough descriptors (ulimit -n)");
@@ -165,65 +158,111 @@ void make_common(Start* s) {
   for (const Fd& f : memory.shared) fds.shared.push_back(move(f.get()));
   for (const auto& [i, f] : memory.files_to_write) fds.files_to_write[i] = move(f.get());
   for (const auto& [i, f] : memory.shared_to_read) fds.shared_to_read[i] = move(f.get());
-  Fd exe(open(image.exe.c_str(), O_RDONLY | O_CLOEXEC));
+  Fd exe(open(member.image.exe.c_str(), O_RDONLY | O_CLOEXEC));
   if (exe) fds.exe = move(exe.get());
-  Fd program(open(launcher.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!program) fail(report, kExitError, launcher + ": " + strerror(errno));
-  int program_fd = move(program.get());
-  fcntl(program_fd, F_SETFD, FD_CLOEXEC);
+  Fd program(open(s.launcher.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!program) fail(report, kExitError, s.launcher + ": " + strerror(errno));
+  out.program = move(program.get());
+  fcntl(out.program, F_SETFD, FD_CLOEXEC);
   Fd plan_file(memfd_create("gpuckpt-plan", 0));
   fds.plan = move(plan_file.get());
+  return out;
+}
 
+uint32_t plan_flags(const Start& s, size_t i, int report) {
+  const Image& image = s.tree.members[i]->image;
+  const Memory& memory = s.tree.members[i]->memory;
   uint32_t flags = 0;
-  if (ids != Ids::kNew) flags |= kSameIds;
+  if (s.ids != Ids::kNew) flags |= kSameIds;
   if (!memory.pages_loaded) flags |= kFillByDriver;
-  if (ids == Ids::kHere) flags |= kKeepPages;
-  if (memory.lazy && ids != Ids::kNew) flags |= kLazy;
+  if (s.ids == Ids::kHere) flags |= kKeepPages;
+  if (memory.lazy && s.ids != Ids::kNew) flags |= kLazy;
   if (memory.steps) flags |= kStep;
-  if (several) flags |= kSeveral;
-  if (s->tree.runs_first(i)) flags |= kRunsFirst;
-  if (made_anew(s->tree, image.head.terminal)) flags |= kOwnTerminal;
-  const bool may_set_ids = geteuid() == 0 && !user_namespace;
+  if (s.tree.several()) flags |= kSeveral;
+  if (s.tree.runs_first(i)) flags |= kRunsFirst;
+  if (made_anew(s.tree, image.head.terminal)) flags |= kOwnTerminal;
+  const bool may_set_ids = geteuid() == 0 && !s.user_namespace;
   if (may_set_ids && needs_other_ids(image)) flags |= kSetIds;
   if (!may_set_ids && !has_groups_of(image))
     tell(report, "process " + std::to_string(image.head.pid) + " had other supplementary groups (" +
                      list_groups(image.groups) +
-                     ") than this user has here, and only root may set them; it goes on with "
+                     ") than this user has here, and only root may set them; it continues with "
                      "those of the restore");
-  std::vector<uint8_t> plan = build_plan(image, memory, fds, flags, &error);
-  if (!error.empty()) fail(report, kExitIncompatible, error);
+  return flags;
+}
+
+void write_plan(const Start& s, size_t i, const PlanFds& fds) {
+  const Member& member = *s.tree.members[i];
+  std::string error;
+  std::vector<uint8_t> plan =
+      build_plan(member.image, member.memory, fds, plan_flags(s, i, fds.report), &error);
+  if (!error.empty()) fail(fds.report, kExitIncompatible, error);
   auto* head = reinterpret_cast<Plan*>(plan.data());
-  head->restorer = s->restorer;
+  head->restorer = s.restorer;
   struct stat st;
   for (int fd = 0; fd < 3; ++fd)
     head->standard[fd] = fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode) ? st.st_ino : 0;
   if (pwrite(fds.plan, plan.data(), plan.size(), 0) != static_cast<ssize_t>(plan.size()))
-    fail(report, kExitError, "no memory for the plan");
+    fail(fds.report, kExitError, "no memory for the plan");
+}
 
-  if ((image.cwd_gone ? fchdir(memory.folders->at(image.cwd_folder).get())
+// What /proc says of the process and exec keeps.
+void set_process_settings(const Start& s, const Image& image) {
+  write_text("/proc/self/oom_score_adj", std::to_string(image.head.oom_score_adj));
+  if (image.head.coredump_filter)
+    write_text("/proc/self/coredump_filter", std::to_string(image.head.coredump_filter));
+  if (s.user_namespace) keep_capabilities_over_exec();
+  for (int sig = 1; sig <= 64; ++sig) signal(sig, SIG_DFL);
+}
+
+[[noreturn]] void start_launcher(const Start& s, size_t i, const LauncherFds& fds) {
+  const int report = fds.plan.report;
+  if (!s.tree.members[i]->memory.inherited.empty()) {
+    const int reason = launch_in_place(s.tree, i, fds.program, fds.plan.plan);
+    fail(report, kExitError, s.launcher + " cannot be loaded: " + strerror(reason));
+  }
+  std::string number = std::to_string(fds.plan.plan);
+  const char* argv[] = {"gpuckpt-launch", number.c_str(), nullptr};
+  const char* environment[] = {nullptr};
+  syscall(SYS_execveat, fds.program, "", argv, environment, AT_EMPTY_PATH);
+  fail(report, kExitError, s.launcher + " cannot be executed: " + strerror(errno));
+}
+
+// In the process that becomes member `i` of the program.
+[[noreturn]] void become(Start* s, size_t i) {
+  const Member& member = *s->tree.members[i];
+  const Image& image = member.image;
+  int report = member.their_report.get();
+  raise_descriptor_limit();
+  begin_step(report, "making the descriptors of all processes", 180);
+  make_common(s);
+  begin_step(report, "taking its place among the processes", 60);
+  take_place(s, i, report);
+  keep_inherited_memory(s->tree, i);
+  begin_step(report, "planning its memory", 60);
+  std::map<int, int> common;
+  const bool several = s->tree.several();
+  if (several && !s->pidfds.exchange(i, &common))
+    fail(*s, report, kExitIncompatible,
+         std::string("a pidfd of the job cannot be made again: ") + strerror(errno));
+  const int base = number_above_all(image);
+  const LauncherFds fds = move_launcher_fds(*s, member, base);
+  report = fds.plan.report;
+  write_plan(*s, i, fds.plan);
+
+  if ((image.cwd_gone ? fchdir(member.memory.folders->at(image.cwd_folder).get())
                       : chdir(image.cwd.c_str())) != 0)
     fail(report, kExitIncompatible, image.cwd + ": " + strerror(errno));
   for (const auto& [key, fd] : s->common)
     if (key.first == i) common[key.second] = fd;
   begin_step(report, "making its descriptors", 180);
-  error = make_descriptors(image, memory, base, several ? &common : nullptr,
-                           [&](const std::string& w) { tell(report, w); });
+  const std::string error =
+      make_descriptors(image, member.memory, base, several ? &common : nullptr,
+                       [&](const std::string& w) { tell(report, w); });
   if (!error.empty()) fail(report, kExitIncompatible, error);
-  write_text("/proc/self/oom_score_adj", std::to_string(image.head.oom_score_adj));
-  if (image.head.coredump_filter)
-    write_text("/proc/self/coredump_filter", std::to_string(image.head.coredump_filter));
-  if (user_namespace) keep_capabilities_over_exec();
-  for (int sig = 1; sig <= 64; ++sig) signal(sig, SIG_DFL);
+  set_process_settings(*s, image);
   begin_step(report, "mapping its memory", 120);
-  if (!memory.inherited.empty()) {
-    const int reason = launch_in_place(s->tree, i, program_fd, fds.plan);
-    fail(report, kExitError, launcher + " cannot be loaded: " + strerror(reason));
-  }
-  std::string number = std::to_string(fds.plan);
-  const char* argv[] = {"gpuckpt-launch", number.c_str(), nullptr};
-  const char* environment[] = {nullptr};
-  syscall(SYS_execveat, program_fd, "", argv, environment, AT_EMPTY_PATH);
-  fail(report, kExitError, launcher + " cannot be executed: " + strerror(errno));
+  start_launcher(*s, i, fds);
 }
 
 // Clocks that count from the machine's start continue from their old values: for what is forked

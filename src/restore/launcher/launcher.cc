@@ -252,15 +252,10 @@ void place_inherited(const Plan* p, const PlanMap* maps) {
   }
 }
 
-// Runs in the gap, on the gap's stack.
-[[noreturn]] void replace(Plan* p) {
-  const uint64_t gap = p->chosen_gap, gap_end = gap + p->gap_bytes;
-  const uint64_t staging = gap + kGapCode + kGapStack;
-  char* text = reinterpret_cast<char*>(staging + kGapVdso);
-  Maps own;
-  find_vdso(text, kGapText, &own, p->report_fd);
-
-  uint64_t base = own.start[0];
+// This kernel's vdso, with the data pages before it, out of the way: into the staging part of the
+// gap.
+void stage_vdso(Plan* p, const Maps& own, uint64_t staging) {
+  const uint64_t base = own.start[0];
   for (int i = 0; i < own.count; ++i) {
     uint64_t to = staging + (own.start[i] - base);
     if (own.end[i] - base > kGapVdso) die(p->report_fd, "the vdso is too large", base, 0);
@@ -269,9 +264,13 @@ void place_inherited(const Plan* p, const PlanMap* maps) {
         static_cast<long>(own.end[i] - own.start[i]), 3 /* MAYMOVE|FIXED */, static_cast<long>(to));
     if (sys::failed(r)) die(p->report_fd, "cannot move the vdso", own.start[i], r);
   }
-  clear_address_space(p, gap, gap_end);
+}
+
+// From the staging part to where the plan wants it.
+void place_vdso(Plan* p, const Maps& own, uint64_t staging) {
   for (int i = 0; i < own.count; ++i) {
-    const uint64_t from = staging + (own.start[i] - base), bytes = own.end[i] - own.start[i];
+    const uint64_t from = staging + (own.start[i] - own.start[0]),
+                   bytes = own.end[i] - own.start[i];
     if (!p->vdso_at || (p->flags & kNoVvar && own.start[i] != own.vdso_start)) {
       // The program gave it up, and may look at its mappings before the gap is gone.
       sys::mmap(from, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED);
@@ -282,21 +281,30 @@ void place_inherited(const Plan* p, const PlanMap* maps) {
                        static_cast<long>(bytes), 3, static_cast<long>(to));
     if (sys::failed(r)) die(p->report_fd, "cannot place the vdso", to, r);
   }
+}
 
-  char* plan = reinterpret_cast<char*>(p);
-  if (p->vdso_at == p->vdso.vdso_start && p->vdso_at)
+// The program's vdso: this kernel's with the program's changes, or jumps to this kernel's in its
+// place.
+void restore_vdso_contents(Plan* p) {
+  const char* plan = reinterpret_cast<const char*>(p);
+  if (p->vdso_at == p->vdso.vdso_start && p->vdso_at) {
     keep_changes_of_vdso(p, plan + p->jumps);
-  else if (p->jumps_bytes) {
-    const long at = static_cast<long>(p->vdso.vdso_start);
-    const long bytes = static_cast<long>((p->jumps_bytes + 4095) & ~4095ull);
-    long r = sys::mmap(p->vdso.vdso_start, static_cast<uint64_t>(bytes), PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE);
-    if (r != at) die(p->report_fd, "cannot map what was the vdso", p->vdso.vdso_start, r);
-    copy_bytes(reinterpret_cast<char*>(at), plan + p->jumps, p->jumps_bytes);
-    r = sys::call(SYS_mprotect, at, bytes, PROT_READ | PROT_EXEC);
-    if (sys::failed(r))
-      die(p->report_fd, "cannot protect what was the vdso", p->vdso.vdso_start, r);
+    return;
   }
+  if (!p->jumps_bytes) return;
+  const long at = static_cast<long>(p->vdso.vdso_start);
+  const long bytes = static_cast<long>((p->jumps_bytes + 4095) & ~4095ull);
+  long r = sys::mmap(p->vdso.vdso_start, static_cast<uint64_t>(bytes), PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE);
+  if (r != at) die(p->report_fd, "cannot map what was the vdso", p->vdso.vdso_start, r);
+  copy_bytes(reinterpret_cast<char*>(at), plan + p->jumps, p->jumps_bytes);
+  r = sys::call(SYS_mprotect, at, bytes, PROT_READ | PROT_EXEC);
+  if (sys::failed(r)) die(p->report_fd, "cannot protect what was the vdso", p->vdso.vdso_start, r);
+}
+
+// All mappings with their contents and their protection.
+void map_memory(Plan* p) {
+  char* plan = reinterpret_cast<char*>(p);
   const PlanMap* maps = reinterpret_cast<const PlanMap*>(plan + p->maps);
   place_inherited(p, maps);
   for (uint64_t i = 0; i < p->map_count; ++i) {
@@ -323,7 +331,10 @@ void place_inherited(const Plan* p, const PlanMap* maps) {
       sys::call(SYS_mprotect, static_cast<long>(m.start), static_cast<long>(m.end - m.start),
                 m.prot);
   }
+}
 
+// Where the kernel believes code, heap, stack, arguments and the executable to be.
+void set_memory_layout(Plan* p) {
   struct {
     uint64_t field[11];
     uint64_t auxv;
@@ -336,7 +347,7 @@ void place_inherited(const Plan* p, const PlanMap* maps) {
   mm.field[3] = p->mm.end_data, mm.field[4] = p->mm.start_brk, mm.field[5] = p->mm.brk;
   mm.field[6] = p->mm.start_stack, mm.field[7] = p->mm.arg_start, mm.field[8] = p->mm.arg_end;
   mm.field[9] = p->mm.env_start, mm.field[10] = p->mm.env_end;
-  mm.auxv = reinterpret_cast<uint64_t>(plan + p->auxv);
+  mm.auxv = reinterpret_cast<uint64_t>(p) + p->auxv;
   mm.auxv_size = static_cast<uint32_t>(p->auxv_bytes);
   mm.exe_fd = static_cast<uint32_t>(p->exe_fd);
   long r = p->exe_fd >= 0
@@ -348,7 +359,21 @@ void place_inherited(const Plan* p, const PlanMap* maps) {
   }
   if (sys::failed(r) && r != -22)
     die(p->report_fd, "the kernel refuses the image's memory layout", p->mm.start_brk, r);
+}
 
+// Runs in the gap, on the gap's stack.
+[[noreturn]] void replace(Plan* p) {
+  const uint64_t gap = p->chosen_gap;
+  const uint64_t staging = gap + kGapCode + kGapStack;
+  char* text = reinterpret_cast<char*>(staging + kGapVdso);
+  Maps own;
+  find_vdso(text, kGapText, &own, p->report_fd);
+  stage_vdso(p, own, staging);
+  clear_address_space(p, gap, gap + p->gap_bytes);
+  place_vdso(p, own, staging);
+  restore_vdso_contents(p);
+  map_memory(p);
+  set_memory_layout(p);
   asm volatile(
       "mov %0, %%rsp\n"
       "xor %%ebp, %%ebp\n"
