@@ -66,7 +66,7 @@ class Attempt {
   uint64_t* deadline_us_;
   MemoryBudget memory_;
   char hello_[4000] = "";
-  IoThread::Open writer_{hello_, s_->store, 30000};
+  IoThread::Open writer_{{}, hello_, s_->store, 30000};
   wire::Msg message_{};  // the writer's last one
   Capture capture_{};
   Producer* producer_ = nullptr;

@@ -281,10 +281,8 @@ bool IoThread::make_channel(Channel* writers, char* why, size_t room) {
 }
 
 bool IoThread::fail_to_open(Open* o, int code, const char* what, long error) {
-  o->code = code;
-  format(o->text, sizeof(o->text), error ? "%s (error %ld)" : "%s", what, -error);
   close_writer();
-  return false;
+  return error ? o->fail(code, "%s (error %ld)", what, -error) : o->fail(code, "%s", what);
 }
 
 void IoThread::describe_writer_end(char* text, size_t room) { describe_end(writer_, text, room); }

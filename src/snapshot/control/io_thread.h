@@ -14,6 +14,7 @@
 #include <atomic>
 
 #include "base/chunk_hash.h"
+#include "base/failure.h"
 #include "base/heap.h"
 #include "base/mutex.h"
 #include "gpuckpt/wire.h"
@@ -39,18 +40,16 @@ class IoThread {
   bool post(uint32_t type, uint32_t slot, const char* text);
 
   // --- Through run(): a writer.
-  struct Open {
+  struct Open : Failure {
     const char* hello;        // JSON
     const char* store;        // absolute
     uint64_t timeout_ms = 0;  // for kMsgReady
     uint64_t memory = ~0ull;  // that the snapshot may take; ~0: as much as it likes
-    int code = 0;             // ExitCode
     char parent[64] = "";     // out: the snapshot that kRunSame may refer to; empty: none
     HashKey names{};          // out, when keyed: how the store names chunks
     bool keyed = false;
-    char text[512] = "";
   };
-  bool open_writer(Open*);  // false: code and text say why not
+  bool open_writer(Open*);  // false: the Failure says why not
   // The same for a member of a job, with the writer of the process that leads (barrier.h).
   bool open_as_member(Open*);
   // What was posted is on its way to the writer, whatever becomes of this process.
