@@ -38,12 +38,13 @@ namespace gpuckpt {
 namespace {
 
 constexpr size_t kRequests = 32;
+// The program's requests, which outlive each single attempt: any of its threads asks and waits.
 gpuckpt_checkpoint requests[kRequests];
 std::atomic<uint64_t> last_order{0};
 
 // 0: no tag, 1: being written, 2: there is one.
 std::atomic<uint32_t> tag_state{0};
-char next_tag[128];
+char next_tag[128];  // for the next snapshot, whatever triggers it
 
 gpuckpt_checkpoint* claim() {
   for (gpuckpt_checkpoint& r : requests) {

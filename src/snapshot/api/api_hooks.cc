@@ -24,6 +24,7 @@ struct Hook {
 };
 constexpr uint32_t kBeing = ~0u;
 constexpr size_t kHooks = 64;
+// Registered once by the program, for every later snapshot and restore.
 Hook hooks[kHooks];
 std::atomic<uint32_t> last_number{0};
 

@@ -18,8 +18,9 @@ struct Excluded {
   uint64_t end;
 };
 constexpr size_t kExcluded = 256;
+// Declared by the program for every later snapshot, on any thread.
 Excluded excluded[kExcluded];
-std::atomic<bool> came_back{false};
+std::atomic<bool> came_back{false};  // a range was included again since the last question
 
 Range whole_pages(void* address, size_t bytes) {
   const uint64_t start = reinterpret_cast<uint64_t>(address);

@@ -23,8 +23,8 @@ namespace {
 // the memory above it.) Should libc have something there all the same, the clone ends by a signal.
 constexpr uint64_t kLarge = 64ull << 20, kAround = 64ull << 10;
 constexpr uint64_t kPatienceUs = 2000000;
-int asked_pid = 0;
-bool small_clone_works = true;
+int asked_pid = 0;              // the clone that is being asked; it outlives a failed attempt
+bool small_clone_works = true;  // learnt once for the process
 
 void advise(uint64_t start, uint64_t end, int advice) {
   sys::call(SYS_madvise, static_cast<long>(start), static_cast<long>(end - start), advice);

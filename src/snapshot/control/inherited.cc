@@ -18,7 +18,8 @@ namespace gpuckpt {
 namespace {
 
 constexpr uint32_t kMost = 64;  // more than any shell leaves open; what lies beyond is refused
-uint64_t seen[kMost];           // inode numbers
+// What the process inherited is read once, when the library starts, and valid for its whole life.
+uint64_t seen[kMost];  // inode numbers
 uint32_t count;
 uint64_t standard[3];  // of those that are pipes
 
@@ -33,7 +34,7 @@ struct Child {
 } children[kMost];
 uint32_t child_count;
 
-uint64_t filters;
+uint64_t filters;  // of seccomp, when the library started
 
 // The mode where the kernel does not count filters (before Linux 5.9).
 uint64_t filters_in(const char* status) {

@@ -26,10 +26,12 @@
 
 namespace gpuckpt {
 
+// One for the process: the thread lives over several requests, its descriptor table with it.
 constinit IoThread io_thread;
 
 namespace {
 
+// What %fs of the bare thread points to, for code that reads the stack protector's value.
 uint64_t fake_thread_descriptor[16];
 
 long poll_fd(int fd, int ms) {

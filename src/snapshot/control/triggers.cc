@@ -41,6 +41,7 @@
 
 namespace gpuckpt {
 
+// The one instance (state.h).
 constinit Library library{};
 
 namespace {

@@ -26,6 +26,8 @@ struct Watched {
   int watch;
   char path[];
 };
+// The names by which the program added its watches, noted at each call: the kernel does not keep
+// them.
 std::atomic<Watched*> watched{nullptr};
 
 // The name that leads there whatever becomes of the links on the way, and of the descriptor that

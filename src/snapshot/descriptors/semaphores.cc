@@ -16,12 +16,13 @@ namespace gpuckpt {
 namespace {
 
 constexpr size_t kMost = 1024;
+// What SEM_UNDO would do, summed over all calls since the start, because the kernel does not tell.
 // Nothing is ever removed: a set that is gone is recognised when it is told of.
 struct Undo {
   std::atomic<uint64_t> semaphore;  // 1 + set << 16 | number
   std::atomic<int> change;          // what the kernel would add
 } undos[kMost];
-std::atomic<bool> too_many;
+std::atomic<bool> too_many;  // for the table: snapshots are refused
 
 void note(uint64_t semaphore, int change) {
   for (size_t tries = 0, at = semaphore % kMost; tries < kMost; ++tries, at = (at + 1) % kMost) {

@@ -30,6 +30,7 @@
 
 namespace gpuckpt {
 
+// The process takes part in one snapshot at a time; other parts ask it for the job's processes.
 constinit JobBarrier job_barrier;
 
 namespace {

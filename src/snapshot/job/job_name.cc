@@ -23,9 +23,9 @@ constexpr size_t kVariableBytes = sizeof(kVariable) - 1;
 
 // The variable with its value, to which `environ` points as well.
 char mark[96];
-uint64_t vector_hash;
-int first_pid;
-int named_leader;  // after a restore
+uint64_t vector_hash;  // of the auxiliary vector, which fork leaves as it is
+int first_pid;         // of the job
+int named_leader;      // after a restore
 std::atomic<uint64_t> forks;
 
 // Known not to be of this job. A process cannot become it: name and vector are inherited.

@@ -31,7 +31,7 @@ bool early_works = true;  // process_vm_readv is allowed
 // Rounds that gained too little: so many snapshots do without, because the program is likely to
 // continue like that.
 constexpr uint32_t kSkipAfterFailure = 8;
-uint32_t skip_rounds = 0;
+uint32_t skip_rounds = 0;  // from one snapshot to the next
 
 // For tests: all rounds that there may be, however little is left.
 bool sends_always() { return equal(library.config.copy, "stream"); }

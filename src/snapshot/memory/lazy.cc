@@ -5,7 +5,7 @@
 namespace gpuckpt {
 namespace {
 
-bool expected;
+bool expected;  // of this restored process, until no page is missing any more
 
 bool some_missing(Smaps* smaps) {
   for (const SmapsRange& r : *smaps)

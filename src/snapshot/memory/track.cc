@@ -15,6 +15,7 @@
 
 namespace gpuckpt {
 
+// Tracking lasts from one snapshot to the next, so it belongs to the process.
 constinit Tracker tracker;
 
 namespace {

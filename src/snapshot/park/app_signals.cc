@@ -32,10 +32,11 @@ struct Listened {
   struct sigaction app;           // what the application asked for
   std::atomic<uint32_t> version;  // odd while `app` is being written: the handler reads unlocked
 };
+// The kernel has one action for each signal of a process, and so have these.
 constinit Listened listened[2]{};
-constinit std::atomic<bool> any{false};
-Mutex actions_mutex;
-siginfo_t term_info;  // of the SIGTERM that waits (library.term_waits)
+constinit std::atomic<bool> any{false};  // of them is in use
+Mutex actions_mutex;                     // writers of `listened`
+siginfo_t term_info;                     // of the SIGTERM that waits (library.term_waits)
 
 Listened* find(int sig) {
   if (sig <= 0 || !any.load(std::memory_order_relaxed)) return nullptr;

@@ -10,6 +10,7 @@ namespace {
 constexpr uint64_t kPatienceUs = 1000000;
 constexpr uint64_t kRestUs = 200;
 
+// Futex words of the process: pauses that are active, forks that are under way on any thread.
 std::atomic<uint32_t> paused, under_way;
 
 }  // namespace

@@ -17,6 +17,7 @@
 namespace gpuckpt {
 namespace {
 
+// Written by the probe's threads; libc_is_free() runs once at a time.
 std::atomic<uint32_t> answered;
 std::atomic<uint32_t> probe_tid;
 

@@ -13,6 +13,7 @@
 
 namespace gpuckpt {
 
+// One for the process: the signal handler has no other way to find it.
 constinit Parking parking;
 
 namespace {
@@ -20,10 +21,10 @@ namespace {
 constexpr size_t kMaxThreads = 16384;
 constexpr int kMostAgain = 300;  // a thread that does nothing but ask for the time
 
-std::atomic<uint32_t> phase{0};  // odd while threads shall stay
-std::atomic<uint32_t> acks{0};
-std::atomic<uint64_t> table_start{0}, table_end{0};
-sys::Sigaction before;  // glibc's own action for the signal
+std::atomic<uint32_t> phase{0};                      // odd while threads shall stay
+std::atomic<uint32_t> acks{0};                       // futex word: threads have answered
+std::atomic<uint64_t> table_start{0}, table_end{0};  // of ParkedThread, for the handler
+sys::Sigaction before;                               // glibc's own action for the signal
 
 // Work for one parked thread: only a thread itself can take out what waits for it alone.
 struct Collect {

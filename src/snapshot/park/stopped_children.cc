@@ -143,6 +143,7 @@ void stop_restored_children_again(const StoppedChild* const* children, size_t co
 namespace {
 
 constexpr size_t kMost = 256;
+// Noted while the process is parked, and needed until its children are stopped again.
 StoppedChild children[kMost];
 const StoppedChild* listed[kMost];
 

@@ -29,8 +29,8 @@ void go_to(const siginfo_t* info, uint32_t door) {
   library.leader_door = door;
 }
 
-int stop_signal = SIGSTOP;
-bool asked_early = false;  // stop_early() ended because another leader wants us
+int stop_signal = SIGSTOP;  // by which this process was stopped, and stops again
+bool asked_early = false;   // stop_early() ended because another leader wants us
 
 // Does a process of our group have its parent in another group of our session? Otherwise the group
 // is an orphan, and the kernel ignores the signals of a terminal that stop.

@@ -18,13 +18,14 @@ namespace {
 
 constexpr char kLandlockLetter = 'L', kKeyringLetter = 'K';
 
+// Noted at the calls, on any thread, and true until the process ends.
 std::atomic<bool> landlocked, own_session_keyring;
 
 // Threads that have Syscall User Dispatch switched on. One that ends so counts on: to refuse is
 // safe, to signal it is not.
 std::atomic<uint32_t> dispatching;
 [[gnu::tls_model("initial-exec")]] constinit thread_local bool t_dispatches = false;
-bool deaf_for_dispatch;
+bool deaf_for_dispatch;  // Library::deaf was set for these threads alone
 
 void dispatch_has_ended() {
   if (deaf_for_dispatch) listen_again();

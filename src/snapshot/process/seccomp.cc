@@ -12,7 +12,7 @@
 namespace gpuckpt {
 namespace {
 
-bool became_deaf;
+bool became_deaf;  // for the filter that is being installed
 
 // Does every way through the filter end in one of the answers that a program survives? (What it
 // returns from a register is not known.)

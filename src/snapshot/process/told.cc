@@ -9,7 +9,7 @@
 namespace gpuckpt {
 namespace {
 
-Told own;
+Told own;  // of a process that is alone or leads, from forget_told() on
 
 void add_lines(Text* text, const Told& told) {
   char lines[sizeof(told.text)];
