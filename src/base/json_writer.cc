@@ -49,30 +49,29 @@ void JsonWriter::string(const char* s) {
   quoted(s);
 }
 
+void JsonWriter::plain(const char* text) {
+  separate();
+  put(text);
+}
+
 void JsonWriter::address(uint64_t value) {
   char text[24];
   format(text, sizeof(text), "\"0x%lx\"", value);
-  separate();
-  put(text);
+  plain(text);
 }
 
 void JsonWriter::number(uint64_t value) {
   char text[24];
   format(text, sizeof(text), "%lu", value);
-  separate();
-  put(text);
+  plain(text);
 }
 
 void JsonWriter::number(int64_t value) {
   char text[24];
   format(text, sizeof(text), "%ld", value);
-  separate();
-  put(text);
+  plain(text);
 }
 
-void JsonWriter::boolean(bool value) {
-  separate();
-  put(value ? "true" : "false");
-}
+void JsonWriter::boolean(bool value) { plain(value ? "true" : "false"); }
 
 }  // namespace gpuckpt

@@ -45,6 +45,7 @@ class JsonWriter {
 
  private:
   void put(const char* s);
+  void plain(const char* text);  // as it is
   void begin(char bracket);
   void end(char bracket);
   void separate();
