@@ -3,23 +3,21 @@
 
     bench/host/family.py BUILD [--mib 512] [--processes 16] [--rounds 3] [--work DIR]
 
-A parent writes MIB, its children (family.cc) one page in a hundred of that; the job is snapshot and killed. Then it is restored in
+A parent writes MIB, its children (family.cc) one page in a hundred of that; the job is snapshotted and killed. Then it is restored in
 turn as always and with GPUCKPT_COMMON_PAGES=0, from the page cache. The digest of all memory is compared each time. Shown: the sum
 of the processes' proportional set sizes, which is what the machine needs, and the time until all run; medians and ranges.
 """
 import argparse
-import json
 import os
 import shutil
 import signal
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from restore import read_file, shown
+import one_restore
+from one_restore import read_file
+from restore import shown
 
 
 def processes_below(pid):
@@ -35,43 +33,20 @@ def pss_mib(pid):
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
+def memory_of(pid):
+    return sum(map(pss_mib, processes_below(pid)))
+
+
 class Family:
     def __init__(self, o, work):
-        self.o, self.build, self.work, self.store = o, os.path.abspath(o.build), work, f"{work}/store"
-        env = dict(os.environ, LD_PRELOAD=f"{self.build}/lib/libgpuckpt.so", GPUCKPT_STORE=self.store, GPUCKPT_LOG="warn")
-        p = subprocess.Popen([f"{self.build}/bin/bench_family", str(o.mib), str(o.processes)], stdin=subprocess.PIPE,
-                             stdout=subprocess.PIPE, env=env, text=True)
-        assert p.stdout.readline() == "ready\n"
-        self.before = sum(map(pss_mib, processes_below(p.pid)))
-        done = subprocess.run([f"{self.build}/bin/gpuckpt", "checkpoint", str(p.pid)], capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(f"checkpoint failed: {done.stderr}")
-        p.stdin.write("\n")
-        p.stdin.flush()
-        self.digest = p.stdout.readline()
-        p.kill()
-        p.wait()
+        self.build, self.work, self.store = os.path.abspath(o.build), work, f"{work}/store"
+        program = [f"{self.build}/bin/bench_family", str(o.mib), str(o.processes)]
+        self.digest, self.before = one_restore.snapshot(self.build, self.store, program, memory_of)
 
     def restore(self, **env):
-        status, pid_file = f"{self.work}/status", f"{self.work}/pid"
-        for path in (status, pid_file):
-            if os.path.exists(path):
-                os.unlink(path)
-        command = [f"{self.build}/bin/gpuckpt", "restore", f"{self.store}@latest", "--status-file", status, "--pid-file", pid_file]
-        p = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                             env={**os.environ, **env})
-        while p.poll() is None and not (os.path.exists(status) and '"running"' in read_file(status)):
-            time.sleep(0.002)
-        if p.poll() is not None:
-            sys.exit("restore failed: " + p.stderr.read())
-        seconds = json.loads(read_file(status))["restore_ms"] / 1000
-        memory = sum(map(pss_mib, processes_below(int(read_file(pid_file)))))
-        p.stdin.write("\n")
-        p.stdin.flush()
-        if p.stdout.readline() != self.digest:
+        seconds, digest, memory = one_restore.restore(self.build, self.store, self.work, when_running=memory_of, **env)
+        if digest != self.digest:
             sys.exit("the restored memory is not what it was")
-        p.stdin.close()
-        p.wait()
         return memory, seconds
 
 

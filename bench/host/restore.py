@@ -3,14 +3,13 @@
 
     bench/host/restore.py BUILD [--mib 1024] [--kinds random,floats,weights,text] [--rounds 5] [--work DIR] [--option=--lazy]
 
-For each kind of memory (restore_fill.cc): a process is snapshot and killed; then, in turn, a program reads the bytes from
+For each kind of memory (restore_fill.cc): a process is snapshotted and killed; then, in turn, a program reads the bytes from
 the page cache into fresh memory with as many threads as there are processors (the floor), and the snapshot is restored, also
 from the page cache. The digest of the memory is compared after each restore. Ratios are made pair by pair; medians and ranges
 are shown, and the processor time of each side, which other programs on the machine disturb less.
 Needs about 2 x MIB of disk (or memory, if DIR is in memory) and 3 x MIB of memory.
 """
 import argparse
-import json
 import os
 import resource
 import shutil
@@ -19,15 +18,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import one_restore
 from run import warm_memory
-
-
-def read_file(path):
-    with open(path) as f:
-        return f.read()
 
 
 def processor_time(before):
@@ -39,18 +33,7 @@ class Kind:
     def __init__(self, o, build, work, kind):
         self.o, self.build, self.work, self.kind = o, build, work, kind
         self.store, self.file = f"{work}/store-{kind}", f"{work}/bytes"
-        env = dict(os.environ, LD_PRELOAD=f"{build}/lib/libgpuckpt.so", GPUCKPT_STORE=self.store, GPUCKPT_LOG="warn")
-        p = subprocess.Popen([f"{build}/bin/bench_restore_fill", str(o.mib), kind, self.file], stdin=subprocess.PIPE,
-                             stdout=subprocess.PIPE, env=env, text=True)
-        assert p.stdout.readline() == "ready\n"
-        done = subprocess.run([f"{build}/bin/gpuckpt", "checkpoint", str(p.pid)], capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(f"checkpoint failed: {done.stderr}")
-        p.stdin.write("\n")
-        p.stdin.flush()
-        self.digest = p.stdout.readline()
-        p.kill()
-        p.wait()
+        self.digest, _ = one_restore.snapshot(build, self.store, [f"{build}/bin/bench_restore_fill", str(o.mib), kind, self.file])
         packs = [f"{self.store}/packs/{name}" for name in os.listdir(f"{self.store}/packs")]
         self.stored = sum(map(os.path.getsize, packs))
         subprocess.run(["cat", self.file, *packs], stdout=subprocess.DEVNULL, check=True)  # into the page cache
@@ -62,24 +45,11 @@ class Kind:
         return int(done.stdout) / 1e6, processor_time(before)
 
     def restore(self):
-        status, pid_file = f"{self.work}/status", f"{self.work}/pid"
-        for path in (status, pid_file):
-            if os.path.exists(path):
-                os.unlink(path)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        command = [f"{self.build}/bin/gpuckpt", "restore", f"{self.store}@latest", "--status-file", status, "--pid-file", pid_file]
-        p = subprocess.Popen(command + self.o.option, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        while p.poll() is None and not (os.path.exists(status) and '"running"' in read_file(status)):
-            time.sleep(0.002)
-        if p.poll() is not None:
-            sys.exit("restore failed: " + p.stderr.read())
-        p.stdin.write("\n")
-        p.stdin.flush()
-        if p.stdout.readline() != self.digest:
+        seconds, digest, _ = one_restore.restore(self.build, self.store, self.work, self.o.option)
+        if digest != self.digest:
             sys.exit(f"{self.kind}: the restored memory is not what it was")
-        p.stdin.close()
-        p.wait()
-        return json.loads(read_file(status))["restore_ms"] / 1000 if '"restore_ms"' in read_file(status) else 0, processor_time(before)
+        return seconds, processor_time(before)
 
 
 def shown(values, digits=2):
