@@ -313,7 +313,6 @@ CASES = [absent_things, wrong_usage, wrong_pid, other_root, truncated_files, fli
 
 def main():
     tools = harness.Tools(harness.find_build(sys.argv[1]))
-    failures = 0
 
     def run(case):
         command = tools.subject("counter", 60, 25)
@@ -321,17 +320,7 @@ def main():
         with Session(tools, 1) as session:
             return case(session, command, expected)
 
-    for case in CASES:
-        if len(sys.argv) > 2 and case.__name__ not in sys.argv[2:]:
-            continue
-        begin = time.monotonic()
-        try:
-            note = harness.unhurried(lambda case=case: run(case))
-            print(f"ok {case.__name__} {note or ''} in {time.monotonic() - begin:.1f} s", flush=True)
-        except (Failure, subprocess.TimeoutExpired) as failure:
-            failures += 1
-            print(f"FAILED {case.__name__}: {failure}", flush=True)
-    return 1 if failures else 0
+    return harness.run_timed({case.__name__: (lambda case=case: run(case)) for case in CASES}, sys.argv[2:])
 
 
 if __name__ == "__main__":

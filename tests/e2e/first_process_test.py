@@ -5,23 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import harness
-from harness import NOBODY, Failure, Session
+from harness import Failure, NOBODY, Session, wait_for
 
 CONTAINER = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
 ORDINARY = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"]
-
-
-def wait_for(what, condition, seconds=40):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if value := condition():
-            return value
-        time.sleep(0.05)
-    raise Failure(f"not within {seconds} s: {what}")
 
 
 class Container(Session):

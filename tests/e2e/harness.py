@@ -398,3 +398,36 @@ def run_cases(cases):
             failures += 1
             print(f"FAILED {name}: {failure!r}", flush=True)
     return 1 if failures else 0
+
+
+def run_in_sessions(cases, make_session, wanted):
+    """run_cases() for functions that take a session: each gets a new one. `wanted`: names; empty: all."""
+    def run(case):
+        with make_session() as session:
+            case(session)
+    return run_cases({case.__name__: (lambda case=case: run(case)) for case in cases if not wanted or case.__name__ in wanted})
+
+
+def run_timed(cases, wanted):
+    """Runs every case ({name: callable}, which may return a note) and says how long it took. The exit status: 1 when one failed."""
+    failures = 0
+    for name, case in cases.items():
+        if wanted and name not in wanted:
+            continue
+        begin = time.monotonic()
+        try:
+            note = unhurried(case)
+            print(f"ok {name}{' ' + note if note else ''} in {time.monotonic() - begin:.1f} s", flush=True)
+        except (Failure, subprocess.TimeoutExpired) as failure:
+            failures += 1
+            print(f"FAILED {name}: {failure}", flush=True)
+    return 1 if failures else 0
+
+
+def wait_for(what, condition, seconds=40):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if value := condition():
+            return value
+        time.sleep(0.05)
+    raise Failure(f"not within {seconds} s: {what}")

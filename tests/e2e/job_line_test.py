@@ -10,18 +10,9 @@ import time
 from pathlib import Path
 
 import harness
-from harness import Failure, Session
+from harness import Failure, Session, wait_for
 
 FOREIGN = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
-
-
-def wait_for(what, condition, seconds=30):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if value := condition():
-            return value
-        time.sleep(0.05)
-    raise Failure(f"not within {seconds} s: {what}")
 
 
 class Job:

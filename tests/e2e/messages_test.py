@@ -327,12 +327,7 @@ CASES = [wrong_use, wrong_settings, failures_of_the_writer, terminal_escapes, de
 def main():
     tools = harness.Tools(harness.find_build(sys.argv[1]))
     harness.ordinary_user.require(tools.build)
-    wanted = sys.argv[2:]
-    def run(case):
-        with Session(tools) as session:
-            case(session)
-    return harness.run_cases({case.__name__: (lambda case=case: run(case)) for case in CASES
-                              if not wanted or case.__name__ in wanted})
+    return harness.run_in_sessions(CASES, lambda: Session(tools), sys.argv[2:])
 
 
 if __name__ == "__main__":

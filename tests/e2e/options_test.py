@@ -349,18 +349,7 @@ CASES = [window, on_term, on_term_is_off, on_term_fails, stop_status, sim, sim_f
 
 def main():
     tools = harness.Tools(harness.find_build(sys.argv[1]))
-    failures = 0
-    for case in CASES:
-        if len(sys.argv) > 2 and case.__name__ not in sys.argv[2:]:
-            continue
-        begin = time.monotonic()
-        try:
-            harness.unhurried(lambda case=case: case(tools))
-            print(f"ok {case.__name__} in {time.monotonic() - begin:.1f} s", flush=True)
-        except (Failure, subprocess.TimeoutExpired) as failure:
-            failures += 1
-            print(f"FAILED {case.__name__}: {failure}", flush=True)
-    return 1 if failures else 0
+    return harness.run_timed({case.__name__: (lambda case=case: case(tools)) for case in CASES}, sys.argv[2:])
 
 
 if __name__ == "__main__":

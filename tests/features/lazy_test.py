@@ -5,15 +5,13 @@
   pager_killed  without the helper process it would see zeros: it is ended instead, and that is said
   nobody        without the privilege all is read first, with a warning
 """
-import argparse
 import os
-import shutil
 import signal
 import sys
 import time
-from pathlib import Path
 
-from features_test import SOURCE, Failure, Run
+from features_test import Failure, Run
+from one_case import case_options, run_case
 
 DATA_KB = 5 * 16 * 1024  # of memory_moves.c
 
@@ -78,26 +76,17 @@ def nobody(run):
 
 def main():
     cases = {"absent": absent, "pager_killed": pager_killed, "nobody": nobody}
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("case", choices=cases)
-    parser.add_argument("--build", type=Path, default=SOURCE.parents[1] / "build")
-    options = parser.parse_args()
+    options = case_options(__doc__, cases)
     if os.getuid() != 0 and options.case != "nobody":
         print("needs root")
         sys.exit(77)
-    run = Run("memory_moves", "nobody" if options.case == "nobody" else "root", options.build.resolve())
-    try:
+
+    def case(run):
         snapshot(run)
         cases[options.case](run)
-        print("ok")
-    except Failure as failure:
-        text = "".join((run.work / n).read_text(errors="replace") for n in ("out", "err", "restore.err") if (run.work / n).exists())
-        sys.exit(f"FAILED {options.case}: {failure}\n{text}")
-    finally:
-        for process in run.started:
-            if process.poll() is None:
-                process.kill()
-        shutil.rmtree(run.work, ignore_errors=True)
+
+    run_case(Run("memory_moves", "nobody" if options.case == "nobody" else "root", options.build), options.case, case)
 
 
-main()
+if __name__ == "__main__":
+    main()

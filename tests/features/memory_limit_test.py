@@ -8,16 +8,15 @@
 
 Skipped where a memory group cannot be made (root, and either hierarchy mounted for writing).
 """
-import argparse
 import json
 import os
-import shutil
 import sys
 import threading
 import time
 from pathlib import Path
 
-from features_test import SOURCE, Failure, Run
+from features_test import Failure, Run
+from one_case import case_options, run_case
 
 MIB = 1 << 20
 LARGE = 60
@@ -156,29 +155,16 @@ def restore(run, group):
 
 def main():
     cases = {"fits": fits, "tight": tight, "restore": restore}
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("case", choices=cases)
-    parser.add_argument("--build", type=Path, default=SOURCE.parents[1] / "build")
-    options = parser.parse_args()
+    options = case_options(__doc__, cases)
     try:
         group = Group()
     except OSError as error:
         print(f"skipped: no memory group can be made here: {error}")
         sys.exit(77)
-    run = Run("memory_limit", "root", options.build.resolve())
     try:
-        cases[options.case](run, group)
-        print("ok")
-    except Failure as failure:
-        text = "".join((run.work / n).read_text(errors="replace") for n in ("out", "err", "restore.err") if (run.work / n).exists())
-        sys.exit(f"FAILED {options.case}: {failure}\n{text}")
+        run_case(Run("memory_limit", "root", options.build), options.case, lambda run: cases[options.case](run, group))
     finally:
-        for process in run.started:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
         group.remove()
-        shutil.rmtree(run.work, ignore_errors=True)
 
 
 if __name__ == "__main__":

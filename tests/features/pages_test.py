@@ -7,15 +7,14 @@
   precopy_off     the same with GPUCKPT_PRECOPY=off: nothing is sent before the stop
   self_contained  a program and a library that are gone afterwards: the snapshot has what was mapped of them
 """
-import argparse
 import json
 import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
-from features_test import SOURCE, Failure, Run
+from features_test import Failure, Run
+from one_case import case_options, run_case
 
 WRITER = """
 import os, time
@@ -118,22 +117,9 @@ def self_contained(run):
 
 def main():
     cases = {f.__name__: f for f in (copy_limit, sent_early, outrun, precopy_off, self_contained)}
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("case", choices=cases)
-    parser.add_argument("--build", type=Path, default=SOURCE.parents[1] / "build")
-    options = parser.parse_args()
-    run = Run("memory_moves", "root", options.build.resolve())
-    try:
-        cases[options.case](run)
-        print("ok")
-    except Failure as failure:
-        text = "".join((run.work / n).read_text(errors="replace") for n in ("out", "err", "restore.err") if (run.work / n).exists())
-        sys.exit(f"FAILED {options.case}: {failure}\n{text}")
-    finally:
-        for process in run.started:
-            if process.poll() is None:
-                process.kill()
-        shutil.rmtree(run.work, ignore_errors=True)
+    options = case_options(__doc__, cases)
+    run_case(Run("memory_moves", "root", options.build), options.case, cases[options.case])
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -4,14 +4,14 @@
 It has its old number, which the program keeps, and stays when nobody has it attached. Only root can ask the kernel for a
 number.
 """
-import argparse
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from features_test import SOURCE, Failure, Run
+from features_test import Failure, Run
+from one_case import case_options, run_case
 
 
 def segments():
@@ -38,25 +38,11 @@ def go(run):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=Path, default=SOURCE.parents[1] / "build")
-    options = parser.parse_args()
+    options = case_options(__doc__)
     if os.geteuid() != 0 or not shutil.which("ipcrm") or not os.access("/proc/sys/kernel/shm_next_id", os.W_OK):
         print("skipped: only root can ask for the number of a segment")
         sys.exit(77)
-    run = Run("sysv_gone", "root", options.build.resolve())
-    try:
-        go(run)
-        print("ok")
-    except Failure as failure:
-        text = "".join((run.work / n).read_text(errors="replace") for n in ("out", "err", "restore.err") if (run.work / n).exists())
-        sys.exit(f"FAILED: {failure}\n{text}")
-    finally:
-        for process in run.started:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-        shutil.rmtree(run.work, ignore_errors=True)
+    run_case(Run("sysv_gone", "root", options.build), "sysv_gone", go)
 
 
 if __name__ == "__main__":

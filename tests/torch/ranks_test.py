@@ -148,15 +148,7 @@ def main():
         done = chain(tools, options, expected, options.seed)
         print(f"{done} of {done} identical")
         return 0
-    wrong = 0
-    for seed in range(options.seed, options.seed + options.count):
-        try:
-            print(f"seed {seed}: {cycle(tools, options, expected, seed)}", flush=True)
-        except Failure as failure:
-            wrong += 1
-            print(f"FAILED seed {seed}: {failure}", flush=True)
-    print(f"{options.count - wrong} of {options.count} identical")
-    return 1 if wrong else 0
+    return torch_test.count_identical(options, lambda seed: cycle(tools, options, expected, seed))
 
 
 if __name__ == "__main__":

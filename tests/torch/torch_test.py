@@ -152,6 +152,19 @@ def against_cpu(tools, arguments, steps, limit):
     print(f"{steps} steps: losses and gradient norms within {worst:.1g} of the CPU's", flush=True)
 
 
+def count_identical(options, one):
+    """Calls one(seed), which returns a note, --count times from --seed on. The exit status: 1 when one of them failed."""
+    wrong = 0
+    for seed in range(options.seed, options.seed + options.count):
+        try:
+            print(f"seed {seed}: {one(seed)}", flush=True)
+        except Failure as failure:
+            wrong += 1
+            print(f"FAILED seed {seed}: {failure}", flush=True)
+    print(f"{options.count - wrong} of {options.count} identical")
+    return 1 if wrong else 0
+
+
 def main():
     arguments = sys.argv[1:]
     trainer = arguments[arguments.index("--") + 1:] if "--" in arguments else []
@@ -177,15 +190,7 @@ def main():
         done = chain(tools, trainer, expected, options.seed, options.limit, options.chain)
         print(f"{done} of {done} identical")
         return 0
-    wrong = 0
-    for seed in range(options.seed, options.seed + options.count):
-        try:
-            print(f"seed {seed}: {cycle(tools, trainer, expected, seed, options.limit)}", flush=True)
-        except Failure as failure:
-            wrong += 1
-            print(f"FAILED seed {seed}: {failure}", flush=True)
-    print(f"{options.count - wrong} of {options.count} identical")
-    return 1 if wrong else 0
+    return count_identical(options, lambda seed: cycle(tools, trainer, expected, seed, options.limit))
 
 
 if __name__ == "__main__":
