@@ -57,8 +57,8 @@ struct Tree {
   Member& root() { return *members.front(); }
   const Member& root() const { return *members.front(); }
   bool is_orphan(size_t i) const { return i > 0 && members[i]->parent < 0; }
-  // A member that shares device memory with a process that held a lock of libc: its program has to
-  // run before it can hand its memory out, and none runs before all are ready.
+  // Member i shares device memory with a process that held a lock of libc. That process has to run
+  // before it can offer its memory, and none runs before all are ready.
   bool runs_first(size_t i) const;
   // Must a process be forked before the root exists?
   bool has_prelude() const;
