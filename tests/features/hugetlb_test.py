@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from features_test import HUGE_PAGES, SOURCE, Failure, Run, failure_text
+from features_test import HUGE_PAGES, Failure, Run, failure_text
 from huge_pool import HugePages, change
 
 
@@ -32,7 +32,7 @@ def too_small(run):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", type=Path, default=SOURCE.parents[1] / "build")
+    parser.add_argument("--build", type=Path, default=Run.SOURCE.parents[1] / "build")
     build = parser.parse_args().build.resolve()
     with HugePages(HUGE_PAGES, alone=True) as there:
         if not there:

@@ -4,7 +4,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from features_test import SOURCE, Failure
+from features_test import Failure, Run
 
 
 def case_options(doc, cases=()):
@@ -12,7 +12,7 @@ def case_options(doc, cases=()):
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     if cases:
         parser.add_argument("case", choices=cases)
-    parser.add_argument("--build", type=Path, default=SOURCE.parents[1] / "build")
+    parser.add_argument("--build", type=Path, default=Run.SOURCE.parents[1] / "build")
     options = parser.parse_args()
     options.build = options.build.resolve()
     return options

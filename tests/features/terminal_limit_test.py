@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from features_test import SOURCE, Failure, Run
+from features_test import Failure, Run
 
 INSIDE = "GPUCKPT_TEST_INSIDE"
 MOST = 3
@@ -58,7 +58,7 @@ def go(run, case):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("case", choices=["moment", "gone"])
-    parser.add_argument("--build", type=Path, default=SOURCE.parents[1] / "build")
+    parser.add_argument("--build", type=Path, default=Run.SOURCE.parents[1] / "build")
     options = parser.parse_args()
     if INSIDE not in os.environ:
         if os.geteuid() != 0 or not shutil.which("unshare"):
