@@ -1,6 +1,7 @@
 #include "options.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -60,6 +61,43 @@ Option Option::process() {
   return check("PID", [](const std::string& text) {
     int value = 0;
     return is_number(text, &value) && value > 0 ? "" : fmt::format("\"{}\" is no process id", text);
+  });
+}
+
+namespace {
+
+// A number, or "GPU-" and 32 digits with dashes between them.
+bool names_device(const std::string& text) {
+  int number = 0;
+  if (is_number(text, &number)) return number >= 0;
+  if (!text.starts_with("GPU-")) return false;
+  const std::string digits = text.substr(4);
+  return std::count_if(digits.begin(), digits.end(), [](unsigned char c) { return isxdigit(c); }) ==
+             32 &&
+         digits.find_first_not_of("0123456789abcdefABCDEF-") == std::string::npos;
+}
+
+bool is_pair(const std::string& text) {
+  const size_t equals = text.find('=');
+  return equals != std::string::npos && names_device(text.substr(0, equals)) &&
+         names_device(text.substr(equals + 1));
+}
+
+}  // namespace
+
+Option Option::device_map() {
+  return check("MAP", [](const std::string& text) {
+    bool good = true;
+    for (size_t at = 0; good && !text.empty() && at <= text.size();) {
+      const size_t end = std::min(text.find(',', at), text.size());
+      good = is_pair(text.substr(at, end - at));
+      at = end + 1;
+    }
+    return good
+               ? ""
+               : fmt::format(
+                     "\"{}\" is not A=B[,C=D...] with numbers of devices, or their UUIDs (GPU-...)",
+                     text);
   });
 }
 

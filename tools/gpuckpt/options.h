@@ -29,7 +29,8 @@ class Option {
   Option needs(const std::string& other);
 
   Option positive();
-  Option process();  // a process id
+  Option process();     // a process id
+  Option device_map();  // of --gpu-map
   Option range(int least, int most);
   Option one_of(const std::vector<std::string>& values);
   Option duration();

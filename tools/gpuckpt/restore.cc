@@ -157,7 +157,8 @@ void define_restore(CommandLine& line, Context* context) {
   verb.option("--gpu-map", options->front.gpu_map,
               "A=B[,C=D...]: device B of this machine in the place of the program's device A; "
               "numbers, or UUIDs (GPU-...)")
-      .env("GPUCKPT_GPU_MAP");
+      .env("GPUCKPT_GPU_MAP")
+      .device_map();
   verb.option("--threads", options->front.threads, "Threads that read the store, 0: all cores")
       .env("GPUCKPT_THREADS")
       .range(0, 1024);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -110,13 +111,29 @@ std::string signal_fault(const std::string& text) {
              : fmt::format("\"{}\" is no signal such as USR1 or RTMIN+3, nor none", text);
 }
 
+// The program may make it yet.
+void warn_if_no_folder(const std::string& folder) {
+  struct stat st;
+  if (stat(folder.c_str(), &st) != 0)
+    complain(
+        fmt::format("warning: --files-in-snapshot: {}: {}; nothing of it is in a snapshot "
+                    "until it is there",
+                    folder, strerror(errno)));
+  else if (!S_ISDIR(st.st_mode))
+    complain(fmt::format("warning: --files-in-snapshot: {} is no folder", folder));
+}
+
 // "open", or folders with colons between them.
 std::string absolute_folders(const std::string& text) {
   if (text.empty() || text == "0" || text == "1" || text == "open") return text;
   std::string out;
   for (size_t at = 0; at <= text.size();) {
     const size_t end = std::min(text.find(':', at), text.size());
-    if (end > at) out += (out.empty() ? "" : ":") + absolute(text.substr(at, end - at));
+    if (end > at) {
+      const std::string folder = absolute(text.substr(at, end - at));
+      warn_if_no_folder(folder);
+      out += (out.empty() ? "" : ":") + folder;
+    }
     at = end + 1;
   }
   return out;

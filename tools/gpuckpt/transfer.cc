@@ -81,6 +81,12 @@ Status import_one(const Options& options, Context* context) {
     if (fd < 0)
       return Status(errno == ENOENT ? kExitAbsent : kExitError,
                     fmt::format("cannot open {}: {}", options.file, strerror(errno)));
+    struct stat st;
+    if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode))
+      return Status::Error(
+          fmt::format("{} is a folder, and no stream that `gpuckpt export` has "
+                      "written",
+                      options.file));
   } else if (isatty(0)) {
     return Status(kExitUsage, "nothing comes in: gpuckpt export STORE@ID | gpuckpt import STORE");
   }

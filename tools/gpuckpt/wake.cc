@@ -29,7 +29,8 @@ void define_resume(CommandLine& line, Context* context) {
   verb.option("PID", options->pid, "The process").required().process();
   verb.option("--gpu-map", options->gpu_map,
               "After suspend --release: A=B[,C=D...], its device A becomes device B; each by "
-              "its number in the process or its UUID, others keep theirs");
+              "its number in the process or its UUID, others keep theirs")
+      .device_map();
   verb.footer(exit_codes({kExitOk, kExitError, kExitUsage, kExitAbsent, kExitLocked,
                           kExitIncompatible, kExitRefused}));
   verb.callback([options, context] { context->run([&] { return wake(*options); }); });

@@ -259,6 +259,35 @@ def run_refuses(work):
         call("run", "--", f"{work}/suid", code=125, says="LD_PRELOAD")
 
 
+def device_maps(work):
+    """What is no map is named before anything is done; what is one goes on to the next question."""
+    for verb in (("restore", f"{work}/none@latest"), ("resume", str(os.getpid()))):
+        for wrong in ("x", "0", "0=", "=1", "0=1,", "0=1;1=0", "-1=0", "0=GPU-12"):
+            call(*verb, "--gpu-map", wrong, code=(2, 125), says="is not A=B")
+        for right in ("0=1", "0=1,1=0", "GPU-00000000-0000-0000-0000-0000000000ab=3"):
+            if "is not A=B" in call(*verb, "--gpu-map", right, code=(1, 10, 12, 14, 125)).stderr:
+                raise Failure(f"--gpu-map {right} is not understood")
+
+
+def files_in_snapshot(work):
+    if not os.path.exists(f"{build}/lib/libgpuckpt.so"):
+        return "skipped: the library is not built"
+    open(f"{work}/file", "w").close()
+    store = ("run", "--store", f"{work}/files-store")
+    call(*store, f"--files-in-snapshot={work}/none", "--", "true", says=f"{work}/none: No such file")
+    call(*store, f"--files-in-snapshot={work}/file", "--", "true", says=f"{work}/file is no folder")
+    for right in (f"--files-in-snapshot={work}", "--files-in-snapshot"):
+        if call(*store, right, "--", "true").stderr:
+            raise Failure(f"{right} is warned of")
+    return None
+
+
+def import_of_a_folder(work):
+    call("import", "-i", work, f"{work}/none", code=1, says="is a folder")
+    if os.path.exists(f"{work}/none"):
+        raise Failure("a store was made for it")
+
+
 def run_execs(work):
     if not os.path.exists(f"{build}/lib/libgpuckpt.so"):
         return "skipped: the library is not built"
@@ -290,7 +319,8 @@ def doctor(work):
         raise Failure("doctor leaves files behind")
 
 
-TESTS = [helps, usage, absent, unwritable_store, another_owner, processes, store_verbs, mirror_status, run_refuses, run_execs, doctor]
+TESTS = [helps, usage, absent, unwritable_store, another_owner, processes, store_verbs, mirror_status, device_maps, files_in_snapshot, import_of_a_folder, run_refuses, run_execs,
+         doctor]
 
 
 def main():
