@@ -425,12 +425,12 @@ def users():
         expect(done.returncode == 0 and run.says("survived") and "namespace" not in done.stderr,
                f"exit {done.returncode}: {done.stdout.strip()} {done.stderr.strip()}")
 
-    def moved(*options, names):
+    def moved(option, names, code=14, needs=()):
         """It changes them itself."""
         def go(run):
-            may("unshare", *options)
-            process = start(run, [program(run, "moves"), *options])
-            fails(run, process.pid, names, seconds=3)
+            may("unshare", option, *needs)
+            process = start(run, [program(run, "moves"), option])
+            fails(run, process.pid, names, code, seconds=3)
             goes_on(run, process)
         return go
 
@@ -452,6 +452,7 @@ def users():
     yield "namespaces_same", same_namespaces
     yield "moves_user", moved("-U", names=["has changed its user namespace"])
     yield "moves_cgroup", moved("-C", names=["has changed its cgroup namespace"])
+    yield "moves_children", moved("-p", names=["pid namespace for its children"], code=1, needs=("-f",))
 
 
 CASES = {f.__name__: f for f in (sanitizers, tools, seccomp, stuck, own_signals, ends, io_uring, limits, stores,

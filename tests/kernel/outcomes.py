@@ -28,6 +28,7 @@ class Features:
         "refused_process_keyring": ["process keyring"],
         "refused_rdtsc": ["thread", "RDTSC"],
         "refused_thread_keyring": ["thread keyring"],
+        "refused_time_namespace": ["time namespace for its children"],
         "refused_network": ["network namespace"],
         "refused_seccomp": ["system call filter"],
         "refused_thread_files": ["thread", "descriptors of its own"],
@@ -64,6 +65,6 @@ class Trees:
     REFUSED = {
         "refused_shares_files": ["table of descriptors", "CLONE_FILES"],
     }
-    TOLD = {"several_users": "with root's rights"}
-    MUST_TELL = ()
+    TOLD = {"several_users": "with root's rights", "zombie_dumped": "ended with a core dump"}
+    MUST_TELL = ("zombie_dumped",)
     NOT_IN = {}

@@ -12,6 +12,7 @@
 #include "base/syscall.h"
 #include "base/text.h"
 #include "snapshot/park/raw_thread.h"
+#include "snapshot/process/refused_state.h"
 
 namespace gpuckpt {
 namespace {
@@ -97,6 +98,16 @@ void explain_failure(char* to, size_t room, const char* what, long error) {
                "%s: the user has as many processes as it may (RLIMIT_NPROC, `ulimit -u`, is %lu), "
                "or the container has (pids.max)",
                what, limit(RLIMIT_NPROC).soft);
+      break;
+    case EINVAL:
+      if (has_namespace_for_children("pid")) {
+        format(to, room,
+               "%s: the process has made a pid namespace for its children (unshare, CLONE_NEWPID), "
+               "and the kernel lets it start no thread; start what needs it by `unshare -p`",
+               what);
+        break;
+      }
+      format(to, room, "%s (error %ld)", what, -error);
       break;
     case EMFILE:
       format(to, room,

@@ -15,6 +15,7 @@
 #include "snapshot/process/process_head.h"
 #include "snapshot/process/refused_state.h"
 #include "snapshot/process/rseq.h"
+#include "snapshot/process/told.h"
 
 namespace gpuckpt {
 
@@ -317,6 +318,11 @@ bool put_zombies(Capture* c, Records* r) {
     }
     if (sys::failed(got) || info.pid != child.pid) continue;
     if (!check_exit_signal(c, child.pid)) return false;
+    if (info.code == CLD_DUMPED)
+      tell(
+          "child %d has ended with a core dump, which the process has not asked for yet (wait); of "
+          "the restored one the signal alone tells",
+          child.pid);
     r->put(kRecZombie, Zombie{child.pid, child.pgid, child.sid, info.code, info.status, 0});
   }
   return true;

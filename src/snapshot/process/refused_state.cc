@@ -1,9 +1,11 @@
 #include "snapshot/process/refused_state.h"
 
 #include <asm/prctl.h>
+#include <fcntl.h>
 #include <linux/keyctl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 
 #include "base/proc.h"
 #include "base/syscall.h"
@@ -38,6 +40,18 @@ RareThreadState rare_thread_state() {
           has_keyring(KEY_SPEC_THREAD_KEYRING)};
 }
 
+bool has_namespace_for_children(const char* kind) {
+  char own[64], theirs[80];
+  format(own, sizeof(own), "/proc/thread-self/ns/%s", kind);
+  format(theirs, sizeof(theirs), "%s_for_children", own);
+  struct stat a, b;
+  if (sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(own), sys::ptr(&a), 0)))
+    return false;
+  // (A pid namespace without a first process is not shown.)
+  return sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(theirs), sys::ptr(&b), 0)) ||
+         a.st_ino != b.st_ino || a.st_dev != b.st_dev;
+}
+
 uint32_t program_personality() {
   for (size_t i = 0; i < parking.count(); ++i)
     if (const ParkedThread& t = parking.thread(i); t.state == kParked && !t.driver)
@@ -59,6 +73,10 @@ bool check_rare_process_state(Capture* c) {
     return c->refuse(
         "the process has a process keyring (keyctl, KEY_SPEC_PROCESS_KEYRING), whose keys a "
         "restored process would not have; keep them in the user keyring (KEY_SPEC_USER_KEYRING)");
+  if (has_namespace_for_children("time"))
+    return c->refuse(
+        "the process has made a time namespace for its children (unshare, CLONE_NEWTIME), which a "
+        "restored process would not have; start what needs it by `unshare -T`");
   if (joined_session_keyring())
     tell(
         "the process has joined a session keyring of its own (keyctl); a restored process has the "

@@ -19,6 +19,9 @@ struct RareThreadState {
   bool thread_keyring;  // keyctl, KEY_SPEC_THREAD_KEYRING
 };
 RareThreadState rare_thread_state();
+// Are children of the process born into another namespace of this kind ("pid", "time") than its own
+// (unshare)?
+bool has_namespace_for_children(const char* kind);
 // PARKED. The execution domain of the program's threads, of the first one that has one. (Ours have
 // that of who woke us, from which the program may have changed it since.)
 uint32_t program_personality();
