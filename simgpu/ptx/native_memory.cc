@@ -2,6 +2,8 @@
 // Lanes that lie side by side, or all at one address, are one access of the machine; others are
 // gathered or scattered; what is outside the remembered segment goes to the interpreter, which
 // finds another one or reports the fault.
+#include <initializer_list>
+
 #include "native_code.h"
 
 namespace simgpu::ptx {

@@ -1,4 +1,6 @@
 // The instructions of a run, apart from memory.
+#include <initializer_list>
+
 #include "native_code.h"
 
 namespace simgpu::ptx {

@@ -17,6 +17,8 @@
 
 #include <x86intrin.h>
 
+#include <initializer_list>
+
 #include "native.h"
 #include "units.h"
 

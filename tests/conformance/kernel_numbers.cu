@@ -8,6 +8,7 @@
 #include <cuda_fp8.h>
 
 #include <cfenv>
+#include <initializer_list>
 
 #include "conformance.h"
 

@@ -2,6 +2,8 @@
 // at places inside, across and outside the edges, with element strides and swizzles, from maps in
 // kernel parameters, constant and global memory; against loops that do the same. Compute
 // capability 9.0.
+#include <initializer_list>
+
 #include <cuda.h>
 #include <cuda/barrier>
 #include <cuda/ptx>

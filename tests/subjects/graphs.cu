@@ -5,6 +5,8 @@
 #include <cuda.h>
 #include <string.h>
 
+#include <initializer_list>
+
 #include "subject.h"
 
 constexpr int kCount = 1024;

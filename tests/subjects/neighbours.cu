@@ -4,6 +4,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include <initializer_list>
+
 #include "subject.h"
 
 constexpr size_t kPage = 4096;

@@ -1,6 +1,8 @@
 // Four devices that read each other's memory: peer access both ways, one way, given and taken back
 // while the program runs; memory of pools and the program's own mappings, which say for themselves
 // who may read them; copies between devices of every kind. One stream each, and events across.
+#include <initializer_list>
+
 #include <cuda.h>
 
 #include "subject.h"

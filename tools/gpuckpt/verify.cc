@@ -1,5 +1,7 @@
 // gpuckpt verify: is everything there, and is every byte what it was?
 
+#include <initializer_list>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <initializer_list>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 

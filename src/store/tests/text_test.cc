@@ -1,5 +1,7 @@
 // Text from outside: JSON that is nested without end or has values of the wrong type, and text that
 // would command the terminal it is shown on.
+#include <initializer_list>
+
 #include "store/io/json_text.h"
 #include "store/io/printable.h"
 #include "tests/catch.h"
