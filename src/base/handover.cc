@@ -83,7 +83,13 @@ void send_wake_to_thread(int pid, int tid, uint64_t value) {
 
 uint64_t handover_identity() {
   uint64_t known = identity.load();
-  if (!known) identity.store(known = start_time_of(sys::getpid()) | 1ull << 63);
+  if (!known) {
+    // Several processes may begin in one tick of the clock.
+    constexpr int kPidBits = 22;
+    const uint64_t pid = static_cast<uint64_t>(sys::getpid());
+    known = 1ull << 63 | start_time_of(static_cast<int>(pid)) << kPidBits | pid;
+    identity.store(known);
+  }
   return known;
 }
 
