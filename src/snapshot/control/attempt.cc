@@ -576,6 +576,7 @@ Outcome Attempt::close(Outcome outcome) {
     // In this order: the leader shall hear from us why, and not from the writer.
     call_off();
     io_thread.post(wire::kMsgAbort, 0, s_->text);
+    io_thread.run([] { return end_question_to_libc(), 0; });
   }
   io_thread.run([] { return io_thread.close_writer(), 0; });
   if (done) {

@@ -23,7 +23,6 @@ namespace {
 // the memory above it.) Should libc have something there all the same, the clone ends by a signal.
 constexpr uint64_t kLarge = 64ull << 20, kAround = 64ull << 10;
 constexpr uint64_t kPatienceUs = 2000000;
-int asked_pid = 0;              // the clone that is being asked; it outlives a failed attempt
 bool small_clone_works = true;  // learnt once for the process
 
 void advise(uint64_t start, uint64_t end, int advice) {
@@ -57,9 +56,9 @@ void keep_from_clone(const Capture& c, int advice) {
 
 // ON THE I/O THREAD, no thread parked. Were all locks free?
 bool await_answer_of_libc() {
-  const int pid = asked_pid;
+  const int pid = io_thread.asked_pid;
   if (pid <= 0) return false;
-  asked_pid = 0;
+  io_thread.asked_pid = 0;
   int status = 0;
   const uint64_t deadline = sys::now_us() + kPatienceUs;
   long ended;
@@ -120,10 +119,6 @@ bool child_post(void*, uint32_t type, uint32_t slot, const char* text) {
 
 bool ask_libc_in_small_clone(HostSource* host) {
   if (!small_clone_works) return false;
-  if (asked_pid > 0) {  // of an attempt that failed
-    sys::call(SYS_kill, asked_pid, SIGKILL);
-    sys::call(SYS_wait4, asked_pid, 0, __WALL, 0);
-  }
   keep_from_clone(*host->capture, 10 /* MADV_DONTFORK */);
   const long pid = sys::call(SYS_clone, 0 /* no exit signal */, 0, 0, 0, 0);
   if (pid == 0) {
@@ -133,8 +128,16 @@ bool ask_libc_in_small_clone(HostSource* host) {
     sys::exit_group(libc_is_free() ? 0 : 1);
   }
   keep_from_clone(*host->capture, 11 /* MADV_DOFORK */);
-  asked_pid = static_cast<int>(pid);
-  return !sys::failed(pid);
+  if (sys::failed(pid)) return false;
+  io_thread.asked_pid = static_cast<int>(pid);
+  return true;
+}
+
+void end_question_to_libc() {
+  if (io_thread.asked_pid <= 0) return;
+  sys::call(SYS_kill, io_thread.asked_pid, SIGKILL);
+  sys::call(SYS_wait4, io_thread.asked_pid, 0, __WALL, 0);
+  io_thread.asked_pid = 0;
 }
 
 long clone_and_send(HostSource* host) {

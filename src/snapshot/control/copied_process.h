@@ -34,6 +34,9 @@ bool send_while_stopped(HostSource*);
 // costs, is asked whether a lock of libc is held (libc_probe.h). PARKED, ON THE I/O THREAD; the
 // answer is awaited by send_copied_pages. False: only a whole clone can tell.
 bool ask_libc_in_small_clone(HostSource*);
+// ON THE I/O THREAD. After an attempt that failed: ends the clone if no answer was awaited. Else
+// the program would have it as a child that has ended, and the next attempt would find it.
+void end_question_to_libc();
 bool send_copied_pages(HostSource*);
 
 // ON THE I/O THREAD. Has the child done its work, or is there none?

@@ -122,7 +122,7 @@ void IoThread::forget() {
   last.type = 0;
   socket_ = command_ = child_socket = writer_ = -1;
   ring = {};
-  child_pid = tid_ = 0;
+  child_pid = asked_pid = tid_ = 0;
   child_killed = false;
 }
 

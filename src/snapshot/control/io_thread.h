@@ -74,6 +74,7 @@ class IoThread {
   wire::Msg last{};       // kMsgFailed or kMsgDurable that came unasked
   std::atomic<bool> writer_gone{false};
   int child_pid = 0;
+  int asked_pid = 0;  // the clone that is asked for the locks of libc (copied_process.h); 0: none
   bool child_killed = false;  // the copied child was ended by SIGKILL, not by us
 
   bool send(int socket, uint32_t type, uint32_t slot, const char* text);

@@ -24,11 +24,14 @@ struct Table {
   size_t count;
 };
 
-// The last of them renews the lease of the job (tools/gpuckpt/job_hold.h); once it has lost the
-// lease, it is a child that has ended and that the program must not be given back.
+// "ask" and "look" are short clones in a stop (copied_process.h, tracer.h). "lease" renews the
+// lease of the job (tools/gpuckpt/job_hold.h); once it has lost the lease, it is a child that has
+// ended and that the program must not be given back.
 bool is_ours(const Relative& r) {
-  return starts_with(r.name, "gpuckpt-copy") || starts_with(r.name, "gpuckpt-writer") ||
-         equal(r.name, "gpuckpt-lease");
+  for (const char* name :
+       {"gpuckpt-copy", "gpuckpt-writer", "gpuckpt-ask", "gpuckpt-look", "gpuckpt-lease"})
+    if (starts_with(r.name, name)) return true;
+  return false;
 }
 
 void describe(const ProcStat& stat, int pid, Relative* out) {

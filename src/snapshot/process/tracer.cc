@@ -1,6 +1,7 @@
 #include "snapshot/process/tracer.h"
 
 #include <linux/sched.h>
+#include <sys/prctl.h>
 
 #include "base/syscall.h"
 #include "snapshot/park/raw_thread.h"
@@ -19,6 +20,7 @@ struct Task {
 
 void run_task(void* argument) {
   Task* task = static_cast<Task*>(argument);
+  sys::call(SYS_prctl, PR_SET_NAME, sys::ptr("gpuckpt-look"));
   task->work(task->argument);
   task->ran = true;
   sys::exit_group(0);
