@@ -3,7 +3,11 @@
 // longest time it could not.
 //
 //   churn GIB THREADS PERCENT      then commands on stdin, one answer each on stdout:
-//     reset        forget the longest gap               gap          longest gap since, us
+//     reset        forget the longest gap               gap          longest gap since, us, and the
+//                                                                    longest for which the thread
+//                                                                    was not just out of turn
+//     map          the longest time in which memory was mapped and unmapped since, us, without
+//                                                                    that time
 //     fork         a bare fork(2) of this process, us   cpu MS       CPU time of the dirtying
 //     threads
 //                                                                    in the next MS ms, us, and
@@ -48,16 +52,46 @@ uint64_t next(uint64_t* state) {
 
 uint8_t* memory;
 size_t pages;
-std::atomic<uint64_t> longest{0}, dirtied{0};
+std::atomic<uint64_t> longest{0}, longest_held{0}, longest_map{0}, dirtied{0};
 std::atomic<uint64_t> cpu_us[64];
 std::atomic<bool> hold{false};
 std::atomic<int> held{0};
 
+// Microseconds that this thread has been ready and had no processor.
+uint64_t queued_us() {
+  static thread_local const int fd = open("/proc/thread-self/schedstat", O_RDONLY);
+  char text[128] = "";
+  unsigned long long ran, queued = 0;
+  if (fd >= 0 && pread(fd, text, sizeof(text) - 1, 0) > 0) sscanf(text, "%llu %llu", &ran, &queued);
+  return queued / 1000;
+}
+
 void* spin(void*) {
+  constexpr uint64_t kWorthALook = 300;
+  uint64_t queued = queued_us();
   for (uint64_t last = now_us();;) {
     uint64_t t = now_us();
-    if (t - last > longest) longest = t - last;
+    if (t - last > kWorthALook) {
+      const uint64_t before = queued;
+      queued = queued_us();
+      const uint64_t gap = t - last, waited = queued - before < gap ? queued - before : gap;
+      if (gap > longest) longest = gap;
+      if (gap - waited > longest_held) longest_held = gap - waited;
+    }
     last = t;
+  }
+}
+
+// What changes the map of the process waits for whoever reads it.
+void* map(void*) {
+  for (;; usleep(500)) {
+    const uint64_t queued = queued_us(), t = now_us();
+    void* p = mmap(nullptr, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    munmap(p, kPage);
+    const uint64_t took = now_us() - t;
+    if (took <= longest_map) continue;
+    const uint64_t waited = queued_us() - queued;
+    if (took > waited && took - waited > longest_map) longest_map = took - waited;
   }
 }
 
@@ -169,6 +203,7 @@ int main(int argc, char** argv) {
     pthread_create(&t, nullptr, dirty, &work[i]);
   }
   pthread_create(&t, nullptr, spin, nullptr);
+  pthread_create(&t, nullptr, map, nullptr);
   setvbuf(stdout, nullptr, _IOLBF, 0);
   printf("ready\n");
   char line[4096];
@@ -176,9 +211,12 @@ int main(int argc, char** argv) {
     line[strcspn(line, "\n")] = 0;
     unsigned long long answer = 0, more = 0;
     if (!strcmp(line, "reset")) {
-      longest = 0;
+      longest = longest_held = longest_map = 0;
     } else if (!strcmp(line, "gap")) {
       answer = longest;
+      more = longest_held;
+    } else if (!strcmp(line, "map")) {
+      answer = longest_map;
     } else if (!strncmp(line, "rate ", 5)) {
       set_rate(atof(line + 5));
     } else if (!strncmp(line, "share ", 6)) {

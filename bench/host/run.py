@@ -67,10 +67,11 @@ def checkpoint(build, churn, store, tag):
     if r.returncode:
         sys.exit(f"checkpoint failed: {r.stderr}")
     total = time.monotonic() - t
-    gap = churn.ask("gap")[0]
+    gap, held = churn.ask("gap")
+    mapped = churn.ask("map")[0]
     meta = json.loads(subprocess.run([f"{build}/bin/gpuckpt", "inspect", f"{store}@{tag}", "--json"], capture_output=True, text=True, check=True).stdout)
     meta = meta.get("meta", meta)
-    return {"gap": gap, "total": total, "stats": meta.get("stats", {}), "sizes": meta.get("sizes", {})}
+    return {"gap": gap, "held": held, "mapped": mapped, "total": total, "stats": meta.get("stats", {}), "sizes": meta.get("sizes", {})}
 
 
 def let_go_of_cache(path):

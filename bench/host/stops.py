@@ -5,7 +5,8 @@
 
 The program is churn.cc: half compressible memory in 4 KiB pages, eight threads that write RATE MiB a second in random pages, and one
 that spins on the clock. Of each round: the first snapshot; one after about a quarter of the memory was written; one after 1 % was. The
-baseline is GPUCKPT_PRECOPY=off. Medians, and the range. Needs about 2 x GIB of memory and 2 x GIB of disk in DIR.
+baseline is GPUCKPT_PRECOPY=off. "Not out of turn" is the longest gap without the time in which the spinning thread was ready and other
+programs had the processors; "gap without" is the longest gap in as long a time without a snapshot. Medians, and the range. Needs about 2 x GIB of memory and 2 x GIB of disk in DIR.
 """
 import argparse
 import os
@@ -27,7 +28,10 @@ def measure(o, build, gib, precopy, out):
     try:
         def take(kind):
             r = checkpoint(build, churn, store, kind.replace(" ", "-").replace("%", "p"))
-            out.setdefault((gib, kind, precopy), []).append((r["stats"]["stall_us"] / 1000, r["gap"] / 1000, r["total"], r["stats"].get("way"), r["stats"].get("early_bytes", 0) >> 20))
+            churn.ask("reset")
+            time.sleep(r["total"])
+            quiet = churn.ask("gap")[0]
+            out.setdefault((gib, kind, precopy), []).append((r["stats"]["stall_us"] / 1000, r["gap"] / 1000, r["held"] / 1000, r["total"], quiet / 1000, r["stats"].get("way"), r["stats"].get("early_bytes", 0) >> 20))
 
         cpu, pages = churn.ask("cpu 1000")
         out.setdefault((gib, "us of a thread for each page it writes", precopy), []).append(cpu / max(pages, 1))
@@ -58,13 +62,13 @@ def main():
             for precopy in ("on", "off"):
                 measure(o, build, gib, precopy, out)
     print(f"load {os.getloadavg()[0]:.1f}")
-    print(f"{'GiB':>5} {'snapshot':<20} {'before':<6} {'stall ms':>22} {'gap ms':>22} {'total s':>8}  way, MiB before the stop")
+    print(f"{'GiB':>5} {'snapshot':<20} {'before':<6} {'stall ms':>22} {'gap ms':>22} {'not out of turn ms':>22} {'gap without ms':>22} {'total s':>8}  way, MiB before the stop")
     spread = lambda v: f"{statistics.median(v):.1f} ({min(v):.1f} to {max(v):.1f})"
     for (gib, kind, precopy), v in sorted(out.items(), key=lambda e: (e[0][0], e[0][1], e[0][2] == "off")):
         if isinstance(v[0], float):
             print(f"{gib:5g} {kind}, {precopy}: {spread(v)}")
             continue
-        print(f"{gib:5g} {kind:<20} {precopy:<6} {spread([r[0] for r in v]):>22} {spread([r[1] for r in v]):>22} {statistics.median(r[2] for r in v):8.2f}  {v[-1][3]}, {v[-1][4]}")
+        print(f"{gib:5g} {kind:<20} {precopy:<6} {spread([r[0] for r in v]):>22} {spread([r[1] for r in v]):>22} {spread([r[2] for r in v]):>22} {spread([r[4] for r in v]):>22} {statistics.median(r[3] for r in v):8.2f}  {v[-1][5]}, {v[-1][6]}")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ namespace {
 constexpr uint32_t kListRoom = 4u << 20;      // regions; memory is only used as far as they are
 constexpr int kPopulateWrite = 23;            // MADV_POPULATE_WRITE, Linux 5.14
 constexpr uint64_t kWorthEarly = 64 * kPage;  // less than this is copied while parked
+// A copy of more takes long to find memory for, and is sent only after the stop.
+constexpr uint64_t kLittle = 64ull << 20;
 
 // Nanoseconds per page, corrected by what is measured. A clone copies page table entries; what the
 // copy-on-write faults cost afterwards is not in it.
@@ -130,26 +132,43 @@ uint64_t HostPages::count_written() {
   return bytes;
 }
 
-// The program runs and may unmap what is copied: the kernel copies, and says so. False: the copy is
-// not complete.
+// The program runs and may unmap what is copied: the kernel copies, and says so. In small steps: a
+// processor that is in the kernel for us is not the program's. False: the copy is not complete, or
+// the program writes so fast that it is not worth completing.
 bool HostPages::copy_fresh() {
   constexpr size_t kBatch = 512;
+  constexpr uint64_t kStep = 4ull << 20, kWorthALook = 32ull << 20;
   iovec from[kBatch];
   const int pid = static_cast<int>(sys::call(SYS_getpid));
-  for (uint32_t i = 0; i < fresh.count;) {
+  const uint64_t begin = fresh.count ? fresh.at[0].categories : 0;
+  const uint64_t all =
+      fresh.count ? fresh.at[fresh.count - 1].categories +
+                        (fresh.at[fresh.count - 1].end - fresh.at[fresh.count - 1].start) - begin
+                  : 0;
+  uint64_t look = all / 8 < kWorthALook ? kWorthALook : all / 8, done = 0;
+  size_t batch = 0;
+  for (uint32_t i = 0; done < all;) {
     uint64_t bytes = 0;
-    size_t n = 0;
-    for (; n < kBatch && i + n < fresh.count; ++n) {
-      const PageRegion& r = fresh.at[i + n];
-      from[n] = {reinterpret_cast<void*>(r.start), r.end - r.start};
-      bytes += r.end - r.start;
+    for (size_t n = 0; n < kBatch && bytes < kStep && done + bytes < all;) {
+      const PageRegion& r = fresh.at[i];
+      const uint64_t at = r.start + (begin + done + bytes - r.categories);
+      const uint64_t length = r.end - at < kStep - bytes ? r.end - at : kStep - bytes;
+      from[n++] = {reinterpret_cast<void*>(at), length};
+      bytes += length;
+      if (at + length == r.end) ++i;
+      batch = n;
     }
-    iovec to{copy.data() + fresh.at[i].categories, bytes};
+    populate(begin + done + bytes);
+    iovec to{copy.data() + begin + done, bytes};
     const long got = sys::call(SYS_process_vm_readv, pid, sys::ptr(&to), 1, sys::ptr(from),
-                               static_cast<long>(n), 0);
+                               static_cast<long>(batch), 0);
     if (got == -1 /* EPERM */ || got == -38 /* ENOSYS */) early_works = false;
     if (got != static_cast<long>(bytes)) return false;
-    i += static_cast<uint32_t>(n);
+    done += bytes;
+    if (done < look || done == all || makes_all_rounds()) continue;
+    look *= 2;
+    // More than half of it would be written again at the end of this round.
+    if (count_written() > done / 2) return false;
   }
   return true;
 }
@@ -215,7 +234,6 @@ bool HostPages::copy_round(uint64_t later_bytes) {
   }
   bool ok = copy || make_room(bytes + later_bytes, bytes);
   ok = ok && with_margin(bytes + later_bytes) <= copy.bytes;
-  if (ok) populate(with_margin(bytes + later_bytes));
   ok = ok && copy_fresh();
   merge_fresh();
   early_bytes = bytes;
@@ -266,14 +284,18 @@ bool HostPages::make_room(uint64_t bytes, uint64_t spare) {
 }
 
 void HostPages::populate(uint64_t bytes) {
+  constexpr uint64_t kStep = 2ull << 20;
   if (bytes > copy.bytes) bytes = copy.bytes;
   if (bytes <= populated) return;
-  const long start = static_cast<long>(copy.start + populated);
-  const long length = static_cast<long>(bytes - populated);
-  sys::call(SYS_madvise, start, length, MADV_HUGEPAGE);
-  if (sys::failed(sys::call(SYS_madvise, start, length, kPopulateWrite)))
-    for (uint64_t at = populated; at < bytes; at += kPage) copy.data()[at] = 0;
-  populated = bytes;
+  sys::call(SYS_madvise, static_cast<long>(copy.start + populated),
+            static_cast<long>(bytes - populated), MADV_HUGEPAGE);
+  while (populated < bytes) {
+    const uint64_t step = bytes - populated < kStep ? bytes - populated : kStep;
+    if (sys::failed(sys::call(SYS_madvise, static_cast<long>(copy.start + populated),
+                              static_cast<long>(step), kPopulateWrite)))
+      for (uint64_t at = populated; at < populated + step; at += kPage) copy.data()[at] = 0;
+    populated += step;
+  }
 }
 
 // Is it worth copying so much while the program runs? It takes memory, and half a second of a
@@ -307,18 +329,18 @@ bool HostPages::sending_pays(uint64_t fresh, uint64_t dirty) const {
   }
   const uint64_t copy = (fresh + dirty) / kPage * copy_ns_per_page / 1000;
   return (copy < plan.clone_us ? copy : plan.clone_us) >= kShortStop &&
-         (fresh * copy_ns_per_page / kPage / 1000 >= kShortStop || !fits(dirty));
+         (fresh * copy_ns_per_page / kPage / 1000 >= kShortStop || dirty > kLittle || !fits(dirty));
 }
 
-void HostPages::send_early(Producer* out) {
+void HostPages::send_early(Producer* out, uint64_t expected) {
   constexpr uint32_t kMostRounds = 6;
-  constexpr uint64_t kLittle = 64ull << 20;  // copied faster than it is sent
   const uint64_t t0 = sys::now_us();
   PageStream stream(&smaps, &pagemap, out);
-  uint64_t left = ~0ull;
+  stream.gives_up = !sends_always();
+  uint64_t left = expected;
   do {
-    if (!stream.round()) break;
     ++streamed_rounds;
+    if (!stream.round(left)) break;
     const uint64_t before = left;
     left = count_written();
     if (sends_always()) continue;
@@ -349,7 +371,7 @@ void HostPages::make_plan(bool device_present, Producer* out) {
   uint64_t dirty = count_written(), loose = untracked(&fresh);
   if (out && early_works && tracker.protects_ranges() && !early_only &&
       (sends_always() || sending_pays(fresh, dirty))) {
-    send_early(out);
+    send_early(out, fresh + dirty);
     dirty = count_written(), loose = untracked(&fresh);
   }
   // The device comes first, and the program runs on meanwhile.
@@ -361,13 +383,15 @@ void HostPages::make_plan(bool device_present, Producer* out) {
     plan.copy = take_early(loose + later);
     // It may write faster than we copy.
     plan.copy &= (expect(loose + count_written()) || always) && !early_only;
-    if (!plan.copy && (dirty > all / 4 || streamed_rounds)) skip_rounds = kSkipAfterFailure;
+    if (!plan.copy && dirty > all / 4) skip_rounds = kSkipAfterFailure;
     if (plan.copy) populate(page_up(early_bytes + with_margin(plan.bytes + later)));
   } else {
     plan.copy = (expect(loose + dirty) || always) && make_room(plan.bytes + later, 0);
     if (plan.copy) populate(copy.bytes);
   }
-  if (!plan.copy) scratch_unmap(&copy);
+  if (plan.copy) return;
+  if (streamed_rounds) skip_rounds = kSkipAfterFailure;
+  scratch_unmap(&copy);
 }
 
 bool HostPages::find_written(PumpRange* r) {

@@ -117,7 +117,7 @@ class HostPages {
   // Bytes of memory that is read in the stop; `fresh`: that would be tracked if it were sent now.
   uint64_t untracked(uint64_t* fresh);
   bool sending_pays(uint64_t fresh, uint64_t dirty) const;
-  void send_early(Producer* out);
+  void send_early(Producer* out, uint64_t expected);
   bool take_early(uint64_t later_bytes);
   bool copy_round(uint64_t later_bytes);
   bool rounds_pay(uint64_t dirty, uint64_t all) const;

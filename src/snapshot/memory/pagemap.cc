@@ -120,10 +120,40 @@ long Pagemap::read_words(uint64_t* start, uint64_t end, const PageQuery& query, 
   return static_cast<long>(n);
 }
 
+// The kernel holds the memory map's lock for the whole of a call, against which the program's
+// threads map, unmap and grow the heap: a call looks at no more than takes some hundred
+// microseconds. (In memory without pages that is terabytes.)
+long Pagemap::scan_in_slices(uint64_t* start, uint64_t end, const PageQuery& query, PageRegion* out,
+                             size_t room) {
+  constexpr uint64_t kHugePage = 2ull << 20, kLeast = 8ull << 20, kMost = 1ull << 44,
+                     kShortUs = 150, kLongUs = 800;
+  uint64_t slice = 64ull << 20;
+  size_t n = 0;
+  while (*start < end && n < room) {
+    const uint64_t until = end - *start <= slice ? end : (*start + slice) & ~(kHugePage - 1);
+    const uint64_t began = sys::now_us();
+    const long got = call(start, until, query, out + n, room - n);
+    if (got < 0) return got;
+    const uint64_t took = sys::now_us() - began;
+    if (took < kShortUs && slice < kMost) slice *= 4;
+    if (took > kLongUs && slice > kLeast) slice /= 2;
+    if (!got) continue;
+    // What a slice has cut is one region.
+    PageRegion* const next = out + n;
+    n += static_cast<size_t>(got);
+    if (next == out || next[-1].end != next->start || next[-1].categories != next->categories)
+      continue;
+    next[-1].end = next->end;
+    __builtin_memmove(next, next + 1, static_cast<size_t>(got - 1) * sizeof(PageRegion));
+    --n;
+  }
+  return static_cast<long>(n);
+}
+
 long Pagemap::scan(uint64_t* start, uint64_t end, const PageQuery& query, PageRegion* out,
                    size_t room) {
   if (source_ == Source::kNone || (source_ == Source::kWords && query.protect)) return -ENOTTY;
-  return source_ == Source::kScan ? call(start, end, query, out, room)
+  return source_ == Source::kScan ? scan_in_slices(start, end, query, out, room)
                                   : read_words(start, end, query, out, room);
 }
 
@@ -136,7 +166,7 @@ long Pagemap::protect(uint64_t start, uint64_t end, const PageQuery& query) {
   q.protect = true;
   q.tell = kPageWritten;
   while (start < end)
-    if (long n = call(&start, end, q, unwanted, kRoom); n < 0) return n;
+    if (long n = scan_in_slices(&start, end, q, unwanted, kRoom); n < 0) return n;
   return 0;
 }
 

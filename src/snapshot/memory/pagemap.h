@@ -72,6 +72,8 @@ class Pagemap {
 
  private:
   long call(uint64_t* start, uint64_t end, const PageQuery& query, PageRegion* out, size_t room);
+  long scan_in_slices(uint64_t* start, uint64_t end, const PageQuery& query, PageRegion* out,
+                      size_t room);
   long read_words(uint64_t* start, uint64_t end, const PageQuery& query, PageRegion* out,
                   size_t room);
   int fd_ = -1;

@@ -12,6 +12,7 @@ namespace gpuckpt {
 namespace {
 
 constexpr size_t kRoom = 512, kBatch = 256;
+constexpr uint64_t kStep = 32ull << 20;
 
 long read_own(char* to, uint64_t bytes, const iovec* from, size_t count) {
   iovec into{to, bytes};
@@ -83,23 +84,55 @@ bool PageStream::send(const PageRegion* found, size_t count) {
   return true;
 }
 
-bool PageStream::round() {
+// Would more than half of a round be written again before its end? As much as of what was sent
+// until now, over the time that all of it takes.
+bool PageStream::outruns(uint64_t up_to, uint64_t sent, uint64_t expected) {
+  PageRegion found[kRoom];
+  uint64_t again = 0;
+  for (const SmapsRange& r : *smaps_) {
+    const uint64_t end = r.end < up_to ? r.end : up_to;
+    for (uint64_t at = r.start; r.flags & kSmapsTracked && at < end;) {
+      const long n = pagemap_->scan(&at, end, kWrittenPages, found, kRoom);
+      if (n < 0) break;
+      for (long i = 0; i < n; ++i) again += found[i].end - found[i].start;
+    }
+  }
+  return static_cast<double>(again) * static_cast<double>(expected) >
+         static_cast<double>(sent) * static_cast<double>(sent) / 2;
+}
+
+bool PageStream::round(uint64_t expected) {
+  constexpr uint64_t kLeastLook = 16ull << 20;
   PageRegion found[kRoom];
   bool ok = true;
+  const uint64_t before = bytes;
+  uint64_t look = expected / 8 < kLeastLook ? kLeastLook : expected / 8;
   tracker.give_up_base();
   for (SmapsRange& r : *smaps_) {
     if (!(r.flags & kSmapsProtect)) continue;
     // What is not tracked was protected a moment ago (Tracker::arm).
-    PageQuery query = r.flags & kSmapsTracked ? kWrittenPages : kExistingPages;
+    const bool fresh = !(r.flags & kSmapsTracked);
+    PageQuery query = fresh ? kExistingPages : kWrittenPages;
     query.protect = query.tracked_only = true;
     r.flags |= kSmapsTracked;
+    uint64_t step = kStep;
     for (uint64_t at = r.start; ok && at < r.end;) {
-      const long n = pagemap_->scan(&at, r.end, query, found, kRoom);
+      // Protected a short time before it is read.
+      const uint64_t until = r.end - at < step ? r.end : at + step;
+      const long n = pagemap_->scan(&at, until, query, found, kRoom);
       // A part of it is another mapping by now: nothing of it may count as unchanged.
       if (n < 0) r.flags &= ~static_cast<uint32_t>(kSmapsTracked);
       if (n < 0) break;
+      step = n ? kStep : 2 * step;
       ok = send(found, static_cast<size_t>(n));
       if (!ok) r.flags &= ~static_cast<uint32_t>(kSmapsTracked);
+      if (!ok || !gives_up || bytes - before < look || at == r.end) continue;
+      look *= 2;
+      if (!outruns(at, bytes - before, expected)) continue;
+      // What comes behind it is still as it was: written, or protected and never sent.
+      if (fresh) r.flags &= ~static_cast<uint32_t>(kSmapsTracked);
+      outrun = true;
+      ok = false;
     }
     if (!ok) break;
   }

@@ -22,15 +22,19 @@ class PageStream {
       : smaps_(smaps), pagemap_(pagemap), out_(out) {}
 
   // ON THE I/O THREAD, no thread parked. One round: sends all pages of what is protected and not
-  // tracked, which is tracked from then on, and of tracked memory what was written. False: the
-  // writer is gone, or this kernel does not let us read; what was sent is known all the same.
-  bool round();
+  // tracked, which is tracked from then on, and of tracked memory what was written; `expected`:
+  // about so many bytes. False: the writer is gone, this kernel does not let us read, or the
+  // program was `outrun`; what was sent is known all the same.
+  bool round(uint64_t expected);
 
-  uint64_t bytes = 0;  // sent, in all rounds
+  uint64_t bytes = 0;    // sent, in all rounds
+  bool outrun = false;   // the program writes faster than this can send: given up
+  bool gives_up = true;  // else it goes on however fast that is
 
  private:
   bool send(const PageRegion*, size_t count);
   bool send_page(uint64_t at);
+  bool outruns(uint64_t up_to, uint64_t sent, uint64_t expected);
 
   Smaps* smaps_;
   Pagemap* pagemap_;
