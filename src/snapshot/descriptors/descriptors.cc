@@ -134,13 +134,57 @@ bool FdTable::same_description(const Descriptor& a, const Descriptor& b) {
          same_file(a.fd, b.fd);
 }
 
+// kcmp's order has nothing to do with the numbers, so that the tree has depth by itself.
+uint32_t FdTable::find_in_tree(uint32_t root, int fd, uint32_t** place) {
+  *place = nullptr;
+  for (uint32_t at = root; kcmp_works;) {
+    const long r = sys::call(SYS_kcmp, library.pid, library.pid, 0 /* KCMP_FILE */, all[at].fd, fd);
+    if (r == 0) return at;
+    constexpr long kLess = 1, kGreater = 2;
+    kcmp_works = r == kLess || r == kGreater;
+    if (!kcmp_works) break;
+    uint32_t* const next = r == kLess ? &branches[at].greater : &branches[at].less;
+    if (!*next) {
+      *place = next;
+      break;
+    }
+    at = *next - 1;
+  }
+  return HashIndex::kNone;
+}
+
+uint32_t FdTable::find_or_add(const Descriptor& d) {
+  const uint64_t hash = combined_hash(d.ino, d.dev);
+  const uint32_t number = static_cast<uint32_t>(&d - all);
+  const uint32_t root = by_inode.find(hash, [&](uint32_t k) {
+    return all[k].ino == d.ino && all[k].dev == d.dev && all[k].kind == d.kind;
+  });
+  if (root == HashIndex::kNone) {
+    by_inode.add(hash, number);
+    return root;
+  }
+  uint32_t* place;
+  const uint32_t found = find_in_tree(root, d.fd, &place);
+  if (place) *place = number + 1;
+  if (kcmp_works) return found;
+  for (uint32_t k = 0; k < number; ++k)
+    if (all[k].description == all[k].fd && all[k].kind == d.kind && same_description(all[k], d))
+      return k;
+  return HashIndex::kNone;
+}
+
 const Descriptor* FdTable::owner_of(int fd) {
   struct stat st;
   if (sys::failed(sys::call(SYS_fstat, fd, sys::ptr(&st)))) return nullptr;
-  const uint32_t i = by_inode.find(combined_hash(st.st_ino, st.st_dev), [&](uint32_t k) {
-    return all[k].ino == st.st_ino && all[k].dev == st.st_dev && same_file(all[k].fd, fd);
+  uint32_t found = HashIndex::kNone, *place;
+  by_inode.find(combined_hash(st.st_ino, st.st_dev), [&](uint32_t k) {
+    if (all[k].ino != st.st_ino || all[k].dev != st.st_dev) return false;
+    found = find_in_tree(k, fd, &place);
+    return found != HashIndex::kNone;
   });
-  return i == HashIndex::kNone ? nullptr : &all[i];
+  for (uint32_t k = 0; !kcmp_works && found == HashIndex::kNone && k < count; ++k)
+    if (all[k].ino == st.st_ino && all[k].dev == st.st_dev && same_file(all[k].fd, fd)) found = k;
+  return found == HashIndex::kNone ? nullptr : &all[found];
 }
 
 bool capture_fd(FdTable* t, int fd, uint32_t extra) {
@@ -178,14 +222,9 @@ bool capture_fd(FdTable* t, int fd, uint32_t extra) {
   d->mode = f.st.st_mode;
   if (!classify(t, d, &f)) return false;
 
-  const uint64_t hash = combined_hash(d->ino, d->dev);
-  const uint32_t first = t->by_inode.find(hash, [&](uint32_t i) {
-    return t->all[i].kind == d->kind && t->same_description(t->all[i], *d);
-  });
+  const uint32_t first = t->find_or_add(*d);
   const bool own = first == HashIndex::kNone;
-  if (own) {
-    t->by_inode.add(hash, static_cast<uint32_t>(t->count));
-  } else {
+  if (!own) {
     d->description = t->all[first].description;
     d->object = t->all[first].object;
   }
@@ -209,7 +248,9 @@ static bool has_no_inode(const Descriptor& d) {
 }
 
 // What fdinfo tells of a description, but for the time that a timer has left: the same for every
-// process that has it. Of an eventfd that is its number; of others it can be the same by chance.
+// process that has it. Of an eventfd that is its number, with kIsNumber: two different ones are two
+// descriptions. Of others it can be the same by chance.
+constexpr uint64_t kIsNumber = 1;
 static uint64_t mark_of(const Descriptor& d) {
   if (!has_no_inode(d)) return 0;
   char buffer[8192];
@@ -217,9 +258,15 @@ static uint64_t mark_of(const Descriptor& d) {
   format(path, sizeof(path), "/proc/thread-self/fdinfo/%d", d.fd);
   LineReader lines(path, buffer, sizeof(buffer));
   uint64_t hash = kFnvBasis;
-  while (const char* line = lines.next())
+  while (const char* line = lines.next()) {
+    if (starts_with(line, "eventfd-id:")) return fnv(kFnvBasis, line, length(line)) | kIsNumber;
     if (!starts_with(line, "it_value:")) hash = fnv(hash, line, length(line));
-  return hash;
+  }
+  return hash & ~kIsNumber;
+}
+
+static uint64_t hash_of(const Descriptor& d, uint64_t mark) {
+  return combined_hash(d.ino, d.dev, mark & kIsNumber ? mark : uint64_t{0});
 }
 
 // Are two with the same mark the same? (Whether two pidfds of one process are makes no difference.)
@@ -230,7 +277,7 @@ static bool mark_is_proof(const Descriptor& d) {
   return read_file(path, info, sizeof(info)) > 0 && info_line(info, "eventfd-id:");
 }
 
-// Of the job's descriptions, by inode and device.
+// Of the job's descriptions, by hash_of().
 static HashIndex index_of(SharedJobState* b) {
   return HashIndex(b->description_slot, SharedJobState::kDescriptionSlots);
 }
@@ -240,8 +287,9 @@ static HashIndex index_of(SharedJobState* b) {
 static const SharedJobState::Description* noted(const Descriptor& d, uint64_t mark,
                                                 bool* doubt = nullptr) {
   SharedJobState* b = job_barrier.shared_state();
-  const uint32_t found = index_of(b).find(combined_hash(d.ino, d.dev), [&](uint32_t i) {
+  const uint32_t found = index_of(b).find(hash_of(d, mark), [&](uint32_t i) {
     const SharedJobState::Description& o = b->description[i];
+    if (mark & kIsNumber && o.mark != mark) return false;
     if (o.ino != d.ino || o.dev != d.dev || o.kind != d.kind || o.flags != d.flags ||
         o.offset != d.offset || o.pid == library.pid)
       return false;
@@ -276,7 +324,7 @@ bool note_shared(FdTable* t, const Descriptor& d) {
   }
   if (b->description_count == SharedJobState::kMostDescriptions)
     return t->c->refuse("the processes of the job have too many descriptors");
-  index_of(b).add(combined_hash(d.ino, d.dev), b->description_count);
+  index_of(b).add(hash_of(d, mark), b->description_count);
   b->description[b->description_count++] = {
       d.ino, d.dev, d.offset, d.kind, d.flags, job_barrier.number(), library.pid, d.fd, mark};
   return true;
@@ -423,6 +471,8 @@ static uint64_t lay_out(FdTable* t, char* memory) {
   };
   t->all = reinterpret_cast<Descriptor*>(take(FdTable::kMostDescriptors * sizeof(Descriptor)));
   t->by_inode = take_index(2 * FdTable::kMostDescriptors);
+  t->branches = reinterpret_cast<FdTable::Branches*>(
+      take(FdTable::kMostDescriptors * sizeof(FdTable::Branches)));
   t->socket = reinterpret_cast<FdTable::SocketSeen*>(
       take(FdTable::kMostSockets * sizeof(FdTable::SocketSeen)));
   t->socket_by_inode = take_index(2 * FdTable::kMostSockets);

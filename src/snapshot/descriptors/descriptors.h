@@ -53,8 +53,13 @@ struct FdTable {
   Records* r = nullptr;
   process::Descriptor* all = nullptr;  // [kMostDescriptors]
   size_t count = 0;
-  HashIndex by_inode;  // of descriptions: by inode and device, the first one's place in `all`
-  bool kcmp_works = true;
+  // Descriptions, as places in `all`: of each inode and kind a tree in the order that kcmp knows,
+  // because all eventfds and timers have one inode, and a program may open a file a thousand times.
+  HashIndex by_inode;  // the roots, by inode and device
+  struct Branches {
+    uint32_t less, greater;  // place + 1; 0: none
+  }* branches = nullptr;     // [kMostDescriptors]
+  bool kcmp_works = true;    // else: every description is compared
   OutsideConnections outside{};
   bool drop_outside = false;               // connections to other processes come back closed
   ConnectionTable* connections = nullptr;  // of all processes of the snapshot
@@ -90,6 +95,11 @@ struct FdTable {
   bool same_file(int a, int b);  // do two numbers share one open file description?
   // The same, for the same file only.
   bool same_description(const process::Descriptor& a, const process::Descriptor& b);
+  // The description of `fd` in the tree of `root`; kNone: `place` is where it would have to be, if
+  // kcmp works.
+  uint32_t find_in_tree(uint32_t root, int fd, uint32_t** place);
+  // The description that the new `d` has, too; kNone: it is another one, and is known from now on.
+  uint32_t find_or_add(const process::Descriptor& d);
   // The table's entry that owns the description of `fd`, which may be a stray duplicate.
   const process::Descriptor* owner_of(int fd);
   // The socket of this inode; null: not one that is listed.
