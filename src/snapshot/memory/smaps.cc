@@ -157,11 +157,11 @@ bool Smaps::has(uint64_t at, uint64_t* end, uint32_t flag) const {
   const SmapsRange *r = first_behind(at), *last = range_ + count_;
   if (r != last && r->start <= at && r->flags & flag) {
     uint64_t to = r->end;
-    while (++r != last && r->start == to && r->flags & flag) to = r->end;
+    while (to < *end && ++r != last && r->start == to && r->flags & flag) to = r->end;
     if (to < *end) *end = to;
     return true;
   }
-  while (r != last && (r->start < at || !(r->flags & flag))) ++r;
+  while (r != last && r->start < *end && (r->start < at || !(r->flags & flag))) ++r;
   if (r != last && r->start < *end) *end = r->start;
   return false;
 }
