@@ -10,6 +10,7 @@ are shown, and the processor time of each side, which other programs on the mach
 Needs about 2 x MIB of disk (or memory, if DIR is in memory) and 3 x MIB of memory.
 """
 import argparse
+import json
 import os
 import resource
 import shutil
@@ -64,7 +65,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--work", default="/var/tmp")
     parser.add_argument("--option", action="append", default=[])
+    parser.add_argument("--json")
     o = parser.parse_args()
+    rows = []
     work = tempfile.mkdtemp(prefix="gpuckpt-bench-", dir=o.work)
     print(f"{o.mib} MiB, {o.rounds} rounds, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
     print("kind     stored   floor, s            restore, s          restore / floor     CPU: floor  restore")
@@ -81,9 +84,13 @@ def main():
             cpu = [statistics.median(x[1] for x in side) for side in (reads, restores)]
             print(f"{kind:8} {k.stored / 2**20 / o.mib * 100:4.0f} %   {shown([x[0] for x in reads]):19} {shown([x[0] for x in restores]):19} "
                   f"{shown(ratio):19} {cpu[0]:10.2f} {cpu[1]:8.2f}", flush=True)
+            rows.append({"kind": kind, "stored": k.stored / 2**20 / o.mib, "floor_s": [x[0] for x in reads], "restore_s": [x[0] for x in restores]})
             shutil.rmtree(k.store)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+    if o.json:
+        with open(o.json, "w") as f:
+            json.dump({"mib": o.mib, "rows": rows}, f)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ baseline is GPUCKPT_PRECOPY=off. "Not out of turn" is the longest gap without th
 programs had the processors; "gap without" is the longest gap in as long a time without a snapshot. Medians, and the range. Needs about 2 x GIB of memory and 2 x GIB of disk in DIR.
 """
 import argparse
+import json
 import os
 import shutil
 import statistics
@@ -54,6 +55,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rate", type=float, default=40, help="MiB written in a second")
     parser.add_argument("--work", default="/var/tmp")
+    parser.add_argument("--json")
     o = parser.parse_args()
     build, out = os.path.abspath(o.build), {}
     print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} processors")
@@ -64,6 +66,12 @@ def main():
     print(f"load {os.getloadavg()[0]:.1f}")
     print(f"{'GiB':>5} {'snapshot':<20} {'before':<6} {'stall ms':>22} {'gap ms':>22} {'not out of turn ms':>22} {'gap without ms':>22} {'total s':>8}  way, MiB before the stop")
     spread = lambda v: f"{statistics.median(v):.1f} ({min(v):.1f} to {max(v):.1f})"
+    if o.json:
+        names = ("stall_ms", "gap_ms", "held_ms", "total_s", "quiet_ms")
+        rows = [{"gib": gib, "kind": kind, "precopy": precopy, **{name: [r[i] for r in v] for i, name in enumerate(names)}}
+                for (gib, kind, precopy), v in out.items() if not isinstance(v[0], float)]
+        with open(o.json, "w") as f:
+            json.dump({"rows": rows}, f)
     for (gib, kind, precopy), v in sorted(out.items(), key=lambda e: (e[0][0], e[0][1], e[0][2] == "off")):
         if isinstance(v[0], float):
             print(f"{gib:5g} {kind}, {precopy}: {spread(v)}")

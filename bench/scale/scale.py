@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""How what a snapshot and a restore cost grows with what a program has.
+
+    bench/scale/scale.py BUILD [--kinds mappings,threads] [--rounds 3] [--most 1000] [--work DIR] [--json FILE]
+
+A program (grow.cc) has N of one kind of thing; it is snapshot twice, killed, restored, and asked whether all of them are there.
+Shown for each N: the stall and the whole snapshot (the second one, of a program that a snapshot knows already), the time of the restore
+until the program runs, and the bytes of the manifest. For snapshots, N is how many are in the store; listed and pruned
+are all of them. The last line of a kind is the exponent of the growth between the two largest N, without what the smallest one costs:
+1 is linear. Medians; --most leaves larger N out.
+"""
+import argparse
+import json
+import math
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+POINTS = {
+    "memory": [16, 64, 256, 1024, 4096],
+    "mappings": [10, 100, 1000, 10000, 60000],
+    "descriptors": [10, 100, 1000, 10000],
+    "threads": [1, 10, 100, 1000],
+    "processes": [1, 4, 16, 64],
+    "allocations": [100, 1000, 10000, 100000, 1000000],
+    "snapshots": [10, 100, 1000, 10000],
+}
+MEASURED = ["stall_ms", "snapshot_ms", "restore_ms", "manifest_bytes"]
+OF_STORES = ["stall_ms", "snapshot_ms", "restore_ms", "list_ms", "prune_ms", "manifest_bytes"]
+
+
+def read_file(path):
+    with open(path) as f:
+        return f.read()
+
+
+class Program:
+    def __init__(self, o, kind, n, work):
+        self.o, self.build, self.work, self.n = o, os.path.abspath(o.build), work, n
+        self.store = f"{work}/store"
+        env = {k: v for k, v in os.environ.items() if not k.startswith("GPUCKPT_")}
+        env["GPUCKPT_LOG"] = "error"
+        command = [f"{self.build}/bin/gpuckpt", "run", "--store", self.store, "--job", "scale", *(["--sim"] if kind == "allocations" else []),
+                   "--", f"{self.build}/bin/bench_grow", kind, str(n)]
+        self.p = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True)
+        if self.p.stdout.readline() != "ready\n":
+            sys.exit(f"{kind} {n}: the program did not start")
+
+    def answer(self):
+        self.p.stdin.write("\n")
+        self.p.stdin.flush()
+        said = self.p.stdout.readline().strip()
+        if said != str(self.n):
+            sys.exit(f"{said} of {self.n} are there")
+
+    def checkpoint(self, tag):
+        began = time.monotonic()
+        done = subprocess.run([f"{self.build}/bin/gpuckpt", "checkpoint", str(self.p.pid), "--tag", tag, "--timeout", "10m", "--json"], capture_output=True, text=True)
+        if done.returncode not in (0, 3):
+            sys.exit(f"checkpoint failed: {done.stderr}")
+        return (time.monotonic() - began) * 1000
+
+    def stall(self, tag):
+        done = subprocess.run([f"{self.build}/bin/gpuckpt", "inspect", f"{self.store}@{tag}", "--json"], capture_output=True, text=True, check=True)
+        meta = json.loads(done.stdout)
+        return meta.get("meta", meta)["stats"]["stall_us"] / 1000
+
+    def kill(self):
+        self.p.kill()
+        self.p.wait()
+
+    def restore(self, tag):
+        status, pid_file = f"{self.work}/status", f"{self.work}/pid"
+        for path in (status, pid_file):
+            if os.path.exists(path):
+                os.unlink(path)
+        began = time.monotonic()
+        command = [f"{self.build}/bin/gpuckpt", "restore", f"{self.store}@{tag}", "--status-file", status, "--pid-file", pid_file]
+        self.p = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        while self.p.poll() is None and not (os.path.exists(status) and '"running"' in read_file(status)):
+            time.sleep(0.002)
+        if self.p.poll() is not None:
+            sys.exit("restore failed: " + self.p.stderr.read())
+        took = (time.monotonic() - began) * 1000
+        self.answer()
+        return took
+
+    def manifest_bytes(self):
+        files = [f"{folder}/{name}" for folder, _, names in os.walk(f"{self.store}/snapshots") for name in names]
+        return os.path.getsize(max(files, key=os.path.getmtime))
+
+
+def measure(o, kind, n, work):
+    p = Program(o, kind, n, work)
+    try:
+        p.checkpoint("first")
+        took = p.checkpoint("second")
+        stall = p.stall("second")
+        p.answer()
+        p.kill()
+        restored = p.restore("second")
+        return {"stall_ms": stall, "snapshot_ms": took, "restore_ms": restored, "manifest_bytes": p.manifest_bytes()}
+    finally:
+        p.kill()
+
+
+def measure_store(o, n, work):
+    p = Program(o, "memory", 16, work)
+
+    def timed(*verb):
+        began = time.monotonic()
+        subprocess.run([f"{p.build}/bin/gpuckpt", *verb], stdout=subprocess.DEVNULL, check=True)
+        return (time.monotonic() - began) * 1000
+
+    try:
+        for i in range(n - 3):
+            p.checkpoint(f"t{i}")
+        took = [p.checkpoint(f"last{i}") for i in range(3)]
+        out = {"stall_ms": p.stall("last2"), "snapshot_ms": statistics.median(took), "list_ms": timed("list", p.store),
+               "manifest_bytes": p.manifest_bytes()}
+        p.kill()
+        out["restore_ms"] = p.restore("last2")
+        p.kill()
+        out["prune_ms"] = timed("prune", p.store, "--keep", "1")
+        return out
+    finally:
+        p.kill()
+
+
+def exponent(points, values):
+    """Between the two largest, without what the smallest costs; None: it does not grow."""
+    if len(points) < 3:
+        return None
+    base = min(values)
+    low, high = values[-2] - base, values[-1] - base
+    if low <= 0 or values[-1] < 1.3 * base:
+        return None
+    return math.log(high / low) / math.log(points[-1] / points[-2])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build")
+    parser.add_argument("--kinds", default=",".join(POINTS))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--most", type=int, default=1 << 40)
+    parser.add_argument("--work", default="/var/tmp")
+    parser.add_argument("--json")
+    o = parser.parse_args()
+    print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} processors", flush=True)
+    everything = {}
+    for kind in o.kinds.split(","):
+        names = OF_STORES if kind == "snapshots" else MEASURED
+        points = [n for n in POINTS[kind] if n <= o.most]
+        if kind == "descriptors":  # a restore needs twice as many
+            room = resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 2 - 200
+            points = sorted({min(n, room) for n in points})
+        rows = []
+        print(f"\n{kind:>12} " + " ".join(f"{name:>18}" for name in names))
+        for n in points:
+            runs = []
+            for _ in range(1 if kind == "snapshots" else o.rounds):
+                work = tempfile.mkdtemp(prefix="gpuckpt-scale-", dir=o.work)
+                try:
+                    runs.append(measure_store(o, n, work) if kind == "snapshots" else measure(o, kind, n, work))
+                finally:
+                    shutil.rmtree(work, ignore_errors=True)
+            rows.append({name: statistics.median(r[name] for r in runs) for name in names})
+            print(f"{n:12} " + " ".join(f"{rows[-1][name]:18.1f}" for name in names), flush=True)
+        growth = {name: exponent(points, [r[name] for r in rows]) for name in names}
+        print(f"{'exponent':>12} " + " ".join(f"{'flat' if growth[name] is None else f'{growth[name]:.2f}':>18}" for name in names), flush=True)
+        everything[kind] = {"points": points, "rows": rows, "exponents": growth}
+    print(f"\nload {os.getloadavg()[0]:.1f}")
+    if o.json:
+        with open(o.json, "w") as f:
+            json.dump({"load": os.getloadavg()[0], "processors": os.cpu_count(), "kinds": everything}, f, indent=1)
+
+
+if __name__ == "__main__":
+    main()
