@@ -42,7 +42,10 @@ def restore(name, least):
         time.sleep(0.01)
     if p.poll() is None:
         time.sleep(0.05)
-        os.kill(int(open(pid_file).read()), signal.SIGUSR2)
+        try:
+            os.kill(int(open(pid_file).read()), signal.SIGUSR2)
+        except ProcessLookupError:
+            pass  # It has ended: its status and what it said follow.
     try:
         out, err = p.communicate(timeout=30)
     except subprocess.TimeoutExpired:
