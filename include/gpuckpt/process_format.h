@@ -80,6 +80,9 @@ struct RecordHead {
   uint64_t bytes;
 };
 
+// Head::terminal
+constexpr int32_t kWithoutTerminal = -1;
+
 struct Head {
   uint64_t magic;
   uint32_t version;
@@ -111,8 +114,9 @@ struct Head {
   int32_t memory_merge;                   // PR_GET_MEMORY_MERGE
   int32_t deny_write_exec;                // PR_GET_MDWE
   int32_t store_bypass, indirect_branch;  // PR_GET_SPECULATION_CTRL
-  // Of a session leader whose controlling terminal is a pseudo terminal: its number + 1 and the
-  // group in the foreground; else 0.
+  // The pseudo terminal that controls the process: its number + 1; 0: none does, or it is not known
+  // (of members that lead no session, in snapshots before 0.2); kWithoutTerminal: a member that
+  // leads no session has none. Of a session's leader that has one: the foreground group.
   int32_t terminal, foreground;
 };
 

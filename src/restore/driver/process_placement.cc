@@ -1,10 +1,12 @@
 #include "restore/driver/process_placement.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -191,6 +193,32 @@ bool join_group(const process::Head& h) {
   return ok;
 }
 
+// A terminal controls the session's leader that takes it and what is forked from then on: nothing
+// gives it to a process later.
+void take_session_terminal(const Start& s, const process::Head& leader) {
+  if (leader.terminal <= 0) return;
+  for (size_t k = 0; k < s.tree.members.size(); ++k)
+    for (const auto& [d, path] : s.tree.members[k]->image.fds) {
+      if (d.kind != process::kFdTerminal || d.value[1] != static_cast<uint64_t>(leader.terminal))
+        continue;
+      auto made = s.common.find({k, d.description});
+      if (made != s.common.end() && ioctl(made->second, TIOCSCTTY, 0) == 0) return;
+    }
+}
+
+// A member that was forked before its session had the terminal, or that has let it go.
+void drop_session_terminal(const Start& s, const process::Head& h) {
+  if (h.terminal != process::kWithoutTerminal) return;
+  for (size_t k = 0; k < s.tree.members.size(); ++k) {
+    const process::Head& leader = head_of(s, k);
+    if (leader.pid != h.sid || leader.terminal <= 0) continue;
+    const int terminal = open("/dev/tty", O_RDWR | O_CLOEXEC);
+    if (terminal < 0) return;
+    ioctl(terminal, TIOCNOTTY);
+    close(terminal);
+  }
+}
+
 }  // namespace
 
 std::vector<pid_t> find_spares(const Tree& tree, Ids ids) {
@@ -221,10 +249,12 @@ void take_place(Start* s, size_t i, int report) {
   const bool stays = i == 0 && s->terminal;
   if (h.subreaper) prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);  // its descendants are told at birth
   make_children(s, i, true, report);
-  if (!stays && h.sid == h.pid)
+  if (!stays && h.sid == h.pid) {
     setsid();
-  else if (!stays && h.pgid == h.pid)
+    take_session_terminal(*s, h);
+  } else if (!stays && h.pgid == h.pid) {
     setpgid(0, 0);
+  }
   fork_zombies(*s, image, true, report);
   make_children(s, i, false, report);
   await_all(*s, &s->progress->leading, report);
@@ -237,6 +267,7 @@ void take_place(Start* s, size_t i, int report) {
   if (i != 0 && h.pgid == root.pgid && root.pgid == root.pid && h.sid == root.sid)
     (void)setpgid(0, getpgid(root.pid));
   fork_zombies(*s, image, false, report);
+  drop_session_terminal(*s, h);
   await_all(*s, &s->progress->grouped, report);
 }
 

@@ -1,6 +1,7 @@
 #include "snapshot/process/process_head.h"
 
 #include <cpuid.h>
+#include <elf.h>
 #include <fcntl.h>
 #include <linux/membarrier.h>
 #include <sys/mman.h>
@@ -82,9 +83,10 @@ bool put_cwd(Capture* c, Records* r) {
 
 void put_terminal(Head* h) {
   ProcStat stat;
-  if (h->sid != h->pid || !read_stat("/proc/thread-self/stat", &stat)) return;
+  if (!read_stat("/proc/thread-self/stat", &stat)) return;
   h->terminal = stat.pseudo_terminal();
-  if (h->terminal) h->foreground = stat.number(ProcStat::kForeground);
+  if (h->sid != h->pid && stat.number(ProcStat::kTerminal) == 0) h->terminal = kWithoutTerminal;
+  if (h->sid == h->pid && h->terminal) h->foreground = stat.number(ProcStat::kForeground);
 }
 
 // Newer than the headers of some machines this is built on.
@@ -261,6 +263,20 @@ uint64_t locked_kib() {
   return scan_dec(&s);
 }
 
+// The kernel's file is not readable for a process that has dropped its ids; the call is from Linux
+// 6.4 on.
+void put_auxv(Records* r) {
+  constexpr int kGetAuxv = 0x41555856;
+  uint64_t vector[128];  // pairs
+  if (sys::failed(sys::call(SYS_prctl, kGetAuxv, sys::ptr(vector), sizeof(vector), 0, 0)))
+    return put_file(r, kRecAuxv, "/proc/thread-self/auxv");
+  size_t n = 0;
+  while (n + 2 < sizeof(vector) / sizeof(vector[0]) && vector[n] != AT_NULL) n += 2;
+  r->begin(kRecAuxv);
+  r->add(vector, (n + 2) * sizeof(vector[0]));
+  r->end();
+}
+
 // mlockall(MCL_FUTURE), of which nothing tells but a new mapping.
 void put_future_locks(Records* r) {
   const uint64_t before = locked_kib();
@@ -311,7 +327,7 @@ bool put_process_head(Capture* c, Records* r, bool device_present) {
   if (!put_head(c, r, device_present)) return false;
   put_mm(r);
   put_future_locks(r);
-  put_file(r, kRecAuxv, "/proc/thread-self/auxv");
+  put_auxv(r);
   put_file(r, kRecCommand, "/proc/thread-self/cmdline");
   put_link(r, kRecExe, "/proc/thread-self/exe");
   if (!put_cwd(c, r)) return false;
