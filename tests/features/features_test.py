@@ -84,7 +84,7 @@ class Run:
             ordinary_user.require(build)
         self.work = Path(tempfile.mkdtemp(prefix=f"gpuckpt-{feature}-"))
         self.started = []
-        self.known = set()  # of readback.KNOWN, what was met
+        self.known = set()  # of readback.KNOWN of the folder, what was met
         if self.user is not None:
             os.chown(self.work, self.user, self.user)
 
@@ -156,14 +156,17 @@ class Run:
 
     def unknown_differences(self, before, after):
         for difference in readback.differences(before, after):
-            known = readback.reason(self.feature, difference)
+            known = readback.reason(self.FOLDER, self.feature, difference)
             self.known.add(known)
             if known is None:
                 yield difference[:300]
 
+    def state(self, pid):
+        return readback.state_of(pid)
+
     def compare(self, befores, pid):
         """One of the readings before and one after are the same, but for what is known to differ."""
-        for after in readback.readings(pid):
+        for after in readback.readings(lambda: self.state(pid)):
             unknown = min((list(self.unknown_differences(before, after)) for before in befores), key=len)
             if not unknown:
                 return
@@ -200,7 +203,7 @@ class Run:
         if self.flavour == "go_on":
             self.release()
             return self.finish(process)
-        befores = list(readback.readings(process.pid, rounds=3)) if self.flavour == "readback" else []
+        befores = list(readback.readings(lambda: self.state(process.pid), rounds=3)) if self.flavour == "readback" else []
         if self.flavour == "stop":
             self.until(lambda: process.poll() is not None, process, "after checkpoint --stop")
         else:
@@ -292,9 +295,9 @@ def main(kind=Run):
 
 
 # A difference that is excused and no longer there.
-def stale_excuses(runs):
+def stale_excuses(folder, runs):
     met = set().union(*(run.known for run in runs))
-    return [f"nothing fits any more: {known}" for i, known in enumerate(readback.KNOWN) if i not in met]
+    return [f"nothing fits any more: {known}" for i, known in enumerate(readback.KNOWN[folder]) if i not in met]
 
 
 def run_all(kind, chosen, options):
@@ -319,7 +322,7 @@ def run_all(kind, chosen, options):
             outcome = "FAILED" if wrong else "absent" if absent else "ok"
             print(f"{outcome:7}{feature:24}{seconds:6.1f} s" + (f"  {wrong or absent}" if wrong or absent else ""), flush=True)
     if options.flavour == "readback" and not options.feature:
-        stale = stale_excuses(runs.values())
+        stale = stale_excuses(kind.FOLDER, runs.values())
         failed += stale
         print("\n".join(stale))
     print(f"{len(chosen) - len(failed)} of {len(chosen)} survive ({options.flavour})" + "".join(f"; FAILED: {f}" for f in failed))

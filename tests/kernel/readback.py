@@ -27,6 +27,9 @@ WHOLE_FILES = ["limits", "coredump_filter", "oom_score_adj", "timerslack_ns", "p
 LINKS = ["cwd", "root", "exe"]
 
 
+LIBRARY = range(0x600000000000, 0x680000000000)  # where it puts its own memory
+
+
 def read(path):
     try:
         with open(path, "rb") as file:
@@ -56,7 +59,10 @@ def own_number(status):
 
 def stat_fields(text):
     rest = text.rpartition(")")[2].split()
-    return {name: rest[at - 3] for name, at in STAT_FIELDS.items() if at - 3 < len(rest)}
+    fields = {name: rest[at - 3] for name, at in STAT_FIELDS.items() if at - 3 < len(rest)}
+    if len(rest) > 4:
+        fields["has a terminal"] = str(rest[4] != "0")  # its number may be another one
+    return fields
 
 
 # What the numbers of anonymous objects are is the kernel's business. A file without a name comes back under another one.
@@ -98,6 +104,7 @@ def descriptors(root):
                 continue
             if name == "lock":  # of an inode
                 value = re.sub(r" [0-9a-f]+:[0-9a-f]+:\d+ ", " ", value)
+                value = re.sub(r"(READ|WRITE) (\d+)", lambda m: f"{m[1]} {own_number(read(f'/proc/{m[2]}/status'))}", value)
             value = re.sub(r"\b(ino|sdev|fhandle-bytes|fhandle-type|f_handle):\S+", r"\1:", value)
             numbered.setdefault(name, []).append(value)
         for name, values in numbered.items():
@@ -129,16 +136,20 @@ def mappings(root):
         else:
             merged.append(dict(run))
     for run in merged:
-        if "gpuckpt" in run["name"] or run["name"].startswith("[v"):
+        if "gpuckpt" in run["name"] or run["name"].startswith("[v") or run["start"] in LIBRARY:
             continue
         offset = f" +{run['offset']:x}" if run["name"].startswith("/") else ""
         yield f"mapping {run['start']:x}-{run['end']:x}", f"{run['prot']} {run['name']}{offset} [{run['flags']}]"
 
 
-# The library's own thread ends soon after a snapshot or a restore.
+def is_stopped(root):
+    return "State:\tT" in read(f"{root}/status")
+
+
+# The library's own thread ends soon after a snapshot or a restore. Of a process that is stopped it cannot.
 def wait_for_own_thread(root, seconds=10):
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    while time.monotonic() < end and not is_stopped(root):
         if not any(read(f"{root}/task/{task}/comm").strip() == "gpuckpt" for task in os.listdir(f"{root}/task")):
             return
         time.sleep(0.005)
@@ -154,48 +165,77 @@ def state_of(pid):
     return state
 
 
+def members_state(pids):
+    """The state of each process of a job, under the number that it knows itself by, and what they are to each other. One that
+    ends meanwhile is left out."""
+    state, own = {}, {}
+    for pid in pids:
+        status = read(f"/proc/{pid}/status")
+        if "NSpid" in status and "State:\tZ" not in status:
+            own[str(pid)] = own_number(status)
+    for pid, number in own.items():
+        try:
+            found = state_of(pid)
+        except OSError:
+            continue
+        status = dict(fields(read(f"/proc/{pid}/status"), ()))
+        found["parent"] = own.get(status.get("PPid"), "outside")
+        found["group"], found["session"] = (status.get(name, "?").split()[-1] for name in ("NSpgid", "NSsid"))
+        state |= {f"process {number} {name}": text for name, text in found.items()}
+    return state
+
+
 # What differs and is told: (programs, difference, why). A pattern that fits nothing any more fails the test, too.
-KNOWN = [
-    (r"fd_link_lost|fd_mqueue|fd_sparse|fd_unlinked|memory_follows|memory_kinds|memory_odd_sizes", r"fd \d+: '.*' -> '.*'", "a name that is no longer there"),
-    (r"fd_mqueue|fd_pty|fd_pty_hung_up|fd_pty_lines|terminal_owner|memory_kinds|memory_odd_sizes", r"fd \d+ fdinfo flags: '.*' -> '.*'", "O_LARGEFILE and O_NOFOLLOW, which do nothing to an open file"),
-    (r"ipc_posix|memory_kinds|memory_policy|memory_hugetlb_shared|memory_odd_sizes|memory_sparse", r"mapping \S+: .*/(dev/shm/(gpuckpt-odd-removed-\d+|sem\.\w+)|SYSV\w+|anon_hugepage|memfd:gpuckpt-shared) \(deleted\).*",
-     "shared memory that has lost its first owner is a memfd"),
-    (r"memory_lock_future", r"mapping .* lo lf\]' -> .*|thread \d+ status VmLck: .*", "memory of the library, of which less is mapped"),
-    (r"id_program_removed", r"exe: ", "the program's own file is gone"),
-    (r"thread_first_ended", r"thread \d+ status SigBlk: ", "signals that a thread blocked when it ended"),
-    (r"shm_second_name", r"mapping \S+: .*/dev/shm/sem\..*", "shared memory has the name that it goes by, not the one that it was made by"),
-]
+KNOWN = {
+    "features": [
+        (r"fd_link_lost|fd_mqueue|fd_sparse|fd_unlinked|memory_follows|memory_kinds|memory_odd_sizes", r"fd \d+: '.*' -> '.*'", "a name that is no longer there"),
+        (r"fd_mqueue|memory_kinds|memory_odd_sizes", r"fd \d+ fdinfo flags: '.*' -> '.*'", "O_LARGEFILE and O_NOFOLLOW, which do nothing to an open file"),
+        (r"ipc_posix|memory_kinds|memory_policy|memory_hugetlb_shared|memory_odd_sizes|memory_sparse", r"mapping \S+: .*/(dev/shm/(gpuckpt-odd-removed-\d+|sem\.\w+)|SYSV\w+|anon_hugepage|memfd:gpuckpt-shared) \(deleted\).*",
+         "shared memory that has lost its first owner is a memfd"),
+        (r"memory_lock_future", r"mapping .* lo lf\]' -> .*|thread \d+ status VmLck: .*", "memory of the library, of which less is mapped"),
+        (r"id_program_removed", r"exe: ", "the program's own file is gone"),
+        (r"thread_first_ended", r"thread \d+ status SigBlk: ", "signals that a thread blocked when it ended"),
+        (r"shm_second_name", r"mapping \S+: .*/dev/shm/sem\..*", "shared memory has the name that it goes by, not the one that it was made by"),
+    ],
+    "trees": [
+        (r"hugetlb_family|python_start_methods|python_subprocesses", r"mapping \S+: .*/(dev/shm/sem\.\w+|anon_hugepage) \(deleted\).*",
+         "shared memory that has lost its first owner is a memfd, or has the name that it goes by"),
+        (r"terminal_background|terminal_stopped|stopped|stop_unnoticed|shell_jobs", r"thread \d+ status SigBlk: ", "a stopped process is still in the library, which blocks signals"),
+    ],
+}
 # Programs whose threads, mappings or counters change while they wait.
 NEVER_STILL = {"thread_churn", "tcp_accept_queue", "memory_not_forked", "fd_timerfd", "timer_posix"}
 
 
-def readings(pid, rounds=10, pause_s=0.05):
-    """Reads the state of a program again and again: what changes while it stands (a timer's signal that is pending for a
-    moment) is not in each of them."""
+def readings(read_all, rounds=10, pause_s=0.05):
+    """Reads the state of a program again and again, by a call without arguments: what changes while it stands (a timer's signal
+    that is pending for a moment) is not in each of them."""
     for at in range(rounds):
         if at:
             time.sleep(pause_s)
-        yield state_of(pid)
+        yield read_all()
 
 
 def thread_of(name):
-    return " ".join(name.split(" ")[:2]) if name.startswith("thread ") else None
+    match = re.match(r"(process \d+ )?thread \d+ ", name)
+    return match.group() if match else None
 
 
 # Threads that end, and new ones, are the program's business: one that is lost is missed by its program.
 def differences(before, after):
     known = [{thread_of(name) for name in state} for state in (before, after)]
     for name in sorted(before.keys() | after.keys()):
-        if thread_of(name) not in known[0] & known[1] and name.startswith("thread "):
+        if thread_of(name) and thread_of(name) not in known[0] & known[1]:
             continue
         was, now = before.get(name), after.get(name)
         if was != now:
             yield f"{name}: {was!r} -> {now!r}"
 
 
-def reason(program, difference):
+def reason(folder, program, difference):
     """The index in KNOWN of why it may differ; None: it must not."""
-    for i, (programs, pattern, _) in enumerate(KNOWN):
+    difference = re.sub(r"^process \d+ ", "", difference)
+    for i, (programs, pattern, _) in enumerate(KNOWN[folder]):
         if re.fullmatch(programs, program) and re.match(pattern, difference):
             return i
     return None

@@ -14,6 +14,7 @@ sys.path.insert(0, str(SOURCE.parent / "features"))
 import family  # noqa: E402
 import features_test  # noqa: E402
 import outcomes  # noqa: E402
+import readback  # noqa: E402
 
 
 class Tree(features_test.Run):
@@ -23,6 +24,10 @@ class Tree(features_test.Run):
 
     def kill(self, process, pid=None):
         family.kill_family(process, f"GPUCKPT_STORE={self.work}/store")
+
+    def state(self, pid):
+        members = family.started_with(f"GPUCKPT_STORE={self.work}/store")
+        return readback.members_state([m for m in members if not family.name(m).startswith("gpuckpt")])
 
     def pagers_of(self, launcher):
         return [p for p, (parent, _) in family.parents().items()

@@ -16,6 +16,7 @@ using namespace process;
 namespace {
 
 constexpr unsigned long kSetSettings = kSetTerminalSettings;
+constexpr int kLargeFile = 0100000;  // open() sets it, the ioctl that opens a slave does not
 constexpr unsigned long kLock = 0x40045431, kGetNumber = 0x80045430, kOpenSlave = 0x5441;
 
 // Numbers are given out from the lowest: the ones before the wanted one are held until it comes.
@@ -156,7 +157,7 @@ bool FdMaker::prepare_terminals() {
 }
 
 int FdMaker::make_terminal(const Descriptor& d) {
-  const int flags = static_cast<int>(d.flags) & (O_ACCMODE | O_NONBLOCK);
+  const int flags = static_cast<int>(d.flags) & (O_ACCMODE | O_NONBLOCK | kLargeFile);
   int fd = -1;
   if (d.kind == kFdPtyMaster) {
     fd = dup(terminals_[d.object].first);
