@@ -1,13 +1,11 @@
 #include "restore/driver/common_memory.h"
 
 #include <asm/prctl.h>
-#include <dirent.h>
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -18,6 +16,7 @@
 #include <span>
 
 #include "gpuckpt/wire.h"
+#include "restore/driver/open_numbers.h"
 
 namespace gpuckpt::restore {
 
@@ -137,14 +136,9 @@ bool give_up_rseq() {
 }
 
 void close_on_exec() {
-  std::vector<int> numbers;
-  DIR* d = opendir("/proc/self/fd");
-  if (!d) return;
-  while (dirent* e = readdir(d))
-    if (e->d_name[0] != '.') numbers.push_back(atoi(e->d_name));
-  closedir(d);
-  for (int fd : numbers)
-    if (const int flags = fcntl(fd, F_GETFD); flags >= 0 && flags & FD_CLOEXEC) close(fd);
+  each_open_number([](int fd) {
+    if (fcntl(fd, F_GETFD) & FD_CLOEXEC) close(fd);
+  });
 }
 
 // The launcher's segments as they lie in memory, anywhere. Its code does not care where. Returns

@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
@@ -12,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -45,13 +48,24 @@ void begin_step(int report, const char* name, int seconds) {
 
 namespace {
 
+void futex(std::atomic<uint32_t>* word, int operation, uint32_t value, const timespec* patience) {
+  syscall(SYS_futex, word, operation, value, patience, nullptr, 0);
+}
+
 // Waits until all processes have come as far.
 void await_all(const Start& s, std::atomic<uint32_t>* count, int report) {
-  ++*count;
-  for (int tries = 0; *count < s.tree.members.size(); ++tries) {
+  constexpr timespec kLook{0, 50'000'000};  // whether one has failed
+  constexpr time_t kPatience = 30;
+  const uint32_t all = static_cast<uint32_t>(s.tree.members.size());
+  if (++*count == all) return futex(count, FUTEX_WAKE, INT_MAX, nullptr);
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  const time_t end = t.tv_sec + kPatience;
+  for (uint32_t now; (now = *count) < all; clock_gettime(CLOCK_MONOTONIC, &t)) {
     if (s.progress->failed) _exit(kExitLauncher);
-    if (tries > 60000) fail(s, report, kExitError, "the processes of the job do not come together");
-    usleep(500);
+    if (t.tv_sec > end)
+      fail(s, report, kExitError, "the processes of the job do not come together");
+    futex(count, FUTEX_WAIT, now, &kLook);
   }
 }
 

@@ -1,8 +1,8 @@
 #include "restore/driver/start.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/capability.h>
 #include <linux/sched.h>
 #include <sched.h>
@@ -27,6 +27,7 @@
 #include "gpuckpt/exit_codes.h"
 #include "restore/descriptors/fds.h"
 #include "restore/driver/common_memory.h"
+#include "restore/driver/open_numbers.h"
 #include "restore/driver/process_placement.h"
 #include "restore/preflight/checks.h"
 #include "restore/preflight/plan_builder.h"
@@ -44,10 +45,7 @@ bool write_text(const char* path, const std::string& text) {
 
 int highest_open_fd() {
   int highest = 2;
-  if (DIR* d = opendir("/proc/self/fd")) {
-    while (dirent* e = readdir(d)) highest = std::max(highest, atoi(e->d_name));
-    closedir(d);
-  }
+  each_open_number([&](int fd) { highest = std::max(highest, fd); });
   return highest;
 }
 
@@ -253,8 +251,9 @@ void set_process_settings(const Start& s, const Image& image) {
   if ((image.cwd_gone ? fchdir(member.memory.folders->at(image.cwd_folder).get())
                       : chdir(image.cwd.c_str())) != 0)
     fail(report, kExitIncompatible, image.cwd + ": " + strerror(errno));
-  for (const auto& [key, fd] : s->common)
-    if (key.first == i) common[key.second] = fd;
+  for (auto it = s->common.lower_bound({i, INT_MIN}); it != s->common.end() && it->first.first == i;
+       ++it)
+    common[it->first.second] = it->second;
   begin_step(report, "making its descriptors", 180);
   const std::string error =
       make_descriptors(image, member.memory, base, several ? &common : nullptr,
