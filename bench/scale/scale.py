@@ -70,9 +70,14 @@ class Program:
         meta = json.loads(done.stdout)
         return meta.get("meta", meta)["stats"]["stall_us"] / 1000
 
-    def kill(self):
-        self.p.kill()
-        self.p.wait()
+    def end(self):
+        self.p.stdin.close()
+        try:
+            self.p.wait(30)
+        except subprocess.TimeoutExpired:
+            sys.exit("the program does not end")
+        finally:
+            self.p.kill()
 
     def restore(self, tag):
         status, pid_file = f"{self.work}/status", f"{self.work}/pid"
@@ -102,11 +107,11 @@ def measure(o, kind, n, work):
         took = p.checkpoint("second")
         stall = p.stall("second")
         p.answer()
-        p.kill()
+        p.end()
         restored = p.restore("second")
         return {"stall_ms": stall, "snapshot_ms": took, "restore_ms": restored, "manifest_bytes": p.manifest_bytes()}
     finally:
-        p.kill()
+        p.end()
 
 
 def measure_store(o, n, work):
@@ -123,13 +128,13 @@ def measure_store(o, n, work):
         took = [p.checkpoint(f"last{i}") for i in range(3)]
         out = {"stall_ms": p.stall("last2"), "snapshot_ms": statistics.median(took), "list_ms": timed("list", p.store),
                "manifest_bytes": p.manifest_bytes()}
-        p.kill()
+        p.end()
         out["restore_ms"] = p.restore("last2")
-        p.kill()
+        p.end()
         out["prune_ms"] = timed("prune", p.store, "--keep", "1")
         return out
     finally:
-        p.kill()
+        p.end()
 
 
 def exponent(points, values):
