@@ -14,6 +14,9 @@ from pathlib import Path
 import features_test
 from features_test import Failure
 
+sys.path.insert(0, str(features_test.Run.SOURCE.parent / "trees"))
+import family  # noqa: E402
+
 PROGRAM = """
 import os, time
 held = open("held")
@@ -31,6 +34,12 @@ class Run(features_test.Run):
         super().__init__("preflight", flavour, build)
         for name in ("held", "extra"):
             (self.work / name).write_text(name)
+
+    limit = None  # of descriptors, for a restore
+
+    def wrapped(self, command):
+        limited = ["prlimit", f"--nofile={self.limit}"] if self.limit else []
+        return [*limited, *super().wrapped(command)]
 
     def start(self, *command, **env):
         command = command or (sys.executable, "-c", PROGRAM)
@@ -137,8 +146,6 @@ def hung(build):
 
 def again(build):
     """A restore writes a file that another process of the job reads, and the next restore finds it changed."""
-    sys.path.insert(0, str(features_test.Run.SOURCE.parent / "trees"))
-    import family
     run = Run(build)
     process = run.start(build / "tests" / "trees" / "shared_file_read")
     done = run.checkpoint(process.pid)
@@ -369,7 +376,45 @@ def no_shm(build):
     return Run(build)
 
 
-CASES = {c.__name__: c for c in (warned, no_ids, resume, hung, again, name_taken, capabilities, outside, failed, leased, no_shm)}
+PAIRS = """
+import os, socket, time
+ends = [socket.socketpair() for i in range(300)]
+gone = [socket.socketpair() for i in range(100)]
+for a, b in gone: b.close()
+child = os.fork() if SEVERAL else None
+if child != 0: print("ready", flush=True)
+while not os.path.exists("go_on"): time.sleep(0.005)
+if not child:
+    for a, b in ends: a.send(b"x")
+if child == 0: os._exit(0)
+if child: assert os.waitpid(child, 0)[1] == 0
+for a, b in ends: assert b.recv(9) == b"x"
+for a, b in gone: assert a.recv(9) == b""
+print("survived", flush=True)
+"""
+
+
+def descriptors(build):
+    """A restore that may have too few descriptors says how many it needs, before it begins; with as many it goes well."""
+    for several in (False, True):
+        run = Run(build, "nobody" if os.getuid() == 0 else "root")  # root may have any number
+        process = run.start("/usr/bin/python3", "-c", PAIRS.replace("SEVERAL", str(several)))
+        done = run.checkpoint(process.pid)
+        expect(done.returncode == 0, done)
+        family.kill_family(process)
+        reference = f"{run.work}/store@{done.stdout.strip()}"
+        run.limit = 750
+        done = run.cli("restore", reference)
+        needed = re.search(r"a restore needs (\d+) descriptors, and may have 750 \(ulimit -Hn\)", done.stderr)
+        expect(done.returncode == 125 and needed, done)
+        run.limit = int(needed[1])
+        process, _ = run.restore(1)
+        run.release()
+        run.finish(process)
+    return run
+
+
+CASES = {c.__name__: c for c in (warned, no_ids, resume, hung, again, name_taken, capabilities, outside, failed, leased, no_shm, descriptors)}
 
 
 def main():

@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -142,6 +143,7 @@ class FdMaker {
   std::map<int, std::string> removed_fifos_;    // index -> the name it has for now
   std::unique_ptr<NamesForNow> names_;          // which are these
   std::vector<int> sockets_;                    // by index, -1: none yet
+  std::set<size_t> given_away_;                 // sockets that a descriptor in made_ is
   std::deque<Image::Socket> former_listeners_;  // with indexes beyond the image's
   std::map<uint32_t, std::string> asides_;      // socket -> the root or folder of its name
   std::vector<std::string> names_to_remove_;

@@ -282,7 +282,9 @@ int FdMaker::make(const Descriptor& d, const std::string& path) {
     case kFdMemory:
       return make_memory(d);
     case kFdSocket: {
-      int fd = dup(sockets_[static_cast<size_t>(d.object)]);
+      const size_t socket = static_cast<size_t>(d.object);
+      int fd = sockets_[socket];
+      if (!given_away_.insert(socket).second) fd = dup(fd);
       if (fd >= 0) fcntl(fd, F_SETFL, static_cast<int>(d.flags) & (O_NONBLOCK | O_ASYNC));
       return fd;
     }
@@ -316,8 +318,8 @@ void FdMaker::close_helpers() {
   }
   for (auto& [index, fd] : fifos_) close(fd);
   names_.reset();
-  for (int fd : sockets_)
-    if (fd >= 0) close(fd);
+  for (size_t i = 0; i < sockets_.size(); ++i)
+    if (sockets_[i] >= 0 && !given_away_.count(i)) close(sockets_[i]);
   for (const Image::Terminal& t : image_.terminals) {
     const int slave = terminals_[static_cast<int>(t.head.index)].second;
     if (t.head.exclusive && slave >= 0) ioctl(slave, TIOCEXCL);

@@ -23,8 +23,9 @@ std::vector<std::string> check_files(const Image&, const Paths& restored, const 
                                      const Options&);
 // descriptor_checks.cc: can each be made again here? `several`: other processes of the job may have
 // the other ends.
-std::vector<std::string> check_descriptors(const Image&, bool several, const Paths& stored,
-                                           const Options&);
+std::vector<std::string> check_descriptors(const Image&, bool several, const Paths& stored);
+// May a restore have as many descriptors open as it needs? Empty: yes.
+std::string check_descriptor_limit(const Tree&, const Options&);
 // What root may raise RLIMIT_NOFILE to, which a restore does; 0: the limit is what it is.
 uint64_t raised_descriptor_limit();
 // Is the file of that name the one that was mapped, as far as its size and time say?

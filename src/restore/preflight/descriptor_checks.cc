@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <set>
 
 #include "base/proc.h"
 #include "restore/preflight/checks.h"
@@ -135,19 +136,75 @@ uint64_t most_descriptors(bool running) {
   return most;
 }
 
+size_t highest_number(const Image& image) {
+  int highest = 0;
+  for (const auto& [d, path] : image.fds) highest = std::max(highest, d.fd);
+  return static_cast<size_t>(highest);
+}
+
+// Other ends of sockets that have none in the snapshot: open until all sockets are made.
+size_t passing_ends(const Image& image) {
+  return static_cast<size_t>(
+      std::count_if(image.sockets.begin(), image.sockets.end(), [](const Image::Socket& s) {
+        return s.head.state == kSocketPeerGone || s.head.state == kSocketReset;
+      }));
+}
+
+size_t mapped(const Image& image) { return image.files.size() + image.shared.size(); }
+
+// What the first process makes for all (restore/descriptors/job_fds.h), at most.
+size_t made_for_all(const Tree& tree) {
+  size_t count = 0;
+  for (const auto& m : tree.members) {
+    std::set<int> not_first;
+    for (const SameDescription& s : m->image.same) not_first.insert(s.description);
+    for (const auto& [d, path] : m->image.fds) {
+      const bool joint = d.kind == kFdPipe || d.kind == kFdFifo || d.kind == kFdSocket ||
+                         d.kind == kFdPtyMaster || d.kind == kFdTerminal || d.kind == kFdQueue;
+      // Of other kinds only what another one has, too, which counts for each that is not the first.
+      count += d.description == d.fd && joint != (not_first.count(d.description) > 0);
+    }
+    count += passing_ends(m->image);
+  }
+  return count;
+}
+
+// How many descriptors a restore has open at most: all are made at high numbers and then moved to
+// their own.
+size_t descriptors_needed(const Tree& tree) {
+  if (!tree.several()) {
+    const Image& image = tree.root().image;
+    return highest_number(image) + image.fds.size() + passing_ends(image) + mapped(image) +
+           kOursAtMost;
+  }
+  constexpr size_t kOursOfEach = 4;
+  size_t ours = kOursAtMost, most = 0;
+  for (const auto& m : tree.members) ours += mapped(m->image) + kOursOfEach;
+  const size_t common = ours + made_for_all(tree);
+  for (const auto& m : tree.members)
+    most = std::max(most, std::max(common, highest_number(m->image)) + m->image.fds.size() +
+                              mapped(m->image) + kOursAtMost);
+  return most;
+}
+
 }  // namespace
 
-std::vector<std::string> check_descriptors(const Image& image, bool several, const Paths& stored,
-                                           const Options& options) {
+std::string check_descriptor_limit(const Tree& tree, const Options& options) {
+  const size_t needed = descriptors_needed(tree);
+  const uint64_t most = most_descriptors(options.running);
+  if (needed <= most) return "";
+  return "a restore needs " + std::to_string(needed) + " descriptors, and may have " +
+         std::to_string(most) + " (ulimit -Hn)";
+}
+
+std::vector<std::string> check_descriptors(const Image& image, bool several, const Paths& stored) {
   std::vector<std::string> wrong;
   auto note = [&](std::string text) {
     if (!text.empty()) wrong.push_back(std::move(text));
   };
-  int highest = 0;
   for (const auto& [d, path] : image.fds) {
     note(check_kind(d, path));
     if (d.kind == kFdPipe && !several) note(check_pipe(image, d));
-    highest = std::max(highest, d.fd);
   }
   for (const auto& [w, path] : image.watches)
     if (!has_by_descriptor(image, w) && !stored.count(path) && access(path.c_str(), F_OK) != 0)
@@ -159,11 +216,6 @@ std::vector<std::string> check_descriptors(const Image& image, bool several, con
   for (const auto& [f, path] : image.files)
     if (f.stored_space < 0 && access(path.c_str(), F_OK) == 0 && access(path.c_str(), R_OK) != 0)
       note(path + " is mapped by the program and cannot be opened: " + strerror(errno));
-  const size_t needed = static_cast<size_t>(highest) + image.fds.size() + image.files.size() +
-                        image.shared.size() + kOursAtMost;
-  if (const uint64_t most = most_descriptors(options.running); needed > most)
-    note("a restore needs " + std::to_string(needed) + " descriptors, and may have " +
-         std::to_string(most) + " (ulimit -Hn)");
   return wrong;
 }
 

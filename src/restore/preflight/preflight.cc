@@ -131,11 +131,12 @@ Preflight preflight(const Tree& tree, const Options& o) {
   if (!o.keep_files) add(&out.here, check_stored_and_summed(tree, o, &stored));
   for (const auto& m : tree.members) {
     add(&out.here, check_files(m->image, restored, stored, o));
-    add(&out.here, check_descriptors(m->image, tree.several(), stored, o));
+    add(&out.here, check_descriptors(m->image, tree.several(), stored));
     add(&out.never, check_contents(*m));
     if (std::string text = check_address_space(*m); !text.empty())
       out.never.push_back(of_process(tree, *m) + text);
   }
+  if (std::string text = check_descriptor_limit(tree, o); !text.empty()) out.here.push_back(text);
   if (!tree.wrong.empty()) out.never.push_back(tree.wrong);
   // The program itself has the memory that it needs.
   if (!o.running) {
