@@ -9,6 +9,7 @@
 #include <initializer_list>
 
 #include "base/handover.h"
+#include "base/hash_index.h"
 #include "base/local_socket.h"
 #include "base/log.h"
 #include "base/place.h"
@@ -516,19 +517,66 @@ bool JobBarrier::find_newcomer(Relative* out) {
   return found;
 }
 
+// Finds the other end of a pipe or socket among those that the processes have listed, without a
+// look at each for each.
+class JobBarrier::EndFinder {
+ public:
+  explicit EndFinder(const SharedJobState* b) : state_(b) {
+    uint32_t slots = 2;
+    while (slots < 2 * b->end_count) slots *= 2;
+    memory_ = scratch_map(HashIndex::bytes_for(slots) + b->end_count * sizeof(uint32_t));
+    if (!memory_) return;
+    uint32_t* const slot = reinterpret_cast<uint32_t*>(memory_.data());
+    have_ = slot + slots;
+    index_ = HashIndex(slot, slots);
+    for (uint32_t i = 0; i < b->end_count; ++i) {
+      const SharedJobState::End& e = b->end[i];
+      uint32_t first = find(e.have, e.ino, e.peer);
+      if (first == HashIndex::kNone) index_.add(hash_of(e.have, e.ino, e.peer), first = i);
+      have_[first] |= e.have;
+    }
+  }
+  ~EndFinder() { scratch_unmap(&memory_); }
+  EndFinder(const EndFinder&) = delete;
+  EndFinder& operator=(const EndFinder&) = delete;
+
+  bool has_room() const { return static_cast<bool>(memory_); }
+  bool has_other(const SharedJobState::End& e) const {
+    if (e.have == SharedJobState::kSocket) return find(e.have, e.peer, e.ino) != HashIndex::kNone;
+    const uint32_t k = find(e.have, e.ino, e.peer);
+    return k != HashIndex::kNone && have_[k] & ~e.have;
+  }
+
+ private:
+  // Of a pipe all ends have one entry, of a socket each has its own.
+  uint32_t find(uint32_t have, uint64_t ino, uint64_t peer) const {
+    const bool socket = have == SharedJobState::kSocket;
+    return index_.find(hash_of(have, ino, peer), [&](uint32_t i) {
+      const SharedJobState::End& o = state_->end[i];
+      return (o.have == SharedJobState::kSocket) == socket && o.ino == ino &&
+             (!socket || o.peer == peer);
+    });
+  }
+  static uint64_t hash_of(uint32_t have, uint64_t ino, uint64_t peer) {
+    return have == SharedJobState::kSocket ? combined_hash(ino, peer) : combined_hash(ino);
+  }
+
+  const SharedJobState* state_;
+  Region memory_;
+  HashIndex index_;
+  uint32_t* have_ = nullptr;  // by the first one with an inode: which ends all of them have
+};
+
 // A pipe or socket whose other end no process of the job has is open to the outside.
 bool JobBarrier::check_ends() {
   const SharedJobState* b = shared_state();
+  const EndFinder ends(b);
+  if (!ends.has_room())
+    return fail(kExitError, "no memory to find the other ends of pipes and sockets");
   const SharedJobState::End* alone = nullptr;
   for (uint32_t i = 0; i < b->end_count; ++i) {
     const SharedJobState::End& e = b->end[i];
-    bool found = !e.needed && !e.inherited;
-    for (uint32_t k = 0; k < b->end_count && !found; ++k) {
-      const SharedJobState::End& o = b->end[k];
-      found = e.have == SharedJobState::kSocket
-                  ? o.have == SharedJobState::kSocket && o.ino == e.peer && o.peer == e.ino
-                  : o.have != SharedJobState::kSocket && o.ino == e.ino && (o.have & ~e.have);
-    }
+    const bool found = (!e.needed && !e.inherited) || ends.has_other(e);
     // No process can read what is in it: the other end of a pipe perhaps, on its way to a child
     // that has yet to begin (forkserver of Python).
     if (!found && e.needed && e.have == SharedJobState::kSocket && !e.peer)

@@ -117,6 +117,7 @@ class JobBarrier : public Failure {
   bool hear(IoThread*, size_t i);
   bool meet_as_member(wire::JobStep step);
   bool all_at(uint32_t step) const;
+  class EndFinder;
   bool check_ends();
   bool check_device_memory();
   bool check_watches();

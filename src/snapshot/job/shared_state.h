@@ -17,7 +17,7 @@
 namespace gpuckpt {
 
 struct SharedJobState {
-  static constexpr size_t kMostRelatives = 8192, kMostDescriptions = 65536, kMostEnds = 16384,
+  static constexpr size_t kMostRelatives = 8192, kMostDescriptions = 65536, kMostEnds = 131072,
                           kMostDeviceMemory = 65536, kMostWatches = 16384, kMostStopped = 4096;
 
   // A process that examines descriptors holds it, because some can only be told apart by changing
