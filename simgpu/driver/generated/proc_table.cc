@@ -103,6 +103,15 @@ void cuDeviceTotalMem();
 void cuDeviceTotalMem_v2();
 void cuDeviceUnregisterAsyncNotification();
 void cuDriverGetVersion();
+void cuEGLStreamConsumerAcquireFrame();
+void cuEGLStreamConsumerConnect();
+void cuEGLStreamConsumerConnectWithFlags();
+void cuEGLStreamConsumerDisconnect();
+void cuEGLStreamConsumerReleaseFrame();
+void cuEGLStreamProducerConnect();
+void cuEGLStreamProducerDisconnect();
+void cuEGLStreamProducerPresentFrame();
+void cuEGLStreamProducerReturnFrame();
 void cuEventCreate();
 void cuEventDestroy();
 void cuEventDestroy_v2();
@@ -128,6 +137,22 @@ void cuFuncSetBlockShape();
 void cuFuncSetCacheConfig();
 void cuFuncSetSharedMemConfig();
 void cuFuncSetSharedSize();
+void cuGLCtxCreate();
+void cuGLCtxCreate_v2();
+void cuGLGetDevices();
+void cuGLGetDevices_v2();
+void cuGLInit();
+void cuGLMapBufferObject();
+void cuGLMapBufferObjectAsync();
+void cuGLMapBufferObjectAsync_v2();
+void cuGLMapBufferObjectAsync_v2_ptsz();
+void cuGLMapBufferObject_v2();
+void cuGLMapBufferObject_v2_ptds();
+void cuGLRegisterBufferObject();
+void cuGLSetBufferObjectMapFlags();
+void cuGLUnmapBufferObject();
+void cuGLUnmapBufferObjectAsync();
+void cuGLUnregisterBufferObject();
 void cuGetErrorName();
 void cuGetErrorString();
 void cuGetExportTable();
@@ -225,8 +250,12 @@ void cuGraphRemoveDependencies_v2();
 void cuGraphRetainUserObject();
 void cuGraphUpload();
 void cuGraphUpload_ptsz();
+void cuGraphicsEGLRegisterImage();
+void cuGraphicsGLRegisterBuffer();
+void cuGraphicsGLRegisterImage();
 void cuGraphicsMapResources();
 void cuGraphicsMapResources_ptsz();
+void cuGraphicsResourceGetMappedEglFrame();
 void cuGraphicsResourceGetMappedMipmappedArray();
 void cuGraphicsResourceGetMappedPointer();
 void cuGraphicsResourceGetMappedPointer_v2();
@@ -236,6 +265,8 @@ void cuGraphicsSubResourceGetMappedArray();
 void cuGraphicsUnmapResources();
 void cuGraphicsUnmapResources_ptsz();
 void cuGraphicsUnregisterResource();
+void cuGraphicsVDPAURegisterOutputSurface();
+void cuGraphicsVDPAURegisterVideoSurface();
 void cuGreenCtxCreate();
 void cuGreenCtxDestroy();
 void cuGreenCtxGetDevResource();
@@ -637,6 +668,9 @@ void cuThreadExchangeStreamCaptureMode();
 void cuUserObjectCreate();
 void cuUserObjectRelease();
 void cuUserObjectRetain();
+void cuVDPAUCtxCreate();
+void cuVDPAUCtxCreate_v2();
+void cuVDPAUGetDevice();
 void cuWaitExternalSemaphoresAsync();
 void cuWaitExternalSemaphoresAsync_ptsz();
 }
@@ -744,6 +778,15 @@ const ProcRow proc_rows[kProcRows] = {
     {"cuDeviceTotalMem", 3020, false, cuDeviceTotalMem_v2},
     {"cuDeviceUnregisterAsyncNotification", 12040, false, cuDeviceUnregisterAsyncNotification},
     {"cuDriverGetVersion", 2020, false, cuDriverGetVersion},
+    {"cuEGLStreamConsumerAcquireFrame", 7000, false, cuEGLStreamConsumerAcquireFrame},
+    {"cuEGLStreamConsumerConnect", 7000, false, cuEGLStreamConsumerConnect},
+    {"cuEGLStreamConsumerConnectWithFlags", 8000, false, cuEGLStreamConsumerConnectWithFlags},
+    {"cuEGLStreamConsumerDisconnect", 7000, false, cuEGLStreamConsumerDisconnect},
+    {"cuEGLStreamConsumerReleaseFrame", 7000, false, cuEGLStreamConsumerReleaseFrame},
+    {"cuEGLStreamProducerConnect", 7000, false, cuEGLStreamProducerConnect},
+    {"cuEGLStreamProducerDisconnect", 7000, false, cuEGLStreamProducerDisconnect},
+    {"cuEGLStreamProducerPresentFrame", 7000, false, cuEGLStreamProducerPresentFrame},
+    {"cuEGLStreamProducerReturnFrame", 7000, false, cuEGLStreamProducerReturnFrame},
     {"cuEventCreate", 2000, false, cuEventCreate},
     {"cuEventDestroy", 2000, false, cuEventDestroy},
     {"cuEventDestroy", 4000, false, cuEventDestroy_v2},
@@ -769,6 +812,22 @@ const ProcRow proc_rows[kProcRows] = {
     {"cuFuncSetCacheConfig", 3000, false, cuFuncSetCacheConfig},
     {"cuFuncSetSharedMemConfig", 4020, false, cuFuncSetSharedMemConfig},
     {"cuFuncSetSharedSize", 2000, false, cuFuncSetSharedSize},
+    {"cuGLCtxCreate", 2000, false, cuGLCtxCreate},
+    {"cuGLCtxCreate", 3020, false, cuGLCtxCreate_v2},
+    {"cuGLGetDevices", 4010, false, cuGLGetDevices},
+    {"cuGLGetDevices", 6050, false, cuGLGetDevices_v2},
+    {"cuGLInit", 2000, false, cuGLInit},
+    {"cuGLMapBufferObject", 2000, false, cuGLMapBufferObject},
+    {"cuGLMapBufferObject", 3020, false, cuGLMapBufferObject_v2},
+    {"cuGLMapBufferObject", 7000, true, cuGLMapBufferObject_v2_ptds},
+    {"cuGLMapBufferObjectAsync", 2030, false, cuGLMapBufferObjectAsync},
+    {"cuGLMapBufferObjectAsync", 3020, false, cuGLMapBufferObjectAsync_v2},
+    {"cuGLMapBufferObjectAsync", 7000, true, cuGLMapBufferObjectAsync_v2_ptsz},
+    {"cuGLRegisterBufferObject", 2000, false, cuGLRegisterBufferObject},
+    {"cuGLSetBufferObjectMapFlags", 2030, false, cuGLSetBufferObjectMapFlags},
+    {"cuGLUnmapBufferObject", 2000, false, cuGLUnmapBufferObject},
+    {"cuGLUnmapBufferObjectAsync", 2030, false, cuGLUnmapBufferObjectAsync},
+    {"cuGLUnregisterBufferObject", 2000, false, cuGLUnregisterBufferObject},
     {"cuGetErrorName", 6000, false, cuGetErrorName},
     {"cuGetErrorString", 6000, false, cuGetErrorString},
     {"cuGetExportTable", 3000, false, cuGetExportTable},
@@ -866,8 +925,12 @@ const ProcRow proc_rows[kProcRows] = {
     {"cuGraphRetainUserObject", 11030, false, cuGraphRetainUserObject},
     {"cuGraphUpload", 11010, false, cuGraphUpload},
     {"cuGraphUpload", 11010, true, cuGraphUpload_ptsz},
+    {"cuGraphicsEGLRegisterImage", 7000, false, cuGraphicsEGLRegisterImage},
+    {"cuGraphicsGLRegisterBuffer", 3000, false, cuGraphicsGLRegisterBuffer},
+    {"cuGraphicsGLRegisterImage", 3000, false, cuGraphicsGLRegisterImage},
     {"cuGraphicsMapResources", 3000, false, cuGraphicsMapResources},
     {"cuGraphicsMapResources", 7000, true, cuGraphicsMapResources_ptsz},
+    {"cuGraphicsResourceGetMappedEglFrame", 7000, false, cuGraphicsResourceGetMappedEglFrame},
     {"cuGraphicsResourceGetMappedMipmappedArray", 5000, false, cuGraphicsResourceGetMappedMipmappedArray},
     {"cuGraphicsResourceGetMappedPointer", 3000, false, cuGraphicsResourceGetMappedPointer},
     {"cuGraphicsResourceGetMappedPointer", 3020, false, cuGraphicsResourceGetMappedPointer_v2},
@@ -877,6 +940,8 @@ const ProcRow proc_rows[kProcRows] = {
     {"cuGraphicsUnmapResources", 3000, false, cuGraphicsUnmapResources},
     {"cuGraphicsUnmapResources", 7000, true, cuGraphicsUnmapResources_ptsz},
     {"cuGraphicsUnregisterResource", 3000, false, cuGraphicsUnregisterResource},
+    {"cuGraphicsVDPAURegisterOutputSurface", 3010, false, cuGraphicsVDPAURegisterOutputSurface},
+    {"cuGraphicsVDPAURegisterVideoSurface", 3010, false, cuGraphicsVDPAURegisterVideoSurface},
     {"cuGreenCtxCreate", 12040, false, cuGreenCtxCreate},
     {"cuGreenCtxDestroy", 12040, false, cuGreenCtxDestroy},
     {"cuGreenCtxGetDevResource", 12040, false, cuGreenCtxGetDevResource},
@@ -1278,6 +1343,9 @@ const ProcRow proc_rows[kProcRows] = {
     {"cuUserObjectCreate", 11030, false, cuUserObjectCreate},
     {"cuUserObjectRelease", 11030, false, cuUserObjectRelease},
     {"cuUserObjectRetain", 11030, false, cuUserObjectRetain},
+    {"cuVDPAUCtxCreate", 3010, false, cuVDPAUCtxCreate},
+    {"cuVDPAUCtxCreate", 3020, false, cuVDPAUCtxCreate_v2},
+    {"cuVDPAUGetDevice", 3010, false, cuVDPAUGetDevice},
     {"cuWaitExternalSemaphoresAsync", 10000, false, cuWaitExternalSemaphoresAsync},
     {"cuWaitExternalSemaphoresAsync", 10000, true, cuWaitExternalSemaphoresAsync_ptsz},
 };

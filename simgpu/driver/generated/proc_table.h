@@ -10,6 +10,6 @@ struct ProcRow {
   bool per_thread;
   void (*function)();
 };
-constexpr size_t kProcRows = 637;
+constexpr size_t kProcRows = 671;
 extern const ProcRow proc_rows[kProcRows];  // by name, version
 }  // namespace simgpu
