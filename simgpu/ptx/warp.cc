@@ -830,8 +830,9 @@ static void shuffle(Meeting& m, Collective kind, uint32_t lanes) {
         break;
     }
     if (!in) j = (int)l;
-    // Reading a lane that takes no part is undefined; it reads its own value.
-    m.result[l] = lanes >> (j & 31) & 1 ? m.value[j & 31] : m.value[l];
+    // Reading a lane that takes no part is undefined. Reductions of fewer lanes than a warp has
+    // rely on a zero (NVIDIA's own samples do).
+    m.result[l] = lanes >> (j & 31) & 1 ? m.value[j & 31] : 0;
     m.flag[l] = in;
   }
 }

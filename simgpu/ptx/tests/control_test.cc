@@ -179,6 +179,30 @@ TEST_CASE("shuffles at their edges", "[warp]") {
   }
 }
 
+// Eight lanes add up what they have, as the last step of a block's reduction does: the lanes that
+// take no part must add nothing, also where the source lies beyond the eight.
+TEST_CASE("a shuffle reads zero from a lane that takes no part", "[warp]") {
+  auto v = lanes<uint32_t>(R"(
+    mov.u32 %d, %a;
+    setp.ge.u32 %q0, %a, 8;
+    @%q0 bra END;
+    shfl.sync.down.b32 %t0|%q1, %d, 16, 0x1f, 0xff;
+    add.u32 %d, %d, %t0;
+    shfl.sync.down.b32 %t0|%q1, %d, 8, 0x1f, 0xff;
+    add.u32 %d, %d, %t0;
+    shfl.sync.down.b32 %t0|%q1, %d, 4, 0x1f, 0xff;
+    add.u32 %d, %d, %t0;
+    shfl.sync.down.b32 %t0|%q1, %d, 2, 0x1f, 0xff;
+    add.u32 %d, %d, %t0;
+    shfl.sync.down.b32 %t0|%q1, %d, 1, 0x1f, 0xff;
+    add.u32 %d, %d, %t0;
+END:)",
+                           iota());
+  REQUIRE(v.size() == 32);
+  CHECK(v[0] == 28);
+  CHECK(v[8] == 8);
+}
+
 TEST_CASE("votes, matches and reductions with partial masks", "[warp]") {
   auto v = lanes<uint32_t>(R"(
     setp.lt.u32 %q0, %a, 8;
