@@ -104,6 +104,12 @@ void DeviceHeap::free(const Allocation& a) {
   block.holes[begin] = length;
 }
 
+void DeviceHeap::set_access(int device, bool on) {
+  Lock lock(mutex_);
+  for (auto& [base, block] : small_) state()->memory.grant(base, device, on);
+  for (auto& [base, size] : large_) state()->memory.grant(base, device, on);
+}
+
 uint64_t DeviceHeap::reserved() {
   Lock lock(mutex_);
   uint64_t bytes = small_.size() * kBigPage;

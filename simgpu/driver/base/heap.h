@@ -18,6 +18,8 @@ class DeviceHeap {
   void free(const Allocation&);  // already taken out of the address space's table
   void clear();                  // all blocks, with their entries in the table of allocations
   uint64_t reserved();           // physical bytes held
+  // What the pool has handed out: to one more device, or no longer to it.
+  void set_access(int device, bool on);
 
  private:
   struct Block {

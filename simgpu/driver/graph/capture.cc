@@ -137,29 +137,40 @@ void add_points(std::vector<CapturePoint>* to, const std::vector<CapturePoint>& 
     if (!listed_already(*to, p.node.get())) to->push_back(p);
 }
 
-// Has the origin stream joined all other streams of the capture?
-bool joined(Capture& c, Context& context) {
+bool has(const std::vector<uint64_t>& numbers, uint64_t number) {
+  for (uint64_t n : numbers)
+    if (n == number) return true;
+  return false;
+}
+
+// The nodes that the origin stream waits for, as numbers.
+std::vector<uint64_t> before_origin(const Capture& c) {
   std::vector<GraphNode*> before;
   for (const CapturePoint& p : c.origin->capture_points) before.push_back(p.node.get());
   std::vector<uint64_t> seen;
-  auto known = [&](uint64_t uid) {
-    for (uint64_t u : seen)
-      if (u == uid) return true;
-    return false;
-  };
   while (!before.empty()) {
     GraphNode* n = before.back();
     before.pop_back();
-    if (known(n->uid)) continue;
+    if (has(seen, n->uid)) continue;
     seen.push_back(n->uid);
     for (const Edge& e : n->in) before.push_back(e.node);
   }
+  return seen;
+}
+
+// Has the origin stream joined this one?
+bool joined(const std::vector<uint64_t>& origin, const Stream& s) {
+  for (const CapturePoint& p : s.capture_points)
+    if (!has(origin, p.node->uid)) return false;
+  return true;
+}
+
+// All other streams of the capture?
+bool joined(const Capture& c, Context& context) {
+  const std::vector<uint64_t> origin = before_origin(c);
   Lock order(context.order);
-  for (Stream* s : context.streams) {
-    if (s->capture.get() != &c || s == c.origin) continue;
-    for (const CapturePoint& p : s->capture_points)
-      if (!known(p.node->uid)) return false;
-  }
+  for (Stream* s : context.streams)
+    if (s->capture.get() == &c && s != c.origin && !joined(origin, *s)) return false;
   return true;
 }
 
@@ -319,10 +330,9 @@ void end_captures_of(Stream& s) {
   Lock lock(capture_mutex());
   if (!s.capture) return;
   Ref<Capture> c = s.capture;
-  invalidate(*c);
-  if (c->origin == &s) {
-    close(c, *s.context);
-  }
+  // The capture goes on without a stream whose work the origin waits for.
+  if (c->origin == &s || !joined(before_origin(*c), s)) invalidate(*c);
+  if (c->origin == &s) close(c, *s.context);
   s.capture = {};
   s.capture_points.clear();
 }
@@ -353,12 +363,13 @@ SIMGPU_API cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
 
 SIMGPU_API cuStreamEndCapture(CUstream stream, CUgraph* out) {
   ENTER(cuStreamEndCapture);
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
-  *out = nullptr;
+  if (out) *out = nullptr;
   Ref<Stream> s;
   if (CUresult r = resolve(stream, &s); r != CUDA_SUCCESS) return r;
   Lock lock(capture_mutex());
   Ref<Capture> c = s->capture;
+  // Who captures into a graph of theirs has it already.
+  if (!out && (!c || c->own_graph)) return CUDA_ERROR_INVALID_VALUE;
   if (!c) return CUDA_ERROR_ILLEGAL_STATE;
   if (c->origin != s.get()) {
     invalidate(*c);
@@ -372,7 +383,7 @@ SIMGPU_API cuStreamEndCapture(CUstream stream, CUgraph* out) {
   close(c, *s->context);
   if (r != CUDA_SUCCESS) return r;
   if (c->own_graph) c->graph->retain();  // the handle's
-  *out = c->graph->handle();
+  if (out) *out = c->graph->handle();
   return CUDA_SUCCESS;
 }
 

@@ -375,12 +375,13 @@ bool AddressSpace::set_host_access(uint64_t begin, uint64_t end, bool read, bool
   return true;
 }
 
-void AddressSpace::grant(uint64_t address, int device) {
+void AddressSpace::grant(uint64_t address, int device, bool on) {
   WriteLock lock(lock_);
   Mapping* m = find_mapping(address);
   if (!m) return;
-  m->readable |= 1u << device;
-  m->writable |= 1u << device;
+  const uint32_t bit = 1u << device;
+  m->readable = on ? m->readable | bit : m->readable & ~bit;
+  m->writable = on ? m->writable | bit : m->writable & ~bit;
   changed();
 }
 

@@ -100,7 +100,8 @@ class AddressSpace {
   // For the host, which reaches only memory of cuMemCreate that lies there.
   bool set_host_access(uint64_t begin, uint64_t end, bool read, bool write);
   bool mapping(uint64_t address, Mapping* out);
-  void grant(uint64_t address, int device);  // the mapping at `address`, to one more device
+  // The mapping at `address`, to one more device or no longer to it.
+  void grant(uint64_t address, int device, bool on = true);
 
   void add(const Allocation&);
   bool remove(uint64_t base, Allocation* out);

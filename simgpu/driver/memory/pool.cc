@@ -27,6 +27,12 @@ CUresult Pool::allocate(uint64_t bytes, Allocation* a) {
   return CUDA_SUCCESS;
 }
 
+void Pool::set_access(int ordinal, bool on) {
+  Lock lock(mutex);
+  access = on ? access | 1u << ordinal : access & ~(1u << ordinal);
+  heap_.set_access(ordinal, on);
+}
+
 void Pool::release_memory(const Allocation& a) {
   heap_.free(a);
   {
@@ -266,8 +272,7 @@ SIMGPU_API cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* map, s
       if (!on) return CUDA_ERROR_INVALID_DEVICE;
       continue;
     }
-    Lock lock(p->mutex);
-    p->access = on ? p->access | 1u << d->ordinal : p->access & ~(1u << d->ordinal);
+    p->set_access(d->ordinal, on);
   }
   return CUDA_SUCCESS;
 }

@@ -24,6 +24,8 @@ class Pool : public Object {
   uint64_t used = 0, used_high = 0, reserved_high = 0;
   uint32_t access = 0;  // devices granted access besides its own
   uint64_t reserved() { return heap_.reserved(); }
+  // For memory that was handed out before, too.
+  void set_access(int ordinal, bool on);
 
  private:
   DeviceHeap heap_;

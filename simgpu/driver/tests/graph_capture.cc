@@ -1,4 +1,6 @@
 // Captures become graphs with the right nodes and edges, and running them does what was captured.
+#include <initializer_list>
+
 #include "kernels.h"
 
 static size_t node_count(CUgraph g) {
@@ -61,6 +63,25 @@ int main() {
     CHECK(host[0] == 1 && host[63] == 1 && more[0] == 7 && more[63] == 7);
   }
 
+  // A side stream that was joined may be destroyed before the capture ends; one that was not leaves
+  // work that the graph would lack.
+  for (bool joins : {true, false}) {
+    CUstream side;
+    OK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuEventRecord(fork, s));
+    OK(cuStreamWaitEvent(side, fork, 0));
+    OK(launch1(fill, 1, 64, side, a, 3u, 64u));
+    OK(cuEventRecord(join, side));
+    if (joins) OK(cuStreamWaitEvent(s, join, 0));
+    OK(cuStreamDestroy(side));
+    CUresult ended = cuStreamEndCapture(s, &graph);
+    CHECK((ended == CUDA_SUCCESS) == joins && (graph != nullptr) == joins);
+    if (!joins) continue;
+    CHECK(node_count(graph) == 1);
+    OK(cuGraphDestroy(graph));
+  }
+
   // Captured into a graph that is there; a launch of a graph is captured as its child.
   OK(cuGraphCreate(&graph, 0));
   CUgraphNode first;
@@ -71,6 +92,15 @@ int main() {
   CUgraph same;
   OK(cuStreamEndCapture(s, &same));
   CHECK(same == graph && node_count(graph) == 3 && edge_count(graph) == 2);
+  // Who captures into a graph of theirs need not ask for it; who does not, must, and the capture
+  // goes on after the refusal.
+  OK(cuStreamBeginCaptureToGraph(s, graph, nullptr, nullptr, 0, CU_STREAM_CAPTURE_MODE_RELAXED));
+  OK(cuStreamEndCapture(s, nullptr));
+  CHECK(node_count(graph) == 3);
+  OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+  EXPECT(CUDA_ERROR_INVALID_VALUE, cuStreamEndCapture(s, nullptr));
+  OK(cuStreamEndCapture(s, &same));
+  OK(cuGraphDestroy(same));
   CUgraphNode nodes[3];
   size_t n = 3;
   OK(cuGraphGetNodes(graph, nodes, &n));

@@ -3,6 +3,7 @@
 #include "driver/base/state.h"
 #include "driver/memory/memory.h"
 #include "driver/stream/stream.h"
+#include "driver/texture/texture.h"
 
 namespace simgpu {
 
@@ -138,6 +139,7 @@ SIMGPU_API cuArrayDestroy(CUarray handle) {
   if (a->level) return CUDA_ERROR_INVALID_HANDLE;  // its mipmap's
   if (CUresult r = forbid_unsafe(); r != CUDA_SUCCESS) return r;
   if (CUresult r = a->context->synchronize(); r != CUDA_SUCCESS) return r;
+  forget_destroyed_samplers();
   if (!state()->handles.remove(a.get())) return CUDA_ERROR_INVALID_HANDLE;
   a->release();
   return CUDA_SUCCESS;
@@ -219,6 +221,7 @@ SIMGPU_API cuMipmappedArrayDestroy(CUmipmappedArray handle) {
   if (CUresult r = find(handle, &m); r != CUDA_SUCCESS) return r;
   if (CUresult r = forbid_unsafe(); r != CUDA_SUCCESS) return r;
   if (CUresult r = m->context->synchronize(); r != CUDA_SUCCESS) return r;
+  forget_destroyed_samplers();
   if (!state()->handles.remove(m.get())) return CUDA_ERROR_INVALID_HANDLE;
   for (Ref<Array>& a : m->levels) state()->handles.remove(a.get());
   m->release();

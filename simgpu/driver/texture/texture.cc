@@ -26,6 +26,59 @@ Mutex& table_mutex() {
   return m;
 }
 
+// An object that was destroyed while work was submitted that may still look at it: kernels find it
+// until all of that is done. For calls it is gone at once.
+struct Leaving {
+  bool surface;
+  size_t slot;
+  std::vector<Point> work;
+};
+std::vector<Leaving>* leaving = nullptr;  // guarded by table_mutex()
+
+bool is_leaving(bool surface, size_t slot) {
+  if (!leaving) return false;
+  for (const Leaving& l : *leaving)
+    if (l.surface == surface && l.slot == slot) return true;
+  return false;
+}
+
+// What the streams of all contexts have not done yet.
+std::vector<Point> submitted_work() {
+  std::vector<Ref<Context>> contexts;
+  {
+    Lock lock(state()->live_mutex);
+    for (Context* c : state()->live) contexts.push_back(Ref<Context>(c));
+  }
+  std::vector<Point> work;
+  for (Ref<Context>& c : contexts) {
+    Lock order(c->order);
+    for (Stream* s : c->streams)
+      if (Point p = s->last(); !p.reached()) work.push_back(p);
+  }
+  return work;
+}
+
+void empty(bool surface, size_t slot) {
+  Sampler* s = slots[surface][slot].exchange(nullptr);
+  retire(Ref<RefCounted>::adopt(s));  // kernels may be looking at it
+}
+
+// Empties the slots of objects whose work is done. The caller holds table_mutex().
+void sweep() {
+  if (!leaving) return;
+  for (size_t i = 0; i < leaving->size();) {
+    Leaving& l = (*leaving)[i];
+    bool done = true;
+    for (const Point& p : l.work) done = done && p.reached();
+    if (!done) {
+      ++i;
+      continue;
+    }
+    empty(l.surface, l.slot);
+    leaving->erase(leaving->begin() + static_cast<long>(i));
+  }
+}
+
 class AllImages final : public ptx::Images {
  public:
   const ptx::Image* texture(uint64_t handle) override { return image(false, handle); }
@@ -193,6 +246,7 @@ CUresult describe_view(const CUDA_RESOURCE_VIEW_DESC& v, Sampler* s) {
 
 CUresult enter_table(Ref<Sampler> s, uint64_t* out) {
   Lock lock(table_mutex());
+  sweep();
   for (size_t i = 0; i < kSlots; ++i) {
     if (slots[s->surface][i].load()) continue;
     s->retain();  // the table's
@@ -205,17 +259,24 @@ CUresult enter_table(Ref<Sampler> s, uint64_t* out) {
 
 CUresult leave_table(bool surface, uint64_t handle) {
   CURRENT(c);
+  std::vector<Point> work = submitted_work();
   Lock lock(table_mutex());
-  Sampler* s = look(surface, handle);
-  if (!s) return CUDA_ERROR_INVALID_VALUE;
-  slots[surface][handle - base_of(surface) - 1].store(nullptr);
-  retire(Ref<RefCounted>::adopt(s));  // kernels may be looking at it
+  sweep();
+  const size_t slot = handle - base_of(surface) - 1;
+  if (!look(surface, handle) || is_leaving(surface, slot)) return CUDA_ERROR_INVALID_VALUE;
+  if (work.empty()) {
+    empty(surface, slot);
+  } else {
+    if (!leaving) leaving = new std::vector<Leaving>;
+    leaving->push_back({surface, slot, std::move(work)});
+  }
   return CUDA_SUCCESS;
 }
 
 CUresult find(bool surface, uint64_t handle, Ref<Sampler>* out) {
   Lock lock(table_mutex());
-  *out = Ref<Sampler>(look(surface, handle));
+  const bool gone = is_leaving(surface, handle - base_of(surface) - 1);
+  *out = Ref<Sampler>(gone ? nullptr : look(surface, handle));
   return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -259,6 +320,11 @@ ptx::Images* all_images() {
   // Constant: kernels of several streams ask for it first at the same time.
   static constinit AllImages all;
   return &all;
+}
+
+void forget_destroyed_samplers() {
+  Lock lock(table_mutex());
+  sweep();
 }
 
 }  // namespace simgpu

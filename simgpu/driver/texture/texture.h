@@ -35,6 +35,9 @@ CUresult make_sampler(const CUDA_RESOURCE_DESC& resource, const CUDA_TEXTURE_DES
 // Every object of the process.
 ptx::Images* all_images();
 
+// Lets go of what destroyed objects held for work that is done by now.
+void forget_destroyed_samplers();
+
 // One .texref of a module, or what cuTexRefCreate made.
 class TextureReference : public Object {
  public:

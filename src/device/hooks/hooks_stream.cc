@@ -135,8 +135,9 @@ CUresult note_capture_ended(CUresult result, CUgraph* graph) {
               result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT;
   if (!none && __atomic_load_n(&captures_active, __ATOMIC_RELAXED))
     __atomic_sub_fetch(&captures_active, 1, __ATOMIC_RELAXED);
-  if (result == CUDA_SUCCESS && graph && *graph) {
-    note_graph(*graph);
+  if (result == CUDA_SUCCESS) {
+    // Not asked for: it is the program's own graph (cuStreamBeginCaptureToGraph), known already.
+    if (graph && *graph) note_graph(*graph);
   } else if (!none) {
     MutexLock guard(registry().lock);
     drop_pending_users();

@@ -110,10 +110,8 @@ struct Loop {
     OK(cuStreamBeginCaptureToGraph(stream, body, nullptr, nullptr, 0,
                                    CU_STREAM_CAPTURE_MODE_GLOBAL));
     OK(cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, stream, adds, nullptr));
-    CUgraph captured;
-    OK(cuStreamEndCapture(stream, &captured));
+    OK(cuStreamEndCapture(stream, nullptr));  // into a graph that is there
     OK(cuStreamDestroy_v2(stream));
-    CHECK(captured == body);
     size_t count = 1;
     OK(cuGraphGetNodes(body, &adding, &count));
     void* ends[] = {&outer, &counter};
