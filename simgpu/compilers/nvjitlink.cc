@@ -114,8 +114,18 @@ char* copy_of(const void* data, size_t size) {
   return out;
 }
 
+// NVIDIA's device runtime: what the simulated GPU has of it is built in, and kernels that call
+// more of it are told so by name.
+bool is_device_runtime(const char* data, size_t size) {
+  constexpr char kArchive[] = "!<arch>\n", kMember[] = "cuda_device_runtime.o/";
+  constexpr size_t kHead = 8, kListed = 4096;  // members before it are the archive's own index
+  if (size < kHead || memcmp(data, kArchive, kHead) != 0) return false;
+  return memmem(data, size < kListed ? size : kListed, kMember, sizeof kMember - 1) != nullptr;
+}
+
 // Object files and archives for the host, and machine code, have nothing that we could link.
 int add_image(Link* link, const char* data, size_t size, const char* name) {
+  if (is_device_runtime(data, size)) return 0;
   if (size >= 4 && memcmp(data,
                           "\x7f"
                           "ELF",
@@ -164,8 +174,6 @@ int add_file(int library, Handle handle, int type, const char* path) {
   if (!own) return kInternal;
   FILE* file = find(library, handle) && path ? fopen(path, "rb") : nullptr;
   if (!file) return own(handle, type, path);
-  // NVIDIA's device runtime: what the simulated GPU has of it is built in, and kernels that call
-  // more of it are told so by name.
   const char* base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
   if (type == kLibraryFile && strcmp(base, "libcudadevrt.a") == 0) {
     fclose(file);

@@ -1,6 +1,7 @@
 // Modules: compile, addresses, initial values.
 #include <stdio.h>
 
+#include "device_runtime.h"
 #include "lower.h"
 #include "native.h"
 
@@ -276,7 +277,8 @@ Module* compile(const char* text, size_t length, const CompileOptions& options, 
   }
   auto* m = new (memory) Module();
   if (length <= 1ull << 30 && parse(&m->syntax, text, length, &messages) &&
-      build(m, options, &messages) && initialisers_resolve(m, &messages))
+      add_device_runtime(&m->syntax, &messages) && build(m, options, &messages) &&
+      initialisers_resolve(m, &messages))
     return m;
   if (messages.errors() == 0) messages.error(1, "the text is too long");
   destroy(m);

@@ -129,6 +129,14 @@ int main(int argc, char** argv) {
   out = link_all(own, 1, (struct Input[]){{2, kKernel}, {0, NULL}}, &r);
   CHECK(r == 4 && strstr(out, "twice") != NULL);
   free(out);
+  // NVIDIA's device runtime as its archive's bytes is built in; other archives are refused.
+  static const char kRuntime[] = "!<arch>\n//  24  `\ncuda_device_runtime.o/\n", kOther[] = "!<arch>\nsome.o/  ";
+  out = link_all(own, 1, (struct Input[]){{5, kRuntime}, {2, kTwice}, {0, NULL}}, &r);
+  CHECK(r == 0 && strstr(out, "twice") != NULL);
+  free(out);
+  out = link_all(own, 1, (struct Input[]){{5, kOther}, {2, kTwice}, {0, NULL}}, &r);
+  CHECK(r != 0 && out[0] != 0);
+  free(out);
   out = link_all(own, 1, (struct Input[]){{1, "\x7f" "ELF..."}, {0, NULL}}, &r);
   CHECK(r == 3 && strstr(out, "machine code") != NULL);
   free(out);
