@@ -207,8 +207,8 @@ static void assert_fail(Ctx& c, const Ins* i, uint32_t lane, const uint64_t* arg
                    "%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s` failed.\n",
                    file, (uint32_t)argument[2], function, b.ctaid[0], b.ctaid[1], b.ctaid[2],
                    c.warp->tid[0][lane], c.warp->tid[1][lane], c.warp->tid[2][lane], message);
-  if (n > 0 && c.grid->launch->output != nullptr)
-    c.grid->launch->output(c.grid->launch->output_context, text,
+  if (n > 0 && c.grid->launch->errors != nullptr)
+    c.grid->launch->errors(c.grid->launch->output_context, text,
                            (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
   fault(c, i, Outcome::kAssert, 0, "assertion `%s` failed at %s:%u", message, file,
         (uint32_t)argument[2]);
@@ -217,6 +217,7 @@ static void assert_fail(Ctx& c, const Ins* i, uint32_t lane, const uint64_t* arg
 // False: the launch ends (c.event is set).
 bool call_builtin(Ctx& c, const Ins* i) {
   const CallSite& site = *i->call;
+  bool failed = false;
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     if (!(c.mask >> lane & 1)) continue;
     uint64_t argument[5] = {};
@@ -236,7 +237,8 @@ bool call_builtin(Ctx& c, const Ins* i) {
       }
       case Builtin::kAssertFail:
         assert_fail(c, i, lane, argument);
-        return false;
+        failed = true;  // after the other lanes have told theirs
+        break;
       case Builtin::kMalloc:
         result = device_malloc(c, argument[0]);
         break;
@@ -264,7 +266,7 @@ bool call_builtin(Ctx& c, const Ins* i) {
       write_bytes(c, lane, kLocalWindow | (c.frame->local_base + site.results[k].offset), &result,
                   site.results[k].bytes > 8 ? 8 : site.results[k].bytes);
   }
-  return true;
+  return !failed;
 }
 
 }  // namespace simgpu::ptx

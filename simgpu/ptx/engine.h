@@ -120,7 +120,7 @@ struct Result {
   char text[256] = {};   // for people
 };
 
-// Kernel printf and assert text goes here, already formatted, from any worker.
+// The text of printf and of assertions in kernels goes here, already formatted, from any worker.
 using Output = void (*)(void* context, const char* text, size_t length);
 
 struct Launch {
@@ -135,7 +135,8 @@ struct Launch {
   uint64_t grid_id = 0;
   Memory* memory = nullptr;
   class Images* images = nullptr;  // texture.h; null: no textures and surfaces
-  Output output = nullptr;
+  Output output = nullptr;         // printf
+  Output errors = nullptr;         // assertions
   void* output_context = nullptr;
   // cudaGraphSetConditional in device code. False: there is no such handle.
   bool (*set_conditional)(uint64_t handle, uint32_t value) = nullptr;

@@ -177,6 +177,7 @@ struct Warp {
   uint64_t spin[4] = {};
   uint32_t spins = 0;
   uint32_t cluster_phase = 0;
+  uint64_t clock = 0, clock_read = 0;  // what it was told last, and when
   Frame* frames = nullptr;
   Group groups[kLanes];
   Frame root;
@@ -280,7 +281,8 @@ struct Grid {
   uint32_t shared_bytes;  // static + dynamic, per block
   uint32_t cluster_size;
   uint32_t cluster[3];
-  uint32_t shape;  // of its warps (native.h)
+  uint32_t shape;        // of its warps (native.h)
+  uint64_t clock_start;  // when the launch began
   std::atomic<bool> stop{false};
   alignas(64) uint8_t workspace[kGridBytes];
 };

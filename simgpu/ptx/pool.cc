@@ -515,6 +515,7 @@ static bool prepare(Job* job, const Launch& l, Result* r) {
   Grid& g = job->grid;
   if (l.kernel >= l.module->kernels.size()) return refuse(r, "?", "no such kernel");
   g.launch = &l;
+  g.clock_start = __rdtsc();
   g.module = l.module;
   g.kernel = l.module->kernels[l.kernel];
   g.memory = l.memory;

@@ -84,6 +84,7 @@ bool start_warp(const Grid& g, Block& b, Warp& w, uint32_t id) {
   w.ages = w.turns = w.spins = w.favoured = 0;
   w.waited = 0;
   w.cluster_phase = 0;
+  w.clock = 0;
   memset(w.spin, 0, sizeof w.spin);
   const Function& f = *g.kernel->function;
   w.root.function = g.kernel->function;

@@ -559,6 +559,20 @@ static uint64_t now() {
   return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
 }
 
+// A GPU runs the warps of a launch at the same time, here they take turns. So the clock of a warp
+// begins when the launch did and catches up with the processor's while it is read: warps that wait
+// for a number of cycles wait together.
+static uint64_t read_clock(Ctx& c) {
+  Warp& w = *c.warp;
+  const uint64_t now = __rdtsc();
+  w.clock = w.clock == 0 ? c.grid->clock_start : w.clock + (now - w.clock_read);
+  w.clock_read = now;
+  const uint64_t late = now > w.clock ? now - w.clock : 0;
+  const uint64_t step = late / 32 + 64;
+  w.clock += step < late ? step : late;
+  return w.clock;
+}
+
 uint64_t special_value(Ctx& c, uint8_t reg, uint32_t lane) {
   const Launch& launch = *c.grid->launch;
   const Block& b = *c.block;
@@ -603,11 +617,11 @@ uint64_t special_value(Ctx& c, uint8_t reg, uint32_t lane) {
     case kLaneGe:
       return ~((1u << lane) - 1);
     case kClock:
-      return (uint32_t)__rdtsc();
+      return (uint32_t)read_clock(c);
     case kClockHi:
-      return __rdtsc() >> 32;
+      return read_clock(c) >> 32;
     case kClock64:
-      return __rdtsc();
+      return read_clock(c);
     case kGlobaltimer:
       return now();
     case kGlobaltimerLo:
@@ -658,18 +672,21 @@ uint64_t special_value(Ctx& c, uint8_t reg, uint32_t lane) {
 static bool same_for_all(uint8_t reg) {
   return (reg >= kNtidX && reg <= kNctaidZ) || reg == kWarpid || reg == kWarpSize;
 }
+// Registers that all lanes of an instruction read at the same moment.
+static bool is_time(uint8_t reg) { return reg >= kClock && reg <= kGlobaltimerHi; }
 
 // d = special register imm. n: 8 for 64-bit, 1 for a predicate.
 const Ins* op_special(Ctx& c, const Ins* i) {
   auto reg = (uint8_t)i->imm;
   if (i->n == 8) {
     uint64_t* d = reg64(c, i->d);
+    const uint64_t time = is_time(reg) ? special_value(c, reg, 0) : 0;
     for (unsigned l = 0; l < kLanes; ++l)
-      if (c.lanes[l]) d[l] = special_value(c, reg, l);
+      if (c.lanes[l]) d[l] = is_time(reg) ? time : special_value(c, reg, l);
     return i + 1;
   }
   uint32_t* d = reg32(c, i->d);
-  if (i->n != 1 && (reg <= kTidZ || same_for_all(reg))) {
+  if (i->n != 1 && (reg <= kTidZ || same_for_all(reg) || is_time(reg))) {
     if (reg > kTidZ)
       fill_lanes(d, c.lanes, (uint32_t)special_value(c, reg, 0));
     else

@@ -198,13 +198,14 @@ CUresult Context::synchronize() {
 }
 
 void Context::flush_output() {
-  std::vector<char> text;
+  std::vector<char> text, failed;
   {
     Lock lock(output_mutex);
     text.swap(output);
+    failed.swap(errors);
   }
-  if (text.empty()) return;
-  fwrite(text.data(), 1, text.size(), stdout);
+  if (!text.empty()) fwrite(text.data(), 1, text.size(), stdout);
+  if (!failed.empty()) fwrite(failed.data(), 1, failed.size(), stderr);
 }
 
 Ref<Context> context_of(CUcontext handle) {

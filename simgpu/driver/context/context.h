@@ -77,9 +77,9 @@ class Context : public Object {
   CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;
   CUsharedconfig shared_config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
 
-  // Kernel printf.
+  // What kernels print, and which assertions failed in them.
   Mutex output_mutex;
-  std::vector<char> output;
+  std::vector<char> output, errors;
 
   // Threads of streams that are alive.
   Mutex workers_mutex;

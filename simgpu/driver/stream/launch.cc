@@ -32,11 +32,12 @@ CUresult result_of(const ptx::Result& r) {
   return CUDA_ERROR_UNKNOWN;
 }
 
+template <std::vector<char> Context::*kTo>
 void print(void* context, const char* text, size_t length) {
   auto* c = static_cast<Context*>(context);
   Lock lock(c->output_mutex);
-  if (c->output.size() > 64 * kMiB) return;
-  c->output.insert(c->output.end(), text, text + length);
+  if ((c->*kTo).size() > 64 * kMiB) return;
+  (c->*kTo).insert((c->*kTo).end(), text, text + length);
 }
 
 }  // namespace
@@ -63,7 +64,8 @@ CUresult KernelAction::execute(Context& c) {
   l.memory = &c.memory;
   Ref<BoundReferences> bound = references ? references : bind_references(*module);
   l.images = bound ? bound.get() : all_images();
-  l.output = print;
+  l.output = print<&Context::output>;
+  l.errors = print<&Context::errors>;
   l.output_context = &c;
   l.set_conditional = set_conditional;
   l.cancel = &c.cancel;

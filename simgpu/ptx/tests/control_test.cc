@@ -259,6 +259,109 @@ TEST_CASE("each lane may bring its own member mask", "[warp]") {
   for (uint32_t l = 0; l < 32; ++l) CHECK(v[l] == (l & 24) * 8 + 28);
 }
 
+// On a GPU 512 warps that spin do so at the same time; one after the other they would take two
+// seconds.
+TEST_CASE("warps that wait for a number of cycles wait together", "[warp]") {
+  Gpu gpu(1 << 20);
+  REQUIRE(gpu.load(std::string(kHead) + R"(
+.visible .entry spin(.param .u64 out) {
+  .reg .b64 %out, %first, %now, %passed; .reg .pred %p; .reg .b32 %i, %n, %t;
+  ld.param.u64 %out, [out];
+  mov.u64 %first, %clock64;
+AGAIN:
+  mov.u64 %now, %clock64;
+  sub.u64 %passed, %now, %first;
+  setp.lt.u64 %p, %passed, 10000000;
+  @%p bra AGAIN;
+  mov.u32 %i, %ctaid.x; mov.u32 %n, %ntid.x; mov.u32 %t, %tid.x;
+  mad.lo.u32 %i, %i, %n, %t; mad.wide.u32 %out, %i, 8, %out; st.global.u64 [%out], %passed;
+  ret;
+})"));
+  constexpr uint32_t kBlocks = 64, kThreads = 256;
+  uint64_t out = gpu.zeros(kBlocks * kThreads * 8);
+  const uint64_t begin = __builtin_ia32_rdtsc();
+  REQUIRE(gpu.run("spin", kBlocks, kThreads, {out}).outcome == Outcome::kDone);
+  const uint64_t took = __builtin_ia32_rdtsc() - begin;
+  auto passed = gpu.read<uint64_t>(out, kBlocks * kThreads);
+  for (uint64_t p : passed) CHECK(p >= 10000000);
+  for (uint32_t t = 0; t < kBlocks * kThreads; ++t) CHECK(passed[t] == passed[t & ~31u]);
+  CHECK(took < 10000000ull * kBlocks * kThreads / 32 / 4);
+}
+
+TEST_CASE("each thread of a warp tells of its failed assertion, apart from what is printed",
+          "[warp]") {
+  Gpu gpu(1 << 20);
+  REQUIRE(gpu.load(std::string(kHead) + R"(
+.extern .func __assertfail(.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n, .param .b64 s);
+.extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);
+.global .align 1 .b8 message[2] = {120, 0};
+.visible .entry fails(.param .u64 out) {
+  .reg .b64 %a; .reg .b32 %t; .reg .pred %p;
+  mov.u64 %a, message; cvta.global.u64 %a, %a;
+  { .param .b64 p0; .param .b64 p1; .param .b32 r;
+    st.param.b64 [p0], %a; st.param.b64 [p1], 0; call (r), vprintf, (p0, p1); }
+  mov.u32 %t, %tid.x; setp.lt.u32 %p, %t, 29;
+  @%p bra FINE;
+  { .param .b64 p0; .param .b64 p1; .param .b32 p2; .param .b64 p3; .param .b64 p4;
+    st.param.b64 [p0], %a; st.param.b64 [p1], %a; st.param.b32 [p2], 7; st.param.b64 [p3], %a;
+    st.param.b64 [p4], 1; call __assertfail, (p0, p1, p2, p3, p4); }
+FINE:
+  ret;
+})"));
+  Result r = gpu.run("fails", 1, 32, {gpu.zeros(8)});
+  CHECK(r.outcome == Outcome::kAssert);
+  for (int t = 28; t < 32; ++t) {
+    const std::string line =
+        "x:7: x: block: [0,0,0], thread: [" + std::to_string(t) + ",0,0] Assertion `x` failed.\n";
+    CHECK((gpu.errors.find(line) != std::string::npos) == (t >= 29));
+  }
+  CHECK(gpu.output == std::string(32, 'x'));
+}
+
+// What compilers leave to NVIDIA's device runtime (numba's cooperative groups): nothing of a block
+// may be read by another before all have come.
+TEST_CASE("cudaCGSynchronize is a barrier of the grid", "[barrier]") {
+  Gpu gpu(1 << 20);
+  REQUIRE(gpu.load(std::string(kHead) + R"(
+.extern .func (.param .b64 r) cudaCGGetIntrinsicHandle(.param .b32 s);
+.extern .func (.param .b32 r) cudaCGSynchronize(.param .b64 h, .param .b32 f);
+.visible .entry meets(.param .u64 out) {
+  .reg .b64 %h, %out, %own, %next; .reg .b32 %c, %n, %t, %v, %k, %r; .reg .pred %p;
+  ld.param.u64 %out, [out];
+  { .param .b32 s; .param .b64 r; st.param.b32 [s], 1; call (r), cudaCGGetIntrinsicHandle, (s);
+    ld.param.b64 %h, [r]; }
+  mov.u32 %c, %ctaid.x; mov.u32 %n, %nctaid.x; mov.u32 %t, %tid.x;
+  mad.wide.u32 %own, %c, 4, %out;
+  add.u32 %k, %c, 1; rem.u32 %k, %k, %n; mad.wide.u32 %next, %k, 4, %out;
+  mov.u32 %k, 0;
+ROUND:
+  setp.ne.u32 %p, %t, 0;
+  @%p bra WROTE;
+  add.u32 %v, %k, %c; st.global.u32 [%own], %v;
+WROTE:
+  { .param .b64 h; .param .b32 f; .param .b32 r; st.param.b64 [h], %h; st.param.b32 [f], 0;
+    call (r), cudaCGSynchronize, (h, f); ld.param.b32 %r, [r]; }
+  ld.volatile.global.u32 %v, [%next];
+  { .param .b64 h; .param .b32 f; .param .b32 r; st.param.b64 [h], %h; st.param.b32 [f], 0;
+    call (r), cudaCGSynchronize, (h, f); ld.param.b32 %r, [r]; }
+  add.u32 %k, %k, 1; setp.lt.u32 %p, %k, 20;
+  @%p bra ROUND;
+  mad.lo.u32 %k, %c, 64, %t; add.u32 %k, %k, 1024; mad.wide.u32 %own, %k, 4, %out;
+  mad.lo.u32 %v, %r, 1000, %v; st.global.u32 [%own], %v;
+  ret;
+})"));
+  uint64_t out = gpu.zeros(1 << 16);
+  Launch l = gpu.prepare("meets", 6, 64, {out});
+  l.cooperative = true;
+  REQUIRE(run(pool(), l).outcome == Outcome::kDone);
+  auto seen = gpu.read<uint32_t>(out, 1024 + 6 * 64);
+  for (uint32_t b = 0; b < 6; ++b)
+    for (uint32_t t = 0; t < 64; ++t) CHECK(seen[1024 + b * 64 + t] == 19 + (b + 1) % 6);
+  // Not launched together: refused, and the program goes on.
+  REQUIRE(gpu.run("meets", 1, 64, {out}).outcome == Outcome::kDone);
+  CHECK(gpu.read<uint32_t>(out, 1025)[1024] == 1000 + 19);
+}
+
 TEST_CASE("barriers", "[barrier]") {
   SECTION("with threads that have left") {
     Gpu gpu(1 << 20);

@@ -129,6 +129,9 @@ class Gpu {
     l.output = [](void* to, const char* text, size_t n) {
       static_cast<Gpu*>(to)->output.append(text, n);
     };
+    l.errors = [](void* to, const char* text, size_t n) {
+      static_cast<Gpu*>(to)->errors.append(text, n);
+    };
     l.output_context = this;
     return l;
   }
@@ -139,7 +142,7 @@ class Gpu {
     return ptx::run(pool(), l);
   }
 
-  std::string error, output;
+  std::string error, output, errors;  // of the compiler; what kernels print; failed assertions
   Module* module_ = nullptr;
   FlatMemory memory_;
 
