@@ -125,8 +125,9 @@ bool start_unit(const Grid& g, Unit* unit, uint64_t index) {
     b.slot = (uint32_t)(index * unit->block_count + k);
     b.warps_done = 0;
     b.threads = g.threads_per_block;
-    b.shared_bytes = g.shared_bytes;
-    if (g.shared_bytes != 0) memset(b.shared, 0, g.shared_bytes);
+    // Compilers load a whole vector of which they use a part (.pragma "used_bytes_mask").
+    b.shared_bytes = (g.shared_bytes + 15) & ~15u;
+    if (b.shared_bytes != 0) memset(b.shared, 0, b.shared_bytes);
     for (; b.barriers_used != 0; b.barriers_used &= b.barriers_used - 1)
       b.barriers[__builtin_ctz(b.barriers_used)] = Barrier();
     for (uint32_t w = 0; w < b.warp_count; ++w) {

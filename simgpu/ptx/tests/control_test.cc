@@ -259,6 +259,27 @@ TEST_CASE("each lane may bring its own member mask", "[warp]") {
   for (uint32_t l = 0; l < 32; ++l) CHECK(v[l] == (l & 24) * 8 + 28);
 }
 
+// Compilers load a vector whose end they do not use; what lies beyond it is an error still.
+TEST_CASE("a vector may reach over the end of shared memory, not begin behind it", "[warp]") {
+  Gpu gpu(1 << 20);
+  REQUIRE(gpu.load(std::string(kHead) + R"(
+.extern .shared .align 16 .b8 s[];
+.visible .entry k(.param .u64 out, .param .u32 at) {
+  .reg .b64 %out; .reg .b32 %v<4>, %a, %s;
+  ld.param.u64 %out, [out]; ld.param.u32 %a, [at];
+  mov.u32 %s, s; add.u32 %s, %s, %a;
+  st.shared.u32 [s+24], 7;
+  .pragma "used_bytes_mask 0xfff";
+  ld.shared.v4.b32 {%v0, %v1, %v2, %v3}, [%s];
+  st.global.u32 [%out], %v2;
+  ret;
+})"));
+  uint64_t out = gpu.zeros(64);
+  REQUIRE(gpu.run("k", 1, 1, {out, uint32_t(16)}, 28).outcome == Outcome::kDone);
+  CHECK(gpu.read<uint32_t>(out, 1)[0] == 7);
+  CHECK(gpu.run("k", 1, 1, {out, uint32_t(32)}, 28).outcome == Outcome::kIllegalAddress);
+}
+
 // On a GPU 512 warps that spin do so at the same time; one after the other they would take two
 // seconds.
 TEST_CASE("warps that wait for a number of cycles wait together", "[warp]") {
