@@ -118,7 +118,8 @@ static_assert(sizeof(SlotHeader) <= kSlotHeaderBytes);
 // ---------------------------------------------------------------------------------------------------------
 // Messages on SOCK_SEQPACKET sockets between library and writer. One socket for the application
 // (kSourceParent), one for the copy-on-write child (kSourceChild). The writer is exec'ed as
-//   gpuckpt-writer --store DIR --ring FD --parent FD --child FD [--job ID] [--level N] [--keep N]
+//   gpuckpt-writer --store DIR --ring FD --parent FD --child FD [--job ID] [--level N] [--for
+//   PURPOSE] [--keep N]
 //   [--budget BYTES]
 //
 // What did not change. The library remembers the id of the last durable snapshot (kMsgDurable; in a

@@ -377,7 +377,8 @@ Status SnapshotWriterImpl::keep(Lane& lane, uint64_t space, std::span<const uint
 
 Status SnapshotWriterImpl::close_frame(Lane::Open& open) {
   if (open.draft.names.empty()) return Status::Ok();
-  SealedFrame sealed = seal(std::move(open.draft), options_.level, paths_.keys.get());
+  SealedFrame sealed =
+      seal(std::move(open.draft), options_.level, paths_.keys.get(), options_.purpose);
   PackWriter::Writeback due;
   Status status;
   {

@@ -42,7 +42,8 @@ struct WriteOptions {
   int64_t run_pid = 0;
   // A snapshot that put_same may refer to (SnapshotWriter::parent tells whether it can).
   std::string parent = {};
-  int level = 1;        // zstd level; 0 stores plain
+  int level = 1;  // zstd level; 0 stores plain
+  Purpose purpose = Purpose::kBalanced;
   uint64_t budget = 0;  // the store may not grow beyond this many bytes; 0: no limit
   // Before writing, remove the oldest snapshots (never the newest of a job, never the parent) until
   // one as large as the last ones fits into the budget. Otherwise a full budget is an error.

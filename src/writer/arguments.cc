@@ -33,18 +33,30 @@ bool number(const char* text, int least, int most, int* value) {
   return *value >= least && *value <= most;
 }
 
+bool purpose(std::string_view name, store::Purpose* out) {
+  if (name == "restore")
+    *out = store::Purpose::kRestore;
+  else if (name == "size")
+    *out = store::Purpose::kSize;
+  else if (name != "balanced")
+    return false;
+  return true;
+}
+
 }  // namespace
 
 Status parse(int argc, char** argv, Arguments* out) {
   std::string action;
   std::string fault;
+  bool level_given = false;
   static const option options[] = {
       {"store", 1, nullptr, 's'},    {"ring", 1, nullptr, 'r'},
       {"parent", 1, nullptr, 'p'},   {"child", 1, nullptr, 'c'},
       {"job", 1, nullptr, 'j'},      {"level", 1, nullptr, 'l'},
       {"keep", 1, nullptr, 'k'},     {"budget", 1, nullptr, 'b'},
       {"key-file", 1, nullptr, 'K'}, {"budget-action", 1, nullptr, 'B'},
-      {"memory", 1, nullptr, 'M'},   {nullptr, 0, nullptr, 0}};
+      {"memory", 1, nullptr, 'M'},   {"for", 1, nullptr, 'f'},
+      {nullptr, 0, nullptr, 0}};
   for (int c; (c = getopt_long(argc, argv, "", options, nullptr)) != -1;) {
     switch (c) {
       case 's':
@@ -63,8 +75,13 @@ Status parse(int argc, char** argv, Arguments* out) {
         out->write.job = optarg;
         break;
       case 'l':
+        level_given = true;
         if (!number(optarg, 0, 19, &out->write.level))
           fault = fmt::format("GPUCKPT_LEVEL={} is not a number from 0 to 19", optarg);
+        break;
+      case 'f':
+        if (!purpose(optarg, &out->write.purpose))
+          fault = fmt::format("GPUCKPT_FOR={} is none of balanced, restore, size", optarg);
         break;
       case 'k':
         if (!number(optarg, 1, INT_MAX, &out->keep))
@@ -87,6 +104,8 @@ Status parse(int argc, char** argv, Arguments* out) {
         return Status(kExitUsage, "library and writer are of different builds: reinstall gpuckpt");
     }
   }
+  constexpr int kThorough = 6;
+  if (out->write.purpose == store::Purpose::kSize && !level_given) out->write.level = kThorough;
   if (const char* text = getenv("GPUCKPT_BUDGET_ACTION"); text && action.empty()) action = text;
   if (!action.empty() && action != "prune" && action != "refuse")
     fault = fmt::format("GPUCKPT_BUDGET_ACTION={} is neither prune nor refuse", action);

@@ -287,14 +287,32 @@ def level(tools):
         raise Failure(f"level 0 stores {sizes[0]} bytes, level 9 {sizes[1]}")
 
 
+def purpose(tools):
+    """What is stored for a restore is LZ4 where bytes repeat, for size never; both come back."""
+    for name, options, env in both("--for", "restore") + both("--for", "size"):
+        with Session(tools, 1) as session:
+            process = session.run(tools.subject("counter", 40, 20), options=options, **env)
+            session.wait_lines(3, process)
+            session.snapshot(process, "cli")
+            session.kill(process)
+            info = json.loads(session.cli("inspect", session.store, "--json").stdout)
+            sizes = info.get("meta", info)["sizes"]
+            if ("codec_lz4_bytes" in sizes) != ("restore" in [*options, *env.values()]):
+                raise Failure(f"{name} {options} {env}: {sizes}")
+            session.cli("verify", session.store)
+            restored = session.restore()
+            session.wait_lines(len(session.lines()) + 2, restored)
+            session.kill(restored)
+
+
 def misspelled(tools):
     """A setting that cannot be read is named once, with what it may be; the program runs. One that can be is not talked of."""
     wrong = {"SIGNAL": "USR3", "ON_TERM": "later", "SOCKETS": "keep", "COPY_LIMIT": "2X", "PAGE_CACHE": "much", "COPY": "twice",
              "CHILDREN": "some", "EVERY": "soon", "TIMEOUT": "5x", "GATE": "-1", "TRACK": "magic",
-             "STAGE": "8X", "DRAIN_RATE": "fast", "PRECOPY": "later", "IPC": "maybe", "DEVICE_HEAP": "full"}
+             "STAGE": "8X", "DRAIN_RATE": "fast", "PRECOPY": "later", "IPC": "maybe", "DEVICE_HEAP": "full", "FOR": "speed"}
     right = {"SIGNAL": "USR2", "ON_TERM": "ignore", "SOCKETS": "drop", "COPY_LIMIT": "1.5GiB", "PAGE_CACHE": "0", "COPY": "early",
              "CHILDREN": "able", "EVERY": "1h", "TIMEOUT": "90s", "GATE": "500ms", "TRACK": "content",
-             "STAGE": "off", "DRAIN_RATE": "1.5G", "PRECOPY": "off", "IPC": "off", "DEVICE_HEAP": "empty"}
+             "STAGE": "off", "DRAIN_RATE": "1.5G", "PRECOPY": "off", "IPC": "off", "DEVICE_HEAP": "empty", "FOR": "size"}
     for values, count in ((wrong, 1), (right, 0)):
         with Session(tools, 1) as session:
             settings = {f"GPUCKPT_{name}": value for name, value in values.items()}
@@ -344,7 +362,7 @@ def window(tools):
 
 
 CASES = [window, on_term, on_term_is_off, on_term_fails, stop_status, sim, sim_files, store_and_job, every_and_keep, no_keep, trigger, resume,
-         status_file, timeout, level, misspelled, budget]
+         status_file, timeout, level, purpose, misspelled, budget]
 
 
 def main():

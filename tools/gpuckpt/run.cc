@@ -32,8 +32,8 @@ namespace {
 
 struct Options {
   bool self_contained = false;
-  std::string sim, store, mirror, job, every, keep, level, budget, signal, on_term, sockets, users,
-      resume = "never", resume_wait = "5m", status_file, timeout, children, files;
+  std::string sim, store, mirror, job, every, keep, level, purpose, budget, signal, on_term,
+      sockets, users, resume = "never", resume_wait = "5m", status_file, timeout, children, files;
   std::vector<std::string> command;
 };
 
@@ -180,6 +180,7 @@ void export_options(const Options& options, const std::string& preload) {
   set("GPUCKPT_EVERY", options.every);
   set("GPUCKPT_KEEP", options.keep);
   set("GPUCKPT_LEVEL", options.level);
+  set("GPUCKPT_FOR", options.purpose);
   set("GPUCKPT_BUDGET", options.budget);
   set("GPUCKPT_SIGNAL", options.signal);
   set("GPUCKPT_ON_TERM", options.on_term);
@@ -309,6 +310,11 @@ void add_store_options(Verb& verb, Options* options) {
   verb.option("--level", options->level, "zstd level of stored data, 0: none (default 1)")
       .env("GPUCKPT_LEVEL")
       .range(0, 19);
+  verb.option("--for", options->purpose,
+              "What stored data is compressed for: balanced (the default), restore: what is read "
+              "and decoded soonest, size: what is shortest")
+      .env("GPUCKPT_FOR")
+      .one_of({"balanced", "restore", "size"});
 }
 
 // When snapshots are taken, and what they contain or refuse.

@@ -101,6 +101,12 @@ void check_writers_settings(char** environment) {
     log_line(LogLevel::kWarn, "GPUCKPT_LEVEL=%s is not a number from 0 to 19; taking 1", c.level);
     c.level[0] = 0;
   }
+  if (c.purpose[0] && !equal(c.purpose, "balanced") && !equal(c.purpose, "restore") &&
+      !equal(c.purpose, "size")) {
+    log_line(LogLevel::kWarn, "GPUCKPT_FOR=%s is none of balanced, restore, size; taking balanced",
+             c.purpose);
+    c.purpose[0] = 0;
+  }
   if (c.budget[0] && !scan_size(c.budget, &bytes)) {
     log_line(LogLevel::kWarn,
              "GPUCKPT_BUDGET=%s is not a size (500M, 20G); the store is not limited", c.budget);
@@ -156,6 +162,7 @@ void read_texts(char** environment) {
   } texts[] = {{"GPUCKPT_JOB", c.job, sizeof(c.job)},
                {"GPUCKPT_WRITER", c.writer, sizeof(c.writer)},
                {"GPUCKPT_LEVEL", c.level, sizeof(c.level)},
+               {"GPUCKPT_FOR", c.purpose, sizeof(c.purpose)},
                {"GPUCKPT_KEEP", c.keep, sizeof(c.keep)},
                {"GPUCKPT_BUDGET", c.budget, sizeof(c.budget)},
                {"GPUCKPT_STOP_STATUS", c.stop_status, sizeof(c.stop_status)}};

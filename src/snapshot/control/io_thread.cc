@@ -333,7 +333,7 @@ bool IoThread::open_writer(Open* o) {
   format(numbers[0], 12, "%d", theirs.ring);
   format(numbers[1], 12, "%d", theirs.parent);
   format(numbers[2], 12, "%d", theirs.child);
-  const char* argv[26] = {path,       "--store",  o->store,  "--ring",  numbers[0],
+  const char* argv[28] = {path,       "--store",  o->store,  "--ring",  numbers[0],
                           "--parent", numbers[1], "--child", numbers[2]};
   int n = 9;
   const Config& config = library.config;
@@ -342,6 +342,7 @@ bool IoThread::open_writer(Open* o) {
     const char* value;
   } options[] = {{"--job", config.job},
                  {"--level", config.level},
+                 {"--for", config.purpose},
                  {"--keep", config.keep},
                  {"--budget", config.budget}};
   char memory[24];

@@ -35,7 +35,7 @@ struct Config {
   char runtime_dir[96];  // XDG_RUNTIME_DIR
   char copy[16];         // GPUCKPT_COPY: auto, copy, rounds, stream, early, clone, stop
   bool precopy;          // GPUCKPT_PRECOPY: memory is copied while the program runs
-  char level[16], keep[16], budget[32], stop_status[16];
+  char level[16], purpose[16], keep[16], budget[32], stop_status[16];
   int signal;           // 0: none
   bool on_term;         // SIGTERM: a snapshot first
   uint64_t every_ms;    // 0: no timer

@@ -15,7 +15,7 @@ struct Paths;
 class Env;
 
 struct CodecUse {
-  std::string name;  // "plain", "zstd", "planes"
+  std::string name;  // "plain", "zstd", "planes", "lz4"
   uint64_t frames = 0, plain_bytes = 0, stored_bytes = 0;
 };
 

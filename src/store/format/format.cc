@@ -23,6 +23,8 @@ std::string codec_name(uint32_t codec) {
     case kCodecPlanes:
     case kCodecCodedPlanes:
       return "planes";
+    case kCodecLz4:
+      return "lz4";
     default:
       return "codec " + std::to_string(codec);
   }

@@ -49,7 +49,11 @@ enum Codec : uint32_t {
   kCodecZstd = 1,
   kCodecPlanes = 2,
   kCodecCodedPlanes = 3,  // byte planes, some with a Huffman code of our own
+  kCodecLz4 = 4,
 };
+
+// What a frame's codec is chosen for.
+enum class Purpose : uint8_t { kBalanced, kRestore, kSize };
 
 // Of packs, layers and manifests: what is stored of their contents is nonce, ciphertext and tag.
 enum Flags : uint32_t { kFlagEncrypted = 1 };

@@ -46,16 +46,19 @@ struct SealedFrame {
 };
 
 // Chooses what makes `plain` shortest for its price, and does it: byte planes (planes.h) where
-// elements have a structure that a look at a part shows, zstd where bytes repeat. Returns the
-// codec; `out` is undefined for kCodecPlain.
-uint32_t compress_frame(std::span<const uint8_t> plain, int level, std::vector<uint8_t>* out);
+// elements have a structure that a look at a part shows, zstd where bytes repeat. For kRestore the
+// price is the time to read and decode it, and LZ4 takes zstd's place; for kSize there is none.
+// Returns the codec; `out` is undefined for kCodecPlain.
+uint32_t compress_frame(std::span<const uint8_t> plain, int level, std::vector<uint8_t>* out,
+                        Purpose purpose = Purpose::kBalanced);
 // Null, or why not.
 const char* decompress_frame(uint32_t codec, std::span<const uint8_t> stored,
                              std::span<uint8_t> plain);
 
 // Compresses a draft with zstd at `level` (0: stored plain), plain where compression does not pay,
 // and encrypts it when there are keys. A draft with something borrowed has neither.
-SealedFrame seal(FrameDraft&& draft, int level, const Keys* keys);
+SealedFrame seal(FrameDraft&& draft, int level, const Keys* keys,
+                 Purpose purpose = Purpose::kBalanced);
 
 // One pack being written. Not thread safe. `complete` writes the table, `sync` makes it durable and
 // closes it; before both the file is nothing.

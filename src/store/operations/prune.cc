@@ -77,6 +77,7 @@ class Sweep {
   std::map<PackId, Used> packs_;
 
   FrameDraft draft_;
+  Purpose purpose_ = Purpose::kBalanced;  // of its chunks, as far as that shows
   std::vector<std::pair<PackId, uint32_t>> in_draft_;
   std::vector<std::unique_ptr<PackWriter>> fresh_;
   std::vector<PackRef> fresh_refs_;
@@ -156,8 +157,9 @@ void Sweep::choose_packs(const std::set<PackId>& forced) {
 
 Status Sweep::flush() {
   if (draft_.names.empty()) return Status::Ok();
-  SealedFrame sealed = seal(std::move(draft_), 1, paths_.keys.get());
+  SealedFrame sealed = seal(std::move(draft_), 1, paths_.keys.get(), purpose_);
   draft_ = {};
+  purpose_ = Purpose::kBalanced;
   if (fresh_.empty() || fresh_.back()->bytes() >= kPackBytes) {
     uint8_t random[8];
     env_->random(random, sizeof(random));
@@ -212,6 +214,7 @@ Status Sweep::copy_pack(const PackId& id, Used& used) {
         auto bytes = std::span(plain).subspan(offset, length);
         if (Status status = used.reader->check_chunk(c, bytes); !status.ok()) return status;
         draft_.copy(bytes);
+        if (frame.codec == kCodecLz4) purpose_ = Purpose::kRestore;
         draft_.names.push_back(table.chunks[c].name);
         draft_.lengths.push_back(static_cast<uint32_t>(length));
         in_draft_.push_back({id, c});

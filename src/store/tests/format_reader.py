@@ -4,7 +4,7 @@
 format_reader.py STORE                 lists the snapshots
 format_reader.py STORE ID OUTPUT_DIR   extracts one: SPACE-ADDRESS files (hexadecimal) for each extent of data, blob-NAME
 
-Needs libzstd and libxxhash (through ctypes), nothing else.
+Needs libzstd, liblz4 and libxxhash (through ctypes), nothing else.
 """
 import ctypes
 import ctypes.util
@@ -15,6 +15,7 @@ import struct
 import sys
 
 zstd = ctypes.CDLL(ctypes.util.find_library("zstd") or "libzstd.so.1")
+lz4 = ctypes.CDLL(ctypes.util.find_library("lz4") or "liblz4.so.1")
 xxhash = ctypes.CDLL(ctypes.util.find_library("xxhash") or "libxxhash.so.0")
 
 
@@ -26,6 +27,7 @@ xxhash.XXH3_64bits.restype = ctypes.c_uint64
 xxhash.XXH3_64bits.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
 xxhash.XXH3_128bits.restype = Hash128
 xxhash.XXH3_128bits.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+lz4.LZ4_decompress_safe.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_int]
 zstd.ZSTD_decompress.restype = ctypes.c_size_t
 zstd.ZSTD_decompress.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
 
@@ -43,6 +45,13 @@ def decompress(data, length):
     out = ctypes.create_string_buffer(max(length, 1))
     n = zstd.ZSTD_decompress(out, length, data, len(data))
     check(n == length, "zstd data does not have the stated length")
+    return out.raw[:length]
+
+
+def decompress_lz4(data, length):
+    out = ctypes.create_string_buffer(max(length, 1))
+    n = lz4.LZ4_decompress_safe(bytes(data), out, len(data), length)
+    check(n == length, "LZ4 data does not have the stated length")
     return out.raw[:length]
 
 
@@ -181,8 +190,9 @@ class Pack:
                       (codec, plain_length, stored_length, count, checksum), f"frame {index}: header")
                 stored = self.data[body:body + stored_length]
                 check(checksum == hash64(head[:24] + self.data[offset + 32:body] + stored), f"frame {index}: checksum")
-                check(codec in (0, 1, 2, 3), f"frame {index}: codec {codec}")
+                check(codec in (0, 1, 2, 3, 4), f"frame {index}: codec {codec}")
                 self.plain[index] = (stored if codec == 0 else decompress(stored, plain_length) if codec == 1 else
+                                     decompress_lz4(stored, plain_length) if codec == 4 else
                                      join_planes(codec, stored, plain_length))
             at = sum(length for _, length in self.chunks[first:number])
             name, length = self.chunks[number]

@@ -325,6 +325,56 @@ TEST_CASE("numbers of every width come back from their codec") {
   CHECK(used[kCodecZstd] > 0);
 }
 
+// Words and numbers, as in a log.
+std::vector<uint8_t> words(std::mt19937& random, size_t bytes) {
+  static const char* const kWords[] = {"snapshot ", "of ", "process ", "restores ", "memory "};
+  std::string text;
+  while (text.size() < bytes)
+    text += random() % 8 ? kWords[random() % 5] : std::to_string(random() % 100000) + " ";
+  return {text.begin(), text.begin() + static_cast<std::ptrdiff_t>(bytes)};
+}
+
+TEST_CASE("a frame comes back whatever its codec was chosen for") {
+  std::mt19937 random(7);
+  std::vector<uint8_t> packed;
+  std::array<std::array<int, 5>, 3> used{};
+  std::array<size_t, 3> stored{};
+  for (int round = 0; round < 300; ++round) {
+    const size_t bytes = round % 5 ? 64 * 1024 + random() % 200000 : 1 + random() % 60000;
+    std::vector<uint8_t> plain = round % 100 < 40   ? words(random, bytes)
+                                 : round % 100 < 80 ? numbers(random, bytes)
+                                                    : std::vector<uint8_t>(bytes);
+    if (round % 100 >= 90)
+      for (uint8_t& byte : plain) byte = static_cast<uint8_t>(random());
+    for (Purpose purpose : {Purpose::kBalanced, Purpose::kRestore, Purpose::kSize}) {
+      const size_t p = static_cast<size_t>(purpose);
+      const uint32_t codec = compress_frame(plain, 1, &packed, purpose);
+      REQUIRE(codec < used[p].size());
+      ++used[p][codec];
+      stored[p] += codec == kCodecPlain ? plain.size() : packed.size();
+      if (codec == kCodecPlain) continue;
+      CHECK(packed.size() < plain.size());
+      std::vector<uint8_t> again(plain.size());
+      REQUIRE(decompress_frame(codec, packed, again) == nullptr);
+      REQUIRE(again == plain);
+      // Neither less nor more than it says, and nothing behind what is damaged.
+      again.push_back(7);
+      CHECK(decompress_frame(codec, packed, again) != nullptr);
+      again.resize(plain.size());
+      packed.resize(packed.size() - 1 - random() % (packed.size() - 1));
+      CHECK(decompress_frame(codec, packed, again) != nullptr);
+    }
+  }
+  CHECK(used[0][kCodecLz4] == 0);
+  CHECK(used[2][kCodecLz4] == 0);
+  CHECK(used[1][kCodecLz4] > 100);
+  CHECK(used[1][kCodecZstd] == 0);  // slower to decode
+  CHECK(used[1][kCodecCodedPlanes] > 0);
+  CHECK(used[1][kCodecPlain] >= 30);  // bytes of chance
+  CHECK(stored[2] <= stored[0]);
+  CHECK(stored[0] < stored[1]);
+}
+
 TEST_CASE("planes as they were written before there was a Huffman code") {
   std::vector<uint8_t> plain, planes[2], frame{2, 0}, zstd(ZSTD_compressBound(5000));
   for (size_t i = 0; i < 10000; ++i) {
