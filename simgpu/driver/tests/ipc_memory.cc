@@ -18,10 +18,10 @@ static uint32_t word(CUdeviceptr at) {
   return v;
 }
 static void put(CUdeviceptr at, uint32_t v) { OK(cuMemsetD32_v2(at, v, 1)); }
-static void begin_on_device() {
+static void begin_on_device(int ordinal) {
   CUcontext context;
   OK(cuInit(0));
-  OK(cuDevicePrimaryCtxRetain(&context, 0));
+  OK(cuDevicePrimaryCtxRetain(&context, ordinal));
   OK(cuCtxSetCurrent(context));
 }
 static void send(int fd, const void* p, size_t n) {
@@ -59,7 +59,11 @@ static void copy_by_kernel(CUdeviceptr to, CUdeviceptr from) {
 }
 
 static void other_side(int in, int out) {
-  begin_on_device();
+  // The last one: with several devices the memory lies on another than the one it is opened on.
+  int devices;
+  OK(cuInit(0));
+  OK(cuDeviceGetCount(&devices));
+  begin_on_device(devices - 1);
   Offer offer;
   receive(in, &offer, sizeof offer);
   CUdeviceptr small, large, again, base;
@@ -99,7 +103,7 @@ int main() {
   CHECK(pipe(there) == 0 && pipe(back) == 0);
   pid_t child = fork();
   if (child == 0) other_side(there[0], back[1]);
-  begin_on_device();
+  begin_on_device(0);
   CUdeviceptr before, small, large;
   OK(cuMemAlloc_v2(&before, 1000));
   OK(cuMemAlloc_v2(&small, 1000));
