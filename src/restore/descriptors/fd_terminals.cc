@@ -1,8 +1,12 @@
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -92,6 +96,24 @@ int make_hung_up_terminal(int flags) {
   return ioctl(master.get(), kOpenSlave, flags | O_NOCTTY);
 }
 
+// Replaces the slave `fd` by the terminal as /dev/tty opens it. Only a process that it controls can
+// do that: one that shares our descriptors leads a session of its own for as long.
+bool reopen_as_controlling_terminal(int fd, int flags) {
+  const pid_t helper = static_cast<pid_t>(syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0));
+  if (helper == 0) {
+    signal(SIGHUP, SIG_IGN);  // for the end of its session, before it has ended itself
+    if (setsid() < 0 || ioctl(fd, TIOCSCTTY, 0) != 0) _exit(1);
+    const int opened = open("/dev/tty", flags | O_CLOEXEC);
+    const bool replaced = opened >= 0 && dup3(opened, fd, O_CLOEXEC) == fd;
+    close(opened);
+    _exit(replaced ? 0 : 1);
+  }
+  int status = -1;
+  while (helper > 0 && waitpid(helper, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status == 0;
+}
+
 // The unread input, and the stop of the output before it. `raw`: the settings that are set.
 bool put_input(int master, int slave, const KernelTermios& saved, const KernelTermios& raw,
                const Image::Terminal& t) {
@@ -157,7 +179,7 @@ bool FdMaker::prepare_terminals() {
 }
 
 int FdMaker::make_terminal(const Descriptor& d) {
-  const int flags = static_cast<int>(d.flags) & (O_ACCMODE | O_NONBLOCK | kLargeFile);
+  const int flags = static_cast<int>(d.flags) & (O_ACCMODE | O_NONBLOCK | O_APPEND | kLargeFile);
   int fd = -1;
   if (d.kind == kFdPtyMaster) {
     fd = dup(terminals_[d.object].first);
@@ -172,6 +194,11 @@ int FdMaker::make_terminal(const Descriptor& d) {
       fd = ioctl(master, kOpenSlave, flags | O_NOCTTY);
       int locked = static_cast<int>(t.head.locked);
       if (locked) ioctl(master, kLock, &locked);
+      const bool as_controlling = d.value[2] != 0;
+      if (fd >= 0 && as_controlling && !reopen_as_controlling_terminal(fd, flags)) {
+        close(fd);
+        return -1;
+      }
       return fd;
     }
   fd = outside(d);

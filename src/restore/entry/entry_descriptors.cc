@@ -178,28 +178,6 @@ void take_terminal(Plan* p) {
 
 }  // namespace
 
-// What was opened as /dev/tty is a descriptor of the terminal's slave so far: the session must have
-// its terminal first, which the process that leads it takes.
-void open_controlling_terminals(Plan* p) {
-  each_record(p, [&](const RecordHead& h, const char* at) {
-    const Descriptor* d = reinterpret_cast<const Descriptor*>(at);
-    struct stat st;
-    if (h.type != kRecFd || d->kind != kFdTerminal || !d->value[2] || d->description != d->fd ||
-        d->fd_flags & kFdInFlight || sys::failed(sys::call(SYS_fstat, d->fd, sys::ptr(&st))) ||
-        (st.st_rdev >> 8 & 0xfff) < 136)
-      return;
-    const int fd = sys::open(
-        "/dev/tty", (static_cast<int>(d->flags) & (O_ACCMODE | O_NONBLOCK | O_APPEND)) | O_CLOEXEC);
-    if (fd < 0) return;
-    each_record(p, [&](const RecordHead& other, const char* record) {
-      const Descriptor* o = reinterpret_cast<const Descriptor*>(record);
-      if (other.type == kRecFd && o->description == d->description && !(o->fd_flags & kFdInFlight))
-        sys::call(SYS_dup3, fd, o->fd, o->fd_flags & FD_CLOEXEC ? O_CLOEXEC : 0);
-    });
-    sys::close(fd);
-  });
-}
-
 void finish_descriptors(Plan* p) {
   for (int fd = p->report_fd + 1; fd <= p->highest_fd; ++fd)
     if (fd != p->device_fd) sys::close(fd);

@@ -11,8 +11,6 @@ namespace gpuckpt::entry {
 
 // First of all; closes what was the restore's own.
 void finish_descriptors(restore::Plan*);
-// When all processes of the job have their threads: the session's leader has its terminal.
-void open_controlling_terminals(restore::Plan*);
 // When the helpers of the restore have closed the files.
 void drop_notices(const restore::Plan*);  // that inotify has of the restore itself
 void restore_leases(const restore::Plan*);
