@@ -121,8 +121,11 @@ Status check_owner(Env* env, const std::string& path, const FileInfo& info,
   if (info.uid != geteuid()) {
     return Status::Refused(fmt::format(
         "store {} belongs to user {}, not to you (user {}): a snapshot is a program that will "
-        "run as you; --any-owner if you trust its owner",
-        path, info.uid, geteuid()));
+        "run as you; --any-owner if you trust its owner{}",
+        path, info.uid, geteuid(),
+        geteuid() == 0 ? ": it runs with that user's rights then, and with all that it had from a "
+                         "store of yours (chown -R)"
+                       : ""));
   }
   if (!(info.mode & 022)) return Status::Ok();
   FileInfo format;
@@ -321,7 +324,15 @@ Status make_store_directories(Env* env, const std::string& path) {
   std::vector<std::string> names;
   int error = env->list(path, &names);
   if (error == ENOENT) {
-    if (int e = env->mkdir(path); e && e != EEXIST) return io_error("create store", path, e);
+    const int e = env->mkdir(path);
+    if (e == EACCES)
+      return Status(kExitError,
+                    fmt::format("store {} cannot be created by user {}, as whom snapshots are "
+                                "written here (a program that gave up root's rights has its own "
+                                "user's): create it beforehand (install -d -m 700 -o {} {}), or "
+                                "name another one (--store)",
+                                path, geteuid(), geteuid(), path));
+    if (e && e != EEXIST) return io_error("create store", path, e);
     error = env->list(path, &names);
   }
   if (error) return io_error("list", path, error);

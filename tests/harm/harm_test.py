@@ -365,6 +365,13 @@ def users():
         fails(run, process.pid, ["belongs to user 0,", "as user 65534", "--store"], seconds=3)
         goes_on(run, process)
 
+    def no_store_yet(run):
+        """A folder of root's in which it cannot make its store: the message says how it is made beforehand."""
+        os.chmod(run.work, 0o755)
+        process = start(run, [program(run, "drops")])
+        fails(run, process.pid, ["cannot be created by user 65534", "install -d -m 700 -o 65534 ", "--store"], seconds=3)
+        goes_on(run, process)
+
     def unmapped(run):
         if subprocess.run(["unshare", "-U", "true"], capture_output=True).returncode != 0:
             raise Skipped("no user namespaces here")
@@ -441,6 +448,7 @@ def users():
     yield "worker_trusted", worker("trust", 0)
     yield "dropped", dropped
     yield "store_of_root", store_of_root
+    yield "no_store_yet", no_store_yet
     yield "unmapped", unmapped
     yield "mapped", mapped
     both = ["a user namespace and mount namespace of its own", "from inside"]
