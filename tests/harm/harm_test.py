@@ -234,6 +234,15 @@ resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + (8 << 20),) * 2)
 PROCESSES = """
 resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
 """
+# A worker under the limit, as haproxy starts them.
+PROCESSES_OF_A_CHILD = """
+child = os.fork()
+if child == 0:
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+    while not os.path.exists("go_on"): time.sleep(0.01)
+    os._exit(0)
+while open(f"/proc/{child}/limits").read().split("Max processes")[1].split()[0] != "0": time.sleep(0.01)
+"""
 
 
 def limits():
@@ -268,6 +277,7 @@ def limits():
     yield "data", fails_by(["RLIMIT_DATA"], script="resource.setrlimit(resource.RLIMIT_DATA, (64 << 20, 64 << 20))")
     yield "address_space", fails_by(["RLIMIT_AS"], script=ADDRESS_SPACE)
     yield "processes", fails_by(["RLIMIT_NPROC"], script=PROCESSES)
+    yield "processes_of_a_child", fails_by(["of the job", "RLIMIT_NPROC"], script=PROCESSES_OF_A_CHILD)
 
 
 def stores():
@@ -369,7 +379,7 @@ def users():
         """A folder of root's in which it cannot make its store: the message says how it is made beforehand."""
         os.chmod(run.work, 0o755)
         process = start(run, [program(run, "drops")])
-        fails(run, process.pid, ["cannot be created by user 65534", "install -d -m 700 -o 65534 ", "--store"], seconds=3)
+        fails(run, process.pid, ["cannot be created by user 65534", "install -d -m 700 -o 65534 ", "--store"], code=1, seconds=3)
         goes_on(run, process)
 
     def unmapped(run):

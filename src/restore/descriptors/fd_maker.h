@@ -54,6 +54,7 @@ class FdMaker {
   int make_inotify(const Descriptor&);
   int make_memory(const Descriptor&);
   int make_ended_process_file(const Descriptor&, const std::string& path);
+  int with_owner(const Descriptor&, int fd);
   static int with_write_hint(const Descriptor&, int fd);
   void close_helpers();
   bool place();

@@ -92,6 +92,17 @@ int FdMaker::make_removed_device(const Descriptor& d, const std::string& path) {
   return major(d.value[0]) == 1 && it != usual.end() ? open(it->second, flags) : -1;
 }
 
+// Of a pipe or socket. Who may not give it to another owner has made it as his own, as the program
+// had.
+int FdMaker::with_owner(const Descriptor& d, int fd) {
+  const auto known = image_.attributes.find({d.dev, d.ino});
+  struct stat st;
+  if (fd < 0 || known == image_.attributes.end() || fstat(fd, &st) != 0) return fd;
+  const FileAttributes& a = known->second.head;
+  if (st.st_uid != a.uid || st.st_gid != a.gid) (void)!fchown(fd, a.uid, a.gid);
+  return fd;
+}
+
 // The kernel has hints of files that are in its memory: a file without a name is another one now,
 // and so may be one with a name.
 int FdMaker::with_write_hint(const Descriptor& d, int fd) {
@@ -258,6 +269,7 @@ int FdMaker::make(const Descriptor& d, const std::string& path) {
     case kFdPath:
       return make_file(d, path);
     case kFdPipe:
+      return with_owner(d, make_pipe(d, path));
     case kFdFifo:
       return make_pipe(d, path);
     case kFdEventfd: {
@@ -286,7 +298,7 @@ int FdMaker::make(const Descriptor& d, const std::string& path) {
       int fd = sockets_[socket];
       if (!given_away_.insert(socket).second) fd = dup(fd);
       if (fd >= 0) fcntl(fd, F_SETFL, static_cast<int>(d.flags) & (O_NONBLOCK | O_ASYNC));
-      return fd;
+      return with_owner(d, fd);
     }
     case kFdInotify:
       return make_inotify(d);

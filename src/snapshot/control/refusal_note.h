@@ -5,9 +5,14 @@
 // Owner: none. Threads: any, signal handlers too. Errors: none are told.
 #pragma once
 
+#include <stddef.h>
+
 namespace gpuckpt {
 
 // Async-signal-safe.
 void leave_refusal_note(const char* text);
+// What another process of this user's and machine's has left; it is taken away. False: nothing. (A
+// process in a pid namespace below leaves it under its number outside, which is not found here.)
+bool take_refusal_note(int pid, char* text, size_t room);
 
 }  // namespace gpuckpt

@@ -72,6 +72,19 @@ bool leads_elsewhere(const FdFacts& f) {
          (st.st_ino != f.st.st_ino || st.st_dev != f.st.st_dev);
 }
 
+// By the owner of a pipe the kernel decides who may open it by its name in /proc/PID/fd. Root's is
+// what a restore by root makes.
+bool put_object_owner(FdTable* t, const Descriptor& d, const struct stat& st) {
+  if (d.kind != kFdPipe && d.kind != kFdSocket) return true;
+  if (st.st_uid == 0 && st.st_gid == 0) return true;
+  FileAttributes a;
+  __builtin_memset(&a, 0, sizeof(a));
+  a.file = {st.st_dev, st.st_ino};
+  a.uid = st.st_uid, a.gid = st.st_gid, a.mode = st.st_mode;
+  t->r->put(kRecAttributes, a);
+  return true;
+}
+
 bool classify(FdTable* t, Descriptor* d, FdFacts* f) {
   const bool named = S_ISREG(f->st.st_mode) || S_ISDIR(f->st.st_mode) || (d->flags & O_PATH);
   if (named && !on_kernel_file_system(d->fd) && leads_elsewhere(*f))
@@ -96,11 +109,12 @@ bool classify(FdTable* t, Descriptor* d, FdFacts* f) {
     case S_IFDIR:
       return capture_file(t, d, f);
     case S_IFIFO:
-      return capture_pipe(t, d, *f);
+      return capture_pipe(t, d, *f) && put_object_owner(t, *d, f->st);
     case S_IFCHR:
       return capture_character_device(t, d, *f);
     case S_IFSOCK:
-      if (d->fd > 2 || is_connection(d->fd)) return capture_socket(t, d);
+      if (d->fd > 2 || is_connection(d->fd))
+        return capture_socket(t, d) && put_object_owner(t, *d, f->st);
       d->kind = kFdInherit;
       d->value[0] = static_cast<uint64_t>(d->fd);
       return true;

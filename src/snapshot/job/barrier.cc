@@ -21,6 +21,7 @@
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/io_thread.h"
 #include "snapshot/control/obstacles.h"
+#include "snapshot/control/refusal_note.h"
 #include "snapshot/control/state.h"
 #include "snapshot/job/comparison.h"
 #include "snapshot/job/job_name.h"
@@ -253,6 +254,7 @@ bool JobBarrier::may_be_invited(Member* m, const Relative& r) {
       return pid == library.pid || job_barrier.has_process(pid);
     };
     char why[sizeof(text)];
+    take_refusal_note(m->pid, why, sizeof(why));  // of another time
     if (!may_be_stopped(m->pid, takes_part, why, sizeof(why))) return fail(kExitRefused, "%s", why);
   }
   return r.state != 't' ||
@@ -263,6 +265,8 @@ bool JobBarrier::may_be_invited(Member* m, const Relative& r) {
 bool JobBarrier::wake_member(const Member& m, const Relative& r, uint64_t now) {
   // Asked again and again: it may drop its privileges at any time.
   if (!may_have_its_user(m.pid)) return false;
+  if (char why[256]; take_refusal_note(m.pid, why, sizeof(why)))
+    return fail(kExitError, "process %d (%s) of the job: %s", m.pid, r.name, why);
   const bool born = level_ >= wire::kJobStaged;
   const bool patient = now - m.since_us <= (born ? kBornPatienceUs : kAnswerPatienceUs);
   if (!patient && sys::call(SYS_kcmp, m.pid, r.ppid, 1 /* KCMP_VM */, 0, 0) == 0)
