@@ -198,6 +198,7 @@ KNOWN = {
         (r"shm_second_name", r"mapping \S+: .*/dev/shm/sem\..*", "shared memory has the name that it goes by, not the one that it was made by"),
     ],
     "trees": [
+        (r"log_followed", r"fd 3 fdinfo pos: ", "a log that is written and read all the time"),
         (r"hugetlb_family|python_start_methods|python_subprocesses", r"mapping \S+: .*/(dev/shm/sem\.\w+|anon_hugepage) \(deleted\).*",
          "shared memory that has lost its first owner is a memfd, or has the name that it goes by"),
         (r"terminal_background|terminal_stopped|stopped|stop_unnoticed|shell_jobs", r"thread \d+ status SigBlk: ", "a stopped process is still in the library, which blocks signals"),

@@ -185,6 +185,14 @@ Paths restored_files(const Tree& tree) {
   return paths;
 }
 
+Paths written_files(const Tree& tree) {
+  Paths paths;
+  for (const auto& m : tree.members)
+    for (const auto& [d, path] : m->image.fds)
+      if (d.kind == kFdFile && (d.flags & 3) != 0) paths.insert(path);
+  return paths;
+}
+
 namespace {
 
 // May it be made there, the folders above it that are gone included?
@@ -197,13 +205,11 @@ bool may_make(const std::string& path) {
 
 }  // namespace
 
-std::vector<std::string> check_files(const Image& image, const Paths& restored, const Paths& stored,
+std::vector<std::string> check_files(const Image& image, const Paths& restored,
+                                     const Paths& written, const Paths& stored,
                                      const Options& options) {
   std::vector<std::string> wrong;
   if (std::string text = vdso_mismatch(image); !text.empty()) wrong.push_back(text);
-  std::set<std::string> written;
-  for (const auto& [d, path] : image.fds)
-    if (d.kind == kFdFile && (d.flags & 3) != 0) written.insert(path);
   auto complain = [&](const std::string& path, const std::string& what) {
     wrong.push_back(path + " " + what);
   };

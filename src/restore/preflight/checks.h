@@ -18,9 +18,12 @@ std::vector<std::string> check_machine(const Image&);
 // they hold now does not matter.
 using Paths = std::set<std::string>;
 Paths restored_files(const Tree&);
+// Files that a process of the job has open for writing: what is behind their ends at the snapshot
+// is set aside (written_files.h), also when others only read them.
+Paths written_files(const Tree&);
 // `stored`: files that are put back as a whole (stored_files.h), and need not be there.
-std::vector<std::string> check_files(const Image&, const Paths& restored, const Paths& stored,
-                                     const Options&);
+std::vector<std::string> check_files(const Image&, const Paths& restored, const Paths& written,
+                                     const Paths& stored, const Options&);
 // descriptor_checks.cc: can each be made again here? `several`: other processes of the job may have
 // the other ends.
 std::vector<std::string> check_descriptors(const Image&, bool several, const Paths& stored);

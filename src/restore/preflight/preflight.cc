@@ -126,11 +126,11 @@ bool all_ids_free(const Tree& tree) {
 Preflight preflight(const Tree& tree, const Options& o) {
   Preflight out;
   add(&out.here, check_machine(tree.root().image));
-  const Paths restored = restored_files(tree);
+  const Paths restored = restored_files(tree), written = written_files(tree);
   Paths stored;
   if (!o.keep_files) add(&out.here, check_stored_and_summed(tree, o, &stored));
   for (const auto& m : tree.members) {
-    add(&out.here, check_files(m->image, restored, stored, o));
+    add(&out.here, check_files(m->image, restored, written, stored, o));
     add(&out.here, check_descriptors(m->image, tree.several(), stored));
     add(&out.never, check_contents(*m));
     if (std::string text = check_address_space(*m); !text.empty())
