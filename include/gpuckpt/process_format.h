@@ -13,7 +13,7 @@
 namespace gpuckpt::process {
 
 inline constexpr uint64_t kFormatMagic = 0x31636f7270'6b6370ull;  // "pckproc1"; do not change
-inline constexpr uint32_t kFormatVersion = 8;
+inline constexpr uint32_t kFormatVersion = 9;
 
 enum RecordType : uint32_t {
   kRecHead = 1,              // Head
@@ -209,8 +209,9 @@ struct SharedObject {
   uint32_t index;  // bytes are in kSpaceSharedBase + index
   uint32_t kind;
   uint64_t size, ino, dev;
-  uint32_t mode;        // of a segment with SHM_DEST (01000) when it was removed
-  uint32_t huge_shift;  // in huge pages of 1 << this many bytes; 0: ordinary ones
+  uint32_t mode;          // of a segment with SHM_DEST (01000) when it was removed
+  uint32_t huge_shift;    // in huge pages of 1 << this many bytes; 0: ordinary ones
+  uint32_t owner, group;  // of what has a name or is a segment
 };
 
 struct Capabilities {

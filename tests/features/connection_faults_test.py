@@ -11,6 +11,7 @@ import random
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -103,6 +104,10 @@ if child:  # the clients' side
     if reset:
         ends["reset"] = socket.create_connection(listener.getsockname())
         ends["reset"].sendall(b"reset".ljust(10) + b"unread")
+    outside = [a for a in sys.argv if a.startswith("port=")]
+    if outside:
+        ends["outside"] = socket.create_connection(("127.0.0.1", int(outside[0][5:])))
+        ends["outside"].sendall(b"hello")
     waiting = []
     for i in range(int(sys.argv[1])):  # more than the queue has room for: the last ones are still connecting
         w = socket.socket()
@@ -172,6 +177,15 @@ if child:
             check("reset", ends["reset"].recv(100) is None)
         except ConnectionResetError:
             pass
+    if outside:
+        got = b""
+        try:
+            while part := ends["outside"].recv(100):
+                got += part
+            got += b", the end"
+        except ConnectionResetError:
+            got += b", reset"
+        print(got.decode(), flush=True)
     for i, w in enumerate(waiting):
         w.settimeout(30)
         p = select.poll()
@@ -401,6 +415,98 @@ def crowd(build):
     run.ends_well()
 
 
+class Outside:
+    """A server that is no member of the job, with one connection."""
+
+    def __init__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+
+    def accept(self):
+        self.connection, _ = self.listener.accept()
+        if self.connection.recv(5, socket.MSG_WAITALL) != b"hello":
+            raise Failure("another greeting")
+        self.connection.sendall(b"from outside")
+
+    def leave(self, by_reset):
+        if by_reset:
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.close()
+
+
+def outside_leaves(build):
+    """A process outside closes or resets its connection while a snapshot is taken: the program sees that as it would without one,
+    and its other connections are as they were."""
+    chance = random.Random(5)
+    for number in range(10):
+        run, outside, by_reset, asked = Run(build), Outside(), number % 2 == 1, []
+        run.start(more=[f"port={outside.port}"])
+        outside.accept()
+        time.sleep(0.1)
+        before = run.look()
+        asking = threading.Thread(target=lambda run=run, asked=asked: asked.append(run.checkpoint(run.pid)))
+        asking.start()
+        time.sleep(chance.random() * 0.12)
+        outside.leave(by_reset)
+        asking.join()
+        expect(asked[0].returncode in (0, 3), asked[0])
+        for looked in before:
+            looked.pop("outside", None)
+        run.as_before(before, f"round {number}")
+        run.ends_well()
+        wanted = f"from outside, {'reset' if by_reset else 'the end'}"
+        if not run.says(wanted):
+            raise Failure(f"round {number}: not '{wanted}': {(run.work / 'out').read_text()}")
+
+
+def outside_has_left(build):
+    """A process outside has closed its connection before the snapshot: what it sent and its end are there after a restore, though that
+    process is not."""
+    run, outside = Run(build), Outside()
+    run.start(more=[f"port={outside.port}"])
+    outside.accept()
+    outside.leave(False)
+    time.sleep(0.1)
+    done = run.checkpoint(run.pid)
+    expect(done.returncode in (0, 3), done)
+    run.kill_all()
+    outside.listener.close()
+    run.process, run.pid = run.restore(1)
+    run.ends_well()
+    wanted = "from outside, the end" if done.returncode == 0 else "from outside, reset"
+    if not run.says(wanted):
+        raise Failure(f"not '{wanted}': {(run.work / 'out').read_text()}, {done.stderr}")
+
+
+def each_step(build):
+    """The writer is killed at each step of a snapshot that the library's log tells of: whatever has happened by then, nothing is
+    different for who goes on."""
+    run = Run(build)
+    run.start(GPUCKPT_LOG="debug")
+    log = run.work / "err"
+    before = run.look()
+    expect(run.checkpoint(run.pid).returncode == 0, "a snapshot failed by itself")
+    steps = len(log.read_text().splitlines())
+    if steps < 5:
+        raise Failure(f"the log tells of {steps} steps")
+    codes = []
+    for step in range(1, steps + 1):
+        begin, result = len(log.read_text().splitlines()), []
+        asking = threading.Thread(target=lambda result=result: result.append(run.checkpoint(run.pid)))
+        asking.start()
+        while asking.is_alive() and len(log.read_text().splitlines()) < begin + step:
+            time.sleep(0.0005)
+        for writer in writers_of(run):
+            kill(writer)
+        asking.join()
+        codes.append(result[0].returncode)
+        run.as_before(before, f"after a snapshot that ended with {codes[-1]} at step {step} of {steps}")
+    if set(codes) <= {0, 3}:
+        raise Failure(f"no snapshot failed: {codes}")
+    run.taken_and_restored()
+    run.ends_well()
+
+
 def wait_for_port(port):
     """A listener there, as soon as the killed processes have let go of the port."""
     until = time.monotonic() + 10
@@ -438,7 +544,8 @@ def listening_port_taken(build):
     run.ends_well()
 
 
-CASES = {case.__name__: case for case in (nothing, reset, refused_late, writer_killed, no_room, member_killed, crowd, listening_port_taken)}
+CASES = {case.__name__: case for case in (nothing, reset, refused_late, writer_killed, each_step, no_room, member_killed, crowd, listening_port_taken,
+                                      outside_leaves, outside_has_left)}
 
 
 if __name__ == "__main__":

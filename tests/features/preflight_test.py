@@ -376,6 +376,56 @@ def no_shm(build):
     return Run(build)
 
 
+SEGMENTS = """
+import ctypes, os, time
+name = "/dev/shm/gpuckpt-test-%d" % os.getpid()
+child = os.fork()
+if child == 0:  # a server that has dropped its rights, below a process of root's
+    if os.getuid() == 0:
+        os.setgroups([]), os.setgid(USER), os.setuid(USER)
+    os.umask(0)
+    fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o660)
+    os.ftruncate(fd, 4096)
+    map = ctypes.CDLL(None).mmap  # (Python's keeps a descriptor)
+    map.restype, map.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+    memory = map(None, 4096, 3, 1, fd, 0)
+    os.close(fd)
+    ctypes.memmove(memory, b"text", 4)
+    print("ready", flush=True)
+    while not os.path.exists("/dev/shm/go-on-%d" % os.getppid()): time.sleep(0.005)
+    with open(name, "r+b") as again: assert again.read(4) == b"text"
+    os.unlink(name)
+    os._exit(0)
+while not os.path.exists("go_on"): time.sleep(0.005)
+mark = "/dev/shm/go-on-%d" % os.getpid()
+open(mark, "w").close()
+status = os.waitpid(child, 0)[1]
+assert status == 0, status
+os.unlink(mark)
+print("survived", flush=True)
+"""
+
+
+def shm_made_anew(build):
+    """Shared memory with a name that is gone belongs to its user again, and has its mode, whoever restores it with whatever umask."""
+    run = Run(build)
+    process = run.start("/usr/bin/python3", "-c", SEGMENTS.replace("USER", str(features_test.NOBODY)), GPUCKPT_USERS="trust")
+    name = Path(f"/dev/shm/gpuckpt-test-{process.pid}")
+    before = name.stat()
+    done = run.checkpoint(process.pid)
+    expect(done.returncode == 0, done)
+    family.kill_family(process)
+    name.unlink()
+    os.umask(0o077)
+    process, _ = run.restore(1)
+    after = name.stat()
+    told = [(s.st_uid, s.st_gid, oct(s.st_mode)) for s in (before, after)]
+    expect(told[0] == told[1], f"it belonged to {told[0]}, and now to {told[1]}")
+    run.release()
+    run.finish(process)
+    return run
+
+
 PAIRS = """
 import os, socket, time
 ends = [socket.socketpair() for i in range(300)]
@@ -414,7 +464,7 @@ def descriptors(build):
     return run
 
 
-CASES = {c.__name__: c for c in (warned, no_ids, resume, hung, again, name_taken, capabilities, outside, failed, leased, no_shm, descriptors)}
+CASES = {c.__name__: c for c in (warned, no_ids, resume, hung, again, name_taken, capabilities, outside, failed, leased, no_shm, descriptors, shm_made_anew)}
 
 
 def main():

@@ -245,12 +245,26 @@ std::string memfd_name(const std::string& path, const char* otherwise) {
   return path.rfind("/memfd:", 0) == 0 ? path.substr(7) : otherwise;
 }
 
+// Processes of other users come to it by its name, too.
+void own_as_before(int fd, const SharedObject& o, const std::string& path) {
+  struct stat st;
+  if (fstat(fd, &st) == 0 && (st.st_uid != o.owner || st.st_gid != o.group) &&
+      fchown(fd, o.owner, o.group) != 0)
+    store::say(
+        "gpuckpt: warning: %s is gone, and made again for user %u and group %u, not %u and %u\n",
+        path.c_str(), st.st_uid, st.st_gid, o.owner, o.group);
+  (void)!fchmod(fd, o.mode & 0777);
+}
+
 // What a snapshot says is the contents of a file that stays is written only to the file of exactly
 // this name: not to what a link leads to, and only shared memory is made anew.
 Status open_shared_file(const SharedObject& o, const std::string& path, Fd* out) {
-  const bool shm = o.kind == kSharedShm;
-  *out = Fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (shm ? O_CREAT : 0),
-                 o.mode & 0777));
+  constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  *out = Fd(open(path.c_str(), kFlags));
+  if (!*out && errno == ENOENT && o.kind == kSharedShm) {
+    *out = Fd(open(path.c_str(), kFlags | O_CREAT | O_EXCL, o.mode & 0777));
+    if (*out) own_as_before(out->get(), o, path);
+  }
   if (!*out)
     return Status::Incompatible(
         path + " is mapped shared by the program and cannot be opened: " + strerror(errno));
@@ -316,7 +330,7 @@ void ask_for_segment_number(int id) {
 // A segment in the place of one that is gone. It stays, by its key, as the old one did; or, when
 // that was removed already, it is removed with the last attachment (ours lasts until
 // let_segments_go). -1: it cannot be made.
-int make_segment(const SharedObject& o, key_t key, const Head& head) {
+int make_segment(const SharedObject& o, key_t key) {
   const bool removed = o.mode & SHM_DEST;
   const int access = static_cast<int>(o.mode & 0777) | 0600;
   ask_for_segment_number(static_cast<int>(o.ino));
@@ -326,8 +340,9 @@ int make_segment(const SharedObject& o, key_t key, const Head& head) {
   if (made < 0) return -1;
   shmid_ds now{};
   if (shmctl(made, IPC_STAT, &now) == 0) {
-    now.shm_perm.uid = head.uid[1], now.shm_perm.gid = head.gid[1];
     now.shm_perm.mode = static_cast<decltype(now.shm_perm.mode)>(o.mode & 0777);
+    shmctl(made, IPC_SET, &now);
+    now.shm_perm.uid = o.owner, now.shm_perm.gid = o.group;
     shmctl(made, IPC_SET, &now);
   }
   void* held = shmat(made, nullptr, 0);
@@ -347,7 +362,7 @@ std::optional<int> find_segment(const SharedObject& o, const std::string& path, 
       static_cast<uint32_t>(now.shm_perm.__key) == static_cast<uint32_t>(key))
     return id;
   if (o.huge_shift) return {};
-  const int made = make_segment(o, static_cast<key_t>(key), head);
+  const int made = make_segment(o, static_cast<key_t>(key));
   if (made >= 0 && made != id)
     store::say(
         "gpuckpt: warning: the System V segment %d of process %d is gone, and has the number %d "

@@ -174,10 +174,12 @@ void describe_object(const MapsLine& l, const char* path, const MappedObject& ob
   if (o->kind == kSharedSegment &&
       !sys::failed(sys::call(SYS_shmctl, static_cast<long>(l.ino), IPC_STAT, sys::ptr(&segment)))) {
     o->size = segment.shm_segsz, o->mode = segment.shm_perm.mode & (SHM_DEST | 0777);
+    o->owner = segment.shm_perm.uid, o->group = segment.shm_perm.gid;
   } else if (object.stat(&st) ||
              (!sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(path), sys::ptr(&st), 0)) &&
               st.st_ino == l.ino)) {
     *size = o->size = static_cast<uint64_t>(st.st_size), o->mode = st.st_mode;
+    o->owner = st.st_uid, o->group = st.st_gid;
   }
 }
 
