@@ -409,7 +409,7 @@ print("survived", flush=True)
 def shm_made_anew(build):
     """Shared memory with a name that is gone belongs to its user again, and has its mode, whoever restores it with whatever umask."""
     run = Run(build)
-    process = run.start("/usr/bin/python3", "-c", SEGMENTS.replace("USER", str(features_test.NOBODY)), GPUCKPT_USERS="trust")
+    process = run.start(sys.executable, "-c", SEGMENTS.replace("USER", str(features_test.NOBODY)), GPUCKPT_USERS="trust")
     name = Path(f"/dev/shm/gpuckpt-test-{process.pid}")
     before = name.stat()
     done = run.checkpoint(process.pid)

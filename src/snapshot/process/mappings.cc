@@ -34,6 +34,7 @@ struct KnownObject {
   uint64_t size;  // of shared memory that has a name; else all ones
   int index;
   bool shared;
+  bool unreachable;  // by its name: a mapped file that is stored
 };
 
 struct Mappings {
@@ -64,12 +65,12 @@ KnownObject* find_object(Mappings* m, uint64_t dev, uint64_t ino, bool shared) {
 KnownObject* new_object(Mappings* m, uint64_t dev, uint64_t ino, bool shared) {
   if (m->known_count == m->known_room) return nullptr;
   KnownObject* k = &m->known[m->known_count++];
-  *k = {dev, ino, 0, shared ? m->shared_objects++ : m->files++, shared};
+  *k = {dev, ino, 0, shared ? m->shared_objects++ : m->files++, shared, false};
   return k;
 }
 
-// The mapped file as it is now by its name. An unlinked one is stored whole, read through the
-// mapping.
+// The mapped file as it is now by its name. One that the name does not lead to (it was unlinked, or
+// is in a folder that this process may not enter) is stored, read through the mapping.
 bool put_mapped_file(Mappings* m, const MapsLine& l, const char* path, int* index) {
   uint64_t dev = (l.dev_major << 32) | l.dev_minor;
   if (KnownObject* k = find_object(m, dev, l.ino, false)) {
@@ -93,6 +94,7 @@ bool put_mapped_file(Mappings* m, const MapsLine& l, const char* path, int* inde
     f.mtime_ns = mtime_of(st);
     f.mode = st.st_mode;
   }
+  k->unreachable = !found;
   if (!found || m->c->embedded.active()) f.stored_space = k->index;
   m->r->begin(kRecFile);
   m->r->add(&f, sizeof(f));
@@ -290,6 +292,13 @@ bool emit_shared_memory(Emitted* e, bool memory) {
                          bytes >> 20);
 }
 
+// False: refused.
+bool put_unreachable(Emitted* e) {
+  const KnownObject* k = find_object(e->m, e->dev, e->l.ino, false);
+  return !k->unreachable || put_unlinked(e->m, e->l, e->v, k->index) ||
+         e->refuse("no memory to copy %s, to which its name does not lead");
+}
+
 bool emit_shared(Emitted* e) {
   const MapsLine& l = e->l;
   // Shared anonymous memory goes by the name that it was given (PR_SET_VMA_ANON_NAME).
@@ -311,16 +320,15 @@ bool emit_shared(Emitted* e) {
   }
   if (memory || e->deleted || l.write) return emit_shared_memory(e, memory);
   e->v.kind = kVmaFileShared;
-  return put_mapped_file(e->m, l, e->path, &e->v.object) && embed(e->m, e->path, l, e->v);
+  return put_mapped_file(e->m, l, e->path, &e->v.object) && embed(e->m, e->path, l, e->v) &&
+         put_unreachable(e);
 }
 
 bool emit_private_file(Emitted* e) {
   e->v.kind = kVmaFile;
   if (!put_mapped_file(e->m, e->l, e->path, &e->v.object) || !embed(e->m, e->path, e->l, e->v))
     return false;
-  const KnownObject* k = find_object(e->m, e->dev, e->l.ino, false);
-  return !e->deleted || put_unlinked(e->m, e->l, e->v, k->index) ||
-         e->refuse("no memory to copy the unlinked file %s");
+  return put_unreachable(e);
 }
 
 void become_placeholder(Vma* v) {
