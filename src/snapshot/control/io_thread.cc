@@ -122,6 +122,7 @@ void IoThread::forget() {
   last.type = 0;
   socket_ = command_ = child_socket = writer_ = -1;
   ring = {};
+  ring_file = -1;
   child_pid = asked_pid = tid_ = 0;
   child_killed = false;
 }
@@ -259,6 +260,12 @@ bool IoThread::make_ring(Channel* writers, char* why, size_t room) {
   return false;
 }
 
+// The writer has its own by now.
+void IoThread::keep_ring(int file) {
+  ring_file = file;
+  sys::call(SYS_fcntl, file, F_SETFD, FD_CLOEXEC);
+}
+
 bool IoThread::make_channel(Channel* writers, char* why, size_t room) {
   if (!make_ring(writers, why, room)) return false;
   auto* header = reinterpret_cast<wire::RingHeader*>(ring.data());
@@ -354,7 +361,7 @@ bool IoThread::open_writer(Open* o) {
 
   WriterStart start{path, const_cast<char* const*>(argv), config.environment};
   const long made = start_writer(&start);
-  sys::close(theirs.ring);
+  keep_ring(theirs.ring);
   sys::close(theirs.parent);
   sys::close(theirs.child);
   writer_ = start.pidfd;
@@ -375,7 +382,7 @@ bool IoThread::open_as_member(Open* o) {
   char why[256];
   if (!make_channel(&theirs, why, sizeof(why))) return fail_to_open(o, kExitError, why);
   const bool ok = job_barrier.opened({theirs.ring, theirs.parent, theirs.child});
-  sys::close(theirs.ring);
+  keep_ring(theirs.ring);
   sys::close(theirs.parent);
   sys::close(theirs.child);
   if (!ok) return fail_to_open(o, job_barrier.code, job_barrier.text);
@@ -410,6 +417,8 @@ void IoThread::close_writer() {
   }
   child_pid = 0;
   scratch_unmap(&ring);
+  if (ring_file >= 0) sys::close(ring_file);
+  ring_file = -1;
   writer_gone = false;
   last.type = 0;
 }

@@ -70,6 +70,7 @@ class IoThread {
   void turn_away();
 
   Region ring;            // mapped while a writer is open
+  int ring_file = -1;     // what it is mapped of, in this thread's table
   int child_socket = -1;  // for the copied child, in the I/O thread's table
   wire::Msg last{};       // kMsgFailed or kMsgDurable that came unasked
   std::atomic<bool> writer_gone{false};
@@ -91,6 +92,7 @@ class IoThread {
     int ring, parent, child;
   };
   bool make_ring(Channel* writers, char* why, size_t room);
+  void keep_ring(int file);
   bool make_channel(Channel* writers, char* why, size_t room);  // false: why not
   bool greet(Open*);
   bool fail_to_open(Open*, int code, const char* what, long error = 0);

@@ -114,6 +114,7 @@ class HostPages {
   void protect_written(PageList*);
   void merge_fresh();
   bool copy_fresh();
+  bool copy_fresh_from(int memory);  // -1: by process_vm_readv
   // Bytes of memory that is read in the stop; `fresh`: that would be tracked if it were sent now.
   uint64_t untracked(uint64_t* fresh);
   bool sending_pays(uint64_t fresh, uint64_t dirty) const;
