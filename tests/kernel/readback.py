@@ -104,7 +104,9 @@ def descriptors(root):
                 continue
             if name == "lock":  # of an inode
                 value = re.sub(r" [0-9a-f]+:[0-9a-f]+:\d+ ", " ", value)
-                value = re.sub(r"(READ|WRITE) (\d+)", lambda m: f"{m[1]} {own_number(read(f'/proc/{m[2]}/status'))}", value)
+                # A whole description's lock has the number of whichever of its processes took it.
+                value = re.sub(r"(FLOCK .*(?:READ|WRITE)) \d+", r"\1", value)
+                value = re.sub(r"(POSIX .*(?:READ|WRITE)) (\d+)", lambda m: f"{m[1]} {own_number(read(f'/proc/{m[2]}/status'))}", value)
             value = re.sub(r"\b(ino|sdev|fhandle-bytes|fhandle-type|f_handle):\S+", r"\1:", value)
             numbered.setdefault(name, []).append(value)
         for name, values in numbered.items():
