@@ -105,6 +105,32 @@ double sampled_lz4_bits(std::span<const uint8_t> plain) {
   return lz4_to(piece, &packed) ? bits_of(piece, packed) : 8;
 }
 
+// Neighbours resemble each other: what paid for one frame is tried on the next few without looking
+// again, and kept when it pays as much.
+struct Habit {
+  PlanePlan plan;  // width 0: what is tried otherwise
+  double bits = 0;
+  int left = 0;
+};
+constexpr int kTrust = 15;
+
+// By habit; kCodecPlain: there is none, or none any more. `planes` and `otherwise` return a codec.
+template <typename Planes, typename Otherwise>
+uint32_t again(Habit* habit, std::span<const uint8_t> plain, std::vector<uint8_t>* out,
+               Planes planes, Otherwise otherwise) {
+  if (habit->left == 0) return kCodecPlain;
+  --habit->left;
+  const bool by_planes = habit->plan.width != 0;
+  const uint32_t codec = by_planes ? planes(habit->plan) : otherwise();
+  if (codec != kCodecPlain) {
+    const double change = bits_of(plain, *out) / habit->bits;
+    if (by_planes ? std::abs(change - 1) < 0.02 : change < 1.1) return codec;
+  }
+  habit->left = 0;
+  out->clear();
+  return kCodecPlain;
+}
+
 // What authenticated encryption binds a frame's bytes to: its header and the lengths of its chunks.
 std::vector<uint8_t> frame_context(const FrameHeader& header, std::span<const uint8_t> lengths) {
   std::vector<uint8_t> out(sizeof(header));
@@ -132,46 +158,31 @@ std::string pack_file(const PackId& id) { return hex(id) + ".pack"; }
 
 static uint32_t compress_balanced(std::span<const uint8_t> plain, int level,
                                   std::vector<uint8_t>* out) {
-  // Neighbours resemble each other: what paid for one frame is tried on the next few without
-  // looking again, and kept when it pays as much.
-  struct Habit {
-    PlanePlan plan;  // width 0: zstd
-    double bits = 0;
-    int left = 0;
-  };
   thread_local Habit habit;
-  constexpr int kTrust = 15;
-  auto bits = [&] {
-    return 8.0 * static_cast<double>(out->size()) / static_cast<double>(plain.size());
-  };
   out->clear();
-  if (habit.left > 0) {
-    --habit.left;
-    if (habit.plan.width != 0) {
-      uint32_t codec = compress_planes(plain, habit.plan, worth(plain.size()), out);
-      if (codec != kCodecPlain && std::abs(bits() / habit.bits - 1) < 0.02) return codec;
-    } else if (zstd_to(plain, level, out) < worth(plain.size()) && bits() < 1.1 * habit.bits) {
-      return kCodecZstd;
-    }
-    habit.left = 0;
-    out->clear();
-  }
+  auto planes = [&](const PlanePlan& plan) {
+    return compress_planes(plain, plan, worth(plain.size()), out);
+  };
+  auto zstd = [&] {
+    return zstd_to(plain, level, out) < worth(plain.size()) ? kCodecZstd : kCodecPlain;
+  };
+  if (const uint32_t codec = again(&habit, plain, out, planes, zstd); codec != kCodecPlain)
+    return codec;
   const bool sampled = plain.size() >= kSampledFrom;
   if (sampled) {
     PlanePlan plan = plan_planes(plain);
     double zstd_bits = sampled_zstd_bits(plain, level);
     // Where both are as short, planes are several times as fast.
     if (plan.width != 0 && plan.bits_per_byte < 1.02 * zstd_bits) {
-      uint32_t codec = compress_planes(plain, plan, worth(plain.size()), out);
-      if (codec != kCodecPlain) {
-        habit = {plan, bits(), kTrust};
+      if (const uint32_t codec = planes(plan); codec != kCodecPlain) {
+        habit = {plan, bits_of(plain, *out), kTrust};
         return codec;
       }
     }
     if (zstd_bits > kHopeless) return kCodecPlain;
   }
-  if (zstd_to(plain, level, out) >= worth(plain.size())) return kCodecPlain;
-  if (sampled) habit = {{}, bits(), kTrust};
+  if (zstd() == kCodecPlain) return kCodecPlain;
+  if (sampled) habit = {{}, bits_of(plain, *out), kTrust};
   return kCodecZstd;
 }
 
@@ -200,13 +211,7 @@ static double way_back(double bits, double decode) {
 
 static uint32_t compress_for_restore(std::span<const uint8_t> plain, std::vector<uint8_t>* out) {
   constexpr double kDecodePlanes = 0.3, kDecodeLz4 = 0.22;  // nanoseconds for a byte, by one
-  struct Habit {
-    PlanePlan plan;  // width 0: LZ4
-    double bits = 0;
-    int left = 0;
-  };
   thread_local Habit habit;
-  constexpr int kTrust = 15;
   const double best = way_back(8, 0) * 0.97;
   out->clear();
   auto pays = [&](double decode) { return way_back(bits_of(plain, *out), decode) < best; };
@@ -214,30 +219,20 @@ static uint32_t compress_for_restore(std::span<const uint8_t> plain, std::vector
     const uint32_t codec = compress_planes(plain, plan, worth(plain.size()), out);
     return codec != kCodecPlain && pays(kDecodePlanes) ? codec : uint32_t{kCodecPlain};
   };
-  if (plain.size() < kSampledFrom)
-    return lz4_to(plain, out) && pays(kDecodeLz4) ? kCodecLz4 : kCodecPlain;
-  if (habit.left > 0) {
-    --habit.left;
-    if (habit.plan.width != 0) {
-      const uint32_t codec = planes(habit.plan);
-      if (codec != kCodecPlain && std::abs(bits_of(plain, *out) / habit.bits - 1) < 0.02)
-        return codec;
-    } else if (lz4_to(plain, out) && pays(kDecodeLz4) && bits_of(plain, *out) < 1.1 * habit.bits) {
-      return kCodecLz4;
-    }
-    habit.left = 0;
-    out->clear();
-  }
+  auto lz4 = [&] { return lz4_to(plain, out) && pays(kDecodeLz4) ? kCodecLz4 : kCodecPlain; };
+  if (plain.size() < kSampledFrom) return lz4();
+  if (const uint32_t codec = again(&habit, plain, out, planes, lz4); codec != kCodecPlain)
+    return codec;
   const PlanePlan plan = plan_planes(plain);
-  const double lz4 = way_back(sampled_lz4_bits(plain), kDecodeLz4);
-  if (plan.width != 0 && way_back(plan.bits_per_byte, kDecodePlanes) < std::min(lz4, best)) {
+  const double by_lz4 = way_back(sampled_lz4_bits(plain), kDecodeLz4);
+  if (plan.width != 0 && way_back(plan.bits_per_byte, kDecodePlanes) < std::min(by_lz4, best)) {
     if (const uint32_t codec = planes(plan); codec != kCodecPlain) {
       habit = {plan, bits_of(plain, *out), kTrust};
       return codec;
     }
     out->clear();
   }
-  if (lz4 >= best || !lz4_to(plain, out) || !pays(kDecodeLz4)) return kCodecPlain;
+  if (by_lz4 >= best || lz4() == kCodecPlain) return kCodecPlain;
   habit = {{}, bits_of(plain, *out), kTrust};
   return kCodecLz4;
 }
