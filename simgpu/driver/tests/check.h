@@ -54,6 +54,14 @@ inline CUcontext start(int ordinal = 0) {
   return context;
 }
 
+inline const CUmemPoolProps kPoolOnDevice0 = [] {
+  CUmemPoolProps props;
+  memset(&props, 0, sizeof props);
+  props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  return props;
+}();
+
 inline int ok() {
   printf("ok\n");
   return 0;

@@ -7,11 +7,7 @@ int main() {
   CUcontext first = start(0), second;
   OK(cuDevicePrimaryCtxRetain(&second, 1));
   CUmemoryPool pool;
-  CUmemPoolProps props;
-  memset(&props, 0, sizeof props);
-  props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  OK(cuMemPoolCreate(&pool, &props));
+  OK(cuMemPoolCreate(&pool, &kPoolOnDevice0));
   CUstream s;
   OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
   CUdeviceptr before[2], after;  // a small one and one with a block of its own

@@ -7,11 +7,7 @@ int main() {
   OK(cuDeviceGetDefaultMemPool(&standard, 0));
   OK(cuDeviceGetMemPool(&now, 0));
   CHECK(now == standard);
-  CUmemPoolProps props;
-  memset(&props, 0, sizeof props);
-  props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  OK(cuMemPoolCreate(&pool, &props));
+  OK(cuMemPoolCreate(&pool, &kPoolOnDevice0));
   CUstream s;
   OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
   uint32_t* flag;
