@@ -80,9 +80,6 @@ struct RecordHead {
   uint64_t bytes;
 };
 
-// Head::terminal
-constexpr int32_t kWithoutTerminal = -1;
-
 struct Head {
   uint64_t magic;
   uint32_t version;
@@ -114,9 +111,8 @@ struct Head {
   int32_t memory_merge;                   // PR_GET_MEMORY_MERGE
   int32_t deny_write_exec;                // PR_GET_MDWE
   int32_t store_bypass, indirect_branch;  // PR_GET_SPECULATION_CTRL
-  // The pseudo terminal that controls the process: its number + 1; 0: none does, or it is not known
-  // (of members that lead no session, in snapshots before 0.2); kWithoutTerminal: a member that
-  // leads no session has none. Of a session's leader that has one: the foreground group.
+  // The pseudo terminal that controls the process: its number + 1; 0: none does. Of a session's
+  // leader that has one: the group in the foreground.
   int32_t terminal, foreground;
 };
 

@@ -96,10 +96,8 @@ int FdMaker::make_removed_device(const Descriptor& d, const std::string& path) {
 // had.
 int FdMaker::with_owner(const Descriptor& d, int fd) {
   const auto known = image_.attributes.find({d.dev, d.ino});
-  struct stat st;
-  if (fd < 0 || known == image_.attributes.end() || fstat(fd, &st) != 0) return fd;
-  const FileAttributes& a = known->second.head;
-  if (st.st_uid != a.uid || st.st_gid != a.gid) (void)!fchown(fd, a.uid, a.gid);
+  if (fd >= 0 && known != image_.attributes.end())
+    (void)give_owner(fd, known->second.head.uid, known->second.head.gid);
   return fd;
 }
 

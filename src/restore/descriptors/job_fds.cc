@@ -83,8 +83,7 @@ class Merge {
   void choose(size_t i) {
     const Image& m = tree_.members[i]->image;
     for (const auto& [d, path] : m.fds)
-      if (d.kind == kFdPipe || d.kind == kFdFifo || d.kind == kFdSocket || d.kind == kFdPtyMaster ||
-          d.kind == kFdQueue || is_made_anew(d) || d.fd_flags & kFdInFlight)
+      if (has_other_ends(d) || is_made_anew(d) || d.fd_flags & kFdInFlight)
         chosen_.insert(number_.at(owner(i, d.description)));
     for (const auto& [d, path] : m.fds)
       for (const SameDescription& s : m.same)

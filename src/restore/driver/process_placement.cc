@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/futex.h>
 #include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
@@ -14,12 +13,12 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <set>
 
+#include "base/syscall.h"
 #include "gpuckpt/exit_codes.h"
 
 namespace gpuckpt::restore {
@@ -48,24 +47,21 @@ void begin_step(int report, const char* name, int seconds) {
 
 namespace {
 
-void futex(std::atomic<uint32_t>* word, int operation, uint32_t value, const timespec* patience) {
-  syscall(SYS_futex, word, operation, value, patience, nullptr, 0);
-}
-
 // Waits until all processes have come as far.
 void await_all(const Start& s, std::atomic<uint32_t>* count, int report) {
-  constexpr timespec kLook{0, 50'000'000};  // whether one has failed
-  constexpr time_t kPatience = 30;
+  constexpr uint64_t kLookUs = 50'000;  // whether one has failed
+  constexpr uint64_t kPatienceUs = 30'000'000;
   const uint32_t all = static_cast<uint32_t>(s.tree.members.size());
-  if (++*count == all) return futex(count, FUTEX_WAKE, INT_MAX, nullptr);
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  const time_t end = t.tv_sec + kPatience;
-  for (uint32_t now; (now = *count) < all; clock_gettime(CLOCK_MONOTONIC, &t)) {
+  if (++*count == all) {
+    sys::futex_wake(count, INT_MAX, true);
+    return;
+  }
+  const uint64_t end = sys::now_us() + kPatienceUs;
+  for (uint32_t now; (now = *count) < all;) {
     if (s.progress->failed) _exit(kExitLauncher);
-    if (t.tv_sec > end)
+    if (sys::now_us() > end)
       fail(s, report, kExitError, "the processes of the job do not come together");
-    futex(count, FUTEX_WAIT, now, &kLook);
+    sys::futex_wait(count, now, kLookUs, true);
   }
 }
 
@@ -222,7 +218,7 @@ void take_session_terminal(const Start& s, const process::Head& leader) {
 
 // A member that was forked before its session had the terminal, or that has let it go.
 void drop_session_terminal(const Start& s, const process::Head& h) {
-  if (h.terminal != process::kWithoutTerminal) return;
+  if (h.terminal > 0) return;
   for (size_t k = 0; k < s.tree.members.size(); ++k) {
     const process::Head& leader = head_of(s, k);
     if (leader.pid != h.sid || leader.terminal <= 0) continue;

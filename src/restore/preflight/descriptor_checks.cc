@@ -159,8 +159,7 @@ size_t made_for_all(const Tree& tree) {
     std::set<int> not_first;
     for (const SameDescription& s : m->image.same) not_first.insert(s.description);
     for (const auto& [d, path] : m->image.fds) {
-      const bool joint = d.kind == kFdPipe || d.kind == kFdFifo || d.kind == kFdSocket ||
-                         d.kind == kFdPtyMaster || d.kind == kFdTerminal || d.kind == kFdQueue;
+      const bool joint = has_other_ends(d) || d.kind == kFdTerminal;
       // Of other kinds only what another one has, too, which counts for each that is not the first.
       count += d.description == d.fd && joint != (not_first.count(d.description) > 0);
     }

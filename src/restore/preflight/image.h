@@ -97,6 +97,13 @@ struct Image {
 
 store::Status parse_image(std::vector<uint8_t> blob, Image* out);
 
+// Of a kind whose other ends, or whose readers, other processes may have: the first process of a
+// job makes all of these for all.
+inline bool has_other_ends(const process::Descriptor& d) {
+  return d.kind == process::kFdPipe || d.kind == process::kFdFifo || d.kind == process::kFdSocket ||
+         d.kind == process::kFdPtyMaster || d.kind == process::kFdQueue;
+}
+
 // Sockets that were standard input, output or error, and whose other end is not part of the
 // snapshot: in their place come those of the restore.
 void take_standard_sockets(Image*);

@@ -19,6 +19,7 @@
 
 #include "gpuckpt/wire.h"
 #include "restore/preflight/checks.h"
+#include "restore/preflight/removed.h"
 #include "restore/protocol/device_ring.h"
 #include "store/io/printable.h"
 
@@ -248,8 +249,7 @@ std::string memfd_name(const std::string& path, const char* otherwise) {
 // Processes of other users come to it by its name, too.
 void own_as_before(int fd, const SharedObject& o, const std::string& path) {
   struct stat st;
-  if (fstat(fd, &st) == 0 && (st.st_uid != o.owner || st.st_gid != o.group) &&
-      fchown(fd, o.owner, o.group) != 0)
+  if (!give_owner(fd, o.owner, o.group) && fstat(fd, &st) == 0)
     store::say(
         "gpuckpt: warning: %s is gone, and made again for user %u and group %u, not %u and %u\n",
         path.c_str(), st.st_uid, st.st_gid, o.owner, o.group);
@@ -342,6 +342,7 @@ int make_segment(const SharedObject& o, key_t key) {
   if (shmctl(made, IPC_STAT, &now) == 0) {
     now.shm_perm.mode = static_cast<decltype(now.shm_perm.mode)>(o.mode & 0777);
     shmctl(made, IPC_SET, &now);
+    // By a call of its own: where the owner is not possible the mode is kept.
     now.shm_perm.uid = o.owner, now.shm_perm.gid = o.group;
     shmctl(made, IPC_SET, &now);
   }

@@ -127,12 +127,16 @@ std::vector<std::string> check_removed(const Image& image) {
   return wrong;
 }
 
+bool give_owner(int fd, uid_t user, gid_t group) {
+  struct stat st;
+  if (fstat(fd, &st) == 0 && st.st_uid == user && st.st_gid == group) return true;
+  return fchown(fd, user, group) == 0;
+}
+
 void give_attributes(const Attributes& a, int fd, const std::string& path) {
   std::string lost;
   auto lose = [&](const std::string& what) { lost += (lost.empty() ? "" : ", ") + what; };
-  struct stat st;
-  const bool same_owner = fstat(fd, &st) == 0 && st.st_uid == a.head.uid && st.st_gid == a.head.gid;
-  if (!same_owner && fchown(fd, a.head.uid, a.head.gid) != 0) lose("owner");
+  if (!give_owner(fd, a.head.uid, a.head.gid)) lose("owner");
   if (fchmod(fd, a.head.mode & 07777) != 0) lose("mode");
   for (const auto& [name, value] : a.extended)
     if (fsetxattr(fd, name.c_str(), value.data(), value.size(), 0) != 0) lose(name);

@@ -41,6 +41,9 @@ store::Status make_removed_folders(const Image&, Folders*);
 // Why that is not possible here, one sentence for each; nothing is made.
 std::vector<std::string> check_removed(const Image&);
 
+// Gives an open object to an owner, if another one has it. False: errno says why.
+bool give_owner(int fd, uid_t, gid_t);
+
 // Owner, mode, times and extended attributes, once no process has to open it any more. What cannot
 // be set is reported on stderr.
 void give_attributes(const Attributes&, int fd, const std::string& path);

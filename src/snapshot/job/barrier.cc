@@ -265,7 +265,8 @@ bool JobBarrier::may_be_invited(Member* m, const Relative& r) {
 bool JobBarrier::wake_member(const Member& m, const Relative& r, uint64_t now) {
   // Asked again and again: it may drop its privileges at any time.
   if (!may_have_its_user(m.pid)) return false;
-  if (char why[256]; take_refusal_note(m.pid, why, sizeof(why)))
+  const bool asked = now - m.since_us >= kAskAgainUs;  // and has not answered
+  if (char why[256]; asked && take_refusal_note(m.pid, why, sizeof(why)))
     return fail(kExitError, "process %d (%s) of the job: %s", m.pid, r.name, why);
   const bool born = level_ >= wire::kJobStaged;
   const bool patient = now - m.since_us <= (born ? kBornPatienceUs : kAnswerPatienceUs);

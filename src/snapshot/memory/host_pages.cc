@@ -13,6 +13,7 @@
 #include "gpuckpt/process_format.h"
 #include "snapshot/control/state.h"
 #include "snapshot/job/barrier.h"
+#include "snapshot/memory/own_memory.h"
 #include "snapshot/memory/stream.h"
 #include "snapshot/memory/track.h"
 
@@ -133,21 +134,6 @@ uint64_t HostPages::count_written() {
   return bytes;
 }
 
-// Of pages that a process of a job may have in common with others: process_vm_readv pins what it
-// reads, for which the kernel gives the process copies of such pages (stream.cc). This is half as
-// fast.
-static long read_unpinned(int memory, const iovec& to, const iovec* from, size_t count) {
-  auto* out = static_cast<char*>(to.iov_base);
-  long done = 0;
-  for (size_t i = 0; i < count; ++i) {
-    const auto at = reinterpret_cast<uint64_t>(from[i].iov_base);
-    const long got = sys::pread(memory, out + done, from[i].iov_len, at);
-    if (got > 0) done += got;
-    if (got != static_cast<long>(from[i].iov_len)) return done;
-  }
-  return done;
-}
-
 // The program runs and may unmap what is copied: the kernel copies, and says so. In small steps: a
 // processor that is in the kernel for us is not the program's. False: the copy is not complete, or
 // the program writes so fast that it is not worth completing.
@@ -184,7 +170,7 @@ bool HostPages::copy_fresh_from(int memory) {
     }
     populate(begin + done + bytes);
     iovec to{copy.data() + begin + done, bytes};
-    const long got = memory >= 0 ? read_unpinned(memory, to, from, batch)
+    const long got = memory >= 0 ? copy_unpinned(memory, to.iov_base, from, batch)
                                  : sys::call(SYS_process_vm_readv, pid, sys::ptr(&to), 1,
                                              sys::ptr(from), static_cast<long>(batch), 0);
     if (got == -1 /* EPERM */ || got == -38 /* ENOSYS */) early_works = false;

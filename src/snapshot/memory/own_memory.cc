@@ -1,7 +1,6 @@
 #include "snapshot/memory/own_memory.h"
 
 #include <fcntl.h>
-#include <sys/uio.h>
 
 #include "base/syscall.h"
 
@@ -28,6 +27,18 @@ uint64_t copy_through_pipe(char* to, const char* from, uint64_t bytes) {
 }
 
 }  // namespace
+
+long copy_unpinned(int memory, void* to, const iovec* from, size_t count) {
+  auto* out = static_cast<char*>(to);
+  long done = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const auto at = reinterpret_cast<uint64_t>(from[i].iov_base);
+    const long got = sys::pread(memory, out + done, from[i].iov_len, at);
+    if (got > 0) done += got;
+    if (got != static_cast<long>(from[i].iov_len)) return done;
+  }
+  return done;
+}
 
 uint64_t copy_own_memory(void* to, const void* from, uint64_t bytes) {
   constexpr uint64_t kAtOnce = 1 << 30;  // the kernel takes less than 2 GiB

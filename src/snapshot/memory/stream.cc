@@ -16,9 +16,8 @@ namespace {
 constexpr size_t kRoom = 512, kBatch = 256;
 constexpr uint64_t kStep = 32ull << 20;
 
-// By a write to the ring's file, which is the faster way, too: process_vm_readv pins what it reads,
-// for which the kernel gives the process copies of all pages that it has in common with its
-// children (from Linux 5.19 on). The size of files may be limited (EFBIG; SIGXFSZ is blocked here).
+// By a write to the ring's file, which pins nothing (own_memory.h) and is the faster way, too. The
+// size of files may be limited (EFBIG; SIGXFSZ is blocked here).
 long read_own(char* to, uint64_t bytes, const iovec* from, size_t count) {
   const uint64_t at = reinterpret_cast<uint64_t>(to) - io_thread.ring.start;
   if (io_thread.ring_file >= 0 && at < io_thread.ring.bytes) {
@@ -33,8 +32,8 @@ long read_own(char* to, uint64_t bytes, const iovec* from, size_t count) {
 
 }  // namespace
 
-// What is not read so: pages without access, which /proc/self/mem reads, and what
-// is not there any more, which is not among the pages of the stop either.
+// What is not read so: pages without access, which /proc/self/mem reads, and what is not there any
+// more, which is not among the pages of the stop either.
 bool PageStream::send_page(uint64_t at) {
   const int memory = sys::open("/proc/thread-self/mem", O_RDONLY | O_CLOEXEC);
   uint64_t room;

@@ -85,7 +85,6 @@ void put_terminal(Head* h) {
   ProcStat stat;
   if (!read_stat("/proc/thread-self/stat", &stat)) return;
   h->terminal = stat.pseudo_terminal();
-  if (h->sid != h->pid && stat.number(ProcStat::kTerminal) == 0) h->terminal = kWithoutTerminal;
   if (h->sid == h->pid && h->terminal) h->foreground = stat.number(ProcStat::kForeground);
 }
 
