@@ -186,6 +186,7 @@ class Job {
                              fmt::format("{}", fmt::join(found.never, "; ")));
     for (const std::string& text : found.here)
       *warnings += "\nthis machine could not restore the snapshot: " + text;
+    for (const std::string& text : found.differs) *warnings += "\n" + text;
     return Status::Ok();
   }
 

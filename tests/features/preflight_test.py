@@ -96,6 +96,52 @@ def no_ids(build):
     return run
 
 
+RECEIVER = """
+import os, socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("127.0.0.1", 0))
+open("port", "w").write(str(s.getsockname()[1]))
+while not os.path.exists("sent"): time.sleep(0.005)
+print("ready", flush=True)
+while not os.path.exists("go_on"): time.sleep(0.005)
+s.settimeout(0.5)
+got = []
+try:
+    while True: got.append(s.recvfrom(100))
+except TimeoutError: pass
+open("got", "w").write(repr(got))
+print("survived", flush=True)
+"""
+
+
+def datagrams(build):
+    """An ordinary user's restore drops a datagram whose sender is another program that is there still, and the snapshot said nothing."""
+    run = Run(build, "nobody")
+    outside = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    process = run.popen(("/usr/bin/python3", "-c", RECEIVER), "out", "err", LD_PRELOAD=str(run.build / "lib" / "libgpuckpt.so"))
+    run.until(lambda: (run.work / "port").exists() and (run.work / "port").read_text(), process, "before it was bound")
+    outside.sendto(b"one", ("127.0.0.1", int((run.work / "port").read_text())))
+    number = outside.getsockname()[1]
+    (run.work / "sent").touch()
+    run.until(lambda: run.says("ready"), process, "before it was ready")
+    done = run.checkpoint(process.pid)
+    reference = f"{run.work}/store@{done.stdout.strip()}"
+    text = f"a restore drops 1 unread datagrams (UDP) from 127.0.0.1:{number}"
+    expect(done.returncode == 3 and text in done.stderr, done)
+    run.kill(process)
+    checked = run.cli("restore", "--dry-run", reference)
+    expect(checked.returncode == 0 and text in checked.stderr, checked)
+    outside.close()  # where its address is free it can be had again
+    checked = run.cli("restore", "--dry-run", reference)
+    expect(checked.returncode == 0 and text not in checked.stderr, checked)
+    restored = run.popen([build / "bin" / "gpuckpt", "restore", reference], "out2", "err2")
+    run.release()
+    restored.wait(30)
+    got = (run.work / "got").read_text()
+    expect(got == repr([(b"one", ("127.0.0.1", number))]), f"it got {got}")
+    return run
+
+
 def resume(build):
     """--resume auto stays with a snapshot that cannot be restored, loops, or begins anew without being asked."""
     run = Run(build)
@@ -464,7 +510,7 @@ def descriptors(build):
     return run
 
 
-CASES = {c.__name__: c for c in (warned, no_ids, resume, hung, again, name_taken, capabilities, outside, failed, leased, no_shm, descriptors, shm_made_anew)}
+CASES = {c.__name__: c for c in (warned, no_ids, datagrams, resume, hung, again, name_taken, capabilities, outside, failed, leased, no_shm, descriptors, shm_made_anew)}
 
 
 def main():

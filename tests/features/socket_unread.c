@@ -1,6 +1,7 @@
 // Unread messages and who they are from: datagrams of UDP (IPv4 and IPv6) and of Unix sockets whose
-// senders are there, are closed, or have lost their names; credentials; a byte sent with MSG_OOB; a
+// senders are there (bound to one address or to all), are closed, or have lost their names; credentials; a byte sent with MSG_OOB; a
 // connection whose other end was closed with something unread.
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -18,13 +19,22 @@ static int udp(int family, struct sockaddr_storage* a, socklen_t* n) {
   return fd;
 }
 struct Inbox {
-  int family, fd, there, shut;
-  struct sockaddr_storage own, from[3];
+  int family, fd, there, shut, everywhere, of_both;
+  struct sockaddr_storage own, from[5];
   socklen_t bytes;
 };
 static char large[20000];
+// (At the same place in both families.)
+static in_port_t port(const struct sockaddr_storage* a) { return ((const struct sockaddr_in*)a)->sin_port; }
+static struct sockaddr_storage with_port_of(const struct sockaddr_storage* address, int fd) {
+  struct sockaddr_storage out = *address, own;
+  socklen_t n = sizeof(own);
+  CHECK(getsockname(fd, (void*)&own, &n) == 0);
+  ((struct sockaddr_in*)&out)->sin_port = port(&own);
+  return out;
+}
 static void fill(struct Inbox* in, int family) {
-  in->family = family;
+  in->family = family, in->of_both = -1;
   in->fd = udp(family, &in->own, &in->bytes);
   in->there = udp(family, &in->from[0], &in->bytes);
   int closed = udp(family, &in->from[1], &in->bytes);
@@ -33,6 +43,16 @@ static void fill(struct Inbox* in, int family) {
   CHECK(sendto(in->there, "", 0, 0, (void*)&in->own, in->bytes) == 0);
   CHECK(sendto(closed, "four", 4, 0, (void*)&in->own, in->bytes) == 4);
   close(closed);
+  // Bound by their first datagram, to all addresses of a port.
+  in->everywhere = socket(family, SOCK_DGRAM, 0);
+  CHECK(sendto(in->everywhere, "five", 4, 0, (void*)&in->own, in->bytes) == 4);
+  in->from[3] = with_port_of(&in->own, in->everywhere);
+  if (family == AF_INET && (in->of_both = socket(AF_INET6, SOCK_DGRAM, 0)) >= 0) {
+    struct sockaddr_in6 mapped = {.sin6_family = AF_INET6, .sin6_port = port(&in->own)};
+    inet_pton(AF_INET6, "::ffff:127.0.0.1", &mapped.sin6_addr);
+    CHECK(sendto(in->of_both, "six", 3, 0, (void*)&mapped, sizeof(mapped)) == 3);
+    in->from[4] = with_port_of(&in->own, in->of_both);
+  }
   in->shut = udp(family, &in->from[2], &in->bytes);
   CHECK(connect(in->shut, (void*)&in->own, in->bytes) == 0 && shutdown(in->shut, SHUT_WR) == 0);
 }
@@ -46,6 +66,8 @@ static void get(struct Inbox* in, const void* text, long bytes, int from) {
 }
 static void check(struct Inbox* in) {
   get(in, "one", 3, 0), get(in, large, sizeof(large), 1), get(in, "", 0, 0), get(in, "four", 4, 1);
+  get(in, "five", 4, 3);
+  if (in->of_both >= 0) get(in, "six", 3, 4);
   char byte;
   CHECK(recv(in->fd, &byte, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN);
   CHECK(send(in->shut, "x", 1, MSG_NOSIGNAL) == -1 && errno == EPIPE);

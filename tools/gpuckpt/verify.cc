@@ -28,6 +28,7 @@ Status check_here(store::Store& store, const std::string& id, Context* context) 
   for (const auto* list : {&found.never, &found.here})
     for (const std::string& text : *list)
       complain(fmt::format("warning: {} cannot be restored here: {}", id, text));
+  for (const std::string& text : found.differs) complain(fmt::format("warning: {}: {}", id, text));
   if (!found.ok()) context->exit_code = kExitWarnings;
   return Status::Ok();
 }

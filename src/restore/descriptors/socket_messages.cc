@@ -12,6 +12,7 @@
 
 #include <vector>
 
+#include "restore/descriptors/control_messages.h"
 #include "restore/descriptors/fd_maker.h"
 #include "restore/descriptors/socket_names.h"
 #include "restore/descriptors/socket_options.h"
@@ -23,26 +24,6 @@ namespace gpuckpt::restore {
 using namespace process;
 
 namespace {
-
-// What is sent with a message.
-class Control {
- public:
-  void add(int type, const void* data, size_t bytes) {
-    const size_t at = bytes_.size();
-    bytes_.resize(at + CMSG_SPACE(bytes));
-    cmsghdr c{};
-    c.cmsg_level = SOL_SOCKET, c.cmsg_type = type, c.cmsg_len = CMSG_LEN(bytes);
-    memcpy(bytes_.data() + at, &c, sizeof(c));
-    memcpy(bytes_.data() + at + CMSG_LEN(0), data, bytes);
-  }
-  void set(msghdr* m) {
-    m->msg_control = bytes_.empty() ? nullptr : bytes_.data();
-    m->msg_controllen = bytes_.size();
-  }
-
- private:
-  std::vector<char> bytes_;
-};
 
 bool send_all(int fd, const Image::Message& m, const Socket* by_name, Control control) {
   size_t at = 0;
@@ -129,8 +110,9 @@ bool FdMaker::send_unix(const Image::Message& m) {
   const ucred from{m.pid, m.uid, m.gid};
   auto send_with = [&](bool credentials) {
     Control control;
-    if (!passed.empty()) control.add(SCM_RIGHTS, passed.data(), passed.size() * sizeof(int));
-    if (credentials) control.add(SCM_CREDENTIALS, &from, sizeof(from));
+    if (!passed.empty())
+      control.add(SOL_SOCKET, SCM_RIGHTS, passed.data(), passed.size() * sizeof(int));
+    if (credentials) control.add(SOL_SOCKET, SCM_CREDENTIALS, &from, sizeof(from));
     return by_name ? at_name(entry, [&] { return send_all(fd, m, &to, control); })
                    : send_all(fd, m, nullptr, control);
   };
@@ -154,10 +136,12 @@ bool FdMaker::send_unix(const Image::Message& m) {
 
 bool FdMaker::send_datagram(const Image::Message& m) {
   const Image::Socket& to = image_.sockets[m.socket];
-  for (const Image::Socket& s : image_.sockets)
-    if (is_network(s.head) && s.head.type == SOCK_DGRAM && s.head.protocol == to.head.protocol &&
-        is_from(m, s.head) && send_udp_from(sockets_[s.head.index], m, sockets_[m.socket], to))
-      return true;
+  for (const SentFrom how : {SentFrom::kItsAddress, SentFrom::kAnyAddress})
+    for (const Image::Socket& s : image_.sockets)
+      if (is_network(s.head) && s.head.type == SOCK_DGRAM && s.head.protocol == to.head.protocol &&
+          is_from(m, s.head) == how &&
+          send_udp_from(sockets_[s.head.index], m, sockets_[m.socket], to))
+        return true;
   return send_udp(m, sockets_[m.socket], to);
 }
 

@@ -1,6 +1,7 @@
 #include "restore/descriptors/udp_sender.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <netinet/ip6.h>
@@ -12,7 +13,7 @@
 #include <cstring>
 #include <vector>
 
-#include "restore/descriptors/socket_options.h"
+#include "restore/descriptors/control_messages.h"
 #include "restore/preflight/memory_loader.h"
 
 namespace gpuckpt::restore {
@@ -173,21 +174,39 @@ bool send_raw(const Image::Message& m, const Endpoint& from, int target, const I
   });
 }
 
+// The source address is said, for a socket that is bound to all of them.
 bool send_by(int fd, int family, const Image::Message& m, int target, const Image::Socket& to) {
   const Endpoint from = endpoint_of(m.sender.data(), m.sender.size());
   const Address address = address_of(destination(m, to.head, from.is_v4()), family);
+  Control control;
+  if (family == AF_INET) {
+    in_pktinfo source{};
+    memcpy(&source.ipi_spec_dst, from.address.s6_addr + 12, 4);
+    control.add(IPPROTO_IP, IP_PKTINFO, &source, sizeof(source));
+  } else {
+    const in6_pktinfo source{from.address, 0};
+    control.add(IPPROTO_IPV6, IPV6_PKTINFO, &source, sizeof(source));
+  }
+  iovec io{const_cast<uint8_t*>(m.bytes.data()), m.bytes.size()};
+  msghdr message{};
+  message.msg_iov = &io, message.msg_iovlen = 1;
+  message.msg_name = const_cast<sockaddr*>(address.get()), message.msg_namelen = address.size;
+  control.set(&message);
   return arrives(target, [&] {
-    return sendto(fd, m.bytes.data(), m.bytes.size(), MSG_DONTWAIT, address.get(), address.size) ==
-           static_cast<ssize_t>(m.bytes.size());
+    return sendmsg(fd, &message, MSG_DONTWAIT) == static_cast<ssize_t>(m.bytes.size());
   });
 }
 
 }  // namespace
 
-bool is_from(const Image::Message& m, const Socket& s) {
+SentFrom is_from(const Image::Message& m, const Socket& s) {
   const Endpoint from = endpoint_of(m.sender.data(), m.sender.size());
   const Endpoint own = endpoint_of(s.name, s.name_bytes);
-  return from.port && own.port == from.port && !memcmp(&own.address, &from.address, 16);
+  if (!from.port || own.port != from.port) return SentFrom::kElsewhere;
+  if (!memcmp(&own.address, &from.address, 16)) return SentFrom::kItsAddress;
+  // An IPv6 socket sends to IPv4, too.
+  const bool any = own.is_any() && (from.is_v4() || !own.is_v4());
+  return any ? SentFrom::kAnyAddress : SentFrom::kElsewhere;
 }
 
 bool send_udp_from(int fd, const Image::Message& m, int target, const Image::Socket& to) {
@@ -195,6 +214,27 @@ bool send_udp_from(int fd, const Image::Message& m, int target, const Image::Soc
   socklen_t size = sizeof(family);
   getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size);
   return send_by(fd, family, m, target, to);
+}
+
+bool may_send_raw() {
+  return static_cast<bool>(Fd(socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_RAW)));
+}
+
+UdpSender sender_of_udp(const Image::Message& m) {
+  UdpSender out;
+  Endpoint from = endpoint_of(m.sender.data(), m.sender.size());
+  if (!from.port) return out;
+  out.port = ntohs(from.port);
+  from.port = 0;
+  const int family = from.is_v4() ? AF_INET : AF_INET6;
+  const Address address = address_of(from, family);
+  const Fd own(socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  out.is_of_this_machine = own && bind(own.get(), address.get(), address.size) == 0;
+  char text[INET6_ADDRSTRLEN] = "";
+  if (getnameinfo(address.get(), address.size, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0)
+    out.text = (from.is_v4() ? std::string(text) : "[" + std::string(text) + "]") + ":" +
+               std::to_string(out.port);
+  return out;
 }
 
 bool send_udp(const Image::Message& m, int target, const Image::Socket& to) {

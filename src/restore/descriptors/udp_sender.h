@@ -5,15 +5,29 @@
 // has not arrived.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 #include "restore/preflight/image.h"
 
 namespace gpuckpt::restore {
 
-// Has this socket of the program's the address that the datagram came from?
-bool is_from(const Image::Message&, const process::Socket&);
+// Could the datagram have come from this socket of the program? One that is bound to all addresses
+// of its port sends from each of them.
+enum class SentFrom { kElsewhere, kAnyAddress, kItsAddress };
+SentFrom is_from(const Image::Message&, const process::Socket&);
 
 // Sends it by that socket. `target`: the descriptor of socket `to`. True: it has arrived.
 bool send_udp_from(int fd, const Image::Message&, int target, const Image::Socket& to);
+
+// Whether the sender's address can be had although it is no socket's of the program and taken.
+bool may_send_raw();
+struct UdpSender {
+  std::string text;   // "127.0.0.1:53"
+  uint16_t port = 0;  // 0: not known
+  bool is_of_this_machine = false;
+};
+UdpSender sender_of_udp(const Image::Message&);
 
 // Sends it with the sender's address: by a raw socket, which root may do, or by a socket of our own
 // that has the sender's address, where that is free.

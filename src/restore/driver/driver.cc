@@ -571,6 +571,7 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o, bool* ran) 
   }
   for (const std::string& text : p.doubts) store::say("gpuckpt: warning: %s\n", text.c_str());
   if (o.dry_run) {
+    for (const std::string& text : p.differs) store::say("gpuckpt: warning: %s\n", text.c_str());
     const Image& image = tree.root().image;
     store::say(
         "gpuckpt: %s can be restored here (%zu processes; the first: %zu threads, %zu "

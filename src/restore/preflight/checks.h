@@ -29,6 +29,9 @@ std::vector<std::string> check_files(const Image&, const Paths& restored, const 
 std::vector<std::string> check_descriptors(const Image&, bool several, const Paths& stored);
 // May a restore have as many descriptors open as it needs? Empty: yes.
 std::string check_descriptor_limit(const Tree&, const Options&);
+// unread_datagrams.cc: those that come from sockets which are not the program's, and are there
+// still.
+std::vector<std::string> check_unread_datagrams(const Tree&);
 // What root may raise RLIMIT_NOFILE to, which a restore does; 0: the limit is what it is.
 uint64_t raised_descriptor_limit();
 // Is the file of that name the one that was mapped, as far as its size and time say?

@@ -137,6 +137,7 @@ Preflight preflight(const Tree& tree, const Options& o) {
       out.never.push_back(of_process(tree, *m) + text);
   }
   if (std::string text = check_descriptor_limit(tree, o); !text.empty()) out.here.push_back(text);
+  add(&out.differs, check_unread_datagrams(tree));
   if (!tree.wrong.empty()) out.never.push_back(tree.wrong);
   // The program itself has the memory that it needs.
   if (!o.running) {

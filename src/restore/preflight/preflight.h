@@ -16,9 +16,10 @@ namespace gpuckpt::restore {
 
 // One sentence for each obstacle.
 struct Preflight {
-  std::vector<std::string> never;   // no machine could restore it
-  std::vector<std::string> here;    // this one cannot (now); another may
-  std::vector<std::string> doubts;  // it can, but hardly
+  std::vector<std::string> never;    // no machine could restore it
+  std::vector<std::string> here;     // this one cannot (now); another may
+  std::vector<std::string> doubts;   // it can, but hardly
+  std::vector<std::string> differs;  // it can, but for this; a restore says itself what it lost
   bool ok() const { return never.empty() && here.empty(); }
 };
 
