@@ -15,7 +15,7 @@
 
 namespace gpuckpt::wire {
 
-inline constexpr uint32_t kWireVersion = 15;
+inline constexpr uint32_t kWireVersion = 16;
 inline constexpr uint32_t kMagic = 0x6b637067;  // "gpck"
 
 // ---------------------------------------------------------------------------------------------------------
@@ -140,12 +140,14 @@ enum MsgType : uint32_t {
                   // blob `text`
   kMsgEnd = 5,  // producer -> writer: this source has sent everything. From the parent: text = JSON
                 // statistics to be kept in the manifest (stall_us, park_us, threads, ...)
-  kMsgAbort = 6,    // producer -> writer: drop the snapshot; text = why
+  kMsgAbort = 6,    // producer -> writer: drop the snapshot; text = why, slot = kFailedForNow when
+                    // only what changed meanwhile prevented it
   kMsgDurable = 7,  // writer -> library: manifest published; text = snapshot id, counts below;
                     // code = kExitWarnings: behind it, on lines of their own, what the user must
                     // know of it
   kMsgFailed = 8,   // writer -> library: code = ExitCode, text = one clear sentence, slot =
-                    // kFailedMember when it failed because a member ended or gave up
+                    // kFailedMember when it failed because a member ended or gave up,
+                    // kFailedForNow as of the kMsgAbort that it answers
   kMsgMember = 10,  // the leader's library -> writer: a member joins. `slot` = its number; comes
                     // with three descriptors: its ring, its parent's and its child's socket. From
                     // then on the writer talks to it as to the first process (its hello comes next
@@ -171,7 +173,12 @@ struct Msg {
   uint32_t reserved;
   char text[4008];
 };
-constexpr uint32_t kFailedMember = 1;  // kMsgFailed.slot: the next try is without that process
+// Msg.slot of kMsgFailed and kMsgAbort: another attempt may succeed.
+constexpr uint32_t kFailedMember = 1;  // it is without the process that ended
+constexpr uint32_t kFailedForNow = 2;  // it sees what changed during this one
+inline bool another_attempt_helps(const Msg& failed) {
+  return failed.slot == kFailedMember || failed.slot == kFailedForNow;
+}
 
 // ---------------------------------------------------------------------------------------------------------
 // Command line -> library. There is no resident thread and no open descriptor in the application.

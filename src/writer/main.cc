@@ -117,7 +117,7 @@ class Job {
     if (status.ok()) return kExitOk;
     wire::Msg failed = make(wire::kMsgFailed, status.text());
     failed.code = status.code();
-    failed.slot = member_ended_ ? wire::kFailedMember : 0;
+    failed.slot = retry_;
     writer_.reset();  // temporary files are gone before any process hears of it
     for (auto& member : members_) {
       member->ring.give_up();
@@ -386,7 +386,7 @@ class Job {
   Status all_there() {
     for (auto& member : members_) {
       if (member->lost && !member->gone) {
-        member_ended_ = true;
+        retry_ = wire::kFailedMember;
         return ended_early(member->sources[0]);
       }
       if (!member->number || member->gone) continue;
@@ -464,7 +464,7 @@ class Job {
         }
         return Status::Ok();
       case wire::kMsgAbort:
-        member_ended_ = member.number != 0;
+        retry_ = member.number != 0 ? wire::kFailedMember : message.slot;
         return Status::Error(
             fmt::format("{} gave up: {}", source.name, store::message_text(message)));
       default:
@@ -548,7 +548,7 @@ class Job {
   unsigned busy_ = 0;
   bool stop_ = false;
   Status failure_;
-  bool member_ended_ = false;  // that is why it failed
+  uint32_t retry_ = 0;  // kFailedMember or kFailedForNow: why another attempt may succeed
   std::vector<std::thread> workers_;
 };
 

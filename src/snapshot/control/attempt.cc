@@ -60,11 +60,11 @@ Outcome Attempt::device_gave_up() {
 
 bool Attempt::job_failed() { return s_->fail(job_barrier.code, "%s", job_barrier.text); }
 
-// A process of the job that ended in the middle of it is no reason to do without a snapshot: the
-// next attempt is without it.
+// A process of the job that ended in the middle of it, say, is no reason to do without a snapshot:
+// the next attempt is without it.
 bool Attempt::writer_failed(const wire::Msg& m) {
   const int code = m.code ? m.code : kExitError;
-  return s_->fail(m.slot == wire::kFailedMember ? kExitTimeout : code, "%s", m.text);
+  return s_->fail(wire::another_attempt_helps(m) ? kExitTimeout : code, "%s", m.text);
 }
 
 // A writer that failed has the better reason. It closes the ring first and says why then.

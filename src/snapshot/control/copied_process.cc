@@ -80,9 +80,9 @@ bool hung_up(int socket) {
 // Sends everything of the host's side.
 bool send_host(HostSource* host, PumpFrom from) {
   Producer out(io_thread.ring.data(), child_post, nullptr, host->ring_slots);
-  bool ok = (from != PumpFrom::kClone ||
-             clone_is_whole(*host->capture, host->text, sizeof(host->text))) &&
-            pump_memory(*host->capture, &out, from, host->text, sizeof(host->text)) &&
+  const bool whole =
+      from != PumpFrom::kClone || clone_is_whole(*host->capture, host->text, sizeof(host->text));
+  bool ok = whole && pump_memory(*host->capture, &out, from, host->text, sizeof(host->text)) &&
             host->capture->embedded.send(&out, host->text, sizeof(host->text)) && out.flush();
   if (ok) {
     // Asked only where it matters: the answer can take a while.
@@ -97,7 +97,7 @@ bool send_host(HostSource* host, PumpFrom from) {
   }
   if (ok) ok = io_thread.send(io_thread.child_socket, wire::kMsgEnd, 0, nullptr);
   if (!ok)
-    io_thread.send(io_thread.child_socket, wire::kMsgAbort, 0,
+    io_thread.send(io_thread.child_socket, wire::kMsgAbort, whole ? 0 : wire::kFailedForNow,
                    host->text[0] ? host->text : "the copied process could not send its memory");
   return ok;
 }

@@ -488,7 +488,7 @@ bool JobBarrier::listen_once(IoThread* c, int ms) {
     if (polls[first_member + i].revents && !hear(c, i)) return false;
   // (A member that gives up tells us first.)
   if (c->writer_gone) {
-    const int why = c->last.slot == wire::kFailedMember ? kExitTimeout : c->last.code;
+    const int why = wire::another_attempt_helps(c->last) ? kExitTimeout : c->last.code;
     return fail(c->last.type ? why : kExitError, "%s",
                 c->last.type ? c->last.text : "the writer ended");
   }

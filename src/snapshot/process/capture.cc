@@ -70,7 +70,8 @@ bool clone_is_whole(const Capture& c, char* text, size_t room) {
       }
       if (more && l.start <= at) continue;
       format(text, room,
-             "memory at %lx came with MADV_DONTFORK while the snapshot began; take it once more",
+             "memory at %lx was mapped or marked MADV_DONTFORK while the snapshot began; take the "
+             "snapshot once more",
              at);
       return false;
     }
