@@ -21,8 +21,11 @@ namespace {
 constexpr size_t kMaxThreads = 16384;
 constexpr int kMostAgain = 300;  // a thread that does nothing but ask for the time
 
-std::atomic<uint32_t> phase{0};                      // odd while threads shall stay
-std::atomic<uint32_t> acks{0};                       // futex word: threads have answered
+std::atomic<uint32_t> phase{0};  // odd while threads shall stay
+// Threads count their answers; only the one that makes them enough wakes the coordinator. With a
+// thousand threads it would do nothing but wake up otherwise.
+std::atomic<uint32_t> answers{0}, enough{0};
+std::atomic<uint32_t> woken{0};                      // futex word
 std::atomic<uint64_t> table_start{0}, table_end{0};  // of ParkedThread, for the handler
 sys::Sigaction before;                               // glibc's own action for the signal
 
@@ -33,6 +36,22 @@ struct Collect {
   PendingSignal* to;
   size_t room, count;
 } collect;
+
+void wake_coordinator() {
+  ++woken;
+  sys::futex_wake(&woken, 1);
+}
+
+void answer() {
+  if (static_cast<int32_t>(++answers - enough) >= 0) wake_coordinator();
+}
+
+// Until `count` more answers have come than `seen`, or something else has; 1 ms at most.
+void await_answers_from(uint32_t seen, size_t count) {
+  const uint32_t before_that = woken;
+  enough = seen + static_cast<uint32_t>(count);
+  if (static_cast<int32_t>(answers - enough) < 0) sys::futex_wait(&woken, before_that, 1000);
+}
 
 void collect_own() {
   sys::Timespec none{0, 0};
@@ -46,8 +65,7 @@ void collect_own() {
               sys::ptr(&collect.to[i]));
   collect.count = n;
   collect.who = nullptr;
-  ++acks;
-  sys::futex_wake(&acks, 1);
+  wake_coordinator();
 }
 
 // The call that our signal interrupted continues, also when the stop failed. The thread may have
@@ -77,8 +95,7 @@ void park_handler(int sig, siginfo_t* info, void* context) {
   if (t->in_vdso && t->asked_again < kMostAgain) {
     ++t->asked_again;
     t->state = kAgain;
-    ++acks;
-    sys::futex_wake(&acks, 1);
+    wake_coordinator();
     return;
   }
   t->info = info;
@@ -96,8 +113,7 @@ void park_handler(int sig, siginfo_t* info, void* context) {
   t->memory_policy = 0;
   sys::call(SYS_get_mempolicy, sys::ptr(&t->memory_policy), sys::ptr(t->memory_nodes), 1024, 0, 0);
   t->state = kParked;
-  ++acks;
-  sys::futex_wake(&acks, 1);
+  answer();
   while (phase == now) {
     if (collect.who == t) collect_own();
     sys::futex_wait(&phase, now, 0);
@@ -105,8 +121,7 @@ void park_handler(int sig, siginfo_t* info, void* context) {
   // The coordinator frees the table when all have left: nothing of it may be touched after this
   // store.
   t->state = kLeft;
-  ++acks;
-  sys::futex_wake(&acks, 1);
+  answer();
 }
 
 void find_vdso() {
@@ -171,18 +186,19 @@ void parking_forget() {
   parking.forget();
 }
 
-ParkedThread* Parking::find(int tid) const {
-  for (size_t i = 0; i < count_; ++i)
-    if (threads_[i].tid == tid && threads_[i].state != kGone) return &threads_[i];
-  return nullptr;
+bool Parking::knows(int tid) const {
+  return by_tid_.find(static_cast<uint64_t>(tid), [&](uint32_t i) {
+    return threads_[i].tid == tid && threads_[i].state != kGone;
+  }) != HashIndex::kNone;
 }
 
 // True when the thread is new to us.
 bool Parking::ask(int tid) {
-  if (find(tid) || count_ == room_) return false;
+  if (knows(tid) || count_ == room_) return false;
   if (zombie_leader_ && tid == library.pid) return false;  // it is listed for ever
-  ParkedThread* t = &threads_[count_++];
+  ParkedThread* t = &threads_[count_];
   t->tid = tid;
+  by_tid_.add(static_cast<uint64_t>(tid), static_cast<uint32_t>(count_++));
   send(t);
   return true;
 }
@@ -203,14 +219,16 @@ void Parking::send(ParkedThread* t) {
 }
 
 bool Parking::begin() {
-  memory_ = scratch_map(kMaxThreads * sizeof(ParkedThread));
+  constexpr uint64_t kTable = kMaxThreads * sizeof(ParkedThread);
+  memory_ = scratch_map(kTable + HashIndex::bytes_for(2 * kMaxThreads));
   if (!memory_) return false;
   threads_ = reinterpret_cast<ParkedThread*>(memory_.data());
+  by_tid_ = HashIndex(reinterpret_cast<uint32_t*>(memory_.data() + kTable), 2 * kMaxThreads);
   count_ = 0;
   room_ = kMaxThreads;
   zombie_leader_ = false;
   table_start = memory_.start;
-  table_end = memory_.start + memory_.bytes;
+  table_end = memory_.start + kTable;
   if (!library.vdso.end) find_vdso();
   ++phase;
 
@@ -255,7 +273,7 @@ void Parking::forget_ended() {
 // all have.
 int Parking::await_answers(uint64_t deadline_us) {
   for (size_t spins = 0;; ++spins) {
-    const uint32_t seen = acks;
+    const uint32_t seen = answers;
     size_t waiting = 0;
     int missing = 0;
     for (size_t i = 0; i < count_; ++i) {
@@ -264,7 +282,7 @@ int Parking::await_answers(uint64_t deadline_us) {
     }
     if (!waiting || sys::now_us() > deadline_us) return missing;
     if (spins >= 4 && waiting <= 16) forget_ended();
-    sys::futex_wait(&acks, seen, 1000);
+    await_answers_from(seen, waiting);
   }
 }
 
@@ -335,9 +353,9 @@ size_t Parking::collect_pending(size_t i, uint64_t mask, PendingSignal* to, size
   collect.mask = mask, collect.to = to, collect.room = room, collect.count = 0;
   collect.who = &threads_[i];
   while (collect.who) {
-    uint32_t seen = acks;
+    const uint32_t seen = woken;
     sys::futex_wake(&phase, 0x7fffffff);
-    if (collect.who) sys::futex_wait(&acks, seen, 1000);
+    if (collect.who) sys::futex_wait(&woken, seen, 1000);
   }
   return collect.count;
 }
@@ -349,14 +367,13 @@ void Parking::unpark() {
   // then, and the handler recognises that by the range.
   uint64_t patience = sys::now_us() + 100000;
   for (;;) {
-    uint32_t seen = acks;
-    bool all = true;
-    for (size_t i = 0; i < count_; ++i) {
-      if (threads_[i].state == kParked) all = false;
-      if (threads_[i].state == kAsked && sys::now_us() < patience) all = false;
-    }
-    if (all) break;
-    sys::futex_wait(&acks, seen, 1000);
+    const uint32_t seen = answers;
+    size_t waiting = 0;
+    const bool patient = sys::now_us() < patience;
+    for (size_t i = 0; i < count_; ++i)
+      waiting += threads_[i].state == kParked || (patient && threads_[i].state == kAsked);
+    if (!waiting) break;
+    await_answers_from(seen, waiting);
   }
   bool stragglers = false;
   for (size_t i = 0; i < count_; ++i) stragglers |= threads_[i].state == kAsked;

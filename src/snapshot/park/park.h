@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/hash_index.h"
 #include "base/heap.h"
 #include "base/syscall.h"
 #include "snapshot/park/eintr.h"
@@ -83,7 +84,7 @@ class Parking {
   bool blocked() const { return blocked_; }
 
  private:
-  ParkedThread* find(int tid) const;
+  bool knows(int tid) const;
   bool ask(int tid);
   void send(ParkedThread*);
   bool begin();  // makes the table of threads and takes the signal. False: no memory
@@ -92,6 +93,7 @@ class Parking {
   int await_answers(uint64_t deadline_us);
   Region memory_;
   ParkedThread* threads_ = nullptr;
+  HashIndex by_tid_;
   size_t count_ = 0, room_ = 0;
   bool zombie_leader_ = false;
   bool blocked_ = false;

@@ -1,11 +1,11 @@
 #include "snapshot/process/pending.h"
 
-#include "base/proc.h"
 #include "base/syscall.h"
 #include "base/text.h"
 #include "snapshot/control/state.h"
 #include "snapshot/park/park.h"
 #include "snapshot/process/capture.h"
+#include "snapshot/process/thread_status.h"
 #include "snapshot/process/tracer.h"
 
 namespace gpuckpt {
@@ -44,24 +44,16 @@ struct Pending {
   bool looked;  // by the tracer, at all of them
 };
 
-uint64_t signals_in(const char* status, const char* name) {
-  const char* s = status_field(status, name);
-  return scan_hex(&s) & kAll;
-}
-
 // Which queues have something at all.
-void find_queues(Pending* p) {
-  char text[4096];
+void find_queues(Pending* p, const ThreadStatuses& statuses) {
   p->queue[p->queues++] = {};
   for (size_t i = 0; i < parking.count(); ++i) {
-    const ParkedThread& t = parking.thread(i);
-    char path[64];
-    format(path, sizeof(path), "/proc/self/task/%d/status", t.tid);
-    if (t.state != kParked || read_file(path, text, sizeof(text)) <= 0) continue;
-    p->any_thread = t.tid;
-    p->queue[0].bits |= signals_in(text, "ShdPnd:");
-    if (const uint64_t bits = signals_in(text, "SigPnd:"))
-      p->queue[p->queues++] = {t.tid, bits, 0, 0};
+    const ThreadStatus& status = statuses.of(i);
+    if (!status.known) continue;
+    p->any_thread = parking.thread(i).tid;
+    p->queue[0].bits |= status.process_pending & kAll;
+    if (const uint64_t bits = status.pending & kAll)
+      p->queue[p->queues++] = {p->any_thread, bits, 0, 0};
   }
 }
 
@@ -199,7 +191,7 @@ void put(const Pending& p, Records* r) {
 
 }  // namespace
 
-bool put_pending(Capture* c, Records* r) {
+bool put_pending(Capture* c, Records* r, const ThreadStatuses& statuses) {
   Pending p{};
   p.memory = scratch_map(kMaxPending * sizeof(PendingSignal));
   p.queue_memory = scratch_map((parking.count() + 1) * sizeof(Waiting));
@@ -207,7 +199,7 @@ bool put_pending(Capture* c, Records* r) {
   if (ok) {
     p.info = reinterpret_cast<PendingSignal*>(p.memory.data());
     p.queue = reinterpret_cast<Waiting*>(p.queue_memory.data());
-    find_queues(&p);
+    find_queues(&p, statuses);
     uint64_t any = 0;
     for (size_t i = 0; i < p.queues; ++i) any |= p.queue[i].bits;
     ok = !any || look_without_taking(&p) || take_and_queue_again(&p);

@@ -12,8 +12,9 @@ namespace gpuckpt {
 
 struct Capture;
 class Records;
+class ThreadStatuses;
 
 // Records kRecPending and kRecThreadPending.
-bool put_pending(Capture*, Records*);
+bool put_pending(Capture*, Records*, const ThreadStatuses&);
 
 }  // namespace gpuckpt

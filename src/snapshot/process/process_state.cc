@@ -15,6 +15,7 @@
 #include "snapshot/process/process_head.h"
 #include "snapshot/process/refused_state.h"
 #include "snapshot/process/rseq.h"
+#include "snapshot/process/thread_status.h"
 #include "snapshot/process/told.h"
 
 namespace gpuckpt {
@@ -22,12 +23,6 @@ namespace gpuckpt {
 using namespace process;
 
 namespace {
-
-bool thread_status(int tid, char* text, size_t room) {
-  char path[64];
-  format(path, sizeof(path), "/proc/self/task/%d/status", tid);
-  return read_file(path, text, room) > 0;
-}
 
 void put_actions(Records* r) {
   r->begin(kRecSigactions, 64);
@@ -125,11 +120,11 @@ bool differs(int a, int b, long kind) {
 constexpr long kFiles = 2, kFs = 3;  // KCMP_*
 
 // What threads of a process usually share and cannot be given back to one alone.
-bool shares_all(Capture* c, const Thread& t, const char* status) {
+bool shares_all(Capture* c, const Thread& t, const ThreadStatus& status) {
   const char* what = nullptr;
   if (differs(static_cast<int>(library.coordinator_tid), t.tid, kFiles))
     what = "descriptors of its own (unshare, CLONE_FILES)";
-  if (has_own_filter(status)) what = "a system call filter of its own";
+  if (status.own_filter) what = "a system call filter of its own";
   return !what || c->refuse("thread %d (%s) has %s", t.tid, t.name, what);
 }
 
@@ -141,22 +136,14 @@ void read_link_of(int tid, const char* name, char (&to)[4097]) {
   to[n > 0 ? n : 0] = 0;
 }
 
-uint32_t umask_of(const char* status) {
-  const char* s = status_field(status, "Umask:");
-  uint32_t mask = 0;
-  for (; *s >= '0' && *s <= '7'; ++s) mask = mask * 8 + static_cast<uint32_t>(*s - '0');
-  return mask;
-}
-
 // A working directory, root and umask of its own, when it has them. Where kcmp is forbidden only
 // what differs tells.
-bool put_place(Capture* c, Records* r, const Thread& t, const char* status, const char* own) {
+bool put_place(Capture* c, Records* r, const Thread& t, uint32_t umask, uint32_t own_umask) {
   char path[4097], others[4097];
   const int self = static_cast<int>(library.coordinator_tid);
   if (sys::call(SYS_kcmp, self, t.tid, kFs, 0, 0) == 0) return true;
   read_link_of(t.tid, "cwd", path), read_link_of(self, "cwd", others);
-  if (!differs(self, t.tid, kFs) && equal(path, others) && umask_of(status) == umask_of(own))
-    return true;
+  if (!differs(self, t.tid, kFs) && equal(path, others) && umask == own_umask) return true;
   for (size_t i = 0; i < parking.count(); ++i) {
     const int tid = parking.thread(i).tid;
     if (parking.thread(i).state != kParked || tid == t.tid || differs(tid, t.tid, kFs)) continue;
@@ -166,7 +153,7 @@ bool put_place(Capture* c, Records* r, const Thread& t, const char* status, cons
   }
   if (const size_t n = length(path); n > 10 && equal(path + n - 10, " (deleted)"))
     return c->refuse("thread %d (%s) is in a folder of its own that was removed", t.tid, t.name);
-  ThreadPlace place{t.tid, umask_of(status)};
+  ThreadPlace place{t.tid, umask};
   r->begin(kRecThreadPlace);
   r->add(&place, sizeof(place));
   r->add_text(path);
@@ -176,12 +163,9 @@ bool put_place(Capture* c, Records* r, const Thread& t, const char* status, cons
          c->refuse("thread %d (%s) has a root folder of its own", t.tid, t.name);
 }
 
-void put_groups(Records* r, const Thread& t, const char* status, const char* own) {
-  const char *s = status_field(status, "Groups:"), *o = status_field(own, "Groups:");
-  const auto ends = [](char c) { return !c || c == '\n'; };
-  size_t same = 0;
-  while (s[same] == o[same] && !ends(s[same])) ++same;
-  if (ends(s[same]) && ends(o[same])) return;
+void put_groups(Records* r, const Thread& t) {
+  char text[8192];
+  const char* s = read_thread_status(t.tid, text, sizeof(text)) ? groups_in(text) : "";
   ThreadGroups head{t.tid, 0};
   r->begin(kRecThreadGroups);
   r->add(&head, sizeof(head));
@@ -193,21 +177,16 @@ void put_groups(Records* r, const Thread& t, const char* status, const char* own
   r->end(count);
 }
 
-bool put_status(Capture* c, Records* r, const char* own, Thread* t) {
-  char text[8192];
-  if (!thread_status(t->tid, text, sizeof(text))) return true;
-  auto set = [&](const char* name) {
-    const char* s = status_field(text, name);
-    return scan_hex(&s);
-  };
-  t->pending = set("SigPnd:") & ~(1ull << (kParkSignal - 1));
-  t->capabilities = {set("CapEff:"), set("CapPrm:"), set("CapInh:"), set("CapBnd:"),
-                     set("CapAmb:")};
-  read_ids(text, "Uid:", t->uid), read_ids(text, "Gid:", t->gid);
-  const char* s = status_field(text, "NoNewPrivs:");
-  t->no_new_privs = static_cast<uint32_t>(scan_dec(&s));
-  put_groups(r, *t, text, own);
-  return shares_all(c, *t, text) && put_place(c, r, *t, text, own);
+bool put_status(Capture* c, Records* r, const ThreadStatus& status, const ThreadStatus& own,
+                Thread* t) {
+  if (!status.known) return true;
+  t->pending = status.pending & ~(1ull << (kParkSignal - 1));
+  t->capabilities = status.capabilities;
+  __builtin_memcpy(t->uid, status.uid, sizeof(t->uid));
+  __builtin_memcpy(t->gid, status.gid, sizeof(t->gid));
+  t->no_new_privs = status.no_new_privs;
+  if (status.other_groups) put_groups(r, *t);
+  return shares_all(c, *t, status) && put_place(c, r, *t, status.umask, own.umask);
 }
 
 // Those of the threads that the program registered itself. `memory` holds the list.
@@ -243,9 +222,8 @@ bool put_rseq(Capture* c, const ParkedThread& p, const RseqArea* areas, Thread* 
   return true;
 }
 
-bool put_each_thread(Capture* c, Records* r, const RseqArea* programs_rseq) {
-  char own[8192];  // of the thread that the others are compared with
-  if (!thread_status(static_cast<int>(library.coordinator_tid), own, sizeof(own))) own[0] = 0;
+bool put_each_thread(Capture* c, Records* r, const ThreadStatuses& statuses,
+                     const RseqArea* programs_rseq) {
   for (size_t i = 0; i < parking.count(); ++i) {
     ParkedThread& p = parking.thread(i);
     if (p.state != kParked) continue;
@@ -264,7 +242,7 @@ bool put_each_thread(Capture* c, Records* r, const RseqArea* programs_rseq) {
     if (!p.driver && !check_rare_thread_state(c, p)) return false;
     __builtin_memcpy(t.name, p.name, 16);
     put_scheduling(&t);
-    if (!put_status(c, r, own, &t)) return false;
+    if (!put_status(c, r, statuses.of(i), statuses.own(), &t)) return false;
     t.timer_slack = p.timer_slack;
     t.securebits = p.securebits;
     t.death_signal = p.death_signal;
@@ -289,9 +267,9 @@ bool put_each_thread(Capture* c, Records* r, const RseqArea* programs_rseq) {
   return true;
 }
 
-bool put_threads(Capture* c, Records* r) {
+bool put_threads(Capture* c, Records* r, const ThreadStatuses& statuses) {
   Region memory{};
-  const bool ok = put_each_thread(c, r, find_programs_rseq(&memory));
+  const bool ok = put_each_thread(c, r, statuses, find_programs_rseq(&memory));
   scratch_unmap(&memory);
   return ok;
 }
@@ -358,16 +336,21 @@ void put_timer_ids(Records* r) {
 bool put_process_state(Capture* c, Records* r) {
   put_actions(r);
   hide_continued_children();
-  // First, because interval timers go on when their signal is taken out, where that has to be.
-  if (!put_pending(c, r)) return false;
-  put_limits(r);
-  put_autogroup(r);
-  put_timers(r);
-  put_timer_ids(r);
-  if (!put_threads(c, r)) return false;
-  if (!put_zombies(c, r)) return false;
-  put_stopped_children(r);
-  return true;
+  ThreadStatuses statuses;
+  if (!statuses.read()) return c->refuse("no memory for the state of the threads");
+  // Pending signals first, because interval timers go on when their signal is taken out, where that
+  // has to be.
+  bool ok = put_pending(c, r, statuses);
+  if (ok) {
+    put_limits(r);
+    put_autogroup(r);
+    put_timers(r);
+    put_timer_ids(r);
+    ok = put_threads(c, r, statuses) && put_zombies(c, r);
+  }
+  statuses.forget();
+  if (ok) put_stopped_children(r);
+  return ok;
 }
 
 }  // namespace gpuckpt

@@ -1,0 +1,75 @@
+#include "snapshot/process/thread_status.h"
+
+#include "base/proc.h"
+#include "base/text.h"
+#include "snapshot/control/inherited.h"
+#include "snapshot/control/state.h"
+#include "snapshot/park/park.h"
+#include "snapshot/process/process_head.h"
+
+namespace gpuckpt {
+namespace {
+
+uint64_t set_in(const char* status, const char* name) {
+  const char* s = status_field(status, name);
+  return scan_hex(&s);
+}
+
+uint32_t umask_in(const char* status) {
+  const char* s = status_field(status, "Umask:");
+  uint32_t mask = 0;
+  for (; *s >= '0' && *s <= '7'; ++s) mask = mask * 8 + static_cast<uint32_t>(*s - '0');
+  return mask;
+}
+
+bool same_groups(const char* a, const char* b) {
+  const auto ends = [](char c) { return !c || c == '\n'; };
+  for (; *a == *b && !ends(*a); ++a, ++b) continue;
+  return ends(*a) && ends(*b);
+}
+
+void parse(const char* text, const char* own, ThreadStatus* to) {
+  to->known = true;
+  to->pending = set_in(text, "SigPnd:"), to->process_pending = set_in(text, "ShdPnd:");
+  to->capabilities = {set_in(text, "CapEff:"), set_in(text, "CapPrm:"), set_in(text, "CapInh:"),
+                      set_in(text, "CapBnd:"), set_in(text, "CapAmb:")};
+  read_ids(text, "Uid:", to->uid), read_ids(text, "Gid:", to->gid);
+  const char* s = status_field(text, "NoNewPrivs:");
+  to->no_new_privs = static_cast<uint32_t>(scan_dec(&s));
+  to->umask = umask_in(text);
+  to->own_filter = has_own_filter(text);
+  to->other_groups = !same_groups(groups_in(text), groups_in(own));
+}
+
+}  // namespace
+
+const char* groups_in(const char* status) { return status_field(status, "Groups:"); }
+
+bool read_thread_status(int tid, char* text, size_t room) {
+  char path[64];
+  format(path, sizeof(path), "/proc/self/task/%d/status", tid);
+  return read_file(path, text, room) > 0;
+}
+
+bool ThreadStatuses::read() {
+  memory_ = scratch_map((parking.count() + 1) * sizeof(ThreadStatus));
+  if (!memory_) return false;
+  threads_ = reinterpret_cast<ThreadStatus*>(memory_.data());
+  char own[8192], text[8192];
+  own[0] = 0;
+  if (read_thread_status(static_cast<int>(library.coordinator_tid), own, sizeof(own)))
+    parse(own, own, &own_);
+  for (size_t i = 0; i < parking.count(); ++i) {
+    const ParkedThread& t = parking.thread(i);
+    if (t.state == kParked && read_thread_status(t.tid, text, sizeof(text)))
+      parse(text, own, &threads_[i]);
+  }
+  return true;
+}
+
+void ThreadStatuses::forget() {
+  if (memory_) scratch_unmap(&memory_);
+  threads_ = nullptr;
+}
+
+}  // namespace gpuckpt

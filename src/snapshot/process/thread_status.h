@@ -1,0 +1,45 @@
+// What /proc/self/task/TID/status tells of the parked threads, each read once: the kernel takes
+// longer to write one than for all else that is asked of a thread.
+//
+// Owner: the caller, until forget(). Threads: PARKED, one of ours. Errors: read() is false without
+// memory; a thread whose status cannot be read is not `known`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/heap.h"
+#include "gpuckpt/process_format.h"
+
+namespace gpuckpt {
+
+struct ThreadStatus {
+  uint64_t pending, process_pending;  // signals that wait for the thread, for any thread
+  process::Capabilities capabilities;
+  uint32_t uid[4], gid[4];
+  uint32_t no_new_privs, umask;
+  bool known;
+  bool own_filter;    // of system calls, set since the program was started
+  bool other_groups;  // than the coordinator has
+};
+
+bool read_thread_status(int tid, char* text, size_t room);
+
+class ThreadStatuses {
+ public:
+  bool read();
+  void forget();
+  const ThreadStatus& of(size_t i) const { return threads_[i]; }  // parking.thread(i)
+  // Of the coordinator, which has what the thread had that made it.
+  const ThreadStatus& own() const { return own_; }
+
+ private:
+  Region memory_{};
+  ThreadStatus* threads_ = nullptr;
+  ThreadStatus own_{};
+};
+
+// The supplementary groups, as decimal numbers with spaces between them, to the end of the line.
+const char* groups_in(const char* status);
+
+}  // namespace gpuckpt
