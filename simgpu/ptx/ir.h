@@ -79,8 +79,8 @@ struct Ins {
 // Which operands of an instruction are read where most write, and how its list is split.
 struct Roles {
   bool d_read, e_read;   // else written
-  uint8_t list_written;  // that many of the list are written, the rest read
-  uint8_t list_count;
+  uint16_t list_written;  // that many of the list are written, the rest read
+  uint16_t list_count;
 };
 // A basic block of the final code.
 struct FlowBlock {

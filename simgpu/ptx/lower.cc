@@ -435,7 +435,7 @@ void Body::instruction() {
 }
 
 void Body::refuse(Text base) {
-  static const char* const kTensor[] = {"wgmma", "tcgen05", nullptr};
+  static const char* const kTensor[] = {"tcgen05", nullptr};
   for (int k = 0; kTensor[k] != nullptr; ++k)
     if (base == kTensor[k]) return error("these tensor-core instructions are not supported:");
   error("unknown instruction");
@@ -520,6 +520,7 @@ const Body::Row Body::kRows[] = {
     {"ldmatrix", &Body::ldmatrix, Op::kMov},
     {"stmatrix", &Body::ldmatrix, Op::kMov},
     {"movmatrix", &Body::movmatrix, Op::kMov},
+    {"wgmma", &Body::wgmma, Op::kMov},
     {"tex", &Body::texture, Op::kMov},
     {"tld4", &Body::texture, Op::kMov},
     {"txq", &Body::image_query, Op::kMov},

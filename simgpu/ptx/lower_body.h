@@ -75,6 +75,15 @@ class Parts {
         }
     return -1;
   }
+  // The first unused part that begins like that; empty: there is none.
+  Text take_beginning(Text prefix) {
+    for (unsigned i = 1; i < count_; ++i)
+      if (!used_[i] && parts_[i].starts(prefix)) {
+        used_[i] = true;
+        return parts_[i];
+      }
+    return Text();
+  }
   void take_prefix(Text prefix) {
     for (unsigned i = 1; i < count_; ++i)
       if (parts_[i].starts(prefix)) used_[i] = true;
@@ -235,6 +244,8 @@ class Body {
   void wmma_access(Parts& p, bool store);
   void ldmatrix(Parts& p);
   void movmatrix(Parts& p);
+  void wgmma(Parts& p);  // lower_wgmma.cc
+  void wgmma_product(Parts& p);
 
   // ---- textures and surfaces (lower_images.cc) ----
   bool geometry(Parts& p, Geometry* out);

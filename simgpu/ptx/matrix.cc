@@ -1,10 +1,9 @@
 // Matrix instructions of a warp. Products of 16 bits and less are exact; they are added in double
 // and rounded once, where a GPU's tensor cores round more often and in an order of their own.
-#define SIMGPU_ARCH scalar
 #include "matrix.h"
 
 #include "async.h"
-#include "real.h"
+#include "elements.h"
 
 namespace simgpu::ptx {
 
@@ -19,8 +18,6 @@ unsigned MatrixShape::registers(MatrixRole r) const {
 }
 
 namespace {
-
-using scalar::bits;
 
 struct Spot {
   unsigned row, column;
@@ -87,57 +84,6 @@ class Layout {
   const unsigned width_, each_, columns_, halves_;  // each_, columns_, halves_: logarithms
   const Kind kind_;
 };
-
-// 8-bit floats: 4 or 5 bits of exponent; E5M2 has infinities.
-float small_float(unsigned v, unsigned mantissa_bits) {
-  const int bias = mantissa_bits == 3 ? 7 : 15;
-  const unsigned mantissa = v & ((1u << mantissa_bits) - 1), exponent = (v & 127) >> mantissa_bits;
-  const float sign = v & 128 ? -1.0f : 1.0f;
-  if (mantissa_bits == 3 && (v & 127) == 127) return bits<float>(0x7fffffffu);
-  if (mantissa_bits == 2 && exponent == 31)
-    return mantissa != 0 ? bits<float>(0x7fffffffu) : sign * bits<float>(0x7f800000u);
-  float f = (float)(exponent == 0 ? mantissa : mantissa + (1u << mantissa_bits));
-  for (int e = (exponent == 0 ? 1 : (int)exponent) - bias - (int)mantissa_bits; e != 0;
-       e += e < 0 ? 1 : -1)
-    f *= e < 0 ? 0.5f : 2.0f;
-  return sign * f;
-}
-
-// Calls f(a function from bits to a number), so that the loop that f is knows the type.
-template <class F>
-void with_reader(Element e, F f) {
-  switch (e) {
-    case Element::kF16:
-      return f([](uint64_t v) { return (double)scalar::half_to_float((uint16_t)v); });
-    case Element::kBF16:
-      return f([](uint64_t v) { return (double)bits<float>((uint32_t)v << 16); });
-    case Element::kTF32:
-      return f([](uint64_t v) { return (double)bits<float>((uint32_t)v & 0xffffe000u); });
-    case Element::kE4M3:
-      return f([](uint64_t v) { return (double)small_float((unsigned)v, 3); });
-    case Element::kE5M2:
-      return f([](uint64_t v) { return (double)small_float((unsigned)v, 2); });
-    case Element::kF64:
-      return f([](uint64_t v) { return bits<double>(v); });
-    default:
-      return f([](uint64_t v) { return (double)bits<float>((uint32_t)v); });
-  }
-}
-uint64_t raw_real(double x, Element e) {
-  if (e == Element::kF16) return scalar::double_to_half(x);
-  if (e == Element::kF64) return x == x ? bits<uint64_t>(x) : 0x7fffffffffffffffull;
-  return x == x ? bits<uint32_t>((float)x) : 0x7fffffffu;
-}
-int32_t integer_of(uint64_t v, Element e) {
-  switch (e) {
-    case Element::kS8:
-      return (int8_t)v;
-    case Element::kS4:
-      return (int32_t)((uint32_t)v << 28) >> 28;
-    default:
-      return (int32_t)v;
-  }
-}
 
 constexpr unsigned kMostRows = 32, kMostInner = 64;
 

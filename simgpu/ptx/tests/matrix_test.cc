@@ -208,5 +208,4 @@ TEST_CASE("matrix instructions that are not there are named", "[matrix]") {
   refused("mma.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", 8, 4, 4);
   refused("mma.sync.aligned.m16n8k16.row.col.f16.bf16.bf16.f16", 4, 2, 2);
   refused("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", 4, 4, 4);
-  refused("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", 4, 2, 4);
 }
