@@ -79,4 +79,36 @@ struct TensorShape {
 enum TensorList : uint8_t { kTensorCoordinate = 0, kTensorOffset = 5, kTensorCount = 8 };
 const Ins* op_tensor_copy(Ctx&, const Ins*);
 
+// tensormap.replace (tensor_replace.cc). a: address of the map, b: the new value; sub: BulkFlag,
+// kBulkTo32 and kBulkToShared for a; imm: a MapChange.
+enum class MapField : uint8_t {
+  kAddress,
+  kRank,
+  kBox,
+  kSize,
+  kStride,
+  kStep,
+  kType,
+  kInterleave,
+  kSwizzle,
+  kAtoms,
+  kFill,
+};
+inline constexpr const char* kMapFieldNames[] = {
+    "global_address", "rank",     "box_dim",           "global_dim",   "global_stride",
+    "element_stride", "elemtype", "interleave_layout", "swizzle_mode", "swizzle_atomicity",
+    "fill_mode",      nullptr};
+struct MapChange {
+  MapField field;
+  uint8_t index;  // of the dimension
+  bool pieces;    // a stride in units of 16 bytes
+  int64_t pack() const { return (int64_t)field | (int64_t)index << 8 | (int64_t)pieces << 16; }
+  static MapChange unpack(int64_t v) {
+    return {(MapField)(v & 255), (uint8_t)(v >> 8 & 255), (v >> 16 & 1) != 0};
+  }
+};
+const Ins* op_map_replace(Ctx&, const Ins*);
+// tensormap.cp_fenceproxy: the map at b to a; sub: BulkFlag. For all of a warp at once.
+const Ins* op_map_copy(Ctx&, const Ins*);
+
 }  // namespace simgpu::ptx

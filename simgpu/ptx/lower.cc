@@ -521,6 +521,7 @@ const Body::Row Body::kRows[] = {
     {"stmatrix", &Body::ldmatrix, Op::kMov},
     {"movmatrix", &Body::movmatrix, Op::kMov},
     {"wgmma", &Body::wgmma, Op::kMov},
+    {"tensormap", &Body::tensor_map, Op::kMov},
     {"tex", &Body::texture, Op::kMov},
     {"tld4", &Body::texture, Op::kMov},
     {"txq", &Body::image_query, Op::kMov},

@@ -226,6 +226,8 @@ class Body {
   void store_async(Parts& p, bool reduce);
   void zero_bulk(Parts& p);
   void tensor_copy(Parts& p);  // lower_tensor.cc
+  void tensor_map(Parts& p);
+  void tensor_map_copy(Parts& p);
   void mbarrier_arrive_copy(Parts& p);
   void mbarrier(Parts& p);
   void mapa(Parts& p);

@@ -1,4 +1,4 @@
-// Lowering of copies with a tensor map.
+// Lowering of copies with a tensor map, and of changes of one.
 #include "async.h"
 #include "lower_body.h"
 
@@ -62,6 +62,68 @@ void Body::tensor_copy(Parts& p) {
   r.e_read = true;
   r.list_count = kTensorCount;
   emit(i, op_tensor_copy, r);
+}
+
+// tensormap.replace.tile.field [map] {, dimension}, value; tensormap.cp_fenceproxy.
+void Body::tensor_map(Parts& p) {
+  static const char* const kPlaces[] = {"shared::cta", "global", nullptr};
+  if (p.take("cp_fenceproxy")) return tensor_map_copy(p);
+  if (!p.take("replace")) return error("unknown tensormap instruction");
+  if (!p.take("tile")) return error("only maps of mode .tile are supported");
+  const int name = p.take_one(kMapFieldNames), place = p.take_one(kPlaces);
+  p.take("b1024");
+  const bool wide = p.take("b64");
+  if (!wide && !p.take("b32")) return error("the value's type is missing");
+  if (!finished(p)) return;
+  if (name < 0) return error("which field?");
+  MapChange change{};
+  change.field = (MapField)name;
+  if (wide != (change.field == MapField::kAddress || change.field == MapField::kStride))
+    return error("the value's type does not fit the field");
+  const bool numbered = change.field >= MapField::kBox && change.field <= MapField::kStep;
+  if (!need(numbered ? 3 : 2, numbered ? 3 : 2)) return;
+  if (numbered) {
+    const Operand& which = operand(1);
+    const unsigned most = change.field == MapField::kStride ? 4 : 5;
+    if (which.kind != OperandKind::kInteger || which.value >= most) return error("bad dimension");
+    change.index = (uint8_t)which.value;
+  }
+  const Operand& value = operand(numbered ? 2u : 1u);
+  if (change.field >= MapField::kType) {
+    static const uint64_t kKnown[] = {13, 1, 4, 2, 2};  // values that the engine has
+    if (value.kind != OperandKind::kInteger) return error("the value is no constant");
+    if (value.value >= kKnown[name - (int)MapField::kType])
+      return error("a map with '%s' %llu is not supported", kMapFieldNames[name],
+                   (unsigned long long)value.value);
+  }
+  // Compilers before CUDA 12.5 took strides as the machine has them, without the last four bits.
+  change.pieces = change.field == MapField::kStride && m_.syntax.version < 85;
+  Ins i = blank();
+  uint16_t narrow = 0;
+  i.a = plain_address(operand(0), place == 0 ? Space::kShared : Space::kGeneric, &narrow);
+  i.b = source(value, wide ? Ty::kB64 : Ty::kB32);
+  i.sub = (uint16_t)((narrow & 1 ? kBulkTo32 : 0) | (place == 0 ? kBulkToShared : 0));
+  i.imm = change.pack();
+  emit(i, op_map_replace);
+}
+
+// [to in global memory], [from in shared memory], 128.
+void Body::tensor_map_copy(Parts& p) {
+  for (const char* word :
+       {"global", "shared::cta", "tensormap::generic", "release", "sync", "aligned"})
+    p.take(word);
+  static const char* const kScopes[] = {"cta", "cluster", "gpu", "sys", nullptr};
+  p.take_one(kScopes);
+  if (!finished(p) || !need(3, 3)) return;
+  if (operand(2).kind != OperandKind::kInteger || operand(2).value != 128)
+    return error("a tensor map has 128 bytes");
+  Ins i = blank();
+  uint16_t narrow[2] = {};
+  i.a = plain_address(operand(0), Space::kGlobal, &narrow[0]);
+  i.b = plain_address(operand(1), Space::kShared, &narrow[1]);
+  i.sub = (uint16_t)((narrow[0] & 1 ? kBulkTo32 : 0) | (narrow[1] & 1 ? kBulkFrom32 : 0) |
+                     kBulkFromShared);
+  control(i, op_map_copy, 0);
 }
 
 }  // namespace simgpu::ptx

@@ -184,6 +184,9 @@ class TensorCopy {
 const char* misfit(const TensorMap& m, const TensorShape& shape) {
   if (m.magic != TensorMap::kMagic) return "holds no tensor map";
   if (m.dimensions != shape.dimensions) return "has another number of dimensions";
+  for (unsigned d = 1; d < m.dimensions && m.mode == TensorMap::kTiled; ++d)
+    if (m.step[d] == 0) return "has an element stride of 0";
+  if (m.box[0] > kMostRow / 8) return "has a box that is too wide";
   if (m.mode == TensorMap::kIm2colWide) return "is for im2col::w, which is not simulated";
   if (shape.reduce != ReduceOp::kNone && !reduction_exists(shape.reduce, type_of(m)))
     return "has elements that cannot be reduced so";

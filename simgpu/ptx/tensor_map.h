@@ -28,7 +28,8 @@ struct TensorMap {
   uint8_t nan_fill;            // what lies outside reads as NaN instead of 0
   uint8_t flush;               // denormals read as 0
   int16_t lower[3], upper[3];  // im2col: of the bounding box, from W on
-  uint8_t unused[30];
+  uint8_t atoms_of_32;  // pieces of 32 bytes, where the swizzle leaves a choice (tensor_replace.cc)
+  uint8_t unused[29];
 };
 static_assert(sizeof(TensorMap) == 128);
 
