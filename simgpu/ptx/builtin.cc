@@ -259,6 +259,9 @@ bool call_builtin(Ctx& c, const Ins* i) {
           return false;
         }
         break;
+      case Builtin::kDevice:
+        result = site.device(c, site, lane);
+        break;
       default:
         break;
     }

@@ -21,9 +21,10 @@ inline constexpr uint32_t kSites = 64;
 // or the rank of the block in the cluster plus one. A generic shared address is the window plus
 // that.
 inline constexpr uint64_t kSharedWindow = 0x00f1ull << 48;
-inline constexpr uint64_t kLocalWindow = 0x00f2ull << 48;  // + offset in the thread's local memory
-inline constexpr uint64_t kParamWindow = 0x00f3ull << 48;  // + offset in the kernel's parameters
-inline constexpr uint64_t kGridWindow = 0x00f4ull << 48;   // + offset in the grid's workspace
+inline constexpr uint64_t kLocalWindow = 0x00f2ull << 48;   // + offset in the thread's local memory
+inline constexpr uint64_t kParamWindow = 0x00f3ull << 48;   // + offset in the kernel's parameters
+inline constexpr uint64_t kGridWindow = 0x00f4ull << 48;    // + offset in the grid's workspace
+inline constexpr uint64_t kLaunchWindow = 0x00f5ull << 48;  // parameters (device_launch.h)
 inline constexpr uint32_t kGridBytes = 64;
 inline constexpr uint32_t kLocalLimit = 512 << 10;  // bytes of local memory per thread
 
@@ -39,10 +40,19 @@ struct CallSlot {
   uint32_t offset;  // in the caller's local frame
   uint32_t bytes;
 };
-enum class Builtin : uint8_t { kNo, kVprintf, kAssertFail, kMalloc, kFree, kSetConditional };
+enum class Builtin : uint8_t {
+  kNo,
+  kVprintf,
+  kAssertFail,
+  kMalloc,
+  kFree,
+  kSetConditional,
+  kDevice,  // CallSite::device
+};
 struct CallSite {
   Function* callee = nullptr;  // null: indirect, through operand a
   Builtin builtin = Builtin::kNo;
+  uint64_t (*device)(Ctx&, const CallSite&, uint32_t lane) = nullptr;  // device_launch.h
   uint32_t param_count = 0, result_count = 0;
   CallSlot* params = nullptr;
   CallSlot* results = nullptr;
@@ -78,7 +88,7 @@ struct Ins {
 
 // Which operands of an instruction are read where most write, and how its list is split.
 struct Roles {
-  bool d_read, e_read;   // else written
+  bool d_read, e_read;    // else written
   uint16_t list_written;  // that many of the list are written, the rest read
   uint16_t list_count;
 };
@@ -281,8 +291,9 @@ struct Grid {
   uint32_t shared_bytes;  // static + dynamic, per block
   uint32_t cluster_size;
   uint32_t cluster[3];
-  uint32_t shape;        // of its warps (native.h)
-  uint64_t clock_start;  // when the launch began
+  uint32_t shape;            // of its warps (native.h)
+  uint64_t clock_start;      // when the launch began
+  class Launches* launches;  // what its blocks launch (device_launch.h)
   std::atomic<bool> stop{false};
   alignas(64) uint8_t workspace[kGridBytes];
 };

@@ -1,4 +1,5 @@
 // Lowering of branches, calls, barriers and what the lanes of a warp do together.
+#include "device_launch.h"
 #include "lower_body.h"
 
 namespace simgpu::ptx {
@@ -128,7 +129,10 @@ bool Body::direct(Symbol* v, CallSite* site) {
       site->builtin = Builtin::kFree;
     else if (v->name == "cudaGraphSetConditional")
       site->builtin = Builtin::kSetConditional;
-    else {
+    else if (DeviceCall call = device_call(v->name)) {
+      site->builtin = Builtin::kDevice;
+      site->device = call;
+    } else {
       error("unresolved extern function '%.*s'", (int)v->name.size, v->name.data);
       return false;
     }

@@ -19,6 +19,7 @@
 
 #include <initializer_list>
 
+#include "device_launch.h"
 #include "native.h"
 #include "units.h"
 
@@ -566,10 +567,34 @@ static bool prepare(Job* job, const Launch& l, Result* r) {
   return true;
 }
 
-Result run(Pool* pool, const Launch& launch) {
+static Result run_grid(Pool* pool, const Launch& launch, Launches* launches) {
   Result result;
   Job job{};
+  job.grid.launches = launches;
   if (prepare(&job, launch, &result)) result = pool->run(&job);
+  return result;
+}
+
+Result run(Pool* pool, const Launch& launch) {
+  Launches launches;
+  Result result = run_grid(pool, launch, &launches);
+  while (result.outcome == Outcome::kDone) {
+    launches.collect();
+    Launches::Work* work = launches.next();
+    if (work == nullptr) break;
+    if (work->kind == Launches::Kind::kGrid) {
+      result = run_grid(pool, work->launch, &launches);
+    } else if (!perform(*launch.memory, *work)) {
+      result.outcome = Outcome::kIllegalAddress;
+      result.address = work->to;
+      snprintf(result.text, sizeof result.text,
+               "a copy that a kernel asked for, of %llu bytes from 0x%llx to 0x%llx, is outside "
+               "every allocation",
+               (unsigned long long)work->bytes, (unsigned long long)work->from,
+               (unsigned long long)work->to);
+    }
+    Launches::drop(work);
+  }
   return result;
 }
 

@@ -13,6 +13,7 @@
 #include <x86intrin.h>
 
 #include "control.h"
+#include "device_launch.h"
 #include "matrix.h"
 #include "native.h"
 
@@ -108,6 +109,8 @@ uint8_t* resolve(Ctx& c, uint64_t address, uint32_t bytes, bool write, bool* loc
       if (a + bytes > kGridBytes) return nullptr;
       return c.grid->workspace + a;
     }
+    case kLaunchWindow >> 48:
+      return c.grid->launches->resolve(address, bytes);
     default:
       return nullptr;
   }
