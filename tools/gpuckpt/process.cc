@@ -403,6 +403,12 @@ Status Connection::open(int pid, const wire::CtlRequest& request) {
   pid_ = pid;
   process_ = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   if (Status status = check_living_process(pid); !status.ok()) return status;
+  request_ = request;
+  return connect_and_ask();
+}
+
+Status Connection::connect_and_ask() {
+  const int pid = pid_;
   std::vector<std::string> paths = socket_paths(pid);
   for (const std::string& path : paths) take_note(path);  // of another time
   uint64_t start = now_ms(), woken = 0, looked = start;
@@ -441,11 +447,19 @@ Status Connection::open(int pid, const wire::CtlRequest& request) {
     }
     if (socket_ < 0) usleep(2000);
   }
-  if (send(socket_, &request, sizeof(request), MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(sizeof(request))) {
-    return hung_up();
-  }
-  return Status::Ok();
+  if (send(socket_, &request_, sizeof(request_), MSG_NOSIGNAL) ==
+      static_cast<ssize_t>(sizeof(request_)))
+    return Status::Ok();
+  return may_ask_again() ? connect_and_ask() : hung_up();
+}
+
+// The library waits a second for what a connection asks for; on a busy machine we can be late.
+bool Connection::may_ask_again() {
+  if (answered_ || asked_again_ == kMostAgain || ended(pid_)) return false;
+  ++asked_again_;
+  close(socket_);
+  socket_ = -1;
+  return true;
 }
 
 Status Connection::hung_up() const {
@@ -485,7 +499,11 @@ Status Connection::receive(uint64_t timeout_ms, wire::CtlReply* out) {
       return Status::Error(fmt::format("cannot wait for process {}: {}", pid_, strerror(errno)));
   }
   ssize_t n = recv(socket_, out, sizeof(*out), 0);
-  if (n == 0 || (n < 0 && errno == ECONNRESET)) return hung_up();
+  if (n == 0 || (n < 0 && errno == ECONNRESET)) {
+    if (!may_ask_again()) return hung_up();
+    if (Status status = connect_and_ask(); !status.ok()) return status;
+    return receive(timeout_ms, out);
+  }
   if (n != static_cast<ssize_t>(sizeof(*out)) || out->magic != wire::kMagic ||
       out->version != wire::kWireVersion) {
     return Status::Incompatible(fmt::format(

@@ -18,12 +18,17 @@ class Connection {
   store::Status receive(uint64_t timeout_ms, wire::CtlReply* out);
 
  private:
+  static constexpr int kMostAgain = 3;
+  store::Status connect_and_ask();
+  bool may_ask_again();           // the other end was closed without a word
   store::Status hung_up() const;  // what it means that the other end is closed
 
   int process_ = -1;       // pidfd
   bool answered_ = false;  // something came back
   int pid_ = 0;
   int socket_ = -1;
+  int asked_again_ = 0;
+  wire::CtlRequest request_{};
 };
 
 // One request and its last reply; each reply is awaited for `timeout_ms` at most (0: for ever).

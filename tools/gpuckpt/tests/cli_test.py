@@ -308,6 +308,23 @@ def run_execs(work):
     return None
 
 
+def late_request(work):
+    """A busy machine: the command line connects, and sends what it wants later than the library waits. It asks again."""
+    store, session = f"{work}/s", f"{work}/session"
+    env = {**os.environ, "LD_PRELOAD": f"{build}/lib/libgpuckpt.so", "GPUCKPT_STORE": store, "GPUCKPT_SESSION_DIR": session}
+    program = subprocess.Popen(["sleep", "60"], env=env)
+    try:
+        late = {"LD_PRELOAD": f"{build}/tests/late_send.so", "GPUCKPT_SESSION_DIR": session}
+        started = time.monotonic()
+        done = call("checkpoint", program.pid, env=late)
+        if time.monotonic() - started < 2:
+            raise Failure("the request was not late")
+        call("restore", "--dry-run", f"{store}@{done.stdout.strip()}")
+    finally:
+        program.kill()
+        program.wait()
+
+
 def doctor(work):
     findings = json.loads(call("doctor", "--json", "--store", f"{work}/s", code=(0, 1, 3)).stdout)
     if {"machine", "store", "driver", "namespaces", "time to durable"} - {f["name"] for f in findings}:
@@ -319,7 +336,7 @@ def doctor(work):
         raise Failure("doctor leaves files behind")
 
 
-TESTS = [helps, usage, absent, unwritable_store, another_owner, processes, store_verbs, mirror_status, device_maps, files_in_snapshot, import_of_a_folder, run_refuses, run_execs,
+TESTS = [helps, usage, absent, unwritable_store, another_owner, processes, store_verbs, mirror_status, device_maps, files_in_snapshot, import_of_a_folder, run_refuses, run_execs, late_request,
          doctor]
 
 
