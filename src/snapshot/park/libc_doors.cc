@@ -31,9 +31,10 @@ void gpuckpt::find_real_doors() {
   gpuckpt_real_prctl = real<int (*)(int, ...)>("prctl");
 }
 
-// The arguments stay where they are, however many there are: 231 is exit_group, 250 keyctl, 317
-// seccomp, 425 io_uring_setup, 446 landlock_restrict_self; of prctl, 22 is PR_SET_SECCOMP, 59
-// PR_SET_SYSCALL_USER_DISPATCH.
+// The arguments stay where they are, however many there are. What is written below the stack
+// pointer is the number for eintr.h: libc's function pushes nothing before it makes the call. 231
+// is exit_group, 250 keyctl, 317 seccomp, 425 io_uring_setup, 446 landlock_restrict_self; of prctl,
+// 22 is PR_SET_SECCOMP, 59 PR_SET_SYSCALL_USER_DISPATCH.
 asm(R"(
 .text
 .p2align 4
@@ -51,6 +52,10 @@ syscall:
     je gpuckpt_keyctl
     cmp $446, %rdi
     je gpuckpt_landlock_restrict_self
+    mov %rdi, %rax
+    xor %rsi, %rax
+    mov %rdi, -8(%rsp)
+    mov %rax, -16(%rsp)
     jmp *gpuckpt_real_syscall(%rip)
 .size syscall, .-syscall
 .globl prctl

@@ -3,10 +3,13 @@
 // and as glibc has it from 2.41 on.
 #include "snapshot/park/eintr.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +21,7 @@ using namespace gpuckpt;
 extern "C" {
 long poll_by_number(pollfd*, unsigned long, int), poll_of_glibc(pollfd*, unsigned long, int);
 long poll_without_frame(pollfd*, unsigned long, int);
+long noted_syscall(long, ...), other_note_syscall(long, ...);
 int of_one_thread = 1;
 asm(R"(
 .text
@@ -93,6 +97,16 @@ poll_without_frame:
   pop %rdx
   pop %rdx
   ret
+noted_syscall:
+  mov %rdi, %rax
+  xor %rsi, %rax
+  mov %rdi, -8(%rsp)
+  mov %rax, -16(%rsp)
+  jmp *syscall@GOTPCREL(%rip)
+other_note_syscall:
+  movq $39, -8(%rsp)
+  movq $38, -16(%rsp)
+  jmp *syscall@GOTPCREL(%rip)
 )");
 }
 
@@ -144,6 +158,13 @@ int main() {
   goes_on("glibc's, several threads", poll_of_glibc);
   goes_on("this machine's",
           [](pollfd* p, unsigned long n, int timeout) -> long { return poll(p, n, timeout); });
+  goes_on("syscall(3)", [](pollfd* p, unsigned long n, int timeout) -> long {
+    return noted_syscall(SYS_poll, p, n, timeout);
+  });
+  // A note of another call counts for nothing.
+  interrupt_once();
+  const long other = other_note_syscall(SYS_poll, nullptr, 0, 100);
+  expect(other == -1 && errno == EINTR, "syscall(3) with another call's note", other);
   // Whose caller is not known gets its EINTR: another call is not made.
   long (*volatile call)(pollfd*, unsigned long, int) =
       poll_without_frame;  // not called by its name
