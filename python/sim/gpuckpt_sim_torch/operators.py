@@ -26,6 +26,14 @@ WITHOUT_KERNEL = {
 }
 # Made of other operators by PyTorch itself, under either of these keys. (...NonFunctional is made of the operator's own out= form.)
 COMPOSITE = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
+# Kernels of flag-gems that take the elements of a tensor to lie one behind the other: with a view they read what is not its own
+# (argmax), write what is not its own (zero_, index_add_), or refuse it.
+LINEAR = {
+    "_is_all_true", "all", "amax", "aminmax", "any", "arctanh_", "argmax", "bernoulli_", "dot", "exponential_", "fill_", "floor_",
+    "hardsigmoid", "i0_", "index_add", "index_add_", "min", "multinomial", "normal_", "pixel_unshuffle", "prod", "resolve_neg", "round",
+    "round_", "sinh_", "slice_backward", "unfold_backward", "uniform_", "unique_consecutive", "var", "var_mean", "vdot", "zero", "zero_",
+    "_upsample_bicubic2d_aa", "linalg_vector_norm"
+}
 
 _library = torch.library.Library("aten", "IMPL")
 
@@ -81,6 +89,8 @@ class Registrar(flag_gems.registrar):
     """Operators take CPU tensors without dimensions among CUDA tensors; flag-gems does not."""
 
     def register_impl(self, key, function):
+        if key.partition(".")[0] in LINEAR:
+            function = of_contiguous(_overload(key), function)
         try:
             many = sum("Tensor" in str(a.type) for a in _overload(key)._schema.arguments) > 1
         except AttributeError:
@@ -96,6 +106,31 @@ class Registrar(flag_gems.registrar):
             return function(*map(on_device, args), **kwargs)
 
         return super().register_impl(key, call)
+
+
+def of_contiguous(op, kernel):
+    """The kernel on copies of what is not contiguous; what it writes is copied back."""
+    names, written = [a.name for a in op._schema.arguments], set(_written(op._schema))
+
+    @functools.wraps(kernel)
+    def call(*args, **kwargs):
+        copies = []
+
+        def dense(name, x):
+            if not isinstance(x, torch.Tensor) or x.is_contiguous():
+                return x
+            y = x.contiguous()
+            if name in written:
+                copies.append((x, y))
+            return y
+
+        result = kernel(*[dense(name, x) for name, x in zip(names, args)], **{name: dense(name, x) for name, x in kwargs.items()})
+        for x, y in copies:
+            x.copy_(y)
+            result = x if result is y else result
+        return result
+
+    return call
 
 
 def with_tensors(op, kernel):
