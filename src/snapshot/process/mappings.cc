@@ -308,7 +308,9 @@ bool emit_shared(Emitted* e) {
                       starts_with(e->path, "/SYSV") || equal(e->path, kHugeAnonymous)));
   if (starts_with(e->path, "socket:"))
     return e->refuse("the process maps the ring of a packet socket");
-  if (starts_with(e->path, "/dev/") && !memory && !starts_with(e->path, "/dev/shm/"))
+  // What maps /dev/zero shared may write (that is memory), or not: then it is zeros for ever.
+  const bool zeros = equal(e->path, "/dev/zero") && !l.write;
+  if (starts_with(e->path, "/dev/") && !memory && !zeros && !starts_with(e->path, "/dev/shm/"))
     return e->refuse("the process maps the device %s");
   if (e->deleted && !memory && !find_object(e->m, e->dev, l.ino, true)) {
     const OtherName other = find_other_name(l, e->path, sizeof(e->path));
