@@ -110,3 +110,8 @@ extern "C" __attribute__((visibility("default"))) int inotify_add_watch(int fd, 
   if (watch >= 0) gpuckpt::remember(watch, path, mask);
   return watch;
 }
+
+// By syscall(3) (libc_doors.cc).
+extern "C" long gpuckpt_inotify_add_watch(long, int fd, const char* path, uint32_t mask) {
+  return inotify_add_watch(fd, path, mask);
+}

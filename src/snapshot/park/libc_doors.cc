@@ -33,8 +33,8 @@ void gpuckpt::find_real_doors() {
 
 // The arguments stay where they are, however many there are. What is written below the stack
 // pointer is the number for eintr.h: libc's function pushes nothing before it makes the call. 231
-// is exit_group, 250 keyctl, 317 seccomp, 425 io_uring_setup, 446 landlock_restrict_self; of prctl,
-// 22 is PR_SET_SECCOMP, 59 PR_SET_SYSCALL_USER_DISPATCH.
+// is exit_group, 250 keyctl, 254 inotify_add_watch, 317 seccomp, 425 io_uring_setup, 446
+// landlock_restrict_self; of prctl, 22 is PR_SET_SECCOMP, 59 PR_SET_SYSCALL_USER_DISPATCH.
 asm(R"(
 .text
 .p2align 4
@@ -52,6 +52,8 @@ syscall:
     je gpuckpt_keyctl
     cmp $446, %rdi
     je gpuckpt_landlock_restrict_self
+    cmp $254, %rdi
+    je gpuckpt_inotify_add_watch
     mov %rdi, %rax
     xor %rsi, %rax
     mov %rdi, -8(%rsp)
