@@ -39,4 +39,10 @@ int main(int argc, char** argv) {
   raise(SIGUSR1);
   sigaction(SIGUSR1, NULL, &query);
   printf("ignored: %d %d\n", (int)seen, query.sa_handler == SIG_IGN);
+  action.sa_flags = SA_SIGINFO | SA_RESETHAND;
+  sigaction(SIGUSR1, &action, NULL);
+  raise(SIGUSR1);
+  sigaction(SIGUSR1, NULL, &query);
+  printf("once: %d %d %d\n", (int)seen, query.sa_handler == SIG_DFL,
+         (query.sa_flags & SA_SIGINFO) != 0);
 }

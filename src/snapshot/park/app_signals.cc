@@ -60,10 +60,7 @@ bool has_handler(const struct sigaction& a) {
 }
 
 void call_app(Listened* l, const struct sigaction& now, int sig, siginfo_t* info, void* context) {
-  if (now.sa_flags & SA_RESETHAND) {
-    l->app.sa_handler = SIG_DFL;
-    l->app.sa_flags &= ~SA_SIGINFO;
-  }
+  if (now.sa_flags & SA_RESETHAND) l->app.sa_handler = SIG_DFL;  // all flags stay
   if (now.sa_flags & SA_SIGINFO)
     now.sa_sigaction(sig, info, context);
   else
