@@ -197,7 +197,8 @@ void gate_new_generation() {
   g_gate.translate.store(1, std::memory_order_seq_cst);
   step_end();
   list_mutex.reset();
-  register_membarrier();  // the registration died with the old process
+  // The registration died with the old process. A program that never called the driver has none.
+  if (registered.load(std::memory_order_relaxed)) register_membarrier();
   for (ThreadRecord* r = first.load(std::memory_order_relaxed); r; r = r->next) {
     if (r->tid > 0) r->tid = 0;
   }
