@@ -1,5 +1,6 @@
 // SIGUSR1 that the program sends itself, in every way there is: none of it asks for a snapshot, and
-// each arrives once. The test counts the snapshots.
+// each arrives once, also after a child in its memory has changed its own action. The test counts
+// the snapshots.
 #include <sys/time.h>
 
 #include "../features/feature.h"
@@ -44,6 +45,40 @@ static void with_program(pid_t to) {
   execlp("env", "env", "kill", "-USR1", number, NULL);
 }
 
+// In a child that runs in this process's memory, and changes its own action as Python's does.
+static void by_vfork(const char* parent) {
+  struct sigaction standard = {.sa_handler = SIG_DFL}, was;
+  volatile int changed = 0;
+  const pid_t child = vfork();
+  CHECK(child >= 0);
+  if (!child) {
+    changed = sigaction(SIGUSR1, &standard, &was) == 0 && was.sa_handler == handler &&
+              sigaction(SIGUSR1, NULL, &was) == 0 && was.sa_handler == SIG_DFL;
+    execlp("env", "env", "kill", "-USR1", parent, NULL);
+    _exit(9);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && status == 0 && changed);
+}
+
+// The program that a child executes ignores what the child ignored; what it had a handler for has
+// its default there.
+static int ended_by_itself(void (*ignored_or_not)(int)) {
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (!child) {
+    signal(SIGUSR1, ignored_or_not);
+    execl("/nowhere", "nowhere", NULL);  // fails, and changes nothing
+    struct sigaction now;
+    if (sigaction(SIGUSR1, NULL, &now) != 0 || now.sa_handler != ignored_or_not) _exit(8);
+    execl("/bin/sh", "sh", "-c", "kill -USR1 $$; exit 5", NULL);
+    _exit(9);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child);
+  return status;
+}
+
 int main() {
   struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
   CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
@@ -63,6 +98,14 @@ int main() {
   by_child(with_queue), wait_for(17);
   for (int i = 0; i < 5; ++i) by_child(with_shell), wait_for(18 + i);
   for (int i = 0; i < 3; ++i) by_child(with_program), wait_for(23 + i);
+  char number[16];
+  snprintf(number, sizeof number, "%d", getpid());
+  by_vfork(number), wait_for(26);
+  CHECK(sigaction(SIGUSR1, NULL, &action) == 0 && action.sa_handler == handler);
+  int status = ended_by_itself(SIG_IGN);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 5);
+  status = ended_by_itself(handler);
+  CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR1);
   // A waiting thread takes it instead of a handler.
   sigset_t set;
   sigemptyset(&set), sigaddset(&set, SIGUSR1);
@@ -78,9 +121,8 @@ int main() {
     raise(SIGUSR1);
     _exit(0);
   }
-  int status;
   CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR1);
   ready_and_wait();
-  CHECK(seen == 26);  // and one from outside
+  CHECK(seen == 27);  // and one from outside
   return survived();
 }

@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/uio.h>
 #include <ucontext.h>
 
 #include "base/handover.h"
@@ -30,6 +29,7 @@
 #include "snapshot/job/barrier.h"
 #include "snapshot/job/job_name.h"
 #include "snapshot/memory/track.h"
+#include "snapshot/park/borrowed_memory.h"
 #include "snapshot/park/eintr.h"
 #include "snapshot/park/fork_pause.h"
 #include "snapshot/park/libc_doors.h"
@@ -71,20 +71,6 @@ bool gave_descriptor(const siginfo_t* info) {
   if ((value & kGiveMask) != kGiveCookie) return false;
   handover_serve(value, info->si_pid);
   return true;
-}
-
-// Not known: yes.
-bool shares_memory_with(int pid) {
-  constexpr long kNoSuchProcess = -3;
-  const long r = sys::call(SYS_kcmp, sys::getpid(), pid, 1 /* KCMP_VM */, 0, 0);
-  if (!sys::failed(r) || r == kNoSuchProcess) return r == 0;
-  static volatile uint64_t mark;  // is what we write here to be seen there?
-  mark = sys::now_us();
-  uint64_t there = 0;
-  iovec local{&there, sizeof(there)}, remote{const_cast<uint64_t*>(&mark), sizeof(mark)};
-  const long got =
-      sys::call(SYS_process_vm_readv, pid, sys::ptr(&local), 1, sys::ptr(&remote), 1, 0);
-  return got == sizeof(there) ? there == mark : got != kNoSuchProcess;
 }
 
 // From the beginning of fork() until its handlers have run, in the parent and in the child.

@@ -16,6 +16,8 @@
 #include "base/syscall.h"
 #include "snapshot/control/sender.h"
 #include "snapshot/control/state.h"
+#include "snapshot/park/app_signals.h"
+#include "snapshot/park/borrowed_memory.h"
 #include "snapshot/park/eintr.h"
 #include "snapshot/park/raw_thread.h"
 
@@ -165,9 +167,27 @@ int change(Listened* l, const struct sigaction* act, struct sigaction* old) {
   return 0;
 }
 
+bool is_ours_in_kernel(int sig) {
+  sys::Sigaction now{};
+  sys::sigaction(sig, nullptr, &now);
+  return now.handler == reinterpret_cast<uint64_t>(handler);
+}
+
+// In a child that runs in its parent's memory: `listened` is the parent's, the kernel's action is
+// the child's. (Python sets all signals to their defaults there before it executes a program.)
+int borrower_sigaction(Listened* l, const struct sigaction* act, struct sigaction* old) {
+  const bool inherited = is_ours_in_kernel(l->signal);
+  struct sigaction before = {};
+  if (inherited) before = app_action(l);
+  const int result = real_sigaction()(l->signal, act, inherited ? nullptr : &before);
+  if (result == 0 && old) *old = before;
+  return result;
+}
+
 int app_sigaction(int sig, const struct sigaction* act, struct sigaction* old) {
   Listened* l = find(sig);
   if (!l) return real_sigaction()(sig, act, old);
+  if (in_borrowed_memory()) return borrower_sigaction(l, act, old);
   struct sigaction copy_of_act;  // act and old may be the same object
   if (act) copy_of_act = *act;
   return change(l, act ? &copy_of_act : nullptr, old);
@@ -218,6 +238,24 @@ void stop_listening_to_term() {
   int sig = l.signal.exchange(0);
   library.term_waits = 0;
   if (sig) real_sigaction()(sig, &l.app, nullptr);
+}
+
+unsigned ignore_what_program_ignores() {
+  sys::Sigaction ignore{};
+  ignore.handler = 1;  // SIG_IGN
+  unsigned which = 0;
+  for (Listened& l : listened) {
+    const int sig = l.signal;
+    if (!sig || app_action(&l).sa_handler != SIG_IGN || !is_ours_in_kernel(sig)) continue;
+    sys::sigaction(sig, &ignore, nullptr);
+    which |= 1u << (&l - listened);
+  }
+  return which;
+}
+
+void listen_again(unsigned which) {
+  for (Listened& l : listened)
+    if (which >> (&l - listened) & 1) install(l);
 }
 
 int term_signal() { return listened[1].signal; }

@@ -13,6 +13,7 @@
 #include "gpuckpt/wire.h"
 #include "snapshot/control/state.h"
 #include "snapshot/job/job_name.h"
+#include "snapshot/park/app_signals.h"
 
 extern char** environ;
 
@@ -24,7 +25,9 @@ int deaf(Call call) {
   sys::Sigaction before{}, ignore{};
   ignore.handler = 1;  // SIG_IGN
   if (library.ready) sys::sigaction(wire::kWakeSignal, &ignore, &before);
+  const unsigned ignored = ignore_what_program_ignores();
   const int result = call();  // returns when it failed
+  listen_again(ignored);
   if (library.ready) sys::sigaction(wire::kWakeSignal, &before, nullptr);
   return result;
 }
