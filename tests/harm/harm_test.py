@@ -5,6 +5,7 @@
   tools        those of ThreadSanitizer, and under valgrind, strace and gdb, are refused by name and go on
   seccomp      so are programs that confine themselves
   stuck        a thread that cannot be stopped freezes nobody, and is named
+  own_environment  a program's own functions for its environment are not called
   own_signals  a program's own SIGUSR1 is its own business; one from outside asks for a snapshot
   ends         a program that ends waits for the snapshot that was asked for
   io_uring     programs find no io_uring, unless they shall
@@ -165,6 +166,10 @@ def stuck():
         goes_on(run, process)
 
     yield "daemon_chain", chain
+
+
+def own_environment():
+    yield "own_environment", lambda run: comes_back(run, start(run, [program(run, "own_environment")]))
 
 
 def own_signals():
@@ -473,8 +478,8 @@ def users():
     yield "moves_children", moved("-p", names=["pid namespace for its children"], code=1, needs=("-f",))
 
 
-CASES = {f.__name__: f for f in (sanitizers, tools, seccomp, stuck, own_signals, ends, io_uring, limits, stores,
-                               users)}
+CASES = {f.__name__: f for f in (sanitizers, tools, seccomp, stuck, own_environment, own_signals, ends, io_uring, limits,
+                               stores, users)}
 # As an ordinary user: root may exceed what would be in the way.
 AS_NOBODY = ("limits", "stores")
 

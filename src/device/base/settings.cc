@@ -1,7 +1,6 @@
 #include "device/base/settings.h"
 
-#include <stdlib.h>
-
+#include "base/environment.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "device/base/lock_order.h"
@@ -16,7 +15,7 @@ bool known;
 
 // "off" is `without`; what cannot be read is left as it was.
 void read_size(const char* name, uint64_t without, uint64_t* to) {
-  const char* text = getenv(name);
+  const char* text = environment_value(name);
   if (!text || !*text) return;
   if (equal(text, "off"))
     *to = without;
@@ -26,7 +25,7 @@ void read_size(const char* name, uint64_t without, uint64_t* to) {
 
 // True: it is `word`, which changes something. `usual` is what it may be as well.
 bool read_word(const char* name, const char* word, const char* usual) {
-  const char* text = getenv(name);
+  const char* text = environment_value(name);
   if (!text || !*text || equal(text, usual)) return false;
   if (equal(text, word)) return true;
   log_line(LogLevel::kWarn, "%s=%s is neither %s nor %s; taken for %s", name, text, usual, word,

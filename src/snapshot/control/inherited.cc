@@ -1,9 +1,9 @@
 #include "snapshot/control/inherited.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
+#include "base/environment.h"
 #include "base/proc.h"
 #include "base/syscall.h"
 #include "base/text.h"
@@ -127,9 +127,9 @@ void note_inherited_place(const Place* restorer) {
   own = place_of("thread-self");
   outside = restorer ? *restorer : own;
   if (!restorer)
-    if (const char* before = getenv("GPUCKPT_STARTED_IN")) read_started(before);
+    if (const char* before = environment_value("GPUCKPT_STARTED_IN")) read_started(before);
   write_started();
-  if (!restorer) putenv(started);
+  if (!restorer) put_in_environment(started);
 }
 
 void note_confinement() { write_started(); }

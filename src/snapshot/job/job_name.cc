@@ -1,13 +1,13 @@
 #include "snapshot/job/job_name.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/auxv.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <atomic>
 
+#include "base/environment.h"
 #include "base/fnv.h"
 #include "base/proc.h"
 #include "base/syscall.h"
@@ -115,7 +115,7 @@ void find_job_name(char** environment) {
     if (const uint64_t chosen = scan_hex(&s); chosen && !*s) random = chosen;
   }
   make_name(random);
-  putenv(mark);
+  put_in_environment(mark);
 }
 
 const char* job_name() { return mark + kVariableBytes; }
