@@ -1,6 +1,6 @@
-#include "fatbin.h"
+#include "ptx/fatbin.h"
 
-#include "engine.h"
+#include "ptx/engine.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "ptx/fatbin.h"
-#include "ptx/lower.h"
+#include "ptx/lower/lower.h"
 
 namespace simgpu::ptx {
 namespace base {

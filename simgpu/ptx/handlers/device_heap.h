@@ -1,0 +1,15 @@
+// malloc and free of kernels. The heap lies in a range of device memory that Memory::heap gives;
+// all of its state is in that range, so that who copies the range copies the heap.
+#pragma once
+
+#include "ptx/run/ir.h"
+
+namespace simgpu::ptx {
+
+// 16-byte aligned device memory, or 0 when the heap has no room.
+uint64_t device_malloc(Ctx&, uint64_t bytes);
+// False: `address` is nothing that malloc gave and free did not take yet, or the heap was
+// overwritten.
+bool device_free(Ctx&, uint64_t address);
+
+}  // namespace simgpu::ptx

@@ -1,0 +1,53 @@
+// Matrix products of a warpgroup (wgmma.cc): four warps, each of which has 16 of the 64 rows of a
+// and d. lower_wgmma.cc fills these in. A product is done when its instruction runs, so that what
+// waits for its group finds it done. The executing warp needs nothing of the three others.
+#pragma once
+
+#include "ptx/handlers/matrix.h"
+
+namespace simgpu::ptx {
+
+inline constexpr unsigned kGroupWarps = 4;
+inline constexpr unsigned kGroupRows = 16;  // of a and d that a warp has
+
+// Ins::imm of op_wgmma: d[64][n] = (d +) a[64][k] * b[k][n]. A product takes 32 bytes of each row
+// of a and of each column of b.
+struct GroupShape {
+  uint16_t n = 0, k = 0;
+  Element a = Element::kF16, b = Element::kF16, d = Element::kF16;
+  bool saturate = false;
+  bool negative_a = false, negative_b = false;
+  // Whether what lies side by side in shared memory are elements of one column of a, of one row of
+  // b (M-major, N-major), instead of the inner dimension's (K-major).
+  bool columns_a = false, rows_b = false;
+  int64_t pack() const {
+    return (int64_t)((uint64_t)n | (uint64_t)k << 16 | (uint64_t)a << 32 | (uint64_t)b << 36 |
+                     (uint64_t)d << 40 | (uint64_t)saturate << 44 | (uint64_t)negative_a << 45 |
+                     (uint64_t)negative_b << 46 | (uint64_t)columns_a << 47 |
+                     (uint64_t)rows_b << 48);
+  }
+  static GroupShape unpack(int64_t p) {
+    const auto v = (uint64_t)p;
+    GroupShape s;
+    s.n = (uint16_t)v;
+    s.k = (uint16_t)(v >> 16);
+    s.a = (Element)(v >> 32 & 15);
+    s.b = (Element)(v >> 36 & 15);
+    s.d = (Element)(v >> 40 & 15);
+    s.saturate = v >> 44 & 1;
+    s.negative_a = v >> 45 & 1;
+    s.negative_b = v >> 46 & 1;
+    s.columns_a = v >> 47 & 1;
+    s.rows_b = v >> 48 & 1;
+    return s;
+  }
+  // A thread's registers of d.
+  unsigned sums() const { return n / 2u / (d == Element::kF16 ? 2u : 1u); }
+};
+inline constexpr unsigned kGroupRegisters = 4;  // a thread's registers of a
+
+// list: registers of d to write, the same to read, and, unless a lies in shared memory, those of a.
+// a: the descriptor of a, or kNone; b: that of b; c: predicate, whether d is added.
+const Ins* op_wgmma(Ctx&, const Ins*);
+
+}  // namespace simgpu::ptx

@@ -1,0 +1,254 @@
+// Lowering of matrix instructions: mma.sync, wmma, ldmatrix, stmatrix, movmatrix.
+#include "ptx/lower/lower_body.h"
+
+namespace simgpu::ptx {
+
+namespace {
+
+struct Dimensions {
+  const char* name;
+  uint8_t m, n;
+  uint16_t k;
+};
+constexpr Dimensions kMma[] = {
+    {"m8n8k4", 8, 8, 4},       {"m8n8k16", 8, 8, 16},     {"m8n8k32", 8, 8, 32},
+    {"m8n8k128", 8, 8, 128},   {"m16n8k4", 16, 8, 4},     {"m16n8k8", 16, 8, 8},
+    {"m16n8k16", 16, 8, 16},   {"m16n8k32", 16, 8, 32},   {"m16n8k64", 16, 8, 64},
+    {"m16n8k128", 16, 8, 128}, {"m16n8k256", 16, 8, 256},
+};
+constexpr Dimensions kWmma[] = {{"m16n16k16", 16, 16, 16},
+                                {"m8n32k16", 8, 32, 16},
+                                {"m32n8k16", 32, 8, 16},
+                                {"m16n16k8", 16, 16, 8},
+                                {"m8n8k4", 8, 8, 4}};
+
+template <size_t N>
+bool take_dimensions(Parts& p, const Dimensions (&all)[N], MatrixShape* s) {
+  for (const Dimensions& d : all)
+    if (p.take(d.name)) {
+      s->m = d.m;
+      s->n = d.n;
+      s->k = d.k;
+      return true;
+    }
+  return false;
+}
+
+bool is_float(Element e) {
+  return e == Element::kF16 || e == Element::kBF16 || e == Element::kTF32 || e == Element::kE4M3 ||
+         e == Element::kE5M2;
+}
+bool is_integer(Element e) { return e >= Element::kS8 && e <= Element::kU4; }
+
+// Inner dimensions that PTX has for mma with elements of a kind: registers of a and b are 1 to 4.
+bool mma_exists(const MatrixShape& s) {
+  const unsigned bits = element_bits(s.a);
+  if (bits != element_bits(s.b)) return false;
+  if (s.a == Element::kB1)
+    return s.b == s.a && s.c == Element::kS32 && s.d == s.c && (s.m == 8 ? s.k == 128 : s.k >= 128);
+  if (is_integer(s.a))
+    return is_integer(s.b) && s.c == Element::kS32 && s.d == s.c &&
+           (s.m == 8 ? s.k == 128 / bits : s.k == 128 / bits || s.k == 256 / bits);
+  if (s.a == Element::kF64)
+    return s.b == s.a && s.c == s.a && s.d == s.a && (s.m == 8 ? s.k == 4 : s.k <= 16);
+  if (!is_float(s.a) || !is_float(s.b) || s.m == 8) return false;
+  if (bits != 8 && s.a != s.b) return false;
+  const bool half_sums = s.a == Element::kF16 || bits == 8;
+  auto sums = [&](Element e) { return e == Element::kF32 || (e == Element::kF16 && half_sums); };
+  return sums(s.c) && sums(s.d) && (s.k == 128 / bits || s.k == 256 / bits);
+}
+
+bool wmma_exists(const MatrixShape& s) {
+  if (s.a != s.b) return false;
+  switch (s.a) {
+    case Element::kF16:
+      return s.k == 16 && (s.c == Element::kF16 || s.c == Element::kF32) &&
+             (s.d == Element::kF16 || s.d == Element::kF32);
+    case Element::kBF16:
+      return s.k == 16 && s.c == Element::kF32 && s.d == s.c;
+    case Element::kTF32:
+      return s.k == 8 && s.c == Element::kF32 && s.d == s.c;
+    case Element::kS8:
+    case Element::kU8:
+      return s.k == 16 && s.c == Element::kS32 && s.d == s.c;
+    case Element::kF64:
+      return s.k == 4 && s.c == s.a && s.d == s.a;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+// The registers of a fragment, or of one register that needs no braces.
+bool Body::fragment(const Operand& o, const MatrixShape& s, MatrixRole role, bool written,
+                    uint32_t* out) {
+  const unsigned needed = s.registers(role);
+  const bool list = o.kind == OperandKind::kList;
+  const unsigned count = list ? o.count : 1;
+  if (count < needed || count > 8 || (count != needed && !s.opaque)) {
+    error("a fragment of %u registers where %u are needed", count, needed);
+    return false;
+  }
+  const Element e = s.element(role);
+  const Ty type = e == Element::kF64 ? Ty::kB64 : Ty::kB32;
+  for (unsigned k = 0; k < count; ++k) {
+    const Operand& r = list ? o.items[k] : o;
+    out[k] = written ? destination(r, type) : source(r, type);
+  }
+  return !failed_;
+}
+
+void Body::mma(Parts& p) {
+  MatrixShape s{};
+  p.take("sync");
+  p.take("aligned");
+  if (p.take("sp") || p.has("sp::ordered_metadata"))
+    return error("sparse matrices are not supported:");
+  if (!take_dimensions(p, kMma, &s)) return error("these dimensions are not supported");
+  p.take("row");
+  if (!p.take("col")) return error("only row.col is supported");
+  s.saturate = p.take("satfinite");
+  const bool popc = p.take("popc");
+  s.exclusive = p.take("xor");
+  const bool both = p.take("and");
+  int types[4];
+  for (int& t : types) t = p.take_next(kElementNames);
+  if (!finished(p) || !need(4, 4)) return;
+  for (int t : types)
+    if (t < 0) return error("four types of elements are needed");
+  s.d = (Element)types[0];
+  s.a = (Element)types[1];
+  s.b = (Element)types[2];
+  s.c = (Element)types[3];
+  if (!mma_exists(s) || popc != (s.a == Element::kB1) || popc != (s.exclusive || both))
+    return error("this combination of dimensions and types is not supported");
+  multiply(s);
+}
+
+void Body::multiply(const MatrixShape& s) {
+  Ins i = blank();
+  i.list = image_list(kMatrixCount);
+  if (!fragment(operand(0), s, MatrixRole::kD, true, i.list + kMatrixD) ||
+      !fragment(operand(1), s, MatrixRole::kA, false, i.list + kMatrixA) ||
+      !fragment(operand(2), s, MatrixRole::kB, false, i.list + kMatrixB) ||
+      !fragment(operand(3), s, MatrixRole::kC, false, i.list + kMatrixC))
+    return;
+  i.imm = s.pack();
+  i.flags |= kSetsManyRegisters;
+  Roles r = Roles{};
+  r.list_count = kMatrixCount;
+  r.list_written = kMatrixA;
+  control(i, op_mma, 0, r);
+}
+
+void Body::wmma(Parts& p) {
+  if (p.take("load")) return wmma_access(p, false);
+  if (p.take("store")) return wmma_access(p, true);
+  static const char* const kLayouts[] = {"row", "col", nullptr};
+  MatrixShape s{};
+  s.opaque = true;
+  if (!p.take("mma")) return error("unknown wmma instruction");
+  p.take("sync");
+  p.take("aligned");
+  p.take_next(kLayouts);
+  p.take_next(kLayouts);
+  if (!take_dimensions(p, kWmma, &s)) return error("these dimensions are not supported");
+  s.saturate = p.take("satfinite");
+  p.take("rn");
+  int types[4];
+  for (int& t : types) t = p.take_next(kElementNames);
+  if (!finished(p) || !need(4, 4)) return;
+  if (types[1] < 0) return error("types of elements are missing");
+  const bool halves = types[2] < 0;  // f16: the sums' types alone
+  s.d = (Element)types[0];
+  s.a = halves ? Element::kF16 : (Element)types[1];
+  s.b = halves ? Element::kF16 : (Element)types[2];
+  s.c = (Element)(halves ? types[1] : types[3]);
+  if ((!halves && types[3] < 0) || !wmma_exists(s))
+    return error("this combination of dimensions and types is not supported");
+  multiply(s);
+}
+
+// wmma.load.a {fragment}, [address] {, pitch}; wmma.store.d [address], {fragment} {, pitch}.
+void Body::wmma_access(Parts& p, bool store) {
+  static const char* const kRoles[] = {"a", "b", "c", "d", nullptr};
+  MatrixShape s{};
+  s.opaque = true;
+  const int role = p.take_one(kRoles);
+  if (role < 0 || store != (role == 3)) return error("which matrix?");
+  s.role = (MatrixRole)role;
+  p.take("sync");
+  p.take("aligned");
+  s.columns = p.take("col");
+  p.take("row");
+  if (!take_dimensions(p, kWmma, &s)) return error("these dimensions are not supported");
+  const Space where = space(p);
+  const int type = p.take_next(kElementNames);
+  if (!finished(p) || !need(2, 3)) return;
+  if (type < 0 || element_bits((Element)type) < 8) return error("this type is not supported");
+  s.a = s.b = s.c = s.d = (Element)type;
+  Ins i = blank();
+  i.list = image_list(8);
+  uint16_t narrow = 0;
+  i.a = plain_address(operand(store ? 0u : 1u), where, &narrow);
+  const uint32_t pitch = s.columns ? s.rows(s.role) : s.columns_of(s.role);
+  i.b = in_->operand_count == 3 ? source(2, Ty::kU32) : constant(pitch, 4);
+  i.sub = (uint16_t)((narrow & 1) | (where == Space::kShared ? 2 : 0));
+  if (!fragment(operand(store ? 1u : 0u), s, s.role, !store, i.list)) return;
+  i.imm = s.pack();
+  i.flags |= kSetsManyRegisters;
+  Roles r = Roles{};
+  r.list_count = 8;
+  r.list_written = store ? 0 : 8;
+  control(i, store ? op_wmma_store : op_wmma_load, 0, r);
+}
+
+// ldmatrix {registers}, [row]; stmatrix [row], {registers}.
+void Body::ldmatrix(Parts& p) {
+  static const char* const kCounts[] = {"x1", "x2", "x4", nullptr};
+  const bool store = p.base() == "stmatrix";
+  p.take("sync");
+  p.take("aligned");
+  if (!p.take("m8n8")) return error("only matrices of 8 x 8 are supported");
+  const int count = p.take_one(kCounts);
+  const bool transposed = p.take("trans");
+  Space where = space(p);
+  if (where == Space::kGeneric) where = Space::kShared;
+  if (!p.take("b16")) return error("only elements of 16 bits are supported");
+  if (!finished(p) || !need(2, 2)) return;
+  if (count < 0) return error("how many matrices?");
+  Ins i = blank();
+  i.n = (uint8_t)(1 << count);
+  i.list = image_list(4);
+  uint16_t narrow = 0;
+  i.a = plain_address(operand(store ? 0u : 1u), where, &narrow);
+  i.sub = (uint16_t)((narrow & 1) | 2 | (transposed ? 4 : 0) | (store ? 8 : 0));
+  const Operand& list = operand(store ? 1u : 0u);
+  const bool braces = list.kind == OperandKind::kList;
+  if (braces ? list.count != i.n : i.n != 1) return error("wrong number of registers");
+  for (unsigned k = 0; k < i.n; ++k) {
+    const Operand& o = braces ? list.items[k] : list;
+    i.list[k] = store ? source(o, Ty::kB32) : destination(o, Ty::kB32);
+  }
+  i.flags |= kSetsManyRegisters;
+  Roles r = Roles{};
+  r.list_count = 4;
+  r.list_written = store ? 0 : 4;
+  control(i, op_ldmatrix, 0, r);
+}
+
+void Body::movmatrix(Parts& p) {
+  p.take("sync");
+  p.take("aligned");
+  if (!p.take("m8n8") || !p.take("trans") || !p.take("b16"))
+    return error("only m8n8.trans.b16 is supported");
+  if (!finished(p) || !need(2, 2)) return;
+  Ins i = blank();
+  i.a = source(1, Ty::kB32);
+  i.d = destination(0u, Ty::kB32);
+  i.flags |= kSetsManyRegisters;
+  control(i, op_movmatrix, 0);
+}
+
+}  // namespace simgpu::ptx
