@@ -13,7 +13,7 @@
 
 #include "base/place.h"
 #include "children.h"
-#include "process.h"
+#include "process/process.h"
 #include "progress.h"
 #include "verb.h"
 

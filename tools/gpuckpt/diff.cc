@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "device_owner.h"
-#include "process_records.h"
-#include "spaces.h"
+#include "image/device_owner.h"
+#include "image/process_records.h"
+#include "image/spaces.h"
 #include "store/format/member.h"
 #include "store/format/sizes.h"
 #include "store/io/json_text.h"

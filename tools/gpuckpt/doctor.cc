@@ -23,14 +23,14 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "install.h"
+#include "process/install.h"
 #include "restore/driver/ids.h"
 #include "restore/driver/pager.h"
 #include "store/format/sizes.h"
 #include "store/io/json_text.h"
 #include "store/store.h"
+#include "stores/writable_store.h"
 #include "verb.h"
-#include "writable_store.h"
 
 namespace gpuckpt::cli {
 namespace {

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "members.h"
-#include "mirror_status.h"
-#include "snapshot_tree.h"
+#include "image/members.h"
 #include "store/format/sizes.h"
 #include "store/io/json_text.h"
 #include "store/store.h"
+#include "stores/mirror_status.h"
+#include "stores/snapshot_tree.h"
 #include "verb.h"
 
 namespace gpuckpt::cli {

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "process/store_owner.h"
 #include "store/format/sizes.h"
 #include "store/store.h"
-#include "store_owner.h"
 #include "verb.h"
 
 namespace gpuckpt::cli {

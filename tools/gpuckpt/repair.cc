@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "process/store_owner.h"
 #include "store/store.h"
-#include "store_owner.h"
 #include "verb.h"
 
 namespace gpuckpt::cli {

@@ -19,14 +19,14 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "device_owner.h"
-#include "process.h"
-#include "process_records.h"
-#include "spaces.h"
+#include "image/device_owner.h"
+#include "image/process_records.h"
+#include "image/spaces.h"
+#include "process/process.h"
+#include "process/store_owner.h"
 #include "store/format/member.h"
 #include "store/io/json_text.h"
 #include "store/store.h"
-#include "store_owner.h"
 
 namespace gpuckpt::cli {
 namespace {

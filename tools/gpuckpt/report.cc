@@ -10,10 +10,10 @@
 
 #include "base/new_file.h"
 #include "gpuckpt/wire.h"
-#include "members.h"
-#include "process_records.h"
+#include "image/members.h"
+#include "image/process_records.h"
+#include "image/spaces.h"
 #include "report_page.h"
-#include "spaces.h"
 #include "store/format/contents.h"
 #include "store/io/json_text.h"
 #include "store/store.h"

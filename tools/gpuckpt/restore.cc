@@ -13,14 +13,14 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "first_process.h"
-#include "install.h"
-#include "job_hold.h"
+#include "process/first_process.h"
+#include "process/install.h"
+#include "process/job_hold.h"
+#include "process/store_owner.h"
 #include "status_file.h"
 #include "store/io/json_text.h"
 #include "store/io/remote.h"
 #include "store/store.h"
-#include "store_owner.h"
 #include "verb.h"
 
 namespace gpuckpt::cli {

@@ -16,16 +16,16 @@
 #include <nlohmann/json.hpp>
 
 #include "children.h"
-#include "first_process.h"
-#include "install.h"
-#include "job_hold.h"
+#include "process/first_process.h"
+#include "process/install.h"
+#include "process/job_hold.h"
+#include "process/resume.h"
 #include "restore/driver/ids.h"
-#include "resume.h"
 #include "status_file.h"
 #include "store/io/remote.h"
 #include "store/store.h"
+#include "stores/writable_store.h"
 #include "verb.h"
-#include "writable_store.h"
 
 namespace gpuckpt::cli {
 namespace {

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "mirror_status.h"
-#include "process.h"
+#include "process/process.h"
 #include "store/io/json_text.h"
+#include "stores/mirror_status.h"
 #include "verb.h"
 
 namespace gpuckpt::cli {

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "process.h"
+#include "process/process.h"
 #include "verb.h"
 
 namespace gpuckpt::cli {

@@ -12,10 +12,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/new_file.h"
-#include "mirror_status.h"
+#include "process/store_owner.h"
 #include "progress.h"
 #include "store/store.h"
-#include "store_owner.h"
+#include "stores/mirror_status.h"
 #include "verb.h"
 
 namespace gpuckpt::cli {

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "install.h"
+#include "process/install.h"
 #include "progress.h"
 #include "replay.h"
 #include "restore/preflight/preflight.h"

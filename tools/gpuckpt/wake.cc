@@ -1,7 +1,7 @@
 // gpuckpt resume: a suspended process gets its device memory back and continues. (What `run
 // --resume` does is in resume.cc.)
 
-#include "process.h"
+#include "process/process.h"
 #include "verb.h"
 
 namespace gpuckpt::cli {

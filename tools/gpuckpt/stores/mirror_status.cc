@@ -1,4 +1,4 @@
-#include "mirror_status.h"
+#include "stores/mirror_status.h"
 
 #include <time.h>
 

@@ -1,4 +1,4 @@
-#include "python_frames.h"
+#include "image/python_frames.h"
 
 #include <cstring>
 

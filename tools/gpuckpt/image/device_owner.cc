@@ -1,11 +1,11 @@
-#include "device_owner.h"
+#include "image/device_owner.h"
 
 #include <array>
 #include <filesystem>
 
 #include <fmt/format.h>
 
-#include "stacks.h"
+#include "image/stacks.h"
 
 namespace gpuckpt::cli {
 namespace {

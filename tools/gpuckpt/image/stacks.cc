@@ -2,7 +2,7 @@
 // snapshot. The tables are found as a debugger finds them: the ELF header in the image names the
 // segment with .eh_frame_hdr, a sorted table that libunwind searches itself.
 
-#include "stacks.h"
+#include "image/stacks.h"
 
 #include <elf.h>
 #include <ucontext.h>

@@ -1,4 +1,4 @@
-#include "process_records.h"
+#include "image/process_records.h"
 
 #include <fmt/format.h>
 

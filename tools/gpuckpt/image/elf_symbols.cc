@@ -1,4 +1,4 @@
-#include "elf_symbols.h"
+#include "image/elf_symbols.h"
 
 #include <cxxabi.h>
 #include <elf.h>

@@ -1,4 +1,4 @@
-#include "obstacles.h"
+#include "process/obstacles.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-#include "process.h"
+#include "process/process.h"
 
 namespace gpuckpt::cli {
 

@@ -1,4 +1,4 @@
-#include "writable_store.h"
+#include "stores/writable_store.h"
 
 #include <errno.h>
 #include <stdlib.h>

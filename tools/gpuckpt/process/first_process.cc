@@ -1,4 +1,4 @@
-#include "first_process.h"
+#include "process/first_process.h"
 
 #include <signal.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "store_owner.h"
+#include "process/store_owner.h"
 
 #include <errno.h>
 #include <grp.h>

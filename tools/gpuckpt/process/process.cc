@@ -1,4 +1,4 @@
-#include "process.h"
+#include "process/process.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -24,7 +24,7 @@
 
 #include "base/proc.h"
 #include "base/session_folder.h"
-#include "obstacles.h"
+#include "process/obstacles.h"
 #include "verb.h"
 
 namespace gpuckpt::cli {

@@ -10,7 +10,7 @@
 
 #include "gpuckpt/process_format.h"
 #include "gpuckpt/wire.h"
-#include "process_records.h"
+#include "image/process_records.h"
 #include "store/snapshot_reader.h"
 
 namespace gpuckpt::cli {

@@ -1,4 +1,4 @@
-#include "install.h"
+#include "process/install.h"
 
 #include <elf.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "job_hold.h"
+#include "process/job_hold.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "socket_text.h"
+#include "image/socket_text.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

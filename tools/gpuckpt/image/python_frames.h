@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "elf_symbols.h"
-#include "image_memory.h"
+#include "image/elf_symbols.h"
+#include "image/image_memory.h"
 
 namespace gpuckpt::cli {
 

@@ -1,4 +1,4 @@
-#include "resume.h"
+#include "process/resume.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "snapshot_tree.h"
+#include "stores/snapshot_tree.h"
 
 #include <map>
 
