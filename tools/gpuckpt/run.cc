@@ -88,7 +88,7 @@ Status check_files(const Options& options) {
   return Status::Ok();
 }
 
-// What the library can listen to (signal_by_name in src/snapshot/control/config.cc): NAME, SIGNAME,
+// What the library can listen to (signal_by_name in src/snapshot/trigger/config.cc): NAME, SIGNAME,
 // RTMIN+N, a number, or none.
 bool is_signal(std::string name) {
   static const std::set<std::string> names = {"none",   "HUP",  "INT",   "QUIT", "USR1", "USR2",

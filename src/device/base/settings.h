@@ -1,5 +1,5 @@
 // What the environment says about devices; what it says about hosts is in
-// snapshot/control/config.cc.
+// snapshot/trigger/config.cc.
 //
 // Owner: process-wide. Threads: any. Errors: a value that cannot be read is named in the log.
 #pragma once

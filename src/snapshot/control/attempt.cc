@@ -10,10 +10,9 @@
 #include "gpuckpt/exit_codes.h"
 #include "snapshot/api/api.h"
 #include "snapshot/control/inherited.h"
-#include "snapshot/control/obstacles.h"
-#include "snapshot/control/reports.h"
 #include "snapshot/control/state.h"
 #include "snapshot/control/worker.h"
+#include "snapshot/io/reports.h"
 #include "snapshot/job/barrier.h"
 #include "snapshot/job/job_name.h"
 #include "snapshot/memory/lazy.h"
@@ -24,6 +23,7 @@
 #include "snapshot/process/confinement.h"
 #include "snapshot/process/limits.h"
 #include "snapshot/process/told.h"
+#include "snapshot/trigger/obstacles.h"
 
 namespace gpuckpt {
 namespace {

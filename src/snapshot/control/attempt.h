@@ -8,9 +8,9 @@
 
 #include "snapshot/control/copied_process.h"
 #include "snapshot/control/device_work.h"
-#include "snapshot/control/io_thread.h"
 #include "snapshot/control/memory_budget.h"
 #include "snapshot/control/snapshot.h"
+#include "snapshot/io/io_thread.h"
 #include "snapshot/process/capture.h"
 
 namespace gpuckpt {

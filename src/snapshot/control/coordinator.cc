@@ -11,15 +11,15 @@
 #include "base/text.h"
 #include "gpuckpt/exit_codes.h"
 #include "snapshot/api/api.h"
-#include "snapshot/control/io_thread.h"
-#include "snapshot/control/refusal_note.h"
-#include "snapshot/control/reports.h"
 #include "snapshot/control/snapshot.h"
 #include "snapshot/control/state.h"
 #include "snapshot/control/worker.h"
+#include "snapshot/io/io_thread.h"
+#include "snapshot/io/reports.h"
 #include "snapshot/job/barrier.h"
 #include "snapshot/park/stopped_process.h"
 #include "snapshot/process/refused_state.h"
+#include "snapshot/trigger/refusal_note.h"
 
 namespace gpuckpt {
 namespace {

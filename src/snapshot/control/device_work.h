@@ -7,8 +7,8 @@
 #pragma once
 
 #include "snapshot/api/device_plugin.h"
-#include "snapshot/control/ring.h"
 #include "snapshot/control/snapshot.h"
+#include "snapshot/io/ring.h"
 
 namespace gpuckpt {
 

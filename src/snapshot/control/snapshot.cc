@@ -5,8 +5,8 @@
 #include "base/text.h"
 #include "gpuckpt/exit_codes.h"
 #include "snapshot/control/attempt.h"
-#include "snapshot/control/io_thread.h"
 #include "snapshot/control/state.h"
+#include "snapshot/io/io_thread.h"
 #include "snapshot/job/barrier.h"
 
 namespace gpuckpt {

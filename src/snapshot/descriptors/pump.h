@@ -4,7 +4,7 @@
 // Owner: the Capture. Threads: the I/O thread, or the copied child. Errors: false with a text.
 #pragma once
 
-#include "snapshot/control/ring.h"
+#include "snapshot/io/ring.h"
 #include "snapshot/process/capture.h"
 
 namespace gpuckpt {

@@ -19,16 +19,16 @@
 #include "gpuckpt/exit_codes.h"
 #include "snapshot/api/device_plugin.h"
 #include "snapshot/control/inherited.h"
-#include "snapshot/control/io_thread.h"
-#include "snapshot/control/obstacles.h"
-#include "snapshot/control/refusal_note.h"
 #include "snapshot/control/state.h"
+#include "snapshot/io/io_thread.h"
 #include "snapshot/job/comparison.h"
 #include "snapshot/job/job_name.h"
 #include "snapshot/park/stopped_children.h"
 #include "snapshot/park/stopped_process.h"
 #include "snapshot/process/capture.h"
 #include "snapshot/process/limits.h"
+#include "snapshot/trigger/obstacles.h"
+#include "snapshot/trigger/refusal_note.h"
 
 namespace gpuckpt {
 

@@ -15,7 +15,7 @@
 // read by another way; start() returns false without memory.
 #pragma once
 
-#include "snapshot/control/ring.h"
+#include "snapshot/io/ring.h"
 #include "snapshot/memory/pagemap.h"
 #include "snapshot/memory/smaps.h"
 

@@ -7,7 +7,7 @@
 #include "base/address.h"
 #include "base/syscall.h"
 #include "gpuckpt/wire.h"
-#include "snapshot/control/io_thread.h"
+#include "snapshot/io/io_thread.h"
 #include "snapshot/memory/track.h"
 
 namespace gpuckpt {

@@ -10,7 +10,7 @@
 // Owner: the attempt. Threads: the I/O thread, no thread parked. Errors: false.
 #pragma once
 
-#include "snapshot/control/ring.h"
+#include "snapshot/io/ring.h"
 #include "snapshot/memory/pagemap.h"
 #include "snapshot/memory/smaps.h"
 

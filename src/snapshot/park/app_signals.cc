@@ -14,12 +14,12 @@
 
 #include "base/mutex.h"
 #include "base/syscall.h"
-#include "snapshot/control/sender.h"
 #include "snapshot/control/state.h"
 #include "snapshot/park/app_signals.h"
 #include "snapshot/park/borrowed_memory.h"
 #include "snapshot/park/eintr.h"
 #include "snapshot/park/raw_thread.h"
+#include "snapshot/trigger/sender.h"
 
 namespace gpuckpt {
 namespace {

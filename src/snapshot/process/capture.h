@@ -10,7 +10,7 @@
 #include "base/failure.h"
 #include "base/heap.h"
 #include "gpuckpt/process_format.h"
-#include "snapshot/control/embed.h"
+#include "snapshot/io/embed.h"
 #include "snapshot/memory/host_pages.h"
 
 namespace gpuckpt {

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "snapshot/control/ring.h"
+#include "snapshot/io/ring.h"
 #include "snapshot/process/capture.h"
 
 // Nothing here has a driver.

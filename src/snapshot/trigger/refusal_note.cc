@@ -1,4 +1,4 @@
-#include "snapshot/control/refusal_note.h"
+#include "snapshot/trigger/refusal_note.h"
 
 #include <fcntl.h>
 
@@ -6,8 +6,8 @@
 #include "base/syscall.h"
 #include "base/text.h"
 #include "gpuckpt/wire.h"
-#include "snapshot/control/session.h"
 #include "snapshot/control/state.h"
+#include "snapshot/io/session.h"
 
 namespace gpuckpt {
 

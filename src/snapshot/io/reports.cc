@@ -1,4 +1,4 @@
-#include "snapshot/control/reports.h"
+#include "snapshot/io/reports.h"
 
 #include "base/json_writer.h"
 #include "base/log.h"

@@ -20,12 +20,10 @@
 #include "snapshot/api/api.h"
 #include "snapshot/api/device_plugin.h"
 #include "snapshot/control/inherited.h"
-#include "snapshot/control/io_thread.h"
-#include "snapshot/control/program_end.h"
-#include "snapshot/control/refusal_note.h"
 #include "snapshot/control/state.h"
-#include "snapshot/control/writer_start.h"
 #include "snapshot/descriptors/semaphores.h"
+#include "snapshot/io/io_thread.h"
+#include "snapshot/io/writer_start.h"
 #include "snapshot/job/barrier.h"
 #include "snapshot/job/job_name.h"
 #include "snapshot/memory/track.h"
@@ -38,6 +36,8 @@
 #include "snapshot/park/stopped_process.h"
 #include "snapshot/process/confinement.h"
 #include "snapshot/process/limits.h"
+#include "snapshot/trigger/program_end.h"
+#include "snapshot/trigger/refusal_note.h"
 
 namespace gpuckpt {
 

@@ -1,4 +1,4 @@
-#include "snapshot/control/ring.h"
+#include "snapshot/io/ring.h"
 
 #include "base/chunk_hash.h"
 #include "base/syscall.h"

@@ -1,4 +1,4 @@
-#include "snapshot/control/session.h"
+#include "snapshot/io/session.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

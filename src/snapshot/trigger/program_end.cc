@@ -1,4 +1,4 @@
-#include "snapshot/control/program_end.h"
+#include "snapshot/trigger/program_end.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -6,9 +6,9 @@
 
 #include "base/log.h"
 #include "base/syscall.h"
-#include "snapshot/control/sender.h"
 #include "snapshot/control/state.h"
 #include "snapshot/park/libc_doors.h"
+#include "snapshot/trigger/sender.h"
 
 namespace gpuckpt {
 namespace {

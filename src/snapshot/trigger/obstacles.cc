@@ -1,4 +1,4 @@
-#include "snapshot/control/obstacles.h"
+#include "snapshot/trigger/obstacles.h"
 
 #include <cstdint>
 

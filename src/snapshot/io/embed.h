@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "base/heap.h"
-#include "snapshot/control/ring.h"
+#include "snapshot/io/ring.h"
 
 namespace gpuckpt {
 

@@ -1,4 +1,4 @@
-#include "snapshot/control/embed.h"
+#include "snapshot/io/embed.h"
 
 #include <fcntl.h>
 

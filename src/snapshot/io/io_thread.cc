@@ -1,4 +1,4 @@
-#include "snapshot/control/io_thread.h"
+#include "snapshot/io/io_thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,10 +16,10 @@
 #include "base/syscall.h"
 #include "base/text.h"
 #include "gpuckpt/exit_codes.h"
-#include "snapshot/control/session.h"
 #include "snapshot/control/state.h"
-#include "snapshot/control/writer_end.h"
-#include "snapshot/control/writer_start.h"
+#include "snapshot/io/session.h"
+#include "snapshot/io/writer_end.h"
+#include "snapshot/io/writer_start.h"
 #include "snapshot/job/barrier.h"
 #include "snapshot/park/raw_thread.h"
 #include "snapshot/process/limits.h"

@@ -1,4 +1,4 @@
-#include "snapshot/control/writer_start.h"
+#include "snapshot/io/writer_start.h"
 
 #include <fcntl.h>
 #include <sched.h>

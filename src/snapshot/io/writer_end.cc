@@ -1,4 +1,4 @@
-#include "snapshot/control/writer_end.h"
+#include "snapshot/io/writer_end.h"
 
 #include <signal.h>
 

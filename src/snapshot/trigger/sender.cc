@@ -1,4 +1,4 @@
-#include "snapshot/control/sender.h"
+#include "snapshot/trigger/sender.h"
 
 #include <dlfcn.h>
 
