@@ -121,6 +121,21 @@ READ = {
 }
 
 
+# What flag-gems has for some types, shapes and dimensions only.
+OTHERS = {
+    "bytes %": lambda d: torch.arange(40, dtype=torch.uint8, device=d) % 7,
+    "bytes //": lambda d: torch.arange(40, dtype=torch.uint8, device=d) // 7,
+    "empty all": lambda d: torch.zeros(0, 5, device=d).all(),
+    "empty rand": lambda d: torch.rand_like(torch.zeros(0, 5, device=d)),
+    "empty sum": lambda d: torch.zeros(0, 5, device=d).sum(0),
+    "topk of a dimension": lambda d: beginning().to(d).topk(2, dim=0)[1],
+    "double mm": lambda d: torch.arange(64, dtype=torch.float64, device=d).reshape(8, 8) @ torch.ones(8, 2, device=d, dtype=torch.float64),
+    "shifts": lambda d: torch.arange(40, dtype=torch.uint8, device=d) >> 2,
+    "halves": lambda d: torch.arange(40, dtype=torch.float16, device=d).cumsum(0),
+    "bools": lambda d: (torch.arange(40, device=d) % 3 == 0).sum(),
+}
+
+
 def beginning():
     generator = torch.Generator().manual_seed(5)
     return torch.randn(SHAPE, generator=generator)
@@ -151,6 +166,8 @@ def check_draw(name, view, operator):
     print("ok" if right and torch.equal(after, before) else "wrong", "draw", name, view, flush=True)
 
 
+for name, function in OTHERS.items():
+    print("ok" if close(function("cpu"), function("cuda").cpu()) else "wrong", "other", name, flush=True)
 for view in VIEWS:
     for name, operator in READ.items():
         check("read", name, view, operator)

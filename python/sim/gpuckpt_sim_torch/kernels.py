@@ -177,13 +177,5 @@ def random_from(x, low, high, *, generator=None):
     return x if y is x else x.copy_(y)
 
 
-def topk(x, k, dim=-1, largest=True, sorted=True):
-    """flag-gems has the last dimension only."""
-    if x.dim() == 0:
-        return x.clone(), torch.zeros((), dtype=torch.long, device=x.device)
-    values, indices = flag_gems.topk(x.movedim(dim, -1).contiguous(), k, -1, largest, sorted)
-    return values.movedim(-1, dim), indices.movedim(-1, dim)
-
-
 REPLACED = {"native_dropout": dropout, "native_layer_norm": layer_norm, "native_layer_norm_backward": layer_norm_backward,
-            "random_.from": random_from, "topk": topk}
+            "random_.from": random_from}

@@ -14,6 +14,7 @@ import functools
 import flag_gems
 import torch
 from torch.utils import _pytree as pytree
+from triton.compiler.errors import CompilationError
 
 from . import kernels
 
@@ -86,12 +87,14 @@ def _store(target, value):
 
 
 class Registrar(flag_gems.registrar):
-    """Operators take CPU tensors without dimensions among CUDA tensors; flag-gems does not."""
+    """Operators take CPU tensors without dimensions among CUDA tensors; flag-gems does not. Nor does it have every operator for every
+    type and shape, of which it learns before it has launched anything."""
 
     def register_impl(self, key, function):
         if key.partition(".")[0] in LINEAR:
             function = of_contiguous(_overload(key), function)
         try:
+            function = or_on_cpu(_overload(key), function)
             many = sum("Tensor" in str(a.type) for a in _overload(key)._schema.arguments) > 1
         except AttributeError:
             many = False
@@ -216,6 +219,25 @@ def on_cpu(op):
         if len(aliases) == 1:
             return given[aliases[0]] if aliases[0] else pytree.tree_map(to_device, results)
         return tuple(given[name] if name else pytree.tree_map(to_device, result) for name, result in zip(aliases, results))
+
+    return call
+
+
+NOT_THERE = (CompilationError, NotImplementedError, AssertionError, IndexError, TypeError, ValueError, ZeroDivisionError)
+
+
+def or_on_cpu(op, kernel):
+    """PyTorch's CPU kernel for what flag-gems' cannot compile or does not take, such as bytes, empty tensors, other dimensions."""
+    cpu = on_cpu(op)
+
+    @functools.wraps(kernel)
+    def call(*args, **kwargs):
+        try:
+            return kernel(*args, **kwargs)
+        except NOT_THERE:
+            if torch.cuda.is_current_stream_capturing():
+                raise
+            return cpu(*args, **kwargs)
 
     return call
 
