@@ -28,6 +28,15 @@ long read_file(const char* path, char* to, size_t room) {
   return static_cast<long>(n);
 }
 
+long read_file_at(int folder, const char* name, char* to, size_t room) {
+  const long fd = sys::call(SYS_openat, folder, sys::ptr(name), O_RDONLY | O_CLOEXEC);
+  if (sys::failed(fd)) return fd;
+  const long n = sys::read(static_cast<int>(fd), to, room - 1);
+  sys::close(static_cast<int>(fd));
+  to[n > 0 ? n : 0] = 0;
+  return n;
+}
+
 LineReader::LineReader(const char* path, char* buffer, size_t room)
     : fd_(sys::open(path, O_RDONLY | O_CLOEXEC)), buffer_(buffer), room_(room) {}
 

@@ -12,6 +12,10 @@ namespace gpuckpt {
 // Whole small file into `to` (terminated); length or -errno.
 long read_file(const char* path, char* to, size_t room);
 
+// The same of a file of /proc that the kernel writes as a whole (fdinfo, status, syscall): one read
+// gets it. `name` is relative to the folder.
+long read_file_at(int folder, const char* name, char* to, size_t room);
+
 // Lines of a file, one at a time, through a caller's buffer. Lines longer than the buffer are cut.
 class LineReader {
  public:

@@ -37,22 +37,32 @@ bool is_at(const char* path, const struct stat& file) {
 }
 
 // 0, or the error.
-long read_facts(int fd, FdFacts* f) {
+long read_facts(OwnProc* proc, int fd, FdFacts* f) {
   f->path[0] = f->info[0] = 0;
   f->deleted = false;
   if (const long r = sys::call(SYS_fstat, fd, sys::ptr(&f->st)); sys::failed(r)) return r;
   if (S_ISSOCK(f->st.st_mode)) return 0;  // of which /proc tells nothing else
-  char path[64];
-  format(path, sizeof(path), "/proc/thread-self/fd/%d", fd);
-  long n = sys::call(SYS_readlinkat, AT_FDCWD, sys::ptr(path), sys::ptr(f->path),
-                     static_cast<long>(sizeof(f->path) - 1));
+  const long n = proc->read_link(fd, f->path, sizeof(f->path) - 1);
   if (n < 0) return n;
   f->path[n] = 0;
   f->deleted = n > 10 && equal(f->path + n - 10, " (deleted)") && !is_at(f->path, f->st);
   if (f->deleted) f->path[n - 10] = 0;
-  format(path, sizeof(path), "/proc/thread-self/fdinfo/%d", fd);
-  if (read_file(path, f->info, sizeof(f->info)) <= 0) f->info[0] = 0;
+  if (!proc->read_info(fd, f->info, sizeof(f->info))) f->info[0] = 0;
   return 0;
+}
+
+// fcntl(2)'s F_GETFL and F_GETFD: fdinfo shows both as one number.
+void read_flags(const FdFacts& f, Descriptor* d) {
+  const char* s = info_line(f.info, "flags:");
+  if (!s) {
+    d->flags = static_cast<uint32_t>(sys::call(SYS_fcntl, d->fd, F_GETFL));
+    d->fd_flags = static_cast<uint32_t>(sys::call(SYS_fcntl, d->fd, F_GETFD));
+    return;
+  }
+  uint32_t flags = 0;
+  for (; *s >= '0' && *s <= '7'; ++s) flags = flags * 8 + static_cast<uint32_t>(*s - '0');
+  d->flags = flags & ~static_cast<uint32_t>(O_CLOEXEC);
+  d->fd_flags = flags & O_CLOEXEC ? FD_CLOEXEC : 0;
 }
 
 bool has_path(const Descriptor& d) {
@@ -87,7 +97,7 @@ bool put_object_owner(FdTable* t, const Descriptor& d, const struct stat& st) {
 
 bool classify(FdTable* t, Descriptor* d, FdFacts* f) {
   const bool named = S_ISREG(f->st.st_mode) || S_ISDIR(f->st.st_mode) || (d->flags & O_PATH);
-  if (named && !on_kernel_file_system(d->fd) && leads_elsewhere(*f))
+  if (named && !on_kernel_file_system(t, d->fd, f->st.st_dev) && leads_elsewhere(*f))
     return t->c->refuse(
         "descriptor %d goes by the name %s, which leads to something else (its mount has no place, "
         "is hidden by another one or belongs to another mount namespace); close it",
@@ -95,7 +105,8 @@ bool classify(FdTable* t, Descriptor* d, FdFacts* f) {
   if (d->flags & O_PATH) {
     d->kind = kFdPath;
     if (f->deleted && S_ISREG(f->st.st_mode)) return capture_file(t, d, f);
-    if (!f->deleted && on_kernel_file_system(d->fd)) return capture_kernel_file(t, d, f);
+    if (!f->deleted && on_kernel_file_system(t, d->fd, f->st.st_dev))
+      return capture_kernel_file(t, d, f);
     d->value[0] = f->deleted;
     if (f->deleted && S_ISDIR(f->st.st_mode)) put_attributes(t->c, t->r, d->fd, f->st);
     if (f->deleted && !S_ISDIR(f->st.st_mode))
@@ -201,11 +212,41 @@ const Descriptor* FdTable::owner_of(int fd) {
   return found == HashIndex::kNone ? nullptr : &all[found];
 }
 
+void OwnProc::open() {
+  folder_ = sys::open("/proc/thread-self", O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (folder_ < 0) folder_ = -1;
+}
+
+void OwnProc::close() {
+  if (folder_ >= 0) sys::close(folder_);
+  folder_ = -1;
+}
+
+long OwnProc::read_link(int fd, char* to, size_t room) const {
+  char path[64];
+  format(path, sizeof(path), "%sfd/%d", folder_ < 0 ? "/proc/thread-self/" : "", fd);
+  return sys::call(SYS_readlinkat, folder_ < 0 ? AT_FDCWD : folder_, sys::ptr(path), sys::ptr(to),
+                   static_cast<long>(room));
+}
+
+bool OwnProc::read_info(int fd, char* to, size_t room) {
+  char path[64];
+  if (folder_ >= 0) {
+    format(path, sizeof(path), "fdinfo/%d", fd);
+    const long n = read_file_at(folder_, path, to, room);
+    if (n != -EMFILE) return n > 0;
+    close();  // its number is needed
+  }
+  format(path, sizeof(path), "/proc/thread-self/fdinfo/%d", fd);
+  return read_file_at(AT_FDCWD, path, to, room) > 0;
+}
+
 bool capture_fd(FdTable* t, int fd, uint32_t extra) {
   FdFacts f;
+  if (t->proc.is(fd)) return true;
   if (device_plugin && device_plugin->driver_fd(fd)) return true;
   if (tracker.owns_fd(fd)) return true;
-  const long error = read_facts(fd, &f);
+  const long error = read_facts(&t->proc, fd, &f);
   if (error == -EBADF) return true;  // the one that lists them
   if (error)
     return t->c->refuse(
@@ -227,8 +268,8 @@ bool capture_fd(FdTable* t, int fd, uint32_t extra) {
   d->description = fd;
   d->object = -1;
   if (const char* s = info_line(f.info, "pos:")) d->offset = scan_dec(&s);
-  d->flags = static_cast<uint32_t>(sys::call(SYS_fcntl, fd, F_GETFL));
-  d->fd_flags = static_cast<uint32_t>(sys::call(SYS_fcntl, fd, F_GETFD)) | extra;
+  read_flags(f, d);
+  d->fd_flags |= extra;
   d->ino = f.st.st_ino;
   d->dev = f.st.st_dev;
   d->size = static_cast<uint64_t>(f.st.st_size);
@@ -531,7 +572,10 @@ bool list_descriptors(Capture* c, Records* r) {
   const MoreDescriptors room;
   tell_semaphores();
   return begin_table(c, r) && in_turn(1, c, [&](FdTable* t) {
-           return note_device_shares(c, r) && list_all(c, t) && list_sockets(t);
+           t->proc.open();
+           const bool ok = note_device_shares(c, r) && list_all(c, t) && list_sockets(t);
+           t->proc.close();
+           return ok;
          });
 }
 

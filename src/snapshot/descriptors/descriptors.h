@@ -34,6 +34,22 @@ struct FdFacts {
   char info[8192];  // fdinfo, cut: the fields that every descriptor has are in it
 };
 
+// /proc/thread-self, kept open while descriptors are listed: the way there takes longer than most
+// of what is asked. Where no descriptor is free for it, each name is looked up from the root.
+class OwnProc {
+ public:
+  void open();
+  void close();
+  bool is(int fd) const { return fd == folder_; }
+  // What the link fd/N leads to, without an end; its length or -errno.
+  long read_link(int fd, char* to, size_t room) const;
+  // fdinfo/N; false: it cannot be read.
+  bool read_info(int fd, char* to, size_t room);
+
+ private:
+  int folder_ = -1;
+};
+
 // The lines of a descriptor's fdinfo, however many there are: locks, and what epoll and inotify
 // watch.
 struct InfoLines : LineReader {
@@ -59,7 +75,13 @@ struct FdTable {
   struct Branches {
     uint32_t less, greater;  // place + 1; 0: none
   }* branches = nullptr;     // [kMostDescriptors]
-  bool kcmp_works = true;    // else: every description is compared
+  OwnProc proc;
+  struct {
+    uint64_t device;
+    uint32_t type;
+  } file_system[8]{};  // those asked for last, by file_system_of()
+  uint32_t file_systems = 0;
+  bool kcmp_works = true;  // else: every description is compared
   OutsideConnections outside{};
   bool drop_outside = false;               // connections to other processes come back closed
   ConnectionTable* connections = nullptr;  // of all processes of the snapshot
@@ -113,7 +135,7 @@ bool capture_fd(FdTable*, int fd, uint32_t extra = 0);
 bool capture_anonymous(FdTable*, process::Descriptor*, const FdFacts&, const char* what);
 bool capture_file(FdTable*, process::Descriptor*, FdFacts*);
 // Of /proc, /sys and the like: opened again when the restored program is complete.
-bool on_kernel_file_system(int fd);
+bool on_kernel_file_system(FdTable*, int fd, uint64_t device);
 bool capture_kernel_file(FdTable*, process::Descriptor*, FdFacts*);
 bool capture_pipe(FdTable*, process::Descriptor*, const FdFacts&);
 bool capture_queue(FdTable*, process::Descriptor*, const FdFacts&);

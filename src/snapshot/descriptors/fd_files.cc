@@ -71,10 +71,20 @@ void note_write_hint(Descriptor* d) {
 
 }  // namespace
 
-bool on_kernel_file_system(int fd) {
+// The type (statfs) of the file system of that device; 0: not known.
+static uint32_t file_system_of(FdTable* t, int fd, uint64_t device) {
+  constexpr uint32_t kKnown = sizeof(t->file_system) / sizeof(t->file_system[0]);
+  for (uint32_t i = 0; i < t->file_systems && i < kKnown; ++i)
+    if (t->file_system[i].device == device) return t->file_system[i].type;
   struct statfs fs;
-  if (sys::failed(sys::call(SYS_fstatfs, fd, sys::ptr(&fs)))) return false;
-  switch (static_cast<uint32_t>(fs.f_type)) {
+  if (sys::failed(sys::call(SYS_fstatfs, fd, sys::ptr(&fs)))) return 0;
+  const uint32_t type = static_cast<uint32_t>(fs.f_type);
+  t->file_system[t->file_systems++ % kKnown] = {device, type};
+  return type;
+}
+
+bool on_kernel_file_system(FdTable* t, int fd, uint64_t device) {
+  switch (file_system_of(t, fd, device)) {
     case 0x9fa0:      // proc
     case 0x6e736673:  // nsfs
     case 0x62656572:  // sysfs
@@ -110,10 +120,10 @@ bool capture_kernel_file(FdTable* t, Descriptor* d, FdFacts* f) {
 }
 
 bool capture_file(FdTable* t, Descriptor* d, FdFacts* f) {
-  struct statfs fs {};
-  if (S_ISREG(f->st.st_mode) && !sys::failed(sys::call(SYS_fstatfs, d->fd, sys::ptr(&fs)))) {
-    if (static_cast<uint32_t>(fs.f_type) == 0x19800202) return capture_queue(t, d, *f);
-    if (static_cast<uint32_t>(fs.f_type) == 0x5345434d)
+  const uint32_t type = file_system_of(t, d->fd, f->st.st_dev);
+  if (S_ISREG(f->st.st_mode)) {
+    if (type == 0x19800202) return capture_queue(t, d, *f);
+    if (type == 0x5345434d)
       return t->c->refuse(
           "descriptor %d is secret memory (memfd_secret), which the kernel does not let be copied",
           d->fd);
@@ -127,7 +137,7 @@ bool capture_file(FdTable* t, Descriptor* d, FdFacts* f) {
         "the file behind descriptor %d lost the name %s and has others, in other folders; close it "
         "or name it again",
         d->fd, f->path);
-  if (on_kernel_file_system(d->fd)) return capture_kernel_file(t, d, f);
+  if (on_kernel_file_system(t, d->fd, f->st.st_dev)) return capture_kernel_file(t, d, f);
   if (f->path[0] != '/')
     return t->c->refuse("descriptor %d (%s) is of a kind that cannot be put back; close it", d->fd,
                         f->path);
@@ -144,7 +154,8 @@ bool capture_file(FdTable* t, Descriptor* d, FdFacts* f) {
     long seals = sys::call(SYS_fcntl, d->fd, 1034 /* F_GET_SEALS */);
     d->value[0] = sys::failed(seals) ? 0 : static_cast<uint64_t>(seals);
     d->value[1] = starts_with(f->path, "/memfd:");
-    if (static_cast<uint32_t>(fs.f_type) == HUGETLBFS_MAGIC)
+    struct statfs fs {};
+    if (type == HUGETLBFS_MAGIC && !sys::failed(sys::call(SYS_fstatfs, d->fd, sys::ptr(&fs))))
       d->value[2] = static_cast<uint64_t>(__builtin_ctzll(static_cast<uint64_t>(fs.f_bsize)));
   }
   return true;
