@@ -28,11 +28,38 @@ long read_file(const char* path, char* to, size_t room) {
   return static_cast<long>(n);
 }
 
-long read_file_at(int folder, const char* name, char* to, size_t room) {
-  const long fd = sys::call(SYS_openat, folder, sys::ptr(name), O_RDONLY | O_CLOEXEC);
-  if (sys::failed(fd)) return fd;
+void ProcFolder::open() {
+  const int fd = sys::open(path_, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  folder_ = fd < 0 ? -1 : fd;
+}
+
+void ProcFolder::close() {
+  if (folder_ >= 0) sys::close(folder_);
+  folder_ = -1;
+}
+
+long ProcFolder::read(const char* name, char* to, size_t room) {
+  char path[128];
+  long fd = -EMFILE;
+  if (folder_ >= 0) fd = sys::call(SYS_openat, folder_, sys::ptr(name), O_RDONLY | O_CLOEXEC);
+  if (fd == -EMFILE) {
+    close();  // its number is needed
+    format(path, sizeof(path), "%s/%s", path_, name);
+    fd = sys::open(path, O_RDONLY | O_CLOEXEC);
+  }
+  if (fd < 0) return fd;
   const long n = sys::read(static_cast<int>(fd), to, room - 1);
   sys::close(static_cast<int>(fd));
+  to[n > 0 ? n : 0] = 0;
+  return n;
+}
+
+long ProcFolder::read_link(const char* name, char* to, size_t room) const {
+  char path[128];
+  format(path, sizeof(path), "%s/%s", path_, name);
+  const long n =
+      sys::call(SYS_readlinkat, folder_ < 0 ? AT_FDCWD : folder_,
+                sys::ptr(folder_ < 0 ? path : name), sys::ptr(to), static_cast<long>(room - 1));
   to[n > 0 ? n : 0] = 0;
   return n;
 }

@@ -12,9 +12,23 @@ namespace gpuckpt {
 // Whole small file into `to` (terminated); length or -errno.
 long read_file(const char* path, char* to, size_t room);
 
-// The same of a file of /proc that the kernel writes as a whole (fdinfo, status, syscall): one read
-// gets it. `name` is relative to the folder.
-long read_file_at(int folder, const char* name, char* to, size_t room);
+// A folder of /proc that is kept open, because the way to it takes longer than most of what is
+// asked there. Where no descriptor is free for it, each name is looked up from the root.
+class ProcFolder {
+ public:
+  explicit constexpr ProcFolder(const char* path) : path_(path) {}
+  void open();
+  void close();
+  bool is(int fd) const { return fd == folder_; }
+  // Of a file that the kernel writes as a whole (fdinfo, status, syscall): its length or -errno.
+  long read(const char* name, char* to, size_t room);
+  // What a link leads to, terminated; its length or -errno.
+  long read_link(const char* name, char* to, size_t room) const;
+
+ private:
+  const char* path_;
+  int folder_ = -1;
+};
 
 // Lines of a file, one at a time, through a caller's buffer. Lines longer than the buffer are cut.
 class LineReader {

@@ -37,17 +37,19 @@ bool is_at(const char* path, const struct stat& file) {
 }
 
 // 0, or the error.
-long read_facts(OwnProc* proc, int fd, FdFacts* f) {
+long read_facts(ProcFolder* proc, int fd, FdFacts* f) {
   f->path[0] = f->info[0] = 0;
   f->deleted = false;
   if (const long r = sys::call(SYS_fstat, fd, sys::ptr(&f->st)); sys::failed(r)) return r;
   if (S_ISSOCK(f->st.st_mode)) return 0;  // of which /proc tells nothing else
-  const long n = proc->read_link(fd, f->path, sizeof(f->path) - 1);
+  char name[32];
+  format(name, sizeof(name), "fd/%d", fd);
+  const long n = proc->read_link(name, f->path, sizeof(f->path));
   if (n < 0) return n;
-  f->path[n] = 0;
   f->deleted = n > 10 && equal(f->path + n - 10, " (deleted)") && !is_at(f->path, f->st);
   if (f->deleted) f->path[n - 10] = 0;
-  if (!proc->read_info(fd, f->info, sizeof(f->info))) f->info[0] = 0;
+  format(name, sizeof(name), "fdinfo/%d", fd);
+  if (proc->read(name, f->info, sizeof(f->info)) <= 0) f->info[0] = 0;
   return 0;
 }
 
@@ -210,35 +212,6 @@ const Descriptor* FdTable::owner_of(int fd) {
   for (uint32_t k = 0; !kcmp_works && found == HashIndex::kNone && k < count; ++k)
     if (all[k].ino == st.st_ino && all[k].dev == st.st_dev && same_file(all[k].fd, fd)) found = k;
   return found == HashIndex::kNone ? nullptr : &all[found];
-}
-
-void OwnProc::open() {
-  folder_ = sys::open("/proc/thread-self", O_PATH | O_DIRECTORY | O_CLOEXEC);
-  if (folder_ < 0) folder_ = -1;
-}
-
-void OwnProc::close() {
-  if (folder_ >= 0) sys::close(folder_);
-  folder_ = -1;
-}
-
-long OwnProc::read_link(int fd, char* to, size_t room) const {
-  char path[64];
-  format(path, sizeof(path), "%sfd/%d", folder_ < 0 ? "/proc/thread-self/" : "", fd);
-  return sys::call(SYS_readlinkat, folder_ < 0 ? AT_FDCWD : folder_, sys::ptr(path), sys::ptr(to),
-                   static_cast<long>(room));
-}
-
-bool OwnProc::read_info(int fd, char* to, size_t room) {
-  char path[64];
-  if (folder_ >= 0) {
-    format(path, sizeof(path), "fdinfo/%d", fd);
-    const long n = read_file_at(folder_, path, to, room);
-    if (n != -EMFILE) return n > 0;
-    close();  // its number is needed
-  }
-  format(path, sizeof(path), "/proc/thread-self/fdinfo/%d", fd);
-  return read_file_at(AT_FDCWD, path, to, room) > 0;
 }
 
 bool capture_fd(FdTable* t, int fd, uint32_t extra) {

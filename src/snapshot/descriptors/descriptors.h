@@ -34,22 +34,6 @@ struct FdFacts {
   char info[8192];  // fdinfo, cut: the fields that every descriptor has are in it
 };
 
-// /proc/thread-self, kept open while descriptors are listed: the way there takes longer than most
-// of what is asked. Where no descriptor is free for it, each name is looked up from the root.
-class OwnProc {
- public:
-  void open();
-  void close();
-  bool is(int fd) const { return fd == folder_; }
-  // What the link fd/N leads to, without an end; its length or -errno.
-  long read_link(int fd, char* to, size_t room) const;
-  // fdinfo/N; false: it cannot be read.
-  bool read_info(int fd, char* to, size_t room);
-
- private:
-  int folder_ = -1;
-};
-
 // The lines of a descriptor's fdinfo, however many there are: locks, and what epoll and inotify
 // watch.
 struct InfoLines : LineReader {
@@ -73,9 +57,9 @@ struct FdTable {
   // because all eventfds and timers have one inode, and a program may open a file a thousand times.
   HashIndex by_inode;  // the roots, by inode and device
   struct Branches {
-    uint32_t less, greater;  // place + 1; 0: none
-  }* branches = nullptr;     // [kMostDescriptors]
-  OwnProc proc;
+    uint32_t less, greater;              // place + 1; 0: none
+  }* branches = nullptr;                 // [kMostDescriptors]
+  ProcFolder proc{"/proc/thread-self"};  // open while descriptors are listed
   struct {
     uint64_t device;
     uint32_t type;

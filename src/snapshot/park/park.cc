@@ -132,11 +132,13 @@ void find_vdso() {
     if (parse_maps_line(line, &l) && equal(l.name, "[vdso]")) library.vdso = {l.start, l.end};
 }
 
+ProcFolder tasks{"/proc/self/task"};  // open while threads are asked to park
+
 bool read_syscall(int tid, SyscallState* s) {
-  char path[64], text[256];
-  format(path, sizeof(path), "/proc/self/task/%d/syscall", tid);
+  char name[32], text[256];
+  format(name, sizeof(name), "%d/syscall", tid);
   s->nr = -1;
-  if (read_file(path, text, sizeof(text)) <= 0) return false;
+  if (tasks.read(name, text, sizeof(text)) <= 0) return false;
   if (text[0] < '0' || text[0] > '9') return true;  // "running", "-1 sp pc"
   const char* p = text;
   long nr = static_cast<long>(scan_dec(&p));
@@ -321,6 +323,14 @@ void name_late(int tid, bool blocked, uint64_t timeout_us, char* text, size_t ro
 }  // namespace
 
 bool Parking::park(const int* own, int own_count, uint64_t timeout_us, char* text, size_t room) {
+  tasks.open();
+  const bool parked = park_all(own, own_count, timeout_us, text, room);
+  tasks.close();
+  return parked;
+}
+
+bool Parking::park_all(const int* own, int own_count, uint64_t timeout_us, char* text,
+                       size_t room) {
   blocked_ = false;
   const uint64_t patience = sys::now_us() + timeout_us / 2;
   while (busy_driver_thread() && sys::now_us() < patience) sys::sleep_us(200);

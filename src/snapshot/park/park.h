@@ -84,6 +84,7 @@ class Parking {
   bool blocked() const { return blocked_; }
 
  private:
+  bool park_all(const int* own, int own_count, uint64_t timeout_us, char* text, size_t room);
   bool knows(int tid) const;
   bool ask(int tid);
   void send(ParkedThread*);

@@ -163,9 +163,9 @@ bool put_place(Capture* c, Records* r, const Thread& t, uint32_t umask, uint32_t
          c->refuse("thread %d (%s) has a root folder of its own", t.tid, t.name);
 }
 
-void put_groups(Records* r, const Thread& t) {
+void put_groups(Records* r, const Thread& t, ThreadStatuses* statuses) {
   char text[8192];
-  const char* s = read_thread_status(t.tid, text, sizeof(text)) ? groups_in(text) : "";
+  const char* s = statuses->groups_of(t.tid, text, sizeof(text));
   ThreadGroups head{t.tid, 0};
   r->begin(kRecThreadGroups);
   r->add(&head, sizeof(head));
@@ -177,16 +177,17 @@ void put_groups(Records* r, const Thread& t) {
   r->end(count);
 }
 
-bool put_status(Capture* c, Records* r, const ThreadStatus& status, const ThreadStatus& own,
-                Thread* t) {
+// `i`: of parking.thread().
+bool put_status(Capture* c, Records* r, ThreadStatuses* statuses, size_t i, Thread* t) {
+  const ThreadStatus& status = statuses->of(i);
   if (!status.known) return true;
   t->pending = status.pending & ~(1ull << (kParkSignal - 1));
   t->capabilities = status.capabilities;
   __builtin_memcpy(t->uid, status.uid, sizeof(t->uid));
   __builtin_memcpy(t->gid, status.gid, sizeof(t->gid));
   t->no_new_privs = status.no_new_privs;
-  if (status.other_groups) put_groups(r, *t);
-  return shares_all(c, *t, status) && put_place(c, r, *t, status.umask, own.umask);
+  if (status.other_groups) put_groups(r, *t, statuses);
+  return shares_all(c, *t, status) && put_place(c, r, *t, status.umask, statuses->own().umask);
 }
 
 // Those of the threads that the program registered itself. `memory` holds the list.
@@ -222,7 +223,7 @@ bool put_rseq(Capture* c, const ParkedThread& p, const RseqArea* areas, Thread* 
   return true;
 }
 
-bool put_each_thread(Capture* c, Records* r, const ThreadStatuses& statuses,
+bool put_each_thread(Capture* c, Records* r, ThreadStatuses* statuses,
                      const RseqArea* programs_rseq) {
   for (size_t i = 0; i < parking.count(); ++i) {
     ParkedThread& p = parking.thread(i);
@@ -242,7 +243,7 @@ bool put_each_thread(Capture* c, Records* r, const ThreadStatuses& statuses,
     if (!p.driver && !check_rare_thread_state(c, p)) return false;
     __builtin_memcpy(t.name, p.name, 16);
     put_scheduling(&t);
-    if (!put_status(c, r, statuses.of(i), statuses.own(), &t)) return false;
+    if (!put_status(c, r, statuses, i, &t)) return false;
     t.timer_slack = p.timer_slack;
     t.securebits = p.securebits;
     t.death_signal = p.death_signal;
@@ -267,7 +268,7 @@ bool put_each_thread(Capture* c, Records* r, const ThreadStatuses& statuses,
   return true;
 }
 
-bool put_threads(Capture* c, Records* r, const ThreadStatuses& statuses) {
+bool put_threads(Capture* c, Records* r, ThreadStatuses* statuses) {
   Region memory{};
   const bool ok = put_each_thread(c, r, statuses, find_programs_rseq(&memory));
   scratch_unmap(&memory);
@@ -346,7 +347,7 @@ bool put_process_state(Capture* c, Records* r) {
     put_autogroup(r);
     put_timers(r);
     put_timer_ids(r);
-    ok = put_threads(c, r, statuses) && put_zombies(c, r);
+    ok = put_threads(c, r, &statuses) && put_zombies(c, r);
   }
   statuses.forget();
   if (ok) put_stopped_children(r);

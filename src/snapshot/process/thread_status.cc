@@ -15,6 +15,8 @@ uint64_t set_in(const char* status, const char* name) {
   return scan_hex(&s);
 }
 
+const char* groups_in(const char* status) { return status_field(status, "Groups:"); }
+
 uint32_t umask_in(const char* status) {
   const char* s = status_field(status, "Umask:");
   uint32_t mask = 0;
@@ -43,32 +45,34 @@ void parse(const char* text, const char* own, ThreadStatus* to) {
 
 }  // namespace
 
-const char* groups_in(const char* status) { return status_field(status, "Groups:"); }
-
-bool read_thread_status(int tid, char* text, size_t room) {
-  char path[64];
-  format(path, sizeof(path), "/proc/self/task/%d/status", tid);
-  return read_file(path, text, room) > 0;
+bool ThreadStatuses::read_one(int tid, char* text, size_t room) {
+  char name[32];
+  format(name, sizeof(name), "%d/status", tid);
+  return tasks_.read(name, text, room) > 0;
 }
 
 bool ThreadStatuses::read() {
   memory_ = scratch_map((parking.count() + 1) * sizeof(ThreadStatus));
   if (!memory_) return false;
   threads_ = reinterpret_cast<ThreadStatus*>(memory_.data());
+  tasks_.open();
   char own[8192], text[8192];
   own[0] = 0;
-  if (read_thread_status(static_cast<int>(library.coordinator_tid), own, sizeof(own)))
-    parse(own, own, &own_);
+  if (read_one(static_cast<int>(library.coordinator_tid), own, sizeof(own))) parse(own, own, &own_);
   for (size_t i = 0; i < parking.count(); ++i) {
     const ParkedThread& t = parking.thread(i);
-    if (t.state == kParked && read_thread_status(t.tid, text, sizeof(text)))
-      parse(text, own, &threads_[i]);
+    if (t.state == kParked && read_one(t.tid, text, sizeof(text))) parse(text, own, &threads_[i]);
   }
   return true;
 }
 
+const char* ThreadStatuses::groups_of(int tid, char* text, size_t room) {
+  return read_one(tid, text, room) ? groups_in(text) : "";
+}
+
 void ThreadStatuses::forget() {
-  if (memory_) scratch_unmap(&memory_);
+  tasks_.close();
+  scratch_unmap(&memory_);
   threads_ = nullptr;
 }
 

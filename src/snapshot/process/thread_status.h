@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "base/heap.h"
+#include "base/proc.h"
 #include "gpuckpt/process_format.h"
 
 namespace gpuckpt {
@@ -23,23 +24,23 @@ struct ThreadStatus {
   bool other_groups;  // than the coordinator has
 };
 
-bool read_thread_status(int tid, char* text, size_t room);
-
 class ThreadStatuses {
  public:
-  bool read();
+  bool read();  // and forget() when it is true
   void forget();
   const ThreadStatus& of(size_t i) const { return threads_[i]; }  // parking.thread(i)
   // Of the coordinator, which has what the thread had that made it.
   const ThreadStatus& own() const { return own_; }
+  // The supplementary groups of a thread, as decimal numbers with spaces between them, to the end
+  // of the line; in `text`.
+  const char* groups_of(int tid, char* text, size_t room);
 
  private:
   Region memory_{};
   ThreadStatus* threads_ = nullptr;
   ThreadStatus own_{};
+  bool read_one(int tid, char* text, size_t room);
+  ProcFolder tasks_{"/proc/self/task"};
 };
-
-// The supplementary groups, as decimal numbers with spaces between them, to the end of the line.
-const char* groups_in(const char* status);
 
 }  // namespace gpuckpt
