@@ -391,7 +391,9 @@ bool FdMaker::take(const std::map<int, int>& made) {
   shared_ = true;
   for (const auto& [description, fd] : made)
     if ((made_[description] = fcntl(fd, F_DUPFD, base_)) < 0)
-      return fail("not enough descriptors (ulimit -n)");
+      return fail(
+          "the descriptors of the program do not fit below the limit here, which `ulimit -n` "
+          "raises");
   return true;
 }
 

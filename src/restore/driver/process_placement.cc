@@ -60,7 +60,10 @@ void await_all(const Start& s, std::atomic<uint32_t>* count, int report) {
   for (uint32_t now; (now = *count) < all;) {
     if (s.progress->failed) _exit(kExitLauncher);
     if (sys::now_us() > end)
-      fail(s, report, kExitError, "the processes of the job do not come together");
+      fail(s, report, kExitError,
+           std::to_string(now) + " of the job's " + std::to_string(all) +
+               " processes were made within " + std::to_string(kPatienceUs / 1'000'000) +
+               " s; restore the job again when the machine is less busy");
     sys::futex_wait(count, now, kLookUs, true);
   }
 }
@@ -84,7 +87,11 @@ void await_helper(const Start& s, pid_t pid, int report) {
   int status = -1;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
-  if (status != 0) fail(s, report, kExitError, "a process of the job could not be made");
+  if (status == 0) return;
+  const std::string how = WIFSIGNALED(status)
+                              ? "was killed by signal " + std::to_string(WTERMSIG(status))
+                              : "ended with exit code " + std::to_string(WEXITSTATUS(status));
+  fail(s, report, kExitError, "a process that was to start others of the job " + how);
 }
 
 template <typename Each>

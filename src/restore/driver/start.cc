@@ -143,7 +143,10 @@ LauncherFds move_launcher_fds(const Start& s, const Member& member, int next) {
   PlanFds& fds = out.plan;
   auto move = [&](int fd) {
     int high = fcntl(fd, F_DUPFD, next);
-    if (high < 0) fail(report, kExitError, "not enough descriptors (ulimit -n)");
+    if (high < 0)
+      fail(report, kExitError,
+           "no descriptor number is free above " + std::to_string(next) +
+               ": raise the limit (ulimit -n)");
     fds.highest = next = high;
     ++next;
     return high;
