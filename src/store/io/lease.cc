@@ -21,8 +21,9 @@ namespace {
 constexpr const char* kSuffix = ".lease";
 constexpr size_t kFenceDigits = 16;
 constexpr size_t kRemembered = 32;  // earlier runs
-// A lease whose run took its last snapshot is not renewed any more, and respected this long.
-constexpr uint64_t kLeavingMs = 10'000;
+// A lease whose run took its last snapshot is not renewed any more, and respected this long: the
+// program makes no further step, and only has to end.
+constexpr uint64_t kLeavingMs = 3'000;
 // A new pod waits this long for one that was lost; renewed four times as often.
 constexpr uint64_t kStandardTtlMs = 30'000;
 

@@ -156,9 +156,9 @@ TEST_CASE("a lease on another machine expires when it is not renewed") {
   REQUIRE_OK(store->take_job({"J", "bb", getpid()}, &b));
   SECTION("sooner after its last snapshot") {
     REQUIRE_OK(store->leave_job(b, Lease::Life::kLeaving));
-    make_foreign(dir, 8);
+    make_foreign(dir, 2);
     CHECK(store->take_job({"J", "cc", getpid()}, &a).code() == kExitLocked);
-    make_foreign(dir, 12);
+    make_foreign(dir, 4);
     REQUIRE_OK(store->take_job({"J", "cc", getpid()}, &a));
   }
 }
