@@ -268,7 +268,15 @@ def limits():
         gone.rmdir()
         comes_back(run, process)
 
+    def long_session_folder(run):
+        # The longest that is taken; a socket's address has no room for the name of a socket in it.
+        folder = run.work / ("s" * (95 - len(str(run.work)) - 1))
+        comes_back(run, start(run, [program(run, "ordinary")], GPUCKPT_SESSION_DIR=str(folder)))
+        expect([f.name for f in run.work.iterdir() if f.name.startswith("s" * 8)] == [folder.name],
+               "left a socket beside its session folder")
+
     yield "session_folder", session_folder
+    yield "session_folder_long", long_session_folder
     yield "umask", lives("umask 0345")
     yield "file_size_soft", lives("ulimit -S -f 16")
     yield "file_size_hard", fails_by(["RLIMIT_FSIZE"], shell="ulimit -f 16")

@@ -439,17 +439,33 @@ static void refuse(int socket, int code, const char* text) {
   sys::call(SYS_sendto, socket, sys::ptr(&reply), sizeof(reply), MSG_NOSIGNAL, 0, 0);
 }
 
+// Binds a socket to `path`, whose folder is `dir`. An address has less room than a path may need:
+// then it leads through a descriptor of the folder.
+static long bind_to(long socket, const char* dir, const char* path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (length(path) < sizeof(address.sun_path)) {
+    copy(address.sun_path, sizeof(address.sun_path), path);
+    return sys::call(SYS_bind, socket, sys::ptr(&address), sizeof(address));
+  }
+  const long folder =
+      sys::call(SYS_openat, AT_FDCWD, sys::ptr(dir), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (sys::failed(folder)) return folder;
+  format(address.sun_path, sizeof(address.sun_path), "/proc/thread-self/fd/%d%s",
+         static_cast<int>(folder), path + length(dir));
+  const long r = sys::call(SYS_bind, socket, sys::ptr(&address), sizeof(address));
+  sys::close(static_cast<int>(folder));
+  return r;
+}
+
 int IoThread::make_listener(char* path, size_t room) {
   char dir[sizeof(library.config.session_dir)];
   if (!make_session_folder(dir, sizeof(dir))) return -1;
   format(path, room, "%s/%d-%lu.sock", dir, library.host_pid, host_start_time());
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  copy(address.sun_path, sizeof(address.sun_path), path);
   sys::call(SYS_unlinkat, AT_FDCWD, sys::ptr(path), 0);
   long fd = sys::call(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (sys::failed(fd)) return -1;
-  long r = sys::call(SYS_bind, fd, sys::ptr(&address), sizeof(address));
+  long r = bind_to(fd, dir, path);
   // The application's umask may have taken the owner's right to connect away.
   if (!sys::failed(r)) r = sys::call(SYS_fchmodat, AT_FDCWD, sys::ptr(path), 0600);
   if (!sys::failed(r)) r = sys::call(SYS_listen, fd, 8);

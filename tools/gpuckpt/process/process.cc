@@ -1,6 +1,7 @@
 #include "process/process.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <pwd.h>
@@ -225,18 +226,34 @@ bool peer_is(int socket, int pid) {
          (peer.uid == st.st_uid || peer.uid == 0);
 }
 
+// An address has less room than a path may need: then it leads through a descriptor of the folder.
+bool connect_to(int socket, const std::string& path) {
+  const size_t slash = path.rfind('/');
+  int folder = -1;
+  std::string name = path;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    folder = open(path.substr(0, slash).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) return false;
+    name = fmt::format("/proc/thread-self/fd/{}{}", folder, path.substr(slash));
+  }
+  const bool fits = name.size() < sizeof(address.sun_path);
+  if (fits) memcpy(address.sun_path, name.c_str(), name.size() + 1);
+  const bool connected =
+      fits && connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  if (folder >= 0) close(folder);
+  return connected;
+}
+
 // Root may have no rights over the process (a user namespace): then it acts as the process's own
 // user.
 int try_connect(const std::string& path, int pid) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) return -1;
-  memcpy(address.sun_path, path.c_str(), path.size() + 1);
   int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
   const bool as_owner = geteuid() == 0 && !user_inside(pid, 0);
   if (as_owner && seteuid(effective_user(pid)) != 0) return close(fd), -1;
-  const bool connected = connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  const bool connected = connect_to(fd, path);
   if (as_owner && seteuid(0) != 0) abort();
   if (connected) return fd;
   close(fd);
