@@ -189,6 +189,11 @@ uint32_t plan_flags(const Start& s, size_t i, int report) {
                      list_groups(image.groups) +
                      ") than this user has here, and only root may set them; it continues with "
                      "those of the restore");
+  if (s.user_namespace && i == 0)
+    tell(report,
+         "the program has its old process ids in a user namespace, because this user may "
+         "choose none elsewhere: files of other users look like user 65534's, and sudo "
+         "and su give it no rights (--no-namespaces: new process ids)");
   return flags;
 }
 
