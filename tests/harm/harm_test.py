@@ -185,7 +185,7 @@ def own_signals():
 
 
 def ends():
-    for how in ("return", "exit", "_exit", "quick_exit", "syscall"):
+    for how in ("return", "jump", "exit", "_exit", "quick_exit", "syscall"):
         def go(run, how=how):
             process = start(run, [program(run, "ends"), how])
             done = run.checkpoint(process.pid)

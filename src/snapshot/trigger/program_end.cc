@@ -48,13 +48,6 @@ void before_the_end() {
 void (*real_exit)(int);
 void (*real_quick_exit)(int);
 void (*real__exit)(int);
-int (*program_main)(int, char**, char**);
-
-int main_and_wait(int argc, char** argv, char** environment) {
-  const int status = program_main(argc, argv, environment);
-  before_the_end();
-  return status;
-}
 
 template <typename Fn>
 void find(Fn& to, const char* name) {
@@ -73,6 +66,37 @@ void find_end_functions() {
 
 using namespace gpuckpt;
 #define EXPORT extern "C" __attribute__((visibility("default")))
+
+// Calls the program's main and waits. Some programs come back from main by a jump to its return
+// address, with whatever stack pointer they have by then (Free Pascal's): libc does not need it to
+// call exit. So this function takes its own from memory.
+extern "C" {
+__attribute__((visibility("hidden"))) int (*gpuckpt_program_main)(int, char**, char**);
+__attribute__((visibility("hidden"))) uint64_t gpuckpt_main_stack;
+__attribute__((visibility("hidden"))) void gpuckpt_main_is_over() { before_the_end(); }
+__attribute__((visibility("hidden"))) int gpuckpt_main_and_wait(int, char**, char**);
+}
+asm(R"(
+.text
+.globl gpuckpt_main_and_wait
+.hidden gpuckpt_main_and_wait
+.type gpuckpt_main_and_wait, @function
+gpuckpt_main_and_wait:
+  .cfi_startproc
+  sub $8, %rsp
+  .cfi_adjust_cfa_offset 8
+  mov %rsp, gpuckpt_main_stack(%rip)
+  call *gpuckpt_program_main(%rip)
+  mov gpuckpt_main_stack(%rip), %rsp
+  mov %eax, (%rsp)
+  call gpuckpt_main_is_over
+  mov (%rsp), %eax
+  add $8, %rsp
+  .cfi_adjust_cfa_offset -8
+  ret
+  .cfi_endproc
+.size gpuckpt_main_and_wait, . - gpuckpt_main_and_wait
+)");
 
 EXPORT void exit(int status) noexcept {
   before_the_end();
@@ -104,6 +128,6 @@ EXPORT int __libc_start_main(int (*main)(int, char**, char**), int argc, char** 
   using Start =
       int (*)(int (*)(int, char**, char**), int, char**, void (*)(), void (*)(), void (*)(), void*);
   const auto real = reinterpret_cast<Start>(dlsym(RTLD_NEXT, "__libc_start_main"));
-  program_main = main;
-  return real(main_and_wait, argc, argv, init, fini, rtld_fini, stack_end);
+  gpuckpt_program_main = main;
+  return real(gpuckpt_main_and_wait, argc, argv, init, fini, rtld_fini, stack_end);
 }
