@@ -5,6 +5,7 @@ cli_test.py BUILD_DIR [NAME...]
 """
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -308,12 +309,21 @@ def run_execs(work):
     return None
 
 
+def wait_until_it_listens(program):
+    """Before, the command says that the program is still starting."""
+    while not int(re.search(r"SigCgt:\s*(\w+)", open(f"/proc/{program.pid}/status").read())[1], 16) >> 31 & 1:
+        if program.poll() is not None:
+            raise Failure(f"ended with {program.returncode} before it listened")
+        time.sleep(0.005)
+
+
 def late_request(work):
     """A busy machine: the command line connects, and sends what it wants later than the library waits. It asks again."""
     store, session = f"{work}/s", f"{work}/session"
     env = {**os.environ, "LD_PRELOAD": f"{build}/lib/libgpuckpt.so", "GPUCKPT_STORE": store, "GPUCKPT_SESSION_DIR": session}
     program = subprocess.Popen(["sleep", "60"], env=env)
     try:
+        wait_until_it_listens(program)
         late = {"LD_PRELOAD": f"{build}/tests/late_send.so", "GPUCKPT_SESSION_DIR": session}
         started = time.monotonic()
         done = call("checkpoint", program.pid, env=late)
