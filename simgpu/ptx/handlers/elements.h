@@ -10,22 +10,6 @@
 
 namespace simgpu::ptx {
 
-// 8-bit floats: 4 or 5 bits of exponent; E5M2 has infinities.
-inline float small_float(unsigned v, unsigned mantissa_bits) {
-  const int bias = mantissa_bits == 3 ? 7 : 15;
-  const unsigned mantissa = v & ((1u << mantissa_bits) - 1), exponent = (v & 127) >> mantissa_bits;
-  const float sign = v & 128 ? -1.0f : 1.0f;
-  if (mantissa_bits == 3 && (v & 127) == 127) return scalar::bits<float>(0x7fffffffu);
-  if (mantissa_bits == 2 && exponent == 31)
-    return mantissa != 0 ? scalar::bits<float>(0x7fffffffu)
-                         : sign * scalar::bits<float>(0x7f800000u);
-  float f = (float)(exponent == 0 ? mantissa : mantissa + (1u << mantissa_bits));
-  for (int e = (exponent == 0 ? 1 : (int)exponent) - bias - (int)mantissa_bits; e != 0;
-       e += e < 0 ? 1 : -1)
-    f *= e < 0 ? 0.5f : 2.0f;
-  return sign * f;
-}
-
 // Calls f(a function from bits to a number), so that the loop that f is knows the type.
 template <class F>
 void with_reader(Element e, F f) {
@@ -37,9 +21,9 @@ void with_reader(Element e, F f) {
     case Element::kTF32:
       return f([](uint64_t v) { return (double)scalar::bits<float>((uint32_t)v & 0xffffe000u); });
     case Element::kE4M3:
-      return f([](uint64_t v) { return (double)small_float((unsigned)v, 3); });
+      return f([](uint64_t v) { return (double)small_floats(Element::kE4M3)[v]; });
     case Element::kE5M2:
-      return f([](uint64_t v) { return (double)small_float((unsigned)v, 2); });
+      return f([](uint64_t v) { return (double)small_floats(Element::kE5M2)[v]; });
     case Element::kF64:
       return f([](uint64_t v) { return scalar::bits<double>(v); });
     default:

@@ -4,6 +4,7 @@
 
 #include "ptx/handlers/async.h"
 #include "ptx/handlers/elements.h"
+#include "ptx/handlers/fragments.h"
 
 namespace simgpu::ptx {
 
@@ -18,6 +19,29 @@ unsigned MatrixShape::registers(MatrixRole r) const {
 }
 
 namespace {
+
+// 8-bit floats: 4 or 5 bits of exponent; E5M2 has infinities.
+constexpr float small_float(unsigned v, unsigned mantissa_bits) {
+  const int bias = mantissa_bits == 3 ? 7 : 15;
+  const unsigned mantissa = v & ((1u << mantissa_bits) - 1), exponent = (v & 127) >> mantissa_bits;
+  const float sign = v & 128 ? -1.0f : 1.0f;
+  if (mantissa_bits == 3 && (v & 127) == 127) return __builtin_bit_cast(float, 0x7fffffffu);
+  if (mantissa_bits == 2 && exponent == 31)
+    return mantissa != 0 ? __builtin_bit_cast(float, 0x7fffffffu)
+                         : sign * __builtin_bit_cast(float, 0x7f800000u);
+  float f = (float)(exponent == 0 ? mantissa : mantissa + (1u << mantissa_bits));
+  for (int e = (exponent == 0 ? 1 : (int)exponent) - bias - (int)mantissa_bits; e != 0;
+       e += e < 0 ? 1 : -1)
+    f *= e < 0 ? 0.5f : 2.0f;
+  return sign * f;
+}
+struct SmallFloats {
+  float values[256] = {};
+  constexpr explicit SmallFloats(unsigned mantissa_bits) {
+    for (unsigned v = 0; v < 256; ++v) values[v] = small_float(v, mantissa_bits);
+  }
+};
+constexpr SmallFloats kE4M3Floats(3), kE5M2Floats(2);
 
 struct Spot {
   unsigned row, column;
@@ -140,6 +164,23 @@ void multiply_reals(Ctx& c, const Ins* i, const MatrixShape& s) {
   put_elements(c, i, s, [&](unsigned r, unsigned n) { return raw_real(sum[r][n], s.d); });
 }
 
+// Sums of 16 x 8, of all elements but those of 4 and of 64 bits.
+bool is_tile(const MatrixShape& s) {
+  const bool small = s.a == Element::kS4 || s.a == Element::kU4 || s.b == Element::kS4 ||
+                     s.b == Element::kU4 || s.a == Element::kB1 || s.d == Element::kF64;
+  return !s.opaque && s.m == kTileRows && !small;
+}
+void multiply_tile(Ctx& c, const Ins* i, const MatrixShape& s) {
+  TileA a;
+  TileB b;
+  TileD d;
+  read_rows(c, i->list + kMatrixA, s.registers(MatrixRole::kA), s.a, a);
+  read_columns(c, i->list + kMatrixB, s.registers(MatrixRole::kB), s.b, b);
+  read_sums(c, i->list + kMatrixC, s.c, d);
+  backend().products->tile(&a[0][0], kTileInner, &b[0][0], &d[0][0], s.k);
+  write_sums(c, i->list + kMatrixD, s.d, s.saturate, d);
+}
+
 void multiply_integers(Ctx& c, const Ins* i, const MatrixShape& s) {
   int32_t a[kMostRows][kMostInner], b[kMostInner][kMostRows];
   int64_t sum[kMostRows][kMostRows];
@@ -192,11 +233,17 @@ uint64_t element_address(Ctx& c, const Ins* i, const MatrixShape& s, unsigned la
 
 }  // namespace
 
+const float* small_floats(Element e) {
+  return e == Element::kE4M3 ? kE4M3Floats.values : kE5M2Floats.values;
+}
+
 const Ins* op_mma(Ctx& c, const Ins* i) {
   const Ins* wait = nullptr;
   if (!whole_warp(c, i, &wait)) return wait;
   const MatrixShape s = MatrixShape::unpack(i->imm);
-  if (s.a == Element::kB1)
+  if (is_tile(s))
+    multiply_tile(c, i, s);
+  else if (s.a == Element::kB1)
     multiply_bits(c, i, s);
   else if (s.d == Element::kS32)
     multiply_integers(c, i, s);

@@ -26,6 +26,19 @@ inline constexpr const char* kElementNames[] = {"f16",  "f32",  "f64", "bf16", "
                                                 "e4m3", "e5m2", "s32", nullptr};
 unsigned element_bits(Element);
 
+// Values of the 256 floats of 8 bits of a type.
+const float* small_floats(Element);
+
+// Numbers of matrices, many at once (product_ops.cc).
+struct ProductOps {
+  // `count` elements that lie together, a multiple of 8 of those of 16 bits.
+  void (*widen)(Element, const void* from, unsigned count, double* to);
+  // d[16][8] += a[16][inner] * b[inner][8]; a's rows lie `pitch` apart.
+  void (*tile)(const double* a, unsigned pitch, const double* b, double* d, unsigned inner);
+  // To floats, with PTX's NaN.
+  void (*narrow)(const double* from, unsigned count, uint32_t* to);
+};
+
 enum class MatrixRole : uint8_t { kA, kB, kC, kD };
 
 // Ins::imm of op_mma, op_wmma_load and op_wmma_store. A matrix is d[m][n] += a[m][k] * b[k][n].

@@ -2,7 +2,7 @@
 // holds each of them exactly or rounds once, as in matrix.cc.
 #include "ptx/handlers/wgmma.h"
 
-#include "ptx/handlers/elements.h"
+#include "ptx/handlers/fragments.h"
 
 namespace simgpu::ptx {
 
@@ -10,7 +10,6 @@ namespace {
 
 constexpr unsigned kStrip = 8;                // columns
 constexpr unsigned kPiece = 16, kPieces = 2;  // bytes that lie together, and how many make a row
-constexpr unsigned kMostInner = 32;           // of numbers; bits are counted in words
 
 // A matrix in shared memory as its descriptor tells: bits 0 to 13 where it begins, 16 to 29 the
 // leading dimension's offset and 32 to 45 the stride dimension's, all in units of 16 bytes; 49 to
@@ -56,21 +55,6 @@ class SharedMatrix {
   uint32_t bytes_, begin_, leading_, stride_, base_, width_ = 1, address_ = 0;
 };
 
-uint64_t element_of(const uint8_t* piece, unsigned index, unsigned bits) {
-  uint64_t v = 0;
-  memcpy(&v, piece + index * bits / 8, bits / 8);
-  return v;
-}
-
-// As with_reader of elements.h, integers included.
-template <class F>
-void with_numbers(Element e, F f) {
-  if (e == Element::kS8) return f([](uint64_t v) { return (double)(int8_t)v; });
-  if (e == Element::kU8) return f([](uint64_t v) { return (double)(uint8_t)v; });
-  if (e == Element::kS32) return f([](uint64_t v) { return (double)(int32_t)v; });
-  with_reader(e, f);
-}
-
 // One warp's part of one instruction.
 class Product {
  public:
@@ -87,16 +71,15 @@ class Product {
 
   const Ins* run() {
     if (s_.a == Element::kB1) return bits();
-    double a[kGroupRows][kMostInner];
+    TileA a;
     if (!read_a(a)) return nullptr;
-    for (unsigned strip = 0; strip < s_.n / kStrip; ++strip) {
-      double b[kMostInner][kStrip], d[kGroupRows][kStrip];
+    for (unsigned strip = 0; strip < s_.n / kTileColumns; ++strip) {
+      TileB b;
+      TileD d = {};
       if (!read_b(strip, b)) return nullptr;
-      read_sums(strip, d);
-      for (unsigned r = 0; r < kGroupRows; ++r)
-        for (unsigned k = 0; k < s_.k; ++k)
-          for (unsigned n = 0; n < kStrip; ++n) d[r][n] += a[r][k] * b[k][n];
-      write_sums(strip, d);
+      if (added_) read_sums(c_, addends_ + strip * each_strip_, s_.d, d);
+      ops_.tile(&a[0][0], kTileInner, &b[0][0], &d[0][0], s_.k);
+      write_sums(c_, sums_ + strip * each_strip_, s_.d, s_.saturate, d);
     }
     return i_ + 1;
   }
@@ -108,122 +91,63 @@ class Product {
     return false;
   }
 
-  bool read_a(double a[kGroupRows][kMostInner]) {
-    bool good = true;
-    with_numbers(s_.a, [&](auto number) {
-      good = i_->a == kNone ? from_registers(a, number)
-             : s_.columns_a ? columns_of_a(a, number)
-                            : rows_of_a(a, number);
-    });
+  bool read_a(TileA a) {
+    if (i_->a == kNone)
+      read_rows(c_, registers_, kGroupRegisters, s_.a, a);
+    else if (!(s_.columns_a ? columns_of_a(a) : rows_of_a(a)))
+      return false;
     if (s_.negative_a)
       for (unsigned r = 0; r < kGroupRows; ++r)
         for (unsigned k = 0; k < s_.k; ++k) a[r][k] = -a[r][k];
-    return good;
-  }
-  // As of mma: a register has what lies side by side in a row, and each fourth lane begins one.
-  template <class F>
-  bool from_registers(double a[kGroupRows][kMostInner], F number) {
-    const unsigned width = element_bits(s_.a), each = 32 / width;
-    for (unsigned q = 0; q < kGroupRegisters; ++q) {
-      const uint32_t* words = reg32(c_, registers_[q]);
-      for (unsigned l = 0; l < kLanes; ++l)
-        for (unsigned t = 0; t < each; ++t)
-          a[l / 4 + 8 * (q & 1)][(l % 4 + 4 * (q >> 1)) * each + t] =
-              number((words[l] >> t * width) & (uint32_t)((1ull << width) - 1));
-    }
     return true;
   }
-  template <class F>
-  bool rows_of_a(double a[kGroupRows][kMostInner], F number) {
+  bool rows_of_a(TileA a) {
     SharedMatrix m(reg64(c_, i_->a)[0], *c_.block);
-    const unsigned width = element_bits(s_.a), each = kPiece * 8 / width;
+    const unsigned each = kPiece * 8 / element_bits(s_.a);
     for (unsigned r = 0; r < kGroupRows; ++r)
       for (unsigned p = 0; p < kPieces; ++p) {
         const uint8_t* piece = m.inner_piece(rank_ * kGroupRows + r, p);
         if (piece == nullptr) return outside(m);
-        for (unsigned t = 0; t < each; ++t)
-          a[r][p * each + t] = number(element_of(piece, t, width));
+        ops_.widen(s_.a, piece, each, &a[r][p * each]);
       }
     return true;
   }
-  template <class F>
-  bool columns_of_a(double a[kGroupRows][kMostInner], F number) {
+  bool columns_of_a(TileA a) {
     SharedMatrix m(reg64(c_, i_->a)[0], *c_.block);
-    const unsigned width = element_bits(s_.a), each = kPiece * 8 / width;
+    const unsigned each = kPiece * 8 / element_bits(s_.a);
     for (unsigned p = 0; p < kGroupRows / each; ++p)
       for (unsigned k = 0; k < s_.k; ++k) {
         const uint8_t* piece = m.outer_piece(rank_ * kGroupRows / each + p, k);
         if (piece == nullptr) return outside(m);
-        for (unsigned t = 0; t < each; ++t)
-          a[p * each + t][k] = number(element_of(piece, t, width));
+        double values[kPiece];
+        ops_.widen(s_.a, piece, each, values);
+        for (unsigned t = 0; t < each; ++t) a[p * each + t][k] = values[t];
       }
     return true;
   }
 
-  bool read_b(unsigned strip, double b[kMostInner][kStrip]) {
-    bool good = true;
-    with_numbers(s_.b, [&](auto number) {
-      const unsigned width = element_bits(s_.b), each = kPiece * 8 / width;
-      if (s_.rows_b) {  // a piece is a strip wide
-        for (unsigned k = 0; k < s_.k && good; ++k) {
-          const uint8_t* piece = b_.outer_piece(strip, k);
-          if (piece == nullptr) good = outside(b_);
-          for (unsigned n = 0; n < kStrip && good; ++n)
-            b[k][n] = number(element_of(piece, n, width));
-        }
-        return;
+  bool read_b(unsigned strip, TileB b) {
+    const unsigned each = kPiece * 8 / element_bits(s_.b);
+    if (s_.rows_b) {  // a piece is a strip wide
+      for (unsigned k = 0; k < s_.k; ++k) {
+        const uint8_t* piece = b_.outer_piece(strip, k);
+        if (piece == nullptr) return outside(b_);
+        ops_.widen(s_.b, piece, kTileColumns, b[k]);
       }
-      for (unsigned n = 0; n < kStrip && good; ++n)
-        for (unsigned p = 0; p < kPieces && good; ++p) {
-          const uint8_t* piece = b_.inner_piece(strip * kStrip + n, p);
-          if (piece == nullptr) good = outside(b_);
-          for (unsigned t = 0; t < each && good; ++t)
-            b[p * each + t][n] = number(element_of(piece, t, width));
+    } else {
+      for (unsigned n = 0; n < kTileColumns; ++n)
+        for (unsigned p = 0; p < kPieces; ++p) {
+          const uint8_t* piece = b_.inner_piece(strip * kTileColumns + n, p);
+          if (piece == nullptr) return outside(b_);
+          double values[kPiece];
+          ops_.widen(s_.b, piece, each, values);
+          for (unsigned t = 0; t < each; ++t) b[p * each + t][n] = values[t];
         }
-    });
+    }
     if (s_.negative_b)
       for (unsigned k = 0; k < s_.k; ++k)
-        for (unsigned n = 0; n < kStrip; ++n) b[k][n] = -b[k][n];
-    return good;
-  }
-
-  // Calls f(register, row, column, part) for each of the strip's elements of d that a lane has.
-  template <class F>
-  void each_sum(unsigned strip, F f) {
-    const unsigned each = s_.d == Element::kF16 ? 2 : 1, count = 4 / each;
-    for (unsigned q = 0; q < count; ++q)
-      for (unsigned l = 0; l < kLanes; ++l)
-        for (unsigned t = 0; t < each; ++t) {
-          const unsigned slot = q * each + t;
-          f(strip * count + q, l, l / 4 + 8 * (slot >> 1), l % 4 * 2 + (slot & 1), t);
-        }
-  }
-  void read_sums(unsigned strip, double d[kGroupRows][kStrip]) {
-    if (!added_) {
-      memset(d, 0, sizeof(double) * kGroupRows * kStrip);
-      return;
-    }
-    with_numbers(s_.d, [&](auto number) {
-      each_sum(strip, [&](unsigned q, unsigned lane, unsigned row, unsigned column, unsigned part) {
-        const uint32_t word = reg32(c_, addends_[q])[lane];
-        d[row][column] = number(s_.d == Element::kF16 ? word >> part * 16 & 0xffff : word);
-      });
-    });
-  }
-  uint32_t raw_sum(double v) const {
-    if (s_.d != Element::kS32) return (uint32_t)raw_real(v, s_.d);
-    if (s_.saturate) v = v > INT32_MAX ? INT32_MAX : v < INT32_MIN ? INT32_MIN : v;
-    return (uint32_t)(int64_t)v;
-  }
-  void write_sums(unsigned strip, const double d[kGroupRows][kStrip]) {
-    each_sum(strip, [&](unsigned q, unsigned lane, unsigned row, unsigned column, unsigned part) {
-      uint32_t& word = reg32(c_, sums_[q])[lane];
-      const uint32_t v = raw_sum(d[row][column]);
-      if (s_.d != Element::kF16)
-        word = v;
-      else
-        word = part == 0 ? v : word | v << 16;
-    });
+        for (unsigned n = 0; n < kTileColumns; ++n) b[k][n] = -b[k][n];
+    return true;
   }
 
   // Single bits: how many are set in both.
@@ -242,20 +166,20 @@ class Product {
           memcpy(&a[r][p * kWords / kPieces], piece, kPiece);
         }
     }
-    for (unsigned strip = 0; strip < s_.n / kStrip; ++strip) {
-      double d[kGroupRows][kStrip];
-      read_sums(strip, d);
-      for (unsigned n = 0; n < kStrip; ++n) {
+    for (unsigned strip = 0; strip < s_.n / kTileColumns; ++strip) {
+      TileD d = {};
+      if (added_) read_sums(c_, addends_ + strip * each_strip_, s_.d, d);
+      for (unsigned n = 0; n < kTileColumns; ++n) {
         uint32_t b[kWords];
         for (unsigned p = 0; p < kPieces; ++p) {
-          const uint8_t* piece = b_.inner_piece(strip * kStrip + n, p);
+          const uint8_t* piece = b_.inner_piece(strip * kTileColumns + n, p);
           if (piece == nullptr) return outside(b_), nullptr;
           memcpy(&b[p * kWords / kPieces], piece, kPiece);
         }
         for (unsigned r = 0; r < kGroupRows; ++r)
           for (unsigned w = 0; w < kWords; ++w) d[r][n] += __builtin_popcount(a[r][w] & b[w]);
       }
-      write_sums(strip, d);
+      write_sums(c_, sums_ + strip * each_strip_, s_.d, false, d);
     }
     return i_ + 1;
   }
@@ -263,7 +187,9 @@ class Product {
   Ctx& c_;
   const Ins* i_;
   const GroupShape s_;
+  const ProductOps& ops_ = *backend().products;
   const unsigned rank_;
+  const unsigned each_strip_ = s_.d == Element::kF16 ? 2 : 4;  // registers
   const uint32_t *sums_, *addends_, *registers_;
   const bool added_;
   SharedMatrix b_;

@@ -1039,6 +1039,7 @@ extern const Backend kBackend;
 Fn pick_integer(const Key&);
 Fn pick_real(const Key&);
 Fn pick_convert(const Key&);
-const Backend kBackend = {pick_integer, pick_real, pick_convert, pick_memory};
+extern const ProductOps kProducts;
+const Backend kBackend = {pick_integer, pick_real, pick_convert, pick_memory, &kProducts};
 
 }  // namespace simgpu::ptx::SIMGPU_ARCH

@@ -479,6 +479,7 @@ struct Backend {
   Fn (*real)(const Key&);
   Fn (*convert)(const Key&);
   Fn (*memory)(const Key&);
+  const struct ProductOps* products;  // matrix.h
 };
 const Backend& backend();
 bool backend_is_widest();  // it is that for AVX-512
