@@ -234,8 +234,9 @@ def or_on_cpu(op, kernel):
     def call(*args, **kwargs):
         try:
             return kernel(*args, **kwargs)
-        except NOT_THERE:
-            if torch.cuda.is_current_stream_capturing():
+        except NOT_THERE + (RuntimeError,) as error:
+            compiling = not isinstance(error, RuntimeError) or "PassManager" in str(error)  # the latter of Triton's, without a type
+            if not compiling or torch.cuda.is_current_stream_capturing():
                 raise
             return cpu(*args, **kwargs)
 
