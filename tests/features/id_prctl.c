@@ -2,9 +2,12 @@
 // no_new_privs, personality, umask, limits, oom score, io priority, nice, keepcaps, THP,
 // core dump filter, memory failures, write or execute, securebits, merging, speculation, numbers of
 // timers.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include "feature.h"
 static long number(const char* path) {
   char text[32] = "";
@@ -18,6 +21,11 @@ int main(void) {
   CHECK(prctl(PR_SET_NAME, "my-name") == 0 && prctl(PR_SET_PDEATHSIG, SIGUSR2) == 0);
   CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 && prctl(PR_SET_TIMERSLACK, 77777) == 0);
   CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+  // A filter that cannot be read is the kernel's to refuse.
+  struct sock_fprog nowhere = {1, (struct sock_filter*)64};
+  CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, (void*)-1L) == -1 && errno == EFAULT);
+  CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &nowhere) == -1 && errno == EFAULT);
+  CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &nowhere) == -1 && errno == EFAULT);
   // (Linux 6.18: but where madvise asks for them.)
   CHECK(prctl(PR_SET_THP_DISABLE, 1, 2, 0, 0) == 0 || prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0);
   const int huge = prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0);

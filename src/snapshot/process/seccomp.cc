@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "snapshot/park/eintr.h"
 #include "snapshot/park/libc_doors.h"
 #include "snapshot/process/confinement.h"
 
@@ -14,12 +15,18 @@ namespace {
 
 bool became_deaf;  // for the filter that is being installed
 
+bool may_read(const void* at, size_t bytes) {
+  const uint64_t first = reinterpret_cast<uint64_t>(at), last = first + bytes - 8;
+  return is_readable(first) && is_readable(last);
+}
+
 // Does every way through the filter end in one of the answers that a program survives? (What it
-// returns from a register is not known.)
+// returns from a register is not known.) What the program may not read itself the kernel refuses.
 bool only_answers_errors(const sock_fprog* filter) {
-  if (!filter || !filter->filter) return true;  // the kernel refuses it
+  if (!may_read(filter, sizeof(*filter)) || filter->len > BPF_MAXINSNS) return true;
   for (unsigned i = 0; i < filter->len; ++i) {
     const sock_filter& f = filter->filter[i];
+    if (!may_read(&f, sizeof(f))) return true;
     if (BPF_CLASS(f.code) != BPF_RET) continue;
     if (BPF_RVAL(f.code) != BPF_K) return false;
     const uint32_t answer = f.k & SECCOMP_RET_ACTION_FULL;
