@@ -1,6 +1,8 @@
 // SIGUSR1 that the program sends itself, in every way there is: none of it asks for a snapshot, and
 // each arrives once, also after a child in its memory has changed its own action. The test counts
 // the snapshots.
+#include <sched.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 
 #include "../features/feature.h"
@@ -79,6 +81,30 @@ static int ended_by_itself(void (*ignored_or_not)(int)) {
   return status;
 }
 
+// To a child in a pid namespace of its own, from outside of it (si_pid is 0) and
+// from inside.
+static void to_other_namespace(void) {
+  int go[2];
+  CHECK(pipe(go) == 0);
+  const pid_t child = (pid_t)syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, 0, 0, 0, 0);
+  if (child < 0) {
+    CHECK(errno == EPERM);  // only root may
+    return;
+  }
+  if (!child) {
+    seen = 0;
+    CHECK(write(go[1], "g", 1) == 1);
+    wait_for(1);
+    by_child(with_kill), wait_for(2);
+    _exit(0);
+  }
+  char byte;
+  int status;
+  CHECK(read(go[0], &byte, 1) == 1 && kill(child, SIGUSR1) == 0);
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  close(go[0]), close(go[1]);
+}
+
 int main() {
   struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
   CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
@@ -106,6 +132,7 @@ int main() {
   CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 5);
   status = ended_by_itself(handler);
   CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR1);
+  to_other_namespace();
   // A waiting thread takes it instead of a handler.
   sigset_t set;
   sigemptyset(&set), sigaddset(&set, SIGUSR1);

@@ -46,6 +46,15 @@ uint64_t filters_in(const char* status) {
 Place own;      // when the process was started, or restored
 Place outside;  // of the job's start, or of the restore
 
+uint64_t pid_namespace;  // likewise
+
+uint64_t this_pid_namespace() {
+  struct stat st;
+  const long r =
+      sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr("/proc/thread-self/ns/pid"), sys::ptr(&st), 0);
+  return sys::failed(r) ? 0 : st.st_ino;
+}
+
 constexpr char kStartedIn[] = "GPUCKPT_STARTED_IN=";
 constexpr char kConfinedBy = ';';  // between the place and the letters of confinement.h
 char started[sizeof(kStartedIn) + kPlaceText + 1 + kConfinementText];
@@ -125,12 +134,15 @@ bool has_own_filter(const char* status) { return filters_in(status) > filters; }
 
 void note_inherited_place(const Place* restorer) {
   own = place_of("thread-self");
+  pid_namespace = this_pid_namespace();
   outside = restorer ? *restorer : own;
   if (!restorer)
     if (const char* before = environment_value("GPUCKPT_STARTED_IN")) read_started(before);
   write_started();
   if (!restorer) put_in_environment(started);
 }
+
+bool in_new_pid_namespace() { return this_pid_namespace() != pid_namespace; }
 
 void note_confinement() { write_started(); }
 

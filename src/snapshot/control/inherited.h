@@ -41,6 +41,8 @@ bool has_own_filter(const char* status);
 // restore was that made this process; null: none did, and the environment may say where the job
 // began (started_in), for a program around this one may have moved since (unshare, bwrap).
 void note_inherited_place(const Place* restorer);
+// Has it been born into a pid namespace of its own since? (Async-signal-safe.)
+bool in_new_pid_namespace();
 // What is another one now, or another one than the leader's in the job? False: nothing.
 bool moved_place(char* text, size_t room);
 // In which parts does the process live elsewhere than the job began (or was restored), or than

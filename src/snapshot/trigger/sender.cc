@@ -8,6 +8,7 @@
 #include "base/proc.h"
 #include "base/syscall.h"
 #include "base/text.h"
+#include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
 #include "snapshot/job/job_name.h"
 #include "snapshot/job/membership.h"
@@ -98,7 +99,10 @@ bool sent_within_job(const siginfo_t* info) {
   if (asked_for_by_program(info)) return true;
   const int pid = info->si_pid;
   if (pid == library.pid) return true;
-  if (pid <= 0) return false;  // from another pid namespace
+  // Into a pid namespace that the program made it sends signals itself, from inside and (then the
+  // number is 0) from outside; /proc may be the one of outside, where numbers mean others.
+  if (in_new_pid_namespace()) return true;
+  if (pid <= 0) return false;
   const uint64_t started = start_time_of(pid), known = slot_of(pid);
   if (!started) return static_cast<int>(known >> kStartBits) == pid;
   if (known == packed(pid, started)) return true;
