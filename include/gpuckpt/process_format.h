@@ -294,7 +294,8 @@ enum FdKind : uint32_t {
   kFdPath = 19,       // O_PATH: the place is named, nothing is open; value[0] = a removed folder
   kFdKernelFile = 20,  // of /proc, /sys: opened again when the program is complete; value[0] = of
                        // this process, which has ended
-  kFdPidfdGone = 21,   // of a process that has ended
+  kFdPidfdGone = 21,   // of a process that has ended: value[0] = its status as wait reported it, 0
+                       // where that is not known
   kFdPidfd = 22,       // of another process of the job: value[0] = its number
   kFdQueue = 23,       // POSIX message queue; value: most messages, their size, it lost its name,
                        // messages in it

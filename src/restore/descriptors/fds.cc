@@ -22,6 +22,7 @@
 #include <initializer_list>
 
 #include "restore/descriptors/fd_maker.h"
+#include "restore/driver/end_like.h"
 #include "restore/driver/ids.h"
 #include "restore/preflight/removed.h"
 #include "restore/preflight/unnoticed_open.h"
@@ -49,6 +50,12 @@ int FdMaker::up(int fd) {
 
 int FdMaker::reopen(int fd, int flags) {
   return open(("/proc/self/fd/" + std::to_string(fd)).c_str(), flags);
+}
+
+// The child behind a pidfd of a process that is gone, which tells how it ended.
+[[noreturn]] static void end_like_gone(int status) {
+  if (!WIFSIGNALED(status)) _exit(WEXITSTATUS(status));
+  end_like(CLD_KILLED, WTERMSIG(status));
 }
 
 int FdMaker::inherit(int n) { return fcntl(n, F_DUPFD, base_); }
@@ -308,7 +315,7 @@ int FdMaker::make(const Descriptor& d, const std::string& path) {
       return static_cast<int>(syscall(SYS_pidfd_open, d.value[0], nonblock));
     case kFdPidfdGone: {
       pid_t child = fork();
-      if (child == 0) _exit(0);
+      if (child == 0) end_like_gone(static_cast<int>(d.value[0]));
       int fd = static_cast<int>(syscall(SYS_pidfd_open, child, nonblock));
       waitpid(child, nullptr, 0);
       return fd;

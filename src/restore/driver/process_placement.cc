@@ -20,6 +20,7 @@
 
 #include "base/syscall.h"
 #include "gpuckpt/exit_codes.h"
+#include "restore/driver/end_like.h"
 
 namespace gpuckpt::restore {
 
@@ -166,17 +167,7 @@ void fork_zombie(const Start& s, const process::Zombie& z, int report) {
       setsid();
     else
       setpgid(0, z.pgid == z.pid ? 0 : z.pgid);
-    const rlimit none{0, 0};
-    setrlimit(RLIMIT_CORE, &none);
-    if (z.code == CLD_EXITED) _exit(z.status);
-    prctl(PR_SET_DUMPABLE, z.code == CLD_DUMPED);
-    signal(z.status, SIG_DFL);
-    sigset_t only;
-    sigemptyset(&only);
-    sigaddset(&only, z.status);
-    sigprocmask(SIG_UNBLOCK, &only, nullptr);
-    kill(getpid(), z.status);
-    _exit(128 + z.status);
+    end_like(z.code, z.status);
   }
   siginfo_t info;
   if (pid < 0 || waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT) != 0)

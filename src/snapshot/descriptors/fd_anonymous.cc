@@ -4,6 +4,7 @@
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
 
+#include "base/ended_status.h"
 #include "base/proc.h"
 #include "base/syscall.h"
 #include "base/text.h"
@@ -42,6 +43,18 @@ uint64_t field(const char* line, const char* name, bool hex) {
       return hex ? scan_hex(&s) : scan_dec(&s);
     }
   return 0;
+}
+
+// A pidfd of a process that has ended and was waited for.
+void note_gone(Descriptor* d) {
+  const int status = ended_status(d->fd, 0);
+  d->kind = kFdPidfdGone;
+  d->value[0] = status < 0 ? 0 : static_cast<uint64_t>(status);
+  if (status > 0 && status & 0x80)
+    tell(
+        "the process behind descriptor %d (pidfd) ended with a core dump; a restored one tells the "
+        "signal alone",
+        d->fd);
 }
 
 constexpr long kEpollGetParameters = 0x80088a02;  // EPIOCGPARAMS, Linux 6.9
@@ -107,7 +120,7 @@ bool capture_anonymous(FdTable* t, Descriptor* d, const FdFacts& f, const char* 
     if (pid == library.pid && alone)
       d->kind = kFdPidfdSelf;
     else if (pid == -1)
-      d->kind = kFdPidfdGone;
+      note_gone(d);
     else if (job_barrier.has_process(static_cast<int>(pid)) && !(d->fd_flags & kFdInFlight))
       d->kind = kFdPidfd, d->value[0] = static_cast<uint64_t>(pid);
     else

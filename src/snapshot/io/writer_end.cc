@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "base/syscall.h"
+#include "base/ended_status.h"
 #include "base/text.h"
 
 namespace gpuckpt {
@@ -12,33 +12,10 @@ namespace {
 
 constexpr uint64_t kPatienceUs = 200000;
 
-// struct pidfd_info of linux/pidfd.h as of version 0, and what it is asked by.
-struct PidfdInfo {
-  uint64_t mask, group;
-  uint32_t numbers[3], ids[8];
-  int32_t exit_code;
-};
-static_assert(sizeof(PidfdInfo) == 64);
-constexpr long kGetInfo = 0xc040ff0b;  // PIDFD_GET_INFO
-constexpr uint64_t kExit = 1 << 3;     // PIDFD_INFO_EXIT
-
-// A status as wait reports it; -1: not known.
-int status_of(int pidfd) {
-  for (const uint64_t until = sys::now_us() + kPatienceUs; pidfd >= 0;) {
-    PidfdInfo info{};
-    info.mask = kExit;
-    if (sys::failed(sys::call(SYS_ioctl, pidfd, kGetInfo, sys::ptr(&info)))) break;
-    if (info.mask & kExit) return info.exit_code;
-    if (sys::now_us() > until) break;
-    sys::sleep_us(2000);
-  }
-  return -1;
-}
-
 }  // namespace
 
 void describe_end(int pidfd, char* to, size_t room) {
-  const int status = status_of(pidfd), signal = status & 0x7f;
+  const int status = ended_status(pidfd, kPatienceUs), signal = status & 0x7f;
   if (status < 0)
     copy(to, room,
          "why is not known here: the kernel's log tells of a lack of memory; `gpuckpt doctor` and "
