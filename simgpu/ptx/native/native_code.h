@@ -160,6 +160,15 @@ class Translator {
 
   // ---- instructions ----
   bool instruction(uint32_t index);
+  void two_operands(const Known& k, const Ins& i);
+  bool add_lazily(const Ins& i);
+  void logical_not(const Known& k, const Ins& i);
+  void move(const Known& k, const Ins& i);
+  void negate(const Known& k, const Ins& i);
+  bool widen(const Known& k, const Ins& i, uint32_t index);
+  void truncate(const Known& k, const Ins& i);
+  void logic3(const Ins& i);
+  void parameter(const Known& k, const Ins& i);
   int binary(const Known& k, int a, int b, bool commutes);
   bool compacts(int a, int b) const;
   int compact_result(const Known& k, const Ins& i, const Fact& f);
@@ -191,6 +200,9 @@ class Translator {
   bool load(const Ins& i, uint32_t index, bool wide);
   bool store(const Ins& i, uint32_t index, bool wide);
   bool shared(const Ins& i, uint32_t index, bool wide, bool write);
+  void shared_compact(int v, int32_t stride, const Parts& p, const Ins& i, uint32_t index,
+                      bool wide, bool write);
+  void shared_vector(int v, const Parts& p, const Ins& i, uint32_t index, bool wide, bool write);
   // rax: the address of the first lane. r10 becomes where it lies in this process.
   void check_range(unsigned bytes, unsigned lanes, bool write, int site, x86::Label miss);
   void check_shared(unsigned bytes, unsigned lanes, x86::Label miss);
@@ -202,6 +214,21 @@ class Translator {
                    x86::Gpr base);
   void scattered64(const Parts& address, const Parts& p, bool wide, bool write);
   unsigned lane_mask(unsigned part, bool wide);
+  void lanes_differ(unsigned i0, unsigned i1, int32_t stride);
+  // An access at base + index * scale; i0 and i1: the registers of the index.
+  struct LazyAccess {
+    const Value& v;
+    const Parts& p;
+    bool wide, write;
+    unsigned i0, i1;
+    int site;
+    x86::Label miss;  // to the interpreter
+  };
+  void lazy_base(const Value& v, const Ins& i);
+  void lazy_first(const Value& v, const Ins& i);
+  void lazy_in_a_row(const LazyAccess& x, const Ins& i, x86::Label apart, x86::Label done);
+  void lazy_at_one_address(const LazyAccess& x, const Ins& i, x86::Label done);
+  void check_lazy_lanes(const LazyAccess& x);
   bool lazy_access(int v, const Parts& p, const Ins& i, uint32_t index, bool wide, bool write);
   bool vector_access(int v, const Parts& p, const Ins& i, uint32_t index, bool wide, bool write);
   bool compact_access(int v, const Parts& p, const Ins& i, uint32_t index, bool wide, bool write);

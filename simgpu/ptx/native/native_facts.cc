@@ -11,101 +11,92 @@ Fact Facts::constant(uint32_t operand, bool wide) const {
   return f;
 }
 
-Fact Facts::result(const Ins& i, const Known& k, const Fact* s) const {
-  constexpr int64_t kMost = 1 << 20;  // of a stride
+namespace {
+
+constexpr int64_t kMost = 1 << 20;  // of a stride
+
+// Of sources that are the same number in all lanes the result is, too.
+Fact of_equals(const Fact* s, unsigned count) {
   Fact f;
-  auto same = [&](unsigned count) {  // all sources without strides
-    f.alike = true;
-    for (unsigned n = 0; n < count; ++n) {
-      if (!s[n].compact || s[n].stride != 0) return;
-      f.alike &= s[n].alike;
-    }
-    f.compact = true;
-  };
-  auto with_stride = [&](int64_t stride, bool alike) {
-    if (stride > kMost || stride < -kMost) return;
-    f.compact = true;
-    f.stride = (int32_t)stride;
-    f.alike = alike;
-  };
-  auto product = [&](Fact* to) {
-    if (!s[0].compact || !s[1].compact) return;
-    const bool alike = s[0].alike && s[1].alike;
-    if (s[0].stride == 0 && s[1].stride == 0) {
-      to->compact = true;
-      to->stride = 0;
-      to->alike = alike;
-      return;
-    }
-    const Fact& c = s[0].constant ? s[0] : s[1];
-    const Fact& v = s[0].constant ? s[1] : s[0];
-    if (!c.constant) return;
-    const int64_t by = k.wide ? (int64_t)c.value : (int32_t)c.value;
-    if (by > kMost || by < -kMost || by * v.stride > kMost || by * v.stride < -kMost) return;
-    to->compact = true;
-    to->stride = (int32_t)(by * v.stride);
-    to->alike = alike;
-  };
+  f.alike = true;
+  for (unsigned n = 0; n < count; ++n) {
+    if (!s[n].compact || s[n].stride != 0) return f;
+    f.alike &= s[n].alike;
+  }
+  f.compact = true;
+  return f;
+}
+
+Fact with_stride(int64_t stride, bool alike) {
+  Fact f;
+  if (stride > kMost || stride < -kMost) return f;
+  f.compact = true;
+  f.stride = (int32_t)stride;
+  f.alike = alike;
+  return f;
+}
+
+// s[0] * s[1]: a stride is kept where the other one is a constant.
+Fact product(const Fact* s, bool wide) {
+  if (!s[0].compact || !s[1].compact) return {};
+  const bool alike = s[0].alike && s[1].alike;
+  if (s[0].stride == 0 && s[1].stride == 0) return with_stride(0, alike);
+  const Fact& c = s[0].constant ? s[0] : s[1];
+  const Fact& v = s[0].constant ? s[1] : s[0];
+  if (!c.constant) return {};
+  const int64_t by = wide ? (int64_t)c.value : (int32_t)c.value;
+  if (by > kMost || by < -kMost) return {};
+  return with_stride(by * v.stride, alike);
+}
+
+}  // namespace
+
+Fact Facts::result(const Ins& i, const Known& k, const Fact* s) const {
+  Fact f;
   switch (k.what) {
     case Do::kAdd:
     case Do::kSub:
       if (!s[0].compact || !s[1].compact) return f;
-      with_stride((int64_t)s[0].stride + (k.what == Do::kAdd ? s[1].stride : -s[1].stride),
-                  s[0].alike && s[1].alike);
+      f = with_stride((int64_t)s[0].stride + (k.what == Do::kAdd ? s[1].stride : -s[1].stride),
+                      s[0].alike && s[1].alike);
       f.root = s[0].root != 0 ? s[0].root : s[1].root;
       return f;
     case Do::kMul:
-      product(&f);
-      return f;
+      return product(s, k.wide);
     case Do::kMad: {
-      Fact p;
-      product(&p);
+      const Fact p = product(s, k.wide);
       if (!p.compact || !s[2].compact) return f;
-      with_stride((int64_t)p.stride + s[2].stride, p.alike && s[2].alike);
-      return f;
+      return with_stride((int64_t)p.stride + s[2].stride, p.alike && s[2].alike);
     }
     case Do::kMove:
       f = s[0];
       f.constant = false;
       return f;
     case Do::kShift:
-      if (k.detail == 0 && s[1].constant && (uint32_t)s[1].value < 20 && s[0].compact) {
-        with_stride((int64_t)s[0].stride * ((int64_t)1 << s[1].value), s[0].alike);
-        return f;
-      }
-      same(2);
-      return f;
+      if (k.detail == 0 && s[1].constant && (uint32_t)s[1].value < 20 && s[0].compact)
+        return with_stride((int64_t)s[0].stride * ((int64_t)1 << s[1].value), s[0].alike);
+      return of_equals(s, 2);
     case Do::kNegate:
-      if (s[0].compact) with_stride(-(int64_t)s[0].stride, s[0].alike);
-      return f;
+      return s[0].compact ? with_stride(-(int64_t)s[0].stride, s[0].alike) : f;
     case Do::kBits:
     case Do::kPlain:
     case Do::kWide:
-      same(2);
-      return f;
     case Do::kReal:
-      same(2);
-      return f;
+      return of_equals(s, 2);
     case Do::kExtend:
     case Do::kFromInt:
-      same(1);
-      return f;
+      return of_equals(s, 1);
     case Do::kTruncate:
-      if (s[0].compact) with_stride(s[0].stride, s[0].alike);
-      return f;
+      return s[0].compact ? with_stride(s[0].stride, s[0].alike) : f;
     case Do::kSpecial: {
       const auto reg = (uint8_t)i.imm;
-      if (reg == kLaneid) {
-        with_stride(1, false);
-      } else if (reg > kTidZ) {
-        with_stride(0, true);
-      } else if (shape_ != WarpShape::kOther) {
-        with_stride(reg == kTidX ? 1 : 0, shape_ == WarpShape::kLine && reg != kTidX);
-      }
-      return f;
+      if (reg == kLaneid) return with_stride(1, false);
+      if (reg > kTidZ) return with_stride(0, true);
+      if (shape_ == WarpShape::kOther) return f;
+      return with_stride(reg == kTidX ? 1 : 0, shape_ == WarpShape::kLine && reg != kTidX);
     }
     case Do::kParam:
-      with_stride(0, true);
+      f = with_stride(0, true);
       if (k.wide) f.root = (uint32_t)i.imm + 1;
       return f;
     default:

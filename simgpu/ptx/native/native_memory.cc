@@ -165,84 +165,81 @@ void Translator::scattered64(const Parts& index, const Parts& p, bool wide, bool
   }
 }
 
-// base + index * scale, index a vector of 32 bits.
-bool Translator::lazy_access(int n, const Parts& p, const Ins& i, uint32_t index, bool wide,
-                             bool write) {
-  const Value v = values_[n];
-  const unsigned bytes = wide ? 8 : 4;
-  const unsigned i0 = values_[v.index].reg[0], i1 = values_[v.index].reg[1];
-  const int site = site_of(v.root);
-  if (site < 0) return false;
-  const Label miss = deopt(index, site), scattered = a_.label(), done = a_.label();
-  auto base = [&] {  // rax
-    if (v.base >= 0) {
-      a_.vector(kOut64, values_[v.base].reg[0], 0, kRax, 0);
-      if (i.imm != 0) a_.group1(0, kRax, (int32_t)i.imm, true);
-    } else {
-      a_.move_immediate(kRax, (uint64_t)i.imm);
+// Tests whether any lane's number in i0 and i1 differs from that in kScratch + stride * lane.
+void Translator::lanes_differ(unsigned i0, unsigned i1, int32_t stride) {
+  for (unsigned k = 0; k < 2; ++k) {
+    const unsigned mask = masked() ? (k == 0 ? kLow : kHigh) : 0;
+    unsigned want = kScratch;
+    if (stride != 0) {
+      want = kScratch + 1;
+      a_.vector(kAdd32, want, kScratch, counting(stride, false, 16 * k), 2);
     }
-  };
-  auto differ = [&](int32_t stride) {  // from the first one's number + stride * lane
-    for (unsigned k = 0; k < 2; ++k) {
-      const unsigned mask = masked() ? (k == 0 ? kLow : kHigh) : 0;
-      unsigned want = kScratch;
-      if (stride != 0) {
-        want = kScratch + 1;
-        a_.vector(kAdd32, want, kScratch, counting(stride, false, 16 * k), 2);
-      }
-      a_.vector(kCompare32, k == 0 ? 0 : kTestMask, k == 0 ? i0 : i1, want, 2, mask, false, 4);
-    }
-    a_.mask_test(0, kTestMask);
-  };
-  const bool strided = 1u << v.scale == bytes;
-  a_.vector(kBroadcast32, kScratch, 0, i0, 2);
-  if (strided) {
-    differ(1);
-    a_.jump_if(5, scattered);
-    a_.vector(kOut32, i0, 0, kRcx, 0);
-    // Numbers that wrap between lanes lie far apart.
-    const Label wraps = a_.label(), side = a_.label();
-    a_.group1(7, kRcx, v.sign ? 0x7fffffe0 : (int32_t)0xffffffe0u, false);
-    a_.jump_if(v.sign ? 14 : 6, side);
-    a_.place(wraps);
-    a_.load64(kRcx, kRdi, offsetof(Ctx, base) + 8);
-    a_.jump(scattered);
-    a_.place(side);
-    if (v.sign) a_.move_sign(kRcx, kRcx);
-    a_.shift(4, kRcx, v.scale, true);
-    base();
-    a_.add(kRax, kRcx);
-    a_.load64(kRcx, kRdi, offsetof(Ctx, base) + 8);
-    check_range(bytes, kLanes, write, site, miss);
-    move_lanes(p, wide, write, 0, wide ? 4 : 2);
-    a_.jump(done);
+    a_.vector(kCompare32, k == 0 ? 0 : kTestMask, k == 0 ? i0 : i1, want, 2, mask, false, 4);
   }
-  a_.place(scattered);
-  if (!write) {  // all at one address?
-    const Label apart = a_.label();
-    differ(0);
-    a_.jump_if(5, apart);
-    a_.vector(kOut32, i0, 0, kRcx, 0);
-    if (v.sign) a_.move_sign(kRcx, kRcx);
-    a_.shift(4, kRcx, v.scale, true);
-    base();
-    a_.add(kRax, kRcx);
-    a_.load64(kRcx, kRdi, offsetof(Ctx, base) + 8);
-    check_range(bytes, 1, write, site, miss);
-    load_same(p, wide, 0, wide ? 4 : 2);
-    a_.jump(done);
-    a_.place(apart);
+  a_.mask_test(0, kTestMask);
+}
+
+// rax = the base of a value of two parts, with the instruction's offset.
+void Translator::lazy_base(const Value& v, const Ins& i) {
+  if (v.base >= 0) {
+    a_.vector(kOut64, values_[v.base].reg[0], 0, kRax, 0);
+    if (i.imm != 0) a_.group1(0, kRax, (int32_t)i.imm, true);
+  } else {
+    a_.move_immediate(kRax, (uint64_t)i.imm);
   }
-  base();
-  check_range(bytes, 1, write, site, miss);
+}
+
+// rax = the address of the first lane, whose index is in i0; then rcx is the parameters' again.
+void Translator::lazy_first(const Value& v, const Ins& i) {
+  if (v.sign) a_.move_sign(kRcx, kRcx);
+  a_.shift(4, kRcx, v.scale, true);
+  lazy_base(v, i);
+  a_.add(kRax, kRcx);
+  a_.load64(kRcx, kRdi, offsetof(Ctx, base) + 8);
+}
+
+// Where all lanes lie side by side: one access, and then to `done`. Else to `apart`.
+void Translator::lazy_in_a_row(const LazyAccess& x, const Ins& i, Label apart, Label done) {
+  lanes_differ(x.i0, x.i1, 1);
+  a_.jump_if(5, apart);
+  a_.vector(kOut32, x.i0, 0, kRcx, 0);
+  // Numbers that wrap between lanes lie far apart.
+  const Label side = a_.label();
+  a_.group1(7, kRcx, x.v.sign ? 0x7fffffe0 : (int32_t)0xffffffe0u, false);
+  a_.jump_if(x.v.sign ? 14 : 6, side);
+  a_.load64(kRcx, kRdi, offsetof(Ctx, base) + 8);
+  a_.jump(apart);
+  a_.place(side);
+  lazy_first(x.v, i);
+  check_range(x.wide ? 8 : 4, kLanes, x.write, x.site, x.miss);
+  move_lanes(x.p, x.wide, x.write, 0, x.wide ? 4 : 2);
+  a_.jump(done);
+}
+
+// Where all lanes read one address: one access, and then to `done`.
+void Translator::lazy_at_one_address(const LazyAccess& x, const Ins& i, Label done) {
+  const Label apart = a_.label();
+  lanes_differ(x.i0, x.i1, 0);
+  a_.jump_if(5, apart);
+  a_.vector(kOut32, x.i0, 0, kRcx, 0);
+  lazy_first(x.v, i);
+  check_range(x.wide ? 8 : 4, 1, x.write, x.site, x.miss);
+  load_same(x.p, x.wide, 0, x.wide ? 4 : 2);
+  a_.jump(done);
+  a_.place(apart);
+}
+
+// To `miss` unless each lane's index leads into the segment that the base lies in.
+void Translator::check_lazy_lanes(const LazyAccess& x) {
+  const unsigned bytes = x.wide ? 8 : 4;
   // How far the index may go in both directions; r11 is what is left of the segment.
-  a_.load64(kR11, kRdi, site_at(site, offsetof(Segment, end)));
+  a_.load64(kR11, kRdi, site_at(x.site, offsetof(Segment, end)));
   a_.sub(kR11, kRax);
   a_.group1(5, kR11, (int32_t)bytes, true);
-  if (v.scale != 0) a_.shift(5, kR11, v.scale, true);
+  if (x.v.scale != 0) a_.shift(5, kR11, x.v.scale, true);
   a_.move(kR9, kRax);
-  a_.sub64m(kR9, kRdi, site_at(site, offsetof(Segment, begin)));
-  if (v.scale != 0) a_.shift(5, kR9, v.scale, true);
+  a_.sub64m(kR9, kRdi, site_at(x.site, offsetof(Segment, begin)));
+  if (x.v.scale != 0) a_.shift(5, kR9, x.v.scale, true);
   for (Gpr r : {kR11, kR9}) {
     const Label small = a_.label();
     a_.group1(7, r, 0x7fffffff, true);
@@ -255,8 +252,8 @@ bool Translator::lazy_access(int n, const Parts& p, const Ins& i, uint32_t index
   a_.group1(0, kR9, 1, false);
   a_.vector(kSpread32, kScratch + 1, 0, kR9, 2);
   for (unsigned k = 0; k < 2; ++k) {
-    const unsigned mask = masked() ? (k == 0 ? kLow : kHigh) : 0, r = k == 0 ? i0 : i1;
-    if (!v.sign) {
+    const unsigned mask = masked() ? (k == 0 ? kLow : kHigh) : 0, r = k == 0 ? x.i0 : x.i1;
+    if (!x.v.sign) {
       a_.vector(kCompareU32, k == 0 ? 0 : kTestMask, r, kScratch, 2, mask, false, 6);
       continue;
     }
@@ -269,15 +266,34 @@ bool Translator::lazy_access(int n, const Parts& p, const Ins& i, uint32_t index
       a_.mask_move(kTestMask, kSpareMask);
   }
   a_.mask_test(0, kTestMask);
-  a_.jump_if(5, miss);
-  if ((1u << v.scale) % bytes != 0) {  // the index decides whether it is aligned
-    const unsigned low = bytes / (1u << v.scale) - 1;
-    for (unsigned k = 0; k < 2; ++k)
-      a_.vector(kTest32, k == 0 ? 0 : kTestMask, k == 0 ? i0 : i1, all(low, false), 2,
-                masked() ? (k == 0 ? kLow : kHigh) : 0);
-    a_.mask_test(0, kTestMask);
-    a_.jump_if(5, miss);
-  }
+  a_.jump_if(5, x.miss);
+  if ((1u << x.v.scale) % bytes == 0) return;
+  // The index decides whether the address is aligned.
+  const unsigned low = bytes / (1u << x.v.scale) - 1;
+  for (unsigned k = 0; k < 2; ++k)
+    a_.vector(kTest32, k == 0 ? 0 : kTestMask, k == 0 ? x.i0 : x.i1, all(low, false), 2,
+              masked() ? (k == 0 ? kLow : kHigh) : 0);
+  a_.mask_test(0, kTestMask);
+  a_.jump_if(5, x.miss);
+}
+
+// base + index * scale, index a vector of 32 bits.
+bool Translator::lazy_access(int n, const Parts& p, const Ins& i, uint32_t index, bool wide,
+                             bool write) {
+  const Value v = values_[n];
+  const unsigned bytes = wide ? 8 : 4;
+  const unsigned i0 = values_[v.index].reg[0], i1 = values_[v.index].reg[1];
+  const int site = site_of(v.root);
+  if (site < 0) return false;
+  const Label miss = deopt(index, site), scattered = a_.label(), done = a_.label();
+  const LazyAccess x{v, p, wide, write, i0, i1, site, miss};
+  a_.vector(kBroadcast32, kScratch, 0, i0, 2);
+  if (1u << v.scale == bytes) lazy_in_a_row(x, i, scattered, done);
+  a_.place(scattered);
+  if (!write) lazy_at_one_address(x, i, done);
+  lazy_base(v, i);
+  check_range(bytes, 1, write, site, miss);
+  check_lazy_lanes(x);
   scattered32(i0, i1, p, wide, write, v.scale, kR10);
   a_.place(done);
   return true;
@@ -469,7 +485,7 @@ bool Translator::shared(const Ins& i, uint32_t index, bool wide, bool write) {
     forced_site_ = -1;
     return good;
   }
-  const unsigned bytes = wide ? 8 : 4, count = wide ? 4 : 2;
+  const unsigned bytes = wide ? 8 : 4;
   const int address = operand(i.a, false);
   const int what = write ? operand(i.d, wide) : -1;
   const Value x = values_[address];
@@ -496,90 +512,91 @@ bool Translator::shared(const Ins& i, uint32_t index, bool wide, bool write) {
     v = new_vector(wide);
     memcpy(p.reg, values_[v].reg, sizeof p.reg);
   }
-  if (compact_form) {
-    const Label miss = deopt(index);
-    if (line()) {
-      first_address(address, 0, i.imm);
-      check_shared(bytes, kLanes, miss);
-      move_lanes(p, wide, write, 0, count);
-    } else {
-      for (unsigned half = 0; half < 2; ++half) {
-        const Label next = a_.label();
-        if (masked() && half == 1) {
-          a_.mask_test(kHigh, kHigh);
-          a_.jump_if(4, next);
-        }
-        first_address(address, half, i.imm);
-        check_shared(bytes, x.stride == 0 ? 1 : kLanes / 2, miss);
-        if (x.stride == 0)
-          load_same(p, wide, half * count / 2, count / 2);
-        else
-          move_lanes(p, wide, write, half * count / 2, count / 2);
-        a_.place(next);
-      }
-    }
-  } else {
-    Parts at = parts(address);
-    const unsigned o0 = take(), o1 = take();
-    const Label miss = deopt(index), apart = a_.label(), done = a_.label();
-    const Mem offset = all((uint32_t)i.imm, false);
-    a_.vector(kAdd32, o0, at.reg[0], offset, 2);
-    a_.vector(kAdd32, o1, at.reg[1], offset, 2);
-    auto differ = [&](int32_t stride) {
-      for (unsigned k = 0; k < 2; ++k) {
-        unsigned want = kScratch;
-        if (stride != 0) {
-          want = kScratch + 1;
-          a_.vector(kAdd32, want, kScratch, counting(stride, false, 16 * k), 2);
-        }
-        a_.vector(kCompare32, k == 0 ? 0 : kTestMask, k == 0 ? o0 : o1, want, 2,
-                  masked() ? (k == 0 ? kLow : kHigh) : 0, false, 4);
-      }
-      a_.mask_test(0, kTestMask);
-    };
-    a_.vector(kOut32, o0, 0, kRax, 0);
-    a_.vector(kBroadcast32, kScratch, 0, o0, 2);
-    differ((int32_t)bytes);
-    a_.jump_if(5, apart);
-    check_shared(bytes, kLanes, miss);
-    move_lanes(p, wide, write, 0, count);
-    a_.jump(done);
-    a_.place(apart);
-    if (!write) {
-      const Label scattered = a_.label();
-      differ(0);
-      a_.jump_if(5, scattered);
-      check_shared(bytes, 1, miss);
-      load_same(p, wide, 0, count);
-      a_.jump(done);
-      a_.place(scattered);
-    }
-    a_.load64(kR10, kRdi, offsetof(Ctx, block));
-    a_.load32(kR11, kR10, offsetof(Block, shared_bytes));
-    a_.group1(5, kR11, (int32_t)bytes, false);
-    a_.jump_if(2, miss);
-    a_.vector(kSpread32, kScratch, 0, kR11, 2);
-    for (unsigned k = 0; k < 2; ++k) {
-      const unsigned mask = masked() ? (k == 0 ? kLow : kHigh) : 0, r = k == 0 ? o0 : o1;
-      a_.vector(kCompareU32, kTestMask, r, kScratch, 2, mask, false, 6);
-      a_.vector(kTest32, kSpareMask, r, all(bytes - 1, false), 2, mask);
-      a_.mask3(0x45, kTestMask, kTestMask, kSpareMask);
-      if (k == 0) a_.mask_move(0, kTestMask);
-    }
-    a_.mask_test(0, kTestMask);
-    a_.jump_if(5, miss);
-    a_.load64(kR10, kR10, offsetof(Block, shared));
-    scattered32(o0, o1, p, wide, write, 0, kR10);
-    a_.place(done);
-    give(at);
-    give(o0);
-    give(o1);
-  }
+  if (compact_form)
+    shared_compact(address, x.stride, p, i, index, wide, write);
+  else
+    shared_vector(address, p, i, index, wide, write);
   if (write)
     give(p);
   else
     set(i.d, v);
   return true;
+}
+
+// Addresses that count up from the first lane's, or are all the same, in each half of the warp.
+void Translator::shared_compact(int address, int32_t stride, const Parts& p, const Ins& i,
+                                uint32_t index, bool wide, bool write) {
+  const unsigned bytes = wide ? 8 : 4, count = wide ? 4 : 2;
+  const Label miss = deopt(index);
+  if (line()) {
+    first_address(address, 0, i.imm);
+    check_shared(bytes, kLanes, miss);
+    move_lanes(p, wide, write, 0, count);
+    return;
+  }
+  for (unsigned half = 0; half < 2; ++half) {
+    const Label next = a_.label();
+    if (masked() && half == 1) {
+      a_.mask_test(kHigh, kHigh);
+      a_.jump_if(4, next);
+    }
+    first_address(address, half, i.imm);
+    check_shared(bytes, stride == 0 ? 1 : kLanes / 2, miss);
+    if (stride == 0)
+      load_same(p, wide, half * count / 2, count / 2);
+    else
+      move_lanes(p, wide, write, half * count / 2, count / 2);
+    a_.place(next);
+  }
+}
+
+// Any addresses: those that turn out to lie side by side, or to be all the same, are one access.
+void Translator::shared_vector(int address, const Parts& p, const Ins& i, uint32_t index, bool wide,
+                               bool write) {
+  const unsigned bytes = wide ? 8 : 4, count = wide ? 4 : 2;
+  Parts at = parts(address);
+  const unsigned o0 = take(), o1 = take();
+  const Label miss = deopt(index), apart = a_.label(), done = a_.label();
+  const Mem offset = all((uint32_t)i.imm, false);
+  a_.vector(kAdd32, o0, at.reg[0], offset, 2);
+  a_.vector(kAdd32, o1, at.reg[1], offset, 2);
+  a_.vector(kOut32, o0, 0, kRax, 0);
+  a_.vector(kBroadcast32, kScratch, 0, o0, 2);
+  lanes_differ(o0, o1, (int32_t)bytes);
+  a_.jump_if(5, apart);
+  check_shared(bytes, kLanes, miss);
+  move_lanes(p, wide, write, 0, count);
+  a_.jump(done);
+  a_.place(apart);
+  if (!write) {
+    const Label scattered = a_.label();
+    lanes_differ(o0, o1, 0);
+    a_.jump_if(5, scattered);
+    check_shared(bytes, 1, miss);
+    load_same(p, wide, 0, count);
+    a_.jump(done);
+    a_.place(scattered);
+  }
+  a_.load64(kR10, kRdi, offsetof(Ctx, block));
+  a_.load32(kR11, kR10, offsetof(Block, shared_bytes));
+  a_.group1(5, kR11, (int32_t)bytes, false);
+  a_.jump_if(2, miss);
+  a_.vector(kSpread32, kScratch, 0, kR11, 2);
+  for (unsigned k = 0; k < 2; ++k) {
+    const unsigned mask = masked() ? (k == 0 ? kLow : kHigh) : 0, r = k == 0 ? o0 : o1;
+    a_.vector(kCompareU32, kTestMask, r, kScratch, 2, mask, false, 6);
+    a_.vector(kTest32, kSpareMask, r, all(bytes - 1, false), 2, mask);
+    a_.mask3(0x45, kTestMask, kTestMask, kSpareMask);
+    if (k == 0) a_.mask_move(0, kTestMask);
+  }
+  a_.mask_test(0, kTestMask);
+  a_.jump_if(5, miss);
+  a_.load64(kR10, kR10, offsetof(Block, shared));
+  scattered32(o0, o1, p, wide, write, 0, kR10);
+  a_.place(done);
+  give(at);
+  give(o0);
+  give(o1);
 }
 
 }  // namespace simgpu::ptx

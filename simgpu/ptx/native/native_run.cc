@@ -519,139 +519,207 @@ bool Translator::logic_of_predicates(const Known& k, const Ins& i) {
   return true;
 }
 
+// The result of two operands, as one number for all lanes where that is known.
+void Translator::two_operands(const Known& k, const Ins& i) {
+  const int a = operand(i.a, k.wide), b = operand(i.b, k.wide);
+  const Fact s[3] = {fact_of(a), fact_of(b), Fact()};
+  const Fact f = facts_.result(i, k, s);
+  int v;
+  if (f.compact) {
+    canonical(a);
+    canonical(b);
+    v = compact_result(k, i, f);
+    compact_binary(k.code, values_[v].reg[0], a, b);
+  } else {
+    v = binary(k, a, b, true);
+  }
+  set(i.d, v);
+}
+
+// A sum of index * scale and a number stays in two parts. False: it is not such a sum.
+bool Translator::add_lazily(const Ins& i) {
+  int a = operand(i.a, true), b = operand(i.b, true);
+  if (values_[b].form == Form::kLazy) {
+    const int t = a;
+    a = b;
+    b = t;
+  }
+  const Value y = values_[b];
+  const bool number = y.form == Form::kConstant ||
+                      (y.form == Form::kCompact && y.stride == 0 && (line() || y.alike));
+  if (values_[a].form != Form::kLazy || !number) return false;
+  const Value x = values_[a];
+  const int v = make(Form::kLazy, true);
+  int base = b;
+  if (x.base >= 0 || y.form == Form::kConstant) {
+    const unsigned r = take();
+    if (x.base >= 0) {
+      compact_binary(kAdd64, r, x.base, b);
+    } else {
+      bool temporary;
+      const unsigned from = compact(b, &temporary);
+      a_.vector(kMoveVector, r, 0, from, 0);
+      if (temporary) give(from);
+    }
+    base = make(Form::kCompact, true);
+    values_[base].reg[0] = (uint8_t)r;
+    values_[base].alike = true;
+  }
+  Value& z = values_[v];
+  z.sign = x.sign;
+  z.scale = x.scale;
+  z.index = x.index;
+  z.base = base;
+  z.root = x.root != 0 ? x.root : y.root;
+  hold(base);
+  hold(x.index);
+  set(i.d, v);
+  return true;
+}
+
+void Translator::logical_not(const Known& k, const Ins& i) {
+  const int a = operand(i.a, k.wide);
+  const int v = new_vector(k.wide);
+  const Parts x = parts(a);
+  const Mem ones = all(~0ull, true);
+  for (unsigned n = 0; n < parts_of(values_[v]); ++n)
+    a_.vector(kXor, values_[v].reg[n], x.reg[n], ones, 2);
+  give(x);
+  set(i.d, v);
+}
+
+void Translator::move(const Known& k, const Ins& i) {
+  const int a = operand(i.a, k.wide);
+  const Fact s[3] = {fact_of(a), Fact(), Fact()};
+  const Fact f = facts_.result(i, k, s);
+  if (f.compact) {
+    canonical(a);
+    const int v = compact_result(k, i, f);
+    bool temporary;
+    const unsigned x = compact(a, &temporary);
+    a_.vector(kMoveVector, values_[v].reg[0], 0, x, 0);
+    if (temporary) give(x);
+    values_[v].alike = f.alike || s[0].constant;
+    set(i.d, v);
+    return;
+  }
+  const int v = new_vector(k.wide);
+  const Parts x = parts(a);
+  for (unsigned n = 0; n < parts_of(values_[v]); ++n)
+    a_.vector(kMoveVector, values_[v].reg[n], 0, x.reg[n], 2);
+  give(x);
+  set(i.d, v);
+}
+
+void Translator::negate(const Known& k, const Ins& i) {
+  const int a = operand(i.a, k.wide);
+  canonical(a);
+  const Fact s[3] = {fact_of(a), Fact(), Fact()};
+  const Fact f = facts_.result(i, k, s);
+  if (f.compact && !s[0].constant) {
+    const int v = compact_result(k, i, f);
+    a_.vector(kXor, kScratch, kScratch, kScratch, 2);
+    a_.vector(k.code, values_[v].reg[0], kScratch, values_[a].reg[0], 0);
+    set(i.d, v);
+    return;
+  }
+  const int v = new_vector(k.wide);
+  const Parts x = parts(a);
+  a_.vector(kXor, kScratch, kScratch, kScratch, 2);
+  for (unsigned n = 0; n < parts_of(values_[v]); ++n)
+    a_.vector(k.code, values_[v].reg[n], kScratch, x.reg[n], 2);
+  give(x);
+  set(i.d, v);
+}
+
+bool Translator::widen(const Known& k, const Ins& i, uint32_t index) {
+  const int a = operand(i.a, false);
+  if (values_[a].form == Form::kCompact && values_[a].stride != 0 && !inside(a, index, k.detail))
+    spread(a);
+  const int v = extend(a, k.detail);
+  if (v < 0) return false;
+  set(i.d, v);
+  return true;
+}
+
+void Translator::truncate(const Known& k, const Ins& i) {
+  const int a = operand(i.a, true);
+  const Fact s[3] = {fact_of(a), Fact(), Fact()};
+  const Fact f = facts_.result(i, k, s);
+  canonical(a);
+  if (f.compact) {
+    const int v = compact_result(k, i, f);
+    bool temporary;
+    const unsigned x = compact(a, &temporary);
+    a_.vector(kShuffle, values_[v].reg[0], 0, x, 0, 0, false, 0x88);
+    if (temporary) give(x);
+    set(i.d, v);
+    return;
+  }
+  const int v = new_vector(false);
+  const Parts x = parts(a);
+  for (unsigned n = 0; n < 2; ++n) {
+    const unsigned d = values_[v].reg[n];
+    a_.vector(kNarrow, x.reg[2 * n], 0, kScratch, 2);
+    a_.vector(kNarrow, x.reg[2 * n + 1], 0, kScratch + 1, 2);
+    a_.vector(kInsertHalf, d, kScratch, kScratch + 1, 2, 0, false, 1);
+  }
+  give(x);
+  set(i.d, v);
+}
+
+void Translator::logic3(const Ins& i) {
+  const int a = operand(i.a, false), b = operand(i.b, false), c = operand(i.c, false);
+  const int v = new_vector(false);
+  const Parts x = parts(a), y = parts(b), z = parts(c);
+  for (unsigned n = 0; n < 2; ++n) {
+    a_.vector(kMoveVector, values_[v].reg[n], 0, x.reg[n], 2);
+    a_.vector(kLogic3, values_[v].reg[n], y.reg[n], z.reg[n], 2, 0, false, (int)(i.imm & 255));
+  }
+  give(x);
+  give(y);
+  give(z);
+  set(i.d, v);
+}
+
+void Translator::parameter(const Known& k, const Ins& i) {
+  const Fact f = facts_.result(i, k, nullptr);
+  const int v = compact_result(k, i, f);
+  a_.load64(kRax, kRdi, offsetof(Ctx, params));
+  a_.vector(k.wide ? Code{k0F38, k66, 1, 0x59} : kBroadcast32, values_[v].reg[0], 0,
+            x86::at(kRax, (uint32_t)i.imm), 0);
+  set(i.d, v);
+}
+
 bool Translator::instruction(uint32_t index) {
   const Ins& i = f_.code[index];
   const Known& k = *known(handlers_[index], i);
   now_ = index;
   ++stamp_;
-  auto two = [&](bool exact) {
-    const int a = operand(i.a, k.wide), b = operand(i.b, k.wide);
-    const Fact s[3] = {fact_of(a), fact_of(b), Fact()};
-    const Fact f = facts_.result(i, k, s);
-    int v;
-    if (f.compact) {
-      canonical(a);
-      canonical(b);
-      v = compact_result(k, i, f);
-      compact_binary(k.code, values_[v].reg[0], a, b);
-    } else {
-      v = binary(k, a, b, exact);
-    }
-    set(i.d, v);
-  };
   switch (k.what) {
     case Do::kAdd:
-      if (k.wide) {
-        // base + index * scale stays in two parts.
-        int a = operand(i.a, true), b = operand(i.b, true);
-        if (values_[b].form == Form::kLazy) {
-          const int t = a;
-          a = b;
-          b = t;
-        }
-        const Value y = values_[b];
-        if (values_[a].form == Form::kLazy &&
-            (y.form == Form::kConstant ||
-             (y.form == Form::kCompact && y.stride == 0 && (line() || y.alike)))) {
-          const Value x = values_[a];
-          const int v = make(Form::kLazy, true);
-          int base = b;
-          if (x.base >= 0 || y.form == Form::kConstant) {
-            const unsigned r = take();
-            if (x.base >= 0) {
-              compact_binary(kAdd64, r, x.base, b);
-            } else {
-              bool temporary;
-              const unsigned from = compact(b, &temporary);
-              a_.vector(kMoveVector, r, 0, from, 0);
-              if (temporary) give(from);
-            }
-            base = make(Form::kCompact, true);
-            values_[base].reg[0] = (uint8_t)r;
-            values_[base].alike = true;
-          }
-          Value& z = values_[v];
-          z.sign = x.sign;
-          z.scale = x.scale;
-          z.index = x.index;
-          z.base = base;
-          z.root = x.root != 0 ? x.root : y.root;
-          hold(base);
-          hold(x.index);
-          set(i.d, v);
-          break;
-        }
-      }
-      two(true);
+      if (!k.wide || !add_lazily(i)) two_operands(k, i);
       break;
     case Do::kSub:
     case Do::kMul:
     case Do::kPlain:
-      two(true);
+      two_operands(k, i);
       break;
     case Do::kBits:
-      if (!logic_of_predicates(k, i)) two(true);
+      if (!logic_of_predicates(k, i)) two_operands(k, i);
       break;
     case Do::kMad:
       multiply_add(k, i);
       break;
-    case Do::kNot: {
-      if (logic_of_predicates(k, i)) break;
-      const int a = operand(i.a, k.wide);
-      const int v = new_vector(k.wide);
-      const Parts x = parts(a);
-      const Mem ones = all(~0ull, true);
-      for (unsigned n = 0; n < parts_of(values_[v]); ++n)
-        a_.vector(kXor, values_[v].reg[n], x.reg[n], ones, 2);
-      give(x);
-      set(i.d, v);
+    case Do::kNot:
+      if (!logic_of_predicates(k, i)) logical_not(k, i);
       break;
-    }
-    case Do::kMove: {
-      if (logic_of_predicates(k, i)) break;
-      const int a = operand(i.a, k.wide);
-      const Fact s[3] = {fact_of(a), Fact(), Fact()};
-      const Fact f = facts_.result(i, k, s);
-      if (f.compact) {
-        canonical(a);
-        const int v = compact_result(k, i, f);
-        bool temporary;
-        const unsigned x = compact(a, &temporary);
-        a_.vector(kMoveVector, values_[v].reg[0], 0, x, 0);
-        if (temporary) give(x);
-        values_[v].alike = f.alike || s[0].constant;
-        set(i.d, v);
-        break;
-      }
-      const int v = new_vector(k.wide);
-      const Parts x = parts(a);
-      for (unsigned n = 0; n < parts_of(values_[v]); ++n)
-        a_.vector(kMoveVector, values_[v].reg[n], 0, x.reg[n], 2);
-      give(x);
-      set(i.d, v);
+    case Do::kMove:
+      if (!logic_of_predicates(k, i)) move(k, i);
       break;
-    }
-    case Do::kNegate: {
-      const int a = operand(i.a, k.wide);
-      canonical(a);
-      const Fact s[3] = {fact_of(a), Fact(), Fact()};
-      const Fact f = facts_.result(i, k, s);
-      if (f.compact && !s[0].constant) {
-        const int v = compact_result(k, i, f);
-        a_.vector(kXor, kScratch, kScratch, kScratch, 2);
-        a_.vector(k.code, values_[v].reg[0], kScratch, values_[a].reg[0], 0);
-        set(i.d, v);
-        break;
-      }
-      const int v = new_vector(k.wide);
-      const Parts x = parts(a);
-      a_.vector(kXor, kScratch, kScratch, kScratch, 2);
-      for (unsigned n = 0; n < parts_of(values_[v]); ++n)
-        a_.vector(k.code, values_[v].reg[n], kScratch, x.reg[n], 2);
-      give(x);
-      set(i.d, v);
+    case Do::kNegate:
+      negate(k, i);
       break;
-    }
     case Do::kShift:
       shift(k, i);
       break;
@@ -659,42 +727,11 @@ bool Translator::instruction(uint32_t index) {
     case Do::kMadWide:
       wide(k, i);
       break;
-    case Do::kExtend: {
-      const int a = operand(i.a, false);
-      if (values_[a].form == Form::kCompact && values_[a].stride != 0 &&
-          !inside(a, index, k.detail))
-        spread(a);
-      const int v = extend(a, k.detail);
-      if (v < 0) return false;
-      set(i.d, v);
+    case Do::kExtend:
+      return widen(k, i, index);
+    case Do::kTruncate:
+      truncate(k, i);
       break;
-    }
-    case Do::kTruncate: {
-      const int a = operand(i.a, true);
-      const Fact s[3] = {fact_of(a), Fact(), Fact()};
-      const Fact f = facts_.result(i, k, s);
-      canonical(a);
-      if (f.compact) {
-        const int v = compact_result(k, i, f);
-        bool temporary;
-        const unsigned x = compact(a, &temporary);
-        a_.vector(kShuffle, values_[v].reg[0], 0, x, 0, 0, false, 0x88);
-        if (temporary) give(x);
-        set(i.d, v);
-        break;
-      }
-      const int v = new_vector(false);
-      const Parts x = parts(a);
-      for (unsigned n = 0; n < 2; ++n) {
-        const unsigned d = values_[v].reg[n];
-        a_.vector(kNarrow, x.reg[2 * n], 0, kScratch, 2);
-        a_.vector(kNarrow, x.reg[2 * n + 1], 0, kScratch + 1, 2);
-        a_.vector(kInsertHalf, d, kScratch, kScratch + 1, 2, 0, false, 1);
-      }
-      give(x);
-      set(i.d, v);
-      break;
-    }
     case Do::kReal:
     case Do::kFma:
     case Do::kRoot:
@@ -709,32 +746,15 @@ bool Translator::instruction(uint32_t index) {
     case Do::kSelect:
       select(i, k.wide);
       break;
-    case Do::kLogic3: {
-      const int a = operand(i.a, false), b = operand(i.b, false), c = operand(i.c, false);
-      const int v = new_vector(false);
-      const Parts x = parts(a), y = parts(b), z = parts(c);
-      for (unsigned n = 0; n < 2; ++n) {
-        a_.vector(kMoveVector, values_[v].reg[n], 0, x.reg[n], 2);
-        a_.vector(kLogic3, values_[v].reg[n], y.reg[n], z.reg[n], 2, 0, false, (int)(i.imm & 255));
-      }
-      give(x);
-      give(y);
-      give(z);
-      set(i.d, v);
+    case Do::kLogic3:
+      logic3(i);
       break;
-    }
     case Do::kSpecial:
       special(i);
       break;
-    case Do::kParam: {
-      const Fact f = facts_.result(i, k, nullptr);
-      const int v = compact_result(k, i, f);
-      a_.load64(kRax, kRdi, offsetof(Ctx, params));
-      a_.vector(k.wide ? Code{k0F38, k66, 1, 0x59} : kBroadcast32, values_[v].reg[0], 0,
-                x86::at(kRax, (uint32_t)i.imm), 0);
-      set(i.d, v);
+    case Do::kParam:
+      parameter(k, i);
       break;
-    }
     case Do::kLoad:
       return load(i, index, k.wide);
     case Do::kStore:
