@@ -49,125 +49,83 @@ bool read_string(Ctx& c, uint32_t lane, uint64_t address, char* to, size_t room)
 
 bool is_flag(char x) { return x == '-' || x == '+' || x == ' ' || x == '#' || x == '0'; }
 bool is_digit(char x) { return x >= '0' && x <= '9'; }
+bool is_size(char x) {
+  return x == 'l' || x == 'h' || x == 'j' || x == 'z' || x == 't' || x == 'L';
+}
 
-}  // namespace
+// vprintf of one lane. Each conversion, %[flags][width][.precision][size]type, is written by our
+// libc's snprintf, with the size that our libc needs for what the kernel passed.
+class DevicePrintf {
+ public:
+  DevicePrintf(Ctx& c, uint32_t lane, uint64_t arguments) : c_(c), lane_(lane), at_(arguments) {}
 
-int device_printf(Ctx& c, uint32_t lane, uint64_t format, uint64_t arguments) {
-  char text[4096], piece[1200], spec[64], string[2048];
-  if (!read_string(c, lane, format, text, sizeof text)) return -1;
-  Line line;
-  uint64_t at = arguments;
-  int converted = 0;
-  auto word = [&](unsigned bytes, uint64_t* v) {
-    at = (at + bytes - 1) & ~(uint64_t)(bytes - 1);
-    *v = 0;
-    bool good = read_bytes(c, lane, at, v, bytes);
-    at += bytes;
+  // The number of conversions; -1: the format or an argument lies at a bad address.
+  int print(uint64_t format) {
+    char text[4096];
+    if (!read_string(c_, lane_, format, text, sizeof text)) return -1;
+    for (p_ = text; *p_;) {
+      if (*p_ != '%') {
+        plain_text();
+      } else if (p_[1] == '%') {
+        line_.add("%", 1);
+        p_ += 2;
+      } else if (!conversion()) {
+        return -1;
+      }
+    }
+    line_.send(c_);
+    return converted_;
+  }
+
+ private:
+  // The next argument, which lies aligned. False: it is at a bad address.
+  bool argument(unsigned bytes, uint64_t* value) {
+    at_ = (at_ + bytes - 1) & ~(uint64_t)(bytes - 1);
+    *value = 0;
+    const bool good = read_bytes(c_, lane_, at_, value, bytes);
+    at_ += bytes;
     return good;
-  };
-  for (const char* p = text; *p != 0;) {
-    if (*p != '%') {
-      const char* q = p;
-      while (*q != 0 && *q != '%') ++q;
-      line.add(p, (size_t)(q - p));
-      p = q;
-      continue;
+  }
+
+  void plain_text() {
+    const char* end = p_;
+    while (*end && *end != '%') ++end;
+    line_.add(p_, (size_t)(end - p_));
+    p_ = end;
+  }
+
+  bool conversion() {
+    const char* begin = p_++;
+    used_ = 0;
+    bytes_ = 4;
+    is_char_ = is_short_ = false;
+    specify('%');
+    while (is_flag(*p_) && used_ < 8) specify(*p_++);
+    if (!width()) return false;
+    if (*p_ == '.') {
+      specify(*p_++);
+      if (!width()) return false;
     }
-    if (p[1] == '%') {
-      line.add("%", 1);
-      p += 2;
-      continue;
-    }
-    // %[flags][width][.precision][size]type, rebuilt with the size that our libc needs.
-    const char* begin = p++;
-    size_t n = 0;
-    spec[n++] = '%';
-    while (is_flag(*p) && n < 8) spec[n++] = *p++;
-    for (int part = 0; part < 2; ++part) {
-      if (part == 1) {
-        if (*p != '.') break;
-        spec[n++] = *p++;
-      }
-      if (*p == '*') {
-        uint64_t v;
-        if (!word(4, &v)) return -1;
-        int w = (int)(uint32_t)v;
-        if (w > 512) w = 512;
-        if (w < -512) w = -512;
-        n += (size_t)snprintf(spec + n, 8, "%d", w);
-        ++p;
-      } else {
-        int w = 0;
-        bool any = false;
-        for (; is_digit(*p); ++p) {
-          if (w < 512) w = w * 10 + (*p - '0');
-          any = true;
-        }
-        if (w > 512) w = 512;
-        if (any) n += (size_t)snprintf(spec + n, 8, "%d", w);
-      }
-    }
-    unsigned bytes = 4;
-    bool is_char = false, is_short = false;
-    while (*p == 'l' || *p == 'h' || *p == 'j' || *p == 'z' || *p == 't' || *p == 'L') {
-      if (*p == 'h') {
-        is_char = is_short;
-        is_short = true;
-      } else {
-        bytes = 8;
-      }
-      ++p;
-    }
-    int got = 0;
-    uint64_t v;
-    switch (*p) {
+    size();
+    switch (*p_) {
       case 'd':
-      case 'i': {
-        if (!word(bytes, &v)) return -1;
-        long long x = bytes == 8 ? (long long)v
-                      : is_char  ? (signed char)v
-                      : is_short ? (short)v
-                                 : (int)(uint32_t)v;
-        memcpy(spec + n, "lld", 4);
-        got = snprintf(piece, sizeof piece, spec, x);
+      case 'i':
+        if (!signed_number()) return false;
         break;
-      }
       case 'u':
       case 'x':
       case 'X':
-      case 'o': {
-        if (!word(bytes, &v)) return -1;
-        if (bytes == 4 && is_short) v &= is_char ? 0xff : 0xffff;
-        spec[n++] = 'l';
-        spec[n++] = 'l';
-        spec[n++] = *p;
-        spec[n] = 0;
-        got = snprintf(piece, sizeof piece, spec, (unsigned long long)v);
+      case 'o':
+        if (!unsigned_number()) return false;
         break;
-      }
       case 'c':
-        if (!word(4, &v)) return -1;
-        spec[n++] = 'c';
-        spec[n] = 0;
-        got = snprintf(piece, sizeof piece, spec, (int)(unsigned char)v);
+        if (!character()) return false;
         break;
       case 'p':
-        if (!word(8, &v)) return -1;
-        memcpy(spec + n, "p", 2);
-        got = snprintf(piece, sizeof piece, spec, (void*)v);
+        if (!pointer()) return false;
         break;
       case 's':
-        if (!word(8, &v)) return -1;
-        memcpy(spec + n, "s", 2);
-        if (v == 0)
-          memcpy(string, "(null)", 7);
-        else if (!read_string(c, lane, v, string, sizeof string))
-          return -1;
-        if (n == 1) {
-          line.add(string, strlen(string));
-        } else {
-          got = snprintf(piece, sizeof piece, spec, string);
-        }
+        if (!string()) return false;
         break;
       case 'f':
       case 'F':
@@ -176,24 +134,136 @@ int device_printf(Ctx& c, uint32_t lane, uint64_t format, uint64_t arguments) {
       case 'g':
       case 'G':
       case 'a':
-      case 'A': {
-        if (!word(8, &v)) return -1;
-        spec[n++] = *p;
-        spec[n] = 0;
-        got = snprintf(piece, sizeof piece, spec, __builtin_bit_cast(double, v));
+      case 'A':
+        if (!real()) return false;
         break;
-      }
-      default:  // not a conversion: as it stands
-        line.add(begin, (size_t)(p - begin) + (*p != 0 ? 1 : 0));
-        if (*p != 0) ++p;
-        continue;
+      default:  // not a conversion: printed as it stands
+        if (*p_) ++p_;
+        line_.add(begin, (size_t)(p_ - begin));
+        return true;
     }
-    if (got > 0) line.add(piece, (size_t)got < sizeof piece ? (size_t)got : sizeof piece - 1);
-    ++converted;
-    ++p;
+    ++converted_;
+    ++p_;
+    return true;
   }
-  line.send(c);
-  return converted;
+
+  // A width or a precision: a number, or '*', which takes it from the arguments. At most 512.
+  bool width() {
+    constexpr int kMost = 512;
+    int width = 0;
+    bool any = false;
+    if (*p_ == '*') {
+      uint64_t value;
+      if (!argument(4, &value)) return false;
+      width = (int)(uint32_t)value;
+      any = true;
+      ++p_;
+    } else {
+      for (; is_digit(*p_); ++p_) {
+        if (width < kMost) width = width * 10 + (*p_ - '0');
+        any = true;
+      }
+    }
+    if (width > kMost) width = kMost;
+    if (width < -kMost) width = -kMost;
+    if (any) used_ += (size_t)snprintf(spec_ + used_, 8, "%d", width);
+    return true;
+  }
+
+  void size() {
+    for (; is_size(*p_); ++p_) {
+      if (*p_ == 'h') {
+        is_char_ = is_short_;
+        is_short_ = true;
+      } else {
+        bytes_ = 8;
+      }
+    }
+  }
+
+  bool signed_number() {
+    uint64_t v;
+    if (!argument(bytes_, &v)) return false;
+    const long long x = bytes_ == 8 ? (long long)v
+                        : is_char_  ? (signed char)v
+                        : is_short_ ? (short)v
+                                    : (int)(uint32_t)v;
+    specify('l');
+    specify('l');
+    write('d', x);
+    return true;
+  }
+
+  bool unsigned_number() {
+    uint64_t v;
+    if (!argument(bytes_, &v)) return false;
+    if (bytes_ == 4 && is_short_) v &= is_char_ ? 0xff : 0xffff;
+    specify('l');
+    specify('l');
+    write(*p_, (unsigned long long)v);
+    return true;
+  }
+
+  bool character() {
+    uint64_t v;
+    if (!argument(4, &v)) return false;
+    write('c', (int)(unsigned char)v);
+    return true;
+  }
+
+  bool pointer() {
+    uint64_t v;
+    if (!argument(8, &v)) return false;
+    write('p', (void*)v);
+    return true;
+  }
+
+  bool string() {
+    char text[2048] = "(null)";
+    uint64_t v;
+    if (!argument(8, &v)) return false;
+    if (v && !read_string(c_, lane_, v, text, sizeof text)) return false;
+    if (used_ == 1)  // neither width nor precision: as long as it is
+      line_.add(text, strlen(text));
+    else
+      write('s', text);
+    return true;
+  }
+
+  bool real() {
+    uint64_t v;
+    if (!argument(8, &v)) return false;
+    write(*p_, __builtin_bit_cast(double, v));
+    return true;
+  }
+
+  void specify(char x) { spec_[used_++] = x; }
+
+  template <class T>
+  void write(char type, T value) {
+    char piece[1200];
+    specify(type);
+    specify(0);
+    const int got = snprintf(piece, sizeof piece, spec_, value);
+    if (got > 0) line_.add(piece, (size_t)got < sizeof piece ? (size_t)got : sizeof piece - 1);
+  }
+
+  Ctx& c_;
+  uint32_t lane_;
+  uint64_t at_;              // of the next argument
+  const char* p_ = nullptr;  // in the format
+  char spec_[64];            // the conversion as our libc gets it
+  size_t used_ = 0;          // of spec_
+  unsigned bytes_ = 4;       // of a number that is an argument
+  bool is_char_ = false, is_short_ = false;
+  int converted_ = 0;
+  Line line_;
+};
+
+}  // namespace
+
+int device_printf(Ctx& c, uint32_t lane, uint64_t format, uint64_t arguments) {
+  return DevicePrintf(c, lane, arguments).print(format);
 }
 
 static void assert_fail(Ctx& c, const Ins* i, uint32_t lane, const uint64_t* argument) {
