@@ -959,11 +959,9 @@ Fn pair_pick(const Key& k) {
   }
 }
 
-}  // namespace
-
-Fn pick_integer(const Key& k) {
-  if (k.t == Ty::kU16x2 || k.t == Ty::kS16x2) return pair_pick(k);
-  const bool s = is_signed(k.t), wide = type_bytes(k.t) == 8;
+// Sums, products, quotients and what is compared of two numbers.
+Fn pick_arithmetic(const Key& k) {
+  const bool s = is_signed(k.t);
   switch (k.op) {
     case Op::kAdd:
       return k.sat ? op2<AddSat> : two_int<Add>(k.t);
@@ -1034,6 +1032,15 @@ Fn pick_integer(const Key& k) {
                                : nullptr;
     case Op::kNeg:
       return one_bits<Neg>(k.t);
+    default:
+      return nullptr;
+  }
+}
+
+// Logic and shifts.
+Fn pick_logic(const Key& k) {
+  const bool s = is_signed(k.t);
+  switch (k.op) {
     case Op::kAnd:
       return two_bits<And>(k.t);
     case Op::kOr:
@@ -1044,8 +1051,6 @@ Fn pick_integer(const Key& k) {
       return one_bits<Not>(k.t);
     case Op::kCnot:
       return one_bits<Cnot>(k.t);
-    case Op::kMov:
-      return k.t == Ty::kB128 ? move128 : one_bits<Move>(k.t);
     case Op::kLop3:
       return lop3;
     case Op::kShl:
@@ -1070,6 +1075,16 @@ Fn pick_integer(const Key& k) {
       return k.clamp ? op3<Shf<true, true>> : op3<Shf<true, false>>;
     case Op::kShfRight:
       return k.clamp ? op3<Shf<false, true>> : op3<Shf<false, false>>;
+    default:
+      return nullptr;
+  }
+}
+
+// Bits and bytes of a word: counting, finding, cutting, permuting.
+Fn pick_bits(const Key& k) {
+  const bool s = is_signed(k.t);
+  const bool wide = type_bytes(k.t) == 8;
+  switch (k.op) {
     case Op::kPopc:
       return wide ? op1<Popc<uint64_t>> : op1<Popc<uint32_t>>;
     case Op::kClz:
@@ -1107,16 +1122,26 @@ Fn pick_integer(const Key& k) {
         default:
           return op3<PrmtMode<5>>;
       }
-    case Op::kDp4a:
-      return s ? dp4a_pick<int8_t>(is_signed(k.t2)) : dp4a_pick<uint8_t>(is_signed(k.t2));
-    case Op::kDp2a:
-      return s ? dp2a_pick<int16_t>(is_signed(k.t2), k.hi)
-               : dp2a_pick<uint16_t>(is_signed(k.t2), k.hi);
     case Op::kBmsk:
       return k.clamp ? op2<Bmsk<true>> : op2<Bmsk<false>>;
     case Op::kSzext:
       if (k.clamp) return s ? op2<Szext<int32_t, true>> : op2<Szext<uint32_t, true>>;
       return s ? op2<Szext<int32_t, false>> : op2<Szext<uint32_t, false>>;
+    default:
+      return nullptr;
+  }
+}
+
+// What has more than one result or part: carries, dot products, video instructions.
+Fn pick_chained(const Key& k) {
+  const bool s = is_signed(k.t);
+  const bool wide = type_bytes(k.t) == 8;
+  switch (k.op) {
+    case Op::kDp4a:
+      return s ? dp4a_pick<int8_t>(is_signed(k.t2)) : dp4a_pick<uint8_t>(is_signed(k.t2));
+    case Op::kDp2a:
+      return s ? dp2a_pick<int16_t>(is_signed(k.t2), k.hi)
+               : dp2a_pick<uint16_t>(is_signed(k.t2), k.hi);
     case Op::kAddCarry:
       return wide ? carry_pick<uint64_t, kCarryAdd>(k) : carry_pick<uint32_t, kCarryAdd>(k);
     case Op::kSubCarry:
@@ -1130,6 +1155,17 @@ Fn pick_integer(const Key& k) {
       return wide ? carry_pick<uint64_t, kCarryMadLo>(k) : carry_pick<uint32_t, kCarryMadLo>(k);
     case Op::kVideo:
       return video;
+    default:
+      return nullptr;
+  }
+}
+
+// Comparisons, selections, packing and addresses.
+Fn pick_moves(const Key& k) {
+  const bool wide = type_bytes(k.t) == 8;
+  switch (k.op) {
+    case Op::kMov:
+      return k.t == Ty::kB128 ? move128 : one_bits<Move>(k.t);
     case Op::kSetp:
     case Op::kSet:
       return compare_type(k);
@@ -1156,6 +1192,15 @@ Fn pick_integer(const Key& k) {
     default:
       return nullptr;
   }
+}
+
+}  // namespace
+
+Fn pick_integer(const Key& k) {
+  if (k.t == Ty::kU16x2 || k.t == Ty::kS16x2) return pair_pick(k);
+  for (auto pick : {pick_arithmetic, pick_logic, pick_bits, pick_chained, pick_moves})
+    if (Fn f = pick(k)) return f;
+  return nullptr;
 }
 
 }  // namespace simgpu::ptx::SIMGPU_ARCH
