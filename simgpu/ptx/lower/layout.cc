@@ -244,19 +244,21 @@ class Layout {
   }
 
   void allocate() {
-    const auto count = (uint32_t)d_.classes.size();
-    const size_t words = (count + 63) / 64, n = order_.size();
-    Vec<uint64_t> in, kill, use;
-    Vec<uint64_t>& out = live_out_;
-    in.resize(words * n);
-    out.resize(words * n);
-    kill.resize(words * n);
-    use.resize(words * n);
-    Vec<uint32_t> position;  // of a block in order_
-    position.resize(blocks_.size());
-    for (uint32_t k = 0; k < n; ++k) position[order_[k]] = k;
-    for (uint32_t k = 0; k < n; ++k) {
-      uint64_t *u = use.data() + k * words, *d = kill.data() + k * words;
+    Vec<uint64_t> in;
+    find_live(&in);
+    Vec<uint32_t> begin, end;
+    find_intervals(in, &begin, &end);
+    scan(begin, end);
+  }
+
+  size_t live_words() const { return (d_.classes.size() + 63) / 64; }
+
+  // One bit for each register and block: `use` of those that block k reads before it has written
+  // them whole, `kill` of those that it writes whole first.
+  void find_uses(Vec<uint64_t>* use, Vec<uint64_t>* kill) {
+    const size_t words = live_words();
+    for (size_t k = 0; k < order_.size(); ++k) {
+      uint64_t *u = use->data() + k * words, *d = kill->data() + k * words;
       const BasicBlock& b = blocks_[order_[k]];
       for (uint32_t i = b.new_begin; i < b.new_end; ++i) {
         registers(i, [&](uint32_t o, bool written, bool partly) {
@@ -271,14 +273,28 @@ class Layout {
         });
       }
     }
+  }
+
+  // Which registers are needed at the beginning (`in`) and at the end (live_out_) of each block.
+  void find_live(Vec<uint64_t>* in) {
+    const size_t words = live_words(), n = order_.size();
+    Vec<uint64_t> kill, use;
+    in->resize(words * n);
+    live_out_.resize(words * n);
+    kill.resize(words * n);
+    use.resize(words * n);
+    Vec<uint32_t> position;  // of a block in order_
+    position.resize(blocks_.size());
+    for (uint32_t k = 0; k < n; ++k) position[order_[k]] = k;
+    find_uses(&use, &kill);
     for (bool changed = true; changed;) {
       changed = false;
       for (size_t k = n; k-- > 0;) {
         const BasicBlock& b = blocks_[order_[k]];
-        uint64_t *o = out.data() + k * words, *i = in.data() + k * words,
+        uint64_t *o = live_out_.data() + k * words, *i = in->data() + k * words,
                  *u = use.data() + k * words, *d = kill.data() + k * words;
         for (uint32_t s = 0; s < b.count; ++s) {
-          const uint64_t* t = in.data() + position[successors_[b.first + s]] * words;
+          const uint64_t* t = in->data() + position[successors_[b.first + s]] * words;
           for (size_t w = 0; w < words; ++w) o[w] |= t[w];
         }
         for (size_t w = 0; w < words; ++w) {
@@ -291,28 +307,30 @@ class Layout {
       }
     }
     for (size_t w = 0; w < words; ++w)
-      if (in[w] != 0) f_->zero_registers = true;
+      if ((*in)[w] != 0) f_->zero_registers = true;
+  }
 
-    // One interval per register over the final order.
-    const auto last = (uint32_t)out_.size() * 2 + 2;
-    Vec<uint32_t> begin, end;
-    begin.resize(count);
-    end.resize(count);
-    for (uint32_t& x : begin) x = kNone;
+  // One interval per register over the final order: its first and last point; kNone: never used.
+  void find_intervals(const Vec<uint64_t>& in, Vec<uint32_t>* begin, Vec<uint32_t>* end) {
+    const size_t words = live_words();
+    begin->resize(d_.classes.size());
+    end->resize(d_.classes.size());
+    for (uint32_t& x : *begin) x = kNone;
     auto extend = [&](uint32_t v, uint32_t p) {
-      if (begin[v] == kNone) {
-        begin[v] = end[v] = p;
+      uint32_t &first = (*begin)[v], &last = (*end)[v];
+      if (first == kNone) {
+        first = last = p;
         return;
       }
-      if (p < begin[v]) begin[v] = p;
-      if (p > end[v]) end[v] = p;
+      if (p < first) first = p;
+      if (p > last) last = p;
     };
-    for (uint32_t k = 0; k < n; ++k) {
+    for (size_t k = 0; k < order_.size(); ++k) {
       const BasicBlock& b = blocks_[order_[k]];
       for (size_t w = 0; w < words; ++w) {
         for (uint64_t m = in [k * words + w]; m != 0; m &= m - 1)
           extend((uint32_t)(w * 64 + (uint32_t)__builtin_ctzll(m)), b.new_begin * 2);
-        for (uint64_t m = out[k * words + w]; m != 0; m &= m - 1)
+        for (uint64_t m = live_out_[k * words + w]; m != 0; m &= m - 1)
           extend((uint32_t)(w * 64 + (uint32_t)__builtin_ctzll(m)), b.new_end * 2);
       }
       for (uint32_t i = b.new_begin; i < b.new_end; ++i) {
@@ -322,7 +340,12 @@ class Layout {
         });
       }
     }
-    // Linear scan: registers by start and by end, as linked lists.
+  }
+
+  // Linear scan: registers by start and by end, as linked lists.
+  void scan(const Vec<uint32_t>& begin, const Vec<uint32_t>& end) {
+    const auto count = (uint32_t)begin.size();
+    const auto last = (uint32_t)out_.size() * 2 + 2;
     Vec<uint32_t> starts, ends, next_start, next_end;
     starts.resize(last + 1);
     ends.resize(last + 1);

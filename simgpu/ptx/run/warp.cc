@@ -857,16 +857,84 @@ static void shuffle(Meeting& m, Collective kind, uint32_t lanes) {
   }
 }
 
-static void meet(Meeting& m, Collective kind, uint32_t lanes) {
+static uint64_t vote(const Meeting& m, Collective kind, uint32_t lanes) {
+  uint32_t ballot = 0;
+  for (unsigned l = 0; l < kLanes; ++l)
+    if (lanes >> l & 1 && (uint32_t)m.value[l]) ballot |= 1u << l;
+  switch (kind) {
+    case Collective::kVoteAll:
+      return ballot == lanes ? ~0u : 0;
+    case Collective::kVoteAny:
+      return ballot != 0 ? ~0u : 0;
+    case Collective::kVoteUni:
+      return ballot == 0 || ballot == lanes ? ~0u : 0;
+    default:
+      return ballot;
+  }
+}
+
+static void match_any(Meeting& m, uint32_t lanes) {
+  for (unsigned l = 0; l < kLanes; ++l) {
+    if (!(lanes >> l & 1)) continue;
+    uint32_t same = 0;
+    for (unsigned k = 0; k < kLanes; ++k)
+      if (lanes >> k & 1 && m.value[k] == m.value[l]) same |= 1u << k;
+    m.result[l] = same;
+  }
+}
+
+static bool all_match(const Meeting& m, uint32_t lanes) {
   const uint32_t leader = (uint32_t)__builtin_ctz(lanes);
-  uint64_t r = 0;
-  bool flag = false;
+  for (unsigned l = leader + 1; l < kLanes; ++l)
+    if (lanes >> l & 1 && m.value[l] != m.value[leader]) return false;
+  return true;
+}
+
+// The lesser or the greater of two floats, of which -0 is the lesser zero; the other one of a NaN.
+static uint64_t least_or_most(uint64_t x, uint64_t y, bool most) {
+  const float p = __builtin_bit_cast(float, (uint32_t)x),
+              q = __builtin_bit_cast(float, (uint32_t)y);
+  if (p != p) return y;
+  if (q != q) return x;
+  if (p == q) return __builtin_signbit(p) != most ? x : y;
+  return (p > q) == most ? x : y;
+}
+
+static uint64_t reduce(const Meeting& m, Collective kind, uint32_t lanes) {
+  const uint32_t leader = (uint32_t)__builtin_ctz(lanes);
   auto all = [&](auto f) {
-    r = m.value[leader];
+    uint64_t r = m.value[leader];
     for (unsigned l = leader + 1; l < kLanes; ++l)
       if (lanes >> l & 1) r = f(r, m.value[l]);
+    return r;
   };
-  uint32_t ballot = 0;
+  switch (kind) {
+    case Collective::kReduxAdd:
+      return all([](uint64_t x, uint64_t y) { return x + y; });
+    case Collective::kReduxMin:
+      return all([](uint64_t x, uint64_t y) { return x < y ? x : y; });
+    case Collective::kReduxMax:
+      return all([](uint64_t x, uint64_t y) { return x > y ? x : y; });
+    case Collective::kReduxMinS:
+      return all([](uint64_t x, uint64_t y) { return (int32_t)x < (int32_t)y ? x : y; });
+    case Collective::kReduxMaxS:
+      return all([](uint64_t x, uint64_t y) { return (int32_t)x > (int32_t)y ? x : y; });
+    case Collective::kReduxAnd:
+      return all([](uint64_t x, uint64_t y) { return x & y; });
+    case Collective::kReduxOr:
+      return all([](uint64_t x, uint64_t y) { return x | y; });
+    case Collective::kReduxXor:
+      return all([](uint64_t x, uint64_t y) { return x ^ y; });
+    default:  // kReduxMinF, kReduxMaxF
+      return all([&](uint64_t x, uint64_t y) {
+        return least_or_most(x, y, kind == Collective::kReduxMaxF);
+      });
+  }
+}
+
+static void meet(Meeting& m, Collective kind, uint32_t lanes) {
+  uint64_t r = 0;
+  bool flag = false;
   switch (kind) {
     case Collective::kShflUp:
     case Collective::kShflDown:
@@ -877,69 +945,30 @@ static void meet(Meeting& m, Collective kind, uint32_t lanes) {
     case Collective::kVoteAny:
     case Collective::kVoteUni:
     case Collective::kVoteBallot:
-      for (unsigned l = 0; l < kLanes; ++l)
-        if (lanes >> l & 1 && (uint32_t)m.value[l]) ballot |= 1u << l;
-      r = kind == Collective::kVoteBallot ? ballot
-          : kind == Collective::kVoteAll  ? (ballot == lanes ? ~0u : 0)
-          : kind == Collective::kVoteAny  ? (ballot != 0 ? ~0u : 0)
-                                          : (ballot == 0 || ballot == lanes ? ~0u : 0);
+      r = vote(m, kind, lanes);
       break;
     case Collective::kMatchAny:
-      for (unsigned l = 0; l < kLanes; ++l) {
-        if (!(lanes >> l & 1)) continue;
-        uint32_t same = 0;
-        for (unsigned k = 0; k < kLanes; ++k)
-          if (lanes >> k & 1 && m.value[k] == m.value[l]) same |= 1u << k;
-        m.result[l] = same;
-      }
-      return;
+      return match_any(m, lanes);
     case Collective::kMatchAll:
-      flag = true;
-      for (unsigned l = 0; l < kLanes; ++l)
-        if (lanes >> l & 1) flag &= m.value[l] == m.value[leader];
+      flag = all_match(m, lanes);
       r = flag ? lanes : 0;
       break;
     case Collective::kReduxAdd:
-      all([](uint64_t x, uint64_t y) { return x + y; });
-      break;
     case Collective::kReduxMin:
-      all([](uint64_t x, uint64_t y) { return x < y ? x : y; });
-      break;
     case Collective::kReduxMax:
-      all([](uint64_t x, uint64_t y) { return x > y ? x : y; });
-      break;
     case Collective::kReduxMinS:
-      all([](uint64_t x, uint64_t y) { return (int32_t)x < (int32_t)y ? x : y; });
-      break;
     case Collective::kReduxMaxS:
-      all([](uint64_t x, uint64_t y) { return (int32_t)x > (int32_t)y ? x : y; });
-      break;
     case Collective::kReduxAnd:
-      all([](uint64_t x, uint64_t y) { return x & y; });
-      break;
     case Collective::kReduxOr:
-      all([](uint64_t x, uint64_t y) { return x | y; });
-      break;
     case Collective::kReduxXor:
-      all([](uint64_t x, uint64_t y) { return x ^ y; });
-      break;
     case Collective::kReduxMinF:
-    case Collective::kReduxMaxF: {
-      const bool max = kind == Collective::kReduxMaxF;
-      all([&](uint64_t x, uint64_t y) {
-        float p = __builtin_bit_cast(float, (uint32_t)x),
-              q = __builtin_bit_cast(float, (uint32_t)y);
-        if (p != p) return y;
-        if (q != q) return x;
-        if (p == q) return __builtin_signbit(p) != max ? x : y;
-        return (p > q) == max ? x : y;
-      });
+    case Collective::kReduxMaxF:
+      r = reduce(m, kind, lanes);
       break;
-    }
     case Collective::kElect:
       for (unsigned l = 0; l < kLanes; ++l) {
-        m.result[l] = leader;
-        m.flag[l] = l == leader;
+        m.result[l] = (uint32_t)__builtin_ctz(lanes);
+        m.flag[l] = l == m.result[l];
       }
       return;
     case Collective::kSyncwarp:
