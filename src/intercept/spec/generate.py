@@ -81,8 +81,8 @@ def load():
 def real_driver_h(rows):
     out = [GENERATED, """// The real driver's entry points, typed. Filled when the driver is loaded; a symbol it lacks is a stub returning
 // CUDA_ERROR_NOT_SUPPORTED (no driver at all: CUDA_ERROR_NO_DEVICE), so that every slot can be called.
+// Owner: process-wide. Threads: filled by the one that loads the driver, then any. Errors: the driver's own results.
 #pragma once
-
 #include "intercept/spec/cuda_types.h"
 
 namespace gpuckpt {
@@ -112,7 +112,7 @@ inline bool present(R (*slot)(A...)) {
 def functions_h(rows):
     declared = [r for r in rows if r.declared]
     unknown = [r for r in rows if not r.declared]
-    out = [GENERATED, "#pragma once\n\n#include <cstdint>\n\nnamespace gpuckpt {\n\n",
+    out = [GENERATED, "// The numbers of driver functions. Owner: none, constants. Threads: any. Errors: none.\n#pragma once\n#include <cstdint>\n\nnamespace gpuckpt {\n\n",
            "// Numbers of this build only: never stored.\nenum FunctionId : uint32_t {\n"]
     out += [f"  kFn_{r.symbol},\n" for r in declared]
     out.append(f"  kDeclaredFunctions,\n}};\n\ninline constexpr uint32_t kNamedThunks = {len(unknown)};\n"
@@ -159,8 +159,8 @@ def thunks_s(rows):
 def custom_hooks_h(rows):
     out = [GENERATED, """// One body each, in src/device/hooks or, for the few that answer for the library itself, in src/intercept/doors. Called
 // inside the gate with the driver's own handles; handles a hook returns become names afterwards.
+// Owner: none; what a hook records is the registry's. Threads: any of the application's. Errors: the driver's own results.
 #pragma once
-
 #include "intercept/spec/cuda_types.h"
 
 namespace gpuckpt {
@@ -190,8 +190,8 @@ def hook_table_h(rows):
     """The definition of the table, for the one source file of each set of hooks that includes it."""
     out = [GENERATED, """// Defines `hook_table` (custom_hooks.h) of the functions hook_*, give_memory_back and leaves_allocation that are declared
 // where this is included: once in src/device, once in the hooks that only call the driver.
+// Owner: the file that includes it has the table. Threads: any, it is constant. Errors: at compile time, for a hook without a body.
 #pragma once
-
 #include "intercept/generated/custom_hooks.h"
 
 namespace gpuckpt {
