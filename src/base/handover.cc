@@ -32,8 +32,8 @@ bool note_taker(int number, int pid) {
 }
 
 // From the process that was asked, and from no other.
-long accept_from(int door, int pid, uint64_t expected) {
-  const long socket = sys::call(SYS_accept4, door, 0, 0, SOCK_CLOEXEC);
+long accept_from(int listener, int pid, uint64_t expected) {
+  const long socket = sys::call(SYS_accept4, listener, 0, 0, SOCK_CLOEXEC);
   if (sys::failed(socket)) return socket;
   int peer = 0, fds[kLocalDescriptors] = {-1, -1, -1};
   uint64_t who = 0;
@@ -142,8 +142,8 @@ void handover_serve(uint64_t value, int from_pid) {
 long handover_fetch(int pid, uint64_t expected, int number, uint64_t patience_us) {
   if (number < 0 || number >= kMostOffers) return -EINVAL;
   uint32_t name = 0;
-  const long door = local_listen(&name);
-  if (sys::failed(door)) return door;
+  const long listener = local_listen(&name);
+  if (sys::failed(listener)) return listener;
   const uint64_t value = kGiveCookie | static_cast<uint64_t>(number) << 20 | name;
   const uint64_t end = sys::now_us() + patience_us;
   uint64_t pause = kAskAgainUs;
@@ -156,12 +156,12 @@ long handover_fetch(int pid, uint64_t expected, int number, uint64_t patience_us
       got = -ESRCH;
       break;
     }
-    pollfd wait = {static_cast<int>(door), POLLIN, 0};
+    pollfd wait = {static_cast<int>(listener), POLLIN, 0};
     if (sys::call(SYS_poll, sys::ptr(&wait), 1, static_cast<long>(pause / 1000)) > 0)
-      got = accept_from(static_cast<int>(door), pid, expected);
+      got = accept_from(static_cast<int>(listener), pid, expected);
     if (pause < kAskRarelyUs) pause *= 2;
   } while ((got == -ETIMEDOUT || got == -EBADF) && sys::now_us() < end);
-  sys::close(static_cast<int>(door));
+  sys::close(static_cast<int>(listener));
   return got;
 }
 

@@ -52,7 +52,7 @@ bool take_snapshot(Snapshot* s) {
 
 bool take_part(Snapshot* s, const char* why_not) {
   s->started_us = sys::now_us();
-  JobBarrier::Join join{library.leader, library.leader_door, {}};
+  JobBarrier::Join join{library.leader, library.leader_listener, {}};
   Outcome outcome = Outcome::kFailed;
   if (!io_thread.run([&] { return job_barrier.join(&io_thread, &join); })) {
     s->fail(job_barrier.code, "%s", job_barrier.text);

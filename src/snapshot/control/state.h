@@ -92,7 +92,7 @@ struct Library {
   char last_snapshot[64];  // id of the last durable one of this process; empty: none yet
   uint32_t last_number;    // as which member of the job it is in that one
   int leader;              // kWantJoin: which process called, and where (barrier.h)
-  uint32_t leader_door;
+  uint32_t leader_listener;
   std::atomic<uint32_t> term_waits;    // a SIGTERM waits for its snapshot
   std::atomic<uint32_t> terms_served;  // counts snapshots taken because of one, done or failed
 };

@@ -111,7 +111,7 @@ extern "C" __attribute__((visibility("default"))) int inotify_add_watch(int fd, 
   return watch;
 }
 
-// By syscall(3) (libc_doors.cc).
+// By syscall(3) (libc_wrappers.cc).
 extern "C" long gpuckpt_inotify_add_watch(long, int fd, const char* path, uint32_t mask) {
   return inotify_add_watch(fd, path, mask);
 }

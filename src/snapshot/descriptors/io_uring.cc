@@ -8,7 +8,7 @@
 #include <errno.h>
 
 #include "snapshot/control/state.h"
-#include "snapshot/park/libc_doors.h"
+#include "snapshot/park/libc_wrappers.h"
 
 using namespace gpuckpt;
 

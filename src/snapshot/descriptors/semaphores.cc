@@ -1,6 +1,6 @@
 // System V semaphores that the program has changed with SEM_UNDO. The kernel undoes that when the
 // program is killed and shows it nowhere, and a restored program continues as if it still had them:
-// by the doors of libc we know what is to be told.
+// the calls of libc, which come through us, are where we learn what is to be told.
 
 #include "snapshot/descriptors/semaphores.h"
 
@@ -75,16 +75,16 @@ void tell_semaphores() {
 
 }  // namespace gpuckpt
 
-#define DOOR extern "C" __attribute__((visibility("default")))
+#define INTERPOSED extern "C" __attribute__((visibility("default")))
 
-DOOR int semop(int set, struct sembuf* operations, size_t count) noexcept {
+INTERPOSED int semop(int set, struct sembuf* operations, size_t count) noexcept {
   static int (*down)(int, struct sembuf*, size_t);
   if (!down) down = gpuckpt::real<int (*)(int, struct sembuf*, size_t)>("semop");
   return gpuckpt::note_all(down(set, operations, count), set, operations, count);
 }
 
-DOOR int semtimedop(int set, struct sembuf* operations, size_t count,
-                    const struct timespec* timeout) noexcept {
+INTERPOSED int semtimedop(int set, struct sembuf* operations, size_t count,
+                          const struct timespec* timeout) noexcept {
   static int (*down)(int, struct sembuf*, size_t, const struct timespec*);
   if (!down)
     down =

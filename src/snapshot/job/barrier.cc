@@ -86,20 +86,20 @@ void JobBarrier::call_off(int why, const char* words) {
   if (role_ != Role::kLeader) return;
   for (size_t i = 0; i < count_; ++i)
     if (members_[i].socket >= 0) say(members_[i].socket, wire::kJobFailed, why, words);
-  close_door();  // a process that comes now learns at once that it is over
+  close_listener();  // a process that comes now learns at once that it is over
 }
 
-void JobBarrier::close_door() {
+void JobBarrier::close_listener() {
   for (size_t i = 0; i < pending_count_; ++i) sys::close(pending_[i]);
   pending_count_ = 0;
-  if (door_ >= 0) sys::close(door_);
-  door_ = -1;
+  if (listener_ >= 0) sys::close(listener_);
+  listener_ = -1;
 }
 
 void JobBarrier::finish() {
   for (size_t i = 0; i < count_; ++i)
     if (members_[i].socket >= 0) sys::close(members_[i].socket);
-  close_door();
+  close_listener();
   for (int* fd : {&shared_state_fd_, &leader_socket_}) {
     if (*fd >= 0) sys::close(*fd);
     *fd = -1;
@@ -125,10 +125,10 @@ bool JobBarrier::lead(IoThread* c, const Call& call) {
   if (sys::failed(fd) || sys::failed(set_memory_size(shared_state_fd_, sizeof(SharedJobState))) ||
       !(shared_state_ = scratch_map(sizeof(SharedJobState), shared_state_fd_)))
     return fail(kExitError, "no memory for what the processes of the job tell each other");
-  fd = local_listen(&door_name_);
+  fd = local_listen(&listener_name_);
   if (sys::failed(fd))
     return fail(kExitError, "no socket for the processes of the job (error %ld)", -fd);
-  door_ = static_cast<int>(fd);
+  listener_ = static_cast<int>(fd);
   shared_state()->leaders_place = place_of("thread-self");
   bool found;
   if (!look_for_more(&found)) return false;
@@ -279,7 +279,7 @@ bool JobBarrier::wake_member(const Member& m, const Relative& r, uint64_t now) {
     return fail(kExitTimeout, "process %d (%s) of the job does not answer", m.pid, r.name);
   if (r.state == 'T' && !wake(m))
     return fail(kExitTimeout, "process %d (%s) of the job has just been stopped", m.pid, r.name);
-  if (r.state != 'T') send_wake(m.pid, wire::kJoinCookie | door_name_);
+  if (r.state != 'T') send_wake(m.pid, wire::kJoinCookie | listener_name_);
   return true;
 }
 
@@ -367,7 +367,7 @@ bool JobBarrier::wake(const Member& m) {
     if (s.pid != m.pid) continue;
     if (!s.woken && !stands_as_noted(s)) return false;
     s.woken = 1;
-    wake_stopped(m.pid, door_name_);
+    wake_stopped(m.pid, listener_name_);
     return true;
   }
   return false;
@@ -475,7 +475,7 @@ bool JobBarrier::listen_once(IoThread* c, int ms) {
   if (sys::now_us() > call_.deadline_us) return fail_late();
   pollfd polls[kMost + 64 + 2];
   size_t n = 0;
-  polls[n++] = {door_, POLLIN, 0};
+  polls[n++] = {listener_, POLLIN, 0};
   polls[n++] = {c->socket_, POLLIN, 0};
   const size_t first_pending = n, first_member = n + pending_count_;
   for (size_t i = 0; i < pending_count_; ++i) polls[n++] = {pending_[i], POLLIN, 0};
@@ -496,7 +496,7 @@ bool JobBarrier::listen_once(IoThread* c, int ms) {
     if (polls[first_pending + i].revents && introduce(pending_[i]))
       pending_[i] = pending_[--pending_count_];
   if (polls[0].revents && pending_count_ < sizeof(pending_) / sizeof(pending_[0])) {
-    long s = sys::call(SYS_accept4, door_, 0, 0, SOCK_CLOEXEC);
+    long s = sys::call(SYS_accept4, listener_, 0, 0, SOCK_CLOEXEC);
     if (!sys::failed(s)) pending_[pending_count_++] = static_cast<int>(s);
   }
   return true;
@@ -658,7 +658,7 @@ bool JobBarrier::join(IoThread*, Join* j) {
   code = 0;
   count_ = pending_count_ = 0;
   int peer = 0;
-  const long fd = local_connect(j->door);
+  const long fd = local_connect(j->listener);
   leader_socket_ = sys::failed(fd) ? -1 : static_cast<int>(fd);
   if (sys::failed(fd) || !local_trusted(leader_socket_, &peer) || peer != j->leader)
     return fail(kExitAbsent, "the snapshot of the job that this process was asked to join is over");

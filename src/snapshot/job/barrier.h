@@ -62,7 +62,7 @@ class JobBarrier : public Failure {
   // --- Member. Connects to the leader that called; then `call` is what shall be done.
   struct Join {
     int leader;
-    uint32_t door;
+    uint32_t listener;  // local_connect's number of the leader's socket
     wire::JobMsg call;
   };
   bool join(IoThread*, Join*);
@@ -79,7 +79,7 @@ class JobBarrier : public Failure {
   void forget() {
     role_ = Role::kAlone;
     shared_state_ = {};
-    door_ = shared_state_fd_ = leader_socket_ = -1;
+    listener_ = shared_state_fd_ = leader_socket_ = -1;
     count_ = pending_count_ = 0;
   }
 
@@ -111,7 +111,7 @@ class JobBarrier : public Failure {
   bool left_out(int pid) const;
   void leave_out(int pid);
   bool introduce(int socket);
-  void close_door();
+  void close_listener();
   bool fail_late();
   bool listen_once(IoThread*, int ms);
   bool hear(IoThread*, size_t i);
@@ -129,8 +129,8 @@ class JobBarrier : public Failure {
   Call call_{};
   uint32_t number_ = 0, next_number_ = 1, level_ = 0;
   bool told_users_ = false;
-  int door_ = -1, shared_state_fd_ = -1, leader_socket_ = -1;
-  uint32_t door_name_ = 0;
+  int listener_ = -1, shared_state_fd_ = -1, leader_socket_ = -1;
+  uint32_t listener_name_ = 0;
   Region shared_state_;
   Member members_[kMost]{};
   size_t count_ = 0;

@@ -30,7 +30,7 @@ constexpr unsigned char kCancelArch[] = {
     0x4c, 0x8b, 0x4c, 0x24, 0x10,        // mov 16(%rsp),%r9
     0x4c, 0x89, 0x5c, 0x24, 0x08};       // mov %r11,8(%rsp)
 
-// glibc's syscall(3), whose caller's number is lost as well. Ours (libc_doors.cc), through which
+// glibc's syscall(3), whose caller's number is lost as well. Ours (libc_wrappers.cc), through which
 // the application gets there, notes the number below the stack pointer, and beside it the number
 // and the first argument in one, by which a note of another call is told from that of this one.
 constexpr unsigned char kSyscallFunction[] = {

@@ -14,19 +14,20 @@
 namespace gpuckpt {
 namespace {
 
-// The door of the last leader that had us held, twice, and whether we still are.
-std::atomic<uint32_t> hold{0};
+// The number of the last leader's listener (job/barrier.h) for which this process's threads were
+// held, times two, and in the lowest bit whether they still are.
+std::atomic<uint32_t> held_for{0};
 
-bool is_for_stopped(const siginfo_t* info, uint32_t* door) {
+bool is_for_stopped(const siginfo_t* info, uint32_t* listener) {
   if (info->si_code != SI_QUEUE) return false;
   const uint64_t value = reinterpret_cast<uint64_t>(info->si_value.sival_ptr);
-  *door = static_cast<uint32_t>(value & ~wire::kJoinMask);
+  *listener = static_cast<uint32_t>(value & ~wire::kJoinMask);
   return (value & wire::kJoinMask) == wire::kStoppedCookie;
 }
 
-void go_to(const siginfo_t* info, uint32_t door) {
+void go_to(const siginfo_t* info, uint32_t listener) {
   library.leader = info->si_pid;
-  library.leader_door = door;
+  library.leader_listener = listener;
 }
 
 int stop_signal = SIGSTOP;  // by which this process was stopped, and stops again
@@ -74,12 +75,12 @@ void take_waiting(Each each) {
   sys::Timespec none{0, 0};
   siginfo_t info, others[8];
   int count = 0;
-  uint32_t door;
+  uint32_t listener;
   while (count < 8 &&
          sys::call(SYS_rt_sigtimedwait, sys::ptr(&ours), sys::ptr(&info), sys::ptr(&none), 8) > 0) {
     const uint64_t value = reinterpret_cast<uint64_t>(info.si_value.sival_ptr);
-    if (is_for_stopped(&info, &door))
-      each(&info, door);
+    if (is_for_stopped(&info, &listener))
+      each(&info, listener);
     else if (info.si_code != SI_QUEUE || (value & wire::kJoinMask) != wire::kJoinCookie)
       others[count++] = info;
   }
@@ -93,11 +94,11 @@ void take_waiting(Each each) {
 
 }  // namespace
 
-void wake_stopped(int pid, unsigned door) {
+void wake_stopped(int pid, unsigned listener) {
   struct Call {
     int pid;
     uint64_t value;
-  } call{pid, wire::kStoppedCookie | door};
+  } call{pid, wire::kStoppedCookie | listener};
   char path[40];
   format(path, sizeof(path), "/proc/%d/task", pid);
   each_number_in(path, &call, [](void* context, int tid) {
@@ -114,13 +115,13 @@ namespace {
 struct AskedAtBirth {
   bool asked;
   int leader;
-  uint32_t door;
+  uint32_t listener;
 } asked_at_birth;
 
 // Until stop_again() lets the threads go. The signal that parks comes through.
 void stay_held() {
   sys::sigprocmask_set(~(1ull << (kParkSignal - 1)));
-  for (uint32_t seen; (seen = hold) & 1;) sys::futex_wait(&hold, seen, 0);
+  for (uint32_t seen; (seen = held_for) & 1;) sys::futex_wait(&held_for, seen, 0);
   sys::sigprocmask_set(~0ull);
 }
 
@@ -130,30 +131,30 @@ void join_after_birth() {
   if (!asked_at_birth.asked) return;
   asked_at_birth.asked = false;
   library.leader = asked_at_birth.leader;
-  library.leader_door = asked_at_birth.door;
-  hold = asked_at_birth.door << 1 | 1;
+  library.leader_listener = asked_at_birth.listener;
+  held_for = asked_at_birth.listener << 1 | 1;
   if (!wake_coordinator(kWantJoin)) {
     stop_here();
-    hold = asked_at_birth.door << 1;
+    held_for = asked_at_birth.listener << 1;
   }
   stay_held();
 }
 
 bool held_by(const siginfo_t* info) {
-  uint32_t door;
-  if (!is_for_stopped(info, &door)) return false;
+  uint32_t listener;
+  if (!is_for_stopped(info, &listener)) return false;
   if (being_born()) {
-    asked_at_birth = {true, info->si_pid, door};
+    asked_at_birth = {true, info->si_pid, listener};
     return true;
   }
-  const uint32_t now = door << 1 | 1;
-  uint32_t before = hold;
-  if (before == door << 1) return true;  // too late: it is over
-  if (before != now && hold.compare_exchange_strong(before, now)) {
-    go_to(info, door);
+  const uint32_t now = listener << 1 | 1;
+  uint32_t before = held_for;
+  if (before == listener << 1) return true;  // too late: it is over
+  if (before != now && held_for.compare_exchange_strong(before, now)) {
+    go_to(info, listener);
     if (!wake_coordinator(kWantJoin)) {
       stop_here();
-      hold = door << 1;
+      held_for = listener << 1;
     }
   }
   // (A moment in which it does not block our signal: worker.cc.)
@@ -163,7 +164,7 @@ bool held_by(const siginfo_t* info) {
   return true;
 }
 
-bool threads_are_held() { return hold & 1; }
+bool threads_are_held() { return held_for & 1; }
 
 void stop_by(int signal) {
   const bool terminals = signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU;
@@ -183,14 +184,14 @@ bool stop_again() {
   stop_here();
   // A leader that continues us has sent its signal to this thread as well.
   bool asked = false;
-  take_waiting([&](const siginfo_t* info, uint32_t door) {
-    go_to(info, door);
-    hold = door << 1 | 1;
+  take_waiting([&](const siginfo_t* info, uint32_t listener) {
+    go_to(info, listener);
+    held_for = listener << 1 | 1;
     asked = true;
   });
   if (asked) return true;
-  hold = hold & ~1u;
-  sys::futex_wake(&hold, 0x7fffffff);
+  held_for = held_for & ~1u;
+  sys::futex_wake(&held_for, 0x7fffffff);
   return false;
 }
 

@@ -16,8 +16,8 @@
 
 namespace gpuckpt {
 
-// The leader's: has the stopped process join at `door` (barrier.h).
-void wake_stopped(int pid, unsigned door);
+// The leader's: has the stopped process join at `listener` (barrier.h).
+void wake_stopped(int pid, unsigned listener);
 
 // The handler's: is the signal for that? Returns when the process is continued.
 bool held_by(const siginfo_t* info);

@@ -11,7 +11,7 @@
 #include "gpuckpt/wire.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
-#include "snapshot/park/libc_doors.h"
+#include "snapshot/park/libc_wrappers.h"
 
 namespace gpuckpt {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "snapshot/park/eintr.h"
-#include "snapshot/park/libc_doors.h"
+#include "snapshot/park/libc_wrappers.h"
 #include "snapshot/process/confinement.h"
 
 namespace gpuckpt {

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/syscall.h"
 #include "snapshot/control/state.h"
-#include "snapshot/park/libc_doors.h"
+#include "snapshot/park/libc_wrappers.h"
 #include "snapshot/trigger/sender.h"
 
 namespace gpuckpt {

@@ -30,7 +30,7 @@
 #include "snapshot/park/borrowed_memory.h"
 #include "snapshot/park/eintr.h"
 #include "snapshot/park/fork_pause.h"
-#include "snapshot/park/libc_doors.h"
+#include "snapshot/park/libc_wrappers.h"
 #include "snapshot/park/park.h"
 #include "snapshot/park/raw_thread.h"
 #include "snapshot/park/stopped_process.h"
@@ -60,7 +60,7 @@ uint32_t wanted_by(const siginfo_t* info) {
   if (value == wire::kRelayCookie) return kWantRelay;
   if ((value & wire::kJoinMask) != wire::kJoinCookie) return 0;
   library.leader = info->si_pid;
-  library.leader_door = static_cast<uint32_t>(value & ~wire::kJoinMask);
+  library.leader_listener = static_cast<uint32_t>(value & ~wire::kJoinMask);
   return kWantJoin;
 }
 
@@ -315,7 +315,7 @@ __attribute__((constructor(101))) void start(int, char**, char** environment) {
     library.rseq_size = *static_cast<const unsigned*>(size);
   pthread_atfork(before_fork, fork_is_over, after_fork);
   find_exec_functions();
-  find_real_doors();
+  find_wrapped_functions();
   find_end_functions();
   library.ready = true;
   install_wake_handler();

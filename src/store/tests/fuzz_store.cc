@@ -1,6 +1,6 @@
 // Fuzzing whatever the store parses. The first byte of the input chooses the parser; where
-// checksums would stop every mutation at the door they are made right first, so that what lies
-// behind is reached.
+// checksums would stop every mutation they are made right first, so that the code behind them is
+// reached.
 //
 // With clang: -fsanitize=fuzzer (target store_fuzzer). Otherwise store_fuzz_smoke mutates its own
 // seeds, the same every time.

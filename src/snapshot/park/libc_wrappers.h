@@ -1,11 +1,11 @@
-// `syscall` and `prctl` of libc, which the application reaches through us (libc_doors.cc): for all
-// but a few numbers a comparison and a jump.
+// `syscall` and `prctl` of libc, which the application reaches through us (libc_wrappers.cc): for
+// all but a few numbers a comparison and a jump.
 //
 // Owner: process-wide. Threads: any of the application's. Errors: as libc's.
 #pragma once
 
 namespace gpuckpt {
-void find_real_doors();  // in the constructor: nothing may be looked up in a handler
+void find_wrapped_functions();  // in the constructor: nothing may be looked up in a handler
 }
 
 extern "C" {

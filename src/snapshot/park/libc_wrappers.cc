@@ -1,4 +1,4 @@
-#include "snapshot/park/libc_doors.h"
+#include "snapshot/park/libc_wrappers.h"
 
 #include <dlfcn.h>
 
@@ -13,11 +13,11 @@ Fn real(const char* name) {
 
 // Before the constructor has run: another library's calls.
 long first_syscall(long number, long a, long b, long c, long d, long e, long f) {
-  gpuckpt::find_real_doors();
+  gpuckpt::find_wrapped_functions();
   return gpuckpt_real_syscall(number, a, b, c, d, e, f);
 }
 int first_prctl(int option, long a, long b, long c, long d) {
-  gpuckpt::find_real_doors();
+  gpuckpt::find_wrapped_functions();
   return gpuckpt_real_prctl(option, a, b, c, d);
 }
 
@@ -26,7 +26,7 @@ int first_prctl(int option, long a, long b, long c, long d) {
 long (*gpuckpt_real_syscall)(long, ...) = reinterpret_cast<long (*)(long, ...)>(first_syscall);
 int (*gpuckpt_real_prctl)(int, ...) = reinterpret_cast<int (*)(int, ...)>(first_prctl);
 
-void gpuckpt::find_real_doors() {
+void gpuckpt::find_wrapped_functions() {
   gpuckpt_real_syscall = real<long (*)(long, ...)>("syscall");
   gpuckpt_real_prctl = real<int (*)(int, ...)>("prctl");
 }
