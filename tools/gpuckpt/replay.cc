@@ -146,18 +146,18 @@ class Run {
   Run(const fs::path& work, int number)
       : work_(work), pid_file_(work / fmt::format("pid.{}", number)) {}
   ~Run() {
-    if (front_ <= 0) return;
+    if (restore_ <= 0) return;
     if (program_ > 0) kill(program_, SIGKILL);
-    kill(-front_, SIGKILL);
-    waitpid(front_, nullptr, 0);
+    kill(-restore_, SIGKILL);
+    waitpid(restore_, nullptr, 0);
   }
 
   Status start(const std::string& reference, const std::vector<std::string>& files,
                uint64_t steps) {
     std::string steps_text = std::to_string(steps), log = (work_ / "restore.log").string();
-    front_ = fork();
-    if (front_ < 0) return Status::Error(fmt::format("fork: {}", strerror(errno)));
-    if (front_ == 0) {
+    restore_ = fork();
+    if (restore_ < 0) return Status::Error(fmt::format("fork: {}", strerror(errno)));
+    if (restore_ == 0) {
       setpgid(0, 0);
       int null = open("/dev/null", O_RDWR);
       int to = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
@@ -181,8 +181,8 @@ class Run {
   // Ok while it runs.
   Status alive() {
     int status = 0;
-    if (waitpid(front_, &status, WNOHANG) != front_) return Status::Ok();
-    front_ = 0;
+    if (waitpid(restore_, &status, WNOHANG) != restore_) return Status::Ok();
+    restore_ = 0;
     std::ifstream in(work_ / "restore.log");
     std::string words((std::istreambuf_iterator<char>(in)), {});
     while (!words.empty() && words.back() == '\n') words.pop_back();
@@ -211,7 +211,7 @@ class Run {
 
  private:
   fs::path work_, pid_file_;
-  pid_t front_ = 0;
+  pid_t restore_ = 0;
   int program_ = 0;
 };
 

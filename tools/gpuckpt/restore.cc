@@ -15,7 +15,7 @@
 
 #include "process/first_process.h"
 #include "process/install.h"
-#include "process/job_hold.h"
+#include "process/job_lease.h"
 #include "process/store_owner.h"
 #include "status_file.h"
 #include "store/io/json_text.h"
@@ -28,7 +28,7 @@ namespace {
 
 struct Options {
   std::string reference, mirror, files = "check";
-  restore::Options front;
+  restore::Options driver;
   bool no_namespaces = false, older = false;
 };
 
@@ -39,14 +39,14 @@ std::string absolute(const std::string& path) {
 // Opens the snapshot; the rest is src/restore's, including its own messages.
 Status open(Options* options, std::unique_ptr<store::Store>* store,
             std::unique_ptr<store::SnapshotReader>* reader) {
-  options->front.keep_files = options->files == "keep";
-  options->front.namespaces = !options->no_namespaces;
-  options->front.pid_file = absolute(options->front.pid_file);
-  options->front.status_file = absolute(options->front.status_file);
-  options->front.launcher = installation().launcher;
-  if (!readable(options->front.launcher)) {
-    return Status::NotFound(
-        fmt::format("{} is missing: build or install gpuckpt completely", options->front.launcher));
+  options->driver.keep_files = options->files == "keep";
+  options->driver.namespaces = !options->no_namespaces;
+  options->driver.pid_file = absolute(options->driver.pid_file);
+  options->driver.status_file = absolute(options->driver.status_file);
+  options->driver.launcher = installation().launcher;
+  if (!readable(options->driver.launcher)) {
+    return Status::NotFound(fmt::format("{} is missing: build or install gpuckpt completely",
+                                        options->driver.launcher));
   }
   Status status = become_owner_of(options->reference);
   if (!status.ok()) return status;
@@ -108,19 +108,19 @@ void take_older(const Options& options, const std::string& failed) {
 // The restored program is a run of its job, and may publish into the job's line when no other run
 // goes on.
 int restore(Options* options, std::unique_ptr<store::Store> store,
-            const store::SnapshotReader& reader, JobHold* hold, bool* ran) {
-  if (!options->front.dry_run && !options->front.steps && !store::is_remote(store->path())) {
+            const store::SnapshotReader& reader, JobLease* lease, bool* ran) {
+  if (!options->driver.dry_run && !options->driver.steps && !store::is_remote(store->path())) {
     auto meta = store::parse_json(reader.meta());
     const std::string job =
         meta.is_object() && meta.contains("job") && meta["job"].is_string() ? meta["job"] : "";
-    if (Status status = hold->take_restored(std::move(store), job); !status.ok())
+    if (Status status = lease->take_restored(std::move(store), job); !status.ok())
       complain(fmt::format("warning: nothing keeps another run of this job from starting: {}",
                            status.text()));
-    options->front.run = std::stoull(hold->run(), nullptr, 16);
-    options->front.on_running = [hold](int pid) { hold->process_is(pid); };
-    hold->keep_on_thread();
+    options->driver.run = std::stoull(lease->run(), nullptr, 16);
+    options->driver.on_running = [lease](int pid) { lease->process_is(pid); };
+    lease->keep_on_thread();
   }
-  return restore::restore_snapshot(reader, options->front, ran);
+  return restore::restore_snapshot(reader, options->driver, ran);
 }
 
 }  // namespace
@@ -134,15 +134,15 @@ void define_restore(CommandLine& line, Context* context) {
   verb.option("--mirror", options->mirror,
               "Where else the snapshot is, when that store does not have it (whole) any more")
       .env("GPUCKPT_MIRROR");
-  verb.flag("--dry-run", options->front.dry_run, "Only check whether it can be restored here");
-  verb.flag("--lazy", options->front.lazy,
+  verb.flag("--dry-run", options->driver.dry_run, "Only check whether it can be restored here");
+  verb.flag("--lazy", options->driver.lazy,
             "Run at once, read memory when it is touched and in the background; where the "
             "kernel does not allow it (it needs root), read all of it first, with a warning")
       .env("GPUCKPT_LAZY");
-  verb.option("--pid-file", options->front.pid_file,
+  verb.option("--pid-file", options->driver.pid_file,
               "Gets the program's pid at the moment it runs again")
       .env("GPUCKPT_PID_FILE");
-  verb.option("--status-file", options->front.status_file, "Where the outcome is reported (JSON)")
+  verb.option("--status-file", options->driver.status_file, "Where the outcome is reported (JSON)")
       // Not GPUCKPT_STATUS_FILE: that is where the program itself reports its snapshots.
       .env("GPUCKPT_RESTORE_STATUS_FILE");
   verb.option(
@@ -154,15 +154,15 @@ void define_restore(CommandLine& line, Context* context) {
       .env("GPUCKPT_RESTORE_FILES")
       .one_of({"check", "keep"})
       .show_default();
-  verb.option("--gpu-map", options->front.gpu_map,
+  verb.option("--gpu-map", options->driver.gpu_map,
               "A=B[,C=D...]: device B of this machine in the place of the program's device A; "
               "numbers, or UUIDs (GPU-...)")
       .env("GPUCKPT_GPU_MAP")
       .device_map();
-  verb.option("--threads", options->front.threads, "Threads that read the store, 0: all cores")
+  verb.option("--threads", options->driver.threads, "Threads that read the store, 0: all cores")
       .env("GPUCKPT_THREADS")
       .range(0, 1024);
-  verb.option("--steps", options->front.steps,
+  verb.option("--steps", options->driver.steps,
               "Let N calls that change something on a device pass, then let the program wait "
               "(what verify --replay does)");
   verb.flag(
@@ -184,16 +184,16 @@ void define_restore(CommandLine& line, Context* context) {
     Status status = open(options.get(), &store, &reader);
     if (!status.ok()) {
       complain(status.text());
-      write_status_file(options->front.status_file, status);
+      write_status_file(options->driver.status_file, status);
       if (options->older) take_older(*options, "");
-      context->exit_code = options->front.dry_run ? status.code() : kExitLauncher;
+      context->exit_code = options->driver.dry_run ? status.code() : kExitLauncher;
       return;
     }
     const std::string id = reader->id();
     bool ran = false;
-    JobHold hold;  // also for the older snapshot
-    context->exit_code = restore(options.get(), std::move(store), *reader, &hold, &ran);
-    if (!ran && context->exit_code && options->older && !options->front.dry_run) {
+    JobLease lease;  // also for the older snapshot
+    context->exit_code = restore(options.get(), std::move(store), *reader, &lease, &ran);
+    if (!ran && context->exit_code && options->older && !options->driver.dry_run) {
       reader.reset();
       take_older(*options, id);
     }

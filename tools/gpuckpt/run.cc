@@ -18,7 +18,7 @@
 #include "children.h"
 #include "process/first_process.h"
 #include "process/install.h"
-#include "process/job_hold.h"
+#include "process/job_lease.h"
 #include "process/resume.h"
 #include "restore/driver/ids.h"
 #include "status_file.h"
@@ -198,12 +198,12 @@ void export_options(const Options& options, const std::string& preload) {
 }
 
 // Jobs without a name have nothing in common, unless one is to be resumed.
-Status hold_job(const Options& options, JobHold* hold) {
+Status take_job(const Options& options, JobLease* lease) {
   const bool resumes = options.resume != "never";
   if (options.job.empty() && !resumes) return Status::Ok();
   uint64_t wait_ms = 0;
   if (resumes) parse_duration(options.resume_wait, &wait_ms);
-  Status status = hold->take({options.store, options.mirror, options.job, wait_ms});
+  Status status = lease->take({options.store, options.mirror, options.job, wait_ms});
   if (status.ok() || status.code() == kExitLocked) return status;
   complain(fmt::format("warning: nothing keeps another run of this job from starting: {}",
                        status.text()));
@@ -246,8 +246,8 @@ Status run(const Options& options) {
     if (Status status = store::check_apart(options.store, options.mirror); !status.ok())
       return status;
   if (Status status = check_files(options); !status.ok()) return status;
-  JobHold hold;
-  if (Status status = hold_job(options, &hold); !status.ok()) return status;
+  JobLease lease;
+  if (Status status = take_job(options, &lease); !status.ok()) return status;
   if (options.resume != "never") {
     if (Status status = resume(options); !status.ok()) return status;
   }
@@ -279,7 +279,7 @@ Status run(const Options& options) {
   for (const std::string& argument : options.command)
     argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
-  hold.keep_in_background();
+  lease.keep_in_background();
   execv(program.c_str(), argv.data());
   return Status::Error(fmt::format("cannot run {}: {}", program, strerror(errno)));
 }

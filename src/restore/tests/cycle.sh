@@ -49,7 +49,7 @@ fi
 if [[ $options == *chain* ]]; then
   for generation in 1 2; do
     rm -f pid status
-    restore & front=$!
+    restore & driver=$!
     until_file pid
     host=$(cat pid)
     pids+=($host)
@@ -57,7 +57,7 @@ if [[ $options == *chain* ]]; then
     kill -USR1 $host
     until_file status
     kill -9 $host
-    wait $front
+    wait $driver
     [ $? = 137 ] || fail "generation $generation: restore did not report the kill"
     grep -q "\"state\":\"durable\"" status || fail "generation $generation: no snapshot"
   done

@@ -25,7 +25,7 @@ struct Table {
 };
 
 // "ask" and "look" are short clones in a stop (copied_process.h, tracer.h). "lease" renews the
-// lease of the job (tools/gpuckpt/process/job_hold.h); once it has lost the lease, it is a child
+// lease of the job (tools/gpuckpt/process/job_lease.h); once it has lost the lease, it is a child
 // that has ended and that the program must not be given back.
 bool is_ours(const Relative& r) {
   for (const char* name :

@@ -1,4 +1,4 @@
-#include "process/job_hold.h"
+#include "process/job_lease.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -127,7 +127,7 @@ bool orphans_come_here() {
 
 }  // namespace
 
-JobHold::~JobHold() {
+JobLease::~JobLease() {
   {
     std::lock_guard guard(mutex_);
     end_ = true;
@@ -137,20 +137,20 @@ JobHold::~JobHold() {
   if (held() && keeps_) (void)store_->leave_job(lease_, Lease::Life::kEnded);
 }
 
-const std::string& JobHold::run() {
+const std::string& JobLease::run() {
   if (run_.empty()) run_ = inherited_run();
   if (run_.empty()) run_ = random_run();
   return run_;
 }
 
-Status JobHold::take_now(const std::string& job) {
+Status JobLease::take_now(const std::string& job) {
   Lease taken;
   Status status = store_->take_job({job, run(), getpid(), store::lease_ttl_ms()}, &taken);
   if (status.ok()) lease_ = taken;
   return status;
 }
 
-Status JobHold::take(const HoldRequest& request) {
+Status JobLease::take(const JobRequest& request) {
   store::Store::Options options;
   options.create = true;
   options.any_owner = any_owner();
@@ -203,7 +203,7 @@ Status JobHold::take(const HoldRequest& request) {
   return status;
 }
 
-Status JobHold::take_restored(std::shared_ptr<store::Store> store, const std::string& job) {
+Status JobLease::take_restored(std::shared_ptr<store::Store> store, const std::string& job) {
   store_ = std::move(store);
   Lease now;
   if (Status status = store_->job_lease(job, &now); !status.ok()) return status;
@@ -224,7 +224,7 @@ Status JobHold::take_restored(std::shared_ptr<store::Store> store, const std::st
   return Status::Ok();
 }
 
-void JobHold::keep_in_background() {
+void JobLease::keep_in_background() {
   if (!held() || !keeps_) return;
   keeps_ = false;
   const int program = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
@@ -252,7 +252,7 @@ void JobHold::keep_in_background() {
   close(program);
 }
 
-void JobHold::keep_on_thread() {
+void JobLease::keep_on_thread() {
   if (!held()) return;
   thread_ = std::thread([this, lease = lease_] {
     const auto pause = std::chrono::milliseconds(std::max<uint64_t>(lease.ttl_ms / 4, 100));
@@ -262,7 +262,7 @@ void JobHold::keep_on_thread() {
   });
 }
 
-void JobHold::process_is(int64_t pid) {
+void JobLease::process_is(int64_t pid) {
   if (!held() || pid <= 0) return;
   (void)store_->take_job({lease_.job, run_, pid, lease_.ttl_ms}, &lease_);
 }

@@ -17,20 +17,20 @@
 
 namespace gpuckpt::cli {
 
-struct HoldRequest {
+struct JobRequest {
   std::string store, mirror, job;
   uint64_t wait_ms = 0;  // for the end of the run that has the job
 };
 
-class JobHold {
+class JobLease {
  public:
-  JobHold() = default;
-  ~JobHold();  // gives the job back, unless another process keeps it now
-  JobHold(const JobHold&) = delete;
-  JobHold& operator=(const JobHold&) = delete;
+  JobLease() = default;
+  ~JobLease();  // gives the job back, unless another process keeps it now
+  JobLease(const JobLease&) = delete;
+  JobLease& operator=(const JobLease&) = delete;
 
   // kExitLocked: the job runs, and went on running for as long as was to be waited.
-  store::Status take(const HoldRequest& request);
+  store::Status take(const JobRequest& request);
   // The same without waiting, in a store that is open: of a snapshot that is restored. A job that
   // was taken by `run --resume` just before is ours already. Another run has it: Ok, and not
   // `held`.
