@@ -134,7 +134,7 @@ class Job {
     if (Status status = greet(); !status.ok()) return status;
     start_workers();
     if (Status status = collect(); !status.ok()) return status;
-    if (Status status = drain(); !status.ok()) return status;
+    if (Status status = wait_until_stored(); !status.ok()) return status;
     if (Status status = add_files(); !status.ok()) return status;
     store::CommitResult result;
     description_["stats"] = stats_;
@@ -515,7 +515,7 @@ class Job {
     std::lock_guard guard(mutex_);
     return failure_;
   }
-  Status drain() {
+  Status wait_until_stored() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return (queue_.empty() && busy_ == 0) || !failure_.ok(); });
     return failure_;

@@ -254,7 +254,7 @@ bool freeze(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
       gate_open();
     } else {
       pools_finish_frees();
-      report->drain_us = closing - start;
+      report->idle_us = closing - start;
       report->gate_us = sys::now_us() - closing;
       // Again: when it was asked first, a thread may have been in the middle of cuInit.
       learn_machine(&machine_facts);

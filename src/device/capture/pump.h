@@ -11,7 +11,7 @@
 
 #include "device/base/lock_order.h"
 #include "device/base/registry.h"
-#include "device/capture/names.h"
+#include "device/capture/chunk_names.h"
 #include "snapshot/api/device_plugin.h"
 
 namespace gpuckpt::device {

@@ -90,7 +90,7 @@ struct DeviceReport : Failure {
   uint64_t allocations = 0;
   // Copied before the moment of the snapshot, and the longest of the stops for that.
   uint64_t precopy_bytes = 0, precopy_rounds = 0, precopy_stop_us = 0;
-  uint64_t drain_us = 0, gate_us = 0, stage_us = 0, hash_us = 0;  // stage_us includes hash_us
+  uint64_t idle_us = 0, gate_us = 0, stage_us = 0, hash_us = 0;  // stage_us includes hash_us
   bool stays_suspended = false;  // `suspend` failed, and so did the way back
 };
 
@@ -114,12 +114,12 @@ struct DevicePlugin {
   // the PARKED ones are called.
   bool (*active)();
 
-  // Drains with the gate open, then closes the gate and waits until no thread is inside the driver
-  // and every stream is idle. Also where there is no driver yet: a thread that makes the first call
-  // waits at the gate, too (report->active is false then, and nothing is to be staged). Past
-  // `gate_ms` it reopens, backs off and retries, until `deadline_ms` (CLOCK_MONOTONIC) ->
-  // kExitTimeout with the stream and kernel named. kExitRefused names what could not be restored.
-  // On failure the gate is open again.
+  // Waits with the gate open for idle streams, then closes the gate and waits until no thread is
+  // inside the driver and every stream is idle. Also where there is no driver yet: a thread that
+  // makes the first call waits at the gate, too (report->active is false then, and nothing is to be
+  // staged). Past `gate_ms` it reopens, backs off and retries, until `deadline_ms`
+  // (CLOCK_MONOTONIC) -> kExitTimeout with the stream and kernel named. kExitRefused names what
+  // could not be restored. On failure the gate is open again.
   bool (*freeze)(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport*);
 
   // `freeze` for a process that has no driver yet, on the coordinator itself: a pthread would leave

@@ -72,7 +72,7 @@ class InForeground {
 };
 
 // Reads all that waits at `fd`.
-uint32_t drain(int fd, char* to, uint32_t room) {
+uint32_t read_all(int fd, char* to, uint32_t room) {
   uint32_t n = 0;
   for (long got; n < room && (got = sys::read(fd, to + n, room - n)) > 0;)
     n += static_cast<uint32_t>(got);
@@ -86,8 +86,8 @@ bool output_is_stopped(int master, int slave, char* output, Terminal* out) {
   const char mark = 0;
   if (sys::write(slave, &mark, 1) != 1) return true;
   for (const uint64_t patience = sys::now_us() + kPatienceUs; sys::now_us() < patience;) {
-    const uint32_t n = drain(master, output + out->output_bytes,
-                             CaptureScratch::kTerminalBytes - out->output_bytes);
+    const uint32_t n = read_all(master, output + out->output_bytes,
+                                CaptureScratch::kTerminalBytes - out->output_bytes);
     out->output_bytes += n;
     if (n && output[out->output_bytes - 1] == mark) {
       --out->output_bytes;
@@ -179,11 +179,11 @@ bool take_contents(FdTable* t, int master, int slave, const KernelTermios& setti
         "again when the process that has its master is in the foreground, or close the terminal",
         master);
   if (!set_settings(slave, raw)) return true;
-  out->input_bytes = drain(slave, input, CaptureScratch::kTerminalBytes);
+  out->input_bytes = read_all(slave, input, CaptureScratch::kTerminalBytes);
   if (reads_lines(settings))
     out->complete_bytes =
         complete_lines(input, out->input_bytes, static_cast<uint32_t>(in), settings);
-  out->output_bytes = drain(master, output, CaptureScratch::kTerminalBytes);
+  out->output_bytes = read_all(master, output, CaptureScratch::kTerminalBytes);
   out->output_stopped = start_output(master, slave, raw, output, out);
   bool ok = static_cast<uint32_t>(in) <= out->input_bytes &&
             sys::write(slave, output, out->output_bytes) == static_cast<long>(out->output_bytes) &&

@@ -74,7 +74,7 @@ void add_device(JsonWriter* json, const DeviceReport& r) {
   json->member("moved_bytes", r.moved_bytes);
   json->member("staged_bytes", r.staged_bytes);
   json->member("allocations", r.allocations);
-  json->member("drain_us", r.drain_us);
+  json->member("drain_us", r.idle_us);  // the older name, which readers know
   json->member("stage_us", r.stage_us);
   json->member("hash_us", r.hash_us);
   json->member("precopy_bytes", r.precopy_bytes);

@@ -1,4 +1,4 @@
-#include "device/capture/names.h"
+#include "device/capture/chunk_names.h"
 
 #include <algorithm>
 
