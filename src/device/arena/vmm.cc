@@ -78,7 +78,8 @@ void hide(Physical* memory) {
   memory->showing = false;
 }
 
-// Of whose processes one has ended: the one that has it now has it for itself.
+// Where one of the processes that had the memory has ended, the one that still has it is its only
+// owner now.
 void inherit(Physical* memory) {
   bool ended = false;
   catches_signal(memory->name.pid, wire::kWakeSignal, &ended);
@@ -120,7 +121,7 @@ CUresult import_and_close(int fd, int device, CUmemGenericAllocationHandle* out)
   return result;
 }
 
-// What another process has made again, from it.
+// Fetches memory that another process has made again from that process.
 CUresult fetch(Physical* memory, CUmemGenericAllocationHandle* out) {
   Shareable what;
   int fd = -1;
@@ -188,7 +189,7 @@ bool name_handles(bool foreign, DeviceReport* report) {
                       static_cast<int>(result));
 }
 
-// The descriptors are there already: what waits in them is not.
+// The descriptors exist already; the messages in them are sent anew.
 bool share_all_again(bool foreign, DeviceReport* report) {
   for (Exported& e : vmm().exported) {
     if (e.memory->foreign != foreign) continue;
@@ -206,7 +207,7 @@ bool share_all_again(bool foreign, DeviceReport* report) {
   return true;
 }
 
-// All of this process's, or all of others'.
+// Makes either all memory of this process, or all memory of others.
 bool rebuild_memory(bool foreign, DeviceReport* report) {
   Vmm& all = vmm();
   bool ok = true;
@@ -305,7 +306,7 @@ bool rebuild_vmm(DeviceReport* report) {
     if (memory->name.identity == handover_identity() && !memory->foreign)
       memory->name.pid = sys::getpid();  // where ids do not stay
   }
-  // Others wait for what is this process's.
+  // Other processes wait for the memory of this one.
   if (!rebuild_memory(false, report) || !rebuild_memory(true, report)) return false;
   for (Physical* memory = all.first; memory; memory = memory->next) {
     if (memory->lingering)

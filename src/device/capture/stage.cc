@@ -108,7 +108,7 @@ bool sort_out(const Vector<Segment>& segments, const NameTable& names, Vector<Pi
   return true;
 }
 
-// What a stage leaves alone.
+// Free device memory that a stage leaves to the program.
 uint64_t reserve_of(uint64_t total) { return total / 32 > (256 << 20) ? total / 32 : 256 << 20; }
 
 // Memory of the current context's device that is not in use, as far as a stage may have it.
@@ -143,7 +143,8 @@ size_t fill_stage(int device, uint64_t context, const Vector<Piece>& moves) {
   }
   CUstream stream = nullptr;
   CUresult result = real().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
-  // Neighbours together: memory of gigabytes would be as many calls as it has pieces.
+  // Neighbouring pieces are copied together: memory of gigabytes would be as many calls as it has
+  // pieces.
   for (size_t i = 0, next; i < count && result == CUDA_SUCCESS; i = next) {
     uint64_t size = moves[i].size;
     for (next = i + 1; next < count && moves[next].address == moves[i].address + size &&
@@ -395,7 +396,7 @@ bool drain_device(int device, uint64_t base, CaptureSink* sink, DeviceReport* re
     MutexLock guard(all.lock);
     stage.stream = pump.stream();
   }
-  // A context that went before we came leaves its copies in host memory.
+  // A context that was destroyed before the drain reached it has left its copies in host memory.
   bool ok = (pump.ok() || stage.context_gone || !stage.memory) && send_staged(&stage, &pump);
   bool lost = stage.lost;
   {
@@ -416,7 +417,7 @@ bool drain_device(int device, uint64_t base, CaptureSink* sink, DeviceReport* re
   return ok || cannot_copy(report, device, pump);
 }
 
-// One after the other: the writer is slower than any device's link.
+// The devices are drained one after the other, because the writer is slower than any device's link.
 bool drain_all(uint64_t base, CaptureSink* sink, DeviceReport* report) {
   gate_bypass_this_thread();
   report->code = kExitOk;
@@ -438,9 +439,9 @@ struct Round {
   bool staged[kMaxDevices] = {};
 };
 
-// Is more to be expected of some device than a stage would hold? Without stopping a thread: as if
-// the devices were this program's alone. After a snapshot up to twice as much is expected as moved
-// at the last one.
+// Whether more is to be expected of some device than a stage would hold, found out without stopping
+// a thread: as if the devices were this program's alone. After a snapshot up to twice as much is
+// expected as moved at the last one.
 bool may_overflow(const CaptureSink* sink) {
   if (!settings().precopy || !settings().stage) return false;
   int devices = 0;

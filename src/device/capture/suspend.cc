@@ -26,7 +26,7 @@
 namespace gpuckpt::device {
 namespace {
 
-// What other processes may have stays: it is theirs as well, and they keep running.
+// Memory that other processes may have stays, because they keep running with it.
 template <typename F>
 void each_own_chunk(DeviceMemory* memory, F f) {
   for (Chunk* c = memory->arena.first_chunk(); c; c = memory->arena.next_chunk(c))
@@ -69,7 +69,7 @@ void decommit(DeviceMemory* memory, const Chunk* until) {
   });
 }
 
-// All of it or nothing.
+// Backs all chunks with memory again, or none.
 int commit(DeviceMemory* memory) {
   int error = 0;
   Chunk* failed = nullptr;

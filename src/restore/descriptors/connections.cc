@@ -58,7 +58,7 @@ void set(int fd, int level, int name, int value) {
   setsockopt(fd, level, name, &value, sizeof(value));
 }
 
-// Ends a connection that is of no use without a trace (TIME_WAIT) of it.
+// Ends a connection that is not needed so that it leaves no trace (TIME_WAIT).
 void discard(int fd) {
   if (fd < 0) return;
   linger hard{1, 0};
@@ -109,7 +109,7 @@ int connect_client(const Image::Socket& entry, const SocketAddress& local,
   if (!why && way != PortBy::kAny && SocketAddress::of(fd).end() != local.end())
     why = EADDRNOTAVAIL;
   if (!why) {
-    // What was only there to get the port.
+    // Closes the sockets that were only made to get the port.
     if (way == PortBy::kConnect || way == PortBy::kConnectAddress)
       set(fd, IPPROTO_IP, kLocalPortRange, 0);
     return fd;
@@ -119,7 +119,7 @@ int connect_client(const Image::Socket& entry, const SocketAddress& local,
   return -1;
 }
 
-// Accepts what `client` has connected; others who find the port open are turned away.
+// Accepts the connection of `client`; other processes that find the port open are turned away.
 int accept_from(int listener, int client) {
   const EndAddress wanted = SocketAddress::of(client).end();
   const auto patience = Clock::now() + std::chrono::milliseconds(kHandshakePatienceMs);
@@ -267,7 +267,8 @@ class ConnectionListeners {
   ConnectionListeners(const ConnectionListeners&) = delete;
   ConnectionListeners& operator=(const ConnectionListeners&) = delete;
 
-  // One at the local address of `server`, or where it can be instead, which is `told`. -1: nowhere.
+  // A socket that listens at the local address of `server`, or elsewhere where that cannot be had,
+  // which is `told`. -1: nowhere.
   int at(const Image::Socket& server, bool told) {
     const EndAddress address = end_address(server.head.name, server.head.name_bytes);
     const auto key = std::make_pair(server.head.domain, address);
@@ -321,8 +322,8 @@ int FdMaker::listen_for(const Image::Socket& server, bool told) {
   return -1;
 }
 
-// Was it accepted? The kernel gives such a socket the TTL that the first packet came with as the
-// one of its multicasts, of which there will be none. The others have 1.
+// Whether the socket was accepted. The kernel gives such a socket the TTL that the first packet
+// came with as the one of its multicasts, of which there will be none. Other sockets have 1.
 bool FdMaker::was_accepted(const Image::Socket& entry) {
   constexpr int kIpv4 = 33 /* IP_MULTICAST_TTL */, kIpv6 = 18 /* IPV6_MULTICAST_HOPS */;
   return option_value(entry, IPPROTO_IP, kIpv4, 1) > 1 ||
@@ -451,7 +452,7 @@ bool FdMaker::prepare_not_accepted() {
   return true;
 }
 
-// connect() begins once more.
+// The program's connect() begins once more.
 void FdMaker::begin_connecting() {
   for (const Image::Socket& entry : image_.sockets) {
     const Socket& s = entry.head;

@@ -53,8 +53,8 @@ int open_master_patiently(uint32_t number) {
   return fd;
 }
 
-// Of the slave's file, which is opened for this only where it will be open. What is not permitted
-// stays as it is.
+// Sets owner, group and mode of the slave's file, which is opened for this only where it will be
+// open. What is not permitted stays as it is.
 void set_owner(int slave, uint32_t number, const process::Terminal& t) {
   if (!t.mode) return;
   const std::string path =
@@ -73,8 +73,9 @@ bool wait_for_input(int slave, size_t wanted) {
   return static_cast<size_t>(waiting) >= wanted;
 }
 
-// What the program, or the user at its terminal, had stopped. By a character as it was: a call
-// would stop the output so that no character starts it again. PRECONDITION: no unread input.
+// Stops the output that the program, or the user at its terminal, had stopped. By a character as it
+// was: a call would stop the output so that no character starts it again. PRECONDITION: no unread
+// input.
 void stop_output(int master, int slave, KernelTermios raw, uint32_t how) {
   constexpr char kStopThenMark[] = {0x13, 'x'};  // when the mark is there, both have arrived
   if (how == process::kOutputStoppedByCall) ioctl(slave, TCXONC, TCOOFF);

@@ -184,7 +184,7 @@ struct Outcome {
   pid_t pid = 0;
 };
 
-// What is behind a process that runs while its memory still comes.
+// The state behind a process that runs while its memory still comes.
 struct LazyPages {
   pid_t pager = -1;
   Fd uffd;
@@ -252,9 +252,9 @@ void watch_pager(LazyPages lazy, std::vector<pid_t> members) {
   }).detach();
 }
 
-// Every process ends that has not been told to run. A process that waits for our message ends.
-// Returns when all have, and nothing of theirs (ids, names of sockets) is in the way of another
-// attempt; after five seconds in any case.
+// Ends every process that has not been told to run. A process that waits for a message of the
+// restore driver ends. Returns when all have ended, and nothing of theirs (ids, names of sockets)
+// is in the way of another attempt; after five seconds in any case.
 void hang_up(Tree* tree) {
   const double begin = now();
   for (auto& m : tree->members) {
@@ -304,8 +304,8 @@ int left_of(const Member& m) {
 
 enum class Heard { kReport, kStep, kFailed };
 
-// Receives what a member has to say next, within the time of the step that it is at. kFailed: it is
-// no good; `out` says why.
+// Receives the next report of a member, within the time of the step that it is at. kFailed: the
+// member cannot continue; `out` says why.
 Heard hear(Member* m, Report* r, Outcome* out, Fd* passed = nullptr) {
   const int got = receive(m->report.get(), r, &m->pid, left_of(*m), passed);
   if (got == 1 && r->type == kReportStep) {
@@ -337,8 +337,8 @@ bool expect(Member* m, Report* r, Outcome* out, Fd* passed = nullptr) {
   return heard == Heard::kReport;
 }
 
-// The same of every process that has not `reached` it, in the order in which they come: one may
-// wait for another, and the first that fails has the reason.
+// Receives a report of every process that has not `reached` the step, in the order in which they
+// come: one may wait for another, and the first that fails has the reason.
 bool expect_of_all(Tree* tree, uint32_t type, std::vector<uint32_t>* reached, Outcome* out) {
   for (;;) {
     std::vector<pollfd> polls;
@@ -485,7 +485,7 @@ bool bring_up(Tree* tree, const SnapshotReader& reader, const Options& o, Ids id
 
 using Feeds = std::vector<std::unique_ptr<DeviceFeed>>;
 
-// The first thing that one of them could not read.
+// The first reason why one of them could not read its device memory.
 Status end_all(Feeds* feeds) {
   Status first;
   for (auto& feed : *feeds)

@@ -83,7 +83,7 @@ class Pager {
     for (const AddressRange& r : ranges) s.segments[r.start] = {r.end, r.start};
     spaces_.push_back(std::move(s));
   }
-  // Until everything is there. False: it cannot be made.
+  // Runs until all pages are there. False: the pager cannot be made.
   bool run();
 
  private:
@@ -129,7 +129,7 @@ Pager::Put Pager::copy_in(int uffd, uint64_t to, const uint8_t* bytes, uint64_t 
       else if (errno == EEXIST)
         done = kPage;
       else if (errno == ENOENT || errno == EINVAL || errno == EFAULT)
-        // Not one mapping (any more): page by page.
+        // The range is not one mapping (any more), so it is filled page by page.
         return length > kPage ? copy_pages(uffd, to, bytes, length) : Put::kDone;
       else
         return errno == ESRCH ? Put::kGone : errno == EAGAIN ? Put::kBusy : Put::kFailed;
@@ -232,8 +232,8 @@ void Pager::take_messages(Space* s) {
   }
 }
 
-// Without the mutex. Whatever comes of it, the toucher is woken: when the page is still missing,
-// because an event came in between, it comes again.
+// PRECONDITION: the mutex is not held. In any case the thread that touched the page is woken: when
+// the page is still missing, because an event came in between, it touches the page again.
 void Pager::touched(int uffd, uint64_t address, uint64_t from) {
   auto e = from == kNothing ? data_.end() : extent_at(data_, from);
   if (e == data_.end() || e->address > from) {

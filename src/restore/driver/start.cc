@@ -89,7 +89,7 @@ std::string list_groups(const std::vector<uint32_t>& groups) {
   return text.empty() ? "none" : text;
 }
 
-// The program's own standard error may be in place already.
+// The program's own standard error may already be descriptor 2.
 void tell(int report, const std::string& warning) {
   Report r{};
   r.type = kReportWarning;
@@ -105,7 +105,7 @@ bool made_anew(const Tree& tree, int terminal) {
   return false;
 }
 
-// What several processes share, made by the first of them.
+// Makes what several processes share; the first of them calls it.
 void make_common(Start* s) {
   if (!s->tree.several() || s->common_made) return;
   const int report = s->tree.root().their_report.get();
@@ -131,7 +131,7 @@ int number_above_all(const Image& image) {
   return base + 1;
 }
 
-// What the launcher needs, at numbers from `next` up: nothing of the program's comes there.
+// Descriptors that the launcher needs, at numbers from `next` up, where none of the program's come.
 struct LauncherFds {
   PlanFds plan;
   int program = -1;  // the launcher itself
@@ -335,7 +335,8 @@ void set_clocks(const Image& image, int report) {
          std::string("process ids cannot be chosen here: ") + strerror(errno));
   drop_common_memory(s->tree);
   let_segments_go();  // (the process that has forked this one holds them, too)
-  // Everything else goes; the report socket in particular, so that its end is the program's end.
+  // Closes all other descriptors; the report socket in particular, so that its end is the program's
+  // end.
   int keep = dup2(status, 3);
   syscall(SYS_close_range, 4, ~0u, 0);
   for (;;) {

@@ -214,7 +214,7 @@ void keep_changes_of_vdso(const Plan* p, const char* bytes) {
   if (sys::failed(r)) die(p->report_fd, "cannot change the vdso as the program did", p->vdso_at, r);
 }
 
-// Everything goes but the gap and what the program inherits.
+// Unmaps everything but the gap and what the program inherits.
 void clear_address_space(const Plan* p, uint64_t gap, uint64_t gap_end) {
   constexpr uint64_t kTop = (1ull << 47) - 4096;
   const auto* kept =
@@ -252,8 +252,8 @@ void place_inherited(const Plan* p, const PlanMap* maps) {
   }
 }
 
-// This kernel's vdso, with the data pages before it, out of the way: into the staging part of the
-// gap.
+// Moves this kernel's vdso, with the data pages before it, out of the way: into the staging part of
+// the gap.
 void stage_vdso(Plan* p, const Maps& own, uint64_t staging) {
   const uint64_t base = own.start[0];
   for (int i = 0; i < own.count; ++i) {
@@ -266,13 +266,13 @@ void stage_vdso(Plan* p, const Maps& own, uint64_t staging) {
   }
 }
 
-// From the staging part to where the plan wants it.
+// Moves the vdso from the staging part to where the plan wants it.
 void place_vdso(Plan* p, const Maps& own, uint64_t staging) {
   for (int i = 0; i < own.count; ++i) {
     const uint64_t from = staging + (own.start[i] - own.start[0]),
                    bytes = own.end[i] - own.start[i];
     if (!p->vdso_at || (p->flags & kNoVvar && own.start[i] != own.vdso_start)) {
-      // The program gave it up, and may look at its mappings before the gap is gone.
+      // The program gave its vdso up, and may look at its mappings before the gap is gone.
       sys::mmap(from, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED);
       continue;
     }

@@ -38,9 +38,9 @@ bool parent_post(void*, uint32_t type, uint32_t slot, const char* text) {
 
 bool is_member() { return job_barrier.role() == JobBarrier::Role::kMember; }
 
-// glibc keeps the stack of a thread that has ended, and the arena that it took memory from, for the
-// next one. The threads for the device's work would be the first to make them, behind our look at
-// the mappings' flags, and these would be lost.
+// glibc keeps the stack and the malloc arena of a thread that has ended for the next thread. This
+// makes them before the mappings' flags are read: made later, by the first thread for the device's
+// work, their flags would be missing in the snapshot.
 void make_room_for_threads() {
   if (has_device()) run_on_pthread([](void*) {}, nullptr);
 }
@@ -60,14 +60,14 @@ Outcome Attempt::device_gave_up() {
 
 bool Attempt::job_failed() { return s_->fail(job_barrier.code, "%s", job_barrier.text); }
 
-// A process of the job that ended in the middle of it, say, is no reason to do without a snapshot:
-// the next attempt is without it.
+// A process of the job that ended during the attempt does not prevent a snapshot: the next attempt
+// is made without it.
 bool Attempt::writer_failed(const wire::Msg& m) {
   const int code = m.code ? m.code : kExitError;
   return s_->fail(wire::another_attempt_helps(m) ? kExitTimeout : code, "%s", m.text);
 }
 
-// A writer that failed has the better reason. It closes the ring first and says why then.
+// A writer that failed knows the reason better. It closes the ring first and then says why.
 bool Attempt::writer_failed(const char* otherwise) {
   const bool dead = reinterpret_cast<wire::RingHeader*>(io_thread.ring.data())->writer_dead.load();
   const long got =
@@ -80,7 +80,8 @@ bool Attempt::writer_failed(const char* otherwise) {
   return s_->fail(kExitError, "%s: %s", otherwise, why);
 }
 
-// Its namespaces count as its environment, which is that of the restore then.
+// The namespaces are part of the process's environment, which after a restore is that of the
+// restore.
 void Attempt::warn_of_place() {
   const uint32_t parts = foreign_parts(s_->asker);
   if (!parts) return;
@@ -108,7 +109,7 @@ bool Attempt::has_memory() {
       room.group, MemoryBudget::kLeast >> 20);
 }
 
-// Under some restrictions not even the writer could be started.
+// Under some restrictions of the program not even the writer can be started.
 bool Attempt::may_be_restored() {
   char why[sizeof(s_->text)];
   return !confined_for_good(why, sizeof(why)) || s_->fail(kExitRefused, "%s", why);
@@ -123,11 +124,12 @@ bool Attempt::open_writer() {
   return open || s_->fail(writer_.code, "%s", writer_.text);
 }
 
-// As the leader of a job: calls all its other processes. Nothing to do for a member, or alone.
+// As the leader of a job: calls all its other processes to the attempt. A member, or a process
+// alone, has nothing to do.
 bool Attempt::call_members() {
   const auto children = static_cast<Children>(s_->children);
   if (is_member() || children == Children::kIgnore) return true;
-  // Looked for in each attempt: processes come and go.
+  // The processes of the job are looked for in each attempt, because they come and go.
   s_->births = births();
   if (!io_thread.run([] { return has_job(); })) return true;
   const JobBarrier::Call call{children,        *deadline_us_, s_->stop ? wire::kCtlStop : 0u,
@@ -135,8 +137,8 @@ bool Attempt::call_members() {
   return io_thread.run([&] { return job_barrier.lead(&io_thread, call); }) || job_failed();
 }
 
-// Whether anything of this process cannot be stopped, or not without harm. What another process
-// leads has been looked at by that one.
+// Whether something of this process cannot be stopped, or not without harm. The leader has asked
+// this about its members already.
 bool Attempt::may_be_stopped_now() {
   const auto of_the_job = [](int pid) {
     return job_barrier.active() && job_barrier.has_process(pid);
@@ -148,22 +150,23 @@ bool Attempt::may_be_stopped_now() {
     s_->code = kExitRefused;
     return false;
   }
-  // Trying to stop a thread that is stuck in the kernel holds up all others for the time of the
-  // try.
+  // A thread that is stuck in the kernel does not park, and all others would wait for it until the
+  // attempt gives up.
   if (!io_thread.run([&] { return stuck_in_kernel(s_->text, sizeof(s_->text)); })) return true;
   s_->code = kExitTimeout;
   return false;
 }
 
-// Sending memory while the program runs makes its stop short and the snapshot's moment later: not
-// for one that stops anyway. In a job all others would wait at the barrier.
+// Whether memory is sent while the program runs. That makes the stop short and the moment of the
+// snapshot later, so it is of no use to a program that stops after the snapshot. In a job all other
+// processes would wait at the barrier.
 bool Attempt::may_send_early() const {
   return library.config.precopy && !s_->stop && !equal(s_->reason, "term") && !threads_are_held() &&
          !job_barrier.active() && !memory_.while_stopped;
 }
 
-// What takes long and can be done while the application runs: which mappings there are and what is
-// behind them, and write protection of what shall be tracked from now on.
+// What takes long is done while the application runs: listing the mappings and what is behind them,
+// and write protection of memory that is tracked from now on.
 bool Attempt::look_at_memory() {
   HostPages& pages = capture_.pages;
   const bool device = has_device();
@@ -181,10 +184,12 @@ bool Attempt::look_at_memory() {
   pages.register_later = false;
   if (tracker.prepare(&pages.smaps, tracker.knows_since(writer_.parent))) {
     if (device) {
-      // No thread is interrupted inside the driver only for this: the stop that follows does it.
+      // No thread is interrupted inside the driver for this alone: the stop that follows registers
+      // the memory.
       pages.register_later = true;
     } else if (park_once()) {
-      // Parked for some microseconds; when that does not work, the memory is tracked the next time.
+      // The threads are parked for some microseconds; where that fails, the memory is tracked from
+      // the next snapshot on.
       tracker.register_memory(&pages.smaps);
       parking.unpark();
     }
@@ -204,8 +209,8 @@ bool Attempt::look_at_memory() {
   return true;
 }
 
-// What the program wants to happen first: its hooks have run, no thread is inside a critical
-// section.
+// Does what the program wants to happen first: its hooks run, and afterwards no thread is inside a
+// critical section.
 bool Attempt::make_ready() {
   if (run_snapshot_hooks(*deadline_us_, s_->text, sizeof(s_->text)) &&
       close_sections(library.config.gate_ms * 1000, s_->text, sizeof(s_->text)))
@@ -237,7 +242,7 @@ void Attempt::call_off() {
   });
 }
 
-// No other process was to take part; is that still so?
+// Whether a process was forked since the attempt found that this one is alone.
 bool Attempt::child_was_born() {
   if (job_barrier.active() || static_cast<Children>(s_->children) == Children::kIgnore)
     return false;
@@ -296,13 +301,13 @@ bool Attempt::describe() {
   return ok || s_->fail(capture_.code ? capture_.code : kExitRefused, "%s", capture_.text);
 }
 
-// PARKED. Gets the pages out of the way of the application's next step: copied, cloned, or, when
-// neither is possible, sent at once.
+// PARKED. Secures the pages before the application runs again: copies them, clones the process or,
+// when neither is possible, sends them at once.
 bool Attempt::take_pages_out() {
   HostPages& pages = capture_.pages;
-  // A child that has just come may go as soon as it runs again, and its copy would go with it: what
-  // is cheap to copy is cheap to send. So is it for one that stops as soon as it is captured. With
-  // a device only a clone can tell whether a lock of libc is held.
+  // A child that has just joined may end as soon as it runs again, and its copy-on-write clone with
+  // it; what is cheap to copy is cheap to send. The same holds for a process that stops as soon as
+  // it is captured. With a device only a clone can tell whether a lock of libc is held.
   const bool at_once = pages.plan.copy && is_member() && !s_->device &&
                        (!library.last_snapshot[0] || threads_are_held());
   const auto copied = [&] {
@@ -366,7 +371,7 @@ Outcome Attempt::stop_and_capture() {
   announce_turn();
   if (!meet(wire::kJobParked)) {
     device_.resume();
-    // Stopped children that were continued stop again when they learn of it.
+    // Stopped children that were continued stop again when they hear that the attempt is over.
     call_off();
     io_thread.run([] { return stop_children_again(), 0; });
     parking.unpark();
@@ -391,8 +396,8 @@ Outcome Attempt::stop_and_capture() {
   if (ok && s_->stop) {
     if (capture_.pages.has_copy && !io_thread.run([&] { return send_copied_pages(&host_); }))
       ok = writer_failed(host_.text);
-    // Nothing must happen after this snapshot: the application stays where it is, its calls of the
-    // driver at the gate, until the snapshot is safe and the process ends.
+    // Nothing may happen after this snapshot: the threads stay parked, and the calls of the driver
+    // at the gate, until the snapshot is durable and the process ends.
     s_->stall_us = sys::now_us() - stopped_since_us_;
     s_->gate_us = s_->device_report.gate_us;
     if (ok && (ok = publish())) return Outcome::kDone;
@@ -404,7 +409,7 @@ Outcome Attempt::stop_and_capture() {
 Outcome Attempt::wake(bool captured) {
   HostPages& pages = capture_.pages;
   if (captured && pages.register_later) tracker.register_later(&pages.smaps);
-  // From here on a member may end as it likes: the snapshot has, or is being sent, all of it.
+  // From here on this member may end: all of it has been sent, or is being sent, to the writer.
   if (captured && is_member() && (!s_->device || device_.drained) && !pages.has_copy) {
     say_end();
     io_thread.run([] { return io_thread.send_posted(), 0; });
@@ -413,7 +418,8 @@ Outcome Attempt::wake(bool captured) {
   io_thread.run([] { return stop_children_again(), 0; });
   const uint64_t waking = sys::now_us();
   parking.unpark();
-  // Its parent waits for that. All of it has been sent, or is being sent by its copy.
+  // The parent waits for this process to stop again. All of the process has been sent, or is being
+  // sent by its copy.
   if (said_end_ && threads_are_held()) stop_early();
   s_->stall_us = sys::now_us() - stopped_since_us_;
   s_->wake_us = sys::now_us() - waking;
@@ -430,7 +436,8 @@ void Attempt::note_pages() {
   s_->scan_us = h.scan_us, s_->copy_us = h.copy_us, s_->arm_us = tracker.armed_us;
   s_->early_us = h.early_us, s_->early_bytes = h.early_bytes + h.streamed_bytes;
   h.count(&s_->written_bytes, &s_->unchanged_bytes);
-  // What was sent before the stop and is as it was then did change since the parent.
+  // Memory that was sent before the stop and is unchanged since then counts as written: it has
+  // changed since the parent snapshot.
   const uint64_t sent =
       h.streamed_bytes < s_->unchanged_bytes ? h.streamed_bytes : s_->unchanged_bytes;
   s_->written_bytes += sent, s_->unchanged_bytes -= sent;
@@ -464,8 +471,8 @@ void Attempt::wait_for_copied_process() {
            (sys::now_us() - begin) / 1000);
 }
 
-// Did the kernel end the copy, or the writer where memory is limited? The next attempt spares
-// memory.
+// Whether the kernel ended the copy, or the writer, because memory was short. The next attempt
+// takes as little memory as it can.
 bool Attempt::memory_ran_out(bool writer_ended) {
   if (s_->cloned)
     for (int tries = 0; tries < 50 && !io_thread.run(copied_process_has_ended); ++tries)
@@ -478,7 +485,7 @@ bool Attempt::memory_ran_out(bool writer_ended) {
   return true;
 }
 
-// All has been sent, but for what the copied child sends by itself.
+// Tells the writer that all has been sent, except what the copied child still sends itself.
 void Attempt::say_end() {
   char statistics[1600];
   make_statistics(*s_, statistics, sizeof(statistics));
@@ -486,7 +493,7 @@ void Attempt::say_end() {
   said_end_ = true;
 }
 
-// The writer may publish.
+// Lets the writer publish, and waits for its answer.
 bool Attempt::publish() {
   if (!said_end_) say_end();
   return await_durable();
@@ -573,7 +580,7 @@ Outcome Attempt::drain_and_publish() {
 Outcome Attempt::close(Outcome outcome) {
   const bool done = outcome == Outcome::kDone;
   if (!done) {
-    // In this order: the leader shall hear from us why, and not from the writer.
+    // In this order, so that the leader hears the reason from this process and not from the writer.
     call_off();
     io_thread.post(wire::kMsgAbort, 0, s_->text);
     io_thread.run([] { return end_question_to_libc(), 0; });
@@ -588,7 +595,8 @@ Outcome Attempt::close(Outcome outcome) {
   // (A stopped program stays where it is, perhaps with locks of ours, and ends.)
   if (!(done && s_->stop)) device_.end(done ? s_->id : nullptr);
   if (outcome == Outcome::kFailed && s_->code == kExitAbsent && writer_.parent[0]) {
-    // What we called unchanged is not in the store any more: once more, without a parent.
+    // Memory that was reported as unchanged is not in the store any more: the next attempt has no
+    // parent snapshot.
     library.last_snapshot[0] = 0;
     return Outcome::kRetry;
   }

@@ -19,12 +19,13 @@ enum class Outcome { kDone, kFailed, kRetry };
 
 class Attempt {
  public:
-  // *deadline_us: of all attempts; later by what was copied before the stop.
+  // *deadline_us: the deadline of all attempts; it moves by the time that copying before the stop
+  // takes.
   Attempt(Snapshot* s, uint64_t* deadline_us) : s_(s), deadline_us_(deadline_us) {}
   Outcome run();
 
  private:
-  // In this order.
+  // The phases, in this order.
   bool may_be_restored();
   bool has_memory();
   bool open_writer();

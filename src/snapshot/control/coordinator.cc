@@ -51,17 +51,18 @@ void hang_up_with(wire::CtlReply* r) {
   });
 }
 
-// Its threads are parked and stay so.
+// Ends the program, whose threads stay parked.
 void end_program(const Snapshot* s) {
   if (s->from_command || library.config.stop_status[0]) sys::exit_group(s->stop_status);
-  // As SIGTERM would have ended it. Parked threads block every signal: let it come to this one.
+  // The program ends as SIGTERM would have ended it. Parked threads block every signal, so it must
+  // come to this one.
   sys::sigprocmask_set(~(1ull << (term_signal() - 1)));
   deliver_term();
   sys::exit_group(128 + term_signal());  // the first process of a container survives signals
 }
 
-// The last one that became durable, also of the process this one was restored from: what the next
-// one will take.
+// The last snapshot that became durable, also of the process that this one was restored from: an
+// estimate of what the next one will take.
 struct {
   uint64_t stall_us, total_us, logical_bytes, new_bytes, stored_bytes;
 } last;
@@ -159,7 +160,7 @@ const char* why_refused() {
   return library.why_not[0] ? library.why_not : nullptr;
 }
 
-// Another process leads: its log and its status file tell how it went.
+// Another process leads; its log and its status file tell how the snapshot went.
 void serve_join() {
   Snapshot snapshot;
   snapshot.reason = "job";
@@ -172,7 +173,7 @@ void serve_join() {
   const bool ok = take_part(&snapshot, why_refused());
   if (ok) {
     ++library.snapshots_done;
-    // It has answered a signal that came to us as well.
+    // The leader has answered a signal that came to this process as well.
     library.wanted &= ~static_cast<uint32_t>(kWantSignal);
   } else if (snapshot.code != kExitAbsent) {
     ++library.snapshots_failed;

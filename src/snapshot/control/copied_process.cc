@@ -18,9 +18,10 @@
 namespace gpuckpt {
 namespace {
 
-// What a clone that is only asked is made without: mappings larger than any arena of glibc's, but
-// for the break and for what is around the thread pointers of threads. (The kernel joins a stack to
-// the memory above it.) Should libc have something there all the same, the clone ends by a signal.
+// The clone that only answers whether locks of libc are held is made without these: mappings larger
+// than any arena of glibc's, but for the break and for what is around the thread pointers of
+// threads. (The kernel joins a stack to the memory above it.) Should libc have something there all
+// the same, the clone ends by a signal.
 constexpr uint64_t kLarge = 64ull << 20, kAround = 64ull << 10;
 constexpr uint64_t kPatienceUs = 2000000;
 bool small_clone_works = true;  // learnt once for the process
@@ -54,7 +55,8 @@ void keep_from_clone(const Capture& c, int advice) {
     advise(c.keep_from_clone[i].start, c.keep_from_clone[i].end, advice);
 }
 
-// ON THE I/O THREAD, no thread parked. Were all locks free?
+// ON THE I/O THREAD, no thread parked. Waits for the clone's answer. True: all locks of libc were
+// free.
 bool await_answer_of_libc() {
   const int pid = io_thread.asked_pid;
   if (pid <= 0) return false;
@@ -67,7 +69,7 @@ bool await_answer_of_libc() {
     sys::sleep_us(200);
   }
   if (ended != pid) return false;
-  // It needed what was left out.
+  // The clone needed one of the mappings that were left out.
   if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL) small_clone_works = false;
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
@@ -85,7 +87,7 @@ bool send_host(HostSource* host, PumpFrom from) {
   bool ok = whole && pump_memory(*host->capture, &out, from, host->text, sizeof(host->text)) &&
             host->capture->embedded.send(&out, host->text, sizeof(host->text)) && out.flush();
   if (ok) {
-    // Asked only where it matters: the answer can take a while.
+    // The question is asked only where the answer matters, because it can take a while.
     process::LibcLocks locks{};
     if (host->device)
       locks.free = from == PumpFrom::kClone  ? libc_is_free()

@@ -1,7 +1,7 @@
-// Getting the host's pages to the writer: from a copy-on-write child, from a copy of the pages, or
-// while the program stands.
+// Sends the host's pages to the writer: from a copy-on-write child, from a copy of the pages, or
+// while the program is stopped.
 //
-// The child is cloned by the I/O thread, so that it holds the I/O thread's descriptors and none of
+// The child is cloned by the I/O thread, so that it has the I/O thread's descriptors and none of
 // the application's.
 //
 // Owner: the attempt. Threads: the I/O thread. Errors: a negative error number, or false with
@@ -13,7 +13,7 @@
 
 namespace gpuckpt {
 
-// What it sends, and in what it says why it could not.
+// What is sent, and where the reason stands when it cannot be sent.
 struct HostSource {
   Capture* capture;
   Records* records;
@@ -39,9 +39,10 @@ bool ask_libc_in_small_clone(HostSource*);
 void end_question_to_libc();
 bool send_copied_pages(HostSource*);
 
-// ON THE I/O THREAD. Has the child done its work, or is there none?
+// ON THE I/O THREAD. Whether the child has done its work, or there is none.
 bool copied_process_has_ended();
-// ON THE I/O THREAD. Has it more to itself than GPUCKPT_COPY_LIMIT allows, or than there is?
+// ON THE I/O THREAD. Whether the child has more memory to itself than GPUCKPT_COPY_LIMIT allows, or
+// than is free.
 bool copied_process_is_too_large();
 
 }  // namespace gpuckpt

@@ -12,7 +12,7 @@
 
 namespace gpuckpt {
 
-// Is there a driver with state in this process?
+// Whether there is a driver with state in this process.
 bool has_device();
 
 struct DeviceWork {
@@ -24,9 +24,9 @@ struct DeviceWork {
   bool frozen = false;   // the gate is closed
   bool staged = false;   // the plugin has to hear how the attempt ended
 
-  // Sends, before the stop, what would keep the program waiting in it because there is no room for
-  // copies. That is none of the time in which a snapshot has to come about: *deadline_us moves. Not
-  // for a job: another process of it may be writing the same memory.
+  // Sends, before the stop, memory that there is no room to copy and that would prolong the stop.
+  // The time that this takes does not count as time for the snapshot: *deadline_us moves. Not for a
+  // job, where another process may be writing the same memory.
   bool precopy(uint64_t* deadline_us);
   bool freeze();  // devices at rest
   bool stage();   // what changed of their memory out of the way
@@ -38,8 +38,8 @@ struct DeviceWork {
 
  private:
   bool run(bool (DeviceWork::*step)(), const char* otherwise);
-  // The whole of `freeze` where there is no driver: true. A failure is left to do_freeze, which
-  // meets and reports the same.
+  // All that `freeze` has to do where there is no driver: true. A failure is left to do_freeze,
+  // which meets it again and reports it.
   bool hold_first_call();
   bool do_precopy(), do_freeze(), do_stage(), do_freeze_and_stage(), do_drain();
 };

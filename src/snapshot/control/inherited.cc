@@ -18,7 +18,8 @@ namespace gpuckpt {
 namespace {
 
 constexpr uint32_t kMost = 64;  // more than any shell leaves open; what lies beyond is refused
-// What the process inherited is read once, when the library starts, and valid for its whole life.
+// What the process inherited is read once, when the library starts, and holds for the process's
+// whole life.
 uint64_t seen[kMost];  // inode numbers
 uint32_t count;
 uint64_t standard[3];  // of those that are pipes
@@ -158,7 +159,7 @@ bool moved_place(char* text, size_t room) {
 }
 
 uint32_t foreign_parts(const Place& asker) {
-  // A restored process may be in namespaces that the restore has made.
+  // A restored process may be in namespaces that the restore made, and these do not count.
   const uint32_t moved = library.generation ? 0 : difference(own, outside);
   return (moved | difference(asker, library.generation ? outside : own)) & ~kPidNamespace;
 }

@@ -19,21 +19,22 @@ namespace gpuckpt {
 // Before the program's own code runs: remembers what is open now.
 void note_inherited_descriptors();
 
-// Was the pipe or socket with this inode number among them?
+// Whether the pipe or socket with this inode number was among them.
 bool inherited(uint64_t ino);
-// Was it standard input (0), output (1) or error (2) then, or is it that of the restore? -1: none
-// of them. Daemons keep them under other numbers.
+// Whether it was standard input (0), output (1) or error (2) then, or is that of the restore; -1:
+// none of them. Daemons keep them under other numbers.
 int inherited_standard(uint64_t ino);
 void note_inherited_standard(const uint64_t (&inodes)[3]);
 // What a restore will find in the place of process `pid`'s descriptor; `what`: its kind.
 void tell_inherited(int fd, const char* what, int pid);
 
-// Was the program started with this regular file open for appending (`>> log`)? Then others write
-// to it as well (the shell, the scheduler's prologue), also between a snapshot and its restore.
+// Whether the program was started with this regular file open for appending (`>> log`). Then other
+// processes write to it as well (the shell, the scheduler's prologue), also between a snapshot and
+// its restore.
 bool inherited_log(uint64_t dev, uint64_t ino);
 
-// Did the program set a system call filter of its own? `status` is /proc/thread-self/status, of any
-// thread. What it was started under is noted before, and once more in a restored process.
+// Whether the program set a system call filter of its own. `status` is /proc/thread-self/status, of
+// any thread. What it was started under is noted before, and once more in a restored process.
 void note_inherited_filters();
 bool has_own_filter(const char* status);
 
@@ -45,8 +46,8 @@ void note_inherited_place(const Place* restorer);
 bool in_new_pid_namespace();
 // What is another one now, or another one than the leader's in the job? False: nothing.
 bool moved_place(char* text, size_t room);
-// In which parts does the process live elsewhere than the job began (or was restored), or than
-// `asker`, the process that is likely to restore it? A bit for each.
+// In which parts the process lives elsewhere than where the job began (or was restored), or than
+// `asker`, the process that is likely to restore it. One bit for each part.
 uint32_t foreign_parts(const Place& asker);
 // The program has just confined itself (confinement.h): what exec starts shall know of it.
 void note_confinement();

@@ -5,8 +5,8 @@
 namespace gpuckpt {
 namespace {
 
-// From where on nothing is spared; from where on a copied child has room to grow until that is
-// noticed (memory_pressure.h).
+// Free memory above which nothing is spared; and above which a copied child has room to grow until
+// that is noticed (memory_pressure.h).
 constexpr uint64_t kMiB = 1 << 20, kPlenty = 256 * kMiB, kRoomToGrow = 96 * kMiB;
 
 }  // namespace

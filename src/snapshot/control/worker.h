@@ -6,7 +6,8 @@
 
 namespace gpuckpt {
 
-// For a thread that one of ours has made: it has inherited a mask that blocks everything.
+// For a thread that a thread of the library has made: lets through the signal by which glibc sets
+// ids, which the mask that it inherited blocks, too.
 void block_signals();
 
 // Runs `work(argument)` on a new pthread (all signals blocked) and waits for its end. Called on the

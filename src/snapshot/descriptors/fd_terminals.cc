@@ -79,9 +79,9 @@ uint32_t read_all(int fd, char* to, uint32_t room) {
   return n;
 }
 
-// Is what the slave writes held back? The kernel does not tell, but takes nothing then. What comes
-// before the byte that is tried with (the echo of characters that were held back) is added to the
-// unread output. PRECONDITION: no processing of output.
+// Whether what the slave writes is held back. The kernel does not tell, but takes nothing then.
+// What comes before the byte that is tried with (the echo of characters that were held back) is
+// added to the unread output. PRECONDITION: no processing of output.
 bool output_is_stopped(int master, int slave, char* output, Terminal* out) {
   const char mark = 0;
   if (sys::write(slave, &mark, 1) != 1) return true;

@@ -35,7 +35,7 @@ bool EmbeddedFiles::note(int index, const char* path, const struct stat& st, uin
                          uint64_t bytes) {
   const size_t room = length(path) + 1;
   if (count_ == kPieces || kPathBytes - path_bytes_ < room) return false;
-  // Sorted by file and place. (Mappings of one file mostly come one after the other.)
+  // Sorted by file and offset. (Mappings of one file mostly come one after the other.)
   size_t i = count_++;
   Piece* p = pieces();
   for (; i && (p[i - 1].index > index || (p[i - 1].index == index && p[i - 1].offset > offset));

@@ -31,7 +31,7 @@ constinit IoThread io_thread;
 
 namespace {
 
-// What %fs of the bare thread points to, for code that reads the stack protector's value.
+// %fs of the bare thread points here, for code that reads the stack protector's value.
 uint64_t fake_thread_descriptor[16];
 
 long poll_fd(int fd, int ms) {
@@ -260,7 +260,7 @@ bool IoThread::make_ring(Channel* writers, char* why, size_t room) {
   return false;
 }
 
-// The writer has its own by now.
+// The writer has its own descriptor of the ring by now.
 void IoThread::keep_ring(int file) {
   ring_file = file;
   sys::call(SYS_fcntl, file, F_SETFD, FD_CLOEXEC);
@@ -411,7 +411,7 @@ void IoThread::close_writer() {
   if (writer_ >= 0) sys::close(writer_);
   socket_ = child_socket = writer_ = -1;
   if (child_pid > 0) {
-    // The writer has said its last word, so the child has nothing left to do.
+    // The writer has sent its last message, so the child has nothing left to do.
     sys::call(SYS_kill, child_pid, 9);
     sys::call(SYS_wait4, child_pid, 0, 0x40000000, 0);
   }

@@ -27,7 +27,7 @@ class IoThread {
   bool start(char* text, size_t room);
   void stop();
   int tid() const { return tid_; }
-  // In a forked child: what the parent's is doing is not ours.
+  // In a forked child: forgets what the parent's I/O thread was doing.
   void forget();
 
   // Runs `work()` on the I/O thread and waits for what it returns. From one thread at a time.
@@ -52,13 +52,13 @@ class IoThread {
   bool open_writer(Open*);  // false: the Failure says why not
   // The same for a member of a job, with the writer of the process that leads (barrier.h).
   bool open_as_member(Open*);
-  // What was posted is on its way to the writer, whatever becomes of this process.
+  // Makes sure that posted messages reach the writer whatever becomes of this process.
   void send_posted();
   // Waits for kMsgDurable or kMsgFailed; 1 = arrived in `message`, 0 = not within `timeout_ms`, -1
   // = writer gone.
   long await_message(wire::Msg* message, uint64_t timeout_ms);
   void close_writer();
-  // The writer has ended without a word: why.
+  // Says why the writer ended, when it ended without a message.
   void describe_writer_end(char* text, size_t room);
 
   // --- Through run(): the command line.

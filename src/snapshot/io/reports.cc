@@ -51,7 +51,7 @@ void make_hello(const Snapshot& s, char* to, size_t room) {
   json.member("run", run_name());
   // The program is about to end: no restore needs to wait for another snapshot of it.
   if (s.stop || equal(s.reason, "term")) json.member("last", true);
-  // It does not run again: its files stay as they are.
+  // The program does not run again, so its files stay as they are.
   if (s.stop) json.member("stop", true);
   if (library.last_snapshot[0] && library.last_number == job_barrier.number())
     json.member("parent", library.last_snapshot);

@@ -8,7 +8,7 @@ namespace {
 constexpr uint32_t kNoSlot = ~0u;
 constexpr uint64_t kChunk = wire::kLargeChunk;
 static_assert(kChunk == kHashedChunk);
-// What is left, up to `end`, of the chunk that `at` lies in.
+// How many bytes from `at` on lie in the same chunk, up to `end`.
 uint64_t chunk_at(uint64_t at, uint64_t end) {
   const uint64_t whole = kChunk - at % kChunk;
   return whole < end - at ? whole : end - at;
@@ -186,8 +186,8 @@ bool Producer::add_same(uint64_t space, uint64_t address, uint64_t length) {
 
 bool Producer::acquire_slot(uint64_t length, uint64_t chunks, Block* out) {
   if (failed || room_for_names(chunks) + length > wire::kSlotPayloadBytes) return false;
-  // A holder of some may wait for another slot before it commits them: some must come free without
-  // it.
+  // A thread that has acquired slots may wait for another one before it commits these, so some
+  // slots must come free without it.
   if (acquired_.fetch_add(1) >= most_acquired() || !try_claim(&out->token)) {
     acquired_.fetch_sub(1);
     return false;

@@ -32,8 +32,8 @@ bool make_one_of(const SessionSettings& settings, uint32_t me, char* dir, size_t
   return false;
 }
 
-// This user as the namespace outside of this one has it, where commands look for it; itself when
-// there is no other.
+// The number of this user in the namespace outside of this one, where commands look for it; the
+// same number when there is no other namespace.
 uint32_t user_outside(uint32_t me) {
   char map[1024];
   if (read_file("/proc/thread-self/uid_map", map, sizeof(map)) <= 0) return me;

@@ -1,5 +1,5 @@
-// How the writer ended, when it ended without a word. It is no child of the application's, so that
-// only a descriptor of it (pidfd) can tell, on Linux 6.15 and later.
+// Says how the writer ended, when it ended without a message. It is no child of the application's,
+// so that only a descriptor of it (pidfd) can tell, on Linux 6.15 and later.
 //
 // Owner: the caller's descriptor and buffer. Threads: the I/O thread. Errors: a text that says so.
 #pragma once

@@ -55,8 +55,8 @@ void become_orphan_maker(void* argument) {
   sys::exit_group(0);
 }
 
-// Outer process where orphans would come to us. All signals are blocked, as in the I/O thread, and
-// the descriptors are a copy of the I/O thread's.
+// The outer process where orphans would become children of this program. All signals are blocked,
+// as in the I/O thread, and the descriptors are a copy of the I/O thread's.
 void become_keeper(void* argument) {
   Spawn* s = static_cast<Spawn*>(argument);
   Keeper* k = s->keeper;
@@ -138,7 +138,8 @@ long start_writer(WriterStart* w) {
   const uint64_t stacks = library.stacks.start + kCoordinatorStack + kIoThreadStack;
   Spawn spawn{w, stacks + 2 * kSpawnStack, nullptr};
   if (Keeper* k = takes_orphans() ? free_keeper() : nullptr) return start_with_keeper(k, &spawn);
-  // It shares this thread's descriptors, for the one that tells of the writer.
+  // The new process shares this thread's descriptors, so that the pidfd of the writer appears in
+  // this thread's table.
   const long pid = clone_raw(CLONE_VM | CLONE_FILES | CLONE_VFORK, stacks + kSpawnStack,
                              become_orphan_maker, &spawn, nullptr, nullptr, nullptr);
   if (sys::failed(pid)) return pid;

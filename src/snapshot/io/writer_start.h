@@ -19,10 +19,11 @@ struct WriterStart {
 // ON THE I/O THREAD. -errno: no process could be made.
 long start_writer(WriterStart*);
 
-// ON THE I/O THREAD, when all is done. Those whose writers end within a moment; others the next
-// time.
+// ON THE I/O THREAD, when the snapshot is over. Reaps keepers whose writers end within a moment;
+// others are reaped the next time.
 void reap_keepers();
-// In a forked child and in a restored process: none of them is ours.
+// In a forked child and in a restored process: forgets them, because they are no children of this
+// process.
 void forget_keepers();
 
 }  // namespace gpuckpt

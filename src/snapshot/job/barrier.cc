@@ -43,7 +43,8 @@ constexpr uint64_t kBornPatienceUs = 2000000;   // the same, while the others st
 constexpr uint64_t kAnswerPatienceUs = 10000000;
 constexpr uint64_t kMeetPatienceUs = 30000000;
 
-// Receives one message with at most three descriptors (-1: none came). 1, 0: nothing yet, -1: gone.
+// Receives one message with at most three descriptors (-1: none came). 1: a message, 0: none yet,
+// -1: the socket is closed.
 int receive(int socket, wire::JobMsg* m, int (&fds)[3]) {
   const long n = local_receive(socket, m, sizeof(*m), fds);
   if (n == -11 || n == -4) return 0;
@@ -261,9 +262,9 @@ bool JobBarrier::may_be_invited(Member* m, const Relative& r) {
          fail(kExitRefused, "process %d (%s) of the job is stopped by a debugger", m->pid, r.name);
 }
 
-// It has the library, and its constructor has run.
+// Wakes a process that has the library, and whose constructor has run.
 bool JobBarrier::wake_member(const Member& m, const Relative& r, uint64_t now) {
-  // Asked again and again: it may drop its privileges at any time.
+  // The question is asked again and again, because the process may drop its privileges at any time.
   if (!may_have_its_user(m.pid)) return false;
   const bool asked = now - m.since_us >= kAskAgainUs;  // and has not answered
   if (char why[256]; asked && take_refusal_note(m.pid, why, sizeof(why)))
@@ -283,7 +284,8 @@ bool JobBarrier::wake_member(const Member& m, const Relative& r, uint64_t now) {
   return true;
 }
 
-// It runs without the library, has not begun to run its own code, or is exiting.
+// What becomes of a process that runs without the library, has not begun to run its own code, or is
+// exiting.
 JobBarrier::Invited JobBarrier::without_library(const Member& m, const Relative& r, uint64_t now) {
   const bool born = level_ >= wire::kJobStaged;
   const bool before_us = inherited_child(m.pid);
@@ -332,7 +334,7 @@ bool JobBarrier::listed_as_stopped(int pid) const {
   return false;
 }
 
-// Its parent looks at the list when it is parked.
+// The parent of the stopped process reads this list when it is parked.
 bool JobBarrier::list_stopped(Member* m, const Relative& r) {
   SharedJobState* b = shared_state();
   if (listed_as_stopped(m->pid)) return true;
@@ -380,7 +382,7 @@ void JobBarrier::remove(IoThread* c, size_t i) {
   m = members_[--count_];
 }
 
-// The process that connected says which one it is.
+// Reads from the process that connected which one it is.
 bool JobBarrier::introduce(int socket) {
   wire::JobMsg in;
   int fds[3], pid = 0;
@@ -395,7 +397,7 @@ bool JobBarrier::introduce(int socket) {
     return true;
   }
   if (m->orphan && !equal(in.tag, job_name())) {
-    // It only looked as if it were of this job.
+    // The process only looked as if it belonged to this job.
     sys::close(socket);
     leave_out(m->pid);
     *m = members_[--count_];
@@ -483,7 +485,7 @@ bool JobBarrier::listen_once(IoThread* c, int ms) {
   for (size_t i = 0; i < members; ++i) polls[n++] = {members_[i].socket, POLLIN, 0};
   if (sys::call(SYS_poll, sys::ptr(polls), static_cast<long>(n), ms) <= 0) return true;
   if (polls[1].revents && !c->last.type) c->receive(&c->last, 0);
-  // From behind: a process that leaves is replaced by the last one.
+  // From the end of the list, because a process that leaves is replaced by the last one.
   for (size_t i = members; i-- > 0;)
     if (polls[first_member + i].revents && !hear(c, i)) return false;
   // (A member that gives up tells us first.)
@@ -502,8 +504,9 @@ bool JobBarrier::listen_once(IoThread* c, int ms) {
   return true;
 }
 
-// Who came to the job after its processes had been listed, as where daemons start one another
-// without end: most of them have ended when they are looked for, and are known by their session.
+// Finds a process that came to the job after its processes had been listed, as where daemons start
+// one another without end: most of them have ended when they are looked for, and are known by their
+// session.
 bool JobBarrier::find_newcomer(Relative* out) {
   Region memory = scratch_map(SharedJobState::kMostRelatives * sizeof(Relative));
   if (!memory) return false;
@@ -582,8 +585,8 @@ bool JobBarrier::check_ends() {
   for (uint32_t i = 0; i < b->end_count; ++i) {
     const SharedJobState::End& e = b->end[i];
     const bool found = (!e.needed && !e.inherited) || ends.has_other(e);
-    // No process can read what is in it: the other end of a pipe perhaps, on its way to a child
-    // that has yet to begin (forkserver of Python).
+    // No process of the job can read what is in the socket: its other end may be on its way to a
+    // child that has yet to begin (forkserver of Python).
     if (!found && e.needed && e.have == SharedJobState::kSocket && !e.peer)
       return fail(kRefusedForNow,
                   "descriptor %d of process %d is a unix socket that another process has not "
@@ -638,7 +641,7 @@ bool JobBarrier::check_device_memory() {
   return true;
 }
 
-// What no process has cannot be watched again.
+// A description that no process has any more cannot be watched again by a restored epoll set.
 bool JobBarrier::check_watches() {
   const SharedJobState* b = shared_state();
   for (uint32_t i = 0; i < b->watch_count; ++i)

@@ -35,14 +35,14 @@ class JobBarrier : public Failure {
   enum class Role { kAlone, kLeader, kMember };
   Role role() const { return role_; }
   bool active() const { return role_ != Role::kAlone; }
-  // Does any other process take part? (A leader can have left out all that it found.)
+  // Whether any other process takes part. (A leader can have left out all that it found.)
   bool has_others() const { return role_ == Role::kMember || (active() && count_ > 0); }
   uint32_t number() const { return number_; }
   // It joined when the others had met at kJobFrozen.
   bool late() const { return role_ == Role::kMember && (call_.flags & wire::kCtlLate); }
   // Of a leader: the others.
   uint32_t others() const { return static_cast<uint32_t>(count_); }
-  // Does the process, living or ended, come back with a restore? (Once all are parked.)
+  // Whether the process, living or ended, comes back with a restore. (Once all are parked.)
   bool has_process(int pid) const;
   SharedJobState* shared_state() const {
     return reinterpret_cast<SharedJobState*>(shared_state_.data());
@@ -75,7 +75,7 @@ class JobBarrier : public Failure {
   void call_off(int code, const char* text);
   void finish();  // closes; role is kAlone then
 
-  // In a forked child and in a restored process: none of it is ours.
+  // In a forked child and in a restored process: forgets the parent's barrier.
   void forget() {
     role_ = Role::kAlone;
     shared_state_ = {};

@@ -18,7 +18,7 @@ long kernel_compares(int pid, int fd, int other_pid, int other_fd) {
   return sys::call(SYS_kcmp, pid, other_pid, 0 /* KCMP_FILE */, fd, other_fd);
 }
 
-// No process has begun to answer: the question is taken back.
+// Takes the question back. True: no process had begun to answer it.
 bool take_back(Comparison* c) {
   uint32_t asked = Comparison::kAsked;
   return c->stage.compare_exchange_strong(asked, Comparison::kFree);

@@ -33,13 +33,13 @@ void rename_job(uint64_t random, int leader);
 int leader_of_job();
 int first_of_job();  // the first one; it may have ended
 
-// Is the process of this job's name? Reads /proc; nothing of this user's is disturbed by it.
+// Whether the process has this job's name. Reads /proc, which disturbs no other process.
 bool has_job_name(int pid, uint64_t started);
 
 // Changes when this process has had a child, also one that is gone already.
 uint64_t births();
 void count_birth();  // fork
-// May there be any such process at all? False costs nothing to say.
+// Whether there may be any such process at all. False costs nothing to find out.
 bool may_have_other_members();
 
 // What exec passes on: `environment`, or, when it has our library but not our name, or not where

@@ -97,14 +97,15 @@ bool listens(int pid) {
 
 namespace {
 
-// The highest ancestor that is reached without leaving those that listen.
+// The highest ancestor that is reached without leaving processes that listen to the library's
+// signal.
 int climb(int pid) {
   Relative r;
   while (look_at(pid, &r) && r.ppid > 1 && listens(r.ppid)) pid = r.ppid;
   return pid;
 }
 
-// Every process there is.
+// Lists every process of the pid namespace.
 bool read_table(Region* memory, Table* t) {
   *memory = scratch_map(kMostProcesses * sizeof(Relative));
   if (!*memory) return false;
@@ -116,7 +117,7 @@ bool read_table(Region* memory, Table* t) {
   });
 }
 
-// A process that is taken has no parent any more in the table.
+// A process that was found loses its parent in the table, so that it is not found twice.
 struct Search {
   Table t;
   Relative* out;

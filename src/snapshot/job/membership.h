@@ -29,12 +29,13 @@ bool look_at_thread(int pid, int tid, Relative* out);
 // There is such a process, and it has not ended.
 bool lives(int pid);
 
-// Has this process any child at all, living or ended? One system call.
+// Whether this process has any child at all, living or ended. Takes one system call.
 bool has_children();
 
-// Does the process have the library, and has it come so far that it listens to our signal?
+// Whether the process has the library and listens to its signal already.
 bool listens(int pid);
-// It has the library, whose constructor may be yet to run: ld.so maps what is preloaded first.
+// Whether the process has the library, even before the constructor has run: ld.so maps what is
+// preloaded first.
 bool has_library(int pid);
 // Its first thread is exiting: large memory takes a while to be freed, and its maps are empty
 // meanwhile.
@@ -50,7 +51,7 @@ size_t find_descendants(int root, Relative* out, size_t room);
 size_t find_job(int root, Relative* out, size_t room);
 // Those of the process's session, ended ones as well.
 size_t find_session(int session, Relative* out, size_t room);
-// Is there any process but this one?
+// Whether the job has any process but this one.
 bool has_job();
 
 }  // namespace gpuckpt

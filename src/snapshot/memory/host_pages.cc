@@ -23,7 +23,7 @@ namespace {
 constexpr uint32_t kListRoom = 4u << 20;      // regions; memory is only used as far as they are
 constexpr int kPopulateWrite = 23;            // MADV_POPULATE_WRITE, Linux 5.14
 constexpr uint64_t kWorthEarly = 64 * kPage;  // less than this is copied while parked
-// A copy of more takes long to find memory for, and is sent only after the stop.
+// Finding memory for a larger copy takes long; such pages are sent only after the stop.
 constexpr uint64_t kLittle = 64ull << 20;
 
 // Nanoseconds per page, corrected by what is measured. A clone copies page table entries; what the
@@ -32,12 +32,12 @@ uint64_t clone_ns_per_page = 95, copy_ns_per_page = 1000;
 constexpr uint64_t kCloneFixedUs = 300;
 bool early_works = true;  // process_vm_readv is allowed
 
-// Rounds that gained too little: so many snapshots do without, because the program is likely to
-// continue like that.
+// After rounds that gained too little, so many snapshots are taken without rounds, because the
+// program is likely to continue like that.
 constexpr uint32_t kSkipAfterFailure = 8;
 uint32_t skip_rounds = 0;  // from one snapshot to the next
 
-// For tests: all rounds that there may be, however little is left.
+// For tests: takes all rounds that are allowed, however little is left.
 bool sends_always() { return equal(library.config.copy, "stream"); }
 bool makes_all_rounds() { return equal(library.config.copy, "rounds") || sends_always(); }
 bool copies_always() { return equal(library.config.copy, "copy") || makes_all_rounds(); }
@@ -116,7 +116,7 @@ void HostPages::look_again() {
 }
 
 uint32_t HostPages::flags(uint64_t address) const {
-  // What `smaps` has more than the kernel tells: policies.
+  // `now` lacks one thing that `smaps` has: memory policies.
   return now.empty() ? smaps.flags(address)
                      : now.flags(address) | (smaps.flags(address) & kSmapsPolicy);
 }
@@ -134,9 +134,10 @@ uint64_t HostPages::count_written() {
   return bytes;
 }
 
-// The program runs and may unmap what is copied: the kernel copies, and says so. In small steps: a
-// processor that is in the kernel for us is not the program's. False: the copy is not complete, or
-// the program writes so fast that it is not worth completing.
+// The program runs and may unmap what is copied, so the kernel copies, which reports that as an
+// error. It copies in small steps, because a processor that is in the kernel for this thread is not
+// the program's. False: the copy is not complete, or the program writes so fast that it is not
+// worth completing.
 bool HostPages::copy_fresh() {
   const int memory =
       job_barrier.active() ? sys::open("/proc/thread-self/mem", O_RDONLY | O_CLOEXEC) : -1;
@@ -178,7 +179,7 @@ bool HostPages::copy_fresh_from(int memory) {
     done += bytes;
     if (done < look || done == all || makes_all_rounds()) continue;
     look *= 2;
-    // More than half of it would be written again at the end of this round.
+    // More than half of the pages would be written again by the end of this round.
     if (count_written() > done / 2) return false;
   }
   return true;
@@ -194,22 +195,22 @@ void HostPages::protect_written(PageList* out) {
   for (SmapsRange& r : smaps)
     for (uint64_t at = r.start; r.flags & kSmapsTracked && at < r.end && out->count < room;) {
       long n = pagemap.scan(&at, r.end, query, out->at + out->count, room - out->count);
-      // A part of it is another mapping by now. What was protected before the kernel came to that
-      // is not told, so nothing of it may count as unchanged.
+      // A part of the range is another mapping by now. The kernel does not tell which pages were
+      // protected before it came to that part, so no page of the range may count as unchanged.
       if (n < 0) r.flags &= ~static_cast<uint32_t>(kSmapsTracked);
       if (n > 0) out->count += static_cast<uint32_t>(n);
     }
 }
 
-// Puts what is in `fresh` into `early`, in the place of what it has of the same pages.
+// Puts the pieces of `fresh` into `early`, replacing what it has of the same pages.
 void HostPages::merge_fresh() {
   PageList merged;
   if (!early.count) {
     merged = early, early = fresh, fresh = merged;
     return;
   }
-  // From the end, so that nothing is overwritten that is still to be read: `early` has room for its
-  // own pieces and, twice, for those of `fresh`, which cut them.
+  // From the end, so that no piece is overwritten before it is read: `early` has room for its own
+  // pieces and, twice, for those of `fresh`, which cut them.
   const uint32_t shift = early.room - early.count;
   for (uint32_t i = early.count; i-- > 0;) early.at[i + shift] = early.at[i];
   const PageRegion *old = early.at + shift, *end = old + early.count;
@@ -285,8 +286,8 @@ uint32_t HostPages::first_early(uint64_t address) const {
   return low;
 }
 
-// What is written between now and the stop comes on top of what is known; `spare`: what further
-// rounds may bring. Address space only.
+// Pages written between now and the stop add to those that are known; `spare`: pages that further
+// rounds may add. This reserves address space only.
 bool HostPages::make_room(uint64_t bytes, uint64_t spare) {
   if (!fits(bytes)) return false;
   copy = scratch_map(with_margin(bytes) + with_margin(spare));
@@ -309,8 +310,8 @@ void HostPages::populate(uint64_t bytes) {
   }
 }
 
-// Is it worth copying so much while the program runs? It takes memory, and half a second of a
-// processor for each GiB.
+// Whether it is worth copying so much while the program runs: that takes memory, and half a second
+// of a processor for each GiB.
 bool HostPages::rounds_pay(uint64_t dirty, uint64_t all) const {
   if (dirty < kWorthEarly) return false;
   if (dirty <= all / 4) return true;
@@ -330,8 +331,8 @@ uint64_t HostPages::untracked(uint64_t* fresh) {
   return loose;
 }
 
-// What a stop that sends nothing before would take is worth it, and the copies of the rounds that
-// follow are for what was written only.
+// Copying pays as long as it takes no longer than a stop without it, and the copies of the rounds
+// that follow are only of what was written.
 bool HostPages::sending_pays(uint64_t fresh, uint64_t dirty) const {
   constexpr uint64_t kShortStop = 5000;  // microseconds
   if (skip_rounds) {
@@ -385,14 +386,14 @@ void HostPages::make_plan(bool device_present, Producer* out) {
     send_early(out, fresh + dirty);
     dirty = count_written(), loose = untracked(&fresh);
   }
-  // The device comes first, and the program runs on meanwhile.
+  // The device's memory is captured first, and the program runs meanwhile.
   constexpr uint64_t kWhileFreezing = 16ull << 20;
   const uint64_t later = device_present ? kWhileFreezing : 0;
   const bool early_pays = expect(loose) && rounds_pay(dirty, all);
   if (library.config.precopy && early_works && tracker.protects_ranges() &&
       (early_pays || always || early_only)) {
     plan.copy = take_early(loose + later);
-    // It may write faster than we copy.
+    // The program may write faster than the library copies.
     plan.copy &= (expect(loose + count_written()) || always) && !early_only;
     if (!plan.copy && dirty > all / 4) skip_rounds = kSkipAfterFailure;
     if (plan.copy) populate(page_up(early_bytes + with_margin(plan.bytes + later)));

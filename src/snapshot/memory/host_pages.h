@@ -38,7 +38,7 @@ struct PageList {
   void finish();
 };
 
-// What one way of getting the pages out of the process is expected to cost.
+// What one way of sending the process's pages is expected to cost.
 struct CopyPlan {
   bool copy = false;   // copy; else clone
   uint64_t bytes = 0;  // expected to be copied while parked
@@ -74,7 +74,7 @@ class HostPages {
   // it mapped since `smaps` was read could be such memory, which a clone would not have: reads the
   // flags again if there is any.
   void look_again();
-  // Was there a mapping at `address` at the last look?
+  // Whether there was a mapping at `address` when the mappings were last read.
   bool knows(uint64_t address) const { return (now.empty() ? smaps : now).find(address); }
   // Flags of the mapping at `address`; 0 when it was not known in time.
   uint32_t flags(uint64_t address) const;
@@ -96,7 +96,8 @@ class HostPages {
   template <typename Written, typename Early, typename Same>
   bool each_piece(const PumpRange&, Written written, Early early, Same same) const;
 
-  // Memory standing still: a large untracked range that need not be looked at page by page.
+  // For memory that does not change meanwhile: whether a large untracked range has nothing in it
+  // and need not be looked at page by page.
   static bool skip(const PumpRange& r, const Pagemap& by) {
     constexpr uint64_t kLarge = 1ull << 30;
     return by.by_words() && r.end - r.start >= kLarge && holds_nothing(r.start, r.end);

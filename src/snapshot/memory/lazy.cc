@@ -17,7 +17,8 @@ bool some_missing(Smaps* smaps) {
 
 void expect_lazy_pages(bool on) { expected = on; }
 
-// A look walks all page tables, so it pauses for longer than it looks.
+// Reading smaps walks all page tables, so the pauses between two readings are longer than the
+// readings.
 bool await_lazy_pages(Smaps* smaps, uint64_t deadline_us) {
   while (expected && some_missing(smaps)) {
     const uint64_t t0 = sys::now_us();

@@ -10,7 +10,7 @@
 
 namespace gpuckpt {
 
-// At a restore: is there such a helper?
+// At a restore: notes whether there is such a helper process.
 void expect_lazy_pages(bool);
 
 // ON THE I/O THREAD, no thread parked. Reads `smaps` anew until nothing is missing any more, or the

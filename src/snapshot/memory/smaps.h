@@ -32,10 +32,11 @@ enum SmapsFlags : uint32_t {
 inline constexpr int kSmapsHugeShift = 16;
 enum SmapsPermissions : uint32_t { kSmapsShared = 1, kSmapsFile = 2, kSmapsWritable = 4 };
 
-// Is there nothing in [start, end), neither in memory nor swapped out, as of now? For reservations
-// of terabytes, of which a kernel without PAGEMAP_SCAN would have to be asked for every page.
+// Whether there is nothing in [start, end) at this moment, neither in memory nor swapped out. For
+// reservations of terabytes, for which a kernel without PAGEMAP_SCAN would have to be asked about
+// every page.
 bool holds_nothing(uint64_t start, uint64_t end);
-// Is anything of shared memory mapped in [start, end) swapped out, as of now?
+// Whether any shared memory mapped in [start, end) is swapped out at this moment.
 bool holds_swapped(uint64_t start, uint64_t end);
 
 class Smaps {
@@ -55,8 +56,8 @@ class Smaps {
   }
   // Marks what has a memory policy of its own.
   void find_policies();
-  // Is `at` in a range with `flag`? *end comes back as where the answer changes, at most what it
-  // was.
+  // Whether `at` is in a range with `flag`. *end becomes the address where the answer changes, at
+  // most what it was.
   bool has(uint64_t at, uint64_t* end, uint32_t flag) const;
 
   // Room for lines of /proc/PID/maps, for one reader at a time; read() uses it as well.

@@ -16,8 +16,8 @@ namespace {
 constexpr size_t kRoom = 512, kBatch = 256;
 constexpr uint64_t kStep = 32ull << 20;
 
-// By a write to the ring's file, which pins nothing (own_memory.h) and is the faster way, too. The
-// size of files may be limited (EFBIG; SIGXFSZ is blocked here).
+// The pages are read by a write to the ring's file, which pins nothing (own_memory.h) and is the
+// faster way, too. The size of files may be limited (EFBIG; SIGXFSZ is blocked here).
 long read_own(char* to, uint64_t bytes, const iovec* from, size_t count) {
   const uint64_t at = reinterpret_cast<uint64_t>(to) - io_thread.ring.start;
   if (io_thread.ring_file >= 0 && at < io_thread.ring.bytes) {
@@ -32,8 +32,8 @@ long read_own(char* to, uint64_t bytes, const iovec* from, size_t count) {
 
 }  // namespace
 
-// What is not read so: pages without access, which /proc/self/mem reads, and what is not there any
-// more, which is not among the pages of the stop either.
+// A write does not read these: pages without access, which /proc/self/mem reads, and pages that do
+// not exist any more, which are not among the pages of the stop either.
 bool PageStream::send_page(uint64_t at) {
   const int memory = sys::open("/proc/thread-self/mem", O_RDONLY | O_CLOEXEC);
   uint64_t room;
@@ -73,7 +73,7 @@ bool PageStream::send(const PageRegion* found, size_t count) {
     }
     uint64_t left = got > 0 ? page_down(static_cast<uint64_t>(got)) : 0;
     bytes += left;
-    // As far as it was read, and one page more when something was in the way.
+    // The range up to where it was read, and one page more when that page could not be read.
     size_t whole = 0;
     while (whole < n && runs[whole].length <= left) left -= runs[whole++].length;
     const bool in_the_way = whole < n;
@@ -94,8 +94,8 @@ bool PageStream::send(const PageRegion* found, size_t count) {
   return true;
 }
 
-// Would more than half of a round be written again before its end? As much as of what was sent
-// until now, over the time that all of it takes.
+// Whether more than half of a round would be written again before its end: as large a part as of
+// what was sent until now, over the time that all of it takes.
 bool PageStream::outruns(uint64_t up_to, uint64_t sent, uint64_t expected) {
   PageRegion found[kRoom];
   uint64_t again = 0;
@@ -120,17 +120,17 @@ bool PageStream::round(uint64_t expected) {
   tracker.give_up_base();
   for (SmapsRange& r : *smaps_) {
     if (!(r.flags & kSmapsProtect)) continue;
-    // What is not tracked was protected a moment ago (Tracker::arm).
+    // Pages that are not tracked were protected a moment ago (Tracker::arm).
     const bool fresh = !(r.flags & kSmapsTracked);
     PageQuery query = fresh ? kExistingPages : kWrittenPages;
     query.protect = query.tracked_only = true;
     r.flags |= kSmapsTracked;
     uint64_t step = kStep;
     for (uint64_t at = r.start; ok && at < r.end;) {
-      // Protected a short time before it is read.
+      // The pages are protected a short time before they are read.
       const uint64_t until = r.end - at < step ? r.end : at + step;
       const long n = pagemap_->scan(&at, until, query, found, kRoom);
-      // A part of it is another mapping by now: nothing of it may count as unchanged.
+      // A part of the range is another mapping by now: no page of it may count as unchanged.
       if (n < 0) r.flags &= ~static_cast<uint32_t>(kSmapsTracked);
       if (n < 0) break;
       step = n ? kStep : 2 * step;
@@ -139,14 +139,14 @@ bool PageStream::round(uint64_t expected) {
       if (!ok || !gives_up || bytes - before < look || at == r.end) continue;
       look *= 2;
       if (!outruns(at, bytes - before, expected)) continue;
-      // What comes behind it is still as it was: written, or protected and never sent.
+      // The pages behind this one are still as they were: written, or protected and never sent.
       if (fresh) r.flags &= ~static_cast<uint32_t>(kSmapsTracked);
       outrun = true;
       ok = false;
     }
     if (!ok) break;
   }
-  // What comes again must come behind this.
+  // A page that is sent again must come behind this one in the ring.
   return out_->wait_until_taken() && ok;
 }
 

@@ -118,7 +118,8 @@ void Tracker::ask_device() {
 bool Tracker::device_writes(uint64_t at, uint64_t* end) const {
   uint64_t ends[2] = {*end, *end};
   const bool now = device_now_.holds(at, &ends[0]), before = device_at_base_.holds(at, &ends[1]);
-  // Either says yes: as far as it does. Neither: as far as both agree.
+  // Where one of the two says yes, the answer holds as far as that one's does; where neither does,
+  // as far as both agree.
   if (now != before)
     *end = ends[now ? 0 : 1];
   else

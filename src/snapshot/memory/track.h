@@ -49,7 +49,8 @@ class DeviceRanges {
  public:
   void clear() { count_ = 0, full_ = false; }
   void add(uint64_t start, uint64_t end);
-  // Is `at` in one? *end comes back as where the answer changes, at most what it was.
+  // Whether `at` is in one of them. *end becomes the address where the answer changes, at most what
+  // it was.
   bool holds(uint64_t at, uint64_t* end) const;
 
  private:
@@ -70,7 +71,7 @@ class Tracker {
   // Pages are protected one range at a time, also while the program runs.
   bool protects_ranges() const { return mode_ == TrackMode::kUffd; }
 
-  // Can unchanged pages be taken from this snapshot?
+  // Whether unchanged pages can be taken from this snapshot.
   bool knows_since(const char* id) const;
 
   // ON THE COORDINATOR, no thread parked. Marks what is tracked since the base; with `use_base`
@@ -100,7 +101,7 @@ class Tracker {
   // The snapshot is durable.
   void set_base(const char* id);
 
-  // Is `fd` ours in the application's descriptor table?
+  // Whether `fd` is the library's in the application's descriptor table.
   bool owns_fd(int fd) const { return fd >= 0 && fd == fd_ && alive(); }
   void forget_after_fork();     // in a forked child: the memory is not registered any more
   void forget_after_restore();  // in a restored process

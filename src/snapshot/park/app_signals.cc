@@ -89,7 +89,8 @@ bool is_again(const siginfo_t* info) {
          reinterpret_cast<uint64_t>(info->si_value.sival_ptr) == kAgainCookie;
 }
 
-// Has been sent again: the application's handler, under the mask that it asked for.
+// The signal has been sent again: this runs the application's handler under the mask that it asked
+// for.
 void run_app_handler(Listened* l, int sig, void* context) {
   struct sigaction now = app_action(l);
   if (!has_handler(now)) return;

@@ -45,7 +45,7 @@ int (*real_execveat)(int, const char*, char* const*, char* const*, int);
 
 }  // namespace
 
-// In a child of vfork nothing may be looked up.
+// In a child of vfork no symbol may be looked up.
 void find_exec_functions() {
   next(real_execve, "execve");
   next(real_execvpe, "execvpe");

@@ -11,7 +11,7 @@ Fn real(const char* name) {
   return reinterpret_cast<Fn>(dlsym(RTLD_NEXT, name));
 }
 
-// Before the constructor has run: another library's calls.
+// Another library's calls, made before the constructor has run.
 long first_syscall(long number, long a, long b, long c, long d, long e, long f) {
   gpuckpt::find_wrapped_functions();
   return gpuckpt_real_syscall(number, a, b, c, d, e, f);

@@ -194,7 +194,7 @@ bool Parking::knows(int tid) const {
   }) != HashIndex::kNone;
 }
 
-// True when the thread is new to us.
+// True when the thread was not known yet.
 bool Parking::ask(int tid) {
   if (knows(tid) || count_ == room_) return false;
   if (zombie_leader_ && tid == library.pid) return false;  // it is listed for ever
@@ -271,8 +271,8 @@ void Parking::forget_ended() {
   }
 }
 
-// Until all that were asked have answered, or the deadline. The thread id of one that has not; 0:
-// all have.
+// Waits until all threads that were asked have answered, or for the deadline. Returns the thread id
+// of one that has not; 0: all have.
 int Parking::await_answers(uint64_t deadline_us) {
   for (size_t spins = 0;; ++spins) {
     const uint32_t seen = answers;
@@ -373,8 +373,8 @@ size_t Parking::collect_pending(size_t i, uint64_t mask, PendingSignal* to, size
 void Parking::unpark() {
   ++phase;
   sys::futex_wake(&phase, 0x7fffffff);
-  // A thread that was asked but never answered runs the handler later; the table must not be there
-  // then, and the handler recognises that by the range.
+  // A thread that was asked but never answered runs the handler later, when the table must not be
+  // there; the handler recognises that by the range.
   uint64_t patience = sys::now_us() + 100000;
   for (;;) {
     const uint32_t seen = answers;
@@ -388,8 +388,8 @@ void Parking::unpark() {
   bool stragglers = false;
   for (size_t i = 0; i < count_; ++i) stragglers |= threads_[i].state == kAsked;
   table_start = table_end = 0;
-  // With a straggler our handler stays (it passes on whatever is not ours) and the next stop finds
-  // it in place.
+  // With a thread that has not answered, our handler stays installed (it passes on whatever is not
+  // ours), and the next stop finds it in place.
   if (!stragglers) {
     sys::Sigaction now{};
     sys::sigaction(kParkSignal, nullptr, &now);

@@ -30,8 +30,8 @@ void each_stopped_child(Each each) {
     if (b->stopped[i].ppid == library.pid) each(b->stopped[i]);
 }
 
-// By which signal the child is stopped, if the parent has not waited for that yet; else 0. `take`:
-// has been waited for from now on.
+// The signal by which the child is stopped, if the parent has not waited for that yet; else 0.
+// `take`: it counts as waited for from now on.
 int stop_of(int pid, bool take) {
   siginfo_t info;
   __builtin_memset(&info, 0, sizeof(info));
@@ -50,9 +50,9 @@ uint64_t switches_of(int pid, int tid) {
   return n + scan_dec(&s);
 }
 
-// Has every thread of it come to rest? The last one that stops tells the parent, and it shows as
-// stopped (T) a moment before it does. Reading what call it is in waits for that moment to pass.
-// `switches` (may be null): of all threads.
+// Whether every thread of the child has stopped. The last one that stops tells the parent, and it
+// shows as stopped (T) a moment before it does. Reading what call it is in waits for that moment to
+// pass. `switches` (may be null): of all threads.
 bool at_rest(int pid, uint64_t* switches) {
   struct Look {
     int pid;
@@ -78,7 +78,7 @@ bool at_rest(int pid, uint64_t* switches) {
   return look.rests;
 }
 
-// Until it is stopped, or is no child of ours any more.
+// Waits until the process is stopped, or is no child of this one any more.
 void await_stop(int pid) {
   const uint64_t patience = sys::now_us() + kPatienceUs;
   for (Relative r; look_at(pid, &r) && r.state != 'Z' && r.state != 'X'; sys::sleep_us(200)) {

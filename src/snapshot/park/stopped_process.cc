@@ -51,7 +51,8 @@ bool group_has_parent() {
   return s.found;
 }
 
-// By this thread: a stop that another one takes note of may come when this one is further.
+// The calling thread stops itself: a stop that another thread acts on could come when this one has
+// gone further.
 void stop_here() {
   const int sig = stop_signal != SIGSTOP && !group_has_parent() ? SIGSTOP : stop_signal;
   sys::Sigaction before{}, standard{};
@@ -111,7 +112,7 @@ void wake_stopped(int pid, unsigned listener) {
 
 namespace {
 
-// What held_by() was asked while the process was being born.
+// What a leader asked of held_by() before fork() had returned in this process.
 struct AskedAtBirth {
   bool asked;
   int leader;

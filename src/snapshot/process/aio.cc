@@ -50,7 +50,8 @@ class AioLook {
     dummies_.let_go();
     bool whole = await(held);
     in_flight = room - held - (count - before);
-    // What is left of the turn; the last ones stay unread in place of those in the list.
+    // Completes the turn of the ring; the last completions stay unread and replace those in the
+    // list.
     uint32_t left = (nr - held % nr) % nr;
     if (left < count) left += nr;
     whole = whole && complete(left - count);

@@ -89,8 +89,8 @@ struct Capture : Failure {
   EagerCopy* add_eager(uint64_t space, uint64_t address, uint64_t bytes);
   bool add_hole(uint64_t space, uint64_t address, uint64_t bytes);
 
-  // Is `at` in a piece of the space that was looked at? *end comes back as where the answer
-  // changes, at most what it was.
+  // Whether `at` is in a piece of the space that was looked at. *end becomes the address where the
+  // answer changes, at most what it was.
   bool looked_at(uint64_t space, uint64_t at, uint64_t* end) const;
   bool note_looked_at(uint64_t space, uint64_t start, uint64_t end);
 
@@ -127,7 +127,8 @@ void skip_turn();
 void release_descriptors(Capture*);
 // The memory of what was listed, when the program runs again: to give it back takes time.
 void forget_descriptors(Capture*);
-// IN THE CLONE. Is all memory here that is to be sent from it? Text names what is not.
+// IN THE CLONE. Whether all memory that is to be sent from the clone is in it. The text names what
+// is not.
 bool clone_is_whole(const Capture&, char* text, size_t room);
 // PARKED. Around the clone: memory that fork would leave out or wipe, and what it must leave out.
 // False: there must be no clone.

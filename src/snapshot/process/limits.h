@@ -9,7 +9,7 @@
 
 namespace gpuckpt {
 
-// "WHAT: why", with the limit that is behind a failed call (-errno), where one is.
+// "WHAT: why", with the limit that made a call fail (-errno), where a limit did.
 void explain_failure(char* to, size_t room, const char* what, long error);
 
 // As long as it lives, some descriptors more than the program may open: for /proc, which is looked
@@ -30,7 +30,7 @@ class MoreDescriptors {
 // where that is in the way, a process of our own with a higher limit does it. -errno.
 long set_memory_size(int memfd, uint64_t bytes);
 
-// For a process of our own, which has inherited them: as high as it may.
+// In a process of the library's own, which has inherited the limits: raises them as far as it may.
 void raise_own_limits();
 
 }  // namespace gpuckpt

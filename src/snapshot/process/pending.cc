@@ -27,7 +27,7 @@ struct SignalHead {
   uint64_t value;
   int private_to_kernel;
 };
-// Where signals wait, and which of them were found there.
+// The queues in which signals wait, and which signals were found there.
 struct Waiting {
   int tid;  // 0: the process's
   uint64_t bits;
@@ -44,7 +44,7 @@ struct Pending {
   bool looked;  // by the tracer, at all of them
 };
 
-// Which queues have something at all.
+// Finds out which queues have a signal at all.
 void find_queues(Pending* p, const ThreadStatuses& statuses) {
   p->queue[p->queues++] = {};
   for (size_t i = 0; i < parking.count(); ++i) {

@@ -155,7 +155,7 @@ bool read_status(Capture* c, Head* h) {
   return true;
 }
 
-// When and where: clocks, boot, kernel and host.
+// Records when and where the snapshot is taken: clocks, boot, kernel and host.
 void read_machine(Head* h) {
   h->monotonic_us = sys::now_us(1);
   h->boottime_us = sys::now_us(7);
@@ -169,7 +169,7 @@ void read_machine(Head* h) {
   }
 }
 
-// Where the launcher enters the library.
+// The address at which the launcher enters the library.
 void describe_entry(Head* h) {
   h->rseq_offset = library.rseq_offset;
   h->rseq_size = library.rseq_size;
@@ -177,7 +177,7 @@ void describe_entry(Head* h) {
   h->restore_stack = restore_stack_top();
 }
 
-// What the program has asked of the kernel for the whole process.
+// Settings that the program has asked of the kernel for the whole process.
 void read_kernel_settings(Head* h) {
   auto state_of = [](long option, long argument) {
     const long value = sys::call(SYS_prctl, option, argument, 0, 0, 0);

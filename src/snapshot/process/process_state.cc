@@ -260,7 +260,7 @@ bool put_each_thread(Capture* c, Records* r, ThreadStatuses* statuses,
     __builtin_memset(&t, 0, sizeof(t));
     t.tid = library.pid;
     t.flags = kThreadMain | kThreadZombieLeader;
-    // It is still the name of the process.
+    // The thread's name is still that of the process.
     const long n = read_file("/proc/self/comm", t.name, sizeof(t.name));
     if (n > 0 && t.name[n - 1] == '\n') t.name[n - 1] = 0;
     r->put(kRecThread, t);

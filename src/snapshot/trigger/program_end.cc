@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kLookUs = 100000;
 
-// The timer's does not hold the program up: no user waits for it.
+// A snapshot by the timer does not delay the end of the program: no user waits for it.
 constexpr uint32_t kAskedFor =
     kWantSignal | kWantCommand | kWantTerm | kWantProgram | kWantJoin | kWantRelay;
 
@@ -24,7 +24,8 @@ bool snapshot_is_awaited() {
   return wanted & kRunning && (wanted | library.serving) & kAskedFor;
 }
 
-// The calling thread takes part in the snapshot as any other; restored, it continues to its end.
+// The calling thread takes part in the snapshot as any other thread; in the restored process it
+// continues to the program's end.
 void before_the_end() {
   if (!library.ready || library.deaf || sys::getpid() != library.pid) return;
   const uint32_t generation = library.generation;

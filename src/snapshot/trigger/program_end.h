@@ -1,5 +1,5 @@
-// The end of the program, as far as it comes by exit, _exit or the return of main: a snapshot that
-// was asked for before comes first.
+// A snapshot that was asked for is taken before the program ends by exit, _exit or the return of
+// main.
 //
 // Owner: none. Threads: the one that ends the program. Errors: none; the program ends in any case.
 #pragma once

@@ -52,7 +52,7 @@ constexpr uint64_t kSaFlags = SA_SIGINFO | SA_RESTART | SA_ONSTACK | 0x04000000 
 sys::Sigaction
     chained;  // the handler of signal 32 before ours (glibc's cancellation); handler 0: none
 
-// What a signal with a value asks for, 0: it is not for us.
+// What a signal with a value asks for; 0: it is not one of the library's.
 uint32_t wanted_by(const siginfo_t* info) {
   if (info->si_code != SI_QUEUE) return 0;
   const uint64_t value = reinterpret_cast<uint64_t>(info->si_value.sival_ptr);
@@ -64,7 +64,7 @@ uint32_t wanted_by(const siginfo_t* info) {
   return kWantJoin;
 }
 
-// A process of the job asks for a descriptor that was offered.
+// Answers a process of the job that asks for a descriptor which was offered to it.
 bool gave_descriptor(const siginfo_t* info) {
   if (info->si_code != SI_QUEUE) return false;
   const uint64_t value = reinterpret_cast<uint64_t>(info->si_value.sival_ptr);
@@ -163,7 +163,8 @@ const char* why_not_under(char** environment) {
   return nullptr;
 }
 
-// It replaces functions of libc by some that end a process on a thread that it does not know.
+// ThreadSanitizer replaces functions of libc by ones that end the process on a thread that it does
+// not know.
 const char* why_refused_always() {
   if (dlsym(RTLD_DEFAULT, "__tsan_init"))
     return "the program is built with ThreadSanitizer, which knows nothing of the threads that "
@@ -239,10 +240,10 @@ void start_timer() {
   library.timer_id = id;
 }
 
-// The parent may have been in the middle of a snapshot: its threads about to be parked, the I/O
-// thread at work. None of that is here. Until `pid` is ours wake_coordinator does nothing, so that
-// a signal that comes meanwhile (the parent's job_barrier looks for us already) starts no thread on
-// what is being cleared; the leader of a snapshot asks again.
+// The parent may have been in the middle of a snapshot: its threads about to be parked, its I/O
+// thread at work. None of that exists in the child. Until `pid` is the child's, wake_coordinator
+// does nothing, so that a signal that comes meanwhile (the parent's job_barrier looks for this
+// process already) starts no thread on what is being cleared; the leader of a snapshot asks again.
 void forget_after_fork() {
   memory_after_fork();
   fork_pause_after_fork();
@@ -327,12 +328,13 @@ __attribute__((constructor(101))) void start(int, char**, char** environment) {
 }  // namespace
 }  // namespace gpuckpt
 
-// glibc installs its own handler for signal 32 at the first cancellation: ours goes back in front
-// of it.
+// glibc installs its own handler for signal 32 at the first cancellation: the library's handler is
+// put in front of it again.
 extern "C" __attribute__((visibility("default"))) int pthread_cancel(pthread_t thread) {
   static int (*real)(pthread_t);
   if (!real) real = reinterpret_cast<int (*)(pthread_t)>(dlsym(RTLD_NEXT, "pthread_cancel"));
-  // Before as well: another thread's first cancellation may have replaced ours.
+  // Before the call as well, because another thread's first cancellation may have replaced the
+  // handler.
   int result = real(thread);
   if (gpuckpt::library.ready) gpuckpt::install_wake_handler();
   return result;
