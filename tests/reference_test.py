@@ -64,7 +64,7 @@ def check_named_files(problems):
     for name in re.findall(r"`((?:src|tests|docs|simgpu|tools|scripts|include|examples|bench|changelog)/[\w./-]+)", (SOURCE / page).read_text()):
         if not (SOURCE / name).exists():
             problems.append(f"{page} names {name}, which does not exist")
-    code = " ".join(path.read_text() for folder in ("src", "tools", "include") for path in (SOURCE / folder).rglob("*")
+    code = " ".join(path.read_text() for folder in ("src", "tools", "include", "simgpu") for path in (SOURCE / folder).rglob("*")
                     if path.suffix in (".cc", ".h"))
     for name in re.findall(r"`((?!\w*(?:Foo|NAME))(?:[a-z]+_[a-zA-Z_]+|k[A-Z]\w+))`", (SOURCE / page).read_text()):
         if not re.search(rf"\b{name}\b", code):
