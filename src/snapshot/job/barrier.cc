@@ -149,7 +149,9 @@ bool JobBarrier::look_for_more(bool* found) {
   SharedJobState* b = shared_state();
   b->relative_count = 0;
   bool ok =
-      n < SharedJobState::kMostRelatives || fail(kExitRefused, "the job has too many processes");
+      n < SharedJobState::kMostRelatives ||
+      fail(kExitRefused, "the job has %zu processes or more, and a snapshot has room for fewer",
+           SharedJobState::kMostRelatives);
   for (size_t i = 0; ok && i < n; ++i) {
     const Relative& r = all[i];
     if (left_out(r.ppid)) {
@@ -339,7 +341,10 @@ bool JobBarrier::list_stopped(Member* m, const Relative& r) {
   SharedJobState* b = shared_state();
   if (listed_as_stopped(m->pid)) return true;
   if (b->stopped_count == SharedJobState::kMostStopped)
-    return fail(kExitRefused, "the job has too many stopped processes");
+    return fail(
+        kExitRefused,
+        "more than %zu processes of the job are stopped (SIGSTOP, job control): continue some",
+        SharedJobState::kMostStopped);
   SharedJobState::Stopped& s = b->stopped[b->stopped_count];
   s.pid = m->pid, s.ppid = r.ppid, s.signal = 0, s.woken = 0;
   ++b->stopped_count;

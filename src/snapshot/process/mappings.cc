@@ -136,7 +136,8 @@ bool add_range(Capture* c, const MapsLine& l, const Vma& v, uint64_t start, uint
     uint64_t next = end;
     const bool tracked = v.kind == kVmaAnonymous && h.smaps.has(at, &next, kSmapsTracked);
     const bool device = tracked && tracker.device_writes(at, &next);
-    if (h.range_count == h.range_room) return c->refuse("too many mappings");
+    if (h.range_count == h.range_room)
+      return c->refuse("the process has more than %zu pieces of memory to store", h.range_room);
     PumpRange& range = h.ranges[h.range_count++];
     range = {};
     range.start = at, range.end = next;
@@ -225,7 +226,9 @@ struct Emitted {
 // What no restore could make again. False: refused.
 bool can_be_made_again(Emitted* e) {
   Capture* c = e->m->c;
-  if (e->flags & kSmapsDevice) return e->refuse("%s maps device memory");
+  if (e->flags & kSmapsDevice)
+    return e->refuse(
+        "%s maps memory of a device, which a restore cannot map again: unmap it before a snapshot");
   if (e->flags & kSmapsKey)
     return c->refuse("the process uses memory protection keys (pkey_mprotect) on %lx-%lx",
                      e->v.start, e->v.end);
@@ -384,7 +387,9 @@ bool emit_pages(const Emitted& e) {
     return capture_private_pages(c, v) &&
            ((e.flags & kVmaDontFork) ||
             add_to(c->keep_from_clone, &c->keep_from_clone_count, v.start, v.end) ||
-            c->refuse("too many mappings of huge pages"));
+            c->refuse("the process has more than %zu private mappings of huge pages: map fewer, "
+                      "larger ones",
+                      c->keep_from_clone_count));
   }
   // A clone would not have it (MADV_WIPEONFORK, which cannot be taken from it).
   if (v.flags & kVmaDroppable) return capture_private_pages(c, v);
@@ -396,10 +401,14 @@ bool emit_pages(const Emitted& e) {
     if (out.start > at && !add_range(c, e.l, v, at, out.start)) return false;
   if (at < v.end && !add_range(c, e.l, v, at, v.end)) return false;
   if ((e.flags & kVmaDontFork) && !add_to(c->dont_fork, &c->dont_fork_count, v.start, v.end))
-    return c->refuse("too many mappings with MADV_DONTFORK");
+    return c->refuse(
+        "the process has more than %zu mappings with MADV_DONTFORK: advise fewer, larger ranges",
+        c->dont_fork_count);
   if ((e.flags & kVmaWipeOnFork) &&
       !add_to(c->wipe_on_fork, &c->wipe_on_fork_count, v.start, v.end))
-    return c->refuse("too many mappings with MADV_WIPEONFORK");
+    return c->refuse(
+        "the process has more than %zu mappings with MADV_WIPEONFORK: advise fewer, larger ranges",
+        c->wipe_on_fork_count);
   return true;
 }
 
