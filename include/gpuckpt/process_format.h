@@ -218,7 +218,11 @@ enum ThreadFlags : uint32_t {
   kThreadMain = 1,
   kThreadDriver = 2,
   kThreadZombieLeader = 4,
-  kThreadInVdso = 8  // its code is the kernel's, of the kernel it ran under
+  kThreadInVdso = 8,  // its code is the kernel's, of the kernel it ran under
+  // It executes a system call again, which another signal with a handler ends: any, or one without
+  // SA_RESTART.
+  kThreadCallEnds = 16,
+  kThreadCallEndsWithoutRestart = 32
 };
 struct Thread {
   int32_t tid;

@@ -9,6 +9,7 @@
 #include "gpuckpt/exit_codes.h"
 #include "restore/entry/entry_memory.h"
 #include "restore/entry/warnings.h"
+#include "snapshot/park/interrupted_call.h"
 #include "snapshot/park/raw_thread.h"
 
 namespace gpuckpt::entry {
@@ -214,6 +215,12 @@ void give_credentials() {
     sys::futex_wait(&state.have_credentials, n, 100000);
 }
 
+static CallEnd call_end(const process::Thread& t) {
+  return t.flags & kThreadCallEnds                 ? CallEnd::kAlways
+         : t.flags & kThreadCallEndsWithoutRestart ? CallEnd::kWithoutRestart
+                                                   : CallEnd::kNever;
+}
+
 // Does not return: the thread continues in the application.
 [[noreturn]] void leave(RestoredThread* t) {
   if (t->saved.flags & kThreadDriver) {
@@ -224,6 +231,7 @@ void give_credentials() {
     asm volatile("mov %0, %%rsp\n xor %%ebp, %%ebp\n jmp *%1" : : "r"(sp), "r"(pc) : "memory");
   }
   uint64_t frame = t->saved.ucontext;
+  end_call_if_signalled(reinterpret_cast<ucontext_t*>(frame), call_end(t->saved), state.count == 1);
   // From here on the stack this runs on may be gone: registers only.
   asm volatile(
       "lock incl %1\n"

@@ -127,6 +127,24 @@ void handler(int sig, siginfo_t* info, void* context) {
   call_app(l, now, sig, info, context);
 }
 
+bool is_ours_in_kernel(int sig) {
+  sys::Sigaction now{};
+  sys::sigaction(sig, nullptr, &now);
+  return now.handler == reinterpret_cast<uint64_t>(handler);
+}
+
+}  // namespace
+
+bool is_listened(int sig) { return find(sig) && is_ours_in_kernel(sig); }
+
+bool is_for_program(int sig, const siginfo_t* info) {
+  Listened* l = find(sig);
+  if (!l || !has_handler(app_action(l))) return false;
+  return l->snapshot_first ? is_again(info) : true;
+}
+
+namespace {
+
 // What the kernel is told: our handler with the application's mask and flags, or, when it has no
 // handler or gets the signal later, with all signals blocked (eintr.h).
 void install(const Listened& l) {
@@ -166,12 +184,6 @@ int change(Listened* l, const struct sigaction* act, struct sigaction* old) {
   actions_mutex.unlock();
   sys::sigprocmask_set(mask);
   return 0;
-}
-
-bool is_ours_in_kernel(int sig) {
-  sys::Sigaction now{};
-  sys::sigaction(sig, nullptr, &now);
-  return now.handler == reinterpret_cast<uint64_t>(handler);
 }
 
 // In a child that runs in its parent's memory: `listened` is the parent's, the kernel's action is

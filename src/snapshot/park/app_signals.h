@@ -4,7 +4,14 @@
 // Owner: none. Threads: any; async-signal-safe. Errors: none.
 #pragma once
 
+#include <signal.h>
+
 namespace gpuckpt {
+
+// Do we listen to it, in place of the program's own handler?
+bool is_listened(int sig);
+// A listened one: will the program's own handler run for it, and nothing of it be hidden?
+bool is_for_program(int sig, const siginfo_t*);
 
 unsigned ignore_what_program_ignores();  // before exec: which there are
 void listen_again(unsigned which);       // after one that failed

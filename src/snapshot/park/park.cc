@@ -68,12 +68,6 @@ void collect_own() {
   wake_coordinator();
 }
 
-// The call that our signal interrupted continues, also when the stop failed. The thread may have
-// entered it between the look at it and the signal: then only the code tells which it is.
-void repair_call(ParkedThread& t) {
-  if (!repair_eintr(t.context, t.before)) repair_eintr_by_code(t.context);
-}
-
 void park_handler(int sig, siginfo_t* info, void* context) {
   uint64_t slot = reinterpret_cast<uint64_t>(info->si_value.sival_ptr);
   if (info->si_code != SI_QUEUE || slot < table_start || slot >= table_end ||
@@ -85,7 +79,9 @@ void park_handler(int sig, siginfo_t* info, void* context) {
   ParkedThread* t = reinterpret_cast<ParkedThread*>(slot);
   uint32_t now = phase;
   t->context = static_cast<ucontext_t*>(context);
-  repair_call(*t);
+  // The call that our signal interrupted continues, also when the stop failed. The thread may have
+  // entered it between the look at it and the signal: then only the code tells which it is.
+  t->call_end = repair_call(t->context, t->before);
   if (!(now & 1)) {  // asked too late: the coordinator has given up
     t->state = kLeft;
     return;
@@ -118,6 +114,7 @@ void park_handler(int sig, siginfo_t* info, void* context) {
     if (collect.who == t) collect_own();
     sys::futex_wait(&phase, now, 0);
   }
+  end_call_if_signalled(t->context, t->call_end, parking.count() == 1);
   // The coordinator frees the table when all have left: nothing of it may be touched after this
   // store.
   t->state = kLeft;
@@ -370,7 +367,20 @@ size_t Parking::collect_pending(size_t i, uint64_t mask, PendingSignal* to, size
   return collect.count;
 }
 
+// The first thread, unless it blocks the signal, as the kernel does; else any that does not.
+int Parking::thread_for(int sig) const {
+  int chosen = 0;
+  for (size_t i = 0; i < count_; ++i) {
+    const ParkedThread& t = threads_[i];
+    if (t.state != kParked || blocked_in(*t.context) >> (sig - 1) & 1) continue;
+    if (t.tid == library.pid) return t.tid;
+    if (!chosen) chosen = t.tid;
+  }
+  return chosen;
+}
+
 void Parking::unpark() {
+  if (count_ > 1) direct_signals([](int sig) { return parking.thread_for(sig); });
   ++phase;
   sys::futex_wake(&phase, 0x7fffffff);
   // A thread that was asked but never answered runs the handler later, when the table must not be

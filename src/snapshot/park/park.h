@@ -15,7 +15,7 @@
 #include "base/hash_index.h"
 #include "base/heap.h"
 #include "base/syscall.h"
-#include "snapshot/park/eintr.h"
+#include "snapshot/park/interrupted_call.h"
 #include "snapshot/process/refused_state.h"
 #include "snapshot/process/rseq.h"
 
@@ -28,6 +28,7 @@ struct ParkedThread {
   int tid;
   SyscallState before;  // what it was doing when it was asked to park
   ucontext_t* context;  // in its signal frame
+  CallEnd call_end;     // of the call that it is in
   siginfo_t* info;
   uint64_t fs, gs;
   uint64_t robust_head, robust_bytes;
@@ -79,6 +80,8 @@ class Parking {
 
   size_t count() const { return count_; }
   ParkedThread& thread(size_t i) const { return threads_[i]; }
+  // PARKED: which thread shall have a signal of the process; 0: all block it.
+  int thread_for(int sig) const;
   bool zombie_leader() const { return zombie_leader_; }
   // The last park() failed because a thread blocks our signal.
   bool blocked() const { return blocked_; }

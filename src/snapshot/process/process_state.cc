@@ -234,6 +234,8 @@ bool put_each_thread(Capture* c, Records* r, ThreadStatuses* statuses,
     if (p.tid == library.pid) t.flags |= kThreadMain;
     if (p.driver) t.flags |= kThreadDriver, t.resume_pc = p.resume_pc, t.resume_sp = p.resume_sp;
     if (p.in_vdso) t.flags |= kThreadInVdso;
+    if (p.call_end == CallEnd::kAlways) t.flags |= kThreadCallEnds;
+    if (p.call_end == CallEnd::kWithoutRestart) t.flags |= kThreadCallEndsWithoutRestart;
     t.ucontext = reinterpret_cast<uint64_t>(p.context);
     t.siginfo = reinterpret_cast<uint64_t>(p.info);
     t.fs = p.fs, t.gs = p.gs;

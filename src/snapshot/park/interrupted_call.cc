@@ -1,0 +1,124 @@
+#include "snapshot/park/interrupted_call.h"
+
+#include <errno.h>
+#include <signal.h>
+
+#include "base/syscall.h"
+#include "snapshot/control/state.h"
+#include "snapshot/park/app_signals.h"
+
+namespace gpuckpt {
+namespace {
+
+constexpr uint64_t kOfLibc = 3ull << 31;  // signals 32 and 33
+
+// Calls that the kernel restarts after a handler with SA_RESTART, and ends after others
+// (signal(7)).
+bool may_end(long nr) {
+  switch (nr) {
+    case SYS_read:
+    case SYS_readv:
+    case SYS_write:
+    case SYS_writev:
+    case SYS_ioctl:
+    case SYS_open:
+    case SYS_openat:
+    case SYS_wait4:
+    case SYS_waitid:
+    case SYS_accept:
+    case SYS_accept4:
+    case SYS_connect:
+    case SYS_recvfrom:
+    case SYS_recvmsg:
+    case SYS_sendto:
+    case SYS_sendmsg:
+    case SYS_flock:
+    case SYS_fcntl:
+    case SYS_mq_timedreceive:
+    case SYS_mq_timedsend:
+    case SYS_futex:
+    case SYS_getrandom:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool has_handler(int sig, uint64_t* flags) {
+  sys::Sigaction action{};
+  sys::sigaction(sig, nullptr, &action);
+  *flags = action.flags;
+  return action.handler > 1;
+}
+
+// The signals that wait for the calling thread or the process.
+uint64_t waiting_signals() {
+  uint64_t waiting = 0;
+  sys::call(SYS_rt_sigpending, sys::ptr(&waiting), 8);
+  return waiting & ~kOfLibc;
+}
+
+// Makes a signal that waits for the process one of this thread. False: another thread has it.
+bool direct(int sig, int tid, siginfo_t* info) {
+  const uint64_t set = 1ull << (sig - 1);
+  sys::Timespec none{0, 0};
+  if (sys::call(SYS_rt_sigtimedwait, sys::ptr(&set), sys::ptr(info), sys::ptr(&none), 8) != sig)
+    return false;
+  if (sys::failed(sys::call(SYS_rt_tgsigqueueinfo, library.pid, tid, sig, sys::ptr(info))))
+    sys::call(SYS_tgkill, library.pid, tid, sig);
+  return true;
+}
+
+// Will a handler of the program run for it, in this thread? `flags`: the handler's.
+bool is_handled_here(int sig, bool alone, uint64_t* flags) {
+  if (!has_handler(sig, flags)) return false;
+  siginfo_t info;
+  __builtin_memset(&info, 0, sizeof(info));
+  const bool listened = is_listened(sig);
+  // Another thread could take it first, and this call would have ended for nothing.
+  if ((listened || !alone) && !direct(sig, sys::gettid(), &info)) return false;
+  return !listened || is_for_program(sig, &info);
+}
+
+}  // namespace
+
+uint64_t blocked_in(const ucontext_t& uc) {
+  uint64_t mask;
+  __builtin_memcpy(&mask, &uc.uc_sigmask, sizeof(mask));
+  return mask;
+}
+
+void direct_signals(int (*thread_for)(int sig)) {
+  const uint64_t waiting = waiting_signals();
+  for (int sig = 1; waiting && sig <= 64; ++sig) {
+    uint64_t flags;
+    if (!(waiting >> (sig - 1) & 1) || !has_handler(sig, &flags)) continue;
+    siginfo_t info;
+    if (const int tid = thread_for(sig)) direct(sig, tid, &info);
+  }
+}
+
+CallEnd repair_call(ucontext_t* uc, const SyscallState& before) {
+  if (repair_eintr(uc, before) || repair_eintr_by_code(uc)) return CallEnd::kAlways;
+  const greg_t* r = uc->uc_mcontext.gregs;
+  const bool restarted = before.nr >= 0 && r[REG_RAX] == before.nr &&
+                         static_cast<uint64_t>(r[REG_RIP]) == before.pc - 2 &&
+                         static_cast<uint64_t>(r[REG_RSP]) == before.sp;
+  return restarted && may_end(before.nr) ? CallEnd::kWithoutRestart : CallEnd::kNever;
+}
+
+void end_call_if_signalled(ucontext_t* uc, CallEnd end, bool alone) {
+  if (end == CallEnd::kNever) return;
+  const uint64_t waiting = waiting_signals() & ~blocked_in(*uc);
+  for (int sig = 1; sig <= 64; ++sig) {
+    uint64_t flags;
+    if (!(waiting >> (sig - 1) & 1) || !is_handled_here(sig, alone, &flags)) continue;
+    // As the kernel does: the first handler decides.
+    if (end == CallEnd::kWithoutRestart && flags & SA_RESTART) return;
+    uc->uc_mcontext.gregs[REG_RAX] = -EINTR;
+    uc->uc_mcontext.gregs[REG_RIP] += 2;  // behind the instruction
+    return;
+  }
+}
+
+}  // namespace gpuckpt

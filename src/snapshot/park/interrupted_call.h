@@ -1,0 +1,43 @@
+// What becomes of a system call that our signal interrupted, when another signal comes while the
+// thread is parked.
+//
+// The thread executes its call again (eintr.h). A signal that waits is delivered before that: its
+// handler would run, and the call begin anew, so that `alarm(1); pause();` waited for ever. Without
+// us the call would have ended with EINTR, and so it does here.
+//
+// Owner: none. Threads: the interrupted one, with all signals blocked; raw system calls only.
+// Errors: none; of what cannot be told for certain, the call is executed again.
+#pragma once
+
+#include <ucontext.h>
+
+#include <cstdint>
+
+#include "snapshot/park/eintr.h"
+
+namespace gpuckpt {
+
+// How another signal with a handler ends the call.
+enum class CallEnd : uint32_t {
+  kNever,           // no call was interrupted, or none that waits
+  kWithoutRestart,  // by a handler without SA_RESTART
+  kAlways,
+};
+
+// Makes the interrupted context execute its call again. `before`: what /proc said of the thread
+// before it was interrupted.
+CallEnd repair_call(ucontext_t*, const SyscallState& before);
+
+// Before the thread returns to its context. `alone`: no other thread can take a signal of the
+// process.
+void end_call_if_signalled(ucontext_t*, CallEnd, bool alone);
+
+// Of several threads: gives each signal that waits for the process, and has a handler, to the
+// thread that the kernel would have chosen; which, `thread_for` says (0: none). On a thread of
+// ours, before the others continue.
+void direct_signals(int (*thread_for)(int sig));
+
+// The signals that the context blocks.
+uint64_t blocked_in(const ucontext_t&);
+
+}  // namespace gpuckpt
