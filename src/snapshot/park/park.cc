@@ -21,7 +21,11 @@ namespace {
 constexpr size_t kMaxThreads = 16384;
 constexpr int kMostAgain = 300;  // a thread that does nothing but ask for the time
 
-std::atomic<uint32_t> phase{0};  // odd while threads shall stay
+// Futex words, odd while threads shall stay. The first thread has one of its own: the kernel gives
+// it the signals of the process, and so it parks last and leaves first.
+std::atomic<uint32_t> phase{0}, first_phase{0};
+
+std::atomic<uint32_t>& phase_of(int tid) { return tid == library.pid ? first_phase : phase; }
 // Threads count their answers; only the one that makes them enough wakes the coordinator. With a
 // thousand threads it would do nothing but wake up otherwise.
 std::atomic<uint32_t> answers{0}, enough{0};
@@ -77,7 +81,8 @@ void park_handler(int sig, siginfo_t* info, void* context) {
     return;
   }
   ParkedThread* t = reinterpret_cast<ParkedThread*>(slot);
-  uint32_t now = phase;
+  std::atomic<uint32_t>& stay = phase_of(t->tid);
+  const uint32_t now = stay;
   t->context = static_cast<ucontext_t*>(context);
   // The call that our signal interrupted continues, also when the stop failed. The thread may have
   // entered it between the look at it and the signal: then only the code tells which it is.
@@ -110,9 +115,9 @@ void park_handler(int sig, siginfo_t* info, void* context) {
   sys::call(SYS_get_mempolicy, sys::ptr(&t->memory_policy), sys::ptr(t->memory_nodes), 1024, 0, 0);
   t->state = kParked;
   answer();
-  while (phase == now) {
+  while (stay == now) {
     if (collect.who == t) collect_own();
-    sys::futex_wait(&phase, now, 0);
+    sys::futex_wait(&stay, now, 0);
   }
   end_call_if_signalled(t->context, t->call_end, parking.count() == 1);
   // The coordinator frees the table when all have left: nothing of it may be touched after this
@@ -181,6 +186,7 @@ sys::Sigaction parking_saved_action() { return before; }
 
 void parking_forget() {
   if (phase & 1) ++phase;
+  if (first_phase & 1) ++first_phase;
   table_start = table_end = 0;
   parking.forget();
 }
@@ -229,7 +235,7 @@ bool Parking::begin() {
   table_start = memory_.start;
   table_end = memory_.start + kTable;
   if (!library.vdso.end) find_vdso();
-  ++phase;
+  ++phase, ++first_phase;
 
   sys::Sigaction mine{reinterpret_cast<uint64_t>(park_handler),
                       SA_SIGINFO | SA_RESTART | SA_ONSTACK | 0x04000000,
@@ -240,18 +246,20 @@ bool Parking::begin() {
   return true;
 }
 
-// Asks each thread that was not asked before. False: there is none.
-bool Parking::ask_new_threads(const int* own, int own_count) {
+// Asks each thread that was not asked before, the first one only `with_first`. False: there is
+// none.
+bool Parking::ask_new_threads(const int* own, int own_count, bool with_first) {
   struct Scan {
     Parking* self;
     const int* own;
     int own_count;
-    bool found;
-  } scan{this, own, own_count, false};
+    bool with_first, found;
+  } scan{this, own, own_count, with_first, false};
   each_number_in("/proc/self/task", &scan, [](void* c, int tid) {
     Scan* s = static_cast<Scan*>(c);
     for (int i = 0; i < s->own_count; ++i)
       if (s->own[i] == tid) return true;
+    if (tid == library.pid && !s->with_first) return true;
     s->found |= s->self->ask(tid);
     return true;
   });
@@ -336,10 +344,11 @@ bool Parking::park_all(const int* own, int own_count, uint64_t timeout_us, char*
     return false;
   }
   const uint64_t deadline = sys::now_us() + timeout_us;
-  for (bool more = true; more;) {
-    more = ask_new_threads(own, own_count);
+  for (bool more = true, first = false; more;) {
+    more = ask_new_threads(own, own_count, first);
     const int missing = await_answers(deadline);
-    more |= missing != 0;
+    more |= missing != 0 || !first;
+    first |= !missing;
     if (!more || sys::now_us() <= deadline) continue;
     blocked_ = missing && blocks_park_signal(missing);
     name_late(missing, blocked_, timeout_us, text, room);
@@ -361,7 +370,7 @@ size_t Parking::collect_pending(size_t i, uint64_t mask, PendingSignal* to, size
   collect.who = &threads_[i];
   while (collect.who) {
     const uint32_t seen = woken;
-    sys::futex_wake(&phase, 0x7fffffff);
+    sys::futex_wake(&phase_of(threads_[i].tid), 0x7fffffff);
     if (collect.who) sys::futex_wait(&woken, seen, 1000);
   }
   return collect.count;
@@ -379,8 +388,24 @@ int Parking::thread_for(int sig) const {
   return chosen;
 }
 
+// Until the first thread has left; not for long.
+void Parking::await_first() const {
+  constexpr int kMostMs = 5;
+  for (int ms = 0; ms < kMostMs; ++ms) {
+    const uint32_t seen = answers;
+    bool stays = false;
+    for (size_t i = 0; i < count_; ++i)
+      stays |= threads_[i].tid == library.pid && threads_[i].state == kParked;
+    if (!stays || count_ == 1) return;
+    await_answers_from(seen, 1);
+  }
+}
+
 void Parking::unpark() {
   if (count_ > 1) direct_signals([](int sig) { return parking.thread_for(sig); });
+  ++first_phase;
+  sys::futex_wake(&first_phase, 1);
+  await_first();
   ++phase;
   sys::futex_wake(&phase, 0x7fffffff);
   // A thread that was asked but never answered runs the handler later, when the table must not be

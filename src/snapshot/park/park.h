@@ -92,8 +92,9 @@ class Parking {
   bool ask(int tid);
   void send(ParkedThread*);
   bool begin();  // makes the table of threads and takes the signal. False: no memory
-  bool ask_new_threads(const int* own, int own_count);
+  bool ask_new_threads(const int* own, int own_count, bool with_first);
   void forget_ended();
+  void await_first() const;
   int await_answers(uint64_t deadline_us);
   Region memory_;
   ParkedThread* threads_ = nullptr;

@@ -13,6 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
+// Another thread has the signal when it comes just while the first one starts the snapshot, with all
+// signals blocked: of four snapshots that may be one, on a busy machine two.
+enum { kMostElsewhere = 2 };
 enum { kMiB = 192 };  // stopped for longer than the timer runs (GPUCKPT_COPY=stop)
 static int handled, pipe_[2];
 static pthread_t main_thread;
@@ -50,20 +53,20 @@ int main(int count, char** arguments) {
   while (access("go_on", F_OK) != 0) {
     memory[(size_t)waits % (kMiB << 8) << 12] ^= 2;
     const struct itimerval timer = {{0, 0}, {0, 20000}};
-    const int before = handled;
+    const int before = handled, elsewhere_before = elsewhere;
     setitimer(ITIMER_REAL, &timer, NULL);
     char byte;
     const double began = now();
     errno = 0;
     const long r = reads ? read(pipe_[0], &byte, 1) : poll(NULL, 0, 5000);
-    if (r != -1 || errno != EINTR || handled == before) {
+    if ((r != -1 || errno != EINTR || handled == before) && elsewhere == elsewhere_before) {
       ++wrong;
       printf("wait %d: %ld, errno %d, %.1f s, %d signals\n", waits, r, errno, now() - began,
              handled - before);
     }
     ++waits;
   }
-  if (elsewhere) ++wrong, printf("%d signals in another thread\n", elsewhere);
+  if (elsewhere > kMostElsewhere) ++wrong, printf("%d signals in another thread\n", elsewhere);
   if (!wrong && waits > 3) printf("survived\n");
   fflush(stdout);
   return wrong != 0;
