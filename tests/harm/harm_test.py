@@ -7,6 +7,7 @@
   stuck        a thread that cannot be stopped freezes nobody, and is named
   own_environment  a program's own functions for its environment are not called
   own_signals  a program's own SIGUSR1 is its own business; one from outside asks for a snapshot
+  own_group    no process of ours is in the program's process group while a snapshot is being written
   ends         a program that ends waits for the snapshot that was asked for
   io_uring     programs find no io_uring, unless they shall
   limits       what a limit forbids is named at once, or done in another way
@@ -182,6 +183,33 @@ def own_signals():
         expect(snapshots(run) == 1, "more snapshots than were asked for")
 
     yield "own_signals", go
+
+
+ALONE_IN_GROUP = """
+import os
+memory, group, others, looks = os.urandom(1 << 20) * 192, os.getpgrp(), 0, 0
+print("ready", flush=True)
+while not os.path.exists("go_on"):
+    count = 0
+    for name in os.listdir("/proc"):
+        try:
+            count += name.isdigit() and os.getpgid(int(name)) == group
+        except ProcessLookupError:
+            pass
+    others, looks = others + (count > 1), looks + 1
+# (One that starts the writer is in the group until it runs for the first time.)
+print("survived" if others * 6 < looks and looks > 50 else f"others in its group in {others} of {looks} looks", flush=True)
+"""
+
+
+def own_group():
+    def go(run):
+        process = start(run, ["/usr/bin/python3", "-c", ALONE_IN_GROUP], GPUCKPT_COPY="clone")
+        done = run.checkpoint(process.pid)
+        expect(done.returncode == 0, f"checkpoint: exit {done.returncode}: {done.stderr.strip()}")
+        goes_on(run, process)
+
+    yield "own_group", go
 
 
 def ends():
@@ -486,7 +514,7 @@ def users():
     yield "moves_children", moved("-p", names=["pid namespace for its children"], code=1, needs=("-f",))
 
 
-CASES = {f.__name__: f for f in (sanitizers, tools, seccomp, stuck, own_environment, own_signals, ends, io_uring, limits,
+CASES = {f.__name__: f for f in (sanitizers, tools, seccomp, stuck, own_environment, own_signals, own_group, ends, io_uring, limits,
                                stores, users)}
 # As an ordinary user: root may exceed what would be in the way.
 AS_NOBODY = ("limits", "stores")

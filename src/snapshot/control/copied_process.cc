@@ -74,6 +74,10 @@ bool await_answer_of_libc() {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+// Out of the program's process group: what the program or a shell sends to that is not for a
+// process of ours, and who looks for the group's processes finds only the program's.
+void leave_group(long pid) { sys::call(SYS_setpgid, pid, pid); }
+
 bool hung_up(int socket) {
   pollfd p{socket, 0, 0};
   return sys::call(SYS_poll, sys::ptr(&p), 1, 0) == 1 && p.revents;
@@ -131,6 +135,7 @@ bool ask_libc_in_small_clone(HostSource* host) {
   }
   keep_from_clone(*host->capture, 11 /* MADV_DOFORK */);
   if (sys::failed(pid)) return false;
+  leave_group(pid);
   io_thread.asked_pid = static_cast<int>(pid);
   return true;
 }
@@ -151,6 +156,7 @@ long clone_and_send(HostSource* host) {
     sys::exit_group(0);
   }
   if (sys::failed(pid)) return pid;
+  leave_group(pid);
   io_thread.child_pid = static_cast<int>(pid);
   // The writer must see the end of the copy, whatever its cause.
   sys::close(io_thread.child_socket);

@@ -50,6 +50,7 @@ void become_writer(void* argument) {
 // Outer process: its death makes the writer an orphan.
 void become_orphan_maker(void* argument) {
   Spawn* s = static_cast<Spawn*>(argument);
+  sys::call(SYS_setsid);  // out of the program's process group
   clone_raw(CLONE_VM | CLONE_VFORK | CLONE_PIDFD, s->inner_stack, become_writer, s,
             &s->writer->pidfd, nullptr, nullptr);
   sys::exit_group(0);
