@@ -1,4 +1,6 @@
 // Integer and logical instructions, moves, and comparisons of every type.
+#include <initializer_list>
+
 #include "ptx/lanes/lanes.h"
 
 namespace simgpu::ptx::SIMGPU_ARCH {
