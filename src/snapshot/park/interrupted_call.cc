@@ -1,6 +1,7 @@
 #include "snapshot/park/interrupted_call.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <signal.h>
 
 #include "base/syscall.h"
@@ -12,9 +13,16 @@ namespace {
 
 constexpr uint64_t kOfLibc = 3ull << 31;  // signals 32 and 33
 
+// A wait for a PI mutex is always restarted, and libc does not expect its end.
+bool is_plain_wait(uint64_t futex_operation) {
+  const uint64_t command =
+      futex_operation & ~static_cast<uint64_t>(FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME);
+  return command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET;
+}
+
 // Calls that the kernel restarts after a handler with SA_RESTART, and ends after others
 // (signal(7)).
-bool may_end(long nr) {
+bool may_end(long nr, const greg_t* r) {
   switch (nr) {
     case SYS_read:
     case SYS_readv:
@@ -36,9 +44,10 @@ bool may_end(long nr) {
     case SYS_fcntl:
     case SYS_mq_timedreceive:
     case SYS_mq_timedsend:
-    case SYS_futex:
     case SYS_getrandom:
       return true;
+    case SYS_futex:
+      return is_plain_wait(static_cast<uint64_t>(r[REG_RSI]));
     default:
       return false;
   }
@@ -104,7 +113,7 @@ CallEnd repair_call(ucontext_t* uc, const SyscallState& before) {
   const bool restarted = before.nr >= 0 && r[REG_RAX] == before.nr &&
                          static_cast<uint64_t>(r[REG_RIP]) == before.pc - 2 &&
                          static_cast<uint64_t>(r[REG_RSP]) == before.sp;
-  return restarted && may_end(before.nr) ? CallEnd::kWithoutRestart : CallEnd::kNever;
+  return restarted && may_end(before.nr, r) ? CallEnd::kWithoutRestart : CallEnd::kNever;
 }
 
 void end_call_if_signalled(ucontext_t* uc, CallEnd end, bool alone) {
