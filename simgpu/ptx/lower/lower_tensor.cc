@@ -1,7 +1,7 @@
 // Lowering of copies with a tensor map, and of changes of one.
-#include "ptx/handlers/async.h"
 #include <initializer_list>
 
+#include "ptx/handlers/async.h"
 #include "ptx/lower/lower_body.h"
 
 namespace simgpu::ptx {
