@@ -8,6 +8,7 @@
 #include <fstream>
 #include <map>
 
+#include "restore/descriptors/socket_names.h"
 #include "restore/descriptors/udp_sender.h"
 #include "restore/preflight/checks.h"
 
@@ -17,9 +18,7 @@ using namespace process;
 
 namespace {
 
-bool is_udp(const Image::Socket& s) {
-  return (s.head.domain == AF_INET || s.head.domain == AF_INET6) && s.head.type == SOCK_DGRAM;
-}
+bool is_udp(const Image::Socket& s) { return is_network(s.head) && s.head.type == SOCK_DGRAM; }
 
 bool comes_from_the_job(const Tree& tree, const Image::Message& m) {
   return std::any_of(tree.members.begin(), tree.members.end(), [&](const auto& member) {

@@ -11,8 +11,6 @@
 namespace gpuckpt {
 namespace {
 
-constexpr uint64_t kOfLibc = 3ull << 31;  // signals 32 and 33
-
 // A wait for a PI mutex is always restarted, and libc does not expect its end.
 bool is_plain_wait(uint64_t futex_operation) {
   const uint64_t command =
@@ -64,7 +62,7 @@ bool has_handler(int sig, uint64_t* flags) {
 uint64_t waiting_signals() {
   uint64_t waiting = 0;
   sys::call(SYS_rt_sigpending, sys::ptr(&waiting), 8);
-  return waiting & ~kOfLibc;
+  return waiting & ~kSignalsOfLibc;
 }
 
 // Makes a signal that waits for the process one of this thread. False: another thread has it.

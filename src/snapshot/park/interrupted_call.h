@@ -17,6 +17,8 @@
 
 namespace gpuckpt {
 
+inline constexpr uint64_t kSignalsOfLibc = 3ull << 31;  // 32 and 33
+
 // How another signal with a handler ends the call.
 enum class CallEnd : uint32_t {
   kNever,           // no call was interrupted, or none that waits

@@ -15,8 +15,8 @@ using namespace process;
 namespace {
 
 constexpr size_t kMaxPending = 65536;  // signals that wait, of the process and of all threads
-constexpr uint64_t kAll = ~0ull & ~(3ull << 31);  // not glibc's own two
-constexpr long kPeekSiginfo = 0x4209;             // PTRACE_*
+constexpr uint64_t kAll = ~kSignalsOfLibc;
+constexpr long kPeekSiginfo = 0x4209;  // PTRACE_*
 constexpr uint32_t kOfTheProcess = 1;
 constexpr int kFromTimer = -2;  // SI_TIMER
 
