@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "base/chunk_hash.h"
+#include "base/hash/chunk_hash.h"
 #include "store/format/chunk_lanes.h"
 
 using namespace gpuckpt;

@@ -11,7 +11,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "base/place.h"
+#include "base/procfs/place.h"
 
 namespace gpuckpt::wire {
 
@@ -75,14 +75,14 @@ inline constexpr uint64_t kChunkNameBytes = 16;
 // kRunSame and kRunNamed are for what the other side knows to be in the store already; see "What
 // did not change" below for when they may be used.
 enum RunFlags : uint32_t {
-  kRunData = 0,    // payload: the bytes
-  kRunZero = 1,    // no payload: zeros
-  kRunSame = 2,    // no payload: what was sent early of these addresses, and of the rest what the
-                   // parent snapshot has at them in this space, zeros included. The parent must
-                   // have captured all of the rest.
-  kRunNamed = 3,   // payload: kChunkNameBytes per chunk, the names of its chunks
-                   // (base/chunk_hash.h, under the key of kMsgReady), which this snapshot has sent
-                   // before (precopy).
+  kRunData = 0,   // payload: the bytes
+  kRunZero = 1,   // no payload: zeros
+  kRunSame = 2,   // no payload: what was sent early of these addresses, and of the rest what the
+                  // parent snapshot has at them in this space, zeros included. The parent must
+                  // have captured all of the rest.
+  kRunNamed = 3,  // payload: kChunkNameBytes per chunk, the names of its chunks
+                  // (base/hash/chunk_hash.h, under the key of kMsgReady), which this snapshot has
+                  // sent before (precopy).
   kRunSealed = 4,  // payload: the names of its chunks as above, padded to kNamesAlign, then the
                    // bytes. The names come from where the bytes were before they travelled (device
                    // memory, hashed there): the writer compares, and a difference fails the
@@ -190,7 +190,7 @@ inline bool another_attempt_helps(const Msg& failed) {
 // (or leaves a symbolic link there, ending in kNoteEnding instead of kSocketEnding, whose target
 // says why it cannot)
 // for five seconds; one CtlRequest comes in, CtlReply messages go out, the last one with final = 1.
-// session dir: src/base/session_folder.h.
+// session dir: src/base/files/session_folder.h.
 inline constexpr int kWakeSignal =
     32;  // glibc's SIGCANCEL: no program can block or use it through libc
 inline constexpr uint64_t kWakeCookie = 0x67636b70'77616b65;

@@ -3,7 +3,7 @@
 #include <cstddef>
 
 #include "base/heap.h"
-#include "base/text.h"
+#include "base/text/text.h"
 
 extern char** __environ;  // (a program may have an `environ` of its own)
 

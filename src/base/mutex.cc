@@ -1,7 +1,7 @@
 #include "base/mutex.h"
 
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace gpuckpt {
 

@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "base/place.h"
+#include "base/procfs/place.h"
 #include "children.h"
 #include "process/process.h"
 #include "progress.h"

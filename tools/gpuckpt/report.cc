@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "base/new_file.h"
+#include "base/files/new_file.h"
 #include "gpuckpt/wire.h"
 #include "image/members.h"
 #include "image/process_records.h"

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "base/new_file.h"
+#include "base/files/new_file.h"
 #include "verb.h"
 
 namespace gpuckpt::cli {

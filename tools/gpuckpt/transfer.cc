@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "base/new_file.h"
+#include "base/files/new_file.h"
 #include "process/store_owner.h"
 #include "progress.h"
 #include "store/store.h"

@@ -1,6 +1,6 @@
 // What was added is found, the first of equals first, whatever else has the same hash; what was not
 // added is not.
-#include "base/hash_index.h"
+#include "base/hash/hash_index.h"
 
 #include <cstdio>
 #include <cstdlib>

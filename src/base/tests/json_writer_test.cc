@@ -1,12 +1,12 @@
 // The JSON that the library writes inside the application: nesting, escapes, and a text that does
 // not fit.
-#include "base/json_writer.h"
+#include "base/text/json_writer.h"
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 
 #include <initializer_list>
 
-#include "base/new_file.h"
+#include "base/files/new_file.h"
 
 using namespace gpuckpt;
 

@@ -1,5 +1,5 @@
 // What people type: durations and sizes, read without libc.
-#include "base/text.h"
+#include "base/text/text.h"
 
 #include <cstdio>
 #include <cstdlib>

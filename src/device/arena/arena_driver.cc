@@ -2,8 +2,8 @@
 
 #include <pthread.h>
 
-#include "base/log.h"
-#include "base/text.h"
+#include "base/text/log.h"
+#include "base/text/text.h"
 #include "device/base/lock_order.h"
 #include "device/base/settings.h"
 #include "device/sharing/ipc.h"

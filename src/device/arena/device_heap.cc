@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/text.h"
+#include "base/text/text.h"
 #include "device/base/settings.h"
 #include "device/capture/capture.h"
 #include "device/modules/image_calls.h"

@@ -1,7 +1,7 @@
 #include "device/arena/vmm.h"
 
-#include "base/handover.h"
-#include "base/proc.h"
+#include "base/descriptors/handover.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
 #include "device/arena/vmm_records.h"
 #include "device/capture/capture.h"

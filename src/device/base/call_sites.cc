@@ -3,7 +3,7 @@
 #include <sys/uio.h>
 
 #include "base/heap.h"
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
 #include "device/base/lock_order.h"
 #include "device/base/memory.h"

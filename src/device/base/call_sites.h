@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "base/json_writer.h"
+#include "base/text/json_writer.h"
 
 namespace gpuckpt::device {
 

@@ -1,6 +1,6 @@
 #include "device/base/gpu_map.h"
 
-#include "base/text.h"
+#include "base/text/text.h"
 #include "device/capture/capture.h"
 #include "gpuckpt/exit_codes.h"
 #include "intercept/realm/realm.h"

@@ -114,8 +114,8 @@ class Vector {
   size_t size_ = 0, capacity_ = 0;
 };
 
-// Text of any length (base/text.h builds in a fixed buffer), always NUL terminated; what memory
-// does not suffice for is dropped.
+// Text of any length (base/text/text.h builds in a fixed buffer), always NUL terminated; what
+// memory does not suffice for is dropped.
 class GrowingText {
  public:
   GrowingText() = default;

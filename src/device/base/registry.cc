@@ -1,6 +1,6 @@
 #include "device/base/registry.h"
 
-#include "base/text.h"
+#include "base/text/text.h"
 #include "device/arena/arena_driver.h"
 #include "device/arena/device_heap.h"
 #include "device/modules/links.h"

@@ -1,8 +1,8 @@
 #include "device/base/settings.h"
 
 #include "base/environment.h"
-#include "base/log.h"
-#include "base/text.h"
+#include "base/text/log.h"
+#include "base/text/text.h"
 #include "device/base/lock_order.h"
 #include "device/base/memory.h"
 

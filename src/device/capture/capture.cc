@@ -3,10 +3,10 @@
 #include <sys/mman.h>
 
 #include "base/heap.h"
-#include "base/json_writer.h"
-#include "base/log.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/json_writer.h"
+#include "base/text/log.h"
+#include "base/text/text.h"
 #include "device/arena/device_heap.h"
 #include "device/arena/vmm.h"
 #include "device/base/call_sites.h"

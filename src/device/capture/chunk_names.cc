@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/log.h"
+#include "base/text/log.h"
 #include "device/arena/arena_driver.h"
 #include "device/arena/vmm.h"
 #include "device/base/registry.h"

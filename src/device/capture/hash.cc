@@ -1,7 +1,7 @@
 #include "device/capture/hash.h"
 
-#include "base/log.h"
 #include "base/syscall.h"
+#include "base/text/log.h"
 #include "device/base/registry.h"
 #include "intercept/generated/custom_hooks.h"
 #include "intercept/generated/real_driver.h"

@@ -1,5 +1,5 @@
 // Names of chunks, computed on the device by kernels/hash.cu: the keyed function of
-// base/chunk_hash.h, as the store computes it.
+// base/hash/chunk_hash.h, as the store computes it.
 //
 // The kernels are a module of ours in the application's context. It stays loaded from its first use
 // on and is recorded as the program's modules are, because where modules come to lie depends on all
@@ -10,7 +10,7 @@
 // Owner: a Hasher is its caller's, the module is the context's. Errors: ready() is false, or false.
 #pragma once
 
-#include "base/chunk_hash.h"
+#include "base/hash/chunk_hash.h"
 #include "base/heap.h"
 #include "gpuckpt/wire.h"
 #include "intercept/spec/cuda_types.h"

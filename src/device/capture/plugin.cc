@@ -1,5 +1,5 @@
 // The seam to the snapshot engine (snapshot/api/device_plugin.h).
-#include "base/handover.h"
+#include "base/descriptors/handover.h"
 #include "device/arena/vmm.h"
 #include "device/base/settings.h"
 #include "device/capture/capture.h"

@@ -12,9 +12,9 @@
 #include <sys/mman.h>
 
 #include "base/heap.h"
-#include "base/log.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/log.h"
+#include "base/text/text.h"
 #include "device/arena/vmm.h"
 #include "device/base/each_device.h"
 #include "device/base/lock_order.h"

@@ -10,8 +10,8 @@
 #include <sys/mman.h>
 
 #include "base/heap.h"
-#include "base/log.h"
 #include "base/syscall.h"
+#include "base/text/log.h"
 #include "device/arena/arena_driver.h"
 #include "device/arena/vmm.h"
 #include "device/base/gpu_map.h"

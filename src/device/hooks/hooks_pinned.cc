@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "device/base/lock_order.h"
 #include "device/capture/idle.h"
 #include "device/hooks/hooks.h"

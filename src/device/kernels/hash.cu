@@ -1,4 +1,4 @@
-// Names of chunks, computed where the chunks are: the keyed function of base/chunk_hash.h
+// Names of chunks, computed where the chunks are: the keyed function of base/hash/chunk_hash.h
 // (docs/FORMAT.md, "Names of chunks"), bit for bit, so that the name of a chunk is good from device
 // memory to disk and back.
 //

@@ -1,8 +1,8 @@
 // Replay: makes in a fresh driver what the registry lists, in the order of creation, under the old
 // names, and checks that every address the GPU or the program may hold is the old one. Runs with
 // the gate closed.
-#include "base/log.h"
-#include "base/text.h"
+#include "base/text/log.h"
+#include "base/text/text.h"
 #include "device/arena/vmm.h"
 #include "device/base/gpu_map.h"
 #include "device/base/jit_options.h"

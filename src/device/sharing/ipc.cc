@@ -6,9 +6,9 @@
 
 #include <initializer_list>
 
-#include "base/handover.h"
-#include "base/log.h"
+#include "base/descriptors/handover.h"
 #include "base/syscall.h"
+#include "base/text/log.h"
 #include "device/arena/vmm.h"
 #include "device/base/lock_order.h"
 #include "device/capture/capture.h"

@@ -1,7 +1,7 @@
 // Memory of cuMemAlloc in other processes (cuIpc*). Ours is virtual memory, for which the driver
 // gives no such handles: a handle of ours says which process has the memory, and under which number
-// that process hands out a descriptor for it (base/handover.h). A process that opens the handle
-// maps that memory.
+// that process hands out a descriptor for it (base/descriptors/handover.h). A process that opens
+// the handle maps that memory.
 //
 // A snapshot of the job holds the memory once, as its owner's. Restored, the owner offers the same
 // chunks under the same numbers, and the processes that had opened them map them at their old
@@ -16,7 +16,7 @@
 
 #include <cstdint>
 
-#include "base/handover.h"
+#include "base/descriptors/handover.h"
 #include "intercept/gate/gate.h"
 #include "snapshot/api/device_plugin.h"
 

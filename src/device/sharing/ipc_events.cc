@@ -2,7 +2,7 @@
 // it hands out a file with the driver's own handle, which differs after every restore.
 #include <sys/mman.h>
 
-#include "base/handover.h"
+#include "base/descriptors/handover.h"
 #include "base/syscall.h"
 #include "device/base/lock_order.h"
 #include "device/capture/capture.h"

@@ -6,8 +6,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include "base/handover.h"
-#include "base/local_socket.h"
+#include "base/descriptors/handover.h"
+#include "base/descriptors/local_socket.h"
 #include "base/syscall.h"
 #include "intercept/generated/real_driver.h"
 #include "intercept/realm/realm.h"

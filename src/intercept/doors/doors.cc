@@ -5,10 +5,10 @@
 #include <atomic>
 
 #include "base/heap.h"
-#include "base/log.h"
 #include "base/mutex.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/log.h"
+#include "base/text/text.h"
 #include "intercept/gate/gate.h"
 #include "intercept/generated/custom_hooks.h"
 #include "intercept/generated/real_driver.h"

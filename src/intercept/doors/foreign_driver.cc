@@ -6,7 +6,7 @@
 
 #include "base/address.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "intercept/realm/realm.h"
 
 extern "C" const char __ehdr_start[] __attribute__((visibility("hidden")));

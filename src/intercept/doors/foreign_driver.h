@@ -6,7 +6,7 @@
 // another file is not one.
 #pragma once
 
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 
 namespace gpuckpt {
 

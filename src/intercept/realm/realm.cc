@@ -10,9 +10,9 @@
 
 #include "base/address.h"
 #include "base/heap.h"
-#include "base/log.h"
-#include "base/proc.h"
-#include "base/text.h"
+#include "base/procfs/proc.h"
+#include "base/text/log.h"
+#include "base/text/text.h"
 #include "intercept/doors/doors.h"
 #include "intercept/gate/gate.h"
 #include "intercept/realm/realm_internal.h"

@@ -26,7 +26,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "base/text.h"
+#include "base/text/text.h"
 #include "intercept/doors/doors.h"
 #include "intercept/gate/gate.h"
 #include "intercept/realm/realm.h"

@@ -10,7 +10,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "base/terminal_input.h"
+#include "base/descriptors/terminal_input.h"
 #include "restore/descriptors/fd_maker.h"
 
 namespace gpuckpt::restore {

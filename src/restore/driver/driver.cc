@@ -19,7 +19,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/new_file.h"
+#include "base/files/new_file.h"
 #include "gpuckpt/exit_codes.h"
 #include "restore/driver/common_memory.h"
 #include "restore/driver/device_feed.h"

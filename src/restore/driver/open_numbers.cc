@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "base/proc.h"
-#include "base/text.h"
+#include "base/procfs/proc.h"
+#include "base/text/text.h"
 
 namespace gpuckpt::restore {
 namespace {

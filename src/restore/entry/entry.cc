@@ -12,8 +12,8 @@
 
 #include "base/address.h"
 #include "base/heap.h"
-#include "base/log.h"
 #include "base/syscall.h"
+#include "base/text/log.h"
 #include "gpuckpt/exit_codes.h"
 #include "gpuckpt/process_format.h"
 #include "gpuckpt/wire.h"

@@ -1,6 +1,6 @@
 #include "restore/entry/entry_aio.h"
 
-#include "base/aio_dummies.h"
+#include "base/descriptors/aio_dummies.h"
 #include "base/syscall.h"
 
 namespace gpuckpt {

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "gpuckpt/exit_codes.h"
 #include "restore/entry/entry_state.h"
 #include "restore/entry/warnings.h"

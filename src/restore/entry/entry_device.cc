@@ -3,9 +3,9 @@
 #include <poll.h>
 
 #include "base/heap.h"
-#include "base/log.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/log.h"
+#include "base/text/text.h"
 #include "gpuckpt/exit_codes.h"
 #include "restore/entry/entry_state.h"
 #include "restore/protocol/device_ring.h"

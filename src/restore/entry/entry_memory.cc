@@ -1,7 +1,7 @@
 #include "restore/entry/entry_memory.h"
 
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "restore/entry/warnings.h"
 
 namespace gpuckpt {

@@ -6,7 +6,7 @@
 #include <sys/prctl.h>
 
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "gpuckpt/exit_codes.h"
 #include "restore/entry/entry_aio.h"
 #include "restore/entry/entry_memory.h"

@@ -5,7 +5,7 @@
 #include <cstdarg>
 
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace gpuckpt::entry {
 

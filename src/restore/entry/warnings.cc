@@ -4,9 +4,9 @@
 
 #include <cstdarg>
 
-#include "base/log.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/log.h"
+#include "base/text/text.h"
 #include "restore/protocol/plan.h"
 
 namespace gpuckpt {

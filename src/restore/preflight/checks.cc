@@ -10,7 +10,7 @@
 #include <fstream>
 #include <set>
 
-#include "base/file_time.h"
+#include "base/files/file_time.h"
 #include "restore/preflight/removed.h"
 #include "restore/preflight/unnoticed_open.h"
 #include "restore/preflight/vdso.h"

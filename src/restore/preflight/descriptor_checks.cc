@@ -13,7 +13,7 @@
 #include <fstream>
 #include <set>
 
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 #include "restore/preflight/checks.h"
 
 namespace gpuckpt::restore {

@@ -15,7 +15,7 @@
 #include <xxhash.h>
 #include <nlohmann/json.hpp>
 
-#include "base/file_time.h"
+#include "base/files/file_time.h"
 #include "restore/preflight/memory_loader.h"
 #include "restore/preflight/unnoticed_open.h"
 #include "restore/preflight/written_descriptors.h"

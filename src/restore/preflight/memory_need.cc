@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "base/memory_room.h"
+#include "base/procfs/memory_room.h"
 #include "gpuckpt/wire.h"
 
 namespace gpuckpt::restore {

@@ -19,7 +19,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/file_time.h"
+#include "base/files/file_time.h"
 #include "gpuckpt/wire.h"
 #include "restore/preflight/unnoticed_open.h"
 #include "restore/preflight/written_descriptors.h"

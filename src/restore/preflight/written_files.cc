@@ -13,7 +13,7 @@
 #include <set>
 #include <vector>
 
-#include "base/new_file.h"
+#include "base/files/new_file.h"
 #include "restore/preflight/memory_loader.h"
 #include "restore/preflight/unnoticed_open.h"
 #include "store/io/printable.h"

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "base/place.h"
+#include "base/procfs/place.h"
 #include "gpuckpt/process_format.h"
 
 namespace gpuckpt::restore {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "gpuckpt/exit_codes.h"
 #include "gpuckpt/gpuckpt.h"
 #include "snapshot/api/api.h"

@@ -5,7 +5,7 @@
 #include <pthread.h>
 
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "gpuckpt/gpuckpt.h"
 #include "snapshot/api/api.h"
 #include "snapshot/control/state.h"

@@ -1,9 +1,9 @@
 // gpuckpt_enter and gpuckpt_leave: a count of the threads inside, and their ids.
 #include <errno.h>
 
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "gpuckpt/gpuckpt.h"
 #include "snapshot/api/api.h"
 #include "snapshot/control/state.h"

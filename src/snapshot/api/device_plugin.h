@@ -11,9 +11,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/chunk_hash.h"
-#include "base/failure.h"
-#include "base/proc.h"
+#include "base/hash/chunk_hash.h"
+#include "base/procfs/proc.h"
+#include "base/text/failure.h"
 
 namespace gpuckpt {
 
@@ -23,7 +23,7 @@ struct CaptureSink {
   bool (*zero)(CaptureSink*, uint64_t space, uint64_t address, uint64_t length);
   bool (*blob)(CaptureSink*, const char* name, const void* bytes, uint64_t length);  // appends
 
-  // May be null; `data` then. Bytes with the names (16 bytes each, base/chunk_hash.h, most
+  // May be null; `data` then. Bytes with the names (16 bytes each, base/hash/chunk_hash.h, most
   // significant byte first) of their chunks, which are cut at multiples of 64 KiB: computed before
   // the bytes travelled, compared when they have arrived.
   bool (*sealed)(CaptureSink*, uint64_t space, uint64_t address, const void* bytes, uint64_t length,

@@ -4,9 +4,9 @@
 
 #include <new>
 
-#include "base/log.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/log.h"
+#include "base/text/text.h"
 #include "gpuckpt/exit_codes.h"
 #include "snapshot/api/api.h"
 #include "snapshot/control/inherited.h"

@@ -4,11 +4,11 @@
 
 #include <sys/prctl.h>
 
-#include "base/handover.h"
-#include "base/json_writer.h"
-#include "base/log.h"
+#include "base/descriptors/handover.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/json_writer.h"
+#include "base/text/log.h"
+#include "base/text/text.h"
 #include "gpuckpt/exit_codes.h"
 #include "snapshot/api/api.h"
 #include "snapshot/control/snapshot.h"

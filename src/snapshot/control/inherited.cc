@@ -4,9 +4,9 @@
 #include <sys/stat.h>
 
 #include "base/environment.h"
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "snapshot/control/state.h"
 #include "snapshot/job/barrier.h"
 #include "snapshot/job/job_name.h"

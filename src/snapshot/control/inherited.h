@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/place.h"
+#include "base/procfs/place.h"
 
 namespace gpuckpt {
 
@@ -38,8 +38,8 @@ bool inherited_log(uint64_t dev, uint64_t ino);
 void note_inherited_filters();
 bool has_own_filter(const char* status);
 
-// Where it was started: its root folder and its namespaces (base/place.h). `restorer`: where the
-// restore was that made this process; null: none did, and the environment may say where the job
+// Where it was started: its root folder and its namespaces (base/procfs/place.h). `restorer`: where
+// the restore was that made this process; null: none did, and the environment may say where the job
 // began (started_in), for a program around this one may have moved since (unshare, bwrap).
 void note_inherited_place(const Place* restorer);
 // Has it been born into a pid namespace of its own since? (Async-signal-safe.)

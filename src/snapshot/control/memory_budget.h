@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "base/memory_room.h"
+#include "base/procfs/memory_room.h"
 
 namespace gpuckpt {
 

@@ -1,8 +1,8 @@
 #include "snapshot/control/memory_pressure.h"
 
-#include "base/memory_room.h"
-#include "base/proc.h"
-#include "base/text.h"
+#include "base/procfs/memory_room.h"
+#include "base/procfs/proc.h"
+#include "base/text/text.h"
 
 namespace gpuckpt {
 

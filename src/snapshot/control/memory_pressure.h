@@ -10,8 +10,8 @@
 namespace gpuckpt {
 
 // ON THE I/O THREAD. Is less memory left, of the machine or of a control group of ours
-// (base/memory_room.h), than 1/32 of all of it; or, with `limit` bytes other than 0, does `child`
-// have more than that to itself? (The latter walks its page tables.)
+// (base/procfs/memory_room.h), than 1/32 of all of it; or, with `limit` bytes other than 0, does
+// `child` have more than that to itself? (The latter walks its page tables.)
 bool memory_pressure_exceeds(int child, uint64_t limit);
 
 }  // namespace gpuckpt

@@ -1,8 +1,8 @@
 #include "snapshot/control/snapshot.h"
 
-#include "base/log.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/log.h"
+#include "base/text/text.h"
 #include "gpuckpt/exit_codes.h"
 #include "snapshot/control/attempt.h"
 #include "snapshot/control/state.h"

@@ -4,8 +4,8 @@
 // it. Errors: the Snapshot's own failure.
 #pragma once
 
-#include "base/failure.h"
-#include "base/place.h"
+#include "base/procfs/place.h"
+#include "base/text/failure.h"
 #include "gpuckpt/wire.h"
 #include "snapshot/api/device_plugin.h"
 

@@ -8,10 +8,10 @@
 
 #include <initializer_list>
 
-#include "base/hash_index.h"
-#include "base/proc.h"
+#include "base/hash/hash_index.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "snapshot/control/state.h"
 #include "snapshot/descriptors/sockets.h"
 #include "snapshot/job/barrier.h"

@@ -5,12 +5,12 @@
 
 #include <initializer_list>
 
-#include "base/file_time.h"
-#include "base/fnv.h"
-#include "base/log.h"
-#include "base/proc.h"
+#include "base/files/file_time.h"
+#include "base/hash/fnv.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/log.h"
+#include "base/text/text.h"
 #include "gpuckpt/exit_codes.h"
 #include "gpuckpt/wire.h"
 #include "snapshot/api/device_plugin.h"

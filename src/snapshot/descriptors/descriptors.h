@@ -16,9 +16,9 @@
 
 #include <sys/stat.h>
 
-#include "base/hash_index.h"
-#include "base/proc.h"
-#include "base/text.h"
+#include "base/hash/hash_index.h"
+#include "base/procfs/proc.h"
+#include "base/text/text.h"
 #include "gpuckpt/process_format.h"
 #include "snapshot/control/state.h"
 #include "snapshot/descriptors/connections.h"

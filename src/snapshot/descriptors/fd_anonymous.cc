@@ -4,10 +4,10 @@
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
 
-#include "base/ended_status.h"
-#include "base/proc.h"
+#include "base/procfs/ended_status.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "snapshot/control/state.h"
 #include "snapshot/descriptors/descriptors.h"
 #include "snapshot/job/barrier.h"

@@ -5,7 +5,7 @@
 #include <sys/ioctl.h>
 
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/descriptors/descriptors.h"
 #include "snapshot/job/barrier.h"

@@ -6,7 +6,7 @@
 #include <mqueue.h>
 
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "snapshot/control/state.h"
 #include "snapshot/descriptors/descriptors.h"
 

@@ -8,10 +8,10 @@
 #include <sys/sysmacros.h>
 #include <termios.h>
 
-#include "base/proc.h"
+#include "base/descriptors/terminal_input.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/terminal_input.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "snapshot/descriptors/descriptors.h"
 #include "snapshot/job/barrier.h"
 #include "snapshot/process/told.h"

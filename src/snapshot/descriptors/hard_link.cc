@@ -3,7 +3,7 @@
 #include <fcntl.h>
 
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace gpuckpt {
 namespace {

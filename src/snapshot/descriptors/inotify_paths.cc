@@ -13,7 +13,7 @@
 
 #include "base/heap.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "snapshot/descriptors/descriptors.h"
 #include "snapshot/descriptors/hard_link.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/address.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "gpuckpt/wire.h"
 
 namespace gpuckpt {

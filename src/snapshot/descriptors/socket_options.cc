@@ -4,10 +4,10 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "base/log.h"
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/log.h"
+#include "base/text/text.h"
 #include "snapshot/descriptors/sockets.h"
 
 namespace gpuckpt {

@@ -9,7 +9,7 @@
 #include <sys/uio.h>
 
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "snapshot/api/device_plugin.h"
 #include "snapshot/descriptors/sockets.h"
 #include "snapshot/process/told.h"

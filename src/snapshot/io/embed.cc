@@ -3,9 +3,9 @@
 #include <fcntl.h>
 
 #include "base/address.h"
-#include "base/file_time.h"
+#include "base/files/file_time.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "gpuckpt/wire.h"
 
 namespace gpuckpt {

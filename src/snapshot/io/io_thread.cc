@@ -11,10 +11,10 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-#include "base/log.h"
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/log.h"
+#include "base/text/text.h"
 #include "gpuckpt/exit_codes.h"
 #include "snapshot/control/state.h"
 #include "snapshot/io/session.h"

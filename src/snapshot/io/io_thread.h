@@ -13,10 +13,10 @@
 
 #include <atomic>
 
-#include "base/chunk_hash.h"
-#include "base/failure.h"
+#include "base/hash/chunk_hash.h"
 #include "base/heap.h"
 #include "base/mutex.h"
+#include "base/text/failure.h"
 #include "gpuckpt/wire.h"
 
 namespace gpuckpt {

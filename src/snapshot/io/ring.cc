@@ -1,6 +1,6 @@
 #include "snapshot/io/ring.h"
 
-#include "base/chunk_hash.h"
+#include "base/hash/chunk_hash.h"
 #include "base/syscall.h"
 
 namespace gpuckpt {

@@ -5,11 +5,11 @@
 
 #include <cstdint>
 
-#include "base/log.h"
-#include "base/proc.h"
-#include "base/session_folder.h"
+#include "base/files/session_folder.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/log.h"
+#include "base/text/text.h"
 #include "snapshot/control/state.h"
 
 namespace gpuckpt {

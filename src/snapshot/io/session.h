@@ -1,4 +1,4 @@
-// The session folder (base/session_folder.h) as this process makes it.
+// The session folder (base/files/session_folder.h) as this process makes it.
 //
 // Owner: the caller's buffer. Threads: the I/O thread. Errors: false, and the log says why.
 #pragma once

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "base/ended_status.h"
-#include "base/text.h"
+#include "base/procfs/ended_status.h"
+#include "base/text/text.h"
 
 namespace gpuckpt {
 namespace {

@@ -8,14 +8,14 @@
 
 #include <initializer_list>
 
-#include "base/handover.h"
-#include "base/hash_index.h"
-#include "base/local_socket.h"
-#include "base/log.h"
-#include "base/place.h"
-#include "base/proc.h"
+#include "base/descriptors/handover.h"
+#include "base/descriptors/local_socket.h"
+#include "base/hash/hash_index.h"
+#include "base/procfs/place.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/log.h"
+#include "base/text/text.h"
 #include "gpuckpt/exit_codes.h"
 #include "snapshot/api/device_plugin.h"
 #include "snapshot/control/inherited.h"

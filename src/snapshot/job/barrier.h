@@ -14,8 +14,8 @@
 // the sockets are. Errors: its own failure, which becomes the snapshot's.
 #pragma once
 
-#include "base/failure.h"
 #include "base/heap.h"
+#include "base/text/failure.h"
 #include "gpuckpt/wire.h"
 #include "snapshot/job/membership.h"
 #include "snapshot/job/shared_state.h"

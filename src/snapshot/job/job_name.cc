@@ -8,10 +8,10 @@
 #include <atomic>
 
 #include "base/environment.h"
-#include "base/fnv.h"
-#include "base/proc.h"
+#include "base/hash/fnv.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
 

@@ -7,9 +7,9 @@
 #include <initializer_list>
 
 #include "base/heap.h"
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "gpuckpt/wire.h"
 #include "snapshot/control/state.h"
 #include "snapshot/job/job_name.h"

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/place.h"
+#include "base/procfs/place.h"
 #include "snapshot/descriptors/connections.h"
 #include "snapshot/job/comparison.h"
 #include "snapshot/process/told.h"

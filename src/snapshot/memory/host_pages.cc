@@ -5,11 +5,11 @@
 #include <sys/uio.h>
 
 #include "base/address.h"
-#include "base/log.h"
-#include "base/memory_room.h"
-#include "base/proc.h"
+#include "base/procfs/memory_room.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/log.h"
+#include "base/text/text.h"
 #include "gpuckpt/process_format.h"
 #include "snapshot/control/state.h"
 #include "snapshot/job/barrier.h"

@@ -8,7 +8,7 @@
 
 #include "base/address.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "snapshot/memory/own_memory.h"
 #include "snapshot/memory/smaps.h"
 

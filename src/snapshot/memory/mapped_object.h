@@ -12,7 +12,7 @@
 
 #include <sys/stat.h>
 
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 #include "snapshot/process/capture.h"
 
 namespace gpuckpt {

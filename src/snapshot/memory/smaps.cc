@@ -1,8 +1,8 @@
 #include "snapshot/memory/smaps.h"
 
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "gpuckpt/process_format.h"
 
 namespace gpuckpt {

@@ -5,10 +5,10 @@
 #include <sys/stat.h>
 
 #include "base/address.h"
-#include "base/log.h"
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/log.h"
+#include "base/text/text.h"
 #include "gpuckpt/process_format.h"
 #include "snapshot/api/device_plugin.h"
 #include "snapshot/park/fork_pause.h"

@@ -4,9 +4,9 @@
 #include <signal.h>
 #include <sys/prctl.h>
 
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "snapshot/api/device_plugin.h"
 #include "snapshot/control/state.h"
 #include "snapshot/park/raw_thread.h"

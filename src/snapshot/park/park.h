@@ -12,7 +12,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "base/hash_index.h"
+#include "base/hash/hash_index.h"
 #include "base/heap.h"
 #include "base/syscall.h"
 #include "snapshot/park/interrupted_call.h"

@@ -4,7 +4,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
 
 namespace gpuckpt {

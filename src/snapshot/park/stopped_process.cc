@@ -2,10 +2,10 @@
 
 #include <atomic>
 
-#include "base/handover.h"
-#include "base/proc.h"
+#include "base/descriptors/handover.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "gpuckpt/wire.h"
 #include "snapshot/control/state.h"
 #include "snapshot/job/membership.h"

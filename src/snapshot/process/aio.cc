@@ -1,10 +1,10 @@
 #include "snapshot/process/aio.h"
 
-#include "base/aio_dummies.h"
+#include "base/descriptors/aio_dummies.h"
 #include "base/heap.h"
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "gpuckpt/process_format.h"
 
 namespace gpuckpt {

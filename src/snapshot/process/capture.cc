@@ -2,9 +2,9 @@
 
 #include <errno.h>
 
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "snapshot/memory/track.h"
 #include "snapshot/process/limits.h"
 #include "snapshot/process/mappings.h"

@@ -7,8 +7,8 @@
 
 #include <cstdint>
 
-#include "base/failure.h"
 #include "base/heap.h"
+#include "base/text/failure.h"
 #include "gpuckpt/process_format.h"
 #include "snapshot/io/embed.h"
 #include "snapshot/memory/host_pages.h"

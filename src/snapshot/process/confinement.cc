@@ -5,9 +5,9 @@
 #include <atomic>
 #include <cstdint>
 
-#include "base/log.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/log.h"
+#include "base/text/text.h"
 #include "gpuckpt/wire.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"

@@ -8,9 +8,9 @@
 #include <atomic>
 #include <initializer_list>
 
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "snapshot/park/raw_thread.h"
 #include "snapshot/process/refused_state.h"
 

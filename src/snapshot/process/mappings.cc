@@ -7,11 +7,11 @@
 #include <sys/sysmacros.h>
 
 #include "base/address.h"
-#include "base/file_time.h"
-#include "base/log.h"
-#include "base/proc.h"
+#include "base/files/file_time.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/log.h"
+#include "base/text/text.h"
 #include "gpuckpt/wire.h"
 #include "snapshot/api/api.h"
 #include "snapshot/api/device_plugin.h"

@@ -1,7 +1,7 @@
 #include "snapshot/process/pending.h"
 
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "snapshot/control/state.h"
 #include "snapshot/park/park.h"
 #include "snapshot/process/capture.h"

@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <sys/utsname.h>
 
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
 #include "snapshot/descriptors/descriptors.h"

@@ -4,7 +4,7 @@
 
 #include "base/address.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "snapshot/process/capture.h"
 
 namespace gpuckpt {

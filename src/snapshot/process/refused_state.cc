@@ -7,9 +7,9 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "snapshot/control/state.h"
 #include "snapshot/park/park.h"
 #include "snapshot/process/capture.h"

@@ -1,7 +1,7 @@
 #include "snapshot/process/thread_status.h"
 
-#include "base/proc.h"
-#include "base/text.h"
+#include "base/procfs/proc.h"
+#include "base/text/text.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
 #include "snapshot/park/park.h"

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "base/heap.h"
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 #include "gpuckpt/process_format.h"
 
 namespace gpuckpt {

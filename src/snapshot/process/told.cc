@@ -2,7 +2,7 @@
 
 #include <cstdarg>
 
-#include "base/text.h"
+#include "base/text/text.h"
 #include "snapshot/control/state.h"
 #include "snapshot/job/barrier.h"
 

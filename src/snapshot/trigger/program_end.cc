@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "base/syscall.h"
+#include "base/text/log.h"
 #include "snapshot/control/state.h"
 #include "snapshot/park/libc_wrappers.h"
 #include "snapshot/trigger/sender.h"

@@ -2,9 +2,9 @@
 
 #include <fcntl.h>
 
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "gpuckpt/wire.h"
 #include "snapshot/control/state.h"
 #include "snapshot/io/session.h"

@@ -5,9 +5,9 @@
 #include <atomic>
 #include <initializer_list>
 
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
 #include "snapshot/job/job_name.h"

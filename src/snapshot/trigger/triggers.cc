@@ -10,12 +10,12 @@
 #include <sys/prctl.h>
 #include <ucontext.h>
 
-#include "base/handover.h"
+#include "base/descriptors/handover.h"
 #include "base/heap.h"
-#include "base/log.h"
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/log.h"
+#include "base/text/text.h"
 #include "gpuckpt/wire.h"
 #include "snapshot/api/api.h"
 #include "snapshot/api/device_plugin.h"

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "base/chunk_hash.h"
+#include "base/hash/chunk_hash.h"
 #include "store/format/format.h"
 #include "store/status.h"
 

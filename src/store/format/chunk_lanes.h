@@ -1,15 +1,15 @@
-// The lanes of a block (base/chunk_hash.h) by the widest instructions that this processor has.
+// The lanes of a block (base/hash/chunk_hash.h) by the widest instructions that this processor has.
 //
 // Owner: constant tables. Threads: any. Errors: none.
 #pragma once
 
-#include "base/chunk_hash.h"
+#include "base/hash/chunk_hash.h"
 
 namespace gpuckpt::store {
 
 HashLanes widest_lanes();
-// All that this processor can, for a comparison; the plain one of base/chunk_hash.h is not among
-// them.
+// All that this processor can, for a comparison; the plain one of base/hash/chunk_hash.h is not
+// among them.
 struct NamedLanes {
   const char* name;
   HashLanes lanes;

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "base/chunk_hash.h"
+#include "base/hash/chunk_hash.h"
 #include "store/codec/crypt.h"
 #include "store/format/format.h"
 

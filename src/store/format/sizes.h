@@ -8,7 +8,7 @@
 
 namespace gpuckpt::store {
 
-// As scan_size (base/text.h).
+// As scan_size (base/text/text.h).
 bool parse_size(const std::string& text, uint64_t* out);
 // "1.4 GiB"
 std::string show_size(uint64_t bytes);

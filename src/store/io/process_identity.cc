@@ -6,7 +6,7 @@
 
 #include <string_view>
 
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 
 namespace gpuckpt::store {
 

@@ -7,7 +7,7 @@
 #include <random>
 #include <set>
 
-#include "base/chunk_hash.h"
+#include "base/hash/chunk_hash.h"
 #include "store/format/chunk_lanes.h"
 #include "testing.h"
 

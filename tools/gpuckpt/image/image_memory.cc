@@ -1,5 +1,5 @@
 #include "image/image_memory.h"
-#include "base/file_time.h"
+#include "base/files/file_time.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

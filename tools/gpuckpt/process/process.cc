@@ -23,8 +23,8 @@
 
 #include <fmt/format.h>
 
-#include "base/proc.h"
-#include "base/session_folder.h"
+#include "base/files/session_folder.h"
+#include "base/procfs/proc.h"
 #include "process/obstacles.h"
 #include "verb.h"
 

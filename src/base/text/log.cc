@@ -1,10 +1,10 @@
-#include "base/log.h"
+#include "base/text/log.h"
 
 #include <poll.h>
 #include <sys/stat.h>
 
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace gpuckpt {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/aio_dummies.h"
+#include "base/descriptors/aio_dummies.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,10 +1,10 @@
-#include "base/local_socket.h"
+#include "base/descriptors/local_socket.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace gpuckpt {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/terminal_input.h"
+#include "base/descriptors/terminal_input.h"
 
 #include <poll.h>
 #include <sys/ioctl.h>

@@ -1,10 +1,10 @@
-#include "base/proc.h"
+#include "base/procfs/proc.h"
 
 #include <errno.h>
 #include <fcntl.h>
 
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace gpuckpt {
 

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/fnv.h"
+#include "base/hash/fnv.h"
 
 namespace gpuckpt {
 

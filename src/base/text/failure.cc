@@ -1,8 +1,8 @@
-#include "base/failure.h"
+#include "base/text/failure.h"
 
 #include <cstdarg>
 
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace gpuckpt {
 

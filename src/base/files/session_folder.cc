@@ -1,10 +1,10 @@
-#include "base/session_folder.h"
+#include "base/files/session_folder.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 
 #include "base/syscall.h"
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace gpuckpt {
 namespace {

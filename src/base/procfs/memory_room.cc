@@ -1,7 +1,7 @@
-#include "base/memory_room.h"
+#include "base/procfs/memory_room.h"
 
-#include "base/proc.h"
-#include "base/text.h"
+#include "base/procfs/proc.h"
+#include "base/text/text.h"
 
 namespace gpuckpt {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/handover.h"
+#include "base/descriptors/handover.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -7,8 +7,8 @@
 
 #include <atomic>
 
-#include "base/local_socket.h"
-#include "base/proc.h"
+#include "base/descriptors/local_socket.h"
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
 #include "gpuckpt/wire.h"
 

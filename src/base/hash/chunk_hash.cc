@@ -1,4 +1,4 @@
-#include "base/chunk_hash.h"
+#include "base/hash/chunk_hash.h"
 
 namespace gpuckpt {
 namespace {
