@@ -29,10 +29,8 @@ uint32_t umask_now() {
   status[n > 0 ? n : 0] = 0;
   for (const char* line = status; *line; ++line) {
     if (!starts_with(line, "\nUmask:\t")) continue;
-    uint32_t mask = 0;
-    for (line += 8; *line >= '0' && *line <= '7'; ++line)
-      mask = mask * 8 + static_cast<uint32_t>(*line - '0');
-    return mask;
+    line += 8;
+    return static_cast<uint32_t>(scan_oct(&line));
   }
   return 022;
 }

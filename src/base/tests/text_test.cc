@@ -1,4 +1,4 @@
-// What people type: durations and sizes, read without libc.
+// Durations and sizes that users type, and octal numbers of /proc, read without libc.
 #include "base/text/text.h"
 
 #include <cstdio>
@@ -24,9 +24,24 @@ void is_nothing(const char* text, bool (*scan)(const char*, uint64_t*)) {
   exit(1);
 }
 
+// The number that `text` begins with, and the character behind it.
+void is_octal(const char* text, uint64_t expected, char behind) {
+  const char* s = text;
+  const uint64_t got = scan_oct(&s);
+  if (got == expected && *s == behind) return;
+  fprintf(stderr, "\"%s\" is read as %llo up to '%c'\n", text, static_cast<unsigned long long>(got),
+          *s);
+  exit(1);
+}
+
 }  // namespace
 
 int main() {
+  is_octal("0022\n", 022, '\n');
+  is_octal("0100002", 0100002, 0);
+  is_octal("178", 017, '8');
+  is_octal("x", 0, 'x');
+
   is("0", scan_size, 0);
   is("4096", scan_size, 4096);
   is("12B", scan_size, 12);

@@ -131,6 +131,12 @@ uint64_t scan_dec(const char** s) {
   return v;
 }
 
+uint64_t scan_oct(const char** s) {
+  uint64_t v = 0;
+  for (; **s >= '0' && **s <= '7'; ++*s) v = v * 8 + static_cast<uint64_t>(**s - '0');
+  return v;
+}
+
 int64_t scan_signed(const char** s) {
   bool negative = **s == '-';
   if (negative) ++*s;

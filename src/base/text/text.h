@@ -25,6 +25,7 @@ size_t format(char* to, size_t room, const char* pattern, ...)
 // Reads a number and moves *s behind it. Without digits the result is 0 and *s stays.
 uint64_t scan_hex(const char** s);
 uint64_t scan_dec(const char** s);
+uint64_t scan_oct(const char** s);
 int64_t scan_signed(const char** s);
 
 // "500ms", "30s", "5m", "2h", "30" (seconds) -> milliseconds. False: not a duration.

@@ -61,8 +61,7 @@ void read_flags(const FdFacts& f, Descriptor* d) {
     d->fd_flags = static_cast<uint32_t>(sys::call(SYS_fcntl, d->fd, F_GETFD));
     return;
   }
-  uint32_t flags = 0;
-  for (; *s >= '0' && *s <= '7'; ++s) flags = flags * 8 + static_cast<uint32_t>(*s - '0');
+  const auto flags = static_cast<uint32_t>(scan_oct(&s));
   d->flags = flags & ~static_cast<uint32_t>(O_CLOEXEC);
   d->fd_flags = flags & O_CLOEXEC ? FD_CLOEXEC : 0;
 }

@@ -98,9 +98,7 @@ bool capture_anonymous(FdTable* t, Descriptor* d, const FdFacts& f, const char* 
     d->kind = kFdTimerfd;
     d->value[0] = number(f, "clockid:");
     d->value[1] = number(f, "ticks:");
-    const char* s = info_line(f.info, "settime flags:");
-    for (; s && *s >= '0' && *s <= '7'; ++s)
-      d->value[2] = d->value[2] * 8 + static_cast<uint64_t>(*s - '0');
+    if (const char* s = info_line(f.info, "settime flags:")) d->value[2] = scan_oct(&s);
     d->value[3] = nanoseconds(f, "it_value:");
     d->value[4] = nanoseconds(f, "it_interval:");
   } else if (equal(what, "[signalfd]")) {

@@ -135,8 +135,7 @@ bool read_status(Capture* c, Head* h) {
   read_ids(text, "Uid:", h->uid);
   read_ids(text, "Gid:", h->gid);
   const char* s = status_field(text, "Umask:");
-  for (h->umask = 0; *s >= '0' && *s <= '7'; ++s)
-    h->umask = h->umask * 8 + static_cast<uint32_t>(*s - '0');
+  h->umask = static_cast<uint32_t>(scan_oct(&s));
   s = status_field(text, "Seccomp:");
   h->seccomp = static_cast<uint32_t>(scan_dec(&s));
   if (has_own_filter(text))

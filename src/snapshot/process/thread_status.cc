@@ -19,9 +19,7 @@ const char* groups_in(const char* status) { return status_field(status, "Groups:
 
 uint32_t umask_in(const char* status) {
   const char* s = status_field(status, "Umask:");
-  uint32_t mask = 0;
-  for (; *s >= '0' && *s <= '7'; ++s) mask = mask * 8 + static_cast<uint32_t>(*s - '0');
-  return mask;
+  return static_cast<uint32_t>(scan_oct(&s));
 }
 
 bool same_groups(const char* a, const char* b) {
