@@ -376,16 +376,22 @@ size_t Parking::collect_pending(size_t i, uint64_t mask, PendingSignal* to, size
   return collect.count;
 }
 
+const ParkedThread* Parking::first() const {
+  for (size_t i = 0; i < count_; ++i)
+    if (threads_[i].tid == library.pid)
+      return threads_[i].state == kParked ? &threads_[i] : nullptr;
+  return nullptr;
+}
+
 // The first thread, unless it blocks the signal, as the kernel does; else any that does not.
 int Parking::thread_for(int sig) const {
-  int chosen = 0;
-  for (size_t i = 0; i < count_; ++i) {
-    const ParkedThread& t = threads_[i];
-    if (t.state != kParked || blocked_in(*t.context) >> (sig - 1) & 1) continue;
-    if (t.tid == library.pid) return t.tid;
-    if (!chosen) chosen = t.tid;
-  }
-  return chosen;
+  const auto takes = [sig](const ParkedThread& t) {
+    return t.state == kParked && !(blocked_in(*t.context) >> (sig - 1) & 1);
+  };
+  if (const ParkedThread* t = first(); t && takes(*t)) return t->tid;
+  for (size_t i = 0; i < count_; ++i)
+    if (takes(threads_[i])) return threads_[i].tid;
+  return 0;
 }
 
 // Until the first thread has left; not for long.
@@ -393,10 +399,7 @@ void Parking::await_first() const {
   constexpr int kMostMs = 5;
   for (int ms = 0; ms < kMostMs; ++ms) {
     const uint32_t seen = answers;
-    bool stays = false;
-    for (size_t i = 0; i < count_; ++i)
-      stays |= threads_[i].tid == library.pid && threads_[i].state == kParked;
-    if (!stays || count_ == 1) return;
+    if (!first() || count_ == 1) return;
     await_answers_from(seen, 1);
   }
 }

@@ -80,6 +80,8 @@ class Parking {
 
   size_t count() const { return count_; }
   ParkedThread& thread(size_t i) const { return threads_[i]; }
+  // The process's first thread, which parks last, while it is parked; null: it is not.
+  const ParkedThread* first() const;
   // PARKED: which thread shall have a signal of the process; 0: all block it.
   int thread_for(int sig) const;
   bool zombie_leader() const { return zombie_leader_; }

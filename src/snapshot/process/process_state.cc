@@ -223,16 +223,10 @@ bool put_rseq(Capture* c, const ParkedThread& p, const RseqArea* areas, Thread* 
   return true;
 }
 
-// The place in parking.thread() of the process's first thread, which parks last; none: 0.
-size_t place_of_first() {
-  for (size_t i = 0; i < parking.count(); ++i)
-    if (parking.thread(i).tid == library.pid) return i;
-  return 0;
-}
-
 bool put_each_thread(Capture* c, Records* r, ThreadStatuses* statuses,
                      const RseqArea* programs_rseq) {
-  const size_t first = place_of_first();
+  const ParkedThread* first_thread = parking.first();
+  const size_t first = first_thread ? static_cast<size_t>(first_thread - &parking.thread(0)) : 0;
   for (size_t n = 0; n < parking.count(); ++n) {
     const size_t i = n > first ? n : n ? n - 1 : first;  // it comes first, as ever
     ParkedThread& p = parking.thread(i);
