@@ -48,7 +48,7 @@ enum RecordType : uint32_t {
   kRecTerminal = 29,         // Terminal, then unread input, then unread output
   kRecLeaderless = 30,       // nothing: the leader of the process's session has ended
   kRecThreadGroups = 32,     // ThreadGroups, then u32[count]
-  kRecThreadPlace = 33,      // ThreadPlace, then the path
+  kRecThreadFolder = 33,     // ThreadFolder, then the path
   kRecCwdGone = 35,          // FileId: kRecCwd was removed
   kRecFilter = 34,           // SocketFilter, then struct sock_filter[count]
   kRecOutsideTerminal = 36,  // OutsideTerminal
@@ -66,11 +66,11 @@ enum RecordType : uint32_t {
   kRecAio = 42,          // Aio, then struct io_event[count]: what has completed and is unread
   kRecGroup = 38,        // GroupMembership, then u8 sources[count][16]
   // Only in a snapshot of several processes (members, each with a blob of its own):
-  kRecSame = 50,          // SameDescription
-  kRecPeer = 51,          // SocketPeer
-  kRecZombie = 52,        // Zombie: a child that has ended and was not waited for
-  kRecOwner = 53,         // DescriptorOwner
-  kRecSharesPlace = 54,   // nothing: has its working directory and umask in common with its parent
+  kRecSame = 50,           // SameDescription
+  kRecPeer = 51,           // SocketPeer
+  kRecZombie = 52,         // Zombie: a child that has ended and was not waited for
+  kRecOwner = 53,          // DescriptorOwner
+  kRecSharesFolders = 54,  // nothing: has its working directory and umask in common with its parent
   kRecSharesDevice = 55,  // nothing: offers device memory to other processes, or has some of theirs
 };
 
@@ -256,7 +256,7 @@ struct ThreadGroups {
   uint32_t reserved;
 };
 // A thread that has a working directory and a umask of its own (unshare); the path follows.
-struct ThreadPlace {
+struct ThreadFolder {
   int32_t tid;
   uint32_t umask;
 };

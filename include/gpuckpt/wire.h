@@ -11,7 +11,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "base/procfs/place.h"
+#include "base/procfs/namespaces.h"
 
 namespace gpuckpt::wire {
 
@@ -75,14 +75,14 @@ inline constexpr uint64_t kChunkNameBytes = 16;
 // kRunSame and kRunNamed are for what the other side knows to be in the store already; see "What
 // did not change" below for when they may be used.
 enum RunFlags : uint32_t {
-  kRunData = 0,   // payload: the bytes
-  kRunZero = 1,   // no payload: zeros
-  kRunSame = 2,   // no payload: what was sent early of these addresses, and of the rest what the
-                  // parent snapshot has at them in this space, zeros included. The parent must
-                  // have captured all of the rest.
-  kRunNamed = 3,  // payload: kChunkNameBytes per chunk, the names of its chunks
-                  // (base/hash/chunk_hash.h, under the key of kMsgReady), which this snapshot has
-                  // sent before (precopy).
+  kRunData = 0,    // payload: the bytes
+  kRunZero = 1,    // no payload: zeros
+  kRunSame = 2,    // no payload: what was sent early of these addresses, and of the rest what the
+                   // parent snapshot has at them in this space, zeros included. The parent must
+                   // have captured all of the rest.
+  kRunNamed = 3,   // payload: kChunkNameBytes per chunk, the names of its chunks
+                   // (base/hash/chunk_hash.h, under the key of kMsgReady), which this snapshot has
+                   // sent before (precopy).
   kRunSealed = 4,  // payload: the names of its chunks as above, padded to kNamesAlign, then the
                    // bytes. The names come from where the bytes were before they travelled (device
                    // memory, hashed there): the writer compares, and a difference fails the
@@ -217,7 +217,7 @@ struct CtlRequest {
   uint64_t timeout_ms;  // 0 = default
   int32_t stop_status;  // kCtlStop: the program ends with this status
   uint32_t reserved;
-  Place asker;  // of the process that asks; zeros: not said
+  Namespaces asker;  // of the process that asks; zeros: not said
   char tag[128];
   char store[1024];  // empty: the application's own GPUCKPT_STORE. kCtlResume: the --gpu-map
 };

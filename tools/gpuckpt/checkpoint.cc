@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "base/procfs/place.h"
+#include "base/procfs/namespaces.h"
 #include "children.h"
 #include "process/process.h"
 #include "progress.h"
@@ -81,7 +81,7 @@ Status checkpoint(const Options& options, Context* context) {
   if (options.children == "able") request.flags |= wire::kCtlChildrenAble;
   if (options.children == "ignore") request.flags |= wire::kCtlChildrenIgnore;
   request.stop_status = options.stop_status;
-  request.asker = place_of("self");
+  request.asker = namespaces_of("self");
   if (!options.timeout.empty()) parse_duration(options.timeout, &request.timeout_ms);
   auto copy = [](const std::string& text, char* to, size_t room) {
     if (text.size() >= room) return false;

@@ -1,4 +1,4 @@
-#include "base/procfs/place.h"
+#include "base/procfs/namespaces.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -9,16 +9,16 @@
 namespace gpuckpt {
 namespace {
 
-constexpr const char* kParts[kPlaceParts][2] = {
+constexpr const char* kParts[kNamespaceParts][2] = {
     {"root", "root folder"},           {"ns/user", "user namespace"}, {"ns/mnt", "mount namespace"},
     {"ns/net", "network namespace"},   {"ns/ipc", "IPC namespace"},   {"ns/uts", "UTS namespace"},
     {"ns/cgroup", "cgroup namespace"}, {"ns/pid", "pid namespace"}};
 
 }  // namespace
 
-Place place_of(const char* process) {
-  Place out{};
-  for (size_t i = 0; i < kPlaceParts; ++i) {
+Namespaces namespaces_of(const char* process) {
+  Namespaces out{};
+  for (size_t i = 0; i < kNamespaceParts; ++i) {
     char path[64];
     struct stat st;
     format(path, sizeof(path), "/proc/%s/%s", process, kParts[i][0]);
@@ -30,9 +30,9 @@ Place place_of(const char* process) {
   return out;
 }
 
-uint32_t difference(const Place& a, const Place& b) {
+uint32_t difference(const Namespaces& a, const Namespaces& b) {
   uint32_t out = 0;
-  for (size_t i = 0; i < kPlaceParts; ++i) {
+  for (size_t i = 0; i < kNamespaceParts; ++i) {
     const uint64_t* x = a.part[i];
     const uint64_t* y = b.part[i];
     if (x[1] && y[1] && (x[0] != y[0] || x[1] != y[1])) out |= 1u << i;
@@ -40,21 +40,21 @@ uint32_t difference(const Place& a, const Place& b) {
   return out;
 }
 
-void name_parts(uint32_t parts, char* to, size_t room) {
+void name_namespaces(uint32_t parts, char* to, size_t room) {
   Text text(to, room);
-  for (size_t i = 0; i < kPlaceParts; ++i) {
+  for (size_t i = 0; i < kNamespaceParts; ++i) {
     if (!(parts >> i & 1)) continue;
     const bool last = !(parts >> i >> 1);
     text.add("%s%s", !text.used ? "" : last ? " and " : ", ", kParts[i][1]);
   }
 }
 
-void write_place(const Place& place, char* to, size_t room) {
+void write_namespaces(const Namespaces& namespaces, char* to, size_t room) {
   Text text(to, room);
-  for (const auto& part : place.part) text.add("%lx.%lx,", part[0], part[1]);
+  for (const auto& part : namespaces.part) text.add("%lx.%lx,", part[0], part[1]);
 }
 
-bool read_place(const char* s, Place* out) {
+bool read_namespaces(const char* s, Namespaces* out) {
   for (auto& part : out->part) {
     part[0] = scan_hex(&s);
     if (*s++ != '.') return false;

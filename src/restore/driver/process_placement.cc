@@ -133,7 +133,7 @@ void make_by_helpers(Start* s, int parent, int report) {
 
 void make_children(Start* s, size_t i, bool before_session, int report) {
   const int self = static_cast<int>(i);
-  const auto own = [](const Member& m) { return m.image.shares_place ? CLONE_FS : 0u; };
+  const auto own = [](const Member& m) { return m.image.shares_folders ? CLONE_FS : 0u; };
   if (before_session) {
     each_born(*s, Birth::kEarly, [&](size_t k, const Member& m) {
       if (m.parent == self) bear(s, k, own(m), report);
@@ -250,7 +250,7 @@ std::vector<pid_t> find_spares(const Tree& tree, Ids ids) {
 
 // Sessions, groups, children. With a terminal the program stays in the launcher's session, else it
 // could not use it.
-void take_place(Start* s, size_t i, int report) {
+void enter_session_and_group(Start* s, size_t i, int report) {
   const Image& image = s->tree.members[i]->image;
   const process::Head& h = image.head;
   const process::Head& root = s->tree.root().image.head;

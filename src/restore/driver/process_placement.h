@@ -31,7 +31,7 @@ struct Start {
   std::vector<pid_t> spares;  // numbers for processes that end at once, one for each member and one
                               // more; 0: any
   void (*become)(Start*, size_t);  // makes the calling process member i; does not return
-  Place restorer;
+  Namespaces restorer;
   // In memory that all share: how many have their session and lead their group, how many are in
   // their group, and that one of them failed.
   struct Progress {
@@ -48,7 +48,7 @@ void begin_step(int report, const char* name, int seconds);
 std::vector<pid_t> find_spares(const Tree&, Ids);
 
 // In the process that becomes member i: its session, its group, its children.
-void take_place(Start*, size_t i, int report);
+void enter_session_and_group(Start*, size_t i, int report);
 
 // In the intermediate forker, which ends then: makes the root, as its sibling, and the orphans, as
 // its children.

@@ -242,8 +242,8 @@ void set_process_settings(const Start& s, const Image& image) {
   raise_descriptor_limit();
   begin_step(report, "making the descriptors of all processes", 180);
   make_common(s);
-  begin_step(report, "taking its place among the processes", 60);
-  take_place(s, i, report);
+  begin_step(report, "entering its session and process group", 60);
+  enter_session_and_group(s, i, report);
   keep_inherited_memory(s->tree, i);
   begin_step(report, "planning its memory", 60);
   std::map<int, int> common;
@@ -401,7 +401,7 @@ bool start_program(Tree* tree, const std::string& launcher, Ids ids, Started* ou
           .pidfds = {},
           .spares = find_spares(*tree, ids),
           .become = become,
-          .restorer = place_of("self"),
+          .restorer = namespaces_of("self"),
           .progress = new (shared) Start::Progress{}};
   const uid_t uid = geteuid();
   const gid_t gid = getegid();

@@ -158,7 +158,7 @@ Status read_tree(const store::SnapshotReader& snapshot, Tree* out) {
   for (size_t i = out->members.size(); i-- > 0;)
     if (!plan_birth(out, i)) out->wrong = describe_session(*out->members[i]);
   for (const auto& m : out->members)
-    if (m->image.shares_place && m->birth != Birth::kDirect && m->birth != Birth::kEarly)
+    if (m->image.shares_folders && m->birth != Birth::kDirect && m->birth != Birth::kEarly)
       out->wrong = "process " + std::to_string(m->image.head.pid) +
                    " shares its working directory with its parent (CLONE_FS), which cannot have it "
                    "born into its session";

@@ -67,7 +67,7 @@ void forget_the_old_process(Plan* p) {
   library.vdso = {};
   library.generation = p->generation;
   note_inherited_filters();
-  note_inherited_place(&p->restorer);
+  note_inherited_namespaces(&p->restorer);
   note_inherited_standard(p->standard);
   library.snapshots_done = library.snapshots_failed = 0;
   library.last_snapshot[0] = 0;  // what lies in the image is the one before
@@ -215,7 +215,7 @@ void begin(Plan* p) {
 void note_of_thread(RestoredThread* t, const RecordHead& h, const char* at) {
   const auto* pending = reinterpret_cast<const ThreadPending*>(at);
   const auto* groups = reinterpret_cast<const ThreadGroups*>(at);
-  const auto* place = reinterpret_cast<const ThreadPlace*>(at);
+  const auto* folder = reinterpret_cast<const ThreadFolder*>(at);
   const int tid = t->saved.tid;
   if (h.type == kRecThreadPending && pending->tid == tid)
     t->pending = at + sizeof(*pending), t->pending_count = h.count;
@@ -223,7 +223,7 @@ void note_of_thread(RestoredThread* t, const RecordHead& h, const char* at) {
     t->groups = reinterpret_cast<const uint32_t*>(at), t->group_count = h.count;
   if (h.type == kRecThreadGroups && groups->tid == tid)
     t->groups = reinterpret_cast<const uint32_t*>(groups + 1), t->group_count = h.count;
-  if (h.type == kRecThreadPlace && place->tid == tid) t->place = place;
+  if (h.type == kRecThreadFolder && folder->tid == tid) t->folder = folder;
 }
 
 // The first thread, which is this one.

@@ -26,7 +26,7 @@ struct RestoredThread {
   const process::MemoryPolicy* policy;
   const uint32_t* groups;  // supplementary ones
   uint32_t group_count;
-  const process::ThreadPlace* place;  // null: the process's
+  const process::ThreadFolder* folder;  // null: the process's
 };
 
 struct State {

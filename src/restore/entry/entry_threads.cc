@@ -133,20 +133,20 @@ void restore_scheduling(const Thread& s) {
 }
 
 // A working directory and a umask of its own.
-void restore_place(const Thread& s, const ThreadPlace* place) {
-  const char* path = reinterpret_cast<const char*>(place + 1);
+void restore_folder(const Thread& s, const ThreadFolder* folder) {
+  const char* path = reinterpret_cast<const char*>(folder + 1);
   if (sys::failed(sys::call(SYS_unshare, CLONE_FS)) ||
       sys::failed(sys::call(SYS_chdir, sys::ptr(path))))
     die(kExitIncompatible, "thread %d (%s) cannot have its working directory %s here", s.tid,
         s.name, path);
-  sys::call(SYS_umask, place->umask);
+  sys::call(SYS_umask, folder->umask);
 }
 
 }  // namespace
 
 void adopt(RestoredThread* t) {
   const Thread& s = t->saved;
-  if (t->place) restore_place(s, t->place);
+  if (t->folder) restore_folder(s, t->folder);
   sys::call(SYS_arch_prctl, ARCH_SET_FS, static_cast<long>(s.fs));
   if (s.gs) sys::call(SYS_arch_prctl, ARCH_SET_GS, static_cast<long>(s.gs));
   if (s.clear_tid) {

@@ -143,8 +143,8 @@ void read_thread_groups(const RecordHead& h, Payload& p, Image* out) {
   if (h.bytes != sizeof(ThreadGroups) + h.count * 4ull) p.ok = false;
 }
 
-void read_thread_place(const RecordHead&, Payload& p, Image*) {
-  p.take<ThreadPlace>();
+void read_thread_folder(const RecordHead&, Payload& p, Image*) {
+  p.take<ThreadFolder>();
   if (!plain_path(p.text()) || p.text().size() == p.left) p.ok = false;
 }
 
@@ -242,12 +242,12 @@ constexpr struct {
     {kRecOutsideTerminal, append<&Image::outside_terminals>},
     {kRecStoppedChild, append<&Image::stopped_children>},
     {kRecLeaderless, note<&Image::leaderless>},
-    {kRecSharesPlace, note<&Image::shares_place>},
+    {kRecSharesFolders, note<&Image::shares_folders>},
     {kRecSharesDevice, note<&Image::shares_device>},
     {kRecOwner, read_owner},
     {kRecFileLock, append<&Image::file_locks>},
     {kRecThreadGroups, read_thread_groups},
-    {kRecThreadPlace, read_thread_place},
+    {kRecThreadFolder, read_thread_folder},
     {kRecEpoll, read_epoll},
     {kRecCwd, take_text<&Image::cwd>},
     {kRecCwdGone, read_cwd_gone},

@@ -88,7 +88,7 @@ struct Image {
   std::vector<process::StoredContents> contents;
   bool leaderless = false;  // the leader of its session has ended
   // Of a process that belongs to a job (tree.h).
-  bool shares_place = false;  // working directory and umask, with its parent
+  bool shares_folders = false;  // working directory and umask, with its parent
   std::vector<process::SameDescription> same;
   std::vector<process::SocketPeer> peers;
   std::vector<process::Zombie> zombies;

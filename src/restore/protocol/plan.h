@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "base/procfs/place.h"
+#include "base/procfs/namespaces.h"
 #include "gpuckpt/process_format.h"
 
 namespace gpuckpt::restore {
@@ -89,7 +89,7 @@ struct Plan {
   int32_t plan_fd, highest_fd;  // all of ours are in [report_fd .. highest_fd]
   uint32_t generation;
   uint32_t reserved;
-  Place restorer;        // where the restore was started
+  Namespaces restorer;   // where the restore was started
   uint64_t standard[3];  // inodes of the restore's own 0, 1, 2 that are pipes; else 0
   uint64_t steps;        // kStep: how many calls pass the gate (DevicePlugin::step)
 };

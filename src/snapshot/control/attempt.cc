@@ -82,11 +82,11 @@ bool Attempt::writer_failed(const char* otherwise) {
 
 // The namespaces are part of the process's environment, which after a restore is that of the
 // restore.
-void Attempt::warn_of_place() {
+void Attempt::warn_of_namespaces() {
   const uint32_t parts = foreign_parts(s_->asker);
   if (!parts) return;
   char names[192];
-  name_parts(parts, names, sizeof(names));
+  name_namespaces(parts, names, sizeof(names));
   Text text(s_->warnings, sizeof(s_->warnings));
   text.used = length(s_->warnings);
   text.add(
@@ -526,7 +526,7 @@ bool Attempt::await_durable() {
     copy(s_->warnings, sizeof(s_->warnings), end + 1);
     *end = 0;
   }
-  warn_of_place();
+  warn_of_namespaces();
   io_thread.run([&] { return add_told(s_->warnings, sizeof(s_->warnings)), 0; });
   copy(s_->id, sizeof(s_->id), message_.text);
   s_->logical_bytes = message_.logical_bytes;

@@ -56,7 +56,7 @@ class Attempt {
   void wait_for_copied_process();
   bool memory_ran_out(bool writer_ended);
   void note_pages();
-  void warn_of_place();
+  void warn_of_namespaces();
   bool job_failed();
   bool writer_failed(const wire::Msg&);
   bool writer_failed(const char* otherwise);

@@ -44,8 +44,8 @@ uint64_t filters_in(const char* status) {
   return scan_dec(&s);
 }
 
-Place own;      // when the process was started, or restored
-Place outside;  // of the job's start, or of the restore
+Namespaces own;      // when the process was started, or restored
+Namespaces outside;  // of the job's start, or of the restore
 
 uint64_t pid_namespace;  // likewise
 
@@ -57,23 +57,23 @@ uint64_t this_pid_namespace() {
 }
 
 constexpr char kStartedIn[] = "GPUCKPT_STARTED_IN=";
-constexpr char kConfinedBy = ';';  // between the place and the letters of confinement.h
-char started[sizeof(kStartedIn) + kPlaceText + 1 + kConfinementText];
+constexpr char kConfinedBy = ';';  // between the namespaces and the letters of confinement.h
+char started[sizeof(kStartedIn) + kNamespacesText + 1 + kConfinementText];
 
 void write_started() {
   copy(started, sizeof(started), kStartedIn);
-  write_place(outside, started + sizeof(kStartedIn) - 1, kPlaceText);
+  write_namespaces(outside, started + sizeof(kStartedIn) - 1, kNamespacesText);
   char* end = started + length(started);
   *end = kConfinedBy;
   write_confinement(end + 1, kConfinementText);
 }
 
 void read_started(const char* text) {
-  char place[kPlaceText];
-  copy(place, sizeof(place), text);
-  for (char* s = place; *s; ++s)
+  char names[kNamespacesText];
+  copy(names, sizeof(names), text);
+  for (char* s = names; *s; ++s)
     if (*s == kConfinedBy) *s = 0;
-  read_place(place, &outside);
+  read_namespaces(names, &outside);
   for (const char* s = text; *s; ++s)
     if (*s == kConfinedBy) read_confinement(s + 1);
 }
@@ -133,8 +133,8 @@ void note_inherited_filters() {
 
 bool has_own_filter(const char* status) { return filters_in(status) > filters; }
 
-void note_inherited_place(const Place* restorer) {
-  own = place_of("thread-self");
+void note_inherited_namespaces(const Namespaces* restorer) {
+  own = namespaces_of("thread-self");
   pid_namespace = this_pid_namespace();
   outside = restorer ? *restorer : own;
   if (!restorer)
@@ -149,16 +149,16 @@ void note_confinement() { write_started(); }
 
 char* started_in() { return started; }
 
-bool moved_place(char* text, size_t room) {
-  const Place now = place_of("thread-self");
+bool changed_namespaces(char* text, size_t room) {
+  const Namespaces now = namespaces_of("thread-self");
   uint32_t parts = difference(own, now);
   if (!parts && job_barrier.role() == JobBarrier::Role::kMember)
-    parts = difference(now, job_barrier.shared_state()->leaders_place);
-  if (parts) name_parts(parts, text, room);
+    parts = difference(now, job_barrier.shared_state()->leaders_namespaces);
+  if (parts) name_namespaces(parts, text, room);
   return parts;
 }
 
-uint32_t foreign_parts(const Place& asker) {
+uint32_t foreign_parts(const Namespaces& asker) {
   // A restored process may be in namespaces that the restore made, and these do not count.
   const uint32_t moved = library.generation ? 0 : difference(own, outside);
   return (moved | difference(asker, library.generation ? outside : own)) & ~kPidNamespace;

@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/procfs/place.h"
+#include "base/procfs/namespaces.h"
 
 namespace gpuckpt {
 
@@ -38,17 +38,17 @@ bool inherited_log(uint64_t dev, uint64_t ino);
 void note_inherited_filters();
 bool has_own_filter(const char* status);
 
-// Where it was started: its root folder and its namespaces (base/procfs/place.h). `restorer`: where
-// the restore was that made this process; null: none did, and the environment may say where the job
-// began (started_in), for a program around this one may have moved since (unshare, bwrap).
-void note_inherited_place(const Place* restorer);
+// Where it was started: its root folder and its namespaces (base/procfs/namespaces.h). `restorer`:
+// where the restore was that made this process; null: none did, and the environment may say where
+// the job began (started_in), for a program around this one may have moved since (unshare, bwrap).
+void note_inherited_namespaces(const Namespaces* restorer);
 // Has it been born into a pid namespace of its own since? (Async-signal-safe.)
 bool in_new_pid_namespace();
 // What is another one now, or another one than the leader's in the job? False: nothing.
-bool moved_place(char* text, size_t room);
+bool changed_namespaces(char* text, size_t room);
 // In which parts the process lives elsewhere than where the job began (or was restored), or than
 // `asker`, the process that is likely to restore it. One bit for each part.
-uint32_t foreign_parts(const Place& asker);
+uint32_t foreign_parts(const Namespaces& asker);
 // The program has just confined itself (confinement.h): what exec starts shall know of it.
 void note_confinement();
 // "GPUCKPT_STARTED_IN=...", for the environment of what exec starts.

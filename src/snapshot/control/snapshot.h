@@ -4,7 +4,7 @@
 // it. Errors: the Snapshot's own failure.
 #pragma once
 
-#include "base/procfs/place.h"
+#include "base/procfs/namespaces.h"
 #include "base/text/failure.h"
 #include "gpuckpt/wire.h"
 #include "snapshot/api/device_plugin.h"
@@ -26,7 +26,7 @@ struct Snapshot : Failure {
   bool program_tag = false;               // gpuckpt_tag gave it
   gpuckpt_checkpoint* request = nullptr;  // the program asked for it
   bool self_contained = false;            // --self-contained
-  Place asker{};                          // of the command; zeros: not known
+  Namespaces asker{};                     // of the command; zeros: not known
   uint32_t children = 0;                  // Children (barrier.h)
   uint64_t births = 0;                    // when the job's processes were listed (job_name.h)
 

@@ -11,7 +11,7 @@
 #include "base/descriptors/handover.h"
 #include "base/descriptors/local_socket.h"
 #include "base/hash/hash_index.h"
-#include "base/procfs/place.h"
+#include "base/procfs/namespaces.h"
 #include "base/procfs/proc.h"
 #include "base/syscall.h"
 #include "base/text/log.h"
@@ -130,7 +130,7 @@ bool JobBarrier::lead(IoThread* c, const Call& call) {
   if (sys::failed(fd))
     return fail(kExitError, "no socket for the processes of the job (error %ld)", -fd);
   listener_ = static_cast<int>(fd);
-  shared_state()->leaders_place = place_of("thread-self");
+  shared_state()->leaders_namespaces = namespaces_of("thread-self");
   bool found;
   if (!look_for_more(&found)) return false;
   while (!all_at(wire::kJobOpened)) {

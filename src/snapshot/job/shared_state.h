@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/procfs/place.h"
+#include "base/procfs/namespaces.h"
 #include "snapshot/descriptors/connections.h"
 #include "snapshot/job/comparison.h"
 #include "snapshot/process/told.h"
@@ -31,7 +31,7 @@ struct SharedJobState {
 
   // Written by the leader before any process joins: what it sees of itself, which the kernel does
   // not show to members with fewer rights.
-  Place leaders_place;
+  Namespaces leaders_namespaces;
 
   // Written by the leader before it lets capture begin: all but the leader itself.
   struct OtherProcess {

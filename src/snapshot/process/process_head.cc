@@ -98,14 +98,15 @@ constexpr uint32_t kMembarrierAny = MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED |
                                     MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED |
                                     MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE;
 
-constexpr long kSharedFiles = 2, kSharedPlace = 3;  // KCMP_*
+constexpr long kSharedFiles = 2, kSharedFolders = 3;  // KCMP_*
 bool share(int a, int b, long kind) { return sys::call(SYS_kcmp, a, b, kind, 0, 0) == 0; }
 
-// What processes without common memory may have in common. `shares_place`: with its parent, to
+// What processes without common memory may have in common. `shares_folders`: with its parent, to
 // which a restore gives it. Processes that share a working directory and have no such parent must
 // be one.
-bool check_sharing(Capture* c, const Head& h, bool* shares_place) {
-  *shares_place = h.ppid && job_barrier.has_process(h.ppid) && share(h.ppid, h.pid, kSharedPlace);
+bool check_sharing(Capture* c, const Head& h, bool* shares_folders) {
+  *shares_folders =
+      h.ppid && job_barrier.has_process(h.ppid) && share(h.ppid, h.pid, kSharedFolders);
   if (!job_barrier.active()) return true;
   const SharedJobState* b = job_barrier.shared_state();
   for (uint32_t i = 0; i < b->relative_count; ++i) {
@@ -116,8 +117,8 @@ bool check_sharing(Capture* c, const Head& h, bool* shares_place) {
           "processes %d and %d of the job have their table of descriptors in common "
           "(clone(CLONE_FILES)), which a restore cannot give them",
           h.pid, other.pid);
-    if (!*shares_place && share(other.pid, h.pid, kSharedPlace) &&
-        !share(other.ppid, other.pid, kSharedPlace))
+    if (!*shares_folders && share(other.pid, h.pid, kSharedFolders) &&
+        !share(other.ppid, other.pid, kSharedFolders))
       return c->refuse(
           "processes %d and %d of the job have their working directory in common "
           "(clone(CLONE_FS)), and neither has it from its parent",
@@ -142,7 +143,7 @@ bool read_status(Capture* c, Head* h) {
     return c->refuse(
         "the process has set a system call filter (seccomp), which cannot be read back");
   char moved[192];
-  if (moved_place(moved, sizeof(moved)))
+  if (changed_namespaces(moved, sizeof(moved)))
     return c->refuse("the process has changed its %s since it started", moved);
   if (!check_rare_process_state(c)) return false;
   s = status_field(text, "CapEff:");
@@ -232,9 +233,9 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   r->put(kRecHead, h);
   if (h.sid > 0 && h.sid != h.pid && !lives(h.sid) && !job_barrier.has_process(h.sid))
     put_mark(r, kRecLeaderless);
-  bool shares_place;
-  if (!check_sharing(c, h, &shares_place)) return false;
-  if (shares_place) put_mark(r, kRecSharesPlace);
+  bool shares_folders;
+  if (!check_sharing(c, h, &shares_folders)) return false;
+  if (shares_folders) put_mark(r, kRecSharesFolders);
   put_groups(r);
   return true;
 }

@@ -138,7 +138,7 @@ void read_link_of(int tid, const char* name, char (&to)[4097]) {
 
 // A working directory, root and umask of its own, when it has them. Where kcmp is forbidden only
 // what differs tells.
-bool put_place(Capture* c, Records* r, const Thread& t, uint32_t umask, uint32_t own_umask) {
+bool put_folder(Capture* c, Records* r, const Thread& t, uint32_t umask, uint32_t own_umask) {
   char path[4097], others[4097];
   const int self = static_cast<int>(library.coordinator_tid);
   if (sys::call(SYS_kcmp, self, t.tid, kFs, 0, 0) == 0) return true;
@@ -153,9 +153,9 @@ bool put_place(Capture* c, Records* r, const Thread& t, uint32_t umask, uint32_t
   }
   if (const size_t n = length(path); n > 10 && equal(path + n - 10, " (deleted)"))
     return c->refuse("thread %d (%s) is in a folder of its own that was removed", t.tid, t.name);
-  ThreadPlace place{t.tid, umask};
-  r->begin(kRecThreadPlace);
-  r->add(&place, sizeof(place));
+  ThreadFolder folder{t.tid, umask};
+  r->begin(kRecThreadFolder);
+  r->add(&folder, sizeof(folder));
   r->add_text(path);
   r->end();
   read_link_of(t.tid, "root", path), read_link_of(self, "root", others);
@@ -187,7 +187,7 @@ bool put_status(Capture* c, Records* r, ThreadStatuses* statuses, size_t i, Thre
   __builtin_memcpy(t->gid, status.gid, sizeof(t->gid));
   t->no_new_privs = status.no_new_privs;
   if (status.other_groups) put_groups(r, *t, statuses);
-  return shares_all(c, *t, status) && put_place(c, r, *t, status.umask, statuses->own().umask);
+  return shares_all(c, *t, status) && put_folder(c, r, *t, status.umask, statuses->own().umask);
 }
 
 // Those of the threads that the program registered itself. `memory` holds the list.

@@ -295,7 +295,7 @@ __attribute__((constructor(101))) void start(int, char**, char** environment) {
   if (device_plugin) device_plugin->configure();
   note_inherited_descriptors();
   note_inherited_filters();
-  note_inherited_place(nullptr);
+  note_inherited_namespaces(nullptr);
   note_inherited_children();
   if (const char* why = why_not_under(environment)) {
     copy(library.why_not, sizeof(library.why_not), why);
