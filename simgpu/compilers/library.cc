@@ -68,7 +68,7 @@ int linked_library(const char* name, void* ours, void* caller) {
   // A library opened with RTLD_LOCAL finds its own dependencies, which other objects do not.
   Dl_info object;
   if (dladdr(caller, &object) != 0 && object.dli_fname) {
-    if (void* handle = dlopen(object.dli_fname, RTLD_LAZY | RTLD_NOLOAD); handle != nullptr) {
+    if (void* handle = dlopen(object.dli_fname, RTLD_LAZY | RTLD_NOLOAD); handle) {
       found = libc_dlsym()(handle, name);
       dlclose(handle);
     }

@@ -104,7 +104,7 @@ int create(int library, Handle* handle, uint32_t count, const char** options) {
 int destroy(int library, Handle* handle) {
   auto* own = real<Destroy>(library, "nvJitLinkDestroy");
   if (!own) return kInternal;
-  if (Link* link = handle ? find(library, *handle) : nullptr; link != nullptr) remove(link);
+  if (Link* link = handle ? find(library, *handle) : nullptr; link) remove(link);
   return own(handle);
 }
 

@@ -104,12 +104,12 @@ bool unpack(const Entry& entry, uint8_t* out) {
 }
 
 void say(char* log, size_t log_bytes, const char* what, uint32_t number) {
-  if (log != nullptr && log_bytes > 0) snprintf(log, log_bytes, what, number);
+  if (log && log_bytes > 0) snprintf(log, log_bytes, what, number);
 }
 
 FatbinResult from_container(const uint8_t* p, uint32_t sm, char** text, size_t* length, char* log,
                             size_t log_bytes) {
-  if (p == nullptr || read<uint32_t>(p) != kContainer) {
+  if (!p || read<uint32_t>(p) != kContainer) {
     say(log, log_bytes, "fat binary: no container at the place the wrapper names", 0);
     return FatbinResult::kCorrupt;
   }
@@ -143,7 +143,7 @@ FatbinResult from_container(const uint8_t* p, uint32_t sm, char** text, size_t* 
     return FatbinResult::kCorrupt;
   }
   auto* out = static_cast<char*>(malloc(best.plain_bytes + 1));
-  if (out == nullptr || !unpack(best, reinterpret_cast<uint8_t*>(out))) {
+  if (!out || !unpack(best, reinterpret_cast<uint8_t*>(out))) {
     free(out);
     say(log, log_bytes, "fat binary: PTX for sm_%u cannot be decompressed", best.target);
     return FatbinResult::kCorrupt;
@@ -161,9 +161,9 @@ FatbinResult from_parts(const uint8_t* const* parts, uint32_t sm, char** text, s
                         char* log, size_t log_bytes) {
   constexpr size_t kMost = 4096;
   size_t count = 0, used = 0;
-  while (count < kMost && parts[count] != nullptr) ++count;
+  while (count < kMost && parts[count]) ++count;
   auto* inputs = static_cast<LinkInput*>(calloc(count + 1, sizeof(LinkInput)));
-  if (inputs == nullptr) return FatbinResult::kCorrupt;
+  if (!inputs) return FatbinResult::kCorrupt;
   FatbinResult result = FatbinResult::kNoPtx;
   for (size_t k = 0; k < count; ++k) {
     char* one = nullptr;
@@ -176,7 +176,7 @@ FatbinResult from_parts(const uint8_t* const* parts, uint32_t sm, char** text, s
   }
   if (result == FatbinResult::kOk) {
     *text = link(inputs, used, length, log, log_bytes);
-    if (*text == nullptr) result = FatbinResult::kCorrupt;
+    if (!*text) result = FatbinResult::kCorrupt;
   }
   for (size_t k = 0; k < used; ++k) free(const_cast<char*>(inputs[k].text));
   free(inputs);
@@ -190,7 +190,7 @@ FatbinResult extract_ptx(const void* data, uint32_t sm, char** text, size_t* len
   auto* p = static_cast<const uint8_t*>(data);
   if (read<uint32_t>(p) != kWrapper) return from_container(p, sm, text, length, log, log_bytes);
   const auto* parts = read<const uint8_t* const*>(p + 16);
-  if (read<uint32_t>(p + 4) == kLinkedWrapper && parts != nullptr && parts[0] != nullptr)
+  if (read<uint32_t>(p + 4) == kLinkedWrapper && parts && parts[0])
     return from_parts(parts, sm, text, length, log, log_bytes);
   return from_container(read<const uint8_t*>(p + 8), sm, text, length, log, log_bytes);
 }

@@ -19,7 +19,7 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
   ~Arena() {
-    while (chunk_ != nullptr) {
+    while (chunk_) {
       Chunk* next = chunk_->next;
       free(chunk_);
       chunk_ = next;
@@ -28,12 +28,12 @@ class Arena {
 
   void* allocate(size_t bytes, size_t align = 16) {
     uintptr_t at = (cursor_ + align - 1) & ~(uintptr_t)(align - 1);
-    if (chunk_ == nullptr || at + bytes > end_) {
+    if (!chunk_ || at + bytes > end_) {
       size_t size = bytes + align + sizeof(Chunk);
       if (size < next_) size = next_;
       if (next_ < kMostChunk) next_ *= 2;
       auto* chunk = static_cast<Chunk*>(calloc(1, size));
-      if (chunk == nullptr) abort();
+      if (!chunk) abort();
       chunk->next = chunk_;
       chunk_ = chunk;
       cursor_ = reinterpret_cast<uintptr_t>(chunk + 1);
@@ -95,7 +95,7 @@ class Vec {
     size_t room = room_ * 2 < 16 ? 16 : room_ * 2;
     if (room < least) room = least;
     auto* data = static_cast<T*>(realloc(static_cast<void*>(data_), room * sizeof(T)));
-    if (data == nullptr) abort();
+    if (!data) abort();
     data_ = data;
     room_ = room;
   }
@@ -133,7 +133,7 @@ class NameMap {
     size_t mask = slots_.size() - 1;
     for (size_t i = key(name, scope) & mask;; i = (i + 1) & mask) {
       const Slot& s = slots_[i];
-      if (s.value == nullptr) return nullptr;
+      if (!s.value) return nullptr;
       if (s.scope == scope && s.name == name) return s.value;
     }
   }
@@ -143,8 +143,8 @@ class NameMap {
     size_t mask = slots_.size() - 1;
     for (size_t i = key(name, scope) & mask;; i = (i + 1) & mask) {
       Slot& s = slots_[i];
-      if (s.value == nullptr) ++used_;
-      if (s.value == nullptr || (s.scope == scope && s.name == name)) {
+      if (!s.value) ++used_;
+      if (!s.value || (s.scope == scope && s.name == name)) {
         s = Slot{name, scope, value};
         return;
       }
@@ -163,7 +163,7 @@ class NameMap {
   void rehash() {
     Vec<Slot> old;
     for (const Slot& s : slots_)
-      if (s.value != nullptr) old.push(s);
+      if (s.value) old.push(s);
     size_t room = slots_.size() * 2 < 64 ? 64 : slots_.size() * 2;
     slots_.clear();
     slots_.resize(room);

@@ -180,7 +180,7 @@ CUresult give_edges(const std::vector<Edge>& edges, CUgraphNode* out, CUgraphEdg
 
 CUresult edges(CUgraph handle, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* data,
                size_t* count) {
-  if (!count || (from == nullptr) != (to == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+  if (!count || (!from) != (!to)) return CUDA_ERROR_INVALID_VALUE;
   Ref<Graph> g;
   if (CUresult r = find_graph(handle, &g); r != CUDA_SUCCESS) return r;
   Lock lock(graph_mutex());

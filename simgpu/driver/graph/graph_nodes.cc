@@ -15,7 +15,7 @@ CUresult context_for(CUcontext handle, Ref<Context>* out) {
 // CUDA_KERNEL_NODE_PARAMS of any version from the second on.
 template <class T>
 CUresult kernel_action(const T& p, Ref<KernelAction>* out, const KernelAction* attributes_of) {
-  if ((p.func == nullptr) == (p.kern == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+  if ((!p.func) == (!p.kern)) return CUDA_ERROR_INVALID_VALUE;
   Ref<Context> c;
   Ref<Function> f = state()->handles.get<Function>(p.func);
   if (f && !p.ctx) {

@@ -297,7 +297,7 @@ CUresult create(uint64_t* out, const CUDA_RESOURCE_DESC* resource, const CUDA_TE
 CUresult make_sampler(const CUDA_RESOURCE_DESC& resource, const CUDA_TEXTURE_DESC* texture,
                       const CUDA_RESOURCE_VIEW_DESC* view, Ref<Sampler>* out) {
   auto s = Ref<Sampler>::adopt(new Sampler);
-  s->surface = texture == nullptr;
+  s->surface = !texture;
   s->resource = resource;
   CUresult r = describe_resource(resource, s.get());
   if (r == CUDA_SUCCESS && s->surface &&

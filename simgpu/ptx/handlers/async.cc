@@ -48,7 +48,7 @@ const Ins* no_barrier(Ctx& c, const Ins* i, uint64_t a, const char* why) {
 uint64_t* barrier_at(Ctx& c, const Ins* i, uint64_t a) {
   bool local = false;
   uint8_t* p = a & 7 || a >> 48 != kSharedWindow >> 48 ? nullptr : resolve(c, a, 8, true, &local);
-  if (p == nullptr) no_barrier(c, i, a, "is not in shared memory");
+  if (!p) no_barrier(c, i, a, "is not in shared memory");
   return reinterpret_cast<uint64_t*>(p);
 }
 
@@ -60,7 +60,7 @@ uint64_t async_address(Ctx& c, uint32_t operand, bool narrow, bool shared, unsig
 
 bool bytes_arrive(Ctx& c, const Ins* i, uint64_t barrier, uint32_t bytes) {
   uint64_t* word = barrier_at(c, i, barrier);
-  if (word == nullptr) return false;
+  if (!word) return false;
   Mbarrier b(*word);
   b.bytes -= bytes;
   b.settle();
@@ -78,7 +78,7 @@ const Ins* op_mbarrier(Ctx& c, const Ins* i) {
     }
     const uint64_t a = async_address(c, i->a, i->sub & 1, i->sub & 2, l);
     uint64_t* word = barrier_at(c, i, a);
-    if (word == nullptr) return nullptr;
+    if (!word) return nullptr;
     if (op == MbarrierOp::kInit) {
       const uint32_t count = reg32(c, i->b)[l];
       if (count == 0 || count > kCountMask)

@@ -16,18 +16,17 @@ class Line {
     if (used_ + n > room_) {
       size_t room = room_ * 2 > used_ + n ? room_ * 2 : used_ + n;
       auto* grown = static_cast<char*>(realloc(grown_, room));
-      if (grown == nullptr) return;
-      if (grown_ == nullptr) memcpy(grown, small_, used_);
+      if (!grown) return;
+      if (!grown_) memcpy(grown, small_, used_);
       grown_ = grown;
       room_ = room;
     }
-    memcpy((grown_ != nullptr ? grown_ : small_) + used_, text, n);
+    memcpy((grown_ ? grown_ : small_) + used_, text, n);
     used_ += n;
   }
   void send(Ctx& c) {
-    if (c.grid->launch->output != nullptr && used_ != 0)
-      c.grid->launch->output(c.grid->launch->output_context, grown_ != nullptr ? grown_ : small_,
-                             used_);
+    if (c.grid->launch->output && used_ != 0)
+      c.grid->launch->output(c.grid->launch->output_context, grown_ ? grown_ : small_, used_);
   }
   size_t size() const { return used_; }
 
@@ -277,7 +276,7 @@ static void assert_fail(Ctx& c, const Ins* i, uint32_t lane, const uint64_t* arg
                    "%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s` failed.\n",
                    file, (uint32_t)argument[2], function, b.ctaid[0], b.ctaid[1], b.ctaid[2],
                    c.warp->tid[0][lane], c.warp->tid[1][lane], c.warp->tid[2][lane], message);
-  if (n > 0 && c.grid->launch->errors != nullptr)
+  if (n > 0 && c.grid->launch->errors)
     c.grid->launch->errors(c.grid->launch->output_context, text,
                            (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
   fault(c, i, Outcome::kAssert, 0, "assertion `%s` failed at %s:%u", message, file,
@@ -321,7 +320,7 @@ bool call_builtin(Ctx& c, const Ins* i) {
         }
         break;
       case Builtin::kSetConditional:
-        if (c.grid->launch->set_conditional == nullptr ||
+        if (!c.grid->launch->set_conditional ||
             !c.grid->launch->set_conditional(argument[0], (uint32_t)argument[1])) {
           fault(c, i, Outcome::kIllegalInstruction, argument[0],
                 "cudaGraphSetConditional of 0x%llx, which is no conditional handle",

@@ -47,13 +47,13 @@ class Heap {
     end_ = bytes & ~15ull;
   }
   ~Heap() {
-    if (head_ != nullptr) __atomic_store_n(&head_->lock, 0u, __ATOMIC_RELEASE);
+    if (head_) __atomic_store_n(&head_->lock, 0u, __ATOMIC_RELEASE);
   }
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
   uint64_t take(uint64_t bytes) {
-    if (head_ == nullptr || bytes > end_ || !good(head_->rover)) return 0;
+    if (!head_ || bytes > end_ || !good(head_->rover)) return 0;
     const uint64_t need = (bytes + sizeof(Chunk) + 15) & ~15ull;
     const uint64_t want = need < kLeast ? kLeast : need, begin = head_->rover;
     uint64_t o = begin;
@@ -72,7 +72,7 @@ class Heap {
   }
 
   bool give(uint64_t address) {
-    if (head_ == nullptr || address < address_ + kHead + sizeof(Chunk)) return false;
+    if (!head_ || address < address_ + kHead + sizeof(Chunk)) return false;
     uint64_t o = address - address_ - sizeof(Chunk);
     if (!good(o) || at(o)->tag != kUsed) return false;
     at(o)->tag = kFree;

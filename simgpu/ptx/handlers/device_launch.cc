@@ -85,7 +85,7 @@ uint64_t parameter_buffer_2(Ctx& c, const CallSite& site, uint32_t lane) {
 // (parameters, stream)
 uint64_t launch_2(Ctx& c, const CallSite& site, uint32_t lane) {
   Launches::Work* w = c.grid->launches->find(argument(c, site, lane, 0));
-  if (w == nullptr || w->given || w->launch.module == nullptr) return failed(c, kInvalidValue);
+  if (!w || w->given || !w->launch.module) return failed(c, kInvalidValue);
   c.grid->launches->give(w, c, argument(c, site, lane, 1));
   return 0;
 }
@@ -112,7 +112,7 @@ uint64_t launch(Ctx& c, const CallSite& site, uint32_t lane) {
     with_parameters(c, 0, &w);
   else
     w = c.grid->launches->find(at);
-  if (w == nullptr || w->given || w->param_bytes < needed) return failed(c, kInvalidValue);
+  if (!w || w->given || w->param_bytes < needed) return failed(c, kInvalidValue);
   w->launch = l;
   c.grid->launches->give(w, c, argument(c, site, lane, 5));
   return 0;
@@ -189,7 +189,7 @@ Launches::~Launches() {
 
 uint64_t Launches::make(Work** work, uint32_t param_bytes) {
   auto* w = static_cast<Work*>(calloc(1, sizeof(Work) + param_bytes));
-  if (w == nullptr) return 0;
+  if (!w) return 0;
   new (w) Work();
   w->param_bytes = param_bytes;
   pthread_mutex_lock(&mutex_);
@@ -216,7 +216,7 @@ Launches::Work* Launches::find(uint64_t address) {
 uint8_t* Launches::resolve(uint64_t address, uint32_t bytes) {
   Work* w = find(address);
   const auto at = (uint32_t)(address & 0xffff);
-  return w == nullptr || at + bytes > w->param_bytes ? nullptr : parameters(w) + at;
+  return !w || at + bytes > w->param_bytes ? nullptr : parameters(w) + at;
 }
 
 void Launches::give(Work* w, const Ctx& c, uint64_t stream) {
@@ -249,7 +249,7 @@ void Launches::collect() {
 
 Launches::Work* Launches::next() {
   Work* w = waiting_;
-  if (w != nullptr) waiting_ = w->next;
+  if (w) waiting_ = w->next;
   return w;
 }
 

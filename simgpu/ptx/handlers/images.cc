@@ -50,7 +50,7 @@ class Sampler {
     for (unsigned d = 0; d < n; ++d) {
       double x = at[d];
       if (!integer && image_.normalized) x *= (double)size(level, d);
-      if (offset != nullptr) x += offset[d];
+      if (offset) x += offset[d];
       if (linear) {
         x -= 0.5;
         const double below = floor_of(x);
@@ -85,7 +85,7 @@ class Sampler {
     for (unsigned d = 0; d < 2; ++d) {
       double x = at[d];
       if (image_.normalized) x *= (double)size(level, d);
-      if (offset != nullptr) x += offset[d];
+      if (offset) x += offset[d];
       low[d] = whole(x - 0.5);
     }
     static const int kX[4] = {0, 1, 1, 0}, kY[4] = {1, 1, 0, 0};
@@ -156,7 +156,7 @@ class Sampler {
     const uint64_t where = (uint64_t)index[0] * bytes + (uint64_t)index[1] * level.row_pitch +
                            (uint64_t)(n == 3 ? index[2] : slice) * level.slice_pitch;
     uint8_t data[16];
-    if (level.host != nullptr) {
+    if (level.host) {
       memcpy(data, level.host + where, bytes);
     } else if (!read_bytes(c_, lane_, level.device + where, data, bytes)) {
       bad_address = level.device + where;
@@ -399,16 +399,16 @@ const Ins* op_texture(Ctx& c, const Ins* i) {
   uint64_t known = 0, known_sampler = 0;
   for (unsigned l = 0; l < kLanes; ++l) {
     if (!c.lanes[l]) continue;
-    const uint64_t by = samplers == nullptr ? 0 : samplers[l];
-    if (image == nullptr || handles[l] != known || by != known_sampler) {
+    const uint64_t by = samplers ? samplers[l] : 0;
+    if (!image || handles[l] != known || by != known_sampler) {
       known = handles[l];
       known_sampler = by;
-      image = images == nullptr ? nullptr : images->texture(known);
-      if (image == nullptr || image->level_count == 0 || !geometry_fits(*image, shape.geometry))
+      image = images ? images->texture(known) : nullptr;
+      if (!image || image->level_count == 0 || !geometry_fits(*image, shape.geometry))
         return no_such_image(c, i, known, "texture");
-      if (samplers != nullptr) {
+      if (samplers) {
         const ReferenceInit* sampler = sampler_at(c, by);
-        if (sampler == nullptr) return no_such_image(c, i, by, "sampler");
+        if (!sampler) return no_such_image(c, i, by, "sampler");
         resampled = sampled_by(*sampler, *image);
         image = &resampled;
       }
@@ -478,10 +478,10 @@ const Ins* at_surface(Ctx& c, const Ins* i, const SurfaceShape& shape, const Ima
   const uint64_t where = (uint64_t)index[0] + (uint64_t)index[1] * level.row_pitch +
                          (uint64_t)index[2] * level.slice_pitch;
   uint8_t* p = level.host + where;
-  if (level.host == nullptr) {
+  if (!level.host) {
     bool local = false;
     p = resolve(c, level.device + where, bytes, true, &local);
-    if (p == nullptr)
+    if (!p)
       return fault(c, i, Outcome::kIllegalAddress, level.device + where,
                    "surface access at 0x%llx is outside every allocation",
                    (unsigned long long)(level.device + where));
@@ -540,8 +540,8 @@ const Ins* op_surface(Ctx& c, const Ins* i) {
   const unsigned each = type_bytes(shape.type);
   for (unsigned l = 0; l < kLanes; ++l) {
     if (!c.lanes[l]) continue;
-    const Image* image = images == nullptr ? nullptr : images->surface(handles[l]);
-    if (image == nullptr || image->level_count == 0 || !geometry_fits(*image, shape.geometry))
+    const Image* image = images ? images->surface(handles[l]) : nullptr;
+    if (!image || image->level_count == 0 || !geometry_fits(*image, shape.geometry))
       return no_such_image(c, i, handles[l], "surface");
     const bool signed_sum =
         shape.type == Ty::kS32 || (shape.formatted && image->channel == ChannelKind::kSigned);
@@ -554,7 +554,7 @@ const Ins* op_surface(Ctx& c, const Ins* i) {
     const Ins* next = at_surface(c, i, shape, *image, l, bytes, [&](uint8_t* p) {
       uint8_t data[16] = {};
       if (shape.access == SurfaceAccess::kLoad) {
-        if (p != nullptr) memcpy(data, p, bytes);
+        if (p) memcpy(data, p, bytes);
         for (unsigned k = 0; k < i->n; ++k) {
           uint64_t v = 0;
           memcpy(&v, data + k * each, each);
@@ -566,7 +566,7 @@ const Ins* op_surface(Ctx& c, const Ins* i) {
         }
         return;
       }
-      if (p == nullptr) return;
+      if (!p) return;
       if (shape.formatted && shape.access == SurfaceAccess::kStore) {
         const unsigned width = image->channel_bits / 8u;
         for (unsigned k = 0; k < i->n && k < image->channels; ++k) {
@@ -596,7 +596,7 @@ const Ins* op_surface(Ctx& c, const Ins* i) {
           return reduce_at<uint32_t>(p, shape.access, (uint32_t)v);
       }
     });
-    if (next == nullptr) return nullptr;
+    if (!next) return nullptr;
   }
   return i + 1;
 }
@@ -607,19 +607,19 @@ const Ins* op_image_query(Ctx& c, const Ins* i) {
   for (unsigned l = 0; l < kLanes; ++l) {
     if (!c.lanes[l]) continue;
     const bool surface = i->sub & 1;
-    const Image* image = images == nullptr ? nullptr
-                         : surface         ? images->surface(handles[l])
-                                           : images->texture(handles[l]);
+    const Image* image = !images   ? nullptr
+                         : surface ? images->surface(handles[l])
+                                   : images->texture(handles[l]);
     static const ImageLevel kNothing{};
     Image sampler;
-    if (const ReferenceInit* by = image == nullptr ? sampler_at(c, handles[l]) : nullptr) {
+    if (const ReferenceInit* by = image ? nullptr : sampler_at(c, handles[l])) {
       sampler = sampled_by(*by, Image{});
       sampler.normalized = by->normalized != 0;
       sampler.level_count = 1;
       sampler.levels = &kNothing;
       image = &sampler;
     }
-    if (image == nullptr || image->level_count == 0)
+    if (!image || image->level_count == 0)
       return no_such_image(c, i, handles[l], surface ? "surface" : "texture");
     uint32_t at = i->b == kNone ? 0 : reg32(c, i->b)[l];
     if (at >= image->level_count) at = image->level_count - 1u;

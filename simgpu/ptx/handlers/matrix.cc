@@ -309,7 +309,7 @@ const Ins* op_ldmatrix(Ctx& c, const Ins* i) {
       if (!(store ? write_bytes(c, lane, a, m[row], 16) : read_bytes(c, lane, a, m[row], 16)))
         return outside(c, i, a);
     }
-    if (!store && reg != nullptr)
+    if (!store && reg)
       for (unsigned l = 0; l < kLanes; ++l) reg[l] = element(l, 0) | (uint32_t)element(l, 1) << 16;
   }
   return i + 1;

@@ -121,7 +121,7 @@ bool reduce_bytes(Ctx& c, uint64_t to, const uint8_t* from, uint32_t bytes, Redu
   for (uint32_t k = 0; k + each <= bytes; k += each) {
     bool local = false;
     uint8_t* at = resolve(c, to + k, each, true, &local);
-    if (at == nullptr) return false;
+    if (!at) return false;
     reduce_one(at, from + k, by.op, by.type);
   }
   return true;

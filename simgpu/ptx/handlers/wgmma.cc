@@ -107,7 +107,7 @@ class Product {
     for (unsigned r = 0; r < kGroupRows; ++r)
       for (unsigned p = 0; p < kPieces; ++p) {
         const uint8_t* piece = m.inner_piece(rank_ * kGroupRows + r, p);
-        if (piece == nullptr) return outside(m);
+        if (!piece) return outside(m);
         ops_.widen(s_.a, piece, each, &a[r][p * each]);
       }
     return true;
@@ -118,7 +118,7 @@ class Product {
     for (unsigned p = 0; p < kGroupRows / each; ++p)
       for (unsigned k = 0; k < s_.k; ++k) {
         const uint8_t* piece = m.outer_piece(rank_ * kGroupRows / each + p, k);
-        if (piece == nullptr) return outside(m);
+        if (!piece) return outside(m);
         double values[kPiece];
         ops_.widen(s_.a, piece, each, values);
         for (unsigned t = 0; t < each; ++t) a[p * each + t][k] = values[t];
@@ -131,14 +131,14 @@ class Product {
     if (s_.rows_b) {  // a piece is a strip wide
       for (unsigned k = 0; k < s_.k; ++k) {
         const uint8_t* piece = b_.outer_piece(strip, k);
-        if (piece == nullptr) return outside(b_);
+        if (!piece) return outside(b_);
         ops_.widen(s_.b, piece, kTileColumns, b[k]);
       }
     } else {
       for (unsigned n = 0; n < kTileColumns; ++n)
         for (unsigned p = 0; p < kPieces; ++p) {
           const uint8_t* piece = b_.inner_piece(strip * kTileColumns + n, p);
-          if (piece == nullptr) return outside(b_);
+          if (!piece) return outside(b_);
           double values[kPiece];
           ops_.widen(s_.b, piece, each, values);
           for (unsigned t = 0; t < each; ++t) b[p * each + t][n] = values[t];
@@ -162,7 +162,7 @@ class Product {
       for (unsigned r = 0; r < kGroupRows; ++r)
         for (unsigned p = 0; p < kPieces; ++p) {
           const uint8_t* piece = m.inner_piece(rank_ * kGroupRows + r, p);
-          if (piece == nullptr) return outside(m), nullptr;
+          if (!piece) return outside(m), nullptr;
           memcpy(&a[r][p * kWords / kPieces], piece, kPiece);
         }
     }
@@ -173,7 +173,7 @@ class Product {
         uint32_t b[kWords];
         for (unsigned p = 0; p < kPieces; ++p) {
           const uint8_t* piece = b_.inner_piece(strip * kTileColumns + n, p);
-          if (piece == nullptr) return outside(b_), nullptr;
+          if (!piece) return outside(b_), nullptr;
           memcpy(&b[p * kWords / kPieces], piece, kPiece);
         }
         for (unsigned r = 0; r < kGroupRows; ++r)

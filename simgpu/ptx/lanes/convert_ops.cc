@@ -466,8 +466,7 @@ const Ins* cvt_pack(Ctx& c, const Ins* i) {
     return (uint32_t)(v > top ? top : v < bottom ? bottom : v) & ((1u << width) - 1);
   };
   for (unsigned l = 0; l < kLanes; ++l)
-    if (c.lanes[l])
-      d[l] = (e == nullptr ? 0 : e[l] << (2 * width)) | clamp(a[l]) << width | clamp(b[l]);
+    if (c.lanes[l]) d[l] = (!e ? 0 : e[l] << (2 * width)) | clamp(a[l]) << width | clamp(b[l]);
   return i + 1;
 }
 

@@ -592,13 +592,13 @@ const Ins* setp_full(Ctx& c, const Ins* i) {
   for (unsigned l = 0; l < kLanes; ++l) {
     if (!c.lanes[l]) continue;
     uint32_t r = O::f(get<A>(a[l]), get<A>(b[l])) ? ~0u : 0u, n = ~r;
-    if (p != nullptr) {
+    if (p) {
       uint32_t v = i->sub & 1 ? ~p[l] : p[l];
       r = join(r, v);
       n = join(n, v);
     }
     d[l] = r;
-    if (q != nullptr) q[l] = n;
+    if (q) q[l] = n;
   }
   return i + 1;
 }
@@ -616,7 +616,7 @@ const Ins* set(Ctx& c, const Ins* i) {
   for (unsigned l = 0; l < kLanes; ++l) {
     if (!c.lanes[l]) continue;
     bool r = O::f(get<A>(a[l]), get<A>(b[l]));
-    if (p != nullptr) {
+    if (p) {
       bool v = (p[l] != 0) != ((i->sub & 1) != 0);
       r = bool_op == BoolOp::kAnd ? r && v : bool_op == BoolOp::kOr ? r || v : r != v;
     }

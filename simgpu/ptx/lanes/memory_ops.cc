@@ -89,7 +89,7 @@ inline Run locate(Ctx& c, Space space, unsigned bytes, unsigned step, bool write
     return run;
   }
   const Segment* s = find_segment(c, a);
-  if (s == nullptr || s->end - s->begin < bytes || (write && !s->writable)) return run;
+  if (!s || s->end - s->begin < bytes || (write && !s->writable)) return run;
   *base = s->begin;
   if (all_inside(c, s->begin, s->end - s->begin - bytes, bytes, step, &run.contiguous))
     run.host = s->host;
@@ -278,7 +278,7 @@ __attribute__((always_inline)) inline uint8_t* side_by_side(Ctx& c, const Ins* i
   if (gap != 0 || address & (Bytes - 1)) return nullptr;
   // Windows of other spaces are in no segment.
   const Segment* s = find_segment(c, address);
-  if (s == nullptr || s->end - address < kLanes * Bytes || (Write && !s->writable)) return nullptr;
+  if (!s || s->end - address < kLanes * Bytes || (Write && !s->writable)) return nullptr;
   return s->host + (address - s->begin);
 }
 
@@ -295,7 +295,7 @@ const Ins* load(Ctx& c, const Ins* i) {
   uint64_t base = 0;
   const uint64_t* a = addresses(c, i);
   Run run = locate(c, Sp, sizeof(M), sizeof(M), false, &base);
-  if (run.host == nullptr) return load_slow<M, Wide>(c, i, Sp);
+  if (!run.host) return load_slow<M, Wide>(c, i, Sp);
   S* d = cell<M, Wide>(c, i->d);
   const uint8_t* host = run.host - base;
   if (run.contiguous) {
@@ -326,7 +326,7 @@ const Ins* load_vector(Ctx& c, const Ins* i) {
   uint64_t base = 0;
   const uint64_t* a = addresses(c, i);
   Run run = locate(c, Sp, N * sizeof(M), N * sizeof(M), false, &base);
-  if (run.host == nullptr) return load_slow<M, Wide>(c, i, Sp);
+  if (!run.host) return load_slow<M, Wide>(c, i, Sp);
   const uint8_t* host = run.host - base;
   S* d[N];
   S sink[kLanes];
@@ -352,7 +352,7 @@ const Ins* store(Ctx& c, const Ins* i) {
   uint64_t base = 0;
   const uint64_t* a = addresses(c, i);
   Run run = locate(c, Sp, sizeof(M), sizeof(M), true, &base);
-  if (run.host == nullptr) return store_slow<M, Wide>(c, i, Sp);
+  if (!run.host) return store_slow<M, Wide>(c, i, Sp);
   const auto* d = cell<M, Wide>(c, i->d);
   uint8_t* host = run.host - base;
   if (run.contiguous) {
@@ -380,7 +380,7 @@ const Ins* store_vector(Ctx& c, const Ins* i) {
   uint64_t base = 0;
   const uint64_t* a = addresses(c, i);
   Run run = locate(c, Sp, N * sizeof(M), N * sizeof(M), true, &base);
-  if (run.host == nullptr) return store_slow<M, Wide>(c, i, Sp);
+  if (!run.host) return store_slow<M, Wide>(c, i, Sp);
   uint8_t* host = run.host - base;
   const S* d[N];
   for (unsigned k = 0; k < N; ++k) d[k] = cell<M, Wide>(c, i->list[k]);
@@ -404,9 +404,9 @@ const Ins* load_ordered(Ctx& c, const Ins* i) {
   Run run = locate(c, Sp, sizeof(M), sizeof(M), false, &base);
   const Ins* next = i + 1;
   auto* d = cell<M, Wide>(c, i->d);
-  if (run.host == nullptr) {
+  if (!run.host) {
     next = load_slow<M, Wide>(c, i, Sp);
-    if (next == nullptr) return next;
+    if (!next) return next;
   } else {
     const uint8_t* host = run.host - base;
     for (unsigned l = 0; l < kLanes; ++l)
@@ -421,7 +421,7 @@ const Ins* store_ordered(Ctx& c, const Ins* i) {
   uint64_t base = 0;
   const uint64_t* a = addresses(c, i);
   Run run = locate(c, Sp, sizeof(M), sizeof(M), true, &base);
-  if (run.host == nullptr) {
+  if (!run.host) {
     __atomic_thread_fence(__ATOMIC_RELEASE);
     return store_slow<M, Wide>(c, i, Sp);
   }
@@ -795,7 +795,7 @@ const Ins* atom_run(Ctx& c, const Ins* i, unsigned n, F f) {
   // The usual case: every lane in one run of memory.
   uint64_t base = 0;
   const Run run = locate(c, space, bytes, bytes, true, &base);
-  if (run.host != nullptr) {
+  if (run.host) {
     const bool own = run.host == c.block->shared && c.grid->cluster_size == 1;
     for (unsigned l = first; l < kLanes; ++l) {
       if (!c.lanes[l]) continue;
@@ -818,7 +818,7 @@ const Ins* atom_run(Ctx& c, const Ins* i, unsigned n, F f) {
       write_bytes(c, l, v, w, bytes);
       continue;
     }
-    if (p == nullptr) return bad_access(c, i, v, bytes, "atomic");
+    if (!p) return bad_access(c, i, v, bytes, "atomic");
     const bool plain = v >> 48 == kSharedWindow >> 48 && c.grid->cluster_size == 1;
     for (unsigned k = 0; k < n; ++k)
       give(l, k, replace((W*)p + k, plain, [&](W o) { return f(o, l, k); }));
@@ -871,7 +871,7 @@ const Ins* atom128(Ctx& c, const Ins* i) {
     uint64_t v = to_generic(space, a[l]);
     bool local = false;
     uint8_t* p = v & 15 ? nullptr : resolve(c, v, 16, true, &local);
-    if (p == nullptr) return bad_access(c, i, v, 16, "atomic");
+    if (!p) return bad_access(c, i, v, 16, "atomic");
     uint32_t new_operand = cas ? i->c : i->b;
     uint64_t low = reg64(c, new_operand)[l], high = reg64(c, new_operand)[l + kLanes];
     uint64_t old_low = 0, old_high = 0;

@@ -539,7 +539,7 @@ const Ins* half_setp(Ctx& c, const Ins* i) {
   for (unsigned l = 0; l < kLanes; ++l) {
     if (!c.lanes[l]) continue;
     bool r = one(a[l], b[l]), s = Two ? one(a[l] >> 16, b[l] >> 16) : !r;
-    if (p != nullptr) {
+    if (p) {
       bool v = (p[l] != 0) != negated;
       auto join = [&](bool x) {
         return bool_op == BoolOp::kAnd ? x && v : bool_op == BoolOp::kOr ? x || v : x != v;
@@ -548,7 +548,7 @@ const Ins* half_setp(Ctx& c, const Ins* i) {
       s = join(s);
     }
     d[l] = r ? ~0u : 0;
-    if (q != nullptr) q[l] = s ? ~0u : 0;
+    if (q) q[l] = s ? ~0u : 0;
   }
   return i + 1;
 }

@@ -146,7 +146,7 @@ uint32_t Body::temporary(unsigned cls) {
 
 void Body::emit(Ins i, Fn fn, Roles roles) {
   if (failed_) return;
-  if (fn == nullptr) return error("this combination of types and modifiers is not supported");
+  if (!fn) return error("this combination of types and modifiers is not supported");
   i.line = in_->line;
   i.fn = fn;
   if (in_->guarded) {
@@ -381,7 +381,7 @@ uint32_t Body::carry_register() {
 Fn Body::pick(const Key& k) {
   Fn fn = nullptr;
   if (is_real(k.t) || (k.op == Op::kSet && is_half(k.t2))) fn = b_.real(k);
-  if (fn == nullptr) fn = b_.integer(k);
+  if (!fn) fn = b_.integer(k);
   return fn;
 }
 
@@ -419,7 +419,7 @@ Round Body::rounding(Parts& p) {
 bool Body::finished(Parts& p) {
   if (failed_) return false;
   const Text* t = p.left();
-  if (t == nullptr) return true;
+  if (!t) return true;
   error("unknown modifier '.%.*s'", (int)t->size, t->data);
   return false;
 }
@@ -429,14 +429,14 @@ void Body::instruction() {
   integral_ = false;
   Parts p(in_->opcode);
   const Row* row = find_row(p.base());
-  if (row == nullptr) return refuse(p.base());
+  if (!row) return refuse(p.base());
   op_ = row->op;
   (this->*row->method)(p);
 }
 
 void Body::refuse(Text base) {
   static const char* const kTensor[] = {"tcgen05", nullptr};
-  for (int k = 0; kTensor[k] != nullptr; ++k)
+  for (int k = 0; kTensor[k]; ++k)
     if (base == kTensor[k]) return error("these tensor-core instructions are not supported:");
   error("unknown instruction");
 }

@@ -54,21 +54,21 @@ class Parts {
   }
   // The first of `names` (ended by null) that is there; -1 if none.
   int take_one(const char* const* names) {
-    for (int k = 0; names[k] != nullptr; ++k)
+    for (int k = 0; names[k]; ++k)
       if (take(names[k])) return k;
     return -1;
   }
   // Which of `names` stands first in the opcode; -1 if none does.
   int first_of(const char* const* names) const {
     for (unsigned i = 1; i < count_; ++i)
-      for (int k = 0; names[k] != nullptr; ++k)
+      for (int k = 0; names[k]; ++k)
         if (parts_[i] == names[k]) return k;
     return -1;
   }
   // The index in `names` of the first unused part that is one of them.
   int take_next(const char* const* names) {
     for (unsigned i = 1; i < count_; ++i)
-      for (int k = 0; !used_[i] && names[k] != nullptr; ++k)
+      for (int k = 0; !used_[i] && names[k]; ++k)
         if (parts_[i] == names[k]) {
           used_[i] = true;
           return k;

@@ -16,13 +16,13 @@ bool Body::label_number(Text name, uint32_t* number, LabelSyntax** found) {
   LabelSyntax* l = nullptr;
   for (uint32_t scope = in_->scope;; scope = s_.scope_parent[scope]) {
     l = s_.label_map.find(name, scope + 1);
-    if (l != nullptr || scope == 0) break;
+    if (l || scope == 0) break;
   }
-  if (l == nullptr) {
+  if (!l) {
     error("undefined label '%.*s'", (int)name.size, name.data);
     return false;
   }
-  if (found != nullptr) *found = l;
+  if (found) *found = l;
   *number = number_of(l);
   return true;
 }
@@ -89,10 +89,8 @@ void Body::call(Parts& p) {
   if (k < in_->operand_count && operand(k).kind == OperandKind::kList) params = &operand(k++);
   auto* site = new (m_.syntax.arena.make<CallSite>()) CallSite();
   const FunctionSyntax* formal = formal_of(target);
-  site->results =
-      slots(results, formal == nullptr ? nullptr : &formal->results, &site->result_count, false);
-  site->params =
-      slots(params, formal == nullptr ? nullptr : &formal->params, &site->param_count, true);
+  site->results = slots(results, formal ? &formal->results : nullptr, &site->result_count, false);
+  site->params = slots(params, formal ? &formal->params : nullptr, &site->param_count, true);
   if (failed_) return;
   Ins i = blank();
   i.call = site;
@@ -103,13 +101,13 @@ void Body::call(Parts& p) {
     i.a = source(target, Ty::kU64);
     f_->calls_indirectly = true;
   } else {
-    Symbol* v = target.symbol != nullptr ? target.symbol : m_.syntax.symbols.find(target.name);
-    if (v == nullptr || v->kind != SymbolKind::kFunction)
+    Symbol* v = target.symbol ? target.symbol : m_.syntax.symbols.find(target.name);
+    if (!v || v->kind != SymbolKind::kFunction)
       return error("call of '%.*s', which is no function", (int)target.name.size, target.name.data);
     if (!direct(v, site)) return;
   }
   control(i, op_call, 0);
-  for (uint32_t k = 0; results != nullptr && k < results->count; ++k) {
+  for (uint32_t k = 0; results && k < results->count; ++k) {
     const Operand& o = results->items[k];
     if (o.kind == OperandKind::kRegister)
       frame_access(s_.registers[o.reg].type, site->results[k].offset, kVirtual | o.reg, true);
@@ -157,13 +155,13 @@ const FunctionSyntax* Body::formal_of(const Operand& target) {
     const Operand& last = operand(in_->operand_count - 1);
     return last.kind == OperandKind::kSymbol ? last.symbol->function : nullptr;
   }
-  Symbol* v = target.symbol != nullptr ? target.symbol : m_.syntax.symbols.find(target.name);
-  return v == nullptr ? nullptr : v->function;
+  Symbol* v = target.symbol ? target.symbol : m_.syntax.symbols.find(target.name);
+  return v ? v->function : nullptr;
 }
 
 CallSlot* Body::slots(const Operand* list, const Vec<Symbol*>* formals, uint32_t* count,
                       bool passed) {
-  *count = list == nullptr ? 0 : list->count;
+  *count = list ? list->count : 0;
   auto* out = m_.syntax.arena.make<CallSlot>(*count + 1);
   for (uint32_t k = 0; k < *count; ++k) {
     const Operand& o = list->items[k];

@@ -22,7 +22,7 @@ bool Body::has_layer(Geometry g) {
 
 bool Body::image_address(const Operand& o, Geometry g, Ty type, uint32_t* handle, uint32_t* out,
                          uint32_t* sampler) {
-  const bool apart = sampler != nullptr && o.count == 3;
+  const bool apart = sampler && o.count == 3;
   if (o.kind != OperandKind::kAddress || (o.count != 2 && !apart)) {
     error("expected [object, coordinates]");
     return false;

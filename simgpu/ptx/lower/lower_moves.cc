@@ -176,7 +176,7 @@ void Body::video(Parts& p) {
   static const char* const kOps[] = {"vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax", nullptr};
   const Text base = p.base();
   unsigned op = 0;
-  while (kOps[op] != nullptr && Text(base.data, base.size - 1) != kOps[op]) ++op;
+  while (kOps[op] && Text(base.data, base.size - 1) != kOps[op]) ++op;
   const Ty d = p.take_type(), a = p.take_type(), b = p.take_type();
   const bool sat = p.take("sat"), add = p.take("add");
   if (!finished(p) || !need(4, 4)) return;

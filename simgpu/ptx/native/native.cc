@@ -35,7 +35,7 @@ constexpr uint32_t kMostInstructions = 40000;
 // AVX-512 and the user did not ask for the interpreter alone.
 bool enabled() {
   const char* engine = getenv("SIMGPU_ENGINE");
-  return backend_is_widest() && (engine == nullptr || strcmp(engine, "interpreter") != 0);
+  return backend_is_widest() && (!engine || strcmp(engine, "interpreter") != 0);
 }
 
 void find_runs(const Function& f, Native* n) {
@@ -45,8 +45,8 @@ void find_runs(const Function& f, Native* n) {
       Native::Run run{b, i, i, false};
       for (; run.end < block.end && run.end - i < kLongestRun; ++run.end) {
         const Ins& ins = f.code[run.end];
-        const Known* k = ins.inner != nullptr ? nullptr : known(n->handlers[run.end], ins);
-        if (k == nullptr) break;
+        const Known* k = ins.inner ? nullptr : known(n->handlers[run.end], ins);
+        if (!k) break;
         run.memory |= k->what == Do::kLoad || k->what == Do::kStore;
       }
       if (run.end - i >= 2) n->runs.push(run);
@@ -98,7 +98,7 @@ void translate_shape(const Module& m, Function* f, Native* n, WarpShape shape) {
   }
   a.finish();
   auto* code = static_cast<uint8_t*>(executable(n, a.bytes));
-  if (code == nullptr) return;
+  if (!code) return;
   for (unsigned lanes = 0; lanes < 3; ++lanes)
     for (size_t r = 0; r < n->runs.size(); ++r) {
       const size_t at = entries[lanes * n->runs.size() + r];
@@ -110,13 +110,13 @@ void translate_shape(const Module& m, Function* f, Native* n, WarpShape shape) {
 
 Native* begin(Function* f) {
   void* memory = calloc(1, sizeof(Native));
-  if (memory == nullptr) return nullptr;
+  if (!memory) return nullptr;
   auto* n = new (memory) Native();
   n->handlers.resize(f->code_count);
   for (uint32_t i = 0; i < f->code_count; ++i) n->handlers[i] = f->code[i].fn;
   find_runs(*f, n);
   n->table = static_cast<Fn*>(calloc(n->runs.size() * kVariants + 1, sizeof(Fn)));
-  if (n->table == nullptr || n->runs.empty()) return n;
+  if (!n->table || n->runs.empty()) return n;
   Assembler a;
   Vec<size_t> stubs;
   for (size_t r = 0; r < n->runs.size(); ++r) {
@@ -126,7 +126,7 @@ Native* begin(Function* f) {
   }
   a.finish();
   auto* code = static_cast<uint8_t*>(executable(n, a.bytes));
-  if (code == nullptr) {
+  if (!code) {
     n->runs.clear();
     return n;
   }
@@ -138,17 +138,17 @@ Native* begin(Function* f) {
 }
 
 void translate_function(const Module& m, Function* f, WarpShape shape) {
-  if (f == nullptr || f->code_count == 0 || f->code_count > kMostInstructions) return;
-  if (f->native == nullptr) f->native = begin(f);
+  if (!f || f->code_count == 0 || f->code_count > kMostInstructions) return;
+  if (!f->native) f->native = begin(f);
   Native* n = f->native;
   const uint32_t bit = 1u << (unsigned)shape;
-  if (n == nullptr || (n->shapes & bit)) return;
+  if (!n || (n->shapes & bit)) return;
   n->shapes |= bit;
   if (!n->runs.empty()) translate_shape(m, f, n, shape);
   for (Function* callee : f->callees) translate_function(m, callee, shape);
   if (f->calls_indirectly)
     for (Function* other : m.functions)
-      if (other != nullptr && !other->syntax->entry) translate_function(m, other, shape);
+      if (other && !other->syntax->entry) translate_function(m, other, shape);
 }
 
 }  // namespace
@@ -169,7 +169,7 @@ void translate(const Module& m, const Kernel& k, WarpShape shape) {
 
 void drop_native(Function* f) {
   Native* n = f->native;
-  if (n == nullptr) return;
+  if (!n) return;
   for (const Native::Area& a : n->areas) munmap(a.at, a.bytes);
   free(n->table);
   n->~Native();

@@ -110,7 +110,7 @@ void Facts::step(uint32_t index, Vec<uint32_t>& now, bool evaluate) {
   const Known* k = guarded ? nullptr : known(handlers_[index], i);
   if (evaluate) {
     facts_[index] = Fact();
-    if (k != nullptr) {
+    if (k) {
       const uint32_t operands[3] = {i.a, i.b, i.c};
       Fact sources[3];
       const bool wide_source =

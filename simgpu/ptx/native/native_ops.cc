@@ -16,7 +16,7 @@ class Table {
   const Known* find(Fn fn) const {
     for (size_t k = slot(fn);; k = (k + 1) % kRoom) {
       if (rows_[k].fn == fn) return &rows_[k];
-      if (rows_[k].fn == nullptr) return nullptr;
+      if (!rows_[k].fn) return nullptr;
     }
   }
   void fill() {
@@ -33,9 +33,9 @@ class Table {
     return (size_t)((uintptr_t)fn * 0x9e3779b97f4a7c15ull >> 40) % kRoom;
   }
   void put(Fn fn, Do what, unsigned wide, unsigned detail = 0, Code code = {}) {
-    if (fn == nullptr || find(fn) != nullptr) return;
+    if (!fn || find(fn)) return;
     size_t k = slot(fn);
-    while (rows_[k].fn != nullptr) k = (k + 1) % kRoom;
+    while (rows_[k].fn) k = (k + 1) % kRoom;
     rows_[k] = Known{fn, what, (uint8_t)wide, (uint8_t)detail, code};
   }
   static Key key(Op op, Ty t, Ty t2 = Ty::kNone) {
@@ -170,13 +170,13 @@ pthread_once_t made = PTHREAD_ONCE_INIT;
 const Known* known(Fn handler, const Ins& i) {
   pthread_once(&made, [] {
     void* memory = calloc(1, sizeof(Table));
-    if (memory == nullptr) abort();
+    if (!memory) abort();
     auto* t = new (memory) Table();
     t->fill();
     table = t;
   });
   const Known* k = table->find(handler);
-  if (k == nullptr) return nullptr;
+  if (!k) return nullptr;
   const bool near = i.imm >= INT32_MIN && i.imm <= INT32_MAX;
   switch (k->what) {
     case Do::kSpecial: {

@@ -160,9 +160,9 @@ bool Translator::spill() {
     if ((v.form != Form::kVector && v.form != Form::kCompact) || v.references != 1 ||
         v.used == stamp_)
       continue;
-    if (oldest == nullptr || v.used < oldest->used) oldest = &v;
+    if (!oldest || v.used < oldest->used) oldest = &v;
   }
-  if (oldest == nullptr) return false;
+  if (!oldest) return false;
   if (oldest->dirty) store_value(*oldest, nullptr, nullptr, oldest->home);
   free_registers(*oldest);
   oldest->dirty = oldest->nan = false;
@@ -184,9 +184,9 @@ unsigned Translator::take_mask() {
       if (map_[u] == 0) continue;
       Value& v = values_[map_[u] - 1];
       if (v.form != Form::kPredicate || v.used == stamp_) continue;
-      if (oldest == nullptr || v.used < oldest->used) oldest = &v;
+      if (!oldest || v.used < oldest->used) oldest = &v;
     }
-    if (oldest == nullptr) {
+    if (!oldest) {
       failed_ = true;
       return kFirstPredicate;
     }
@@ -255,7 +255,7 @@ void Translator::expand_part(const Value& v, const Value* base, const Value* ind
         a_.vector(extend, to, 0, index->reg[half], 2);
       }
       if (v.scale != 0) a_.vector(kShift64, 6, to, to, 2, 0, false, v.scale);
-      if (base == nullptr) return;
+      if (!base) return;
       broadcast(to + 1, *base, 0);
       a_.vector(kAdd64, to, to, to + 1, 2);
       return;

@@ -20,7 +20,7 @@ extern const Backend kBackend;
 const Backend& backend() {
   static const Backend* chosen = nullptr;
   const Backend* b = __atomic_load_n(&chosen, __ATOMIC_RELAXED);
-  if (b != nullptr) return *b;
+  if (b) return *b;
   __builtin_cpu_init();
 #if defined(__clang__)  // clang 14 cannot ask for these two; what has AVX2 has them
   const bool rest = true;
@@ -34,7 +34,7 @@ const Backend& backend() {
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq");
   const char* wanted = getenv("SIMGPU_CPU");
-  if (wanted == nullptr) wanted = "";
+  if (!wanted) wanted = "";
   b = !wide || strcmp(wanted, "base") == 0     ? &base::kBackend
       : !widest || strcmp(wanted, "avx2") == 0 ? &avx2::kBackend
                                                : &avx512::kBackend;
@@ -46,7 +46,7 @@ bool backend_is_widest() { return &backend() == &avx512::kBackend; }
 
 Module::~Module() {
   for (Function* f : functions)
-    if (f != nullptr) {
+    if (f) {
       drop_native(f);
       f->~Function();
     }
@@ -71,7 +71,7 @@ class SharedLayout {
 
   void run() {
     for (Function* f : m_.functions)
-      if (f != nullptr && !f->syntax->entry)
+      if (f && !f->syntax->entry)
         for (Symbol* v : f->shared_used) place_common(v);
     for (const SharedUse& use : l_.shared)
       if (!use.function->syntax->entry) fill(use, offset_[use.symbol->index]);
@@ -102,14 +102,14 @@ class SharedLayout {
       *dynamic |= g->uses_dynamic_shared;
       *order |= g->depends_on_order;
       auto add = [&](Function* h) {
-        if (h == nullptr || (*seen)[h->index]) return;
+        if (!h || (*seen)[h->index]) return;
         (*seen)[h->index] = 1;
         work.push(h);
       };
       for (Function* h : g->callees) add(h);
       if (g->calls_indirectly)
         for (Function* h : m_.functions)
-          if (h != nullptr && !h->syntax->entry) add(h);
+          if (h && !h->syntax->entry) add(h);
     }
   }
 
@@ -215,7 +215,7 @@ bool build(Module* m, const CompileOptions& options, Log* log) {
   l.module = m;
   l.log = log;
   for (Function* f : m->functions) {
-    if (f == nullptr) continue;
+    if (!f) continue;
     lower_function(&l, f);
     if (log->errors() > 20) return false;
     if (!f->syntax->entry) continue;
@@ -228,7 +228,7 @@ bool build(Module* m, const CompileOptions& options, Log* log) {
   for (Kernel* k : m->kernels) describe_kernel(m, k);
   m->constants_bytes = l.constants.bytes();
   m->constants = static_cast<uint8_t*>(aligned_alloc(128, align_up(m->constants_bytes + 1, 128)));
-  if (m->constants == nullptr) {
+  if (!m->constants) {
     log->error(1, "no memory for constants");
     return false;
   }
@@ -237,7 +237,7 @@ bool build(Module* m, const CompileOptions& options, Log* log) {
 }
 
 Symbol* resolve_late(const Module* m, const InitPiece& p) {
-  if (p.symbol != nullptr) return p.symbol;
+  if (p.symbol) return p.symbol;
   if (p.late_name.empty()) return nullptr;
   return m->syntax.symbols.find(p.late_name);
 }
@@ -254,7 +254,7 @@ bool initialisers_resolve(Module* m, Log* log) {
       const InitPiece& p = v->pieces[k];
       if (p.late_name.empty()) continue;
       const Symbol* s = resolve_late(m, p);
-      if (s == nullptr || s->kind == SymbolKind::kRegisters || s->kind == SymbolKind::kPrototype ||
+      if (!s || s->kind == SymbolKind::kRegisters || s->kind == SymbolKind::kPrototype ||
           (s->kind == SymbolKind::kVariable && s->space != Space::kGlobal &&
            s->space != Space::kConst)) {
         log->error(v->line, "the initialiser of '%.*s' names '%.*s', which has no address",
@@ -271,7 +271,7 @@ Module* compile(const char* text, size_t length, const CompileOptions& options, 
                 size_t log_bytes) {
   Log messages(log, log_bytes);
   void* memory = calloc(1, sizeof(Module));
-  if (memory == nullptr) {
+  if (!memory) {
     messages.error(1, "no memory");
     return nullptr;
   }
@@ -286,7 +286,7 @@ Module* compile(const char* text, size_t length, const CompileOptions& options, 
 }
 
 void destroy(Module* m) {
-  if (m == nullptr) return;
+  if (!m) return;
   m->~Module();
   free(m);
 }

@@ -86,7 +86,7 @@ class Pool {
   }
   bool start() {
     threads_ = static_cast<pthread_t*>(calloc(count_, sizeof(pthread_t)));
-    if (threads_ == nullptr) return false;
+    if (!threads_) return false;
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, 512 << 10);
@@ -128,7 +128,7 @@ class Pool {
     pthread_mutex_lock(&mutex_);
     job->next = jobs_;
     jobs_ = job;
-    if (job->waiting != nullptr || expects_much(*job)) call_others(job);
+    if (job->waiting || expects_much(*job)) call_others(job);
     const bool whole = assist(job);
     if (!whole) call_others(job);
     if (!job->done && whole) {
@@ -137,7 +137,7 @@ class Pool {
       pthread_mutex_lock(&mutex_);
     }
     while (!job->done) pthread_cond_wait(&finished_, &mutex_);
-    for (Job** p = &jobs_; *p != nullptr; p = &(*p)->next)
+    for (Job** p = &jobs_; *p; p = &(*p)->next)
       if (*p == job) {
         *p = job->next;
         break;
@@ -174,24 +174,24 @@ class Pool {
     const uint64_t begin = __rdtsc();
     while (whole && !job->done && active_ < count_) {
       if (job->running != 0 && job->grid.kernel->depends_on_order) break;
-      if (job->failed || job->waiting != nullptr || job->started == job->unit_count ||
+      if (job->failed || job->waiting || job->started == job->unit_count ||
           job->resident >= job->resident_limit)
         break;
       if (!job->helped && count_ > 1 && __rdtsc() - begin > kLongCycles) call_others(job);
-      if ((jobs_ != job || job->next != nullptr) &&
+      if ((jobs_ != job || job->next) &&
           __rdtsc() - begin > 100 * kLongCycles) {  // others want a turn
         whole = false;
         break;
       }
       Unit* unit = job->spare;
-      if (unit != nullptr) job->spare = unit->next;
+      if (unit) job->spare = unit->next;
       ++job->resident;
       const UnitState state =
           run_slice(&c, job, unit, true, job->helped ? kUnitSlice : kSmallSlice);
       whole = state == UnitState::kDone || state == UnitState::kError;
     }
     asm volatile("ldmxcsr %0" ::"m"(before));
-    if (jobs_ != job || job->next != nullptr) call();  // this core is free for other grids
+    if (jobs_ != job || job->next) call();  // this core is free for other grids
     return whole;
   }
 
@@ -230,7 +230,7 @@ class Pool {
     bool whole = true;
     while (whole && job->started < job->unit_count && !job->failed) {
       Unit* unit = job->spare;
-      if (unit != nullptr) job->spare = unit->next;
+      if (unit) job->spare = unit->next;
       ++job->resident;
       ++job->running;
       Result result;
@@ -249,13 +249,12 @@ class Pool {
 
   // Starts unit `index` in the given storage, or in new one, and runs its first slice.
   UnitState begin(Ctx* c, Job* job, Unit** unit, uint64_t index, int64_t slice, Result* result) {
-    if (*unit == nullptr) *unit = units_.take(job->grid);
-    if (*unit != nullptr && start_unit(job->grid, *unit, index))
-      return run_unit(c, job, *unit, slice, result);
+    if (!*unit) *unit = units_.take(job->grid);
+    if (*unit && start_unit(job->grid, *unit, index)) return run_unit(c, job, *unit, slice, result);
     result->outcome = Outcome::kTrap;
     snprintf(result->text, sizeof result->text, "%s: no memory to run a block",
              job->grid.kernel->info.name);
-    if (*unit != nullptr) end_unit(*unit);
+    if (*unit) end_unit(*unit);
     return UnitState::kError;
   }
 
@@ -267,7 +266,7 @@ class Pool {
   void work() {
     set_rounding();
     auto* c = static_cast<Ctx*>(aligned_alloc(64, (sizeof(Ctx) + 63) & ~(size_t)63));
-    if (c == nullptr) return;
+    if (!c) return;
     memset((void*)c, 0, sizeof *c);
     pthread_mutex_lock(&mutex_);
     while (!stop_) {
@@ -275,14 +274,14 @@ class Pool {
       bool fresh = false;
       const uint32_t calls = calls_.load(std::memory_order_relaxed);
       Unit* unit = active_ < count_ ? take(&job, &fresh) : nullptr;
-      if (unit == nullptr && job == nullptr) {
+      if (!unit && !job) {
         wait_for_work(calls);
         continue;
       }
       const bool ordered = job->grid.kernel->depends_on_order;
       run_slice(c, job, unit, fresh, kUnitSlice);
       // This worker may take a unit of another grid next.
-      if (ordered && jobs_ != nullptr && jobs_->next != nullptr) call();
+      if (ordered && jobs_ && jobs_->next) call();
     }
     pthread_mutex_unlock(&mutex_);
     free(c);
@@ -306,7 +305,7 @@ class Pool {
   // storage).
   Unit* take(Job** job, bool* fresh) {
     unsigned n = 0;
-    for (Job* j = jobs_; j != nullptr; j = j->next) ++n;
+    for (Job* j = jobs_; j; j = j->next) ++n;
     if (n == 0) return nullptr;
     unsigned skip = turn_++ % n;
     for (unsigned k = 0; k < n; ++k) {
@@ -315,18 +314,18 @@ class Pool {
       if (j->done || j->failed) continue;
       if (j->running != 0 && j->grid.kernel->depends_on_order) continue;
       bool can_start = j->started < j->unit_count && j->resident < j->resident_limit;
-      if (can_start && (j->waiting == nullptr || j->polls > 0 || (j->turn++ & 3) == 3)) {
+      if (can_start && (!j->waiting || j->polls > 0 || (j->turn++ & 3) == 3)) {
         *job = j;
         *fresh = true;
         ++j->resident;
         Unit* u = j->spare;
-        if (u != nullptr) j->spare = u->next;
+        if (u) j->spare = u->next;
         return u;
       }
-      if (j->waiting != nullptr) {
+      if (j->waiting) {
         Unit* u = j->waiting;
         j->waiting = u->next;
-        if (j->waiting == nullptr) j->waiting_end = &j->waiting;
+        if (!j->waiting) j->waiting_end = &j->waiting;
         *job = j;
         *fresh = false;
         return u;
@@ -347,7 +346,7 @@ class Pool {
       job->polls = 0;
       --job->resident;
       ++job->finished;
-      if (unit != nullptr) {
+      if (unit) {
         unit->next = job->spare;
         job->spare = unit;
       }
@@ -365,7 +364,7 @@ class Pool {
   }
 
   static bool cancelled(const Grid& g, Result* result) {
-    if (g.launch->cancel != nullptr && g.launch->cancel->load(std::memory_order_relaxed)) {
+    if (g.launch->cancel && g.launch->cancel->load(std::memory_order_relaxed)) {
       result->outcome = Outcome::kCancelled;
       return true;
     }
@@ -470,7 +469,7 @@ class Pool {
 
   void release(Job* job) {
     for (Unit* list : {job->spare, job->waiting})
-      while (list != nullptr) {
+      while (list) {
         Unit* u = list;
         list = u->next;
         end_unit(u);
@@ -493,7 +492,7 @@ class Pool {
 
 Pool* create_pool(unsigned threads) {
   void* memory = calloc(1, sizeof(Pool));
-  if (memory == nullptr) return nullptr;
+  if (!memory) return nullptr;
   auto* pool = new (memory) Pool(threads == 0 ? 1 : threads);
   if (pool->start()) return pool;
   pool->~Pool();
@@ -501,7 +500,7 @@ Pool* create_pool(unsigned threads) {
   return nullptr;
 }
 void destroy_pool(Pool* pool) {
-  if (pool == nullptr) return;
+  if (!pool) return;
   pool->~Pool();
   free(pool);
 }
@@ -522,7 +521,7 @@ static bool prepare(Job* job, const Launch& l, Result* r) {
   g.memory = l.memory;
   const char* name = g.kernel->info.name;
   g.params = static_cast<const uint8_t*>(l.params);
-  if (g.params == nullptr && g.kernel->info.param_bytes != 0)
+  if (!g.params && g.kernel->info.param_bytes != 0)
     return refuse(r, name, "launched without parameters");
   uint64_t threads = 1, blocks = 1;
   for (int d = 0; d < 3; ++d) {
@@ -581,7 +580,7 @@ Result run(Pool* pool, const Launch& launch) {
   while (result.outcome == Outcome::kDone) {
     launches.collect();
     Launches::Work* work = launches.next();
-    if (work == nullptr) break;
+    if (!work) break;
     if (work->kind == Launches::Kind::kGrid) {
       result = run_grid(pool, work->launch, &launches);
     } else if (!perform(*launch.memory, *work)) {

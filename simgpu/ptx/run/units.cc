@@ -31,7 +31,7 @@ Unit* make(const UnitShape& s) {
   const size_t total =
       head + s.blocks * (block_bytes + s.shared + s.warps * (warp_bytes + (size_t)s.registers));
   auto* memory = static_cast<uint8_t*>(aligned_alloc(128, total));
-  if (memory == nullptr) return nullptr;
+  if (!memory) return nullptr;
   auto* unit = new (memory) Unit();
   unit->shape = s;
   unit->bytes = total;
@@ -98,7 +98,7 @@ bool start_warp(const Grid& g, Block& b, Warp& w, uint32_t id) {
   return true;
 }
 void end_warp(Warp& w) {
-  while (w.frames != nullptr) {
+  while (w.frames) {
     Frame* f = w.frames;
     w.frames = f->next;
     free(f);
@@ -146,7 +146,7 @@ void end_unit(Unit* unit) {
 
 UnitStore::~UnitStore() {
   for (Unit* u : kept_)
-    if (u != nullptr) destroy(u);
+    if (u) destroy(u);
   pthread_mutex_destroy(&mutex_);
 }
 
@@ -160,15 +160,15 @@ Unit* UnitStore::take(const Grid& g) {
   const UnitShape shape = shape_of(g);
   Unit* found = nullptr;
   pthread_mutex_lock(&mutex_);
-  for (unsigned k = 0; k < kKept && kept_[k] != nullptr; ++k) {
+  for (unsigned k = 0; k < kKept && kept_[k]; ++k) {
     if (!same(kept_[k]->shape, shape)) continue;
     found = kept_[k];
-    for (; k + 1 < kKept && kept_[k + 1] != nullptr; ++k) kept_[k] = kept_[k + 1];
+    for (; k + 1 < kKept && kept_[k + 1]; ++k) kept_[k] = kept_[k + 1];
     kept_[k] = nullptr;
     break;
   }
   pthread_mutex_unlock(&mutex_);
-  return found != nullptr ? found : make(shape);
+  return found ? found : make(shape);
 }
 
 void UnitStore::give(Unit* u) {
@@ -183,11 +183,11 @@ void UnitStore::give(Unit* u) {
       Unit* before = place;
       place = out;
       out = before;
-      if (out == nullptr) break;
+      if (!out) break;
     }
     pthread_mutex_unlock(&mutex_);
   }
-  if (out != nullptr) destroy(out);
+  if (out) destroy(out);
 }
 
 }  // namespace simgpu::ptx

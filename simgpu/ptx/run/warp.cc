@@ -80,7 +80,7 @@ uint8_t* resolve(Ctx& c, uint64_t address, uint32_t bytes, bool write, bool* loc
   switch (address >> 48) {
     case 0: {
       const Segment* s = find_segment(c, address);
-      if (s == nullptr || s->end - address < bytes || (write && !s->writable)) return nullptr;
+      if (!s || s->end - address < bytes || (write && !s->writable)) return nullptr;
       return s->host + (address - s->begin);
     }
     case kSharedWindow >> 48: {
@@ -122,7 +122,7 @@ static uint8_t* local_byte(Warp& w, uint32_t lane, uint32_t a) {
 bool read_bytes(Ctx& c, uint32_t lane, uint64_t address, void* to, uint32_t bytes) {
   bool local;
   const uint8_t* p = resolve(c, address, bytes, false, &local);
-  if (p != nullptr) {
+  if (p) {
     memcpy(to, p, bytes);
     return true;
   }
@@ -134,7 +134,7 @@ bool read_bytes(Ctx& c, uint32_t lane, uint64_t address, void* to, uint32_t byte
 bool write_bytes(Ctx& c, uint32_t lane, uint64_t address, const void* from, uint32_t bytes) {
   bool local;
   uint8_t* p = resolve(c, address, bytes, true, &local);
-  if (p != nullptr) {
+  if (p) {
     memcpy(p, from, bytes);
     return true;
   }
@@ -150,8 +150,8 @@ bool reserve_local(Warp& w, uint32_t bytes) {
   uint32_t room = w.local_bytes * 2 < bytes ? (bytes + 255) & ~255u : w.local_bytes * 2;
   if (room > kLocalLimit) room = kLocalLimit;
   auto* grown = static_cast<uint8_t*>(aligned_alloc(64, (size_t)room * kLanes));
-  if (grown == nullptr) return false;
-  if (w.local != nullptr) memcpy(grown, w.local, (size_t)w.local_bytes * kLanes);
+  if (!grown) return false;
+  if (w.local) memcpy(grown, w.local, (size_t)w.local_bytes * kLanes);
   memset(grown + (size_t)w.local_bytes * kLanes, 0, (size_t)(room - w.local_bytes) * kLanes);
   free(w.local);
   w.local = grown;
@@ -279,7 +279,7 @@ const Ins* op_brx(Ctx& c, const Ins* i) {
       add_group(c, same, to, c.frame);
     }
   }
-  if (single != nullptr) return jump(c, i, single);
+  if (single) return jump(c, i, single);
   c.budget -= 8;
   return reschedule(c);
 }
@@ -292,7 +292,7 @@ static Frame* push_frame(Ctx& c, Function* f) {
   if (!reserve_local(w, base + f->local_bytes + 16)) return nullptr;
   const size_t head = (sizeof(Frame) + 63) & ~(size_t)63;
   auto* memory = static_cast<uint8_t*>(aligned_alloc(64, head + ((f->reg_bytes + 63) & ~63u)));
-  if (memory == nullptr) return nullptr;
+  if (!memory) return nullptr;
   auto* n = reinterpret_cast<Frame*>(memory);
   n->parent = c.frame;
   n->function = f;
@@ -303,15 +303,15 @@ static Frame* push_frame(Ctx& c, Function* f) {
   n->local_top = base + f->local_bytes;
   n->next = w.frames;
   n->link = &w.frames;
-  if (w.frames != nullptr) w.frames->link = &n->next;
+  if (w.frames) w.frames->link = &n->next;
   w.frames = n;
   if (f->zero_registers) memset(n->regs, 0, f->reg_bytes);
   return n;
 }
 static void drop_frame(Frame* f) {
-  if (f->parent == nullptr) return;
+  if (!f->parent) return;
   *f->link = f->next;
-  if (f->next != nullptr) f->next->link = f->link;
+  if (f->next) f->next->link = f->link;
   free(f);
 }
 
@@ -334,7 +334,7 @@ const Ins* op_call(Ctx& c, const Ins* i) {
   const CallSite& site = *i->call;
   if (site.builtin != Builtin::kNo) return call_builtin(c, i) ? i + 1 : nullptr;
   Function* f = site.callee;
-  if (f == nullptr) {
+  if (!f) {
     const uint64_t* to = reg64(c, i->a);
     const uint32_t lane = (uint32_t)__builtin_ctz(c.mask);
     const uint64_t address = to[lane], off = address - c.module->code_base;
@@ -358,7 +358,7 @@ const Ins* op_call(Ctx& c, const Ins* i) {
     }
   }
   Frame* n = push_frame(c, f);
-  if (n == nullptr)
+  if (!n)
     return fault(c, i, Outcome::kTrap, 0,
                  "the stack of local memory is exhausted (%u KiB per thread) calling %s",
                  kLocalLimit >> 10, f->name);
@@ -380,7 +380,7 @@ const Ins* op_call(Ctx& c, const Ins* i) {
 
 const Ins* op_ret(Ctx& c, const Ins* i) {
   Frame* f = c.frame;
-  if (f->parent == nullptr) return op_exit(c, i);
+  if (!f->parent) return op_exit(c, i);
   const CallSite& site = *f->site;
   const Function& callee = *f->function;
   for (uint32_t k = 0; k < site.result_count && k < callee.result_count; ++k) {
@@ -501,7 +501,7 @@ const Ins* op_cluster(Ctx& c, const Ins* i) {
 
 const Ins* op_exit(Ctx& c, const Ins*) {
   Warp& w = *c.warp;
-  for (Frame* f = c.frame; f != nullptr;) {
+  for (Frame* f = c.frame; f;) {
     Frame* parent = f->parent;
     f->lanes &= ~c.mask;
     if (f->lanes == 0) drop_frame(f);
@@ -1160,7 +1160,7 @@ WarpState run_warp(Ctx& c, Warp& w, int64_t budget) {
     } else {
       merge_groups(w);
       g = choose_group(w, &ready);
-      if (g == nullptr) {
+      if (!g) {
         return w.group_count == 0 ? WarpState::kDone : stuck(c, w);
       }
       if (ready > 1 && w.waited >= kGroupSlice) {
@@ -1190,7 +1190,7 @@ WarpState run_warp(Ctx& c, Warp& w, int64_t budget) {
     if (used < 1) used = 1;
     budget -= used;
     w.waited = ready > 1 ? w.waited + used + kSwitch : 0;
-    if (i != nullptr) {
+    if (i) {
       g->pc = i;
       continue;
     }

@@ -68,8 +68,7 @@ constexpr const char* kFunctions[] = {"cudaCGGetIntrinsicHandle", "cudaCGSynchro
 bool add_device_runtime(ModuleSyntax* module, Log* log) {
   for (const char* name : kFunctions) {
     const Symbol* symbol = module->symbols.find(Text(name));
-    if (symbol == nullptr || symbol->kind != SymbolKind::kFunction || symbol->function->defined)
-      continue;
+    if (!symbol || symbol->kind != SymbolKind::kFunction || symbol->function->defined) continue;
     return parse(module, kGridGroups, sizeof kGridGroups - 1, log);
   }
   return true;

@@ -46,7 +46,7 @@ class Output {
     if (used_ + n + 1 > room_) {
       room_ = (used_ + n + 1) * 2;
       data_ = static_cast<char*>(realloc(data_, room_));
-      if (data_ == nullptr) abort();
+      if (!data_) abort();
     }
     memcpy(data_ + used_, text, n);
     used_ += n;
@@ -266,14 +266,12 @@ class Linker {
     s->~Splitter();
     free(s);
   }
-  const char* name_of(size_t k) const {
-    return inputs_[k].name != nullptr ? inputs_[k].name : "PTX input";
-  }
+  const char* name_of(size_t k) const { return inputs_[k].name ? inputs_[k].name : "PTX input"; }
   bool split(size_t k) {
     size_t length = inputs_[k].length;
     while (length > 0 && inputs_[k].text[length - 1] == 0) --length;
     void* memory = length < 1u << 30 ? calloc(1, sizeof(Splitter)) : nullptr;
-    if (memory == nullptr) {
+    if (!memory) {
       log_.error(1, "%s: too long", name_of(k));
       return false;
     }
@@ -288,7 +286,7 @@ class Linker {
     for (const Item& it : parts_[k]->items) {
       if (!it.named) continue;
       Use* use = uses_.find(it.name);
-      if (use == nullptr) {
+      if (!use) {
         use = arena_.make<Use>();
         *use = Use{k, false};
         uses_.put(it.name, use);
@@ -310,7 +308,7 @@ class Linker {
       }
       if (it.linkage == Linkage::kExtern || !it.defines) continue;
       Global* g = globals_.find(it.name);
-      if (g == nullptr) {
+      if (!g) {
         g = arena_.make<Global>();
         *g = Global{k, i, it.linkage};
         globals_.put(it.name, g);
@@ -363,7 +361,7 @@ class Linker {
         const uint32_t begin = at;
         while (at < end && word_part(text[at])) ++at;
         if (at < end && text[at] == '.') continue;  // an instruction
-        if (renamed_.find(Text(text + begin, at - begin), k + 1) == nullptr) continue;
+        if (!renamed_.find(Text(text + begin, at - begin), k + 1)) continue;
         out->add(text + done, at - done);
         char suffix[32];
         snprintf(suffix, sizeof suffix, "__link%u", k);

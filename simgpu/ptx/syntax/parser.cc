@@ -394,7 +394,7 @@ class Parser {
     Text to = s_.name();
     s_.expect(';');
     Symbol* target = m_.symbols.find(to);
-    if (target == nullptr) return s_.fail("alias of an undeclared function");
+    if (!target) return s_.fail("alias of an undeclared function");
     m_.symbols.put(from, target);
   }
 
@@ -560,7 +560,7 @@ class Parser {
     s_.advance();
     if (s_.kind == Token::kName && s_.text[0] == '.' && s_.text.size == 2 && digit(s_.text[1]))
       s_.fail("constant banks are not supported");
-    if (s_.kind == Token::kName && space == Space::kGlobal && owner == nullptr) {
+    if (s_.kind == Token::kName && space == Space::kGlobal && !owner) {
       if (const Opaque kind = opaque_from(s_.text); kind != Opaque::kNo) {
         s_.advance();
         return references(kind, external);
@@ -581,14 +581,14 @@ class Parser {
   // Makes a declared variable known.
   void enter(Symbol* v) {
     if (v->space == Space::kGlobal || v->space == Space::kConst) {
-      Symbol* before = v->owner == nullptr ? m_.symbols.find(v->name) : nullptr;
-      if (before != nullptr && before->kind == SymbolKind::kVariable) return redeclare(before, v);
+      Symbol* before = !v->owner ? m_.symbols.find(v->name) : nullptr;
+      if (before && before->kind == SymbolKind::kVariable) return redeclare(before, v);
       v->index = (uint32_t)m_.variables.size();
       m_.variables.push(v);
-    } else if (v->owner != nullptr) {
+    } else if (v->owner) {
       v->owner->variables.push(v);
     }
-    if (v->owner == nullptr)
+    if (!v->owner)
       m_.symbols.put(v->name, v);
     else
       scope_put(v);
@@ -764,7 +764,7 @@ class Parser {
   // Prototypes come first and may be many: the symbol points at the definition once there is one.
   FunctionSyntax* publish(FunctionSyntax* f) {
     Symbol* symbol = m_.symbols.find(f->name);
-    if (symbol == nullptr || symbol->kind != SymbolKind::kFunction) {
+    if (!symbol || symbol->kind != SymbolKind::kFunction) {
       symbol = new (m_.arena.make<Symbol>()) Symbol();
       symbol->kind = SymbolKind::kFunction;
       symbol->name = f->name;
@@ -930,7 +930,7 @@ class Parser {
   void scope_put(Symbol* v) { locals_.put(v->name, v, scope_key(scopes_.back())); }
 
   Symbol* lookup(Text name) {
-    if (f_ != nullptr)
+    if (f_)
       for (size_t i = scopes_.size(); i-- > 0;)
         if (Symbol* s = locals_.find(name, scope_key(scopes_[i]))) return s;
     return m_.symbols.find(name);
@@ -946,14 +946,14 @@ class Parser {
       number = number * 10 + (name[i] - '0');
     for (size_t i = scopes_.size(); i-- > 0;) {
       Symbol* s = locals_.find(name, scope_key(scopes_[i]));
-      if (s != nullptr) {
+      if (s) {
         if (s->kind != SymbolKind::kRegisters) return false;
         *reg = s->first;
         return true;
       }
       if (digits == name.size) continue;
       s = ranges_.find(prefix, scope_key(scopes_[i]));
-      if (s != nullptr && number < s->count) {
+      if (s && number < s->count) {
         *reg = s->first + (uint32_t)number;
         return true;
       }
@@ -1010,8 +1010,7 @@ class Parser {
       while (s_.kind != Token::kEnd && !s_.accept(';')) s_.advance();
       return;
     }
-    if (f->label_map.find(name, scopes_.back() + 1) != nullptr)
-      return s_.fail("label defined twice");
+    if (f->label_map.find(name, scopes_.back() + 1)) return s_.fail("label defined twice");
     f->labels.push(l);
     f->label_map.put(name, l, scopes_.back() + 1);
   }
@@ -1087,7 +1086,7 @@ class Parser {
       return;
     }
     o->symbol = lookup(name);
-    o->kind = o->symbol != nullptr ? OperandKind::kSymbol : OperandKind::kName;
+    o->kind = o->symbol ? OperandKind::kSymbol : OperandKind::kName;
     if (o->kind == OperandKind::kSymbol && s_.accept('[')) return element(o);
     if (s_.is('+') || (s_.is('-') && o->kind == OperandKind::kSymbol)) o->value = offset_suffix();
   }
@@ -1115,7 +1114,7 @@ class Parser {
       return true;
     }
     uint8_t* found = specials_.find(name);
-    if (found == nullptr) return false;
+    if (!found) return false;
     *out = *found;
     return true;
   }

@@ -229,7 +229,7 @@ enum SpecialReg : uint8_t {
 // Where errors go: kept short, NUL terminated, never written beyond the given buffer.
 class Log {
  public:
-  Log(char* buffer, size_t room) : buffer_(buffer), room_(buffer == nullptr ? 0 : room) {
+  Log(char* buffer, size_t room) : buffer_(buffer), room_(buffer ? room : 0) {
     if (room_ > 0) buffer_[0] = 0;
   }
   __attribute__((format(printf, 3, 4))) void error(uint32_t line, const char* format, ...);

@@ -42,20 +42,20 @@ void compile_text(const char* text, size_t size) {
   std::vector<char> exact(text, text + size);
   char log[200];
   Module* m = compile(exact.data(), exact.size(), CompileOptions{120}, log, sizeof log);
-  if (m == nullptr && memchr(log, 0, sizeof log) == nullptr) __builtin_trap();
+  if (!m && !memchr(log, 0, sizeof log)) __builtin_trap();
   destroy(m);
 }
 
 void link_texts(const char* text, size_t size) {
   const char* bar = static_cast<const char*>(memchr(text, '|', size));
-  const size_t first = bar == nullptr ? size / 2 : (size_t)(bar - text);
-  const size_t second = bar == nullptr ? first : first + 1;
+  const size_t first = bar ? (size_t)(bar - text) : size / 2;
+  const size_t second = bar ? first + 1 : first;
   std::vector<char> a(text, text + first), b(text + second, text + size);
   const LinkInput inputs[2] = {{a.data(), a.size(), "a"}, {b.data(), b.size(), nullptr}};
   char log[200];
   size_t length = 0;
   char* out = link(inputs, 2, &length, log, sizeof log);
-  if (out != nullptr) compile_text(out, length);
+  if (out) compile_text(out, length);
   free(out);
 }
 
@@ -278,7 +278,7 @@ int main(int argc, char** argv) {
   for (const char* t : kTexts) {
     char log[500];
     Module* m = compile(t, strlen(t), CompileOptions{120}, log, sizeof log);
-    if (m == nullptr) {
+    if (!m) {
       fprintf(stderr, "a seed does not compile: %s\n", log);
       return 1;
     }

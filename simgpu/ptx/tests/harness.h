@@ -62,7 +62,7 @@ class Gpu {
     destroy(module_);
     module_ = compile(text.data(), text.size(), CompileOptions{sm}, log, sizeof log);
     error = log;
-    if (module_ == nullptr) return false;
+    if (!module_) return false;
     for (uint32_t i = 0; i < variable_count(module_); ++i)
       bind(module_, i,
            memory_.take(variable(module_, i)->size + 1,

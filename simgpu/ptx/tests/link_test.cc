@@ -18,7 +18,7 @@ std::string linked(const std::vector<std::string>& texts, std::string* error) {
   size_t length = 0;
   char* text = link(inputs.data(), inputs.size(), &length, log, sizeof log);
   *error = log;
-  std::string out = text == nullptr ? "" : std::string(text, length);
+  std::string out = text ? std::string(text, length) : "";
   free(text);
   return out;
 }

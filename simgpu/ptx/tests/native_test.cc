@@ -365,7 +365,7 @@ void compare(unsigned first, unsigned count, bool wild) {
 
 unsigned more() {
   const char* text = getenv("PTX_NATIVE_KERNELS");
-  return text == nullptr ? 1 : (unsigned)atoi(text);
+  return text ? (unsigned)atoi(text) : 1;
 }
 
 }  // namespace

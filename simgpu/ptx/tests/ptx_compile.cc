@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
     const std::string text = s.str();
     char log[1 << 16] = "";
     simgpu::ptx::Module* m = simgpu::ptx::compile(text.data(), text.size(), {120}, log, sizeof log);
-    if (m == nullptr) {
+    if (!m) {
       printf("%s: refused\n%s\n", argv[k], log);
       ++bad;
       continue;

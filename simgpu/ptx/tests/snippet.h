@@ -36,7 +36,7 @@ std::vector<T> lanes(const std::string& text, const std::vector<T>& a, const std
        " [%x3], " + p + "d;\nret;\n}\n";
   Gpu gpu(1 << 20);
   if (!gpu.load(s)) {
-    if (error != nullptr) {
+    if (error) {
       *error = gpu.error;
       return {};
     }
@@ -50,9 +50,9 @@ std::vector<T> lanes(const std::string& text, const std::vector<T>& a, const std
   };
   uint64_t out = gpu.zeros(threads * sizeof(T));
   Result r = gpu.run("k", 1, threads, {fill(a), fill(b), fill(c), out});
-  if (error != nullptr) *error = r.text;
+  if (error) *error = r.text;
   if (r.outcome != Outcome::kDone) {
-    if (error == nullptr) fprintf(stderr, "%s\n", r.text);
+    if (!error) fprintf(stderr, "%s\n", r.text);
     return {};
   }
   return gpu.read<T>(out, threads);
