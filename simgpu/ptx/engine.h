@@ -29,7 +29,7 @@ struct ReferenceInit {
 
 // A module-scope .global or .const variable. A texture, sampler or surface reference has a size, a
 // place and an address as other variables do; its address is what texture instructions pass to
-// Images (texture.h) as a handle, and nothing reads its bytes.
+// Textures (texture.h) as a handle, and nothing reads its bytes.
 struct VariableInfo {
   const char* name;
   uint64_t size;  // bytes; 0 for an unsized extern
@@ -134,9 +134,9 @@ struct Launch {
   bool cooperative = false;      // all blocks make progress together; grid-wide barriers work
   uint64_t grid_id = 0;
   Memory* memory = nullptr;
-  class Images* images = nullptr;  // texture.h; null: no textures and surfaces
-  Output output = nullptr;         // printf
-  Output errors = nullptr;         // assertions
+  class Textures* textures = nullptr;  // texture.h; null: no textures and surfaces
+  Output output = nullptr;             // printf
+  Output errors = nullptr;             // assertions
   void* output_context = nullptr;
   // cudaGraphSetConditional in device code. False: there is no such handle.
   bool (*set_conditional)(uint64_t handle, uint32_t value) = nullptr;

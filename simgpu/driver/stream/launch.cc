@@ -63,7 +63,7 @@ CUresult KernelAction::execute(Context& c) {
   l.grid_id = number;
   l.memory = &c.memory;
   Ref<BoundReferences> bound = references ? references : bind_references(*module);
-  l.images = bound ? bound.get() : all_images();
+  l.textures = bound ? bound.get() : all_textures();
   l.output = print<&Context::output>;
   l.errors = print<&Context::errors>;
   l.output_context = &c;

@@ -104,11 +104,11 @@ CUresult sampler_of(SurfaceReference* s, Ref<Sampler>* out) {
 
 }  // namespace
 
-const ptx::Image* BoundReferences::find(uint64_t handle, bool surface) {
+const ptx::Texture* BoundReferences::find(uint64_t handle, bool surface) {
   for (const Entry& e : entries)
     if (e.address == handle)
-      return e.sampler && e.sampler->surface == surface ? &e.sampler->image : nullptr;
-  ptx::Images* objects = all_images();
+      return e.sampler && e.sampler->surface == surface ? &e.sampler->texture : nullptr;
+  ptx::Textures* objects = all_textures();
   return surface ? objects->surface(handle) : objects->texture(handle);
 }
 

@@ -79,19 +79,19 @@ void sweep() {
   }
 }
 
-class AllImages final : public ptx::Images {
+class AllTextures final : public ptx::Textures {
  public:
-  const ptx::Image* texture(uint64_t handle) override { return image(false, handle); }
-  const ptx::Image* surface(uint64_t handle) override { return image(true, handle); }
+  const ptx::Texture* texture(uint64_t handle) override { return find(false, handle); }
+  const ptx::Texture* surface(uint64_t handle) override { return find(true, handle); }
 
  private:
-  static const ptx::Image* image(bool surface, uint64_t handle) {
+  static const ptx::Texture* find(bool surface, uint64_t handle) {
     Sampler* s = look(surface, handle);
-    return s ? &s->image : nullptr;
+    return s ? &s->texture : nullptr;
   }
 };
 
-bool set_format(CUarray_format f, unsigned channels, ptx::Image* i) {
+bool set_format(CUarray_format f, unsigned channels, ptx::Texture* i) {
   unsigned bytes = channel_bytes(f);
   if (bytes == 0 || (channels != 1 && channels != 2 && channels != 4)) return false;
   i->channels = static_cast<uint8_t>(channels);
@@ -104,17 +104,17 @@ bool set_format(CUarray_format f, unsigned channels, ptx::Image* i) {
   return true;
 }
 
-ptx::ImageKind kind_of(const CUDA_ARRAY3D_DESCRIPTOR& d) {
+ptx::TextureKind kind_of(const CUDA_ARRAY3D_DESCRIPTOR& d) {
   bool layered = (d.Flags & CUDA_ARRAY3D_LAYERED) != 0;
   if ((d.Flags & CUDA_ARRAY3D_CUBEMAP) != 0)
-    return layered ? ptx::ImageKind::kCubeLayered : ptx::ImageKind::kCube;
-  if (layered) return d.Height == 0 ? ptx::ImageKind::k1DLayered : ptx::ImageKind::k2DLayered;
-  return d.Depth != 0    ? ptx::ImageKind::k3D
-         : d.Height != 0 ? ptx::ImageKind::k2D
-                         : ptx::ImageKind::k1D;
+    return layered ? ptx::TextureKind::kCubeLayered : ptx::TextureKind::kCube;
+  if (layered) return d.Height == 0 ? ptx::TextureKind::k1DLayered : ptx::TextureKind::k2DLayered;
+  return d.Depth != 0    ? ptx::TextureKind::k3D
+         : d.Height != 0 ? ptx::TextureKind::k2D
+                         : ptx::TextureKind::k1D;
 }
 
-void level_of(const Array& a, ptx::ImageLevel* l) {
+void level_of(const Array& a, ptx::TextureLevel* l) {
   l->host = a.host();
   l->device = 0;
   l->width = static_cast<uint32_t>(a.width);
@@ -125,7 +125,7 @@ void level_of(const Array& a, ptx::ImageLevel* l) {
 }
 
 CUresult describe_resource(const CUDA_RESOURCE_DESC& d, Sampler* s) {
-  ptx::Image& i = s->image;
+  ptx::Texture& i = s->texture;
   i.levels = s->levels;
   i.level_count = 1;
   if (d.flags != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -158,7 +158,7 @@ CUresult describe_resource(const CUDA_RESOURCE_DESC& d, Sampler* s) {
         return CUDA_ERROR_INVALID_VALUE;
       if (place_of(r.devPtr, r.sizeInBytes) == AddressSpace::Place::kBad)
         return CUDA_ERROR_INVALID_VALUE;
-      i.kind = ptx::ImageKind::kLinear;
+      i.kind = ptx::TextureKind::kLinear;
       s->levels[0] = {
           nullptr,       r.devPtr,     static_cast<uint32_t>(r.sizeInBytes / texel), 1, 1,
           r.sizeInBytes, r.sizeInBytes};
@@ -175,7 +175,7 @@ CUresult describe_resource(const CUDA_RESOURCE_DESC& d, Sampler* s) {
       if (place_of(r.devPtr, (r.height - 1) * r.pitchInBytes + r.width * texel) ==
           AddressSpace::Place::kBad)
         return CUDA_ERROR_INVALID_VALUE;
-      i.kind = ptx::ImageKind::k2D;
+      i.kind = ptx::TextureKind::k2D;
       s->levels[0] = {
           nullptr, r.devPtr,       static_cast<uint32_t>(r.width), static_cast<uint32_t>(r.height),
           1,       r.pitchInBytes, r.pitchInBytes * r.height};
@@ -191,7 +191,7 @@ CUresult describe_sampling(const CUDA_TEXTURE_DESC& d, Sampler* s) {
                               CU_TRSF_SRGB | CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION |
                               CU_TRSF_SEAMLESS_CUBEMAP;
   if ((d.flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
-  ptx::Image& i = s->image;
+  ptx::Texture& i = s->texture;
   for (int k = 0; k < 3; ++k) {
     if (d.addressMode[k] > CU_TR_ADDRESS_MODE_BORDER) return CUDA_ERROR_INVALID_VALUE;
     i.address[k] = static_cast<ptx::AddressMode>(d.addressMode[k]);
@@ -216,7 +216,7 @@ CUresult describe_sampling(const CUDA_TEXTURE_DESC& d, Sampler* s) {
 // Part of the levels and layers, in the array's own format.
 CUresult describe_view(const CUDA_RESOURCE_VIEW_DESC& v, Sampler* s) {
   if (!s->array && !s->mipmap) return CUDA_ERROR_INVALID_VALUE;
-  ptx::Image& i = s->image;
+  ptx::Texture& i = s->texture;
   if (v.format != CU_RES_VIEW_FORMAT_NONE) {
     // The formats go in groups of three channel counts: see the order in cuda.h.
     unsigned group = (v.format - 1) / 3, channels = 1u << (v.format - 1) % 3;
@@ -231,12 +231,12 @@ CUresult describe_view(const CUDA_RESOURCE_VIEW_DESC& v, Sampler* s) {
   if (first > last || last >= i.level_count) return CUDA_ERROR_INVALID_VALUE;
   i.levels = s->levels + first;
   i.level_count = static_cast<uint8_t>(last - first + 1);
-  if (i.kind == ptx::ImageKind::k1D || i.kind == ptx::ImageKind::k2D ||
-      i.kind == ptx::ImageKind::k3D)
+  if (i.kind == ptx::TextureKind::k1D || i.kind == ptx::TextureKind::k2D ||
+      i.kind == ptx::TextureKind::k3D)
     return CUDA_SUCCESS;
   if (v.firstLayer > v.lastLayer || v.lastLayer >= s->levels[0].depth)
     return CUDA_ERROR_INVALID_VALUE;
-  for (ptx::ImageLevel& l : s->levels) {
+  for (ptx::TextureLevel& l : s->levels) {
     if (!l.host) continue;
     l.host += v.firstLayer * l.slice_pitch;
     l.depth = v.lastLayer - v.firstLayer + 1;
@@ -316,9 +316,9 @@ CUresult make_sampler(const CUDA_RESOURCE_DESC& resource, const CUDA_TEXTURE_DES
   return r;
 }
 
-ptx::Images* all_images() {
+ptx::Textures* all_textures() {
   // Constant: kernels of several streams ask for it first at the same time.
-  static constinit AllImages all;
+  static constinit AllTextures all;
   return &all;
 }
 

@@ -25,15 +25,15 @@ class Sampler : public RefCounted {
   uint64_t context = 0;
   Ref<Array> array;
   Ref<Mipmap> mipmap;
-  ptx::Image image = {};
-  ptx::ImageLevel levels[16] = {};
+  ptx::Texture texture = {};
+  ptx::TextureLevel levels[16] = {};
 };
 // `texture` is null for a surface; `view` may be.
 CUresult make_sampler(const CUDA_RESOURCE_DESC& resource, const CUDA_TEXTURE_DESC* texture,
                       const CUDA_RESOURCE_VIEW_DESC* view, Ref<Sampler>*);
 
 // Every object of the process.
-ptx::Images* all_images();
+ptx::Textures* all_textures();
 
 // Lets go of what destroyed objects held for work that is done by now.
 void forget_destroyed_samplers();
@@ -66,11 +66,11 @@ class SurfaceReference : public Object {
   CUarray array = nullptr;
 };
 
-// What the references of a module say at one moment; everything else as all_images.
-class BoundReferences : public RefCounted, public ptx::Images {
+// What the references of a module say at one moment; everything else as all_textures.
+class BoundReferences : public RefCounted, public ptx::Textures {
  public:
-  const ptx::Image* texture(uint64_t handle) override { return find(handle, false); }
-  const ptx::Image* surface(uint64_t handle) override { return find(handle, true); }
+  const ptx::Texture* texture(uint64_t handle) override { return find(handle, false); }
+  const ptx::Texture* surface(uint64_t handle) override { return find(handle, true); }
   struct Entry {
     uint64_t address;
     Ref<Sampler> sampler;  // null: bound to nothing that can be sampled
@@ -78,7 +78,7 @@ class BoundReferences : public RefCounted, public ptx::Images {
   std::vector<Entry> entries;
 
  private:
-  const ptx::Image* find(uint64_t handle, bool surface);
+  const ptx::Texture* find(uint64_t handle, bool surface);
 };
 // Null: the module has none.
 Ref<BoundReferences> bind_references(const Module&);

@@ -1,11 +1,12 @@
 // The lowering of one function: what lower.cc shares with lower_arithmetic.cc, lower_moves.cc,
-// lower_memory.cc, lower_images.cc and lower_control.cc, which have a method for each instruction.
+// lower_memory.cc, lower_textures.cc and lower_control.cc, which have a method for each
+// instruction.
 #pragma once
 
 #include "ptx/lower/lower.h"
 
-#include "ptx/handlers/images.h"
 #include "ptx/handlers/matrix.h"
+#include "ptx/handlers/textures.h"
 #include "ptx/run/control.h"
 
 namespace simgpu::ptx {
@@ -249,19 +250,19 @@ class Body {
   void wgmma(Parts& p);  // lower_wgmma.cc
   void wgmma_product(Parts& p);
 
-  // ---- textures and surfaces (lower_images.cc) ----
+  // ---- textures and surfaces (lower_textures.cc) ----
   bool geometry(Parts& p, Geometry* out);
   static unsigned coordinates(Geometry g);
   static bool has_layer(Geometry g);
   // The handle and coordinates of [object, {x, y}], and the sampler of [object, sampler, {x, y}]
   // where there may be one.
-  bool image_address(const Operand& o, Geometry g, Ty type, uint32_t* handle, uint32_t* out,
-                     uint32_t* sampler = nullptr);
+  bool texture_address(const Operand& o, Geometry g, Ty type, uint32_t* handle, uint32_t* out,
+                       uint32_t* sampler = nullptr);
   void vector_of(const Operand& o, unsigned most, Ty type, uint32_t* out);
-  uint32_t* image_list(unsigned count);
+  uint32_t* operand_list(unsigned count);
   void texture(Parts& p);
   void surface(Parts& p);
-  void image_query(Parts& p);
+  void texture_query(Parts& p);
 
   // ---- branches, calls, barriers and what lanes do together (lower_control.cc) ----
   bool find_label(const Operand& o, uint32_t* number, LabelSyntax** found = nullptr);

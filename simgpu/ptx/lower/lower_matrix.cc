@@ -128,7 +128,7 @@ void Body::mma(Parts& p) {
 
 void Body::multiply(const MatrixShape& s) {
   Ins i = blank();
-  i.list = image_list(kMatrixCount);
+  i.list = operand_list(kMatrixCount);
   if (!fragment(operand(0), s, MatrixRole::kD, true, i.list + kMatrixD) ||
       !fragment(operand(1), s, MatrixRole::kA, false, i.list + kMatrixA) ||
       !fragment(operand(2), s, MatrixRole::kB, false, i.list + kMatrixB) ||
@@ -189,7 +189,7 @@ void Body::wmma_access(Parts& p, bool store) {
   if (type < 0 || element_bits((Element)type) < 8) return error("this type is not supported");
   s.a = s.b = s.c = s.d = (Element)type;
   Ins i = blank();
-  i.list = image_list(8);
+  i.list = operand_list(8);
   uint16_t narrow = 0;
   i.a = plain_address(operand(store ? 0u : 1u), where, &narrow);
   const uint32_t pitch = s.columns ? s.rows(s.role) : s.columns_of(s.role);
@@ -220,7 +220,7 @@ void Body::ldmatrix(Parts& p) {
   if (count < 0) return error("how many matrices?");
   Ins i = blank();
   i.n = (uint8_t)(1 << count);
-  i.list = image_list(4);
+  i.list = operand_list(4);
   uint16_t narrow = 0;
   i.a = plain_address(operand(store ? 0u : 1u), where, &narrow);
   i.sub = (uint16_t)((narrow & 1) | 2 | (transposed ? 4 : 0) | (store ? 8 : 0));

@@ -341,7 +341,7 @@ void Body::store_async(Parts& p, bool reduce) {
   const Operand& value = operand(1);
   const bool list = value.kind == OperandKind::kList;
   if (list ? value.count != i.n : i.n != 1) return error("bad vector");
-  i.list = image_list(4);
+  i.list = operand_list(4);
   for (unsigned k = 0; k < i.n; ++k)
     i.list[k] = source(list ? value.items[k] : value, bytes == 8 ? Ty::kB64 : Ty::kB32);
   Roles r = Roles{};

@@ -47,7 +47,7 @@ void Body::tensor_copy(Parts& p) {
   plain.count = 1;
   i.b = plain_address(plain, Space::kGeneric, &narrow[1]);
   if (narrow[1] & 1) return error("the address of a map has 64 bits");
-  i.list = image_list(kTensorCount);
+  i.list = operand_list(kTensorCount);
   vector_of(at, shape.dimensions, Ty::kS32, i.list + kTensorCoordinate);
   uint32_t next = 2;
   if (told) i.e = plain_address(operand(next++), Space::kShared, &narrow[2]);

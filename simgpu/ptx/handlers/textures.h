@@ -1,4 +1,4 @@
-// Texture and surface instructions as they run (images.cc); lower.cc fills these in.
+// Texture and surface instructions as they run (textures.cc); lower.cc fills these in.
 #pragma once
 
 #include "ptx/run/ir.h"
@@ -61,7 +61,7 @@ struct SurfaceShape {
 };
 enum SurfaceList : uint8_t { kSurfValue = 0, kSurfCoordinate = 4, kSurfCount = 8 };
 
-enum class ImageQuery : uint8_t {
+enum class TextureQuery : uint8_t {
   kWidth,
   kHeight,
   kDepth,
@@ -82,6 +82,6 @@ enum class ImageQuery : uint8_t {
 const Ins* op_texture(Ctx&, const Ins*);
 const Ins* op_surface(Ctx&, const Ins*);
 // d = query `imm` of a; b: the level or kNone; sub 1: of a surface.
-const Ins* op_image_query(Ctx&, const Ins*);
+const Ins* op_texture_query(Ctx&, const Ins*);
 
 }  // namespace simgpu::ptx

@@ -12,23 +12,23 @@ using namespace simgpu::ptx::testing;
 
 namespace {
 
-class OneImage : public Images {
+class OneTexture : public Textures {
  public:
-  const Image* texture(uint64_t handle) override { return handle == 7 ? &image : nullptr; }
-  const Image* surface(uint64_t handle) override { return handle == 8 ? &image : nullptr; }
-  Image image{};
-  ImageLevel levels[3] = {};
+  const Texture* texture(uint64_t handle) override { return handle == 7 ? &object : nullptr; }
+  const Texture* surface(uint64_t handle) override { return handle == 8 ? &object : nullptr; }
+  Texture object{};
+  TextureLevel levels[3] = {};
   std::vector<uint8_t> bytes[3];
 
   template <class T>
-  void fill(ImageKind kind, ChannelKind channel, unsigned channels, uint32_t w, uint32_t h,
+  void fill(TextureKind kind, ChannelKind channel, unsigned channels, uint32_t w, uint32_t h,
             uint32_t d, const std::vector<T>& texels, unsigned level = 0) {
-    image.kind = kind;
-    image.channel = channel;
-    image.channels = (uint8_t)channels;
-    image.channel_bits = sizeof(T) * 8;
-    image.level_count = (uint8_t)(level + 1);
-    image.levels = levels;
+    object.kind = kind;
+    object.channel = channel;
+    object.channels = (uint8_t)channels;
+    object.channel_bits = sizeof(T) * 8;
+    object.level_count = (uint8_t)(level + 1);
+    object.levels = levels;
     const uint64_t row = w * channels * sizeof(T), pitch = (row + 63) / 64 * 64;
     bytes[level].assign(pitch * h * d, 0);
     for (uint64_t r = 0; r < (uint64_t)h * d; ++r)
@@ -39,7 +39,7 @@ class OneImage : public Images {
 
 // Runs one fetch per lane: x, y, z per lane are given, four results per lane come back.
 struct Fetch {
-  OneImage images;
+  OneTexture textures;
   std::string error;
   Result result;
 
@@ -65,7 +65,7 @@ struct Fetch {
       for (auto* v : {&x, &y, &z}) in.push_back(v->empty() ? 0.0f : (*v)[k]);
     const uint64_t out = gpu.zeros(x.size() * 16);
     Launch l = gpu.prepare("k", 1, (uint32_t)x.size(), {gpu.array(in), out, handle});
-    l.images = &images;
+    l.textures = &textures;
     result = run(pool(), l);
     error = result.text;
     return gpu.read<float>(out, x.size() * 4);
@@ -99,14 +99,15 @@ const char* kFetch2D = "tex.2d.v4.f32.f32 {%v0, %v1, %v2, %v3}, [%h, {%x, %y}];"
 }  // namespace
 
 // References are variables of the module, and their addresses are handles.
-TEST_CASE("a reference is found by its name and its sampler says how to read", "[images]") {
-  class Reference : public OneImage {
+TEST_CASE("a reference is found by its name and its sampler says how to read", "[textures]") {
+  class Reference : public OneTexture {
    public:
-    const Image* texture(uint64_t at) override { return at == address ? &image : nullptr; }
+    const Texture* texture(uint64_t at) override { return at == address ? &object : nullptr; }
     uint64_t address = 0;
-  } images;
-  images.fill(ImageKind::k1D, ChannelKind::kFloat, 1, 4, 1, 1, std::vector<float>{10, 20, 30, 40});
-  images.image.normalized = true;
+  } textures;
+  textures.fill(TextureKind::k1D, ChannelKind::kFloat, 1, 4, 1, 1,
+                std::vector<float>{10, 20, 30, 40});
+  textures.object.normalized = true;
   const std::string text =
       ".version 8.7\n.target sm_90, texmode_independent\n.address_size 64\n"
       ".global .texref t;\n"
@@ -133,10 +134,10 @@ TEST_CASE("a reference is found by its name and its sampler says how to read", "
         (std::string("t") == variable(gpu.module_, k)->name ? Opaque::kTexture : Opaque::kSampler));
   bind(gpu.module_, 0, kBase + (1 << 19));
   finish(gpu.module_, 0x123400000000ull, gpu.memory_);
-  images.address = kBase + (1 << 19);
+  textures.address = kBase + (1 << 19);
   const uint64_t out = gpu.zeros(64);
   Launch l = gpu.prepare("k", 1, 1, {out});
-  l.images = &images;
+  l.textures = &textures;
   const Result r = run(pool(), l);
   CHECK(std::string(r.text) == "");
   const auto got = gpu.read<float>(out, 3);
@@ -149,7 +150,7 @@ TEST_CASE("a reference is found by its name and its sampler says how to read", "
   CHECK(said[2] == (uint32_t)AddressMode::kClamp);
 }
 
-TEST_CASE("declarations of references that mean nothing are errors", "[images]") {
+TEST_CASE("declarations of references that mean nothing are errors", "[textures]") {
   for (const char* bad :
        {".global .texref t[4];", ".global .texref t = { addr_mode_0 = sideways };",
         ".global .texref t = { filter_mode };", ".const .texref t;"}) {
@@ -159,15 +160,15 @@ TEST_CASE("declarations of references that mean nothing are errors", "[images]")
   }
 }
 
-TEST_CASE("a point fetch honours every address mode", "[images]") {
+TEST_CASE("a point fetch honours every address mode", "[textures]") {
   Fetch f;
   const auto texels = ramp(5 * 3);
-  f.images.fill(ImageKind::k2D, ChannelKind::kFloat, 1, 5, 3, 1, texels);
-  f.images.image.normalized = true;
-  f.images.image.border[0] = 42;
+  f.textures.fill(TextureKind::k2D, ChannelKind::kFloat, 1, 5, 3, 1, texels);
+  f.textures.object.normalized = true;
+  f.textures.object.border[0] = 42;
   for (AddressMode mode :
        {AddressMode::kWrap, AddressMode::kClamp, AddressMode::kMirror, AddressMode::kBorder}) {
-    for (AddressMode& a : f.images.image.address) a = mode;
+    for (AddressMode& a : f.textures.object.address) a = mode;
     std::vector<float> x, y;
     for (int k = 0; k < 64; ++k) {
       x.push_back((float)(k - 30) * 0.0715f);
@@ -189,12 +190,12 @@ TEST_CASE("a point fetch honours every address mode", "[images]") {
   }
 }
 
-TEST_CASE("a linear fetch weighs with 8 bits of fraction", "[images]") {
+TEST_CASE("a linear fetch weighs with 8 bits of fraction", "[textures]") {
   Fetch f;
   const auto texels = ramp(7 * 4);
-  f.images.fill(ImageKind::k2D, ChannelKind::kFloat, 1, 7, 4, 1, texels);
-  f.images.image.filter = Filter::kLinear;
-  for (AddressMode& a : f.images.image.address) a = AddressMode::kClamp;
+  f.textures.fill(TextureKind::k2D, ChannelKind::kFloat, 1, 7, 4, 1, texels);
+  f.textures.object.filter = Filter::kLinear;
+  for (AddressMode& a : f.textures.object.address) a = AddressMode::kClamp;
   std::vector<float> x, y;
   for (int k = 0; k < 96; ++k) {
     x.push_back((float)k * 0.0917f - 0.8f);
@@ -216,28 +217,28 @@ TEST_CASE("a linear fetch weighs with 8 bits of fraction", "[images]") {
   }
 }
 
-TEST_CASE("integer texels come as integers or as fractions", "[images]") {
+TEST_CASE("integer texels come as integers or as fractions", "[textures]") {
   Fetch f;
-  f.images.fill<uint8_t>(ImageKind::k1D, ChannelKind::kUnsigned, 4, 2, 1, 1,
-                         {0, 51, 255, 128, 1, 2, 3, 4});
+  f.textures.fill<uint8_t>(TextureKind::k1D, ChannelKind::kUnsigned, 4, 2, 1, 1,
+                           {0, 51, 255, 128, 1, 2, 3, 4});
   auto got = f("tex.1d.v4.u32.f32 {%v0, %v1, %v2, %v3}, [%h, {%x}];", {0.5f, 1.5f});
   REQUIRE(f.error == "");
   CHECK(bits(got[1]) == 51);
   CHECK(bits(got[7]) == 4);
-  f.images.image.read_normalized = true;
+  f.textures.object.read_normalized = true;
   got = f("tex.1d.v4.f32.f32 {%v0, %v1, %v2, %v3}, [%h, {%x}];", {0.5f});
   CHECK(got[1] == 0.2f);
   CHECK(got[2] == 1.0f);
-  f.images.fill<int16_t>(ImageKind::k1D, ChannelKind::kSigned, 2, 1, 1, 1, {-32768, 16384});
+  f.textures.fill<int16_t>(TextureKind::k1D, ChannelKind::kSigned, 2, 1, 1, 1, {-32768, 16384});
   got = f("tex.1d.v4.f32.f32 {%v0, %v1, %v2, %v3}, [%h, {%x}];", {0.5f});
   CHECK(got[0] == -1.0f);
   CHECK(got[1] == 16384.0f / 32767.0f);
 }
 
-TEST_CASE("linear memory is fetched by integers and ends in zeros", "[images]") {
+TEST_CASE("linear memory is fetched by integers and ends in zeros", "[textures]") {
   Fetch f;
   const auto texels = ramp(8);
-  f.images.fill(ImageKind::kLinear, ChannelKind::kFloat, 1, 8, 1, 1, texels);
+  f.textures.fill(TextureKind::kLinear, ChannelKind::kFloat, 1, 8, 1, 1, texels);
   const auto got = f("cvt.rzi.s32.f32 %x, %x; tex.1d.v4.f32.s32 {%v0, %v1, %v2, %v3}, [%h, {%x}];",
                      {3, 7, 8, -1});
   REQUIRE(f.error == "");
@@ -247,18 +248,18 @@ TEST_CASE("linear memory is fetched by integers and ends in zeros", "[images]") 
   CHECK(got[12] == 0);
 }
 
-TEST_CASE("layers, volumes, cubes, levels and gathers find their texels", "[images]") {
+TEST_CASE("layers, volumes, cubes, levels and gathers find their texels", "[textures]") {
   Fetch f;
   const auto texels = ramp(4 * 4 * 6);
-  for (AddressMode& a : f.images.image.address) a = AddressMode::kClamp;
-  f.images.fill(ImageKind::k2DLayered, ChannelKind::kFloat, 1, 4, 4, 6, texels);
+  for (AddressMode& a : f.textures.object.address) a = AddressMode::kClamp;
+  f.textures.fill(TextureKind::k2DLayered, ChannelKind::kFloat, 1, 4, 4, 6, texels);
   auto got = f("tex.a2d.v4.f32.f32 {%v0, %v1, %v2, %v3}, [%h, {%l, %x, %y, %y}];", {2}, {3});
   CHECK(got[0] == texels[16 + 3 * 4 + 2]);
-  f.images.fill(ImageKind::k3D, ChannelKind::kFloat, 1, 4, 4, 6, texels);
+  f.textures.fill(TextureKind::k3D, ChannelKind::kFloat, 1, 4, 4, 6, texels);
   got = f("tex.3d.v4.f32.f32 {%v0, %v1, %v2, %v3}, [%h, {%x, %y, %z, %z}];", {1}, {2}, {5});
   CHECK(got[0] == texels[5 * 16 + 2 * 4 + 1]);
-  f.images.fill(ImageKind::kCube, ChannelKind::kFloat, 1, 4, 4, 6, texels);
-  f.images.image.normalized = true;
+  f.textures.fill(TextureKind::kCube, ChannelKind::kFloat, 1, 4, 4, 6, texels);
+  f.textures.object.normalized = true;
   got = f("tex.cube.v4.f32.f32 {%v0, %v1, %v2, %v3}, [%h, {%x, %y, %z, %z}];",
           {1, -1, 0, 0, 0.1f, 0}, {0, 0, 1, -1, 0, 0}, {0.1f, 0, 0, 0, 1, -1});
   for (size_t face = 0; face < 6; ++face) {
@@ -267,29 +268,30 @@ TEST_CASE("layers, volumes, cubes, levels and gathers find their texels", "[imag
     for (size_t k = 0; k < 16; ++k) found |= got[face * 4] == texels[face * 16 + k];
     CHECK(found);
   }
-  f.images.image.normalized = false;
-  f.images.fill(ImageKind::k2D, ChannelKind::kFloat, 1, 4, 4, 1, texels);
+  f.textures.object.normalized = false;
+  f.textures.fill(TextureKind::k2D, ChannelKind::kFloat, 1, 4, 4, 1, texels);
   got = f("tld4.r.2d.v4.f32.f32 {%v0, %v1, %v2, %v3}, [%h, {%x, %y}];", {2}, {2});
   CHECK(got[0] == texels[2 * 4 + 1]);
   CHECK(got[1] == texels[2 * 4 + 2]);
   CHECK(got[2] == texels[1 * 4 + 2]);
   CHECK(got[3] == texels[1 * 4 + 1]);
-  f.images.image.normalized = true;
-  f.images.fill(ImageKind::k2D, ChannelKind::kFloat, 1, 2, 2, 1, std::vector<float>(4, 9.0f), 1);
-  f.images.image.mipmap_max = 1;
+  f.textures.object.normalized = true;
+  f.textures.fill(TextureKind::k2D, ChannelKind::kFloat, 1, 2, 2, 1, std::vector<float>(4, 9.0f),
+                  1);
+  f.textures.object.mipmap_max = 1;
   got = f("tex.level.2d.v4.f32.f32 {%v0, %v1, %v2, %v3}, [%h, {%x, %y}], %z;", {0.1f, 0.1f},
           {0.1f, 0.1f}, {0, 1});
   CHECK(got[0] == texels[0]);
   CHECK(got[4] == 9.0f);
-  f.images.image.mipmap_filter = Filter::kLinear;
+  f.textures.object.mipmap_filter = Filter::kLinear;
   got = f("tex.level.2d.v4.f32.f32 {%v0, %v1, %v2, %v3}, [%h, {%x, %y}], %z;", {0.1f}, {0.1f},
           {0.25f});
   CHECK(got[0] == Approx(0.75 * (double)texels[0] + 0.25 * 9));
 }
 
-TEST_CASE("queries say what an object is", "[images]") {
+TEST_CASE("queries say what an object is", "[textures]") {
   Fetch f;
-  f.images.fill(ImageKind::k2D, ChannelKind::kFloat, 1, 5, 3, 1, ramp(15));
+  f.textures.fill(TextureKind::k2D, ChannelKind::kFloat, 1, 5, 3, 1, ramp(15));
   auto got = f("txq.width.b32 %v0, [%h]; txq.height.b32 %v1, [%h];", {0});
   CHECK(bits(got[0]) == 5);
   CHECK(bits(got[1]) == 3);
@@ -298,10 +300,10 @@ TEST_CASE("queries say what an object is", "[images]") {
 }
 
 TEST_CASE("surfaces are read and written by bytes; outside is zero, clamped or an error",
-          "[images]") {
+          "[textures]") {
   Fetch f;
   const auto texels = ramp(4 * 2);
-  f.images.fill(ImageKind::k2D, ChannelKind::kFloat, 1, 4, 2, 1, texels);
+  f.textures.fill(TextureKind::k2D, ChannelKind::kFloat, 1, 4, 2, 1, texels);
   const std::string whole = "cvt.rzi.s32.f32 %x, %x; cvt.rzi.s32.f32 %y, %y; ";
   auto got = f(whole +
                    "suld.b.2d.b32.zero {%v0}, [%h, {%x, %y}];"
@@ -323,7 +325,7 @@ TEST_CASE("surfaces are read and written by bytes; outside is zero, clamped or a
   CHECK(f.result.outcome == Outcome::kTrap);
   f(whole + "suld.b.2d.b32.trap {%v0}, [%h, {%x, %y}];", {2}, {0}, {}, 8);
   CHECK(f.result.outcome == Outcome::kMisaligned);
-  f.images.fill<uint32_t>(ImageKind::k1D, ChannelKind::kUnsigned, 1, 4, 1, 1, {1, 2, 3, 4});
+  f.textures.fill<uint32_t>(TextureKind::k1D, ChannelKind::kUnsigned, 1, 4, 1, 1, {1, 2, 3, 4});
   got =
       f("mov.b32 %x, 4; mov.b32 %y, 10; sured.b.add.1d.u32.trap [%h, {%x}], %y;"
         "suld.b.1d.b32.trap {%v0}, [%h, {%x}];",
@@ -331,10 +333,11 @@ TEST_CASE("surfaces are read and written by bytes; outside is zero, clamped or a
   CHECK(bits(got[0]) == 12);
 }
 
-TEST_CASE("formatted stores and reductions count texels and convert", "[images]") {
+TEST_CASE("formatted stores and reductions count texels and convert", "[textures]") {
   Fetch f;
   auto fill = [&](const auto& texels, ChannelKind kind, unsigned channels) {
-    f.images.fill(ImageKind::k1D, kind, channels, (uint32_t)texels.size() / channels, 1, 1, texels);
+    f.textures.fill(TextureKind::k1D, kind, channels, (uint32_t)texels.size() / channels, 1, 1,
+                    texels);
   };
   const std::vector<float> first{0};
   // 300 and -5 into unsigned bytes, two channels of the three that are given.
@@ -343,28 +346,28 @@ TEST_CASE("formatted stores and reductions count texels and convert", "[images]"
     "sust.p.1d.v4.b32.trap [%h, {%l}], {%v0, %v1, %v0, %v0};",
     first, {}, {}, 8);
   REQUIRE(f.error == "");
-  CHECK(f.images.bytes[0][2] == 255);
-  CHECK(f.images.bytes[0][3] == 7);
-  CHECK(f.images.bytes[0][1] == 9);
-  CHECK(f.images.bytes[0][4] == 9);
+  CHECK(f.textures.bytes[0][2] == 255);
+  CHECK(f.textures.bytes[0][3] == 7);
+  CHECK(f.textures.bytes[0][1] == 9);
+  CHECK(f.textures.bytes[0][4] == 9);
   // -200 into signed bytes, 1.5 into halves.
   fill(std::vector<int8_t>(4, 1), ChannelKind::kSigned, 1);
   f("mov.u32 %v0, -200; mov.u32 %l, 2; sust.p.1d.b32.trap [%h, {%l}], %v0;", first, {}, {}, 8);
-  CHECK((int8_t)f.images.bytes[0][2] == -128);
+  CHECK((int8_t)f.textures.bytes[0][2] == -128);
   fill(std::vector<uint16_t>(4), ChannelKind::kFloat, 1);
   f("mov.u32 %v0, 0x3fc00000; mov.u32 %l, 3; sust.p.1d.f32.zero [%h, {%l}], %v0;"
     "mov.u32 %l, 4; sust.p.1d.f32.zero [%h, {%l}], %v0;",
     first, {}, {}, 8);
   REQUIRE(f.error == "");
-  CHECK(f.images.bytes[0][6] == 0);
-  CHECK(f.images.bytes[0][7] == 0x3e);
+  CHECK(f.textures.bytes[0][6] == 0);
+  CHECK(f.textures.bytes[0][7] == 0x3e);
   // The format says whether a minimum is one of signed numbers.
   for (const ChannelKind kind : {ChannelKind::kSigned, ChannelKind::kUnsigned}) {
     fill(std::vector<int32_t>{5, 5, 5}, kind, 1);
     f("mov.u32 %v0, -3; mov.u32 %l, 1; sured.p.min.1d.b32.trap [%h, {%l}], %v0;", first, {}, {}, 8);
     REQUIRE(f.error == "");
     int32_t got;
-    memcpy(&got, &f.images.bytes[0][4], 4);
+    memcpy(&got, &f.textures.bytes[0][4], 4);
     CHECK(got == (kind == ChannelKind::kSigned ? -3 : 5));
   }
   fill(std::vector<uint8_t>(4), ChannelKind::kUnsigned, 1);
@@ -372,9 +375,9 @@ TEST_CASE("formatted stores and reductions count texels and convert", "[images]"
   CHECK(f.result.outcome == Outcome::kIllegalAddress);
 }
 
-TEST_CASE("a handle that is nothing, or another kind, ends the launch", "[images]") {
+TEST_CASE("a handle that is nothing, or another kind, ends the launch", "[textures]") {
   Fetch f;
-  f.images.fill(ImageKind::k1D, ChannelKind::kFloat, 1, 8, 1, 1, ramp(8));
+  f.textures.fill(TextureKind::k1D, ChannelKind::kFloat, 1, 8, 1, 1, ramp(8));
   f(kFetch2D, {0.5f}, {0.5f});
   CHECK(f.result.outcome == Outcome::kIllegalAddress);
   f("tex.1d.v4.f32.f32 {%v0, %v1, %v2, %v3}, [%h, {%x}];", {0.5f}, {}, {}, 99);

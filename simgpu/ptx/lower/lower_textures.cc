@@ -20,8 +20,8 @@ bool Body::has_layer(Geometry g) {
   return g == Geometry::k1DLayered || g == Geometry::k2DLayered || g == Geometry::kCubeLayered;
 }
 
-bool Body::image_address(const Operand& o, Geometry g, Ty type, uint32_t* handle, uint32_t* out,
-                         uint32_t* sampler) {
+bool Body::texture_address(const Operand& o, Geometry g, Ty type, uint32_t* handle, uint32_t* out,
+                           uint32_t* sampler) {
   const bool apart = sampler && o.count == 3;
   if (o.kind != OperandKind::kAddress || (o.count != 2 && !apart)) {
     error("expected [object, coordinates]");
@@ -49,7 +49,7 @@ void Body::vector_of(const Operand& o, unsigned most, Ty type, uint32_t* out) {
   for (unsigned k = 0; k < o.count && k < most; ++k) out[k] = source(o.items[k], type);
 }
 
-uint32_t* Body::image_list(unsigned count) {
+uint32_t* Body::operand_list(unsigned count) {
   auto* list = m_.syntax.arena.make<uint32_t>(count);
   for (unsigned k = 0; k < count; ++k) list[k] = kNone;
   return list;
@@ -81,8 +81,9 @@ void Body::texture(Parts& p) {
   const Operand& d = operand(0);
   if (d.kind != OperandKind::kList || d.count != results) return error("bad destination");
   Ins i = blank();
-  i.list = image_list(kTexCount);
-  if (!image_address(operand(1), shape.geometry, type, &i.a, i.list + kTexCoordinate, &i.b)) return;
+  i.list = operand_list(kTexCount);
+  if (!texture_address(operand(1), shape.geometry, type, &i.a, i.list + kTexCoordinate, &i.b))
+    return;
   uint32_t next = 2;
   if (shape.mode == TextureMode::kLevel) i.list[kTexLevel] = source(next++, type);
   if (shape.mode == TextureMode::kGradient) {
@@ -138,9 +139,9 @@ void Body::surface(Parts& p) {
   shape.wide = type_bytes(shape.type) == 8;
   Ins i = blank();
   i.n = (uint8_t)n;
-  i.list = image_list(kSurfCount);
-  if (!image_address(operand(load ? 1u : 0u), shape.geometry, Ty::kS32, &i.a,
-                     i.list + kSurfCoordinate))
+  i.list = operand_list(kSurfCount);
+  if (!texture_address(operand(load ? 1u : 0u), shape.geometry, Ty::kS32, &i.a,
+                       i.list + kSurfCoordinate))
     return;
   const Operand& value = operand(load ? 0u : 1u);
   const bool list = value.kind == OperandKind::kList;
@@ -161,7 +162,7 @@ void Body::surface(Parts& p) {
   emit(i, op_surface, r);
 }
 
-void Body::image_query(Parts& p) {
+void Body::texture_query(Parts& p) {
   static const char* const kQueries[] = {"width",         "height",
                                          "depth",         "channel_data_type",
                                          "channel_order", "normalized_coords",
@@ -175,8 +176,8 @@ void Body::image_query(Parts& p) {
   p.take_type();
   if (!finished(p) || !need(level ? 3 : 2, level ? 3 : 2)) return;
   if (query < 0) return error("unknown query");
-  if (query == (int)ImageQuery::kChannelType || query == (int)ImageQuery::kChannelOrder ||
-      query == (int)ImageQuery::kMemoryLayout)
+  if (query == (int)TextureQuery::kChannelType || query == (int)TextureQuery::kChannelOrder ||
+      query == (int)TextureQuery::kMemoryLayout)
     return error("this query is not supported");
   Ins i = blank();
   const Operand& o = operand(1);
@@ -187,7 +188,7 @@ void Body::image_query(Parts& p) {
   i.imm = query;
   i.sub = p.base() == "suq";
   i.flags |= kSetsManyRegisters;
-  emit(i, op_image_query);
+  emit(i, op_texture_query);
 }
 
 }  // namespace simgpu::ptx

@@ -2,7 +2,7 @@
 // open is done in double precision and rounded once; filter weights have 8 bits of fraction, as the
 // CUDA programming guide says.
 #define SIMGPU_ARCH scalar
-#include "ptx/handlers/images.h"
+#include "ptx/handlers/textures.h"
 
 #include <initializer_list>
 
@@ -35,21 +35,23 @@ struct Texel {
 
 class Sampler {
  public:
-  Sampler(Ctx& c, uint32_t lane, const Image& image) : c_(c), lane_(lane), image_(image) {}
+  Sampler(Ctx& c, uint32_t lane, const Texture& texture) : c_(c), lane_(lane), texture_(texture) {}
   uint64_t bad_address = 0;
 
   // Integer results are wanted, or the format has no other reading.
-  bool integers() const { return image_.channel != ChannelKind::kFloat && !image_.read_normalized; }
+  bool integers() const {
+    return texture_.channel != ChannelKind::kFloat && !texture_.read_normalized;
+  }
 
-  bool sample(const ImageLevel& level, Geometry g, const double* at, int64_t slice, bool integer,
+  bool sample(const TextureLevel& level, Geometry g, const double* at, int64_t slice, bool integer,
               const int32_t* offset, Texel* out) {
     const unsigned n = dimensions(g);
     int64_t low[3] = {0, 0, 0};
     double weight[3] = {0, 0, 0};
-    const bool linear = image_.filter == Filter::kLinear && !integer && !integers();
+    const bool linear = texture_.filter == Filter::kLinear && !integer && !integers();
     for (unsigned d = 0; d < n; ++d) {
       double x = at[d];
-      if (!integer && image_.normalized) x *= (double)size(level, d);
+      if (!integer && texture_.normalized) x *= (double)size(level, d);
       if (offset) x += offset[d];
       if (linear) {
         x -= 0.5;
@@ -79,12 +81,12 @@ class Sampler {
   }
 
   // The four texels a bilinear filter would use, one channel of each.
-  bool gather(const ImageLevel& level, const double* at, int64_t slice, const int32_t* offset,
+  bool gather(const TextureLevel& level, const double* at, int64_t slice, const int32_t* offset,
               unsigned component, Texel* out) {
     int64_t low[3] = {0, 0, 0};
     for (unsigned d = 0; d < 2; ++d) {
       double x = at[d];
-      if (image_.normalized) x *= (double)size(level, d);
+      if (texture_.normalized) x *= (double)size(level, d);
       if (offset) x += offset[d];
       low[d] = whole(x - 0.5);
     }
@@ -110,7 +112,7 @@ class Sampler {
         return 2;
     }
   }
-  static uint32_t size(const ImageLevel& level, unsigned d) {
+  static uint32_t size(const TextureLevel& level, unsigned d) {
     const uint32_t n = d == 0 ? level.width : d == 1 ? level.height : level.depth;
     return n == 0 ? 1 : n;
   }
@@ -119,7 +121,7 @@ class Sampler {
   // False: outside, and the border colour counts.
   bool place(int64_t* index, uint32_t n, AddressMode mode) const {
     if (*index >= 0 && *index < n) return true;
-    if (!image_.normalized && (mode == AddressMode::kWrap || mode == AddressMode::kMirror))
+    if (!texture_.normalized && (mode == AddressMode::kWrap || mode == AddressMode::kMirror))
       mode = AddressMode::kClamp;
     switch (mode) {
       case AddressMode::kWrap:
@@ -139,20 +141,20 @@ class Sampler {
     return false;
   }
 
-  bool texel(const ImageLevel& level, unsigned n, const int64_t* at, int64_t slice, bool integer,
+  bool texel(const TextureLevel& level, unsigned n, const int64_t* at, int64_t slice, bool integer,
              Texel* out) {
     int64_t index[3] = {at[0], at[1], at[2]};
     for (unsigned d = 0; d < n; ++d) {
       // Linear memory has no address mode: beyond it there are zeros.
-      const bool linear = image_.kind == ImageKind::kLinear;
-      const AddressMode mode = linear ? AddressMode::kBorder : image_.address[d];
+      const bool linear = texture_.kind == TextureKind::kLinear;
+      const AddressMode mode = linear ? AddressMode::kBorder : texture_.address[d];
       if (!place(&index[d], size(level, d), mode)) {
         border(linear, out);
         return true;
       }
     }
     (void)integer;
-    const unsigned bytes = image_.channels * image_.channel_bits / 8u;
+    const unsigned bytes = texture_.channels * texture_.channel_bits / 8u;
     const uint64_t where = (uint64_t)index[0] * bytes + (uint64_t)index[1] * level.row_pitch +
                            (uint64_t)(n == 3 ? index[2] : slice) * level.slice_pitch;
     uint8_t data[16];
@@ -168,7 +170,7 @@ class Sampler {
 
   void border(bool zero, Texel* out) const {
     for (int k = 0; k < 4; ++k) {
-      const float v = zero ? 0.0f : image_.border[k];
+      const float v = zero ? 0.0f : texture_.border[k];
       out->real[k] = v;
       out->raw[k] = integers() ? (uint32_t)(int64_t)v : bits<uint32_t>(v);
     }
@@ -176,33 +178,33 @@ class Sampler {
 
   void decode(const uint8_t* data, Texel* out) const {
     for (unsigned k = 0; k < 4; ++k) {
-      if (k >= image_.channels) {  // x, then 0, 0, 1
+      if (k >= texture_.channels) {  // x, then 0, 0, 1
         const bool one = k == 3;
         out->real[k] = one;
         out->raw[k] = integers() ? one : bits<uint32_t>(one ? 1.0f : 0.0f);
         continue;
       }
       uint32_t v = 0;
-      memcpy(&v, data + k * image_.channel_bits / 8u, image_.channel_bits / 8u);
-      const bool is_signed = image_.channel == ChannelKind::kSigned;
-      if (image_.channel == ChannelKind::kFloat) {
+      memcpy(&v, data + k * texture_.channel_bits / 8u, texture_.channel_bits / 8u);
+      const bool is_signed = texture_.channel == ChannelKind::kSigned;
+      if (texture_.channel == ChannelKind::kFloat) {
         const float f =
-            image_.channel_bits == 16 ? scalar::half_to_float((uint16_t)v) : bits<float>(v);
+            texture_.channel_bits == 16 ? scalar::half_to_float((uint16_t)v) : bits<float>(v);
         out->real[k] = f;
         out->raw[k] = bits<uint32_t>(f);
         continue;
       }
-      if (is_signed && image_.channel_bits < 32) {
-        const unsigned shift = 32 - image_.channel_bits;
+      if (is_signed && texture_.channel_bits < 32) {
+        const unsigned shift = 32 - texture_.channel_bits;
         v = (uint32_t)((int32_t)(v << shift) >> shift);
       }
       out->raw[k] = v;
       out->real[k] = is_signed ? (double)(int32_t)v : (double)v;
-      if (!image_.read_normalized || image_.channel_bits == 32) continue;
-      const double most = (double)((1u << (image_.channel_bits - (is_signed ? 1 : 0))) - 1);
+      if (!texture_.read_normalized || texture_.channel_bits == 32) continue;
+      const double most = (double)((1u << (texture_.channel_bits - (is_signed ? 1 : 0))) - 1);
       double f = out->real[k] / most;
       if (f < -1) f = -1;
-      if (image_.srgb && k < 3 && image_.channel_bits == 8 && !is_signed) f = linear_of(f);
+      if (texture_.srgb && k < 3 && texture_.channel_bits == 8 && !is_signed) f = linear_of(f);
       out->real[k] = (double)(float)f;
       out->raw[k] = bits<uint32_t>((float)f);
     }
@@ -218,26 +220,26 @@ class Sampler {
 
   Ctx& c_;
   const uint32_t lane_;
-  const Image& image_;
+  const Texture& texture_;
 };
 
-bool geometry_fits(const Image& image, Geometry g) {
+bool geometry_fits(const Texture& texture, Geometry g) {
   switch (g) {
     case Geometry::k1D:
-      return image.kind == ImageKind::k1D || image.kind == ImageKind::kLinear;
+      return texture.kind == TextureKind::k1D || texture.kind == TextureKind::kLinear;
     case Geometry::k2D:
-      return image.kind == ImageKind::k2D;
+      return texture.kind == TextureKind::k2D;
     case Geometry::k3D:
-      return image.kind == ImageKind::k3D;
+      return texture.kind == TextureKind::k3D;
     case Geometry::k1DLayered:
-      return image.kind == ImageKind::k1DLayered;
+      return texture.kind == TextureKind::k1DLayered;
     case Geometry::k2DLayered:
-      return image.kind == ImageKind::k2DLayered || image.kind == ImageKind::kCubeLayered ||
-             image.kind == ImageKind::kCube;
+      return texture.kind == TextureKind::k2DLayered || texture.kind == TextureKind::kCubeLayered ||
+             texture.kind == TextureKind::kCube;
     case Geometry::kCube:
-      return image.kind == ImageKind::kCube;
+      return texture.kind == TextureKind::kCube;
     case Geometry::kCubeLayered:
-      return image.kind == ImageKind::kCubeLayered;
+      return texture.kind == TextureKind::kCubeLayered;
   }
   return false;
 }
@@ -277,7 +279,7 @@ int64_t clamp_slice(int64_t v, uint32_t count) {
   return v < 0 ? 0 : v >= (int64_t)count ? (count == 0 ? 0 : (int64_t)count - 1) : v;
 }
 
-const Ins* no_such_image(Ctx& c, const Ins* i, uint64_t handle, const char* what) {
+const Ins* no_such_texture(Ctx& c, const Ins* i, uint64_t handle, const char* what) {
   return fault(c, i, Outcome::kIllegalAddress, handle, "0x%llx is no %s that fits the instruction",
                (unsigned long long)handle, what);
 }
@@ -304,20 +306,20 @@ const ReferenceInit* sampler_at(const Ctx& c, uint64_t address) {
   return nullptr;
 }
 
-// An image as a sampler reference reads it.
-Image sampled_by(const ReferenceInit& s, Image image) {
+// A texture as a sampler reference reads it.
+Texture sampled_by(const ReferenceInit& s, Texture texture) {
   for (int d = 0; d < 3; ++d)
-    image.address[d] = s.address[d] < 0 ? AddressMode::kClamp : (AddressMode)s.address[d];
-  image.filter = s.filter == (int)Filter::kLinear ? Filter::kLinear : Filter::kPoint;
-  if (s.normalized == 0) image.normalized = false;
-  return image;
+    texture.address[d] = s.address[d] < 0 ? AddressMode::kClamp : (AddressMode)s.address[d];
+  texture.filter = s.filter == (int)Filter::kLinear ? Filter::kLinear : Filter::kPoint;
+  if (s.normalized == 0) texture.normalized = false;
+  return texture;
 }
 
 // One lane of a texture instruction.
-bool sample_lane(Ctx& c, const Ins* i, const TextureShape& shape, const Image& image, unsigned lane,
-                 Texel* out, uint64_t* bad) {
+bool sample_lane(Ctx& c, const Ins* i, const TextureShape& shape, const Texture& texture,
+                 unsigned lane, Texel* out, uint64_t* bad) {
   const uint32_t* list = i->list;
-  Sampler sampler(c, lane, image);
+  Sampler sampler(c, lane, texture);
   double at[3];
   unsigned k = kTexCoordinate;
   int64_t slice = 0;
@@ -327,7 +329,7 @@ bool sample_lane(Ctx& c, const Ins* i, const TextureShape& shape, const Image& i
   for (unsigned d = 0; d < n; ++d)
     at[d] =
         shape.integer ? (double)(int32_t)word(c, list[k + d], lane) : real(c, list[k + d], lane);
-  const ImageLevel& base = image.levels[0];
+  const TextureLevel& base = texture.levels[0];
   if (cube) {
     double s, t;
     const unsigned face = cube_face(at, &s, &t);
@@ -356,30 +358,31 @@ bool sample_lane(Ctx& c, const Ins* i, const TextureShape& shape, const Image& i
       double sum = 0;
       for (unsigned d = 0; d < n; ++d) {
         double g = real(c, list[which + d], lane);
-        if (image.normalized) g *= Sampler::size(base, d);
+        if (texture.normalized) g *= Sampler::size(base, d);
         sum += g * g;
       }
       longest = sum > longest ? sum : longest;
     }
     level = level_of(longest);
   }
-  if (image.level_count > 1) {
-    level += (double)image.mipmap_bias;
-    level = level < (double)image.mipmap_min ? (double)image.mipmap_min : level;
-    level = level > (double)image.mipmap_max ? (double)image.mipmap_max : level;
+  if (texture.level_count > 1) {
+    level += (double)texture.mipmap_bias;
+    level = level < (double)texture.mipmap_min ? (double)texture.mipmap_min : level;
+    level = level > (double)texture.mipmap_max ? (double)texture.mipmap_max : level;
   }
-  const double last = image.level_count - 1;
+  const double last = texture.level_count - 1;
   level = level < 0 ? 0 : level > last ? last : level;
-  if (image.mipmap_filter == Filter::kPoint || sampler.integers() || shape.integer) {
-    good = sampler.sample(image.levels[whole(level + 0.5)], shape.geometry, at, slice,
+  if (texture.mipmap_filter == Filter::kPoint || sampler.integers() || shape.integer) {
+    good = sampler.sample(texture.levels[whole(level + 0.5)], shape.geometry, at, slice,
                           shape.integer, shift, out);
   } else {
     const int64_t low = whole(level);
     const double share = floor_of((level - (double)low) * 256 + 0.5) / 256;
-    good = sampler.sample(image.levels[low], shape.geometry, at, slice, false, shift, out);
+    good = sampler.sample(texture.levels[low], shape.geometry, at, slice, false, shift, out);
     if (good && share > 0 && low < (int64_t)last) {
       Texel upper;
-      good = sampler.sample(image.levels[low + 1], shape.geometry, at, slice, false, shift, &upper);
+      good =
+          sampler.sample(texture.levels[low + 1], shape.geometry, at, slice, false, shift, &upper);
       for (int x = 0; x < 4; ++x) out->real[x] = out->real[x] * (1 - share) + upper.real[x] * share;
     }
   }
@@ -391,34 +394,34 @@ bool sample_lane(Ctx& c, const Ins* i, const TextureShape& shape, const Image& i
 
 const Ins* op_texture(Ctx& c, const Ins* i) {
   const TextureShape shape = TextureShape::unpack(i->imm);
-  Images* images = c.grid->launch->images;
+  Textures* textures = c.grid->launch->textures;
   const uint64_t* handles = reg64(c, i->a);
   const uint64_t* samplers = i->b == kNone ? nullptr : reg64(c, i->b);
-  const Image* image = nullptr;
-  Image resampled;
+  const Texture* texture = nullptr;
+  Texture resampled;
   uint64_t known = 0, known_sampler = 0;
   for (unsigned l = 0; l < kLanes; ++l) {
     if (!c.lanes[l]) continue;
     const uint64_t by = samplers ? samplers[l] : 0;
-    if (!image || handles[l] != known || by != known_sampler) {
+    if (!texture || handles[l] != known || by != known_sampler) {
       known = handles[l];
       known_sampler = by;
-      image = images ? images->texture(known) : nullptr;
-      if (!image || image->level_count == 0 || !geometry_fits(*image, shape.geometry))
-        return no_such_image(c, i, known, "texture");
+      texture = textures ? textures->texture(known) : nullptr;
+      if (!texture || texture->level_count == 0 || !geometry_fits(*texture, shape.geometry))
+        return no_such_texture(c, i, known, "texture");
       if (samplers) {
         const ReferenceInit* sampler = sampler_at(c, by);
-        if (!sampler) return no_such_image(c, i, by, "sampler");
-        resampled = sampled_by(*sampler, *image);
-        image = &resampled;
+        if (!sampler) return no_such_texture(c, i, by, "sampler");
+        resampled = sampled_by(*sampler, *texture);
+        texture = &resampled;
       }
     }
     Texel t{};
     uint64_t bad = 0;
-    if (!sample_lane(c, i, shape, *image, l, &t, &bad))
+    if (!sample_lane(c, i, shape, *texture, l, &t, &bad))
       return fault(c, i, Outcome::kIllegalAddress, bad,
                    "texture fetch at 0x%llx is outside every allocation", (unsigned long long)bad);
-    const bool integers = image->channel != ChannelKind::kFloat && !image->read_normalized;
+    const bool integers = texture->channel != ChannelKind::kFloat && !texture->read_normalized;
     if (shape.result == Ty::kF16x2) {
       for (unsigned k = 0; k < 2; ++k) {
         if (i->list[k] == kNone) continue;
@@ -441,9 +444,9 @@ namespace {
 // Applies f, which reads and replaces `bytes` bytes, where a texel of a surface lies. The x
 // coordinate counts bytes, or texels in formatted accesses.
 template <class F>
-const Ins* at_surface(Ctx& c, const Ins* i, const SurfaceShape& shape, const Image& image,
+const Ins* at_surface(Ctx& c, const Ins* i, const SurfaceShape& shape, const Texture& texture,
                       unsigned lane, unsigned bytes, F f) {
-  const ImageLevel& level = image.levels[0];
+  const TextureLevel& level = texture.levels[0];
   const uint32_t* list = i->list + kSurfCoordinate;
   unsigned k = 0;
   int64_t slice = 0, index[3] = {0, 0, 0};
@@ -451,7 +454,7 @@ const Ins* at_surface(Ctx& c, const Ins* i, const SurfaceShape& shape, const Ima
   const unsigned n = Sampler::dimensions(shape.geometry);
   for (unsigned d = 0; d < n; ++d) index[d] = (int32_t)word(c, list[k + d], lane);
   if (n < 3) index[2] = slice;
-  const unsigned texel_bytes = image.channels * image.channel_bits / 8u;
+  const unsigned texel_bytes = texture.channels * texture.channel_bits / 8u;
   if (shape.formatted) index[0] *= texel_bytes;
   const int64_t row = (int64_t)level.width * texel_bytes;
   const int64_t sizes[3] = {row, Sampler::size(level, 1), Sampler::size(level, 2)};
@@ -466,7 +469,7 @@ const Ins* at_surface(Ctx& c, const Ins* i, const SurfaceShape& shape, const Ima
     outside = true;
     if (shape.outside == Outside::kClamp) index[d] = index[d] < 0 || most < 0 ? 0 : most;
   }
-  if (row < bytes) return no_such_image(c, i, 0, "surface");
+  if (row < bytes) return no_such_texture(c, i, 0, "surface");
   if (outside && shape.outside == Outside::kTrap)
     return fault(c, i, Outcome::kTrap, (uint64_t)index[0],
                  "surface access at (%lld, %lld, %lld) is outside", (long long)index[0],
@@ -491,9 +494,9 @@ const Ins* at_surface(Ctx& c, const Ins* i, const SurfaceShape& shape, const Ima
 }
 
 // A channel as a surface's format has it, from 32 bits; integers stop at the ends of what fits.
-uint32_t formatted(const Image& image, uint32_t v) {
-  const unsigned width = image.channel_bits;
-  switch (image.channel) {
+uint32_t formatted(const Texture& texture, uint32_t v) {
+  const unsigned width = texture.channel_bits;
+  switch (texture.channel) {
     case ChannelKind::kFloat:
       return width == 16 ? scalar::float_to_half(bits<float>(v)) : v;
     case ChannelKind::kSigned: {
@@ -535,23 +538,23 @@ void reduce_at(uint8_t* p, SurfaceAccess op, T v) {
 
 const Ins* op_surface(Ctx& c, const Ins* i) {
   const SurfaceShape shape = SurfaceShape::unpack(i->imm);
-  Images* images = c.grid->launch->images;
+  Textures* textures = c.grid->launch->textures;
   const uint64_t* handles = reg64(c, i->a);
   const unsigned each = type_bytes(shape.type);
   for (unsigned l = 0; l < kLanes; ++l) {
     if (!c.lanes[l]) continue;
-    const Image* image = images ? images->surface(handles[l]) : nullptr;
-    if (!image || image->level_count == 0 || !geometry_fits(*image, shape.geometry))
-      return no_such_image(c, i, handles[l], "surface");
+    const Texture* texture = textures ? textures->surface(handles[l]) : nullptr;
+    if (!texture || texture->level_count == 0 || !geometry_fits(*texture, shape.geometry))
+      return no_such_texture(c, i, handles[l], "surface");
     const bool signed_sum =
-        shape.type == Ty::kS32 || (shape.formatted && image->channel == ChannelKind::kSigned);
+        shape.type == Ty::kS32 || (shape.formatted && texture->channel == ChannelKind::kSigned);
     if (shape.formatted && shape.access != SurfaceAccess::kStore &&
-        (image->channel_bits != 32 || image->channels != 1 ||
-         image->channel == ChannelKind::kFloat))
-      return no_such_image(c, i, handles[l], "surface of 32-bit integers");
+        (texture->channel_bits != 32 || texture->channels != 1 ||
+         texture->channel == ChannelKind::kFloat))
+      return no_such_texture(c, i, handles[l], "surface of 32-bit integers");
     const unsigned bytes =
-        shape.formatted ? image->channels * image->channel_bits / 8u : each * i->n;
-    const Ins* next = at_surface(c, i, shape, *image, l, bytes, [&](uint8_t* p) {
+        shape.formatted ? texture->channels * texture->channel_bits / 8u : each * i->n;
+    const Ins* next = at_surface(c, i, shape, *texture, l, bytes, [&](uint8_t* p) {
       uint8_t data[16] = {};
       if (shape.access == SurfaceAccess::kLoad) {
         if (p) memcpy(data, p, bytes);
@@ -568,9 +571,9 @@ const Ins* op_surface(Ctx& c, const Ins* i) {
       }
       if (!p) return;
       if (shape.formatted && shape.access == SurfaceAccess::kStore) {
-        const unsigned width = image->channel_bits / 8u;
-        for (unsigned k = 0; k < i->n && k < image->channels; ++k) {
-          const uint32_t v = formatted(*image, reg32(c, i->list[k])[l]);
+        const unsigned width = texture->channel_bits / 8u;
+        for (unsigned k = 0; k < i->n && k < texture->channels; ++k) {
+          const uint32_t v = formatted(*texture, reg32(c, i->list[k])[l]);
           memcpy(p + k * width, &v, width);
         }
         return;
@@ -601,66 +604,66 @@ const Ins* op_surface(Ctx& c, const Ins* i) {
   return i + 1;
 }
 
-const Ins* op_image_query(Ctx& c, const Ins* i) {
-  Images* images = c.grid->launch->images;
+const Ins* op_texture_query(Ctx& c, const Ins* i) {
+  Textures* textures = c.grid->launch->textures;
   const uint64_t* handles = reg64(c, i->a);
   for (unsigned l = 0; l < kLanes; ++l) {
     if (!c.lanes[l]) continue;
     const bool surface = i->sub & 1;
-    const Image* image = !images   ? nullptr
-                         : surface ? images->surface(handles[l])
-                                   : images->texture(handles[l]);
-    static const ImageLevel kNothing{};
-    Image sampler;
-    if (const ReferenceInit* by = image ? nullptr : sampler_at(c, handles[l])) {
-      sampler = sampled_by(*by, Image{});
+    const Texture* texture = !textures ? nullptr
+                             : surface ? textures->surface(handles[l])
+                                       : textures->texture(handles[l]);
+    static const TextureLevel kNothing{};
+    Texture sampler;
+    if (const ReferenceInit* by = texture ? nullptr : sampler_at(c, handles[l])) {
+      sampler = sampled_by(*by, Texture{});
       sampler.normalized = by->normalized != 0;
       sampler.level_count = 1;
       sampler.levels = &kNothing;
-      image = &sampler;
+      texture = &sampler;
     }
-    if (!image || image->level_count == 0)
-      return no_such_image(c, i, handles[l], surface ? "surface" : "texture");
+    if (!texture || texture->level_count == 0)
+      return no_such_texture(c, i, handles[l], surface ? "surface" : "texture");
     uint32_t at = i->b == kNone ? 0 : reg32(c, i->b)[l];
-    if (at >= image->level_count) at = image->level_count - 1u;
-    const ImageLevel& level = image->levels[at];
-    const bool slices = image->kind != ImageKind::k3D;
+    if (at >= texture->level_count) at = texture->level_count - 1u;
+    const TextureLevel& level = texture->levels[at];
+    const bool slices = texture->kind != TextureKind::k3D;
     uint32_t v = 0;
-    switch ((ImageQuery)i->imm) {
-      case ImageQuery::kWidth:
+    switch ((TextureQuery)i->imm) {
+      case TextureQuery::kWidth:
         v = level.width;
         break;
-      case ImageQuery::kHeight:
+      case TextureQuery::kHeight:
         v = level.height;
         break;
-      case ImageQuery::kDepth:
+      case TextureQuery::kDepth:
         v = slices ? 1 : level.depth;
         break;
-      case ImageQuery::kArraySize:
-        v = image->kind == ImageKind::kCube || image->kind == ImageKind::kCubeLayered
+      case TextureQuery::kArraySize:
+        v = texture->kind == TextureKind::kCube || texture->kind == TextureKind::kCubeLayered
                 ? level.depth / 6
             : slices ? level.depth
                      : 1;
         break;
-      case ImageQuery::kLevels:
-        v = image->level_count;
+      case TextureQuery::kLevels:
+        v = texture->level_count;
         break;
-      case ImageQuery::kSamples:
+      case TextureQuery::kSamples:
         v = 1;
         break;
-      case ImageQuery::kNormalized:
-        v = image->normalized;
+      case TextureQuery::kNormalized:
+        v = texture->normalized;
         break;
-      case ImageQuery::kUnnormalized:
-        v = !image->normalized;
+      case TextureQuery::kUnnormalized:
+        v = !texture->normalized;
         break;
-      case ImageQuery::kFilter:
-        v = (uint32_t)image->filter;
+      case TextureQuery::kFilter:
+        v = (uint32_t)texture->filter;
         break;
-      case ImageQuery::kAddress0:
-      case ImageQuery::kAddress1:
-      case ImageQuery::kAddress2:
-        v = (uint32_t)image->address[i->imm - (int64_t)ImageQuery::kAddress0];
+      case TextureQuery::kAddress0:
+      case TextureQuery::kAddress1:
+      case TextureQuery::kAddress2:
+        v = (uint32_t)texture->address[i->imm - (int64_t)TextureQuery::kAddress0];
         break;
       default:
         break;
