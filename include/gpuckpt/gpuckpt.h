@@ -60,7 +60,8 @@ enum gpuckpt_code {
   GPUCKPT_LOCKED = 11, /* another writer, or an exclusive lock, has the store */
   GPUCKPT_REFUSED =
       14, /* the program does something that could not be restored; the text names it */
-  GPUCKPT_TIMEOUT = 15 /* not possible in time; the text names who stood in the way */
+  GPUCKPT_TIMEOUT =
+      15 /* not possible in time; the text names the process or thread that prevented it */
 };
 
 /* One checkpoint that was asked for. Belongs to the caller until gpuckpt_checkpoint_free. */
@@ -145,7 +146,7 @@ int gpuckpt_leave(void);
  * on_snapshot hooks run in the reverse order of their registration, the others in its order. They
  * are ordinary code: they may call libc and the driver, take locks, and wait for other threads of
  * the program, which run all the while (in a restored process: the program goes on while on_restore
- * hooks run. Who must not see the world before they are done takes a lock in on_snapshot). Every
+ * hooks run. A thread that must not run before they are done takes a lock in on_snapshot). Every
  * signal is blocked. They may not end their thread, jump out, or wait for a checkpoint. An
  * on_snapshot hook that does not return in time fails the attempt. A snapshot may be retried, so
  * there can be several rounds of hooks before it is done. */

@@ -31,8 +31,8 @@ enum Space : uint64_t {
                                 // address = offset
   kSpaceDeviceBase = 0x1000000,   // + CUDA device ordinal, address = device virtual address
   kSpacePrecopyBase = 0x2000000,  // + CUDA device ordinal: chunks sent before the moment of the
-                                  // snapshot and have no place in it yet. kRunSealed only; who sent
-                                  // them and saw all slots freed may call them kRunNamed.
+                                  // snapshot and have no place in it yet. kRunSealed only; a sender
+                                  // that sent them and saw all slots freed may call them kRunNamed.
 };
 // A snapshot of several processes (a job with members) has these spaces once for each of them: the
 // member's number is in the upper half of the space, its blobs are called "NAME.NUMBER". Number 0
@@ -258,7 +258,7 @@ enum JobStep : uint32_t {
   kJobOpened = 3,    // member: comes with ring and sockets for the writer
   kJobFrozen = 4,    // member: gate closed, devices idle. leader: look at their memory
   kJobStaged = 5,    // member: it is looked at. leader: park
-  kJobParked = 6,    // member: all threads stand. leader: capture
+  kJobParked = 6,    // member: all threads are parked. leader: capture
   kJobListed = 7,    // member: has listed its descriptors. leader: capture them
   kJobCaptured = 8,  // member: everything is out of the way. leader: go on
   kJobFailed = 9,    // either: it will not be; code, text

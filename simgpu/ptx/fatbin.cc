@@ -156,7 +156,7 @@ FatbinResult from_container(const uint8_t* p, uint32_t sm, char** text, size_t* 
 
 // Relocatable device code: `parts` is a list of containers, ended by null, that are to be linked.
 // Parts without a suitable PTX (the device runtime has machine code and PTX of the newest target
-// alone) are left out; who needs one of them gets "unresolved" when the text is compiled.
+// alone) are left out; a program that needs one gets "unresolved" when the text is compiled.
 FatbinResult from_parts(const uint8_t* const* parts, uint32_t sm, char** text, size_t* length,
                         char* log, size_t log_bytes) {
   constexpr size_t kMost = 4096;

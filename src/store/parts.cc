@@ -70,7 +70,7 @@ Status list_snapshots(Env* env, const Paths& paths, std::vector<std::string>* ou
   return Status::Ok();
 }
 
-Status remove_leftovers(Env* env, const Paths& paths, uint64_t* count) {
+Status remove_stale_files(Env* env, const Paths& paths, uint64_t* count) {
   if (count) *count = 0;
   // First the files, then the locks: a writer takes its lock before it creates a file, so a file
   // seen here whose lock is not seen afterwards belongs to no live writer.

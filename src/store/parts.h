@@ -42,7 +42,7 @@ Status list_packs(Env* env, const Paths& paths, std::vector<PackId>* out);
 // Ids of all snapshots, oldest first.
 Status list_snapshots(Env* env, const Paths& paths, std::vector<std::string>* out);
 // Temporary files whose writer is gone are removed; `count` may be null.
-Status remove_leftovers(Env* env, const Paths& paths, uint64_t* count);
+Status remove_stale_files(Env* env, const Paths& paths, uint64_t* count);
 // Layers that were read before; what one operation passes around so that it reads each once.
 // Thread safe.
 class LayerCache {

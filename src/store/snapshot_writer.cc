@@ -28,7 +28,7 @@ Status SnapshotWriterImpl::begin() {
     usleep(50'000);
   }
   refreshed_ns_ = env_->now_ns();
-  (void)remove_leftovers(env_, paths_, nullptr);
+  (void)remove_stale_files(env_, paths_, nullptr);
   if (Status s = disk_bytes(env_, paths_, &used_before_); !s.ok()) return s;
   if (Status s = check_room(0); !s.ok()) return s;
   if (Status s = load_index(); !s.ok()) return s;

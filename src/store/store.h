@@ -115,7 +115,7 @@ struct VerifyOptions {
 struct VerifyReport {
   std::vector<std::string> whole;                            // snapshot ids
   std::vector<std::pair<std::string, std::string>> damaged;  // id, why
-  std::vector<std::string> findings;                         // damaged files, leftovers
+  std::vector<std::string> findings;                         // damaged and stale files
   uint64_t packs = 0, pack_bytes = 0, checked_bytes = 0;
   bool ok() const { return damaged.empty() && findings.empty(); }
 };
@@ -203,8 +203,8 @@ class Store {
   virtual std::unique_ptr<MirrorState> mirror_state() = 0;
   // Bytes of all files of the store.
   virtual Status disk_bytes(uint64_t* out) = 0;
-  // The lease of a job (lease.h): who has it; taking it, with a note of where the job's line ends;
-  // renewing it, and saying that the run is about to end (kLeaving) or over (kEnded).
+  // The lease of a job (lease.h): which run has it; taking it, with a note of where the job's line
+  // ends; renewing it, and saying that the run is about to end (kLeaving) or over (kEnded).
   virtual Status job_lease(const std::string& job, Lease* out) = 0;
   virtual Status take_job(const LeaseRequest& request, Lease* out) = 0;
   virtual Status renew_job(const Lease& lease) = 0;

@@ -89,9 +89,10 @@ void define_prune(CommandLine& line, Context* context) {
   verb.option("--remove", options->remove, "Remove this snapshot (id or tag)").check("NAME", named);
   verb.flag("--dry-run", options->dry_run, "Only say what would be removed");
   add_json(verb, context);
-  verb.footer("Without --keep, --older-than and --remove only leftovers and unused data go.\n" +
-              exit_codes({kExitOk, kExitError, kExitUsage, kExitWarnings, kExitAbsent, kExitLocked,
-                          kExitIncompatible, kExitCorrupt, kExitRefused}));
+  verb.footer(
+      "Without --keep, --older-than and --remove only stale files and unused data are removed.\n" +
+      exit_codes({kExitOk, kExitError, kExitUsage, kExitWarnings, kExitAbsent, kExitLocked,
+                  kExitIncompatible, kExitCorrupt, kExitRefused}));
   verb.callback([options, context] { context->run([&] { return prune(*options, context); }); });
 }
 

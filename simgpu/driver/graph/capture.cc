@@ -368,7 +368,7 @@ SIMGPU_API cuStreamEndCapture(CUstream stream, CUgraph* out) {
   if (CUresult r = resolve(stream, &s); r != CUDA_SUCCESS) return r;
   Lock lock(capture_mutex());
   Ref<Capture> c = s->capture;
-  // Who captures into a graph of theirs has it already.
+  // A program that captures into a graph of its own has it already.
   if (!out && (!c || c->own_graph)) return CUDA_ERROR_INVALID_VALUE;
   if (!c) return CUDA_ERROR_ILLEGAL_STATE;
   if (c->origin != s.get()) {

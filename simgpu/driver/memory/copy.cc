@@ -358,7 +358,7 @@ CUresult peers(CUcontext a, CUcontext b, bool wait) {
   return y->synchronize();
 }
 
-CUresult settle(CUresult r) {
+CUresult and_wait(CUresult r) {
   if (r != CUDA_SUCCESS) return r;
   CURRENT(c);
   return c->synchronize();
@@ -574,7 +574,7 @@ SIMGPU_API cuMemcpyPeer(CUdeviceptr to, CUcontext to_ctx, CUdeviceptr from, CUco
                         size_t n) {
   ENTER(cuMemcpyPeer);
   if (CUresult r = peers(to_ctx, from_ctx, true); r != CUDA_SUCCESS) return r;
-  return settle(copy1(nullptr, to, from, n, End::kDevice, End::kDevice, true));
+  return and_wait(copy1(nullptr, to, from, n, End::kDevice, End::kDevice, true));
 }
 SIMGPU_API cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_ctx, CUdeviceptr from, CUcontext from_ctx,
                              size_t n, CUstream stream) {
@@ -609,7 +609,7 @@ SIMGPU_API cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* p) {
   if (p->dstContext && p->srcContext) {
     if (CUresult r = peers(p->dstContext, p->srcContext, true); r != CUDA_SUCCESS) return r;
   }
-  return settle(copy3(nullptr, p, true));
+  return and_wait(copy3(nullptr, p, true));
 }
 SIMGPU_API cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* p, CUstream stream) {
   ENTER(cuMemcpy3DPeerAsync);

@@ -29,7 +29,7 @@ struct Mbarrier {
     return expected | pending << 20 | ((uint64_t)bytes & kBytesMask) << 40 | (valid ? kValid : 0) |
            (phase ? kPhase : 0);
   }
-  void settle() {
+  void complete_phase_if_due() {
     if (pending != 0 || bytes != 0) return;
     phase = !phase;
     pending = expected;
@@ -63,7 +63,7 @@ bool bytes_arrive(Ctx& c, const Ins* i, uint64_t barrier, uint32_t bytes) {
   if (!word) return false;
   Mbarrier b(*word);
   b.bytes -= bytes;
-  b.settle();
+  b.complete_phase_if_due();
   *word = b.word();
   return true;
 }
@@ -108,7 +108,7 @@ const Ins* op_mbarrier(Ctx& c, const Ins* i) {
         if (i->c != kNone) b.bytes += reg32(c, i->c)[l];
         b.pending -= count;
         if (op == MbarrierOp::kArriveDrop) b.expected -= count > b.expected ? b.expected : count;
-        b.settle();
+        b.complete_phase_if_due();
         break;
       }
       case MbarrierOp::kExpect:
@@ -116,7 +116,7 @@ const Ins* op_mbarrier(Ctx& c, const Ins* i) {
         break;
       case MbarrierOp::kComplete:
         b.bytes -= reg32(c, i->c)[l];
-        b.settle();
+        b.complete_phase_if_due();
         break;
       case MbarrierOp::kTestState:
       case MbarrierOp::kTestParity: {

@@ -1,5 +1,5 @@
 // malloc and free of kernels. The heap lies in a range of device memory that Memory::heap gives;
-// all of its state is in that range, so that who copies the range copies the heap.
+// all of its state is in that range, so that a copy of the range is a copy of the heap.
 #pragma once
 
 #include "ptx/run/ir.h"

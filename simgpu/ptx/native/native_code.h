@@ -263,7 +263,7 @@ class Translator {
   Vec<Saved> saved_;
   uint32_t busy_ = 0, masks_ = 0;
   bool failed_ = false;
-  int lent_ = -1;         // a constant in a register while one instruction needs it
+  int temporary_ = -1;    // a constant in a register while one instruction needs it
   int forced_site_ = -1;  // of an access to shared memory by 64 bits
   struct RootSite {
     uint32_t root;

@@ -423,7 +423,7 @@ int Translator::in_register(int n) {
   const int v = make(Form::kCompact, values_[n].wide);
   values_[v].reg[0] = (uint8_t)r;
   values_[v].alike = true;
-  lent_ = v;
+  temporary_ = v;
   return v;
 }
 

@@ -955,8 +955,8 @@ bool Translator::run(uint32_t b, uint32_t begin, uint32_t end, const Vec<Label>&
       return !failed_;
     }
     if (!instruction(i) || failed_) return false;
-    if (lent_ >= 0) free_registers(values_[lent_]);
-    lent_ = -1;
+    if (temporary_ >= 0) free_registers(values_[temporary_]);
+    temporary_ = -1;
     // A value that no later instruction reads releases its registers.
     const uint64_t* live = live_.data() + (size_t)(i + 1 - begin) * live_words_;
     for (uint32_t u = 0; u < units_; ++u)

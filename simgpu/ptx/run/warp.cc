@@ -511,7 +511,7 @@ const Ins* op_exit(Ctx& c, const Ins*) {
   Unit& u = *c.block->unit;
   u.live_threads -= (uint32_t)__builtin_popcount(c.mask);
   *c.group = w.groups[--w.group_count];
-  // Those who wait may have waited for these lanes only.
+  // Lanes that wait may have waited for these lanes only.
   for (uint32_t k = 0; k < w.group_count; ++k)
     if (w.groups[k].state == GroupState::kCollective) w.groups[k].state = GroupState::kReady;
   for (uint32_t left = c.block->barriers_used; left != 0; left &= left - 1) {

@@ -28,7 +28,7 @@ struct Item {
   bool dropped;
 };
 
-// Who uses a name at module scope: one text, or several.
+// Which texts use a name at module scope: one, or several.
 struct Use {
   uint32_t input;
   bool shared;

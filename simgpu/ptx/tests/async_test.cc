@@ -46,7 +46,7 @@ ld.param.u64 %o, [po]; mad.wide.u32 %o, %i, 4, %o; st.global.u32 [%o], %bad; ret
   for (uint32_t v : gpu.read<uint32_t>(out, 128)) CHECK(v == 0);
 }
 
-TEST_CASE("a bulk copy arrives before who waits for its bytes goes on", "[async]") {
+TEST_CASE("a bulk copy arrives before a thread that waits for its bytes continues", "[async]") {
   const std::string s = std::string(kHead90) + R"(
 .visible .entry k(.param .u64 pi, .param .u64 po) {
 .reg .b32 %i, %n, %a, %z; .reg .b64 %o, %in, %t, %g; .reg .pred %p;

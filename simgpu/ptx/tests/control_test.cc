@@ -71,8 +71,8 @@ DONE:
   CHECK(gpu.read<uint32_t>(out, 64) == iota(64));
 }
 
-// What -G makes of a semaphore: each stretch between two calls is shorter than any slice, who waits
-// is always in the deepest frame, and what it reads changes all the time.
+// What -G makes of a semaphore: each stretch between two calls is shorter than any slice, the
+// waiter is always in the deepest frame, and what it reads changes all the time.
 TEST_CASE("a lane that waits in a loop of calls lets the others go on", "[divergence]") {
   Gpu gpu(1 << 20);
   REQUIRE(gpu.load(kernel_text(R"(

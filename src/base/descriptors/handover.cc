@@ -19,7 +19,7 @@ constinit std::atomic<int> offers[kMostOffers] = {};       // descriptor + 1; 0:
 constinit std::atomic<uint64_t> takers[kMostOffers] = {};  // number << 32 | process; 0: free
 constinit std::atomic<uint64_t> identity = 0;
 constinit std::atomic<bool> paused = false;
-constexpr int kNobodys = kMostOffers - 1;  // is never offered
+constexpr int kNeverOffered = kMostOffers - 1;  // is never offered
 constexpr uint64_t kAskAgainUs = 5000, kAskRarelyUs = 200000;
 
 bool note_taker(int number, int pid) {
@@ -36,17 +36,18 @@ long accept_from(int listener, int pid, uint64_t expected) {
   const long socket = sys::call(SYS_accept4, listener, 0, 0, SOCK_CLOEXEC);
   if (sys::failed(socket)) return socket;
   int peer = 0, fds[kLocalDescriptors] = {-1, -1, -1};
-  uint64_t who = 0;
+  uint64_t answerer = 0;
   pollfd wait = {static_cast<int>(socket), POLLIN, 0};
   bool answered = false;
   if (local_trusted(static_cast<int>(socket), &peer) && peer == pid)
     if (!sys::failed(sys::call(SYS_poll, sys::ptr(&wait), 1, 1000)))
-      answered = local_receive(static_cast<int>(socket), &who, sizeof who, fds) == sizeof who;
+      answered = local_receive(static_cast<int>(socket), &answerer, sizeof answerer, fds) ==
+                 sizeof answerer;
   sys::close(static_cast<int>(socket));
   for (size_t i = 0; i < kLocalDescriptors; ++i)
-    if (fds[i] >= 0 && (i || who != expected)) sys::close(fds[i]);
+    if (fds[i] >= 0 && (i || answerer != expected)) sys::close(fds[i]);
   if (!answered) return -EBADF;
-  if (who != expected) return -ESTALE;
+  if (answerer != expected) return -ESTALE;
   return fds[0] >= 0 ? fds[0] : -ENOENT;
 }
 
@@ -94,7 +95,7 @@ uint64_t handover_identity() {
 }
 
 int handover_offer(int fd) {
-  for (int i = 0; i < kNobodys; ++i) {
+  for (int i = 0; i < kNeverOffered; ++i) {
     int free = 0;
     if (offers[i].compare_exchange_strong(free, fd + 1)) return i;
   }
@@ -132,9 +133,9 @@ void handover_serve(uint64_t value, int from_pid) {
   if (sys::failed(socket)) return;
   int peer = 0;
   if (local_trusted(static_cast<int>(socket), &peer) && peer == from_pid) {
-    const uint64_t who = handover_identity();
+    const uint64_t ours = handover_identity();
     const bool give = fd >= 0 && note_taker(number, from_pid);
-    local_send(static_cast<int>(socket), &who, sizeof who, &fd, give);
+    local_send(static_cast<int>(socket), &ours, sizeof ours, &fd, give);
   }
   sys::close(static_cast<int>(socket));
 }
@@ -166,8 +167,8 @@ long handover_fetch(int pid, uint64_t expected, int number, uint64_t patience_us
 }
 
 bool handover_await(int pid, uint64_t patience_us) {
-  // Who has not resumed does not answer at all when it is asked for what it does not offer.
-  const long got = handover_fetch(pid, 0, kNobodys, patience_us);
+  // A process that has not resumed does not answer when it is asked for what it does not offer.
+  const long got = handover_fetch(pid, 0, kNeverOffered, patience_us);
   return got == -ESTALE || got == -ENOENT;
 }
 

@@ -64,7 +64,7 @@ CUresult show(Physical* memory) {
   }
   if (memory->handle)
     return show(memory, real_of<CUmemGenericAllocationHandle>(Kind::kMemHandle, memory->handle));
-  if (memory->lingering) return show(memory, memory->lingering);
+  if (memory->kept) return show(memory, memory->kept);
   CUmemGenericAllocationHandle handle = 0;  // released, and mapped in part
   result = real().cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(memory->mapped_at));
   if (result != CUDA_SUCCESS) return result;
@@ -91,7 +91,7 @@ void inherit(Physical* memory) {
 const char* shared_refusal() {
   vmm().sweep();
   for (Physical* memory = vmm().first; memory; memory = memory->next) {
-    if (!memory->handles && !memory->mappings && !memory->lingering)
+    if (!memory->handles && !memory->mappings && !memory->kept)
       return "cuMemExportToShareableHandle: memory that only a descriptor holds";
     if (memory->foreign) inherit(memory);
     if (memory->foreign && !memory->ticket.is_open())
@@ -271,7 +271,7 @@ bool vmm_unlock(DeviceReport* report) {
   });
   for (Physical* memory = vmm().first; memory; memory = memory->next) {
     if (memory->foreign || (memory->mapped_whole && !of_host(memory))) continue;
-    if (!memory->handle && !memory->mapped_at && !memory->lingering) continue;
+    if (!memory->handle && !memory->mapped_at && !memory->kept) continue;
     CUresult result = show(memory);
     if (result == CUDA_SUCCESS && of_host(memory))
       result = make_contents(memory) ? copy_host_memory(memory, true) : CUDA_ERROR_OUT_OF_MEMORY;
@@ -309,8 +309,8 @@ bool rebuild_vmm(DeviceReport* report) {
   // Other processes wait for the memory of this one.
   if (!rebuild_memory(false, report) || !rebuild_memory(true, report)) return false;
   for (Physical* memory = all.first; memory; memory = memory->next) {
-    if (memory->lingering)
-      memory->lingering = memory->replayed;
+    if (memory->kept)
+      memory->kept = memory->replayed;
     else if (!memory->handles)
       real().cuMemRelease(memory->replayed);
     memory->replayed = 0;
@@ -344,7 +344,7 @@ bool vmm_shares(void* context, bool (*one)(void* context, const DeviceShare&)) {
 }
 
 void vmm_sweep() {
-  if (!known || !__atomic_load_n(&known->lingering, __ATOMIC_RELAXED)) return;
+  if (!known || !__atomic_load_n(&known->kept, __ATOMIC_RELAXED)) return;
   MutexLock guard(known->lock);
   known->sweep();
 }
@@ -383,7 +383,7 @@ bool Vmm::add_handle(Physical* memory, uint64_t name) {
 
 void Vmm::drop_if_unused(Physical* memory) {
   if (memory->handles || memory->mappings || memory->exported) return;
-  stop_lingering(memory);
+  drop_reference(memory);
   memory->ticket.close();
   release(memory->contents);
   if (memory->shown) real().cuMemAddressFree(memory->shown, memory->size);
@@ -392,11 +392,11 @@ void Vmm::drop_if_unused(Physical* memory) {
   destroy(memory);
 }
 
-void Vmm::stop_lingering(Physical* memory) {
-  if (!memory->lingering) return;
-  real().cuMemRelease(memory->lingering);
-  memory->lingering = 0;
-  --lingering;
+void Vmm::drop_reference(Physical* memory) {
+  if (!memory->kept) return;
+  real().cuMemRelease(memory->kept);
+  memory->kept = 0;
+  --kept;
 }
 
 bool Vmm::add_exported(Physical* memory, const OwnFd& end) {

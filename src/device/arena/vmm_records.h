@@ -26,8 +26,8 @@ struct Physical {
   SharedName name;
   bool foreign = false;  // it is another process's
   OwnFd ticket;          // then: a duplicate of the descriptor it came by
-  // The program has released it while descriptors for it exist: our own reference.
-  CUmemGenericAllocationHandle lingering = 0;
+  // Our own reference, held while descriptors for the memory exist that the program has released.
+  CUmemGenericAllocationHandle kept = 0;
   // Of the host's: what it held at the last snapshot.
   char* contents = nullptr;
   bool showing = false;
@@ -68,8 +68,8 @@ struct Vmm {
   HashMap<MemoryHandle> handles;  // by name
   Physical* first = nullptr;
   Vector<Exported> exported;
-  size_t sweep_at = 64;    // descriptors
-  uint32_t lingering = 0;  // how much memory only descriptors hold
+  size_t sweep_at = 64;  // descriptors
+  uint32_t kept = 0;     // how many allocations only descriptors hold
 
   template <typename F>
   void each_mapping(F f) {
@@ -83,16 +83,16 @@ struct Vmm {
   Physical* add(uint64_t handle, size_t size, const CUmemAllocationProp& properties);
   bool add_handle(Physical* memory, uint64_t name);
   void drop_if_unused(Physical* memory);
-  // Before the last handle or mapping goes: a hold of ours, if a descriptor exists. `take` makes
-  // it.
+  // Before the last handle or mapping is released: takes a reference of our own by `take`, if a
+  // descriptor for the memory exists.
   template <typename Take>
-  void linger(Physical* memory, Take take) {
-    if (memory->handles + memory->mappings > 1 || memory->lingering || !memory->exported) return;
+  void keep_for_descriptors(Physical* memory, Take take) {
+    if (memory->handles + memory->mappings > 1 || memory->kept || !memory->exported) return;
     sweep();
-    if (!memory->exported || (memory->lingering = take()) == 0) return;
-    ++lingering;
+    if (!memory->exported || (memory->kept = take()) == 0) return;
+    ++kept;
   }
-  void stop_lingering(Physical* memory);
+  void drop_reference(Physical* memory);
   bool add_exported(Physical* memory, const OwnFd& end);
   // Forgets descriptors that exist nowhere any more. The other one now and then: each is asked for.
   void sweep();

@@ -17,7 +17,7 @@ namespace gpuckpt::device {
 // Before cuInit.
 bool apply_gpu_map(const char* map, DeviceReport* report);
 
-// The same for a process that lives: which of its devices' boards becomes which, for the driver's
+// The same for a process that lives: which of its GPUs becomes which, for the driver's
 // own checkpoint. `pairs` has room for all devices, of which there are machine_facts.devices; `map`
 // may be empty.
 bool pair_gpus(const char* map, CUcheckpointGpuPair* pairs, DeviceReport* report);

@@ -78,7 +78,7 @@ CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle) {
     return CUDA_SUCCESS;
   }
   if (known && known->references == 1)
-    vmm().linger(known->memory, [&] { return another_handle(handle); });
+    vmm().keep_for_descriptors(known->memory, [&] { return another_handle(handle); });
   CUresult result = real().cuMemRelease(handle);
   if (result != CUDA_SUCCESS) return result;
   if (known && --known->references) return result;
@@ -210,7 +210,7 @@ CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size) {
   MutexLock guard(vmm().lock);
   for (RangeNode* n = vmm().mappings.ceiling(ptr); n && n->begin < ptr + size;
        n = vmm().mappings.next(n))
-    vmm().linger(static_cast<Mapped*>(n)->memory, [&] {
+    vmm().keep_for_descriptors(static_cast<Mapped*>(n)->memory, [&] {
       CUmemGenericAllocationHandle hold = 0;
       real().cuMemRetainAllocationHandle(&hold, reinterpret_cast<void*>(n->begin));
       return hold;

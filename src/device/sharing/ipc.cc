@@ -307,8 +307,8 @@ long IpcFetch::descriptor(int pid, uint64_t identity, uint32_t offer) {
   GateOutside outside;
   const long fd = handover_fetch(pid, identity, static_cast<int>(offer), kPatienceUs);
   if (sys::failed(fd))
-    log_line(LogLevel::kWarn, "process %d does not hand over what it shares (cuIpc*; error %ld)",
-             pid, -fd);
+    log_line(LogLevel::kWarn,
+             "process %d does not send the memory that it shares (cuIpc*; error %ld)", pid, -fd);
   return fd;
 }
 

@@ -1,6 +1,6 @@
 // A program on several devices over several generations, restored onto the same devices in another
 // order (--gpu-map): every device's memory, streams, variables, pool and peers come back under the
-// program's own number, on the board that was asked for. What cannot be is refused, by name.
+// program's own number, on the GPU that was asked for. What cannot be is refused, by name.
 //   devices_test
 #include <string>
 
@@ -103,8 +103,8 @@ int main() {
   CHECK(count >= 2);
   make(count);
   check();
-  std::vector<std::string> boards;
-  for (int i = 0; i < count; ++i) boards.push_back(uuid_of(i));
+  std::vector<std::string> uuids;
+  for (int i = 0; i < count; ++i) uuids.push_back(uuid_of(i));
 
   gpu_map = "0=99";
   next_generation("no such device");
@@ -119,22 +119,22 @@ int main() {
   gpu_map = swap.c_str();
   next_generation();
   check();
-  CHECK(uuid_of(0) == boards[static_cast<size_t>(last)]);
-  CHECK(uuid_of(last) == boards[0]);
+  CHECK(uuid_of(0) == uuids[static_cast<size_t>(last)]);
+  CHECK(uuid_of(last) == uuids[0]);
 
   gpu_map = nullptr;  // where it was
   next_generation();
   check();
-  CHECK(uuid_of(0) == boards[static_cast<size_t>(last)]);
+  CHECK(uuid_of(0) == uuids[static_cast<size_t>(last)]);
 
   std::string back =
-      uuid_of(0) + "=" + boards[0] + "," + uuid_of(last) + "=" + boards[static_cast<size_t>(last)];
+      uuid_of(0) + "=" + uuids[0] + "," + uuid_of(last) + "=" + uuids[static_cast<size_t>(last)];
   gpu_map = back.c_str();
   next_generation();
   check();
-  for (int i = 0; i < count; ++i) CHECK(uuid_of(i) == boards[static_cast<size_t>(i)]);
+  for (int i = 0; i < count; ++i) CHECK(uuid_of(i) == uuids[static_cast<size_t>(i)]);
 
-  // The board in the place of the first one is too small.
+  // The GPU in the place of the first one is too small.
   setenv("SIMGPU_LAST_MEMORY", "512M", 1);
   gpu_map = swap.c_str();
   next_generation("bytes of memory");

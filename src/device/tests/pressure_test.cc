@@ -346,7 +346,7 @@ void more_than_the_stage(const char* what, std::function<void(CUdeviceptr)> mean
   set("GPUCKPT_STAGE", "");
 }
 
-void ahead_of_the_stop() {
+void copied_before_the_stop() {
   more_than_the_stage(
       "at rest", [](CUdeviceptr) {}, 3, 3);
   more_than_the_stage(
@@ -385,7 +385,7 @@ void ahead_of_the_stop() {
 }
 
 // Every call of the driver that the rounds make fails once.
-void ahead_survives() {
+void precopied_memory_survives() {
   constexpr uint64_t kBytes = 6 * kMiB;
   CUdeviceptr p;
   OK(cuMemAlloc_v2(&p, kBytes));
@@ -524,8 +524,8 @@ int main() {
   stage_gives_way_while_draining();
   part_of_it_staged();
   drain_rate_holds();
-  ahead_of_the_stop();
-  ahead_survives();
+  copied_before_the_stop();
+  precopied_memory_survives();
   context_goes_while_staged(device);
   only_context_goes_while_draining(device);
   busy_stream_is_named();

@@ -39,7 +39,7 @@ uint64_t* map_file(const char* name, int how, bool close_it) {
 
 }  // namespace
 
-// Named in the test: who asked for the buffer that differs.
+// Named in the test: the function that allocated the buffer that differs.
 extern "C" [[gnu::noinline]] CUdeviceptr allocate_for_the_clock(size_t bytes) {
   CUdeviceptr p = 0;
   need(entry<CUresult (*)(CUdeviceptr*, size_t)>("cuMemAlloc_v2")(&p, bytes), "cuMemAlloc");

@@ -86,7 +86,7 @@ void fails_both_ways() {
   CHECK(wake() && !gpuckpt::gate_closed());
 }
 
-// Contexts and all that lives in them, given back, too: everything is as it was, on another board.
+// Contexts and all that lives in them, given back, too: everything is as it was, on another GPU.
 void release_all() {
   CUcontext first, second, popped;
   OK(cuCtxGetCurrent(&first));
@@ -114,8 +114,8 @@ void release_all() {
   OK(cuMemMap(range, kPage, 0, own, 0));
   OK(cuMemSetAccess(range, kPage, &access, 1));
   OK(cuMemsetD32_v2(range, 99, kPage / 4));
-  CUuuid board[2], now;
-  for (int i = 0; i < 2; ++i) OK(cuDeviceGetUuid_v2(&board[i], i));
+  CUuuid uuid[2], now;
+  for (int i = 0; i < 2; ++i) OK(cuDeviceGetUuid_v2(&uuid[i], i));
 
   uint32_t times = 5;
   for (const char* map : {"", "0=1,1=0", ""}) {
@@ -140,7 +140,7 @@ void release_all() {
     CHECK(value[0] == times && value[1] == times && value[2] == 99);
   }
   OK(cuDeviceGetUuid_v2(&now, 0));
-  CHECK(memcmp(&now, &board[1], sizeof now) == 0);
+  CHECK(memcmp(&now, &uuid[1], sizeof now) == 0);
   CHECK(suspend());  // without, the contexts stay where they are
   CHECK(!wake("0=1,1=0") && report.code == gpuckpt::kExitRefused);
   CHECK(wake());

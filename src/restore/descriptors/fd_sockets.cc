@@ -234,12 +234,12 @@ void FdMaker::check_options() {
     if (s.state == kSocketReset) continue;
     std::string names = option_differences(sockets_[s.index], entry);
     if (names.empty()) continue;
-    std::string who = "a socket";
+    std::string socket_name = "a socket";
     for (const auto& [d, path] : image_.fds)
       if (d.kind == kFdSocket && d.object == static_cast<int>(s.index))
-        who = "descriptor " + std::to_string(d.fd) + ", a socket";
-    if (s.name_bytes > 2) who += " (" + shown(s) + ")";
-    warn(who + ", has options that cannot be set here as they were: " + names);
+        socket_name = "descriptor " + std::to_string(d.fd) + ", a socket";
+    if (s.name_bytes > 2) socket_name += " (" + shown(s) + ")";
+    warn(socket_name + ", has options that cannot be set here as they were: " + names);
   }
 }
 

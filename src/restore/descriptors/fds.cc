@@ -99,8 +99,8 @@ int FdMaker::make_removed_device(const Descriptor& d, const std::string& path) {
   return major(d.value[0]) == 1 && it != usual.end() ? open(it->second, flags) : -1;
 }
 
-// Of a pipe or socket. Who may not give it to another owner has made it as his own, as the program
-// had.
+// Of a pipe or socket. A user who may not change the owner has made it as the own one, as the
+// program had.
 int FdMaker::with_owner(const Descriptor& d, int fd) {
   const auto known = image_.attributes.find({d.dev, d.ino});
   if (fd >= 0 && known != image_.attributes.end())

@@ -23,20 +23,21 @@ struct Answer {
 
 // Only the ids by which the kernel identifies the caller; the rights stay. (Raw calls: one thread
 // only.)
-bool take_ids(const Credentials& who) {
-  return (who.gid == getegid() || syscall(SYS_setresgid, -1, who.gid, -1) == 0) &&
-         (who.uid == geteuid() || syscall(SYS_setresuid, -1, who.uid, -1) == 0);
+bool take_ids(const Credentials& process) {
+  return (process.gid == getegid() || syscall(SYS_setresgid, -1, process.gid, -1) == 0) &&
+         (process.uid == geteuid() || syscall(SYS_setresuid, -1, process.uid, -1) == 0);
 }
 
-bool is_us(const Credentials& who) {
-  return who.pid <= 0 || (who.pid == getpid() && who.uid == geteuid() && who.gid == getegid());
+bool is_us(const Credentials& process) {
+  return process.pid <= 0 ||
+         (process.pid == getpid() && process.uid == geteuid() && process.gid == getegid());
 }
 
 // For a moment with other ids.
-bool with_ids(const Credentials& who, const std::function<bool(int*)>& body, int* out) {
+bool with_ids(const Credentials& process, const std::function<bool(int*)>& body, int* out) {
   const uid_t uid = geteuid();
   const gid_t gid = getegid();
-  const bool taken = take_ids(who);
+  const bool taken = take_ids(process);
   const bool ok = taken && body(out);
   const int error = errno;
   syscall(SYS_setresuid, -1, uid, -1);
@@ -47,17 +48,17 @@ bool with_ids(const Credentials& who, const std::function<bool(int*)>& body, int
 
 }  // namespace
 
-bool as_process(const Credentials& who, const std::function<bool(int*)>& body, int (&out)[2]) {
+bool as_process(const Credentials& process, const std::function<bool(int*)>& body, int (&out)[2]) {
   out[0] = out[1] = -1;
-  if (is_us(who)) return body(out);
-  if (who.pid == getpid()) return with_ids(who, body, out);
+  if (is_us(process)) return body(out);
+  if (process.pid == getpid()) return with_ids(process, body, out);
   void* shared =
       mmap(nullptr, sizeof(Answer), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) return body(out);
   auto* answer = new (shared) Answer{};
-  const pid_t pid = fork_as(who.pid, CLONE_FILES);
+  const pid_t pid = fork_as(process.pid, CLONE_FILES);
   if (pid == 0) {
-    if (!take_ids(who)) _exit(0);
+    if (!take_ids(process)) _exit(0);
     answer->ok = body(answer->out);
     answer->error = errno;
     answer->done = true;

@@ -58,7 +58,7 @@ std::vector<inet_diag_msg> sockets_of(int diag, int family, const std::set<uint1
 
 // No process has a descriptor of it any more. (Nor of one that waits to be accepted, which belongs
 // to its listener.)
-bool lingers(const inet_diag_msg& m) {
+bool is_stale(const inet_diag_msg& m) {
   return m.idiag_inode == 0 && m.idiag_state != TCP_SYN_RECV && m.idiag_state != TCP_LISTEN &&
          m.idiag_state != TCP_ESTABLISHED && m.idiag_state != TCP_CLOSE_WAIT;
 }
@@ -157,7 +157,7 @@ bool end_stale_connections(const std::set<uint16_t>& ports, OtherEnd other) {
     std::set<uint16_t> listening;
     bool tried = false;
     each_of(ports, [&](int, const inet_diag_msg& m) {
-      if (lingers(m) && (other == OtherEnd::kAnywhere || ports.contains(ntohs(m.id.idiag_dport))))
+      if (is_stale(m) && (other == OtherEnd::kAnywhere || ports.contains(ntohs(m.id.idiag_dport))))
         stale.push_back(m);
       if (m.idiag_state == TCP_LISTEN) listening.insert(m.id.idiag_sport);
     });
@@ -176,9 +176,9 @@ bool end_stale_connections(const std::set<uint16_t>& ports, OtherEnd other) {
 bool only_stale_connections(uint16_t port) {
   bool some = false, others = false;
   each_of({port}, [&](int, const inet_diag_msg& m) {
-    some |= lingers(m);
+    some |= is_stale(m);
     // What is connected from here to elsewhere by this port is not in the way for long either.
-    others |= !lingers(m) && m.idiag_state == TCP_LISTEN;
+    others |= !is_stale(m) && m.idiag_state == TCP_LISTEN;
   });
   return some && !others;
 }

@@ -75,7 +75,7 @@ bool await_answer_of_libc() {
 }
 
 // Out of the program's process group: what the program or a shell sends to that is not for a
-// process of ours, and who looks for the group's processes finds only the program's.
+// process of ours, and a search for the group's processes finds only the program's.
 void leave_group(long pid) { sys::call(SYS_setpgid, pid, pid); }
 
 bool hung_up(int socket) {

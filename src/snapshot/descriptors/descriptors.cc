@@ -83,7 +83,7 @@ bool leads_elsewhere(const FdFacts& f) {
          (st.st_ino != f.st.st_ino || st.st_dev != f.st.st_dev);
 }
 
-// By the owner of a pipe the kernel decides who may open it by its name in /proc/PID/fd. Root's is
+// The owner of a pipe decides which users may open it by its name in /proc/PID/fd. Root's is
 // what a restore by root makes.
 bool put_object_owner(FdTable* t, const Descriptor& d, const struct stat& st) {
   if (d.kind != kFdPipe && d.kind != kFdSocket) return true;

@@ -1,6 +1,6 @@
 // How fd_sockets.cc and its helpers capture sockets together. Not for others.
 //
-//   fd_sockets.cc      who a socket is, its state, and which socket is at the other end
+//   fd_sockets.cc      a socket's identity, its state, and which socket is at the other end
 //   socket_diag.cc     what only sock_diag tells: peers, backlogs, shut down halves, names' inodes
 //   socket_options.cc  options (gpuckpt/socket_options.h), packet filters, multicast groups
 //   socket_queues.cc   unread messages of Unix and UDP sockets, unread bytes of TCP connections

@@ -35,7 +35,7 @@ sys::Sigaction before;                               // glibc's own action for t
 
 // Work for one parked thread: only a thread itself can take out what waits for it alone.
 struct Collect {
-  std::atomic<ParkedThread*> who;
+  std::atomic<ParkedThread*> thread;
   uint64_t mask;
   PendingSignal* to;
   size_t room, count;
@@ -68,7 +68,7 @@ void collect_own() {
     sys::call(SYS_rt_tgsigqueueinfo, library.pid, tid, collect.to[i].signal,
               sys::ptr(&collect.to[i]));
   collect.count = n;
-  collect.who = nullptr;
+  collect.thread = nullptr;
   wake_coordinator();
 }
 
@@ -116,7 +116,7 @@ void park_handler(int sig, siginfo_t* info, void* context) {
   t->state = kParked;
   answer();
   while (stay == now) {
-    if (collect.who == t) collect_own();
+    if (collect.thread == t) collect_own();
     sys::futex_wait(&stay, now, 0);
   }
   end_call_if_signalled(t->context, t->call_end, parking.count() == 1);
@@ -367,11 +367,11 @@ bool Parking::park_all(const int* own, int own_count, uint64_t timeout_us, char*
 
 size_t Parking::collect_pending(size_t i, uint64_t mask, PendingSignal* to, size_t room) {
   collect.mask = mask, collect.to = to, collect.room = room, collect.count = 0;
-  collect.who = &threads_[i];
-  while (collect.who) {
+  collect.thread = &threads_[i];
+  while (collect.thread) {
     const uint32_t seen = woken;
     sys::futex_wake(&phase_of(threads_[i].tid), 0x7fffffff);
-    if (collect.who) sys::futex_wait(&woken, seen, 1000);
+    if (collect.thread) sys::futex_wait(&woken, seen, 1000);
   }
   return collect.count;
 }

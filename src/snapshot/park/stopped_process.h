@@ -31,8 +31,8 @@ bool threads_are_held();
 // Stops the process; returns when it is continued. True: for another snapshot, which wants it to
 // join. False: it runs again.
 bool stop_again();
-// The same in the middle of a snapshot of which this process has done its part. Who wants it for
-// another one is remembered for the next stop_again(), which returns at once.
+// The same in the middle of a snapshot of which this process has done its part. A command that
+// wants it for another one is remembered for the next stop_again(), which returns at once.
 void stop_early();
 // By which signal: that which stopped it before, if its parent has not waited for that; 0: any.
 void stop_by(int signal);

@@ -4,7 +4,7 @@
 // out and queued again, which a program that goes on could notice: a timer that expires between
 // the two has two signals then, and the overruns of the first one end there.
 //
-// Owner: the Capture's records. Threads: PARKED, nobody can be delivered a signal. Errors: the
+// Owner: the Capture's records. Threads: PARKED: no signal can be delivered. Errors: the
 // Capture's failure.
 #pragma once
 

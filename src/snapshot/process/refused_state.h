@@ -23,7 +23,7 @@ RareThreadState rare_thread_state();
 // (unshare)?
 bool has_namespace_for_children(const char* kind);
 // PARKED. The execution domain of the program's threads, of the first one that has one. (Ours have
-// that of who woke us, from which the program may have changed it since.)
+// that of the process that woke this one; the program may have changed its own since.)
 uint32_t program_personality();
 // In a thread of ours, which inherits from the one that started it: otherwise an instruction of
 // ours could end the program.

@@ -46,10 +46,10 @@ uint32_t libc_rseq_bytes() { return library.rseq_size < 32 ? 32 : library.rseq_s
 
 // An area that no thread can have tells whether there is a registration at all.
 RseqOwner own_rseq(uint64_t fs) {
-  alignas(32) volatile char nobodys[32] = {};
-  const uint64_t at = reinterpret_cast<uint64_t>(&nobodys);
-  const long r = register_rseq(at, sizeof(nobodys), 0);
-  if (!r) register_rseq(at, sizeof(nobodys), kUnregister);
+  alignas(32) volatile char unused[32] = {};
+  const uint64_t at = reinterpret_cast<uint64_t>(&unused);
+  const long r = register_rseq(at, sizeof(unused), 0);
+  if (!r) register_rseq(at, sizeof(unused), kUnregister);
   if (r != kInvalid) return RseqOwner::kNone;  // (or the kernel has none, or a filter forbids it)
   const uint64_t libcs = fs + static_cast<uint64_t>(library.rseq_offset);
   return library.rseq_size && register_rseq(libcs, libc_rseq_bytes(), 0) == kBusy

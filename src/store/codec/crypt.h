@@ -3,7 +3,7 @@
 //
 // What leaves a process's memory for the disk is sealed with XChaCha20-Poly1305 under a random
 // nonce: frames, layers, manifests. Names of chunks become SipHash-2-4-128 of the plain name under
-// a key of its own, so that they say nothing about the contents to those who lack it, while equal
+// a key of its own, so that they say nothing about the contents to readers without it, while equal
 // chunks still share one name.
 //
 // Owner: shared by all that opened the store; the keys are wiped at the end. Threads: any, it is

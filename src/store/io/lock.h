@@ -40,7 +40,7 @@ class Lock {
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
 
-  // Unique in the store: temporary files carry it in their name, so that leftovers are known by
+  // Unique in the store: temporary files carry it in their name, so that stale ones are known by
   // their dead lock.
   const std::string& id() const { return id_; }
   // Tells other machines that we are alive; call at least every few minutes.

@@ -123,7 +123,7 @@ FileInfo info_of(const nlohmann::json& j) {
   FileInfo out;
   out.directory = j.value("IsDir", false);
   out.regular = !out.directory;
-  out.uid = geteuid();  // who may use the remote is rclone's configuration
+  out.uid = geteuid();  // which users may use the remote is rclone's configuration
   out.mode = out.directory ? 0700 : 0600;
   out.size = static_cast<uint64_t>(std::max(int64_t{0}, j.value("Size", int64_t{0})));
   out.mtime_ns = time_of(j.value("ModTime", ""));

@@ -101,7 +101,7 @@ class Mirror {
     if (env_->info(fmt::format("{}/locks/{}.lock", from_.root, theirs_->id()), &info) == 0)
       return Status::Refused("a store cannot be its own mirror");
     Status s = Lock::acquire(env_, from_.root, LockKind::kShared, "being mirrored", &ours_);
-    if (s.ok()) (void)remove_leftovers(to_env_, to_, nullptr);
+    if (s.ok()) (void)remove_stale_files(to_env_, to_, nullptr);
     return s;
   }
 

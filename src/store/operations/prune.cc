@@ -367,7 +367,7 @@ Status Sweep::remove_layers() {
 
 Status Sweep::run(const std::string& lock_id, const std::set<PackId>& forced) {
   lock_id_ = lock_id;
-  if (!dry_run_) (void)remove_leftovers(env_, paths_, &report_->leftovers);
+  if (!dry_run_) (void)remove_stale_files(env_, paths_, &report_->leftovers);
   if (Status status = load(); !status.ok()) return status;
   choose_packs(forced);
   if (!dry_run_) {

@@ -1,4 +1,4 @@
-// Who runs a job: one of many, in turn, and what the others publish.
+// Which run has a job: one of many, in turn, and what the others publish.
 #include <sys/stat.h>
 #include <sys/wait.h>
 

@@ -229,20 +229,20 @@ void published(const std::string& path) {
 
 void dropped(const std::string& path) {
   size_t before = count(path + "/snapshots", ".manifest");
-  for (int who = 0; who < 3; ++who) {
+  for (int ending = 0; ending < 3; ++ending) {
     Application app;
     app.start(path);
     wire::Msg m;
     app.say(app.parent, wire::kMsgHello, 0, "{}");
     MUST(app.hear(&m) == wire::kMsgReady, "not ready");
     app.put(app.parent, 0, bytes_for(7));
-    if (who == 0) close(std::exchange(app.parent, -1));
-    if (who == 1) {
+    if (ending == 0) close(std::exchange(app.parent, -1));
+    if (ending == 1) {
       app.say(app.parent, wire::kMsgEnd);
       close(std::exchange(app.child, -1));
     }
-    if (who == 2) app.say(app.child, wire::kMsgAbort, 0, "testing");
-    if (who != 0) {
+    if (ending == 2) app.say(app.child, wire::kMsgAbort, 0, "testing");
+    if (ending != 0) {
       MUST(app.hear(&m) == wire::kMsgFailed, "no failure was reported");
       MUST(m.text_bytes > 10 && app.header()->writer_dead, "the failure was not explained");
     }

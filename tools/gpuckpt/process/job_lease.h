@@ -1,10 +1,10 @@
 // A job taken for a run of it: `run` and `restore` hold the job's lease (store/io/lease.h) as long
 // as the program runs, so that the same job cannot run twice on one store.
 //
-// Who renews the lease: `restore` stays as the program's parent and does it on a thread. `run`
-// becomes the program; it leaves a small process behind (one for each run, not a service) which
-// waits for the program's end, because no other process notices the end of a killed program, and no
-// timer of ours runs inside of the program.
+// Which process renews the lease: `restore` stays as the program's parent and does it on a thread.
+// `run` becomes the program; it leaves a small process behind (one for each run, not a service)
+// which waits for the program's end, because no other process notices the end of a killed program,
+// and no timer of ours runs inside of the program.
 #pragma once
 
 #include <condition_variable>

@@ -92,8 +92,8 @@ int main() {
   CUgraph same;
   OK(cuStreamEndCapture(s, &same));
   CHECK(same == graph && node_count(graph) == 3 && edge_count(graph) == 2);
-  // Who captures into a graph of theirs need not ask for it; who does not, must, and the capture
-  // goes on after the refusal.
+  // A capture into the caller's graph needs no question for it; any other needs one, and the
+  // capture goes on after the refusal.
   OK(cuStreamBeginCaptureToGraph(s, graph, nullptr, nullptr, 0, CU_STREAM_CAPTURE_MODE_RELAXED));
   OK(cuStreamEndCapture(s, nullptr));
   CHECK(node_count(graph) == 3);
