@@ -72,8 +72,8 @@ Status list_snapshots(Env* env, const Paths& paths, std::vector<std::string>* ou
 
 Status remove_stale_files(Env* env, const Paths& paths, uint64_t* count) {
   if (count) *count = 0;
-  // First the files, then the locks: a writer takes its lock before it creates a file, so a file
-  // seen here whose lock is not seen afterwards belongs to no live writer.
+  // Files are listed before locks: a writer takes its lock before it creates a file, so a file seen
+  // here whose lock is not seen afterwards belongs to no live writer.
   std::vector<std::string> found;
   for (const std::string& directory : {paths.packs(), paths.layers(), paths.snapshots()}) {
     std::vector<std::string> names;
@@ -180,7 +180,8 @@ PendingManifest::~PendingManifest() {
 Status PendingManifest::write(const EncodedManifest& encoded) {
   if (!encoded.layer_bytes.empty()) {
     layer_ = paths_.layer(encoded.layer_name);
-    // Its name is a sum that finds damage, no more: another layer of that name is not replaced.
+    // The name of a layer is a checksum and can collide: another layer of that name is not
+    // replaced.
     std::vector<uint8_t> there;
     if (Status s = read_file(env_, layer_, kMaxManifestBytes, &there);
         s.ok() && there != encoded.layer_bytes)

@@ -1,4 +1,4 @@
-// What the parts of src/store share. For src/store only.
+// What the files of src/store share; not for other folders.
 //
 // Owner: the Store and its callers; a PendingManifest owns its temporary files. Threads: a
 // LayerCache any, the rest one for each operation. Errors: a Status.
@@ -18,13 +18,13 @@
 
 namespace gpuckpt::store {
 
-// How the names of packs end.
+// The suffix of packs' names.
 inline constexpr const char* kPackSuffix = ".pack";
 
-// Ids become file names: nothing else than what a writer can make is one.
+// Ids become file names, so only those that a writer can make are accepted.
 bool plausible_id(const std::string& id);
 
-// Where the pieces of a store are, and what it takes to read them.
+// Where the files of a store are, and what is needed to read them.
 struct Paths {
   std::string root;
   std::shared_ptr<const Keys> keys = nullptr;  // null: not encrypted
@@ -41,9 +41,9 @@ struct Paths {
 Status list_packs(Env* env, const Paths& paths, std::vector<PackId>* out);
 // Ids of all snapshots, oldest first.
 Status list_snapshots(Env* env, const Paths& paths, std::vector<std::string>* out);
-// Temporary files whose writer is gone are removed; `count` may be null.
+// Removes temporary files whose writer has ended; `count` may be null.
 Status remove_stale_files(Env* env, const Paths& paths, uint64_t* count);
-// Layers that were read before; what one operation passes around so that it reads each once.
+// Layers that were read already, passed around within one operation so that it reads each once.
 // Thread safe.
 class LayerCache {
  public:
@@ -56,8 +56,8 @@ class LayerCache {
     std::lock_guard guard(mutex_);
     layers_[name] = std::move(layer);
   }
-  // What the layers make up, one above the other. Neighbours mostly share all their files, so the
-  // last one asked for is kept; null: it is another.
+  // The map that the layers make up. Neighbouring snapshots mostly share all their files, so the
+  // last stack is kept; null: another one was asked for.
   std::shared_ptr<const PageMap> stack(const std::vector<LayerRef>& layers) const {
     std::lock_guard guard(mutex_);
     const bool same = std::equal(stacked_.begin(), stacked_.end(), layers.begin(), layers.end(),
@@ -83,8 +83,8 @@ Status load_manifest(Env* env, const Paths& paths, const std::string& id, Manife
 Status open_pack(Env* env, const Paths& paths, const PackId& id, std::unique_ptr<PackReader>* out);
 Status list_layers(Env* env, const Paths& paths, std::vector<ChunkName>* out);
 
-// A manifest on its way: written and synced under temporary names that carry `lock_id`, then
-// published. Destroyed before, it leaves nothing.
+// A manifest that is being published: written and synced under temporary names that carry
+// `lock_id`, then renamed. When it is destroyed before, it leaves nothing.
 class PendingManifest {
  public:
   PendingManifest(Env* env, const Paths& paths, std::string lock_id, std::string id)
@@ -93,9 +93,9 @@ class PendingManifest {
   PendingManifest(const PendingManifest&) = delete;
   PendingManifest& operator=(const PendingManifest&) = delete;
   Status write(const EncodedManifest& encoded);
-  // Layer first, then the manifest, each made durable. With `replace` there is a manifest of this
-  // id that says the same with other packs, and a failure leaves one of the two; without, a failure
-  // leaves none.
+  // Publishes the layer, then the manifest, each made durable. With `replace` there is a manifest
+  // of this id already that says the same with other packs, and a failure leaves one of the two;
+  // without, a failure leaves none.
   Status publish(bool replace);
 
  private:
@@ -107,12 +107,12 @@ Status disk_bytes(Env* env, const Paths& paths, uint64_t* out);
 
 Status begin_snapshot(Env* env, const Paths& paths, const WriteOptions& options,
                       std::unique_ptr<SnapshotWriter>* out);
-// Packs that are open already are taken from `open` (may be null) instead of being opened again.
+// Packs that are open already are taken from `open` (may be null).
 using OpenPacks = std::map<PackId, std::shared_ptr<PackReader>>;
 Status open_snapshot(Env* env, const Paths& paths, const std::string& id,
                      std::unique_ptr<SnapshotReader>* out, const OpenPacks* open = nullptr,
                      LayerCache* cache = nullptr);
-// The same for one that has no manifest file yet; all its packs are in `open`.
+// The same for a snapshot that has no manifest file yet; all its packs are in `open`.
 Status open_unpublished(Env* env, const Paths& paths, const std::string& id,
                         const Manifest& manifest, const OpenPacks& open,
                         std::unique_ptr<SnapshotReader>* out);
@@ -123,19 +123,19 @@ Status make_room(Env* env, const Paths& paths, const WriteOptions& options);
 Status prune_store(Env* env, const Paths& paths, const PruneOptions& options, PruneReport* report);
 
 Status repair_store(Env* env, const Paths& paths, bool dry_run, RepairReport* report);
-// A store is used by its owner alone, unless told otherwise.
+// Refuses a store of another user, unless told otherwise.
 Status check_store_owner(Env* env, const std::string& path);
-// The directories of a new store at `path`; refused where something else than a store is.
+// Makes the directories of a new store at `path`; refuses a place that holds something else.
 Status make_store_directories(Env* env, const std::string& path);
-// What makes a directory a store survives a power loss from here on, also when another process made
-// it and died before its sync.
+// Makes the directories of the store durable, also when another process made them and died before
+// its sync.
 Status sync_store(Env* env, const std::string& path);
 // Writes and syncs a file that does not exist yet; after a failure there is none.
 Status write_new_file(Env* env, const std::string& path, std::span<const uint8_t> bytes);
-// `name` in `directory` becomes `text`, at once or not at all.
+// Replaces `name` in `directory` by `text`, at once or not at all.
 Status replace_file(Env* env, const std::string& directory, const std::string& name,
                     const std::string& text);
-// Makes the store at `target`, reached through `to_env`, hold every snapshot of this one.
+// Copies every snapshot of this store to the one at `target`, reached through `to_env`.
 Status mirror_store(Env* env, const Paths& paths, Env* to_env, const std::string& target,
                     MirrorReport* report);
 std::unique_ptr<MirrorState> read_mirror_state(Env* env, const Paths& paths);
@@ -143,7 +143,7 @@ std::unique_ptr<MirrorState> read_mirror_state(Env* env, const Paths& paths);
 // The caller holds an exclusive lock.
 Status sweep_store(Env* env, const Paths& paths, const std::string& lock_id,
                    const std::set<PackId>& forced, PruneReport* report);
-// Every damaged frame of the store, by reading them all. Packs that cannot be opened are in
+// Reads all frames of the store and lists the damaged ones. Packs that cannot be opened are in
 // `unreadable`.
 Status find_damage(Env* env, const Paths& paths, std::map<PackId, std::vector<uint32_t>>* damaged,
                    std::map<PackId, Status>* unreadable);

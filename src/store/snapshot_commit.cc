@@ -1,5 +1,5 @@
-// The end of writing a snapshot: packs made durable and published, the manifest built, described,
-// checked and published. The order of writes is in snapshot_writer.cc.
+// The end of writing a snapshot: packs are made durable and published, then the manifest is built,
+// described, checked and published. The order of writes is in snapshot_writer.cc.
 #include <time.h>
 
 #include <algorithm>
@@ -95,7 +95,7 @@ Status SnapshotWriterImpl::build_manifest(Manifest* manifest) {
 namespace {
 
 // Ids sort by time, also when the clock went backwards, and differ by their last part when two
-// writers meet.
+// writers use the same time.
 std::string make_id(Env* env, int64_t now_ns, const std::string& newest) {
   auto stamp = [](int64_t ms) {
     time_t seconds = ms / 1000;
@@ -140,7 +140,7 @@ Status SnapshotWriterImpl::describe(const std::string& meta, CommitResult* resul
     if (std::find(ids.begin(), ids.end(), *id) != ids.end()) {
       return Status::Locked(fmt::format("store {} has snapshot {} already", paths_.root, *id));
     }
-    // Fencing numbers are those of the store where it was written.
+    // Fencing numbers belong to the store where the snapshot was written.
     for (const char* key : {"fence", "base", "branch"}) j.erase(key);
   } else {
     int64_t now = env_->now_ns();
@@ -178,7 +178,7 @@ Status SnapshotWriterImpl::describe(const std::string& meta, CommitResult* resul
   return Status::Ok();
 }
 
-// The parent, or else the newest snapshot of this job: what resembles ours most.
+// The snapshot that resembles this one most: the parent, or else the newest of this job.
 const Manifest* SnapshotWriterImpl::layers_to_share() {
   if (!parent_id_.empty()) return &parent_;
   std::vector<std::string> ids;
@@ -198,7 +198,7 @@ const Manifest* SnapshotWriterImpl::layers_to_share() {
   return nullptr;
 }
 
-// The packs have their names only when the snapshot is sure to come.
+// Called before the packs get their names, so that a refusal leaves nothing behind.
 Status SnapshotWriterImpl::ask(const Check& check, const std::string& id,
                                const Manifest& manifest) {
   OpenPacks open;

@@ -302,7 +302,7 @@ Status Reader::read(uint64_t number, uint64_t address, std::span<uint8_t> out) c
   return Status::Ok();
 }
 
-// All pieces are in one frame.
+// Delivers pieces that are all in one frame.
 Status Reader::deliver(const Piece* first, const Piece* last, const Sink& sink, const Place& place,
                        bool* go_on) const {
   thread_local std::vector<uint8_t> room;
@@ -338,7 +338,7 @@ Status Reader::deliver(const Piece* first, const Piece* last, const Sink& sink, 
   return Status::Ok();
 }
 
-// Runs, cut at frames.
+// The runs of a space, cut at frames.
 std::vector<Reader::Piece> Reader::pieces_of(const SpaceMap& space) const {
   std::vector<Piece> pieces;
   for (const Run& run : space.runs) {
@@ -357,7 +357,7 @@ std::vector<Reader::Piece> Reader::pieces_of(const SpaceMap& space) const {
   return pieces;
 }
 
-// `all` by address; of each as much as begins within `ranges`, in one piece or several.
+// The pieces of `all`, by address, that begin within `ranges`, each in one part or several.
 std::vector<Reader::Piece> Reader::parts_of(const std::vector<Piece>& all,
                                             const std::vector<Range>& ranges) const {
   std::vector<Piece> parts;
@@ -393,7 +393,7 @@ Status Reader::read_parts(uint64_t number, const std::vector<Range>& ranges, uns
       [&] { return read_pieces(parts_of(pieces_of(*space), ranges), threads, sink, place); });
 }
 
-// Goes frame by frame: each is read and decompressed once for all threads that need it.
+// Reads frame by frame, so that each is read and decompressed once for all its pieces.
 Status Reader::read_pieces(std::vector<Piece> pieces, unsigned threads, const Sink& sink,
                            const Place& place) const {
   std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
@@ -411,8 +411,8 @@ Status Reader::read_pieces(std::vector<Piece> pieces, unsigned threads, const Si
   const size_t frames = starts.size() - 1;
   if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
   threads = static_cast<unsigned>(std::min<size_t>(threads, frames));
-  // Neighbours go to one thread, as far as there is enough for all: a sink can put them together,
-  // and two threads seldom want the same page table.
+  // Neighbouring frames go to one thread, as far as there are enough for all threads: a sink can
+  // join them, and two threads seldom need the same page table.
   constexpr size_t kTogether = 16;
   const size_t together = std::clamp<size_t>(frames / std::max(8u * threads, 1u), 1, kTogether);
   std::atomic<size_t> next{0};
@@ -444,8 +444,9 @@ Status open_snapshot(Env* env, const Paths& paths, const std::string& id,
                      std::unique_ptr<SnapshotReader>* out, const OpenPacks* open,
                      LayerCache* cache) {
   Status status;
-  // Prune may move a snapshot's chunks to another pack between our reading its manifest and opening
-  // the packs: its new manifest is there before the old pack goes, so trying again finds it.
+  // Prune may move a snapshot's chunks to another pack after its manifest was read here and before
+  // the packs are opened. The new manifest is there before the old pack is removed, so another
+  // attempt finds it.
   for (int attempt = 0; attempt < 3; ++attempt) {
     auto reader = std::make_unique<Reader>(env, paths, id, open, cache);
     status = reader->open();

@@ -33,7 +33,7 @@ struct NamedExtent {
   uint64_t address;
   uint64_t length;
   bool zero;
-  std::array<uint8_t, 16> name;  // of zero: nothing
+  std::array<uint8_t, 16> name;  // zeros have none
 };
 
 class SnapshotReader {
@@ -48,10 +48,10 @@ class SnapshotReader {
   virtual std::vector<uint64_t> spaces() const = 0;
   virtual std::vector<Extent> extents(uint64_t space) const = 0;
 
-  // The same as `extents`, one by one with their names: what a comparison needs. Zero extents come
-  // whole.
+  // The same as `extents`, piece by piece with their names, for a comparison. Zero extents are not
+  // cut.
   virtual std::vector<NamedExtent> named_extents(uint64_t space) const = 0;
-  virtual const Names& names() const = 0;  // by which these are named
+  virtual const Names& names() const = 0;  // that the pieces are named by
 
   virtual std::vector<std::string> blobs() const = 0;
   // NotFound when the snapshot has no blob of that name.
@@ -64,9 +64,9 @@ class SnapshotReader {
   // Delivers every data extent of `space` piecewise, in no order, from `threads` threads at once
   // (0: all cores). `sink` may be called concurrently; it returns false to stop.
   using Sink = std::function<bool(uint64_t address, std::span<const uint8_t> bytes)>;
-  // Where to put what comes next in the calling thread, so that it need not be copied: exactly
-  // `length` bytes, or nothing. The sink is called with just these, when they have been checked;
-  // without that call their contents mean nothing. Not asked for every piece.
+  // Returns the memory for the next bytes of the calling thread, so that they need not be copied:
+  // exactly `length` bytes, or nothing. The sink is called with this memory when the bytes in it
+  // have been checked; without that call its contents are undefined. Not asked for every piece.
   using Place = std::function<std::span<uint8_t>(uint64_t address, size_t length)>;
   virtual Status read_all(uint64_t space, unsigned threads, const Sink& sink,
                           const Place& place) const = 0;
@@ -74,7 +74,7 @@ class SnapshotReader {
     return read_all(space, threads, sink, nullptr);
   }
 
-  // The same of those pieces (NamedExtent) only that begin within `ranges`, which are sorted and
+  // The same for those pieces (NamedExtent) alone that begin within `ranges`, which are sorted and
   // disjoint.
   struct Range {
     uint64_t start, end;

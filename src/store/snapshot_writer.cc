@@ -41,7 +41,7 @@ Status SnapshotWriterImpl::load_index() {
   if (Status s = list_packs(env_, paths_, &ids); !s.ok()) return s;
   for (const PackId& id : ids) {
     std::unique_ptr<PackReader> pack;
-    // A pack we cannot read is not referred to: what it held is simply stored again.
+    // A pack that cannot be read is not referred to: what it held is stored again.
     if (!open_pack(env_, paths_, id, &pack).ok()) continue;
     const PackTable& table = pack->table();
     uint32_t number = static_cast<uint32_t>(packs_.size());
@@ -68,7 +68,7 @@ void SnapshotWriterImpl::find_parent() {
   parent_id_ = options_.parent;
 }
 
-// Everything that opening the snapshot would check, with the packs that are open already.
+// Checks all that opening the snapshot would check, with the packs that are open already.
 Status SnapshotWriterImpl::check_parent(const Manifest& manifest,
                                         std::vector<uint32_t>* number) const {
   std::map<PackId, uint32_t> known;
@@ -215,8 +215,8 @@ Status SnapshotWriterImpl::as_in_parent(Lane& lane, uint64_t space, uint64_t add
   return Status::Ok();
 }
 
-// [from, to) of one run of the parent. Chunks of which only a part is wanted are read and stored as
-// new ones.
+// Refers to [from, to) of one run of the parent. Chunks of which only a part is wanted are read and
+// stored as new ones.
 Status SnapshotWriterImpl::same_run(Lane& lane, uint64_t space, const Run& run, uint64_t from,
                                     uint64_t to) {
   if (run.pack == kZeroPack) {
@@ -308,7 +308,8 @@ Status SnapshotWriterImpl::add_chunks(Lane& lane, uint64_t space, uint64_t addre
     ChunkName name;
     bool zero;
   };
-  // A few are named before the first is looked up: the index is larger than any cache.
+  // The names of several chunks are computed before the first is looked up, so that its index entry
+  // is in the cache by then: the index is larger than any cache.
   constexpr size_t kPrecopied = 16;
   Piece pieces[kPrecopied];
   const uint64_t unit = chunk_unit(space);
@@ -386,8 +387,8 @@ Status SnapshotWriterImpl::close_frame(Lane::Open& open) {
     status = append_frame(sealed, open.frame, &due);
   }
   due.start();
-  // The next frame goes where this one was: memory that is new each time takes longer than its
-  // hash.
+  // The next frame reuses the memory of this one: new memory costs more page faults than its hash
+  // costs time.
   if (open.draft.plain.capacity() == 0) open.draft.plain = std::move(sealed.stored);
   open.draft.clear();
   return status;
@@ -402,7 +403,7 @@ Status SnapshotWriterImpl::append_frame(const SealedFrame& sealed, uint32_t fram
     uint8_t random[8];
     env_->random(random, sizeof(random));
     path = fmt::format("{}/{}.{}.tmp", paths_.packs(), hex(random, sizeof(random)), lock_->id());
-    // Room for all that the pack can grow to, until it is known how large it is.
+    // Reserves what the pack can grow to, until its size is known.
     const uint64_t room = std::min(options_.page_cache - cached_, kPackBytes);
     const uint64_t cached = room < kPackBytes ? room : PackWriter::kAll;
     if (Status status = PackWriter::create(env_, path, *paths_.names, cached, &pack.writer);
@@ -425,8 +426,8 @@ Status SnapshotWriterImpl::append_frame(const SealedFrame& sealed, uint32_t fram
   return Status::Ok();
 }
 
-// Refuses before the disk is full, so that the other tenants of the disk, and our own manifest,
-// still find room.
+// Refuses before the disk is full, so that other users of the disk, and our own manifest, still
+// find room.
 Status SnapshotWriterImpl::check_room(uint64_t more) {
   uint64_t now = used_before_ + written_ + more;
   if (options_.budget != 0 && now > options_.budget) {
@@ -465,7 +466,7 @@ Status SnapshotWriterImpl::finish_pack() {
   pack.ref.table_checksum = pack.writer->table_checksum();
   pack.chunks = pack.writer->take_chunks();
   cached_ -= current_room_ - std::min(current_room_, pack.writer->bytes());
-  // The disk writes the last ones while the next is filled; no more than these are open.
+  // The disk writes the last packs while the next is filled; no more than these stay open.
   constexpr size_t kOnTheirWay = 3;
   return sync_packs(kOnTheirWay);
 }

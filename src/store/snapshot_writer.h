@@ -22,14 +22,15 @@
 namespace gpuckpt::store {
 
 inline constexpr uint32_t kZeroFrame = 0xfffffffe;
-inline constexpr uint32_t kDirect = 0xfffffffd;  // not by frame: PlacedRun::pack says it
+// `place` is not by frame: PlacedRun::pack has the pack
+inline constexpr uint32_t kDirect = 0xfffffffd;
 inline constexpr uint32_t kNoPack = 0xffffffff;
 
 struct PlacedRun {
   uint64_t space, address, length;
   ChunkPlace place;  // with a `pack`: index is the chunk's number in it
   uint32_t count;
-  uint32_t pack = kNoPack;  // where the place is known already: what the parent has
+  uint32_t pack = kNoPack;  // where the chunk is known already: the parent has it
 };
 
 struct PlacedRuns : std::vector<PlacedRun> {
@@ -59,11 +60,11 @@ struct FramePlace {
 
 struct PackInUse {
   PackRef ref;
-  std::vector<ChunkEntry> chunks;      // of packs that were there before
+  std::vector<ChunkEntry> chunks;      // of packs that existed before
   std::unique_ptr<PackWriter> writer;  // of ours
 };
 
-// What one thread at a time works in.
+// The state that one thread at a time works with.
 struct Lane {
   struct Open {
     FrameDraft draft;
@@ -74,11 +75,11 @@ struct Lane {
   PlacedRuns runs;
 };
 
-// What was put early: by address, disjoint. Cuts are made at multiples of the space's unit.
+// What was put early, by address and disjoint. Cuts are made at multiples of the space's unit.
 class EarlyRuns {
  public:
   bool empty() const { return runs_.empty(); }
-  // In the place of what is there.
+  // Replaces what is at these addresses.
   void put(const PlacedRun& run) {
     const uint64_t end = run.address + run.length;
     auto it = runs_.upper_bound(run.address);
@@ -97,8 +98,8 @@ class EarlyRuns {
     }
     runs_.emplace(run.address, run);
   }
-  // What is at `address`, up to `*end`, which comes back smaller where that changes. False:
-  // nothing.
+  // Finds what is at `address`, up to `*end`, which is reduced where that changes. False: nothing
+  // is there.
   bool at(uint64_t address, uint64_t* end, PlacedRun* out) const {
     auto next = runs_.upper_bound(address);
     if (next != runs_.begin()) {
@@ -170,7 +171,7 @@ class SnapshotWriterImpl : public SnapshotWriter {
   };
   class Borrowed;  // a lane, given back at the end of its scope
 
-  // Whatever lacks memory fails the snapshot: what it was doing is half done.
+  // Runs `work`. Any lack of memory fails the snapshot, because `work` is half done then.
   template <typename Work>
   Status attempt(const Work& work) {
     bool done = false;
@@ -200,13 +201,14 @@ class SnapshotWriterImpl : public SnapshotWriter {
   const Manifest* layers_to_share();
   Status fail(Status status);
   Status failure();
-  // The bytes are what the snapshot has at these addresses.
+  // Adds bytes that the snapshot has at these addresses.
   Status add(Lane& lane, uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
              std::span<const ChunkName> names = {});
-  // The same, but for what `places` is used for; null: they have no place.
+  // The same for the chunks alone; `places` gets where they are, null: the snapshot has no address
+  // for them yet.
   Status add_chunks(Lane& lane, uint64_t space, uint64_t address, std::span<const uint8_t> bytes,
                     std::span<const ChunkName> names, PlacedRuns* places);
-  // Where the chunk is from now on, or was already.
+  // Stores a chunk, or finds it. `where` is its place from now on.
   Status keep(Lane& lane, uint64_t space, std::span<const uint8_t> bytes, const ChunkName& name,
               ChunkPlace* where);
   Status close_frame(Lane::Open& open);
@@ -236,7 +238,7 @@ class SnapshotWriterImpl : public SnapshotWriter {
   std::map<std::string, uint64_t> by_codec_;  // new plain bytes
   uint64_t used_before_ = 0, written_ = 0, checked_at_ = 0;
   uint64_t cached_ = 0;        // bytes of packs that may stay in the page cache
-  uint64_t current_room_ = 0;  // of them, what the current pack may come to
+  uint64_t current_room_ = 0;  // the part of them that is reserved for the current pack
   int64_t refreshed_ns_ = 0;
 
   std::mutex early_mutex_;
@@ -245,7 +247,7 @@ class SnapshotWriterImpl : public SnapshotWriter {
   std::mutex blobs_mutex_;
   std::map<std::string, Blob> blobs_;
 
-  // The snapshot that the sender may refer to: its packs are open, and stay (our lock).
+  // The snapshot that the sender may refer to. Its packs are open, and our lock keeps them.
   std::string parent_id_;
   Manifest parent_;
   std::vector<uint32_t> parent_packs_;  // index in packs_

@@ -18,7 +18,7 @@
 namespace gpuckpt::store {
 namespace {
 
-// What the file "format" says.
+// The contents of the file "format".
 struct Format {
   uint64_t version = kStoreVersion;
   std::string id;
@@ -38,7 +38,7 @@ struct Format {
         version, id, part("names", names), part("key", key),
         hex(sum128(summed.data(), summed.size())));
   }
-  // The parts fit each other. `hash`: the key of the names, where it is said.
+  // Checks that the parts fit each other. `hash`: the key of the names, where the file has one.
   bool makes_sense(HashKey* hash) const {
     if (version == kUnkeyedVersion) return names.empty();
     return key.empty() ? unhex(names, hash->byte, sizeof(hash->byte)) : names.empty();
@@ -109,7 +109,7 @@ bool one_of_ours(const std::string& name) {
 
 Status check_owner(Env* env, const std::string& path, const FileInfo& info,
                    const Store::Options& options) {
-  // The owner of the folder can redirect a writer's files, or exchange snapshots.
+  // A user who owns the folder can redirect a writer's files, or exchange snapshots.
   const bool writes = options.create || options.write;
   if (options.any_owner && !(writes && geteuid() == 0)) return Status::Ok();
   if (info.uid != geteuid() && writes)
@@ -142,7 +142,8 @@ Status check_owner(Env* env, const std::string& path, const FileInfo& info,
 }
 
 Status write_format(Env* env, const std::string& path, const std::string& key_file) {
-  // Two creators at once: the last rename wins, and every later process reads that file.
+  // Of two processes that create the store at once, the last rename wins, and every later process
+  // reads that file.
   Format format{.id = random_id(env)};
   if (!key_file.empty()) {
     std::shared_ptr<const Keys> keys;
@@ -154,8 +155,9 @@ Status write_format(Env* env, const std::string& path, const std::string& key_fi
   return replace_file(env, path, "format", format.text());
 }
 
-// What a store that was lost said, as its mirror says it: made anew it is the same store, or its
-// mirror would be another one's from then on. Empty when there is none that the key opens.
+// The format of a store that was lost, as its mirror has it: a store made anew with it is the same
+// store; otherwise the mirror would belong to another one. Empty when there is none that the key
+// opens.
 std::string format_of_mirror(const std::string& mirror, const std::string& key_file) {
   std::vector<uint8_t> text;
   Paths ignored{mirror};
@@ -311,7 +313,7 @@ class StoreImpl : public Store {
   Paths paths_;
 };
 
-// As everywhere, an environment variable replaces an option that was not given.
+// An environment variable replaces an option that was not given, as everywhere.
 std::string key_file_of(const Store::Options& options) {
   const char* twin = getenv("GPUCKPT_KEY_FILE");
   return options.key_file.empty() && twin ? twin : options.key_file;
@@ -352,7 +354,8 @@ Status make_store_directories(Env* env, const std::string& path) {
 
 Status sync_store(Env* env, const std::string& path) {
   if (int e = env->sync_directory(path)) return io_error("sync", path, e);
-  // The store's own name: best effort, because another user may own its parent.
+  // Syncs the directory that has the store's own name. Best effort, because another user may own
+  // it.
   size_t slash = path.find_last_of('/');
   (void)env->sync_directory(slash == std::string::npos ? "."
                             : slash == 0               ? "/"
@@ -421,7 +424,7 @@ Status Store::open(const std::string& given, const Options& options, std::unique
 
 namespace {
 
-// Does any file of the store say that it is encrypted? Asked when `format` cannot.
+// Whether any file of the store says that it is encrypted; asked when `format` cannot be read.
 Status looks_encrypted(Env* env, const Paths& paths, bool* out) {
   for (const std::string& directory : {paths.packs(), paths.snapshots(), paths.layers()}) {
     std::vector<std::string> names;
@@ -450,7 +453,7 @@ Status looks_encrypted(Env* env, const Paths& paths, bool* out) {
 
 namespace {
 
-// By what most of the packs say, each for itself; a store without any counts as new.
+// The way in which most of the packs name chunks; a store without packs counts as new.
 Status how_packs_are_named(Env* env, const Paths& paths, Format* out) {
   std::vector<std::string> files;
   if (int e = env->list(paths.packs(), &files)) return io_error("list", paths.packs(), e);

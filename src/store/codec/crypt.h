@@ -1,12 +1,12 @@
 // Encryption at rest. One key file per store; everything else is derived from it. (docs/FORMAT.md,
 // "Encryption")
 //
-// What leaves a process's memory for the disk is sealed with XChaCha20-Poly1305 under a random
-// nonce: frames, layers, manifests. Names of chunks become SipHash-2-4-128 of the plain name under
-// a key of its own, so that they say nothing about the contents to readers without it, while equal
-// chunks still share one name.
+// Frames, layers and manifests are sealed with XChaCha20-Poly1305 under a random nonce before they
+// are written. Names of chunks become SipHash-2-4-128 of the plain name under a key of its own, so
+// that they say nothing about the contents to readers without it, while equal chunks still share
+// one name.
 //
-// Owner: shared by all that opened the store; the keys are wiped at the end. Threads: any, it is
+// Owner: shared by all that opened the store; the destructor wipes the keys. Threads: any, it is
 // immutable. Errors: a Status, or false.
 #pragma once
 
@@ -36,12 +36,13 @@ class Keys {
   // Tells a wrong key from a damaged store; written in the file "format".
   std::string check() const;
   ChunkName name(const ChunkName& plain) const;
-  // Under which the plain names are computed.
+  // The key under which plain names are computed.
   HashKey hash_key() const { return hash_key_; }
-  // `context` is not stored, but must be the same when it is opened.
+  // Encrypts. `context` is not stored, but open() must be given the same.
   std::vector<uint8_t> seal(Purpose purpose, std::span<const uint8_t> context,
                             std::span<const uint8_t> plain) const;
-  // False: not sealed with this key for this purpose and context, or changed since.
+  // Decrypts. False: the text was not sealed with this key for this purpose and context, or was
+  // changed since.
   bool open(Purpose purpose, std::span<const uint8_t> context, std::span<const uint8_t> sealed,
             std::vector<uint8_t>* plain) const;
 

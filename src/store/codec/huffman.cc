@@ -8,7 +8,7 @@ namespace gpuckpt::store {
 namespace {
 
 constexpr size_t kLengthsBytes = 128;  // two lengths a byte
-constexpr size_t kStreams = 4;  // independent of each other, so that they are decoded at once
+constexpr size_t kStreams = 4;         // decoded in parallel: they do not depend on each other
 constexpr size_t kHeadBytes = kLengthsBytes + 4 * (kStreams - 1);
 constexpr uint32_t kCodes = 1u << kLongestCode;
 
@@ -31,8 +31,8 @@ uint32_t reversed(uint32_t code, unsigned length) {
   return out;
 }
 
-// Codes in the order of (length, value), first bit lowest: as in DEFLATE. False: the lengths do not
-// make a complete code.
+// Assigns codes in the order of (length, value), first bit lowest, as DEFLATE does. False: the
+// lengths do not make a complete code.
 bool make_codes(const std::array<uint8_t, 256>& lengths, std::array<uint16_t, 256>* codes) {
   uint32_t count[kLongestCode + 1] = {}, next[kLongestCode + 2] = {}, sum = 0;
   for (uint8_t length : lengths) {
@@ -79,7 +79,7 @@ std::array<uint8_t, 256> code_lengths(const std::array<uint32_t, 256>& counts) {
   std::vector<uint32_t> depth(nodes.size(), 0);
   for (size_t i = nodes.size() - 1; i-- > 0;) depth[i] = depth[nodes[i].parent] + 1;
 
-  // Too long ones become shorter, at the price of the rarest others.
+  // Codes above the limit are shortened, and others become longer instead, the rarest first.
   uint32_t sum = 0;
   for (size_t i = 0; i < leaves; ++i) {
     depth[i] = std::min(depth[i], uint32_t{kLongestCode});
@@ -98,8 +98,8 @@ std::array<uint8_t, 256> code_lengths(const std::array<uint32_t, 256>& counts) {
   return lengths;
 }
 
-// Bytes seen in a part, and what may be in the rest: their neighbours, since these are mostly
-// exponents. They get long codes.
+// The bytes counted in a sample. Neighbours of these values get a count of one, because the plane
+// mostly holds exponents and the rest of it may have them; they get long codes.
 std::array<uint32_t, 256> sampled_counts(std::span<const uint8_t> in) {
   constexpr size_t kPieces = 8, kPiece = 1024;
   constexpr int kAround = 4;
@@ -118,7 +118,8 @@ std::array<uint32_t, 256> sampled_counts(std::span<const uint8_t> in) {
 }
 
 std::array<uint32_t, 256> all_counts(std::span<const uint8_t> in) {
-  std::array<std::array<uint32_t, 256>, 4> parts{};  // equal neighbours do not wait for each other
+  // Four tables, so that equal neighbouring bytes do not wait for each other's increment.
+  std::array<std::array<uint32_t, 256>, 4> parts{};
   size_t i = 0;
   for (; i + 4 <= in.size(); i += 4) {
     for (size_t k = 0; k < 4; ++k) ++parts[k][in[i + k]];
@@ -132,8 +133,8 @@ std::array<uint32_t, 256> all_counts(std::span<const uint8_t> in) {
 
 // --- decoding
 
-// What the next kLongestCode bits begin with: up to three bytes, how many, and how many bits they
-// took.
+// What the next kLongestCode bits begin with: up to three bytes, how many of them, and how many
+// bits they took.
 constexpr unsigned kBytesShift = 24, kBitsShift = 26;
 struct Table {
   std::array<uint8_t, kLengthsBytes> of{};  // the lengths as stored
@@ -156,7 +157,7 @@ bool make_table(const uint8_t* stored, Table* table) {
   for (uint32_t i = 0; i < kCodes; ++i) {
     uint32_t bytes = 0, count = 0, bits = 0;
     while (count < 3) {
-      uint16_t entry = table->first[i >> bits];  // right only if its bits are there
+      uint16_t entry = table->first[i >> bits];  // valid only if enough bits are left
       if (bits + (entry >> 8) > kLongestCode) break;
       bytes |= (entry & 255u) << (8 * count++);
       bits += entry >> 8;
@@ -167,8 +168,8 @@ bool make_table(const uint8_t* stored, Table* table) {
   return table->made = true;
 }
 
-// The tables that this thread used last: planes of one frame have codes of their own, neighbouring
-// frames the same ones, and to make a table takes as long as to decode 50 KiB.
+// The tables that this thread used last. Each plane of a frame has a code of its own, and
+// neighbouring frames repeat them; making a table takes as long as decoding 50 KiB.
 const Table* table_for(const uint8_t* stored) {
   thread_local std::array<Table, 8> tables;
   thread_local size_t oldest = 0;
@@ -181,11 +182,12 @@ const Table* table_for(const uint8_t* stored) {
 struct Stream {
   const uint8_t *from, *end;
   uint8_t *to, *to_end;
-  uint64_t bits = 0;  // not yet used, lowest first
-  unsigned have = 0;  // how many of them count
+  uint64_t bits = 0;  // not used yet, lowest first
+  unsigned have = 0;  // how many of them are valid
 };
 
-// Reads 8 bytes and writes 4 beyond what is asked for: used while there is that much room.
+// Reads 8 bytes and writes 4 beyond the range that it decodes, so it is used while that much room
+// is left.
 [[gnu::always_inline]] inline void decode_some(const Table& table, Stream* s) {
   s->bits |= load64(s->from) << s->have;
   s->from += (63 - s->have) >> 3;
@@ -203,7 +205,7 @@ size_t steps_left(const Stream& s) {
   return std::min(in < 8 ? 0 : (in - 8) / 7 + 1, out < 16 ? 0 : (out - 16) / 12 + 1);
 }
 
-// All streams in step, until one of them is near its end.
+// Decodes all streams in step, until one of them is near its end.
 [[gnu::always_inline]] inline void decode_in_step(const Table& table, Stream (&streams)[kStreams]) {
   for (;;) {
     size_t steps = ~size_t{0};
@@ -222,7 +224,8 @@ size_t steps_left(const Stream& s) {
 void decode_most(const Table& table, Stream (&streams)[kStreams]) {
   decode_in_step(table, streams);
 }
-// Shifts by a number of bits that is known late are one instruction instead of three.
+// The same with BMI2, where a shift by a variable number of bits is one instruction instead of
+// three.
 [[gnu::target("bmi2")]] void decode_most_by_bmi2(const Table& table, Stream (&streams)[kStreams]) {
   decode_in_step(table, streams);
 }
@@ -294,7 +297,7 @@ size_t HuffmanEncoder::encode_with(std::span<const uint8_t> in, uint8_t* out) co
       flush();
     }
     for (; from < end; ++from) {
-      // The first of a pair of equals: its code is the low half.
+      // The first byte of a pair of equal bytes: its code is the low half of the entry.
       uint32_t entry = pairs[*from | *from << 8];
       missing |= entry;
       unsigned length = lengths_[*from];

@@ -21,7 +21,7 @@ constexpr double kNoise = 7.4;  // bits per byte from which a plane is stored as
 constexpr double kFlat = 2.0;   // bits per byte below which zstd's matches are cheap to find
 constexpr size_t kWidest = 8;
 
-// How a plane of few bits was stored last: zstd finds repeats, a Huffman code is unpacked two to
+// How a plane of few values was stored last. zstd finds repeats, a Huffman code is decoded two to
 // three times as fast. Frames of one thread resemble each other, so only some of them are stored in
 // both ways to see which is better.
 struct FlatPlane {
@@ -85,7 +85,8 @@ void merge2(const uint8_t* even, const uint8_t* odd, size_t pairs, uint8_t* out)
 // Plane p of `width`-byte elements goes to planes[p * step]; `scratch` has room for all twice.
 void split(const uint8_t* in, size_t elements, size_t width, uint8_t* const* planes, size_t step,
            uint8_t* scratch) {
-  // Even bytes hold the even planes, odd bytes the odd ones, each interleaved at half the width.
+  // Even bytes hold the even planes, odd bytes the odd ones; each half is split again at half the
+  // width.
   size_t half = elements * width / 2;
   if (width == 2) {
     split2(in, half, planes[0], planes[step]);
@@ -96,7 +97,7 @@ void split(const uint8_t* in, size_t elements, size_t width, uint8_t* const* pla
   split(scratch + half, elements, width / 2, planes + step, 2 * step, scratch + 2 * half);
 }
 
-// The four planes of `width` 4 at once: nothing goes to memory in between.
+// Merges four planes at once, so that no intermediate result is written to memory.
 void merge4(const uint8_t* a, const uint8_t* b, const uint8_t* c, const uint8_t* d, size_t elements,
             uint8_t* out) {
   auto load = [](const uint8_t* from) {
@@ -167,10 +168,12 @@ size_t store_by_matches(Contexts* c, std::span<const uint8_t> plane, uint8_t* to
   return ZSTD_isError(length) ? plane.size() : length;
 }
 
-// A plane of few bits. Writes to `to` and returns how much; `mode`: which way it is stored.
+// Stores a plane of few values: writes it to `to` and returns the length; `mode`: which way it is
+// stored.
 size_t store_flat(Contexts* c, size_t number, std::span<const uint8_t> plane, uint8_t* to,
                   size_t room, PlaneMode* mode) {
-  constexpr size_t kWorthSpeed = 32;  // bytes of which a Huffman code may need one more
+  // A Huffman code may be this many bytes longer and is still preferred.
+  constexpr size_t kWorthSpeed = 32;
   FlatPlane& flat = c->flat[number];
   const bool try_both = flat.frames++ % FlatPlane::kTryEvery == 0;
   *mode = kZstd;
@@ -192,7 +195,7 @@ size_t store_flat(Contexts* c, size_t number, std::span<const uint8_t> plane, ui
 PlanePlan plan_planes(std::span<const uint8_t> bytes) {
   PlanePlan best;
   if (bytes.size() < 2 * kPieces * kPiece) return best;
-  // One histogram per position modulo 8 says it for every width.
+  // One histogram per position modulo 8 answers for every width.
   uint32_t counts[8][256] = {};
   size_t step = (bytes.size() - kPiece) / (kPieces - 1) & ~size_t{7};
   for (size_t p = 0; p < kPieces; ++p) {
@@ -238,7 +241,7 @@ uint32_t compress_planes(std::span<const uint8_t> bytes, const PlanePlan& plan, 
   at_least(&c.packed, head_bytes + bytes.size() +
                           std::max(ZSTD_compressBound(elements), HuffmanEncoder::room(elements)));
   uint8_t* const to = c.packed.data();
-  // The first planes are mostly noise: they are split to where they stay.
+  // The lowest planes are mostly noise: they are split directly to where they are stored.
   uint8_t* planes[kWidest];
   bool in_place = true;
   for (size_t p = 0; p < width; ++p) {

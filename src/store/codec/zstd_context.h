@@ -32,7 +32,7 @@ inline ZSTD_DCtx* decompressor() {
   return kept.zstd;
 }
 
-// As ZSTD_decompress: how long it was, or an error of zstd.
+// As ZSTD_decompress: returns the plain length, or an error of zstd.
 inline size_t zstd_open(std::span<const uint8_t> stored, std::span<uint8_t> plain) {
   return with_memory(ZSTD_decompressDCtx(decompressor(), plain.data(), plain.size(), stored.data(),
                                          stored.size()));

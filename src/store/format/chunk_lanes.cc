@@ -6,7 +6,8 @@ namespace gpuckpt::store {
 namespace {
 
 constexpr size_t kShift = kLaneShift / 4;
-constexpr size_t kFetch = 512;  // bytes ahead: the processor's own fetching stops at a page's end
+// Prefetched bytes; the processor's own prefetcher stops at the end of a page.
+constexpr size_t kFetch = 512;
 
 // One body for each width: the compiler's own unrolling of a loop over lanes keeps the sums in
 // memory.

@@ -8,8 +8,8 @@
 namespace gpuckpt::store {
 
 HashLanes widest_lanes();
-// All that this processor can, for a comparison; the plain one of base/hash/chunk_hash.h is not
-// among them.
+// All variants that this processor can run, so that a test compares them; the plain one of
+// base/hash/chunk_hash.h is not among them.
 struct NamedLanes {
   const char* name;
   HashLanes lanes;

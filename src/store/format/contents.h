@@ -1,4 +1,4 @@
-// What the packs of a store consist of.
+// What the packs of a store consist of, counted by codec.
 //
 // Owner: none. Threads: any. Errors: a Status; packs that cannot be read are counted.
 #pragma once

@@ -29,10 +29,10 @@ inline constexpr char kManifestEndMagic[8] = {'G', 'P', 'C', 'K', 'S', 'E', 'N',
 inline constexpr char kLayerMagic[8] = {'G', 'P', 'C', 'K', 'L', 'A', 'Y', 'R'};
 inline constexpr uint32_t kFrameMagic = 0x6d617246;  // "Fram"
 
-// Stores and packs of this version have names that are XXH3-128; all else is the same.
+// Stores and packs of this version name chunks by XXH3-128; everything else is as in later ones.
 inline constexpr uint32_t kUnkeyedVersion = 2;
 
-// What stands for a chunk's plain bytes (names.h), or a 128-bit sum.
+// Identifies a chunk's plain bytes (names.h), or is a 128-bit checksum.
 using ChunkName = std::array<uint8_t, wire::kChunkNameBytes>;
 using PackId = std::array<uint8_t, 16>;  // random
 
@@ -52,7 +52,7 @@ enum Codec : uint32_t {
   kCodecLz4 = 4,
 };
 
-// What a frame's codec is chosen for.
+// What the codec of a frame is optimised for.
 enum class Purpose : uint8_t { kBalanced, kRestore, kSize };
 
 // Of packs, layers and manifests: what is stored of their contents is nonce, ciphertext and tag.
@@ -199,6 +199,7 @@ inline constexpr uint64_t kMaxMetaBytes = 64ull * 1024 * 1024;
 // XXH3-128 in XXH128_canonicalFromHash order (big endian, as xxhsum -H2 prints it): for sums, which
 // find damage. Chunks are named by names.h.
 ChunkName sum128(const void* bytes, size_t length);
+// The name that users see: "plain", "zstd", "planes".
 std::string codec_name(uint32_t codec);  // what people read: "plain", "zstd", "planes"
 std::string hex(const uint8_t* bytes, size_t length);
 inline std::string hex(const ChunkName& name) { return hex(name.data(), name.size()); }

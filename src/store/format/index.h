@@ -25,7 +25,7 @@ class ChunkIndex {
   ChunkIndex();
   // Returns where `name` is already, else enters `mine` and returns it.
   ChunkPlace find_or_insert(const ChunkName& name, ChunkPlace mine);
-  // `name` is asked for soon: its place comes into the cache meanwhile.
+  // Prefetches the entry of `name`, which is looked up soon.
   void expect(const ChunkName& name) const;
   // False: the store does not have it.
   bool find(const ChunkName& name, ChunkPlace* out) const;
@@ -43,7 +43,8 @@ class ChunkIndex {
   struct Shard {
     mutable std::mutex mutex;
     std::vector<Entry> slots;
-    // Where `slots` are, for expect(), which does not lock: what it reads may be a moment old.
+    // Where `slots` begin, for expect(), which takes no lock and may read a value that is a moment
+    // old.
     std::atomic<const Entry*> first = nullptr;
     std::atomic<uint64_t> mask = 0;
     uint64_t used = 0;

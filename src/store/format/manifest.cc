@@ -29,7 +29,8 @@ std::vector<uint8_t> compress(std::span<const uint8_t> plain) {
   return out;
 }
 
-// The frame knows its own size: a lying header cannot make us allocate gigabytes for a few bytes.
+// zstd's frame has its own size: a header that lies cannot make us allocate gigabytes for a few
+// bytes.
 bool decompress(std::span<const uint8_t> stored, uint64_t plain_length, std::vector<uint8_t>* out) {
   if (ZSTD_getFrameContentSize(stored.data(), stored.size()) != plain_length ||
       plain_length > kMaxManifestBytes || plain_length / kMostRatio > stored.size() + 1024) {
@@ -156,9 +157,9 @@ Status check_header(const std::string& path, const ManifestHeader& header, const
 
 EncodedManifest encode_manifest(const Manifest& manifest, const Manifest* parent,
                                 const Keys* keys) {
-  // Share as many of the parent's layers as pay. A layer that is not larger than what is new is
-  // merged into it, as in a binary counter: n snapshots have about log n layers, and each run is
-  // written about log n times.
+  // Share as many of the parent's layers as are worth it. A layer that is not larger than the
+  // changes is merged into them, as in a binary counter: n snapshots have about log n layers, and
+  // each run is written about log n times.
   size_t keep = parent ? parent->layers.size() : 0;
   Layer top;
   for (;; --keep) {
@@ -193,7 +194,7 @@ EncodedManifest encode_manifest(const Manifest& manifest, const Manifest* parent
   std::vector<uint8_t> meta(manifest.meta.begin(), manifest.meta.end());
   if (keys) {
     meta = keys->seal(Keys::kManifests, {}, meta);
-    stored = keys->seal(Keys::kManifests, meta, stored);  // this body belongs to this description
+    stored = keys->seal(Keys::kManifests, meta, stored);  // binds this body to this description
   }
   ManifestHeader header{};
   memcpy(header.magic, kManifestMagic, sizeof(header.magic));

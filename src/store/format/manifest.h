@@ -33,15 +33,15 @@ struct Manifest : PageMap {
   std::vector<SharedLayer> layers;
 };
 
-// A manifest as it goes to disk, and the layer that has to be there before it, if there is a new
-// one.
+// An encoded manifest, and the layer file that must be durable before it, if there is a new one.
 struct EncodedManifest {
   std::vector<uint8_t> bytes;
   std::vector<uint8_t> layer_bytes;  // empty: none
   ChunkName layer_name{};
   uint64_t disk_bytes() const { return bytes.size() + layer_bytes.size(); }
 };
-// `parent` (may be null) is any snapshot of the same store: layers that serve both are shared.
+// Encodes a manifest. `parent` (may be null) is any snapshot of the same store: layers that serve
+// both are shared.
 EncodedManifest encode_manifest(const Manifest& manifest, const Manifest* parent, const Keys* keys);
 
 // What a manifest file says itself. Sums and bounds were checked: it is safe to use. `path` is for
@@ -57,13 +57,14 @@ Status decode_manifest(const std::string& path, std::span<const uint8_t> bytes, 
                        DecodedManifest* out);
 Status decode_layer_file(const std::string& path, std::span<const uint8_t> bytes, const Keys* keys,
                          const LayerRef& ref, Layer* out);
-// Puts the layers on top of each other. `shared` are those that `decoded.layers` names.
+// Applies the layers to each other. `shared` are those that `decoded.layers` names.
 Status assemble(const std::string& path, DecodedManifest&& decoded,
                 std::vector<SharedLayer>&& shared, PageMap&& below, Manifest* out);
-// What `shared` make up, one above the other: assemble's `below`.
+// The map that `shared` make up, each above the one before: assemble's `below`.
 Status stack(const std::string& path, const std::vector<SharedLayer>& shared, PageMap* out);
 
-// Only the meta text, with its own checksum: what `list` needs of a thousand snapshots.
+// Reads only the meta text, which has its own checksum: `list` needs no more of a thousand
+// snapshots.
 Status read_manifest_meta(Env* env, const std::string& path, const Keys* keys, std::string* meta,
                           uint64_t* file_length);
 

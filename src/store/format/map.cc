@@ -19,7 +19,7 @@ bool is_data(const Run& run) { return run.pack != kZeroPack && run.pack != kHole
 
 uint64_t down(uint64_t address, uint64_t unit) { return address - address % unit; }
 
-// Writes what differs between two lists of runs of one space.
+// Writes the difference between two lists of runs of one space.
 class Difference {
  public:
   Difference(const std::vector<Run>& below, const std::vector<Run>& above,
@@ -39,7 +39,7 @@ class Difference {
   }
 
  private:
-  // Whole units from `at` on that one run covers, or in which there is nothing.
+  // Returns the end of the whole units from `at` on that one run covers, or that no run touches.
   uint64_t covered(const std::vector<Run>& runs, size_t i, uint64_t at) const {
     return i < runs.size() && runs[i].address <= at ? (runs[i].end() - at) / unit_ : 0;
   }
@@ -47,7 +47,7 @@ class Difference {
     return next == kNever ? kNever : (down(next, unit_) - at) / unit_;
   }
 
-  // Deals with the units from `at` on of which one thing can be said, and returns where they end.
+  // Writes what differs in the units from `at` on that are alike, and returns where they end.
   uint64_t stretch(uint64_t at, uint64_t above_at, uint64_t below_at) {
     uint64_t a = covered(above_, j_, at), b = covered(below_, i_, at);
     uint64_t no_a = empty(above_at, at), no_b = empty(below_at, at);
@@ -71,8 +71,8 @@ class Difference {
     return at + unit_;
   }
 
-  // A unit with more or less than one whole chunk in it: taken as a whole, so that nothing is ever
-  // cut inside a chunk.
+  // Writes one unit that holds more or less than one whole chunk. It is taken as a whole, so that
+  // no cut is made inside a chunk.
   void one_unit(uint64_t at) {
     std::vector<Run> mine = pieces(above_, j_, at), old = pieces(below_, i_, at);
     if (std::equal(mine.begin(), mine.end(), old.begin(), old.end(),
@@ -106,7 +106,8 @@ class Difference {
 
   const std::vector<Run>& below_;
   const std::vector<Run>& above_;
-  const std::vector<uint32_t>& number_;  // of `below`'s packs among `above`'s
+  // Number of a pack of `below` -> number of the same pack in `above`.
+  const std::vector<uint32_t>& number_;
   uint64_t unit_;
   std::vector<Run>* out_;
   size_t i_ = 0, j_ = 0;
@@ -363,8 +364,8 @@ void forget_unused_packs(PageMap* map) {
   map->packs = std::move(packs);
 }
 
-// Column by column, because numbers of one kind resemble each other: zstd makes a few bytes of a
-// scattered page.
+// Encodes column by column, because numbers of one kind resemble each other: zstd then needs a few
+// bytes for a scattered page.
 std::vector<uint8_t> encode_layer(const Layer& layer) {
   std::vector<uint8_t> out;
   LayerHeader header{static_cast<uint32_t>(layer.packs.size()),

@@ -1,6 +1,7 @@
 // Where every byte of a snapshot lies: per space a sorted list of runs. On disk it is a stack of
-// layers, each with the differences from those below; all but the newest are files that many
-// snapshots share, so that a snapshot costs what changed, and a thousand of them little.
+// layers, each with the differences from those below. All but the newest are files that many
+// snapshots share, so that the size of a snapshot's map grows with what changed, not with the
+// memory.
 //
 // Everything here works in memory. Cuts are only made at multiples of a space's chunk unit, so no
 // run ever begins or ends inside a chunk.
@@ -53,11 +54,11 @@ inline uint64_t chunk_length(uint64_t address, uint64_t end, uint64_t unit) {
 }
 // The part [from, to) of a run. Both must be its ends, or multiples of the unit.
 Run part_of(const Run& run, uint64_t from, uint64_t to, uint64_t unit);
-// Appends a run that lies behind all others, as part of the last one where possible.
+// Appends a run that lies behind all others, merged with the last one where possible.
 void add_run(std::vector<Run>* runs, const Run& run, uint64_t unit);
 
-// Digest of a space: it depends on the bytes and their places alone, not on packs or on how they
-// are cut into runs. Names come in the order of the chunks. (FORMAT.md, "Digest")
+// Digest of a space. It depends on the bytes and their addresses alone, not on packs or on how they
+// are cut into runs. Names are added in the order of the chunks. (FORMAT.md, "Digest")
 class SpaceDigest {
  public:
   SpaceDigest();
@@ -76,7 +77,8 @@ class SpaceDigest {
   void flush();
 
   void* state_;
-  std::array<Record, 128> records_;  // hashed together: a call for each takes longer than its hash
+  // Hashed together, because a call for each costs more than its hash.
+  std::array<Record, 128> records_;
   size_t waiting_ = 0;
 };
 
@@ -88,13 +90,13 @@ struct Layer {
 };
 
 Layer difference(const PageMap& below, const PageMap& above);
-// Null, or why this layer cannot lie on that map.
+// Null, or the reason why this layer does not fit that map.
 const char* apply(const Layer& layer, PageMap* map);
 // Drops packs that no run names.
 void forget_unused_packs(PageMap* map);
 
 std::vector<uint8_t> encode_layer(const Layer& layer);
-// Null, or why this is no layer. Whatever comes out is within bounds.
+// Null, or the reason why `bytes` are no layer. The result is within bounds in any case.
 const char* decode_layer(std::span<const uint8_t> bytes, Layer* out);
 
 }  // namespace gpuckpt::store

@@ -15,10 +15,12 @@ class Names {
  public:
   // By the keyed function. `keys`: of an encrypted store, or null.
   static std::shared_ptr<const Names> keyed(const HashKey& key, std::shared_ptr<const Keys> keys);
-  // XXH3-128, as stores of format version 2 do: any user can make two contents with one name.
+  // By XXH3-128, as stores of format version 2 do. It is not collision resistant: any user can make
+  // two contents with one name.
   static std::shared_ptr<const Names> unkeyed(std::shared_ptr<const Keys> keys);
 
-  // At most kLargeChunk bytes. What is computed where the bytes are; what travels.
+  // The name of at most kLargeChunk bytes, as it is computed where the bytes are and sent to the
+  // writer.
   ChunkName plain(const void* bytes, size_t length) const;
   // What the store writes for a plain name: the same, or a keyed function of it when encrypted.
   ChunkName stored(const ChunkName& plain) const { return keys_ ? keys_->name(plain) : plain; }
@@ -26,7 +28,7 @@ class Names {
 
   const HashKey* key() const { return keyed_ ? &key_ : nullptr; }  // null: unkeyed
   bool encrypted() const { return keys_ != nullptr; }
-  // Do equal names of the two mean equal bytes?
+  // Whether equal names of the two mean equal bytes.
   bool compare_with(const Names& other) const;
 
  private:

@@ -51,10 +51,12 @@ uint64_t frame_checksum(const FrameHeader& header, std::span<const uint8_t> leng
   return hash64({bytes_of(header).first(offsetof(FrameHeader, checksum)), lengths, stored}, more);
 }
 
-// Less than 3 % saved is not worth a decompression at restore.
+// The longest result worth keeping: less than 3 % saved does not pay for the decompression at
+// restore.
 size_t worth(size_t plain) { return plain - plain / 32; }
 
-// How long the frame is; as long as `plain` or longer: not worth keeping. `out` may be null.
+// Returns the compressed length; as long as `plain` or longer: not worth keeping. `out` may be
+// null.
 size_t zstd_to(std::span<const uint8_t> plain, int level, std::vector<uint8_t>* out) {
   thread_local std::vector<uint8_t> packed;  // grows, and is not cleared
   if (packed.size() < ZSTD_compressBound(plain.size()))
@@ -69,7 +71,8 @@ size_t zstd_to(std::span<const uint8_t> plain, int level, std::vector<uint8_t>* 
 constexpr size_t kSampledFrom = 64 * 1024;
 constexpr double kHopeless = 7.98;  // bits per byte: not even a part of it can be shortened
 
-// How far zstd shortens a few pieces of it: it sees repetitions that counting bytes does not.
+// Bits per byte that zstd needs for a few samples: it sees repetitions that counting bytes does
+// not.
 double sampled_zstd_bits(std::span<const uint8_t> plain, int level) {
   thread_local std::vector<uint8_t> sample;
   constexpr size_t kPieces = 4, kPiece = 4096;
@@ -97,7 +100,7 @@ double bits_of(std::span<const uint8_t> plain, const std::vector<uint8_t>& out) 
   return 8.0 * static_cast<double>(out.size()) / static_cast<double>(plain.size());
 }
 
-// Of one long piece: LZ4 finds repetitions within 64 KiB.
+// The same for LZ4, of one long sample, because it finds repetitions within 64 KiB.
 double sampled_lz4_bits(std::span<const uint8_t> plain) {
   thread_local std::vector<uint8_t> packed;
   constexpr size_t kPiece = 32 << 10;
@@ -105,16 +108,17 @@ double sampled_lz4_bits(std::span<const uint8_t> plain) {
   return lz4_to(piece, &packed) ? bits_of(piece, packed) : 8;
 }
 
-// Neighbours resemble each other: what paid for one frame is tried on the next few without looking
-// again, and kept when it pays as much.
+// Neighbouring frames resemble each other: a codec that paid for one frame is tried on the next few
+// without a new estimate, and kept while it pays as much.
 struct Habit {
-  PlanePlan plan;  // width 0: what is tried otherwise
+  PlanePlan plan;  // width 0: the codec that `otherwise` stands for
   double bits = 0;
   int left = 0;
 };
 constexpr int kTrust = 15;
 
-// By habit; kCodecPlain: there is none, or none any more. `planes` and `otherwise` return a codec.
+// Compresses by habit; kCodecPlain: there is none, or it does not pay any more. `planes` and
+// `otherwise` return a codec.
 template <typename Planes, typename Otherwise>
 uint32_t again(Habit* habit, std::span<const uint8_t> plain, std::vector<uint8_t>* out,
                Planes planes, Otherwise otherwise) {
@@ -131,7 +135,8 @@ uint32_t again(Habit* habit, std::span<const uint8_t> plain, std::vector<uint8_t
   return kCodecPlain;
 }
 
-// What authenticated encryption binds a frame's bytes to: its header and the lengths of its chunks.
+// The data that encryption authenticates beside a frame's bytes: its header and the lengths of its
+// chunks.
 std::vector<uint8_t> frame_context(const FrameHeader& header, std::span<const uint8_t> lengths) {
   std::vector<uint8_t> out(sizeof(header));
   memcpy(out.data(), &header, sizeof(header));
@@ -140,7 +145,7 @@ std::vector<uint8_t> frame_context(const FrameHeader& header, std::span<const ui
   return out;
 }
 
-// Decrypts and decompresses; null, or why not.
+// Decrypts and decompresses. Returns null, or the reason why it cannot.
 const char* unseal(const FrameHeader& header, std::span<const uint8_t> lengths,
                    std::span<const uint8_t> stored, const Keys* keys, std::span<uint8_t> plain) {
   thread_local std::vector<uint8_t> opened;
@@ -172,7 +177,7 @@ static uint32_t compress_balanced(std::span<const uint8_t> plain, int level,
   if (sampled) {
     PlanePlan plan = plan_planes(plain);
     double zstd_bits = sampled_zstd_bits(plain, level);
-    // Where both are as short, planes are several times as fast.
+    // Of two about equally short results planes are chosen: they are decoded several times as fast.
     if (plan.width != 0 && plan.bits_per_byte < 1.02 * zstd_bits) {
       if (const uint32_t codec = planes(plan); codec != kCodecPlain) {
         habit = {plan, bits_of(plain, *out), kTrust};
@@ -186,7 +191,7 @@ static uint32_t compress_balanced(std::span<const uint8_t> plain, int level,
   return kCodecZstd;
 }
 
-// The shortest of all, however long that takes.
+// Tries all codecs and keeps the shortest result, however long that takes.
 static uint32_t compress_to_least(std::span<const uint8_t> plain, int level,
                                   std::vector<uint8_t>* out) {
   thread_local std::vector<uint8_t> planes;
@@ -203,14 +208,16 @@ static uint32_t compress_to_least(std::span<const uint8_t> plain, int level,
   return zstd < worth(plain.size()) ? kCodecZstd : kCodecPlain;
 }
 
-// Nanoseconds for a byte on its way back: from a disk of 2 GB/s, and decoded by two processors.
+// Nanoseconds that a byte costs at restore: read from a disk of 2 GB/s, and decoded by two
+// processors.
 static double way_back(double bits, double decode) {
   constexpr double kRead = 0.5, kProcessors = 2;
   return bits / 8 * kRead + decode / kProcessors;
 }
 
 static uint32_t compress_for_restore(std::span<const uint8_t> plain, std::vector<uint8_t>* out) {
-  constexpr double kDecodePlanes = 0.3, kDecodeLz4 = 0.22;  // nanoseconds for a byte, by one
+  // Nanoseconds for a byte on one processor.
+  constexpr double kDecodePlanes = 0.3, kDecodeLz4 = 0.22;
   thread_local Habit habit;
   const double best = way_back(8, 0) * 0.97;
   out->clear();
@@ -482,8 +489,8 @@ Status PackReader::read_table(const PackTrailer& trailer) {
   return Status::Ok();
 }
 
-// The table's checksum says that a gpuckpt wrote it; these bounds make reading it safe even where
-// that is not true.
+// A right checksum of the table says that gpuckpt wrote it; these bounds make reading it safe even
+// where that is not true.
 Status PackReader::check_table(const PackTrailer& trailer) const {
   uint64_t offset = sizeof(PackHeader), chunk = 0, plain = 0;
   for (const FrameEntry& frame : table_.frames) {

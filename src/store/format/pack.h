@@ -20,8 +20,8 @@ namespace gpuckpt::store {
 // A frame under construction: chunks are added until kFrameBytes is reached.
 struct FrameDraft {
   std::vector<uint8_t> plain;
-  // What follows `plain`, where it lies: for a frame that is stored uncompressed; valid only as
-  // long as its owner keeps it.
+  // Bytes that follow `plain`, referred to and not copied, for a frame that is stored uncompressed.
+  // Their owner must keep them until the frame is written or keep_borrowed() is called.
   std::vector<std::span<const uint8_t>> borrowed;
   uint64_t borrowed_bytes = 0;
   std::vector<ChunkName> names;
@@ -31,7 +31,7 @@ struct FrameDraft {
   void copy(std::span<const uint8_t> more) { plain.insert(plain.end(), more.begin(), more.end()); }
   void borrow(std::span<const uint8_t> more);
   void clear();  // keeps the room of `plain`
-  // Copies what was borrowed: it may go now.
+  // Copies the borrowed bytes, so that their owner may release them.
   void keep_borrowed();
 };
 
@@ -45,31 +45,32 @@ struct SealedFrame {
   uint64_t disk_bytes() const { return sizeof(header) + 4 * lengths.size() + header.stored_length; }
 };
 
-// Chooses what makes `plain` shortest for its price, and does it: byte planes (planes.h) where
-// elements have a structure that a look at a part shows, zstd where bytes repeat. For kRestore the
-// price is the time to read and decode it, and LZ4 takes zstd's place; for kSize there is none.
-// Returns the codec; `out` is undefined for kCodecPlain.
+// Compresses `plain` with the codec that makes it shortest for its cost: byte planes (planes.h)
+// where a sample shows elements with a structure, zstd where bytes repeat. For kRestore the cost is
+// the time to read and decode, and LZ4 takes zstd's place; for kSize there is none. Returns the
+// codec; `out` is undefined for kCodecPlain.
 uint32_t compress_frame(std::span<const uint8_t> plain, int level, std::vector<uint8_t>* out,
                         Purpose purpose = Purpose::kBalanced);
-// Null, or why not.
+// Returns null, or the reason why it cannot.
 const char* decompress_frame(uint32_t codec, std::span<const uint8_t> stored,
                              std::span<uint8_t> plain);
 
-// Compresses a draft with zstd at `level` (0: stored plain), plain where compression does not pay,
-// and encrypts it when there are keys. A draft with something borrowed has neither.
+// Compresses a draft with zstd at `level` (0: stored plain), or stores it plain where compression
+// does not pay, and encrypts it when there are keys. A draft with borrowed bytes is neither
+// compressed nor encrypted.
 SealedFrame seal(FrameDraft&& draft, int level, const Keys* keys,
                  Purpose purpose = Purpose::kBalanced);
 
 // One pack being written. Not thread safe. `complete` writes the table, `sync` makes it durable and
-// closes it; before both the file is nothing.
+// closes it; before that no reader takes the file for a pack.
 class PackWriter {
  public:
   static constexpr uint64_t kAll = ~0ull;
-  // Of it the first `cached` bytes may stay in the page cache once it is durable.
+  // The first `cached` bytes of it may stay in the page cache once it is durable.
   static Status create(Env* env, const std::string& path, const Names& names, uint64_t cached,
                        std::unique_ptr<PackWriter>* out);
-  // Bytes on their way to the disk. Asking the kernel for it takes as long as the disk's queue is
-  // full: it is done by a thread that holds no lock, at any later time.
+  // A range whose writeback is to be started. While the disk's queue is full that call blocks, so a
+  // thread that holds no lock makes it, at any later time.
   struct Writeback {
     std::shared_ptr<File> file;  // null: nothing to be done
     uint64_t offset = 0, length = 0;
@@ -77,7 +78,7 @@ class PackWriter {
       if (file) file->start_writeback(offset, length);
     }
   };
-  // The chunks of the frame got numbers from *first_chunk on.
+  // Appends a frame; its chunks are numbered from *first_chunk on.
   Status append(const SealedFrame& frame, uint32_t* first_chunk, Writeback* due);
   Status complete();
   Status sync();
@@ -90,9 +91,9 @@ class PackWriter {
   const std::string& path() const { return path_; }
   uint64_t bytes() const { return bytes_; }
   uint64_t table_checksum() const { return table_checksum_; }
-  // After `complete`: the names of what is in it.
+  // After `complete`: the names of the chunks in it.
   std::vector<ChunkEntry> take_chunks() { return std::move(chunks_); }
-  // What `complete` will still add.
+  // The size of what `complete` will still append.
   uint64_t table_bytes() const {
     return frames_.size() * sizeof(FrameEntry) + chunks_.size() * sizeof(ChunkEntry) +
            sizeof(PackTrailer);
@@ -135,18 +136,20 @@ class PackReader {
 
   const PackTable& table() const { return table_; }
   const std::string& path() const { return path_; }
-  // The plain bytes of one frame, its checksum verified. Names of chunks are not (see check_chunk).
+  // The plain bytes of one frame, whose checksum is verified. Names of chunks are not (see
+  // check_chunk).
   Status read_frame(uint32_t frame, std::vector<uint8_t>* plain) const;
-  Status read_frame(uint32_t frame, std::span<uint8_t> plain) const;  // of just its length
+  // Into a span of the frame's plain length.
+  Status read_frame(uint32_t frame, std::span<uint8_t> plain) const;
   // The same for a caller that checks all chunks that it uses: without a copy, and without a
   // checksum where the chunks' names verify as much. `*bytes` lie in `place` if there is one (as
-  // long as the frame's plain bytes; of no meaning after a failure), or else in `room` or in a
-  // buffer of the calling thread, until it reads the next frame.
+  // long as the frame's plain bytes; undefined after a failure), or else in `room` or in a buffer
+  // of the calling thread, until it reads the next frame.
   Status view_frame(uint32_t frame, std::span<uint8_t> place, std::vector<uint8_t>* room,
                     std::span<const uint8_t>* bytes) const;
-  // Does the chunk (at `offset` of its frame's plain bytes) have the name the table says?
+  // Checks that the chunk, whose bytes these are, has the name that the table says.
   Status check_chunk(uint32_t chunk, std::span<const uint8_t> bytes) const;
-  // The frame's checksum and the names of all its chunks.
+  // Checks the frame's checksum and the names of all its chunks.
   Status check_frame(uint32_t frame) const;
 
  private:
@@ -154,14 +157,14 @@ class PackReader {
     FrameHeader header;
     std::span<const uint8_t> lengths, stored;  // in a buffer of the calling thread, or a place
   };
-  // As they are: stored without a codec or a key.
+  // Whether the frame is stored without a codec and a key.
   bool is_plain(const FrameEntry& frame) const;
-  // What is stored goes to `place` if there is one (of just that length).
+  // Reads the stored bytes, into `place` if there is one (of exactly that length).
   Status load(uint32_t frame, std::span<uint8_t> place, Raw* out) const;
   Status check_sum(uint32_t frame, const Raw& raw) const;
   Status unpack(uint32_t frame, const Raw& raw, std::span<uint8_t> plain) const;
   Status damage(uint32_t frame, const char* why) const;
-  // open() in its steps; each expects the ones before.
+  // The steps of open(); each expects those before it.
   Status read_header(PackHeader*) const;
   Status read_trailer(const PackHeader&, const PackId& id, PackTrailer*) const;
   Status read_table(const PackTrailer&);
@@ -177,12 +180,12 @@ class PackReader {
 };
 
 // Reads the frames of a pack one after the other, as far as they are whole, and makes its header,
-// table and trailer again. `file` gets the whole pack as it was written, when every frame of it was
-// found: its table checksum then is the one manifests know.
+// table and trailer again. When every frame was found, `file` gets the whole pack as it was
+// written: its table checksum then is the one that manifests know.
 Status rebuild_pack(Env* env, const std::string& path, const PackId& id, const Keys* keys,
                     const Names& names, std::vector<uint8_t>* file, uint64_t* table_checksum);
 
-// A pack's header of a version that we know, with a sum that is right.
+// Whether a pack's header has a known version and a right checksum.
 bool is_whole(const PackHeader& header);
 std::string pack_file(const PackId& id);  // "<32 hex>.pack"
 

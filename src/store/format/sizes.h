@@ -1,4 +1,4 @@
-// Sizes as people write and read them.
+// Sizes as users write and read them.
 //
 // Owner: none. Threads: pure functions. Errors: false for text that is no size.
 #pragma once

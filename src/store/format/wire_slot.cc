@@ -12,7 +12,7 @@ namespace {
 
 bool is_ahead(uint64_t space) { return (space & wire::kPlainSpace) >= wire::kSpacePrecopyBase; }
 
-// A slot as it was at one moment: what its sender changes later does not count.
+// A slot's header as it was at one moment: what the sender changes later has no effect.
 struct Slot {
   uint64_t space = 0;
   uint32_t runs = 0;
@@ -31,7 +31,7 @@ Status look(const uint8_t* at, bool with_runs, Slot* out) {
   return Status::Ok();
 }
 
-// How long the names of a run are; more than a slot when the run makes no sense.
+// The length of a run's names; more than a slot when the run is invalid.
 uint64_t names_bytes(uint64_t space, const wire::Run& run) {
   constexpr uint64_t kNever = ~0ull;
   if (run.length == 0 || run.length > wire::kSlotPayloadBytes * kLargeChunk ||
@@ -47,7 +47,7 @@ std::vector<ChunkName> names_at(const uint8_t* bytes, uint64_t length) {
   return out;
 }
 
-// One run, whose payload begins at `*at`; `*at` moves behind it.
+// Puts one run, whose payload begins at `*at`; advances `*at` behind it.
 Status put_run(const Slot& slot, const wire::Run& run, uint64_t* at, SnapshotWriter& writer) {
   const uint8_t* payload = slot.payload + *at;
   const uint64_t left = slot.bytes - *at;
@@ -131,7 +131,7 @@ Status put_slot_blob(const uint8_t* at, const std::string& name, SnapshotWriter&
                      std::vector<uint8_t>* copy) {
   Slot slot;
   if (Status status = look(at, false, &slot); !status.ok()) return status;
-  // (Read once: the other side may change it.)
+  // (Copied first: the other side may change the slot at any time.)
   const std::vector<uint8_t> bytes(slot.payload, slot.payload + slot.bytes);
   if (copy) copy->insert(copy->end(), bytes.begin(), bytes.end());
   return writer.append_blob(name, bytes);

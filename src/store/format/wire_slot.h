@@ -1,6 +1,6 @@
-// What the writer understands of messages and slots (include/gpuckpt/wire.h). The other side can
-// write to a slot at any time, and its contents are not trusted: every length is read once and
-// bounded before use.
+// How the writer reads messages and slots (include/gpuckpt/wire.h). The other side can write to a
+// slot at any time, and its contents are not trusted: every length is read once and bounded before
+// use.
 //
 // Owner: the caller has the slot's mapping. Threads: one for each slot. Errors: a Status; the
 // snapshot is lost then.
@@ -21,10 +21,10 @@ bool is_message(const wire::Msg& message, size_t received);
 std::string message_text(const wire::Msg& message);
 
 // `slot`: kSlotBytes, header first.
-// kMsgData: its runs go to the writer, into the spaces of that member of the job. An error: the
-// snapshot is lost, its sender contradicts itself.
+// kMsgData: puts the slot's runs into the spaces of that member of the job. An error means that the
+// sender contradicts itself; the snapshot is lost then.
 Status put_slot(const uint8_t* slot, SnapshotWriter& writer, uint32_t member = 0);
-// What its runs claim to cover, zeros included: for statistics.
+// The bytes that its runs claim to cover, zeros included: for statistics.
 uint64_t covered_by_slot(const uint8_t* slot);
 // kMsgBlob: its payload is appended to blob `name`, and to `copy` (may be null).
 Status put_slot_blob(const uint8_t* slot, const std::string& name, SnapshotWriter& writer,

@@ -15,9 +15,9 @@
 namespace gpuckpt::store {
 namespace {
 
-// Aligned for any disk: offsets, lengths and addresses are multiples of it.
+// Offsets, lengths and addresses of writes are multiples of this, which is aligned for any disk.
 constexpr size_t kBufferBytes = 1 << 20;
-// One is filled while the disk has the others.
+// One buffer is filled while the others are written.
 constexpr uint64_t kBuffers = 4;
 
 class DirectFile : public File {
@@ -70,7 +70,7 @@ class DirectFile : public File {
  private:
   uint8_t* buffer(uint64_t number) { return memory_ + number % kBuffers * kBufferBytes; }
 
-  // The current buffer is full. Waits until the next one is free.
+  // Submits the full buffer, and waits until the next one is free.
   int submit() {
     used_ = 0;
     std::unique_lock lock(mutex_);
@@ -121,20 +121,20 @@ class DirectFile : public File {
       if (n > 0) done += static_cast<size_t>(n);
       if (n == 0) return ENOSPC;
       if (n > 0 || errno == EINTR) continue;
-      // A disk that wants more than pages, or a rest after a write that was cut short.
+      // The disk needs a larger alignment, or the rest of a short write is not aligned.
       if (errno != EINVAL || !set_direct(false)) return errno;
     }
     return 0;
   }
 
-  // False: it is so already, or cannot be.
+  // False: it is set so already, or cannot be set.
   bool set_direct(bool on) {
     const int flags = ::fcntl(fd_, F_GETFL);
     return flags >= 0 && !(flags & O_DIRECT) == on &&
            ::fcntl(fd_, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
   }
 
-  // Everything is in the file afterwards. The last bytes fill no page, and go through the cache.
+  // Writes what is left. The last bytes fill no page, and go through the page cache.
   int write_tail() {
     {
       std::unique_lock lock(mutex_);
@@ -147,8 +147,8 @@ class DirectFile : public File {
     return write(filled_, used_);
   }
 
-  const std::unique_ptr<File> file_;  // the same, through the cache
-  const int fd_;                      // its
+  const std::unique_ptr<File> file_;  // the same file, through the page cache
+  const int fd_;                      // its descriptor
   uint8_t* const memory_;
   const uint64_t cached_;  // buffers
   bool past_ = false;      // beyond them

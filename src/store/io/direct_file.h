@@ -13,8 +13,8 @@
 namespace gpuckpt::store {
 
 // `file` is new, empty, and open as `fd` for reading and writing without O_APPEND. The first
-// `cached` bytes, rounded down to MiB, go through the cache all the same. Returns `file` itself
-// where the file system cannot do it, or without memory for the buffers.
+// `cached` bytes, rounded down to MiB, go through the page cache as usual. Returns `file` itself
+// where the file system does not support O_DIRECT, or when there is no memory for the buffers.
 std::unique_ptr<File> write_past_cache(std::unique_ptr<File> file, int fd, uint64_t cached);
 
 }  // namespace gpuckpt::store

@@ -28,7 +28,8 @@ class PosixFile : public File {
   ~PosixFile() override {
     if (fd_ >= 0) ::close(fd_);
   }
-  // Made before it is opened: a file that was created is never lost because memory is short.
+  // The object is allocated before the file is created, so that a lack of memory leaves no file
+  // behind.
   bool open(const std::string& path, int flags, mode_t mode = 0) {
     return (fd_ = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, mode)) >= 0;
   }
@@ -102,7 +103,8 @@ int fill_info(const struct stat& st, FileInfo* out) {
   return 0;
 }
 
-// A snapshot whose pages were written over months lies in as many packs, each an open file.
+// Raises RLIMIT_NOFILE: a snapshot whose pages were written over months lies in as many packs, each
+// an open file.
 bool raise_file_limit() {
   rlimit limit;
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return false;
@@ -187,8 +189,8 @@ class PosixEnv : public Env {
     return 0;
   }
   void random(void* out, size_t length) override {
-    // At most 32 bytes at a time: getrandom gives them whole. Before Linux 3.17 there is none, and
-    // no gpuckpt either.
+    // getrandom returns up to 256 bytes whole; 32 are asked for. Kernels before 3.17 lack it, and
+    // gpuckpt does not run there.
     ssize_t n;
     do n = ::getrandom(out, length, 0);
     while (n < 0 && errno == EINTR);

@@ -32,7 +32,8 @@ class File {
   virtual int sync() = 0;
   // Asks the kernel to begin writing what was appended; never fails, promises nothing.
   virtual void start_writeback(uint64_t offset, uint64_t length) = 0;
-  // What was synced need not stay in memory, from here on; never fails, promises nothing.
+  // Tells the kernel that synced bytes from here on need not stay in the page cache; never fails,
+  // promises nothing.
   virtual void drop_cache(uint64_t from) { (void)from; }
 };
 
@@ -76,7 +77,7 @@ class Env {
   virtual void random(void* out, size_t length) = 0;
 };
 
-// The real one. Never destroyed.
+// The operating system's. Never destroyed.
 Env* posix_env();
 
 // One sentence: what was being done, to which file, what the system said, and what to do about it.

@@ -3,7 +3,8 @@
 namespace gpuckpt::store {
 namespace {
 
-// Brackets outside of strings; text that is no JSON may count wrongly, and is refused either way.
+// Counts brackets outside of strings. Text that is no JSON may be counted wrongly, and is refused
+// either way.
 bool is_deep(std::string_view text) {
   int depth = 0;
   bool in_string = false;

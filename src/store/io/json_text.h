@@ -15,15 +15,17 @@
 
 namespace gpuckpt::store {
 
-inline constexpr int kMaxJsonDepth = 64;  // ours are 6 deep at most
+inline constexpr int kMaxJsonDepth = 64;  // our own documents are 6 deep at most
 
-// Discarded (is_discarded(), and no object or array) when it is no JSON, or nested deeper.
+// Parses. The value is discarded (is_discarded(), and no object or array) when the text is no JSON,
+// or nested deeper.
 nlohmann::json parse_json(std::string_view text);
 inline nlohmann::json parse_json(std::span<const uint8_t> text) {
   return parse_json(std::string_view(reinterpret_cast<const char*>(text.data()), text.size()));
 }
 
-// The value at `key`, or `otherwise` when `of` has none, or one of another type, or out of range.
+// The value at `key`; `otherwise` when `of` has none, or when it has another type or is out of
+// range.
 std::string json_text(const nlohmann::json& of, const char* key, const std::string& otherwise = "");
 uint64_t json_number(const nlohmann::json& of, const char* key, uint64_t otherwise = 0);
 

@@ -21,15 +21,16 @@ namespace {
 constexpr const char* kSuffix = ".lease";
 constexpr size_t kFenceDigits = 16;
 constexpr size_t kRemembered = 32;  // earlier runs
-// A lease whose run took its last snapshot is not renewed any more, and respected this long: the
-// program makes no further step, and only has to end.
+// A run that took its last snapshot does not renew its lease any more. The lease is respected this
+// long, because the program makes no further step and only has to end.
 constexpr uint64_t kLeavingMs = 3'000;
-// A new pod waits this long for one that was lost; renewed four times as often.
+// How long a new pod waits for one that was lost; the lease is renewed four times as often.
 constexpr uint64_t kStandardTtlMs = 30'000;
 
 std::string directory(const std::string& store) { return store + "/jobs"; }
 
-// A job's name may have any characters and be longer than a file's.
+// A prefix of file names for a job, whose own name may have any characters and be too long for a
+// file.
 std::string job_prefix(const std::string& job) {
   XXH128_canonical_t name;
   XXH128_canonicalFromHash(&name, XXH3_128bits(job.data(), job.size()));
@@ -63,14 +64,14 @@ Status list_fences(Env* env, const std::string& store, const std::string& job,
   return Status::Ok();
 }
 
-// What time it is for the file system: other machines' clocks may differ, and ours.
+// The current time of the file system, because the clocks of other machines may differ from ours.
 Status file_system_time(Env* env, const std::string& store, int64_t* now_ns) {
   uint8_t random[8] = {};
   env->random(random, sizeof(random));
   const std::string path = directory(store) + "/now." + hex(random, sizeof(random)) + ".tmp";
   std::unique_ptr<File> file;
   if (int e = env->create(path, &file)) {
-    // A process that may only read uses the wall clock.
+    // A process that may only read the store uses the wall clock.
     if (e != EACCES && e != EPERM && e != EROFS && e != ENOSPC && e != EDQUOT)
       return io_error("create", path, e);
     *now_ns = env->now_ns();
@@ -91,7 +92,8 @@ struct Record {
 };
 
 Status read_record(Env* env, const std::string& path, Record* out) {
-  // Opened before it is looked at: a network file system then asks the server for its times.
+  // The file is opened before its times are read, so that a network file system asks the server for
+  // them.
   std::vector<uint8_t> text;
   if (Status status = read_file(env, path, 64 * 1024, &text); !status.ok()) return status;
   FileInfo info;
@@ -115,7 +117,7 @@ Lease::Life life_of(const nlohmann::json& j, const Lease& lease) {
     if (start_time(lease.pid) != j.value("start_time", uint64_t{1})) return Lease::Life::kGone;
     return leaving ? Lease::Life::kLeaving : Lease::Life::kLive;
   }
-  // (One that says nothing is being written, or its machine lost power.)
+  // (A file without these values is being written, or its machine lost power.)
   const uint64_t most = leaving ? std::min(lease.ttl_ms, kLeavingMs) : lease.ttl_ms;
   if (lease.age_ms > static_cast<int64_t>(most)) return Lease::Life::kExpired;
   return leaving ? Lease::Life::kLeaving : Lease::Life::kLive;
@@ -156,7 +158,8 @@ Status lost(const Lease& now) {
       fmt::format("job \"{}\" belongs to another run now ({})", now.job, holder(now)));
 }
 
-// What the winner of a lease leaves behind: earlier leases, and files of those that died in here.
+// Removes earlier leases of the job, and temporary files of processes that died while they took
+// one.
 void sweep(Env* env, const std::string& store, const std::string& job, uint64_t fence) {
   std::vector<uint64_t> fences;
   if (!list_fences(env, store, job, &fences).ok()) return;
@@ -185,7 +188,7 @@ Status create_lease(Env* env, const std::string& store, const Lease& lease, bool
   file.reset();
   std::vector<uint64_t> fences;
   Status status = list_fences(env, store, lease.job, &fences);
-  // A run with a higher number would have removed this file; it must not come back.
+  // A run with a higher number would have removed this file, so it must not appear again.
   if (status.ok() && !fences.empty() && fences.back() > lease.fence) {
     env->remove(path);
     return Status::Ok();
@@ -232,7 +235,7 @@ Status read_lease(Env* env, const std::string& store, const std::string& job, Le
     Status status = file_system_time(env, store, &now);
     if (status.ok())
       status = read_record(env, directory(store) + "/" + file_of(job, out->fence), &record);
-    if (status.code() == kExitAbsent && attempt < 100) continue;  // swept away meanwhile
+    if (status.code() == kExitAbsent && attempt < 100) continue;  // swept meanwhile
     if (!status.ok()) return status;
     decode(record, now, out);
     return Status::Ok();
@@ -301,7 +304,8 @@ Status leave_lease(Env* env, const std::string& store, const Lease& lease, Lease
   Lease now;
   if (Status status = read_lease(env, store, lease.job, &now); !status.ok()) return status;
   if (now.fence != lease.fence || now.run != lease.run) return lost(now);
-  // Whose process it is stays as it is: the writer may see other process ids than its holder.
+  // The process is not replaced: the writer may see other process ids than the run that holds the
+  // lease.
   const std::string file = file_of(lease.job, lease.fence);
   Record record;
   if (Status status = read_record(env, directory(store) + "/" + file, &record); !status.ok())

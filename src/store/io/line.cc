@@ -40,7 +40,7 @@ Status look_back(Env* env, const Paths& paths, const Each& each) {
 
 std::vector<Line::Cut>& Line::cuts_of(const std::string& job) {
   auto [it, added] = cuts_.try_emplace(job);
-  // A mirror has no leases; what the snapshots say must do there.
+  // A mirror has no leases; there the descriptions of the snapshots alone decide.
   if (added && !is_remote(paths_.root)) {
     Lease lease;
     if (read_lease(env_, paths_.root, job, &lease).ok() && lease.has_base)
@@ -99,8 +99,7 @@ Status place_in_line(Env* env, const Paths& paths, const LeaseRequest& request,
   Lease lease;
   if (Status status = read_lease(env, paths.root, request.job, &lease); !status.ok()) return status;
   if (!request.run.empty()) (*meta)["run"] = request.run;
-  // Snapshots of programs without a job's name have nothing in common, unless one of them was to be
-  // resumed.
+  // Snapshots of programs without a job's name are unrelated, unless one of them was to be resumed.
   const bool may_take = !request.job.empty() && !request.run.empty();
   const bool holds = lease.life != Lease::Life::kNone && lease.run == request.run;
   if (!holds && (lease.life == Lease::Life::kNone || lease.free()) &&

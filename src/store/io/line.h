@@ -25,8 +25,8 @@ namespace gpuckpt::store {
 class Line {
  public:
   Line(Env* env, const Paths& paths) : env_(env), paths_(paths) {}
-  // Is the snapshot a branch? To be asked from the newest to the oldest. `meta` is its description;
-  // for one that cannot be read the answer is no.
+  // Whether the snapshot is a branch. Must be asked from the newest to the oldest. `meta` is its
+  // description; for one that cannot be read the answer is no.
   bool is_branch(const std::string& id, const std::string& meta);
 
  private:
@@ -42,15 +42,15 @@ class Line {
 
 // The newest snapshot of the job's line; empty: there is none.
 Status newest_of_line(Env* env, const Paths& paths, const std::string& job, std::string* id);
-// The newest snapshot of all that is no branch; empty: there is none.
+// The newest snapshot of the store that is no branch; empty: there is none.
 Status newest_of_all(Env* env, const Paths& paths, std::string* id);
 
-// Takes the job for a run (take_lease), and notes where its line ends.
+// Takes the job for a run (take_lease), and records where its line ends.
 Status take_job(Env* env, const Paths& paths, const LeaseRequest& request, Lease* out);
 
-// What a snapshot of `run` says about its place in the line, added to its description `meta`, which
-// has its `parent`. A run without a lease takes the job here, when no run has it and the snapshot
-// follows the newest of the line. *warning: it is a branch, and why.
+// Adds to the description `meta`, which has the snapshot's `parent`, what it says about its
+// position in the line. A run without a lease takes the job here, when no run has it and the
+// snapshot follows the newest of the line. *warning: the snapshot is a branch, and why.
 Status place_in_line(Env* env, const Paths& paths, const LeaseRequest& request,
                      nlohmann::json* meta, std::string* warning);
 

@@ -17,7 +17,7 @@
 namespace gpuckpt::store {
 namespace {
 
-// A lock held by another machine (or another pid namespace, where we cannot look) is respected this
+// A lock whose holder cannot be seen from here (another machine or pid namespace) is respected this
 // long after its last refresh.
 constexpr int64_t kForeignLifeNs = 30ll * 60 * 1'000'000'000;
 
@@ -39,8 +39,9 @@ bool live(const nlohmann::json& j, int64_t age_ns) {
   return age_ns < kForeignLifeNs;
 }
 
-// A network file system may show a directory as it was a while ago, until we change something in
-// it. The holder of an exclusive lock decides what is unused, and must see what others wrote.
+// A network file system may show a directory as it was a while ago, until this machine changes
+// something in it. The holder of an exclusive lock decides what is unused, and must see what others
+// wrote.
 Status look_anew(Env* env, const std::string& store, const std::string& id) {
   for (const char* directory : {"packs", "layers", "snapshots"}) {
     const std::string path = fmt::format("{}/{}/anew.{}.tmp", store, directory, id);
@@ -67,7 +68,7 @@ Status list_locks(Env* env, const std::string& store, int64_t clock_ns,
     FileInfo info;
     if (name.ends_with(".tmp") && env->info(path, &info) == 0 &&
         clock_ns - info.mtime_ns > kUnwrittenLifeNs)
-      env->remove(path);  // its writer died before it had a lock
+      env->remove(path);  // the process that wrote it died before it had a lock
     if (!name.ends_with(".lock")) continue;
     std::vector<uint8_t> text;
     int error = env->info(path, &info);
@@ -76,7 +77,8 @@ Status list_locks(Env* env, const std::string& store, int64_t clock_ns,
     if (status.code() == kExitAbsent) continue;  // released meanwhile
     LockOwner owner;
     owner.file = name;
-    if (!status.ok() && status.code() != kExitCorrupt) {  // the disk's error, not the lock's end
+    // An error of the disk does not mean that the lock is gone.
+    if (!status.ok() && status.code() != kExitCorrupt) {
       owner.kind = kind_of(name);
       owner.host = "unknown";
       owner.what = "cannot be read: " + status.text();
@@ -84,7 +86,7 @@ Status list_locks(Env* env, const std::string& store, int64_t clock_ns,
       continue;
     }
     auto j = parse_json(text);
-    // Torn by a machine that lost power: only its age tells.
+    // A machine that lost power left it incomplete: only its age is known.
     if (!j.is_object()) {
       owner.kind = kind_of(name);
       owner.host = "unknown";
@@ -117,8 +119,8 @@ Status Lock::acquire(Env* env, const std::string& store, LockKind kind, const st
   std::unique_ptr<Lock> lock(new Lock);
   lock->env_ = env;
   lock->id_ = (kind == LockKind::kExclusive ? "x" : "s") + hex(random, sizeof(random));
-  // Written under another name and renamed, so that a lock which can be seen says whose it is: a
-  // process that dies at this moment leaves no lock that others would have to wait for.
+  // The file is written under another name and renamed, so that a visible lock always names its
+  // holder: a process that dies at this moment leaves no lock that others would have to wait for.
   std::string path = store + "/locks/" + lock->id_ + ".lock";
   std::string unnamed = store + "/locks/" + lock->id_ + ".tmp";
   std::unique_ptr<File> file;
@@ -140,10 +142,10 @@ Status Lock::acquire(Env* env, const std::string& store, LockKind kind, const st
   if (int e = file->append(parts)) return io_error("write", unnamed, e);
   file.reset();
   if (int e = env->rename(unnamed, path)) {
-    env->remove(path);  // it may have happened all the same: network file systems ask twice
+    env->remove(path);  // it may exist all the same, because network file systems repeat requests
     return io_error("rename", unnamed, e);
   }
-  lock->path_.swap(path);  // no memory is needed to remember it
+  lock->path_.swap(path);  // swapped, because remembering the path must not need memory
   path = lock->path_;
 
   FileInfo mine;

@@ -24,16 +24,15 @@ struct LockOwner {
   std::string host;
   int64_t pid = 0;
   std::string what;  // "writing a snapshot", "pruning"
-  std::string run;   // of a writer: whose snapshot (lease.h)
+  std::string run;   // of a writer: the run whose snapshot it writes (lease.h)
   bool live = true;
-  bool here = false;   // its process can be seen from here
+  bool here = false;   // its process can be seen from this machine and pid namespace
   int64_t age_ns = 0;  // since it was last refreshed
 };
 
 class Lock {
  public:
-  // kExitLocked names the holder in the way. Stale locks (their process is gone) are removed on the
-  // way.
+  // kExitLocked names the holder. Stale locks, whose process has ended, are removed.
   static Status acquire(Env* env, const std::string& store, LockKind kind, const std::string& what,
                         std::unique_ptr<Lock>* out, const std::string& run = "");
   ~Lock();
@@ -43,7 +42,7 @@ class Lock {
   // Unique in the store: temporary files carry it in their name, so that stale ones are known by
   // their dead lock.
   const std::string& id() const { return id_; }
-  // Tells other machines that we are alive; call at least every few minutes.
+  // Shows other machines that the holder is alive; call it at least every few minutes.
   void refresh();
 
  private:
@@ -52,11 +51,11 @@ class Lock {
   std::string path_, id_;
 };
 
-// Is a snapshot of this run being written? Where that process cannot be seen, only as long as its
-// lock is younger than writers let it become.
+// Whether a snapshot of this run is being written. Where the writer's process cannot be seen, the
+// answer is yes while its lock is younger than writers let it become.
 Status is_writing(Env* env, const std::string& store, const std::string& run, bool* out);
 
-// All locks, dead ones included. `refresh_clock_ns`: the file system's own time, 0 to use the wall
+// All locks, stale ones included. `refresh_clock_ns`: the file system's own time, 0 to use the wall
 // clock.
 Status list_locks(Env* env, const std::string& store, int64_t refresh_clock_ns,
                   std::vector<LockOwner>* out);

@@ -1,6 +1,6 @@
 // Failed allocations. Inside the store they are std::bad_alloc, also where a C library reports them
-// in its own way; at the public functions of the store they become a Status like any other failure.
-// They are never taken for damage: `repair` drops what is damaged.
+// in its own way; the public functions of the store turn them into a Status like any other failure.
+// They must never count as damage, because `repair` drops what is damaged.
 //
 // Owner: none. Threads: any; run_together() starts and joins its own. Errors: std::bad_alloc, and a
 // Status from guarded().
@@ -19,7 +19,7 @@
 
 namespace gpuckpt::store {
 
-// What zstd answered, or bad_alloc.
+// Returns the answer of zstd, or throws bad_alloc.
 inline size_t with_memory(size_t answer) {
   if (ZSTD_isError(answer) && ZSTD_getErrorCode(answer) == ZSTD_error_memory_allocation)
     throw std::bad_alloc();
@@ -57,14 +57,14 @@ void run_together(unsigned threads, const Work& work) {
     others.reserve(threads);
     while (others.size() + 1 < threads) others.emplace_back(one);
   } catch (const std::exception&) {
-    // Those there are will do.
+    // Fewer threads than asked for are enough.
   }
   one();
   for (std::thread& thread : others) thread.join();
   if (memory_was_short) throw std::bad_alloc();
 }
 
-// `work(i)` for every i below `count`, begun in this order, by at most `threads` at once.
+// Calls `work(i)` for every i below `count`, begun in this order, by at most `threads` at once.
 template <typename Work>
 void run_over(unsigned threads, size_t count, const Work& work) {
   std::atomic<size_t> next{0};

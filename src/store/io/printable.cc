@@ -10,7 +10,7 @@
 namespace gpuckpt::store {
 namespace {
 
-// The length of the character that begins there, in UTF-8; 0: none does.
+// The length of the UTF-8 character at the beginning of the text; 0: there is none.
 size_t character(std::string_view text, uint32_t* code) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const size_t length = byte(0) < 0x80           ? 1
@@ -29,7 +29,8 @@ size_t character(std::string_view text, uint32_t* code) {
                                                                                             : 0;
 }
 
-// Control characters, line ends, and what changes the direction of the text around it.
+// Whether a terminal acts on the character: controls, line ends, and marks that change the
+// direction of text.
 bool commands(uint32_t code) {
   return code < 0x20 || (code >= 0x7f && code <= 0x9f) || code == 0x2028 || code == 0x2029 ||
          code == 0x200e || code == 0x200f || (code >= 0x202a && code <= 0x202e) ||
@@ -62,7 +63,7 @@ std::string printable_json(const std::string& json) {
     const size_t length = character(std::string_view(json).substr(at), &code);
     if (length && code >= 0x20 && commands(code)) {
       char text[8];
-      snprintf(text, sizeof(text), "\\u%04x", code & 0xffff);  // (none of them is above)
+      snprintf(text, sizeof(text), "\\u%04x", code & 0xffff);  // (no such character is above)
       out += text;
     } else {
       out.append(json, at, length ? length : 1);

@@ -8,15 +8,15 @@
 
 namespace gpuckpt::store {
 
-// Control characters (those of Unicode, too) and what is no UTF-8 become '?', but for those in
+// Replaces control characters (those of Unicode, too) and invalid UTF-8 by '?', except those in
 // `kept`.
 std::string printable(const std::string& text, const std::string& kept = "");
 
-// JSON on one line as JSON that says the same: what the library that wrote it leaves in strings
-// becomes "\uXXXX".
+// The same JSON on one line, with control characters, which the JSON library leaves in strings, as
+// "\uXXXX".
 std::string printable_json(const std::string& json);
 
-// To stderr, as printf would; line ends and tabs stay.
+// Prints to stderr, as printf would; line ends and tabs stay.
 __attribute__((format(printf, 1, 2))) void say(const char* pattern, ...);
 
 }  // namespace gpuckpt::store

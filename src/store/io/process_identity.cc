@@ -12,7 +12,7 @@ namespace gpuckpt::store {
 
 namespace {
 
-// Of a file of /proc: all of it is there at once.
+// The first line of a file of /proc, which one read returns whole.
 std::string first_line(const char* path) {
   char text[4096];
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -24,7 +24,7 @@ std::string first_line(const char* path) {
 
 }  // namespace
 
-// Does not change while we live.
+// Read once: it does not change while this process lives.
 const std::string& boot_id() {
   static const std::string id = first_line("/proc/sys/kernel/random/boot_id");
   return id;
@@ -36,7 +36,7 @@ std::string host_name() {
   return name;
 }
 
-// Does not change while we live.
+// Read once: it does not change while this process lives.
 uint64_t pid_namespace() {
   static const uint64_t number = [] {
     struct stat st;

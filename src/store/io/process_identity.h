@@ -1,4 +1,4 @@
-// How a process is told from another one with the same number.
+// How a process is distinguished from another one with the same number.
 //
 // Owner: none. Threads: any. Errors: empty text or 0 where /proc does not say.
 #pragma once
@@ -8,12 +8,12 @@
 
 namespace gpuckpt::store {
 
-// Of this start of this machine (/proc/sys/kernel/random/boot_id).
+// The id of this boot of the machine (/proc/sys/kernel/random/boot_id).
 const std::string& boot_id();
 
 std::string host_name();
 
-// In which process ids are counted; two on one machine differ.
+// Identifies the namespace in which process ids are counted; two on one machine differ.
 uint64_t pid_namespace();
 
 // Field 22 of /proc/PID/stat, in clock ticks since the machine's start. 0: there is no such

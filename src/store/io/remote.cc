@@ -25,19 +25,19 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kScheme = "rclone:";
-// rclone's exit codes for what is not there.
+// rclone's exit codes for something that does not exist.
 constexpr int kNoDirectory = 3, kNoFile = 4;
 
-// As rclone takes it for no option.
+// The path in a form that rclone does not take for an option.
 std::string remote(const std::string& path) {
   const std::string name = path.substr(strlen(kScheme));
   return name.starts_with('-') ? "./" + name : name;
 }
 
 std::mutex complaint_mutex;
-std::string complaint;  // rclone's last
+std::string complaint;  // the last message of rclone
 
-// The last line of what it wrote, without the time.
+// The last line of a file, without the time.
 std::string last_line(const std::string& file) {
   std::string line, last;
   std::ifstream in(file);
@@ -48,9 +48,9 @@ std::string last_line(const std::string& file) {
   return last.size() > kTime && isdigit(last[0]) && last[4] == '/' ? last.substr(kTime) : last;
 }
 
-// Removed when the process ends.
+// The scratch directory; removed when the process ends.
 const std::string& scratch() {
-  static const std::string& made = *[] {  // never destroyed: atexit needs it
+  static const std::string& made = *[] {  // never destroyed: the atexit handler needs it
     const char* base = getenv("TMPDIR");
     auto* path = new std::string(std::string(base ? base : "/var/tmp") + "/gpuckpt-remote.XXXXXX");
     if (!mkdtemp(path->data())) {
@@ -66,8 +66,8 @@ const std::string& scratch() {
   return made;
 }
 
-// Runs rclone; 0 or an errno value. What it complains about is kept when it is not merely that
-// something is absent.
+// Runs rclone; returns 0 or an errno value. Its message is kept, unless it says that something does
+// not exist.
 int rclone(std::vector<std::string> arguments, std::string* output = nullptr) {
   if (scratch().empty()) return errno ? errno : EIO;
   arguments.insert(arguments.begin(), "rclone");
@@ -123,7 +123,7 @@ FileInfo info_of(const nlohmann::json& j) {
   FileInfo out;
   out.directory = j.value("IsDir", false);
   out.regular = !out.directory;
-  out.uid = geteuid();  // which users may use the remote is rclone's configuration
+  out.uid = geteuid();  // rclone's configuration says which users may use the remote
   out.mode = out.directory ? 0700 : 0600;
   out.size = static_cast<uint64_t>(std::max(int64_t{0}, j.value("Size", int64_t{0})));
   out.mtime_ns = time_of(j.value("ModTime", ""));
@@ -138,7 +138,7 @@ class RemoteEnv : public Env {
     const std::string directory = fs::path(path).parent_path(),
                       kind = fs::path(directory).filename();
     std::error_code ignored;
-    // Many small files, of which most are wanted: all at once.
+    // Most of these small files are needed: all are downloaded at once.
     if ((kind == "snapshots" || kind == "layers") && fetched_.insert(directory).second)
       (void)rclone({"copy", remote(directory), local.parent_path(), "--exclude", "*.tmp"});
     if (!fs::exists(local, ignored)) {
@@ -162,7 +162,7 @@ class RemoteEnv : public Env {
       forget(path);
     }
     FileInfo there;
-    if (int e = info(path, &there)) return e;  // deletefile complains about what is not there
+    if (int e = info(path, &there)) return e;  // deletefile fails for a file that does not exist
     return rclone({"deletefile", remote(path)});
   }
   int list(const std::string& directory, std::vector<std::string>* names) override {
@@ -187,7 +187,7 @@ class RemoteEnv : public Env {
     std::sort(names->begin(), names->end());
     return 0;
   }
-  // What a listing said is good for one question: a caller that asks again gets a new answer.
+  // A listing answers one question for each path: a caller that asks again gets a new answer.
   int info(const std::string& path, FileInfo* out) override {
     {
       std::lock_guard guard(mutex_);
@@ -217,7 +217,7 @@ class RemoteEnv : public Env {
   int64_t now_ns() override { return posix_env()->now_ns(); }
   void random(void* out, size_t length) override { posix_env()->random(out, length); }
 
-  // What was written for `path` and is not on its remote yet.
+  // Uploads what was written for `path` and is not on its remote yet.
   int upload(const std::string& path) {
     std::string local;
     {
@@ -256,7 +256,7 @@ class RemoteEnv : public Env {
   uint64_t files_ = 0;
 };
 
-// Written here, sent by sync.
+// A file that is written locally and uploaded by sync.
 class Upload : public File {
  public:
   Upload(RemoteEnv* env, std::string path, std::unique_ptr<File> local)

@@ -1,5 +1,5 @@
 // What differs between two snapshots. Names of chunks are compared; stored bytes are read only
-// where the snapshots are of stores that name them differently.
+// where the snapshots are in stores that name chunks differently.
 
 #include <algorithm>
 #include <set>
@@ -10,7 +10,7 @@
 namespace gpuckpt::store {
 namespace {
 
-// Walks the pieces of a space; a zero extent can be taken in parts.
+// Walks along the pieces of a space; a zero extent can be taken in parts.
 class Walk {
  public:
   explicit Walk(std::vector<NamedExtent> pieces) : pieces_(std::move(pieces)) {}
@@ -28,8 +28,8 @@ class Walk {
     piece.length = end() - address;
     piece.address = address;
   }
-  // The front of this chunk was compared with something else already, so its name says nothing
-  // about the rest.
+  // Whether a part of this chunk was compared already, so that its name says nothing about the
+  // rest.
   bool cut() const { return cut_; }
 
  private:
@@ -76,7 +76,7 @@ void compare_space(uint64_t space, Walk a, Walk b, std::vector<Difference>* out)
   }
 }
 
-// The pieces of a space, by the names that `names` gives them.
+// The pieces of a space, named by `names`.
 Status pieces_of(const SnapshotReader& snapshot, uint64_t space, const Names& names,
                  std::vector<NamedExtent>* out) {
   *out = snapshot.named_extents(space);

@@ -1,9 +1,9 @@
-// A second store that has, or comes to have, every snapshot of the first: the same files under the
-// same names, so that whatever reads the one reads the other. Files are copied in the order of
-// writes (packs, layers, manifest), each whole under a temporary name first; what is there already
-// is not copied again, so an interrupted mirror is simply started again.
+// A second store that has, or will have, every snapshot of the first: the same files under the same
+// names, so that whatever reads the one reads the other. Files are copied in the order of writes
+// (packs, layers, manifest), each whole under a temporary name first. Files that are there already
+// are not copied again, so an interrupted mirror is simply started again.
 //
-// A mirror keeps what its source prunes; prune it by itself.
+// A mirror keeps what its source prunes; it is pruned by itself.
 
 #include <errno.h>
 
@@ -45,10 +45,10 @@ class Mirror {
   }
 
  private:
-  // Those of the store's snapshots that it found last are in `ids`.
+  // `ids` gets those snapshots of the store that the last listing found.
   Status copy_all(std::vector<std::string>* ids) {
-    // Again until nothing is new: a writer that finishes meanwhile finds our lock and leaves its
-    // snapshot to us.
+    // Repeats until nothing is new: a writer that finishes meanwhile finds our lock and leaves its
+    // snapshot to this process.
     for (bool more = true; more;) {
       if (Status s = list_snapshots(env_, from_, ids); !s.ok()) return s;
       more = false;
@@ -96,7 +96,7 @@ class Mirror {
     if (Status s = Lock::acquire(to_env_, to_.root, LockKind::kExclusive, "mirroring", &theirs_);
         !s.ok())
       return s;
-    // By whatever name: a lock there that is seen here.
+    // The target may have another path to the same directory: a lock made there is seen here then.
     FileInfo info;
     if (env_->info(fmt::format("{}/locks/{}.lock", from_.root, theirs_->id()), &info) == 0)
       return Status::Refused("a store cannot be its own mirror");
@@ -147,7 +147,7 @@ class Mirror {
     return Status::Ok();
   }
 
-  // Damage is not spread: what is copied is read as a restore would read it.
+  // Reads what is copied as a restore would, so that damage is not spread.
   Status check_pack(const PackRef& ref) {
     std::unique_ptr<PackReader> pack;
     if (Status s = open_pack(env_, from_, ref.id, &pack); !s.ok()) {
@@ -212,7 +212,7 @@ class Mirror {
   int64_t refreshed_ns_ = 0;
 };
 
-// What `list` says about it. Best effort: it is derived from the mirror itself.
+// Records what `list` shows about the mirror. Best effort: it is derived from the mirror itself.
 void remember(Env* env, const Paths& paths, const MirrorState& state) {
   const nlohmann::json j = {{"target", state.target},
                             {"snapshots", state.snapshots},
@@ -253,14 +253,14 @@ Status mirror_store(Env* env, const Paths& paths, Env* to_env, const std::string
   std::unique_ptr<MirrorState> state = read_mirror_state(env, paths);
   if (!state) {
     state.reset(new MirrorState{.target = target});
-    remember(env, paths, *state);  // the first time may take long
+    remember(env, paths, *state);  // before the first copy, which may take long
   }
   Status status = Mirror(env, paths, to_env, target, report).run();
   // The holder of the lock mirrors this snapshot as well, and reports the result at the end.
   if (status.code() == kExitLocked) return status;
   if (state->target != target) {
     if (!report->there && !state->snapshots.empty())
-      return status;  // not its mirror: the other one still is
+      return status;  // not a mirror of this store: the recorded one stays
     *state = {.target = target};
   }
   if (report->there) state->snapshots = *report->there;
@@ -286,12 +286,12 @@ std::unique_ptr<MirrorState> read_mirror_state(Env* env, const Paths& paths) {
     j.at("snapshots").get_to(state->snapshots);
     j.at("time_ns").get_to(state->time_ns);
     j.at("error").get_to(state->error);
-    // Releases before this one remembered a mirror that they had refused.
+    // Earlier releases recorded a mirror that they had refused.
     if (!check_apart(paths.root, state->target).ok()) return nullptr;
     std::sort(state->snapshots.begin(), state->snapshots.end());
     return state;
   } catch (const nlohmann::json::exception&) {
-    return nullptr;  // of another version, or nonsense: the next mirroring writes it anew
+    return nullptr;  // another version, or invalid: the next mirroring writes it anew
   }
 }
 

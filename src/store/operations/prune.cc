@@ -1,9 +1,9 @@
-// Giving space back. First manifests go (a snapshot whose manifest is gone does not exist), then,
-// alone in the store, packs that no manifest names, and packs that are mostly unused after what is
-// still used was copied to a new one.
+// Frees space. First manifests are removed (a snapshot whose manifest is gone does not exist).
+// Then, alone in the store, packs that no manifest names are removed, and packs that are mostly
+// unused, after what is still used was copied to a new one.
 //
-// Interrupted anywhere, nothing is lost: new packs and manifests are complete and synced before the
-// old ones go.
+// An interruption loses nothing: new packs and manifests are complete and synced before the old
+// ones are removed.
 
 #include <errno.h>
 
@@ -34,7 +34,7 @@ struct Used {
   std::vector<NewPlace> moved;  // by chunk number, when it is rewritten
 };
 
-// What is kept in mind of a snapshot. Its map can be large, so one is looked at after the other.
+// What is remembered of a snapshot. Maps can be large, so one is loaded after the other.
 struct Kept {
   std::string id;
   std::vector<PackId> packs;
@@ -77,7 +77,7 @@ class Sweep {
   std::map<PackId, Used> packs_;
 
   FrameDraft draft_;
-  Purpose purpose_ = Purpose::kBalanced;  // of its chunks, as far as that shows
+  Purpose purpose_ = Purpose::kBalanced;  // of the store's frames, as far as their codecs show it
   std::vector<std::pair<PackId, uint32_t>> in_draft_;
   std::vector<std::unique_ptr<PackWriter>> fresh_;
   std::vector<PackRef> fresh_refs_;
@@ -186,7 +186,7 @@ Status Sweep::flush() {
 
 Status Sweep::copy_pack(const PackId& id, Used& used) {
   const PackTable& table = used.reader->table();
-  // Look before touching anything: a pack with a damaged frame stays where it is.
+  // All frames are checked before anything changes: a pack with a damaged frame stays as it is.
   for (uint32_t f = 0; f < table.frames.size(); ++f) {
     const FrameEntry& frame = table.frames[f];
     bool wanted = std::find(used.live.begin() + frame.first_chunk,
@@ -210,7 +210,7 @@ Status Sweep::copy_pack(const PackId& id, Used& used) {
           if (Status status = used.reader->read_frame(f, &plain); !status.ok()) return status;
           loaded = true;
         }
-        // Checked again: what is moved must not be worse than what was there.
+        // Checked again, because the copy must not be worse than the original.
         auto bytes = std::span(plain).subspan(offset, length);
         if (Status status = used.reader->check_chunk(c, bytes); !status.ok()) return status;
         draft_.copy(bytes);
@@ -255,7 +255,7 @@ Status Sweep::rewrite_manifest(const std::string& id, const std::string& before)
   };
   for (const SpaceMap& space : old.spaces) {
     const uint64_t unit = chunk_unit(space.space);
-    SpaceMap map{space.space, space.digest, {}};  // of bytes and places, which stay the same
+    SpaceMap map{space.space, space.digest, {}};  // of bytes and addresses, which stay the same
     for (const Run& run : space.runs) {
       if (run.pack == kZeroPack) {
         add_run(&map.runs, run, unit);
@@ -386,7 +386,7 @@ bool has(const std::vector<std::string>& list, const std::string& what) {
   return std::find(list.begin(), list.end(), what) != list.end();
 }
 
-// What a description says that matters here.
+// The facts of a description that the rules need.
 struct Facts {
   std::string job, tag;
   int64_t time_ns = 0;
@@ -420,18 +420,20 @@ Status choose(Env* env, const Paths& paths, const PruneOptions& options, PruneRe
     bool remove = has(options.remove, *it);
     std::string meta;
     uint64_t length = 0;
-    // One that cannot be read is never removed by a rule, and does not count as one of those kept.
+    // A snapshot that cannot be read is never removed by a rule, and does not count as one of those
+    // kept.
     if (!remove && rules &&
         read_manifest_meta(env, paths.manifest(*it), paths.keys.get(), &meta, &length).ok()) {
       Facts facts = facts_of(meta);
       const bool spared = !facts.tag.empty() && has(options.keep_tags, facts.tag);
       const bool meant = options.tag.empty() || facts.tag == options.tag;
       if (!spared && meant) {
-        // A branch goes when as many of the line are younger than it as are to be kept.
+        // A branch is removed when as many snapshots of the line are younger than it as are to be
+        // kept.
         const bool branch = line.is_branch(*it, meta);
         const int rank = branch ? seen[facts.job] + 1 : ++seen[facts.job];
         const bool too_many = options.keep >= 0 && rank > std::max(1, options.keep);
-        // A clock that was wrong must not cost everything: the newest of a job is never old.
+        // A wrong clock must not cost all snapshots: the newest of a job is never too old.
         const bool too_old = options.older_than_ns > 0 && facts.time_ns < oldest &&
                              it != ids.rbegin() && (rank > 1 || !options.tag.empty());
         remove = options.keep >= 0 && options.older_than_ns > 0 ? too_many && too_old
@@ -454,7 +456,7 @@ Status prune_store(Env* env, const Paths& paths, const PruneOptions& options, Pr
     FileInfo info;
     const uint64_t bytes = env->info(path, &info) == 0 ? info.size : 0;
     const int error = options.dry_run ? 0 : env->remove(path);
-    if (error && error != ENOENT) {  // those that were meant to go as well are still there
+    if (error && error != ENOENT) {  // those that were to be removed as well are still there
       report->kept.insert(report->kept.end(), report->removed.begin() + static_cast<ptrdiff_t>(i),
                           report->removed.end());
       report->removed.resize(i);

@@ -1,5 +1,5 @@
-// Making a damaged store usable again: what can be derived is made anew, what is lost is dropped,
-// and every snapshot that is whole stays. Nothing that could still be read is destroyed before its
+// Makes a damaged store usable again: what can be derived is made anew, what is lost is dropped,
+// and every snapshot that is whole stays. Nothing that can still be read is destroyed before its
 // replacement is durable.
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 namespace gpuckpt::store {
 namespace {
 
-// Manifests that can be read, and why not for the others.
+// The manifests that can be read, and why the others cannot.
 struct Manifests {
   std::map<std::string, Manifest> readable;
   std::map<std::string, Status> damaged;
@@ -26,8 +26,8 @@ Status load_all(Env* env, const Paths& paths, Manifests* out) {
   for (const std::string& id : ids) {
     Manifest manifest;
     Status status = load_manifest(env, paths, id, &manifest, &layers);
-    // A manifest of a later version is not damage, and what it needs is not known: keep out.
-    // Neither is an error of the disk.
+    // A manifest of a later version is not damaged, and what it needs is not known: refuse. An
+    // error of the disk is no damage either.
     if (!status.ok() && status.code() != kExitCorrupt) return status;
     if (status.ok()) {
       out->readable.emplace(id, std::move(manifest));
@@ -38,8 +38,8 @@ Status load_all(Env* env, const Paths& paths, Manifests* out) {
   return Status::Ok();
 }
 
-// Something else where a file should be (a directory, a link, a device): the user may still have
-// the original file, so nothing is dropped for it.
+// Refuses when something else is where a file should be (a directory, a link, a device): the user
+// may still have the original file, so nothing is dropped for it.
 Status only_files(Env* env, const Paths& paths) {
   for (const std::string& directory : {paths.packs(), paths.layers(), paths.snapshots()}) {
     std::vector<std::string> names;
@@ -61,7 +61,7 @@ Status only_files(Env* env, const Paths& paths) {
 
 constexpr const char* kFound = ".found";  // ends a pack's name between its wrong and its right one
 
-// Packs that are whole and do not have their own names get them back.
+// Renames packs that are whole and do not have their own names.
 Status put_names_right(Env* env, const Paths& paths, bool dry_run, RepairReport* report) {
   std::vector<std::string> names;
   if (int e = env->list(paths.packs(), &names)) return io_error("list", paths.packs(), e);
@@ -84,7 +84,7 @@ Status put_names_right(Env* env, const Paths& paths, bool dry_run, RepairReport*
   for (auto& [id, path] : found) {
     report->renamed.push_back(paths.pack(id));
     if (dry_run || path.ends_with(kFound)) continue;
-    // Two may have each other's names.
+    // Two packs may have each other's names.
     const std::string between = paths.pack(id) + kFound;
     if (int e = env->rename(path, between)) return io_error("rename", path, e);
     path = between;
@@ -100,7 +100,7 @@ Status put_names_right(Env* env, const Paths& paths, bool dry_run, RepairReport*
   return Status::Ok();
 }
 
-// A pack with a bad header, table or trailer: its frames still say everything.
+// A pack with a damaged header, table or trailer is rebuilt from its frames, which say the same.
 Status rebuild(Env* env, const Paths& paths, const Manifests& manifests, const std::string& lock_id,
                bool dry_run, const std::map<PackId, Status>& unreadable, RepairReport* report) {
   for (const auto& [id, why] : unreadable) {
@@ -137,7 +137,7 @@ Status rebuild(Env* env, const Paths& paths, const Manifests& manifests, const s
   return Status::Ok();
 }
 
-// Which of a snapshot's bytes lie in damaged frames; `why` stays empty when none does.
+// Finds which of a snapshot's bytes lie in damaged frames; `why` stays empty when none does.
 Status lost_bytes(Env* env, const Paths& paths, const Manifest& manifest,
                   const std::map<PackId, std::vector<uint32_t>>& damaged, std::string* why) {
   std::map<uint32_t, std::pair<std::unique_ptr<PackReader>, const std::vector<uint32_t>*>> packs;
@@ -193,7 +193,7 @@ Status repair_store(Env* env, const Paths& paths, bool dry_run, RepairReport* re
   for (const auto& [id, manifest] : manifests.readable) {
     std::unique_ptr<SnapshotReader> reader;
     Status status = open_snapshot(env, paths, id, &reader);
-    // An error of the disk is not damage of the store: nothing is dropped for it.
+    // An error of the disk is no damage of the store: nothing is dropped for it.
     if (!status.ok() && status.code() != kExitCorrupt && status.code() != kExitAbsent)
       return status;
     bool rebuilt =
@@ -221,8 +221,8 @@ Status repair_store(Env* env, const Paths& paths, bool dry_run, RepairReport* re
       return io_error("remove", paths.manifest(id), e);
   }
   if (int e = env->sync_directory(paths.snapshots())) return io_error("sync", paths.snapshots(), e);
-  // What is left of damaged packs moves to new ones: a later snapshot must not refer to a damaged
-  // chunk.
+  // The intact frames of damaged packs are moved to new ones: a later snapshot must not refer to a
+  // damaged chunk.
   std::set<PackId> forced;
   for (const auto& [id, frames] : damaged) forced.insert(id);
   PruneReport swept;

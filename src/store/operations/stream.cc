@@ -18,7 +18,8 @@ namespace {
 constexpr char kStreamMagic[8] = {'G', 'P', 'C', 'K', 'S', 'T', 'R', 'M'};
 constexpr uint32_t kStreamVersion = 1;  // do not change: 1 = the first
 constexpr uint64_t kPiece = 1024 * 1024;
-constexpr size_t kFirstPiece = 64 * 1024;  // of what is read, then as much again each time
+// The first part that is read; each further piece is as long as all before it.
+constexpr size_t kFirstPiece = 64 * 1024;
 
 enum RecordType : uint32_t {
   kRecMeta = 1,  // payload: the description
@@ -103,7 +104,8 @@ Status receive(const StreamRead& read, uint64_t number, Received* out) {
       header.stored > kMost || (!payload && header.stored != 0)) {
     return bad("makes no sense");
   }
-  // Piece by piece: a header that lies does not make us allocate what never comes.
+  // Read piece by piece, so that a header that lies does not make us allocate room for bytes that
+  // do not follow.
   std::vector<uint8_t> stored;
   while (stored.size() < header.stored) {
     const size_t n =
@@ -141,7 +143,7 @@ Status export_snapshot(const SnapshotReader& snapshot, const StreamWrite& write)
         continue;
       }
       for (uint64_t at = extent.address, end = extent.address + extent.length; at < end;) {
-        // Up to the next multiple, so that the receiver cuts chunks where they were.
+        // Up to the next multiple, so that the receiver cuts chunks at the same addresses.
         uint64_t n = std::min(kPiece - at % kPiece, end - at);
         piece.resize(n);
         if (Status status = snapshot.read(space, at, piece); !status.ok()) return status;

@@ -1,4 +1,4 @@
-// Looking at a whole store: which snapshots are whole, and what is damaged.
+// Checks a whole store: which snapshots are whole, and what is damaged.
 
 #include <algorithm>
 #include <atomic>
@@ -23,8 +23,8 @@ unsigned thread_count(unsigned wanted) {
   return wanted ? wanted : std::max(1u, std::thread::hardware_concurrency());
 }
 
-// What is wrong with packs that cannot be opened, by their number in `ids`. One that is gone was
-// pruned meanwhile: if a snapshot needs it, opening that says so.
+// The reasons why packs cannot be opened, by their number in `ids`. One that does not exist any
+// more was pruned meanwhile: if a snapshot needs it, opening that snapshot fails.
 std::map<size_t, Status> open_packs(Env* env, const Paths& paths, unsigned threads,
                                     const std::vector<PackId>& ids, Packs* packs) {
   std::map<size_t, Status> failures;
@@ -42,7 +42,7 @@ std::map<size_t, Status> open_packs(Env* env, const Paths& paths, unsigned threa
   return failures;
 }
 
-// Returns the first failure that is none of the store's: an error of the disk.
+// Returns the first failure that is not the store's: an error of the disk.
 Status read_every_frame(const VerifyOptions& options, Packs* packs, VerifyReport* report) {
   Status trouble;
   std::vector<std::pair<OpenPack*, uint32_t>> frames;
@@ -157,7 +157,7 @@ Status verify_store(Env* env, const Paths& paths, const VerifyOptions& options,
   if (!options.id.empty()) return verify_one(env, paths, options, report);
   std::vector<PackId> ids;
   std::vector<std::string> snapshots;
-  // Snapshots first: a pack that is written meanwhile is none of theirs.
+  // Snapshots are listed first, so that a pack which is written meanwhile belongs to none of them.
   if (Status status = list_snapshots(env, paths, &snapshots); !status.ok()) return status;
   if (Status status = list_packs(env, paths, &ids); !status.ok()) return status;
   Packs packs;
