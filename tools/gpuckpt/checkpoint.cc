@@ -53,14 +53,14 @@ void summarise(const wire::CtlReply& reply) {
         store::show_size(reply.new_bytes), store::show_size(reply.stored_bytes));
 }
 
-// One request to one process, up to its last reply.
+// Sends one request to one process and waits for its last reply.
 Status ask(int pid, const wire::CtlRequest& request, wire::CtlReply* reply) {
   Connection connection;
   if (Status status = connection.open(pid, request); !status.ok()) return status;
   Progress progress;
   do {
-    // The library keeps the deadline for the part that disturbs the program; writing takes as long
-    // as the disk needs.
+    // The library limits the time in which the program is disturbed; writing takes as long as the
+    // disk needs, so there is no deadline here.
     if (Status status = connection.receive(0, reply); !status.ok()) return status;
     if (!reply->final) {
       progress.show(fmt::format("{}: {} of {} stored", reply->phase,
@@ -163,7 +163,7 @@ void define_checkpoint(CommandLine& line, Context* context) {
                           kExitIncompatible, kExitRefused, kExitTimeout, kExitInterrupted,
                           kExitTerminated}));
   verb.callback([options, context] {
-    // The process makes the snapshot: interrupting us does not interrupt it.
+    // The process makes the snapshot, so a signal to the command does not interrupt it.
     for (int number : {SIGINT, SIGTERM}) {
       signal(number, [](int n) { _exit(n == SIGINT ? kExitInterrupted : kExitTerminated); });
     }

@@ -1,5 +1,5 @@
-// gpuckpt diff: what changed between two snapshots, by mapping of the host and by allocation of the
-// devices.
+// gpuckpt diff: what changed between two snapshots, by mapping of the host and by allocation of
+// each device.
 
 #include <map>
 
@@ -26,7 +26,7 @@ struct Options {
   bool ranges = false;
 };
 
-// What lies where in a space: mappings of the host, allocations and variables of a device.
+// A part of a space with a name: a mapping of the host, an allocation or variable of a device.
 struct Part {
   uint64_t end;
   std::string name;
@@ -37,7 +37,7 @@ std::map<uint64_t, Parts> parts_of(const store::SnapshotReader& reader) {
   std::map<uint64_t, Parts> spaces;
   std::vector<uint8_t> blob;
   std::vector<Record> records;
-  // Without a readable description differences are still found, only not by names.
+  // Without a readable description differences are found as well, but not by names.
   if (reader.blob("process", &blob).ok() && parse_records(blob, &records).ok())
     for (const Record& record : records) {
       process::Vma v;
@@ -57,7 +57,8 @@ std::map<uint64_t, Parts> parts_of(const store::SnapshotReader& reader) {
 struct Side {
   std::unique_ptr<store::Store> store;
   std::unique_ptr<store::SnapshotReader> reader;
-  std::map<uint64_t, std::map<uint64_t, Parts>> members;  // by number, by plain space
+  // By member's number, by space without that number.
+  std::map<uint64_t, std::map<uint64_t, Parts>> members;
 
   Status open(const std::string& reference) {
     Status status = store::open_reference(reference, {.any_owner = any_owner()}, &store, &reader);

@@ -1,4 +1,5 @@
-// gpuckpt doctor: will it work here? Each line says ok, warn or fail, and what to do.
+// gpuckpt doctor: checks whether snapshots work on this machine. Each line says ok, warn or fail,
+// and what to do.
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -83,8 +84,8 @@ Finding check_library() {
 }
 
 Finding check_clone3() {
-  // A size of zero is refused by clone3 itself, before anything happens; a filter or an old kernel
-  // says ENOSYS or EPERM.
+  // clone3 itself refuses a size of zero before it does anything (EINVAL); a filter or an old
+  // kernel answers ENOSYS or EPERM.
   syscall(SYS_clone3, nullptr, 0);
   if (errno == EINVAL || errno == E2BIG) return {"clone3", kOk, "available", ""};
   return {
@@ -92,7 +93,8 @@ Finding check_clone3() {
       "restored programs get new process and thread ids; containers: use a newer seccomp profile"};
 }
 
-// Not only whether they can be made: in a container /proc may not be mounted in one, for instance.
+// Checks that they can be made and used: in a container, for instance, /proc may not be mounted in
+// a new one.
 Finding check_namespaces() {
   const std::string why = restore::why_no_ids_in_namespace();
   if (why.empty())
@@ -104,7 +106,7 @@ Finding check_namespaces() {
           "/proc without masked parts"};
 }
 
-// Processes of a job know each other by their numbers.
+// Checks that the processes of a job can get their ids back, by which they know each other.
 Finding check_job_ids() {
   const std::string why = restore::why_no_job_ids();
   if (why.empty()) return {"jobs", kOk, "programs of several processes keep their ids", ""};
@@ -113,7 +115,7 @@ Finding check_job_ids() {
 }
 
 // The error of making a userfaultfd with these features; 0: it can be made. `exists`: one without
-// them can be made.
+// features can be made.
 int userfaultfd_error(int flags, uint64_t features, bool* exists) {
   const int fd = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | flags));
   *exists = fd >= 0;
@@ -123,8 +125,8 @@ int userfaultfd_error(int flags, uint64_t features, bool* exists) {
   return error;
 }
 
-// Does the kernel keep a bit for each page that was written (CONFIG_MEM_SOFT_DIRTY)? A new page has
-// it.
+// Whether the kernel keeps a bit for each page that was written (CONFIG_MEM_SOFT_DIRTY). It is set
+// for a new page.
 bool soft_dirty_works() {
   void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return false;
@@ -196,7 +198,7 @@ Finding check_huge_pages() {
 }
 
 std::string driver_version(const std::string& path) {
-  // In a child: a real driver starts threads and maps the GPU.
+  // In a child process, because a real driver starts threads and maps the GPU.
   int fds[2];
   if (pipe2(fds, O_CLOEXEC) != 0) return "";
   pid_t child = fork();
@@ -253,7 +255,7 @@ Finding check_driver(bool sim) {
           "install the NVIDIA driver, or set GPUCKPT_DRIVER"};
 }
 
-// Writes and syncs a little to learn how fast the disk is; leaves nothing behind.
+// Writes and syncs some MiB to measure the rate of the disk; leaves nothing behind.
 double write_rate(const std::string& directory) {
   std::string path = fmt::format("{}/.gpuckpt-doctor.{}", directory, getpid());
   int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -273,7 +275,7 @@ double write_rate(const std::string& directory) {
   return synced && written ? static_cast<double>(written) / took.count() : 0;
 }
 
-// What the newest snapshot in the store added to it; 0: there is none.
+// How many bytes the newest snapshot added to the store; 0: there is none.
 uint64_t newest_bytes(store::Store* store) {
   std::vector<store::SnapshotInfo> list;
   if (!store || !store->list(&list).ok() || list.empty()) return 0;
@@ -282,7 +284,8 @@ uint64_t newest_bytes(store::Store* store) {
   return store::json_number(meta["sizes"], "stored_bytes");
 }
 
-// How long a snapshot needs until it is durable, against the time between a notice and the end.
+// Compares how long a snapshot needs until it is durable with the time between a notice and the
+// end.
 Finding check_rate(double rate, store::Store* store, const std::string& window) {
   if (rate <= 0) return {"time to durable", kWarn, "could not be measured", "is the disk full?"};
   std::string text = fmt::format("{}/s to this disk: {:.1f} s for each GiB that is stored",

@@ -1,4 +1,4 @@
-// gpuckpt inspect: what is in a snapshot.
+// gpuckpt inspect: shows what is in a snapshot.
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -48,7 +48,7 @@ std::string protection(uint32_t prot, uint32_t kind) {
                      prot & PROT_EXEC ? 'x' : '-', shared ? 's' : 'p');
 }
 
-// Bytes of `extents` (sorted) in [start, end): data and zero.
+// The bytes of `extents` (sorted) in [start, end): data and zero.
 std::pair<uint64_t, uint64_t> covered(const std::vector<store::Extent>& extents, uint64_t start,
                                       uint64_t end) {
   uint64_t data = 0, zero = 0;
@@ -62,7 +62,7 @@ std::pair<uint64_t, uint64_t> covered(const std::vector<store::Extent>& extents,
   return {data, zero};
 }
 
-// Functions of the process's own libraries first, as a debugger prints them; Python code apart.
+// The threads with their stacks: native frames as a debugger prints them, and Python frames apart.
 json threads_of(const std::vector<Record>& records, const store::SnapshotReader& reader) {
   json out = json::array();
   ImageMemory memory(reader, records);
@@ -139,7 +139,8 @@ json fds_of(const std::vector<Record>& records) {
   return out;
 }
 
-// What is known without asking the device side: the ranges of device memory that were captured.
+// What the snapshot shows without the device side's description: the captured ranges of device
+// memory.
 json allocations_of(const store::SnapshotReader& reader) {
   json out = json::array();
   for (uint64_t space : reader.spaces()) {
@@ -169,7 +170,7 @@ json allocations_of(const store::SnapshotReader& reader) {
   return out;
 }
 
-// What a snapshot says, on one line.
+// A value of a snapshot's description on one line.
 std::string plain_text(const json& value) {
   return store::printable(value.is_string()
                               ? value.get<std::string>()
@@ -220,7 +221,7 @@ void print_detail(const json& detail) {
                 {{"fd", 5}, {"kind", 10}, {"access", 6}, {"offset", 12}, {"path", 1}});
 }
 
-// What was asked for of one process. `reader`: that one's part of the snapshot.
+// The parts of one process that the options ask for. `reader`: that process's part of the snapshot.
 Status detail_of(const store::SnapshotReader& reader, const Options& options, json* out) {
   std::vector<uint8_t> blob;
   std::vector<Record> records;
@@ -232,7 +233,8 @@ Status detail_of(const store::SnapshotReader& reader, const Options& options, js
   return Status::Ok();
 }
 
-// Where meta describes that process of the job: the first one at the top, the others in "members".
+// The description of that process of the job: the first process is at the top, the others are in
+// "members".
 json* description_of(json* meta, uint32_t number) {
   if (!number) return meta;
   json& members = (*meta)["members"];
@@ -248,8 +250,8 @@ std::string title_of(const json& process) {
   return fmt::format("{}: {}", text("pid"), text("command"));
 }
 
-// A figure by its key, whose ending says what it counts: "early_us" is a time called "early", or
-// "early time" beside others of that name.
+// Prints a figure by its key, whose ending says what it counts: "early_us" is a time called
+// "early", or "early time" beside other figures of that name.
 void print_figure(const json& group, const std::string& key, const json& value) {
   const bool bytes = key.ends_with("_bytes") && value.is_number_unsigned();
   const bool time = key.ends_with("_us") && value.is_number_unsigned();

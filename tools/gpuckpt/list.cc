@@ -14,7 +14,7 @@
 namespace gpuckpt::cli {
 namespace {
 
-// Meta is other programs' text: take from it what has the right type, and nothing else.
+// A description is text of other programs: values of a wrong type are ignored.
 std::string text(const nlohmann::json& j, const char* key) {
   auto it = j.find(key);
   if (it == j.end()) return "";
@@ -34,7 +34,7 @@ uint64_t number(const nlohmann::json& j, const char* key) {
   return it != j.end() && it->is_number_unsigned() ? it->get<uint64_t>() : 0;
 }
 
-// The other processes of a job, a line each below the first one's.
+// Prints the other processes of a job, one a line below the first one's.
 void show_members(const nlohmann::json& meta) {
   for (const auto* m : members_in(meta))
     print("{:<45} {:>7} {:>9} {:>9}  {:<12} {:<12} {}\n", "", text(*m, "pid"),

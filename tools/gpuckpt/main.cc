@@ -1,4 +1,4 @@
-// gpuckpt: the command line. One file per verb; this one only puts them together.
+// gpuckpt: the command line. One file per verb; this one only collects them.
 
 #include <cstdlib>
 #include <cstring>
@@ -12,7 +12,7 @@ namespace gpuckpt::cli {
 
 int run_main(int argc, char** argv) {
   Context context;
-  // What follows "--" is another program's command line: it is not looked at.
+  // What follows "--" is another program's command line, which is not parsed.
   for (int i = 1; i < argc; ++i) {
     if (strcmp(argv[i], "--") != 0) continue;
     context.command.assign(argv + i + 1, argv + argc);
@@ -41,7 +41,8 @@ int run_main(int argc, char** argv) {
   define_stats(line, &context);
   define_doctor(line, &context);
   define_report(line, &context);
-  // Every verb may meet an encrypted store. What it starts (writer, restored program) inherits it.
+  // Every verb may open an encrypted store. Programs that it starts (writer, restored program)
+  // inherit the variable.
   line.option_of_all(
       "--key-file",
       [](const std::string& file) {

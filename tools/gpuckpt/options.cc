@@ -38,7 +38,7 @@ Option Option::needs(const std::string& other) {
 
 namespace {
 
-// A whole number of few enough digits.
+// Whether the text is a whole number that fits an int.
 bool is_number(const std::string& text, int* value) {
   const bool number = !text.empty() && text.size() < 10 &&
                       text.find_first_not_of("0123456789") == std::string::npos;
@@ -66,7 +66,7 @@ Option Option::process() {
 
 namespace {
 
-// A number, or "GPU-" and 32 digits with dashes between them.
+// Whether the text is a number, or "GPU-" and 32 hexadecimal digits with dashes between them.
 bool names_device(const std::string& text) {
   int number = 0;
   if (is_number(text, &number)) return number >= 0;
@@ -181,14 +181,14 @@ Option Verb::flag(const std::string& name, std::string& target, const std::strin
 void Verb::prefix_command() { app_->prefix_command(); }
 std::vector<std::string> Verb::remaining() const { return app_->remaining(); }
 void Verb::footer(const std::string& text) { app_->footer(text); }
-// CLI11 from 2.4 on takes a variable whose value its option refuses for one that is not set.
+// CLI11 from 2.4 on ignores a variable whose value its option refuses, as if it were not set.
 static void refuse_ignored_variables(CLI::App* verb) {
   for (CLI::Option* option : verb->get_options()) {
     const std::string variable = option->get_envname();
     const char* value = variable.empty() ? nullptr : getenv(variable.c_str());
     if (!value || !*value || option->count()) continue;
     option->add_result(value);
-    option->run_callback();  // throws what the option has against it
+    option->run_callback();  // throws the option's complaint about the value
   }
 }
 
@@ -226,8 +226,8 @@ void CommandLine::flag_of_all(const std::string& name, std::function<void()> tak
   for (CLI::App* verb : app_->get_subcommands({})) verb->add_flag_callback(name, take, help);
 }
 
-// The variable of the environment that gave the option which a complaint begins with; empty: the
-// command line did.
+// The environment variable that gave the option with which a complaint begins; empty: the command
+// line gave it.
 std::string CommandLine::variable_of(const std::string& complaint,
                                      const std::vector<std::string>& words) const {
   for (const CLI::App* verb : app_->get_subcommands()) {

@@ -1,5 +1,5 @@
-// What the command line takes: verbs, their options, flags and positionals. Behind it is CLI11,
-// which only options.cc includes: its headers cost every file that does about seven seconds of
+// The parser of the command line: verbs, their options, flags and positionals. It wraps CLI11,
+// which only options.cc includes, because its headers cost each file about seven seconds of
 // compilation.
 #pragma once
 
@@ -17,32 +17,33 @@ class Option;
 
 namespace gpuckpt::cli {
 
-// One option, as declared; a handle, and each call adds to what it names. --help shows all of it.
+// One declared option. It is a handle: each call adds a property. --help shows all of them.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
 
   Option required();
-  Option env(const std::string& variable);  // its value where the command line has none
-  Option show_default();                    // the value of its target now
+  // The variable that gives the value where the command line has none.
+  Option env(const std::string& variable);
+  Option show_default();  // shows the present value of the target as the default
   Option excludes(const std::string& other);
   Option needs(const std::string& other);
 
   Option positive();
-  Option process();     // a process id
-  Option device_map();  // of --gpu-map
+  Option process();     // the value is a process id
+  Option device_map();  // the value is a map as for --gpu-map
   Option range(int least, int most);
   Option one_of(const std::vector<std::string>& values);
   Option duration();
   Option size();
-  // `fault` says what is wrong with a value, or "".
+  // `fault` returns what is wrong with a value, or "".
   Option check(const std::string& kind, std::function<std::string(const std::string&)> fault);
 
  private:
   CLI::Option* option_;
 };
 
-// One verb; a handle. Targets must outlive the parsing: what the body holds does.
+// One verb, as a handle. Targets must outlive the parsing, as captures of the body do.
 class Verb {
  public:
   explicit Verb(CLI::App* app) : app_(app) {}
@@ -54,16 +55,17 @@ class Verb {
   Option option(const std::string& name, std::optional<uint64_t>& target, const std::string& help);
   Option option(const std::string& name, std::vector<std::string>& target, const std::string& help);
   Option flag(const std::string& name, bool& target, const std::string& help);
-  // `--name` alone means `standard`, `--name=VALUE` another value; `--name VALUE` does not exist.
+  // `--name` alone means `standard`, `--name=VALUE` another value. `--name VALUE` is not accepted.
   Option flag(const std::string& name, std::string& target, const std::string& standard,
               const std::string& help);
 
-  // The first word that is no option, and all after it, belong to another program: remaining().
+  // The first word that is no option, and all that follow it, belong to another program:
+  // remaining().
   void prefix_command();
   std::vector<std::string> remaining() const;
 
   void footer(const std::string& text);
-  void callback(std::function<void()> body);  // what the verb does, called by parse()
+  void callback(std::function<void()> body);  // called by parse() when the verb was chosen
 
  private:
   CLI::App* app_;
@@ -76,13 +78,13 @@ class CommandLine {
   ~CommandLine();
 
   Verb verb(const std::string& name, const std::string& help);
-  // An option of every verb declared so far; `take` gets its value.
+  // Adds an option to every verb declared so far; `take` gets its value.
   void option_of_all(const std::string& name, std::function<void(const std::string&)> take,
                      const std::string& help);
-  // The same without a value.
+  // Adds a flag, an option without a value, in the same way.
   void flag_of_all(const std::string& name, std::function<void()> take, const std::string& help);
 
-  // Runs the verb that was asked for; false for wrong usage, which it has explained on stderr.
+  // Runs the verb that was asked for. False: wrong usage, which it has explained on stderr.
   bool parse(int argc, char** argv);
 
  private:

@@ -1,4 +1,4 @@
-// One line on stderr that says how far a verb is, only when a person is watching.
+// Shows the progress of a verb on one line of stderr, when it is a terminal.
 #pragma once
 
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// gpuckpt prune: removes old snapshots and gives their space back.
+// gpuckpt prune: removes old snapshots and frees their space.
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -66,7 +66,8 @@ Status prune(const Options& options, Context* context) {
   return status;
 }
 
-// An empty variable of a script is no choice: as a name "" is the newest snapshot, as a tag all.
+// Refuses an empty name, which an unset variable of a script gives: as a name "" is the newest
+// snapshot, as a tag all.
 std::string named(const std::string& value) { return value.empty() ? "it is empty" : ""; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// gpuckpt repair: makes again what can be derived and drops what is lost.
+// gpuckpt repair: makes again what can be derived, and drops what is lost.
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -52,7 +52,7 @@ struct Opened {
   }
 };
 
-// A folder that goes with everything in it.
+// A folder that the destructor removes with everything in it.
 struct Work {
   fs::path path;
   ~Work() {
@@ -68,7 +68,7 @@ struct Work {
   }
 };
 
-// Files that one process can write: open for that, or mapped shared.
+// The files that one process can write: open for writing, or mapped shared.
 Status written_by(const store::SnapshotReader& member, std::vector<std::string>* out) {
   std::vector<uint8_t> blob;
   std::vector<Record> records;
@@ -89,7 +89,8 @@ Status written_by(const store::SnapshotReader& member, std::vector<std::string>*
   return Status::Ok();
 }
 
-// Of all processes. Their driver calls are counted together nowhere: only one may make any.
+// The files of all processes. Driver calls are counted for each process alone, so only one may make
+// any.
 Status written_files(const store::SnapshotReader& reader, std::vector<std::string>* out) {
   for (uint32_t number : store::members_of(reader)) {
     const auto member = store::read_member(reader, number);
@@ -110,7 +111,7 @@ bool write_text(const char* path, const std::string& text) {
   return ok;
 }
 
-// A file that is mapped as well is known by its time.
+// Copies the time of a file: a restore checks it for files that are mapped.
 bool keep_time(const fs::path& from, const fs::path& to) {
   struct stat st;
   if (stat(from.c_str(), &st)) return false;
@@ -118,7 +119,7 @@ bool keep_time(const fs::path& from, const fs::path& to) {
   return utimensat(AT_FDCWD, to.c_str(), times, 0) == 0;
 }
 
-// In the child: from here on these paths are copies. False: not allowed here.
+// Called in the child: from here on these paths are copies. False: that is not allowed here.
 bool hide_files(const std::vector<std::string>& files, const fs::path& work) {
   if (files.empty()) return true;
   uid_t uid = geteuid();
@@ -178,7 +179,7 @@ class Run {
     }
   }
 
-  // Ok while it runs.
+  // Ok while the program runs.
   Status alive() {
     int status = 0;
     if (waitpid(restore_, &status, WNOHANG) != restore_) return Status::Ok();
@@ -194,7 +195,7 @@ class Run {
                                   : fmt::format("it cannot be restored: {}", words));
   }
 
-  // A snapshot in the store of the comparison; the program ends with it.
+  // Takes a snapshot into the store of the comparison; the program ends with it.
   Status stop(uint64_t timeout_ms, std::string* id) {
     wire::CtlRequest request = make_request(wire::kCtlCheckpoint);
     request.flags |= wire::kCtlStop;
@@ -215,7 +216,8 @@ class Run {
   int program_ = 0;
 };
 
-// Contents are compared chunk by chunk; where in the first chunk of `d` the two differ first.
+// The first byte that differs. Contents are compared chunk by chunk, so the first chunk of `d` is
+// read.
 uint64_t first_byte(const store::Difference& d, const Opened& first, const Opened& second) {
   std::vector<uint8_t> a(std::min<uint64_t>(d.length, 64 << 10)), b(a.size());
   if (d.kind != store::Difference::kChanged || !first.reader->read(d.space, d.address, a).ok() ||

@@ -1,4 +1,4 @@
-// verify --replay: does a snapshot, restored twice, compute the same?
+// verify --replay: restores a snapshot twice and compares what the two runs compute.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ namespace gpuckpt::cli {
 
 struct ReplayOptions {
   std::string reference;
-  uint64_t run_ms = 2000;       // how long the first of the two runs
-  uint64_t timeout_ms = 60000;  // for the second to get as far, and for each snapshot
+  uint64_t run_ms = 2000;       // how long the first run lasts
+  uint64_t timeout_ms = 60000;  // for the second run to make as many calls, and for each snapshot
 };
 
 // Restores it, lets it run, takes a snapshot; restores it again, lets it make as many calls that

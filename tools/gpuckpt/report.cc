@@ -1,5 +1,5 @@
-// gpuckpt report: one HTML page about a store. The page is report.html with the facts, as JSON, put
-// in its place; it needs nothing else.
+// gpuckpt report: one HTML page about a store. The page is report.html with the facts inserted as
+// JSON; it needs no other file.
 
 #include <map>
 #include <set>
@@ -24,7 +24,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kCells = 1536;    // of the map
+constexpr size_t kCells = 1536;    // of the memory map
 constexpr size_t kMappings = 150;  // rows; the rest is one row
 
 using Name = std::array<uint8_t, 16>;
@@ -37,8 +37,8 @@ struct NameHash {
 };
 using Names = std::unordered_set<Name, NameHash>;
 
-// Bytes of memory by where they are: `fresh`: in this snapshot for the first time, as far as the
-// one before it tells; `shared`: chunks that one has as well, or that occur twice in this one.
+// Bytes of memory by origin. `fresh`: in this snapshot for the first time, as far as the one before
+// it shows; `shared`: chunks that the one before has as well, or that occur twice in this one.
 struct Share {
   uint64_t fresh = 0, shared = 0, zero = 0;
   uint64_t sum() const { return fresh + shared + zero; }
@@ -106,7 +106,7 @@ struct Mapping {
   Share share;
 };
 
-// The mappings of one process, each file's as one.
+// The mappings of one process, those of each file joined.
 Status mappings_of(const store::SnapshotReader& reader, const std::string& blob_name,
                    const std::vector<Piece>& pieces, std::map<std::string, Mapping>* out) {
   std::vector<uint8_t> blob;
@@ -138,7 +138,7 @@ Status mappings_of(const store::SnapshotReader& reader, const std::string& blob_
   return Status::Ok();
 }
 
-// Each process of a job with its share of the memory; nothing for a process alone.
+// Each process of a job with its share of the memory; nothing for a single process.
 json processes_of(const store::SnapshotReader& reader, const std::vector<Piece>& pieces) {
   json out = json::array();
   const json meta = store::parse_json(reader.meta());
@@ -197,7 +197,7 @@ json memory_of(const store::SnapshotReader& reader, const store::SnapshotReader*
           {"mappings", rows}};
 }
 
-// What the page shows of a snapshot's description, and nothing else.
+// The parts of a snapshot's description that the page shows.
 json summary_of(const store::SnapshotInfo& info) {
   json meta = store::parse_json(info.meta);
   json out = {{"id", info.id}, {"readable", info.status.ok()}};
@@ -213,7 +213,7 @@ json summary_of(const store::SnapshotInfo& info) {
 
 std::string page_of(const json& facts) {
   std::string text = facts.dump(-1, ' ', true, json::error_handler_t::replace);
-  // Nothing in it may end the script element that contains it.
+  // No text in it may end the script element that contains it.
   for (size_t at = 0; (at = text.find('<', at)) != std::string::npos;)
     text.replace(at, 1, "\\u003c");
   std::string page(kReportPage);

@@ -36,7 +36,7 @@ std::string absolute(const std::string& path) {
   return path.empty() ? "" : std::filesystem::absolute(path).lexically_normal().string();
 }
 
-// Opens the snapshot; the rest is src/restore's, including its own messages.
+// Opens the snapshot; src/restore does the rest, and prints its own messages.
 Status open(Options* options, std::unique_ptr<store::Store>* store,
             std::unique_ptr<store::SnapshotReader>* reader) {
   options->driver.keep_files = options->files == "keep";
@@ -75,15 +75,16 @@ std::string next_older(const std::string& path, std::string id, const std::strin
   nlohmann::json job;
   for (auto it = list.rbegin(); it != list.rend(); ++it) {
     if (it->id == id) job = job_of(*it);
-    // One whose manifest is lost has no job that we know: its neighbours are taken to be of it.
+    // The job of a snapshot whose manifest is lost is not known: neighbouring snapshots are taken
+    // to be of the same job.
     if (it->id < id && it->status.ok() && !it->branch && (job.is_null() || job_of(*it) == job))
       return it->id;
   }
   return "";
 }
 
-// Becomes the restore of an older snapshot, with all options of this one. In a new process image:
-// what a failed restore has made of this one is not worth sorting out. Returns when there is none.
+// Restores an older snapshot with all options of this command, in a new process image, because a
+// failed restore leaves this one in an unknown state. Returns when there is no older one.
 void take_older(const Options& options, const std::string& failed) {
   std::string path, name;
   store::split_reference(options.reference, &path, &name);
@@ -105,8 +106,8 @@ void take_older(const Options& options, const std::string& failed) {
   complain(fmt::format("cannot run gpuckpt restore: {}", strerror(errno)));
 }
 
-// The restored program is a run of its job, and may publish into the job's line when no other run
-// goes on.
+// Restores. The restored program is a run of its job, and may publish into the job's line when no
+// other run has the job.
 int restore(Options* options, std::unique_ptr<store::Store> store,
             const store::SnapshotReader& reader, JobLease* lease, bool* ran) {
   if (!options->driver.dry_run && !options->driver.steps && !store::is_remote(store->path())) {
@@ -143,14 +144,14 @@ void define_restore(CommandLine& line, Context* context) {
               "Gets the program's pid at the moment it runs again")
       .env("GPUCKPT_PID_FILE");
   verb.option("--status-file", options->driver.status_file, "Where the outcome is reported (JSON)")
-      // Not GPUCKPT_STATUS_FILE: that is where the program itself reports its snapshots.
+      // Not GPUCKPT_STATUS_FILE: there the program itself reports its snapshots.
       .env("GPUCKPT_RESTORE_STATUS_FILE");
   verb.option(
           "--files", options->files,
           "Files open for writing: check that they match and cut them to the saved length (what "
           "the snapshot holds of files is put back, the later state set aside), or keep them "
           "as they are")
-      // Not GPUCKPT_FILES: that is what `run --files-in-snapshot` says.
+      // Not GPUCKPT_FILES: that is the variable of `run --files-in-snapshot`.
       .env("GPUCKPT_RESTORE_FILES")
       .one_of({"check", "keep"})
       .show_default();
@@ -191,7 +192,7 @@ void define_restore(CommandLine& line, Context* context) {
     }
     const std::string id = reader->id();
     bool ran = false;
-    JobLease lease;  // also for the older snapshot
+    JobLease lease;  // kept for the older snapshot as well
     context->exit_code = restore(options.get(), std::move(store), *reader, &lease, &ran);
     if (!ran && context->exit_code && options->older && !options->driver.dry_run) {
       reader.reset();

@@ -1,5 +1,5 @@
 // gpuckpt run: sets the environment and becomes the program. `LD_PRELOAD=libgpuckpt.so CMD` with
-// the same variables does the same; this only checks first that it will work.
+// the same variables does the same; this command also checks that it will work.
 
 #include <errno.h>
 #include <signal.h>
@@ -41,8 +41,8 @@ std::string absolute(const std::string& path) {
   return std::filesystem::absolute(path).lexically_normal().string();
 }
 
-// The program starts whether or not snapshots can be written; the user must learn it now, and not
-// when the machine is about to be taken away.
+// Warns now when snapshots cannot be written, because the program starts all the same, and the user
+// would learn it only when the first snapshot fails.
 void warn_about_store(const std::string& path) {
   std::unique_ptr<store::Store> store;
   std::string directory;
@@ -50,7 +50,8 @@ void warn_about_store(const std::string& path) {
     complain(fmt::format("warning: snapshots will fail: {}", status.text()));
 }
 
-// What the library could not read or write, it could say only when a snapshot is due.
+// Warns of files that the library cannot read or write, which it would report at the first snapshot
+// only.
 void warn_about_files(const Options& options) {
   const char* key = getenv("GPUCKPT_KEY_FILE");
   if (key && *key && access(key, R_OK) != 0)
@@ -65,7 +66,7 @@ void warn_about_files(const Options& options) {
 
 void warn_about_ids() {
   const char* namespaces = getenv("GPUCKPT_NAMESPACES");
-  if (namespaces && strcmp(namespaces, "0") == 0) return;  // as asked
+  if (namespaces && strcmp(namespaces, "0") == 0) return;  // the user has chosen
   if (const std::string why = restore::why_no_job_ids(); !why.empty())
     complain(
         fmt::format("warning: if the program starts other processes, this machine will not be "
@@ -88,8 +89,8 @@ Status check_files(const Options& options) {
   return Status::Ok();
 }
 
-// What the library can listen to (signal_by_name in src/snapshot/trigger/config.cc): NAME, SIGNAME,
-// RTMIN+N, a number, or none.
+// Whether the library accepts the signal (signal_by_name in src/snapshot/trigger/config.cc): NAME,
+// SIGNAME, RTMIN+N, a number, or none.
 bool is_signal(std::string name) {
   static const std::set<std::string> names = {"none",   "HUP",  "INT",   "QUIT", "USR1", "USR2",
                                               "ALRM",   "TERM", "CONT",  "TSTP", "URG",  "XCPU",
@@ -111,7 +112,7 @@ std::string signal_fault(const std::string& text) {
              : fmt::format("\"{}\" is no signal such as USR1 or RTMIN+3, nor none", text);
 }
 
-// The program may make it yet.
+// Only warns, because the program may make the folder itself.
 void warn_if_no_folder(const std::string& folder) {
   struct stat st;
   if (stat(folder.c_str(), &st) != 0)
@@ -123,7 +124,7 @@ void warn_if_no_folder(const std::string& folder) {
     complain(fmt::format("warning: --files-in-snapshot: {} is no folder", folder));
 }
 
-// "open", or folders with colons between them.
+// Makes the paths absolute in "open", or in a list of folders with colons between them.
 std::string absolute_folders(const std::string& text) {
   if (text.empty() || text == "0" || text == "1" || text == "open") return text;
   std::string out;
@@ -139,7 +140,8 @@ std::string absolute_folders(const std::string& text) {
   return out;
 }
 
-// What the environment says already wins; of a path with folders, ours comes last or first.
+// Sets a variable that the environment does not have. In a list of folders our folder comes last or
+// first.
 void set_unless_given(const char* name, const std::string& value) {
   setenv(name, value.c_str(), 0);
 }
@@ -153,8 +155,8 @@ void add_folder(const char* name, const std::string& folder, bool first) {
   }
 }
 
-// Preloading serves programs that ask the loader for libcuda.so.1. These variables serve those that
-// look for the file, and compilers that ask `ptxas` for machine code.
+// Preloading serves programs that ask the loader for libcuda.so.1. These variables serve programs
+// that look for the file, and compilers that call `ptxas` for machine code.
 void export_simulated(const Options& options) {
   const Installation& own = installation();
   setenv("GPUCKPT_DRIVER", own.sim_driver.c_str(), 1);
@@ -165,7 +167,7 @@ void export_simulated(const Options& options) {
   set_unless_given("TRITON_PTXAS_BLACKWELL_PATH", own.sim_folder + "/ptxas");
   if (options.sim != "torch") return;
   add_folder("PYTHONPATH", own.sim_python, true);
-  set_unless_given("GEMS_VENDOR", "nvidia");  // flag-gems would look for nvidia-smi
+  set_unless_given("GEMS_VENDOR", "nvidia");  // without it flag-gems runs nvidia-smi
 }
 
 void export_options(const Options& options, const std::string& preload) {
@@ -192,12 +194,12 @@ void export_options(const Options& options, const std::string& preload) {
   if (!options.status_file.empty()) set("GPUCKPT_STATUS_FILE", absolute(options.status_file));
   if (options.self_contained) set("GPUCKPT_SELF_CONTAINED", "1");
   if (simulated(options.sim)) export_simulated(options);
-  unsetenv("GPUCKPT_STARTED_IN");  // the job begins here
+  unsetenv("GPUCKPT_STARTED_IN");  // the program is the first of its job
   const char* before = getenv("LD_PRELOAD");
   setenv("LD_PRELOAD", (preload + (before && *before ? std::string(":") + before : "")).c_str(), 1);
 }
 
-// Jobs without a name have nothing in common, unless one is to be resumed.
+// Snapshots of programs without a job's name are unrelated, unless one is to be resumed.
 Status take_job(const Options& options, JobLease* lease) {
   const bool resumes = options.resume != "never";
   if (options.job.empty() && !resumes) return Status::Ok();
@@ -284,7 +286,7 @@ Status run(const Options& options) {
   return Status::Error(fmt::format("cannot run {}: {}", program, strerror(errno)));
 }
 
-// What runs, and where its snapshots are kept.
+// Options that name the program, and where its snapshots are kept.
 void add_store_options(Verb& verb, Options* options) {
   add_sim(verb, &options->sim,
           "Use the simulated GPU; =torch: with operators for PyTorch, whose own are machine code "
@@ -317,7 +319,7 @@ void add_store_options(Verb& verb, Options* options) {
       .one_of({"balanced", "restore", "size"});
 }
 
-// When snapshots are taken, and what they contain or refuse.
+// Options that say when snapshots are taken, and what they contain or refuse.
 void add_snapshot_options(Verb& verb, Options* options) {
   verb.option("--signal", options->signal,
               "Signal that triggers a snapshot, or none (default USR1)")
@@ -354,7 +356,7 @@ void add_snapshot_options(Verb& verb, Options* options) {
       .duration();
 }
 
-// How the program continues from a snapshot, and where the outcome is reported.
+// Options that say how the program continues from a snapshot, and where the outcome is reported.
 void add_resume_options(Verb& verb, Options* options) {
   verb.option("--resume", options->resume,
               "auto: continue from the job's newest snapshot, in the store or else in its mirror, "

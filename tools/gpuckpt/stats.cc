@@ -1,4 +1,4 @@
-// gpuckpt stats: what a running process says about itself and its snapshots.
+// gpuckpt stats: prints the figures that a running process has about itself and its snapshots.
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -27,8 +27,8 @@ struct Options {
   std::string window;
 };
 
-// A snapshot takes about as long as the last one did; a warning that comes later than that before
-// the end is of no use.
+// Compares the duration of the last snapshot with the time between a notice and the end: the next
+// one takes about as long, and must be durable by then.
 void judge(const nlohmann::json& j, const Options& options, Context* context) {
   uint64_t window_ms = 0;
   if (options.window.empty() || !parse_duration(options.window, &window_ms)) return;
@@ -47,7 +47,7 @@ void judge(const nlohmann::json& j, const Options& options, Context* context) {
   context->exit_code = kExitWarnings;
 }
 
-// Of the store that the process writes to; null also when it cannot be read.
+// The mirror of the store that the process writes to; null also when it cannot be read.
 std::unique_ptr<MirrorStatus> mirror_of(const nlohmann::json& j) {
   std::unique_ptr<store::Store> store;
   auto path = j.find("store");

@@ -1,4 +1,4 @@
-// --status-file: how a script learns the class of a failure of gpuckpt itself.
+// --status-file: tells a script the class of a failure of gpuckpt itself.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// gpuckpt suspend: a running process gives its device memory back and waits.
+// gpuckpt suspend: makes a running process release its device memory and wait.
 
 #include <nlohmann/json.hpp>
 

@@ -30,11 +30,11 @@ struct Context {
 // Says on stderr: "gpuckpt: TEXT".
 void complain(const std::string& text);
 void print_json(const std::string& json);
-// Other programs' text on one line of at most so many bytes.
+// Text of another program, on one line and shortened to `longest` bytes.
 std::string printable(const std::string& text, size_t longest);
 
-// Everything that a verb prints goes through here, so that nothing in it commands the terminal.
-// What may break lines, or forge some, is made printable() by the caller.
+// Prints. Every verb's output goes through here, so that no text in it acts as a command of the
+// terminal. Text that could contain line breaks is made printable() by the caller.
 void print_text(FILE* to, const std::string& text);
 template <typename... Values>
 void print(FILE* to, fmt::format_string<Values...> format, Values&&... values) {

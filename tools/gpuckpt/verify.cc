@@ -1,4 +1,4 @@
-// gpuckpt verify: is everything there, and is every byte what it was?
+// gpuckpt verify: checks that a store is complete, and that every byte is unchanged.
 
 #include <initializer_list>
 
@@ -16,11 +16,11 @@
 namespace gpuckpt::cli {
 namespace {
 
-// Whole, but could it be restored on this machine, now?
+// Checks that the snapshot, which is whole, can be restored on this machine, now.
 Status check_here(store::Store& store, const std::string& id, Context* context) {
   std::unique_ptr<store::SnapshotReader> reader;
   if (Status status = store.open_snapshot(id, &reader); !status.ok()) return status;
-  if (store::members_of(*reader).empty()) return Status::Ok();  // (made by no program)
+  if (store::members_of(*reader).empty()) return Status::Ok();  // (no program has made it)
   restore::Options options;
   options.launcher = installation().launcher;
   restore::Preflight found;

@@ -1,5 +1,5 @@
-// gpuckpt resume: a suspended process gets its device memory back and continues. (What `run
-// --resume` does is in resume.cc.)
+// gpuckpt resume: makes a suspended process take its device memory back and continue. (`run
+// --resume` is in resume.cc.)
 
 #include "process/process.h"
 #include "verb.h"

@@ -21,7 +21,7 @@ bool holds(const json& range, uint64_t address) {
   return address >= start && address < start + range.at("bytes").get<uint64_t>();
 }
 
-// Does a call instruction end at `address`?
+// Whether a call instruction ends at `address`.
 bool after_a_call(const ImageMemory& memory, uint64_t address) {
   auto before = memory.get<std::array<uint8_t, 7>>(address - 7);
   if (!before) return false;

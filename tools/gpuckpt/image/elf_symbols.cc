@@ -16,7 +16,7 @@
 namespace gpuckpt::cli {
 namespace {
 
-// A file mapped for reading, with every access checked: it may be no ELF file at all.
+// A file mapped for reading, with every access checked, because it may be no ELF file at all.
 class ElfFile {
  public:
   explicit ElfFile(const std::string& path) {
@@ -57,7 +57,7 @@ std::string demangle(const std::string& name) {
   return out;
 }
 
-// The link address at which byte 0 of the file is mapped.
+// The link address of the file's first byte.
 uint64_t link_base(const ElfFile& file, const Elf64_Ehdr& header) {
   for (unsigned i = 0; i < header.e_phnum; ++i) {
     Elf64_Phdr ph;

@@ -10,10 +10,11 @@ namespace gpuckpt::cli {
 
 class ElfSymbols {
  public:
-  // "name+0x12" (demangled) of the function at `offset` bytes behind the address at which the
-  // file's first byte is mapped; empty when the file has no such symbol or cannot be read.
+  // "name+0x12" (demangled) for the function that contains `offset`, counted from the address at
+  // which the file's first byte is mapped; empty when the file has no such symbol or cannot be
+  // read.
   std::string name(const std::string& path, uint64_t offset);
-  // The value of the symbol called `symbol`, as such an offset; 0: not there.
+  // The value of the symbol `symbol` as such an offset; 0: the file does not have it.
   uint64_t offset(const std::string& path, const std::string& symbol);
 
  private:

@@ -65,7 +65,7 @@ bool ImageMemory::load_file_page(const Mapping& mapping, uint64_t page, uint8_t*
   if (!mapping.file_there) return false;
   int fd = open(mapping.path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
-  std::fill(out, out + kPage, 0);  // what lies behind the end of the file reads as zeros
+  std::fill(out, out + kPage, 0);  // the page behind the end of the file reads as zeros
   ssize_t n = pread(fd, out, kPage, page - mapping.vma.start + mapping.vma.offset);
   close(fd);
   return n >= 0;

@@ -1,4 +1,5 @@
-// The memory of a stored process, read by address without restoring it: what inspect's stacks need.
+// The memory of a stored process, read by address without restoring it, for the stacks of
+// `inspect`.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +18,20 @@ namespace gpuckpt::cli {
 
 // A file (or the vdso) as the stored process had it in memory.
 struct ImageModule {
-  std::string path;         // as the process named it; "[vdso]"
-  uint64_t base = 0;        // where its ELF header lies
-  uint64_t end = 0;         // end of its last mapping
-  bool file_there = false;  // the file of that name still has the size and time it had
+  std::string path;   // as the process named it; "[vdso]"
+  uint64_t base = 0;  // where its ELF header lies
+  uint64_t end = 0;   // end of its last mapping
+  // The file at `path` still has the size and time of modification that it had.
+  bool file_there = false;
 };
 
-// Not for several threads at once. `reader` and `records` must outlive it.
+// One stored process's memory; not thread safe. `reader` and `records` must outlive it.
 class ImageMemory {
  public:
   ImageMemory(const store::SnapshotReader& reader, const std::vector<Record>& records);
 
-  // Fills `out` completely or returns false: nothing was stored there, or the file whose unchanged
-  // pages lie there is gone.
+  // Fills `out` completely, or returns false: nothing was stored at these addresses, or the file
+  // whose unchanged pages were mapped there is gone.
   bool read(uint64_t address, std::span<uint8_t> out) const;
 
   template <typename T>
@@ -62,7 +64,7 @@ class ImageMemory {
   std::vector<ImageModule> modules_;
   process::Vdso vdso_{};
   std::span<const uint8_t> vdso_bytes_;
-  mutable std::map<uint64_t, std::vector<uint8_t>> pages_;  // empty: known not to be there
+  mutable std::map<uint64_t, std::vector<uint8_t>> pages_;  // empty: the page is known to be absent
 };
 
 }  // namespace gpuckpt::cli

@@ -7,7 +7,8 @@
 
 namespace gpuckpt::cli {
 
-// Points into `meta`; empty for a process alone. What is no object there is passed over.
+// Points into `meta`; empty when the snapshot has one process. Entries that are no objects are
+// passed over.
 inline std::vector<const nlohmann::json*> members_in(const nlohmann::json& meta) {
   std::vector<const nlohmann::json*> found;
   auto members = meta.find("members");

@@ -1,4 +1,5 @@
-// The blob "process" of a snapshot, taken apart for people (include/gpuckpt/process_format.h).
+// Parses the blob "process" of a snapshot for verbs that show it
+// (include/gpuckpt/process_format.h).
 #pragma once
 
 #include <cstdint>

@@ -7,8 +7,8 @@
 namespace gpuckpt::cli {
 namespace {
 
-// Printed by offsetof over the headers of CPython 3.11.7 and 3.12.1; within a minor version they do
-// not change.
+// Taken by offsetof from the headers of CPython 3.11.7 and 3.12.1; they do not change within a
+// minor version.
 constexpr PythonFrames::Offsets kPython311 = {.interpreters_head = 40,
                                               .interpreter_next = 0,
                                               .threads_head = 16,
@@ -46,7 +46,7 @@ constexpr PythonFrames::Offsets kPython312 = {.interpreters_head = 40,
                                               .bytecode = 192,
                                               .ascii_bytes = 40};
 
-constexpr uint8_t kOwnedByCStack = 3;  // a frame the interpreter's C code keeps for itself
+constexpr uint8_t kOwnedByCStack = 3;  // a frame that belongs to the interpreter's C code
 
 // From 3.13 on the runtime begins with a table of its offsets (_Py_DebugOffsets): words of 8 bytes,
 // in the order of 3.13.
@@ -107,8 +107,8 @@ std::string PythonFrames::string_at(uint64_t object) const {
   auto length = memory_.get<uint64_t>(object + 16);
   auto state = memory_.get<uint32_t>(object + 32);
   if (!length || !state || *length > 4096) return "?";
-  // state: interned 2 bits (3.11), kind 3 bits, compact, ascii: only compact ASCII lies directly
-  // behind the head as bytes; others are shown by their UTF-8 copy when there is one.
+  // state: interned 2 bits (3.11), kind 3 bits, compact, ascii. The bytes of compact ASCII follow
+  // the head; other strings are shown by their UTF-8 copy when there is one.
   bool compact = *state >> 5 & 1, ascii = *state >> 6 & 1;
   if (compact && ascii) return memory_.text(object + offsets_.ascii_bytes, *length);
   auto utf8 = memory_.get<uint64_t>(object + offsets_.ascii_bytes + 8);
@@ -184,7 +184,7 @@ std::vector<PythonFrame> PythonFrames::walk(uint64_t frame, size_t limit) const 
 std::vector<PythonFrame> PythonFrames::of_thread(int tid, size_t limit) const {
   if (!runtime_) return {};
   auto next = [&](uint64_t at) { return memory_.get<uint64_t>(at).value_or(0); };
-  // The bounds end a walk over lists that the process was just changing.
+  // The bounds end the walk when the process was changing a list at the moment of the snapshot.
   uint64_t interpreter = next(runtime_ + offsets_.interpreters_head);
   for (int i = 0; interpreter && i < 64;
        ++i, interpreter = next(interpreter + offsets_.interpreter_next)) {

@@ -1,5 +1,5 @@
-// Where the Python code of a stored process was: frames of CPython's own stack, read from the
-// stored image.
+// The Python call stacks of a stored process: frames of CPython's own stack, read from the stored
+// image.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ class PythonFrames {
 
   // Innermost first; empty when the thread runs no Python code or there is no such interpreter.
   std::vector<PythonFrame> of_thread(int tid, size_t limit = 64) const;
-  // "3.10": an interpreter is there whose structures are not known here; else empty.
+  // "3.10" when the image has an interpreter whose structures are not known here; else empty.
   const std::string& unknown_version() const { return unknown_version_; }
 
   // Byte offsets in CPython's structures.

@@ -1,4 +1,4 @@
-// A stored socket in words: kind, addresses, and what becomes of it at a restore.
+// Describes a stored socket in words: kind, addresses, and its state after a restore.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Names of spaces for people.
+// Names of spaces as the verbs print them.
 #pragma once
 
 #include <string>

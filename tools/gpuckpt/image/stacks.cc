@@ -26,7 +26,8 @@ StackFrame frame_at(uint64_t pc, bool innermost, const ImageMemory& memory, ElfS
   const ImageModule* module = memory.module(pc);
   if (!module) return frame;
   frame.module = module->path;
-  // A return address may lie behind the last instruction of its function: ask for the call.
+  // A return address may lie behind the last instruction of its function, so the symbol of the call
+  // before it is looked up.
   if (module->file_there)
     frame.function = symbols->name(module->path, pc - module->base - (innermost ? 0 : 1));
   return frame;
@@ -130,7 +131,7 @@ std::vector<StackFrame> stack_of(const process::Thread& thread, const ImageMemor
                                  ElfSymbols* symbols, size_t limit) {
   std::vector<StackFrame> out;
   Target target{memory, {}};
-  // What the kernel wrote of it: glibc's struct is longer.
+  // Only the part that the kernel wrote: glibc's struct is longer.
   std::span<uint8_t> saved{reinterpret_cast<uint8_t*>(&target.registers),
                            offsetof(ucontext_t, uc_sigmask)};
   if (!thread.ucontext || !memory.read(thread.ucontext, saved)) return out;

@@ -15,7 +15,7 @@ struct StackFrame {
   std::string module;    // path; empty: no file
 };
 
-// What lies at `pc`: an instruction (`innermost`) or a return address.
+// The frame of `pc`: an instruction (`innermost`) or a return address.
 StackFrame frame_at(uint64_t pc, bool innermost, const ImageMemory& memory, ElfSymbols* symbols);
 
 // Unwinds `thread` with libunwind's remote interface over the stored bytes; at most `limit` frames,

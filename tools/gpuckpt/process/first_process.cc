@@ -8,7 +8,7 @@
 namespace gpuckpt::cli {
 namespace {
 
-constexpr int kSignalStatus = 128;  // as a shell reports it
+constexpr int kSignalStatus = 128;  // added to a signal's number, as a shell does
 
 void end(int number) {
   constexpr std::string_view kText =

@@ -1,4 +1,4 @@
-// What `run` and `restore` do about signals while they are process 1 of a container.
+// How `run` and `restore` treat signals while they are process 1 of a container.
 //
 // Owner: main.cc's verbs. Threads: call it before any other is started. Errors: none.
 #pragma once

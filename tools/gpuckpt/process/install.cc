@@ -100,7 +100,7 @@ Status check_preloadable(const std::string& given) {
     }
     Elf64_Ehdr elf;
     if (size < sizeof(elf) || memcmp(head, ELFMAG, SELFMAG) != 0)
-      return Status::Ok();  // exec will say what it is
+      return Status::Ok();  // exec reports what it is
     memcpy(&elf, head, sizeof(elf));
     if (elf.e_ident[EI_CLASS] != ELFCLASS64) {
       return Status::Refused(
@@ -144,7 +144,7 @@ Status check_loads(const std::string& program, const std::string& preload,
   pid_t child = fork();
   if (child < 0) return Status::Error(fmt::format("cannot fork: {}", strerror(errno)));
   if (child == 0) {
-    // glibc's loader lists what it would load and ends before the program's first instruction.
+    // glibc's loader lists what it would load, and exits before the program's first instruction.
     setenv("LD_TRACE_LOADED_OBJECTS", "1", 1);
     setenv("LD_PRELOAD", preload.c_str(), 1);
     dup2(out[1], 1);
@@ -157,7 +157,7 @@ Status check_loads(const std::string& program, const std::string& preload,
   close(out[1]);
   std::string text;
   char buffer[4096];
-  // Ten seconds are plenty; a program that hangs here would not be one that only lists its
+  // The loader needs far less than ten seconds; a program that takes longer does more than list its
   // libraries.
   for (int waited = 0; waited < 100;) {
     pollfd p{out[0], POLLIN, 0};

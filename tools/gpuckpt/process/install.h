@@ -1,4 +1,4 @@
-// Where the parts of this gpuckpt are: beside the program that runs, whatever the installation is
+// Where the files of this installation are: relative to the running program, whatever its folder is
 // called.
 #pragma once
 
@@ -14,22 +14,23 @@ struct Installation {
   std::string writer;    // bin/gpuckpt-writer
   std::string launcher;  // bin/gpuckpt-launch
   std::string sim_folder, sim_driver, sim_runtime;
-  std::string sim_compilers;  // NVRTC and nvJitLink hand out PTX
+  std::string sim_compilers;  // preloaded so that NVRTC and nvJitLink produce PTX
   std::string sim_python;     // what --sim=torch puts into PYTHONPATH
 };
 const Installation& installation();
 
 bool readable(const std::string& path);
 
-// Can LD_PRELOAD take effect in `program` (an absolute path)? Follows #! lines. Says what is wrong
-// otherwise.
+// Whether LD_PRELOAD takes effect in `program` (an absolute path), following #! lines; if not, the
+// Status says why.
 store::Status check_preloadable(const std::string& program);
 
-// Has the program's own loader load `preload` (colon separated) without running the program.
+// Checks that the program's own loader loads `preload` (colon separated), without running the
+// program.
 store::Status check_loads(const std::string& program, const std::string& preload,
                           const std::string& must_contain);
 
-// As execvp would find it; empty: not found.
+// The path that execvp would use; empty: not found.
 std::string find_program(const std::string& name);
 
 }  // namespace gpuckpt::cli

@@ -34,7 +34,7 @@ uint64_t elapsed_ms(Clock::time_point since) {
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since).count());
 }
 
-// A program that is started inside of a job belongs to it: its run is the job's
+// The run of the job inside of which this program is started: it belongs to the same run
 // (src/snapshot/job/job_name.h).
 std::string inherited_run() {
   const char* family = getenv("GPUCKPT_JOB_NAME");
@@ -54,7 +54,7 @@ std::string show(const std::string& job) {
   return job.empty() ? "the job without a name" : fmt::format("job \"{}\"", job);
 }
 
-// How long the wait may be, and what ends it.
+// Says which run has the job, and how long this one waits for it.
 void say_what_for(const Lease& lease, uint64_t wait_ms) {
   complain(fmt::format(
       "{} is running ({}): waiting up to {} for its last snapshot and its end, or until its lease, "
@@ -86,14 +86,14 @@ void say_how_it_ended(const Lease& lease) {
   }
 }
 
-// --- the process that renews for `run`
+// --- the process that renews the lease for `run`
 
 void close_all_but(int fd) {
   if (fd > 0) close_range(0, static_cast<unsigned>(fd) - 1, 0);
   close_range(static_cast<unsigned>(fd) + 1, ~0u, 0);
 }
 
-// Until the program behind `program` (a pidfd) has ended, or the job is another run's.
+// Renews until the program behind `program` (a pidfd) has ended, or another run has the job.
 [[noreturn]] void keep(store::Store& store, const Lease& lease, int program) {
   setsid();
   for (int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGUSR1, SIGUSR2, SIGTSTP})
@@ -101,7 +101,7 @@ void close_all_but(int fd) {
   prctl(PR_SET_NAME, "gpuckpt-lease");
   if (chdir("/") != 0) _exit(kExitError);
   close_all_but(program);
-  // Else it would count as a process of the job that the program is started in
+  // Without this the process would count as a process of the job that the program is started in
   // (src/snapshot/job/job_name.h).
   for (char** e = environ; *e; ++e)
     if (strncmp(*e, "GPUCKPT_JOB_NAME=", 15) == 0) memset(*e, 'x', strlen(*e));
@@ -116,9 +116,9 @@ void close_all_but(int fd) {
   _exit(kExitOk);
 }
 
-// An orphan of the first process of a container, or of one that takes orphans on, would become its
-// child, and its waits would find it: there it stays our child, without a signal at its end, and no
-// wait finds it but one with __WALL.
+// Whether orphans become children of this process: of the first process of a container, or of a
+// subreaper. The program's waits would then find the renewing process. There it stays our child,
+// without a signal at its end, and only a wait with __WALL finds it.
 bool orphans_come_here() {
   int subreaper = 0;
   prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
@@ -161,12 +161,12 @@ Status JobLease::take(const JobRequest& request) {
   store_ = std::move(opened);
   const Clock::time_point since = Clock::now();
   bool said = false;
-  std::string before;  // the run that had the job when we came
+  std::string before;  // the run that had the job at first
   for (;;) {
     Lease now;
     if (status = store_->job_lease(request.job, &now); !status.ok()) return status;
     bool writing = false;
-    // Its last snapshot may still be on its way when the program itself is gone.
+    // The program may have ended while its last snapshot is still being written.
     if (now.free() && !now.run.empty() && now.run != run())
       if (status = store_->is_writing(now.run, &writing); !status.ok()) return status;
     const bool over = elapsed_ms(since) >= request.wait_ms;
@@ -176,7 +176,7 @@ Status JobLease::take(const JobRequest& request) {
           (said || now.life != Lease::Life::kEnded))
         say_how_it_ended(now);
       if (status.code() != kExitLocked) break;
-    } else if (now.run == run()) {  // we are a part of it
+    } else if (now.run == run()) {  // this process is a part of that run
       lease_ = now;
       keeps_ = false;
       break;
@@ -211,7 +211,7 @@ Status JobLease::take_restored(std::shared_ptr<store::Store> store, const std::s
   const char* chosen = getenv(kRunVariable);
   if (chosen && now.run == chosen && (now.pid == getpid() || now.pid == getppid())) run_ = chosen;
   if (run_.empty()) run_ = random_run();
-  setenv(kRunVariable, run_.c_str(), 1);  // of the restore of an older snapshot, after this one
+  setenv(kRunVariable, run_.c_str(), 1);  // inherited when an older snapshot is restored after this one
   if (now.free() || now.run == run_) {
     Status status = take_now(job);
     if (status.code() != kExitLocked) return status;

@@ -46,7 +46,7 @@ Status refused_for_tracer(int pid) {
                   pid, tracer, status_field(tracer, "Name")));
 }
 
-// Of libc's calls none blocks the signal for longer than a moment.
+// Whether all threads block the signal. No call of libc blocks it for longer than a moment.
 bool blocks_wake_signal(int pid) {
   for (int tid : threads_of(pid))
     if (!(strtoull(status_field(tid, "SigBlk").c_str(), nullptr, 16) >> (wire::kWakeSignal - 1) &
@@ -121,7 +121,7 @@ Status why_silent(int pid, uint64_t silent_ms) {
         "all threads of process {} ({}) block signal {}, by a system call that libc does not know "
         "of (rt_sigprocmask): leave signals 32 and 33 out of the mask, or use pthread_sigmask",
         pid, status_field(pid, "Name"), wire::kWakeSignal));
-  // A container's filter is no reason by itself: on a busy machine an answer takes its time.
+  // A container's filter is no reason by itself: on a busy machine an answer can take this long.
   constexpr uint64_t kFilterMs = 10'000;
   if (silent_ms > kFilterMs && number_in(pid, "Seccomp") != 0) return refused_for_filter(pid);
   return Status::Ok();

@@ -1,4 +1,4 @@
-// What keeps a process from being asked for anything, or would make asking harm it.
+// Why a process cannot be asked for a snapshot, or would be harmed by the request.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,14 @@
 
 namespace gpuckpt::cli {
 
-// Before the process is signalled.
+// Called before the process is signalled.
 store::Status may_be_signalled(int pid);
-// It has libgpuckpt.so, but no handler for our signal.
+// The reason why a process with libgpuckpt.so has no handler for the wake signal.
 store::Status why_deaf(int pid);
-// May it have as many descriptors as an answer takes?
+// Checks that the process may open as many descriptors as an answer needs.
 store::Status has_descriptors_to_answer(int pid);
-// It has not answered for a moment: is it clear that it cannot? Ok: it may still answer.
+// Called when the process has not answered for a moment. An error: it cannot answer, and why; Ok:
+// it may still answer.
 store::Status why_silent(int pid, uint64_t silent_ms);
 
 }  // namespace gpuckpt::cli

@@ -34,11 +34,11 @@ using store::Status;
 
 namespace {
 
-constexpr uint64_t kAnswerMs = 15'000;  // a parked or swapped-out process may need a while
+constexpr uint64_t kAnswerMs = 15'000;  // a parked or swapped-out process may need so long
 constexpr uint64_t kBusyMs = 60'000;
 constexpr uint64_t kWakeAgainMs = 3'000;
 constexpr uint64_t kLookMs = 100;
-constexpr uint64_t kSilentMs = 700;  // from here on, it is asked whether it can answer at all
+constexpr uint64_t kSilentMs = 700;  // after this time it is checked whether it can answer at all
 
 std::string whole_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -47,8 +47,9 @@ std::string whole_file(const std::string& path) {
   return out.str();
 }
 
-// In a program whose main thread ended by pthread_exit the leader is a zombie without memory: what
-// the others share is to be seen at one of them.
+// A thread of the process that has not ended. In a program whose main thread ended by pthread_exit
+// the leader is a zombie without memory, so what its threads share must be read through another
+// one.
 std::string living_thread(int pid) {
   std::string leader = fmt::format("/proc/{}", pid);
   auto dead = [](const std::string& folder) {
@@ -62,7 +63,7 @@ std::string living_thread(int pid) {
   return leader;
 }
 
-// Value of "Name:" in the text of a status file.
+// The value of "Name:" in the text of a status file.
 std::string field_of(const std::string& status, const char* name) {
   std::istringstream in(status);
   std::string prefix = std::string(name) + ":", line;
@@ -107,8 +108,7 @@ uint32_t effective_user(int pid) {
   return effective;
 }
 
-// The user as the process, maybe in another user namespace, sees it; nothing: it is not mapped
-// there.
+// The number that a user has inside the process's user namespace; nothing: it is not mapped there.
 std::optional<uint32_t> user_inside(int pid, uint32_t user) {
   std::error_code error;
   if (std::filesystem::read_symlink(fmt::format("/proc/{}/ns/user", pid), error) ==
@@ -121,8 +121,9 @@ std::optional<uint32_t> user_inside(int pid, uint32_t user) {
   return std::nullopt;
 }
 
-// Folders in which the process may listen. Its environment says which, unless it has written its
-// title over it (redis-server and others do): then ours, or the usual ones.
+// The folders in which the process may listen. Its environment names them, unless it has
+// overwritten its environment with a title (as redis-server does): then this command's own, or the
+// usual ones.
 std::vector<std::string> session_folders(int pid) {
   const uint32_t user = effective_user(pid);
   std::vector<std::string> out;
@@ -138,7 +139,7 @@ std::vector<std::string> session_folders(int pid) {
     if (entry.starts_with("XDG_RUNTIME_DIR=")) runtime = entry.substr(entry.find('=') + 1);
   }
   add(session.c_str(), runtime.c_str());
-  // Its runtime folder may be one of its own mount namespace.
+  // Its runtime folder may be in its own mount namespace.
   if (session.empty() && runtime.starts_with("/")) out.push_back(runtime + "/gpuckpt");
   add(getenv("GPUCKPT_SESSION_DIR"), getenv("XDG_RUNTIME_DIR"));
   add(nullptr, nullptr);
@@ -149,8 +150,8 @@ std::vector<std::string> session_folders(int pid) {
   return out;
 }
 
-// Why the process may be unable to listen there: another process took the name. Empty: nothing
-// seen.
+// Why the process may be unable to listen there: another process took the name. Empty: no reason is
+// known.
 std::string fault_of_folders(int pid) {
   const uint32_t user = effective_user(pid);
   for (const std::string& folder : session_folders(pid)) {
@@ -165,11 +166,11 @@ std::string fault_of_folders(int pid) {
   return "";
 }
 
-// Names under which the process may listen: it knows its pid in its own namespace, we maybe
-// another.
+// The names under which the process may listen: it uses its pid in its own namespace, which may
+// differ from the one known here.
 std::vector<std::string> socket_paths(int pid) {
   const uint64_t start = start_time_of(pid);
-  // The process may have another root or mount namespace.
+  // The process may have another root folder or mount namespace.
   std::string root = fmt::format("/proc/{}/root", pid);
   std::vector<std::string> out;
   std::istringstream pids(field_of(whole_file(fmt::format("/proc/{}/status", pid)), "NSpid"));
@@ -189,8 +190,8 @@ std::vector<std::string> socket_paths(int pid) {
   return out;
 }
 
-// What the process left there when it could not even listen (refusal_note.h); empty: nothing. It is
-// taken away.
+// Reads and removes the note that a process left because it could not even listen (refusal_note.h);
+// empty: there is none.
 std::string take_note(const std::string& socket_path) {
   std::string path = socket_path;
   path.replace(path.size() - strlen(wire::kSocketEnding), std::string::npos, wire::kNoteEnding);
@@ -201,8 +202,8 @@ std::string take_note(const std::string& socket_path) {
   return printable(std::string(text, static_cast<size_t>(n)), sizeof(text));
 }
 
-// A process under another root folder makes its socket there, where its session folder may be
-// missing.
+// Whether the session folder, or the one above it, exists below the process's root folder, where it
+// would make its socket.
 bool has_room_for_socket(int pid) {
   const std::string root = living_thread(pid) + "/root";
   for (const std::string& folder : session_folders(pid))
@@ -211,7 +212,8 @@ bool has_room_for_socket(int pid) {
   return false;
 }
 
-// The library reads the state of its process there.
+// Whether /proc is mounted below the process's root folder, where the library reads the state of
+// its process.
 bool has_proc(int pid) {
   const std::string root = living_thread(pid) + "/root";
   return access(root.c_str(), X_OK) != 0 || access((root + "/proc/version").c_str(), F_OK) == 0;
@@ -226,7 +228,8 @@ bool peer_is(int socket, int pid) {
          (peer.uid == st.st_uid || peer.uid == 0);
 }
 
-// An address has less room than a path may need: then it leads through a descriptor of the folder.
+// Connects by a path that may be too long for an address: then it is reached through a descriptor
+// of its folder.
 bool connect_to(int socket, const std::string& path) {
   const size_t slash = path.rfind('/');
   int folder = -1;
@@ -246,8 +249,8 @@ bool connect_to(int socket, const std::string& path) {
   return connected;
 }
 
-// Root may have no rights over the process (a user namespace): then it acts as the process's own
-// user.
+// In another user namespace root may have no rights over the process: then this acts as the
+// process's own user.
 int try_connect(const std::string& path, int pid) {
   int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
@@ -260,15 +263,15 @@ int try_connect(const std::string& path, int pid) {
   return -1;
 }
 
-// Gone, or a zombie that its parent has not looked at.
+// Whether the process is gone, or a zombie that its parent has not waited for.
 bool ended(int pid) {
   if (kill(pid, 0) != 0 && errno == ESRCH) return true;
   std::string state = status_field(pid, "State");
   return state.starts_with("Z") || state.starts_with("X");
 }
 
-// " (status 3)", " (signal 9)"; empty where the kernel does not tell (before Linux 6.15, and as
-// long as its parent has not asked).
+// " (status 3)", " (signal 9)"; empty where the kernel does not tell (before Linux 6.15, and until
+// its parent has waited for it).
 std::string how_it_ended(int pidfd) {
   struct {
     uint64_t mask, group;
@@ -283,8 +286,8 @@ std::string how_it_ended(int pidfd) {
   return fmt::format(" (status {})", info.status >> 8);
 }
 
-// Between giving up its memory and becoming a zombie a process shows neither mappings nor a root
-// folder nor descriptors.
+// Whether the process is ending: after it has released its memory and before it is a zombie it
+// shows neither mappings nor a root folder nor descriptors.
 bool ending(int pid) {
   constexpr uint64_t kExiting = 0x4;  // PF_EXITING
   ProcStat stat;
@@ -297,7 +300,7 @@ std::string user_name(unsigned uid) {
   return user ? fmt::format("{} ({})", user->pw_name, uid) : std::to_string(uid);
 }
 
-// Why its mappings cannot be read.
+// The reason why its mappings cannot be read.
 Status why_hidden(int pid) {
   const std::string name = status_field(pid, "Name"), uids = status_field(pid, "Uid");
   if (uids.empty())
@@ -366,7 +369,8 @@ Status check_process(int pid) {
   return Status::Ok();
 }
 
-// What cannot be seen of a process that ends meanwhile says nothing about it.
+// What cannot be read of a process that ends meanwhile says nothing about it, so its end is checked
+// first.
 Status check_living_process(int pid) {
   Status status = check_process(pid);
   if (!status.ok() && kill(pid, 0) == 0 && (ended(pid) || ending(pid)))
@@ -427,7 +431,7 @@ Status Connection::open(int pid, const wire::CtlRequest& request) {
 Status Connection::connect_and_ask() {
   const int pid = pid_;
   std::vector<std::string> paths = socket_paths(pid);
-  for (const std::string& path : paths) take_note(path);  // of another time
+  for (const std::string& path : paths) take_note(path);  // notes of earlier requests
   uint64_t start = now_ms(), woken = 0, looked = start;
   bool first = true;
   while (socket_ < 0) {
@@ -470,7 +474,8 @@ Status Connection::connect_and_ask() {
   return may_ask_again() ? connect_and_ask() : hung_up();
 }
 
-// The library waits a second for what a connection asks for; on a busy machine we can be late.
+// The library waits a second for the request of a connection; on a busy machine this command can be
+// later.
 bool Connection::may_ask_again() {
   if (answered_ || asked_again_ == kMostAgain || ended(pid_)) return false;
   ++asked_again_;
@@ -480,7 +485,7 @@ bool Connection::may_ask_again() {
 }
 
 Status Connection::hung_up() const {
-  // A process that ends closes its sockets a moment before it is seen to have ended.
+  // A process that ends closes its sockets a moment before it counts as ended.
   bool gone = false;
   for (int i = 0; i < 20 && !gone; ++i) {
     if (i) usleep(10'000);
@@ -489,7 +494,8 @@ Status Connection::hung_up() const {
   if (gone)
     return Status::Error(fmt::format("process {} ended{} before the snapshot was durable", pid_,
                                      how_it_ended(process_)));
-  // The library says a word before it begins: without one, it never took the command up.
+  // The library acknowledges a request before it begins: without that it did not accept the
+  // command.
   if (!answered_) {
     if (Status status = has_descriptors_to_answer(pid_); !status.ok()) return status;
     return Status::Locked(fmt::format(

@@ -1,4 +1,4 @@
-// Talking to a running process that has libgpuckpt.so in it (wire.h, "Command line -> library").
+// Requests to a running process that has libgpuckpt.so in it (wire.h, "Command line -> library").
 #pragma once
 
 #include <string>
@@ -14,40 +14,41 @@ class Connection {
   ~Connection();
   // Checks that `pid` can be reached, wakes its coordinator and sends the request.
   store::Status open(int pid, const wire::CtlRequest& request);
-  // The next reply; `timeout_ms` 0 waits for ever. kExitTimeout: none came.
+  // Waits for the next reply; `timeout_ms` 0: for ever. kExitTimeout: none came.
   store::Status receive(uint64_t timeout_ms, wire::CtlReply* out);
 
  private:
   static constexpr int kMostAgain = 3;
   store::Status connect_and_ask();
-  bool may_ask_again();           // the other end was closed without a word
-  store::Status hung_up() const;  // what it means that the other end is closed
+  bool may_ask_again();           // the other end was closed without a reply
+  store::Status hung_up() const;  // the meaning of a closed connection
 
   int process_ = -1;       // pidfd
-  bool answered_ = false;  // something came back
+  bool answered_ = false;  // a reply was received
   int pid_ = 0;
   int socket_ = -1;
   int asked_again_ = 0;
   wire::CtlRequest request_{};
 };
 
-// One request and its last reply; each reply is awaited for `timeout_ms` at most (0: for ever).
-// Fails as the process says it did.
+// Sends one request and returns its last reply; waits at most `timeout_ms` for each reply (0: for
+// ever). Fails with the failure that the process reports.
 store::Status ask(int pid, const wire::CtlRequest& request, wire::CtlReply* reply,
                   uint64_t timeout_ms = 0);
 
-// The same; while the process is busy with a snapshot, or with another command, it is asked again,
-// for a minute, or as long as the request says.
+// The same; while the process is busy with a snapshot or another command it is asked again, for a
+// minute, or as long as the request allows.
 store::Status ask_when_free(int pid, const wire::CtlRequest& request, wire::CtlReply* reply);
 
 wire::CtlRequest make_request(wire::CtlVerb verb);
 
-// The process that is called `inner` in the pid namespace of `pid`, as it is called here; 0: none.
+// The id, in this namespace, of the process that is called `inner` in the pid namespace of `pid`;
+// 0: there is none.
 int process_beside(int pid, int inner);
 
 // Text of /proc/PID/FILE; empty when it cannot be read.
 std::string proc_file(int pid, const char* file);
-// Value of "Name:" in /proc/PID/status.
+// The value of "Name:" in /proc/PID/status.
 std::string status_field(int pid, const char* name);
 
 }  // namespace gpuckpt::cli

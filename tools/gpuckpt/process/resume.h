@@ -11,8 +11,8 @@ struct ResumeOptions {
   std::string store, mirror, job, status_file;  // mirror: asked when the store has none of the job
 };
 
-// *found = false: there is nothing to resume from, start anew. Otherwise becomes `gpuckpt restore`,
-// or fails.
+// *found = false: there is nothing to resume from, so the program is started anew. Otherwise this
+// process becomes `gpuckpt restore`, or the call fails.
 store::Status resume_job(const ResumeOptions& options, bool* found);
 
 }  // namespace gpuckpt::cli

@@ -32,7 +32,7 @@ Status run_again() {
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  // Nothing that root has open goes along but the standard streams.
+  // Only the standard streams are inherited, because root may have other files open.
   syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
   execv("/proc/self/exe", argv.data());
   return Status::Error(fmt::format("cannot run gpuckpt as the store's owner: {}", strerror(errno)));
@@ -47,7 +47,7 @@ Status become_owner_of(const std::string& reference) {
   if (geteuid() != 0 || !any_owner() || store::is_remote(path) || stat(path.c_str(), &st) != 0)
     return Status::Ok();
   if (st.st_uid == 0) {
-    unsetenv("GPUCKPT_ANY_OWNER");  // or it might be exchanged for a stranger's now
+    unsetenv("GPUCKPT_ANY_OWNER");  // with it a store that is exchanged now would be accepted
     return Status::Ok();
   }
   const passwd* owner = getpwuid(st.st_uid);

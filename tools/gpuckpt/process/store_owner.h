@@ -1,4 +1,4 @@
-// Root and the stores of other users.
+// How root uses stores of other users.
 #pragma once
 
 #include <string>

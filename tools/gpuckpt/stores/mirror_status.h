@@ -1,4 +1,4 @@
-// How far the mirror of a store is, as `list`, `stats` and `mirror --status` say it.
+// How complete the mirror of a store is, as `list`, `stats` and `mirror --status` print it.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,13 +9,14 @@ namespace gpuckpt::cli {
 
 struct MirrorStatus {
   store::MirrorState state;
-  std::vector<std::string> behind;  // snapshots of the store that the mirror has not, oldest first
+  // Snapshots of the store that the mirror does not have, oldest first.
+  std::vector<std::string> behind;
   bool current() const { return behind.empty() && state.error.empty(); }
 };
 
 // Null: the store has no mirror, or cannot be read.
 std::unique_ptr<MirrorStatus> mirror_status(store::Store& store);
-// The same of a store that was listed already.
+// The same for a store whose snapshots were listed already.
 std::unique_ptr<MirrorStatus> mirror_status(store::Store& store,
                                             const std::vector<store::SnapshotInfo>& snapshots);
 

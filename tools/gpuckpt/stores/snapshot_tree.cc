@@ -56,7 +56,7 @@ std::vector<std::string> snapshot_tree(const std::vector<store::SnapshotInfo>& s
     Node node = node_of(info);
     if (!job.empty() && node.job != job) continue;
     auto parent = by_id.find(node.parent);
-    // (A parent that was pruned, or lies in another store, is none.)
+    // (A parent that was pruned, or is in another store, does not count.)
     if (parent != by_id.end() && nodes[parent->second].job == node.job)
       nodes[parent->second].children.push_back(nodes.size());
     else
@@ -68,7 +68,7 @@ std::vector<std::string> snapshot_tree(const std::vector<store::SnapshotInfo>& s
   std::vector<std::string> out;
   for (const auto& [name, first] : roots) {
     out.push_back(name.empty() ? "(no job)" : "job " + printable(name, 60));
-    // The youngest child goes on in its parent's column, after those that leave it.
+    // The youngest child continues in its parent's column, after the branches that leave it.
     std::vector<std::pair<size_t, size_t>> open;  // node, depth; the next one at the end
     for (auto it = first.rbegin(); it != first.rend(); ++it) open.emplace_back(*it, 1);
     while (!open.empty()) {

@@ -1,5 +1,5 @@
-// The snapshots of a store as trees, one for each job: what follows from what, and where branches
-// leave the job's line (store/io/line.h).
+// The snapshots of a store as trees, one for each job: which snapshot follows which, and where
+// branches leave the job's line (store/io/line.h).
 #pragma once
 
 #include <string>

@@ -21,8 +21,8 @@ std::string store_path(const std::string& path) {
 
 namespace {
 
-// By making a folder there: root passes access(2) even in /proc, where nothing can be made. False
-// leaves the cause in errno.
+// Tries to make a folder, because access(2) allows root everything, even in /proc, where nothing
+// can be made. False: errno has the cause.
 bool can_make_files_in(const std::string& directory) {
   if (access(directory.c_str(), W_OK | X_OK) != 0) return false;
   std::string probe = directory + "/.gpuckpt-probe-XXXXXX";

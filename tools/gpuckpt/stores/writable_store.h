@@ -1,4 +1,4 @@
-// Whether snapshots can be written to a store, asked before the first one has to be.
+// Whether snapshots can be written to a store, checked before the first one is due.
 #pragma once
 
 #include <memory>
@@ -9,12 +9,13 @@
 
 namespace gpuckpt::cli {
 
-// `path` as the writer will find it: absolute, without a slash at its end.
+// `path` in the form that the writer uses: absolute, without a slash at its end.
 std::string store_path(const std::string& path);
 
-// Why this user could not write snapshots to the store at `path` (absolute), in one sentence; ok
-// when they can, also where the store is still to be made. Changes nothing on the disk. `*store`:
-// the store, when there is one. `*directory`: it, or the nearest folder above that exists.
+// The reason why this user cannot write snapshots to the store at `path` (absolute), in one
+// sentence; ok when they can, also where the store does not exist yet. Changes nothing on the disk.
+// `*store`: the store, when there is one. `*directory`: it, or the nearest existing folder above
+// it.
 Status check_writable(const std::string& path, std::unique_ptr<store::Store>* store,
                       std::string* directory);
 
