@@ -111,7 +111,7 @@ Status parse(int argc, char** argv, Arguments* out) {
     fault = fmt::format("GPUCKPT_BUDGET_ACTION={} is neither prune nor refuse", action);
   out->write.prune_to_budget = action == "prune";
   if (const char* mirror = getenv("GPUCKPT_MIRROR")) out->mirror = mirror;
-  // Made absolute with the others: the store would look for it from another directory.
+  // Made absolute with the other paths, because the store would resolve it from another directory.
   if (const char* key = getenv("GPUCKPT_KEY_FILE"); key && out->key_file.empty())
     out->key_file = key;
   if (out->store.empty() || out->ring < 0 || out->parent < 0)

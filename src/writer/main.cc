@@ -1,10 +1,10 @@
 // gpuckpt-writer: the process that owns the store while one snapshot is written
 // (include/gpuckpt/wire.h).
 //
-// The library starts it, no process waits for it. What the application and its copy-on-write child
-// put into the ring becomes chunks here; when both have said kMsgEnd the snapshot is published,
-// whether or not they are still alive. A process that disconnects before its kMsgEnd makes the
-// snapshot fail.
+// The library starts it, and no process waits for it. It turns the data that the application and
+// its copy-on-write child put into the ring into chunks; when both have sent kMsgEnd the snapshot
+// is published, whether or not they are still alive. A process that disconnects before its kMsgEnd
+// makes the snapshot fail.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -58,25 +58,25 @@ using store::Status;
 struct Source {
   std::string name;
   int fd = -1;
-  bool ended = false;  // said kMsgEnd, or does not exist
+  bool ended = false;  // it has sent kMsgEnd, or does not exist
 };
 
 // A process of the job. Number 0 is the first one, whose library started us.
 struct Member {
   uint32_t number = 0;
   Ring ring;
-  Source sources[2];  // the process itself, its copy
+  Source sources[2];  // the process itself, and its copy
   bool greeted = false;
   nlohmann::json hello;
   int64_t pid = 0;
   std::vector<uint8_t> process;     // its blob of that name, for the preflight
   uint64_t bytes = 0;               // captured of it, zeros included
-  bool lost = false, gone = false;  // hung up; the first process says that this is all right
+  bool lost = false, gone = false;  // disconnected; the first process says that this is expected
 };
 
-// A small snapshot stays where a restore reads it at once. Of a large one only the beginning: its
-// way through the page cache costs as much time of the processor as all the rest of writing it, and
-// other people's files are in there.
+// A small snapshot stays in the page cache, where a restore reads it at once. Of a large one only
+// the beginning does: writing through the page cache costs as much processor time as the rest of
+// the work, and evicts files of other programs.
 uint64_t room_in_page_cache() {
   constexpr uint64_t kSmall = 256ull << 20;
   uint64_t room = kSmall;
@@ -92,10 +92,11 @@ uint64_t room_in_page_cache() {
   return room;
 }
 
-// What a worker takes for compression, as a rule.
+// The memory that a worker usually takes for compression.
 constexpr uint64_t kWorkerMemory = 32ull << 20;
 
-// When memory runs out, this is what has to end: the program has done nothing.
+// Makes this process the first that the kernel ends when memory runs out, because the program did
+// not cause the need.
 void offer_to_oom_killer() {
   if (FILE* file = fopen("/proc/self/oom_score_adj", "we")) {
     fputs("1000", file);
@@ -118,7 +119,7 @@ class Job {
     wire::Msg failed = make(wire::kMsgFailed, status.text());
     failed.code = status.code();
     failed.slot = retry_;
-    writer_.reset();  // temporary files are gone before any process hears of it
+    writer_.reset();  // removes temporary files before any process is told
     for (auto& member : members_) {
       member->ring.give_up();
       for (Source& source : member->sources) {
@@ -154,8 +155,8 @@ class Job {
     writer_.reset();
     tell_successors();
     for (auto& member : members_) send(member->sources[0].fd, durable);
-    // First: what is pruned below is in the mirror then. Best effort as well: the store says how it
-    // went, and the next mirror catches up.
+    // Mirrors first, so that the mirror has what is pruned below. Best effort: the store records
+    // the result, and the next mirroring catches up.
     if (!arguments_.mirror.empty()) {
       setpriority(PRIO_PROCESS, 0, 10);
       store::MirrorReport report;
@@ -171,9 +172,9 @@ class Job {
     return Status::Ok();
   }
 
-  // What no machine could restore is no snapshot. What this one could not is told: `warnings`, a
-  // line for each.
-  // What has no description of a process is the contents of memory alone: nothing to restore.
+  // Refuses a snapshot that no machine could restore. What this machine could not restore is
+  // reported: `warnings`, a line for each. A snapshot without the description of a process holds
+  // memory alone, so there is nothing to restore.
   static Status check_restorable(const store::SnapshotReader& snapshot, std::string* warnings) {
     const std::vector<std::string> blobs = snapshot.blobs();
     if (std::find(blobs.begin(), blobs.end(), "process") == blobs.end()) return Status::Ok();
@@ -235,8 +236,8 @@ class Job {
     return message;
   }
 
-  // Was this the run's last snapshot? A run that waits to take the job over need not wait for
-  // another one.
+  // Tells a run that waits to take the job over that this was the last snapshot, so that it need
+  // not wait for another.
   void tell_successors() {
     using Life = store::Lease::Life;
     store::Lease lease;
@@ -250,13 +251,13 @@ class Job {
 
   // --- files that the program writes
 
-  // Before the program is disturbed.
+  // Called before the program is disturbed.
   Status prepare_files() {
     sums_.look(first_.pid);
     const char* wanted = getenv("GPUCKPT_FILES");
     if (!wanted || !*wanted || strcmp(wanted, "0") == 0) return Status::Ok();
     keeper_ = std::make_unique<restore::FileKeeper>(restore::folders_in(wanted), arguments_.store);
-    constexpr uint64_t kPatienceMs = 20'000;  // the application waits 30 s for us to be ready
+    constexpr uint64_t kPatienceMs = 20'000;  // the application waits 30 s for kMsgReady
     return keeper_->prepare(processes(), restore::stored_files(parent_files()), kPatienceMs);
   }
 
@@ -267,7 +268,7 @@ class Job {
     return out;
   }
 
-  // What the parent snapshot says of files; nothing where there is none.
+  // The files blob of the parent snapshot; empty where there is none.
   const nlohmann::json& parent_files() {
     std::unique_ptr<store::SnapshotReader> reader;
     if (parent_files_.is_null()) {
@@ -278,7 +279,7 @@ class Job {
     return parent_files_;
   }
 
-  // All processes of the job are parked.
+  // Called while all processes of the job are parked.
   Status take_files() {
     if (!keeper_)
       return Status::Error("files are to be stored, but the list of folders is missing");
@@ -299,7 +300,7 @@ class Job {
     return Status::Ok();
   }
 
-  // What else the user has to know of a snapshot that is there, each on a line of its own.
+  // Adds other warnings about a published snapshot, each on a line of its own.
   void add_warnings(const std::string& of_the_line, std::string* warnings) const {
     if (!of_the_line.empty()) *warnings += "\n" + of_the_line;
     for (const std::string& path : in_place_)
@@ -309,12 +310,13 @@ class Job {
           path);
   }
 
-  // What a restore will want to know of them, and their contents.
+  // Adds the facts about files that a restore needs, and their contents.
   Status add_files() {
     std::vector<restore::Image> images;
     for (auto& member : members_) {
       if (member->gone || member->process.empty()) continue;
-      // What cannot be parsed is no description of a process: a test's, or another build's.
+      // A blob that cannot be parsed is no description of a process: it is a test's, or another
+      // build's.
       restore::Image image;
       if (restore::parse_image(std::move(member->process), &image).ok())
         images.push_back(std::move(image));
@@ -348,7 +350,7 @@ class Job {
     return *members_.back();
   }
 
-  // The first process brings another one.
+  // Adds a process that the first one announces.
   Status join(uint32_t number, const int (&fds)[3]) {
     if (number == 0 || number >= wire::kMaxMembers || fds[0] < 0)
       return Status::Error("a process of the job came without what it needs");
@@ -363,7 +365,7 @@ class Job {
     return status;
   }
 
-  // What is told of it is the same as of the first one.
+  // Answers a member's hello as the first one's.
   Status greet_member(Member& member, const wire::Msg& message) {
     nlohmann::json hello = store::parse_json(store::message_text(message));
     if (!hello.is_object())
@@ -552,11 +554,11 @@ class Job {
   std::vector<std::thread> workers_;
 };
 
-// For a library that waits for an answer: the variables that it passed on cannot be read.
+// Answers a library whose variables cannot be parsed, because it waits for an answer.
 void refuse(int parent, const Status& status) {
   wire::Msg failed = make(wire::kMsgFailed, status.text());
   failed.code = status.code();
-  // Closed with its hello unread, the socket would give the library an error and no message.
+  // A socket closed with an unread hello gives the library an error instead of the message.
   wire::Msg hello;
   pollfd p{parent, POLLIN, 0};
   if (poll(&p, 1, 10'000) > 0) (void)!recv(parent, &hello, sizeof(hello), 0);

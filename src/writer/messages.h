@@ -12,11 +12,11 @@ namespace gpuckpt::writer {
 
 wire::Msg make(uint32_t type, const std::string& text = "");
 void send(int fd, const wire::Msg& message);
-// 1: a message, 0: the other side is gone, -1: not a message of ours. `passed`: room for the three
-// descriptors of kMsgMember.
+// 1: a message, 0: the other side has closed, -1: not a message of this protocol. `passed`: room
+// for the three descriptors of kMsgMember.
 int receive(int fd, wire::Msg* message, int* passed = nullptr);
-// Closing a socket with unread messages in it would reset the connection, and the other side would
-// lose our last word.
+// Reads unread messages before closing: closing with some unread would reset the connection, and
+// the other side would lose our last message.
 void hang_up(int fd);
 
 }  // namespace gpuckpt::writer

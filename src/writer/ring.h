@@ -17,7 +17,7 @@ class Ring {
   wire::RingHeader* header() { return reinterpret_cast<wire::RingHeader*>(base_); }
   uint8_t* slot(uint32_t i) { return base_ + wire::kRingHeaderBytes + i * wire::kSlotBytes; }
   void free(uint32_t i);
-  // The producers shall not wait any more.
+  // Makes the producers stop waiting.
   void give_up();
 
  private:

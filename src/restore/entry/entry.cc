@@ -1,9 +1,9 @@
-// The restore entry: where the launcher jumps to. The memory of the process is complete, there is
+// The restore entry: the launcher jumps here. The memory of the process is complete, and there is
 // one thread, on a stack of our own, without a thread pointer; raw system calls only.
 //
-// It puts back what belongs to the process (signals, limits, timers), makes the threads anew, each
-// on a small stack of ours, and lets them wait. A new coordinator then has the device rebuilt and
-// releases them: each goes back through the signal frame in which it was parked, which holds its
+// It restores what belongs to the process (signals, limits, timers) and makes the threads anew,
+// each on a small stack of ours, where they wait. A new coordinator then has the device rebuilt and
+// releases them: each returns through the signal frame in which it was parked, which holds its
 // registers, signal mask and alternate stack.
 
 #include <sched.h>
@@ -50,7 +50,7 @@ constexpr uint64_t kThreadFlags =
 
 alignas(64) char entry_stack[64 * 1024];
 
-// What the image says of our own machinery was true in the middle of a snapshot in another process.
+// Resets the library's own state, which is that of another process in the middle of a snapshot.
 void forget_the_old_process(Plan* p) {
   scratch_forget();
   parking_forget();
@@ -70,11 +70,13 @@ void forget_the_old_process(Plan* p) {
   note_inherited_namespaces(&p->restorer);
   note_inherited_standard(p->standard);
   library.snapshots_done = library.snapshots_failed = 0;
-  library.last_snapshot[0] = 0;  // what lies in the image is the one before
+  // The figures in the image are those of the snapshot before this one.
+  library.last_snapshot[0] = 0;
   library.term_waits = 0;
 }
 
-// Another process of the job may need an id that a new thread of ours would take.
+// Waits for all processes of the job, because another one may need an id that a new thread of ours
+// would take.
 void await_threads_of_all(const Plan* p) {
   if (!(p->flags & restore::kSeveral)) return;
   restore::Report r;
@@ -90,7 +92,8 @@ void restore_dumpable() {
     sys::call(SYS_prctl, PR_SET_DUMPABLE, state.head.dumpable);
 }
 
-// Children that are stopped stop as the first thing they do, and they run before their parent does.
+// Makes each child that was stopped stop before it does anything else: children run before their
+// parent.
 void stop_children_again_after_restore(bool waited) {
   constexpr size_t kMost = 256;
   static const StoppedChild* children[kMost];
@@ -104,7 +107,7 @@ void stop_children_again_after_restore(bool waited) {
 
 void release_threads() {
   if (state.head.deny_write_exec) sys::call(SYS_prctl, kSetMdwe, state.head.deny_write_exec);
-  // Changing credentials clears it, and without it /proc/self is closed to us.
+  // A change of credentials clears the flag, and without it /proc/self cannot be opened.
   restore_dumpable();
   state.release_driver = 1;
   sys::futex_wake(&state.release_driver, 0x7fffffff);
@@ -112,7 +115,7 @@ void release_threads() {
   sys::futex_wake(&state.release, 0x7fffffff);
 }
 
-// Tells the restore driver that everything is in place and waits for its word.
+// Tells the restore driver that everything is in place, and waits for its permission to run.
 void ask_to_go(uint64_t device_us) {
   tell_lost_capabilities();
   give_credentials();
@@ -139,9 +142,9 @@ void ask_to_go(uint64_t device_us) {
   api_after_restore(r.text);
 }
 
-// Back on the device while the program waits, unless it holds a lock of libc that the device's work
-// could need, or one does with which it shares device memory: then it runs first. True: it runs
-// already.
+// Rebuilds the device while the program waits. When the program holds a lock of libc that this work
+// could need, or a process does with which it shares device memory, the program runs first. True:
+// it runs already.
 bool bring_device_back(Plan* p, uint64_t* took_us) {
   const bool program_runs = !state.locks_free || p->flags & restore::kRunsFirst;
   if (program_runs) {
@@ -155,8 +158,8 @@ bool bring_device_back(Plan* p, uint64_t* took_us) {
     state.release_driver = 1;
     sys::futex_wake(&state.release_driver, 0x7fffffff);
   }
-  // Others of the job ask for the memory of ours that they have mapped, perhaps before we are ready
-  // or while we wait for theirs: our signal is answered on this thread.
+  // Other processes of the job ask for the memory of ours that they have mapped, perhaps before we
+  // are ready or while we wait for theirs, so this thread handles the wake signal.
   sys::sigprocmask_set(~(1ull << (wire::kWakeSignal - 1)));
   *took_us = restore_device(p, program_runs);
   return program_runs;
@@ -179,13 +182,13 @@ void coordinator_after_restore(void*) {
   sys::sigprocmask_all();
   size_t others = state.count;
   while (state.left < others) sys::sleep_us(100);
-  // Threads that got other user ids have taken it away again.
+  // Threads that changed their user ids have cleared the flag again.
   if (p->flags & restore::kSetIds) restore_dumpable();
   scratch_unmap(&state.stack_memory);
   scratch_unmap(&state.thread_memory);
   sys::munmap(p->chosen_gap, p->gap_bytes);
   start_timer();
-  coordinator_main(nullptr);  // serves what was triggered meanwhile
+  coordinator_main(nullptr);  // serves the triggers that came meanwhile
 }
 
 void start_coordinator() {
@@ -211,7 +214,7 @@ void begin(Plan* p) {
   });
 }
 
-// What a record says of one thread, or of all.
+// Notes what a record says of one thread, or of all threads.
 void note_of_thread(RestoredThread* t, const RecordHead& h, const char* at) {
   const auto* pending = reinterpret_cast<const ThreadPending*>(at);
   const auto* groups = reinterpret_cast<const ThreadGroups*>(at);
@@ -226,7 +229,7 @@ void note_of_thread(RestoredThread* t, const RecordHead& h, const char* at) {
   if (h.type == kRecThreadFolder && folder->tid == tid) t->folder = folder;
 }
 
-// The first thread, which is this one.
+// Reads the threads; returns the first one, which is the calling thread.
 RestoredThread* read_threads(const Plan* p) {
   state.thread_memory = scratch_map(state.count * sizeof(RestoredThread));
   if (!state.thread_memory) die(kExitError, "no memory for %lu threads", state.count);

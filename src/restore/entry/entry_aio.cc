@@ -6,7 +6,7 @@
 namespace gpuckpt {
 namespace {
 
-// Lets `n` requests complete and reads them, unless `stay`.
+// Lets `n` requests complete, and reads their completions unless `stay`.
 bool turn(AioRing* ring, AioDummies* dummies, uint32_t n, bool stay) {
   while (n) {
     const uint32_t got = dummies->complete(n);
@@ -21,12 +21,12 @@ bool turn(AioRing* ring, AioDummies* dummies, uint32_t n, bool stay) {
 
 long restore_aio(const process::Aio& a, const char* events) {
   uint64_t context = 0;
-  // The kernel makes room for twice as many and two.
+  // The kernel makes room for twice as many requests and two more.
   const long made = sys::call(SYS_io_setup, (a.nr - 2) / 2, sys::ptr(&context));
   if (sys::failed(made)) return made;
   auto* ring = reinterpret_cast<AioRing*>(context);
   if (ring->nr != a.nr) return -7 /* E2BIG */;
-  // The next completion goes where it would have gone.
+  // The next completion must go to the position of the ring where it would have gone.
   AioDummies dummies(ring);
   if (!dummies.open() || !turn(ring, &dummies, a.head, false) ||
       !turn(ring, &dummies, a.unread, true) || ring->unread() != a.unread)

@@ -8,7 +8,8 @@
 
 namespace gpuckpt {
 
-// `events`: what is unread. 0, or the error that io_setup gave (-E2BIG: rings are larger here).
+// `events`: the completions that the program has not read. Returns 0, or the error of io_setup
+// (-E2BIG: rings are larger on this kernel).
 long restore_aio(const process::Aio&, const char* events);
 
 }  // namespace gpuckpt

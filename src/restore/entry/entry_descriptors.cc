@@ -18,7 +18,8 @@ namespace {
 using namespace process;
 using restore::Plan;
 
-// /proc shows the program only now. The path names the process by its old number.
+// Opens a file of /proc, which shows the program only now. The stored path has the process's old
+// number.
 void open_kernel_file(Plan* p, const Descriptor& d, const char* path) {
   char own[64], here[4200];
   format(own, sizeof(own), "/proc/%d", state.head.pid);
@@ -45,7 +46,7 @@ void open_kernel_file(Plan* p, const Descriptor& d, const char* path) {
 }
 
 // Locks belong to the process or to a description, and closing any other descriptor of the file
-// would take them away again: so they come last.
+// releases them: so they are taken last.
 long lock_file(const FileLock& l) {
   long r;
   if (l.kind == kLockFlock) {
@@ -62,7 +63,7 @@ long lock_file(const FileLock& l) {
   return r;
 }
 
-// A child of the killed program may have it still, for a moment.
+// A child of the killed program may hold the lock for a moment longer.
 void restore_lock(const FileLock& l) {
   constexpr uint64_t kPatienceUs = 8'000'000;
   const uint64_t begin = sys::now_us();
@@ -78,7 +79,7 @@ void restore_lock(const FileLock& l) {
         l.fd);
 }
 
-// Its locks are there (fds.cc).
+// Whether the descriptor was sent and not received. Its locks were taken when it was made (fds.cc).
 bool is_in_flight(const Plan* p, int fd) {
   bool result = false;
   each_record(p, [&](const RecordHead& h, const char* at) {
@@ -88,10 +89,11 @@ bool is_in_flight(const Plan* p, int fd) {
   return result;
 }
 
-// One that cannot be taken again counts as broken: the program is told as the kernel would tell it,
-// by the signal it has chosen.
+// A lease that cannot be taken again counts as broken: the program gets the signal that it has
+// chosen for that, as from the kernel.
 void restore_lease(const FileLock& l) {
-  constexpr int kTries = 50;  // of 20 ms: others of the job may have the file open for a moment
+  // Of 20 ms: other processes of the job may have the file open for a moment.
+  constexpr int kTries = 50;
   long r = -1;
   for (int i = 0; i < kTries && sys::failed(r); ++i, sys::sleep_us(sys::failed(r) ? 20'000 : 0))
     r = sys::call(SYS_fcntl, l.fd, 1024 /* F_SETLEASE */, l.type);
@@ -111,7 +113,7 @@ void restore_lease(const FileLock& l) {
 
 }  // namespace
 
-// What they have noticed of the restore itself.
+// Drops events that were caused by the restore itself.
 void drop_notices(const Plan* p) {
   each_record(p, [&](const RecordHead& h, const char* at) {
     const auto* d = reinterpret_cast<const Descriptor*>(at);
@@ -126,7 +128,7 @@ void drop_notices(const Plan* p) {
   });
 }
 
-// When the helpers of the restore have closed the files.
+// Called when the helpers of the restore have closed the files.
 void restore_leases(const Plan* p) {
   each_record(p, [&](const RecordHead& h, const char* at) {
     const auto* l = reinterpret_cast<const FileLock*>(at);
@@ -143,7 +145,7 @@ void restore_owner(const DescriptorOwner& o) {
   sys::call(SYS_fcntl, o.fd, 15 /* F_SETOWN_EX */, sys::ptr(&owner));
   if (o.signal) sys::call(SYS_fcntl, o.fd, 10 /* F_SETSIG */, o.signal);
   if (!o.asynchronous) return;
-  // si_fd is the number by which it was switched on.
+  // si_fd is the number under which F_SETOWN was called.
   const long flags = sys::call(SYS_fcntl, o.fd, F_GETFL);
   sys::call(SYS_fcntl, o.fd, F_SETFL, flags & ~O_ASYNC);
   sys::call(SYS_fcntl, o.fd, F_SETFL, flags | O_ASYNC);
@@ -154,7 +156,8 @@ void set_foreground(int terminal) {
   if (group > 0) sys::call(SYS_ioctl, terminal, TIOCSPGRP, sys::ptr(&group));
 }
 
-// Only terminals that were made anew: the launcher's own belongs to the launcher's session.
+// Takes terminals that were made anew; the launcher's own terminal belongs to the launcher's
+// session.
 void take_terminal(Plan* p) {
   if (!state.head.terminal || sys::call(SYS_getsid, 0) != sys::getpid()) return;
   bool taken = false;
@@ -166,7 +169,7 @@ void take_terminal(Plan* p) {
     taken = !sys::failed(sys::call(SYS_ioctl, d->fd, TIOCSCTTY, 0));
     if (taken) set_foreground(d->fd);
   });
-  // No process has its slave open: then it is opened for this alone.
+  // No process has the slave open: it is opened for this call alone.
   char path[40];
   format(path, sizeof(path), "/dev/pts/%d", state.head.terminal - 1);
   const bool own = p->flags & restore::kOwnTerminal;

@@ -1,5 +1,6 @@
-// What descriptors get back only in the process itself: files of /proc, locks and leases, owners of
-// signals, the controlling terminal. (All else is made by src/restore/descriptors.)
+// The properties of descriptors that only the process itself can restore: files of /proc, locks and
+// leases, owners of signals, the controlling terminal. (src/restore/descriptors makes everything
+// else.)
 //
 // Owner: the restored process. Threads: the first thread, raw system calls only. Errors: die(), or
 // a warning where the program can do without.
@@ -9,9 +10,10 @@
 
 namespace gpuckpt::entry {
 
-// First of all; closes what was the restore's own.
+// Called first; closes the descriptors that belong to the restore.
 void finish_descriptors(restore::Plan*);
-// When the helpers of the restore have closed the files.
+// Called when the helpers of the restore have closed the files: drops events that inotify has seen
+// of the restore itself.
 void drop_notices(const restore::Plan*);  // that inotify has of the restore itself
 void restore_leases(const restore::Plan*);
 

@@ -19,7 +19,7 @@ using restore::Plan;
 
 struct Source : RestoreSource {
   const Plan* plan;
-  restore::DeviceRing* ring;  // null: zeros are all there is
+  restore::DeviceRing* ring;  // null: the device memory holds zeros only
   uint64_t zeros_given;
 };
 
@@ -85,7 +85,8 @@ void work_on_device(void* argument) {
   w->ok = device_plugin->restore(&w->source, &w->report);
 }
 
-// Where the device's memory comes from: extents of zeros in the plan, all else by the ring.
+// Opens the source of the device's memory: the plan lists extents of zeros, all other bytes come
+// through the ring.
 void open_source(const Plan* p, Source* source, Region* ring) {
   source->next = source_next;
   source->done = source_done;

@@ -19,7 +19,7 @@ bool restore_guards(const Span* guards, size_t count) {
 
 void restore_locked(const Vma& v) {
   if (!(v.flags & kVmaLocked) || v.kind == kVmaPlaceholder) return;
-  // A guard page inside ends the reading in with an error, but the lock is there.
+  // A guard page inside makes the call fail while it reads pages in, but the range is locked.
   const long bytes = static_cast<long>(v.end - v.start);
   const long r = v.flags & kVmaLockedOnFault
                      ? sys::call(SYS_mlock2, static_cast<long>(v.start), bytes, 1 /* ONFAULT */)

@@ -33,10 +33,10 @@ void restore_timer(const PosixTimer& t) {
     event.tid = state.threads[k].tid;
     has_thread = true;
   }
-  // A thread that has ended gets no signals, and the timer counts on.
+  // A thread that has ended gets no signals, and its timer runs on without one.
   if (event.notify == SIGEV_THREAD_ID && !has_thread) event.notify = SIGEV_NONE, event.tid = 0;
-  // Ids are given in order: make and drop timers until the wanted one comes. Kernels since 6.15 can
-  // be asked for one.
+  // Ids are given in order: make and delete timers until the wanted id comes. Kernels since 6.15
+  // accept a wanted id.
   int made[1] = {t.id};
   for (int tries = 0; tries < 100000; ++tries) {
     long r = sys::call(SYS_timer_create, t.clock, sys::ptr(&event), sys::ptr(made));
@@ -55,7 +55,7 @@ void restore_timer(const PosixTimer& t) {
   sys::call(SYS_timer_settime, t.id, 0, sys::ptr(spec), 0);
 }
 
-// A mitigation against speculation that the program asked for. Threads inherit it.
+// Restores a speculation mitigation that the program has chosen. Threads inherit it.
 void restore_speculation(long what, int state) {
   constexpr int kChoices = PR_SPEC_DISABLE | PR_SPEC_FORCE_DISABLE | PR_SPEC_DISABLE_NOEXEC;
   if (state & PR_SPEC_PRCTL && state & kChoices)
@@ -64,8 +64,7 @@ void restore_speculation(long what, int state) {
 
 }  // namespace
 
-// The kernel lets a user without privileges do this ten times a second, all of its sessions
-// together.
+// The kernel allows an unprivileged user ten changes a second, over all of its sessions.
 void restore_autogroup(int value) {
   char text[16];
   const int size = static_cast<int>(format(text, sizeof(text), "%d", value));
@@ -98,7 +97,7 @@ void restore_process(Plan* p) {
         for (int i = 0; i < 16; ++i) {
           Limit now = l[i];
           if (sys::failed(sys::call(SYS_prlimit64, 0, i, sys::ptr(&now), 0))) {
-            // A hard limit cannot be raised without privilege: the soft one at least.
+            // A hard limit cannot be raised without privilege, so at least the soft one is set.
             Limit have{};
             sys::call(SYS_prlimit64, 0, i, 0, sys::ptr(&have));
             have.soft = now.soft < have.hard ? now.soft : have.hard;
@@ -166,8 +165,8 @@ void restore_memory(Plan* p) {
 
 namespace {
 
-// By their numbers: where numbers only grow, one that is too high cannot be lowered. (The kernel
-// lists them in any order.)
+// Makes the timers in the order of their ids: where ids only grow, one that is too high cannot be
+// lowered. (The kernel lists timers in any order.)
 void restore_timers(Plan* p) {
   constexpr int kRestoreIds = 77;  // PR_TIMER_CREATE_RESTORE_IDS
   sys::call(SYS_prctl, kRestoreIds, 1);
@@ -188,14 +187,14 @@ void restore_timers(Plan* p) {
 
 }  // namespace
 
-// After the threads, because timers may name one.
+// Called after the threads exist, because timers may name one.
 void restore_clocks(Plan* p) {
   restore_timers(p);
   each_record(p, [&](const RecordHead& h, const char* at) {
     if (h.type == kRecItimers)
       for (int i = 0; i < 3; ++i) {
         Itimer t = reinterpret_cast<const Itimer*>(at)[i];
-        // One that expired this very moment waits for its signal to be taken.
+        // A timer that has just expired still has its signal pending.
         if (!t.value_sec && !t.value_us) t.value_sec = t.interval_sec, t.value_us = t.interval_us;
         sys::call(SYS_setitimer, i, sys::ptr(&t));
       }
@@ -205,13 +204,13 @@ void restore_clocks(Plan* p) {
         __builtin_memcpy(info, at + i * 128, 128);
         int sig;
         __builtin_memcpy(&sig, info, 4);
-        if (sig == term_signal()) continue;  // was meant for the process that was to end
+        if (sig == term_signal()) continue;  // the signal was sent to end the killed process
         sys::call(SYS_rt_sigqueueinfo, library.pid, sig, sys::ptr(info));
       }
   });
 }
 
-// All that is mapped already keeps its own locks.
+// Locks memory that is mapped from now on; existing mappings keep their own locks.
 void restore_future_locks() {
   each_record(state.plan, [&](const RecordHead& h, const char* at) {
     if (h.type != kRecFutureLocks) return;

@@ -1,5 +1,4 @@
-// What belongs to the process as a whole: signals and limits, what its memory had beside bytes and
-// protection, timers.
+// State of the process as a whole: signals and limits, properties of its memory descriptor, timers.
 //
 // Owner: the restored process. Threads: the first thread, raw system calls only. Errors: die(), or
 // a warning where the program can do without.
@@ -9,12 +8,13 @@
 
 namespace gpuckpt::entry {
 
-// Before the threads are made.
+// Called before the threads are made.
 void restore_process(restore::Plan*);
 void restore_memory(restore::Plan*);
-// After them, because timers may name one; signals that waited for the process come here as well.
+// Called after the threads are made, because timers may name one; also queues the signals that were
+// pending for the process.
 void restore_clocks(restore::Plan*);
-// Last of all: what is mapped already keeps its own locks.
+// Called last, because mappings that exist already keep their own locks.
 void restore_future_locks();
 
 }  // namespace gpuckpt::entry

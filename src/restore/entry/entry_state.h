@@ -1,5 +1,5 @@
-// What the parts of the entry share: one restore at a time in a process's life, before anything of
-// the program runs.
+// State that the files of the entry share. A process is restored at most once at a time, before any
+// code of the program runs.
 //
 // There is no thread pointer on the first thread and glibc is as the snapshot left it: raw system
 // calls only, here and in all files of this folder.
@@ -21,12 +21,12 @@ namespace gpuckpt::entry {
 struct RestoredThread {
   process::Thread saved;
   int tid;
-  const char* pending;  // siginfos that wait for it alone
+  const char* pending;  // siginfos that are pending for this thread alone
   size_t pending_count;
   const process::MemoryPolicy* policy;
-  const uint32_t* groups;  // supplementary ones
+  const uint32_t* groups;  // supplementary groups
   uint32_t group_count;
-  const process::ThreadFolder* folder;  // null: the process's
+  const process::ThreadFolder* folder;  // null: it has the process's folder
 };
 
 struct State {
@@ -45,11 +45,12 @@ struct State {
 };
 extern State state;
 
-// Tells the restore driver why there is no restore (an exit code and a sentence), and ends.
+// Tells the restore driver why the restore fails (an exit code and a sentence), and ends the
+// process.
 [[noreturn]] void die(int code, const char* pattern, ...) __attribute__((format(printf, 2, 3)));
 
-// What the process begins, for the restore driver's patience (kReportStep): a name, and the seconds
-// that it may take, 0: as many as its data need.
+// Tells the restore driver what the process begins (kReportStep): a name, and the seconds that it
+// may take, 0: as many as its data need.
 void begin_step(const char* name, int seconds);
 
 // Calls each(head, payload) for every record of the description of the process.

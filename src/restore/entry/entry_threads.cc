@@ -31,8 +31,8 @@ struct CapabilitySets {
 
 }  // namespace
 
-// Each thread gets back what this process may have of its capabilities; before, because then the
-// restore driver still listens.
+// Reports the capabilities that threads had and this process may not have. Called before the
+// threads get their own, because the restore driver still listens then.
 void tell_lost_capabilities() {
   CapabilityHeader header{0x20080522, 0};
   CapabilitySets data[2] = {};
@@ -55,16 +55,16 @@ void tell_lost_capabilities() {
         "thread %d (%s) had capabilities that the user who restores it does not have: permitted "
         "%lx, bounding %lx",
         s.tid, s.name, lost, barred);
-    return;  // the same again for each
+    return;  // all other threads lack the same
   }
 }
 
 namespace {
 
-// The credentials are the last thing a thread gets back: until then it may need what it has more.
-// But all threads of a job have theirs before the first of them runs: what they may do to each
-// other (process_vm_readv, kill) depends on both sides'. What is not permitted here (another
-// user's, or none of the namespace) cannot be granted.
+// Restores the credentials, which a thread gets last because it may need the present ones until
+// then. All threads of a job have theirs before the first of them runs, because what processes may
+// do to each other (process_vm_readv, kill) depends on both sides. What is not permitted here
+// (another user's ids, or ids that the namespace lacks) cannot be granted.
 void restore_credentials(const RestoredThread& t) {
   const Thread& s = t.saved;
   const Capabilities& want = s.capabilities;
@@ -95,7 +95,7 @@ void restore_credentials(const RestoredThread& t) {
     for (auto& half : data) half.effective = half.permitted;
     sys::call(SYS_capset, sys::ptr(&header), sys::ptr(data));
     if (sys::failed(sys::call(SYS_prctl, PR_SET_SECUREBITS, s.securebits))) {
-      // Any user may have this one; the others were told.
+      // Any user may set this bit; the user was told of the others.
       sys::call(SYS_prctl, PR_SET_KEEPCAPS, (s.securebits & kKeepCaps) != 0);
     }
   }
@@ -132,7 +132,7 @@ void restore_scheduling(const Thread& s) {
   if (s.timer_slack) sys::call(SYS_prctl, PR_SET_TIMERSLACK, static_cast<long>(s.timer_slack));
 }
 
-// A working directory and a umask of its own.
+// Restores the working directory and umask of a thread that has its own.
 void restore_folder(const Thread& s, const ThreadFolder* folder) {
   const char* path = reinterpret_cast<const char*>(folder + 1);
   if (sys::failed(sys::call(SYS_unshare, CLONE_FS)) ||
@@ -158,7 +158,7 @@ void adopt(RestoredThread* t) {
     sys::call(SYS_set_robust_list, static_cast<long>(s.robust_head),
               static_cast<long>(s.robust_bytes));
   if (s.rseq) {
-    // The area still says "registered, on CPU n"; the kernel wants it as at the start of a thread.
+    // The area says "registered, on CPU n", but the kernel wants it as at the start of a thread.
     uint32_t* area = reinterpret_cast<uint32_t*>(s.rseq);
     area[0] = 0;
     area[1] = ~0u;
@@ -186,7 +186,7 @@ namespace {
 void take_credentials(const RestoredThread& t) {
   restore_credentials(t);
   if (t.saved.no_new_privs) sys::call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1);
-  // What just changed takes it away.
+  // The change of credentials has cleared it.
   if (t.saved.death_signal) sys::call(SYS_prctl, PR_SET_PDEATHSIG, t.saved.death_signal);
 }
 
@@ -221,7 +221,7 @@ static CallEnd call_end(const process::Thread& t) {
                                                    : CallEnd::kNever;
 }
 
-// Does not return: the thread continues in the application.
+// Continues in the application; does not return.
 [[noreturn]] void leave(RestoredThread* t) {
   if (t->saved.flags & kThreadDriver) {
     uint64_t pc = t->saved.resume_pc, sp = t->saved.resume_sp;
@@ -232,7 +232,7 @@ static CallEnd call_end(const process::Thread& t) {
   }
   uint64_t frame = t->saved.ucontext;
   end_call_if_signalled(reinterpret_cast<ucontext_t*>(frame), call_end(t->saved), state.count == 1);
-  // From here on the stack this runs on may be gone: registers only.
+  // The stack may be gone from here on, so only registers are used.
   asm volatile(
       "lock incl %1\n"
       "mov %0, %%rsp\n"
@@ -272,7 +272,7 @@ long clone_with_id(uint64_t flags, uint64_t stack_top, RestoredThread* t, int ti
   (void)id;
   a.set_tid = reinterpret_cast<uint64_t>(ids);
   a.set_tid_size = 1;
-  // The kernel wants base and size; base + size is where the child's stack pointer starts.
+  // The kernel takes base and size; the child's stack pointer starts at base + size.
   a.stack = stack_top - kThreadStack;
   a.stack_size = reinterpret_cast<uint64_t>(sp) - a.stack;
   long result;
@@ -319,9 +319,9 @@ void make_threads(Plan* p) {
   }
 }
 
-// Without set_tid the ids are new: glibc's mutexes name their owner by id. Owned ones are found by
-// their shape; a false match needs three words in a row to look like a lock held by one of our
-// threads.
+// Replaces thread ids in glibc's locks. Without set_tid the ids are new, and glibc's mutexes name
+// their owner by id. Owned ones are recognised by their layout; a false match needs three
+// consecutive words that look like a lock held by one of our threads.
 size_t rewrite_owners(const Plan* p) {
   size_t rewritten = 0;
   const auto* fills =

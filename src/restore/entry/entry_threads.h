@@ -1,5 +1,5 @@
-// The threads of the restored process: each is made anew on a small stack of ours, takes back what
-// it had (credentials last), waits, and leaves by the signal frame in which it was parked.
+// The threads of the restored process. Each is made anew on a small stack of ours, restores its own
+// state (credentials last), waits, and returns through the signal frame in which it was parked.
 //
 // Owner: the State. Threads: the first thread makes the others; each one adopts its own state.
 // Errors: die().
@@ -12,13 +12,13 @@
 
 namespace gpuckpt::entry {
 
-// Makes all but the first, and returns when they wait for State::release.
+// Makes all threads but the first; returns when they wait for State::release.
 void make_threads(restore::Plan*);
 
-// In the thread itself: all that it had but its credentials.
+// Called in the thread itself: restores its state but for its credentials.
 void adopt(RestoredThread*);
 void wait_for(std::atomic<uint32_t>* word);  // until it is not 0
-// Takes its credentials at State::take_credentials, and returns when it may run.
+// Sets the credentials at State::take_credentials; returns when the thread may run.
 void await_release(const RestoredThread&);
 // Continues in the application.
 [[noreturn]] void leave(RestoredThread*);
@@ -26,11 +26,11 @@ void await_release(const RestoredThread&);
 // Returns when all threads but those that the device waits for have their credentials.
 void give_credentials();
 
-// Capabilities that threads had and that this process may not give them: said while the restore
-// driver still listens.
+// Reports capabilities that threads had and that this process may not give them. Called while the
+// restore driver still listens.
 void tell_lost_capabilities();
 
-// With new thread ids: locks of glibc that name their owner by id name the new one. How many.
+// When thread ids are new: makes glibc's locks name the new ids of their owners. Returns how many.
 size_t rewrite_owners(const restore::Plan*);
 
 }  // namespace gpuckpt::entry

@@ -79,7 +79,7 @@ uint64_t hex(const char*& s) {
   }
 }
 
-// Where the kernel put this process's [vvar...] and [vdso].
+// Finds where the kernel put this process's [vvar...] and [vdso].
 void find_vdso(char* text, uint64_t room, Maps* m, int report) {
   int fd = sys::open("/proc/self/maps", O_RDONLY);
   uint64_t n = 0;
@@ -118,13 +118,14 @@ void fill(const Plan* p, const PlanFill& f) {
     done += static_cast<uint64_t>(n);
   }
   if (p->flags & kKeepPages) return;
-  // The copy is in place: give the source's memory back.
+  // The copy is in place: release the source's memory.
   sys::call(SYS_fallocate, p->pages_fd, 3 /* PUNCH_HOLE|KEEP_SIZE */,
             static_cast<long>(f.offset & ~4095ull), static_cast<long>(f.length & ~4095ull));
 }
 
-// A userfaultfd of this process, or an error. `user_only`: it does not serve the kernel's own
-// accesses, which not every user may have; that is enough while nothing runs here.
+// A userfaultfd of this process, or an error. `user_only`: it does not cover the kernel's own
+// accesses, for which not every user has the right; that is enough while no program runs in the
+// process.
 long open_userfaultfd(bool* user_only) {
   constexpr int kFlags = O_CLOEXEC | O_NONBLOCK, kUserModeOnly = 1;
   *user_only = false;
@@ -140,7 +141,7 @@ long open_userfaultfd(bool* user_only) {
   return sys::call(SYS_userfaultfd, kFlags | kUserModeOnly);
 }
 
-// The message that everything is mapped, with `fd` unless that is an error.
+// Reports that everything is mapped, and sends `fd` unless that is an error.
 void say_mapped(const Plan* p, long fd, bool user_only) {
   Report r;
   zero_bytes(&r, sizeof(r));
@@ -161,8 +162,8 @@ void say_mapped(const Plan* p, long fd, bool user_only) {
   sys::call(SYS_sendmsg, p->report_fd, sys::ptr(&m), MSG_NOSIGNAL);
 }
 
-// The restore driver decompresses from several threads at once straight into this process. False:
-// it may not, and the pages memfd holds them.
+// The restore driver decompresses from several threads at once directly into this process. False:
+// it has no permission, and uses the pages memfd instead.
 bool filled_by_driver(const Plan* p) {
   Report r;
   bool user_only;
@@ -200,7 +201,7 @@ long attach(const PlanMap& m) {
   return r;
 }
 
-// What the program changed of its vdso: a few bytes, its rights.
+// Restores what the program changed of its vdso: a few bytes and its protection.
 void keep_changes_of_vdso(const Plan* p, const char* bytes) {
   const long at = static_cast<long>(p->vdso_at);
   const uint64_t length = p->vdso.vdso_end - p->vdso.vdso_start;
@@ -233,7 +234,7 @@ void clear_address_space(const Plan* p, uint64_t gap, uint64_t gap_end) {
   keep(kTop, kTop);
 }
 
-// Brings what is inherited to its place, and takes out what is not the program's.
+// Moves inherited mappings to their addresses, and removes pages that are not the program's.
 void place_inherited(const Plan* p, const PlanMap* maps) {
   for (uint64_t i = 0; i < p->map_count; ++i) {
     const PlanMap& m = maps[i];
@@ -252,8 +253,7 @@ void place_inherited(const Plan* p, const PlanMap* maps) {
   }
 }
 
-// Moves this kernel's vdso, with the data pages before it, out of the way: into the staging part of
-// the gap.
+// Moves this kernel's vdso, with the data pages before it, into the staging part of the gap.
 void stage_vdso(Plan* p, const Maps& own, uint64_t staging) {
   const uint64_t base = own.start[0];
   for (int i = 0; i < own.count; ++i) {
@@ -272,7 +272,7 @@ void place_vdso(Plan* p, const Maps& own, uint64_t staging) {
     const uint64_t from = staging + (own.start[i] - own.start[0]),
                    bytes = own.end[i] - own.start[i];
     if (!p->vdso_at || (p->flags & kNoVvar && own.start[i] != own.vdso_start)) {
-      // The program gave its vdso up, and may look at its mappings before the gap is gone.
+      // The program has unmapped its vdso, and may read its mappings before the gap is gone.
       sys::mmap(from, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED);
       continue;
     }
@@ -283,8 +283,8 @@ void place_vdso(Plan* p, const Maps& own, uint64_t staging) {
   }
 }
 
-// The program's vdso: this kernel's with the program's changes, or jumps to this kernel's in its
-// place.
+// Restores the contents of the program's vdso: this kernel's with the program's changes, or jumps
+// to this kernel's functions.
 void restore_vdso_contents(Plan* p) {
   const char* plan = reinterpret_cast<const char*>(p);
   if (p->vdso_at == p->vdso.vdso_start && p->vdso_at) {
@@ -302,7 +302,7 @@ void restore_vdso_contents(Plan* p) {
   if (sys::failed(r)) die(p->report_fd, "cannot protect what was the vdso", p->vdso.vdso_start, r);
 }
 
-// All mappings with their contents and their protection.
+// Makes all mappings with their contents and their protection.
 void map_memory(Plan* p) {
   char* plan = reinterpret_cast<char*>(p);
   const PlanMap* maps = reinterpret_cast<const PlanMap*>(plan + p->maps);
@@ -333,7 +333,7 @@ void map_memory(Plan* p) {
   }
 }
 
-// Where the kernel believes code, heap, stack, arguments and the executable to be.
+// Tells the kernel where code, heap, stack, arguments and the executable are.
 void set_memory_layout(Plan* p) {
   struct {
     uint64_t field[11];

@@ -31,8 +31,8 @@ Cpuid here(const Cpuid& saved) {
   return c;
 }
 
-// What cpuid says of instructions a program can use. The other bits concern the kernel, or differ
-// between machines that run the same programs (hypervisor, topology, mitigations).
+// Bits of cpuid that say which instructions a program can use. The other bits concern the kernel,
+// or differ between machines that run the same programs (hypervisor, topology, mitigations).
 struct Feature {
   uint32_t leaf, subleaf;
   int word;  // 1 ebx, 2 ecx, 3 edx, 0 eax
@@ -123,7 +123,8 @@ int own_seccomp() {
   return 0;
 }
 
-// Restored with the same file as standard input, output or error, it is taken from there.
+// Whether the file is a standard stream of the restore: then the restored program gets it from
+// there.
 bool is_standard_stream(const Image& image, const std::string& path) {
   for (const auto& [d, name] : image.fds)
     if (d.fd <= 2 && name == path) return true;
@@ -141,7 +142,7 @@ bool is_unchanged(const MappedFile& f, const std::string& path) {
 std::vector<std::string> check_machine(const Image& image) {
   std::vector<std::string> wrong;
   bool layout = false;
-  uint32_t saves = 0;  // XCR0: the components of its registers that the program's CPU saved
+  uint32_t saves = 0;  // XCR0: the register components that the program's CPU saved
   for (const Cpuid& c : image.cpu)
     if (c.leaf == 0xffff0000) saves = c.eax;
   std::string lacking;
@@ -151,8 +152,8 @@ std::vector<std::string> check_machine(const Image& image) {
       if (f.leaf == c.leaf && f.subleaf == c.subleaf &&
           (word(c, f.word) >> f.bit & 1) > (word(now, f.word) >> f.bit & 1))
         lacking += (lacking.empty() ? "" : ", ") + std::string(f.name);
-    // A CPU that saves more than the program's did is fine: what the program's saved must lie where
-    // it lay (the kernel takes a signal frame with fewer components).
+    // A CPU that saves more components is accepted; the program's components must be at the same
+    // offsets (the kernel takes a signal frame with fewer components).
     if (c.leaf == 0xd && c.subleaf >= 2 && c.subleaf < 32 && saves >> c.subleaf & 1 &&
         (c.eax != now.eax || c.ebx != now.ebx))
       layout = true;
@@ -195,7 +196,7 @@ Paths written_files(const Tree& tree) {
 
 namespace {
 
-// May it be made there, the folders above it that are gone included?
+// Whether the file can be made there, together with missing folders above it.
 bool may_make(const std::string& path) {
   std::string folder = path;
   do folder.resize(std::max<size_t>(folder.rfind('/'), 1));
@@ -235,7 +236,7 @@ std::vector<std::string> check_files(const Image& image, const Paths& restored,
     struct stat st;
     const bool link = d.kind == kFdPath && S_ISLNK(d.mode);
     if ((link ? lstat(path.c_str(), &st) : stat(path.c_str(), &st)) != 0) {
-      // A named pipe holds nothing by itself: it is made again.
+      // A named pipe has no contents: it is made again.
       if (d.kind == kFdFifo && errno == ENOENT && may_make(path)) continue;
       complain(path, "was open and is not here (" + std::string(strerror(errno)) + ")");
       continue;

@@ -22,7 +22,8 @@ using namespace process;
 
 namespace {
 
-constexpr int kOursAtMost = 64;  // that a restore has open itself, beside the files it maps
+// Descriptors that a restore has open itself, beside the files it maps.
+constexpr int kOursAtMost = 64;
 
 std::string name(const Descriptor& d, const std::string& path) {
   return "descriptor " + std::to_string(d.fd) + " (" + path + ")";
@@ -81,7 +82,7 @@ std::string check_kind(const Descriptor& d, const std::string& path) {
          std::to_string(d.kind) + ")";
 }
 
-// A pipe whose other end is in no process of the job, and which is not one of the standard three.
+// Refuses a pipe whose other end is in no process of the job, unless it is a standard stream.
 std::string check_pipe(const Image& image, const Descriptor& d) {
   for (const auto& [p, bytes] : image.pipes) {
     if (static_cast<int>(p.index) != d.object || !(p.ends & kPipeOutside)) continue;
@@ -114,9 +115,9 @@ uint64_t raised_descriptor_limit() {
 
 namespace {
 
-// How many descriptors a restore may have. Beside the running program the limit is the program's,
-// which it may have lowered: then the largest one of its ancestors counts, from where a restore
-// would be started.
+// How many descriptors a restore may have. While the program runs the limit here is the program's,
+// which it may have lowered: then the largest one of its ancestors counts, which a restore would be
+// started from.
 uint64_t most_descriptors(bool running) {
   if (const uint64_t most = raised_descriptor_limit()) return most;
   rlimit own{};
@@ -142,7 +143,8 @@ size_t highest_number(const Image& image) {
   return static_cast<size_t>(highest);
 }
 
-// Other ends of sockets that have none in the snapshot: open until all sockets are made.
+// Counts the other ends of sockets that have none in the snapshot: they are open until all sockets
+// are made.
 size_t passing_ends(const Image& image) {
   return static_cast<size_t>(
       std::count_if(image.sockets.begin(), image.sockets.end(), [](const Image::Socket& s) {
@@ -152,7 +154,7 @@ size_t passing_ends(const Image& image) {
 
 size_t mapped(const Image& image) { return image.files.size() + image.shared.size(); }
 
-// What the first process makes for all (restore/descriptors/job_fds.h), at most.
+// The most descriptors that the first process makes for all (restore/descriptors/job_fds.h).
 size_t made_for_all(const Tree& tree) {
   size_t count = 0;
   for (const auto& m : tree.members) {
@@ -160,7 +162,8 @@ size_t made_for_all(const Tree& tree) {
     for (const SameDescription& s : m->image.same) not_first.insert(s.description);
     for (const auto& [d, path] : m->image.fds) {
       const bool joint = has_other_ends(d) || d.kind == kFdTerminal;
-      // Of other kinds only what another one has, too, which counts for each that is not the first.
+      // Of other kinds only descriptions that several processes have are made by the first; each
+      // counts for every process that is not the first.
       count += d.description == d.fd && joint != (not_first.count(d.description) > 0);
     }
     count += passing_ends(m->image);

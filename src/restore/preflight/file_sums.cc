@@ -29,9 +29,9 @@ namespace {
 
 constexpr uint64_t kBlock = 1 << 20;
 constexpr uint64_t kMostBlocks = 1024;          // of one file; a larger one is sampled
-constexpr uint64_t kMostBefore = 256ull << 20;  // looked at before the stop, which waits for it
-// File times are as fine as the kernel's clock tick: what was written shortly before the stop may
-// have the time of what is written after it.
+constexpr uint64_t kMostBefore = 256ull << 20;  // read before the stop, which waits for that
+// File times have the resolution of the kernel's clock tick: a write shortly before the stop and
+// one after it may leave the same time.
 constexpr uint64_t kTickNs = 20'000'000;
 
 bool read_block(int fd, uint64_t at, uint64_t bytes, std::vector<uint8_t>* out) {
@@ -53,7 +53,8 @@ uint64_t stride_of(uint64_t size) {
   return std::max<uint64_t>(1, (blocks + kMostBlocks - 1) / kMostBlocks);
 }
 
-// What the program mapped shared of the file, for writing or not: those bytes are in the snapshot.
+// The parts of the file that the program mapped shared, for writing or not: those bytes are in the
+// snapshot.
 std::vector<std::pair<uint64_t, uint64_t>> mapped_parts(const Image& image, uint64_t dev,
                                                         uint64_t ino) {
   std::vector<std::pair<uint64_t, uint64_t>> out;
@@ -68,8 +69,8 @@ std::vector<std::pair<uint64_t, uint64_t>> mapped_parts(const Image& image, uint
   return out;
 }
 
-// Files that no process may open without breaking a lease of the program. No other process has them
-// open either: only their holder could overwrite them.
+// Files that no process may open without breaking a lease of the program. Other processes do not
+// have them open either, so only the holder could overwrite them.
 std::set<std::pair<uint64_t, uint64_t>> leased_for_writing(const std::vector<Image>& images) {
   std::set<std::pair<uint64_t, uint64_t>> out;
   for (const Image& image : images)
@@ -158,7 +159,8 @@ void FileSums::sum(SummedFile* f, uint64_t stopped_ns, bool stands) const {
   struct stat st;
   Fd file = open_unnoticed(f->path);
   if (!file || fstat(file.get(), &st) != 0 || st.st_dev != f->dev || st.st_ino != f->ino) {
-    f->path.clear();  // not to be read by us, or renamed: a restore opens another one in any case
+    // A restore opens another file in any case, so this one is neither read nor renamed.
+    f->path.clear();
     return;
   }
   auto found = looks_.find({f->dev, f->ino});
@@ -168,7 +170,7 @@ void FileSums::sum(SummedFile* f, uint64_t stopped_ns, bool stands) const {
   for (uint64_t i : f->blocks()) {
     const uint64_t length = std::min(kBlock, f->size - i * kBlock);
     if (!read_block(file.get(), i * kBlock, length, &bytes)) {
-      differs = true;  // it was cut
+      differs = true;  // it was truncated
       f->sums.push_back(0);
       continue;
     }

@@ -22,7 +22,7 @@ void add_pages(Pages* pages, uint64_t start, uint64_t end, uint32_t shift) {
   for (uint64_t page = start >> shift; page << shift < end; ++page) pages->insert(page);
 }
 
-// Those of a space that have contents, within [start, end).
+// Adds the pages of a space that have contents, within [start, end).
 void add_data(Pages* pages, const Member& m, uint64_t space, uint64_t start, uint64_t end,
               uint32_t shift) {
   for (const store::Extent& e : m.reader->extents(space))
@@ -30,8 +30,8 @@ void add_data(Pages* pages, const Member& m, uint64_t space, uint64_t start, uin
       add_pages(pages, std::max(e.address, start), std::min(e.address + e.length, end), shift);
 }
 
-// How many pages of each size (its logarithm) the job needs. A mapping sets pages aside for all of
-// it, unless it was made with MAP_NORESERVE.
+// How many pages of each size (its logarithm) the job needs. A mapping reserves pages for its whole
+// length, unless it was made with MAP_NORESERVE.
 std::map<uint32_t, uint64_t> needed(const Tree& tree) {
   std::map<uint32_t, uint64_t> out;
   std::map<std::pair<uint64_t, uint64_t>, std::pair<uint32_t, Pages>> shared;
@@ -42,7 +42,7 @@ std::map<uint32_t, uint64_t> needed(const Tree& tree) {
       const uint32_t shift = v.flags >> kVmaHugeShift;
       if (v.kind == kVmaShared) {
         const SharedObject& o = image.shared[static_cast<size_t>(v.object)].first;
-        if (o.kind == kSharedFile) continue;  // has its pages
+        if (o.kind == kSharedFile) continue;  // a file has its pages already
         auto& [size, pages] = shared[{o.dev, o.ino}];
         size = shift;
         if (!(v.flags & kVmaNoReserve))
@@ -77,7 +77,7 @@ uint64_t pool(uint32_t shift, const char* what) {
   return n;
 }
 
-// Those that are neither used nor reserved, and those that the kernel would make.
+// The pages that are neither used nor reserved, and those that the kernel would add.
 uint64_t available(uint32_t shift) {
   const uint64_t free = pool(shift, "free_hugepages"), reserved = pool(shift, "resv_hugepages"),
                  more = pool(shift, "nr_overcommit_hugepages"),
@@ -90,7 +90,7 @@ uint64_t available(uint32_t shift) {
 std::vector<std::string> check_huge_pages(const Tree& tree) {
   std::vector<std::string> wrong;
   for (const auto& [shift, pages] : needed(tree)) {
-    if (shift < 12 || shift > 40) continue;  // damage, which the kernel will refuse
+    if (shift < 12 || shift > 40) continue;  // a damaged value, which the kernel would refuse
     for (int tries = 0; available(shift) < pages && tries < 20; ++tries) usleep(100000);
     const uint64_t have = available(shift);
     if (have >= pages) continue;

@@ -1,4 +1,4 @@
-// Memory of the huge page pool: is there enough for a restored job?
+// Whether the huge page pool has enough memory for a restored job.
 //
 // Owner: none. Threads: one, which may wait. Errors: one sentence for each obstacle.
 #pragma once
@@ -10,8 +10,8 @@
 
 namespace gpuckpt::restore {
 
-// What is missing, one sentence for each page size. Waits a little for the pages of the program
-// that was killed.
+// The missing pages, one sentence for each page size. Waits a moment for the pages of the killed
+// program.
 std::vector<std::string> check_huge_pages(const Tree&);
 
 }  // namespace gpuckpt::restore

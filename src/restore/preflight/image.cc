@@ -15,7 +15,7 @@ using store::Status;
 
 namespace {
 
-// Reads a record's payload; a record that is too short for its struct is damage.
+// Reads a record's payload. A record that is too short for its struct is damaged.
 struct Payload {
   const uint8_t* at;
   uint64_t left;
@@ -49,7 +49,7 @@ struct Payload {
   }
 };
 
-// As the kernel shows the paths of a process: from the root, nothing to climb out by.
+// Whether the path has the form in which the kernel shows it: from the root, without "..".
 bool plain_path(const std::string& path) {
   return path.starts_with("/") && (path + "/").find("/../") == std::string::npos &&
          (path + "/").find("/./") == std::string::npos;
@@ -186,7 +186,7 @@ template <auto kMember>
 void append(const RecordHead&, Payload& p, Image* out) {
   (out->*kMember).push_back(p.take<typename TypeOf<kMember>::value_type>());
 }
-// A structure and a text behind it, or bytes.
+// Reads a structure and the text or bytes behind it.
 template <auto kMember>
 void append_with_text(const RecordHead&, Payload& p, Image* out) {
   auto head = p.take<typename TypeOf<kMember>::value_type::first_type>();
@@ -216,8 +216,8 @@ void read_command(const RecordHead&, Payload& p, Image* out) {
   for (uint8_t c : p.rest()) out->command += c ? static_cast<char>(c) : ' ';
 }
 
-// How each record is read, but for the first and the last one. What it says wrongly makes
-// Payload::ok false.
+// How each record is read, except the first and the last one. A reader sets Payload::ok to false
+// for contents that are wrong.
 constexpr struct {
   uint32_t type;
   void (*read)(const RecordHead&, Payload&, Image*);
@@ -263,8 +263,8 @@ constexpr struct {
     {kRecAio, read_aio},
 };
 
-// What only the entry reads has the right size: so many bytes, and so many for each that
-// RecordHead::count says.
+// Records that only the entry reads have the right size: so many bytes, and so many for each of
+// RecordHead::count items.
 constexpr struct {
   uint32_t type;
   uint64_t bytes, each;
@@ -340,7 +340,8 @@ Status check_descriptors(const Image& image) {
   return Status::Ok();
 }
 
-// The other end of each is there, and is its other end; `elsewhere`: in another process of the job.
+// Whether the other end of each socket exists and names it as its other end; `elsewhere`: it is in
+// another process of the job.
 bool has_its_other_end(const Image& image, const Socket& s, const std::set<uint32_t>& elsewhere) {
   const auto& all = image.sockets;
   if (s.state == kSocketPair && !elsewhere.count(s.index)) {
@@ -416,7 +417,7 @@ void take_standard_sockets(Image* image) {
       d.value[0] = static_cast<uint64_t>(standard);
       d.object = -1;
     }
-    // A socket that no process gets.
+    // A socket that no process receives.
     s.head.state = kSocketFresh;
     s.head.name_bytes = s.head.peer_name_bytes = s.head.shut_down = s.head.flags = 0;
     s.options.clear(), s.groups.clear();

@@ -1,4 +1,4 @@
-// The blob "process" as ordinary C++: parsed and checked for consistency.
+// The blob "process" as C++ objects: parsed and checked for consistency.
 //
 // Owner: the Member, or the caller of parse_image(). Threads: one. Errors: a Status that names the
 // record.
@@ -18,7 +18,7 @@ namespace gpuckpt::restore {
 // A file as fstat identified it where the program ran: device and inode.
 using FileKey = std::pair<uint64_t, uint64_t>;
 
-// What a file or folder without a name had beside its contents.
+// The properties of a file or folder without a name, beside its contents.
 struct Attributes {
   process::FileAttributes head;
   std::vector<std::pair<std::string, std::vector<uint8_t>>> extended;
@@ -49,13 +49,13 @@ struct Image {
     process::Socket head;
     std::vector<SocketOption> options;
     std::vector<GroupMembership> groups;
-    std::string folder;  // to which a relative name belongs; empty: the working directory
+    std::string folder;  // the folder that a relative name belongs to; empty: the working directory
   };
   std::vector<Socket> sockets;  // by index
   std::vector<std::pair<process::SocketFilter, std::vector<uint8_t>>> filters;
   struct Message {
     uint32_t socket;
-    std::vector<int32_t> descriptions;  // passed with it
+    std::vector<int32_t> descriptions;  // the descriptions that were sent with the message
     std::vector<uint8_t> sender, to, bytes;
     uint32_t flags;  // MessageFlags
     int32_t pid;
@@ -81,14 +81,14 @@ struct Image {
   std::vector<uint32_t> groups;
   bool has_thread_groups = false;  // some thread has other supplementary groups
   process::LibcLocks locks{};
-  bool shares_device = false;  // its memory, with other processes
-  bool cwd_gone = false;       // it was removed; it is this folder:
+  bool shares_device = false;  // it shares device memory with other processes
+  bool cwd_gone = false;       // the folder was removed, and is this one:
   FileKey cwd_folder;
   std::map<FileKey, Attributes> attributes;
   std::vector<process::StoredContents> contents;
   bool leaderless = false;  // the leader of its session has ended
-  // Of a process that belongs to a job (tree.h).
-  bool shares_folders = false;  // working directory and umask, with its parent
+  // The following concern a process that belongs to a job (tree.h).
+  bool shares_folders = false;  // shares working directory and umask with its parent
   std::vector<process::SameDescription> same;
   std::vector<process::SocketPeer> peers;
   std::vector<process::Zombie> zombies;
@@ -97,15 +97,15 @@ struct Image {
 
 store::Status parse_image(std::vector<uint8_t> blob, Image* out);
 
-// Of a kind whose other ends, or whose readers, other processes may have: the first process of a
-// job makes all of these for all.
+// Whether other processes may have the other ends, or the readers, of such a descriptor: the first
+// process of a job makes all of these for all.
 inline bool has_other_ends(const process::Descriptor& d) {
   return d.kind == process::kFdPipe || d.kind == process::kFdFifo || d.kind == process::kFdSocket ||
          d.kind == process::kFdPtyMaster || d.kind == process::kFdQueue;
 }
 
-// Sockets that were standard input, output or error, and whose other end is not part of the
-// snapshot: in their place come those of the restore.
+// Replaces sockets that were standard streams and whose other end is not part of the snapshot by
+// the standard streams of the restore.
 void take_standard_sockets(Image*);
 
 }  // namespace gpuckpt::restore

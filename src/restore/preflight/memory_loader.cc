@@ -45,7 +45,7 @@ namespace {
 
 Status os_error(const std::string& what) { return Status::Error(what + ": " + strerror(errno)); }
 
-// Where the data extents of a space lie in a memfd that holds them one behind the other.
+// Where the data extents of a space are in a memfd that holds them one after the other.
 struct Layout {
   std::vector<Extent> extents;
   std::vector<uint64_t> offset;  // kZeros for zero extents
@@ -79,7 +79,7 @@ Status read_all(const store::SnapshotReader& reader, uint64_t space, unsigned th
   return reader.read_all(space, threads, sink, place);
 }
 
-// Copies a space's data extents into `fd`; `place` says where an address goes.
+// Copies a space's data extents into `fd`; `place` returns the offset of an address.
 template <typename Place>
 Status copy_space(const store::SnapshotReader& reader, uint64_t space, unsigned threads, int fd,
                   Place place) {
@@ -112,7 +112,7 @@ uint64_t huge_page_of(int fd) {
              : 0;
 }
 
-// The contents of a space into `size` bytes of memory.
+// Reads the contents of a space into `size` bytes of memory.
 Status read_into(const store::SnapshotReader& reader, uint64_t space, unsigned threads, uint8_t* to,
                  uint64_t size) {
   return read_all(
@@ -128,8 +128,9 @@ Status read_into(const store::SnapshotReader& reader, uint64_t space, unsigned t
       });
 }
 
-// Such a file can be mapped, and not written to. Its pages are taken from the pool first: a mapping
-// would take them where it is written to, and end us when there is none.
+// Loads a file of the huge page pool, which can be mapped but not written to. Its pages are
+// allocated first: a write to a mapping would allocate them too, but kill this process when there
+// are none.
 Status load_huge(const store::SnapshotReader& reader, uint64_t space, unsigned threads, int fd,
                  uint64_t page) {
   struct stat st;
@@ -149,14 +150,14 @@ Status load_huge(const store::SnapshotReader& reader, uint64_t space, unsigned t
   return status;
 }
 
-// A space whose addresses are offsets: an object of its own, empty before.
+// Loads a space whose addresses are offsets into an object that was empty before.
 Status load_object(const store::SnapshotReader& reader, uint64_t space, unsigned threads, int fd) {
   if (const uint64_t page = huge_page_of(fd)) return load_huge(reader, space, threads, fd, page);
   return copy_space(reader, space, threads, fd, [](uint64_t address) { return address; });
 }
 
-// What the last page of an object holds behind its end, which no write can put there and a mapping
-// shows.
+// Loads the bytes that the last page of an object holds behind its end: no write can put them
+// there, but a mapping shows them.
 Status load_tail(const store::SnapshotReader& reader, uint64_t space, uint64_t size, int fd) {
   const uint64_t page = size & ~4095ull;
   uint8_t bytes[4096] = {};
@@ -176,7 +177,7 @@ Status load_tail(const store::SnapshotReader& reader, uint64_t space, uint64_t s
   return Status::Ok();
 }
 
-// An object of `size` bytes, of which there are whole pages in the snapshot.
+// Loads an object of `size` bytes, of which the snapshot has whole pages.
 Status load_sized(const store::SnapshotReader& reader, uint64_t space, uint64_t size,
                   unsigned threads, int fd) {
   if (Status s = load_object(reader, space, threads, fd); !s.ok()) return s;
@@ -188,8 +189,8 @@ Status load_sized(const store::SnapshotReader& reader, uint64_t space, uint64_t 
   return load_tail(reader, space, size, fd);
 }
 
-// The same for a file of `size` bytes that was there all the time: zeros count as well, and what
-// pages hold beyond its end does not.
+// The same for a file of `size` bytes that existed all the time: zeros must be written as well, and
+// bytes beyond its end must not.
 Status load_file(const store::SnapshotReader& reader, uint64_t space, uint64_t size,
                  unsigned threads, int fd) {
   static const std::vector<uint8_t> zeros(1 << 20);
@@ -226,8 +227,8 @@ Status make_memfd(const char* name, uint64_t bytes, Fd* out, uint64_t huge_shift
   return Status::Ok();
 }
 
-// Memory as mmap makes it for MAP_SHARED | MAP_ANONYMOUS, and a descriptor of it, which only
-// CAP_CHECKPOINT_RESTORE can have. Nothing: a memfd has to do.
+// Memory as mmap makes it for MAP_SHARED | MAP_ANONYMOUS, with a descriptor, which only
+// CAP_CHECKPOINT_RESTORE may open. None: a memfd is used instead.
 Fd make_shared_memory(uint64_t bytes) {
   void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                   MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -241,12 +242,12 @@ Fd make_shared_memory(uint64_t bytes) {
   return fd;
 }
 
-// The name a memfd had, without what /proc puts in front.
+// The name that a memfd had, without the prefix that /proc shows.
 std::string memfd_name(const std::string& path, const char* otherwise) {
   return path.rfind("/memfd:", 0) == 0 ? path.substr(7) : otherwise;
 }
 
-// Processes of other users come to it by its name, too.
+// Restores the owner: processes of other users also open it by its name.
 void own_as_before(int fd, const SharedObject& o, const std::string& path) {
   struct stat st;
   if (!give_owner(fd, o.owner, o.group) && fstat(fd, &st) == 0)
@@ -256,8 +257,8 @@ void own_as_before(int fd, const SharedObject& o, const std::string& path) {
   (void)!fchmod(fd, o.mode & 0777);
 }
 
-// What a snapshot says is the contents of a file that stays is written only to the file of exactly
-// this name: not to what a link leads to, and only shared memory is made anew.
+// Opens the file that gets contents from the snapshot: only the file of exactly this name, never
+// the target of a link; only shared memory is made anew.
 Status open_shared_file(const SharedObject& o, const std::string& path, Fd* out) {
   constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   *out = Fd(open(path.c_str(), kFlags));
@@ -279,7 +280,7 @@ Status open_shared_file(const SharedObject& o, const std::string& path, Fd* out)
 }
 
 std::vector<void*> held_segments;
-std::vector<int> made_segments;  // that stay when the program runs
+std::vector<int> made_segments;  // segments that stay when the program runs
 
 uint64_t mapped_end(const Image& image, VmaKind kind, int object) {
   uint64_t end = 0;
@@ -288,7 +289,7 @@ uint64_t mapped_end(const Image& image, VmaKind kind, int object) {
   return end;
 }
 
-// What shmat would not map as it was.
+// Notes segments that a process has mapped in a way that shmat cannot repeat.
 void note_pieces(const Image& image, SharedFiles* shared) {
   for (const auto& [v, path] : image.vmas) {
     if (v.kind != kVmaShared) continue;
@@ -301,7 +302,7 @@ void note_pieces(const Image& image, SharedFiles* shared) {
 }
 
 // An object can have a name for one process and none for another (libc makes named semaphores under
-// a name that it then gives up): the name counts for both.
+// a name that it then removes): the name counts for both.
 }  // namespace
 
 Status open_named(const Image& image, SharedFiles* shared) {
@@ -319,7 +320,7 @@ Status open_named(const Image& image, SharedFiles* shared) {
 
 namespace {
 
-// Asks for the number that the next segment gets (CAP_CHECKPOINT_RESTORE): a program can keep it.
+// Requests the number of the next segment (CAP_CHECKPOINT_RESTORE), because a program can keep it.
 void ask_for_segment_number(int id) {
   if (Fd fd(open("/proc/sys/kernel/shm_next_id", O_WRONLY | O_CLOEXEC)); fd) {
     const std::string text = std::to_string(id);
@@ -327,9 +328,9 @@ void ask_for_segment_number(int id) {
   }
 }
 
-// A segment in the place of one that is gone. It stays, by its key, as the old one did; or, when
-// that was removed already, it is removed with the last attachment (ours lasts until
-// let_segments_go). -1: it cannot be made.
+// Makes a segment in the place of one that is gone. It stays under its key, as the old one did;
+// when the old one was removed already, the new one is removed with its last attachment (the
+// restore's own lasts until let_segments_go). -1: it cannot be made.
 int make_segment(const SharedObject& o, key_t key) {
   const bool removed = o.mode & SHM_DEST;
   const int access = static_cast<int>(o.mode & 0777) | 0600;
@@ -342,7 +343,7 @@ int make_segment(const SharedObject& o, key_t key) {
   if (shmctl(made, IPC_STAT, &now) == 0) {
     now.shm_perm.mode = static_cast<decltype(now.shm_perm.mode)>(o.mode & 0777);
     shmctl(made, IPC_SET, &now);
-    // By a call of its own: where the owner is not possible the mode is kept.
+    // Set by a separate call: where the owner cannot be set the mode is kept.
     now.shm_perm.uid = o.owner, now.shm_perm.gid = o.group;
     shmctl(made, IPC_SET, &now);
   }
@@ -354,7 +355,7 @@ int make_segment(const SharedObject& o, key_t key) {
   return made;
 }
 
-// The segment, or one in its place. Nothing: memory has to do.
+// The existing segment, or a new one in its place. None: plain memory is used instead.
 std::optional<int> find_segment(const SharedObject& o, const std::string& path, const Head& head) {
   const int id = static_cast<int>(o.ino);
   const long key = path.size() > 5 ? strtol(path.c_str() + 5, nullptr, 16) : 0;
@@ -377,7 +378,7 @@ Status load_segment(const store::SnapshotReader& reader, uint64_t space, unsigne
   auto* to = static_cast<uint8_t*>(shmat(id, nullptr, 0));
   if (to == reinterpret_cast<uint8_t*>(-1))
     return os_error("System V segment " + std::to_string(id) + " cannot be attached");
-  // Holes of shared memory, where the kernel can make some: zeros written would be pages.
+  // Makes holes in shared memory where the kernel supports it: written zeros would be pages.
   for (const Extent& e : reader.extents(space)) {
     if (!e.zero || e.address >= size) continue;
     const uint64_t whole = (std::min(e.length, size - e.address) + 4095) & ~4095ull;
@@ -460,9 +461,8 @@ uint64_t mapped_device(const Descriptor& d) {
   return (static_cast<uint64_t>(major(d.dev)) << 32) | minor(d.dev);
 }
 
-// Can a file that has no name be given one (linkat)? One made by O_TMPFILE can, one that lost its
-// name cannot. (Whether O_EXCL was given as well, so that it cannot either, the kernel does not
-// tell.)
+// Whether linkat could give the file a name: a file made by O_TMPFILE can get one, a file that lost
+// its name cannot. (The kernel does not show whether O_EXCL, which forbids it, was given as well.)
 bool can_be_named(const Image& image, const Descriptor& file) {
   constexpr uint32_t kMadeWithoutName = O_TMPFILE & ~O_DIRECTORY;
   return std::any_of(image.fds.begin(), image.fds.end(), [&](const auto& entry) {
@@ -472,8 +472,7 @@ bool can_be_named(const Image& image, const Descriptor& file) {
   });
 }
 
-// A file without a name where the old one was: on the same disk, not in memory. False: memory has
-// to do.
+// Makes a file without a name on the same disk as the old one. False: memory is used instead.
 bool make_unnamed(const std::string& path, bool can_be_named, uint64_t device,
                   const store::SnapshotReader& reader, uint64_t space, unsigned threads, Fd* out) {
   size_t slash = path.rfind('/');
@@ -483,7 +482,7 @@ bool make_unnamed(const std::string& path, bool can_be_named, uint64_t device,
     return Fd(open(path.substr(0, slash + 1).c_str(), flags, 0600));
   };
   Fd fd = make_in();
-  // The folder may be gone as well: then in one above it that is on the same disk.
+  // The folder may be gone as well: then one above it, on the same disk, is used.
   while (!fd && errno == ENOENT && slash) {
     slash = path.rfind('/', slash - 1);
     fd = make_in();
@@ -538,7 +537,7 @@ Status load_unlinked(const Image& image, const store::SnapshotReader& reader, un
     if (mapped && d.size % 4096)
       if (Status s = load_tail(reader, wire::kSpaceSharedBase + *mapped, d.size, fd.get()); !s.ok())
         return s;
-    // A file that may be executed gets all seals against writing with this one.
+    // For an executable file this seal adds all seals against writing.
     if (d.value[0] & kSealExec && fchmod(fd.get(), d.mode & 07777) != 0) return os_error("fchmod");
     if (uint32_t seals = d.value[0] & kEarlySeals)
       if (fcntl(fd.get(), F_ADD_SEALS, seals) != 0) return os_error("F_ADD_SEALS");
@@ -549,8 +548,8 @@ Status load_unlinked(const Image& image, const store::SnapshotReader& reader, un
   return Status::Ok();
 }
 
-// A mapped file: itself, when it is still the one; else what was stored of it, in the object that
-// descriptors and shared mappings of the same file have.
+// Opens a mapped file: the file itself when it is unchanged; otherwise what was stored of it, in
+// the object that descriptors and shared mappings of the same file use.
 Status open_mapped_file(const MappedFile& f, const std::string& path, uint64_t mapped_bytes,
                         const store::SnapshotReader& reader, unsigned threads, SharedFiles* shared,
                         Fd* out) {
@@ -587,7 +586,8 @@ Status load_files(const Image& image, const store::SnapshotReader& reader, unsig
   return Status::Ok();
 }
 
-// What mprotect may do with a shared mapping later is decided by the descriptor it is made with.
+// Opens files again with the rights of the program's mappings: the descriptor that a shared mapping
+// is made with limits what mprotect may do later.
 void open_with_rights(const Image& image, Memory* m) {
   for (const auto& [v, path] : image.vmas) {
     const size_t i = static_cast<size_t>(v.object);
@@ -661,7 +661,7 @@ Status plan_fills(const Image& image, const store::SnapshotReader& reader, Memor
       if (it == filled.begin() || (*--it)->end <= at)
         return Status::Corruption("the snapshot holds memory where the program had none");
       uint64_t end = std::min(e.address + e.length, (*it)->end);
-      // Anonymous memory is zero by itself.
+      // Anonymous memory is zero without being written.
       if (!e.zero || (*it)->kind == kVmaFile)
         m->fills.push_back({at, end - at, e.zero ? kZeros : host.offset[i] + (at - e.address)});
       at = end;

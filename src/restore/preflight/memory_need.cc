@@ -16,10 +16,10 @@ using namespace process;
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
-// What the restore itself and the kernel's tables for so much memory take.
+// The memory that the restore itself and the kernel's page tables for these bytes take.
 constexpr uint64_t beside(uint64_t bytes) { return 4 * kMiB + bytes / 512; }
 
-// Not those in huge pages of the pool.
+// Private memory, without the huge pages of the pool.
 uint64_t private_memory(const Member& m) {
   std::vector<std::pair<uint64_t, uint64_t>> huge;
   for (const auto& [v, path] : m.image.vmas)
@@ -35,7 +35,8 @@ uint64_t private_memory(const Member& m) {
   return bytes;
 }
 
-// Files and System V segments have their memory already, or none.
+// Whether the object must be allocated: files and System V segments have memory already, or need
+// none.
 bool is_made(const Image& image, size_t object) {
   const SharedObject& o = image.shared[object].first;
   if (o.kind != kSharedAnonymous && o.kind != kSharedMemfd) return false;
@@ -72,7 +73,7 @@ void check_memory(const Tree& tree, const Options& o, std::vector<std::string>* 
                   std::vector<std::string>* warnings) {
   const uint64_t pages = memory_needed(tree), need = pages + beside(pages);
   MemoryRoom room = memory_room();
-  // The memory of a large program that was killed comes back over seconds.
+  // The memory of a large killed program is freed over seconds.
   uint64_t left = room.left;
   for (int patience = 5; room.left < need && patience > 0; room = memory_room()) {
     usleep(100000);

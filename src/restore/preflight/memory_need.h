@@ -1,4 +1,4 @@
-// Memory that a restored job takes at once: is that much free here?
+// Whether enough memory is free for a restored job.
 //
 // Owner: none. Threads: one, which may wait. Errors: one sentence for each obstacle.
 #pragma once
@@ -12,14 +12,14 @@
 
 namespace gpuckpt::restore {
 
-// Bytes that the restore itself fills: private memory of every process (what they have in common
-// once, driver/common_pages.h), and shared memory without a file. Huge pages of the pool are not
-// among them (huge_pages.h).
+// The bytes that the restore itself fills: private memory of every process (common pages once,
+// driver/common_pages.h), and shared memory without a file. Huge pages of the pool are not included
+// (huge_pages.h).
 uint64_t memory_needed(const Tree&);
 
-// One sentence where that cannot work (`wrong`: more than is free, swap included), or where it can
-// and leaves next to nothing (`warnings`). Waits a little for the memory of a program that was
-// killed.
+// Adds one sentence where the memory does not suffice (`wrong`: more than is free, swap included),
+// or where it suffices and leaves next to nothing (`warnings`). Waits a moment for the memory of a
+// killed program.
 void check_memory(const Tree&, const Options&, std::vector<std::string>* wrong,
                   std::vector<std::string>* warnings);
 

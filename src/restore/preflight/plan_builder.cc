@@ -30,7 +30,8 @@ struct Builder {
   }
 };
 
-// Mappings that the process has already, and what is to be kept for them until they are all there.
+// Plans the mappings that the process has inherited, and what is kept for them until all are
+// mapped.
 void plan_inherited(const Memory& memory, std::vector<PlanMap>* maps, Builder* b, Plan* p) {
   std::vector<process::Span> kept, foreign;
   for (const Memory::Inherited& i : memory.inherited) {
@@ -97,8 +98,8 @@ bool is_free(const Image& image, uint64_t start, uint64_t end) {
   return !(has_vdso(image) && first < end && start < image.vdso.vdso_end);
 }
 
-// Where this kernel's vdso can go beside the program's memory, the program's old one and the places
-// for the launcher: the vdso begins there, its data lie below. 0: nowhere.
+// Finds an address for this kernel's vdso beside the program's memory, its old vdso and the
+// launcher's gaps: the vdso begins there, its data pages are below. 0: there is none.
 uint64_t place_for_vdso(const Image& image, const Plan& p) {
   constexpr uint64_t kBelow = kGapVdso, kAbove = kGapVdso, kGrowth = 1ull << 30,
                      kTop = (1ull << 47) - 4096;
@@ -107,7 +108,7 @@ uint64_t place_for_vdso(const Image& image, const Plan& p) {
       return false;
     for (uint64_t gap : p.gap)
       if (gap && gap < at + kAbove && at - kBelow < gap + p.gap_bytes) return false;
-    // Stacks grow down, the heap grows up.
+    // Stacks grow down and the heap grows up.
     for (const auto& [v, path] : image.vmas)
       if (v.flags & kVmaGrowsDown && at < v.start && v.start - at < kGrowth) return false;
     return at < image.mm.brk || at - image.mm.brk >= kGrowth;
@@ -182,7 +183,7 @@ std::vector<uint8_t> build_plan(const Image& image, const Memory& memory, const 
   p.bytes = b.bytes.size();
   p.gap_bytes = (kGapCode + kGapStack + kGapVdso + kGapText + p.bytes + 0xffff) & ~0xffffull;
   int found = 0;
-  // Beyond 8 TiB in larger steps: AddressSanitizer's shadow takes all that lies below 16 TiB.
+  // Steps are larger above 8 TiB, because AddressSanitizer's shadow takes everything below 16 TiB.
   const auto step = [](uint64_t at) { return at < 8ull << 40 ? 1ull << 30 : 64ull << 30; };
   for (uint64_t at = 4ull << 30; at < 112ull << 40 && found < kGaps; at += step(at))
     if (is_free(image, at, at + p.gap_bytes + 4096)) p.gap[found++] = at;

@@ -36,7 +36,7 @@ std::string of_process(const Tree& tree, const Member& m) {
   return tree.several() ? "process " + std::to_string(m.image.head.pid) + ": " : "";
 }
 
-// Is everything in the snapshot that the description of the process asks for?
+// Checks that the snapshot has everything that the description of the process names.
 std::vector<std::string> check_contents(const Member& m) {
   std::vector<std::string> wrong;
   for (const StoredContents& c : m.image.contents) {
@@ -53,7 +53,8 @@ std::vector<std::string> check_contents(const Member& m) {
   return wrong;
 }
 
-// Does the launcher find room beside the program's memory, and does each page have a mapping?
+// Checks that the launcher finds room beside the program's memory, and that each page has a
+// mapping.
 std::string check_address_space(const Member& m) {
   Memory memory;
   if (Status s = plan_fills(m.image, *m.reader, &memory); !s.ok()) return s.text();
@@ -65,20 +66,21 @@ std::string check_address_space(const Member& m) {
   return error;
 }
 
-// A single process can do with new ids.
+// Checks ids; a single process can be restored with new ones.
 std::string check_ids(const Tree& tree, const Options& o) {
   if (!tree.several()) return "";
   std::string why = "namespaces are turned off";
   if (namespaces_allowed(o) && (why = why_no_ids_in_namespace()).empty()) return "";
   if (geteuid() != 0) return needs_ids(why);
-  // What runs now will have ended.
+  // The ids of the running program are free once it has ended.
   if (!o.running && !all_ids_free(tree)) return needs_ids(why + "; its ids are taken");
   const std::string here = why_no_ids_here();
   return here.empty() ? "" : needs_ids(why + "; " + here);
 }
 
-// Files whose contents the snapshot has come back whatever is there now; others that the program
-// wrote must not have been overwritten since. (What runs now has just been summed.)
+// Checks files. Those whose contents the snapshot has are restored in any case; others that the
+// program wrote must not have been overwritten since. (Those of a running program have just been
+// summed.)
 std::vector<std::string> check_stored_and_summed(const Tree& tree, const Options& o,
                                                  Paths* stored) {
   std::vector<std::string> wrong;
@@ -139,7 +141,7 @@ Preflight preflight(const Tree& tree, const Options& o) {
   if (std::string text = check_descriptor_limit(tree, o); !text.empty()) out.here.push_back(text);
   add(&out.differs, check_unread_datagrams(tree));
   if (!tree.wrong.empty()) out.never.push_back(tree.wrong);
-  // The program itself has the memory that it needs.
+  // A running program has the memory that it needs.
   if (!o.running) {
     add(&out.here, check_huge_pages(tree));
     check_memory(tree, o, &out.here, &out.doubts);

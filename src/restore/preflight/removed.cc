@@ -34,7 +34,7 @@ struct RemovedFolder {
   FileKey key;
 };
 
-// Outer folders before those that were in them.
+// Outer folders come before those inside them.
 std::vector<RemovedFolder> removed_folders(const Image& image) {
   std::vector<RemovedFolder> out;
   if (image.cwd_gone) out.push_back({image.cwd, image.cwd_folder});
@@ -59,8 +59,8 @@ void NamesForNow::lock(const std::string& folder) {
   auto [it, fresh] = locked_.try_emplace(folder);
   if (!fresh) return;
   it->second = Fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // The program may have locked it: then the others of the job do not come to an agreement, and one
-  // of them makes its names beside the other's.
+  // The program may have locked the folder: then the processes of the job cannot agree, and one of
+  // them makes its names beside those of another.
   for (int tries = 0; it->second && tries < 200; ++tries, usleep(10'000))
     if (flock(it->second.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
 }

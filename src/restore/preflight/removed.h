@@ -1,5 +1,5 @@
-// Files, folders and devices that had lost their names: made again where they were, opened, and
-// removed again.
+// Files, folders and devices that had lost their names: they are made again at their old paths,
+// opened, and removed again.
 //
 // Owner: NamesForNow has the names, and removes them. Threads: one in each process; processes of a
 // job lock the folder. Errors: a Status, or an empty name with errno.
@@ -17,21 +17,22 @@
 
 namespace gpuckpt::restore {
 
-// Names that exist for a moment; its end removes them, and the folders that were made above them.
+// Names that exist for a moment. The destructor removes them, and the folders that were made above
+// them.
 class NamesForNow {
  public:
   NamesForNow() = default;
   ~NamesForNow();
   NamesForNow(const NamesForNow&) = delete;
   NamesForNow& operator=(const NamesForNow&) = delete;
-  // Makes a folder, a named pipe or a device (`mode`) at `path` or, when something else is there
-  // now, beside it. Returns its name; empty: not possible, errno says why.
+  // Makes a folder, a named pipe or a device (`mode`) at `path` or, when that name is taken, beside
+  // it. Returns its name; empty: it cannot be made, and errno says why.
   std::string make(const std::string& path, mode_t mode, dev_t device = 0);
 
  private:
   bool make_folders_above(const std::string& path);
   void lock(const std::string& folder);
-  std::vector<std::pair<std::string, bool>> made_;  // name, is it a folder?
+  std::vector<std::pair<std::string, bool>> made_;  // name, and whether it is a folder
   std::map<std::string, Fd> locked_;  // against other processes of the job that make the same
 };
 

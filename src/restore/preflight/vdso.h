@@ -14,17 +14,18 @@
 
 namespace gpuckpt::restore {
 
-// Is this kernel's vdso the one of the snapshot, byte for byte?
+// Whether this kernel's vdso is the snapshot's, byte for byte.
 bool same_vdso(const Image&);
-// Has the program not given it up?
+// Whether the program still has its vdso mapped.
 bool has_vdso(const Image&);
-// Was the program under this very kernel? Then a vdso that differs is one it has written to.
+// Whether the program ran under this very boot of the kernel. Then a vdso that differs was changed
+// by the program.
 bool is_of_this_boot(const Image&);
 
-// Why the program cannot run with this kernel's vdso; empty: it can.
+// The reason why the program cannot run with this kernel's vdso; empty: it can.
 std::string vdso_mismatch(const Image&);
 
-// The bytes for the place of the old vdso, when this kernel's begins at `vdso_at`. Only without a
+// The bytes that replace the old vdso, when this kernel's begins at `vdso_at`. Only without a
 // mismatch.
 std::vector<uint8_t> vdso_of_jumps(const Image&, uint64_t vdso_at);
 

@@ -13,15 +13,15 @@
 namespace gpuckpt::restore {
 
 struct WrittenDescriptor {
-  std::string path;  // by which it was opened, as far as the kernel knows
-  std::string link;  // /proc/PID/fd/N: opens the same file whatever became of its name
+  std::string path;  // the path by which it was opened, as far as the kernel knows
+  std::string link;  // /proc/PID/fd/N, which opens the same file whatever happened to its name
   struct stat st;
   bool written;  // open for writing
   // The process has a lease for writing (F_SETLEASE): any open of the file, for reading as well,
   // breaks the lease.
   bool leased;
 };
-// Empty where the process cannot be looked at. Files without a name any more are left out.
+// Empty where the process cannot be inspected. Files that have lost their names are left out.
 std::vector<WrittenDescriptor> written_descriptors(int64_t pid);
 
 }  // namespace gpuckpt::restore

@@ -26,10 +26,10 @@ using store::Status;
 namespace {
 
 Fd open_written(const std::string& path) {
-  // Not for as long as another process has a lease on it.
+  // A lease of another process prevents the truncation: do not wait for it.
   Fd file(open_as_owner(path, O_RDWR | O_CLOEXEC | O_NONBLOCK));
   if (!file) file = Fd(open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK));
-  // One that only grows (chattr +a).
+  // A file that can only be appended to (chattr +a).
   if (!file && errno == EPERM)
     file = Fd(open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NONBLOCK));
   if (file) return file;
@@ -59,7 +59,7 @@ Status set_tail_aside(const std::string& path, uint64_t size) {
     return Status::Ok();
   }
   const std::string name = path + ".gpuckpt-tail";
-  // As readable as the file itself, and no process has it open already.
+  // The new file has the mode of the original, and no other process has it open.
   NewFile tail;
   auto failed = [&](long error) {
     return Status::Error(name + ": " + strerror(static_cast<int>(-error)) +
@@ -68,7 +68,7 @@ Status set_tail_aside(const std::string& path, uint64_t size) {
   if (long r =
           tail.create(name.c_str(), NewFile::kExactly, st.st_mode & 0777, st.st_uid, st.st_gid))
     return failed(r);
-  // The one for writing may not be for reading.
+  // The descriptor for writing may not be readable.
   Fd readable(open_as_owner(path, O_RDONLY | O_CLOEXEC));
   const int from = readable ? readable.get() : file.get();
   std::vector<char> buffer(1 << 20);
@@ -114,7 +114,8 @@ void say_that_tail_stays(const std::string& path, uint64_t size) {
 
 Status set_tails_aside(const std::vector<const Image*>& members) {
   std::map<std::string, uint64_t> sizes;
-  // Only the first process of a job knows what it was started with: its children inherit it.
+  // Only the first process of a job knows the descriptors that it was started with: its children
+  // inherit them.
   std::set<std::string> shared_logs;
   for (const Image* image : members) {
     for (const auto& [d, path] : image->fds) {

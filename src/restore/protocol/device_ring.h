@@ -1,6 +1,6 @@
-// Device memory on its way into a restored process: shared blocks that the restore driver fills
-// from the store while the process uploads others, so that host memory holds a few of them and
-// reading and copying run side by side.
+// Device memory for a restored process: shared blocks that the restore driver fills from the store
+// while the process uploads others, so that host memory holds only a few blocks, and reading and
+// copying overlap.
 //
 // Owner: the restore driver makes it; both processes map it. Threads: any of both, by the atomics.
 // Errors: kFailed.
@@ -25,13 +25,13 @@ struct DeviceRing {
     uint64_t space, address, length;
   };
 
-  std::atomic<uint32_t> filled, freed;  // futex words that count; `end` counts as filled
-  std::atomic<uint32_t> end;            // after the last block was filled
+  std::atomic<uint32_t> filled, freed;  // futex words that count; setting `end` counts as filled
+  std::atomic<uint32_t> end;            // set after the last block was filled
   Block block[kBlocks];
 
   char* bytes(uint32_t i) { return reinterpret_cast<char*>(this) + kHeaderBytes + i * kBlockBytes; }
   uint8_t* end_of(uint32_t i) { return reinterpret_cast<uint8_t*>(bytes(i)) + block[i].length; }
-  // A block that was `from` and is kBusy now; kBlocks: there is none.
+  // Takes a block in state `from` and marks it kBusy; kBlocks: there is none.
   uint32_t claim(State from) {
     for (uint32_t i = 0; i < kBlocks; ++i) {
       uint32_t expected = from;

@@ -17,7 +17,7 @@ inline constexpr uint64_t kPlanMagic = 0x6e616c706b637067ull;
 inline constexpr uint32_t kPlanVersion = 12;
 inline constexpr uint64_t kZeros = ~0ull;
 inline constexpr int kGaps = 32;
-// At the start of the gap: the launcher's code, its stack, the staging place of the vdso; the plan
+// At the start of the gap: the launcher's code, its stack, the staging area of the vdso; the plan
 // follows.
 inline constexpr uint64_t kGapCode = 256 * 1024;
 inline constexpr uint64_t kGapStack = 64 * 1024;
@@ -31,12 +31,14 @@ struct PlanMap {
   uint32_t advice;       // process::VmaFlags to apply with madvise
   uint32_t filled;       // has PlanFills: must be writable until they are done
   uint32_t segment;      // System V: its id + 1; 0: none (kVmaNeverWrite: attach it for reading)
-  uint64_t inherited;    // where the launcher finds it, mapped readable and writable; 0: nowhere
+  // Where the launcher finds it, mapped readable and writable; 0: it is not inherited.
+  uint64_t inherited;
 };
 struct PlanFill {
   uint64_t address, length, offset;  // in the pages memfd, or kZeros
 };
-struct PlanExtent {  // of a device space, zeros; all else comes by the ring (device_ring.h)
+// Zeros of a device space; all other bytes come through the ring (device_ring.h)
+struct PlanExtent {
   uint64_t space, address, length;
 };
 struct PlanBlob {
@@ -54,7 +56,7 @@ enum PlanFlags : uint32_t {
   kSameIds = 1,       // threads get their old ids by set_tid
   kKeepPages = 4,     // the pages may be needed for another attempt
   kFillByDriver = 8,  // memory is filled from outside: see kReportMapped
-  kLazy = 16,         // and not all of it before the program runs
+  kLazy = 16,         // some of the memory is filled while the program runs
   kStep = 32,         // Plan::steps
   kSeveral = 64,      // one of several processes: see kReportThreads
   kRunsFirst =
@@ -83,10 +85,10 @@ struct Plan {
   process::Mm mm;
   process::Vdso vdso;
   uint64_t vdso_at;  // where this kernel's goes; vdso.vdso_start if it is the same; 0: nowhere
-  uint64_t jumps, jumps_bytes;  // else: what comes in the old one's place
+  uint64_t jumps, jumps_bytes;  // the bytes that replace the old vdso, where the vdso differs
   uint64_t entry, entry_stack;
   int32_t pages_fd, device_fd, exe_fd, report_fd;
-  int32_t plan_fd, highest_fd;  // all of ours are in [report_fd .. highest_fd]
+  int32_t plan_fd, highest_fd;  // all descriptors of the restore are in [report_fd .. highest_fd]
   uint32_t generation;
   uint32_t reserved;
   Namespaces restorer;   // where the restore was started

@@ -211,7 +211,8 @@ Status JobLease::take_restored(std::shared_ptr<store::Store> store, const std::s
   const char* chosen = getenv(kRunVariable);
   if (chosen && now.run == chosen && (now.pid == getpid() || now.pid == getppid())) run_ = chosen;
   if (run_.empty()) run_ = random_run();
-  setenv(kRunVariable, run_.c_str(), 1);  // inherited when an older snapshot is restored after this one
+  setenv(kRunVariable, run_.c_str(),
+         1);  // inherited when an older snapshot is restored after this one
   if (now.free() || now.run == run_) {
     Status status = take_now(job);
     if (status.code() != kExitLocked) return status;
