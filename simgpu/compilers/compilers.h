@@ -1,4 +1,5 @@
-// The parts of the library: which of NVIDIA's compiler libraries a call is for, and our functions.
+// What the files of the library share: which of NVIDIA's compiler libraries a call is meant for,
+// and our functions.
 #pragma once
 
 #include <cstddef>
@@ -26,14 +27,15 @@ void* nvjitlink_function(const char* name, int library);
 // The compute capability of the simulated device, times ten.
 uint32_t device_sm();
 
-// Would machine code for `sm` run on the device? It does within a major version only, where PTX
-// runs on every later device; a program that asks for another device's code is to find out here.
+// Whether machine code for `sm` runs on the device. It does within a major version only, while PTX
+// runs on every later device; a program that asks for another device's code fails here, as on a
+// real one.
 bool code_runs(uint32_t sm);
 
 // N of ".target sm_N" in a PTX text; 0: there is none.
 uint32_t target_of(const char* text);
 
-// For code at `caller` that is linked with a compiler instead of loading it, and so reached `ours`:
+// For code at `caller` that is linked with a compiler instead of loading it, and so called `ours`:
 // the number of the object that has `name`; -1: there is none.
 int linked_library(const char* name, void* ours, void* caller);
 

@@ -1,5 +1,5 @@
-// Finds NVIDIA's compilers in the process: by the addresses of the functions that the program asks
-// the loader for.
+// Finds NVIDIA's compilers in the process by the addresses of the functions that the program looks
+// up.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ struct Library {
 Library g_libraries[kLibraries];
 pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-// Without a lock: other preloaded libraries call dlsym where they must not wait.
+// Takes no lock, because other preloaded libraries call dlsym where they must not wait.
 Dlsym* libc_dlsym() {
   if (!simgpu_compilers_libc_dlsym) {
     void* found = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
@@ -55,7 +55,8 @@ int library_of(void* function) {
 
 void* real_function(int library, const char* name) {
   if (library < 0) return nullptr;
-  // Loaded already: the handle is given back, so that the program's dlclose still unloads it.
+  // The object is loaded already: the handle is closed again, so that the program's dlclose still
+  // unloads it.
   void* handle = dlopen(g_libraries[library].path, RTLD_LAZY | RTLD_NOLOAD);
   if (!handle) return nullptr;
   void* found = libc_dlsym()(handle, name);
@@ -96,7 +97,7 @@ uint32_t target_of(const char* text) {
 
 using namespace simgpu::compilers;
 
-// -1: libc's dlsym answers, whose address is known from here on.
+// Returns -1 where libc's dlsym must answer, whose address is known from here on.
 void* simgpu_compilers_dlsym(void* handle, const char* name) {
   void* const pass = reinterpret_cast<void*>(-1);
   Dlsym* libc = libc_dlsym();
@@ -104,7 +105,8 @@ void* simgpu_compilers_dlsym(void* handle, const char* name) {
   const bool linker =
       name && (strncmp(name, "nvJitLink", 9) == 0 || strncmp(name, "__nvJitLink", 11) == 0);
   if ((!nvrtc && !linker) || handle == RTLD_NEXT) return pass;
-  // Our own exported functions are in the default scope; what was meant comes after them.
+  // Our own exported functions are in the default scope; the ones that the caller means come after
+  // them.
   void* found = libc(handle == RTLD_DEFAULT ? RTLD_NEXT : handle, name);
   const int library = library_of(found);
   if (library < 0) return found;

@@ -1,6 +1,6 @@
-// nvJitLink for the simulated device: what it is to link to machine code becomes one PTX text.
-// LTO-IR is linked by NVIDIA's library, which can hand it out as PTX (-lto -ptx); PTX, and the
-// images that our NVRTC functions made, are linked with it by the PTX engine.
+// nvJitLink for the simulated device: the inputs that it would link to machine code become one PTX
+// text. NVIDIA's library links LTO-IR and can produce PTX from it (-lto -ptx); the PTX engine links
+// that with PTX and with the images that our NVRTC functions made.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,13 +109,13 @@ int destroy(int library, Handle* handle) {
 }
 
 char* copy_of(const void* data, size_t size) {
-  auto* out = static_cast<char*>(calloc(1, size + 8));  // the engine wants an end
+  auto* out = static_cast<char*>(calloc(1, size + 8));  // the engine expects a terminating zero
   if (out) memcpy(out, data, size);
   return out;
 }
 
-// NVIDIA's device runtime: what the simulated GPU has of it is built in, and kernels that call
-// more of it are told so by name.
+// NVIDIA's device runtime. The part of it that the simulated GPU supports is built in; kernels that
+// call other functions of it fail with their names.
 bool is_device_runtime(const char* data, size_t size) {
   constexpr char kArchive[] = "!<arch>\n", kMember[] = "cuda_device_runtime.o/";
   constexpr size_t kHead = 8, kListed = 4096;  // members before it are the archive's own index
@@ -123,7 +123,7 @@ bool is_device_runtime(const char* data, size_t size) {
   return memmem(data, size < kListed ? size : kListed, kMember, sizeof kMember - 1) != nullptr;
 }
 
-// Object files and archives for the host, and machine code, have nothing that we could link.
+// Object files and archives for the host, and machine code, cannot be linked here.
 int add_image(Link* link, const char* data, size_t size, const char* name) {
   if (is_device_runtime(data, size)) return 0;
   if (size >= 4 && memcmp(data,
@@ -187,7 +187,7 @@ int add_file(int library, Handle handle, int type, const char* path) {
   return add_data(library, handle, type, bytes.data(), bytes.size(), path);
 }
 
-// What NVIDIA's library makes of the LTO-IR: a text for those that came as PTX.
+// The PTX that NVIDIA's library makes of the LTO-IR.
 int link_ltoir(Link* link) {
   auto* own = real<OfHandle>(link->library, "nvJitLinkComplete");
   auto* size = real<Size>(link->library, "nvJitLinkGetLinkedPtxSize");
@@ -202,7 +202,8 @@ int link_ltoir(Link* link) {
   return get(link->handle, text);
 }
 
-// The limit as a directive of each kernel: the text is what the driver is given. Takes `text`.
+// Adds the limit as a directive to each kernel, because the driver gets the text alone. Takes over
+// `text`.
 char* with_limit(char* text, uint32_t registers, size_t* length) {
   constexpr char kEntry[] = ".entry ";
   constexpr size_t kDirective = 32;
@@ -214,7 +215,7 @@ char* with_limit(char* text, uint32_t registers, size_t* length) {
   const char* from = text;
   char* to = out;
   for (const char* at = text; (at = strstr(at, kEntry)); ++at) {
-    const char* body = strpbrk(at, "{;");  // a comment is no kernel
+    const char* body = strpbrk(at, "{;");  // skips comments
     if (!body || *body != '{' || body < from) continue;
     memcpy(to, from, static_cast<size_t>(body - from));
     to += body - from;

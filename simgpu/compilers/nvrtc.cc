@@ -1,5 +1,5 @@
-// nvrtcGetCUBIN and nvrtcGetCUBINSize: a program that was compiled for the simulated device's
-// machine code has that as PTX, too, and that is what they hand out.
+// nvrtcGetCUBIN and nvrtcGetCUBINSize: a program that was compiled to the simulated device's
+// machine code is available as PTX as well, and these functions return the PTX.
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ using Get = int(Program, char*);
 constexpr int kInternalError = 11, kOutOfMemory = 1;  // nvrtcResult
 
 // The program's PTX, malloc'ed; null: there is no machine code, or it would not run on the device,
-// and NVRTC's own answer stands.
+// so NVRTC's own answer is returned.
 int image_of(int library, Program program, char** text, size_t* size) {
   *text = nullptr;
   auto* cubin_size = real<Size>(library, "nvrtcGetCUBINSize");

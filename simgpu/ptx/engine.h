@@ -1,5 +1,5 @@
-// The PTX engine: compiles PTX text to an internal form and runs grids of it on CPU cores. Knows
-// nothing of the driver API; the simulated driver (simgpu/driver) is its only user.
+// The PTX engine: compiles PTX text to an internal form and runs grids of it on CPU cores. It does
+// not know the driver API; the simulated driver (simgpu/driver) is its only user.
 //
 // Import profile: libc only, no PT_TLS, no libstdc++ at run time (see simgpu/README.md), no
 // exceptions, no RTTI. Threads: a Module is immutable after bind(); any number of threads may
@@ -18,7 +18,7 @@ struct ParamInfo {
   uint32_t align;
 };
 
-// What a .texref, .samplerref or .surfref variable is initialised with; -1: not given. Numbers of
+// The initial value of a .texref, .samplerref or .surfref variable; -1: not given. Numbers of
 // AddressMode and Filter (texture.h).
 enum class Opaque : uint8_t { kNo, kTexture, kSampler, kSurface };
 struct ReferenceInit {
@@ -59,8 +59,8 @@ struct CompileOptions {
 
 class Module;
 
-// nullptr on failure; `log` (NUL terminated, may be null) then says what, with PTX line number:
-// "ptxas-like" one line per error. An instruction that is not known is an error here, by name and
+// Returns nullptr on failure; `log` (NUL terminated, may be null) then has one line per error, as
+// ptxas writes them, with the PTX line number. An unknown instruction is an error here, by name and
 // line, not at launch.
 Module* compile(const char* text, size_t length, const CompileOptions& options, char* log,
                 size_t log_bytes);
@@ -90,9 +90,9 @@ struct Segment {
 class Memory {
  public:
   virtual bool find(uint64_t address, Segment* out) = 0;  // any thread
-  // Where malloc and free of kernels take memory from: a range of device memory, writable, that was
-  // zero when it was given first and is used by no other kernel. All of the heap's state lies in
-  // it. Asked for when a kernel calls malloc (any thread); false: there is none, and malloc gives
+  // Gives the heap for malloc and free of kernels: a range of device memory, writable, that was
+  // zero when it was first given and is used by no other kernel. All of the heap's state is in it.
+  // Called when a kernel calls malloc (on any thread); false: there is no heap, and malloc returns
   // null.
   virtual bool heap(uint64_t* address, uint64_t* bytes) {
     (void)address;
@@ -117,10 +117,10 @@ struct Result {
   Outcome outcome = Outcome::kDone;
   uint64_t address = 0;  // the bad address
   uint32_t line = 0;     // PTX line
-  char text[256] = {};   // for people
+  char text[256] = {};   // a message for the user
 };
 
-// The text of printf and of assertions in kernels goes here, already formatted, from any worker.
+// Receives the text of printf and of assertions in kernels, already formatted, from any worker.
 using Output = void (*)(void* context, const char* text, size_t length);
 
 struct Launch {
@@ -138,7 +138,7 @@ struct Launch {
   Output output = nullptr;             // printf
   Output errors = nullptr;             // assertions
   void* output_context = nullptr;
-  // cudaGraphSetConditional in device code. False: there is no such handle.
+  // Sets the value of cudaGraphSetConditional in device code. False: there is no such handle.
   bool (*set_conditional)(uint64_t handle, uint32_t value) = nullptr;
   const std::atomic<bool>* cancel = nullptr;  // polled; set when the context is torn down
 };

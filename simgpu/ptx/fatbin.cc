@@ -34,7 +34,7 @@ struct Entry {
   uint64_t plain_bytes;
 };
 
-// The entry at `p`, and where the next one starts. False when it does not fit before `end`.
+// Reads the entry at `p`, and where the next one starts. False when it does not fit before `end`.
 bool read_entry(const uint8_t* p, const uint8_t* end, Entry* out, const uint8_t** next) {
   auto left = static_cast<uint64_t>(end - p);
   if (left < kMinimumHeader) return false;
@@ -47,7 +47,7 @@ bool read_entry(const uint8_t* p, const uint8_t* end, Entry* out, const uint8_t*
   return out->compressed_bytes <= payload;
 }
 
-// A length of an LZ4 token that goes on in the following bytes while they are 255.
+// Reads the rest of a token's length, which continues in the following bytes while they are 255.
 bool lz4_length(const uint8_t** in, const uint8_t* in_end, size_t* length) {
   uint8_t byte;
   do {
@@ -58,7 +58,7 @@ bool lz4_length(const uint8_t** in, const uint8_t* in_end, size_t* length) {
   return true;
 }
 
-// One raw LZ4 block: literals, then copies of what is already there. True when it fills `out`
+// Decodes one raw LZ4 block: literals, then copies of earlier output. True when it fills `out`
 // exactly.
 bool lz4_block(const uint8_t* in, size_t in_bytes, uint8_t* out, size_t out_bytes) {
   const uint8_t* in_end = in + in_bytes;

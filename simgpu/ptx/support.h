@@ -10,9 +10,9 @@
 
 namespace simgpu::ptx {
 
-// Memory given out stays valid until the arena dies. Everything is zeroed. Never returns null: when
-// the system has no memory left the process cannot go on in any useful way and malloc's caller
-// would fault at once.
+// Allocated memory is zeroed and valid until the arena is destroyed. Never returns null: when the
+// system has no memory left the process cannot continue usefully, and a null pointer would fault at
+// once.
 class Arena {
  public:
   Arena() = default;

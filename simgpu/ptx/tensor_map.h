@@ -1,6 +1,6 @@
-// What a CUtensorMap holds here: 128 bytes that the driver writes (cuTensorMapEncode*) and tensor
-// copies read. Plain bytes with a device address in them, wherever a program keeps them. The
-// encoding is this simulator's own.
+// The contents of a CUtensorMap of the simulated driver: 128 bytes that the driver writes
+// (cuTensorMapEncode*) and tensor copies read. They are plain bytes with a device address in them,
+// wherever a program stores them. The encoding is this simulator's own.
 #pragma once
 
 #include <cstdint>

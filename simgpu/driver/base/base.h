@@ -1,4 +1,4 @@
-// Locks, reference counts and the small tools every file of the simulated driver uses.
+// Locks, reference counts and small tools that every file of the simulated driver uses.
 //
 // The driver imports libc only: no thread_local, no C++ run time (no_stdcpp.cc), pthreads directly.
 // All memory comes from malloc and mmap by the PLT, so that a library that rewrites our GOT

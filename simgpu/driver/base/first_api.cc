@@ -1,6 +1,6 @@
 // The driver API before CUDA 3.2 and 4.0, as far as a 64-bit program can use it: narrower sizes,
-// counted contexts, launches whose shape and parameters are kept in the function. What needs a
-// device address of 32 bits is not here.
+// counted contexts, launches whose shape and parameters are stored in the function. Calls that need
+// a device address of 32 bits are not implemented.
 #include <string.h>
 
 #include "driver/base/state.h"
@@ -52,7 +52,7 @@ SIMGPU_API cuMemHostRegister(void* p, size_t bytes, unsigned flags) {
   return cuMemHostRegister_v2(p, bytes, flags);
 }
 
-// The address only when 32 bits hold it.
+// The address, if 32 bits hold it.
 SIMGPU_API cuModuleGetGlobal(CUdeviceptr_v1* address, unsigned* bytes, CUmodule module,
                              const char* name) {
   ENTER(cuModuleGetGlobal);

@@ -12,13 +12,13 @@ class DeviceHeap {
  public:
   explicit DeviceHeap(Device* d) : device_(d) {}
   ~DeviceHeap() { clear(); }
-  // The allocation is entered into the address space. CUDA_ERROR_OUT_OF_MEMORY when the device has
-  // no more.
+  // Allocates, and enters the allocation into the address space. CUDA_ERROR_OUT_OF_MEMORY when the
+  // device has no more memory.
   CUresult allocate(uint64_t size, Allocation*);
   void free(const Allocation&);  // already taken out of the address space's table
   void clear();                  // all blocks, with their entries in the table of allocations
   uint64_t reserved();           // physical bytes held
-  // What the pool has handed out: to one more device, or no longer to it.
+  // Makes the memory that the pool has allocated accessible to one more device, or no longer to it.
   void set_access(int device, bool on);
 
  private:

@@ -1,7 +1,7 @@
-// The few functions of the C++ run time that our code needs, on libc alone. libstdc++.a's own would
-// bring exceptions along, and with them thread-local storage, which the real driver does not have
-// either. Weak: other parts linked into the same library may bring theirs. The version script keeps
-// them inside.
+// The few functions of the C++ run time that our code needs, on libc alone. Those of libstdc++.a
+// would bring exceptions with them, and thereby thread-local storage, which the real driver does
+// not have either. They are weak, because other objects linked into the same library may have their
+// own. The version script keeps them hidden.
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

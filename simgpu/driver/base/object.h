@@ -1,6 +1,6 @@
-// Everything the API names by a handle. A handle is the object's address (a malloc block) and means
-// something only while it is in the table under its kind: stale, foreign and made-up handles are
-// found out, never dereferenced.
+// Objects that the API names by a handle. A handle is the object's address (a malloc block) and is
+// valid only while it is in the table under its kind: stale, foreign and invented handles are
+// recognised and never dereferenced.
 #pragma once
 
 #include <vector>
@@ -41,7 +41,7 @@ class Object : public RefCounted {
  public:
   explicit Object(Kind k) : kind(k) {}
   const Kind kind;
-  static void* operator new(size_t);  // at a place that differs from process to process
+  static void* operator new(size_t);  // at an address that differs from process to process
   static void operator delete(void*);
 };
 

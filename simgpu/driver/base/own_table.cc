@@ -18,8 +18,8 @@ CUcontext table_current() {
 }
 int table_is_context(CUcontext handle) { return static_cast<bool>(context_of(handle)); }
 
-// The used bytes of the device. The call answers also while cuCheckpointProcessLock stops the
-// others.
+// The used bytes of the device. The call also answers while cuCheckpointProcessLock makes other
+// calls wait.
 uint64_t table_used(CUdevice ordinal) {
   Device* d = device_of(ordinal);
   return d ? d->used() : 0;

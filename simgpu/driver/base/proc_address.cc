@@ -81,8 +81,8 @@ SIMGPU_API cuGetProcAddress(const char* name, void** out, int version, cuuint64_
   return get(name, out, version, flags, nullptr, true);
 }
 
-// NVIDIA's runtime authenticates its driver by such tables. We neither have nor imitate them: it
-// ends there, and the user is told what works instead.
+// NVIDIA's runtime authenticates its driver by such tables. The simulated driver neither has nor
+// imitates them: the runtime fails, and the message names what works instead.
 SIMGPU_API cuGetExportTable(const void** table, const CUuuid* id) {
   SIMGPU_ENTER_WITH("cuGetExportTable", kNothing);
   if (!table || !id) return CUDA_ERROR_INVALID_VALUE;
@@ -91,7 +91,7 @@ SIMGPU_API cuGetExportTable(const void** table, const CUuuid* id) {
   static std::atomic<bool> told{false};
   for (const auto& known : kRuntimeTables) {
     if (memcmp(id->bytes, known, sizeof known) != 0 || told.exchange(true)) continue;
-    // Under `gpuckpt run --sim` a shared runtime would be ours.
+    // Under `gpuckpt run --sim` a runtime that is loaded as a shared library would be ours.
     if (getenv("GPUCKPT_SIM")) {
       say("a library that has NVIDIA's CUDA runtime linked into it (cuBLAS, cuDNN, CuPy, Warp) "
           "does not run on the simulated GPU; Triton, numba-cuda, cuda.core, tinygrad and programs "

@@ -1,4 +1,5 @@
-// There is no profiler to start: the calls do what they do on a machine where none is attached.
+// Profiler control: there is no profiler, so the calls do what they do on a machine where none is
+// attached.
 #include "driver/context/context.h"
 
 using namespace simgpu;

@@ -1,4 +1,4 @@
-// What was called and is not there: counted and named.
+// Counts calls that are not implemented, and names them.
 #pragma once
 
 #include "driver/abi/cuda_abi.h"

@@ -1,4 +1,4 @@
-// cuInit, the environment, faults on order, and the entry check.
+// cuInit, the environment, injected failures, and the check at each entry point.
 #include "driver/base/state.h"
 
 #include <stdio.h>
@@ -113,8 +113,9 @@ uint64_t number_of(const char* name, uint64_t otherwise) {
   return text && *text != 0 ? strtoull(text, nullptr, 0) : otherwise;
 }
 
-// Registered at cuInit, so it runs before the exit handlers of what was loaded earlier: from here
-// on calls say CUDA_ERROR_DEINITIALIZED, and work in flight is told to stop but not waited for.
+// Registered at cuInit, so it runs before the exit handlers of libraries that were loaded earlier:
+// from here on calls return CUDA_ERROR_DEINITIALIZED, and running work is told to stop but not
+// waited for.
 void at_exit() {
   State* s = state();
   if (!s || s->exiting.exchange(true)) return;

@@ -1,5 +1,5 @@
-// The driver's whole state in one process, which cuInit makes and which ends with the process, and
-// the check that every entry point makes first.
+// The driver's whole state in one process, which cuInit makes and which lives until the process
+// ends, and the check that every entry point makes first.
 #pragma once
 
 #include <vector>
@@ -24,9 +24,10 @@ struct Options {
   uint64_t seed = 0;
   int sm = 120;
   unsigned threads = 0;
-  double slow_copy = 0;  // GB/s; 0: as fast as it goes
+  double slow_copy = 0;  // GB/s; 0: no limit
   uint64_t lost = 0;     // this launch loses the device
-  unsigned part = 0;  // least multiprocessors of a part of a device; 0: as its architecture has it
+  unsigned part =
+      0;  // least multiprocessors of a part of a device; 0: as its architecture requires
   bool ignore_hints = false;
   bool log = false;
   const char* fail = nullptr;
@@ -71,8 +72,8 @@ struct Site {
 enum Needs : unsigned {
   kNothing = 0,
   kInitialised = 1,
-  kCallbackAllowed = 2,  // inside a host function, too
-  kWhileLocked = 4,      // about the driver's own checkpoint: does not wait for it
+  kCallbackAllowed = 2,  // may also be called inside a host function
+  kWhileLocked = 4,      // belongs to the driver's own checkpoint, so it does not wait for it
 };
 CUresult enter(Site&, unsigned needs);
 

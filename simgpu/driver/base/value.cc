@@ -1,4 +1,4 @@
-// Waiting for and writing 32 and 64-bit values in memory, in stream order.
+// Waits for and writes 32 and 64-bit values in memory, in stream order.
 #include <string.h>
 
 #include "driver/memory/memory.h"

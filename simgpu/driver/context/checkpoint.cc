@@ -1,5 +1,6 @@
-// The driver's own checkpoint of a process, of this one only: running, locked (every other call
-// waits), checkpointed (its memory counts as free). It may come back on other GPUs.
+// The driver's own checkpoint of a process, here of the calling process only. States: running,
+// locked (every other call waits), checkpointed (its memory counts as free). A restore may use
+// other GPUs.
 #include "driver/context/checkpoint.h"
 
 #include <string.h>
@@ -36,7 +37,7 @@ bool all_idle() {
   return true;
 }
 
-// Charges what every device held; all or nothing.
+// Charges the memory that every device held, or nothing.
 CUresult charge_again() {
   for (Device* d : state()->devices) {
     if (d->charge(released[d->ordinal])) continue;

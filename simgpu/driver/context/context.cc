@@ -15,10 +15,10 @@ namespace {
 
 pthread_key_t thread_key;
 
-// The thread's own default streams finish their work and end.
+// Finishes the work of the thread's own default streams, and ends them.
 void thread_ends(void* p) {
   auto* t = static_cast<ThreadState*>(p);
-  // In a forked child the streams' locks may be held for ever: they are left alone.
+  // In a forked child a stream's lock may be held for ever, so the streams are left alone.
   if (!state() && !t->streams.empty()) return;
   for (ThreadState::Own& own : t->streams) own.stream->close();
   delete t;
@@ -83,7 +83,7 @@ bool ContextMemory::heap(uint64_t* address, uint64_t* bytes) {
   return true;
 }
 
-// SIMGPU_GROW=bytes imitates another driver version, which allocates more for a context.
+// SIMGPU_GROW=bytes imitates another driver version, which allocates more memory for a context.
 void* Context::operator new(size_t) {
   waste_some(4);
   const char* grow = getenv("SIMGPU_GROW");

@@ -1,4 +1,4 @@
-// Contexts, and which of them is current to a thread.
+// Contexts, and which of them is current to each thread.
 #pragma once
 
 #include <vector>
@@ -19,8 +19,7 @@ class ContextMemory : public ptx::Memory {
  public:
   explicit ContextMemory(const Context& c) : context_(c) {}
   bool find(uint64_t address, ptx::Segment* out) override;
-  // Device memory of the size that CU_LIMIT_MALLOC_HEAP_SIZE says, taken when it is asked for
-  // first.
+  // Device memory of the size CU_LIMIT_MALLOC_HEAP_SIZE, allocated at its first use.
   bool heap(uint64_t* address, uint64_t* bytes) override;
   void forget_heap() { heap_ = heap_bytes_ = 0; }
 
@@ -108,7 +107,7 @@ struct ThreadState {
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   int per_thread = 0;        // inside a _ptsz/_ptds entry point
   bool in_callback = false;  // a host function is running
-  // What cuStreamGetCaptureInfo gave the thread last.
+  // The dependencies that cuStreamGetCaptureInfo returned to the thread last.
   std::vector<CUgraphNode> asked_nodes;
   std::vector<CUgraphEdgeData> asked_edges;
 };
@@ -116,7 +115,7 @@ ThreadState* thread();           // makes it
 ThreadState* thread_if_known();  // may be null
 void make_thread_key();          // the constructor's
 
-// NULL stream means the per-thread one while this lives.
+// While it lives, a NULL stream means the per-thread one.
 class PerThreadDefault {
  public:
   PerThreadDefault() { ++thread()->per_thread; }

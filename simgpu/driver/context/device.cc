@@ -16,7 +16,7 @@ void make_uuid(int gpu, CUuuid* out) {
   for (int i = 0; i < 16; ++i) out->bytes[i] = static_cast<char>(r.next());
 }
 
-// Does "GPU-..." (or the beginning of it) name the GPU?
+// Whether "GPU-..." (or its beginning) names the GPU.
 bool names_gpu(const char* text, size_t length, int gpu) {
   CUuuid uuid;
   make_uuid(gpu, &uuid);
@@ -31,7 +31,7 @@ bool names_gpu(const char* text, size_t length, int gpu) {
 
 }  // namespace
 
-// As the real driver reads it: numbers or UUIDs; the first that does not exist ends the list.
+// Parsed as the real driver does it: numbers or UUIDs; the first that does not exist ends the list.
 std::vector<int> visible_gpus(const char* list, int gpus) {
   std::vector<int> out;
   for (const char* at = list; at && *at != 0;) {

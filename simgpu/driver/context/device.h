@@ -17,7 +17,7 @@ class Device {
   // Moves the device to another GPU (the driver's own checkpoint moves programs). Charges nothing.
   void become(int gpu, const Options&);
 
-  // Physical memory: false when there is not so much left.
+  // Charges physical memory. False: not enough is left.
   bool charge(uint64_t bytes);
   void discharge(uint64_t bytes) { used_.fetch_sub(bytes, std::memory_order_relaxed); }
   uint64_t total() const { return total_; }

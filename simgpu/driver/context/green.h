@@ -34,7 +34,7 @@ class GreenContext : public Object {
   std::atomic<bool> gone{false};
 };
 
-// That whose handle is current to the calling thread, or none.
+// The one whose handle is current to the calling thread, or none.
 Ref<GreenContext> current_green();
 
 }  // namespace simgpu

@@ -20,7 +20,7 @@ void invalidate(Capture& c) {
   if (c.status == CU_STREAM_CAPTURE_STATUS_ACTIVE) c.status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
 }
 
-// All streams leave it.
+// Makes all streams leave the capture.
 void close(Ref<Capture> c, Context& context) {
   Lock order(context.order);
   for (Stream* s : context.streams) {
@@ -158,14 +158,14 @@ std::vector<uint64_t> before_origin(const Capture& c) {
   return seen;
 }
 
-// Has the origin stream joined this one?
+// Whether the origin stream has joined this stream.
 bool joined(const std::vector<uint64_t>& origin, const Stream& s) {
   for (const CapturePoint& p : s.capture_points)
     if (!has(origin, p.node->uid)) return false;
   return true;
 }
 
-// All other streams of the capture?
+// Whether it has joined all other streams of the capture.
 bool joined(const Capture& c, Context& context) {
   const std::vector<uint64_t> origin = before_origin(c);
   Lock order(context.order);
@@ -330,7 +330,7 @@ void end_captures_of(Stream& s) {
   Lock lock(capture_mutex());
   if (!s.capture) return;
   Ref<Capture> c = s.capture;
-  // The capture goes on without a stream whose work the origin waits for.
+  // The capture continues without a stream whose work the origin does not wait for.
   if (c->origin == &s || !joined(before_origin(*c), s)) invalidate(*c);
   if (c->origin == &s) close(c, *s.context);
   s.capture = {};

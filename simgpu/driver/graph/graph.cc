@@ -167,7 +167,7 @@ CUresult give_list(const std::vector<Handle>& all, Handle* out, size_t* count) {
 CUresult give_edges(const std::vector<Edge>& edges, CUgraphNode* out, CUgraphEdgeData* data,
                     bool data_wanted, size_t* count) {
   if (!count) return CUDA_ERROR_INVALID_VALUE;
-  // The caller asks for edges without their data, and these have some.
+  // The caller asks for edges without their data, but some edges have data.
   for (const Edge& e : edges)
     if (out && !data && !plain(e.data)) return CUDA_ERROR_LOSSY_QUERY;
   if (data_wanted && !out && data) return CUDA_ERROR_INVALID_VALUE;

@@ -100,7 +100,7 @@ class GraphExec : public Object {
   Ref<Graph> only;  // the graph that may have no other executable meanwhile
 };
 
-// A value that a conditional node looks at. Its handle is seen by kernels.
+// A value that a conditional node reads. Kernels see its handle.
 class Conditional : public RefCounted {
  public:
   uint64_t handle = 0;
@@ -123,7 +123,7 @@ class ConditionalAction : public Action {
   const unsigned size;
 };
 
-// The launch sees to the memory before it starts.
+// The launch allocates or frees the memory before it starts.
 class AllocAction : public Action {
  public:
   explicit AllocAction(Ref<GraphMemory> m)

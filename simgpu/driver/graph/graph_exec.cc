@@ -160,7 +160,7 @@ class GraphWork : public Work {
         default:
           break;
       }
-      // Bodies of conditionals hold neither events nor memory.
+      // Bodies of conditionals contain neither events nor memory nodes.
       for (const Ref<Plan>& b : s.bodies)
         if (CUresult r = prepare(*b, auto_free); r != CUDA_SUCCESS) return r;
     }
@@ -365,7 +365,7 @@ CUresult change(CUgraphExec exec, CUgraphNode node, F change) {
   return CUDA_SUCCESS;
 }
 
-// May an update of an executable replace `before` by `now`?
+// Whether an update of an executable may replace `before` by `now`.
 CUgraphExecUpdateResult compatible(const Action& before, const Action& now) {
   if (before.type != now.type) return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
   if (before.context.get() != now.context.get()) {

@@ -1,6 +1,6 @@
-// Memory of graphs: an allocation node has its address from the day it is made; the memory behind
-// it comes with the first launch and stays until the graph, its executables and the allocation have
-// ended, or until it is trimmed.
+// Memory of graphs. An allocation node has its address from its creation on; the memory behind it
+// is allocated at the first launch and stays until the graph, its executables and the allocation
+// have ended, or until it is trimmed.
 //
 // Addresses: each device has one region for them (one mmap of its own size). Places inside depend
 // only on the order in which nodes were made and ended.

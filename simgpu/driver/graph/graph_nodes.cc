@@ -1,4 +1,4 @@
-// Nodes: adding them, and asking for and changing their parameters.
+// Nodes: adding them, reading and changing their parameters.
 #include <string.h>
 
 #include "driver/graph/graph.h"
@@ -163,7 +163,7 @@ CUresult add_node(CUgraphNode* out, CUgraph handle, const Dependencies& d, Ref<A
     before.push_back(n);
   }
   if (action->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
-    // One free for each allocation.
+    // Each allocation is freed by at most one node.
     uint64_t address = static_cast<FreeAction*>(action.get())->address;
     for (const Ref<GraphNode>& n : g->nodes)
       if (n->type() == CU_GRAPH_NODE_TYPE_MEM_FREE &&

@@ -49,8 +49,8 @@ void* somewhere() {
   return reinterpret_cast<void*>(a - (1 + state()->random_below(below)) * kBigPage);
 }
 
-// Exportable memory, by its file: memory of this process that it imports again is charged once,
-// memory of another process not at all.
+// Exportable memory, found by its file: memory of this process that it imports again is charged
+// once, memory of another process is not charged.
 struct Exportable {
   uint64_t file;
   int users;

@@ -50,7 +50,7 @@ struct Mapping {
   Ref<Backing> backing;                 // may be null (memory of the host)
   int device = -1;                      // -1: of the host, visible to all, or
   bool by_access = false;               //   to whom the masks say (cuMemCreate)
-  bool peer = false;                    // visible to contexts with peer access to `device`, too
+  bool peer = false;                    // also visible to contexts with peer access to `device`
   uint32_t readable = 0, writable = 0;  // device masks, for cuMemSetAccess; unused for host memory
   bool host_read_only = false;
 };
@@ -97,10 +97,10 @@ class AddressSpace {
   bool covered(uint64_t begin, uint64_t end);
   bool overlaps(uint64_t begin, uint64_t end);
   bool set_access(uint64_t begin, uint64_t end, int device, bool read, bool write);
-  // For the host, which reaches only memory of cuMemCreate that lies there.
+  // Unmaps on the host, which reaches only memory of cuMemCreate that is mapped there.
   bool set_host_access(uint64_t begin, uint64_t end, bool read, bool write);
   bool mapping(uint64_t address, Mapping* out);
-  // The mapping at `address`, to one more device or no longer to it.
+  // Makes the mapping at `address` accessible to one more device, or no longer to it.
   void grant(uint64_t address, int device, bool on = true);
 
   void add(const Allocation&);
@@ -118,8 +118,9 @@ class AddressSpace {
   }
   std::vector<Allocation> of_context(uint64_t context);
 
-  // May [address, address+length) be the end of a copy, and is it the device's? Plain host memory
-  // is assumed to be good; what is reserved by us but not allocated is not.
+  // Whether [address, address+length) may be the end of a copy, and whether it is the device's.
+  // Plain host memory is assumed to be accessible; memory that the driver reserved and did not
+  // allocate is not.
   enum class Place { kPageable, kHost, kDevice, kManaged, kBad };
   Place classify(uint64_t address, uint64_t length);
   // The piece at `address`, at most `length` bytes. False: nothing there for `context`.

@@ -15,7 +15,7 @@ namespace {
 
 using Place = AddressSpace::Place;
 
-// SIMGPU_SLOW_COPY: takes the time that a bus of that rate would.
+// SIMGPU_SLOW_COPY: waits as long as a bus of that rate would take.
 void pay_for(uint64_t bytes, Context& c) {
   double rate = state()->options.slow_copy;
   if (rate <= 0) return;
@@ -181,7 +181,8 @@ CUresult copy(CUstream stream, const Box& b, End to, End from, bool blocking,
 
   bool pageable = ends.to == Place::kPageable || ends.from == Place::kPageable;
   bool on_device_only = ends.to == Place::kDevice && ends.from == Place::kDevice;
-  // A small pageable source is taken at once; a large one, and a pageable target, keep the caller.
+  // A small pageable source is copied at once; a large one, and a pageable target, make the caller
+  // wait.
   if (!blocking && ends.from == Place::kPageable && ends.to != Place::kPageable && b.height == 1 &&
       b.depth == 1 && b.width <= kStaged) {
     void* stage = malloc(b.width);
@@ -347,8 +348,8 @@ CUresult copy_array(CUstream stream, CUarray to_array, uint64_t to, CUarray from
   return copy(stream, b, to_end, from_end, blocking);
 }
 
-// A peer copy without Async comes after and before all work of both contexts: it waits for it, and
-// is waited for.
+// A peer copy without Async is ordered before and after all work of both contexts: it waits for it,
+// and later work waits for the copy.
 CUresult peers(CUcontext a, CUcontext b, bool wait) {
   Ref<Context> x = context_of(a), y = context_of(b);
   if (!x || !y || !x->active() || !y->active()) return CUDA_ERROR_INVALID_CONTEXT;

@@ -21,7 +21,8 @@ struct Box {
   }
 };
 
-// Addresses are resolved now: what is not mapped any more is CUDA_ERROR_ILLEGAL_ADDRESS.
+// Resolves addresses when it is called: an address that is not mapped any more is
+// CUDA_ERROR_ILLEGAL_ADDRESS.
 CUresult copy_box(Context&, const Box&);
 
 }  // namespace simgpu

@@ -73,7 +73,7 @@ int open_patiently(const char* path) {
   }
 }
 
-// The descriptor of another process, if it still stands for that file; -1.
+// The descriptor in another process, if it still refers to that file; -1.
 int fetch(int pid, int fd, uint64_t file) {
   char path[64];
   snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);

@@ -67,7 +67,7 @@ CUresult allocate_host(void** out, uint64_t bytes, unsigned flags) {
   return CUDA_SUCCESS;
 }
 
-// Is every page of [p, p+bytes) mapped in this process?
+// Whether every page of [p, p+bytes) is mapped in this process.
 bool host_range_exists(uint64_t p, uint64_t bytes) {
   uint64_t begin = round_down(p, kPage), end = round_up(p + bytes, kPage);
   return msync(reinterpret_cast<void*>(begin), end - begin, MS_ASYNC) == 0 || errno != ENOMEM;
@@ -255,7 +255,7 @@ SIMGPU_API cuMemHostGetFlags(unsigned* flags, void* p) {
   if (!space().allocation(reinterpret_cast<uint64_t>(p), &a)) return CUDA_ERROR_INVALID_VALUE;
   if (a.type != MemoryType::kPinned && a.type != MemoryType::kRegistered)
     return CUDA_ERROR_INVALID_VALUE;
-  // With unified addressing everything is portable and mapped, and says so.
+  // With unified addressing all pinned memory is portable and mapped, and its flags say so.
   *flags = a.flags | CU_MEMHOSTALLOC_DEVICEMAP;
   return CUDA_SUCCESS;
 }

@@ -17,14 +17,14 @@ class Pool : public Object {
   Device* const device;
   const bool standard;
   bool exportable = false;  // made with the right kind of handles
-  bool imported = false;    // stands for one of another process: allocates nothing
+  bool imported = false;    // represents a pool of another process, and allocates nothing
   Mutex mutex;
   uint64_t release_threshold = 0;
   int reuse_event = 1, reuse_opportunistic = 1, reuse_internal = 1;
   uint64_t used = 0, used_high = 0, reserved_high = 0;
   uint32_t access = 0;  // devices granted access besides its own
   uint64_t reserved() { return heap_.reserved(); }
-  // For memory that was handed out before, too.
+  // Also for memory that was allocated before.
   void set_access(int ordinal, bool on);
 
  private:

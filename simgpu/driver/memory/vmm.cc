@@ -23,7 +23,7 @@ class Physical : public Object {
 
 AddressSpace& space() { return state()->memory; }
 
-// This machine has one node.
+// This machine has one NUMA node.
 bool is_host(const CUmemLocation& l) {
   return l.type == CU_MEM_LOCATION_TYPE_HOST || l.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT ||
          (l.type == CU_MEM_LOCATION_TYPE_HOST_NUMA && l.id == 0);
@@ -210,7 +210,7 @@ SIMGPU_API cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* out, void* 
     *out = a.physical;
     return CUDA_SUCCESS;
   }
-  // Released while mapped: the memory gets a handle again.
+  // The memory is mapped but its handle was released: it gets a new one.
   CUmemAllocationProp prop;
   memset(&prop, 0, sizeof prop);
   prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;

@@ -1,4 +1,4 @@
-// From what a program hands to cuModuleLoadData to PTX text.
+// Converts the images that a program passes to cuModuleLoadData to PTX text.
 #pragma once
 
 #include "driver/abi/cuda_abi.h"

@@ -9,7 +9,7 @@
 
 namespace simgpu {
 
-// What a program can ask to be told about a compilation, and how.
+// The outputs of a compilation that a program can ask for by options.
 class JitOptions {
  public:
   JitOptions(unsigned count, CUjit_option* options, void** values)

@@ -1,4 +1,5 @@
-// cuLink*: PTX texts to one. What comes out as "cubin" is PTX, the machine code of this GPU.
+// cuLink*: links PTX texts to one text. The "cubin" that it returns is PTX, the machine code of
+// this GPU.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

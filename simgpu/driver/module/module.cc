@@ -141,7 +141,7 @@ void Module::place_variables(Context& c, bool managed, uint64_t at) {
   }
 }
 
-// Samplers (.samplerref) are the engine's alone: no call knows them.
+// Samplers (.samplerref) are known to the engine alone: no call of the driver names them.
 void Module::add_reference(const ptx::VariableInfo& v, uint64_t at) {
   if (v.opaque == ptx::Opaque::kSurface) {
     auto s = Ref<SurfaceReference>::adopt(new SurfaceReference);

@@ -1,6 +1,6 @@
-// What one piece of stream work does, so that it can be executed at once, captured into a graph,
-// asked about, copied and executed many times. Immutable once made: a graph, its clones and its
-// executables share actions, and a change of parameters makes a new one.
+// One operation of a stream, in a form that can be executed at once, captured into a graph,
+// queried, copied and executed many times. Immutable: a graph, its clones and its executables share
+// actions, and a change of parameters makes a new one.
 #pragma once
 
 #include <vector>
@@ -47,8 +47,8 @@ class KernelAction : public Action {
   uint8_t* params = nullptr;    // packed; ours
   std::vector<void*> pointers;  // one into params for each parameter, for queries of the node
   std::vector<CUlaunchAttribute> attributes;
-  // What the module's texture and surface references said when it was launched; null: what they say
-  // when it runs.
+  // The bindings of the module's texture and surface references at the launch; null: their bindings
+  // at the execution.
   Ref<BoundReferences> references;
 };
 

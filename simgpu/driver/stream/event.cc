@@ -30,7 +30,7 @@ class SharedStamp : public Work {
   const uint64_t number_;
 };
 
-// Another process may be the one that records, and it wakes no thread here: poll.
+// Another process may record the event, and cannot wake a thread of this one: poll.
 constexpr uint64_t kAskAgainNs = 50000;
 
 class SharedWait : public Work {
@@ -131,7 +131,7 @@ CUresult elapsed(float* ms, CUevent from, CUevent to) {
   Ref<Event::Record> x = a->record(), y = b->record();
   if (!x || !y) return CUDA_ERROR_INVALID_HANDLE;
   if (!x->point.reached() || !y->point.reached()) return CUDA_ERROR_NOT_READY;
-  // Half a microsecond is what the hardware resolves, too.
+  // The resolution of the hardware is half a microsecond, too.
   auto ns = static_cast<int64_t>(y->time.load()) - static_cast<int64_t>(x->time.load());
   *ms = static_cast<float>(static_cast<double>(ns) * 1e-6);
   return CUDA_SUCCESS;

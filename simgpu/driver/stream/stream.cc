@@ -12,8 +12,8 @@ namespace simgpu {
 
 namespace {
 
-// Threads that ask first at the same time all ask the kernel, and get the same answer: the driver
-// is compiled without guards around local statics, so a static of an unknown value would be a race.
+// Threads that ask at the same time all ask the kernel, and get the same answer. The driver is
+// compiled without guards around local statics, so a local static would be a race here.
 bool one_core() {
   static std::atomic<long> cores{0};
   long n = cores.load(std::memory_order_relaxed);
@@ -93,7 +93,7 @@ Point Stream::last() {
   return Point{timeline, submitted_};
 }
 
-// The legacy stream waits for all blocking streams, and they for it.
+// The legacy stream waits for all blocking streams, and they wait for it.
 void Stream::add_implicit_order(Work* w) {
   if (!blocking()) return;
   for (Stream* other : context->streams) {

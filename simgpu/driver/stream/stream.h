@@ -119,7 +119,7 @@ class Stream : public Object {
   bool started_ = false, closing_ = false;
 };
 
-// What processes share of an event that they have in common: a page in a file.
+// The part of an interprocess event that processes share: a page in a file.
 class SharedEvent : public RefCounted {
  public:
   static Ref<SharedEvent> create();
@@ -194,7 +194,7 @@ CUresult wait_event(Stream&, CUevent);
 // is an Action (action.h).
 CUresult enqueue(Stream&, Work*);
 
-// Device-wide order for reclaiming memory that kernels may still be using.
+// Orders work of all devices for the reclaiming of memory that kernels may still be using.
 void retire(Ref<RefCounted>);
 // While it lives, the caller holds plain pointers to memory of devices. Not one inside another.
 class MemoryUse {
@@ -202,8 +202,8 @@ class MemoryUse {
   MemoryUse();
   ~MemoryUse();
 };
-// A moment without any such use, in which memory can be moved to another file. There is none
-// (false) while a kernel runs that never ends.
+// Waits until no work uses such memory, so that it can be moved to another file. False: a kernel
+// runs that never ends.
 class MemoryPause {
  public:
   MemoryPause();

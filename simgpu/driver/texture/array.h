@@ -1,5 +1,5 @@
-// Arrays: texels whose place no address names. Rows lie one after the other in memory of the
-// device; a layer, a face or a depth slice follows the other.
+// Arrays: texels that have no address. Rows are stored one after the other in device memory; a
+// layer, a face or a depth slice follows the other.
 #pragma once
 
 #include <vector>

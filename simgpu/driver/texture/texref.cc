@@ -1,6 +1,6 @@
-// Texture and surface references: what cuTexRef* and cuSurfRef* say about them, and what a launch
-// makes of it. Each setter only stores its value; a combination that cannot be sampled fails the
-// kernel that samples.
+// Texture and surface references: the state that cuTexRef* and cuSurfRef* set and query, and what a
+// launch makes of it. Each setter only stores its value; a combination that cannot be sampled fails
+// the kernel that samples.
 #include <string.h>
 
 #include "driver/base/state.h"

@@ -26,8 +26,8 @@ Mutex& table_mutex() {
   return m;
 }
 
-// An object that was destroyed while work was submitted that may still look at it: kernels find it
-// until all of that is done. For calls it is gone at once.
+// An object that was destroyed while submitted work may still use it: kernels find it until that
+// work is done, calls do not.
 struct Leaving {
   bool surface;
   size_t slot;
@@ -42,7 +42,7 @@ bool is_leaving(bool surface, size_t slot) {
   return false;
 }
 
-// What the streams of all contexts have not done yet.
+// The work that the streams of all contexts have not done yet.
 std::vector<Point> submitted_work() {
   std::vector<Ref<Context>> contexts;
   {

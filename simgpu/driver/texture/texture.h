@@ -35,7 +35,7 @@ CUresult make_sampler(const CUDA_RESOURCE_DESC& resource, const CUDA_TEXTURE_DES
 // Every object of the process.
 ptx::Textures* all_textures();
 
-// Lets go of what destroyed objects held for work that is done by now.
+// Releases what destroyed objects held for work that is done by now.
 void forget_destroyed_samplers();
 
 // One .texref of a module, or what cuTexRefCreate made.
@@ -66,7 +66,8 @@ class SurfaceReference : public Object {
   CUarray array = nullptr;
 };
 
-// What the references of a module say at one moment; everything else as all_textures.
+// The bindings of a module's references at one moment; other handles are looked up as in
+// all_textures.
 class BoundReferences : public RefCounted, public ptx::Textures {
  public:
   const ptx::Texture* texture(uint64_t handle) override { return find(handle, false); }

@@ -1,5 +1,5 @@
 // Asynchronous barriers (mbarrier) and bulk copies (cp.async.bulk), with tensor maps and without;
-// lower_*.cc fill these in. Copies are done at once, so that what waits for them finds them done.
+// lower_*.cc fill these in. Copies are executed at once, so that a wait for them finds them done.
 #pragma once
 
 #include "ptx/run/ir.h"
@@ -46,9 +46,9 @@ enum BulkFlag : uint16_t {
   kBulkFromShared = 16,
 };
 const Ins* op_bulk_copy(Ctx&, const Ins*);
-// Of a .shared or generic address operand: the generic address.
+// The generic address of a .shared or generic address operand.
 uint64_t async_address(Ctx& c, uint32_t operand, bool narrow, bool shared, unsigned lane);
-// `bytes` have arrived for the mbarrier at a generic address. False after a fault.
+// Counts `bytes` as arrived at the mbarrier at a generic address. False after a fault.
 bool bytes_arrive(Ctx& c, const Ins* i, uint64_t barrier, uint32_t bytes);
 // A generic shared address, in block `rank` of the cluster.
 inline uint64_t in_block(uint64_t shared, unsigned rank) {

@@ -1,5 +1,5 @@
-// Device-side system calls: vprintf, __assertfail, malloc, free; and what NVIDIA's device runtime
-// library has beside launches: cudaGraphSetConditional.
+// Device-side system calls: vprintf, __assertfail, malloc, free; and functions of NVIDIA's device
+// runtime library other than launches: cudaGraphSetConditional.
 #include <stdio.h>
 
 #include "ptx/handlers/device_heap.h"
@@ -136,7 +136,7 @@ class DevicePrintf {
       case 'A':
         if (!real()) return false;
         break;
-      default:  // not a conversion: printed as it stands
+      default:  // not a conversion: printed unchanged
         if (*p_) ++p_;
         line_.add(begin, (size_t)(p_ - begin));
         return true;
@@ -306,7 +306,7 @@ bool call_builtin(Ctx& c, const Ins* i) {
       }
       case Builtin::kAssertFail:
         assert_fail(c, i, lane, argument);
-        failed = true;  // after the other lanes have told theirs
+        failed = true;  // set after the other lanes have reported theirs
         break;
       case Builtin::kMalloc:
         result = device_malloc(c, argument[0]);

@@ -1,5 +1,5 @@
-// A heap with boundary tags and next fit, within device memory that kernels may overwrite: whatever
-// is read from it is checked before it is believed.
+// A heap with boundary tags and next fit, in device memory that kernels may overwrite: all that is
+// read from it is checked before it is used.
 #include "ptx/handlers/device_heap.h"
 
 #include <sched.h>
@@ -92,7 +92,7 @@ class Heap {
 
  private:
   Chunk* at(uint64_t o) { return reinterpret_cast<Chunk*>(base_ + o); }
-  // A chunk whose bounds can be believed.
+  // A chunk whose bounds were checked.
   bool good(uint64_t o) {
     if (o < kHead || (o & 15) != 0 || o > end_ - kLeast) return false;
     const Chunk& k = *at(o);

@@ -8,8 +8,7 @@ namespace simgpu::ptx {
 
 // 16-byte aligned device memory, or 0 when the heap has no room.
 uint64_t device_malloc(Ctx&, uint64_t bytes);
-// False: `address` is nothing that malloc gave and free did not take yet, or the heap was
-// overwritten.
+// False: `address` was not returned by malloc or was freed already, or the heap was overwritten.
 bool device_free(Ctx&, uint64_t address);
 
 }  // namespace simgpu::ptx

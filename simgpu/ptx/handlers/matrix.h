@@ -1,5 +1,5 @@
-// Matrix instructions of a warp (matrix.cc); lower_matrix.cc fills these in. All lanes must be
-// there: a group that comes alone waits for the others at the very instruction.
+// Matrix instructions of a warp (matrix.cc); lower_matrix.cc fills these in. They need all lanes of
+// the warp: a group of lanes that arrives first waits for the others at the instruction.
 #pragma once
 
 #include "ptx/run/ir.h"
@@ -26,12 +26,12 @@ inline constexpr const char* kElementNames[] = {"f16",  "f32",  "f64", "bf16", "
                                                 "e4m3", "e5m2", "s32", nullptr};
 unsigned element_bits(Element);
 
-// Values of the 256 floats of 8 bits of a type.
+// The values of the 256 numbers of an 8-bit floating-point type.
 const float* small_floats(Element);
 
-// Numbers of matrices, many at once (product_ops.cc).
+// Conversions and products of matrix elements, many at once (product_ops.cc).
 struct ProductOps {
-  // `count` elements that lie together, a multiple of 8 of those of 16 bits.
+  // `count` contiguous elements, a multiple of 8 for those of 16 bits.
   void (*widen)(Element, const void* from, unsigned count, double* to);
   // d[16][8] += a[16][inner] * b[inner][8]; a's rows lie `pitch` apart.
   void (*tile)(const double* a, unsigned pitch, const double* b, double* d, unsigned inner);
@@ -77,7 +77,7 @@ struct MatrixShape {
   }
   unsigned rows(MatrixRole r) const { return r == MatrixRole::kB ? k : m; }
   unsigned columns_of(MatrixRole r) const { return r == MatrixRole::kA ? k : n; }
-  // Elements of a fragment that a lane has.
+  // The elements of a fragment that one lane holds.
   unsigned slots(MatrixRole r) const { return rows(r) * columns_of(r) / kLanes; }
   unsigned registers(MatrixRole r) const;
 };
@@ -100,7 +100,8 @@ const Ins* op_ldmatrix(Ctx&, const Ins*);
 // d: the matrix in a, transposed.
 const Ins* op_movmatrix(Ctx&, const Ins*);
 
-// Null when every lane of the warp is at i; else what to return: some wait for the others.
+// Null when every lane of the warp is at i; else the value to return, because some wait for the
+// others.
 bool whole_warp(Ctx& c, const Ins* i, const Ins** wait);
 
 }  // namespace simgpu::ptx

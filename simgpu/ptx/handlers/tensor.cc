@@ -1,5 +1,5 @@
-// Copies between global and shared memory that a tensor map describes, row by row. What lies
-// outside of the tensor reads as zeros (or NaN) and is not written.
+// Copies between global and shared memory that a tensor map describes, row by row. Elements outside
+// of the tensor read as zeros (or NaN) and are not written.
 #define SIMGPU_ARCH scalar
 #include "ptx/tensor_map.h"
 
@@ -58,7 +58,7 @@ class TensorCopy {
  private:
   uint32_t row_elements() const { return m_.box[0]; }
 
-  // All rows of the box below dimension d, at `at`.
+  // Copies all rows of the box below dimension d, at `at`.
   bool rows(unsigned d, const int64_t* at) {
     if (d == 0) return row(at);
     int64_t here[5];
@@ -91,7 +91,7 @@ class TensorCopy {
     return true;
   }
 
-  // One row, `at` its first element.
+  // Copies one row, whose first element is at `at`.
   bool row(const int64_t* at) {
     const uint32_t each = m_.element_bytes, count = row_elements(), bytes = each * count;
     bool inside = true;
@@ -147,7 +147,7 @@ class TensorCopy {
     return true;
   }
 
-  // At once where it lies in one piece.
+  // In one copy where the row is contiguous.
   bool global(uint64_t at, uint8_t* data, uint32_t bytes, bool write) {
     auto move = [&](uint64_t a, uint8_t* p, uint32_t n) {
       return write ? write_bytes(c_, lane_, a, p, n) : read_bytes(c_, lane_, a, p, n);
@@ -180,7 +180,7 @@ class TensorCopy {
   uint32_t bytes_ = 0;
 };
 
-// Null when the map fits the instruction; else why it does not.
+// Null when the map fits the instruction; else the reason why it does not.
 const char* misfit(const TensorMap& m, const TensorShape& shape) {
   if (m.magic != TensorMap::kMagic) return "holds no tensor map";
   if (m.dimensions != shape.dimensions) return "has another number of dimensions";

@@ -1,4 +1,4 @@
-// Changing a tensor map in memory (tensormap.replace), and copying one to where tensor copies read
+// Changes a tensor map in memory (tensormap.replace), and copies one to where tensor copies read
 // it.
 #include "ptx/handlers/async.h"
 #include "ptx/handlers/matrix.h"
@@ -20,7 +20,7 @@ TensorMap::Swizzle with_atoms(TensorMap::Swizzle s, bool of_32) {
   return of_32 ? TensorMap::k128Atom32 : TensorMap::k128;
 }
 
-// Programs that make a map from nothing begin with zeros, or with whatever lay there before.
+// A program that makes a map from nothing begins with zeros, or with whatever the memory held.
 void begin(TensorMap* m) {
   if (m->magic == TensorMap::kMagic) return;
   *m = TensorMap{};

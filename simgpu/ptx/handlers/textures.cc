@@ -1,6 +1,6 @@
-// Textures and surfaces, lane by lane: addressing, filtering, conversion. What the hardware leaves
-// open is done in double precision and rounded once; filter weights have 8 bits of fraction, as the
-// CUDA programming guide says.
+// Textures and surfaces, lane by lane: addressing, filtering, conversion. Where the hardware is not
+// specified, results are computed in double precision and rounded once; filter weights have 8 bits
+// of fraction, as the CUDA programming guide says.
 #define SIMGPU_ARCH scalar
 #include "ptx/handlers/textures.h"
 
@@ -14,7 +14,7 @@ namespace {
 
 using scalar::bits;
 
-// No libm: the engine imports libc alone.
+// libm is not available: the engine imports libc alone.
 double floor_of(double x) {
   if (!(x > -4e15 && x < 4e15)) return x;
   auto n = (double)(int64_t)x;
@@ -27,7 +27,7 @@ int64_t whole(double x) {  // floor, kept within what sizes can be
   return (int64_t)floor_of(x);
 }
 
-// A texel: as raw channels and as numbers.
+// A texel, as raw channels and as numbers.
 struct Texel {
   uint32_t raw[4];
   double real[4];
@@ -80,7 +80,7 @@ class Sampler {
     return true;
   }
 
-  // The four texels a bilinear filter would use, one channel of each.
+  // The four texels that a bilinear filter would use, one channel of each.
   bool gather(const TextureLevel& level, const double* at, int64_t slice, const int32_t* offset,
               unsigned component, Texel* out) {
     int64_t low[3] = {0, 0, 0};
@@ -118,7 +118,7 @@ class Sampler {
   }
 
  private:
-  // False: outside, and the border colour counts.
+  // False: the texel is outside, and the border colour is used.
   bool place(int64_t* index, uint32_t n, AddressMode mode) const {
     if (*index >= 0 && *index < n) return true;
     if (!texture_.normalized && (mode == AddressMode::kWrap || mode == AddressMode::kMirror))
@@ -145,7 +145,7 @@ class Sampler {
              Texel* out) {
     int64_t index[3] = {at[0], at[1], at[2]};
     for (unsigned d = 0; d < n; ++d) {
-      // Linear memory has no address mode: beyond it there are zeros.
+      // Linear memory has no address mode: texels beyond its end are zeros.
       const bool linear = texture_.kind == TextureKind::kLinear;
       const AddressMode mode = linear ? AddressMode::kBorder : texture_.address[d];
       if (!place(&index[d], size(level, d), mode)) {
@@ -247,7 +247,7 @@ bool layered(Geometry g) {
   return g == Geometry::k1DLayered || g == Geometry::k2DLayered || g == Geometry::kCubeLayered;
 }
 
-// A direction to a face and a place on it in [0, 1].
+// Maps a direction to a face and a position on it in [0, 1].
 unsigned cube_face(const double* v, double* s, double* t) {
   const double x = v[0], y = v[1], z = v[2];
   const double ax = x < 0 ? -x : x, ay = y < 0 ? -y : y, az = z < 0 ? -z : z;
@@ -291,7 +291,7 @@ double real(Ctx& c, uint32_t operand, unsigned lane) {
   return operand == kNone ? 0 : (double)bits<float>(reg32(c, operand)[lane]);
 }
 
-// log2 to 1/256 and better, for levels of detail alone.
+// log2 to 1/256 or better; used for levels of detail only.
 double level_of(double squared) {
   if (!(squared > 0)) return -100;
   return 0.5 * (double)scalar::lg2_approx((float)squared);
@@ -493,7 +493,7 @@ const Ins* at_surface(Ctx& c, const Ins* i, const SurfaceShape& shape, const Tex
   return i + 1;
 }
 
-// A channel as a surface's format has it, from 32 bits; integers stop at the ends of what fits.
+// A channel in a surface's format, from 32 bits; integers saturate.
 uint32_t formatted(const Texture& texture, uint32_t v) {
   const unsigned width = texture.channel_bits;
   switch (texture.channel) {

@@ -1,4 +1,4 @@
-// Texture and surface instructions as they run (textures.cc); lower.cc fills these in.
+// How texture and surface instructions are executed (textures.cc); lower.cc fills these in.
 #pragma once
 
 #include "ptx/run/ir.h"

@@ -1,5 +1,5 @@
-// Matrix products of a warpgroup, eight columns of d at a time. Sums are made in double, which
-// holds each of them exactly or rounds once, as in matrix.cc.
+// Matrix products of a warpgroup, eight columns of d at a time. Sums are computed in double, which
+// is exact or rounds once, as in matrix.cc.
 #include "ptx/handlers/wgmma.h"
 
 #include "ptx/handlers/fragments.h"
@@ -40,7 +40,7 @@ class SharedMatrix {
     return piece(m % width_ * kPiece + m / width_ * far_m + k % 8 * width_ * kPiece +
                  k / 8 * far_k);
   }
-  // Where the piece would be that was asked for last.
+  // Where the piece of the last request would be.
   uint64_t address() const { return kSharedWindow | address_; }
 
  private:
@@ -195,7 +195,7 @@ class Product {
   SharedMatrix b_;
 };
 
-// Whether all lanes have lane 0's value.
+// Whether all lanes have the same value as lane 0.
 bool alike(Ctx& c, uint32_t operand) {
   const uint64_t* v = reg64(c, operand);
   for (unsigned l = 1; l < kLanes; ++l)

@@ -1,6 +1,6 @@
 // Matrix products of a warpgroup (wgmma.cc): four warps, each of which has 16 of the 64 rows of a
-// and d. lower_wgmma.cc fills these in. A product is done when its instruction runs, so that what
-// waits for its group finds it done. The executing warp needs nothing of the three others.
+// and d. lower_wgmma.cc fills these in. A product is finished when its instruction was executed, so
+// a wait for its group finds it done. The executing warp needs no data of the three others.
 #pragma once
 
 #include "ptx/handlers/matrix.h"
@@ -17,8 +17,8 @@ struct GroupShape {
   Element a = Element::kF16, b = Element::kF16, d = Element::kF16;
   bool saturate = false;
   bool negative_a = false, negative_b = false;
-  // Whether what lies side by side in shared memory are elements of one column of a, of one row of
-  // b (M-major, N-major), instead of the inner dimension's (K-major).
+  // Whether neighbouring elements in shared memory belong to one column of a, or one row of b
+  // (M-major, N-major), instead of following the inner dimension (K-major).
   bool columns_a = false, rows_b = false;
   int64_t pack() const {
     return (int64_t)((uint64_t)n | (uint64_t)k << 16 | (uint64_t)a << 32 | (uint64_t)b << 36 |

@@ -511,7 +511,7 @@ Fn quick(const Key& k) {
 
 }  // namespace
 
-// The caller fills imm for the exact path whatever handler this gives.
+// The caller sets imm for the exact path, whichever handler this returns.
 Fn pick_convert(const Key& k) {
   if (k.op == Op::kCvtPack) return cvt_pack;
   if (k.t == Ty::kE4M3x2 || k.t == Ty::kE5M2x2) return k.t2 == Ty::kF32 ? pack8<0> : pack8<1>;

@@ -121,7 +121,8 @@ const Ins* op3(Ctx& c, const Ins* i) {
   return i + 1;
 }
 
-// With a number from the instruction as last argument, for what is not worth a handler each.
+// With a number from the instruction as the last argument, for variants that are too rare for
+// handlers of their own.
 template <class O>
 const Ins* op1i(Ctx& c, const Ins* i) {
   using R = typename O::R;

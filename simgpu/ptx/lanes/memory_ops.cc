@@ -1,6 +1,6 @@
-// Loads, stores and atomics. The common case, lanes that all fall into one segment of memory, is
-// checked and done in vector loops; everything else (mixed windows, other blocks' shared memory,
-// faults) goes lane by lane.
+// Loads, stores and atomics. The common case, in which all lanes access one segment of memory, is
+// checked and executed in vector loops; everything else (mixed windows, other blocks' shared
+// memory, faults) is executed lane by lane.
 #include "ptx/lanes/real.h"
 
 namespace simgpu::ptx::SIMGPU_ARCH {
@@ -45,7 +45,7 @@ const Ins* bad_access(Ctx& c, const Ins* i, uint64_t a, unsigned bytes, const ch
                (unsigned long long)a);
 }
 
-// Where all active lanes' addresses lie, when that is one run of memory.
+// Where the active lanes' data are, when that is one segment.
 struct Run {
   uint8_t* host;
   bool contiguous;  // lane l at host + offset[0] + l * step, all 32 lanes active
@@ -69,7 +69,8 @@ inline bool all_inside(Ctx& c, uint64_t base, uint64_t room, unsigned bytes, uns
   return bad == 0;
 }
 
-// Decides the fast path for global, constant and shared accesses. Null host: go slowly.
+// Decides whether the fast path for global, constant and shared accesses applies. Null host: it
+// does not.
 inline Run locate(Ctx& c, Space space, unsigned bytes, unsigned step, bool write, uint64_t* base) {
   Run run{nullptr, false};
   const unsigned first = (unsigned)__builtin_ctz(c.mask);
@@ -96,7 +97,7 @@ inline Run locate(Ctx& c, Space space, unsigned bytes, unsigned step, bool write
   return run;
 }
 
-// How a value of memory type M sits in a register slot.
+// How a value of memory type M is stored in a register.
 template <class M, bool Wide>
 struct Cell {
   using S = uint32_t;
@@ -134,7 +135,7 @@ inline void store_one(uint8_t* p, M v) {
   __builtin_memcpy(p, &v, sizeof v);
 }
 
-// Lane by lane; any window, any vector width.
+// Lane by lane, for any window and any vector width.
 template <class M, bool Wide>
 const Ins* load_slow(Ctx& c, const Ins* i, Space space) {
   using S = typename Cell<M, Wide>::S;
@@ -265,8 +266,8 @@ inline const Ins* store_shared32(Ctx& c, const Ins* i) {
   return i + 1;
 }
 
-// The usual case of global memory: all lanes are active and lie side by side. Where lane 0's bytes
-// are in this process; null: look closer.
+// The usual case of global memory: all lanes are active and access consecutive addresses. Returns
+// where lane 0's bytes are in this process; null: the general path must be taken.
 template <Space Sp, unsigned Bytes, bool Write>
 __attribute__((always_inline)) inline uint8_t* side_by_side(Ctx& c, const Ins* i) {
   if (c.mask != ~0u || i->a == kNone || (i->sub & kAddress32)) return nullptr;

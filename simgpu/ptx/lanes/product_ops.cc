@@ -1,6 +1,6 @@
-// Numbers of matrices, many at once: from their bits, multiplied, and back. Compiled once per
-// instruction set, as the other *_ops.cc; all give the same bits, because products of elements are
-// exact in double and sums are made in one order.
+// Conversions and products of matrix elements, many at once. Compiled once per instruction set, as
+// the other *_ops.cc; all give the same bits, because products of elements are exact in double and
+// sums are computed in one order.
 #include "ptx/handlers/matrix.h"
 #include "ptx/lanes/real.h"
 

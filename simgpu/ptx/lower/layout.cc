@@ -1,4 +1,4 @@
-// Order of blocks and storage of registers.
+// Orders the blocks of a function and assigns storage to its registers.
 #include "ptx/lower/lower.h"
 
 namespace simgpu::ptx {
@@ -275,7 +275,8 @@ class Layout {
     }
   }
 
-  // Which registers are needed at the beginning (`in`) and at the end (live_out_) of each block.
+  // Computes which registers are needed at the beginning (`in`) and at the end (live_out_) of each
+  // block.
   void find_live(Vec<uint64_t>* in) {
     const size_t words = live_words(), n = order_.size();
     Vec<uint64_t> kill, use;
@@ -408,7 +409,7 @@ class Layout {
     }
   }
 
-  // Leaves what the translation to machine code has to know of the final code.
+  // Records the facts about the final code that the translation to machine code needs.
   void describe_flow(uint32_t base0, uint32_t base1, uint32_t base2) {
     const auto n = (uint32_t)order_.size();
     const size_t words = (d_.classes.size() + 63) / 64, units = (f_->reg_bytes / 128 + 63) / 64;

@@ -1,5 +1,5 @@
-// One PTX instruction at a time to handlers and operands. What is not known is an error with its
-// name and line.
+// Lowers PTX instructions, one at a time, to handlers and operands. An unknown instruction or
+// modifier is an error with its name and line.
 #include "ptx/lower/lower.h"
 
 #include "ptx/lower/lower_body.h"

@@ -6,12 +6,12 @@
 
 namespace simgpu::ptx {
 
-// The module's table of constants while it grows.
+// The module's table of constants while it is built.
 class Constants {
  public:
   // Offset of a constant of 4 or 8 bytes.
   uint32_t number(uint64_t value, unsigned bytes);
-  // A place of 8 or 4 bytes that is filled in later.
+  // Reserves 8 or 4 bytes that are filled in later.
   uint32_t place(unsigned bytes);
   void fill(uint32_t offset, uint64_t value, unsigned bytes);
   size_t bytes() const { return data_.size() * 8; }
@@ -45,7 +45,7 @@ struct Lowering {
   Log* log;
 };
 
-// False after messages.
+// False: errors were reported.
 bool lower_function(Lowering* l, Function* f);
 
 // What lower_function emits before order and storage are decided. Registers are kVirtual | number.

@@ -53,13 +53,13 @@ class Parts {
       if (parts_[i] == name) return true;
     return false;
   }
-  // The first of `names` (ended by null) that is there; -1 if none.
+  // The index of the first of `names` (ended by null) that the opcode has; -1 if it has none.
   int take_one(const char* const* names) {
     for (int k = 0; names[k]; ++k)
       if (take(names[k])) return k;
     return -1;
   }
-  // Which of `names` stands first in the opcode; -1 if none does.
+  // The index of that of `names` which comes first in the opcode; -1 if it has none.
   int first_of(const char* const* names) const {
     for (unsigned i = 1; i < count_; ++i)
       for (int k = 0; names[k]; ++k)
@@ -76,7 +76,7 @@ class Parts {
         }
     return -1;
   }
-  // The first unused part that begins like that; empty: there is none.
+  // The first unused part that begins with the text; empty: there is none.
   Text take_beginning(Text prefix) {
     for (unsigned i = 1; i < count_; ++i)
       if (!used_[i] && parts_[i].starts(prefix)) {
@@ -116,7 +116,7 @@ class Body {
  public:
   Body(Lowering* l, Function* f) : l_(*l), m_(*l->module), f_(f), s_(*f->syntax), b_(backend()) {}
 
-  // False after messages.
+  // False: errors were reported.
   bool run();
 
  private:
@@ -211,7 +211,7 @@ class Body {
   // Ordering, scope and cache words. True when the access is ordered or volatile.
   bool access_words(Parts& p);
   unsigned vector(Parts& p) { return p.take("v2") ? 2 : p.take("v4") ? 4 : p.take("v8") ? 8 : 1; }
-  // Fills a, imm and sub of an access; may change the space to the symbol's.
+  // Sets a, imm and sub of an access; may replace the space by that of the symbol.
   void address(const Operand& o, Space* space, Ins* i);
   void symbol_address(Symbol* v, Space* space, Ins* i);
   void load(Parts& p);
@@ -221,7 +221,7 @@ class Body {
   void atomic(Parts& p);
   void copy_async(Parts& p);
   uint32_t ignored_source(const Operand& ignore, uint64_t bytes);
-  // An address as a register, its offset added.
+  // An address in a register, with its offset added.
   uint32_t plain_address(const Operand& o, Space space, uint16_t* sub);
   void bulk_copy(Parts& p);
   void store_async(Parts& p, bool reduce);
@@ -272,7 +272,7 @@ class Body {
   void branch_indexed(Parts& p);
   void call(Parts& p);
   bool direct(Symbol* v, CallSite* site);
-  // What says the types of parameters: the function, or the prototype of an indirect call.
+  // The source of the parameters' types: the function, or the prototype of an indirect call.
   const FunctionSyntax* formal_of(const Operand& target);
   CallSlot* slots(const Operand* list, const Vec<Symbol*>* formals, uint32_t* count, bool passed);
   // Loads or stores a register of a parameter's type at a place of the frame.

@@ -1,4 +1,4 @@
-// Lowering of branches, calls, barriers and what the lanes of a warp do together.
+// Lowering of branches, calls, barriers and operations across the lanes of a warp.
 #include "ptx/handlers/device_launch.h"
 #include "ptx/lower/lower_body.h"
 
@@ -28,7 +28,7 @@ bool Body::label_number(Text name, uint32_t* number, LabelSyntax** found) {
 }
 
 uint32_t Body::number_of(LabelSyntax* l) {
-  // Its place in the list, which is ordered by `at`.
+  // Its position in the list, which is ordered by `at`.
   uint32_t low = 0, high = (uint32_t)s_.labels.size();
   while (low < high) {
     uint32_t mid = (low + high) / 2;
@@ -178,7 +178,7 @@ CallSlot* Body::slots(const Operand* list, const Vec<Symbol*>* formals, uint32_t
       error("call parameters must be .param variables of the function, registers or numbers");
       return out;
     }
-    // A register or a number: through a place of its own in the frame.
+    // A register or a number is passed through memory of its own in the frame.
     const Ty type =
         o.kind == OperandKind::kRegister ? s_.registers[o.reg].type : (*formals)[k]->type;
     if (type_bytes(type) > 8 || f_->local_bytes + 16 >= kLocalLimit) {

@@ -55,7 +55,7 @@ void find_runs(const Function& f, Native* n) {
   }
 }
 
-// Memory with the given bytes that can be executed and no longer written.
+// Makes memory with the given bytes executable and read-only.
 void* executable(Native* n, const Vec<uint8_t>& bytes) {
   const size_t size = (bytes.size() + 4095) & ~(size_t)4095;
   void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -69,7 +69,7 @@ void* executable(Native* n, const Vec<uint8_t>& bytes) {
   return p;
 }
 
-// What stands in the place of a run's first handler: the code that fits the lanes.
+// The replacement of a run's first handler: chooses the code that fits the active lanes.
 size_t entry_stub(Assembler& a, const Fn* table) {
   const size_t at = a.here();
   a.load32(kRax, kRdi, offsetof(Ctx, variant));
@@ -130,7 +130,7 @@ Native* begin(Function* f) {
     n->runs.clear();
     return n;
   }
-  // Other threads may run the function: either handler does the same.
+  // Other threads may run the function meanwhile: either handler does the same.
   for (size_t r = 0; r < n->runs.size(); ++r)
     __atomic_store_n(&f->code[n->runs[r].begin].fn, reinterpret_cast<Fn>(code + stubs[r]),
                      __ATOMIC_RELEASE);

@@ -10,7 +10,7 @@
 
 namespace simgpu::ptx {
 
-// What is known of a register before its run begins, or of a result.
+// Facts about a register before its run begins, or about a result.
 struct Fact {
   bool compact = false;  // first + stride * lane, or that for each half of the warp
   bool alike = false;    // both halves begin with the same number
@@ -20,16 +20,16 @@ struct Fact {
   uint64_t value = 0;
 };
 
-// Facts that hold wherever a definition is the only one to reach, however lanes diverge: numbers
-// made of parameters, places of blocks and threads, and constants.
+// Facts that hold wherever only one definition reaches, however lanes diverge: expressions of
+// parameters, block and thread numbers, and constants.
 class Facts {
  public:
   Facts(const Module& m, const Function& f, const Fn* handlers, WarpShape shape)
       : m_(m), f_(f), handlers_(handlers), shape_(shape) {}
   void find();
-  // Of register `offset` when block `b` begins.
+  // The fact about register `offset` at the beginning of block `b`.
   Fact at_begin(uint32_t b, uint32_t offset) const;
-  // Of the result of an instruction with sources as told.
+  // The fact about the result of an instruction with these sources.
   Fact result(const Ins& i, const Known& k, const Fact* sources) const;
   Fact constant(uint32_t operand, bool wide) const;
 
@@ -94,7 +94,7 @@ struct Value {
   uint8_t reg[4] = {};
 };
 
-// Where the parts of a vector are for one instruction.
+// Where the parts of a vector are during one instruction.
 struct Parts {
   uint8_t reg[4] = {};
   uint32_t owned = 0;  // the registers that belong to this, one bit for each
@@ -108,12 +108,12 @@ class Translator {
     units_ = f.reg_bytes / 128;
     map_.resize(units_ + 1);
   }
-  // The code of a run that could not be translated, for those that jump to it.
+  // The handlers that continue a run which could not be translated.
   void refuse(uint32_t begin, x86::Label entry) {
     a_.place(entry);
     to_handler(begin);
   }
-  // Translates the instructions from begin to end of block b; false: not possible.
+  // Translates the instructions from begin to end of block b; false: it cannot.
   bool run(uint32_t b, uint32_t begin, uint32_t end, const Vec<x86::Label>& entries, bool memory);
 
  private:
@@ -203,7 +203,7 @@ class Translator {
   void shared_compact(int v, int32_t stride, const Parts& p, const Ins& i, uint32_t index,
                       bool wide, bool write);
   void shared_vector(int v, const Parts& p, const Ins& i, uint32_t index, bool wide, bool write);
-  // rax: the address of the first lane. r10 becomes where it lies in this process.
+  // rax: the address of the first lane. Sets r10 to its place in this process.
   void check_range(unsigned bytes, unsigned lanes, bool write, int site, x86::Label miss);
   void check_shared(unsigned bytes, unsigned lanes, x86::Label miss);
   void first_address(int v, unsigned half, int64_t offset);

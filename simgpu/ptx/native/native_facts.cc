@@ -1,4 +1,4 @@
-// What is known of registers without running: see Facts.
+// Computes facts about registers without running code: see Facts.
 #include "ptx/native/native_code.h"
 
 namespace simgpu::ptx {
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kMost = 1 << 20;  // of a stride
 
-// Of sources that are the same number in all lanes the result is, too.
+// If all sources are equal in all lanes, so is the result.
 Fact of_equals(const Fact* s, unsigned count) {
   Fact f;
   f.alike = true;

@@ -1,7 +1,7 @@
 // Loads and stores of a run. Each access remembers the segment that it found last (Ctx::sites).
-// Lanes that lie side by side, or all at one address, are one access of the machine; others are
-// gathered or scattered; what is outside the remembered segment goes to the interpreter, which
-// finds another one or reports the fault.
+// Consecutive addresses, or one address for all lanes, become one access of the machine; others are
+// gathered or scattered. An address outside the remembered segment is left to the interpreter,
+// which finds another segment or reports the fault.
 #include <initializer_list>
 
 #include "ptx/native/native_code.h"
@@ -198,7 +198,8 @@ void Translator::lazy_first(const Value& v, const Ins& i) {
   a_.load64(kRcx, kRdi, offsetof(Ctx, base) + 8);
 }
 
-// Where all lanes lie side by side: one access, and then to `done`. Else to `apart`.
+// If all lanes access consecutive addresses: one access, then jumps to `done`. Else jumps to
+// `apart`.
 void Translator::lazy_in_a_row(const LazyAccess& x, const Ins& i, Label apart, Label done) {
   lanes_differ(x.i0, x.i1, 1);
   a_.jump_if(5, apart);
@@ -216,7 +217,7 @@ void Translator::lazy_in_a_row(const LazyAccess& x, const Ins& i, Label apart, L
   a_.jump(done);
 }
 
-// Where all lanes read one address: one access, and then to `done`.
+// If all lanes read one address: one access, then jumps to `done`.
 void Translator::lazy_at_one_address(const LazyAccess& x, const Ins& i, Label done) {
   const Label apart = a_.label();
   lanes_differ(x.i0, x.i1, 0);
@@ -229,7 +230,7 @@ void Translator::lazy_at_one_address(const LazyAccess& x, const Ins& i, Label do
   a_.place(apart);
 }
 
-// To `miss` unless each lane's index leads into the segment that the base lies in.
+// Jumps to `miss` unless each lane's index leads into the segment that contains the base.
 void Translator::check_lazy_lanes(const LazyAccess& x) {
   const unsigned bytes = x.wide ? 8 : 4;
   // How far the index may go in both directions; r11 is what is left of the segment.
@@ -345,7 +346,7 @@ bool Translator::vector_access(int n, const Parts& p, const Ins& i, uint32_t ind
     a_.jump(done);
     a_.place(scattered);
   }
-  // The first lane may rest, so no address is checked alone.
+  // The first lane may be inactive, so its address is not checked alone.
   if (masked()) {
     const Label some = a_.label();
     a_.load32(kR9, kRdi, offsetof(Ctx, mask));

@@ -1,4 +1,4 @@
-// Which handlers of the interpreter have a translation, and what it is.
+// Which handlers of the interpreter have a translation, and which.
 #pragma once
 
 #include "ptx/native/x86.h"

@@ -1,4 +1,4 @@
-// The instructions of a run, apart from memory.
+// Translates the instructions of a run other than memory accesses.
 #include <initializer_list>
 
 #include "ptx/native/native_code.h"
@@ -340,7 +340,8 @@ void Translator::shift(const Known& k, const Ins& i) {
   set(i.d, v);
 }
 
-// Floating-point instructions. Their NaNs get their bits later, where an instruction uses them.
+// Floating-point instructions. The bits of NaNs are made canonical later, where an instruction uses
+// them.
 void Translator::real(const Known& k, const Ins& i) {
   const int a = operand(i.a, k.wide);
   if (k.what == Do::kFma) {

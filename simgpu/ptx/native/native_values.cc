@@ -1,4 +1,4 @@
-// Values of a run: in which form they are, and in which registers.
+// Values of a run: their forms, and the registers that hold them.
 #include "ptx/native/native_code.h"
 
 namespace simgpu::ptx {
@@ -106,9 +106,9 @@ int Translator::operand(uint32_t o, bool wide) {
   map_[unit] = v + 1;
   values_[v].home = o;
   if (lanes_ == LaneSet::kSome) return v;
-  // No instruction has written it in this run, and so none has in this block: runs cover what is
-  // before them in the block only as far as instructions that are not translated, so ask where it
-  // is safe.
+  // No instruction of this run has written the register, and so none of this block has: a run
+  // covers everything before it in the block back to an instruction that is not translated, so the
+  // facts are asked for at its beginning.
   bool written = false;
   for (uint32_t i = f_.flow[block_].begin; i < begin_ && !written; ++i)
     each_register(f_, i, [&](uint32_t r, bool w) { written |= w && r == o; });

@@ -1,11 +1,11 @@
-// Handlers of the parts that run beside ir.h's.
+// Handlers that run beside those of ir.h.
 #pragma once
 
 #include "ptx/run/ir.h"
 
 namespace simgpu::ptx {
 
-// d = is the generic address a within a .const variable of the module?
+// Sets d to whether the generic address a is inside a .const variable of the module.
 const Ins* op_is_constant(Ctx&, const Ins*);
 
 }  // namespace simgpu::ptx

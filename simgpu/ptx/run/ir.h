@@ -30,8 +30,8 @@ inline constexpr uint32_t kLocalLimit = 512 << 10;  // bytes of local memory per
 
 struct Ins;
 struct Ctx;
-// Executes one instruction for the lanes of Ctx::mask and returns the next one; null: look at
-// Ctx::event.
+// Executes one instruction for the lanes of Ctx::mask and returns the next one; null: Ctx::event
+// says why it stops.
 using Fn = const Ins* (*)(Ctx&, const Ins*);
 
 struct Function;
@@ -68,7 +68,7 @@ enum InsFlag : uint8_t {
 
 struct Ins {
   Fn fn;
-  Fn inner;  // what runs under a guard
+  Fn inner;  // the instruction under the guard
   uint32_t d, a, b, c;
   uint32_t e;  // a fourth source or a second destination
   uint32_t g;  // guard predicate
@@ -86,7 +86,8 @@ struct Ins {
   uint8_t flags;
 };
 
-// Which operands of an instruction are read where most write, and how its list is split.
+// Which operands of an instruction are read although most instructions write them, and how its list
+// is split.
 struct Roles {
   bool d_read, e_read;    // else written
   uint16_t list_written;  // that many of the list are written, the rest read
@@ -205,7 +206,7 @@ struct Block {
   Unit* unit = nullptr;
   uint32_t ctaid[3] = {};
   uint32_t rank = 0;  // in its cluster
-  uint32_t slot = 0;  // stands for the multiprocessor
+  uint32_t slot = 0;  // the number of the simulated multiprocessor
   uint32_t warp_count = 0, warps_done = 0, threads = 0;
   uint8_t* shared = nullptr;
   uint32_t shared_bytes = 0;
@@ -246,7 +247,7 @@ enum class Event : uint8_t {
   kError,
 };
 
-// What a handler sees. One per worker; fields describe the group that runs now.
+// The state that a handler works with. One per worker; fields describe the group that runs now.
 struct Ctx {
   const uint8_t* base[2];  // registers, constants
   uint32_t mask;
@@ -486,12 +487,11 @@ bool backend_is_widest();  // it is that for AVX-512
 
 // ---- shared by the parts that run ----
 
-// Ends the launch: records the first error and makes the current instruction stop. Always returns
-// null.
+// Ends the launch: records the first error and stops the current instruction. Always returns null.
 const Ins* fault(Ctx& c, const Ins* i, Outcome outcome, uint64_t address, const char* format, ...)
     __attribute__((format(printf, 5, 6)));
-// Where `bytes` at a generic address lie in this process, for one lane; local memory is not
-// contiguous and gives null with *local set. Null otherwise means illegal.
+// Where `bytes` at a generic address are in this process, for one lane. Local memory is not
+// contiguous: null with *local set. Null otherwise means that the address is illegal.
 uint8_t* resolve(Ctx& c, uint64_t address, uint32_t bytes, bool write, bool* local);
 bool read_bytes(Ctx& c, uint32_t lane, uint64_t address, void* to, uint32_t bytes);
 bool write_bytes(Ctx& c, uint32_t lane, uint64_t address, const void* from, uint32_t bytes);
@@ -503,7 +503,8 @@ inline const Segment* find_segment(Ctx& c, uint64_t address) {
       if (address - s.begin < s.end - s.begin) return &s;
   return find_segment_slow(c, address);
 }
-// Called by loads that may be part of a spin loop. True: give way (c.event is set).
+// Called by loads that may be part of a spin loop. True: another group must run first (c.event is
+// set).
 bool spins(Ctx& c, const Ins* i, uint64_t address, uint64_t value);
 uint64_t special_value(Ctx& c, uint8_t reg, uint32_t lane);
 

@@ -1,4 +1,4 @@
-// Modules: compile, addresses, initial values.
+// Compiles modules, and assigns addresses and initial values to their variables.
 #include <stdio.h>
 
 #include "ptx/lower/lower.h"
@@ -63,8 +63,8 @@ const char* text_of(Module* m, Text t) {
 
 uint64_t align_up(uint64_t v, uint64_t a) { return (v + a - 1) & ~(a - 1); }
 
-// Shared memory: variables that device functions use lie at the same place in every kernel that may
-// reach them; each kernel's own ones follow.
+// Shared memory: variables that device functions use are at the same offset in every kernel that
+// may reach them; each kernel's own variables follow.
 class SharedLayout {
  public:
   SharedLayout(Lowering* l) : l_(*l), m_(*l->module) {}

@@ -8,7 +8,7 @@
 // turns, so that memory stays small for grids of long independent blocks.
 //
 // Kernels whose results depend on the order of their blocks (Function::depends_on_order) run one
-// unit at a time: what they leave does not depend on the number of threads.
+// unit at a time, so that results do not depend on the number of threads.
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -31,8 +31,8 @@ constexpr int64_t kWarpSlice =
     20000;  // instructions of a warp before the next warp of the block runs
 constexpr int64_t kUnitSlice = 4000000;  // instructions of a unit before another unit runs
 constexpr uint64_t kResidentBytes = 1ull << 30;
-// Grids this small run on the caller's thread: to wake a worker costs more than they do. One that
-// turns out to be long goes to the pool after a slice.
+// Grids this small run on the caller's thread, because waking a worker costs more than they do. One
+// that turns out to take long is moved to the pool after a slice.
 constexpr uint64_t kSmallUnits = 4, kSmallWarps = 8;
 constexpr int64_t kSmallSlice = 100000;
 
@@ -56,10 +56,10 @@ struct Job {
   Result result;
 };
 
-// Waiting this long in a loop is cheaper than to sleep and be woken.
+// Cycles to wait in a loop, which is cheaper than sleeping and being woken.
 constexpr uint64_t kSpinCycles = 25000;
-// Grids of more instructions than this are worth waking others for at once; the rest when they turn
-// out to be long.
+// Grids of more instructions than this wake other threads at once; others do when they turn out to
+// take long.
 constexpr uint64_t kManyInstructions = 4000;
 constexpr uint64_t kLongCycles = 15000;
 
@@ -122,8 +122,8 @@ class Pool {
             job.unit_count * g.cluster_size * g.warps_per_block <= kSmallWarps);
   }
 
-  // The launching thread works, too, as long as its blocks run to their ends: no thread has to be
-  // woken for it. One that waits or takes long is for the pool's threads.
+  // The launching thread works, too, as long as its blocks run to their ends, so that no thread has
+  // to be woken. A block that waits or takes long is left to the pool's threads.
   void run_with_others(Job* job) {
     pthread_mutex_lock(&mutex_);
     job->next = jobs_;
@@ -179,7 +179,7 @@ class Pool {
         break;
       if (!job->helped && count_ > 1 && __rdtsc() - begin > kLongCycles) call_others(job);
       if ((jobs_ != job || job->next) &&
-          __rdtsc() - begin > 100 * kLongCycles) {  // others want a turn
+          __rdtsc() - begin > 100 * kLongCycles) {  // other units are waiting for the thread
         whole = false;
         break;
       }
@@ -217,9 +217,9 @@ class Pool {
     return state;
   }
 
-  // Runs the grid's units one after the other, on a thread that is not the pool's. False when one
-  // waits for others or takes long: the job, not yet known to the pool, is left in a state to go on
-  // from.
+  // Runs the grid's units one after the other, on a thread outside of the pool. False when one
+  // waits for others or takes long: the pool, which does not know the job yet, can continue from
+  // its state.
   bool run_here(Job* job) {
     uint32_t before;
     asm volatile("stmxcsr %0" : "=m"(before));

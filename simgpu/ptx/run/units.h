@@ -1,5 +1,5 @@
-// Storage of blocks that run: kept from launch to launch, because to make it anew costs more than
-// most small grids do.
+// Storage of running blocks, kept from launch to launch, because making it costs more than most
+// small grids do.
 #pragma once
 
 #include <pthread.h>
@@ -25,7 +25,7 @@ class UnitStore {
   Unit* kept_[kKept] = {};  // the one given back last comes first
 };
 
-// Sets unit `index` of the grid to its beginning. False: no memory.
+// Initialises unit `index` of the grid. False: there is no memory.
 bool start_unit(const Grid& g, Unit* unit, uint64_t index);
 void end_unit(Unit* unit);
 

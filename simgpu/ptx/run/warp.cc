@@ -1,5 +1,5 @@
-// One warp: groups of lanes, divergence and reconvergence, calls, barriers, and what lanes do
-// together.
+// One warp: groups of lanes, divergence and reconvergence, calls, barriers, and operations across
+// lanes.
 //
 // A warp is a set of groups, each a mask of lanes at one instruction of one frame. Code is laid out
 // in an order in which every reconvergence point comes after the paths that lead to it, loops
@@ -159,8 +159,8 @@ bool reserve_local(Warp& w, uint32_t bytes) {
   return true;
 }
 
-// The same instruction reads the same value from the same address again and again: another thread
-// must act first.
+// The same instruction has read the same value from the same address repeatedly: another thread
+// must run first.
 bool spins(Ctx& c, const Ins* i, uint64_t address, uint64_t value) {
   Warp& w = *c.warp;
   uint64_t key = ((uintptr_t)i * 0x9e3779b97f4a7c15ull) ^ (address * 0xc2b2ae3d27d4eb4full) ^
@@ -538,7 +538,7 @@ const Ins* op_sleep(Ctx& c, const Ins* i) {
 
 // ---- special registers ----
 
-// For the lanes that are on; four at a time on every machine.
+// For the active lanes; four at a time on every machine.
 static void fill_lanes(uint32_t* d, const int32_t* on, uint32_t value) {
   const __m128i v = _mm_set1_epi32((int)value);
   for (unsigned l = 0; l < kLanes; l += 4) {
@@ -671,7 +671,7 @@ uint64_t special_value(Ctx& c, uint8_t reg, uint32_t lane) {
   }
 }
 
-// Registers that are the same for all lanes of a warp, and stay so.
+// Registers that are equal in all lanes of a warp and do not change.
 static bool same_for_all(uint8_t reg) {
   return (reg >= kNtidX && reg <= kNctaidZ) || reg == kWarpid || reg == kWarpSize;
 }
@@ -786,7 +786,7 @@ const Ins* op_stackrestore(Ctx& c, const Ins* i) {
   return i + 1;
 }
 
-// ---- what lanes do together ----
+// ---- operations across lanes ----
 
 const Ins* op_activemask(Ctx& c, const Ins* i) {
   uint32_t* d = reg32(c, i->d);
@@ -1116,8 +1116,8 @@ static Group* choose_group(Warp& w, uint32_t* ready) {
   return best;
 }
 
-// g has run for a slice: the lanes that waited longest have the next one, then the usual order is
-// back, in which lanes meet.
+// The group has run for a slice: the lanes that waited longest run in the next one. Then the usual
+// order applies again, in which lanes meet.
 static void pass_on(Warp& w, Group& g) {
   g.age = ++w.ages;
   w.waited = 0;

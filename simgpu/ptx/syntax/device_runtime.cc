@@ -1,12 +1,12 @@
-// What the engine has of NVIDIA's device runtime beyond builtin.cc, as PTX text of ours: functions
-// that compilers leave to libcudadevrt.a.
+// Functions of NVIDIA's device runtime beyond those of builtin.cc, as our own PTX text: compilers
+// leave them to libcudadevrt.a.
 #include "ptx/syntax/device_runtime.h"
 
 namespace simgpu::ptx {
 namespace {
 
-// The grid's barrier (cudaCGSynchronize) is a count of blocks that came, in the workspace that a
-// cooperative launch has: a block goes on when all of its round have come.
+// The grid's barrier (cudaCGSynchronize) counts the blocks that arrive, in the workspace of a
+// cooperative launch. A block continues when all blocks of its round have arrived.
 constexpr char kGridGroups[] = R"(
 .visible .func (.param .b64 handle) cudaCGGetIntrinsicHandle(.param .b32 scope) {
   .reg .b32 %high, %low, %wanted;

@@ -5,7 +5,8 @@
 
 namespace simgpu::ptx {
 
-// Defines those that we have. False: the module's own text declares them otherwise (told in `log`).
+// Adds definitions for those that the engine supports. False: the module declares one of them
+// differently (reported in `log`).
 bool add_device_runtime(ModuleSyntax*, Log*);
 
 }  // namespace simgpu::ptx

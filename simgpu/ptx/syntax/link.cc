@@ -1,6 +1,6 @@
-// Several PTX texts to one. Works on the declarations at module scope: which names each text keeps
-// to itself, which ones it defines for all. Bodies are copied; only private names that meet another
-// text's get a suffix.
+// Links several PTX texts to one. It works on the declarations at module scope: which names are
+// private to a text, and which one defines a name for all. Bodies are copied; private names that
+// collide with another text's get a suffix.
 #include <stdio.h>
 
 #include "ptx/engine.h"
@@ -18,7 +18,7 @@ bool word_part(char c) { return letter(c) || digit(c); }
 
 enum class Linkage : uint8_t { kPrivate, kExtern, kVisible, kWeak };
 
-// One declaration at module scope, as it stands in its text.
+// One declaration at module scope, as written in its text.
 struct Item {
   uint32_t begin, end;
   Text name;

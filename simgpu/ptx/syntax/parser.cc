@@ -424,7 +424,7 @@ class Parser {
   // .tex .u32 name; is how .global .texref name; was written once.
   void old_texture(bool external) {
     s_.advance();
-    s_.name();  // .u32, .u64, .s32: means nothing
+    s_.name();  // .u32, .u64, .s32: without effect
     references(Opaque::kTexture, external);
   }
 

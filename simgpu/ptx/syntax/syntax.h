@@ -1,6 +1,6 @@
-// What the parser makes of PTX text: symbols, and for each function a list of instructions whose
-// operands are resolved (labels excepted: they may come later). Everything lives in the module's
-// arena and points into its copy of the text.
+// The result of parsing PTX text: symbols, and for each function a list of instructions whose
+// operands are resolved (except labels, which may be defined later). Everything is allocated in the
+// module's arena and points into its copy of the text.
 #pragma once
 
 #include "ptx/engine.h"
@@ -226,7 +226,7 @@ enum SpecialReg : uint8_t {
   kSpecialCount,
 };
 
-// Where errors go: kept short, NUL terminated, never written beyond the given buffer.
+// The buffer for errors: short, NUL terminated, never written beyond its end.
 class Log {
  public:
   Log(char* buffer, size_t room) : buffer_(buffer), room_(buffer ? room : 0) {

@@ -1,4 +1,4 @@
-// Divergence, barriers, lanes together, calls, memory faults, printf, errors.
+// Divergence, barriers, operations across lanes, calls, memory faults, printf, errors.
 #include <chrono>
 #include <thread>
 #include "tests/catch.h"

@@ -1,6 +1,6 @@
-// Fuzzing whatever the engine parses: PTX text, linking of two texts, fat binaries. The first byte
-// of the input chooses. Handlers of lanes are left out (kBackend below), so that the front end can
-// be built with sanitizers in seconds.
+// Fuzzes everything that the engine parses: PTX text, linking of two texts, fat binaries. The first
+// byte of the input chooses. Handlers of lanes are left out (kBackend below), so that the front end
+// can be built with sanitizers in seconds.
 //
 // With clang: -fsanitize=fuzzer (target ptx_fuzzer; `ptx_fuzz_smoke --corpus DIR` writes its
 // seeds). Otherwise ptx_fuzz_smoke mutates its own seeds, the same every time.

@@ -1,4 +1,4 @@
-// Several texts linked to one: what is private stays apart, what is shared meets.
+// Several texts linked to one: private names stay apart, shared names refer to one definition.
 #include "tests/catch.h"
 
 #include "harness.h"

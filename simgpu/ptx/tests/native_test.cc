@@ -1,6 +1,6 @@
-// The machine code against the interpreter: random kernels have to leave the same bytes, or end
-// with the same fault, on both. Feared: a wrong instruction, a register that was not written back
-// where the interpreter goes on, lanes that rest written over, an address checked too little.
+// The machine code against the interpreter: random kernels must leave the same bytes, or end with
+// the same fault, on both. Fears: a wrong instruction, a register that is not written back where
+// the interpreter continues, inactive lanes that are written, an address that is not checked.
 #include <initializer_list>
 #include <random>
 #include "tests/catch.h"

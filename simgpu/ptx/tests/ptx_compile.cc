@@ -1,5 +1,5 @@
-// ptx_compile FILE.ptx ...: compiles each file as a device of compute capability 12.0 would and
-// says what the engine does not know. For tests/conformance/corpus/check and for looking into a
+// ptx_compile FILE.ptx ...: compiles each file as a device of compute capability 12.0 would, and
+// prints what the engine does not support. Used by tests/conformance/corpus/check and to examine a
 // text.
 #include <cstdio>
 #include <fstream>

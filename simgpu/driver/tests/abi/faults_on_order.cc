@@ -1,4 +1,5 @@
-// SIMGPU_FAIL=cuMemAlloc:2,cuStreamCreate:1:NOT_READY and a small SIMGPU_MEMORY do what they say.
+// SIMGPU_FAIL=cuMemAlloc:2,cuStreamCreate:1:NOT_READY and a small SIMGPU_MEMORY make calls fail as
+// they say.
 #include "check.h"
 
 int main() {

@@ -1,4 +1,4 @@
-// For seeds_differ.sh: what must not be the same in the next process.
+// Prints, for seeds_differ.sh, values that must differ in the next process.
 #include "check.h"
 
 int main() {

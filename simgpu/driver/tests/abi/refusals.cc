@@ -1,4 +1,4 @@
-// For refusals.sh: calls that are refused in words and counted.
+// Makes calls that are refused by name and counted, for refusals.sh.
 #include "check.h"
 
 int main() {

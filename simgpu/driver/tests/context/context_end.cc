@@ -1,4 +1,4 @@
-// Ending a context cancels what waits in it, and stops its threads.
+// Ending a context cancels the work that waits in it, and stops its threads.
 #include <dirent.h>
 
 #include "check.h"

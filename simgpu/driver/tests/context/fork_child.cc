@@ -1,4 +1,4 @@
-// A forked child has no driver, says so, and ends without harm; the parent goes on.
+// A forked child has no driver, its calls fail, and it ends without harm; the parent continues.
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
-// Memory of one process in another (cuIpc*): small and large allocations, both sides see what
-// either writes; opened twice, closed as often; not in the process that has it; not what cannot be
-// shared.
+// Memory of one process in another (cuIpc*), in small and large allocations: both processes see
+// what either writes; memory that was opened twice is closed twice; a process cannot open its own
+// memory; memory that cannot be shared is refused.
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>

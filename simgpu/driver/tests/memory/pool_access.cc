@@ -1,4 +1,4 @@
-// cuMemPoolSetAccess also holds for memory that the pool handed out before.
+// cuMemPoolSetAccess also applies to memory that the pool allocated before.
 #include <initializer_list>
 
 #include "check.h"
@@ -43,7 +43,7 @@ int main() {
     OK(cuMemcpyDtoH(&got, out, 4));
     CHECK(got == 0x07070707);
   }
-  // And taken away from all of it.
+  // Access to all of it is revoked.
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
   OK(cuMemPoolSetAccess(pool, &access, 1));
   OK(launch1(copy, 1, 1, nullptr, out, before[1]));

@@ -1,4 +1,4 @@
-// Events tell the time at which the stream got there, not when they were recorded by the host.
+// Events record the time at which the stream reaches them, not the time of the call.
 #include "check.h"
 
 static void CUDA_CB nap(void*) { rest(0.06); }

@@ -1,5 +1,5 @@
-// A kernel spins while the host and other streams go on; ending its context ends it; so does ending
-// the process.
+// A kernel spins while the host and other streams continue; the end of its context ends it, and so
+// does the end of the process.
 #include "kernels.h"
 
 int main() {
