@@ -108,7 +108,8 @@ class Translator {
     units_ = f.reg_bytes / 128;
     map_.resize(units_ + 1);
   }
-  // The handlers that continue a run which could not be translated.
+  // Makes code that jumps to the run from `begin` on, which could not be translated, continue in
+  // the interpreter.
   void refuse(uint32_t begin, x86::Label entry) {
     a_.place(entry);
     to_handler(begin);
