@@ -9,6 +9,7 @@
 #include "gpuckpt/exit_codes.h"
 #include "restore/entry/entry_memory.h"
 #include "restore/entry/warnings.h"
+#include "snapshot/park/continued_wait.h"
 #include "snapshot/park/interrupted_call.h"
 #include "snapshot/park/raw_thread.h"
 
@@ -231,6 +232,7 @@ static CallEnd call_end(const process::Thread& t) {
     asm volatile("mov %0, %%rsp\n xor %%ebp, %%ebp\n jmp *%1" : : "r"(sp), "r"(pc) : "memory");
   }
   uint64_t frame = t->saved.ucontext;
+  begin_rest(reinterpret_cast<ucontext_t*>(frame));
   end_call_if_signalled(reinterpret_cast<ucontext_t*>(frame), call_end(t->saved), state.count == 1);
   // The stack may be gone from here on, so only registers are used.
   asm volatile(

@@ -17,7 +17,7 @@
 #include "snapshot/control/state.h"
 #include "snapshot/park/app_signals.h"
 #include "snapshot/park/borrowed_memory.h"
-#include "snapshot/park/eintr.h"
+#include "snapshot/park/continued_wait.h"
 #include "snapshot/park/raw_thread.h"
 #include "snapshot/trigger/sender.h"
 
@@ -113,7 +113,7 @@ void handler(int sig, siginfo_t* info, void* context) {
       term_info = *info;
       if (!wake_coordinator(kWantTerm)) deliver_term();
     }
-    repair_eintr_by_code(static_cast<ucontext_t*>(context));
+    continue_call(static_cast<ucontext_t*>(context), info);
     return;
   }
   struct sigaction now = app_action(l);
@@ -121,7 +121,7 @@ void handler(int sig, siginfo_t* info, void* context) {
   if (!its_own) wake_coordinator(kWantSignal);
   if (!has_handler(now)) {
     if (its_own && now.sa_handler == SIG_DFL && ends_program(sig)) let_default_happen(sig);
-    repair_eintr_by_code(static_cast<ucontext_t*>(context));
+    continue_call(static_cast<ucontext_t*>(context), info);
     return;
   }
   call_app(l, now, sig, info, context);

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "base/syscall.h"
+#include "snapshot/park/continued_wait.h"
 
 namespace gpuckpt {
 
@@ -94,7 +95,11 @@ inline bool repair_eintr_by_code(ucontext_t* uc) {
   if (restarts) ip += 2;
   if (ip[-2] != 0x0f || ip[-1] != 0x05) return false;
   uint64_t nr = 0;
-  if (ip[-7] == 0xb8)
+  const long continued =
+      continued_call(reinterpret_cast<uint64_t>(ip), reinterpret_cast<uint64_t>(sp));
+  if (continued >= 0)
+    nr = static_cast<uint64_t>(continued);
+  else if (ip[-7] == 0xb8)
     __builtin_memcpy(&nr, ip - 6, 4);
   else if (ip[-7] == 0x48 && ip[-6] == 0x8b && ip[-5] == 0x44 && ip[-4] == 0x24)
     __builtin_memcpy(&nr, sp + static_cast<signed char>(ip[-3]), 8);

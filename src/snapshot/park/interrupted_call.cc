@@ -114,18 +114,19 @@ CallEnd repair_call(ucontext_t* uc, const SyscallState& before) {
   return restarted && may_end(before.nr, r) ? CallEnd::kWithoutRestart : CallEnd::kNever;
 }
 
-void end_call_if_signalled(ucontext_t* uc, CallEnd end, bool alone) {
-  if (end == CallEnd::kNever) return;
+bool end_call_if_signalled(ucontext_t* uc, CallEnd end, bool alone) {
+  if (end == CallEnd::kNever) return false;
   const uint64_t waiting = waiting_signals() & ~blocked_in(*uc);
   for (int sig = 1; sig <= 64; ++sig) {
     uint64_t flags;
     if (!(waiting >> (sig - 1) & 1) || !is_handled_here(sig, alone, &flags)) continue;
     // As the kernel does: the first handler decides.
-    if (end == CallEnd::kWithoutRestart && flags & SA_RESTART) return;
+    if (end == CallEnd::kWithoutRestart && flags & SA_RESTART) return false;
     uc->uc_mcontext.gregs[REG_RAX] = -EINTR;
     uc->uc_mcontext.gregs[REG_RIP] += 2;  // behind the instruction
-    return;
+    return true;
   }
+  return false;
 }
 
 }  // namespace gpuckpt

@@ -31,8 +31,8 @@ enum class CallEnd : uint32_t {
 CallEnd repair_call(ucontext_t*, const SyscallState& before);
 
 // Before the thread returns to its context. `alone`: no other thread can take a signal of the
-// process.
-void end_call_if_signalled(ucontext_t*, CallEnd, bool alone);
+// process. True: the call has ended.
+bool end_call_if_signalled(ucontext_t*, CallEnd, bool alone);
 
 // Of several threads: gives each signal that waits for the process, and has a handler, to the
 // thread that the kernel would have chosen; which, `thread_for` says (0: none). On a thread of

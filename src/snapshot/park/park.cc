@@ -9,6 +9,7 @@
 #include "base/text/text.h"
 #include "snapshot/api/device_plugin.h"
 #include "snapshot/control/state.h"
+#include "snapshot/park/continued_wait.h"
 #include "snapshot/park/raw_thread.h"
 
 namespace gpuckpt {
@@ -100,6 +101,8 @@ void park_handler(int sig, siginfo_t* info, void* context) {
     return;
   }
   t->info = info;
+  if (t->call_end == CallEnd::kAlways && !t->driver) continue_wait(t->context, info);
+  take_parked_time(t->context);
   sys::call(SYS_arch_prctl, ARCH_GET_FS, sys::ptr(&t->fs));
   sys::call(SYS_arch_prctl, ARCH_GET_GS, sys::ptr(&t->gs));
   sys::call(SYS_get_robust_list, 0, sys::ptr(&t->robust_head), sys::ptr(&t->robust_bytes));
@@ -119,11 +122,17 @@ void park_handler(int sig, siginfo_t* info, void* context) {
     if (collect.thread == t) collect_own();
     sys::futex_wait(&stay, now, 0);
   }
-  end_call_if_signalled(t->context, t->call_end, parking.count() == 1);
+  take_parked_time(t->context);
+  const CallEnd call_end = t->call_end;
+  const bool alone = parking.count() == 1;
+  ucontext_t* uc = t->context;
+  const bool ended = end_call_if_signalled(uc, call_end, alone);
   // The coordinator frees the table when all have left: nothing of it may be touched after this
   // store.
   t->state = kLeft;
   answer();
+  // Waking the coordinator takes time on a busy machine, in which another signal may have come.
+  if (!ended) end_call_if_signalled(uc, call_end, alone);
 }
 
 void find_vdso() {

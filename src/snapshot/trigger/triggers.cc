@@ -28,7 +28,7 @@
 #include "snapshot/job/job_name.h"
 #include "snapshot/memory/track.h"
 #include "snapshot/park/borrowed_memory.h"
-#include "snapshot/park/eintr.h"
+#include "snapshot/park/continued_wait.h"
 #include "snapshot/park/fork_pause.h"
 #include "snapshot/park/libc_wrappers.h"
 #include "snapshot/park/park.h"
@@ -94,18 +94,18 @@ void wake_handler(int sig, siginfo_t* info, void* context) {
   }
   if (library.ready && info->si_code == SI_QUEUE) noticed_birth();
   if (gave_descriptor(info) || held_by(info)) {
-    repair_eintr_by_code(static_cast<ucontext_t*>(context));
+    continue_call(static_cast<ucontext_t*>(context), info);
     return;
   }
   if (uint32_t reason = wanted_by(info)) {
     wake_coordinator(reason);
-    repair_eintr_by_code(static_cast<ucontext_t*>(context));
+    continue_call(static_cast<ucontext_t*>(context), info);
     return;
   }
   if (info->si_code == SI_TIMER &&
       reinterpret_cast<uint64_t>(info->si_value.sival_ptr) == kTimerCookie) {
     wake_coordinator(kWantTimer);
-    repair_eintr_by_code(static_cast<ucontext_t*>(context));
+    continue_call(static_cast<ucontext_t*>(context), info);
     return;
   }
   if (chained.handler <= 1) return;

@@ -67,7 +67,7 @@ int main(int count, char** arguments) {
     ++waits;
   }
   if (elsewhere > kMostElsewhere) ++wrong, printf("%d signals in another thread\n", elsewhere);
-  if (!wrong && waits > 3) printf("survived\n");
+  if (!wrong && (waits > 3 || elsewhere)) printf("survived\n");
   fflush(stdout);
   return wrong != 0;
 }
