@@ -107,7 +107,7 @@ CUresult sampler_of(SurfaceReference* s, Ref<Sampler>* out) {
 const ptx::Texture* BoundReferences::find(uint64_t handle, bool surface) {
   for (const Entry& e : entries)
     if (e.address == handle)
-      return e.sampler && e.sampler->surface == surface ? &e.sampler->texture : nullptr;
+      return e.sampler && e.sampler->surface == surface ? &e.sampler->sampled : nullptr;
   ptx::Textures* objects = all_textures();
   return surface ? objects->surface(handle) : objects->texture(handle);
 }

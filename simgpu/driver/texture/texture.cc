@@ -87,7 +87,7 @@ class AllTextures final : public ptx::Textures {
  private:
   static const ptx::Texture* find(bool surface, uint64_t handle) {
     Sampler* s = look(surface, handle);
-    return s ? &s->texture : nullptr;
+    return s ? &s->sampled : nullptr;
   }
 };
 
@@ -125,7 +125,7 @@ void level_of(const Array& a, ptx::TextureLevel* l) {
 }
 
 CUresult describe_resource(const CUDA_RESOURCE_DESC& d, Sampler* s) {
-  ptx::Texture& i = s->texture;
+  ptx::Texture& i = s->sampled;
   i.levels = s->levels;
   i.level_count = 1;
   if (d.flags != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -191,7 +191,7 @@ CUresult describe_sampling(const CUDA_TEXTURE_DESC& d, Sampler* s) {
                               CU_TRSF_SRGB | CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION |
                               CU_TRSF_SEAMLESS_CUBEMAP;
   if ((d.flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
-  ptx::Texture& i = s->texture;
+  ptx::Texture& i = s->sampled;
   for (int k = 0; k < 3; ++k) {
     if (d.addressMode[k] > CU_TR_ADDRESS_MODE_BORDER) return CUDA_ERROR_INVALID_VALUE;
     i.address[k] = static_cast<ptx::AddressMode>(d.addressMode[k]);
@@ -216,7 +216,7 @@ CUresult describe_sampling(const CUDA_TEXTURE_DESC& d, Sampler* s) {
 // Part of the levels and layers, in the array's own format.
 CUresult describe_view(const CUDA_RESOURCE_VIEW_DESC& v, Sampler* s) {
   if (!s->array && !s->mipmap) return CUDA_ERROR_INVALID_VALUE;
-  ptx::Texture& i = s->texture;
+  ptx::Texture& i = s->sampled;
   if (v.format != CU_RES_VIEW_FORMAT_NONE) {
     // The formats go in groups of three channel counts: see the order in cuda.h.
     unsigned group = (v.format - 1) / 3, channels = 1u << (v.format - 1) % 3;

@@ -25,7 +25,7 @@ class Sampler : public RefCounted {
   uint64_t context = 0;
   Ref<Array> array;
   Ref<Mipmap> mipmap;
-  ptx::Texture texture = {};
+  ptx::Texture sampled = {};  // the texture or surface as the engine reads it
   ptx::TextureLevel levels[16] = {};
 };
 // `texture` is null for a surface; `view` may be.
