@@ -361,6 +361,21 @@ void set_memory_layout(Plan* p) {
     die(p->report_fd, "the kernel refuses the image's memory layout", p->mm.start_brk, r);
 }
 
+// Calls `function`, which never returns, with the plan on another stack.
+[[noreturn, gnu::always_inline]] inline void call_on_stack(uint64_t stack, Plan* p,
+                                                           uint64_t function) {
+  asm volatile(
+      "mov %0, %%rsp\n"
+      "xor %%ebp, %%ebp\n"
+      "mov %1, %%rdi\n"
+      "call *%2\n"
+      "hlt\n"
+      :
+      : "r"(stack), "r"(p), "r"(function)
+      : "memory");
+  __builtin_unreachable();
+}
+
 // Runs in the gap, on the gap's stack.
 [[noreturn]] void replace(Plan* p) {
   const uint64_t gap = p->chosen_gap;
@@ -374,16 +389,7 @@ void set_memory_layout(Plan* p) {
   restore_vdso_contents(p);
   map_memory(p);
   set_memory_layout(p);
-  asm volatile(
-      "mov %0, %%rsp\n"
-      "xor %%ebp, %%ebp\n"
-      "mov %1, %%rdi\n"
-      "call *%2\n"
-      "hlt\n"
-      :
-      : "r"(p->entry_stack), "r"(p), "r"(p->entry)
-      : "memory");
-  __builtin_unreachable();
+  call_on_stack(p->entry_stack, p, p->entry);
 }
 
 [[noreturn]] void launch(uint64_t* stack) {
@@ -420,16 +426,7 @@ void set_memory_layout(Plan* p) {
   p->chosen_gap = gap;
   uint64_t function =
       gap + (reinterpret_cast<uint64_t>(&replace) - reinterpret_cast<uint64_t>(__ehdr_start));
-  asm volatile(
-      "mov %0, %%rsp\n"
-      "xor %%ebp, %%ebp\n"
-      "mov %1, %%rdi\n"
-      "call *%2\n"
-      "hlt\n"
-      :
-      : "r"(gap + kGapCode + kGapStack), "r"(p), "r"(function)
-      : "memory");
-  __builtin_unreachable();
+  call_on_stack(gap + kGapCode + kGapStack, p, function);
 }
 
 }  // namespace
