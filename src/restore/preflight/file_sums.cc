@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files/file_time.h"
+#include "restore/preflight/files_blob.h"
 #include "restore/preflight/memory_loader.h"
 #include "restore/preflight/unnoticed_open.h"
 #include "restore/preflight/written_descriptors.h"
@@ -248,12 +249,7 @@ nlohmann::json read_files_blob(const store::SnapshotReader& reader) {
 }
 
 std::vector<SummedFile> summed_files(const nlohmann::json& files_blob) {
-  std::vector<SummedFile> out;
-  auto list = files_blob.find("summed");
-  if (list == files_blob.end() || !list->is_array()) return out;
-  for (const auto& j : *list)
-    if (SummedFile f; from_json(j, &f)) out.push_back(std::move(f));
-  return out;
+  return files_in<SummedFile>(files_blob, "summed");
 }
 
 }  // namespace gpuckpt::restore

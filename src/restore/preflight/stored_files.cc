@@ -21,6 +21,7 @@
 
 #include "base/files/file_time.h"
 #include "gpuckpt/wire.h"
+#include "restore/preflight/files_blob.h"
 #include "restore/preflight/unnoticed_open.h"
 #include "restore/preflight/written_descriptors.h"
 #include "store/io/printable.h"
@@ -141,12 +142,7 @@ bool from_json(const nlohmann::json& j, StoredFile* out) {
 }
 
 std::vector<StoredFile> stored_files(const nlohmann::json& blob) {
-  std::vector<StoredFile> out;
-  auto list = blob.find("stored");
-  if (list == blob.end() || !list->is_array()) return out;
-  for (const auto& j : *list)
-    if (StoredFile f; from_json(j, &f)) out.push_back(std::move(f));
-  return out;
+  return files_in<StoredFile>(blob, "stored");
 }
 
 namespace {
