@@ -156,6 +156,12 @@ struct LibraryObject : Object {
   Vector<uint64_t> listed_in;  // contexts whose variables of the image are all in `globals`
 };
 
+// The variables of a module or a library; null: the object is neither.
+inline Vector<Global>* globals_of(Object* o) {
+  if (o->type == ObjectType::kModule) return &static_cast<ModuleObject*>(o)->globals;
+  return o->type == ObjectType::kLibrary ? &static_cast<LibraryObject*>(o)->globals : nullptr;
+}
+
 struct InstanceObject : Object {  // name: 0
   uint64_t library = 0;
   bool listed = false;

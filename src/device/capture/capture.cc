@@ -426,10 +426,9 @@ void describe_one_device(JsonWriter* json, int i) {
 void describe_variables(JsonWriter* json) {
   json->key("variables").begin_array();
   for (Object* o = registry().first(); o; o = o->next) {
-    if (o->dead || (o->type != ObjectType::kModule && o->type != ObjectType::kLibrary)) continue;
-    auto& globals = o->type == ObjectType::kModule ? static_cast<ModuleObject*>(o)->globals
-                                                   : static_cast<LibraryObject*>(o)->globals;
-    for (Global& g : globals) {
+    Vector<Global>* globals = o->dead ? nullptr : globals_of(o);
+    if (!globals) continue;
+    for (Global& g : *globals) {
       json->begin_object();
       json->member("name", g.symbol);
       describe_range(json, g.address, g.size);

@@ -32,10 +32,9 @@ void add_block_extents(const Arena& arena, const Chunk* chunk, Vector<Extent>* o
 void add_variables(int device, Vector<Extent>* out) {
   MutexLock guard(registry().lock);
   for (Object* o = registry().first(); o; o = o->next) {
-    if (o->dead || (o->type != ObjectType::kModule && o->type != ObjectType::kLibrary)) continue;
-    auto& globals = o->type == ObjectType::kModule ? static_cast<ModuleObject*>(o)->globals
-                                                   : static_cast<LibraryObject*>(o)->globals;
-    for (Global& g : globals) {
+    Vector<Global>* globals = o->dead ? nullptr : globals_of(o);
+    if (!globals) continue;
+    for (Global& g : *globals) {
       ContextObject* context = registry().context(g.context);
       if (g.size && !g.managed && context && context->alive && context->device == device)
         out->push({g.address, g.size, g.size >= kMinVariable});

@@ -99,6 +99,20 @@ void mark(const Pending& p, uint64_t state) {
   if (Allocation* a = memory->arena.starting(p.address)) a->ready = state;
 }
 
+// Pools lock held. Gives memory that a pool caches back to the arena, while more() says so.
+template <typename More>
+void release_cached(uint64_t pool, More more) {
+  auto& cached = pools().cached;
+  for (size_t i = 0; i < cached.size() && more();) {
+    if (cached[i].pool != pool) {
+      ++i;
+      continue;
+    }
+    give_back(cached[i]);
+    cached.swap_remove(i);
+  }
+}
+
 // Pools lock held. Finished frees go to the pool's cache as far as its threshold allows, else back
 // to the arena.
 void reclaim_locked(bool all) {
@@ -409,15 +423,7 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool) {
       registry().end(ObjectType::kPool, name, [&] { return real().cuMemPoolDestroy(pool); });
   if (result != CUDA_SUCCESS) return result;
   MutexLock guard(pools().lock);
-  auto& cached = pools().cached;
-  for (size_t i = 0; i < cached.size();) {
-    if (cached[i].pool != name) {
-      ++i;
-      continue;
-    }
-    give_back(cached[i]);
-    cached.swap_remove(i);
-  }
+  release_cached(name, [] { return true; });
   return result;
 }
 
@@ -427,15 +433,7 @@ CUresult hook_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
   uint64_t name = name_from(Kind::kPool, pool);
   MutexLock guard(pools().lock);
   reclaim_locked(false);
-  auto& cached = pools().cached;
-  for (size_t i = 0; i < cached.size() && idle_bytes(name) > minBytesToKeep;) {
-    if (cached[i].pool != name) {
-      ++i;
-      continue;
-    }
-    give_back(cached[i]);
-    cached.swap_remove(i);
-  }
+  release_cached(name, [&] { return idle_bytes(name) > minBytesToKeep; });
   return result;
 }
 

@@ -102,10 +102,9 @@ void set_listed(Object* o, const Vector<uint64_t>& contexts) {
 template <typename F>
 void each_managed(F f) {
   for (Object* o = registry().first(); o; o = o->next) {
-    if (o->dead || (o->type != ObjectType::kModule && o->type != ObjectType::kLibrary)) continue;
-    auto& globals = o->type == ObjectType::kModule ? static_cast<ModuleObject*>(o)->globals
-                                                   : static_cast<LibraryObject*>(o)->globals;
-    for (Global& g : globals) {
+    Vector<Global>* globals = o->dead ? nullptr : globals_of(o);
+    if (!globals) continue;
+    for (Global& g : *globals) {
       ContextObject* context = registry().context(g.context);
       if (g.managed && g.contents && context && context->alive) f(g);
     }
