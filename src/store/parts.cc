@@ -44,18 +44,24 @@ bool plausible_id(const std::string& id) {
   });
 }
 
-Status list_packs(Env* env, const Paths& paths, std::vector<PackId>* out) {
+// The ids in the names of a directory's files that end in `suffix`; other names are passed over.
+template <typename Id>
+static Status list_named(Env* env, const std::string& directory, const char* suffix,
+                         std::vector<Id>* out) {
   out->clear();
   std::vector<std::string> names;
-  if (int e = env->list(paths.packs(), &names)) return io_error("list", paths.packs(), e);
+  if (int e = env->list(directory, &names)) return io_error("list", directory, e);
   for (const std::string& name : names) {
-    PackId id;
-    if (name.ends_with(kPackSuffix) &&
-        unhex(name.substr(0, name.size() - strlen(kPackSuffix)), id.data(), id.size())) {
+    Id id;
+    if (name.ends_with(suffix) &&
+        unhex(name.substr(0, name.size() - strlen(suffix)), id.data(), id.size()))
       out->push_back(id);
-    }
   }
   return Status::Ok();
+}
+
+Status list_packs(Env* env, const Paths& paths, std::vector<PackId>* out) {
+  return list_named(env, paths.packs(), kPackSuffix, out);
 }
 
 Status list_snapshots(Env* env, const Paths& paths, std::vector<std::string>* out) {
@@ -97,17 +103,7 @@ Status remove_stale_files(Env* env, const Paths& paths, uint64_t* count) {
 }
 
 Status list_layers(Env* env, const Paths& paths, std::vector<ChunkName>* out) {
-  out->clear();
-  std::vector<std::string> names;
-  if (int e = env->list(paths.layers(), &names)) return io_error("list", paths.layers(), e);
-  for (const std::string& name : names) {
-    ChunkName layer;
-    if (name.ends_with(kLayerSuffix) &&
-        unhex(name.substr(0, name.size() - strlen(kLayerSuffix)), layer.data(), layer.size())) {
-      out->push_back(layer);
-    }
-  }
-  return Status::Ok();
+  return list_named(env, paths.layers(), kLayerSuffix, out);
 }
 
 Status open_pack(Env* env, const Paths& paths, const PackId& id, std::unique_ptr<PackReader>* out) {

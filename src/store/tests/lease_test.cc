@@ -14,12 +14,6 @@ using namespace gpuckpt::store;
 
 namespace {
 
-std::unique_ptr<Store> fresh(const TemporaryDirectory& dir) {
-  std::unique_ptr<Store> store;
-  REQUIRE_OK(Store::open(dir.store(), {.create = true}, &store));
-  return store;
-}
-
 // A process that lives until it is told to end.
 class Process {
  public:
@@ -81,7 +75,7 @@ std::string latest(Store& store) {
 
 TEST_CASE("one run has a job, until it ends") {
   TemporaryDirectory dir;
-  auto store = fresh(dir);
+  auto store = new_store(dir);
   Process first, second;
   Lease a, b;
   REQUIRE_OK(store->take_job({"J", "aa", first.pid()}, &a));
@@ -109,7 +103,7 @@ TEST_CASE("one run has a job, until it ends") {
 
 TEST_CASE("of many hands one wins") {
   TemporaryDirectory dir;
-  auto store = fresh(dir);
+  auto store = new_store(dir);
   constexpr int kHands = 8;
   int go[2], won[2];
   REQUIRE(pipe(go) == 0);
@@ -142,7 +136,7 @@ TEST_CASE("of many hands one wins") {
 
 TEST_CASE("a lease on another machine expires when it is not renewed") {
   TemporaryDirectory dir;
-  auto store = fresh(dir);
+  auto store = new_store(dir);
   Lease a, b;
   REQUIRE_OK(store->take_job({"J", "aa", getpid(), 30'000}, &a));
   make_foreign(dir, 25);
@@ -165,7 +159,7 @@ TEST_CASE("a lease on another machine expires when it is not renewed") {
 
 TEST_CASE("a torn lease is respected as long as a new one") {
   TemporaryDirectory dir;
-  auto store = fresh(dir);
+  auto store = new_store(dir);
   Lease a;
   REQUIRE_OK(store->take_job({"J", "aa", getpid()}, &a));
   for (const auto& entry : std::filesystem::directory_iterator(dir.store() + "/jobs"))
@@ -180,7 +174,7 @@ TEST_CASE("a torn lease is respected as long as a new one") {
 
 TEST_CASE("what a run publishes after it lost its job is a branch") {
   TemporaryDirectory dir;
-  auto store = fresh(dir);
+  auto store = new_store(dir);
   Process old, fresh_one;
   Lease a, b;
   REQUIRE_OK(store->take_job({"J", "aa", old.pid()}, &a));
@@ -214,7 +208,7 @@ TEST_CASE("what a run publishes after it lost its job is a branch") {
 // says so.
 TEST_CASE("a branch is known by what the run after it had seen") {
   TemporaryDirectory dir;
-  auto store = fresh(dir);
+  auto store = new_store(dir);
   Lease a, b;
   REQUIRE_OK(store->take_job({"J", "aa", getpid()}, &a));
   const Published first = publish(*store, "J", "aa", getpid());
@@ -234,7 +228,7 @@ TEST_CASE("a branch is known by what the run after it had seen") {
 
 TEST_CASE("a run that was started without a lease takes the job at its first snapshot") {
   TemporaryDirectory dir;
-  auto store = fresh(dir);
+  auto store = new_store(dir);
   Process one, other;
   Lease lease;
   const Published first = publish(*store, "J", "aa", one.pid());

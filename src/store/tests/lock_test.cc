@@ -9,12 +9,6 @@ using namespace gpuckpt::store;
 
 namespace {
 
-std::unique_ptr<Store> fresh(const TemporaryDirectory& dir) {
-  std::unique_ptr<Store> store;
-  REQUIRE_OK(Store::open(dir.store(), {.create = true}, &store));
-  return store;
-}
-
 size_t count_files(const std::string& directory) {
   return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(directory), {}));
 }
@@ -23,7 +17,7 @@ size_t count_files(const std::string& directory) {
 
 TEST_CASE("two writers at once, and a prune beside them") {
   TemporaryDirectory dir;
-  auto store = fresh(dir);
+  auto store = new_store(dir);
   Model a = some_model(1), b = some_model(2);
   CommitResult ra, rb, r0;
   REQUIRE_OK(write_model(*store, some_model(9), "{}", &r0));
@@ -57,7 +51,7 @@ TEST_CASE("two writers at once, and a prune beside them") {
 
 TEST_CASE("an exclusive lock keeps writers out, and says whose it is") {
   TemporaryDirectory dir;
-  auto store = fresh(dir);
+  auto store = new_store(dir);
   std::unique_ptr<Lock> lock;
   REQUIRE_OK(Lock::acquire(posix_env(), dir.store(), LockKind::kExclusive, "testing", &lock));
   std::unique_ptr<SnapshotWriter> writer;
@@ -71,7 +65,7 @@ TEST_CASE("an exclusive lock keeps writers out, and says whose it is") {
 
 TEST_CASE("locks and files of a writer that was killed go away") {
   TemporaryDirectory dir;
-  auto store = fresh(dir);
+  auto store = new_store(dir);
   pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
@@ -96,7 +90,7 @@ TEST_CASE("locks and files of a writer that was killed go away") {
 
 TEST_CASE("a lock from another machine is respected until it is old") {
   TemporaryDirectory dir;
-  auto store = fresh(dir);
+  auto store = new_store(dir);
   std::string path = dir.store() + "/locks/x0000000000000000.lock";
   std::ofstream(path)
       << R"({"kind":"exclusive","host":"elsewhere","boot":"other","pid":1,"start_time":1,"what":"pruning"})";
@@ -111,7 +105,7 @@ TEST_CASE("a lock from another machine is respected until it is old") {
 
 TEST_CASE("a writer that is dropped leaves nothing") {
   TemporaryDirectory dir;
-  auto store = fresh(dir);
+  auto store = new_store(dir);
   std::unique_ptr<SnapshotWriter> writer;
   REQUIRE_OK(store->begin({}, &writer));
   REQUIRE_OK(writer->put(0, 0, some_bytes(1, 4 << 20)));
@@ -122,7 +116,7 @@ TEST_CASE("a writer that is dropped leaves nothing") {
 
 TEST_CASE("prune keeps the newest of each job and gives space back") {
   TemporaryDirectory dir;
-  auto store = fresh(dir);
+  auto store = new_store(dir);
   std::vector<std::string> ids;
   Model model = some_model(1);
   for (int i = 0; i < 6; ++i) {
@@ -158,7 +152,7 @@ TEST_CASE("prune keeps the newest of each job and gives space back") {
 
 TEST_CASE("a mostly unused pack is rewritten") {
   TemporaryDirectory dir;
-  auto store = fresh(dir);
+  auto store = new_store(dir);
   Model big, small;
   big[0][0x100000] = some_bytes(5, 2 << 20);
   small[0][0x700000] = std::vector<uint8_t>(big[0][0x100000].begin() + 8192,

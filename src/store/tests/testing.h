@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <random>
 #include <string>
@@ -134,5 +135,12 @@ inline Model some_model(uint64_t seed) {
     INFO(s_.text());                            \
     REQUIRE(s_.ok());                           \
   } while (0)
+
+// A new store in the directory.
+inline std::unique_ptr<Store> new_store(const TemporaryDirectory& dir) {
+  std::unique_ptr<Store> store;
+  REQUIRE_OK(Store::open(dir.store(), {.create = true}, &store));
+  return store;
+}
 
 }  // namespace gpuckpt::store
