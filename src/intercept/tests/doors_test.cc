@@ -10,15 +10,8 @@
 
 #include <string>
 
+#include "check.h"
 #include "control.h"
-
-#define CHECK(what)                                              \
-  do {                                                           \
-    if (!(what)) {                                               \
-      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what); \
-      exit(1);                                                   \
-    }                                                            \
-  } while (0)
 
 // The file that holds an address.
 static std::string owner(void* p) {

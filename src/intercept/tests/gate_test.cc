@@ -15,15 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "check.h"
 #include "control.h"
-
-#define CHECK(what)                                              \
-  do {                                                           \
-    if (!(what)) {                                               \
-      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what); \
-      exit(1);                                                   \
-    }                                                            \
-  } while (0)
 
 static const TestControl* control;
 static CUresult (*init)(unsigned);

@@ -13,15 +13,9 @@
 
 #include <string>
 
+#include "check.h"
 #include "control.h"
 
-#define CHECK(what)                                              \
-  do {                                                           \
-    if (!(what)) {                                               \
-      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what); \
-      _exit(1);                                                  \
-    }                                                            \
-  } while (0)
 #define OK(call) CHECK((call) == CUDA_SUCCESS)
 
 template <class F>
