@@ -502,46 +502,6 @@ const Ins* video(Ctx& c, const Ins* i) {
 
 // ---- comparisons ----
 
-template <class T, Cmp C>
-inline bool compare(T a, T b) {
-  bool unordered = !(a == a) || !(b == b);
-  switch (C) {
-    case Cmp::kEq:
-      return a == b;
-    case Cmp::kNe:
-      return !unordered && a != b;
-    case Cmp::kLt:
-    case Cmp::kLo:
-      return a < b;
-    case Cmp::kLe:
-    case Cmp::kLs:
-      return a <= b;
-    case Cmp::kGt:
-    case Cmp::kHi:
-      return a > b;
-    case Cmp::kGe:
-    case Cmp::kHs:
-      return a >= b;
-    case Cmp::kEqu:
-      return unordered || a == b;
-    case Cmp::kNeu:
-      return !(a == b);
-    case Cmp::kLtu:
-      return !(a >= b);
-    case Cmp::kLeu:
-      return !(a > b);
-    case Cmp::kGtu:
-      return !(a <= b);
-    case Cmp::kGeu:
-      return !(a < b);
-    case Cmp::kNum:
-      return !unordered;
-    case Cmp::kNan:
-      return unordered;
-  }
-  return false;
-}
-
 inline float flush(float x) {
   return __builtin_fabsf(x) < 0x1p-126f ? __builtin_copysignf(0.0f, x) : x;
 }
@@ -552,8 +512,8 @@ struct Compare {
   using A = T;
   using B = T;
   static bool f(T a, T b) {
-    if constexpr (Ftz) return compare<T, C>(flush(a), flush(b));
-    return compare<T, C>(a, b);
+    if constexpr (Ftz) return compare(flush(a), flush(b), C);
+    return compare(a, b, C);
   }
 };
 

@@ -60,6 +60,48 @@ inline Slot<T>* slot(Ctx& c, uint32_t o) {
   return reinterpret_cast<Slot<T>*>(at(c, o));
 }
 
+// The comparison of two numbers, for a NaN as PTX defines it. Inlined, so that a constant `cmp`
+// costs nothing at run time.
+template <class T>
+[[gnu::always_inline]] inline bool compare(T a, T b, Cmp cmp) {
+  bool unordered = !(a == a) || !(b == b);
+  switch (cmp) {
+    case Cmp::kEq:
+      return a == b;
+    case Cmp::kNe:
+      return !unordered && a != b;
+    case Cmp::kLt:
+    case Cmp::kLo:
+      return a < b;
+    case Cmp::kLe:
+    case Cmp::kLs:
+      return a <= b;
+    case Cmp::kGt:
+    case Cmp::kHi:
+      return a > b;
+    case Cmp::kGe:
+    case Cmp::kHs:
+      return a >= b;
+    case Cmp::kEqu:
+      return unordered || a == b;
+    case Cmp::kNeu:
+      return !(a == b);
+    case Cmp::kLtu:
+      return !(a >= b);
+    case Cmp::kLeu:
+      return !(a > b);
+    case Cmp::kGtu:
+      return !(a <= b);
+    case Cmp::kGeu:
+      return !(a < b);
+    case Cmp::kNum:
+      return !unordered;
+    case Cmp::kNan:
+      return unordered;
+  }
+  return false;
+}
+
 // O has types R (result), A and so on, and a static function f.
 template <class O>
 const Ins* op1(Ctx& c, const Ins* i) {

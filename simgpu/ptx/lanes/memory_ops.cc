@@ -435,6 +435,20 @@ const Ins* store_ordered(Ctx& c, const Ins* i) {
 
 // ---- local memory and parameters of functions: word-interleaved ----
 
+// Moves from one value of type M to the next: to the next row of words, or within a word.
+template <class M, class Byte>
+inline void next_value(Byte** row, unsigned* shift) {
+  if constexpr (sizeof(M) >= 4) {
+    *row += sizeof(M) * kLanes;
+  } else {
+    *shift += sizeof(M) * 8;
+    if (*shift == 32) {
+      *shift = 0;
+      *row += 4 * kLanes;
+    }
+  }
+}
+
 template <class M, bool Wide>
 const Ins* load_local(Ctx& c, const Ins* i) {
   using S = typename Cell<M, Wide>::S;
@@ -466,15 +480,7 @@ const Ins* load_local(Ctx& c, const Ins* i) {
         }
       }
     }
-    if constexpr (sizeof(M) >= 4) {
-      row += sizeof(M) * kLanes;
-    } else {
-      shift += sizeof(M) * 8;
-      if (shift == 32) {
-        shift = 0;
-        row += 4 * kLanes;
-      }
-    }
+    next_value<M>(&row, &shift);
   }
   return i + 1;
 }
@@ -509,15 +515,7 @@ const Ins* store_local(Ctx& c, const Ins* i) {
         w[l] = on[l] ? r : w[l];
       }
     }
-    if constexpr (sizeof(M) >= 4) {
-      row += sizeof(M) * kLanes;
-    } else {
-      shift += sizeof(M) * 8;
-      if (shift == 32) {
-        shift = 0;
-        row += 4 * kLanes;
-      }
-    }
+    next_value<M>(&row, &shift);
   }
   return i + 1;
 }

@@ -484,41 +484,6 @@ Fn half_pick(const Key& k) {
   }
 }
 
-bool compare_now(float a, float b, Cmp cmp) {
-  bool unordered = a != a || b != b;
-  switch (cmp) {
-    case Cmp::kEq:
-      return a == b;
-    case Cmp::kNe:
-      return !unordered && a != b;
-    case Cmp::kLt:
-      return a < b;
-    case Cmp::kLe:
-      return a <= b;
-    case Cmp::kGt:
-      return a > b;
-    case Cmp::kGe:
-      return a >= b;
-    case Cmp::kEqu:
-      return unordered || a == b;
-    case Cmp::kNeu:
-      return !(a == b);
-    case Cmp::kLtu:
-      return !(a >= b);
-    case Cmp::kLeu:
-      return !(a > b);
-    case Cmp::kGtu:
-      return !(a <= b);
-    case Cmp::kGeu:
-      return !(a < b);
-    case Cmp::kNum:
-      return !unordered;
-    case Cmp::kNan:
-      return unordered;
-    default:
-      return false;
-  }
-}
 // setp on halves. imm: Cmp | BoolOp << 8 | ftz << 16 | c negated << 17. Two: d and e are the low
 // and the high result; one: d the result, e its opposite.
 template <class H, bool Two>
@@ -534,7 +499,7 @@ const Ins* half_setp(Ctx& c, const Ins* i) {
   auto one = [&](uint32_t x, uint32_t y) {
     uint16_t u = (uint16_t)x, v = (uint16_t)y;
     if (ftz) u = half_flush<H>(u), v = half_flush<H>(v);
-    return compare_now(H::widen(u), H::widen(v), cmp);
+    return compare(H::widen(u), H::widen(v), cmp);
   };
   for (unsigned l = 0; l < kLanes; ++l) {
     if (!c.lanes[l]) continue;
@@ -568,7 +533,7 @@ const Ins* half_set(Ctx& c, const Ins* i) {
   auto one = [&](uint32_t x, uint32_t y) -> uint32_t {
     uint16_t u = (uint16_t)x, v = (uint16_t)y;
     if (ftz) u = half_flush<H>(u), v = half_flush<H>(v);
-    return compare_now(H::widen(u), H::widen(v), cmp) ? yes : 0;
+    return compare(H::widen(u), H::widen(v), cmp) ? yes : 0;
   };
   for (unsigned l = 0; l < kLanes; ++l) {
     if (!c.lanes[l]) continue;

@@ -704,17 +704,22 @@ const Ins* op_special(Ctx& c, const Ins* i) {
   return i + 1;
 }
 
+// d = v in each active lane; n: 8 for 64 bits.
+void set_result(Ctx& c, const Ins* i, uint64_t v) {
+  for (unsigned l = 0; l < kLanes; ++l) {
+    if (!c.lanes[l]) continue;
+    if (i->n == 8)
+      reg64(c, i->d)[l] = v;
+    else
+      reg32(c, i->d)[l] = (uint32_t)v;
+  }
+}
+
 // d = imm + where dynamic shared memory starts for this kernel; for functions, which several
 // kernels share.
 const Ins* op_dynamic_shared(Ctx& c, const Ins* i) {
   uint64_t v = c.grid->kernel->dynamic_offset + (uint64_t)i->imm;
-  for (unsigned l = 0; l < kLanes; ++l)
-    if (c.lanes[l]) {
-      if (i->n == 8)
-        reg64(c, i->d)[l] = v;
-      else
-        reg32(c, i->d)[l] = (uint32_t)v;
-    }
+  set_result(c, i, v);
   return i + 1;
 }
 const Ins* op_is_constant(Ctx& c, const Ins* i) {
@@ -733,13 +738,7 @@ const Ins* op_is_constant(Ctx& c, const Ins* i) {
 // d = address of a local variable of the frame.
 const Ins* op_local_address(Ctx& c, const Ins* i) {
   uint64_t v = c.frame->local_base + (uint64_t)i->imm + (i->sub ? kLocalWindow : 0);
-  for (unsigned l = 0; l < kLanes; ++l)
-    if (c.lanes[l]) {
-      if (i->n == 8)
-        reg64(c, i->d)[l] = v;
-      else
-        reg32(c, i->d)[l] = (uint32_t)v;
-    }
+  set_result(c, i, v);
   return i + 1;
 }
 
@@ -758,23 +757,11 @@ const Ins* op_alloca(Ctx& c, const Ins* i) {
     return fault(c, i, Outcome::kTrap, 0, "alloca of %llu bytes exhausts local memory",
                  (unsigned long long)most);
   f.local_top = (uint32_t)(base + most);
-  for (unsigned l = 0; l < kLanes; ++l)
-    if (c.lanes[l]) {
-      if (i->n == 8)
-        reg64(c, i->d)[l] = base;
-      else
-        reg32(c, i->d)[l] = (uint32_t)base;
-    }
+  set_result(c, i, base);
   return i + 1;
 }
 const Ins* op_stacksave(Ctx& c, const Ins* i) {
-  for (unsigned l = 0; l < kLanes; ++l)
-    if (c.lanes[l]) {
-      if (i->n == 8)
-        reg64(c, i->d)[l] = c.frame->local_top;
-      else
-        reg32(c, i->d)[l] = c.frame->local_top;
-    }
+  set_result(c, i, c.frame->local_top);
   return i + 1;
 }
 const Ins* op_stackrestore(Ctx& c, const Ins* i) {
