@@ -5,8 +5,6 @@ import sys
 from pathlib import Path
 
 LARGEST_BINARY = 64 * 1024
-# Path -> why it is tracked although it is large.
-EXCEPTIONS = {"src/device/kernels/kernels.fatbin": "machines without nvcc build the library; a test compiles it again and compares"}
 
 
 def is_binary(path):
@@ -21,7 +19,7 @@ def main():
         print("skipped: not a git checkout")
         return 77
     paths = [source / name for name in listed.stdout.decode().split("\0") if name]
-    large = [p for p in paths if str(p.relative_to(source)) not in EXCEPTIONS and p.is_file() and p.stat().st_size > LARGEST_BINARY and is_binary(p)]
+    large = [p for p in paths if p.is_file() and p.stat().st_size > LARGEST_BINARY and is_binary(p)]
     for path in large:
         print(f"{path.relative_to(source)} is a binary file of {path.stat().st_size} bytes: git rm it, or make it at build time")
     print(f"{len(paths)} files are tracked")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes kernels.fatbin (and kernels.ptx, its portable part) from hash.cu: needs nvcc of CUDA 13.
+"""Makes kernels.fatbin.tar.xz (and kernels.ptx, its portable part) from hash.cu: needs nvcc of CUDA 13.
 
   build.py            writes both files, and kernels.made, which says from what
   build.py --check    compares what is here with the sources, and with a fresh build where the
@@ -9,16 +9,19 @@ The PTX is lowered to an old language version on purpose: it then loads on every
 sm_70, however old, while the machine code is for drivers that are as new as the compiler.
 """
 import hashlib
+import io
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 TARGETS = (75, 80, 90, 100, 120)  # code runs on later minor versions, too
 PTX_VERSION, PTX_TARGET = "6.4", 70
+ARCHIVE = "kernels.fatbin.tar.xz"
 
 
 def tool(name):
@@ -59,22 +62,38 @@ def build(to):
         run(tool("fatbinary"), "-64", "-compress=false", "--create", str(to / "kernels.fatbin"), *images)
 
 
+def pack(fatbin):
+    """Tracked files of this size are text or compressed. The same bytes make the same archive."""
+    entry = tarfile.TarInfo("kernels.fatbin")
+    entry.size = len(fatbin)
+    with tarfile.open(HERE / ARCHIVE, "w:xz", preset=9) as archive:
+        archive.addfile(entry, io.BytesIO(fatbin))
+
+
+def unpacked():
+    with tarfile.open(HERE / ARCHIVE) as archive:
+        return archive.extractfile("kernels.fatbin").read()
+
+
 def main():
     if sys.argv[1:] == ["--check"]:
         old = (HERE / "kernels.made").read_text()
         if old.splitlines()[0] != made().splitlines()[0]:
-            sys.exit("hash.cu was changed after kernels.fatbin was made: run src/device/kernels/build.py")
+            sys.exit("hash.cu was changed after the kernels were made: run src/device/kernels/build.py")
         if old != made():
-            print("another compiler made kernels.fatbin: not compared")
+            print("another compiler made the kernels: not compared")
             return
         with tempfile.TemporaryDirectory() as folder:
             build(pathlib.Path(folder))
-            for name in ("kernels.ptx", "kernels.fatbin"):
-                if (HERE / name).read_bytes() != pathlib.Path(folder, name).read_bytes():
+            for name, old in (("kernels.ptx", (HERE / "kernels.ptx").read_bytes()), ("kernels.fatbin", unpacked())):
+                if old != pathlib.Path(folder, name).read_bytes():
                     sys.exit(f"{name} is not what hash.cu compiles to: run src/device/kernels/build.py")
         print("ok")
         return
-    build(HERE)
+    with tempfile.TemporaryDirectory() as folder:
+        build(pathlib.Path(folder))
+        shutil.copy(pathlib.Path(folder, "kernels.ptx"), HERE)
+        pack(pathlib.Path(folder, "kernels.fatbin").read_bytes())
     (HERE / "kernels.made").write_text(made())
 
 
