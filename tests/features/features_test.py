@@ -247,6 +247,11 @@ class Run:
         return wrong, time.monotonic() - begin
 
 
+def program_names(folder):
+    """The programs in the rooms of tests/features or tests/trees: what drives them is in support and programs."""
+    return sorted(p.stem for p in folder.glob("*/*.c") if p.parent.name not in ("support", "programs") and not p.stem.endswith("_library"))
+
+
 def main(kind=Run):
     """`kind`: Run, or what a folder of other programs makes of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -258,11 +263,11 @@ def main(kind=Run):
     parser.add_argument("--jobs", type=int, default=6)
     options = parser.parse_args()
     usual_signals()
-    every = sorted(p.stem for p in kind.SOURCE.glob("*.c") if not p.stem.endswith("_library"))
+    every = program_names(kind.SOURCE)
     if "refused_network" in every and not may_unshare():
         every.remove("refused_network")
     if options.exactly:
-        if unknown := [f for f in options.feature if not (kind.SOURCE / f"{f}.c").exists()]:
+        if unknown := [f for f in options.feature if f not in every]:
             sys.exit("no such feature: " + " ".join(unknown))
         chosen = [f for f in every if f in options.feature]
     else:

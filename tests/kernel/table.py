@@ -37,6 +37,7 @@ OUTCOMES = {
 # Folder of tests -> how the files of its programs end.
 PROGRAMS = {"features": (".c",), "trees": (".c",), "subjects": (".cu", ".cc", ".py"), "kernel": (".c", ".py"),
             "real": (".py",), "e2e": (".py",), "dirty": (".cc", ".py"), "programs": (".c",), "harm": (".c",), "api": (".c", ".py")}
+DRIVERS = {"support", "programs"}  # folders of programs that drive others
 # Programs of tests/features and tests/trees that are about no kernel object.
 ABOUT_NOTHING = {"features/thread_dlopen_tls_library"}
 
@@ -51,13 +52,14 @@ What becomes of each kernel object, and of each attribute of it that a program c
 | refused | {refused} | exit 14: the snapshot is refused by name and the program goes on; exit 12: the restore is refused |
 | differs | {differs} | not as it was; exit 3: the snapshot says so as a warning |
 
-Each row names the programs that prove it (`tests/features/NAME.c` and so on).
+Each row names the programs that prove it (`features/NAME`: `NAME.c` in a folder of `tests/features`, and so on).
 """
 
 
 def exists(test):
     folder, _, name = test.partition("/")
-    return folder in PROGRAMS and any((ROOT / "tests" / folder / (name + end)).exists() for end in PROGRAMS[folder])
+    return folder in PROGRAMS and any(path.exists() for end in PROGRAMS[folder]
+                                      for path in ((ROOT / "tests" / folder / (name + end)), *(ROOT / "tests" / folder).glob(f"*/{name}{end}")))
 
 
 def read_section(name, problems):
@@ -99,8 +101,10 @@ def wrong_with(row):
 def without_rows(sections):
     named = {test for rows in sections.values() for row in rows for test in (row["tests"] or "").split()}
     for folder in ("features", "trees"):
-        for path in sorted((ROOT / "tests" / folder).glob("*.c")):
+        for path in sorted((ROOT / "tests" / folder).glob("*/*.c")):
             test = f"{folder}/{path.stem}"
+            if path.parent.name in DRIVERS:
+                continue
             if test not in named | ABOUT_NOTHING:
                 yield f"{test} proves no row"
 
