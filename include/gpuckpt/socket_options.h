@@ -1,7 +1,7 @@
 // Every option of a socket that can be both read and set: one row each. The capture reads what is
 // listed here, a restore sets what differs from a fresh socket's and compares all of it in the end,
-// and the test (tests/features/sockets/socket_options.c) sets the sample values and reads back every number
-// there is, so that a row that is missing here shows as a difference.
+// and the test (tests/features/sockets/socket_options.c) sets the sample values and reads back
+// every number there is, so that a row that is missing here shows as a difference.
 //
 // What the kernel lets a program set but not read is in src/snapshot/descriptors/socket_options.cc.
 // Numbers instead of names, because older headers lack some. Plain C: the test program includes it,
