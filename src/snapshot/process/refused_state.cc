@@ -108,10 +108,8 @@ bool check_rare_thread_state(Capture* c, const ParkedThread& t) {
 
 bool check_exit_signal(Capture* c, int pid) {
   constexpr int kExitSignal = 38;  // of /proc/PID/stat
-  char path[40];
   ProcStat stat;
-  format(path, sizeof(path), "/proc/%d/stat", pid);
-  if (!read_stat(path, &stat)) return true;
+  if (!read_stat_of(pid, &stat)) return true;
   const int signal = static_cast<int>(stat.field[kExitSignal]);
   if (signal == SIGCHLD || signal < 0) return true;
   constexpr const char* kWhy =
