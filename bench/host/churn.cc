@@ -82,7 +82,7 @@ void* spin(void*) {
   }
 }
 
-// What changes the map of the process waits for whoever reads it.
+// A change of the process's mappings waits for any process that reads them.
 void* map(void*) {
   for (;; usleep(500)) {
     const uint64_t queued = queued_us(), t = now_us();

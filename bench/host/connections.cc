@@ -1,5 +1,5 @@
 // The process that bench/host/connections.py snapshots: it is connected to itself by TCP many
-// times, with bytes in both directions that nobody reads, and a thread spins on the clock and
+// times, with bytes in both directions that no process reads, and a thread spins on the clock and
 // remembers the longest time it could not.
 //
 //   connections COUNT BYTES      BYTES in each direction of each; -1: two sockets that are not

@@ -87,7 +87,7 @@ static int checkpoint(void) {
   gpuckpt_result small = {.size = offsetof(gpuckpt_result, id)};
   CHECK(gpuckpt_checkpoint_now("small", &small) == 0 && small.code == 0 && !small.id[0]);
 
-  // The slots are there again and again, also those of checkpoints that nobody waited for.
+  // The slots are there again and again, also those of checkpoints that no thread waited for.
   gpuckpt_checkpoint* many[40];
   int n = 0;
   while (n < 40 && (many[n] = gpuckpt_checkpoint_begin(NULL))) ++n;
@@ -101,7 +101,7 @@ static int checkpoint(void) {
   int status;
   CHECK(waitpid(child, &status, 0) == child && status == 0);
   for (int i = 0; i < n; ++i) gpuckpt_checkpoint_free(many[i]);
-  return 0;  // the program ends although snapshots wait: nobody else has to
+  return 0;  // the program ends although snapshots wait
 }
 
 // --- the program restores where it asked
@@ -140,7 +140,7 @@ static void* writer(void* unused) {
     sleep_ms(1);
     CHECK(gpuckpt_leave() == 0);
     ++right;
-    CHECK(gpuckpt_generation() == generation);  // nobody was restored into the middle of it
+    CHECK(gpuckpt_generation() == generation);  // no restore happened in the middle of it
     CHECK(gpuckpt_leave() == 0);
   }
   return NULL;
@@ -153,7 +153,7 @@ static int sections(void) {
   gpuckpt_options o = {.size = sizeof(o), .timeout_ms = 700};
   gpuckpt_checkpoint* c = gpuckpt_checkpoint_begin(&o);
   CHECK(gpuckpt_checkpoint_wait(c, -1, NULL) == -EDEADLK);
-  // It gives up and says who stood in the way.
+  // It gives up and names the process or thread that prevented it.
   gpuckpt_result r = {.size = sizeof(r)};
   while (!gpuckpt_checkpoint_poll(c)) sleep_ms(5);
   CHECK(gpuckpt_checkpoint_wait(c, -1, &r) == 0 && r.code == GPUCKPT_TIMEOUT);

@@ -221,7 +221,7 @@ struct Walker {
         r.version.resize(pages, 0);
         break;
       }
-      case 6: {  // move over somebody else's place
+      case 6: {  // move over another region
         if (r.shared || regions.size() < 2) break;
         size_t other = random(regions.size());
         if (other == k || regions[other].pages < r.pages) break;

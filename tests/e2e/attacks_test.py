@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What other users of the machine may prepare against somebody who uses gpuckpt: files made beforehand, links, folders, stores.
+"""What other users of the machine may prepare against a user of gpuckpt: files made beforehand, links, folders, stores.
 
 attacks_test.py BUILD_DIR [NAME...]. Needs root, who plays both sides.
 """

@@ -88,7 +88,7 @@ def refused(process, code, text):
 
 
 def two_hands(tools):
-    """Of several that start the same job at once one runs it; the others say who does."""
+    """Of several that start the same job at once one runs it; the others name it."""
     for _ in range(3):
         with Session(tools) as session:
             job = Job(session)

@@ -41,7 +41,7 @@ HUGE_PAGES = 16  # that each of the programs may have that need some
 
 
 def may_unshare():
-    """Are namespaces to be had here by everybody who runs these programs?"""
+    """May every user who runs these programs make namespaces?"""
     user = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.getuid() == 0 else {}
     return subprocess.run(["unshare", "-Un", "true"], capture_output=True, cwd="/", **user).returncode == 0
 

@@ -1,6 +1,6 @@
 """Pages of the machine's pool of huge pages (2 MiB), for as long as a test needs them.
 
-Who may, adds as many to the pool as it asks for and takes as many away in the end, so that tests at the same time have
+A user who may adds as many to the pool as it asks for and takes as many away in the end, so that tests at the same time have
 theirs each. Locks are on the kernel's own files, which everybody may open.
 """
 import fcntl

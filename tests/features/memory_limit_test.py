@@ -65,7 +65,7 @@ class Group:
 
 
 class Watch(threading.Thread):
-    """Who is in the group while a snapshot is taken, and how willingly they end: {name: oom_score_adj}."""
+    """The processes in the group while a snapshot is taken, and their OOM scores: {name: oom_score_adj}."""
 
     def __init__(self, group):
         super().__init__(daemon=True)

@@ -1,4 +1,4 @@
-// main ends in pthread_exit: the process ends when its last thread does, unless somebody counts one
+// main ends in pthread_exit: the process ends when its last thread does, unless a library counts one
 // more.
 #include <pthread.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  *   dlmopen    in a name space of its own
  *   deepbind   a library beside this program, opened with RTLD_DEEPBIND, does
  *   mapped     the file is only mapped, and is no driver of this process
- *   table      as everybody does it, but a thread calls it by a private table all the time */
+ *   table      in the usual way, but a thread calls it by a private table all the time */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <libgen.h>

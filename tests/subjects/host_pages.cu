@@ -1,5 +1,5 @@
 // The program's own mappings of memory that lies with the host: a kernel and the host take turns,
-// and a thread counts there and in ordinary memory, without ever waiting for anybody.
+// and a thread counts there and in ordinary memory, without ever waiting.
 #include <cuda.h>
 
 #include <atomic>

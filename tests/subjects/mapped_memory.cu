@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
   }
   Digest digest;
   for (int step = 1; step <= steps.count(); ++step) {
-    // The threads work on the lower half; what they write in the upper one nobody reads.
+    // The threads work on the lower half; what they write in the upper one is not read.
     for (int turn = 0; turn < 2; ++turn) {
       exchange<<<kCount / 2 / 128, 128>>>(mapped_device, registered_device, device, step + turn);
       CHECK(cudaDeviceSynchronize());

@@ -28,7 +28,7 @@ struct Device {
   cudaPitchedPtr box[2];  // in turn what is read and what is written
 };
 Device gpus[kDevices];
-uint32_t* window;  // on device 1, for everybody: a page each, one behind the other
+uint32_t* window;  // on device 1, for all devices: a page each, one behind the other
 size_t page_bytes;
 bool lent = false;  // device 0 lets device 2 in
 
@@ -96,7 +96,7 @@ void make_window() {
   window = reinterpret_cast<uint32_t*>(at);
 }
 
-// What nobody writes after make_window(): nothing else would miss it.
+// The part that is not written after make_window(): no other check would notice its loss.
 void check_window() {
   std::vector<uint32_t> words(page_bytes / sizeof(uint32_t));
   for (int i = 0; i < kDevices; ++i) {
@@ -229,7 +229,7 @@ int main(int argc, char** argv) {
       CHECK(cudaStreamSynchronize(d.stream));
       digest.add(host.data(), kExtent.width * kExtent.height * kExtent.depth);
     }
-    // Nobody may read what nobody lets it read: as natively, an error of the call.
+    // A device without access may not read it: as natively, an error of the call.
     int can = 0;
     use(3);
     CHECK(cudaDeviceCanAccessPeer(&can, 3, 2));

@@ -81,7 +81,7 @@ int main(int argc, char** argv) {
   CHECK(cudaMalloc(&sums, kBytes));
   CHECK(cudaMalloc(&rows, kBytes));
   CHECK(cudaMemset(sums, 0, kBytes));
-  // Zero at first, which nobody promises.
+  // Zeroed, because the initial contents are undefined.
   std::vector<uint32_t> host(kWidth * kWidth);
   for (int i = 0; i < kLevels; ++i) {
     const size_t width = kWidth >> i;

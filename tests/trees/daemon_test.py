@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Programs that become daemons (programs/daemon.c): who is asked, restored and waited for is not who was started.
+"""Programs that become daemons (programs/daemon.c): the process that is asked, restored and waited for is not the one that was started.
 
 daemon_test.py [KIND...] [--build DIR] [--nobody]
 """

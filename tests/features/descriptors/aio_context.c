@@ -1,4 +1,4 @@
-// Kernel AIO: completions that nobody has read, where the ring stands after a while, a thread that
+// Kernel AIO: completions that were not read, where the ring stands after a while, a thread that
 // waits for a completion, and that the context works afterwards as before.
 #include <linux/aio_abi.h>
 #include <sys/eventfd.h>

@@ -47,7 +47,7 @@ int main(void) {
   CHECK(openat(folder, "stat", O_RDONLY) == -1 && errno == reason);
   CHECK(fcntl(maps, F_GETFD) == FD_CLOEXEC && (fcntl(folder, F_GETFL) & O_DIRECTORY));
   name_of(status, now);
-  // (Only root, and who may have namespaces, can choose the number.)
+  // (Only root, and a user who may make namespaces, can choose the number.)
   CHECK(strcmp(strchr(name + 6, '/'), strchr(now + 6, '/')) == 0);
   return survived();
 }

@@ -1,4 +1,4 @@
-// Events of inotify that nobody has read: a restore drops them, which the snapshot tells; the watch goes on.
+// Unread events of inotify: a restore drops them, which the snapshot tells; the watch goes on.
 #include <sys/inotify.h>
 #include "feature.h"
 int main(void) {

@@ -48,7 +48,7 @@ int main(void) {
   snprintf(path, sizeof(path), "/proc/self/fd/%d", gone);
   CHECK(locked_for_others("folder") && locked_for_others("pipe") && locked_for_others(path) && locked_for_others("only_read"));
   CHECK(locked_for_others("away") && locked_range("away_range"));
-  CHECK(close(pair[1]) == 0 && close(pair[0]) == 0);  // and with them what nobody has taken
+  CHECK(close(pair[1]) == 0 && close(pair[0]) == 0);  // and with them the descriptor that was not received
   CHECK(!locked_for_others("away") && !locked_range("away_range"));
   CHECK(flock(folder, LOCK_UN) == 0 && !locked_for_others("folder"));
   return survived();

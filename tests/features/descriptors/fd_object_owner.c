@@ -1,4 +1,4 @@
-// Pipes and sockets have owners: who may open a pipe by its name in /proc/PID/fd is decided by them. A program that has dropped
+// Pipes and sockets have owners: they decide which users may open a pipe by its name in /proc/PID/fd. A program that has dropped
 // root's rights has made them as the user that it became.
 #include <sys/socket.h>
 #include "feature.h"

@@ -65,7 +65,7 @@ static void attributes(char* at, char* to, size_t room) {
         if (strcmp(flag, "uw") && strcmp(flag, "sd") && strcmp(flag, "ac"))
           snprintf(to + strlen(to), room - strlen(to), " %s", flag);
       }
-      // Nobody has touched the pages of shared memory again in the restored process.
+      // The restored process has not touched the pages of shared memory again.
       if (!when_touched) snprintf(to + strlen(to), room - strlen(to), " locked %d", locked != 0);
       break;
     }

@@ -25,7 +25,7 @@ int main(void) {
     CHECK(shmctl(id, IPC_RMID, NULL) == 0);
     fill(segment, 7);
   } else {
-    CHECK(errno == EPERM);  // not everybody may
+    CHECK(errno == EPERM);  // not every user may
   }
   ready_and_wait();
   CHECK(is_huge(shared) && is_huge(of_fd) && (!segment || is_huge(segment)));

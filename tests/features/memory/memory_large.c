@@ -1,6 +1,6 @@
 // Private memory in pieces of megabytes, which a restore fills in another way than small ones: neighbours of one run with
 // different rights and advice, holes of untouched pages, zeros that were written, memory that a child does not get, pages of a
-// file between them. All bytes are as they were; memory that nobody touched stays untouched.
+// file between them. All bytes are as they were; memory that was never touched stays untouched.
 #include <sys/mman.h>
 #include "feature.h"
 enum { kMiB = 1 << 20, kPage = 4096, kPieces = 10, kEach = 3 * kMiB };

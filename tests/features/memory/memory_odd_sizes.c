@@ -35,7 +35,7 @@ int main(void) {
   for (int i = 0; i < kObjects; ++i) {
     CHECK(strcmp(object[i], "start") == 0);
     CHECK(strcmp(object[i] + kSize - 3, "across the end") == 0 && strcmp(object[i] + 8000, "behind") == 0);
-    // Without CAP_CHECKPOINT_RESTORE nobody tells the size of memory that has neither name nor descriptor.
+    // Only CAP_CHECKPOINT_RESTORE shows the size of memory that has neither name nor descriptor.
     CHECK(faults(object[i] + 8192) || (i == 1 && getuid() != 0));
     if (i != 1) CHECK(fstat(fd[i], &st) == 0 && st.st_size == kSize);
   }

@@ -1,4 +1,4 @@
-// libc makes a named semaphore in a file of another name, which it then gives up: who opens it by
+// libc makes a named semaphore in a file of another name, which it then gives up: a process that opens it by
 // its own name later finds the same one.
 #include <semaphore.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-// The list of descriptors of a process that has ended: nobody can tell anything of it.
+// The list of descriptors of a process that has ended: its contents cannot be read.
 #include "feature.h"
 int main(void) {
   int gate[2];

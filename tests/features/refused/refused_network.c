@@ -1,4 +1,4 @@
-// A restore would put the program into the network of whoever restores it.
+// A restore would put the program into the network of the process that restores it.
 #include <sched.h>
 #include "feature.h"
 

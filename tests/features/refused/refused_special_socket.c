@@ -1,4 +1,4 @@
-// A netlink socket of a kind for which the kernel keeps what nobody can ask for: refused by number.
+// A netlink socket of a kind for which the kernel keeps state that cannot be queried: refused by number.
 #include <linux/netlink.h>
 #include <sys/socket.h>
 #include "feature.h"

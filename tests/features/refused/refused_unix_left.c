@@ -1,4 +1,4 @@
-// A connection that sent something and was closed, and that nobody accepts.
+// A connection that sent something and was closed, and is never accepted.
 #include <sys/socket.h>
 #include <sys/un.h>
 #include "feature.h"

@@ -1,5 +1,5 @@
-// A connection that has sent something to a socket of the same program, which has not accepted it: nobody
-// can read that but by accepting.
+// A connection that has sent something to a socket of the same program, which has not accepted it: only
+// accepting it makes that readable.
 #include <sys/socket.h>
 #include <sys/un.h>
 #include "feature.h"

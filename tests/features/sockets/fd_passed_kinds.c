@@ -1,4 +1,4 @@
-// Descriptors of every kind on their way in one message, which nobody has open any more: an epoll
+// Descriptors of every kind on their way in one message, which no process has open any more: an epoll
 // set with what it watches, several that look alike, sockets with unread data of their own, the
 // pidfd of a process that has ended, a socket within a socket.
 #include <poll.h>

@@ -1,5 +1,5 @@
 // A connection that sent something and was closed before it was accepted, which is a moment after a
-// snapshot was asked for: what it sent lies where nobody can look.
+// snapshot was asked for: what it sent cannot be read.
 #include <sys/socket.h>
 #include <sys/un.h>
 #include "feature.h"

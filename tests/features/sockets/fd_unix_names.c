@@ -1,4 +1,4 @@
-// Unix sockets whose names were removed stay without, and who sent a datagram is to be seen.
+// Unix sockets whose names were removed stay without, and the sender of a datagram is still shown.
 #include <sys/socket.h>
 #include <sys/un.h>
 #include "feature.h"

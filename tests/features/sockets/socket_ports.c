@@ -78,7 +78,7 @@ int main(void) {
   char name[16];
   socklen_t n = sizeof(name);
   CHECK(getsockopt(device, SOL_SOCKET, SO_BINDTODEVICE, name, &n) == 0 && !strcmp(name, "lo"));
-  // Nobody else may come to a port whose owners do not share it any more.
+  // No other socket may be bound to a port whose owners do not share it any more.
   int other = socket(AF_INET, SOCK_DGRAM, 0), c = socket(AF_INET, SOCK_STREAM, 0);
   CHECK(setsockopt(other, SOL_SOCKET, SO_REUSEADDR, &on, 4) == 0);
   CHECK(bind(other, (void*)&udp, sizeof(udp)) == -1 && errno == EADDRINUSE);

@@ -1,4 +1,4 @@
-// Unread messages and who they are from: datagrams of UDP (IPv4 and IPv6) and of Unix sockets whose
+// Unread messages and their senders: datagrams of UDP (IPv4 and IPv6) and of Unix sockets whose
 // senders are there (bound to one address or to all), are closed, or have lost their names; credentials; a byte sent with MSG_OOB; a
 // connection whose other end was closed with something unread.
 #include <arpa/inet.h>
@@ -99,7 +99,7 @@ int main(void) {
   int have6 = access("/proc/net/if_inet6", F_OK) == 0;
   fill(&v4, AF_INET);
   if (have6) fill(&v6, AF_INET6);
-  // Unix datagrams: from a socket whose name is gone, from one that was closed, from nobody.
+  // Unix datagrams: from a socket whose name is gone, from one that was closed, without a sender.
   struct sockaddr_un box = name("box"), first = name("first"), second = name("second"), from;
   int inbox = socket(AF_UNIX, SOCK_DGRAM, 0), a = socket(AF_UNIX, SOCK_DGRAM, 0);
   int b = socket(AF_UNIX, SOCK_DGRAM, 0), c = socket(AF_UNIX, SOCK_DGRAM, 0);
@@ -109,7 +109,7 @@ int main(void) {
   CHECK(sendto(b, "bb", 2, 0, (void*)&box, sizeof(box)) == 2);
   CHECK(sendto(c, "ccc", 3, 0, (void*)&box, sizeof(box)) == 3);
   CHECK(unlink("first") == 0 && close(b) == 0);
-  // Credentials of a child that has ended, and none where nobody asked for them.
+  // Credentials of a child that has ended, and none where the program did not ask for them.
   int asks[2], stream[2], on = 1;
   CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, asks) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, stream) == 0);
   CHECK(send(asks[0], "silent", 6, 0) == 6);

@@ -1,4 +1,4 @@
-// Clients that nobody has accepted yet keep their place in the queue, connect() that has not come to an end goes on, and a socket
+// Clients that were not accepted yet keep their place in the queue, connect() that has not come to an end goes on, and a socket
 // that is connected to itself stays so.
 #include "tcp.h"
 int main(void) {
@@ -38,7 +38,7 @@ int main(void) {
     send_text(client[i], "hello");
     expect_text(server, "hello");
   }
-  // (Who speaks first makes the kernel notice that there is room again.)
+  // (A first byte makes the kernel notice that there is room again.)
   for (int i = 0; i < 3; ++i) {
     const int server = accept(full, NULL, NULL);
     CHECK(server >= 0);

@@ -24,7 +24,7 @@ int main(void) {
   CHECK(setsockopt(c[0].client, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)) == 0);
   CHECK(setsockopt(c[0].client, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle)) == 0);
   CHECK(setsockopt(c[0].server, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(timeout)) == 0);
-  // Held back by the kernel until more comes: it is in nobody's receive queue.
+  // Held back by the kernel until more comes: it is in no receive queue.
   CHECK(setsockopt(c[1].client, IPPROTO_TCP, TCP_CORK, &on, sizeof(on)) == 0);
   send_text(c[1].client, ", corked");
   struct Connection quiet = connection(kIpv4);

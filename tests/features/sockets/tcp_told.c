@@ -1,4 +1,4 @@
-// What the kernel tells of a TCP connection and nobody can set: tcp(7) TCP_INFO, TCP_SAVED_SYN and
+// What the kernel tells of a TCP connection and no call sets: tcp(7) TCP_INFO, TCP_SAVED_SYN and
 // SIOCATMARK, ip(7) IP_MTU, ipv6(7) IPV6_PATHMTU. The connection is as it was; its counters and the
 // packet that began it are those of the connection that the restore made.
 #include <linux/tcp.h>

@@ -1,4 +1,4 @@
-// Urgent bytes (MSG_OOB) that nobody has read: before, in and behind the unread bytes of a connection, in line and out of line.
+// Unread urgent bytes (MSG_OOB): before, in and behind the unread bytes of a connection, in line and out of line.
 #include <sys/ioctl.h>
 #include "tcp.h"
 int main(void) {

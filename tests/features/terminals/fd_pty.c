@@ -1,5 +1,5 @@
 // A pseudo terminal with both ends inside: settings, window size, unread input and output;
-// exclusive, so that nobody but root may open it again.
+// exclusive, so that only root may open it again.
 #include <sys/ioctl.h>
 #include <termios.h>
 #include "feature.h"

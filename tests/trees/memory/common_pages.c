@@ -1,6 +1,6 @@
 // Pages that fork left in common are in common again: a parent with 200 MiB and five children that each wrote a few of
 // them need about as much memory as before. Children unmapped, protected, discarded, moved and replaced some, two have more
-// in common by themselves, and one runs another program. Each checks every byte, then writes a third of them, which nobody else sees.
+// in common by themselves, and one runs another program. Each checks every byte, then writes a third of them, which no other process sees.
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -156,7 +156,7 @@ static void live(void) {
   CHECK(!shared->failed);
 }
 
-// As a program of its own: has nothing in common with anybody but what is the same by chance.
+// As a program of its own: shares pages with no other process, but some are equal by chance.
 static int other_program(const char* fd) {
   shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, atoi(fd), 0);
   CHECK(shared != MAP_FAILED);

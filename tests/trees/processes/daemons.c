@@ -8,7 +8,7 @@ struct Seen {
   int go, rounds, ended;
 };
 static struct Seen* seen;
-// Counts until it is told to end, then looks whether it is where it was. parent 0: whoever takes
+// Counts until it is told to end, then looks whether it is where it was. parent 0: the process that takes
 // orphans on.
 static void live(struct Seen* me, pid_t parent) {
   me->group = getpgid(0), me->session = getsid(0);

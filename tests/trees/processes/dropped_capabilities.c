@@ -32,7 +32,7 @@ static int check(uint64_t self) {
   struct itimerspec left;
   if (epoll_wait(own, e, 8, 0) != 0) return 1;
   if (write(event, &one, 8) != 8 || epoll_wait(own, e, 8, 1000) != 1 || e[0].data.u64 != 100 + self) return 2;
-  sleep_ms(200);  // everybody has written to its own
+  sleep_ms(200);  // every process has written to its own
   if (read(event, &one, 8) != 8 || one != 1 || epoll_wait(own, e, 8, 0) != 0) return 3;
   if (timerfd_gettime(timer, &left) != 0 || left.it_value.tv_sec > 1000 + (time_t)self || left.it_value.tv_sec < 800) return 4;
   for (int i = 0; i < 4; ++i, sleep_ms(20))

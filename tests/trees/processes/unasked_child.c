@@ -1,5 +1,5 @@
 // A program that takes orphans on, and waits for whatever child there is: it is told of those alone
-// that its own processes left behind, not of who takes its snapshot.
+// that its own processes left behind, not of the process that takes its snapshot.
 #include <sys/prctl.h>
 #include "tree.h"
 static volatile int told;

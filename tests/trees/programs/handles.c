@@ -1,10 +1,10 @@
 // handles STEPS PACE_MS FLAGS [WORKERS]: processes that have each other's memory by shareable handles (cuMemExportToShareableHandle,
-// descriptors sent through sockets). Each writes to a place of its own in everybody's memory, at the same time; each step's line depends
+// descriptors sent through sockets). Each writes to a place of its own in the memory of all processes, at the same time; each step's line depends
 // on all of it. Memory is handed round as well: made, filled and let go of by one, it is in a descriptor on its way to the next one until
 // the step after. What a process leaves behind that ended right at the start is the first one's.
 // Pools go the same way, and memory from them by what cuMemPoolExportPointer says of it.
 //   o  a process outside of the job has a descriptor
-//   e  the memory of the process that ended is everybody's
+//   e  the memory of the process that ended belongs to all processes
 #include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
@@ -26,9 +26,9 @@ typedef struct {
 } Memory;
 static Memory memory[kMost + 1];  // the last: of the process that ended
 static uint64_t host[kPlace];
-static int everybody = 3, self, ring_in, ring_out;
+static int processes = 3, self, ring_in, ring_out;
 
-// From everybody's pool; what it is called lies in memory that all have.
+// From the pool of each process; what it is called lies in memory that all have.
 static struct {
   int fd;
   CUmemoryPool pool;
@@ -140,14 +140,14 @@ static uint64_t change(CUdeviceptr at, uint64_t sum, uint64_t step) {
 static uint64_t hand_round(uint64_t step) {
   static Memory coming, going;
   uint64_t sum = 0;
-  if (everybody == 1) return sum;
+  if (processes == 1) return sum;
   if (step > 1) {
     coming.fd = receive_descriptor(ring_in);
     import(&coming);
     close(coming.fd);
     OK(DRIVER(cuMemcpyDtoH_v2)(host, coming.at + kBytes - sizeof host, sizeof host));
     for (int k = 0; k < kPlace; ++k) sum = mix(sum, host[k]);
-    EXPECT((uint32_t)host[0] == (uint32_t)(step * 10 - 10 + (uint64_t)((self + everybody - 1) % everybody)));
+    EXPECT((uint32_t)host[0] == (uint32_t)(step * 10 - 10 + (uint64_t)((self + processes - 1) % processes)));
     unmap(&coming);
   }
   make(&going, (int)(step * 10 + (uint64_t)self));
@@ -159,7 +159,7 @@ static uint64_t hand_round(uint64_t step) {
 
 static uint64_t work(uint64_t step) {
   uint64_t sum = hand_round(step);
-  for (int i = 0; i < everybody; ++i) {
+  for (int i = 0; i < processes; ++i) {
     if (i != self && memory[i].fd >= 0 && step % 4 == 0) {
       unmap(&memory[i]);
       import(&memory[i]);
@@ -181,7 +181,7 @@ static void run_worker(int socket, int left) {
   make_pooled();
   send_descriptor(socket, memory[self].fd);
   send_descriptor(socket, pooled[self].fd);
-  for (int i = 0; i < everybody; ++i) {
+  for (int i = 0; i < processes; ++i) {
     if (i == self) continue;
     memory[i].fd = receive_descriptor(socket);
     pooled[i].fd = receive_descriptor(socket);
@@ -192,7 +192,7 @@ static void run_worker(int socket, int left) {
     import(&memory[kMost]);
     close(memory[kMost].fd);
   }
-  import_others(everybody);
+  import_others(processes);
   while (read(socket, &step, sizeof step) == sizeof step) {
     const uint64_t sum = work(step);
     all(write(socket, &sum, sizeof sum), sizeof sum);
@@ -235,68 +235,68 @@ static void hand_to_stranger(void) {
 int main(int argc, char** argv) {
   const long steps = atol(argv[1]), pace = atol(argv[2]);
   const char* flags = argc > 3 ? argv[3] : "";
-  if (argc > 4) everybody = 1 + atoi(argv[4]);
+  if (argc > 4) processes = 1 + atoi(argv[4]);
   setvbuf(stdout, NULL, _IOLBF, 1024);
   int to[kMost], ring[kMost][2], left[2];
   pid_t pid[kMost];
   const int shared_left = strchr(flags, 'e') != NULL;
-  for (int i = 0; i < everybody; ++i) two(ring[i]);
+  for (int i = 0; i < processes; ++i) two(ring[i]);
   two(left);
   called = mmap(NULL, kMost * sizeof *called, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   const pid_t ending = fork();
   if (ending == 0) run_ending(left[1]);
-  for (self = 1; self < everybody; ++self) {
+  for (self = 1; self < processes; ++self) {
     int ends[2];
     two(ends);
     if ((pid[self] = fork()) == 0) {
       for (int k = 1; k < self; ++k) close(to[k]);
       close(ends[0]), close(left[0]), close(left[1]);
-      ring_in = ring[self][0], ring_out = ring[(self + 1) % everybody][1];
+      ring_in = ring[self][0], ring_out = ring[(self + 1) % processes][1];
       run_worker(ends[1], shared_left);
     }
     close(ends[1]);
     to[self] = ends[0];
   }
   self = 0;
-  ring_in = ring[0][0], ring_out = ring[1 % everybody][1];
+  ring_in = ring[0][0], ring_out = ring[1 % processes][1];
   start_driver();
   make(&memory[0], 0);
   memory[kMost].fd = receive_descriptor(left[0]);
   import(&memory[kMost]);
   make_pooled();
-  for (int i = 1; i < everybody; ++i) {
+  for (int i = 1; i < processes; ++i) {
     memory[i].fd = receive_descriptor(to[i]);
     pooled[i].fd = receive_descriptor(to[i]);
   }
-  for (int i = 1; i < everybody; ++i) {
-    for (int k = 0; k < everybody; ++k) {
+  for (int i = 1; i < processes; ++i) {
+    for (int k = 0; k < processes; ++k) {
       if (k == i) continue;
       send_descriptor(to[i], memory[k].fd);
       send_descriptor(to[i], pooled[k].fd);
     }
     if (shared_left) send_descriptor(to[i], memory[kMost].fd);
   }
-  for (int i = 1; i < everybody; ++i) import_pool(i);
+  for (int i = 1; i < processes; ++i) import_pool(i);
   close(memory[kMost].fd);
   all(write(left[0], "e", 1), 1);
   int status;
   waitpid(ending, &status, 0);
   close(left[0]), close(left[1]);
-  import_others(everybody);
+  import_others(processes);
   if (strchr(flags, 'o')) hand_to_stranger();
   uint64_t sum = 0;
   for (uint64_t step = 1; step <= (uint64_t)steps; ++step) {
     uint64_t answer;
-    for (int i = 1; i < everybody; ++i) all(write(to[i], &step, sizeof step), sizeof step);
+    for (int i = 1; i < processes; ++i) all(write(to[i], &step, sizeof step), sizeof step);
     sum = mix(sum, work(step));
-    for (int i = 1; i < everybody; ++i) {
+    for (int i = 1; i < processes; ++i) {
       all(read(to[i], &answer, sizeof answer), sizeof answer);
       sum = mix(sum, answer);
     }
     printf("step %lu %016lx\n", (unsigned long)step, (unsigned long)sum);
     usleep((useconds_t)pace * 1000);
   }
-  for (int i = 1; i < everybody; ++i) {
+  for (int i = 1; i < processes; ++i) {
     close(to[i]);
     waitpid(pid[i], &status, 0);
     printf("worker %d: %d\n", i, status);

@@ -22,7 +22,7 @@ static struct Offer offers[kMost];
 static CUdeviceptr small[kMost], large[kMost];
 static CUevent done[kMost];
 static uint64_t host[kPlace];
-static int everybody = 3;
+static int processes = 3;
 
 static uint64_t mix(uint64_t a, uint64_t b) { return (a ^ b) * 0x9e3779b97f4a7c15u + (a >> 29); }
 
@@ -43,7 +43,7 @@ static void offer_own(int self) {
 
 // Large ones are closed and opened again all the time, by handles that may be older than the process.
 static void open_others(int self, uint64_t step) {
-  for (int i = 0; i < everybody; ++i) {
+  for (int i = 0; i < processes; ++i) {
     if (i == self) continue;
     if (!small[i]) OK(DRIVER(cuIpcOpenMemHandle_v2)(&small[i], offers[i].small, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     if (large[i] && (step + (uint64_t)(self + i)) % 5 == 0) {
@@ -70,7 +70,7 @@ static uint64_t work(int self, uint64_t step) {
   uint64_t sum = 0;
   open_others(self, step);
   OK(DRIVER(cuEventRecord)(done[self], NULL));
-  for (int i = 0; i < everybody; ++i) {
+  for (int i = 0; i < processes; ++i) {
     OK(DRIVER(cuStreamWaitEvent)(NULL, done[i], 0));
     OK(DRIVER(cuEventSynchronize)(done[i]));
     const CUdeviceptr place = (CUdeviceptr)self * sizeof host;
@@ -161,14 +161,14 @@ int main(int argc, char** argv) {
   const long steps = atol(argv[1]), pace = atol(argv[2]);
   const char* flags = argc > 3 ? argv[3] : "";
   if (strchr(flags, 's')) be_stranger();
-  if (argc > 4) everybody = 1 + atoi(argv[4]);
+  if (argc > 4) processes = 1 + atoi(argv[4]);
   setvbuf(stdout, NULL, _IOLBF, 1024);
   const int complaining = strchr(flags, 'l') != NULL;
   int to[kMost], from[kMost], errors[kMost];
   pid_t pid[kMost];
   const int stranger = strchr(flags, 'o') != NULL;
-  if (stranger) everybody = 1;
-  for (int i = 1; i < everybody; ++i) {
+  if (stranger) processes = 1;
+  for (int i = 1; i < processes; ++i) {
     int down[2], up[2], aside[2] = {-1, -1};
     if (pipe(down) || pipe(up) || (complaining && pipe(aside))) return 2;
     if ((pid[i] = fork()) == 0) {
@@ -185,21 +185,21 @@ int main(int argc, char** argv) {
     lend_to_stranger();
   else
     offer_own(0);
-  for (int i = 1; i < everybody; ++i) all(read(from[i], &offers[i], sizeof *offers), sizeof *offers);
-  for (int i = 1; i < everybody; ++i) all(write(to[i], offers, sizeof offers), sizeof offers);
+  for (int i = 1; i < processes; ++i) all(read(from[i], &offers[i], sizeof *offers), sizeof *offers);
+  for (int i = 1; i < processes; ++i) all(write(to[i], offers, sizeof offers), sizeof offers);
   uint64_t sum = 0;
   for (uint64_t step = 1; step <= (uint64_t)steps; ++step) {
     uint64_t answer;
-    for (int i = 1; i < everybody; ++i) all(write(to[i], &step, sizeof step), sizeof step);
+    for (int i = 1; i < processes; ++i) all(write(to[i], &step, sizeof step), sizeof step);
     sum = mix(sum, work(0, step));
-    for (int i = 1; i < everybody; ++i) {
+    for (int i = 1; i < processes; ++i) {
       all(read(from[i], &answer, sizeof answer), sizeof answer);
       sum = mix(sum, answer);
     }
     printf("step %lu %016lx\n", (unsigned long)step, (unsigned long)sum);
     usleep((useconds_t)pace * 1000);
   }
-  for (int i = 1; i < everybody; ++i) {
+  for (int i = 1; i < processes; ++i) {
     int status = -1;
     close(to[i]);
     if (complaining && read_complaints(errors[i]) != kComplaint) return 3;

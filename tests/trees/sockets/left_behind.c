@@ -1,5 +1,5 @@
 // The end of a pipe goes to a child by a connection that is closed before the child accepts it,
-// which is a moment after a snapshot was asked for (Python's forkserver): nobody can look at it.
+// which is a moment after a snapshot was asked for (Python's forkserver): it cannot be examined.
 #include <sys/socket.h>
 #include <sys/un.h>
 #include "tree.h"

@@ -1,5 +1,5 @@
 // A connection between two processes with bytes on their way, and a descriptor in flight that
-// nobody else holds any more.
+// no process holds any more.
 #include <sys/socket.h>
 #include <sys/un.h>
 #include "tree.h"
