@@ -47,7 +47,7 @@ bool waits_for(int fd, short events, int ms) {
   return n > 0;
 }
 
-// 0, or an error number.
+// Returns 0 or an error number.
 int error_of(int fd) {
   int error = 0;
   socklen_t size = sizeof(error);
@@ -58,7 +58,7 @@ void set(int fd, int level, int name, int value) {
   setsockopt(fd, level, name, &value, sizeof(value));
 }
 
-// Ends a connection that is not needed so that it leaves no trace (TIME_WAIT).
+// Closes a connection that is not needed by a reset, so that it leaves no trace (TIME_WAIT).
 void discard(int fd) {
   if (fd < 0) return;
   linger hard{1, 0};
@@ -66,12 +66,12 @@ void discard(int fd) {
   close(fd);
 }
 
-// How a client gets its port.
+// How a client's port is chosen.
 enum class PortBy {
-  kConnect,         // as if the kernel had chosen it, address included
-  kConnectAddress,  // the same from a given address
+  kConnect,         // by connect(), address included, as if the kernel had chosen it
+  kConnectAddress,  // by connect(), from a given address
   kBind,
-  kAny,  // another one
+  kAny,  // another port may be used
 };
 
 int client_socket(const Image::Socket& entry, const SocketAddress& local, PortBy way) {
@@ -95,7 +95,7 @@ int client_socket(const Image::Socket& entry, const SocketAddress& local, PortBy
   return -1;
 }
 
-// Connects within the patience, or not at all: -1 with errno.
+// Connects within the time limit; -1 with errno.
 int connect_client(const Image::Socket& entry, const SocketAddress& local,
                    const SocketAddress& server, PortBy way) {
   const int fd = client_socket(entry, local, way);
@@ -109,7 +109,7 @@ int connect_client(const Image::Socket& entry, const SocketAddress& local,
   if (!why && way != PortBy::kAny && SocketAddress::of(fd).end() != local.end())
     why = EADDRNOTAVAIL;
   if (!why) {
-    // Closes the sockets that were only made to get the port.
+    // Closes the sockets that were made only to reserve the port.
     if (way == PortBy::kConnect || way == PortBy::kConnectAddress)
       set(fd, IPPROTO_IP, kLocalPortRange, 0);
     return fd;
@@ -119,7 +119,8 @@ int connect_client(const Image::Socket& entry, const SocketAddress& local,
   return -1;
 }
 
-// Accepts the connection of `client`; other processes that find the port open are turned away.
+// Accepts the connection of `client`; connections of other processes, which find the port open, are
+// closed.
 int accept_from(int listener, int client) {
   const EndAddress wanted = SocketAddress::of(client).end();
   const auto patience = Clock::now() + std::chrono::milliseconds(kHandshakePatienceMs);
@@ -179,7 +180,7 @@ SocketAddress SocketAddress::loopback(int family) {
     reinterpret_cast<sockaddr_in6*>(&out.storage)->sin6_addr = IN6ADDR_LOOPBACK_INIT;
   return out;
 }
-// The port is at the same place in both families.
+// The port has the same offset in both families.
 uint16_t SocketAddress::port() const {
   return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
 }
@@ -215,7 +216,7 @@ bool is_tcp_end(const Socket& s) {
 
 namespace {
 
-// The connections' ends, by their addresses.
+// Finds ends of connections by their addresses.
 class Ends {
  public:
   explicit Ends(const Image& image) {
@@ -240,7 +241,7 @@ SocketAddress remote_of(const Socket& s) {
   return SocketAddress::from(s.peer_name, s.peer_name_bytes);
 }
 
-// The replacement of an end that was closed, or is outside.
+// Makes the replacement of an end that was closed, or is outside of the job.
 Image::Socket stand_in_for_peer(const Socket& s) {
   Image::Socket out;
   out.head = s;
@@ -267,8 +268,8 @@ class ConnectionListeners {
   ConnectionListeners(const ConnectionListeners&) = delete;
   ConnectionListeners& operator=(const ConnectionListeners&) = delete;
 
-  // A socket that listens at the local address of `server`, or elsewhere where that cannot be had,
-  // which is `told`. -1: nowhere.
+  // Returns a socket that listens at the local address of `server`, or, when that address is taken,
+  // at another one, which is reported by `told`. -1: at none.
   int at(const Image::Socket& server, bool told) {
     const EndAddress address = end_address(server.head.name, server.head.name_bytes);
     const auto key = std::make_pair(server.head.domain, address);
@@ -284,7 +285,7 @@ class ConnectionListeners {
   std::map<std::pair<int, EndAddress>, int> fds_;
 };
 
-// The program's listening socket, if it has one, is bound later: its port is shared until then.
+// The program's own listening socket is bound later, so its port is shared until then.
 int FdMaker::listen_for(const Image::Socket& server, bool told) {
   Image::Socket entry;
   entry.options = server.options;
@@ -322,8 +323,8 @@ int FdMaker::listen_for(const Image::Socket& server, bool told) {
   return -1;
 }
 
-// Whether the socket was accepted. The kernel gives such a socket the TTL that the first packet
-// came with as the one of its multicasts, of which there will be none. Other sockets have 1.
+// Whether the socket was accepted. The kernel gives an accepted socket the TTL of the first packet
+// for its multicasts; other sockets have 1.
 bool FdMaker::was_accepted(const Image::Socket& entry) {
   constexpr int kIpv4 = 33 /* IP_MULTICAST_TTL */, kIpv6 = 18 /* IPV6_MULTICAST_HOPS */;
   return option_value(entry, IPPROTO_IP, kIpv4, 1) > 1 ||
@@ -355,7 +356,7 @@ int FdMaker::connect_from(const Image::Socket& entry, const SocketAddress& serve
   return fd;
 }
 
-// A connection to itself: both ends are one socket.
+// Connects a socket to itself: both ends are one socket.
 int FdMaker::connect_to_itself(const Image::Socket& entry) {
   const SocketAddress local = local_of(entry.head);
   const int fd = client_socket(entry, local, PortBy::kBind);
@@ -419,8 +420,8 @@ bool FdMaker::connect_ends(const Image::Socket& client, const Image::Socket& ser
   return true;
 }
 
-// A connection whose other end was closed, or is outside: one is made for the moment, with the
-// address that the other end had where that can be.
+// Restores a connection whose other end was closed, or is outside: a temporary other end is made,
+// with its old address where that is possible.
 void FdMaker::prepare_left_end(const Image::Socket& entry, ConnectionListeners* listeners) {
   const Socket& s = entry.head;
   const Image::Socket other = stand_in_for_peer(s);
@@ -433,7 +434,7 @@ void FdMaker::prepare_left_end(const Image::Socket& entry, ConnectionListeners* 
   sockets_[s.index] = up(socket(s.domain, SOCK_STREAM, s.protocol));
 }
 
-// Connected to one of our listening sockets, which has not accepted it.
+// Connects to one of the program's listening sockets, which has not accepted the connection.
 bool FdMaker::prepare_not_accepted() {
   std::vector<const Image::Socket*> all;
   for (const Image::Socket& entry : image_.sockets)
@@ -452,7 +453,7 @@ bool FdMaker::prepare_not_accepted() {
   return true;
 }
 
-// The program's connect() begins once more.
+// Begins the program's unfinished connect() again.
 void FdMaker::begin_connecting() {
   for (const Image::Socket& entry : image_.sockets) {
     const Socket& s = entry.head;
@@ -460,7 +461,7 @@ void FdMaker::begin_connecting() {
     const int fd = sockets_[s.index], flags = fcntl(fd, F_GETFL);
     const SocketAddress to = remote_of(s);
     fcntl(fd, F_SETFL, flags | O_NONBLOCK);
-    (void)!connect(fd, to.get(), to.bytes);  // how it ends is the program's to see
+    (void)!connect(fd, to.get(), to.bytes);  // the program sees how it ends
     fcntl(fd, F_SETFL, flags);
   }
 }
@@ -472,7 +473,7 @@ bool FdMaker::send_stream(const Image::Message& m) {
   const int from = peer != connection_peer_.end() ? sockets_[peer->second]
                    : other != other_ends_.end()   ? other->second
                                                   : -1;
-  if (from < 0) return true;  // made as never connected, as was told
+  if (from < 0) return true;  // it is restored as never connected, which was reported
   const LargeBuffer receiver(to, SO_RCVBUF, SO_RCVBUFFORCE, m.bytes.size());
   const LargeBuffer sender(from, SO_SNDBUF, SO_SNDBUFFORCE, m.bytes.size());
   const int urgent = m.flags & kMessageUrgent ? MSG_OOB : 0;
@@ -490,7 +491,8 @@ bool FdMaker::send_stream(const Image::Message& m) {
   return true;
 }
 
-// What was sent is in place: errors, ends of file, halves that the program has shut down.
+// All sent bytes are in place: now restores errors, ends of file, and halves that the program has
+// shut down.
 void FdMaker::finish_connections() {
   for (const Image::Socket& entry : image_.sockets) {
     const Socket& s = entry.head;

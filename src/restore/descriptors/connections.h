@@ -1,6 +1,6 @@
-// TCP connections between the program's own sockets are made again as programs make them: a socket
-// listens at the address of one end for a moment, the other end connects from its own.
-//
+// TCP connections between the program's own sockets are made again in the way in which programs
+// make them: a temporary socket listens at the address of one end, and the other end connects from
+// its own address.
 // Owner: none, they are values. Threads: the process that makes the descriptors. Errors: an empty
 // address (`bytes` 0) where the kernel gives none.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace gpuckpt::restore {
 
-// Address and port, an IPv4 address as the IPv6 address that it is mapped to.
+// Address and port; an IPv4 address in its form mapped to IPv6.
 using EndAddress = std::array<uint8_t, 18>;
 EndAddress end_address(const uint8_t* sockaddr, uint32_t bytes);
 
@@ -32,11 +32,11 @@ struct SocketAddress {
   EndAddress end() const { return end_address(reinterpret_cast<const uint8_t*>(&storage), bytes); }
   uint16_t port() const;
   void set_port(uint16_t);
-  // As a socket of that family names it. An IPv6 address stays one.
+  // In the form of a socket of that family. An IPv6 address stays one.
   SocketAddress in_family(int family) const;
 };
 
-// An end of a connection by TCP, or what was one.
+// An end of a TCP connection, or of one that has ended.
 bool is_tcp_end(const process::Socket&);
 
 }  // namespace gpuckpt::restore

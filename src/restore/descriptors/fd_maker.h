@@ -1,8 +1,8 @@
 // How fds.cc, fd_*.cc and socket_*.cc make descriptors together. For these files only.
 //
-// Order: pipes, sockets and terminals, which have two ends or a name, are prepared as a whole; then
-// one descriptor per open file description is made at a high number; then messages are sent, ends
-// that were closed are closed, and every descriptor moves to its own number.
+// Order: pipes, sockets and terminals, which have two ends or a name, are prepared first. Then one
+// descriptor per open file description is made at a high number. Then messages are sent, ends that
+// were closed are closed, and every descriptor is moved to its own number.
 //
 // Owner: the caller; what is made are descriptors of the calling process. Threads: one. Errors:
 // false, with a sentence in `error`.
@@ -30,7 +30,7 @@ class FdMaker {
  public:
   FdMaker(const Image& image, const Memory& memory, int base, const Warn& warn)
       : image_(image), memory_(memory), base_(base), warn_(warn) {}
-  // Everything is made first, or taken from what is there and completed; then it is put in place.
+  // Everything is made first, or taken from `made` and completed; then it is moved to its numbers.
   bool make_all();
   bool take(const std::map<int, int>& made);
   bool make_missing();
@@ -60,11 +60,11 @@ class FdMaker {
   bool place();
   bool watch(int epoll, const Descriptor& set, const std::vector<process::EpollEntry>&);
   bool add_watch(int epoll, const Descriptor& set, const process::EpollEntry&, bool fired);
-  int up(int fd);  // moves it to base or above
+  int up(int fd);  // moves it to a number at or above base
   int reopen(int fd, int flags);
   int inherit(int n);  // restore's own 0, 1 or 2
   int outside(const Descriptor&);
-  bool fail(const std::string& what);  // with errno
+  bool fail(const std::string& what);  // adds errno to the sentence
   void warn(const std::string& text) { warn_(text); }
 
   // fd_pipes.cc
@@ -106,14 +106,15 @@ class FdMaker {
                     bool tell);
 
   // socket_names.cc
-  // False: errno. `another_would_do`: the name is not worth a minute.
+  // False: errno. `another_would_do`: another name can be used, so do not wait a minute for this
+  // one.
   bool bind_patiently(int fd, const Image::Socket&, bool another_would_do);
   bool name_socket(const Image::Socket&);
   bool bind_any(int fd, const Image::Socket&);
   bool bind_unix(int fd, const Image::Socket&);
   bool bind_network(int fd, const Image::Socket&);
   bool bind_aside(int fd, const Socket&);
-  // Calls `body` where the socket's name leads to it. False: body's result, with errno.
+  // Calls `body` in a place where the socket's name leads to it. False: body's result, with errno.
   bool at_name(const Image::Socket&, const std::function<bool()>& body);
   bool connect_by_name(int fd, const Image::Socket& to);
   void forget_asides();
@@ -154,7 +155,7 @@ class FdMaker {
   std::map<int, std::pair<int, int>> terminals_;  // index -> master, slave
 };
 
-// How a person finds a descriptor: "descriptor 7 (/tmp/x)".
+// How a message names a descriptor: "descriptor 7 (/tmp/x)".
 std::string describe(const process::Descriptor&, const std::string& path);
 
 }  // namespace gpuckpt::restore

@@ -14,7 +14,7 @@ using namespace process;
 
 namespace {
 
-// `payload`: lengths of the packets, then the bytes.
+// `payload`: the lengths of the packets, then the bytes.
 bool fill(int fd, const Pipe& p, const std::vector<uint8_t>& payload) {
   const uint64_t head = uint64_t{p.packets} * 4;
   if (payload.size() != head + p.bytes) return false;
@@ -32,7 +32,7 @@ bool fill(int fd, const Pipe& p, const std::vector<uint8_t>& payload) {
 
 }  // namespace
 
-// A process that is left of a killed job may have removed it.
+// A stale process of a killed job may have removed it.
 bool FdMaker::make_fifo(const std::string& path, mode_t mode) {
   auto make = [&] { return mkfifo(path.c_str(), mode & 07777) == 0; };
   if (!make() && !(errno == ENOENT && make_folder_of(path) && make())) return false;
@@ -58,7 +58,8 @@ bool FdMaker::prepare_pipes() {
         name = &made;
       }
     if (name) {
-      // Both ways never blocks, and keeps what is written until the program's own are open.
+      // Opening for both directions never blocks, and keeps what is written until the program's own
+      // ends are open.
       int fd = up(open(name->c_str(), O_RDWR | O_NONBLOCK));
       if (fd < 0 && errno == ENOENT && make_fifo(*name, fifo->mode))
         fd = up(open(name->c_str(), O_RDWR | O_NONBLOCK));
@@ -66,7 +67,7 @@ bool FdMaker::prepare_pipes() {
       fifos_[index] = fd;
       fcntl(fd, F_SETPIPE_SZ, p.capacity);
       int queued = 0;
-      // Another process may have kept it open: then its contents are still there.
+      // Another process may have kept the pipe open: then its contents are still there.
       if (ioctl(fd, FIONREAD, &queued) == 0 && !queued && !fill(fd, p, payload))
         return fail("the named pipe " + *name + " cannot be filled");
       continue;
@@ -95,7 +96,7 @@ int FdMaker::make_pipe(const Descriptor& d, const std::string& path) {
     fd = open(name.c_str(), mode | O_NONBLOCK);
   } else {
     auto it = pipes_.find(d.object);
-    if (it == pipes_.end()) {  // to another process, by one of the standard three
+    if (it == pipes_.end()) {  // the other end was outside of the job
       fd = outside(d);
       if (fd < 0) {
         error = describe(d, "") + " was a pipe to another process, which is not here";

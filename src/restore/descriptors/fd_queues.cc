@@ -27,7 +27,7 @@ int make_anew(const Descriptor& d, const std::string& name) {
 
 }  // namespace
 
-// One that lost its name: under a name of ours for a moment, with its messages.
+// Makes a queue that lost its name: under a temporary name, with its messages.
 int FdMaker::make_nameless_queue(const Descriptor& d) {
   for (const auto& [o, path] : image_.fds)
     if (o.kind == kFdQueue && o.ino == d.ino && o.dev == d.dev && made_.count(o.description))
@@ -41,7 +41,7 @@ int FdMaker::make_nameless_queue(const Descriptor& d) {
     for (const Image::QueueMessage& m : messages)
       if (mq_send(fd, reinterpret_cast<const char*>(m.bytes.data()), m.bytes.size(), m.priority))
         return -1;
-    break;  // another process of the job has seen the same
+    break;  // another process of the job has made the same queue
   }
   const int out = reopen(fd, flags_of(d));
   close(fd);

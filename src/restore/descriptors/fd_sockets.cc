@@ -1,7 +1,7 @@
-// The program's sockets. Order: TCP connections (connections.cc); then all others are made, with
-// the options that matter before they have names; then all get their names, then listen, then are
-// connected; when their unread messages are in
-// place (socket_messages.cc), they get what is left of their options.
+// The program's sockets. Order: TCP connections (connections.cc). Then all other sockets are made,
+// with the options that must be set before they have names. Then all get their names, then listen,
+// then are connected. When their unread messages are in place (socket_messages.cc), the remaining
+// options are set.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -47,8 +47,8 @@ const Image::Socket* FdMaker::listener_of(const Socket& s) const {
   return nullptr;
 }
 
-// Several connections came out of a listening socket that is closed now, and have its name: for the
-// moment there is one again.
+// Several connections were accepted by a listening socket that is closed now, and have its name: a
+// temporary one is made for them.
 bool FdMaker::make_former_listeners() {
   for (const Image::Socket& a : image_.sockets)
     for (const Image::Socket& b : image_.sockets) {
@@ -71,7 +71,7 @@ bool FdMaker::has_peer_in_image(const Socket& s) const {
   return s.state == kSocketPair && s.peer < image_.sockets.size();
 }
 
-// All but those that come in pairs.
+// Makes all sockets but those that are made in pairs.
 bool FdMaker::make_socket(const Image::Socket& entry) {
   const Socket& s = entry.head;
   if (sockets_[s.index] >= 0) return true;
@@ -95,8 +95,8 @@ bool FdMaker::make_pair(const Image::Socket& entry) {
   return true;
 }
 
-// One end of a connection by way of the listening socket; the other end exists, or is made here to
-// be closed later.
+// Makes one end of a connection through the listening socket; the other end exists, or is made here
+// to be closed later.
 bool FdMaker::connect_pair(const Image::Socket& entry, const Image::Socket& listener) {
   const Socket& s = entry.head;
   int client = has_peer_in_image(s) ? sockets_[s.peer] : up(socket(AF_UNIX, s.type, 0));
@@ -112,7 +112,7 @@ bool FdMaker::connect_pair(const Image::Socket& entry, const Image::Socket& list
   return true;
 }
 
-// Connected to one of our listening sockets, in the order in which that will accept them.
+// Connects to one of the program's listening sockets, in the order in which they will be accepted.
 bool FdMaker::prepare_waiting() {
   std::vector<const Socket*> all;
   for (const Image::Socket& entry : image_.sockets)
@@ -163,7 +163,7 @@ std::vector<const Image::Socket*> FdMaker::datagram_chain() const {
   return out;
 }
 
-// Datagrams: each has a peer address.
+// Datagram sockets: each has a peer address.
 bool FdMaker::connect_sockets() {
   for (const Image::Socket* entry : datagram_chain()) {
     const Socket& s = entry->head;
@@ -181,8 +181,8 @@ bool FdMaker::connect_sockets() {
   return true;
 }
 
-// What the kill has left of the program's own connections: later, listening sockets keep the ports
-// from which an ordinary user can end it.
+// Ends the stale connections that the killed program left. Later, listening sockets occupy the
+// ports from which an ordinary user can end them.
 void FdMaker::end_own_stale_connections() {
   std::set<uint16_t> ports;
   for (const Image::Socket& entry : image_.sockets) {
@@ -199,7 +199,7 @@ bool FdMaker::prepare_sockets() {
   end_own_stale_connections();
   // While no socket listens at the program's ports yet.
   if (!prepare_connections() || !make_former_listeners()) return false;
-  // Ends that come out of a listening socket are left out: accept makes them.
+  // Ends that were accepted by a listening socket are left out: accept makes them.
   for (const Image::Socket& entry : image_.sockets) {
     const Socket& s = entry.head;
     if (is_tcp_end(s) && s.state != kSocketConnecting) continue;
@@ -227,7 +227,7 @@ bool FdMaker::prepare_sockets() {
   return connect_sockets() && prepare_waiting() && prepare_not_accepted();
 }
 
-// What could not be set, told by name.
+// Reports the options that could not be set, by name.
 void FdMaker::check_options() {
   for (const Image::Socket& entry : image_.sockets) {
     const Socket& s = entry.head;

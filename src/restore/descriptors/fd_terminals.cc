@@ -23,7 +23,8 @@ constexpr unsigned long kSetSettings = kSetTerminalSettings;
 constexpr int kLargeFile = 0100000;  // open() sets it, the ioctl that opens a slave does not
 constexpr unsigned long kLock = 0x40045431, kGetNumber = 0x80045430, kOpenSlave = 0x5441;
 
-// Numbers are given out from the lowest: the ones before the wanted one are held until it comes.
+// Numbers are assigned from the lowest free one: terminals with smaller numbers are held until the
+// wanted number comes.
 int open_master(uint32_t number) {
   std::vector<int> held;
   int found = -1;
@@ -43,8 +44,8 @@ int open_master(uint32_t number) {
   return found;
 }
 
-// All that the machine allows may be taken for a moment: by a restore beside this one, or by what
-// is left of the killed program.
+// All terminals that the machine allows may be in use for a moment: by another restore, or by stale
+// processes of the killed program.
 int open_master_patiently(uint32_t number) {
   constexpr int kTries = 80;  // of 100 ms
   int fd = open_master(number);
@@ -53,8 +54,8 @@ int open_master_patiently(uint32_t number) {
   return fd;
 }
 
-// Sets owner, group and mode of the slave's file, which is opened for this only where it will be
-// open. What is not permitted stays as it is.
+// Sets owner, group and mode of the slave's file, which is opened for this only where it stays open
+// anyway. What is not permitted is left unchanged.
 void set_owner(int slave, uint32_t number, const process::Terminal& t) {
   if (!t.mode) return;
   const std::string path =
@@ -65,7 +66,8 @@ void set_owner(int slave, uint32_t number, const process::Terminal& t) {
   if (st.st_mode != t.mode) chmod(path.c_str(), t.mode & 07777);
 }
 
-// The kernel hands what the master writes to the slave a moment later, with the settings of then.
+// The kernel passes what the master writes to the slave a moment later, with the settings of that
+// moment.
 bool wait_for_input(int slave, size_t wanted) {
   int waiting = 0;
   for (int i = 0; slave >= 0 && i < 2000; ++i, usleep(100))
@@ -73,9 +75,9 @@ bool wait_for_input(int slave, size_t wanted) {
   return static_cast<size_t>(waiting) >= wanted;
 }
 
-// Stops the output that the program, or the user at its terminal, had stopped. By a character as it
-// was: a call would stop the output so that no character starts it again. PRECONDITION: no unread
-// input.
+// Stops the output that the program, or the user at its terminal, had stopped by a character. It is
+// stopped by a character again, because after a call no character could start it. PRECONDITION: no
+// unread input.
 void stop_output(int master, int slave, KernelTermios raw, uint32_t how) {
   constexpr char kStopThenMark[] = {0x13, 'x'};  // when the mark is there, both have arrived
   if (how == process::kOutputStoppedByCall) ioctl(slave, TCXONC, TCOOFF);
@@ -89,7 +91,7 @@ void stop_output(int master, int slave, KernelTermios raw, uint32_t how) {
   ioctl(master, kSetSettings, &raw);
 }
 
-// A slave whose master is closed: it reads an end of file.
+// Makes a slave whose master is closed: it reads an end of file.
 int make_hung_up_terminal(int flags) {
   Fd master(open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC));
   int off = 0;
@@ -98,7 +100,7 @@ int make_hung_up_terminal(int flags) {
 }
 
 // Replaces the slave `fd` by the terminal as /dev/tty opens it. Only a process that it controls can
-// do that: one that shares our descriptors leads a session of its own for as long.
+// do that: a process that shares our descriptors leads a session of its own meanwhile.
 bool reopen_as_controlling_terminal(int fd, int flags) {
   const pid_t helper = static_cast<pid_t>(syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0));
   if (helper == 0) {
@@ -115,7 +117,7 @@ bool reopen_as_controlling_terminal(int fd, int flags) {
   return status == 0;
 }
 
-// The unread input, and the stop of the output before it. `raw`: the settings that are set.
+// Restores the unread input, and the stop of the output before it. `raw`: the present settings.
 bool put_input(int master, int slave, const KernelTermios& saved, const KernelTermios& raw,
                const Image::Terminal& t) {
   const bool by_character = t.head.output_stopped == process::kOutputStoppedByCharacter;

@@ -52,7 +52,7 @@ int FdMaker::reopen(int fd, int flags) {
   return open(("/proc/self/fd/" + std::to_string(fd)).c_str(), flags);
 }
 
-// The child behind a pidfd of a process that is gone, which tells how it ended.
+// Makes the ended child behind a pidfd, which shows how the process ended.
 [[noreturn]] static void end_like_gone(int status) {
   if (!WIFSIGNALED(status)) _exit(WEXITSTATUS(status));
   end_like(CLD_KILLED, WTERMSIG(status));
@@ -63,7 +63,7 @@ int FdMaker::inherit(int n) { return fcntl(n, F_DUPFD, base_); }
 int FdMaker::outside(const Descriptor& d) {
   for (const auto& [other, path] : image_.fds)
     if (other.description == d.description && other.fd <= 2) return inherit(other.fd);
-  // Not the same description, but the same pipe or terminal as one of the standard three.
+  // Another description of the same pipe or terminal as a standard stream.
   for (const auto& [other, path] : image_.fds)
     if (other.fd <= 2 && other.ino == d.ino && other.dev == d.dev && other.kind == d.kind)
       return inherit(other.fd);
@@ -74,14 +74,14 @@ int FdMaker::outside(const Descriptor& d) {
   return -1;
 }
 
-// By ".", and not by the link in /proc, which O_NOFOLLOW would stop at.
+// Opened as ".", because O_NOFOLLOW would refuse the link in /proc.
 int FdMaker::make_removed_folder(const Descriptor& d) {
   const int folder = memory_.folders->at({d.dev, d.ino}).get();
   return openat(folder, ".", static_cast<int>(d.flags) & ~(O_CREAT | O_CLOEXEC));
 }
 
-// The node is made again where that is allowed; else the device that all processes share is the
-// same one.
+// The node is made again where that is permitted; otherwise the device itself, which all processes
+// share, is opened.
 int FdMaker::make_removed_device(const Descriptor& d, const std::string& path) {
   static const std::map<unsigned, const char*> usual = {{3, "/dev/null"},
                                                         {5, "/dev/zero"},
@@ -99,8 +99,8 @@ int FdMaker::make_removed_device(const Descriptor& d, const std::string& path) {
   return major(d.value[0]) == 1 && it != usual.end() ? open(it->second, flags) : -1;
 }
 
-// Of a pipe or socket. A user who may not change the owner has made it as the own one, as the
-// program had.
+// Gives a pipe or socket its owner. A user who may not change the owner has made it as its own, as
+// the program had.
 int FdMaker::with_owner(const Descriptor& d, int fd) {
   const auto known = image_.attributes.find({d.dev, d.ino});
   if (fd >= 0 && known != image_.attributes.end())
@@ -108,8 +108,8 @@ int FdMaker::with_owner(const Descriptor& d, int fd) {
   return fd;
 }
 
-// The kernel has hints of files that are in its memory: a file without a name is another one now,
-// and so may be one with a name.
+// The kernel keeps such hints with the inode in memory, and a file without a name has a new inode
+// now; so may a file with a name.
 int FdMaker::with_write_hint(const Descriptor& d, int fd) {
   constexpr int kSetWriteHint = 1036;  // F_SET_RW_HINT
   uint64_t hint = d.value[5];
@@ -117,8 +117,8 @@ int FdMaker::with_write_hint(const Descriptor& d, int fd) {
   return fd;
 }
 
-// Of a process that has ended: of another one, which ends when it is open. It has the old one's
-// number where that may be chosen, because the name tells it.
+// Opens a pidfd of a process that has ended: of a helper process, which ends once it is open. It
+// gets the old number where numbers can be chosen, because the descriptor shows it.
 int FdMaker::make_ended_process_file(const Descriptor& d, const std::string& path) {
   const pid_t old = static_cast<pid_t>(d.value[0]);
   pid_t child = fork_as(old, 0);
@@ -134,7 +134,7 @@ int FdMaker::make_ended_process_file(const Descriptor& d, const std::string& pat
       name.replace(0, from.size(), to);
   };
   rename("/proc/" + std::to_string(old), "/proc/" + std::to_string(child));
-  // Of its threads only the first one is there.
+  // Only the first thread of that process exists here.
   const std::string tasks = "/proc/" + std::to_string(child) + "/task/";
   if (name.starts_with(tasks))
     rename(name.substr(0, name.find('/', tasks.size())), tasks + std::to_string(child));
@@ -188,7 +188,7 @@ int FdMaker::make_timerfd(const Descriptor& d) {
   if (ticks && d.value[4] && !value) value = d.value[4];
   itimerspec s{spec(d.value[4]), spec(value)};
   if (timerfd_settime(fd, flags, &s, nullptr) != 0) return -1;
-  // Expirations that were not read yet. Where the kernel cannot be told, it expires once more.
+  // Unread expirations. Where the kernel cannot be told their number, the timer expires once more.
   if (ticks && ioctl(fd, 0x40085400 /* TFD_IOC_SET_TICKS */, &ticks) != 0) {
     s.it_value = spec(1);
     timerfd_settime(fd, 0, &s, nullptr);
@@ -196,7 +196,7 @@ int FdMaker::make_timerfd(const Descriptor& d) {
   return fd;
 }
 
-// What has lost its name is watched by the descriptor that the program has of it.
+// A file that has lost its name is watched through the program's own descriptor of it.
 std::string FdMaker::watched_name(const InotifyWatch& w, const std::string& path) const {
   auto by_number = [](int fd) { return "/proc/self/fd/" + std::to_string(fd); };
   if (auto folder = memory_.folders->find({w.dev, w.ino}); folder != memory_.folders->end())
@@ -208,7 +208,8 @@ std::string FdMaker::watched_name(const InotifyWatch& w, const std::string& path
   return path;
 }
 
-// The kernel counts watches up from 1: the missing numbers are given to watches that go again.
+// The kernel numbers watches upwards from 1: missing numbers are used by watches that are removed
+// again.
 int FdMaker::make_inotify(const Descriptor& d) {
   int fd = inotify_init1(static_cast<int>(d.flags) & O_NONBLOCK);
   if (fd < 0) return fd;
@@ -257,7 +258,7 @@ int FdMaker::make_memory(const Descriptor& d) {
       const bool original = memory_.original.count(d.description);
       int fd = original ? fcntl(file.get(), F_DUPFD, base_) : reopen(file.get(), flags);
       if (original && fd >= 0) fcntl(fd, F_SETFL, flags);
-      // Its mode may not let us open it again; the description we have is then the only one.
+      // Its mode does not let us open it again; the present description is then the only one.
       if (fd < 0 && (flags & O_ACCMODE) == O_RDWR) fd = fcntl(file.get(), F_DUPFD, base_);
       if (fd >= 0) lseek(fd, static_cast<off_t>(d.offset), SEEK_SET);
       return with_write_hint(d, fd);
@@ -311,7 +312,7 @@ int FdMaker::make(const Descriptor& d, const std::string& path) {
       return make_queue(d, path);
     case kFdPidfdSelf:
       return static_cast<int>(syscall(SYS_pidfd_open, getpid(), nonblock));
-    case kFdPidfd:  // all are there, in their places
+    case kFdPidfd:  // all processes exist
       return static_cast<int>(syscall(SYS_pidfd_open, d.value[0], nonblock));
     case kFdPidfdGone: {
       pid_t child = fork();
@@ -366,8 +367,8 @@ bool FdMaker::make_missing() {
   return true;
 }
 
-// Those of a description that is on its way: no process gets it before the program runs. (The entry
-// puts the others back.)
+// Takes the locks of a description that is in flight: no process has it before the program runs.
+// (The entry takes all other locks.)
 bool FdMaker::lock_in_flight() {
   for (const FileLock& l : image_.file_locks) {
     auto flies = [&](const auto& entry) {
@@ -460,8 +461,8 @@ bool add_fired(int epoll, int target, const EpollEntry& entry) {
 
 }  // namespace
 
-// Each entry is made under the number it was registered by, which may belong to another descriptor
-// or to none by now.
+// Makes each entry under the number that it was registered by, which may belong to another
+// descriptor, or to none, by now.
 bool FdMaker::add_watch(int epoll, const Descriptor& set, const EpollEntry& entry, bool fired) {
   const Descriptor* now = nullptr;
   for (const auto& [d, path] : image_.fds)
@@ -489,8 +490,8 @@ bool FdMaker::add_watch(int epoll, const Descriptor& set, const EpollEntry& entr
                        std::to_string(entry.fd) + " again");
 }
 
-// A set that several processes have is put together by all of them. What has fired comes first:
-// only then is it known whose events there are.
+// All processes that share a set add their entries to it. Entries that have fired come first: only
+// then is it known which process has an event.
 bool FdMaker::watch(int epoll, const Descriptor& set, const std::vector<EpollEntry>& entries) {
   for (bool fired : {true, false})
     for (const EpollEntry& entry : entries)

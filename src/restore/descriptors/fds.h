@@ -14,11 +14,11 @@ namespace gpuckpt::restore {
 
 using Warn = std::function<void(const std::string&)>;
 
-// Puts every description at numbers >= `base` first, then, when all below `base` is closed, at its
-// own numbers. Returns an empty string or what is wrong. `warn` is told at once what takes long,
-// and what could only be replaced by something harmless. `made`: descriptions that exist already,
-// at numbers of this process (job_fds.h); pipes, sockets and terminals are all among them then.
-// Null: nothing exists yet.
+// Makes every description at numbers >= `base` first and then, when all below `base` is closed,
+// moves it to its own numbers. Returns an empty string or what is wrong. `warn` reports at once
+// what takes long, and what could only be replaced by something harmless. `made`: descriptions that
+// exist already, at numbers of this process (job_fds.h); it includes all pipes, sockets and
+// terminals then. Null: nothing exists yet.
 std::string make_descriptors(const Image&, const Memory&, int base, const std::map<int, int>* made,
                              const Warn& warn);
 

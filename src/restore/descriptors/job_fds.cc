@@ -25,14 +25,14 @@ size_t by_number(const Tree& tree, uint32_t number) {
   return 0;
 }
 
-// The member that saw member i's description first.
+// The member that was first found to have member i's description.
 Key owner_of(const Tree& tree, size_t i, int description) {
   for (const SameDescription& s : tree.members[i]->image.same)
     if (s.description == description) return {by_number(tree, s.member), s.theirs};
   return {i, description};
 }
 
-// All members' descriptions as if they were one process's: with numbers of their own.
+// All members' descriptions merged as if one process had them, with numbers of their own.
 class Merge {
  public:
   explicit Merge(const Tree& tree) : tree_(tree) {}
@@ -79,7 +79,7 @@ class Merge {
     return false;
   }
 
-  // What several processes share.
+  // Finds what several processes share.
   void choose(size_t i) {
     const Image& m = tree_.members[i]->image;
     for (const auto& [d, path] : m.fds)
@@ -101,7 +101,7 @@ class Merge {
         image.pipes.back().first.index = static_cast<uint32_t>(at->second);
         continue;
       }
-      // Only a process that can read it knows what is in it.
+      // Only a process that can read it knows its contents.
       auto& [known, contents] = image.pipes[static_cast<size_t>(at->second)];
       known.ends |= p.ends;
       if (contents.empty() && !payload.empty()) {
@@ -153,7 +153,7 @@ class Merge {
     for (const SocketPeer& p : m.peers) join(m.sockets[p.socket].head.ino, p.ino, kSocketTwoWay);
   }
 
-  // Of those that several have, one has written down what is unread.
+  // One of the processes that share it has recorded what is unread.
   void add_messages(size_t i) {
     const Image& m = tree_.members[i]->image;
     for (const Image::Message& message : m.messages) {

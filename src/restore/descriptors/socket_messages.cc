@@ -1,5 +1,5 @@
-// Puts unread messages back into the program's sockets, with their senders; then what must come
-// after them: the last options, filters, halves that are shut down.
+// Puts unread messages back into the program's sockets, with their senders, and then sets what must
+// come after them: the last options, filters, halves that are shut down.
 
 #include <errno.h>
 #include <linux/filter.h>
@@ -44,7 +44,7 @@ bool send_all(int fd, const Image::Message& m, const Socket* by_name, Control co
   return true;
 }
 
-// A byte sent with MSG_OOB that has been received: it ends what one call reads. False: errno.
+// Sends a byte with MSG_OOB that was received already: it ends what one call reads. False: errno.
 bool put_mark(int from, int to) {
   const int off = 0;
   int in_line = 0;
@@ -60,7 +60,7 @@ bool put_mark(int from, int to) {
 
 }  // namespace
 
-// The program's socket that has the sender's name, -1: none.
+// The program's socket that has the sender's name; -1: there is none.
 int FdMaker::sender_of(const Image::Message& m) {
   for (const Image::Socket& entry : image_.sockets) {
     const Socket& s = entry.head;
@@ -71,7 +71,7 @@ int FdMaker::sender_of(const Image::Message& m) {
   return -1;
 }
 
-// A socket for the moment that has the sender's name, or one that stands for it: -1 with errno.
+// Makes a temporary socket that has the sender's name, or represents it: -1 with errno.
 int FdMaker::make_sender(const Image::Message& m, int type) {
   const int fd = socket(AF_UNIX, type, 0);
   if (fd < 0 || m.sender.size() <= 2) return fd;
@@ -98,7 +98,7 @@ bool FdMaker::send_unix(const Image::Message& m) {
   if (fd < 0 && !by_name && other != other_ends_.end()) fd = other->second;
   if (fd < 0) fd = own = make_sender(m, to.type), by_name = true;
   if (fd < 0) return false;
-  // What is connected to it needs no name, which it may not have.
+  // A connected sender needs no name, and may not be able to have it.
   const bool connected = fd == own ? false : [&] {
     for (const Image::Socket& s : image_.sockets)
       if (sockets_[s.head.index] == fd) return has_peer_in_image(s.head) && s.head.peer == m.socket;
@@ -155,7 +155,7 @@ bool FdMaker::attach_filters() {
   return true;
 }
 
-// Shut down halves, and the errors that connections have.
+// Shuts down halves, and makes the errors that connections have.
 void FdMaker::finish_pairs() {
   for (const Image::Socket& entry : image_.sockets) {
     const Socket& s = entry.head;
@@ -202,7 +202,7 @@ bool FdMaker::send_messages() {
       warn("a multicast group of " + shown(entry.head) +
            " cannot be joined here: " + strerror(errno));
     }
-    // Twice, because some options change others.
+    // Called twice, because some options change others.
     apply_options(fd, entry, OptionMoment::kAtLast);
     apply_options(fd, entry, OptionMoment::kAtLast);
   }

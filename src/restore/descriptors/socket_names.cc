@@ -26,9 +26,9 @@ using namespace process;
 
 namespace {
 
-// Torch's loaders look every five seconds whether their parent lives.
+// PyTorch's data loaders check every five seconds whether their parent lives.
 constexpr int kTries = 40, kFewTries = 8;  // of 200 ms
-// As long as the kernel keeps a port for what may still be on its way (TIME_WAIT).
+// The time for which the kernel keeps a port for packets that may still arrive (TIME_WAIT).
 constexpr int kStaleTries = 5 * 65;
 
 const char* path_of(const Socket& s) {
@@ -45,8 +45,8 @@ bool has_name(const Socket& s) {
   return s.state != kSocketFresh;
 }
 
-// Binding to an IPv6 address sets IPV6_V6ONLY for good. A socket without it got its address from
-// connect, and gets it so again: only the port is bound.
+// Binding to an IPv6 address sets IPV6_V6ONLY permanently. A socket without that option got its
+// address from connect, and gets it so again: only the port is bound.
 sockaddr_storage address_to_bind(const Image::Socket& entry) {
   const Socket& s = entry.head;
   sockaddr_storage address{};
@@ -58,7 +58,7 @@ sockaddr_storage address_to_bind(const Image::Socket& entry) {
   return address;
 }
 
-// In a short-lived process with our descriptors. False: errno is the one it had.
+// Runs `body` in a short-lived process with our descriptors. False: errno is that process's.
 bool in_child(const std::function<bool()>& body) {
   const pid_t pid = fork();
   if (pid == 0) {
@@ -72,8 +72,9 @@ bool in_child(const std::function<bool()>& body) {
   return pid > 0 && errno == 0;
 }
 
-// Calls `body` with another working directory, or (`as_root`) another root folder: of this process,
-// so that the kernel notes its number, or of a short-lived one that takes a user namespace for it.
+// Calls `body` with another working directory, or (`as_root`) another root folder: in this process,
+// so that the kernel records its number, or in a short-lived one that makes a user namespace for
+// it.
 bool within(const std::string& folder, bool as_root, const std::function<bool()>& body) {
   Fd before(open(".", O_PATH | O_DIRECTORY | O_CLOEXEC));
   Fd root(open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -90,7 +91,7 @@ bool within(const std::string& folder, bool as_root, const std::function<bool()>
   return ok;
 }
 
-// A relative name means a place in its process's working directory.
+// A relative name is resolved in its process's working directory.
 bool in_its_folder(const Image::Socket& s, const std::function<bool()>& body) {
   if (s.folder.empty() || !has_path(s.head) || *path_of(s.head) == '/') return body();
   return within(s.folder, false, body);
@@ -108,8 +109,8 @@ std::string shown(const Socket& s) {
   return (s.type == SOCK_STREAM ? "TCP port " : "UDP port ") + std::to_string(port_of(s));
 }
 
-// A name that leads to no file, or to another socket's, has its file below another root folder (a
-// relative one: in another folder), or in its place for the moment.
+// A name that leads to no file, or to another socket's, is bound below another root folder (a
+// relative one: in another folder), or temporarily at its place.
 bool FdMaker::at_name(const Image::Socket& entry, const std::function<bool()>& body) {
   const auto it = asides_.find(entry.head.index);
   if (it == asides_.end()) return in_its_folder(entry, body);
@@ -127,7 +128,7 @@ void FdMaker::forget_asides() {
   for (const std::string& name : names_to_remove_) unlink(name.c_str());
 }
 
-// Children of the killed program may have cleaned up after it, as Python's do.
+// Children of the killed program may have removed it, as Python's do.
 bool FdMaker::make_folder_of(const std::string& path) {
   const size_t slash = path.rfind('/');
   if (slash == std::string::npos || slash == 0) return false;
@@ -141,7 +142,8 @@ bool FdMaker::make_folder_of(const std::string& path) {
   return true;
 }
 
-// The socket file of the killed program is still there. A name at which a process answers stays.
+// The socket file of the killed program still exists. A name at which a process answers is left
+// alone.
 bool FdMaker::bind_unix(int fd, const Image::Socket& entry) {
   const Socket& s = entry.head;
   const char* path = path_of(s);
@@ -158,13 +160,13 @@ bool FdMaker::bind_unix(int fd, const Image::Socket& entry) {
     return false;
   if (!*path) return true;
   if ((s.owner != geteuid() || s.group != getegid()) && lchown(path, s.owner, s.group) != 0) {
-    // Not root: it is ours.
+    // Only root may change the owner: the file stays this user's.
   }
   chmod(path, s.mode & 07777);
   return true;
 }
 
-// The name without a way to it: bound below another root folder, where it is free.
+// Binds the name where it is free, below another root folder, without a way to it.
 bool FdMaker::bind_aside(int fd, const Socket& s) {
   char folder[] = "/tmp/gpuckpt-names-XXXXXX", in_memory[] = "/dev/shm/gpuckpt-names-XXXXXX";
   const char* aside = mkdtemp(folder);
@@ -186,14 +188,14 @@ bool FdMaker::bind_aside(int fd, const Socket& s) {
   std::filesystem::remove_all(aside, error);
   asides_.erase(s.index);
   errno = why;
-  // Where no other root folder can be made: in its place, if that is free.
+  // Where no other root folder can be made it is bound at its place, if that is free.
   if (why != EPERM && why != ENOSYS && why != ENOSPC && why != EUSERS) return false;
   if (bind(fd, as_address(s.name), s.name_bytes) != 0) return false;
   names_to_remove_.push_back(path);
   return true;
 }
 
-// Do several of the program's sockets have this one's port?
+// Whether several of the program's sockets share this one's port.
 bool FdMaker::shares_port(const Socket& s) const {
   for (const Image::Socket& o : image_.sockets)
     if (o.head.index != s.index && is_network(o.head) && o.head.type == s.type &&
@@ -202,8 +204,8 @@ bool FdMaker::shares_port(const Socket& s) const {
   return false;
 }
 
-// What the killed program left in TIME_WAIT must not prevent it, nor may the program's own sockets
-// that have the same port.
+// Binds the address although the killed program left connections in TIME_WAIT, and although other
+// sockets of the program have the same port.
 bool FdMaker::bind_network(int fd, const Image::Socket& entry) {
   const Socket& s = entry.head;
   int before = 0, on = 1;
@@ -214,7 +216,7 @@ bool FdMaker::bind_network(int fd, const Image::Socket& entry) {
   const sockaddr_storage address = address_to_bind(entry);
   if (bind(fd, reinterpret_cast<const sockaddr*>(&address), s.name_bytes) != 0) return false;
   if (s.state == kSocketListening && listen(fd, s.backlog) != 0) return false;
-  // Others that will have the same port need it to be so, until all options are set.
+  // Sockets that will share the port need SO_REUSEADDR here until all options are set.
   if (!before && !shares_port(s)) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &before, sizeof(before));
   return true;
 }
@@ -247,14 +249,14 @@ bool FdMaker::name_socket(const Image::Socket& entry) {
          fail(shown(s) + ", which the program had, cannot be taken here");
 }
 
-// Children of a program that was killed a moment ago, restored itself perhaps, hold it still.
+// Children of the killed program, which may itself have been restored, still hold it.
 bool FdMaker::bind_patiently(int fd, const Image::Socket& entry, bool another_would_do) {
   const Socket& s = entry.head;
   int tries = 0;
   for (int most = another_would_do ? kFewTries : kTries; !bind_any(fd, entry); ++tries) {
     const int why = errno;
-    // (Also later: of processes that end a little after the others, and what can be ended only a
-    // second after.)
+    // (Checked again later: for processes that end after the others, and connections that can be
+    // ended only after a second.)
     if (why == EADDRINUSE && s.type == SOCK_STREAM && is_network(s) && tries < most &&
         end_stale_connections({port_of(s)}))
       continue;

@@ -18,13 +18,13 @@ inline const sockaddr* as_address(const uint8_t* bytes) {
   return reinterpret_cast<const sockaddr*>(bytes);
 }
 
-// An end of a connection: its name is only something to be looked at.
+// The name of an end of a connection, which is only shown.
 inline bool is_connection(const process::Socket& s) {
   return s.domain == AF_UNIX && s.type != SOCK_DGRAM &&
          (s.state == process::kSocketPair || s.state == process::kSocketPeerGone);
 }
 
-// For people: "TCP port 80", "/run/x", "@x".
+// The address as messages show it: "TCP port 80", "/run/x", "@x".
 std::string shown(const process::Socket&);
 
 }  // namespace gpuckpt::restore

@@ -65,9 +65,9 @@ void apply(int fd, const Image::SocketOption& o, const OptionRow& row) {
   setsockopt(fd, o.level, o.name, o.value.data(), static_cast<socklen_t>(o.value.size()));
 }
 
-// What the kernel chooses by itself as long as the program has not said anything.
+// The value that the kernel chooses itself unless the program sets one.
 bool is_kernels_choice(const Image::Socket& s, const OptionRow& row) {
-  // Of a connection: the size of the segments, the TTL that the first packet came with.
+  // Of a connection: the segment size, and the TTL of the first packet.
   constexpr std::pair<int, int> kOfConnections[] = {
       {IPPROTO_TCP, 2 /* TCP_MAXSEG */},
       {IPPROTO_IP, 33 /* IP_MULTICAST_TTL */},

@@ -12,13 +12,13 @@ namespace gpuckpt::restore {
 
 enum class OptionMoment {
   kBeforeBind,
-  kAtLast,  // all that are left, those that are set too early included
+  kAtLast,  // all remaining ones, including those that were set too early before
 };
-// What cannot be set is left as it is: option_differences tells.
+// Options that cannot be set are left as they are; option_differences lists them.
 void apply_options(int fd, const Image::Socket&, OptionMoment);
-// Only what decides about the addresses that a socket can have.
+// Sets only the options that decide which addresses a socket can have.
 void apply_binding_options(int fd, const Image::Socket&);
-// Names of the options that are not what they were, "SO_MARK, SO_DEBUG"; empty: none.
+// Names of the options that differ from the snapshot, "SO_MARK, SO_DEBUG"; empty: none.
 std::string option_differences(int fd, const Image::Socket&);
 // Joins the multicast groups. False: errno tells why one cannot be joined.
 bool join_groups(int fd, const Image::Socket&);

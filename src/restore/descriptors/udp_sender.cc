@@ -53,7 +53,7 @@ Endpoint endpoint_of(const uint8_t* bytes, size_t count) {
   return out;
 }
 
-// Where it was sent to; the loopback where that is not known.
+// The address that it was sent to; the loopback where that is not known.
 Endpoint destination(const Image::Message& m, const Socket& to, bool v4) {
   Endpoint out = endpoint_of(m.to.data(), m.to.size());
   if (!out.port) out = endpoint_of(to.name, to.name_bytes);
@@ -97,7 +97,7 @@ uint32_t unread(int target) {
   return getsockopt(target, SOL_SOCKET, kMemoryInfo, info, &size) == 0 ? info[0] : 0;
 }
 
-// A datagram goes over the loopback as soon as it is sent; on a busy machine, a moment later.
+// A datagram arrives over the loopback as soon as it is sent; on a busy machine, a moment later.
 template <typename Send>
 bool arrives(int target, Send send) {
   const uint32_t before = unread(target);
@@ -174,7 +174,7 @@ bool send_raw(const Image::Message& m, const Endpoint& from, int target, const I
   });
 }
 
-// The source address is said, for a socket that is bound to all of them.
+// The source address is given explicitly, for a socket that is bound to all addresses.
 bool send_by(int fd, int family, const Image::Message& m, int target, const Image::Socket& to) {
   const Endpoint from = endpoint_of(m.sender.data(), m.sender.size());
   const Address address = address_of(destination(m, to.head, from.is_v4()), family);
@@ -204,7 +204,7 @@ SentFrom is_from(const Image::Message& m, const Socket& s) {
   const Endpoint own = endpoint_of(s.name, s.name_bytes);
   if (!from.port || own.port != from.port) return SentFrom::kElsewhere;
   if (!memcmp(&own.address, &from.address, 16)) return SentFrom::kItsAddress;
-  // An IPv6 socket sends to IPv4, too.
+  // An IPv6 socket can send to IPv4 addresses as well.
   const bool any = own.is_any() && (from.is_v4() || !own.is_v4());
   return any ? SentFrom::kAnyAddress : SentFrom::kElsewhere;
 }
@@ -240,7 +240,7 @@ UdpSender sender_of_udp(const Image::Message& m) {
 bool send_udp(const Image::Message& m, int target, const Image::Socket& to) {
   const Endpoint from = endpoint_of(m.sender.data(), m.sender.size());
   if (!from.port) return false;
-  // It did not come by the loopback to a socket that is bound to another interface.
+  // The packet does not arrive by the loopback at a socket that is bound to another interface.
   char device[16] = "";
   socklen_t bytes = sizeof(device);
   const bool bound = getsockopt(target, SOL_SOCKET, SO_BINDTODEVICE, device, &bytes) == 0 &&

@@ -1,5 +1,5 @@
-// Sends an unread datagram to a socket of the program again, so that it comes from the address it
-// came from the first time.
+// Sends an unread datagram to a socket of the program again, with the sender's address that it had
+// the first time.
 //
 // Owner: the caller's descriptors. Threads: one for each socket. Errors: false when the datagram
 // has not arrived.
@@ -12,15 +12,15 @@
 
 namespace gpuckpt::restore {
 
-// Could the datagram have come from this socket of the program? One that is bound to all addresses
-// of its port sends from each of them.
+// Whether the datagram may have come from this socket of the program. A socket that is bound to all
+// addresses of its port sends from each of them.
 enum class SentFrom { kElsewhere, kAnyAddress, kItsAddress };
 SentFrom is_from(const Image::Message&, const process::Socket&);
 
-// Sends it by that socket. `target`: the descriptor of socket `to`. True: it has arrived.
+// Sends it from that socket. `target`: the descriptor of socket `to`. True: it has arrived.
 bool send_udp_from(int fd, const Image::Message&, int target, const Image::Socket& to);
 
-// Whether the sender's address can be had although it is no socket's of the program and taken.
+// Whether the sender's address can be used although no socket of the program has it.
 bool may_send_raw();
 struct UdpSender {
   std::string text;   // "127.0.0.1:53"

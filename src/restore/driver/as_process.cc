@@ -21,8 +21,8 @@ struct Answer {
   int out[2];
 };
 
-// Only the ids by which the kernel identifies the caller; the rights stay. (Raw calls: one thread
-// only.)
+// Sets only the ids by which the kernel identifies the caller; its rights stay. (Raw calls, for one
+// thread only.)
 bool take_ids(const Credentials& process) {
   return (process.gid == getegid() || syscall(SYS_setresgid, -1, process.gid, -1) == 0) &&
          (process.uid == geteuid() || syscall(SYS_setresuid, -1, process.uid, -1) == 0);
@@ -33,7 +33,7 @@ bool is_us(const Credentials& process) {
          (process.pid == getpid() && process.uid == geteuid() && process.gid == getegid());
 }
 
-// For a moment with other ids.
+// Calls `body` with other ids, which are changed back afterwards.
 bool with_ids(const Credentials& process, const std::function<bool(int*)>& body, int* out) {
   const uid_t uid = geteuid();
   const gid_t gid = getegid();

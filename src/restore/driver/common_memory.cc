@@ -52,7 +52,8 @@ bool map_at(const CommonRegion& r, uint64_t at) {
   return true;
 }
 
-// Where the program has it, or else where no process of it has anything.
+// Maps the region at the address that it has in the program, or else at one that no process of the
+// program uses.
 bool map_region(const Tree& tree, CommonRegion* r) {
   constexpr uint64_t kFirst = 96ull << 40, kLast = 112ull << 40, kStep = 16ull << 30;
   const uint64_t size = size_of(r->range);
@@ -69,14 +70,14 @@ const CommonRegion* region_at(const CommonPages& common, uint64_t address) {
   return r != common.regions.begin() && (--r)->range.end > address ? &*r : nullptr;
 }
 
-// Each process gets what lies in it by itself.
+// Drops the range from the common pages: each process restores its part of it itself.
 void forget(const AddressRange& r, CommonPages* common) {
   for (CommonOfMember& m : common->members)
     for (auto* ranges : {&m.inherited, &m.equal, &m.foreign, &m.source})
       *ranges = without(*ranges, {r});
 }
 
-// Pages of the regions, from the parts of all processes: each is read once.
+// Reads the pages of the regions, from the parts of all processes: each is read once.
 Status read_regions(const Tree& tree, unsigned threads) {
   const CommonPages& common = tree.common;
   // Pieces can lie across regions that touch; they are elsewhere then, or one behind the other.
@@ -114,8 +115,8 @@ Status read_regions(const Tree& tree, unsigned threads) {
 
 constexpr uint32_t kRseqSignature = 0x53053053;
 
-// glibc's registration came along with the fork, and its memory goes. How long it is the kernel
-// asks to be told.
+// fork has inherited glibc's registration, whose memory is released. Its length must match, and the
+// kernel is asked for it.
 bool give_up_rseq() {
 #ifdef SYS_rseq
   alignas(64) static char own[64];
@@ -141,8 +142,8 @@ void close_on_exec() {
   });
 }
 
-// The launcher's segments as they lie in memory, anywhere. Its code does not care where. Returns
-// where it begins; null: it cannot be made (errno).
+// The launcher's segments, loaded anywhere: its code is position independent. Returns where it
+// begins; null: it cannot be made (errno).
 char* load_launcher(int fd, uint64_t* entry) {
   Elf64_Ehdr head;
   if (pread(fd, &head, sizeof(head), 0) != sizeof(head)) return nullptr;
@@ -217,8 +218,7 @@ int launch_in_place(const Tree& tree, size_t i, int launcher, int plan) {
   for (const Memory::Inherited& m : tree.members[i]->memory.inherited)
     if (madvise(pointer(m.at), size_of(m.range), MADV_DOFORK) != 0) return errno;
   if (!give_up_rseq()) return EBUSY;
-  // As the kernel leaves them to a new program: what it was called with, its arguments, no
-  // environment.
+  // The stack as the kernel sets it up for a new program: its name, its arguments, no environment.
   struct Start {
     uint64_t count;
     const char *name, *plan, *end_of_arguments, *end_of_environment, *none;

@@ -18,13 +18,13 @@ using store::NamedExtent;
 
 namespace {
 
-// Less than this is not worth another way of being born.
+// With fewer shared pages than this the other way of starting processes is not worth its cost.
 constexpr uint64_t kWorthIt = 1 << 20, kWorthARegion = 64 << 10;
 constexpr size_t kMostRegions = 1000;  // each is a line of /proc/self/maps that the launcher reads
-// What fork does not pass on as it is, or maps in another way.
+// Mappings that fork does not pass on unchanged, or that are mapped in another way.
 constexpr uint32_t kNever =
     kVmaGrowsDown | kVmaDontFork | kVmaWipeOnFork | kVmaDroppable | kVmaHugetlb;
-// What a region has from the beginning.
+// The flags that a region is mapped with from the beginning.
 constexpr uint32_t kOfRegion = kVmaNoReserve | kVmaHugePage | kVmaNoHugePage;
 
 struct Mapping {
@@ -32,7 +32,7 @@ struct Mapping {
   uint32_t flags;
 };
 
-// Of one process, by address: those whose pages can be in common.
+// The mappings of one process, by address, whose pages can be shared.
 std::vector<Mapping> mappings_of(const Image& image) {
   std::vector<Mapping> out;
   for (const auto& [v, path] : image.vmas)
@@ -55,7 +55,7 @@ void each_piece(const Member& m, const std::vector<Mapping>& mappings, Each each
   }
 }
 
-// What is at an address: the first contents, and others that have come up there.
+// The contents at an address: the first ones found, and others that were found there.
 struct Contents {
   std::array<uint8_t, 16> name;
   uint32_t flags;  // of the mapping
@@ -113,8 +113,7 @@ struct Candidate {
   uint64_t bytes, saved;  // of pages in common; that need not be there for each process
 };
 
-// Mappings of all processes that have pages in common, put together where those of one kind
-// overlap.
+// Mappings of all processes that have shared pages; those of one kind that overlap are joined.
 std::vector<Candidate> find_candidates(std::vector<Mapping> mappings) {
   std::sort(mappings.begin(), mappings.end(), [](const Mapping& a, const Mapping& b) {
     return std::pair(a.flags, a.range.start) < std::pair(b.flags, b.range.start);
@@ -131,7 +130,7 @@ std::vector<Candidate> find_candidates(std::vector<Mapping> mappings) {
   return out;
 }
 
-// Those that are worth it, the better one where two are in each other's way; not too many.
+// The regions that are worth it, the better one where two overlap; not too many.
 std::vector<CommonRegion> choose_regions(std::vector<Candidate> candidates,
                                          const std::vector<Place>& places) {
   for (Candidate& c : candidates) {
@@ -171,7 +170,7 @@ bool lies_in(const Mapping& m, const std::vector<CommonRegion>& regions) {
   return r != regions.begin() && (--r)->range.end >= m.range.end && r->flags == m.flags;
 }
 
-// What process `i` has of the regions, in which all of `mappings` lie.
+// The parts of process `i` in the regions; all of `mappings` are inside regions.
 CommonOfMember share_of(const Member& m, uint32_t i, const std::vector<Mapping>& mappings,
                         const std::vector<Place>& places) {
   CommonOfMember out;
@@ -252,7 +251,7 @@ CommonPages find_common_pages(const Tree& tree) {
   if (out.regions.empty()) return out;
   for (auto& of_one : mappings)
     std::erase_if(of_one, [&](const Mapping& m) { return !lies_in(m, out.regions); });
-  // What is read as a process's has to be in a region there, too.
+  // Pages that are read as a process's must be inside a region of it as well.
   if (!std::all_of(with_common.begin(), with_common.end(),
                    [&](const Mapping& m) { return lies_in(m, out.regions); }))
     places = find_places(tree, mappings);

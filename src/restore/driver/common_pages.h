@@ -1,10 +1,10 @@
-// Which pages the processes of a job have in common: fork copies no memory, so a page that no
-// process has written since is one page for all of them. They are found by the names of their
-// contents in the snapshot: private anonymous pages with equal contents at equal addresses, whether
-// they were really one or not, which no process can find out.
+// Which pages the processes of a job share: fork copies no memory, so a page that no process has
+// written since is one page for all of them. They are found by the names of their contents in the
+// snapshot: private anonymous pages with equal contents at equal addresses, whether they were
+// really shared or not, which no process can detect.
 //
-// They come back in common when all processes are forked from one that has them (common_memory.h).
-// Regions are where it has them: mappings of one kind, of all processes together.
+// They are shared again when all processes are forked from one that has them (common_memory.h).
+// Regions are the ranges where it has them: mappings of one kind, of all processes together.
 //
 // Owner: the Tree. Threads: one. Errors: none; without regions every page comes back to each
 // process by itself.
@@ -35,16 +35,16 @@ struct CommonOfMember {
 struct CommonPages {
   std::vector<CommonRegion> regions;    // by address; none: it is not worth it
   std::vector<CommonOfMember> members;  // by index
-  // Bytes that need not be there more than once.
+  // Bytes that are not needed more than once.
   uint64_t saved() const;
 };
 
 CommonPages find_common_pages(const Tree&);
-// GPUCKPT_COMMON_PAGES=0: all pages come back to each process by itself.
+// False for GPUCKPT_COMMON_PAGES=0: every process restores all of its pages itself.
 bool common_pages_wanted();
 
 uint64_t bytes_of(const std::vector<AddressRange>&);
-// `from`, which is sorted, without what lies in `what` (of whole ranges, parts).
+// `from`, which is sorted, without the parts inside `what` (of whole ranges, parts).
 std::vector<AddressRange> without(const std::vector<AddressRange>& from,
                                   const std::vector<AddressRange>& what);
 

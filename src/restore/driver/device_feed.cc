@@ -42,7 +42,7 @@ DeviceFeed::Open& DeviceFeed::mine() {
   return open_[std::this_thread::get_id()];
 }
 
-// Waits for a free block. A thread that waits has committed its own: one comes free.
+// Waits for a free block. A thread that waits has committed its own, so one becomes free.
 bool DeviceFeed::open_block(Open* open, uint64_t space, uint64_t address) {
   for (;;) {
     const uint32_t seen = ring_->freed.load();
@@ -64,8 +64,8 @@ void DeviceFeed::commit(Open* open) {
   sys::futex_wake(&ring_->filled, 1, true);
 }
 
-// Bytes follow what the open block holds, and `least` of them fit into it: into it, or else into
-// another one. False: they shall not come any more.
+// The bytes belong behind those of the open block; `least` of them must fit into it, or else
+// another block is used. False: the feed has ended.
 bool DeviceFeed::open_for(Open* open, uint64_t space, uint64_t address, size_t least) {
   if (open->block != DeviceRing::kBlocks) {
     const DeviceRing::Block& last = ring_->block[open->block];

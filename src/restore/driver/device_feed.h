@@ -20,19 +20,21 @@ namespace gpuckpt::restore {
 
 class DeviceFeed {
  public:
-  // Empties the ring of `memory` for another attempt. No thread yet: the caller forks.
+  // Empties the ring of `memory` for another attempt. Starts no thread yet, because the caller
+  // forks.
   DeviceFeed(const store::SnapshotReader&, const Memory& memory, unsigned threads);
   ~DeviceFeed();  // end()
   DeviceFeed(const DeviceFeed&) = delete;
   DeviceFeed& operator=(const DeviceFeed&) = delete;
 
   void start();
-  // Gives up what has not been taken. What it could not read: the process has failed for it.
+  // Ends the feed; what was not taken is dropped. If it could not read something, the process has
+  // failed because of that.
   store::Status end();
 
  private:
-  // A block that one reading thread is filling; kBlocks: none. Frames are smaller than blocks, and
-  // each block costs the process a copy and several wakings.
+  // The block that one reading thread fills; kBlocks: none. Frames are smaller than blocks, and
+  // each block costs the process a copy and several wake-ups.
   struct Open {
     uint32_t block = DeviceRing::kBlocks;
   };

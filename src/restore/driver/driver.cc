@@ -71,7 +71,7 @@ std::string json_string(const std::string& s) {
   return out + "\"";
 }
 
-// Warns when it cannot be: the program runs all the same.
+// Warns when it cannot be written: the program runs all the same.
 void write_file(const std::string& path, const std::string& text) {
   if (path.empty()) return;
   const long error = replace_file(path.c_str(), text.data(), text.size());
@@ -97,8 +97,7 @@ int give_up(const Options& o, const SnapshotReader& reader, int code, const std:
   return o.dry_run ? code : kExitLauncher;
 }
 
-// --- being the parent
-// -----------------------------------------------------------------------------------------------------
+// --- the parent of the program
 
 // Safe in a handler, and on several threads at once: each signal is sent by the one that takes its
 // bit.
@@ -110,8 +109,8 @@ void send_early_signals() {
     if (signals >> sig & 1) kill(pid, sig);
 }
 
-// Signals that another process sends to us are meant for the program. Those of the terminal reach
-// it by themselves: it is in our process group.
+// Forwards signals that another process sends to this one, because they are meant for the program.
+// Signals of the terminal reach the program anyway: it is in the same process group.
 void forward(int sig, siginfo_t* info, void*) {
   int saved = errno;
   if (info->si_code <= 0) {
@@ -184,14 +183,14 @@ struct Outcome {
   pid_t pid = 0;
 };
 
-// The state behind a process that runs while its memory still comes.
+// The state of lazy pages while the program runs.
 struct LazyPages {
   pid_t pager = -1;
   Fd uffd;
 };
 using AllLazyPages = std::vector<LazyPages>;  // of the members, the last one's at the end
 
-// Small mappings now, large ones by the pager. Refused: not here.
+// Fills small mappings now, and leaves large ones to the pager. Refused: it cannot be done here.
 Status give_pages_lazily(const Image& image, const SnapshotReader& reader, const Options& o,
                          pid_t pid, AllLazyPages* lazy) {
   std::vector<AddressRange> ranges = ranges_for_userfaultfd(image, reader);
@@ -206,8 +205,7 @@ Status give_pages_lazily(const Image& image, const SnapshotReader& reader, const
 }
 
 // The new process has mapped everything and waits for its pages. `why_not`: the reason why it
-// cannot be lazy; null: it can.
-// `there`: what it has already.
+// cannot be lazy; null: it can. `there`: the ranges that it has already.
 Status give_pages(const Image& image, const SnapshotReader& reader,
                   const std::vector<AddressRange>& there, const Options& o, Memory* memory,
                   pid_t pid, int socket, const char* why_not, AllLazyPages* lazy) {
@@ -252,9 +250,9 @@ void watch_pager(LazyPages lazy, std::vector<pid_t> members) {
   }).detach();
 }
 
-// Ends every process that has not been told to run. A process that waits for a message of the
+// Ends every process that was not permitted to run: a process that waits for a message of the
 // restore driver ends. Returns when all have ended, and nothing of theirs (ids, names of sockets)
-// is in the way of another attempt; after five seconds in any case.
+// prevents another attempt; after five seconds in any case.
 void hang_up(Tree* tree) {
   const double begin = now();
   for (auto& m : tree->members) {
@@ -274,7 +272,7 @@ void hang_up(Tree* tree) {
 
 // How long a step may take (kReportStep); GPUCKPT_STEP_LIMIT: no longer than that.
 double patience(const Member& m, int seconds) {
-  constexpr double kSlowest = 16 << 20;  // bytes a second that a store delivers
+  constexpr double kSlowest = 16 << 20;  // bytes a second that the slowest store delivers
   double out = seconds;
   if (seconds == 0) {
     uint64_t bytes = 0;
@@ -337,12 +335,12 @@ bool expect(Member* m, Report* r, Outcome* out, Fd* passed = nullptr) {
   return heard == Heard::kReport;
 }
 
-// Receives a report of every process that has not `reached` the step, in the order in which they
-// come: one may wait for another, and the first that fails has the reason.
+// Receives a report of every process that has not `reached` the step, in the order in which reports
+// arrive: one process may wait for another, and the first that fails has the reason.
 bool expect_of_all(Tree* tree, uint32_t type, std::vector<uint32_t>* reached, Outcome* out) {
   for (;;) {
     std::vector<pollfd> polls;
-    Member* first = nullptr;  // whose step must be over first
+    Member* first = nullptr;  // the one whose step must end first
     for (size_t i = 0; i < reached->size(); ++i) {
       Member* m = tree->members[i].get();
       const bool waits = (*reached)[i] != type;
@@ -368,7 +366,7 @@ bool expect_of_all(Tree* tree, uint32_t type, std::vector<uint32_t>* reached, Ou
   }
 }
 
-// Has what it maps filled. `reached`: what it reports where that was not needed.
+// Fills what the process maps. `reached`: the report that it sends where that was not needed.
 bool fill(Tree* tree, size_t i, const Options& o, Ids ids, Outcome* out, AllLazyPages* lazy,
           uint32_t* reached) {
   Member* m = tree->members[i].get();
@@ -396,7 +394,7 @@ bool fill(Tree* tree, size_t i, const Options& o, Ids ids, Outcome* out, AllLazy
   return false;
 }
 
-// One of many: where no run was asked for, two jobs still must not have one name.
+// A restore without a given run: two jobs still must not have one name.
 uint64_t any_run() {
   timespec t;
   clock_gettime(CLOCK_REALTIME, &t);
@@ -415,8 +413,8 @@ bool let_go(Member* m, const Tree& tree, const SnapshotReader& reader, uint64_t 
   return send(m->report.get(), &go, sizeof(go), MSG_NOSIGNAL) == sizeof(go);
 }
 
-// Every process has what it needs of the files and folders without a name: they get their owners,
-// modes and times, and only the program's own descriptors of all files are left (leases ask for
+// Every process has the files and folders without a name that it needs: they get their owners,
+// modes and times, and only the program's own descriptors of all files stay open (leases require
 // that).
 void finish_files(Tree* tree) {
   for (auto& m : tree->members) {
@@ -472,7 +470,7 @@ bool bring_up(Tree* tree, const SnapshotReader& reader, const Options& o, Ids id
   write_file(o.pid_file, o.pid_file.empty() ? "" : std::to_string(out->pid) + "\n");
   const uint64_t run = o.run ? o.run : any_run();
   terminal->give_to(*tree);
-  // Children first: the root may look for them.
+  // Children first, because the root may look for them.
   for (size_t i = tree->members.size(); i-- > 0;)
     if (!let_go(tree->members[i].get(), *tree, reader, run)) {
       out->text = "the restored process ended before it could run";
@@ -485,7 +483,7 @@ bool bring_up(Tree* tree, const SnapshotReader& reader, const Options& o, Ids id
 
 using Feeds = std::vector<std::unique_ptr<DeviceFeed>>;
 
-// The first reason why one of them could not read its device memory.
+// The first reason why a process could not read its device memory.
 Status end_all(Feeds* feeds) {
   Status first;
   for (auto& feed : *feeds)
@@ -581,7 +579,7 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o, bool* ran) 
     write_status(o, "checked", 0, "", reader.id(), 0, -1, now() - t0);
     return kExitOk;
   }
-  // A process that is left of the old job may still write to its files; and files come before
+  // A stale process of the old job may still write to its files, and files are restored before
   // memory, because some are mapped.
   wait_for_stale_processes(tree);
   FilesPutBack files;
@@ -596,12 +594,12 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o, bool* ran) 
   if ((namespaces_allowed(o) || tree.several()) && geteuid() == 0 && all_ids_free(tree))
     ways.push_back(Ids::kHere);
   if (namespaces_allowed(o)) ways.push_back(Ids::kNamespace);
-  // Processes know each other by their ids.
+  // Processes know each other by their ids, so they are needed.
   if (!tree.several()) ways.push_back(Ids::kNew);
   Outcome outcome;
   outcome.code = kExitRefused;
   outcome.text = needs_ids("namespaces are turned off");
-  std::string before, why_not;  // why the ways did not do that were tried before; the last one
+  std::string before, why_not;  // why earlier ways did not work; the last one
   for (const Ids& ids : ways) {
     Started started;
     Feeds feeds;
@@ -626,7 +624,7 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o, bool* ran) 
       write_status(o, "ended", 0, "", reader.id(), outcome.pid, status, seconds);
       return status;
     }
-    // Refused or taken ids: the next way may do. Everything else would fail again.
+    // Ids that are refused or taken: another way may work. All other failures would occur again.
     if ((outcome.code != kExitRefused && outcome.code != kExitLocked) || &ids == &ways.back())
       break;
     why_not = outcome.text;

@@ -2,8 +2,8 @@
 // waitid(2) tells them (CLD_EXITED and its status; CLD_KILLED, CLD_DUMPED and the signal). It
 // leaves no core behind.
 //
-// Owner: none. Threads: the only one of the child. Errors: what does not end it by itself is an
-// exit.
+// Owner: none. Threads: the only one of the child. Errors: where it cannot end in that way it
+// exits.
 #pragma once
 
 namespace gpuckpt::restore {

@@ -24,7 +24,7 @@ namespace {
 
 constexpr uint64_t kWorthIt = 1 << 20;  // bytes of data in a mapping
 
-// Does the kernel make large pages of its own accord, without advice?
+// Whether the kernel makes large pages without being advised to.
 bool large_pages_everywhere() {
   char line[128] = "";
   if (FILE* file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re")) {
@@ -108,7 +108,8 @@ ProcessMemory::ProcessMemory(pid_t pid, Fd userfaultfd, const Image& image,
   }
 }
 
-// Within one registered range. (To write to a missing page by a call would wait for ourselves.)
+// Within one registered range. (A write to a missing page by a system call would wait for this
+// process itself.)
 Status ProcessMemory::copy_in(uint64_t address, std::span<const uint8_t> bytes) const {
   constexpr size_t kPage = 4096;
   while (!bytes.empty()) {

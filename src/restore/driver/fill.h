@@ -28,17 +28,17 @@ std::vector<store::Extent> data_extents(const store::SnapshotReader&);
 std::vector<store::Extent>::const_iterator extent_at(const std::vector<store::Extent>&,
                                                      uint64_t address);
 
-// The anonymous mappings with so much data that a userfaultfd is worth it, by address; whole ones.
-// None of those whose pages come in another way than by the first touch (MAP_LOCKED, stacks that
-// grow, huge pages of hugetlbfs).
+// The anonymous mappings with so much data that a userfaultfd is worth it, by address, as wholes.
+// Excluded are mappings whose pages are not created by the first touch (MAP_LOCKED, growing stacks,
+// huge pages of hugetlbfs).
 std::vector<AddressRange> ranges_for_userfaultfd(const Image&, const store::SnapshotReader&);
 
 // The memory of another process, to be written from several threads at once.
 class ProcessMemory {
  public:
-  // Only process_vm_writev.
+  // Uses process_vm_writev only.
   explicit ProcessMemory(pid_t pid) : pid_(pid) {}
-  // With a userfaultfd of the process (no API handshake yet; may be none), of which the pages of
+  // Uses a userfaultfd of the process (no API handshake yet; may be none), in which the pages of
   // `image` are missing.
   ProcessMemory(pid_t pid, Fd userfaultfd, const Image& image, const store::SnapshotReader& reader);
 
@@ -53,11 +53,11 @@ class ProcessMemory {
   std::vector<AddressRange> ranges_;  // registered with it
 };
 
-// All of it but what lies in `there`, from `threads` threads at once (0: all cores). kExitRefused:
-// as above; use load_pages.
+// Writes all of it but what is in `there`, from `threads` threads at once (0: all cores).
+// kExitRefused: as above; use load_pages.
 store::Status fill_process(const store::SnapshotReader&, const std::vector<AddressRange>& there,
                            unsigned threads, const ProcessMemory&);
-// What lies outside `ranges`.
+// The extents outside of `ranges`.
 store::Status fill_all_but(const store::SnapshotReader&, const std::vector<AddressRange>& ranges,
                            const ProcessMemory&);
 

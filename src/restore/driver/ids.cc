@@ -22,7 +22,7 @@ bool write_text(const char* path, const std::string& text) {
   return ok;
 }
 
-// The status of a child of ours that ends at once; -1: it ended by a signal.
+// The exit status of a child that ends at once; -1: a signal ended it.
 int status_of(pid_t child) {
   int status = -1;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
@@ -30,7 +30,7 @@ int status_of(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-// 0, or the error with which a process with a chosen number is refused.
+// Returns 0, or the error with which a process with a chosen number is refused.
 int choose_an_id() {
   for (pid_t pid = 30000; pid > 29900; --pid) {
     if (kill(pid, 0) == 0 || errno != ESRCH) continue;

@@ -29,7 +29,7 @@ const OutsideTerminal* of_root(const Tree& tree) {
   return nullptr;
 }
 
-// As a process in the foreground may do: one in the background would be stopped.
+// Called as from a foreground process: one in the background would be stopped.
 void set(int fd, const uint8_t (&settings)[64]) {
   struct sigaction ignore {
   }, old{};

@@ -10,7 +10,7 @@
 namespace gpuckpt::restore {
 namespace {
 
-// One more than the highest number can be; 0: not known.
+// One more than the highest possible number; 0: not known.
 uint64_t table_size() {
   char status[4096];
   if (read_file("/proc/self/status", status, sizeof(status)) <= 0) return 0;
@@ -29,9 +29,10 @@ std::vector<int> listed() {
 
 }  // namespace
 
-// The kernel makes an inode for each entry of /proc/self/fd: in a job, where each process inherits
-// descriptors for all others, that is most of the time before they run. To ask for a number takes
-// a thirtieth, and tables are rarely much larger than what is open.
+// Tests numbers instead of reading /proc/self/fd, where the kernel makes an inode for each entry:
+// in a job, where each process inherits descriptors for all others, that is most of the time before
+// they run. A test takes a thirtieth of it, and tables are rarely much larger than the open
+// numbers.
 void each_open_number(const std::function<void(int)>& each) {
   constexpr uint64_t kSmall = 1 << 14;
   const uint64_t size = table_size();

@@ -1,6 +1,6 @@
 // Which descriptors this process has open.
 //
-// Owner: none. Threads: any. Errors: none; of a process that cannot be looked at, none are open.
+// Owner: none. Threads: any. Errors: none; where the numbers cannot be read there are none.
 #pragma once
 
 #include <functional>

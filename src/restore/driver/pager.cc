@@ -31,13 +31,14 @@ using store::Status;
 
 namespace {
 
-constexpr uint64_t kBlock = 64 << 10;   // brought in for one touch
-constexpr uint64_t kSlice = 256 << 10;  // at a time, so that a touch does not wait long
-constexpr uint64_t kNothing = ~0ull;    // a segment that is zero
+constexpr uint64_t kBlock = 64 << 10;  // bytes that are read for one touch
+// Bytes that are read at a time, so that a touch does not wait long.
+constexpr uint64_t kSlice = 256 << 10;
+constexpr uint64_t kNothing = ~0ull;  // a segment that is zero
 
-// One address space with missing pages: the program's, or that of a child it forked meanwhile.
+// One address space with missing pages: the program's, or that of a child that it forked since.
 struct Space {
-  // By start: live [start, end) has what the snapshot has at `from` and behind.
+  // By start: missing [start, end) has the snapshot's bytes at `from` and behind.
   struct Segment {
     uint64_t end, from;
   };
@@ -51,7 +52,7 @@ struct Space {
     if (it == segments.begin() || (--it)->second.end <= address) return nullptr;
     return &*it;
   }
-  // Takes [start, end) out and returns it.
+  // Removes [start, end) and returns it.
   std::map<uint64_t, Segment> cut(uint64_t start, uint64_t end) {
     std::map<uint64_t, Segment> out;
     auto it = segments.upper_bound(start);
@@ -100,8 +101,8 @@ class Pager {
   const SnapshotReader& reader_;
   const std::vector<Extent> data_;
   const unsigned threads_;
-  // Held while an event is read and noted, and while pages are looked up and copied in: so a copy
-  // never goes by what was true before an event.
+  // Held while an event is read and noted, and while pages are looked up and copied in, so that no
+  // copy uses a state from before an event.
   std::mutex mutex_;
   std::list<Space> spaces_;
   std::atomic<bool> failed_{false};
@@ -145,7 +146,7 @@ Pager::Put Pager::copy_pages(int uffd, uint64_t to, const uint8_t* bytes, uint64
   return Put::kDone;
 }
 
-// Bytes of the snapshot, to wherever they belong in every space.
+// Delivers bytes of the snapshot to all address spaces that need them.
 Pager::Put Pager::place_once(uint64_t from, const uint8_t* bytes, uint64_t length) {
   bool any = false;
   for (Space& s : spaces_) {
@@ -189,7 +190,7 @@ bool Pager::place(uint64_t from, const uint8_t* bytes, uint64_t length) {
 void Pager::event(Space* s, const uffd_msg& m) {
   switch (m.event) {
     case UFFD_EVENT_FORK: {
-      // The same pages are missing in the child.
+      // The child lacks the same pages.
       Space child{static_cast<int>(m.arg.fork.ufd), s->segments};
       fcntl(child.uffd, F_SETFL, O_NONBLOCK);
       spaces_.push_back(std::move(child));
@@ -232,7 +233,7 @@ void Pager::take_messages(Space* s) {
   }
 }
 
-// PRECONDITION: the mutex is not held. In any case the thread that touched the page is woken: when
+// PRECONDITION: the mutex is not held. The thread that touched the page is woken in any case: when
 // the page is still missing, because an event came in between, it touches the page again.
 void Pager::touched(int uffd, uint64_t address, uint64_t from) {
   auto e = from == kNothing ? data_.end() : extent_at(data_, from);
@@ -254,7 +255,7 @@ void Pager::touched(int uffd, uint64_t address, uint64_t from) {
   wake(uffd, address);
 }
 
-// Answers touches and events for as long as the process lives.
+// Handles touches and events for as long as the process lives.
 void Pager::serve() {
   for (;;) {
     std::vector<pollfd> ready;
@@ -276,11 +277,11 @@ void Pager::serve() {
   }
 }
 
-// All descriptors are closed at once, by ending: until then holes are to be answered, in the
-// program and in its children.
+// Ending closes all descriptors at once: until then missing pages are served, in the program and in
+// its children.
 bool Pager::run() {
   std::thread([this] { serve(); }).detach();
-  // For tests, and for programs that shall have the disk to themselves at first.
+  // For tests, and for programs that need the disk for themselves at first.
   if (const char* delay = getenv("GPUCKPT_LAZY_DELAY_MS"))
     usleep(static_cast<useconds_t>(atoi(delay)) * 1000);
   for (;;) {

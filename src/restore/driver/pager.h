@@ -28,7 +28,7 @@
 
 namespace gpuckpt::restore {
 
-// What a userfaultfd must be able to tell; without CAP_SYS_PTRACE the kernel denies the first.
+// The events that a userfaultfd must report; without CAP_SYS_PTRACE the kernel denies the first.
 constexpr uint64_t kPagerFeatures = UFFD_FEATURE_EVENT_FORK | UFFD_FEATURE_EVENT_REMAP |
                                     UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_UNMAP;
 

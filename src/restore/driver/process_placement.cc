@@ -48,9 +48,9 @@ void begin_step(int report, const char* name, int seconds) {
 
 namespace {
 
-// Waits until all processes have come as far.
+// Waits until all processes have reached the same step.
 void await_all(const Start& s, std::atomic<uint32_t>* count, int report) {
-  constexpr uint64_t kLookUs = 50'000;  // whether one has failed
+  constexpr uint64_t kLookUs = 50'000;  // between checks whether one has failed
   constexpr uint64_t kPatienceUs = 30'000'000;
   const uint32_t all = static_cast<uint32_t>(s.tree.members.size());
   if (++*count == all) {
@@ -76,7 +76,7 @@ void await_all(const Start& s, std::atomic<uint32_t>* count, int report) {
 
 const process::Head& head_of(const Start& s, size_t i) { return s.tree.members[i]->image.head; }
 
-// Member k, as a child of the calling process, or a sibling (CLONE_PARENT).
+// Forks member k, as a child of the calling process, or a sibling (CLONE_PARENT).
 void bear(Start* s, size_t k, uint64_t flags, int report) {
   pid_t pid = fork_as(head_of(*s, k).pid, flags);
   if (pid == 0) s->become(s, k);
@@ -105,7 +105,7 @@ bool root_has_helper(const Start& s) {
   return s.tree.root().birth == Birth::kHelper && !s.terminal && s.ids != Ids::kNew;
 }
 
-// The helper's life: it leads the session, and forks those that were in it. Children of `parent`
+// The helper leads the session, and forks the processes that were in it. Children of `parent`
 // become its own siblings; orphans are its children, until it ends.
 [[noreturn]] void help(Start* s, pid_t session, int parent, int report) {
   setsid();
@@ -116,7 +116,7 @@ bool root_has_helper(const Start& s) {
   _exit(0);
 }
 
-// One helper for each session whose leader has ended.
+// Makes one helper for each session whose leader has ended.
 void make_by_helpers(Start* s, int parent, int report) {
   std::set<pid_t> sessions;
   each_born(*s, Birth::kHelper, [&](size_t k, const Member& m) {
@@ -159,7 +159,7 @@ void make_children(Start* s, size_t i, bool before_session, int report) {
   make_by_helpers(s, self, report);
 }
 
-// A child that had ended and was not waited for: it ends once more, the same way.
+// Makes a child that had ended and was not waited for: it ends again in the same way.
 void fork_zombie(const Start& s, const process::Zombie& z, int report) {
   pid_t pid = fork_as(z.pid, 0);
   if (pid == 0) {
@@ -179,8 +179,8 @@ void fork_zombies(const Start& s, const Image& image, bool leaders, int report) 
     if ((z.pgid == z.pid) == leaders) fork_zombie(s, z, report);
 }
 
-// A group whose leader has ended and is gone exists as long as a process is in it: the leader comes
-// back for the moment in which the first one joins.
+// Joins a group whose leader has ended. A group exists as long as a process is in it, so the leader
+// is made again for the moment in which the first one joins.
 bool join_group(const process::Head& h) {
   if (getpgid(0) == h.pgid || setpgid(0, h.pgid) == 0) return true;
   int gate[2];
@@ -201,8 +201,8 @@ bool join_group(const process::Head& h) {
   return ok;
 }
 
-// A terminal controls the session's leader that takes it and what is forked from then on: nothing
-// gives it to a process later.
+// A terminal controls the session leader that takes it and what is forked from then on: no process
+// gets it later.
 void take_session_terminal(const Start& s, const process::Head& leader) {
   if (leader.terminal <= 0) return;
   for (size_t k = 0; k < s.tree.members.size(); ++k)
@@ -214,7 +214,7 @@ void take_session_terminal(const Start& s, const process::Head& leader) {
     }
 }
 
-// A member that was forked before its session had the terminal, or that has let it go.
+// Handles a member that was forked before its session had the terminal, or that has given it up.
 void drop_session_terminal(const Start& s, const process::Head& h) {
   if (h.terminal > 0) return;
   for (size_t k = 0; k < s.tree.members.size(); ++k) {
@@ -239,7 +239,7 @@ std::vector<pid_t> find_spares(const Tree& tree, Ids ids) {
     for (const auto& t : m->image.threads) taken.insert(t.tid);
     for (const auto& z : m->image.zombies) taken.insert({z.pid, z.pgid, z.sid});
   }
-  // Far from those that the kernel chooses in a young namespace.
+  // Far from the numbers that the kernel chooses in a young namespace.
   pid_t next = 32000;
   for (pid_t& spare : spares) {
     while (taken.count(next)) --next;
@@ -255,7 +255,8 @@ void enter_session_and_group(Start* s, size_t i, int report) {
   const process::Head& h = image.head;
   const process::Head& root = s->tree.root().image.head;
   const bool stays = i == 0 && s->terminal;
-  if (h.subreaper) prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);  // its descendants are told at birth
+  // Must be set before its descendants are forked.
+  if (h.subreaper) prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
   make_children(s, i, true, report);
   if (!stays && h.sid == h.pid) {
     setsid();

@@ -18,7 +18,7 @@
 
 namespace gpuckpt::restore {
 
-// What all processes of one start have in common; forked along.
+// What all processes of one start share; inherited by fork.
 struct Start {
   const Tree& tree;
   const std::string& launcher;
@@ -33,28 +33,28 @@ struct Start {
   void (*become)(Start*, size_t);  // makes the calling process member i; does not return
   Namespaces restorer;
   // In memory that all share: how many have their session and lead their group, how many are in
-  // their group, and that one of them failed.
+  // their group, and whether one of them has failed.
   struct Progress {
     std::atomic<uint32_t> leading, grouped, failed;
   } * progress;
 };
 
 [[noreturn]] void fail(int report, int code, const std::string& text);
-// What this process begins, for the restore driver's patience (kReportStep).
+// Reports what this process begins (kReportStep).
 void begin_step(int report, const char* name, int seconds);
 [[noreturn]] void fail(const Start&, int report, int code, const std::string& text);
 
-// Numbers that no process of the job needs, when they can be chosen at all.
+// Numbers that no process of the job needs, when numbers can be chosen.
 std::vector<pid_t> find_spares(const Tree&, Ids);
 
-// In the process that becomes member i: its session, its group, its children.
+// Called in the process that becomes member i: its session, its group, its children.
 void enter_session_and_group(Start*, size_t i, int report);
 
-// In the intermediate forker, which ends then: makes the root, as its sibling, and the orphans, as
-// its children.
+// Called in the intermediate forker, which ends then: forks the root, as its sibling, and the
+// orphans, as its children.
 void make_root_and_orphans(Start*);
-// A sibling of the intermediate forker's that has the root born, and ends; 0: the intermediate
-// forker itself has it born.
+// A sibling of the intermediate forker that forks the root, and ends; 0: the intermediate forker
+// itself forks it.
 pid_t root_helper(const Start&);
 
 }  // namespace gpuckpt::restore

@@ -37,7 +37,7 @@ Request request_for(int family, int type, int flags) {
   return r;
 }
 
-// All TCP sockets of these local ports.
+// All TCP sockets with these local ports.
 std::vector<inet_diag_msg> sockets_of(int diag, int family, const std::set<uint16_t>& ports) {
   std::vector<inet_diag_msg> out;
   Request request = request_for(family, SOCK_DIAG_BY_FAMILY, NLM_F_DUMP);
@@ -56,8 +56,8 @@ std::vector<inet_diag_msg> sockets_of(int diag, int family, const std::set<uint1
   }
 }
 
-// No process has a descriptor of it any more. (Nor of one that waits to be accepted, which belongs
-// to its listener.)
+// Whether no process has a descriptor of it any more, or of a listener that it waits at to be
+// accepted.
 bool is_stale(const inet_diag_msg& m) {
   return m.idiag_inode == 0 && m.idiag_state != TCP_SYN_RECV && m.idiag_state != TCP_LISTEN &&
          m.idiag_state != TCP_ESTABLISHED && m.idiag_state != TCP_CLOSE_WAIT;
@@ -106,9 +106,9 @@ sockaddr_storage address(const inet_diag_msg& m, const __be32 (&host)[4], __be16
   return out;
 }
 
-// A socket at the address of the other end. Where that lingers as well (both ended at the same
-// moment), its port cannot be bound; but a second after, on the loopback, a new connection between
-// the same two addresses may take its place, when the kernel is to choose the port.
+// Makes a socket at the address of the other end. Where that is in TIME_WAIT as well (both ended at
+// the same moment), its port cannot be bound; but a second later, on the loopback, a new connection
+// between the same two addresses may replace it, when the kernel chooses the port.
 Fd socket_at_other_end(const inet_diag_msg& m, bool chosen_by_kernel) {
   constexpr int kLocalPortRange = 51;  // IP_LOCAL_PORT_RANGE, Linux 6.3
   const int on = 1, off = 0;
@@ -126,11 +126,11 @@ Fd socket_at_other_end(const inet_diag_msg& m, bool chosen_by_kernel) {
   return fd;
 }
 
-// A connection is begun from the address of the other end, whose socket is gone. What lingers
-// answers with an acknowledgement of what it saw last; that fits nothing the new socket has sent,
-// so the kernel sends a reset with just the number that is awaited, and a reset ends TIME_WAIT
-// ("assassination", RFC 1337; not where net.ipv4.tcp_rfc1337 is set). Nothing can still be on its
-// way between two ends on one machine.
+// Begins a connection from the address of the other end, whose socket is gone. A socket in
+// TIME_WAIT answers with an acknowledgement of what it saw last. That fits nothing the new socket
+// has sent, so the kernel sends a reset with exactly the expected number, and a reset ends
+// TIME_WAIT ("assassination", RFC 1337; not where net.ipv4.tcp_rfc1337 is set). No packet between
+// two ends on one machine can be under way any more.
 bool end_by_reset(const inet_diag_msg& m) {
   if (m.idiag_state != TCP_TIME_WAIT && m.idiag_state != TCP_FIN_WAIT2) return false;
   const sockaddr_storage to = address(m, m.id.idiag_src, m.id.idiag_sport);
@@ -149,7 +149,7 @@ bool end_by_reset(const inet_diag_msg& m) {
 }  // namespace
 
 bool end_stale_connections(const std::set<uint16_t>& ports, OtherEnd other) {
-  // One that lingers can keep the port from which another one is to be ended.
+  // A connection in TIME_WAIT can occupy the port from which another one is to be ended.
   constexpr int kRounds = 3;
   size_t first = 0, left = 0;
   for (int round = 0; round <= kRounds; ++round) {
@@ -177,7 +177,7 @@ bool only_stale_connections(uint16_t port) {
   bool some = false, others = false;
   each_of({port}, [&](int, const inet_diag_msg& m) {
     some |= is_stale(m);
-    // What is connected from here to elsewhere by this port is not in the way for long either.
+    // Connections from here to elsewhere by this port do not occupy it for long either.
     others |= !is_stale(m) && m.idiag_state == TCP_LISTEN;
   });
   return some && !others;

@@ -8,12 +8,12 @@
 
 namespace gpuckpt::restore {
 
-// Ends those of these local TCP ports. Root asks the kernel. An ordinary user can end one whose
-// other end was on this machine, too, if that end's port can be bound: see end_by_reset(). True:
-// there were some, and fewer are left.
+// Ends those with these local TCP ports. Root asks the kernel. An ordinary user can end a
+// connection whose other end was on this machine, too, if that end's port can be bound: see
+// end_by_reset(). True: there were some, and fewer are left.
 enum class OtherEnd { kAnywhere, kAmongThese };  // its port
 bool end_stale_connections(const std::set<uint16_t>& ports, OtherEnd other = OtherEnd::kAnywhere);
-// Do only such connections keep this port from being bound?
+// Whether only such connections prevent this port from being bound.
 bool only_stale_connections(uint16_t port);
 
 }  // namespace gpuckpt::restore

@@ -13,7 +13,7 @@ namespace gpuckpt::restore {
 
 namespace {
 
-// Torch's loaders look every five seconds whether their parent lives.
+// PyTorch's data loaders check every five seconds whether their parent lives.
 constexpr std::chrono::seconds kPatience(10);
 
 bool still_runs(const Image& image) {

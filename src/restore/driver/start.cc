@@ -65,7 +65,7 @@ bool differs(const uint32_t (&ids)[4], uint32_t own) {
   return false;
 }
 
-// The program's supplementary groups are those that this process has and passes on.
+// Sets the program's supplementary groups, which the launcher inherits.
 bool has_groups_of(const Image& image) {
   std::vector<gid_t> own(static_cast<size_t>(std::max(0, getgroups(0, nullptr))));
   own.resize(static_cast<size_t>(std::max(0, getgroups(static_cast<int>(own.size()), own.data()))));
@@ -74,7 +74,7 @@ bool has_groups_of(const Image& image) {
   return own == wanted;
 }
 
-// Does any thread need credentials that it does not inherit from this process?
+// Whether any thread needs credentials that it does not inherit from this process.
 bool needs_other_ids(const Image& image) {
   return image.has_thread_groups || !has_groups_of(image) ||
          std::any_of(image.threads.begin(), image.threads.end(), [](const process::Thread& t) {
@@ -97,7 +97,7 @@ void tell(int report, const std::string& warning) {
   (void)!send(report, &r, sizeof(r), MSG_NOSIGNAL);
 }
 
-// Is it a pseudo terminal of the program's making? `terminal`: Head::terminal.
+// Whether it is a pseudo terminal that the program made. `terminal`: Head::terminal.
 bool made_anew(const Tree& tree, int terminal) {
   for (const auto& m : tree.members)
     for (const Image::Terminal& t : m->image.terminals)
@@ -105,7 +105,7 @@ bool made_anew(const Tree& tree, int terminal) {
   return false;
 }
 
-// Makes what several processes share; the first of them calls it.
+// Makes what several processes share; called by the first of them.
 void make_common(Start* s) {
   if (!s->tree.several() || s->common_made) return;
   const int report = s->tree.root().their_report.get();
@@ -131,7 +131,7 @@ int number_above_all(const Image& image) {
   return base + 1;
 }
 
-// Descriptors that the launcher needs, at numbers from `next` up, where none of the program's come.
+// Descriptors that the launcher needs, at numbers from `next` up, where the program has none.
 struct LauncherFds {
   PlanFds plan;
   int program = -1;  // the launcher itself
@@ -212,7 +212,7 @@ void write_plan(const Start& s, size_t i, const PlanFds& fds) {
     fail(fds.report, kExitError, "no memory for the plan");
 }
 
-// What /proc says of the process and exec keeps.
+// Properties that /proc shows of a process and that exec keeps.
 void set_process_settings(const Start& s, const Image& image) {
   write_text("/proc/self/oom_score_adj", std::to_string(image.head.oom_score_adj));
   if (image.head.coredump_filter)
@@ -272,8 +272,8 @@ void set_process_settings(const Start& s, const Image& image) {
   start_launcher(*s, i, fds);
 }
 
-// Clocks that count from the machine's start continue from their old values: for what is forked
-// from here on, once (what is forked of it finds them set).
+// Sets clocks that count from the machine's start to their old values, once: processes that are
+// forked from here on inherit them.
 void set_clocks(const Image& image, int report) {
   static bool done = false;
   if (done) return;
@@ -291,7 +291,7 @@ void set_clocks(const Image& image, int report) {
     return;
   }
   done = true;
-  // To the nanosecond: half a second too little would be a clock that goes back.
+  // To the nanosecond, because half a second too little would make a clock go back.
   auto offset = [](uint64_t then_us, const timespec& now) {
     constexpr int64_t kSecond = 1000000000;
     const int64_t ns =
@@ -304,7 +304,7 @@ void set_clocks(const Image& image, int report) {
                                               "\n");
 }
 
-// The process before the first: the root is its sibling and its children become orphans, because it
+// The process before the first: the root is its sibling, and its children become orphans when it
 // ends.
 [[noreturn]] void be_intermediate_forker(Start* s) {
   make_common(s);
@@ -312,7 +312,8 @@ void set_clocks(const Image& image, int report) {
   _exit(0);
 }
 
-// Process 1 of the program's pid namespace: reaps, and outlives the program only for its orphans.
+// Process 1 of the program's pid namespace: waits for orphans, and outlives the program only for
+// them.
 [[noreturn]] void be_init(Start* s, uid_t uid, gid_t gid, int status) {
   const Image& image = s->tree.root().image;
   const int report = s->tree.root().their_report.get();
@@ -334,8 +335,8 @@ void set_clocks(const Image& image, int report) {
     fail(report, kExitRefused,
          std::string("process ids cannot be chosen here: ") + strerror(errno));
   drop_common_memory(s->tree);
-  let_segments_go();  // (the process that has forked this one holds them, too)
-  // Closes all other descriptors; the report socket in particular, so that its end is the program's
+  let_segments_go();  // (the process that has forked this one holds them as well)
+  // Closes all other descriptors, in particular the report socket, so that its end is the program's
   // end.
   int keep = dup2(status, 3);
   syscall(SYS_close_range, 4, ~0u, 0);
@@ -352,8 +353,9 @@ void set_clocks(const Image& image, int report) {
   }
 }
 
-// The program was process 1 of its pid namespace, as in a container, and is so again: it reaps its
-// own orphans, and all others end with it. (The clocks are those of this process from its exec on.)
+// The program was process 1 of its pid namespace, as in a container, and is so again: it waits for
+// its own orphans, and all others end with it. (Its clocks are those of this process from its exec
+// on.)
 [[noreturn]] void become_init(Start* s, uid_t uid, gid_t gid) {
   const int report = s->tree.root().their_report.get();
   if (std::string why = map_ids_and_mount_proc(s->user_namespace, uid, gid); !why.empty())
@@ -435,7 +437,7 @@ bool start_program(Tree* tree, const std::string& launcher, Ids ids, Started* ou
     if (child > 0 && prelude) {
       const pid_t helper = root_helper(s);
       const bool made = ended_well(child) && (!helper || ended_well(helper));
-      child = made ? root : 0;  // otherwise it has been reported
+      child = made ? root : 0;  // otherwise the failure was reported
     }
   }
   if (child < 0) {

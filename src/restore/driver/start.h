@@ -1,4 +1,4 @@
-// From checks to running program: namespaces, ids, descriptors, exec of the launcher.
+// From the checks to the running program: namespaces, ids, descriptors, exec of the launcher.
 //
 // Owner: the caller has the child and the descriptors. Threads: the main thread, before any other
 // exists. Errors: false with a sentence, or a report of the process.
@@ -29,8 +29,8 @@ struct Started {
   Fd status;         // of a program below that init: its wait status arrives here
 };
 
-// True when the program is on its way; the outcome comes on `report`. Otherwise `error` says why.
-// Every member's `report` is set.
+// True when the program is being started; the outcome comes on `report`. Otherwise `error` says why
+// not. Every member's `report` is set.
 bool start_program(Tree*, const std::string& launcher, Ids, Started* out, std::string* error);
 
 }  // namespace gpuckpt::restore

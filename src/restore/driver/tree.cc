@@ -19,7 +19,8 @@ int find(const Tree& t, int pid) {
 
 bool is_member(const Tree& t, int pid) { return find(t, pid) >= 0; }
 
-// Parents before children, the root first. A process without a parent here is an orphan.
+// Orders parents before children, the root first. A process without a parent in the job is an
+// orphan.
 void sort_by_generation(Tree* t) {
   std::vector<std::unique_ptr<Member>> rest = std::move(t->members);
   auto take = [&](auto it) {
@@ -37,7 +38,7 @@ void sort_by_generation(Tree* t) {
   while (!rest.empty()) {
     auto next = std::find_if(rest.begin(), rest.end(), child);
     if (next == rest.end()) next = std::find_if(rest.begin(), rest.end(), has_no_parent);
-    if (next == rest.end()) next = rest.begin();  // (a circle: damage, which no kernel allows)
+    if (next == rest.end()) next = rest.begin();  // (a circle, which only damage can make)
     (*next)->parent = find(*t, (*next)->image.head.ppid);
     take(next);
   }
@@ -45,7 +46,7 @@ void sort_by_generation(Tree* t) {
 
 pid_t session_of(const process::Head& h) { return h.sid ? h.sid : kOutside; }
 
-// Was an ancestor of member i in the session and has not led one of its own?
+// Whether an ancestor of member i was in the session and has not led one of its own.
 bool ancestor_in(const Tree& t, size_t i, pid_t session) {
   for (int p = t.members[i]->parent; p >= 0; p = t.members[static_cast<size_t>(p)]->parent)
     if (session_of(t.members[static_cast<size_t>(p)]->image.head) == session) return true;
@@ -54,7 +55,7 @@ bool ancestor_in(const Tree& t, size_t i, pid_t session) {
 
 bool plan_root(Tree* t) {
   Member& root = t->root();
-  // In the launcher's session, unless that is known not to be what it was in.
+  // It is in the launcher's session, unless that is known to differ from its own.
   if (root.session > 0 && root.leaderless) root.birth = Birth::kHelper;
   return find(*t, root.session) < 0;
 }
@@ -93,7 +94,7 @@ bool plan_child(Tree* t, Member* m) {
     m->birth = Birth::kHelper;
     return true;
   }
-  // Its parent was in that session before it made its own, so it must be born into it.
+  // Its parent was in that session before it made its own, so the process must be forked into it.
   m->birth = Birth::kEarly;
   if (p.sid != p.pid || (parent.session && parent.session != m->session)) return false;
   parent.session = m->session;
@@ -110,7 +111,7 @@ bool plan_birth(Tree* t, size_t i) {
   return m.parent < 0 ? plan_orphan(t, &m) : plan_child(t, &m);
 }
 
-// The session of a leader that has ended can be made once.
+// The session of an ended leader can be made only once.
 bool helpers_are_unique(const Tree& t, const Member& m) {
   return std::none_of(t.members.begin(), t.members.end(), [&](const auto& o) {
     return o->birth == Birth::kHelper && o->session == m.session && o->parent != m.parent;
@@ -154,7 +155,7 @@ Status read_tree(const store::SnapshotReader& snapshot, Tree* out) {
     out->members.push_back(std::move(m));
   }
   sort_by_generation(out);
-  // Children first: what their parents must be born into depends on them.
+  // Children first: what their parents must be forked into depends on them.
   for (size_t i = out->members.size(); i-- > 0;)
     if (!plan_birth(out, i)) out->wrong = describe_session(*out->members[i]);
   for (const auto& m : out->members)

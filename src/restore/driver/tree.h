@@ -18,8 +18,8 @@
 namespace gpuckpt::restore {
 
 // How a process gets its parent and its session. A session is inherited at fork, so a process that
-// is in another one than its parent must be forked by another process; CLONE_PARENT, or the end of
-// the process that forked it, gives it its parent all the same.
+// is in another session than its parent must be forked by another process; CLONE_PARENT, or the end
+// of the process that forked it, gives it its parent.
 enum class Birth {
   kDirect,    // by its parent (of an orphan: by a process that ends), when that has its session
   kEarly,     // by its parent, before that makes its own session
@@ -34,17 +34,18 @@ inline constexpr pid_t kOutside = -1;
 
 struct Member {
   uint32_t number;
-  std::unique_ptr<store::SnapshotReader> reader;  // what is this one's of the snapshot
+  std::unique_ptr<store::SnapshotReader> reader;  // this member's part of the snapshot
   Image image;
   Memory memory;
   int parent = -1;  // index in the list; -1: the root, orphans
   Birth birth = Birth::kDirect;
-  int maker = -1;     // index
-  pid_t session = 0;  // that it must be born into; 0: any; kOutside: one without a number here
-  bool leaderless = false;  // the leader of that has ended
-  Fd report, their_report;  // to the restore entry; its end until it is started
+  int maker = -1;  // index
+  // The session that it must be forked into; 0: any; kOutside: one without a number here.
+  pid_t session = 0;
+  bool leaderless = false;  // the leader of that session has ended
+  Fd report, their_report;  // the socket to the restore entry; closed once the process was started
   pid_t pid = 0;            // as it is called here, once it has reported
-  // What it does now, as it has reported, and when that must be over (CLOCK_MONOTONIC, seconds).
+  // The step that it has reported, and when that must have ended (CLOCK_MONOTONIC, seconds).
   std::string step = "being made";
   double deadline = 0;
 };
@@ -52,22 +53,22 @@ struct Member {
 struct Tree {
   std::vector<std::unique_ptr<Member>> members;
   CommonPages common;  // find_common_pages; none: not looked for
-  std::string wrong;   // why it cannot be put together again; empty: it can
+  std::string wrong;   // why the job cannot be put together; empty: it can
   bool several() const { return members.size() > 1 || !root().image.zombies.empty(); }
   Member& root() { return *members.front(); }
   const Member& root() const { return *members.front(); }
   bool is_orphan(size_t i) const { return i > 0 && members[i]->parent < 0; }
-  // Member i shares device memory with a process that held a lock of libc. That process has to run
-  // before it can offer its memory, and none runs before all are ready.
+  // Whether member i shares device memory with a process that held a lock of libc. That process
+  // must run before it can offer its memory, and none runs before all are ready.
   bool runs_first(size_t i) const;
-  // Must a process be forked before the root exists?
+  // Whether a process must be forked before the root exists.
   bool has_prelude() const;
 };
 
-// Reads the descriptions of all. `snapshot` must outlive the tree.
+// Reads the descriptions of all members. `snapshot` must outlive the tree.
 store::Status read_tree(const store::SnapshotReader& snapshot, Tree* out);
 
-// Makes memory for all of them (memory_loader.h). What several of them share is made once.
+// Makes the memory of all members (memory_loader.h). What several of them share is made once.
 store::Status load_tree(Tree*, unsigned threads);
 
 }  // namespace gpuckpt::restore
