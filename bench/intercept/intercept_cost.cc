@@ -1,5 +1,7 @@
 // intercept_cost DRIVER FLAG: nanoseconds a call through the preloaded library takes more than the
-// same call of the driver itself, as the median of the differences of alternating runs.
+// same call of the driver itself, as the median of the differences of alternating runs, in
+// processor time of the calling thread. Launches go to a stream that a host function holds up, so
+// that what is measured is the launching thread's work and no kernel's.
 //
 // DRIVER is the driver in use under a name that no door watches (a link to it). The library's side
 // uses handles made before the snapshot, 1000 of them alive, so that a restored process translates
@@ -14,14 +16,27 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <string>
 #include <vector>
 
 namespace {
 
-constexpr int kRuns = 41;
-constexpr char kPtx[] =
-    ".version 7.0\n.target sm_75\n.address_size 64\n"
-    ".visible .entry nothing() { ret; }\n";
+constexpr int kRuns = 41, kLaunchRuns = 301, kLaunches = 200;
+constexpr int kParameters[] = {0, 4, 20};
+constexpr int kKernels = static_cast<int>(std::size(kParameters));
+
+// One kernel for each number of parameters, all of which do nothing.
+std::string kernels() {
+  std::string text = ".version 7.0\n.target sm_75\n.address_size 64\n";
+  for (int count : kParameters) {
+    text += ".visible .entry nothing" + std::to_string(count) + "(";
+    for (int i = 0; i < count; ++i)
+      text += (i ? ", " : "") + std::string(".param .u64 p") + std::to_string(i);
+    text += ") { ret; }\n";
+  }
+  return text;
+}
 
 void check(CUresult result, const char* what) {
   if (result == CUDA_SUCCESS) return;
@@ -45,8 +60,11 @@ struct Side {
   decltype(&cuLaunchKernel) launch = nullptr;
   decltype(&cuMemcpyHtoDAsync) copy = nullptr;
   decltype(&cuStreamSynchronize) synchronise = nullptr;
+  decltype(&cuLaunchHostFunc) host_function = nullptr;
+  decltype(&cuGraphLaunch) graph_launch = nullptr;
   CUstream stream = nullptr;
-  CUfunction function = nullptr;
+  CUfunction function[kKernels] = {};
+  CUgraphExec graph[kKernels] = {};  // of one launch of that kernel each
   CUdeviceptr memory = 0;
 
   void find() {
@@ -56,19 +74,37 @@ struct Side {
     launch = get<decltype(launch)>("cuLaunchKernel");
     copy = get<decltype(copy)>("cuMemcpyHtoDAsync_v2");
     synchronise = get<decltype(synchronise)>("cuStreamSynchronize");
+    host_function = get<decltype(host_function)>("cuLaunchHostFunc");
+    graph_launch = get<decltype(graph_launch)>("cuGraphLaunch");
   }
   void make() {
     CUmodule module;
     OK(get<decltype(&cuStreamCreate)>("cuStreamCreate")(&stream, CU_STREAM_NON_BLOCKING));
-    OK(get<decltype(&cuModuleLoadData)>("cuModuleLoadData")(&module, kPtx));
-    OK(get<decltype(&cuModuleGetFunction)>("cuModuleGetFunction")(&function, module, "nothing"));
+    OK(get<decltype(&cuModuleLoadData)>("cuModuleLoadData")(&module, kernels().c_str()));
     OK(get<decltype(&cuMemAlloc)>("cuMemAlloc_v2")(&memory, 4096));
+    for (int k = 0; k < kKernels; ++k) {
+      const std::string name = "nothing" + std::to_string(kParameters[k]);
+      OK(get<decltype(&cuModuleGetFunction)>("cuModuleGetFunction")(&function[k], module,
+                                                                    name.c_str()));
+      CUgraph nodes;
+      OK(get<decltype(&cuStreamBeginCapture)>("cuStreamBeginCapture_v2")(
+          stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+      launch_kernel(k);
+      OK(get<decltype(&cuStreamEndCapture)>("cuStreamEndCapture")(stream, &nodes));
+      OK(get<decltype(&cuGraphInstantiate)>("cuGraphInstantiateWithFlags")(&graph[k], nodes, 0));
+    }
+  }
+  void launch_kernel(int k) const {
+    static uint64_t value = 0;
+    static void* values[20];
+    for (void*& v : values) v = &value;
+    OK(launch(function[k], 1, 1, 1, 32, 1, 1, 0, stream, values, nullptr));
   }
 };
 
 double now_ns() {
   timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return static_cast<double>(t.tv_sec) * 1e9 + static_cast<double>(t.tv_nsec);
 }
 
@@ -77,28 +113,49 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
+void wait_for_release(void* released) {
+  while (!static_cast<std::atomic<bool>*>(released)->load()) usleep(50);
+}
+
 template <typename Call>
-double per_call(const Side& side, int calls, const Call& call) {
+double per_call(const Side& side, int calls, bool held, const Call& call) {
+  std::atomic<bool> released{!held};
+  if (held) OK(side.host_function(side.stream, wait_for_release, &released));
   double start = now_ns();
   for (int i = 0; i < calls; ++i) call(side);
   double took = (now_ns() - start) / calls;
+  released = true;
   side.synchronise(side.stream);
   return took;
 }
 
+// Each side goes first in every second pair.
 template <typename Call>
-void compare(const char* state, const char* name, double target, int calls, const Side& driver,
-             const Side& ours, const Call& call) {
+void compare(const char* state, const char* name, double target, int runs, int calls, bool held,
+             const Side& driver, const Side& ours, const Call& call) {
   std::vector<double> alone, more;
-  for (int i = 0; i < kRuns; ++i) {
-    double a = per_call(driver, calls, call), b = per_call(ours, calls, call);
+  for (int i = 0; i < runs; ++i) {
+    double a = 0, b = 0;
+    if (i % 2 == 0) a = per_call(driver, calls, held, call);
+    b = per_call(ours, calls, held, call);
+    if (i % 2 != 0) a = per_call(driver, calls, held, call);
     alone.push_back(a);
     more.push_back(b - a);
   }
-  printf("%-12s %-20s driver alone %9.1f ns   added %+8.1f ns", state, name, median(alone),
+  printf("%-12s %-30s driver alone %9.1f ns   added %+8.1f ns", state, name, median(alone),
          median(more));
   if (target > 0) printf("   target %.0f: %s", target, median(more) <= target ? "met" : "MISSED");
   puts("");
+}
+
+void compare_launches(const char* state, double target, const Side& driver, const Side& ours) {
+  for (int k = 0; k < kKernels; ++k) {
+    const std::string what = " of " + std::to_string(kParameters[k]) + " parameters";
+    compare(state, ("launch" + what).c_str(), target, kLaunchRuns, kLaunches, true, driver, ours,
+            [k](const Side& s) { s.launch_kernel(k); });
+    compare(state, ("graph launch" + what).c_str(), target, kLaunchRuns, kLaunches, true, driver,
+            ours, [k](const Side& s) { OK(s.graph_launch(s.graph[k], s.stream)); });
+  }
 }
 
 void table(const char* state, double target, const Side& driver, const Side& ours) {
@@ -107,26 +164,25 @@ void table(const char* state, double target, const Side& driver, const Side& our
     CUcontext c = nullptr;
     int n;
     OK(s->current(&c));
-    OK(s->attribute(&n, CU_FUNC_ATTRIBUTE_NUM_REGS, s->function));
-    OK(s->launch(s->function, 1, 1, 1, 32, 1, 1, 0, s->stream, nullptr, nullptr));
+    OK(s->attribute(&n, CU_FUNC_ATTRIBUTE_NUM_REGS, s->function[0]));
+    s->launch_kernel(0);
     OK(s->copy(s->memory, bytes, sizeof bytes, s->stream));
     OK(s->synchronise(s->stream));
     OK(s->query(s->stream));
   }
-  compare(state, "cuCtxGetCurrent", target, 20000, driver, ours, [](const Side& s) {
+  compare(state, "cuCtxGetCurrent", target, kRuns, 20000, false, driver, ours, [](const Side& s) {
     CUcontext c;
     s.current(&c);
   });
-  compare(state, "cuStreamQuery", target, 20000, driver, ours,
+  compare(state, "cuStreamQuery", target, kRuns, 20000, false, driver, ours,
           [](const Side& s) { s.query(s.stream); });
-  compare(state, "cuFuncGetAttribute", target, 20000, driver, ours, [](const Side& s) {
-    int n;
-    s.attribute(&n, CU_FUNC_ATTRIBUTE_NUM_REGS, s.function);
-  });
-  compare(state, "launch", 0, 100, driver, ours, [](const Side& s) {
-    s.launch(s.function, 1, 1, 1, 32, 1, 1, 0, s.stream, nullptr, nullptr);
-  });
-  compare(state, "copy of 64 bytes", 0, 100, driver, ours,
+  compare(state, "cuFuncGetAttribute", target, kRuns, 20000, false, driver, ours,
+          [](const Side& s) {
+            int n;
+            s.attribute(&n, CU_FUNC_ATTRIBUTE_NUM_REGS, s.function[0]);
+          });
+  compare_launches(state, target, driver, ours);
+  compare(state, "copy of 64 bytes", 0, kLaunchRuns, kLaunches, true, driver, ours,
           [&](const Side& s) { s.copy(s.memory, bytes, sizeof bytes, s.stream); });
   fflush(stdout);
 }
