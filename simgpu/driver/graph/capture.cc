@@ -256,6 +256,12 @@ CUresult route(Stream& s, const Ref<Action>& action, bool* captured) {
     return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   Lock graphs(graph_mutex());
   Graph& g = *s.capture->graph;
+  if (action->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+    std::vector<GraphNode*> past;
+    for (const CapturePoint& p : s.capture_points)
+      if (p.node->graph == &g) past.push_back(p.node.get());
+    g.reuse_memory(static_cast<AllocAction*>(action.get()), past);
+  }
   GraphNode* n = g.add(action);
   for (const CapturePoint& p : s.capture_points)
     if (p.node->graph == &g) g.connect(p.node.get(), n, p.data);

@@ -106,6 +106,53 @@ bool Graph::holds(CUgraphNodeType type) const {
   return false;
 }
 
+namespace {
+
+// `before` and all that they depend on.
+std::vector<const GraphNode*> ancestors(const std::vector<GraphNode*>& before) {
+  std::vector<const GraphNode*> found;
+  auto add = [&](const GraphNode* n) {
+    for (const GraphNode* f : found)
+      if (f == n) return;
+    found.push_back(n);
+  };
+  for (const GraphNode* n : before) add(n);
+  for (size_t i = 0; i < found.size(); ++i) {
+    const std::vector<Edge>& in = found[i]->in;
+    for (const Edge& e : in) add(e.node);
+  }
+  return found;
+}
+
+// How many nodes allocate the memory at an address, less those that free it.
+template <class Nodes>
+int users_of(const Nodes& nodes, uint64_t address) {
+  int users = 0;
+  for (const auto& n : nodes) {
+    if (n->type() == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+      users += static_cast<AllocAction*>(n->action.get())->memory->address == address;
+    if (n->type() == CU_GRAPH_NODE_TYPE_MEM_FREE)
+      users -= static_cast<FreeAction*>(n->action.get())->address == address;
+  }
+  return users;
+}
+
+}  // namespace
+
+void Graph::reuse_memory(AllocAction* wanted, const std::vector<GraphNode*>& before) const {
+  if (!holds(CU_GRAPH_NODE_TYPE_MEM_FREE)) return;
+  const std::vector<const GraphNode*> past = ancestors(before);
+  for (const GraphNode* n : past) {
+    if (n->type() != CU_GRAPH_NODE_TYPE_MEM_ALLOC) continue;
+    const Ref<GraphMemory>& m = static_cast<AllocAction*>(n->action.get())->memory;
+    // Freed in the past, and not allocated again by a node that is not in the past.
+    const bool free = users_of(past, m->address) == 0 && users_of(nodes, m->address) == 0;
+    if (!free || !m->same_kind(*wanted->memory)) continue;
+    wanted->memory = m;
+    return;
+  }
+}
+
 void Graph::copy_from(const Graph& other) {
   size_t first = nodes.size();
   for (const Ref<GraphNode>& n : other.nodes) {

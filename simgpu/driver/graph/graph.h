@@ -12,6 +12,7 @@
 
 namespace simgpu {
 
+class AllocAction;
 class Graph;
 class GraphNode;
 class UserObject;
@@ -57,6 +58,9 @@ class Graph : public Object {
   void copy_from(const Graph&);  // adds its nodes, edges and user objects
   void end();                    // all handles in it end
   bool holds(CUgraphNodeType) const;
+  // A new allocation gets the memory of one of the same kind in this graph that has been freed when
+  // all of `before` have run.
+  void reuse_memory(AllocAction*, const std::vector<GraphNode*>& before) const;
   int index_of(const GraphNode*) const;
   GraphNode* find_origin(uint64_t uid) const;
 
@@ -130,7 +134,7 @@ class AllocAction : public Action {
       : Action(CU_GRAPH_NODE_TYPE_MEM_ALLOC, m->context), memory(std::move(m)) {}
   CUresult execute(Context&) override { return CUDA_SUCCESS; }
   const char* name() const override { return "allocation"; }
-  const Ref<GraphMemory> memory;
+  Ref<GraphMemory> memory;  // of a node that is in no graph yet, another may take its place
 };
 
 class FreeAction : public Action {

@@ -1,5 +1,7 @@
 #include "driver/graph/graph_memory.h"
 
+#include <string.h>
+
 #include "driver/graph/graph.h"
 #include "driver/memory/memory.h"
 #include "driver/stream/action.h"
@@ -124,6 +126,12 @@ CUresult GraphMemory::free() {
   }
   release();
   return CUDA_SUCCESS;
+}
+
+bool GraphMemory::same_kind(const GraphMemory& other) const {
+  const size_t n = access.size();
+  return context.get() == other.context.get() && bytes == other.bytes && n == other.access.size() &&
+         (n == 0 || memcmp(access.data(), other.access.data(), n * sizeof access[0]) == 0);
 }
 
 bool GraphMemory::trim() {

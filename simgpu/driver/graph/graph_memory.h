@@ -3,7 +3,8 @@
 // have ended, or until it is trimmed.
 //
 // Addresses: each device has one region for them (one mmap of its own size). Places inside depend
-// only on the order in which nodes were made and ended.
+// only on the order in which nodes were made and ended. Nodes of one graph whose lives cannot
+// overlap have the same memory (Graph::reuse_memory).
 #pragma once
 
 #include "driver/context/context.h"
@@ -19,6 +20,8 @@ class GraphMemory : public RefCounted {
   // A launch allocates it (`again`: it may be allocated already) or frees it.
   CUresult allocate(bool again);
   CUresult free();
+  // Whether a node may have this memory instead of another one.
+  bool same_kind(const GraphMemory&) const;
   bool trim();  // gives the memory back when it is not allocated
 
   const Ref<Context> context;

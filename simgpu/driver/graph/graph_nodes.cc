@@ -163,12 +163,21 @@ CUresult add_node(CUgraphNode* out, CUgraph handle, const Dependencies& d, Ref<A
     before.push_back(n);
   }
   if (action->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
-    // Each allocation is freed by at most one node.
+    // Each allocation is freed by at most one node; one of another graph has no allocation here.
     uint64_t address = static_cast<FreeAction*>(action.get())->address;
-    for (const Ref<GraphNode>& n : g->nodes)
-      if (n->type() == CU_GRAPH_NODE_TYPE_MEM_FREE &&
-          static_cast<FreeAction*>(n->action.get())->address == address)
-        return CUDA_ERROR_INVALID_VALUE;
+    int allocated = 0, freed = 0;
+    for (const Ref<GraphNode>& n : g->nodes) {
+      if (n->type() == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+        allocated += static_cast<AllocAction*>(n->action.get())->memory->address == address;
+      if (n->type() == CU_GRAPH_NODE_TYPE_MEM_FREE)
+        freed += static_cast<FreeAction*>(n->action.get())->address == address;
+    }
+    if (freed >= (allocated > 0 ? allocated : 1)) return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (action->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+    std::vector<GraphNode*> past;
+    for (const Ref<GraphNode>& b : before) past.push_back(b.get());
+    g->reuse_memory(static_cast<AllocAction*>(action.get()), past);
   }
   GraphNode* n = g->add(std::move(action));
   for (size_t i = 0; i < before.size(); ++i)
@@ -656,8 +665,9 @@ SIMGPU_API cuGraphAddMemAllocNode(CUgraphNode* out, CUgraph g, const CUgraphNode
   if (!p) return CUDA_ERROR_INVALID_VALUE;
   Ref<Action> a;
   if (CUresult r = alloc_action(*p, &a); r != CUDA_SUCCESS) return r;
+  if (CUresult r = add_node(out, g, {deps, nullptr, n}, a); r != CUDA_SUCCESS) return r;
   p->dptr = static_cast<AllocAction*>(a.get())->memory->address;
-  return add_node(out, g, {deps, nullptr, n}, a);
+  return CUDA_SUCCESS;
 }
 SIMGPU_API cuGraphMemAllocNodeGetParams(CUgraphNode handle, CUDA_MEM_ALLOC_NODE_PARAMS_v1* p) {
   ENTER(cuGraphMemAllocNodeGetParams);

@@ -70,8 +70,9 @@ CUresult capture_allocation(CUdeviceptr* out, uint64_t bytes, const Pool& pool, 
                                           CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   Ref<GraphMemory> memory = GraphMemory::make(s.context, params);
   if (!memory) return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult r = enqueue(s, Ref<Action>::adopt(new AllocAction(memory)));
-  if (r == CUDA_SUCCESS) *out = memory->address;
+  auto action = Ref<AllocAction>::adopt(new AllocAction(memory));
+  CUresult r = enqueue(s, Ref<Action>(action.get()));
+  if (r == CUDA_SUCCESS) *out = action->memory->address;
   return r;
 }
 

@@ -65,6 +65,22 @@ CUDA_BATCH_MEM_OP_NODE_PARAMS_v1 operations_now(NodeRecord* node) {
           static_cast<unsigned>(node->operations.size()), node->operations.data(), 0};
 }
 
+// Whether an earlier node than number i allocates at the same address.
+bool allocated_before(const GraphRecord* record, uint32_t i) {
+  const NodeRecord* node = record->nodes[i];
+  if (node->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC) return false;
+  for (uint32_t k = 0; k < i; ++k)
+    if (record->nodes[k]->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC &&
+        record->nodes[k]->memory.dptr == node->memory.dptr)
+      return true;
+  return false;
+}
+bool reuses_memory(const GraphRecord* record) {
+  for (uint32_t i = 0; i < record->nodes.size(); ++i)
+    if (allocated_before(record, i)) return true;
+  return false;
+}
+
 struct Maker {
   DeviceReport* report;
   bool names;  // the nodes get their names back
@@ -83,6 +99,26 @@ struct Maker {
       if (result == CUDA_SUCCESS)
         result = real().cuGraphKernelNodeSetAttribute(node->now, a.id, &a.value);
     return result;
+  }
+
+  // The driver gives an allocation the address of one that the graph frees before: it must know
+  // what this one depends on.
+  CUresult add_reusing_allocation(CUgraph graph, NodeRecord* node,
+                                  Vector<CUgraphNode>& past) const {
+    CUDA_MEM_ALLOC_NODE_PARAMS_v1 params = node->memory;
+    CUresult result =
+        real().cuGraphAddMemAllocNode(&node->now, graph, past.data(), past.size(), &params);
+    return result == CUDA_SUCCESS ? same_place(node, params.dptr) : result;
+  }
+
+  CUresult same_place(const NodeRecord* node, CUdeviceptr now) const {
+    if (now == node->memory.dptr) return CUDA_SUCCESS;
+    report->fail(
+        kExitIncompatible,
+        "memory that a graph allocates was at 0x%lx and is at 0x%lx after the restore; pointers "
+        "to it would be wrong",
+        static_cast<unsigned long>(node->memory.dptr), static_cast<unsigned long>(now));
+    return CUDA_ERROR_ALREADY_MAPPED;
   }
 
   // Places that other graphs have left are filled for a moment, until the old address comes. Each
@@ -109,15 +145,7 @@ struct Maker {
     if (result == CUDA_SUCCESS)
       result = real().cuGraphAddMemAllocNode(&node->now, graph, nullptr, 0, &params);
     for (CUgraph filler : fillers) real().cuGraphDestroy(filler);
-    if (result == CUDA_SUCCESS && params.dptr != node->memory.dptr) {
-      report->fail(
-          kExitIncompatible,
-          "memory that a graph allocates was at 0x%lx and is at 0x%lx after the restore; pointers "
-          "to it would be wrong",
-          static_cast<unsigned long>(node->memory.dptr), static_cast<unsigned long>(params.dptr));
-      return CUDA_ERROR_ALREADY_MAPPED;
-    }
-    return result;
+    return result == CUDA_SUCCESS ? same_place(node, params.dptr) : result;
   }
 
   bool add_child(CUgraph graph, NodeRecord* node) const {
@@ -175,7 +203,8 @@ struct Maker {
     return true;
   }
 
-  bool add(CUgraph graph, NodeRecord* node) const {
+  // `past`: of an allocation that has the address of an earlier one, the nodes that it depends on.
+  bool add(CUgraph graph, NodeRecord* node, Vector<CUgraphNode>* past = nullptr) const {
     WithContext with(node->context ? node->context : context_for(0, 0));
     auto context = real_of<CUcontext>(Kind::kContext, node->context);
     auto event = real_of<CUevent>(Kind::kEvent, node->object);
@@ -215,7 +244,7 @@ struct Maker {
         result = real().cuGraphAddEventRecordNode(out, graph, nullptr, 0, event);
         break;
       case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
-        result = add_allocation(graph, node);
+        result = past ? add_reusing_allocation(graph, node, *past) : add_allocation(graph, node);
         if (result == CUDA_ERROR_ALREADY_MAPPED) return false;  // told already
         break;
       case CU_GRAPH_NODE_TYPE_MEM_FREE:
@@ -232,15 +261,38 @@ struct Maker {
     return true;
   }
 
+  bool connect(CUgraph graph, GraphRecord* record, const EdgeRecord& e) const {
+    CUgraphNode from = record->nodes[e.from]->now, to = record->nodes[e.to]->now;
+    CUresult result = present(real().cuGraphAddDependencies_v2)
+                          ? real().cuGraphAddDependencies_v2(graph, &from, &to, &e.data, 1)
+                          : real().cuGraphAddDependencies(graph, &from, &to, 1);
+    return result == CUDA_SUCCESS || cannot("an edge of a graph", result);
+  }
+
   bool fill(CUgraph graph, GraphRecord* record) const {
+    if (reuses_memory(record)) return fill_in_order(graph, record);
     for (NodeRecord* node : record->nodes)
       if (!add(graph, node)) return false;
-    for (const EdgeRecord& e : record->edges) {
-      CUgraphNode from = record->nodes[e.from]->now, to = record->nodes[e.to]->now;
-      CUresult result = present(real().cuGraphAddDependencies_v2)
-                            ? real().cuGraphAddDependencies_v2(graph, &from, &to, &e.data, 1)
-                            : real().cuGraphAddDependencies(graph, &from, &to, 1);
-      if (result != CUDA_SUCCESS) return cannot("an edge of a graph", result);
+    for (const EdgeRecord& e : record->edges)
+      if (!connect(graph, record, e)) return false;
+    return true;
+  }
+
+  // Each node with the edges to those before it.
+  bool fill_in_order(CUgraph graph, GraphRecord* record) const {
+    for (uint32_t i = 0; i < record->nodes.size(); ++i) {
+      NodeRecord* node = record->nodes[i];
+      const bool reuses = allocated_before(record, i);
+      Vector<CUgraphNode> past;
+      for (const EdgeRecord& e : record->edges)
+        if (reuses && e.to == i && e.from < i && !past.push(record->nodes[e.from]->now))
+          return cannot("a node of a graph", CUDA_ERROR_OUT_OF_MEMORY);
+      if (!add(graph, node, reuses ? &past : nullptr)) return false;
+      for (const EdgeRecord& e : record->edges) {
+        const bool made = reuses && e.to == i;  // with the node
+        if (!made && (e.from > e.to ? e.from : e.to) == i && !connect(graph, record, e))
+          return false;
+      }
     }
     return true;
   }

@@ -223,6 +223,17 @@ int main() {
   OK(cuGraphAddMemcpyNode(&right, owner, &use, 1, &copy, context));
   CUgraphExec owner_exec;
   OK(cuGraphAddMemFreeNode(&gone, owner, &right, 1, wanted.dptr));
+  // The same again, behind it: the driver gives it the same address.
+  CUgraphNode alloc_again, use_again, copy_again, gone_again;
+  CUDA_MEM_ALLOC_NODE_PARAMS_v1 wanted_again = wanted;
+  wanted_again.dptr = 0;
+  OK(cuGraphAddMemAllocNode(&alloc_again, owner, &gone, 1, &wanted_again));
+  CHECK(wanted_again.dptr == wanted.dptr);
+  set.value = 9;
+  OK(cuGraphAddMemsetNode(&use_again, owner, &alloc_again, 1, &set, context));
+  copy.dstDevice = memory + 192;
+  OK(cuGraphAddMemcpyNode(&copy_again, owner, &use_again, 1, &copy, context));
+  OK(cuGraphAddMemFreeNode(&gone_again, owner, &copy_again, 1, wanted.dptr));
   OK(cuGraphInstantiateWithFlags(&owner_exec, owner, 0));
 
   // Arrays, a mipmap's level and what kernels would sample them by; one copy of a graph goes
@@ -324,6 +335,7 @@ int main() {
     }
     expect_calls += by;
     CHECK(calls == expect_calls && word(16) == 7 && word(31) == 7);
+    CHECK(word(48) == 9 && word(63) == 9);
     size_t nodes = 0, edges = 0;
     OK(cuGraphGetNodes(outer, nullptr, &nodes));
     OK(cuGraphGetEdges_v2(outer, nullptr, nullptr, nullptr, &edges));
@@ -335,6 +347,8 @@ int main() {
           ((before[0] == left && before[1] == host) || (before[0] == host && before[1] == left)));
     CUDA_MEM_ALLOC_NODE_PARAMS_v1 asked;
     OK(cuGraphMemAllocNodeGetParams(alloc, &asked));
+    CHECK(asked.dptr == wanted.dptr);
+    OK(cuGraphMemAllocNodeGetParams(alloc_again, &asked));
     CHECK(asked.dptr == wanted.dptr);
   };
   check();

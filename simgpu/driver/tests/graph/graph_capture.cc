@@ -134,6 +134,40 @@ int main() {
     CHECK(host[0] == 5 && host[63] == 5);
   }
   EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoH(host, p + 4096 * 1024, 4));
+  OK(cuGraphExecDestroy(exec));
+  OK(cuGraphDestroy(graph));
+
+  // What is allocated after a free of as much has its address; what may be used at the same time,
+  // or has another size, has not.
+  CUdeviceptr early, late, wider, beside;
+  OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  OK(cuMemAllocAsync(&early, 256, s));
+  OK(launch1(fill, 1, 64, s, early, 6u, 64u));
+  OK(cuMemcpyDtoHAsync(host, early, 256, s));
+  OK(cuEventRecord(fork, s));
+  OK(cuMemFreeAsync(early, s));
+  OK(cuMemAllocAsync(&wider, 4u << 20, s));
+  OK(cuMemAllocAsync(&late, 256, s));
+  OK(launch1(fill, 1, 64, s, late, 8u, 64u));
+  OK(cuMemcpyDtoHAsync(more, late, 256, s));
+  OK(cuMemFreeAsync(late, s));
+  OK(cuMemFreeAsync(wider, s));
+  OK(cuStreamWaitEvent(other, fork, 0));
+  OK(cuMemAllocAsync(&beside, 256, other));
+  OK(cuMemFreeAsync(beside, other));
+  OK(cuEventRecord(join, other));
+  OK(cuStreamWaitEvent(s, join, 0));
+  OK(cuStreamEndCapture(s, &graph));
+  CHECK(early == late && wider != early && beside != early && beside != wider);
+  OK(cuGraphInstantiate(&exec, graph, 0));
+  for (int i = 0; i < 2; ++i) {
+    memset(host, 0, sizeof host), memset(more, 0, sizeof more);
+    OK(cuGraphLaunch(exec, s));
+    OK(cuStreamSynchronize(s));
+    CHECK(host[0] == 6 && host[63] == 6 && more[0] == 8 && more[63] == 8);
+  }
+  CUgraphNode twice;
+  EXPECT(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemFreeNode(&twice, graph, nullptr, 0, early));
   cuuint64_t used, held;
   OK(cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &used));
   OK(cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &held));
