@@ -404,6 +404,7 @@ class Pool {
           WarpState state = run_warp(*c, warp, kWarpSlice);
           switch (state) {
             case WarpState::kError:
+              if (result->outcome == Outcome::kAssert) let_others_assert(c, unit, &warp);
               end_unit(unit);
               return UnitState::kError;
             case WarpState::kDone:
@@ -439,6 +440,21 @@ class Pool {
       }
       if (ran && polled) return UnitState::kSpin;
       if (left <= 0) return UnitState::kYield;
+    }
+  }
+
+  // After a failed assertion: the other warps of the unit go on for a while, as they would on a GPU
+  // until the failure has got round, and tell of their failed assertions. The first one counts.
+  static void let_others_assert(Ctx* c, Unit* unit, const Warp* failed) {
+    Result ignored;
+    c->error = &ignored;
+    for (uint32_t k = 0; k < unit->block_count; ++k) {
+      Block& b = unit->blocks[k];
+      c->block = &b;
+      c->sites[kSharedSite] = Segment{0, b.shared_bytes, b.shared, true};
+      for (uint32_t w = 0; w < b.warp_count; ++w)
+        if (&b.warps[w] != failed && !b.warps[w].done && can_run(b.warps[w]))
+          run_warp(*c, b.warps[w], kWarpSlice);
     }
   }
 

@@ -337,6 +337,13 @@ FINE:
     CHECK((gpu.errors.find(line) != std::string::npos) == (t >= 29));
   }
   CHECK(gpu.output == std::string(32, 'x'));
+
+  // So does each other warp of the block that comes to it, also after the first one has failed.
+  Result more = gpu.run("fails", 1, 96, {gpu.zeros(8)});
+  CHECK(more.outcome == Outcome::kAssert);
+  CHECK(std::string(more.text).find("warp 0") != std::string::npos);
+  for (int t = 32; t < 96; ++t)
+    CHECK(gpu.errors.find("thread: [" + std::to_string(t) + ",0,0]") != std::string::npos);
 }
 
 // What compilers leave to NVIDIA's device runtime (numba's cooperative groups): nothing of a block
