@@ -63,17 +63,22 @@ const Ins* op_zero_bulk(Ctx&, const Ins*);
 
 // Copies with a tensor map (tensor_map.h). a: in shared memory, b: of the map, c: blocks of the
 // cluster that get it (or kNone), e: mbarrier that is told (or kNone); sub: BulkFlag, kBulkTo32 for
-// a. list: coordinates, then im2col offsets.
+// a. list: coordinates, then im2col offsets. Of tile::gather4 and tile::scatter4, the coordinates
+// are a column and four rows.
 struct TensorShape {
   uint8_t dimensions;
   bool store;
   bool im2col;
+  bool four_rows;   // tile::gather4, tile::scatter4
   ReduceOp reduce;  // of a store
+  unsigned coordinates() const { return four_rows ? 5 : dimensions; }
   int64_t pack() const {
-    return dimensions | (store ? 256 : 0) | (im2col ? 512 : 0) | (int64_t)reduce << 16;
+    return dimensions | (store ? 256 : 0) | (im2col ? 512 : 0) | (four_rows ? 1024 : 0) |
+           (int64_t)reduce << 16;
   }
   static TensorShape unpack(int64_t v) {
-    return {(uint8_t)(v & 255), (v & 256) != 0, (v & 512) != 0, (ReduceOp)(v >> 16 & 255)};
+    return {(uint8_t)(v & 255), (v & 256) != 0, (v & 512) != 0, (v & 1024) != 0,
+            (ReduceOp)(v >> 16 & 255)};
   }
 };
 enum TensorList : uint8_t { kTensorCoordinate = 0, kTensorOffset = 5, kTensorCount = 8 };

@@ -315,6 +315,70 @@ const Ins* op_ldmatrix(Ctx& c, const Ins* i) {
   return i + 1;
 }
 
+namespace {
+
+// Element `part` of a lane's register `reg` of a matrix: its row in memory, and its column there.
+Spot byte_spot(ByteShape shape, unsigned lane, unsigned reg, unsigned part) {
+  const unsigned group = lane >> 2, member = lane & 3;
+  switch (shape) {
+    case ByteShape::kRows8:
+      return {group, 4 * member + part};
+    case ByteShape::kRows16:  // transposed
+      return {4 * member + part, group + 8 * reg};
+    default:  // as the sums of mma lie in registers, transposed
+      return {2 * member + (part & 1), group + 8 * (part >> 1)};
+  }
+}
+
+// 16 elements of `width` bits, one behind the other, to bytes.
+void widen_row(uint8_t* row, unsigned width) {
+  uint8_t wide[16];
+  for (unsigned k = 0; k < 16; ++k) {
+    const unsigned bit = k * width;
+    const unsigned two = row[bit / 8] | (unsigned)row[(bit / 8 + 1) & 15] << 8;
+    wide[k] = (uint8_t)(two >> bit % 8 & ((1u << width) - 1));
+  }
+  memcpy(row, wide, 16);
+}
+
+}  // namespace
+
+const Ins* op_byte_matrix(Ctx& c, const Ins* i) {
+  const Ins* wait = nullptr;
+  if (!whole_warp(c, i, &wait)) return wait;
+  const ByteMatrix shape = ByteMatrix::unpack(i->imm);
+  const bool store = shape.shape == ByteShape::kStore;
+  for (unsigned k = 0; k < shape.count; ++k) {
+    uint8_t m[16][16];
+    auto each = [&](auto f) {
+      for (unsigned q = 0; q < shape.registers(); ++q) {
+        const uint32_t r = i->list[k * shape.registers() + q];
+        for (unsigned l = 0; r != kNone && l < kLanes; ++l)
+          for (unsigned part = 0; part < 4; ++part) {
+            const Spot at = byte_spot(shape.shape, l, q, part);
+            f(reg32(c, r)[l], 8 * part, m[at.row][at.column]);
+          }
+      }
+    };
+    if (store) each([](uint32_t word, unsigned bit, uint8_t& e) { e = (uint8_t)(word >> bit); });
+    for (unsigned row = 0; row < shape.rows(); ++row) {
+      const unsigned lane = shape.rows() * k + row;
+      const uint64_t a = async_address(c, i->a, i->sub & 1, i->sub & 2, lane);
+      if (a % 16 != 0)
+        return fault(c, i, Outcome::kMisaligned, a,
+                     "a row of a matrix at 0x%llx is not aligned to 16", (unsigned long long)a);
+      if (!(store ? write_bytes(c, lane, a, m[row], 16) : read_bytes(c, lane, a, m[row], 16)))
+        return outside(c, i, a);
+      if (!store && shape.packed != 8) widen_row(m[row], shape.packed);
+    }
+    if (!store)
+      each([](uint32_t& word, unsigned bit, uint8_t e) {
+        word = (word & ~(255u << bit)) | (uint32_t)e << bit;
+      });
+  }
+  return i + 1;
+}
+
 const Ins* op_movmatrix(Ctx& c, const Ins* i) {
   const Ins* wait = nullptr;
   if (!whole_warp(c, i, &wait)) return wait;

@@ -97,6 +97,20 @@ const Ins* op_wmma_store(Ctx&, const Ins*);
 // 8 x 8 matrices of 16 bits, n of them, whose rows lie where lanes 8 i to 8 i + 7 say. a: address
 // as above; sub 4: transposed, 8: stored; list: registers.
 const Ins* op_ldmatrix(Ctx&, const Ins*);
+// The same of bytes, whose rows of 16 lie where n lanes say; imm: a ByteMatrix.
+enum class ByteShape : uint8_t { kRows8, kRows16, kStore };  // ldmatrix m8n16, m16n16; stmatrix
+struct ByteMatrix {
+  ByteShape shape;
+  uint8_t packed;  // bits of an element in memory: 8, or fewer that lie at the front of the row
+  uint8_t count;   // matrices
+  int64_t pack() const { return (int64_t)shape | (int64_t)packed << 8 | (int64_t)count << 16; }
+  static ByteMatrix unpack(int64_t v) {
+    return {(ByteShape)(v & 255), (uint8_t)(v >> 8 & 255), (uint8_t)(v >> 16 & 255)};
+  }
+  unsigned rows() const { return shape == ByteShape::kRows16 ? 16 : 8; }  // in memory
+  unsigned registers() const { return shape == ByteShape::kRows16 ? 2 : 1; }
+};
+const Ins* op_byte_matrix(Ctx&, const Ins*);
 // d: the matrix in a, transposed.
 const Ins* op_movmatrix(Ctx&, const Ins*);
 

@@ -40,7 +40,7 @@ class TensorCopy {
  public:
   TensorCopy(Ctx& c, const Ins* i, unsigned lane, const TensorMap& map, TensorShape shape)
       : c_(c), i_(i), lane_(lane), m_(map), shape_(shape) {
-    for (unsigned d = 0; d < shape.dimensions; ++d)
+    for (unsigned d = 0; d < shape.coordinates(); ++d)
       at_[d] = (int32_t)reg32(c, i->list[kTensorCoordinate + d])[lane];
     for (unsigned d = 0; d < 3; ++d)
       if (i->list[kTensorOffset + d] != kNone)
@@ -52,6 +52,7 @@ class TensorCopy {
   bool run(uint64_t shared) {
     shared_ = shared;
     bytes_ = 0;
+    if (shape_.four_rows) return chosen_rows();
     return shape_.im2col ? pixels() : rows(m_.dimensions - 1u, at_);
   }
 
@@ -66,6 +67,15 @@ class TensorCopy {
     for (uint32_t k = 0; k < m_.box[d]; k += m_.step[d]) {
       here[d] = at[d] + k;
       if (!rows(d - 1, here)) return false;
+    }
+    return true;
+  }
+
+  // Four rows of a matrix, wherever they lie, one behind the other.
+  bool chosen_rows() {
+    for (unsigned k = 1; k < 5; ++k) {
+      const int64_t here[5] = {at_[0], at_[k]};
+      if (!row(here)) return false;
     }
     return true;
   }
@@ -190,6 +200,7 @@ const char* misfit(const TensorMap& m, const TensorShape& shape) {
   if (m.mode == TensorMap::kIm2colWide) return "is for im2col::w, which is not simulated";
   if (shape.reduce != ReduceOp::kNone && !reduction_exists(shape.reduce, type_of(m)))
     return "has elements that cannot be reduced so";
+  if (shape.four_rows && m.box[1] != 1) return "has a box of more than one row";
   if ((m.mode == TensorMap::kIm2col) != shape.im2col) return "is of another mode (tile, im2col)";
   return nullptr;
 }

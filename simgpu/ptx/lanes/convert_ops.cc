@@ -452,6 +452,71 @@ const Ins* pack_scales(Ctx& c, const Ins* i) {
   return i + 1;
 }
 
+// ---- 4- and 6-bit floats ----
+
+// They have neither infinities nor NaN; the highest bit is the sign.
+struct SmallFormat {
+  int mantissa, emin;
+  uint32_t most;   // the code of the largest number
+  unsigned pitch;  // bits from one element of a pair to the other
+};
+SmallFormat small_format(Ty t) {
+  if (t == Ty::kE2M1x2) return {1, 0, 7, 4};
+  if (t == Ty::kE2M3x2) return {3, 0, 31, 8};
+  return {2, -2, 31, 8};  // e3m2
+}
+// To nearest even; what is too large or NaN becomes the largest number.
+uint32_t encode_small(const SmallFormat& f, float x, uint32_t flags) {
+  if (x != x) return f.most;
+  const bool negative = __builtin_signbit(x);
+  if (flags & kGRelu && negative) return 0;
+  const uint32_t sign = negative ? f.most + 1 : 0;
+  const double a = __builtin_fabs((double)x);
+  if (a >= 32.0) return sign | f.most;
+  const int exponent = (int)(bits<uint64_t>(a) >> 52) - 1023;
+  const int e = exponent < f.emin ? f.emin : exponent;
+  const double scale = bits<double>((uint64_t)(1023 + f.mantissa - e) << 52);
+  // The number of steps has the hidden bit in it, so it carries into the exponent by itself.
+  const auto code = (uint32_t)round_even(a * scale) + ((uint32_t)(e - f.emin) << f.mantissa);
+  return sign | (code > f.most ? f.most : code);
+}
+float decode_small(const SmallFormat& f, uint32_t v) {
+  const uint32_t code = v & f.most, e = code >> f.mantissa;
+  const uint32_t steps = e == 0 ? code : (code & ((1u << f.mantissa) - 1)) | 1u << f.mantissa;
+  const int power = f.emin - f.mantissa + (e == 0 ? 0 : (int)e - 1);
+  const float r = (float)steps * bits<float>((uint32_t)(127 + power) << 23);
+  return v & (f.most + 1) ? -r : r;
+}
+// Of two floats; a is the upper half. imm as above.
+const Ins* pack_small(Ctx& c, const Ins* i) {
+  const SmallFormat f = small_format((Ty)(i->imm >> 8 & 255));
+  const auto flags = (uint32_t)(i->imm >> 24 & 255);
+  uint32_t* d = reg32(c, i->d);
+  const uint32_t* a = reg32(c, i->a);
+  const uint32_t* b = reg32(c, i->b);
+  for (unsigned l = 0; l < kLanes; ++l) {
+    if (!c.lanes[l]) continue;
+    const uint32_t high = encode_small(f, bits<float>(a[l]), flags);
+    d[l] = high << f.pitch | encode_small(f, bits<float>(b[l]), flags);
+  }
+  return i + 1;
+}
+// To f16x2.
+const Ins* unpack_small(Ctx& c, const Ins* i) {
+  const SmallFormat f = small_format((Ty)(i->imm & 255));
+  const bool relu = i->imm >> 24 & kGRelu;
+  uint32_t* d = reg32(c, i->d);
+  const uint32_t* a = reg32(c, i->a);
+  auto half = [&](uint32_t v) -> uint32_t {
+    const uint16_t h = float_to_half(decode_small(f, v));
+    return relu && h >> 15 ? 0 : h;
+  };
+  for (unsigned l = 0; l < kLanes; ++l)
+    if (c.lanes[l]) d[l] = half(a[l] >> f.pitch) << 16 | half(a[l]);
+  return i + 1;
+}
+bool is_small(Ty t) { return t == Ty::kE2M1x2 || t == Ty::kE2M3x2 || t == Ty::kE3M2x2; }
+
 // cvt.pack.sat.D.s32{.b32} d, a, b, c: saturates both; with c, older halves move up.
 const Ins* cvt_pack(Ctx& c, const Ins* i) {
   const unsigned width = i->sub & 63;
@@ -520,6 +585,10 @@ Fn pick_convert(const Key& k) {
     if (k.round != Round::kUp && k.round != Round::kZero) return nullptr;
     return k.t2 == Ty::kF32 ? pack_scales<0> : k.t2 == Ty::kBF16x2 ? pack_scales<1> : nullptr;
   }
+  if (is_small(k.t))
+    return k.t2 == Ty::kF32 && k.round == Round::kNearest && k.oob ? pack_small : nullptr;
+  if (is_small(k.t2))
+    return k.t == Ty::kF16x2 && k.round == Round::kNearest ? unpack_small : nullptr;
   if (k.t2 == Ty::kUE8M0x2) return k.t == Ty::kBF16x2 ? pack_scales<2> : nullptr;
   if (k.t == Ty::kF16x2 || k.t == Ty::kBF16x2) return k.t2 == Ty::kF32 ? pack_halves : nullptr;
   if (!is_float(k.t) && !is_float(k.t2)) return integer_to(k.t, k.t2, k.sat);

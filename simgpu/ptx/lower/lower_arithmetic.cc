@@ -29,8 +29,12 @@ void Body::arithmetic(Parts& p) {
   (void)lo;
   const bool cc = p.take("cc");
   k.t = p.take_type();
+  Ty narrow = k.t;  // of the factors, or of what is added to the last operand
+  if (k.t == Ty::kF32 && (op_ == Op::kAdd || op_ == Op::kSub || op_ == Op::kFma))
+    narrow = p.take("f16") ? Ty::kF16 : p.take("bf16") ? Ty::kBF16 : k.t;
   if (!finished(p)) return;
   if (k.t == Ty::kNone) return error("no type");
+  if (narrow != k.t && k.ftz) return error("unknown modifier '.ftz'");
   if (op_ == Op::kMad && is_real(k.t)) k.op = Op::kFma;
   if (op_ == Op::kFma && !is_real(k.t)) return error("fma of integers");
   if (is_real(k.t) && (wide || hi || cc)) return error("integer modifier on a floating-point type");
@@ -61,11 +65,25 @@ void Body::arithmetic(Parts& p) {
   if (wide) result = wider(k.t);
   Ins i = blank();
   i.sub = real_flags(k);
-  i.a = source(1, k.t);
-  if (sources > 1) i.b = source(2, k.t);
+  i.a = widened(operand(1), narrow, k.t);
+  if (sources > 1) i.b = widened(operand(2), sources > 2 ? narrow : k.t, k.t);
   if (sources > 2) i.c = source(3, wide ? result : k.t);
   i.d = destination(0u, result);
   emit(i, pick(k));
+}
+
+// A source of type `from`, converted to `to` when that is another type.
+uint32_t Body::widened(const Operand& o, Ty from, Ty to) {
+  if (from == to) return source(o, to);
+  Key k{Op::kCvt};
+  k.t = to;
+  k.t2 = from;
+  Ins i = blank();
+  i.a = source(o, from);
+  i.d = temporary(class_of(to));
+  const uint32_t d = i.d;
+  emit(i, b_.convert(k));
+  return d;
 }
 
 Ty Body::wider(Ty t) {
@@ -158,9 +176,13 @@ void Body::permute(Parts& p) {
 }
 
 void Body::lop3(Parts& p) {
+  static const char* const kCombine[] = {"and", "or", nullptr};
   Key k{Op::kLop3};
+  const int combine = p.take_one(kCombine);  // the result's truth with a predicate
+  const uint32_t n = combine < 0 ? 5 : 6;
   k.t = p.take_type();
-  if (!finished(p) || !need(5, 5)) return;
+  if (!finished(p) || !need(n, n)) return;
+  if ((combine >= 0) != operand(0).pair) return error("wrong number of results");
   if (operand(4).kind != OperandKind::kInteger) return error("the table is not a number");
   Ins i = blank();
   i.a = source(1, Ty::kB32);
@@ -168,7 +190,20 @@ void Body::lop3(Parts& p) {
   i.c = source(3, Ty::kB32);
   i.d = destination(0u, Ty::kB32);
   i.imm = (int64_t)(operand(4).value & 255);
+  const uint32_t result = i.d;
   emit(i, b_.integer(k));
+  if (combine < 0) return;
+  Key test{Op::kSetp};
+  test.t = Ty::kB32;
+  test.cmp = Cmp::kNe;
+  test.bool_op = combine == 0 ? BoolOp::kAnd : BoolOp::kOr;
+  Ins j = blank();
+  j.a = result;
+  j.b = constant(0, 4);
+  j.c = source(5, Ty::kPred);
+  j.d = destination(*operand(0).items, Ty::kPred);
+  j.sub = (uint16_t)((operand(5).negated ? 1 : 0) | (unsigned)test.bool_op << 4);
+  emit(j, b_.integer(test));
 }
 
 void Body::dot(Parts& p) {  // dp4a, dp2a

@@ -177,6 +177,7 @@ class Body {
   // ---- arithmetic, bits and comparisons (lower_arithmetic.cc) ----
   uint16_t real_flags(const Key& k);
   void arithmetic(Parts& p);
+  uint32_t widened(const Operand& o, Ty from, Ty to);
   Ty wider(Ty t);
   void carry(Key k, bool hi, bool carry_in, bool carry_out);
   void carry_in(Parts& p);
@@ -227,6 +228,7 @@ class Body {
   void store_async(Parts& p, bool reduce);
   void zero_bulk(Parts& p);
   void tensor_copy(Parts& p);  // lower_tensor.cc
+  void tensor_prefetch(Parts& p);
   void tensor_map(Parts& p);
   void tensor_map_copy(Parts& p);
   void mbarrier_arrive_copy(Parts& p);
@@ -246,6 +248,8 @@ class Body {
   void wmma(Parts& p);
   void wmma_access(Parts& p, bool store);
   void ldmatrix(Parts& p);
+  void byte_matrix(Parts& p, bool store);
+  void matrix_access(Ins i, Fn fn, unsigned registers, Space where, bool store);
   void movmatrix(Parts& p);
   void wgmma(Parts& p);  // lower_wgmma.cc
   void wgmma_product(Parts& p);

@@ -210,20 +210,50 @@ void Body::ldmatrix(Parts& p) {
   const bool store = p.base() == "stmatrix";
   p.take("sync");
   p.take("aligned");
-  if (!p.take("m8n8")) return error("only matrices of 8 x 8 are supported");
+  if (!p.take("m8n8")) return byte_matrix(p, store);
   const int count = p.take_one(kCounts);
   const bool transposed = p.take("trans");
   Space where = space(p);
   if (where == Space::kGeneric) where = Space::kShared;
-  if (!p.take("b16")) return error("only elements of 16 bits are supported");
+  if (!p.take("b16")) return error("elements of a matrix of 8 x 8 have 16 bits");
   if (!finished(p) || !need(2, 2)) return;
   if (count < 0) return error("how many matrices?");
   Ins i = blank();
-  i.n = (uint8_t)(1 << count);
+  i.sub = (uint16_t)((transposed ? 4 : 0) | (store ? 8 : 0));
+  matrix_access(i, op_ldmatrix, 1u << count, where, store);
+}
+
+// ldmatrix of 8 x 16 and 16 x 16, stmatrix of 16 x 8: bytes, or in memory 4 or 6 bits of them.
+void Body::byte_matrix(Parts& p, bool store) {
+  static const char* const kCounts[] = {"x1", "x2", "x4", nullptr};
+  static const char* const kShapes[] = {"m8n16", "m16n16", "m16n8", nullptr};
+  const int shape = p.take_one(kShapes), count = p.take_one(kCounts);
+  if (shape < 0 || store != (shape == 2)) return error("these dimensions are not supported");
+  if (count < 0 || (shape == 1 && count == 2)) return error("how many matrices?");
+  const bool transposed = p.take("trans");
+  if (transposed != (shape != 0)) return error("only .m8n16 is not transposed");
+  Space where = space(p);
+  if (where == Space::kGeneric) where = Space::kShared;
+  ByteMatrix m{(ByteShape)shape, 0, (uint8_t)(1 << count)};
+  if (p.take("b8x16"))
+    m.packed = p.take("b6x16_p32") ? 6 : p.take("b4x16_p64") ? 4 : 0;
+  else if (p.take("b8"))
+    m.packed = 8;
+  if (!finished(p) || !need(2, 2)) return;
+  if (m.packed == 0 || (m.packed == 8 ? shape == 0 : store))
+    return error("these types are not supported");
+  Ins i = blank();
+  i.imm = m.pack();
+  matrix_access(i, op_byte_matrix, m.count * m.registers(), where, store);
+}
+
+// {registers}, [row], or the other way round.
+void Body::matrix_access(Ins i, Fn fn, unsigned registers, Space where, bool store) {
+  i.n = (uint8_t)registers;
   i.list = operand_list(4);
   uint16_t narrow = 0;
   i.a = plain_address(operand(store ? 0u : 1u), where, &narrow);
-  i.sub = (uint16_t)((narrow & 1) | 2 | (transposed ? 4 : 0) | (store ? 8 : 0));
+  i.sub |= (uint16_t)((narrow & 1) | 2);
   const Operand& list = operand(store ? 1u : 0u);
   const bool braces = list.kind == OperandKind::kList;
   if (braces ? list.count != i.n : i.n != 1) return error("wrong number of registers");
@@ -235,7 +265,7 @@ void Body::ldmatrix(Parts& p) {
   Roles r = Roles{};
   r.list_count = 4;
   r.list_written = store ? 0 : 4;
-  control(i, op_ldmatrix, 0, r);
+  control(i, fn, 0, r);
 }
 
 void Body::movmatrix(Parts& p) {

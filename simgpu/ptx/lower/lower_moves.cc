@@ -110,7 +110,8 @@ void Body::convert(Parts& p) {
                          (finite ? 16u : 0);
   i.imm = (int64_t)((uint64_t)k.t2 | (uint64_t)k.t << 8 | (uint64_t)k.round << 16 |
                     (uint64_t)flags << 24);
-  const bool small = k.t == Ty::kE4M3x2 || k.t == Ty::kE5M2x2 || k.t == Ty::kUE8M0x2;
+  const bool small = k.t == Ty::kE4M3x2 || k.t == Ty::kE5M2x2 || k.t == Ty::kUE8M0x2 ||
+                     k.t == Ty::kE2M1x2 || k.t == Ty::kE2M3x2 || k.t == Ty::kE3M2x2;
   const bool pair = k.t == Ty::kF16x2 || k.t == Ty::kBF16x2 || small;
   if (pair) {
     const bool two = k.t2 == Ty::kF32;

@@ -11,6 +11,7 @@ namespace simgpu::ptx {
 void Body::tensor_copy(Parts& p) {
   static const char* const kDimensions[] = {"1d", "2d", "3d", "4d", "5d", nullptr};
   static const char* const kSpaces[] = {"shared::cta", "shared::cluster", "global", nullptr};
+  if (p.take("prefetch")) return tensor_prefetch(p);
   TensorShape shape{};
   const int dimensions = p.take_one(kDimensions);
   if (dimensions < 0) return error("no number of dimensions");
@@ -20,6 +21,8 @@ void Body::tensor_copy(Parts& p) {
   const bool offsets = p.take("im2col");
   shape.im2col = offsets || p.take("im2col_no_offs");
   p.take("tile");
+  const bool gather = p.take("tile::gather4"), scatter = p.take("tile::scatter4");
+  shape.four_rows = gather || scatter;
   const bool told = p.take("mbarrier::complete_tx::bytes");
   const bool grouped = p.take("bulk_group"), many = p.take("multicast::cluster");
   const bool policy = p.take("L2::cache_hint");
@@ -30,6 +33,8 @@ void Body::tensor_copy(Parts& p) {
   f_->depends_on_order |= shape.reduce == ReduceOp::kAdd;  // of which type, the map says
   if (told == shape.store || grouped != shape.store) return error("wrong completion mechanism");
   if (offsets && shape.store) return error("stores have no offsets");
+  if (shape.four_rows && (shape.dimensions != 2 || shape.im2col || scatter != shape.store))
+    return error("four rows are gathered from a matrix, or scattered to one");
   if (shape.im2col && dimensions < 2) return error("im2col needs three dimensions");
   const uint32_t most = shape.store ? 3u : 3u + offsets + many + policy;
   if (!need(shape.store ? 2 : 3, most)) return;
@@ -38,7 +43,7 @@ void Body::tensor_copy(Parts& p) {
   if (map.kind != OperandKind::kAddress || map.count != 2)
     return error("expected [map, coordinates]");
   const Operand& at = map.items[1];
-  if (at.kind == OperandKind::kList ? at.count != shape.dimensions : dimensions != 0)
+  if (at.kind == OperandKind::kList ? at.count != shape.coordinates() : dimensions != 0)
     return error("wrong number of coordinates");
   Ins i = blank();
   uint16_t narrow[3] = {};
@@ -48,7 +53,7 @@ void Body::tensor_copy(Parts& p) {
   i.b = plain_address(plain, Space::kGeneric, &narrow[1]);
   if (narrow[1] & 1) return error("the address of a map has 64 bits");
   i.list = operand_list(kTensorCount);
-  vector_of(at, shape.dimensions, Ty::kS32, i.list + kTensorCoordinate);
+  vector_of(at, shape.coordinates(), Ty::kS32, i.list + kTensorCoordinate);
   uint32_t next = 2;
   if (told) i.e = plain_address(operand(next++), Space::kShared, &narrow[2]);
   if (offsets) {
@@ -64,6 +69,18 @@ void Body::tensor_copy(Parts& p) {
   r.e_read = true;
   r.list_count = kTensorCount;
   emit(i, op_tensor_copy, r);
+}
+
+// cp.async.bulk.prefetch.tensor [map, {coordinates}] {, offsets} {, policy}: only advice.
+void Body::tensor_prefetch(Parts& p) {
+  static const char* const kDimensions[] = {"1d", "2d", "3d", "4d", "5d", nullptr};
+  static const char* const kModes[] = {"tile", "tile::gather4", "im2col", nullptr};
+  if (p.take_one(kDimensions) < 0) return error("no number of dimensions");
+  p.take_one(kModes);
+  p.take("L2");
+  p.take("global");
+  p.take("L2::cache_hint");
+  if (finished(p)) emit(blank(), op_nop);
 }
 
 // tensormap.replace.tile.field [map] {, dimension}, value; tensormap.cp_fenceproxy.

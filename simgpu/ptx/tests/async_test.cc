@@ -345,6 +345,79 @@ TEST_CASE("im2col gives a convolution its columns", "[async]") {
     }
 }
 
+namespace {
+
+// A map of a matrix of `rows` rows of 8 words, whose box is one row of 4.
+TensorMap row_map(Gpu& gpu, uint32_t rows, const std::vector<uint32_t>& words) {
+  TensorMap m{};
+  m.magic = TensorMap::kMagic;
+  m.type = 2;  // CU_TENSOR_MAP_DATA_TYPE_UINT32
+  m.element_bytes = 4;
+  m.dimensions = 2;
+  m.last[0] = 7;
+  m.last[1] = rows - 1;
+  m.strides[0] = 32;
+  m.box[0] = 4;
+  m.box[1] = 1;
+  m.step[0] = m.step[1] = 1;
+  m.address = gpu.array(words);
+  return m;
+}
+std::vector<uint32_t> counted(uint32_t count) {
+  std::vector<uint32_t> v(count);
+  for (uint32_t k = 0; k < count; ++k) v[k] = 1000 + k;
+  return v;
+}
+
+}  // namespace
+
+TEST_CASE("a gathering tensor copy reads four rows in their order", "[async]") {
+  Gpu gpu(1 << 20);
+  const std::string copy =
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile::gather4.mbarrier::complete_tx::bytes "
+      "[box], [%map, {2, 5, 0, 9, 5}], [bar];";
+  const bool loaded = gpu.load(tensor_load(copy, 64));
+  INFO(gpu.error);
+  REQUIRE(loaded);
+  const TensorMap m = row_map(gpu, 6, counted(48));
+  const uint64_t out = gpu.zeros(64);
+  const Result result = gpu.run("k", 1, 1, {gpu.array(std::vector<TensorMap>{m}), out});
+  REQUIRE(std::string(result.text) == "");
+  const auto got = gpu.read<uint32_t>(out, 16);
+  const uint32_t row[4] = {5, 0, 9, 5};  // 9 lies outside: zeros
+  for (uint32_t r = 0; r < 4; ++r)
+    for (uint32_t c = 0; c < 4; ++c)
+      CHECK(got[r * 4 + c] == (row[r] < 6 ? 1000 + row[r] * 8 + 2 + c : 0));
+
+  TensorMap wide = m;
+  wide.box[1] = 4;
+  CHECK(gpu.run("k", 1, 1, {gpu.array(std::vector<TensorMap>{wide}), out}).outcome ==
+        Outcome::kIllegalInstruction);
+}
+
+TEST_CASE("a scattering tensor copy writes four rows and nothing else", "[async]") {
+  Gpu gpu(1 << 20);
+  const std::string s = std::string(kHead90) + R"(
+.visible .entry k(.param .u64 pm) {
+.reg .b32 %n, %i, %a; .reg .b64 %map; .reg .pred %p; .shared .align 128 .b8 box[64];
+ld.param.u64 %map, [pm]; mov.u32 %i, %tid.x; mov.u32 %a, box; mad.lo.u32 %a, %i, 4, %a;
+add.u32 %n, %i, 1; st.shared.u32 [%a], %n; bar.sync 0; setp.ne.u32 %p, %i, 0; @%p bra done;
+mov.u32 %n, 6; cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group [%map, {%n, 3, 1, -1, 4}], [box];
+done: ret; })";
+  const bool loaded = gpu.load(s);
+  INFO(gpu.error);
+  REQUIRE(loaded);
+  const TensorMap m = row_map(gpu, 6, counted(48));
+  const Result r = gpu.run("k", 1, 16, {gpu.array(std::vector<TensorMap>{m})});
+  REQUIRE(std::string(r.text) == "");
+  std::vector<uint32_t> want = counted(48);
+  const int row[4] = {3, 1, -1, 4};
+  for (int k = 0; k < 4; ++k)
+    for (int c = 0; c < 2 && row[k] >= 0; ++c)  // columns 6 and 7; what is beyond is not written
+      want[(size_t)(row[k] * 8 + 6 + c)] = (uint32_t)(k * 4 + c + 1);
+  CHECK(gpu.read<uint32_t>(m.address, 48) == want);
+}
+
 TEST_CASE("wrong use of a tensor map is an error with its address", "[async]") {
   TensorMap m{};
   m.magic = TensorMap::kMagic;

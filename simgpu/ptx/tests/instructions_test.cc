@@ -379,6 +379,124 @@ TEST_CASE("halves", "[half]") {
   CHECK(one("cvt.rn.bf16x2.ue8m0x2 %d, %ha;", 0x0080) == 0x00404000);
 }
 
+TEST_CASE("4- and 6-bit floats hold the nearest number that they have", "[half]") {
+  struct Type {
+    const char* name;
+    unsigned exponent, mantissa, pitch;
+    int bias;
+  };
+  for (const Type& t :
+       {Type{"e2m1x2", 2, 1, 4, 1}, Type{"e2m3x2", 2, 3, 8, 1}, Type{"e3m2x2", 3, 2, 8, 3}}) {
+    const unsigned most = (1u << (t.exponent + t.mantissa)) - 1;
+    auto value = [&](unsigned code) {
+      const unsigned e = code >> t.mantissa, m = code & ((1u << t.mantissa) - 1);
+      return e == 0
+                 ? std::ldexp((double)m, 1 - t.bias - (int)t.mantissa)
+                 : std::ldexp((double)(m + (1u << t.mantissa)), (int)e - t.bias - (int)t.mantissa);
+    };
+    auto nearest = [&](float x) -> unsigned {  // ties to the even code
+      if (std::isnan(x)) return most;
+      const double a = std::fmin(std::fabs((double)x), 1e6);
+      unsigned best = 0;
+      for (unsigned code = 1; code <= most; ++code) {
+        const double was = std::fabs(value(best) - a), is = std::fabs(value(code) - a);
+        if (is < was || (is == was && code % 2 == 0)) best = code;
+      }
+      return best | (std::signbit(x) ? most + 1 : 0);
+    };
+    std::vector<uint32_t> high, low;
+    std::mt19937 random(5);
+    for (unsigned code = 0; code < most; ++code) {
+      high.push_back(bits((float)value(code)));
+      low.push_back(bits((float)(-(value(code) + value(code + 1)) / 2)));
+    }
+    for (int k = 0; k < 200; ++k) {
+      high.push_back(bits(std::ldexp((float)random() / 4e9f - 0.5f, (int)(random() % 12) - 5)));
+      low.push_back(bits(std::ldexp((float)random() / 4e9f - 0.5f, (int)(random() % 12) - 5)));
+    }
+    for (uint32_t odd : {0x7f800000u, 0xff800000u, 0x7fc00000u, 0x80000000u, 0x00000001u})
+      high.push_back(odd), low.push_back(bits(1.0f));
+    const std::string destination =
+        t.pitch == 4
+            ? "{ .reg .b8 %x; cvt.rn.satfinite.e2m1x2.f32 %x, %f0, %f1; cvt.u32.u8 %d, %x; }"
+            : std::string("cvt.rn.satfinite.") + t.name +
+                  ".f32 %hd, %f0, %f1; cvt.u32.u16 %d, %hd;";
+    for (size_t k = 0; k < high.size(); k += 32) {
+      const std::vector<uint32_t> a(high.begin() + (long)k,
+                                    high.begin() + (long)std::min(high.size(), k + 32));
+      const std::vector<uint32_t> b(low.begin() + (long)k,
+                                    low.begin() + (long)std::min(high.size(), k + 32));
+      const auto got = lanes<uint32_t>("mov.b32 %f0, %a; mov.b32 %f1, %b; " + destination, a, b);
+      REQUIRE(got.size() == 32);
+      for (size_t l = 0; l < a.size(); ++l) {
+        INFO(t.name << " " << real(a[l]) << " " << real(b[l]));
+        CHECK(got[l] == (nearest(real(a[l])) << t.pitch | nearest(real(b[l]))));
+      }
+    }
+    // And back: every code.
+    const std::string source =
+        t.pitch == 4 ? "{ .reg .b8 %x; cvt.u8.u32 %x, %a; cvt.rn.f16x2.e2m1x2 %d, %x; }"
+                     : std::string("cvt.rn.f16x2.") + t.name + " %d, %ha;";
+    for (unsigned code = 0; code <= most; ++code) {
+      const uint32_t got = one(source, (code | (most + 1)) << t.pitch | code);
+      const uint32_t half = one("mov.b32 %f0, %a; cvt.rn.f16.f32 %hd, %f0; cvt.u32.u16 %d, %hd;",
+                                bits((float)value(code)));
+      CHECK(got == ((half | 0x8000) << 16 | half));
+    }
+    CHECK(one("mov.b32 %f0, %a; mov.b32 %f1, %b; " +
+                  std::string(destination)
+                      .replace(destination.find("satfinite"), 9, "satfinite.relu"),
+              bits(-2.0f), bits(2.0f)) == nearest(2.0f));
+  }
+}
+
+TEST_CASE("halves are added to and multiplied into floats with one rounding", "[half]") {
+  std::mt19937 random(7);
+  auto half = [&] { return (uint32_t)(random() % 0x7c00 | (random() & 0x8000)); };
+  auto from_half = [](uint32_t h) {
+    const int e = (int)(h >> 10 & 31);
+    const double m = (double)(h & 1023) + (e ? 1024 : 0);
+    return std::ldexp(h >> 15 ? -m : m, (e ? e : 1) - 25);
+  };
+  for (int k = 0; k < 200; ++k) {
+    const uint32_t a = half(), b = half();
+    const float c = std::ldexp((float)random() / 4e9f - 0.5f, (int)(random() % 30) - 15);
+    const double x = from_half(a), y = from_half(b);
+    // A product of halves and their sums with such floats are exact in long double.
+    auto rounded = [](long double v) { return bits((float)v); };
+    CHECK(one("mov.b32 %f1, %b; add.f32.f16 %f0, %ha, %f1; mov.b32 %d, %f0;", a, bits(c)) ==
+          rounded((long double)x + c));
+    CHECK(one("mov.b32 %f1, %b; sub.rn.f32.f16 %f0, %ha, %f1; mov.b32 %d, %f0;", a, bits(c)) ==
+          rounded((long double)x - c));
+    CHECK(one("mov.b32 %f1, %c; fma.rn.f32.f16 %f0, %ha, %hb, %f1; mov.b32 %d, %f0;", a, b,
+              bits(c)) == rounded((long double)x * y + c));
+  }
+  // bf16 is the upper half of a float; rounding and saturation are the sum's.
+  CHECK(one("mov.b32 %f1, %b; add.rz.f32.bf16 %f0, %ha, %f1; mov.b32 %d, %f0;", 0x3f80,
+            bits(-0x1p-60f)) == bits(0x1.fffffep-1f));
+  CHECK(one("mov.b32 %f1, %b; add.rn.sat.f32.bf16 %f0, %ha, %f1; mov.b32 %d, %f0;", 0x4000,
+            bits(3.0f)) == bits(1.0f));
+  CHECK(one("mov.b32 %f1, %c; fma.rn.f32.bf16 %f0, %ha, %hb, %f1; mov.b32 %d, %f0;", 0x4040, 0xc000,
+            bits(1.0f)) == bits(-5.0f));
+}
+
+TEST_CASE("a table of three words combines with a predicate", "[integer]") {
+  for (bool given : {false, true})
+    for (bool is_and : {false, true})
+      for (uint32_t a : {0u, 0x00f0u}) {
+        const std::string op = std::string("setp.ne.u32 %q1, %c, 0; lop3.") +
+                               (is_and ? "and" : "or") +
+                               ".b32 %t1|%q0, %a, %b, 0, 0xc0, %q1; selp.u32 %t2, 1, 0, %q0; "
+                               "shl.b32 %t1, %t1, 1; or.b32 %d, %t1, %t2;";
+        const uint32_t both = a & 0x0ff0;
+        const bool truth = is_and ? (both != 0 && given) : (both != 0 || given);
+        CHECK(one(op, a, 0x0ff0, given) == (both << 1 | truth));
+      }
+  CHECK(one("setp.ne.u32 %q1, %c, 0; lop3.and.b32 _|%q0, %a, %b, %c, 0xfe, !%q1; selp.u32 %d, 1, "
+            "0, %q0;",
+            4, 0, 0) == 1);
+}
+
 TEST_CASE("half arithmetic against exact references", "[half]") {
   // Every result of add, mul, fma of random halves equals the correctly rounded exact value,
   // computed in long double.

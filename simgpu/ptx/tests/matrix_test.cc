@@ -195,6 +195,102 @@ TEST_CASE("a warp that is not complete, or is not of one mind, multiplies nothin
   CHECK(mma.error.find("deadlock") != std::string::npos);
 }
 
+namespace {
+
+// Loads with `load` into four registers of each lane, whose rows of 16 bytes lie one behind the
+// other, or stores from there with `store`; returns the registers, lane by lane, or the memory.
+std::vector<uint32_t> move_bytes(const std::string& instruction, bool store,
+                                 const std::vector<uint32_t>& from) {
+  const std::string s =
+      std::string(kHead) + R"(
+.visible .entry k(.param .u64 pi, .param .u64 po) {
+.reg .b32 %l, %s, %w, %r<4>; .reg .b64 %i, %o; .shared .align 128 .b8 m[512];
+ld.param.u64 %i, [pi]; ld.param.u64 %o, [po]; mov.u32 %l, %tid.x; mad.wide.u32 %i, %l, 16, %i;
+mad.wide.u32 %o, %l, 16, %o; mov.u32 %s, m; mad.lo.u32 %s, %l, 16, %s; mov.u32 %w, %s;
+ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%i];
+)" +
+      (store ? "st.shared.v4.u32 [%s], {0, 0, 0, 0}; bar.sync 0;\n" + instruction +
+                   "\nbar.sync 0; ld.shared.v4.u32 {%r0, %r1, %r2, %r3}, [%s];"
+             : "st.shared.v4.u32 [%s], {%r0, %r1, %r2, %r3}; bar.sync 0;\n" + instruction) +
+      "\nst.global.v4.u32 [%o], {%r0, %r1, %r2, %r3}; ret; }";
+  Gpu gpu(1 << 20);
+  const bool loaded = gpu.load(s);
+  INFO(gpu.error);
+  REQUIRE(loaded);
+  const uint64_t out = gpu.zeros(512);
+  const Result r = gpu.run("k", 1, 32, {gpu.array(from), out});
+  REQUIRE(std::string(r.text) == "");
+  return gpu.read<uint32_t>(out, 128);
+}
+std::vector<uint32_t> random_words(unsigned seed) {
+  std::vector<uint32_t> words(128);
+  for (uint32_t& w : words) w = seed = seed * 1664525 + 1013904223;
+  return words;
+}
+unsigned byte_of(const std::vector<uint32_t>& words, size_t k) {
+  return words[k / 4] >> 8 * (k % 4) & 255;
+}
+// Bits `first` to `first + width` of the row of 16 bytes.
+unsigned bits_of(const std::vector<uint32_t>& words, size_t row, unsigned first, unsigned width) {
+  unsigned v = 0;
+  for (unsigned k = 0; k < width; ++k)
+    v |= (byte_of(words, row * 16 + (first + k) / 8) >> (first + k) % 8 & 1) << k;
+  return v;
+}
+
+}  // namespace
+
+TEST_CASE("matrices of bytes are loaded transposed", "[matrix]") {
+  const std::vector<uint32_t> memory = random_words(1);
+  for (unsigned count : {1u, 2u}) {
+    const auto got =
+        move_bytes("ldmatrix.sync.aligned.m16n16.x" + std::to_string(count) +
+                       (count == 1 ? ".trans.shared.b8 {%r0, %r1}, [%w];"
+                                   : ".trans.shared::cta.b8 {%r0, %r1, %r2, %r3}, [%w];"),
+                   false, memory);
+    for (unsigned l = 0; l < 32; ++l)
+      for (unsigned reg = 0; reg < 2 * count; ++reg)
+        for (unsigned part = 0; part < 4; ++part) {
+          const unsigned row = 16 * (reg / 2) + 4 * (l % 4) + part, column = l / 4 + 8 * (reg % 2);
+          CHECK(byte_of(got, l * 16 + reg * 4 + part) == byte_of(memory, row * 16 + column));
+        }
+  }
+}
+
+TEST_CASE("4- and 6-bit elements are loaded as bytes", "[matrix]") {
+  const std::vector<uint32_t> memory = random_words(2);
+  for (unsigned width : {4u, 6u}) {
+    const std::string type = width == 4 ? ".b8x16.b4x16_p64 " : ".b8x16.b6x16_p32 ";
+    auto got =
+        move_bytes("ldmatrix.sync.aligned.m8n16.x4.shared" + type + "{%r0, %r1, %r2, %r3}, [%w];",
+                   false, memory);
+    for (unsigned l = 0; l < 32; ++l)
+      for (unsigned k = 0; k < 16; ++k)
+        CHECK(byte_of(got, l * 16 + k) ==
+              bits_of(memory, 8 * (k / 4) + l / 4, (4 * (l % 4) + k % 4) * width, width));
+    got = move_bytes("ldmatrix.sync.aligned.m16n16.x1.trans.shared" + type + "{%r0, %r1}, [%w];",
+                     false, memory);
+    for (unsigned l = 0; l < 32; ++l)
+      for (unsigned k = 0; k < 8; ++k)
+        CHECK(byte_of(got, l * 16 + k) ==
+              bits_of(memory, 4 * (l % 4) + k % 4, (l / 4 + 8 * (k / 4)) * width, width));
+  }
+}
+
+TEST_CASE("sums of mma as bytes are stored by columns", "[matrix]") {
+  const std::vector<uint32_t> registers = random_words(3);
+  const auto got =
+      move_bytes("stmatrix.sync.aligned.m16n8.x4.trans.shared.b8 [%w], {%r0, %r1, %r2, %r3};", true,
+                 registers);
+  for (unsigned matrix = 0; matrix < 4; ++matrix)
+    for (unsigned row = 0; row < 16; ++row)
+      for (unsigned column = 0; column < 8; ++column) {
+        const unsigned l = row % 8 * 4 + column / 2, part = column % 2 + row / 8 * 2;
+        CHECK(byte_of(got, matrix * 128 + column * 16 + row) ==
+              byte_of(registers, l * 16 + matrix * 4 + part));
+      }
+}
+
 TEST_CASE("matrix instructions that are not there are named", "[matrix]") {
   const std::vector<uint32_t> none(256);
   Mma mma;
