@@ -678,6 +678,14 @@ static bool same_for_all(uint8_t reg) {
 // Registers that all lanes of an instruction read at the same moment.
 static bool is_time(uint8_t reg) { return reg >= kClock && reg <= kGlobaltimerHi; }
 
+// A warp that reads the global timer many times within 8 microseconds waits for a moment, and gives
+// way to others as one that polls memory does. The timer is the same for all warps, so unlike the
+// clock it cannot begin later for one that began later.
+static void give_way(Ctx& c, const Ins* i, uint8_t reg, uint64_t time) {
+  const bool waits = reg >= kGlobaltimer && reg <= kGlobaltimerHi && spins(c, i, reg, time >> 13);
+  if (waits) c.budget = 0;
+}
+
 // d = special register imm. n: 8 for 64-bit, 1 for a predicate.
 const Ins* op_special(Ctx& c, const Ins* i) {
   auto reg = (uint8_t)i->imm;
@@ -686,14 +694,18 @@ const Ins* op_special(Ctx& c, const Ins* i) {
     const uint64_t time = is_time(reg) ? special_value(c, reg, 0) : 0;
     for (unsigned l = 0; l < kLanes; ++l)
       if (c.lanes[l]) d[l] = is_time(reg) ? time : special_value(c, reg, l);
+    give_way(c, i, reg, time);
     return i + 1;
   }
   uint32_t* d = reg32(c, i->d);
   if (i->n != 1 && (reg <= kTidZ || same_for_all(reg) || is_time(reg))) {
-    if (reg > kTidZ)
-      fill_lanes(d, c.lanes, (uint32_t)special_value(c, reg, 0));
-    else
+    if (reg <= kTidZ) {
       copy_lanes(d, c.lanes, c.warp->tid[reg - kTidX]);
+      return i + 1;
+    }
+    const auto value = (uint32_t)special_value(c, reg, 0);
+    fill_lanes(d, c.lanes, value);
+    give_way(c, i, reg, value);
     return i + 1;
   }
   for (unsigned l = 0; l < kLanes; ++l)

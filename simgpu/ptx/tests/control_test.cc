@@ -309,6 +309,31 @@ AGAIN:
   CHECK(took < 10000000ull * kBlocks * kThreads / 32 / 4);
 }
 
+TEST_CASE("blocks that wait for the global timer wait together", "[warp]") {
+  Gpu gpu(1 << 20);
+  REQUIRE(gpu.load(std::string(kHead) + R"(
+.visible .entry wait(.param .u64 out) {
+  .reg .b64 %out, %first, %now, %passed; .reg .pred %p; .reg .b32 %i, %n, %t;
+  ld.param.u64 %out, [out];
+  mov.u64 %first, %globaltimer;
+AGAIN:
+  mov.u64 %now, %globaltimer;
+  sub.u64 %passed, %now, %first;
+  setp.lt.u64 %p, %passed, 10000000;
+  @%p bra AGAIN;
+  mov.u32 %i, %ctaid.x; mad.wide.u32 %out, %i, 8, %out; st.global.u64 [%out], %passed;
+  ret;
+})"));
+  constexpr uint32_t kBlocks = 512;
+  uint64_t out = gpu.zeros(kBlocks * 8);
+  const auto begin = std::chrono::steady_clock::now();
+  REQUIRE(gpu.run("wait", kBlocks, 32, {out}).outcome == Outcome::kDone);
+  const auto took = std::chrono::steady_clock::now() - begin;
+  for (uint64_t p : gpu.read<uint64_t>(out, kBlocks)) CHECK(p >= 10000000);
+  // One after the other, on the two threads of the pool: 2.5 s.
+  CHECK(took < std::chrono::milliseconds(1200));
+}
+
 TEST_CASE("each thread of a warp tells of its failed assertion, apart from what is printed",
           "[warp]") {
   Gpu gpu(1 << 20);
