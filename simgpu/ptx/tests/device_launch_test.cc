@@ -130,6 +130,31 @@ TEST_CASE("launched grids have their own size", "[launch]") {
   CHECK(r.log == Log(165, 9));
 }
 
+TEST_CASE("an error has a name and words in a kernel, too", "[launch]") {
+  // Logs the characters of a text, up to its end.
+  const std::string tell =
+      ".extern .func (.param .b64 t) __cudaCDP2GetErrorString(.param .b32 c);\n"
+      ".extern .func (.param .b64 t) __cudaCDP2GetErrorName(.param .b32 c);\n";
+  auto text = [&](const std::string& function, int code) {
+    const Ran r =
+        run(tell + kernel("parent", "{ .param .b32 c; .param .b64 t; st.param.b32 [c], " +
+                                        std::to_string(code) +
+                                        "; call.uni (t), __cudaCDP2GetError" + function +
+                                        ", (c); ld.param.b64 %x, [t]; }\n"
+                                        "NEXT: ld.u8 %w, [%x]; setp.eq.u32 %p, %w, 0; @%p ret;\n"
+                                        "{ .param .b64 a; .param .b32 b; st.param.b64 [a], %l;\n"
+                                        "st.param.b32 [b], %w; call.uni write, (a, b); }\n"
+                                        "add.u64 %x, %x, 1; bra NEXT;\n"));
+    CHECK(r.error == "");
+    return std::string(r.log.begin(), r.log.end());
+  };
+  CHECK(text("Name", 0) == "cudaSuccess");
+  CHECK(text("String", 0) == "no error");
+  CHECK(text("Name", 9) == "cudaErrorInvalidConfiguration");
+  CHECK(text("String", 9) == "invalid configuration argument");
+  CHECK(text("String", 12345) == "unrecognized error code");
+}
+
 TEST_CASE("copies and fills keep their place among launches", "[launch]") {
   // The log is cleared between two notes; the second one's value is copied away before the third.
   const Ran r = run(kernel(
