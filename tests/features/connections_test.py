@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Connections to a process that is not part of the snapshot: connections_test.py CASE [--build DIR]"""
+"""Connections to a process that is not part of the snapshot: connections_test.py CASE [--nobody] [--build DIR]"""
 import argparse
 import socket
 import sys
@@ -25,9 +25,12 @@ print("survived", flush=True)
 """
 
 
+flavour = "root"  # or "nobody", of this program's run
+
+
 class Run(features_test.Run):
     def __init__(self, build):
-        super().__init__("connections", "root", build)
+        super().__init__("connections", flavour, build)
         self.server = socket.create_server(("127.0.0.1", 0))
         self.port = self.server.getsockname()[1]
 
@@ -123,15 +126,30 @@ print("survived", flush=True)
         raise Failure(errors)
 
 
-CASES = {case.__name__: case for case in (reset, drop, refuse, port_taken)}
+class WithoutPeekOffset(features_test.Run):
+    def wrapped(self, command):
+        return [str(c) for c in (self.build / "tests" / "features" / "support" / "no_peek_offset", *command)]
+
+
+def no_peek_offset(build):
+    """A kernel that has no SO_PEEK_OFF for TCP: unread bytes are read without it."""
+    wrong, _ = WithoutPeekOffset("tcp_connections", flavour, build).run()
+    if wrong:
+        raise Failure(wrong)
+
+
+CASES = {case.__name__: case for case in (reset, drop, refuse, port_taken, no_peek_offset)}
 
 
 def main(cases):
     """Runs the one that is named; what it returns, if it does (77: skipped), is the exit code."""
     parser = argparse.ArgumentParser()
     parser.add_argument("case", choices=cases)
+    parser.add_argument("--nobody", action="store_true", help="as an ordinary user, when root tests")
     parser.add_argument("--build", type=Path, default=Path("build"))
     arguments = parser.parse_args()
+    global flavour
+    flavour = "nobody" if arguments.nobody else "root"
     try:
         if skipped := cases[arguments.case](arguments.build.resolve()):
             return skipped

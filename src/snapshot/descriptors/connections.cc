@@ -43,12 +43,6 @@ enum TcpState : uint8_t {
   kClosing = 11,
 };
 
-bool info_of(int fd, tcp_info* info) {
-  *info = {};
-  uint32_t size = sizeof(*info);
-  return !sys::failed(get_option(fd, IPPROTO_TCP, TCP_INFO, info, &size));
-}
-
 InetAddress any_address(const InetAddress& like, bool v4) {
   InetAddress out{};
   if (v4) out.ip[10] = out.ip[11] = 0xff;
@@ -77,20 +71,26 @@ void send_what_is_held_back(int fd) {
   }
 }
 
-bool list_end(FdTable* t, const FdTable::SocketSeen& seen) {
+// It sends nothing after this: what was sent may still be on its way.
+bool has_sent_end(uint8_t state) {
+  return state == kFinWait1 || state == kFinWait2 || state == kLastAck || state == kClosing ||
+         state == kTimeWait || state == kClosed;
+}
+
+// (What the program had written when it was listed is all: it is parked.)
+bool list_end(FdTable* t, FdTable::SocketSeen* seen) {
   ConnectionEnd end{};
-  end.local = local_of(seen.s);
-  if (seen.s.state == kSocketConnection) {
-    end.remote = remote_of(seen.s);
+  end.local = local_of(seen->s);
+  if (seen->s.state == kSocketConnection) {
+    end.remote = remote_of(seen->s);
     if (!end.remote.is_set()) return true;
-    tcp_info info;
-    if (!info_of(seen.fd, &info)) return true;
-    if (info.tcpi_notsent_bytes) {
-      send_what_is_held_back(seen.fd);
-      info_of(seen.fd, &info);
+    if (seen->tcp.not_sent) {
+      send_what_is_held_back(seen->fd);
+      if (!seen->tcp.look(seen->fd)) return true;
     }
-    end.retry_us = info.tcpi_unacked && info.tcpi_retransmits ? info.tcpi_rto : 0;
-    end.written = info.tcpi_bytes_sent - info.tcpi_bytes_retrans + info.tcpi_notsent_bytes;
+    end.retry_us = seen->tcp.retry_us;
+    end.written = seen->tcp.written;
+    end.ends = has_sent_end(seen->tcp.state);
   }
   return t->connections->add(end) ||
          t->c->refuse("the processes of the job have more than %u TCP sockets",
@@ -193,11 +193,12 @@ class MachineConnections {
   uint32_t count_ = 0;
 };
 
-// Which halves are shut down: 1 for receiving, 2 for sending.
-uint8_t halves(int fd, uint8_t state) {
-  const bool sent_end = state == kFinWait1 || state == kFinWait2 || state == kLastAck ||
-                        state == kClosing || state == kTimeWait || state == kClosed;
-  return static_cast<uint8_t>((polls(fd, POLLRDHUP) ? 1 : 0) | (sent_end ? 2 : 0));
+// Which halves are shut down: 1 for receiving, 2 for sending. Both questions in one call.
+uint8_t halves(FdTable::SocketSeen* seen) {
+  const short events = poll_now(seen->fd, POLLRDHUP | POLLPRI);
+  seen->tcp.urgent = events & POLLPRI;
+  return static_cast<uint8_t>((events & POLLRDHUP ? 1 : 0) |
+                              (has_sent_end(seen->tcp.state) ? 2 : 0));
 }
 
 uint64_t largest_receive_buffer() {
@@ -249,8 +250,8 @@ class OpenWindow {
 };
 
 uint64_t received(int fd) {
-  tcp_info info;
-  return info_of(fd, &info) ? info.tcpi_bytes_received : 0;
+  ConnectionState now;
+  return now.look(fd) ? now.received : 0;
 }
 
 // Waits until `arrived` says so; with more than fits, makes room first.
@@ -289,19 +290,33 @@ bool refuse_undelivered(FdTable* t, const FdTable::SocketSeen& seen) {
       seen.fd, names.local.text, names.remote.text);
 }
 
+// Kernel TLS and the like, where the kernel has any.
+bool uses_upper_protocol(FdTable* t, int fd) {
+  if (t->upper_protocols == FdTable::Known::kUnknown) {
+    char names[256];
+    const long n = read_file("/proc/sys/net/ipv4/tcp_available_ulp", names, sizeof(names));
+    // (MPTCP's is of sockets that no program sees.)
+    const bool none = n >= 0 && (!names[0] || equal(names, "\n") || equal(names, "mptcp\n"));
+    t->upper_protocols = none ? FdTable::Known::kNo : FdTable::Known::kYes;
+  }
+  char name[16] = "";
+  uint32_t size = sizeof(name);
+  return t->upper_protocols == FdTable::Known::kYes &&
+         !sys::failed(get_option(fd, IPPROTO_TCP, TCP_ULP, name, &size)) && size && name[0];
+}
+
 bool join_inside(FdTable* t, FdTable::SocketSeen* seen, const ConnectionEnd& other) {
-  char ulp[16] = "";
-  uint32_t size = sizeof(ulp);
-  if (!sys::failed(get_option(seen->fd, IPPROTO_TCP, TCP_ULP, ulp, &size)) && size && ulp[0])
+  if (uses_upper_protocol(t, seen->fd))
     return t->c->refuse(
-        "descriptor %d is a TCP connection that the kernel encrypts (%s), whose keys cannot be "
-        "read; close it, or switch kernel TLS off",
-        seen->fd, ulp);
+        "descriptor %d is a TCP connection that the kernel encrypts (TCP_ULP), whose keys cannot "
+        "be read; close it, or switch kernel TLS off",
+        seen->fd);
   seen->s.state = kSocketConnection;
-  if (seen->elsewhere) return true;
-  return await_arrival(seen->fd, other.retry_us,
-                       [&] { return received(seen->fd) >= other.written; }) ||
-         refuse_undelivered(t, *seen);
+  if (seen->elsewhere || seen->tcp.received >= other.written) return true;
+  if (!await_arrival(seen->fd, other.retry_us, [&] { return received(seen->fd) >= other.written; }))
+    return refuse_undelivered(t, *seen);
+  seen->tcp.urgent = polls(seen->fd, POLLPRI);
+  return true;
 }
 
 // The other end is closed for good; what it sent before may still be on its way.
@@ -374,16 +389,22 @@ bool join_connecting(FdTable* t, FdTable::SocketSeen* seen, const InetAddress& r
   return true;
 }
 
+// Nothing was on its way to it when it was listed, and nothing is sent since.
+bool is_settled(const ConnectionState& at, const ConnectionEnd* other) {
+  return other && at.state == kEstablished && !other->ends && at.received >= other->written;
+}
+
 bool join_one(FdTable* t, FdTable::SocketSeen* seen, MachineConnections* machine) {
   Socket& s = seen->s;
-  tcp_info info;
-  if (s.protocol != IPPROTO_TCP || !info_of(seen->fd, &info)) return join_outside(t, seen);
-  if (info.tcpi_state == kClosed) return join_ended(seen);
-  s.shut_down = halves(seen->fd, info.tcpi_state);
-  if (info.tcpi_state == kSynSent) return join_connecting(t, seen, machine->remote_of(seen->ino));
   const InetAddress local = local_of(s), remote = remote_of(s);
-  if (const ConnectionEnd* other = t->connections->find(remote, local))
-    return join_inside(t, seen, *other);
+  const ConnectionEnd* end = t->connections->find(remote, local);
+  if (s.protocol != IPPROTO_TCP) return join_outside(t, seen);
+  if (!is_settled(seen->tcp, end) && !seen->tcp.look(seen->fd)) return join_outside(t, seen);
+  const uint8_t state = seen->tcp.state;
+  if (state == kClosed) return join_ended(seen);
+  s.shut_down = halves(seen);
+  if (state == kSynSent) return join_connecting(t, seen, machine->remote_of(seen->ino));
+  if (end) return join_inside(t, seen, *end);
   const OtherEnd other = machine->find(remote, local);
   if (other.what == OtherEnd::kNotAccepted && t->connections->listening(remote))
     return join_not_accepted(t, seen, other.unread);
@@ -397,8 +418,7 @@ bool join_one(FdTable* t, FdTable::SocketSeen* seen, MachineConnections* machine
 
 // Clients that wait in the accept queue come back with their own process, or not at all.
 void tell_of_strangers(FdTable* t, const FdTable::SocketSeen& seen, MachineConnections* machine) {
-  tcp_info info;
-  if (seen.elsewhere || !info_of(seen.fd, &info) || !info.tcpi_unacked) return;
+  if (seen.elsewhere || !seen.tcp.not_accepted) return;
   const uint32_t strangers = machine->strangers_waiting(local_of(seen.s), *t->connections);
   if (strangers)
     tell("%u connections to descriptor %d (%s) are not accepted yet; a restore finds them reset",
@@ -406,6 +426,24 @@ void tell_of_strangers(FdTable* t, const FdTable::SocketSeen& seen, MachineConne
 }
 
 }  // namespace
+
+bool ConnectionState::look(int fd) {
+  *this = {};
+  tcp_info info{};
+  uint32_t size = sizeof(info);
+  if (sys::failed(get_option(fd, IPPROTO_TCP, TCP_INFO, &info, &size))) return false;
+  state = info.tcpi_state;
+  if (state == kListen) {  // which uses the fields of a connection
+    backlog = info.tcpi_sacked;
+    not_accepted = info.tcpi_unacked;
+    return true;
+  }
+  not_sent = info.tcpi_notsent_bytes;
+  retry_us = info.tcpi_unacked && info.tcpi_retransmits ? info.tcpi_rto : 0;
+  written = info.tcpi_bytes_sent - info.tcpi_bytes_retrans + info.tcpi_notsent_bytes;
+  received = info.tcpi_bytes_received;
+  return true;
+}
 
 InetAddress InetAddress::from(const uint8_t* sockaddr, uint32_t bytes) {
   InetAddress out{};
@@ -445,10 +483,10 @@ const ConnectionEnd* ConnectionTable::listening(const InetAddress& local) {
 
 bool list_connections(FdTable* t) {
   for (uint32_t i = 0; i < t->sockets; ++i) {
-    const FdTable::SocketSeen& seen = t->socket[i];
+    FdTable::SocketSeen& seen = t->socket[i];
     if (is_tcp(seen.s) && !seen.elsewhere &&
         (seen.s.state == kSocketListening || seen.s.state == kSocketConnection) &&
-        !list_end(t, seen))
+        !list_end(t, &seen))
       return false;
   }
   return true;

@@ -28,11 +28,26 @@ struct InetAddress {
   bool is_set() const { return port[0] || port[1]; }
 };
 
+// What the kernel tells of a TCP socket (TCP_INFO).
+struct ConnectionState {
+  uint8_t state;          // the kernel's number
+  uint32_t backlog;       // of a listening one
+  uint32_t not_accepted;  // of a listening one
+  uint32_t not_sent;      // bytes that are held back
+  uint32_t retry_us;      // ConnectionEnd
+  uint64_t written, received;
+  bool urgent;  // of a connection inside: it has an unread byte that was sent with MSG_OOB
+
+  // False: the kernel does not tell (MPTCP).
+  bool look(int fd);
+};
+
 // One end, or a listening socket, whose remote address is empty.
 struct ConnectionEnd {
   InetAddress local, remote;
   uint64_t written;   // bytes that the program has written into it since it was connected
   uint32_t retry_us;  // the kernel waits this long to send again what was dropped; 0: nothing was
+  bool ends;          // it sends no more: what arrives last is its end
 };
 
 // All ends of all processes of the snapshot. Zero at first.

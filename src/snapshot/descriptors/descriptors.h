@@ -69,6 +69,7 @@ struct FdTable {
   OutsideConnections outside{};
   bool drop_outside = false;               // connections to other processes come back closed
   ConnectionTable* connections = nullptr;  // of all processes of the snapshot
+  enum class Known { kUnknown, kNo, kYes } upper_protocols{};  // has the kernel any of TCP's (TLS)?
 
   uint32_t pipes = 0, sockets = 0, epolls = 0, inotifies = 0, terminals = 0;
   struct PipeSeen {
@@ -85,7 +86,8 @@ struct FdTable {
     uint32_t strangers;     // whose other end is open, but not in this process
     uint32_t waits, place;  // for this listening socket (index + 1) to accept it; in this place
     uint8_t shut_down;
-    bool elsewhere;  // another process of the job has it as well, and was first
+    bool elsewhere;       // another process of the job has it as well, and was first
+    ConnectionState tcp;  // of a TCP socket
     process::Socket s;
   }* socket = nullptr;        // [kMostSockets]
   HashIndex socket_by_inode;  // SocketSeen::ino

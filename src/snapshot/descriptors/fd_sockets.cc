@@ -296,14 +296,11 @@ bool capture_socket(FdTable* t, Descriptor* d) {
                         s.domain, s.protocol);
   // Of a netlink socket that is not connected, too, the kernel says that it is.
   if (s.domain == AF_NETLINK && !load<uint64_t>(s.peer_name + 4)) s.peer_name_bytes = 0;
-  tcp_info info{};
-  uint32_t size = sizeof(info);
-  const bool tcp = is_network(s) && s.type == SOCK_STREAM &&
-                   !sys::failed(get_option(d->fd, IPPROTO_TCP, TCP_INFO, &info, &size));
+  const bool tcp = is_tcp(s) && seen.tcp.look(d->fd);
   if (int_option(d->fd, SOL_SOCKET, SO_ACCEPTCONN)) {
     s.state = kSocketListening;
-    s.backlog = tcp ? static_cast<int>(info.tcpi_sacked) : 128;
-  } else if (tcp && (info.tcpi_state != TCP_CLOSE || was_connected(d->fd))) {
+    s.backlog = tcp ? static_cast<int>(seen.tcp.backlog) : 128;
+  } else if (tcp && (seen.tcp.state != TCP_CLOSE || was_connected(d->fd))) {
     s.state = kSocketConnection;  // or what join_connections() finds
   } else if (s.domain == AF_UNIX && s.peer_name_bytes) {
     s.state = kSocketPair;
@@ -391,10 +388,10 @@ bool put_sockets(FdTable* t) {
   return put_all(t);
 }
 
-bool polls(int fd, short events) {
+short poll_now(int fd, short events) {
   pollfd p{fd, events, 0};
   sys::Timespec none{0, 0};
-  return sys::call(SYS_ppoll, sys::ptr(&p), 1, sys::ptr(&none), 0, 8) > 0 && (p.revents & events);
+  return sys::call(SYS_ppoll, sys::ptr(&p), 1, sys::ptr(&none), 0, 8) > 0 ? p.revents : short{0};
 }
 
 ShownAddress show_address(const uint8_t* a, uint32_t bytes) {

@@ -200,16 +200,8 @@ uint64_t unread_bytes(int fd) {
              : static_cast<uint64_t>(out);
 }
 
-// `count` unread bytes from `offset` on (-1: from the first one).
-bool put_stream(FdTable* t, const FdTable::SocketSeen& seen, int offset, uint64_t count) {
-  if (!count) return true;
-  const bool has_offset = int_option(seen.fd, SOL_SOCKET, SO_PEEK_OFF) >= 0;
-  SwitchedOption position(seen.fd, SOL_SOCKET, SO_PEEK_OFF, offset);
-  if (!position.ok && (offset >= 0 || has_offset))
-    return t->c->refuse_for_now(
-        "descriptor %d is a TCP connection with unread bytes behind an urgent one (MSG_OOB), which "
-        "this kernel does not show; try again when they are read",
-        seen.fd);
+// `count` unread bytes from where a look begins.
+bool put_bytes(FdTable* t, const FdTable::SocketSeen& seen, uint64_t count) {
   Message out{};
   out.socket = seen.s.index;
   out.bytes = static_cast<uint32_t>(count);
@@ -224,6 +216,22 @@ bool put_stream(FdTable* t, const FdTable::SocketSeen& seen, int offset, uint64_
          t->c->refuse_for_now(
              "the unread data of descriptor %d (TCP) cannot be read: %ld of %lu bytes", seen.fd, n,
              count);
+}
+
+// From `offset` on (-1: from the first one).
+bool put_stream(FdTable* t, const FdTable::SocketSeen& seen, int offset, uint64_t count) {
+  if (!count) return true;
+  int begins = -1;  // as without the option, before Linux 6.9
+  uint32_t size = sizeof(begins);
+  if (sys::failed(get_option(seen.fd, SOL_SOCKET, SO_PEEK_OFF, &begins, &size))) begins = -1;
+  if (begins == offset) return put_bytes(t, seen, count);
+  SwitchedOption position(seen.fd, SOL_SOCKET, SO_PEEK_OFF, offset);
+  if (!position.ok)
+    return t->c->refuse_for_now(
+        "descriptor %d is a TCP connection with unread bytes behind an urgent one (MSG_OOB), which "
+        "this kernel does not show; try again when they are read",
+        seen.fd);
+  return put_bytes(t, seen, count);
 }
 
 bool put_urgent(FdTable* t, const FdTable::SocketSeen& seen) {
@@ -343,8 +351,8 @@ bool put_tcp_queue(FdTable* t, const FdTable::SocketSeen& seen) {
   const Socket& s = seen.s;
   if (s.state != kSocketConnection && s.state != kSocketPeerGone && s.state != kSocketReset)
     return true;
-  return polls(seen.fd, POLLPRI) ? put_urgent(t, seen)
-                                 : put_stream(t, seen, -1, unread_bytes(seen.fd));
+  const bool urgent = s.state == kSocketConnection ? seen.tcp.urgent : polls(seen.fd, POLLPRI);
+  return urgent ? put_urgent(t, seen) : put_stream(t, seen, -1, unread_bytes(seen.fd));
 }
 
 bool put_udp_queue(FdTable* t, const FdTable::SocketSeen& seen, char* room) {

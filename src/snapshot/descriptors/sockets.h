@@ -51,8 +51,9 @@ class SwitchedOption {
   int fd_, level_, name_, before_ = 0;
 };
 
-// Does poll tell any of these events? (To read would take a pending error from the program.)
-bool polls(int fd, short events);
+// What poll tells of these events. (To read would take a pending error from the program.)
+short poll_now(int fd, short events);
+inline bool polls(int fd, short events) { return poll_now(fd, events) & events; }
 
 // "127.0.0.1:80", "[::1]:80", a path, "@name".
 struct ShownAddress {
