@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Snapshots that fail, and what fails during them, leave a job's connections as they were: connection_faults_test.py CASE [--build DIR]
+"""Snapshots that fail, and what fails during them, leave a job's connections as they were: connection_faults_test.py CASE [--nobody] [--build DIR]
 
 The job is two processes with connections in many states. Each process writes down all that it can see of its own ends (options,
 states, counters, queues), before and after. Then everything is read and sent on, and must be what it would have been.
@@ -220,7 +220,7 @@ class Run(features_test.Run):
     waiting = 2
 
     def __init__(self, build):
-        super().__init__("connection_faults", "root", build)
+        super().__init__("connection_faults", connections_test.flavour, build)
         self.looks = 0
 
     def start(self, waiting=2, more=(), **env):
@@ -309,6 +309,7 @@ def refused_late(build):
     before = run.look()
     outside = socket.socket(socket.AF_UNIX)
     outside.bind(str(run.work / "outside.new"))
+    (run.work / "outside.new").chmod(0o777)  # the program may be another user's
     outside.listen()
     (run.work / "outside.new").rename(run.work / "outside")
     run.until(lambda: (run.work / "outside_is_there").exists(), run.process, "instead of connecting")
@@ -368,7 +369,7 @@ def no_room(build):
     run = Run(build)
     room = run.work / "room"
     room.mkdir()
-    if os.getuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(room)], capture_output=True).returncode != 0:
+    if os.getuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=1777", "none", str(room)], capture_output=True).returncode != 0:
         print("skipped: only root may mount a small file system")
         return 77
     try:
