@@ -14,7 +14,9 @@ class Features:
         "refused_dispatch": ["Syscall User Dispatch"],
         "refused_ended_process": ["descriptor 5 cannot be looked at"],
         "refused_exit_signal": ["exit signal", "clone", "SIGCHLD only"],
+        "refused_flow_label": ["descriptor", "IPV6_FLOWLABEL_MGR"],
         "refused_io_uring": ["descriptor"],
+        "refused_ipsec_policy": ["descriptor", "IP_XFRM_POLICY"],
         "refused_landlock": ["Landlock"],
         "refused_local_segments": ["modify_ldt"],
         "refused_lost_name": ["descriptor", "lost the name"],
@@ -27,6 +29,11 @@ class Features:
         "refused_pidfd_thread": ["descriptor", "PIDFD_THREAD"],
         "refused_process_keyring": ["process keyring"],
         "refused_rdtsc": ["thread", "RDTSC"],
+        "refused_reuseport_program": ["descriptor", "SO_ATTACH_REUSEPORT_CBPF"],
+        "refused_router_alert": ["descriptor", "IP_ROUTER_ALERT"],
+        "refused_router_alert6": ["descriptor", "IPV6_ROUTER_ALERT"],
+        "refused_tcp_key": ["descriptor", "TCP_MD5SIG"],
+        "refused_tcp_repair": ["descriptor", "TCP_REPAIR"],
         "refused_thread_keyring": ["thread keyring"],
         "refused_time_namespace": ["time namespace for its children"],
         "refused_network": ["network namespace"],
@@ -46,9 +53,12 @@ class Features:
         "keyring_session": "session keyring",
         "fd_packet": "unread packets",
         "tcp_halves": "a TCP connection that has failed",
+        "socket_errors": "a pending error (SO_ERROR, MSG_ERRQUEUE)",
         "socket_options": "unread packets",
+        "tcp_zerocopy": "notifications that are not read (MSG_ERRQUEUE)",
+        "socket_untold": "which the kernel does not show; a restore leaves it out",
     }
-    MUST_TELL = ("fd_inotify_unread", "fd_kernel_log", "tcp_halves", "ipc_sysv", "keyring_session")
+    MUST_TELL = ("fd_inotify_unread", "fd_kernel_log", "tcp_halves", "ipc_sysv", "keyring_session", "socket_errors", "socket_untold", "tcp_zerocopy")
     # What a restore cannot give back in a flavour: feature -> why. Listed in docs/LIMITS.md.
     NOT_IN = {
         "nobody": {"id_dumpable": "nobody but root may look at it",

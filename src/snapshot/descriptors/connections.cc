@@ -197,6 +197,7 @@ class MachineConnections {
 uint8_t halves(FdTable::SocketSeen* seen) {
   const short events = poll_now(seen->fd, POLLRDHUP | POLLPRI);
   seen->tcp.urgent = events & POLLPRI;
+  seen->tcp.error = events & POLLERR;  // (asked for or not)
   return static_cast<uint8_t>((events & POLLRDHUP ? 1 : 0) |
                               (has_sent_end(seen->tcp.state) ? 2 : 0));
 }

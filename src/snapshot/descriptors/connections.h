@@ -36,7 +36,9 @@ struct ConnectionState {
   uint32_t not_sent;      // bytes that are held back
   uint32_t retry_us;      // ConnectionEnd
   uint64_t written, received;
-  bool urgent;  // of a connection inside: it has an unread byte that was sent with MSG_OOB
+  // Of a connection inside: it has an unread byte that was sent with MSG_OOB; its error queue is
+  // not empty.
+  bool urgent, error;
 
   // False: the kernel does not tell (MPTCP).
   bool look(int fd);

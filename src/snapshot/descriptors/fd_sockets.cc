@@ -23,6 +23,7 @@
 #include "snapshot/control/state.h"
 #include "snapshot/descriptors/connections.h"
 #include "snapshot/descriptors/sockets.h"
+#include "snapshot/descriptors/untold_options.h"
 #include "snapshot/job/barrier.h"
 #include "snapshot/park/shared_work.h"
 #include "snapshot/process/told.h"
@@ -108,6 +109,11 @@ bool note_lost(FdTable* t, const FdTable::SocketSeen& seen) {
         "descriptor %d is a %s socket with a pending error (SO_ERROR, MSG_ERRQUEUE); a restore "
         "drops it",
         seen.fd, is_udp(s) ? "UDP" : "raw");
+  if (s.state == kSocketConnection && seen.tcp.error)
+    tell(
+        "descriptor %d is a TCP connection with notifications that are not read (MSG_ERRQUEUE); a "
+        "restore drops them",
+        seen.fd);
   return true;
 }
 
@@ -297,6 +303,11 @@ bool capture_socket(FdTable* t, Descriptor* d) {
   // Of a netlink socket that is not connected, too, the kernel says that it is.
   if (s.domain == AF_NETLINK && !load<uint64_t>(s.peer_name + 4)) s.peer_name_bytes = 0;
   const bool tcp = is_tcp(s) && seen.tcp.look(d->fd);
+  if (tcp && int_option(d->fd, IPPROTO_TCP, TCP_REPAIR))
+    return t->c->refuse(
+        "descriptor %d is a TCP socket in repair mode (TCP_REPAIR), which cannot be put back; "
+        "leave the mode or close it",
+        d->fd);
   if (int_option(d->fd, SOL_SOCKET, SO_ACCEPTCONN)) {
     s.state = kSocketListening;
     s.backlog = tcp ? static_cast<int>(seen.tcp.backlog) : 128;
@@ -324,8 +335,9 @@ FdTable::SocketSeen* FdTable::socket_of(uint64_t inode) {
 namespace {
 
 bool put_one(FdTable* t, const FdTable::SocketSeen& seen, const SocketOptions& options) {
-  return note_lost(t, seen) && put_socket(t, seen, options) &&
-         (!options.filter || put_filter(t, seen)) && put_groups(t, seen);
+  return allows_untold_options(t, seen.fd, seen.ino) && note_lost(t, seen) &&
+         put_socket(t, seen, options) && (!options.filter || put_filter(t, seen)) &&
+         put_groups(t, seen);
 }
 
 // A socket has about a hundred options, each to be asked for by itself.
@@ -379,6 +391,7 @@ bool put_sockets(FdTable* t) {
   if (!join_connections(t)) return false;
   index_listeners(t);
   ask_inet_diag(t);
+  if (t->sockets) tell_of_forgotten_options();
   for (uint32_t i = 0; i < t->sockets; ++i) {
     FdTable::SocketSeen& seen = t->socket[i];
     if (is_udp(seen.s)) seen.s.shut_down = seen.shut_down;

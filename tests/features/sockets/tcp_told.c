@@ -1,5 +1,5 @@
-// What the kernel tells of a TCP connection and no call sets: tcp(7) TCP_INFO, TCP_SAVED_SYN and
-// SIOCATMARK, ip(7) IP_MTU, ipv6(7) IPV6_PATHMTU. The connection is as it was; its counters and the
+// What the kernel tells of a TCP connection and no call sets: tcp(7) TCP_INFO, TCP_TIMESTAMP, TCP_SAVED_SYN, SIOCINQ, SIOCOUTQ
+// and SIOCATMARK, ip(7) IP_MTU, ipv6(7) IPV6_PATHMTU. The connection is as it was; its counters and the
 // packet that began it are those of the connection that the restore made.
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -31,6 +31,7 @@ int main(void) {
   CHECK(write(c, bytes, sizeof(bytes)) == sizeof(bytes));
   CHECK(recv(s, bytes, sizeof(bytes), MSG_WAITALL) == sizeof(bytes));
   CHECK(send(c, "ab", 2, MSG_OOB) == 2);
+  CHECK(send(s, "unread", 6, 0) == 6);
   const int mtu = number(c, IPPROTO_IP, 14 /* IP_MTU */);
   CHECK(info_of(c).tcpi_bytes_sent >= 50002);
   ready_and_wait();
@@ -40,7 +41,12 @@ int main(void) {
   CHECK((m > 0) == (info_of(c).tcpi_bytes_sent >= 50002));  // both as they were, or both fresh
   CHECK(info_of(c).tcpi_state == 1 && info_of(s).tcpi_state == 1);
   CHECK(number(c, IPPROTO_IP, 14) == mtu);
-  int mark = -1;
+  int mark = -1, waiting = -1;
+  m = sizeof(bytes);
+  CHECK(getsockopt(c, IPPROTO_TCP, 26 /* TCP_CC_INFO */, bytes, &m) == 0);
+  CHECK(number(c, IPPROTO_TCP, 24 /* TCP_TIMESTAMP */) != 0);  // a clock, of no meaning by itself
+  CHECK(ioctl(c, 0x541B /* SIOCINQ */, &waiting) == 0 && waiting == 6);
+  CHECK(ioctl(s, 0x5411 /* SIOCOUTQ */, &waiting) == 0 && waiting == 0);  // all was delivered
   CHECK(recv(s, bytes, 10, 0) == 1 && bytes[0] == 'a' && ioctl(s, 0x8905 /* SIOCATMARK */, &mark) == 0 && mark == 1);
   return survived();
 }

@@ -1,0 +1,20 @@
+// Options of sockets that the kernel takes and never tells: keys, routing alerts, policies. What
+// the program sets by libc's setsockopt is remembered, so that a snapshot refuses the socket by
+// name, or says what a restore leaves out.
+//
+// Owner: process-wide; a child has a copy, a program that is executed begins with nothing. Threads:
+// any of the application's notes; the coordinator asks while PARKED. Errors: the Capture's failure.
+#pragma once
+
+#include <cstdint>
+
+namespace gpuckpt {
+
+struct FdTable;
+
+// What is remembered of one socket, by name. False: refused.
+bool allows_untold_options(FdTable*, int fd, uint64_t inode);
+// Once for a process that has sockets.
+void tell_of_forgotten_options();
+
+}  // namespace gpuckpt
