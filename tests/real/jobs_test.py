@@ -390,6 +390,8 @@ def take(session, result, options):
     if harness.is_taken(done):
         return done.stdout.strip().splitlines()[-1]
     why = done.stderr.strip()
+    if done.returncode == 10 and "does not run under gpuckpt" in why and not session.is_over() and not session.job.said(session):
+        return None  # on a busy machine: it has not begun yet
     if done.returncode == 10 and session.finish(session.process, 10) == 0:
         raise TooLate("it came to its end")  # before the snapshot; its launcher, a moment later
     if done.returncode != 14:
