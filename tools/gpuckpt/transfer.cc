@@ -15,6 +15,7 @@
 #include "process/store_owner.h"
 #include "progress.h"
 #include "store/store.h"
+#include "stores/made_store.h"
 #include "stores/mirror_status.h"
 #include "verb.h"
 
@@ -90,9 +91,10 @@ Status import_one(const Options& options, Context* context) {
   } else if (isatty(0)) {
     return Status(kExitUsage, "nothing comes in: gpuckpt export STORE@ID | gpuckpt import STORE");
   }
-  std::unique_ptr<store::Store> store;
   Status status = become_owner_of(options.store);
   if (!status.ok()) return status;
+  const MadeStore made(options.store);
+  std::unique_ptr<store::Store> store;
   status = store::Store::open(options.store, {.create = true, .any_owner = any_owner()}, &store);
   if (!status.ok()) return status;
   Progress progress;
@@ -113,7 +115,10 @@ Status import_one(const Options& options, Context* context) {
       },
       &result);
   progress.clear();
-  if (!status.ok()) return status;
+  if (!status.ok()) {
+    made.discard();
+    return status;
+  }
   if (context->json) {
     print_json(nlohmann::json({{"id", result.id},
                                {"new_bytes", result.new_bytes},

@@ -158,8 +158,16 @@ def store_verbs(work):
     with open(f"{work}/one.snapshot", "r+b") as file:
         file.truncate(os.path.getsize(f"{work}/one.snapshot") // 2)
     call("import", f"{work}/third", "-i", f"{work}/one.snapshot", code=13)
-    if json.loads(call("list", f"{work}/third", "--json").stdout):
-        raise Failure("half a stream became a snapshot")
+    if os.path.exists(f"{work}/third"):
+        raise Failure("half a stream left a store")
+    os.mkdir(f"{work}/fourth")
+    call("import", f"{work}/fourth", "-i", f"{work}/one.snapshot", code=13)
+    if os.listdir(f"{work}/fourth"):
+        raise Failure("half a stream left a store in a folder of the user")
+    before = call("list", f"{work}/other", "--json").stdout
+    call("import", f"{work}/other", "-i", f"{work}/one.snapshot", code=13)
+    if not json.loads(before) or call("list", f"{work}/other", "--json").stdout != before:
+        raise Failure("half a stream changed the snapshots of a store")
     would = json.loads(call("prune", store, "--keep", 1, "--dry-run", "--json").stdout)
     if would["removed"] != [listed[1]["id"]] or len(json.loads(call("list", store, "--json").stdout)) != 3:
         raise Failure(f"prune --dry-run: {would}")
