@@ -182,6 +182,7 @@ def hung(build):
     seconds = time.monotonic() - begin
     expect(done.returncode == 125 and "hangs while making its descriptors" in done.stderr, done)
     expect(f"process {process.pid} " in done.stderr and seconds < 20, f"{seconds} s: {done.stderr}")
+    expect(f"process {os.getpid()} (" in done.stderr and "did not give it back in 1 s" in done.stderr, done)
     os.close(holder)
     process, pid = run.restore(1)
     run.release()
@@ -398,6 +399,55 @@ def leased(build):
     return run
 
 
+WRITER = """
+import os, time
+files = [os.open("held", os.O_RDWR), os.open("extra", os.O_RDONLY)]
+print("ready", flush=True)
+while not os.path.exists("go_on"): time.sleep(0.005)
+assert [os.read(f, 9) for f in files] == [b"held", b"extra"], "its files are not as they were"
+print("survived", flush=True)
+"""
+HOLDER = """
+import fcntl, os, signal, sys, time
+asked = []
+signal.signal(signal.SIGIO, lambda *_: asked.append(1))
+files = [os.open(name, os.O_RDWR) for name in ("held", "extra")]
+for file in files: fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+open("leased", "w").close()
+while not asked: time.sleep(0.01)
+time.sleep(1)
+for file in files: fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+time.sleep(60)
+"""
+
+
+def foreign_lease(build):
+    """Another process has leases on files that the program had open: the restore waits for their return without a word."""
+    for flavour in ("root", "nobody") if os.getuid() == 0 else ("nobody",):
+        run = Run(build, flavour)
+        for name in ("held", "extra"):
+            os.chown(run.work / name, *(run.identity().get(n, -1) for n in ("user", "group")))
+        process = run.start("/usr/bin/python3", "-c", WRITER)
+        done = run.checkpoint(process.pid)
+        expect(done.returncode == 0, done)
+        run.kill(process)
+        holder = run.popen(["/usr/bin/python3", "-c", HOLDER], "holder.out", "holder.err")
+        run.until(lambda: (run.work / "leased").exists(), holder, "before it had the leases")
+        begin = time.monotonic()
+        process, _ = run.restore(1)
+        took = time.monotonic() - begin
+        run.release()
+        run.finish(process)
+        said = "".join(f.read_text() for f in run.work.glob("*err*"))
+        expect(f"waiting for process {holder.pid} (" in said and f"its lease on {run.work}/" in said, f"nobody was named: {said}")
+        expect(took < 20, f"restored after {took:.0f} s only")
+        holder.kill()
+        holder.wait()
+        if flavour == "root":
+            subprocess.run(["rm", "-rf", str(run.work)], check=True)
+    return run
+
+
 def no_shm(build):
     """Where /dev/shm is full, or programs may not be run from it, programs that do not use it cannot be snapshotted or restored."""
     if "GPUCKPT_TEST_NO_SHM" not in os.environ:
@@ -510,7 +560,7 @@ def descriptors(build):
     return run
 
 
-CASES = {c.__name__: c for c in (warned, no_ids, datagrams, resume, hung, again, name_taken, capabilities, outside, failed, leased, no_shm, descriptors, shm_made_anew)}
+CASES = {c.__name__: c for c in (warned, no_ids, datagrams, resume, hung, again, name_taken, capabilities, outside, failed, leased, foreign_lease, no_shm, descriptors, shm_made_anew)}
 
 
 def main():

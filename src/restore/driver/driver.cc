@@ -24,6 +24,7 @@
 #include "restore/driver/common_memory.h"
 #include "restore/driver/device_feed.h"
 #include "restore/driver/fill.h"
+#include "restore/driver/foreign_leases.h"
 #include "restore/driver/launcher_terminal.h"
 #include "restore/driver/pager.h"
 #include "restore/driver/stale_processes.h"
@@ -560,6 +561,9 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o, bool* ran) 
   Tree tree;
   if (Status s = read_tree(reader, &tree); !s.ok()) return give_up(o, reader, s.code(), s.text());
   if (!o.lazy && common_pages_wanted()) tree.common = find_common_pages(tree);
+  // What the preflight reads of a file, another process's lease would keep from it as well.
+  if (!o.dry_run)
+    if (Status s = end_foreign_leases(tree); !s.ok()) return give_up(o, reader, s.code(), s.text());
   const Preflight p = preflight(tree, o);
   if (!p.ok()) {
     std::string text = "this snapshot cannot be restored here:";
