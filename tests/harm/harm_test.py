@@ -157,6 +157,16 @@ def stuck():
 
     yield "vfork", vfork
 
+    def aio(run):
+        """To find out whether requests are on their way turns the ring of their completions, in which the program finds others then."""
+        process = start(run, [program(run, "aio_in_flight")])
+        for _ in range(5):
+            done = run.checkpoint(process.pid)
+            expect(done.returncode == 0 or done.returncode == 14 and "AIO context" in done.stderr, f"exit {done.returncode}: {done.stderr.strip()}")
+        goes_on(run, process)
+
+    yield "aio", aio
+
     def chain(run):
         """One may be caught, by chance; a refusal names one of them, or its session, and not the pipe that they have."""
         process = start(run, [program(run, "daemon_chain")])

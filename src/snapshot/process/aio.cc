@@ -50,21 +50,14 @@ class AioLook {
     dummies_.let_go();
     bool whole = await(held);
     in_flight = room - held - (count - before);
-    // Completes the turn of the ring; the last completions stay unread and replace those in the
-    // list.
-    uint32_t left = (nr - held % nr) % nr;
-    if (left < count) left += nr;
-    whole = whole && complete(left - count);
+    // The ring has turned when as many requests of ours have completed as it has events: requests
+    // of the program's that complete meanwhile are in the list as well as in the ring. The last of
+    // ours stay unread, in place of those in the list.
     const uint32_t kept = count;
-    for (uint32_t n = kept; whole && n;) {
-      const uint32_t got = dummies_.complete(n);
-      if (!got) break;  // (another processor has the room: the program gets a little more of it)
-      n -= got;
-    }
-    note_real_ones();
-    for (uint32_t i = 0, at = head; i < count; ++i, at = ring_->next(at))
-      ring_->event[at] = list_[i];
-    ring_->head = (ring_->tail + nr - count % nr) % nr;
+    uint32_t left = (nr - held % nr) % nr;
+    if (left < kept) left += nr;
+    whole = whole && complete(left - kept) && complete_unread(kept);
+    put_back();
     return whole && ring_->head == head;
   }
 
@@ -83,6 +76,14 @@ class AioLook {
         list_[count++] = e;
     }
   }
+  // The list becomes what is unread. What completes from now on lies behind it.
+  void put_back() {
+    note_real_ones();
+    const uint32_t nr = ring_->nr, head = (seen_ + nr - count % nr) % nr;
+    for (uint32_t i = 0, at = head; i < count; ++i, at = ring_->next(at))
+      ring_->event[at] = list_[i];
+    ring_->head = head;
+  }
   bool await(uint32_t n) {
     const uint64_t patience = sys::now_us() + kPatienceUs;
     for (collect(); ours_ < n; collect()) {
@@ -96,6 +97,15 @@ class AioLook {
     while (n) {
       const uint32_t got = dummies_.complete(n);
       if (!got || !await(got)) return false;
+      n -= got;
+    }
+    return true;
+  }
+  // Without room for more that are unread, the program gets a little more room than it had.
+  bool complete_unread(uint32_t n) {
+    while (n) {
+      const uint32_t got = dummies_.complete(n);
+      if (!got) return collect(), complete(n);
       n -= got;
     }
     return true;
