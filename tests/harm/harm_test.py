@@ -167,6 +167,14 @@ def stuck():
 
     yield "aio", aio
 
+    def vfork_below(run):
+        """The one that waits is no first process, and nobody waits for its answer until the time is over."""
+        process = start(run, [program(run, "vfork_waits_below")])
+        fails(run, process.pid, ["of the job", "vfork"])
+        goes_on(run, process)
+
+    yield "vfork_below", vfork_below
+
     def chain(run):
         """One may be caught, by chance; a refusal names one of them, or its session, and not the pipe that they have."""
         process = start(run, [program(run, "daemon_chain")])

@@ -152,8 +152,10 @@ bool Attempt::may_be_stopped_now() {
   }
   // A thread that is stuck in the kernel does not park, and all others would wait for it until the
   // attempt gives up.
-  if (!io_thread.run([&] { return stuck_in_kernel(s_->text, sizeof(s_->text)); })) return true;
-  s_->code = kExitTimeout;
+  bool vfork = false;
+  if (!io_thread.run([&] { return stuck_in_kernel(s_->text, sizeof(s_->text), &vfork); }))
+    return true;
+  s_->code = vfork ? kRefusedForNow : kExitTimeout;
   return false;
 }
 

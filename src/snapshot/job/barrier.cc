@@ -42,6 +42,7 @@ constexpr uint64_t kStartPatienceUs = 1000000;  // for a process that has not co
 constexpr uint64_t kBornPatienceUs = 2000000;   // the same, while the others stand
 constexpr uint64_t kAnswerPatienceUs = 10000000;
 constexpr uint64_t kMeetPatienceUs = 30000000;
+constexpr uint64_t kVforkPatienceUs = 1000000;  // for a child of vfork that is about to exec
 
 // Receives one message with at most three descriptors (-1: none came). 1: a message, 0: none yet,
 // -1: the socket is closed.
@@ -271,6 +272,11 @@ bool JobBarrier::wake_member(const Member& m, const Relative& r, uint64_t now) {
   const bool asked = now - m.since_us >= kAskAgainUs;  // and has not answered
   if (char why[256]; asked && take_refusal_note(m.pid, why, sizeof(why)))
     return fail(kExitError, "process %d (%s) of the job: %s", m.pid, r.name, why);
+  if (now - m.since_us > kVforkPatienceUs && waits_for_vfork(m.pid))
+    return fail(kRefusedForNow,
+                "process %d (%s) of the job waits for a child that it started with vfork, and "
+                "takes no signals until then",
+                m.pid, r.name);
   const bool born = level_ >= wire::kJobStaged;
   const bool patient = now - m.since_us <= (born ? kBornPatienceUs : kAnswerPatienceUs);
   if (!patient && sys::call(SYS_kcmp, m.pid, r.ppid, 1 /* KCMP_VM */, 0, 0) == 0)
@@ -474,8 +480,12 @@ bool JobBarrier::fail_late() {
   if (!last || last->reached >= sizeof(done) / sizeof(done[0]))
     return fail(kExitTimeout, "the processes of the job could not be stopped in time");
   Relative r;
-  return fail(kExitTimeout, "process %d (%s) of the job could not be stopped in time: it %s",
-              last->pid, look_at(last->pid, &r) ? r.name : "?", done[last->reached]);
+  const bool seen = look_at(last->pid, &r);
+  return fail(kExitTimeout, "process %d (%s) of the job could not be stopped in time: it %s%s",
+              last->pid, seen ? r.name : "?", done[last->reached],
+              seen && r.state == 'D' ? ", and waits inside the kernel (state D): a disk or a "
+                                       "network file system that does not answer?"
+                                     : "");
 }
 
 bool JobBarrier::listen_once(IoThread* c, int ms) {

@@ -71,6 +71,16 @@ bool effective_user(int pid, uint32_t* out) {
   return true;
 }
 
+// The number of the system call that a thread sleeps in, by its file in /proc; 0: not known.
+uint64_t call_in(const char* path) {
+  char call[64];
+  const char* s = read_file(path, call, sizeof(call)) > 0 ? call : "0";
+  return scan_dec(&s);
+}
+
+// clone, vfork or clone3: a thread sleeps in them only until a child of vfork goes its own way.
+bool is_vfork(uint64_t call) { return call == 56 || call == 58 || call == 435; }
+
 struct Sleeper {
   int tid;
   int64_t sleeps;
@@ -146,22 +156,29 @@ bool runs_as_another(int pid, char* text, size_t room) {
   return true;
 }
 
-bool stuck_in_kernel(char* text, size_t room) {
+bool waits_for_vfork(int pid) {
+  char path[40], status[4096];
+  format(path, sizeof(path), "/proc/%d/status", pid);
+  if (read_file(path, status, sizeof(status)) <= 0 || *status_field(status, "State:") != 'D')
+    return false;
+  format(path, sizeof(path), "/proc/%d/syscall", pid);
+  return is_vfork(call_in(path));
+}
+
+bool stuck_in_kernel(char* text, size_t room, bool* vfork) {
   const uint64_t patience = sys::now_us() + kVforkPatienceUs;
   for (;;) {
     const auto [tid, sleeps] = first_in_kernel();
     if (sleeps < 0) return false;
     sys::sleep_us(kLookAgainUs);
     if (sleeps_in_kernel(tid) != sleeps) return false;
-    char path[64], call[64], name[16];
+    char path[64], name[16];
     name_of(tid, name, sizeof(name));
     format(path, sizeof(path), "/proc/self/task/%d/syscall", tid);
-    const long n = read_file(path, call, sizeof(call));
-    const char* s = n > 0 ? call : "0";
-    const uint64_t number = scan_dec(&s);
-    const bool vfork = number == 56 || number == 58 || number == 435;
-    if (vfork && sys::now_us() < patience) continue;  // its child is about to exec
-    if (vfork)
+    const uint64_t number = call_in(path);
+    *vfork = is_vfork(number);
+    if (*vfork && sys::now_us() < patience) continue;  // its child is about to exec
+    if (*vfork)
       format(text, room, "thread %d (%s) waits for a child that it started with vfork", tid, name);
     else
       format(

@@ -28,7 +28,12 @@ bool may_be_stopped(int pid, bool (*of_the_job)(int pid), char* text, size_t roo
 bool runs_as_another(int pid, char* text, size_t room);
 
 // Does a thread of this process sleep inside the kernel (state D), the same sleep as 20 ms ago? No
-// signal stops it, and an attempt would delay all others. `text` says which.
-bool stuck_in_kernel(char* text, size_t room);
+// signal stops it, and an attempt would delay all others. `text` says which, `vfork` whether it
+// waits for a child that it started with vfork.
+bool stuck_in_kernel(char* text, size_t room, bool* vfork);
+
+// Does the first thread of the process wait for a child that it started with vfork? Until that
+// executes a program or ends, the thread takes no signals.
+bool waits_for_vfork(int pid);
 
 }  // namespace gpuckpt
