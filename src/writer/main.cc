@@ -21,11 +21,13 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -133,7 +135,7 @@ class Job {
  private:
   Status work() {
     if (Status status = greet(); !status.ok()) return status;
-    start_workers();
+    if (Status status = start_workers(); !status.ok()) return status;
     if (Status status = collect(); !status.ok()) return status;
     if (Status status = wait_until_stored(); !status.ok()) return status;
     if (Status status = add_files(); !status.ok()) return status;
@@ -482,30 +484,40 @@ class Job {
   }
 
   // --- workers
-  void start_workers() {
+  // As many as can be started: one will do.
+  Status start_workers() {
     unsigned n = std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
     n = static_cast<unsigned>(std::clamp<uint64_t>(arguments_.memory / kWorkerMemory, 1, n));
     if (const char* text = getenv("GPUCKPT_WRITER_THREADS")) n = std::clamp(atoi(text), 1, 64);
-    for (unsigned i = 0; i < n; ++i) {
-      workers_.emplace_back([this] {
-        for (;;) {
-          std::unique_lock lock(mutex_);
-          changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
-          if (queue_.empty()) return;
-          auto [member, slot] = queue_.front();
-          queue_.pop_front();
-          ++busy_;
-          bool skip = !failure_.ok();
-          lock.unlock();
-          Status status = skip ? Status::Ok()
-                               : store::put_slot(member->ring.slot(slot), *writer_, member->number);
-          member->ring.free(slot);
-          lock.lock();
-          --busy_;
-          if (!status.ok() && failure_.ok()) failure_ = status;
-          changed_.notify_all();
-        }
-      });
+    try {
+      while (workers_.size() < n) workers_.emplace_back([this] { store_slots(); });
+    } catch (const std::system_error& error) {
+      if (workers_.empty())
+        return Status::Error(
+            fmt::format("the writer cannot start a thread ({}): the control group has as many "
+                        "processes as it may (pids.max), or the user (RLIMIT_NPROC, `ulimit -u`)",
+                        strerror(error.code().value())));
+    }
+    return Status::Ok();
+  }
+  // A worker: until there is nothing more to store.
+  void store_slots() {
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      auto [member, slot] = queue_.front();
+      queue_.pop_front();
+      ++busy_;
+      bool skip = !failure_.ok();
+      lock.unlock();
+      Status status =
+          skip ? Status::Ok() : store::put_slot(member->ring.slot(slot), *writer_, member->number);
+      member->ring.free(slot);
+      lock.lock();
+      --busy_;
+      if (!status.ok() && failure_.ok()) failure_ = status;
+      changed_.notify_all();
     }
   }
   void enqueue(Member* member, uint32_t slot) {

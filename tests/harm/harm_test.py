@@ -15,6 +15,7 @@
   users        a program of another user is refused at once with their names; of several users' is told
 """
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -337,6 +338,40 @@ def limits():
     yield "address_space", fails_by(["RLIMIT_AS"], script=ADDRESS_SPACE)
     yield "processes", fails_by(["RLIMIT_NPROC"], script=PROCESSES)
     yield "processes_of_a_child", fails_by(["of the job", "RLIMIT_NPROC"], script=PROCESSES_OF_A_CHILD)
+
+    def group_with_room(run, room):
+        """What the snapshot starts is too much for pids.max at another moment each time: named, or done with less."""
+        process = start(run, [program(run, "ordinary")])
+        with control_group_of(process.pid) as group:
+            (group / "pids.max").write_text(str(int((group / "pids.current").read_text()) + room))
+            done = run.checkpoint(process.pid)
+            expect(done.returncode == 0 or done.returncode == 1 and "pids.max" in done.stderr,
+                   f"exit {done.returncode}: {done.stderr.strip()}")
+            goes_on(run, process)
+
+    for room in range(7):
+        yield f"group_with_room_{room}", lambda run, room=room: group_with_room(run, room)
+
+
+@contextlib.contextmanager
+def control_group_of(pid):
+    """A control group of its own, with a limit on processes, for a process."""
+    root = Path("/sys/fs/cgroup")
+    root = root / "pids" if (root / "pids").is_dir() else root
+    group = root / f"gpuckpt-test-{pid}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        raise Skipped(f"no control group can be made here: {error}")
+    try:
+        if not (group / "pids.max").exists():
+            raise Skipped("control groups do not count processes here")
+        (group / "cgroup.procs").write_text(str(pid))
+        yield group
+    finally:
+        for left in (group / "cgroup.procs").read_text().split():
+            (root / "cgroup.procs").write_text(left)
+        group.rmdir()
 
 
 def stores():

@@ -32,6 +32,7 @@ struct Spawn {
   WriterStart* writer;
   uint64_t inner_stack;
   Keeper* keeper;
+  long made = 0;  // by the outer process: the writer's number, or -errno
 };
 
 // Inner process: becomes the writer. Shares memory with the application until exec, so it touches
@@ -51,8 +52,8 @@ void become_writer(void* argument) {
 void become_orphan_maker(void* argument) {
   Spawn* s = static_cast<Spawn*>(argument);
   sys::call(SYS_setsid);  // out of the program's process group
-  clone_raw(CLONE_VM | CLONE_VFORK | CLONE_PIDFD, s->inner_stack, become_writer, s,
-            &s->writer->pidfd, nullptr, nullptr);
+  s->made = clone_raw(CLONE_VM | CLONE_VFORK | CLONE_PIDFD, s->inner_stack, become_writer, s,
+                      &s->writer->pidfd, nullptr, nullptr);
   sys::exit_group(0);
 }
 
@@ -145,7 +146,7 @@ long start_writer(WriterStart* w) {
                              become_orphan_maker, &spawn, nullptr, nullptr, nullptr);
   if (sys::failed(pid)) return pid;
   sys::call(SYS_wait4, pid, 0, kAnyChild, 0);
-  return 0;
+  return sys::failed(spawn.made) ? spawn.made : 0;
 }
 
 void reap_keepers() { reap(kEndPatienceUs); }

@@ -27,23 +27,46 @@ Bounds limit(int which) {
   return b;
 }
 
-// Of the control group of version 2 that the process is in: "pids.max" when it is reached.
-bool group_is_full() {
-  char group[600], path[700], text[64];
-  const long n = read_file("/proc/thread-self/cgroup", group, sizeof(group));
-  const char* name = n > 0 ? info_line(group, "0::") : nullptr;
-  if (!name) return false;
-  size_t length = 0;
-  while (name[length] && name[length] != '\n') ++length;
-  const_cast<char*>(name)[length] = 0;
-  uint64_t value[2] = {0, ~0ull};
-  for (int i = 0; i < 2; ++i) {
-    format(path, sizeof(path), "/sys/fs/cgroup%s/%s", name, i ? "pids.max" : "pids.current");
-    if (read_file(path, text, sizeof(text)) <= 0 || text[0] == 'm') return false;
-    const char* s = text;
-    value[i] = scan_dec(&s);
+// Of a control group: "max" counts as no limit, and so does a file that is not there.
+uint64_t group_value(const char* mount, const char* group, const char* file) {
+  char path[800], text[64];
+  format(path, sizeof(path), "%s%s/%s", mount, group, file);
+  if (read_file(path, text, sizeof(text)) <= 0 || text[0] == 'm') return ~0ull;
+  const char* s = text;
+  return scan_dec(&s);
+}
+
+// Is `pids.max` reached of the control group, or of one around it? What a snapshot had started
+// before it failed has ended by now.
+bool is_full(const char* mount, char* group) {
+  constexpr uint64_t kStarted = 3;
+  for (size_t end = length(group);; --end) {
+    if (group[end] && group[end] != '/' && end) continue;
+    group[end] = 0;
+    const uint64_t most = group_value(mount, group, "pids.max");
+    const uint64_t now = group_value(mount, group, "pids.current");
+    if (most != ~0ull && now != ~0ull && now + kStarted >= most) return true;
+    if (!end) return false;
   }
-  return value[0] >= value[1];
+}
+
+// Control groups of version 2 ("0::/NAME") or 1 ("5:pids:/NAME").
+bool group_is_full() {
+  char groups[1500];
+  if (read_file("/proc/thread-self/cgroup", groups, sizeof(groups)) <= 0) return false;
+  for (char* line = groups; *line;) {
+    char* end = line;
+    while (*end && *end != '\n') ++end;
+    const bool last = !*end;
+    *end = 0;
+    char* s = line;
+    while (*s >= '0' && *s <= '9') ++s;
+    if (starts_with(s, "::/") && is_full("/sys/fs/cgroup", s + 2)) return true;
+    if (starts_with(s, ":pids:/") && is_full("/sys/fs/cgroup/pids", s + 6)) return true;
+    if (last) break;
+    line = end + 1;
+  }
+  return false;
 }
 
 bool runs_by_deadline() {
