@@ -545,6 +545,13 @@ def users():
             goes_on(run, process)
         return go
 
+    def proc_of_children(run):
+        """/proc, which it shares with its children, shows their namespace, and the process itself no more."""
+        may("unshare", "-fp", "--mount-proc")
+        process = start(run, ["unshare", "-fp", "--mount-proc", program(run, "ordinary")])
+        fails(run, process.pid, ["pid namespace for its children"], code=1)
+        goes_on(run, process)
+
     yield "asks_of_root", asked_by_nobody("root")
     yield "asks_of_daemon", asked_by_nobody("daemon")
     yield "worker_refused", worker("refuse", 14, "(drops)", "user nobody (", "user root (", "GPUCKPT_USERS=refuse")
@@ -565,6 +572,7 @@ def users():
     yield "moves_user", moved("-U", names=["has changed its user namespace"])
     yield "moves_cgroup", moved("-C", names=["has changed its cgroup namespace"])
     yield "moves_children", moved("-p", names=["pid namespace for its children"], code=1, needs=("-f",))
+    yield "proc_of_children", proc_of_children
 
 
 CASES = {f.__name__: f for f in (sanitizers, tools, seccomp, stuck, own_environment, own_signals, own_group, ends, io_uring, limits,

@@ -87,6 +87,12 @@ bool limits_locked_memory() {
   return locked && locked + (64 << 20) > most;
 }
 
+// /proc may be that of another pid namespace: of the children's, after `unshare -p --mount-proc`.
+bool has_own_proc() {
+  char status[16];
+  return read_file("/proc/thread-self/status", status, sizeof(status)) > 0;
+}
+
 void explain_locked_memory(char* to, size_t room, const char* what) {
   format(to, room,
          "%s: the program locks all memory that it maps (mlockall), and its limit on locked memory "
@@ -123,7 +129,7 @@ void explain_failure(char* to, size_t room, const char* what, long error) {
                what, limit(RLIMIT_NPROC).soft);
       break;
     case EINVAL:
-      if (has_namespace_for_children("pid")) {
+      if (has_namespace_for_children("pid") || !has_own_proc()) {
         format(to, room,
                "%s: the process has made a pid namespace for its children (unshare, CLONE_NEWPID), "
                "and the kernel lets it start no thread; start what needs it by `unshare -p`",

@@ -182,9 +182,12 @@ std::vector<std::string> socket_paths(int pid) {
   for (const std::string& folder : session_folders(pid)) {
     const bool visible = access((root + folder).c_str(), X_OK) == 0;
     for (const std::string& name : names) {
-      std::string tail = fmt::format("{}/{}-{}{}", folder, name, start, wire::kSocketEnding);
-      out.push_back(tail);
-      if (visible) out.push_back(root + tail);
+      // A process that does not find itself in its /proc does not know when it started.
+      for (uint64_t number : {start, uint64_t{0}}) {
+        std::string tail = fmt::format("{}/{}-{}{}", folder, name, number, wire::kSocketEnding);
+        out.push_back(tail);
+        if (visible) out.push_back(root + tail);
+      }
     }
   }
   return out;
