@@ -399,6 +399,33 @@ def leased(build):
     return run
 
 
+OWN_FILE = """
+import time
+log = open("mine", "w")
+print("ready", flush=True)
+while True: time.sleep(0.1)
+"""
+
+
+def foreign_file(build):
+    """A file of another user by now, which --files-in-snapshot would put back, cannot be opened again: known only in the middle of a restore."""
+    if os.getuid() != 0:
+        print("skipped: only root can give a file away")
+        sys.exit(77)
+    for files in ({}, {"GPUCKPT_FILES": "open"}):
+        run = Run(build, "nobody")
+        process = run.start(sys.executable, "-c", OWN_FILE, **files)
+        os.chown(run.work / "mine", 0, 0)
+        done = run.checkpoint(process.pid)
+        expect(done.returncode == 3 and f"{run.work}/mine cannot be opened as the program had it" in done.stderr, done)
+        run.kill(process)
+        done = run.cli("restore", "--dry-run", run.work / "store")
+        expect(done.returncode == 12 and f"{run.work}/mine cannot be opened" in done.stderr, done)
+        if not files:
+            subprocess.run(["rm", "-rf", str(run.work)], check=True)
+    return run
+
+
 WRITER = """
 import os, time
 files = [os.open("held", os.O_RDWR), os.open("extra", os.O_RDONLY)]
@@ -560,7 +587,7 @@ def descriptors(build):
     return run
 
 
-CASES = {c.__name__: c for c in (warned, no_ids, datagrams, resume, hung, again, name_taken, capabilities, outside, failed, leased, foreign_lease, no_shm, descriptors, shm_made_anew)}
+CASES = {c.__name__: c for c in (warned, no_ids, datagrams, resume, hung, again, name_taken, capabilities, outside, failed, leased, foreign_lease, foreign_file, no_shm, descriptors, shm_made_anew)}
 
 
 def main():

@@ -226,16 +226,17 @@ std::vector<std::string> check_files(const Image& image, const Paths& restored,
       complain(path, "is mapped by the program and has changed since the snapshot (it had " +
                          std::to_string(f.size) + " bytes)");
   }
-  std::set<std::string> seen;
+  std::set<std::pair<std::string, uint32_t>> seen;
   for (const auto& [d, path] : image.fds) {
     const bool gone =
         (d.kind == kFdDirectory || d.kind == kFdFifo || d.kind == kFdPath) && d.value[0];
     if ((d.kind != kFdFile && d.kind != kFdDirectory && d.kind != kFdFifo && d.kind != kFdPath) ||
-        gone || stored.count(path) || !seen.insert(path).second)
+        gone || !seen.insert({path, d.flags & O_ACCMODE}).second)
       continue;
     struct stat st;
-    const bool link = d.kind == kFdPath && S_ISLNK(d.mode);
+    const bool link = d.kind == kFdPath && S_ISLNK(d.mode), comes_back = stored.count(path);
     if ((link ? lstat(path.c_str(), &st) : stat(path.c_str(), &st)) != 0) {
+      if (comes_back) continue;
       // A named pipe has no contents: it is made again.
       if (d.kind == kFdFifo && errno == ENOENT && may_make(path)) continue;
       complain(path, "was open and is not here (" + std::string(strerror(errno)) + ")");
@@ -245,7 +246,9 @@ std::vector<std::string> check_files(const Image& image, const Paths& restored,
       complain(path, "was a named pipe, and something else is there now");
     if (d.kind != kFdFile) continue;
     const uint64_t size = static_cast<uint64_t>(st.st_size);
-    if (!written.count(path)) {
+    if (comes_back) {
+      // Written to where it is: the user must be allowed to all the same.
+    } else if (!written.count(path)) {
       if (!restored.count(path) && (size != d.size || mtime_of(st) != d.mtime_ns))
         complain(path, "was open for reading and has changed since the snapshot");
     } else if (!options.keep_files && !restored.count(path) && size < d.size) {
