@@ -414,7 +414,7 @@ def foreign_file(build):
         sys.exit(77)
     for files in ({}, {"GPUCKPT_FILES": "open"}):
         run = Run(build, "nobody")
-        process = run.start(sys.executable, "-c", OWN_FILE, **files)
+        process = run.start("/usr/bin/python3", "-c", OWN_FILE, **files)
         os.chown(run.work / "mine", 0, 0)
         done = run.checkpoint(process.pid)
         expect(done.returncode == 3 and f"{run.work}/mine cannot be opened as the program had it" in done.stderr, done)

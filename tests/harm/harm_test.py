@@ -353,6 +353,17 @@ def limits():
         yield f"group_with_room_{room}", lambda run, room=room: group_with_room(run, room)
 
 
+CHANGING_USER = """
+import os, time
+print("ready", flush=True)
+while not os.path.exists("go_on"):
+    for user in 65534, 0:
+        os.seteuid(user)
+        time.sleep(0.001)
+print("survived", flush=True)
+"""
+
+
 @contextlib.contextmanager
 def control_group_of(pid):
     """A control group of its own, with a limit on processes, for a process."""
@@ -552,6 +563,16 @@ def users():
         fails(run, process.pid, ["pid namespace for its children"], code=1)
         goes_on(run, process)
 
+    def changing_user(run):
+        """The library's threads are of the user that the program was when they started: the command takes them for a stranger's."""
+        if os.getuid() != 0:
+            raise Skipped("only root can be another user for a while")
+        process = start(run, ["python3", "-c", CHANGING_USER])
+        for _ in range(4):
+            done = run.checkpoint(process.pid)
+            expect("another user's process" not in done.stderr, done.stderr.strip())
+        goes_on(run, process)
+
     yield "asks_of_root", asked_by_nobody("root")
     yield "asks_of_daemon", asked_by_nobody("daemon")
     yield "worker_refused", worker("refuse", 14, "(drops)", "user nobody (", "user root (", "GPUCKPT_USERS=refuse")
@@ -573,6 +594,7 @@ def users():
     yield "moves_cgroup", moved("-C", names=["has changed its cgroup namespace"])
     yield "moves_children", moved("-p", names=["pid namespace for its children"], code=1, needs=("-f",))
     yield "proc_of_children", proc_of_children
+    yield "changing_user", changing_user
 
 
 CASES = {f.__name__: f for f in (sanitizers, tools, seccomp, stuck, own_environment, own_signals, own_group, ends, io_uring, limits,

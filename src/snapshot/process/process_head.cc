@@ -132,7 +132,9 @@ bool read_status(Capture* c, Head* h) {
   char text[4096];
   // Not /proc/self: a leader that ended by pthread_exit is a zombie without memory to look at.
   if (read_file("/proc/thread-self/status", text, sizeof(text)) <= 0)
-    return c->refuse("/proc/self/status cannot be read; is /proc mounted?");
+    return c->refuse(
+        "/proc/self/status cannot be read: /proc is not mounted where the process sees it (in a "
+        "root folder of its own, by chroot?), or is that of another pid namespace");
   read_ids(text, "Uid:", h->uid);
   read_ids(text, "Gid:", h->gid);
   const char* s = status_field(text, "Umask:");

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -125,6 +126,80 @@ Status why_silent(int pid, uint64_t silent_ms) {
   constexpr uint64_t kFilterMs = 10'000;
   if (silent_ms > kFilterMs && number_in(pid, "Seccomp") != 0) return refused_for_filter(pid);
   return Status::Ok();
+}
+
+namespace {
+
+// Ticks of a thread in its own code and in the kernel.
+struct Ticks {
+  uint64_t user = 0, kernel = 0;
+};
+
+Ticks ticks_of(int tid) {
+  Ticks out;
+  const std::string stat = proc_file(tid, "stat");
+  const size_t name_ends = stat.rfind(')');
+  if (name_ends != std::string::npos)
+    sscanf(stat.c_str() + name_ends, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu",
+           &out.user, &out.kernel);
+  return out;
+}
+
+// Calls that move much data at once, or wait for a disk.
+std::string name_of_call(int number) {
+  static const std::map<int, const char*> names = {{0, "read"},
+                                                   {1, "write"},
+                                                   {9, "mmap"},
+                                                   {11, "munmap"},
+                                                   {17, "pread64"},
+                                                   {18, "pwrite64"},
+                                                   {19, "readv"},
+                                                   {20, "writev"},
+                                                   {25, "mremap"},
+                                                   {26, "msync"},
+                                                   {28, "madvise"},
+                                                   {40, "sendfile"},
+                                                   {74, "fsync"},
+                                                   {75, "fdatasync"},
+                                                   {76, "truncate"},
+                                                   {77, "ftruncate"},
+                                                   {87, "unlink"},
+                                                   {149, "mlock"},
+                                                   {151, "mlockall"},
+                                                   {162, "sync"},
+                                                   {187, "readahead"},
+                                                   {275, "splice"},
+                                                   {277, "sync_file_range"},
+                                                   {285, "fallocate"},
+                                                   {295, "preadv"},
+                                                   {296, "pwritev"},
+                                                   {306, "syncfs"},
+                                                   {326, "copy_file_range"}};
+  const auto found = names.find(number);
+  return found == names.end() ? std::to_string(number)
+                              : fmt::format("{} ({})", number, found->second);
+}
+
+}  // namespace
+
+std::string what_keeps(int pid) {
+  const std::vector<int> threads = threads_of(pid);
+  if (threads.empty()) return "";
+  const int tid = threads[0];
+  const Ticks before = ticks_of(tid);
+  const std::string who = fmt::format(": thread {} ({})", tid, status_field(tid, "Name"));
+  constexpr int kLooks = 20;
+  for (int i = 0; i < kLooks; ++i) {
+    int call = -1;
+    if (sscanf(proc_file(tid, "syscall").c_str(), "%d", &call) == 1 && call >= 0)
+      return fmt::format("{} is in system call {}, which lets no signal through", who,
+                         name_of_call(call));
+    usleep(10'000);
+  }
+  const Ticks after = ticks_of(tid);
+  if (after.user == before.user && after.kernel > before.kernel)
+    return who + " is in a system call that lets no signal through";
+  return " (stopped, or busy with another snapshot?)";
 }
 
 }  // namespace gpuckpt::cli

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "store/status.h"
 
@@ -16,5 +17,9 @@ store::Status has_descriptors_to_answer(int pid);
 // Called when the process has not answered for a moment. An error: it cannot answer, and why; Ok:
 // it may still answer.
 store::Status why_silent(int pid, uint64_t silent_ms);
+
+// For a message: in which call its first thread is, which lets no signal through, or what else may
+// keep it from an answer. Looks for a fifth of a second.
+std::string what_keeps(int pid);
 
 }  // namespace gpuckpt::cli

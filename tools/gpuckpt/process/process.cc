@@ -226,9 +226,13 @@ bool peer_is(int socket, int pid) {
   ucred peer{};
   socklen_t size = sizeof(peer);
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
-  struct stat st;
-  return stat(fmt::format("/proc/{}", pid).c_str(), &st) == 0 &&
-         (peer.uid == st.st_uid || peer.uid == 0);
+  // The user is that of the thread which listens: the program's may be another one by now, or
+  // again.
+  if (peer.pid == pid || peer.uid == 0) return true;
+  std::istringstream users(status_field(pid, "Uid"));
+  for (uid_t user; users >> user;)
+    if (user == peer.uid) return true;
+  return false;
 }
 
 // Connects by a path that may be too long for an address: then it is reached through a descriptor
@@ -440,11 +444,9 @@ Status Connection::connect_and_ask() {
   while (socket_ < 0) {
     uint64_t now = now_ms();
     if (now - start > kAnswerMs) {
-      return Status(
-          kExitTimeout,
-          fmt::format(
-              "process {} did not answer within {} s (stopped, or busy with another snapshot?){}",
-              pid, kAnswerMs / 1000, fault_of_folders(pid)));
+      return Status(kExitTimeout,
+                    fmt::format("process {} did not answer within {} s{}{}", pid, kAnswerMs / 1000,
+                                what_keeps(pid), fault_of_folders(pid)));
     }
     if (first || now - woken > kWakeAgainMs) {
       if (Status status = wake(pid); !status.ok()) return status;
