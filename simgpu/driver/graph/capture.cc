@@ -336,7 +336,7 @@ void end_captures_of(Stream& s) {
   Lock lock(capture_mutex());
   if (!s.capture) return;
   Ref<Capture> c = s.capture;
-  // The capture continues without a stream whose work the origin does not wait for.
+  // The capture continues without the stream if the origin waits for all of its work.
   if (c->origin == &s || !joined(before_origin(*c), s)) invalidate(*c);
   if (c->origin == &s) close(c, *s.context);
   s.capture = {};

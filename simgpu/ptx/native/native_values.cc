@@ -106,9 +106,8 @@ int Translator::operand(uint32_t o, bool wide) {
   map_[unit] = v + 1;
   values_[v].home = o;
   if (lanes_ == LaneSet::kSome) return v;
-  // No instruction of this run has written the register, and so none of this block has: a run
-  // covers everything before it in the block back to an instruction that is not translated, so the
-  // facts are asked for at its beginning.
+  // No instruction of this run has written the register. What is known at the beginning of the
+  // block holds for it unless an instruction of the block before the run has written it.
   bool written = false;
   for (uint32_t i = f_.flow[block_].begin; i < begin_ && !written; ++i)
     each_register(f_, i, [&](uint32_t r, bool w) { written |= w && r == o; });
