@@ -209,7 +209,9 @@ bool Parking::knows(int tid) const {
 // True when the thread was not known yet.
 bool Parking::ask(int tid) {
   if (knows(tid) || count_ == room_) return false;
-  if (zombie_leader_ && tid == library.pid) return false;  // it is listed for ever
+  // A first thread that has ended is listed until the process ends; a signal would stay pending.
+  if (tid == library.pid && !zombie_leader_) zombie_leader_ = task_state(tid) == 'Z';
+  if (zombie_leader_ && tid == library.pid) return false;
   ParkedThread* t = &threads_[count_];
   t->tid = tid;
   by_tid_.add(static_cast<uint64_t>(tid), static_cast<uint32_t>(count_++));
