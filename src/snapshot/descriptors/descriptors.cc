@@ -365,15 +365,19 @@ bool note_watch(FdTable* t, const Descriptor& epoll, const EpollEntry& e, uint32
     if (b->description[i].pid == library.pid && b->description[i].fd == epoll.fd)
       set = &b->description[i];
   const uint32_t number = set ? static_cast<uint32_t>(set - b->description) : ~0u;
-  for (uint32_t i = 0; i < b->watch_count; ++i) {
-    SharedJobState::Watch& w = b->watch[i];
-    if (w.set != number || w.fd != e.fd || w.nth != nth) continue;
-    const bool first = found && !w.found;
-    w.found |= found;
+  HashIndex known(b->watch_slot, SharedJobState::kWatchSlots);
+  const uint64_t hash = combined_hash(number, e.fd, nth);
+  const uint32_t i = known.find(hash, [&](uint32_t k) {
+    return b->watch[k].set == number && b->watch[k].fd == e.fd && b->watch[k].nth == nth;
+  });
+  if (i != HashIndex::kNone) {
+    const bool first = found && !b->watch[i].found;
+    b->watch[i].found |= found;
     return first;
   }
   if (b->watch_count == SharedJobState::kMostWatches)
     return t->c->refuse("the processes of the job watch too much by epoll");
+  known.add(hash, b->watch_count);
   b->watch[b->watch_count++] = {number, e.fd, nth, found, library.pid, epoll.fd};
   return found;
 }

@@ -628,23 +628,63 @@ bool JobBarrier::check_ends() {
               alone->fd, alone->pid, what);
 }
 
+namespace {
+
+// Who offers which memory of devices.
+class OfferFinder {
+ public:
+  using Memory = SharedJobState::DeviceMemory;
+  explicit OfferFinder(const SharedJobState* b) : state_(b) {
+    uint32_t slots = 2;
+    while (slots < 2 * b->device_memory_count) slots *= 2;
+    memory_ = scratch_map(HashIndex::bytes_for(slots));
+    if (memory_) index_ = HashIndex(reinterpret_cast<uint32_t*>(memory_.data()), slots);
+  }
+  ~OfferFinder() { scratch_unmap(&memory_); }
+  OfferFinder(const OfferFinder&) = delete;
+  OfferFinder& operator=(const OfferFinder&) = delete;
+
+  bool has_room() const { return static_cast<bool>(memory_); }
+  void add(uint32_t i) { index_.add(hash_of(state_->device_memory[i]), i); }
+  const Memory* find(const Memory& m) const {
+    const uint32_t k = index_.find(hash_of(m), [&](uint32_t i) {
+      const Memory& o = state_->device_memory[i];
+      return o.owner == m.owner && o.number == m.number;
+    });
+    return k == HashIndex::kNone ? nullptr : &state_->device_memory[k];
+  }
+
+ private:
+  static uint64_t hash_of(const Memory& m) { return combined_hash(m.owner, m.number); }
+
+  const SharedJobState* state_;
+  Region memory_;
+  HashIndex index_;
+};
+
+}  // namespace
+
 // Memory of a device that its owner no longer offers could not be mapped again.
 bool JobBarrier::check_device_memory() {
+  using Memory = SharedJobState::DeviceMemory;
   const SharedJobState* b = shared_state();
+  if (!b->device_memory_count) return true;
+  OfferFinder offers(b);
+  if (!offers.has_room())
+    return fail(kExitError, "no memory to find out who offers memory of devices");
   for (uint32_t i = 0; i < b->device_memory_count; ++i) {
-    const SharedJobState::DeviceMemory& m = b->device_memory[i];
-    bool found = m.offered;
-    for (uint32_t k = 0; k < b->device_memory_count; ++k) {
-      const SharedJobState::DeviceMemory& o = b->device_memory[k];
-      if (k == i || !o.offered || o.owner != m.owner || o.number != m.number) continue;
-      found = true;
-      if (m.offered)
-        return fail(kExitRefused,
-                    "processes %d and %d share memory of process %d, which has ended "
-                    "(cuMemImportFromShareableHandle)",
-                    o.pid, m.pid, m.owner);
-    }
-    if (!found)
+    const Memory& m = b->device_memory[i];
+    if (!m.offered) continue;
+    if (const Memory* o = offers.find(m))
+      return fail(kExitRefused,
+                  "processes %d and %d share memory of process %d, which has ended "
+                  "(cuMemImportFromShareableHandle)",
+                  m.pid, o->pid, m.owner);
+    offers.add(i);
+  }
+  for (uint32_t i = 0; i < b->device_memory_count; ++i) {
+    const Memory& m = b->device_memory[i];
+    if (!m.offered && !offers.find(m))
       return fail(
           kExitRefused,
           "process %d has memory of process %d (%s), which that one has freed, or which has "

@@ -104,6 +104,8 @@ struct SharedJobState {
   };
   uint32_t watch_count;
   Watch watch[kMostWatches];
+  static constexpr uint32_t kWatchSlots = 2 * kMostWatches;
+  uint32_t watch_slot[kWatchSlots];  // HashIndex by set, number and nth
 };
 
 }  // namespace gpuckpt

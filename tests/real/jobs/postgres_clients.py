@@ -26,8 +26,9 @@ with socket.socket() as free:
     port = str(free.getsockname()[1])
 quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 subprocess.run([programs / "initdb", "-D", data, "-A", "trust", "-U", "test", "--no-sync"], check=True, **as_server, **quiet)
+# Huge pages that another program gives back meanwhile are not to be had at a restore.
 server = subprocess.Popen([programs / "postgres", "-D", data, "-k", data, "-p", port, "-c", "listen_addresses=127.0.0.1",
-                           "-c", "shared_buffers=8MB", "-c", "fsync=off"], **as_server, stderr=subprocess.DEVNULL)
+                           "-c", "shared_buffers=8MB", "-c", "fsync=off", "-c", "huge_pages=off"], **as_server, stderr=subprocess.DEVNULL)
 
 
 def client(program, host, *words):
