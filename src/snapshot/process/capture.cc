@@ -1,6 +1,7 @@
 #include "snapshot/process/capture.h"
 
 #include <errno.h>
+#include <sys/mman.h>
 
 #include "base/procfs/proc.h"
 #include "base/syscall.h"
@@ -15,10 +16,23 @@ namespace gpuckpt {
 
 using namespace process;
 
+namespace {
+
+// Unread bytes of sockets can fill it while all threads are parked, when a fault for each page
+// would take a good part of that time. What most programs need is before the huge pages.
+Region map_records() {
+  constexpr uint64_t kRoom = 96 << 20, kSmall = 2 << 20;
+  Region room = scratch_map(kRoom);
+  if (room) sys::call(SYS_madvise, sys::ptr(room.data() + kSmall), kRoom - kSmall, MADV_HUGEPAGE);
+  return room;
+}
+
+}  // namespace
+
 bool capture_start(Capture* c, bool self_contained, uint64_t memory) {
   c->eager_left = memory;
   c->pages.pagemap.forget();
-  c->record_memory = scratch_map(96ull << 20);
+  c->record_memory = map_records();
   c->eager_memory = scratch_map(Capture::kEagerRoom * sizeof(EagerCopy));
   c->eager = reinterpret_cast<EagerCopy*>(c->eager_memory.data());
   c->piece_memory = scratch_map(Capture::kPieceRoom * sizeof(SpacePiece));
