@@ -254,6 +254,12 @@ Status run(const Options& options) {
     if (Status status = resume(options); !status.ok()) return status;
   }
   std::string program = find_program(options.command[0]);
+  std::error_code error;
+  if (program.empty() && std::filesystem::is_directory(options.command[0], error))
+    return Status::NotFound(
+        fmt::format("{0} is a folder, not a program (the folder of --files-in-snapshot is written "
+                    "behind an equals sign: --files-in-snapshot={0})",
+                    options.command[0]));
   if (program.empty()) {
     return Status::NotFound(
         fmt::format("there is no program \"{}\"{}", options.command[0],

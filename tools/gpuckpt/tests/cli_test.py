@@ -238,6 +238,7 @@ def mirror_status(work):
 def run_refuses(work):
     call("run", "--", f"{work}/missing", code=125, says="there is no program")
     call("run", "--", "no-such-program-anywhere", code=125, says="PATH")
+    call("run", "--files-in-snapshot", work, "--", "true", code=125, says=f"--files-in-snapshot={work}")
     copy = f"{work}/alone"
     os.makedirs(f"{copy}/bin")
     shutil.copy2(gpuckpt, f"{copy}/bin/gpuckpt")
