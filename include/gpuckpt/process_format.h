@@ -372,6 +372,8 @@ enum SocketFlags : uint32_t {
   kSocketResetByPeer = 1,  // the other end closed with unread data in it: the next call fails with
                            // ECONNRESET
   kSocketTwoWay = 2,       // kSocketPair of datagrams: its peer is connected to it
+  kSocketFarAddress = 4,   // the address that it is bound to is not the machine's, though its
+                           // IP_FREEBIND or IPV6_FREEBIND is off
 };
 struct Socket {
   uint32_t index, state;

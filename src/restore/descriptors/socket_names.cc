@@ -97,6 +97,19 @@ bool in_its_folder(const Image::Socket& s, const std::function<bool()>& body) {
   return within(s.folder, false, body);
 }
 
+// Binds as with IP_FREEBIND, which is off before and after.
+template <typename Bind>
+bool bind_free(int fd, int domain, const Bind& bind_here) {
+  const int level = domain == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IP;
+  const int name = domain == AF_INET6 ? 78 /* IPV6_FREEBIND */ : IP_FREEBIND, on = 1, off = 0;
+  setsockopt(fd, level, name, &on, sizeof(on));
+  const bool bound = bind_here();
+  const int why = errno;
+  setsockopt(fd, level, name, &off, sizeof(off));
+  errno = why;
+  return bound;
+}
+
 }  // namespace
 
 std::string shown(const Socket& s) {
@@ -214,7 +227,12 @@ bool FdMaker::bind_network(int fd, const Image::Socket& entry) {
   if (s.type == SOCK_STREAM || shares_port(s))
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   const sockaddr_storage address = address_to_bind(entry);
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), s.name_bytes) != 0) return false;
+  auto bind_here = [&] {
+    return bind(fd, reinterpret_cast<const sockaddr*>(&address), s.name_bytes) == 0;
+  };
+  if (!bind_here() && !(errno == EADDRNOTAVAIL && s.flags & kSocketFarAddress &&
+                        bind_free(fd, s.domain, bind_here)))
+    return false;
   if (s.state == kSocketListening && listen(fd, s.backlog) != 0) return false;
   // Sockets that will share the port need SO_REUSEADDR here until all options are set.
   if (!before && !shares_port(s)) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &before, sizeof(before));

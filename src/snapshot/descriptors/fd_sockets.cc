@@ -5,6 +5,7 @@
 // and bound network sockets are bound again. What becomes of connections to other processes is the
 // user's choice (OutsideConnections).
 
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/if_packet.h>
 #include <linux/netlink.h>
@@ -266,6 +267,33 @@ bool join_unix(FdTable* t, FdTable::SocketSeen* seen) {
   return false;
 }
 
+// Could another socket be bound to the address of this one? One may keep an address that the
+// machine has no more, or that it got by IP_FREEBIND while that was on.
+bool is_far(int fd, const Socket& s) {
+  const bool v4 = s.domain == AF_INET;
+  if (!has_name(s) || (!v4 && s.domain != AF_INET6)) return false;
+  const uint8_t* address = s.name + (v4 ? 4 : 8);
+  const bool mapped = !v4 && IN6_IS_ADDR_V4MAPPED(reinterpret_cast<const in6_addr*>(address));
+  if (v4 || mapped) {
+    const uint8_t first = address[mapped ? 12 : 0];
+    if (first == 0 || first == 127) return false;  // any address, or the loopback's
+  } else if (IN6_IS_ADDR_UNSPECIFIED(reinterpret_cast<const in6_addr*>(address)) ||
+             IN6_IS_ADDR_LOOPBACK(reinterpret_cast<const in6_addr*>(address))) {
+    return false;
+  }
+  if (v4 ? int_option(fd, IPPROTO_IP, IP_FREEBIND)
+         : int_option(fd, IPPROTO_IPV6, 78 /* IPV6_FREEBIND */))
+    return false;
+  const long probe = sys::call(SYS_socket, s.domain, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (sys::failed(probe)) return false;
+  uint8_t name[sizeof(s.name)];
+  __builtin_memcpy(name, s.name, sizeof(name));
+  name[2] = name[3] = 0;  // any port
+  const long r = sys::call(SYS_bind, probe, sys::ptr(name), s.name_bytes);
+  sys::close(static_cast<int>(probe));
+  return r == -EADDRNOTAVAIL;
+}
+
 }  // namespace
 
 bool is_connection(int fd) {
@@ -320,6 +348,7 @@ bool capture_socket(FdTable* t, Descriptor* d) {
   } else {
     s.state = has_name(s) ? kSocketBound : kSocketFresh;
   }
+  if (s.state != kSocketConnection && is_far(d->fd, s)) s.flags |= kSocketFarAddress;
   note_credentials(d->fd, &s);
   t->socket_by_inode.add(seen.ino, t->sockets);
   d->object = static_cast<int>(t->sockets++);
