@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import harness
@@ -115,8 +116,12 @@ def squatted_session_folder(session):
     runtime.mkdir(mode=0o700)
     try:
         process = run_as_victim(session, XDG_RUNTIME_DIR=str(runtime))  # root's: as su and sudo leave it
+        began = time.monotonic()
         done = session.cli("checkpoint", process.pid, check=False)
-        check(done.returncode == 15 and f"{usual} belongs to user {NOBODY}" in done.stderr, done.stderr)
+        check(done.returncode == 14 and f"{usual} belongs to user {NOBODY}" in done.stderr, done.stderr)
+        check(time.monotonic() - began < 10, "the command waited for an answer that cannot come")
+        started = session.cli("run", "--store", session.store, "--", "/bin/true", check=False)
+        check(started.returncode == 0 and f"{usual} belongs to user {NOBODY}" in started.stderr, started.stderr)
         check(f"{usual} belongs to user {NOBODY}" in session.errors("out"), session.errors("out"))
         check(not list(runtime.iterdir()), "another user's runtime folder was used")
         os.chown(runtime, VICTIM, VICTIM)

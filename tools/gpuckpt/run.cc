@@ -2,6 +2,7 @@
 // the same variables does the same; this command also checks that it will work.
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,6 +16,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/files/session_folder.h"
+#include "base/text/text.h"
 #include "children.h"
 #include "process/first_process.h"
 #include "process/install.h"
@@ -62,6 +65,21 @@ void warn_about_files(const Options& options) {
   if (access(folder.c_str(), W_OK | X_OK) != 0)
     complain(fmt::format("warning: the status file {} cannot be written: {}: {}",
                          options.status_file, folder, strerror(errno)));
+}
+
+// Another user can make /tmp/gpuckpt-UID first. The library then listens nowhere.
+void warn_about_session_folder() {
+  char folder[PATH_MAX], fault[96] = "", first[PATH_MAX + sizeof(fault)] = "";
+  const SessionSettings settings{getenv("GPUCKPT_SESSION_DIR"), getenv("XDG_RUNTIME_DIR")};
+  for (unsigned i = 0; session_folder(settings, geteuid(), i, folder, sizeof(folder)); ++i) {
+    session_folder_fault(folder, geteuid(), fault, sizeof(fault));
+    if (!fault[0]) return;
+    if (!first[0]) format(first, sizeof(first), "%s %s", folder, fault);
+  }
+  complain(fmt::format(
+      "warning: gpuckpt's commands cannot reach the program, because the session folder {}: have "
+      "that removed, or set GPUCKPT_SESSION_DIR to a folder of your own",
+      first));
 }
 
 void warn_about_ids() {
@@ -281,6 +299,7 @@ Status run(const Options& options) {
   if (!options.mirror.empty() && !store::is_remote(options.mirror))
     warn_about_store(options.mirror);
   warn_about_files(options);
+  warn_about_session_folder();
   warn_about_ids();
   export_options(options, preload);
   std::vector<char*> argv;

@@ -73,6 +73,9 @@ bool make_session_folder(char* dir, size_t room) {
       return true;
     }
   }
+  static constinit bool is_told = false;  // a command asks several times
+  if (is_told) return false;
+  is_told = true;
   log_line(LogLevel::kWarn,
            "the session folder %s %s: gpuckpt's commands cannot reach this process; set "
            "GPUCKPT_SESSION_DIR to a folder of user %u's own before it starts",

@@ -121,6 +121,20 @@ std::optional<uint32_t> user_inside(int pid, uint32_t user) {
   return std::nullopt;
 }
 
+struct OwnSettings {
+  std::string session, runtime;
+};
+
+OwnSettings settings_of(int pid) {
+  OwnSettings out;
+  std::istringstream environment(proc_file(pid, "environ"));
+  for (std::string entry; std::getline(environment, entry, '\0');) {
+    if (entry.starts_with("GPUCKPT_SESSION_DIR=")) out.session = entry.substr(entry.find('=') + 1);
+    if (entry.starts_with("XDG_RUNTIME_DIR=")) out.runtime = entry.substr(entry.find('=') + 1);
+  }
+  return out;
+}
+
 // The folders in which the process may listen. Its environment names them, unless it has
 // overwritten its environment with a title (as redis-server does): then this command's own, or the
 // usual ones.
@@ -132,12 +146,7 @@ std::vector<std::string> session_folders(int pid) {
     for (unsigned i = 0; session_folder({session, runtime}, user, i, folder, sizeof(folder)); ++i)
       if (std::find(out.begin(), out.end(), folder) == out.end()) out.push_back(folder);
   };
-  std::string session, runtime;
-  std::istringstream environment(proc_file(pid, "environ"));
-  for (std::string entry; std::getline(environment, entry, '\0');) {
-    if (entry.starts_with("GPUCKPT_SESSION_DIR=")) session = entry.substr(entry.find('=') + 1);
-    if (entry.starts_with("XDG_RUNTIME_DIR=")) runtime = entry.substr(entry.find('=') + 1);
-  }
+  const auto [session, runtime] = settings_of(pid);
   add(session.c_str(), runtime.c_str());
   // Its runtime folder may be in its own mount namespace.
   if (session.empty() && runtime.starts_with("/")) out.push_back(runtime + "/gpuckpt");
@@ -150,20 +159,26 @@ std::vector<std::string> session_folders(int pid) {
   return out;
 }
 
-// Why the process may be unable to listen there: another process took the name. Empty: no reason is
-// known.
-std::string fault_of_folders(int pid) {
+// The process can listen nowhere, when another user took the name of each folder first.
+Status check_session_folders(int pid) {
   const uint32_t user = effective_user(pid);
-  for (const std::string& folder : session_folders(pid)) {
-    char fault[96];
-    session_folder_fault(folder.c_str(), user, fault, sizeof(fault));
-    if (fault[0])
-      return fmt::format(
-          "; its session folder {} {}, and it cannot answer there: have that removed, or start the "
-          "process with GPUCKPT_SESSION_DIR set to a folder of its own",
-          folder, fault);
+  if (user_inside(pid, user) != user) return Status::Ok();  // it has another number there
+  const OwnSettings own = settings_of(pid);
+  std::string first;
+  // It listens in a usual one where that of GPUCKPT_SESSION_DIR is of no use.
+  for (const char* session : {own.session.c_str(), ""}) {
+    char folder[PATH_MAX], fault[96];
+    for (unsigned i = 0;
+         session_folder({session, own.runtime.c_str()}, user, i, folder, sizeof(folder)); ++i) {
+      session_folder_fault(folder, user, fault, sizeof(fault));
+      if (!fault[0]) return Status::Ok();
+      if (first.empty()) first = fmt::format("{} {}", folder, fault);
+    }
   }
-  return "";
+  return Status::Refused(fmt::format(
+      "process {} cannot answer, because its session folder {}: have that removed, or start the "
+      "process with GPUCKPT_SESSION_DIR set to a folder of its own",
+      pid, first));
 }
 
 // The names under which the process may listen: it uses its pid in its own namespace, which may
@@ -444,9 +459,8 @@ Status Connection::connect_and_ask() {
   while (socket_ < 0) {
     uint64_t now = now_ms();
     if (now - start > kAnswerMs) {
-      return Status(kExitTimeout,
-                    fmt::format("process {} did not answer within {} s{}{}", pid, kAnswerMs / 1000,
-                                what_keeps(pid), fault_of_folders(pid)));
+      return Status(kExitTimeout, fmt::format("process {} did not answer within {} s{}", pid,
+                                              kAnswerMs / 1000, what_keeps(pid)));
     }
     if (first || now - woken > kWakeAgainMs) {
       if (Status status = wake(pid); !status.ok()) return status;
@@ -459,8 +473,10 @@ Status Connection::connect_and_ask() {
       for (const std::string& path : paths)
         if (std::string why = take_note(path); !why.empty())
           return Status::Error(fmt::format("process {}: {}", pid, why));
-      if (now - start > kSilentMs)
+      if (now - start > kSilentMs) {
+        if (Status status = check_session_folders(pid); !status.ok()) return status;
         if (Status status = why_silent(pid, now - start); !status.ok()) return status;
+      }
       looked = now;
     }
     for (const std::string& path : paths) {
