@@ -24,6 +24,8 @@ class Features:
         "refused_no_room": ["could not be restored", "leaves no room for the launcher"],
         "refused_no_place": ["descriptor", "goes by the name /, which leads to something else"],
         "refused_notify": ["descriptor", "F_NOTIFY"],
+        "refused_pressure": ["descriptor", "/proc/pressure"],
+        "refused_locked_terminal": ["descriptor", "TIOCSLCKTRMIOS"],
         "refused_path_gone": ["O_PATH", "deleted"],
         "refused_personality": ["thread", "personality"],
         "refused_pidfd_thread": ["descriptor", "PIDFD_THREAD"],

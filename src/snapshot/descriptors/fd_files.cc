@@ -99,6 +99,17 @@ bool on_kernel_file_system(FdTable* t, int fd, uint64_t device) {
   }
 }
 
+bool ends_in(const char* path, const char* ending) {
+  const size_t n = length(path), m = length(ending);
+  return n >= m && equal(path + n - m, ending);
+}
+
+// What is written to such a file is a threshold that poll() waits for, as long as it is open.
+bool is_pressure_trigger(const Descriptor& d, const char* path) {
+  return (d.flags & O_ACCMODE) != O_RDONLY && !(d.flags & O_PATH) &&
+         (starts_with(path, "/proc/pressure/") || ends_in(path, ".pressure"));
+}
+
 bool capture_kernel_file(FdTable* t, Descriptor* d, FdFacts* f) {
   struct statfs fs {};
   sys::call(SYS_fstatfs, d->fd, sys::ptr(&fs));
@@ -108,6 +119,11 @@ bool capture_kernel_file(FdTable* t, Descriptor* d, FdFacts* f) {
   if (f->path[0] != '/')
     return t->c->refuse("descriptor %d (%s) is of a kind that cannot be put back; close it", d->fd,
                         f->path);
+  if (is_pressure_trigger(*d, f->path))
+    return t->c->refuse(
+        "descriptor %d waits for pressure (%s, opened for writing), and the kernel does not show "
+        "the threshold; close it",
+        d->fd, f->path);
   d->kind = kFdKernelFile;
   if (static_cast<uint32_t>(fs.f_type) == PROC_SUPER_MAGIC && is_of_ended_process(*f)) {
     if (!can_be_of_another(f->path) || d->flags & O_PATH || d->fd_flags & kFdInFlight)

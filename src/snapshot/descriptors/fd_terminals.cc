@@ -286,6 +286,13 @@ bool is_hung_up(int master) {
          one.revents & POLLHUP;
 }
 
+bool has_locked_settings(int master) {
+  constexpr char kNone[64] = {};
+  char locked[sizeof(kNone)] = {};  // struct termios, whose bits say what is locked
+  return !sys::failed(sys::call(SYS_ioctl, master, TIOCGLCKTRMIOS, sys::ptr(locked))) &&
+         __builtin_memcmp(locked, kNone, sizeof(kNone)) != 0;
+}
+
 // A program that set its terminal to raw mode, say, wants to find it so again.
 void put_outside_terminals(FdTable* t) {
   for (size_t i = 0; i < t->count; ++i) {
@@ -326,6 +333,11 @@ bool put_terminals(FdTable* t) {
       return t->c->refuse(
           "the pseudo terminal behind descriptor %d has line discipline %d (TIOCSETD)", p.master,
           discipline);
+    if (has_locked_settings(p.master))
+      return t->c->refuse(
+          "the settings of the pseudo terminal behind descriptor %d are locked (TIOCSLCKTRMIOS); "
+          "unlock them",
+          p.master);
     KernelTermios settings{};
     if (!sys::failed(sys::call(SYS_ioctl, p.master, kGetSettings, sys::ptr(&settings)))) {
       out.settings_bytes = sizeof(settings);
