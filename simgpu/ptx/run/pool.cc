@@ -446,7 +446,7 @@ class Pool {
   // After a failed assertion: the other warps of the unit go on for a while, as they would on a GPU
   // until the failure has got round, and tell of their failed assertions. The first one counts.
   static void let_others_assert(Ctx* c, Unit* unit, const Warp* failed) {
-    Result ignored;
+    Result ignored, *const error = c->error;
     c->error = &ignored;
     for (uint32_t k = 0; k < unit->block_count; ++k) {
       Block& b = unit->blocks[k];
@@ -456,6 +456,7 @@ class Pool {
         if (&b.warps[w] != failed && !b.warps[w].done && can_run(b.warps[w]))
           run_warp(*c, b.warps[w], kWarpSlice);
     }
+    c->error = error;
   }
 
   static bool can_run(const Warp& warp) {

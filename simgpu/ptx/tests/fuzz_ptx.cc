@@ -21,7 +21,7 @@ namespace base {
 static const Ins* nothing(Ctx&, const Ins* i) { return i + 1; }
 static Fn any(const Key&) { return nothing; }
 extern const Backend kBackend;
-const Backend kBackend = {any, any, any, any};
+const Backend kBackend = {any, any, any, any, nullptr};
 }  // namespace base
 namespace avx2 {
 extern const Backend kBackend;
