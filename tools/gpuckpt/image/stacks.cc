@@ -142,7 +142,9 @@ std::vector<StackFrame> stack_of(const process::Thread& thread, const ImageMemor
   do {
     unw_word_t pc = 0;
     if (unw_get_reg(&cursor, UNW_REG_IP, &pc) != 0 || !pc) break;
-    out.push_back(frame_at(pc, out.empty(), memory, symbols));
+    StackFrame frame = frame_at(pc, out.empty(), memory, symbols);
+    // A wait that continues after a snapshot (snapshot/park/continued_wait.h) is the program's own.
+    if (!out.empty() || frame.function != "gpuckpt_continued_wait") out.push_back(std::move(frame));
   } while (out.size() < limit && unw_step(&cursor) > 0);
   return out;
 }
