@@ -68,6 +68,7 @@ enum RecordType : uint32_t {
   // Only in a snapshot of several processes (members, each with a blob of its own):
   kRecSame = 50,           // SameDescription
   kRecPeer = 51,           // SocketPeer
+  kRecZombieName = 48,     // ZombieName, of the kRecZombie before it
   kRecZombie = 52,         // Zombie: a child that has ended and was not waited for
   kRecOwner = 53,          // DescriptorOwner
   kRecSharesFolders = 54,  // nothing: has its working directory and umask in common with its parent
@@ -519,6 +520,12 @@ struct SocketPeer {
 struct Zombie {
   int32_t pid, pgid, sid;
   int32_t code, status;  // si_code and si_status of waitid
+  uint32_t reserved;
+};
+
+struct ZombieName {
+  int32_t pid;
+  char name[16];  // /proc/PID/comm, ended by a zero
   uint32_t reserved;
 };
 

@@ -160,9 +160,11 @@ void make_children(Start* s, size_t i, bool before_session, int report) {
 }
 
 // Makes a child that had ended and was not waited for: it ends again in the same way.
-void fork_zombie(const Start& s, const process::Zombie& z, int report) {
+void fork_zombie(const Start& s, const Image& image, const process::Zombie& z, int report) {
   pid_t pid = fork_as(z.pid, 0);
   if (pid == 0) {
+    for (const process::ZombieName& named : image.zombie_names)
+      if (named.pid == z.pid) prctl(PR_SET_NAME, named.name);
     if (z.sid == z.pid)
       setsid();
     else
@@ -176,7 +178,7 @@ void fork_zombie(const Start& s, const process::Zombie& z, int report) {
 
 void fork_zombies(const Start& s, const Image& image, bool leaders, int report) {
   for (const process::Zombie& z : image.zombies)
-    if ((z.pgid == z.pid) == leaders) fork_zombie(s, z, report);
+    if ((z.pgid == z.pid) == leaders) fork_zombie(s, image, z, report);
 }
 
 // Joins a group whose leader has ended. A group exists as long as a process is in it, so the leader

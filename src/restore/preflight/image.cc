@@ -260,6 +260,7 @@ constexpr struct {
     {kRecSame, append<&Image::same>},
     {kRecPeer, append<&Image::peers>},
     {kRecZombie, append<&Image::zombies>},
+    {kRecZombieName, append<&Image::zombie_names>},
     {kRecAio, read_aio},
 };
 

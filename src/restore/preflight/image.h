@@ -92,6 +92,7 @@ struct Image {
   std::vector<process::SameDescription> same;
   std::vector<process::SocketPeer> peers;
   std::vector<process::Zombie> zombies;
+  std::vector<process::ZombieName> zombie_names;
   std::vector<uint8_t> blob;  // the bytes themselves, for the entry
 };
 

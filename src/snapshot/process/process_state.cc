@@ -281,6 +281,19 @@ bool put_threads(Capture* c, Records* r, ThreadStatuses* statuses) {
 }
 
 // Children that have ended stay children until they are waited for.
+void put_zombie_name(Records* r, int pid) {
+  ZombieName z;
+  __builtin_memset(&z, 0, sizeof(z));
+  z.pid = pid;
+  char path[32], text[32];
+  format(path, sizeof(path), "/proc/%d/comm", pid);
+  const long n = read_file(path, text, sizeof(text));
+  if (n <= 1) return;
+  text[n - 1] = 0;  // the end of the line
+  copy(z.name, sizeof(z.name), text);
+  r->put(kRecZombieName, z);
+}
+
 bool put_zombies(Capture* c, Records* r) {
   if (!job_barrier.active()) return true;
   const SharedJobState* b = job_barrier.shared_state();
@@ -309,6 +322,7 @@ bool put_zombies(Capture* c, Records* r) {
           "the restored one the signal alone tells",
           child.pid);
     r->put(kRecZombie, Zombie{child.pid, child.pgid, child.sid, info.code, info.status, 0});
+    put_zombie_name(r, child.pid);
   }
   return true;
 }
