@@ -229,7 +229,7 @@ static CallEnd call_end(const process::Thread& t) {
     sys::sigprocmask_set(0);
     state.left.fetch_add(1);
     sys::futex_wake(&state.left, 1);
-    asm volatile("mov %0, %%rsp\n xor %%ebp, %%ebp\n jmp *%1" : : "r"(sp), "r"(pc) : "memory");
+    asm volatile("mov %0, %%rsp\n xor %%ebp, %%ebp\n jmp *%1" : : "d"(sp), "a"(pc) : "memory");
   }
   uint64_t frame = t->saved.ucontext;
   begin_rest(reinterpret_cast<ucontext_t*>(frame));

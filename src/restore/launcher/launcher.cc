@@ -364,14 +364,15 @@ void set_memory_layout(Plan* p) {
 // Calls `function`, which never returns, with the plan on another stack.
 [[noreturn, gnu::always_inline]] inline void call_on_stack(uint64_t stack, Plan* p,
                                                            uint64_t function) {
+  // In registers that the instructions do not write first: the compiler may choose any for "r", rbp
+  // among them.
   asm volatile(
       "mov %0, %%rsp\n"
       "xor %%ebp, %%ebp\n"
-      "mov %1, %%rdi\n"
       "call *%2\n"
       "hlt\n"
       :
-      : "r"(stack), "r"(p), "r"(function)
+      : "d"(stack), "D"(p), "a"(function)
       : "memory");
   __builtin_unreachable();
 }
