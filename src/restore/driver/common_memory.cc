@@ -252,7 +252,7 @@ int launch_in_place(const Tree& tree, size_t i, int launcher, int plan) {
       :
       : "a"(SYS_arch_prctl), "D"(kShadowStackDisable),
         "S"(kShadowStack), [arch_prctl] "i"(SYS_arch_prctl), [set_fs] "i"(ARCH_SET_FS),
-        [stack] "r"(s), [entry] "r"(code + entry)
+        [stack] "d"(s), [entry] "b"(code + entry)
       : "rcx", "r11", "memory");
   __builtin_unreachable();
 }
