@@ -31,6 +31,7 @@ namespace gpuckpt {
 namespace device {
 
 MachineFacts machine_facts;
+RealmPlaces places_of_init;
 
 void live_contexts(Vector<uint64_t>* out) {
   MutexLock guard(registry().lock);

@@ -44,6 +44,9 @@ struct MachineFacts {
   DeviceFacts device[kMaxDevices];
 };
 extern MachineFacts machine_facts;
+// What cuInit takes from the driver's heap: the contexts of NVIDIA's driver are among it (r580), so
+// a restore makes the same call in the same places.
+extern RealmPlaces places_of_init;
 bool learn_machine(MachineFacts* facts);
 
 // A live context on `device`, by the driver's handle; null: none.

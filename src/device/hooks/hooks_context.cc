@@ -1,5 +1,6 @@
 // Contexts: which exist, how they were made, and what dies with them.
 #include "device/base/lock_order.h"
+#include "device/capture/capture.h"
 #include "device/hooks/hooks.h"
 #include "intercept/gate/gate.h"
 #include "intercept/generated/custom_hooks.h"
@@ -95,6 +96,11 @@ void context_ended(uint64_t name) {
 }  // namespace device
 
 using namespace device;
+
+CUresult hook_cuInit(unsigned int Flags) {
+  RealmRecording recording(&places_of_init);
+  return real().cuInit(Flags);
+}
 
 CUresult hook_cuCtxCreate(CUcontext* pctx, unsigned int flags, CUdevice dev) {
   MutexLock one(beginning_or_ending);

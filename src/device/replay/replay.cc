@@ -70,6 +70,12 @@ bool compare_machine(const char* mapped, DeviceReport* report) {
   return true;
 }
 
+// Real drivers make the primary contexts of all devices here.
+CUresult initialise() {
+  RealmRecording recording(&places_of_init);
+  return real().cuInit(0);
+}
+
 CUresult make_context(ContextObject* c, CUcontext* now) {
   RealmRecording recording(&c->places);  // its blocks at their old addresses
   auto* create = c->first_api ? real().cuCtxCreate : real().cuCtxCreate_v2;
@@ -494,7 +500,7 @@ bool restore(RestoreSource* source, DeviceReport* report) {
     auto* mapped =
         static_cast<const char*>(source->blob ? source->blob(source, "gpu_map", &bytes) : nullptr);
     if (mapped && !apply_gpu_map(mapped, report)) return false;
-    CUresult result = real().cuInit(0);
+    const CUresult result = initialise();
     if (result != CUDA_SUCCESS)
       return report->fail(kExitIncompatible, "cuInit fails here: %s (%d)", error_name(result),
                           static_cast<int>(result));

@@ -253,7 +253,7 @@ const AbiEntry kAbi[] = {
     {"cuGreenCtxWaitEvent", "cuGreenCtxWaitEvent", 12040, false, FunctionClass::kForward, offsetof(RealDriver, cuGreenCtxWaitEvent), reinterpret_cast<void*>(::cuGreenCtxWaitEvent), ""},
     {"cuImportExternalMemory", "cuImportExternalMemory", 10000, false, FunctionClass::kRefuse, offsetof(RealDriver, cuImportExternalMemory), reinterpret_cast<void*>(::cuImportExternalMemory), "memory of another API"},
     {"cuImportExternalSemaphore", "cuImportExternalSemaphore", 10000, false, FunctionClass::kRefuse, offsetof(RealDriver, cuImportExternalSemaphore), reinterpret_cast<void*>(::cuImportExternalSemaphore), "semaphores of another API"},
-    {"cuInit", "cuInit", 2000, false, FunctionClass::kForward, offsetof(RealDriver, cuInit), reinterpret_cast<void*>(::cuInit), ""},
+    {"cuInit", "cuInit", 2000, false, FunctionClass::kCustom, offsetof(RealDriver, cuInit), reinterpret_cast<void*>(::cuInit), ""},
     {"cuIpcCloseMemHandle", "cuIpcCloseMemHandle", 4010, false, FunctionClass::kCustom, offsetof(RealDriver, cuIpcCloseMemHandle), reinterpret_cast<void*>(::cuIpcCloseMemHandle), ""},
     {"cuIpcGetEventHandle", "cuIpcGetEventHandle", 4010, false, FunctionClass::kCustom, offsetof(RealDriver, cuIpcGetEventHandle), reinterpret_cast<void*>(::cuIpcGetEventHandle), "a snapshot holds all processes that share the event or is refused"},
     {"cuIpcGetMemHandle", "cuIpcGetMemHandle", 4010, false, FunctionClass::kCustom, offsetof(RealDriver, cuIpcGetMemHandle), reinterpret_cast<void*>(::cuIpcGetMemHandle), "a snapshot holds all processes that share the memory or is refused"},

@@ -89,6 +89,7 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx* phCtx, CUdevResourceDesc desc, CUdevi
 CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx);
 CUresult hook_cuGreenCtxGetDevResource(CUgreenCtx hCtx, CUdevResource* resource, CUdevResourceType type);
 CUresult hook_cuGreenCtxStreamCreate(CUstream* phStream, CUgreenCtx greenCtx, unsigned int flags, int priority);
+CUresult hook_cuInit(unsigned int Flags);
 CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr);
 CUresult hook_cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event);
 CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr);
@@ -331,6 +332,7 @@ struct HookTable {
   decltype(&hook_cuGreenCtxDestroy) cuGreenCtxDestroy;
   decltype(&hook_cuGreenCtxGetDevResource) cuGreenCtxGetDevResource;
   decltype(&hook_cuGreenCtxStreamCreate) cuGreenCtxStreamCreate;
+  decltype(&hook_cuInit) cuInit;
   decltype(&hook_cuIpcCloseMemHandle) cuIpcCloseMemHandle;
   decltype(&hook_cuIpcGetEventHandle) cuIpcGetEventHandle;
   decltype(&hook_cuIpcGetMemHandle) cuIpcGetMemHandle;

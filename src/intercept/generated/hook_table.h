@@ -87,6 +87,7 @@ const HookTable hook_table = {
     .cuGreenCtxDestroy = hook_cuGreenCtxDestroy,
     .cuGreenCtxGetDevResource = hook_cuGreenCtxGetDevResource,
     .cuGreenCtxStreamCreate = hook_cuGreenCtxStreamCreate,
+    .cuInit = hook_cuInit,
     .cuIpcCloseMemHandle = hook_cuIpcCloseMemHandle,
     .cuIpcGetEventHandle = hook_cuIpcGetEventHandle,
     .cuIpcGetMemHandle = hook_cuIpcGetMemHandle,

@@ -242,6 +242,9 @@ CUresult hook_cuGreenCtxGetDevResource(CUgreenCtx hCtx, CUdevResource* resource,
 CUresult hook_cuGreenCtxStreamCreate(CUstream* phStream, CUgreenCtx greenCtx, unsigned int flags, int priority) {
   return real().cuGreenCtxStreamCreate(phStream, greenCtx, flags, priority);
 }
+CUresult hook_cuInit(unsigned int Flags) {
+  return real().cuInit(Flags);
+}
 CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr) {
   return real().cuIpcCloseMemHandle(dptr);
 }

@@ -2143,8 +2143,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuImportExternalSemaphore(CUexternalSe
 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuInit(unsigned int Flags) {
   GateGuard guard(kFn_cuInit);
-  CUresult rc = real().cuInit(Flags);
-  if (no_memory(rc)) rc = real().cuInit(Flags);
+  CUresult rc = hook_table.cuInit(Flags);
+  if (no_memory(rc)) rc = hook_table.cuInit(Flags);
   return rc;
 }
 
