@@ -302,7 +302,8 @@ def main(kind=Run):
 # A difference that is excused and no longer there.
 def stale_excuses(folder, runs):
     met = set().union(*(run.known for run in runs))
-    return [f"nothing fits any more: {known}" for i, known in enumerate(readback.KNOWN[folder]) if i not in met]
+    return [f"nothing fits any more: {known}" for i, known in enumerate(readback.KNOWN[folder])
+            if i not in met and known[2] not in readback.MOMENTARY]
 
 
 def run_all(kind, chosen, options):
