@@ -1,10 +1,10 @@
 // Writing a snapshot: bytes -> chunks -> (known? reference it : add it to a frame) -> packs, then
 // the manifest.
 //
-// Order of writes, which law 4 rests on: packs and manifest under temporary names, each synced;
-// packs renamed to their names; their directory synced; manifest renamed; its directory synced.
-// Other writers may refer to a pack as soon as it has its name, so from then on only prune (alone)
-// may remove it.
+// Order of writes, so that a crash at any moment leaves every published snapshot whole: packs and
+// manifest under temporary names, each synced; packs renamed to their names; their directory
+// synced; manifest renamed; its directory synced. Other writers may refer to a pack as soon as it
+// has its name, so from then on only prune (alone) may remove it.
 
 #include "store/snapshot_writer.h"
 

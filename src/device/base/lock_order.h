@@ -33,8 +33,8 @@ enum LockRank : uint8_t {
   kIpcEventLock,      // ipc_events.cc: events that they share
   kSyncMemopsLock,    // hooks_memory.cc: addresses with CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
   kRegistryLock,      // registry.h: the CUDA objects that are alive
-  kCapturePointLock,  // hooks_graph.cc: rooms for names of a capture's points
-  kCallSiteLock,      // call_sites.cc: where allocations are made of allocations
+  kCapturePointLock,  // hooks_graph.cc: buffers for the names of a stream capture's points
+  kCallSiteLock,      // call_sites.cc: where allocations were made
   kSettingsLock,      // settings.cc
   kHeapLock,          // memory.cc: the device side's own heap
 };

@@ -23,11 +23,11 @@ bool wake(const char* gpu_map, DeviceReport* report);
 
 bool restore(RestoreSource* source, DeviceReport* report);
 
-// What a snapshot asks the driver about the live objects (gate closed, all idle), for replay to
-// use.
 // Contexts that live, by name.
 void live_contexts(Vector<uint64_t>* out);
 
+// What a snapshot asks the driver about the live objects (gate closed, all idle), for replay to
+// use.
 bool learn_state(DeviceReport* report);
 
 // What the machine must offer: recorded at a snapshot, compared at a restore.

@@ -1,4 +1,5 @@
-// The coordinator: a bare thread that exists from a trigger until its snapshot is durable (law 3).
+// The coordinator: a bare thread that exists from a trigger until its snapshot is durable; at rest
+// the process has no thread of ours.
 // Its thread descriptor came from ld.so, so that it may call pthread_create and pthread_join; apart
 // from that it uses raw calls.
 

@@ -124,9 +124,13 @@ void ask_udp(FdTable* t, int family, int protocol) {
   });
 }
 
-}  // namespace
+bool misses_unix_sockets(const FdTable& t) {
+  for (uint32_t i = 0; i < t.sockets; ++i)
+    if (t.socket[i].s.domain == AF_UNIX && !t.socket[i].asked) return true;
+  return false;
+}
 
-void ask_unix_diag(FdTable* t) {
+void dump_unix_sockets(FdTable* t) {
   unix_diag_req request{};
   request.sdiag_family = AF_UNIX;
   request.udiag_states = ~0u;
@@ -141,6 +145,14 @@ void ask_unix_diag(FdTable* t) {
       note_unix(t, seen->s.index, type, value, n);
     });
   });
+}
+
+}  // namespace
+
+// The kernel's list has gaps when other processes make and close sockets while it is read.
+void ask_unix_diag(FdTable* t) {
+  constexpr int kMostDumps = 8;
+  for (int i = 0; i == 0 || (i < kMostDumps && misses_unix_sockets(*t)); ++i) dump_unix_sockets(t);
 }
 
 void each_tcp_socket(void* context, void (*each)(void* context, const inet_diag_msg&)) {
