@@ -2,7 +2,6 @@
 // the same variables does the same; this command also checks that it will work.
 
 #include <errno.h>
-#include <limits.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -16,12 +15,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "base/files/session_folder.h"
-#include "base/text/text.h"
 #include "children.h"
 #include "process/first_process.h"
 #include "process/install.h"
 #include "process/job_lease.h"
+#include "process/process.h"
 #include "process/resume.h"
 #include "restore/driver/ids.h"
 #include "status_file.h"
@@ -69,17 +67,14 @@ void warn_about_files(const Options& options) {
 
 // Another user can make /tmp/gpuckpt-UID first. The library then listens nowhere.
 void warn_about_session_folder() {
-  char folder[PATH_MAX], fault[96] = "", first[PATH_MAX + sizeof(fault)] = "";
-  const SessionSettings settings{getenv("GPUCKPT_SESSION_DIR"), getenv("XDG_RUNTIME_DIR")};
-  for (unsigned i = 0; session_folder(settings, geteuid(), i, folder, sizeof(folder)); ++i) {
-    session_folder_fault(folder, geteuid(), fault, sizeof(fault));
-    if (!fault[0]) return;
-    if (!first[0]) format(first, sizeof(first), "%s %s", folder, fault);
-  }
+  auto value = [](const char* name) { return getenv(name) ? getenv(name) : ""; };
+  const std::string fault =
+      fault_of_session_folders(value("GPUCKPT_SESSION_DIR"), value("XDG_RUNTIME_DIR"), geteuid());
+  if (fault.empty()) return;
   complain(fmt::format(
       "warning: gpuckpt's commands cannot reach the program, because the session folder {}: have "
       "that removed, or set GPUCKPT_SESSION_DIR to a folder of your own",
-      first));
+      fault));
 }
 
 void warn_about_ids() {

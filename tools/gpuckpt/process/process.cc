@@ -163,22 +163,13 @@ std::vector<std::string> session_folders(int pid) {
 Status check_session_folders(int pid) {
   const uint32_t user = effective_user(pid);
   if (user_inside(pid, user) != user) return Status::Ok();  // it has another number there
-  const OwnSettings own = settings_of(pid);
-  std::string first;
-  // It listens in a usual one where that of GPUCKPT_SESSION_DIR is of no use.
-  for (const char* session : {own.session.c_str(), ""}) {
-    char folder[PATH_MAX], fault[96];
-    for (unsigned i = 0;
-         session_folder({session, own.runtime.c_str()}, user, i, folder, sizeof(folder)); ++i) {
-      session_folder_fault(folder, user, fault, sizeof(fault));
-      if (!fault[0]) return Status::Ok();
-      if (first.empty()) first = fmt::format("{} {}", folder, fault);
-    }
-  }
+  const auto [session, runtime] = settings_of(pid);
+  const std::string fault = fault_of_session_folders(session, runtime, user);
+  if (fault.empty()) return Status::Ok();
   return Status::Refused(fmt::format(
       "process {} cannot answer, because its session folder {}: have that removed, or start the "
       "process with GPUCKPT_SESSION_DIR set to a folder of its own",
-      pid, first));
+      pid, fault));
 }
 
 // The names under which the process may listen: it uses its pid in its own namespace, which may
@@ -401,6 +392,22 @@ Status check_living_process(int pid) {
 }
 
 }  // namespace
+
+std::string fault_of_session_folders(const std::string& session, const std::string& runtime,
+                                     uint32_t user) {
+  std::string first;
+  // The library listens in a usual one where that of GPUCKPT_SESSION_DIR is of no use.
+  for (const char* given : {session.c_str(), ""}) {
+    char folder[PATH_MAX], fault[96];
+    for (unsigned i = 0; session_folder({given, runtime.c_str()}, user, i, folder, sizeof(folder));
+         ++i) {
+      session_folder_fault(folder, user, fault, sizeof(fault));
+      if (!fault[0]) return "";
+      if (first.empty()) first = fmt::format("{} {}", folder, fault);
+    }
+  }
+  return first;
+}
 
 std::string proc_file(int pid, const char* file) {
   return whole_file(fmt::format("{}/{}", living_thread(pid), file));

@@ -46,6 +46,12 @@ wire::CtlRequest make_request(wire::CtlVerb verb);
 // 0: there is none.
 int process_beside(int pid, int inner);
 
+// What is wrong with the session folders of a process with these settings
+// (base/files/session_folder.h), as the first one's name and the end of a sentence; empty: it can
+// listen in one of them.
+std::string fault_of_session_folders(const std::string& session, const std::string& runtime,
+                                     uint32_t user);
+
 // Text of /proc/PID/FILE; empty when it cannot be read.
 std::string proc_file(int pid, const char* file);
 // The value of "Name:" in /proc/PID/status.
