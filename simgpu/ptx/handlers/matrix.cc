@@ -285,6 +285,19 @@ const Ins* op_wmma_store(Ctx& c, const Ins* i) {
   return i + 1;
 }
 
+// The 16 bytes of a matrix's row, whose address the lane has. False: the launch has failed.
+static bool move_row(Ctx& c, const Ins* i, unsigned lane, bool store, void* row) {
+  const uint64_t a = async_address(c, i->a, i->sub & 1, i->sub & 2, lane);
+  if (a % 16 != 0) {
+    fault(c, i, Outcome::kMisaligned, a, "a row of a matrix at 0x%llx is not aligned to 16",
+          (unsigned long long)a);
+    return false;
+  }
+  if (store ? write_bytes(c, lane, a, row, 16) : read_bytes(c, lane, a, row, 16)) return true;
+  outside(c, i, a);
+  return false;
+}
+
 const Ins* op_ldmatrix(Ctx& c, const Ins* i) {
   const Ins* wait = nullptr;
   if (!whole_warp(c, i, &wait)) return wait;
@@ -302,12 +315,7 @@ const Ins* op_ldmatrix(Ctx& c, const Ins* i) {
           element(l, half) = (uint16_t)(reg[l] >> 16 * half);
     for (unsigned row = 0; row < 8; ++row) {
       const unsigned lane = 8 * k + row;
-      const uint64_t a = async_address(c, i->a, i->sub & 1, i->sub & 2, lane);
-      if (a % 16 != 0)
-        return fault(c, i, Outcome::kMisaligned, a,
-                     "a row of a matrix at 0x%llx is not aligned to 16", (unsigned long long)a);
-      if (!(store ? write_bytes(c, lane, a, m[row], 16) : read_bytes(c, lane, a, m[row], 16)))
-        return outside(c, i, a);
+      if (!move_row(c, i, lane, store, m[row])) return nullptr;
     }
     if (!store && reg)
       for (unsigned l = 0; l < kLanes; ++l) reg[l] = element(l, 0) | (uint32_t)element(l, 1) << 16;
@@ -363,12 +371,7 @@ const Ins* op_byte_matrix(Ctx& c, const Ins* i) {
     if (store) each([](uint32_t word, unsigned bit, uint8_t& e) { e = (uint8_t)(word >> bit); });
     for (unsigned row = 0; row < shape.rows(); ++row) {
       const unsigned lane = shape.rows() * k + row;
-      const uint64_t a = async_address(c, i->a, i->sub & 1, i->sub & 2, lane);
-      if (a % 16 != 0)
-        return fault(c, i, Outcome::kMisaligned, a,
-                     "a row of a matrix at 0x%llx is not aligned to 16", (unsigned long long)a);
-      if (!(store ? write_bytes(c, lane, a, m[row], 16) : read_bytes(c, lane, a, m[row], 16)))
-        return outside(c, i, a);
+      if (!move_row(c, i, lane, store, m[row])) return nullptr;
       if (!store && shape.packed != 8) widen_row(m[row], shape.packed);
     }
     if (!store)
