@@ -298,7 +298,7 @@ enum FdKind : uint32_t {
   kFdPtyMaster = 17,  // pseudo terminal with its master inside: `object` = index of kRecTerminal
   kFdPath = 19,       // O_PATH: the place is named, nothing is open; value[0] = a removed folder
   kFdKernelFile = 20,  // of /proc, /sys: opened again when the program is complete; value[0] = of
-                       // this process, which has ended
+                       // this process, which has ended; value[1] = it was read to its end
   kFdPidfdGone = 21,   // of a process that has ended: value[0] = its status as wait reported it, 0
                        // where that is not known
   kFdPidfd = 22,       // of another process of the job: value[0] = its number

@@ -48,6 +48,7 @@ class Features:
     }
     # What a snapshot of these may tell (exit 3); nothing else, and nothing of others.
     TOLD = {
+        "fd_half_read": "is in the middle of /proc/",
         "fd_inotify_unread": "unread events",
         "fd_kernel_log": "reads the kernel's log",
         "fd_raw": "unread packets",
@@ -60,7 +61,7 @@ class Features:
         "tcp_zerocopy": "notifications that are not read (MSG_ERRQUEUE)",
         "socket_untold": "which the kernel does not show; a restore leaves it out",
     }
-    MUST_TELL = ("fd_inotify_unread", "fd_kernel_log", "tcp_halves", "ipc_sysv", "keyring_session", "socket_errors", "socket_untold", "tcp_zerocopy")
+    MUST_TELL = ("fd_half_read", "fd_inotify_unread", "fd_kernel_log", "tcp_halves", "ipc_sysv", "keyring_session", "socket_errors", "socket_untold", "tcp_zerocopy")
     # What a restore cannot give back in a flavour: feature -> why. Listed in docs/LIMITS.md.
     NOT_IN = {
         "nobody": {"id_dumpable": "nobody but root may look at it",

@@ -200,6 +200,7 @@ KNOWN = {
         (r"id_program_removed", r"exe: ", "the program's own file is gone"),
         (r"thread_first_ended", r"thread \d+ status SigBlk: ", "signals that a thread blocked when it ended"),
         (r"shm_second_name", r"mapping \S+: .*/dev/shm/sem\..*", "shared memory has the name that it goes by, not the one that it was made by"),
+        (r"fd_read_out", r"fd \d+ fdinfo pos: ", "the end of a text that the kernel writes anew, which is longer"),
     ],
     "trees": [
         (r"log_followed", r"fd 3 fdinfo pos: ", "a log that is written and read all the time"),

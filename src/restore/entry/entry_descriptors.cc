@@ -18,6 +18,13 @@ namespace {
 using namespace process;
 using restore::Plan;
 
+// The text may be longer than it was: what was read to its end stays so.
+void read_to_end(int fd) {
+  char text[4096];
+  while (sys::read(fd, text, sizeof(text)) > 0) {
+  }
+}
+
 // Opens a file of /proc, which shows the program only now. The stored path has the process's old
 // number.
 void open_kernel_file(Plan* p, const Descriptor& d, const char* path) {
@@ -37,6 +44,7 @@ void open_kernel_file(Plan* p, const Descriptor& d, const char* path) {
     return;
   }
   sys::call(SYS_lseek, fd, static_cast<long>(d.offset), 0);
+  if (d.value[1]) read_to_end(fd);
   each_record(p, [&](const RecordHead& h, const char* at) {
     const Descriptor* o = reinterpret_cast<const Descriptor*>(at);
     if (h.type == kRecFd && o->description == d.description && !(o->fd_flags & kFdInFlight))

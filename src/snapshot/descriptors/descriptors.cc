@@ -15,6 +15,7 @@
 #include "gpuckpt/wire.h"
 #include "snapshot/api/device_plugin.h"
 #include "snapshot/control/state.h"
+#include "snapshot/descriptors/half_read.h"
 #include "snapshot/descriptors/semaphores.h"
 #include "snapshot/job/barrier.h"
 #include "snapshot/job/comparison.h"
@@ -532,10 +533,12 @@ static bool begin_table(Capture* c, Records* r) {
 }
 
 static bool list_all(Capture* c, FdTable* t) {
+  half_read.begin_look();
   const bool listed = each_number_in("/proc/thread-self/fd", t, [](void* context, int fd) {
     FdTable* table = static_cast<FdTable*>(context);
     return capture_fd(table, fd) && !table->c->code;
   });
+  if (listed && !c->code) half_read.end_look();
   if (listed || c->code) return !c->code;
   char why[256];
   const long error = sys::open("/proc/thread-self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

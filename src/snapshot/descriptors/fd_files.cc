@@ -13,6 +13,7 @@
 #include "gpuckpt/wire.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/descriptors/descriptors.h"
+#include "snapshot/descriptors/half_read.h"
 #include "snapshot/descriptors/hard_link.h"
 
 namespace gpuckpt {
@@ -132,7 +133,7 @@ bool capture_kernel_file(FdTable* t, Descriptor* d, FdFacts* f) {
           d->fd, f->path);
     d->value[0] = static_cast<uint64_t>(subject_of(f->path));
   }
-  return true;
+  return half_read.look_at(t, d, f->path, static_cast<uint32_t>(fs.f_type));
 }
 
 bool capture_file(FdTable* t, Descriptor* d, FdFacts* f) {
