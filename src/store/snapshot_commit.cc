@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "store/io/job_line.h"
 #include "store/io/json_text.h"
-#include "store/io/line.h"
 #include "store/snapshot_writer.h"
 
 namespace gpuckpt::store {

@@ -17,7 +17,7 @@
 
 #include "store/format/index.h"
 #include "store/io/memory.h"
-#include "store/parts.h"
+#include "store/store_internal.h"
 
 namespace gpuckpt::store {
 

@@ -9,11 +9,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "store/io/job_line.h"
 #include "store/io/json_text.h"
-#include "store/io/line.h"
 #include "store/io/memory.h"
 #include "store/io/remote.h"
-#include "store/parts.h"
+#include "store/store_internal.h"
 
 namespace gpuckpt::store {
 namespace {
@@ -207,7 +207,7 @@ class StoreImpl : public Store {
       if (!info.status.ok()) info.meta.clear();
       out->push_back(std::move(info));
     }
-    Line line(env_, paths_);
+    JobLine line(env_, paths_);
     for (auto it = out->rbegin(); it != out->rend(); ++it)
       it->branch = line.is_branch(it->id, it->meta);
     return Status::Ok();

@@ -31,7 +31,7 @@ struct SnapshotInfo {
   std::string meta;  // JSON; empty when `status` is not ok
   uint64_t manifest_bytes = 0;
   Status status;        // why the manifest cannot be used
-  bool branch = false;  // not in its job's line (line.h)
+  bool branch = false;  // not in its job's line (job_line.h)
 };
 
 struct WriteOptions {

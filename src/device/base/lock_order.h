@@ -17,20 +17,20 @@ namespace gpuckpt::device {
 
 enum LockRank : uint8_t {
   kNoRank = 0,
-  kContextLock,       // hooks_context.cc: a context begins or ends, until that is recorded
-  kPlacingLock,       // hooks_module.cc: code and variables are placed, until that is recorded
-  kConditionalLock,   // conditionals.cc: a conditional handle is made, until that is recorded
-  kPoolSharingLock,   // hooks_pool_sharing.cc: pools whose descriptors were given away
-  kPoolLock,          // hooks_pool.cc: frees that wait for their stream, and what pools keep
-  kPinnedLock,        // hooks_pinned.cc: pinned host memory, and the application's registrations
-  kVmmLock,           // vmm_records.h: the application's own reservations and mappings
-  kStageLock,         // stage.cc: copies that wait to be drained
-  kPumpLock,          // pump.h: a pump's stream and buffers, where the stage's lock is not used
-  kSinkPinLock,       // pump.cc: the registration of the ring to the writer
-  kMemoriesLock,      // arena_driver.cc: the device's memory is being asked for the first time
-  kArenaLock,         // arena_driver.h: the arena of one device
-  kIpcLock,           // ipc.cc: memory that processes of the job share
-  kIpcEventLock,      // ipc_events.cc: events that they share
+  kContextLock,      // hooks_context.cc: a context begins or ends, until that is recorded
+  kPlacingLock,      // hooks_module.cc: code and variables are placed, until that is recorded
+  kConditionalLock,  // conditionals.cc: a conditional handle is made, until that is recorded
+  kPoolSharingLock,  // hooks_pool_sharing.cc: pools whose descriptors were given away
+  kPoolLock,         // hooks_pool.cc: frees that wait for their stream, and what pools keep
+  kPinnedLock,       // hooks_pinned.cc: pinned host memory, and the application's registrations
+  kVmmLock,          // vmm_records.h: the application's own reservations and mappings
+  kStageLock,        // stage.cc: copies that wait to be drained
+  kPumpLock,      // device_pump.h: a pump's stream and buffers, where the stage's lock is not used
+  kSinkPinLock,   // device_pump.cc: the registration of the ring to the writer
+  kMemoriesLock,  // arena_driver.cc: the device's memory is being asked for the first time
+  kArenaLock,     // arena_driver.h: the arena of one device
+  kIpcLock,       // ipc.cc: memory that processes of the job share
+  kIpcEventLock,  // ipc_events.cc: events that they share
   kSyncMemopsLock,    // hooks_memory.cc: addresses with CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
   kRegistryLock,      // registry.h: the CUDA objects that are alive
   kCapturePointLock,  // hooks_graph.cc: buffers for the names of a stream capture's points

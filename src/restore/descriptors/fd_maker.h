@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "restore/descriptors/connections.h"
 #include "restore/descriptors/fds.h"
+#include "restore/descriptors/tcp_reconnect.h"
 #include "restore/preflight/image.h"
 #include "restore/preflight/memory_loader.h"
 #include "restore/preflight/removed.h"
@@ -72,7 +72,7 @@ class FdMaker {
   bool make_fifo(const std::string& path, mode_t mode);
   int make_pipe(const Descriptor&, const std::string& path);
 
-  // fd_queues.cc
+  // fd_message_queues.cc
   int make_queue(const Descriptor&, const std::string& path);
   int make_nameless_queue(const Descriptor&);
 
@@ -90,7 +90,7 @@ class FdMaker {
   const Image::Socket* listener_of(const Socket&) const;
   bool has_peer_in_image(const Socket&) const;
 
-  // connections.cc
+  // tcp_reconnect.cc
   void end_own_stale_connections();
   bool prepare_connections();
   void prepare_left_end(const Image::Socket&, ConnectionListeners*);

@@ -1,7 +1,7 @@
-// The program's sockets. Order: TCP connections (connections.cc). Then all other sockets are made,
-// with the options that must be set before they have names. Then all get their names, then listen,
-// then are connected. When their unread messages are in place (socket_messages.cc), the remaining
-// options are set.
+// The program's sockets. Order: TCP connections (tcp_reconnect.cc). Then all other sockets are
+// made, with the options that must be set before they have names. Then all get their names, then
+// listen, then are connected. When their unread messages are in place (socket_messages.cc), the
+// remaining options are set.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,10 +14,10 @@
 #include <algorithm>
 #include <set>
 
-#include "restore/descriptors/connections.h"
 #include "restore/descriptors/fd_maker.h"
 #include "restore/descriptors/socket_names.h"
 #include "restore/descriptors/socket_options.h"
+#include "restore/descriptors/tcp_reconnect.h"
 #include "restore/driver/as_process.h"
 #include "restore/driver/stale_connections.h"
 

@@ -1,6 +1,6 @@
 #include "restore/descriptors/socket_options.h"
 
-#include "restore/descriptors/connections.h"
+#include "restore/descriptors/tcp_reconnect.h"
 
 #include "gpuckpt/socket_options.h"
 

@@ -10,8 +10,8 @@
 #include "base/syscall.h"
 #include "snapshot/control/memory_pressure.h"
 #include "snapshot/control/state.h"
-#include "snapshot/descriptors/pump.h"
 #include "snapshot/io/io_thread.h"
+#include "snapshot/memory/host_pump.h"
 #include "snapshot/park/libc_probe.h"
 #include "snapshot/park/park.h"
 

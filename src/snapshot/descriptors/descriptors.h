@@ -1,12 +1,12 @@
 // The application's open descriptors, captured while it is parked, by a thread that shares its
 // table. descriptors.cc walks the table and asks one file per kind:
 //
-//   fd_anonymous.cc  eventfd, timerfd, signalfd, epoll, inotify, pidfd
-//   fd_files.cc      regular files and their locks, folders, memfd and unlinked files, /proc
-//   fd_pipes.cc      pipes and named pipes with their contents
-//   fd_queues.cc     POSIX message queues
-//   fd_sockets.cc    sockets of all families with their queues (sockets.h)
-//   fd_terminals.cc  terminals, pseudo terminals inside the program
+//   fd_anonymous.cc       eventfd, timerfd, signalfd, epoll, inotify, pidfd
+//   fd_files.cc           regular files and their locks, folders, memfd and unlinked files, /proc
+//   fd_pipes.cc           pipes and named pipes with their contents
+//   fd_message_queues.cc  POSIX message queues
+//   fd_sockets.cc         sockets of all families with their queues (sockets.h)
+//   fd_terminals.cc       terminals, pseudo terminals inside the program
 //
 // Everything here runs with raw calls only. What cannot be put back is refused with the number of
 // the descriptor, what it is, and what to do about it.
@@ -21,7 +21,7 @@
 #include "base/text/text.h"
 #include "gpuckpt/process_format.h"
 #include "snapshot/control/state.h"
-#include "snapshot/descriptors/connections.h"
+#include "snapshot/descriptors/tcp_ends.h"
 #include "snapshot/process/capture.h"
 
 namespace gpuckpt {

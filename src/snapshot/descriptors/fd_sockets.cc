@@ -1,7 +1,7 @@
 // Sockets: their identity, their options, their unread data, and the socket at the other end.
 //
 // Inside the snapshot everything comes back: pairs, named Unix sockets, messages with their
-// boundaries and the descriptors on their way in them, TCP connections (connections.h). Listening
+// boundaries and the descriptors on their way in them, TCP connections (tcp_ends.h). Listening
 // and bound network sockets are bound again. What becomes of connections to other processes is the
 // user's choice (OutsideConnections).
 
@@ -22,8 +22,8 @@
 #include "base/text/text.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
-#include "snapshot/descriptors/connections.h"
 #include "snapshot/descriptors/sockets.h"
+#include "snapshot/descriptors/tcp_ends.h"
 #include "snapshot/descriptors/untold_options.h"
 #include "snapshot/job/barrier.h"
 #include "snapshot/park/shared_work.h"

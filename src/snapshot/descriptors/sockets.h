@@ -3,8 +3,8 @@
 //   fd_sockets.cc      a socket's identity, its state, and which socket is at the other end
 //   socket_diag.cc     what only sock_diag tells: peers, backlogs, shut down halves, names' inodes
 //   socket_options.cc  options (gpuckpt/socket_options.h), packet filters, multicast groups
-//   socket_queues.cc   unread messages of Unix and UDP sockets, unread bytes of TCP connections
-//   connections.cc     which TCP sockets are each other's ends, and what becomes of the others
+//   socket_unread.cc   unread messages of Unix and UDP sockets, unread bytes of TCP connections
+//   tcp_ends.cc        which TCP sockets are each other's ends, and what becomes of the others
 //
 // Owner: the FdTable. Threads: PARKED, the coordinator; ask_options() by several. Errors: the
 // Capture's failure.

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "base/procfs/namespaces.h"
-#include "snapshot/descriptors/connections.h"
+#include "snapshot/descriptors/tcp_ends.h"
 #include "snapshot/job/comparison.h"
 #include "snapshot/process/told.h"
 

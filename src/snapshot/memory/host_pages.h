@@ -1,6 +1,6 @@
 // The private pages of the process, as one snapshot sees them: which were written since the parent
 // snapshot, which are gone, and, when that is the cheapest, a copy of them. Otherwise a
-// copy-on-write child sends them from its own memory (pump.h).
+// copy-on-write child sends them from its own memory (host_pump.h).
 //
 // Most of a copy is made before any thread is parked ("early"): a page is write-protected first and
 // copied then, so that the stop finds every page whose copy is not what it should be among those

@@ -1,6 +1,6 @@
 #include "store/format/contents.h"
 
-#include "store/parts.h"
+#include "store/store_internal.h"
 
 namespace gpuckpt::store {
 

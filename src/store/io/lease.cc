@@ -13,7 +13,7 @@
 #include "store/format/format.h"
 #include "store/io/json_text.h"
 #include "store/io/process_identity.h"
-#include "store/parts.h"
+#include "store/store_internal.h"
 
 namespace gpuckpt::store {
 namespace {

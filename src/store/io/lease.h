@@ -1,5 +1,5 @@
 // Which run has a job: each job of a store has one lease, so that two runs of it never both publish
-// into its line (line.h).
+// into its line (job_line.h).
 //
 // A lease is a file jobs/JOB.FENCE.lease, created with O_EXCL: of several processes that want the
 // same fencing number one wins. The highest number is the lease that counts. Its holder is a run:

@@ -15,7 +15,7 @@
 
 #include "store/io/json_text.h"
 #include "store/io/remote.h"
-#include "store/parts.h"
+#include "store/store_internal.h"
 
 namespace gpuckpt::store {
 namespace {

@@ -14,9 +14,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "store/io/job_line.h"
 #include "store/io/json_text.h"
-#include "store/io/line.h"
-#include "store/parts.h"
+#include "store/store_internal.h"
 
 namespace gpuckpt::store {
 namespace {
@@ -415,7 +415,7 @@ Status choose(Env* env, const Paths& paths, const PruneOptions& options, PruneRe
   const bool rules = options.keep >= 0 || options.older_than_ns > 0;
   const int64_t oldest = env->now_ns() - options.older_than_ns;
   std::map<std::string, int> seen;  // job -> snapshots of its line met, newest first
-  Line line(env, paths);
+  JobLine line(env, paths);
   for (auto it = ids.rbegin(); it != ids.rend(); ++it) {
     bool remove = has(options.remove, *it);
     std::string meta;
@@ -485,7 +485,7 @@ Status make_room(Env* env, const Paths& paths, const WriteOptions& options) {
   if (Status status = list_snapshots(env, paths, &ids); !status.ok()) return status;
   std::map<std::string, std::string> newest;  // job -> id
   std::map<std::string, std::string> job_of;
-  Line line(env, paths);
+  JobLine line(env, paths);
   uint64_t expected = 1 << 20;
   constexpr int kLook = 3;
   int looked = 0;

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "store/io/memory.h"
-#include "store/parts.h"
+#include "store/store_internal.h"
 
 namespace gpuckpt::store {
 namespace {

@@ -20,8 +20,8 @@
 #include "store/format/manifest.h"
 #include "store/format/pack.h"
 #include "store/format/wire_slot.h"
-#include "store/parts.h"
 #include "store/store.h"
+#include "store/store_internal.h"
 
 using namespace gpuckpt;
 using namespace gpuckpt::store;

@@ -7,7 +7,7 @@
 
 #include "faulty_env.h"
 #include "store/io/remote.h"
-#include "store/parts.h"
+#include "store/store_internal.h"
 #include "testing.h"
 
 using namespace gpuckpt;

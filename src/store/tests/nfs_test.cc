@@ -11,7 +11,7 @@
 #include <functional>
 #include <set>
 
-#include "store/parts.h"
+#include "store/store_internal.h"
 #include "store/tests/faulty_env.h"
 #include "testing.h"
 

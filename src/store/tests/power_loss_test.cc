@@ -21,8 +21,8 @@
 #include <random>
 #include <set>
 
-#include "store/parts.h"
 #include "store/store.h"
+#include "store/store_internal.h"
 #include "store/tests/must.h"
 
 using namespace gpuckpt;

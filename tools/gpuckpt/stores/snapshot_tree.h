@@ -1,5 +1,5 @@
 // The snapshots of a store as trees, one for each job: which snapshot follows which, and where
-// branches leave the job's line (store/io/line.h).
+// branches leave the job's line (store/io/job_line.h).
 #pragma once
 
 #include <string>

@@ -8,7 +8,7 @@
 // run took the job with a higher number and did not see a snapshot (it is younger than the run's
 // base), that snapshot is a branch.
 //
-// Owner: the caller. Threads: one for each Line. Errors: a Status.
+// Owner: the caller. Threads: one for each JobLine. Errors: a Status.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "store/parts.h"
+#include "store/store_internal.h"
 
 namespace gpuckpt::store {
 
-class Line {
+class JobLine {
  public:
-  Line(Env* env, const Paths& paths) : env_(env), paths_(paths) {}
+  JobLine(Env* env, const Paths& paths) : env_(env), paths_(paths) {}
   // Whether the snapshot is a branch. Must be asked from the newest to the oldest. `meta` is its
   // description; for one that cannot be read the answer is no.
   bool is_branch(const std::string& id, const std::string& meta);

@@ -1,4 +1,4 @@
-#include "snapshot/descriptors/connections.h"
+#include "snapshot/descriptors/tcp_ends.h"
 
 #include <linux/inet_diag.h>
 #include <linux/tcp.h>

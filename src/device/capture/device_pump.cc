@@ -1,4 +1,4 @@
-#include "device/capture/pump.h"
+#include "device/capture/device_pump.h"
 
 #include <sys/mman.h>
 

@@ -1,6 +1,6 @@
 // Packs, layers, manifests and temporary files by their names: lists of them, loading a manifest
-// with its layers, and publishing one (parts.h).
-#include "store/parts.h"
+// with its layers, and publishing one (store_internal.h).
+#include "store/store_internal.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "store/io/line.h"
+#include "store/io/job_line.h"
 
 #include <algorithm>
 
@@ -38,7 +38,7 @@ Status look_back(Env* env, const Paths& paths, const Each& each) {
 
 }  // namespace
 
-std::vector<Line::Cut>& Line::cuts_of(const std::string& job) {
+std::vector<JobLine::Cut>& JobLine::cuts_of(const std::string& job) {
   auto [it, added] = cuts_.try_emplace(job);
   // A mirror has no leases; there the descriptions of the snapshots alone decide.
   if (added && !is_remote(paths_.root)) {
@@ -49,7 +49,7 @@ std::vector<Line::Cut>& Line::cuts_of(const std::string& job) {
   return it->second;
 }
 
-bool Line::is_branch(const std::string& id, const std::string& meta) {
+bool JobLine::is_branch(const std::string& id, const std::string& meta) {
   auto j = parse_json(meta);
   if (!j.is_object()) return false;
   std::vector<Cut>& cuts = cuts_of(text(j, "job"));
@@ -66,7 +66,7 @@ bool Line::is_branch(const std::string& id, const std::string& meta) {
 
 Status newest_of_line(Env* env, const Paths& paths, const std::string& job, std::string* id) {
   id->clear();
-  Line line(env, paths);
+  JobLine line(env, paths);
   return look_back(env, paths, [&](const std::string& candidate, const std::string& meta) {
     auto j = parse_json(meta);
     if (!j.is_object() || text(j, "job") != job || line.is_branch(candidate, meta)) return false;
@@ -77,7 +77,7 @@ Status newest_of_line(Env* env, const Paths& paths, const std::string& job, std:
 
 Status newest_of_all(Env* env, const Paths& paths, std::string* id) {
   id->clear();
-  Line line(env, paths);
+  JobLine line(env, paths);
   return look_back(env, paths, [&](const std::string& candidate, const std::string& meta) {
     if (line.is_branch(candidate, meta)) return false;
     *id = candidate;

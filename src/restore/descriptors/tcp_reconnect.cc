@@ -1,4 +1,4 @@
-#include "restore/descriptors/connections.h"
+#include "restore/descriptors/tcp_reconnect.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "snapshot/descriptors/pump.h"
+#include "snapshot/memory/host_pump.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
