@@ -1,7 +1,6 @@
 // The kernel knows the inode of an inotify watch, not its name. So the names by which the program
 // asks for watches are remembered.
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/inotify.h>
@@ -16,6 +15,7 @@
 #include "base/text/text.h"
 #include "snapshot/descriptors/descriptors.h"
 #include "snapshot/descriptors/hard_link.h"
+#include "snapshot/park/libc_wrappers.h"
 
 namespace gpuckpt {
 namespace {
@@ -102,11 +102,7 @@ const char* watched_path(int watch, uint64_t dev, uint64_t ino, bool* leads_ther
 
 extern "C" __attribute__((visibility("default"))) int inotify_add_watch(int fd, const char* path,
                                                                         uint32_t mask) noexcept {
-  static int (*real)(int, const char*, uint32_t);
-  if (!real)
-    real = reinterpret_cast<int (*)(int, const char*, uint32_t)>(
-        dlsym(RTLD_NEXT, "inotify_add_watch"));
-  int watch = real(fd, path, mask);
+  const int watch = gpuckpt_real_inotify_add_watch(fd, path, mask);
   if (watch >= 0) gpuckpt::remember(watch, path, mask);
   return watch;
 }

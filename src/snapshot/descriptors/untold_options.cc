@@ -1,6 +1,5 @@
 #include "snapshot/descriptors/untold_options.h"
 
-#include <dlfcn.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -10,6 +9,7 @@
 #include "base/syscall.h"
 #include "snapshot/control/state.h"
 #include "snapshot/descriptors/descriptors.h"
+#include "snapshot/park/libc_wrappers.h"
 #include "snapshot/process/told.h"
 
 namespace gpuckpt {
@@ -172,9 +172,13 @@ void tell_of_forgotten_options() {
 extern "C" __attribute__((visibility("default"))) int setsockopt(int fd, int level, int name,
                                                                  const void* value,
                                                                  socklen_t bytes) noexcept {
-  static int (*real)(int, int, int, const void*, socklen_t);
-  if (!real) real = reinterpret_cast<decltype(real)>(dlsym(RTLD_NEXT, "setsockopt"));
-  const int r = real(fd, level, name, value, bytes);
+  const int r = gpuckpt_real_setsockopt(fd, level, name, value, bytes);
   if (r == 0) gpuckpt::note_call(fd, level, name, value, bytes);
   return r;
+}
+
+// By syscall(3) (libc_wrappers.cc).
+extern "C" long gpuckpt_setsockopt(long, int fd, int level, int name, const void* value,
+                                   socklen_t bytes) {
+  return setsockopt(fd, level, name, value, bytes);
 }

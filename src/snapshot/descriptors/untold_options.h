@@ -1,6 +1,6 @@
 // Options of sockets that the kernel takes and never tells: keys, routing alerts, policies. What
-// the program sets by libc's setsockopt is remembered, so that a snapshot refuses the socket by
-// name, or says what a restore leaves out.
+// the program sets by libc's setsockopt or syscall is remembered, so that a snapshot refuses the
+// socket by name, or says what a restore leaves out.
 //
 // Owner: process-wide; a child has a copy, a program that is executed begins with nothing. Threads:
 // any of the application's notes; the coordinator asks while PARKED. Errors: the Capture's failure.

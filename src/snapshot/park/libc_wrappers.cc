@@ -20,21 +20,40 @@ int first_prctl(int option, long a, long b, long c, long d) {
   gpuckpt::find_wrapped_functions();
   return gpuckpt_real_prctl(option, a, b, c, d);
 }
+int first_setsockopt(int fd, int level, int name, const void* value, unsigned bytes) {
+  gpuckpt::find_wrapped_functions();
+  return gpuckpt_real_setsockopt(fd, level, name, value, bytes);
+}
+int first_inotify_add_watch(int fd, const char* path, unsigned mask) {
+  gpuckpt::find_wrapped_functions();
+  return gpuckpt_real_inotify_add_watch(fd, path, mask);
+}
+int first_pthread_cancel(pthread_t thread) {
+  gpuckpt::find_wrapped_functions();
+  return gpuckpt_real_pthread_cancel(thread);
+}
 
 }  // namespace
 
 long (*gpuckpt_real_syscall)(long, ...) = reinterpret_cast<long (*)(long, ...)>(first_syscall);
 int (*gpuckpt_real_prctl)(int, ...) = reinterpret_cast<int (*)(int, ...)>(first_prctl);
+int (*gpuckpt_real_setsockopt)(int, int, int, const void*, unsigned) = first_setsockopt;
+int (*gpuckpt_real_inotify_add_watch)(int, const char*, unsigned) = first_inotify_add_watch;
+int (*gpuckpt_real_pthread_cancel)(pthread_t) = first_pthread_cancel;
 
 void gpuckpt::find_wrapped_functions() {
   gpuckpt_real_syscall = real<long (*)(long, ...)>("syscall");
   gpuckpt_real_prctl = real<int (*)(int, ...)>("prctl");
+  gpuckpt_real_setsockopt = real<decltype(gpuckpt_real_setsockopt)>("setsockopt");
+  gpuckpt_real_inotify_add_watch =
+      real<decltype(gpuckpt_real_inotify_add_watch)>("inotify_add_watch");
+  gpuckpt_real_pthread_cancel = real<decltype(gpuckpt_real_pthread_cancel)>("pthread_cancel");
 }
 
 // The arguments stay where they are, however many there are. What is written below the stack
-// pointer is the number for eintr.h: libc's function pushes nothing before it makes the call. 231
-// is exit_group, 250 keyctl, 254 inotify_add_watch, 317 seccomp, 425 io_uring_setup, 446
-// landlock_restrict_self; of prctl, 22 is PR_SET_SECCOMP, 59 PR_SET_SYSCALL_USER_DISPATCH.
+// pointer is the number for eintr.h: libc's function pushes nothing before it makes the call. 54 is
+// setsockopt, 231 exit_group, 250 keyctl, 254 inotify_add_watch, 317 seccomp, 425 io_uring_setup,
+// 446 landlock_restrict_self; of prctl, 22 is PR_SET_SECCOMP, 59 PR_SET_SYSCALL_USER_DISPATCH.
 asm(R"(
 .text
 .p2align 4
@@ -54,6 +73,8 @@ syscall:
     je gpuckpt_landlock_restrict_self
     cmp $254, %rdi
     je gpuckpt_inotify_add_watch
+    cmp $54, %rdi
+    je gpuckpt_setsockopt
     mov %rdi, %rax
     xor %rsi, %rax
     mov %rdi, -8(%rsp)

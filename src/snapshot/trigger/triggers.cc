@@ -328,14 +328,10 @@ __attribute__((constructor(101))) void start(int, char**, char** environment) {
 }  // namespace
 }  // namespace gpuckpt
 
-// glibc installs its own handler for signal 32 at the first cancellation: the library's handler is
-// put in front of it again.
+// glibc installs its own handler for signal 32 at a process's first cancellation, which may be one
+// of another thread. So the library's handler is put in front of it after every cancellation.
 extern "C" __attribute__((visibility("default"))) int pthread_cancel(pthread_t thread) {
-  static int (*real)(pthread_t);
-  if (!real) real = reinterpret_cast<int (*)(pthread_t)>(dlsym(RTLD_NEXT, "pthread_cancel"));
-  // Before the call as well, because another thread's first cancellation may have replaced the
-  // handler.
-  int result = real(thread);
+  const int result = gpuckpt_real_pthread_cancel(thread);
   if (gpuckpt::library.ready) gpuckpt::install_wake_handler();
   return result;
 }
