@@ -14,6 +14,7 @@
 
 #include "base/syscall.h"
 #include "snapshot/descriptors/sockets.h"
+#include "snapshot/descriptors/tcp_ends.h"
 
 namespace gpuckpt {
 
@@ -28,16 +29,18 @@ T load(const char* at) {
   return value;
 }
 
-// Asks for all sockets of a family; calls each(message, end) with what follows the netlink header.
+// Sends a request to sock_diag; calls each(message, end) with what follows the netlink header of
+// each answer: with NLM_F_DUMP of all sockets of a family, else of the one that is asked for.
 template <typename Request, typename Each>
-void dump(const Request& request, Each each) {
+void ask(const Request& request, uint16_t flags, Each each) {
   const long s =
       sys::call(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, 4 /* NETLINK_SOCK_DIAG */);
   if (sys::failed(s)) return;
   struct {
     nlmsghdr head;
     Request request;
-  } out{{sizeof(out), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST | NLM_F_DUMP, 1, 0}, request};
+  } out{{sizeof(out), SOCK_DIAG_BY_FAMILY, static_cast<uint16_t>(NLM_F_REQUEST | flags), 1, 0},
+        request};
   sys::call(SYS_sendto, s, sys::ptr(&out), sizeof(out), 0, 0, 0);
   char buffer[32768];
   for (bool more = true; more;) {
@@ -48,10 +51,24 @@ void dump(const Request& request, Each each) {
       more = head.nlmsg_len >= sizeof(head) && head.nlmsg_type != NLMSG_DONE &&
              head.nlmsg_type != NLMSG_ERROR;
       if (more) each(buffer + at + sizeof(head), buffer + at + head.nlmsg_len);
+      if (!(flags & NLM_F_DUMP)) more = false;  // one answer, without an end
       at += (head.nlmsg_len + 3) & ~3u;
     }
   }
   sys::close(static_cast<int>(s));
+}
+
+template <typename Request, typename Each>
+void dump(const Request& request, Each each) {
+  ask(request, NLM_F_DUMP, each);
+}
+
+// The kernel's list has gaps when other processes make and close sockets while it is read. So it
+// is read again while misses() says that a socket of the process is not in it.
+template <typename Request, typename Each, typename Misses>
+void dump_whole(const Request& request, Each each, Misses misses) {
+  constexpr int kMostDumps = 8;
+  for (int i = 0; i == 0 || (i < kMostDumps && misses()); ++i) dump(request, each);
 }
 
 // Calls each(type, bytes, length) for the attributes in [at, end).
@@ -108,19 +125,39 @@ void note_unix(FdTable* t, uint32_t i, uint16_t type, const char* value, uint32_
   }
 }
 
-// Shut down halves of UDP sockets, which poll does not show one by one.
-void ask_udp(FdTable* t, int family, int protocol) {
+inet_diag_req_v2 inet_request(int family, int protocol) {
   inet_diag_req_v2 request{};
   request.sdiag_family = static_cast<uint8_t>(family);
   request.sdiag_protocol = static_cast<uint8_t>(protocol);
   request.idiag_states = ~0u;
-  dump(request, [&](const char* message, const char* end) {
+  request.id.idiag_cookie[0] = request.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+  return request;
+}
+
+bool is_udp_of(const Socket& s, int family, int protocol) {
+  return is_udp(s) && s.domain == family && s.protocol == protocol;
+}
+
+// The kernel lists those that have a port.
+bool is_listed(const Socket& s) { return InetAddress::from(s.name, s.name_bytes).is_set(); }
+
+// Shut down halves of UDP sockets, which poll does not show one by one.
+void ask_udp(FdTable* t, int family, int protocol) {
+  const auto note = [&](const char* message, const char* end) {
     const auto head = load<inet_diag_msg>(message);
     FdTable::SocketSeen* seen = head.idiag_inode ? t->socket_of(head.idiag_inode) : nullptr;
     if (!seen || !is_udp(seen->s)) return;
+    seen->asked = true;
     attributes(message + sizeof(head), end, [&](uint16_t type, const char* value, uint32_t) {
       if (type == INET_DIAG_SHUTDOWN) seen->shut_down = load<uint8_t>(value);
     });
+  };
+  dump_whole(inet_request(family, protocol), note, [&] {
+    for (uint32_t i = 0; i < t->sockets; ++i) {
+      const FdTable::SocketSeen& seen = t->socket[i];
+      if (is_udp_of(seen.s, family, protocol) && is_listed(seen.s) && !seen.asked) return true;
+    }
+    return false;
   });
 }
 
@@ -130,13 +167,15 @@ bool misses_unix_sockets(const FdTable& t) {
   return false;
 }
 
-void dump_unix_sockets(FdTable* t) {
+}  // namespace
+
+void ask_unix_diag(FdTable* t) {
   unix_diag_req request{};
   request.sdiag_family = AF_UNIX;
   request.udiag_states = ~0u;
   request.udiag_show = UDIAG_SHOW_PEER | UDIAG_SHOW_ICONS | UDIAG_SHOW_RQLEN | UDIAG_SHOW_VFS;
   request.udiag_cookie[0] = request.udiag_cookie[1] = ~0u;
-  dump(request, [&](const char* message, const char* end) {
+  const auto note = [&](const char* message, const char* end) {
     const auto head = load<unix_diag_msg>(message);
     FdTable::SocketSeen* seen = unix_socket(t, head.udiag_ino);
     if (!seen) return;
@@ -144,34 +183,38 @@ void dump_unix_sockets(FdTable* t) {
     attributes(message + sizeof(head), end, [&](uint16_t type, const char* value, uint32_t n) {
       note_unix(t, seen->s.index, type, value, n);
     });
-  });
-}
-
-}  // namespace
-
-// The kernel's list has gaps when other processes make and close sockets while it is read.
-void ask_unix_diag(FdTable* t) {
-  constexpr int kMostDumps = 8;
-  for (int i = 0; i == 0 || (i < kMostDumps && misses_unix_sockets(*t)); ++i) dump_unix_sockets(t);
+  };
+  dump_whole(request, note, [&] { return misses_unix_sockets(*t); });
 }
 
 void each_tcp_socket(void* context, void (*each)(void* context, const inet_diag_msg&)) {
-  for (int family : {AF_INET, AF_INET6}) {
-    inet_diag_req_v2 request{};
-    request.sdiag_family = static_cast<uint8_t>(family);
-    request.sdiag_protocol = IPPROTO_TCP;
-    request.idiag_states = ~0u;
-    dump(request,
+  for (int family : {AF_INET, AF_INET6})
+    dump(inet_request(family, IPPROTO_TCP),
          [&](const char* message, const char*) { each(context, load<inet_diag_msg>(message)); });
-  }
+}
+
+bool ask_tcp_socket(const InetAddress& local, const InetAddress& remote, inet_diag_msg* out) {
+  const bool v4 = local.is_ipv4() && remote.is_ipv4();
+  inet_diag_req_v2 request = inet_request(v4 ? AF_INET : AF_INET6, IPPROTO_TCP);
+  const auto put = [v4](const InetAddress& address, __be32(&ip)[4], __be16* port) {
+    __builtin_memcpy(ip, address.ip + (v4 ? 12 : 0), v4 ? 4 : 16);
+    __builtin_memcpy(port, address.port, sizeof(*port));
+  };
+  put(local, request.id.idiag_src, &request.id.idiag_sport);
+  put(remote, request.id.idiag_dst, &request.id.idiag_dport);
+  bool known = false;
+  ask(request, 0, [&](const char* message, const char*) {
+    *out = load<inet_diag_msg>(message);
+    known = out->idiag_state != kListen;  // which would accept such a connection
+  });
+  return known;
 }
 
 void ask_inet_diag(FdTable* t) {
   for (int family : {AF_INET, AF_INET6})
     for (int protocol : {17 /* UDP */, 136 /* UDP-Lite */})
       for (uint32_t i = 0; i < t->sockets; ++i)
-        if (is_udp(t->socket[i].s) && t->socket[i].s.domain == family &&
-            t->socket[i].s.protocol == protocol) {
+        if (is_udp_of(t->socket[i].s, family, protocol)) {
           ask_udp(t, family, protocol);
           break;
         }

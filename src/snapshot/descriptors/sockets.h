@@ -72,6 +72,8 @@ void each_tcp_socket(Each each) {
     (*static_cast<Each*>(context))(message);
   });
 }
+// The TCP socket of the machine that has these addresses. False: there is none.
+bool ask_tcp_socket(const InetAddress& local, const InetAddress& remote, inet_diag_msg* out);
 // The groups of a packet socket. False: refused.
 bool put_packet_groups(FdTable*, const FdTable::SocketSeen&);
 

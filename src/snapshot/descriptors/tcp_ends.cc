@@ -28,21 +28,6 @@ namespace {
 // that while it is short.
 constexpr uint64_t kArrivalPatienceUs = 100000, kFlowPatienceUs = 800000;
 
-// The states of a connection, the kernel's own, which <linux/tcp.h> does not have.
-enum TcpState : uint8_t {
-  kEstablished = 1,
-  kSynSent = 2,
-  kSynReceived = 3,
-  kFinWait1 = 4,
-  kFinWait2 = 5,
-  kTimeWait = 6,
-  kClosed = 7,
-  kCloseWait = 8,
-  kLastAck = 9,
-  kListen = 10,
-  kClosing = 11,
-};
-
 InetAddress any_address(const InetAddress& like, bool v4) {
   InetAddress out{};
   if (v4) out.ip[10] = out.ip[11] = 0xff;
@@ -51,11 +36,15 @@ InetAddress any_address(const InetAddress& like, bool v4) {
 }
 
 bool is_loopback(const InetAddress& a) {
-  static constexpr uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-  if (__builtin_memcmp(a.ip, kMapped, sizeof(kMapped)) == 0) return a.ip[12] == 127;
+  if (a.is_ipv4()) return a.ip[12] == 127;
   for (int i = 0; i < 15; ++i)
     if (a.ip[i]) return false;
   return a.ip[15] == 1;
+}
+
+// A connection between these addresses does not leave the machine.
+bool stays_here(const InetAddress& a, const InetAddress& b) {
+  return is_loopback(a) || __builtin_memcmp(a.ip, b.ip, sizeof(a.ip)) == 0;
 }
 
 InetAddress local_of(const Socket& s) { return InetAddress::from(s.name, s.name_bytes); }
@@ -124,13 +113,11 @@ InetAddress address_of(uint8_t family, const __be32 (&ip)[4], __be16 port) {
 }
 
 // The kernel's list of this machine's TCP sockets: asked for when an end has no other one among the
-// snapshot's.
+// snapshot's. It has gaps when other processes make and close sockets while it is read.
 class MachineConnections {
  public:
   MachineConnections() = default;
-  ~MachineConnections() {
-    if (memory_) scratch_unmap(&memory_);
-  }
+  ~MachineConnections() { forget(); }
   MachineConnections(const MachineConnections&) = delete;
   MachineConnections& operator=(const MachineConnections&) = delete;
 
@@ -139,13 +126,20 @@ class MachineConnections {
     const uint32_t i = by_addresses_.find(combined_hash(local, remote), [&](uint32_t k) {
       return known()[k].local == local && known()[k].remote == remote;
     });
-    return i == HashIndex::kNone ? OtherEnd{} : known()[i].end;
+    if (i != HashIndex::kNone) return known()[i].end;
+    // It may be in a gap of the list.
+    inet_diag_msg m;
+    return stays_here(local, remote) && ask_tcp_socket(local, remote, &m) ? other_end(m)
+                                                                          : OtherEnd{};
   }
   // The kernel tells the program of a socket that connects where to only when it is there.
   InetAddress remote_of(uint64_t ino) {
-    ask();
-    for (uint32_t i = 0; i < count_; ++i)
-      if (known()[i].ino == ino) return known()[i].remote;
+    for (int reads = 0; reads < kMostReads; ++reads) {
+      ask();
+      for (uint32_t i = 0; i < count_; ++i)
+        if (known()[i].ino == ino) return known()[i].remote;
+      forget();
+    }
     return {};
   }
   // How many not yet accepted ones lead to the listening address, and come from no socket in
@@ -168,10 +162,15 @@ class MachineConnections {
     OtherEnd end;
   };
   static constexpr uint32_t kMost = 65536;
+  static constexpr int kMostReads = 4;
 
   static bool is_for(const InetAddress& local, const InetAddress& listening) {
     return local == listening || any_address(local, true) == listening ||
            any_address(local, false) == listening;
+  }
+  void forget() {
+    if (memory_) scratch_unmap(&memory_);
+    count_ = 0;
   }
   Known* known() { return reinterpret_cast<Known*>(memory_.data()); }
   void ask() {
@@ -411,8 +410,7 @@ bool join_one(FdTable* t, FdTable::SocketSeen* seen, MachineConnections* machine
     return join_not_accepted(t, seen, other.unread);
   // The kernel forgets an end that was closed a minute ago.
   const bool forgotten =
-      other.what == OtherEnd::kUnknown && s.shut_down & 1 &&
-      (is_loopback(remote) || __builtin_memcmp(local.ip, remote.ip, sizeof(local.ip)) == 0);
+      other.what == OtherEnd::kUnknown && s.shut_down & 1 && stays_here(remote, local);
   if (other.what == OtherEnd::kClosed || forgotten) return join_left(t, seen);
   return join_outside(t, seen);
 }
@@ -444,6 +442,11 @@ bool ConnectionState::look(int fd) {
   written = info.tcpi_bytes_sent - info.tcpi_bytes_retrans + info.tcpi_notsent_bytes;
   received = info.tcpi_bytes_received;
   return true;
+}
+
+bool InetAddress::is_ipv4() const {
+  static constexpr uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  return __builtin_memcmp(ip, kMapped, sizeof(kMapped)) == 0;
 }
 
 InetAddress InetAddress::from(const uint8_t* sockaddr, uint32_t bytes) {

@@ -26,6 +26,22 @@ struct InetAddress {
   static InetAddress from(const uint8_t* sockaddr, uint32_t bytes);
   bool operator==(const InetAddress&) const = default;
   bool is_set() const { return port[0] || port[1]; }
+  bool is_ipv4() const;
+};
+
+// The states of a connection, the kernel's own, which <linux/tcp.h> does not have.
+enum TcpState : uint8_t {
+  kEstablished = 1,
+  kSynSent = 2,
+  kSynReceived = 3,
+  kFinWait1 = 4,
+  kFinWait2 = 5,
+  kTimeWait = 6,
+  kClosed = 7,
+  kCloseWait = 8,
+  kLastAck = 9,
+  kListen = 10,
+  kClosing = 11,
 };
 
 // What the kernel tells of a TCP socket (TCP_INFO).
