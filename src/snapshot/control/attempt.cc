@@ -60,14 +60,15 @@ Outcome Attempt::device_gave_up() {
 
 bool Attempt::job_failed() { return s_->fail(job_barrier.code, "%s", job_barrier.text); }
 
-// A process of the job that ended during the attempt does not prevent a snapshot: the next attempt
-// is made without it.
+// The writer says whether another attempt can succeed, as when a process of the job has ended
+// during this one: the next attempt is made without that process.
 bool Attempt::writer_failed(const wire::Msg& m) {
   const int code = m.code ? m.code : kExitError;
   return s_->fail(wire::another_attempt_helps(m) ? kExitTimeout : code, "%s", m.text);
 }
 
-// A writer that failed knows the reason better. It closes the ring first and then says why.
+// Fails with the writer's own reason if it sends one: a writer that fails closes the ring first and
+// sends the reason after that. `otherwise` is what this side has seen.
 bool Attempt::writer_failed(const char* otherwise) {
   const bool dead = reinterpret_cast<wire::RingHeader*>(io_thread.ring.data())->writer_dead.load();
   const long got =

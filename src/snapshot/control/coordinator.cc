@@ -331,11 +331,14 @@ void coordinator_main(void*) {
   sys::call(SYS_setfsuid, sys::call(SYS_geteuid));
   sys::call(SYS_setfsgid, sys::call(SYS_getegid));
   for (;;) {
-    library.serving = ~0u;  // (no moment in which neither word has them: program_end.cc)
+    // The end of the program (program_end.cc) waits while `wanted` or `serving` has a request, so
+    // `serving` is set before the requests leave `wanted`.
+    library.serving = ~0u;
     uint32_t wanted = library.wanted.fetch_and(kRunning) & ~static_cast<uint32_t>(kRunning);
     library.serving = wanted;
     if (wanted & kWantJoin) serve_join();
-    // (Also in a process that was restored so.)
+    // The threads of a stopped process, and of one that was restored as stopped, are held until
+    // the process has stopped itself; it may be woken for another snapshot meanwhile.
     while (threads_are_held())
       if (stop_again()) serve_join();
     wanted &= ~static_cast<uint32_t>(kWantJoin);

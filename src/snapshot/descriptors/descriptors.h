@@ -81,10 +81,13 @@ struct FdTable {
     uint64_t ino, peer;  // peer's inode, 0: gone or not accepted yet; ~0: not known
     uint32_t name_ino;   // of the file that a Unix socket's name was bound to; 0: not known
     int fd;
-    bool asked;             // sock_diag knows it. Of connections to a listening one, not accepted:
-    uint32_t left_behind;   // whose other end is closed
-    uint32_t strangers;     // whose other end is open, but not in this process
-    uint32_t waits, place;  // for this listening socket (index + 1) to accept it; in this place
+    bool asked;  // sock_diag has told of it
+    // Of a listening Unix socket: how many connections it has not accepted whose other end is
+    // closed (left_behind), or is open but not in this process (strangers).
+    uint32_t left_behind, strangers;
+    // Of a connection that is not accepted yet: the listening socket (its index + 1), and the
+    // position in that socket's queue.
+    uint32_t waits, place;
     uint8_t shut_down;
     bool elsewhere;       // another process of the job has it as well, and was first
     ConnectionState tcp;  // of a TCP socket

@@ -19,10 +19,12 @@
 
 namespace gpuckpt {
 
-// From 2.41 on glibc makes every call that can be cancelled in one of two places, to which the
-// number comes in memory: a program of one thread loads it just before, `mov 16(%rsp),%rax`; one of
-// several is in this function, which has it in a register and loses it. Its caller has got it as
-// its seventh argument.
+// From glibc 2.41 on every call that can be cancelled passes the call's number on the stack, and
+// the system call instruction is in one of two places. A program with one thread loads the number
+// right before the instruction, by `mov 16(%rsp),%rax`. A program with several threads makes the
+// call in the function whose code this is. It keeps the number in a register that the kernel
+// overwrites with the result, so the number is read where the function's caller got it: its seventh
+// argument.
 constexpr unsigned char kCancelArch[] = {
     0x49, 0x89, 0xfb, 0x48, 0x89, 0xf0,  // mov %rdi,%r11; mov %rsi,%rax
     0x48, 0x89, 0xd7, 0x48, 0x89, 0xce,  // mov %rdx,%rdi; mov %rcx,%rsi
@@ -31,9 +33,10 @@ constexpr unsigned char kCancelArch[] = {
     0x4c, 0x8b, 0x4c, 0x24, 0x10,        // mov 16(%rsp),%r9
     0x4c, 0x89, 0x5c, 0x24, 0x08};       // mov %r11,8(%rsp)
 
-// glibc's syscall(3), whose caller's number is lost as well. Ours (libc_wrappers.cc), through which
-// the application gets there, notes the number below the stack pointer, and beside it the number
-// and the first argument in one, by which a note of another call is told from that of this one.
+// glibc's syscall(3), in which the kernel's result overwrites the number as well. The application
+// reaches it through the library's syscall (libc_wrappers.cc), which writes the number below the
+// stack pointer, and beside it the number XOR the first argument: a note that does not fit the
+// first argument is of an earlier call.
 constexpr unsigned char kSyscallFunction[] = {
     0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7,  // mov %rdi,%rax; mov %rsi,%rdi
     0x48, 0x89, 0xd6, 0x48, 0x89, 0xca,  // mov %rdx,%rsi; mov %rcx,%rdx
