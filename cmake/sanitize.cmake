@@ -1,7 +1,7 @@
 # Builds with sanitizers: -DGPUCKPT_SANITIZE=ON (or address) for AddressSanitizer and UBSan, =thread for ThreadSanitizer.
 #
 # What is loaded into the application cannot be built so: the run time of a sanitizer would have to be there first, and it may not
-# run between park and unpark. gpuckpt_store carries the flags to all that links it (writer, command line, restore driver, tests).
+# run between park and unpark. gpuckpt_store carries the flags to all that links it (writer, command line, supervisor, tests).
 # The simulated GPU is loaded into applications, too, so its unit tests use second libraries: of the PTX engine with all sanitizers, of the
 # driver with ThreadSanitizer.
 set(GPUCKPT_SANITIZE OFF CACHE STRING "Build the ordinary programs (store, writer, CLI, tests) with sanitizers: ON or address, thread")

@@ -1,5 +1,5 @@
 // Reading one published snapshot: blobs by name, bytes by (space, address). Ordinary C++; used by
-// the command line and by the restore driver, never inside the application.
+// the command line and by the supervisor, never inside the application.
 //
 // Owner: the caller; it keeps the packs that it opened. Threads: any. Errors: a Status that names
 // the file and the damage.

@@ -1,4 +1,4 @@
-// Errors of the ordinary C++ side (store, writer, command line, restore driver) are values: a class
+// Errors of the ordinary C++ side (store, writer, command line, supervisor) are values: a class
 // that becomes the exit code, and one sentence that says what happened, where, and what to do.
 //
 // Owner: none, they are values. Threads: any. Errors: it is one.

@@ -25,8 +25,8 @@
 #include <nlohmann/json.hpp>
 
 #include "process/install.h"
-#include "restore/driver/ids.h"
-#include "restore/driver/pager.h"
+#include "restore/supervisor/ids.h"
+#include "restore/supervisor/pager.h"
 #include "store/format/sizes.h"
 #include "store/io/json_text.h"
 #include "store/store.h"

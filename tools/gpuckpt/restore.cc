@@ -1,6 +1,6 @@
 // gpuckpt restore: puts a snapshot back as a running program and stays as its parent.
 
-#include "restore/driver/driver.h"
+#include "restore/supervisor/supervisor.h"
 
 #include <errno.h>
 #include <string.h>

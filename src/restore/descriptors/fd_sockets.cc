@@ -18,8 +18,8 @@
 #include "restore/descriptors/socket_names.h"
 #include "restore/descriptors/socket_options.h"
 #include "restore/descriptors/tcp_reconnect.h"
-#include "restore/driver/as_process.h"
-#include "restore/driver/stale_connections.h"
+#include "restore/supervisor/as_process.h"
+#include "restore/supervisor/stale_connections.h"
 
 namespace gpuckpt::restore {
 

@@ -22,11 +22,11 @@
 #include <initializer_list>
 
 #include "restore/descriptors/fd_maker.h"
-#include "restore/driver/end_like.h"
-#include "restore/driver/ids.h"
 #include "restore/preflight/removed.h"
 #include "restore/preflight/unnoticed_open.h"
 #include "restore/preflight/written_files.h"
+#include "restore/supervisor/end_like.h"
+#include "restore/supervisor/ids.h"
 
 namespace gpuckpt::restore {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "restore/descriptors/fds.h"
-#include "restore/driver/tree.h"
+#include "restore/supervisor/tree.h"
 
 namespace gpuckpt::restore {
 

@@ -17,7 +17,7 @@
 #include "restore/descriptors/socket_names.h"
 #include "restore/descriptors/socket_options.h"
 #include "restore/descriptors/udp_sender.h"
-#include "restore/driver/as_process.h"
+#include "restore/supervisor/as_process.h"
 
 namespace gpuckpt::restore {
 

@@ -115,7 +115,7 @@ void release_threads() {
   sys::futex_wake(&state.release, 0x7fffffff);
 }
 
-// Tells the restore driver that everything is in place, and waits for its permission to run.
+// Tells the supervisor that everything is in place, and waits for its permission to run.
 void ask_to_go(uint64_t device_us) {
   tell_lost_capabilities();
   give_credentials();

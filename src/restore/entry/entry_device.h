@@ -1,4 +1,4 @@
-// Passes the device's contents from the restore driver to the device side.
+// Passes the device's contents from the supervisor to the device side.
 //
 // Owner: the restored process. Threads: the first thread, or the one that waits for the device
 // while the program runs; the device side has a worker of its own. Errors: the process ends with
@@ -12,7 +12,7 @@
 namespace gpuckpt::entry {
 
 // Has the device side rebuild everything, on a thread of its own. Returns how long that took, in
-// microseconds. When it fails the process ends; `program_runs`: the restore driver does not listen
+// microseconds. When it fails the process ends; `program_runs`: the supervisor does not listen
 // for the reason any more.
 uint64_t restore_device(const restore::Plan*, bool program_runs);
 

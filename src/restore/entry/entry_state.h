@@ -45,11 +45,11 @@ struct State {
 };
 extern State state;
 
-// Tells the restore driver why the restore fails (an exit code and a sentence), and ends the
+// Tells the supervisor why the restore fails (an exit code and a sentence), and ends the
 // process.
 [[noreturn]] void die(int code, const char* pattern, ...) __attribute__((format(printf, 2, 3)));
 
-// Tells the restore driver what the process begins (kReportStep): a name, and the seconds that it
+// Tells the supervisor what the process begins (kReportStep): a name, and the seconds that it
 // may take, 0: as many as its data need.
 void begin_step(const char* name, int seconds);
 

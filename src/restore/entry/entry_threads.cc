@@ -33,7 +33,7 @@ struct CapabilitySets {
 }  // namespace
 
 // Reports the capabilities that threads had and this process may not have. Called before the
-// threads get their own, because the restore driver still listens then.
+// threads get their own, because the supervisor still listens then.
 void tell_lost_capabilities() {
   CapabilityHeader header{0x20080522, 0};
   CapabilitySets data[2] = {};

@@ -27,7 +27,7 @@ void await_release(const RestoredThread&);
 void give_credentials();
 
 // Reports capabilities that threads had and that this process may not give them. Called while the
-// restore driver still listens.
+// supervisor still listens.
 void tell_lost_capabilities();
 
 // When thread ids are new: makes glibc's locks name the new ids of their owners. Returns how many.

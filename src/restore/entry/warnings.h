@@ -7,7 +7,7 @@
 
 namespace gpuckpt {
 
-// Until kReportGo `report_fd` is where the restore driver listens; afterwards (-1) there is the log
+// Until kReportGo `report_fd` is where the supervisor listens; afterwards (-1) there is the log
 // alone.
 void warn_through(int report_fd);
 void warn(const char* pattern, ...) __attribute__((format(printf, 1, 2)));

@@ -2,7 +2,7 @@
 // it.
 //
 // Freestanding, static, without relocations and without writable data, so that a copy of its code
-// runs anywhere. Called by the restore driver as `gpuckpt-launch FD` with the plan in FD. Nothing
+// runs anywhere. Called by the supervisor as `gpuckpt-launch FD` with the plan in FD. Nothing
 // of this file exists any more when the restored program runs. Where memory is inherited the driver
 // copies it into the process and jumps to _start instead.
 
@@ -162,9 +162,9 @@ void say_mapped(const Plan* p, long fd, bool user_only) {
   sys::call(SYS_sendmsg, p->report_fd, sys::ptr(&m), MSG_NOSIGNAL);
 }
 
-// The restore driver decompresses from several threads at once directly into this process. False:
+// The supervisor decompresses from several threads at once directly into this process. False:
 // it has no permission, and uses the pages memfd instead.
-bool filled_by_driver(const Plan* p) {
+bool filled_by_supervisor(const Plan* p) {
   Report r;
   bool user_only;
   const long uffd = open_userfaultfd(&user_only);
@@ -320,7 +320,7 @@ void map_memory(Plan* p) {
     if (r != static_cast<long>(m.start)) die(p->report_fd, "cannot map memory", m.start, r);
     advise(m);
   }
-  const bool filled = (p->flags & kFillByDriver) && filled_by_driver(p);
+  const bool filled = (p->flags & kFillBySupervisor) && filled_by_supervisor(p);
   const PlanFill* fills = reinterpret_cast<const PlanFill*>(plan + p->fills);
   for (uint64_t i = 0; i < p->fill_count; ++i)
     if (!filled || fills[i].offset == kZeros) fill(p, fills[i]);

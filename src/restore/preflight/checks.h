@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "restore/driver/driver.h"
-#include "restore/driver/tree.h"
 #include "restore/preflight/image.h"
+#include "restore/supervisor/supervisor.h"
+#include "restore/supervisor/tree.h"
 
 namespace gpuckpt::restore {
 

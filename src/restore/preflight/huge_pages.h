@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "restore/driver/tree.h"
+#include "restore/supervisor/tree.h"
 
 namespace gpuckpt::restore {
 

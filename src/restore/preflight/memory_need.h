@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "restore/driver/driver.h"
-#include "restore/driver/tree.h"
+#include "restore/supervisor/supervisor.h"
+#include "restore/supervisor/tree.h"
 
 namespace gpuckpt::restore {
 
 // The bytes that the restore itself fills: private memory of every process (common pages once,
-// driver/common_pages.h), and shared memory without a file. Huge pages of the pool are not included
-// (huge_pages.h).
+// supervisor/common_pages.h), and shared memory without a file. Huge pages of the pool are not
+// included (huge_pages.h).
 uint64_t memory_needed(const Tree&);
 
 // Adds one sentence where the memory does not suffice (`wrong`: more than is free, swap included),

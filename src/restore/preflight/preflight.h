@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "restore/driver/driver.h"
-#include "restore/driver/tree.h"
+#include "restore/supervisor/supervisor.h"
+#include "restore/supervisor/tree.h"
 #include "store/snapshot_reader.h"
 
 namespace gpuckpt::restore {

@@ -8,7 +8,7 @@
 // copies are nameless files in the store's folder; they go into the store when the program runs
 // again.
 //
-// Owner: the writer has the FileKeeper, the restore driver the FilesPutBack. Threads: one. Errors:
+// Owner: the writer has the FileKeeper, the supervisor the FilesPutBack. Threads: one. Errors:
 // a Status; a FilesPutBack that is not kept undoes what it did.
 #pragma once
 

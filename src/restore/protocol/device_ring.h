@@ -1,8 +1,8 @@
-// Device memory for a restored process: shared blocks that the restore driver fills from the store
+// Device memory for a restored process: shared blocks that the supervisor fills from the store
 // while the process uploads others, so that host memory holds only a few blocks, and reading and
 // copying overlap.
 //
-// Owner: the restore driver makes it; both processes map it. Threads: any of both, by the atomics.
+// Owner: the supervisor makes it; both processes map it. Threads: any of both, by the atomics.
 // Errors: kFailed.
 #pragma once
 

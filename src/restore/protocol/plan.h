@@ -1,8 +1,8 @@
-// What the restore driver passes to the launcher, and the launcher to the entry inside the restored
+// What the supervisor passes to the launcher, and the launcher to the entry inside the restored
 // library: one block of memory, position independent (offsets from its start). Never stored; all
 // three come from one build. Bump kPlanVersion when anything here changes meaning.
 //
-// Owner: the restore driver builds it in a memfd; after that it is read only, but for chosen_gap.
+// Owner: the supervisor builds it in a memfd; after that it is read only, but for chosen_gap.
 // Threads: one process at a time. Errors: a plan of another version is refused.
 #pragma once
 
@@ -53,12 +53,12 @@ struct PlanFd {
 };
 
 enum PlanFlags : uint32_t {
-  kSameIds = 1,       // threads get their old ids by set_tid
-  kKeepPages = 4,     // the pages may be needed for another attempt
-  kFillByDriver = 8,  // memory is filled from outside: see kReportMapped
-  kLazy = 16,         // some of the memory is filled while the program runs
-  kStep = 32,         // Plan::steps
-  kSeveral = 64,      // one of several processes: see kReportThreads
+  kSameIds = 1,           // threads get their old ids by set_tid
+  kKeepPages = 4,         // the pages may be needed for another attempt
+  kFillBySupervisor = 8,  // memory is filled from outside: see kReportMapped
+  kLazy = 16,             // some of the memory is filled while the program runs
+  kStep = 32,             // Plan::steps
+  kSeveral = 64,          // one of several processes: see kReportThreads
   kRunsFirst =
       1024,          // the program runs before its device is back, as where it holds a lock of libc
   kNoVvar = 128,     // the program has given up the pages that its vdso reads
@@ -98,22 +98,20 @@ struct Plan {
 
 // Messages on the report socket (SOCK_SEQPACKET).
 enum ReportType : uint32_t {
-  kReportFailed = 1,  // to the restore driver; the process ends
+  kReportFailed = 1,  // to the supervisor; the process ends
   kReportReady =
-      2,  // to the restore driver: everything is in place, the program runs when kReportGo comes
-  kReportGo = 3,  // from the restore driver
+      2,  // to the supervisor: everything is in place, the program runs when kReportGo comes
+  kReportGo = 3,  // from the supervisor
   kReportMapped =
-      4,  // to the restore driver (kFillByDriver): everything is mapped, fill it and say so. With
+      4,  // to the supervisor (kFillBySupervisor): everything is mapped, fill it and say so. With
           // it goes a userfaultfd of the process, unless code says why not (errno)
-  kReportFilled =
-      5,  // from the restore driver: code 0 = it is; else it is in the pages memfd instead
-  kReportThreads = 6,  // to the restore driver (kSeveral): all threads are there
-  kReportDriver = 7,   // from the restore driver: those of all processes are there. New ones, the
+  kReportFilled = 5,   // from the supervisor: code 0 = it is; else it is in the pages memfd instead
+  kReportThreads = 6,  // to the supervisor (kSeveral): all threads are there
+  kReportDriver = 7,   // from the supervisor: those of all processes are there. New ones, the
                        // driver's, may now take what ids are left
-  kReportStep =
-      8,  // to the restore driver: the process begins something; text = its name, code = the
-          // seconds that it may take, 0: as many as its data need. After that it hangs
-  kReportWarning = 9,  // to the restore driver: text = what does not come back as it was
+  kReportStep = 8,  // to the supervisor: the process begins something; text = its name, code = the
+                    // seconds that it may take, 0: as many as its data need. After that it hangs
+  kReportWarning = 9,  // to the supervisor: text = what does not come back as it was
 };
 struct Report {
   uint32_t type;

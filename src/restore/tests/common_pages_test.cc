@@ -1,5 +1,5 @@
 // Which pages of several processes are found to be in common, and which process gets which.
-#include "restore/driver/common_pages.h"
+#include "restore/supervisor/common_pages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include <map>
 
 #include "gpuckpt/wire.h"
-#include "restore/driver/tree.h"
+#include "restore/supervisor/tree.h"
 #include "tests/catch.h"
 
 namespace gpuckpt::restore {

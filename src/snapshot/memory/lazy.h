@@ -1,5 +1,5 @@
 // After `restore --lazy` memory comes while the program runs, from a helper process that serves it
-// with a userfaultfd (src/restore/driver/pager.h). A snapshot waits until all of it is there.
+// with a userfaultfd (src/restore/supervisor/pager.h). A snapshot waits until all of it is there.
 //
 // Owner: process-wide. Threads: the I/O thread. Errors: false when time is up.
 #pragma once

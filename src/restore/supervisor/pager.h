@@ -14,7 +14,7 @@
 // which must never see zeros where it had data. File mappings, shared memory, small mappings and
 // device memory are restored before the program runs.
 //
-// Owner: the restore driver, which waits for the process. Threads: the caller's; the pager has its
+// Owner: the supervisor, which waits for the process. Threads: the caller's; the pager has its
 // own. Errors: a Status; nothing is registered then.
 #pragma once
 
@@ -23,7 +23,7 @@
 
 #include <vector>
 
-#include "restore/driver/fill.h"
+#include "restore/supervisor/fill.h"
 #include "store/snapshot_reader.h"
 
 namespace gpuckpt::restore {

@@ -1,4 +1,4 @@
-#include "restore/driver/stale_connections.h"
+#include "restore/supervisor/stale_connections.h"
 
 #include <errno.h>
 #include <linux/inet_diag.h>

@@ -2,7 +2,7 @@
 // parent has waited for. The first part of start.cc; for that file only.
 //
 // Owner: the Start belongs to start_program(), each fork has a copy; Progress is shared. Threads:
-// one in each process. Errors: fail(), which reports to the restore driver and ends the process.
+// one in each process. Errors: fail(), which reports to the supervisor and ends the process.
 #pragma once
 
 #include <sys/types.h>
@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "restore/descriptors/job_fds.h"
-#include "restore/driver/ids.h"
-#include "restore/driver/start.h"
-#include "restore/driver/tree.h"
+#include "restore/supervisor/ids.h"
+#include "restore/supervisor/start.h"
+#include "restore/supervisor/tree.h"
 
 namespace gpuckpt::restore {
 

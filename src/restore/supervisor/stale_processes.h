@@ -6,7 +6,7 @@
 // seconds.
 #pragma once
 
-#include "restore/driver/tree.h"
+#include "restore/supervisor/tree.h"
 
 namespace gpuckpt::restore {
 

@@ -1,8 +1,8 @@
-// The restore driver's side of a DeviceRing: reads the device memory of one process from the store
+// The supervisor's side of a DeviceRing: reads the device memory of one process from the store
 // into it. It lives as long as the program: a program that was in the middle of libc runs before
 // its device memory is restored.
 //
-// Owner: the restore driver. Threads: one of its own, and those that read the store; start() and
+// Owner: the supervisor. Threads: one of its own, and those that read the store; start() and
 // end() are the caller's. Errors: end()'s Status.
 #pragma once
 

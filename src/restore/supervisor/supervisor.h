@@ -1,4 +1,4 @@
-// The restore driver: everything that happens before the program's memory is put back. Ordinary
+// The supervisor: everything that happens before the program's memory is put back. Ordinary
 // C++, called by the command line. Reads the snapshot, checks whether this machine can hold it,
 // prepares memory, files and namespaces, starts the launcher, and stays as the parent of the
 // restored program.

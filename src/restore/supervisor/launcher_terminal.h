@@ -2,13 +2,13 @@
 // (raw mode, echo, special characters) that the program's terminal had at the snapshot, and its own
 // settings back when the program has ended, as a shell does.
 //
-// Owner: the restore driver. Threads: the main thread. Errors: none; a terminal that cannot be set
+// Owner: the supervisor. Threads: the main thread. Errors: none; a terminal that cannot be set
 // stays as it is.
 #pragma once
 
 #include <cstdint>
 
-#include "restore/driver/tree.h"
+#include "restore/supervisor/tree.h"
 
 namespace gpuckpt::restore {
 

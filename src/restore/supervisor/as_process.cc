@@ -1,4 +1,4 @@
-#include "restore/driver/as_process.h"
+#include "restore/supervisor/as_process.h"
 
 #include <errno.h>
 #include <grp.h>
@@ -9,7 +9,7 @@
 
 #include <new>
 
-#include "restore/driver/process_placement.h"
+#include "restore/supervisor/process_placement.h"
 
 namespace gpuckpt::restore {
 

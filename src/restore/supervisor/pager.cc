@@ -1,4 +1,4 @@
-#include "restore/driver/pager.h"
+#include "restore/supervisor/pager.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "restore/driver/stale_processes.h"
+#include "restore/supervisor/stale_processes.h"
 
 #include <stdio.h>
 #include <unistd.h>

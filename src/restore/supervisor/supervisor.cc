@@ -1,4 +1,4 @@
-#include "restore/driver/driver.h"
+#include "restore/supervisor/supervisor.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -21,15 +21,6 @@
 
 #include "base/files/new_file.h"
 #include "gpuckpt/exit_codes.h"
-#include "restore/driver/common_memory.h"
-#include "restore/driver/device_feed.h"
-#include "restore/driver/fill.h"
-#include "restore/driver/foreign_leases.h"
-#include "restore/driver/launcher_terminal.h"
-#include "restore/driver/pager.h"
-#include "restore/driver/stale_processes.h"
-#include "restore/driver/start.h"
-#include "restore/driver/tree.h"
 #include "restore/preflight/file_sums.h"
 #include "restore/preflight/image.h"
 #include "restore/preflight/memory_loader.h"
@@ -38,6 +29,15 @@
 #include "restore/preflight/stored_files.h"
 #include "restore/preflight/written_files.h"
 #include "restore/protocol/plan.h"
+#include "restore/supervisor/common_memory.h"
+#include "restore/supervisor/device_feed.h"
+#include "restore/supervisor/fill.h"
+#include "restore/supervisor/foreign_leases.h"
+#include "restore/supervisor/launcher_terminal.h"
+#include "restore/supervisor/pager.h"
+#include "restore/supervisor/stale_processes.h"
+#include "restore/supervisor/start.h"
+#include "restore/supervisor/tree.h"
 #include "store/io/printable.h"
 #include "store/io/process_identity.h"
 
@@ -252,7 +252,7 @@ void watch_pager(LazyPages lazy, std::vector<pid_t> members) {
 }
 
 // Ends every process that was not permitted to run: a process that waits for a message of the
-// restore driver ends. Returns when all have ended, and nothing of theirs (ids, names of sockets)
+// supervisor ends. Returns when all have ended, and nothing of theirs (ids, names of sockets)
 // prevents another attempt; after five seconds in any case.
 void hang_up(Tree* tree) {
   const double begin = now();

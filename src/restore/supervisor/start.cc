@@ -1,4 +1,4 @@
-#include "restore/driver/start.h"
+#include "restore/supervisor/start.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,12 +26,12 @@
 
 #include "gpuckpt/exit_codes.h"
 #include "restore/descriptors/fds.h"
-#include "restore/driver/common_memory.h"
-#include "restore/driver/open_numbers.h"
-#include "restore/driver/process_placement.h"
 #include "restore/preflight/checks.h"
 #include "restore/preflight/plan_builder.h"
 #include "restore/preflight/preflight.h"
+#include "restore/supervisor/common_memory.h"
+#include "restore/supervisor/open_numbers.h"
+#include "restore/supervisor/process_placement.h"
 #include "store/io/printable.h"
 #include "store/io/process_identity.h"
 
@@ -175,7 +175,7 @@ uint32_t plan_flags(const Start& s, size_t i, int report) {
   const Memory& memory = s.tree.members[i]->memory;
   uint32_t flags = 0;
   if (s.ids != Ids::kNew) flags |= kSameIds;
-  if (!memory.pages_loaded) flags |= kFillByDriver;
+  if (!memory.pages_loaded) flags |= kFillBySupervisor;
   if (s.ids == Ids::kHere) flags |= kKeepPages;
   if (memory.lazy && s.ids != Ids::kNew) flags |= kLazy;
   if (memory.steps) flags |= kStep;

@@ -1,4 +1,4 @@
-#include "restore/driver/common_memory.h"
+#include "restore/supervisor/common_memory.h"
 
 #include <asm/prctl.h>
 #include <dlfcn.h>
@@ -16,7 +16,7 @@
 #include <span>
 
 #include "gpuckpt/wire.h"
-#include "restore/driver/open_numbers.h"
+#include "restore/supervisor/open_numbers.h"
 
 namespace gpuckpt::restore {
 

@@ -1,4 +1,4 @@
-#include "restore/driver/open_numbers.h"
+#include "restore/supervisor/open_numbers.h"
 
 #include <fcntl.h>
 

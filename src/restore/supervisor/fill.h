@@ -7,7 +7,7 @@
 // where there is no userfaultfd, or where large pages are wanted, which a userfaultfd does not
 // make, is written by process_vm_writev.
 //
-// Owner: the restore driver. Threads: ProcessMemory::write() from several at once. Errors: a
+// Owner: the supervisor. Threads: ProcessMemory::write() from several at once. Errors: a
 // Status.
 #pragma once
 

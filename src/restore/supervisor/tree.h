@@ -2,7 +2,7 @@
 // root; parents come before their children. Besides the root there may be others without a parent
 // in the job (orphans): the process that forked them has ended.
 //
-// Owner: the restore driver, or the writer that asks the preflight. Threads: one, but for reading
+// Owner: the supervisor, or the writer that asks the preflight. Threads: one, but for reading
 // the store. Errors: a Status; `wrong` for a job that cannot be put together.
 #pragma once
 
@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "restore/driver/common_pages.h"
 #include "restore/preflight/image.h"
 #include "restore/preflight/memory_loader.h"
+#include "restore/supervisor/common_pages.h"
 #include "store/snapshot_reader.h"
 
 namespace gpuckpt::restore {

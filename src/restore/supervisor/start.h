@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "restore/driver/driver.h"
-#include "restore/driver/tree.h"
 #include "restore/preflight/image.h"
 #include "restore/preflight/memory_loader.h"
 #include "restore/protocol/plan.h"
+#include "restore/supervisor/supervisor.h"
+#include "restore/supervisor/tree.h"
 
 namespace gpuckpt::restore {
 

@@ -1,4 +1,4 @@
-#include "restore/driver/device_feed.h"
+#include "restore/supervisor/device_feed.h"
 
 #include <string.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-#include "restore/driver/foreign_leases.h"
+#include "restore/supervisor/foreign_leases.h"
 
 #include <errno.h>
 #include <fcntl.h>

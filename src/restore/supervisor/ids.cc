@@ -1,4 +1,4 @@
-#include "restore/driver/ids.h"
+#include "restore/supervisor/ids.h"
 
 #include <errno.h>
 #include <fcntl.h>

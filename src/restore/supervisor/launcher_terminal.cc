@@ -1,4 +1,4 @@
-#include "restore/driver/launcher_terminal.h"
+#include "restore/supervisor/launcher_terminal.h"
 
 #include <signal.h>
 #include <string.h>

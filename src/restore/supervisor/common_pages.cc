@@ -1,4 +1,4 @@
-#include "restore/driver/common_pages.h"
+#include "restore/supervisor/common_pages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include <map>
 
 #include "gpuckpt/wire.h"
-#include "restore/driver/tree.h"
+#include "restore/supervisor/tree.h"
 
 namespace gpuckpt::restore {
 

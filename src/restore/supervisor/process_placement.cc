@@ -1,4 +1,4 @@
-#include "restore/driver/process_placement.h"
+#include "restore/supervisor/process_placement.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 
 #include "base/syscall.h"
 #include "gpuckpt/exit_codes.h"
-#include "restore/driver/end_like.h"
+#include "restore/supervisor/end_like.h"
 
 namespace gpuckpt::restore {
 

@@ -1,6 +1,6 @@
 // Pages that processes of a job share (common_pages.h) are shared again because all processes are
 // forked from this one, which has them. They are at the addresses that they have in the program, or
-// elsewhere where the restore driver's own memory occupies that range, and the launcher moves them.
+// elsewhere where the supervisor's own memory occupies that range, and the launcher moves them.
 // A process that inherits some of them cannot become the program by execve, which releases all
 // memory: the launcher's code is loaded into it and called.
 //
@@ -8,7 +8,7 @@
 // Errors: a Status, or an errno.
 #pragma once
 
-#include "restore/driver/tree.h"
+#include "restore/supervisor/tree.h"
 
 namespace gpuckpt::restore {
 

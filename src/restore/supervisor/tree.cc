@@ -1,4 +1,4 @@
-#include "restore/driver/tree.h"
+#include "restore/supervisor/tree.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "restore/driver/fill.h"
+#include "restore/supervisor/fill.h"
 
 #include <errno.h>
 #include <linux/userfaultfd.h>
@@ -11,7 +11,7 @@
 #include <mutex>
 
 #include "gpuckpt/wire.h"
-#include "restore/driver/common_pages.h"
+#include "restore/supervisor/common_pages.h"
 
 namespace gpuckpt::restore {
 
