@@ -5,7 +5,7 @@
 namespace simgpu::ptx {
 
 namespace {
-constexpr unsigned kMost = 4 * kLanes;  // elements in a register of 32 lanes
+constexpr unsigned kMost = 8 * kLanes;  // elements in a register of 32 lanes
 }
 
 void read_rows(Ctx& c, const uint32_t* registers, unsigned count, Element e, TileA a) {

@@ -5,11 +5,12 @@
 #include "ptx/handlers/async.h"
 #include "ptx/handlers/elements.h"
 #include "ptx/handlers/fragments.h"
+#include "ptx/handlers/sparse.h"
 
 namespace simgpu::ptx {
 
 unsigned element_bits(Element e) {
-  static const uint8_t kBits[] = {16, 32, 64, 16, 32, 8, 8, 4, 4, 1, 8, 8, 32};
+  static const uint8_t kBits[] = {16, 32, 64, 16, 32, 8, 8, 4, 4, 1, 8, 8, 32, 8, 8, 8, 4};
   return kBits[(unsigned)e];
 }
 
@@ -20,13 +21,14 @@ unsigned MatrixShape::registers(MatrixRole r) const {
 
 namespace {
 
-// 8-bit floats: 4 or 5 bits of exponent; E5M2 has infinities.
-constexpr float small_float(unsigned v, unsigned mantissa_bits) {
-  const int bias = mantissa_bits == 3 ? 7 : 15;
-  const unsigned mantissa = v & ((1u << mantissa_bits) - 1), exponent = (v & 127) >> mantissa_bits;
-  const float sign = v & 128 ? -1.0f : 1.0f;
-  if (mantissa_bits == 3 && (v & 127) == 127) return __builtin_bit_cast(float, 0x7fffffffu);
-  if (mantissa_bits == 2 && exponent == 31)
+// Floats of few bits. E4M3 and E5M2 have NaNs, E5M2 has infinities.
+constexpr float small_float(unsigned v, unsigned exponent_bits, unsigned mantissa_bits) {
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  const unsigned size = v & ((1u << (exponent_bits + mantissa_bits)) - 1);
+  const unsigned mantissa = v & ((1u << mantissa_bits) - 1), exponent = size >> mantissa_bits;
+  const float sign = v >> (exponent_bits + mantissa_bits) & 1 ? -1.0f : 1.0f;
+  if (exponent_bits == 4 && size == 127) return __builtin_bit_cast(float, 0x7fffffffu);
+  if (exponent_bits == 5 && exponent == 31)
     return mantissa != 0 ? __builtin_bit_cast(float, 0x7fffffffu)
                          : sign * __builtin_bit_cast(float, 0x7f800000u);
   float f = (float)(exponent == 0 ? mantissa : mantissa + (1u << mantissa_bits));
@@ -37,11 +39,13 @@ constexpr float small_float(unsigned v, unsigned mantissa_bits) {
 }
 struct SmallFloats {
   float values[256] = {};
-  constexpr explicit SmallFloats(unsigned mantissa_bits) {
-    for (unsigned v = 0; v < 256; ++v) values[v] = small_float(v, mantissa_bits);
+  constexpr SmallFloats(unsigned exponent_bits, unsigned mantissa_bits, unsigned padding = 0) {
+    for (unsigned v = 0; v < 256; ++v)
+      values[v] = small_float(v >> padding, exponent_bits, mantissa_bits);
   }
 };
-constexpr SmallFloats kE4M3Floats(3), kE5M2Floats(2);
+constexpr SmallFloats kE4M3Floats(4, 3), kE5M2Floats(5, 2), kE3M2Floats(3, 2), kE2M3Floats(2, 3),
+    kE2M1Floats(2, 1, 2), kPackedE2M1Floats(2, 1);
 
 struct Spot {
   unsigned row, column;
@@ -109,7 +113,7 @@ class Layout {
   const Kind kind_;
 };
 
-constexpr unsigned kMostRows = 32, kMostInner = 64;
+constexpr unsigned kMostRows = 32, kMostInner = 128;
 
 // Calls f(row, column, bits) for each element of a matrix in registers.
 template <class F>
@@ -164,18 +168,44 @@ void multiply_reals(Ctx& c, const Ins* i, const MatrixShape& s) {
   put_elements(c, i, s, [&](unsigned r, unsigned n) { return raw_real(sum[r][n], s.d); });
 }
 
-// Sums of 16 x 8, of all elements but those of 4 and of 64 bits.
+// Sums of 16 x 8, of all elements but integers of 4 bits and floats of 64.
 bool is_tile(const MatrixShape& s) {
   const bool small = s.a == Element::kS4 || s.a == Element::kU4 || s.b == Element::kS4 ||
                      s.b == Element::kU4 || s.a == Element::kB1 || s.d == Element::kF64;
   return !s.opaque && s.m == kTileRows && !small;
 }
+Sparsity sparsity_of(Ctx& c, const Ins* i, const MatrixShape& s) {
+  return Sparsity(reg32(c, i->list[kMatrixMetadata]), s.a, s.k, s.selector);
+}
+
+double scale_of(const BlockScales& scales, unsigned byte) {
+  if (scales.e4m3) return kE4M3Floats.values[byte & 127];
+  return byte == 255 ? __builtin_nan("")
+                     : scalar::bits<double>((uint64_t)(byte - 127 + 1023) << 52);
+}
+// Multiplies the rows of a and the columns of b by their scales. Those of a lie in two lanes of
+// each four, for a row of the upper half and one of the lower; those of b in one.
+void apply_scales(Ctx& c, const Ins* i, const MatrixShape& s, TileA a, TileB b) {
+  auto scale = [&](MatrixList first, unsigned lane, unsigned lanes, unsigned k) {
+    const uint32_t* list = i->list + first;
+    const unsigned byte = reg32(c, list[1])[0] + k / (s.k / s.scales.parts);
+    const unsigned owner = (lane + lanes * reg32(c, list[2])[0]) % kLanes;
+    return scale_of(s.scales, reg32(c, list[0])[owner] >> byte % 4 * 8 & 255);
+  };
+  for (unsigned k = 0; k < s.k; ++k) {
+    for (unsigned r = 0; r < s.m; ++r) a[r][k] *= scale(kMatrixScaleA, r % 8 * 4 + r / 8, 2, k);
+    for (unsigned n = 0; n < s.n; ++n) b[k][n] *= scale(kMatrixScaleB, n * 4, 1, k);
+  }
+}
+
 void multiply_tile(Ctx& c, const Ins* i, const MatrixShape& s) {
   TileA a;
   TileB b;
   TileD d;
   read_rows(c, i->list + kMatrixA, s.registers(MatrixRole::kA), s.a, a);
+  if (s.sparse) sparsity_of(c, i, s).expand(a, s.k / 2u);
   read_columns(c, i->list + kMatrixB, s.registers(MatrixRole::kB), s.b, b);
+  if (s.scales.parts != 0) apply_scales(c, i, s, a, b);
   read_sums(c, i->list + kMatrixC, s.c, d);
   backend().products->tile(&a[0][0], kTileInner, &b[0][0], &d[0][0], s.k);
   write_sums(c, i->list + kMatrixD, s.d, s.saturate, d);
@@ -186,6 +216,7 @@ void multiply_integers(Ctx& c, const Ins* i, const MatrixShape& s) {
   int64_t sum[kMostRows][kMostRows];
   each_element(c, i, s, MatrixRole::kA, kMatrixA,
                [&](unsigned r, unsigned k, uint64_t v) { a[r][k] = integer_of(v, s.a); });
+  if (s.sparse) sparsity_of(c, i, s).expand(a, s.k / 2u);
   each_element(c, i, s, MatrixRole::kB, kMatrixB,
                [&](unsigned k, unsigned n, uint64_t v) { b[k][n] = integer_of(v, s.b); });
   each_element(c, i, s, MatrixRole::kC, kMatrixC,
@@ -234,7 +265,20 @@ uint64_t element_address(Ctx& c, const Ins* i, const MatrixShape& s, unsigned la
 }  // namespace
 
 const float* small_floats(Element e) {
-  return e == Element::kE4M3 ? kE4M3Floats.values : kE5M2Floats.values;
+  switch (e) {
+    case Element::kE4M3:
+      return kE4M3Floats.values;
+    case Element::kE3M2:
+      return kE3M2Floats.values;
+    case Element::kE2M3:
+      return kE2M3Floats.values;
+    case Element::kE2M1:
+      return kE2M1Floats.values;
+    case Element::kPackedE2M1:
+      return kPackedE2M1Floats.values;
+    default:
+      return kE5M2Floats.values;
+  }
 }
 
 const Ins* op_mma(Ctx& c, const Ins* i) {

@@ -20,23 +20,34 @@ enum class Element : uint8_t {
   kE4M3,
   kE5M2,
   kS32,
+  kE3M2,  // these three: in a byte; 4 bits of E2M1 are its bits 2 to 5
+  kE2M3,
+  kE2M1,
+  kPackedE2M1,
 };
-inline constexpr const char* kElementNames[] = {"f16",  "f32",  "f64", "bf16", "tf32",
-                                                "s8",   "u8",   "s4",  "u4",   "b1",
-                                                "e4m3", "e5m2", "s32", nullptr};
+inline constexpr const char* kElementNames[] = {"f16", "f32",  "f64",  "bf16", "tf32", "s8",
+                                                "u8",  "s4",   "u4",   "b1",   "e4m3", "e5m2",
+                                                "s32", "e3m2", "e2m3", "e2m1", nullptr};
 unsigned element_bits(Element);
 
-// The values of the 256 numbers of an 8-bit floating-point type.
+// The values of the 256 numbers of a floating-point type of 8 bits, or of fewer in a byte; of
+// packed E2M1, of its 16 numbers.
 const float* small_floats(Element);
 
 // Conversions and products of matrix elements, many at once (product_ops.cc).
 struct ProductOps {
-  // `count` contiguous elements, a multiple of 8 for those of 16 bits.
+  // `count` contiguous elements, a multiple of 8 for those of 16 bits, even for those of 4.
   void (*widen)(Element, const void* from, unsigned count, double* to);
   // d[16][8] += a[16][inner] * b[inner][8]; a's rows lie `pitch` apart.
   void (*tile)(const double* a, unsigned pitch, const double* b, double* d, unsigned inner);
   // To floats, with PTX's NaN.
   void (*narrow)(const double* from, unsigned count, uint32_t* to);
+};
+
+// What each row of a and each column of b is multiplied by, in equal parts of the inner dimension.
+struct BlockScales {
+  uint8_t parts;  // 0: none
+  bool e4m3;      // else powers of two
 };
 
 enum class MatrixRole : uint8_t { kA, kB, kC, kD };
@@ -51,32 +62,43 @@ struct MatrixShape {
   bool exclusive;   // of single bits: xor instead of and
   bool columns;     // wmma.load and store: column by column
   MatrixRole role;  // of these
+  bool sparse;      // mma: half of a's elements are there (sparse.h)
+  uint8_t selector;
+  BlockScales scales;
   int64_t pack() const {
-    return (int64_t)((uint64_t)m | (uint64_t)n << 8 | (uint64_t)k << 16 | (uint64_t)a << 32 |
-                     (uint64_t)b << 36 | (uint64_t)c << 40 | (uint64_t)d << 44 |
-                     (uint64_t)opaque << 48 | (uint64_t)saturate << 49 | (uint64_t)exclusive << 50 |
-                     (uint64_t)columns << 51 | (uint64_t)role << 52);
+    return (int64_t)((uint64_t)m | (uint64_t)n << 6 | (uint64_t)k << 12 | (uint64_t)a << 24 |
+                     (uint64_t)b << 29 | (uint64_t)c << 34 | (uint64_t)d << 39 |
+                     (uint64_t)opaque << 44 | (uint64_t)saturate << 45 | (uint64_t)exclusive << 46 |
+                     (uint64_t)columns << 47 | (uint64_t)role << 48 | (uint64_t)sparse << 50 |
+                     (uint64_t)selector << 51 | (uint64_t)scales.parts << 53 |
+                     (uint64_t)scales.e4m3 << 56);
   }
   static MatrixShape unpack(int64_t p) {
     const auto v = (uint64_t)p;
-    return {(uint8_t)v,
-            (uint8_t)(v >> 8),
-            (uint16_t)(v >> 16),
-            (Element)(v >> 32 & 15),
-            (Element)(v >> 36 & 15),
-            (Element)(v >> 40 & 15),
-            (Element)(v >> 44 & 15),
-            (v >> 48 & 1) != 0,
-            (v >> 49 & 1) != 0,
-            (v >> 50 & 1) != 0,
-            (v >> 51 & 1) != 0,
-            (MatrixRole)(v >> 52 & 3)};
+    MatrixShape s{};
+    s.m = v & 63;
+    s.n = v >> 6 & 63;
+    s.k = v >> 12 & 4095;
+    s.a = (Element)(v >> 24 & 31);
+    s.b = (Element)(v >> 29 & 31);
+    s.c = (Element)(v >> 34 & 31);
+    s.d = (Element)(v >> 39 & 31);
+    s.opaque = v >> 44 & 1;
+    s.saturate = v >> 45 & 1;
+    s.exclusive = v >> 46 & 1;
+    s.columns = v >> 47 & 1;
+    s.role = (MatrixRole)(v >> 48 & 3);
+    s.sparse = v >> 50 & 1;
+    s.selector = v >> 51 & 3;
+    s.scales = {(uint8_t)(v >> 53 & 7), (v >> 56 & 1) != 0};
+    return s;
   }
   Element element(MatrixRole r) const {
     return r == MatrixRole::kA ? a : r == MatrixRole::kB ? b : r == MatrixRole::kC ? c : d;
   }
   unsigned rows(MatrixRole r) const { return r == MatrixRole::kB ? k : m; }
-  unsigned columns_of(MatrixRole r) const { return r == MatrixRole::kA ? k : n; }
+  // Of those elements that are there.
+  unsigned columns_of(MatrixRole r) const { return r != MatrixRole::kA ? n : sparse ? k / 2u : k; }
   // The elements of a fragment that one lane holds.
   unsigned slots(MatrixRole r) const { return rows(r) * columns_of(r) / kLanes; }
   unsigned registers(MatrixRole r) const;
@@ -88,7 +110,10 @@ enum MatrixList : uint8_t {
   kMatrixA = 8,
   kMatrixB = 16,
   kMatrixC = 24,
-  kMatrixCount = 32,
+  kMatrixMetadata = 32,  // of sparse matrices
+  kMatrixScaleA = 33,    // a register of scales, the first byte of it and which lanes have it
+  kMatrixScaleB = 36,
+  kMatrixCount = 39,
 };
 const Ins* op_mma(Ctx&, const Ins*);
 // a: address (sub 1: of 32 bits, 2: shared), b: elements from row to row; list: the fragment.

@@ -3,13 +3,15 @@
 #include "ptx/handlers/wgmma.h"
 
 #include "ptx/handlers/fragments.h"
+#include "ptx/handlers/sparse.h"
 
 namespace simgpu::ptx {
 
 namespace {
 
-constexpr unsigned kStrip = 8;                // columns
-constexpr unsigned kPiece = 16, kPieces = 2;  // bytes that lie together, and how many make a row
+constexpr unsigned kStrip = 8;  // columns
+// Bytes that lie together, and how many such pieces are a row.
+constexpr unsigned kPiece = 16, kPieces = 2;
 
 // A matrix in shared memory as its descriptor tells: bits 0 to 13 where it begins, 16 to 29 the
 // leading dimension's offset and 32 to 45 the stride dimension's, all in units of 16 bytes; 49 to
@@ -30,8 +32,8 @@ class SharedMatrix {
 
   // Piece `k` of the inner dimension of a row (of a column of b); null: outside shared memory.
   const uint8_t* inner_piece(unsigned row, unsigned k) {
-    return piece(row / 8 * stride_ + row % 8 * width_ * kPiece +
-                 k * (width_ == 1 ? leading_ : kPiece));
+    return piece(row / 8 * stride_ + row % 8 * width_ * kPiece + k % width_ * kPiece +
+                 k / width_ * leading_);
   }
   // Piece `m` of the outer dimension, at the inner dimension's `k`.
   const uint8_t* outer_piece(unsigned m, unsigned k) {
@@ -96,6 +98,7 @@ class Product {
       read_rows(c_, registers_, kGroupRegisters, s_.a, a);
     else if (!(s_.columns_a ? columns_of_a(a) : rows_of_a(a)))
       return false;
+    if (s_.sparse) Sparsity(reg32(c_, i_->e), s_.a, s_.k, s_.selector).expand(a, s_.stored());
     if (s_.negative_a)
       for (unsigned r = 0; r < kGroupRows; ++r)
         for (unsigned k = 0; k < s_.k; ++k) a[r][k] = -a[r][k];
@@ -116,7 +119,7 @@ class Product {
     SharedMatrix m(reg64(c_, i_->a)[0], *c_.block);
     const unsigned each = kPiece * 8 / element_bits(s_.a);
     for (unsigned p = 0; p < kGroupRows / each; ++p)
-      for (unsigned k = 0; k < s_.k; ++k) {
+      for (unsigned k = 0; k < s_.stored(); ++k) {
         const uint8_t* piece = m.outer_piece(rank_ * kGroupRows / each + p, k);
         if (!piece) return outside(m);
         double values[kPiece];
@@ -136,7 +139,7 @@ class Product {
       }
     } else {
       for (unsigned n = 0; n < kTileColumns; ++n)
-        for (unsigned p = 0; p < kPieces; ++p) {
+        for (unsigned p = 0; p < s_.k / each; ++p) {
           const uint8_t* piece = b_.inner_piece(strip * kTileColumns + n, p);
           if (!piece) return outside(b_);
           double values[kPiece];

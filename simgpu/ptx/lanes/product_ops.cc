@@ -41,8 +41,17 @@ void widen(Element e, const void* from, unsigned count, double* to) {
     case Element::kTF32:
       return each<uint32_t>(from, count, to,
                             [](uint32_t w) { return (double)bits<float>(w & 0xffffe000u); });
+    case Element::kPackedE2M1: {
+      const float* values = small_floats(e);
+      const auto* v = static_cast<const uint8_t*>(from);
+      for (unsigned i = 0; i < count; ++i) to[i] = (double)values[v[i / 2] >> i % 2 * 4 & 15];
+      return;
+    }
     case Element::kE4M3:
-    case Element::kE5M2: {
+    case Element::kE5M2:
+    case Element::kE3M2:
+    case Element::kE2M3:
+    case Element::kE2M1: {
       const float* values = small_floats(e);
       return each<uint8_t>(from, count, to, [=](uint8_t b) { return (double)values[b]; });
     }

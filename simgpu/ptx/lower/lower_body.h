@@ -243,7 +243,10 @@ class Body {
   // ---- matrices (lower_matrix.cc) ----
   bool fragment(const Operand& o, const MatrixShape& s, MatrixRole role, bool written,
                 uint32_t* out);
-  void multiply(const MatrixShape& s);
+  void multiply(MatrixShape s);
+  bool metadata(uint32_t k, MatrixShape* s, uint32_t* word);
+  static BlockScales block_scales(Parts& p, Text kind, Text type);
+  void scale(uint32_t k, uint32_t* out);
   void mma(Parts& p);
   void wmma(Parts& p);
   void wmma_access(Parts& p, bool store);

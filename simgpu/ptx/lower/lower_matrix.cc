@@ -1,4 +1,5 @@
 // Lowering of matrix instructions: mma.sync, wmma, ldmatrix, stmatrix, movmatrix.
+#include "ptx/handlers/sparse.h"
 #include "ptx/lower/lower_body.h"
 
 namespace simgpu::ptx {
@@ -34,9 +35,11 @@ bool take_dimensions(Parts& p, const Dimensions (&all)[N], MatrixShape* s) {
   return false;
 }
 
+bool is_small_float(Element e) {
+  return e == Element::kE4M3 || e == Element::kE5M2 || e >= Element::kE3M2;
+}
 bool is_float(Element e) {
-  return e == Element::kF16 || e == Element::kBF16 || e == Element::kTF32 || e == Element::kE4M3 ||
-         e == Element::kE5M2;
+  return e == Element::kF16 || e == Element::kBF16 || e == Element::kTF32 || is_small_float(e);
 }
 bool is_integer(Element e) { return e >= Element::kS8 && e <= Element::kU4; }
 
@@ -56,6 +59,29 @@ bool mma_exists(const MatrixShape& s) {
   const bool half_sums = s.a == Element::kF16 || bits == 8;
   auto sums = [&](Element e) { return e == Element::kF32 || (e == Element::kF16 && half_sums); };
   return sums(s.c) && sums(s.d) && (s.k == 128 / bits || s.k == 256 / bits);
+}
+
+// The same for sparse matrices, which have twice as many columns of a as there are elements.
+bool sparse_mma_exists(MatrixShape s) {
+  const bool half = s.k * element_bits(s.a) == 256;
+  if (s.m != 16 || s.k % 2 != 0 || s.a == Element::kB1 || s.a == Element::kF64) return false;
+  if (half && is_small_float(s.a)) return false;
+  s.k /= 2;
+  return mma_exists(s);
+}
+
+// What opcodes with a kind have besides: types of 4 and 6 bits, and scales.
+bool kind_exists(const MatrixShape& s, Text kind, Text scale_type) {
+  if (!is_small_float(s.a) || !is_small_float(s.b) || s.m != 16) return false;
+  if (kind == "kind::f8f6f4") return s.k == (s.sparse ? 64 : 32) && scale_type.empty();
+  if (s.c != Element::kF32 || s.d != s.c || s.sparse) return false;
+  const unsigned parts = s.scales.parts;
+  if (kind == "kind::mxf8f6f4") return s.k == 32 && parts == 1 && scale_type == "ue8m0";
+  if (s.a != Element::kE2M1 || s.b != s.a || s.k != 64) return false;
+  if (kind == "kind::mxf4") return parts == 2 && scale_type == "ue8m0";
+  return kind == "kind::mxf4nvf4" &&
+         ((parts == 2 && scale_type == "ue8m0") ||
+          (parts == 4 && (scale_type == "ue4m3" || scale_type == "ue8m0")));
 }
 
 bool wmma_exists(const MatrixShape& s) {
@@ -103,8 +129,9 @@ void Body::mma(Parts& p) {
   MatrixShape s{};
   p.take("sync");
   p.take("aligned");
-  if (p.take("sp") || p.has("sp::ordered_metadata"))
-    return error("sparse matrices are not supported:");
+  s.sparse = p.take("sp") || p.take("sp::ordered_metadata");
+  const Text kind = p.take_beginning("kind::");
+  const bool scaled = p.take("block_scale");
   if (!take_dimensions(p, kMma, &s)) return error("these dimensions are not supported");
   p.take("row");
   if (!p.take("col")) return error("only row.col is supported");
@@ -114,19 +141,28 @@ void Body::mma(Parts& p) {
   const bool both = p.take("and");
   int types[4];
   for (int& t : types) t = p.take_next(kElementNames);
-  if (!finished(p) || !need(4, 4)) return;
+  const Text scale_type = scaled ? p.take_beginning("ue") : Text();
+  if (scaled) s.scales = block_scales(p, kind, scale_type);
+  const uint32_t count = 4 + (s.sparse ? 2u : 0u) + (scaled ? 4u : 0u);
+  if (!finished(p) || !need(count, count)) return;
   for (int t : types)
     if (t < 0) return error("four types of elements are needed");
   s.d = (Element)types[0];
   s.a = (Element)types[1];
   s.b = (Element)types[2];
   s.c = (Element)types[3];
-  if (!mma_exists(s) || popc != (s.a == Element::kB1) || popc != (s.exclusive || both))
+  if (!kind.empty() && kind_exists(s, kind, scale_type)) {
+    if (s.k == 64 && !s.sparse) s.a = s.b = Element::kPackedE2M1;
+    return multiply(s);
+  }
+  const bool small = s.a >= Element::kE3M2 || s.b >= Element::kE3M2;
+  if (!kind.empty() || scaled || small || !(s.sparse ? sparse_mma_exists(s) : mma_exists(s)) ||
+      popc != (s.a == Element::kB1) || popc != (s.exclusive || both))
     return error("this combination of dimensions and types is not supported");
   multiply(s);
 }
 
-void Body::multiply(const MatrixShape& s) {
+void Body::multiply(MatrixShape s) {
   Ins i = blank();
   i.list = operand_list(kMatrixCount);
   if (!fragment(operand(0), s, MatrixRole::kD, true, i.list + kMatrixD) ||
@@ -134,12 +170,46 @@ void Body::multiply(const MatrixShape& s) {
       !fragment(operand(2), s, MatrixRole::kB, false, i.list + kMatrixB) ||
       !fragment(operand(3), s, MatrixRole::kC, false, i.list + kMatrixC))
     return;
+  if (s.sparse && !metadata(4, &s, &i.list[kMatrixMetadata])) return;
+  if (s.scales.parts != 0) {
+    scale(4, i.list + kMatrixScaleA);
+    scale(6, i.list + kMatrixScaleB);
+  }
   i.imm = s.pack();
   i.flags |= kSetsManyRegisters;
   Roles r = Roles{};
   r.list_count = kMatrixCount;
   r.list_written = kMatrixA;
   control(i, op_mma, 0, r);
+}
+
+// The word that tells which elements are there, and which lanes have it.
+bool Body::metadata(uint32_t k, MatrixShape* s, uint32_t* word) {
+  const Operand& selector = operand(k + 1);
+  if (selector.kind != OperandKind::kInteger || selector.value >= 4 / Sparsity::lanes(s->a, s->k)) {
+    error("the sparsity selector is no constant, or too large,");
+    return false;
+  }
+  s->selector = (uint8_t)selector.value;
+  *word = source(k, Ty::kB32);
+  return !failed_;
+}
+
+BlockScales Body::block_scales(Parts& p, Text kind, Text type) {
+  static const char* const kParts[] = {"scale_vec::1X", "scale_vec::2X", "scale_vec::4X", nullptr};
+  const int named = p.take_one(kParts);
+  const uint8_t usual = kind == "kind::mxf8f6f4" ? 1 : kind == "kind::mxf4" ? 2 : 4;
+  return {named < 0 ? usual : (uint8_t)(1 << named), type == "ue4m3"};
+}
+
+// Scales and, in braces, which byte of them is the first and which lanes have them.
+void Body::scale(uint32_t k, uint32_t* out) {
+  const Operand& place = operand(k + 1);
+  if (place.kind != OperandKind::kList || place.count != 2)
+    return error("operand %u is no pair of byte and thread", k + 2);
+  out[0] = source(k, Ty::kB32);
+  out[1] = source(place.items[0], Ty::kU16);
+  out[2] = source(place.items[1], Ty::kU16);
 }
 
 void Body::wmma(Parts& p) {
@@ -186,7 +256,8 @@ void Body::wmma_access(Parts& p, bool store) {
   const Space where = space(p);
   const int type = p.take_next(kElementNames);
   if (!finished(p) || !need(2, 3)) return;
-  if (type < 0 || element_bits((Element)type) < 8) return error("this type is not supported");
+  if (type < 0 || element_bits((Element)type) < 8 || is_small_float((Element)type))
+    return error("this type is not supported");
   s.a = s.b = s.c = s.d = (Element)type;
   Ins i = blank();
   i.list = operand_list(8);

@@ -1,6 +1,7 @@
 // Lowering of wgmma: matrix products of a warpgroup.
 #include "ptx/handlers/wgmma.h"
 
+#include "ptx/handlers/sparse.h"
 #include "ptx/lower/lower_body.h"
 
 namespace simgpu::ptx {
@@ -24,7 +25,8 @@ bool is_small_float(Element e) { return e == Element::kE4M3 || e == Element::kE5
 bool is_byte(Element e) { return e == Element::kS8 || e == Element::kU8; }
 
 bool exists(const GroupShape& s) {
-  if (s.k != 256 / element_bits(s.a) || s.n == 0 || s.n > 256 || s.n % 8 != 0) return false;
+  if (s.stored() != 256 / element_bits(s.a) || (s.sparse && s.a == Element::kB1)) return false;
+  if (s.n == 0 || s.n > 256 || s.n % 8 != 0) return false;
   const bool integers = is_byte(s.a) || s.a == Element::kB1;
   if (integers && s.n % 16 != 0 && s.n != 8 && s.n != 24) return false;
   switch (s.a) {
@@ -62,13 +64,14 @@ void Body::wgmma(Parts& p) {
   emit(blank(), op_nop);
 }
 
-// wgmma.mma_async d, a or its descriptor, descriptor of b, whether d is added, and for floating
-// point the signs of a and b and, of 16 bits, which of the matrices in memory are transposed.
+// wgmma.mma_async d, a or its descriptor, descriptor of b, of a sparse a its metadata and selector,
+// whether d is added, and for floating point the signs of a and b and, of 16 bits, which of the
+// matrices in memory are transposed.
 void Body::wgmma_product(Parts& p) {
   GroupShape s;
   p.take("sync");
   p.take("aligned");
-  if (p.take("sp")) return error("sparse matrices are not supported:");
+  s.sparse = p.take("sp");
   const Text size = p.take_beginning("m64n");
   if (size.empty() || !dimensions(size, &s)) return error("these dimensions are not supported");
   s.saturate = p.take("satfinite");
@@ -87,7 +90,9 @@ void Body::wgmma_product(Parts& p) {
 
   const bool registers = operand(1).kind == OperandKind::kList;
   const bool halves = s.a == Element::kF16 || s.a == Element::kBF16;
-  const uint32_t count = 4 + (bits || integers ? 0u : 2u) + (halves ? registers ? 1u : 2u : 0u);
+  const uint32_t added = s.sparse ? 5u : 3u;  // the operand that says so
+  const uint32_t count =
+      added + 1 + (bits || integers ? 0u : 2u) + (halves ? registers ? 1u : 2u : 0u);
   if (!need(count, count)) return;
   Ins i = blank();
   const unsigned sums = s.sums();
@@ -107,7 +112,14 @@ void Body::wgmma_product(Parts& p) {
     i.a = source(1, Ty::kB64);
   }
   i.b = source(2, Ty::kB64);
-  i.c = source(3, Ty::kPred);
+  i.c = source(added, Ty::kPred);
+  if (s.sparse) {
+    MatrixShape sparsity{};
+    sparsity.a = s.a;
+    sparsity.k = s.k;
+    if (!metadata(3, &sparsity, &i.e)) return;
+    s.selector = sparsity.selector;
+  }
   // What follows are constants.
   auto one_of = [&](uint32_t k, int64_t no, int64_t yes, bool* out) {
     const Operand& o = operand(k);
@@ -116,7 +128,7 @@ void Body::wgmma_product(Parts& p) {
       return error("operand %u is neither %lld nor %lld", k + 1, (long long)no, (long long)yes);
     *out = v == yes;
   };
-  uint32_t next = 4;
+  uint32_t next = added + 1;
   if (next < count) {
     one_of(next++, 1, -1, &s.negative_a);
     one_of(next++, 1, -1, &s.negative_b);
@@ -128,6 +140,7 @@ void Body::wgmma_product(Parts& p) {
   Roles r = Roles{};
   r.list_count = (uint16_t)(2 * sums + (registers ? kGroupRegisters : 0));
   r.list_written = (uint16_t)sums;
+  r.e_read = true;
   control(i, op_wgmma, 0, r);
 }
 

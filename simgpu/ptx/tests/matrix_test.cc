@@ -14,6 +14,8 @@ namespace {
 // Runs one instruction with the fragments given lane by lane: a and b as words, c as words.
 struct Mma {
   std::string error;
+  std::string last;             // operands behind c, which may name %e and %f
+  std::vector<uint32_t> extra;  // these, two words for each lane
   std::vector<uint32_t> operator()(const std::string& opcode, unsigned na, unsigned nb, unsigned nc,
                                    const std::vector<uint32_t>& a, const std::vector<uint32_t>& b,
                                    const std::vector<uint32_t>& c, uint32_t threads = 32,
@@ -25,8 +27,10 @@ struct Mma {
       return s + "}";
     };
     std::string s = kHead;
-    s += ".visible .entry k(.param .u64 pa, .param .u64 pb, .param .u64 pc, .param .u64 po) {\n"
-         ".reg .b32 %a<8>, %b<8>, %c<8>, %lane, %n; .reg .b64 %x<5>, %t; .reg .pred %p;\n"
+    s += ".visible .entry k(.param .u64 pa, .param .u64 pb, .param .u64 pc, .param .u64 po,\n"
+         ".param .u64 pe) {\n"
+         ".reg .b32 %a<8>, %b<8>, %c<8>, %e, %f, %lane, %n; .reg .b64 %x<5>, %t; .reg .pred %p;\n"
+         ".reg .b16 %h<4>;\n"
          "mov.u32 %lane, %tid.x;\n";
     auto load = [&](const char* name, int k, unsigned n) {
       const std::string x = "%x" + std::to_string(k);
@@ -39,8 +43,9 @@ struct Mma {
     load("a", 0, na);
     load("b", 1, nb);
     load("c", 2, nc);
+    s += "ld.param.u64 %t, [pe]; mad.wide.u32 %t, %lane, 8, %t; ld.global.v2.u32 {%e, %f}, [%t];\n";
     s += before + opcode + " " + list("c", nc) + ", " + list("a", na) + ", " + list("b", nb) +
-         ", " + list("c", nc) + ";\n";
+         ", " + list("c", nc) + last + ";\n";
     s += "ld.param.u64 %x3, [po]; mad.wide.u32 %x3, %lane, " + std::to_string(nc * 4) + ", %x3;\n";
     for (unsigned r = 0; r < nc; ++r)
       s += "st.global.u32 [%x3+" + std::to_string(r * 4) + "], %c" + std::to_string(r) + ";\n";
@@ -51,7 +56,10 @@ struct Mma {
       return {};
     }
     const uint64_t out = gpu.zeros(32 * nc * 4);
-    const Result r = gpu.run("k", 1, threads, {gpu.array(a), gpu.array(b), gpu.array(c), out});
+    std::vector<uint32_t> words = extra;
+    words.resize(64);
+    const Result r =
+        gpu.run("k", 1, threads, {gpu.array(a), gpu.array(b), gpu.array(c), out, gpu.array(words)});
     error = r.text;
     return gpu.read<uint32_t>(out, 32 * nc);
   }
@@ -157,6 +165,209 @@ TEST_CASE("8-bit floats multiply into sums of 32 and of 16 bits", "[matrix]") {
       CHECK((w == 0 ? (h & 0x7fff) == 0
                     : sign * std::ldexp(1.0f + (float)(h & 1023) / 1024, exponent) == w));
     }
+}
+
+namespace {
+
+// A type of a's and b's elements, and what the numbers -3 to 3 are in it.
+struct SparseType {
+  const char* name;
+  unsigned bits;
+  uint32_t numbers[7];
+};
+const SparseType kSparseTypes[] = {
+    {"f16", 16, {0xc200, 0xc000, 0xbc00, 0, 0x3c00, 0x4000, 0x4200}},
+    {"bf16", 16, {0xc040, 0xc000, 0xbf80, 0, 0x3f80, 0x4000, 0x4040}},
+    {"tf32", 32, {0xc0400000, 0xc0000000, 0xbf800000, 0, 0x3f800000, 0x40000000, 0x40400000}},
+    {"e4m3", 8, {0xc4, 0xc0, 0xb8, 0, 0x38, 0x40, 0x44}},
+    {"s8", 8, {0xfd, 0xfe, 0xff, 0, 1, 2, 3}},
+    {"s4", 4, {0xd, 0xe, 0xf, 0, 1, 2, 3}},
+};
+int number(unsigned r, unsigned c, unsigned salt) { return small(r, c, salt) % 4; }
+
+// The column of stored element `j` of a row: half of each 2, 4 or, in pairs, 8 columns.
+unsigned kept(const SparseType& t, unsigned row, unsigned j) {
+  static const unsigned kPairs[][2] = {{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}};
+  auto pair = [&](unsigned chunk) { return kPairs[(row * 5 + chunk * 7 + row * chunk) % 6]; };
+  if (t.bits == 32) return 2 * j + (row * 3 + j * 5 + row * j) % 2;
+  if (t.bits == 4) return j / 4 * 8 + pair(j / 4)[j % 4 / 2] * 2 + j % 2;
+  return j / 2 * 4 + pair(j / 2)[j % 2];
+}
+// The metadata of a lane as the PTX manual draws it; lanes that have none have something else.
+uint32_t metadata(const SparseType& t, unsigned l, unsigned words, unsigned selector) {
+  if (l % 4 / words != selector) return 0xa5a5a5a5u * (l + 1);
+  uint32_t word = 0;
+  for (unsigned slot = 0; slot < 8; ++slot) {
+    const unsigned place = l % 4 % words;
+    const bool narrow = t.bits < 16;
+    const unsigned row = l / 4 + 8 * (narrow ? place % 2 : slot / 4);
+    const unsigned chunk = narrow ? place / 2 * 8 + slot : place * 4 + slot % 4;
+    unsigned code;
+    if (t.bits == 32)
+      code = kept(t, row, chunk) % 2 ? 14 : 4;
+    else if (t.bits == 4)
+      code = kept(t, row, 4 * chunk) % 8 / 2 | kept(t, row, 4 * chunk + 2) % 8 / 2 << 2;
+    else
+      code = kept(t, row, 2 * chunk) % 4 | kept(t, row, 2 * chunk + 1) % 4 << 2;
+    word |= code << 4 * slot;
+  }
+  return word;
+}
+
+// Element i of a lane's fragment of a, and of b, whose elements have `bits`: (row, column).
+std::pair<unsigned, unsigned> place_a(unsigned bits, unsigned l, unsigned i) {
+  const unsigned each = 32 / bits, reg = i / each;
+  return {l / 4 + reg % 2 * 8, l % 4 * each + i % each + reg / 2 * 4 * each};
+}
+std::pair<unsigned, unsigned> place_b(unsigned bits, unsigned l, unsigned i) {
+  const unsigned each = 32 / bits;
+  return {l % 4 * each + i % each + i / each * 4 * each, l / 4};
+}
+
+}  // namespace
+
+TEST_CASE("of a sparse matrix those elements multiply which its metadata names", "[matrix]") {
+  for (const SparseType& t : kSparseTypes)
+    for (const unsigned na : {2u, 4u}) {
+      const unsigned k = na * 256 / t.bits / 2, words = na / (t.bits < 16 ? 1 : 2);
+      if (na == 2 && t.bits == 8 && t.name[0] == 'e') continue;
+      const bool integers = t.name[0] == 's';
+      auto word = [&](int v) { return t.numbers[v + 3]; };
+      const auto a = fragments(na, t.bits, [&](unsigned l, unsigned i) {
+        const auto [row, j] = place_a(t.bits, l, i);
+        return word(number(row, kept(t, row, j), 1));
+      });
+      const auto b = fragments(na, t.bits, [&](unsigned l, unsigned i) {
+        const auto [row, column] = place_b(t.bits, l, i);
+        return word(number(row, column, 2));
+      });
+      for (unsigned selector = 0; selector < 4 / words; ++selector) {
+        Mma mma;
+        for (unsigned l = 0; l < 32; ++l) {
+          mma.extra.push_back(metadata(t, l, words, selector));
+          mma.extra.push_back(0);
+        }
+        mma.last = ", %e, " + std::to_string(selector);
+        const std::string sums = integers ? "s32" : "f32";
+        const std::string opcode =
+            std::string(selector % 2 ? "mma.sp::ordered_metadata" : "mma.sp") +
+            ".sync.aligned.m16n8k" + std::to_string(k) + ".row.col." + sums + "." + t.name + "." +
+            t.name + "." + sums;
+        const auto got = mma(opcode, na, na, 4, a, b, std::vector<uint32_t>(128));
+        INFO(opcode << ", selector " << selector);
+        REQUIRE(mma.error == "");
+        for (unsigned l = 0; l < 32; ++l)
+          for (unsigned i = 0; i < 4; ++i) {
+            const unsigned row = l / 4 + (i < 2 ? 0 : 8), column = l % 4 * 2 + i % 2;
+            int want = 0;
+            for (unsigned j = 0; j < k / 2; ++j) {
+              const unsigned at = kept(t, row, j);
+              want += number(row, at, 1) * number(at, column, 2);
+            }
+            CHECK((integers ? (float)(int)got[l * 4 + i] : real(got[l * 4 + i])) == (float)want);
+          }
+      }
+    }
+}
+
+TEST_CASE("floats of 4 and 6 bits multiply, each in a byte", "[matrix]") {
+  struct Type {
+    const char* name;
+    uint32_t numbers[7];  // -3 to 3; 4 bits are the middle of the byte
+  };
+  const Type kTypes[] = {{"e2m1", {0x34, 0x30, 0x28, 0, 0x08, 0x10, 0x14}},
+                         {"e3m2", {0x32, 0x30, 0x2c, 0, 0x0c, 0x10, 0x12}},
+                         {"e2m3", {0x34, 0x30, 0x28, 0, 0x08, 0x10, 0x14}},
+                         {"e5m2", {0xc2, 0xc0, 0xbc, 0, 0x3c, 0x40, 0x42}}};
+  for (const Type& ta : kTypes)
+    for (const Type& tb : kTypes) {
+      const auto a = fragments(4, 8, [&](unsigned l, unsigned i) {
+        const auto [row, k] = place_a(8, l, i);
+        return ta.numbers[number(row, k, 1) + 3];
+      });
+      const auto b = fragments(2, 8, [&](unsigned l, unsigned i) {
+        const auto [k, column] = place_b(8, l, i);
+        return tb.numbers[number(k, column, 2) + 3];
+      });
+      Mma mma;
+      const auto got = mma(std::string("mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.") +
+                               ta.name + "." + tb.name + ".f32",
+                           4, 2, 4, a, b, std::vector<uint32_t>(128));
+      INFO(ta.name << ", " << tb.name);
+      REQUIRE(mma.error == "");
+      for (unsigned l = 0; l < 32; ++l)
+        for (unsigned i = 0; i < 4; ++i) {
+          const unsigned row = l / 4 + (i < 2 ? 0 : 8), column = l % 4 * 2 + i % 2;
+          int want = 0;
+          for (unsigned k = 0; k < 32; ++k) want += number(row, k, 1) * number(k, column, 2);
+          CHECK(real(got[l * 4 + i]) == (float)want);
+        }
+    }
+}
+
+TEST_CASE("scales multiply their part of a row and of a column", "[matrix]") {
+  struct Kind {
+    const char* words;
+    unsigned k, parts, byte;  // byte: the first that counts
+    bool e4m3;
+  };
+  const Kind kKinds[] = {{"kind::mxf8f6f4.block_scale.scale_vec::1X", 32, 1, 3, false},
+                         {"kind::mxf8f6f4.block_scale", 32, 1, 0, false},
+                         {"kind::mxf4.block_scale.scale_vec::2X", 64, 2, 2, false},
+                         {"kind::mxf4nvf4.block_scale.scale_vec::4X", 64, 4, 0, true}};
+  static const uint32_t kE2M1[] = {13, 12, 10, 0, 2, 4, 5};
+  for (const Kind& kind : kKinds)
+    for (const unsigned thread_a : {0u, 1u})
+      for (const unsigned thread_b : {0u, 3u}) {
+        const unsigned bits = kind.k == 32 ? 8 : 4;
+        auto word = [&](int v) { return kE2M1[v + 3] << (bits == 8 ? 2 : 0); };
+        const auto a = fragments(4, bits, [&](unsigned l, unsigned i) {
+          const auto [row, k] = place_a(bits, l, i);
+          return word(number(row, k, 1));
+        });
+        const auto b = fragments(2, bits, [&](unsigned l, unsigned i) {
+          const auto [k, column] = place_b(bits, l, i);
+          return word(number(k, column, 2));
+        });
+        // Powers of two: 2^-2 to 2^2.
+        auto power = [](unsigned r, unsigned part, unsigned salt) {
+          return (int)((r * 3 + part * 2 + salt) % 5) - 2;
+        };
+        auto scale = [&](int e) { return (uint32_t)(kind.e4m3 ? (e + 7) << 3 : e + 127); };
+        Mma mma;
+        for (unsigned l = 0; l < 32; ++l) {
+          uint32_t sa = 0x01010101u * (l + 60), sb = 0x01010101u * (l + 70);
+          if (l % 4 / 2 == thread_a) sa = 0;
+          if (l % 4 == thread_b) sb = 0;
+          for (unsigned part = 0; part < kind.parts; ++part) {
+            const unsigned shift = 8 * (kind.byte + part);
+            if (l % 4 / 2 == thread_a) sa |= scale(power(l / 4 + l % 2 * 8, part, 1)) << shift;
+            if (l % 4 == thread_b) sb |= scale(power(l / 4, part, 2)) << shift;
+          }
+          mma.extra.push_back(sa);
+          mma.extra.push_back(sb);
+        }
+        const std::string byte = std::to_string(kind.byte);
+        mma.last = ", %e, {" + byte + ", %h1}, %f, {%h0, " + std::to_string(thread_b) + "}";
+        const auto got =
+            mma("mma.sync.aligned.m16n8k" + std::to_string(kind.k) + ".row.col." + kind.words +
+                    ".f32.e2m1.e2m1.f32." + (kind.e4m3 ? "ue4m3" : "ue8m0"),
+                4, 2, 4, a, b, std::vector<uint32_t>(128), 32,
+                "mov.u16 %h0, " + byte + "; mov.u16 %h1, " + std::to_string(thread_a) + ";\n");
+        INFO(kind.words << ", threads " << thread_a << " and " << thread_b);
+        REQUIRE(mma.error == "");
+        for (unsigned l = 0; l < 32; ++l)
+          for (unsigned i = 0; i < 4; ++i) {
+            const unsigned row = l / 4 + (i < 2 ? 0 : 8), column = l % 4 * 2 + i % 2;
+            double want = 0;
+            for (unsigned k = 0; k < kind.k; ++k) {
+              const unsigned part = k / (kind.k / kind.parts);
+              want += std::ldexp(number(row, k, 1) * number(k, column, 2),
+                                 power(row, part, 1) + power(column, part, 2));
+            }
+            CHECK(real(got[l * 4 + i]) == (float)want);
+          }
+      }
 }
 
 TEST_CASE("sums of integers wrap, or stop at the ends", "[matrix]") {
@@ -303,5 +514,9 @@ TEST_CASE("matrix instructions that are not there are named", "[matrix]") {
   refused("mma.sync.aligned.m16n8k16.row.row.f32.f16.f16.f32", 4, 2, 4);
   refused("mma.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", 8, 4, 4);
   refused("mma.sync.aligned.m16n8k16.row.col.f16.bf16.bf16.f16", 4, 2, 2);
-  refused("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", 4, 4, 4);
+  refused("mma.sync.aligned.m16n8k32.row.col.f32.e2m1.e2m1.f32", 4, 2, 4);
+  mma.last = ", %e, 2";
+  refused("mma.sp.sync.aligned.m16n8k64.row.col.f32.f16.f16.f32", 8, 8, 4);
+  mma("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", 4, 4, 4, none, none, none);
+  CHECK(mma.error.find("selector") != std::string::npos);
 }

@@ -88,17 +88,46 @@ struct Case {
   bool negative_a = false, negative_b = false;
   bool added = true;
   bool saturate = false;
-  int before = 3;      // what d has
-  unsigned times = 1;  // products in a row
+  bool sparse = false;    // a
+  unsigned selector = 0;  // of its metadata
+  int before = 3;         // what d has
+  unsigned times = 1;     // products in a row
   unsigned threads = 128;
   std::string setup;  // PTX text that may change %da, %db and %p
   uint32_t shared = 128 << 10;
 
-  unsigned k() const { return 256 / a.bits; }
+  unsigned k() const { return 256 / a.bits; }  // elements of a row of a that are there
+  unsigned inner() const { return sparse ? 2 * k() : k(); }
+  // The column of one of them: of each four columns, or two of 32 bits, half are there.
+  unsigned column(unsigned row, unsigned j) const {
+    if (!sparse) return j;
+    static const unsigned kPairs[][2] = {{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}};
+    if (a.bits == 32) return 2 * j + (row * 3 + j * 5 + row * j) % 2;
+    return j / 2 * 4 + kPairs[(row * 5 + j / 2 * 7 + row * (j / 2)) % 6][j % 2];
+  }
+  // The metadata of a thread as the PTX manual draws it: 4 bits for each chunk of columns. Of 16
+  // and 32 bits, a word has four chunks of a row and of that which is 8 below; of 8 bits, eight.
+  uint32_t metadata(unsigned t) const {
+    const unsigned words = a.bits == 8 ? 4 : 2, quad = t % 4;
+    if (!sparse || quad / words != selector) return 0xa5a5a5a5u * (t + 1);
+    uint32_t word = 0;
+    for (unsigned slot = 0; slot < 8; ++slot) {
+      const unsigned place = quad % words;
+      const unsigned half = a.bits == 8 ? place % 2 : slot / 4;
+      const unsigned chunk = a.bits == 8 ? place / 2 * 8 + slot : place * 4 + slot % 4;
+      const unsigned row = t / 32 * 16 + t % 32 / 4 + half * 8;
+      const unsigned bits = a.bits == 32
+                                ? (column(row, chunk) % 2 ? 14 : 4)
+                                : column(row, 2 * chunk) % 4 | column(row, 2 * chunk + 1) % 4 << 2;
+      word |= bits << 4 * slot;
+    }
+    return word;
+  }
   unsigned sums() const { return n / 2 / (d.bits == 16 ? 2 : 1); }
   std::string opcode() const {
-    return "wgmma.mma_async.sync.aligned.m64n" + std::to_string(n) + "k" + std::to_string(k()) +
-           (saturate ? ".satfinite." : ".") + d.name + "." + a.name + "." + b.name;
+    return std::string("wgmma.mma_async.") + (sparse ? "sp." : "") + "sync.aligned.m64n" +
+           std::to_string(n) + "k" + std::to_string(inner()) + (saturate ? ".satfinite." : ".") +
+           d.name + "." + a.name + "." + b.name;
   }
 };
 
@@ -112,22 +141,25 @@ std::string registers_of(const char* name, unsigned count) {
 std::string text_of(const Case& c, const std::string& opcode) {
   const std::string sums = std::to_string(c.sums() * 4);
   std::string s = kHead;
-  s += ".extern .shared .align 1024 .b8 memory[];\n"
-       ".visible .entry k(.param .u64 pimage, .param .u64 pa, .param .u64 pd, .param .u64 po) {\n"
-       ".reg .b32 %d<128>, %a<4>, %t, %n, %w<4>; .reg .b64 %x<5>, %da, %db; .reg .pred %p, %q;\n"
-       "mov.u32 %t, %tid.x;\n"
-       // The image into shared memory.
-       "ld.param.u64 %x0, [pimage]; mov.u64 %x1, memory; mul.lo.u32 %n, %t, 16;\n"
-       "copy: cvt.u64.u32 %x2, %n; add.u64 %x3, %x0, %x2;\n"
-       "ld.global.v4.u32 {%w0, %w1, %w2, %w3}, [%x3]; add.u64 %x3, %x1, %x2;\n"
-       "st.shared.v4.u32 [%x3], {%w0, %w1, %w2, %w3}; add.u32 %n, %n, " +
-       std::to_string(c.threads * 16) + "; setp.lt.u32 %q, %n, " + std::to_string(64 << 10) +
-       "; @%q bra copy;\n"
-       "bar.sync 0; fence.proxy.async;\n"
-       "ld.param.u64 %x0, [pa]; mad.wide.u32 %x0, %t, 16, %x0;\n"
-       "ld.global.v4.u32 {%a0, %a1, %a2, %a3}, [%x0];\n"
-       "ld.param.u64 %x0, [pd]; mad.wide.u32 %x0, %t, " +
-       sums + ", %x0;\n";
+  s +=
+      ".extern .shared .align 1024 .b8 memory[];\n"
+      ".visible .entry k(.param .u64 pimage, .param .u64 pa, .param .u64 pd, .param .u64 po,\n"
+      ".param .u64 pm) {\n"
+      ".reg .b32 %d<128>, %a<4>, %e, %t, %n, %w<4>; .reg .b64 %x<5>, %da, %db; .reg .pred %p, %q;\n"
+      "mov.u32 %t, %tid.x;\n"
+      // The image into shared memory.
+      "ld.param.u64 %x0, [pimage]; mov.u64 %x1, memory; mul.lo.u32 %n, %t, 16;\n"
+      "copy: cvt.u64.u32 %x2, %n; add.u64 %x3, %x0, %x2;\n"
+      "ld.global.v4.u32 {%w0, %w1, %w2, %w3}, [%x3]; add.u64 %x3, %x1, %x2;\n"
+      "st.shared.v4.u32 [%x3], {%w0, %w1, %w2, %w3}; add.u32 %n, %n, " +
+      std::to_string(c.threads * 16) + "; setp.lt.u32 %q, %n, " + std::to_string(64 << 10) +
+      "; @%q bra copy;\n"
+      "bar.sync 0; fence.proxy.async;\n"
+      "ld.param.u64 %x0, [pa]; mad.wide.u32 %x0, %t, 16, %x0;\n"
+      "ld.global.v4.u32 {%a0, %a1, %a2, %a3}, [%x0];\n"
+      "ld.param.u64 %x0, [pm]; mad.wide.u32 %x0, %t, 4, %x0; ld.global.u32 %e, [%x0];\n"
+      "ld.param.u64 %x0, [pd]; mad.wide.u32 %x0, %t, " +
+      sums + ", %x0;\n";
   for (unsigned r = 0; r < c.sums(); ++r)
     s += "ld.global.u32 %d" + std::to_string(r) + ", [%x0+" + std::to_string(r * 4) + "];\n";
   s += "mov.b64 %da, " + std::to_string(c.place_a.descriptor()) + "; mov.b64 %db, " +
@@ -136,7 +168,8 @@ std::string text_of(const Case& c, const std::string& opcode) {
   s += "wgmma.fence.sync.aligned;\n";
   for (unsigned k = 0; k < c.times; ++k) {
     s += opcode + " " + registers_of("d", c.sums()) + ", " +
-         (c.registers ? registers_of("a", 4) : "%da") + ", %db, %p";
+         (c.registers ? registers_of("a", 4) : "%da") + ", %db, " +
+         (c.sparse ? "%e, " + std::to_string(c.selector) + ", %p" : "%p");
     if (c.a.exponent != 0)
       s += std::string(c.negative_a ? ", -1" : ", 1") + (c.negative_b ? ", -1" : ", 1");
     if (c.a.bits == 16) {
@@ -162,11 +195,11 @@ std::string run(const Case& c, const std::string& opcode) {
     const uint32_t at = p.byte(row, k, t.bits), word = encode(t, v);
     memcpy(&image[at], &word, t.bits / 8);
   };
-  for (unsigned k = 0; k < inner; ++k) {
-    for (unsigned m = 0; m < 64 && !c.registers; ++m)
-      put(c.place_a, c.a, m, k, value(m, k, 1, whole_a));
+  for (unsigned k = 0; k < inner && !c.registers; ++k)
+    for (unsigned m = 0; m < 64; ++m)
+      put(c.place_a, c.a, m, k, value(m, c.column(m, k), 1, whole_a));
+  for (unsigned k = 0; k < c.inner(); ++k)
     for (unsigned n = 0; n < c.n; ++n) put(c.place_b, c.b, n, k, value(n, k, 2, whole_b));
-  }
   std::vector<uint32_t> a(128 * 4), d(128 * c.sums());
   // A thread has rows g and g + 8 of its warp's 16; pieces of 32 bits of each half of the row.
   for (unsigned t = 0; t < 128; ++t)
@@ -174,16 +207,20 @@ std::string run(const Case& c, const std::string& opcode) {
       for (unsigned part = 0; part < 32 / c.a.bits; ++part) {
         const unsigned row = t / 32 * 16 + t % 32 / 4 + q % 2 * 8;
         const unsigned column = q / 2 * inner / 2 + t % 4 * (32 / c.a.bits) + part;
-        a[t * 4 + q] |= encode(c.a, value(row, column, 1, whole_a)) << part * c.a.bits;
+        const int v = value(row, c.column(row, column), 1, whole_a);
+        a[t * 4 + q] |= encode(c.a, v) << part * c.a.bits;
       }
   const uint32_t start = encode(c.d, c.before);
+  std::vector<uint32_t> metadata(128);
+  for (unsigned t = 0; t < 128; ++t) metadata[t] = c.metadata(t);
   for (uint32_t& w : d) w = c.d.bits == 16 ? start | start << 16 : start;
 
   Gpu gpu(4 << 20);
   if (!gpu.load(text_of(c, opcode))) return gpu.error;
   const uint64_t out = gpu.zeros(d.size() * 4);
   const Result r =
-      gpu.run("k", 1, c.threads, {gpu.array(image), gpu.array(a), gpu.array(d), out}, c.shared);
+      gpu.run("k", 1, c.threads,
+              {gpu.array(image), gpu.array(a), gpu.array(d), out, gpu.array(metadata)}, c.shared);
   if (r.outcome != Outcome::kDone) return r.text;
   const auto got = gpu.read<uint32_t>(out, d.size());
   const int sign = c.negative_a == c.negative_b ? 1 : -1;
@@ -192,8 +229,10 @@ std::string run(const Case& c, const std::string& opcode) {
       const unsigned row = t / 32 * 16 + t % 32 / 4 + slot / 2 % 2 * 8;
       const unsigned column = slot / 4 * 8 + t % 4 * 2 + slot % 2;
       double want = 0;
-      for (unsigned k = 0; k < inner; ++k)
+      for (unsigned j = 0; j < inner; ++j) {
+        const unsigned k = c.column(row, j);
         want += value(row, k, 1, whole_a) * value(column, k, 2, whole_b);
+      }
       want = want * sign * (c.added ? c.times : 1) + (c.added ? c.before : 0);
       if (c.d.exponent == 0 && c.saturate) want = std::min(want, 2147483647.0);
       const uint32_t word = c.d.bits == 16 ? got[t * c.sums() + slot / 2] >> slot % 2 * 16 & 0xffff
@@ -276,6 +315,35 @@ TEST_CASE("warpgroups multiply every type of element", "[wgmma]") {
         c.place_a = place(swizzle, false, 0, 64, 1);
         c.place_b = place(swizzle, false, 32 << 10, 16, 1);
         INFO("registers " << registers << ", swizzle " << swizzle);
+        CHECK(run(c) == "");
+      }
+}
+
+TEST_CASE("warpgroups multiply sparse matrices by their metadata", "[wgmma]") {
+  struct Types {
+    Type d, a, b;
+  };
+  for (const Types& t :
+       {Types{kF32, kF16, kF16}, Types{kF16, kF16, kF16}, Types{kF32, kBF16, kBF16},
+        Types{kF32, kTF32, kTF32}, Types{kF32, kE4M3, kE5M2}, Types{kS32, kS8, kU8}})
+    for (const bool registers : {false, true})
+      for (unsigned swizzle : {0u, 1u, 2u}) {
+        Case c;
+        c.sparse = true;
+        c.d = t.d;
+        c.a = t.a;
+        c.b = t.b;
+        c.n = 16;
+        c.registers = registers;
+        c.selector = t.a.bits == 8 ? 0 : swizzle % 2;
+        c.negative_a = t.a.exponent != 0;
+        c.place_a = place(swizzle, false, 0, 64, 1);
+        c.place_b = place(swizzle, false, 32 << 10, 16, 1);
+        INFO("registers " << registers << ", swizzle " << swizzle);
+        CHECK(run(c) == "");
+        if (t.a.bits != 16 || swizzle == 0) continue;
+        c.place_a = place(swizzle, true, 0, 64, 1);
+        c.place_b = place(swizzle, true, 32 << 10, 16, 1);
         CHECK(run(c) == "");
       }
 }
@@ -412,8 +480,13 @@ TEST_CASE("products that PTX does not have are refused by name", "[wgmma]") {
     CHECK((error.find("not supported") != std::string::npos ||
            error.find("unknown modifier") != std::string::npos));
   }
-  CHECK(run(c, "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16").find("sparse") !=
+  c.sparse = true;
+  CHECK(run(c, "wgmma.mma_async.sp.sync.aligned.m64n8k16.f32.f16.f16").find("not supported") !=
         std::string::npos);
+  c.selector = 2;
+  CHECK(run(c, "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16").find("selector") !=
+        std::string::npos);
+  c.sparse = false;
   c.n = 16;  // eight registers
   CHECK(run(c, begin + "m64n8k16.f32.f16.f16").find("d needs 4 registers") != std::string::npos);
 }
