@@ -336,7 +336,7 @@ bool realm_is_consistent() {
          g_state.load(std::memory_order_relaxed) != kLoading;
 }
 void realm_expect_at(uint64_t address) { realm_maps::expect_at(address); }
-void realm_release_placeholders() { realm_maps::release_placeholders(); }
+bool realm_release_placeholders() { return realm_maps::release_placeholders(); }
 
 void realm_rewind() {
   // Keys first: their destructors are code that is about to find its data gone.

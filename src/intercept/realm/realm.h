@@ -39,7 +39,8 @@ void realm_rewind();
 void realm_expect_at(uint64_t address);
 // After the replay: nothing more has to land at a recorded address; what no request took is given
 // back.
-void realm_release_placeholders();
+// False: the driver keeps reserved addresses where the program has memory.
+bool realm_release_placeholders();
 
 // PARKED. Does [address, address+length) belong to the driver and die with the process: its
 // mappings? (Segments of the driver's files and its private heap are ordinary memory and kept.)

@@ -39,7 +39,7 @@ bool owns(uint64_t at, uint64_t bytes);                       // PARKED
 bool owns_first(uint64_t at, uint64_t end, uint64_t* until);  // PARKED
 void rewind();                                                // PARKED
 void expect_at(uint64_t address);
-void release_placeholders();
+bool release_placeholders();
 void after_fork();
 bool unlocked();
 }  // namespace realm_maps

@@ -5,6 +5,10 @@
 //   recorded reservation
 //     of the same length;
 //   - with MAP_FIXED_NOREPLACE: the wanted address, as if the placeholders were free memory.
+// Drivers reserve more than they need and give back both ends, to align what is left. By now the
+// program may have memory where those ends were. The request is answered with its old address all
+// the same, and those parts of it are only promised (`promised`): giving one back is a note here,
+// and one that is not given back must be free by the time the driver uses it or the replay ends.
 #include <errno.h>
 #include <sys/mman.h>
 
@@ -12,6 +16,7 @@
 
 #include "base/address.h"
 #include "base/heap.h"
+#include "base/text/log.h"
 #include "intercept/realm/realm_internal.h"
 
 namespace gpuckpt::realm_maps {
@@ -97,6 +102,8 @@ class PieceList {
 
 struct Reservation {
   uint64_t begin, bytes;
+  uint64_t kept_begin, kept_end;  // what is left after both ends were given back
+  uint64_t end() const { return begin + bytes; }
 };
 
 constexpr size_t kMaxPieces = 1 << 17;
@@ -110,6 +117,7 @@ struct State {
   bool ready;
   PieceList mapped;        // the driver's, in this generation
   PieceList placeholders;  // ours, where the dead generation had reservations
+  PieceList promised;      // parts of this generation's reservations that are not mapped
   Reservation* now;        // of this generation, in order
   size_t nows;
   Reservation* before;  // of the dead generation, in order, not yet claimed
@@ -119,36 +127,60 @@ constinit State s{};
 
 bool ready() {
   if (s.ready) return true;
-  Region p = region_map(2 * kMaxPieces * sizeof(Piece));
+  Region p = region_map(3 * kMaxPieces * sizeof(Piece));
   Region r = region_map(2 * kMaxReservations * sizeof(Reservation));
   if (!p || !r) return false;
   auto* pieces = reinterpret_cast<Piece*>(p.data());
   s.mapped.use(pieces, kMaxPieces);
   s.placeholders.use(pieces + kMaxPieces, kMaxPieces);
+  s.promised.use(pieces + 2 * kMaxPieces, kMaxPieces);
   s.now = reinterpret_cast<Reservation*>(r.data());
   s.before = s.now + kMaxReservations;
   return s.ready = true;
 }
 
-bool any_left(const Reservation& r) { return s.mapped.touches(r.begin, r.begin + r.bytes); }
+bool any_left(const Reservation& r) {
+  return r.kept_begin < r.kept_end && s.mapped.touches(r.kept_begin, r.kept_end);
+}
 
-// Something else of the driver's may come to lie there: what was given back as a whole is no
-// reservation any more, and the next generation's first request of that length means another one.
-void forget_given_back() {
+// The ends of a reservation are given back to align it. Something else, of the driver's or of the
+// program's, may come to lie there: what was given back as a whole is no reservation any more, and
+// the next generation's first request of that length means another one.
+void note_given_back(uint64_t begin, uint64_t end) {
   size_t kept = 0;
-  for (size_t i = 0; i < s.nows; i++)
-    if (any_left(s.now[i])) s.now[kept++] = s.now[i];
+  for (size_t i = 0; i < s.nows; i++) {
+    Reservation& r = s.now[i];
+    if (begin <= r.kept_begin && end > r.kept_begin) r.kept_begin = end;
+    if (begin < r.kept_end && end >= r.kept_end) r.kept_end = begin;
+    if (any_left(r)) s.now[kept++] = r;
+  }
   s.nows = kept;
 }
 
-void note_reservation(uint64_t at, uint64_t bytes) {
+void note_reservation(uint64_t at, uint64_t bytes, bool again) {
+  log_line(LogLevel::kDebug, "the driver reserves %lu bytes: 0x%lx%s", bytes, at,
+           again ? ", as before" : "");
   if (s.nows == kMaxReservations) return;
-  s.now[s.nows++] = {at, bytes};
+  s.now[s.nows++] = {at, bytes, at, at + bytes};
 }
 
 void remember(uint64_t begin, uint64_t end) {
   s.mapped.add(begin, end);
   s.placeholders.remove(begin, end);
+  s.promised.remove(begin, end);
+}
+
+// Calls f(begin, end) for each part of [begin, end) that is not only promised, until one fails.
+template <typename F>
+bool each_mapped_part(uint64_t begin, uint64_t end, F f) {
+  while (begin < end) {
+    const size_t i = s.promised.find(begin);
+    const bool more = i < s.promised.size() && s.promised[i].begin < end;
+    const uint64_t stop = more ? s.promised[i].begin : end;
+    if (begin < stop && !f(begin, stop)) return false;
+    begin = more ? s.promised[i].end : end;
+  }
+  return true;
 }
 
 bool placed_at(long r, uint64_t begin, uint64_t bytes) {
@@ -182,18 +214,42 @@ void forget_before(size_t i) {
   s.befores--;
 }
 
-// The address of the oldest recorded reservation of this length that is still free; 0: none.
+// Placeholders over all of [begin, end) that is free; the rest is promised.
+void fill_or_promise(uint64_t begin, uint64_t end) {
+  for (uint64_t at = begin; at < end;) {
+    size_t i = s.placeholders.find(at);
+    const bool more = i < s.placeholders.size() && s.placeholders[i].begin < end;
+    const uint64_t stop = more ? s.placeholders[i].begin : end;
+    const uint64_t next = more ? s.placeholders[i].end : end;
+    if (at < stop && !fill_with_placeholders(at, stop)) s.promised.add(at, stop);
+    at = next;
+  }
+}
+
+// The address of the oldest recorded reservation of this length; 0: none.
 uint64_t claim(uint64_t bytes) {
-  for (size_t i = 0; i < s.befores;) {
-    if (s.before[i].bytes != bytes) {
-      i++;
-      continue;
-    }
-    const uint64_t begin = s.before[i].begin;
+  for (size_t i = 0; i < s.befores; i++) {
+    if (s.before[i].bytes != bytes) continue;
+    const Reservation r = s.before[i];
     forget_before(i);
-    if (fill_with_placeholders(begin, begin + bytes)) return begin;
+    if (r.begin < r.kept_begin) s.promised.add(r.begin, r.kept_begin);
+    if (r.kept_end < r.end()) s.promised.add(r.kept_end, r.end());
+    fill_or_promise(r.kept_begin, r.kept_end);
+    return r.begin;
   }
   return 0;
+}
+
+// Maps what was only promised of [begin, end). False: there is other memory by now.
+bool keep_promises(uint64_t begin, uint64_t end) {
+  for (;;) {
+    const size_t i = s.promised.find(begin);
+    if (i == s.promised.size() || s.promised[i].begin >= end) return true;
+    const uint64_t from = s.promised[i].begin > begin ? s.promised[i].begin : begin;
+    const uint64_t to = s.promised[i].end < end ? s.promised[i].end : end;
+    if (!fill_with_placeholders(from, to)) return false;
+    remember(from, to);
+  }
 }
 
 // The place demanded, when what lies there are placeholders.
@@ -226,6 +282,19 @@ void* fail(long r) {
   return MAP_FAILED;
 }
 
+void* reserve_at(uint64_t place, uint64_t bytes, int flags) {
+  const bool done = each_mapped_part(place, place + bytes, [&](uint64_t begin, uint64_t end) {
+    long r = sys::mmap(begin, end - begin, PROT_NONE, flags | MAP_FIXED, -1, 0);
+    if (sys::failed(r)) return false;
+    s.mapped.add(begin, end);
+    s.placeholders.remove(begin, end);
+    return true;
+  });
+  if (!done) return fail(-ENOMEM);
+  note_reservation(place, bytes, true);
+  return reinterpret_cast<void*>(place);
+}
+
 }  // namespace
 
 void* map(void* hint, size_t bytes, int prot, int flags, int fd, long offset) {
@@ -234,28 +303,37 @@ void* map(void* hint, size_t bytes, int prot, int flags, int fd, long offset) {
   MutexLock locked(s.lock);
   if (!ready()) return fail(-ENOMEM);
   uint64_t place = recorded_place(wanted, size, prot, flags);
+  if (place && is_reservation(size, prot, flags) && !(flags & MAP_FIXED_NOREPLACE))
+    return reserve_at(place, size, flags);
+  if ((flags & MAP_FIXED) && !keep_promises(wanted, wanted + size)) return fail(-ENOMEM);
   long r = place ? sys::mmap(place, size, prot, (flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED, fd,
                              static_cast<uint64_t>(offset))
                  : sys::mmap(wanted, bytes, prot, flags, fd, static_cast<uint64_t>(offset));
   if (sys::failed(r)) return fail(r);
   const auto at = static_cast<uint64_t>(r);
   remember(at, at + size);
-  if (is_reservation(size, prot, flags)) note_reservation(at, size);
+  if (is_reservation(size, prot, flags)) note_reservation(at, size, place != 0);
   return reinterpret_cast<void*>(r);
 }
 
 int unmap(void* at, size_t bytes) {
   const auto begin = reinterpret_cast<uint64_t>(at);
+  const uint64_t end = begin + page_up(bytes);
   MutexLock locked(s.lock);
-  long r = sys::munmap(begin, bytes);
+  long r = 0;
+  each_mapped_part(begin, end, [&](uint64_t from, uint64_t to) {
+    r = sys::munmap(from, to - from);
+    if (r == 0) s.placeholders.remove(from, to);
+    return r == 0;
+  });
   if (r != 0) {
     errno = static_cast<int>(-r);
     return -1;
   }
   if (!ready()) return 0;
-  s.mapped.remove(begin, begin + page_up(bytes));
-  s.placeholders.remove(begin, begin + page_up(bytes));
-  if (bytes >= kReservationBytes) forget_given_back();
+  s.mapped.remove(begin, end);
+  s.promised.remove(begin, end);
+  note_given_back(begin, end);
   return 0;
 }
 
@@ -324,30 +402,37 @@ bool owns(uint64_t at, uint64_t bytes) {
   return owns_first(at, at + bytes, &until) || until < at + bytes;
 }
 
+namespace {
+
+void block_what_is_left(const Reservation& r) {
+  for (size_t k = s.mapped.find(r.kept_begin);
+       k < s.mapped.size() && s.mapped[k].begin < r.kept_end; k++) {
+    uint64_t from = s.mapped[k].begin > r.kept_begin ? s.mapped[k].begin : r.kept_begin;
+    uint64_t to = s.mapped[k].end < r.kept_end ? s.mapped[k].end : r.kept_end;
+    if (placed_at(sys::mmap(from, to - from, PROT_NONE, kPlaceholder | MAP_FIXED_NOREPLACE), from,
+                  to - from)) {
+      s.placeholders.add(from, to);
+    }
+  }
+}
+
+}  // namespace
+
 // The restore has put inaccessible memory where the driver's mappings were (or nothing); either way
 // the ranges are ours to decide about. What was a reservation stays blocked, the rest is given
 // back.
 void rewind() {
   s.lock.reset();
   if (!s.ready) return;
+  s.promised.clear();
   release_placeholders();
   for (size_t i = 0; i < s.mapped.size(); i++)
     sys::munmap(s.mapped[i].begin, s.mapped[i].end - s.mapped[i].begin);
   size_t kept = 0;
   for (size_t i = 0; i < s.nows; i++) {
-    const Reservation r = s.now[i];
-    if (!any_left(r)) continue;
-    // Only what was left of it: the driver gives back the ends of what it reserved to align it.
-    const uint64_t end = r.begin + r.bytes;
-    for (size_t k = s.mapped.find(r.begin); k < s.mapped.size() && s.mapped[k].begin < end; k++) {
-      uint64_t from = s.mapped[k].begin > r.begin ? s.mapped[k].begin : r.begin;
-      uint64_t to = s.mapped[k].end < end ? s.mapped[k].end : end;
-      if (placed_at(sys::mmap(from, to - from, PROT_NONE, kPlaceholder | MAP_FIXED_NOREPLACE), from,
-                    to - from)) {
-        s.placeholders.add(from, to);
-      }
-    }
-    s.before[kept++] = r;
+    if (!any_left(s.now[i])) continue;
+    block_what_is_left(s.now[i]);
+    s.before[kept++] = s.now[i];
   }
   s.befores = kept;
   s.nows = 0;
@@ -366,13 +451,14 @@ void expect_at(uint64_t address) {
   }
 }
 
-void release_placeholders() {
+bool release_placeholders() {
   MutexLock locked(s.lock);
   for (size_t i = 0; i < s.placeholders.size(); i++) {
     sys::munmap(s.placeholders[i].begin, s.placeholders[i].end - s.placeholders[i].begin);
   }
   s.placeholders.clear();
   s.befores = 0;
+  return keep_promises(0, ~0ull);
 }
 
 void after_fork() { s.lock.reset(); }

@@ -187,8 +187,91 @@ TEST_CASE("maps: a new generation gets the reservations of the old one") {
   REQUIRE(reserve(nullptr) == second);
   char* fresh = reserve(nullptr);
   REQUIRE(fresh != first);
-  realm_maps::release_placeholders();
+  REQUIRE(realm_maps::release_placeholders());
   REQUIRE(realm_maps::owns(at(first), kSize));
+}
+
+namespace {
+
+constexpr size_t kWanted = 64 << 20, kAligned = 32 << 20, kMiB = 1 << 20;
+constexpr int kReserving = 0x4022;       // MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE
+constexpr int kPrivateFixed = 0x32;      // MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED
+constexpr int kDoNotReplace = 0x100000;  // MAP_FIXED_NOREPLACE
+
+uint64_t driver_maps(uint64_t at, size_t bytes, int prot, int flags) {
+  return reinterpret_cast<uint64_t>(
+      realm_maps::map(reinterpret_cast<void*>(at), bytes, prot, flags, -1, 0));
+}
+int driver_gives_back(uint64_t at, size_t bytes) {
+  return realm_maps::unmap(reinterpret_cast<void*>(at), bytes);
+}
+// What a driver does to get an aligned range: it gives back 16 MiB on both sides.
+void align(uint64_t reserved) {
+  REQUIRE(driver_gives_back(reserved, 16 * kMiB) == 0);
+  REQUIRE(driver_gives_back(reserved + 48 * kMiB, 16 * kMiB) == 0);
+}
+// Memory of the program with a word in it.
+uint32_t* program_memory(uint64_t at) {
+  void* p = mmap(reinterpret_cast<void*>(at), kMiB, 3, kPrivateFixed | kDoNotReplace, -1, 0);
+  REQUIRE(reinterpret_cast<uint64_t>(p) == at);
+  *static_cast<uint32_t*>(p) = 0x600d;
+  return static_cast<uint32_t*>(p);
+}
+
+}  // namespace
+
+TEST_CASE("maps: the program's memory beside an aligned reservation neither moves it nor is lost") {
+  const uint64_t reserved = driver_maps(0x3c0000000000, kWanted, 0, kReserving);
+  align(reserved);
+  uint32_t* before = program_memory(reserved + 2 * kMiB);
+  uint32_t* after = program_memory(reserved + 60 * kMiB);
+  // The next reservation of the driver lies in what the first gave back.
+  const uint64_t inner = driver_maps(reserved + 50 * kMiB, 4 * kMiB, 0, kReserving | kDoNotReplace);
+  REQUIRE(inner == reserved + 50 * kMiB);
+  realm_maps::rewind();
+  REQUIRE(driver_maps(0, kWanted, 0, kReserving) == reserved);
+  align(reserved);
+  REQUIRE(*before == 0x600d);
+  REQUIRE(*after == 0x600d);
+  REQUIRE(driver_maps(0, 4 * kMiB, 0, kReserving) == inner);
+  const uint64_t used = driver_maps(reserved + 16 * kMiB, kAligned, 3, kPrivateFixed);
+  REQUIRE(used == reserved + 16 * kMiB);
+  *reinterpret_cast<uint32_t*>(used) = 1;
+  REQUIRE(realm_maps::release_placeholders());
+  REQUIRE(!realm_maps::owns(reserved + 2 * kMiB, kMiB));
+  REQUIRE(*before == 0x600d);
+  REQUIRE(driver_gives_back(used, kAligned) == 0);
+  REQUIRE(driver_gives_back(inner, 4 * kMiB) == 0);
+}
+
+TEST_CASE("maps: a driver that keeps addresses of the program's memory is refused") {
+  const uint64_t reserved = driver_maps(0x3d0000000000, kWanted, 0, kReserving);
+  align(reserved);
+  uint32_t* before = program_memory(reserved + 2 * kMiB);
+  realm_maps::rewind();
+  REQUIRE(driver_maps(0, kWanted, 0, kReserving) == reserved);
+  // It gives back less than the former generation did.
+  REQUIRE(driver_gives_back(reserved + 48 * kMiB, 16 * kMiB) == 0);
+  REQUIRE(driver_maps(reserved + 2 * kMiB, kMiB, 3, kPrivateFixed) == ~0ull);
+  REQUIRE(*before == 0x600d);
+  REQUIRE(!realm_maps::release_placeholders());
+  REQUIRE(*before == 0x600d);
+  REQUIRE(driver_gives_back(reserved, 48 * kMiB) == 0);
+  REQUIRE(*before == 0x600d);
+}
+
+TEST_CASE(
+    "maps: a driver that keeps what the former generation gave back gets it when it is free") {
+  const uint64_t reserved = driver_maps(0x3e0000000000, kWanted, 0, kReserving);
+  align(reserved);
+  realm_maps::rewind();
+  REQUIRE(driver_maps(0, kWanted, 0, kReserving) == reserved);
+  const uint64_t used = driver_maps(reserved + 2 * kMiB, kMiB, 3, kPrivateFixed);
+  REQUIRE(used == reserved + 2 * kMiB);
+  *reinterpret_cast<uint32_t*>(used) = 1;
+  REQUIRE(realm_maps::release_placeholders());
+  REQUIRE(realm_maps::owns(reserved + 60 * kMiB, kMiB));
+  REQUIRE(driver_gives_back(reserved, kWanted) == 0);
 }
 
 TEST_CASE("imports: reviewed lists") {
