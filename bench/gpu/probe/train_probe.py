@@ -26,7 +26,7 @@ if not torch.cuda.is_available():
     sys.exit(3)
 torch.manual_seed(1)
 torch.use_deterministic_algorithms(True)
-stage("device", name=torch.cuda.get_device_name(0))
+stage("device", called=torch.cuda.get_device_name(0))
 
 D, HEADS, LAYERS, SEQ, BATCH, VOCAB = 512, 8, 4, 256, 16, 256
 
