@@ -372,8 +372,12 @@ CUresult load_library(CUlibrary* out, Ref<Image> image, char* log, size_t log_by
   auto l = Ref<Library>::adopt(new Library(image));
   CUresult r = Module::measure(*image, sm(), &bytes, &l->code, log, log_bytes);
   if (r != CUDA_SUCCESS) return r;
-  l->offset = state()->libraries.place(bytes);
-  if (l->offset == ~0ull) return CUDA_ERROR_OUT_OF_MEMORY;
+  // A managed variable has one address in all contexts. Other libraries get their place in a
+  // context with the first use there, as measured on driver 580.159.
+  if (data_bytes(l->code, true) != 0) {
+    l->offset = state()->libraries.place(bytes);
+    if (l->offset == ~0ull) return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   for (uint32_t i = 0; i < ptx::kernel_count(l->code); ++i) {
     l->kernels.push_back(Ref<Kernel>::adopt(new Kernel(l.get(), i)));
     state()->handles.add(l->kernels.back().get());
@@ -580,7 +584,7 @@ SIMGPU_API cuLibraryUnload(CUlibrary handle) {
     }
     m->unload();
   }
-  state()->libraries.remove(l->offset);
+  if (l->offset != ~0ull) state()->libraries.remove(l->offset);
   l->release();
   return CUDA_SUCCESS;
 }

@@ -105,7 +105,7 @@ class Library : public Object {
   void forget(Module*);
 
   const Ref<Image> image;
-  uint64_t offset = ~0ull;
+  uint64_t offset = ~0ull;      // in every context; ~0: each has a place of its own
   ptx::Module* code = nullptr;  // for names and kernel information; runs nowhere
   std::vector<Ref<Kernel>> kernels;
   Mutex mutex;

@@ -8,6 +8,7 @@
 #include "device/objects/arrays.h"
 #include "device/objects/graphs.h"
 #include "device/objects/green.h"
+#include "intercept/gate/use_note.h"
 #include "intercept/generated/real_driver.h"
 
 namespace gpuckpt::device {
@@ -20,6 +21,10 @@ constexpr uint64_t kMaxDead = 4096;
 void free_global(Global& g) {
   release(g.symbol);
   release(g.contents);
+}
+void drop_value(Vector<uint64_t>* from, uint64_t value) {
+  for (size_t i = 0; i < from->size(); ++i)
+    if ((*from)[i] == value) from->swap_remove(i--);
 }
 void free_globals(Vector<Global>& globals) {
   for (Global& g : globals) free_global(g);
@@ -226,6 +231,7 @@ bool Registry::hangs_on_part_of(const Object* o, uint64_t library) {
 
 void Registry::unload(Object* object) {
   heap_note_unload(object);
+  forget_uses();
   if (object->type == ObjectType::kModule) static_cast<ModuleObject*>(object)->held.give_back();
   // What hangs on it goes at once; of a library what hangs on its kernels and modules first.
   if (object->type == ObjectType::kLibrary)
@@ -239,7 +245,8 @@ void Registry::unload(Object* object) {
       if (o->type == ObjectType::kModule)
         gone = o != object && static_cast<const ModuleObject*>(o)->library == object->name;
     }
-    return gone;
+    return gone ||
+           (o->type == ObjectType::kUse && static_cast<const UseObject*>(o)->owner == object);
   });
   by_name_[static_cast<size_t>(object->type)].erase(object->name);
   object->dead = true;
@@ -250,6 +257,10 @@ void Registry::unload(Object* object) {
       if (o->type != ObjectType::kTombstone) continue;
       Object* target = static_cast<Tombstone*>(o)->target;
       remove(o);
+      drop_all([&](const Object* i) {
+        return i->type == ObjectType::kInstance &&
+               static_cast<const InstanceObject*>(i)->library == target;
+      });
       remove(target);
       --dead_;
       break;
@@ -284,11 +295,14 @@ void Registry::finish_context_end(Vector<Object*>* objects, bool ended) {
 }
 
 void Registry::forget_context(uint64_t context) {
+  forget_uses();
   Vector<Object*> objects;
   detach_context(context, &objects);
   finish_context_end(&objects, true);
   // What a library has in it goes as well; the library stays.
   for (Object* o = first_; o; o = o->next) {
+    if (o->type == ObjectType::kKernel)
+      drop_value(&static_cast<KernelObject*>(o)->used_in, context);
     if (o->type != ObjectType::kLibrary) continue;
     auto* library = static_cast<LibraryObject*>(o);
     for (size_t i = 0; i < library->globals.size(); ++i) {
@@ -296,8 +310,8 @@ void Registry::forget_context(uint64_t context) {
       free_global(library->globals[i]);
       library->globals.swap_remove(i--);
     }
-    for (size_t i = 0; i < library->listed_in.size(); ++i)
-      if (library->listed_in[i] == context) library->listed_in.swap_remove(i--);
+    drop_value(&library->listed_in, context);
+    drop_value(&library->placed_in, context);
   }
 }
 

@@ -29,6 +29,7 @@ enum class ObjectType : uint8_t {
   kModule,
   kLibrary,
   kInstance,  // a library's module in one context
+  kUse,       // the first use of a kernel or function in one context: the driver loads its code
   kKernel,
   kFunction,
   kPool,
@@ -154,6 +155,7 @@ struct LibraryObject : Object {
   Vector<Option> options, library_options;
   Vector<Global> globals;
   Vector<uint64_t> listed_in;  // contexts whose variables of the image are all in `globals`
+  Vector<uint64_t> placed_in;  // contexts that have an InstanceObject of it
 };
 
 // The variables of a module or a library; null: the object is neither.
@@ -162,9 +164,14 @@ inline Vector<Global>* globals_of(Object* o) {
   return o->type == ObjectType::kLibrary ? &static_cast<LibraryObject*>(o)->globals : nullptr;
 }
 
+struct LibraryObject;
 struct InstanceObject : Object {  // name: 0
-  uint64_t library = 0;
-  bool listed = false;
+  LibraryObject* library = nullptr;
+};
+
+struct UseObject : Object {           // name: 0
+  Object* owner = nullptr;            // the library or module that it is of
+  uint64_t kernel = 0, function = 0;  // one of them
 };
 
 struct Setting {
@@ -179,6 +186,7 @@ struct KernelObject : Object {
   uint64_t library = 0;
   char* symbol = nullptr;
   Vector<Setting> settings;
+  Vector<uint64_t> used_in;  // contexts that have a UseObject of it
 };
 
 // What a launch of the first driver API takes, set call by call.
@@ -189,12 +197,15 @@ struct LaunchState {
   Vector<uint8_t> parameters;
 };
 CUresult replay_launch_state(CUfunction now, const LaunchState& state);
+// Makes the driver load a kernel's code, or a function's, in the current context.
+CUresult load_code(CUfunction function, CUkernel kernel);
 
 struct FunctionObject : Object {
   uint64_t module = 0, kernel = 0;  // one of them
   char* symbol = nullptr;           // of a module's function
   Vector<Setting> settings;
   LaunchState* launch = nullptr;
+  bool used = false;  // there is a UseObject of it
 };
 
 struct PoolObject : Object {

@@ -447,6 +447,7 @@ void describe_objects(JsonWriter* json) {
                                "modules",
                                "libraries",
                                nullptr,
+                               nullptr,
                                "kernels",
                                "functions",
                                "pools",

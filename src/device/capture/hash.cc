@@ -3,6 +3,7 @@
 #include "base/syscall.h"
 #include "base/text/log.h"
 #include "device/base/registry.h"
+#include "device/hooks/hooks.h"
 #include "intercept/generated/custom_hooks.h"
 #include "intercept/generated/real_driver.h"
 
@@ -68,6 +69,9 @@ CUresult load_own_module(CUmodule* module) {
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
     result = hook_cuModuleLoadData(module, gpuckpt_kernels_ptx);
   if (result != CUDA_SUCCESS) return result;
+  CUfunction kernel;
+  if (hook_cuModuleGetFunction(&kernel, *module, "gpuckpt_hash") == CUDA_SUCCESS)
+    first_use(handle_from<CUfunction>(name_from(Kind::kFunction, kernel)));
   real().cuMemGetInfo_v2(&after, &total);
   real().cuCtxGetDevice(&device);
   MutexLock guard(registry().lock);

@@ -13,6 +13,7 @@ namespace gpuckpt {
 // What the table of hooks has besides hooks (intercept/generated/custom_hooks.h says more).
 bool give_memory_back();
 CUresult leaves_allocation(CUdeviceptr address, uint64_t bytes);
+void first_use(CUfunction function);
 
 }  // namespace gpuckpt
 

@@ -61,10 +61,25 @@ GraphObject* graph_object(CUgraph graph) {
   return registry().find<GraphObject>(ObjectType::kGraph, name_from(Kind::kGraph, graph));
 }
 
+// What an executable graph launches has been loaded by now.
+void note_uses(const GraphRecord* record) {
+  for (const NodeRecord* node : record->nodes) {
+    if (node->type == CU_GRAPH_NODE_TYPE_KERNEL) {
+      WithContext with(node->context);
+      first_use(handle_from<CUfunction>(node->object));
+    }
+    any_inner(node, [](GraphRecord* inner) {
+      note_uses(inner);
+      return false;
+    });
+  }
+}
+
 CUresult note_exec(CUresult result, CUgraphExec* out, CUgraph graph, uint64_t flags) {
   if (result != CUDA_SUCCESS) return result;
   const char* why = nullptr;
   GraphRecord* record = record_graph(graph, &why);
+  if (record) note_uses(record);
   uint64_t name = new_name(Kind::kGraphExec, *out), context = current_context_name();
   MutexLock guard(registry().lock);
   auto* e = registry().add<GraphExecObject>(ObjectType::kGraphExec, name, context);

@@ -111,22 +111,85 @@ CUresult note_library(CUresult result, CUlibrary* library, const void* code, uns
   return result;
 }
 
-void note_instance(uint64_t library, uint64_t context) {
-  if (!context) return;
+// Where a setting of a kernel for one device makes the library's module.
+uint64_t context_on(CUdevice device) {
+  const uint64_t current = current_context_name();
   MutexLock guard(registry().lock);
-  for (Object* o = registry().first(); o; o = o->next)
-    if (o->type == ObjectType::kInstance && o->context == context &&
-        static_cast<InstanceObject*>(o)->library == library)
-      return;
-  auto* object = registry().add<InstanceObject>(ObjectType::kInstance, 0, context);
-  if (object) object->library = library;
+  const ContextObject* c = registry().context(current);
+  if (c && c->device == device) return current;
+  c = registry().primary_of(device);
+  return c && c->alive ? c->name : 0;
+}
+
+// The library or module that a kernel or function is of, when its first use in the context is not
+// recorded yet; null: there is nothing to record.
+Object* owner_of_unused(uint64_t name, uint64_t context, uint64_t* library, bool* is_kernel) {
+  MutexLock guard(registry().lock);
+  if (auto* k = registry().find<KernelObject>(ObjectType::kKernel, name)) {
+    *is_kernel = true;
+    *library = k->library;
+    for (uint64_t used : k->used_in)
+      if (used == context) return nullptr;
+    return registry().find<LibraryObject>(ObjectType::kLibrary, k->library);
+  }
+  *is_kernel = false;
+  auto* f = function_object(name);
+  if (!f || f->used) return nullptr;
+  if (f->kernel) {
+    auto* k = registry().find<KernelObject>(ObjectType::kKernel, f->kernel);
+    *library = k ? k->library : 0;
+  } else {
+    auto* m = registry().find<ModuleObject>(ObjectType::kModule, f->module);
+    *library = m ? m->library : 0;
+    if (m && m->image) return m;
+  }
+  return registry().find<LibraryObject>(ObjectType::kLibrary, *library);
+}
+
+void note_use(Object* owner, uint64_t name, uint64_t context, bool is_kernel) {
+  MutexLock guard(registry().lock);
+  auto* use = registry().add<UseObject>(ObjectType::kUse, 0, context);
+  if (!use) return;
+  use->owner = owner;
+  (is_kernel ? use->kernel : use->function) = name;
+  bool kept = true;
+  if (auto* k = registry().find<KernelObject>(ObjectType::kKernel, name); k && is_kernel)
+    kept = k->used_in.push(context);
+  if (auto* f = function_object(name); f && !is_kernel) f->used = true;
+  if (!kept) registry().refuse("no memory to record the use of a kernel");
 }
 
 }  // namespace
 
+// Drivers load code at the first use (CUDA_MODULE_LOADING). Here it is loaded before that use,
+// while `placing` is held, so that the order is known; not within a capture, where a load may be
+// forbidden.
+CUresult load_code(CUfunction function, CUkernel kernel) {
+  CUresult result = kernel ? real().cuKernelGetFunction(&function, kernel) : CUresult{CUDA_SUCCESS};
+  int registers;
+  if (result != CUDA_SUCCESS) return result;
+  if (real().cuFuncLoad) return real().cuFuncLoad(function);
+  return real().cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function);
+}
+
 }  // namespace device
 
 using namespace device;
+
+void first_use(CUfunction function) {
+  const uint64_t name = bits(function), context = current_context_name();
+  if (!context) return;
+  MutexLock placed(placing);
+  uint64_t library = 0;
+  bool is_kernel;
+  Object* owner = owner_of_unused(name, context, &library, &is_kernel);
+  if (!owner) return;
+  if (!captures_active)
+    load_code(is_kernel ? nullptr : real_of<CUfunction>(Kind::kFunction, name),
+              is_kernel ? real_of<CUkernel>(Kind::kKernel, name) : nullptr);
+  if (library) note_instance(library, context);
+  note_use(owner, name, context, is_kernel);
+}
 
 CUresult hook_cuModuleLoad(CUmodule* module, const char* fname) {
   MutexLock placed(placing);
@@ -351,12 +414,19 @@ CUresult hook_cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
 
 CUresult hook_cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel,
                                    CUdevice dev) {
+  MutexLock placed(placing);
   CUresult result = real().cuKernelSetAttribute(attrib, val, kernel, dev);
   if (result != CUDA_SUCCESS) return result;
-  MutexLock guard(registry().lock);
-  if (auto* k =
-          registry().find<KernelObject>(ObjectType::kKernel, name_from(Kind::kKernel, kernel)))
+  const uint64_t context = context_on(dev);
+  uint64_t library = 0;
+  {
+    MutexLock guard(registry().lock);
+    auto* k = registry().find<KernelObject>(ObjectType::kKernel, name_from(Kind::kKernel, kernel));
+    if (!k) return result;
     set(&k->settings, attrib, val, dev);
+    library = k->library;
+  }
+  note_instance(library, context);
   return result;
 }
 

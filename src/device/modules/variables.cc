@@ -70,6 +70,7 @@ bool learn_library(Object* o, const char* symbol, bool managed, const Vector<uin
     WithContext with(context);
     CUresult result = with ? find_in_library(o->name, symbol, managed, &address, &size)
                            : CUDA_ERROR_OUT_OF_MEMORY;
+    if (with) note_instance(o->name, context);  // the question has made it
     if (result == CUDA_SUCCESS)
       note_library_global(o->name, context, symbol, address, size, managed);
     certain &= result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_FOUND;
@@ -130,6 +131,19 @@ void note_module_global(uint64_t module, const char* symbol, uint64_t address, u
   } else if (auto* l = registry().find<LibraryObject>(ObjectType::kLibrary, m->library)) {
     note_global(&l->globals, symbol, m->context, address, size, managed);
   }
+}
+
+void note_instance(uint64_t library, uint64_t context) {
+  if (!context) return;
+  MutexLock guard(registry().lock);
+  auto* l = registry().find<LibraryObject>(ObjectType::kLibrary, library);
+  if (!l) return;
+  for (uint64_t placed : l->placed_in)
+    if (placed == context) return;
+  auto* object = registry().add<InstanceObject>(ObjectType::kInstance, 0, context);
+  if (!object) return;
+  object->library = l;
+  if (!l->placed_in.push(context)) registry().refuse("no memory to record a library's module");
 }
 
 bool learn_globals(DeviceReport* report) {

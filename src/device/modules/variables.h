@@ -21,6 +21,10 @@ void note_library_global(uint64_t library, uint64_t context, const char* symbol,
 void note_module_global(uint64_t module, const char* symbol, uint64_t address, uint64_t size,
                         bool managed = false);
 
+// The library has its module in the context from now on: a replay makes it at this place of the
+// order.
+void note_instance(uint64_t library, uint64_t context);
+
 // Gate closed: finds the variables that no call asked for.
 bool learn_globals(DeviceReport* report);
 // PARKED: what managed variables hold.

@@ -495,6 +495,8 @@ struct HookTable {
   // A copy or set of `bytes` at `address` starts in an allocation of ours and leaves it, which the driver cannot see
   // because the allocations share a mapping. CUDA_SUCCESS: it does not.
   CUresult (*leaves_allocation)(CUdeviceptr address, uint64_t bytes);
+  // The first use of a kernel or function (the application's value) in the current context: loads its code and records that.
+  void (*first_use)(CUfunction function);
 };
 extern const HookTable hook_table;
 

@@ -718,6 +718,7 @@ CUresult hook_cuUserObjectRetain(CUuserObject object, unsigned int count) {
 }
 static bool give_memory_back() { return false; }
 static CUresult leaves_allocation(CUdeviceptr, uint64_t) { return CUDA_SUCCESS; }
+static void first_use(CUfunction) {}
 
 }  // namespace gpuckpt
 

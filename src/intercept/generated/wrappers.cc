@@ -928,6 +928,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUD
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunction hfunc) {
   GateGuard guard(kFn_cuFuncGetAttribute);
   const bool named = translating();
+  use(guard.thread(), hfunc);
   const CUresult rc = real().cuFuncGetAttribute(pi, attrib, in_if(named, Kind::kFunction, hfunc));
   return rc;
 }
@@ -968,6 +969,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuFuncIsLoaded(CUfunctionLoadingState 
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuFuncLoad(CUfunction function) {
   GateGuard guard(kFn_cuFuncLoad);
   const bool named = translating();
+  use(guard.thread(), function);
   CUresult rc = real().cuFuncLoad(in_if(named, Kind::kFunction, function));
   if (no_memory(rc)) rc = real().cuFuncLoad(in_if(named, Kind::kFunction, function));
   return rc;
@@ -2257,6 +2259,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuKernelSetCacheConfig(CUkernel kernel
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunch(CUfunction f) {
   GateGuard guard(kFn_cuLaunch);
   const bool named = translating();
+  use(guard.thread(), f);
   CUresult rc = real().cuLaunch(in_if(named, Kind::kFunction, f));
   if (no_memory(rc)) rc = real().cuLaunch(in_if(named, Kind::kFunction, f));
   return rc;
@@ -2265,6 +2268,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunch(CUfunction f) {
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream, void **kernelParams) {
   GateGuard guard(kFn_cuLaunchCooperativeKernel);
   const bool named = translating();
+  use(guard.thread(), f);
   CUresult rc = real().cuLaunchCooperativeKernel(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams);
   if (no_memory(rc)) rc = real().cuLaunchCooperativeKernel(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams);
   if (rc == CUDA_SUCCESS) note_launch(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kFunction, f));
@@ -2283,6 +2287,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchCooperativeKernelMultiDevice(C
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream, void **kernelParams) {
   GateGuard guard(kFn_cuLaunchCooperativeKernel_ptsz);
   const bool named = translating();
+  use(guard.thread(), f);
   CUresult rc = real().cuLaunchCooperativeKernel_ptsz(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams);
   if (no_memory(rc)) rc = real().cuLaunchCooperativeKernel_ptsz(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams);
   if (rc == CUDA_SUCCESS) note_launch(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kFunction, f));
@@ -2292,6 +2297,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchCooperativeKernel_ptsz(CUfunct
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height) {
   GateGuard guard(kFn_cuLaunchGrid);
   const bool named = translating();
+  use(guard.thread(), f);
   CUresult rc = real().cuLaunchGrid(in_if(named, Kind::kFunction, f), grid_width, grid_height);
   if (no_memory(rc)) rc = real().cuLaunchGrid(in_if(named, Kind::kFunction, f), grid_width, grid_height);
   return rc;
@@ -2300,6 +2306,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchGrid(CUfunction f, int grid_wi
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream hStream) {
   GateGuard guard(kFn_cuLaunchGridAsync);
   const bool named = translating();
+  use(guard.thread(), f);
   CUresult rc = real().cuLaunchGridAsync(in_if(named, Kind::kFunction, f), grid_width, grid_height, in_if(named, Kind::kStream, hStream));
   if (no_memory(rc)) rc = real().cuLaunchGridAsync(in_if(named, Kind::kFunction, f), grid_width, grid_height, in_if(named, Kind::kStream, hStream));
   if (rc == CUDA_SUCCESS) note_queued(in_if(named, Kind::kStream, hStream), kFn_cuLaunchGridAsync);
@@ -2327,6 +2334,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchHostFunc_ptsz(CUstream hStream
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra) {
   GateGuard guard(kFn_cuLaunchKernel);
   const bool named = translating();
+  use(guard.thread(), f);
   CUresult rc = real().cuLaunchKernel(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams, extra);
   if (no_memory(rc)) rc = real().cuLaunchKernel(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams, extra);
   if (rc == CUDA_SUCCESS) note_launch(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kFunction, f));
@@ -2337,6 +2345,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchKernelEx(const CUlaunchConfig 
   GateGuard guard(kFn_cuLaunchKernelEx);
   const bool named = translating();
   StructIn config_now(named, config);
+  use(guard.thread(), f);
   CUresult rc = real().cuLaunchKernelEx(config_now.get(), in_if(named, Kind::kFunction, f), kernelParams, extra);
   if (no_memory(rc)) rc = real().cuLaunchKernelEx(config_now.get(), in_if(named, Kind::kFunction, f), kernelParams, extra);
   if (rc == CUDA_SUCCESS) note_launch(config_now.get()->hStream, in_if(named, Kind::kFunction, f));
@@ -2347,6 +2356,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchKernelEx_ptsz(const CUlaunchCo
   GateGuard guard(kFn_cuLaunchKernelEx_ptsz);
   const bool named = translating();
   StructIn config_now(named, config);
+  use(guard.thread(), f);
   CUresult rc = real().cuLaunchKernelEx_ptsz(config_now.get(), in_if(named, Kind::kFunction, f), kernelParams, extra);
   if (no_memory(rc)) rc = real().cuLaunchKernelEx_ptsz(config_now.get(), in_if(named, Kind::kFunction, f), kernelParams, extra);
   if (rc == CUDA_SUCCESS) note_launch(config_now.get()->hStream, in_if(named, Kind::kFunction, f));
@@ -2356,6 +2366,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchKernelEx_ptsz(const CUlaunchCo
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra) {
   GateGuard guard(kFn_cuLaunchKernel_ptsz);
   const bool named = translating();
+  use(guard.thread(), f);
   CUresult rc = real().cuLaunchKernel_ptsz(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams, extra);
   if (no_memory(rc)) rc = real().cuLaunchKernel_ptsz(in_if(named, Kind::kFunction, f), gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, in_if(named, Kind::kStream, hStream), kernelParams, extra);
   if (rc == CUDA_SUCCESS) note_launch(in_if(named, Kind::kStream, hStream), in_if(named, Kind::kFunction, f));
@@ -4341,6 +4352,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuMulticastUnbind(CUmemGenericAllocati
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CUfunction func, int numBlocks, int blockSize) {
   GateGuard guard(kFn_cuOccupancyAvailableDynamicSMemPerBlock);
   const bool named = translating();
+  use(guard.thread(), func);
   const CUresult rc = real().cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize, in_if(named, Kind::kFunction, func), numBlocks, blockSize);
   return rc;
 }
@@ -4348,6 +4360,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuOccupancyAvailableDynamicSMemPerBloc
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func, int blockSize, size_t dynamicSMemSize) {
   GateGuard guard(kFn_cuOccupancyMaxActiveBlocksPerMultiprocessor);
   const bool named = translating();
+  use(guard.thread(), func);
   const CUresult rc = real().cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks, in_if(named, Kind::kFunction, func), blockSize, dynamicSMemSize);
   return rc;
 }
@@ -4355,6 +4368,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuOccupancyMaxActiveBlocksPerMultiproc
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, CUfunction func, int blockSize, size_t dynamicSMemSize, unsigned int flags) {
   GateGuard guard(kFn_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags);
   const bool named = translating();
+  use(guard.thread(), func);
   const CUresult rc = real().cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, in_if(named, Kind::kFunction, func), blockSize, dynamicSMemSize, flags);
   return rc;
 }
@@ -4363,6 +4377,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuOccupancyMaxActiveClusters(int *numC
   GateGuard guard(kFn_cuOccupancyMaxActiveClusters);
   const bool named = translating();
   StructIn config_now(named, config);
+  use(guard.thread(), func);
   const CUresult rc = real().cuOccupancyMaxActiveClusters(numClusters, in_if(named, Kind::kFunction, func), config_now.get());
   return rc;
 }
@@ -4370,6 +4385,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuOccupancyMaxActiveClusters(int *numC
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSize, CUfunction func, CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize, int blockSizeLimit) {
   GateGuard guard(kFn_cuOccupancyMaxPotentialBlockSize);
   const bool named = translating();
+  use(guard.thread(), func);
   const CUresult rc = real().cuOccupancyMaxPotentialBlockSize(minGridSize, blockSize, in_if(named, Kind::kFunction, func), blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit);
   return rc;
 }
@@ -4377,6 +4393,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuOccupancyMaxPotentialBlockSize(int *
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockSize, CUfunction func, CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize, int blockSizeLimit, unsigned int flags) {
   GateGuard guard(kFn_cuOccupancyMaxPotentialBlockSizeWithFlags);
   const bool named = translating();
+  use(guard.thread(), func);
   const CUresult rc = real().cuOccupancyMaxPotentialBlockSizeWithFlags(minGridSize, blockSize, in_if(named, Kind::kFunction, func), blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit, flags);
   return rc;
 }
@@ -4385,6 +4402,7 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuOccupancyMaxPotentialClusterSize(int
   GateGuard guard(kFn_cuOccupancyMaxPotentialClusterSize);
   const bool named = translating();
   StructIn config_now(named, config);
+  use(guard.thread(), func);
   const CUresult rc = real().cuOccupancyMaxPotentialClusterSize(clusterSize, in_if(named, Kind::kFunction, func), config_now.get());
   return rc;
 }

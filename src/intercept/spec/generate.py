@@ -178,6 +178,8 @@ struct HookTable {
   // A copy or set of `bytes` at `address` starts in an allocation of ours and leaves it, which the driver cannot see
   // because the allocations share a mapping. CUDA_SUCCESS: it does not.
   CUresult (*leaves_allocation)(CUdeviceptr address, uint64_t bytes);
+  // The first use of a kernel or function (the application's value) in the current context: loads its code and records that.
+  void (*first_use)(CUfunction function);
 };
 extern const HookTable hook_table;
 
@@ -188,8 +190,8 @@ extern const HookTable hook_table;
 
 def hook_table_h(rows):
     """The definition of the table, for the one source file of each set of hooks that includes it."""
-    out = [GENERATED, """// Defines `hook_table` (custom_hooks.h) of the functions hook_*, give_memory_back and leaves_allocation that are declared
-// where this is included: once in src/device, once in the hooks that only call the driver.
+    out = [GENERATED, """// Defines `hook_table` (custom_hooks.h) of the functions hook_*, give_memory_back, leaves_allocation and first_use that are
+// declared where this is included: once in src/device, once in the hooks that only call the driver.
 // Owner: the file that includes it has the table. Threads: any, it is constant. Errors: at compile time, for a hook without a body.
 #pragma once
 #include "intercept/generated/custom_hooks.h"
@@ -199,7 +201,7 @@ namespace gpuckpt {
 const HookTable hook_table = {
 """]
     out += [f"    .{r.symbol} = hook_{r.symbol},\n" for r in hooked(rows)]
-    out.append("    .give_memory_back = give_memory_back,\n    .leaves_allocation = leaves_allocation,\n};\n\n}  // namespace gpuckpt\n")
+    out.append("    .give_memory_back = give_memory_back,\n    .leaves_allocation = leaves_allocation,\n    .first_use = first_use,\n};\n\n}  // namespace gpuckpt\n")
     return "".join(out)
 
 
@@ -227,6 +229,7 @@ namespace gpuckpt {
         out.append(f"{r.declaration('hook_')} {{\n  return real().{r.symbol}({names});\n}}\n")
     out.append("""static bool give_memory_back() { return false; }
 static CUresult leaves_allocation(CUdeviceptr, uint64_t) { return CUDA_SUCCESS; }
+static void first_use(CUfunction) {}
 
 }  // namespace gpuckpt
 
@@ -261,6 +264,13 @@ def touched(r):
     return [("dstDevice", f"N * {size}")]
 
 
+def loads_code(r):
+    """The parameter whose code the driver loads at the latest in this call; None: it loads none."""
+    if not (r.symbol.startswith(("cuLaunch", "cuOccupancy")) or r.symbol in ("cuFuncLoad", "cuFuncGetAttribute")):
+        return None
+    return next((name for name, kind, count, _ in r.ins if kind == "Function" and not count), None)
+
+
 def wrapper(r):
     lines = [f'extern "C" GPUCKPT_DRIVER_SYMBOL {r.declaration()} {{',
              f"  GateGuard guard(kFn_{r.symbol});"]
@@ -286,6 +296,9 @@ def wrapper(r):
             lines.append(f"  StructsIn {name}_now(named, {name}, {many.group(1)});" if many else
                          f"  StructIn {name}_now(named, {name});")
             arguments[name] = f"{name}_now.get()"
+    used = loads_code(r)
+    if used:
+        lines.append(f"  use(guard.thread(), {used});")
     for memory, size in touched(r):
         lines.append(f"  if (CUresult beyond = beyond_allocation({memory}, {size})) return beyond;")
     target = f"real().{r.symbol}"

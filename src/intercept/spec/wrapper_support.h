@@ -7,6 +7,7 @@
 #include "intercept/gate/gate.h"
 #include "intercept/gate/launch_note.h"
 #include "intercept/gate/refuse.h"
+#include "intercept/gate/use_note.h"
 #include "intercept/generated/custom_hooks.h"
 #include "intercept/generated/functions.h"
 #include "intercept/generated/real_driver.h"
@@ -21,6 +22,16 @@ namespace gpuckpt {
 // the call once more. The stage of a snapshot is such memory (src/device).
 inline bool no_memory(CUresult result) {
   return __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0) && hook_table.give_memory_back();
+}
+
+// Before a call that makes the driver load the code of `function` (the application's value), when
+// it has not loaded it yet. Calls within the driver's calls are its own business.
+inline void use(const ThreadRecord* thread, CUfunction function) {
+  const uint64_t context =
+      thread->context_count ? handle_bits(thread->context[thread->context_count - 1]) : 0;
+  if (__builtin_expect(is_used(handle_bits(function), context), 1) || thread->depth != 1) return;
+  hook_table.first_use(function);
+  note_used(handle_bits(function), context);
 }
 
 inline CUresult beyond_allocation(CUdeviceptr address, uint64_t bytes) {
