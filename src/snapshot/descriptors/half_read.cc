@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 
+#include <initializer_list>
+
 #include "base/syscall.h"
 #include "snapshot/process/told.h"
 
