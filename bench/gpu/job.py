@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
+from random import Random
 from pathlib import Path
 
 
@@ -211,6 +212,28 @@ class Job:
                 raise Failure(f"restored, it ended with {status}: {self.errors(restored.log)}")
             self.compare()
             break
+        return figures
+
+    def chain(self, count, seed):
+        """`count` times: a snapshot at a random moment, a kill at another, a restore of that snapshot. Then every line is compared."""
+        self.reference()
+        random, process = Random(seed), self.start()
+        pid, figures = process.pid, {"seed": seed, "stall_ms": [], "restore_seconds": []}
+        self.wait_lines(2, process, 90)
+        for _ in range(count):
+            time.sleep(random.uniform(0.05, 0.6))
+            if process.poll() is not None:
+                break
+            figures["stall_ms"].append(self.checkpoint(pid)["stall_us"] / 1e3)
+            time.sleep(random.uniform(0, 0.3))
+            self.kill(process, pid)
+            process = self.restore()
+            pid = process.restored_pid
+            figures["restore_seconds"].append(process.restore_seconds)
+        status = self.wait(process)
+        if status != 0:
+            raise Failure(f"after {len(figures['restore_seconds'])} restores it ended with {status}: {self.errors(process.log)}")
+        self.compare()
         return figures
 
     # ---- evidence ----

@@ -1,6 +1,6 @@
 """A small GPT with AdamW and bf16 autocast on PyTorch, deterministic; prints "step N loss HEX" for each step and a digest of the
 weights at the end. Knows nothing of snapshots.
-usage: train_torch.py [--steps N] [--pace-ms N] [--width N] [--layers N] [--times FILE] [--compare torch.save|async_save --at N --to DIR]
+usage: train_torch.py [--steps N] [--pace-ms N] [--width N] [--layers N] [--compile] [--times FILE] [--compare torch.save|async_save --at N --to DIR]
 
 Without a GPU it trains on the CPU, for rehearsals. --times writes the seconds of each step. --compare takes one checkpoint of
 its own at step N in the way named and writes its times to FILE.json beside --times: what the same job costs with PyTorch's means."""
@@ -93,6 +93,7 @@ def main():
     parser.add_argument("--pace-ms", type=float, default=15)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--compile", action="store_true", help="train torch.compile(model)")
     parser.add_argument("--times")
     parser.add_argument("--compare", choices=["torch.save", "async_save"])
     parser.add_argument("--at", type=int, default=10)
@@ -105,6 +106,8 @@ def main():
     if where == "cpu":
         torch.set_num_threads(1)
     model = Model(options.width, options.layers).to(where)
+    if options.compile:
+        model = torch.compile(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=where == "cuda")
     with open(__file__, "rb") as source:
         data = torch.frombuffer(bytearray(source.read() * 2), dtype=torch.uint8).long()
