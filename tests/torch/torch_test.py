@@ -13,6 +13,7 @@ import argparse
 import os
 import pwd
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -39,7 +40,32 @@ class Tools(harness.Tools):
             os.chown(self.cache, user, user)
 
 
+def descendants(pid):
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue  # it has ended
+    found = [pid]
+    for parent in found:
+        found += [child for child, of in parents.items() if of == parent]
+    return found[1:]
+
+
 class Session(harness.Session):
+    restore_limit = 300  # seconds, on a busy machine
+
+    def kill_all(self, process, pid):
+        """The program's children, too: torch.compile's worker notices late that its parent is gone."""
+        children = descendants(pid)
+        self.kill(process, pid)
+        for child in children:
+            try:
+                os.kill(child, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
     def environment(self, **extra):
         kept = {name: self.tools.cache / name.lower() for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "FLAGGEMS_CACHE_DIR")}
         # Names of compiled code must not depend on the seeds of Python's hashes or of the simulated device.
@@ -123,11 +149,12 @@ def chain(tools, arguments, expected, seed, limit, count):
             snapshot = session.snapshot(process, session.random.choice(["signal", "cli"]), pid, timeout=120)
             stalls.append(next(s for s in session.snapshots() if s["id"] == snapshot)["stats"]["stall_us"] / 1e3)
             time.sleep(session.random.random())
-            session.kill(process, pid)
+            session.kill_all(process, pid)
             session.compare(expected, prefix=True)
             process = session.restore(snapshot)
             pid, done = process.restored_pid, done + 1
             seconds.append(process.restore_seconds)
+            print(f"line {goal}: restored {done} times, the last time in {seconds[-1]:.1f} s", flush=True)
         status = session.finish(process, limit)
         if status != 0:
             raise Failure(f"restored {done} times, it ended with {status}: {session.errors('restore')} {session.errors('out')}")

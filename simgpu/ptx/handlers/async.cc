@@ -68,6 +68,20 @@ bool bytes_arrive(Ctx& c, const Ins* i, uint64_t barrier, uint32_t bytes) {
   return true;
 }
 
+bool one_arrives(Ctx& c, const Ins* i, uint64_t barrier) {
+  uint64_t* word = barrier_at(c, i, barrier);
+  if (!word) return false;
+  Mbarrier b(*word);
+  if (!b.valid || b.pending == 0) {
+    no_barrier(c, i, barrier, "waits for no arrival");
+    return false;
+  }
+  --b.pending;
+  b.complete_phase_if_due();
+  *word = b.word();
+  return true;
+}
+
 const Ins* op_mbarrier(Ctx& c, const Ins* i) {
   const auto op = (MbarrierOp)i->imm;
   for (unsigned l = 0; l < kLanes; ++l) {

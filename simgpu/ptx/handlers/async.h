@@ -50,6 +50,8 @@ const Ins* op_bulk_copy(Ctx&, const Ins*);
 uint64_t async_address(Ctx& c, uint32_t operand, bool narrow, bool shared, unsigned lane);
 // Counts `bytes` as arrived at the mbarrier at a generic address. False after a fault.
 bool bytes_arrive(Ctx& c, const Ins* i, uint64_t barrier, uint32_t bytes);
+// One arrival of work that was given out before.
+bool one_arrives(Ctx& c, const Ins* i, uint64_t barrier);
 // A generic shared address, in block `rank` of the cluster.
 inline uint64_t in_block(uint64_t shared, unsigned rank) {
   return (shared & ~0xff000000ull) | (uint64_t)(rank + 1) << 24;

@@ -3,6 +3,7 @@
 #include "ptx/handlers/wgmma.h"
 
 #include "ptx/handlers/fragments.h"
+#include "ptx/handlers/shared_matrix.h"
 #include "ptx/handlers/sparse.h"
 
 namespace simgpu::ptx {
@@ -10,52 +11,11 @@ namespace simgpu::ptx {
 namespace {
 
 constexpr unsigned kStrip = 8;  // columns
-// Bytes that lie together, and how many such pieces are a row.
-constexpr unsigned kPiece = 16, kPieces = 2;
 
-// A matrix in shared memory as its descriptor tells: bits 0 to 13 where it begins, 16 to 29 the
-// leading dimension's offset and 32 to 45 the stride dimension's, all in units of 16 bytes; 49 to
-// 51 the base offset; 62 and 63 the swizzle. It consists of pieces of 16 bytes: a line has as many
-// as the swizzle is wide, eight lines are an atom.
-class SharedMatrix {
- public:
-  SharedMatrix(uint64_t descriptor, const Block& b)
-      : memory_(b.shared),
-        bytes_(b.shared_bytes),
-        begin_(field(descriptor)),
-        leading_(field(descriptor >> 16)),
-        stride_(field(descriptor >> 32)),
-        base_((uint32_t)(descriptor >> 49 & 7)) {
-    static const uint8_t kWidths[] = {1, 8, 4, 2};
-    width_ = kWidths[descriptor >> 62];
-  }
-
-  // Piece `k` of the inner dimension of a row (of a column of b); null: outside shared memory.
-  const uint8_t* inner_piece(unsigned row, unsigned k) {
-    return piece(row / 8 * stride_ + row % 8 * width_ * kPiece + k % width_ * kPiece +
-                 k / width_ * leading_);
-  }
-  // Piece `m` of the outer dimension, at the inner dimension's `k`.
-  const uint8_t* outer_piece(unsigned m, unsigned k) {
-    const uint32_t far_m = width_ == 1 ? stride_ : leading_;
-    const uint32_t far_k = width_ == 1 ? leading_ : stride_;
-    return piece(m % width_ * kPiece + m / width_ * far_m + k % 8 * width_ * kPiece +
-                 k / 8 * far_k);
-  }
-  // Where the piece of the last request would be.
-  uint64_t address() const { return kSharedWindow | address_; }
-
- private:
-  static uint32_t field(uint64_t v) { return (uint32_t)(v & 0x3fff) << 4; }
-  const uint8_t* piece(uint32_t offset) {
-    const uint32_t linear = begin_ + offset;
-    address_ = linear ^ (((linear >> 7) - base_) & (width_ - 1)) * kPiece;
-    return address_ + kPiece <= bytes_ ? memory_ + address_ : nullptr;
-  }
-
-  const uint8_t* memory_;
-  uint32_t bytes_, begin_, leading_, stride_, base_, width_ = 1, address_ = 0;
-};
+SharedMatrix matrix_of(uint64_t descriptor, const Block& b) {
+  static const uint8_t kWidths[] = {1, 8, 4, 2};
+  return SharedMatrix(descriptor, kWidths[descriptor >> 62], b);
+}
 
 // One warp's part of one instruction.
 class Product {
@@ -69,7 +29,7 @@ class Product {
         addends_(i->list + s_.sums()),
         registers_(i->list + 2 * s_.sums()),
         added_(predicate_mask(reg32(c, i->c)) != 0),
-        b_(reg64(c, i->b)[0], *c.block) {}
+        b_(matrix_of(reg64(c, i->b)[0], *c.block)) {}
 
   const Ins* run() {
     if (s_.a == Element::kB1) return bits();
@@ -105,7 +65,7 @@ class Product {
     return true;
   }
   bool rows_of_a(TileA a) {
-    SharedMatrix m(reg64(c_, i_->a)[0], *c_.block);
+    SharedMatrix m = matrix_of(reg64(c_, i_->a)[0], *c_.block);
     const unsigned each = kPiece * 8 / element_bits(s_.a);
     for (unsigned r = 0; r < kGroupRows; ++r)
       for (unsigned p = 0; p < kPieces; ++p) {
@@ -116,7 +76,7 @@ class Product {
     return true;
   }
   bool columns_of_a(TileA a) {
-    SharedMatrix m(reg64(c_, i_->a)[0], *c_.block);
+    SharedMatrix m = matrix_of(reg64(c_, i_->a)[0], *c_.block);
     const unsigned each = kPiece * 8 / element_bits(s_.a);
     for (unsigned p = 0; p < kGroupRows / each; ++p)
       for (unsigned k = 0; k < s_.stored(); ++k) {
@@ -161,7 +121,7 @@ class Product {
       for (unsigned l = 0; l < kLanes; ++l)
         a[l / 4 + 8 * (q & 1)][l % 4 + 4 * (q >> 1)] = reg32(c_, registers_[q])[l];
     if (i_->a != kNone) {
-      SharedMatrix m(reg64(c_, i_->a)[0], *c_.block);
+      SharedMatrix m = matrix_of(reg64(c_, i_->a)[0], *c_.block);
       for (unsigned r = 0; r < kGroupRows; ++r)
         for (unsigned p = 0; p < kPieces; ++p) {
           const uint8_t* piece = m.inner_piece(rank_ * kGroupRows + r, p);

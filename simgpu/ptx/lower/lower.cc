@@ -429,16 +429,9 @@ void Body::instruction() {
   integral_ = false;
   Parts p(in_->opcode);
   const Row* row = find_row(p.base());
-  if (!row) return refuse(p.base());
+  if (!row) return error("unknown instruction");
   op_ = row->op;
   (this->*row->method)(p);
-}
-
-void Body::refuse(Text base) {
-  static const char* const kTensor[] = {"tcgen05", nullptr};
-  for (int k = 0; kTensor[k]; ++k)
-    if (base == kTensor[k]) return error("these tensor-core instructions are not supported:");
-  error("unknown instruction");
 }
 
 const Body::Row Body::kRows[] = {
@@ -521,6 +514,7 @@ const Body::Row Body::kRows[] = {
     {"stmatrix", &Body::ldmatrix, Op::kMov},
     {"movmatrix", &Body::movmatrix, Op::kMov},
     {"wgmma", &Body::wgmma, Op::kMov},
+    {"tcgen05", &Body::tensor_core, Op::kMov},
     {"tensormap", &Body::tensor_map, Op::kMov},
     {"tex", &Body::texture, Op::kMov},
     {"tld4", &Body::texture, Op::kMov},

@@ -172,7 +172,6 @@ class Body {
   static const Row kRows[];
   static const Row* find_row(Text base);
   void instruction();
-  void refuse(Text base);
 
   // ---- arithmetic, bits and comparisons (lower_arithmetic.cc) ----
   uint16_t real_flags(const Key& k);
@@ -256,6 +255,13 @@ class Body {
   void movmatrix(Parts& p);
   void wgmma(Parts& p);  // lower_wgmma.cc
   void wgmma_product(Parts& p);
+  void tensor_core(Parts& p);  // lower_tensor_core.cc
+  bool one_block(Parts& p);
+  uint32_t tensor_address(const Operand& o);
+  void tensor_alloc(Parts& p, bool alloc);
+  void tensor_move(Parts& p, bool store);
+  void tensor_product(Parts& p);
+  void tensor_commit(Parts& p);
 
   // ---- textures and surfaces (lower_textures.cc) ----
   bool geometry(Parts& p, Geometry* out);

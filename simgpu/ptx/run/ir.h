@@ -120,6 +120,7 @@ struct Function {
   // Adds floating-point numbers atomically, or exchanges in the way in which such additions are
   // written: the result depends on the order of the blocks.
   bool depends_on_order = false;
+  bool uses_tensor_memory = false;
   Vec<Symbol*> shared_used;
   bool uses_dynamic_shared = false;
   uint32_t registers = 0;
@@ -138,6 +139,7 @@ struct Kernel {
   uint32_t dynamic_offset = 0;
   uint32_t cluster[3] = {0, 0, 0};
   bool depends_on_order = false;    // it or a function that it may call
+  bool uses_tensor_memory = false;  // likewise
   mutable uint32_t translated = 0;  // shapes of warps for which machine code was made (native.h)
 };
 
@@ -210,6 +212,8 @@ struct Block {
   uint32_t warp_count = 0, warps_done = 0, threads = 0;
   uint8_t* shared = nullptr;
   uint32_t shared_bytes = 0;
+  uint8_t* tensor = nullptr;  // tensor_core.h
+  uint32_t tensor_used = 0;   // its columns that are allocated, one bit for 32
   Warp* warps = nullptr;
   uint32_t barriers_used = 0;  // since the block began, one bit for each
   Barrier barriers[16];
@@ -218,7 +222,7 @@ struct Block {
 // What the storage of a unit depends on.
 struct UnitShape {
   uint32_t blocks, warps;
-  uint32_t registers, shared;  // bytes, of a warp and of a block
+  uint32_t registers, shared, tensor;  // bytes, of a warp and twice of a block
   uint32_t block[3];
 };
 

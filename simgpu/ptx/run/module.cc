@@ -91,7 +91,8 @@ class SharedLayout {
     l_.constants.fill(use.constant, offset + (uint64_t)use.addend, use.bytes);
   }
 
-  void reach(Function* f, Vec<uint8_t>* seen, bool* shared, bool* dynamic, bool* order) {
+  void reach(Kernel* k, Vec<uint8_t>* seen, bool* shared, bool* dynamic) {
+    Function* f = k->function;
     Vec<Function*> work;
     work.push(f);
     (*seen)[f->index] = 1;
@@ -100,7 +101,8 @@ class SharedLayout {
       work.pop();
       *shared |= !g->syntax->entry && !g->shared_used.empty();
       *dynamic |= g->uses_dynamic_shared;
-      *order |= g->depends_on_order;
+      k->depends_on_order |= g->depends_on_order;
+      k->uses_tensor_memory |= g->uses_tensor_memory;
       auto add = [&](Function* h) {
         if (!h || (*seen)[h->index]) return;
         (*seen)[h->index] = 1;
@@ -118,7 +120,7 @@ class SharedLayout {
     Vec<uint8_t> seen;
     seen.resize(m_.functions.size());
     bool shared = false, dynamic = false;
-    reach(f, &seen, &shared, &dynamic, &k->depends_on_order);
+    reach(k, &seen, &shared, &dynamic);
     for (Symbol* v : f->shared_used) shared |= v->index != 0;
     uint64_t at = shared ? common_ : 0;
     Vec<uint64_t> own;

@@ -20,6 +20,7 @@
 #include <initializer_list>
 
 #include "ptx/handlers/device_launch.h"
+#include "ptx/handlers/tensor_core.h"
 #include "ptx/native/native.h"
 #include "ptx/run/units.h"
 
@@ -563,10 +564,11 @@ static bool prepare(Job* job, const Launch& l, Result* r) {
   if (g.shared_bytes > 1u << 23) return refuse(r, name, "launched with too much shared memory");
   memset(g.workspace, 0, sizeof g.workspace);
   job->unit_count = blocks / g.cluster_size;
-  uint64_t per_unit = (uint64_t)g.cluster_size *
-                      (g.shared_bytes + (uint64_t)g.warps_per_block *
-                                            (g.kernel->function->reg_bytes + sizeof(Warp) +
-                                             (uint64_t)g.kernel->function->local_bytes * kLanes));
+  uint64_t per_unit =
+      (uint64_t)g.cluster_size *
+      (g.shared_bytes + (g.kernel->uses_tensor_memory ? kTensorBytes : 0) +
+       (uint64_t)g.warps_per_block * (g.kernel->function->reg_bytes + sizeof(Warp) +
+                                      (uint64_t)g.kernel->function->local_bytes * kLanes));
   // As many as 132 multiprocessors of 2048 threads hold, if memory allows; never fewer than one per
   // multiprocessor.
   uint64_t limit = 132 * (2048 / (g.warps_per_block * kLanes));

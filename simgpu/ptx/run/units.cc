@@ -1,5 +1,7 @@
 #include "ptx/run/units.h"
 
+#include "ptx/handlers/tensor_core.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,12 +17,14 @@ UnitShape shape_of(const Grid& g) {
   s.warps = g.warps_per_block;
   s.registers = (g.kernel->function->reg_bytes + 127) & ~127u;
   s.shared = (g.shared_bytes + 127) & ~127u;
+  s.tensor = g.kernel->uses_tensor_memory ? kTensorBytes : 0;
   memcpy(s.block, g.launch->block, sizeof s.block);
   return s;
 }
 bool same(const UnitShape& a, const UnitShape& b) {
   return a.blocks == b.blocks && a.warps == b.warps && a.registers == b.registers &&
-         a.shared == b.shared && memcmp(a.block, b.block, sizeof a.block) == 0;
+         a.shared == b.shared && a.tensor == b.tensor &&
+         memcmp(a.block, b.block, sizeof a.block) == 0;
 }
 
 constexpr size_t round_up(size_t n) { return (n + 127) & ~(size_t)127; }
@@ -28,8 +32,8 @@ constexpr size_t round_up(size_t n) { return (n + 127) & ~(size_t)127; }
 Unit* make(const UnitShape& s) {
   const size_t block_bytes = round_up(sizeof(Block)), warp_bytes = round_up(sizeof(Warp));
   const size_t head = round_up(sizeof(Unit));
-  const size_t total =
-      head + s.blocks * (block_bytes + s.shared + s.warps * (warp_bytes + (size_t)s.registers));
+  const size_t total = head + s.blocks * (block_bytes + s.shared + s.tensor +
+                                          s.warps * (warp_bytes + (size_t)s.registers));
   auto* memory = static_cast<uint8_t*>(aligned_alloc(128, total));
   if (!memory) return nullptr;
   auto* unit = new (memory) Unit();
@@ -45,6 +49,8 @@ Unit* make(const UnitShape& s) {
     Block& b = unit->blocks[k];
     b.shared = p;
     p += s.shared;
+    b.tensor = p;
+    p += s.tensor;
     b.warps = reinterpret_cast<Warp*>(p);
     b.warp_count = s.warps;
     for (uint32_t w = 0; w < s.warps; ++w) {
@@ -128,6 +134,7 @@ bool start_unit(const Grid& g, Unit* unit, uint64_t index) {
     // Compilers load a whole vector of which they use a part (.pragma "used_bytes_mask").
     b.shared_bytes = (g.shared_bytes + 15) & ~15u;
     if (b.shared_bytes != 0) memset(b.shared, 0, b.shared_bytes);
+    b.tensor_used = 0;
     for (; b.barriers_used != 0; b.barriers_used &= b.barriers_used - 1)
       b.barriers[__builtin_ctz(b.barriers_used)] = Barrier();
     for (uint32_t w = 0; w < b.warp_count; ++w) {
