@@ -91,6 +91,8 @@ struct FdTable {
     uint8_t shut_down;
     bool elsewhere;       // another process of the job has it as well, and was first
     ConnectionState tcp;  // of a TCP socket
+    void* unread_room;    // in the records, for its unread bytes; null: none, or they are there
+    uint64_t unread;
     process::Socket s;
   }* socket = nullptr;        // [kMostSockets]
   HashIndex socket_by_inode;  // SocketSeen::ino

@@ -424,10 +424,10 @@ bool put_sockets(FdTable* t) {
   for (uint32_t i = 0; i < t->sockets; ++i) {
     FdTable::SocketSeen& seen = t->socket[i];
     if (is_udp(seen.s)) seen.s.shut_down = seen.shut_down;
-    if (is_tcp(seen.s) && !seen.elsewhere && !put_tcp_queue(t, seen)) return false;
+    if (is_tcp(seen.s) && !seen.elsewhere && !put_tcp_queue(t, &seen)) return false;
     if (seen.s.domain == AF_UNIX && !join_unix(t, &seen)) return false;
   }
-  return put_all(t);
+  return read_tcp_queues(t) && put_all(t);
 }
 
 short poll_now(int fd, short events) {

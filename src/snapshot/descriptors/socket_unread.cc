@@ -6,12 +6,16 @@
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
+
+#include <atomic>
 
 #include "base/syscall.h"
 #include "base/text/text.h"
 #include "snapshot/api/device_plugin.h"
 #include "snapshot/descriptors/sockets.h"
+#include "snapshot/park/shared_work.h"
 #include "snapshot/process/told.h"
 
 namespace gpuckpt {
@@ -200,31 +204,46 @@ uint64_t unread_bytes(int fd) {
              : static_cast<uint64_t>(out);
 }
 
-// `count` unread bytes from where a look begins.
-bool put_bytes(FdTable* t, const FdTable::SocketSeen& seen, uint64_t count) {
+// A message with room for `count` bytes. Null: it does not fit, which is told at the end.
+void* put_room(FdTable* t, const FdTable::SocketSeen& seen, uint64_t count) {
   Message out{};
   out.socket = seen.s.index;
   out.bytes = static_cast<uint32_t>(count);
   t->r->begin(kRecMessage);
   t->r->add(&out, sizeof(out));
   void* room = t->r->reserve(count);
-  if (!room) return true;  // full, which is told at the end
-  const long n = sys::call(SYS_recvfrom, seen.fd, sys::ptr(room), static_cast<long>(count),
-                           MSG_PEEK | MSG_DONTWAIT, 0, 0);
   t->r->end();
-  return n == static_cast<long>(count) ||
-         t->c->refuse_for_now(
-             "the unread data of descriptor %d (TCP) cannot be read: %ld of %lu bytes", seen.fd, n,
-             count);
+  return room;
+}
+
+long peek_bytes(int fd, void* room, uint64_t count) {
+  return sys::call(SYS_recvfrom, fd, sys::ptr(room), static_cast<long>(count),
+                   MSG_PEEK | MSG_DONTWAIT, 0, 0);
+}
+
+bool refuse_short(FdTable* t, const FdTable::SocketSeen& seen) {
+  return t->c->refuse_for_now(
+      "the unread data of descriptor %d (TCP) cannot be read as a whole; try again", seen.fd);
+}
+
+// `count` unread bytes from where a look begins.
+bool put_bytes(FdTable* t, const FdTable::SocketSeen& seen, uint64_t count) {
+  void* room = put_room(t, seen, count);
+  if (!room) return true;
+  return peek_bytes(seen.fd, room, count) == static_cast<long>(count) || refuse_short(t, seen);
+}
+
+// Where a look begins; -1: at the first byte (as without the option, before Linux 6.9).
+int begin_of_look(int fd) {
+  int begins = -1;
+  uint32_t size = sizeof(begins);
+  return sys::failed(get_option(fd, SOL_SOCKET, SO_PEEK_OFF, &begins, &size)) ? -1 : begins;
 }
 
 // From `offset` on (-1: from the first one).
 bool put_stream(FdTable* t, const FdTable::SocketSeen& seen, int offset, uint64_t count) {
   if (!count) return true;
-  int begins = -1;  // as without the option, before Linux 6.9
-  uint32_t size = sizeof(begins);
-  if (sys::failed(get_option(seen.fd, SOL_SOCKET, SO_PEEK_OFF, &begins, &size))) begins = -1;
-  if (begins == offset) return put_bytes(t, seen, count);
+  if (begin_of_look(seen.fd) == offset) return put_bytes(t, seen, count);
   SwitchedOption position(seen.fd, SOL_SOCKET, SO_PEEK_OFF, offset);
   if (!position.ok)
     return t->c->refuse_for_now(
@@ -272,6 +291,19 @@ bool holds_back(int fd) {
 }
 
 }  // namespace
+
+uint64_t expected_socket_records() {
+  constexpr uint64_t kOfOne = 2048;        // with its options
+  constexpr int kMostAbsentInARow = 1024;  // numbers of descriptors
+  uint64_t out = 0;
+  for (int fd = 0, absent = 0; absent < kMostAbsentInARow; ++fd) {
+    struct stat st;
+    const bool there = !sys::failed(sys::call(SYS_fstat, fd, sys::ptr(&st)));
+    absent = there ? 0 : absent + 1;
+    if (there && S_ISSOCK(st.st_mode)) out += kOfOne + unread_bytes(fd);
+  }
+  return out;
+}
 
 bool put_unix_queue(FdTable* t, FdTable::SocketSeen* seen, char* room) {
   const int fd = seen->fd;
@@ -347,12 +379,32 @@ bool put_unix_queue(FdTable* t, FdTable::SocketSeen* seen, char* room) {
   return ok;
 }
 
-bool put_tcp_queue(FdTable* t, const FdTable::SocketSeen& seen) {
+bool put_tcp_queue(FdTable* t, FdTable::SocketSeen* seen_here) {
+  const FdTable::SocketSeen& seen = *seen_here;
   const Socket& s = seen.s;
   if (s.state != kSocketConnection && s.state != kSocketPeerGone && s.state != kSocketReset)
     return true;
   const bool urgent = s.state == kSocketConnection ? seen.tcp.urgent : polls(seen.fd, POLLPRI);
-  return urgent ? put_urgent(t, seen) : put_stream(t, seen, -1, unread_bytes(seen.fd));
+  if (urgent) return put_urgent(t, seen);
+  const uint64_t count = unread_bytes(seen.fd);
+  if (!count || begin_of_look(seen.fd) != -1) return put_stream(t, seen, -1, count);
+  seen_here->unread_room = put_room(t, seen, count);
+  seen_here->unread = count;
+  return true;
+}
+
+bool read_tcp_queues(FdTable* t) {
+  std::atomic<uint32_t> failed{~0u};
+  share_work(t->sockets, 8, [&](uint32_t begin, uint32_t end) {
+    for (uint32_t i = begin; i < end; ++i) {
+      const FdTable::SocketSeen& seen = t->socket[i];
+      if (seen.unread_room &&
+          peek_bytes(seen.fd, seen.unread_room, seen.unread) != static_cast<long>(seen.unread))
+        failed = i;
+    }
+  });
+  const uint32_t i = failed;
+  return i == ~0u || refuse_short(t, t->socket[i]);
 }
 
 bool put_udp_queue(FdTable* t, const FdTable::SocketSeen& seen, char* room) {

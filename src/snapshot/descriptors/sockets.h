@@ -96,6 +96,8 @@ bool put_groups(FdTable*, const FdTable::SocketSeen&);
 inline constexpr uint64_t kMessageRoom = 4 << 20;
 bool put_unix_queue(FdTable*, FdTable::SocketSeen*, char* room);
 bool put_udp_queue(FdTable*, const FdTable::SocketSeen&, char* room);
-bool put_tcp_queue(FdTable*, const FdTable::SocketSeen&);
+bool put_tcp_queue(FdTable*, FdTable::SocketSeen*);
+// The bytes of those for which put_tcp_queue() has only made room. False: refused.
+bool read_tcp_queues(FdTable*);
 
 }  // namespace gpuckpt

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "base/address.h"
 #include "base/procfs/proc.h"
 #include "base/syscall.h"
 #include "base/text/text.h"
@@ -18,12 +19,18 @@ using namespace process;
 
 namespace {
 
-// Unread bytes of sockets can fill it while all threads are parked, when a fault for each page
-// would take a good part of that time. What most programs need is before the huge pages.
+// Unread bytes of sockets can fill it while all threads are parked, when the page faults would take
+// most of the time. So the pages for them are made before. What most programs need is before the
+// huge pages.
 Region map_records() {
   constexpr uint64_t kRoom = 96 << 20, kSmall = 2 << 20;
+  constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, Linux 5.14
   Region room = scratch_map(kRoom);
-  if (room) sys::call(SYS_madvise, sys::ptr(room.data() + kSmall), kRoom - kSmall, MADV_HUGEPAGE);
+  if (!room) return room;
+  sys::call(SYS_madvise, sys::ptr(room.data() + kSmall), kRoom - kSmall, MADV_HUGEPAGE);
+  const uint64_t expected = page_up(expected_socket_records());
+  sys::call(SYS_madvise, sys::ptr(room.data()),
+            static_cast<long>(expected < kRoom ? expected : kRoom), kPopulateWrite);
   return room;
 }
 

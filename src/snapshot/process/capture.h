@@ -115,6 +115,8 @@ bool capture_process(Capture*, Records*, bool device_present);
 // PARKED, on the I/O thread, when the pages have been looked at: guard pages among them.
 void put_guards(Capture*, Records*);
 void put_mark(Records*, process::RecordType);
+// About what the records of the program's sockets will take. While it runs: opens no descriptor.
+uint64_t expected_socket_records();
 // PARKED, on a thread that shares the application's descriptor table (the coordinator).
 // In two steps: all processes of the job have taken the first one before any takes the second.
 bool list_descriptors(Capture*, Records*);
