@@ -66,6 +66,29 @@ const Ins* op_tensor_dealloc(Ctx& c, const Ins* i) {
   return i + 1;
 }
 
+namespace {
+
+struct TensorSpot {
+  uint32_t row, column;
+};
+// Where a thread's register `k` lies, counted from the address on.
+TensorSpot spot(const TensorMove& m, unsigned thread, unsigned k) {
+  switch (m.tile) {
+    case TensorTile::k16x32bx2:
+      return {thread % 16, (m.halves ? 2 * k : k) + thread / 16 * m.split};
+    case TensorTile::k16x64b:
+      return {thread / 4 + thread / 2 % 2 * 8, 2 * k + thread % 2};
+    case TensorTile::k16x128b:
+      return {thread / 4 + k % 2 * 8, k / 2 * 4 + thread % 4};
+    case TensorTile::k16x256b:
+      return {thread / 4 + k / 2 % 2 * 8, k / 4 * 8 + thread % 4 * 2 + k % 2};
+    default:
+      return {thread, m.halves ? 2 * k : k};
+  }
+}
+
+}  // namespace
+
 const Ins* op_tensor_move(Ctx& c, const Ins* i) {
   const Ins* wait = nullptr;
   if (!whole_warp(c, i, &wait)) return wait;
@@ -77,42 +100,26 @@ const Ins* op_tensor_move(Ctx& c, const Ins* i) {
     return fault(c, i, Outcome::kIllegalAddress, lane,
                  "warp %u has lanes %u to %u of tensor memory, not those from %u on", c.warp->id,
                  own, own + kLanes - 1, lane);
-  const unsigned each = m.registers();
-  const unsigned wide =
-      m.tile >= TensorTile::k16x64b ? 2u << ((unsigned)m.tile - (unsigned)TensorTile::k16x64b) : 1;
-  if (!allocated(c, i, column, i->sub / each * wide) ||
-      (m.split != 0 && !allocated(c, i, column + m.split, i->sub)))
+  const unsigned wide = m.columns() / m.registers() * i->sub;
+  if (!allocated(c, i, column, wide) || (m.split != 0 && !allocated(c, i, column + m.split, wide)))
     return nullptr;
   for (unsigned k = 0; k < i->sub; ++k) {
     if (i->list[k] == kNone) continue;
     uint32_t* reg = reg32(c, i->list[k]);
     for (unsigned l = 0; l < kLanes; ++l) {
-      uint32_t row = l, at = k;
-      switch (m.tile) {
-        case TensorTile::k32x32b:
-          break;
-        case TensorTile::k16x32bx2:
-          row = l % 16;
-          at = k + l / 16 * m.split;
-          break;
-        case TensorTile::k16x64b:
-          row = l / 4 + l / 2 % 2 * 8;
-          at = 2 * k + l % 2;
-          break;
-        case TensorTile::k16x128b:
-          row = l / 4 + k % 2 * 8;
-          at = k / 2 * 4 + l % 4;
-          break;
-        case TensorTile::k16x256b:
-          row = l / 4 + k / 2 % 2 * 8;
-          at = k / 4 * 8 + l % 4 * 2 + k % 2;
-          break;
+      const TensorSpot at = spot(m, l, k);
+      uint32_t* word = column_of(*c.block, column + at.column) + lane + at.row;
+      uint32_t* next = word + kTensorLanes;
+      if (m.halves && m.store) {
+        *word = reg[l] & 0xffff;
+        *next = reg[l] >> 16;
+      } else if (m.halves) {
+        reg[l] = (*word & 0xffff) | *next << 16;
+      } else if (m.store) {
+        *word = reg[l];
+      } else {
+        reg[l] = *word;
       }
-      uint32_t& word = column_of(*c.block, column + at)[lane + row];
-      if (m.store)
-        word = reg[l];
-      else
-        reg[l] = word;
     }
   }
   return i + 1;
@@ -190,7 +197,9 @@ class TensorProduct {
         !shape_.element(shape_.word >> 10 & 7, &type_b_))
       return wrong("these types of elements are not supported");
     if (shape_.sparse()) return wrong("sparse matrices are not supported");
-    if (shape_.sums() != (shape_.kind == TensorKind::kI8 ? 2u : 1u))
+    const bool halves = shape_.kind == TensorKind::kF16 || shape_.kind == TensorKind::kF8F6F4;
+    if (shape_.kind == TensorKind::kI8 ? shape_.sums() != 2
+                                       : shape_.sums() != 1 && !(halves && shape_.sums() == 0))
       return wrong("this type of sums is not supported");
     if ((m != 64 && m != 128) || n == 0 || n > 256 || (m == 128 && n % 16 != 0))
       return wrong("there are no such dimensions");
@@ -289,20 +298,22 @@ class TensorProduct {
   }
 
   void sums(unsigned group, unsigned strip, TileD d, bool store) {
-    const bool integers = shape_.sums() == 2;
+    const bool integers = shape_.sums() == 2, halves = shape_.sums() == 0;
     for (unsigned n = 0; n < kTileColumns; ++n) {
       uint32_t* column = column_of(*c_.block, (d_ & 0xffff) + strip * kTileColumns + n);
       for (unsigned r = 0; r < kTileRows; ++r) {
         uint32_t& word = column[lane(d_, group, r)];
         if (!store) {
-          d[r][n] = integers ? (double)(int32_t)word : (double)scalar::bits<float>(word);
+          d[r][n] = integers ? (double)(int32_t)word
+                    : halves ? (double)scalar::half_to_float((uint16_t)word)
+                             : (double)scalar::bits<float>(word);
           if (divided_ != 0) d[r][n] /= (double)(1ull << divided_);
         } else if (integers) {
           double v = d[r][n];
           if (shape_.saturate()) v = v > INT32_MAX ? INT32_MAX : v < INT32_MIN ? INT32_MIN : v;
           word = (uint32_t)(int64_t)v;
         } else {
-          word = (uint32_t)raw_real(d[r][n], Element::kF32);
+          word = (uint32_t)raw_real(d[r][n], halves ? Element::kF16 : Element::kF32);
         }
       }
     }

@@ -24,13 +24,23 @@ struct TensorMove {
   TensorTile tile;
   bool store;
   uint16_t split;  // k16x32bx2: where the columns of the upper 16 threads begin
-  int64_t pack() const { return (int64_t)tile | (store ? 256 : 0) | (int64_t)split << 16; }
+  bool halves;     // a register has the low halves of two columns
+  int64_t pack() const {
+    return (int64_t)tile | (store ? 256 : 0) | (halves ? 512 : 0) | (int64_t)split << 16;
+  }
   static TensorMove unpack(int64_t v) {
-    return {(TensorTile)(v & 255), (v & 256) != 0, (uint16_t)(v >> 16)};
+    return {(TensorTile)(v & 255), (v & 256) != 0, (uint16_t)(v >> 16), (v & 512) != 0};
   }
   // Of one repetition, in a thread.
   unsigned registers() const {
     return tile == TensorTile::k16x256b ? 4 : tile == TensorTile::k16x128b ? 2 : 1;
+  }
+  unsigned columns() const {
+    return tile == TensorTile::k16x256b   ? 8
+           : tile == TensorTile::k16x128b ? 4
+           : tile == TensorTile::k16x64b  ? 2
+           : halves                       ? 2
+                                          : 1;
   }
 };
 // tcgen05.ld and .st. a: address; imm: a TensorMove; sub: registers, in list.

@@ -69,12 +69,13 @@ void Body::tensor_move(Parts& p, bool store) {
   p.take("sync");
   p.take("aligned");
   const int tile = p.take_one(kTiles), times = p.take_one(kTimes);
-  if (p.has("pack::16b") || p.has("unpack::16b")) return error("packed halves are not supported:");
+  const bool halves = p.take(store ? "unpack::16b" : "pack::16b");
   if (p.has("red")) return error("reductions are not supported:");
   p.take("b32");
   if (!finished(p)) return;
   if (tile < 0 || times < 0) return error("this shape is not supported");
-  TensorMove m{(TensorTile)tile, store, 0};
+  if (halves && tile > 1) return error("packed halves of this shape are not supported:");
+  TensorMove m{(TensorTile)tile, store, 0, halves};
   const bool split = m.tile == TensorTile::k16x32bx2;
   if (!need(split ? 3 : 2, split ? 3 : 2)) return;
   f_->uses_tensor_memory = true;

@@ -104,7 +104,7 @@ struct Product {
 // What went wrong; empty when d is as it should be. Before it, each word of d is `before`.
 std::string multiply(const Product& c, float before = 3) {
   const bool whole_a = c.a.name == kU8.name, whole_b = c.b.name == kU8.name;
-  const Type& sum = c.sums == 2 ? kS32 : kF32;
+  const Type& sum = c.sums == 2 ? kS32 : c.sums == 1 ? kF32 : kF16;
   std::vector<uint8_t> image(64 << 10, 0xee);
   auto put = [&](const Place& p, const Type& t, unsigned row, unsigned k, int v) {
     const uint32_t word = encode(t, v);
@@ -191,6 +191,23 @@ TEST_CASE("tensor memory is read in every shape", "[tensor_core]") {
     }
 }
 
+TEST_CASE("a register has the low halves of two columns", "[tensor_core]") {
+  const Run got = run(
+      kernel("tcgen05.st.sync.aligned.32x32b.x16.unpack::16b.b32 [%w + 64], " + registers("r", 16) +
+             ";\n" + kStored + "tcgen05.ld.sync.aligned.32x32b.x32.b32 " + registers("r", 32) +
+             ", [%w + 64];\nadd.u32 %n, %w, 64;\n"
+             "tcgen05.ld.sync.aligned.32x32b.x4.pack::16b.b32 "
+             "{%r32, %r33, %r34, %r35}, [%n];\n"),
+      numbered());
+  REQUIRE(got.error == "");
+  for (unsigned t = 0; t < 128; ++t)
+    for (unsigned r = 0; r < 16; ++r) {
+      CHECK(got.of(t, 2 * r) == r);
+      CHECK(got.of(t, 2 * r + 1) == t);
+      if (r < 4) CHECK(got.of(t, 32 + r) == (t << 16 | r));
+    }
+}
+
 TEST_CASE("halves of a warp have columns of their own", "[tensor_core]") {
   const Run got =
       run(kernel("tcgen05.st.sync.aligned.16x32bx2.x16.b32 [%w], 32, " + registers("r", 16) +
@@ -212,10 +229,10 @@ TEST_CASE("products have their sums in tensor memory", "[tensor_core]") {
     const char* kind;
     unsigned format_a, format_b, sums;
   };
-  const Types kAll[] = {{kF16, kF16, "f16", 0, 0, 1},      {kBF16, kBF16, "f16", 1, 1, 1},
-                        {kTF32, kTF32, "tf32", 2, 2, 1},   {kE4M3, kE5M2, "f8f6f4", 0, 1, 1},
-                        {kE5M2, kE4M3, "f8f6f4", 1, 0, 1}, {kS8, kU8, "i8", 1, 0, 2},
-                        {kU8, kS8, "i8", 0, 1, 2}};
+  const Types kAll[] = {{kF16, kF16, "f16", 0, 0, 1},    {kBF16, kBF16, "f16", 1, 1, 1},
+                        {kTF32, kTF32, "tf32", 2, 2, 1}, {kE4M3, kE5M2, "f8f6f4", 0, 1, 1},
+                        {kF16, kF16, "f16", 0, 0, 0},    {kE5M2, kE4M3, "f8f6f4", 1, 0, 1},
+                        {kS8, kU8, "i8", 1, 0, 2},       {kU8, kS8, "i8", 0, 1, 2}};
   for (const Types& t : kAll)
     for (unsigned swizzle = 0; swizzle < 4; ++swizzle)
       for (unsigned orders = 0; orders < 4; ++orders)
@@ -284,7 +301,7 @@ TEST_CASE("tensor-core instructions that are not there are named", "[tensor_core
   refused("@%first tcgen05.cp.cta_group::1.128x256b [%m], %da;");
   refused("tcgen05.ld.sync.aligned.16x64b.x1.pack::16b.b32 {%r0}, [%w];");
   Product c;
-  c.sums = 0;
+  c.sums = 2;
   CHECK(multiply(c).find("sums is not supported") != std::string::npos);
   c.sums = 1;
   c.format_a = 3;
