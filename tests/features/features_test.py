@@ -82,7 +82,7 @@ class Run:
         self.user = NOBODY if flavour in ("nobody", "sandbox") and os.getuid() == 0 else None
         if self.user is not None:
             ordinary_user.require(build)
-        self.work = Path(tempfile.mkdtemp(prefix=f"gpuckpt-{feature}-"))
+        self.work = Path(tempfile.mkdtemp(prefix=f"gpuckpt-{feature[:24]}-"))
         self.started = []
         self.known = set()  # of readback.KNOWN of the folder, what was met
         if self.user is not None:
@@ -137,11 +137,18 @@ class Run:
                               env=self.environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               timeout=90, **self.identity())
 
+    def features(self):
+        """What the program is about."""
+        return [self.feature]
+
+    def command(self):
+        return [self.build / "tests" / self.FOLDER / self.feature]
+
     def as_told(self, done):
         """Is the snapshot there, and told of it what may be told?"""
         told = [line for line in done.stderr.splitlines() if "warning:" in line]
-        words = self.OUTCOMES.TOLD.get(self.feature)
-        return done.returncode == (3 if told else 0) and all(words and words in line for line in told)
+        words = [self.OUTCOMES.TOLD[f] for f in self.features() if f in self.OUTCOMES.TOLD]
+        return done.returncode == (3 if told else 0) and all(any(w in line for w in words) for line in told)
 
     def kill(self, process, pid=None):
         os.kill(pid or process.pid, signal.SIGKILL)
@@ -185,7 +192,7 @@ class Run:
 
     def go(self):
         preload = {} if self.flavour == "plain" else {"LD_PRELOAD": str(self.build / "lib" / "libgpuckpt.so")}
-        process = self.popen([self.build / "tests" / self.FOLDER / self.feature], "out", "err", **preload)
+        process = self.popen(self.command(), "out", "err", **preload)
         self.until(lambda: self.says("ready") or process.poll() == 77, process, "before it was ready")
         if process.poll() == 77:
             raise Absent((self.work / "out").read_text().strip())

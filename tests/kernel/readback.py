@@ -210,7 +210,7 @@ KNOWN = {
     ],
 }
 # Programs whose threads, mappings or counters change while they wait.
-NEVER_STILL = {"thread_churn", "spawn_storm", "tcp_accept_queue", "memory_not_forked", "fd_timerfd", "timer_posix"}
+NEVER_STILL = {"thread_churn", "spawn_storm", "tcp_accept_queue", "memory_not_forked", "memory_policy_new", "fd_timerfd", "timer_posix"}
 
 
 def readings(read_all, rounds=10, pause_s=0.05):

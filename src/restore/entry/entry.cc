@@ -264,6 +264,7 @@ RestoredThread* read_threads(const Plan* p) {
   begin_step("making its threads", 60);
   make_threads(p);
   await_threads_of_all(p);
+  restore_owners(p);
   restore_clocks(p);
   if (!(p->flags & restore::kSameIds)) {
     size_t n = rewrite_owners(p);

@@ -97,12 +97,24 @@ bool is_in_flight(const Plan* p, int fd) {
   return result;
 }
 
+// The kernel tells of an owner that is a process, not of one that is a thread, as of a lease that a
+// thread took: the program is told then. Left to itself, the kernel would take the calling thread,
+// which is one of ours and soon ends.
+void give_lease_an_owner(int fd) {
+  struct {
+    int type, pid;
+  } owner{};
+  const bool known = !sys::failed(sys::call(SYS_fcntl, fd, 16 /* F_GETOWN_EX */, sys::ptr(&owner)));
+  if (known && !owner.pid) sys::call(SYS_fcntl, fd, 8 /* F_SETOWN */, sys::getpid());
+}
+
 // A lease that cannot be taken again counts as broken: the program gets the signal that it has
 // chosen for that, as from the kernel.
 void restore_lease(const FileLock& l) {
   // Of 20 ms: other processes of the job may have the file open for a moment.
   constexpr int kTries = 50;
   long r = -1;
+  give_lease_an_owner(l.fd);
   for (int i = 0; i < kTries && sys::failed(r); ++i, sys::sleep_us(sys::failed(r) ? 20'000 : 0))
     r = sys::call(SYS_fcntl, l.fd, 1024 /* F_SETLEASE */, l.type);
   if (!sys::failed(r)) return;
@@ -146,10 +158,19 @@ void restore_leases(const Plan* p) {
 
 namespace {
 
+// The number that a process or thread has now. (A thread that takes a lease, or asks to be told
+// itself, is the owner under its own number.)
+int number_now(int number) {
+  if (number == state.head.pid) return sys::getpid();
+  for (size_t k = 0; k < state.count; ++k)
+    if (state.threads[k].saved.tid == number) return state.threads[k].tid;
+  return number;
+}
+
 void restore_owner(const DescriptorOwner& o) {
   struct {
     int type, pid;
-  } owner{o.type, o.pid == state.head.pid ? sys::getpid() : o.pid};
+  } owner{o.type, number_now(o.pid)};
   sys::call(SYS_fcntl, o.fd, 15 /* F_SETOWN_EX */, sys::ptr(&owner));
   if (o.signal) sys::call(SYS_fcntl, o.fd, 10 /* F_SETSIG */, o.signal);
   if (!o.asynchronous) return;
@@ -207,9 +228,14 @@ void finish_descriptors(Plan* p) {
     const auto* l = reinterpret_cast<const FileLock*>(at);
     if (h.type == kRecFileLock && l->kind != kLockLease && !is_in_flight(p, l->fd))
       restore_lock(*l);
-    if (h.type == kRecOwner) restore_owner(*reinterpret_cast<const DescriptorOwner*>(at));
   });
   take_terminal(p);
+}
+
+void restore_owners(const Plan* p) {
+  each_record(p, [&](const RecordHead& h, const char* at) {
+    if (h.type == kRecOwner) restore_owner(*reinterpret_cast<const DescriptorOwner*>(at));
+  });
 }
 
 }  // namespace gpuckpt::entry

@@ -14,7 +14,8 @@ namespace gpuckpt::entry {
 void finish_descriptors(restore::Plan*);
 // Called when the helpers of the restore have closed the files: drops events that inotify has seen
 // of the restore itself.
-void drop_notices(const restore::Plan*);  // that inotify has of the restore itself
+void restore_owners(const restore::Plan*);  // to whom signals go; when the threads are there
+void drop_notices(const restore::Plan*);    // that inotify has of the restore itself
 void restore_leases(const restore::Plan*);
 
 }  // namespace gpuckpt::entry

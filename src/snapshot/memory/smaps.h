@@ -49,6 +49,11 @@ class Smaps {
   bool empty() const { return count_ == 0; }
   // The entry that holds `address`; null: there was none.
   const SmapsRange* find(uint64_t address) const;
+  // Whether a mapping was exactly there.
+  bool has_range(uint64_t start, uint64_t end) const {
+    const SmapsRange* r = find(start);
+    return r && r->start == start && r->end == end;
+  }
   // Flags at `address`; 0 where nothing was mapped.
   uint32_t flags(uint64_t address) const {
     const SmapsRange* r = find(address);

@@ -103,13 +103,15 @@ bool put_mapped_file(Mappings* m, const MapsLine& l, const char* path, int* inde
   return true;
 }
 
+// What mbind said, if anything.
 void put_policy(Records* r, uint64_t start, uint64_t end) {
   MemoryPolicy p;
   __builtin_memset(&p, 0, sizeof(p));
   p.start = start, p.end = end;
   int mode = 0;
   if (sys::failed(sys::call(SYS_get_mempolicy, sys::ptr(&mode), sys::ptr(p.nodes), 1024,
-                            static_cast<long>(start), 2 /* MPOL_F_ADDR */)))
+                            static_cast<long>(start), 2 /* MPOL_F_ADDR */)) ||
+      !mode)
     return;
   p.mode = static_cast<uint32_t>(mode);
   r->put(kRecPolicy, p);
@@ -527,6 +529,7 @@ bool put_mappings(Capture* c, Records* r) {
         (ends_with(l.name, " (deleted)") || in_huge_pages(l.name)))
       c->pages.now.read();  // it came meanwhile, and may be of the huge page pool
     uint32_t flags = c->pages.flags(l.start);
+    if (!c->pages.smaps.has_range(l.start, l.end)) flags |= kSmapsPolicy;  // it may have one now
     uint64_t at = l.start;
     m.own_count = scratch_ranges(m.own, 160);  // eager copies of this very pass appear on the way
     for (size_t i = 0; ok && i < m.own_count && at < l.end; ++i) {

@@ -24,7 +24,7 @@ int main(void) {
   ready_and_wait();
   for (int i = 0; i < kFiles; ++i) {
     CHECK(read(file[i], text, sizeof(text)) == 0);
-    CHECK(lseek(file[i], 0, SEEK_SET) == 0 && read(file[i], text, sizeof(text)) > 0);
+    CHECK(lseek(file[i], 0, SEEK_SET) == 0 && read(file[i], text, sizeof(text)) > 0 && close(file[i]) == 0);
   }
   return survived();
 }

@@ -23,10 +23,12 @@ int main(void) {
   CHECK(s >= 0 && send(c, bytes, sizeof(bytes), MSG_ZEROCOPY) == sizeof(bytes));
   CHECK(recv(s, there, sizeof(there), MSG_WAITALL) == sizeof(there));
   struct pollfd p = {c, 0, 0};
-  CHECK(poll(&p, 1, 2000) == 1 && p.revents & POLLERR);
+  CHECK((poll(&p, 1, 2000) == 1 && p.revents & POLLERR) || was_restored());
   CHECK(send(c, "unread", 6, 0) == 6);
+  const int before = was_restored();
   ready_and_wait();
-  CHECK(notifications(c) == !was_restored());
+  const int killed = was_restored(), there_are = notifications(c);
+  CHECK(there_are == 1 ? killed == before : there_are == 0 && was_restored());
   CHECK(recv(s, there, 16, 0) == 6 && send(c, "more", 4, 0) == 4 && recv(s, there, 16, 0) == 4);
   return survived();
 }
