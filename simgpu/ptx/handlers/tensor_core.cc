@@ -19,7 +19,7 @@ uint32_t units_of(uint32_t first, uint32_t columns) {
 bool is_size(uint32_t columns) {
   return columns >= kTensorUnit && columns <= kTensorColumns && (columns & (columns - 1)) == 0;
 }
-// False after a fault: some of the columns belong to nobody.
+// False after a fault: some of the columns are not allocated.
 bool allocated(Ctx& c, const Ins* i, uint32_t first, uint32_t count) {
   const uint32_t end = first + count;
   for (uint32_t k = first; k < end; k = (k | (kTensorUnit - 1)) + 1)
