@@ -10,6 +10,12 @@ A block of README.md or docs/**/*.md is run when `<!-- run -->` stands on the li
     1 snapshot in ckpt, 1.4 MiB on disk
     ```
 
+What a reader has and the test does not (a program, a shared disk) is prepared by the lines of a comment, each a command:
+
+    <!-- run
+    printf 'import time; time.sleep(9)' > train.py
+    -->
+
 All such blocks of a page are one bash session in a new folder, with the build's programs in PATH and the source folder
 in $CHECKOUT. Each command must end with 0, unless the next one is `echo $?`; `doctor` may warn (3): what this machine lacks is
 not the page's fault. Where output is shown, what the command
@@ -25,7 +31,7 @@ import tempfile
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1]
-BLOCK = re.compile(r"^( *)<!-- run -->\n\1```console\n(.*?)^\1```$", re.M | re.S)
+BLOCK = re.compile(r"^( *)<!-- run -->\n\1```console\n(.*?)^\1```$|^<!-- run\n(?P<prepares>.*?)^-->$", re.M | re.S)
 ID = r"\d{8}-\d{9}-[a-z0-9]{4}"
 LIMIT_S = 120
 
@@ -34,6 +40,10 @@ def steps(page):
     """(line, command, output that is shown) of all blocks of a page that are run."""
     text = page.read_text()
     for block in BLOCK.finditer(text):
+        if block["prepares"] is not None:
+            first = text[:block.start("prepares")].count("\n") + 1
+            yield from ([number, line, []] for number, line in enumerate(block["prepares"].splitlines(), first))
+            continue
         first = text[:block.start(2)].count("\n") + 1
         found = []
         for number, line in enumerate(block[2].splitlines(), first):
