@@ -4,13 +4,14 @@
   poll, read  a call that no handler restarts, and one that only handlers with SA_RESTART do
   threads     of several threads the first one gets the signal of the process, and its call ends
   restored    the same in the restored process, which the signal has waited for
+  late        our own signal ends no call, also when it comes after the stop was given up
 """
 import subprocess
 
 from features_test import Failure, Run
 from one_case import case_options, run_case
 
-CASES = ("poll", "read", "threads", "restored")
+CASES = ("poll", "read", "threads", "restored", "late")
 
 
 def case_of(kind):
@@ -36,9 +37,21 @@ def case_of(kind):
     return case
 
 
+def late(run):
+    process = run.popen([run.build / "tests" / "features" / "support" / "asked_late"], "out", "err",
+                        LD_PRELOAD=str(run.build / "lib" / "libgpuckpt.so"))
+    run.until(lambda: run.says("ready"), process, "before it was ready")
+    for _ in range(3):
+        done = run.checkpoint(process.pid)
+        if done.returncode not in (0, 14):
+            raise Failure(f"checkpoint: exit {done.returncode}, {done.stderr}")
+    run.release()
+    run.finish(process)
+
+
 def main():
     options = case_options(__doc__, CASES)
-    run_case(Run("signalled", "root", options.build), "signalled", case_of(options.case))
+    run_case(Run("signalled", "root", options.build), "signalled", late if options.case == "late" else case_of(options.case))
 
 
 if __name__ == "__main__":

@@ -77,7 +77,10 @@ void park_handler(int sig, siginfo_t* info, void* context) {
   uint64_t slot = reinterpret_cast<uint64_t>(info->si_value.sival_ptr);
   if (info->si_code != SI_QUEUE || slot < table_start || slot >= table_end ||
       reinterpret_cast<ParkedThread*>(slot)->tid != sys::gettid()) {
-    if (before.handler > 1)
+    // Asked by a stop that was given up so long ago that its table is gone.
+    if (info->si_code == SI_QUEUE)
+      continue_call(static_cast<ucontext_t*>(context), info);
+    else if (before.handler > 1)
       reinterpret_cast<void (*)(int, siginfo_t*, void*)>(before.handler)(sig, info, context);
     return;
   }

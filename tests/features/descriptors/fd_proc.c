@@ -15,7 +15,7 @@ int main(void) {
   CHECK(pread(status, text, 4095, 0) > 0);
   sprintf(want, "Pid:\t%d\n", getpid());
   CHECK(strstr(text, want));
-  CHECK(lseek(maps, 0, SEEK_SET) == 0 && read(maps, text, 4000) > 100);
+  CHECK(lseek(maps, 0, SEEK_SET) == 0 && read(maps, text, 4000) > 100 && close(maps) == 0);
   CHECK(faccessat(folder, "0", F_OK, 0) == 0 && pread(up, text, 100, 0) > 0);
   CHECK(write(null, "x", 1) == 1 && read(zero, text, 1) == 1 && !text[0] && read(random, text, 4) == 4);
   CHECK(syscall(SYS_pidfd_send_signal, pidfd, 0, NULL, 0) == 0);
