@@ -198,6 +198,30 @@ const Ins* op_bulk_copy(Ctx& c, const Ins* i) {
   return i + 1;
 }
 
+// A launch is never cancelled in favour of a block that runs: each block of the grid comes to its
+// own turn.
+const Ins* op_try_cancel(Ctx& c, const Ins* i) {
+  static const uint8_t kNo[16] = {};
+  for (unsigned l = 0; l < kLanes; ++l) {
+    if (!c.lanes[l]) continue;
+    const uint64_t to = async_address(c, i->a, i->sub & kBulkTo32, true, l);
+    const uint64_t barrier = async_address(c, i->e, i->sub & kBulkBarrier32, true, l);
+    if (to % sizeof kNo != 0)
+      return fault(c, i, Outcome::kMisaligned, to, "an answer of 16 bytes at 0x%llx",
+                   (unsigned long long)to);
+    const unsigned blocks = i->imm != 0 ? c.grid->cluster_size : 1;
+    for (unsigned rank = 0; rank < blocks; ++rank) {
+      const uint64_t there = i->imm != 0 ? in_block(to, rank) : to;
+      if (!write_bytes(c, l, there, kNo, sizeof kNo))
+        return fault(c, i, Outcome::kIllegalAddress, there, "0x%llx is not in shared memory",
+                     (unsigned long long)there);
+      if (!bytes_arrive(c, i, i->imm != 0 ? in_block(barrier, rank) : barrier, sizeof kNo))
+        return nullptr;
+    }
+  }
+  return i + 1;
+}
+
 const Ins* op_store_async(Ctx& c, const Ins* i) {
   const Reduction by = Reduction::unpack(i->imm);
   const uint32_t each = type_bytes(by.type), bytes = each * i->n;

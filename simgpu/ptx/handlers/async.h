@@ -57,6 +57,10 @@ inline uint64_t in_block(uint64_t shared, unsigned rank) {
   return (shared & ~0xff000000ull) | (uint64_t)(rank + 1) << 24;
 }
 
+// clusterlaunchcontrol.try_cancel: an answer of 16 bytes that says no, to a, in each block of the
+// cluster if imm is not 0; e mbarrier; sub: BulkFlag, kBulkTo32 for a.
+const Ins* op_try_cancel(Ctx&, const Ins*);
+
 // st.async and red.async: a address in shared memory, e mbarrier; n values of Reduction::type in
 // list; sub: BulkFlag, kBulkTo32 for a.
 const Ins* op_store_async(Ctx&, const Ins*);

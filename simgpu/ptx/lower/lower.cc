@@ -515,6 +515,7 @@ const Body::Row Body::kRows[] = {
     {"movmatrix", &Body::movmatrix, Op::kMov},
     {"wgmma", &Body::wgmma, Op::kMov},
     {"tcgen05", &Body::tensor_core, Op::kMov},
+    {"clusterlaunchcontrol", &Body::launch_control, Op::kMov},
     {"tensormap", &Body::tensor_map, Op::kMov},
     {"tex", &Body::texture, Op::kMov},
     {"tld4", &Body::texture, Op::kMov},

@@ -296,6 +296,7 @@ class Body {
   void trap(Parts& p);
   void sleep(Parts& p);
   void fence(Parts& p);
+  void launch_control(Parts& p);
   void barrier(Parts& p);
   void collective(Ins i, Collective kind);
   void shuffle(Parts& p);

@@ -1,4 +1,5 @@
 // Lowering of branches, calls, barriers and operations across the lanes of a warp.
+#include "ptx/handlers/async.h"
 #include "ptx/handlers/device_launch.h"
 #include "ptx/lower/lower_body.h"
 
@@ -234,6 +235,52 @@ void Body::trap(Parts& p) {
 void Body::sleep(Parts& p) {
   p.take_type();
   if (finished(p)) emit(blank(), op_sleep);
+}
+
+// clusterlaunchcontrol: try_cancel [answer], [mbarrier]; query_cancel d, answer. The answer is
+// always no, and the block that it would name is never asked for then.
+void Body::launch_control(Parts& p) {
+  const bool query = p.take("query_cancel");
+  if (!query && !p.take("try_cancel")) return error("unknown clusterlaunchcontrol instruction");
+  static const char* const kWords[] = {"async", "shared::cta", "mbarrier::complete_tx::bytes",
+                                       "b128", nullptr};
+  Ins i = blank();
+  if (!query) {
+    while (p.take_one(kWords) >= 0) {
+    }
+    i.imm = p.take("multicast::cluster::all");
+    if (!finished(p) || !need(2, 2)) return;
+    uint16_t narrow[2] = {};
+    i.a = plain_address(operand(0), Space::kShared, &narrow[0]);
+    i.e = plain_address(operand(1), Space::kShared, &narrow[1]);
+    i.sub = (uint16_t)((narrow[0] & 1 ? kBulkTo32 : 0) | (narrow[1] & 1 ? kBulkBarrier32 : 0));
+    Roles r = Roles{};
+    r.e_read = true;
+    return emit(i, op_try_cancel, r);
+  }
+  const bool cancelled = p.take("is_canceled") && p.take("pred");
+  static const char* const kFirst[] = {"get_first_ctaid", "get_first_ctaid::x",
+                                       "get_first_ctaid::y", "get_first_ctaid::z", nullptr};
+  const bool block = !cancelled && p.take_one(kFirst) >= 0;
+  p.take("v4");
+  p.take("b32");
+  p.take("b128");
+  if (!finished(p) || !need(2, 2)) return;
+  if (!cancelled && !block) return error("what is asked for?");
+  source(1, Ty::kB128);
+  const Operand& d = operand(0);
+  const bool list = d.kind == OperandKind::kList;
+  const Ty type = cancelled ? Ty::kPred : Ty::kB32;
+  for (unsigned k = 0; !failed_ && k < (list ? d.count : 1u); ++k) {
+    const Operand& o = list ? d.items[k] : d;
+    if (o.kind == OperandKind::kSink) continue;
+    Ins move = blank();
+    move.a = constant(0, 4);
+    move.d = destination(o, type);
+    Key key{Op::kMov};
+    key.t = type;
+    emit(move, b_.integer(key));
+  }
 }
 
 void Body::fence(Parts& p) {

@@ -1,8 +1,8 @@
 // Asynchronous barriers and bulk copies, as libcu++ uses them on compute capability 9.0.
 #include "tests/catch.h"
 
-#include "harness.h"
 #include "ptx/tensor_map.h"
+#include "snippet.h"
 
 using namespace simgpu::ptx;
 using namespace simgpu::ptx::testing;
@@ -12,6 +12,28 @@ namespace {
 const char* kHead90 = ".version 8.7\n.target sm_90\n.address_size 64\n";
 
 }  // namespace
+
+TEST_CASE("no launch is cancelled in favour of a block that runs", "[async]") {
+  std::string error;
+  const auto got = lanes<uint32_t>(R"(
+.shared .align 8 .b64 told; .shared .align 16 .b8 answer[16]; .reg .b128 %answer; .reg .pred %lead;
+setp.eq.u32 %lead, %lane, 0;
+@%lead st.shared.v4.u32 [answer], {1, 2, 3, 4};
+@%lead mbarrier.init.shared.b64 [told], 1;
+@%lead mbarrier.arrive.expect_tx.shared.b64 _, [told], 16;
+bar.sync 0;
+@%lead clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [answer], [told];
+wait: mbarrier.try_wait.parity.shared.b64 %q0, [told], 0; @!%q0 bra wait;
+ld.shared.b128 %answer, [answer];
+clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %q1, %answer;
+clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.b32.b128 {%t0, %t1, %t2, _}, %answer;
+clusterlaunchcontrol.query_cancel.get_first_ctaid::y.b32.b128 %t3, %answer;
+selp.u32 %d, 1, 2, %q1;
+)",
+                                   {0}, {}, {}, &error);
+  REQUIRE(error == "");
+  for (uint32_t v : got) CHECK(v == 2);
+}
 
 TEST_CASE("every warp waits at an mbarrier until all have arrived, phase by phase", "[async]") {
   // Each thread adds its number in each of 4 phases; after each wait it must see all 128 of them.
