@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """An unmodified PyTorch trainer on the simulated GPU, snapshot at random moments, killed and restored:
-torch_test.py [--count N | --chain N] [--user nobody] [--build DIR] [--python PYTHON] [--limit S] [-- [NAME=VALUE] ARGUMENTS of examples/train_gpt.py]
+torch_test.py [--count N | --chain N] [--user nobody] [--build DIR] [--python PYTHON] [--limit S] [--program FILE] [-- [NAME=VALUE] ARGUMENTS of examples/train_gpt.py]
 
 One undisturbed run says what the losses are. Each cycle snapshots a run at a random step (in turn by SIGUSR1 and by the command
 line), kills it some time later and restores it; its log must be the undisturbed one's, to the last bit. The steps of --cpu are
@@ -32,8 +32,9 @@ from gpuckpt_sim_torch import TESTED  # noqa: E402
 class Tools(harness.Tools):
     """Kernels are compiled once for all runs, and kept for the next test."""
 
-    def __init__(self, build, python, user=None):
+    def __init__(self, build, python, user=None, program=TRAINER):
         super().__init__(build)
+        self.program = program
         self.python, self.user, self.cache = python, user, build / "tests" / ("torch" if user is None else f"torch-{user}")
         self.cache.mkdir(parents=True, exist_ok=True)
         if user is not None and os.getuid() == 0:
@@ -84,7 +85,7 @@ class Session(harness.Session):
     def train(self, arguments, under_gpuckpt=True):
         """Variables of the environment come before the trainer's own arguments, as in a shell."""
         given = [a for a in map(str, arguments) if ENVIRONMENT.match(a)]
-        return self.python(TRAINER, [a for a in map(str, arguments) if a not in given], under_gpuckpt, **dict(a.split("=", 1) for a in given))
+        return self.python(self.tools.program, [a for a in map(str, arguments) if a not in given], under_gpuckpt, **dict(a.split("=", 1) for a in given))
 
 
 def missing(python):
@@ -100,7 +101,7 @@ def missing(python):
 
 def losses(lines):
     """(loss, norm) of each step, from the log."""
-    return [(float.fromhex(words[3]), float.fromhex(words[5])) for words in map(str.split, lines) if words[:1] == ["step"]]
+    return [(float.fromhex(words[3]), float.fromhex(words[5])) for words in map(str.split, lines) if words[:1] == ["step"] and "loss" in words]
 
 
 def undisturbed(tools, arguments, limit):
@@ -203,16 +204,17 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--user", type=lambda name: pwd.getpwnam(name).pw_uid, help="who runs it, when root tests")
     parser.add_argument("--cpu", type=int, default=3, help="steps to compare with the CPU")
+    parser.add_argument("--program", default=TRAINER, help="another one than the trainer, with --cpu 0")
     parser.add_argument("--limit", type=float, default=600, help="seconds for one run")
     options = parser.parse_args(arguments[:arguments.index("--")] if "--" in arguments else arguments)
     if why := missing(options.python):
         print(f"skipped: {why}")
         return 77
-    tools = Tools(harness.find_build(options.build), options.python, options.user)
+    tools = Tools(harness.find_build(options.build), options.python, options.user, options.program)
     if options.cpu:
         against_cpu(tools, trainer, options.cpu, options.limit)
     expected, seconds = undisturbed(tools, trainer, options.limit)
-    print(f"{len(losses(expected))} steps in {seconds:.1f} s", flush=True)
+    print(f"{len(expected)} lines in {seconds:.1f} s", flush=True)
     if options.chain:
         done = chain(tools, trainer, expected, options.seed, options.limit, options.chain)
         print(f"{done} of {done} identical")
