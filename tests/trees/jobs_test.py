@@ -114,9 +114,14 @@ def cycle(job, take):
 
 
 def one_device(build):
-    """A member with a device beside members without."""
-    with Job(build, "g", sim=True) as job:
-        cycle(job, lambda: job.snapshot(job.process, "cli"))
+    """A member with a device beside members without. What the library itself asks of the driver is not the program's doing."""
+    os.environ["GPUCKPT_LOG"] = "info"
+    try:
+        with Job(build, "g", 200, sim=True) as job:
+            cycle(job, lambda: job.snapshot(job.process, "cli"))
+            expect("past the gate" not in job.errors("out"), job.errors("out"))
+    finally:
+        del os.environ["GPUCKPT_LOG"]
 
 
 def two_devices(build):

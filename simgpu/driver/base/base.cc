@@ -1,8 +1,10 @@
 #include "driver/base/base.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -45,6 +47,13 @@ void say(const char* format, ...) {
   if (at > sizeof line - 2) at = sizeof line - 2;
   line[at++] = '\n';
   if (write(2, line, at) < 0) return;
+}
+
+int device_ioctl() {
+  const int before = errno;
+  const int rc = ioctl(-1, 0, nullptr);
+  errno = before;
+  return rc;
 }
 
 }  // namespace simgpu

@@ -101,6 +101,7 @@ void* map_somewhere(uint64_t size, int fd) {
 
 Ref<Backing> Backing::create(Device* device, uint64_t size, bool shareable) {
   if (device && !device->charge(size)) return {};
+  device_ioctl();
   auto b = Ref<Backing>::adopt(new Backing);
   b->device = device;
   b->size = size;

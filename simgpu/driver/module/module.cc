@@ -37,6 +37,7 @@ int target_of(const char* text) {
 
 CUresult Module::measure(const Image& image, int sm, uint64_t* bytes, ptx::Module** code, char* log,
                          size_t log_bytes) {
+  device_ioctl();
   ptx::CompileOptions options{static_cast<uint32_t>(sm)};
   *code = ptx::compile(image.text, image.length, options, log, log_bytes);
   if (!*code) return CUDA_ERROR_INVALID_PTX;

@@ -4,6 +4,7 @@
 
 #include "device/capture/capture.h"
 #include "gpuckpt/exit_codes.h"
+#include "intercept/gate/gate.h"
 
 namespace gpuckpt::device {
 namespace {
@@ -17,6 +18,7 @@ struct Worker {
   DeviceReport report;
   void run() { ok = step(context, device, &report); }
   static void* start(void* worker) {
+    gate_bypass_this_thread();
     static_cast<Worker*>(worker)->run();
     return nullptr;
   }

@@ -161,7 +161,7 @@ struct AtFreeze {
 } at_freeze;
 
 bool close_gate(uint64_t until_ms, GateHolder* holder) {
-  at_freeze = {realm_loaded(), realm_stray_ioctls()};
+  at_freeze = {realm_loaded(), realm_stray_ioctls().count};
   return gate_close(until_ms * 1000000, holder);
 }
 
@@ -187,9 +187,14 @@ bool not_initialised() { return !(machine_facts.initialised = learn_machine(&mac
 
 const char* changed_since_freeze() {
   if (realm_loaded() != at_freeze.loaded) return "a thread loaded the driver at that moment";
-  if (realm_stray_ioctls() != at_freeze.stray_ioctls)
-    return "a thread called the driver past the gate (by a private table of cuGetExportTable)";
-  return nullptr;
+  const StrayIoctls stray = realm_stray_ioctls();
+  if (stray.count == at_freeze.stray_ioctls) return nullptr;
+  static char text[160];
+  format(text, sizeof text,
+         "thread %d called the driver past the gate (by a private table of cuGetExportTable; ioctl "
+         "0x%x)",
+         stray.thread, stray.request);
+  return text;
 }
 
 bool hold_first_call(uint64_t deadline_ms, DeviceReport* report) {

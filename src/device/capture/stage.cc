@@ -551,6 +551,7 @@ void stage_forget() {
 }
 
 bool stage(CaptureSink* sink, DeviceReport* report) {
+  gate_bypass_this_thread();
   report->code = kExitOk;
   report->device_bytes = report->moved_bytes = report->staged_bytes = 0;
   report->allocations = report->hash_us = 0;
@@ -582,6 +583,7 @@ bool drain(CaptureSink* sink, DeviceReport* report) {
 }
 
 bool precopy(CaptureSink* sink, uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
+  gate_bypass_this_thread();
   for (DeviceStage& stage : the_stage().device) stage.precopied.clear();
   report->precopy_bytes = report->precopy_rounds = report->precopy_stop_us = 0;
   if (!sink->sealed || !sink->named || !sink->arrived || !may_overflow(sink)) return true;

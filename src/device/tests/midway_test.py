@@ -41,7 +41,7 @@ def ends_by_itself(tools, program, seed):
 
 
 def is_signalled(tools, program, number, seed):
-    command = [program, 200, 5, "same"]  # it must not be done before the signal comes
+    command = [program, 400, 5, "same"]  # it must not be done before the signal comes
     expected, _ = harness.reference(tools, command)
     with harness.Session(tools, seed) as session:
         process = session.run(command)

@@ -64,10 +64,15 @@ bool realm_is_consistent();
 const char* realm_visible_devices();
 void realm_show_devices(const char* list);
 
-// How many ioctls of the driver a thread outside the gate made while the gate was closed: it
+// The ioctls of the driver that a thread outside the gate made while the gate was closed: it
 // reached the driver by a private table, and what it changed there may be missing in the snapshot,
 // which is given up.
-uint64_t realm_stray_ioctls();
+struct StrayIoctls {
+  uint64_t count;
+  int thread;  // of the latest, and what it asked for
+  uint32_t request;
+};
+StrayIoctls realm_stray_ioctls();
 
 // Imports of the driver outside the reviewed list, comma separated; "" when there are none.
 const char* realm_unknown_imports();

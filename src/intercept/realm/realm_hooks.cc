@@ -36,12 +36,17 @@ namespace gpuckpt::realm_hooks {
 namespace {
 
 constinit std::atomic<uint64_t> g_stray{0};
+constinit std::atomic<int> g_stray_thread{0};
+constinit std::atomic<uint32_t> g_stray_request{0};
 constinit char g_devices[512] = "";  // CUDA_VISIBLE_DEVICES in the program's place
 
-void count_stray_ioctl() {
+void count_stray_ioctl(unsigned long request) {
   if (!gate_closed()) return;
   ThreadRecord* r = this_thread_record();
-  if (!r || r->depth == 0) g_stray.fetch_add(1, std::memory_order_relaxed);
+  if (r && r->depth != 0) return;
+  g_stray_thread.store(sys::gettid(), std::memory_order_relaxed);
+  g_stray_request.store(static_cast<uint32_t>(request), std::memory_order_relaxed);
+  g_stray.fetch_add(1, std::memory_order_relaxed);
 }
 
 // -- memory
@@ -303,11 +308,11 @@ int my_ioctl(int fd, unsigned long request, ...) {
   va_start(args, request);
   void* arg = va_arg(args, void*);
   va_end(args);
-  count_stray_ioctl();
+  count_stray_ioctl(request);
   return ioctl(fd, request, arg);
 }
 long my_syscall(long nr, long a, long b, long c, long d, long e, long f) {
-  if (nr == SYS_ioctl) count_stray_ioctl();
+  if (nr == SYS_ioctl) count_stray_ioctl(static_cast<unsigned long>(b));
   switch (nr) {
     case SYS_mmap:
       return reinterpret_cast<long>(realm_maps::map(reinterpret_cast<void*>(a),
@@ -584,12 +589,15 @@ void* replacement(const char* import, bool* reviewed) {
   return nullptr;
 }
 
-uint64_t stray_ioctls() { return g_stray.load(std::memory_order_relaxed); }
+StrayIoctls stray_ioctls() {
+  return {g_stray.load(std::memory_order_relaxed), g_stray_thread.load(std::memory_order_relaxed),
+          g_stray_request.load(std::memory_order_relaxed)};
+}
 
 }  // namespace gpuckpt::realm_hooks
 
 namespace gpuckpt {
-uint64_t realm_stray_ioctls() { return realm_hooks::stray_ioctls(); }
+StrayIoctls realm_stray_ioctls() { return realm_hooks::stray_ioctls(); }
 const char* realm_visible_devices() { return realm_hooks::my_getenv("CUDA_VISIBLE_DEVICES"); }
 void realm_show_devices(const char* list) {
   copy(realm_hooks::g_devices, sizeof realm_hooks::g_devices, list);

@@ -13,6 +13,8 @@
 #include "base/mutex.h"
 #include "base/syscall.h"
 
+#include "intercept/realm/realm.h"
+
 namespace gpuckpt {
 
 // -- realm_heap.cc: the private heap. Blocks are 16-byte aligned.
@@ -70,7 +72,7 @@ namespace realm_hooks {
 // Our function for an import of the driver; null: not replaced. `reviewed`: it is on one of the
 // lists.
 void* replacement(const char* import, bool* reviewed);
-uint64_t stray_ioctls();
+StrayIoctls stray_ioctls();
 }  // namespace realm_hooks
 
 // -- realm.cc

@@ -10,7 +10,7 @@
 
 #include "../../programs/driver.h"
 
-enum { kMost = 8, kWords = 1 << 13, kBig = 16 << 20 };
+enum { kMost = 8, kWords = 1 << 13, kBig = 16 << 20, kBulk = 4 << 20 };
 
 struct Worker {
   pid_t pid;
@@ -26,11 +26,13 @@ static int has(char flag) { return strchr(flags, flag) != NULL; }
 static void work(int number, int in, int out) {
   static uint64_t table[kWords];
   const int device = (has('g') && number == 0) || (has('G') && number < 2);
-  CUdeviceptr memory = 0;
+  CUdeviceptr memory = 0, bulk = 0;  // the bulk is more than a snapshot moves without a look
   if (device) {
     start_driver();
     OK(DRIVER(cuMemAlloc_v2)(&memory, sizeof table));
     OK(DRIVER(cuMemsetD8_v2)(memory, (unsigned char)number, sizeof table));
+    OK(DRIVER(cuMemAlloc_v2)(&bulk, kBulk));
+    OK(DRIVER(cuMemsetD8_v2)(bulk, (unsigned char)number, kBulk));
   }
   uint64_t *big = NULL, step, sum = 0;
   if (has('b')) {
@@ -42,6 +44,13 @@ static void work(int number, int in, int out) {
     if (device) OK(DRIVER(cuMemcpyDtoH_v2)(table, memory, sizeof table));
     for (int i = 0; i < kWords; ++i) sum = table[i] = mix(mix(table[i], sum), step);
     if (device) OK(DRIVER(cuMemcpyHtoD_v2)(memory, table, sizeof table));
+    if (device) {
+      const CUdeviceptr at = bulk + mix(sum, step) % (kBulk / 8) * 8;
+      uint64_t word;
+      OK(DRIVER(cuMemcpyDtoH_v2)(&word, at, sizeof word));
+      sum = word = mix(word, sum);
+      OK(DRIVER(cuMemcpyHtoD_v2)(at, &word, sizeof word));
+    }
     for (int i = 0; big && i < 4; ++i) sum = mix(sum, big[mix(sum, step) % (kBig / 8)] += step);
     if (write(out, &sum, sizeof sum) != sizeof sum) break;
   }
