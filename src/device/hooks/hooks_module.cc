@@ -1,4 +1,5 @@
 // Modules and libraries: their images by content, and everything handed out from them.
+#include "base/text/text.h"
 #include "device/base/jit_options.h"
 #include "device/base/lock_order.h"
 #include "device/hooks/hooks.h"
@@ -437,6 +438,32 @@ CUresult hook_cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdev
   if (auto* k =
           registry().find<KernelObject>(ObjectType::kKernel, name_from(Kind::kKernel, kernel)))
     set(&k->settings, kCacheConfig, config, dev);
+  return result;
+}
+
+// The driver's text lies in its copy of the code, which does not outlive a restore. Ours does.
+static const char* own_text(const char* symbol, const char* kept) {
+  return kept && equal(symbol, kept) ? kept : symbol;
+}
+
+CUresult hook_cuKernelGetName(const char** name, CUkernel hfunc) {
+  CUresult result = real().cuKernelGetName(name, hfunc);
+  if (result != CUDA_SUCCESS || !*name) return result;
+  MutexLock guard(registry().lock);
+  if (auto* k = registry().find<KernelObject>(ObjectType::kKernel, name_from(Kind::kKernel, hfunc)))
+    *name = own_text(*name, k->symbol);
+  return result;
+}
+
+CUresult hook_cuFuncGetName(const char** name, CUfunction hfunc) {
+  CUresult result = real().cuFuncGetName(name, hfunc);
+  if (result != CUDA_SUCCESS || !*name) return result;
+  MutexLock guard(registry().lock);
+  const uint64_t known = name_from(Kind::kFunction, hfunc);
+  const FunctionObject* f = function_object(known);
+  const uint64_t kernel = f && f->kernel ? f->kernel : known;
+  const auto* k = registry().find<KernelObject>(ObjectType::kKernel, kernel);
+  *name = own_text(*name, f && f->symbol ? f->symbol : k ? k->symbol : nullptr);
   return result;
 }
 

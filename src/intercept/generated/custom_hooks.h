@@ -49,6 +49,7 @@ CUresult hook_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned 
 CUresult hook_cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream, unsigned int flags);
 CUresult hook_cuEventRecord_ptsz(CUevent hEvent, CUstream hStream);
 CUresult hook_cuFuncGetModule(CUmodule *hmod, CUfunction hfunc);
+CUresult hook_cuFuncGetName(const char **name, CUfunction hfunc);
 CUresult hook_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value);
 CUresult hook_cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z);
 CUresult hook_cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config);
@@ -98,6 +99,7 @@ CUresult hook_cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsi
 CUresult hook_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags);
 CUresult hook_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel);
 CUresult hook_cuKernelGetLibrary(CUlibrary *pLib, CUkernel kernel);
+CUresult hook_cuKernelGetName(const char **name, CUkernel hfunc);
 CUresult hook_cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev);
 CUresult hook_cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev);
 CUresult hook_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernels, CUlibrary lib);
@@ -295,6 +297,7 @@ struct HookTable {
   decltype(&hook_cuEventRecordWithFlags_ptsz) cuEventRecordWithFlags_ptsz;
   decltype(&hook_cuEventRecord_ptsz) cuEventRecord_ptsz;
   decltype(&hook_cuFuncGetModule) cuFuncGetModule;
+  decltype(&hook_cuFuncGetName) cuFuncGetName;
   decltype(&hook_cuFuncSetAttribute) cuFuncSetAttribute;
   decltype(&hook_cuFuncSetBlockShape) cuFuncSetBlockShape;
   decltype(&hook_cuFuncSetCacheConfig) cuFuncSetCacheConfig;
@@ -341,6 +344,7 @@ struct HookTable {
   decltype(&hook_cuIpcOpenMemHandle_v2) cuIpcOpenMemHandle_v2;
   decltype(&hook_cuKernelGetFunction) cuKernelGetFunction;
   decltype(&hook_cuKernelGetLibrary) cuKernelGetLibrary;
+  decltype(&hook_cuKernelGetName) cuKernelGetName;
   decltype(&hook_cuKernelSetAttribute) cuKernelSetAttribute;
   decltype(&hook_cuKernelSetCacheConfig) cuKernelSetCacheConfig;
   decltype(&hook_cuLibraryEnumerateKernels) cuLibraryEnumerateKernels;

@@ -131,6 +131,9 @@ CUresult hook_cuEventRecord_ptsz(CUevent hEvent, CUstream hStream) {
 CUresult hook_cuFuncGetModule(CUmodule *hmod, CUfunction hfunc) {
   return real().cuFuncGetModule(hmod, hfunc);
 }
+CUresult hook_cuFuncGetName(const char **name, CUfunction hfunc) {
+  return real().cuFuncGetName(name, hfunc);
+}
 CUresult hook_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value) {
   return real().cuFuncSetAttribute(hfunc, attrib, value);
 }
@@ -268,6 +271,9 @@ CUresult hook_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel) {
 }
 CUresult hook_cuKernelGetLibrary(CUlibrary *pLib, CUkernel kernel) {
   return real().cuKernelGetLibrary(pLib, kernel);
+}
+CUresult hook_cuKernelGetName(const char **name, CUkernel hfunc) {
+  return real().cuKernelGetName(name, hfunc);
 }
 CUresult hook_cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev) {
   return real().cuKernelSetAttribute(attrib, val, kernel, dev);

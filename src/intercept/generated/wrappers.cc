@@ -947,7 +947,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuFuncGetModule(CUmodule *hmod, CUfunc
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuFuncGetName(const char **name, CUfunction hfunc) {
   GateGuard guard(kFn_cuFuncGetName);
   const bool named = translating();
-  const CUresult rc = real().cuFuncGetName(name, in_if(named, Kind::kFunction, hfunc));
+  CUresult rc = hook_table.cuFuncGetName(name, in_if(named, Kind::kFunction, hfunc));
+  if (no_memory(rc)) rc = hook_table.cuFuncGetName(name, in_if(named, Kind::kFunction, hfunc));
   return rc;
 }
 
@@ -2229,7 +2230,8 @@ extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuKernelGetLibrary(CUlibrary *pLib, CU
 extern "C" GPUCKPT_DRIVER_SYMBOL CUresult cuKernelGetName(const char **name, CUkernel hfunc) {
   GateGuard guard(kFn_cuKernelGetName);
   const bool named = translating();
-  const CUresult rc = real().cuKernelGetName(name, in_if(named, Kind::kKernel, hfunc));
+  CUresult rc = hook_table.cuKernelGetName(name, in_if(named, Kind::kKernel, hfunc));
+  if (no_memory(rc)) rc = hook_table.cuKernelGetName(name, in_if(named, Kind::kKernel, hfunc));
   return rc;
 }
 

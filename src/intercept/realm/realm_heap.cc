@@ -9,6 +9,11 @@
 // request gets the first noted block of its size that is not taken yet. Sizes, not positions, are
 // matched: drivers allocate a little more or less from run to run. What was freed meanwhile keeps
 // its position only.
+//
+// What a dead generation has left stays, because the program may hold pointers into it. Of the
+// generations after the first, big blocks are emptied: they are copies of code that a replay has
+// loaded, which no program has a pointer into (names of functions are ours, hooks_module.cc), and a
+// program that is restored again and again would grow by them each time.
 #include <string.h>
 #include <sys/mman.h>
 
@@ -56,6 +61,7 @@ static_assert(kClasses < 256);
 
 constexpr uint64_t kCommit = 4ull << 20;      // made readable at a time
 constexpr uint64_t kGiveBack = 256ull << 10;  // freed blocks this big give their pages back
+constexpr uint64_t kEmptied = 64ull << 10;    // blocks this big are emptied with their generation
 
 // A block that a recorded call took.
 struct Place {
@@ -229,16 +235,32 @@ void* allocate_zeroed(size_t bytes) {
   return block;
 }
 
+namespace {
+
+void give_pages_back(const Header* h) {
+  uint64_t from = page_up(reinterpret_cast<uint64_t>(h) + sizeof(Free));
+  uint64_t to = page_down(reinterpret_cast<uint64_t>(h) + class_bytes(h->size_class));
+  if (to > from)
+    sys::call(SYS_madvise, static_cast<long>(from), static_cast<long>(to - from), MADV_DONTNEED);
+}
+
+void empty_big_blocks() {
+  for (uint64_t at = s.begin; at < s.at;) {
+    const auto* h = reinterpret_cast<const Header*>(at);
+    const uint64_t bytes = class_bytes(h->size_class);
+    if (!bytes) return;  // a block that was being taken when the process was snapshotted
+    if (bytes >= kEmptied) give_pages_back(h);
+    at += bytes;
+  }
+}
+
+}  // namespace
+
 void release(void* block) {
   Header* h = header_of(block);
   if (h->back) h = header_of(static_cast<char*>(block) - h->back);
   uint64_t bytes = class_bytes(h->size_class);
-  if (bytes >= kGiveBack) {
-    uint64_t from = page_up(reinterpret_cast<uint64_t>(h) + sizeof(Free));
-    uint64_t to = page_down(reinterpret_cast<uint64_t>(h) + bytes);
-    if (to > from)
-      sys::call(SYS_madvise, static_cast<long>(from), static_cast<long>(to - from), MADV_DONTNEED);
-  }
+  if (bytes >= kGiveBack) give_pages_back(h);
   auto* f = reinterpret_cast<Free*>(h);
   MutexLock locked(s.lock);
   uint32_t size_class = h->size_class;
@@ -263,6 +285,7 @@ bool contains(const void* p) {
 
 void new_generation() {
   if (!s.begin) return;
+  if (s.generation) empty_big_blocks();
   s.begin = s.at = page_up(s.at);
   s.used = 0;
   s.generation++;

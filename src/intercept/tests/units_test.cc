@@ -9,6 +9,7 @@
 #include <random>
 #include <thread>
 
+#include "base/address.h"
 #include "intercept/realm/realm.h"
 #include "intercept/realm/realm_internal.h"
 #include "intercept/spec/abi_table.h"
@@ -115,6 +116,31 @@ TEST_CASE("heap: blocks do not overlap, are aligned, survive") {
   REQUIRE(realm_heap_bytes() < 8 * high);
   realm_heap::new_generation();
   REQUIRE(reinterpret_cast<uint64_t>(realm_heap::allocate(10)) >= kRealmHeapBase + high);
+}
+
+TEST_CASE("heap: a program that is restored many times does not grow by the driver's big blocks") {
+  constexpr size_t kBig = 1 << 20, kSmall = 1000;
+  struct Generation {
+    unsigned char *big, *small;
+  } made[4];
+  realm_heap::allocate(kSmall);
+  realm_heap::new_generation();  // what the first generation leaves stays whole
+  for (int i = 0; i < 4; ++i) {
+    realm_heap::new_generation();
+    made[i] = {static_cast<unsigned char*>(realm_heap::allocate(kBig)),
+               static_cast<unsigned char*>(realm_heap::allocate(kSmall))};
+    memset(made[i].big, 'b', kBig);
+    memset(made[i].small, 's', kSmall);
+  }
+  for (int i = 0; i < 4; ++i) {
+    unsigned char resident;
+    auto* middle = reinterpret_cast<unsigned char*>(
+        page_down(reinterpret_cast<uint64_t>(made[i].big + kBig / 2)));
+    REQUIRE(mincore(middle, 1, &resident) == 0);
+    REQUIRE((resident & 1) == (i == 3));  // the living one
+    // The program may hold pointers into small ones.
+    REQUIRE((made[i].small[0] == 's' && made[i].small[kSmall - 1] == 's'));
+  }
 }
 
 TEST_CASE("maps: pieces split and join") {
