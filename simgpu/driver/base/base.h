@@ -129,7 +129,7 @@ constexpr uint64_t kKiB = 1024, kMiB = 1024 * kKiB, kGiB = 1024 * kMiB;
 constexpr uint64_t kPage = 4096, kBigPage = 2 * kMiB;
 
 // Makes an ioctl, as the real driver does when it changes something on the device. It fails and
-// changes nothing; whoever watches the driver's system calls sees it.
+// changes nothing, but a library that watches the driver's system calls sees it.
 int device_ioctl();
 
 }  // namespace simgpu
