@@ -2,6 +2,7 @@
 """Connections to a process that is not part of the snapshot: connections_test.py CASE [--nobody] [--build DIR]"""
 import argparse
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -126,6 +127,33 @@ print("survived", flush=True)
         raise Failure(errors)
 
 
+def inspected(build):
+    """`inspect --fds` shows the addresses of each connection, and what becomes of it."""
+    run = Run(build)
+    program = """
+import os, socket, sys, time
+l = socket.create_server(("127.0.0.1", 0))
+inside = socket.create_connection(l.getsockname())
+accepted, _ = l.accept()
+outside = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+pair = socket.socketpair()
+for s in (inside, outside): print("%s:%d to %s:%d" % (*s.getsockname(), *s.getpeername()), flush=True)
+print("ready", flush=True)
+while not os.path.exists("go_on"): time.sleep(0.005)
+"""
+    process = run.popen([sys.executable, "-c", program, str(run.port)], "out", "err", LD_PRELOAD=str(build / "lib" / "libgpuckpt.so"))
+    run.until(lambda: run.says("ready"), process, "before it was ready")
+    done = run.checkpoint(process.pid)
+    expect(done.returncode == 3, done)
+    run.kill(process)
+    inside, outside = (run.work / "out").read_text().splitlines()[:2]
+    shown = subprocess.run([build / "bin" / "gpuckpt", "inspect", f"{run.work / 'store'}@latest", "--fds"], env=run.environment(),
+                           capture_output=True, text=True, **run.identity()).stdout
+    for text, times in ((f"TCP {inside}, comes back connected", 1), (f"TCP {outside}, comes back reset", 1), ("unix stream, comes back connected", 2)):
+        if shown.count(text) != times:
+            raise Failure(f"'{text}' is not shown {times} times:\n{shown}")
+
+
 class WithoutPeekOffset(features_test.Run):
     def wrapped(self, command):
         return [str(c) for c in (self.build / "tests" / "features" / "support" / "no_peek_offset", *command)]
@@ -138,7 +166,7 @@ def no_peek_offset(build):
         raise Failure(wrong)
 
 
-CASES = {case.__name__: case for case in (reset, drop, refuse, port_taken, no_peek_offset)}
+CASES = {case.__name__: case for case in (reset, drop, refuse, port_taken, inspected, no_peek_offset)}
 
 
 def main(cases):

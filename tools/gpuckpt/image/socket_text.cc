@@ -52,6 +52,7 @@ const char* future(const Socket& s) {
     case process::kSocketStandard:
       return ", comes back as the launcher's";
     case process::kSocketConnection:
+    case process::kSocketPair:
       return ", comes back connected";
     default:
       return "";
