@@ -26,6 +26,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "base/text/log.h"
 #include "base/text/text.h"
 #include "intercept/doors/doors.h"
 #include "intercept/gate/gate.h"
@@ -380,6 +381,18 @@ void* my_dlopen(const char* file, int mode) {
   if (handle) realm_adopt_object(handle);
   return handle;
 }
+// In a namespace of its own a library has a libc of its own, which is not rewound with the driver.
+// NVIDIA's imports the function and has not been seen to call it.
+void* my_dlmopen(Lmid_t space, const char* file, int mode) {
+  if (space == LM_ID_BASE) return my_dlopen(file, mode);
+  void* handle = dlmopen(space, file, mode);
+  if (handle)
+    log_line(LogLevel::kWarn,
+             "gpuckpt: the driver has loaded %s into a namespace of its own (dlmopen); a restore "
+             "does not rewind it",
+             file);
+  return handle;
+}
 // The driver stays where it is for ever, and so do its libraries.
 int my_dlclose(void*) { return 0; }
 
@@ -477,6 +490,7 @@ const Replaced kReplaced[] = {
     R("dlsym", my_dlsym),
     R("dlvsym", my_dlvsym),
     R("dlopen", my_dlopen),
+    R("dlmopen", my_dlmopen),
     R("dlclose", my_dlclose),
 };
 #undef R

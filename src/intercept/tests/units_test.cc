@@ -305,6 +305,7 @@ TEST_CASE("imports: reviewed lists") {
   REQUIRE(realm_hooks::replacement("malloc", &reviewed));
   REQUIRE(realm_hooks::replacement("getline", &reviewed));
   REQUIRE(realm_hooks::replacement("memfd_create", &reviewed));
+  REQUIRE(realm_hooks::replacement("dlmopen", &reviewed));
   REQUIRE(!realm_hooks::replacement("memcpy", &reviewed));
   REQUIRE(reviewed);
   REQUIRE(!realm_hooks::replacement("io_uring_setup", &reviewed));
