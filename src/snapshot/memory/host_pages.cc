@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 
 #include "base/address.h"
@@ -30,6 +31,9 @@ constexpr uint64_t kLittle = 64ull << 20;
 // copy-on-write faults cost afterwards is not in it.
 uint64_t clone_ns_per_page = 95, copy_ns_per_page = 1000;
 constexpr uint64_t kCloneFixedUs = 300;
+// What a clone costs each thread that continues: its stack and its thread descriptor are copied at
+// once, each with an interrupt of all processors (to flush their TLBs).
+constexpr uint64_t kCloneThreadNs = 8000;
 bool early_works = true;  // process_vm_readv is allowed
 
 // After rounds that gained too little, so many snapshots are taken without rounds, because the
@@ -46,6 +50,14 @@ uint64_t with_margin(uint64_t bytes) { return page_up(bytes + bytes / 4 + (1u <<
 
 bool fits(uint64_t bytes) {
   return copies_always() || with_margin(bytes) <= memory_room().left / 4;
+}
+
+uint64_t thread_count() {
+  struct stat st;
+  constexpr uint64_t kOtherLinks = 2;
+  if (sys::failed(sys::call(SYS_newfstatat, -100, sys::ptr("/proc/self/task"), sys::ptr(&st), 0)))
+    return 1;
+  return st.st_nlink > kOtherLinks ? st.st_nlink - kOtherLinks : 1;
 }
 
 }  // namespace
@@ -371,7 +383,8 @@ void HostPages::make_plan(bool device_present, Producer* out) {
     huge += r.huge_bytes;
   }
   plan.small_pages = (all - huge) / kPage;
-  plan.clone_us = kCloneFixedUs + plan.small_pages * clone_ns_per_page / 1000 + (huge >> 21);
+  plan.clone_us = kCloneFixedUs + plan.small_pages * clone_ns_per_page / 1000 + (huge >> 21) +
+                  thread_count() * kCloneThreadNs / 1000;
   auto expect = [&](uint64_t bytes) {
     plan.bytes = bytes;
     plan.copy_us = bytes / kPage * copy_ns_per_page / 1000;
@@ -466,6 +479,71 @@ void HostPages::find_guards(uint64_t start, uint64_t end) {
   }
 }
 
+// The pages and the guard pages of the ranges [first, end), none of which is tracked, by one look
+// at all that lies between their ends. False: nothing was found out.
+bool HostPages::resolve_together(size_t first, size_t end) {
+  constexpr size_t kRoom = 512;
+  PageRegion found[kRoom];
+  bool files = false;
+  for (size_t i = first; i < end; ++i) files |= ranges[i].file;
+  // (Pages of anonymous memory are never the file's own.)
+  const PageQuery query{.none = files ? kPageZero | kPageFile : uint64_t{kPageZero},
+                        .any = kPagePresent | kPageSwapped | kPageGuard,
+                        .tell = kPagePresent | kPageGuard};
+  const uint32_t written_before = written.count, guards_before = guards.count;
+  const uint64_t until = ranges[end - 1].end;
+  size_t i = first;
+  ranges[i].written_begin = written.count;
+  const auto next_range = [&] {
+    ranges[i].written_end = written.count;
+    if (++i < end) ranges[i].written_begin = written.count;
+  };
+  long n = 0;
+  for (uint64_t at = ranges[first].start; at < until && n >= 0;) {
+    n = pagemap.scan(&at, until, query, found, kRoom);
+    for (long k = 0; k < n && i < end; ++k) {
+      PageRegion piece = found[k];
+      while (i < end && ranges[i].end <= piece.start) next_range();
+      // A region can go on in the next range, and over memory that is in none.
+      for (; i < end && ranges[i].start < piece.end; next_range()) {
+        const bool goes_on = ranges[i].end < piece.end;
+        PageRegion part = piece;
+        if (part.start < ranges[i].start) part.start = ranges[i].start;
+        if (goes_on) part.end = ranges[i].end;
+        PageList* to = part.categories & kPageGuard ? &guards : &written;
+        if (to->count == to->room) n = -1;
+        if (n >= 0) to->at[to->count++] = part;
+        if (!goes_on) break;
+      }
+    }
+  }
+  if (n < 0) {
+    written.count = written_before, guards.count = guards_before;
+    return false;
+  }
+  while (i < end) next_range();
+  for (size_t k = first; k < end; ++k) ranges[k].resolved = true;
+  return true;
+}
+
+// Ranges that are not tracked: a process has some fifty small ones, the pieces of its libraries
+// above all, and to look at each of them takes longer than to look at their pages. Returns the
+// number of the range behind those that were looked at. Large ones are only asked for guard pages:
+// the copied child looks at them.
+size_t HostPages::resolve_neighbours(size_t first) {
+  constexpr uint64_t kNear = 64ull << 20;
+  if (ranges[first].tracked) return first + 1;
+  size_t end = first;
+  if (!pagemap.by_words())
+    while (end < range_count && !ranges[end].tracked &&
+           ranges[end].end - ranges[first].start <= kNear)
+      ++end;
+  if (end > first && resolve_together(first, end)) return end;
+  if (end == first) end = first + 1;
+  for (size_t i = first; i < end; ++i) find_guards(ranges[i].start, ranges[i].end);
+  return end;
+}
+
 void HostPages::find_written() {
   uint64_t t0 = sys::now_us();
   const bool known = tracker.bits_are_ours(&pagemap);
@@ -478,8 +556,8 @@ void HostPages::find_written() {
       r.tracked = find_written(&r);
       if (!r.tracked) written.count = w, gone.count = g, guards.count = k;
     }
-    if (!r.tracked) find_guards(r.start, r.end);
   }
+  for (size_t i = 0; i < range_count;) i = resolve_neighbours(i);
   tracker.renew();
   scan_us = sys::now_us() - t0;
 }

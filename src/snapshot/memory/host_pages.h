@@ -83,7 +83,8 @@ class HostPages {
   // between copying and cloning, and gets the memory for a copy. `out`: to the writer; null:
   // nothing is to be sent before the stop.
   void make_plan(bool device_present, Producer* out);
-  // PARKED. Finds the written pages of tracked ranges and protects them again; and guard pages.
+  // PARKED. Finds the written pages of tracked ranges and protects them again; guard pages; and the
+  // pages of small ranges that are not tracked.
   void find_written();
   // PARKED. Guard pages of memory that is not in a range: shared, or of files.
   void find_guards(uint64_t start, uint64_t end);
@@ -128,6 +129,8 @@ class HostPages {
   uint32_t first_early(uint64_t address) const;  // that ends behind it
   bool find_written(PumpRange*);
   bool resolve(PumpRange*);
+  size_t resolve_neighbours(size_t first);
+  bool resolve_together(size_t first, size_t end);
 };
 
 template <typename Written, typename Early, typename Same>

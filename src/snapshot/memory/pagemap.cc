@@ -84,7 +84,7 @@ long Pagemap::call(uint64_t* start, uint64_t end, const PageQuery& query, PageRe
   a.category_inverted = none | query.any_not;
   a.category_mask = query.all | none;
   a.category_anyof_mask = (query.any & known) | query.any_not;
-  a.return_mask = query.tell;
+  a.return_mask = query.tell & known;
   long n = sys::call(SYS_ioctl, fd_, static_cast<long>(kPagemapScan), sys::ptr(&a));
   // Not walk_end: the kernel collects at most 512 regions at a time, notes there where it had to
   // stop for that, and does not correct it when it continues by itself and reaches the end (seen on
@@ -130,11 +130,12 @@ long Pagemap::scan_in_slices(uint64_t* start, uint64_t end, const PageQuery& que
   uint64_t slice = 64ull << 20;
   size_t n = 0;
   while (*start < end && n < room) {
-    const uint64_t until = end - *start <= slice ? end : (*start + slice) & ~(kHugePage - 1);
-    const uint64_t began = sys::now_us();
+    const bool last = end - *start <= slice;
+    const uint64_t until = last ? end : (*start + slice) & ~(kHugePage - 1);
+    const uint64_t began = last ? 0 : sys::now_us();
     const long got = call(start, until, query, out + n, room - n);
     if (got < 0) return got;
-    const uint64_t took = sys::now_us() - began;
+    const uint64_t took = last ? kShortUs : sys::now_us() - began;
     if (took < kShortUs && slice < kMost) slice *= 4;
     if (took > kLongUs && slice > kLeast) slice /= 2;
     if (!got) continue;
