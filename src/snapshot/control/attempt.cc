@@ -252,6 +252,11 @@ bool Attempt::child_was_born() {
   return has_children() || (births() != s_->births && io_thread.run([] { return has_job(); }));
 }
 
+void Attempt::look_at_threads() {
+  const int own[2] = {static_cast<int>(library.coordinator_tid.load()), io_thread.tid()};
+  io_thread.run([&] { return parking.look_before_stop(own, 2), 0; });
+}
+
 bool Attempt::park_once() {
   const int own[2] = {static_cast<int>(library.coordinator_tid.load()), io_thread.tid()};
   return io_thread.run(
@@ -544,7 +549,7 @@ bool Attempt::await_durable() {
 void Attempt::finish_capture() {
   open_sections();
   run_resume_hooks();
-  io_thread.run([&] { return capture_.pages.pagemap.close(), 0; });
+  io_thread.run([&] { return capture_.pages.pagemap.close(), parking.end_look(), 0; });
   note_pages();
   capture_finish(&capture_);
 }
@@ -558,6 +563,7 @@ Outcome Attempt::capture() {
   if (!call_members() || !may_be_stopped_now()) return given_up();
   if (!device_.precopy(deadline_us_)) return device_gave_up();
   if (!look_at_memory()) return Outcome::kFailed;
+  look_at_threads();
   const bool ready = make_ready() && freeze_device();
   s_->device = device_.active;
   if (!ready) {

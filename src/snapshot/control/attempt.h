@@ -46,6 +46,7 @@ class Attempt {
   Outcome drain_and_publish();
   Outcome close(Outcome);
 
+  void look_at_threads();
   bool park_once();
   bool meet(wire::JobStep);
   void call_off();

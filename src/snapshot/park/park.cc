@@ -3,6 +3,7 @@
 #include <asm/prctl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 
 #include "base/procfs/proc.h"
 #include "base/syscall.h"
@@ -73,6 +74,22 @@ void collect_own() {
   wake_coordinator();
 }
 
+// Is the thread still in the call, or at the end of it?
+bool is_in_call(const ucontext_t& uc, const SyscallState& call) {
+  const greg_t* r = uc.uc_mcontext.gregs;
+  const uint64_t pc = static_cast<uint64_t>(r[REG_RIP]);
+  return call.nr >= 0 && (pc == call.pc || pc == call.pc - 2) &&
+         static_cast<uint64_t>(r[REG_RSP]) == call.sp;
+}
+
+// How often the calling thread has gone to sleep.
+uint64_t own_sleeps() {
+  constexpr int kOfThread = 1;  // RUSAGE_THREAD
+  struct rusage usage {};
+  sys::call(SYS_getrusage, kOfThread, sys::ptr(&usage));
+  return static_cast<uint64_t>(usage.ru_nvcsw);
+}
+
 void park_handler(int sig, siginfo_t* info, void* context) {
   uint64_t slot = reinterpret_cast<uint64_t>(info->si_value.sival_ptr);
   if (info->si_code != SI_QUEUE || slot < table_start || slot >= table_end ||
@@ -88,6 +105,7 @@ void park_handler(int sig, siginfo_t* info, void* context) {
   std::atomic<uint32_t>& stay = phase_of(t->tid);
   const uint32_t now = stay;
   t->context = static_cast<ucontext_t*>(context);
+  const bool same_call = is_in_call(*t->context, t->before);
   // The call that our signal interrupted continues, also when the stop failed. The thread may have
   // entered it between the look at it and the signal: then only the code tells which it is.
   t->call_end = repair_call(t->context, t->before);
@@ -96,6 +114,7 @@ void park_handler(int sig, siginfo_t* info, void* context) {
     return;
   }
   const uint64_t pc = static_cast<uint64_t>(t->context->uc_mcontext.gregs[REG_RIP]);
+  t->unmoved = same_call && t->seen && t->seen->sleeps == own_sleeps();
   t->in_vdso = library.vdso.start <= pc && pc < library.vdso.end;
   if (t->in_vdso && t->asked_again < kMostAgain) {
     ++t->asked_again;
@@ -148,26 +167,6 @@ void find_vdso() {
 
 ProcFolder tasks{"/proc/self/task"};  // open while threads are asked to park
 
-bool read_syscall(int tid, SyscallState* s) {
-  char name[32], text[256];
-  format(name, sizeof(name), "%d/syscall", tid);
-  s->nr = -1;
-  if (tasks.read(name, text, sizeof(text)) <= 0) return false;
-  if (text[0] < '0' || text[0] > '9') return true;  // "running", "-1 sp pc"
-  const char* p = text;
-  long nr = static_cast<long>(scan_dec(&p));
-  uint64_t* to[8] = {&s->argument[0], &s->argument[1], &s->argument[2], &s->argument[3],
-                     &s->argument[4], &s->argument[5], &s->sp,          &s->pc};
-  for (uint64_t* v : to) {
-    while (*p == ' ') ++p;
-    if (p[0] != '0' || p[1] != 'x') return true;
-    p += 2;
-    *v = scan_hex(&p);
-  }
-  s->nr = nr;
-  return true;
-}
-
 // As in /proc/PID/stat; 0: there is no such thread.
 char task_state(int tid) {
   char path[64];
@@ -185,7 +184,8 @@ int busy_driver_thread() {
     each_number_in("/proc/self/task", &busy, [](void* found, int tid) {
       uint64_t pc, sp;
       SyscallState now;
-      if (device_plugin->driver_thread(tid, &pc, &sp) && read_syscall(tid, &now) && now.nr < 0)
+      if (device_plugin->driver_thread(tid, &pc, &sp) && read_syscall(&tasks, tid, &now) &&
+          now.nr < 0)
         *static_cast<int*>(found) = tid;
       return *static_cast<int*>(found) == 0;
     });
@@ -225,7 +225,10 @@ bool Parking::ask(int tid) {
 void Parking::send(ParkedThread* t) {
   const int tid = t->tid;
   t->state = kAsked;
-  read_syscall(tid, &t->before);
+  if ((t->seen = seen_.of(tid)))
+    t->before = t->seen->call;
+  else
+    read_syscall(&tasks, tid, &t->before);
   t->driver = device_plugin && device_plugin->driver_thread(tid, &t->resume_pc, &t->resume_sp);
   siginfo_t info;
   __builtin_memset(&info, 0, sizeof(info));
@@ -321,7 +324,7 @@ bool blocks_park_signal(int tid) {
 void name_late(int tid, bool blocked, uint64_t timeout_us, char* text, size_t room) {
   char name[64] = "?", path[64];
   SyscallState now{};
-  read_syscall(tid, &now);
+  read_syscall(&tasks, tid, &now);
   format(path, sizeof(path), "/proc/self/task/%d/comm", tid);
   const long n = read_file(path, name, sizeof(name));
   if (n > 0 && name[n - 1] == '\n') name[n - 1] = 0;
@@ -340,6 +343,8 @@ void name_late(int tid, bool blocked, uint64_t timeout_us, char* text, size_t ro
 }
 
 }  // namespace
+
+void Parking::look_before_stop(const int* own, int own_count) { seen_.look(own, own_count); }
 
 bool Parking::park(const int* own, int own_count, uint64_t timeout_us, char* text, size_t room) {
   tasks.open();

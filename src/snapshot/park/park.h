@@ -16,6 +16,7 @@
 #include "base/heap.h"
 #include "base/syscall.h"
 #include "snapshot/park/interrupted_call.h"
+#include "snapshot/park/seen_threads.h"
 #include "snapshot/process/refused_state.h"
 #include "snapshot/process/rseq.h"
 
@@ -26,9 +27,11 @@ inline constexpr int kParkSignal = 33;
 struct ParkedThread {
   std::atomic<uint32_t> state;  // kEmpty.. below
   int tid;
-  SyscallState before;  // what it was doing when it was asked to park
-  ucontext_t* context;  // in its signal frame
-  CallEnd call_end;     // of the call that it is in
+  SyscallState before;     // what it was doing when it was asked to park
+  const SeenThread* seen;  // null: not before the stop, or it has run since
+  bool unmoved;            // it is as it was seen then, but for signals that wait for it
+  ucontext_t* context;     // in its signal frame
+  CallEnd call_end;        // of the call that it is in
   siginfo_t* info;
   uint64_t fs, gs;
   uint64_t robust_head, robust_bytes;
@@ -62,6 +65,11 @@ enum ParkState : uint32_t {
 
 class Parking {
  public:
+  // While the program runs: looks at the threads that park() will be called for, which is faster
+  // then. end_look() when they have been captured.
+  void look_before_stop(const int* own, int own_count);
+  void end_look() { seen_.forget(); }
+  const SeenThreads& seen() const { return seen_; }
   // Parks all threads except `own` ones. False: not possible within `timeout_us`; no thread is
   // parked then and `text` names the one that prevented it. Calls no libc.
   bool park(const int* own, int own_count, uint64_t timeout_us, char* text, size_t room);
@@ -72,6 +80,7 @@ class Parking {
     memory_ = {};
     threads_ = nullptr;
     count_ = 0;
+    seen_.forget_memory();
   }
 
   // PARKED: lets thread `i` take the signals of `mask` that wait for it out, write them down and
@@ -101,6 +110,7 @@ class Parking {
   Region memory_;
   ParkedThread* threads_ = nullptr;
   HashIndex by_tid_;
+  SeenThreads seen_;
   size_t count_ = 0, room_ = 0;
   bool zombie_leader_ = false;
   bool blocked_ = false;

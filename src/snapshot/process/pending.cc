@@ -47,6 +47,7 @@ struct Pending {
 // Finds out which queues have a signal at all.
 void find_queues(Pending* p, const ThreadStatuses& statuses) {
   p->queue[p->queues++] = {};
+  p->queue[0].bits = statuses.own().process_pending & kAll;
   for (size_t i = 0; i < parking.count(); ++i) {
     const ThreadStatus& status = statuses.of(i);
     if (!status.known) continue;

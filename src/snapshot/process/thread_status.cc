@@ -28,20 +28,31 @@ bool same_groups(const char* a, const char* b) {
   return ends(*a) && ends(*b);
 }
 
-void parse(const char* text, const char* own, ThreadStatus* to) {
-  to->known = true;
-  to->pending = set_in(text, "SigPnd:"), to->process_pending = set_in(text, "ShdPnd:");
-  to->capabilities = {set_in(text, "CapEff:"), set_in(text, "CapPrm:"), set_in(text, "CapInh:"),
-                      set_in(text, "CapBnd:"), set_in(text, "CapAmb:")};
-  read_ids(text, "Uid:", to->uid), read_ids(text, "Gid:", to->gid);
+}  // namespace
+
+ThreadStatus parse_status(const char* text, const char* own) {
+  ThreadStatus to{};
+  to.known = true;
+  to.pending = set_in(text, "SigPnd:"), to.process_pending = set_in(text, "ShdPnd:");
+  to.capabilities = {set_in(text, "CapEff:"), set_in(text, "CapPrm:"), set_in(text, "CapInh:"),
+                     set_in(text, "CapBnd:"), set_in(text, "CapAmb:")};
+  read_ids(text, "Uid:", to.uid), read_ids(text, "Gid:", to.gid);
   const char* s = status_field(text, "NoNewPrivs:");
-  to->no_new_privs = static_cast<uint32_t>(scan_dec(&s));
-  to->umask = umask_in(text);
-  to->own_filter = has_own_filter(text);
-  to->other_groups = !same_groups(groups_in(text), groups_in(own));
+  to.no_new_privs = static_cast<uint32_t>(scan_dec(&s));
+  to.umask = umask_in(text);
+  to.own_filter = has_own_filter(text);
+  to.other_groups = !same_groups(groups_in(text), groups_in(own));
+  return to;
 }
 
-}  // namespace
+// Whether a thread that has not run can differ from what was seen of it. A signal may wait for it:
+// then the kernel counts one of the user ("SigQ: 0/96365"), of all his processes and timers.
+bool ThreadStatuses::may_have_changed(const char* own) const {
+  const ThreadStatus& before = parking.seen().own();
+  const char* queued = info_line(own, "SigQ:");
+  return !queued || !starts_with(queued, "0/") || !before.known ||
+         before.own_filter != own_.own_filter || before.no_new_privs != own_.no_new_privs;
+}
 
 bool ThreadStatuses::read_one(int tid, char* text, size_t room) {
   char name[32];
@@ -56,10 +67,18 @@ bool ThreadStatuses::read() {
   tasks_.open();
   char own[8192], text[8192];
   own[0] = 0;
-  if (read_one(static_cast<int>(library.coordinator_tid), own, sizeof(own))) parse(own, own, &own_);
+  if (read_one(static_cast<int>(library.coordinator_tid), own, sizeof(own)))
+    own_ = parse_status(own, own);
+  const bool changed = may_have_changed(own);
   for (size_t i = 0; i < parking.count(); ++i) {
     const ParkedThread& t = parking.thread(i);
-    if (t.state == kParked && read_one(t.tid, text, sizeof(text))) parse(text, own, &threads_[i]);
+    if (t.state != kParked) continue;
+    if (!changed && t.unmoved && t.seen->status.uid[0] == own_.uid[0]) {
+      threads_[i] = t.seen->status;
+      threads_[i].pending = threads_[i].process_pending = 0;
+    } else if (read_one(t.tid, text, sizeof(text))) {
+      threads_[i] = parse_status(text, own);
+    }
   }
   return true;
 }

@@ -1,5 +1,6 @@
-// What /proc/self/task/TID/status tells of the parked threads, each read once: the kernel takes
-// longer to write one than for all else that is asked of a thread.
+// What /proc/self/task/TID/status tells of the parked threads, each read at most once: the kernel
+// takes longer to write one than for all else that is asked of a thread. Of threads that have not
+// run since they were seen before the stop it is known.
 //
 // Owner: the caller, until forget(). Threads: PARKED, one of ours. Errors: read() is false without
 // memory; a thread whose status cannot be read is not `known`.
@@ -24,6 +25,9 @@ struct ThreadStatus {
   bool other_groups;  // than the coordinator has
 };
 
+// `text`: the file; `own`: that of the coordinator.
+ThreadStatus parse_status(const char* text, const char* own);
+
 class ThreadStatuses {
  public:
   bool read();  // and forget() when it is true
@@ -40,6 +44,7 @@ class ThreadStatuses {
   ThreadStatus* threads_ = nullptr;
   ThreadStatus own_{};
   bool read_one(int tid, char* text, size_t room);
+  bool may_have_changed(const char* own) const;
   ProcFolder tasks_{"/proc/self/task"};
 };
 
