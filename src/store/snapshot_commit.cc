@@ -237,7 +237,12 @@ Status SnapshotWriterImpl::finish(const std::string& meta, const Check& check,
   if (Status status = build_manifest(&manifest); !status.ok()) return fail(status);
   if (Status status = describe(meta, result, &manifest.meta); !status.ok()) return fail(status);
   if (check)
-    if (Status status = ask(check, result->id, manifest); !status.ok()) return fail(status);
+    if (Status status = ask(check, result->id, manifest); !status.ok()) {
+      // It may be a pack that was damaged since its table was noted: the next snapshot looks at
+      // all.
+      if (status.code() == kExitCorrupt) PackTables::forget(env_, paths_);
+      return fail(status);
+    }
   EncodedManifest encoded = encode_manifest(manifest, layers_to_share(), paths_.keys.get());
   if (Status status = check_room(encoded.disk_bytes()); !status.ok()) return fail(status);
   // Everything that can run out of space comes before the first rename.

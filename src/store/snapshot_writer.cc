@@ -29,7 +29,9 @@ Status SnapshotWriterImpl::begin() {
   }
   refreshed_ns_ = env_->now_ns();
   (void)remove_stale_files(env_, paths_, nullptr);
-  if (Status s = disk_bytes(env_, paths_, &used_before_); !s.ok()) return s;
+  // Only a budget asks for it.
+  if (options_.budget != 0)
+    if (Status s = disk_bytes(env_, paths_, &used_before_); !s.ok()) return s;
   if (Status s = check_room(0); !s.ok()) return s;
   if (Status s = load_index(); !s.ok()) return s;
   find_parent();
@@ -39,23 +41,40 @@ Status SnapshotWriterImpl::begin() {
 Status SnapshotWriterImpl::load_index() {
   std::vector<PackId> ids;
   if (Status s = list_packs(env_, paths_, &ids); !s.ok()) return s;
+  PackTables tables;
+  tables.load(env_, paths_);
+  index_.reserve(tables.chunks());
+  std::deque<PackTable> read;
   for (const PackId& id : ids) {
+    if (const TableView* known = tables.find(id)) {
+      add_to_index(*known);
+      continue;
+    }
     std::unique_ptr<PackReader> pack;
     // A pack that cannot be read is not referred to: what it held is stored again.
     if (!open_pack(env_, paths_, id, &pack).ok()) continue;
-    const PackTable& table = pack->table();
-    uint32_t number = static_cast<uint32_t>(packs_.size());
+    PackTable table = pack->take_table();
     index_.reserve(table.chunks.size());
-    for (const FrameEntry& frame : table.frames) {
-      uint32_t frame_number = static_cast<uint32_t>(frames_.size());
-      frames_.push_back({number, frame.first_chunk});
-      for (uint32_t i = 0; i < frame.chunks; ++i) {
-        index_.find_or_insert(table.chunks[frame.first_chunk + i].name, {frame_number, i});
-      }
-    }
-    packs_.push_back({{id, table.file_length, table.table_checksum}, table.chunks, nullptr});
+    add_to_index(view_of(table));
+    if (!PackTables::takes(view_of(table))) continue;
+    read.push_back(std::move(table));
+    tables.add(view_of(read.back()));
   }
+  tables.save(env_, paths_, ids);
   return Status::Ok();
+}
+
+void SnapshotWriterImpl::add_to_index(const TableView& table) {
+  const uint32_t number = static_cast<uint32_t>(packs_.size());
+  for (const FrameEntry& frame : table.frames) {
+    const uint32_t frame_number = static_cast<uint32_t>(frames_.size());
+    frames_.push_back({number, frame.first_chunk});
+    for (uint32_t i = 0; i < frame.chunks; ++i)
+      index_.find_or_insert(table.chunks[frame.first_chunk + i].name, {frame_number, i});
+  }
+  packs_.push_back({{table.id, table.file_length, table.table_checksum},
+                    {table.chunks.begin(), table.chunks.end()},
+                    nullptr});
 }
 
 void SnapshotWriterImpl::find_parent() {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "store/format/index.h"
+#include "store/format/pack_tables.h"
 #include "store/io/memory.h"
 #include "store/store_internal.h"
 
@@ -194,6 +195,7 @@ class SnapshotWriterImpl : public SnapshotWriter {
   Status finish(const std::string& meta, const Check& check, CommitResult* result);
   Status ask(const Check& check, const std::string& id, const Manifest& manifest);
   Status load_index();
+  void add_to_index(const TableView& table);
   void find_parent();
   Status check_parent(const Manifest& manifest, std::vector<uint32_t>* number) const;
   Status same_run(Lane& lane, uint64_t space, const Run& run, uint64_t from, uint64_t to);

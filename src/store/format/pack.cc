@@ -332,7 +332,7 @@ bool is_whole(const PackHeader& header) {
          header.checksum == hash64({bytes_of(header).first(offsetof(PackHeader, checksum))});
 }
 
-static PackHeader pack_header(const PackId& id, const Names& names) {
+PackHeader pack_header(const PackId& id, const Names& names) {
   PackHeader header{};
   memcpy(header.magic, kPackMagic, sizeof(header.magic));
   header.version = names.key() ? kPackVersion : kUnkeyedVersion;
@@ -491,27 +491,30 @@ Status PackReader::read_table(const PackTrailer& trailer) {
 
 // A right checksum of the table says that gpuckpt wrote it; these bounds make reading it safe even
 // where that is not true.
-Status PackReader::check_table(const PackTrailer& trailer) const {
+std::string contradiction(const TableView& table) {
   uint64_t offset = sizeof(PackHeader), chunk = 0, plain = 0;
-  for (const FrameEntry& frame : table_.frames) {
+  for (const FrameEntry& frame : table.frames) {
     if (frame.offset != offset || frame.first_chunk != chunk || frame.chunks == 0 ||
         frame.chunks > kMaxFrameChunks || frame.plain_length == 0 ||
         frame.plain_length > kMaxFrameBytes || frame.stored_length == 0 ||
         frame.stored_length > kMaxFrameBytes + Keys::kOverhead ||
-        frame.chunks > trailer.chunks - chunk) {
-      return bad(fmt::format("its table contradicts itself at chunk {}", chunk));
+        frame.chunks > table.chunks.size() - chunk) {
+      return fmt::format("its table contradicts itself at chunk {}", chunk);
     }
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < frame.chunks; ++i) sum += table_.chunks[chunk + i].length;
+    for (uint32_t i = 0; i < frame.chunks; ++i) sum += table.chunks[chunk + i].length;
     if (sum != frame.plain_length)
-      return bad(fmt::format("chunk lengths do not add up at chunk {}", chunk));
+      return fmt::format("chunk lengths do not add up at chunk {}", chunk);
     offset += sizeof(FrameHeader) + 4ull * frame.chunks + frame.stored_length;
     chunk += frame.chunks;
     plain += frame.plain_length;
   }
-  if (offset != trailer.table_offset || chunk != trailer.chunks || plain != trailer.plain_bytes)
-    return bad("its table does not cover the file");
-  return Status::Ok();
+  const uint64_t behind =
+      table.frames.size_bytes() + table.chunks.size_bytes() + sizeof(PackTrailer);
+  if (offset + behind != table.file_length || chunk != table.chunks.size() ||
+      plain != table.plain_bytes)
+    return "its table does not cover the file";
+  return "";
 }
 
 Status PackReader::open(Env* env, const std::string& path, const PackId& id,
@@ -533,7 +536,7 @@ Status PackReader::open(Env* env, const std::string& path, const PackId& id,
   if (Status status = pack->read_trailer(header, id, &trailer); !status.ok()) return status;
   table.id = id;
   if (Status status = pack->read_table(trailer); !status.ok()) return status;
-  if (Status status = pack->check_table(trailer); !status.ok()) return status;
+  if (const std::string why = contradiction(view_of(table)); !why.empty()) return pack->bad(why);
   *out = std::move(pack);
   return Status::Ok();
 }

@@ -7,7 +7,9 @@
 
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "store/codec/crypt.h"
@@ -125,6 +127,25 @@ struct PackTable {
   uint32_t frame_of(uint32_t chunk) const;
 };
 
+// The same, in memory of the caller's.
+struct TableView {
+  PackId id{};
+  uint64_t file_length = 0;
+  uint64_t table_checksum = 0;
+  uint64_t plain_bytes = 0;
+  std::span<const FrameEntry> frames;
+  std::span<const ChunkEntry> chunks;
+};
+inline TableView view_of(const PackTable& t) {
+  return {t.id, t.file_length, t.table_checksum, t.plain_bytes, t.frames, t.chunks};
+}
+// Why the table cannot be that of a pack, although its checksum is right; empty: it can. What uses
+// a table relies on these bounds.
+std::string contradiction(const TableView&);
+
+// The header of a pack of a store that names its chunks like this.
+PackHeader pack_header(const PackId& id, const Names& names);
+
 // An open pack. Thread safe.
 class PackReader {
  public:
@@ -135,6 +156,8 @@ class PackReader {
                      std::unique_ptr<PackReader>* out);
 
   const PackTable& table() const { return table_; }
+  // Leaves none: only for a pack that is used no more.
+  PackTable take_table() { return std::move(table_); }
   const std::string& path() const { return path_; }
   // The plain bytes of one frame, whose checksum is verified. Names of chunks are not (see
   // check_chunk).
@@ -168,7 +191,6 @@ class PackReader {
   Status read_header(PackHeader*) const;
   Status read_trailer(const PackHeader&, const PackId& id, PackTrailer*) const;
   Status read_table(const PackTrailer&);
-  Status check_table(const PackTrailer&) const;
   Status bad(const std::string& why) const;
 
   Env* env_ = nullptr;

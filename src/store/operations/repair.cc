@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "store/format/pack_tables.h"
 #include "store/store_internal.h"
 
 namespace gpuckpt::store {
@@ -175,6 +176,8 @@ Status repair_store(Env* env, const Paths& paths, bool dry_run, RepairReport* re
     return status;
   }
   if (Status status = only_files(env, paths); !status.ok()) return status;
+  // Packs get other tables here.
+  if (!dry_run) PackTables::forget(env, paths);
   if (Status status = put_names_right(env, paths, dry_run, report); !status.ok()) return status;
   Manifests manifests;
   if (Status status = load_all(env, paths, &manifests); !status.ok()) return status;
