@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """How fast a snapshot's host memory comes back, beside a plain read of the same bytes, in one run.
 
-    bench/host/restore.py BUILD [--mib 1024] [--kinds random,floats,weights,text] [--rounds 5] [--work DIR] [--option=--lazy]
+    bench/host/restore.py BUILD [--mib 1024] [--kinds random,floats,weights,text] [--rounds 5] [--work DIR] [--option=--lazy] [--criu COMMAND]
 
 For each kind of memory (restore_fill.cc): a process is snapshotted and killed; then, in turn, a program reads the bytes from
 the page cache into fresh memory with as many threads as there are processors (the floor), and the snapshot is restored, also
 from the page cache. The digest of the memory is compared after each restore. Ratios are made pair by pair; medians and ranges
-are shown, and the processor time of each side, which other programs on the machine disturb less.
-Needs about 2 x MIB of disk (or memory, if DIR is in memory) and 3 x MIB of memory.
+are shown, and the processor time of each side, which other programs on the machine disturb less. With --criu (as root; COMMAND starts
+CRIU) the same program is dumped and restored by CRIU as well, in turn with the others, its images in the page cache.
+Needs about 2 x MIB of disk (or memory, if DIR is in memory) and 3 x MIB of memory; with --criu one more MIB of disk.
 """
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -19,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import one_restore
@@ -53,6 +56,68 @@ class Kind:
         return seconds, processor_time(before)
 
 
+class Criu:
+    """The program as CRIU restores it: detached, with a named pipe as its input and a file as its output."""
+
+    def __init__(self, o, program, work, kind):
+        self.command, self.images = o.criu.split(), f"{work}/criu-{kind}"
+        self.input, self.output, self.pid_file = f"{work}/criu-in", f"{work}/criu-out", f"{work}/criu-pid"
+        os.mkdir(self.images)
+        for path in (self.input, self.output):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+        os.mkfifo(self.input)
+        self.to = os.open(self.input, os.O_RDWR)
+        with open(self.input, "rb", buffering=0) as stdin, open(self.output, "wb") as stdout:
+            p = subprocess.Popen([program, str(o.mib), kind], stdin=stdin, stdout=stdout, stderr=stdout, start_new_session=True, cwd="/")
+        self.await_line(1)
+        self.digest = self.ask()
+        self.size = os.path.getsize(self.output)
+        self.run("dump", "-t", str(p.pid))
+        p.wait()
+        subprocess.run(["cat", *(f"{self.images}/{name}" for name in os.listdir(self.images))], stdout=subprocess.DEVNULL, check=True)
+
+    def run(self, verb, *more):
+        log = f"{verb}.log"
+        done = subprocess.run([*self.command, verb, "-D", self.images, "-o", log, *more], capture_output=True)
+        if done.returncode:
+            with open(f"{self.images}/{log}", errors="replace") as f:
+                sys.exit(f"criu {verb} failed: {f.read()[-500:]}")
+
+    def await_line(self, number):
+        while True:
+            with open(self.output) as f:
+                lines = f.readlines()
+            if len(lines) >= number and lines[number - 1].endswith("\n"):
+                return lines[number - 1]
+            time.sleep(0.002)
+
+    def ask(self):
+        os.write(self.to, b"\n")
+        return self.await_line(2)
+
+    def restore(self):
+        os.truncate(self.output, self.size)  # CRIU compares it
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.pid_file)
+        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+        self.run("restore", "-d", "--pidfile", self.pid_file)
+        took = time.monotonic() - began, processor_time(before)
+        os.write(self.to, b"\n")
+        if self.await_line(3) != self.digest:
+            sys.exit("the memory that CRIU restored is not what it was")
+        with open(self.pid_file) as f:
+            pid = int(f.read())
+        os.kill(pid, signal.SIGKILL)
+        while os.path.exists(f"/proc/{pid}"):
+            time.sleep(0.005)
+        return took
+
+    def end(self):
+        os.close(self.to)
+        shutil.rmtree(self.images)
+
+
 def shown(values, digits=2):
     return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f}..{max(values):.{digits}f})"
 
@@ -65,26 +130,35 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--work", default="/var/tmp")
     parser.add_argument("--option", action="append", default=[])
+    parser.add_argument("--criu", help="how CRIU is started, with its arguments before the verb")
     parser.add_argument("--json")
     o = parser.parse_args()
     rows = []
     work = tempfile.mkdtemp(prefix="gpuckpt-bench-", dir=o.work)
     print(f"{o.mib} MiB, {o.rounds} rounds, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
-    print("kind     stored   floor, s            restore, s          restore / floor     CPU: floor  restore")
+    print("kind     stored   floor, s            restore, s          restore / floor     CPU: floor  restore" + ("   CRIU, s             restore / CRIU" if o.criu else ""))
     try:
         for kind in o.kinds.split(","):
             k = Kind(o, os.path.abspath(o.build), work, kind)
-            reads, restores = [], []
+            criu = Criu(o, f"{os.path.abspath(o.build)}/bin/bench_restore_fill", work, kind) if o.criu else None
+            reads, restores, others = [], [], []
             for _ in range(o.rounds):
                 warm_memory(1.1 * o.mib)
                 reads.append(k.read())
                 warm_memory(1.1 * o.mib)
                 restores.append(k.restore())
+                if criu:
+                    warm_memory(1.1 * o.mib)
+                    others.append(criu.restore())
             ratio = [b[0] / a[0] for a, b in zip(reads, restores)]
             cpu = [statistics.median(x[1] for x in side) for side in (reads, restores)]
             print(f"{kind:8} {k.stored / 2**20 / o.mib * 100:4.0f} %   {shown([x[0] for x in reads]):19} {shown([x[0] for x in restores]):19} "
-                  f"{shown(ratio):19} {cpu[0]:10.2f} {cpu[1]:8.2f}", flush=True)
-            rows.append({"kind": kind, "stored": k.stored / 2**20 / o.mib, "floor_s": [x[0] for x in reads], "restore_s": [x[0] for x in restores]})
+                  f"{shown(ratio):19} {cpu[0]:10.2f} {cpu[1]:8.2f}"
+                  + (f"   {shown([x[0] for x in others]):19} {shown([b[0] / a[0] for a, b in zip(others, restores)])}" if criu else ""), flush=True)
+            rows.append({"kind": kind, "stored": k.stored / 2**20 / o.mib, "floor_s": [x[0] for x in reads], "restore_s": [x[0] for x in restores],
+                         "criu_s": [x[0] for x in others]})
+            if criu:
+                criu.end()
             shutil.rmtree(k.store)
     finally:
         shutil.rmtree(work, ignore_errors=True)
