@@ -292,23 +292,36 @@ void put_future_locks(Records* r) {
   scratch_unmap(&probe);
 }
 
-void put_cpu(Records* r) {
-  static const uint32_t leaves[][2] = {
-      {0, 0},          {1, 0},          {7, 0},         {7, 1},          {0xd, 0},
-      {0xd, 1},        {0xd, 2},        {0xd, 5},       {0xd, 6},        {0xd, 7},
-      {0xd, 9},        {0xd, 17},       {0xd, 18},      {0x80000000, 0}, {0x80000001, 0},
-      {0x80000002, 0}, {0x80000003, 0}, {0x80000004, 0}};
-  constexpr uint32_t n = sizeof(leaves) / sizeof(leaves[0]);
-  r->begin(kRecCpu, n + 1);
-  for (const auto& l : leaves) {
+constexpr uint32_t kCpuLeaves[][2] = {
+    {0, 0},    {1, 0},          {7, 0},          {7, 1},          {0xd, 0},        {0xd, 1},
+    {0xd, 2},  {0xd, 5},        {0xd, 6},        {0xd, 7},        {0xd, 9},        {0xd, 17},
+    {0xd, 18}, {0x80000000, 0}, {0x80000001, 0}, {0x80000002, 0}, {0x80000003, 0}, {0x80000004, 0}};
+constexpr size_t kCpuAnswers = sizeof(kCpuLeaves) / sizeof(kCpuLeaves[0]) + 1;
+
+// The processor is asked once, and again after a restore, which may be on another machine: in a
+// virtual machine the hypervisor answers, in some microseconds each time. Forked children inherit
+// the answers.
+constinit Cpuid known_cpu[kCpuAnswers];
+constinit uint32_t known_generation = ~0u;
+
+void ask_cpu() {
+  Cpuid* to = known_cpu;
+  for (const auto& l : kCpuLeaves) {
     Cpuid c{l[0], l[1], 0, 0, 0, 0};
     __cpuid_count(c.leaf, c.subleaf, c.eax, c.ebx, c.ecx, c.edx);
-    r->add(&c, sizeof(c));
+    *to++ = c;
   }
   // XCR0 under a number cpuid does not have.
   Cpuid x{0xffff0000, 0, 0, 0, 0, 0};
   asm("xgetbv" : "=a"(x.eax), "=d"(x.edx) : "c"(0));
-  r->add(&x, sizeof(x));
+  *to = x;
+  known_generation = library.generation;
+}
+
+void put_cpu(Records* r) {
+  if (known_generation != library.generation) ask_cpu();
+  r->begin(kRecCpu, kCpuAnswers);
+  r->add(known_cpu, sizeof(known_cpu));
   r->end();
 }
 
