@@ -78,6 +78,6 @@ class Trees:
     REFUSED = {
         "refused_shares_files": ["table of descriptors", "CLONE_FILES"],
     }
-    TOLD = {"several_users": "with root's rights", "zombie_dumped": "ended with a core dump"}
-    MUST_TELL = ("zombie_dumped",)
+    TOLD = {"several_users": "with root's rights", "shared_proc": "a file that the kernel writes", "zombie_dumped": "ended with a core dump"}
+    MUST_TELL = ("shared_proc", "zombie_dumped")
     NOT_IN = {}

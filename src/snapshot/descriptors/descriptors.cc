@@ -22,6 +22,7 @@
 #include "snapshot/job/membership.h"
 #include "snapshot/memory/track.h"
 #include "snapshot/process/limits.h"
+#include "snapshot/process/told.h"
 
 namespace gpuckpt {
 
@@ -323,7 +324,7 @@ static const SharedJobState::Description* noted(const Descriptor& d, uint64_t ma
       return false;
     const long r = compare_descriptors(d.fd, o.pid, o.fd);
     if (r == 0) return true;
-    if (!sys::failed(r) || o.mark != mark) return false;
+    if (!sys::failed(r) || o.mark != mark || d.kind == kFdKernelFile) return false;
     // Where no process may call kcmp, files that look the same are taken to be the same.
     if (!mark || mark_is_proof(d)) return true;
     if (doubt) *doubt = true;
@@ -333,8 +334,8 @@ static const SharedJobState::Description* noted(const Descriptor& d, uint64_t ma
 }
 
 bool note_shared(FdTable* t, const Descriptor& d) {
-  if (!job_barrier.active() || d.kind == kFdInherit || d.kind == kFdKernelFile ||
-      d.kind == kFdPidfdSelf)
+  if (!job_barrier.active() || d.kind == kFdInherit || d.kind == kFdPidfdSelf ||
+      (d.kind == kFdKernelFile && !S_ISREG(d.mode)))
     return true;
   SharedJobState* b = job_barrier.shared_state();
   const uint64_t mark = mark_of(d);
@@ -345,6 +346,13 @@ bool note_shared(FdTable* t, const Descriptor& d) {
         "whether descriptor %d is one that another process of the job has as well could only be "
         "told by kcmp, which is forbidden here; allow it, or close the descriptor",
         d.fd);
+  if (o && d.kind == kFdKernelFile) {
+    tell(
+        "descriptor %d, a file that the kernel writes (/proc, /sys), is one with descriptor %d of "
+        "process %d: a restore opens it for each of them",
+        d.fd, o->fd, o->pid);
+    return true;
+  }
   if (o) {
     if (d.kind == kFdSocket) t->socket[d.object].elsewhere = true;
     t->r->put(kRecSame, SameDescription{d.description, o->member, o->fd, 0});
