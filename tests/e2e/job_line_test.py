@@ -136,6 +136,22 @@ def grace_time(tools):
         expect(f"it took {early['id']} instead of the last one: {said}", f"snapshot {last['id']}" in said)
 
 
+def stopped_run(tools):
+    """A run that is stopped on this machine has its job, however long: the one that waits says so, and how to end that."""
+    with Session(tools) as session:
+        job = Job(session)
+        old = job.start(GPUCKPT_LEASE="1s")
+        job.wait_output(old)
+        program = job.program(old)
+        os.kill(program, signal.SIGSTOP)
+        new = job.start("--resume", "auto", "--resume-wait", "3s")
+        refused(new, 11, "is running already")
+        said = new.err.read_text()
+        os.kill(program, signal.SIGCONT)
+        expect(f"it does not say that the run is stopped: {said}", f"process {program} is stopped" in said and f"kill -CONT {program}" in said)
+        expect(f"it promises that the lease runs out: {said}", "runs out" not in said)
+
+
 def deleted_while_it_waits(tools):
     """A pod that is deleted while it waits for its job must not wait on, and take the job later: its process 1 ends at once."""
     with Session(tools) as session:
@@ -259,7 +275,7 @@ def everybody(pid):
     return out
 
 
-TESTS = {"two_hands": two_hands, "nothing_there": nothing_there, "restored_beside": restored_beside}
+TESTS = {"two_hands": two_hands, "stopped_run": stopped_run, "nothing_there": nothing_there, "restored_beside": restored_beside}
 NAMESPACES = {"deleted_while_it_waits": deleted_while_it_waits, "ended_while_restored": ended_while_restored, "grace_time": grace_time, "lost_machine": lost_machine}
 
 

@@ -30,6 +30,7 @@ Status check_here(store::Store& store, const std::string& id, Context* context) 
       complain(fmt::format("warning: {} cannot be restored here: {}", id, text));
   for (const std::string& text : found.differs) complain(fmt::format("warning: {}: {}", id, text));
   if (!found.ok()) context->exit_code = kExitWarnings;
+  if (found.ok()) print(stderr, "{} can be restored on this machine, as it is now\n", id);
   return Status::Ok();
 }
 
@@ -74,6 +75,11 @@ Status verify(const std::string& reference, bool quick, Context* context) {
     context->exit_code = kExitCorrupt;
   else if (!options.id.empty())
     return check_here(*store, options.id, context);
+  else if (!report.whole.empty())
+    print(stderr,
+          "Not checked: whether they can be restored on this machine, which `gpuckpt verify "
+          "{}@latest` (or @ID) asks of one snapshot\n",
+          path);
   return Status::Ok();
 }
 

@@ -102,6 +102,7 @@ class FdMaker {
   static bool was_accepted(const Image::Socket&);
   int connect_from(const Image::Socket& client, const SocketAddress& server, bool tell);
   int connect_to_itself(const Image::Socket&);
+  int connect_to_itself_at(const Image::Socket&, const SocketAddress&);
   bool connect_ends(const Image::Socket& client, const Image::Socket& server, int listener,
                     bool tell);
 

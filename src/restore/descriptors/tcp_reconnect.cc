@@ -356,15 +356,42 @@ int FdMaker::connect_from(const Image::Socket& entry, const SocketAddress& serve
   return fd;
 }
 
-// Connects a socket to itself: both ends are one socket.
-int FdMaker::connect_to_itself(const Image::Socket& entry) {
-  const SocketAddress local = local_of(entry.head);
-  const int fd = client_socket(entry, local, PortBy::kBind);
+// Connects a socket to itself: both ends are one socket. `at`: its address; port 0: any.
+int FdMaker::connect_to_itself_at(const Image::Socket& entry, const SocketAddress& at) {
+  const int fd = client_socket(entry, at, PortBy::kBind);
   if (fd < 0) return fd;
-  if (connect(fd, local.get(), local.bytes) == 0 ||
+  const SocketAddress own = SocketAddress::of(fd);
+  if (connect(fd, own.get(), own.bytes) == 0 ||
       (errno == EINPROGRESS && waits_for(fd, POLLOUT, kHandshakePatienceMs) && !error_of(fd)))
     return fd;
+  const int reason = errno;
   close(fd);
+  errno = reason;
+  return -1;
+}
+
+// At its address if that is free; the connection of the killed program may still be there.
+int FdMaker::connect_to_itself(const Image::Socket& entry) {
+  const SocketAddress local = local_of(entry.head);
+  const auto patience = Clock::now() + kStalePortPatience;
+  do {
+    const int fd = connect_to_itself_at(entry, local);
+    if (fd >= 0) return fd;
+    if (errno != EADDRNOTAVAIL && errno != EADDRINUSE) break;
+    if (end_stale_connections({local.port()})) continue;
+    if (!only_stale_connections(local.port())) break;
+    usleep(50'000);
+  } while (Clock::now() < patience);
+  const std::string why = strerror(errno);
+  for (SocketAddress at : {local, SocketAddress::loopback(entry.head.domain)}) {
+    at.set_port(0);
+    const int fd = connect_to_itself_at(entry, at);
+    if (fd < 0) continue;
+    warn("a connection of a socket to itself comes back with the port " +
+         std::to_string(SocketAddress::of(fd).port()) + " instead of " +
+         std::to_string(local.port()) + " (" + why + ")");
+    return fd;
+  }
   return -1;
 }
 

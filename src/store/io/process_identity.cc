@@ -51,4 +51,9 @@ uint64_t start_time(int64_t pid) {
   return stat.field[ProcStat::kStartTime];
 }
 
+bool is_stopped(int64_t pid) {
+  ProcStat stat;
+  return read_stat_of(static_cast<int>(pid), &stat) && stat.state == 'T';
+}
+
 }  // namespace gpuckpt::store

@@ -20,4 +20,7 @@ uint64_t pid_namespace();
 // process, or it has ended.
 uint64_t start_time(int64_t pid);
 
+// By SIGSTOP or a terminal.
+bool is_stopped(int64_t pid);
+
 }  // namespace gpuckpt::store

@@ -54,8 +54,16 @@ std::string show(const std::string& job) {
   return job.empty() ? "the job without a name" : fmt::format("job \"{}\"", job);
 }
 
-// Says which run has the job, and how long this one waits for it.
+// Says which run has the job, and how long this one waits for it. The lease of a process that is
+// here does not run out, and one that is stopped does not end by itself.
 void say_what_for(const Lease& lease, uint64_t wait_ms) {
+  if (lease.host == store::host_name() && store::is_stopped(lease.pid)) {
+    complain(fmt::format(
+        "{0} is running ({1}), and process {2} is stopped: waiting up to {3} for its end "
+        "(--resume-wait); continue it (kill -CONT {2}) or end it (kill -KILL {2})",
+        show(lease.job), holder(lease), lease.pid, show_duration_us(wait_ms * 1000)));
+    return;
+  }
   complain(fmt::format(
       "{} is running ({}): waiting up to {} for its last snapshot and its end, or until its lease, "
       "last renewed {} ago, runs out after {} (--resume-wait)",
