@@ -54,6 +54,7 @@ class Features:
         "fd_raw": "unread packets",
         "ipc_sysv": "SEM_UNDO",
         "keyring_session": "session keyring",
+        "memory_flags": "is in the middle of /proc/",  # which it reads for longer than a second on a busy machine
         "fd_packet": "unread packets",
         "tcp_halves": "a TCP connection that has failed",
         "socket_errors": "a pending error (SO_ERROR, MSG_ERRQUEUE)",
