@@ -843,8 +843,8 @@ TEST_CASE("errors carry the name and the line", "[error]") {
   };
   CHECK_THAT(error("frobnicate.u32 %r0, %r1;"),
              contains("line 7") && contains("unknown instruction in 'frobnicate.u32'"));
-  CHECK_THAT(error("tcgen05.fence::before_thread_sync;"),
-             contains("tensor-core") && contains("tcgen05.fence"));
+  CHECK_THAT(error("tcgen05.shift.cta_group::1.down [%a];"),
+             contains("tensor-core") && contains("tcgen05.shift"));
   CHECK_THAT(error("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f0}, {%r0}, {%r0}, {%f0};"),
              contains("mma.sync"));
   CHECK_THAT(error("tex.2dms.v4.f32.f32 {%f0,%f1,%f2,%f3}, [%rd0, {%f0, %f1}];"),
