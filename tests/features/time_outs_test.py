@@ -17,9 +17,15 @@ MOST = 2 * SECONDS
 
 
 def snapshot(run, process, *options):
+    """Whether there was one: the program may end at that moment, and be no child yet that can be waited for."""
     done = run.checkpoint(process.pid, *options)
-    if done.returncode != 0 and process.poll() is None:
-        raise Failure(f"checkpoint: exit {done.returncode}, {done.stderr}")
+    if done.returncode == 0:
+        return True
+    try:
+        process.wait(1)
+    except subprocess.TimeoutExpired:
+        raise Failure(f"checkpoint: exit {done.returncode}, {done.stderr}") from None
+    return False
 
 
 def end_of(run, process, limit):
@@ -43,8 +49,7 @@ def go_on(run):
     deadline = time.monotonic() + 5 * MOST  # a busy machine
     snapshots = 0
     while process.poll() is None and time.monotonic() < deadline:
-        snapshot(run, process)
-        snapshots += 1
+        snapshots += snapshot(run, process)
         time.sleep(0.1)
     end_of(run, process, 0.1)
     if snapshots < 4:
