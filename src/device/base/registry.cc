@@ -142,6 +142,7 @@ void Registry::dispose(Object* object) {
       return destroy(static_cast<UserObject*>(object));
     case ObjectType::kLink:
       free_inputs(static_cast<LinkObject*>(object));
+      release(static_cast<LinkObject*>(object)->output);
       return destroy(static_cast<LinkObject*>(object));
     case ObjectType::kArray:
       release(static_cast<ArrayObject*>(object)->texels);

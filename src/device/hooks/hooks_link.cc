@@ -78,6 +78,12 @@ CUresult note_file(CUresult result, CUlinkState state, CUjitInputType type, cons
   return note_input(result, state, type, file.bytes, file.size, path);
 }
 
+void keep_output(LinkObject* link, const void* made, size_t size) {
+  link->output = static_cast<uint8_t*>(allocate(size ? size : 1));
+  if (!link->output) return registry().refuse("no memory to keep what cuLinkComplete made");
+  __builtin_memcpy(link->output, made, size);
+}
+
 }  // namespace
 }  // namespace device
 
@@ -121,12 +127,19 @@ CUresult hook_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const cha
 }
 
 CUresult hook_cuLinkComplete(CUlinkState state, void** cubinOut, size_t* sizeOut) {
-  CUresult result = real().cuLinkComplete(state, cubinOut, sizeOut);
+  void* made = nullptr;
+  size_t size = 0;
+  CUresult result = real().cuLinkComplete(state, cubinOut ? &made : nullptr, &size);
+  if (result != CUDA_SUCCESS) return result;
+  if (sizeOut) *sizeOut = size;
+  if (cubinOut) *cubinOut = made;
   MutexLock guard(registry().lock);
   LinkObject* link = link_object(state);
-  if (result != CUDA_SUCCESS || !link) return result;
+  if (!link) return result;
   link->complete = true;
   free_inputs(link);
+  if (!link->output && made) keep_output(link, made, size);
+  if (link->output && cubinOut) *cubinOut = link->output;
   return result;
 }
 

@@ -20,9 +20,10 @@ struct LinkInput {
 struct LinkObject : Object {
   Vector<Option> options;
   Vector<LinkInput> inputs;
-  bool complete = false;  // nothing goes in any more; what came out is memory of the driver that
-                          // stays readable
-  bool reports = false;   // the driver writes into the program's memory when it completes
+  bool complete = false;  // nothing goes in any more
+  uint8_t* output =
+      nullptr;           // what came out, for the program: the driver's copy ends with a restore
+  bool reports = false;  // the driver writes into the program's memory when it completes
 };
 void free_inputs(LinkObject* link);
 

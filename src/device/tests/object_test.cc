@@ -11,6 +11,7 @@
 
 #include "device/modules/image.h"
 #include "device/tests/life.h"
+#include "intercept/realm/realm.h"
 #include "intercept/generated/real_driver.h"
 
 namespace {
@@ -264,6 +265,7 @@ struct Sessions {
     feed(done, kCaller);
     feed(done, kCallee);
     OK(cuLinkComplete(done, &cubin, &size));
+    CHECK(!gpuckpt::realm_heap_contains(cubin));  // which does not outlive a restore
     char log[256] = "";
     CUjit_option keys[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     void* values[] = {log, reinterpret_cast<void*>(sizeof log)};
