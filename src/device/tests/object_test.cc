@@ -11,8 +11,8 @@
 
 #include "device/modules/image.h"
 #include "device/tests/life.h"
-#include "intercept/realm/realm.h"
 #include "intercept/generated/real_driver.h"
+#include "intercept/realm/realm.h"
 
 namespace {
 
