@@ -169,7 +169,7 @@ CUresult load_code(CUfunction function, CUkernel kernel) {
   CUresult result = kernel ? real().cuKernelGetFunction(&function, kernel) : CUresult{CUDA_SUCCESS};
   int registers;
   if (result != CUDA_SUCCESS) return result;
-  if (real().cuFuncLoad) return real().cuFuncLoad(function);
+  if (present(real().cuFuncLoad)) return real().cuFuncLoad(function);
   return real().cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function);
 }
 
