@@ -331,22 +331,38 @@ bool FdMaker::was_accepted(const Image::Socket& entry) {
          option_value(entry, IPPROTO_IPV6, kIpv6, 1) > 1;
 }
 
+namespace {
+
+// What `attempt` gives, a socket or -1 with errno; called again while nothing but connections that
+// have ended holds `port`.
+template <typename F>
+int when_port_is_free(uint16_t port, F attempt) {
+  const auto patience = Clock::now() + kStalePortPatience;
+  do {
+    const int fd = attempt();
+    if (fd >= 0) return fd;
+    if (errno != EADDRNOTAVAIL && errno != EADDRINUSE) break;
+    if (end_stale_connections({port})) continue;
+    if (!only_stale_connections(port)) break;
+    usleep(50'000);
+  } while (Clock::now() < patience);
+  return -1;
+}
+
+}  // namespace
+
 // Connects to `server` from the end's own address and port if they are free.
 int FdMaker::connect_from(const Image::Socket& entry, const SocketAddress& server, bool tell) {
   const SocketAddress local = local_of(entry.head);
-  const auto patience = Clock::now() + kStalePortPatience;
-  do {
+  int fd = when_port_is_free(local.port(), [&] {
     for (PortBy way : {PortBy::kConnect, PortBy::kConnectAddress, PortBy::kBind}) {
-      const int fd = connect_client(entry, local, server, way);
-      if (fd >= 0) return fd;
+      const int made = connect_client(entry, local, server, way);
+      if (made >= 0) return made;
     }
-    if (errno != EADDRNOTAVAIL && errno != EADDRINUSE) break;
-    if (end_stale_connections({local.port()})) continue;
-    if (!only_stale_connections(local.port())) break;
-    usleep(50'000);
-  } while (Clock::now() < patience);
+    return -1;
+  });
+  if (fd >= 0) return fd;
   const std::string why = strerror(errno);
-  int fd = -1;
   for (const SocketAddress& from : {local, SocketAddress::loopback(entry.head.domain)})
     if (fd < 0) fd = connect_client(entry, from, server, PortBy::kAny);
   if (fd >= 0 && tell)
@@ -373,15 +389,9 @@ int FdMaker::connect_to_itself_at(const Image::Socket& entry, const SocketAddres
 // At its address if that is free; the connection of the killed program may still be there.
 int FdMaker::connect_to_itself(const Image::Socket& entry) {
   const SocketAddress local = local_of(entry.head);
-  const auto patience = Clock::now() + kStalePortPatience;
-  do {
-    const int fd = connect_to_itself_at(entry, local);
-    if (fd >= 0) return fd;
-    if (errno != EADDRNOTAVAIL && errno != EADDRINUSE) break;
-    if (end_stale_connections({local.port()})) continue;
-    if (!only_stale_connections(local.port())) break;
-    usleep(50'000);
-  } while (Clock::now() < patience);
+  const int there =
+      when_port_is_free(local.port(), [&] { return connect_to_itself_at(entry, local); });
+  if (there >= 0) return there;
   const std::string why = strerror(errno);
   for (SocketAddress at : {local, SocketAddress::loopback(entry.head.domain)}) {
     at.set_port(0);
