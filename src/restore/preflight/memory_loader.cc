@@ -390,6 +390,11 @@ Status load_segment(const store::SnapshotReader& reader, uint64_t space, unsigne
   return status;
 }
 
+void note_there(const store::SnapshotReader& reader, uint64_t space, SharedFile* file) {
+  const std::vector<Extent> extents = reader.extents(space);
+  file->there.insert(file->there.end(), extents.begin(), extents.end());
+}
+
 Status load_shared(const Image& image, const store::SnapshotReader& reader, unsigned threads,
                    Memory* m, SharedFiles* shared) {
   for (size_t i = 0; i < image.shared.size(); ++i) {
@@ -448,10 +453,43 @@ Status load_shared(const Image& image, const store::SnapshotReader& reader, unsi
         (*shared)[{o.dev, o.ino}].file = Fd(dup(fd.get()));
       }
     }
-    if (Status s = load_sized(reader, wire::kSpaceSharedBase + i, size, threads, fd.get()); !s.ok())
-      return s;
+    const uint64_t space = wire::kSpaceSharedBase + i;
+    if (Status s = load_sized(reader, space, size, threads, fd.get()); !s.ok()) return s;
+    note_there(reader, space, &(*shared)[{o.dev, o.ino}]);
     m->shared.push_back(std::move(fd));
   }
+  return Status::Ok();
+}
+
+// Adds what a process saw of a file by a private mapping, where the file has nothing yet: other
+// mappings of it, also of other processes, are of other parts.
+Status load_rest(const store::SnapshotReader& reader, uint64_t space, SharedFile* known) {
+  const int fd = known->file.get();
+  struct stat st;
+  if (known->whole || huge_page_of(fd)) return Status::Ok();
+  if (fstat(fd, &st) != 0) return os_error("fstat");
+  auto size = static_cast<uint64_t>(st.st_size);
+  for (const Extent& e : reader.extents(space)) {
+    const uint64_t end = e.address + e.length;
+    // The size that the file had is known only where it can be opened.
+    if ((size + 4095) / 4096 * 4096 < end) {
+      if (ftruncate(fd, static_cast<off_t>(end)) != 0) return os_error("ftruncate");
+      size = end;
+    }
+    if (e.zero) continue;
+    std::vector<uint8_t> page(4096);
+    for (uint64_t at = e.address; at < end; at += page.size()) {
+      if (std::any_of(known->there.begin(), known->there.end(), [&](const Extent& t) {
+            return at >= t.address && at < t.address + t.length;
+          }))
+        continue;
+      if (Status s = reader.read(space, at, page); !s.ok()) return s;
+      if (Status s = write_fully(fd, page.data(), std::min<uint64_t>(page.size(), size - at), at);
+          !s.ok())
+        return s;
+    }
+  }
+  note_there(reader, space, known);
   return Status::Ok();
 }
 
@@ -560,16 +598,17 @@ Status open_mapped_file(const MappedFile& f, const std::string& path, uint64_t m
                       path + " is mapped by the program and cannot be opened: " + strerror(errno));
   }
   SharedFile& known = (*shared)[{f.dev, f.ino}];
+  const uint64_t space = wire::kSpaceFileBase + static_cast<uint64_t>(f.stored_space);
   if (f.dev && known.file) {
     *out = Fd(dup(known.file.get()));
-    return Status::Ok();
+    return load_rest(reader, space, &known);
   }
   if (Status s = make_memfd(memfd_name(path, "gpuckpt-unlinked").c_str(), mapped_bytes, out);
       !s.ok())
     return s;
   if (f.dev) known.file = Fd(dup(out->get()));
-  return load_object(reader, wire::kSpaceFileBase + static_cast<uint64_t>(f.stored_space), threads,
-                     out->get());
+  note_there(reader, space, &known);
+  return load_object(reader, space, threads, out->get());
 }
 
 Status load_files(const Image& image, const store::SnapshotReader& reader, unsigned threads,

@@ -96,10 +96,11 @@ struct Memory {
 struct SharedFile {
   Fd file;
   bool whole = false;
-  bool named = false;            // it is a file with a name
-  bool original_given = false;   // a description of a memfd has the memfd's first one
-  bool in_pieces = false;        // a process has only a part of this System V segment mapped
-  std::optional<int> segment{};  // its id now
+  bool named = false;                  // it is a file with a name
+  bool original_given = false;         // a description of a memfd has the memfd's first one
+  bool in_pieces = false;              // a process has only a part of this System V segment mapped
+  std::optional<int> segment{};        // its id now
+  std::vector<store::Extent> there{};  // what it has already, where it is not whole
 };
 using SharedFiles = std::map<std::pair<uint64_t, uint64_t>, SharedFile>;
 
