@@ -11,6 +11,7 @@ A program sets its feature up, prints "ready" and waits for the file go_on; then
   stop     snapshot with --stop, restore
   twice    restored, snapshot again, killed, restored
   lazy     the same with restore --lazy, the memory_ programs only: they do their work before their pages are there
+  twice_nobody, lazy_nobody  the same as user nobody, whose kernel does not wait for pages
   written  the memory_ programs, whose memory is written by process_vm_writev, as where there is no userfaultfd
   from_file the memory_ programs, whose memory comes by a file, as where no process may write to another
   sandbox  all of it under a container's system call filter, as user nobody: no namespaces, so the ids are new
@@ -78,8 +79,8 @@ class Run:
     OUTCOMES = outcomes.Features
 
     def __init__(self, feature, flavour, build):
-        self.feature, self.flavour, self.build = feature, flavour, build
-        self.user = NOBODY if flavour in ("nobody", "sandbox") and os.getuid() == 0 else None
+        self.user = NOBODY if flavour.endswith(("nobody", "sandbox")) and os.getuid() == 0 else None
+        self.feature, self.flavour, self.build = feature, flavour.removesuffix("_nobody"), build
         if self.user is not None:
             ordinary_user.require(build)
         self.work = Path(tempfile.mkdtemp(prefix=f"gpuckpt-{feature[:24]}-"))
@@ -226,7 +227,7 @@ class Run:
                 raise Failure(f"checkpoint of the restored program: exit {done.returncode}: {done.stderr.strip()}")
             self.kill(process, pid)
             process, pid = self.restore(2, *lazy, GPUCKPT_LAZY_DELAY_MS="400")
-            if lazy and os.getuid() == 0 and "--lazy is not possible" in (self.work / "restore.err").read_text():
+            if lazy and "--lazy is not possible" in (self.work / "restore.err").read_text():
                 raise Failure("was not lazy")
         self.release()
         self.finish(process)
@@ -262,8 +263,8 @@ def program_names(folder):
 def main(kind=Run):
     """`kind`: Run, or what a folder of other programs makes of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("flavour", choices=["plain", "go_on", "root", "readback", "nobody", "stop", "twice", "lazy", "written", "from_file",
-                                            "sandbox"])
+    parser.add_argument("flavour", choices=["plain", "go_on", "root", "readback", "nobody", "stop", "twice", "twice_nobody", "lazy",
+                                            "lazy_nobody", "written", "from_file", "sandbox"])
     parser.add_argument("feature", nargs="*", help="names, or beginnings of names (default: all)")
     parser.add_argument("--build", type=Path, default=kind.SOURCE.parents[1] / "build")
     parser.add_argument("--exactly", action="store_true", help="whole names, not beginnings; exit 77 where it cannot run here")
@@ -283,13 +284,13 @@ def main(kind=Run):
         print("skipped: only root may read all that /proc tells of a program")
         sys.exit(77)
     missing = dict(kind.OUTCOMES.NOT_IN.get(options.flavour, {}))
-    if os.getuid() != 0 and options.flavour != "plain":
+    if (os.getuid() != 0 or options.flavour.endswith("_nobody")) and options.flavour != "plain":
         missing |= kind.OUTCOMES.NOT_IN.get("nobody", {})
     chosen = [f for f in chosen if f not in missing]
     chosen = [f for f in chosen if f not in kind.OUTCOMES.REFUSED or options.flavour in ("plain", "go_on", "nobody")]
     if options.flavour == "readback":
         chosen = [f for f in chosen if f not in readback.NEVER_STILL]
-    if options.flavour in ("lazy", *FILLED_BY):
+    if options.flavour in ("lazy", "lazy_nobody", *FILLED_BY):
         chosen = [f for f in chosen if f.startswith("memory_")]
     if not chosen and options.exactly:
         print("skipped: " + " ".join(options.feature))

@@ -25,8 +25,8 @@
 #include <nlohmann/json.hpp>
 
 #include "process/install.h"
+#include "restore/pager/pager.h"
 #include "restore/supervisor/ids.h"
-#include "restore/supervisor/pager.h"
 #include "store/format/sizes.h"
 #include "store/io/json_text.h"
 #include "store/store.h"
@@ -160,8 +160,13 @@ Finding check_tracking() {
 
 Finding check_lazy() {
   bool exists;
-  const int error = userfaultfd_error(0, restore::kPagerFeatures, &exists);
-  if (!error) return {"restore --lazy", kOk, "a program can run before its memory is read", ""};
+  using restore::kPagerEvents;
+  if (!userfaultfd_error(0, kPagerEvents | restore::kPagerForkEvent, &exists))
+    return {"restore --lazy", kOk, "a program can run before its memory is read", ""};
+  const int error = userfaultfd_error(UFFD_USER_MODE_ONLY, kPagerEvents, &exists);
+  if (!error)
+    return {"restore --lazy", kOk,
+            "a program can run before its memory is read; it is traced until then", ""};
   return {"restore --lazy", kWarn, fmt::format("not possible ({})", strerror(error)),
           "all memory is read before the program runs; root (CAP_SYS_PTRACE) needs not wait"};
 }

@@ -138,7 +138,7 @@ void define_restore(CommandLine& line, Context* context) {
   verb.flag("--dry-run", options->driver.dry_run, "Only check whether it can be restored here");
   verb.flag("--lazy", options->driver.lazy,
             "Run at once, read memory when it is touched and in the background; where the "
-            "kernel does not allow it (it needs root), read all of it first, with a warning")
+            "kernel does not allow it, read all of it first, with a warning")
       .env("GPUCKPT_LAZY");
   verb.option("--pid-file", options->driver.pid_file,
               "Gets the program's pid at the moment it runs again")

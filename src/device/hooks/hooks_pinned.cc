@@ -3,6 +3,7 @@
 // that serves device memory.
 #include <sys/mman.h>
 
+#include "base/address.h"
 #include "base/syscall.h"
 #include "base/text/text.h"
 #include "device/base/lock_order.h"
@@ -212,6 +213,13 @@ bool each_pinned(void* context, bool (*range)(void* context, uint64_t start, uin
   return true;
 }
 
+// Reads a byte of each page: after `restore --lazy` an ordinary user's pages come when the process
+// itself touches them, and not when the driver's kernel module pins them.
+static void touch_pages(const void* begin, size_t size) {
+  const auto* bytes = static_cast<const volatile char*>(begin);
+  for (size_t at = 0; at < size; at += kPage) (void)bytes[at];
+}
+
 bool rebuild_pinned(DeviceReport* report) {
   auto fail = [&](uint64_t begin, uint64_t size, CUresult result) {
     return report->fail(
@@ -225,6 +233,7 @@ bool rebuild_pinned(DeviceReport* report) {
     WithContext with(pool->context);
     for (Chunk* chunk = pool->arena.first_chunk(); chunk; chunk = pool->arena.next_chunk(chunk)) {
       CUresult result = CUDA_ERROR_INVALID_CONTEXT;
+      touch_pages(reinterpret_cast<void*>(chunk->begin), chunk->size);
       if (with)
         result = real().cuMemHostRegister_v2(reinterpret_cast<void*>(chunk->begin), chunk->size,
                                              kRegisterAll);
@@ -237,6 +246,7 @@ bool rebuild_pinned(DeviceReport* report) {
     WithContext with(r->context);
     auto* at = reinterpret_cast<void*>(r->begin);
     CUresult result = CUDA_ERROR_INVALID_CONTEXT;
+    touch_pages(at, r->size);
     if (with) result = real().cuMemHostRegister_v2(at, r->size, r->flags);
     if (result != CUDA_SUCCESS) return fail(r->begin, r->size, result);
     CUdeviceptr device_pointer = 0;

@@ -21,6 +21,7 @@
 
 #include "base/files/new_file.h"
 #include "gpuckpt/exit_codes.h"
+#include "restore/pager/pager.h"
 #include "restore/preflight/file_sums.h"
 #include "restore/preflight/image.h"
 #include "restore/preflight/memory_loader.h"
@@ -34,7 +35,6 @@
 #include "restore/supervisor/fill.h"
 #include "restore/supervisor/foreign_leases.h"
 #include "restore/supervisor/launcher_terminal.h"
-#include "restore/supervisor/pager.h"
 #include "restore/supervisor/stale_processes.h"
 #include "restore/supervisor/start.h"
 #include "restore/supervisor/tree.h"
@@ -186,42 +186,50 @@ struct Outcome {
 
 // The state of lazy pages while the program runs.
 struct LazyPages {
-  pid_t pager = -1;
+  Pager pager;
   Fd uffd;
 };
-using AllLazyPages = std::vector<LazyPages>;  // of the members, the last one's at the end
+struct AllLazyPages {
+  std::vector<LazyPages> members;  // the last one's at the end
+  ProcessesMissing missing;
+};
 
 // Fills small mappings now, and leaves large ones to the pager. Refused: it cannot be done here.
 Status give_pages_lazily(const Image& image, const SnapshotReader& reader, const Options& o,
-                         pid_t pid, AllLazyPages* lazy) {
+                         pid_t pid, bool kernel_waits, AllLazyPages* lazy) {
   std::vector<AddressRange> ranges = ranges_for_userfaultfd(image, reader);
   if (ranges.empty()) return Status::Refused("");
   if (Status s = fill_all_but(reader, ranges, ProcessMemory(pid)); !s.ok()) return s;
   // A pager holds no other process's userfaultfd: its holes are open when the last holder closes
   // it.
   std::vector<int> others;
-  for (LazyPages& l : *lazy)
-    if (&l != &lazy->back() && l.uffd) others.push_back(l.uffd.get());
-  return start_pager(reader, ranges, o.threads, lazy->back().uffd, others, &lazy->back().pager);
+  LazyPages& last = lazy->members.back();
+  for (LazyPages& l : lazy->members) {
+    if (&l != &last && l.uffd) others.push_back(l.uffd.get());
+    if (l.pager.control) others.push_back(l.pager.control.get());
+  }
+  return start_pager({pid, image, last.uffd, kernel_waits}, reader, ranges, o.threads,
+                     lazy->missing, others, &last.pager);
 }
 
 // The new process has mapped everything and waits for its pages. `why_not`: the reason why it
 // cannot be lazy; null: it can. `there`: the ranges that it has already.
 Status give_pages(const Image& image, const SnapshotReader& reader,
                   const std::vector<AddressRange>& there, const Options& o, Memory* memory,
-                  pid_t pid, int socket, const char* why_not, AllLazyPages* lazy) {
+                  pid_t pid, int socket, const char* why_not, bool kernel_waits,
+                  AllLazyPages* lazy) {
   const char* way = getenv("GPUCKPT_FILL");
   auto asked = [&](const char* name) { return way && strcmp(way, name) == 0; };
   Report filled{};
   filled.type = kReportFilled;
   Status status = Status::Refused(why_not ? why_not : "");
-  if (o.lazy && !why_not) status = give_pages_lazily(image, reader, o, pid, lazy);
+  if (o.lazy && !why_not) status = give_pages_lazily(image, reader, o, pid, kernel_waits, lazy);
   if (o.lazy && status.code() == kExitRefused && !status.text().empty())
     store::say(
         "gpuckpt: warning: --lazy is not possible here (%s); reading all of the memory first\n",
         status.text().c_str());
   if (status.code() == kExitRefused) {
-    Fd userfaultfd = std::move(lazy->back().uffd);
+    Fd userfaultfd = std::move(lazy->members.back().uffd);
     if (asked("write")) userfaultfd.reset();
     status = asked("file")
                  ? Status::Refused("as asked")
@@ -241,7 +249,7 @@ Status give_pages(const Image& image, const SnapshotReader& reader,
 void watch_pager(LazyPages lazy, std::vector<pid_t> members) {
   std::thread([lazy = std::move(lazy), members = std::move(members)] {
     int status = 0;
-    while (waitpid(lazy.pager, &status, 0) < 0 && errno == EINTR) {
+    while (waitpid(lazy.pager.pid, &status, 0) < 0 && errno == EINTR) {
     }
     if (status == 0) return;
     store::say(
@@ -372,22 +380,21 @@ bool fill(Tree* tree, size_t i, const Options& o, Ids ids, Outcome* out, AllLazy
           uint32_t* reached) {
   Member* m = tree->members[i].get();
   Report r{};
-  lazy->emplace_back();
-  if (!expect(m, &r, out, &lazy->back().uffd)) return false;
+  lazy->members.emplace_back();
+  if (!expect(m, &r, out, &lazy->members.back().uffd)) return false;
   if (r.type != kReportMapped) {
     *reached = r.type;
     return true;
   }
-  const char* why_not =
-      ids == Ids::kNew ? "the thread ids are new, and all memory is searched for the old ones"
-      : r.user_only    ? "userfaultfd that serves the kernel's own accesses needs CAP_SYS_PTRACE"
-      : r.code         ? strerrorname_np(r.code)
-                       : nullptr;
+  const char* why_not = ids == Ids::kNew
+                            ? "the thread ids are new, and all memory is searched for the old ones"
+                        : r.code ? strerrorname_np(r.code)
+                                 : nullptr;
   static const std::vector<AddressRange> nothing;
   const CommonPages& common = tree->common;
   Status filled =
       give_pages(m->image, *m->reader, common.members.empty() ? nothing : common.members[i].equal,
-                 o, &m->memory, m->pid, m->report.get(), why_not, lazy);
+                 o, &m->memory, m->pid, m->report.get(), why_not, !r.user_only, lazy);
   start_step(m, "completing its memory", 120);
   if (filled.ok()) return true;
   out->code = filled.code();
@@ -436,6 +443,26 @@ void finish_files(Tree* tree) {
   }
 }
 
+// Refused to a pager: the program has all of its memory already, only later.
+Status trace_programs(Tree* tree, AllLazyPages* lazy) {
+  for (size_t i = 0; i < lazy->members.size(); ++i) {
+    start_step(tree->members[i].get(), "reading its memory", 600);
+    Pager& pager = lazy->members[i].pager;
+    Status traced = trace_program(pager);
+    if (traced.code() == kExitRefused) {
+      store::say(
+          "gpuckpt: warning: --lazy is not possible here (%s); all of the memory was read first\n",
+          traced.text().c_str());
+      while (waitpid(pager.pid, nullptr, 0) < 0 && errno == EINTR) {
+      }
+      pager.pid = -1;
+      traced = Status::Ok();
+    }
+    if (!traced.ok()) return traced;
+  }
+  return Status::Ok();
+}
+
 bool bring_up(Tree* tree, const SnapshotReader& reader, const Options& o, Ids ids, Outcome* out,
               AllLazyPages* lazy, LauncherTerminal* terminal) {
   std::vector<uint32_t> reached(tree->members.size());
@@ -467,6 +494,11 @@ bool bring_up(Tree* tree, const SnapshotReader& reader, const Options& o, Ids id
   }
   finish_files(tree);
   drop_common_memory(*tree);  // from now on it is the program's alone
+  if (Status traced = trace_programs(tree, lazy); !traced.ok()) {
+    out->code = traced.code();
+    out->text = traced.text();
+    return false;
+  }
   out->pid = tree->root().pid;
   write_file(o.pid_file, o.pid_file.empty() ? "" : std::to_string(out->pid) + "\n");
   const uint64_t run = o.run ? o.run : any_run();
@@ -507,8 +539,8 @@ Outcome try_start(Tree* tree, const SnapshotReader& reader, const Options& o, Id
   if (bring_up(tree, reader, o, ids, &out, &lazy, terminal)) {
     std::vector<pid_t> members;
     for (const auto& m : tree->members) members.push_back(m->pid);
-    for (LazyPages& l : lazy)
-      if (l.pager > 0) watch_pager(std::move(l), members);
+    for (LazyPages& l : lazy.members)
+      if (l.pager.pid > 0) watch_pager(std::move(l), members);
     return out;
   }
   if (s->child > 0 && (tree->several() || out.hung)) kill(s->child, SIGKILL);
@@ -518,10 +550,10 @@ Outcome try_start(Tree* tree, const SnapshotReader& reader, const Options& o, Id
     out.text = read.text();
   }
   int status = 0;
-  for (const LazyPages& l : lazy)
-    if (l.pager > 0) {
-      kill(l.pager, SIGKILL);
-      waitpid(l.pager, nullptr, 0);
+  for (const LazyPages& l : lazy.members)
+    if (l.pager.pid > 0) {
+      kill(l.pager.pid, SIGKILL);
+      waitpid(l.pager.pid, nullptr, 0);
     }
   while (s->child > 0 && waitpid(s->child, &status, 0) < 0 && errno == EINTR) {
   }

@@ -261,7 +261,7 @@ bool JobBarrier::may_be_invited(Member* m, const Relative& r) {
     take_refusal_note(m->pid, why, sizeof(why));  // of another time
     if (!may_be_stopped(m->pid, takes_part, why, sizeof(why))) return fail(kExitRefused, "%s", why);
   }
-  return r.state != 't' ||
+  return r.state != 't' || may_be_stopped_by_pager(m->pid) ||
          fail(kExitRefused, "process %d (%s) of the job is stopped by a debugger", m->pid, r.name);
 }
 

@@ -6,6 +6,7 @@ namespace gpuckpt {
 namespace {
 
 bool expected;  // of this restored process, until no page is missing any more
+bool was_lazy;  // it was restored so
 
 bool some_missing(Smaps* smaps) {
   for (const SmapsRange& r : *smaps)
@@ -15,7 +16,9 @@ bool some_missing(Smaps* smaps) {
 
 }  // namespace
 
-void expect_lazy_pages(bool on) { expected = on; }
+void expect_lazy_pages(bool on) { expected = was_lazy = on; }
+
+bool restored_lazily() { return was_lazy; }
 
 // Reading smaps walks all page tables, so the pauses between two readings are longer than the
 // readings.

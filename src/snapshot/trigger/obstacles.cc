@@ -7,6 +7,7 @@
 #include "base/text/text.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
+#include "snapshot/memory/lazy.h"
 
 namespace gpuckpt {
 namespace {
@@ -141,6 +142,17 @@ bool may_be_stopped(int pid, bool (*of_the_job)(int), char* text, size_t room) {
   else
     return true;
   return false;
+}
+
+bool may_be_stopped_by_pager(int pid) {
+  if (!restored_lazily()) return false;
+  char path[40], status[4096], name[16] = "";
+  format(path, sizeof(path), "/proc/%d/status", pid);
+  if (read_file(path, status, sizeof(status)) <= 0) return false;
+  // The number of a tracer outside of this process namespace is 0.
+  const int tracer = static_cast<int>(number_of(status, "TracerPid:"));
+  if (tracer) name_of(tracer, name, sizeof(name));
+  return !tracer || equal(name, "gpuckpt-pager");
 }
 
 bool runs_as_another(int pid, char* text, size_t room) {

@@ -24,6 +24,10 @@ ThreadsSeen look_at_threads(int pid);
 // not. `of_the_job` tells of a process whether it takes part in the snapshot.
 bool may_be_stopped(int pid, bool (*of_the_job)(int pid), char* text, size_t room);
 
+// Whether process `pid` of the job may be stopped by the helper process of `restore --lazy`, which
+// traces the programs of ordinary users and lets each go on as soon as its pages are there.
+bool may_be_stopped_by_pager(int pid);
+
 // Does the process run as another user than this one? `text` then names both.
 bool runs_as_another(int pid, char* text, size_t room);
 

@@ -38,9 +38,15 @@ Status refused_for_filter(int pid) {
       pid, status_field(pid, "Name")));
 }
 
-bool is_stopped_by_tracer(int pid) { return status_field(pid, "State").starts_with("t"); }
+// Our own process that reads memory after `restore --lazy` stops a program for moments only. One
+// outside of this process namespace has the number 0 here.
+bool is_stopped_by_debugger(int pid) {
+  if (!status_field(pid, "State").starts_with("t")) return false;
+  const int tracer = number_in(pid, "TracerPid");
+  return tracer != 0 && status_field(tracer, "Name") != "gpuckpt-pager";
+}
 
-Status refused_for_tracer(int pid) {
+Status refused_for_debugger(int pid) {
   const int tracer = number_in(pid, "TracerPid");
   return Status::Refused(
       fmt::format("process {} is stopped by a debugger (process {}, {}): let it go on, or detach",
@@ -70,7 +76,7 @@ Status may_be_signalled(int pid) {
           "thread {} of process {} ({}) is in strict seccomp mode, in which the signal that stops "
           "it would kill it",
           tid, pid, status_field(pid, "Name")));
-  return is_stopped_by_tracer(pid) ? refused_for_tracer(pid) : Status::Ok();
+  return is_stopped_by_debugger(pid) ? refused_for_debugger(pid) : Status::Ok();
 }
 
 Status why_deaf(int pid) {
@@ -97,7 +103,7 @@ Status has_descriptors_to_answer(int pid) {
 
 Status why_silent(int pid, uint64_t silent_ms) {
   if (Status status = has_descriptors_to_answer(pid); !status.ok()) return status;
-  if (is_stopped_by_tracer(pid)) return refused_for_tracer(pid);
+  if (is_stopped_by_debugger(pid)) return refused_for_debugger(pid);
   std::string where;
   for (int tid : threads_of(pid)) {
     if (!status_field(tid, "State").starts_with("D")) {

@@ -1,32 +1,21 @@
-#include "restore/supervisor/pager.h"
+#include "restore/pager/missing_pages.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <list>
-#include <map>
-#include <mutex>
-#include <thread>
 
 #include "base/address.h"
 #include "gpuckpt/wire.h"
 
-#include "restore/preflight/plan_builder.h"
-
 namespace gpuckpt::restore {
 
-using store::Extent;
-using store::SnapshotReader;
 using store::Status;
 
 namespace {
@@ -35,91 +24,53 @@ constexpr uint64_t kBlock = 64 << 10;  // bytes that are read for one touch
 // Bytes that are read at a time, so that a touch does not wait long.
 constexpr uint64_t kSlice = 256 << 10;
 constexpr uint64_t kNothing = ~0ull;  // a segment that is zero
-
-// One address space with missing pages: the program's, or that of a child that it forked since.
-struct Space {
-  // By start: missing [start, end) has the snapshot's bytes at `from` and behind.
-  struct Segment {
-    uint64_t end, from;
-  };
-  int uffd;
-  std::map<uint64_t, Segment> segments;
-  bool filled = false;  // only holes are missing
-  bool gone = false;    // the process ended, or runs another program
-
-  const std::pair<const uint64_t, Segment>* find(uint64_t address) const {
-    auto it = segments.upper_bound(address);
-    if (it == segments.begin() || (--it)->second.end <= address) return nullptr;
-    return &*it;
-  }
-  // Removes [start, end) and returns it.
-  std::map<uint64_t, Segment> cut(uint64_t start, uint64_t end) {
-    std::map<uint64_t, Segment> out;
-    auto it = segments.upper_bound(start);
-    if (it != segments.begin()) --it;
-    while (it != segments.end() && it->first < end) {
-      const uint64_t at = it->first;
-      const Segment s = it->second;
-      if (s.end <= start) {
-        ++it;
-        continue;
-      }
-      it = segments.erase(it);
-      auto source = [&](uint64_t a) { return s.from == kNothing ? kNothing : s.from + (a - at); };
-      if (at < start) segments[at] = {start, s.from};
-      if (s.end > end) segments[end] = {s.end, source(end)};
-      uint64_t a = std::max(at, start);
-      out[a] = {std::min(s.end, end), source(a)};
-    }
-    return out;
-  }
-};
-
-class Pager {
- public:
-  Pager(const SnapshotReader& reader, std::vector<Extent> data, unsigned threads)
-      : reader_(reader), data_(std::move(data)), threads_(threads) {}
-  void add(int uffd, const std::vector<AddressRange>& ranges) {
-    Space s{uffd, {}};
-    for (const AddressRange& r : ranges) s.segments[r.start] = {r.end, r.start};
-    spaces_.push_back(std::move(s));
-  }
-  // Runs until all pages are there. False: the pager cannot be made.
-  bool run();
-
- private:
-  enum class Put { kDone, kBusy, kGone, kFailed };
-  Put copy_in(int uffd, uint64_t to, const uint8_t* bytes, uint64_t length);
-  Put copy_pages(int uffd, uint64_t to, const uint8_t* bytes, uint64_t length);
-  bool place(uint64_t from, const uint8_t* bytes, uint64_t length);
-  Put place_once(uint64_t from, const uint8_t* bytes, uint64_t length);
-  void serve();
-  void take_messages(Space*);
-  void touched(int uffd, uint64_t address, uint64_t from);
-  void event(Space*, const uffd_msg&);
-
-  const SnapshotReader& reader_;
-  const std::vector<Extent> data_;
-  const unsigned threads_;
-  // Held while an event is read and noted, and while pages are looked up and copied in, so that no
-  // copy uses a state from before an event.
-  std::mutex mutex_;
-  std::list<Space> spaces_;
-  std::atomic<bool> failed_{false};
-  struct Touch {
-    int uffd;
-    uint64_t address, from;
-  };
-  std::vector<Touch> touches_;
-};
+constexpr int kSupplyMs = 10000;      // an event of the program can be in the way for a moment
 
 void wake(int uffd, uint64_t address) {
   uffdio_range r{page_down(address), kPage};
   ioctl(uffd, UFFDIO_WAKE, &r);
 }
 
+}  // namespace
+
+void MissingPages::add(int uffd, Fd pagemap, const std::vector<AddressRange>& ranges) {
+  pagemap_ = std::move(pagemap);
+  Space s{uffd, {}};
+  for (const AddressRange& r : ranges) s.segments[r.start] = {r.end, r.start};
+  spaces_.push_back(std::move(s));
+}
+
+auto MissingPages::Space::find(uint64_t address) const
+    -> const std::pair<const uint64_t, Segment>* {
+  auto it = segments.upper_bound(address);
+  if (it == segments.begin() || (--it)->second.end <= address) return nullptr;
+  return &*it;
+}
+
+auto MissingPages::Space::cut(uint64_t start, uint64_t end) -> std::map<uint64_t, Segment> {
+  std::map<uint64_t, Segment> out;
+  auto it = segments.upper_bound(start);
+  if (it != segments.begin()) --it;
+  while (it != segments.end() && it->first < end) {
+    const uint64_t at = it->first;
+    const Segment s = it->second;
+    if (s.end <= start) {
+      ++it;
+      continue;
+    }
+    it = segments.erase(it);
+    auto source = [&](uint64_t a) { return s.from == kNothing ? kNothing : s.from + (a - at); };
+    if (at < start) segments[at] = {start, s.from};
+    if (s.end > end) segments[end] = {s.end, source(end)};
+    uint64_t a = std::max(at, start);
+    out[a] = {std::min(s.end, end), source(a)};
+  }
+  return out;
+}
+
 // Pages that are there already stay as they are: the program may have written to them.
-Pager::Put Pager::copy_in(int uffd, uint64_t to, const uint8_t* bytes, uint64_t length) {
+MissingPages::Put MissingPages::copy_in(int uffd, uint64_t to, const uint8_t* bytes,
+                                        uint64_t length) {
   while (length) {
     uffdio_copy c{to, reinterpret_cast<uint64_t>(bytes), length, 0, 0};
     int r = ioctl(uffd, UFFDIO_COPY, &c);
@@ -140,14 +91,15 @@ Pager::Put Pager::copy_in(int uffd, uint64_t to, const uint8_t* bytes, uint64_t 
   return Put::kDone;
 }
 
-Pager::Put Pager::copy_pages(int uffd, uint64_t to, const uint8_t* bytes, uint64_t length) {
+MissingPages::Put MissingPages::copy_pages(int uffd, uint64_t to, const uint8_t* bytes,
+                                           uint64_t length) {
   for (uint64_t at = 0; at < length; at += kPage)
     if (Put r = copy_in(uffd, to + at, bytes + at, kPage); r != Put::kDone) return r;
   return Put::kDone;
 }
 
 // Delivers bytes of the snapshot to all address spaces that need them.
-Pager::Put Pager::place_once(uint64_t from, const uint8_t* bytes, uint64_t length) {
+MissingPages::Put MissingPages::place_once(uint64_t from, const uint8_t* bytes, uint64_t length) {
   bool any = false;
   for (Space& s : spaces_) {
     if (s.gone) continue;
@@ -168,7 +120,7 @@ Pager::Put Pager::place_once(uint64_t from, const uint8_t* bytes, uint64_t lengt
   return any ? Put::kDone : Put::kGone;
 }
 
-bool Pager::place(uint64_t from, const uint8_t* bytes, uint64_t length) {
+bool MissingPages::place(uint64_t from, const uint8_t* bytes, uint64_t length) {
   for (uint64_t done = 0; done < length;) {
     uint64_t n = std::min(length - done, kSlice);
     Put r;
@@ -187,7 +139,7 @@ bool Pager::place(uint64_t from, const uint8_t* bytes, uint64_t length) {
 }
 
 // With the mutex.
-void Pager::event(Space* s, const uffd_msg& m) {
+void MissingPages::event(Space* s, const uffd_msg& m) {
   switch (m.event) {
     case UFFD_EVENT_FORK: {
       // The child lacks the same pages.
@@ -202,12 +154,18 @@ void Pager::event(Space* s, const uffd_msg& m) {
       for (const auto& [at, segment] : moved) {
         uint64_t to = m.arg.remap.to + (at - m.arg.remap.from);
         s->segments[to] = {to + (segment.end - at), segment.from};
+        if (released_) unregister(s->uffd, to, to + (segment.end - at));
       }
       break;
     }
     case UFFD_EVENT_REMOVE:
       s->cut(m.arg.remove.start, m.arg.remove.end);
-      s->segments[m.arg.remove.start] = {m.arg.remove.end, kNothing};
+      if (kernel_waits_) {
+        s->segments[m.arg.remove.start] = {m.arg.remove.end, kNothing};
+      } else {
+        // Zeros that the kernel supplies itself, to its own accesses as well.
+        unregister(s->uffd, m.arg.remove.start, m.arg.remove.end);
+      }
       break;
     case UFFD_EVENT_UNMAP:
       s->cut(m.arg.remove.start, m.arg.remove.end);
@@ -217,7 +175,7 @@ void Pager::event(Space* s, const uffd_msg& m) {
   }
 }
 
-void Pager::take_messages(Space* s) {
+void MissingPages::take_messages(Space* s) {
   uffd_msg m;
   while (read(s->uffd, &m, sizeof(m)) == sizeof(m)) {
     if (m.event != UFFD_EVENT_PAGEFAULT) {
@@ -235,7 +193,7 @@ void Pager::take_messages(Space* s) {
 
 // PRECONDITION: the mutex is not held. The thread that touched the page is woken in any case: when
 // the page is still missing, because an event came in between, it touches the page again.
-void Pager::touched(int uffd, uint64_t address, uint64_t from) {
+void MissingPages::touched(int uffd, uint64_t address, uint64_t from) {
   auto e = from == kNothing ? data_.end() : extent_at(data_, from);
   if (e == data_.end() || e->address > from) {
     uffdio_zeropage zero{{address, kPage}, 0, 0};
@@ -255,8 +213,7 @@ void Pager::touched(int uffd, uint64_t address, uint64_t from) {
   wake(uffd, address);
 }
 
-// Handles touches and events for as long as the process lives.
-void Pager::serve() {
+void MissingPages::serve() {
   for (;;) {
     std::vector<pollfd> ready;
     {
@@ -277,13 +234,7 @@ void Pager::serve() {
   }
 }
 
-// Ending closes all descriptors at once: until then missing pages are served, in the program and in
-// its children.
-bool Pager::run() {
-  std::thread([this] { serve(); }).detach();
-  // For tests, and for programs that need the disk for themselves at first.
-  if (const char* delay = getenv("GPUCKPT_LAZY_DELAY_MS"))
-    usleep(static_cast<useconds_t>(atoi(delay)) * 1000);
+bool MissingPages::fill() {
   for (;;) {
     std::vector<Space*> filling;
     {
@@ -296,47 +247,61 @@ bool Pager::run() {
                                      [this](uint64_t address, std::span<const uint8_t> bytes) {
                                        return place(address, bytes.data(), bytes.size());
                                      });
-    if (failed_ || !status.ok()) return false;
+    if (failed_) return false;
     std::lock_guard guard(mutex_);
+    const bool ended = std::all_of(spaces_.begin(), spaces_.end(), [](auto& s) { return s.gone; });
+    if (ended) return true;
+    if (!status.ok()) return false;
     for (Space* s : filling) s->filled = true;
   }
 }
 
-}  // namespace
+void MissingPages::unregister(int uffd, uint64_t start, uint64_t end) {
+  uffdio_range range{start, end - start};
+  ioctl(uffd, UFFDIO_UNREGISTER, &range);
+}
 
-Status start_pager(const SnapshotReader& reader, const std::vector<AddressRange>& ranges,
-                   unsigned threads, const Fd& uffd, const std::vector<int>& others, pid_t* pager) {
-  uffdio_api api{UFFD_API, kPagerFeatures, 0};
-  if (ioctl(uffd.get(), UFFDIO_API, &api) != 0)
-    return Status::Refused(errno == EPERM ? "userfaultfd that follows forks needs CAP_SYS_PTRACE"
-                                          : "the kernel's userfaultfd cannot do it");
-  fcntl(uffd.get(), F_SETFL, O_NONBLOCK);
-  for (const AddressRange& r : ranges) {
-    uffdio_register area{{r.start, r.end - r.start}, UFFDIO_REGISTER_MODE_MISSING, 0};
-    if (ioctl(uffd.get(), UFFDIO_REGISTER, &area) == 0) continue;
-    Status s = Status::Refused(std::string("memory cannot be registered: ") + strerror(errno));
-    for (const AddressRange& done : ranges) {
-      if (&done == &r) break;
-      uffdio_range range{done.start, done.end - done.start};
-      ioctl(uffd.get(), UFFDIO_UNREGISTER, &range);
+void MissingPages::release() {
+  std::lock_guard guard(mutex_);
+  released_ = true;
+  for (const Space& s : spaces_)
+    for (const auto& [start, segment] : s.segments) unregister(s.uffd, start, segment.end);
+}
+
+bool MissingPages::is_there(uint64_t address) const {
+  constexpr uint64_t kPresentOrSwapped = 3ull << 62;
+  uint64_t entry = 0;
+  return pread(pagemap_.get(), &entry, sizeof(entry), static_cast<off_t>(address / kPage * 8)) ==
+             sizeof(entry) &&
+         entry & kPresentOrSwapped;
+}
+
+bool MissingPages::supply(uint64_t start, uint64_t end) {
+  Space& first = spaces_.front();
+  int tries = 0;
+  for (uint64_t page = page_down(start); page < end;) {
+    uint64_t from = kNothing;
+    {
+      std::lock_guard guard(mutex_);
+      const auto* segment = first.find(page);
+      if (first.gone || released_) return true;
+      if (!segment) {
+        auto next = first.segments.upper_bound(page);
+        if (next == first.segments.end() || next->first >= end) return true;
+        page = next->first;
+        continue;
+      }
+      if (segment->second.from != kNothing) from = segment->second.from + (page - segment->first);
     }
-    return s;
+    if (is_there(page)) {
+      page += kPage, tries = 0;
+      continue;
+    }
+    touched(first.uffd, page, from);
+    if (failed_ || tries > kSupplyMs * 10) return false;
+    if (tries++) usleep(100);
   }
-  std::vector<Extent> data = data_extents(reader);
-  *pager = fork();
-  if (*pager < 0) return Status::Error(std::string("no process for the pages: ") + strerror(errno));
-  if (*pager > 0) return Status::Ok();
-
-  prctl(PR_SET_NAME, "gpuckpt-pager");
-  setsid();
-  let_segments_go();
-  for (int other : others) close(other);
-  for (int sig = 1; sig <= 31; ++sig) signal(sig, SIG_IGN);
-  int null = open("/dev/null", O_RDWR);
-  for (int i = 0; i < 3; ++i) dup2(null, i);
-  Pager p(reader, std::move(data), threads);
-  p.add(uffd.get(), ranges);
-  _exit(p.run() ? 0 : 1);
+  return true;
 }
 
 }  // namespace gpuckpt::restore
