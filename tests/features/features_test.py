@@ -85,6 +85,7 @@ class Run:
             ordinary_user.require(build)
         self.work = Path(tempfile.mkdtemp(prefix=f"gpuckpt-{feature[:24]}-"))
         self.started = []
+        self.restored = []  # programs, which outlive `gpuckpt restore` where that is killed
         self.known = set()  # of readback.KNOWN of the folder, what was met
         if self.user is not None:
             os.chown(self.work, self.user, self.user)
@@ -160,7 +161,8 @@ class Run:
         process = self.popen([self.build / "bin" / "gpuckpt", "restore", f"{self.work / 'store'}@latest", "--pid-file",
                               pid_file, *more], "restore", "restore.err", **env)
         self.until(lambda: pid_file.exists() and pid_file.read_text().strip(), process, "instead of being restored")
-        return process, int(pid_file.read_text())
+        self.restored.append(int(pid_file.read_text()))
+        return process, self.restored[-1]
 
     def unknown_differences(self, before, after):
         for difference in readback.differences(before, after):
@@ -237,6 +239,14 @@ class Run:
         path = self.work / "restore.err"
         return path.exists() and re.search(r"warning: (/dev/pts/\d+) is /dev/pts/\d+ now", path.read_text(errors="replace"))
 
+    def end_program(self, pid):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as f:
+                if f"GPUCKPT_STORE={self.work}/store".encode() in f.read().split(b"\0"):
+                    os.kill(pid, signal.SIGKILL)
+        except OSError:
+            pass  # it has ended
+
     def run(self):
         begin = time.monotonic()
         wrong = self.absent = None
@@ -251,6 +261,8 @@ class Run:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+        for pid in self.restored:
+            self.end_program(pid)
         shutil.rmtree(self.work, ignore_errors=True)
         return wrong, time.monotonic() - begin
 

@@ -38,12 +38,15 @@ Status refused_for_filter(int pid) {
       pid, status_field(pid, "Name")));
 }
 
-// Our own process that reads memory after `restore --lazy` stops a program for moments only. One
-// outside of this process namespace has the number 0 here.
-bool is_stopped_by_debugger(int pid) {
-  if (!status_field(pid, "State").starts_with("t")) return false;
+// Whether our own process traces it that reads its memory after `restore --lazy`. It lets each call
+// begin as soon as the pages are there, which may take until all are.
+bool is_traced_by_pager(int pid) {
   const int tracer = number_in(pid, "TracerPid");
-  return tracer != 0 && status_field(tracer, "Name") != "gpuckpt-pager";
+  return tracer != 0 && status_field(tracer, "Name") == "gpuckpt-pager";
+}
+
+bool is_stopped_by_debugger(int pid) {
+  return status_field(pid, "State").starts_with("t") && !is_traced_by_pager(pid);
 }
 
 Status refused_for_debugger(int pid) {
@@ -104,6 +107,7 @@ Status has_descriptors_to_answer(int pid) {
 Status why_silent(int pid, uint64_t silent_ms) {
   if (Status status = has_descriptors_to_answer(pid); !status.ok()) return status;
   if (is_stopped_by_debugger(pid)) return refused_for_debugger(pid);
+  if (is_traced_by_pager(pid)) return Status::Ok();
   std::string where;
   for (int tid : threads_of(pid)) {
     if (!status_field(tid, "State").starts_with("D")) {
