@@ -42,7 +42,10 @@ int main(void) {
   sleep_ms(30);
   ready_and_wait();
   char text[16];
-  CHECK(recv(c, text, 9, MSG_WAITALL) == 9 && memcmp(text, "earlylate", 9) == 0);
+  // Not by MSG_WAITALL: a call that has moved a part returns the part when it is interrupted.
+  for (ssize_t have = 0, n; have < 9; have += n)
+    CHECK((n = read(c, text + have, (size_t)(9 - have))) > 0);
+  CHECK(memcmp(text, "earlylate", 9) == 0);
   CHECK(wait_status(other) == 3);
   return survived();
 }
