@@ -7,6 +7,8 @@ Scenarios, each named by the fear:
   repeat      a restore uses the snapshot up
   chain       a restored program cannot be snapshotted, or its descendants drift
   nobody      it works only as root
+  lazy        restored lazily, the program or its device waits for memory that no process supplies any more
+  lazy_nobody  the same without root, where the kernel's own accesses do not wait for memory
   cli         `checkpoint` prints an id before the snapshot is there
   every       the timer
   storm       snapshots back to back
@@ -54,6 +56,14 @@ def chain(tools, command, seed):
 
 def nobody(tools, command, seed):
     return cycle(tools, command, seed, user=NOBODY)
+
+
+def lazy(tools, command, seed, user=None):
+    return cycle(tools, command, seed, user=user, chain=1, restore_options=["--lazy"])
+
+
+def lazy_nobody(tools, command, seed):
+    return lazy(tools, command, seed, NOBODY)
 
 
 def cli(tools, command, seed):
@@ -399,7 +409,7 @@ def rclone(tools, command, seed):
     return mirrored(tools, command, seed, remote=True)
 
 
-SCENARIOS = {"precopy": precopy, "mirror": mirror, "rclone": rclone, "kill": kill, "continue": go_on, "repeat": repeat, "chain": chain, "nobody": nobody, "cli": cli,
+SCENARIOS = {"precopy": precopy, "mirror": mirror, "rclone": rclone, "kill": kill, "continue": go_on, "repeat": repeat, "chain": chain, "nobody": nobody, "lazy": lazy, "lazy_nobody": lazy_nobody, "cli": cli,
              "every": every, "storm": storm, "stop": stop,
              "stop_fails": stop_fails, "undisturbed": undisturbed, "life": life, "life_nobody": life_nobody, "container": container, "no_copy": no_copy,
              "locked": locked, "sent": sent, "leaky_shell": leaky_shell, "starters_file": starters_file}

@@ -338,7 +338,7 @@ def reference(tools, command, user=None, timeout=120):
     return _references[key]
 
 
-def cycle(tools, command, seed, how="signal", user=None, restores=1, go_on=False, chain=0, keep=False, options=()):
+def cycle(tools, command, seed, how="signal", user=None, restores=1, go_on=False, chain=0, keep=False, options=(), restore_options=()):
     """Snapshot at a random moment, end it, restore, compare. Returns a few figures.
 
     go_on: the program runs to its end first, and what it wrote must be right; then it is restored as well.
@@ -363,7 +363,7 @@ def cycle(tools, command, seed, how="signal", user=None, restores=1, go_on=False
         seconds = []
         for _ in range(restores):
             for _ in range(chain):
-                restored = session.restore(snapshot)
+                restored = session.restore(snapshot, restore_options)
                 time.sleep(session.random.random() * 0.1)
                 if restored.poll() is not None:
                     break
@@ -378,7 +378,7 @@ def cycle(tools, command, seed, how="signal", user=None, restores=1, go_on=False
                     break
                 if restored.poll() is None:
                     session.kill(restored, restored.restored_pid)
-            restored = session.restore(snapshot)
+            restored = session.restore(snapshot, restore_options)
             seconds.append(restored.restore_seconds)
             ended = session.finish(restored)
             if ended != status:

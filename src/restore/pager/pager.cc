@@ -81,7 +81,15 @@ bool hear(int control, char (*text)[256]) {
   return n > 0;
 }
 
-// Returns the pager's exit status.
+// Both return the pager's exit status.
+int fill_and_stay(MissingPages* pages, int control) {
+  if (!fill(pages)) return 1;
+  pages->release();
+  char text[256];
+  hear(control, &text);
+  return 0;
+}
+
 int fill_and_trace(const LazyProcess& process, MissingPages* pages, std::atomic<int>* missing,
                    int control) {
   TracedProgram program(process.pid, pages, missing);
@@ -120,15 +128,17 @@ ProcessesMissing::~ProcessesMissing() {
 Status start_pager(const LazyProcess& process, const SnapshotReader& reader,
                    const std::vector<AddressRange>& ranges, unsigned threads,
                    const ProcessesMissing& missing, const std::vector<int>& others, Pager* pager) {
-  Fd pagemap, mine, theirs;
+  Fd pagemap;
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+    return Status::Refused(std::string("no sockets for the pages: ") + strerror(errno));
+  Fd mine(pair[0]), theirs(pair[1]);
   if (!process.kernel_waits) {
-    pagemap = Fd(
-        open(("/proc/" + std::to_string(process.pid) + "/pagemap").c_str(), O_RDONLY | O_CLOEXEC));
-    int pair[2];
-    if (!pagemap || !missing.count() || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+    const std::string path = "/proc/" + std::to_string(process.pid) + "/pagemap";
+    pagemap = Fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!pagemap || !missing.count())
       return Status::Refused(std::string("the program's pages cannot be watched: ") +
                              strerror(errno));
-    mine = Fd(pair[0]), theirs = Fd(pair[1]);
   }
   if (Status s = register_ranges(process, ranges); !s.ok()) return s;
   std::vector<Extent> data = data_extents(reader);
@@ -142,20 +152,21 @@ Status start_pager(const LazyProcess& process, const SnapshotReader& reader,
     MissingPages pages(reader, std::move(data), threads, process.kernel_waits);
     pages.add(process.uffd.get(), std::move(pagemap), ranges);
     std::thread([&pages] { pages.serve(); }).detach();
-    if (process.kernel_waits) _exit(fill(&pages) ? 0 : 1);
+    if (process.kernel_waits) _exit(fill_and_stay(&pages, theirs.get()));
     _exit(fill_and_trace(process, &pages, missing.count(), theirs.get()));
   }
   pager->control = std::move(mine);
+  pager->traces = !process.kernel_waits;
   char text[256];
   theirs.reset();
-  if (pager->control && !hear(pager->control.get(), &text))
+  if (pager->traces && !hear(pager->control.get(), &text))
     return Status::Error("the memory that the program's first calls use cannot be read");
   return Status::Ok();
 }
 
 Status trace_program(const Pager& pager) {
   char text[256];
-  if (!pager.control) return Status::Ok();
+  if (!pager.traces) return Status::Ok();
   if (!say(pager.control.get(), "") || !hear(pager.control.get(), &text))
     return Status::Error("the process that reads the program's memory has ended");
   if (!text[0]) return Status::Ok();

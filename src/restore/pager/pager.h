@@ -58,7 +58,10 @@ struct LazyProcess {
 
 struct Pager {
   pid_t pid = -1;
-  Fd control;  // where it traces the program; see trace_program()
+  bool traces = false;
+  // To be closed when the program runs. Until then the pager stays, also when no page is missing:
+  // another descriptor of the userfaultfd is open, by which a thread would wait for it.
+  Fd control;
 };
 
 // Registers the ranges and starts the pager, which closes `others`. Refused: this kernel or user

@@ -539,6 +539,7 @@ Outcome try_start(Tree* tree, const SnapshotReader& reader, const Options& o, Id
   if (bring_up(tree, reader, o, ids, &out, &lazy, terminal)) {
     std::vector<pid_t> members;
     for (const auto& m : tree->members) members.push_back(m->pid);
+    for (LazyPages& l : lazy.members) l.pager.control.reset();
     for (LazyPages& l : lazy.members)
       if (l.pager.pid > 0) watch_pager(std::move(l), members);
     return out;
