@@ -116,8 +116,8 @@ def sent_early(run):
 
 
 def outrun(run):
-    """In one of three tries: where another program has the processor, this one does not write."""
-    for _ in range(3):
+    """In one of ten tries: where another program has the processor, this one does not write."""
+    for _ in range(10):
         stats = in_turn(run, "0")
         # An eighth of it shows that a round gains nothing.
         if stats["track"] != "uffd" or stats["way"] == "clone" and stats["early_bytes"] <= 200 << 20:
