@@ -194,6 +194,8 @@ inline bool another_attempt_helps(const Msg& failed) {
 inline constexpr int kWakeSignal =
     32;  // glibc's SIGCANCEL: no program can block or use it through libc
 inline constexpr uint64_t kWakeCookie = 0x67636b70'77616b65;
+// The name of the process that supplies memory after `restore --lazy` (src/restore/pager/pager.h).
+inline constexpr char kPagerName[] = "gpuckpt-pager";
 
 inline constexpr char kSocketEnding[] = ".sock";
 inline constexpr char kNoteEnding[] = ".note";

@@ -47,6 +47,12 @@ auto MissingPages::Space::find(uint64_t address) const
   return &*it;
 }
 
+uint64_t MissingPages::Space::source_of(const std::pair<const uint64_t, Segment>* segment,
+                                        uint64_t address) {
+  if (!segment || segment->second.from == kNothing) return kNothing;
+  return segment->second.from + (address - segment->first);
+}
+
 auto MissingPages::Space::cut(uint64_t start, uint64_t end) -> std::map<uint64_t, Segment> {
   std::map<uint64_t, Segment> out;
   auto it = segments.upper_bound(start);
@@ -183,11 +189,7 @@ void MissingPages::take_messages(Space* s) {
       continue;
     }
     const uint64_t address = page_down(m.arg.pagefault.address);
-    const auto* segment = s->find(address);
-    uint64_t from = kNothing;
-    if (segment && segment->second.from != kNothing)
-      from = segment->second.from + (address - segment->first);
-    touches_.push_back({s->uffd, address, from});
+    touches_.push_back({s->uffd, address, s->source_of(s->find(address), address)});
   }
 }
 
@@ -291,7 +293,7 @@ bool MissingPages::supply(uint64_t start, uint64_t end) {
         page = next->first;
         continue;
       }
-      if (segment->second.from != kNothing) from = segment->second.from + (page - segment->first);
+      from = first.source_of(segment, page);
     }
     if (is_there(page)) {
       page += kPage, tries = 0;

@@ -33,6 +33,9 @@ class MissingPages {
   // `pagemap`: the process's, open for reading; needed for supply() alone.
   void add(int uffd, Fd pagemap, const std::vector<AddressRange>& ranges);
 
+  // From now on the kernel alone supplies what is missing in [start, end).
+  static void unregister(int uffd, uint64_t start, uint64_t end);
+
   // Handles touches and events for as long as the process lives. Ending closes all descriptors at
   // once: until then missing pages are served, in the program and in its children.
   [[noreturn]] void serve();
@@ -56,6 +59,8 @@ class MissingPages {
     bool gone = false;    // the process ended, or runs another program
 
     const std::pair<const uint64_t, Segment>* find(uint64_t address) const;
+    // Where the snapshot has the page at `address`, which is in `segment` (null: in none).
+    static uint64_t source_of(const std::pair<const uint64_t, Segment>* segment, uint64_t address);
     // Removes [start, end) and returns it.
     std::map<uint64_t, Segment> cut(uint64_t start, uint64_t end);
   };
@@ -73,7 +78,6 @@ class MissingPages {
   void touched(int uffd, uint64_t address, uint64_t from);
   void event(Space*, const uffd_msg&);
   bool is_there(uint64_t address) const;
-  static void unregister(int uffd, uint64_t start, uint64_t end);
 
   const store::SnapshotReader& reader_;
   const std::vector<store::Extent> data_;

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -13,10 +12,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <memory>
 #include <new>
 #include <thread>
 
+#include "gpuckpt/wire.h"
 #include "restore/pager/missing_pages.h"
 #include "restore/pager/traced_program.h"
 #include "restore/preflight/plan_builder.h"
@@ -42,8 +41,7 @@ Status register_ranges(const LazyProcess& process, const std::vector<AddressRang
     Status s = Status::Refused(std::string("memory cannot be registered: ") + strerror(errno));
     for (const AddressRange& done : ranges) {
       if (&done == &r) break;
-      uffdio_range range{done.start, done.end - done.start};
-      ioctl(uffd, UFFDIO_UNREGISTER, &range);
+      MissingPages::unregister(uffd, done.start, done.end);
     }
     return s;
   }
@@ -51,7 +49,7 @@ Status register_ranges(const LazyProcess& process, const std::vector<AddressRang
 }
 
 void become_pager(const std::vector<int>& others) {
-  prctl(PR_SET_NAME, "gpuckpt-pager");
+  prctl(PR_SET_NAME, wire::kPagerName);
   setsid();
   let_segments_go();
   for (int other : others) close(other);

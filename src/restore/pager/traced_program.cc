@@ -18,6 +18,10 @@
 #include <string>
 #include <system_error>
 
+#include "base/address.h"
+#include "base/procfs/proc.h"
+#include "base/text/text.h"
+
 namespace gpuckpt::restore {
 
 using store::Status;
@@ -41,19 +45,13 @@ long trace(int request, pid_t tid, uint64_t address, uint64_t data) {
 
 // True also of a first thread that has ended before the others.
 bool has_ended(pid_t pid, pid_t tid) {
-  const int reason = errno;
-  const std::string path =
-      "/proc/" + std::to_string(pid) + "/task/" + std::to_string(tid) + "/stat";
-  FILE* file = fopen(path.c_str(), "re");
-  char state = 'X';
-  if (file) {
-    char line[512] = "";
-    if (fgets(line, sizeof(line), file))
-      if (const char* end = strrchr(line, ')')) state = end[2];
-    fclose(file);
-  }
-  errno = reason;
-  return state == 'X' || state == 'Z';
+  ProcStat stat;
+  return !read_stat_of_thread(pid, tid, &stat) || stat.ended();
+}
+
+uint64_t signals_in(const char* status, const char* field) {
+  const char* text = status_field(status, field);
+  return scan_hex(&text);
 }
 
 }  // namespace
@@ -78,7 +76,7 @@ bool TracedProgram::supply_for(const std::vector<process::Thread>& threads) {
         supply(reinterpret_cast<uint64_t>(alternative.ss_sp), alternative.ss_size);
     }
     if (t.resume_sp) supply(t.resume_sp - kFrame, 2 * kFrame);
-    supply(t.fs - 4096, 2 * 4096);
+    supply(t.fs - kPage, 2 * kPage);
     supply(t.robust_head, 24);
     supply(t.clear_tid, 4);
     supply(t.rseq, t.rseq_bytes);
@@ -95,7 +93,9 @@ bool TracedProgram::seize_new_threads(bool* some) {
     const auto tid = static_cast<pid_t>(atoi(entry.path().filename().c_str()));
     if (tracees_.count(tid)) continue;
     if (trace(PTRACE_SEIZE, tid, 0, kOptions) != 0) {
+      const int reason = errno;
       if (has_ended(pid_, tid)) continue;
+      errno = reason;
       return false;
     }
     // Its next stop makes it stop at each call.
@@ -191,25 +191,17 @@ bool TracedProgram::begin_call_again(pid_t tid, Tracee* t, bool again) {
 
 // Whether a signal waits for which the program has a handler.
 bool TracedProgram::signal_waits(pid_t tid) const {
-  FILE* file = fopen(
-      ("/proc/" + std::to_string(pid_) + "/task/" + std::to_string(tid) + "/status").c_str(), "re");
-  if (!file) return true;
-  char line[256];
-  unsigned long own = 0, shared = 0, blocked = 0, caught = 0;
-  while (fgets(line, sizeof(line), file)) {
-    sscanf(line, "SigPnd: %lx", &own);
-    sscanf(line, "ShdPnd: %lx", &shared);
-    sscanf(line, "SigBlk: %lx", &blocked);
-    sscanf(line, "SigCgt: %lx", &caught);
-  }
-  fclose(file);
-  return ((own | shared) & ~blocked & caught) != 0;
+  char path[64], status[4096];
+  snprintf(path, sizeof(path), "/proc/%d/task/%d/status", pid_, tid);
+  if (read_file(path, status, sizeof(status)) <= 0) return true;
+  const uint64_t pending = signals_in(status, "SigPnd:") | signals_in(status, "ShdPnd:");
+  return (pending & ~signals_in(status, "SigBlk:") & signals_in(status, "SigCgt:")) != 0;
 }
 
 void TracedProgram::stopped_by_signal(pid_t tid, Tracee* t, int signal) {
   __ptrace_syscall_info info{};
   if (trace(PTRACE_GET_SYSCALL_INFO, tid, sizeof(info), reinterpret_cast<uint64_t>(&info)) > 0)
-    supply(info.stack_pointer - kFrame, kFrame + 4096);
+    supply(info.stack_pointer - kFrame, kFrame + kPage);
   t->signal = signal;
   if (may_let_go(tid)) return let_go(tid, t);
   resume(tid, t, PTRACE_SYSCALL);

@@ -5,6 +5,7 @@
 #include "base/procfs/proc.h"
 #include "base/syscall.h"
 #include "base/text/text.h"
+#include "gpuckpt/wire.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
 #include "snapshot/memory/lazy.h"
@@ -152,7 +153,7 @@ bool may_be_stopped_by_pager(int pid) {
   // The number of a tracer outside of this process namespace is 0.
   const int tracer = static_cast<int>(number_of(status, "TracerPid:"));
   if (tracer) name_of(tracer, name, sizeof(name));
-  return !tracer || equal(name, "gpuckpt-pager");
+  return !tracer || equal(name, wire::kPagerName);
 }
 
 bool runs_as_another(int pid, char* text, size_t room) {

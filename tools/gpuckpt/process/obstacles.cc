@@ -42,7 +42,7 @@ Status refused_for_filter(int pid) {
 // begin as soon as the pages are there, which may take until all are.
 bool is_traced_by_pager(int pid) {
   const int tracer = number_in(pid, "TracerPid");
-  return tracer != 0 && status_field(tracer, "Name") == "gpuckpt-pager";
+  return tracer != 0 && status_field(tracer, "Name") == wire::kPagerName;
 }
 
 bool is_stopped_by_debugger(int pid) {
