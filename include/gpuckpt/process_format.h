@@ -73,6 +73,8 @@ enum RecordType : uint32_t {
   kRecOwner = 53,          // DescriptorOwner
   kRecSharesFolders = 54,  // nothing: has its working directory and umask in common with its parent
   kRecSharesDevice = 55,  // nothing: offers device memory to other processes, or has some of theirs
+  kRecThreadChoices = 56,  // ThreadChoices: of a thread whose choices are not those of the Head
+  kRecFutexHash = 57,      // u32: slots for the process's own futexes (PR_FUTEX_HASH), 0: none
 };
 
 struct RecordHead {
@@ -260,6 +262,14 @@ struct ThreadGroups {
 struct ThreadFolder {
   int32_t tid;
   uint32_t umask;
+};
+
+// What a thread has asked of the kernel for itself (prctl); threads to come begin with the same.
+struct ThreadChoices {
+  int32_t tid;
+  int32_t memory_failure;                            // PR_MCE_KILL_GET
+  int32_t store_bypass, indirect_branch, l1d_flush;  // PR_GET_SPECULATION_CTRL
+  uint32_t reserved;
 };
 
 // Signals that wait for one thread alone.

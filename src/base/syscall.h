@@ -44,6 +44,8 @@ inline long mmap(uint64_t at, size_t n, int prot, int flags, int fd = -1, uint64
 inline long munmap(uint64_t at, size_t n) { return call(SYS_munmap, static_cast<long>(at), n); }
 inline int getpid() { return static_cast<int>(call(SYS_getpid)); }
 inline int gettid() { return static_cast<int>(call(SYS_gettid)); }
+// prctl(PR_FUTEX_HASH, ...), Linux 6.16.
+inline constexpr long kFutexHash = 78, kSetFutexHashSlots = 1, kGetFutexHashSlots = 2;
 [[noreturn]] inline void exit_thread(int status) {
   for (;;) call(SYS_exit, status);
 }

@@ -149,7 +149,9 @@ class Run:
     def as_told(self, done):
         """Is the snapshot there, and told of it what may be told?"""
         told = [line for line in done.stderr.splitlines() if "warning:" in line]
-        words = [self.OUTCOMES.TOLD[f] for f in self.features() if f in self.OUTCOMES.TOLD]
+        words = []
+        for told_of in (self.OUTCOMES.TOLD[f] for f in self.features() if f in self.OUTCOMES.TOLD):
+            words += [told_of] if isinstance(told_of, str) else told_of
         return done.returncode == (3 if told else 0) and all(any(w in line for w in words) for line in told)
 
     def kill(self, process, pid=None):

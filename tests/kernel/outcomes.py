@@ -46,9 +46,10 @@ class Features:
         "refused_unix_waiting": ["descriptor", "has not accepted it yet"],
         "refused_userfaultfd": ["userfaultfd"],
     }
-    # What a snapshot of these may tell (exit 3); nothing else, and nothing of others.
+    # What a snapshot of these may tell (exit 3), each line one of the words; nothing else, and nothing of others.
     TOLD = {
         "fd_half_read": "is in the middle of /proc/",
+        "fd_half_read_attribute": "is in the middle of /sys/",
         "fd_inotify_unread": "unread events",
         "fd_kernel_log": "reads the kernel's log",
         "fd_raw": "unread packets",
@@ -58,11 +59,13 @@ class Features:
         "fd_packet": "unread packets",
         "tcp_halves": "a TCP connection that has failed",
         "socket_errors": "a pending error (SO_ERROR, MSG_ERRQUEUE)",
-        "socket_options": "unread packets",
-        "tcp_zerocopy": "notifications that are not read (MSG_ERRQUEUE)",
+        "socket_numbered": "numbers its notifications",
+        "socket_options": ("unread packets", "numbers its notifications", "more of this kind"),
+        "tcp_zerocopy": ("notifications that are not read (MSG_ERRQUEUE)", "numbers its notifications"),
         "socket_untold": "which the kernel does not show; a restore leaves it out",
     }
-    MUST_TELL = ("fd_half_read", "fd_inotify_unread", "fd_kernel_log", "tcp_halves", "ipc_sysv", "keyring_session", "socket_errors", "socket_untold", "tcp_zerocopy")
+    MUST_TELL = ("fd_half_read", "fd_half_read_attribute", "fd_inotify_unread", "fd_kernel_log", "tcp_halves", "ipc_sysv", "keyring_session",
+                 "socket_errors", "socket_numbered", "socket_untold", "tcp_zerocopy")
     # What a restore cannot give back in a flavour: feature -> why. Listed in docs/LIMITS.md.
     NOT_IN = {
         "nobody": {"id_dumpable": "nobody but root may look at it",
@@ -79,6 +82,6 @@ class Trees:
     REFUSED = {
         "refused_shares_files": ["table of descriptors", "CLONE_FILES"],
     }
-    TOLD = {"several_users": "with root's rights", "shared_proc": "a file that the kernel writes", "zombie_dumped": "ended with a core dump"}
-    MUST_TELL = ("shared_proc", "zombie_dumped")
+    TOLD = {"forked_by_thread": "PR_SET_PDEATHSIG", "several_users": "with root's rights", "shared_proc": "a file that the kernel writes", "zombie_dumped": "ended with a core dump"}
+    MUST_TELL = ("forked_by_thread", "shared_proc", "zombie_dumped")
     NOT_IN = {}

@@ -121,6 +121,18 @@ bool parse_maps_line(const char* s, MapsLine* m) {
   return true;
 }
 
+bool lists_number(int fd, int number) {
+  char buffer[1024];
+  int so_far = 0;
+  for (long n; (n = sys::read(fd, buffer, sizeof(buffer))) > 0;)
+    for (long i = 0; i < n; ++i) {
+      const bool digit = buffer[i] >= '0' && buffer[i] <= '9';
+      if (!digit && so_far == number) return true;
+      so_far = digit ? so_far * 10 + (buffer[i] - '0') : 0;
+    }
+  return so_far == number && number;
+}
+
 bool each_number_in(const char* folder, void* context, bool (*each)(void*, int)) {
   struct Entry {
     uint64_t ino;

@@ -66,6 +66,9 @@ const char* status_field(const char* text, const char* name);
 // returns false to stop.
 bool each_number_in(const char* folder, void* context, bool (*each)(void* context, int number));
 
+// Is it one of the numbers of an open file like /proc/self/task/TID/children ("12 34 56 ")?
+bool lists_number(int fd, int number);
+
 // Has the process a handler for the signal? `ended` (may be null): there is no such process, or
 // only what is left of it.
 bool catches_signal(int pid, int signal, bool* ended);

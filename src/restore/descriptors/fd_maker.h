@@ -130,6 +130,7 @@ class FdMaker {
   int make_sender(const Image::Message&, int type);
   bool attach_filters();
   void finish_pairs();
+  void silence_sent_time_stamps();
 
   // fd_terminals.cc
   bool prepare_terminals();

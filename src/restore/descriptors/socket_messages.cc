@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <linux/filter.h>
+#include <linux/net_tstamp.h>
 #include <netinet/in.h>
 #include <stddef.h>
 #include <string.h>
@@ -177,7 +178,21 @@ void FdMaker::finish_pairs() {
   }
 }
 
+// What is sent here was sent before: no socket tells the program of it. Options that are applied at
+// last bring the others back, and count from 0.
+void FdMaker::silence_sent_time_stamps() {
+  constexpr int kOfReceived = SOF_TIMESTAMPING_RX_HARDWARE | SOF_TIMESTAMPING_RX_SOFTWARE |
+                              SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_RAW_HARDWARE;
+  for (const Image::Socket& entry : image_.sockets) {
+    const int flags = option_value(entry, SOL_SOCKET, SO_TIMESTAMPING, 0),
+              rest = flags & kOfReceived;
+    if (flags != rest)
+      setsockopt(sockets_[entry.head.index], SOL_SOCKET, SO_TIMESTAMPING, &rest, sizeof(rest));
+  }
+}
+
 bool FdMaker::send_messages() {
+  silence_sent_time_stamps();
   for (const Image::Message& m : image_.messages) {
     errno = 0;
     const Socket& to = image_.sockets[m.socket].head;

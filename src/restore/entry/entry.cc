@@ -219,6 +219,7 @@ void note_of_thread(RestoredThread* t, const RecordHead& h, const char* at) {
   const auto* pending = reinterpret_cast<const ThreadPending*>(at);
   const auto* groups = reinterpret_cast<const ThreadGroups*>(at);
   const auto* folder = reinterpret_cast<const ThreadFolder*>(at);
+  const auto* choices = reinterpret_cast<const ThreadChoices*>(at);
   const int tid = t->saved.tid;
   if (h.type == kRecThreadPending && pending->tid == tid)
     t->pending = at + sizeof(*pending), t->pending_count = h.count;
@@ -227,6 +228,7 @@ void note_of_thread(RestoredThread* t, const RecordHead& h, const char* at) {
   if (h.type == kRecThreadGroups && groups->tid == tid)
     t->groups = reinterpret_cast<const uint32_t*>(groups + 1), t->group_count = h.count;
   if (h.type == kRecThreadFolder && folder->tid == tid) t->folder = folder;
+  if (h.type == kRecThreadChoices && choices->tid == tid) t->choices = choices;
 }
 
 // Reads the threads; returns the first one, which is the calling thread.
@@ -271,6 +273,7 @@ RestoredThread* read_threads(const Plan* p) {
     log_line(LogLevel::kInfo, "restored with new thread ids; %lu owned mutexes rewritten", n);
   }
   start_coordinator();
+  restore_futex_hash(p);
   if (first->saved.flags & kThreadZombieLeader) {
     sys::call(SYS_prctl, PR_SET_NAME, sys::ptr(first->saved.name));
     wait_for(&state.release);

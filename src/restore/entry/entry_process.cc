@@ -55,13 +55,6 @@ void restore_timer(const PosixTimer& t) {
   sys::call(SYS_timer_settime, t.id, 0, sys::ptr(spec), 0);
 }
 
-// Restores a speculation mitigation that the program has chosen. Threads inherit it.
-void restore_speculation(long what, int state) {
-  constexpr int kChoices = PR_SPEC_DISABLE | PR_SPEC_FORCE_DISABLE | PR_SPEC_DISABLE_NOEXEC;
-  if (state & PR_SPEC_PRCTL && state & kChoices)
-    sys::call(SYS_prctl, PR_SET_SPECULATION_CTRL, what, state & kChoices);
-}
-
 }  // namespace
 
 // The kernel allows an unprivileged user ten changes a second, over all of its sessions.
@@ -123,12 +116,20 @@ void restore_process(Plan* p) {
     if (sys::failed(sys::call(SYS_prctl, PR_SET_THP_DISABLE, 1, h.thp_disable & kThpFlags)))
       sys::call(SYS_prctl, PR_SET_THP_DISABLE, 1);
   if (h.memory_merge) sys::call(SYS_prctl, kSetMemoryMerge, 1);
-  if (h.memory_failure != PR_MCE_KILL_DEFAULT)
-    sys::call(SYS_prctl, PR_MCE_KILL, PR_MCE_KILL_SET, h.memory_failure);
-  restore_speculation(PR_SPEC_STORE_BYPASS, h.store_bypass);
-  restore_speculation(PR_SPEC_INDIRECT_BRANCH, h.indirect_branch);
   for (uint32_t bit = 1; bit; bit <<= 1)
     if (h.membarrier & bit) sys::call(SYS_membarrier, bit, 0, 0);
+}
+
+// The kernel has chosen for a process with as many threads by now; the program may have chosen
+// something else.
+void restore_futex_hash(Plan* p) {
+  each_record(p, [](const RecordHead& h, const char* at) {
+    if (h.type != kRecFutexHash) return;
+    const uint32_t slots = *reinterpret_cast<const uint32_t*>(at);
+    if (const long now = sys::call(SYS_prctl, sys::kFutexHash, sys::kGetFutexHashSlots, 0, 0, 0);
+        !sys::failed(now) && now != slots)
+      sys::call(SYS_prctl, sys::kFutexHash, sys::kSetFutexHashSlots, slots, 0, 0);
+  });
 }
 
 void restore_memory(Plan* p) {

@@ -14,6 +14,8 @@ void restore_memory(restore::Plan*);
 // Called after the threads are made, because timers may name one; also queues the signals that were
 // pending for the process.
 void restore_clocks(restore::Plan*);
+// Called when all threads are there, ours too: the kernel chooses by their number.
+void restore_futex_hash(restore::Plan*);
 // Called last, because mappings that exist already keep their own locks.
 void restore_future_locks();
 

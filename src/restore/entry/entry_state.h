@@ -26,7 +26,8 @@ struct RestoredThread {
   const process::MemoryPolicy* policy;
   const uint32_t* groups;  // supplementary groups
   uint32_t group_count;
-  const process::ThreadFolder* folder;  // null: it has the process's folder
+  const process::ThreadFolder* folder;    // null: it has the process's folder
+  const process::ThreadChoices* choices;  // null: it has what the Head says
 };
 
 struct State {

@@ -133,6 +133,28 @@ void restore_scheduling(const Thread& s) {
   if (s.timer_slack) sys::call(SYS_prctl, PR_SET_TIMERSLACK, static_cast<long>(s.timer_slack));
 }
 
+// Restores what a thread lets its processor speculate on.
+void restore_speculation(long what, int state) {
+  constexpr int kChoices =
+      PR_SPEC_ENABLE | PR_SPEC_DISABLE | PR_SPEC_FORCE_DISABLE | PR_SPEC_DISABLE_NOEXEC;
+  if (!(state & PR_SPEC_PRCTL)) return;
+  if (const long now = sys::call(SYS_prctl, PR_GET_SPECULATION_CTRL, what, 0, 0, 0);
+      (now & kChoices) != (state & kChoices))
+    sys::call(SYS_prctl, PR_SET_SPECULATION_CTRL, what, state & kChoices, 0, 0);
+}
+
+void restore_choices(const RestoredThread& t) {
+  const Head& h = state.head;
+  const ThreadChoices choices =
+      t.choices ? *t.choices
+                : ThreadChoices{t.tid, h.memory_failure, h.store_bypass, h.indirect_branch, 0, 0};
+  if (choices.memory_failure != PR_MCE_KILL_DEFAULT)
+    sys::call(SYS_prctl, PR_MCE_KILL, PR_MCE_KILL_SET, choices.memory_failure, 0, 0);
+  restore_speculation(PR_SPEC_STORE_BYPASS, choices.store_bypass);
+  restore_speculation(PR_SPEC_INDIRECT_BRANCH, choices.indirect_branch);
+  restore_speculation(PR_SPEC_L1D_FLUSH, choices.l1d_flush);
+}
+
 // Restores the working directory and umask of a thread that has its own.
 void restore_folder(const Thread& s, const ThreadFolder* folder) {
   const char* path = reinterpret_cast<const char*>(folder + 1);
@@ -170,6 +192,7 @@ void adopt(RestoredThread* t) {
   }
   sys::call(SYS_prctl, PR_SET_NAME, sys::ptr(s.name));
   restore_scheduling(s);
+  restore_choices(*t);
   if (t->policy) restore_policy(*t->policy);
   for (size_t i = 0; i < t->pending_count; ++i) {
     int sig;

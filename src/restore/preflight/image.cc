@@ -281,6 +281,8 @@ constexpr struct {
     {kRecTimerIds, 0, 0},
     {kRecPolicy, sizeof(MemoryPolicy), 0},
     {kRecTimer, sizeof(PosixTimer), 0},
+    {kRecThreadChoices, sizeof(ThreadChoices), 0},
+    {kRecFutexHash, sizeof(uint32_t), 0},
 };
 
 Status read_head(Payload p, Image* out) {

@@ -29,8 +29,19 @@ bool is_read_by_position(const char* path) {
 
 bool has_text(const Descriptor& d, const char* path, uint32_t file_system) {
   if (!S_ISREG(d.mode) || d.flags & O_PATH || (d.flags & O_ACCMODE) == O_WRONLY) return false;
-  return file_system == CGROUP_SUPER_MAGIC || file_system == CGROUP2_SUPER_MAGIC ||
-         (file_system == PROC_SUPER_MAGIC && !is_read_by_position(path));
+  switch (file_system) {
+    case CGROUP_SUPER_MAGIC:
+    case CGROUP2_SUPER_MAGIC:
+    case TRACEFS_MAGIC:
+    case DEBUGFS_MAGIC:
+      return true;
+    case SYSFS_MAGIC:  // all texts have one size; files of bytes have their own, or 0
+      return d.size == 4096;
+    case PROC_SUPER_MAGIC:
+      return !is_read_by_position(path);
+    default:
+      return false;
+  }
 }
 
 // Reads one byte to where nothing can be written. The kernel makes the next line, if it does not

@@ -9,6 +9,7 @@
 #include "base/text/log.h"
 #include "base/text/text.h"
 #include "snapshot/descriptors/sockets.h"
+#include "snapshot/process/told.h"
 
 namespace gpuckpt {
 
@@ -156,11 +157,36 @@ void ask_options(const FdTable::SocketSeen& seen, char* room, SocketOptions* o) 
       sys::failed(get_option(seen.fd, SOL_SOCKET, SO_GET_FILTER, nullptr, &filters)) || filters;
 }
 
+// The kernel counts what was sent, and tells of each by its number; a new socket begins at 0.
+void tell_of_counters(const FdTable::SocketSeen& seen, const SocketOptions& options) {
+  constexpr int kZeroCopy = 60, kTimestamping = 37, kNewTimestamping = 65;
+  constexpr uint32_t kNumbered = 1 << 7;  // SOF_TIMESTAMPING_OPT_ID
+  if (is_tcp(seen.s) && seen.s.state != kSocketConnection) return;
+  bool counts = false;
+  const char* at = options.data;
+  for (uint32_t i = 0; i < options.count; ++i) {
+    SocketOption o;
+    uint32_t value = 0;
+    __builtin_memcpy(&o, at, sizeof(o));
+    if (o.bytes >= sizeof(value)) __builtin_memcpy(&value, at + sizeof(o), sizeof(value));
+    counts |= o.level == SOL_SOCKET && o.name == kZeroCopy && value;
+    counts |= o.level == SOL_SOCKET && (o.name == kTimestamping || o.name == kNewTimestamping) &&
+              value & kNumbered;
+    at += sizeof(o) + padded(o.bytes);
+  }
+  if (counts)
+    tell(
+        "descriptor %d is a socket that numbers its notifications (MSG_ZEROCOPY, "
+        "SOF_TIMESTAMPING_OPT_ID); in a restored process they begin at 0 again",
+        seen.fd);
+}
+
 bool put_socket(FdTable* t, const FdTable::SocketSeen& seen, const SocketOptions& options) {
   t->r->begin(kRecSocket);
   t->r->add(&seen.s, sizeof(seen.s));
   t->r->add(options.data, options.bytes);
   t->r->end(options.count);
+  if (options.whole) tell_of_counters(seen, options);
   return options.whole ||
          t->c->refuse("descriptor %d is a socket with an option that is too large to keep",
                       seen.fd);

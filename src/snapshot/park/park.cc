@@ -136,6 +136,7 @@ void park_handler(int sig, siginfo_t* info, void* context) {
   t->securebits = sys::failed(bits) ? 0 : static_cast<uint32_t>(bits);
   t->rseq = own_rseq(t->fs);
   t->rare = rare_thread_state();
+  t->choices = own_thread_choices();
   t->memory_policy = 0;
   sys::call(SYS_get_mempolicy, sys::ptr(&t->memory_policy), sys::ptr(t->memory_nodes), 1024, 0, 0);
   t->state = kParked;

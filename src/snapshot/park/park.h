@@ -19,6 +19,7 @@
 #include "snapshot/park/seen_threads.h"
 #include "snapshot/process/refused_state.h"
 #include "snapshot/process/rseq.h"
+#include "snapshot/process/thread_choices.h"
 
 namespace gpuckpt {
 
@@ -44,6 +45,7 @@ struct ParkedThread {
   uint64_t memory_nodes[16];
   RseqOwner rseq;
   RareThreadState rare;
+  process::ThreadChoices choices;
   bool driver;
   bool in_vdso;
   int asked_again;

@@ -18,6 +18,7 @@
 #include "snapshot/job/barrier.h"
 #include "snapshot/job/membership.h"
 #include "snapshot/process/refused_state.h"
+#include "snapshot/process/thread_choices.h"
 
 extern "C" void gpuckpt_restore_entry(void* plan) __attribute__((visibility("hidden")));
 
@@ -189,11 +190,12 @@ void read_kernel_settings(Head* h) {
   h->dumpable = static_cast<int>(sys::call(SYS_prctl, PR_GET_DUMPABLE));
   sys::call(SYS_prctl, PR_GET_CHILD_SUBREAPER, sys::ptr(&h->subreaper));
   h->thp_disable = static_cast<int>(sys::call(SYS_prctl, PR_GET_THP_DISABLE));
-  h->memory_failure = state_of(PR_MCE_KILL_GET, 0);
+  const ThreadChoices choices = program_choices();
+  h->memory_failure = choices.memory_failure;
   h->memory_merge = state_of(kGetMemoryMerge, 0);
   h->deny_write_exec = state_of(kGetMdwe, 0);
-  h->store_bypass = state_of(PR_GET_SPECULATION_CTRL, PR_SPEC_STORE_BYPASS);
-  h->indirect_branch = state_of(PR_GET_SPECULATION_CTRL, PR_SPEC_INDIRECT_BRANCH);
+  h->store_bypass = choices.store_bypass;
+  h->indirect_branch = choices.indirect_branch;
   char text[64];
   const char* s = text;
   long n = read_file("/proc/self/coredump_filter", text, sizeof(text));
@@ -203,6 +205,12 @@ void read_kernel_settings(Head* h) {
   n = read_file("/proc/self/oom_score_adj", text, sizeof(text));
   s = text;
   h->oom_score_adj = n > 0 ? static_cast<int>(scan_signed(&s)) : 0;
+}
+
+// How many slots the futexes of this process alone have; the kernel chooses, or the program.
+void put_futex_hash(Records* r) {
+  const long slots = sys::call(SYS_prctl, sys::kFutexHash, sys::kGetFutexHashSlots, 0, 0, 0);
+  if (!sys::failed(slots)) r->put(kRecFutexHash, static_cast<uint32_t>(slots));
 }
 
 void put_groups(Records* r) {
@@ -238,6 +246,7 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   bool shares_folders;
   if (!check_sharing(c, h, &shares_folders)) return false;
   if (shares_folders) put_mark(r, kRecSharesFolders);
+  put_futex_hash(r);
   put_groups(r);
   return true;
 }

@@ -1,5 +1,6 @@
 #include "snapshot/process/process_state.h"
 
+#include <fcntl.h>
 #include <sys/prctl.h>
 
 #include "base/procfs/proc.h"
@@ -15,6 +16,7 @@
 #include "snapshot/process/process_head.h"
 #include "snapshot/process/refused_state.h"
 #include "snapshot/process/rseq.h"
+#include "snapshot/process/thread_choices.h"
 #include "snapshot/process/thread_status.h"
 #include "snapshot/process/told.h"
 
@@ -223,8 +225,31 @@ bool put_rseq(Capture* c, const ParkedThread& p, const RseqArea* areas, Thread* 
   return true;
 }
 
+// Is this process a child of its parent's first thread? (PR_SET_PDEATHSIG counts threads.)
+bool is_child_of_first_thread(int parent) {
+  char path[64];
+  format(path, sizeof(path), "/proc/%d/task/%d/children", parent, parent);
+  const int fd = sys::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return true;  // the kernel does not tell (CONFIG_PROC_CHILDREN)
+  const bool is = lists_number(fd, library.pid);
+  sys::close(fd);
+  return is;
+}
+
+void tell_of_death_signal(const Thread& t) {
+  const int parent = static_cast<int>(sys::call(SYS_getppid));
+  if (!t.death_signal || !job_barrier.active() || !job_barrier.has_process(parent) ||
+      is_child_of_first_thread(parent))
+    return;
+  tell(
+      "process %d asks to be told when the thread that forked it ends (PR_SET_PDEATHSIG), which is "
+      "not the first one of process %d; a restored one is told when the first one ends",
+      library.pid, parent);
+}
+
 bool put_each_thread(Capture* c, Records* r, ThreadStatuses* statuses,
                      const RseqArea* programs_rseq) {
+  const ThreadChoices choices = program_choices();
   const ParkedThread* first_thread = parking.first();
   const size_t first = first_thread ? static_cast<size_t>(first_thread - &parking.thread(0)) : 0;
   for (size_t n = 0; n < parking.count(); ++n) {
@@ -253,6 +278,8 @@ bool put_each_thread(Capture* c, Records* r, ThreadStatuses* statuses,
     t.securebits = p.securebits;
     t.death_signal = p.death_signal;
     r->put(kRecThread, t);
+    put_thread_choices(r, p, choices);
+    tell_of_death_signal(t);
     if (p.memory_policy) {
       MemoryPolicy policy{0, 0, p.tid, static_cast<uint32_t>(p.memory_policy), {}};
       __builtin_memcpy(policy.nodes, p.memory_nodes, sizeof(policy.nodes));
