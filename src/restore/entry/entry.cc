@@ -45,8 +45,7 @@ using namespace process;
 using restore::Plan;
 
 constexpr int kSetMdwe = 65;  // newer than the headers of some machines this is built on
-constexpr uint64_t kThreadFlags =
-    CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
+constexpr uint64_t kThreadFlags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD;
 
 alignas(64) char entry_stack[64 * 1024];
 

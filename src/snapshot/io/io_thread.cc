@@ -131,8 +131,8 @@ bool IoThread::start(char* text, size_t room) {
   forget();
   fake_thread_descriptor[0] = reinterpret_cast<uint64_t>(fake_thread_descriptor);
   fake_thread_descriptor[2] = reinterpret_cast<uint64_t>(fake_thread_descriptor);
-  constexpr uint64_t flags = CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
-                             CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
+  constexpr uint64_t flags = CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD | CLONE_SETTLS |
+                             CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
   int* tid = reinterpret_cast<int*>(&library.io_thread_tid);
   long r = clone_raw(flags, library.stacks.start + kCoordinatorStack + kIoThreadStack,
                      io_thread_main, nullptr, tid, tid, fake_thread_descriptor);

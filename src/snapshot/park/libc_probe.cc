@@ -48,8 +48,8 @@ void probe(void*) {
 
 bool libc_is_free() {
   answered = 0;
-  constexpr uint64_t flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
-                             CLONE_SYSVSEM | CLONE_SETTLS;
+  constexpr uint64_t flags =
+      CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SETTLS;
   // The stack for starting the writer is free now; the coordinator's own holds what is still being
   // sent.
   uint64_t stack = library.stacks.start + library.stacks.bytes;

@@ -1,4 +1,6 @@
 // Threads and processes by bare clone(2): unknown to glibc, which neither counts nor signals them.
+// None is made with CLONE_SYSVSEM: it would give the program's own thread a list of SEM_UNDO, which
+// one that is alone does not have, and kcmp(2) tells.
 //
 // Owner: the caller's stacks. Threads: any of ours. Errors: -errno.
 #pragma once

@@ -57,7 +57,7 @@ class Helpers {
  private:
   bool start(Work* work) {
     constexpr uint64_t flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
-                               CLONE_SYSVSEM | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
+                               CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
     int* tid = reinterpret_cast<int*>(&tid_[count_]);
     return !sys::failed(clone_raw(
         flags, stacks_.start + kStack * (count_ + 1),

@@ -177,8 +177,7 @@ bool start_coordinator() {
   for (uint32_t tid; (tid = library.coordinator_tid.load());)
     sys::futex_wait(&library.coordinator_tid, tid, 1000, true);
   constexpr uint64_t flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
-                             CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID |
-                             CLONE_CHILD_CLEARTID;
+                             CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
   uint64_t old = sys::sigprocmask_all();
   long tid = clone_raw(flags, library.stacks.start + kCoordinatorStack, coordinator_main, nullptr,
                        reinterpret_cast<int*>(&library.coordinator_tid),
