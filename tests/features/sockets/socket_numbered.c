@@ -1,6 +1,6 @@
 // A socket that numbers the time stamps of what it sends: the snapshot says that the numbers begin at 0 again. That what it has sent is
 // put back into the receiver's socket makes no new ones.
-#include <time.h>  // errqueue.h needs it
+#include <time.h>  // what follows needs it
 
 #include <linux/errqueue.h>
 #include <linux/net_tstamp.h>
