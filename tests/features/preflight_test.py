@@ -4,6 +4,7 @@ import argparse
 import fcntl
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -551,7 +552,9 @@ def shm_made_anew(build):
 
 PAIRS = """
 import os, socket, time
-ends = [socket.socketpair() for i in range(300)]
+ends = [socket.socketpair() for i in range(150)]
+pipes = [os.pipe() for i in range(60)]
+terminals = [os.openpty() for i in range(40)]
 gone = [socket.socketpair() for i in range(100)]
 for a, b in gone: b.close()
 child = os.fork() if SEVERAL else None
@@ -559,9 +562,12 @@ if child != 0: print("ready", flush=True)
 while not os.path.exists("go_on"): time.sleep(0.005)
 if not child:
     for a, b in ends: a.send(b"x")
+    for a, b in pipes: os.write(b, b"x")
+    for a, b in terminals: os.write(b, b"x")
 if child == 0: os._exit(0)
 if child: assert os.waitpid(child, 0)[1] == 0
 for a, b in ends: assert b.recv(9) == b"x"
+for a, b in pipes + terminals: assert os.read(a, 9) == b"x"
 for a, b in gone: assert a.recv(9) == b""
 print("survived", flush=True)
 """
@@ -578,10 +584,20 @@ def descriptors(build):
         reference = f"{run.work}/store@{done.stdout.strip()}"
         run.limit = 750
         done = run.cli("restore", reference)
-        needed = re.search(r"a restore needs (\d+) descriptors, and may have 750 \(ulimit -Hn\)", done.stderr)
+        wanted = r"a restore needs (\d+) descriptors, and may have 750 \(ulimit -Hn\)"
+        needed = re.search(wanted, done.stderr)
         expect(done.returncode == 125 and needed, done)
         run.limit = int(needed[1])
         process, _ = run.restore(1)
+        run.release()
+        run.finish(process)
+    # Where the process that started it may have no more either, the snapshot says so at once.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (750, 750))
+    for several in (False, True):
+        run = Run(build, "nobody" if os.getuid() == 0 else "root")
+        process = run.start("/usr/bin/python3", "-c", PAIRS.replace("SEVERAL", str(several)))
+        done = run.checkpoint(process.pid)
+        expect(done.returncode == 3 and re.search(wanted, done.stderr), done)
         run.release()
         run.finish(process)
     return run

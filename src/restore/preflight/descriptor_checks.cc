@@ -115,25 +115,25 @@ uint64_t raised_descriptor_limit() {
 
 namespace {
 
+uint64_t descriptor_limit_of(int pid) {
+  uint64_t most = 0;
+  std::ifstream limits("/proc/" + std::to_string(pid) + "/limits");
+  for (std::string line; std::getline(limits, line);)
+    if (unsigned long soft, hard; sscanf(line.c_str(), "Max open files %lu %lu", &soft, &hard) == 2)
+      most = hard;
+  return most;
+}
+
 // How many descriptors a restore may have. While the program runs the limit here is the program's,
-// which it may have lowered: then the largest one of its ancestors counts, which a restore would be
-// started from.
-uint64_t most_descriptors(bool running) {
+// which it may have lowered: then that of the process counts which started the job, where a restore
+// is likely to be started as well.
+uint64_t most_descriptors(const Tree& tree, bool running) {
   if (const uint64_t most = raised_descriptor_limit()) return most;
   rlimit own{};
   if (getrlimit(RLIMIT_NOFILE, &own) != 0) return ~0ull;
   uint64_t most = own.rlim_max;
-  ProcStat stat;
-  for (int pid = getppid(); running && pid > 0 && read_stat_of(pid, &stat);
-       pid = stat.number(ProcStat::kParent)) {
-    rlimit theirs{};
-    std::ifstream limits("/proc/" + std::to_string(pid) + "/limits");
-    for (std::string line; std::getline(limits, line);)
-      if (unsigned long soft, hard;
-          sscanf(line.c_str(), "Max open files %lu %lu", &soft, &hard) == 2)
-        theirs.rlim_max = hard;
-    most = std::max<uint64_t>(most, theirs.rlim_max);
-  }
+  if (ProcStat first; running && read_stat_of(tree.root().image.head.pid, &first))
+    most = std::max(most, descriptor_limit_of(first.number(ProcStat::kParent)));
   return most;
 }
 
@@ -152,6 +152,9 @@ size_t passing_ends(const Image& image) {
       }));
 }
 
+// Both ends of each pipe and pseudo terminal, of which the program's descriptors become duplicates.
+size_t helper_ends(const Image& image) { return 2 * (image.pipes.size() + image.terminals.size()); }
+
 size_t mapped(const Image& image) { return image.files.size() + image.shared.size(); }
 
 // The most descriptors that the first process makes for all (restore/descriptors/job_fds.h).
@@ -166,7 +169,7 @@ size_t made_for_all(const Tree& tree) {
       // counts for every process that is not the first.
       count += d.description == d.fd && joint != (not_first.count(d.description) > 0);
     }
-    count += passing_ends(m->image);
+    count += passing_ends(m->image) + helper_ends(m->image);
   }
   return count;
 }
@@ -176,8 +179,8 @@ size_t made_for_all(const Tree& tree) {
 size_t descriptors_needed(const Tree& tree) {
   if (!tree.several()) {
     const Image& image = tree.root().image;
-    return highest_number(image) + image.fds.size() + passing_ends(image) + mapped(image) +
-           kOursAtMost;
+    return highest_number(image) + image.fds.size() + passing_ends(image) + helper_ends(image) +
+           mapped(image) + kOursAtMost;
   }
   constexpr size_t kOursOfEach = 4;
   size_t ours = kOursAtMost, most = 0;
@@ -193,7 +196,7 @@ size_t descriptors_needed(const Tree& tree) {
 
 std::string check_descriptor_limit(const Tree& tree, const Options& options) {
   const size_t needed = descriptors_needed(tree);
-  const uint64_t most = most_descriptors(options.running);
+  const uint64_t most = most_descriptors(tree, options.running);
   if (needed <= most) return "";
   return "a restore needs " + std::to_string(needed) + " descriptors, and may have " +
          std::to_string(most) + " (ulimit -Hn)";

@@ -195,29 +195,63 @@ bool take_contents(FdTable* t, int master, int slave, const KernelTermios& setti
                    master);
 }
 
-// Does another process of the job have this terminal open? All of them are parked.
-bool open_elsewhere(uint32_t number) {
-  struct Search {
-    char folder[40], wanted[40];
-    bool found;
-  } search{};
-  if (!job_barrier.active()) return false;
-  format(search.wanted, sizeof(search.wanted), "/dev/pts/%u", number);
-  const SharedJobState* b = job_barrier.shared_state();
-  for (uint32_t i = 0; i < b->relative_count && !search.found; ++i) {
-    format(search.folder, sizeof(search.folder), "/proc/%d/fd", b->relative[i].pid);
-    each_number_in(search.folder, &search, [](void* context, int fd) {
-      auto* s = static_cast<Search*>(context);
-      char link[64], to[64];
-      format(link, sizeof(link), "%s/%d", s->folder, fd);
-      const long n = sys::call(SYS_readlinkat, AT_FDCWD, sys::ptr(link), sys::ptr(to), 63);
-      to[n > 0 ? n : 0] = 0;
-      s->found |= equal(to, s->wanted);
-      return !s->found;
-    });
+// The pseudo terminals whose slave is open in a process of the job, all of which are parked. The
+// other processes are looked at once, for all terminals, and only when this one does not have it.
+class OpenSlaves {
+ public:
+  explicit OpenSlaves(const FdTable& t) : numbers_(scratch_map(kNumbers / 8)) {
+    for (size_t k = 0; k < t.count; ++k)
+      if (t.all[k].kind == kFdTerminal && t.all[k].value[1]) add(t.all[k].value[1] - 1);
   }
-  return search.found;
-}
+  ~OpenSlaves() {
+    if (numbers_) scratch_unmap(&numbers_);
+  }
+  OpenSlaves(const OpenSlaves&) = delete;
+  OpenSlaves& operator=(const OpenSlaves&) = delete;
+  bool ok() const { return static_cast<bool>(numbers_); }
+
+  bool has(uint32_t number) {
+    if (!is_noted(number) && !others_noted_) note_others();
+    return is_noted(number);
+  }
+
+ private:
+  static constexpr uint64_t kNumbers = 1 << 20;  // NR_UNIX98_PTY_MAX
+
+  void add(uint64_t number) {
+    if (number < kNumbers && ok())
+      numbers_.data()[number / 8] |= static_cast<char>(1 << number % 8);
+  }
+  bool is_noted(uint32_t number) const {
+    return number < kNumbers && ok() && numbers_.data()[number / 8] >> number % 8 & 1;
+  }
+  void note_others() {
+    others_noted_ = true;
+    const SharedJobState* b = job_barrier.active() ? job_barrier.shared_state() : nullptr;
+    for (uint32_t i = 0; b && i < b->relative_count; ++i) {
+      if (b->relative[i].pid == library.pid) continue;
+      format(folder_, sizeof(folder_), "/proc/%d/fd", b->relative[i].pid);
+      each_number_in(folder_, this, [](void* context, int fd) {
+        static_cast<OpenSlaves*>(context)->note_descriptor(fd);
+        return true;
+      });
+    }
+  }
+  void note_descriptor(int fd) {
+    char link[64], to[64];
+    format(link, sizeof(link), "%s/%d", folder_, fd);
+    const long n = sys::call(SYS_readlinkat, AT_FDCWD, sys::ptr(link), sys::ptr(to), 63);
+    to[n > 0 ? n : 0] = 0;
+    constexpr char kSlaves[] = "/dev/pts/";
+    if (!starts_with(to, kSlaves)) return;
+    const char* number = to + sizeof(kSlaves) - 1;
+    if (*number >= '0' && *number <= '9') add(scan_dec(&number));
+  }
+
+  Region numbers_;  // one bit for each
+  bool others_noted_ = false;
+  char folder_[40];
+};
 
 }  // namespace
 
@@ -297,12 +331,12 @@ bool has_locked_settings(int master) {
 void put_outside_terminals(FdTable* t) {
   for (size_t i = 0; i < t->count; ++i) {
     const Descriptor& d = t->all[i];
+    if (d.kind != kFdTerminal || d.fd > 2) continue;
     OutsideTerminal out;
     __builtin_memset(&out, 0, sizeof(out));
     bool inside = false;
     for (uint32_t k = 0; k < t->terminals; ++k) inside |= d.value[1] == t->terminal[k].number + 1;
-    if (d.kind != kFdTerminal || d.fd > 2 || inside ||
-        sys::failed(sys::call(SYS_ioctl, d.fd, kGetSettings, sys::ptr(out.settings))))
+    if (inside || sys::failed(sys::call(SYS_ioctl, d.fd, kGetSettings, sys::ptr(out.settings))))
       continue;
     out.fd = d.fd;
     t->r->put(kRecOutsideTerminal, out);
@@ -314,6 +348,9 @@ void put_outside_terminals(FdTable* t) {
 
 bool put_terminals(FdTable* t) {
   put_outside_terminals(t);
+  if (!t->terminals) return true;
+  OpenSlaves open_slaves(*t);
+  if (!open_slaves.ok()) return t->c->refuse("no memory for a table of terminals");
   for (uint32_t i = 0; i < t->terminals; ++i) {
     auto& p = t->terminal[i];
     Terminal out;
@@ -346,9 +383,7 @@ bool put_terminals(FdTable* t) {
       if (packets) sys::call(SYS_ioctl, p.master, TIOCPKT, sys::ptr(&off));
       // The last slave that closes hangs the master up: only where that has been so already, or
       // beside one that stays open.
-      bool open = hung_up || open_elsewhere(p.number);
-      for (size_t k = 0; k < t->count; ++k)
-        open |= t->all[k].kind == kFdTerminal && t->all[k].value[1] == p.number + 1;
+      const bool open = hung_up || open_slaves.has(p.number);
       long slave =
           open ? sys::call(SYS_ioctl, p.master, kOpenSlave, O_RDWR | O_NOCTTY | O_CLOEXEC) : -1;
       // An exclusive one opens for root only: then the program's own has to do.
