@@ -74,6 +74,7 @@ enum RecordType : uint32_t {
   kRecSharesFolders = 54,  // nothing: has its working directory and umask in common with its parent
   kRecSharesDevice = 55,  // nothing: offers device memory to other processes, or has some of theirs
   kRecThreadChoices = 56,  // ThreadChoices: of a thread whose choices are not those of the Head
+  kRecSystemFilters = 58,  // u32: filters of seccomp; a restore may not have fewer
   kRecFutexHash = 57,      // u32: slots for the process's own futexes (PR_FUTEX_HASH), 0: none
 };
 
@@ -93,7 +94,7 @@ struct Head {
   uint32_t umask;
   uint32_t personality;
   uint32_t membarrier;  // MEMBARRIER_CMD_REGISTER_* that were made
-  uint32_t seccomp;     // mode of /proc/self/status; a restore may not have less
+  uint32_t seccomp;  // mode of /proc/self/status; a restore may not have less (kRecSystemFilters)
   uint64_t cap_effective;
   uint64_t monotonic_us, boottime_us, realtime_us;  // clocks at the moment of the stop
   char boot_id[40];

@@ -603,7 +603,35 @@ def descriptors(build):
     return run
 
 
-CASES = {c.__name__: c for c in (warned, no_ids, datagrams, resume, hung, again, name_taken, capabilities, outside, failed, leased, foreign_lease, foreign_file, no_shm, descriptors, shm_made_anew)}
+WAITS = """
+import os, time
+print("ready", flush=True)
+while not os.path.exists("go_on"): time.sleep(0.005)
+print("survived", flush=True)
+"""
+
+
+def filters(build):
+    """A filter that was set before an exec is not told of, or is lost by a restore under fewer."""
+    sandbox = build / "tests" / "features" / "support" / "sandbox"
+    for wrapper in ([sandbox], [sandbox, sandbox]):
+        run = Run(build)
+        process = run.start(*wrapper, sys.executable, "-c", WAITS)
+        done = run.checkpoint(process.pid)
+        expect(done.returncode == 3 and "was set before it was executed" in done.stderr, done)
+        family.kill_family(process)
+        reference = f"{run.work}/store@{done.stdout.strip()}"
+        restore = [build / "bin" / "gpuckpt", "restore", reference]
+        done = subprocess.run([*wrapper[1:], *restore], cwd=run.work, env=run.environment(), stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=90)
+        expect(done.returncode == 125 and "restore inside the same kind of sandbox" in done.stderr, done)
+        process = run.popen([*wrapper, *restore], "restore", "restore.err")
+        run.release()
+        run.finish(process)
+    return run
+
+
+CASES = {c.__name__: c for c in (warned, no_ids, datagrams, resume, hung, again, name_taken, capabilities, outside, failed, leased, foreign_lease, foreign_file, no_shm, descriptors, filters, shm_made_anew)}
 
 
 def main():

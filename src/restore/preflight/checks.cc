@@ -116,11 +116,20 @@ uint32_t word(const Cpuid& c, int n) {
   return n == 0 ? c.eax : n == 1 ? c.ebx : n == 2 ? c.ecx : c.edx;
 }
 
-int own_seccomp() {
+// What /proc/self/status has behind `name`; 0: nothing.
+uint32_t own_status(const std::string& name) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
-    if (line.rfind("Seccomp:", 0) == 0) return std::stoi(line.substr(8));
+    if (line.rfind(name, 0) == 0)
+      return static_cast<uint32_t>(std::stoul(line.substr(name.size())));
   return 0;
+}
+
+// Are there fewer system call filters here? Where the kernel does not count them, the modes tell.
+bool has_fewer_filters(const Image& image) {
+  if (own_status("Seccomp:") < image.head.seccomp) return true;
+  const uint32_t here = own_status("Seccomp_filters:");
+  return image.head.seccomp && here && here < image.system_filters;
 }
 
 // Whether the file is a standard stream of the restore: then the restored program gets it from
@@ -137,6 +146,13 @@ bool is_unchanged(const MappedFile& f, const std::string& path) {
   struct stat st;
   return f.mtime_ns && stat(path.c_str(), &st) == 0 &&
          static_cast<uint64_t>(st.st_size) == f.size && mtime_of(st) == f.mtime_ns;
+}
+
+std::string check_filters(const Image& image) {
+  if (!has_fewer_filters(image)) return "";
+  return "the program ran under a seccomp filter, which cannot be put back; restore inside the "
+         "same "
+         "kind of sandbox";
 }
 
 std::vector<std::string> check_machine(const Image& image) {
@@ -168,10 +184,6 @@ std::vector<std::string> check_machine(const Image& image) {
         "this CPU saves its registers in another layout than the program's CPU (XSAVE); restore on "
         "the same CPU model");
 
-  if (own_seccomp() < static_cast<int>(image.head.seccomp))
-    wrong.push_back(
-        "the program ran under a seccomp filter, which cannot be put back; restore inside the same "
-        "kind of sandbox");
   if (geteuid() != 0 && geteuid() != image.head.uid[1])
     wrong.push_back("the program ran as user " + std::to_string(image.head.uid[1]) +
                     ", this is user " + std::to_string(geteuid()) + "; restore as that user");

@@ -14,6 +14,8 @@
 namespace gpuckpt::restore {
 
 std::vector<std::string> check_machine(const Image&);
+// Whether the process ran under more system call filters than this one does. Empty: no.
+std::string check_filters(const Image&);
 // Files whose contents come from the snapshot, because the job maps them shared and writable: their
 // present contents do not matter.
 using Paths = std::set<std::string>;

@@ -262,6 +262,7 @@ constexpr struct {
     {kRecZombie, append<&Image::zombies>},
     {kRecZombieName, append<&Image::zombie_names>},
     {kRecAio, read_aio},
+    {kRecSystemFilters, take_into<&Image::system_filters>},
 };
 
 // Records that only the entry reads have the right size: so many bytes, and so many for each of

@@ -79,6 +79,7 @@ struct Image {
   std::vector<std::pair<process::Epoll, std::vector<process::EpollEntry>>> epolls;
   std::string cwd, exe, command;
   std::vector<uint32_t> groups;
+  uint32_t system_filters = 0;     // of seccomp
   bool has_thread_groups = false;  // some thread has other supplementary groups
   process::LibcLocks locks{};
   bool shares_device = false;  // it shares device memory with other processes

@@ -135,6 +135,9 @@ Preflight preflight(const Tree& tree, const Options& o) {
     add(&out.here, check_files(m->image, restored, written, stored, o));
     add(&out.here, check_descriptors(m->image, tree.several(), stored));
     add(&out.never, check_contents(*m));
+    // (Of a running one the snapshot has told.)
+    if (std::string text = o.running ? "" : check_filters(m->image); !text.empty())
+      out.here.push_back(of_process(tree, *m) + text);
     if (std::string text = check_address_space(*m); !text.empty())
       out.never.push_back(of_process(tree, *m) + text);
   }

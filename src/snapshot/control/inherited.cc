@@ -35,14 +35,8 @@ struct Child {
 } children[kMost];
 uint32_t child_count;
 
-uint64_t filters;  // of seccomp, when the library started
-
-// The mode where the kernel does not count filters (before Linux 5.9).
-uint64_t filters_in(const char* status) {
-  const char* s = info_line(status, "Seccomp_filters:");
-  if (!s) s = status_field(status, "Seccomp:");
-  return scan_dec(&s);
-}
+uint64_t filters;          // of seccomp, when the library started
+uint64_t outside_filters;  // of the job's start, or of the restore
 
 Namespaces own;      // when the process was started, or restored
 Namespaces outside;  // of the job's start, or of the restore
@@ -57,8 +51,10 @@ uint64_t this_pid_namespace() {
 }
 
 constexpr char kStartedIn[] = "GPUCKPT_STARTED_IN=";
-constexpr char kConfinedBy = ';';  // between the namespaces and the letters of confinement.h
-char started[sizeof(kStartedIn) + kNamespacesText + 1 + kConfinementText];
+// Between the namespaces, the letters of confinement.h and the number of filters.
+constexpr char kConfinedBy = ';';
+constexpr size_t kNumberText = 20;
+char started[sizeof(kStartedIn) + kNamespacesText + 1 + kConfinementText + 1 + kNumberText];
 
 void write_started() {
   copy(started, sizeof(started), kStartedIn);
@@ -66,6 +62,8 @@ void write_started() {
   char* end = started + length(started);
   *end = kConfinedBy;
   write_confinement(end + 1, kConfinementText);
+  end += length(end);
+  format(end, kNumberText + 2, "%c%lu", kConfinedBy, outside_filters);
 }
 
 void read_started(const char* text) {
@@ -74,8 +72,12 @@ void read_started(const char* text) {
   for (char* s = names; *s; ++s)
     if (*s == kConfinedBy) *s = 0;
   read_namespaces(names, &outside);
-  for (const char* s = text; *s; ++s)
-    if (*s == kConfinedBy) read_confinement(s + 1);
+  const char* s = text;
+  while (*s && *s != kConfinedBy) ++s;
+  if (!*s) return;
+  read_confinement(++s);
+  while (*s && *s != kConfinedBy) ++s;
+  if (*s) outside_filters = scan_dec(&++s);
 }
 
 bool note(void*, int fd) {
@@ -129,7 +131,16 @@ void note_inherited_filters() {
   char status[4096];
   filters =
       read_file("/proc/thread-self/status", status, sizeof(status)) > 0 ? filters_in(status) : 0;
+  outside_filters = filters;
 }
+
+uint64_t filters_in(const char* status) {
+  const char* s = info_line(status, "Seccomp_filters:");
+  if (!s) s = status_field(status, "Seccomp:");
+  return scan_dec(&s);
+}
+
+bool added_filters(const char* status) { return filters_in(status) > outside_filters; }
 
 bool has_own_filter(const char* status) { return filters_in(status) > filters; }
 

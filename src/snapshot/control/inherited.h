@@ -37,6 +37,10 @@ bool inherited_log(uint64_t dev, uint64_t ino);
 // any thread. What it was started under is noted before, and once more in a restored process.
 void note_inherited_filters();
 bool has_own_filter(const char* status);
+// Does it run under more filters than where the job began (set before an exec), or was restored?
+bool added_filters(const char* status);
+// How many there are; the mode where the kernel does not count them (before Linux 5.9).
+uint64_t filters_in(const char* status);
 
 // Where it was started: its root folder and its namespaces (base/procfs/namespaces.h). `restorer`:
 // where the restore was that made this process; null: none did, and the environment may say where

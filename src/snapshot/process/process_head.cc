@@ -19,6 +19,7 @@
 #include "snapshot/job/membership.h"
 #include "snapshot/process/refused_state.h"
 #include "snapshot/process/thread_choices.h"
+#include "snapshot/process/told.h"
 
 extern "C" void gpuckpt_restore_entry(void* plan) __attribute__((visibility("hidden")));
 
@@ -128,8 +129,8 @@ bool check_sharing(Capture* c, const Head& h, bool* shares_folders) {
   return true;
 }
 
-// What /proc/PID/status tells. False: refused.
-bool read_status(Capture* c, Head* h) {
+// What /proc/PID/status tells. `system_filters`: of seccomp, in force. False: refused.
+bool read_status(Capture* c, Head* h, uint32_t* system_filters) {
   char text[4096];
   // Not /proc/self: a leader that ended by pthread_exit is a zombie without memory to look at.
   if (read_file("/proc/thread-self/status", text, sizeof(text)) <= 0)
@@ -145,6 +146,12 @@ bool read_status(Capture* c, Head* h) {
   if (has_own_filter(text))
     return c->refuse(
         "the process has set a system call filter (seccomp), which cannot be read back");
+  *system_filters = static_cast<uint32_t>(filters_in(text));
+  if (added_filters(text))
+    tell(
+        "process %d runs under a system call filter (seccomp) that was set before it was executed; "
+        "a restore is refused where it is not started under as many",
+        library.pid);
   char moved[192];
   if (changed_namespaces(moved, sizeof(moved)))
     return c->refuse("the process has changed its %s since it started", moved);
@@ -232,7 +239,8 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   h.host_start_time = host_start_time();
   h.pgid = static_cast<int>(sys::call(SYS_getpgid, 0));
   h.sid = static_cast<int>(sys::call(SYS_getsid, 0));
-  if (!read_status(c, &h)) return false;
+  uint32_t system_filters;
+  if (!read_status(c, &h, &system_filters)) return false;
   read_machine(&h);
   describe_entry(&h);
   h.device_present = device_present;
@@ -241,6 +249,7 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   read_kernel_settings(&h);
   put_terminal(&h);
   r->put(kRecHead, h);
+  r->put(kRecSystemFilters, system_filters);
   if (h.sid > 0 && h.sid != h.pid && !lives(h.sid) && !job_barrier.has_process(h.sid))
     put_mark(r, kRecLeaderless);
   bool shares_folders;
