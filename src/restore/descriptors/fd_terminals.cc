@@ -10,6 +10,11 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
 #include "base/descriptors/terminal_input.h"
 #include "restore/descriptors/fd_maker.h"
 
@@ -23,35 +28,47 @@ constexpr unsigned long kSetSettings = kSetTerminalSettings;
 constexpr int kLargeFile = 0100000;  // open() sets it, the ioctl that opens a slave does not
 constexpr unsigned long kLock = 0x40045431, kGetNumber = 0x80045430, kOpenSlave = 0x5441;
 
-// Numbers are assigned from the lowest free one: terminals with smaller numbers are held until the
-// wanted number comes.
-int open_master(uint32_t number) {
+int open_master() { return open("/dev/ptmx", O_RDWR | O_NOCTTY); }
+
+// Opens the masters of terminals with these numbers, by number; -1: with errno. Numbers are
+// assigned from the lowest free one: terminals that come with others are held until all wanted ones
+// have come, and take the place of those that are not free.
+std::map<uint32_t, int> open_masters(const std::set<uint32_t>& numbers) {
+  std::map<uint32_t, int> found;
   std::vector<int> held;
-  int found = -1;
-  for (int tries = 0; tries < 4096 && found < 0; ++tries) {
-    int fd = open("/dev/ptmx", O_RDWR | O_NOCTTY);
+  for (int fd; found.size() < numbers.size() && (fd = open_master()) >= 0;) {
     uint32_t got = 0;
-    if (fd < 0) break;
-    if (ioctl(fd, kGetNumber, &got) == 0 && got == number) {
-      found = fd;
-    } else {
-      held.push_back(fd);
-      if (got > number) break;
+    if (ioctl(fd, kGetNumber, &got) == 0 && numbers.count(got)) {
+      found[got] = fd;
+      continue;
     }
+    held.push_back(fd);
+    if (got > *numbers.rbegin()) break;
   }
-  if (found < 0 && !held.empty()) found = held.back(), held.pop_back();
+  for (uint32_t number : numbers) {
+    if (found.count(number)) continue;
+    found[number] = held.empty() ? open_master() : held.back();
+    if (!held.empty()) held.pop_back();
+  }
   for (int fd : held) close(fd);
   return found;
 }
 
 // All terminals that the machine allows may be in use for a moment: by another restore, or by stale
 // processes of the killed program.
-int open_master_patiently(uint32_t number) {
+bool open_masters_patiently(const std::set<uint32_t>& numbers, std::map<uint32_t, int>* out) {
   constexpr int kTries = 80;  // of 100 ms
-  int fd = open_master(number);
-  for (int i = 0; i < kTries && fd < 0 && errno == ENOSPC; ++i, fd = open_master(number))
+  for (int i = 0;; ++i) {
+    *out = open_masters(numbers);
+    const int error = errno;
+    const bool all = std::all_of(out->begin(), out->end(), [](auto& m) { return m.second >= 0; });
+    if (all) return true;
+    for (const auto& [number, fd] : *out)
+      if (fd >= 0) close(fd);
+    errno = error;
+    if (error != ENOSPC || i == kTries) return false;
     usleep(100'000);
-  return fd;
+  }
 }
 
 // Sets owner, group and mode of the slave's file, which is opened for this only where it stays open
@@ -139,14 +156,17 @@ bool put_input(int master, int slave, const KernelTermios& saved, const KernelTe
 }  // namespace
 
 bool FdMaker::prepare_terminals() {
+  std::set<uint32_t> numbers;
+  for (const Image::Terminal& t : image_.terminals) numbers.insert(t.head.number);
+  std::map<uint32_t, int> masters;
+  errno = 0;
+  if (!open_masters_patiently(numbers, &masters))
+    return fail(errno == ENOSPC
+                    ? "not all pseudo terminals can be opened: others have as many as there "
+                      "may be (kernel.pty.max, or the mount option max of devpts)"
+                    : "not all pseudo terminals can be opened");
   for (const Image::Terminal& t : image_.terminals) {
-    errno = 0;
-    int master = up(open_master_patiently(t.head.number));
-    if (master < 0)
-      return fail(errno == ENOSPC
-                      ? "no pseudo terminal can be opened: others have as many as there "
-                        "may be (kernel.pty.max, or the mount option max of devpts)"
-                      : "no pseudo terminal can be opened");
+    int master = up(masters[t.head.number]);
     uint32_t number = 0;
     ioctl(master, kGetNumber, &number);
     if (number != t.head.number)
