@@ -20,7 +20,7 @@ MAY = {
     "restore": {"base", "store"},
     "restore/entry": {"base", "snapshot", "restore/protocol"},
     "restore/launcher": {"base", "restore/protocol"},
-    "writer": {"base", "store", "restore/preflight"},
+    "writer": {"base", "store", "restore/preflight", "restore/files"},
     "preload": set(),
     "ptx": set(),  # of simgpu
     "driver": {"ptx"},

@@ -18,9 +18,9 @@
 
 #include "restore/descriptors/fds.h"
 #include "restore/descriptors/tcp_reconnect.h"
+#include "restore/files/removed.h"
 #include "restore/preflight/image.h"
 #include "restore/preflight/memory_loader.h"
-#include "restore/preflight/removed.h"
 
 namespace gpuckpt::restore {
 

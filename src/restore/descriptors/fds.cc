@@ -22,9 +22,9 @@
 #include <initializer_list>
 
 #include "restore/descriptors/fd_maker.h"
-#include "restore/preflight/removed.h"
-#include "restore/preflight/unnoticed_open.h"
-#include "restore/preflight/written_files.h"
+#include "restore/files/removed.h"
+#include "restore/files/unnoticed_open.h"
+#include "restore/files/written_files.h"
 #include "restore/supervisor/end_like.h"
 #include "restore/supervisor/ids.h"
 

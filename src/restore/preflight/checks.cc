@@ -11,10 +11,10 @@
 #include <set>
 
 #include "base/files/file_time.h"
-#include "restore/preflight/removed.h"
-#include "restore/preflight/unnoticed_open.h"
+#include "restore/files/removed.h"
+#include "restore/files/unnoticed_open.h"
+#include "restore/files/written_files.h"
 #include "restore/preflight/vdso.h"
-#include "restore/preflight/written_files.h"
 
 namespace gpuckpt::restore {
 

@@ -18,8 +18,8 @@
 #include <mutex>
 
 #include "gpuckpt/wire.h"
+#include "restore/files/removed.h"
 #include "restore/preflight/checks.h"
-#include "restore/preflight/removed.h"
 #include "restore/protocol/device_ring.h"
 #include "store/io/printable.h"
 

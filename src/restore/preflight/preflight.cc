@@ -12,12 +12,12 @@
 #include <nlohmann/json.hpp>
 
 #include "gpuckpt/wire.h"
+#include "restore/files/file_sums.h"
+#include "restore/files/stored_files.h"
 #include "restore/preflight/checks.h"
-#include "restore/preflight/file_sums.h"
 #include "restore/preflight/huge_pages.h"
 #include "restore/preflight/memory_need.h"
 #include "restore/preflight/plan_builder.h"
-#include "restore/preflight/stored_files.h"
 #include "restore/supervisor/ids.h"
 
 namespace gpuckpt::restore {

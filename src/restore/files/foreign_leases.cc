@@ -1,4 +1,4 @@
-#include "restore/supervisor/foreign_leases.h"
+#include "restore/files/foreign_leases.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "restore/preflight/written_files.h"
+#include "restore/files/written_files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/files/new_file.h"
+#include "restore/files/unnoticed_open.h"
 #include "restore/preflight/memory_loader.h"
-#include "restore/preflight/unnoticed_open.h"
 #include "store/io/printable.h"
 
 namespace gpuckpt::restore {

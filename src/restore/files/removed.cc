@@ -1,4 +1,4 @@
-#include "restore/preflight/removed.h"
+#include "restore/files/removed.h"
 #include "store/io/printable.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "restore/preflight/unnoticed_open.h"
+#include "restore/files/unnoticed_open.h"
 
 #include <errno.h>
 #include <fcntl.h>

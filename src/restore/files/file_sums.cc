@@ -1,4 +1,4 @@
-#include "restore/preflight/file_sums.h"
+#include "restore/files/file_sums.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -16,10 +16,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files/file_time.h"
-#include "restore/preflight/files_blob.h"
+#include "restore/files/files_blob.h"
+#include "restore/files/unnoticed_open.h"
+#include "restore/files/written_descriptors.h"
 #include "restore/preflight/memory_loader.h"
-#include "restore/preflight/unnoticed_open.h"
-#include "restore/preflight/written_descriptors.h"
 #include "store/io/json_text.h"
 
 namespace gpuckpt::restore {

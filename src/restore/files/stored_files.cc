@@ -1,4 +1,4 @@
-#include "restore/preflight/stored_files.h"
+#include "restore/files/stored_files.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -21,9 +21,9 @@
 
 #include "base/files/file_time.h"
 #include "gpuckpt/wire.h"
-#include "restore/preflight/files_blob.h"
-#include "restore/preflight/unnoticed_open.h"
-#include "restore/preflight/written_descriptors.h"
+#include "restore/files/files_blob.h"
+#include "restore/files/unnoticed_open.h"
+#include "restore/files/written_descriptors.h"
 #include "store/io/printable.h"
 
 namespace gpuckpt::restore {

@@ -1,4 +1,4 @@
-#include "restore/preflight/written_descriptors.h"
+#include "restore/files/written_descriptors.h"
 
 #include <dirent.h>
 #include <fcntl.h>
