@@ -19,8 +19,8 @@
 #include "restore/descriptors/fds.h"
 #include "restore/descriptors/tcp_reconnect.h"
 #include "restore/files/removed.h"
+#include "restore/memory/memory_loader.h"
 #include "restore/preflight/image.h"
-#include "restore/preflight/memory_loader.h"
 
 namespace gpuckpt::restore {
 

@@ -7,8 +7,8 @@
 #include <map>
 #include <string>
 
+#include "restore/memory/memory_loader.h"
 #include "restore/preflight/image.h"
-#include "restore/preflight/memory_loader.h"
 
 namespace gpuckpt::restore {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "restore/descriptors/control_messages.h"
-#include "restore/preflight/memory_loader.h"
+#include "restore/memory/memory_loader.h"
 
 namespace gpuckpt::restore {
 

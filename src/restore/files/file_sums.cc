@@ -19,7 +19,7 @@
 #include "restore/files/files_blob.h"
 #include "restore/files/unnoticed_open.h"
 #include "restore/files/written_descriptors.h"
-#include "restore/preflight/memory_loader.h"
+#include "restore/memory/memory_loader.h"
 #include "store/io/json_text.h"
 
 namespace gpuckpt::restore {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "restore/memory/memory_loader.h"
 #include "restore/preflight/image.h"
-#include "restore/preflight/memory_loader.h"
 
 namespace gpuckpt::restore {
 

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "restore/preflight/memory_loader.h"
+#include "restore/memory/memory_loader.h"
 
 namespace gpuckpt::restore {
 

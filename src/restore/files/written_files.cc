@@ -15,7 +15,7 @@
 
 #include "base/files/new_file.h"
 #include "restore/files/unnoticed_open.h"
-#include "restore/preflight/memory_loader.h"
+#include "restore/memory/memory_loader.h"
 #include "store/io/printable.h"
 
 namespace gpuckpt::restore {

@@ -19,7 +19,7 @@
 #include <mutex>
 #include <vector>
 
-#include "restore/supervisor/fill.h"
+#include "restore/memory/fill.h"
 #include "store/snapshot_reader.h"
 
 namespace gpuckpt::restore {

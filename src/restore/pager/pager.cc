@@ -16,9 +16,9 @@
 #include <thread>
 
 #include "gpuckpt/wire.h"
+#include "restore/memory/plan_builder.h"
 #include "restore/pager/missing_pages.h"
 #include "restore/pager/traced_program.h"
-#include "restore/preflight/plan_builder.h"
 
 namespace gpuckpt::restore {
 

@@ -23,7 +23,7 @@
 #include <atomic>
 #include <vector>
 
-#include "restore/supervisor/fill.h"
+#include "restore/memory/fill.h"
 #include "store/snapshot_reader.h"
 
 namespace gpuckpt::restore {

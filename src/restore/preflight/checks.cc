@@ -14,7 +14,7 @@
 #include "restore/files/removed.h"
 #include "restore/files/unnoticed_open.h"
 #include "restore/files/written_files.h"
-#include "restore/preflight/vdso.h"
+#include "restore/memory/vdso.h"
 
 namespace gpuckpt::restore {
 

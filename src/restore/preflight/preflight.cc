@@ -14,10 +14,10 @@
 #include "gpuckpt/wire.h"
 #include "restore/files/file_sums.h"
 #include "restore/files/stored_files.h"
+#include "restore/memory/huge_pages.h"
+#include "restore/memory/memory_need.h"
+#include "restore/memory/plan_builder.h"
 #include "restore/preflight/checks.h"
-#include "restore/preflight/huge_pages.h"
-#include "restore/preflight/memory_need.h"
-#include "restore/preflight/plan_builder.h"
 #include "restore/supervisor/ids.h"
 
 namespace gpuckpt::restore {

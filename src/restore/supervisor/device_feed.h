@@ -12,7 +12,7 @@
 #include <mutex>
 #include <thread>
 
-#include "restore/preflight/memory_loader.h"
+#include "restore/memory/memory_loader.h"
 #include "restore/protocol/device_ring.h"
 #include "store/snapshot_reader.h"
 

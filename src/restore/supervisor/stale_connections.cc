@@ -13,7 +13,7 @@
 #include <initializer_list>
 #include <vector>
 
-#include "restore/preflight/memory_loader.h"
+#include "restore/memory/memory_loader.h"
 
 namespace gpuckpt::restore {
 

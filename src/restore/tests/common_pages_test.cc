@@ -1,5 +1,5 @@
 // Which pages of several processes are found to be in common, and which process gets which.
-#include "restore/supervisor/common_pages.h"
+#include "restore/memory/common_pages.h"
 
 #include <stdlib.h>
 #include <string.h>

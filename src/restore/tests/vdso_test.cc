@@ -1,5 +1,5 @@
 // A vdso of another kernel: a copy of this one's in which a byte that means nothing differs.
-#include "restore/preflight/vdso.h"
+#include "restore/memory/vdso.h"
 
 #include <dlfcn.h>
 #include <elf.h>

@@ -1,4 +1,4 @@
-#include "restore/preflight/memory_need.h"
+#include "restore/memory/memory_need.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "restore/preflight/memory_loader.h"
+#include "restore/memory/memory_loader.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -13,7 +13,7 @@
 namespace gpuckpt::restore {
 
 // The bytes that the restore itself fills: private memory of every process (common pages once,
-// supervisor/common_pages.h), and shared memory without a file. Huge pages of the pool are not
+// memory/common_pages.h), and shared memory without a file. Huge pages of the pool are not
 // included (huge_pages.h).
 uint64_t memory_needed(const Tree&);
 

@@ -1,4 +1,4 @@
-#include "restore/supervisor/common_memory.h"
+#include "restore/memory/common_memory.h"
 
 #include <asm/prctl.h>
 #include <dlfcn.h>
@@ -16,7 +16,7 @@
 #include <span>
 
 #include "gpuckpt/wire.h"
-#include "restore/supervisor/open_numbers.h"
+#include "restore/descriptors/open_numbers.h"
 
 namespace gpuckpt::restore {
 

@@ -1,11 +1,11 @@
-#include "restore/preflight/plan_builder.h"
+#include "restore/memory/plan_builder.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 
-#include "restore/preflight/vdso.h"
+#include "restore/memory/vdso.h"
 
 namespace gpuckpt::restore {
 

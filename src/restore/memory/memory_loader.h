@@ -81,7 +81,7 @@ struct Memory {
   std::set<int> original;
   std::shared_ptr<Folders> folders;  // of all processes of a job
   std::vector<std::pair<std::string, std::vector<uint8_t>>> blobs;
-  // Mappings that the process inherits at its birth (supervisor/common_memory.h), and their
+  // Mappings that the process inherits at its birth (memory/common_memory.h), and their
   // addresses then.
   struct Inherited {
     AddressRange range;
@@ -126,7 +126,7 @@ void let_segments_go();
 void remove_segments();
 
 // Loads the pages, from `threads` threads at once, into Memory::pages. Used where another process
-// may not be written to (supervisor/fill.h).
+// may not be written to (memory/fill.h).
 store::Status load_pages(const store::SnapshotReader&, unsigned threads, Memory*);
 
 }  // namespace gpuckpt::restore

@@ -1,4 +1,4 @@
-#include "restore/preflight/vdso.h"
+#include "restore/memory/vdso.h"
 
 #include <elf.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "restore/preflight/huge_pages.h"
+#include "restore/memory/huge_pages.h"
 
 #include <sys/sysmacros.h>
 #include <unistd.h>

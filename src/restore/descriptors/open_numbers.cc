@@ -1,4 +1,4 @@
-#include "restore/supervisor/open_numbers.h"
+#include "restore/descriptors/open_numbers.h"
 
 #include <fcntl.h>
 

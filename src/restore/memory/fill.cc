@@ -1,4 +1,4 @@
-#include "restore/supervisor/fill.h"
+#include "restore/memory/fill.h"
 
 #include <errno.h>
 #include <linux/userfaultfd.h>
@@ -11,7 +11,7 @@
 #include <mutex>
 
 #include "gpuckpt/wire.h"
-#include "restore/supervisor/common_pages.h"
+#include "restore/memory/common_pages.h"
 
 namespace gpuckpt::restore {
 

@@ -16,8 +16,8 @@
 #include <span>
 #include <vector>
 
+#include "restore/memory/memory_loader.h"
 #include "restore/preflight/image.h"
-#include "restore/preflight/memory_loader.h"
 #include "store/snapshot_reader.h"
 
 namespace gpuckpt::restore {

@@ -1,4 +1,4 @@
-#include "restore/supervisor/common_pages.h"
+#include "restore/memory/common_pages.h"
 
 #include <stdlib.h>
 #include <string.h>
