@@ -18,9 +18,10 @@ MAY = {
     "snapshot": {"base"},
     "store": {"base"},
     "restore": {"base", "store"},
+    "restore/supervisor": {"base", "store", "restore"},  # it calls all rooms of restore, and none of them calls it
     "restore/entry": {"base", "snapshot", "restore/protocol"},
     "restore/launcher": {"base", "restore/protocol"},
-    "writer": {"base", "store", "restore/preflight", "restore/files"},
+    "writer": {"base", "store", "restore/image", "restore/preflight", "restore/files"},
     "preload": set(),
     "ptx": set(),  # of simgpu
     "driver": {"ptx"},

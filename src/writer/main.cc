@@ -41,7 +41,7 @@
 #include "messages.h"
 #include "restore/files/file_sums.h"
 #include "restore/files/stored_files.h"
-#include "restore/preflight/image.h"
+#include "restore/image/image.h"
 #include "restore/preflight/preflight.h"
 #include "ring.h"
 #include "store/format/member.h"

@@ -19,8 +19,8 @@
 #include "restore/descriptors/fds.h"
 #include "restore/descriptors/tcp_reconnect.h"
 #include "restore/files/removed.h"
+#include "restore/image/image.h"
 #include "restore/memory/memory_loader.h"
-#include "restore/preflight/image.h"
 
 namespace gpuckpt::restore {
 

@@ -14,12 +14,12 @@
 #include <algorithm>
 #include <set>
 
+#include "restore/descriptors/as_process.h"
 #include "restore/descriptors/fd_maker.h"
 #include "restore/descriptors/socket_names.h"
 #include "restore/descriptors/socket_options.h"
+#include "restore/descriptors/stale_connections.h"
 #include "restore/descriptors/tcp_reconnect.h"
-#include "restore/supervisor/as_process.h"
-#include "restore/supervisor/stale_connections.h"
 
 namespace gpuckpt::restore {
 

@@ -22,11 +22,11 @@
 #include <initializer_list>
 
 #include "restore/descriptors/fd_maker.h"
+#include "restore/end_like.h"
 #include "restore/files/removed.h"
 #include "restore/files/unnoticed_open.h"
 #include "restore/files/written_files.h"
-#include "restore/supervisor/end_like.h"
-#include "restore/supervisor/ids.h"
+#include "restore/preflight/ids.h"
 
 namespace gpuckpt::restore {
 

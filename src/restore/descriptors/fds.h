@@ -7,8 +7,8 @@
 #include <map>
 #include <string>
 
+#include "restore/image/image.h"
 #include "restore/memory/memory_loader.h"
-#include "restore/preflight/image.h"
 
 namespace gpuckpt::restore {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "restore/descriptors/fds.h"
-#include "restore/supervisor/tree.h"
+#include "restore/image/tree.h"
 
 namespace gpuckpt::restore {
 

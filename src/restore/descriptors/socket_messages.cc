@@ -13,12 +13,12 @@
 
 #include <vector>
 
+#include "restore/descriptors/as_process.h"
 #include "restore/descriptors/control_messages.h"
 #include "restore/descriptors/fd_maker.h"
 #include "restore/descriptors/socket_names.h"
 #include "restore/descriptors/socket_options.h"
 #include "restore/descriptors/udp_sender.h"
-#include "restore/supervisor/as_process.h"
 
 namespace gpuckpt::restore {
 

@@ -18,7 +18,7 @@
 
 #include "restore/descriptors/fd_maker.h"
 #include "restore/descriptors/socket_options.h"
-#include "restore/supervisor/stale_connections.h"
+#include "restore/descriptors/stale_connections.h"
 
 namespace gpuckpt::restore {
 

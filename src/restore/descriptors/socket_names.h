@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "restore/preflight/image.h"
+#include "restore/image/image.h"
 
 namespace gpuckpt::restore {
 

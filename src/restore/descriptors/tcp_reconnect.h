@@ -10,7 +10,7 @@
 #include <array>
 #include <cstdint>
 
-#include "restore/preflight/image.h"
+#include "restore/image/image.h"
 
 namespace gpuckpt::restore {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "restore/preflight/image.h"
+#include "restore/image/image.h"
 
 namespace gpuckpt::restore {
 

@@ -21,7 +21,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "restore/preflight/image.h"
+#include "restore/image/image.h"
 #include "store/snapshot_reader.h"
 #include "store/status.h"
 

@@ -4,7 +4,7 @@
 // Owner: none. Threads: the main thread, which waits. Errors: kExitTimeout, with the process.
 #pragma once
 
-#include "restore/supervisor/tree.h"
+#include "restore/image/tree.h"
 #include "store/status.h"
 
 namespace gpuckpt::restore {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "restore/image/image.h"
 #include "restore/memory/memory_loader.h"
-#include "restore/preflight/image.h"
 
 namespace gpuckpt::restore {
 

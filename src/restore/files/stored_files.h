@@ -20,8 +20,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "restore/image/image.h"
 #include "restore/memory/memory_loader.h"
-#include "restore/preflight/image.h"
 #include "store/store.h"
 
 namespace gpuckpt::restore {

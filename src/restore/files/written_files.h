@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "restore/preflight/image.h"
+#include "restore/image/image.h"
 #include "store/status.h"
 
 namespace gpuckpt::restore {

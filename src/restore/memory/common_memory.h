@@ -8,7 +8,7 @@
 // Errors: a Status, or an errno.
 #pragma once
 
-#include "restore/supervisor/tree.h"
+#include "restore/image/tree.h"
 
 namespace gpuckpt::restore {
 

@@ -9,7 +9,7 @@
 #include <map>
 
 #include "gpuckpt/wire.h"
-#include "restore/supervisor/tree.h"
+#include "restore/image/tree.h"
 
 namespace gpuckpt::restore {
 

@@ -16,8 +16,8 @@
 #include <span>
 #include <vector>
 
+#include "restore/image/image.h"
 #include "restore/memory/memory_loader.h"
-#include "restore/preflight/image.h"
 #include "store/snapshot_reader.h"
 
 namespace gpuckpt::restore {

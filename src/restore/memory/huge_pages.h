@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "restore/supervisor/tree.h"
+#include "restore/image/tree.h"
 
 namespace gpuckpt::restore {
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "restore/preflight/image.h"
+#include "restore/image/image.h"
 #include "restore/protocol/plan.h"
 #include "store/snapshot_reader.h"
 

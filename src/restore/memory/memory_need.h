@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "restore/supervisor/supervisor.h"
-#include "restore/supervisor/tree.h"
+#include "restore/image/tree.h"
+#include "restore/options.h"
 
 namespace gpuckpt::restore {
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "restore/image/image.h"
 #include "restore/memory/memory_loader.h"
-#include "restore/preflight/image.h"
 #include "restore/protocol/plan.h"
 
 namespace gpuckpt::restore {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "restore/preflight/image.h"
+#include "restore/image/image.h"
 
 namespace gpuckpt::restore {
 

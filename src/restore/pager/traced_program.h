@@ -18,9 +18,9 @@
 #include <map>
 #include <set>
 
+#include "restore/image/image.h"
 #include "restore/pager/kernel_accesses.h"
 #include "restore/pager/missing_pages.h"
-#include "restore/preflight/image.h"
 #include "store/status.h"
 
 namespace gpuckpt::restore {

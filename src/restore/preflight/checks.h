@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "restore/preflight/image.h"
-#include "restore/supervisor/supervisor.h"
-#include "restore/supervisor/tree.h"
+#include "restore/image/image.h"
+#include "restore/image/tree.h"
+#include "restore/options.h"
 
 namespace gpuckpt::restore {
 

@@ -18,7 +18,7 @@
 #include "restore/memory/memory_need.h"
 #include "restore/memory/plan_builder.h"
 #include "restore/preflight/checks.h"
-#include "restore/supervisor/ids.h"
+#include "restore/preflight/ids.h"
 
 namespace gpuckpt::restore {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "restore/supervisor/supervisor.h"
-#include "restore/supervisor/tree.h"
+#include "restore/image/tree.h"
+#include "restore/options.h"
 #include "store/snapshot_reader.h"
 
 namespace gpuckpt::restore {

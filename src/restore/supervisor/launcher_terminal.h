@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "restore/supervisor/tree.h"
+#include "restore/image/tree.h"
 
 namespace gpuckpt::restore {
 

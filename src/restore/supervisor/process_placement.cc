@@ -20,7 +20,7 @@
 
 #include "base/syscall.h"
 #include "gpuckpt/exit_codes.h"
-#include "restore/supervisor/end_like.h"
+#include "restore/end_like.h"
 
 namespace gpuckpt::restore {
 

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "restore/descriptors/job_fds.h"
-#include "restore/supervisor/ids.h"
+#include "restore/image/tree.h"
+#include "restore/preflight/ids.h"
 #include "restore/supervisor/start.h"
-#include "restore/supervisor/tree.h"
 
 namespace gpuckpt::restore {
 

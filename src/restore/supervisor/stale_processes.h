@@ -6,7 +6,7 @@
 // seconds.
 #pragma once
 
-#include "restore/supervisor/tree.h"
+#include "restore/image/tree.h"
 
 namespace gpuckpt::restore {
 

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "restore/image/image.h"
+#include "restore/image/tree.h"
 #include "restore/memory/memory_loader.h"
-#include "restore/preflight/image.h"
+#include "restore/options.h"
 #include "restore/protocol/plan.h"
-#include "restore/supervisor/supervisor.h"
-#include "restore/supervisor/tree.h"
 
 namespace gpuckpt::restore {
 

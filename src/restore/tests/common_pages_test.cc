@@ -8,7 +8,7 @@
 #include <map>
 
 #include "gpuckpt/wire.h"
-#include "restore/supervisor/tree.h"
+#include "restore/image/tree.h"
 #include "tests/catch.h"
 
 namespace gpuckpt::restore {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gpuckpt/exit_codes.h"
-#include "restore/preflight/image.h"
+#include "restore/image/image.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "restore/preflight/image.h"
+#include "restore/image/image.h"
 
 #include <sys/socket.h>
 

@@ -1,4 +1,4 @@
-#include "restore/supervisor/as_process.h"
+#include "restore/descriptors/as_process.h"
 
 #include <errno.h>
 #include <grp.h>
@@ -9,7 +9,7 @@
 
 #include <new>
 
-#include "restore/supervisor/process_placement.h"
+#include "restore/preflight/ids.h"
 
 namespace gpuckpt::restore {
 

@@ -1,4 +1,4 @@
-#include "restore/supervisor/tree.h"
+#include "restore/image/tree.h"
 
 #include <algorithm>
 

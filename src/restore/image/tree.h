@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "restore/image/image.h"
 #include "restore/memory/common_pages.h"
 #include "restore/memory/memory_loader.h"
-#include "restore/preflight/image.h"
 #include "store/snapshot_reader.h"
 
 namespace gpuckpt::restore {

@@ -1,4 +1,4 @@
-#include "restore/supervisor/end_like.h"
+#include "restore/end_like.h"
 
 #include <signal.h>
 #include <sys/prctl.h>

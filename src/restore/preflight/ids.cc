@@ -1,4 +1,4 @@
-#include "restore/supervisor/ids.h"
+#include "restore/preflight/ids.h"
 
 #include <errno.h>
 #include <fcntl.h>

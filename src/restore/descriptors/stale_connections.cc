@@ -1,4 +1,4 @@
-#include "restore/supervisor/stale_connections.h"
+#include "restore/descriptors/stale_connections.h"
 
 #include <errno.h>
 #include <linux/inet_diag.h>
