@@ -36,8 +36,7 @@ uint32_t configure(Ctx& c, Launch* l, uint64_t function, const uint32_t grid[3],
                    const uint32_t block[3], uint64_t shared) {
   const Module& m = *c.module;
   const uint64_t offset = function - m.code_base, index = offset / 16 - 1;
-  if (offset % 16 != 0 || offset == 0 || index >= m.functions.size() ||
-      m.functions[index] == nullptr)
+  if (offset % 16 != 0 || offset == 0 || index >= m.functions.size() || !m.functions[index])
     return kInvalidFunction;
   uint32_t kernel = 0;
   while (kernel < m.kernels.size() && m.kernels[kernel]->function != m.functions[index]) ++kernel;

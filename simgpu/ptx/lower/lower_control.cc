@@ -174,8 +174,8 @@ CallSlot* Body::slots(const Operand* list, const Vec<Symbol*>* formals, uint32_t
     }
     const bool number = o.kind == OperandKind::kInteger || o.kind == OperandKind::kFloat32 ||
                         o.kind == OperandKind::kFloat64;
-    if (!(o.kind == OperandKind::kRegister || (number && passed)) || is_predicate(o) ||
-        formals == nullptr || k >= formals->size()) {
+    if (!(o.kind == OperandKind::kRegister || (number && passed)) || is_predicate(o) || !formals ||
+        k >= formals->size()) {
       error("call parameters must be .param variables of the function, registers or numbers");
       return out;
     }

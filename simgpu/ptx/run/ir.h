@@ -510,7 +510,6 @@ inline const Segment* find_segment(Ctx& c, uint64_t address) {
 // Called by loads that may be part of a spin loop. True: another group must run first (c.event is
 // set).
 bool spins(Ctx& c, const Ins* i, uint64_t address, uint64_t value);
-uint64_t special_value(Ctx& c, uint8_t reg, uint32_t lane);
 
 // Control flow (warp.cc).
 const Ins* op_guarded(Ctx&, const Ins*);

@@ -9,8 +9,6 @@
 #include <emmintrin.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <time.h>
-#include <x86intrin.h>
 
 #include "ptx/handlers/device_launch.h"
 #include "ptx/handlers/matrix.h"
@@ -340,7 +338,7 @@ const Ins* op_call(Ctx& c, const Ins* i) {
     const uint64_t address = to[lane], off = address - c.module->code_base;
     const uint64_t index = off / 16 - 1;
     if (off % 16 != 0 || off == 0 || index >= c.module->functions.size() ||
-        c.module->functions[index] == nullptr || c.module->functions[index]->syntax->entry)
+        !c.module->functions[index] || c.module->functions[index]->syntax->entry)
       return fault(c, i, Outcome::kInvalidPc, address,
                    "call of 0x%llx, which is no device function", (unsigned long long)address);
     f = c.module->functions[index];
@@ -536,185 +534,7 @@ const Ins* op_sleep(Ctx& c, const Ins* i) {
   return i + 1;
 }
 
-// ---- special registers ----
-
-// For the active lanes; four at a time on every machine.
-static void fill_lanes(uint32_t* d, const int32_t* on, uint32_t value) {
-  const __m128i v = _mm_set1_epi32((int)value);
-  for (unsigned l = 0; l < kLanes; l += 4) {
-    const __m128i m = _mm_load_si128((const __m128i*)(on + l));
-    auto* to = (__m128i*)(d + l);
-    _mm_store_si128(to, _mm_or_si128(_mm_and_si128(m, v), _mm_andnot_si128(m, _mm_load_si128(to))));
-  }
-}
-static void copy_lanes(uint32_t* d, const int32_t* on, const uint32_t* from) {
-  for (unsigned l = 0; l < kLanes; l += 4) {
-    const __m128i m = _mm_load_si128((const __m128i*)(on + l)),
-                  v = _mm_load_si128((const __m128i*)(from + l));
-    auto* to = (__m128i*)(d + l);
-    _mm_store_si128(to, _mm_or_si128(_mm_and_si128(m, v), _mm_andnot_si128(m, _mm_load_si128(to))));
-  }
-}
-
-static uint64_t now() {
-  struct timespec t;
-  clock_gettime(CLOCK_REALTIME, &t);
-  return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
-
-// A GPU runs the warps of a launch at the same time, here they take turns. So the clock of a warp
-// begins when the launch did and catches up with the processor's while it is read: warps that wait
-// for a number of cycles wait together.
-static uint64_t read_clock(Ctx& c) {
-  Warp& w = *c.warp;
-  const uint64_t now = __rdtsc();
-  w.clock = w.clock == 0 ? c.grid->clock_start : w.clock + (now - w.clock_read);
-  w.clock_read = now;
-  const uint64_t late = now > w.clock ? now - w.clock : 0;
-  const uint64_t step = late / 32 + 64;
-  w.clock += step < late ? step : late;
-  return w.clock;
-}
-
-uint64_t special_value(Ctx& c, uint8_t reg, uint32_t lane) {
-  const Launch& launch = *c.grid->launch;
-  const Block& b = *c.block;
-  const uint32_t* cluster = c.grid->cluster;
-  switch (reg) {
-    case kTidX:
-    case kTidY:
-    case kTidZ:
-      return c.warp->tid[reg - kTidX][lane];
-    case kNtidX:
-    case kNtidY:
-    case kNtidZ:
-      return launch.block[reg - kNtidX];
-    case kCtaidX:
-    case kCtaidY:
-    case kCtaidZ:
-      return b.ctaid[reg - kCtaidX];
-    case kNctaidX:
-    case kNctaidY:
-    case kNctaidZ:
-      return launch.grid[reg - kNctaidX];
-    case kLaneid:
-      return lane;
-    case kWarpid:
-      return c.warp->id;
-    case kNwarpid:
-      return 64;
-    case kSmid:
-      return b.slot % 132;
-    case kNsmid:
-      return 132;
-    case kGridid:
-      return launch.grid_id;
-    case kLaneEq:
-      return 1u << lane;
-    case kLaneLt:
-      return (1u << lane) - 1;
-    case kLaneLe:
-      return (2u << lane) - 1;
-    case kLaneGt:
-      return ~((2u << lane) - 1);
-    case kLaneGe:
-      return ~((1u << lane) - 1);
-    case kClock:
-      return (uint32_t)read_clock(c);
-    case kClockHi:
-      return read_clock(c) >> 32;
-    case kClock64:
-      return read_clock(c);
-    case kGlobaltimer:
-      return now();
-    case kGlobaltimerLo:
-      return (uint32_t)now();
-    case kGlobaltimerHi:
-      return now() >> 32;
-    case kDynamicShared:
-      return launch.dynamic_shared_bytes;
-    case kTotalShared:
-    case kAggrShared:
-      return c.grid->shared_bytes;
-    case kClusteridX:
-    case kClusteridY:
-    case kClusteridZ:
-      return b.ctaid[reg - kClusteridX] / cluster[reg - kClusteridX];
-    case kNclusteridX:
-    case kNclusteridY:
-    case kNclusteridZ:
-      return launch.grid[reg - kNclusteridX] / cluster[reg - kNclusteridX];
-    case kClusterCtaidX:
-    case kClusterCtaidY:
-    case kClusterCtaidZ:
-      return b.ctaid[reg - kClusterCtaidX] % cluster[reg - kClusterCtaidX];
-    case kClusterNctaidX:
-    case kClusterNctaidY:
-    case kClusterNctaidZ:
-      return cluster[reg - kClusterNctaidX];
-    case kClusterCtarank:
-      return b.rank;
-    case kClusterNctarank:
-      return c.grid->cluster_size;
-    case kIsExplicitCluster:
-      return c.grid->cluster_size > 1;
-    case kWarpSize:
-      return kLanes;
-    // Cooperative groups find the grid's barrier at envreg1:envreg2; zero means no cooperative
-    // launch.
-    case kEnvreg0 + 1:
-      return launch.cooperative ? (uint32_t)(kGridWindow >> 32) : 0;
-    case kEnvreg0 + 2:
-      return launch.cooperative ? 16 : 0;
-    default:
-      return 0;
-  }
-}
-
-// Registers that are equal in all lanes of a warp and do not change.
-static bool same_for_all(uint8_t reg) {
-  return (reg >= kNtidX && reg <= kNctaidZ) || reg == kWarpid || reg == kWarpSize;
-}
-// Registers that all lanes of an instruction read at the same moment.
-static bool is_time(uint8_t reg) { return reg >= kClock && reg <= kGlobaltimerHi; }
-
-// A warp that reads the global timer many times within 8 microseconds waits for a moment, and gives
-// way to others as one that polls memory does. The timer is the same for all warps, so unlike the
-// clock it cannot begin later for one that began later.
-static void give_way(Ctx& c, const Ins* i, uint8_t reg, uint64_t time) {
-  const bool waits = reg >= kGlobaltimer && reg <= kGlobaltimerHi && spins(c, i, reg, time >> 13);
-  if (waits) c.budget = 0;
-}
-
-// d = special register imm. n: 8 for 64-bit, 1 for a predicate.
-const Ins* op_special(Ctx& c, const Ins* i) {
-  auto reg = (uint8_t)i->imm;
-  if (i->n == 8) {
-    uint64_t* d = reg64(c, i->d);
-    const uint64_t time = is_time(reg) ? special_value(c, reg, 0) : 0;
-    for (unsigned l = 0; l < kLanes; ++l)
-      if (c.lanes[l]) d[l] = is_time(reg) ? time : special_value(c, reg, l);
-    give_way(c, i, reg, time);
-    return i + 1;
-  }
-  uint32_t* d = reg32(c, i->d);
-  if (i->n != 1 && (reg <= kTidZ || same_for_all(reg) || is_time(reg))) {
-    if (reg <= kTidZ) {
-      copy_lanes(d, c.lanes, c.warp->tid[reg - kTidX]);
-      return i + 1;
-    }
-    const auto value = (uint32_t)special_value(c, reg, 0);
-    fill_lanes(d, c.lanes, value);
-    give_way(c, i, reg, value);
-    return i + 1;
-  }
-  for (unsigned l = 0; l < kLanes; ++l)
-    if (c.lanes[l]) {
-      auto v = (uint32_t)special_value(c, reg, l);
-      d[l] = i->n == 1 ? (v ? ~0u : 0) : v;
-    }
-  return i + 1;
-}
+// ---- addresses that a function asks for, and its stack ----
 
 // d = v in each active lane; n: 8 for 64 bits.
 void set_result(Ctx& c, const Ins* i, uint64_t v) {
@@ -1103,7 +923,7 @@ static Group* choose_group(Warp& w, uint32_t* ready) {
     if (g.state != GroupState::kReady) continue;
     ++*ready;
     const bool favoured = (g.mask & w.favoured) != 0;
-    bool better = best == nullptr                        ? true
+    bool better = !best                                  ? true
                   : favoured != favour                   ? favoured
                   : g.frame->depth != best->frame->depth ? g.frame->depth > best->frame->depth
                                                          : g.pc < best->pc;
