@@ -19,10 +19,7 @@ int main(int argc, char** argv) {
   api.bind(handle);
   CUdevice device;
   CUcontext context;
-  if (STEP("cuInit", api.cuInit(0))) return 3;
-  if (STEP("device", api.cuDeviceGet(&device, 0))) return 3;
-  if (STEP("context", api.cuDevicePrimaryCtxRetain(&context, device))) return 3;
-  api.cuCtxSetCurrent(context);
+  if (enter_context(api, &device, &context)) return 3;
   stage("\"value\": \"context\", \"is\": \"%p\"", (void*)context);
   CUdeviceptr p;
   for (size_t bytes : {size_t(512), size_t(1) << 20, size_t(64) << 20}) {

@@ -134,6 +134,15 @@ DONE: ret;
 }
 )";
 
+// cuInit, and the primary context of device 0, current in this thread. 0, or what the driver
+// answered.
+inline int enter_context(Api& api, CUdevice* device, CUcontext* context) {
+  if (int rc = STEP("cuInit", api.cuInit(0))) return rc;
+  if (int rc = STEP("device", api.cuDeviceGet(device, 0))) return rc;
+  if (int rc = STEP("context", api.cuDevicePrimaryCtxRetain(context, *device))) return rc;
+  return STEP("current", api.cuCtxSetCurrent(*context));
+}
+
 // A module, and what the compiler says when it refuses.
 inline CUresult load_module(Api& api, CUmodule* module, const void* image) {
   static char log[1500];

@@ -15,10 +15,7 @@ int main(int argc, char** argv) {
   CUdevice device;
   CUcontext context;
   size_t total = 0, granularity = 2 << 20;
-  if (STEP("cuInit", api.cuInit(0))) return 3;
-  if (STEP("device", api.cuDeviceGet(&device, 0))) return 3;
-  if (STEP("context", api.cuDevicePrimaryCtxRetain(&context, device))) return 3;
-  api.cuCtxSetCurrent(context);
+  if (enter_context(api, &device, &context)) return 3;
   api.cuDeviceTotalMem(&total, device);
   CUmemAllocationProp prop = {};
   prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;

@@ -147,10 +147,7 @@ int main(int argc, char** argv) {
   }
   CUdevice device;
   CUcontext context;
-  if (STEP("cuInit", api.cuInit(0))) return 3;
-  if (STEP("device", api.cuDeviceGet(&device, 0))) return 3;
-  if (STEP("context", api.cuDevicePrimaryCtxRetain(&context, device))) return 3;
-  api.cuCtxSetCurrent(context);
+  if (enter_context(api, &device, &context)) return 3;
   if (try_kernel(api)) return 4;
   size_t bytes = static_cast<size_t>(gigabytes * 1024) << 20;
   CUdeviceptr memory = 0;

@@ -191,10 +191,7 @@ int main(int argc, char** argv) {
   api.bind(handle);
   CUdevice device;
   CUcontext context;
-  if (STEP("cuInit", api.cuInit(0))) return 3;
-  if (STEP("device", api.cuDeviceGet(&device, 0))) return 3;
-  if (STEP("context", api.cuDevicePrimaryCtxRetain(&context, device))) return 3;
-  api.cuCtxSetCurrent(context);
+  if (enter_context(api, &device, &context)) return 3;
   api.cuMemAlloc(&out, 8);
   library_calls(image);
   module_calls(image);

@@ -13,10 +13,7 @@ int main() {
   api.bind(handle);
   CUdevice device;
   CUcontext context;
-  if (STEP("cuInit", api.cuInit(0))) return 3;
-  if (STEP("device", api.cuDeviceGet(&device, 0))) return 3;
-  if (STEP("context", api.cuDevicePrimaryCtxRetain(&context, device))) return 3;
-  if (STEP("current", api.cuCtxSetCurrent(context))) return 3;
+  if (enter_context(api, &device, &context)) return 3;
   auto get = reinterpret_cast<decltype(&cuGetProcAddress_v2)>(dlsym(handle, "cuGetProcAddress_v2"));
   CUdriverProcAddressQueryResult found;
   decltype(&cuMemAlloc_v2) by_name = nullptr;
