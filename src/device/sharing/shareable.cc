@@ -55,7 +55,6 @@ SharedName new_shared_name() {
 
 Shareable make_shareable(Shareable::Kind kind, const SharedName& name, int device) {
   Shareable s;
-  __builtin_memset(static_cast<void*>(&s), 0, sizeof s);
   __builtin_memcpy(s.magic, kMagic, sizeof kMagic);
   s.kind = kind;
   s.name = name;

@@ -41,11 +41,12 @@ SharedName new_shared_name();
 
 struct Shareable {
   enum Kind : uint32_t { kMemory, kPool };
-  char magic[16];
-  Kind kind;
+  char magic[16] = {};
+  Kind kind = kMemory;
+  uint32_t unused = 0;  // sent to other processes: no byte is left as it was
   SharedName name;
-  uint64_t size;
-  CUuuid device;
+  uint64_t size = 0;
+  CUuuid device = {};
 };
 // On device `device`, as the ordinals are here.
 Shareable make_shareable(Shareable::Kind kind, const SharedName& name, int device);

@@ -10,6 +10,8 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
+#include <new>
+
 #include "base/address.h"
 #include "base/heap.h"
 #include "base/syscall.h"
@@ -200,7 +202,7 @@ void start_coordinator() {
 }
 
 void begin(Plan* p) {
-  __builtin_memset(static_cast<void*>(&state), 0, sizeof(state));
+  new (&state) State{};  // an earlier restore may have left it in the image
   state.plan = p;
   warn_through(p->report_fd);
   state.started_us = sys::now_us();

@@ -76,9 +76,9 @@ const void* source_blob(RestoreSource* s, const char* name, uint64_t* length) {
 }
 
 struct Work {
-  Source source;
+  Source source{};
   DeviceReport report;
-  bool ok;
+  bool ok = false;
 };
 void work_on_device(void* argument) {
   Work* w = static_cast<Work*>(argument);
@@ -105,7 +105,7 @@ void open_source(const Plan* p, Source* source, Region* ring) {
 
 uint64_t restore_device(const restore::Plan* p, bool program_runs) {
   static Work work;
-  __builtin_memset(static_cast<void*>(&work), 0, sizeof(work));
+  work = Work{};  // an earlier restore may have left it in the image
   Region ring{};
   open_source(p, &work.source, &ring);
   begin_step("putting its device back", 0);
