@@ -14,7 +14,10 @@ What a reader has and the test does not (a program, a shared disk) is prepared b
 
     <!-- run
     printf 'import time; time.sleep(9)' > train.py
+    after 1: until [ -s train.log ]; do sleep 0.1; done
     -->
+
+A line that begins with `after N:` is run in the block that follows, after its Nth command: it waits for what a reader sees.
 
 All such blocks of a page are one bash session in a new folder, with the build's programs in PATH and the source folder
 in $CHECKOUT. Each command must end with 0, unless the next one is `echo $?`; `doctor` may warn (3): what this machine lacks is
@@ -32,17 +35,22 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^( *)<!-- run -->\n\1```console\n(.*?)^\1```$|^<!-- run\n(?P<prepares>.*?)^-->$", re.M | re.S)
+AFTER = re.compile(r"after (\d+): (.*)")
 ID = r"\d{8}-\d{9}-[a-z0-9]{4}"
 LIMIT_S = 120
 
 
 def steps(page):
     """(line, command, output that is shown) of all blocks of a page that are run."""
-    text = page.read_text()
+    text, between = page.read_text(), {}
     for block in BLOCK.finditer(text):
         if block["prepares"] is not None:
             first = text[:block.start("prepares")].count("\n") + 1
-            yield from ([number, line, []] for number, line in enumerate(block["prepares"].splitlines(), first))
+            for number, line in enumerate(block["prepares"].splitlines(), first):
+                if after := AFTER.fullmatch(line):
+                    between[int(after[1])] = [number, after[2], []]
+                else:
+                    yield [number, line, []]
             continue
         first = text[:block.start(2)].count("\n") + 1
         found = []
@@ -56,7 +64,12 @@ def steps(page):
                 found[-1][2].append(line)
             else:
                 raise ValueError(f"{page}:{number}: output before the first command")
-        yield from found
+        for nth, step in enumerate(found, 1):
+            yield step
+            if nth in between:
+                yield between.pop(nth)
+        if between:
+            raise ValueError(f"{page}:{first}: the block has no command {min(between)}")
 
 
 def pattern(lines):
