@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <memory>
 #include <set>
 #include <thread>
@@ -58,20 +59,6 @@ double now() {
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
 }
 
-std::string json_string(const std::string& s) {
-  std::string out = "\"";
-  for (unsigned char c : s) {
-    char hex[8];
-    if (c == '"' || c == '\\')
-      out += '\\', out += static_cast<char>(c);
-    else if (c < 32)
-      snprintf(hex, sizeof(hex), "\\u%04x", c), out += hex;
-    else
-      out += static_cast<char>(c);
-  }
-  return out + "\"";
-}
-
 // Warns when it cannot be written: the program runs all the same.
 void write_file(const std::string& path, const std::string& text) {
   if (path.empty()) return;
@@ -83,12 +70,15 @@ void write_file(const std::string& path, const std::string& text) {
 
 void write_status(const Options& o, const std::string& state, int code, const std::string& text,
                   const std::string& id, pid_t pid, int exit_status, double seconds) {
-  char numbers[160];
-  snprintf(numbers, sizeof(numbers),
-           ",\"code\":%d,\"pid\":%d,\"exit_status\":%d,\"restore_ms\":%.1f", code, pid, exit_status,
-           seconds * 1000);
-  write_file(o.status_file, "{\"state\":\"" + state + "\"" + numbers + ",\"id\":" +
-                                json_string(id) + ",\"text\":" + json_string(text) + "}\n");
+  const nlohmann::ordered_json status = {{"state", state},
+                                         {"code", code},
+                                         {"pid", pid},
+                                         {"exit_status", exit_status},
+                                         {"restore_ms", std::round(seconds * 10000) / 10},
+                                         {"id", id},
+                                         {"text", text}};
+  write_file(o.status_file,
+             status.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 int give_up(const Options& o, const SnapshotReader& reader, int code, const std::string& text) {
@@ -563,8 +553,6 @@ Outcome try_start(Tree* tree, const SnapshotReader& reader, const Options& o, Id
   return out;
 }
 
-}  // namespace
-
 // Others write to them as well (written_files.h).
 std::vector<std::string> shared_logs(const Tree& tree) {
   std::vector<std::string> out;
@@ -588,9 +576,90 @@ Status load(Tree* tree, const Options& o) {
   return load_common_memory(tree, o.threads);
 }
 
+int refuse(const Options& o, const SnapshotReader& reader, const Preflight& p) {
+  std::string text = "this snapshot cannot be restored here:";
+  for (const auto* list : {&p.never, &p.here})
+    for (const std::string& w : *list) text += "\n  - " + w;
+  return give_up(o, reader, kExitIncompatible, text);
+}
+
+// What --dry-run says of a snapshot that can be restored.
+void tell_checked(const SnapshotReader& reader, const Tree& tree, const Preflight& p) {
+  for (const std::string& text : p.differs) store::say("gpuckpt: warning: %s\n", text.c_str());
+  const Image& image = tree.root().image;
+  store::say(
+      "gpuckpt: %s can be restored here (%zu processes; the first: %zu threads, %zu "
+      "mappings, %zu descriptors)\n",
+      reader.id().c_str(), tree.members.size(), image.threads.size(), image.vmas.size(),
+      image.fds.size());
+}
+
+// The ways in which the processes can get their ids, the best one first.
+std::vector<Ids> ways_to_ids(const Options& o, const Tree& tree) {
+  std::vector<Ids> ways;
+  if ((namespaces_allowed(o) || tree.several()) && geteuid() == 0 && all_ids_free(tree))
+    ways.push_back(Ids::kHere);
+  if (namespaces_allowed(o)) ways.push_back(Ids::kNamespace);
+  // Processes know each other by their ids, so they are needed.
+  if (!tree.several()) ways.push_back(Ids::kNew);
+  return ways;
+}
+
+void tell_new_ids(const std::string& why_not) {
+  store::say(
+      "gpuckpt: warning: the program has new process and thread ids (no namespaces "
+      "here%s); programs that keep native thread ids may notice\n",
+      why_not.empty() ? "" : (": " + why_not).c_str());
+}
+
+// Stays beside the program until it has ended. Returns its exit status.
+int attend(pid_t pid, const SnapshotReader& reader, const Options& o, double seconds, Started* s,
+           Feeds* feeds, LauncherTerminal* terminal) {
+  if (o.on_running) o.on_running(pid);
+  write_status(o, "running", 0, "", reader.id(), pid, -1, seconds);
+  const int status = wait_for_end(s);
+  terminal->take_back();
+  if (Status read = end_all(feeds); !read.ok())
+    return give_up(o, reader, read.code(), "the program has ended: " + read.text());
+  write_status(o, "ended", 0, "", reader.id(), pid, status, seconds);
+  return status;
+}
+
+// Starts the processes, in one way after the other until they run, and attends to them.
+int start_and_attend(Tree* tree, const SnapshotReader& reader, const Options& o, double begin,
+                     FilesPutBack* files, bool* ran) {
+  Outcome outcome;
+  outcome.code = kExitRefused;
+  outcome.text = needs_ids("namespaces are turned off");
+  std::string before, why_not;  // why earlier ways did not work; the last one
+  const std::vector<Ids> ways = ways_to_ids(o, *tree);
+  for (const Ids& ids : ways) {
+    Started started;
+    Feeds feeds;
+    LauncherTerminal terminal;
+    outcome = try_start(tree, reader, o, ids, &started, &feeds, &terminal);
+    if (outcome.running) {
+      if (ran) *ran = true;
+      files->keep();
+      let_segments_go();
+      if (ids == Ids::kNew && namespaces_allowed(o)) tell_new_ids(why_not);
+      return attend(outcome.pid, reader, o, now() - begin, &started, &feeds, &terminal);
+    }
+    // Ids that are refused or taken: another way may work. All other failures would occur again.
+    if ((outcome.code != kExitRefused && outcome.code != kExitLocked) || &ids == &ways.back())
+      break;
+    why_not = outcome.text;
+    before += " (tried before" + std::string(ids == Ids::kHere ? ", without namespaces" : "") +
+              ": " + outcome.text + ")";
+  }
+  return give_up(o, reader, outcome.code, outcome.text + before);
+}
+
+}  // namespace
+
 int restore_snapshot(const SnapshotReader& reader, const Options& o, bool* ran) {
   if (ran) *ran = false;
-  const double t0 = now();
+  const double begin = now();
   Tree tree;
   if (Status s = read_tree(reader, &tree); !s.ok()) return give_up(o, reader, s.code(), s.text());
   if (!o.lazy && common_pages_wanted()) tree.common = find_common_pages(tree);
@@ -598,22 +667,11 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o, bool* ran) 
   if (!o.dry_run)
     if (Status s = end_foreign_leases(tree); !s.ok()) return give_up(o, reader, s.code(), s.text());
   const Preflight p = preflight(tree, o);
-  if (!p.ok()) {
-    std::string text = "this snapshot cannot be restored here:";
-    for (const auto* list : {&p.never, &p.here})
-      for (const std::string& w : *list) text += "\n  - " + w;
-    return give_up(o, reader, kExitIncompatible, text);
-  }
+  if (!p.ok()) return refuse(o, reader, p);
   for (const std::string& text : p.doubts) store::say("gpuckpt: warning: %s\n", text.c_str());
   if (o.dry_run) {
-    for (const std::string& text : p.differs) store::say("gpuckpt: warning: %s\n", text.c_str());
-    const Image& image = tree.root().image;
-    store::say(
-        "gpuckpt: %s can be restored here (%zu processes; the first: %zu threads, %zu "
-        "mappings, %zu descriptors)\n",
-        reader.id().c_str(), tree.members.size(), image.threads.size(), image.vmas.size(),
-        image.fds.size());
-    write_status(o, "checked", 0, "", reader.id(), 0, -1, now() - t0);
+    tell_checked(reader, tree, p);
+    write_status(o, "checked", 0, "", reader.id(), 0, -1, now() - begin);
     return kExitOk;
   }
   // A stale process of the old job may still write to its files, and files are restored before
@@ -625,50 +683,8 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o, bool* ran) 
     if (!s.ok()) return give_up(o, reader, s.code(), s.text());
   }
   if (Status s = load(&tree, o); !s.ok()) return give_up(o, reader, s.code(), s.text());
-
   forward_signals();
-  std::vector<Ids> ways;
-  if ((namespaces_allowed(o) || tree.several()) && geteuid() == 0 && all_ids_free(tree))
-    ways.push_back(Ids::kHere);
-  if (namespaces_allowed(o)) ways.push_back(Ids::kNamespace);
-  // Processes know each other by their ids, so they are needed.
-  if (!tree.several()) ways.push_back(Ids::kNew);
-  Outcome outcome;
-  outcome.code = kExitRefused;
-  outcome.text = needs_ids("namespaces are turned off");
-  std::string before, why_not;  // why earlier ways did not work; the last one
-  for (const Ids& ids : ways) {
-    Started started;
-    Feeds feeds;
-    LauncherTerminal terminal;
-    outcome = try_start(&tree, reader, o, ids, &started, &feeds, &terminal);
-    if (outcome.running) {
-      if (ran) *ran = true;
-      files.keep();
-      let_segments_go();
-      if (ids == Ids::kNew && namespaces_allowed(o))
-        store::say(
-            "gpuckpt: warning: the program has new process and thread ids (no namespaces "
-            "here%s); programs that keep native thread ids may notice\n",
-            why_not.empty() ? "" : (": " + why_not).c_str());
-      const double seconds = now() - t0;
-      if (o.on_running) o.on_running(outcome.pid);
-      write_status(o, "running", 0, "", reader.id(), outcome.pid, -1, seconds);
-      int status = wait_for_end(&started);
-      terminal.take_back();
-      if (Status read = end_all(&feeds); !read.ok())
-        return give_up(o, reader, read.code(), "the program has ended: " + read.text());
-      write_status(o, "ended", 0, "", reader.id(), outcome.pid, status, seconds);
-      return status;
-    }
-    // Ids that are refused or taken: another way may work. All other failures would occur again.
-    if ((outcome.code != kExitRefused && outcome.code != kExitLocked) || &ids == &ways.back())
-      break;
-    why_not = outcome.text;
-    before += " (tried before" + std::string(ids == Ids::kHere ? ", without namespaces" : "") +
-              ": " + outcome.text + ")";
-  }
-  return give_up(o, reader, outcome.code, outcome.text + before);
+  return start_and_attend(&tree, reader, o, begin, &files, ran);
 }
 
 }  // namespace gpuckpt::restore
