@@ -296,7 +296,7 @@ class Pool {
       pthread_mutex_lock(&mutex_);
       if (called) return;
     }
-    if (calls_.load(std::memory_order_relaxed) != calls) return;
+    if (stop_ || calls_.load(std::memory_order_relaxed) != calls) return;
     ++asleep_;
     pthread_cond_wait(&work_, &mutex_);
     --asleep_;

@@ -705,6 +705,15 @@ TEST_CASE("atomic sums do not depend on which thread runs a block first", "[atom
   destroy_pool(many);
 }
 
+// A thread that has just looked for work in vain is told of the end all the same.
+TEST_CASE("a pool ends while its threads look for work", "[pool]") {
+  for (int again = 0; again < 500; ++again) {
+    Pool* pool = create_pool(4);
+    REQUIRE(pool);
+    destroy_pool(pool);
+  }
+}
+
 TEST_CASE("shared and local memory through generic addresses", "[memory]") {
   auto v = lanes<uint32_t>(R"(
     .shared .align 4 .b8 s[256];
