@@ -395,12 +395,21 @@ void note_there(const store::SnapshotReader& reader, uint64_t space, SharedFile*
   file->there.insert(file->there.end(), extents.begin(), extents.end());
 }
 
+// The end of shared memory whose size could not be asked for: that of its mappings, or of a page
+// that none of them shows.
+uint64_t seen_end(const Image& image, const store::SnapshotReader& reader, size_t object) {
+  uint64_t end = mapped_end(image, kVmaShared, static_cast<int>(object));
+  for (const Extent& e : reader.extents(wire::kSpaceSharedBase + object))
+    end = std::max(end, e.address + e.length);
+  return end;
+}
+
 Status load_shared(const Image& image, const store::SnapshotReader& reader, unsigned threads,
                    Memory* m, SharedFiles* shared) {
   for (size_t i = 0; i < image.shared.size(); ++i) {
     const auto& [o, path] = image.shared[i];
     Fd fd;
-    uint64_t size = o.size ? o.size : mapped_end(image, kVmaShared, static_cast<int>(i));
+    uint64_t size = o.size ? o.size : seen_end(image, reader, i);
     if (o.kind == kSharedSegment && !(*shared)[{o.dev, o.ino}].in_pieces) {
       std::optional<int>& segment = (*shared)[{o.dev, o.ino}].segment;
       const bool known = segment.has_value();

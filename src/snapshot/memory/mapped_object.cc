@@ -180,6 +180,77 @@ bool MappedObject::copy(Capture* c, const Vma& v, uint64_t space, uint64_t offse
   return true;
 }
 
+namespace {
+
+// A mapping of an object from its beginning on, made from any shared mapping of it.
+class Window {
+ public:
+  Window(uint64_t mapping, uint64_t bytes) : bytes_(bytes) {
+    const long copy = sys::call(SYS_mremap, static_cast<long>(mapping), 0, static_cast<long>(bytes),
+                                MREMAP_MAYMOVE);
+    if (sys::failed(copy)) return;
+    start = static_cast<uint64_t>(copy);
+    if (sys::failed(sys::call(SYS_remap_file_pages, copy, static_cast<long>(bytes), 0, 0, 0)) ||
+        sys::failed(sys::call(SYS_mprotect, copy, static_cast<long>(bytes), PROT_READ)))
+      unmap();
+  }
+  ~Window() { unmap(); }
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
+  uint64_t start = 0;  // 0: it could not be made
+
+ private:
+  void unmap() {
+    if (start) sys::munmap(start, bytes_);
+    start = 0;
+  }
+  uint64_t bytes_;
+};
+
+// Up to where there are pages.
+uint64_t present_bytes(uint64_t start, uint64_t bytes) {
+  constexpr uint64_t kPages = 4096;
+  unsigned char resident[kPages];
+  uint64_t present = 0;
+  for (uint64_t at = 0; at < bytes; at += kPages * kPage) {
+    const uint64_t pages = (bytes - at) / kPage < kPages ? (bytes - at) / kPage : kPages;
+    if (sys::failed(sys::call(SYS_mincore, static_cast<long>(start + at),
+                              static_cast<long>(pages * kPage), sys::ptr(resident))))
+      break;
+    for (uint64_t i = 0; i < pages; ++i)
+      if (resident[i] & 1) present = at + (i + 1) * kPage;
+  }
+  return present;
+}
+
+}  // namespace
+
+bool MappedObject::copy_hidden(Capture* c, uint64_t space, uint64_t mapping, uint64_t end,
+                               uint64_t mapped, bool* seen) {
+  constexpr uint64_t kMostBehind = 64 << 20;
+  // Where pages are moved about, the last ones may be hidden as well: all may show the first.
+  const uint64_t larger = end > mapped ? end : mapped;
+  const uint64_t behind = larger < kMostBehind ? larger : kMostBehind;
+  const Window window(mapping, end + behind);
+  *seen = window.start != 0;
+  if (!*seen) return true;
+  MapsLine line{};
+  line.start = window.start, line.end = window.start + end + behind;
+  MappedObject object(line, nullptr, true);
+  const Target target{c, space, window.start};
+  const bool swapped = swap_is_used() && holds_swapped(line.start, line.end);
+  const uint64_t all = end + present_bytes(window.start + end, behind);
+  for (uint64_t at = 0, next; at < all; at = next) {
+    next = all;
+    if (c->looked_at(space, at, &next)) continue;
+    // What is swapped out can only be told from what is not there by reading it.
+    const bool ok = swapped && at < end ? object.copy_data(target, at, next)
+                                        : object.copy_resident(target, at, next);
+    if (!ok || !c->note_looked_at(space, at, next)) return false;
+  }
+  return true;
+}
+
 bool MappedObject::copy_unmapped(Capture* c, uint64_t space, uint64_t size) {
   if (fd_ < 0 || !memory_ || huge_ || size % kPage) return true;
   for (uint64_t at = 0, next; at < size; at = next) {

@@ -37,6 +37,12 @@ class MappedObject {
   // by remap_file_pages and mremap the program comes to these pages again. Nothing where the
   // process may not open the object.
   bool copy_unmapped(Capture*, uint64_t space, uint64_t size);
+  // PARKED, on the I/O thread. The same of such memory that the process may not open and maps at
+  // `mapping`, in pieces of `mapped` bytes together: what lies between them, and about as much
+  // behind the last one, which ends at `end`. It is shown by another mapping for a moment. False:
+  // no memory; `seen`: false where it cannot be shown.
+  static bool copy_hidden(Capture*, uint64_t space, uint64_t mapping, uint64_t end, uint64_t mapped,
+                          bool* seen);
 
  private:
   struct Target {

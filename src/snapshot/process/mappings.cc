@@ -22,6 +22,7 @@
 #include "snapshot/memory/mapped_object.h"
 #include "snapshot/memory/track.h"
 #include "snapshot/process/aio.h"
+#include "snapshot/process/told.h"
 
 namespace gpuckpt {
 
@@ -35,6 +36,10 @@ struct KnownObject {
   int index;
   bool shared;
   bool unreachable;  // by its name: a mapped file that is stored
+  // Of shared memory without a name that the process may not open: a mapping of it, where the last
+  // one of it ends, and the bytes of all.
+  uint64_t mapping, end, bytes;
+  uint32_t mapping_flags;
 };
 
 struct Mappings {
@@ -65,7 +70,9 @@ KnownObject* find_object(Mappings* m, uint64_t dev, uint64_t ino, bool shared) {
 KnownObject* new_object(Mappings* m, uint64_t dev, uint64_t ino, bool shared) {
   if (m->known_count == m->known_room) return nullptr;
   KnownObject* k = &m->known[m->known_count++];
-  *k = {dev, ino, 0, shared ? m->shared_objects++ : m->files++, shared, false};
+  *k = {};
+  k->dev = dev, k->ino = ino, k->shared = shared;
+  k->index = shared ? m->shared_objects++ : m->files++;
   return k;
 }
 
@@ -279,7 +286,7 @@ bool emit_shared_memory(Emitted* e, bool memory) {
   Vma& v = e->v;
   const bool named = !memory && !e->deleted;
   MappedObject object(e->l, named ? e->path : nullptr, memory);
-  const KnownObject* k = shared_object(e, object, named);
+  KnownObject* k = shared_object(e, object, named);
   if (!k) return false;
   v.kind = kVmaShared;
   v.object = k->index;
@@ -291,10 +298,64 @@ bool emit_shared_memory(Emitted* e, bool memory) {
     bytes = page_up(k->size - v.offset);
   const uint64_t space = wire::kSpaceSharedBase + static_cast<uint64_t>(k->index);
   const bool anonymous = memory && shared_kind(e->path, named) == kSharedAnonymous;
+  const bool nameless = anonymous || (memory && shared_kind(e->path, named) == kSharedMemfd);
+  if (nameless && k->size == ~0ull && !(v.flags & kVmaHugetlb)) {
+    k->mapping = v.start, k->mapping_flags = v.flags;
+    k->bytes += bytes;
+    if (v.offset + bytes > k->end) k->end = v.offset + bytes;
+  }
   return ((!bytes || object.copy(e->m->c, v, space, v.offset, v.start, bytes)) &&
           (!anonymous || k->size == ~0ull || object.copy_unmapped(e->m->c, space, k->size))) ||
          e->m->c->refuse("no memory to copy shared memory %s (%lu MiB) while stopped", e->path,
                          bytes >> 20);
+}
+
+bool is_looked_at(const Capture& c, uint64_t space, uint64_t end) {
+  for (uint64_t at = 0, next = end; at < end; at = next, next = end)
+    if (!c.looked_at(space, at, &next)) return false;
+  return true;
+}
+
+// The first page of a mapping is not locked while this lives.
+class UnlockedPage {
+ public:
+  UnlockedPage(uint64_t at, uint32_t flags) : at_(at), flags_(flags) {
+    if (flags & kVmaLocked) sys::call(SYS_munlock, static_cast<long>(at), kPage);
+  }
+  ~UnlockedPage() {
+    constexpr long kOnFault = 1;  // MLOCK_ONFAULT
+    if (flags_ & kVmaLocked)
+      sys::call(SYS_mlock2, static_cast<long>(at_), kPage,
+                flags_ & kVmaLockedOnFault ? kOnFault : 0);
+  }
+  UnlockedPage(const UnlockedPage&) = delete;
+  UnlockedPage& operator=(const UnlockedPage&) = delete;
+
+ private:
+  uint64_t at_;
+  uint32_t flags_;
+};
+
+// Pages of anonymous shared memory that no mapping shows, after all mappings. The process may come
+// to them again (remap_file_pages). False: refused.
+bool put_hidden_pages(Mappings* m) {
+  for (size_t i = 0; i < m->known_count; ++i) {
+    const KnownObject& k = m->known[i];
+    const uint64_t space = wire::kSpaceSharedBase + static_cast<uint64_t>(k.index);
+    // Mapped as a whole and once, as nearly all are, it has none, or nothing tells of them.
+    if (k.bytes == k.end && is_looked_at(*m->c, space, k.end)) continue;
+    bool seen;
+    // Another mapping of locked memory would be locked as well, and thereby filled.
+    const UnlockedPage unlocked(k.mapping, k.mapping_flags);
+    if (!MappedObject::copy_hidden(m->c, space, k.mapping, k.end, k.bytes, &seen))
+      return m->c->refuse("no memory to copy shared memory (%lu MiB) while stopped", k.end >> 20);
+    if (!seen)
+      tell(
+          "shared memory without a name, which is mapped at %lx, has pages that no mapping shows, "
+          "and may not be opened here (CAP_CHECKPOINT_RESTORE): a restore does not have them",
+          k.mapping);
+  }
+  return true;
 }
 
 // False: refused.
@@ -540,6 +601,7 @@ bool put_mappings(Capture* c, Records* r) {
     }
     if (ok && at < l.end) ok = emit(&m, l, at, l.end, flags);
   }
+  ok = ok && put_hidden_pages(&m);
   scratch_unmap(&known);
   if (!ok) return false;
   Vdso v{m.vvar_start, m.vvar_end, m.vdso_start, m.vdso_end, m.vdso_prot, 0};
