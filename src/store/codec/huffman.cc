@@ -133,13 +133,14 @@ std::array<uint32_t, 256> all_counts(std::span<const uint8_t> in) {
 
 // --- decoding
 
-// What the next kLongestCode bits begin with: up to three bytes, how many of them, and how many
-// bits they took.
-constexpr unsigned kBytesShift = 24, kBitsShift = 26;
+// What the next kLongestCode bits begin with: how many bits in the lowest byte, up to kMost bytes,
+// and how many of them in the highest byte. The bits are lowest because a shift takes their number
+// from there.
+constexpr unsigned kMost = 6, kBytesShift = 8, kCountShift = 56;
 struct Table {
   std::array<uint8_t, kLengthsBytes> of{};  // the lengths as stored
   bool made = false;
-  std::array<uint32_t, kCodes> entries;
+  std::array<uint64_t, kCodes> entries;
   std::array<uint16_t, kCodes> first;  // value, length << 8
 };
 
@@ -155,14 +156,15 @@ bool make_table(const uint8_t* stored, Table* table) {
     for (uint32_t i = codes[v]; i < kCodes; i += 1u << lengths[v]) table->first[i] = entry;
   }
   for (uint32_t i = 0; i < kCodes; ++i) {
-    uint32_t bytes = 0, count = 0, bits = 0;
-    while (count < 3) {
+    uint64_t bytes = 0;
+    uint32_t count = 0, bits = 0;
+    while (count < kMost) {
       uint16_t entry = table->first[i >> bits];  // valid only if enough bits are left
       if (bits + (entry >> 8) > kLongestCode) break;
-      bytes |= (entry & 255u) << (8 * count++);
+      bytes |= uint64_t{entry & 255u} << (8 * count++);
       bits += entry >> 8;
     }
-    table->entries[i] = bytes | count << kBytesShift | bits << kBitsShift;
+    table->entries[i] = bits | bytes << kBytesShift | uint64_t{count} << kCountShift;
   }
   memcpy(table->of.data(), stored, kLengthsBytes);
   return table->made = true;
@@ -186,39 +188,67 @@ struct Stream {
   unsigned have = 0;  // how many of them are valid
 };
 
-// Reads 8 bytes and writes 4 beyond the range that it decodes, so it is used while that much room
-// is left.
-[[gnu::always_inline]] inline void decode_some(const Table& table, Stream* s) {
-  s->bits |= load64(s->from) << s->have;
-  s->from += (63 - s->have) >> 3;
-  s->have |= 56;
-  for (int i = 0; i < 4; ++i) {
-    uint32_t entry = table.entries[s->bits & (kCodes - 1)];
-    memcpy(s->to, &entry, sizeof(entry));
-    s->to += entry >> kBytesShift & 3;
-    s->bits >>= entry >> kBitsShift;
-    s->have -= entry >> kBitsShift;
+// A stream far from its end. The highest bit that is set in `bits` is a mark and tells how many
+// bits have been used since they were loaded from `from`, so that there is no counter: four streams
+// fit into the registers.
+struct Fast {
+  const uint8_t* from;
+  uint8_t* to;
+  uint64_t bits;
+};
+constexpr uint64_t kMark = uint64_t{1} << 63;
+
+// Reads 8 bytes, and writes 8 for each entry, so it is used while that much room is left. The bits
+// of the byte before `from` and four lookups are 7 + 48, so `from` moves by at most kMoves bytes.
+constexpr size_t kLookups = 4, kMoves = 6;
+[[gnu::always_inline]] inline void decode_some(const uint64_t* entries, Fast* s) {
+  const unsigned used = static_cast<unsigned>(__builtin_clzll(s->bits));
+  s->from += used >> 3;
+  s->bits = (load64(s->from) | kMark) >> (used & 7);
+  for (size_t i = 0; i < kLookups; ++i) {
+    const uint64_t entry = entries[s->bits & (kCodes - 1)];
+    const uint64_t bytes = entry >> kBytesShift;
+    memcpy(s->to, &bytes, sizeof(bytes));
+    s->to += entry >> kCountShift;
+    s->bits >>= entry & 63;
   }
 }
-size_t steps_left(const Stream& s) {
-  size_t in = static_cast<size_t>(s.end - s.from), out = static_cast<size_t>(s.to_end - s.to);
-  return std::min(in < 8 ? 0 : (in - 8) / 7 + 1, out < 16 ? 0 : (out - 16) / 12 + 1);
+size_t steps_left(const uint8_t* from, const uint8_t* end, const uint8_t* to,
+                  const uint8_t* to_end) {
+  constexpr size_t kWritten = kLookups * kMost, kBehind = sizeof(uint64_t) - kMost;
+  const size_t in = static_cast<size_t>(end - from), out = static_cast<size_t>(to_end - to);
+  return std::min(in < 8 ? 0 : (in - 8) / kMoves, out < kBehind ? 0 : (out - kBehind) / kWritten);
 }
 
 // Decodes all streams in step, until one of them is near its end.
 [[gnu::always_inline]] inline void decode_in_step(const Table& table, Stream (&streams)[kStreams]) {
+  const uint64_t* const entries = table.entries.data();
+  Fast fast[kStreams];
+  for (size_t i = 0; i < kStreams; ++i) fast[i] = {streams[i].from, streams[i].to, kMark};
   for (;;) {
     size_t steps = ~size_t{0};
-    for (const Stream& s : streams) steps = std::min(steps, steps_left(s));
+    for (size_t i = 0; i < kStreams; ++i)
+      steps =
+          std::min(steps, steps_left(fast[i].from, streams[i].end, fast[i].to, streams[i].to_end));
     if (steps == 0) break;
-    Stream a = streams[0], b = streams[1], c = streams[2], d = streams[3];  // in registers
+    Fast a = fast[0], b = fast[1], c = fast[2], d = fast[3];  // in registers
     for (; steps > 0; --steps) {
-      decode_some(table, &a);
-      decode_some(table, &b);
-      decode_some(table, &c);
-      decode_some(table, &d);
+      decode_some(entries, &a);
+      decode_some(entries, &b);
+      decode_some(entries, &c);
+      decode_some(entries, &d);
     }
-    streams[0] = a, streams[1] = b, streams[2] = c, streams[3] = d;
+    fast[0] = a, fast[1] = b, fast[2] = c, fast[3] = d;
+  }
+  for (size_t i = 0; i < kStreams; ++i) {
+    Stream& s = streams[i];
+    const unsigned used = static_cast<unsigned>(__builtin_clzll(fast[i].bits));
+    s.from = fast[i].from + (used >> 3);
+    s.to = fast[i].to;
+    if (used & 7) {
+      s.bits = uint64_t{*s.from++} >> (used & 7);
+      s.have = 8 - (used & 7);
+    }
   }
 }
 void decode_most(const Table& table, Stream (&streams)[kStreams]) {
@@ -226,7 +256,8 @@ void decode_most(const Table& table, Stream (&streams)[kStreams]) {
 }
 // The same with BMI2, where a shift by a variable number of bits is one instruction instead of
 // three.
-[[gnu::target("bmi2")]] void decode_most_by_bmi2(const Table& table, Stream (&streams)[kStreams]) {
+[[gnu::target("bmi2,lzcnt")]] void decode_most_by_bmi2(const Table& table,
+                                                       Stream (&streams)[kStreams]) {
   decode_in_step(table, streams);
 }
 
@@ -351,7 +382,7 @@ bool huffman_decode(std::span<const uint8_t> stored, std::span<uint8_t> out) {
     streams[s].to_end = out.data() + stream_end(out.size(), s);
     at += length;
   }
-  static const bool shifts = __builtin_cpu_supports("bmi2");
+  static const bool shifts = __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("lzcnt");
   (shifts ? decode_most_by_bmi2 : decode_most)(*table, streams);
   for (Stream& s : streams) {
     if (!decode_rest(*table, &s)) return false;

@@ -1,6 +1,6 @@
 #include "store/codec/planes.h"
 
-#include <emmintrin.h>
+#include <immintrin.h>
 #include <zstd.h>
 
 #include <algorithm>
@@ -30,10 +30,22 @@ struct FlatPlane {
   bool coded = false;
 };
 
+// A plane that zstd stored in a few bytes (zeros, mostly) is often the same in the next frame, and
+// is decoded only once.
+struct KeptPlane {
+  static constexpr size_t kLongest = 64;
+  std::vector<uint8_t> stored, plane;
+  bool is(std::span<const uint8_t> part, size_t elements) const {
+    return !stored.empty() && plane.size() == elements &&
+           std::equal(part.begin(), part.end(), stored.begin(), stored.end());
+  }
+};
+
 struct Contexts {
   ZSTD_CCtx* matches = with_memory(ZSTD_createCCtx());
   std::array<FlatPlane, kWidest> flat;
-  std::array<HuffmanEncoder, kWidest> codes;     // of each plane: neighbours resemble each other
+  std::array<HuffmanEncoder, kWidest> codes;  // of each plane: neighbours resemble each other
+  std::array<KeptPlane, kWidest> kept;
   std::vector<uint8_t> planes, scratch, packed;  // grow, and are not cleared
   Contexts() {
     ZSTD_CCtx_setParameter(matches, ZSTD_c_compressionLevel, 1);
@@ -48,6 +60,11 @@ Contexts& contexts() {
 
 void at_least(std::vector<uint8_t>* v, size_t n) {
   if (v->size() < n) v->resize(n);
+}
+
+bool has_avx2() {
+  static const bool has = __builtin_cpu_supports("avx2");
+  return has;
 }
 
 // even[i] = in[2 i], odd[i] = in[2 i + 1]. SSE2 is part of every x86-64.
@@ -68,8 +85,27 @@ void split2(const uint8_t* in, size_t pairs, uint8_t* even, uint8_t* odd) {
   }
 }
 
-void merge2(const uint8_t* even, const uint8_t* odd, size_t pairs, uint8_t* out) {
+[[gnu::target("avx2")]] inline __m256i load32(const uint8_t* from) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+}
+
+// The other way. Each merge has one loop for AVX2 and one for SSE2, and the first returns how much
+// it did.
+[[gnu::target("avx2")]] size_t merge2_by_avx2(const uint8_t* even, const uint8_t* odd, size_t pairs,
+                                              uint8_t* out) {
   size_t i = 0;
+  for (; i + 32 <= pairs; i += 32) {
+    const __m256i e = load32(even + i), o = load32(odd + i);
+    const __m256i low = _mm256_unpacklo_epi8(e, o), high = _mm256_unpackhi_epi8(e, o);
+    __m256i* to = reinterpret_cast<__m256i*>(out + 2 * i);
+    _mm256_storeu_si256(to, _mm256_permute2x128_si256(low, high, 0x20));
+    _mm256_storeu_si256(to + 1, _mm256_permute2x128_si256(low, high, 0x31));
+  }
+  return i;
+}
+
+void merge2(const uint8_t* even, const uint8_t* odd, size_t pairs, uint8_t* out) {
+  size_t i = has_avx2() ? merge2_by_avx2(even, odd, pairs, out) : 0;
   for (; i + 16 <= pairs; i += 16) {
     __m128i e = _mm_loadu_si128(reinterpret_cast<const __m128i*>(even + i));
     __m128i o = _mm_loadu_si128(reinterpret_cast<const __m128i*>(odd + i));
@@ -97,13 +133,34 @@ void split(const uint8_t* in, size_t elements, size_t width, uint8_t* const* pla
   split(scratch + half, elements, width / 2, planes + step, 2 * step, scratch + 2 * half);
 }
 
+[[gnu::target("avx2")]] size_t merge4_by_avx2(const uint8_t* a, const uint8_t* b, const uint8_t* c,
+                                              const uint8_t* d, size_t elements, uint8_t* out) {
+  size_t i = 0;
+  for (; i + 32 <= elements; i += 32) {
+    const __m256i va = load32(a + i), vb = load32(b + i), vc = load32(c + i), vd = load32(d + i);
+    const __m256i ab_low = _mm256_unpacklo_epi8(va, vb), ab_high = _mm256_unpackhi_epi8(va, vb);
+    const __m256i cd_low = _mm256_unpacklo_epi8(vc, vd), cd_high = _mm256_unpackhi_epi8(vc, vd);
+    // The lower half of each has elements of the first sixteen, the upper half of the second.
+    const __m256i p = _mm256_unpacklo_epi16(ab_low, cd_low);
+    const __m256i q = _mm256_unpackhi_epi16(ab_low, cd_low);
+    const __m256i r = _mm256_unpacklo_epi16(ab_high, cd_high);
+    const __m256i s = _mm256_unpackhi_epi16(ab_high, cd_high);
+    __m256i* to = reinterpret_cast<__m256i*>(out + 4 * i);
+    _mm256_storeu_si256(to, _mm256_permute2x128_si256(p, q, 0x20));
+    _mm256_storeu_si256(to + 1, _mm256_permute2x128_si256(r, s, 0x20));
+    _mm256_storeu_si256(to + 2, _mm256_permute2x128_si256(p, q, 0x31));
+    _mm256_storeu_si256(to + 3, _mm256_permute2x128_si256(r, s, 0x31));
+  }
+  return i;
+}
+
 // Merges four planes at once, so that no intermediate result is written to memory.
 void merge4(const uint8_t* a, const uint8_t* b, const uint8_t* c, const uint8_t* d, size_t elements,
             uint8_t* out) {
   auto load = [](const uint8_t* from) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
   };
-  size_t i = 0;
+  size_t i = has_avx2() ? merge4_by_avx2(a, b, c, d, elements, out) : 0;
   for (; i + 16 <= elements; i += 16) {
     const __m128i va = load(a + i), vb = load(b + i), vc = load(c + i), vd = load(d + i);
     const __m128i ab_low = _mm_unpacklo_epi8(va, vb), ab_high = _mm_unpackhi_epi8(va, vb);
@@ -280,6 +337,28 @@ uint32_t compress_planes(std::span<const uint8_t> bytes, const PlanePlan& plan, 
   return codec;
 }
 
+namespace {
+
+// Where the plane is, which may be in `room`; null: `stored` is not such a plane.
+const uint8_t* open_by_matches(KeptPlane* kept, std::span<const uint8_t> stored,
+                               std::span<uint8_t> room) {
+  if (stored.size() <= KeptPlane::kLongest) {
+    if (kept->is(stored, room.size())) return kept->plane.data();
+    kept->stored.clear();
+    kept->plane.resize(room.size());
+    room = kept->plane;
+  }
+  const size_t n = zstd_open(stored, room);
+  if (ZSTD_isError(n) || n != room.size()) {
+    if (room.data() == kept->plane.data()) kept->plane.clear();
+    return nullptr;
+  }
+  if (room.data() == kept->plane.data()) kept->stored.assign(stored.begin(), stored.end());
+  return room.data();
+}
+
+}  // namespace
+
 bool decompress_planes(uint32_t codec, std::span<const uint8_t> stored, std::span<uint8_t> plain) {
   if (stored.empty()) return false;
   const size_t width = stored[0];
@@ -305,8 +384,8 @@ bool decompress_planes(uint32_t codec, std::span<const uint8_t> stored, std::spa
       if (length != elements) return false;
       planes[p] = part.data();
     } else if (mode == kZstd) {
-      size_t n = zstd_open(part, plane);
-      if (ZSTD_isError(n) || n != elements) return false;
+      planes[p] = open_by_matches(&c.kept[p], part, plane);
+      if (!planes[p]) return false;
     } else if (mode != kHuffman || codec != kCodecCodedPlanes || !huffman_decode(part, plane)) {
       return false;
     }

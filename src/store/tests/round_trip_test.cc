@@ -414,3 +414,75 @@ TEST_CASE("the bytes of a Huffman code") {
   REQUIRE(huffman_decode(stored, got));
   CHECK(got == others);
 }
+
+TEST_CASE("a Huffman code of any number of bits comes back, and writes nothing beside") {
+  std::mt19937 random(11);
+  constexpr uint8_t kGuard = 0xa5;
+  for (int round = 0; round < 400; ++round) {
+    // Bytes of few values, from one that is nearly always there to two hundred as likely as each
+    // other.
+    const size_t bytes = round < 100 ? 1 + static_cast<size_t>(round) : 100 + random() % 70000;
+    const unsigned values = 2 + random() % (round % 2 ? 6 : 200), skew = 1 + random() % 60;
+    std::vector<uint8_t> in(bytes);
+    for (uint8_t& byte : in)
+      byte = static_cast<uint8_t>(random() % skew ? random() % 2 : random() % values);
+    std::vector<uint8_t> stored(HuffmanEncoder::room(bytes));
+    HuffmanEncoder encoder;
+    stored.resize(encoder.encode(in, stored.data()));
+    stored.shrink_to_fit();  // a tool that watches memory sees a read behind it
+    std::vector<uint8_t> room(bytes + 64, kGuard);
+    const std::span<uint8_t> out(room.data() + 32, bytes);
+    REQUIRE(huffman_decode(stored, out));
+    REQUIRE(std::equal(in.begin(), in.end(), out.begin()));
+    // Damage is refused or decodes to other bytes; neither writes outside.
+    for (int damage = 0; damage < 4; ++damage) {
+      std::vector<uint8_t> other = stored;
+      if (damage == 0)
+        other.resize(random() % other.size());
+      else
+        other[140 + random() % (other.size() - 140)] ^= static_cast<uint8_t>(1 + random() % 255);
+      other.shrink_to_fit();
+      const bool decoded = huffman_decode(other, out);
+      CHECK((!decoded || damage != 0));
+    }
+    for (size_t i = 0; i < 32; ++i)
+      REQUIRE((room[i] == kGuard && room[room.size() - 1 - i] == kGuard));
+  }
+}
+
+TEST_CASE("a plane that zstd stored in a few bytes is taken for no other") {
+  // Plane 0 of elements of two bytes is raw, plane 1 a zstd frame of a few bytes.
+  auto frame_of = [](const std::vector<uint8_t>& low, std::span<const uint8_t> zstd) {
+    std::vector<uint8_t> frame{2, 0};
+    for (size_t n : {low.size(), zstd.size()}) {
+      for (int shift = 0; shift < 32; shift += 8) frame.push_back(static_cast<uint8_t>(n >> shift));
+      if (frame.size() == 6) frame.push_back(1);
+    }
+    frame.insert(frame.end(), low.begin(), low.end());
+    frame.insert(frame.end(), zstd.begin(), zstd.end());
+    return frame;
+  };
+  std::mt19937 random(13);
+  for (int round = 0; round < 300; ++round) {
+    const size_t elements = random() % 2 ? 5000 : 1 + random() % 9000;
+    std::vector<uint8_t> low(elements), zstd(ZSTD_compressBound(elements));
+    std::vector<uint8_t> high(elements, static_cast<uint8_t>(random() % 3));
+    for (uint8_t& byte : low) byte = static_cast<uint8_t>(random());
+    zstd.resize(ZSTD_compress(zstd.data(), zstd.size(), high.data(), elements, 1));
+    REQUIRE(zstd.size() < 64);
+    std::vector<uint8_t> again(2 * elements);
+    REQUIRE(decompress_frame(kCodecPlanes, frame_of(low, zstd), again) == nullptr);
+    for (size_t i = 0; i < elements; ++i)
+      REQUIRE((again[2 * i] == low[i] && again[2 * i + 1] == high[i]));
+    // The same bytes for a plane of another length, and less of them, and none.
+    low.push_back(1);
+    again.resize(2 * low.size());
+    CHECK(decompress_frame(kCodecPlanes, frame_of(low, zstd), again) != nullptr);
+    low.pop_back();
+    again.resize(2 * elements);
+    const size_t cut = random() % zstd.size();
+    CHECK(decompress_frame(kCodecPlanes, frame_of(low, std::span(zstd).first(cut)), again) !=
+          nullptr);
+    if (random() % 2) CHECK(decompress_frame(kCodecPlanes, frame_of(low, {}), again) != nullptr);
+  }
+}
