@@ -155,6 +155,9 @@ while not os.path.exists("go_on"): time.sleep(0.005)
 
 
 class WithoutPeekOffset(features_test.Run):
+    def under_filter(self):
+        return True
+
     def wrapped(self, command):
         return [str(c) for c in (self.build / "tests" / "features" / "support" / "no_peek_offset", *command)]
 

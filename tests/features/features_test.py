@@ -102,12 +102,16 @@ class Run:
     def identity(self):
         return {"user": self.user, "group": self.user, "extra_groups": []} if self.user is not None else {}
 
+    def under_filter(self):
+        """Does wrapped() set a system call filter?"""
+        return self.flavour == "sandbox"
+
     def wrapped(self, command):
         sandbox = [self.build / "tests" / "features" / "support" / "sandbox"] if self.flavour == "sandbox" else []
         return [str(c) for c in (*sandbox, *command)]
 
     def popen(self, command, out, err, **env):
-        if self.flavour == "sandbox" and "LD_PRELOAD" in env:  # a filter set under the library is one of the program's own
+        if self.under_filter() and "LD_PRELOAD" in env:  # a filter set under the library is one of the program's own
             command = ["env", f"LD_PRELOAD={env.pop('LD_PRELOAD')}", *command]
         # (A log that a program was started with open for appending is not cut by a restore.)
         sink, errors = (open(self.work / f, "ab" if (self.work / f).exists() else "wb") for f in (out, err))
