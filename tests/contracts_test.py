@@ -5,20 +5,11 @@ Fear: a header is added, or its comment rewritten, and nothing says any more who
 functions may be called, and how they report a failure. Each header of src, generated ones too, has a comment with the three words
 "Owner:", "Threads:" and "Errors:", each followed by a sentence."""
 import re
-import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tracked import ROOT, tracked
+
 PARTS = ("Owner", "Threads", "Errors")
-
-
-def headers():
-    listed = subprocess.run(["git", "-c", "safe.directory=*", "ls-files", "src/*.h"], cwd=ROOT, capture_output=True, text=True)
-    if listed.returncode != 0:
-        print("no git here: nothing was tested")
-        sys.exit(77)
-    return [f for f in listed.stdout.split("\n") if f and (ROOT / f).exists()]
 
 
 def missing(text):
@@ -30,7 +21,7 @@ def missing(text):
 def main():
     assert missing("// Owner: the caller. Threads: any.\n// Errors: none.\n") == []
     assert missing("// Owner: the caller. Threads: any.\nint errors;  // Errors: none.\n") == ["Errors"]
-    wrong = [f"{f}: no \"{part}:\" in its comments" for f in headers() for part in missing((ROOT / f).read_text())]
+    wrong = [f"{f}: no \"{part}:\" in its comments" for f in tracked("src/*.h") for part in missing((ROOT / f).read_text())]
     print("\n".join(wrong))
     return 1 if wrong else 0
 

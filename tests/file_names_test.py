@@ -7,12 +7,11 @@ that begins with a folder of the root (`src/device/hooks/`) must be there as it 
 import ast
 import io
 import re
-import subprocess
 import sys
 import tokenize
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tracked import ROOT, tracked
+
 # What is not ours, is made by the build, or is a reader's own file.
 FOREIGN = {
     "cuda.h", "cudaTypedefs.h", "mma.h", "fs/aio.c", "fs/proc/task_mmu.c", "linux/fs.h", "linux/pidfd.h",
@@ -25,14 +24,6 @@ HISTORY = ("CHANGELOG.md", "changelog/")
 NAME = re.compile(r"(?<![\w/.<*-])((?:[\w.-]+/)*[\w-]+\.(?:cc|h|c|py|md|cu|cuh|sh|csv|cmake|S|lds))(?![\w/*(-]|\.\w)")
 PLACE = re.compile(r"`((?:src|simgpu|tests|tools|include|scripts|docs|cmake|examples|bench|python|demo)/[\w./-]*)`")
 TEMPLATE = re.compile(r"(?:^|/)[A-Z_]*[A-Z]{3,}[A-Z_]*[._]")  # NAME.c, SECTION.csv
-
-
-def tracked():
-    listed = subprocess.run(["git", "-c", "safe.directory=*", "ls-files"], cwd=ROOT, capture_output=True, text=True)
-    if listed.returncode != 0:
-        print("no git here: nothing was tested")
-        sys.exit(77)
-    return [f for f in listed.stdout.split("\n") if f and (ROOT / f).exists()]
 
 
 def comments_of_c(text):

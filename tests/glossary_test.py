@@ -4,11 +4,10 @@
 Each word of the first table occurs in the sources; no word of the second table ("Not used") does, in the folders it
 names. Both are found as whole words, in capitals too, and as parts of identifiers (io_thread, IoThread, kIoThread)."""
 import re
-import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tracked import ROOT, tracked
+
 SOURCES = (".h", ".cc", ".c", ".S", ".py", ".cu")
 
 
@@ -27,11 +26,7 @@ def tables():
 
 
 def sources(folders):
-    listed = subprocess.run(["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True)
-    if listed.returncode != 0:
-        print("no git here: nothing was tested")
-        sys.exit(77)
-    return [ROOT / f for f in listed.stdout.split() if f.endswith(SOURCES) and "/generated/" not in f and (ROOT / f).exists()]
+    return [ROOT / f for f in tracked(*folders) if f.endswith(SOURCES) and "/generated/" not in f]
 
 
 def as_part(word):

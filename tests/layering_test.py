@@ -5,11 +5,11 @@ A part may include itself and what stands in MAY for it; a folder in MAY (restor
 may include more. snapshot, store and restore name no CUDA. Every folder has a README.md, and every include of the
 project's own is the path from src or simgpu, so that a reader sees which part it comes from."""
 import re
-import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tracked import ROOT, tracked
+
 MAY = {
     "base": set(),
     "client": set(),
@@ -33,14 +33,6 @@ NO_CUDA = ("base", "snapshot", "store", "restore", "writer", "preload")
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.M)
 
 
-def tracked():
-    listed = subprocess.run(["git", "ls-files", "src", "simgpu"], cwd=ROOT, capture_output=True, text=True)
-    if listed.returncode != 0:
-        print("no git here: nothing was tested")
-        sys.exit(77)
-    return [Path(f) for f in listed.stdout.split() if (ROOT / f).exists()]
-
-
 def part_of(path):
     """The longest entry of MAY that a path below src or simgpu lies in."""
     names = ["/".join(path.parts[:n]) for n in range(len(path.parts) - 1, 0, -1)]
@@ -49,7 +41,7 @@ def part_of(path):
 
 def main():
     wrong = []
-    files = tracked()
+    files = [Path(f) for f in tracked("src", "simgpu")]
     folders = set()
     for file in files:
         inside = Path(*file.parts[1:])

@@ -4,23 +4,15 @@
 Fear: a source or a test lies in its folder and nothing compiles it, so that nobody sees that it is wrong. Each .cc, .c, .S and
 .cu that is tracked occurs in the build's rules (build.ninja), or a file of its folder names it: a script that compiles it, a
 source that includes it."""
-import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tracked import ROOT, tracked
+
 # Of Catch2 2 only: version 3 brings its own main (cmake/catch.cmake).
 NOT_EVERYWHERE = {"tests/catch_main.cc"}
 # A script compiles whatever lies there.
 COMPILED_BY_A_SCRIPT = {"tests/conformance/corpus", "bench/gpu/probe"}
-
-
-def tracked():
-    listed = subprocess.run(["git", "-c", "safe.directory=*", "ls-files"], cwd=ROOT, capture_output=True, text=True)
-    if listed.returncode != 0:
-        print("no git here: nothing was tested")
-        sys.exit(77)
-    return [Path(f) for f in listed.stdout.split("\n") if f and (ROOT / f).exists()]
 
 
 def named_beside(file):
@@ -32,7 +24,7 @@ def main():
     rules = (Path(sys.argv[1]) / "build.ninja").read_text()
     with_cuda = ".cu " in rules
     wrong = []
-    for file in tracked():
+    for file in map(Path, tracked()):
         if file.name == "CMakeLists.txt" and "file(GLOB" in (ROOT / file).read_text():
             wrong.append(f"{file} takes whatever lies in its folder (GLOB): list the sources")
         if file.suffix not in (".cc", ".c", ".S", ".cu") or str(file) in NOT_EVERYWHERE or str(file.parent) in COMPILED_BY_A_SCRIPT:

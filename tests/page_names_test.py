@@ -13,7 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tracked import ROOT, tracked
+
 HISTORY = ("changelog/", "CHANGELOG.md", "bench/results/")
 # Other programs', the kernel's, or made up to explain something.
 OTHERS_OPTIONS = {"--only", "--pack", "--open-mode", "--grace-period", "--force"}
@@ -25,14 +26,6 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 COMMAND = re.compile(r"(?:^\s*|\$ |\$\(|&& |; )gpuckpt ([a-z]+)([^|;&#]*)")
 IDENTIFIER = re.compile(r"(?<![\w./$-])([A-Za-z_]\w*_\w+|k[A-Z]\w+|[a-z]+[A-Z]\w+)(?![\w.]*/)")
 IN_PATH = re.compile(r"((?:`\w+`(?:, | and ))*`\w+`) in `((?:src|simgpu|tools|tests|include)/[\w./-]+)`")
-
-
-def tracked():
-    listed = subprocess.run(["git", "-c", "safe.directory=*", "ls-files"], cwd=ROOT, capture_output=True, text=True)
-    if listed.returncode != 0:
-        print("no git here: nothing was tested")
-        sys.exit(77)
-    return [f for f in listed.stdout.split("\n") if f and (ROOT / f).is_file()]
 
 
 def code_of(page):
