@@ -74,8 +74,8 @@ enum RecordType : uint32_t {
   kRecSharesFolders = 54,  // nothing: has its working directory and umask in common with its parent
   kRecSharesDevice = 55,  // nothing: offers device memory to other processes, or has some of theirs
   kRecThreadChoices = 56,  // ThreadChoices: of a thread whose choices are not those of the Head
-  kRecSystemFilters = 58,  // u32: filters of seccomp; a restore may not have fewer
   kRecFutexHash = 57,      // u32: slots for the process's own futexes (PR_FUTEX_HASH), 0: none
+  kRecSystemFilters = 58,  // u32: filters of seccomp; a restore may not have fewer
 };
 
 struct RecordHead {

@@ -166,6 +166,7 @@ bool FdMaker::prepare_terminals() {
                       "may be (kernel.pty.max, or the mount option max of devpts)"
                     : "not all pseudo terminals can be opened");
   for (const Image::Terminal& t : image_.terminals) {
+    errno = 0;
     int master = up(masters[t.head.number]);
     uint32_t number = 0;
     ioctl(master, kGetNumber, &number);

@@ -7,10 +7,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <set>
 
 #include "base/files/file_time.h"
+#include "base/procfs/proc.h"
+#include "base/text/text.h"
 #include "restore/files/removed.h"
 #include "restore/files/unnoticed_open.h"
 #include "restore/files/written_files.h"
@@ -116,13 +117,12 @@ uint32_t word(const Cpuid& c, int n) {
   return n == 0 ? c.eax : n == 1 ? c.ebx : n == 2 ? c.ecx : c.edx;
 }
 
-// What /proc/self/status has behind `name`; 0: nothing.
-uint32_t own_status(const std::string& name) {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.rfind(name, 0) == 0)
-      return static_cast<uint32_t>(std::stoul(line.substr(name.size())));
-  return 0;
+// The number that /proc/self/status has behind `name`; 0: none.
+uint32_t own_status(const char* name) {
+  char text[8192];
+  if (read_file("/proc/self/status", text, sizeof(text)) <= 0) return 0;
+  const char* s = status_field(text, name);
+  return static_cast<uint32_t>(scan_dec(&s));
 }
 
 // Are there fewer system call filters here? Where the kernel does not count them, the modes tell.

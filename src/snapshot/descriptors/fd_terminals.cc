@@ -387,7 +387,7 @@ bool put_terminals(FdTable* t) {
       long slave =
           open ? sys::call(SYS_ioctl, p.master, kOpenSlave, O_RDWR | O_NOCTTY | O_CLOEXEC) : -1;
       // An exclusive one opens for root only: then the program's own has to do.
-      for (size_t k = 0; k < t->count && sys::failed(slave); ++k)
+      for (size_t k = 0; open && k < t->count && sys::failed(slave); ++k)
         if (t->all[k].kind == kFdTerminal && t->all[k].value[1] == p.number + 1 &&
             (t->all[k].flags & O_ACCMODE) == O_RDWR)
           slave = sys::call(SYS_fcntl, t->all[k].fd, F_DUPFD_CLOEXEC, 0);

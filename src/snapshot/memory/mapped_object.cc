@@ -56,6 +56,27 @@ bool folder_is_memory(const MapsLine& mapping) {
          major(st.st_dev) == mapping.dev_major && minor(st.st_dev) == mapping.dev_minor;
 }
 
+// Calls each(offset, bytes, there) for the runs of pages of [start, start + bytes) that are in
+// memory, and that are not, until it returns false. Returns how far the kernel has told.
+template <typename Each>
+uint64_t each_resident_run(uint64_t start, uint64_t bytes, Each each) {
+  constexpr uint64_t kPages = 16384;
+  unsigned char resident[kPages];
+  for (uint64_t at = 0; at < bytes;) {
+    const uint64_t pages = (bytes - at) / kPage < kPages ? (bytes - at) / kPage : kPages;
+    if (sys::failed(sys::call(SYS_mincore, static_cast<long>(start + at),
+                              static_cast<long>(pages * kPage), sys::ptr(resident))))
+      return at;
+    for (uint64_t i = 0, run; i < pages; i = run) {
+      const bool there = resident[i] & 1;
+      for (run = i + 1; run < pages && (resident[run] & 1) == there;) ++run;
+      if (!each(at + i * kPage, (run - i) * kPage, there)) return at;
+    }
+    at += pages * kPage;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 MappedObject::MappedObject(const MapsLine& mapping, const char* name, bool memory)
@@ -122,23 +143,13 @@ bool MappedObject::copy_by_descriptor(const Target& t, uint64_t offset, uint64_t
 }
 
 bool MappedObject::copy_resident(const Target& t, uint64_t offset, uint64_t end) {
-  constexpr uint64_t kPages = 16384;
-  unsigned char resident[kPages];
-  for (uint64_t at = offset; at < end;) {
-    const uint64_t pages = (end - at) / kPage < kPages ? (end - at) / kPage : kPages;
-    if (sys::failed(sys::call(SYS_mincore, static_cast<long>(at + t.delta),
-                              static_cast<long>(pages * kPage), sys::ptr(resident))))
-      return copy_data(t, at, end);
-    for (uint64_t i = 0, run; i < pages; i = run) {
-      const bool there = resident[i] & 1;
-      for (run = i + 1; run < pages && (resident[run] & 1) == there;) ++run;
-      if (!(there ? copy_data(t, at + i * kPage, at + run * kPage)
-                  : t.capture->add_hole(t.space, at + i * kPage, (run - i) * kPage)))
-        return false;
-    }
-    at += pages * kPage;
-  }
-  return true;
+  bool ok = true;
+  const uint64_t told = each_resident_run(
+      offset + t.delta, end - offset, [&](uint64_t at, uint64_t bytes, bool there) {
+        at += offset;
+        return ok = there ? copy_data(t, at, at + bytes) : t.capture->add_hole(t.space, at, bytes);
+      });
+  return ok && (offset + told == end || copy_data(t, offset + told, end));
 }
 
 // A huge page that was never used, and for which the pool has no page, cannot be read.
@@ -171,13 +182,9 @@ bool MappedObject::copy_missing(Capture* c, const Vma& v, uint64_t space, uint64
 bool MappedObject::copy(Capture* c, const Vma& v, uint64_t space, uint64_t offset, uint64_t from,
                         uint64_t bytes) {
   const uint64_t end = offset + bytes, delta = from - offset;
-  for (uint64_t at = offset, next; at < end; at = next) {
-    next = end;
-    if (c->looked_at(space, at, &next)) continue;
-    if (!copy_missing(c, v, space, at + delta, at, next) || !c->note_looked_at(space, at, next))
-      return false;
-  }
-  return true;
+  return c->look_at_rest(space, offset, end, [&](uint64_t at, uint64_t next) {
+    return copy_missing(c, v, space, at + delta, at, next);
+  });
 }
 
 namespace {
@@ -209,17 +216,11 @@ class Window {
 
 // Up to where there are pages.
 uint64_t present_bytes(uint64_t start, uint64_t bytes) {
-  constexpr uint64_t kPages = 4096;
-  unsigned char resident[kPages];
   uint64_t present = 0;
-  for (uint64_t at = 0; at < bytes; at += kPages * kPage) {
-    const uint64_t pages = (bytes - at) / kPage < kPages ? (bytes - at) / kPage : kPages;
-    if (sys::failed(sys::call(SYS_mincore, static_cast<long>(start + at),
-                              static_cast<long>(pages * kPage), sys::ptr(resident))))
-      break;
-    for (uint64_t i = 0; i < pages; ++i)
-      if (resident[i] & 1) present = at + (i + 1) * kPage;
-  }
+  each_resident_run(start, bytes, [&](uint64_t at, uint64_t run, bool there) {
+    if (there) present = at + run;
+    return true;
+  });
   return present;
 }
 
@@ -240,26 +241,18 @@ bool MappedObject::copy_hidden(Capture* c, uint64_t space, uint64_t mapping, uin
   const Target target{c, space, window.start};
   const bool swapped = swap_is_used() && holds_swapped(line.start, line.end);
   const uint64_t all = end + present_bytes(window.start + end, behind);
-  for (uint64_t at = 0, next; at < all; at = next) {
-    next = all;
-    if (c->looked_at(space, at, &next)) continue;
+  return c->look_at_rest(space, 0, all, [&](uint64_t at, uint64_t next) {
     // What is swapped out can only be told from what is not there by reading it.
-    const bool ok = swapped && at < end ? object.copy_data(target, at, next)
-                                        : object.copy_resident(target, at, next);
-    if (!ok || !c->note_looked_at(space, at, next)) return false;
-  }
-  return true;
+    return swapped && at < end ? object.copy_data(target, at, next)
+                               : object.copy_resident(target, at, next);
+  });
 }
 
 bool MappedObject::copy_unmapped(Capture* c, uint64_t space, uint64_t size) {
   if (fd_ < 0 || !memory_ || huge_ || size % kPage) return true;
-  for (uint64_t at = 0, next; at < size; at = next) {
-    next = size;
-    if (c->looked_at(space, at, &next)) continue;
-    if (!copy_by_descriptor({c, space, 0}, at, next) || !c->note_looked_at(space, at, next))
-      return false;
-  }
-  return true;
+  return c->look_at_rest(space, 0, size, [&](uint64_t at, uint64_t next) {
+    return copy_by_descriptor({c, space, 0}, at, next);
+  });
 }
 
 }  // namespace gpuckpt

@@ -403,6 +403,12 @@ const ParkedThread* Parking::first() const {
   return nullptr;
 }
 
+const ParkedThread* Parking::any_of_program() const {
+  for (size_t i = 0; i < count_; ++i)
+    if (threads_[i].state == kParked && !threads_[i].driver) return &threads_[i];
+  return nullptr;
+}
+
 // The first thread, unless it blocks the signal, as the kernel does; else any that does not.
 int Parking::thread_for(int sig) const {
   const auto takes = [sig](const ParkedThread& t) {

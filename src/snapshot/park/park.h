@@ -93,6 +93,8 @@ class Parking {
   ParkedThread& thread(size_t i) const { return threads_[i]; }
   // The process's first thread, which parks last, while it is parked; null: it is not.
   const ParkedThread* first() const;
+  // PARKED: the first in the table that is no driver's; null: there is none.
+  const ParkedThread* any_of_program() const;
   // PARKED: which thread shall have a signal of the process; 0: all block it.
   int thread_for(int sig) const;
   bool zombie_leader() const { return zombie_leader_; }

@@ -93,6 +93,17 @@ struct Capture : Failure {
   // answer changes, at most what it was.
   bool looked_at(uint64_t space, uint64_t at, uint64_t* end) const;
   bool note_looked_at(uint64_t space, uint64_t start, uint64_t end);
+  // Calls copy(at, end) for each part of [start, end) that was not looked at yet, and notes it.
+  // False: no memory.
+  template <typename Copy>
+  bool look_at_rest(uint64_t space, uint64_t start, uint64_t end, Copy copy) {
+    for (uint64_t at = start, next; at < end; at = next) {
+      next = end;
+      if (looked_at(space, at, &next)) continue;
+      if (!copy(at, next) || !note_looked_at(space, at, next)) return false;
+    }
+    return true;
+  }
 
   static constexpr size_t kEagerRoom = 1 << 20, kPieceRoom = 1 << 16;
   Region fd_memory;

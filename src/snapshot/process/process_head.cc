@@ -149,9 +149,8 @@ bool read_status(Capture* c, Head* h, uint32_t* system_filters) {
   *system_filters = static_cast<uint32_t>(filters_in(text));
   if (added_filters(text))
     tell(
-        "process %d runs under a system call filter (seccomp) that was set before it was executed; "
-        "a restore is refused where it is not started under as many",
-        library.pid);
+        "the program runs under a system call filter (seccomp) that was set before it was "
+        "executed; a restore is refused where it is not started under as many");
   char moved[192];
   if (changed_namespaces(moved, sizeof(moved)))
     return c->refuse("the process has changed its %s since it started", moved);

@@ -242,9 +242,9 @@ void tell_of_death_signal(const Thread& t) {
       is_child_of_first_thread(parent))
     return;
   tell(
-      "process %d asks to be told when the thread that forked it ends (PR_SET_PDEATHSIG), which is "
-      "not the first one of process %d; a restored one is told when the first one ends",
-      library.pid, parent);
+      "it asks to be told when the thread that forked it ends (PR_SET_PDEATHSIG), which is not the "
+      "first one of process %d; a restored one is told when the first one ends",
+      parent);
 }
 
 bool put_each_thread(Capture* c, Records* r, ThreadStatuses* statuses,

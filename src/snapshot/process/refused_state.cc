@@ -53,10 +53,9 @@ bool has_namespace_for_children(const char* kind) {
 }
 
 uint32_t program_personality() {
-  for (size_t i = 0; i < parking.count(); ++i)
-    if (const ParkedThread& t = parking.thread(i); t.state == kParked && !t.driver)
-      return t.rare.personality;
-  return static_cast<uint32_t>(sys::call(SYS_personality, kAskPersonality));
+  const ParkedThread* t = parking.any_of_program();
+  return t ? t->rare.personality
+           : static_cast<uint32_t>(sys::call(SYS_personality, kAskPersonality));
 }
 
 void allow_rdtsc_and_cpuid() {

@@ -35,10 +35,8 @@ ThreadChoices own_thread_choices() {
 }
 
 ThreadChoices program_choices() {
-  for (size_t i = 0; i < parking.count(); ++i)
-    if (const ParkedThread& t = parking.thread(i); t.state == kParked && !t.driver)
-      return t.choices;
-  return own_thread_choices();
+  const ParkedThread* t = parking.any_of_program();
+  return t ? t->choices : own_thread_choices();
 }
 
 void put_thread_choices(Records* r, const ParkedThread& t, const ThreadChoices& common) {
