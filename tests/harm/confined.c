@@ -38,7 +38,7 @@ static void confine(const char* kind) {
       BPF_STMT(BPF_RET | BPF_K, answer),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
-  if (strcmp(kind, "errno") == 0) filter[1].k = SYS_swapon, filter[1].jt = 3, filter[2].jt = filter[2].jf = 3;
+  if (strcmp(kind, "errno") == 0) filter[1].k = SYS_fstatfs, filter[1].jt = 3, filter[2].jt = filter[2].jf = 3;
   struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
   CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
   CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);

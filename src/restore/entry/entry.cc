@@ -39,6 +39,7 @@
 #include "snapshot/park/park.h"
 #include "snapshot/park/raw_thread.h"
 #include "snapshot/park/stopped_children.h"
+#include "snapshot/process/seccomp.h"
 
 namespace gpuckpt::entry {
 namespace {
@@ -116,10 +117,23 @@ void release_threads() {
   sys::futex_wake(&state.release, 0x7fffffff);
 }
 
+// The last that could fail: what is called from here on, the program's filters allow.
+void restore_filters() {
+  bool gain_none = true;
+  for (size_t i = 0; i < state.count; ++i) gain_none &= state.threads[i].saved.no_new_privs != 0;
+  const long r = set_remembered_filters(gain_none);
+  if (sys::failed(r))
+    die(kExitIncompatible,
+        "the system call filters (seccomp) that the program had set cannot be set again (error "
+        "%ld)%s",
+        -r, r == -13 /* EACCES */ ? ": without PR_SET_NO_NEW_PRIVS that needs root" : "");
+}
+
 // Tells the supervisor that everything is in place, and waits for its permission to run.
 void ask_to_go(uint64_t device_us) {
   tell_lost_capabilities();
   give_credentials();
+  restore_filters();
   restore_dumpable();  // which changed credentials clear
   restore_future_locks();
   restore::Report r;

@@ -12,6 +12,7 @@
 #include "snapshot/job/job_name.h"
 #include "snapshot/job/membership.h"
 #include "snapshot/process/confinement.h"
+#include "snapshot/process/seccomp.h"
 #include "snapshot/process/told.h"
 
 namespace gpuckpt {
@@ -35,8 +36,7 @@ struct Child {
 } children[kMost];
 uint32_t child_count;
 
-uint64_t filters;          // of seccomp, when the library started
-uint64_t outside_filters;  // of the job's start, or of the restore
+uint64_t outside_filters;  // of seccomp: of the job's start, or of the restore
 
 Namespaces own;      // when the process was started, or restored
 Namespaces outside;  // of the job's start, or of the restore
@@ -128,21 +128,13 @@ void tell_inherited(int fd, const char* what, int pid) {
 }
 
 void note_inherited_filters() {
-  char status[4096];
-  filters =
-      read_file("/proc/thread-self/status", status, sizeof(status)) > 0 ? filters_in(status) : 0;
-  outside_filters = filters;
+  note_filters_at_start();
+  outside_filters = filters_at_start();
 }
 
-uint64_t filters_in(const char* status) {
-  const char* s = info_line(status, "Seccomp_filters:");
-  if (!s) s = status_field(status, "Seccomp:");
-  return scan_dec(&s);
+bool added_filters(const char* status) {
+  return filters_in(status) > outside_filters + remembered_filters();
 }
-
-bool added_filters(const char* status) { return filters_in(status) > outside_filters; }
-
-bool has_own_filter(const char* status) { return filters_in(status) > filters; }
 
 void note_inherited_namespaces(const Namespaces* restorer) {
   own = namespaces_of("thread-self");

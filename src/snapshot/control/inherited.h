@@ -33,14 +33,11 @@ void tell_inherited(int fd, const char* what, int pid);
 // its restore.
 bool inherited_log(uint64_t dev, uint64_t ino);
 
-// Whether the program set a system call filter of its own. `status` is /proc/thread-self/status, of
-// any thread. What it was started under is noted before, and once more in a restored process.
+// Under how many system call filters (seccomp.h) the process was started, or restored.
 void note_inherited_filters();
-bool has_own_filter(const char* status);
-// Does it run under more filters than where the job began (set before an exec), or was restored?
+// Does it run under more that are not its own than where the job began (set before an exec), or was
+// restored? `status` is /proc/thread-self/status, of any thread.
 bool added_filters(const char* status);
-// How many there are; the mode where the kernel does not count them (before Linux 5.9).
-uint64_t filters_in(const char* status);
 
 // Where it was started: its root folder and its namespaces (base/procfs/namespaces.h). `restorer`:
 // where the restore was that made this process; null: none did, and the environment may say where

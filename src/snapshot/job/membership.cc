@@ -72,7 +72,7 @@ bool has_children() {
   return sys::call(SYS_waitid, 0 /* P_ALL */, 0, sys::ptr(info), kAny, 0) != -10 /* ECHILD */;
 }
 
-bool has_library(int pid) {
+bool find_library(int pid, uint64_t* start) {
   char path[40];
   char text[4096 + 512];
   format(path, sizeof(path), "/proc/%d/maps", pid);
@@ -80,9 +80,17 @@ bool has_library(int pid) {
   while (char* line = maps.next()) {
     const char* end = line + length(line);
     constexpr size_t n = sizeof("/libgpuckpt.so") - 1;
-    if (end - line > static_cast<long>(n) && equal(end - n, "/libgpuckpt.so")) return true;
+    if (end - line <= static_cast<long>(n) || !equal(end - n, "/libgpuckpt.so")) continue;
+    MapsLine first;
+    *start = parse_maps_line(line, &first) ? first.start : 0;
+    return true;
   }
   return false;
+}
+
+bool has_library(int pid) {
+  uint64_t start;
+  return find_library(pid, &start);
 }
 
 bool is_ending(int pid) {

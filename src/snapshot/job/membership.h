@@ -37,6 +37,8 @@ bool listens(int pid);
 // Whether the process has the library, even before the constructor has run: ld.so maps what is
 // preloaded first.
 bool has_library(int pid);
+// The same; `start`: where its file is mapped there.
+bool find_library(int pid, uint64_t* start);
 // Its first thread is exiting: large memory takes a while to be freed, and its maps are empty
 // meanwhile.
 bool is_ending(int pid);

@@ -18,6 +18,7 @@
 #include "snapshot/job/barrier.h"
 #include "snapshot/job/membership.h"
 #include "snapshot/process/refused_state.h"
+#include "snapshot/process/seccomp.h"
 #include "snapshot/process/thread_choices.h"
 #include "snapshot/process/told.h"
 
@@ -143,10 +144,13 @@ bool read_status(Capture* c, Head* h, uint32_t* system_filters) {
   h->umask = static_cast<uint32_t>(scan_oct(&s));
   s = status_field(text, "Seccomp:");
   h->seccomp = static_cast<uint32_t>(scan_dec(&s));
-  if (has_own_filter(text))
+  if (has_unseen_filter(text))
     return c->refuse(
-        "the process has set a system call filter (seccomp), which cannot be read back");
-  *system_filters = static_cast<uint32_t>(filters_in(text));
+        "the process has set a system call filter (seccomp) by a system call that gpuckpt does not "
+        "see (not by libc), and it cannot be read back");
+  if (const char* why = why_filters_stay_lost()) return c->refuse("%s", why);
+  *system_filters = static_cast<uint32_t>(filters_in(text)) - remembered_filters();
+  if (!*system_filters) h->seccomp = 0;
   if (added_filters(text))
     tell(
         "the program runs under a system call filter (seccomp) that was set before it was "

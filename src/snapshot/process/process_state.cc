@@ -126,7 +126,7 @@ bool shares_all(Capture* c, const Thread& t, const ThreadStatus& status) {
   const char* what = nullptr;
   if (differs(static_cast<int>(library.coordinator_tid), t.tid, kFiles))
     what = "descriptors of its own (unshare, CLONE_FILES)";
-  if (status.own_filter) what = "a system call filter of its own";
+  if (status.unseen_filter) what = "a system call filter of its own";
   return !what || c->refuse("thread %d (%s) has %s", t.tid, t.name, what);
 }
 

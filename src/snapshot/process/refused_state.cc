@@ -21,6 +21,8 @@ namespace {
 
 constexpr long kAskPersonality = 0xffffffff;
 
+}  // namespace
+
 bool has_keyring(long which) {
   return !sys::failed(sys::call(SYS_keyctl, KEYCTL_GET_KEYRING_ID, which, 0));
 }
@@ -29,8 +31,6 @@ bool has_local_segments() {
   char first[8];
   return sys::call(SYS_modify_ldt, 0 /* read */, sys::ptr(first), sizeof(first)) > 0;
 }
-
-}  // namespace
 
 RareThreadState rare_thread_state() {
   int rdtsc = PR_TSC_ENABLE;

@@ -19,6 +19,10 @@ struct RareThreadState {
   bool thread_keyring;  // keyctl, KEY_SPEC_THREAD_KEYRING
 };
 RareThreadState rare_thread_state();
+// Whether the process has segments of its own (modify_ldt), or the thread that asks this keyring
+// (KEY_SPEC_*).
+bool has_local_segments();
+bool has_keyring(long which);
 // Are children of the process born into another namespace of this kind ("pid", "time") than its own
 // (unshare)?
 bool has_namespace_for_children(const char* kind);

@@ -6,6 +6,7 @@
 #include "snapshot/control/state.h"
 #include "snapshot/park/park.h"
 #include "snapshot/process/process_head.h"
+#include "snapshot/process/seccomp.h"
 
 namespace gpuckpt {
 namespace {
@@ -40,7 +41,8 @@ ThreadStatus parse_status(const char* text, const char* own) {
   const char* s = status_field(text, "NoNewPrivs:");
   to.no_new_privs = static_cast<uint32_t>(scan_dec(&s));
   to.umask = umask_in(text);
-  to.own_filter = has_own_filter(text);
+  to.filters = static_cast<uint32_t>(filters_in(text));
+  to.unseen_filter = has_unseen_filter(text);
   to.other_groups = !same_groups(groups_in(text), groups_in(own));
   return to;
 }
@@ -50,8 +52,8 @@ ThreadStatus parse_status(const char* text, const char* own) {
 bool ThreadStatuses::may_have_changed(const char* own) const {
   const ThreadStatus& before = parking.seen().own();
   const char* queued = info_line(own, "SigQ:");
-  return !queued || !starts_with(queued, "0/") || !before.known ||
-         before.own_filter != own_.own_filter || before.no_new_privs != own_.no_new_privs;
+  return !queued || !starts_with(queued, "0/") || !before.known || before.filters != own_.filters ||
+         before.no_new_privs != own_.no_new_privs;
 }
 
 bool ThreadStatuses::read_one(int tid, char* text, size_t room) {

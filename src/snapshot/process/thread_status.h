@@ -21,8 +21,9 @@ struct ThreadStatus {
   uint32_t uid[4], gid[4];
   uint32_t no_new_privs, umask;
   bool known;
-  bool own_filter;    // of system calls, set since the program was started
-  bool other_groups;  // than the coordinator has
+  uint32_t filters;    // of system calls (seccomp.h)
+  bool unseen_filter;  // among them, or one is missing
+  bool other_groups;   // than the coordinator has
 };
 
 // `text`: the file; `own`: that of the coordinator.

@@ -9,6 +9,7 @@
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
 #include "snapshot/memory/lazy.h"
+#include "snapshot/process/seccomp.h"
 
 namespace gpuckpt {
 namespace {
@@ -114,7 +115,9 @@ ThreadsSeen look_at_threads(int pid) {
     format(file, sizeof(file), "/proc/%d/task/%d/status", l->pid, tid);
     if (read_file(file, status, sizeof(status)) <= 0) return true;
     if (number_of(status, "Seccomp:") == kStrict) l->seen.strict = tid;
-    if (has_own_filter(status)) l->seen.filtered = tid;
+    // (What is left of a first thread that has ended has none any more.)
+    const bool ended = *status_field(status, "State:") == 'Z';
+    if (!ended && has_unseen_filter(l->pid, status)) l->seen.filtered = tid;
     if (const int tracer = static_cast<int>(number_of(status, "TracerPid:")))
       l->seen.traced = tid, l->seen.tracer = tracer;
     return true;
@@ -131,8 +134,9 @@ bool may_be_stopped(int pid, bool (*of_the_job)(int), char* text, size_t room) {
            seen.strict, pid, seen.name);
   else if (seen.filtered)
     format(text, room,
-           "thread %d of process %d (%s) has a system call filter (seccomp) of its own: a restore "
-           "could not give it back",
+           "thread %d of process %d (%s) has a system call filter (seccomp) that the others do not "
+           "have, or that was set by a system call which gpuckpt does not see (not by libc): a "
+           "restore could not give it back",
            seen.filtered, pid, seen.name);
   else if (seen.tracer && of_the_job(seen.tracer))
     format(text, room,

@@ -11,8 +11,7 @@ namespace gpuckpt {
 
 struct ThreadsSeen {
   int strict = 0;    // a thread in strict seccomp mode; 0: none
-  int filtered = 0;  // a thread with a system call filter that this job's first process was not
-                     // started under
+  int filtered = 0;  // a thread with a system call filter that its process does not know of
   int traced = 0, tracer = 0;  // a thread that is traced, and its tracer
   char name[16] = "?";         // of the process
 };

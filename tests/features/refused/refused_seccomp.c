@@ -1,3 +1,4 @@
+// A filter that forbids what a snapshot needs.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
@@ -5,13 +6,13 @@
 #include "feature.h"
 int main(void) {
   struct sock_filter code[] = {{BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(struct seccomp_data, nr)},
-                               {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SYS_setpriority},
+                               {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SYS_fstatfs},
                                {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | 77},
                                {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW}};
   struct sock_fprog filter = {4, code};
   CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
   CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0);
   ready_and_wait();
-  CHECK(syscall(SYS_setpriority, 0, 0, 0) == -1 && errno == 77);
+  CHECK(syscall(SYS_fstatfs, 0, 0) == -1 && errno == 77);
   return survived();
 }
