@@ -84,6 +84,7 @@ static void set_for_all(void) {
 
 int main(void) {
   CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+  const int nothing = error_of(SYS_unshare, 0, 0);  // what a container's own filter answers
   const int before = filters_of("/proc/self/status");
   set_by_prctl();
   pthread_barrier_init(&begin, NULL, 2), pthread_barrier_init(&end, NULL, 2);
@@ -98,7 +99,7 @@ int main(void) {
   CHECK(error_of(SYS_sethostname, 0, 0) == 77);
   CHECK(error_of(SYS_unshare, 0x10000000, 0) == 78);
   CHECK(error_of(SYS_ioctl, 0, 0x5412) == 79);
-  CHECK(error_of(SYS_unshare, 0, 0) == 0);
+  CHECK(error_of(SYS_unshare, 0, 0) == nothing);
   pthread_barrier_wait(&begin), pthread_barrier_wait(&end);
   CHECK(answered[0] == 77 && answered[1] == 78);
   CHECK(pthread_join(thread, NULL) == 0);
