@@ -120,11 +120,14 @@ void note_inherited_standard(const uint64_t (&inodes)[3]) {
   for (int fd = 0; fd < 3; ++fd) standard[fd] = inodes[fd];
 }
 
-void tell_inherited(int fd, const char* what, int pid) {
-  tell(
-      "descriptor %d, which the program (process %d) was started with, is a %s to another "
-      "process: a restore finds it closed at the other end",
-      fd, pid, what);
+void tell_inherited(int fd, const char* what, int pid, uint32_t others) {
+  char holder[32] = "", more[64] = "";
+  if (job_barrier.active()) format(holder, sizeof(holder), "process %d: ", pid);
+  if (others) format(more, sizeof(more), " (which %u more of the job have)", others);
+  tell_of_job(
+      "%sdescriptor %d, which the program was started with, is a %s to another process%s: a "
+      "restore finds it closed at the other end",
+      holder, fd, what, more);
 }
 
 void note_inherited_filters() {

@@ -77,7 +77,7 @@ bool put_pipe(FdTable* t, uint32_t i, char* contents) {
   if (stdio) out.ends |= kPipeOutside | static_cast<uint32_t>(standard + 1) << kPipeStandardShift;
   const bool closes = outside && !p.named && !stdio && !t->drop_outside;
   const bool refused = closes && !inherited(p.ino), told = closes && !refused;
-  if (told && !job_barrier.active()) tell_inherited(any, "pipe", sys::getpid());
+  if (told && !job_barrier.active()) tell_inherited(any, "pipe", sys::getpid(), 0);
   if (!note_end(t, any, out.ends & 3, p.ino, 0, refused, told) && refused)
     return t->c->code == 0 &&
            t->c->refuse(

@@ -245,7 +245,7 @@ bool join_unix(FdTable* t, FdTable::SocketSeen* seen) {
     return true;
   }
   const bool told = !t->drop_outside && inherited(seen->ino), accepted = t->drop_outside || told;
-  if (told && !job_barrier.active()) tell_inherited(seen->fd, "socket", sys::getpid());
+  if (told && !job_barrier.active()) tell_inherited(seen->fd, "socket", sys::getpid(), 0);
   if (seen->peer != kUnknownPeer &&
       note_end(t, seen->fd, SharedJobState::kSocket, seen->ino, seen->peer, !accepted, told)) {
     if (accepted) s.state = kSocketPeerGone;  // unless the other end turns up

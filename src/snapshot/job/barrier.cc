@@ -569,6 +569,10 @@ class JobBarrier::EndFinder {
     const uint32_t k = find(e.have, e.ino, e.peer);
     return k != HashIndex::kNone && have_[k] & ~e.have;
   }
+  bool is_first(uint32_t i) const {
+    const SharedJobState::End& e = state_->end[i];
+    return find(e.have, e.ino, e.peer) == i;
+  }
 
  private:
   // Of a pipe all ends have one entry, of a socket each has its own.
@@ -607,10 +611,13 @@ bool JobBarrier::check_ends() {
                   "descriptor %d of process %d is a unix socket that another process has not "
                   "accepted yet; try again when it has, or close it",
                   e.fd, e.pid);
-    if (!found && e.inherited)
-      tell_inherited(e.fd, e.have == SharedJobState::kSocket ? "socket" : "pipe", e.pid);
-    else if (!found && !alone)
-      alone = &e;
+    if (!found && !e.inherited && !alone) alone = &e;
+    if (found || !e.inherited || !ends.is_first(i)) continue;
+    const bool socket = e.have == SharedJobState::kSocket;
+    uint32_t others = 0;
+    for (uint32_t k = i + 1; k < b->end_count; ++k)
+      others += b->end[k].ino == e.ino && b->end[k].pid != e.pid;
+    tell_inherited(e.fd, socket ? "socket" : "pipe", e.pid, others);
   }
   if (!alone) return true;
   const char* what = alone->have == SharedJobState::kSocket ? "unix socket" : "pipe";
