@@ -270,7 +270,7 @@ struct ThreadChoices {
   int32_t tid;
   int32_t memory_failure;                            // PR_MCE_KILL_GET
   int32_t store_bypass, indirect_branch, l1d_flush;  // PR_GET_SPECULATION_CTRL
-  uint32_t reserved;
+  uint32_t io_flusher;                               // PR_GET_IO_FLUSHER
 };
 
 // Signals that wait for one thread alone.

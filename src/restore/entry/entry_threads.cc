@@ -153,6 +153,9 @@ void restore_choices(const RestoredThread& t) {
   restore_speculation(PR_SPEC_STORE_BYPASS, choices.store_bypass);
   restore_speculation(PR_SPEC_INDIRECT_BRANCH, choices.indirect_branch);
   restore_speculation(PR_SPEC_L1D_FLUSH, choices.l1d_flush);
+  if (choices.io_flusher && sys::failed(sys::call(SYS_prctl, PR_SET_IO_FLUSHER, 1, 0, 0, 0)))
+    warn("thread %d (%s) cannot be one that writes for others here (PR_SET_IO_FLUSHER)",
+         t.saved.tid, t.saved.name);
 }
 
 // Restores the working directory and umask of a thread that has its own.

@@ -31,7 +31,7 @@ ThreadChoices own_thread_choices() {
           speculation(PR_SPEC_STORE_BYPASS),
           speculation(PR_SPEC_INDIRECT_BRANCH),
           speculation(PR_SPEC_L1D_FLUSH),
-          0};
+          static_cast<uint32_t>(state_of(PR_GET_IO_FLUSHER, 0))};
 }
 
 ThreadChoices program_choices() {
@@ -42,9 +42,9 @@ ThreadChoices program_choices() {
 void put_thread_choices(Records* r, const ParkedThread& t, const ThreadChoices& common) {
   ThreadChoices own = t.choices;
   own.tid = common.tid;
-  // (What the first thread chose of L1D is not in the Head.)
-  if (__builtin_memcmp(&own, &common, sizeof(own)) == 0 && !(own.l1d_flush & PR_SPEC_ENABLE))
-    return;
+  // (Of these the Head does not have what the first thread chose.)
+  const bool beside_head = own.l1d_flush & PR_SPEC_ENABLE || own.io_flusher;
+  if (__builtin_memcmp(&own, &common, sizeof(own)) == 0 && !beside_head) return;
   own.tid = t.tid;
   r->put(process::kRecThreadChoices, own);
 }

@@ -1,6 +1,6 @@
 // What a thread has asked of the kernel for itself alone, and what only it can ask for: what
-// happens at a memory failure (PR_MCE_KILL), and which speculation its processor may do
-// (PR_SET_SPECULATION_CTRL).
+// happens at a memory failure (PR_MCE_KILL), which speculation its processor may do
+// (PR_SET_SPECULATION_CTRL), and whether it writes what others read (PR_SET_IO_FLUSHER).
 //
 // Owner: none. Threads: own_thread_choices() is of the calling one; the others PARKED, the
 // coordinator. Errors: none; what the kernel does not know counts as not chosen.

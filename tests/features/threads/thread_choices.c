@@ -11,11 +11,15 @@ static void* body(void* argument) {
   // (Where the processor has something to switch.)
   for (int what = 0; what < 3; ++what)
     prctl(PR_SET_SPECULATION_CTRL, what, failure == PR_MCE_KILL_EARLY ? PR_SPEC_DISABLE : PR_SPEC_ENABLE, 0, 0);
+  // (Root may, where it has CAP_SYS_RESOURCE.)
+  prctl(PR_SET_IO_FLUSHER, failure == PR_MCE_KILL_EARLY, 0, 0, 0);
+  const int flusher = prctl(PR_GET_IO_FLUSHER, 0, 0, 0, 0);
   const int before[3] = {speculation(0), speculation(1), speculation(2)};
   pthread_barrier_wait(&set);
   pthread_barrier_wait(&check);
   CHECK(prctl(PR_MCE_KILL_GET, 0, 0, 0, 0) == failure);
   for (int what = 0; what < 3; ++what) CHECK(speculation(what) == before[what]);
+  CHECK(prctl(PR_GET_IO_FLUSHER, 0, 0, 0, 0) == flusher);
   return NULL;
 }
 int main(void) {
