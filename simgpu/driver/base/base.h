@@ -62,6 +62,13 @@ class RefCounted {
   RefCounted& operator=(const RefCounted&) = delete;
   virtual ~RefCounted() = default;
   void retain() { refs_.fetch_add(1, std::memory_order_relaxed); }
+  // False: the last reference is gone, and the object is being deleted.
+  bool retain_alive() {
+    int n = refs_.load(std::memory_order_relaxed);
+    while (n != 0 && !refs_.compare_exchange_weak(n, n + 1, std::memory_order_relaxed)) {
+    }
+    return n != 0;
+  }
   void release() {
     if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
@@ -83,6 +90,8 @@ class Ref {
     r.p_ = p;
     return r;
   }
+  // For an object whose memory is sure to exist, perhaps without any reference: then null.
+  static Ref of_alive(T* p) { return adopt(p->retain_alive() ? p : nullptr); }
   Ref(const Ref& o) : Ref(o.p_) {}
   Ref(Ref&& o) noexcept : p_(o.p_) { o.p_ = nullptr; }
   Ref& operator=(Ref o) noexcept {

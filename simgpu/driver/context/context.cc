@@ -187,12 +187,26 @@ bool Context::reaches(const Mapping& m, bool write) const {
 }
 
 CUresult Context::synchronize() {
-  std::vector<Point> points;
+  struct Pending {
+    Ref<Stream> stream;  // null: it is being deleted
+    Point last;
+  };
+  std::vector<Pending> pending;
   {
     Lock lock(order);
-    for (Stream* st : streams) points.push_back(st->last());
+    for (Stream* st : streams) {
+      Point last = st->last();
+      if (last.reached()) continue;
+      pending.push_back({Ref<Stream>::of_alive(st), std::move(last)});
+    }
   }
-  for (Point& p : points) p.timeline->wait(p.number);
+  for (Pending& p : pending) {
+    if (p.stream)
+      p.stream->wait(p.last.number);
+    else
+      p.last.timeline->wait(p.last.number);
+  }
+  pending.clear();
   flush_output();
   return active() ? error() : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }

@@ -17,6 +17,7 @@ class Action : public RefCounted {
   // On a stream's thread (or the caller's, for work it waits for anyway).
   virtual CUresult execute(Context&) = 0;
   virtual const char* name() const = 0;
+  virtual bool on_any_thread() const { return false; }  // see Work
 
   const CUgraphNodeType type;
   const Ref<Context> context;  // where it runs; null: anywhere
@@ -38,6 +39,7 @@ class KernelAction : public Action {
   ~KernelAction() override;
   CUresult execute(Context&) override;
   const char* name() const override { return function->info->name; }
+  bool on_any_thread() const override { return true; }
   CUlaunchAttribute* attribute(CUlaunchAttributeID);
   CUresult set_attribute(const CUlaunchAttribute&);
 
@@ -63,6 +65,7 @@ class CopyAction : public Action {
       : Action(CU_GRAPH_NODE_TYPE_MEMCPY, std::move(c)), box(std::move(b)) {}
   CUresult execute(Context& c) override { return copy_box(c, box); }
   const char* name() const override { return "copy"; }
+  bool on_any_thread() const override { return true; }
 
   const Box box;
   CUDA_MEMCPY3D params = {};  // what a query shows
@@ -75,6 +78,7 @@ class SetAction : public Action {
       : Action(CU_GRAPH_NODE_TYPE_MEMSET, std::move(c)), params(p) {}
   CUresult execute(Context&) override;
   const char* name() const override { return "set"; }
+  bool on_any_thread() const override { return true; }
 
   const CUDA_MEMSET_NODE_PARAMS_v1 params;
 };
@@ -126,6 +130,7 @@ class ActionWork : public Work {
   explicit ActionWork(Ref<Action> a) : action_(std::move(a)) {}
   CUresult execute(Context& c) override { return action_->execute(c); }
   const char* name() const override { return action_->name(); }
+  bool on_any_thread() const override { return action_->on_any_thread(); }
 
  private:
   const Ref<Action> action_;

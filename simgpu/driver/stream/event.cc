@@ -11,6 +11,7 @@ class Stamp : public Work {
     return CUDA_SUCCESS;
   }
   const char* name() const override { return "event record"; }
+  bool on_any_thread() const override { return true; }
 
  private:
   Ref<Event::Record> record_;

@@ -141,7 +141,10 @@ uint64_t Stream::append(Work* w, bool inline_if_idle, bool* run_inline) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (failed != 0) say("no thread for a stream: %s", strerror(failed));
   }
-  wake_.signal();
+  if (asleep_) {
+    asleep_ = false;
+    wake_.signal();
+  }
   return w->number;
 }
 
@@ -161,12 +164,11 @@ void Stream::submit_at_once(Work* w) {
 CUresult Stream::run(Work* w) {
   bool run_inline = false;
   Ref<Context> c = context;
-  Ref<Timeline> t = timeline;
   uint64_t n = append(w, true, &run_inline);
   if (run_inline) {
     perform(w);
   } else {
-    t->wait(n);
+    wait(n, w);
   }
   c->flush_output();
   return c->active() ? c->error() : CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -177,16 +179,57 @@ class Nothing : public Work {
  public:
   CUresult execute(Context&) override { return CUDA_SUCCESS; }
   const char* name() const override { return "barrier"; }
+  bool on_any_thread() const override { return true; }
 };
 }  // namespace
 
 CUresult Stream::wait_all() {
   if (role == Role::kLegacy) return run(new Nothing);
   Ref<Context> c = context;
-  Point p = last();
-  p.timeline->wait(p.number);
+  wait(last().number);
   c->flush_output();
   return c->active() ? c->error() : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+void Stream::wait(uint64_t number, const Work* own) {
+  while (!timeline->reached(number) && help(number, own)) {
+  }
+  timeline->wait(number);
+}
+
+// Executes the head of the queue if it can begin at once. It is done sooner than the stream's
+// thread wakes up, above all on a machine whose cores are busy.
+bool Stream::help(uint64_t number, const Work* own) {
+  Ref<Context> c = context;
+  Work* w;
+  {
+    Lock lock(mutex_);
+    w = head_;
+    if (!w || w->number > number || (w != own && !w->on_any_thread()) ||
+        !timeline->reached(w->number - 1))
+      return false;
+    for (const Point& p : w->after)
+      if (!p.reached()) return false;
+    Lock workers(c->workers_mutex);  // the context's end waits for this thread
+    if (closing_) return false;
+    ++c->workers;
+    take();
+  }
+  perform(w);
+  Lock workers(c->workers_mutex);
+  --c->workers;
+  c->workers_gone.broadcast();
+  return true;
+}
+
+Work* Stream::take() {
+  Work* w = head_;
+  head_ = w->next;
+  if (!head_) {
+    tail_ = nullptr;
+    more_.store(false, std::memory_order_relaxed);
+  }
+  return w;
 }
 
 bool Stream::idle() {
@@ -201,6 +244,7 @@ bool Stream::idle() {
 void Stream::close() {
   Lock lock(mutex_);
   closing_ = true;
+  asleep_ = false;
   wake_.broadcast();
 }
 
@@ -226,14 +270,11 @@ void Stream::loop() {
       Lock lock(mutex_);
       while (!head_) {
         if (closing_) return;
+        asleep_ = true;
         wake_.wait(mutex_);
+        asleep_ = false;
       }
-      w = head_;
-      head_ = w->next;
-      if (!head_) {
-        tail_ = nullptr;
-        more_.store(false, std::memory_order_relaxed);
-      }
+      w = take();
     }
     timeline->wait(w->number - 1);
     for (const Point& p : w->after) p.timeline->wait_unless(p.number, context->cancel);

@@ -36,6 +36,9 @@ class Work {
   virtual CUresult execute(Context&) = 0;
   virtual void skipped(CUresult) {}  // the context failed or ended before its turn
   virtual const char* name() const = 0;
+  // A thread that waits for the stream may execute it: it calls no function of the application and
+  // waits for nothing.
+  virtual bool on_any_thread() const { return false; }
 
   Work* next = nullptr;
   uint64_t number = 0;
@@ -85,6 +88,9 @@ class Stream : public Object {
   // error, if any.
   CUresult run(Work*);
   CUresult wait_all();
+  // Waits until the work of that number is done, and does on the calling thread what the stream's
+  // thread has not begun: `own`, which the caller has submitted, and what any thread may do.
+  void wait(uint64_t number, const Work* own = nullptr);
   bool idle();
   void close();  // no more work will come; the thread exits when it has done what is queued
 
@@ -106,7 +112,8 @@ class Stream : public Object {
  private:
   uint64_t append(Work*, bool inline_if_idle, bool* run_inline);
   void add_implicit_order(Work*);
-  void finish(Work*, CUresult);
+  Work* take();  // with mutex_ held: the head of the queue
+  bool help(uint64_t number, const Work* own);
   void perform(Work*);
   void loop();
   static void* entry(void*);
@@ -117,6 +124,7 @@ class Stream : public Object {
   std::atomic<bool> more_{false};  // there is a head
   uint64_t submitted_ = 0;
   bool started_ = false, closing_ = false;
+  bool asleep_ = false;  // the stream's thread, until it is called
 };
 
 // The part of an interprocess event that processes share: a page in a file.

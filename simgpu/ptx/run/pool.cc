@@ -129,7 +129,7 @@ class Pool {
     pthread_mutex_lock(&mutex_);
     job->next = jobs_;
     jobs_ = job;
-    if (job->waiting || expects_much(*job)) call_others(job);
+    if (job->waiting || (count_ > 1 && expects_much(*job))) call_others(job);
     const bool whole = assist(job);
     if (!whole) call_others(job);
     if (!job->done && whole) {
