@@ -202,12 +202,14 @@ BlockScales Body::block_scales(Parts& p, Text kind, Text type) {
   return {named < 0 ? usual : (uint8_t)(1 << named), type == "ue4m3"};
 }
 
-// Scales and, in braces, which byte of them is the first and which lanes have them.
+// Scales and, in braces, which byte of them is the first and which lanes have them. CUTLASS writes
+// the scales in braces, too.
 void Body::scale(uint32_t k, uint32_t* out) {
-  const Operand& place = operand(k + 1);
+  const Operand &scales = operand(k), &place = operand(k + 1);
   if (place.kind != OperandKind::kList || place.count != 2)
     return error("operand %u is no pair of byte and thread", k + 2);
-  out[0] = source(k, Ty::kB32);
+  const bool braces = scales.kind == OperandKind::kList && scales.count == 1;
+  out[0] = source(braces ? scales.items[0] : scales, Ty::kB32);
   out[1] = source(place.items[0], Ty::kU16);
   out[2] = source(place.items[1], Ty::kU16);
 }

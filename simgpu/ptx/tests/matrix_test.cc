@@ -348,7 +348,7 @@ TEST_CASE("scales multiply their part of a row and of a column", "[matrix]") {
           mma.extra.push_back(sb);
         }
         const std::string byte = std::to_string(kind.byte);
-        mma.last = ", %e, {" + byte + ", %h1}, %f, {%h0, " + std::to_string(thread_b) + "}";
+        mma.last = ", {%e}, {" + byte + ", %h1}, %f, {%h0, " + std::to_string(thread_b) + "}";
         const auto got =
             mma("mma.sync.aligned.m16n8k" + std::to_string(kind.k) + ".row.col." + kind.words +
                     ".f32.e2m1.e2m1.f32." + (kind.e4m3 ? "ue4m3" : "ue8m0"),
