@@ -215,6 +215,36 @@ inline void copy_out(uint8_t* p, const typename Cell<M, Wide>::S* d) {
   }
 }
 
+// The active lanes' values at host + at[l]. Where many lanes are active all 32 are read without
+// branches, the inactive ones where the first active one is.
+template <class M, bool Wide, class Offset>
+inline void load_lanes(Ctx& c, typename Cell<M, Wide>::S* d, const uint8_t* host,
+                       const Offset* at) {
+  using S = typename Cell<M, Wide>::S;
+  if (c.mask == ~0u) {
+    for (unsigned l = 0; l < kLanes; ++l) d[l] = Cell<M, Wide>::in(load_one<M>(host + at[l]));
+    return;
+  }
+  const Offset safe = at[__builtin_ctz(c.mask)];
+  const int32_t* on = c.lanes;
+  Offset where[kLanes];
+  S got[kLanes];
+  SIMGPU_LANES where[l] = on[l] ? at[l] : safe;
+  for (unsigned l = 0; l < kLanes; ++l) got[l] = Cell<M, Wide>::in(load_one<M>(host + where[l]));
+  SIMGPU_LANES d[l] = on[l] ? got[l] : d[l];
+}
+template <class M, class S, class Offset>
+inline void store_lanes(Ctx& c, const S* d, uint8_t* host, const Offset* at) {
+  if (c.mask == ~0u) {
+    for (unsigned l = 0; l < kLanes; ++l) store_one<M>(host + at[l], (M)d[l]);
+    return;
+  }
+  for (uint32_t left = c.mask; left != 0; left &= left - 1) {
+    const auto l = (unsigned)__builtin_ctz(left);
+    store_one<M>(host + at[l], (M)d[l]);
+  }
+}
+
 template <class M, bool Wide>
 inline const Ins* load_shared32(Ctx& c, const Ins* i) {
   using S = typename Cell<M, Wide>::S;
@@ -235,13 +265,7 @@ inline const Ins* load_shared32(Ctx& c, const Ins* i) {
       break;
     }
     case Pattern::kScattered:
-      if (c.mask == ~0u) {
-        for (unsigned l = 0; l < kLanes; ++l)
-          d[l] = Cell<M, Wide>::in(load_one<M>(shared + offset[l]));
-      } else {
-        for (unsigned l = 0; l < kLanes; ++l)
-          if (c.lanes[l]) d[l] = Cell<M, Wide>::in(load_one<M>(shared + offset[l]));
-      }
+      load_lanes<M, Wide>(c, d, shared, offset);
       break;
   }
   return i + 1;
@@ -259,8 +283,7 @@ inline const Ins* store_shared32(Ctx& c, const Ins* i) {
       copy_out<M, Wide>(shared + offset[0], d);
       break;
     default:
-      for (unsigned l = 0; l < kLanes; ++l)
-        if (c.lanes[l]) store_one<M>(shared + offset[l], (M)d[l]);
+      store_lanes<M>(c, d, shared, offset);
       break;
   }
   return i + 1;
@@ -283,14 +306,40 @@ __attribute__((always_inline)) inline uint8_t* side_by_side(Ctx& c, const Ins* i
   return s->host + (address - s->begin);
 }
 
+// Likewise where some lanes are inactive, and the bytes that they would access are there, too.
+template <unsigned Bytes>
+__attribute__((always_inline)) inline const uint8_t* some_side_by_side(Ctx& c, const Ins* i) {
+  if (c.mask == ~0u || i->a == kNone || (i->sub & kAddress32)) return nullptr;
+  const uint64_t* a = reg64(c, i->a);
+  const int32_t* on = c.lanes;
+  const auto lane = (unsigned)__builtin_ctz(c.mask);
+  const uint64_t first = a[lane] - lane * Bytes;
+  uint64_t gap = 0;
+  SIMGPU_LANES gap |= on[l] ? a[l] - (first + (uint64_t)l * Bytes) : 0;
+  const uint64_t address = first + (uint64_t)i->imm;
+  if (gap != 0 || address & (Bytes - 1)) return nullptr;
+  const Segment* s = find_segment(c, address + lane * Bytes);
+  if (!s || address < s->begin || s->end - address < kLanes * Bytes) return nullptr;
+  return s->host + (address - s->begin);
+}
+
 template <Space Sp, class M, bool Wide>
 const Ins* load(Ctx& c, const Ins* i) {
   using S = typename Cell<M, Wide>::S;
-  if constexpr (Sp == Space::kGlobal)
+  if constexpr (Sp == Space::kGlobal) {
     if (const uint8_t* p = side_by_side<Sp, sizeof(M), false>(c, i)) {
       copy_in<M, Wide>(cell<M, Wide>(c, i->d), p);
       return i + 1;
     }
+    if (const uint8_t* p = some_side_by_side<sizeof(M)>(c, i)) {
+      S got[kLanes];
+      copy_in<M, Wide>(got, p);
+      S* d = cell<M, Wide>(c, i->d);
+      const int32_t* on = c.lanes;
+      SIMGPU_LANES d[l] = on[l] ? got[l] : d[l];
+      return i + 1;
+    }
+  }
   if constexpr (Sp == Space::kShared)
     if (i->sub & kAddress32) return load_shared32<M, Wide>(c, i);
   uint64_t base = 0;
@@ -299,14 +348,10 @@ const Ins* load(Ctx& c, const Ins* i) {
   if (!run.host) return load_slow<M, Wide>(c, i, Sp);
   S* d = cell<M, Wide>(c, i->d);
   const uint8_t* host = run.host - base;
-  if (run.contiguous) {
+  if (run.contiguous)
     copy_in<M, Wide>(d, host + a[0]);
-  } else if (c.mask == ~0u) {
-    for (unsigned l = 0; l < kLanes; ++l) d[l] = Cell<M, Wide>::in(load_one<M>(host + a[l]));
-  } else {
-    for (unsigned l = 0; l < kLanes; ++l)
-      if (c.lanes[l]) d[l] = Cell<M, Wide>::in(load_one<M>(host + a[l]));
-  }
+  else
+    load_lanes<M, Wide>(c, d, host, a);
   return i + 1;
 }
 
@@ -360,8 +405,7 @@ const Ins* store(Ctx& c, const Ins* i) {
     copy_out<M, Wide>(host + a[0], d);
     return i + 1;
   }
-  for (unsigned l = 0; l < kLanes; ++l)
-    if (c.lanes[l]) store_one<M>(host + a[l], (M)d[l]);
+  store_lanes<M>(c, d, host, a);
   return i + 1;
 }
 
@@ -763,15 +807,57 @@ inline W replace(W* p, bool plain, F f) {
   return old;
 }
 
-struct AtomOperands {
-  uint32_t d, b, c;
-};
+// The usual case of shared memory: addresses of 32 bits, which lead into the block's own part, and
+// no other block of a cluster. Only this thread touches it.
+template <class W, class F>
+bool atom_shared(Ctx& c, const Ins* i, F f, uint64_t* where, uint64_t* seen) {
+  alignas(64) uint32_t offset[kLanes];
+  if (c.grid->cluster_size != 1 || i->a == kNone || (i->sub & kAddress32) == 0 ||
+      shared_offsets<sizeof(W)>(c, i, offset) == Pattern::kBad)
+    return false;
+  uint8_t* shared = c.block->shared;
+  W old[kLanes];
+  const auto first = (unsigned)__builtin_ctz(c.mask);
+  if (c.mask == ~0u) {
+    for (unsigned l = 0; l < kLanes; ++l) {
+      auto* p = reinterpret_cast<W*>(shared + offset[l]);
+      old[l] = *p;
+      *p = f(old[l], l, 0);
+    }
+  } else {
+    for (uint32_t left = c.mask; left != 0; left &= left - 1) {
+      const auto l = (unsigned)__builtin_ctz(left);
+      auto* p = reinterpret_cast<W*>(shared + offset[l]);
+      old[l] = *p;
+      *p = f(old[l], l, 0);
+    }
+  }
+  *where = offset[first];
+  *seen = old[first];
+  if (i->d == kNone) return true;
+  using S = std::conditional_t<sizeof(W) == 8, uint64_t, uint32_t>;
+  S* d = reinterpret_cast<S*>(at(c, i->d));
+  if (c.mask == ~0u) {
+    SIMGPU_LANES d[l] = old[l];
+  } else {
+    for (unsigned l = 0; l < kLanes; ++l)
+      if (c.lanes[l]) d[l] = old[l];
+  }
+  return true;
+}
 
 // One access of W per lane; f(old, lane) gives the new value. Element k of a vector lies k words
 // further.
 template <class W, class F>
 const Ins* atom_run(Ctx& c, const Ins* i, unsigned n, F f) {
   auto space = (Space)(i->sub >> 8);
+  if (space == Space::kShared && n == 1) {
+    uint64_t where, seen;
+    if (atom_shared<W>(c, i, f, &where, &seen)) {
+      if (i->d != kNone && spins(c, i, where, seen)) c.budget = 0;
+      return i + 1;
+    }
+  }
   const uint64_t* a = addresses(c, i);
   const unsigned first = (unsigned)__builtin_ctz(c.mask);
   const uint64_t where = a[first];
@@ -829,21 +915,24 @@ template <class T, AtomOp O>
 const Ins* atom(Ctx& c, const Ins* i) {
   using X = AtomType<T>;
   using W = typename X::W;
+  using S = std::conditional_t<sizeof(W) == 8, uint64_t, uint32_t>;
   const bool ftz = (Space)(i->sub >> 8) != Space::kShared;
-  // The operands may share a register with the result: take copies.
-  W b[8][kLanes], e[kLanes];
   const unsigned n = i->n;
-  for (unsigned k = 0; k < n; ++k) {
-    uint32_t o = n == 1 ? i->b : i->list[n + k];
-    for (unsigned l = 0; l < kLanes; ++l)
-      b[k][l] = sizeof(W) == 8 ? (W)reg64(c, o)[l] : (W)reg32(c, o)[l];
+  if (n == 1) {
+    // The operands may share a register with the result, but each lane reads its own first.
+    const auto* b = reinterpret_cast<const S*>(at(c, i->b));
+    const auto* e = reinterpret_cast<const S*>(at(c, O == kAtomCas ? i->c : i->b));
+    return atom_run<W>(c, i, 1, [&](W old, unsigned l, unsigned) {
+      return X::out(combine<T, O>(X::in(old), X::in((W)b[l]), X::in((W)e[l]), ftz));
+    });
   }
-  if (O == kAtomCas)
-    for (unsigned l = 0; l < kLanes; ++l)
-      e[l] = sizeof(W) == 8 ? (W)reg64(c, i->c)[l] : (W)reg32(c, i->c)[l];
+  W b[8][kLanes];
+  for (unsigned k = 0; k < n; ++k) {
+    const auto* from = reinterpret_cast<const S*>(at(c, i->list[n + k]));
+    for (unsigned l = 0; l < kLanes; ++l) b[k][l] = (W)from[l];
+  }
   return atom_run<W>(c, i, n, [&](W old, unsigned l, unsigned k) {
-    return X::out(
-        combine<T, O>(X::in(old), X::in(b[k][l]), O == kAtomCas ? X::in(e[l]) : X::in(0), ftz));
+    return X::out(combine<T, O>(X::in(old), X::in(b[k][l]), X::in(0), ftz));
   });
 }
 template <class H, bool Two, AtomOp O>

@@ -281,6 +281,7 @@ struct Ctx {
   const uint8_t* params;
   const std::atomic<uint64_t>* epoch_now;
   Segment sites[kSites];  // what each memory access found last
+  uint32_t stored;        // the mask that lane_store has as words
   alignas(64) int32_t lane_store[kLanes];
   alignas(64) int32_t guard_store[kLanes];
   alignas(64) uint64_t scratch[kLanes];

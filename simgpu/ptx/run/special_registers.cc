@@ -8,15 +8,25 @@
 namespace simgpu::ptx {
 
 // For the active lanes; four at a time on every machine.
-static void fill_lanes(uint32_t* d, const int32_t* on, uint32_t value) {
+static inline void fill_lanes(const Ctx& c, uint32_t* d, uint32_t value) {
   const __m128i v = _mm_set1_epi32((int)value);
+  if (c.full) {
+    for (unsigned l = 0; l < kLanes; l += 4) _mm_store_si128((__m128i*)(d + l), v);
+    return;
+  }
+  const int32_t* on = c.lanes;
   for (unsigned l = 0; l < kLanes; l += 4) {
     const __m128i m = _mm_load_si128((const __m128i*)(on + l));
     auto* to = (__m128i*)(d + l);
     _mm_store_si128(to, _mm_or_si128(_mm_and_si128(m, v), _mm_andnot_si128(m, _mm_load_si128(to))));
   }
 }
-static void copy_lanes(uint32_t* d, const int32_t* on, const uint32_t* from) {
+static inline void copy_lanes(const Ctx& c, uint32_t* d, const uint32_t* from) {
+  if (c.full) {
+    memcpy(d, from, kLanes * sizeof *d);
+    return;
+  }
+  const int32_t* on = c.lanes;
   for (unsigned l = 0; l < kLanes; l += 4) {
     const __m128i m = _mm_load_si128((const __m128i*)(on + l)),
                   v = _mm_load_si128((const __m128i*)(from + l));
@@ -152,9 +162,7 @@ static uint64_t special_value(Ctx& c, uint8_t reg, uint32_t lane) {
 }
 
 // Registers that are equal in all lanes of a warp and do not change.
-static bool same_for_all(uint8_t reg) {
-  return (reg >= kNtidX && reg <= kNctaidZ) || reg == kWarpid || reg == kWarpSize;
-}
+static bool same_for_all(uint8_t reg) { return reg == kWarpid || reg == kWarpSize; }
 // A warp that reads the global timer many times within 8 microseconds waits for a moment, and gives
 // way to others as one that polls memory does. The timer is the same for all warps, so unlike the
 // clock it cannot begin later for one that began later.
@@ -163,8 +171,7 @@ static void give_way(Ctx& c, const Ins* i, uint8_t reg, uint64_t time) {
   if (waits) c.budget = 0;
 }
 
-// d = special register imm. n: 8 for 64-bit, 1 for a predicate.
-const Ins* op_special(Ctx& c, const Ins* i) {
+[[gnu::noinline]] static const Ins* other_special(Ctx& c, const Ins* i) {
   auto reg = (uint8_t)i->imm;
   if (i->n == 8) {
     uint64_t* d = reg64(c, i->d);
@@ -175,13 +182,9 @@ const Ins* op_special(Ctx& c, const Ins* i) {
     return i + 1;
   }
   uint32_t* d = reg32(c, i->d);
-  if (i->n != 1 && (reg <= kTidZ || same_for_all(reg) || is_time(reg))) {
-    if (reg <= kTidZ) {
-      copy_lanes(d, c.lanes, c.warp->tid[reg - kTidX]);
-      return i + 1;
-    }
+  if (i->n != 1 && (same_for_all(reg) || is_time(reg))) {
     const auto value = (uint32_t)special_value(c, reg, 0);
-    fill_lanes(d, c.lanes, value);
+    fill_lanes(c, d, value);
     give_way(c, i, reg, value);
     return i + 1;
   }
@@ -190,6 +193,24 @@ const Ins* op_special(Ctx& c, const Ins* i) {
       auto v = (uint32_t)special_value(c, reg, l);
       d[l] = i->n == 1 ? (v ? ~0u : 0) : v;
     }
+  return i + 1;
+}
+
+// d = special register imm. n: 8 for 64-bit, 1 for a predicate. Most kernels begin with some of
+// %tid, %ntid, %ctaid and %nctaid.
+const Ins* op_special(Ctx& c, const Ins* i) {
+  auto reg = (uint8_t)i->imm;
+  if (i->n == 8 || i->n == 1 || reg > kNctaidZ) return other_special(c, i);
+  uint32_t* d = reg32(c, i->d);
+  const Launch& launch = *c.grid->launch;
+  if (reg <= kTidZ)
+    copy_lanes(c, d, c.warp->tid[reg - kTidX]);
+  else if (reg <= kNtidZ)
+    fill_lanes(c, d, launch.block[reg - kNtidX]);
+  else if (reg <= kCtaidZ)
+    fill_lanes(c, d, c.block->ctaid[reg - kCtaidX]);
+  else
+    fill_lanes(c, d, launch.grid[reg - kNctaidX]);
   return i + 1;
 }
 

@@ -182,7 +182,8 @@ static void set_mask(Ctx& c, uint32_t mask) {
   c.full = mask == c.warp->live;
   c.variant = c.shape * 3 + (uint32_t)lane_set(mask);
   c.high = 32 - (uint32_t)__builtin_clz(mask | 1);
-  expand_mask(mask, c.lane_store);
+  if (mask != c.stored) expand_mask(mask, c.lane_store);
+  c.stored = mask;
   c.lanes = c.lane_store;
 }
 static void enter_frame(Ctx& c, Frame* f) {
@@ -799,10 +800,77 @@ static void meet(Meeting& m, Collective kind, uint32_t lanes) {
   }
 }
 
+// The usual case: the lanes that are here are all that the members' mask, the same for all of them,
+// names.
+static bool all_members_here(Ctx& c, const Ins* i) {
+  if (i->g == kNone) return true;
+  const uint32_t* masks = reg32(c, i->g);
+  const uint32_t members = masks[__builtin_ctz(c.mask)];
+  if ((members & c.warp->live & ~c.mask) != 0) return false;
+  if (i->g >> 31) return true;  // a constant
+  uint32_t differ = 0;
+  for (unsigned l = 0; l < kLanes; ++l) differ |= (masks[l] ^ members) & (uint32_t)c.lanes[l];
+  return differ == 0;
+}
+
+// A shuffle of 32 bits by all lanes of the warp.
+template <class Source>
+static void shuffle_all(Ctx& c, const Ins* i, Source source) {
+  uint32_t value[kLanes], in[kLanes];
+  memcpy(value, at(c, i->a), sizeof value);
+  const uint32_t *b = reg32(c, i->b), *limits = reg32(c, i->c);
+  uint32_t result[kLanes];
+  for (unsigned l = 0; l < kLanes; ++l) {
+    const uint32_t clamp = limits[l] & 31, segment = limits[l] >> 8 & 31;
+    const bool inside = source((int)l, b[l] & 31, clamp, segment, &result[l]);
+    in[l] = inside ? ~0u : 0;
+    result[l] = value[inside ? result[l] & 31 : l];
+  }
+  if (i->d != kNone) memcpy(at(c, i->d), result, sizeof result);
+  if (i->e != kNone) memcpy(at(c, i->e), in, sizeof in);
+}
+static bool shuffles_all(Ctx& c, const Ins* i, Collective kind) {
+  if (c.mask != ~0u || i->n == 8 || i->a == kNone || i->b == kNone || i->c == kNone) return false;
+  auto top = [](int l, uint32_t clamp, uint32_t segment) {
+    return (int)(((uint32_t)l & segment) | (clamp & ~segment));
+  };
+  switch (kind) {
+    case Collective::kShflUp:
+      shuffle_all(c, i, [&](int l, uint32_t b, uint32_t clamp, uint32_t segment, uint32_t* j) {
+        *j = (uint32_t)(l - (int)b);
+        return l - (int)b >= top(l, clamp, segment);
+      });
+      return true;
+    case Collective::kShflDown:
+      shuffle_all(c, i, [&](int l, uint32_t b, uint32_t clamp, uint32_t segment, uint32_t* j) {
+        *j = (uint32_t)l + b;
+        return l + (int)b <= top(l, clamp, segment);
+      });
+      return true;
+    case Collective::kShflBfly:
+      shuffle_all(c, i, [&](int l, uint32_t b, uint32_t clamp, uint32_t segment, uint32_t* j) {
+        *j = (uint32_t)l ^ b;
+        return (int)*j <= top(l, clamp, segment);
+      });
+      return true;
+    case Collective::kShflIdx:
+      shuffle_all(c, i, [&](int l, uint32_t b, uint32_t clamp, uint32_t segment, uint32_t* j) {
+        *j = ((uint32_t)l & segment) | (b & ~segment);
+        return (int)*j <= top(l, clamp, segment);
+      });
+      return true;
+    default:
+      return false;
+  }
+}
+
 // g holds the member mask, which may differ from lane to lane; kNone: the lanes that are here.
 const Ins* op_collective(Ctx& c, const Ins* i) {
   Warp& w = *c.warp;
   auto kind = (Collective)i->sub;
+  if ((kind == Collective::kSyncwarp || kind <= Collective::kShflIdx) && all_members_here(c, i) &&
+      (kind == Collective::kSyncwarp || shuffles_all(c, i, kind)))
+    return i + 1;
   uint32_t left = c.mask, waiting = 0;
   while (left != 0) {
     const uint32_t first = (uint32_t)__builtin_ctz(left);

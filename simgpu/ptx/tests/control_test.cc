@@ -1,4 +1,5 @@
 // Divergence, barriers, operations across lanes, calls, memory faults, printf, errors.
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include "tests/catch.h"
@@ -177,6 +178,32 @@ TEST_CASE("shuffles at their edges", "[warp]") {
     CHECK(segment[l] == 1000 + (l & 28) + 1);
     CHECK(half[l] == (l % 8 != 7 ? 1000 + l + 1 : l));
   }
+}
+
+// Whole warps shuffle by a shorter way than warps of which a lane is missing.
+TEST_CASE("shuffles of a whole warp and of all its lanes but one agree", "[warp]") {
+  Words value(32), from(32), limits(32);
+  uint32_t seed = 7;
+  auto random = [&] { return seed = seed * 1664525 + 1013904223, seed >> 8; };
+  for (const char* mode : {"up", "down", "bfly", "idx"})
+    for (unsigned round = 0; round < 20; ++round) {
+      for (uint32_t& v : value) v = random();
+      for (uint32_t& v : from) v = round % 2 != 0 ? random() : random() % 4;
+      for (uint32_t& v : limits) v = (random() & 31) | (random() & 31) << 8;
+      const std::string shuffle = std::string("shfl.sync.") + mode +
+                                  ".b32 %a|%q0, %a, %b, %c, -1; selp.u32 %t1, 0x1000000, 0, %q0; "
+                                  "add.u32 %d, %a, %t1;";
+      const Words whole = lanes<uint32_t>(shuffle, value, from, limits);
+      const Words part = lanes<uint32_t>(shuffle, value, from, limits, nullptr, 31);
+      const std::string source =
+          std::string("shfl.sync.") + mode + ".b32 %t0|%q0, %lane, %b, %c, -1; mov.u32 %d, %t0;";
+      const Words where = lanes<uint32_t>(source, value, from, limits);
+      INFO(mode);
+      for (uint32_t l = 0; l < 31; ++l) {
+        if (where[l] != 31) CHECK(whole[l] == part[l]);
+        CHECK(whole[l] % 0x1000000 == value[where[l]]);
+      }
+    }
 }
 
 // Eight lanes add up what they have, as the last step of a block's reduction does: the lanes that
@@ -666,6 +693,95 @@ TEST_CASE("atomics", "[atomic]") {
             0x50001)[0] == 0x50002);
   CHECK(run("atom.global.exch.b32 %r0, [%in], 5;", 1)[0] == 5);
   CHECK(run("red.global.add.v2.f32 [%in], {%f0, %f0};", 0)[1] == bits(2016.0f));
+}
+
+// Lanes of a warp go one after the other, and those that a branch leaves out change nothing.
+TEST_CASE("atomics in shared memory by some lanes, several at one place", "[atomic]") {
+  for (const uint32_t mask : {~0u, 0x00ff0f81u, 0x80000000u})
+    for (const char* op : {"add", "min", "max", "exch", "cas", "inc", "and", "xor"}) {
+      const std::string name = op,
+                        type = name == "and" || name == "xor" || name == "exch" || name == "cas"
+                                   ? ".b32"
+                                   : ".u32";
+      Words value(32), place(32), taking(32);
+      for (uint32_t l = 0; l < 32; ++l) {
+        value[l] = l * 2654435761u >> 24;
+        place[l] = l * l % 5;
+        taking[l] = mask >> l & 1;
+      }
+      // The result takes the place of an operand.
+      const std::string text =
+          ".shared .align 4 .u32 cells[8];\n"
+          "mov.u32 %t0, cells; shl.b32 %t1, %b, 2; add.u32 %t1, %t0, %t1;\n"
+          "setp.eq.u32 %q0, %c, 0; mov.u32 %t3, %a; @%q0 bra skip;\n"
+          "atom.shared." +
+          name + type + " %t3, [%t1], " + (name == "cas" ? "%t3, %b" : "%t3") +
+          ";\nskip: bar.warp.sync -1; and.b32 %t5, %lane, 7;\n"
+          "shl.b32 %t5, %t5, 2; add.u32 %t5, %t0, %t5;\n"
+          "ld.shared.u32 %t4, [%t5]; shl.b32 %t4, %t4, 16; add.u32 %d, %t3, "
+          "%t4;";
+      const Words got = lanes<uint32_t>(text, value, place, taking);
+      REQUIRE(got.size() == 32);
+      uint32_t cells[8] = {}, old[32];
+      for (uint32_t l = 0; l < 32; ++l) {
+        old[l] = value[l];
+        if (!taking[l]) continue;
+        uint32_t& cell = cells[place[l]];
+        old[l] = cell;
+        const uint32_t v = value[l];
+        cell = name == "add"    ? cell + v
+               : name == "min"  ? std::min(cell, v)
+               : name == "max"  ? std::max(cell, v)
+               : name == "exch" ? v
+               : name == "cas"  ? (cell == v ? place[l] : cell)
+               : name == "inc"  ? (cell >= v ? 0 : cell + 1)
+               : name == "and"  ? cell & v
+                                : cell ^ v;
+      }
+      INFO(name << ", lanes " << mask);
+      for (uint32_t l = 0; l < 32; ++l) CHECK(got[l] == old[l] + (cells[l & 7] << 16));
+    }
+}
+
+// Lanes side by side at both ends of what is allocated, and lanes at any places: where the others
+// would be does not count.
+TEST_CASE("some lanes load, and the others' addresses lead nowhere", "[memory]") {
+  constexpr uint32_t kBytes = 8192;
+  Gpu gpu(kBytes);
+  if (!gpu.load(std::string(kHead) + R"(
+.visible .entry k(.param .u64 po, .param .u64 pi, .param .u32 mask, .param .u32 step) {
+  .reg .b32 %r<8>; .reg .b64 %d<8>; .reg .pred %p<3>;
+  ld.param.u64 %d0, [po]; ld.param.u64 %d1, [pi]; ld.param.u32 %r0, [mask]; ld.param.u32 %r1, [step];
+  mov.u32 %r2, %tid.x; shr.u32 %r3, %r0, %r2; and.b32 %r3, %r3, 1; setp.ne.u32 %p0, %r3, 0;
+  mul.lo.u32 %r4, %r2, %r1; and.b32 %r4, %r4, 31; mad.wide.u32 %d2, %r4, 4, %d1;
+  selp.b64 %d2, %d2, 0x123400000001, %p0;
+  mad.wide.u32 %d3, %r2, 4, %d0; mov.u32 %r5, 7;
+  @!%p0 bra skip;
+  ld.global.u32 %r5, [%d2];
+skip:
+  bar.warp.sync -1; st.global.u32 [%d3], %r5; ret;
+})")) {
+    FAIL(gpu.error);
+  }
+  gpu.zeros(2048);
+  const uint64_t out = gpu.zeros(128);
+  for (uint32_t k = 0; k < kBytes / 4; ++k) memcpy(gpu.memory_.host(kBase + 4 * k), &k, 4);
+  struct Case {
+    uint64_t base;
+    uint32_t mask, step;
+  };
+  for (const Case& c : {Case{kBase - 96, 0xff000000u, 1}, Case{kBase + kBytes - 32, 0xffu, 1},
+                        Case{kBase + 256, 0x00ffff00u, 1}, Case{kBase + 256, 0x0f0f0f0fu, 1},
+                        Case{kBase + 256, 0xfffffffeu, 7}, Case{kBase + 256, 0x80000001u, 5},
+                        Case{kBase + 256, ~0u, 11}, Case{kBase + 256, ~0u, 1}}) {
+    const Result r = gpu.run("k", 1, 32, {out, c.base, c.mask, c.step});
+    INFO(r.text << ", lanes " << c.mask << ", step " << c.step);
+    REQUIRE(r.outcome == Outcome::kDone);
+    const auto got = gpu.read<uint32_t>(out, 32);
+    for (uint32_t l = 0; l < 32; ++l)
+      CHECK(got[l] ==
+            (c.mask >> l & 1 ? (uint32_t)((int64_t)(c.base - kBase) / 4 + (l * c.step & 31)) : 7));
+  }
 }
 
 TEST_CASE("atomic sums do not depend on which thread runs a block first", "[atomic]") {
