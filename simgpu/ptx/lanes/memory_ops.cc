@@ -815,33 +815,25 @@ bool atom_shared(Ctx& c, const Ins* i, F f, uint64_t* where, uint64_t* seen) {
   if (c.grid->cluster_size != 1 || i->a == kNone || (i->sub & kAddress32) == 0 ||
       shared_offsets<sizeof(W)>(c, i, offset) == Pattern::kBad)
     return false;
-  uint8_t* shared = c.block->shared;
-  W old[kLanes];
-  const auto first = (unsigned)__builtin_ctz(c.mask);
-  if (c.mask == ~0u) {
-    for (unsigned l = 0; l < kLanes; ++l) {
-      auto* p = reinterpret_cast<W*>(shared + offset[l]);
-      old[l] = *p;
-      *p = f(old[l], l, 0);
-    }
-  } else {
-    for (uint32_t left = c.mask; left != 0; left &= left - 1) {
-      const auto l = (unsigned)__builtin_ctz(left);
-      auto* p = reinterpret_cast<W*>(shared + offset[l]);
-      old[l] = *p;
-      *p = f(old[l], l, 0);
-    }
-  }
-  *where = offset[first];
-  *seen = old[first];
-  if (i->d == kNone) return true;
   using S = std::conditional_t<sizeof(W) == 8, uint64_t, uint32_t>;
-  S* d = reinterpret_cast<S*>(at(c, i->d));
+  uint8_t* shared = c.block->shared;
+  S sink[kLanes];
+  S* d = i->d == kNone ? sink : reinterpret_cast<S*>(at(c, i->d));
+  auto one = [&](unsigned l) {
+    auto* p = reinterpret_cast<W*>(shared + offset[l]);
+    const W old = *p;
+    *p = f(old, l, 0);
+    d[l] = old;
+    return old;
+  };
+  const auto first = (unsigned)__builtin_ctz(c.mask);
+  *where = offset[first];
+  *seen = one(first);
   if (c.mask == ~0u) {
-    SIMGPU_LANES d[l] = old[l];
+    for (unsigned l = 1; l < kLanes; ++l) one(l);
   } else {
-    for (unsigned l = 0; l < kLanes; ++l)
-      if (c.lanes[l]) d[l] = old[l];
+    for (uint32_t left = c.mask & (c.mask - 1); left != 0; left &= left - 1)
+      one((unsigned)__builtin_ctz(left));
   }
   return true;
 }
