@@ -299,6 +299,8 @@ uint32_t Body::source(const Operand& o, Ty t) {
         return 0;
       }
       if (o.negated && t != Ty::kPred) error("'!' on a register that is no predicate");
+      if (o.value != 0)
+        error("a part of register '%.*s' is no operand of", (int)o.name.size, o.name.data);
       return kVirtual | o.reg;
     case OperandKind::kInteger:
     case OperandKind::kFloat32:
@@ -362,6 +364,8 @@ uint32_t Body::destination(const Operand& o, Ty t) {
     error("destination '%.*s' does not fit the type", (int)o.name.size, o.name.data);
     return 0;
   }
+  if (o.value != 0)
+    error("a part of register '%.*s' is no destination of", (int)o.name.size, o.name.data);
   return kVirtual | o.reg;
 }
 
@@ -501,6 +505,17 @@ const Body::Row Body::kRows[] = {
     {"vmin4", &Body::video, Op::kVideo},
     {"vmax2", &Body::video, Op::kVideo},
     {"vmax4", &Body::video, Op::kVideo},
+    {"vadd", &Body::video_of_one, Op::kVideo},
+    {"vsub", &Body::video_of_one, Op::kVideo},
+    {"vabsdiff", &Body::video_of_one, Op::kVideo},
+    {"vmin", &Body::video_of_one, Op::kVideo},
+    {"vmax", &Body::video_of_one, Op::kVideo},
+    {"vshl", &Body::video_of_one, Op::kVideo},
+    {"vshr", &Body::video_of_one, Op::kVideo},
+    {"vmad", &Body::video_of_one, Op::kVideo},
+    {"vset", &Body::video_of_one, Op::kVideo},
+    {"vset2", &Body::video_set, Op::kVideo},
+    {"vset4", &Body::video_set, Op::kVideo},
     {"ld", &Body::load, Op::kLd},
     {"ldu", &Body::load, Op::kLd},
     {"st", &Body::store, Op::kSt},

@@ -7,6 +7,7 @@
 
 #include "ptx/handlers/matrix.h"
 #include "ptx/handlers/textures.h"
+#include "ptx/handlers/video.h"
 #include "ptx/run/control.h"
 
 namespace simgpu::ptx {
@@ -202,7 +203,11 @@ class Body {
   void unpack(Ty t);
   void convert(Parts& p);
   void convert_pack(Parts& p);
+  // ---- video instructions (lower_video.cc) ----
   void video(Parts& p);
+  void video_of_one(Parts& p);
+  void video_set(Parts& p);
+  Operand part_of_word(uint32_t k, WordPart* part);
   void copysign(Parts& p);
   void testp(Parts& p);
 

@@ -172,26 +172,6 @@ void Body::convert_pack(Parts& p) {
   emit(i, b_.convert(k));
 }
 
-// vadd2, vabsdiff4 and so on: two or four parts of a word.
-void Body::video(Parts& p) {
-  static const char* const kOps[] = {"vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax", nullptr};
-  const Text base = p.base();
-  unsigned op = 0;
-  while (kOps[op] && Text(base.data, base.size - 1) != kOps[op]) ++op;
-  const Ty d = p.take_type(), a = p.take_type(), b = p.take_type();
-  const bool sat = p.take("sat"), add = p.take("add");
-  if (!finished(p) || !need(4, 4)) return;
-  Ins i = blank();
-  i.a = source(1, a);
-  i.b = source(2, b);
-  i.c = source(3, Ty::kB32);
-  i.d = destination(0u, d);
-  i.sub =
-      (uint16_t)(op | (is_signed(a) ? 8 : 0) | (is_signed(b) ? 16 : 0) | (is_signed(d) ? 32 : 0) |
-                 (sat ? 64 : 0) | (add ? 128 : 0) | (base[base.size - 1] == '4' ? 256 : 0));
-  emit(i, b_.integer(Key{Op::kVideo}));
-}
-
 void Body::copysign(Parts& p) {
   Key k{Op::kCopysign};
   k.t = p.take_type();

@@ -1085,10 +1085,23 @@ class Parser {
       o->kind = OperandKind::kSpecial;
       return;
     }
+    if (part_of_register(name, o)) return;
     o->symbol = lookup(name);
     o->kind = o->symbol ? OperandKind::kSymbol : OperandKind::kName;
     if (o->kind == OperandKind::kSymbol && s_.accept('[')) return element(o);
     if (s_.is('+') || (s_.is('-') && o->kind == OperandKind::kSymbol)) o->value = offset_suffix();
+  }
+
+  // %r1.b0 to .b3, .h0, .h1: then the register's value is 1 to 6.
+  bool part_of_register(Text name, Operand* o) {
+    if (name.size < 4 || name[name.size - 3] != '.') return false;
+    const char kind = name[name.size - 2], digit = name[name.size - 1];
+    if (digit < '0' || digit > (kind == 'b' ? '3' : '1') || (kind != 'b' && kind != 'h'))
+      return false;
+    if (!find_register(Text(name.data, name.size - 3), &o->reg)) return false;
+    o->kind = OperandKind::kRegister;
+    o->value = (uint64_t)(digit - '0') + (kind == 'b' ? 1 : 5);
+    return true;
   }
 
   // name[i], counted in elements.

@@ -108,7 +108,7 @@ struct Operand {
   uint32_t reg = 0;
   uint32_t count = 0;    // of items
   bool indexed = false;  // name[i]: as an address, what lies there; else where it lies
-  uint64_t value = 0;    // number, or byte offset of an address or symbol
+  uint64_t value = 0;    // number, or byte offset of an address or symbol, or part of a register
   Symbol* symbol = nullptr;
   Text name;
   // List members; the base of an address and, when count is 2, what follows its comma; second of a

@@ -576,6 +576,52 @@ TEST_CASE("approximate functions stay within PTX's bounds", "[approx]") {
   CHECK(f32("sin.approx.f32 %f3, %f0", INFINITY) == 0x7fffffff);
 }
 
+TEST_CASE("video instructions on one value", "[integer]") {
+  const uint32_t a = 0x80ff7f01, b = 0x00000003, c = 0x11223344;
+  // Bytes and halves, with and without a sign.
+  CHECK(one("vadd.s32.s32.s32 %d, %a.b2, %b;", a, b) == 2);
+  CHECK(one("vadd.s32.u32.s32 %d, %a.b2, %b;", a, b) == 258);
+  CHECK(one("vadd.u32.u32.u32 %d, %a.h1, %b.h0;", a, b) == 0x8102);
+  CHECK(one("vsub.s32.s32.u32 %d, %a.h1, %b;", a, b) == 0xffff80fcu);
+  CHECK(one("vabsdiff.u32.s32.s32 %d, %a.b3, %b;", a, b) == 131);
+  CHECK(one("vmin.s32.s32.s32 %d, %a, %b;", a, b) == a);
+  CHECK(one("vmax.s32.u32.s32 %d, %a.b0, %b;", a, b) == 3);
+  // Sums have 33 bits until they are saturated.
+  CHECK(one("vadd.u32.u32.u32.sat %d, %a, %b;", 0xffffffffu, 2) == 0xffffffffu);
+  CHECK(one("vsub.u32.u32.u32.sat %d, %a, %b;", 1, 2) == 0);
+  CHECK(one("vadd.s32.s32.s32.sat %d, %a, %b;", 0x7fffffff, 2) == 0x7fffffffu);
+  CHECK(one("vadd.s32.s32.s32 %d, %a, %b;", 0x7fffffff, 2) == 0x80000001u);
+  CHECK(one("vadd.u32.u32.u32.max %d, %a, %b, %c;", 0x80000000u, 2, 5) == 0x80000002u);
+  CHECK(one("vadd.s32.s32.s32.add %d, %a, %b, %c;", 7, 8, 100) == 115);
+  CHECK(one("vsub.s32.s32.s32.min %d, %a, %b, %c;", 7, 8, 0) == 0xffffffffu);
+  // The result in its place of the third operand.
+  CHECK(one("vadd.u32.u32.u32 %d.b1, %a, %b, %c;", 0x1fe, 3, c) == 0x11220144);
+  CHECK(one("vadd.u32.u32.u32.sat %d.b1, %a, %b, %c;", 0x1fe, 3, c) == 0x1122ff44);
+  CHECK(one("vsub.s32.s32.s32.sat %d.h1, %a, %b, %c;", 0xffff0000u, 3, c) == 0x80003344);
+  CHECK(one("vshl.u32.u32.u32.clamp %d, %a, %b;", 1, 40) == 0);
+  CHECK(one("vshl.u32.u32.u32.wrap %d, %a, %b;", 1, 40) == 256);
+  CHECK(one("vshl.u32.u32.u32.sat.clamp %d, %a, %b;", 3, 31) == 0xffffffffu);
+  CHECK(one("vshr.s32.s32.u32.clamp %d, %a, %b;", 0x80000000u, 99) == 0xffffffffu);
+  CHECK(one("vshr.u32.u32.u32.wrap.add %d, %a, %b, %c;", 0x80000000u, 33, 1) == 0x40000001u);
+  CHECK(one("vmad.s32.s32.u32 %d, %a.b3, %b, %c;", a, b, 1000) == 1000 - 128 * 3);
+  CHECK(one("vmad.u32.u32.u32.po.shr7 %d, %a, %b, %c;", 1000, 1000, 23) == 1000024 >> 7);
+  CHECK(one("vmad.s32.s32.s32.sat %d, %a, %b, %c;", 0x80000000u, 2, 0) == 0x80000000u);
+  CHECK(one("vmad.u32.u32.u32.sat.shr15 %d, %a, %b, %c;", 0xffffffffu, 0xffffffffu, 0) ==
+        0xffffffffu);
+  CHECK(one("vset.s32.s32.lt %d, %a.b2, %b;", a, b) == 1);
+  CHECK(one("vset.u32.s32.lt %d, %a.b2, %b;", a, b) == 0);
+  CHECK(one("vset.u32.u32.ge.add %d, %a, %b, %c;", 5, 5, 9) == 10);
+  CHECK(one("vset.u32.u32.ne %d.h1, %a, %b, %c;", 5, 6, c) == 0x00013344);
+  CHECK(one("vset4.s32.s32.lt %d, %a, %b, %c;", 0x80ff0103, 0x00000103, 7) == 0x01010000);
+  CHECK(one("vset4.u32.u32.eq.add %d, %a, %b, %c;", 0x80ff0103, 0x00ff0203, 7) == 9);
+  CHECK(one("vset2.u32.s32.gt %d, %a, %b, %c;", 0xffff0001, 0x7fff0001, 7) == 0x00010000);
+  std::string error;
+  lanes<uint32_t>("add.u32 %d, %a.b0, %b;", {a}, {b}, {}, &error);
+  CHECK(error.find("a part of register '%a.b0'") != std::string::npos);
+  lanes<uint32_t>("vadd.u32.u32.u32 %d, %a, %b, %c;", {a}, {b}, {}, &error);
+  CHECK(error.find("the operands do not fit") != std::string::npos);
+}
+
 TEST_CASE("packing", "[move]") {
   CHECK(one("mov.b32 {%ht0, %ht1}, %a; mov.b32 %d, {%ht1, %ht0};", 0x12345678) == 0x56781234);
   CHECK(one64("mov.b64 {%t0, %t1}, %la; mov.b64 %ld, {%t1, %t0};", 0x1122334455667788ull) ==
