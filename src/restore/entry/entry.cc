@@ -28,6 +28,7 @@
 #include "restore/protocol/plan.h"
 #include "snapshot/api/api.h"
 #include "snapshot/api/device_plugin.h"
+#include "snapshot/calls/seccomp.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
 #include "snapshot/descriptors/semaphores.h"
@@ -39,7 +40,6 @@
 #include "snapshot/park/park.h"
 #include "snapshot/park/raw_thread.h"
 #include "snapshot/park/stopped_children.h"
-#include "snapshot/process/seccomp.h"
 
 namespace gpuckpt::entry {
 namespace {

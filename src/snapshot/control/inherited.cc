@@ -7,12 +7,12 @@
 #include "base/procfs/proc.h"
 #include "base/syscall.h"
 #include "base/text/text.h"
+#include "snapshot/calls/confinement.h"
+#include "snapshot/calls/seccomp.h"
 #include "snapshot/control/state.h"
 #include "snapshot/job/barrier.h"
 #include "snapshot/job/job_name.h"
 #include "snapshot/job/membership.h"
-#include "snapshot/process/confinement.h"
-#include "snapshot/process/seccomp.h"
 #include "snapshot/process/told.h"
 
 namespace gpuckpt {

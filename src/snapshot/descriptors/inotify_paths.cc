@@ -13,9 +13,9 @@
 #include "base/heap.h"
 #include "base/syscall.h"
 #include "base/text/text.h"
+#include "snapshot/calls/libc_wrappers.h"
 #include "snapshot/descriptors/descriptors.h"
 #include "snapshot/descriptors/hard_link.h"
-#include "snapshot/park/libc_wrappers.h"
 
 namespace gpuckpt {
 namespace {

@@ -7,8 +7,8 @@
 #include <dlfcn.h>
 #include <errno.h>
 
+#include "snapshot/calls/libc_wrappers.h"
 #include "snapshot/control/state.h"
-#include "snapshot/park/libc_wrappers.h"
 
 using namespace gpuckpt;
 

@@ -7,9 +7,9 @@
 #include <atomic>
 
 #include "base/syscall.h"
+#include "snapshot/calls/libc_wrappers.h"
 #include "snapshot/control/state.h"
 #include "snapshot/descriptors/descriptors.h"
-#include "snapshot/park/libc_wrappers.h"
 #include "snapshot/process/told.h"
 
 namespace gpuckpt {

@@ -11,7 +11,7 @@
 #include "base/text/text.h"
 #include "gpuckpt/process_format.h"
 #include "snapshot/api/device_plugin.h"
-#include "snapshot/park/fork_pause.h"
+#include "snapshot/calls/fork_pause.h"
 
 namespace gpuckpt {
 

@@ -5,8 +5,8 @@
 #include <signal.h>
 
 #include "base/syscall.h"
+#include "snapshot/calls/app_signals.h"
 #include "snapshot/control/state.h"
-#include "snapshot/park/app_signals.h"
 
 namespace gpuckpt {
 namespace {

@@ -10,10 +10,10 @@
 #include "base/procfs/proc.h"
 #include "base/syscall.h"
 #include "base/text/text.h"
+#include "snapshot/calls/confinement.h"
 #include "snapshot/control/state.h"
 #include "snapshot/park/park.h"
 #include "snapshot/process/capture.h"
-#include "snapshot/process/confinement.h"
 #include "snapshot/process/told.h"
 
 namespace gpuckpt {

@@ -2,11 +2,11 @@
 
 #include "base/procfs/proc.h"
 #include "base/text/text.h"
+#include "snapshot/calls/seccomp.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
 #include "snapshot/park/park.h"
 #include "snapshot/process/process_head.h"
-#include "snapshot/process/seccomp.h"
 
 namespace gpuckpt {
 namespace {

@@ -1,6 +1,6 @@
 // A filter that lets our calls pass is known as such, and one that does not is never taken for one
 // that does.
-#include "snapshot/process/filter_program.h"
+#include "snapshot/calls/filter_program.h"
 
 #include <linux/audit.h>
 #include <linux/filter.h>

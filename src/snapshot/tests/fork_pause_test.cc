@@ -1,6 +1,6 @@
 // Fear: a child is forked between the making of a descriptor and the note of it, and keeps it. The
 // forks of several threads and the pauses of one never overlap, and both come to their turn.
-#include "snapshot/park/fork_pause.h"
+#include "snapshot/calls/fork_pause.h"
 
 #include <unistd.h>
 

@@ -6,10 +6,10 @@
 #include "base/syscall.h"
 #include "base/text/text.h"
 #include "gpuckpt/wire.h"
+#include "snapshot/calls/seccomp.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
 #include "snapshot/memory/lazy.h"
-#include "snapshot/process/seccomp.h"
 
 namespace gpuckpt {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "base/syscall.h"
 #include "base/text/log.h"
+#include "snapshot/calls/libc_wrappers.h"
 #include "snapshot/control/state.h"
-#include "snapshot/park/libc_wrappers.h"
 #include "snapshot/trigger/sender.h"
 
 namespace gpuckpt {

@@ -1,4 +1,4 @@
-#include "snapshot/park/libc_wrappers.h"
+#include "snapshot/calls/libc_wrappers.h"
 
 #include <dlfcn.h>
 

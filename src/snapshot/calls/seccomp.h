@@ -1,5 +1,5 @@
-// Programs that confine themselves by system call filters (seccomp). The kernel shows a filter to
-// nobody without CAP_SYS_ADMIN, so each is remembered when libc's prctl, seccomp or syscall sets
+// Programs that confine themselves by system call filters (seccomp). The kernel shows a filter only
+// to a process with CAP_SYS_ADMIN, so each is remembered when libc's prctl, seccomp or syscall sets
 // it, in memory that is part of the snapshot; a restored process sets them again just before the
 // program runs. A filter that could end the program at one of our system calls makes our handlers
 // silent (Library::deaf); one that answers them with errors, or that was not seen, refuses

@@ -1,4 +1,4 @@
-#include "snapshot/process/seccomp.h"
+#include "snapshot/calls/seccomp.h"
 
 #include <errno.h>
 #include <linux/filter.h>
@@ -12,13 +12,13 @@
 #include "base/procfs/proc.h"
 #include "base/syscall.h"
 #include "base/text/text.h"
+#include "snapshot/calls/borrowed_memory.h"
+#include "snapshot/calls/confinement.h"
+#include "snapshot/calls/filter_program.h"
+#include "snapshot/calls/libc_wrappers.h"
 #include "snapshot/control/state.h"
 #include "snapshot/job/membership.h"
-#include "snapshot/park/borrowed_memory.h"
 #include "snapshot/park/eintr.h"
-#include "snapshot/park/libc_wrappers.h"
-#include "snapshot/process/confinement.h"
-#include "snapshot/process/filter_program.h"
 #include "snapshot/process/refused_state.h"
 
 namespace gpuckpt {
@@ -69,7 +69,7 @@ void lose_by(int call) {
          call);
 }
 
-// (From now on nobody can ask any more.)
+// (Once the filter is set, the kernel may not answer that any more.)
 bool has_what_no_restore_gives_back() {
   return has_local_segments() || has_keyring(KEY_SPEC_PROCESS_KEYRING) ||
          has_keyring(KEY_SPEC_THREAD_KEYRING);

@@ -14,9 +14,9 @@
 
 #include "base/mutex.h"
 #include "base/syscall.h"
+#include "snapshot/calls/app_signals.h"
+#include "snapshot/calls/borrowed_memory.h"
 #include "snapshot/control/state.h"
-#include "snapshot/park/app_signals.h"
-#include "snapshot/park/borrowed_memory.h"
 #include "snapshot/park/continued_wait.h"
 #include "snapshot/park/raw_thread.h"
 #include "snapshot/trigger/sender.h"

@@ -1,4 +1,4 @@
-#include "snapshot/park/fork_pause.h"
+#include "snapshot/calls/fork_pause.h"
 
 #include <atomic>
 

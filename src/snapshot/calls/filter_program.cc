@@ -1,4 +1,4 @@
-#include "snapshot/process/filter_program.h"
+#include "snapshot/calls/filter_program.h"
 
 #include <errno.h>
 #include <linux/audit.h>

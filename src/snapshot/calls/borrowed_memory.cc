@@ -1,4 +1,4 @@
-#include "snapshot/park/borrowed_memory.h"
+#include "snapshot/calls/borrowed_memory.h"
 
 #include <sys/uio.h>
 

@@ -11,9 +11,9 @@
 
 #include "base/syscall.h"
 #include "gpuckpt/wire.h"
+#include "snapshot/calls/app_signals.h"
 #include "snapshot/control/state.h"
 #include "snapshot/job/job_name.h"
-#include "snapshot/park/app_signals.h"
 
 extern char** environ;
 

@@ -1,4 +1,4 @@
-#include "snapshot/process/confinement.h"
+#include "snapshot/calls/confinement.h"
 
 #include <linux/keyctl.h>
 
@@ -9,9 +9,9 @@
 #include "base/text/log.h"
 #include "base/text/text.h"
 #include "gpuckpt/wire.h"
+#include "snapshot/calls/libc_wrappers.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
-#include "snapshot/park/libc_wrappers.h"
 
 namespace gpuckpt {
 namespace {
