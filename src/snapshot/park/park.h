@@ -18,8 +18,8 @@
 #include "snapshot/park/interrupted_call.h"
 #include "snapshot/park/seen_threads.h"
 #include "snapshot/process/refused_state.h"
-#include "snapshot/process/rseq.h"
-#include "snapshot/process/thread_choices.h"
+#include "snapshot/threads/rseq.h"
+#include "snapshot/threads/thread_choices.h"
 
 namespace gpuckpt {
 

@@ -13,7 +13,7 @@
 #include "base/hash/hash_index.h"
 #include "base/heap.h"
 #include "snapshot/park/eintr.h"
-#include "snapshot/process/thread_status.h"
+#include "snapshot/threads/thread_status.h"
 
 namespace gpuckpt {
 

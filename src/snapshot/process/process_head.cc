@@ -19,8 +19,8 @@
 #include "snapshot/job/barrier.h"
 #include "snapshot/job/membership.h"
 #include "snapshot/process/refused_state.h"
-#include "snapshot/process/thread_choices.h"
 #include "snapshot/process/told.h"
+#include "snapshot/threads/thread_choices.h"
 
 extern "C" void gpuckpt_restore_entry(void* plan) __attribute__((visibility("hidden")));
 

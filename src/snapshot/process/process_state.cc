@@ -12,13 +12,13 @@
 #include "snapshot/job/barrier.h"
 #include "snapshot/park/park.h"
 #include "snapshot/park/stopped_children.h"
-#include "snapshot/process/pending.h"
 #include "snapshot/process/process_head.h"
 #include "snapshot/process/refused_state.h"
-#include "snapshot/process/rseq.h"
-#include "snapshot/process/thread_choices.h"
-#include "snapshot/process/thread_status.h"
 #include "snapshot/process/told.h"
+#include "snapshot/threads/pending.h"
+#include "snapshot/threads/rseq.h"
+#include "snapshot/threads/thread_choices.h"
+#include "snapshot/threads/thread_status.h"
 
 namespace gpuckpt {
 

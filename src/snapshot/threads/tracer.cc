@@ -1,4 +1,4 @@
-#include "snapshot/process/tracer.h"
+#include "snapshot/threads/tracer.h"
 
 #include <linux/sched.h>
 #include <sys/prctl.h>

@@ -1,4 +1,4 @@
-#include "snapshot/process/thread_choices.h"
+#include "snapshot/threads/thread_choices.h"
 
 #include <sys/prctl.h>
 

@@ -1,8 +1,8 @@
-#include "snapshot/process/rseq.h"
+#include "snapshot/threads/rseq.h"
 
 #include "base/syscall.h"
 #include "snapshot/control/state.h"
-#include "snapshot/process/tracer.h"
+#include "snapshot/threads/tracer.h"
 
 namespace gpuckpt {
 namespace {

@@ -1,4 +1,4 @@
-#include "snapshot/process/thread_status.h"
+#include "snapshot/threads/thread_status.h"
 
 #include "base/procfs/proc.h"
 #include "base/text/text.h"

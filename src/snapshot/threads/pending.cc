@@ -1,12 +1,12 @@
-#include "snapshot/process/pending.h"
+#include "snapshot/threads/pending.h"
 
 #include "base/syscall.h"
 #include "base/text/text.h"
 #include "snapshot/control/state.h"
 #include "snapshot/park/park.h"
 #include "snapshot/process/capture.h"
-#include "snapshot/process/thread_status.h"
-#include "snapshot/process/tracer.h"
+#include "snapshot/threads/thread_status.h"
+#include "snapshot/threads/tracer.h"
 
 namespace gpuckpt {
 
