@@ -1,5 +1,5 @@
-// Signals, limits, timers and threads: what the kernel keeps of a process besides memory and
-// descriptors.
+// Signal actions, limits, timers and children that have ended, and between them, in the order that
+// their records need, pending signals (pending.h) and threads (threads.h).
 //
 // Owner: the Capture. Threads: PARKED, the I/O thread. Errors: the Capture's failure.
 #pragma once
