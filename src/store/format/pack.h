@@ -47,16 +47,6 @@ struct SealedFrame {
   uint64_t disk_bytes() const { return sizeof(header) + 4 * lengths.size() + header.stored_length; }
 };
 
-// Compresses `plain` with the codec that makes it shortest for its cost: byte planes (planes.h)
-// where a sample shows elements with a structure, zstd where bytes repeat. For kRestore the cost is
-// the time to read and decode, and LZ4 takes zstd's place; for kSize there is none. Returns the
-// codec; `out` is undefined for kCodecPlain.
-uint32_t compress_frame(std::span<const uint8_t> plain, int level, std::vector<uint8_t>* out,
-                        Purpose purpose = Purpose::kBalanced);
-// Returns null, or the reason why it cannot.
-const char* decompress_frame(uint32_t codec, std::span<const uint8_t> stored,
-                             std::span<uint8_t> plain);
-
 // Compresses a draft with zstd at `level` (0: stored plain), or stores it plain where compression
 // does not pay, and encrypts it when there are keys. A draft with borrowed bytes is neither
 // compressed nor encrypted.

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "store/codec/frame_codec.h"
 #include "store/format/pack.h"
 
 using namespace gpuckpt::store;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "faulty_env.h"
+#include "store/codec/frame_codec.h"
 #include "store/codec/huffman.h"
 #include "store/format/pack.h"
 #include "testing.h"
