@@ -1,8 +1,8 @@
 // Packs: write-once files of compressed frames, each a few chunks, with a table of contents at the
 // end.
 //
-// Owner: the caller. Threads: a PackReader and the functions any; a PackWriter or a draft one at a
-// time. Errors: a Status that names the file and the damage.
+// Owner: the caller. Threads: a PackReader and the functions any; a PackWriter one at a time.
+// Errors: a Status that names the file and the damage.
 #pragma once
 
 #include <memory>
@@ -14,44 +14,11 @@
 
 #include "store/codec/crypt.h"
 #include "store/format/format.h"
+#include "store/format/frame.h"
 #include "store/format/names.h"
 #include "store/io/env.h"
 
 namespace gpuckpt::store {
-
-// A frame under construction: chunks are added until kFrameBytes is reached.
-struct FrameDraft {
-  std::vector<uint8_t> plain;
-  // Bytes that follow `plain`, referred to and not copied, for a frame that is stored uncompressed.
-  // Their owner must keep them until the frame is written or keep_borrowed() is called.
-  std::vector<std::span<const uint8_t>> borrowed;
-  uint64_t borrowed_bytes = 0;
-  std::vector<ChunkName> names;
-  std::vector<uint32_t> lengths;
-  uint64_t bytes() const { return plain.size() + borrowed_bytes; }
-  bool full() const { return bytes() >= kFrameBytes || names.size() >= kMaxFrameChunks; }
-  void copy(std::span<const uint8_t> more) { plain.insert(plain.end(), more.begin(), more.end()); }
-  void borrow(std::span<const uint8_t> more);
-  void clear();  // keeps the room of `plain`
-  // Copies the borrowed bytes, so that their owner may release them.
-  void keep_borrowed();
-};
-
-// A frame as it goes to disk. Sealing (compression) is the work that runs in parallel.
-struct SealedFrame {
-  FrameHeader header;
-  std::vector<uint8_t> stored;
-  std::vector<std::span<const uint8_t>> borrowed;  // follows `stored`
-  std::vector<uint32_t> lengths;
-  std::vector<ChunkName> names;
-  uint64_t disk_bytes() const { return sizeof(header) + 4 * lengths.size() + header.stored_length; }
-};
-
-// Compresses a draft with zstd at `level` (0: stored plain), or stores it plain where compression
-// does not pay, and encrypts it when there are keys. A draft with borrowed bytes is neither
-// compressed nor encrypted.
-SealedFrame seal(FrameDraft&& draft, int level, const Keys* keys,
-                 Purpose purpose = Purpose::kBalanced);
 
 // One pack being written. Not thread safe. `complete` writes the table, `sync` makes it durable and
 // closes it; before that no reader takes the file for a pack.
