@@ -46,7 +46,7 @@ def main():
     for file in files:
         inside = Path(*file.parts[1:])
         if file.suffix in (".h", ".cc", ".c", ".S", ".cu"):
-            folders.add(file.parent)
+            folders |= {file.parent, Path(file.parts[0])}
         if file.suffix not in (".h", ".cc", ".c") or "tests" in file.parts:
             continue
         part = part_of(inside)
