@@ -18,7 +18,7 @@
 
 #include "restore/descriptors/fds.h"
 #include "restore/descriptors/tcp_reconnect.h"
-#include "restore/files/removed.h"
+#include "restore/files/removed_files.h"
 #include "restore/image/image.h"
 #include "restore/memory/memory_loader.h"
 

@@ -23,7 +23,7 @@
 
 #include "restore/descriptors/fd_maker.h"
 #include "restore/end_like.h"
-#include "restore/files/removed.h"
+#include "restore/files/removed_files.h"
 #include "restore/files/unnoticed_open.h"
 #include "restore/files/written_files.h"
 #include "restore/preflight/ids.h"

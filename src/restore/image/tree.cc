@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "restore/files/removed.h"
+#include "restore/files/removed_files.h"
 #include "store/format/member.h"
 
 namespace gpuckpt::restore {

@@ -18,7 +18,7 @@
 #include <mutex>
 
 #include "gpuckpt/wire.h"
-#include "restore/files/removed.h"
+#include "restore/files/removed_files.h"
 #include "restore/preflight/checks.h"
 #include "restore/protocol/device_ring.h"
 #include "store/io/printable.h"

@@ -12,7 +12,7 @@
 #include "base/files/file_time.h"
 #include "base/procfs/proc.h"
 #include "base/text/text.h"
-#include "restore/files/removed.h"
+#include "restore/files/removed_files.h"
 #include "restore/files/unnoticed_open.h"
 #include "restore/files/written_files.h"
 #include "restore/memory/vdso.h"

@@ -24,7 +24,7 @@
 #include "gpuckpt/exit_codes.h"
 #include "restore/files/file_sums.h"
 #include "restore/files/foreign_leases.h"
-#include "restore/files/removed.h"
+#include "restore/files/removed_files.h"
 #include "restore/files/stored_files.h"
 #include "restore/files/written_files.h"
 #include "restore/image/image.h"

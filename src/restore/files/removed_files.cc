@@ -1,4 +1,4 @@
-#include "restore/files/removed.h"
+#include "restore/files/removed_files.h"
 #include "store/io/printable.h"
 
 #include <errno.h>
