@@ -26,7 +26,7 @@
 
 #include "process/install.h"
 #include "restore/pager/pager.h"
-#include "restore/preflight/ids.h"
+#include "restore/preflight/process_ids.h"
 #include "store/format/sizes.h"
 #include "store/io/json_text.h"
 #include "store/store.h"

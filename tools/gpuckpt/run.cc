@@ -21,7 +21,7 @@
 #include "process/job_lease.h"
 #include "process/process.h"
 #include "process/resume.h"
-#include "restore/preflight/ids.h"
+#include "restore/preflight/process_ids.h"
 #include "status_file.h"
 #include "store/io/remote.h"
 #include "store/store.h"

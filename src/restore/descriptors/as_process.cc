@@ -9,7 +9,7 @@
 
 #include <new>
 
-#include "restore/preflight/ids.h"
+#include "restore/preflight/process_ids.h"
 
 namespace gpuckpt::restore {
 

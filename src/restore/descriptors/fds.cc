@@ -26,7 +26,7 @@
 #include "restore/files/removed_files.h"
 #include "restore/files/unnoticed_open.h"
 #include "restore/files/written_files.h"
-#include "restore/preflight/ids.h"
+#include "restore/preflight/process_ids.h"
 
 namespace gpuckpt::restore {
 

@@ -18,7 +18,7 @@
 #include "restore/memory/memory_need.h"
 #include "restore/memory/plan_builder.h"
 #include "restore/preflight/checks.h"
-#include "restore/preflight/ids.h"
+#include "restore/preflight/process_ids.h"
 
 namespace gpuckpt::restore {
 

@@ -13,7 +13,7 @@
 
 #include "restore/descriptors/job_fds.h"
 #include "restore/image/tree.h"
-#include "restore/preflight/ids.h"
+#include "restore/preflight/process_ids.h"
 #include "restore/supervisor/start.h"
 
 namespace gpuckpt::restore {

@@ -1,4 +1,4 @@
-#include "restore/preflight/ids.h"
+#include "restore/preflight/process_ids.h"
 
 #include <errno.h>
 #include <fcntl.h>
