@@ -172,7 +172,7 @@ struct BlobHeader {
 static_assert(sizeof(BlobHeader) == 16);
 
 // --- layer file: LayerFileHeader, body (zstd). A layer, decompressed, and the top layer in a
-// manifest: map.cc and FORMAT.md.
+// manifest: space_map.cc and FORMAT.md.
 struct LayerFileHeader {
   char magic[8];
   uint32_t version;

@@ -1,5 +1,5 @@
 // A manifest: what one snapshot consists of. In memory its map is whole; on disk it is a stack of
-// layers (map.h), the newest of them in the manifest itself while it is small.
+// layers (space_map.h), the newest of them in the manifest itself while it is small.
 //
 // Owner: the caller; layers are shared and immutable. Threads: one for each object. Errors: a
 // Status that names the file.
@@ -11,7 +11,7 @@
 
 #include "store/codec/crypt.h"
 #include "store/format/format.h"
-#include "store/format/map.h"
+#include "store/format/space_map.h"
 #include "store/io/env.h"
 
 namespace gpuckpt::store {

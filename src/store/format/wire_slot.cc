@@ -4,8 +4,8 @@
 #include <cstring>
 #include <vector>
 
-#include "store/format/map.h"
 #include "store/format/member.h"
+#include "store/format/space_map.h"
 
 namespace gpuckpt::store {
 namespace {

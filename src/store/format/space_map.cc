@@ -1,4 +1,4 @@
-#include "store/format/map.h"
+#include "store/format/space_map.h"
 
 #include <xxh_x86dispatch.h>
 
