@@ -7,7 +7,7 @@
 #include "device/modules/references.h"
 #include "device/objects/arrays.h"
 #include "device/objects/graphs.h"
-#include "device/objects/green.h"
+#include "device/objects/green_contexts.h"
 #include "intercept/gate/use_note.h"
 #include "intercept/generated/real_driver.h"
 

@@ -1,7 +1,7 @@
 #include "device/capture/idle.h"
 
 #include "base/syscall.h"
-#include "device/objects/green.h"
+#include "device/objects/green_contexts.h"
 #include "intercept/generated/real_driver.h"
 
 namespace gpuckpt::device {

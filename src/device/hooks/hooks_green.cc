@@ -1,6 +1,7 @@
-// Green contexts and the resources they are made of, as the program asks for them. See green.h.
+// Green contexts and the resources they are made of, as the program asks for them. See
+// green_contexts.h.
 #include "device/hooks/hooks.h"
-#include "device/objects/green.h"
+#include "device/objects/green_contexts.h"
 #include "intercept/generated/custom_hooks.h"
 #include "intercept/generated/real_driver.h"
 

@@ -3,7 +3,7 @@
 #include "device/base/times.h"
 #include "device/hooks/hooks.h"
 #include "device/objects/graphs.h"
-#include "device/objects/green.h"
+#include "device/objects/green_contexts.h"
 #include "device/sharing/ipc.h"
 #include "intercept/generated/custom_hooks.h"
 #include "intercept/generated/real_driver.h"

@@ -12,7 +12,7 @@
 #include "device/modules/references.h"
 #include "device/objects/arrays.h"
 #include "device/objects/graphs.h"
-#include "device/objects/green.h"
+#include "device/objects/green_contexts.h"
 #include "device/objects/notifications.h"
 #include "device/replay/upload.h"
 #include "device/sharing/ipc.h"

@@ -1,4 +1,4 @@
-#include "device/objects/green.h"
+#include "device/objects/green_contexts.h"
 
 #include "base/syscall.h"
 #include "device/capture/capture.h"
