@@ -10,7 +10,7 @@
 #include "base/heap.h"
 #include "base/text/failure.h"
 #include "gpuckpt/process_format.h"
-#include "snapshot/io/embed.h"
+#include "snapshot/io/embedded_files.h"
 #include "snapshot/memory/host_pages.h"
 
 namespace gpuckpt {

@@ -1,4 +1,4 @@
-#include "snapshot/io/embed.h"
+#include "snapshot/io/embedded_files.h"
 
 #include <fcntl.h>
 
