@@ -20,7 +20,7 @@
 #include "process/install.h"
 #include "process/job_lease.h"
 #include "process/process.h"
-#include "process/resume.h"
+#include "process/resume_job.h"
 #include "restore/preflight/process_ids.h"
 #include "status_file.h"
 #include "store/io/remote.h"

@@ -1,5 +1,5 @@
 // gpuckpt resume: makes a suspended process take its device memory back and continue. (`run
-// --resume` is in resume.cc.)
+// --resume` is in process/resume_job.cc.)
 
 #include "process/process.h"
 #include "verb.h"

@@ -1,4 +1,4 @@
-#include "process/resume.h"
+#include "process/resume_job.h"
 
 #include <errno.h>
 #include <string.h>
