@@ -25,6 +25,32 @@ Status SnapshotWriterImpl::publish_packs() {
   return sync_store(env_, paths_.root);
 }
 
+// `packs`: of each pack of the manifest, its number among ours.
+Status SnapshotWriterImpl::digest_space(const std::vector<uint32_t>& packs, SpaceMap* space) const {
+  SpaceDigest sum;
+  const uint64_t unit = chunk_unit(space->space);
+  for (const Run& run : space->runs) {
+    if (run.pack == kZeroPack) {
+      sum.zeros(run.address, run.length);
+      continue;
+    }
+    const std::vector<ChunkEntry>& chunks = packs_[packs[run.pack]].chunks;
+    uint64_t address = run.address;
+    for (uint32_t i = run.chunk; i < run.chunk + run.count; ++i) {
+      if (chunks[i].length != chunk_length(address, run.end(), unit)) {
+        return Status::Error(
+            fmt::format("the chunk at {:#x} of space {:#x} has another length than its name "
+                        "stands for (a bug in gpuckpt: please report)",
+                        address, space->space));
+      }
+      sum.chunk(address, chunks[i].length, chunks[i].name);
+      address += chunks[i].length;
+    }
+  }
+  space->digest = sum.finish();
+  return Status::Ok();
+}
+
 Status SnapshotWriterImpl::build_manifest(Manifest* manifest) {
   std::vector<PlacedRun> all;
   for (auto& lane : lanes_) {
@@ -63,29 +89,8 @@ Status SnapshotWriterImpl::build_manifest(Manifest* manifest) {
     }
     add_run(&runs, ref, chunk_unit(run.space));
   }
-  for (SpaceMap& space : manifest->spaces) {
-    SpaceDigest sum;
-    const uint64_t unit = chunk_unit(space.space);
-    for (const Run& run : space.runs) {
-      if (run.pack == kZeroPack) {
-        sum.zeros(run.address, run.length);
-        continue;
-      }
-      const std::vector<ChunkEntry>& chunks = packs_[back[run.pack]].chunks;
-      uint64_t address = run.address;
-      for (uint32_t i = run.chunk; i < run.chunk + run.count; ++i) {
-        if (chunks[i].length != chunk_length(address, run.end(), unit)) {
-          return Status::Error(
-              fmt::format("the chunk at {:#x} of space {:#x} has another length than its name "
-                          "stands for (a bug in gpuckpt: please report)",
-                          address, space.space));
-        }
-        sum.chunk(address, chunks[i].length, chunks[i].name);
-        address += chunks[i].length;
-      }
-    }
-    space.digest = sum.finish();
-  }
+  for (SpaceMap& space : manifest->spaces)
+    if (Status status = digest_space(back, &space); !status.ok()) return status;
   manifest->blobs.resize(blobs_.size());
   for (const auto& [name, blob] : blobs_)
     manifest->blobs[blob.space & ~kBlobSpace] = {name, blob.length};

@@ -219,6 +219,7 @@ class SnapshotWriterImpl : public SnapshotWriter {
   Status finish_pack();
   Status sync_packs(size_t but);
   Status publish_packs();
+  Status digest_space(const std::vector<uint32_t>& packs, SpaceMap* space) const;
   Status build_manifest(Manifest* manifest);
   Status describe(const std::string& meta, CommitResult* result, std::string* out);
 

@@ -150,10 +150,6 @@ bool wait_contexts(uint64_t until_ms, bool marked_only, Culprit* culprit, Device
   return true;
 }
 
-}  // namespace
-
-namespace {
-
 // What `freeze` found when it closed the gate.
 struct AtFreeze {
   bool loaded;
@@ -182,6 +178,57 @@ bool freeze_unused(uint64_t deadline_ms, bool (*unused)(), DeviceReport* report)
 bool not_loaded() { return !realm_loaded(); }
 // A thread can have been inside cuInit when we asked first.
 bool not_initialised() { return !(machine_facts.initialised = learn_machine(&machine_facts)); }
+
+// With the gate closed: calls that have returned, of which the driver still owes something.
+bool has_open_ends(Culprit* culprit) {
+  if (captures_active)
+    format(culprit->text, sizeof culprit->text, "a stream capture is in progress (stream %p)",
+           reinterpret_cast<void*>(capture_latest));
+  else if (ipc_fetching())
+    copy(culprit->text, sizeof culprit->text,
+         "a thread waits for memory of another process (cuIpcOpenMemHandle)");
+  else if (link_reports_later())
+    copy(culprit->text, sizeof culprit->text,
+         "a linker session (cuLinkCreate) that reports into the program's memory is open");
+  else
+    return false;
+  return true;
+}
+
+enum class Frozen { kYes, kNotNow, kFailed };  // kFailed: the report says why
+
+// Closes the gate, and opens it again unless the devices are idle behind it. Not now: `culprit` or
+// `locked` says why. `start`: of the whole freeze, in microseconds.
+Frozen freeze_once(uint64_t start, uint64_t gate_until, Culprit* culprit, const char** locked,
+                   DeviceReport* report) {
+  const uint64_t closing = sys::now_us();
+  GateHolder holder = {};
+  if (!close_gate(gate_until, &holder)) {
+    // A thread that waits for the device: what it waits for is the better name.
+    bool busy = find_busy(culprit);
+    size_t used = busy ? length(culprit->text) : 0;
+    format(culprit->text + used, sizeof culprit->text - used, "%sthread %d is inside %s",
+           busy ? "; " : "", holder.tid, function_name(holder.function));
+    return Frozen::kNotNow;
+  }
+  const auto open_again = [](Frozen frozen) {
+    gate_open();
+    return frozen;
+  };
+  if (has_open_ends(culprit)) return open_again(Frozen::kNotNow);
+  if (!wait_contexts(gate_until, false, culprit, report))
+    return open_again(report->code ? Frozen::kFailed : Frozen::kNotNow);
+  if (!print_pending()) {
+    *locked = "a thread had standard output locked, where what kernels print is due";
+    return open_again(Frozen::kNotNow);
+  }
+  pools_finish_frees();
+  report->idle_us = closing - start;
+  report->gate_us = sys::now_us() - closing;
+  // Again: when it was asked first, a thread may have been in the middle of cuInit.
+  learn_machine(&machine_facts);
+  return check_refusals(report) && learn_state(report) ? Frozen::kYes : open_again(Frozen::kFailed);
+}
 
 }  // namespace
 
@@ -230,44 +277,10 @@ bool freeze(uint64_t gate_ms, uint64_t deadline_ms, DeviceReport* report) {
     wait_contexts(soft, true, &culprit, report);
     if (report->code) return false;
 
-    uint64_t closing = sys::now_us();
     uint64_t gate_until = now_ms() + gate_ms;
     if (gate_until > deadline_ms) gate_until = deadline_ms;
-    GateHolder holder = {};
-    if (!close_gate(gate_until, &holder)) {
-      // A thread that waits for the device: what it waits for is the better name.
-      bool busy = find_busy(&culprit);
-      size_t used = busy ? length(culprit.text) : 0;
-      format(culprit.text + used, sizeof culprit.text - used, "%sthread %d is inside %s",
-             busy ? "; " : "", holder.tid, function_name(holder.function));
-    } else if (captures_active) {
-      format(culprit.text, sizeof culprit.text, "a stream capture is in progress (stream %p)",
-             reinterpret_cast<void*>(capture_latest));
-      gate_open();
-    } else if (ipc_fetching()) {
-      copy(culprit.text, sizeof culprit.text,
-           "a thread waits for memory of another process (cuIpcOpenMemHandle)");
-      gate_open();
-    } else if (link_reports_later()) {
-      copy(culprit.text, sizeof culprit.text,
-           "a linker session (cuLinkCreate) that reports into the program's memory is open");
-      gate_open();
-    } else if (!wait_contexts(gate_until, false, &culprit, report)) {
-      gate_open();
-      if (report->code) return false;
-    } else if (!print_pending()) {
-      locked = "a thread had standard output locked, where what kernels print is due";
-      gate_open();
-    } else {
-      pools_finish_frees();
-      report->idle_us = closing - start;
-      report->gate_us = sys::now_us() - closing;
-      // Again: when it was asked first, a thread may have been in the middle of cuInit.
-      learn_machine(&machine_facts);
-      if (check_refusals(report) && learn_state(report)) return true;
-      gate_open();
-      return false;
-    }
+    const Frozen frozen = freeze_once(start, gate_until, &culprit, &locked, report);
+    if (frozen != Frozen::kNotNow) return frozen == Frozen::kYes;
     if (now_ms() + pause_ms < deadline_ms) sys::sleep_us(pause_ms * 1000);
     pause_ms = pause_ms < 500 ? pause_ms * 2 : 500;
   } while (now_ms() < deadline_ms);

@@ -121,6 +121,40 @@ uint64_t place_for_vdso(const Image& image, const Plan& p) {
   return 0;
 }
 
+std::vector<PlanBlob> plan_blobs(const Memory& memory, Builder* b) {
+  std::vector<PlanBlob> blobs;
+  for (const auto& [name, bytes] : memory.blobs) {
+    PlanBlob blob{};
+    blob.offset = b->add(bytes);
+    blob.bytes = bytes.size();
+    strncpy(blob.name, name.c_str(), sizeof(blob.name) - 1);
+    blobs.push_back(blob);
+  }
+  return blobs;
+}
+
+std::vector<PlanFd> plan_descriptors(const Image& image) {
+  std::vector<PlanFd> fds;
+  for (const auto& [d, path] : image.fds)
+    if (!(d.fd_flags & kFdInFlight))
+      fds.push_back({d.fd, d.fd_flags,
+                     d.kind == kFdMemory && d.value[1] && d.description == d.fd
+                         ? static_cast<uint32_t>(d.value[0]) & ~kEarlySeals
+                         : 0,
+                     0});
+  return fds;
+}
+
+// Where the launcher fits between the program's mappings.
+bool find_gaps(const Image& image, Plan* p) {
+  // Steps are larger above 8 TiB, because AddressSanitizer's shadow takes everything below 16 TiB.
+  const auto step = [](uint64_t at) { return at < 8ull << 40 ? 1ull << 30 : 64ull << 30; };
+  int found = 0;
+  for (uint64_t at = 4ull << 30; at < 112ull << 40 && found < kGaps; at += step(at))
+    if (is_free(image, at, at + p->gap_bytes + 4096)) p->gap[found++] = at;
+  return found > 0;
+}
+
 }  // namespace
 
 std::vector<uint8_t> build_plan(const Image& image, const Memory& memory, const PlanFds& fds,
@@ -144,23 +178,9 @@ std::vector<uint8_t> build_plan(const Image& image, const Memory& memory, const 
   p.maps = b.add(maps), p.map_count = maps.size();
   p.fills = b.add(memory.fills), p.fill_count = memory.fills.size();
   p.extents = b.add(memory.extents), p.extent_count = memory.extents.size();
-  std::vector<PlanBlob> blobs;
-  for (const auto& [name, bytes] : memory.blobs) {
-    PlanBlob blob{};
-    blob.offset = b.add(bytes);
-    blob.bytes = bytes.size();
-    strncpy(blob.name, name.c_str(), sizeof(blob.name) - 1);
-    blobs.push_back(blob);
-  }
+  const std::vector<PlanBlob> blobs = plan_blobs(memory, &b);
   p.blobs = b.add(blobs), p.blob_count = blobs.size();
-  std::vector<PlanFd> plan_fds;
-  for (const auto& [d, path] : image.fds)
-    if (!(d.fd_flags & kFdInFlight))
-      plan_fds.push_back({d.fd, d.fd_flags,
-                          d.kind == kFdMemory && d.value[1] && d.description == d.fd
-                              ? static_cast<uint32_t>(d.value[0]) & ~kEarlySeals
-                              : 0,
-                          0});
+  const std::vector<PlanFd> plan_fds = plan_descriptors(image);
   p.fds = b.add(plan_fds), p.fd_count = plan_fds.size();
   p.process = b.add(image.blob), p.process_bytes = image.blob.size();
   p.auxv = b.add(image.auxv), p.auxv_bytes = image.auxv.size();
@@ -182,11 +202,7 @@ std::vector<uint8_t> build_plan(const Image& image, const Memory& memory, const 
   }
   p.bytes = b.bytes.size();
   p.gap_bytes = (kGapCode + kGapStack + kGapVdso + kGapText + p.bytes + 0xffff) & ~0xffffull;
-  int found = 0;
-  // Steps are larger above 8 TiB, because AddressSanitizer's shadow takes everything below 16 TiB.
-  const auto step = [](uint64_t at) { return at < 8ull << 40 ? 1ull << 30 : 64ull << 30; };
-  for (uint64_t at = 4ull << 30; at < 112ull << 40 && found < kGaps; at += step(at))
-    if (is_free(image, at, at + p.gap_bytes + 4096)) p.gap[found++] = at;
+  const bool found = find_gaps(image, &p);
   if (!found) *error = "the program's address space leaves no room for the launcher";
   if (jumps && found) {
     p.vdso_at = place_for_vdso(image, p);

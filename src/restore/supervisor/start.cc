@@ -373,11 +373,50 @@ bool ended_well(pid_t pid) {
   return status == 0;
 }
 
+// The program under an init in namespaces of its own. `status`, `end`: the pipe by which init says
+// how it ended. Returns the child, or -1.
+pid_t start_in_namespaces(Start* s, Fd* status, int end) {
+  const uid_t uid = geteuid();
+  const gid_t gid = getegid();
+  const pid_t root = s->tree.root().image.head.pid;
+  pid_t child = fork_as(0, CLONE_NEWPID | CLONE_NEWNS);
+  if (child < 0) {
+    s->user_namespace = true;
+    child = fork_as(0, CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS);
+  }
+  if (child == 0) {
+    for (auto& m : s->tree.members) m->report.reset();
+    status->reset();
+    if (root == 1) become_init(s, uid, gid);
+    be_init(s, uid, gid, end);
+  }
+  if (root == 1) status->reset();  // the program is our child
+  return child;
+}
+
+// The program beside this process. Returns the child, 0 where it failed and has reported that, or
+// -1.
+pid_t start_here(Start* s) {
+  const pid_t root = s->tree.root().image.head.pid;
+  const bool old_ids = s->ids == Ids::kHere;
+  const bool prelude = old_ids && s->tree.has_prelude();
+  set_clocks(s->tree.root().image, s->tree.root().their_report.get());
+  const pid_t child = fork_as(old_ids && !prelude ? root : 0, 0);
+  if (child == 0) {
+    for (auto& m : s->tree.members) m->report.reset();
+    if (prelude) be_intermediate_forker(s);
+    become(s, 0);
+  }
+  if (child <= 0 || !prelude) return child;
+  const pid_t helper = root_helper(*s);
+  const bool made = ended_well(child) && (!helper || ended_well(helper));
+  return made ? root : 0;
+}
+
 }  // namespace
 
 bool start_program(Tree* tree, const std::string& launcher, Ids ids, Started* out,
                    std::string* error) {
-  int pipe_ends[2] = {-1, -1};
   auto give_up = [&] {
     *error = strerror(errno);
     return false;
@@ -405,40 +444,17 @@ bool start_program(Tree* tree, const std::string& launcher, Ids ids, Started* ou
           .become = become,
           .restorer = namespaces_of("self"),
           .progress = new (shared) Start::Progress{}};
-  const uid_t uid = geteuid();
-  const gid_t gid = getegid();
-  const pid_t root = tree->root().image.head.pid;
-  pid_t child = -1;
+  pid_t child;
+  Fd end;
   if (ids == Ids::kNamespace) {
+    int pipe_ends[2];
     if (pipe2(pipe_ends, O_CLOEXEC) != 0) return give_up();
     out->status = Fd(pipe_ends[0]);
-    Fd end(pipe_ends[1]);
-    child = fork_as(0, CLONE_NEWPID | CLONE_NEWNS);
-    if (child < 0) {
-      s.user_namespace = true;
-      child = fork_as(0, CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS);
-    }
-    if (child == 0) {
-      for (auto& m : tree->members) m->report.reset();
-      out->status.reset();
-      if (root == 1) become_init(&s, uid, gid);
-      be_init(&s, uid, gid, end.get());
-    }
-    if (root == 1) out->status.reset();  // the program is our child
+    end = Fd(pipe_ends[1]);
+    child = start_in_namespaces(&s, &out->status, end.get());
+    end.reset();
   } else {
-    const bool prelude = ids == Ids::kHere && tree->has_prelude();
-    set_clocks(tree->root().image, tree->root().their_report.get());
-    child = fork_as(ids == Ids::kHere && !prelude ? root : 0, 0);
-    if (child == 0) {
-      for (auto& m : tree->members) m->report.reset();
-      if (prelude) be_intermediate_forker(&s);
-      become(&s, 0);
-    }
-    if (child > 0 && prelude) {
-      const pid_t helper = root_helper(s);
-      const bool made = ended_well(child) && (!helper || ended_well(helper));
-      child = made ? root : 0;  // otherwise the failure was reported
-    }
+    child = start_here(&s);
   }
   if (child < 0) {
     *error = std::string(ids == Ids::kNamespace ? "namespaces are not allowed here: "

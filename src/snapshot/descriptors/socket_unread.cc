@@ -305,6 +305,14 @@ uint64_t expected_socket_records() {
   return out;
 }
 
+// Of two messages of a stream, one after the other: only a byte that is or was urgent ends the
+// first one where all else is alike.
+static bool would_be_read_at_once(const Peeked& a, const Peeked& b) {
+  return !a.passed_count && !b.passed_count && static_cast<uint64_t>(a.bytes) < kMessageRoom &&
+         a.credentials[0] == b.credentials[0] && a.credentials[1] == b.credentials[1] &&
+         a.credentials[2] == b.credentials[2];
+}
+
 bool put_unix_queue(FdTable* t, FdTable::SocketSeen* seen, char* room) {
   const int fd = seen->fd;
   if (!has_no_hidden_message(t, *seen)) return false;
@@ -353,16 +361,10 @@ bool put_unix_queue(FdTable* t, FdTable::SocketSeen* seen, char* room) {
       ok = false;
       break;
     }
-    // Only a byte that is or was urgent ends a message where all else is alike.
-    const bool alike = n && !last.passed_count && !p.passed_count &&
-                       static_cast<uint64_t>(last.bytes) < kMessageRoom &&
-                       last.credentials[0] == p.credentials[0] &&
-                       last.credentials[1] == p.credentials[1] &&
-                       last.credentials[2] == p.credentials[2];
     const bool is_urgent = has_urgent && *room == urgent && !last.passed_count &&
                            (n == 0 || (last.credentials[0] == p.credentials[0] &&
                                        last.credentials[1] == p.credentials[1]));
-    marked |= stream && alike && !is_urgent;
+    marked |= stream && n && would_be_read_at_once(last, p) && !is_urgent;
     uint64_t done = 0;
     if (is_urgent) {
       has_urgent = false;
