@@ -107,6 +107,7 @@ struct ThreadState {
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   int per_thread = 0;        // inside a _ptsz/_ptds entry point
   bool in_callback = false;  // a host function is running
+  size_t stack_bytes = 0;    // of the thread; 0: not asked for yet
   // The dependencies that cuStreamGetCaptureInfo returned to the thread last.
   std::vector<CUgraphNode> asked_nodes;
   std::vector<CUgraphEdgeData> asked_edges;

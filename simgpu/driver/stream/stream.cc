@@ -39,6 +39,22 @@ bool spin_until(F f) {
   return false;
 }
 
+// Products of matrices need 90 KiB of stack.
+bool can_run_kernels() {
+  constexpr size_t kEnough = 256 << 10;
+  ThreadState* t = thread();
+  if (t->stack_bytes == 0) {
+    pthread_attr_t attributes;
+    void* lowest;
+    if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+      pthread_attr_getstack(&attributes, &lowest, &t->stack_bytes);
+      pthread_attr_destroy(&attributes);
+    }
+    if (t->stack_bytes == 0) t->stack_bytes = 1;  // unknown
+  }
+  return t->stack_bytes >= kEnough;
+}
+
 }  // namespace
 
 void Timeline::advance(uint64_t n) {
@@ -192,7 +208,9 @@ CUresult Stream::wait_all() {
 }
 
 void Stream::wait(uint64_t number, const Work* own) {
-  while (!timeline->reached(number) && help(number, own)) {
+  if (!timeline->reached(number) && can_run_kernels()) {
+    while (!timeline->reached(number) && help(number, own)) {
+    }
   }
   timeline->wait(number);
 }

@@ -1,6 +1,6 @@
 // A thread that waits for a stream does the work itself when the stream's own thread gets no
 // processor: here a signal holds that thread. What may not run on the caller's thread (a host
-// function) waits for it.
+// function) waits for it, and so does a thread whose stack is too small for kernels.
 #include <dirent.h>
 #include <pthread.h>
 #include <sys/syscall.h>
@@ -108,6 +108,16 @@ int main() {
     while (i >= 32 - last % 32) --last;
     CHECK(seen[i] == last);
   }
+
+  pthread_attr_t little;
+  pthread_attr_init(&little);
+  pthread_attr_setstacksize(&little, 128 << 10);
+  OK(launch1(fill, 1, 32, stream, d, 4u, 32u));
+  CHECK(pthread_create(&other, &little, wait_too, context) == 0);
+  rest(0.05);
+  EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+  OK(cuStreamSynchronize(stream));
+  CHECK(pthread_join(other, nullptr) == 0);
 
   OK(cuLaunchHostFunc(stream, host_function, nullptr));
   OK(launch1(fill, 1, 32, stream, d, 5u, 32u));
