@@ -10,7 +10,7 @@
 namespace gpuckpt {
 
 // The bytes of gpuckpt_sigreturn are the ones unwinders know a signal frame by; it has no unwind
-// entry on purpose.
+// entry on purpose. gdb wants the name that glibc's has, too.
 asm(R"(
 .text
 .type gpuckpt_clone, @function
@@ -33,13 +33,13 @@ gpuckpt_clone:
 .size gpuckpt_clone, .-gpuckpt_clone
     nop
     nop
-.globl gpuckpt_sigreturn
-.hidden gpuckpt_sigreturn
-.type gpuckpt_sigreturn, @function
-gpuckpt_sigreturn:
+.globl __restore_rt
+.hidden __restore_rt
+.type __restore_rt, @function
+__restore_rt:
     mov $15, %rax
     syscall
-.size gpuckpt_sigreturn, .-gpuckpt_sigreturn
+.size __restore_rt, .-__restore_rt
 )");
 extern "C" long gpuckpt_clone(uint64_t flags, uint64_t stack, int* ptid, int* ctid, void* tls)
     __attribute__((visibility("hidden")));

@@ -16,6 +16,6 @@ long clone_raw(uint64_t flags, uint64_t stack_top, void (*run)(void*), void* arg
                int* parent_tid, int* child_tid, void* tls);
 
 // The return trampoline of our signal handlers.
-extern "C" void gpuckpt_sigreturn();
+extern "C" void gpuckpt_sigreturn() __asm__("__restore_rt");
 
 }  // namespace gpuckpt
