@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The commands of the documentation do what it says: docs_test.py BUILD_DIR [PAGE...]
 
-A block of README.md or docs/**/*.md is run when `<!-- run -->` stands on the line before it:
+A block of README.md, CONTRIBUTING.md or docs/**/*.md is run when `<!-- run -->` stands on the line before it:
 
     <!-- run -->
     ```console
@@ -18,6 +18,7 @@ What a reader has and the test does not (a program, a shared disk) is prepared b
     -->
 
 A line that begins with `after N:` is run in the block that follows, after its Nth command: it waits for what a reader sees.
+`<!-- run where COMMAND -->`, and a comment that begins so, are left out where that command fails (a program is not installed).
 
 All such blocks of a page are one bash session in a new folder, with the build's programs in PATH and the source folder
 in $CHECKOUT. Each command must end with 0, unless the next one is `echo $?`; `doctor` may warn (3): what this machine lacks is
@@ -34,30 +35,32 @@ import tempfile
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1]
-BLOCK = re.compile(r"^( *)<!-- run -->\n\1```console\n(.*?)^\1```$|^<!-- run\n(?P<prepares>.*?)^-->$", re.M | re.S)
+BLOCK = re.compile(r"^(?P<indent> *)<!-- run(?: where (?P<where>[^\n]+))? -->\n(?P=indent)```console\n(?P<shown>.*?)^(?P=indent)```$"
+                   r"|^<!-- run(?: where (?P<only>[^\n]+))?\n(?P<prepares>.*?)^-->$", re.M | re.S)
 AFTER = re.compile(r"after (\d+): (.*)")
 ID = r"\d{8}-\d{9}-[a-z0-9]{4}"
 LIMIT_S = 120
 
 
 def steps(page):
-    """(line, command, output that is shown) of all blocks of a page that are run."""
+    """[line, command, output that is shown, the command that says where it is run] of all blocks of a page that are run."""
     text, between = page.read_text(), {}
     for block in BLOCK.finditer(text):
+        where = block["where"] or block["only"] or ""
         if block["prepares"] is not None:
             first = text[:block.start("prepares")].count("\n") + 1
             for number, line in enumerate(block["prepares"].splitlines(), first):
                 if after := AFTER.fullmatch(line):
-                    between[int(after[1])] = [number, after[2], []]
+                    between[int(after[1])] = [number, after[2], [], where]
                 else:
-                    yield [number, line, []]
+                    yield [number, line, [], where]
             continue
-        first = text[:block.start(2)].count("\n") + 1
+        first = text[:block.start("shown")].count("\n") + 1
         found = []
-        for number, line in enumerate(block[2].splitlines(), first):
-            line = line[len(block[1]):]
+        for number, line in enumerate(block["shown"].splitlines(), first):
+            line = line[len(block["indent"]):]
             if line.startswith("$ "):
-                found.append([number, line[2:], []])
+                found.append([number, line[2:], [], where])
             elif found and found[-1][1].endswith("\\") and line.startswith("> "):
                 found[-1][1] += "\n" + line[2:]
             elif found:
@@ -141,7 +144,9 @@ def check(page, build):
         return [], 0
     session = Session(build)
     name, problems = page.relative_to(SOURCE), []
-    for i, (line, command, shown) in enumerate(todo):
+    left_out = {where for where in {step[3] for step in todo} if where and session.run(where)[0] != 0}
+    todo = [step for step in todo if step[3] not in left_out]
+    for i, (line, command, shown, _) in enumerate(todo):
         status, output, said = session.run(command)
         may_fail = i + 1 < len(todo) and todo[i + 1][1] == "echo $?"
         warns = status == 3 and command.startswith("gpuckpt doctor")
@@ -160,7 +165,7 @@ def main():
     if not (build / "examples/train_charlm").exists():
         print("skipped: the examples are not built")
         return 77
-    pages = [Path(p).resolve() for p in sys.argv[2:]] or [SOURCE / "README.md", *sorted((SOURCE / "docs").rglob("*.md"))]
+    pages = [Path(p).resolve() for p in sys.argv[2:]] or [SOURCE / "README.md", SOURCE / "CONTRIBUTING.md", *sorted((SOURCE / "docs").rglob("*.md"))]
     problems, commands = [], 0
     for page in pages:
         wrong, count = check(page, build)
