@@ -129,6 +129,13 @@ def tools():
             expect(process.wait(60) == 0 and run.says("survived"), "did not go on")
         return go
 
+    def own_malloc(run):
+        """It does not work before main, and the program is not ended by a call of ours."""
+        process = start(run, [program(run, "own_malloc")])
+        fails(run, process.pid, ["malloc of its own"])
+        goes_on(run, process)
+
+    yield "own_malloc", own_malloc
     yield "thread_sanitizer", thread
     yield "tracer", tracer
     yield "valgrind", under("valgrind", "-q", words=["valgrind"])

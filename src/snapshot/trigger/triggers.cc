@@ -36,6 +36,7 @@
 #include "snapshot/park/raw_thread.h"
 #include "snapshot/park/stopped_process.h"
 #include "snapshot/process/limits.h"
+#include "snapshot/trigger/early_malloc.h"
 #include "snapshot/trigger/program_end.h"
 #include "snapshot/trigger/refusal_note.h"
 
@@ -289,6 +290,12 @@ void after_fork() {
 __attribute__((constructor(101))) void start(int, char**, char** environment) {
   library.pid = library.host_pid = sys::getpid();
   library.timer_id = -1;
+  if (!malloc_works_already()) {
+    copy(library.why_not, sizeof(library.why_not),
+         "the program has a malloc of its own that does not work before its main function");
+    log_line(LogLevel::kInfo, "snapshots are not possible: %s", library.why_not);
+    return;
+  }
   find_job_name(environment);
   read_config(environment);
   if (device_plugin) device_plugin->configure();

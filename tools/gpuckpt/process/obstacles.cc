@@ -87,7 +87,8 @@ Status why_deaf(int pid) {
   return Status::Refused(fmt::format(
       "process {} has libgpuckpt.so loaded, but it does not listen: it is still starting, or was "
       "built for another gpuckpt, or uses Syscall User Dispatch (prctl), under which it would not "
-      "survive the signal for a snapshot",
+      "survive the signal for a snapshot, or has a malloc of its own that does not work before its "
+      "main function",
       pid));
 }
 
