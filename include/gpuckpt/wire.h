@@ -15,7 +15,7 @@
 
 namespace gpuckpt::wire {
 
-inline constexpr uint32_t kWireVersion = 16;
+inline constexpr uint32_t kWireVersion = 17;
 inline constexpr uint32_t kMagic = 0x6b637067;  // "gpck"
 
 // ---------------------------------------------------------------------------------------------------------
@@ -218,8 +218,8 @@ struct CtlRequest {
   uint32_t flags;
   uint64_t timeout_ms;  // 0 = default
   int32_t stop_status;  // kCtlStop: the program ends with this status
-  uint32_t reserved;
-  Namespaces asker;  // of the process that asks; zeros: not said
+  uint32_t asker_user;  // effective user id of the process that asks, + 1; 0: not said
+  Namespaces asker;     // of the same process; zeros: not said
   char tag[128];
   char store[1024];  // empty: the application's own GPUCKPT_STORE. kCtlResume: the --gpu-map
 };

@@ -56,7 +56,7 @@ Status parse(int argc, char** argv, Arguments* out) {
       {"keep", 1, nullptr, 'k'},     {"budget", 1, nullptr, 'b'},
       {"key-file", 1, nullptr, 'K'}, {"budget-action", 1, nullptr, 'B'},
       {"memory", 1, nullptr, 'M'},   {"for", 1, nullptr, 'f'},
-      {nullptr, 0, nullptr, 0}};
+      {"user", 1, nullptr, 'u'},     {nullptr, 0, nullptr, 0}};
   for (int c; (c = getopt_long(argc, argv, "", options, nullptr)) != -1;) {
     switch (c) {
       case 's':
@@ -86,6 +86,9 @@ Status parse(int argc, char** argv, Arguments* out) {
       case 'k':
         if (!number(optarg, 1, INT_MAX, &out->keep))
           fault = fmt::format("GPUCKPT_KEEP={} is not a number of 1 or more", optarg);
+        break;
+      case 'u':
+        if (sscanf(optarg, "%ld:%ld", &out->user, &out->group) != 2) out->user = out->group = -1;
         break;
       case 'M':
         out->memory = strtoull(optarg, nullptr, 10);
@@ -138,6 +141,13 @@ void stand_alone(const Arguments& arguments) {
   for (int fd : {arguments.ring, arguments.parent, arguments.child}) {
     if (fd >= 0) fcntl(fd, F_SETFD, FD_CLOEXEC);
   }
+}
+
+void become_user(const Arguments& a) {
+  if (a.user < 0) return;
+  const auto group = static_cast<gid_t>(a.group);
+  const auto user = static_cast<uid_t>(a.user);
+  if (setresgid(group, group, group) == 0) (void)!setresuid(user, user, user);
 }
 
 void make_absolute(Arguments* arguments) {

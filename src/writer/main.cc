@@ -590,6 +590,7 @@ int run(int argc, char** argv) {
               "[--memory BYTES]\n");
     return kExitUsage;
   }
+  become_user(arguments);
   make_absolute(&arguments);
   offer_to_oom_killer();
   stand_alone(arguments);

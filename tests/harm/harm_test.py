@@ -471,9 +471,23 @@ def users():
         process = start(run, [program(run, "drops")])
         before = ids(process.pid)
         done = run.checkpoint(process.pid)
-        expect(done.returncode == 0, f"checkpoint: exit {done.returncode}: {done.stderr.strip()}")
+        expect(done.returncode == 3 and "user 65534, who owns the snapshot" in done.stderr, f"checkpoint: exit {done.returncode}: {done.stderr.strip()}")
         run.kill(process)
         subprocess.run(["chown", "-R", "0:0", run.work / "store"], check=True)
+        process, pid = run.restore(1)
+        run.until(lambda: ids(pid) == before, process, "before it had its ids again")
+        run.release()
+        run.finish(process)
+
+    def for_a_moment(run):
+        """It has become another user by seteuid alone: the store is the starter's, who restores it."""
+        open_to_all(run)
+        process = start(run, [program(run, "drops"), "moment"])
+        before = ids(process.pid)
+        done = run.checkpoint(process.pid)
+        expect(done.returncode == 0, f"checkpoint: exit {done.returncode}: {done.stderr.strip()}")
+        expect((run.work / "store").stat().st_uid == 0, "the store is not root's")
+        run.kill(process)
         process, pid = run.restore(1)
         run.until(lambda: ids(pid) == before, process, "before it had its ids again")
         run.release()
@@ -586,6 +600,7 @@ def users():
     yield "worker_told", worker("tell", 3, "(drops)", "user nobody (", "with root's rights")
     yield "worker_trusted", worker("trust", 0)
     yield "dropped", dropped
+    yield "for_a_moment", for_a_moment
     yield "store_of_root", store_of_root
     yield "no_store_yet", no_store_yet
     yield "unmapped", unmapped

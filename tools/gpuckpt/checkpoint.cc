@@ -82,6 +82,7 @@ Status checkpoint(const Options& options, Context* context) {
   if (options.children == "ignore") request.flags |= wire::kCtlChildrenIgnore;
   request.stop_status = options.stop_status;
   request.asker = namespaces_of("self");
+  request.asker_user = geteuid() + 1;
   if (!options.timeout.empty()) parse_duration(options.timeout, &request.timeout_ms);
   auto copy = [](const std::string& text, char* to, size_t room) {
     if (text.size() >= room) return false;

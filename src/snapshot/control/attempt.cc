@@ -14,6 +14,7 @@
 #include "snapshot/control/state.h"
 #include "snapshot/control/worker.h"
 #include "snapshot/io/reports.h"
+#include "snapshot/io/writer_start.h"
 #include "snapshot/job/barrier.h"
 #include "snapshot/job/job_name.h"
 #include "snapshot/memory/lazy.h"
@@ -94,6 +95,19 @@ void Attempt::warn_of_namespaces() {
       "%sthe program has a %s of its own (unshare, bwrap, a container): a restore gives it those "
       "of the process that restores it, and its capabilities. Restore it from inside of such ones",
       text.used ? "\n" : "", names);
+}
+
+// A restore takes no snapshots but those of its own user, and who started this program may not be
+// that any more.
+void Attempt::warn_of_owner() {
+  const unsigned owner = writer_user(), asker = s_->asker_user - 1;
+  if (!s_->asker_user || owner == asker || owner == library.start_user) return;
+  Text text(s_->warnings, sizeof(s_->warnings));
+  text.used = length(s_->warnings);
+  text.add(
+      "%sthe program has become user %u, who owns the snapshot: user %u restores it with "
+      "--any-owner, which continues as user %u, or owns the store first (chown -R)",
+      text.used ? "\n" : "", owner, asker, owner);
 }
 
 // --- before the program is disturbed
@@ -535,6 +549,7 @@ bool Attempt::await_durable() {
     *end = 0;
   }
   warn_of_namespaces();
+  warn_of_owner();
   io_thread.run([&] { return add_told(s_->warnings, sizeof(s_->warnings)), 0; });
   copy(s_->id, sizeof(s_->id), message_.text);
   s_->logical_bytes = message_.logical_bytes;

@@ -58,6 +58,7 @@ class Attempt {
   bool memory_ran_out(bool writer_ended);
   void note_pages();
   void warn_of_namespaces();
+  void warn_of_owner();
   bool job_failed();
   bool writer_failed(const wire::Msg&);
   bool writer_failed(const char* otherwise);

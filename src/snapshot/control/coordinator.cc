@@ -219,6 +219,7 @@ void fill_from_command(Snapshot* s, const wire::CtlRequest& r) {
   if (r.flags & wire::kCtlChildrenIgnore) s->children = static_cast<uint32_t>(Children::kIgnore);
   s->stop_status = r.stop_status;
   s->asker = r.asker;
+  s->asker_user = r.asker_user;
   if (r.timeout_ms) s->timeout_ms = r.timeout_ms;
   copy(s->tag, sizeof(s->tag), r.tag);
   if (r.store[0]) copy(s->store, sizeof(s->store), r.store);

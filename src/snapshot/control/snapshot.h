@@ -27,6 +27,7 @@ struct Snapshot : Failure {
   gpuckpt_checkpoint* request = nullptr;  // the program asked for it
   bool self_contained = false;            // --self-contained
   Namespaces asker{};                     // of the command; zeros: not known
+  uint32_t asker_user = 0;                // its effective user id, + 1; 0: not known
   uint32_t children = 0;                  // Children (barrier.h)
   uint64_t births = 0;                    // when the job's processes were listed (job_name.h)
 

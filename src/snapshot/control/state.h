@@ -70,6 +70,7 @@ struct Library {
   bool ready;         // the constructor ran to its end: snapshots can be taken
   char why_not[256];  // otherwise; or, when it is ready all the same, why each one is refused
   bool deaf;          // a system call of our handlers could end the program (seccomp.h)
+  uint32_t start_user, start_group;  // effective ids when the library was loaded
   int pid;
   uint64_t start_time;
   int host_pid;  // as the command line outside sees it; differs in a restored process

@@ -149,6 +149,12 @@ long start_writer(WriterStart* w) {
   return sys::failed(spawn.made) ? spawn.made : 0;
 }
 
+unsigned writer_user() {
+  const auto real = static_cast<unsigned>(sys::call(SYS_getuid));
+  const auto effective = static_cast<unsigned>(sys::call(SYS_geteuid));
+  return real == library.start_user || effective == 0 ? library.start_user : effective;
+}
+
 void reap_keepers() { reap(kEndPatienceUs); }
 
 void forget_keepers() {

@@ -18,6 +18,10 @@ struct WriterStart {
 };
 // ON THE I/O THREAD. -errno: no process could be made.
 long start_writer(WriterStart*);
+// The user who will own what the writer makes: the one who started the program, who will restore
+// it, also while the program is another one for the moment (seteuid). A program that has given up
+// its rights for good keeps its own user.
+unsigned writer_user();
 
 // ON THE I/O THREAD, when the snapshot is over. Reaps keepers whose writers end within a moment;
 // others are reaped the next time.

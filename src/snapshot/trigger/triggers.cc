@@ -289,6 +289,8 @@ void after_fork() {
 
 __attribute__((constructor(101))) void start(int, char**, char** environment) {
   library.pid = library.host_pid = sys::getpid();
+  library.start_user = static_cast<uint32_t>(sys::call(SYS_geteuid));
+  library.start_group = static_cast<uint32_t>(sys::call(SYS_getegid));
   library.timer_id = -1;
   if (!malloc_works_already()) {
     copy(library.why_not, sizeof(library.why_not),
