@@ -136,6 +136,9 @@ class Mpi(Job):
         program = tools.build / "tests" / "real" / f"ring_{self.flavour}"
         if not program.exists() or program.stat().st_mtime < (HERE / "ring.c").stat().st_mtime:
             program.parent.mkdir(parents=True, exist_ok=True)
+            # Debian has the compiler's wrapper in another package than the header.
+            if subprocess.run([compiler, "-x", "c", "-E", "-include", "mpi.h", os.devnull], capture_output=True).returncode != 0:
+                raise Absent(f"{compiler} finds no mpi.h")
             made = program.with_name(f"{program.name}.{os.getpid()}")  # another test may run the old one, or make it as well
             subprocess.run([compiler, "-O1", "-o", made, HERE / "ring.c"], check=True)
             made.replace(program)
