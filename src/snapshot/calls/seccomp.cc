@@ -21,6 +21,8 @@
 #include "snapshot/park/eintr.h"
 #include "snapshot/process/refused_state.h"
 
+extern "C" const char __ehdr_start[] __attribute__((visibility("hidden")));
+
 namespace gpuckpt {
 namespace {
 
@@ -129,11 +131,11 @@ auto enter_strict_mode(Set set) {
 // What the library of another process knows of its filters. (The same file is at another address
 // there.)
 bool read_counts_of(int pid, FilterCounts* to) {
-  uint64_t here, there;
-  if (!find_library(library.pid, &here) || !find_library(pid, &there)) return false;
-  iovec local{to, sizeof(*to)};
-  iovec remote{reinterpret_cast<void*>(reinterpret_cast<uint64_t>(&counts) - here + there),
-               sizeof(*to)};
+  uint64_t there;
+  if (!find_library(pid, &there)) return false;
+  const uint64_t offset =
+      reinterpret_cast<uint64_t>(&counts) - reinterpret_cast<uint64_t>(__ehdr_start);
+  iovec local{to, sizeof(*to)}, remote{reinterpret_cast<void*>(there + offset), sizeof(*to)};
   return sys::call(SYS_process_vm_readv, pid, sys::ptr(&local), 1, sys::ptr(&remote), 1, 0) ==
          sizeof(*to);
 }
@@ -162,10 +164,12 @@ uint32_t remembered_filters() { return counts.remembered; }
 
 bool has_unseen_filter(const char* status) { return differs(status, counts); }
 
-bool has_unseen_filter(int pid, const char* status) {
-  if (pid == library.pid) return has_unseen_filter(status);
-  FilterCounts theirs;
-  return filters_in(status) && (!read_counts_of(pid, &theirs) || differs(status, theirs));
+bool KnownFilters::has_unseen(const char* status) {
+  if (pid_ == library.pid) return has_unseen_filter(status);
+  if (!filters_in(status)) return false;
+  if (!asked_) known_ = read_counts_of(pid_, &counts_);
+  asked_ = true;
+  return !known_ || differs(status, counts_);
 }
 
 const char* why_filters_stay_lost() { return counts.remembered && lost[0] ? lost : nullptr; }

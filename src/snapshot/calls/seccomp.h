@@ -28,10 +28,20 @@ uint64_t filters_at_start();
 uint64_t filters_in(const char* status);
 // How many of them are remembered.
 uint32_t remembered_filters();
-// Has the thread of `pid` other filters than those of its start and those that are remembered? In
-// another process the answer is true where that cannot be read.
+// Has the thread other filters than those of its process's start and those that are remembered?
 bool has_unseen_filter(const char* status);
-bool has_unseen_filter(int pid, const char* status);
+// The same of the threads of another process, whose library is asked once, and only when one of
+// them has a filter at all. Where it cannot be asked that is one it does not know.
+class KnownFilters {
+ public:
+  explicit KnownFilters(int pid) : pid_(pid) {}
+  bool has_unseen(const char* status);
+
+ private:
+  const int pid_;
+  bool asked_ = false, known_ = false;
+  FilterCounts counts_{};
+};
 // Why a restore could not give back what is remembered; null: it can.
 const char* why_filters_stay_lost();
 

@@ -102,12 +102,10 @@ void Attempt::warn_of_namespaces() {
 void Attempt::warn_of_owner() {
   const unsigned owner = writer_user(), asker = s_->asker_user - 1;
   if (!s_->asker_user || owner == asker || owner == library.start_user) return;
-  Text text(s_->warnings, sizeof(s_->warnings));
-  text.used = length(s_->warnings);
-  text.add(
-      "%sthe program has become user %u, who owns the snapshot: user %u restores it with "
+  tell_of_job(
+      "the program has become user %u, who owns the snapshot: user %u restores it with "
       "--any-owner, which continues as user %u, or owns the store first (chown -R)",
-      text.used ? "\n" : "", owner, asker, owner);
+      owner, asker, owner);
 }
 
 // --- before the program is disturbed

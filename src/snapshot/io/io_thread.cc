@@ -356,8 +356,9 @@ bool IoThread::open_writer(Open* o) {
   format(memory, sizeof(memory), "%lu", o->memory);
   if (o->memory != ~0ull) argv[n++] = "--memory", argv[n++] = memory;
   char user[24];
-  format(user, sizeof(user), "%u:%u", writer_user(), library.start_group);
-  if (writer_user() != static_cast<unsigned>(sys::call(SYS_geteuid)))
+  const unsigned owner = writer_user();
+  format(user, sizeof(user), "%u:%u", owner, library.start_group);
+  if (owner != static_cast<unsigned>(sys::call(SYS_geteuid)))
     argv[n++] = "--user", argv[n++] = user;
   for (auto& option : options)
     if (option.value[0]) argv[n++] = option.option, argv[n++] = option.value;

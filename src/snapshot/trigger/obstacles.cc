@@ -104,7 +104,8 @@ ThreadsSeen look_at_threads(int pid) {
   struct Look {
     int pid;
     ThreadsSeen seen;
-  } look{pid, {}};
+    KnownFilters filters;
+  } look{pid, {}, KnownFilters(pid)};
   char path[40];
   name_of(pid, look.seen.name, sizeof(look.seen.name));
   format(path, sizeof(path), "/proc/%d/task", pid);
@@ -117,7 +118,7 @@ ThreadsSeen look_at_threads(int pid) {
     if (number_of(status, "Seccomp:") == kStrict) l->seen.strict = tid;
     // (What is left of a first thread that has ended has none any more.)
     const bool ended = *status_field(status, "State:") == 'Z';
-    if (!ended && has_unseen_filter(l->pid, status)) l->seen.filtered = tid;
+    if (!ended && l->filters.has_unseen(status)) l->seen.filtered = tid;
     if (const int tracer = static_cast<int>(number_of(status, "TracerPid:")))
       l->seen.traced = tid, l->seen.tracer = tracer;
     return true;
