@@ -76,6 +76,8 @@ enum RecordType : uint32_t {
   kRecThreadChoices = 56,  // ThreadChoices: of a thread whose choices are not those of the Head
   kRecFutexHash = 57,      // u32: slots for the process's own futexes (PR_FUTEX_HASH), 0: none
   kRecSystemFilters = 58,  // u32: filters of seccomp; a restore may not have fewer
+  kRecLinkTarget = 59,     // FileId, then the text: of a symbolic link without a name (kFdPath)
+  kRecControlGroups = 60,  // lines of "controllers:path": not those in which the job began
 };
 
 struct RecordHead {
@@ -307,7 +309,8 @@ enum FdKind : uint32_t {
                       // value[3] = a pseudo terminal whose master has been closed
   kFdInotify = 16,    // `object` = index of its kRecWatch records
   kFdPtyMaster = 17,  // pseudo terminal with its master inside: `object` = index of kRecTerminal
-  kFdPath = 19,       // O_PATH: the place is named, nothing is open; value[0] = a removed folder
+  kFdPath = 19,       // O_PATH: the place is named, nothing is open; value[0] = a removed folder or
+                      // symbolic link
   kFdKernelFile = 20,  // of /proc, /sys: opened again when the program is complete; value[0] = of
                        // this process, which has ended; value[1] = it was read to its end
   kFdPidfdGone = 21,   // of a process that has ended: value[0] = its status as wait reported it, 0

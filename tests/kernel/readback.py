@@ -192,7 +192,7 @@ def members_state(pids):
 MOMENTARY = ("a stopped process is still in the library, which blocks signals",)
 KNOWN = {
     "features": [
-        (r"fd_link_lost|fd_mqueue|fd_sparse|fd_unlinked|memory_follows|memory_kinds|memory_odd_sizes", r"fd \d+: '.*' -> '.*'", "a name that is no longer there"),
+        (r"fd_link_elsewhere|fd_link_lost|fd_mqueue|fd_sparse|fd_unlinked|memory_follows|memory_kinds|memory_odd_sizes", r"fd \d+: '.*' -> '.*'", "a name that is no longer there"),
         (r"fd_mqueue|memory_kinds|memory_odd_sizes", r"fd \d+ fdinfo flags: '.*' -> '.*'", "O_LARGEFILE and O_NOFOLLOW, which do nothing to an open file"),
         (r"ipc_posix|memory_kinds|memory_policy|memory_hugetlb_shared|memory_odd_sizes|memory_sparse", r"mapping \S+: .*/(dev/shm/(gpuckpt-odd-removed-\d+|sem\.\w+)|SYSV\w+|anon_hugepage|memfd:gpuckpt-shared) \(deleted\).*",
          "shared memory that has lost its first owner is a memfd"),

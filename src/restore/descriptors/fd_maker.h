@@ -47,6 +47,7 @@ class FdMaker {
   int make_file(const Descriptor&, const std::string& path);
   int make_removed_folder(const Descriptor&);
   int make_removed_device(const Descriptor&, const std::string& path);
+  int make_removed_link(const Descriptor&, const std::string& path);
   std::string watched_name(const process::InotifyWatch&, const std::string& path) const;
   bool lock_in_flight();
   int make_timerfd(const Descriptor&);
@@ -140,16 +141,17 @@ class FdMaker {
   const Memory& memory_;
   int base_;
   const Warn& warn_;
-  std::map<int, int> made_;                     // description -> temporary number
-  bool shared_ = false;                         // several processes have what is in made_
-  std::map<int, std::pair<int, int>> pipes_;    // index -> both ends, -1: given away
-  std::map<int, int> fifos_;                    // index -> a helper that keeps it open
-  std::map<int, std::string> removed_fifos_;    // index -> the name it has for now
-  std::unique_ptr<NamesForNow> names_;          // which are these
-  std::vector<int> sockets_;                    // by index, -1: none yet
-  std::set<size_t> given_away_;                 // sockets that a descriptor in made_ is
-  std::deque<Image::Socket> former_listeners_;  // with indexes beyond the image's
-  std::map<uint32_t, std::string> asides_;      // socket -> the root or folder of its name
+  std::map<int, int> made_;                       // description -> temporary number
+  bool shared_ = false;                           // several processes have what is in made_
+  std::map<int, std::pair<int, int>> pipes_;      // index -> both ends, -1: given away
+  std::map<int, int> fifos_;                      // index -> a helper that keeps it open
+  std::map<int, std::string> removed_fifos_;      // index -> the name it has for now
+  std::map<FileKey, std::string> removed_links_;  // the same
+  std::unique_ptr<NamesForNow> names_;            // which are these
+  std::vector<int> sockets_;                      // by index, -1: none yet
+  std::set<size_t> given_away_;                   // sockets that a descriptor in made_ is
+  std::deque<Image::Socket> former_listeners_;    // with indexes beyond the image's
+  std::map<uint32_t, std::string> asides_;        // socket -> the root or folder of its name
   std::vector<std::string> names_to_remove_;
   std::map<uint32_t, uint32_t> lost_datagrams_;   // socket -> how many could not be put back
   std::map<int, int> other_ends_;                 // socket -> the end that will be closed

@@ -99,6 +99,21 @@ int FdMaker::make_removed_device(const Descriptor& d, const std::string& path) {
   return major(d.value[0]) == 1 && it != usual.end() ? open(it->second, flags) : -1;
 }
 
+// A symbolic link is made again for all descriptors of it, and removed when they are open.
+int FdMaker::make_removed_link(const Descriptor& d, const std::string& path) {
+  const auto target = std::find_if(
+      image_.link_targets.begin(), image_.link_targets.end(),
+      [&](const auto& link) { return link.first.dev == d.dev && link.first.ino == d.ino; });
+  if (target == image_.link_targets.end()) return errno = ENOENT, -1;
+  std::string& made = removed_links_[{d.dev, d.ino}];
+  if (!names_) names_ = std::make_unique<NamesForNow>();
+  if (made.empty()) made = names_->make_link(path, target->second);
+  if (made.empty()) return -1;
+  const auto known = image_.attributes.find({d.dev, d.ino});
+  if (known != image_.attributes.end()) give_link_attributes(known->second.head, made);
+  return open(made.c_str(), (static_cast<int>(d.flags) & ~O_CLOEXEC) | O_NOFOLLOW);
+}
+
 // Gives a pipe or socket its owner. A user who may not change the owner has made it as its own, as
 // the program had.
 int FdMaker::with_owner(const Descriptor& d, int fd) {
@@ -151,6 +166,7 @@ int FdMaker::make_ended_process_file(const Descriptor& d, const std::string& pat
 }
 
 int FdMaker::make_file(const Descriptor& d, const std::string& path) {
+  if (d.kind == kFdPath && d.value[0] && S_ISLNK(d.mode)) return make_removed_link(d, path);
   if ((d.kind == kFdDirectory || d.kind == kFdPath) && d.value[0]) return make_removed_folder(d);
   if (d.kind == kFdDevice && d.value[1]) return make_removed_device(d, path);
   int flags = static_cast<int>(d.flags) & ~(O_CREAT | O_EXCL | O_TRUNC | O_CLOEXEC);

@@ -29,6 +29,7 @@
 #include "snapshot/api/api.h"
 #include "snapshot/api/device_plugin.h"
 #include "snapshot/calls/seccomp.h"
+#include "snapshot/control/control_groups.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
 #include "snapshot/descriptors/semaphores.h"
@@ -52,6 +53,16 @@ constexpr uint64_t kThreadFlags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGH
 
 alignas(64) char entry_stack[64 * 1024];
 
+// The text of the record, which has no zero at its end.
+void note_control_groups_of(const Plan* p) {
+  static char moved[kControlGroupsText];
+  each_record(p, [](const RecordHead& h, const char* at) {
+    const uint64_t n = h.bytes < sizeof(moved) - 1 ? h.bytes : sizeof(moved) - 1;
+    if (h.type == kRecControlGroups) __builtin_memcpy(moved, at, n), moved[n] = 0;
+  });
+  note_restored_control_groups(moved);
+}
+
 // Resets the library's own state, which is that of another process in the middle of a snapshot.
 void forget_the_old_process(Plan* p) {
   scratch_forget();
@@ -71,6 +82,7 @@ void forget_the_old_process(Plan* p) {
   note_inherited_filters();
   note_inherited_namespaces(&p->restorer);
   note_inherited_standard(p->standard);
+  note_control_groups_of(p);
   library.snapshots_done = library.snapshots_failed = 0;
   // The figures in the image are those of the snapshot before this one.
   library.last_snapshot[0] = 0;

@@ -24,11 +24,6 @@ std::string folder_of(const std::string& path) {
   return slash == 0 || slash == std::string::npos ? "/" : path.substr(0, slash);
 }
 
-bool make_node(const std::string& name, mode_t mode, dev_t device) {
-  return (S_ISDIR(mode) ? mkdir(name.c_str(), mode & 07777)
-                        : mknod(name.c_str(), mode & (S_IFMT | 07777), device)) == 0;
-}
-
 struct RemovedFolder {
   std::string path;
   FileKey key;
@@ -39,7 +34,7 @@ std::vector<RemovedFolder> removed_folders(const Image& image) {
   std::vector<RemovedFolder> out;
   if (image.cwd_gone) out.push_back({image.cwd, image.cwd_folder});
   for (const auto& [d, path] : image.fds)
-    if ((d.kind == kFdDirectory || d.kind == kFdPath) && d.value[0])
+    if ((d.kind == kFdDirectory || d.kind == kFdPath) && d.value[0] && S_ISDIR(d.mode))
       out.push_back({path, {d.dev, d.ino}});
   std::stable_sort(out.begin(), out.end(),
                    [](const auto& a, const auto& b) { return a.path < b.path; });
@@ -82,17 +77,30 @@ bool NamesForNow::make_folders_above(const std::string& path) {
   return true;
 }
 
-std::string NamesForNow::make(const std::string& path, mode_t mode, dev_t device) {
+template <typename MakeNode>
+std::string NamesForNow::make_at_or_beside(const std::string& path, bool folder,
+                                           MakeNode make_node) {
   if (!make_folders_above(path)) return "";
   for (int i = 0; i < 100; ++i) {
     const std::string name = path + (i ? ".gpuckpt-" + std::to_string(i) : "");
-    if (make_node(name, mode, device)) {
-      made_.emplace_back(name, S_ISDIR(mode));
+    if (make_node(name.c_str()) == 0) {
+      made_.emplace_back(name, folder);
       return name;
     }
     if (errno != EEXIST) break;
   }
   return "";
+}
+
+std::string NamesForNow::make(const std::string& path, mode_t mode, dev_t device) {
+  return make_at_or_beside(path, S_ISDIR(mode), [&](const char* name) {
+    return S_ISDIR(mode) ? mkdir(name, mode & 07777) : mknod(name, mode & (S_IFMT | 07777), device);
+  });
+}
+
+std::string NamesForNow::make_link(const std::string& path, const std::string& target) {
+  return make_at_or_beside(path, false,
+                           [&](const char* name) { return symlink(target.c_str(), name); });
 }
 
 Status make_removed_folders(const Image& image, Folders* out) {
@@ -122,8 +130,11 @@ std::vector<std::string> check_removed(const Image& image) {
                       strerror(errno) + ")");
   };
   for (const RemovedFolder& f : removed_folders(image)) check(f.path, "a folder that was removed");
-  for (const auto& [d, path] : image.fds)
+  for (const auto& [d, path] : image.fds) {
     if (d.kind == kFdFifo && d.value[0]) check(path, "a named pipe that was removed");
+    if (d.kind == kFdPath && d.value[0] && S_ISLNK(d.mode))
+      check(path, "a symbolic link that was removed");
+  }
   return wrong;
 }
 
@@ -131,6 +142,14 @@ bool give_owner(int fd, uid_t user, gid_t group) {
   struct stat st;
   if (fstat(fd, &st) == 0 && st.st_uid == user && st.st_gid == group) return true;
   return fchown(fd, user, group) == 0;
+}
+
+void give_link_attributes(const FileAttributes& a, const std::string& path) {
+  const timespec times[2] = {{a.access_seconds, a.access_ns}, {a.change_seconds, a.change_ns}};
+  struct stat st;
+  if (lstat(path.c_str(), &st) == 0 && (st.st_uid != a.uid || st.st_gid != a.gid))
+    (void)!lchown(path.c_str(), a.uid, a.gid);
+  utimensat(AT_FDCWD, path.c_str(), times, AT_SYMLINK_NOFOLLOW);
 }
 
 void give_attributes(const Attributes& a, int fd, const std::string& path) {

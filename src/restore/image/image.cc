@@ -212,6 +212,9 @@ void read_groups(const RecordHead& h, Payload& p, Image* out) {
   out->groups = p.list<uint32_t>(h.count);
 }
 void read_owner(const RecordHead&, Payload& p, Image*) { p.take<DescriptorOwner>(); }
+void read_control_groups(const RecordHead&, Payload& p, Image* out) {
+  for (uint8_t c : p.rest()) out->control_groups += static_cast<char>(c);
+}
 void read_command(const RecordHead&, Payload& p, Image* out) {
   for (uint8_t c : p.rest()) out->command += c ? static_cast<char>(c) : ' ';
 }
@@ -238,6 +241,7 @@ constexpr struct {
     {kRecMessage, read_message},
     {kRecQueue, read_queue},
     {kRecWatch, append_with_text<&Image::watches>},
+    {kRecLinkTarget, append_with_text<&Image::link_targets>},
     {kRecTerminal, read_terminal},
     {kRecOutsideTerminal, append<&Image::outside_terminals>},
     {kRecStoppedChild, append<&Image::stopped_children>},
@@ -255,6 +259,7 @@ constexpr struct {
     {kRecContents, append<&Image::contents>},
     {kRecExe, take_text<&Image::exe>},
     {kRecCommand, read_command},
+    {kRecControlGroups, read_control_groups},
     {kRecGroups, read_groups},
     {kRecLocks, take_into<&Image::locks>},
     {kRecSame, append<&Image::same>},

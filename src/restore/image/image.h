@@ -68,6 +68,7 @@ struct Image {
   };
   std::vector<std::pair<process::Queue, std::vector<QueueMessage>>> queues;
   std::vector<std::pair<process::InotifyWatch, std::string>> watches;
+  std::vector<std::pair<process::FileId, std::string>> link_targets;  // of links without a name
   struct Terminal {
     process::Terminal head;
     std::vector<uint8_t> input, output;
@@ -75,6 +76,7 @@ struct Image {
   std::vector<Terminal> terminals;
   std::vector<process::OutsideTerminal> outside_terminals;
   std::vector<process::StoppedChild> stopped_children;
+  std::string control_groups;  // a line for each
   std::vector<process::FileLock> file_locks;
   std::vector<std::pair<process::Epoll, std::vector<process::EpollEntry>>> epolls;
   std::string cwd, exe, command;

@@ -2,8 +2,11 @@
 
 #include <cpuid.h>
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -216,6 +219,18 @@ bool may_make(const std::string& path) {
   return access(folder.c_str(), W_OK | X_OK) == 0;
 }
 
+// Is this file the name of a socket of the process? Then it is made again with it.
+bool is_socket_name(const Image& image, const std::string& path) {
+  return std::any_of(image.sockets.begin(), image.sockets.end(), [&](const Image::Socket& entry) {
+    const process::Socket& s = entry.head;
+    constexpr size_t kBegin = offsetof(sockaddr_un, sun_path);
+    if (s.domain != AF_UNIX || s.name_bytes <= kBegin || !s.mode) return false;
+    const char* name = reinterpret_cast<const char*>(s.name) + kBegin;
+    const std::string bound(name, strnlen(name, s.name_bytes - kBegin));
+    return bound.starts_with("/") ? bound == path : !bound.empty() && path.ends_with("/" + bound);
+  });
+}
+
 }  // namespace
 
 std::vector<std::string> check_files(const Image& image, const Paths& restored,
@@ -251,6 +266,7 @@ std::vector<std::string> check_files(const Image& image, const Paths& restored,
       if (comes_back) continue;
       // A named pipe has no contents: it is made again.
       if (d.kind == kFdFifo && errno == ENOENT && may_make(path)) continue;
+      if (d.kind == kFdPath && errno == ENOENT && is_socket_name(image, path)) continue;
       complain(path, "was open and is not here (" + std::string(strerror(errno)) + ")");
       continue;
     }

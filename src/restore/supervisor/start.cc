@@ -31,6 +31,7 @@
 #include "restore/memory/plan_builder.h"
 #include "restore/preflight/checks.h"
 #include "restore/preflight/preflight.h"
+#include "restore/supervisor/control_groups.h"
 #include "restore/supervisor/process_placement.h"
 #include "store/io/printable.h"
 #include "store/io/process_identity.h"
@@ -213,7 +214,9 @@ void write_plan(const Start& s, size_t i, const PlanFds& fds) {
 }
 
 // Properties that /proc shows of a process and that exec keeps.
-void set_process_settings(const Start& s, const Image& image) {
+void set_process_settings(const Start& s, const Image& image, int report) {
+  for (const std::string& warning : enter_control_groups(image.control_groups))
+    tell(report, warning);
   write_text("/proc/self/oom_score_adj", std::to_string(image.head.oom_score_adj));
   if (image.head.coredump_filter)
     write_text("/proc/self/coredump_filter", std::to_string(image.head.coredump_filter));
@@ -267,7 +270,7 @@ void set_process_settings(const Start& s, const Image& image) {
       make_descriptors(image, member.memory, base, several ? &common : nullptr,
                        [&](const std::string& w) { tell(report, w); });
   if (!error.empty()) fail(report, kExitIncompatible, error);
-  set_process_settings(*s, image);
+  set_process_settings(*s, image, report);
   begin_step(report, "mapping its memory", 120);
   start_launcher(*s, i, fds);
 }

@@ -43,7 +43,8 @@ long read_facts(ProcFolder* proc, int fd, FdFacts* f) {
   f->path[0] = f->info[0] = 0;
   f->deleted = false;
   if (const long r = sys::call(SYS_fstat, fd, sys::ptr(&f->st)); sys::failed(r)) return r;
-  if (S_ISSOCK(f->st.st_mode)) return 0;  // of which /proc tells nothing else
+  // Of a socket /proc tells nothing else; O_PATH opens the name of one.
+  if (S_ISSOCK(f->st.st_mode) && !(sys::call(SYS_fcntl, fd, F_GETFL) & O_PATH)) return 0;
   char name[32];
   format(name, sizeof(name), "fd/%d", fd);
   const long n = proc->read_link(name, f->path, sizeof(f->path));
@@ -98,6 +99,21 @@ bool put_object_owner(FdTable* t, const Descriptor& d, const struct stat& st) {
   return true;
 }
 
+// Where a symbolic link without a name leads to. False: it cannot be read.
+bool put_link_target(FdTable* t, const Descriptor& d, const struct stat& st) {
+  char target[4097];
+  const long n =
+      sys::call(SYS_readlinkat, d.fd, sys::ptr(""), sys::ptr(target), sizeof(target) - 1);
+  if (n <= 0) return false;
+  target[n] = 0;
+  const FileId id{st.st_dev, st.st_ino};
+  t->r->begin(kRecLinkTarget);
+  t->r->add(&id, sizeof(id));
+  t->r->add_text(target);
+  t->r->end();
+  return true;
+}
+
 bool classify(FdTable* t, Descriptor* d, FdFacts* f) {
   const bool named = S_ISREG(f->st.st_mode) || S_ISDIR(f->st.st_mode) || (d->flags & O_PATH);
   if (named && !on_kernel_file_system(t, d->fd, f->st.st_dev) && leads_elsewhere(*f))
@@ -111,10 +127,11 @@ bool classify(FdTable* t, Descriptor* d, FdFacts* f) {
     if (!f->deleted && on_kernel_file_system(t, d->fd, f->st.st_dev))
       return capture_kernel_file(t, d, f);
     d->value[0] = f->deleted;
-    if (f->deleted && S_ISDIR(f->st.st_mode)) put_attributes(t->c, t->r, d->fd, f->st);
-    if (f->deleted && !S_ISDIR(f->st.st_mode))
+    if (!f->deleted) return true;
+    if (!S_ISDIR(f->st.st_mode) && !(S_ISLNK(f->st.st_mode) && put_link_target(t, *d, f->st)))
       return t->c->refuse("descriptor %d names %s, which is deleted (O_PATH); close it", d->fd,
                           f->path);
+    put_attributes(t->c, t->r, d->fd, f->st);
     return true;
   }
   if (starts_with(f->path, "anon_inode:")) return capture_anonymous(t, d, *f, f->path + 11);

@@ -147,7 +147,7 @@ bool capture_file(FdTable* t, Descriptor* d, FdFacts* f) {
   }
   // A copy under no name would be another file than the one that goes by the others.
   if (f->deleted && S_ISREG(f->st.st_mode) && f->st.st_nlink > 0 &&
-      find_hard_link(f->path, sizeof(f->path), f->st, true))
+      find_hard_link(f->path, sizeof(f->path), f->st, LinkSearch::kFile))
     f->deleted = false;
   if (f->deleted && S_ISREG(f->st.st_mode) && f->st.st_nlink > 0)
     return t->c->refuse(

@@ -9,9 +9,16 @@
 
 namespace gpuckpt {
 
-// Looks for another name of the file in the folder in which it was opened as `path`, and puts that
-// in its place. `thorough`: also by asking for each file there, because overlays show other numbers
-// in folders than by stat.
-bool find_hard_link(char* path, size_t room, const struct stat& file, bool thorough);
+enum class LinkSearch {
+  kFile,    // `file` is what stat tells. Overlays show other numbers in folders: each entry of the
+            // first folder is asked for.
+  kNumber,  // only the device and the inode number of `file` are known, and whether it has another
+            // name is not: fewer folders are looked through
+};
+
+// Looks for another name of the file: in the folder in which it was opened as `path`, below that,
+// and below the folders above it on the same file system, for a limited number of entries. Puts
+// what it finds in the place of `path`.
+bool find_hard_link(char* path, size_t room, const struct stat& file, LinkSearch);
 
 }  // namespace gpuckpt

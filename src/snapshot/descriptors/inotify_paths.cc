@@ -94,7 +94,7 @@ const char* watched_path(int watch, uint64_t dev, uint64_t ino, bool* leads_ther
   if (*leads_there) return w->path;
   copy(now, sizeof(now), w->path);
   st.st_dev = dev, st.st_ino = ino;
-  *leads_there = find_hard_link(now, sizeof(now), st, true);
+  *leads_there = find_hard_link(now, sizeof(now), st, LinkSearch::kFile);
   return *leads_there ? now : w->path;
 }
 

@@ -18,6 +18,7 @@
 #include "base/text/text.h"
 #include "gpuckpt/exit_codes.h"
 #include "snapshot/api/device_plugin.h"
+#include "snapshot/control/control_groups.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
 #include "snapshot/io/io_thread.h"
@@ -132,6 +133,8 @@ bool JobBarrier::lead(IoThread* c, const Call& call) {
     return fail(kExitError, "no socket for the processes of the job (error %ld)", -fd);
   listener_ = static_cast<int>(fd);
   shared_state()->leaders_namespaces = namespaces_of("thread-self");
+  copy_first_control_groups(shared_state()->leaders_control_groups,
+                            sizeof(shared_state()->leaders_control_groups));
   bool found;
   if (!look_for_more(&found)) return false;
   while (!all_at(wire::kJobOpened)) {

@@ -32,6 +32,7 @@ struct SharedJobState {
   // Written by the leader before any process joins: what it sees of itself, which the kernel does
   // not show to members with fewer rights.
   Namespaces leaders_namespaces;
+  char leaders_control_groups[4096];  // in which it began (control_groups.h)
 
   // Written by the leader before it lets capture begin: all but the leader itself.
   struct OtherProcess {

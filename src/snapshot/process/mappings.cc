@@ -213,7 +213,8 @@ OtherName find_other_name(const MapsLine& l, char* path, size_t room) {
     __builtin_memset(&st, 0, sizeof(st));
     st.st_ino = l.ino, st.st_dev = makedev(l.dev_major, l.dev_minor);
   }
-  if (find_hard_link(path, room, st, known)) return OtherName::kFound;
+  if (find_hard_link(path, room, st, known ? LinkSearch::kFile : LinkSearch::kNumber))
+    return OtherName::kFound;
   return known ? OtherName::kElsewhere : OtherName::kNone;
 }
 

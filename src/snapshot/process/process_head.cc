@@ -13,6 +13,7 @@
 #include "base/syscall.h"
 #include "base/text/text.h"
 #include "snapshot/calls/seccomp.h"
+#include "snapshot/control/control_groups.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
 #include "snapshot/descriptors/descriptors.h"
@@ -260,6 +261,7 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   if (shares_folders) put_mark(r, kRecSharesFolders);
   put_futex_hash(r);
   put_groups(r);
+  put_control_groups(r);
   return true;
 }
 

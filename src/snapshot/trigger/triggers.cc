@@ -23,6 +23,7 @@
 #include "snapshot/calls/confinement.h"
 #include "snapshot/calls/fork_pause.h"
 #include "snapshot/calls/libc_wrappers.h"
+#include "snapshot/control/control_groups.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
 #include "snapshot/descriptors/semaphores.h"
@@ -304,6 +305,7 @@ __attribute__((constructor(101))) void start(int, char**, char** environment) {
   note_inherited_descriptors();
   note_inherited_filters();
   note_inherited_namespaces(nullptr);
+  note_control_groups();
   note_inherited_children();
   if (const char* why = why_not_under(environment)) {
     copy(library.why_not, sizeof(library.why_not), why);
