@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 
 #include "ptx/native/native_code.h"
+#include "ptx/native/x86_avx2.h"
+#include "ptx/native/x86_avx512.h"
 
 namespace simgpu::ptx {
 
@@ -32,10 +34,10 @@ pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 constexpr uint32_t kLongestRun = 200;
 constexpr uint32_t kMostInstructions = 40000;
 
-// AVX-512 and the user did not ask for the interpreter alone.
+// AVX2 or AVX-512, and the user did not ask for the interpreter alone.
 bool enabled() {
   const char* engine = getenv("SIMGPU_ENGINE");
-  return backend_is_widest() && (!engine || strcmp(engine, "interpreter") != 0);
+  return backend_vectors() != Vectors::kNone && (!engine || strcmp(engine, "interpreter") != 0);
 }
 
 void find_runs(const Function& f, Native* n) {
@@ -82,7 +84,9 @@ void translate_shape(const Module& m, Function* f, Native* n, WarpShape shape) {
   Facts facts(m, *f, n->handlers.data(), shape);
   facts.find();
   Vec<size_t> entries;  // of the code for each run, for each set of lanes
-  Assembler a;
+  Avx512Assembler avx512;
+  Avx2Assembler avx2;
+  Assembler& a = backend_vectors() == Vectors::kAvx512 ? (Assembler&)avx512 : avx2;
   for (unsigned lanes = 0; lanes < 3; ++lanes) {
     Vec<Label> labels;
     labels.resize(f->code_count + 1);
@@ -117,7 +121,7 @@ Native* begin(Function* f) {
   find_runs(*f, n);
   n->table = static_cast<Fn*>(calloc(n->runs.size() * kVariants + 1, sizeof(Fn)));
   if (!n->table || n->runs.empty()) return n;
-  Assembler a;
+  Avx512Assembler a;  // no vectors
   Vec<size_t> stubs;
   for (size_t r = 0; r < n->runs.size(); ++r) {
     for (unsigned v = 0; v < kVariants; ++v)

@@ -1,7 +1,7 @@
-// Machine code for sequences of straight code. On processors with AVX-512 the work of consecutive
-// handlers of the interpreter becomes one piece of code that keeps values in vector registers, and
-// represents values that are equal in all lanes, or grow from lane to lane by a constant, by one
-// number.
+// Machine code for sequences of straight code. On processors with AVX-512 or AVX2 the work of
+// consecutive handlers of the interpreter becomes one piece of code that keeps values in vector
+// registers, and represents values that are equal in all lanes, or grow from lane to lane by a
+// constant, by one number.
 //
 // A sequence ("run") is part of one basic block and replaces the handler of its first instruction.
 // Its code covers the usual case. In every other case (an address outside the segment that was

@@ -139,8 +139,14 @@ class Translator {
 
   // ---- registers ----
   unsigned take();
-  void give(unsigned r) { busy_ &= ~(1u << r); }
-  void give(const Parts& p) { busy_ &= ~p.owned; }
+  void give(unsigned r) {
+    busy_ &= ~(1u << r);
+    a_.dead(r);
+  }
+  void give(const Parts& p) {
+    for (unsigned r = 0; r < kScratch; ++r)
+      if (p.owned >> r & 1) give(r);
+  }
   bool spill();
   unsigned take_mask();
   void free_registers(Value& v);
@@ -150,6 +156,7 @@ class Translator {
   void become_vector(int v);
   unsigned compact(int v, bool* temporary);
   void canonical(int v);
+  void replace_nans(unsigned reg, bool wide, unsigned length);
   unsigned predicate(int v);
   // Writes part k of a value into scratch register `to`, using the one after it, too.
   void expand_part(const Value& v, const Value* base, const Value* index, unsigned part,
@@ -182,6 +189,7 @@ class Translator {
   void shift(const Known& k, const Ins& i);
   void real(const Known& k, const Ins& i);
   void compare(const Known& k, const Ins& i);
+  bool compare_numbers(const Known& k, const Ins& i, int a, int b);
   void select(const Ins& i, bool wide);
   void special(const Ins& i);
   bool logic_of_predicates(const Known& k, const Ins& i);
@@ -215,6 +223,9 @@ class Translator {
                    x86::Gpr base);
   void scattered64(const Parts& address, const Parts& p, bool wide, bool write);
   unsigned lane_mask(unsigned part, bool wide);
+  x86::Lanes lanes(const uint8_t* reg, bool wide) const {
+    return {reg, wide, masked() ? kLow : 0, masked() ? kHigh : 0};
+  }
   void lanes_differ(unsigned i0, unsigned i1, int32_t stride);
   // An access at base + index * scale; i0 and i1: the registers of the index.
   struct LazyAccess {

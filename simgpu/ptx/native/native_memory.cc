@@ -167,6 +167,10 @@ void Translator::scattered64(const Parts& index, const Parts& p, bool wide, bool
 
 // Tests whether any lane's number in i0 and i1 differs from that in kScratch + stride * lane.
 void Translator::lanes_differ(unsigned i0, unsigned i1, int32_t stride) {
+  const uint8_t both[2] = {(uint8_t)i0, (uint8_t)i1};
+  Mem steps[2];
+  for (unsigned k = 0; k < 2 && stride != 0; ++k) steps[k] = counting(stride, false, 16 * k);
+  if (a_.lanes_differ(lanes(both, false), kScratch, stride != 0 ? steps : nullptr)) return;
   for (unsigned k = 0; k < 2; ++k) {
     const unsigned mask = masked() ? (k == 0 ? kLow : kHigh) : 0;
     unsigned want = kScratch;
@@ -252,6 +256,13 @@ void Translator::check_lazy_lanes(const LazyAccess& x) {
   a_.not_(kR9, false);
   a_.group1(0, kR9, 1, false);
   a_.vector(kSpread32, kScratch + 1, 0, kR9, 2);
+  // Where the scale is smaller than what is accessed, the index decides about the alignment.
+  const bool any = (1u << x.v.scale) % bytes == 0;
+  const Mem low = any ? pool(-1) : all(bytes / (1u << x.v.scale) - 1, false);
+  const uint8_t both[2] = {(uint8_t)x.i0, (uint8_t)x.i1};
+  if (a_.lanes_inside(lanes(both, false), x.v.sign ? kScratch + 1 : Assembler::kNoLeast, kScratch,
+                      low, x.miss))
+    return;
   for (unsigned k = 0; k < 2; ++k) {
     const unsigned mask = masked() ? (k == 0 ? kLow : kHigh) : 0, r = k == 0 ? x.i0 : x.i1;
     if (!x.v.sign) {
@@ -268,11 +279,9 @@ void Translator::check_lazy_lanes(const LazyAccess& x) {
   }
   a_.mask_test(0, kTestMask);
   a_.jump_if(5, x.miss);
-  if ((1u << x.v.scale) % bytes == 0) return;
-  // The index decides whether the address is aligned.
-  const unsigned low = bytes / (1u << x.v.scale) - 1;
+  if (any) return;
   for (unsigned k = 0; k < 2; ++k)
-    a_.vector(kTest32, k == 0 ? 0 : kTestMask, k == 0 ? x.i0 : x.i1, all(low, false), 2,
+    a_.vector(kTest32, k == 0 ? 0 : kTestMask, k == 0 ? x.i0 : x.i1, low, 2,
               masked() ? (k == 0 ? kLow : kHigh) : 0);
   a_.mask_test(0, kTestMask);
   a_.jump_if(5, x.miss);
@@ -319,6 +328,9 @@ bool Translator::vector_access(int n, const Parts& p, const Ins& i, uint32_t ind
   a_.vector(kSpread64, kScratch, 0, kRax, 2);
   if (i.imm != 0) a_.group1(0, kRax, (int32_t)i.imm, true);
   auto differ = [&](int32_t stride) {
+    Mem steps[4];
+    for (unsigned k = 0; k < 4 && stride != 0; ++k) steps[k] = counting(stride, true, 8 * k);
+    if (a_.lanes_differ(lanes(x.reg, true), kScratch, stride != 0 ? steps : nullptr)) return;
     for (unsigned k = 0; k < 4; ++k) {
       unsigned want = kScratch;
       if (stride != 0) {
@@ -347,7 +359,13 @@ bool Translator::vector_access(int n, const Parts& p, const Ins& i, uint32_t ind
     a_.place(scattered);
   }
   // The first lane may be inactive, so its address is not checked alone.
-  if (masked()) {
+  const bool any = masked() && a_.short_ways();
+  const Label wrong = any ? a_.label() : miss;
+  if (any && write) {
+    a_.cmp8m(kRdi, site_at(site, offsetof(Segment, writable)), 0);
+    a_.jump_if(4, wrong);
+  }
+  if (masked() && !any) {
     const Label some = a_.label();
     a_.load32(kR9, kRdi, offsetof(Ctx, mask));
     a_.test_immediate(kR9, 1);
@@ -355,7 +373,7 @@ bool Translator::vector_access(int n, const Parts& p, const Ins& i, uint32_t ind
     a_.jump(miss);
     a_.place(some);
   }
-  check_range(bytes, 1, write, site, miss);
+  if (!any) check_range(bytes, 1, write, site, miss);
   a_.load64(kR11, kRdi, site_at(site, offsetof(Segment, begin)));
   if (i.imm != 0) a_.group1(5, kR11, (int32_t)i.imm, true);
   a_.vector(kSpread64, kScratch, 0, kR11, 2);
@@ -363,18 +381,28 @@ bool Translator::vector_access(int n, const Parts& p, const Ins& i, uint32_t ind
   a_.sub64m(kR9, kRdi, site_at(site, offsetof(Segment, begin)));
   a_.group1(5, kR9, (int32_t)bytes, true);
   a_.vector(kSpread64, kScratch + 1, 0, kR9, 2);
-  for (unsigned k = 0; k < 4; ++k) {
-    const unsigned mask = lane_mask(k, true);
-    a_.vector(kSub64, far.reg[k], x.reg[k], kScratch, 2);
-    a_.vector(kCompareU64, k == 0 ? 0 : kTestMask, far.reg[k], kScratch + 1, 2, mask, false, 6);
-    if (k != 0) a_.mask3(0x45, 0, 0, kTestMask);
-    a_.vector(kTest64, kTestMask, far.reg[k], all(bytes - 1, true), 2, mask);
-    a_.mask3(0x45, 0, 0, kTestMask);
+  const Mem low = all(bytes - 1, true);
+  if (!a_.offsets_inside(lanes(x.reg, true), far.reg, kScratch, kScratch + 1, low, wrong)) {
+    for (unsigned k = 0; k < 4; ++k) {
+      const unsigned mask = lane_mask(k, true);
+      a_.vector(kSub64, far.reg[k], x.reg[k], kScratch, 2);
+      a_.vector(kCompareU64, k == 0 ? 0 : kTestMask, far.reg[k], kScratch + 1, 2, mask, false, 6);
+      if (k != 0) a_.mask3(0x45, 0, 0, kTestMask);
+      a_.vector(kTest64, kTestMask, far.reg[k], low, 2, mask);
+      a_.mask3(0x45, 0, 0, kTestMask);
+    }
+    a_.mask_test(0, 0);
+    a_.jump_if(5, miss);
   }
-  a_.mask_test(0, 0);
-  a_.jump_if(5, miss);
   a_.load64(kR10, kRdi, site_at(site, offsetof(Segment, host)));
   scattered64(far, p, wide, write);
+  if (any) {
+    a_.jump(done);
+    a_.place(wrong);
+    a_.first_active(x.reg);
+    if (i.imm != 0) a_.group1(0, kRax, (int32_t)i.imm, true);
+    a_.jump(miss);
+  }
   a_.place(done);
   give(x);
   give(far);
@@ -583,15 +611,19 @@ void Translator::shared_vector(int address, const Parts& p, const Ins& i, uint32
   a_.group1(5, kR11, (int32_t)bytes, false);
   a_.jump_if(2, miss);
   a_.vector(kSpread32, kScratch, 0, kR11, 2);
-  for (unsigned k = 0; k < 2; ++k) {
-    const unsigned mask = masked() ? (k == 0 ? kLow : kHigh) : 0, r = k == 0 ? o0 : o1;
-    a_.vector(kCompareU32, kTestMask, r, kScratch, 2, mask, false, 6);
-    a_.vector(kTest32, kSpareMask, r, all(bytes - 1, false), 2, mask);
-    a_.mask3(0x45, kTestMask, kTestMask, kSpareMask);
-    if (k == 0) a_.mask_move(0, kTestMask);
+  const uint8_t both[2] = {(uint8_t)o0, (uint8_t)o1};
+  const Mem low = all(bytes - 1, false);
+  if (!a_.lanes_inside(lanes(both, false), Assembler::kNoLeast, kScratch, low, miss)) {
+    for (unsigned k = 0; k < 2; ++k) {
+      const unsigned mask = masked() ? (k == 0 ? kLow : kHigh) : 0, r = k == 0 ? o0 : o1;
+      a_.vector(kCompareU32, kTestMask, r, kScratch, 2, mask, false, 6);
+      a_.vector(kTest32, kSpareMask, r, low, 2, mask);
+      a_.mask3(0x45, kTestMask, kTestMask, kSpareMask);
+      if (k == 0) a_.mask_move(0, kTestMask);
+    }
+    a_.mask_test(0, kTestMask);
+    a_.jump_if(5, miss);
   }
-  a_.mask_test(0, kTestMask);
-  a_.jump_if(5, miss);
   a_.load64(kR10, kR10, offsetof(Block, shared));
   scattered32(o0, o1, p, wide, write, 0, kR10);
   a_.place(done);

@@ -403,9 +403,32 @@ void Translator::real(const Known& k, const Ins& i) {
   set(i.d, v);
 }
 
+// Two numbers, each the same in all lanes. False: they are not, or AVX-512 compares lanes as fast.
+bool Translator::compare_numbers(const Known& k, const Ins& i, int a, int b) {
+  if (!a_.short_ways()) return false;
+  for (int n : {a, b}) {
+    const Value& v = values_[n];
+    const bool one = v.form == Form::kConstant ||
+                     (v.form == Form::kCompact && v.stride == 0 && (line() || v.alike));
+    if (!one || (v.nan && k.code.opcode != 0xc2)) return false;
+  }
+  const Value x = values_[a], y = values_[b];
+  auto in = [](const Value& v) {
+    return v.form == Form::kConstant ? Assembler::kNone : (unsigned)v.reg[0];
+  };
+  const unsigned d = take_mask();
+  a_.compare_one(k.code, d, in(x), x86::at(kRcx, x.operand), in(y), x86::at(kRcx, y.operand),
+                 k.detail);
+  const int v = make(Form::kPredicate, false);
+  values_[v].reg[0] = (uint8_t)d;
+  set(i.d, v);
+  return true;
+}
+
 void Translator::compare(const Known& k, const Ins& i) {
   const int a = operand(i.a, k.wide), b = operand(i.b, k.wide);
   const bool real = k.code.opcode == 0xc2;
+  if (compare_numbers(k, i, a, b)) return;
   const Parts x = parts(a, !real);
   const bool table = values_[b].form == Form::kConstant;
   const Parts y = table ? Parts{} : parts(b, !real);
@@ -413,6 +436,12 @@ void Translator::compare(const Known& k, const Ins& i) {
   const unsigned d = take_mask();
   values_[v].form = Form::kPredicate;
   values_[v].reg[0] = (uint8_t)d;
+  if (a_.compare_lanes(k.code, d, Lanes{x.reg, k.wide != 0, 0, 0}, table ? nullptr : y.reg,
+                       x86::at(kRcx, values_[b].operand), k.detail)) {
+    give(x);
+    give(y);
+    return set(i.d, v);
+  }
   auto part = [&](unsigned n, unsigned to) {
     if (table)
       a_.vector(k.code, to, x.reg[n], x86::at(kRcx, values_[b].operand), 2, 0, false, k.detail,
@@ -782,6 +811,7 @@ void Translator::flush(uint32_t index) {
                 v.index >= 0 ? &values_[v.index] : nullptr, u * 128);
     v.dirty = false;
   }
+  a_.all_dead();
 }
 
 void Translator::leave(uint32_t target) {
@@ -857,6 +887,7 @@ void Translator::branch(uint32_t index) {
 Label Translator::deopt(uint32_t index, int site) {
   Deopt d;
   d.label = a_.label();
+  a_.rare(d.label);
   d.index = index;
   d.site = site;
   d.from = (uint32_t)saved_.size();
@@ -904,12 +935,14 @@ void Translator::deopts() {
       to_handler(d.index);
     }
   }
+  a_.end_run();
 }
 
 bool Translator::run(uint32_t b, uint32_t begin, uint32_t end, const Vec<Label>& entries,
                      bool memory) {
   block_ = b;
   begin_ = begin;
+  a_.begin_run();
   entries_ = &entries;
   // Which registers are read later, before each instruction: backwards from the end of the block.
   live_words_ = (units_ + 63) / 64;
@@ -953,9 +986,9 @@ bool Translator::run(uint32_t b, uint32_t begin, uint32_t end, const Vec<Label>&
     if (what == Do::kBranch || what == Do::kJump) {
       branch(i);
       deopts();
-      return !failed_;
+      return !failed_ && !a_.failed;
     }
-    if (!instruction(i) || failed_) return false;
+    if (!instruction(i) || failed_ || a_.failed) return false;
     if (temporary_ >= 0) free_registers(values_[temporary_]);
     temporary_ = -1;
     // A value that no later instruction reads releases its registers.
@@ -966,7 +999,7 @@ bool Translator::run(uint32_t b, uint32_t begin, uint32_t end, const Vec<Label>&
   flush(end - 1);
   leave(end);
   deopts();
-  return !failed_;
+  return !failed_ && !a_.failed;
 }
 
 }  // namespace simgpu::ptx

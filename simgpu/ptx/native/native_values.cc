@@ -281,9 +281,7 @@ void Translator::store_value(const Value& v, const Value* base, const Value* ind
     if (v.nan && !(one && k != 0)) {
       if (r != kScratch) a_.vector(kMoveVector, kScratch, 0, r, 2);
       r = kScratch;
-      a_.vector(v.wide ? kUnordered64 : kUnordered32, kTestMask, r, r, 2, 0, false, 3);
-      a_.vector(v.wide ? kMoveVector : kMove32, r, 0,
-                all(v.wide ? 0xfff8000000000000ull : 0x7fffffffu, v.wide), 2, kTestMask);
+      replace_nans(r, v.wide, 2);
     }
     const unsigned mask = lane_mask(k, v.wide);
     a_.vector(v.wide ? kStoreVector64 : kStoreVector, r, 0, x86::at(kRdx, home + 64 * k), 2, mask);
@@ -305,12 +303,15 @@ void Translator::canonical(int n) {
   v.nan = false;
   const bool small = v.form == Form::kCompact;
   for (unsigned k = 0; k < (small ? 1 : parts_of(v)); ++k) {
-    const unsigned length = small ? 0 : 2;
-    a_.vector(v.wide ? kUnordered64 : kUnordered32, kTestMask, v.reg[k], v.reg[k], length, 0, false,
-              3);
-    a_.vector(v.wide ? kMoveVector : kMove32, v.reg[k], 0,
-              all(v.wide ? 0xfff8000000000000ull : 0x7fffffffu, v.wide), length, kTestMask);
+    replace_nans(v.reg[k], v.wide, small ? 0 : 2);
   }
+}
+
+void Translator::replace_nans(unsigned r, bool wide, unsigned length) {
+  const Mem canonical = all(wide ? 0xfff8000000000000ull : 0x7fffffffu, wide);
+  if (a_.replace_nans(r, wide, length, canonical)) return;
+  a_.vector(wide ? kUnordered64 : kUnordered32, kTestMask, r, r, length, 0, false, 3);
+  a_.vector(wide ? kMoveVector : kMove32, r, 0, canonical, length, kTestMask);
 }
 
 Parts Translator::parts(int n, bool exact) {

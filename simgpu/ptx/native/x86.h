@@ -1,6 +1,6 @@
-// Writes x86-64 machine code: AVX-512 in EVEX form, and the few scalar instructions that addresses
-// and branches need. Memory operands have 32 bits of displacement, so that no instruction has two
-// lengths.
+// Writes x86-64 machine code: labels, literals and the few scalar instructions that addresses and
+// branches need; what vectors need is left to the instruction set (x86_avx512.h, x86_avx2.h).
+// Memory operands have 32 bits of displacement, so that no instruction has two lengths.
 #pragma once
 
 #include "ptx/support.h"
@@ -9,7 +9,7 @@ namespace simgpu::ptx::x86 {
 
 enum Gpr : uint8_t { kRax, kRcx, kRdx, kRbx, kRsp, kRbp, kRsi, kRdi, kR8, kR9, kR10, kR11 };
 
-// A memory operand: base + displacement, or a literal of the function's pool.
+// A memory operand: base + displacement, or a literal of the function's pool + displacement.
 struct Mem {
   Gpr base;
   int32_t displacement;
@@ -31,9 +31,18 @@ struct Code {
 
 using Label = uint32_t;
 
+// Numbers of all lanes in zmm registers, and the mask registers of the active ones (0: all are).
+struct Lanes {
+  const uint8_t* reg;
+  bool wide;           // four registers of 64-bit numbers; else two of 32
+  unsigned low, high;  // masks
+  unsigned count() const { return wide ? 4 : 2; }
+};
+
 class Assembler {
  public:
   Vec<uint8_t> bytes;
+  bool failed = false;  // something has no form in this instruction set
 
   size_t here() const { return bytes.size(); }
   void byte(uint32_t b) { bytes.push((uint8_t)b); }
@@ -50,14 +59,14 @@ class Assembler {
     labels_.push(~0u);
     return (Label)labels_.size() - 1;
   }
-  void place(Label l) { labels_[l] = (uint32_t)here(); }
+  virtual void place(Label l) { labels_[l] = (uint32_t)here(); }
   uint32_t where(Label l) const { return labels_[l]; }
-  void jump(Label to) {
+  virtual void jump(Label to) {
     byte(0xe9);
     reference(to);
   }
   // Conditions as in the machine code: 2 b, 3 ae, 4 e, 5 ne, 6 be, 7 a, 12 l, 13 ge, 14 le, 15 g.
-  void jump_if(unsigned condition, Label to) {
+  virtual void jump_if(unsigned condition, Label to) {
     byte(0x0f);
     byte(0x80 + condition);
     reference(to);
@@ -78,66 +87,112 @@ class Assembler {
     const auto base = (uint32_t)here();
     for (uint8_t b : pool_) byte(b);
     for (const Use& u : uses_) {
-      const uint32_t target = u.literal ? base + u.target * 64 : labels_[u.target];
+      const uint32_t target = u.literal ? base + u.target : labels_[u.target];
       const uint32_t distance = target - (u.at + 4 + u.after);
       memcpy(&bytes[u.at], &distance, 4);
     }
   }
 
-  // ---- EVEX ----
+  // ---- vectors, in terms of AVX-512: see x86_avx512.h and x86_avx2.h ----
   // length: 0 xmm, 1 ymm, 2 zmm. mask: k register, 0 none. `immediate`: one byte more follows.
-  void vector(Code c, unsigned reg, unsigned second, unsigned rm, unsigned length,
-              unsigned mask = 0, bool zero = false, int immediate = -1) {
-    head(c, reg, second, (rm >> 3 & 1) != 0, (rm >> 4 & 1) != 0, length, mask, zero, false);
-    byte(0xc0 | (reg & 7) << 3 | (rm & 7));
-    if (immediate >= 0) byte((uint32_t)immediate);
-  }
-  void vector(Code c, unsigned reg, unsigned second, Mem m, unsigned length, unsigned mask = 0,
-              bool zero = false, int immediate = -1, bool broadcast = false) {
-    head(c, reg, second, m.literal < 0 && m.base >= 8, false, length, mask, zero, broadcast);
-    operand(reg, m, immediate >= 0 ? 1 : 0);
-    if (immediate >= 0) byte((uint32_t)immediate);
-  }
+  virtual void vector(Code c, unsigned reg, unsigned second, unsigned rm, unsigned length,
+                      unsigned mask = 0, bool zero = false, int immediate = -1) = 0;
+  virtual void vector(Code c, unsigned reg, unsigned second, Mem m, unsigned length,
+                      unsigned mask = 0, bool zero = false, int immediate = -1,
+                      bool broadcast = false) = 0;
   // Gathers and scatters: base + index * 2^scale + displacement.
-  void indexed(Code c, unsigned reg, Gpr base, unsigned index, unsigned scale, int32_t displacement,
-               unsigned length, unsigned mask) {
-    const bool b = base >= 8, x = index >> 3 & 1, r = reg >> 3 & 1, r2 = reg >> 4 & 1,
-               v2 = index >> 4 & 1;
-    byte(0x62);
-    byte((uint32_t)!r << 7 | (uint32_t)!x << 6 | (uint32_t)!b << 5 | (uint32_t)!r2 << 4 | c.map);
-    byte((uint32_t)c.wide << 7 | 15u << 3 | 4 | c.prefix);
-    byte(length << 5 | (uint32_t)!v2 << 3 | mask);
-    byte(c.opcode);
-    byte(0x80 | (reg & 7) << 3 | 4);
-    byte(scale << 6 | (index & 7) << 3 | (base & 7));
-    word((uint32_t)displacement);
-  }
-
-  // ---- VEX on mask registers ----
+  virtual void indexed(Code c, unsigned reg, Gpr base, unsigned index, unsigned scale,
+                       int32_t displacement, unsigned length, unsigned mask) = 0;
   // kandd and friends: W1, L1, prefix 66 (d forms).
-  void mask3(unsigned opcode, unsigned d, unsigned a, unsigned b) {
-    vex(1, k66, true, true, opcode, d, a, b);
+  virtual void mask3(unsigned opcode, unsigned d, unsigned a, unsigned b) = 0;
+  virtual void mask_unpack(unsigned d, unsigned high, unsigned low) = 0;        // kunpckwd
+  virtual void mask_unpack_bytes(unsigned d, unsigned high, unsigned low) = 0;  // kunpckbw
+  virtual void mask_not(unsigned d, unsigned a) = 0;
+  virtual void mask_move(unsigned d, unsigned a) = 0;
+  virtual void mask_shift_right(unsigned d, unsigned a, unsigned count) = 0;  // kshiftrd
+  virtual void mask_to_gpr(Gpr d, unsigned a) = 0;
+  virtual void gpr_to_mask(unsigned d, Gpr a) = 0;
+  virtual void mask_test(unsigned a, unsigned b) = 0;  // kortestd
+
+  // ---- what an instruction set with fewer registers wants to know ----
+  virtual void dead(unsigned /*reg*/) {}  // nothing reads the register before it is written
+  virtual void all_dead() {}
+  virtual void rare(Label) {}  // jumps to the label are
+  virtual void begin_run() {}
+  virtual void end_run() {}  // nothing of the run follows
+
+  // ---- what an instruction set may do in a shorter way: true where it has ----
+  virtual bool short_ways() const { return false; }  // it has all of them
+  // Replaces NaNs in a register by the literal.
+  virtual bool replace_nans(unsigned, bool /*wide*/, unsigned /*length*/, Mem) { return false; }
+  // Sets the zero flag unless an active lane differs from `first` (+ the literals).
+  virtual bool lanes_differ(const Lanes&, unsigned /*first*/, const Mem*) { return false; }
+  // Jumps unless each lane is between `least` (kNoLeast: 0) and `most`, which is below 2^31, and
+  // without the literal's bits (literal -1: any).
+  static constexpr unsigned kNoLeast = ~0u;
+  virtual bool lanes_inside(const Lanes&, unsigned /*least*/, unsigned /*most*/, Mem, Label) {
+    return false;
   }
-  void mask_unpack(unsigned d, unsigned high, unsigned low) {  // kunpckwd
-    vex(1, kPlain, false, true, 0x4b, d, high, low);
+  // `to` = lanes - begin, jumps unless each is at most `most` and without the literal's bits.
+  virtual bool offsets_inside(const Lanes&, const uint8_t* /*to*/, unsigned /*begin*/,
+                              unsigned /*most*/, Mem, Label) {
+    return false;
   }
-  void mask_unpack_bytes(unsigned d, unsigned high, unsigned low) {  // kunpckbw
-    vex(1, k66, false, true, 0x4b, d, high, low);
+  // rax = the number of the first active lane, in four registers.
+  virtual void first_active(const uint8_t*) {}
+  // A mask of 32 lanes: two numbers compared, each in an xmm register or, where that is not below
+  // kNone, in memory.
+  static constexpr unsigned kNone = 32;
+  virtual void compare_one(Code, unsigned, unsigned, Mem, unsigned, Mem, int) {}
+  // A mask of 32 lanes: lanes compared with registers, or with a number in memory (null).
+  virtual bool compare_lanes(Code, unsigned, const Lanes&, const uint8_t*, Mem, int) {
+    return false;
   }
-  void mask_not(unsigned d, unsigned a) { vex(1, k66, true, false, 0x44, d, 0, a); }
-  void mask_move(unsigned d, unsigned a) { vex(1, k66, true, false, 0x90, d, 0, a); }
-  void mask_shift_right(unsigned d, unsigned a, unsigned count) {  // kshiftrd
-    vex(3, k66, false, false, 0x31, d, 0, a);
-    byte(count);
-  }
-  void mask_to_gpr(Gpr d, unsigned a) { vex(1, kF2, false, false, 0x93, d, 0, a); }
-  void gpr_to_mask(unsigned d, Gpr a) { vex(1, kF2, false, false, 0x92, d, 0, a); }
-  void mask_test(unsigned a, unsigned b) { vex(1, k66, true, false, 0x98, a, 0, b); }  // kortestd
 
   // ---- scalars ----
   void load64(Gpr d, Gpr base, uint32_t displacement) { scalar(true, 0x8b, d, base, displacement); }
   void load32(Gpr d, Gpr base, uint32_t displacement) {
     scalar(false, 0x8b, d, base, displacement);
+  }
+  void load16(Gpr d, Gpr base, uint32_t displacement) { extended(0xb7, d, base, displacement); }
+  void load8(Gpr d, Gpr base, uint32_t displacement) { extended(0xb6, d, base, displacement); }
+  void load_sign(Gpr d, Gpr base, uint32_t displacement) {  // movsxd
+    scalar(true, 0x63, d, base, displacement);
+  }
+  // d = [base + index * 2^scale + displacement], 64 bits; index is not rsp
+  void load_indexed(Gpr d, Gpr base, Gpr index, unsigned scale, uint32_t displacement) {
+    byte(0x48u | (d >= 8 ? 4u : 0) | (index >= 8 ? 2u : 0) | (base >= 8 ? 1u : 0));
+    byte(0x8b);
+    byte(0x80 | (d & 7u) << 3 | 4);
+    byte(scale << 6 | (index & 7u) << 3 | (base & 7u));
+    word(displacement);
+  }
+  // tzcnt, 32 bits of memory
+  void first_bit(Gpr d, Gpr base, uint32_t displacement) {
+    byte(0xf3);
+    rex(false, d, base);
+    byte(0x0f);
+    byte(0xbc);
+    byte(0x80 | (d & 7u) << 3 | (base & 7u));
+    word(displacement);
+  }
+  void store32(Gpr base, uint32_t displacement, Gpr s) {
+    scalar(false, 0x89, s, base, displacement);
+  }
+  void or32m(Gpr d, Gpr base, uint32_t displacement) { scalar(false, 0x0b, d, base, displacement); }
+  void and32m(Gpr d, Gpr base, uint32_t displacement) {
+    scalar(false, 0x23, d, base, displacement);
+  }
+  void xor32m(Gpr d, Gpr base, uint32_t displacement) {
+    scalar(false, 0x33, d, base, displacement);
+  }
+  // mov [base + index * 2^scale], s
+  void store_indexed(Gpr base, Gpr index, unsigned scale, Gpr s, bool wide) {
+    byte(0x40u | (wide ? 8u : 0) | (s >= 8 ? 4u : 0) | (index >= 8 ? 2u : 0) |
+         (base >= 8 ? 1u : 0));
+    byte(0x89);
+    byte((s & 7u) << 3 | 4);
+    byte(scale << 6 | (index & 7u) << 3 | (base & 7u));
   }
   void store64(Gpr base, uint32_t displacement, Gpr s) {
     scalar(true, 0x89, s, base, displacement);
@@ -165,10 +220,11 @@ class Assembler {
   void add(Gpr d, Gpr s, bool wide = true) { both(wide, 0x03, d, s); }
   void sub(Gpr d, Gpr s, bool wide = true) { both(wide, 0x2b, d, s); }
   void and_(Gpr d, Gpr s, bool wide = true) { both(wide, 0x23, d, s); }
+  void or_(Gpr d, Gpr s, bool wide = true) { both(wide, 0x0b, d, s); }
   void cmp(Gpr a, Gpr b, bool wide = true) { both(wide, 0x3b, a, b); }
   void test(Gpr a, Gpr b, bool wide = true) { both(wide, 0x85, b, a); }
   void move_sign(Gpr d, Gpr s) { both(true, 0x63, d, s); }  // movsxd
-  // Group 1 with a 32-bit immediate: 0 add, 4 and, 5 sub, 7 cmp.
+  // Group 1 with a 32-bit immediate: 0 add, 4 and, 5 sub, 6 xor, 7 cmp.
   void group1(unsigned which, Gpr d, int32_t value, bool wide) {
     rex(wide, 0, d);
     byte(0x81);
@@ -192,6 +248,11 @@ class Assembler {
     rex(wide, 0, d);
     byte(0xf7);
     byte(0xd0 | (d & 7u));
+  }
+  void negate(Gpr d) {  // 32 bits
+    rex(false, 0, d);
+    byte(0xf7);
+    byte(0xd8 | (d & 7u));
   }
   void move_immediate(Gpr d, uint64_t value) {
     byte(0x48 | (d >> 3));
@@ -217,9 +278,10 @@ class Assembler {
   }
   void ret() { byte(0xc3); }
 
- private:
+ protected:
+  ~Assembler() = default;
   struct Use {
-    uint32_t at, target, after;
+    uint32_t at, target, after;  // target: a label, or an offset in the pool
     bool literal;
   };
 
@@ -227,33 +289,15 @@ class Assembler {
     uses_.push(Use{(uint32_t)here(), to, 0, false});
     word(0);
   }
-  void head(Code c, unsigned reg, unsigned second, bool b, bool x, unsigned length, unsigned mask,
-            bool zero, bool broadcast) {
-    byte(0x62);
-    byte((uint32_t) !(reg >> 3 & 1) << 7 | (uint32_t)!x << 6 | (uint32_t)!b << 5 |
-         (uint32_t) !(reg >> 4 & 1) << 4 | c.map);
-    byte((uint32_t)c.wide << 7 | (~second & 15) << 3 | 4 | c.prefix);
-    byte((uint32_t)zero << 7 | length << 5 | (uint32_t)broadcast << 4 |
-         (uint32_t) !(second >> 4 & 1) << 3 | mask);
-    byte(c.opcode);
-  }
   void operand(unsigned reg, Mem m, uint32_t after) {
     if (m.literal >= 0) {
       byte((reg & 7) << 3 | 5);
-      uses_.push(Use{(uint32_t)here(), (uint32_t)m.literal, after, true});
+      uses_.push(Use{(uint32_t)here(), (uint32_t)(m.literal * 64 + m.displacement), after, true});
       word(0);
       return;
     }
     byte(0x80 | (reg & 7) << 3 | (m.base & 7u));
     word((uint32_t)m.displacement);
-  }
-  void vex(unsigned map, Prefix p, bool wide, bool length, unsigned opcode, unsigned reg,
-           unsigned second, unsigned rm) {
-    byte(0xc4);
-    byte((uint32_t) !(reg >> 3 & 1) << 7 | 1u << 6 | (uint32_t) !(rm >> 3 & 1) << 5 | map);
-    byte((uint32_t)wide << 7 | (~second & 15) << 3 | (uint32_t)length << 2 | p);
-    byte(opcode);
-    byte(0xc0 | (reg & 7) << 3 | (rm & 7));
   }
   void rex(bool wide, unsigned reg, unsigned rm) {
     const unsigned r = (wide ? 8u : 0) | (reg >= 8 ? 4u : 0) | (rm >= 8 ? 1u : 0);
@@ -265,12 +309,21 @@ class Assembler {
     byte(0x80 | (reg & 7u) << 3 | (base & 7u));
     word(displacement);
   }
+  // movzx
+  void extended(unsigned opcode, Gpr reg, Gpr base, uint32_t displacement) {
+    rex(false, reg, base);
+    byte(0x0f);
+    byte(opcode);
+    byte(0x80 | (reg & 7u) << 3 | (base & 7u));
+    word(displacement);
+  }
   void both(bool wide, unsigned opcode, Gpr reg, Gpr rm) {
     rex(wide, reg, rm);
     byte(opcode);
     byte(0xc0 | (reg & 7u) << 3 | (rm & 7u));
   }
 
+ private:
   Vec<uint32_t> labels_;
   Vec<Use> uses_;
   Vec<uint8_t> pool_;

@@ -285,6 +285,9 @@ struct Ctx {
   alignas(64) int32_t lane_store[kLanes];
   alignas(64) int32_t guard_store[kLanes];
   alignas(64) uint64_t scratch[kLanes];
+  // Registers of AVX-512, where machine code has AVX2 alone (x86_avx2.h).
+  alignas(64) uint8_t vectors[32][64];
+  uint32_t masks[8];
 };
 
 struct Grid {
@@ -488,7 +491,8 @@ struct Backend {
   const struct ProductOps* products;  // matrix.h
 };
 const Backend& backend();
-bool backend_is_widest();  // it is that for AVX-512
+enum class Vectors : uint8_t { kNone, kAvx2, kAvx512 };
+Vectors backend_vectors();  // what that is built for
 
 // ---- shared by the parts that run ----
 

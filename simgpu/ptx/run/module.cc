@@ -42,7 +42,11 @@ const Backend& backend() {
   return *b;
 }
 
-bool backend_is_widest() { return &backend() == &avx512::kBackend; }
+Vectors backend_vectors() {
+  return &backend() == &avx512::kBackend ? Vectors::kAvx512
+         : &backend() == &avx2::kBackend ? Vectors::kAvx2
+                                         : Vectors::kNone;
+}
 
 Module::~Module() {
   for (Function* f : functions)

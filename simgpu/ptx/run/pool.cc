@@ -170,7 +170,7 @@ class Pool {
     asm volatile("stmxcsr %0" : "=m"(before));
     set_rounding();
     Ctx c;
-    memset((void*)&c, 0, sizeof c);
+    memset((void*)&c, 0, offsetof(Ctx, vectors));
     bool whole = true;
     const uint64_t begin = __rdtsc();
     while (whole && !job->done && active_ < count_) {
@@ -226,7 +226,7 @@ class Pool {
     asm volatile("stmxcsr %0" : "=m"(before));
     set_rounding();
     Ctx c;
-    memset((void*)&c, 0, sizeof c);
+    memset((void*)&c, 0, offsetof(Ctx, vectors));
     const int64_t slice = job->unit_count == 1 ? kUnitSlice : kSmallSlice;
     bool whole = true;
     while (whole && job->started < job->unit_count && !job->failed) {
