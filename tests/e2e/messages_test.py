@@ -150,6 +150,9 @@ def wrong_settings(session):
         done = session.cli("checkpoint", process.pid, check=False)
         check(done.returncode == 0, f"{name}={value}: {done.stderr}")
         session.kill(process)
+    done = subprocess.run(["/bin/sh", "-c", "/bin/true; exec /bin/sh -c /bin/true"], capture_output=True, text=True, timeout=60,
+                          cwd=session.work, env=session.environment(LD_PRELOAD=preload, GPUCKPT_STORE=session.store, GPUCKPT_KEEP="abc"))
+    check(done.stderr.count("not a number of 1 or more") == 1, f"not told once by a shell and its children: {done.stderr}")
 
 
 def failures_of_the_writer(session):

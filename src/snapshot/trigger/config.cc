@@ -13,6 +13,10 @@
 namespace gpuckpt {
 namespace {
 
+// How wrong settings are told. A process that one under gpuckpt has started has its settings from
+// that one, which has told of them.
+LogLevel wrong_setting = LogLevel::kWarn;
+
 const char* value_of(char** environment, const char* name) {
   size_t n = length(name);
   for (char** e = environment; e && *e; ++e)
@@ -93,33 +97,33 @@ void check_writers_settings(char** environment) {
   Config& c = library.config;
   uint64_t bytes;
   if (c.keep[0] && !is_number(c.keep, 1, ~0ull)) {
-    log_line(LogLevel::kWarn, "GPUCKPT_KEEP=%s is not a number of 1 or more; all snapshots stay",
+    log_line(wrong_setting, "GPUCKPT_KEEP=%s is not a number of 1 or more; all snapshots stay",
              c.keep);
     c.keep[0] = 0;
   }
   if (c.level[0] && !is_number(c.level, 0, 19)) {
-    log_line(LogLevel::kWarn, "GPUCKPT_LEVEL=%s is not a number from 0 to 19; taking 1", c.level);
+    log_line(wrong_setting, "GPUCKPT_LEVEL=%s is not a number from 0 to 19; taking 1", c.level);
     c.level[0] = 0;
   }
   if (c.purpose[0] && !equal(c.purpose, "balanced") && !equal(c.purpose, "restore") &&
       !equal(c.purpose, "size")) {
-    log_line(LogLevel::kWarn, "GPUCKPT_FOR=%s is none of balanced, restore, size; taking balanced",
+    log_line(wrong_setting, "GPUCKPT_FOR=%s is none of balanced, restore, size; taking balanced",
              c.purpose);
     c.purpose[0] = 0;
   }
   if (c.budget[0] && !scan_size(c.budget, &bytes)) {
-    log_line(LogLevel::kWarn,
-             "GPUCKPT_BUDGET=%s is not a size (500M, 20G); the store is not limited", c.budget);
+    log_line(wrong_setting, "GPUCKPT_BUDGET=%s is not a size (500M, 20G); the store is not limited",
+             c.budget);
     c.budget[0] = 0;
   }
   if (c.stop_status[0] && !is_number(c.stop_status, 0, 255)) {
-    log_line(LogLevel::kWarn, "GPUCKPT_STOP_STATUS=%s is not a number from 0 to 255; ignored",
+    log_line(wrong_setting, "GPUCKPT_STOP_STATUS=%s is not a number from 0 to 255; ignored",
              c.stop_status);
     c.stop_status[0] = 0;
   }
   const char* action = value_of(environment, "GPUCKPT_BUDGET_ACTION");
   if (action && *action && !equal(action, "prune") && !equal(action, "refuse"))
-    log_line(LogLevel::kWarn,
+    log_line(wrong_setting,
              "GPUCKPT_BUDGET_ACTION=%s is neither prune nor refuse: snapshots will fail", action);
 }
 
@@ -133,7 +137,7 @@ size_t choice(char** environment, const char* name, const char* const (&words)[k
     if (equal(v, words[i])) return i;
     format(all + length(all), sizeof(all) - length(all), "%s%s", i ? ", " : "", words[i]);
   }
-  log_line(LogLevel::kWarn, "%s=%s is none of %s; taking %s", name, v, all, words[0]);
+  log_line(wrong_setting, "%s=%s is none of %s; taking %s", name, v, all, words[0]);
   return 0;
 }
 
@@ -148,7 +152,7 @@ void read_folder(char** environment, const char* name, char* to, size_t room) {
   if (v && length(v) < room)
     copy(to, room, v);
   else if (v)
-    log_line(LogLevel::kWarn, "%s is longer than %zu bytes and is ignored: %s", name, room - 1, v);
+    log_line(wrong_setting, "%s is longer than %zu bytes and is ignored: %s", name, room - 1, v);
 }
 
 void read_texts(char** environment) {
@@ -180,7 +184,7 @@ void read_signal(char** environment) {
   c.signal = 10;
   const char* v = value_of(environment, "GPUCKPT_SIGNAL");
   if (v && *v && (c.signal = signal_by_name(v)) < 0) {
-    log_line(LogLevel::kWarn, "GPUCKPT_SIGNAL=%s is no signal we can listen to; listening to none",
+    log_line(wrong_setting, "GPUCKPT_SIGNAL=%s is no signal we can listen to; listening to none",
              v);
     c.signal = 0;
   }
@@ -216,7 +220,7 @@ void read_numbers(char** environment) {
   } sizes[] = {{"GPUCKPT_COPY_LIMIT", &c.copy_limit}, {"GPUCKPT_PAGE_CACHE", &page_cache}};
   for (auto& size : sizes)
     if ((v = value_of(environment, size.name)) && *v && !scan_size(v, size.to))
-      log_line(LogLevel::kWarn, "%s=%s is not a size (64M, 2GiB)", size.name, v);
+      log_line(wrong_setting, "%s=%s is not a size (64M, 2GiB)", size.name, v);
   struct {
     const char* name;
     uint64_t* to;
@@ -227,7 +231,7 @@ void read_numbers(char** environment) {
   for (auto& t : times) {
     *t.to = t.standard;
     if ((v = value_of(environment, t.name)) && *v && !scan_duration_ms(v, t.to))
-      log_line(LogLevel::kWarn, "%s=%s is not a duration (30s, 5m, 500ms)", t.name, v);
+      log_line(wrong_setting, "%s=%s is not a duration (30s, 5m, 500ms)", t.name, v);
   }
 }
 
@@ -235,6 +239,7 @@ void read_numbers(char** environment) {
 
 void read_config(char** environment) {
   log_start(value_of(environment, "GPUCKPT_LOG"));
+  wrong_setting = value_of(environment, "GPUCKPT_STARTED_IN") ? LogLevel::kDebug : LogLevel::kWarn;
   read_texts(environment);
   tracker.configure(value_of(environment, "GPUCKPT_TRACK"));
   read_signal(environment);
