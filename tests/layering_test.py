@@ -65,7 +65,7 @@ def main():
             elif part_of(target) not in allowed and part_of(target) != part_of(target).split("/")[0]:
                 wrong.append(f"{file} includes {name}: {part_of(target)} is for its own use")
     for folder in sorted(folders):
-        if not (ROOT / folder / "README.md").exists() and "tests" not in folder.parent.parts:
+        if not (ROOT / folder / "README.md").exists():
             wrong.append(f"{folder}/README.md is missing: what lives here, who may use it, what it must not know")
     print("\n".join(wrong))
     return 1 if wrong else 0
