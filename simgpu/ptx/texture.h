@@ -61,9 +61,9 @@ struct Texture {
 // The driver's table of objects. Called by any worker while a grid runs.
 class Textures {
  public:
-  // Null: no such object; the launch ends in kIllegalAddress. What is returned stays valid until
-  // the object is destroyed and no launch of its context runs any more. A handle is an object's, or
-  // the address of a reference of the module.
+  // Returns null if there is no such object; the launch ends in kIllegalAddress. The result is
+  // valid until the object is destroyed and no launch of its context runs any more. A handle is an
+  // object's, or the address of a reference of the module.
   virtual const Texture* texture(uint64_t handle) = 0;
   virtual const Texture* surface(uint64_t handle) = 0;
 

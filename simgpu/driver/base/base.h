@@ -62,7 +62,7 @@ class RefCounted {
   RefCounted& operator=(const RefCounted&) = delete;
   virtual ~RefCounted() = default;
   void retain() { refs_.fetch_add(1, std::memory_order_relaxed); }
-  // False: the last reference is gone, and the object is being deleted.
+  // Returns false if the last reference is gone and the object is being deleted.
   bool retain_alive() {
     int n = refs_.load(std::memory_order_relaxed);
     while (n != 0 && !refs_.compare_exchange_weak(n, n + 1, std::memory_order_relaxed)) {

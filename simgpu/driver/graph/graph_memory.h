@@ -14,7 +14,7 @@ namespace simgpu {
 
 class GraphMemory : public RefCounted {
  public:
-  // Null: no address space.
+  // Returns null if there is no address space left.
   static Ref<GraphMemory> make(Ref<Context>, const CUDA_MEM_ALLOC_NODE_PARAMS_v1&);
   ~GraphMemory() override;
   // A launch allocates it (`again`: it may be allocated already) or frees it.

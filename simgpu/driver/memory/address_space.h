@@ -26,7 +26,7 @@ class Object;
 // Physical memory of a device (charged to it), or of the host when device is null.
 class Backing : public RefCounted {
  public:
-  // Null: the device or the host has no more.
+  // Returns null if the device or the host has no memory left.
   static Ref<Backing> create(Device*, uint64_t size, bool shareable);
   static Ref<Backing> import_fd(int fd);  // dups; null when it is no exported memory of ours
   // Moves the memory into a file, `fd`, unless it is in one; waits until nothing on the devices

@@ -81,7 +81,7 @@ class BoundReferences : public RefCounted, public ptx::Textures {
  private:
   const ptx::Texture* find(uint64_t handle, bool surface);
 };
-// Null: the module has none.
+// Returns null if the module has no texture references.
 Ref<BoundReferences> bind_references(const Module&);
 
 }  // namespace simgpu

@@ -33,7 +33,7 @@ struct Reduction {
   static Reduction unpack(int64_t v) { return {(ReduceOp)(v & 255), (Ty)(v >> 8 & 255)}; }
 };
 bool reduction_exists(ReduceOp op, Ty type);
-// False: an address is outside every allocation.
+// Returns false if an address is outside every allocation.
 bool reduce_bytes(Ctx& c, uint64_t to, const uint8_t* from, uint32_t bytes, Reduction by);
 
 // imm: a Reduction; a to, b from, c bytes, e mbarrier that is told (or kNone), d: blocks of the

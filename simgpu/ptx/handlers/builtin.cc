@@ -283,7 +283,7 @@ static void assert_fail(Ctx& c, const Ins* i, uint32_t lane, const uint64_t* arg
         (uint32_t)argument[2]);
 }
 
-// False: the launch ends (c.event is set).
+// Returns false if the launch ends (c.event is set).
 bool call_builtin(Ctx& c, const Ins* i) {
   const CallSite& site = *i->call;
   bool failed = false;

@@ -8,7 +8,7 @@ namespace simgpu::ptx {
 
 // 16-byte aligned device memory, or 0 when the heap has no room.
 uint64_t device_malloc(Ctx&, uint64_t bytes);
-// False: `address` was not returned by malloc or was freed already, or the heap was overwritten.
+// Returns false if malloc did not return `address`, it is free already, or the heap is damaged.
 bool device_free(Ctx&, uint64_t address);
 
 }  // namespace simgpu::ptx

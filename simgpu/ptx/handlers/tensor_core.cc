@@ -140,7 +140,7 @@ struct ProductShape {
   bool columns_a() const { return word >> 15 & 1; }
   bool rows_b() const { return word >> 16 & 1; }
   bool sparse() const { return word >> 2 & 1; }
-  // False: there is no such type, or not here.
+  // Returns false if no such type exists, or the instruction does not take it.
   bool element(unsigned format, Element* out) const {
     static const Element kAll[][2] = {{Element::kF16, Element::kBF16},
                                       {Element::kTF32, Element::kTF32},

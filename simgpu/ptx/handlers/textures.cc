@@ -118,7 +118,7 @@ class Sampler {
   }
 
  private:
-  // False: the texel is outside, and the border colour is used.
+  // Returns false if the texel is outside and the border colour is used.
   bool place(int64_t* index, uint32_t n, AddressMode mode) const {
     if (*index >= 0 && *index < n) return true;
     if (!texture_.normalized && (mode == AddressMode::kWrap || mode == AddressMode::kMirror))

@@ -45,7 +45,7 @@ struct Lowering {
   Log* log;
 };
 
-// False: errors were reported.
+// Returns false if it has reported errors.
 bool lower_function(Lowering* l, Function* f);
 
 // What lower_function emits before order and storage are decided. Registers are kVirtual | number.

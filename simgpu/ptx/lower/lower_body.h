@@ -117,7 +117,7 @@ class Body {
  public:
   Body(Lowering* l, Function* f) : l_(*l), m_(*l->module), f_(f), s_(*f->syntax), b_(backend()) {}
 
-  // False: errors were reported.
+  // Returns false if it has reported errors.
   bool run();
 
  private:

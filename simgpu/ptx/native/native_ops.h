@@ -49,7 +49,7 @@ struct Known {
   x86::Code code;
 };
 
-// Null: none.
+// Returns null if the handler has no translation to machine code.
 const Known* known(Fn handler, const Ins&);
 
 }  // namespace simgpu::ptx

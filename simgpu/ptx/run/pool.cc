@@ -4,7 +4,7 @@
 //
 // A unit runs until it is done, its time slice is used up, or every warp of it only polls memory.
 // Then it goes to the end of its grid's waiting list. New units start first while fewer than
-// `resident` are under way when the last one gave way because it polls; else old and new ones take
+// `resident` are under way when the last one yielded because it polls; else old and new ones take
 // turns, so that memory stays small for grids of long independent blocks.
 //
 // Kernels whose results depend on the order of their blocks (Function::depends_on_order) run one

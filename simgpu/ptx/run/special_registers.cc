@@ -163,10 +163,10 @@ static uint64_t special_value(Ctx& c, uint8_t reg, uint32_t lane) {
 
 // Registers that are equal in all lanes of a warp and do not change.
 static bool same_for_all(uint8_t reg) { return reg == kWarpid || reg == kWarpSize; }
-// A warp that reads the global timer many times within 8 microseconds waits for a moment, and gives
-// way to others as one that polls memory does. The timer is the same for all warps, so unlike the
-// clock it cannot begin later for one that began later.
-static void give_way(Ctx& c, const Ins* i, uint8_t reg, uint64_t time) {
+// A warp that reads the global timer many times within 8 microseconds waits for a moment, and
+// yields to others as one that polls memory does. The timer is the same for all warps, so unlike
+// the clock it cannot begin later for one that began later.
+static void yield_slice(Ctx& c, const Ins* i, uint8_t reg, uint64_t time) {
   const bool waits = reg >= kGlobaltimer && reg <= kGlobaltimerHi && spins(c, i, reg, time >> 13);
   if (waits) c.budget = 0;
 }
@@ -178,14 +178,14 @@ static void give_way(Ctx& c, const Ins* i, uint8_t reg, uint64_t time) {
     const uint64_t time = is_time(reg) ? special_value(c, reg, 0) : 0;
     for (unsigned l = 0; l < kLanes; ++l)
       if (c.lanes[l]) d[l] = is_time(reg) ? time : special_value(c, reg, l);
-    give_way(c, i, reg, time);
+    yield_slice(c, i, reg, time);
     return i + 1;
   }
   uint32_t* d = reg32(c, i->d);
   if (i->n != 1 && (same_for_all(reg) || is_time(reg))) {
     const auto value = (uint32_t)special_value(c, reg, 0);
     fill_lanes(c, d, value);
-    give_way(c, i, reg, value);
+    yield_slice(c, i, reg, value);
     return i + 1;
   }
   for (unsigned l = 0; l < kLanes; ++l)

@@ -73,7 +73,7 @@ class Splitter {
   Text target_name;
   Vec<Item> items;
 
-  // False: the text is no PTX that can be split.
+  // Returns false if the text cannot be split as PTX.
   bool run() {
     while (blank(), at_ < end_)
       if (!item()) return false;

@@ -95,7 +95,7 @@ struct ProcStat {
   // The number of the pseudo terminal that controls the process, + 1; 0: none does.
   int pseudo_terminal() const;
 };
-// False: there is no such process or thread. `path`: of the stat file.
+// Return false if there is no such process or thread. `path` is that of the stat file.
 bool read_stat(const char* path, ProcStat* out);
 bool read_stat_of(int pid, ProcStat* out);
 bool read_stat_of_thread(int pid, int tid, ProcStat* out);

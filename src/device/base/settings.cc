@@ -23,7 +23,7 @@ void read_size(const char* name, uint64_t without, uint64_t* to) {
     log_line(LogLevel::kWarn, "%s=%s is neither off nor a size (64M, 2GiB)", name, text);
 }
 
-// True: it is `word`, which changes something. `usual` is what it may be as well.
+// Returns true if the variable is `word`; `usual` is the default, which it may name as well.
 bool read_word(const char* name, const char* word, const char* usual) {
   const char* text = environment_value(name);
   if (!text || !*text || equal(text, usual)) return false;

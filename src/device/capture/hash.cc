@@ -117,7 +117,7 @@ Hasher::Hasher(CUcontext context, const HashKey* key) : context_(context) {
            static_cast<int>(result));
 }
 
-bool Hasher::give_way() {
+bool Hasher::unload() {
   if (!own_module(0)) return false;
   bool any = false;
   // The calling thread may be capturing, which this must not end.

@@ -69,9 +69,9 @@ class Hasher {
 
   bool ready() const { return kernel_; }
   const HashKey& key() const { return key_; }
-  // The program needs the memory that the kernel takes: it is unloaded, until the next snapshot.
-  // True: it was. No lock is held.
-  static bool give_way();
+  // Unloads the kernel until the next snapshot, because the program needs its memory. Returns true
+  // if memory was freed. The caller holds no lock.
+  static bool unload();
   // Fills `names` for all spans (both in scratch memory of ours). The driver's error otherwise; a
   // sticky one is the application's context's own.
   CUresult hash(const Region& spans, uint32_t count, const Region& names);

@@ -266,7 +266,7 @@ bool stage_device(int device, CaptureSink* sink, DeviceReport* report) {
          move_now(device, context, moves.data() + staged, moves.size() - staged, sink, report);
 }
 
-// ---- giving way ----
+// ---- memory is given back to the application ----
 
 // Copies what is not sent yet to host memory.
 bool rescue(DeviceStage* stage) {
@@ -295,7 +295,7 @@ bool rescue(DeviceStage* stage) {
 }
 
 // Stage lock held. The device memory goes back to the driver, whatever becomes of the snapshot.
-bool give_way(DeviceStage* stage) {
+bool free_device_memory(DeviceStage* stage) {
   if (!stage->memory) return false;
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   real().cuThreadExchangeStreamCaptureMode(&mode);
@@ -351,8 +351,8 @@ class Throttle {
   uint64_t rate_, start_, sent_ = 0;
 };
 
-// The next batch: into the pump, or, when the stage has given way, into *host. `count` 0: the end.
-// False: lost, or the copy cannot be started.
+// Puts the next batch into the pump, or into *host if the stage's memory was given back to the
+// application. `count` is 0 at the end. Returns false if the copy is lost or cannot be started.
 bool next_batch(DeviceStage* stage, Pump* pump, const Piece** first, size_t* count,
                 const uint8_t** host) {
   MutexLock guard(the_stage().lock);
@@ -510,12 +510,12 @@ bool stage_precopy(Round* round, DeviceReport* report) {
 
 }  // namespace
 
-bool stage_give_way() {
+bool free_stage_memory() {
   bool any = false;
   for (DeviceStage& stage : the_stage().device) {
     if (!__atomic_load_n(&stage.bytes, __ATOMIC_ACQUIRE)) continue;
     MutexLock guard(the_stage().lock);
-    any |= give_way(&stage);
+    any |= free_device_memory(&stage);
   }
   return any;
 }
@@ -525,7 +525,7 @@ void stage_leave_context(uint64_t context) {
     if (!__atomic_load_n(&stage.bytes, __ATOMIC_ACQUIRE)) continue;
     MutexLock guard(the_stage().lock);
     if (stage.context != context) continue;
-    give_way(&stage);
+    free_device_memory(&stage);
     if (stage.stream) real().cuStreamSynchronize(stage.stream);
     stage.context_gone = true;
   }
@@ -636,4 +636,4 @@ void abort_attempt() {
 }  // namespace gpuckpt::device
 
 // Called by the wrappers (intercept/spec/wrapper_support.h), inside the gate.
-bool gpuckpt::give_memory_back() { return device::stage_give_way() | device::Hasher::give_way(); }
+bool gpuckpt::give_memory_back() { return device::free_stage_memory() | device::Hasher::unload(); }

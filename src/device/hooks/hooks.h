@@ -64,8 +64,8 @@ bool free_pool_memory(CUdeviceptr address);    // cuMemFree on memory of a pool
 void pools_reclaim(bool all);                  // what finished streams no longer use
 bool pools_finish_frees();  // gate closed and all idle: pending frees are done. Drops driver events
 
-// The stage gives way to the application: true when memory was freed.
-bool stage_give_way();
+// Frees the stage's device memory for the application. Returns true if any was freed.
+bool free_stage_memory();
 uint64_t stage_bytes(int device);
 void stage_leave_context(uint64_t context);  // before it is destroyed
 

@@ -20,7 +20,7 @@ ResourceObject* find_resource(const CUdevResource& held) {
   return nullptr;
 }
 
-// Null: it is known already, or cannot be kept.
+// Returns null if the resource is known already or cannot be kept.
 ResourceObject* keep_resource(const CUdevResource& given) {
   if (find_resource(given)) return nullptr;
   if (++resources_kept > kMostResources) {

@@ -25,7 +25,7 @@ bool device_exists(int device) {
          (device >= 0 && real().cuDeviceGetCount(&count) == CUDA_SUCCESS && device < count);
 }
 
-// False: not ours. Else `result` is the answer.
+// Returns false if the memory is not ours; otherwise `result` is the answer.
 bool advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, int device, CUresult* result) {
   bool names_device = advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION ||
                       advice == CU_MEM_ADVISE_SET_ACCESSED_BY ||

@@ -19,7 +19,7 @@ namespace device {
 void make_room(int device) {
   pools_reclaim(true);
   vmm_sweep();
-  stage_give_way();
+  free_stage_memory();
   if (DeviceMemory* memory = device_memory(device)) {
     MutexLock guard(memory->lock);
     memory->arena.trim();

@@ -106,7 +106,7 @@ CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, 
 // No process can tell the driver's own descriptors apart, so the program gets ours.
 namespace {
 
-// False: no descriptor can be made, or sent on its way.
+// Returns false if no descriptor can be made or sent.
 bool share_memory(int* out, Physical* memory, int real_descriptor) {
   if (!memory->name.pid) memory->name = new_shared_name();
   OwnFd end;

@@ -28,7 +28,7 @@ bool elf_size(const uint8_t* bytes, uint64_t limit, uint64_t* size);
 // An ELF file's tables, every access within its bounds.
 class ElfTables {
  public:
-  // False: not one, or damaged.
+  // Returns false if the bytes are no ELF file, or a damaged one.
   bool open(const uint8_t* bytes, size_t length);
   unsigned sections() const;
   Elf64_Shdr section(uint64_t index) const;

@@ -61,7 +61,7 @@ void learn_module(Object* o, const char* symbol, bool managed) {
     note_module_global(o->name, symbol, address, size, managed);
 }
 
-// False: the next snapshot shall ask again.
+// Returns false if the next snapshot must ask again.
 bool learn_library(Object* o, const char* symbol, bool managed, const Vector<uint64_t>& contexts) {
   bool certain = true;
   for (uint64_t context : contexts) {

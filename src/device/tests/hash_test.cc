@@ -134,9 +134,9 @@ int main(int argc, char**) {
   }
   OK(real().cuMemGetInfo_v2(&after, &total));
   CHECK(before == after + our_bytes(0));  // the kernel stays
-  CHECK(Hasher::give_way() && !our_bytes(0));
+  CHECK(Hasher::unload() && !our_bytes(0));
   OK(real().cuMemGetInfo_v2(&after, &total));
-  CHECK(before == after && !Hasher::give_way());
+  CHECK(before == after && !Hasher::unload());
   std::vector<uint8_t> zeros(kChunkBytes);
   for (uint64_t length : {kChunkBytes, kChunkBytes - 1, uint64_t{700}, uint64_t{4096}, uint64_t{1}})
     CHECK(host().of_zeros(length) == host().of(zeros.data(), length));

@@ -437,7 +437,7 @@ CUmemAllocationProp shareable_memory(CUdevice device) {
 }
 
 // What a pool keeps after a free is there for cuMemCreate, as it is for cuMemAlloc.
-void pools_give_way(CUdevice device) {
+void pools_are_trimmed(CUdevice device) {
   const size_t before = free_memory(), half = before / 2 / kMiB * kMiB;
   CUmemoryPool pool;
   cuuint64_t keep = ~0ull, none = 0;
@@ -464,7 +464,7 @@ void pools_give_way(CUdevice device) {
 }
 
 // Memory whose last descriptor the program has closed is free for cuMemAlloc and cuMemCreate.
-void closed_descriptors_give_way(CUdevice device) {
+void closed_descriptors_are_freed(CUdevice device) {
   const size_t half = free_memory() / 2 / kMiB * kMiB;
   const CUmemAllocationProp p = shareable_memory(device);
   for (bool create : {false, true}) {
@@ -518,8 +518,8 @@ int main() {
   OK(cuDevicePrimaryCtxRetain(&primary, device));
   OK(cuCtxSetCurrent(primary));
   until_full();
-  pools_give_way(device);
-  closed_descriptors_give_way(device);
+  pools_are_trimmed(device);
+  closed_descriptors_are_freed(device);
   stage_gives_way();
   stage_gives_way_while_draining();
   part_of_it_staged();

@@ -39,7 +39,7 @@ void realm_rewind();
 void realm_expect_at(uint64_t address);
 // After the replay: nothing more has to land at a recorded address; what no request took is given
 // back.
-// False: the driver keeps reserved addresses where the program has memory.
+// Returns false if the driver keeps addresses reserved where the program has memory.
 bool realm_release_placeholders();
 
 // PARKED. Does [address, address+length) belong to the driver and die with the process: its

@@ -307,7 +307,7 @@ def wrapper(r):
     call = f"{target}({', '.join(arguments[n] for _, n, _ in r.params)})"
     if r.cls in ("Query", "Destroy", "Sync"):
         lines.append(f"  const CUresult rc = {call};")
-    else:  # may take memory of the device: what we hold of it gives way
+    else:  # may need device memory: the library frees what it holds, and the call is made again
         lines.append(f"  CUresult rc = {call};")
         lines.append(f"  if (no_memory(rc)) rc = {call};")
     after = []

@@ -108,8 +108,8 @@ class FdMaker {
                     bool tell);
 
   // socket_names.cc
-  // False: errno. `another_would_do`: another name can be used, so do not wait a minute for this
-  // one.
+  // Returns false with errno set. With `another_would_do` the caller can use another name, so this
+  // one is not waited for.
   bool bind_patiently(int fd, const Image::Socket&, bool another_would_do);
   bool name_socket(const Image::Socket&);
   bool bind_any(int fd, const Image::Socket&);

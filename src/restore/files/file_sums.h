@@ -41,7 +41,7 @@ struct SummedFile {
 };
 
 nlohmann::json to_json(const SummedFile& file);
-// False: `j` is no such description.
+// Returns false if `j` is no such description.
 bool from_json(const nlohmann::json& j, SummedFile* out);
 
 // The writer's side.

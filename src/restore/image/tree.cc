@@ -102,7 +102,7 @@ bool plan_child(Tree* t, Member* m) {
   return true;
 }
 
-// False: it cannot be done.
+// Returns false if the process cannot be created with its parent and process group.
 bool plan_birth(Tree* t, size_t i) {
   Member& m = *t->members[i];
   const process::Head& h = m.image.head;

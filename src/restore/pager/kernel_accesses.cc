@@ -264,7 +264,7 @@ const Row* row_of(uint64_t number) {
 class Supply {
  public:
   Supply(const SystemCall& call, ProgramMemory* memory) : call_(call), memory_(memory) {}
-  // False: the call must wait.
+  // Return false if the system call must wait.
   bool use(const Use&);
   bool range(uint64_t address, uint64_t bytes);
 

@@ -41,7 +41,7 @@ class ProcessesMissing {
   ~ProcessesMissing();
   ProcessesMissing(const ProcessesMissing&) = delete;
   ProcessesMissing& operator=(const ProcessesMissing&) = delete;
-  // Null: there is no memory for it.
+  // Null if there was no memory for the counter.
   std::atomic<int>* count() const { return count_; }
 
  private:

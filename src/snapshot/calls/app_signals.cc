@@ -215,7 +215,7 @@ sighandler_t app_signal(int sig, sighandler_t h, int flags) {
 }
 
 // Programs that wait for the signal with sigwait instead of handling it trigger a snapshot as well.
-// True: wait again, for the signal was spent in the process this one was restored from.
+// Returns true if the caller must wait again: the signal was consumed before the restore.
 bool noticed(int sig, const siginfo_t& info) {
   Listened* l = find(sig);
   if (!l) return false;

@@ -10,7 +10,7 @@
 namespace gpuckpt {
 
 // From here on our handlers make no system calls (Library::deaf), and commands find no listener.
-// False: it was so before.
+// Returns false if the library was deaf already.
 bool become_deaf(const char* why);
 void listen_again();
 // For another reason as well than Syscall User Dispatch, which may end.

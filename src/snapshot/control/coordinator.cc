@@ -277,7 +277,7 @@ bool serve_command(Snapshot* s, uint32_t wanted) {
   return root == library.pid;
 }
 
-// True: a snapshot is to be taken here. Needs the I/O thread.
+// Returns true if this process takes a snapshot. Needs the I/O thread.
 bool wants_snapshot_here(Snapshot* s, uint32_t wanted) {
   if (wanted & kWantCommand && !serve_command(s, wanted)) return false;
   // The root of the job takes it; it has a timer of its own.

@@ -164,7 +164,7 @@ bool note_end(FdTable*, int fd, uint32_t have, uint64_t ino, uint64_t peer, bool
               bool inherited = false);
 
 // inotify_paths.cc: the path by which the program asked to watch this; null when it is not known.
-// Null: not known. `leads_there`: the name, or another one in its folder, still leads there.
+// `leads_there` says whether that name, or another one in its folder, still leads there.
 const char* watched_path(int watch, uint64_t dev, uint64_t ino, bool* leads_there);
 
 }  // namespace gpuckpt

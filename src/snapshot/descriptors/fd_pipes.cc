@@ -19,8 +19,8 @@ namespace {
 constexpr uint64_t kMostContents = 4 << 20;
 constexpr uint32_t kMostPackets = 4096;
 
-// The unread bytes of a pipe. `lengths` gets those of its packets; null: it is none of packets.
-// False: refused.
+// Copies the unread bytes of a pipe, and the lengths of its packets to `lengths`, which is null for
+// a pipe without packets. Returns false if the snapshot is refused.
 bool copy_contents(FdTable* t, int reader, uint32_t* lengths, Pipe* out, char* contents) {
   int queued = 0;
   sys::call(SYS_ioctl, reader, FIONREAD, sys::ptr(&queued));

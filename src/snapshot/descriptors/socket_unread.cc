@@ -108,7 +108,7 @@ class EmptyMessages {
 };
 constinit EmptyMessages empty_messages;
 
-// False: refused for now.
+// Returns false if the snapshot is refused for now.
 bool has_no_hidden_message(FdTable* t, const FdTable::SocketSeen& seen) {
   if (!empty_messages.had(seen.ino)) return true;
   if (!polls(seen.fd, POLLIN)) {

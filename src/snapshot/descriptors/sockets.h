@@ -87,9 +87,9 @@ struct SocketOptions {
 };
 // Fills room[kMostBytes] and all but `data`; of many sockets side by side.
 void ask_options(const FdTable::SocketSeen&, char* room, SocketOptions*);
-// False: refused. Tells of an option whose state cannot be kept.
+// Returns false if the snapshot is refused. Warns of an option whose state cannot be kept.
 bool put_socket(FdTable*, const FdTable::SocketSeen&, const SocketOptions&);
-// The packet filter that it has. False: one that cannot be read (BPF).
+// Records the socket's packet filter. Returns false for one that cannot be read (BPF).
 bool put_filter(FdTable*, const FdTable::SocketSeen&);
 bool put_groups(FdTable*, const FdTable::SocketSeen&);
 

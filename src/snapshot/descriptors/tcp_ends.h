@@ -56,7 +56,7 @@ struct ConnectionState {
   // not empty.
   bool urgent, error;
 
-  // False: the kernel does not tell (MPTCP).
+  // Returns false if the kernel does not tell (MPTCP).
   bool look(int fd);
 };
 

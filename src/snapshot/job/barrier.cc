@@ -374,8 +374,8 @@ bool JobBarrier::wake_stopped_members() {
   return any;
 }
 
-// False: its parent, which is parked, does not know of that stop. (It has just been started, or was
-// the last to be continued.)
+// Returns false if the member's parent, which is parked, does not know yet that it is stopped: it
+// has just been started, or was the last to be continued.
 bool JobBarrier::wake(const Member& m) {
   SharedJobState* b = shared_state();
   for (uint32_t i = 0; i < b->stopped_count; ++i) {

@@ -22,7 +22,7 @@ struct Relative {
   char name[16];
 };
 
-// False: there is no such process.
+// Return false if there is no such process.
 bool look_at(int pid, Relative* out);
 bool look_at_thread(int pid, int tid, Relative* out);
 

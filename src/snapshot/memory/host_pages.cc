@@ -265,7 +265,7 @@ bool HostPages::copy_round(uint64_t later_bytes) {
   return ok;
 }
 
-// False: there is no copy, but the pages are known.
+// Returns false if the copy failed; the pages to write are known all the same.
 bool HostPages::take_early(uint64_t later_bytes) {
   constexpr uint32_t kMostRounds = 8;
   const bool all = makes_all_rounds();

@@ -26,7 +26,7 @@ class MappedObject {
   MappedObject(const MappedObject&) = delete;
   MappedObject& operator=(const MappedObject&) = delete;
 
-  // False: it could not be opened, and its size is not known.
+  // Returns false if the object could not be opened, so that its size is not known.
   bool stat(struct stat*) const;
 
   // PARKED, on the I/O thread. Copies what `space` does not hold yet of [offset, offset + bytes),

@@ -56,7 +56,7 @@ inline constexpr PageQuery kWrittenPages{.all = kPageWritten,
 class Pagemap {
  public:
   enum class Source { kNone, kScan, kWords };
-  // False: there is none. Words are also what is taken where the kernel cannot scan.
+  // Returns false if there is no pagemap. Falls back to words where the kernel cannot scan.
   bool open(Source source = Source::kScan);
   void close();
   void forget() { fd_ = -1; }  // of memory that was cleared: nothing is open

@@ -94,7 +94,7 @@ struct Capture : Failure {
   bool looked_at(uint64_t space, uint64_t at, uint64_t* end) const;
   bool note_looked_at(uint64_t space, uint64_t start, uint64_t end);
   // Calls copy(at, end) for each part of [start, end) that was not looked at yet, and notes it.
-  // False: no memory.
+  // Returns false if there is no memory.
   template <typename Copy>
   bool look_at_rest(uint64_t space, uint64_t start, uint64_t end, Copy copy) {
     for (uint64_t at = start, next; at < end; at = next) {
@@ -144,7 +144,7 @@ void forget_descriptors(Capture*);
 // is not.
 bool clone_is_whole(const Capture&, char* text, size_t room);
 // PARKED. Around the clone: memory that fork would leave out or wipe, and what it must leave out.
-// False: there must be no clone.
+// Returns false if the process must not be cloned.
 bool capture_before_clone(Capture*);
 void capture_after_clone(Capture*);
 void capture_finish(Capture*);

@@ -359,7 +359,7 @@ bool put_hidden_pages(Mappings* m) {
   return true;
 }
 
-// False: refused.
+// Returns false if the snapshot is refused.
 bool put_unreachable(Emitted* e) {
   const KnownObject* k = find_object(e->m, e->dev, e->l.ino, false);
   return !k->unreachable || put_unlinked(e->m, e->l, e->v, k->index) ||

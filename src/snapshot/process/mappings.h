@@ -8,7 +8,7 @@
 
 namespace gpuckpt {
 
-// False: refused.
+// Returns false if the snapshot is refused.
 bool put_mappings(Capture*, Records*);
 
 }  // namespace gpuckpt

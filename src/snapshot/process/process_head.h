@@ -8,7 +8,7 @@
 
 namespace gpuckpt {
 
-// False: refused.
+// Returns false if the snapshot is refused.
 bool put_process_head(Capture*, Records*, bool device_present);
 
 // The four numbers of a line ("Uid:") of /proc/PID/status.

@@ -10,7 +10,7 @@ class Records;
 class ThreadStatuses;
 
 // Records kRecThread and those that go with one, the process's first thread before the others.
-// False: refused.
+// Returns false if the snapshot is refused.
 bool put_threads(Capture*, Records*, ThreadStatuses*);
 
 }  // namespace gpuckpt

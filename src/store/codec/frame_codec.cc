@@ -52,7 +52,7 @@ double sampled_zstd_bits(std::span<const uint8_t> plain, int level) {
          static_cast<double>(sample.size());
 }
 
-// False: it is not worth keeping.
+// Returns false if the result is not worth keeping.
 bool lz4_to(std::span<const uint8_t> plain, std::vector<uint8_t>* out) {
   thread_local void* const state = with_memory(malloc(static_cast<size_t>(LZ4_sizeofState())));
   out->resize(worth(plain.size()));

@@ -37,7 +37,7 @@ class HuffmanEncoder {
   double bits_ = 0;              // per byte, when the code was made
 };
 
-// False: `stored` is not such a code of out.size() bytes.
+// Returns false if `stored` is not such a code of out.size() bytes.
 bool huffman_decode(std::span<const uint8_t> stored, std::span<uint8_t> out);
 
 }  // namespace gpuckpt::store

@@ -28,7 +28,7 @@ PlanePlan plan_planes(std::span<const uint8_t> bytes);
 // bytes.
 uint32_t compress_planes(std::span<const uint8_t> bytes, const PlanePlan& plan, size_t limit,
                          std::vector<uint8_t>* out);
-// False: `stored` does not hold the planes of plain.size() bytes.
+// Returns false if `stored` does not hold the planes of plain.size() bytes.
 bool decompress_planes(uint32_t codec, std::span<const uint8_t> stored, std::span<uint8_t> plain);
 
 }  // namespace gpuckpt::store

@@ -27,7 +27,7 @@ class ChunkIndex {
   ChunkPlace find_or_insert(const ChunkName& name, ChunkPlace mine);
   // Prefetches the entry of `name`, which is looked up soon.
   void expect(const ChunkName& name) const;
-  // False: the store does not have it.
+  // Returns false if the store does not have the chunk.
   bool find(const ChunkName& name, ChunkPlace* out) const;
   void reserve(uint64_t chunks);
   uint64_t size() const;

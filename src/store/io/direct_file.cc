@@ -127,7 +127,7 @@ class DirectFile : public File {
     return 0;
   }
 
-  // False: it is set so already, or cannot be set.
+  // Returns false if the flag is set so already or cannot be set.
   bool set_direct(bool on) {
     const int flags = ::fcntl(fd_, F_GETFL);
     return flags >= 0 && !(flags & O_DIRECT) == on &&

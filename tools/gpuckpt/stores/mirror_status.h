@@ -14,7 +14,7 @@ struct MirrorStatus {
   bool current() const { return behind.empty() && state.error.empty(); }
 };
 
-// Null: the store has no mirror, or cannot be read.
+// Returns null if the store has no mirror or cannot be read.
 std::unique_ptr<MirrorStatus> mirror_status(store::Store& store);
 // The same for a store whose snapshots were listed already.
 std::unique_ptr<MirrorStatus> mirror_status(store::Store& store,
