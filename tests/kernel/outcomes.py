@@ -64,10 +64,10 @@ class Features:
         "socket_numbered": "numbers its notifications",
         "socket_options": ("unread packets", "numbers its notifications", "more of this kind"),
         "tcp_zerocopy": ("notifications that are not read (MSG_ERRQUEUE)", "numbers its notifications"),
-        "socket_untold": "which the kernel does not show; a restore leaves it out",
+        "socket_unreadable": "which the kernel does not show; a restore leaves it out",
     }
     MUST_TELL = ("fd_half_read", "fd_half_read_attribute", "fd_inotify_unread", "fd_kernel_log", "tcp_halves", "ipc_sysv", "keyring_session",
-                 "socket_errors", "socket_numbered", "socket_untold", "tcp_zerocopy")
+                 "socket_errors", "socket_numbered", "socket_unreadable", "tcp_zerocopy")
     # What a restore cannot give back in a flavour: feature -> why. Listed in docs/LIMITS.md.
     NOT_IN = {
         "nobody": {"id_dumpable": "nobody but root may look at it",

@@ -91,7 +91,7 @@ std::string list_groups(const std::vector<uint32_t>& groups) {
 }
 
 // The program's own standard error may already be descriptor 2.
-void tell(int report, const std::string& warning) {
+void warn(int report, const std::string& warning) {
   Report r{};
   r.type = kReportWarning;
   strncpy(r.text, warning.c_str(), sizeof(r.text) - 1);
@@ -111,7 +111,7 @@ void make_common(Start* s) {
   if (!s->tree.several() || s->common_made) return;
   const int report = s->tree.root().their_report.get();
   std::string error = make_common_descriptors(
-      s->tree, highest_open_fd() + 1, [&](const std::string& w) { tell(report, w); }, &s->common);
+      s->tree, highest_open_fd() + 1, [&](const std::string& w) { warn(report, w); }, &s->common);
   if (error.empty() && !s->pidfds.prepare(s->tree)) error = strerror(errno);
   if (!error.empty()) fail(*s, report, kExitIncompatible, error);
   s->common_made = true;
@@ -186,12 +186,12 @@ uint32_t plan_flags(const Start& s, size_t i, int report) {
   const bool may_set_ids = geteuid() == 0 && !s.user_namespace;
   if (may_set_ids && needs_other_ids(image)) flags |= kSetIds;
   if (!may_set_ids && !has_groups_of(image))
-    tell(report, "process " + std::to_string(image.head.pid) + " had other supplementary groups (" +
+    warn(report, "process " + std::to_string(image.head.pid) + " had other supplementary groups (" +
                      list_groups(image.groups) +
                      ") than this user has here, and only root may set them; it continues with "
                      "those of the restore");
   if (s.user_namespace && i == 0)
-    tell(report,
+    warn(report,
          "the program has its old process ids in a user namespace, because this user may "
          "choose none elsewhere: files of other users look like user 65534's, and sudo "
          "and su give it no rights (--no-namespaces: new process ids)");
@@ -268,7 +268,7 @@ void set_process_settings(const Start& s, const Image& image, int report) {
   begin_step(report, "making its descriptors", 180);
   const std::string error =
       make_descriptors(image, member.memory, base, several ? &common : nullptr,
-                       [&](const std::string& w) { tell(report, w); });
+                       [&](const std::string& w) { warn(report, w); });
   if (!error.empty()) fail(report, kExitIncompatible, error);
   set_process_settings(*s, image, report);
   begin_step(report, "mapping its memory", 120);
@@ -286,7 +286,7 @@ void set_clocks(const Image& image, int report) {
   if (store::boot_id() == image.head.boot_id) return;
   if (syscall(SYS_unshare, 0x80 /* CLONE_NEWTIME */) != 0) {
     const int64_t jump = mono.tv_sec - static_cast<int64_t>(image.head.monotonic_us / 1000000);
-    tell(report,
+    warn(report,
          "the clocks that count from the machine's start (CLOCK_MONOTONIC, CLOCK_BOOTTIME) jump "
          "by " +
              std::to_string(jump) + " s: time namespaces are not allowed here (" + strerror(errno) +

@@ -23,7 +23,7 @@
 #include "snapshot/park/stopped_children.h"
 #include "snapshot/park/stopped_process.h"
 #include "snapshot/process/limits.h"
-#include "snapshot/process/told.h"
+#include "snapshot/process/warnings.h"
 #include "snapshot/trigger/obstacles.h"
 
 namespace gpuckpt {
@@ -102,7 +102,7 @@ void Attempt::warn_of_namespaces() {
 void Attempt::warn_of_owner() {
   const unsigned owner = writer_user(), asker = s_->asker_user - 1;
   if (!s_->asker_user || owner == asker || owner == library.start_user) return;
-  tell_of_job(
+  add_job_warning(
       "the program has become user %u, who owns the snapshot: user %u restores it with "
       "--any-owner, which continues as user %u, or owns the store first (chown -R)",
       owner, asker, owner);
@@ -548,7 +548,7 @@ bool Attempt::await_durable() {
   }
   warn_of_namespaces();
   warn_of_owner();
-  io_thread.run([&] { return add_told(s_->warnings, sizeof(s_->warnings)), 0; });
+  io_thread.run([&] { return append_warnings(s_->warnings, sizeof(s_->warnings)), 0; });
   copy(s_->id, sizeof(s_->id), message_.text);
   s_->logical_bytes = message_.logical_bytes;
   s_->new_bytes = message_.new_bytes;
@@ -629,7 +629,7 @@ Outcome Attempt::run() {
   s_->code = 0;
   s_->text[0] = 0;
   s_->device_report = {};
-  forget_told();
+  forget_warnings();
   s_->warnings[0] = 0;
   s_->way = "none";
   if (excluded_came_back()) library.last_snapshot[0] = 0;

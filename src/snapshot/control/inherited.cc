@@ -13,7 +13,7 @@
 #include "snapshot/job/barrier.h"
 #include "snapshot/job/job_name.h"
 #include "snapshot/job/membership.h"
-#include "snapshot/process/told.h"
+#include "snapshot/process/warnings.h"
 
 namespace gpuckpt {
 namespace {
@@ -120,11 +120,11 @@ void note_inherited_standard(const uint64_t (&inodes)[3]) {
   for (int fd = 0; fd < 3; ++fd) standard[fd] = inodes[fd];
 }
 
-void tell_inherited(int fd, const char* what, int pid, uint32_t others) {
+void warn_of_inherited(int fd, const char* what, int pid, uint32_t others) {
   char holder[32] = "", more[64] = "";
   if (job_barrier.active()) format(holder, sizeof(holder), "process %d: ", pid);
   if (others) format(more, sizeof(more), " (which %u more of the job have)", others);
-  tell_of_job(
+  add_job_warning(
       "%sdescriptor %d, which the program was started with, is a %s to another process%s: a "
       "restore finds it closed at the other end",
       holder, fd, what, more);

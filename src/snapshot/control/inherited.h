@@ -27,7 +27,7 @@ int inherited_standard(uint64_t ino);
 void note_inherited_standard(const uint64_t (&inodes)[3]);
 // What a restore will find in the place of process `pid`'s descriptor; `what`: its kind. `others`:
 // how many more processes of the job have it.
-void tell_inherited(int fd, const char* what, int pid, uint32_t others);
+void warn_of_inherited(int fd, const char* what, int pid, uint32_t others);
 
 // Whether the program was started with this regular file open for appending (`>> log`). Then other
 // processes write to it as well (the shell, the scheduler's prologue), also between a snapshot and

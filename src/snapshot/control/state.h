@@ -21,7 +21,7 @@ enum class OutsideConnections : uint8_t {
 
 // Processes of other users in a job that root leads.
 enum class OtherUsers : uint32_t {
-  kTell,    // they are taken, and that is told (exit 3)
+  kWarn,    // they are taken, with a warning (exit 3)
   kRefuse,  // no snapshot
   kTrust,   // they are taken
 };

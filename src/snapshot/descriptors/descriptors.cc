@@ -22,7 +22,7 @@
 #include "snapshot/job/membership.h"
 #include "snapshot/memory/track.h"
 #include "snapshot/process/limits.h"
-#include "snapshot/process/told.h"
+#include "snapshot/process/warnings.h"
 
 namespace gpuckpt {
 
@@ -364,7 +364,7 @@ bool note_shared(FdTable* t, const Descriptor& d) {
         "told by kcmp, which is forbidden here; allow it, or close the descriptor",
         d.fd);
   if (o && d.kind == kFdKernelFile) {
-    tell(
+    add_warning(
         "descriptor %d, a file that the kernel writes (/proc, /sys), is one with descriptor %d of "
         "process %d: a restore opens it for each of them",
         d.fd, o->fd, o->pid);
@@ -574,7 +574,7 @@ static bool list_all(Capture* c, FdTable* t) {
 
 bool list_descriptors(Capture* c, Records* r) {
   const MoreDescriptors room;
-  tell_semaphores();
+  warn_of_semaphores();
   return begin_table(c, r) && in_turn(1, c, [&](FdTable* t) {
            t->proc.open();
            const bool ok = note_device_shares(c, r) && list_all(c, t) && list_sockets(t);

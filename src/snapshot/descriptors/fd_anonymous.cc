@@ -11,7 +11,7 @@
 #include "snapshot/control/state.h"
 #include "snapshot/descriptors/descriptors.h"
 #include "snapshot/job/barrier.h"
-#include "snapshot/process/told.h"
+#include "snapshot/process/warnings.h"
 
 namespace gpuckpt {
 
@@ -51,7 +51,7 @@ void note_gone(Descriptor* d) {
   d->kind = kFdPidfdGone;
   d->value[0] = status < 0 ? 0 : static_cast<uint64_t>(status);
   if (status > 0 && status & 0x80)
-    tell(
+    add_warning(
         "the process behind descriptor %d (pidfd) ended with a core dump; a restored one tells the "
         "signal alone",
         d->fd);
@@ -207,7 +207,7 @@ static bool is_open(const InotifyWatch& w) {
 bool put_inotify(FdTable* t, const Descriptor& d) {
   int queued = 0;
   sys::call(SYS_ioctl, d.fd, 0x541B /* FIONREAD */, sys::ptr(&queued));
-  if (queued) tell("descriptor %d (inotify) has unread events; a restore drops them", d.fd);
+  if (queued) add_warning("descriptor %d (inotify) has unread events; a restore drops them", d.fd);
   char line_buffer[8192];
   InfoLines lines(d.fd, line_buffer, sizeof(line_buffer));
   while (char* line = lines.next()) {

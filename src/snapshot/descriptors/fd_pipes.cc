@@ -76,9 +76,9 @@ bool put_pipe(FdTable* t, uint32_t i, char* contents) {
   const bool stdio = outside && (is_stdio(t, p.ino) || standard >= 0);
   if (stdio) out.ends |= kPipeOutside | static_cast<uint32_t>(standard + 1) << kPipeStandardShift;
   const bool closes = outside && !p.named && !stdio && !t->drop_outside;
-  const bool refused = closes && !inherited(p.ino), told = closes && !refused;
-  if (told && !job_barrier.active()) tell_inherited(any, "pipe", sys::getpid(), 0);
-  if (!note_end(t, any, out.ends & 3, p.ino, 0, refused, told) && refused)
+  const bool refused = closes && !inherited(p.ino), warned = closes && !refused;
+  if (warned && !job_barrier.active()) warn_of_inherited(any, "pipe", sys::getpid(), 0);
+  if (!note_end(t, any, out.ends & 3, p.ino, 0, refused, warned) && refused)
     return t->c->code == 0 &&
            t->c->refuse(
                "descriptor %d is a pipe to another process, which is not part of the snapshot; "

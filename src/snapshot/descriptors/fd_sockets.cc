@@ -24,10 +24,10 @@
 #include "snapshot/control/state.h"
 #include "snapshot/descriptors/sockets.h"
 #include "snapshot/descriptors/tcp_ends.h"
-#include "snapshot/descriptors/untold_options.h"
+#include "snapshot/descriptors/unreadable_options.h"
 #include "snapshot/job/barrier.h"
 #include "snapshot/park/shared_work.h"
-#include "snapshot/process/told.h"
+#include "snapshot/process/warnings.h"
 
 namespace gpuckpt {
 
@@ -103,15 +103,15 @@ bool note_lost(FdTable* t, const FdTable::SocketSeen& seen) {
   if (unread && s.domain == AF_NETLINK)
     return t->c->refuse_for_now("descriptor %d is a netlink socket with unread messages", seen.fd);
   if (unread)
-    tell("descriptor %d is a %s socket with unread packets; a restore drops them", seen.fd,
-         s.domain == AF_PACKET ? "packet" : "raw");
+    add_warning("descriptor %d is a %s socket with unread packets; a restore drops them", seen.fd,
+                s.domain == AF_PACKET ? "packet" : "raw");
   if (is_network(s) && s.type != SOCK_STREAM && polls(seen.fd, POLLERR))
-    tell(
+    add_warning(
         "descriptor %d is a %s socket with a pending error (SO_ERROR, MSG_ERRQUEUE); a restore "
         "drops it",
         seen.fd, is_udp(s) ? "UDP" : "raw");
   if (s.state == kSocketConnection && seen.tcp.error)
-    tell(
+    add_warning(
         "descriptor %d is a TCP connection with notifications that are not read (MSG_ERRQUEUE); a "
         "restore drops them",
         seen.fd);
@@ -169,7 +169,7 @@ bool nothing_lies_unseen(FdTable* t, const FdTable::SocketSeen& seen) {
         "closed at its other end; try again when it is accepted",
         seen.fd);
   if (seen.strangers && !job_barrier.has_others())
-    tell(
+    add_warning(
         "%u connections to descriptor %d, a listening unix socket, are not accepted yet and come "
         "from other processes: a restored process does not have them",
         seen.strangers, seen.fd);
@@ -244,10 +244,11 @@ bool join_unix(FdTable* t, FdTable::SocketSeen* seen) {
     s.state = kSocketConnected;
     return true;
   }
-  const bool told = !t->drop_outside && inherited(seen->ino), accepted = t->drop_outside || told;
-  if (told && !job_barrier.active()) tell_inherited(seen->fd, "socket", sys::getpid(), 0);
+  const bool warned = !t->drop_outside && inherited(seen->ino),
+             accepted = t->drop_outside || warned;
+  if (warned && !job_barrier.active()) warn_of_inherited(seen->fd, "socket", sys::getpid(), 0);
   if (seen->peer != kUnknownPeer &&
-      note_end(t, seen->fd, SharedJobState::kSocket, seen->ino, seen->peer, !accepted, told)) {
+      note_end(t, seen->fd, SharedJobState::kSocket, seen->ino, seen->peer, !accepted, warned)) {
     if (accepted) s.state = kSocketPeerGone;  // unless the other end turns up
     t->r->put(kRecPeer, SocketPeer{s.index, 0, seen->peer});
     return true;
@@ -364,7 +365,7 @@ FdTable::SocketSeen* FdTable::socket_of(uint64_t inode) {
 namespace {
 
 bool put_one(FdTable* t, const FdTable::SocketSeen& seen, const SocketOptions& options) {
-  return allows_untold_options(t, seen.fd, seen.ino) && note_lost(t, seen) &&
+  return allows_unreadable_options(t, seen.fd, seen.ino) && note_lost(t, seen) &&
          put_socket(t, seen, options) && (!options.filter || put_filter(t, seen)) &&
          put_groups(t, seen);
 }
@@ -420,7 +421,7 @@ bool put_sockets(FdTable* t) {
   if (!join_connections(t)) return false;
   index_listeners(t);
   ask_inet_diag(t);
-  if (t->sockets) tell_of_forgotten_options();
+  if (t->sockets) warn_of_forgotten_options();
   for (uint32_t i = 0; i < t->sockets; ++i) {
     FdTable::SocketSeen& seen = t->socket[i];
     if (is_udp(seen.s)) seen.s.shut_down = seen.shut_down;

@@ -14,7 +14,7 @@
 #include "base/text/text.h"
 #include "snapshot/descriptors/descriptors.h"
 #include "snapshot/job/barrier.h"
-#include "snapshot/process/told.h"
+#include "snapshot/process/warnings.h"
 
 namespace gpuckpt {
 
@@ -273,7 +273,7 @@ bool capture_character_device(FdTable* t, Descriptor* d, const FdFacts& f) {
     d->value[1] = f.deleted;
     if (f.deleted) put_attributes(t->c, t->r, d->fd, f.st);
     if (minor(f.st.st_rdev) == kKernelLog && (d->flags & O_ACCMODE) != O_WRONLY)
-      tell(
+      add_warning(
           "descriptor %d reads the kernel's log (%s), which does not tell how far; a restored "
           "program reads it from its first message again",
           d->fd, f.path);

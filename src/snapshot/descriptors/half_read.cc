@@ -6,7 +6,7 @@
 #include <initializer_list>
 
 #include "base/syscall.h"
-#include "snapshot/process/told.h"
+#include "snapshot/process/warnings.h"
 
 namespace gpuckpt {
 
@@ -64,7 +64,7 @@ bool HalfRead::look_at(FdTable* t, Descriptor* d, const char* path, uint32_t fil
   if (now - since_us_ < kPatienceUs)
     return t->c->refuse_for_now("descriptor %d is in the middle of %s; try again when it is read",
                                 d->fd, path);
-  tell(
+  add_warning(
       "descriptor %d is in the middle of %s, which the kernel writes anew for each reader: after a "
       "restore, what is read next may not continue what was read before",
       d->fd, path);

@@ -10,7 +10,7 @@
 #include <atomic>
 
 #include "base/syscall.h"
-#include "snapshot/process/told.h"
+#include "snapshot/process/warnings.h"
 
 namespace gpuckpt {
 namespace {
@@ -55,20 +55,20 @@ void forget_semaphores() {
   too_many = false;
 }
 
-void tell_semaphores() {
+void warn_of_semaphores() {
   for (const Undo& u : undos) {
     const uint64_t semaphore = u.semaphore - 1;
     if (!u.semaphore || !u.change) continue;
     const int set = static_cast<int>(semaphore >> 16),
               number = static_cast<int>(semaphore & 0xffff);
     if (sys::failed(sys::call(SYS_semctl, set, number, GETVAL, 0))) continue;
-    tell(
+    add_warning(
         "semaphore %d of the System V set %d was changed with SEM_UNDO: a kill undoes that, and a "
         "restore does not do it again",
         number, set);
   }
   if (too_many)
-    tell(
+    add_warning(
         "many System V semaphores were changed with SEM_UNDO: a kill undoes that, and a restore "
         "does not do it again");
 }

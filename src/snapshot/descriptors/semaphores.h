@@ -7,7 +7,7 @@
 namespace gpuckpt {
 
 // PARKED. Tells of each that the program has changed so and not changed back.
-void tell_semaphores();
+void warn_of_semaphores();
 // In a forked child, and in a restored process: the kernel knows of none.
 void forget_semaphores();
 

@@ -9,7 +9,7 @@
 #include "base/text/log.h"
 #include "base/text/text.h"
 #include "snapshot/descriptors/sockets.h"
-#include "snapshot/process/told.h"
+#include "snapshot/process/warnings.h"
 
 namespace gpuckpt {
 
@@ -158,7 +158,7 @@ void ask_options(const FdTable::SocketSeen& seen, char* room, SocketOptions* o) 
 }
 
 // The kernel counts what was sent, and tells of each by its number; a new socket begins at 0.
-void tell_of_counters(const FdTable::SocketSeen& seen, const SocketOptions& options) {
+void warn_of_counters(const FdTable::SocketSeen& seen, const SocketOptions& options) {
   constexpr int kZeroCopy = 60, kTimestamping = 37, kNewTimestamping = 65;
   constexpr uint32_t kNumbered = 1 << 7;  // SOF_TIMESTAMPING_OPT_ID
   if (is_tcp(seen.s) && seen.s.state != kSocketConnection) return;
@@ -175,7 +175,7 @@ void tell_of_counters(const FdTable::SocketSeen& seen, const SocketOptions& opti
     at += sizeof(o) + padded(o.bytes);
   }
   if (counts)
-    tell(
+    add_warning(
         "descriptor %d is a socket that numbers its notifications (MSG_ZEROCOPY, "
         "SOF_TIMESTAMPING_OPT_ID); in a restored process they begin at 0 again",
         seen.fd);
@@ -186,7 +186,7 @@ bool put_socket(FdTable* t, const FdTable::SocketSeen& seen, const SocketOptions
   t->r->add(&seen.s, sizeof(seen.s));
   t->r->add(options.data, options.bytes);
   t->r->end(options.count);
-  if (options.whole) tell_of_counters(seen, options);
+  if (options.whole) warn_of_counters(seen, options);
   return options.whole ||
          t->c->refuse("descriptor %d is a socket with an option that is too large to keep",
                       seen.fd);

@@ -16,7 +16,7 @@
 #include "snapshot/api/device_plugin.h"
 #include "snapshot/descriptors/sockets.h"
 #include "snapshot/park/shared_work.h"
-#include "snapshot/process/told.h"
+#include "snapshot/process/warnings.h"
 
 namespace gpuckpt {
 
@@ -422,7 +422,7 @@ bool put_udp_queue(FdTable* t, const FdTable::SocketSeen& seen, char* room) {
   SwitchedOption position(fd, SOL_SOCKET, SO_PEEK_OFF, 0);
   if (!position.ok) {
     if (polls(fd, POLLIN))
-      tell("descriptor %d is a UDP socket; a restore drops its unread datagrams", fd);
+      add_warning("descriptor %d is a UDP socket; a restore drops its unread datagrams", fd);
     return true;
   }
   SwitchedOption v4(fd, IPPROTO_IP, 20 /* IP_RECVORIGDSTADDR */, 1);

@@ -15,7 +15,7 @@
 #include "snapshot/control/state.h"
 #include "snapshot/descriptors/sockets.h"
 #include "snapshot/job/barrier.h"
-#include "snapshot/process/told.h"
+#include "snapshot/process/warnings.h"
 
 namespace gpuckpt {
 
@@ -353,8 +353,8 @@ bool join_outside(FdTable* t, FdTable::SocketSeen* seen) {
   const bool drop = t->outside == OutsideConnections::kDrop;
   seen->s.state = drop ? kSocketPeerGone : kSocketReset;
   if (!seen->elsewhere)
-    tell("descriptor %d is a TCP connection from %s to %s; a restore finds it %s", seen->fd,
-         names.local.text, names.remote.text, drop ? "closed by the other end" : "reset");
+    add_warning("descriptor %d is a TCP connection from %s to %s; a restore finds it %s", seen->fd,
+                names.local.text, names.remote.text, drop ? "closed by the other end" : "reset");
   return true;
 }
 
@@ -367,7 +367,8 @@ bool join_ended(FdTable::SocketSeen* seen) {
   if (polls(seen->fd, POLLERR)) {
     seen->s.state = kSocketReset;
     if (!seen->elsewhere)
-      tell("descriptor %d is a TCP connection that has failed; a restore finds it reset", seen->fd);
+      add_warning("descriptor %d is a TCP connection that has failed; a restore finds it reset",
+                  seen->fd);
     return true;
   }
   seen->s.state = kSocketPeerGone;
@@ -416,12 +417,13 @@ bool join_one(FdTable* t, FdTable::SocketSeen* seen, MachineConnections* machine
 }
 
 // Clients that wait in the accept queue come back with their own process, or not at all.
-void tell_of_strangers(FdTable* t, const FdTable::SocketSeen& seen, MachineConnections* machine) {
+void warn_of_strangers(FdTable* t, const FdTable::SocketSeen& seen, MachineConnections* machine) {
   if (seen.elsewhere || !seen.tcp.not_accepted) return;
   const uint32_t strangers = machine->strangers_waiting(local_of(seen.s), *t->connections);
   if (strangers)
-    tell("%u connections to descriptor %d (%s) are not accepted yet; a restore finds them reset",
-         strangers, seen.fd, show_address(seen.s.name, seen.s.name_bytes).text);
+    add_warning(
+        "%u connections to descriptor %d (%s) are not accepted yet; a restore finds them reset",
+        strangers, seen.fd, show_address(seen.s.name, seen.s.name_bytes).text);
 }
 
 }  // namespace
@@ -501,7 +503,7 @@ bool join_connections(FdTable* t) {
   for (uint32_t i = 0; i < t->sockets; ++i) {
     FdTable::SocketSeen& seen = t->socket[i];
     if (!is_tcp(seen.s)) continue;
-    if (seen.s.state == kSocketListening) tell_of_strangers(t, seen, &machine);
+    if (seen.s.state == kSocketListening) warn_of_strangers(t, seen, &machine);
     if (seen.s.state == kSocketConnection && !join_one(t, &seen, &machine)) return false;
   }
   return true;

@@ -120,7 +120,7 @@ bool JobBarrier::lead(IoThread* c, const Call& call) {
   role_ = Role::kLeader;
   call_ = call;
   code = 0;
-  told_users_ = false;
+  warned_of_users_ = false;
   number_ = level_ = 0;
   count_ = pending_count_ = left_out_count_ = 0;
   long fd = sys::call(SYS_memfd_create, sys::ptr("gpuckpt-job"), 1 /* MFD_CLOEXEC */);
@@ -201,12 +201,12 @@ bool JobBarrier::may_have_its_user(int pid) {
   if (allowed == OtherUsers::kRefuse)
     return fail(kExitRefused,
                 "%s: processes of other users are refused here (GPUCKPT_USERS=refuse)", users);
-  if (allowed == OtherUsers::kTell && !told_users_)
-    tell_of_job(
+  if (allowed == OtherUsers::kWarn && !warned_of_users_)
+    add_job_warning(
         "%s: a restore gives each what it says of itself, with root's rights (GPUCKPT_USERS=trust "
         "if you trust them all, or refuse)",
         users);
-  return told_users_ = true;
+  return warned_of_users_ = true;
 }
 
 // Wakes each member that has not joined yet. One that has, and is stopped before `step`, would keep
@@ -312,7 +312,7 @@ JobBarrier::Invited JobBarrier::without_library(const Member& m, const Relative&
     return Invited::kFails;
   }
   if (!starts && (before_us || call_.children == Children::kAble)) {
-    tell_of_job(
+    add_job_warning(
         "process %d (%s) runs without gpuckpt's library: it and its children are not part of the "
         "snapshot",
         m.pid, r.name);
@@ -620,7 +620,7 @@ bool JobBarrier::check_ends() {
     uint32_t others = 0;
     for (uint32_t k = i + 1; k < b->end_count; ++k)
       others += b->end[k].ino == e.ino && b->end[k].pid != e.pid;
-    tell_inherited(e.fd, socket ? "socket" : "pipe", e.pid, others);
+    warn_of_inherited(e.fd, socket ? "socket" : "pipe", e.pid, others);
   }
   if (!alone) return true;
   const char* what = alone->have == SharedJobState::kSocket ? "unix socket" : "pipe";

@@ -128,7 +128,7 @@ class JobBarrier : public Failure {
   Role role_ = Role::kAlone;
   Call call_{};
   uint32_t number_ = 0, next_number_ = 1, level_ = 0;
-  bool told_users_ = false;
+  bool warned_of_users_ = false;
   int listener_ = -1, shared_state_fd_ = -1, leader_socket_ = -1;
   uint32_t listener_name_ = 0;
   Region shared_state_;

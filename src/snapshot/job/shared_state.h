@@ -12,7 +12,7 @@
 #include "base/procfs/namespaces.h"
 #include "snapshot/descriptors/tcp_ends.h"
 #include "snapshot/job/comparison.h"
-#include "snapshot/process/told.h"
+#include "snapshot/process/warnings.h"
 
 namespace gpuckpt {
 
@@ -39,7 +39,7 @@ struct SharedJobState {
     int pid, ppid, pgid, sid;
     bool ended;  // a zombie; otherwise it is parked and a member
   };
-  Told told;  // by the members
+  Warnings warnings;  // by the members
 
   uint32_t relative_count;
   OtherProcess relative[kMostRelatives];

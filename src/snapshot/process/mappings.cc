@@ -22,7 +22,7 @@
 #include "snapshot/memory/mapped_object.h"
 #include "snapshot/memory/track.h"
 #include "snapshot/process/aio.h"
-#include "snapshot/process/told.h"
+#include "snapshot/process/warnings.h"
 
 namespace gpuckpt {
 
@@ -351,7 +351,7 @@ bool put_hidden_pages(Mappings* m) {
     if (!MappedObject::copy_hidden(m->c, space, k.mapping, k.end, k.bytes, &seen))
       return m->c->refuse("no memory to copy shared memory (%lu MiB) while stopped", k.end >> 20);
     if (!seen)
-      tell(
+      add_warning(
           "shared memory without a name, which is mapped at %lx, has pages that no mapping shows, "
           "and may not be opened here (CAP_CHECKPOINT_RESTORE): a restore does not have them",
           k.mapping);

@@ -20,7 +20,7 @@
 #include "snapshot/job/barrier.h"
 #include "snapshot/job/membership.h"
 #include "snapshot/process/refused_state.h"
-#include "snapshot/process/told.h"
+#include "snapshot/process/warnings.h"
 #include "snapshot/threads/thread_choices.h"
 
 extern "C" void gpuckpt_restore_entry(void* plan) __attribute__((visibility("hidden")));
@@ -153,7 +153,7 @@ bool read_status(Capture* c, Head* h, uint32_t* system_filters) {
   *system_filters = static_cast<uint32_t>(filters_in(text)) - remembered_filters();
   if (!*system_filters) h->seccomp = 0;
   if (added_filters(text))
-    tell(
+    add_warning(
         "the program runs under a system call filter (seccomp) that was set before it was "
         "executed; a restore is refused where it is not started under as many");
   char moved[192];

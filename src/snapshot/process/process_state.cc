@@ -10,7 +10,7 @@
 #include "snapshot/park/park.h"
 #include "snapshot/park/stopped_children.h"
 #include "snapshot/process/refused_state.h"
-#include "snapshot/process/told.h"
+#include "snapshot/process/warnings.h"
 #include "snapshot/threads/pending.h"
 #include "snapshot/threads/thread_status.h"
 #include "snapshot/threads/threads.h"
@@ -133,7 +133,7 @@ bool put_zombies(Capture* c, Records* r) {
     if (sys::failed(got) || info.pid != child.pid) continue;
     if (!check_exit_signal(c, child.pid)) return false;
     if (info.code == CLD_DUMPED)
-      tell(
+      add_warning(
           "child %d has ended with a core dump, which the process has not asked for yet (wait); of "
           "the restored one the signal alone tells",
           child.pid);

@@ -14,7 +14,7 @@
 #include "snapshot/control/state.h"
 #include "snapshot/park/park.h"
 #include "snapshot/process/capture.h"
-#include "snapshot/process/told.h"
+#include "snapshot/process/warnings.h"
 
 namespace gpuckpt {
 namespace {
@@ -77,7 +77,7 @@ bool check_rare_process_state(Capture* c) {
         "the process has made a time namespace for its children (unshare, CLONE_NEWTIME), which a "
         "restored process would not have; start what needs it by `unshare -T`");
   if (joined_session_keyring())
-    tell(
+    add_warning(
         "the process has joined a session keyring of its own (keyctl); a restored process has the "
         "session keyring of the user who restores it, without these keys");
   return true;

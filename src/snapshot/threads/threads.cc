@@ -10,7 +10,7 @@
 #include "snapshot/park/park.h"
 #include "snapshot/process/capture.h"
 #include "snapshot/process/refused_state.h"
-#include "snapshot/process/told.h"
+#include "snapshot/process/warnings.h"
 #include "snapshot/threads/rseq.h"
 #include "snapshot/threads/thread_choices.h"
 #include "snapshot/threads/thread_status.h"
@@ -156,12 +156,12 @@ bool is_child_of_first_thread(int parent) {
   return is;
 }
 
-void tell_of_death_signal(const Thread& t) {
+void warn_of_death_signal(const Thread& t) {
   const int parent = static_cast<int>(sys::call(SYS_getppid));
   if (!t.death_signal || !job_barrier.active() || !job_barrier.has_process(parent) ||
       is_child_of_first_thread(parent))
     return;
-  tell(
+  add_warning(
       "it asks to be told when the thread that forked it ends (PR_SET_PDEATHSIG), which is not the "
       "first one of process %d; a restored one is told when the first one ends",
       parent);
@@ -199,7 +199,7 @@ bool put_each_thread(Capture* c, Records* r, ThreadStatuses* statuses,
     t.death_signal = p.death_signal;
     r->put(kRecThread, t);
     put_thread_choices(r, p, choices);
-    tell_of_death_signal(t);
+    warn_of_death_signal(t);
     if (p.memory_policy) {
       MemoryPolicy policy{0, 0, p.tid, static_cast<uint32_t>(p.memory_policy), {}};
       __builtin_memcpy(policy.nodes, p.memory_nodes, sizeof(policy.nodes));

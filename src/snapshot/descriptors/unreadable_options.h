@@ -1,4 +1,4 @@
-// Options of sockets that the kernel takes and never tells: keys, routing alerts, policies. What
+// Options of sockets that the kernel accepts and never shows: keys, routing alerts, policies. What
 // the program sets by libc's setsockopt or syscall is remembered, so that a snapshot refuses the
 // socket by name, or says what a restore leaves out.
 //
@@ -12,9 +12,9 @@ namespace gpuckpt {
 
 struct FdTable;
 
-// What is remembered of one socket, by name. False: refused.
-bool allows_untold_options(FdTable*, int fd, uint64_t inode);
-// Once for a process that has sockets.
-void tell_of_forgotten_options();
+// Refuses or warns of what is remembered of one socket. Returns false if the snapshot is refused.
+bool allows_unreadable_options(FdTable*, int fd, uint64_t inode);
+// Called once for a process that has sockets.
+void warn_of_forgotten_options();
 
 }  // namespace gpuckpt

@@ -1,4 +1,4 @@
-#include "snapshot/descriptors/untold_options.h"
+#include "snapshot/descriptors/unreadable_options.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -10,39 +10,39 @@
 #include "snapshot/calls/libc_wrappers.h"
 #include "snapshot/control/state.h"
 #include "snapshot/descriptors/descriptors.h"
-#include "snapshot/process/told.h"
+#include "snapshot/process/warnings.h"
 
 namespace gpuckpt {
 namespace {
 
-enum class Outcome : uint8_t { kRefused, kTold };
+enum class Outcome : uint8_t { kRefused, kWarned };
 
 // Numbers, because older headers lack some.
-struct UntoldOption {
+struct UnreadableOption {
   int level, name;
   const char* text;
   Outcome outcome;
 };
-constexpr UntoldOption kUntold[] = {
+constexpr UnreadableOption kUnreadable[] = {
     {IPPROTO_TCP, 14, "TCP_MD5SIG", Outcome::kRefused},
     {IPPROTO_TCP, 32, "TCP_MD5SIG_EXT", Outcome::kRefused},
     {IPPROTO_TCP, 38, "TCP_AO_ADD_KEY", Outcome::kRefused},
     {IPPROTO_IP, 5, "IP_ROUTER_ALERT", Outcome::kRefused},
     {IPPROTO_IP, 16, "IP_IPSEC_POLICY", Outcome::kRefused},
     {IPPROTO_IP, 17, "IP_XFRM_POLICY", Outcome::kRefused},
-    {IPPROTO_IP, 32, "IP_MULTICAST_IF with the number of an interface", Outcome::kTold},
+    {IPPROTO_IP, 32, "IP_MULTICAST_IF with the number of an interface", Outcome::kWarned},
     {IPPROTO_IPV6, 22, "IPV6_ROUTER_ALERT", Outcome::kRefused},
-    {IPPROTO_IPV6, 24, "IPV6_MTU", Outcome::kTold},
+    {IPPROTO_IPV6, 24, "IPV6_MTU", Outcome::kWarned},
     {IPPROTO_IPV6, 27, "IPV6_JOIN_ANYCAST", Outcome::kRefused},
     {IPPROTO_IPV6, 32, "IPV6_FLOWLABEL_MGR", Outcome::kRefused},
     {IPPROTO_IPV6, 34, "IPV6_IPSEC_POLICY", Outcome::kRefused},
     {IPPROTO_IPV6, 35, "IPV6_XFRM_POLICY", Outcome::kRefused},
-    {IPPROTO_IPV6, 50, "IPV6_PKTINFO", Outcome::kTold},
+    {IPPROTO_IPV6, 50, "IPV6_PKTINFO", Outcome::kWarned},
     {SOL_SOCKET, 51, "SO_ATTACH_REUSEPORT_CBPF", Outcome::kRefused},
     {SOL_SOCKET, 52, "SO_ATTACH_REUSEPORT_EBPF", Outcome::kRefused},
-    {263 /* SOL_PACKET */, 7, "PACKET_COPY_THRESH", Outcome::kTold},
+    {263 /* SOL_PACKET */, 7, "PACKET_COPY_THRESH", Outcome::kWarned},
 };
-constexpr uint32_t kUntoldCount = sizeof(kUntold) / sizeof(kUntold[0]);
+constexpr uint32_t kUnreadableCount = sizeof(kUnreadable) / sizeof(kUnreadable[0]);
 
 // The option that undoes another one.
 struct Undoing {
@@ -104,7 +104,7 @@ enum class Effect : uint8_t { kNone, kSet, kUndone };
 
 // Of a call that the kernel accepted. Where a socket can have several (keys, labels), to take one
 // back proves nothing.
-Effect effect_of(const UntoldOption& o, const void* value, socklen_t bytes) {
+Effect effect_of(const UnreadableOption& o, const void* value, socklen_t bytes) {
   if (o.level == IPPROTO_TCP && o.name != 38)  // tcpm_keylen
     return int_at(value, bytes, 128) >> 16 ? Effect::kSet : Effect::kNone;
   if (o.level == IPPROTO_IPV6 && o.name == 32)  // flr_action: IPV6_FL_A_GET
@@ -130,38 +130,39 @@ void note(int fd, uint32_t option, Effect effect) {
 }
 
 void note_call(int fd, int level, int name, const void* value, socklen_t bytes) {
-  for (uint32_t i = 0; i < kUntoldCount; ++i)
-    if (kUntold[i].level == level && kUntold[i].name == name)
-      note(fd, i, effect_of(kUntold[i], value, bytes));
+  for (uint32_t i = 0; i < kUnreadableCount; ++i)
+    if (kUnreadable[i].level == level && kUnreadable[i].name == name)
+      note(fd, i, effect_of(kUnreadable[i], value, bytes));
   for (const Undoing& u : kUndoing)
-    for (uint32_t i = 0; u.level == level && u.name == name && i < kUntoldCount; ++i)
-      if (kUntold[i].level == level && kUntold[i].name == u.undone) note(fd, i, Effect::kUndone);
+    for (uint32_t i = 0; u.level == level && u.name == name && i < kUnreadableCount; ++i)
+      if (kUnreadable[i].level == level && kUnreadable[i].name == u.undone)
+        note(fd, i, Effect::kUndone);
 }
 
 }  // namespace
 
-bool allows_untold_options(FdTable* t, int fd, uint64_t inode) {
+bool allows_unreadable_options(FdTable* t, int fd, uint64_t inode) {
   const Noted* n = find(key_of(inode));
   if (!n) return true;
-  for (uint32_t i = 0; i < kUntoldCount; ++i) {
+  for (uint32_t i = 0; i < kUnreadableCount; ++i) {
     if (!(n->options.load() >> i & 1)) continue;
-    if (kUntold[i].outcome == Outcome::kRefused)
+    if (kUnreadable[i].outcome == Outcome::kRefused)
       return t->c->refuse(
           "descriptor %d is a socket with %s, which the kernel does not show; close it, or set the "
           "option after the snapshot",
-          fd, kUntold[i].text);
-    tell(
+          fd, kUnreadable[i].text);
+    add_warning(
         "descriptor %d is a socket with %s, which the kernel does not show; a restore leaves it "
         "out",
-        fd, kUntold[i].text);
+        fd, kUnreadable[i].text);
   }
   return true;
 }
 
-void tell_of_forgotten_options() {
+void warn_of_forgotten_options() {
   const uint32_t count = used.load();
   if (count > kMostNoted)
-    tell(
+    add_warning(
         "%u more sockets were given options that the kernel does not show than could be noted; a "
         "restore leaves these out",
         count - kMostNoted);
