@@ -13,7 +13,7 @@
 #include <initializer_list>
 #include <vector>
 
-#include "restore/memory/memory_loader.h"
+#include "base/descriptors/fd.h"
 
 namespace gpuckpt::restore {
 

@@ -13,8 +13,8 @@
 #include <cstring>
 #include <vector>
 
+#include "base/descriptors/fd.h"
 #include "restore/descriptors/control_messages.h"
-#include "restore/memory/memory_loader.h"
 
 namespace gpuckpt::restore {
 

@@ -15,11 +15,11 @@
 #include <xxhash.h>
 #include <nlohmann/json.hpp>
 
+#include "base/descriptors/fd.h"
 #include "base/files/file_time.h"
 #include "restore/files/files_blob.h"
 #include "restore/files/unnoticed_open.h"
 #include "restore/files/written_descriptors.h"
-#include "restore/memory/memory_loader.h"
 #include "store/io/json_text.h"
 
 namespace gpuckpt::restore {

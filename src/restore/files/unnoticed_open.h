@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "restore/memory/memory_loader.h"
+#include "base/descriptors/fd.h"
 
 namespace gpuckpt::restore {
 

@@ -13,9 +13,9 @@
 #include <set>
 #include <vector>
 
+#include "base/descriptors/fd.h"
 #include "base/files/new_file.h"
 #include "restore/files/unnoticed_open.h"
-#include "restore/memory/memory_loader.h"
 #include "store/io/printable.h"
 
 namespace gpuckpt::restore {

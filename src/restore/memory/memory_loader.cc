@@ -29,18 +29,6 @@ using namespace process;
 using store::Extent;
 using store::Status;
 
-Fd& Fd::operator=(Fd&& o) noexcept {
-  if (this != &o) {
-    reset();
-    fd_ = o.release();
-  }
-  return *this;
-}
-void Fd::reset() {
-  if (fd_ >= 0) close(fd_);
-  fd_ = -1;
-}
-
 namespace {
 
 Status os_error(const std::string& what) { return Status::Error(what + ": " + strerror(errno)); }

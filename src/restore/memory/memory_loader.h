@@ -16,32 +16,12 @@
 #include <string>
 #include <vector>
 
+#include "base/descriptors/fd.h"
 #include "restore/image/image.h"
 #include "restore/protocol/plan.h"
 #include "store/snapshot_reader.h"
 
 namespace gpuckpt::restore {
-
-// A file descriptor that closes itself.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& o) noexcept : fd_(o.release()) {}
-  Fd& operator=(Fd&& o) noexcept;
-  ~Fd() { reset(); }
-  int get() const { return fd_; }
-  int release() {
-    int fd = fd_;
-    fd_ = -1;
-    return fd;
-  }
-  void reset();
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
 
 using AddressRange = store::SnapshotReader::Range;
 
