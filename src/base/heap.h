@@ -48,8 +48,8 @@ void scratch_forget();
 // parent's, and a thread that is not here may have held the locks.
 void memory_after_fork();
 
-// A small allocator on top (16-byte aligned, spin lock, sizes up to some MiB; never gives memory
-// back to the kernel).
+// A small allocator on top, under a Mutex: 16-byte aligned, sizes up to some MiB. It never gives
+// memory back to the kernel.
 void* heap_alloc(size_t bytes);
 void heap_free(void* p);
 

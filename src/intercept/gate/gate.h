@@ -31,9 +31,9 @@ struct alignas(64) ThreadRecord {
   int32_t tid;    // 0: not known since the last restore
   ThreadRecord* next;
 
-  // The stack of current contexts as the application sees it (old names), bottom first. Kept by the
-  // generated wrappers
-  // ("ctx" column of the spec). A restore re-establishes it at this thread's first entry of the new
+  // The stack of current contexts as the application sees it (old names), bottom first. The
+  // generated wrappers keep it (column "ctx" of the spec). A restore re-establishes it in the
+  // driver when this thread enters the driver for the first time in the new
   // generation.
   uint32_t context_count;
   uint32_t generation;  // of the last entry
