@@ -100,7 +100,7 @@ const char* shared_refusal() {
   return nullptr;
 }
 
-// ---- the way back ----
+// ---- restore ----
 
 bool take_range(uint64_t begin, uint64_t size, DeviceReport* report) {
   CUdeviceptr place = 0;

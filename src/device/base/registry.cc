@@ -192,8 +192,8 @@ Kind kind_of(ObjectType type) {
   }
 }
 
-// A module's function or reference.
-bool hangs_on_module(const Object* o, uint64_t module) {
+// Whether the object is a function or a reference of the module.
+bool belongs_to_module(const Object* o, uint64_t module) {
   if (o->type == ObjectType::kFunction)
     return static_cast<const FunctionObject*>(o)->module == module;
   if (o->type == ObjectType::kTextureReference || o->type == ObjectType::kSurfaceReference)
@@ -203,7 +203,7 @@ bool hangs_on_module(const Object* o, uint64_t module) {
 
 }  // namespace
 
-// Removes what `gone` says, with its names.
+// Removes the objects for which `gone` is true, and their names.
 template <typename F>
 void Registry::drop_all(F gone) {
   for (Object *o = first_, *next; o; o = next) {
@@ -215,8 +215,8 @@ void Registry::drop_all(F gone) {
   }
 }
 
-// A function or reference of one of the library's kernels or modules.
-bool Registry::hangs_on_part_of(const Object* o, uint64_t library) {
+// Whether it is a function or a reference of one of the library's kernels or modules.
+bool Registry::belongs_to_part_of(const Object* o, uint64_t library) {
   uint64_t module = 0;
   if (o->type == ObjectType::kFunction) {
     auto* function = static_cast<const FunctionObject*>(o);
@@ -234,12 +234,12 @@ void Registry::unload(Object* object) {
   heap_note_unload(object);
   forget_uses();
   if (object->type == ObjectType::kModule) static_cast<ModuleObject*>(object)->held.give_back();
-  // What hangs on it goes at once; of a library what hangs on its kernels and modules first.
+  // Its functions and references end with it; those of a library's kernels and modules come first.
   if (object->type == ObjectType::kLibrary)
-    drop_all([&](const Object* o) { return hangs_on_part_of(o, object->name); });
+    drop_all([&](const Object* o) { return belongs_to_part_of(o, object->name); });
   drop_all([&](const Object* o) {
     bool gone = false;
-    if (object->type == ObjectType::kModule) gone = hangs_on_module(o, object->name);
+    if (object->type == ObjectType::kModule) gone = belongs_to_module(o, object->name);
     if (object->type == ObjectType::kLibrary) {
       if (o->type == ObjectType::kKernel)
         gone = static_cast<const KernelObject*>(o)->library == object->name;
@@ -300,7 +300,7 @@ void Registry::forget_context(uint64_t context) {
   Vector<Object*> objects;
   detach_context(context, &objects);
   finish_context_end(&objects, true);
-  // What a library has in it goes as well; the library stays.
+  // What a library has loaded into the context ends as well; the library stays.
   for (Object* o = first_; o; o = o->next) {
     if (o->type == ObjectType::kKernel)
       drop_value(&static_cast<KernelObject*>(o)->used_in, context);

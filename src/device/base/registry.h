@@ -280,7 +280,7 @@ class Registry {
  private:
   template <typename F>
   void drop_all(F gone);
-  bool hangs_on_part_of(const Object* o, uint64_t library);
+  bool belongs_to_part_of(const Object* o, uint64_t library);
   Object* detach(ObjectType type, uint64_t name);
   void finish_end(Object* object, bool ended);
   static void dispose(Object* object);

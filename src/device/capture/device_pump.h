@@ -53,7 +53,7 @@ class Pump {
   bool send_host(const Piece& piece, const uint8_t* bytes);
   bool finish();
 
-  // What stopped it.
+  // After a failure: what stopped the pump.
   bool writer_gone() const { return writer_gone_; }
   CUresult result() const { return result_; }
   uint64_t failed_at() const { return failed_at_; }
