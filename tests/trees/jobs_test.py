@@ -4,9 +4,11 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -181,6 +183,23 @@ def stranger(build):
         cycle(job, lambda: job.snapshot(job.process, "cli"))
 
 
+def replaced(build):
+    """The library's file is replaced by another version while the job runs: its processes still have the library."""
+    with tempfile.TemporaryDirectory() as folder:
+        installed = Path(folder)
+        installed.chmod(0o755)
+        for name in ("bin", "lib", "tests"):
+            (installed / name).mkdir()
+        for file in [*build.glob("bin/gpuckpt*"), *build.glob("lib/libgpuckpt*")]:
+            shutil.copy2(file, installed / file.relative_to(build))
+        (installed / "tests" / "trees").symlink_to(build / "tests" / "trees")
+        with Job(installed, "-", 400) as job:
+            library = installed / "lib" / "libgpuckpt.so"
+            shutil.copy2(library, library.with_suffix(".new"))
+            library.with_suffix(".new").rename(library)
+            cycle(job, lambda: job.snapshot(job.process, "cli"))
+
+
 def suspended(build):
     """A process that gave its memory back takes with it what others use; a snapshot meanwhile hangs, or is taken."""
     for program in ("lend", "handles"):
@@ -298,7 +317,7 @@ def storm(build):
             job.restore_some_lines(snapshot)
 
 
-CASES = [shown, one_device, two_devices, shared_memory, locked_libc, shareable_handles, stranger, suspended, stopped, no_ids, incremental, killed, storm]
+CASES = [shown, one_device, two_devices, shared_memory, locked_libc, shareable_handles, stranger, replaced, suspended, stopped, no_ids, incremental, killed, storm]
 
 
 def main():

@@ -72,15 +72,19 @@ bool has_children() {
   return sys::call(SYS_waitid, 0 /* P_ALL */, 0, sys::ptr(info), kAny, 0) != -10 /* ECHILD */;
 }
 
+static bool ends_with(const char* text, const char* end) {
+  const size_t all = length(text), n = length(end);
+  return all >= n && equal(text + all - n, end);
+}
+
+// The library's file may have been replaced by another version since.
 bool find_library(int pid, uint64_t* start) {
   char path[40];
   char text[4096 + 512];
   format(path, sizeof(path), "/proc/%d/maps", pid);
   LineReader maps(path, text, sizeof(text));
   while (char* line = maps.next()) {
-    const char* end = line + length(line);
-    constexpr size_t n = sizeof("/libgpuckpt.so") - 1;
-    if (end - line <= static_cast<long>(n) || !equal(end - n, "/libgpuckpt.so")) continue;
+    if (!ends_with(line, "/libgpuckpt.so") && !ends_with(line, "/libgpuckpt.so (deleted)")) continue;
     MapsLine first;
     *start = parse_maps_line(line, &first) ? first.start : 0;
     return true;
