@@ -84,7 +84,8 @@ bool find_library(int pid, uint64_t* start) {
   format(path, sizeof(path), "/proc/%d/maps", pid);
   LineReader maps(path, text, sizeof(text));
   while (char* line = maps.next()) {
-    if (!ends_with(line, "/libgpuckpt.so") && !ends_with(line, "/libgpuckpt.so (deleted)")) continue;
+    if (!ends_with(line, "/libgpuckpt.so") && !ends_with(line, "/libgpuckpt.so (deleted)"))
+      continue;
     MapsLine first;
     *start = parse_maps_line(line, &first) ? first.start : 0;
     return true;
