@@ -40,12 +40,28 @@ bool enabled() {
   return backend_vectors() != Vectors::kNone && (!engine || strcmp(engine, "interpreter") != 0);
 }
 
+// Behind a branch that goes forward, what follows is mostly run next.
+bool goes_on(const Function& f, const Native& n, uint32_t b) {
+  if (b + 1 >= f.flow_count || f.flow[b].begin == f.flow[b].end) return false;
+  const uint32_t last = f.flow[b].end - 1;
+  return n.handlers[last] == op_branch && f.flow[b + 1].begin == last + 1 &&
+         f.code[last].target > &f.code[last];
+}
+
 void find_runs(const Function& f, Native* n) {
+  // Several blocks are worth it where reading and writing registers costs most.
+  const uint32_t most_blocks = backend_vectors() == Vectors::kAvx2 ? 4 : 1;
   for (uint32_t b = 0; b < f.flow_count; ++b) {
     const FlowBlock& block = f.flow[b];
     for (uint32_t i = block.begin; i < block.end;) {
       Native::Run run{b, i, i, false};
-      for (; run.end < block.end && run.end - i < kLongestRun; ++run.end) {
+      uint32_t last = b;  // the block that the run reaches
+      for (; run.end - i < kLongestRun; ++run.end) {
+        if (run.end == f.flow[last].end) {
+          if (last + 1 - b == most_blocks || !goes_on(f, *n, last)) break;
+          ++last;
+        }
+        if (f.flow[last].begin == f.flow[last].end) break;
         const Ins& ins = f.code[run.end];
         const Known* k = ins.inner ? nullptr : known(n->handlers[run.end], ins);
         if (!k) break;

@@ -204,6 +204,16 @@ class Translator {
     uint32_t from, count;  // in saved_
   };
   x86::Label deopt(uint32_t index, int site = -1);
+  // A branch in the middle of a run: what happens unless no lane takes it.
+  struct Side {
+    x86::Label label;
+    uint32_t index;
+    unsigned mask;         // of the predicate
+    Value predicate;       // by value
+    uint32_t from, count;  // in saved_
+  };
+  uint32_t save(const uint64_t* live);
+  void store_saved(uint32_t from, uint32_t count);
   int site_of(uint32_t root);
   int in_register(int v);
   bool load(const Ins& i, uint32_t index, bool wide);
@@ -251,6 +261,9 @@ class Translator {
   void leave_backward(uint32_t index, uint32_t target);
   void to_handler(uint32_t index);
   void branch(uint32_t index);
+  void branch_in_run(uint32_t index, const uint64_t* live_out);
+  void branch_taken(uint32_t index, unsigned mask, const Value& predicate);
+  void find_live(uint32_t end);
   void deopts();
 
   const Module& m_;
@@ -268,6 +281,7 @@ class Translator {
   Vec<uint64_t> live_;  // before each instruction of the run, and behind the last
   size_t live_words_ = 0;
   Vec<Deopt> deopts_;
+  Vec<Side> sides_;
   struct Saved {
     Value value, base, index;
     uint32_t home;

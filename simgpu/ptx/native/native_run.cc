@@ -860,7 +860,14 @@ void Translator::branch(uint32_t index) {
   const int p = operand(i.g, false);
   const unsigned k = predicate(p);
   flush(index);
-  a_.mask_to_gpr(kRax, k);
+  branch_taken(index, k, values_[p]);
+}
+
+// With everything but the predicate in the frame: goes to where the branch leads.
+void Translator::branch_taken(uint32_t index, unsigned mask, const Value& predicate) {
+  const Ins& i = f_.code[index];
+  const auto target = (uint32_t)(i.target - f_.code);
+  a_.mask_to_gpr(kRax, mask);
   if (i.flags & kGuardNegated) a_.not_(kRax, false);
   const Label taken = a_.label(), apart = a_.label();
   if (masked()) {
@@ -875,23 +882,51 @@ void Translator::branch(uint32_t index) {
   a_.jump_if(5, apart);
   leave(index + 1);
   a_.place(taken);
-  if (backward)
+  if (target <= index)
     leave_backward(index, target);
   else
     leave(target);
   a_.place(apart);
-  if (values_[p].dirty) store_value(values_[p], nullptr, nullptr, i.g);
+  if (predicate.dirty) store_value(predicate, nullptr, nullptr, i.g);
   to_handler(index);
 }
 
-Label Translator::deopt(uint32_t index, int site) {
-  Deopt d;
-  d.label = a_.label();
-  a_.rare(d.label);
-  d.index = index;
-  d.site = site;
-  d.from = (uint32_t)saved_.size();
-  const uint64_t* live = live_.data() + (size_t)(index - begin_) * live_words_;
+// The run goes on behind the branch with its values if no lane takes it and no other lanes wait.
+void Translator::branch_in_run(uint32_t index, const uint64_t* live_out) {
+  const Ins& i = f_.code[index];
+  ++stamp_;
+  now_ = index;
+  const int p = operand(i.g, false);
+  Side s;
+  s.mask = predicate(p);
+  s.label = a_.label();
+  a_.rare(s.label);
+  s.index = index;
+  s.predicate = values_[p];
+  // A jump may follow in the block.
+  Vec<uint64_t> both;
+  both.resize(live_words_);
+  const uint64_t* next = live_.data() + (size_t)(index + 1 - begin_) * live_words_;
+  for (size_t k = 0; k < live_words_; ++k) both[k] = live_out[k] | next[k];
+  s.from = (uint32_t)saved_.size();
+  s.count = save(both.data());
+  sides_.push(s);
+  a_.mask_to_gpr(kRax, s.mask);
+  if (i.flags & kGuardNegated) a_.not_(kRax, false);
+  if (masked()) {
+    a_.load32(kR11, kRdi, offsetof(Ctx, mask));
+    a_.test(kRax, kR11, false);
+  } else {
+    a_.test(kRax, kRax, false);
+  }
+  a_.jump_if(5, s.label);
+  a_.cmp8m(kRdi, offsetof(Ctx, chain), 0);
+  a_.jump_if(4, s.label);
+}
+
+// Keeps where the values of live registers are that the frame does not have.
+uint32_t Translator::save(const uint64_t* live) {
+  const size_t from = saved_.size();
   for (uint32_t u = 0; u < units_; ++u) {
     if (map_[u] == 0 || !(live[u / 64] >> (u % 64) & 1)) continue;
     const Value& v = values_[map_[u] - 1];
@@ -903,7 +938,25 @@ Label Translator::deopt(uint32_t index, int site) {
     s.home = u * 128;
     saved_.push(s);
   }
-  d.count = (uint32_t)saved_.size() - d.from;
+  return (uint32_t)(saved_.size() - from);
+}
+
+void Translator::store_saved(uint32_t from, uint32_t count) {
+  for (uint32_t k = from; k < from + count; ++k) {
+    const Saved& s = saved_[k];
+    store_value(s.value, s.value.base >= 0 ? &s.base : nullptr,
+                s.value.index >= 0 ? &s.index : nullptr, s.home);
+  }
+}
+
+Label Translator::deopt(uint32_t index, int site) {
+  Deopt d;
+  d.label = a_.label();
+  a_.rare(d.label);
+  d.index = index;
+  d.site = site;
+  d.from = (uint32_t)saved_.size();
+  d.count = save(live_.data() + (size_t)(index - begin_) * live_words_);
   deopts_.push(d);
   return d.label;
 }
@@ -917,11 +970,8 @@ static const Ins* native_miss(Ctx& c, const Ins* i) {
 void Translator::deopts() {
   for (const Deopt& d : deopts_) {
     a_.place(d.label);
-    for (uint32_t k = d.from; k < d.from + d.count; ++k) {
-      const Saved& s = saved_[k];
-      store_value(s.value, s.value.base >= 0 ? &s.base : nullptr,
-                  s.value.index >= 0 ? &s.index : nullptr, s.home);
-    }
+    store_saved(d.from, d.count);
+    a_.all_dead();
     if (d.site >= 0) {
       a_.store64(kRdi, offsetof(Ctx, miss_address), kRax);
       a_.store32i(kRdi, offsetof(Ctx, miss_site), (uint32_t)d.site);
@@ -935,7 +985,40 @@ void Translator::deopts() {
       to_handler(d.index);
     }
   }
+  for (const Side& s : sides_) {
+    a_.place(s.label);
+    store_saved(s.from, s.count);
+    a_.all_dead();
+    branch_taken(s.index, s.mask, s.predicate);
+  }
   a_.end_run();
+}
+
+// Which registers are read later, before each instruction of the run and behind the last:
+// backwards from the end of each block.
+void Translator::find_live(uint32_t end) {
+  live_words_ = (units_ + 63) / 64;
+  live_.clear();
+  live_.resize(live_words_ * (end - begin_ + 1));
+  Vec<uint64_t> now;
+  now.resize(live_words_ + 1);
+  for (uint32_t b = block_; b < f_.flow_count && f_.flow[b].begin < end; ++b) {
+    const FlowBlock& block = f_.flow[b];
+    memcpy(now.data(), block.live_out, live_words_ * 8);
+    const uint32_t first = block.begin > begin_ ? block.begin : begin_;
+    for (uint32_t i = block.end;; --i) {
+      if (i < block.end ? i <= end : i == end)
+        memcpy(live_.data() + (size_t)(i - begin_) * live_words_, now.data(), live_words_ * 8);
+      if (i == first) break;
+      const bool partly = f_.code[i - 1].inner != nullptr;
+      each_register(f_, i - 1, [&](uint32_t o, bool written) {
+        if (written && !partly) now[o / 128 / 64] &= ~(1ull << (o / 128 % 64));
+      });
+      each_register(f_, i - 1, [&](uint32_t o, bool written) {
+        if (!written) now[o / 128 / 64] |= 1ull << (o / 128 % 64);
+      });
+    }
+  }
 }
 
 bool Translator::run(uint32_t b, uint32_t begin, uint32_t end, const Vec<Label>& entries,
@@ -944,26 +1027,7 @@ bool Translator::run(uint32_t b, uint32_t begin, uint32_t end, const Vec<Label>&
   begin_ = begin;
   a_.begin_run();
   entries_ = &entries;
-  // Which registers are read later, before each instruction: backwards from the end of the block.
-  live_words_ = (units_ + 63) / 64;
-  const FlowBlock& block = f_.flow[b];
-  live_.clear();
-  live_.resize(live_words_ * (end - begin + 1));
-  Vec<uint64_t> now;
-  now.resize(live_words_ + 1);
-  memcpy(now.data(), block.live_out, live_words_ * 8);
-  for (uint32_t i = block.end;; --i) {
-    if (i <= end)
-      memcpy(live_.data() + (size_t)(i - begin) * live_words_, now.data(), live_words_ * 8);
-    if (i == begin) break;
-    const bool partly = f_.code[i - 1].inner != nullptr;
-    each_register(f_, i - 1, [&](uint32_t o, bool written) {
-      if (written && !partly) now[o / 128 / 64] &= ~(1ull << (o / 128 % 64));
-    });
-    each_register(f_, i - 1, [&](uint32_t o, bool written) {
-      if (!written) now[o / 128 / 64] |= 1ull << (o / 128 % 64);
-    });
-  }
+  find_live(end);
   a_.place(entries[begin]);
   a_.load64(kRdx, kRdi, offsetof(Ctx, base));
   a_.load64(kRcx, kRdi, offsetof(Ctx, base) + 8);
@@ -983,12 +1047,17 @@ bool Translator::run(uint32_t b, uint32_t begin, uint32_t end, const Vec<Label>&
   }
   for (uint32_t i = begin; i < end; ++i) {
     const Do what = known(handlers_[i], f_.code[i])->what;
-    if (what == Do::kBranch || what == Do::kJump) {
+    while (i >= f_.flow[b].end) ++b;
+    if (what == Do::kBranch && i + 1 < end && a_.short_ways()) {
+      branch_in_run(i, f_.flow[b].live_out);
+    } else if (what == Do::kBranch || what == Do::kJump) {
       branch(i);
       deopts();
       return !failed_ && !a_.failed;
+    } else if (!instruction(i)) {
+      return false;
     }
-    if (!instruction(i) || failed_ || a_.failed) return false;
+    if (failed_ || a_.failed) return false;
     if (temporary_ >= 0) free_registers(values_[temporary_]);
     temporary_ = -1;
     // A value that no later instruction reads releases its registers.
