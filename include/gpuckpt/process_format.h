@@ -28,7 +28,7 @@ enum RecordType : uint32_t {
   kRecSigactions = 10,       // SignalAction[64], signal 1 first
   kRecPending = 11,          // siginfo (128 bytes) [count], process-wide, in order
   kRecFd = 12,               // Descriptor, then the path
-  kRecPipe = 13,             // Pipe, then its unread bytes
+  kRecPipe = 13,             // Pipe, lengths of its packets, bytes
   kRecEpoll = 14,            // Epoll, then EpollEntry[count]
   kRecCwd = 15,              // path
   kRecLimits = 16,           // Limit[16]

@@ -3,7 +3,7 @@
 // and the test (tests/features/sockets/socket_options.c) sets the sample values and reads back
 // every number there is, so that a row that is missing here shows as a difference.
 //
-// What the kernel lets a program set but not read is in src/snapshot/descriptors/socket_options.cc.
+// What the kernel lets a program set but not read is in snapshot/descriptors/unreadable_options.cc.
 // Numbers instead of names, because older headers lack some. Plain C: the test program includes it,
 // too.
 #pragma once

@@ -1,5 +1,5 @@
-// TCP connections of which both ends are in the snapshot: which ends belong together, and when
-// everything that one end has sent lies in the other's queue.
+// What becomes of each TCP connection. With both ends in the snapshot: which belong together, and
+// when all that one has sent lies in the other's queue. Others: as OutsideConnections says.
 //
 // Nothing is consumed: when all processes stand, each lists its ends with how much was written into
 // them; then they meet (wire::kJobListed); then each waits until its own ends have received what

@@ -1,6 +1,6 @@
-// Parking: every thread of the process but our own waits in a signal handler. facts: signal 33
-// (glibc's SIGSETXID) can be neither blocked nor waited for through libc, so it reaches threads in
-// sigwait(all) too.
+// Parking: every thread of the process but our own waits in a signal handler: that of signal 33
+// (glibc's SIGSETXID), which can be neither blocked nor waited for through libc, so it reaches
+// threads in sigwait(all) too.
 //
 // Owner: one per process. Threads: the coordinator. Errors: false, with no thread parked and a
 // text.

@@ -199,7 +199,7 @@ inline constexpr uint64_t kMaxMetaBytes = 64ull * 1024 * 1024;
 // XXH3-128 in XXH128_canonicalFromHash order (big endian, as xxhsum -H2 prints it): for sums, which
 // find damage. Chunks are named by names.h.
 ChunkName sum128(const void* bytes, size_t length);
-// The name that users see: "plain", "zstd", "planes".
+// The name that users see: "plain", "zstd", "planes", "lz4".
 std::string codec_name(uint32_t codec);  // what people read: "plain", "zstd", "planes"
 std::string hex(const uint8_t* bytes, size_t length);
 inline std::string hex(const ChunkName& name) { return hex(name.data(), name.size()); }
