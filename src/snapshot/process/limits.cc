@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -87,6 +88,17 @@ bool limits_locked_memory() {
   return locked && locked + (64 << 20) > most;
 }
 
+// Does the kernel refuse even a mapping that needs no memory? (Of a protection that none beside it
+// has, with which it could become one.)
+bool has_all_mappings() {
+  constexpr long kPage = 4096;
+  const long at =
+      sys::call(SYS_mmap, 0, kPage, PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (sys::failed(at)) return at == -ENOMEM;
+  sys::call(SYS_munmap, at, kPage);
+  return false;
+}
+
 // /proc may be that of another pid namespace: of the children's, after `unshare -p --mount-proc`.
 bool has_own_proc() {
   char status[16];
@@ -154,6 +166,11 @@ void explain_failure(char* to, size_t room, const char* what, long error) {
         format(to, room,
                "%s: the program's limit on its data (RLIMIT_DATA, `ulimit -d`) is %lu bytes", what,
                data);
+      else if (has_all_mappings())
+        format(to, room,
+               "%s: the program has as many mappings as the kernel lets it have; raise "
+               "vm.max_map_count (sysctl)",
+               what);
       else
         format(to, room, "%s: there is no memory for it", what);
       break;
