@@ -50,6 +50,7 @@ class Features:
     }
     # What a snapshot of these may tell (exit 3), each line one of the words; nothing else, and nothing of others.
     TOLD = {
+        "fd_block_device": "is the block device",
         "fd_half_read": "is in the middle of /proc/",
         "fd_half_read_attribute": "is in the middle of /sys/",
         "fd_inotify_unread": "unread events",
@@ -66,7 +67,7 @@ class Features:
         "tcp_zerocopy": ("notifications that are not read (MSG_ERRQUEUE)", "numbers its notifications"),
         "socket_unreadable": "which the kernel does not show; a restore leaves it out",
     }
-    MUST_TELL = ("fd_half_read", "fd_half_read_attribute", "fd_inotify_unread", "fd_kernel_log", "tcp_halves", "ipc_sysv", "keyring_session",
+    MUST_TELL = ("fd_block_device", "fd_half_read", "fd_half_read_attribute", "fd_inotify_unread", "fd_kernel_log", "tcp_halves", "ipc_sysv", "keyring_session",
                  "socket_errors", "socket_numbered", "socket_unreadable", "tcp_zerocopy")
     # What a restore cannot give back in a flavour: feature -> why. Listed in docs/LIMITS.md.
     NOT_IN = {

@@ -178,7 +178,7 @@ int FdMaker::make_file(const Descriptor& d, const std::string& path) {
     if (n >= 0 && (fd = inherit(n)) >= 0) fcntl(fd, F_SETFL, flags);
     if (fd < 0) errno = EACCES;
   }
-  if (fd >= 0 && (d.kind == kFdFile || d.kind == kFdDirectory))
+  if (fd >= 0 && (d.kind == kFdFile || d.kind == kFdDirectory || S_ISBLK(d.mode)))
     lseek(fd, static_cast<off_t>(d.offset), SEEK_SET);
   return d.kind == kFdFile ? with_write_hint(d, fd) : fd;
 }

@@ -47,7 +47,8 @@ std::string check_kind(const Descriptor& d, const std::string& path) {
                  : name(d, path) + " was a named pipe, which is something else now";
     case kFdDevice:
       if (d.value[1]) return "";
-      return stat(path.c_str(), &st) == 0 && S_ISCHR(st.st_mode) && st.st_rdev == d.value[0]
+      return stat(path.c_str(), &st) == 0 && (st.st_mode & S_IFMT) == (d.mode & S_IFMT) &&
+                     st.st_rdev == d.value[0]
                  ? ""
                  : name(d, path) + " was a device that is not here";
     case kFdQueue: {

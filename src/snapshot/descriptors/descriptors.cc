@@ -114,6 +114,21 @@ bool put_link_target(FdTable* t, const Descriptor& d, const struct stat& st) {
   return true;
 }
 
+// A disk, or a part of one. Unlike of a file there is no telling whether it has changed since.
+bool capture_block_device(FdTable* t, Descriptor* d, const FdFacts& f) {
+  if (f.deleted)
+    return t->c->refuse("descriptor %d is the block device %s, whose name is gone; close it first",
+                        d->fd, f.path);
+  d->kind = kFdDevice;
+  d->value[0] = f.st.st_rdev;
+  add_warning(
+      "descriptor %d is the block device %s: a restore opens it again, and what the device holds "
+      "is "
+      "not part of the snapshot",
+      d->fd, f.path);
+  return true;
+}
+
 bool classify(FdTable* t, Descriptor* d, FdFacts* f) {
   const bool named = S_ISREG(f->st.st_mode) || S_ISDIR(f->st.st_mode) || (d->flags & O_PATH);
   if (named && !on_kernel_file_system(t, d->fd, f->st.st_dev) && leads_elsewhere(*f))
@@ -143,6 +158,8 @@ bool classify(FdTable* t, Descriptor* d, FdFacts* f) {
       return capture_pipe(t, d, *f) && put_object_owner(t, *d, f->st);
     case S_IFCHR:
       return capture_character_device(t, d, *f);
+    case S_IFBLK:
+      return capture_block_device(t, d, *f);
     case S_IFSOCK:
       if (d->fd > 2 || is_connection(d->fd))
         return capture_socket(t, d) && put_object_owner(t, *d, f->st);
