@@ -216,7 +216,7 @@ void write_plan(const Start& s, size_t i, const PlanFds& fds) {
 // Properties that /proc shows of a process and that exec keeps.
 void set_process_settings(const Start& s, const Image& image, int report) {
   for (const std::string& warning : enter_control_groups(image.control_groups))
-    tell(report, warning);
+    warn(report, warning);
   write_text("/proc/self/oom_score_adj", std::to_string(image.head.oom_score_adj));
   if (image.head.coredump_filter)
     write_text("/proc/self/coredump_filter", std::to_string(image.head.coredump_filter));
