@@ -23,7 +23,7 @@ struct Source : RestoreSource {
   uint64_t zeros_given;
 };
 
-bool driver_is_gone(const Plan* p) {
+bool supervisor_is_gone(const Plan* p) {
   pollfd socket{p->report_fd, 0, 0};
   return sys::call(SYS_poll, sys::ptr(&socket), 1, 0) > 0 && socket.revents & POLLHUP;
 }
@@ -49,7 +49,7 @@ RestoreSource::Next source_next(RestoreSource* s, RestorePiece* out) {
       return RestoreSource::kPiece;
     }
     if (end == DeviceRing::kAll) break;
-    if (end == DeviceRing::kFailed || driver_is_gone(p)) return RestoreSource::kBroken;
+    if (end == DeviceRing::kFailed || supervisor_is_gone(p)) return RestoreSource::kBroken;
     sys::futex_wait(&ring->filled, seen, 100000, true);
   }
   return RestoreSource::kEnd;

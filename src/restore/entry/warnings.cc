@@ -11,10 +11,10 @@
 
 namespace gpuckpt {
 namespace {
-int driver = -1;
+int report_socket = -1;
 }
 
-void warn_through(int report_fd) { driver = report_fd; }
+void warn_through(int report_fd) { report_socket = report_fd; }
 
 void warn(const char* pattern, ...) {
   restore::Report r;
@@ -24,10 +24,10 @@ void warn(const char* pattern, ...) {
   va_start(args, pattern);
   vformat(r.text, sizeof(r.text), pattern, args);
   va_end(args);
-  if (driver < 0)
+  if (report_socket < 0)
     log_line(LogLevel::kWarn, "%s", r.text);
   else
-    sys::call(SYS_sendto, driver, sys::ptr(&r), sizeof(r), MSG_NOSIGNAL, 0, 0);
+    sys::call(SYS_sendto, report_socket, sys::ptr(&r), sizeof(r), MSG_NOSIGNAL, 0, 0);
 }
 
 }  // namespace gpuckpt
