@@ -515,8 +515,11 @@ struct EpollEntry {
   uint32_t events;
   uint64_t data;
   int32_t description;  // what it watches, as Descriptor::description
-  uint32_t reserved;
+  uint32_t reported;    // of an edge-triggered entry: as what it was ready when that had been
+                        // reported; 0: it is not ready, will be reported, or that is not known
 };
+// The bits of epoll and poll that say as what something is ready.
+inline constexpr uint32_t kEpollReadiness = 0x27df;
 
 // An open file description that this process shares with a member that saw it first.
 struct SameDescription {

@@ -75,7 +75,7 @@ class Features:
                    "memory_lock_future": "the ring would be locked as well, beyond its limit on locked memory"},
         "sandbox": {"id_dumpable": "nobody but root may look at it",
                     "memory_lock_future": "the ring would be locked as well, beyond its limit on locked memory", "id_numbers": "the ids are new",
-                    "fd_epoll_closed": "only kcmp could tell", "fd_passed_kinds": "only kcmp could tell",
+                    "fd_epoll_closed": "only kcmp could tell", "fd_epoll_edges": "only kcmp could tell", "fd_passed_kinds": "only kcmp could tell",
                     "thread_rseq_own": "where its area lies could only be asked by ptrace",
                     "socket_names": "a name that is taken needs another root folder", "socket_unread": "no process has the number of a sender that is gone", "thread_cwd": "unshare is not allowed", "timer_posix": "it keeps the number of a thread in a variable of its own"},
     }

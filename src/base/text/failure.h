@@ -20,7 +20,7 @@ struct Failure {
   bool fail(int why, const char* pattern, ...) __attribute__((format(printf, 3, 4)));
   bool refuse(const char* pattern, ...) __attribute__((format(printf, 2, 3)));
   bool refuse_for_now(const char* pattern, ...) __attribute__((format(printf, 2, 3)));
-  bool passes() const { return code == kRefusedForNow; }
+  bool refused_for_now() const { return code == kRefusedForNow; }
 };
 
 }  // namespace gpuckpt

@@ -60,6 +60,7 @@ class FdMaker {
   void close_helpers();
   bool place();
   bool watch(int epoll, const Descriptor& set, const std::vector<process::EpollEntry>&);
+  bool is_ready_as_reported(const process::EpollEntry&) const;
   bool add_watch(int epoll, const Descriptor& set, const process::EpollEntry&, bool fired);
   int up(int fd);  // moves it to a number at or above base
   int reopen(int fd, int flags);
@@ -142,7 +143,7 @@ class FdMaker {
   int base_;
   const Warn& warn_;
   std::map<int, int> made_;                       // description -> temporary number
-  bool shared_ = false;                           // several processes have what is in made_
+  std::set<int> common_;                          // descriptions that several processes have
   std::map<int, std::pair<int, int>> pipes_;      // index -> both ends, -1: given away
   std::map<int, int> fifos_;                      // index -> a helper that keeps it open
   std::map<int, std::string> removed_fifos_;      // index -> the name it has for now

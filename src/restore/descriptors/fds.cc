@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -412,16 +413,18 @@ bool FdMaker::make_all() {
 }
 
 bool FdMaker::take(const std::map<int, int>& made) {
-  shared_ = true;
-  for (const auto& [description, fd] : made)
+  for (const auto& [description, fd] : made) {
+    common_.insert(description);
     if ((made_[description] = fcntl(fd, F_DUPFD, base_)) < 0)
       return fail(
           "the descriptors of the program do not fit below the limit here, which `ulimit -n` "
           "raises");
+  }
   return true;
 }
 
 bool FdMaker::put_in_place() {
+  names_.reset();  // whose descriptors are about to be the program's numbers
   if (!place()) return false;
   for (const auto& [e, entries] : image_.epolls)
     for (const auto& [d, path] : image_.fds)
@@ -506,13 +509,32 @@ bool FdMaker::add_watch(int epoll, const Descriptor& set, const EpollEntry& entr
                        std::to_string(entry.fd) + " again");
 }
 
+// Is it ready as nothing that the program does not know of? Else it has to be reported.
+bool FdMaker::is_ready_as_reported(const EpollEntry& entry) const {
+  const auto target = made_.find(entry.description);
+  if (!entry.reported || target == made_.end()) return false;
+  pollfd now{target->second, static_cast<short>(entry.events & kEpollReadiness), 0};
+  return poll(&now, 1, 0) >= 0 &&
+         !(static_cast<uint16_t>(now.revents) & kEpollReadiness & ~entry.reported);
+}
+
 // All processes that share a set add their entries to it. Entries that have fired come first: only
-// then is it known which process has an event.
+// then is it known which process has an event. Edge-triggered ones that have been reported follow:
+// what they report is taken out before others can.
 bool FdMaker::watch(int epoll, const Descriptor& set, const std::vector<EpollEntry>& entries) {
-  for (bool fired : {true, false})
-    for (const EpollEntry& entry : entries)
-      if ((has_fired(entry) && !shared_) == fired && !add_watch(epoll, set, entry, fired))
-        return false;
+  const bool is_common = common_.count(set.description);
+  std::vector<const EpollEntry*> reported, others;
+  for (const EpollEntry& entry : entries) {
+    const bool fired = has_fired(entry) && !is_common;
+    if (fired && !add_watch(epoll, set, entry, true)) return false;
+    if (!fired) (!is_common && is_ready_as_reported(entry) ? reported : others).push_back(&entry);
+  }
+  for (const EpollEntry* entry : reported)
+    if (!add_watch(epoll, set, *entry, false)) return false;
+  std::vector<epoll_event> events(entries.size());
+  if (!reported.empty()) epoll_wait(epoll, events.data(), static_cast<int>(events.size()), 0);
+  for (const EpollEntry* entry : others)
+    if (!add_watch(epoll, set, *entry, false)) return false;
   return true;
 }
 

@@ -208,6 +208,8 @@ class Merge {
       image.watches.back().first.index = static_cast<uint32_t>(i << 16) | w.index;
     }
     image.attributes.insert(member.image.attributes.begin(), member.image.attributes.end());
+    image.link_targets.insert(image.link_targets.end(), member.image.link_targets.begin(),
+                              member.image.link_targets.end());
     memory.folders = member.memory.folders;
     for (const auto& [description, file] : member.memory.unlinked)
       if (int number = chosen(i, description); number >= 0) {

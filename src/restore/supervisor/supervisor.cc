@@ -269,7 +269,7 @@ void hang_up(Tree* tree) {
   }
 }
 
-// How long a step may take (kReportStep); GPUCKPT_STEP_LIMIT: no longer than that.
+// How long a step may take (kReportStep); GPUCKPT_STEP_LIMIT: so long instead.
 double patience(const Member& m, int seconds) {
   constexpr double kSlowest = 16 << 20;  // bytes a second that the slowest store delivers
   double out = seconds;
@@ -280,7 +280,8 @@ double patience(const Member& m, int seconds) {
     out = 120 + static_cast<double>(bytes) / kSlowest;
   }
   const char* limit = getenv("GPUCKPT_STEP_LIMIT");
-  return limit ? std::min(out, atof(limit)) : out;
+  const double chosen = limit ? atof(limit) : 0;
+  return chosen > 0 ? chosen : out;
 }
 
 void start_step(Member* m, const char* name, int seconds) {

@@ -51,7 +51,7 @@ void make_room_for_threads() {
 // --- why there is no snapshot
 
 Outcome Attempt::given_up() const {
-  return s_->code == kExitTimeout || s_->passes() ? Outcome::kRetry : Outcome::kFailed;
+  return s_->code == kExitTimeout || s_->refused_for_now() ? Outcome::kRetry : Outcome::kFailed;
 }
 
 Outcome Attempt::device_gave_up() {

@@ -19,7 +19,7 @@ void leave_barrier() {
 }
 
 void note_end(Snapshot* s) {
-  if (s->passes()) s->code = kExitRefused;
+  if (s->refused_for_now()) s->code = kExitRefused;
   s->total_us = sys::now_us() - s->started_us;
 }
 
@@ -36,7 +36,7 @@ bool take_snapshot(Snapshot* s) {
     const uint64_t now = sys::now_us();
     // An attempt without the time to close the gate would only hide why this one failed.
     if (outcome != Outcome::kRetry || now + pause + library.config.gate_ms * 1000 > deadline) break;
-    if (!s->passes())
+    if (!s->refused_for_now())
       refused_since = 0;
     else if (!refused_since)
       refused_since = now;

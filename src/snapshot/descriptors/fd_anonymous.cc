@@ -10,6 +10,7 @@
 #include "base/text/text.h"
 #include "snapshot/control/state.h"
 #include "snapshot/descriptors/descriptors.h"
+#include "snapshot/descriptors/epoll_edges.h"
 #include "snapshot/job/barrier.h"
 #include "snapshot/process/warnings.h"
 
@@ -145,6 +146,8 @@ bool put_epolls(FdTable* t) {
     t->r->begin(kRecEpoll);
     t->r->add(&head, sizeof(head));
     uint32_t n = 0;
+    const uint64_t entries_at = t->r->size();
+    bool by_own_numbers = !(d.fd_flags & kFdInFlight);
     // Which of those with its number an entry is, as kcmp counts.
     uint16_t(&with_number)[65536] = t->c->scratch->seen_in_epoll;
     __builtin_memset(with_number, 0, sizeof(with_number));
@@ -160,19 +163,23 @@ bool put_epolls(FdTable* t) {
       struct {
         uint32_t epoll, target, nth;
       } slot{static_cast<uint32_t>(d.fd), static_cast<uint32_t>(e.fd), nth};
+      bool compared = true;
       auto is = [&](const Descriptor& o) {
         if (o.ino != ino && ino) return false;
         long r = t->kcmp_works ? sys::call(SYS_kcmp, library.pid, library.pid, 7 /* EPOLL_TFD */,
                                            o.fd, sys::ptr(&slot))
                                : -38;
+        compared &= !sys::failed(r);
         return r == 0 || (sys::failed(r) && o.fd == e.fd);
       };
       for (size_t k = 0; k < t->count && e.description < 0; ++k)
         if (t->all[k].fd == e.fd && is(t->all[k])) e.description = t->all[k].description;
+      by_own_numbers &= e.description >= 0 && compared;
       for (size_t k = 0; k < t->count && e.description < 0; ++k)
         if (is(t->all[k])) e.description = t->all[k].description;
       if (job_barrier.active() && !note_watch(t, d, e, nth)) {
         if (t->c->code) return false;
+        by_own_numbers = false;
         continue;  // another process of the job puts it back
       }
       if (e.description < 0)
@@ -183,6 +190,8 @@ bool put_epolls(FdTable* t) {
       t->r->add(&e, sizeof(e));
       ++n;
     }
+    if (by_own_numbers && !t->r->full)
+      note_reported_edges(d.fd, static_cast<EpollEntry*>(t->r->at(entries_at)), n);
     t->r->end(n);
   }
   return true;

@@ -33,6 +33,7 @@ class Records {
   }
   const char* data() const { return memory_.data(); }
   uint64_t size() const { return used_; }
+  void* at(uint64_t offset) { return memory_.data() + offset; }  // what was added there
   bool full = false;
 
  private:

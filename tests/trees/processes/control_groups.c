@@ -12,7 +12,6 @@ int main(void) {
   const pid_t other = fork_waiting(NULL);
   ready_and_wait();
   CHECK(!in_control_group(name));
-  CHECK(close(open("go_on", O_WRONLY | O_CREAT, 0600)) == 0);
   CHECK(wait_status(child) == 50 && wait_status(other) == 0);
   CHECK(enter_folder(place));
   leave_control_group(place, name);
