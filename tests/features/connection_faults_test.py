@@ -491,7 +491,10 @@ def each_step(build):
     if steps < 5:
         raise Failure(f"the log tells of {steps} steps")
     codes = []
-    for step in range(1, steps + 1):
+    # On a busy machine all may come too late, again and again.
+    for step in [step for _ in range(10) for step in range(1, steps + 1)]:
+        if len(codes) >= steps and not set(codes) <= {0, 3}:
+            break
         begin, result = len(log.read_text().splitlines()), []
         asking = threading.Thread(target=lambda result=result: result.append(run.checkpoint(run.pid)))
         asking.start()
