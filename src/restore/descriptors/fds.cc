@@ -108,10 +108,12 @@ int FdMaker::make_removed_link(const Descriptor& d, const std::string& path) {
   if (target == image_.link_targets.end()) return errno = ENOENT, -1;
   std::string& made = removed_links_[{d.dev, d.ino}];
   if (!names_) names_ = std::make_unique<NamesForNow>();
-  if (made.empty()) made = names_->make_link(path, target->second);
-  if (made.empty()) return -1;
-  const auto known = image_.attributes.find({d.dev, d.ino});
-  if (known != image_.attributes.end()) give_link_attributes(known->second.head, made);
+  if (made.empty()) {
+    made = names_->make_link(path, target->second);
+    if (made.empty()) return -1;
+    const auto known = image_.attributes.find({d.dev, d.ino});
+    if (known != image_.attributes.end()) give_link_attributes(known->second.head, made);
+  }
   return open(made.c_str(), (static_cast<int>(d.flags) & ~O_CLOEXEC) | O_NOFOLLOW);
 }
 

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "restore/memory/memory_loader.h"
+#include "base/descriptors/fd.h"
 #include "store/io/printable.h"
 
 namespace gpuckpt::restore {
