@@ -16,6 +16,7 @@
 // Another thread has the signal when it comes just while the first one starts the snapshot, with all
 // signals blocked: of four snapshots that may be one, on a busy machine two.
 enum { kMostElsewhere = 2 };
+enum { kLeastWaits = 4 };  // also when a wait was long, on a busy machine
 enum { kMiB = 192 };  // stopped for longer than the timer runs (GPUCKPT_COPY=stop)
 static int handled, pipe_[2];
 static pthread_t main_thread;
@@ -50,7 +51,7 @@ int main(int count, char** arguments) {
   printf("ready\n");
   fflush(stdout);
   int waits = 0, wrong = 0;
-  while (access("go_on", F_OK) != 0) {
+  while (access("go_on", F_OK) != 0 || (waits < kLeastWaits && elsewhere == 0)) {
     memory[(size_t)waits % (kMiB << 8) << 12] ^= 2;
     // A read that begins after the signal, on a busy machine, has the next one.
     const struct itimerval timer = {{reads, 0}, {0, 20000}};
@@ -68,7 +69,7 @@ int main(int count, char** arguments) {
     ++waits;
   }
   if (elsewhere > kMostElsewhere) ++wrong, printf("%d signals in another thread\n", elsewhere);
-  if (!wrong && (waits > 3 || elsewhere)) printf("survived\n");
+  if (!wrong) printf("survived\n");
   fflush(stdout);
   return wrong != 0;
 }
