@@ -106,6 +106,9 @@ class Ray(Python):
     def __init__(self, options):
         super().__init__(options, "ray_tasks.py", "FOLDER", modules=("ray",))
 
+    def run_options(self, folder):
+        return [f"--files-in-snapshot={folder}"]  # its processes read logs of each other that none has open for writing
+
 
 class Mpi(Job):
     """`mpirun` of one flavour (openmpi, mpich), `words` after it."""

@@ -19,6 +19,11 @@ bool starts_with(const char* s, const char* prefix) {
   return true;
 }
 
+bool ends_with(const char* s, const char* suffix) {
+  const size_t all = length(s), n = length(suffix);
+  return all >= n && equal(s + all - n, suffix);
+}
+
 void copy(char* to, size_t room, const char* from) {
   if (!room) return;
   size_t i = 0;

@@ -13,6 +13,7 @@ namespace gpuckpt {
 size_t length(const char* s);
 bool equal(const char* a, const char* b);
 bool starts_with(const char* s, const char* prefix);
+bool ends_with(const char* s, const char* suffix);
 // Copies with truncation; always terminates.
 void copy(char* to, size_t room, const char* from);
 

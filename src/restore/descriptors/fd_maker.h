@@ -47,6 +47,7 @@ class FdMaker {
   int make_file(const Descriptor&, const std::string& path);
   int make_removed_folder(const Descriptor&);
   int make_removed_device(const Descriptor&, const std::string& path);
+  NamesForNow& names_for_now();
   int make_removed_link(const Descriptor&, const std::string& path);
   std::string watched_name(const process::InotifyWatch&, const std::string& path) const;
   bool lock_in_flight();
@@ -148,7 +149,7 @@ class FdMaker {
   std::map<int, int> fifos_;                      // index -> a helper that keeps it open
   std::map<int, std::string> removed_fifos_;      // index -> the name it has for now
   std::map<FileKey, std::string> removed_links_;  // the same
-  std::unique_ptr<NamesForNow> names_;            // which are these
+  std::unique_ptr<NamesForNow> names_;            // which are these; null: none so far
   std::vector<int> sockets_;                      // by index, -1: none yet
   std::set<size_t> given_away_;                   // sockets that a descriptor in made_ is
   std::deque<Image::Socket> former_listeners_;    // with indexes beyond the image's

@@ -53,8 +53,7 @@ bool FdMaker::prepare_pipes() {
         fifo = &d;
         if (!d.value[0]) continue;
         std::string& made = removed_fifos_[index];
-        if (!names_) names_ = std::make_unique<NamesForNow>();
-        if (made.empty()) made = names_->make(path, d.mode);
+        if (made.empty()) made = names_for_now().make(path, d.mode);
         name = &made;
       }
     if (name) {

@@ -100,6 +100,11 @@ int FdMaker::make_removed_device(const Descriptor& d, const std::string& path) {
   return major(d.value[0]) == 1 && it != usual.end() ? open(it->second, flags) : -1;
 }
 
+NamesForNow& FdMaker::names_for_now() {
+  if (!names_) names_ = std::make_unique<NamesForNow>();
+  return *names_;
+}
+
 // A symbolic link is made again for all descriptors of it, and removed when they are open.
 int FdMaker::make_removed_link(const Descriptor& d, const std::string& path) {
   const auto target = std::find_if(
@@ -107,9 +112,8 @@ int FdMaker::make_removed_link(const Descriptor& d, const std::string& path) {
       [&](const auto& link) { return link.first.dev == d.dev && link.first.ino == d.ino; });
   if (target == image_.link_targets.end()) return errno = ENOENT, -1;
   std::string& made = removed_links_[{d.dev, d.ino}];
-  if (!names_) names_ = std::make_unique<NamesForNow>();
   if (made.empty()) {
-    made = names_->make_link(path, target->second);
+    made = names_for_now().make_link(path, target->second);
     if (made.empty()) return -1;
     const auto known = image_.attributes.find({d.dev, d.ino});
     if (known != image_.attributes.end()) give_link_attributes(known->second.head, made);

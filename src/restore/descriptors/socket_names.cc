@@ -31,11 +31,7 @@ constexpr int kTries = 40, kFewTries = 8;  // of 200 ms
 // The time for which the kernel keeps a port for packets that may still arrive (TIME_WAIT).
 constexpr int kStaleTries = 5 * 65;
 
-const char* path_of(const Socket& s) {
-  return reinterpret_cast<const char*>(s.name) + offsetof(sockaddr_un, sun_path);
-}
-
-bool has_path(const Socket& s) { return s.domain == AF_UNIX && s.name_bytes > 3 && *path_of(s); }
+bool has_path(const Socket& s) { return !file_name(s).empty(); }
 
 uint16_t port_of(const Socket& s) { return static_cast<uint16_t>(s.name[2] << 8 | s.name[3]); }
 
@@ -114,7 +110,7 @@ bool bind_free(int fd, int domain, const Bind& bind_here) {
 
 std::string shown(const Socket& s) {
   if (s.domain == AF_UNIX)
-    return *path_of(s) ? std::string(path_of(s), strnlen(path_of(s), s.name_bytes - 2))
+    return has_path(s) ? file_name(s)
                        : "@" + std::string(path_of(s) + 1, s.name_bytes > 3 ? s.name_bytes - 3 : 0);
   if (s.domain == AF_NETLINK) return "the address of a netlink socket";
   if (s.domain == AF_PACKET) return "the network interface of a packet socket";
@@ -188,7 +184,7 @@ bool FdMaker::bind_aside(int fd, const Socket& s) {
   asides_[s.index] = aside;
   Image::Socket entry;
   entry.head = s;
-  const std::string path(path_of(s), strnlen(path_of(s), s.name_bytes - 2));
+  const std::string path = file_name(s);
   const std::string parent = path.substr(0, path.rfind('/') + 1);
   const bool ok = at_name(entry, [&] {
     std::error_code error;

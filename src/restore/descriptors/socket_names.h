@@ -3,7 +3,10 @@
 // Owner: none. Threads: pure functions. Errors: none.
 #pragma once
 
+#include <stddef.h>
+#include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include <string>
 
@@ -22,6 +25,17 @@ inline const sockaddr* as_address(const uint8_t* bytes) {
 inline bool is_connection(const process::Socket& s) {
   return s.domain == AF_UNIX && s.type != SOCK_DGRAM &&
          (s.state == process::kSocketPair || s.state == process::kSocketPeerGone);
+}
+
+// What a Unix socket is bound to, which ends with a zero only where there is room for one.
+inline const char* path_of(const process::Socket& s) {
+  return reinterpret_cast<const char*>(s.name) + offsetof(sockaddr_un, sun_path);
+}
+// The same if it is a path, relative ones too; else empty.
+inline std::string file_name(const process::Socket& s) {
+  constexpr size_t kBegin = offsetof(sockaddr_un, sun_path);
+  if (s.domain != AF_UNIX || s.name_bytes <= kBegin) return {};
+  return {path_of(s), strnlen(path_of(s), s.name_bytes - kBegin)};
 }
 
 // The address as messages show it: "TCP port 80", "/run/x", "@x".

@@ -2,11 +2,8 @@
 
 #include <cpuid.h>
 #include <errno.h>
-#include <stddef.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +12,7 @@
 #include "base/files/file_time.h"
 #include "base/procfs/proc.h"
 #include "base/text/text.h"
+#include "restore/descriptors/socket_names.h"
 #include "restore/files/removed_files.h"
 #include "restore/files/unnoticed_open.h"
 #include "restore/files/written_files.h"
@@ -222,11 +220,7 @@ bool may_make(const std::string& path) {
 // Is this file the name of a socket of the process? Then it is made again with it.
 bool is_socket_name(const Image& image, const std::string& path) {
   return std::any_of(image.sockets.begin(), image.sockets.end(), [&](const Image::Socket& entry) {
-    const process::Socket& s = entry.head;
-    constexpr size_t kBegin = offsetof(sockaddr_un, sun_path);
-    if (s.domain != AF_UNIX || s.name_bytes <= kBegin || !s.mode) return false;
-    const char* name = reinterpret_cast<const char*>(s.name) + kBegin;
-    const std::string bound(name, strnlen(name, s.name_bytes - kBegin));
+    const std::string bound = entry.head.mode ? file_name(entry.head) : "";
     return bound.starts_with("/") ? bound == path : !bound.empty() && path.ends_with("/" + bound);
   });
 }

@@ -125,7 +125,6 @@ bool capture_fd(FdTable*, int fd, uint32_t extra = 0);
 // Each decides about the kind and fills the rest. False: refused.
 bool capture_anonymous(FdTable*, process::Descriptor*, const FdFacts&, const char* what);
 bool capture_file(FdTable*, process::Descriptor*, FdFacts*);
-bool ends_in(const char* path, const char* ending);
 // Of /proc, /sys and the like: opened again when the restored program is complete.
 bool on_kernel_file_system(FdTable*, int fd, uint64_t device);
 bool capture_kernel_file(FdTable*, process::Descriptor*, FdFacts*);

@@ -100,15 +100,10 @@ bool on_kernel_file_system(FdTable* t, int fd, uint64_t device) {
   }
 }
 
-bool ends_in(const char* path, const char* ending) {
-  const size_t n = length(path), m = length(ending);
-  return n >= m && equal(path + n - m, ending);
-}
-
 // What is written to such a file is a threshold that poll() waits for, as long as it is open.
 bool is_pressure_trigger(const Descriptor& d, const char* path) {
   return (d.flags & O_ACCMODE) != O_RDONLY && !(d.flags & O_PATH) &&
-         (starts_with(path, "/proc/pressure/") || ends_in(path, ".pressure"));
+         (starts_with(path, "/proc/pressure/") || ends_with(path, ".pressure"));
 }
 
 bool capture_kernel_file(FdTable* t, Descriptor* d, FdFacts* f) {

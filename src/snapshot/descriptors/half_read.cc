@@ -6,6 +6,7 @@
 #include <initializer_list>
 
 #include "base/syscall.h"
+#include "base/text/text.h"
 #include "snapshot/process/warnings.h"
 
 namespace gpuckpt {
@@ -21,7 +22,7 @@ constexpr uint64_t kPatienceUs = 1'000'000;
 // What lies at an offset of these does not depend on what was read before.
 bool is_read_by_position(const char* path) {
   for (const char* name : {"/mem", "/pagemap", "/environ", "/auxv", "/cmdline"})
-    if (ends_in(path, name)) return true;
+    if (ends_with(path, name)) return true;
   for (const char* name : {"/proc/kcore", "/proc/kpage", "/proc/config.gz", "/proc/bus/"})
     if (starts_with(path, name)) return true;
   return false;

@@ -72,11 +72,6 @@ bool has_children() {
   return sys::call(SYS_waitid, 0 /* P_ALL */, 0, sys::ptr(info), kAny, 0) != -10 /* ECHILD */;
 }
 
-static bool ends_with(const char* text, const char* end) {
-  const size_t all = length(text), n = length(end);
-  return all >= n && equal(text + all - n, end);
-}
-
 // The library's file may have been replaced by another version since.
 bool find_library(int pid, uint64_t* start) {
   char path[40];

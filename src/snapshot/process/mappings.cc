@@ -54,11 +54,6 @@ struct Mappings {
   int files, shared_objects;
 };
 
-bool ends_with(const char* s, const char* tail) {
-  size_t n = length(s), t = length(tail);
-  return n >= t && equal(s + n - t, tail);
-}
-
 KnownObject* find_object(Mappings* m, uint64_t dev, uint64_t ino, bool shared) {
   for (size_t i = 0; i < m->known_count; ++i) {
     KnownObject& k = m->known[i];
