@@ -90,10 +90,15 @@ void release(void* block) {
   bins[bin] = free_block;
 }
 
-void GrowingText::add_bytes(const char* bytes, size_t count) {
-  if (!bytes_.empty()) bytes_.truncate(bytes_.size() - 1);
-  bytes_.append(bytes, count);
-  bytes_.push('\0');
+bool GrowingText::grow(size_t count) {
+  const size_t room = 2 * room_ > used_ + count + 64 ? 2 * room_ : used_ + count + 64;
+  auto* larger = static_cast<char*>(allocate(room));
+  if (!larger) return false;
+  if (used_) __builtin_memcpy(larger, text_, used_);
+  release(text_);
+  text_ = larger;
+  room_ = room;
+  return true;
 }
 
 namespace {

@@ -119,12 +119,23 @@ class Vector {
 class GrowingText {
  public:
   GrowingText() = default;
-  void add_bytes(const char* bytes, size_t count);
-  const char* c_str() const { return bytes_.empty() ? "" : bytes_.data(); }
-  size_t size() const { return bytes_.empty() ? 0 : bytes_.size() - 1; }
+  // Inline, because a description of a million allocations is added in pieces of a few bytes.
+  void add_bytes(const char* bytes, size_t count) {
+    if (used_ + count >= room_ && !grow(count)) return;
+    for (size_t i = 0; i < count; ++i) text_[used_ + i] = bytes[i];
+    text_[used_ += count] = 0;
+  }
+  const char* c_str() const { return used_ ? text_ : ""; }
+  size_t size() const { return used_; }
+  ~GrowingText() { release(text_); }
+  GrowingText(const GrowingText&) = delete;
+  GrowingText& operator=(const GrowingText&) = delete;
 
  private:
-  Vector<char> bytes_;
+  bool grow(size_t count);
+
+  char* text_ = nullptr;
+  size_t used_ = 0, room_ = 0;
 };
 
 // Open addressing, keys are nonzero 64-bit values (handles, addresses); 0 is never there.
