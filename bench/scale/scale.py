@@ -163,7 +163,7 @@ def main():
         names = OF_STORES if kind == "snapshots" else MEASURED
         points = [n for n in POINTS[kind] if n <= o.most]
         if kind == "descriptors":  # a restore needs twice as many
-            room = resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 2 - 200
+            room = resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 2 - 400
             points = sorted({min(n, room) for n in points})
         rows = []
         print(f"\n{kind:>12} " + " ".join(f"{name:>18}" for name in names))
