@@ -30,7 +30,7 @@ const OptionRow* row_of(const Image::SocketOption& o) {
 
 int int_of(const std::vector<uint8_t>& value) {
   int v = 0;
-  memcpy(&v, value.data(), std::min(value.size(), sizeof(v)));
+  std::copy_n(value.begin(), std::min(value.size(), sizeof(v)), reinterpret_cast<uint8_t*>(&v));
   return v;
 }
 
@@ -38,7 +38,7 @@ bool is_set(int fd, const Image::SocketOption& o) {
   std::vector<uint8_t> now(std::max<size_t>(o.value.size(), 512));
   socklen_t size = static_cast<socklen_t>(now.size());
   return getsockopt(fd, o.level, o.name, now.data(), &size) == 0 && size == o.value.size() &&
-         memcmp(now.data(), o.value.data(), size) == 0;
+         std::equal(o.value.begin(), o.value.end(), now.begin());
 }
 
 // The kernel shows sizes doubled.
