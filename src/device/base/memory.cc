@@ -90,17 +90,6 @@ void release(void* block) {
   bins[bin] = free_block;
 }
 
-bool GrowingText::grow(size_t count) {
-  const size_t room = 2 * room_ > used_ + count + 64 ? 2 * room_ : used_ + count + 64;
-  auto* larger = static_cast<char*>(allocate(room));
-  if (!larger) return false;
-  if (used_) __builtin_memcpy(larger, text_, used_);
-  release(text_);
-  text_ = larger;
-  room_ = room;
-  return true;
-}
-
 namespace {
 
 void pull(RangeNode* node) {

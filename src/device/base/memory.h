@@ -121,21 +121,15 @@ class GrowingText {
   GrowingText() = default;
   // Inline, because a description of a million allocations is added in pieces of a few bytes.
   void add_bytes(const char* bytes, size_t count) {
-    if (used_ + count >= room_ && !grow(count)) return;
-    for (size_t i = 0; i < count; ++i) text_[used_ + i] = bytes[i];
-    text_[used_ += count] = 0;
+    if (!bytes_.empty()) bytes_.truncate(bytes_.size() - 1);
+    bytes_.append(bytes, count);
+    bytes_.push('\0');
   }
-  const char* c_str() const { return used_ ? text_ : ""; }
-  size_t size() const { return used_; }
-  ~GrowingText() { release(text_); }
-  GrowingText(const GrowingText&) = delete;
-  GrowingText& operator=(const GrowingText&) = delete;
+  const char* c_str() const { return bytes_.empty() ? "" : bytes_.data(); }
+  size_t size() const { return bytes_.empty() ? 0 : bytes_.size() - 1; }
 
  private:
-  bool grow(size_t count);
-
-  char* text_ = nullptr;
-  size_t used_ = 0, room_ = 0;
+  Vector<char> bytes_;
 };
 
 // Open addressing, keys are nonzero 64-bit values (handles, addresses); 0 is never there.
