@@ -323,8 +323,29 @@ def small_files_made_to_kill(session):
     check(session.cli("verify", session.store).returncode == 0, "the store is not whole any more")
 
 
+# ---- what ends while it is asked
+
+def end_in_the_question(session):
+    """A process that ends while it is asked, and is waited for at once, is said to have ended: nothing else about it is known."""
+    preload = session.environment(GPUCKPT_STORE=session.store, LD_PRELOAD=session.tools.build / "lib" / "libgpuckpt.so")
+    answers = {}
+    for _ in range(60):
+        process = subprocess.Popen(["/bin/sleep", "0.15"], env={name: str(value) for name, value in preload.items()})
+        time.sleep(0.13 + session.random.random() * 0.02)
+        asked = subprocess.Popen([session.tools.gpuckpt, "checkpoint", str(process.pid)], env=session.environment(),
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        check(process.wait() == 0, "the program was disturbed")
+        said = asked.communicate(timeout=60)[1]
+        if asked.returncode == ABSENT:
+            check("has ended already" in said or "there is no process" in said, said)
+        else:
+            check(asked.returncode == 0, f"exit {asked.returncode}: {said}")
+        answers[asked.returncode] = answers.get(asked.returncode, 0) + 1
+    print(f"{answers.get(0, 0)} taken, {answers.get(ABSENT, 0)} had ended")
+
+
 CASES = [wrong_use, wrong_settings, failures_of_the_writer, terminal_escapes, descriptions_made_to_kill,
-         small_files_made_to_kill]
+         small_files_made_to_kill, end_in_the_question]
 
 
 def main():

@@ -343,8 +343,6 @@ Status why_hidden(int pid) {
 }
 
 Status check_process(int pid) {
-  if (kill(pid, 0) != 0 && errno == ESRCH)
-    return Status::NotFound(fmt::format("there is no process {}", pid));
   std::string maps = proc_file(pid, "maps");
   if (maps.empty()) return why_hidden(pid);
   if (maps.find("libgpuckpt.so") == std::string::npos) {
@@ -382,11 +380,13 @@ Status check_process(int pid) {
   return Status::Ok();
 }
 
-// What cannot be read of a process that ends meanwhile says nothing about it, so its end is checked
-// first.
+// What cannot be read of a process that ends meanwhile says nothing about it, and neither does it
+// where its parent has waited for it already.
 Status check_living_process(int pid) {
+  if (kill(pid, 0) != 0 && errno == ESRCH)
+    return Status::NotFound(fmt::format("there is no process {}", pid));
   Status status = check_process(pid);
-  if (!status.ok() && kill(pid, 0) == 0 && (ended(pid) || ending(pid)))
+  if (!status.ok() && (ended(pid) || ending(pid)))
     return Status::NotFound(fmt::format("process {} has ended already", pid));
   return status;
 }
