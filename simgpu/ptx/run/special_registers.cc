@@ -163,11 +163,11 @@ static uint64_t special_value(Ctx& c, uint8_t reg, uint32_t lane) {
 
 // Registers that are equal in all lanes of a warp and do not change.
 static bool same_for_all(uint8_t reg) { return reg == kWarpid || reg == kWarpSize; }
-// A warp that reads the global timer many times within 8 microseconds waits for a moment, and
+// A warp that reads the global timer many times within 33 microseconds waits for a moment, and
 // yields to others as one that polls memory does. The timer is the same for all warps, so unlike
 // the clock it cannot begin later for one that began later.
 static void yield_slice(Ctx& c, const Ins* i, uint8_t reg, uint64_t time) {
-  const bool waits = reg >= kGlobaltimer && reg <= kGlobaltimerHi && spins(c, i, reg, time >> 13);
+  const bool waits = reg >= kGlobaltimer && reg <= kGlobaltimerHi && spins(c, i, reg, time >> 15);
   if (waits) c.budget = 0;
 }
 
