@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -55,6 +56,8 @@ struct Sink : gpuckpt::CaptureSink {
   bool corrupt = false, noticed = false;
   uint64_t room = ~0ull;
 };
+// Every device's thread gives what it copied. (Sealed bytes are given on as data.)
+std::recursive_mutex sink_mutex;
 
 void put(Sink* s, uint64_t space, uint64_t address, const uint8_t* bytes, uint64_t n) {
   while (n) {
@@ -73,12 +76,14 @@ const gpuckpt::device::HostNames& host_names() {
 }
 
 bool sink_data(gpuckpt::CaptureSink* sink, uint64_t space, uint64_t a, const void* b, uint64_t n) {
+  std::lock_guard lock(sink_mutex);
   auto* s = static_cast<Sink*>(sink);
   s->moved += n;
   put(s, space, a, static_cast<const uint8_t*>(b), n);
   return true;
 }
 bool sink_zero(gpuckpt::CaptureSink* sink, uint64_t space, uint64_t a, uint64_t n) {
+  std::lock_guard lock(sink_mutex);
   auto* s = static_cast<Sink*>(sink);
   s->zeros += n;
   Bytes zeros(n);
@@ -87,6 +92,7 @@ bool sink_zero(gpuckpt::CaptureSink* sink, uint64_t space, uint64_t a, uint64_t 
 }
 bool sink_sealed(gpuckpt::CaptureSink* sink, uint64_t space, uint64_t a, const void* b, uint64_t n,
                  const void* names) {
+  std::lock_guard lock(sink_mutex);
   auto* s = static_cast<Sink*>(sink);
   auto* name = static_cast<const gpuckpt::device::ChunkName*>(names);
   Bytes bytes(static_cast<const uint8_t*>(b), static_cast<const uint8_t*>(b) + n);
@@ -104,6 +110,7 @@ bool sink_sealed(gpuckpt::CaptureSink* sink, uint64_t space, uint64_t a, const v
   return sink_data(sink, space, a, bytes.data(), n);
 }
 bool sink_same(gpuckpt::CaptureSink* sink, uint64_t space, uint64_t a, uint64_t n) {
+  std::lock_guard lock(sink_mutex);
   auto* s = static_cast<Sink*>(sink);
   CHECK(s->base);
   s->unchanged += n;

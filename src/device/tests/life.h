@@ -14,7 +14,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "device/tests/check.h"
@@ -24,17 +26,23 @@
 #include "intercept/spec/cuda_types.h"
 #include "snapshot/api/device_plugin.h"
 
+// Every device's thread gives what it copied.
 struct Sink : gpuckpt::CaptureSink {
   Extents* all;
+  std::mutex mutex;
+  void put(uint64_t space, uint64_t address, std::vector<uint8_t> bytes) {
+    std::lock_guard lock(mutex);
+    (*all)[space][address] = std::move(bytes);
+  }
 };
 inline bool keep(gpuckpt::CaptureSink* s, uint64_t space, uint64_t address, const void* bytes,
                  uint64_t n) {
   auto* b = static_cast<const uint8_t*>(bytes);
-  (*static_cast<Sink*>(s)->all)[space][address].assign(b, b + n);
+  static_cast<Sink*>(s)->put(space, address, std::vector<uint8_t>(b, b + n));
   return true;
 }
 inline bool keep_zero(gpuckpt::CaptureSink* s, uint64_t space, uint64_t address, uint64_t n) {
-  (*static_cast<Sink*>(s)->all)[space][address].assign(n, 0);
+  static_cast<Sink*>(s)->put(space, address, std::vector<uint8_t>(n, 0));
   return true;
 }
 inline bool ignore_blob(gpuckpt::CaptureSink*, const char*, const void*, uint64_t) { return true; }
