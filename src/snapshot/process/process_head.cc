@@ -324,7 +324,7 @@ constexpr size_t kCpuAnswers = sizeof(kCpuLeaves) / sizeof(kCpuLeaves[0]) + 1;
 // The processor is asked once, and again after a restore, which may be on another machine: in a
 // virtual machine the hypervisor answers, in some microseconds each time. Forked children inherit
 // the answers.
-constinit Cpuid known_cpu[kCpuAnswers];
+constinit Cpuid known_cpu[kCpuAnswers] = {};
 constinit uint32_t known_generation = ~0u;
 
 void ask_cpu() {

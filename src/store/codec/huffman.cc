@@ -1,5 +1,7 @@
 #include "store/codec/huffman.h"
 
+#include <cpuid.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -19,6 +21,12 @@ uint64_t load64(const uint8_t* from) {
   uint64_t value;
   memcpy(&value, from, sizeof(value));
   return value;
+}
+
+// Not by __builtin_cpu_supports: clang 14 does not know the feature's name.
+bool counts_leading_zeros() {
+  unsigned a, b, c = 0, d;
+  return __get_cpuid(0x80000001, &a, &b, &c, &d) && (c & bit_LZCNT);
 }
 
 // The part of `n` bytes that stream `s` holds.
@@ -382,7 +390,7 @@ bool huffman_decode(std::span<const uint8_t> stored, std::span<uint8_t> out) {
     streams[s].to_end = out.data() + stream_end(out.size(), s);
     at += length;
   }
-  static const bool shifts = __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("lzcnt");
+  static const bool shifts = __builtin_cpu_supports("bmi2") && counts_leading_zeros();
   (shifts ? decode_most_by_bmi2 : decode_most)(*table, streams);
   for (Stream& s : streams) {
     if (!decode_rest(*table, &s)) return false;
