@@ -39,6 +39,7 @@
 #include "arguments.h"
 #include "gpuckpt/wire.h"
 #include "messages.h"
+#include "page_cache.h"
 #include "restore/files/file_sums.h"
 #include "restore/files/stored_files.h"
 #include "restore/image/image.h"
@@ -75,24 +76,6 @@ struct Member {
   uint64_t bytes = 0;               // captured of it, zeros included
   bool lost = false, gone = false;  // disconnected; the first process says that this is expected
 };
-
-// A small snapshot stays in the page cache, where a restore reads it at once. Of a large one only
-// the beginning does: writing through the page cache costs as much processor time as the rest of
-// the work, and evicts files of other programs.
-uint64_t room_in_page_cache() {
-  constexpr uint64_t kSmall = 256ull << 20;
-  uint64_t room = kSmall;
-  if (const char* text = getenv("GPUCKPT_PAGE_CACHE"); text && store::parse_size(text, &room))
-    return room;
-  char line[128];
-  unsigned long kilobytes;
-  FILE* file = fopen("/proc/meminfo", "re");
-  while (file && fgets(line, sizeof(line), file))
-    if (sscanf(line, "MemAvailable: %lu kB", &kilobytes) == 1)
-      room = std::min<uint64_t>(room, kilobytes * (1024 / 8));
-  if (file) fclose(file);
-  return room;
-}
 
 // The memory that a worker usually takes for compression.
 constexpr uint64_t kWorkerMemory = 32ull << 20;
@@ -218,7 +201,7 @@ class Job {
       arguments_.write.parent = description_["parent"].get<std::string>();
     arguments_.write.run = store::json_text(description_, "run");
     arguments_.write.run_pid = static_cast<int64_t>(store::json_number(description_, "pid"));
-    arguments_.write.page_cache = std::min(room_in_page_cache(), arguments_.memory / 8);
+    arguments_.write.page_cache = room_in_page_cache(arguments_);
     arguments_.write.lock_wait_ms = 10'000;  // a prune is short; the application keeps running
     if (Status status = store_->begin(arguments_.write, &writer_); !status.ok()) return status;
     first_.pid = static_cast<int64_t>(store::json_number(description_, "pid"));

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Every option of `run` does what its help says, given as an option and as its GPUCKPT_* twin: options_test.py BUILD_DIR
 [NAME...]."""
+import ctypes
 import json
+import mmap
 import os
 import signal
 import subprocess
@@ -305,6 +307,37 @@ def purpose(tools):
             session.kill(restored)
 
 
+def cached_share(path):
+    """The part of a file that is in the page cache, 0 to 1."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    size = path.stat().st_size
+    pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+    with open(path, "rb") as f:
+        at = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, f.fileno(), 0)
+    if libc.mincore(ctypes.c_void_p(at), ctypes.c_size_t(size), pages) != 0:
+        raise Failure(f"mincore: {os.strerror(ctypes.get_errno())}")
+    libc.munmap(ctypes.c_void_p(at), ctypes.c_size_t(size))
+    return sum(page & 1 for page in pages) / len(pages)
+
+
+def purpose_in_page_cache(tools):
+    """A snapshot for a restore is in the page cache as a whole; of another one as large only the beginning is."""
+    program = "import os, time\nkept = os.urandom(384 << 20)\nprint('ready', flush=True)\ntime.sleep(600)"
+    for name, least, most in (("restore", 0.99, 1), ("balanced", 0.5, 0.8)):
+        with Session(tools, 1) as session:
+            process = session.run([sys.executable, "-c", program], options=["--for", name])
+            session.wait_lines(1, process)
+            session.snapshot(process, "cli")
+            session.kill(process)
+            pack = max(session.store.glob("packs/*.pack"), key=lambda p: p.stat().st_size)
+            share = cached_share(pack)
+            in_memory = subprocess.check_output(["stat", "-f", "-c", "%T", pack], text=True).strip() in ("tmpfs", "ramfs")
+            if not least <= share <= (1 if in_memory else most):
+                raise Failure(f"--for {name}: {share:.0%} of {pack.stat().st_size >> 20} MiB is in the page cache")
+
+
 def misspelled(tools):
     """A setting that cannot be read is named once, with what it may be; the program runs. One that can be is not talked of."""
     wrong = {"SIGNAL": "USR3", "ON_TERM": "later", "SOCKETS": "keep", "COPY_LIMIT": "2X", "PAGE_CACHE": "much", "COPY": "twice",
@@ -362,7 +395,7 @@ def window(tools):
 
 
 CASES = [window, on_term, on_term_is_off, on_term_fails, stop_status, sim, sim_files, store_and_job, every_and_keep, no_keep, trigger, resume,
-         status_file, timeout, level, purpose, misspelled, budget]
+         status_file, timeout, level, purpose, purpose_in_page_cache, misspelled, budget]
 
 
 def main():
