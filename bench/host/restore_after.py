@@ -11,13 +11,13 @@ import argparse
 import glob
 import os
 import shutil
-import statistics
 import sys
 import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import one_restore
+from restore import shown
 from run import warm_memory
 
 PURPOSES = ("balanced", "restore")
@@ -35,10 +35,6 @@ def cycle(o, build, work, kind, purpose):
         sys.exit(f"{kind}: the restored memory is not what it was")
     shutil.rmtree(store)
     return durable, seconds
-
-
-def shown(values):
-    return f"{statistics.median(values):.2f} ({min(values):.2f}..{max(values):.2f})"
 
 
 def main():
