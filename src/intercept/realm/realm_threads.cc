@@ -25,11 +25,12 @@ struct DriverThread {
   void* (*routine)(void*);
   void* arg;
   pthread_t thread;
-  std::atomic<int> tid;  // 0: not started, -1: free
+  std::atomic<int> tid;  // or kStarting, kFree
   uint32_t generation;
   DriverThread* next;
 };
 
+constexpr int kStarting = 0;  // the kernel has the thread, and this code has not seen it run yet
 constexpr int kFree = -1;
 constinit Mutex g_lock;
 constinit std::atomic<DriverThread*> g_first{nullptr};
@@ -38,7 +39,7 @@ DriverThread* take_record() {
   MutexLock locked(g_lock);
   for (DriverThread* t = g_first.load(); t; t = t->next) {
     if (t->tid.load() == kFree) {
-      t->tid.store(0);
+      t->tid.store(kStarting);
       return t;
     }
   }
@@ -47,7 +48,7 @@ DriverThread* take_record() {
   if (!block) return nullptr;
   auto* t = reinterpret_cast<DriverThread*>(block.data());
   for (size_t i = 0; i < kBlock; i++) {
-    t[i].tid.store(i ? kFree : 0);
+    t[i].tid.store(i ? kFree : kStarting);
     t[i].next = i + 1 < kBlock ? &t[i + 1] : g_first.load();
   }
   g_first.store(t);
@@ -128,7 +129,11 @@ extern "C" void* gpuckpt_driver_thread_body(DriverThread* t) {
   uint64_t park = 1ull << (33 - 1);
   sys::call(SYS_rt_sigprocmask, 1 /* SIG_UNBLOCK */, sys::ptr(&park), 0, sizeof park);
   void* result = nullptr;
-  if (t->generation == generation()) result = t->routine(t->arg);
+  if (t->generation == generation()) {
+    result = t->routine(t->arg);
+  } else {
+    pthread_detach(pthread_self());  // it began after a restore: nobody is left who would join it
+  }
   t->tid.store(kFree, std::memory_order_release);
   return result;
 }
@@ -204,7 +209,10 @@ void rewind() {
     if (key) pthread_key_delete(key - 1);
   }
   for (size_t i = 0; i < g_constructor_keys; i++) renew(g_constructor_key[i]);
-  for (DriverThread* t = g_first.load(); t; t = t->next) t->tid.store(kFree);
+  // A thread that was starting when the snapshot was taken begins in the restored process, and
+  // still reads its record: used again, the record would make two threads run one routine.
+  for (DriverThread* t = g_first.load(); t; t = t->next)
+    if (t->tid.load() != kStarting) t->tid.store(kFree);
   g_lock.reset();
 }
 

@@ -1,6 +1,7 @@
 // Names and heap against simple models.
 #include "tests/catch.h"
 
+#include <dlfcn.h>
 #include <sys/mman.h>
 
 #include <atomic>
@@ -141,6 +142,67 @@ TEST_CASE("heap: a program that is restored many times does not grow by the driv
     // The program may hold pointers into small ones.
     REQUIRE((made[i].small[0] == 's' && made[i].small[kSmall - 1] == 's'));
   }
+}
+
+// Threads that this program creates while it holds them back begin when the test calls them.
+namespace {
+struct HeldThread {
+  void* (*start)(void*);
+  void* arg;
+};
+std::atomic<HeldThread*> g_held{nullptr};  // where the next thread is put; null: it starts at once
+}  // namespace
+
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attr, void* (*start)(void*),
+                              void* arg) noexcept {
+  if (HeldThread* held = g_held.exchange(nullptr)) {
+    *held = {start, arg};
+    return 0;
+  }
+  static const auto real =
+      reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
+  return real(thread, attr, start, arg);
+}
+
+TEST_CASE("threads: one that starts after a restore does not run the routine of another") {
+  gate_open();
+  auto create_held = [](std::atomic<int>& runs) {
+    HeldThread held{};
+    g_held = &held;
+    pthread_t thread;
+    REQUIRE(realm_threads::create(
+                &thread, nullptr,
+                [](void* counter) -> void* {
+                  ++*static_cast<std::atomic<int>*>(counter);
+                  return nullptr;
+                },
+                &runs) == 0);
+    REQUIRE(held.start);
+    return held;
+  };
+  auto begin = [](const HeldThread& t) {
+    std::atomic<bool> ended{false};
+    std::thread([&] {
+      t.start(t.arg);
+      ended = true;
+    }).detach();
+    while (!ended) std::this_thread::yield();
+  };
+
+  std::atomic<int> before{0}, after{0}, later{0};
+  HeldThread starting = create_held(before);  // as the snapshot finds it
+  realm_threads::rewind();
+  gate_new_generation();
+  gate_open();
+  HeldThread fresh = create_held(after);
+  begin(starting);
+  CHECK(before == 0);  // its driver is gone
+  CHECK(after == 0);
+  begin(fresh);
+  CHECK(after == 1);
+
+  // Its record is of use again.
+  CHECK(create_held(later).arg == starting.arg);
 }
 
 TEST_CASE("maps: pieces split and join") {
