@@ -3,7 +3,7 @@
 // ymm registers hold the halves that were used last. A result goes to Ctx::vectors at once, so that
 // memory is right wherever code can jump to, and a label begins without anything in registers.
 //
-// Clobbers r8 and r9 in comparisons and mask instructions, and r11, too, in scatters.
+// Clobbers r8 and r9 in comparisons, mask instructions and gathers, and r11, too, in scatters.
 #pragma once
 
 #include "ptx/native/x86.h"
@@ -134,6 +134,9 @@ class Avx2Assembler final : public Assembler {
   void store_mask(unsigned mask, Gpr from);
   static uint32_t mask_at(unsigned mask);
   static uint32_t vector_at(unsigned reg, unsigned half);
+  void vex_indexed(Code c, unsigned reg, unsigned second, Gpr base, Gpr index, unsigned scale,
+                   int immediate = -1);
+  void gather_four(bool wide, unsigned to, Gpr base, unsigned index, unsigned scale);
   void gather(Code c, unsigned reg, Gpr base, unsigned index, unsigned scale, unsigned mask);
   void scatter(Code c, unsigned reg, Gpr base, unsigned index, unsigned scale, unsigned mask);
 
