@@ -91,6 +91,9 @@ struct Value {
   uint32_t references = 0;
   uint32_t used = 0;
   int32_t base = -1, index = -1;  // kLazy: other values; base -1: zero
+  // A value to which all lanes have the same distance, also those that are not active.
+  static constexpr int32_t kItself = -1, kNothing = -2;
+  int32_t like = kItself;
   uint8_t reg[4] = {};
 };
 
@@ -179,6 +182,7 @@ class Translator {
   void parameter(const Known& k, const Ins& i);
   int binary(const Known& k, int a, int b, bool commutes);
   bool compacts(int a, int b) const;
+  bool one_number(int v) const;  // for all lanes
   int compact_result(const Known& k, const Ins& i, const Fact& f);
   int new_vector(bool wide);
   void compact_binary(Code c, unsigned d, int a, int b);
@@ -237,6 +241,16 @@ class Translator {
     return {reg, wide, masked() ? kLow : 0, masked() ? kHigh : 0};
   }
   void lanes_differ(unsigned i0, unsigned i1, int32_t stride);
+  struct Layout {
+    bool known;
+    uint32_t at;  // in Ctx; 0: nowhere
+  };
+  enum : uint32_t { kRow, kSame, kApart };
+  int like(int v) const {  // Value::kNothing: nothing is known
+    return values_[v].like == Value::kItself ? v : values_[v].like;
+  }
+  Layout layout_of(int v, unsigned bytes);
+  void note(const Layout&, uint32_t what);
   // An access at base + index * scale; i0 and i1: the registers of the index.
   struct LazyAccess {
     const Value& v;
@@ -287,6 +301,11 @@ class Translator {
     uint32_t home;
   };
   Vec<Saved> saved_;
+  struct Noted {
+    int like;
+    unsigned bytes;
+  };
+  Vec<Noted> layouts_;
   uint32_t busy_ = 0, masks_ = 0;
   bool failed_ = false;
   int temporary_ = -1;    // a constant in a register while one instruction needs it

@@ -115,6 +115,23 @@ void Translator::load_same(const Parts& p, bool wide, unsigned first_part, unsig
     a_.vector(kMoveVector, p.reg[first_part + n], 0, p.reg[first_part], 2);
 }
 
+// How the lanes of a vector of addresses lie to one another: the first access finds out, and notes
+// it for those that follow in the run, with the same vector or one at a distance from it.
+Translator::Layout Translator::layout_of(int n, unsigned bytes) {
+  const int base = like(n);
+  if (!a_.short_ways() || base == Value::kNothing) return Layout{false, 0};
+  auto place = [](size_t k) { return (uint32_t)(offsetof(Ctx, layouts) + k * sizeof(uint32_t)); };
+  for (size_t k = 0; k < layouts_.size(); ++k)
+    if (layouts_[k].like == base && layouts_[k].bytes == bytes) return Layout{true, place(k)};
+  if (layouts_.size() == kLayouts) return Layout{false, 0};
+  layouts_.push(Noted{base, bytes});
+  return Layout{false, place(layouts_.size() - 1)};
+}
+
+void Translator::note(const Layout& l, uint32_t what) {
+  if (!l.known && l.at != 0) a_.store32i(kRdi, l.at, what);
+}
+
 // Lanes at base + index * 2^scale, index in two registers of 32 bits.
 void Translator::scattered32(unsigned i0, unsigned i1, const Parts& p, bool wide, bool write,
                              unsigned scale, Gpr base) {
@@ -325,8 +342,6 @@ bool Translator::vector_access(int n, const Parts& p, const Ins& i, uint32_t ind
   if (site < 0) return false;
   const Label miss = deopt(index, site), apart = a_.label(), done = a_.label();
   a_.vector(kOut64, x.reg[0], 0, kRax, 0);
-  a_.vector(kSpread64, kScratch, 0, kRax, 2);
-  if (i.imm != 0) a_.group1(0, kRax, (int32_t)i.imm, true);
   auto differ = [&](int32_t stride) {
     Mem steps[4];
     for (unsigned k = 0; k < 4 && stride != 0; ++k) steps[k] = counting(stride, true, 8 * k);
@@ -343,21 +358,32 @@ bool Translator::vector_access(int n, const Parts& p, const Ins& i, uint32_t ind
     }
     a_.mask_test(0, 0);
   };
-  differ((int32_t)bytes);
-  a_.jump_if(5, apart);
+  const Layout layout = layout_of(n, bytes);
+  if (!layout.known) a_.vector(kSpread64, kScratch, 0, kRax, 2);
+  if (i.imm != 0) a_.group1(0, kRax, (int32_t)i.imm, true);
+  auto jump_unless = [&](uint32_t is, int32_t stride, Label to) {
+    if (layout.known) {
+      a_.cmp8m(kRdi, layout.at, is);
+      return a_.jump_if(5, to);
+    }
+    differ(stride);
+    a_.jump_if(5, to);
+    note(layout, is);
+  };
+  jump_unless(kRow, (int32_t)bytes, apart);
   check_range(bytes, kLanes, write, site, miss);
   move_lanes(p, wide, write, 0, wide ? 4 : 2);
   a_.jump(done);
   a_.place(apart);
   if (!write) {
     const Label scattered = a_.label();
-    differ(0);
-    a_.jump_if(5, scattered);
+    jump_unless(kSame, 0, scattered);
     check_range(bytes, 1, write, site, miss);
     load_same(p, wide, 0, wide ? 4 : 2);
     a_.jump(done);
     a_.place(scattered);
   }
+  note(layout, kApart);
   // The first lane may be inactive, so its address is not checked alone.
   const bool any = masked() && a_.short_ways();
   const Label wrong = any ? a_.label() : miss;

@@ -35,6 +35,12 @@ bool Translator::compacts(int a, int b) const {
   return small(a) && small(b);
 }
 
+bool Translator::one_number(int n) const {
+  const Value& v = values_[n];
+  return v.form == Form::kConstant ||
+         (v.form == Form::kCompact && v.stride == 0 && (line() || v.alike));
+}
+
 int Translator::new_vector(bool wide) {
   const int v = make(Form::kFrame, wide);
   uint8_t reg[4];
@@ -407,10 +413,7 @@ void Translator::real(const Known& k, const Ins& i) {
 bool Translator::compare_numbers(const Known& k, const Ins& i, int a, int b) {
   if (!a_.short_ways()) return false;
   for (int n : {a, b}) {
-    const Value& v = values_[n];
-    const bool one = v.form == Form::kConstant ||
-                     (v.form == Form::kCompact && v.stride == 0 && (line() || v.alike));
-    if (!one || (v.nan && k.code.opcode != 0xc2)) return false;
+    if (!one_number(n) || (values_[n].nan && k.code.opcode != 0xc2)) return false;
   }
   const Value x = values_[a], y = values_[b];
   auto in = [](const Value& v) {
@@ -562,6 +565,10 @@ void Translator::two_operands(const Known& k, const Ins& i) {
     compact_binary(k.code, values_[v].reg[0], a, b);
   } else {
     v = binary(k, a, b, true);
+    if (k.what == Do::kAdd && (one_number(a) || one_number(b))) {
+      const int base = like(one_number(a) ? b : a);
+      if (base != Value::kNothing) values_[v].like = base;
+    }
   }
   set(i.d, v);
 }
@@ -575,9 +582,7 @@ bool Translator::add_lazily(const Ins& i) {
     b = t;
   }
   const Value y = values_[b];
-  const bool number = y.form == Form::kConstant ||
-                      (y.form == Form::kCompact && y.stride == 0 && (line() || y.alike));
-  if (values_[a].form != Form::kLazy || !number) return false;
+  if (values_[a].form != Form::kLazy || !one_number(b)) return false;
   const Value x = values_[a];
   const int v = make(Form::kLazy, true);
   int base = b;

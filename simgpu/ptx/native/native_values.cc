@@ -168,6 +168,8 @@ bool Translator::spill() {
   oldest->form = Form::kFrame;
   oldest->stride = 0;
   oldest->alike = false;
+  // The lanes that are not active have an older value there.
+  if (masked()) oldest->like = Value::kNothing;
   return true;
 }
 

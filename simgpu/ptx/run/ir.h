@@ -15,6 +15,7 @@ namespace simgpu::ptx {
 inline constexpr uint32_t kLanes = 32;
 inline constexpr uint32_t kNone = ~0u;
 inline constexpr uint32_t kSites = 64;
+inline constexpr uint32_t kLayouts = 16;
 
 // Generic address windows (engine code only; no device or host address has these top 16 bits).
 // An address in the shared space is 32 bits: the offset, and in the top byte 0 for one's own block
@@ -288,6 +289,7 @@ struct Ctx {
   // Registers of AVX-512, where machine code has AVX2 alone (x86_avx2.h).
   alignas(64) uint8_t vectors[32][64];
   uint32_t masks[8];
+  uint32_t layouts[kLayouts];  // of a run's vectors of addresses (native_memory.cc)
 };
 
 struct Grid {

@@ -115,9 +115,9 @@ class Kernel {
   std::string s32() { return pick(4) == 0 ? number32() : r32(); }
   std::string s64() { return pick(4) == 0 ? number32() : r64(); }
 
-  // %y8: an address within `bytes` of a base, for accesses of the given size.
-  void address(const char* base, unsigned size) {
-    const std::string mask = std::to_string((kIn / size) - 1), by = std::to_string(size);
+  // %y8: an address within the first `room` bytes from a base, for accesses of the given size.
+  void address(const char* base, unsigned size, unsigned room = kIn) {
+    const std::string mask = std::to_string((room / size) - 1), by = std::to_string(size);
     if (wild_ && pick(12) == 0) {
       add("mul.wide.s32 %y8, " + r32() + ", " + std::to_string(pick(2) ? size : 1) +
           "; add.s64 %y8, " + base + ", %y8;");
@@ -150,11 +150,27 @@ class Kernel {
     return k < 3 ? "" : "+" + std::to_string(size * pick(3));
   }
 
+  // Several accesses by one vector of addresses, which moves by the same distance in all lanes, as
+  // those of an unrolled loop do; other instructions between them.
+  void accesses() {
+    const bool write = pick(2);
+    address(write || pick(2) ? "%y1" : "%y0", 8, kIn / 2);
+    add("mov.u64 %y9, %y8; and.b32 %x8, %x0, 7; mul.wide.u32 %y10, %x8, 8;");
+    if (pick(2)) add("add.s64 %y9, %y9, %y10;");
+    for (unsigned k = 2 + pick(4); k > 0; --k) {
+      const bool wide = pick(4) == 0;
+      const std::string type = wide ? "u64" : "u32", value = wide ? r64() : r32();
+      add(write && pick(2) ? "st.global." + type + " [%y9" + offset(8) + "], " + value + ";"
+                           : "ld.global." + type + " " + value + ", [%y9" + offset(8) + "];");
+      if (pick(2)) add("add.s64 %y9, %y9, " + one({"8", "16", "%y10"}) + ";");
+      body(pick(3), 2);
+    }
+  }
   void body(unsigned count, unsigned depth) {
     for (unsigned k = 0; k < count; ++k) instruction(depth);
   }
   void instruction(unsigned depth) {
-    switch (pick(34)) {
+    switch (pick(36)) {
       case 0:
       case 1:
         return add(one({"add", "sub", "mul.lo", "min", "max"}) + one({".s32 ", ".u32 "}) + r32() +
@@ -273,6 +289,8 @@ class Kernel {
         return add(size == 8 ? "st.shared.u64 [%x9], " + r64() + ";"
                              : "st.shared.u32 [%x9" + offset(4) + "], " + r32() + ";");
       }
+      case 33:
+        return depth < 2 ? accesses() : void();
       default: {  // lanes part, or go round for different numbers of times
         if (depth >= 2) return;
         const std::string l = "L" + std::to_string(labels_++);
@@ -505,6 +523,29 @@ TEST_CASE("numbers that wrap between lanes are extended one by one", "[native]")
     same_ends("xor.b32 %r2, %r1, 0; add.u32 %r2, %r2, %r0;" + wide +
                   "add.u64 %l3, %l0, %l2; st.global.u32 [%l3], %r1;\n",
               1024, 32, 0x7ffffff0u, Outcome::kIllegalAddress);
+}
+
+// The frame has an older value for lane 0, which is an address, too.
+TEST_CASE("addresses that made room for others are not taken for those of a row", "[native]") {
+  std::string body =
+      ".reg .b32 %v<24>;\n"
+      "xor.b32 %r4, %r1, 0; mul.wide.u32 %l2, %r4, 4; and.b64 %l2, %l2, -1;\n"
+      "mov.u32 %r6, 6;\n"  // machine code goes on once each access has found its segment
+      "AGAIN: add.u64 %l4, %l1, 500;\n"
+      "setp.eq.u32 %p0, %r0, 1; @%p0 add.u64 %l4, %l4, 4;\n"
+      "setp.lt.u32 %p1, %r1, 3; @%p1 bra END;\n"
+      "add.u64 %l4, %l1, %l2; ld.global.u32 %r2, [%l4];\n";
+  for (int k = 0; k < 24; ++k)
+    body += "mad.lo.u32 %v" + std::to_string(k) + ", %r1, %r1, " + std::to_string(k) + ";\n";
+  body += "ld.global.u32 %r3, [%l4+4]; add.u32 %r2, %r2, %r3;\n";
+  for (int k = 0; k < 24; ++k)
+    body += "xor.b32 %r2, %r2, %v" + std::to_string(k) + "; shl.b32 %r2, %r2, 1;\n";
+  body +=
+      "add.u64 %l5, %l0, %l2; st.global.u32 [%l5], %r2;\n"
+      "END: ld.global.u32 %r5, [%l4]; mad.wide.u32 %l6, %r1, 4, %l0;\n"
+      "st.global.u32 [%l6+256], %r5;\n"
+      "sub.u32 %r6, %r6, 1; setp.ne.u32 %p2, %r6, 0; @%p2 bra AGAIN;\n";
+  for (uint32_t n : {0u, 1u}) same_ends(body, 1024, 32, n, Outcome::kDone);
 }
 
 TEST_CASE("random kernels with wild addresses end in the same faults", "[native]") {
