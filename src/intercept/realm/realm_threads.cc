@@ -131,8 +131,8 @@ extern "C" void* gpuckpt_driver_thread_body(DriverThread* t) {
   void* result = nullptr;
   if (t->generation == generation()) {
     result = t->routine(t->arg);
-  } else {
-    pthread_detach(pthread_self());  // it began after a restore: nobody is left who would join it
+  } else {  // it began after a restore: no thread is left that would join it
+    pthread_detach(pthread_self());
   }
   t->tid.store(kFree, std::memory_order_release);
   return result;
