@@ -23,8 +23,12 @@ from ordinary_user import NOBODY  # noqa: E402
 TEXT = "/usr/share/common-licenses/GPL-3"
 
 
-# Programs run in sessions of their own; none may spin on when the test that started it is ended.
-resource.setrlimit(resource.RLIMIT_CPU, (300, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+def limit_processor_time(seconds):
+    """Programs run in sessions of their own; none may spin on when the test that started it is ended."""
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+
+
+limit_processor_time(300)
 
 
 class Failure(Exception):

@@ -217,6 +217,7 @@ def main():
     if why := missing(options.python):
         print(f"skipped: {why}")
         return 77
+    harness.limit_processor_time(round(options.limit) * os.cpu_count())
     tools = Tools(harness.find_build(options.build), options.python, options.user, options.program)
     if options.cpu:
         against_cpu(tools, trainer, options.cpu, options.limit)
