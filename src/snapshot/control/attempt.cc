@@ -387,13 +387,13 @@ Outcome Attempt::stop_and_capture() {
     device_.resume();
     return Outcome::kRetry;
   }
-  io_thread.run([] { return note_stopped_children(), 0; });
+  if (job_has_stopped()) io_thread.run([] { return note_stopped_children(), 0; });
   announce_turn();
   if (!meet(wire::kJobParked)) {
     device_.resume();
     // Stopped children that were continued stop again when they hear that the attempt is over.
     call_off();
-    io_thread.run([] { return stop_children_again(), 0; });
+    if (job_has_stopped()) io_thread.run([] { return stop_children_again(), 0; });
     parking.unpark();
     return given_up();
   }
@@ -425,6 +425,15 @@ Outcome Attempt::stop_and_capture() {
   return wake(ok);
 }
 
+// The other processes of the job resume at the same moment as this one. What is left to do here can
+// wait, and would take the processors from them.
+void Attempt::let_others_wake() const {
+  constexpr uint64_t kForEachUs = 100, kMostUs = 50000;
+  if (!job_barrier.active()) return;
+  const uint64_t others = job_barrier.shared_state()->relative_count;
+  sys::sleep_us(others * kForEachUs < kMostUs ? others * kForEachUs : kMostUs);
+}
+
 // The program resumes.
 Outcome Attempt::wake(bool captured) {
   HostPages& pages = capture_.pages;
@@ -435,7 +444,7 @@ Outcome Attempt::wake(bool captured) {
     io_thread.run([] { return io_thread.send_posted(), 0; });
   }
   device_.resume();
-  io_thread.run([] { return stop_children_again(), 0; });
+  if (job_has_stopped()) io_thread.run([] { return stop_children_again(), 0; });
   const uint64_t waking = sys::now_us();
   parking.unpark();
   // The parent waits for this process to stop again. All of the process has been sent, or is being
@@ -443,6 +452,7 @@ Outcome Attempt::wake(bool captured) {
   if (said_end_ && threads_are_held()) stop_early();
   s_->stall_us = sys::now_us() - stopped_since_us_;
   s_->wake_us = sys::now_us() - waking;
+  let_others_wake();
   if (captured && !s_->stop && pages.has_copy &&
       !io_thread.run([&] { return send_copied_pages(&host_); }))
     captured = writer_failed(host_.text);

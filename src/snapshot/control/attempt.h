@@ -42,6 +42,7 @@ class Attempt {
   bool take_pages_out();
   bool await_files();
   Outcome wake(bool captured);
+  void let_others_wake() const;
   void finish_capture();
   Outcome drain_and_publish();
   Outcome close(Outcome);

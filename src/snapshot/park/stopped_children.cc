@@ -111,6 +111,8 @@ bool child_signal_waits() {
   return pending & kChildSignal;
 }
 
+bool job_has_stopped() { return job_barrier.active() && job_barrier.shared_state()->stopped_count; }
+
 void note_stopped_children() {
   signal_waited = child_signal_waits();
   each_stopped_child([](SharedJobState::Stopped& s) {

@@ -15,6 +15,8 @@
 
 namespace gpuckpt {
 
+// Are there any in the job? (Known once all processes have met to be parked.)
+bool job_has_stopped();
 // PARKED, before the leader continues any of them.
 void note_stopped_children();
 // The leader's, of a process that is stopped: has it not run since its parent noted it? (Yes when
