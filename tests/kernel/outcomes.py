@@ -84,6 +84,7 @@ class Features:
 class Trees:
     REFUSED = {
         "refused_shares_files": ["table of descriptors", "CLONE_FILES"],
+        "refused_shares_folders": ["working directory in common", "neither has it from its parent"],
     }
     TOLD = {"forked_by_thread": "PR_SET_PDEATHSIG", "several_users": "with root's rights", "shared_proc": "a file that the kernel writes", "zombie_dumped": "ended with a core dump"}
     MUST_TELL = ("forked_by_thread", "shared_proc", "zombie_dumped")

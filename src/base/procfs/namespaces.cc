@@ -1,8 +1,8 @@
 #include "base/procfs/namespaces.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 
+#include "base/procfs/proc.h"
 #include "base/syscall.h"
 #include "base/text/text.h"
 
@@ -18,16 +18,37 @@ constexpr const char* kParts[kNamespaceParts][2] = {
 
 Namespaces namespaces_of(const char* process) {
   Namespaces out{};
+  char path[64];
+  format(path, sizeof(path), "/proc/%s", process);
+  ProcFolder folder(path);
+  folder.open();
   for (size_t i = 0; i < kNamespaceParts; ++i) {
-    char path[64];
     struct stat st;
-    format(path, sizeof(path), "/proc/%s/%s", process, kParts[i][0]);
-    if (sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(path), sys::ptr(&st), 0)))
-      continue;
+    if (sys::failed(folder.look_at(kParts[i][0], &st))) continue;
     out.part[i][0] = st.st_dev;
     out.part[i][1] = st.st_ino;
   }
+  folder.close();
   return out;
+}
+
+bool still_in(const Namespaces& before, const char* process) {
+  char path[64], text[64];
+  format(path, sizeof(path), "/proc/%s", process);
+  ProcFolder folder(path);
+  folder.open();
+  struct stat root;
+  bool same = !sys::failed(folder.look_at(kParts[0][0], &root)) &&
+              before.part[0][0] == root.st_dev && before.part[0][1] == root.st_ino;
+  for (size_t i = 1; same && i < kNamespaceParts; ++i) {
+    // "net:[4026531840]": all are on one file system.
+    same = folder.read_link(kParts[i][0], text, sizeof(text)) > 0;
+    const char* s = text;
+    while (*s && *s++ != '[') continue;
+    same = same && scan_dec(&s) == before.part[i][1];
+  }
+  folder.close();
+  return same;
 }
 
 uint32_t difference(const Namespaces& a, const Namespaces& b) {

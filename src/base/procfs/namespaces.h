@@ -21,6 +21,10 @@ struct Namespaces {
 // `process`: a number, "self" or "thread-self".
 Namespaces namespaces_of(const char* process);
 
+// Whether the process is where it was, for less than namespaces_of() takes. False where it cannot
+// be told.
+bool still_in(const Namespaces&, const char* process);
+
 // One bit for each part that is known in both and differs.
 uint32_t difference(const Namespaces& a, const Namespaces& b);
 // "user namespace", "user namespace and mount namespace", ...

@@ -54,6 +54,13 @@ long ProcFolder::read(const char* name, char* to, size_t room) {
   return n;
 }
 
+long ProcFolder::look_at(const char* name, struct stat* to) const {
+  char path[128];
+  if (folder_ >= 0) return sys::call(SYS_newfstatat, folder_, sys::ptr(name), sys::ptr(to), 0);
+  format(path, sizeof(path), "%s/%s", path_, name);
+  return sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(path), sys::ptr(to), 0);
+}
+
 long ProcFolder::read_link(const char* name, char* to, size_t room) const {
   char path[128];
   format(path, sizeof(path), "%s/%s", path_, name);

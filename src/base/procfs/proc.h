@@ -4,6 +4,8 @@
 // an empty answer, never a message.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -22,6 +24,8 @@ class ProcFolder {
   bool is(int fd) const { return fd == folder_; }
   // Of a file that the kernel writes as a whole (fdinfo, status, syscall): its length or -errno.
   long read(const char* name, char* to, size_t room);
+  // What stat(2) tells of what the name leads to; 0 or -errno.
+  long look_at(const char* name, struct stat* to) const;
   // What a link leads to, terminated; its length or -errno.
   long read_link(const char* name, char* to, size_t room) const;
 

@@ -23,6 +23,7 @@
 #include "snapshot/park/stopped_children.h"
 #include "snapshot/park/stopped_process.h"
 #include "snapshot/process/limits.h"
+#include "snapshot/process/sharing.h"
 #include "snapshot/process/warnings.h"
 #include "snapshot/trigger/obstacles.h"
 
@@ -314,7 +315,7 @@ bool Attempt::describe() {
   if (!ok) skip_turn();
   ok = ok && list_descriptors(&capture_, host_.records);
   if (ok && !meet(wire::kJobListed)) return false;
-  ok = ok && capture_descriptors(&capture_, host_.records);
+  ok = ok && check_own_sharing(&capture_) && capture_descriptors(&capture_, host_.records);
   const uint64_t end = sys::now_us();
   s_->capture_us = end - begin, s_->fds_us = end - described;
   s_->state_us = capture_.state_us, s_->maps_us = capture_.maps_us;

@@ -156,7 +156,7 @@ void note_confinement() { write_started(); }
 char* started_in() { return started; }
 
 bool changed_namespaces(char* text, size_t room) {
-  const Namespaces now = namespaces_of("thread-self");
+  const Namespaces now = still_in(own, "thread-self") ? own : namespaces_of("thread-self");
   uint32_t parts = difference(own, now);
   if (!parts && job_barrier.role() == JobBarrier::Role::kMember)
     parts = difference(now, job_barrier.shared_state()->leaders_namespaces);

@@ -294,7 +294,7 @@ bool capture_fd(FdTable* t, int fd, uint32_t extra) {
   ++t->count;
   if (d->kind == kFdEpoll && own) d->object = static_cast<int>(t->epolls++);
   if (d->kind == kFdInotify && own) d->object = static_cast<int>(t->inotifies++);
-  if (own && !note_shared(t, *d)) return false;
+  if (own && t->in_turn && !note_shared(t, *d)) return false;
   t->r->begin(kRecFd);
   t->r->add(d, sizeof(*d));
   t->r->add_text(has_path(*d) ? f.path : "");
@@ -549,29 +549,34 @@ static uint64_t lay_out(FdTable* t, char* memory) {
       take(FdTable::kMostDescriptors * sizeof(FdTable::Branches)));
   t->socket = reinterpret_cast<FdTable::SocketSeen*>(
       take(FdTable::kMostSockets * sizeof(FdTable::SocketSeen)));
+  t->pipe =
+      reinterpret_cast<FdTable::PipeSeen*>(take(FdTable::kMostPipes * sizeof(FdTable::PipeSeen)));
+  t->terminal = reinterpret_cast<FdTable::TerminalSeen*>(
+      take(FdTable::kMostTerminals * sizeof(FdTable::TerminalSeen)));
   t->socket_by_inode = take_index(2 * FdTable::kMostSockets);
   t->listener_by_name = take_index(2 * FdTable::kMostSockets);
+  t->own_connections = reinterpret_cast<ConnectionTable*>(take(sizeof(ConnectionTable)));
   return used;
 }
 
-static bool begin_table(Capture* c, Records* r) {
-  c->fd_memory = scratch_map(sizeof(FdTable));
-  if (!c->fd_memory) return c->refuse("no memory for the table of descriptors");
+constexpr uint64_t kTableBytes = (sizeof(FdTable) + 63) & ~63ull;
+
+bool make_room_for_descriptors(Capture* c) {
+  FdTable sizes;
+  c->fd_memory = scratch_map(kTableBytes + lay_out(&sizes, nullptr));
+  return static_cast<bool>(c->fd_memory);
+}
+
+static void begin_table(Capture* c, Records* r) {
   c->fds = new (c->fd_memory.data()) FdTable{};
   FdTable& t = *c->fds;
   t.c = c;
   t.r = r;
   t.outside = library.config.outside;
   t.drop_outside = t.outside == OutsideConnections::kDrop;
-  t.lists = scratch_map(lay_out(&t, nullptr));
-  if (t.lists) lay_out(&t, t.lists.data());
-  if (job_barrier.active()) {
-    t.connections = &job_barrier.shared_state()->connections;
-  } else {
-    t.own_connections = scratch_map(sizeof(ConnectionTable));
-    t.connections = reinterpret_cast<ConnectionTable*>(t.own_connections.data());
-  }
-  return (t.lists && t.connections) || c->refuse("no memory for the table of descriptors");
+  lay_out(&t, c->fd_memory.data() + kTableBytes);
+  t.connections =
+      job_barrier.active() ? &job_barrier.shared_state()->connections : t.own_connections;
 }
 
 static bool list_all(Capture* c, FdTable* t) {
@@ -589,15 +594,37 @@ static bool list_all(Capture* c, FdTable* t) {
   return c->refuse("%s", why);
 }
 
+static bool note_all(FdTable* t) {
+  for (size_t i = 0; i < t->count; ++i)
+    if (t->all[i].description == t->all[i].fd && !note_shared(t, t->all[i])) return false;
+  return true;
+}
+
+// Lists the descriptors before this process's turn, where that changes nothing that another process
+// could see: while the kernel compares descriptions.
+static bool list_before_turn(Capture* c, FdTable* t, bool* listed) {
+  constexpr long kAddressSpace = 1;  // KCMP_VM
+  t->kcmp_works = sys::call(SYS_kcmp, library.pid, library.pid, kAddressSpace, 0, 0) == 0;
+  *listed = job_barrier.active() && t->kcmp_works;
+  if (!*listed || list_all(c, t)) return true;
+  skip_turn();
+  return false;
+}
+
 bool list_descriptors(Capture* c, Records* r) {
   const MoreDescriptors room;
   warn_of_semaphores();
-  return begin_table(c, r) && in_turn(1, c, [&](FdTable* t) {
-           t->proc.open();
-           const bool ok = note_device_shares(c, r) && list_all(c, t) && list_sockets(t);
-           t->proc.close();
-           return ok;
-         });
+  begin_table(c, r);
+  FdTable* t = c->fds;
+  t->proc.open();
+  bool listed;
+  const bool ok = list_before_turn(c, t, &listed) && in_turn(1, c, [&](FdTable*) {
+                    t->in_turn = true;
+                    return note_device_shares(c, r) && (listed ? note_all(t) : list_all(c, t)) &&
+                           list_sockets(t);
+                  });
+  t->proc.close();
+  return ok;
 }
 
 bool capture_descriptors(Capture* c, Records* r) {
@@ -621,9 +648,7 @@ void release_descriptors(Capture* c) {
 }
 
 void forget_descriptors(Capture* c) {
-  if (!c->fds) return;
-  for (Region* memory : {&c->fds->lists, &c->fds->own_connections, &c->fds->options})
-    if (*memory) scratch_unmap(memory);
+  if (c->fds) scratch_unmap(&c->fds->options);
   c->fds = nullptr;
   scratch_unmap(&c->fd_memory);
 }

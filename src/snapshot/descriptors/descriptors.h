@@ -47,7 +47,8 @@ struct InfoLines : LineReader {
 
 // One attempt's, made and used on the coordinator.
 struct FdTable {
-  static constexpr uint32_t kMostDescriptors = 65536, kMostSockets = 16384, kMostTerminals = 4096;
+  static constexpr uint32_t kMostDescriptors = 65536, kMostSockets = 16384, kMostTerminals = 4096,
+                            kMostPipes = 1024;
 
   Capture* c = nullptr;
   Records* r = nullptr;
@@ -66,6 +67,7 @@ struct FdTable {
   } file_system[8]{};  // those asked for last, by file_system_of()
   uint32_t file_systems = 0;
   bool kcmp_works = true;  // else: every description is compared
+  bool in_turn = false;    // of the job's processes: what is listed is noted for the others
   OutsideConnections outside{};
   bool drop_outside = false;               // connections to other processes come back closed
   ConnectionTable* connections = nullptr;  // of all processes of the snapshot
@@ -76,7 +78,7 @@ struct FdTable {
     uint64_t ino;
     int reader, writer;  // descriptors, -1: none
     bool named;
-  } pipe[1024]{};
+  }* pipe = nullptr;  // [kMostPipes]
   struct SocketSeen {
     uint64_t ino, peer;  // peer's inode, 0: gone or not accepted yet; ~0: not known
     uint32_t name_ino;   // of the file that a Unix socket's name was bound to; 0: not known
@@ -97,13 +99,12 @@ struct FdTable {
   }* socket = nullptr;        // [kMostSockets]
   HashIndex socket_by_inode;  // SocketSeen::ino
   HashIndex listener_by_name;
-  Region lists;            // `all`, `socket` and the indexes
-  Region own_connections;  // where no job has a table of them
-  Region options;          // of all sockets, as the records have them
-  struct {
+  ConnectionTable* own_connections = nullptr;  // where no job has a table of them
+  Region options;                              // of all sockets, as the records have them
+  struct TerminalSeen {
     int master, slave;
     uint32_t number;
-  } terminal[kMostTerminals]{};
+  }* terminal = nullptr;  // [kMostTerminals]
 
   bool same_file(int a, int b);  // do two numbers share one open file description?
   // The same, for the same file only.

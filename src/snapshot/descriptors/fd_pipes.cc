@@ -114,8 +114,7 @@ bool capture_pipe(FdTable* t, Descriptor* d, const FdFacts& f) {
   size_t i = 0;
   while (i < t->pipes && (t->pipe[i].ino != d->ino || t->pipe[i].named != named)) ++i;
   if (i == t->pipes) {
-    if (i == sizeof(t->pipe) / sizeof(t->pipe[0]))
-      return t->c->refuse("more than %lu pipes are open", i);
+    if (i == FdTable::kMostPipes) return t->c->refuse("more than %lu pipes are open", i);
     t->pipe[t->pipes++] = {d->ino, -1, -1, named};
   }
   d->object = static_cast<int>(i);

@@ -163,7 +163,7 @@ bool JobBarrier::look_for_more(bool* found) {
       continue;
     }
     if (left_out(r.pid)) continue;
-    b->relative[b->relative_count++] = {r.pid, r.ppid, r.pgid, r.sid, r.state == 'Z'};
+    b->relative[b->relative_count++] = {r.pid, r.ppid, r.pgid, r.sid, r.state == 'Z', false};
     if (r.state == 'Z' || r.state == 'X') continue;
     bool known = false;
     for (size_t k = 0; k < count_ && !known; ++k) known = members_[k].pid == r.pid;

@@ -37,7 +37,8 @@ struct SharedJobState {
   // Written by the leader before it lets capture begin: all but the leader itself.
   struct OtherProcess {
     int pid, ppid, pgid, sid;
-    bool ended;  // a zombie; otherwise it is parked and a member
+    bool ended;       // a zombie; otherwise it is parked and a member
+    bool uncompared;  // the leader may not look at what it has in common with others (sharing.h)
   };
   Warnings warnings;  // by the members
 

@@ -20,7 +20,6 @@ constinit Parking parking;
 
 namespace {
 
-constexpr size_t kMaxThreads = 16384;
 constexpr int kMostAgain = 300;  // a thread that does nothing but ask for the time
 
 // Futex words, odd while threads shall stay. The first thread has one of its own: the kernel gives
@@ -242,13 +241,13 @@ void Parking::send(ParkedThread* t) {
 }
 
 bool Parking::begin() {
-  constexpr uint64_t kTable = kMaxThreads * sizeof(ParkedThread);
-  memory_ = scratch_map(kTable + HashIndex::bytes_for(2 * kMaxThreads));
+  constexpr uint64_t kTable = kMostParked * sizeof(ParkedThread);
+  memory_ = scratch_map(kTable + HashIndex::bytes_for(2 * kMostParked));
   if (!memory_) return false;
   threads_ = reinterpret_cast<ParkedThread*>(memory_.data());
-  by_tid_ = HashIndex(reinterpret_cast<uint32_t*>(memory_.data() + kTable), 2 * kMaxThreads);
+  by_tid_ = HashIndex(reinterpret_cast<uint32_t*>(memory_.data() + kTable), 2 * kMostParked);
   count_ = 0;
-  room_ = kMaxThreads;
+  room_ = kMostParked;
   zombie_leader_ = false;
   table_start = memory_.start;
   table_end = memory_.start + kTable;

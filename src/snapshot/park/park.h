@@ -65,6 +65,8 @@ enum ParkState : uint32_t {
   kAgain = 5  // it was inside the vdso, where it could not continue on another kernel
 };
 
+constexpr size_t kMostParked = 16384;
+
 class Parking {
  public:
   // While the program runs: looks at the threads that park() will be called for, which is faster

@@ -47,7 +47,8 @@ bool capture_start(Capture* c, bool self_contained, uint64_t memory) {
   c->scratch_memory = scratch_map(sizeof(CaptureScratch));
   c->scratch = reinterpret_cast<CaptureScratch*>(c->scratch_memory.data());
   if (!c->record_memory || !c->eager_memory || !c->piece_memory || !c->scratch_memory ||
-      !c->pages.start() || (self_contained && !c->embedded.start())) {
+      !make_room_for_descriptors(c) || !c->pages.start() ||
+      (self_contained && !c->embedded.start())) {
     char why[256];
     explain_failure(why, sizeof(why), "no memory for the snapshot's tables", -ENOMEM);
     return c->refuse("%s", why);

@@ -11,7 +11,9 @@
 #include "base/text/failure.h"
 #include "gpuckpt/process_format.h"
 #include "snapshot/io/embedded_files.h"
+#include "snapshot/job/shared_state.h"
 #include "snapshot/memory/host_pages.h"
+#include "snapshot/process/sharing.h"
 
 namespace gpuckpt {
 
@@ -62,7 +64,10 @@ struct CaptureScratch {
   static constexpr uint32_t kTerminalBytes = 16384;
   char terminal_input[kTerminalBytes], terminal_output[kTerminalBytes];
   uint16_t seen_in_epoll[65536];  // by the number of a descriptor
-  struct {                        // struct group_filter, a sockaddr_storage each
+  SharingTree sharing[SharedJobState::kMostRelatives + 1];
+  alignas(64) char mapped_objects[5 << 20];   // (mappings.cc)
+  alignas(64) char thread_statuses[4 << 20];  // (thread_status.h)
+  struct {                                    // struct group_filter, a sockaddr_storage each
     uint32_t interface, pad;
     uint8_t group[128];
     uint32_t mode, count;
@@ -129,6 +134,8 @@ void put_guards(Capture*, Records*);
 void put_mark(Records*, process::RecordType);
 // About what the records of the program's sockets will take. While it runs: opens no descriptor.
 uint64_t expected_socket_records();
+// For the tables of list_descriptors(), while the program runs. False: there is no memory.
+bool make_room_for_descriptors(Capture*);
 // PARKED, on a thread that shares the application's descriptor table (the coordinator).
 // In two steps: all processes of the job have taken the first one before any takes the second.
 bool list_descriptors(Capture*, Records*);

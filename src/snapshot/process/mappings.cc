@@ -41,12 +41,13 @@ struct KnownObject {
   uint64_t mapping, end, bytes;
   uint32_t mapping_flags;
 };
+constexpr size_t kMostObjects = sizeof(CaptureScratch::mapped_objects) / sizeof(KnownObject);
 
 struct Mappings {
   Capture* c;
   Records* r;
   KnownObject* known;
-  size_t known_count, known_room;
+  size_t known_count;
   Range own[160];
   size_t own_count;
   uint64_t vvar_start, vvar_end, vdso_start, vdso_end;
@@ -63,7 +64,7 @@ KnownObject* find_object(Mappings* m, uint64_t dev, uint64_t ino, bool shared) {
 }
 
 KnownObject* new_object(Mappings* m, uint64_t dev, uint64_t ino, bool shared) {
-  if (m->known_count == m->known_room) return nullptr;
+  if (m->known_count == kMostObjects) return nullptr;
   KnownObject* k = &m->known[m->known_count++];
   *k = {};
   k->dev = dev, k->ino = ino, k->shared = shared;
@@ -80,7 +81,7 @@ bool put_mapped_file(Mappings* m, const MapsLine& l, const char* path, int* inde
     return true;
   }
   KnownObject* k = new_object(m, dev, l.ino, false);
-  if (!k) return m->c->refuse("more than %lu different files are mapped", m->known_room);
+  if (!k) return m->c->refuse("more than %lu different files are mapped", kMostObjects);
   *index = k->index;
   MappedFile f;
   __builtin_memset(&f, 0, sizeof(f));
@@ -260,7 +261,7 @@ KnownObject* shared_object(Emitted* e, MappedObject& object, bool named) {
   if (KnownObject* known = find_object(m, e->dev, e->l.ino, true)) return known;
   KnownObject* k = new_object(m, e->dev, e->l.ino, true);
   if (!k) {
-    m->c->refuse("more than %lu shared objects are mapped", m->known_room);
+    m->c->refuse("more than %lu shared objects are mapped", kMostObjects);
     return nullptr;
   }
   SharedObject o;
@@ -543,13 +544,10 @@ bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t
 }  // namespace
 
 bool put_mappings(Capture* c, Records* r) {
-  Region known = scratch_map(65536 * sizeof(KnownObject));
-  if (!known) return c->refuse("no memory for the list of mapped files");
   Mappings m{};
   m.c = c;
   m.r = r;
-  m.known = reinterpret_cast<KnownObject*>(known.data());
-  m.known_room = 65536;
+  m.known = reinterpret_cast<KnownObject*>(c->scratch->mapped_objects);
 
   LineReader lines("/proc/thread-self/maps", c->scratch->lines, sizeof(c->scratch->lines));
   bool ok = lines.ok() || c->refuse("/proc/self/maps cannot be read");
@@ -598,7 +596,6 @@ bool put_mappings(Capture* c, Records* r) {
     if (ok && at < l.end) ok = emit(&m, l, at, l.end, flags);
   }
   ok = ok && put_hidden_pages(&m);
-  scratch_unmap(&known);
   if (!ok) return false;
   Vdso v{m.vvar_start, m.vvar_end, m.vdso_start, m.vdso_end, m.vdso_prot, 0};
   r->begin(kRecVdso);

@@ -20,6 +20,7 @@
 #include "snapshot/job/barrier.h"
 #include "snapshot/job/membership.h"
 #include "snapshot/process/refused_state.h"
+#include "snapshot/process/sharing.h"
 #include "snapshot/process/warnings.h"
 #include "snapshot/threads/thread_choices.h"
 
@@ -85,9 +86,16 @@ bool put_cwd(Capture* c, Records* r) {
       "program change to another one");
 }
 
-void put_terminal(Head* h) {
-  ProcStat stat;
-  if (!read_stat("/proc/thread-self/stat", &stat)) return;
+// Not /proc/self: a leader that ended by pthread_exit is a zombie without memory to look at.
+constexpr char kStatus[] = "/proc/thread-self/status";
+
+// What /proc tells of the process, each file read once.
+struct Told {
+  char status[4096];
+  ProcStat stat;  // zeros: it cannot be read
+};
+
+void put_terminal(const ProcStat& stat, Head* h) {
   h->terminal = stat.pseudo_terminal();
   if (h->sid == h->pid && h->terminal) h->foreground = stat.number(ProcStat::kForeground);
 }
@@ -102,40 +110,9 @@ constexpr uint32_t kMembarrierAny = MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED |
                                     MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED |
                                     MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE;
 
-constexpr long kSharedFiles = 2, kSharedFolders = 3;  // KCMP_*
-bool share(int a, int b, long kind) { return sys::call(SYS_kcmp, a, b, kind, 0, 0) == 0; }
-
-// What processes without common memory may have in common. `shares_folders`: with its parent, to
-// which a restore gives it. Processes that share a working directory and have no such parent must
-// be one.
-bool check_sharing(Capture* c, const Head& h, bool* shares_folders) {
-  *shares_folders =
-      h.ppid && job_barrier.has_process(h.ppid) && share(h.ppid, h.pid, kSharedFolders);
-  if (!job_barrier.active()) return true;
-  const SharedJobState* b = job_barrier.shared_state();
-  for (uint32_t i = 0; i < b->relative_count; ++i) {
-    const SharedJobState::OtherProcess& other = b->relative[i];
-    if (other.ended || other.pid == h.pid) continue;
-    if (share(other.pid, h.pid, kSharedFiles))
-      return c->refuse(
-          "processes %d and %d of the job have their table of descriptors in common "
-          "(clone(CLONE_FILES)), which a restore cannot give them",
-          h.pid, other.pid);
-    if (!*shares_folders && share(other.pid, h.pid, kSharedFolders) &&
-        !share(other.ppid, other.pid, kSharedFolders))
-      return c->refuse(
-          "processes %d and %d of the job have their working directory in common "
-          "(clone(CLONE_FS)), and neither has it from its parent",
-          h.pid, other.pid);
-  }
-  return true;
-}
-
 // What /proc/PID/status tells. `system_filters`: of seccomp, in force. False: refused.
-bool read_status(Capture* c, Head* h, uint32_t* system_filters) {
-  char text[4096];
-  // Not /proc/self: a leader that ended by pthread_exit is a zombie without memory to look at.
-  if (read_file("/proc/thread-self/status", text, sizeof(text)) <= 0)
+bool read_status(Capture* c, const char* text, Head* h, uint32_t* system_filters) {
+  if (!*text)
     return c->refuse(
         "/proc/self/status cannot be read: /proc is not mounted where the process sees it (in a "
         "root folder of its own, by chroot?), or is that of another pid namespace");
@@ -169,13 +146,23 @@ bool read_status(Capture* c, Head* h, uint32_t* system_filters) {
   return true;
 }
 
+// Known until the machine starts again, which no process outlives.
+constinit char boot_id[sizeof(Head::boot_id)] = "";
+constinit uint32_t boot_generation = ~0u;
+
+void ask_boot() {
+  const long n = read_file("/proc/sys/kernel/random/boot_id", boot_id, sizeof(boot_id));
+  if (n > 0 && boot_id[n - 1] == '\n') boot_id[n - 1] = 0;
+  boot_generation = library.generation;
+}
+
 // Records when and where the snapshot is taken: clocks, boot, kernel and host.
 void read_machine(Head* h) {
   h->monotonic_us = sys::now_us(1);
   h->boottime_us = sys::now_us(7);
   h->realtime_us = sys::now_us(0);
-  const long n = read_file("/proc/sys/kernel/random/boot_id", h->boot_id, sizeof(h->boot_id));
-  if (n > 0 && h->boot_id[n - 1] == '\n') h->boot_id[n - 1] = 0;
+  if (boot_generation != library.generation) ask_boot();
+  copy(h->boot_id, sizeof(h->boot_id), boot_id);
   struct utsname name;
   if (!sys::failed(sys::call(SYS_uname, sys::ptr(&name)))) {
     copy(h->kernel, sizeof(h->kernel), name.release);
@@ -232,7 +219,7 @@ void put_groups(Records* r) {
   r->end();
 }
 
-bool put_head(Capture* c, Records* r, bool device_present) {
+bool put_head(Capture* c, const Told& told, Records* r, bool device_present) {
   Head h;
   __builtin_memset(&h, 0, sizeof(h));
   h.magic = kFormatMagic;
@@ -244,44 +231,39 @@ bool put_head(Capture* c, Records* r, bool device_present) {
   h.pgid = static_cast<int>(sys::call(SYS_getpgid, 0));
   h.sid = static_cast<int>(sys::call(SYS_getsid, 0));
   uint32_t system_filters;
-  if (!read_status(c, &h, &system_filters)) return false;
+  if (!read_status(c, told.status, &h, &system_filters)) return false;
   read_machine(&h);
   describe_entry(&h);
   h.device_present = device_present;
   h.ppid = job_barrier.active() ? static_cast<int>(sys::call(SYS_getppid)) : 0;
   if (h.ppid && job_barrier.has_process(h.ppid) && !check_exit_signal(c, h.pid)) return false;
   read_kernel_settings(&h);
-  put_terminal(&h);
+  put_terminal(told.stat, &h);
   r->put(kRecHead, h);
   r->put(kRecSystemFilters, system_filters);
   if (h.sid > 0 && h.sid != h.pid && !lives(h.sid) && !job_barrier.has_process(h.sid))
     put_mark(r, kRecLeaderless);
-  bool shares_folders;
-  if (!check_sharing(c, h, &shares_folders)) return false;
-  if (shares_folders) put_mark(r, kRecSharesFolders);
+  if (!check_sharing(c)) return false;
+  if (shares_folders(h.ppid, h.pid)) put_mark(r, kRecSharesFolders);
   put_futex_hash(r);
   put_groups(r);
   put_control_groups(r);
   return true;
 }
 
-void put_mm(Records* r) {
+void put_mm(const ProcStat& stat, Records* r) {
   Mm mm;
   __builtin_memset(&mm, 0, sizeof(mm));
-  if (ProcStat stat; read_stat("/proc/thread-self/stat", &stat)) {
-    const auto& value = stat.field;
-    mm.start_code = value[26], mm.end_code = value[27], mm.start_stack = value[28];
-    mm.start_data = value[45], mm.end_data = value[46], mm.start_brk = value[47];
-    mm.arg_start = value[48], mm.arg_end = value[49], mm.env_start = value[50],
-    mm.env_end = value[51];
-  }
+  const auto& value = stat.field;
+  mm.start_code = value[26], mm.end_code = value[27], mm.start_stack = value[28];
+  mm.start_data = value[45], mm.end_data = value[46], mm.start_brk = value[47];
+  mm.arg_start = value[48], mm.arg_end = value[49], mm.env_start = value[50],
+  mm.env_end = value[51];
   mm.brk = static_cast<uint64_t>(sys::call(SYS_brk, 0));
   r->put(kRecMm, mm);
 }
 
-uint64_t locked_kib() {
-  char status[4096];
-  if (read_file("/proc/thread-self/status", status, sizeof(status)) <= 0) return 0;
+uint64_t locked_kib(const char* status) {
   const char* s = status_field(status, "VmLck:");
   while (*s == ' ') ++s;
   return scan_dec(&s);
@@ -301,18 +283,28 @@ void put_auxv(Records* r) {
   r->end();
 }
 
-// mlockall(MCL_FUTURE), of which nothing tells but a new mapping.
-void put_future_locks(Records* r) {
-  const uint64_t before = locked_kib();
+// mlockall(MCL_FUTURE), of which nothing tells but a new mapping. `told` was read after one was
+// made: where nothing is locked, the next one would not be either.
+void put_future_locks(const Told& told, Records* r) {
+  const uint64_t before = locked_kib(told.status);
+  if (!before) return;
   Region probe = scratch_map(4096);
   if (!probe) return;
-  if (locked_kib() > before) {
+  char status[4096];
+  if (read_file(kStatus, status, sizeof(status)) > 0 && locked_kib(status) > before) {
     uint8_t present = 0;
     sys::call(SYS_mincore, static_cast<long>(probe.start), 4096, sys::ptr(&present));
     const uint32_t how = MCL_FUTURE | (present & 1 ? 0 : MCL_ONFAULT);
     r->put(kRecFutureLocks, how);
   }
   scratch_unmap(&probe);
+}
+
+void ask(Told* told) {
+  Region made = scratch_map(4096);  // for put_future_locks()
+  if (read_file(kStatus, told->status, sizeof(told->status)) <= 0) told->status[0] = 0;
+  scratch_unmap(&made);
+  if (!read_stat("/proc/thread-self/stat", &told->stat)) told->stat = {};
 }
 
 constexpr uint32_t kCpuLeaves[][2] = {
@@ -361,9 +353,11 @@ void read_ids(const char* status, const char* field, uint32_t (&to)[4]) {
 }
 
 bool put_process_head(Capture* c, Records* r, bool device_present) {
-  if (!put_head(c, r, device_present)) return false;
-  put_mm(r);
-  put_future_locks(r);
+  Told told;
+  ask(&told);
+  if (!put_head(c, told, r, device_present)) return false;
+  put_mm(told.stat, r);
+  put_future_locks(told, r);
   put_auxv(r);
   put_file(r, kRecCommand, "/proc/thread-self/cmdline");
   put_link(r, kRecExe, "/proc/thread-self/exe");

@@ -172,8 +172,7 @@ void put_timer_ids(Records* r) {
 bool put_process_state(Capture* c, Records* r) {
   put_actions(r);
   hide_continued_children();
-  ThreadStatuses statuses;
-  if (!statuses.read()) return c->refuse("no memory for the state of the threads");
+  ThreadStatuses statuses(c->scratch);
   // Pending signals first, because interval timers go on when their signal is taken out, where that
   // has to be.
   bool ok = put_pending(c, r, statuses);
@@ -184,7 +183,6 @@ bool put_process_state(Capture* c, Records* r) {
     put_timer_ids(r);
     ok = put_threads(c, r, &statuses) && put_zombies(c, r);
   }
-  statuses.forget();
   if (ok) put_stopped_children(r);
   return ok;
 }

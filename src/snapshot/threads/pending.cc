@@ -58,6 +58,14 @@ void find_queues(Pending* p, const ThreadStatuses& statuses) {
   }
 }
 
+bool none_waits(const ThreadStatuses& statuses) {
+  uint64_t bits = statuses.own().process_pending;
+  for (size_t i = 0; i < parking.count(); ++i)
+    if (const ThreadStatus& status = statuses.of(i); status.known)
+      bits |= status.pending | status.process_pending;
+  return !(bits & kAll);
+}
+
 // In the tracer. 0: all of the queue has been read.
 struct Look {
   Pending* pending;
@@ -193,6 +201,11 @@ void put(const Pending& p, Records* r) {
 }  // namespace
 
 bool put_pending(Capture* c, Records* r, const ThreadStatuses& statuses) {
+  if (none_waits(statuses)) {
+    r->begin(kRecPending, 0);
+    r->end();
+    return true;
+  }
   Pending p{};
   p.memory = scratch_map(kMaxPending * sizeof(PendingSignal));
   p.queue_memory = scratch_map((parking.count() + 1) * sizeof(Waiting));
@@ -201,9 +214,7 @@ bool put_pending(Capture* c, Records* r, const ThreadStatuses& statuses) {
     p.info = reinterpret_cast<PendingSignal*>(p.memory.data());
     p.queue = reinterpret_cast<Waiting*>(p.queue_memory.data());
     find_queues(&p, statuses);
-    uint64_t any = 0;
-    for (size_t i = 0; i < p.queues; ++i) any |= p.queue[i].bits;
-    ok = !any || look_without_taking(&p) || take_and_queue_again(&p);
+    ok = look_without_taking(&p) || take_and_queue_again(&p);
     if (ok)
       put(p, r);
     else

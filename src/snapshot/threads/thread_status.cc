@@ -6,6 +6,7 @@
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
 #include "snapshot/park/park.h"
+#include "snapshot/process/capture.h"
 #include "snapshot/process/process_head.h"
 
 namespace gpuckpt {
@@ -62,10 +63,9 @@ bool ThreadStatuses::read_one(int tid, char* text, size_t room) {
   return tasks_.read(name, text, room) > 0;
 }
 
-bool ThreadStatuses::read() {
-  memory_ = scratch_map((parking.count() + 1) * sizeof(ThreadStatus));
-  if (!memory_) return false;
-  threads_ = reinterpret_cast<ThreadStatus*>(memory_.data());
+ThreadStatuses::ThreadStatuses(CaptureScratch* scratch)
+    : threads_(reinterpret_cast<ThreadStatus*>(scratch->thread_statuses)) {
+  static_assert(sizeof(scratch->thread_statuses) >= kMostParked * sizeof(ThreadStatus));
   tasks_.open();
   char own[8192], text[8192];
   own[0] = 0;
@@ -74,6 +74,7 @@ bool ThreadStatuses::read() {
   const bool changed = may_have_changed(own);
   for (size_t i = 0; i < parking.count(); ++i) {
     const ParkedThread& t = parking.thread(i);
+    threads_[i] = {};
     if (t.state != kParked) continue;
     if (!changed && t.unmoved && t.seen->status.uid[0] == own_.uid[0]) {
       threads_[i] = t.seen->status;
@@ -82,17 +83,12 @@ bool ThreadStatuses::read() {
       threads_[i] = parse_status(text, own);
     }
   }
-  return true;
 }
 
 const char* ThreadStatuses::groups_of(int tid, char* text, size_t room) {
   return read_one(tid, text, room) ? groups_in(text) : "";
 }
 
-void ThreadStatuses::forget() {
-  tasks_.close();
-  scratch_unmap(&memory_);
-  threads_ = nullptr;
-}
+ThreadStatuses::~ThreadStatuses() { tasks_.close(); }
 
 }  // namespace gpuckpt

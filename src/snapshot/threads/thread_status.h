@@ -2,14 +2,13 @@
 // takes longer to write one than for all else that is asked of a thread. Of threads that have not
 // run since they were seen before the stop it is known.
 //
-// Owner: the caller, until forget(). Threads: PARKED, one of ours. Errors: read() is false without
-// memory; a thread whose status cannot be read is not `known`.
+// Owner: the caller, in the capture's scratch memory. Threads: PARKED, one of ours. Errors: a
+// thread whose status cannot be read is not `known`.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "base/heap.h"
 #include "base/procfs/proc.h"
 #include "gpuckpt/process_format.h"
 
@@ -29,10 +28,14 @@ struct ThreadStatus {
 // `text`: the file; `own`: that of the coordinator.
 ThreadStatus parse_status(const char* text, const char* own);
 
+struct CaptureScratch;
+
 class ThreadStatuses {
  public:
-  bool read();  // and forget() when it is true
-  void forget();
+  explicit ThreadStatuses(CaptureScratch*);  // reads them
+  ~ThreadStatuses();
+  ThreadStatuses(const ThreadStatuses&) = delete;
+  ThreadStatuses& operator=(const ThreadStatuses&) = delete;
   const ThreadStatus& of(size_t i) const { return threads_[i]; }  // parking.thread(i)
   // Of the coordinator, which has what the thread had that made it.
   const ThreadStatus& own() const { return own_; }
@@ -41,8 +44,7 @@ class ThreadStatuses {
   const char* groups_of(int tid, char* text, size_t room);
 
  private:
-  Region memory_{};
-  ThreadStatus* threads_ = nullptr;
+  ThreadStatus* threads_;
   ThreadStatus own_{};
   bool read_one(int tid, char* text, size_t room);
   bool may_have_changed(const char* own) const;
