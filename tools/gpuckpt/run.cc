@@ -329,7 +329,9 @@ void add_store_options(Verb& verb, Options* options) {
   verb.option("--budget", options->budget, "The store may not grow beyond this")
       .env("GPUCKPT_BUDGET")
       .size();
-  verb.option("--level", options->level, "zstd level of stored data, 0: none (default 1)")
+  verb.option("--level", options->level,
+              "zstd level of stored data, 0: none (default 1); with --for restore from 3 on that "
+              "of LZ4")
       .env("GPUCKPT_LEVEL")
       .range(0, 19);
   verb.option("--for", options->purpose,

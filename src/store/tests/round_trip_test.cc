@@ -376,6 +376,27 @@ TEST_CASE("a frame comes back whatever its codec was chosen for") {
   CHECK(stored[0] < stored[1]);
 }
 
+TEST_CASE("at a higher level, what is stored for a restore is shorter and still LZ4") {
+  std::mt19937 random(8);
+  std::vector<uint8_t> packed, again;
+  size_t before = 0;
+  for (int level : {1, 3, 9, 19}) {
+    std::mt19937 same(9);
+    size_t stored = 0;
+    for (int i = 0; i < 4; ++i) {
+      const std::vector<uint8_t> plain = words(same, 64 * 1024 + random() % 200000);
+      REQUIRE(compress_frame(plain, level, &packed, Purpose::kRestore) == kCodecLz4);
+      again.resize(plain.size());
+      REQUIRE(decompress_frame(kCodecLz4, packed, again) == nullptr);
+      REQUIRE(again == plain);
+      stored += packed.size() * 100000 / plain.size();
+    }
+    if (level == 3) CHECK(stored < before * 85 / 100);
+    if (level > 3) CHECK(stored <= before * 101 / 100);
+    before = stored;
+  }
+}
+
 TEST_CASE("planes as they were written before there was a Huffman code") {
   std::vector<uint8_t> plain, planes[2], frame{2, 0}, zstd(ZSTD_compressBound(5000));
   for (size_t i = 0; i < 10000; ++i) {
