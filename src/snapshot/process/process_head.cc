@@ -283,15 +283,19 @@ void put_auxv(Records* r) {
   r->end();
 }
 
-// mlockall(MCL_FUTURE), of which nothing tells but a new mapping. `told` was read after one was
-// made: where nothing is locked, the next one would not be either.
+uint64_t locked_kib_now() {
+  char status[4096];
+  return read_file(kStatus, status, sizeof(status)) > 0 ? locked_kib(status) : 0;
+}
+
+// mlockall(MCL_FUTURE), of which nothing tells but a new mapping. There was one when `told` was
+// read: where nothing was locked then, the next one would not be either.
 void put_future_locks(const Told& told, Records* r) {
-  const uint64_t before = locked_kib(told.status);
-  if (!before) return;
+  if (!locked_kib(told.status)) return;
+  const uint64_t before = locked_kib_now();
   Region probe = scratch_map(4096);
   if (!probe) return;
-  char status[4096];
-  if (read_file(kStatus, status, sizeof(status)) > 0 && locked_kib(status) > before) {
+  if (locked_kib_now() > before) {
     uint8_t present = 0;
     sys::call(SYS_mincore, static_cast<long>(probe.start), 4096, sys::ptr(&present));
     const uint32_t how = MCL_FUTURE | (present & 1 ? 0 : MCL_ONFAULT);
