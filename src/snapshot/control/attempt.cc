@@ -388,7 +388,8 @@ Outcome Attempt::stop_and_capture() {
     device_.resume();
     return Outcome::kRetry;
   }
-  if (job_has_stopped()) io_thread.run([] { return note_stopped_children(), 0; });
+  // (A child that is stopped may only be found at the next meeting.)
+  if (job_barrier.active()) io_thread.run([] { return note_stopped_children(), 0; });
   announce_turn();
   if (!meet(wire::kJobParked)) {
     device_.resume();
