@@ -25,7 +25,8 @@ def stands_still(session):
 def expect(session, status, *arguments):
     done = session.cli(*arguments, check=False)
     if done.returncode != status:
-        raise (harness.TooLate if "has ended already" in done.stderr else Failure)(f"{arguments}: exit {done.returncode}, not {status}: {done.stderr.strip()}")
+        late = "has ended already" in done.stderr or "ended before it took the command" in done.stderr
+        raise (harness.TooLate if late else Failure)(f"{arguments}: exit {done.returncode}, not {status}: {done.stderr.strip()}")
     return done
 
 

@@ -519,6 +519,9 @@ Status Connection::hung_up() const {
     if (i) usleep(10'000);
     gone = ended(pid_);
   }
+  if (gone && !answered_)
+    return Status::NotFound(fmt::format("process {} ended{} before it took the command", pid_,
+                                        how_it_ended(process_)));
   if (gone)
     return Status::Error(fmt::format("process {} ended{} before the snapshot was durable", pid_,
                                      how_it_ended(process_)));
