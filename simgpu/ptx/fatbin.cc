@@ -129,7 +129,9 @@ FatbinResult from_container(const uint8_t* p, uint32_t sm, char** text, size_t* 
     any = true;
   }
   if (!any) {
-    say(log, log_bytes, "fat binary: no PTX for a target up to sm_%u (build with code=compute_XX)",
+    say(log, log_bytes,
+        "fat binary: no PTX for a target up to sm_%u (build with code=compute_XX; PyTorch's "
+        "operators run with `gpuckpt run --sim=torch`)",
         sm);
     return FatbinResult::kNoPtx;
   }

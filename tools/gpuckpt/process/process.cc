@@ -520,8 +520,8 @@ Status Connection::hung_up() const {
     gone = ended(pid_);
   }
   if (gone && !answered_)
-    return Status::NotFound(fmt::format("process {} ended{} before it took the command", pid_,
-                                        how_it_ended(process_)));
+    return Status::NotFound(
+        fmt::format("process {} ended{} before it took the command", pid_, how_it_ended(process_)));
   if (gone)
     return Status::Error(fmt::format("process {} ended{} before the snapshot was durable", pid_,
                                      how_it_ended(process_)));
