@@ -365,8 +365,8 @@ def mirrored(tools, command, seed, remote):
                     break
                 if process.poll() is not None:
                     raise TooLate("the program ended before the mirror had all")
-                if time.monotonic() - begin > 60:
-                    raise Failure(f"the mirror has not all after 60 s: {mirror}, {session.errors('out')}")
+                if time.monotonic() - begin > 180:
+                    raise Failure(f"the mirror has not all after 180 s: {mirror}, {session.errors('out')}")
                 time.sleep(0.05)
             answer = session.cli("stats", pid, "--json", check=False)
             if answer.returncode != 0:

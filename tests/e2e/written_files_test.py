@@ -108,6 +108,44 @@ while True:
     check()
     rest()
 """,
+    # Files with several names, which come and go; what is written by one name is read by all.
+    "names": COMMON + """
+os.makedirs("data/deep", exist_ok=True)
+files = []  # [names, content]
+for i in range(30):
+    with open(f"data/first{i:02d}", "wb") as f:
+        f.write(b"%d" % i)
+    files.append([{f"data/first{i:02d}"}, b"%d" % i])
+def check():
+    for names, content in files:
+        seen = [os.stat(name) for name in names]
+        if {s.st_ino for s in seen} != {seen[0].st_ino} or seen[0].st_nlink != len(names):
+            say("WRONG names", sorted(names), [(s.st_ino, s.st_nlink) for s in seen])
+            sys.exit(1)
+        with open(random.choice(sorted(names)), "rb") as f:
+            if f.read() != content:
+                say("WRONG content", sorted(names))
+                sys.exit(1)
+while True:
+    for _ in range(5):
+        file = random.choice(files)
+        names = file[0]
+        what = random.randrange(3)
+        new = f"data/{'deep/' if random.randrange(2) else ''}{random.choice('abxy')}{random.randrange(1000)}"
+        if what == 0 and not os.path.exists(new):
+            os.link(random.choice(sorted(names)), new)
+            names.add(new)
+        elif what == 1 and len(names) > 1:
+            name = random.choice(sorted(names))
+            os.remove(name)
+            names.remove(name)
+        else:
+            file[1] = os.urandom(random.randrange(5000))
+            with open(random.choice(sorted(names)), "wb") as f:
+                f.write(file[1])
+    check()
+    rest()
+""",
     # A file mapped shared, whose descriptor is closed, and a named pipe that is never empty.
     "gone": COMMON + """
 import mmap
@@ -331,6 +369,28 @@ def stored_folder(tools):
         p.kill()
 
 
+def stored_names(tools):
+    """A file with several names is one file again, also where one of its names, or all of them, were gone or are another file now."""
+    with Session(tools) as session:
+        p = Program(session, "names", options=["--files-in-snapshot=data"])
+        cycles(p, 3)
+        p.snapshot()
+        p.kill()
+        shutil.rmtree(p.folder / "data")
+        p.restore()
+        p.wait_steps(5)
+        p.snapshot()
+        p.kill()
+        for i, name in enumerate(sorted(p.folder.glob("data/*[0-9]"))):
+            if i % 2:
+                name.unlink()
+            if i % 4 == 1:
+                name.write_text("another file")
+        p.restore()
+        p.wait_steps(5)
+        p.kill()
+
+
 def stored_gone(tools):
     """Who outlived a killed job for a moment has removed its folder: files that were mapped shared, and named pipes, are made again."""
     with Session(tools) as session:
@@ -358,7 +418,8 @@ def stored_sqlite(tools):
 
 
 TESTS = {"overwritten": overwritten, "untouched": untouched, "grown": grown, "shared_log": shared_log, "stored_open": stored_open,
-         "stored_folder": stored_folder, "stored_gone": stored_gone, "stored_sqlite": stored_sqlite}
+         "stored_folder": stored_folder, "stored_names": stored_names, "stored_gone": stored_gone,
+         "stored_sqlite": stored_sqlite}
 
 
 def main():

@@ -62,6 +62,7 @@ bool describe(const std::string& path, StoredFile* out) {
   out->uid = st.st_uid, out->gid = st.st_gid;
   out->dev = st.st_dev, out->ino = st.st_ino;
   out->size = out->kind == StoredFile::kRegular ? static_cast<uint64_t>(st.st_size) : 0;
+  out->links = out->kind == StoredFile::kRegular ? st.st_nlink : 1;
   out->mtime_ns = mtime_of(st);
   out->ctime_ns = static_cast<uint64_t>(st.st_ctim.tv_sec) * 1'000'000'000 +
                   static_cast<uint64_t>(st.st_ctim.tv_nsec);
@@ -98,9 +99,17 @@ Status copy_bytes(int from, uint64_t size, int to, uint64_t at, const std::strin
 
 }  // namespace
 
-bool StoredFile::same_as(const StoredFile& o) const {
-  return kind == o.kind && path == o.path && dev == o.dev && ino == o.ino && size == o.size &&
+bool StoredFile::same_as(const StoredFile& o) const { return path == o.path && same_file_as(o); }
+
+bool StoredFile::same_file_as(const StoredFile& o) const {
+  return kind == o.kind && dev == o.dev && ino == o.ino && size == o.size &&
          mtime_ns == o.mtime_ns && ctime_ns == o.ctime_ns;
+}
+
+// (Some file systems give one inode number to several files. That is of no harm to files with one
+// name.)
+std::string StoredFile::key() const {
+  return links > 1 ? std::to_string(dev) + ":" + std::to_string(ino) : path;
 }
 
 nlohmann::json to_json(const StoredFile& f) {
@@ -115,6 +124,7 @@ nlohmann::json to_json(const StoredFile& f) {
                       {"mtime_ns", f.mtime_ns},
                       {"ctime_ns", f.ctime_ns}};
   if (f.space) j["space"] = f.space;
+  if (f.links > 1) j["links"] = f.links;
   if (f.kind == StoredFile::kLink) j["target"] = f.target;
   return j;
 }
@@ -134,6 +144,7 @@ bool from_json(const nlohmann::json& j, StoredFile* out) {
     out->mtime_ns = j.at("mtime_ns").get<uint64_t>();
     out->ctime_ns = j.at("ctime_ns").get<uint64_t>();
     out->space = j.value("space", uint64_t{0});
+    out->links = j.value("links", uint64_t{1});
     out->target = j.value("target", "");
   } catch (const nlohmann::json::exception&) {
     return false;
@@ -231,8 +242,8 @@ const StoredFile* FileKeeper::in_parent(const StoredFile& file) const {
 }
 
 const FileKeeper::Copy* FileKeeper::copy_of(const StoredFile& file) const {
-  auto found = copies_.find(file.path);
-  return found != copies_.end() && found->second.of.same_as(file) &&
+  auto found = copies_.find(file.key());
+  return found != copies_.end() && found->second.of.same_file_as(file) &&
                  file.ctime_ns + kTickNs < found->second.copied_ns
              ? &found->second
              : nullptr;
@@ -274,7 +285,7 @@ Status FileKeeper::copy(const StoredFile& file, uint64_t* bytes) {
     common_used_ += size;
     *bytes += size;
   }
-  copies_[file.path] = std::move(made);
+  copies_[file.key()] = std::move(made);
   return Status::Ok();
 }
 
@@ -289,12 +300,12 @@ Status FileKeeper::prepare(const std::vector<int64_t>& processes, std::vector<St
   const uint64_t begin = now_ns();
   uint64_t bytes = 0;
   for (const StoredFile& f : now) {
-    if (f.kind != StoredFile::kRegular || !f.size || in_parent(f)) continue;
+    if (f.kind != StoredFile::kRegular || !f.size || in_parent(f) || copy_of(f)) continue;
     if (now_ns() - begin > patience_ms * 1'000'000) break;
     if (Status s = copy(f, &bytes); !s.ok()) {
       // What changes under our hands is copied when nothing changes any more.
       if (s.code() != kExitError) return s;
-      copies_.erase(f.path);
+      copies_.erase(f.key());
     }
   }
   return Status::Ok();
@@ -303,10 +314,12 @@ Status FileKeeper::prepare(const std::vector<int64_t>& processes, std::vector<St
 Status FileKeeper::take(const std::vector<int64_t>& processes) {
   files_.clear();
   if (Status s = list(processes, &files_); !s.ok()) return s;
+  std::set<std::string> copied;  // nothing changes now
   for (const StoredFile& f : files_) {
     if (f.kind != StoredFile::kRegular || !f.size || in_parent(f) || copy_of(f)) continue;
+    if (!copied.insert(f.key()).second) continue;
     if (Status s = copy(f, &taken_bytes_); !s.ok()) return s;
-    if (!copies_.count(f.path))
+    if (!copies_.count(f.key()))
       return Status::Error(f.path +
                            " went while it was being stored in the snapshot: some process "
                            "outside of the program changes files that belong to it");
@@ -321,18 +334,24 @@ Status FileKeeper::store(store::SnapshotWriter& writer) {
     if (const StoredFile* old = in_parent(f)) used.insert(old->space);
   uint64_t next = wire::kSpaceStoredBase;
   std::vector<uint8_t> buffer(kPiece);
+  std::map<std::string, uint64_t> stored;  // of files with several names: where one of them is
   for (StoredFile& f : files_) {
     if (f.kind != StoredFile::kRegular || !f.size) continue;
+    uint64_t& space = stored[f.key()];
+    if (space) {
+      f.space = space;
+      continue;
+    }
     if (const StoredFile* old = in_parent(f)) {
-      f.space = old->space;
+      f.space = space = old->space;
       if (Status s = writer.put_same(f.space, 0, f.size); !s.ok()) return s;
       continue;
     }
     while (used.count(next)) ++next;
-    f.space = next++;
+    f.space = space = next++;
     if (f.space >= wire::kSpaceDeviceBase)
       return Status::Error("there are more files to be stored in the snapshot than it can hold");
-    const Copy& made = copies_.at(f.path);
+    const Copy& made = copies_.at(f.key());
     for (uint64_t at = 0; at < f.size;) {
       const uint64_t length = std::min<uint64_t>(kPiece, f.size - at);
       const ssize_t n =
@@ -377,6 +396,10 @@ void give_attributes(int fd, const StoredFile& f) {
   futimens(fd, times);
 }
 
+// Many files that are written so before the first fsync() take one commit of the file system's
+// journal, and not one each.
+void begin_to_write(int fd) { sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE); }
+
 }  // namespace
 
 // Beside the folder; inside of it where that is not possible (a mount point).
@@ -420,6 +443,7 @@ Status FilesPutBack::copy_aside(const std::string& path) {
   if (Status s = copy_bytes(from.get(), now.size, copy.get(), 0, path); !s.ok()) return s;
   give_attributes(copy.get(), now);
   steps_.back() = {to, path, true};
+  overwritten_[{now.dev, now.ino}] = steps_.size() - 1;
   return Status::Ok();
 }
 
@@ -482,24 +506,25 @@ Status FilesPutBack::overwrite(const store::SnapshotReader& reader, const Stored
     at += length;
   }
   if (ftruncate(file.get(), static_cast<off_t>(f.size)) != 0) return file_error(f.path);
-  give_attributes(file.get(), f);
-  // A database that is restored relies on what it had made durable.
-  if (fsync(file.get()) != 0) return file_error(f.path);
-  ++written_;
+  begin_to_write(file.get());
+  pending_.push_back({f.path, &f});
+  return Status::Ok();
+}
+
+Status FilesPutBack::put_link(const StoredFile& f) {
+  StoredFile now;
+  const bool there = describe(f.path, &now);
+  if (there && now.kind == f.kind && now.target == f.target) return Status::Ok();
+  if (there)
+    if (Status s = set_aside(f.path); !s.ok()) return s;
+  if (symlink(f.target.c_str(), f.path.c_str()) != 0) return file_error(f.path);
+  steps_.push_back({f.path, ""});
   return Status::Ok();
 }
 
 Status FilesPutBack::put(const store::SnapshotReader& reader, const StoredFile& f) {
   StoredFile now;
   const bool there = describe(f.path, &now);
-  if (f.kind == StoredFile::kLink) {
-    if (there && now.kind == f.kind && now.target == f.target) return Status::Ok();
-    if (there)
-      if (Status s = set_aside(f.path); !s.ok()) return s;
-    if (symlink(f.target.c_str(), f.path.c_str()) != 0) return file_error(f.path);
-    steps_.push_back({f.path, ""});
-    return Status::Ok();
-  }
   if (there && now.same_as(f)) return Status::Ok();
   if (there && now.kind == f.kind && now.dev == f.dev && now.ino == f.ino)
     return overwrite(reader, f);
@@ -517,14 +542,106 @@ Status FilesPutBack::put(const store::SnapshotReader& reader, const StoredFile& 
       return file_error(pending);
     at += length;
   }
-  give_attributes(file.get(), f);
-  if (fsync(file.get()) != 0) return file_error(pending);
-  if (there)
-    if (Status s = set_aside(f.path); !s.ok()) return s;
-  if (rename(pending.c_str(), f.path.c_str()) != 0) return file_error(f.path);
-  steps_.push_back({f.path, ""});
-  ++written_;
+  begin_to_write(file.get());
+  pending_.push_back({pending, &f, there});
   return Status::Ok();
+}
+
+// Another name of a file that is back.
+Status FilesPutBack::put_name(const store::SnapshotReader& reader, const StoredFile& f,
+                              const std::string& other_name) {
+  struct stat file, now;
+  if (lstat(other_name.c_str(), &file) != 0) return file_error(other_name);
+  if (lstat(f.path.c_str(), &now) == 0) {
+    if (now.st_dev == file.st_dev && now.st_ino == file.st_ino) return Status::Ok();
+    if (Status s = set_aside(f.path); !s.ok()) return s;
+  }
+  if (link(other_name.c_str(), f.path.c_str()) == 0) {
+    steps_.push_back({f.path, ""});
+    return Status::Ok();
+  }
+  store::say(
+      "gpuckpt: warning: %s was another name of %s, and is a file of its own now: a hard link "
+      "cannot be made (%s)\n",
+      f.path.c_str(), other_name.c_str(), strerror(errno));
+  return put(reader, f);
+}
+
+Status FilesPutBack::finish() {
+  for (const Pending& p : pending_) {
+    Fd file(open(p.written.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    if (!file) return file_error(p.written);
+    give_attributes(file.get(), *p.file);
+    // A database that is restored relies on what it had made durable.
+    if (fsync(file.get()) != 0) return file_error(p.written);
+  }
+  for (const Pending& p : pending_) {
+    const std::string& path = p.file->path;
+    if (p.written == path) continue;
+    if (p.replaces)
+      if (Status s = set_aside(path); !s.ok()) return s;
+    if (rename(p.written.c_str(), path.c_str()) != 0) return file_error(path);
+    steps_.push_back({path, ""});
+  }
+  written_ += pending_.size();
+  pending_.clear();
+  return Status::Ok();
+}
+
+// What was set aside may be a name of a file that is overwritten: it becomes a name of the copy of
+// what that file held.
+Status FilesPutBack::part_names() {
+  for (Step& step : steps_) {
+    struct stat st;
+    if (step.copied || step.before.empty() || lstat(step.now.c_str(), &st) != 0) continue;
+    auto found = overwritten_.find({st.st_dev, st.st_ino});
+    if (!S_ISREG(st.st_mode) || found == overwritten_.end()) continue;
+    const Step& overwritten = steps_[found->second];
+    const std::string pending = step.now + "." + random_text();
+    if (link(overwritten.now.c_str(), pending.c_str()) != 0) return file_error(pending);
+    if (rename(pending.c_str(), step.now.c_str()) != 0) return file_error(step.now);
+    step.file = overwritten.before;
+  }
+  return Status::Ok();
+}
+
+Status FilesPutBack::put_files(const store::SnapshotReader& reader,
+                               const std::vector<std::string>& except) {
+  const auto left_alone = [&](const std::string& path) {
+    return std::find(except.begin(), except.end(), path) != except.end();
+  };
+  // Of a file with several names, the contents are put back by one: the first that still is that
+  // file, else the first.
+  std::map<std::string, std::pair<const StoredFile*, bool>> of_several;
+  for (const auto& [path, f] : wanted_) {
+    if (f.links < 2 || left_alone(path)) continue;
+    auto& [name, is_that_file] = of_several[f.key()];
+    if (name && is_that_file) continue;
+    struct stat st;
+    const bool that_file = lstat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode) &&
+                           st.st_dev == f.dev && st.st_ino == f.ino;
+    if (!name || that_file) name = &f, is_that_file = that_file;
+  }
+  std::vector<const StoredFile*> names;
+  // Sorted by path: folders come before what is in them.
+  for (const auto& [path, f] : wanted_) {
+    if (left_alone(path)) continue;
+    Status s;
+    if (f.kind == StoredFile::kFolder)
+      s = put_folder(f);
+    else if (f.kind == StoredFile::kLink)
+      s = put_link(f);
+    else if (f.links > 1 && of_several[f.key()].first != &f)
+      names.push_back(&f);
+    else
+      s = put(reader, f);
+    if (!s.ok()) return s;
+  }
+  if (Status s = finish(); !s.ok()) return s;
+  for (const StoredFile* f : names)
+    if (Status s = put_name(reader, *f, of_several[f->key()].first->path); !s.ok()) return s;
+  if (Status s = finish(); !s.ok()) return s;
+  return part_names();
 }
 
 Status FilesPutBack::run(const store::SnapshotReader& reader, const nlohmann::json& blob,
@@ -540,12 +657,7 @@ Status FilesPutBack::run(const store::SnapshotReader& reader, const nlohmann::js
   for (const StoredFile& f : files) wanted_[f.path] = f;
   for (const std::string& folder : folders_)
     if (Status s = set_others_aside(folder); !s.ok()) return s;
-  // Sorted by path: folders come before what is in them.
-  for (const auto& [path, f] : wanted_) {
-    if (std::find(except.begin(), except.end(), path) != except.end()) continue;
-    const bool folder = f.kind == StoredFile::kFolder;
-    if (Status s = folder ? put_folder(f) : put(reader, f); !s.ok()) return s;
-  }
+  if (Status s = put_files(reader, except); !s.ok()) return s;
   // From the inside out: each file that came back has changed its folder's time.
   for (auto f = folder_times_.rbegin(); f != folder_times_.rend(); ++f) {
     Fd folder(open(f->path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -586,11 +698,20 @@ void copy_back(const std::string& copy, const std::string& path) {
 
 }  // namespace
 
+void FilesPutBack::link_back(const Step& step) {
+  if (link(step.file.c_str(), step.before.c_str()) == 0)
+    unlink(step.now.c_str());
+  else
+    rename(step.now.c_str(), step.before.c_str());
+}
+
 FilesPutBack::~FilesPutBack() {
   if (kept_) return;
   for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
     if (step->copied)
       copy_back(step->now, step->before);
+    else if (!step->file.empty())
+      link_back(*step);
     else if (!step->before.empty())
       rename(step->now.c_str(), step->before.c_str());
     else if (unlink(step->now.c_str()) != 0 && errno == EISDIR)

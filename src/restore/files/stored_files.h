@@ -6,7 +6,7 @@
 // before, and while all processes are stopped only what changed since that copy (by size, times and
 // inode). Where the file system can clone files (FICLONE) a copy is one of its tables only. All
 // copies are nameless files in the store's folder; they go into the store when the program runs
-// again.
+// again. A file with several names (hard links) is stored once, and has the same names again.
 //
 // Owner: the writer has the FileKeeper, the supervisor the FilesPutBack. Threads: one. Errors:
 // a Status; a FilesPutBack that is not kept undoes what it did.
@@ -34,8 +34,12 @@ struct StoredFile {
   uint32_t mode = 0, uid = 0, gid = 0;
   uint64_t dev = 0, ino = 0, size = 0, mtime_ns = 0, ctime_ns = 0;
   uint64_t space = 0;  // where the bytes are; 0: there are none
+  uint64_t links = 1;  // how many names a regular file has, here and elsewhere
 
-  bool same_as(const StoredFile& other) const;  // nothing happened to it in between
+  bool same_as(const StoredFile& other) const;       // nothing happened to it in between
+  bool same_file_as(const StoredFile& other) const;  // the same, maybe by another name
+  // One for all names of a file.
+  std::string key() const;
 };
 
 nlohmann::json to_json(const StoredFile& file);
@@ -84,7 +88,7 @@ class FileKeeper {
   std::vector<std::string> folders_;
   std::string staging_;
   std::map<std::string, StoredFile> parent_;
-  std::map<std::string, Copy> copies_;  // by path
+  std::map<std::string, Copy> copies_;  // by StoredFile::key()
   std::vector<StoredFile> files_;
   std::shared_ptr<Fd> common_;  // copies that are no clones lie in it, one behind the other
   uint64_t common_used_ = 0, taken_bytes_ = 0;
@@ -105,10 +109,25 @@ class FilesPutBack {
   struct Step {
     std::string now, before;  // `now` was `before`; `before` empty: it is new, and removed again
     bool copied = false;      // `now` is a copy of what `before` held, which was overwritten
+    std::string file;  // of which `before` was another name; `now` is a name of the copy of it
   };
+  // What is written, and is durable and has its name after finish().
+  struct Pending {
+    std::string written;
+    const StoredFile* file;
+    bool replaces = false;  // something else has the name now
+  };
+  store::Status put_files(const store::SnapshotReader& reader,
+                          const std::vector<std::string>& except);
   store::Status put(const store::SnapshotReader& reader, const StoredFile& file);
   store::Status overwrite(const store::SnapshotReader& reader, const StoredFile& file);
   store::Status put_folder(const StoredFile& file);
+  store::Status put_link(const StoredFile& file);
+  store::Status put_name(const store::SnapshotReader& reader, const StoredFile& file,
+                         const std::string& other_name);
+  store::Status finish();
+  store::Status part_names();
+  static void link_back(const Step& step);
   store::Status set_aside(const std::string& path);
   store::Status copy_aside(const std::string& path);
   store::Status set_others_aside(const std::string& folder);
@@ -118,6 +137,8 @@ class FilesPutBack {
   std::map<std::string, StoredFile> wanted_;
   std::map<std::string, std::string> aside_;  // by folder (or file): where its later state goes
   std::vector<Step> steps_;
+  std::vector<Pending> pending_;
+  std::map<std::pair<uint64_t, uint64_t>, size_t> overwritten_;  // device, inode: its step
   std::vector<StoredFile> folder_times_;
   uint64_t written_ = 0;
   bool kept_ = false;
