@@ -109,7 +109,7 @@ class FilesPutBack {
   struct Step {
     std::string now, before;  // `now` was `before`; `before` empty: it is new, and removed again
     bool copied = false;      // `now` is a copy of what `before` held, which was overwritten
-    std::string file;  // of which `before` was another name; `now` is a name of the copy of it
+    std::string file = {};  // of which `before` was another name; `now` is a name of the copy of it
   };
   // What is written, and is durable and has its name after finish().
   struct Pending {
